@@ -10,10 +10,10 @@ import (
 type kind uint8
 
 const (
-	noWait   kind = iota // no_wait: what is there now
-	oneShot              // no_wait with expires: waits for the first, then what is there
-	plain                // waits for the whole batch until it expires
-	windowed             // the same for a standing demand
+	noWait    kind = iota // no_wait: what is there now
+	oneShot               // no_wait with expires: waits for the first, then what is there
+	fillBatch             // waits for the whole batch until it expires
+	windowed              // the same for a standing demand
 )
 
 // pull is one open request.
@@ -99,7 +99,7 @@ func (e *Engine) arrived(now At, p *pull, size int) {
 	}
 	p.got++
 	p.bytes += size
-	p.share.tries, p.share.plain = 0, false
+	p.share.tries = 0
 	p.left--
 	e.capacity.room++
 	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {
@@ -156,12 +156,13 @@ func (e *Engine) noteEnding(now At, p *pull, o ending) {
 	case class == wire.Retry, class == wire.Terminal:
 		e.backOff(now, s)
 		if st.Condition == wire.NoResponders {
-			e.check()
+			e.readConfig()
 		}
 	case class == wire.Pin && p.req.ID != "":
 		e.PinLost(s.terms.Group, p.req.ID)
-	case class == wire.Empty && p.kind == oneShot && p.got == 0 && now < p.sent+p.req.Expires/2:
-		s.plain = true
+	case st.Condition == wire.LimitExceeded:
+		e.backOff(now, s)
+		e.readConfig() // it is lower than it was, unless a call asks for more
 	case tooSoon(now, p, st):
 		e.backOff(now, s)
 	}
@@ -179,4 +180,67 @@ func tooSoon(now At, p *pull, st wire.Status) bool {
 	class := st.Condition.Class()
 	waited := p.kind != noWait && (class == wire.Empty || class == wire.Over)
 	return class == wire.Pin || waited && now < p.sent+p.req.Expires/2
+}
+
+// decide says what becomes of a demand whose pull has ended.
+func (e *Engine) decide(now At, d *Demand, p *pull, o ending) {
+	st := o.status
+	some := d.n > 0 && d.Mode == Some
+	switch class := st.Condition.Class(); {
+	case d.Done:
+	case o.fatal != nil:
+		e.finish(d, o.fatal)
+	case o.silent, o.lost:
+		e.decideSilent(d, p, o, some)
+	case o.filled && p.kind == oneShot && some:
+		e.finish(d, nil)
+	case o.filled:
+		// The messages went to demands before this one, or there are more than a pull may ask for: look what is
+		// there.
+		d.long = d.long && d.Mode == Fill
+	case class == wire.Config, class == wire.Terminal:
+		e.finish(d, &Refused{st})
+	case class == wire.Pin:
+	case class == wire.Retry:
+		d.cause, d.noHeartbeat = &Refused{st}, d.noHeartbeat || st.Condition == wire.MaxWaiting
+		if some {
+			e.finish(d, nil)
+		}
+	case some:
+		e.finish(d, nil)
+	case st.Condition == wire.MaxBytes:
+		e.finish(d, &Refused{st})
+	case p.kind != noWait:
+		if st.Condition == wire.Expired && d.Deadline <= now+ExpiresMargin+ExpiresMargin/2 {
+			e.finish(d, &Timeout{d.cause})
+		}
+	case d.joined:
+	case d.NoWait:
+		e.finish(d, ErrEmpty)
+	default:
+		d.long = true
+	}
+}
+
+// decideSilent handles a pull that ended without a word. A no-wait pull does so where the consumer is at
+// MaxAckPending, so the long pull comes next and an earlier cause stands; with NoWait it is tried once more, for
+// the answer may just have been lost.
+func (e *Engine) decideSilent(d *Demand, p *pull, o ending, some bool) {
+	switch {
+	case o.lost:
+		d.cause = ErrLost
+	case p.kind != noWait || d.cause == nil:
+		d.cause = ErrSilent
+	}
+	d.tries++
+	d.noHeartbeat = d.noHeartbeat || o.silent && p.kind != noWait
+	switch {
+	case some:
+		e.finish(d, nil)
+	case o.lost, p.kind != noWait:
+	case !d.NoWait:
+		d.long = true
+	case d.tries > 1:
+		e.finish(d, &Timeout{ErrAckPending})
+	}
 }

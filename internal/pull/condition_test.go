@@ -24,7 +24,7 @@ func TestConditions(t *testing.T) {
 		"400 push":                       {"a=!%", "a=!%", "unsub i2; a=!%", "unsub i2; a=!%", "s=!% end"},
 		"404 408 pending interest batch": {"sub i2; p2 i2 3 once 4.9s hb1s", "a=!empty", "unsub i2; sub i3; p3 i3 3 once 950ms hb212.5ms", "unsub i2; sub i3; p3 i3 3 950ms hb212.5ms", "p2 i1 9 30s hb15s"},
 		"bytes":                          {"a=!%", "a=!%", "unsub i2; a=!%", "unsub i2; a=!%", "p2 i1 1 30s hb15s"},
-		"limit":                          {"read", "read", "unsub i2; read", "unsub i2; read", "read; s %"},
+		"limit":                          {"read; a=!%", "read; a=!%", "unsub i2; read; a=!%", "unsub i2; read; a=!%", "read; s %"},
 		"waiting other":                  {"", "", "unsub i2", "unsub i2", "s %"},
 		"423":                            {"", "", "unsub i2", "unsub i2", ""},
 		"503":                            {"read", "read", "unsub i2; read", "unsub i2; read", "read; s %"},
@@ -33,7 +33,7 @@ func TestConditions(t *testing.T) {
 	} {
 		for _, name := range strings.Fields(names) {
 			for i, kind := range kinds {
-				w := newWorld(t, Limits{}, 1000, 1000)
+				w := newWorld(t, Limits{}, 1000)
 				for _, event := range strings.Split(strings.ReplaceAll(kind, "%", name), ";") {
 					w.log = nil
 					w.event(strings.Fields(event))
@@ -51,7 +51,7 @@ func TestConditions(t *testing.T) {
 func TestNoConditionMakesPullsRunInCircles(t *testing.T) {
 	for name, status := range statuses {
 		for _, kind := range kinds {
-			w := newWorld(t, Limits{Pinned: true}, 1000, 1000)
+			w := newWorld(t, Limits{Pinned: true}, 1000)
 			w.event(strings.Fields(strings.Split(kind, ";")[0]))
 			w.act()
 			d, answered := w.demands[0], 0
@@ -63,8 +63,8 @@ func TestNoConditionMakesPullsRunInCircles(t *testing.T) {
 				for len(w.draining) > 0 {
 					w.drained(w.draining[0])
 				}
-				if w.e.config.checking {
-					w.e.Configured(w.now, Limits{Pinned: true}, w.e.Needs())
+				if w.e.config.reading {
+					w.e.Configured(w.now, Limits{Pinned: true}, w.e.Epoch())
 					w.act()
 				}
 				w.pass(w.now + time.Millisecond)
@@ -95,7 +95,7 @@ func TestExpiryAndHeartbeat(t *testing.T) {
 }
 
 func TestBackOffIsJittered(t *testing.T) {
-	e, low, high := New("b", Limits{}, 1, 1, 7), time.Hour, time.Duration(0)
+	e, low, high := New("b", Limits{}, 1, 7), time.Hour, time.Duration(0)
 	for range 1000 {
 		d := e.backOffTime(1, silentBackOff)
 		low, high = min(low, d), max(high, d)

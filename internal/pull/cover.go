@@ -1,24 +1,23 @@
 package pull
 
-// settle drops the pulls that a share group needs no more and covers the demand that is not covered.
-func (e *Engine) settle(now At, s *share) {
-	e.grow(now)
-	e.settleShare(now, s)
+// cover drops the pulls that a share group needs no more and sends pulls for the demands that no open pull covers.
+func (e *Engine) cover(now At, s *share) {
+	e.coverShare(now, s)
 	e.refill(now)
 }
 
 // refill lets the share groups that had no room for a pull have what has become free.
 func (e *Engine) refill(now At) {
-	if !e.capacity.short || e.capacity.room < 1 {
+	if !e.capacity.awaited || e.capacity.room < 1 {
 		return
 	}
-	e.capacity.short = false
+	e.capacity.awaited = false
 	for _, s := range e.shares {
-		e.settleShare(now, s)
+		e.coverShare(now, s)
 	}
 }
 
-func (e *Engine) settleShare(now At, s *share) {
+func (e *Engine) coverShare(now At, s *share) {
 	// With ack policy none a pull is left open until it expires: what the server sends to an inbox that was
 	// dropped is lost.
 	for i := len(s.pulls) - 1; i >= 0 && !e.limits.AckNone; i-- {
@@ -28,7 +27,6 @@ func (e *Engine) settleShare(now At, s *share) {
 		}
 	}
 	if len(s.demands) == 0 || e.closed {
-		s.plain = false
 		return
 	}
 	if e.down || now < s.retryAt {
@@ -94,7 +92,7 @@ func (e *Engine) hurry(now At, p *pull, d *Demand) {
 
 // full reports whether there is no room for another pull, and notes that one waits.
 func (e *Engine) full() bool {
-	e.capacity.short = e.capacity.short || e.capacity.room < 1
+	e.capacity.awaited = e.capacity.awaited || e.capacity.room < 1
 	return e.capacity.room < 1
 }
 
@@ -102,17 +100,13 @@ func (e *Engine) full() bool {
 // serve, and reports whether it did.
 func (e *Engine) coverLong(now At, s *share, mode Mode) bool {
 	var p *pull
-	batch, over, loud := 0, false, false
+	batch, capped, heartbeat := 0, true, true
 	var until At
 	for _, d := range s.demands {
 		if d.Mode != mode || !d.long || d.pull != nil || e.shareLong(s, d) {
 			continue
 		}
-		want := d.Want
-		if mode == Some && s.plain {
-			want = 1
-		}
-		if batch > 0 && e.limits.Batch > 0 && batch+want > e.limits.Batch {
+		if batch > 0 && e.limits.Batch > 0 && batch+d.Want > e.limits.Batch {
 			continue
 		}
 		if p == nil {
@@ -120,17 +114,15 @@ func (e *Engine) coverLong(now At, s *share, mode Mode) bool {
 				return false
 			}
 			k := oneShot
-			if mode == Fill || s.plain {
-				k = plain
+			if mode == Fill {
+				k = fillBatch
 			}
 			p = e.newPull(now, s, k, e.single())
 			p.req.MaxBytes = d.bytesLeft()
-			over = e.isOver(now, d)
-		} else if over || e.isOver(now, d) {
-			continue // the server's refusal is for the one demand that asked for more
+			capped = !s.unshared || !d.Chosen // a wait that the user chose is refused where it is over the limit
 		}
-		batch += want
-		until, loud = max(until, d.Deadline), loud || d.loud
+		batch += d.Want
+		until, heartbeat = max(until, d.Deadline), heartbeat && !d.noHeartbeat
 		d.attach(p)
 	}
 	if p == nil {
@@ -138,19 +130,22 @@ func (e *Engine) coverLong(now At, s *share, mode Mode) bool {
 	}
 	p.req.NoWait = p.kind == oneShot
 	p.req.Expires = expiresIn(until - now)
-	if !over {
+	if capped {
 		p.req.Expires = e.capExpires(p.req.Expires)
 	}
-	if !loud {
+	if heartbeat {
 		p.req.Heartbeat = callHeartbeat(s.terms.Heartbeat, p.req.Expires)
 	}
 	e.send(now, p, min(batch, e.waitingRoom()))
 	return true
 }
 
-// isOver reports whether d asks for a wait that the consumer refuses.
-func (e *Engine) isOver(now At, d *Demand) bool {
-	return d.Chosen && e.limits.Expires > 0 && expiresIn(d.Deadline-now) > e.limits.Expires
+// overLimits reports whether d alone asks for more than the consumer's limits allow. The server refuses that, and
+// its refusal is for no other call, so d shares its pulls with none.
+func (e *Engine) overLimits(now At, d *Demand) bool {
+	l := &e.limits
+	return l.Batch > 0 && d.Want > l.Batch || l.Bytes > 0 && d.MaxBytes > l.Bytes ||
+		d.Chosen && l.Expires > 0 && expiresIn(d.Deadline-now) > l.Expires
 }
 
 // waitingRoom is what a pull that may stay open for long can take of the room: half, so that calls with other
@@ -162,7 +157,7 @@ func (e *Engine) shareNoWait(now At, s *share, d *Demand) bool {
 	for _, p := range s.pulls {
 		if p.kind == noWait && !p.ended && e.spares(p, d) {
 			d.attach(p)
-			d.early = d.NoWait
+			d.joined = d.NoWait
 			e.hurry(now, p, d)
 			return true
 		}
@@ -172,11 +167,12 @@ func (e *Engine) shareNoWait(now At, s *share, d *Demand) bool {
 
 // shareLong lets an open long pull with want to spare cover d.
 func (e *Engine) shareLong(s *share, d *Demand) bool {
+	k := oneShot
+	if d.Mode == Fill {
+		k = fillBatch
+	}
 	for _, p := range s.pulls {
-		if p.ended || (p.kind != oneShot && p.kind != plain) || (p.kind == plain) != (d.Mode == Fill || s.plain) {
-			continue
-		}
-		if e.spares(p, d) && p.sent+p.req.Expires+2*ExpiresMargin >= d.Deadline {
+		if !p.ended && p.kind == k && e.spares(p, d) && p.sent+p.req.Expires+2*ExpiresMargin >= d.Deadline {
 			d.attach(p)
 			return true
 		}
@@ -184,8 +180,5 @@ func (e *Engine) shareLong(s *share, d *Demand) bool {
 	return false
 }
 
-// spares reports whether p will bring all that d wants beyond what the demands want that it covers. A pull over
-// a limit brings nothing but its refusal, which is for the demand that asked.
-func (e *Engine) spares(p *pull, d *Demand) bool {
-	return p.left-p.need >= d.Want && !p.share.own && !e.isRefusable(&p.req)
-}
+// spares reports whether p will bring all that d wants beyond what the demands want that it covers.
+func (e *Engine) spares(p *pull, d *Demand) bool { return p.left-p.need >= d.Want && !p.share.unshared }

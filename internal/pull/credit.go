@@ -12,16 +12,13 @@ import (
 type ByteWindow struct {
 	Size int // 0: no bound
 	// Exact is set for a bound of the user's: a pull asks for all that is free, and the next waits until half
-	// of it is. Otherwise pulls overlap: each asks for half of what is free, or less if its batch is only a
-	// part of what the window lacks.
+	// of it is. Otherwise pulls overlap: each asks for half of what is free.
 	Exact bool
 }
 
 const (
-	// leastBytes is the least that a pull of a bound that is not exact asks for, and leastFree the least that
-	// is free when one goes out, as a part of the bound.
-	leastBytes = 1 << 20
-	leastFree  = 8
+	// leastFree is the least that is free when a pull of a bound that is not exact goes out, as a part of the bound.
+	leastFree = 8
 	// refreshBytes is what a pull asks for that is only to refresh a pin: less than any message has.
 	refreshBytes = 1
 	// mostAbandoned is how many pulls a standing demand gives up as silent before it waits until the inbox of
@@ -31,25 +28,26 @@ const (
 
 // standing is the state of a demand that keeps a window on order.
 type standing struct {
+	// What the caller says, and holds.
 	window    int // messages that may be held or on order
 	workers   int // messages of the window that are handled, not waiting
 	held      int // delivered, and not credited by the caller
 	heldBytes int
+	starving  bool // a worker waits
+	serial    uint64
 	ByteWindow
-	// oversize is set where the next message does not fit what a pull may ask for: it is pulled alone.
-	oversize bool
-	// idle is set since a pull expired with at least half of its batch unused: the other open pulls are enough,
-	// and one takes the place of all when they are over.
-	idle bool
-	// lively is set since a message came after that: where the others bring few more, there is time to order
-	// while those come.
-	lively   bool
-	starving bool // a worker waits
-	serial   uint64
+
+	// The traffic.
 	lastPull At
 	notified bool // what was delivered is about to be handed over
+	// oversize is set where the next message does not fit what a pull may ask for: it is pulled alone.
+	oversize bool
+	// quiet is set since a pull expired with at least half of its batch unused: the other open pulls are enough,
+	// and one takes the place of all when they are over. arriving is set since a message came after that: where the
+	// others bring few more, there is time to order while those come.
+	quiet, arriving bool
 
-	// After trouble the next pull is a probe: without heartbeat and short-lived, so that the server says what
+	// Trouble. After it the next pull is a probe: without heartbeat and short-lived, so that the server says what
 	// it has against it, such as MaxWaiting, where it would drop a pull with heartbeats without a word.
 	probing   bool
 	reported  bool // a problem was reported, and nothing was heard since
@@ -60,7 +58,7 @@ type standing struct {
 
 // troubled reports whether a frame would be news.
 func (s *standing) troubled() bool {
-	return s != nil && (s.probing || s.reported || s.idle || s.starving)
+	return s.probing || s.reported || s.quiet || s.starving
 }
 
 // healthy notes that the server deals with the pulls of d: the next is a plain one. After a problem the
@@ -74,9 +72,9 @@ func (e *Engine) healthy(d *Demand) {
 	if s.reported && !d.Done {
 		s.reported = false
 		e.do(Effect{Kind: Healthy, Demand: d})
-		e.config.checking = false // a reading from before says nothing of what is there now
-		e.config.needs++
-		e.check()
+		e.config.reading = false // a reading from before says nothing of what is there now
+		e.config.epoch++
+		e.readConfig()
 	}
 }
 
@@ -113,15 +111,15 @@ func (e *Engine) standingEnded(now At, d *Demand, p *pull, o ending) {
 		e.healthy(d)
 		e.tooLarge(d, p, st)
 	case st.Condition == wire.ConsumerDeleted:
-		e.mustRead(now, now+e.backOffTime(0, lastBackOff))
+		e.awaitConfig(now, now+e.backOffTime(0, lastBackOff))
 		e.trouble(d, &Refused{st})
-	case class == wire.Retry, st.Condition == wire.LimitExceeded && !e.overLimit(now, d, p):
+	case class == wire.Retry, st.Condition == wire.LimitExceeded:
 		e.trouble(d, &Refused{st})
 	case class == wire.Config, class == wire.Terminal:
 		e.finish(d, &Refused{st})
 	default:
 		if st.Condition == wire.Expired && p.got <= p.req.Batch/2 && !p.probe() {
-			d.stand.idle, d.stand.lively = true, false
+			d.stand.quiet, d.stand.arriving = true, false
 		}
 		e.healthy(d)
 	}
@@ -183,65 +181,68 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 	return max(0, asked-got-int(min(ended.PendingBytes, int64(asked))))
 }
 
-// coverStanding keeps a standing demand's window on order. Pulls overlap: the next goes out as soon as half of
-// what may wait for a worker is neither held nor on order, or where nothing is on order and a worker waits.
+// coverStanding keeps a standing demand's window on order. Pulls overlap: the next goes out as soon as half of what
+// may wait for a worker is neither held nor on order, or where nothing is on order and a worker waits. These reasons
+// keep it back, and the first that applies decides:
+//
+//	| state                                               | the next pull                                 |
+//	| ---                                                 | ---                                           |
+//	| the configuration is to be read                     | waits for that                                |
+//	| trouble                                             | waits for the open pull, one that drains, or  |
+//	|                                                     | the back-off; then it is a probe              |
+//	| pinned policy, no pin, and messages were promised   | waits for those: they bring the pin           |
+//	| no room in the channel                              | waits for room                                |
+//	| the next message fits no pull                       | waits until nothing is held or on order       |
+//	| the pin has to be refreshed                         | goes out, if need be without room for bytes   |
+//	| window full, or a quarter of MaxWaiting is open     | waits                                         |
+//	| quiet, and a pull is open                           | waits for that one's end                      |
+//	| less than half of the window free, nobody starves   | waits for credit                              |
+//	| less free of the byte window than a pull may ask    | waits for credit                              |
 func (e *Engine) coverStanding(now At, d *Demand) {
-	s := d.stand
-	if e.config.unread {
-		return
-	}
-	if e.capacity.idle && e.bare() {
-		e.resize(e.capacity.first)
-	}
-	o := e.onOrder(now, d)
-	if s.probing && (o.pulls > 0 || s.abandoned >= mostAbandoned || now < s.retryAt) {
-		e.schedule(s.retryAt)
-		return
-	}
+	s, o := d.stand, e.onOrder(now, d)
 	pin := e.limits.Pinned && e.pins[d.share.terms.Group].id != ""
-	if e.limits.Pinned && !pin && o.promised > 0 {
-		return // what was promised brings the pin, and a pull without it would stand by
-	}
+	refreshDue := pin && now >= s.lastPull+e.pinRefresh()
 	open := o.messages + o.promised
 	need := s.window - s.held - open
+	half := max(1, (s.window-s.workers+1)/2)
 	batch := min(need, e.waitingRoom())
 	if e.limits.Batch > 0 {
 		batch = min(batch, e.limits.Batch)
 	}
-	if s.lively && o.messages < max(1, min(s.window, cmp.Or(e.limits.Batch, s.window))/8) {
-		s.idle = false
+	if s.arriving && o.messages < max(1, min(s.window, cmp.Or(e.limits.Batch, s.window))/8) {
+		s.quiet = false
 	}
-	if e.tooSmall() && o.pulls+o.ended > 0 && e.alone(d) {
-		return // until its pulls are over, and the channel can grow
-	}
-	fades := pin && now >= s.lastPull+e.pinRefresh()
-	if e.capacity.room < 1 {
-		e.capacity.short = e.capacity.short || need > 0 || fades
-		return
-	}
-	half := max(1, (s.window-s.workers+1)/2)
+	wait := false
 	switch {
+	case e.config.awaited:
+		wait = true
+	case s.probing && (o.pulls > 0 || s.abandoned >= mostAbandoned || now < s.retryAt):
+		e.schedule(s.retryAt)
+		wait = true
+	case e.limits.Pinned && !pin && o.promised > 0:
+		wait = true
+	case e.capacity.room < 1:
+		e.capacity.awaited = e.capacity.awaited || need > 0 || refreshDue
+		wait = true
 	case s.oversize:
-		if s.held > 0 || open > 0 {
-			return
-		}
-		batch = 1
-	case fades:
-	case batch < 1, e.manyPulls(o), s.idle && o.messages > 0:
-		return
-	case open+s.held > 0 && need < half && (open > 0 || !s.starving):
+		batch, wait = 1, s.held > 0 || open > 0
+	case refreshDue:
+	case batch < 1, e.manyPulls(o), s.quiet && o.messages > 0:
+		wait = true
+	case need < half:
+		wait = open > 0 || s.held > 0 && !s.starving
+	}
+	if wait {
 		return
 	}
-	bytes, ok := e.pullBytes(d, batch, need, o)
-	if !ok && !fades {
-		return
+	bytes, fits := e.pullBytes(d, o)
+	if fits || refreshDue {
+		e.pullStanding(now, d, max(1, batch), bytes, !fits || batch < 1)
 	}
-	e.pullStanding(now, d, max(1, batch), bytes, !ok || batch < 1)
 }
 
-// pullBytes is the max_bytes of a pull that is to bring batch of the need messages that the window lacks, 0 for
-// none. It reports false where none may go out now.
-func (e *Engine) pullBytes(d *Demand, batch, need int, o onOrder) (n int, ok bool) {
+// pullBytes is the max_bytes of the next pull, 0 for none. It reports false where too little of the byte window is free.
+func (e *Engine) pullBytes(d *Demand, o onOrder) (n int, ok bool) {
 	s := d.stand
 	free := s.Size - s.heldBytes - o.bytes
 	switch {
@@ -253,7 +254,7 @@ func (e *Engine) pullBytes(d *Demand, batch, need int, o onOrder) (n int, ok boo
 	case free < s.Size/leastFree:
 		return 0, false
 	default:
-		n = max(leastBytes, int(float64(free)/2*float64(batch)/float64(max(batch, need))))
+		n = free / 2
 	}
 	if d.MaxBytes > 0 && (n == 0 || n > d.MaxBytes) {
 		n = d.MaxBytes
@@ -295,7 +296,7 @@ func (e *Engine) pullStanding(now At, d *Demand, batch, bytes int, refresh bool)
 // open, for the server drops more than it queues. One that ends pull after pull with a promise must not be
 // asked ever faster either.
 func (e *Engine) manyPulls(o onOrder) bool {
-	most := e.capacity.most
+	most := e.capacity.slots
 	if w := e.limits.Waiting; w > 0 {
 		most = min(w, max(2, w/4))
 	}
@@ -318,9 +319,8 @@ func (e *Engine) Credit(now At, d *Demand, c Credit) {
 	if c.Serial >= s.serial {
 		s.window, s.starving, s.serial = c.Window, c.Starving, c.Serial
 	}
-	if e.capacity.idle = false; !d.Done {
-		e.outgrown(s.window)
-		e.settle(now, d.share)
+	if !d.Done {
+		e.cover(now, d.share)
 	}
 }
 

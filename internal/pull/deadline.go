@@ -54,7 +54,7 @@ func (e *Engine) NextTick() At { return e.due }
 
 // Tick acts on the deadlines that have passed.
 func (e *Engine) Tick(now At) {
-	e.ask(now)
+	e.readIfDue(now)
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; i >= 0 && !e.down; i-- {
 			if p := s.pulls[i]; p.deadline <= now {
@@ -66,7 +66,7 @@ func (e *Engine) Tick(now At) {
 				e.finish(d, &Timeout{d.cause})
 			}
 		}
-		e.settle(now, s)
+		e.cover(now, s)
 	}
 	e.forgetShares()
 	e.scheduleAll(now)
@@ -81,8 +81,8 @@ func (e *Engine) scheduleAll(now At) {
 			e.schedule(t)
 		}
 	}
-	if e.asks() {
-		later(e.config.at)
+	if e.awaitsConfig() {
+		later(e.config.readAt)
 	}
 	for _, s := range e.shares {
 		for _, p := range s.pulls {

@@ -51,17 +51,18 @@ type Demand struct {
 
 	share *share
 	pull  *pull // the pull that covers it; nil: it needs one
-	early bool  // with NoWait: that pull was sent before, so it says nothing where it finds nothing
-	long  bool  // the no-wait pull found nothing
-	tries int   // no-wait pulls that failed so far
-	// loud is set once a long pull stayed silent, or the server's queue was full: the next goes without
-	// heartbeat, so that the server refuses it aloud.
-	loud  bool
-	cause error // what stood in the way last
-	n     int   // messages delivered to it so far
-	bytes int   // and their size
-	stand *standing
-	spare []Message // memory of the last messages that were handed over
+	// joined is set, with NoWait, where that pull was sent before: it says nothing where it finds nothing.
+	joined bool
+	long   bool // the no-wait pull found nothing
+	tries  int  // no-wait pulls that failed so far
+	// noHeartbeat is set once a long pull stayed silent, or the server's queue of pulls was full: with a heartbeat
+	// the server drops such a pull without a word, and without it answers MaxWaiting.
+	noHeartbeat bool
+	cause       error // what stood in the way last
+	n           int   // messages delivered to it so far
+	bytes       int   // and their size
+	stand       *standing
+	spare       []Message // memory of the last messages that were handed over
 }
 
 // wants reports whether a message can be delivered to d.
@@ -85,7 +86,7 @@ func (d *Demand) add(m Message, size int) {
 
 // attach lets p cover d.
 func (d *Demand) attach(p *pull) {
-	d.pull, d.early = p, false
+	d.pull, d.joined = p, false
 	p.demands++
 	p.need += d.Want
 }
@@ -109,7 +110,7 @@ func (d *Demand) bytesLeft() int {
 
 // batchEnds reports whether something soon says that no more comes for d now that it has a message. A no-wait
 // pull and a one-shot that has brought some end by themselves. A long pull that has brought nothing does not,
-// where the message came by another pull; nor does a plain one, which waits for its whole batch.
+// where the message came by another pull; nor does one of FillBatch, which waits for its whole batch.
 func (d *Demand) batchEnds() bool {
 	return !d.long || d.pull != nil && d.pull.kind == oneShot && d.pull.got > 0
 }
@@ -123,7 +124,7 @@ func (e *Engine) Post(now At, d *Demand) {
 		e.finish(d, e.dead)
 		return
 	}
-	s := e.shareOf(d.Terms, d.MaxBytes > 0 && d.Mode != Standing)
+	s := e.shareOf(d.Terms, d.Mode != Standing && (d.MaxBytes > 0 || e.overLimits(now, d)))
 	d.share = s
 	s.demands = append(s.demands, d)
 	if d.Mode == Standing {
@@ -131,16 +132,11 @@ func (e *Engine) Post(now At, d *Demand) {
 	}
 	e.schedule(d.Deadline)
 	e.unstash(d) // before anything is pulled for it
-	if d.Mode != Standing {
-		e.outgrown(d.Want)
-	} else if e.limits.AckNone { // its pulls are never over all at once
-		e.outgrown(e.capacity.most)
-	}
-	e.ask(now)
+	e.readIfDue(now)
 	if !d.Done && d.n > 0 && d.Mode == Some {
 		e.finish(d, nil)
 	}
-	e.settle(now, s)
+	e.cover(now, s)
 }
 
 // Cancel ends a demand whose caller leaves with err.
@@ -149,7 +145,7 @@ func (e *Engine) Cancel(now At, d *Demand, err error) {
 		return
 	}
 	e.finish(d, err)
-	e.settle(now, d.share)
+	e.cover(now, d.share)
 }
 
 // Cause returns what stood in d's way last; nil: nothing did.
@@ -192,7 +188,7 @@ func (e *Engine) deliver(d *Demand, m Message, size int) {
 	d.add(m, size)
 	switch {
 	case d.Mode == Standing:
-		d.stand.lively, d.stand.starving = true, false
+		d.stand.arriving, d.stand.starving = true, false
 		e.notify(d)
 	case d.Want == 0 || d.MaxBytes > 0 && d.bytes >= d.MaxBytes:
 		e.finish(d, nil)

@@ -58,13 +58,9 @@ type Engine struct {
 // capacity is the room that the driver's channel has for messages. nats.go drops what finds a channel full, so
 // no more than that may be on order.
 type capacity struct {
-	first int  // slots that it is given first
-	slots int  // of the channel, less those kept for statuses
-	most  int  // that it may be given
-	room  int  // messages that may still be asked for
-	want  int  // slots that a demand could use
-	short bool // a pull was not sent, or not for all, for want of room
-	idle  bool // the first channel would do at present
+	slots   int  // of the channel, less those kept for statuses
+	room    int  // messages that may still be asked for
+	awaited bool // a pull was not sent, or not for all, for want of room
 }
 
 // Stats count what the engine has seen and done.
@@ -102,7 +98,6 @@ const (
 	PinGained                     // Pin was gained
 	PinLost                       // Pin was lost
 	ReadConfig                    // read the consumer's configuration
-	Resize                        // replace the channel by one with Slots for messages
 )
 
 // Effect is one thing to do. Effects are carried out in order. Changes of pins come before what else was asked for at the
@@ -119,7 +114,6 @@ type Effect struct {
 	Msgs   []Message
 	Err    error
 	Pin    *Pin
-	Slots  int
 }
 
 // Outgoing is a pull request to be sent.
@@ -129,12 +123,12 @@ type Outgoing struct {
 	Single bool // the pull ends with its inbox, after one frame more than its batch
 }
 
-// New returns an engine whose channel has slots for messages and may grow to most. Reply subjects begin with
-// base; seed is for the jitter of back-off.
-func New(base string, lim Limits, slots, most int, seed uint64) *Engine {
+// New returns an engine whose channel has slots for messages. Reply subjects begin with base; seed is for the
+// jitter of back-off.
+func New(base string, lim Limits, slots int, seed uint64) *Engine {
 	return &Engine{
 		base: base, rng: rand.New(rand.NewPCG(seed, 0)), limits: lim, pins: pins{},
-		capacity: capacity{first: slots, slots: slots, most: most, room: slots},
+		capacity: capacity{slots: slots, room: slots},
 	}
 }
 
@@ -241,24 +235,39 @@ func (e *Engine) first() *Demand {
 }
 
 // Message takes a message that arrived on ib. size is what the server counts against max_bytes; pin is the pin
-// id that came with it, or "".
+// id that came with it, or "". It goes to the first that applies:
+//
+//	| state                                        | the message goes to                                      |
+//	| ---                                          | ---                                                      |
+//	| no pull was ever sent from ib                | the server, by a NAK                                     |
+//	| its share group has a call that wants more   | the one that was posted first                            |
+//	| its share group has standing demands         | the one whose pull brought it, or else any               |
+//	| other calls have its terms                   | the one that was posted first                            |
+//	| explicit acknowledgements                    | the server, by a NAK                                     |
+//	| ack policy none                              | the next call with its terms; after Close it is dropped  |
 func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	e.stats.Messages++
 	e.stats.Bytes += uint64(size)
 	s, p := ib.share, ib.pull
 	if s == nil {
-		e.Stray(m) // no pull was ever sent from this inbox
+		e.Stray(m)
+		return
+	}
+	if p != nil && p.left > 1 && e.steady(p, pin) {
+		e.arrived(now, p, size)
+		e.deliver(p.owner, m, size)
+		if p.left > 0 {
+			return
+		}
+		e.end(now, p, ending{filled: true, unsure: true}) // its bytes are used up
+		e.cover(now, s)
 		return
 	}
 	gained := pin != "" && e.pinGained(now, s.terms.Group, pin, p)
 	var owner *Demand
-	if p != nil {
-		owner = p.owner
-	}
-	d := s.next(owner)
-	steady := !gained && p != nil && d != nil && d == p.owner && len(s.demands) == 1 && !d.stand.troubled() && !e.capacity.short
 	switch {
 	case p != nil:
+		owner = p.owner
 		e.arrived(now, p, size)
 	case ib.reserved > 0:
 		ib.reserved--
@@ -269,23 +278,29 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	} else if owner != nil {
 		e.healthy(owner)
 	}
-	if d != nil {
+	if d := s.next(owner); d != nil {
 		e.deliver(d, m, size)
 	} else if to := e.late(s.terms, m, size); to != s {
-		e.settle(now, to)
+		e.cover(now, to)
 	}
 	if p != nil && p.left == 0 {
 		e.end(now, p, ending{filled: !p.ended, status: p.status, unsure: p.got < p.req.Batch && !p.ended})
-		steady = false
 	}
-	switch {
-	case gained:
+	if gained {
 		for _, o := range e.shares {
-			e.settle(now, o)
+			e.cover(now, o)
 		}
-	case !steady:
-		e.settle(now, s)
+		return
 	}
+	e.cover(now, s)
+}
+
+// steady reports whether the next message of p can change nothing but accounts: the pull is one of the only demand of
+// its share group, a standing one without trouble, and nothing waits for the room that the message frees.
+func (e *Engine) steady(p *pull, pin string) bool {
+	d, s := p.owner, p.share
+	return d != nil && !p.ended && len(s.demands) == 1 && s.demands[0] == d && !d.stand.troubled() && !e.capacity.awaited &&
+		(pin == "" || pin == e.pins[s.terms.Group].id)
 }
 
 // Stray takes a message that arrived on no inbox that is known.
@@ -298,7 +313,7 @@ func (e *Engine) Status(now At, ib *Inbox, token string, st wire.Status) {
 	if p == nil || p.token != token || p.ended {
 		if d := ib.abandonedBy; d != nil {
 			e.healthy(d)
-			e.settle(now, d.share)
+			e.cover(now, d.share)
 		}
 		return
 	}
@@ -325,11 +340,11 @@ func (e *Engine) heard(now At, p *pull, st wire.Status) {
 		if left > 0 {
 			p.ended, p.status, p.deadline = true, st, now+promiseGrace
 			e.schedule(p.promisedUntil())
-			e.settle(now, p.share)
+			e.cover(now, p.share)
 			return
 		}
 	}
 	s := p.share
 	e.end(now, p, ending{status: st})
-	e.settle(now, s)
+	e.cover(now, s)
 }

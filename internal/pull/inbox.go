@@ -84,39 +84,15 @@ func (e *Engine) Drained(now At, ib *Inbox) {
 		ib.abandonedBy = nil
 		d.stand.abandoned--
 		if !d.Done {
-			e.settle(now, d.share)
+			e.cover(now, d.share)
 		}
 	}
-	e.grow(now)
 	e.refill(now)
 	e.forgetShares()
 }
 
-// outgrown notes that a demand could use n messages on order. The channel, which is small at first because most
-// subscriptions wait for one message at a time, is replaced when nothing can arrive on it.
-func (e *Engine) outgrown(n int) { e.capacity.want = max(e.capacity.want, min(n, e.capacity.most)) }
-
-// tooSmall reports whether a demand could use a larger channel. With ack policy none no pull waits for one.
-func (e *Engine) tooSmall() bool {
-	return e.capacity.want > e.capacity.slots && !e.closed && !e.limits.AckNone
-}
-
-// alone reports whether all pulls are d's.
-func (e *Engine) alone(d *Demand) bool {
-	for _, s := range e.shares {
-		for _, p := range s.pulls {
-			if p.owner != d {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// Trim gives back memory for messages: nothing is held. The first channel replaces a larger one when the open pull
-// has expired.
+// Trim gives back memory for messages: nothing is held.
 func (e *Engine) Trim() {
-	e.capacity.idle = e.capacity.slots > e.capacity.first && !e.limits.AckNone
 	for _, s := range e.shares {
 		for _, d := range s.demands {
 			if d.Mode == Standing && len(d.Got) == 0 {
@@ -124,40 +100,4 @@ func (e *Engine) Trim() {
 			}
 		}
 	}
-}
-
-// grow asks for a larger channel where a demand can use one and nothing is open on this one.
-func (e *Engine) grow(now At) {
-	c := &e.capacity
-	if c.want <= c.slots || e.closed || !e.bare() {
-		return
-	}
-	slots := c.slots
-	for slots < c.want {
-		slots = min(4*slots, c.most)
-	}
-	e.resize(slots)
-	for _, s := range e.shares {
-		e.settleShare(now, s)
-	}
-}
-
-// bare reports whether nothing can arrive.
-func (e *Engine) bare() bool {
-	for _, s := range e.shares {
-		if len(s.pulls) > 0 {
-			return false
-		}
-	}
-	return e.draining == 0 && e.capacity.room == e.capacity.slots
-}
-
-// resize asks for a channel of another size, where nothing can arrive on this one.
-func (e *Engine) resize(slots int) {
-	for _, ib := range e.idle {
-		e.drop(ib)
-	}
-	e.idle = nil
-	e.capacity = capacity{first: e.capacity.first, slots: slots, room: slots, most: e.capacity.most, short: e.capacity.short}
-	e.do(Effect{Kind: Resize, Slots: slots})
 }

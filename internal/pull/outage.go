@@ -32,15 +32,15 @@ func (e *Engine) Reconnected(now At) {
 				d.stand.silent, d.stand.retryAt = 0, 0
 			}
 		}
-		e.settle(now, s)
+		e.cover(now, s)
 	}
-	if e.config.unread {
-		e.config.at = now
-		e.ask(now)
+	if e.config.awaited {
+		e.config.readAt = now
+		e.readIfDue(now)
 		return
 	}
-	e.config.checking = false // what was under way is lost
-	e.check()
+	e.config.reading = false // what was under way is lost
+	e.readConfig()
 }
 
 // SendFailed ends the pull on ib, which could not be sent. With fatal it never can be, and its demands end with
@@ -56,7 +56,7 @@ func (e *Engine) SendFailed(now At, ib *Inbox, fatal error) {
 		e.backOff(now, p.share)
 		e.end(now, p, ending{lost: true, unsure: true})
 	}
-	e.settle(now, ib.share)
+	e.cover(now, ib.share)
 }
 
 // Fail ends all demands with err, and all pulls: the server takes none, nor those that are on their way. With
@@ -72,7 +72,7 @@ func (e *Engine) Fail(now At, err error, final bool) {
 		for !final && len(s.pulls) > 0 {
 			e.end(now, s.pulls[0], ending{unsure: true})
 		}
-		e.settle(now, s)
+		e.cover(now, s)
 	}
 }
 

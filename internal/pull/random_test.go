@@ -58,7 +58,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	text := c.pick("", "", "", "acknone", "pinned", "pinned ttl=3s") + c.pick("", "", "", " batch=5", " batch=17") +
 		c.pick("", "", "", " expires=1s") + c.pick("", "", "", " waiting=4") + c.pick("", "", "", " bytes=250")
 	slots := 1 + r.IntN(60)
-	c.world = newWorld(t, words(strings.Fields(text)).limits(), slots, slots+r.IntN(2)*100)
+	c.world = newWorld(t, words(strings.Fields(text)).limits(), slots)
 	c.e.rng = r
 	c.onWire = c.sends
 	return c
@@ -116,7 +116,7 @@ func (c *chaos) settled() {
 	reads := c.reads
 	c.act()
 	for ; reads < c.reads; reads++ {
-		c.needs = append(c.needs, c.e.Needs())
+		c.needs = append(c.needs, c.e.Epoch())
 	}
 	for _, d := range c.demands {
 		c.must(d.Done || d.Mode == Standing || d.Deadline > c.now, "%v outlives its deadline", d.Ref)

@@ -14,7 +14,7 @@ import (
 // must come of the last of them, in their order. Those of an event with a ~ do not count.
 //
 //	limits batch=9 expires=1s bytes=9 waiting=9 acknone pinned ttl=6s
-//	slots 10 40                the channel has 10 and may have 40
+//	slots 10                   of the channel
 //	post a some 3 5s           or fill; nowait chosen mb=9 g=x prio=3 hb=1s reads
 //	post s stand 10            a window of 10; workers=9 bytes=99 exact mb=9 g=x hb=1s
 //	p1 msg 1 2 3               what p1 brings; size=9 pin=x, which those before a - do not have
@@ -26,11 +26,11 @@ import (
 //	configured [batch=… late], unreadable [gone], return 7 [g=x], givenup x [g=x]
 //
 // A message has 100 bytes. An effect is sub i1, unsub i1, drain i1, nak 1, read,
-// resize 40, pin x, unpin x, a=1,2!error for a demand that is done or got messages, "s error"
+// pin x, unpin x, a=1,2!error for a demand that is done or got messages, "s error"
 // and "s healthy" for a standing one, and for a pull its name and inbox, its batch, now
 // (no_wait) or once (no_wait with expires), and the other fields.
 func play(t *testing.T, script string) {
-	w := newWorld(t, Limits{}, 1000, 1000)
+	w := newWorld(t, Limits{}, 1000)
 	for line := range strings.FieldsFuncSeq(script, func(r rune) bool { return r == '\n' || r == '|' }) {
 		events, effects, _ := strings.Cut(line, "->")
 		w.log = nil
@@ -106,7 +106,7 @@ func (w *world) event(ws words) {
 	case "limits":
 		w.e.limits = ws.limits()
 	case "slots":
-		w.e.capacity = capacity{first: number(ws[1]), slots: number(ws[1]), room: number(ws[1]), most: number(ws[2])}
+		w.e.capacity = capacity{slots: number(ws[1]), room: number(ws[1])}
 	case "post":
 		w.post(ws)
 	case "credit":
@@ -130,7 +130,7 @@ func (w *world) event(ws words) {
 	case "sendfailed":
 		w.e.SendFailed(w.now, w.pull(ws[1]).ib, ws.err("fatal"))
 	case "configured":
-		w.e.Configured(w.now, ws.limits(), w.e.Needs()-map[bool]uint64{true: 1}[ws.has("late")])
+		w.e.Configured(w.now, ws.limits(), w.e.Epoch()-map[bool]uint64{true: 1}[ws.has("late")])
 	case "unreadable":
 		w.e.Unreadable(w.now, ws.err("gone"))
 	case "return":

@@ -5,18 +5,14 @@ import "slices"
 // share is a share group: the demands with equal terms, which share pulls and so messages.
 type share struct {
 	terms Terms
-	// own is set for a demand with MaxBytes, which shares with no other.
-	own bool
+	// unshared is set for a demand with MaxBytes, or over a limit of the consumer, which shares with no other.
+	unshared bool
 
 	demands []*Demand // in the order in which they were posted
 	pulls   []*pull   // open
 	stash   []stashed // ack policy none: late messages in stream order, for the next demand
 	retryAt At        // no pull before this
 	tries   int       // failures in a row
-	// plain is set where the server ended a one-shot at once with nothing, until a message comes or no demand is
-	// left: pulls of other clients wait for all that is pending, or it takes no_wait before expires, as servers
-	// before 2.11 do.
-	plain bool
 }
 
 // stashed is a message that no demand waits for and that cannot be handed back.
@@ -29,27 +25,27 @@ type stashed struct {
 const spareShares = 32
 
 // shareOf finds or makes the share group for terms.
-func (e *Engine) shareOf(terms Terms, own bool) *share {
-	if !own {
+func (e *Engine) shareOf(terms Terms, unshared bool) *share {
+	if !unshared {
 		for _, s := range e.shares {
-			if s.terms == terms && !s.own {
+			if s.terms == terms && !s.unshared {
 				return s
 			}
 		}
 	}
 	e.forgetShares() // so that those of calls that are over do not add up
-	s := &share{terms: terms, own: own}
+	s := &share{terms: terms, unshared: unshared}
 	e.shares = append(e.shares, s)
 	return s
 }
 
-// forgetShares drops the share groups of calls with MaxBytes that are over, and unused others where there are
+// forgetShares drops the share groups of their own of calls that are over, and unused others where there are
 // many.
 func (e *Engine) forgetShares() {
 	crowded := len(e.shares) > spareShares
 	kept := e.shares[:0]
 	for _, s := range e.shares {
-		if len(s.demands) > 0 || len(s.pulls) > 0 || len(s.stash) > 0 || !s.own && !crowded {
+		if len(s.demands) > 0 || len(s.pulls) > 0 || len(s.stash) > 0 || !s.unshared && !crowded {
 			kept = append(kept, s)
 		}
 	}
@@ -84,7 +80,7 @@ func without[T comparable](list []T, x T) []T {
 
 // late takes a message that no demand in its share group waits for: another demand gets it, or the server, or it
 // waits for the next demand with these terms. A share group of its own ends with its call, so it returns the one
-// that calls without MaxBytes find.
+// that other calls find.
 func (e *Engine) late(terms Terms, m Message, size int) *share {
 	s := e.shareOf(terms, false)
 	d := s.next(nil)
@@ -110,7 +106,7 @@ func (e *Engine) late(terms Terms, m Message, size int) *share {
 // Return takes back a message that a standing demand with these terms got and has no use for, where it cannot
 // be handed back to the server.
 func (e *Engine) Return(now At, terms Terms, m Message, size int) {
-	e.settle(now, e.late(terms, m, size))
+	e.cover(now, e.late(terms, m, size))
 }
 
 // unstash gives a demand what came late for others.
@@ -119,7 +115,7 @@ func (e *Engine) unstash(d *Demand) {
 		return
 	}
 	s := d.share
-	if s.own {
+	if s.unshared {
 		s = e.shareOf(s.terms, false)
 	}
 	for len(s.stash) > 0 && d.wants() && !d.Done {

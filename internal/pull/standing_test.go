@@ -39,27 +39,13 @@ func TestStanding(t *testing.T) {
 			~post s stand 10; p1 msg 1 -> s=1 | p1 batch left=0; +800ms -> @800ms sub i2; p2 i2 9 3.2s hb1.6s | p1 msg 2 -> s=2
 			+1.2s -> @1.2s drain i1 | p1 msg 3 -> s=3`,
 		"it gets the room that calls leave": `
-			slots 10 10; ~post a some 10 5s; post s stand 3; p1 404 -> sub i2; p2 i2 5 once 4.9s hb1s; p3 i1 3 30s hb2s`,
+			slots 10; ~post a some 10 5s; post s stand 3; p1 404 -> sub i2; p2 i2 5 once 4.9s hb1s; p3 i1 3 30s hb2s`,
 		"ack none: its pull stays open for the next, and what it has no use for is kept": `
 			limits acknone; ~post s stand 4; p1 msg 1 2 -> s=1,2 | cancel s -> s=!canceled end
 			p1 msg 3; return 2; post r stand 5 -> r=2,3; sub i2; p2 i2 3 30s hb2s | return 1 -> r=1 | p1 msg 4 -> r=4`,
-		"the channel grows with the window when its pulls have ended, but not where others are open": `
-			slots 10 40; post s stand 4 -> sub i1; p1 i1 4 30s hb2s | p1 msg 1 2 -> s=1,2
-			credit s 2 window=30 -> | post b some 1 5s -> sub i2; p2 i2 1 now; sub i3; p3 i3 4 30s hb2s
-			p2 msg 5 -> b=5 | p1 msg 3 4 -> s=3,4 | p3 msg 6 -> s=6 | p3 408 left=3 -> unsub i2; unsub i1; unsub i3; resize 40; sub i4; p4 i4 20 30s hb2s
-			cancel s -> s=!canceled end; drain i4 | credit s 0 window=99 ->`,
-		"the channel is small again once the pull of an idle demand has ended": `
-			slots 10 40; post s stand 4 -> sub i1; p1 i1 4 30s hb2s | p1 msg 1 2 3 4 -> s=1,2,3,4 | credit s 4 window=30 -> unsub i1; resize 40; sub i2; p2 i2 20 30s hb2s
-			p2 msg 5 6 -> s=5,6 | credit s 2 -> | trim ->
-			p2 408 left=18 -> unsub i2; resize 10; sub i3; p3 i3 5 30s hb2s | p3 msg 7 -> s=7 | trim; credit s 1 -> | p3 408 left=4 -> unsub i3; resize 40; sub i4; p4 i4 20 30s hb2s`,
-		"which is no answer to a pull": `
-			slots 10 40; ~post s stand 4; +4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 3 600ms | post a some 20 5s -> sub i3; p3 i3 3 now
-			p2 408 left=3 -> s healthy; read | p3 404; drained i1 -> unsub i2; unsub i3; resize 40 | +200ms -> @200ms sub i4; p4 i4 20 once 4.7s hb1s; sub i5; p5 i5 4 3.7s hb1.85s`,
-		"ack none: no pull waits for it": `
-			limits acknone; slots 10 40; ~post a some 1 5s g=x; post s stand 4 -> sub i2; p2 i2 4 30s hb2s | p2 msg 1 2 3 -> s=1,2,3 | credit s 3 window=30 -> sub i3; p3 i3 4 30s hb2s`,
-		"ack none: what was kept takes its place in the window before a larger channel is used": `
-			limits acknone; slots 10 40; ~post a some 1 5s mb=300; cancel a -> a=!canceled
-			p1 msg 1; post s stand 4 bytes=250 exact -> s=1; unsub i1; resize 40; sub i2; p2 i2 3 30s hb2s mb150`,
+		"ack none: what was kept takes its place in the window": `
+			limits acknone; ~post a some 1 5s mb=300; cancel a -> a=!canceled
+			p1 msg 1; post s stand 4 bytes=250 exact -> s=1; p2 i1 3 30s hb2s mb150`,
 	})
 }
 
@@ -77,8 +63,8 @@ func TestStandingBytes(t *testing.T) {
 		"but over the user's MaxBytes is an error": `
 			~post s stand 99 mb=50; p1 bytes left=99 -> s=!bytes end`,
 		"64 MiB are shared by pulls that overlap": `
-			post s stand 1000 bytes=67108864 -> sub i1; p1 i1 500 30s hb2s mb16777216 | p1 msg 1 2 3 4 size=1048576 -> s=1,2,3,4
-			credit s 4 bytes=4194304 -> sub i2; p2 i2 252 30s hb2s mb13631488`,
+			post s stand 1000 bytes=67108864 -> sub i1; p1 i1 500 30s hb2s mb33554432 | p1 msg 1 2 3 4 size=1048576 -> s=1,2,3,4
+			credit s 4 bytes=4194304 -> sub i2; p2 i2 252 30s hb2s mb18874368`,
 		"promised bytes are reserved": `
 			~post s stand 50 bytes=67108864; p1 batch left=10 bytes=2097152; +800ms -> @800ms sub i2; p2 i2 50 3.2s hb1.6s mb17825792`,
 	})
@@ -136,7 +122,7 @@ func TestPins(t *testing.T) {
 			+2s -> @2s sub i2; p2 i2 8 2s hb1s mb1 g=g id=x | p2 bytes left=8; +2s -> @2s p3 i2 8 2s hb1s mb1 g=g id=x
 			+1.9s; p3 408 left=8; credit s 1 -> p4 i2 9 2s hb1s mb100 g=g id=x`,
 		"as soon as calls leave room": `
-			limits pinned ttl=6s; slots 4 4; ~post s stand 2 g=g; p1 msg 1 2 pin=x -> pin x; s=1,2
+			limits pinned ttl=6s; slots 4; ~post s stand 2 g=g; p1 msg 1 2 pin=x -> pin x; s=1,2
 			post a some 9 9s -> p2 i1 4 now | +2s -> @2s drain i1 | drained i1 -> sub i2; p3 i2 1 2s hb1s mb1 g=g id=x; sub i3; p4 i3 2 once 6.9s hb1s`,
 		"replaced": `
 			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 msg 2 pin=x -> s=2

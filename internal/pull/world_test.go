@@ -51,8 +51,8 @@ type sent struct {
 	req         wire.Request
 }
 
-func newWorld(t *testing.T, lim Limits, slots, most int) *world {
-	w := &world{t: t, e: New("b", lim, slots, most, 1), boxes: map[*Inbox]*box{}, taken: map[*Demand][]Message{}}
+func newWorld(t *testing.T, lim Limits, slots int) *world {
+	w := &world{t: t, e: New("b", lim, slots, 1), boxes: map[*Inbox]*box{}, taken: map[*Demand][]Message{}}
 	w.onWire = func(*Effect, *sent) {}
 	w.e.rng = rand.New(least{}) // each back-off is four fifths of its mean
 	return w
@@ -104,11 +104,6 @@ func (w *world) perform(f *Effect) string {
 	case ReadConfig:
 		w.reads++
 		return "read"
-	case Resize:
-		for _, b := range w.boxes {
-			w.must(b.gone, "the channel is replaced while %s delivers into it", b.name)
-		}
-		return fmt.Sprint("resize ", f.Slots)
 	}
 	return w.performOnInbox(f)
 }
@@ -259,12 +254,11 @@ func (w *world) checkWaits() {
 	e := w.e
 	at := func(t At) bool { return t > w.now && e.NextTick() != 0 && e.NextTick() <= t }
 	c := &e.capacity
-	room := c.short && c.room < 1
-	w.must(c.want <= c.slots || !e.bare(), "the channel does not grow although nothing is open: %+v", *c)
+	room := c.awaited && c.room < 1
 	for _, s := range e.shares {
 		looks := slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.kind == noWait && !p.ended })
 		for _, d := range s.demands {
-			waits := at(s.retryAt) || room || e.config.unread && at(e.config.at)
+			waits := at(s.retryAt) || room || e.config.awaited && at(e.config.readAt)
 			if d.Mode != Standing {
 				w.must(d.pull != nil || waits || looks && !d.long, "nothing is done for %v: %+v", d.Ref, e.capacity)
 			} else if d.stand.held == 0 && !slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.owner == d }) {

@@ -72,7 +72,7 @@ func New(nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbox, hook
 		cutOff: make(chan struct{}), ended: make(chan struct{}),
 	}
 	d.cut = sync.OnceFunc(func() { close(d.cutOff) })
-	d.engine = pull.New(first.base, lim, firstSlots-statusSlots, allSlots-statusSlots, rand.Uint64())
+	d.engine = pull.New(first.base, lim, slots-statusSlots, rand.Uint64())
 	d.reader.init(d)
 	ib := &pull.Inbox{Subject: first.sub.Subject, Prefix: first.base + ".0.", Ref: first.sub}
 	d.boxes.known = map[*nats.Subscription]*pull.Inbox{first.sub: ib}
@@ -178,8 +178,6 @@ func (d *Driver) perform(f *pull.Effect) {
 		d.hooks.Pin(f.Pin.Group, f.Pin.ID, f.Kind == pull.PinGained)
 	case pull.ReadConfig:
 		d.readConfig()
-	case pull.Resize:
-		d.resize(f.Slots)
 	}
 }
 

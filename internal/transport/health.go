@@ -60,7 +60,7 @@ func (d *Driver) readConfig() {
 		ctx, cancel := context.WithTimeout(ctx, readMost)
 		defer cancel()
 		d.mu.Lock()
-		needs := d.engine.Needs()
+		epoch := d.engine.Epoch()
 		d.mu.Unlock()
 		lim, gone, err := d.hooks.Read(ctx)
 		d.Do(func(e *pull.Engine, now pull.At) {
@@ -68,7 +68,7 @@ func (d *Driver) readConfig() {
 			if err != nil {
 				e.Unreadable(now, gone)
 			} else {
-				e.Configured(now, lim, needs)
+				e.Configured(now, lim, epoch)
 			}
 		})
 	})

@@ -13,12 +13,10 @@ import (
 )
 
 const (
-	// firstSlots is the capacity of the channel that all inboxes deliver into, until a demand can use more, and
-	// allSlots the capacity then. statusSlots of it are kept for statuses and for what is still on the wire of
-	// drained inboxes. nats.go drops what finds a channel full, and the reader can be off the processor for as
-	// long as the scheduler likes, so it holds all that may be on order.
-	firstSlots  = 256
-	allSlots    = 4096
+	// slots is the capacity of the channel that all inboxes deliver into. statusSlots of it are kept for statuses and
+	// for what is still on the wire of drained inboxes. nats.go drops what finds a channel full, and the reader can
+	// be off the processor for as long as the scheduler likes, so it holds all that may be on order.
+	slots       = 4096
 	statusSlots = 32
 
 	// flushMost is how long one question for a sign of life waits.
@@ -26,7 +24,7 @@ const (
 )
 
 // MaxOnOrder is the most messages that may be on order at a time.
-const MaxOnOrder = allSlots - 512
+const MaxOnOrder = slots - 512
 
 // inboxes are the subscriptions of the engine's inboxes. The driver's lock guards them.
 type inboxes struct {
@@ -63,7 +61,7 @@ type FirstInbox struct {
 // OpenInbox subscribes the first pooled inbox and waits until the server has accepted it, so that a missing
 // permission shows here and not as a time-out.
 func OpenInbox(ctx context.Context, nc *nats.Conn) (*FirstInbox, error) {
-	f := &FirstInbox{base: nc.NewInbox(), in: make(chan *nats.Msg, firstSlots)}
+	f := &FirstInbox{base: nc.NewInbox(), in: make(chan *nats.Msg, slots)}
 	sub, err := nc.ChanSubscribe(f.base+".0.*", f.in)
 	if err != nil {
 		return nil, err
@@ -86,10 +84,7 @@ func OpenInbox(ctx context.Context, nc *nats.Conn) (*FirstInbox, error) {
 func (f *FirstInbox) Drop() { _ = f.sub.Unsubscribe() }
 
 func (d *Driver) subscribe(ib *pull.Inbox) (*nats.Subscription, error) {
-	d.mu.Lock()
-	in := d.in
-	d.mu.Unlock()
-	sub, err := d.nc.ChanSubscribe(ib.Subject, in)
+	sub, err := d.nc.ChanSubscribe(ib.Subject, d.in)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to inbox %s: %w", ib.Subject, err)
 	}
@@ -155,16 +150,6 @@ func (d *Driver) wasDrained(ib *pull.Inbox) {
 	d.ensureReader()
 	d.sendNudge()
 	d.mu.Unlock()
-}
-
-// resize replaces the channel. Only nudges can still arrive on the old one, and it gets one, because the reader may wait there.
-func (d *Driver) resize(slots int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, in := range []chan *nats.Msg{d.in, make(chan *nats.Msg, slots+statusSlots)} {
-		d.in, d.nudged = in, false
-		d.sendNudge()
-	}
 }
 
 // take brings one frame to the engine. The lock is held.

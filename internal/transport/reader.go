@@ -60,7 +60,7 @@ func (r *reader) arm(d *Driver) {
 	}
 }
 
-// sendNudge nudges the reader. The lock is held, so that the frame does not go into a channel that was replaced.
+// sendNudge nudges the reader. The lock is held.
 func (d *Driver) sendNudge() {
 	if d.reader.nudge = false; d.nudged {
 		return
@@ -172,8 +172,7 @@ func (d *Driver) read(ctx context.Context, w *Call) {
 		d.reader.arm(d)
 		d.act()
 		var m *nats.Msg
-		in := d.in
-		d.unlocked(func() { m = frame(ctx, in) })
+		d.unlocked(func() { m = frame(ctx, d.in) })
 		switch {
 		case m != nil:
 			d.takeAll(m)

@@ -231,8 +231,11 @@ func (a *player) allowed(ctx context.Context, what string, c pullCall, err error
 }
 
 // overLimits reports whether a call that ends now asked for more than the consumer
-// allowed.
+// allowed, or shared a pull while the limits were lower than the client knew.
 func (j *journal) overLimits(c pullCall) bool {
+	if len(j.configs(0, j.now())) > 1 {
+		return true
+	}
 	return slices.ContainsFunc(j.configs(j.now()-c.wait, j.now()), func(cfg jetstream.ConsumerConfig) bool {
 		return cfg.MaxRequestBatch > 0 && c.batch > cfg.MaxRequestBatch || cfg.MaxRequestExpires > 0 && c.wait > cfg.MaxRequestExpires
 	})
