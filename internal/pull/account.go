@@ -10,10 +10,10 @@ import (
 type kind uint8
 
 const (
-	noWait    kind = iota // no_wait: what is there now
-	oneShot               // no_wait with expires: waits for the first, then what is there
-	fillBatch             // waits for the whole batch until it expires
-	windowed              // the same for a standing demand
+	noWait   kind = iota // no_wait: what is there now
+	oneShot              // no_wait with expires: waits for the first, then what is there
+	longPull             // waits for the whole batch until it expires
+	windowed             // the same for a standing demand
 )
 
 // pull is one open request.
@@ -99,7 +99,7 @@ func (e *Engine) arrived(now At, p *pull, size int) {
 	}
 	p.got++
 	p.bytes += size
-	p.share.tries = 0
+	p.share.tries, p.share.claimed = 0, false
 	p.left--
 	e.capacity.room++
 	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {
@@ -160,6 +160,8 @@ func (e *Engine) noteEnding(now At, p *pull, o ending) {
 		}
 	case class == wire.Pin && p.req.ID != "":
 		e.PinLost(s.terms.Group, p.req.ID)
+	case class == wire.Empty && p.kind == oneShot && p.got == 0 && now < p.sent+p.req.Expires/2:
+		s.claimed = true
 	case st.Condition == wire.LimitExceeded:
 		e.backOff(now, s)
 		e.readConfig() // it is lower than it was, unless a call asks for more

@@ -34,8 +34,9 @@ func TestCalls(t *testing.T) {
 			post c some 2 5s nowait -> p3 i1 2 now | +9s -> @2s drain i1; sub i2; p4 i2 2 now; @3.5s drain i2; c=!timeout:maxackpending`,
 		"whoever reads is not woken": `
 			~post a some 1 5s reads; p1 msg 1 ->`,
-		"a one-shot that ends at once with nothing is sent again after a while": `
-			~post a some 5 5s; ~p1 404; p2 pending -> unsub i2 | +200ms -> @200ms sub i3; p3 i3 5 once 4.7s hb1s | p3 msg 1; p3 404 -> unsub i3; a=1`,
+		"other clients have claims on what is pending, until a message comes": `
+			~post a some 5 5s; ~p1 404; p2 pending -> unsub i2; sub i3; p3 i3 1 4.9s hb1s | p3 msg 1 -> unsub i3; p4 i1 4 now
+			p4 404 -> a=1 | post b some 5 5s -> p5 i1 5 now | p5 404 -> sub i4; p6 i4 5 once 4.9s hb1s`,
 		"late in its life a one-shot without a message has lost a race": `
 			~post a some 1 2s; ~p1 404; +950ms; p2 404 -> unsub i2; sub i3; p3 i3 1 once 950ms hb212.5ms`,
 		"the end of the wait: by the server, or by the deadline": `

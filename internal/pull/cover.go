@@ -27,6 +27,7 @@ func (e *Engine) coverShare(now At, s *share) {
 		}
 	}
 	if len(s.demands) == 0 || e.closed {
+		s.claimed = false
 		return
 	}
 	if e.down || now < s.retryAt {
@@ -106,22 +107,22 @@ func (e *Engine) coverLong(now At, s *share, mode Mode) bool {
 		if d.Mode != mode || !d.long || d.pull != nil || e.shareLong(s, d) {
 			continue
 		}
-		if batch > 0 && e.limits.Batch > 0 && batch+d.Want > e.limits.Batch {
+		want := d.Want
+		if mode == Some && s.claimed {
+			want = 1
+		}
+		if batch > 0 && e.limits.Batch > 0 && batch+want > e.limits.Batch {
 			continue
 		}
 		if p == nil {
 			if e.full() {
 				return false
 			}
-			k := oneShot
-			if mode == Fill {
-				k = fillBatch
-			}
-			p = e.newPull(now, s, k, e.single())
+			p = e.newPull(now, s, s.longKind(mode), e.single())
 			p.req.MaxBytes = d.bytesLeft()
 			capped = !s.unshared || !d.Chosen // a wait that the user chose is refused where it is over the limit
 		}
-		batch += d.Want
+		batch += want
 		until, heartbeat = max(until, d.Deadline), heartbeat && !d.noHeartbeat
 		d.attach(p)
 	}
@@ -138,6 +139,14 @@ func (e *Engine) coverLong(now At, s *share, mode Mode) bool {
 	}
 	e.send(now, p, min(batch, e.waitingRoom()))
 	return true
+}
+
+// longKind is the kind of a long pull for a demand of a mode.
+func (s *share) longKind(mode Mode) kind {
+	if mode == Fill || s.claimed {
+		return longPull
+	}
+	return oneShot
 }
 
 // overLimits reports whether d alone asks for more than the consumer's limits allow. The server refuses that, and
@@ -167,12 +176,8 @@ func (e *Engine) shareNoWait(now At, s *share, d *Demand) bool {
 
 // shareLong lets an open long pull with want to spare cover d.
 func (e *Engine) shareLong(s *share, d *Demand) bool {
-	k := oneShot
-	if d.Mode == Fill {
-		k = fillBatch
-	}
 	for _, p := range s.pulls {
-		if !p.ended && p.kind == k && e.spares(p, d) && p.sent+p.req.Expires+2*ExpiresMargin >= d.Deadline {
+		if !p.ended && p.kind == s.longKind(d.Mode) && e.spares(p, d) && p.sent+p.req.Expires+2*ExpiresMargin >= d.Deadline {
 			d.attach(p)
 			return true
 		}

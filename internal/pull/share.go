@@ -13,6 +13,9 @@ type share struct {
 	stash   []stashed // ack policy none: late messages in stream order, for the next demand
 	retryAt At        // no pull before this
 	tries   int       // failures in a row
+	// claimed is set where the server ended a one-shot at once with nothing, because pulls of other clients wait for all
+	// that is pending, until a message comes or no demand is left. A pull that waits is served in its turn.
+	claimed bool
 }
 
 // stashed is a message that no demand waits for and that cannot be handed back.
