@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/webhook"
-	"github.com/jetpull/jetpull/relay/internal/work"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -329,29 +328,26 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// The worker of a message's partition does not come to it for longer than a verdict is waited for, as while the partition
-// is taken over: a request that waits for the response gets it all the same.
-func TestWaitWhileAPartitionIsTakenOver(t *testing.T) {
-	release := make(chan struct{})
-	work.OnCrashpoint(func(_, point string) {
-		if point == "before-create" {
-			<-release
-		}
-	})
-	t.Cleanup(func() { work.OnCrashpoint(func(_, _ string) {}) })
+// A message is known from its answer on. A batch that has a message twice, and another under the same ID, decides on each.
+func TestAMessageIsKnownOnceItIsAnswered(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
-	s.receiver("ci", newPeer(t, nil).URL, nil)
-	answered := make(chan int, 1)
-	go func() {
-		code, _ := s.call("POST", "/v1/messages?wait=1m", adminToken, message("a", "1", "ci"))
-		answered <- code
-	}()
-	// When two have got no verdict one after the other, the first did not either.
-	s.want(202, "POST", "/v1/messages", adminToken, message("a", "2", "ci"))
-	s.want(202, "POST", "/v1/messages", adminToken, message("a", "3", "ci"))
-	s.want(404, "GET", "/v1/messages/a/1", adminToken, nil)
-	close(release)
-	require.Equal(t, 200, <-answered)
+	s.receiver("ci", newPeer(t, nil).URL, object{"paused": true})
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "1", "ci"))
+	require.Equal(t, "ARRIVED", s.status("a", "1")["status"])
+	require.EqualValues(t, 1, s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"].(object)["backlog"])
+	code, body := s.call("POST", "/v1/messages:batch", adminToken, `{"source_id":"a","message_id":"2","receiver":"ci","payload":1}
+{"source_id":"a","message_id":"2","receiver":"ci","payload":1}
+{"source_id":"a","message_id":"2","receiver":"ci","payload":2}
+`)
+	require.Equal(t, 200, code)
+	lines := strings.Split(strings.TrimSpace(string(body)), "\n")
+	require.Len(t, lines, 3)
+	for _, line := range lines[:2] {
+		require.JSONEq(t, `{"source_id":"a","message_id":"2","status":"ARRIVED"}`, line)
+	}
+	require.Contains(t, lines[2], `"conflict"`)
+	require.EqualValues(t, 2, s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"].(object)["backlog"])
 }
 
 // The store cannot be read while a request waits: the message is stored all the same, so that is what it is answered.

@@ -142,6 +142,16 @@ func (h *witness) accept(source, id string) {
 // work when processes were killed, in all: 0 if none was.
 func (h *witness) check(s *site, inFlight int) {
 	h.t.Helper()
+	// A sender without an answer sends again.
+	for key, receiver := range h.offered {
+		if source, id, _ := strings.Cut(key, "/"); !h.accepted[key] {
+			eventually(h.t, func() bool {
+				code, _ := s.call("POST", "/v1/messages", adminToken, message(source, id, receiver))
+				return code == http.StatusOK || code == http.StatusAccepted
+			}, key+" is not accepted")
+			h.accept(source, id)
+		}
+	}
 	run := &history.Run{Receivers: map[string]history.Receiver{}, Offered: h.offered, Accepted: h.accepted, Order: h.order, Ends: map[string]history.End{}}
 	for key := range h.offered {
 		h.readEnd(s, run, key)

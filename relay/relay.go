@@ -81,7 +81,7 @@ func (n *Node) connect(ctx context.Context) (err error) {
 	}
 	embedded, err := natsembed.Start(ctx, natsembed.Options{
 		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", SyncAlways: each == syncEach, SyncInterval: every,
-		MaxPayload: int32(n.cfg.HTTP.MaxBodyBytes + n.cfg.Relay.MaxResponse*2 + store.EntryRoom),
+		MaxPayload: int32(store.EntryRoom + max(n.cfg.HTTP.MaxBodyBytes, work.MostJSON(n.cfg.Relay.MaxResponse))),
 		Logger:     n.log.With("part", "nats"),
 		// Nearly every message has a subject of its own, so the server's cache of subjects would only be filled and swept.
 		Configure: func(o *server.Options) error { o.NoSublistCache = true; return nil },
@@ -115,7 +115,7 @@ func (n *Node) startWork(ctx context.Context) error {
 	}
 	client := webhook.NewClient(webhook.Policy{Any: anywhere, Allowed: allowed}, n.cfg.Relay.CallbackTimeout)
 	n.release.Add(client.Close)
-	n.workers, err = work.Start(ctx, n.store, n.nc, work.Config{
+	n.workers, err = work.Start(ctx, n.store, work.Config{
 		Concurrency: n.cfg.Relay.Concurrency, Takeover: n.cfg.Relay.Takeover, Drain: n.cfg.Relay.Drain, MaxResponse: n.cfg.Relay.MaxResponse,
 		PollDeadline: n.cfg.Relay.PollDeadline, CallbackDeadline: n.cfg.Relay.CallbackDeadline, AutoRedrive: n.cfg.Relay.AutoRedrive,
 		Client: client, Logger: n.log, Reporter: reporter, Metrics: work.NewMetrics(),

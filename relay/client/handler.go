@@ -2,9 +2,6 @@ package client
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,59 +11,43 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-const (
-	// maxBody bounds the body of a request from the relay, in bytes.
-	maxBody = 16 << 20
-	// tolerance is how far the time of a signature may be off, as Standard Webhooks recommends.
-	tolerance = 5 * time.Minute
-)
+// maxBody bounds the body of a request from the relay, in bytes.
+const maxBody = 16 << 20
 
 // ErrSignature says that a request is not signed by the relay.
 var ErrSignature = errors.New("relay: the signature is not valid")
 
 // Verifier checks the Standard Webhooks signatures of the relay's requests.
-type Verifier struct{ keys [][]byte }
+type Verifier struct{ secrets []*standardwebhooks.Webhook }
 
 // NewVerifier reads secrets, each whsec_ and base64; any of them may have signed.
 func NewVerifier(secrets ...string) (*Verifier, error) {
 	v := &Verifier{}
 	for i, secret := range secrets {
-		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
-		if err != nil || len(key) == 0 {
+		one, err := standardwebhooks.NewWebhook(secret)
+		if err != nil || strings.TrimPrefix(secret, "whsec_") == "" {
 			return nil, fmt.Errorf("relay: secret number %d is not whsec_ and base64", i+1)
 		}
-		v.keys = append(v.keys, key)
+		v.secrets = append(v.secrets, one)
 	}
-	if len(v.keys) == 0 {
+	if len(v.secrets) == 0 {
 		return nil, errors.New("relay: no secret was given")
 	}
 	return v, nil
 }
 
 // Verify returns ErrSignature unless the body is signed with one of the secrets, within 5 minutes of now.
-func (v *Verifier) Verify(h http.Header, body []byte) error {
-	id, stamp := h.Get("Webhook-Id"), h.Get("Webhook-Timestamp")
-	seconds, err := strconv.ParseInt(stamp, 10, 64)
-	if err != nil || time.Since(time.Unix(seconds, 0)).Abs() > tolerance {
-		return fmt.Errorf("%w: its time %q is off", ErrSignature, stamp)
-	}
-	for _, key := range v.keys {
-		mac := hmac.New(sha256.New, key)
-		mac.Write([]byte(id + "." + stamp + "."))
-		mac.Write(body)
-		want := mac.Sum(nil)
-		for signature := range strings.FieldsSeq(h.Get("Webhook-Signature")) {
-			encoded, ok := strings.CutPrefix(signature, "v1,")
-			got, err := base64.StdEncoding.DecodeString(encoded)
-			if ok && err == nil && hmac.Equal(want, got) {
-				return nil
-			}
+func (v *Verifier) Verify(h http.Header, body []byte) (err error) {
+	for _, secret := range v.secrets {
+		if err = secret.Verify(body, h); err == nil {
+			return nil
 		}
 	}
-	return ErrSignature
+	return fmt.Errorf("%w: %w", ErrSignature, err)
 }
 
 // Delivery is a message that the relay delivers to a receiver.

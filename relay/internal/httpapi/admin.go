@@ -144,7 +144,7 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 		return httpserve.BadRequest("unknown_outcome: %q is neither at_least_once nor at_most_once", b.UnknownOutcome)
 	}
 	r.PostEndpoint, r.StatusEndpoint, r.RateLimit, r.MaxRetries, r.Paused = b.PostEndpoint, b.StatusEndpoint, b.RateLimit, b.MaxRetries, b.Paused
-	r.Disabled, r.Deleted, r.Asked = false, false, r.Asked || b.StatusEndpoint != ""
+	r.Disabled, r.Deleted = false, false
 	if b.Secrets != nil {
 		r.Secrets = b.Secrets
 	}
@@ -196,7 +196,7 @@ func (a *API) putReceiver(r *http.Request) (any, error) {
 		func() (store.Receiver, error) { return orNew(a.store.ReadReceiver(r.Context(), name)) },
 		func(old *store.Receiver) error {
 			if old.Deleted {
-				*old = store.Receiver{Revision: old.Revision, Asked: old.Asked}
+				*old = store.Receiver{Revision: old.Revision}
 			}
 			old.Name = name
 			return body.apply(old)

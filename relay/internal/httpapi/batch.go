@@ -6,18 +6,18 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync"
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/relay/internal/machine"
+	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
 const (
 	// maxBatch is the most messages in a batch, and maxBatchBody the most bytes.
 	maxBatch     = 1000
 	maxBatchBody = 64 << 20
-	// maxBegun bounds the bytes of a batch's messages that wait for their verdict.
-	maxBegun = 4 << 20
+	// maxTogether is how many of them are stored together.
+	maxTogether = 256
 )
 
 // batchResult is one line of the answer to a batch.
@@ -28,8 +28,8 @@ type batchResult struct {
 	Error  *httpserve.Error `json:"error,omitempty"`
 }
 
-// postBatch stores up to 1,000 messages, in their order, each when its line has come. A batch that is refused as a whole may
-// have begun: what it has stored is known when the batch is sent again.
+// postBatch stores up to 1,000 messages, in their order. A batch that is refused as a whole may have begun: what it has stored is
+// known when the batch is sent again.
 func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
 	results, err := a.storeLines(r, newLineReader(http.MaxBytesReader(w, r.Body, maxBatchBody), r.ContentLength, a.opts.MaxBody))
 	if err != nil {
@@ -42,74 +42,60 @@ func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		// The client may be gone; there is nobody left to tell.
+		// The client may be gone. Then there is nobody to report an error to.
 		_, _ = out.Write(data)
 	}
 	_ = out.Flush()
 	return nil
 }
 
-// begun is a message of a batch that waits for its verdict.
-type begun struct {
-	line, size int
-	verdict    submitted
-}
-
-// storeLines stores the messages of a batch. It reads on while verdicts come, so that what a message takes is given up at its
-// verdict and not at the end of the batch, which a client may never send.
+// storeLines stores the messages of a batch: those together whose lines have come. So it never holds more than the lines in its buffer
+// while it waits for a client that may send no more.
 func (a *API) storeLines(r *http.Request, lines lineReader) ([]batchResult, error) {
-	results := make([]batchResult, maxBatch)
-	waiting, decided := make(chan begun, maxBatch), make(chan int, maxBatch)
-	var verdicts sync.WaitGroup
-	verdicts.Go(func() {
-		for b := range waiting {
-			_, answer, err := b.verdict()
-			results[b.line] = batchResult{Source: answer.Source, ID: answer.ID, Status: answer.Status}
+	results := []batchResult{}
+	var offers []work.Offer
+	var numbers []int // of their lines
+	flush := func() {
+		for i, verdict := range a.work.Submit(r.Context(), offers) {
+			_, body, err := answer(offers[i], verdict)
+			results[numbers[i]] = batchResult{Source: body.Source, ID: body.ID, Status: body.Status}
 			if err != nil {
-				results[b.line] = batchResult{Error: describe(err)}
+				results[numbers[i]] = batchResult{Error: describe(err)}
 			}
-			decided <- b.size
 		}
-	})
-	n, err := a.beginLines(r, lines, results, waiting, decided)
-	close(waiting)
-	verdicts.Wait()
-	return results[:n], err
-}
-
-// beginLines begins to store each line, and returns how many there are.
-func (a *API) beginLines(r *http.Request, lines lineReader, results []batchResult, waiting chan<- begun, decided <-chan int) (n int, err error) {
-	for size := 0; ; n++ {
+		offers, numbers = offers[:0], numbers[:0]
+	}
+	defer flush() // the last ones, also of a batch that is refused
+	for {
+		if len(offers) == maxTogether || !lines.buffered() {
+			flush()
+		}
 		line, err := lines.next()
 		switch {
-		case errors.Is(err, io.EOF) && n == 0:
-			return n, httpserve.BadRequest("the batch is empty: give a message as JSON on each line")
+		case errors.Is(err, io.EOF) && len(results) == 0:
+			return nil, httpserve.BadRequest("the batch is empty: give a message as JSON on each line")
 		case errors.Is(err, io.EOF):
-			return n, nil
+			return results, nil
 		case err != nil && !errors.Is(err, errLongLine):
-			return n, httpserve.ReadError(err)
-		case n == maxBatch:
-			return n, httpserve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "the batch has more than 1,000 messages")
-		}
-		var m messageBody
-		if err == nil {
-			m, err = parseMessage(line)
-		} else {
+			return nil, httpserve.ReadError(err)
+		case len(results) == maxBatch:
+			return nil, httpserve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "the batch has more than 1,000 messages")
+		case err != nil:
 			err = &http.MaxBytesError{Limit: int64(a.opts.MaxBody)}
 		}
-		b := begun{line: n, size: len(line)}
+		var o work.Offer
 		if err == nil {
-			for size > 0 && size+b.size > maxBegun {
-				size -= <-decided
+			var m messageBody
+			if m, err = parseMessage(line); err == nil {
+				o, err = a.offer(r, m)
 			}
-			b.verdict, err = a.submit(r, m)
 		}
+		results = append(results, batchResult{})
 		if err != nil {
-			results[n] = batchResult{Error: describe(err)}
+			results[len(results)-1].Error = describe(err)
 			continue
 		}
-		size += b.size
-		waiting <- b
+		offers, numbers = append(offers, o), append(numbers, len(results)-1)
 	}
 }
 
@@ -128,6 +114,12 @@ func newLineReader(body io.Reader, size int64, most int) lineReader {
 		room = min(room, size+1)
 	}
 	return lineReader{bufio.NewReaderSize(body, int(room)), most}
+}
+
+// buffered reports whether a whole line has come, so that next does not wait for one.
+func (l lineReader) buffered() bool {
+	come, _ := l.in.Peek(l.in.Buffered())
+	return bytes.IndexByte(come, '\n') >= 0
 }
 
 // next returns a line, which is good until the next call; errLongLine: it was longer than most, and is skipped; io.EOF: there is

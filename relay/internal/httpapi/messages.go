@@ -53,39 +53,31 @@ func parseMessage(data []byte) (messageBody, error) {
 	return m, nil
 }
 
-// submitted waits for the verdict on a message, and returns the status of the answer.
-type submitted func() (int, accepted, error)
-
-// submit begins to store a message, behind those that were submitted before.
-func (a *API) submit(r *http.Request, m messageBody) (submitted, error) {
-	name, err := a.senderOf(r, m.Source)
-	if err != nil {
-		return nil, err
+// offer is a message as the workers take it, if its sender may send it.
+func (a *API) offer(r *http.Request, m messageBody) (work.Offer, error) {
+	o := work.Offer{Source: m.Source, ID: m.ID, Receiver: m.Receiver, Headers: m.Headers, Payload: m.Payload, Trace: r.Header.Get("Traceparent")}
+	var err error
+	if o.Sender, err = a.senderOf(r, m.Source); err != nil {
+		return o, err
 	}
 	if _, err = a.work.FindReceiver(r.Context(), m.Receiver); errors.Is(err, store.ErrNotFound) {
-		return nil, httpserve.NotFound("no receiver is called %q", m.Receiver)
-	} else if err != nil {
-		return nil, err
+		err = httpserve.NotFound("no receiver is called %q", m.Receiver)
 	}
-	wait, err := a.work.Submit(work.Offer{
-		Source: m.Source, ID: m.ID, Receiver: m.Receiver, Sender: name, Headers: m.Headers, Payload: m.Payload, Trace: r.Header.Get("Traceparent"),
-	})
-	if err != nil {
-		return nil, err
+	return o, err
+}
+
+// answer is the answer to a message that was submitted.
+func answer(o work.Offer, v work.Verdict) (int, accepted, error) {
+	body := accepted{o.Source, o.ID, v.Status}
+	switch {
+	case v.Err != nil:
+		return 0, body, v.Err
+	case v.Outcome == work.Conflict:
+		return 0, body, httpserve.Refuse(http.StatusConflict, "conflict", "message %q of source %q is there with another payload or receiver", o.ID, o.Source)
+	case v.Outcome == work.Duplicate:
+		return http.StatusOK, body, nil
 	}
-	return func() (int, accepted, error) {
-		verdict, err := wait(r.Context())
-		answer := accepted{m.Source, m.ID, verdict.Status}
-		switch {
-		case err != nil:
-			return 0, answer, err
-		case verdict.Outcome == work.Conflict:
-			return 0, answer, httpserve.Refuse(http.StatusConflict, "conflict", "message %q of source %q is there with another payload or receiver", m.ID, m.Source)
-		case verdict.Outcome == work.Duplicate:
-			return http.StatusOK, answer, nil
-		}
-		return http.StatusAccepted, answer, nil
-	}, nil
+	return http.StatusAccepted, body, nil
 }
 
 func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
@@ -101,18 +93,18 @@ func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	verdict, err := a.submit(r, m)
+	o, err := a.offer(r, m)
 	if err != nil {
 		return err
 	}
-	status, answer, err := verdict()
+	status, body, err := answer(o, a.work.Submit(r.Context(), []work.Offer{o})[0])
 	if err != nil {
 		return err
 	}
 	if wait > 0 {
-		return a.await(w, r, answer, wait)
+		return a.await(w, r, body, wait)
 	}
-	httpserve.WriteJSON(w, status, answer)
+	httpserve.WriteJSON(w, status, body)
 	return nil
 }
 

@@ -176,8 +176,7 @@ func again(r Record, e Event) Record {
 		return fail(r, e, ToReceiver, Exhausted, lastError(r))
 	}
 	r.Status, r.Unknown = Arrived, false
-	r.Pause = max(e.Policy.RetryAfter, e.RetryAfter)
-	r.NextAt = e.Now.Add(r.Pause)
+	r.NextAt = e.Now.Add(max(e.Policy.RetryAfter, e.RetryAfter))
 	return r
 }
 

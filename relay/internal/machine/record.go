@@ -101,9 +101,7 @@ type Record struct {
 	ExpiresAt  time.Time `json:"expires,omitzero"` // zero: never
 	SentAt     time.Time `json:"sent,omitzero"`
 	NextAt     time.Time `json:"next,omitzero"`
-	// Pause is how long before NextAt that was written.
-	Pause   time.Duration `json:"pause,omitempty"`
-	EndedAt time.Time     `json:"ended,omitzero"`
+	EndedAt    time.Time `json:"ended,omitzero"`
 
 	Attempts  []Attempt       `json:"attempts,omitempty"`
 	Response  json.RawMessage `json:"response,omitempty"`

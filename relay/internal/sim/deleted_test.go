@@ -106,7 +106,7 @@ func TestMessageOfAForgottenReceiverFails(t *testing.T) {
 				runtime.Goexit()
 			}
 		})
-		w.submit(w.chance("play"), "a", "1", "r0")
+		w.publish(w.chance("play"), "a", "1", "r0")
 		<-p.dead
 		<-time.After(time.Minute)
 		nc, only := w.open(slog.New(slog.DiscardHandler))

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
+	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
 // A message that waits for its receiver is handed in again long after the queue knows that it has it. It waits there once:
@@ -51,5 +54,30 @@ func TestDuplicateOfWhatWaits(t *testing.T) {
 		require.Empty(t, items)
 		require.Len(t, e.posts, 1)
 		w.close()
+	})
+}
+
+// A process dies between the record of a message and its entry, so that the sender has no answer. The message is delivered once when the
+// sender sends it again.
+func TestSentAgainAfterACrash(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, w *world) {
+		first, second := w.start(0), w.start(1)
+		w.processes = []*process{first}
+		w.add(newReceiver("r0"), 0)
+		work.OnCrashpoint(func(node, point string) {
+			if node == first.workers.Node() && point == "after-create" {
+				w.kill(first)
+				runtime.Goexit()
+			}
+		})
+		require.False(t, w.submit(w.chance("first"), "a", "1", "r0"))
+		<-time.After(time.Hour)
+		v, err := second.store.Load(t.Context(), "a", "1")
+		require.NoError(t, err)
+		require.Equal(t, machine.Arrived, v.Status)
+		w.processes = []*process{second}
+		require.True(t, w.submit(w.chance("second"), "a", "1", "r0"))
+		<-time.After(time.Minute)
+		require.Len(t, w.receivers["r0"].posts, 1)
 	})
 }

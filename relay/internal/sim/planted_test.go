@@ -22,8 +22,8 @@ var planted = []struct{ name, file, text, bug string }{
 	},
 	{
 		name: "a record is written over when its message is handed in again", file: "store/record.go",
-		text: "\treturn s.Swap(ctx, Versioned{Record: r}, r)\n",
-		bug:  "\tv, err := s.Load(ctx, r.Source, r.ID)\n\tif err != nil {\n\t\tv = Versioned{}\n\t}\n\treturn s.Swap(ctx, v, r)\n",
+		text: "\treturn s.swap(Versioned{Record: r}, r)\n",
+		bug:  "\tv, err := s.Load(context.Background(), r.Source, r.ID)\n\tif err != nil {\n\t\tv = Versioned{}\n\t}\n\treturn s.swap(v, r)\n",
 	},
 	{
 		name: "an entry is sent though an earlier one of its source is unsettled", file: "work/turns.go",
@@ -38,7 +38,7 @@ var planted = []struct{ name, file, text, bug string }{
 		text: "\tcase e.Generation == item.Redrives+1 && (e.Status == machine.Arrived || e.Status == machine.Sending) && e.Attempt == 0,\n", bug: "\tcase\n",
 	},
 	{
-		name: "the result of a poll is dropped", file: "work/fromreceiverasync.go",
+		name: "the result of a poll is dropped", file: "work/answers.go",
 		text: "\tw.crashpoint(\"before-polled\")\n", bug: "\tw.crashpoint(\"before-polled\")\n\tif event.Kind == machine.Asked {\n\t\treturn nil\n\t}\n",
 	},
 }

@@ -127,7 +127,7 @@ func (s *single) start() {
 		Storage: jetstream.MemoryStorage,
 	})
 	require.NoError(s.t, err)
-	s.workers, err = work.Start(s.t.Context(), s.store, s.nc, work.Config{
+	s.workers, err = work.Start(s.t.Context(), s.store, work.Config{
 		Concurrency: s.cfg.Concurrency, Takeover: s.cfg.Takeover, Drain: s.cfg.Drain, MaxResponse: s.cfg.MaxResponse, PollDeadline: s.cfg.PollDeadline,
 		CallbackDeadline: s.cfg.CallbackDeadline, AutoRedrive: s.cfg.AutoRedrive, Client: s.peers, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
 	})
@@ -154,14 +154,12 @@ func (s *single) receiver(change func(*store.Receiver)) {
 	require.NoError(s.t, s.store.PutReceiver(s.t.Context(), r))
 }
 
-func withStatus(r *store.Receiver) { r.StatusEndpoint, r.Asked = statusURL, true }
+func withStatus(r *store.Receiver) { r.StatusEndpoint = statusURL }
 
 func (s *single) submit(id string) work.Verdict {
 	s.t.Helper()
-	verdict, err := s.workers.Submit(work.Offer{Source: "a", ID: id, Receiver: "ci", Sender: "git", Payload: []byte(`{"n":1}`)})
-	require.NoError(s.t, err)
-	v, err := verdict(s.t.Context())
-	require.NoError(s.t, err)
+	v := s.workers.Submit(s.t.Context(), []work.Offer{{Source: "a", ID: id, Receiver: "ci", Sender: "git", Payload: []byte(`{"n":1}`)}})[0]
+	require.NoError(s.t, v.Err)
 	return v
 }
 

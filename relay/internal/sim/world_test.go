@@ -122,7 +122,7 @@ func (w *world) start(i int) *process {
 	log := slog.New(slog.DiscardHandler)
 	p.nc, p.store = w.open(log)
 	var err error
-	p.workers, err = work.Start(context.Background(), p.store, p.nc, work.Config{
+	p.workers, err = work.Start(context.Background(), p.store, work.Config{
 		Concurrency: 4, Takeover: takeover, Drain: 5 * time.Second, MaxResponse: 1000, PollDeadline: calmTime, CallbackDeadline: calmTime,
 		AutoRedrive: w.redrives, Client: p, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
 	})
@@ -216,7 +216,7 @@ func (w *world) add(e *receiver, retryAfter time.Duration) {
 	w.receivers[e.name] = e
 	c := store.Receiver{
 		Name: e.name, PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, Window: e.Window, RetryAfter: retryAfter,
-		MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, Asked: e.Asked, TTL: e.TTL,
+		MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, TTL: e.TTL,
 	}
 	if e.Asked {
 		c.StatusEndpoint = "http://" + e.name + "/status/{source_id}/{message_id}"
@@ -270,6 +270,10 @@ func (w *world) restart(i int, graceful bool, down time.Duration) {
 
 // sender hands in messages, one after the other, each until it is accepted and now and then once more.
 func (w *world) sender(source string, n int) {
+	submit := w.submit
+	if w.chance(source+" way").IntN(3) == 0 {
+		submit = w.publish // all of them: messages that come in two ways have no order
+	}
 	for i := range n {
 		r := w.chance(source)
 		id := fmt.Sprint(i)
@@ -279,7 +283,7 @@ func (w *world) sender(source string, n int) {
 		w.mu.Unlock()
 		<-time.After(upTo(r, 3*time.Second))
 		for times := 1 + r.IntN(4)/3; times > 0; {
-			if w.submit(r, source, id, receiver) {
+			if submit(r, source, id, receiver) {
 				times--
 				continue
 			}
@@ -295,22 +299,46 @@ func (w *world) sender(source string, n int) {
 	}
 }
 
-func (w *world) submit(r *rand.Rand, source, id, receiver string) bool {
+// living draws a process that may still live; nil: it is dead.
+func (w *world) living(r *rand.Rand) *process {
 	w.mu.Lock()
-	p := w.processes[r.IntN(len(w.processes))]
-	w.mu.Unlock()
-	if p.isDead() {
+	defer w.mu.Unlock()
+	if p := w.processes[r.IntN(len(w.processes))]; !p.isDead() {
+		return p
+	}
+	return nil
+}
+
+// submit hands a message in over HTTP, as the route does.
+func (w *world) submit(r *rand.Rand, source, id, receiver string) bool {
+	p := w.living(r)
+	if p == nil {
+		return false
+	}
+	offer := work.Offer{Source: source, ID: id, Receiver: receiver, Sender: "git", Payload: []byte(`1`)}
+	verdicts := make(chan work.Verdict, 1)
+	w.outside.Go(func() {
+		defer close(verdicts) // also where the process ends at a point of it
+		verdicts <- p.workers.Submit(context.Background(), []work.Offer{offer})[0]
+	})
+	v, answered := <-verdicts
+	w.note("%s/%s for %s by %s: %+v %v", source, id, receiver, p.name, v, answered)
+	return answered && v.Err == nil && !p.isDead()
+}
+
+// publish hands a message in over NATS.
+func (w *world) publish(r *rand.Rand, source, id, receiver string) bool {
+	p := w.living(r)
+	if p == nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	verdict, err := p.workers.Submit(work.Offer{Source: source, ID: id, Receiver: receiver, Sender: "git", Payload: []byte(`1`)})
-	if err != nil {
-		return false
-	}
-	v, err := verdict(ctx)
-	w.note("%s/%s for %s by %s: %+v %v", source, id, receiver, p.name, v, err)
-	return err == nil && !p.isDead()
+	m := &nats.Msg{Subject: "relay.from_sender." + source, Data: []byte(`1`)}
+	m.Header = nats.Header{work.HeaderMessageID: {id}, work.HeaderReceiver: {receiver}}
+	_, err := p.store.JetStream().PublishMsg(ctx, m)
+	w.note("%s/%s for %s over NATS: %v", source, id, receiver, err)
+	return err == nil
 }
 
 // calm waits until all messages have ended and the sender was told of all, and returns what has not. One process works

@@ -72,17 +72,27 @@ func (e *Entry) Owner(q Queue) string {
 	return e.Receiver
 }
 
-// Enqueue puts an entry into a queue. The same step of a message that is enqueued again within two minutes is there
-// once; later it is there twice, and the second finds the record changed.
-func (s *Queues) Enqueue(ctx context.Context, q Queue, e *Entry) error {
+// Enqueue begins to put an entry into a queue, behind those that were begun before. The returned function waits until the queue
+// has it. The same step of a message that is enqueued again within two minutes is there once; later it is there twice, and the
+// second finds the record changed.
+func (s *Queues) Enqueue(q Queue, e *Entry) (stored func(context.Context) error) {
 	data, err := e.Encode()
 	if err != nil {
-		return err
+		return func(context.Context) error { return err }
 	}
 	source, id := Token(e.Source), Token(e.ID)
 	msgID := source + "." + id + "." + strconv.FormatUint(e.Revision, 36)
-	_, err = s.publish(ctx, &nats.Msg{Subject: s.subject(q, Token(e.Owner(q)), source, id), Data: data}, jetstream.WithMsgID(msgID))
-	return err
+	m := &nats.Msg{Subject: s.subject(q, Token(e.Owner(q)), source, id), Data: data}
+	return s.begin(m, jetstream.WithMsgID(msgID))
+}
+
+// begin is beginPublish where the sequence is of no interest.
+func (s *Queues) begin(m *nats.Msg, opts ...jetstream.PublishOpt) (stored func(context.Context) error) {
+	published := s.beginPublish(m, opts...)
+	return func(ctx context.Context) error {
+		_, err := published(ctx)
+		return err
+	}
 }
 
 // QueueFilter is the subject of what a queue has for one receiver or sender.
@@ -93,17 +103,6 @@ func (s *Queues) QueueFilter(q Queue, owner string) string {
 // PartitionFilter is the subject of the messages from senders in one partition.
 func (s *Queues) PartitionFilter(partition int) string {
 	return s.subject(FromSender, strconv.Itoa(partition), ">")
-}
-
-// Offer begins to store a message from a sender as it came in, behind those that were offered before; stored waits
-// until it is, and returns its sequence.
-func (s *Queues) Offer(source string, header nats.Header, payload []byte) (stored func(context.Context) (uint64, error), err error) {
-	m := &nats.Msg{Subject: s.subject(FromSender, Token(source)), Header: header, Data: payload}
-	future, err := s.js.PublishMsgAsync(m)
-	if err != nil {
-		return nil, fmt.Errorf("%w: publish to %s: %w", ErrUnavailable, m.Subject, err)
-	}
-	return func(ctx context.Context) (uint64, error) { return s.published(ctx, m, future) }, nil
 }
 
 // SourceFilter is the subject of what a queue has for one receiver or sender of one source.
@@ -239,14 +238,14 @@ const (
 	headerTarget   = "Nats-Schedule-Target"
 )
 
-// Remind has the server put a message on the list of [Store.TTLFilter] when its time to live is over.
-func (s *Queues) Remind(ctx context.Context, source, id string, at time.Time) error {
+// Remind begins to have the server put a message on the list of [Store.TTLFilter] when its time to live is over. The returned
+// function waits until the server has it.
+func (s *Queues) Remind(source, id string, at time.Time) (stored func(context.Context) error) {
 	tokens := Token(source) + "." + Token(id)
-	_, err := s.publish(ctx, &nats.Msg{Subject: s.cfg.Name + ".message_ttl.at." + tokens, Header: nats.Header{
+	return s.begin(&nats.Msg{Subject: s.cfg.Name + ".message_ttl.at." + tokens, Header: nats.Header{
 		headerSchedule: {"@at " + at.UTC().Format(time.RFC3339Nano)},
 		headerTarget:   {s.cfg.Name + ".message_ttl.due." + tokens},
 	}})
-	return err
 }
 
 // TTLFilter is the subject of messages whose time to live is over; its last two tokens are source and ID.
@@ -263,6 +262,40 @@ func (s *Queues) Forget(ctx context.Context, q Queue, seq uint64) error {
 	}
 	if err := stream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return fmt.Errorf("%w: delete message %d: %w", ErrUnavailable, seq, err)
+	}
+	return nil
+}
+
+// EnsureConsumer makes a durable consumer, or changes it to what it should be. On a server of its own a process makes
+// it anew: what the process before it had not acknowledged is then delivered at once, not after AckWait. So its state
+// need not be written to disk there.
+func (s *Queues) EnsureConsumer(ctx context.Context, stream string, cfg jetstream.ConsumerConfig, anew bool) error {
+	cfg.MemoryStorage = s.cfg.Embedded || s.cfg.Storage == jetstream.MemoryStorage
+	if anew && s.cfg.Embedded {
+		if err := s.js.DeleteConsumer(ctx, stream, cfg.Durable); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return fmt.Errorf("%w: remake consumer %s: %w", ErrUnavailable, cfg.Durable, err)
+		}
+	}
+	if _, err := s.js.CreateOrUpdateConsumer(ctx, stream, cfg); err != nil {
+		return fmt.Errorf("%w: make consumer %s of %s: %w", ErrUnavailable, cfg.Durable, stream, err)
+	}
+	return nil
+}
+
+// ResetConsumers removes the consumers of a queue on a server of its own: what the run before had not acknowledged is delivered
+// at once to those who make them again.
+func (s *Queues) ResetConsumers(ctx context.Context, q Queue) error {
+	if !s.cfg.Embedded {
+		return nil
+	}
+	list := s.queues[q].ConsumerNames(ctx)
+	for name := range list.Name() {
+		if err := s.queues[q].DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return fmt.Errorf("%w: remake consumer %s: %w", ErrUnavailable, name, err)
+		}
+	}
+	if err := list.Err(); err != nil {
+		return fmt.Errorf("%w: list the consumers of %s: %w", ErrUnavailable, q, err)
 	}
 	return nil
 }

@@ -35,17 +35,22 @@ func (s *Records) recordSubject(source, id string) string {
 	return "$KV." + s.recordBucket() + "." + Token(source) + "." + Token(id)
 }
 
-// Create stores the record of a new message. ErrConflict: there is one.
-func (s *Records) Create(ctx context.Context, r machine.Record) (Versioned, error) {
-	return s.Swap(ctx, Versioned{Record: r}, r)
+// Create begins to store the record of a new message. The returned function waits until it is stored. ErrConflict: there is one.
+func (s *Records) Create(r machine.Record) (created func(context.Context) (Versioned, error)) {
+	return s.swap(Versioned{Record: r}, r)
 }
 
 // Swap writes next in the place of was. ErrConflict: was is not what is stored. A record that has ended is kept for a
 // time only.
 func (s *Records) Swap(ctx context.Context, was Versioned, next machine.Record) (Versioned, error) {
+	return s.swap(was, next)(ctx)
+}
+
+func (s *Records) swap(was Versioned, next machine.Record) func(context.Context) (Versioned, error) {
 	data, err := json.Marshal(next)
 	if err != nil {
-		return was, fmt.Errorf("write the record of %q %q: %w", next.Source, next.ID, err)
+		err = fmt.Errorf("write the record of %q %q: %w", next.Source, next.ID, err)
+		return func(context.Context) (Versioned, error) { return was, err }
 	}
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(was.Revision)}
 	switch next.Status {
@@ -54,11 +59,14 @@ func (s *Records) Swap(ctx context.Context, was Versioned, next machine.Record) 
 	case machine.Failed:
 		opts = append(opts, jetstream.WithMsgTTL(max(failedAge, s.cfg.Tombstone)))
 	}
-	revision, err := s.publish(ctx, &nats.Msg{Subject: s.recordSubject(next.Source, next.ID), Data: data}, opts...)
-	if err != nil {
-		return was, err
+	published := s.beginPublish(&nats.Msg{Subject: s.recordSubject(next.Source, next.ID), Data: data}, opts...)
+	return func(ctx context.Context) (Versioned, error) {
+		revision, err := published(ctx)
+		if err != nil {
+			return was, err
+		}
+		return Versioned{next, revision}, nil
 	}
-	return Versioned{next, revision}, nil
 }
 
 // Load reads a record. ErrMalformed: it cannot be read, now or later.

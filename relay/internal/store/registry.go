@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,9 +50,7 @@ type Receiver struct {
 	Paused         bool          `json:"paused,omitempty"`
 	Disabled       bool          `json:"disabled,omitempty"` // it answered 410
 	Deleted        bool          `json:"deleted,omitempty"`  // kept while messages may wait for it
-	// Asked is set once the receiver has had a status endpoint: there can be messages whose response is pending.
-	Asked    bool   `json:"asked,omitempty"`
-	Revision uint64 `json:"-"`
+	Revision       uint64        `json:"-"`
 	// Changed is when this was written, by the clock of the server.
 	Changed time.Time `json:"-"`
 }
@@ -73,8 +73,8 @@ type Registry struct {
 	senders   *registry.Table[Sender]
 	index     senderIndex
 
-	mu        sync.Mutex
-	listeners []func()
+	mu                             sync.Mutex
+	receiverChanged, senderChanged func(name string)
 }
 
 const (
@@ -93,7 +93,7 @@ func (s *Registry) openRegistry(ctx, run context.Context, kv jetstream.KeyValue,
 			r.Revision, r.Changed = e.Revision, e.Created
 			return id, r, err
 		},
-		Changed: func(*Receiver, *Receiver) { s.tellListeners() },
+		Changed: func(was, is *Receiver) { s.changed(cmp.Or(is, was).Name, true) },
 	})
 	s.senders = registry.Add(all, registry.Kind[Sender]{
 		Prefix: keySender, Key: keyOf, Encode: func(r Sender) any { return r },
@@ -105,7 +105,7 @@ func (s *Registry) openRegistry(ctx, run context.Context, kv jetstream.KeyValue,
 		},
 		Changed: func(was, is *Sender) {
 			s.index.replace(was, is)
-			s.tellListeners()
+			s.changed(cmp.Or(is, was).Name, false)
 		},
 	})
 	wait, err := all.Open(ctx, run, s.reader)
@@ -126,21 +126,24 @@ func decode(e registry.Entry, prefix string, into any) (registry.ID, error) {
 	return registry.ID{Name: name}, err
 }
 
-func (s *Registry) tellListeners() {
+func (s *Registry) changed(name string, isReceiver bool) {
 	s.mu.Lock()
-	listeners := s.listeners
+	report := s.senderChanged
+	if isReceiver {
+		report = s.receiverChanged
+	}
 	s.mu.Unlock()
-	for _, listener := range listeners {
-		listener()
+	if report != nil {
+		report(name)
 	}
 }
 
-// OnChange calls f after each change of the registry, on the goroutine that reads it: f must not block.
-func (s *Registry) OnChange(f func()) {
+// OnChange has the functions called after each change of a receiver or a sender, on the goroutine that reads the registry: they must not
+// block.
+func (s *Registry) OnChange(receiver, sender func(name string)) {
 	s.mu.Lock()
-	s.listeners = append(s.listeners, f)
-	s.mu.Unlock()
-	f()
+	defer s.mu.Unlock()
+	s.receiverChanged, s.senderChanged = receiver, sender
 }
 
 // Receiver returns a receiver as this process knows it, one that was deleted too.
@@ -202,4 +205,77 @@ func configError(what, key string, err error) error {
 		return fmt.Errorf("%w: %s", ErrConflict, key)
 	}
 	return fmt.Errorf("%w: %s %s: %w", ErrUnavailable, what, key, err)
+}
+
+// Window says who counts the POSTs to a receiver with a rate limit. Whoever is about to POST writes his name first;
+// who finds another's does not know the times of that one's last POSTs, unless it has left them.
+type Window struct {
+	Owner string `json:"owner"`
+	// Left says that the owner has stopped counting, and Posts how long before that its last POSTs ended, the oldest
+	// first. Not times: the next owner's clock may be another, and this one's may have been set. A process that does not
+	// know this name of it takes the window for full.
+	Left     bool    `json:"stopped,omitempty"`
+	Posts    []Posts `json:"posts,omitempty"`
+	Revision uint64  `json:"-"`
+}
+
+// Posts are POSTs that ended together, or nearly so.
+type Posts struct {
+	Age   time.Duration `json:"age"`
+	Count int           `json:"count"`
+}
+
+func windowKey(receiver string) string { return "window." + Token(receiver) }
+
+// Window reads who counts. Revision 0: nobody has ever; nobody who is known does where what is stored cannot be read.
+func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	entry, err := s.state.Get(ctx, windowKey(receiver))
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		return Window{}, nil
+	case err != nil:
+		return Window{}, fmt.Errorf("%w: read the window of %q: %w", ErrUnavailable, receiver, err)
+	}
+	w := Window{Revision: entry.Revision()}
+	if json.Unmarshal(entry.Value(), &w) != nil {
+		return Window{Revision: entry.Revision()}, nil
+	}
+	return w, nil
+}
+
+// PutWindow writes who counts in the place of what has the revision. ErrConflict: another was faster.
+func (s *Registry) PutWindow(ctx context.Context, receiver string, w Window) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	data, err := json.Marshal(w)
+	if err != nil {
+		return 0, fmt.Errorf("write the window of %q: %w", receiver, err)
+	}
+	revision, err := s.state.Update(ctx, windowKey(receiver), data, w.Revision)
+	if err != nil {
+		return 0, configError("write", windowKey(receiver), err)
+	}
+	return revision, nil
+}
+
+// forgottenAge is how long the bucket says that a receiver was forgotten, for processes that were cut off from the server.
+const forgottenAge = 30 * 24 * time.Hour
+
+// ForgetReceiver removes the entry and the rate window of a receiver that was deleted. ErrConflict: it was configured again.
+func (s *Registry) ForgetReceiver(ctx context.Context, r Receiver) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	window, err := s.Window(ctx, r.Name)
+	if err != nil {
+		return err
+	}
+	if window.Revision != 0 {
+		key := windowKey(r.Name)
+		if err := s.state.Purge(ctx, key, jetstream.LastRevision(window.Revision), jetstream.PurgeTTL(forgottenAge)); err != nil {
+			return configError("purge", key, err)
+		}
+	}
+	return s.receivers.Delete(ctx, registry.ID{Name: r.Name}, r.Revision, forgottenAge)
 }

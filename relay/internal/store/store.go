@@ -1,3 +1,5 @@
+// Package store keeps the relay's state in JetStream: a record of each message, the queues between the workers, the
+// registry of receivers and senders, and the list of failed messages.
 package store
 
 import (
@@ -5,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -165,4 +168,168 @@ func (s *Store) bucketConfig(name string) jetstream.StreamConfig {
 	c := s.streamConfig(name)
 	c.AllowMsgTTL, c.SubjectDeleteMarkerTTL = true, time.Hour
 	return c
+}
+
+// base is what all parts of the store have: the connection, the clock, and how streams are made and written to.
+type base struct {
+	cfg     Config
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	log     *slog.Logger
+	state   jetstream.KeyValue // rate windows and operations
+	clock   clock
+	reader  *jsstream.Reader
+	running sync.WaitGroup
+}
+
+// JetStream is what workers subscribe with.
+func (s *base) JetStream() jetstream.JetStream { return s.js }
+
+// Partitions is how many partitions messages from senders have.
+func (s *base) Partitions() int { return s.cfg.Partitions }
+
+// Embedded tells whether this process alone uses the server.
+func (s *base) Embedded() bool { return s.cfg.Embedded }
+
+// StreamName is the name of a queue's stream.
+func (s *base) StreamName(q Queue) string { return s.cfg.Name + "_" + string(q) }
+
+func (s *base) subject(q Queue, tokens ...string) string {
+	subject := s.cfg.Name + "." + string(q)
+	for _, token := range tokens {
+		subject += "." + token
+	}
+	return subject
+}
+
+// streamConfig is what all streams have.
+func (s *base) streamConfig(name string, subjects ...string) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: s.cfg.Name + "_" + name, Subjects: subjects, Storage: s.cfg.Storage, Replicas: s.cfg.Replicas,
+		Duplicates: duplicates,
+		// Where an operator limits it, a full stream refuses what comes: nothing that was accepted is dropped.
+		Discard: jetstream.DiscardNew,
+		// A follower's answer may be old, and decisions are made on what is read.
+		AllowDirect: s.cfg.Replicas == 1,
+	}
+}
+
+// publish stores a message and returns its sequence. ErrConflict: an expectation of it was not met.
+func (s *base) publish(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (uint64, error) {
+	return s.beginPublish(m, opts...)(ctx)
+}
+
+// beginPublish begins to store a message, behind those that were begun before. The returned function waits until it is stored.
+func (s *base) beginPublish(m *nats.Msg, opts ...jetstream.PublishOpt) (stored func(context.Context) (uint64, error)) {
+	future, err := s.js.PublishMsgAsync(m, opts...)
+	return func(ctx context.Context) (uint64, error) {
+		if err != nil {
+			return 0, fmt.Errorf("%w: publish to %s: %w", ErrUnavailable, m.Subject, err)
+		}
+		select {
+		case ack := <-future.Ok():
+			return ack.Sequence, nil
+		case err := <-future.Err():
+			if jsstream.Refused(err) {
+				return 0, ErrConflict
+			}
+			return 0, fmt.Errorf("%w: publish to %s: %w", ErrUnavailable, m.Subject, err)
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%w: publish to %s: %w", ErrUnavailable, m.Subject, context.Cause(ctx))
+		}
+	}
+}
+
+// EntryRoom is what a message in a queue has beside its payload or response: record, history, headers.
+const EntryRoom = 256 << 10
+
+// MaxPayload is the largest payload that all queues take, in bytes.
+func (s *base) MaxPayload() int { return max(1, int(s.nc.MaxPayload())-EntryRoom) }
+
+// lookEvery is how often the clock of the server is looked at: it may be set, and another server may lead.
+const lookEvery = 10 * time.Second
+
+// clock is the server's, which has stamped what is in the streams. That of this process may be another, or be set.
+type clock struct {
+	mu     sync.Mutex
+	server time.Time
+	seen   time.Time // when it said so, by the monotonic clock of this process
+}
+
+// Now is the time by the clock of the server. It is never ahead of it, and behind by the time that an answer takes.
+func (s *base) Now() time.Time {
+	c := &s.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.server.Add(time.Since(c.seen))
+}
+
+// followClock looks at the clock of the server, and again until run ends.
+func (s *base) followClock(ctx, run context.Context) error {
+	if err := jsstream.Insist(ctx, s.lookAtClock); err != nil {
+		return err
+	}
+	s.running.Go(func() {
+		every := time.NewTicker(lookEvery)
+		defer every.Stop()
+		for {
+			select {
+			case <-run.Done():
+				return
+			case <-every.C:
+				_ = s.lookAtClock(run) // without an answer the monotonic clock goes on
+			}
+		}
+	})
+	return nil
+}
+
+func (s *base) lookAtClock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	stream, err := s.js.Stream(ctx, s.TTLStream())
+	if err != nil {
+		return fmt.Errorf("%w: ask for the time: %w", ErrUnavailable, err)
+	}
+	c := &s.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.server, c.seen = stream.CachedInfo().TimeStamp, time.Now()
+	return nil
+}
+
+const (
+	// readyTimeout bounds the write that shows whether the store takes any, and readyEvery is how often there is one, at most.
+	readyTimeout = time.Second
+	readyEvery   = 500 * time.Millisecond
+)
+
+// readiness is what the last look at the store has found.
+type readiness struct {
+	looking chan struct{} // has room for one: who has it full may use the others
+	at      time.Time
+	err     error
+}
+
+// Ready returns why the store takes nothing, or nil. It writes: a server without a quorum, and one whose disk is full, answer
+// everything else.
+func (s *Store) Ready(ctx context.Context) error {
+	if !s.nc.IsConnected() {
+		return fmt.Errorf("%w: not connected to NATS (%s)", ErrUnavailable, s.nc.Status())
+	}
+	r := &s.readiness
+	select {
+	case r.looking <- struct{}{}:
+		defer func() { <-r.looking }()
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+	}
+	if time.Since(r.at) < readyEvery {
+		return r.err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
+	defer cancel()
+	_, r.err = s.publish(ctx, &nats.Msg{Subject: "$KV." + s.state.Bucket() + ".ready"})
+	r.at = time.Now()
+	return r.err
 }

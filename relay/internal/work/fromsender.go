@@ -27,7 +27,7 @@ import (
 const (
 	HeaderMessageID = "Relay-Message-Id"
 	HeaderReceiver  = "Relay-Receiver"
-	// headerOffer is on messages that came in over HTTP, with all that a header could not carry as it is.
+	// headerOffer is on messages that came in over HTTP and were stored by an earlier build.
 	headerOffer = "Relay-Offer"
 )
 
@@ -43,9 +43,23 @@ type Offer struct {
 	Headers  map[string]string `json:"headers,omitempty"`
 	Trace    string            `json:"trace,omitempty"`
 	Payload  []byte            `json:"-"`
-	// Node and Ticket say who waits for the verdict.
-	Node   string `json:"node,omitempty"`
-	Ticket uint64 `json:"ticket,omitempty"`
+}
+
+// Outcome is what became of a message that a sender handed in.
+type Outcome string
+
+// The outcomes.
+const (
+	Accepted  Outcome = "accepted"
+	Duplicate Outcome = "duplicate"
+	Conflict  Outcome = "conflict"
+)
+
+// Verdict is what became of a message, and its status. With an error it is not known whether the message is stored.
+type Verdict struct {
+	Outcome Outcome
+	Status  machine.Status
+	Err     error
 }
 
 // CheckID returns why an ID cannot be one, or nil.
@@ -76,62 +90,36 @@ func hash(receiver string, payload []byte) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// Submit begins to store a message from a sender, behind those that were submitted before. The verdict says what
-// became of it; it is stored when that returns one.
-func (w *ingest) Submit(o Offer) (verdict func(context.Context) (Verdict, error), err error) {
-	// From here on, so that those of many messages do not add up.
-	late := time.Now().Add(verdictWait)
-	endSpan := beginTrace(&o, trace.SpanKindProducer)
-	ticket, wait, give := w.verdicts.expect()
-	o.Node, o.Ticket = w.node, ticket
-	head, err := json.Marshal(o)
-	if err != nil {
-		give()
-		endSpan(err)
-		return nil, fmt.Errorf("write the message: %w", err)
-	}
-	stored, err := w.store.Offer(o.Source, nats.Header{headerOffer: {string(head)}}, o.Payload)
-	if err != nil {
-		give()
-		endSpan(err)
-		return nil, err
-	}
-	return func(ctx context.Context) (v Verdict, err error) {
-		defer give()
-		defer func() { endSpan(err) }()
-		seq, err := stored(ctx)
-		if err != nil {
-			return Verdict{}, err
-		}
-		return w.awaitVerdict(ctx, &o, seq, wait, late)
-	}, nil
-}
-
-// awaitVerdict waits for the worker of the partition, and finds out without it if that takes long.
-func (w *ingest) awaitVerdict(ctx context.Context, o *Offer, seq uint64, wait <-chan Verdict, late time.Time) (Verdict, error) {
-	timer := time.NewTimer(time.Until(late))
-	defer timer.Stop()
-	select {
-	case v := <-wait:
-		return v, nil
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	// Its partition is being taken over. It is stored and will be worked on, unless it is one that is known already.
-	r, err := w.store.Load(context.WithoutCancel(ctx), o.Source, o.ID)
-	switch {
-	case err != nil || r.Ingest == strconv.FormatUint(seq, 10):
-		return Verdict{Outcome: Accepted, Status: machine.Arrived}, nil
-	case r.Hash != hash(o.Receiver, o.Payload):
-		return Verdict{Outcome: Conflict, Status: r.Status}, nil
-	}
-	return Verdict{Outcome: Duplicate, Status: r.Status}, nil
-}
-
 // ingest takes messages in: from senders, and those whose time to live is over.
-type ingest struct {
-	*core
-	verdicts *verdicts
+type ingest struct{ *core }
+
+// intake is a message on its way in. Its record is created, then its entry for the receiver is stored: the create decides whether it is
+// new, and the entry has the payload. A sender has its answer after both. If the relay dies between them, the sender sends again.
+type intake struct {
+	store.Entry
+	verdict Verdict
+	unknown bool // nobody configured its receiver
+	created func(context.Context) (store.Versioned, error)
+	stored  []func(context.Context) error // its reminder and its entry, where it needs them
+	end     []func(error)                 // of its span, and of its wait for the list of failed messages
+}
+
+// Submit stores messages from senders in their order. Those of one call are stored together, so many take little longer than one.
+func (w *ingest) Submit(ctx context.Context, offers []Offer) []Verdict {
+	// A sender that goes away must not leave a record without its entry. The store bounds each wait.
+	ctx = context.WithoutCancel(ctx)
+	all, verdicts := make([]*intake, len(offers)), make([]Verdict, len(offers))
+	for i, o := range offers {
+		all[i] = w.create(ctx, o, "", w.store.Now(), trace.SpanKindProducer)
+	}
+	for _, in := range all {
+		w.route(ctx, in)
+	}
+	for i, in := range all {
+		w.finish(ctx, in)
+		verdicts[i] = in.verdict
+	}
+	return verdicts
 }
 
 // fromSender is the FromSender worker of one partition: it drops duplicates, begins to track a message and routes it
@@ -164,20 +152,18 @@ func (w *ingest) fromSender(partition int) worker {
 				return err
 			}
 		}
-		endSpan := func(error) {}
-		if o.Node == "" {
-			endSpan = beginTrace(&o, trace.SpanKindConsumer)
+		if o.Sender == "" {
+			o.Sender = w.store.OwnerOf(o.Source)
 		}
-		verdict, err := w.accept(ctx, o, ingest, meta.Timestamp)
-		endSpan(err)
-		if err != nil {
-			return jetpull.Retry(firstPause, err)
+		in := w.create(ctx, o, ingest, meta.Timestamp, trace.SpanKindConsumer)
+		w.route(ctx, in)
+		w.finish(ctx, in)
+		if in.verdict.Err != nil {
+			return jetpull.Retry(firstPause, in.verdict.Err)
 		}
 		if ordered {
 			turns.settle(m.Subject(), meta.Sequence.Stream)
 		}
-		w.cfg.Metrics.ingested(string(verdict.Outcome))
-		w.log.Debug("message from a sender", "source", o.Source, "message", o.ID, "receiver", o.Receiver, "outcome", verdict.Outcome, "trace", traceID(o.Trace))
 		return nil
 	}
 	return worker
@@ -210,99 +196,134 @@ func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 		CheckID("header "+HeaderReceiver, o.Receiver))
 }
 
-// accept does the work for one message. The create of its record decides whether it is new: a message that is
-// delivered here twice finds its own, by the ingest.
-func (w *ingest) accept(ctx context.Context, o Offer, ingest string, at time.Time) (Verdict, error) {
-	if o.Node == "" {
-		o.Sender = w.store.OwnerOf(o.Source)
-	}
-	e := store.Entry{Headers: o.Headers, Trace: o.Trace, Payload: o.Payload}
-	e.Record = machine.Record{
+// create begins to store the record of a message. ingest names the message in from_sender, which may be delivered here twice; over
+// HTTP it is empty.
+func (w *ingest) create(ctx context.Context, o Offer, ingest string, at time.Time, kind trace.SpanKind) *intake {
+	in := &intake{end: []func(error){beginTrace(&o, kind)}}
+	in.Entry = store.Entry{Headers: o.Headers, Trace: o.Trace, Payload: o.Payload}
+	in.Record = machine.Record{
 		Source: o.Source, ID: o.ID, Receiver: o.Receiver, Sender: o.Sender, Hash: hash(o.Receiver, o.Payload), Ingest: ingest,
 		Status: machine.Arrived, ArrivedAt: at.UTC(),
 	}
 	receiver, err := w.FindReceiver(ctx, o.Receiver)
-	unknown := errors.Is(err, store.ErrNotFound)
+	in.unknown = errors.Is(err, store.ErrNotFound)
 	switch {
-	case unknown:
-		e.Record, _ = machine.Next(e.Record, machine.Event{
+	case in.unknown:
+		in.Record, _ = machine.Next(in.Record, machine.Event{
 			Kind: machine.GiveUp, Now: w.store.Now(), Stage: machine.FromSender, Reason: machine.UnknownReceiver,
 			Error: fmt.Sprintf("no receiver is called %q", o.Receiver), Policy: w.policy(receiver, o.Sender),
 		})
-		defer w.store.Failing()()
+		listed := w.store.Failing()
+		in.end = append(in.end, func(error) { listed() })
 	case err != nil:
-		return Verdict{}, err
+		in.verdict.Err = err
+		return in
 	case receiver.TTL > 0:
-		e.ExpiresAt = e.ArrivedAt.Add(receiver.TTL)
+		in.ExpiresAt = in.ArrivedAt.Add(receiver.TTL)
 	}
-	verdict := Verdict{Outcome: Accepted, Status: e.Status}
 	w.crashpoint("before-create")
-	created, err := w.store.Create(ctx, e.Record)
-	known := errors.Is(err, store.ErrConflict)
-	if known {
-		created, err = w.store.Load(ctx, o.Source, o.ID)
-		switch {
-		case errors.Is(err, store.ErrNotFound) && created.Revision != 0:
-			known = false // somebody deleted the key
-			created, err = w.store.Swap(ctx, created, e.Record)
-		case errors.Is(err, store.ErrMalformed):
-			// Whether it is of the same message is not known, and to try again would hold up the source for ever.
-			w.cfg.Reporter.Report(ctx, err, "source", o.Source, "message", o.ID)
-			verdict, err = Verdict{Outcome: Conflict}, nil
-		case err != nil:
-		case created.Hash != e.Hash:
-			verdict = Verdict{Outcome: Conflict, Status: created.Status}
-		case created.Ingest != ingest:
-			verdict = Verdict{Outcome: Duplicate, Status: created.Status}
-		}
-	}
-	if err != nil {
-		return verdict, err
-	}
-	w.verdicts.say(o.Node, o.Ticket, verdict)
-	if verdict.Outcome == Conflict {
-		w.log.Warn("another message under the same ID is dropped", "source", o.Source, "message", o.ID)
-		return verdict, nil
-	}
-	e.Versioned = created
-	w.crashpoint("after-create")
-	err = w.route(ctx, &e, known, unknown)
-	w.crashpoint("after-route")
-	return verdict, err
+	in.created = w.store.Create(in.Record)
+	return in
 }
 
-// route puts a message that has just arrived into the queue of its receiver. One that has moved on is left alone: it
-// is a duplicate, or this worker's own after a crash behind the enqueue. One that was known already is enqueued where a
-// worker died before it had done so, and not if its entry waits. If its receiver was deleted meanwhile, it fails here: a receiver
+// route waits for the record of a message and begins to put the message into the queue of its receiver. One that has moved on is
+// left alone: it is a duplicate, or this worker's own after a crash behind the enqueue. One that was known already is enqueued where
+// a process died before it had done so, and not if its entry waits.
+func (w *ingest) route(ctx context.Context, in *intake) {
+	if in.verdict.Err != nil {
+		return
+	}
+	known, err := w.decideNew(ctx, in)
+	w.crashpoint("after-create")
+	switch {
+	case err != nil || in.verdict.Outcome == Conflict:
+	case in.Status == machine.Failed && in.Failure.Stage == machine.FromSender:
+		err = w.follow(ctx, &in.Entry)
+	case in.Status == machine.Arrived && in.Attempt == 0:
+		waits := false
+		if known {
+			waits, err = w.waits(ctx, &in.Record)
+		}
+		if err == nil && !waits {
+			err = w.routeNew(ctx, in)
+		}
+	}
+	in.verdict.Err = err
+}
+
+// routeNew begins to enqueue a message that has arrived. If its receiver was deleted meanwhile, the message fails here: a receiver
 // that was forgotten has no lane that could give it up.
-func (w *ingest) route(ctx context.Context, e *store.Entry, known, deleted bool) error {
-	if e.Status == machine.Failed && e.Failure.Stage == machine.FromSender {
-		return w.follow(ctx, e)
-	}
-	if e.Status != machine.Arrived || e.Attempt > 0 {
-		return nil
-	}
-	if known {
-		if waits, err := w.waits(ctx, &e.Record); waits || err != nil {
-			return err
-		}
-	}
-	if deleted {
-		next, ok := machine.Next(e.Record, machine.Event{
+func (w *ingest) routeNew(ctx context.Context, in *intake) error {
+	if in.unknown {
+		return w.apply(ctx, &in.Entry, machine.Event{
 			Kind: machine.GiveUp, Now: w.store.Now(), Stage: machine.FromSender, Reason: machine.ReceiverDeleted,
-			Error: "the receiver was deleted", Policy: w.policy(store.Receiver{}, e.Sender),
+			Error: "the receiver was deleted", Policy: w.policy(store.Receiver{}, in.Sender),
 		})
-		if !ok {
-			return store.ErrConflict
-		}
-		return w.advance(ctx, e, next)
 	}
-	if !e.ExpiresAt.IsZero() {
-		if err := w.store.Remind(ctx, e.Source, e.ID, e.ExpiresAt); err != nil {
-			return err
+	if !in.ExpiresAt.IsZero() {
+		in.stored = append(in.stored, w.store.Remind(in.Source, in.ID, in.ExpiresAt))
+	}
+	in.stored = append(in.stored, w.store.Enqueue(store.ToReceiver, &in.Entry))
+	return nil
+}
+
+// decideNew waits for the record of a message, and reports whether there was one already: then it is that one.
+func (w *ingest) decideNew(ctx context.Context, in *intake) (known bool, err error) {
+	ours := in.Record
+	in.verdict.Outcome = Accepted
+	in.Versioned, err = in.created(ctx)
+	if known = errors.Is(err, store.ErrConflict); known {
+		in.Versioned, err = w.store.Load(ctx, ours.Source, ours.ID)
+		switch {
+		case errors.Is(err, store.ErrNotFound) && in.Revision != 0:
+			known = false // somebody deleted the key
+			in.Versioned, err = w.store.Swap(ctx, in.Versioned, ours)
+		case errors.Is(err, store.ErrMalformed):
+			// Whether it is of the same message is not known, and to try again would hold up the source for ever.
+			w.cfg.Reporter.Report(ctx, err, "source", ours.Source, "message", ours.ID)
+			in.verdict.Outcome, err = Conflict, nil
+		case err != nil:
+		case in.Hash != ours.Hash:
+			in.verdict.Outcome = Conflict
+		case ours.Ingest == "" || in.Ingest != ours.Ingest:
+			in.verdict.Outcome = Duplicate
 		}
 	}
-	return w.enqueue(ctx, store.ToReceiver, e)
+	if err == nil {
+		in.verdict.Status = in.Status
+	}
+	if err == nil && in.verdict.Outcome == Conflict {
+		w.log.Warn("another message under the same ID is dropped", "source", ours.Source, "message", ours.ID)
+	}
+	return known, err
+}
+
+// finish waits until the message is in its queue.
+func (w *ingest) finish(ctx context.Context, in *intake) {
+	for _, stored := range in.stored {
+		in.verdict.Err = cmp.Or(in.verdict.Err, stored(ctx))
+	}
+	if in.stored != nil {
+		w.lanes.wake(store.ToReceiver, in.Receiver) // also where the server has not said that it has the entry: it may
+		w.crashpoint("after-route")
+	}
+	for _, end := range in.end {
+		end(in.verdict.Err)
+	}
+	if in.verdict.Err == nil {
+		w.cfg.Metrics.ingested(string(in.verdict.Outcome))
+		w.log.Debug("message from a sender", "source", in.Source, "message", in.ID, "receiver", in.Receiver, "outcome", in.verdict.Outcome, "trace", traceID(in.Trace))
+	}
+}
+
+// waits reports whether a message that has arrived has its entry in the queue of its receiver, and wakes the lane if it has.
+func (w *core) waits(ctx context.Context, r *machine.Record) (bool, error) {
+	_, _, err := w.store.Waiting(ctx, store.ToReceiver, r.Receiver, r.Source, r.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	w.lanes.wake(store.ToReceiver, r.Receiver)
+	return err == nil, err
 }
 
 // FindReceiver finds a receiver that another process may have made a moment ago.

@@ -50,31 +50,12 @@ type gate struct {
 	breaker    breaker.Breaker
 	window     store.Window // as this process wrote it; Owner is empty until then
 	verifiedAt time.Time
-	revision   uint64 // of the receiver
 }
 
-func (w *core) gate(receiver string) *gate {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	g := w.gates[receiver]
-	if g == nil {
-		g = &gate{w: w, name: receiver, changed: make(chan struct{}), checking: make(chan struct{}, 1)}
-		g.checking <- struct{}{}
-		r, _ := w.store.Receiver(receiver)
-		g.revision = r.Revision
-		w.gates[receiver] = g
-	}
+func newGate(w *core, receiver string) *gate {
+	g := &gate{w: w, name: receiver, changed: make(chan struct{}), checking: make(chan struct{}, 1)}
+	g.checking <- struct{}{}
 	return g
-}
-
-// peek returns the gate of a receiver, or one that knows nothing where this process has none.
-func (w *core) peek(receiver string) *gate {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if g := w.gates[receiver]; g != nil {
-		return g
-	}
-	return &gate{w: w, name: receiver}
 }
 
 // pokeLocked has everybody who waits look again.
@@ -208,24 +189,25 @@ func (g *gate) hold(d time.Duration) {
 	}
 }
 
-// configured ends what a receiver asked for and lets its open breaker try, if the receiver was configured since.
-func (g *gate) configured(revision uint64) {
+// configured ends what a receiver asked for and lets its open breaker probe: the receiver was configured again.
+func (g *gate) configured() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.revision == revision {
-		return
-	}
-	g.revision = revision
 	g.notBefore = time.Time{}
 	g.breaker.Probe()
 	g.pokeLocked()
 }
 
-// knowsNothing reports whether a gate whose lane has ended may be forgotten: nothing that it knows holds up a POST.
-func (g *gate) knowsNothing(now time.Time) bool {
+// holds reports whether the gate knows something that holds up the next POST, and that would be lost with it. What is known of a
+// receiver that was deleted is of no use.
+func (g *gate) holds() bool {
+	if r, known := g.w.store.Receiver(g.name); !known || r.Deleted {
+		return false
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.inFlight == 0 && g.window.Owner == "" && !now.Before(g.notBefore) && g.breaker.Wait(now) == 0 && !now.Before(g.fullUntil)
+	now := time.Now()
+	return now.Before(g.notBefore) || g.breaker.Wait(now) > 0 || now.Before(g.fullUntil)
 }
 
 // fresh tells whether this process was the one that counts so short a while ago that another, which has taken over

@@ -164,8 +164,8 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	open := func(node string) *gate {
-		w := &core{cfg: Config{Takeover: time.Minute}, store: s, log: slog.New(slog.DiscardHandler), node: node, gates: map[string]*gate{}}
-		g := w.gate(r.Name)
+		w := &core{cfg: Config{Takeover: time.Minute}, store: s, log: slog.New(slog.DiscardHandler), node: node}
+		g := newGate(w, r.Name)
 		require.NoError(t, g.own(t.Context(), r))
 		return g
 	}

@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,14 +16,21 @@ const (
 	idleAfter = 2 * time.Second
 	// consumerIdle is how long the server keeps the consumer of a lane that has ended everywhere.
 	consumerIdle = 5 * time.Second
+	// followEvery is the time between two looks at what waits in the queues.
+	followEvery = 2 * time.Second
+	// searchEvery is the time between two searches for entries without a consumer, and between two looks at deleted receivers.
+	searchEvery = time.Minute
+	// forgetAfter is how long the registry has a deleted receiver at least. A worker that found the receiver before it was deleted
+	// can put an entry into its queue until then, and the entry fails as all others do.
+	forgetAfter = time.Hour
 )
 
 // laneQueues are the queues whose entries lanes work on. An entry that moves on is in the next of them before it leaves the one
 // before.
 var laneQueues = []store.Queue{store.ToReceiver, store.FromReceiver, store.ToSender}
 
-// lanes are the workers of receivers and senders. A lane is there while its queue has something for its receiver or sender: who
-// puts an entry into a queue wakes the lane, and [Workers.followQueues] wakes those of entries that other processes, or an earlier run of
+// lanes are the workers of receivers and senders. A lane is there while its queue has something for its receiver or sender. A worker
+// that puts an entry into a queue wakes the lane. [lanes.follow] wakes those of entries that other processes, or an earlier run of
 // this one, have put there.
 type lanes struct {
 	w *Workers
@@ -41,13 +49,13 @@ type laneKey struct {
 // lane is the worker of one receiver or sender. Its goroutine runs it, and ends it when it is idle.
 type lane struct {
 	laneKey
+	gate *gate // of the lane that sends to a receiver; nil in others
 
 	busy    atomic.Int64  // handlers that run
 	handled atomic.Uint64 // handlers that have ended
 
 	// Guarded by lanes.mu.
-	woken bool   // the queue may have got an entry since this was reset
-	mode  string // the part of the configuration that its consumer was started with
+	woken bool // the queue may have got an entry since this was reset
 	end   context.CancelFunc
 }
 
@@ -60,6 +68,9 @@ func (l *lanes) wake(q store.Queue, owner string) {
 		one.woken = true
 	} else if !l.closed {
 		one = &lane{laneKey: key}
+		if q == store.ToReceiver {
+			one.gate = newGate(l.w.core, owner)
+		}
 		l.running[key] = one
 		l.w.running.Go(func() { l.run(one) })
 	}
@@ -76,7 +87,18 @@ func (l *lanes) close() {
 func (l *lanes) run(one *lane) {
 	for again := true; again; again = l.goesOn(one) {
 		ctx, end := context.WithCancel(l.w.ctx)
-		worker := l.begin(one, end)
+		l.mu.Lock()
+		one.end = end
+		l.mu.Unlock()
+		worker := l.worker(one)
+		worker.consumer.InactiveThreshold = consumerIdle
+		handle := worker.handle
+		worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
+			one.busy.Add(1)
+			defer one.handled.Add(1)
+			defer one.busy.Add(-1)
+			return handle(ctx, m)
+		}
 		var idle sync.WaitGroup
 		idle.Go(func() {
 			defer end()
@@ -85,38 +107,22 @@ func (l *lanes) run(one *lane) {
 		l.w.consume(ctx, worker, false)
 		idle.Wait()
 	}
+	l.dropMetrics(one.laneKey)
 }
 
-// begin makes the worker of a lane as its receiver is configured now.
-func (l *lanes) begin(one *lane, end context.CancelFunc) worker {
-	// Not without the lock: a change of the configuration is in what is read here, or reconfigured finds the mode that it was read in.
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	worker := l.worker(one.laneKey)
-	worker.consumer.InactiveThreshold = consumerIdle
-	handle := worker.handle
-	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
-		one.busy.Add(1)
-		defer one.handled.Add(1)
-		defer one.busy.Add(-1)
-		return handle(ctx, m)
-	}
-	one.mode, one.end = worker.mode, end
-	return worker
-}
-
-func (l *lanes) worker(key laneKey) worker {
-	switch key.queue {
+func (l *lanes) worker(one *lane) worker {
+	switch one.queue {
 	case store.FromReceiver:
-		return l.w.fromReceiverAsync(key.owner)
+		return l.w.fromReceiverAsync(one.owner)
 	case store.ToSender:
-		return l.w.toSender(key.owner)
+		return l.w.toSender(one.owner)
 	default:
-		return l.w.toReceiver(key.owner)
+		return l.w.toReceiver(one)
 	}
 }
 
-// awaitIdle returns when a lane has had nothing to do for a while, and the server says that nothing waits for it.
+// awaitIdle returns when a lane has had nothing to do for a while, its gate knows of nothing that holds up the next POST, and the server
+// says that no entry waits.
 func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
 	every := time.NewTicker(idleAfter)
 	defer every.Stop()
@@ -129,7 +135,7 @@ func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
 		before := handled
 		handled = one.handled.Load()
 		// What is put into the queue after this wakes the lane again.
-		if woken := l.look(one); woken || handled != before || one.busy.Load() > 0 {
+		if woken := l.look(one); woken || handled != before || one.busy.Load() > 0 || one.gate != nil && one.gate.holds() {
 			continue
 		}
 		if n, err := l.w.store.Backlog(ctx, one.queue, one.owner); err == nil && n == 0 {
@@ -147,6 +153,14 @@ func (l *lanes) look(one *lane) bool {
 	return woken
 }
 
+// restart has a lane begin again, with its receiver as it is configured then.
+func (l *lanes) restart(one *lane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one.woken = true
+	one.end()
+}
+
 // goesOn reports whether a lane whose worker has ended begins again. If not, the lane is gone.
 func (l *lanes) goesOn(one *lane) bool {
 	l.mu.Lock()
@@ -159,38 +173,149 @@ func (l *lanes) goesOn(one *lane) bool {
 	return false
 }
 
-// reconfigured has the lanes begin again whose receivers are to be worked on in another mode.
-func (l *lanes) reconfigured() {
+// get returns a lane, or nil.
+func (l *lanes) get(q store.Queue, owner string) *lane {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for key, one := range l.running {
-		if key.queue != store.ToReceiver || one.end == nil {
+	return l.running[laneKey{q, owner}]
+}
+
+// gate returns the gate of a receiver, or one that knows nothing where the receiver has no lane here.
+func (l *lanes) gate(receiver string) *gate {
+	if one := l.get(store.ToReceiver, receiver); one != nil {
+		return one.gate
+	}
+	return &gate{w: l.w.core, name: receiver}
+}
+
+// receiverChanged and senderChanged are called after each change of the registry.
+func (l *lanes) receiverChanged(name string) {
+	if one := l.get(store.ToReceiver, name); one != nil {
+		one.gate.configured()
+	}
+	for _, q := range []store.Queue{store.ToReceiver, store.FromReceiver} {
+		l.dropMetrics(laneKey{q, name})
+	}
+}
+
+func (l *lanes) senderChanged(name string) { l.dropMetrics(laneKey{store.ToSender, name}) }
+
+// dropMetrics removes what is counted of a receiver or sender that was deleted, unless it has a lane, which does so at its end.
+func (l *lanes) dropMetrics(key laneKey) {
+	if l.get(key.queue, key.owner) != nil {
+		return
+	}
+	if key.queue == store.ToSender {
+		if s, known := l.w.store.Sender(key.owner); !known || s.Deleted {
+			l.w.cfg.Metrics.forgetSender(key.owner)
+		}
+	} else if r, known := l.w.store.Receiver(key.owner); !known || r.Deleted {
+		l.w.cfg.Metrics.forgetReceiver(key.owner)
+	}
+}
+
+// follow wakes the lanes of what waits, whoever put it there, and removes what deleted receivers leave behind.
+func (l *lanes) follow(ctx context.Context) {
+	every := time.NewTicker(followEvery)
+	defer every.Stop()
+	searched, forgot := map[store.Queue]time.Time{}, time.Time{}
+	for {
+		for _, q := range laneQueues {
+			if err := l.wakeWaiting(ctx, q, searched); err != nil && ctx.Err() == nil {
+				l.w.log.Info("a queue is looked at again", "queue", q, "error", err)
+			}
+		}
+		if time.Since(forgot) >= searchEvery {
+			forgot = time.Now()
+			if err := l.forgetDeleted(ctx); err != nil && ctx.Err() == nil {
+				l.w.log.Info("deleted receivers are forgotten later", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
+}
+
+// wakeWaiting wakes the lanes of consumers that have something. If a queue has more than its consumers, some entries have none: their
+// process died before it made one, or the server removed it while nobody ran. They are searched for, receiver by receiver.
+func (l *lanes) wakeWaiting(ctx context.Context, q store.Queue, searched map[store.Queue]time.Time) error {
+	all, err := l.w.store.Entries(ctx, q)
+	if err != nil || all == 0 {
+		return err
+	}
+	waiting, err := l.w.store.Backlogs(ctx, q)
+	if err != nil {
+		return err
+	}
+	covered := uint64(0)
+	for owner, n := range waiting {
+		if covered += n; n > 0 {
+			l.wake(q, owner)
+		}
+	}
+	if all <= covered || time.Since(searched[q]) < searchEvery {
+		return nil
+	}
+	for _, owner := range l.owners(q) {
+		if l.get(q, owner) != nil {
 			continue
 		}
-		if r, ok := l.w.store.Receiver(key.owner); ok && string(r.Order) != one.mode {
-			one.woken = true
-			one.end()
+		if _, err := l.wakeIfWaits(ctx, q, owner); err != nil {
+			return err
 		}
 	}
+	searched[q] = time.Now()
+	return nil
 }
 
-// runs reports whether there is a lane.
-func (l *lanes) runs(q store.Queue, owner string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.running[laneKey{q, owner}] != nil
+// owners are those for whom a queue may have entries.
+func (l *lanes) owners(q store.Queue) (names []string) {
+	if q == store.ToSender {
+		for _, s := range l.w.store.Senders() {
+			names = append(names, s.Name)
+		}
+		return names
+	}
+	for _, r := range l.w.store.Receivers() {
+		names = append(names, r.Name)
+	}
+	return names
 }
 
-// dropGates forgets the gates that have no lane and know nothing, or whose receiver was deleted.
-func (l *lanes) dropGates() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.w.mu.Lock()
-	defer l.w.mu.Unlock()
-	for name, g := range l.w.gates {
-		r, known := l.w.store.Receiver(name)
-		if l.running[laneKey{store.ToReceiver, name}] == nil && (!known || r.Deleted || g.knowsNothing(time.Now())) {
-			delete(l.w.gates, name)
+// wakeIfWaits wakes a lane if the leader of its queue has an entry for it, and reports that.
+func (l *lanes) wakeIfWaits(ctx context.Context, q store.Queue, owner string) (waits bool, err error) {
+	if waits, err = l.w.store.AnyEntry(ctx, q, owner); waits {
+		l.wake(q, owner)
+	}
+	return waits, err
+}
+
+// forgetDeleted removes the entries of the registry of receivers that were deleted. Two answers of the server decide about that: the
+// entry says that the receiver was deleted, and the queues have nothing for it. It is removed by a compare-and-swap: a receiver that
+// was configured again stays.
+func (l *lanes) forgetDeleted(ctx context.Context) error {
+	for _, r := range l.w.store.DeletedReceivers() {
+		// A receiver of that name that is configured within its window must find what the window has.
+		if l.w.store.Now().Sub(r.Changed) < max(forgetAfter, r.Window) {
+			continue
+		}
+		toSend, err := l.wakeIfWaits(ctx, store.ToReceiver, r.Name)
+		if err != nil {
+			return err
+		}
+		toAsk, err := l.wakeIfWaits(ctx, store.FromReceiver, r.Name)
+		if err != nil {
+			return err
+		}
+		if toSend || toAsk {
+			continue
+		}
+		if err := l.w.store.ForgetReceiver(ctx, r); err != nil && !errors.Is(err, store.ErrConflict) {
+			return err
 		}
 	}
+	return nil
 }

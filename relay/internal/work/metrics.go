@@ -161,7 +161,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		if r.Deleted {
 			continue
 		}
-		state := g.w.peek(r.Name).state(r)
+		state := g.w.lanes.gate(r.Name).state(r)
 		gauge(c, gaugeBreaker, oneIf(state.Breaker != "closed"), r.Name)
 		gauge(c, gaugeOff, oneIf(r.Disabled), r.Name)
 		if r.RateLimit > 0 {
@@ -192,7 +192,7 @@ func (g gauges) collectQueues(ctx context.Context, c chan<- prometheus.Metric) {
 				gauge(c, gaugeAge, oldest.Seconds(), r.Name)
 			}
 		}
-		if n := pending[r.Name]; pendingErr == nil && (n > 0 || r.Asked && !r.Deleted) {
+		if n := pending[r.Name]; pendingErr == nil && (n > 0 || r.StatusEndpoint != "" && !r.Deleted) {
 			gauge(c, gaugePending, float64(n), r.Name)
 		}
 	}
@@ -218,7 +218,7 @@ func (g gauges) age(t time.Time) float64 {
 }
 
 // State is what the process knows of a receiver's gate.
-func (w *Workers) State(r store.Receiver) State { return w.peek(r.Name).state(r) }
+func (w *Workers) State(r store.Receiver) State { return w.lanes.gate(r.Name).state(r) }
 
 // Metrics are the metrics of this process.
 func (w *Workers) Metrics() *Metrics { return w.cfg.Metrics }

@@ -5,12 +5,60 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
+
+// inWork is what a lane knows of the messages that are in work. One entry of a message is in work at a time.
+type inWork struct {
+	mu   sync.Mutex
+	held map[string]*held // by source and ID
+}
+
+// held is what a lane knows of a message in work, and of one whose POST has no answer yet while it waits to be asked about.
+type held struct {
+	busy bool
+	safe time.Time // when a POST of an unknown outcome is over; zero: not known
+	asks int
+}
+
+func (w *inWork) started() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = map[string]*held{}
+}
+
+func heldKey(e *store.Entry) string { return e.Source + "\x00" + e.ID }
+
+// take takes an entry into work; false: another entry of its message is in work.
+func (w *inWork) take(e *store.Entry) (*held, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := w.held[heldKey(e)]
+	if h == nil {
+		h = &held{}
+		w.held[heldKey(e)] = h
+	}
+	if h.busy {
+		return nil, false
+	}
+	h.busy = true
+	return h, true
+}
+
+// letGo ends the work on an entry.
+func (w *inWork) letGo(e *store.Entry, h *held) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h.busy = false
+	if key := heldKey(e); e.Status != machine.Sending && w.held[key] == h {
+		delete(w.held, key)
+	}
+}
 
 // grace is added to a receiver's timeout before a POST of a process that died counts as over.
 const grace = time.Second
@@ -22,10 +70,6 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error
 		return jetpull.Retry(firstPause, err)
 	}
 	deleted := err != nil
-	if !h.heardOf.IsZero() && h.heardOf.Equal(e.SentAt) && !e.Unknown {
-		h.heard.Policy = t.w.policy(r, e.Sender)
-		return t.conclude(ctx, e, h, h.heard)
-	}
 	if h.safe.IsZero() {
 		// The process that sent it died, at the latest now, and a POST ends within its timeout. The time in the record is when
 		// it was about to be sent.
@@ -40,7 +84,7 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error
 		}
 	} else {
 		if wait > 0 {
-			return h.later(wait, errors.New("a POST without an answer may still be in flight"))
+			return jetpull.Retry(wait, errors.New("a POST without an answer may still be in flight"))
 		}
 		event.Kind, event.Note = machine.Lost, machine.Attempt{Time: e.SentAt, Error: "the process that sent it ended"}
 		if e.Unknown {
@@ -54,7 +98,7 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error
 	}
 	h.asks, h.safe = 0, time.Time{}
 	if e.Status == machine.Arrived {
-		return h.later(max(0, e.NextAt.Sub(event.Now)), errors.New("the receiver has not seen it"))
+		return jetpull.Retry(max(0, e.NextAt.Sub(event.Now)), errors.New("the receiver has not seen it"))
 	}
 	return nil
 }
@@ -67,7 +111,7 @@ func (t *toReceiver) ask(ctx context.Context, e *store.Entry, h *held, r store.R
 	switch {
 	case err == nil && answer.Code == http.StatusNotFound:
 		if wait := time.Until(h.safe); wait > 0 {
-			return false, h.later(wait, errors.New("a POST that the receiver has not seen may still be in flight"))
+			return false, jetpull.Retry(wait, errors.New("a POST that the receiver has not seen may still be in flight"))
 		}
 		event.Kind = machine.NeverSeen
 		return true, nil
@@ -80,10 +124,10 @@ func (t *toReceiver) ask(ctx context.Context, e *store.Entry, h *held, r store.R
 		return true, nil
 	case err == nil:
 		err = fmt.Errorf("the status endpoint answered %d", answer.Code)
-		return false, h.later(max(pause(h.asks), retryAfter(answer.Header)), err)
+		return false, jetpull.Retry(max(pause(h.asks), retryAfter(answer.Header)), err)
 	}
 	if ctx.Err() != nil {
 		return false, jetpull.Retry(0, err)
 	}
-	return false, h.later(pause(h.asks), err)
+	return false, jetpull.Retry(pause(h.asks), err)
 }

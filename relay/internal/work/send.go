@@ -45,17 +45,18 @@ const (
 type toReceiver struct {
 	w     *core
 	name  string
-	mode  string // the order that the lane keeps
+	lane  *lane
+	order store.Order // that the lane keeps
 	gate  *gate
 	turns turns
 	inWork
 }
 
-func (w *core) toReceiver(name string) worker {
-	r, _ := w.store.Receiver(name)
-	t := &toReceiver{w: w, name: name, mode: string(r.Order), gate: w.gate(name), turns: turns{w: w}}
-	worker := w.entryWorker(store.ToReceiver, name, true, t.deliver)
-	worker.mode, worker.started, worker.ended = t.mode, t.started, t.ended
+func (w *core) toReceiver(one *lane) worker {
+	r, _ := w.store.Receiver(one.owner)
+	t := &toReceiver{w: w, name: one.owner, lane: one, order: r.Order, gate: one.gate, turns: turns{w: w}}
+	worker := w.entryWorker(store.ToReceiver, t.name, true, t.deliver)
+	worker.started, worker.ended = t.started, t.ended
 	if ordered(r) {
 		worker.opts = append(worker.opts, jetpull.OrderedBy(sourceToken), jetpull.Prefetch(max(orderedWindow, w.cfg.Concurrency)), jetpull.PrefetchBytes(orderedBytes))
 	}
@@ -92,11 +93,10 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 	if !ok {
 		return jetpull.Retry(heldPause, errors.New("another entry of the message is in work"))
 	}
-	settled := false
-	defer func() { t.letGo(e, h, settled) }()
+	defer t.letGo(e, h)
 	r, _ := t.w.store.Receiver(t.name)
-	if string(r.Order) != t.mode {
-		return jetpull.Retry(firstPause, errors.New("its lane begins again in another order"))
+	if r.Order != t.order {
+		return t.reorder()
 	}
 	if ordered(r) {
 		turn, err := t.turns.mine(ctx, m, store.ToReceiver, t.w.store.SourceFilter(store.ToReceiver, t.name, e.Source), e.Source)
@@ -104,14 +104,21 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 			return err
 		}
 	}
-	if err := t.w.decide(ctx, e, func() error { return t.work(ctx, e, h) }); err != nil {
+	// Of an entry that is delivered again, or tried again in place, the record is newer.
+	again := meta.NumDelivered > 1 || !h.safe.IsZero()
+	if err := t.w.decide(ctx, e, again, func() error { return t.work(ctx, e, h) }); err != nil {
 		return err
 	}
-	settled = true
 	if ordered(r) {
 		t.turns.settle(e.Source, meta.Sequence.Stream)
 	}
 	return nil
+}
+
+// reorder has the lane begin again: its receiver has another order.
+func (t *toReceiver) reorder() error {
+	t.w.lanes.restart(t.lane)
+	return jetpull.Retry(firstPause, errors.New("its lane begins again in another order"))
 }
 
 // work takes a message as far as it gets, by the status of its record.
@@ -136,14 +143,9 @@ func (t *toReceiver) work(ctx context.Context, e *store.Entry, h *held) (err err
 
 // attempt waits for the receiver and makes an attempt.
 func (t *toReceiver) attempt(ctx context.Context, e *store.Entry, h *held) error {
-	if h.due.IsZero() && !e.NextAt.IsZero() {
-		// The clock of the server may have been set since, so no longer than the pause was.
-		h.due = time.Now().Add(min(max(0, e.NextAt.Sub(t.w.store.Now())), e.Pause))
-	}
-	if wait := time.Until(h.due); wait > time.Millisecond {
+	if wait := e.NextAt.Sub(t.w.store.Now()); !e.NextAt.IsZero() && wait > time.Millisecond {
 		return jetpull.Retry(wait, errors.New("its next attempt is not due yet"))
 	}
-	h.due = time.Time{}
 	p, err := t.gate.acquire(ctx, e.ExpiresAt)
 	event := machine.Event{Policy: t.w.policy(p.Receiver, e.Sender), Now: t.w.store.Now(), Stage: machine.ToReceiver}
 	switch {
@@ -157,6 +159,9 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry, h *held) error
 		return jetpull.Retry(firstPause, err)
 	case err != nil:
 		return err
+	case p.Order != t.order:
+		t.gate.release(p, noPOST)
+		return t.reorder()
 	default:
 		return t.send(ctx, e, h, p, event)
 	}
@@ -168,9 +173,6 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, p permit
 	r, verdict := p.Receiver, noPOST
 	defer func() { t.gate.release(p, verdict) }()
 	event.Kind = machine.Send
-	if h.heard.Kind == machine.NeverSeen && !h.heardOf.IsZero() {
-		event.Now = h.heardOf // the same write again: it may have been stored, and its answer lost
-	}
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
 		return store.ErrConflict
@@ -178,7 +180,6 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, p permit
 	t.w.crashpoint("before-sending")
 	unsent := event
 	unsent.Kind, unsent.Attempt = machine.NeverSeen, next.Attempt
-	h.hear(&next, unsent)
 	if err := t.w.advance(ctx, e, next); err != nil || e.Status != machine.Sending {
 		return err
 	}
@@ -186,9 +187,8 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, p permit
 	if now, _ := t.w.store.Receiver(t.name); now.Revision != r.Revision || r.RateLimit > 0 && !t.gate.fresh() {
 		// While SENDING was written the receiver was configured anew; or that took so long that another process may count the
 		// window by now, and it would not know of this POST.
-		return t.conclude(ctx, e, h, unsent)
+		return t.conclude(ctx, e, unsent)
 	}
-	h.heardOf = time.Time{}
 	begun, at := time.Now(), t.w.store.Now()
 	answer, err := t.w.post(ctx, r, e)
 	t.w.crashpoint("after-post")
@@ -205,8 +205,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, p permit
 	t.w.cfg.Metrics.attempted(r.Name, answer, err, took)
 	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error, "trace", traceID(e.Trace))
 	h.safe = begun.Add(r.Timeout)
-	h.hear(&e.Record, event)
-	return t.conclude(ctx, e, h, event)
+	return t.conclude(ctx, e, event)
 }
 
 // judge reports what a POST says of the receiver, and does what the receiver asks for.
@@ -233,31 +232,35 @@ func (t *toReceiver) disable(ctx context.Context, r store.Receiver) {
 }
 
 // conclude stores what became of an attempt.
-func (t *toReceiver) conclude(ctx context.Context, e *store.Entry, h *held, event machine.Event) error {
+func (t *toReceiver) conclude(ctx context.Context, e *store.Entry, event machine.Event) error {
 	if err := t.w.apply(ctx, e, event); err != nil {
 		return err
 	}
 	t.w.crashpoint("after-result")
 	if e.Status == machine.Arrived {
-		return h.later(max(0, e.NextAt.Sub(event.Now)), errors.New(cmp.Or(event.Note.Error, "it was not sent")))
+		return jetpull.Retry(max(0, e.NextAt.Sub(event.Now)), errors.New(cmp.Or(event.Note.Error, "it was not sent")))
 	}
 	return nil
 }
 
-// decide has a step decide on an entry. If somebody has changed the record meanwhile, it is read, and the step decides again.
-func (w *core) decide(ctx context.Context, e *store.Entry, step func() error) error {
+// decide has a step decide on an entry. If somebody has changed the record meanwhile, it is read, and the step decides again; read says
+// that it is read before the first step too.
+func (w *core) decide(ctx context.Context, e *store.Entry, read bool, step func() error) error {
 	for range maxSteps {
-		err := step()
-		if !errors.Is(err, store.ErrConflict) {
+		if read {
+			var err error
+			e.Versioned, err = w.store.Load(ctx, e.Source, e.ID)
+			if errors.Is(err, store.ErrNotFound) {
+				return nil // its tombstone has expired: it was done long ago
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := step(); !errors.Is(err, store.ErrConflict) {
 			return err
 		}
-		e.Versioned, err = w.store.Load(ctx, e.Source, e.ID)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil // its tombstone has expired: it was done long ago
-		}
-		if err != nil {
-			return err
-		}
+		read = true
 	}
 	return jetpull.Retry(heldPause, fmt.Errorf("the record changed %d times in a row", maxSteps))
 }
@@ -276,15 +279,41 @@ func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record)
 	if next.Status == machine.Failed {
 		defer w.store.Failing()()
 	}
-	v, err := w.store.Swap(ctx, e.Versioned, next)
-	if err != nil {
+	if err := w.swap(ctx, e, next); err != nil {
 		return err
 	}
-	e.Versioned = v
-	if v.Status == machine.Responded || v.Status == machine.Done {
-		w.cfg.Metrics.delivered(v.Receiver, w.store.Now().Sub(v.ArrivedAt))
+	if e.Status == machine.Responded || e.Status == machine.Done {
+		w.cfg.Metrics.delivered(e.Receiver, w.store.Now().Sub(e.ArrivedAt))
 	}
 	return w.follow(ctx, e)
+}
+
+// swap writes a transition. While the store is away it tries again, until the worker stops: what this process knows of a POST, or that
+// it has made none, would be lost otherwise.
+func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) error {
+	for unanswered := false; ; unanswered = true {
+		v, err := w.store.Swap(ctx, e.Versioned, next)
+		if unanswered && errors.Is(err, store.ErrConflict) {
+			// The write before may have been stored, and its answer lost: no other process writes this time.
+			v, err = w.store.Load(ctx, e.Source, e.ID)
+			if err == nil && (v.Status != next.Status || v.Attempt != next.Attempt || !v.SentAt.Equal(next.SentAt)) {
+				err = store.ErrConflict
+			}
+		}
+		if err == nil {
+			e.Versioned = v
+		}
+		if !errors.Is(err, store.ErrUnavailable) {
+			return err
+		}
+		select {
+		case <-time.After(firstPause):
+		case <-stopping(ctx):
+			return err
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // follow does what a status asks for beside the record. It may be done again after a crash.
@@ -333,5 +362,5 @@ func (w *core) tell(ctx context.Context, e *store.Entry) error {
 // enqueue puts an entry into a queue and wakes its lane, also where the server has not said that it has the entry: it may.
 func (w *core) enqueue(ctx context.Context, q store.Queue, e *store.Entry) error {
 	defer w.lanes.wake(q, e.Owner(q))
-	return w.store.Enqueue(ctx, q, e)
+	return w.store.Enqueue(q, e)(ctx)
 }

@@ -15,6 +15,8 @@ const (
 	turnPause = 50 * time.Millisecond
 	// bridged is when an acknowledgement has arrived, or is lost: its entry is then delivered again.
 	bridged = 10 * time.Second
+	// leastSweep is how many sources are remembered before the old ones are looked for.
+	leastSweep = 1000
 )
 
 // turns keeps the order of a source where deliveries do not. The pool of Consume keeps the order of what is delivered

@@ -32,7 +32,7 @@ type Wait struct {
 
 // ReceiverWait is what the next POST to a receiver waits for; nil: for nothing. Breaker, hold and rate are known where the
 // process sends.
-func (w *Workers) ReceiverWait(r store.Receiver) *Wait { return w.peek(r.Name).waits(r) }
+func (w *Workers) ReceiverWait(r store.Receiver) *Wait { return w.lanes.gate(r.Name).waits(r) }
 
 // MessageWait is what a message waits for; nil: for nothing, or for a free worker.
 func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*Wait, error) {

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
@@ -66,14 +65,10 @@ type Config struct {
 type core struct {
 	cfg   Config
 	store *store.Store
-	nc    *nats.Conn
 	log   *slog.Logger
 	node  string
 	alone bool // nobody else uses the server
 	lanes *lanes
-
-	mu    sync.Mutex
-	gates map[string]*gate // by receiver
 
 	ctx     context.Context // ends when the workers are to stop
 	stop    context.CancelFunc
@@ -89,21 +84,15 @@ type Workers struct {
 }
 
 // Start starts all workers.
-func Start(ctx context.Context, s *store.Store, nc *nats.Conn, cfg Config) (*Workers, error) {
-	c := &core{cfg: cfg, store: s, nc: nc, log: cfg.Logger, node: nuid.Next(), alone: s.Embedded(), gates: map[string]*gate{}}
-	w := &Workers{core: c, ingest: ingest{core: c}, answers: answers{c}, operator: newOperator(c)}
+func Start(ctx context.Context, s *store.Store, cfg Config) (*Workers, error) {
+	c := &core{cfg: cfg, store: s, log: cfg.Logger, node: nuid.Next(), alone: s.Embedded()}
+	w := &Workers{core: c, ingest: ingest{c}, answers: answers{c}, operator: newOperator(c)}
 	c.lanes = &lanes{w: w, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	cfg.Metrics.observe(w)
-	var err error
-	if w.verdicts, err = newVerdicts(nc, w.node); err != nil {
-		w.stop()
-		return nil, err
-	}
 	for _, q := range laneQueues {
 		if err := s.ResetConsumers(ctx, q); err != nil {
 			w.stop()
-			w.verdicts.close()
 			return nil, err
 		}
 	}
@@ -113,14 +102,8 @@ func Start(ctx context.Context, s *store.Store, nc *nats.Conn, cfg Config) (*Wor
 	w.run(w.messageTTL())
 	w.run(w.failedMessages())
 	w.running.Go(func() { w.Operations.Run(w.ctx) })
-	changed := make(chan struct{}, 1)
-	s.OnChange(func() {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	})
-	w.running.Go(func() { w.followQueues(changed) })
+	s.OnChange(w.lanes.receiverChanged, w.lanes.senderChanged)
+	w.running.Go(func() { w.lanes.follow(w.ctx) })
 	return w, nil
 }
 
@@ -132,7 +115,6 @@ func (w *Workers) Close() {
 	w.stop()
 	w.lanes.close()
 	w.running.Wait()
-	w.verdicts.close()
 }
 
 // worker is a consumer and what is done with its messages.
@@ -141,7 +123,6 @@ type worker struct {
 	consumer jetstream.ConsumerConfig
 	handle   func(ctx context.Context, m *jetpull.Msg) error
 	opts     []jetpull.Option
-	mode     string
 	// started is called when the worker begins to consume, and ended when it has stopped; both may be nil.
 	started, ended func()
 }
