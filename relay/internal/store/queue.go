@@ -110,25 +110,17 @@ func (s *Queues) SourceFilter(q Queue, owner, source string) string {
 	return s.subject(q, Token(owner), Token(source), "*")
 }
 
-// First returns the sequence of the first entry that a queue has on a subject, from a sequence on; 0: it has none.
-func (s *Queues) First(ctx context.Context, q Queue, filter string, from uint64) (uint64, error) {
+// First returns the first entry that a queue has on a subject, from a sequence on; nil: it has none. The leader of the stream says so: a
+// consumer could be gone, and what this process has seen could be old.
+func (s *Queues) First(ctx context.Context, q Queue, filter string, from uint64) (*jetstream.RawStreamMsg, error) {
 	m, err := s.queues[q].GetMsg(ctx, from, jetstream.WithGetMsgSubject(filter))
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return 0, nil
+		return nil, nil
 	case err != nil:
-		return 0, fmt.Errorf("%w: read the first entry of %s: %w", ErrUnavailable, filter, err)
+		return nil, fmt.Errorf("%w: read the first entry of %s: %w", ErrUnavailable, filter, err)
 	}
-	return m.Sequence, nil
-}
-
-// AnyEntry tells whether a queue has an entry for a receiver or sender. The leader of the stream says so: a consumer could be gone, and
-// what this process has seen could be old.
-func (s *Queues) AnyEntry(ctx context.Context, q Queue, owner string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	first, err := s.First(ctx, q, s.QueueFilter(q, owner), 1)
-	return first != 0, err
+	return m, nil
 }
 
 // Waiting returns the entry that a queue has for a message, and its sequence.
@@ -223,14 +215,11 @@ func (s *Queues) Oldest(ctx context.Context, q Queue, owner string, n uint64) (t
 	if n == 0 {
 		return 0, nil
 	}
-	m, err := s.queues[q].GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s.QueueFilter(q, owner)))
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return 0, nil // it was worked off meanwhile
-	case err != nil:
-		return 0, fmt.Errorf("%w: read the oldest entry of %q: %w", ErrUnavailable, owner, err)
+	first, err := s.First(ctx, q, s.QueueFilter(q, owner), 1)
+	if err != nil || first == nil {
+		return 0, err // it was worked off meanwhile
 	}
-	return max(0, s.Now().Sub(m.Time)), nil
+	return max(0, s.Now().Sub(first.Time)), nil
 }
 
 const (

@@ -229,8 +229,6 @@ func windowKey(receiver string) string { return "window." + Token(receiver) }
 
 // Window reads who counts. Revision 0: nobody has ever; nobody who is known does where what is stored cannot be read.
 func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
 	entry, err := s.state.Get(ctx, windowKey(receiver))
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
@@ -265,8 +263,6 @@ const forgottenAge = 30 * 24 * time.Hour
 
 // ForgetReceiver removes the entry and the rate window of a receiver that was deleted. ErrConflict: it was configured again.
 func (s *Registry) ForgetReceiver(ctx context.Context, r Receiver) error {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
 	window, err := s.Window(ctx, r.Name)
 	if err != nil {
 		return err

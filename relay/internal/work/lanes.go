@@ -287,10 +287,11 @@ func (l *lanes) owners(q store.Queue) (names []string) {
 
 // wakeIfWaits wakes a lane if the leader of its queue has an entry for it, and reports that.
 func (l *lanes) wakeIfWaits(ctx context.Context, q store.Queue, owner string) (waits bool, err error) {
-	if waits, err = l.w.store.AnyEntry(ctx, q, owner); waits {
+	first, err := l.w.store.First(ctx, q, l.w.store.QueueFilter(q, owner), 1)
+	if first != nil {
 		l.wake(q, owner)
 	}
-	return waits, err
+	return first != nil, err
 }
 
 // forgetDeleted removes the entries of the registry of receivers that were deleted. Two answers of the server decide about that: the

@@ -58,7 +58,7 @@ func (t *turns) mine(ctx context.Context, m *jetpull.Msg, q store.Queue, filter,
 	if err != nil {
 		return false, err
 	}
-	if first == 0 || first >= meta.Sequence.Stream {
+	if first == nil || first.Sequence >= meta.Sequence.Stream {
 		return true, nil
 	}
 	if err := m.NakWithDelay(turnPause); err != nil {

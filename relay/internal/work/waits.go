@@ -65,7 +65,7 @@ func (w *Workers) behind(ctx context.Context, m *machine.Record) (bool, error) {
 		return false, err
 	}
 	first, err := w.store.First(ctx, store.ToReceiver, w.store.SourceFilter(store.ToReceiver, m.Receiver, m.Source), 1)
-	return first != 0 && first < own, err
+	return first != nil && first.Sequence < own, err
 }
 
 func (g *gate) waits(r store.Receiver) *Wait {
