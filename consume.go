@@ -43,7 +43,6 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 		return err
 	}
 	set.run.onStart()
-	defer s.hook(set)()
 	r := s.open(callConsume, set, h, nil)
 	r.report.Log().Info("jetpull: consuming", "concurrency", set.run.Workers)
 	drained := r.pool.Run(ctx)

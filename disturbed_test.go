@@ -341,23 +341,24 @@ func (h askingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 func TestLoggersAndCallbacksMayUseTheSubscription(t *testing.T) {
 	on(t, pinnedCfg, func(t *testing.T, w *world) {
 		var asked atomic.Int64
+		var sub *jetpull.Subscription
 		ask := func() {
 			asked.Add(1)
-			_, _ = w.sub.Pin()
-			_ = w.sub.Stats()
-			_, err := w.sub.Next(ended(t))
+			_, _ = sub.Pin()
+			_ = sub.Stats()
+			_, err := sub.Next(ended(t))
 			require.ErrorIs(t, err, context.Canceled)
 		}
 		log := jetpull.Logger(slog.New(askingHandler{slog.NewTextHandler(w.Logs, nil), ask}))
-		r := w.consume(failing(&w.j, 1, 3), log, jetpull.RetryDelays(0), jetpull.OnError(func(error) { ask() }),
-			jetpull.OnPin(func(jetpull.PinEvent) { ask() }), jetpull.OnUnpin(func(jetpull.PinEvent) { ask() }))
+		sub = w.subscribe(w.JS, jetpull.Group("g"), log, jetpull.OnPin(func(jetpull.PinEvent) { ask() }), jetpull.OnUnpin(func(jetpull.PinEvent) { ask() }))
+		r := w.consumeOn(sub, failing(&w.j, 1, 3), log, jetpull.RetryDelays(0), jetpull.OnError(func(error) { ask() }))
 		for _, disturb := range []func(){w.Peer.Cut, func() { w.C().Unpin("g") }, func() { w.C().EndPulls(409, "Leadership Change") }, func() { w.Hush(20 * time.Second) }} {
 			w.Publish(10)
 			disturb()
 			stage.Pass(10 * time.Second)
 		}
 		require.GreaterOrEqual(t, asked.Load(), int64(8))
-		go func() { ask(); _ = w.sub.Close(t.Context()) }()
+		go func() { ask(); _ = sub.Close(t.Context()) }()
 		require.ErrorIs(t, r.result(), jetpull.ErrClosed)
 	}, jetpull.Group("g"))
 }

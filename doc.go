@@ -74,4 +74,5 @@
 // a call cannot use is an error where it is given to that call, and left out where it is a default.
 //
 // The protocol is that of ADR-13 (pull subscribe) and ADR-42 (priority groups) of NATS, as nats-server 2.15 speaks it.
+// Servers before 2.11 are refused.
 package jetpull

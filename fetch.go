@@ -1,11 +1,9 @@
 package jetpull
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/pull"
@@ -38,7 +36,6 @@ func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg
 	if err != nil {
 		return nil, err
 	}
-	defer s.hook(set)()
 	ask, end := s.ask(ctx, set)
 	ask.Want = n
 	c := s.driver.Get(ctx, ask)
@@ -55,7 +52,6 @@ func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg
 
 // next gets one message.
 func (s *Subscription) next(ctx context.Context, set *settings) (*Msg, error) {
-	defer s.hook(set)()
 	ask, end := s.ask(ctx, set)
 	ask.Want = 1
 	c := s.driver.Get(ctx, ask)
@@ -91,30 +87,6 @@ func (s *Subscription) ask(ctx context.Context, set *settings) (ask pull.Ask, en
 	return ask, end
 }
 
-// settings are those of one call, after the checks that every call shares.
-func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*settings, error) {
-	if err := checkContext(ctx); err != nil {
-		return nil, err
-	}
-	bound := s.bound.Load()
-	set, err := s.defaults.with(c, &bound.cfg, opts)
-	if err == nil && bound.again {
-		err = set.fits(c, &bound.cfg)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if ctx.Err() != nil {
-		return nil, contextError(ctx, nil)
-	}
-	_, bounded := ctx.Deadline()
-	if c&callPull != 0 && !bounded && set.maxWait == 0 && slices.ContainsFunc(opts, func(o Option) bool { return o.name == "Heartbeat" }) {
-		// With a deadline the wait is what is left, and a heartbeat that has no place in that is left out.
-		err = set.checkHeartbeat(defaultMaxWait)
-	}
-	return set, err
-}
-
 // callError is the error of a call that ends without a message.
 func (s *Subscription) callError(ctx context.Context, what string, err error, end deadline) error {
 	timeout, _ := err.(*pull.Timeout) //nolint:errorlint // the engine does not wrap its own
@@ -140,38 +112,4 @@ func (d deadline) missed(now pull.At, err, cause error) error {
 		return fmt.Errorf("no message within %v: the pull expired %v before the deadline: %w", waited, left, err)
 	}
 	return fmt.Errorf("no message within %v: %w", waited, err)
-}
-
-func (s *Subscription) wrapError(what string, err error) error {
-	return fmt.Errorf("jetpull: %s from consumer %q on stream %q: %w", what, s.consumer, s.stream, err)
-}
-
-// AckNext acknowledges the message and returns the next one, as Ack and [Subscription.Next] do. Without opts it pulls
-// with the terms that brought the message. The server does not confirm the acknowledgement.
-//
-// The message is acknowledged even if no next one comes, unless the error matches [ErrInvalidOption] or
-// [jetstream.ErrMsgAlreadyAckd], or says that the acknowledgement could not be sent; then it can still be acknowledged.
-// A consumer with ack policy none is refused.
-func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
-	s := m.sub
-	if s.ackNone.Load() {
-		return nil, invalid("AckNext", "consumer %q has ack policy none, so there is nothing to acknowledge; use Next", s.consumer)
-	}
-	if s.recorder != nil {
-		return nil, cmp.Or(m.Ack(), ErrNoMessages)
-	}
-	set, err := s.settings(ctx, callNext, opts)
-	if errors.Is(err, ErrInvalidOption) {
-		return nil, err
-	}
-	// With a context that has ended only the pull is off: what was worked on is acknowledged.
-	if err := cmp.Or(m.Ack(), err); err != nil {
-		return nil, err
-	}
-	if len(opts) == 0 && m.terms != nil && *m.terms != s.defaults.terms {
-		own := *set
-		own.terms = *m.terms
-		set = &own
-	}
-	return s.next(ctx, set)
 }

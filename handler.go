@@ -39,39 +39,15 @@ func HandleJSON[T any](h func(ctx context.Context, v T, m *Msg) error) Handler {
 
 // Retry is the result of a handler whose message is to be handled again after the given time, at once if that
 // is 0 or less, and after a year at the latest, unless it has had [MaxAttempts]. err says why and may be nil.
-func Retry(after time.Duration, err error) error { return &retryError{min(after, maxWait), err} }
+func Retry(after time.Duration, err error) error {
+	return &worker.RetryError{After: min(after, maxWait), Err: err}
+}
 
 // Terminate is the result of a handler whose message is never to be delivered again. The reason goes to the server's
 // advisory, in one line of at most 1,024 bytes; it makes no dead letter. err says why and may be nil.
-func Terminate(reason string, err error) error { return &terminateError{reason, err} }
-
-type retryError struct {
-	after time.Duration
-	err   error
+func Terminate(reason string, err error) error {
+	return &worker.TerminateError{Reason: reason, Err: err}
 }
-
-func (e *retryError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("jetpull: retry after %v", e.after)
-	}
-	return fmt.Sprintf("jetpull: retry after %v: %v", e.after, e.err)
-}
-
-func (e *retryError) Unwrap() error { return e.err }
-
-type terminateError struct {
-	reason string
-	err    error
-}
-
-func (e *terminateError) Error() string {
-	if e.err == nil {
-		return "jetpull: terminate: " + e.reason
-	}
-	return fmt.Sprintf("jetpull: terminate: %s: %v", e.reason, e.err)
-}
-
-func (e *terminateError) Unwrap() error { return e.err }
 
 // Event is an attempt to handle a message that failed, and what came of it: see [OnEvent].
 type Event struct {
@@ -95,50 +71,34 @@ type EventOutcome string
 // The outcomes of a failed attempt.
 const (
 	// Retried says that the message will be handled again.
-	Retried EventOutcome = "retried"
+	Retried EventOutcome = worker.Retried
 	// DeadLettered says that the message was published to DeadLetter, and terminated.
-	DeadLettered EventOutcome = "dead_lettered"
+	DeadLettered EventOutcome = worker.DeadLettered
 	// Terminated says that the message was ended for good, without a dead letter.
-	Terminated EventOutcome = "terminated"
+	Terminated EventOutcome = worker.TermSent
 	// HandedBack says that the message was handed back at the last delivery that MaxDeliver allows: it is in its stream, and
 	// the server does not deliver it again.
-	HandedBack EventOutcome = "handed_back"
+	HandedBack EventOutcome = worker.HandedBack
 )
 
 // failed counts an attempt that failed, and reports it.
-func (r *run) failed(ev worker.Event[*Msg]) {
+func (r *run) failed(m *Msg, attempt int, outcome string, after time.Duration, err error) {
 	c := &r.sub.counts
-	e := Event{Msg: ev.Msg, Attempt: ev.Attempt, After: ev.After, Err: ev.Err, TimedOut: errors.Is(ev.Err, worker.ErrHandlerTimeout)}
+	e := Event{Msg: m, Attempt: attempt, Outcome: EventOutcome(outcome), After: after, Err: err, TimedOut: errors.Is(err, worker.ErrHandlerTimeout)}
 	c.failed.Add(1)
 	if e.TimedOut {
 		c.timedOut.Add(1)
 	}
-	switch ev.Result {
-	case worker.WasRetried:
-		e.Outcome = Retried
+	switch e.Outcome {
+	case Retried:
 		c.retried.Add(1)
-	case worker.WasDeadLettered:
-		e.Outcome, e.DeadLetter = DeadLettered, r.set.run.deadLetter
+	case DeadLettered:
+		e.DeadLetter = r.set.run.deadLetter
 		c.deadLettered.Add(1)
-	case worker.WasTerminated:
-		e.Outcome = Terminated
+	case Terminated:
 		c.terminated.Add(1)
-	case worker.WasHandedBack:
-		e.Outcome = HandedBack
 	}
 	if f := r.set.run.onEvent; f != nil {
 		r.report.Call(func() { f(e) })
 	}
-}
-
-// verdict is what a handler's error says of its message.
-func verdict(err error) (v worker.Verdict) {
-	if retry, ok := errors.AsType[*retryError](err); ok {
-		v.Retry, v.After = true, retry.after
-	}
-	if term, ok := errors.AsType[*terminateError](err); ok {
-		v.Terminate, v.Reason = true, term.reason
-	}
-	v.GiveUp = errors.Is(err, ErrPayload)
-	return v
 }

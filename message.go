@@ -1,7 +1,9 @@
 package jetpull
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -190,10 +192,39 @@ func (m *Msg) publish(body []byte) error {
 	return nil
 }
 
+// AckNext acknowledges the message and returns the next one, as Ack and [Subscription.Next] do. Without opts it pulls
+// with the terms that brought the message. The server does not confirm the acknowledgement.
+//
+// The message is acknowledged even if no next one comes, unless the error matches [ErrInvalidOption] or
+// [jetstream.ErrMsgAlreadyAckd], or says that the acknowledgement could not be sent; then it can still be acknowledged.
+// A consumer with ack policy none is refused.
+func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
+	s := m.sub
+	if s.ackNone.Load() {
+		return nil, invalid("AckNext", "consumer %q has ack policy none, so there is nothing to acknowledge; use Next", s.consumer)
+	}
+	if s.recorder != nil {
+		return nil, cmp.Or(m.Ack(), ErrNoMessages)
+	}
+	set, err := s.settings(ctx, callNext, opts)
+	if errors.Is(err, ErrInvalidOption) {
+		return nil, err
+	}
+	// With a context that has ended only the pull is off: what was worked on is acknowledged.
+	if err := cmp.Or(m.Ack(), err); err != nil {
+		return nil, err
+	}
+	if len(opts) == 0 && m.terms != nil && *m.terms != s.defaults.terms {
+		own := *set
+		own.terms = *m.terms
+		set = &own
+	}
+	return s.next(ctx, set)
+}
+
 func init() {
 	testmsg.New = func(subject, reply string, header map[string][]string, data []byte, r testmsg.Recorder) any {
 		return &Msg{raw: &nats.Msg{Subject: subject, Reply: reply, Header: header, Data: data}, sub: &Subscription{recorder: r}}
 	}
 	testmsg.RecorderOf = func(m any) testmsg.Recorder { return m.(*Msg).sub.recorder }
-	testmsg.Verdict = verdict
 }

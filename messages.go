@@ -27,7 +27,6 @@ func (s *Subscription) Messages(ctx context.Context, opts ...Option) iter.Seq2[*
 			yield(nil, err)
 			return
 		}
-		defer s.hook(set)()
 		r, goesOn := s.open(callMessages, set, nil, nil).yieldAll(ctx, yield)
 		if !goesOn {
 			return

@@ -76,19 +76,19 @@ func Priority(p int) Option {
 }
 
 // OnPin sets what is called when this client becomes the pinned one of its group, once per change and on a goroutine of
-// its own. Consume and Messages begin no message of the pin until it has returned: it is the place to load what handlers
+// its own. It is given to Subscribe. Consume and Messages begin no message of the pin until it has returned: it is the place to load what handlers
 // need. Messages are kept in progress meanwhile, and are handed back if the call ends. Next and Fetch do not wait for it.
 // It may call all methods of the Subscription but Close, [Subscription.Consume] and [Subscription.Messages], whose messages
 // would wait for its own return; and it waits for earlier callbacks, as later ones wait for it. A consumer without the
 // pinned_client policy refuses it. None by default.
 func OnPin(f func(PinEvent)) Option {
-	return Option{"OnPin", callAll, func(s *settings) { s.onPin = f }, problem(f == nil, nilFunction)}
+	return Option{"OnPin", callSubscribe, func(s *settings) { s.onPin = f }, problem(f == nil, nilFunction)}
 }
 
 // OnUnpin sets what is called when this client is no longer the pinned one of its group,
 // under the rules of [OnPin]. None by default.
 func OnUnpin(f func(PinEvent)) Option {
-	return Option{"OnUnpin", callAll, func(s *settings) { s.onUnpin = f }, problem(f == nil, nilFunction)}
+	return Option{"OnUnpin", callSubscribe, func(s *settings) { s.onUnpin = f }, problem(f == nil, nilFunction)}
 }
 
 // Logger sets where changes of state, failed handlers, retries and dead letters are logged. By default
@@ -197,8 +197,8 @@ func StopAfter(n int) Option {
 }
 
 // HandlerTimeout ends the context of a handler that has run for d, at least 1 ms, with a cause that says so.
-// Its message fails as by an error, at once; with [OrderedBy] when the handler returns. The handler's slot is
-// taken until it returns. None by default: a handler that runs for over ten times AckWait is logged.
+// Its message fails as by an error when the handler returns, whatever it returns, and is kept in progress until then; see
+// [KeepAlive]. None by default: a handler that runs for over ten times AckWait is logged.
 func HandlerTimeout(d time.Duration) Option {
 	return Option{"HandlerTimeout", callConsume, func(s *settings) { s.run.HandlerTimeout = d }, within(d, minWait, maxWait, "")}
 }

@@ -125,8 +125,8 @@ var everyOption = []struct {
 	{name: "MinPending", option: jetpull.MinPending(math.MaxInt64), consumer: "overflow"},
 	{name: "MinAckPending", option: jetpull.MinAckPending(1), consumer: "overflow"},
 	{name: "Priority", option: jetpull.Priority(9), consumer: "prioritized"},
-	{name: "OnPin", option: jetpull.OnPin(func(jetpull.PinEvent) {}), consumer: "pinned"},
-	{name: "OnUnpin", option: jetpull.OnUnpin(func(jetpull.PinEvent) {}), consumer: "pinned"},
+	{name: "OnPin", option: jetpull.OnPin(func(jetpull.PinEvent) {}), uses: []string{}, consumer: "pinned"},
+	{name: "OnUnpin", option: jetpull.OnUnpin(func(jetpull.PinEvent) {}), uses: []string{}, consumer: "pinned"},
 	{name: "Concurrency", option: jetpull.Concurrency(3584), uses: []string{"Consume"}},
 	{name: "OrderedBy", option: jetpull.OrderedBy((*jetpull.Msg).Subject), uses: []string{"Consume"}},
 	{name: "Prefetch", option: jetpull.Prefetch(3584), uses: []string{"Messages", "Consume"}},
@@ -225,11 +225,11 @@ var refusals = []struct {
 	{call: "Consume", consumer: "none", name: "RetryDelays", opts: []jetpull.Option{jetpull.RetryDelays(time.Second)}, says: []string{"[1s]", leave, create}},
 	{call: "Consume", consumer: "none", name: "MaxAttempts", opts: []jetpull.Option{jetpull.MaxAttempts(3)}, says: []string{"3", leave, create}},
 	{call: "Subscribe", consumer: "none", name: "DeadLetter", opts: []jetpull.Option{jetpull.DeadLetter("dead.a")}, says: []string{"dead.a", leave, create}},
-	{call: "Next", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(onPin)}, says: []string{`"C"`, "policy none", "pinned_client", leave}},
-	{call: "Next", name: "OnUnpin", opts: []jetpull.Option{jetpull.OnUnpin(onPin)}, says: []string{"pinned_client", leave}},
-	{call: "Next", consumer: "overflow", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(onPin)}, says: []string{"policy overflow", "pinned_client"}},
-	{call: "Next", consumer: "pinned", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(nil)}, says: []string{"nil", leave}},
-	{call: "Next", consumer: "pinned", name: "OnUnpin", opts: []jetpull.Option{jetpull.OnUnpin(nil)}, says: []string{"nil", leave}},
+	{call: "Subscribe", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(onPin)}, says: []string{`"C"`, "policy none", "pinned_client", leave}},
+	{call: "Subscribe", name: "OnUnpin", opts: []jetpull.Option{jetpull.OnUnpin(onPin)}, says: []string{"pinned_client", leave}},
+	{call: "Subscribe", consumer: "overflow", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(onPin)}, says: []string{"policy overflow", "pinned_client"}},
+	{call: "Subscribe", consumer: "pinned", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(nil)}, says: []string{"nil", leave}},
+	{call: "Subscribe", consumer: "pinned", name: "OnUnpin", opts: []jetpull.Option{jetpull.OnUnpin(nil)}, says: []string{"nil", leave}},
 }
 
 const (

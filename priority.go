@@ -3,10 +3,8 @@ package jetpull
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
@@ -36,27 +34,16 @@ func (s *Subscription) Pin() (id string, ok bool) {
 
 // pinChanged passes a change of the pin on to the callbacks. It is called before a message of the pin is delivered.
 func (s *Subscription) pinChanged(group, id string, gained bool) {
-	callback := func(set *settings) func(PinEvent) {
-		if gained {
-			return set.onPin
-		}
-		return set.onUnpin
+	f := s.defaults.onUnpin
+	if gained {
+		f = s.defaults.onPin
 	}
-	s.calls.mu.Lock()
-	f, set := callback(s.defaults), s.defaults
-	for _, h := range s.calls.hooks { // the newest that has one
-		set = h
-		if own := callback(h); own != nil {
-			f = own
-		}
-	}
-	s.calls.mu.Unlock()
 	waits := gained && f != nil
 	if waits {
 		s.calls.pinning.Add(1)
 	}
 	s.notifier.Post(func() {
-		set.log().Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
+		s.defaults.log().Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
 		if f != nil {
 			f(PinEvent{Group: group, ID: id})
 		}
@@ -66,21 +53,6 @@ func (s *Subscription) pinChanged(group, id string, gained bool) {
 			}
 		}
 	})
-}
-
-// hook lets the pin callbacks and the logger of a call hold until the returned function is called.
-func (s *Subscription) hook(set *settings) func() {
-	if !set.hooks {
-		return func() {}
-	}
-	s.calls.mu.Lock()
-	s.calls.hooks = append(s.calls.hooks, set)
-	s.calls.mu.Unlock()
-	return func() {
-		s.calls.mu.Lock()
-		defer s.calls.mu.Unlock()
-		s.calls.hooks = slices.DeleteFunc(s.calls.hooks, func(h *settings) bool { return h == set })
-	}
 }
 
 // giveUpPin gives up the pin that is held in group, so that a stand-by is pinned with the next message and not after the
@@ -144,17 +116,6 @@ func Unpin(ctx context.Context, js jetstream.JetStream, stream, consumer, group 
 		return fmt.Errorf("jetpull: unpin group %q of consumer %q on stream %q: %w", group, consumer, stream, answer.Error)
 	}
 	return nil
-}
-
-// requestError wraps what an API request failed with.
-func requestError(what, subject string, err error) error {
-	switch {
-	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("jetpull: %s: nobody answers on %s: %w", what, subject, ErrNoResponders)
-	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("jetpull: %s: no answer on %s: %w: %w", what, subject, ErrTimeout, err)
-	}
-	return fmt.Errorf("jetpull: %s: %s: %w", what, subject, closedError(err))
 }
 
 // PinAdvisory is the server's word that a priority group has a new pinned client or lost the one it had.

@@ -60,7 +60,6 @@ func (s *Subscription) wrap(raw *nats.Msg, size int, terms *pull.Terms) pull.Mes
 type binding struct {
 	cfg     jetstream.ConsumerConfig
 	created time.Time
-	again   bool // it is not the one that Subscribe read
 }
 
 // bindingOf leaves out what changes nothing for a client.
@@ -110,7 +109,6 @@ func (s *Subscription) rebind(n uint64, now *binding) bool {
 	if old := s.bound.Load(); old.created.Equal(now.created) && reflect.DeepEqual(old.cfg, now.cfg) {
 		return false
 	}
-	now.again = true
 	s.bound.Store(now)
 	s.ackNone.Store(now.cfg.AckPolicy == jetstream.AckNonePolicy)
 	return true
@@ -186,17 +184,15 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Identify: (*Msg).identify,
 		Size:     func(m *Msg) int { return m.size },
 		Settled:  func(m *Msg) worker.Outcome { return worker.Outcome(m.how.Load()) },
-		Settling: func(m *Msg) bool { return m.settled.Load() },
 		Acks: worker.Acks[*Msg]{
 			Ack: (*Msg).Ack, Nak: (*Msg).NakWithDelay, Term: (*Msg).TermWithReason, InProgress: (*Msg).InProgress, HandBack: r.handBack,
 		},
-		Verdict: verdict,
-		Event:   r.failed,
-		Credit:  func(c worker.Credit) { r.demand.Credit(pull.Credit(c)) },
-		Halt:    func() { r.demand.Leave() },
-		Trim:    func() { s.driver.Do(func(e *pull.Engine, _ pull.At) { e.Trim() }) },
-		CutOff:  s.driver.CutOff(),
-		Report:  r.report,
+		Failed: r.failed,
+		Credit: func(c worker.Credit) { r.demand.Credit(pull.Credit(c)) },
+		Halt:   func() { r.demand.Leave() },
+		Trim:   func() { s.driver.Do(func(e *pull.Engine, _ pull.At) { e.Trim() }) },
+		CutOff: s.driver.CutOff(),
+		Report: r.report,
 	}
 }
 

@@ -1,6 +1,7 @@
 package jetpull
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -54,11 +55,10 @@ type settings struct {
 	terms     pull.Terms
 	onPin     func(PinEvent)
 	onUnpin   func(PinEvent)
-	logger    *slog.Logger    // nil: see log
-	given     map[string]bool // the options that were given, by name
-	// hooks is set where a call has pin callbacks or a logger of its own.
-	hooks bool
-	run   runSettings
+	logger    *slog.Logger // nil: see log
+	run       runSettings
+	given     map[string]bool           // the options that were given, by name
+	checked   *jetstream.ConsumerConfig // against which they were checked last
 }
 
 // runSettings are those of Messages and Consume.
@@ -91,23 +91,40 @@ func (s *settings) log() *slog.Logger {
 	return slog.New(worker.Warnings{Handler: slog.Default().Handler()})
 }
 
-// with returns the settings of one call: the defaults, changed by opts, and validated against what the consumer
-// allows.
-func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option) (*settings, error) {
-	if len(opts) == 0 && c != callSubscribe {
-		return s, s.complete(c, cfg)
+// settings are those of one call, after the checks that every call shares.
+func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*settings, error) {
+	if err := checkContext(ctx); err != nil {
+		return nil, err
+	}
+	_, bounded := ctx.Deadline()
+	set, err := s.defaults.with(c, s.config(), opts, bounded)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, contextError(ctx, nil)
+	}
+	return set, nil
+}
+
+// with returns the settings of a call on a consumer with cfg: the defaults, changed by opts. bounded says that its context has
+// a deadline.
+func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option, bounded bool) (*settings, error) {
+	if len(opts) == 0 && c&callPull != 0 && s.checked == cfg {
+		return s, nil
 	}
 	n := *s
-	n.given = maps.Clone(s.given)
+	n.given, n.checked = maps.Clone(s.given), cfg
 	own := make(map[string]bool, len(opts))
 	for _, o := range opts {
-		if o.apply == nil {
+		switch {
+		case o.apply == nil:
 			return nil, invalid("Option", "an empty Option was given to %s; use one of the package's options", c)
-		}
-		if c != callSubscribe && o.uses&c == 0 {
+		case c != callSubscribe && o.uses == callSubscribe:
+			return nil, invalid(o.name, "cannot be used by %s; give it to Subscribe", c)
+		case c != callSubscribe && o.uses&c == 0:
 			return nil, invalid(o.name, "cannot be used by %s", c)
-		}
-		if o.problem != "" {
+		case o.problem != "":
 			return nil, invalid(o.name, "%s", o.problem)
 		}
 		o.apply(&n)
@@ -118,67 +135,87 @@ func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option) (*
 		// are a contradiction.
 		n.fillBatch = n.fillBatch && (own["FillBatch"] || !own["NoWait"])
 		n.noWait = n.noWait && (own["NoWait"] || !own["FillBatch"])
-		n.hooks = own["OnPin"] || own["OnUnpin"] || own["Logger"]
 	}
-	if err := n.validate(c, own); err != nil {
-		return nil, err
-	}
-	return &n, n.suits(c, cfg, own)
+	return &n, n.check(c, cfg, own, bounded)
 }
 
-// fits is nil if the settings would be accepted by a consumer with cfg.
-func (s *settings) fits(c call, cfg *jetstream.ConsumerConfig) error { return s.suits(c, cfg, s.given) }
-
-// suits refuses what a consumer with cfg has no use for, among the options that are in own.
-func (s *settings) suits(c call, cfg *jetstream.ConsumerConfig, own map[string]bool) error {
-	if err := s.validateTerms(cfg, own); err != nil {
-		return err
-	}
-	if err := s.run.validateRetries(cfg, own); err != nil {
-		return err
-	}
-	return s.complete(c, cfg)
+// fits is nil if a new call with the settings would be accepted by a consumer with cfg.
+func (s *settings) fits(c call, cfg *jetstream.ConsumerConfig) error {
+	return s.check(c, cfg, nil, true)
 }
 
-// complete refuses what a call cannot do with the options that it has, its own and the defaults.
-func (s *settings) complete(c call, cfg *jetstream.ConsumerConfig) error {
-	if c != callConsume {
-		return nil
-	}
-	if cfg.AckPolicy == jetstream.AckAllPolicy {
-		return invalid("Consume", "consumer %q has ack policy all: one acknowledgement covers all messages before it, also those that a lost connection took with it; create the consumer with the explicit policy, or use Messages or Fetch, where you decide what an acknowledgement covers", cfg.Name)
-	}
-	o := &s.run
-	if o.deadLetter != "" && o.MaxAttempts == 0 {
-		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up; give it to Consume or to Subscribe", o.deadLetter)
-	}
-	return nil
-}
-
-// validate refuses options that contradict each other.
-func (s *settings) validate(c call, own map[string]bool) error {
-	o, beat := &s.run, s.terms.Heartbeat
+// check refuses what a call cannot do: options that contradict each other, and those for which the consumer has no use, so
+// that the caller reads what is wrong instead of the server's 400. own are the options that were given to the call itself; the
+// defaults have a heartbeat that is too long for some calls, and those leave it out.
+func (s *settings) check(c call, cfg *jetstream.ConsumerConfig, own map[string]bool, bounded bool) error {
+	o, t, policy := &s.run, &s.terms, cfg.PriorityPolicy
+	beat, longest := time.Duration(0), time.Duration(math.MaxInt64) // of a heartbeat
 	switch {
-	case own["Heartbeat"] && c&callRun != 0 && beat > pull.StandingExpires/2:
-		return invalid("Heartbeat", "%v is more than half of the %v for which a pull of %s waits; the server refuses that", beat, pull.StandingExpires, c)
+	case c&callRun != 0 && own["Heartbeat"]:
+		beat, longest = t.Heartbeat, pull.StandingExpires/2
+	case c&(callPull|callSubscribe) != 0 && s.maxWait > 0:
+		beat, longest = t.Heartbeat, (s.maxWait-pull.ExpiresMargin)/2
+	case c&callPull != 0 && own["Heartbeat"] && !bounded:
+		beat, longest = t.Heartbeat, (defaultMaxWait-pull.ExpiresMargin)/2
+	}
+	settles, consumes := c&(callRun|callSubscribe) != 0, c&(callConsume|callSubscribe) != 0
+	switch {
 	case s.noWait && s.fillBatch:
 		return invalid("FillBatch", "excludes NoWait: one waits for the batch, the other never waits")
 	case c&callPull != 0 && s.noWait && own["Heartbeat"]:
-		return invalid("Heartbeat", "excludes NoWait: %v is how often the server sends one while a pull waits, and this one never waits; leave one of the two out", beat)
-	case c&(callConsume|callSubscribe) != 0 && o.Prefetch > 0 && o.Prefetch < o.Workers:
+		return invalid("Heartbeat", "excludes NoWait: %v is how often the server sends one while a pull waits, and this one never waits; leave one of the two out", t.Heartbeat)
+	case beat > 0 && beat > longest:
+		return invalid("Heartbeat", "%v is more than half of the time that a pull of %s waits, %v; the server refuses that", beat, c, 2*longest)
+	case consumes && o.Prefetch > 0 && o.Prefetch < o.Workers:
 		return invalid("Prefetch", "%d is below Concurrency %d: messages being handled count too, so %d handlers would never run; raise Prefetch, or leave it out", o.Prefetch, o.Workers, o.Workers-o.Prefetch)
-	case s.maxWait > 0 && (own["MaxWait"] || own["Heartbeat"] && c&callPull != 0):
-		return s.checkHeartbeat(s.maxWait)
+	case policy == jetstream.PriorityPolicyNone && t.Group != "":
+		return invalid("Group", "%q: consumer %q has no priority groups; leave it out, or create the consumer with PriorityGroups and PriorityPolicy", t.Group, cfg.Name)
+	case policy != jetstream.PriorityPolicyNone && t.Group == "":
+		return invalid("Group", "missing: consumer %q needs one of its priority groups %q", cfg.Name, cfg.PriorityGroups)
+	case t.Group != "" && !slices.Contains(cfg.PriorityGroups, t.Group):
+		return invalid("Group", "%q is not a group of consumer %q; it has %q", t.Group, cfg.Name, cfg.PriorityGroups)
+	case c == callConsume && cfg.AckPolicy == jetstream.AckAllPolicy:
+		return invalid("Consume", "consumer %q has ack policy all: one acknowledgement covers all messages before it, also those that a lost connection took with it; create the consumer with the explicit policy, or use Messages or Fetch, where you decide what an acknowledgement covers", cfg.Name)
+	case consumes && cfg.MaxDeliver > 0 && o.MaxAttempts > cfg.MaxDeliver:
+		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter; use %d at the most, or raise MaxDeliver", o.MaxAttempts, cfg.MaxDeliver, cfg.MaxDeliver)
+	case c == callConsume && o.deadLetter != "" && o.MaxAttempts == 0:
+		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up; give it to Consume or to Subscribe", o.deadLetter)
+	}
+	for _, needs := range consumerNeeds {
+		switch {
+		case !s.given[needs.option]:
+		case needs.value == nil && needs.policy != policy:
+			return invalid(needs.option, "needs a consumer with the priority policy %s; consumer %q has the policy %s; leave the option out, or create the consumer with that policy",
+				policyNames[needs.policy], cfg.Name, policyNames[policy])
+		case needs.value != nil && settles && cfg.AckPolicy == jetstream.AckNonePolicy:
+			return invalid(needs.option, "%v has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create the consumer with the explicit policy", needs.value(o), cfg.Name)
+		}
 	}
 	return nil
 }
 
-// checkHeartbeat refuses a heartbeat that is too long for a wait.
-func (s *settings) checkHeartbeat(wait time.Duration) error {
-	if beat := s.terms.Heartbeat; beat > 0 && 2*beat > wait-pull.ExpiresMargin {
-		return invalid("Heartbeat", "%v is more than half of the wait of %v less %v; the server refuses that", beat, wait, pull.ExpiresMargin)
-	}
-	return nil
+// consumerNeeds are the options that not every consumer has a use for: those of a priority policy, and without one those that
+// need acknowledgements.
+var consumerNeeds = []struct {
+	option string
+	policy jetstream.PriorityPolicy
+	value  func(*runSettings) any
+}{
+	{"MinPending", jetstream.PriorityPolicyOverflow, nil},
+	{"MinAckPending", jetstream.PriorityPolicyOverflow, nil},
+	{"Priority", jetstream.PriorityPolicyPrioritized, nil},
+	{"OnPin", jetstream.PriorityPolicyPinned, nil},
+	{"OnUnpin", jetstream.PriorityPolicyPinned, nil},
+	{"KeepAlive", 0, func(o *runSettings) any { return o.KeepAlive }},
+	{"ManualAck", 0, func(o *runSettings) any { return o.ManualAck }},
+	{"RetryDelays", 0, func(o *runSettings) any { return o.RetryDelays }},
+	{"MaxAttempts", 0, func(o *runSettings) any { return o.MaxAttempts }},
+	{"DeadLetter", 0, func(o *runSettings) any { return o.deadLetter }},
+}
+
+var policyNames = map[jetstream.PriorityPolicy]string{
+	jetstream.PriorityPolicyNone: "none", jetstream.PriorityPolicyPinned: "pinned_client",
+	jetstream.PriorityPolicyOverflow: "overflow", jetstream.PriorityPolicyPrioritized: "prioritized",
 }
 
 // wait is how long a call may take and whether the user said so by MaxWait.
@@ -189,63 +226,25 @@ func (s *settings) wait() (d time.Duration, explicit bool) {
 	return defaultMaxWait, false
 }
 
-// validateTerms checks the terms against the consumer's policy, so that the caller reads what is wrong instead
-// of the server's 400.
-func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
-	t, policy := &s.terms, cfg.PriorityPolicy
-	switch {
-	case policy == jetstream.PriorityPolicyNone && t.Group != "":
-		return invalid("Group", "%q: consumer %q has no priority groups; leave it out, or create the consumer with PriorityGroups and PriorityPolicy", t.Group, cfg.Name)
-	case policy != jetstream.PriorityPolicyNone && t.Group == "":
-		return invalid("Group", "missing: consumer %q needs one of its priority groups %q", cfg.Name, cfg.PriorityGroups)
-	case t.Group != "" && !slices.Contains(cfg.PriorityGroups, t.Group):
-		return invalid("Group", "%q is not a group of consumer %q; it has %q", t.Group, cfg.Name, cfg.PriorityGroups)
-	}
-	for _, o := range []struct {
-		name  string
-		needs jetstream.PriorityPolicy
-	}{
-		{"MinPending", jetstream.PriorityPolicyOverflow},
-		{"MinAckPending", jetstream.PriorityPolicyOverflow},
-		{"Priority", jetstream.PriorityPolicyPrioritized},
-		{"OnPin", jetstream.PriorityPolicyPinned},
-		{"OnUnpin", jetstream.PriorityPolicyPinned},
-	} {
-		if own[o.name] && policy != o.needs {
-			fix := ""
-			if o.needs == jetstream.PriorityPolicyPinned { // a callback, which no command has
-				fix = "; leave the option out, or create the consumer with that policy"
-			}
-			return invalid(o.name, "needs a consumer with the priority policy %s; consumer %q has the policy %s%s", policyName(o.needs), cfg.Name, policyName(policy), fix)
-		}
-	}
-	return nil
+// OptionError is an option or an argument that cannot be used. It matches [ErrInvalidOption].
+type OptionError struct {
+	// Option is the name of the option, or of the argument.
+	Option string
+	// Problem is what is wrong with it, with which value, and what to do.
+	Problem string
 }
 
-func policyName(p jetstream.PriorityPolicy) string {
-	name := map[jetstream.PriorityPolicy]string{
-		jetstream.PriorityPolicyNone: "none", jetstream.PriorityPolicyPinned: "pinned_client",
-		jetstream.PriorityPolicyOverflow: "overflow", jetstream.PriorityPolicyPrioritized: "prioritized",
-	}[p]
-	if name == "" {
-		return fmt.Sprintf("%d", p)
-	}
-	return name
+// Error names the option, what is wrong and what to do.
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("%v: %s: %s", ErrInvalidOption, e.Option, e.Problem)
 }
 
-func (s *runSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
-	if cfg.MaxDeliver > 0 && s.MaxAttempts > cfg.MaxDeliver {
-		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter; use %d at the most, or raise MaxDeliver", s.MaxAttempts, cfg.MaxDeliver, cfg.MaxDeliver)
-	}
-	if cfg.AckPolicy != jetstream.AckNonePolicy {
-		return nil
-	}
-	for name, value := range map[string]any{"KeepAlive": s.KeepAlive, "ManualAck": s.ManualAck, "RetryDelays": s.RetryDelays, "MaxAttempts": s.MaxAttempts, "DeadLetter": s.deadLetter} {
-		if own[name] {
-			return invalid(name, "%v has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create the consumer with the explicit policy", value, cfg.Name)
-		}
-	}
-	return nil
+// Unwrap returns ErrInvalidOption.
+func (e *OptionError) Unwrap() error { return ErrInvalidOption }
+
+// invalid is an OptionError.
+func invalid(option, format string, args ...any) error {
+	return &OptionError{option, fmt.Sprintf(format, args...)}
 }
 
 const nilFunction = "the function is nil; leave the option out"

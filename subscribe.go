@@ -47,7 +47,6 @@ type Subscription struct {
 type calls struct {
 	mu     sync.Mutex
 	runs   []*run
-	hooks  []*settings   // of those with pin callbacks or a logger of their own
 	manual atomic.Int32  // how many runs have ManualAck
 	unpins chan struct{} // has an element while one gives up its pin
 
@@ -66,7 +65,7 @@ type counts struct {
 // Subscribe refuses what cannot work with the consumer as it is: a push consumer with [ErrNotPull]; a group
 // that the consumer does not have, a missing group where it needs one, and thresholds that its policy does
 // not know with [ErrInvalidOption]; a consumer that does not exist with [jetstream.ErrConsumerNotFound]; an
-// inbox that the connection may not subscribe to with [nats.ErrPermissionViolation].
+// inbox that the connection may not subscribe to with [nats.ErrPermissionViolation]; and a server before version 2.11.
 //
 // A consumer that nats.go's OrderedConsumer made works until nats.go deletes it, which it does as it likes.
 //
@@ -82,6 +81,9 @@ func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer str
 	nc := js.Conn()
 	if nc.IsClosed() {
 		return nil, fmt.Errorf("jetpull: subscribe: %w: %w", ErrClosed, nats.ErrConnectionClosed)
+	}
+	if v := nc.ConnectedServerVersion(); isOld(v) {
+		return nil, fmt.Errorf("jetpull: subscribe: server %q has version %s, and 2.11 is the first that a pull works on; update it", nc.ConnectedServerName(), v)
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
@@ -108,6 +110,14 @@ func SubscribeConsumer(ctx context.Context, js jetstream.JetStream, c jetstream.
 	return Subscribe(ctx, js, info.Stream, info.Name, opts...)
 }
 
+// isOld reports whether a server's version is before 2.11, which takes no_wait before expires and has no priority groups. A
+// version that cannot be read is that of a development build, or of a connection that is away.
+func isOld(version string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return n == 2 && (major < 2 || major == 2 && minor < 11)
+}
+
 // bind reads the consumer's info and checks it against the options.
 func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts []Option) (*Subscription, error) {
 	handle, err := lookUp(ctx, js, stream, consumer)
@@ -127,7 +137,7 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	s.bound.Store(bound)
 	s.ackNone.Store(bound.cfg.AckPolicy == jetstream.AckNonePolicy)
 	s.gaps.next = info.Delivered.Consumer + 1
-	s.defaults, err = defaultSettings().with(callSubscribe, s.config(), opts)
+	s.defaults, err = defaultSettings().with(callSubscribe, s.config(), opts, true)
 	if err != nil {
 		return nil, err
 	}
@@ -281,12 +291,4 @@ func withDefaultTimeout(ctx context.Context) (context.Context, context.CancelFun
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, 5*time.Second)
-}
-
-// closedError adds ErrClosed to what nats.go says of a closed connection.
-func closedError(err error) error {
-	if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
-		return fmt.Errorf("%w: %w", ErrClosed, err)
-	}
-	return err
 }

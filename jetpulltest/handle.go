@@ -2,11 +2,12 @@ package jetpulltest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/testmsg"
+	"github.com/jetpull/jetpull/internal/worker"
 )
 
 // Handle runs h with m and settles m by what h returns, as Consume does: nil acknowledges it, [jetpull.Terminate] ends it,
@@ -27,16 +28,17 @@ func Handle(ctx context.Context, h jetpull.Handler, m *jetpull.Msg) Outcome {
 
 // settle settles a message that cannot fail to be settled: nothing is sent.
 func settle(m *jetpull.Msg, err error) {
-	v := testmsg.Verdict(err)
+	term, ends := errors.AsType[*worker.TerminateError](err)
+	retry, again := errors.AsType[*worker.RetryError](err)
 	switch {
 	case err == nil:
 		_ = m.Ack()
-	case v.Terminate:
-		_ = m.TermWithReason(v.Reason)
-	case v.GiveUp:
+	case ends:
+		_ = m.TermWithReason(term.Reason)
+	case errors.Is(err, worker.ErrFinal):
 		_ = m.TermWithReason(err.Error())
-	case v.Retry:
-		_ = m.NakWithDelay(v.After)
+	case again:
+		_ = m.NakWithDelay(retry.After)
 	default:
 		_ = m.Nak()
 	}

@@ -2,8 +2,6 @@
 // fills in the functions here.
 package testmsg
 
-import "github.com/jetpull/jetpull/internal/worker"
-
 // Recorder gets what a message would send to the server. confirmed says that the caller waits for an answer.
 type Recorder interface {
 	Sent(body []byte, confirmed bool)
@@ -14,6 +12,4 @@ var (
 	New func(subject, reply string, header map[string][]string, data []byte, r Recorder) any
 	// RecorderOf returns the recorder of a *jetpull.Msg; nil: it was delivered by a server.
 	RecorderOf func(m any) Recorder
-	// Verdict is what Consume makes of a handler's error.
-	Verdict func(error) worker.Verdict
 )

@@ -17,25 +17,25 @@ const (
 // when the copy is stored; until then it is retried. The last delivery that MaxDeliver allows cannot be had
 // again, so there the worker tries until the copy is stored or the drain ends: a stream of dead letters that is
 // down stops the call.
-func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], ev Event[M], delay time.Duration) {
-	reason := deadReason(ev.Err)
-	why := fmt.Sprintf("failed %d times: %s", ev.Attempt, reason)
+func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attempt, delay time.Duration) {
+	reason := deadReason(try.err)
+	why := fmt.Sprintf("failed %d times: %s", try.number, reason)
 	if p.ops.Bury == nil {
-		p.terminate(e, ev, WasTerminated, why)
+		p.terminate(e, try, TermSent, why)
 		return
 	}
-	err := p.bury(ctx, e, ev.Attempt, reason)
-	if err != nil && ev.last {
-		err = p.insist(ctx, e, ev.Attempt, reason)
+	err := p.bury(ctx, e, try.number, reason)
+	if err != nil && try.last {
+		err = p.insist(ctx, e, try.number, reason)
 	}
 	switch {
 	case err == nil:
-		p.terminate(e, ev, WasDeadLettered, why)
-	case ev.last:
+		p.terminate(e, try, DeadLettered, why)
+	case try.last:
 		p.ops.Report.Error(fmt.Errorf("jetpull: stream sequence %d was delivered for the last time and has no dead letter: %w", e.id.Seq, err))
-		p.nak(e, ev, delay)
+		p.nak(e, try, delay)
 	default:
-		p.again(s, e, ev, delay)
+		p.again(s, e, try, delay)
 	}
 }
 

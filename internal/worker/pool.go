@@ -22,14 +22,13 @@ type Ops[M any] struct {
 	Size     func(M) int
 	Key      func(M) string // nil: messages are not ordered by key
 
-	Handle   func(context.Context, M) error // nil: the caller settles what it takes
-	Settled  func(M) Outcome                // what its handler did itself
-	Settling func(M) bool                   // its handler is at it
+	Handle  func(context.Context, M) error // nil: the caller settles what it takes
+	Settled func(M) Outcome                // what its handler did itself
 	Acks[M]
 	// Bury stores a dead letter, and logs what came of it; nil: there are none.
-	Bury    func(ctx context.Context, m M, reason string, attempts int) error
-	Verdict func(error) Verdict // what a handler's error says
-	Event   func(Event[M])      // nil: nobody wants to know
+	Bury func(ctx context.Context, m M, reason string, attempts int) error
+	// Failed takes a failed attempt that settled its message, its number from 1, and what came of it.
+	Failed func(m M, attempt int, outcome string, after time.Duration, err error)
 
 	Credit func(Credit)
 	Halt   func()          // ends pulling
@@ -45,15 +44,6 @@ type Acks[M any] struct {
 	Term       func(M, string) error
 	InProgress func(M) error
 	HandBack   func(M) // of what no handler has had
-}
-
-// Verdict is what a handler's error says of its message.
-type Verdict struct {
-	Retry     bool // after a time of its own
-	After     time.Duration
-	Terminate bool
-	Reason    string
-	GiveUp    bool // no other attempt can succeed
 }
 
 // Settings are those of one call.

@@ -45,9 +45,9 @@ func TestWorkersStartWithMessages(t *testing.T) {
 		p := New(Ops[*msg]{
 			Now: func() At { return 0 }, Identify: func(m *msg) (ID, uint64) { return m.id, 1 }, Size: func(*msg) int { return 1 },
 			Handle:  func(context.Context, *msg) error { ran.Add(1); <-release; return nil },
-			Settled: func(*msg) Outcome { return Undecided }, Settling: func(*msg) bool { return false },
+			Settled: func(*msg) Outcome { return Undecided },
 			Acks:    Acks[*msg]{Ack: func(*msg) error { return nil }, HandBack: func(*msg) {}},
-			Verdict: func(error) Verdict { return Verdict{} }, Credit: func(Credit) {}, Halt: func() {}, Trim: func() {}, Report: &Reporter{},
+			Credit:  func(Credit) {}, Halt: func() {}, Trim: func() {}, Report: &Reporter{},
 		}, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, Terms{Patience: time.Minute, Longest: time.Minute, Remembers: 10})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -196,16 +196,16 @@ func TestRetries(t *testing.T) {
 			accepted; in 1 n=3 -> h1; bury1; term:failed 3 times: err 1`,
 		"a crashed server counts deliveries anew, attempts do not": `
 			pool attempts=2 bury delays=5s wait=9s timeout=2s keepalive=off; do 1 5s; in 1 n=2 -> h1
-			in 1 n=1; +2s -> @2s bury1; @2s term:failed 2 times: jetpull: the handler ran for longer than HandlerTimeout: context deadline exceeded: it is 2s 1`,
+			in 1 n=1; +5s -> @5s bury1; @5s term:failed 2 times: jetpull: the handler ran for longer than HandlerTimeout: context deadline exceeded: it is 2s 1`,
 		"at the last delivery the worker insists": `
 			pool attempts=2 bury maxdeliver=2 wait=4s keepalive=off; do 1 err; refused; in 1 n=2 -> h1; bury1
 			+3s -> @1s bury1; @2s wpi1; @3s bury1 | accepted; +4s -> @1s wpi1; @3s wpi1; @4s bury1; @4s term:failed 2 times: err 1`,
 		"until the drain ends": `
 			pool attempts=2 bury maxdeliver=2 drain=2s delays=9s; do 1 err; refused; in 1 n=2 -> h1; bury1 | stop -> bury1
 			+3s -> @1s bury1; @2s bury1; @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted`,
-		"HandlerTimeout fails at once": `
-			pool timeout=2s delays=1s; do 1 5s; in 1 2; +9s -> h1; @2s nak:1s 1; @5s h2; @5s ack2`,
-		"and with keys when the handler returns": `
+		"HandlerTimeout fails when the handler returns": `
+			pool timeout=2s delays=1s; do 1 hang; do 2 5s; in 1 2; +9s -> h1; @2s nak:1s 1; @2s h2; @7s nak:1s 2`,
+		"and with keys": `
 			pool timeout=2s delays=1s keyed; do 1 5s; in 1 2 key=a; +9s -> h1; @5s wpi1; @6s h1; @6s ack1; @6s h2; @6s ack2`,
 	})
 }

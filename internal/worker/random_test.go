@@ -119,7 +119,7 @@ func (d *drawn) handle(_ context.Context, m *msg) error {
 		m.settled.Store(uint32(Naked))
 		return d.settles(m, func(s *course) { s.back = time.Since(d.start) })
 	case 5:
-		return errors.New("term")
+		return &TerminateError{Reason: "asked"}
 	}
 	return nil
 }

@@ -27,6 +27,40 @@ func recovered(what string, v any) *PanicError {
 	return &PanicError{what, fmt.Sprintf("%s panicked: %v", what, v), debug.Stack()}
 }
 
+// RetryError is the result of a handler whose message is to be handled again After a time of its own.
+type RetryError struct {
+	After time.Duration
+	Err   error // nil: it gave none
+}
+
+func (e *RetryError) Error() string {
+	return because(fmt.Sprintf("jetpull: retry after %v", e.After), e.Err)
+}
+
+// Unwrap returns why.
+func (e *RetryError) Unwrap() error { return e.Err }
+
+// TerminateError is the result of a handler whose message is never to be delivered again.
+type TerminateError struct {
+	Reason string
+	Err    error // nil: it gave none
+}
+
+func (e *TerminateError) Error() string { return because("jetpull: terminate: "+e.Reason, e.Err) }
+
+// Unwrap returns why.
+func (e *TerminateError) Unwrap() error { return e.Err }
+
+func because(text string, err error) string {
+	if err == nil {
+		return text
+	}
+	return fmt.Sprintf("%s: %v", text, err)
+}
+
+// ErrFinal matches the error of a handler where no other attempt can succeed.
+var ErrFinal = errors.New("no other attempt can succeed")
+
 var (
 	errGoexit = errors.New("jetpull: the handler ended its goroutine")
 	// ErrHandlerTimeout is the cause with which the context of a handler ends that has run for its timeout.
@@ -44,13 +78,14 @@ const (
 	maxReason = 1024
 )
 
-// handle runs the handler for e, if that has a key, and settles it by what came of that.
+// handle runs the handler for e, if that has a key, and settles it by what came of that. A handler that has run for
+// HandlerTimeout has failed, whatever it returns.
 func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
-	err, returned := error(nil), false
-	limited, stop := ctx, func() (over, waits bool) { return false, false }
-	if p.set.HandlerTimeout > 0 {
-		limited, stop = p.limit(ctx, s, e)
+	limited, cancel := ctx, func() {}
+	if d := p.set.HandlerTimeout; d > 0 {
+		limited, cancel = context.WithTimeoutCause(ctx, d, fmt.Errorf("%w: it is %v", ErrHandlerTimeout, d))
 	}
+	err, returned := error(nil), false
 	defer func() {
 		if !returned {
 			if v := recover(); v != nil {
@@ -59,13 +94,12 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 				err = errGoexit
 			}
 		}
-		switch over, waits := stop(); {
-		case !over:
-			p.report(e, err)
-		case !waits:
-			return // it has failed already
-		default:
-			err = context.Cause(limited) // which is reported
+		if cause := context.Cause(limited); errors.Is(cause, ErrHandlerTimeout) {
+			err = cause
+		}
+		cancel()
+		if err != nil {
+			p.ops.Report.Failed(p.seq(e), err)
 		}
 		p.conclude(ctx, s, e, err)
 	}()
@@ -73,36 +107,6 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 		err = p.ops.Handle(limited, e.msg)
 	}
 	returned = true
-}
-
-// limit ends the context of a handler that runs for too long, and fails its message without waiting for it
-// to return. With keys the message waits for its handler, or two handlers of a key could run at the same time; and so
-// does one that the handler is about to settle itself. stop is to be called when the handler has returned.
-func (p *Pool[M]) limit(ctx context.Context, s *slot[M], e *entry[M]) (limited context.Context, stop func() (over, waits bool)) {
-	limited, cancel := context.WithCancelCause(ctx)
-	waits, done := false, make(chan struct{})
-	timer := time.AfterFunc(p.set.HandlerTimeout, func() {
-		defer close(done)
-		cancel(fmt.Errorf("%w: it is %v", ErrHandlerTimeout, p.set.HandlerTimeout))
-		p.report(e, context.Cause(limited))
-		if waits = p.queue.ordered() || p.ops.Settling(e.msg); !waits {
-			p.conclude(ctx, s, e, context.Cause(limited))
-		}
-	})
-	return limited, func() (bool, bool) {
-		defer cancel(nil)
-		if timer.Stop() {
-			return false, false
-		}
-		<-done
-		return true, waits
-	}
-}
-
-func (p *Pool[M]) report(e *entry[M], err error) {
-	if err != nil {
-		p.ops.Report.Failed(p.seq(e), err)
-	}
 }
 
 // seq is e's sequence in the stream, which nothing else needs with ack policy none.
@@ -163,92 +167,79 @@ func (p *Pool[M]) release(e *entry[M]) M {
 	return e.latest
 }
 
-// Result is what a failed attempt came to.
-type Result uint8
-
-// The results. A message that was handed back at its last delivery is not delivered again.
+// Outcome of a failed attempt. A message that was handed back at its last delivery is not delivered again.
 const (
-	WasRetried Result = iota
-	WasDeadLettered
-	WasTerminated
-	WasHandedBack
+	Retried      = "retried"
+	DeadLettered = "dead_lettered"
+	TermSent     = "terminated"
+	HandedBack   = "handed_back"
 )
 
-// Event is a failed attempt and what it came to: the delay After which a message is retried.
-type Event[M any] struct {
-	Msg     M
-	Attempt int // from 1
-	Result  Result
-	After   time.Duration
-	Err     error
-	last    bool // the server delivers the message no more
-}
-
-func (p *Pool[M]) event(ev Event[M], r Result, after time.Duration) {
-	ev.Result, ev.After = r, after
-	if p.ops.Event != nil {
-		p.ops.Event(ev)
-	}
+// attempt is an attempt to handle a message that has failed.
+type attempt struct {
+	number int // from 1
+	err    error
+	last   bool // the server delivers the message no more
 }
 
 // fail settles a message whose handler failed.
 func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) {
-	verdict := p.ops.Verdict(err)
-	terms := p.queue.terms
-	p.queue.mu.Lock()
-	ev := Event[M]{Msg: e.msg, Attempt: int(e.delivered) + e.retries, Err: err, last: terms.isLast(e.delivered)}
-	p.queue.mu.Unlock()
-	if verdict.Terminate {
-		p.terminate(e, ev, WasTerminated, verdict.Reason)
+	q := &p.queue
+	q.mu.Lock()
+	try := attempt{number: int(e.delivered) + e.retries, err: err, last: q.terms.isLast(e.delivered)}
+	q.mu.Unlock()
+	if term, ok := errors.AsType[*TerminateError](err); ok {
+		p.terminate(e, try, TermSent, term.Reason)
 		return
 	}
 	limit := p.set.MaxAttempts
-	if limit == 0 && p.queue.ordered() {
-		limit = int(terms.MaxDeliver) // the server's count does not grow with retries in place
+	if limit == 0 && q.ordered() {
+		limit = int(q.terms.MaxDeliver) // the server's count does not grow with retries in place
 	}
-	delay := p.delay(terms, ev.Attempt)
-	if verdict.GiveUp || limit > 0 && ev.Attempt >= limit {
-		p.giveUp(ctx, s, e, ev, max(buryAgain, delay))
+	delay := p.delay(q.terms, try.number)
+	if errors.Is(err, ErrFinal) || limit > 0 && try.number >= limit {
+		p.giveUp(ctx, s, e, try, max(buryAgain, delay))
 		return
 	}
-	if verdict.Retry {
-		delay = max(0, verdict.After)
+	if retry, ok := errors.AsType[*RetryError](err); ok {
+		delay = max(0, retry.After)
 	}
 	if e.keyPanic != nil {
 		delay = max(delay, panicDelay)
 	}
-	p.again(s, e, ev, delay)
+	p.again(s, e, try, delay)
 }
 
 // again has e handled again after a delay: in place where it holds up its key, or by the server. The key of a
 // message is asked for once a delivery.
-func (p *Pool[M]) again(s *slot[M], e *entry[M], ev Event[M], delay time.Duration) {
+func (p *Pool[M]) again(s *slot[M], e *entry[M], try attempt, delay time.Duration) {
 	p.ops.Report.Log().Info("jetpull: message is retried", "sequence", e.id.Seq, "after", delay)
+	m := e.msg // once it waits for its retry, e is another worker's
 	if p.queue.ordered() && e.keyPanic == nil && p.retryInPlace(s, e, delay) {
-		p.event(ev, WasRetried, delay)
+		p.ops.Failed(m, try.number, Retried, delay, try.err)
 		return
 	}
-	if ev.last {
+	if try.last {
 		p.ops.Report.LastDeliveries(true, e.id.Seq)
 	}
-	p.nak(e, ev, delay)
+	p.nak(e, try, delay)
 }
 
 // nak leaves it to the server to deliver e again, if it does.
-func (p *Pool[M]) nak(e *entry[M], ev Event[M], delay time.Duration) {
-	p.check(p.ops.Nak(p.release(e), delay))
-	if ev.last {
-		p.event(ev, WasHandedBack, delay)
-	} else {
-		p.event(ev, WasRetried, delay)
+func (p *Pool[M]) nak(e *entry[M], try attempt, delay time.Duration) {
+	m, outcome := e.msg, Retried
+	if try.last {
+		outcome = HandedBack
 	}
+	p.check(p.ops.Nak(p.release(e), delay))
+	p.ops.Failed(m, try.number, outcome, delay, try.err)
 }
 
 // terminate ends a message for good.
-func (p *Pool[M]) terminate(e *entry[M], ev Event[M], r Result, reason string) {
+func (p *Pool[M]) terminate(e *entry[M], try attempt, outcome, reason string) {
 	e.outcome = Terminated
 	p.check(p.ops.Term(e.msg, reason))
-	p.event(ev, r, 0)
+	p.ops.Failed(e.msg, try.number, outcome, 0, try.err)
 }
 
 // delay is when a message is tried again that has had so many attempts: by the user's delays, by the consumer's

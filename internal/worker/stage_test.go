@@ -110,6 +110,12 @@ func (s *stage) handle(ctx context.Context, m *msg) error {
 		time.Sleep(d)
 		return nil
 	}
+	if d, ok := strings.CutPrefix(do, "retry="); ok {
+		return &RetryError{After: parsed(time.ParseDuration(d))}
+	}
+	if do == "term" {
+		return &TerminateError{Reason: "asked"}
+	}
 	return errors.New(do)
 }
 
@@ -130,18 +136,14 @@ func (s *stage) ops() Ops[*msg] {
 		Now:      func() At { return time.Since(start) },
 		Identify: func(m *msg) (ID, uint64) { return m.id, m.delivered },
 		Size:     func(*msg) int { return 10 },
-		Handle:   s.handle, Settled: func(m *msg) Outcome { return Outcome(m.settled.Load()) }, Settling: func(m *msg) bool { return m.settled.Load() != 0 },
+		Handle:   s.handle, Settled: func(m *msg) Outcome { return Outcome(m.settled.Load()) },
 		Acks: Acks[*msg]{
 			Ack: did("ack"), InProgress: did("wpi"),
 			Nak:      func(m *msg, d time.Duration) error { return did(fmt.Sprintf("nak:%v ", d))(m) },
 			Term:     func(m *msg, reason string) error { return did("term:" + reason + " ")(m) },
 			HandBack: func(m *msg) { _ = did("back")(m) },
 		},
-		Verdict: func(err error) Verdict {
-			d, ok := strings.CutPrefix(err.Error(), "retry=")
-			after, _ := time.ParseDuration(d)
-			return Verdict{Retry: ok, After: after, Terminate: err.Error() == "term", Reason: "asked"}
-		},
+		Failed: func(*msg, int, string, time.Duration, error) {},
 		Credit: func(c Credit) {
 			s.mu.Lock()
 			s.returned = credit{s.returned.n + c.N, s.returned.bytes + c.Bytes}

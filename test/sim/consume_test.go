@@ -157,9 +157,6 @@ func (s *script) take(ctx context.Context, rng *rand.Rand, h *handing) (failed b
 		if heeds && now > h.at+limit {
 			s.wrong("%s: the context of a handler that is to end after %v ended after %v", s.name, limit, now-h.at)
 		}
-		if !s.run.ordered {
-			now = h.at + limit // with keys it fails when it returns
-		}
 		s.failed(h, now, byDelays)
 		if heeds {
 			return true, pick(rng, nil, ctx.Err())

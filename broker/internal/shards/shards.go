@@ -261,7 +261,8 @@ func (h *holder) read(ctx context.Context) error {
 		return fmt.Errorf("make consumer %s: %w", name, err)
 	}
 	sub, err := jetpull.Subscribe(ctx, s.JS, s.Ticks, name,
-		jetpull.Group(shardGroup), jetpull.MaxWait(shardPull), jetpull.Logger(s.Log.With("shard", h.shard)))
+		jetpull.Group(shardGroup), jetpull.MaxWait(shardPull), jetpull.Logger(s.Log.With("shard", h.shard)),
+		jetpull.OnPin(func(jetpull.PinEvent) { s.sendTick() }), jetpull.OnUnpin(func(jetpull.PinEvent) { h.post(h.lose) }))
 	if err != nil {
 		return err
 	}
@@ -279,8 +280,6 @@ func (h *holder) read(ctx context.Context) error {
 		}
 		return nil
 	},
-		jetpull.OnPin(func(jetpull.PinEvent) { s.sendTick() }),
-		jetpull.OnUnpin(func(jetpull.PinEvent) { h.post(h.lose) }),
 		jetpull.OnError(func(err error) { s.Log.Info("ticks", "shard", h.shard, "error", err) }))
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jetpull/jetpull/internal/pull"
 	"github.com/jetpull/jetpull/internal/wire"
+	"github.com/jetpull/jetpull/internal/worker"
 )
 
 // The errors that calls return, for use with [errors.Is]. Each also matches the nats.go error for the same
@@ -54,7 +55,7 @@ var (
 	// error names it. Also matches [jetstream.ErrInvalidOption].
 	ErrInvalidOption error = &sentinel{"invalid option", []error{jetstream.ErrInvalidOption}}
 	// ErrPayload says that the payload of a message is not what [HandleJSON] was to make of it.
-	ErrPayload error = &sentinel{"bad payload", nil}
+	ErrPayload error = &sentinel{"bad payload", []error{worker.ErrFinal}}
 	// ErrClosed says that the Subscription or its connection is closed. For a
 	// connection the error matches [nats.ErrConnectionClosed] too.
 	ErrClosed error = &sentinel{"closed", nil}
@@ -175,23 +176,25 @@ func contextError(ctx context.Context, cause error) error {
 	return fmt.Errorf("jetpull: %w", err)
 }
 
-// OptionError is an option or an argument that cannot be used. It matches [ErrInvalidOption].
-type OptionError struct {
-	// Option is the name of the option, or of the argument.
-	Option string
-	// Problem is what is wrong with it, with which value, and what to do.
-	Problem string
+func (s *Subscription) wrapError(what string, err error) error {
+	return fmt.Errorf("jetpull: %s from consumer %q on stream %q: %w", what, s.consumer, s.stream, err)
 }
 
-// Error names the option, what is wrong and what to do.
-func (e *OptionError) Error() string {
-	return fmt.Sprintf("%v: %s: %s", ErrInvalidOption, e.Option, e.Problem)
+// requestError wraps what an API request failed with.
+func requestError(what, subject string, err error) error {
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("jetpull: %s: nobody answers on %s: %w", what, subject, ErrNoResponders)
+	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("jetpull: %s: no answer on %s: %w: %w", what, subject, ErrTimeout, err)
+	}
+	return fmt.Errorf("jetpull: %s: %s: %w", what, subject, closedError(err))
 }
 
-// Unwrap returns ErrInvalidOption.
-func (e *OptionError) Unwrap() error { return ErrInvalidOption }
-
-// invalid is an OptionError.
-func invalid(option, format string, args ...any) error {
-	return &OptionError{option, fmt.Sprintf(format, args...)}
+// closedError adds ErrClosed to what nats.go says of a closed connection.
+func closedError(err error) error {
+	if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return err
 }
