@@ -16,10 +16,8 @@ import (
 // playedBroker answers transitions as a test wants, and counts the requests.
 type playedBroker struct {
 	t *testing.T
-	// several answers a request with several transitions; nil has no such route.
+	// several answers a request with several transitions.
 	several func(w http.ResponseWriter, ids []string)
-	// one returns the status of a single transition, 202 if it is nil.
-	one func(id string) int
 
 	mu      sync.Mutex
 	batches int
@@ -31,7 +29,7 @@ func (p *playedBroker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.mu.Unlock()
 	if strings.HasSuffix(r.URL.Path, "/jobs") {
 		p.batches++
-		var request struct{ Transitions []transitionJSON }
+		var request struct{ Transitions []struct{ ID, NextState, ClaimToken string } }
 		assert.NoError(p.t, json.NewDecoder(r.Body).Decode(&request))
 		var ids []string
 		for _, transition := range request.Transitions {
@@ -42,11 +40,7 @@ func (p *playedBroker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	id := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	p.singles = append(p.singles, id)
-	status := http.StatusAccepted
-	if p.one != nil {
-		status = p.one(id)
-	}
-	w.WriteHeader(status)
+	w.WriteHeader(http.StatusAccepted)
 }
 
 func (p *playedBroker) counts() (batches, singles int) {
@@ -109,50 +103,7 @@ func TestResultsBelongToJobs(t *testing.T) {
 	}
 }
 
-// A broker that takes one transition at a time gets them so, and is not asked
-// for more again.
-func TestABrokerWithoutBatchesGetsSingleTransitions(t *testing.T) {
-	for _, status := range []int{http.StatusNotFound, http.StatusMethodNotAllowed} {
-		t.Run(http.StatusText(status), func(t *testing.T) {
-			p := &playedBroker{t: t, several: func(w http.ResponseWriter, _ []string) { w.WriteHeader(status) }}
-			p.one = func(id string) int {
-				if id == "b" {
-					return http.StatusConflict
-				}
-				return http.StatusAccepted
-			}
-			k := p.consumer()
-			err := k.Delivered(t.Context(), jobsOf(k, "a", "b", "c")...)
-			require.ErrorIs(t, err, ErrClaimLost)
-			require.ErrorContains(t, err, "job b")
-			require.NotContains(t, err.Error(), "job a")
-			require.ElementsMatch(t, []string{"a", "b", "c"}, p.singles)
-			// Another consumer of the same broker knows it too.
-			require.NoError(t, k.client.Consumer("ch", "ct", "k2", "kt").Dead(t.Context(), jobsOf(k, "d", "e")...))
-			batches, singles := p.counts()
-			require.Equal(t, 1, batches)
-			require.Equal(t, 5, singles)
-		})
-	}
-}
-
-// 404 is also what a channel is answered with that does not exist: that says
-// nothing of the route.
-func TestAChannelThatIsGoneSaysNothingOfTheBroker(t *testing.T) {
-	p := &playedBroker{t: t, several: func(w http.ResponseWriter, _ []string) { w.WriteHeader(http.StatusNotFound) }}
-	p.one = func(string) int { return http.StatusNotFound }
-	k := p.consumer()
-	require.ErrorIs(t, k.Delivered(t.Context(), jobsOf(k, "a", "b")...), ErrNotFound)
-	p.several = func(w http.ResponseWriter, _ []string) {
-		results(w, `{"ID":"a","Status":202}`, `{"ID":"b","Status":202}`)
-	}
-	require.NoError(t, k.Delivered(t.Context(), jobsOf(k, "a", "b")...))
-	batches, singles := p.counts()
-	require.Equal(t, 2, batches)
-	require.Equal(t, 2, singles)
-}
-
-// Any other refusal of a request is one of all its outcomes.
+// A refusal of a request is one of all its outcomes.
 func TestARefusedBatchIsNotSentOneByOne(t *testing.T) {
 	p := &playedBroker{t: t, several: func(w http.ResponseWriter, _ []string) { w.WriteHeader(http.StatusServiceUnavailable) }}
 	k := p.consumer()

@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/mask"
@@ -72,13 +71,10 @@ func kindOf(status int, conflict error) error {
 type Client struct {
 	base string
 	http *http.Client
-	// oneByOne is set when the broker has turned out to have no route for several
-	// transitions.
-	oneByOne atomic.Bool
 }
 
-// New makes a client of the broker at a URL such as http://127.0.0.1:8080. A nil
-// httpClient means one without a timeout of its own: every call has a context. Redirects are not followed, whatever the client says: tokens are for this broker alone.
+// New makes a client of the broker at a URL such as http://127.0.0.1:8080. A nil httpClient means one without a timeout of its own: every
+// call has a context. Redirects are not followed, whatever the client says: tokens are for this broker alone.
 func New(baseURL string, httpClient *http.Client) *Client {
 	return &Client{base: strings.TrimSuffix(baseURL, "/"), http: httpclient.New(httpClient)}
 }

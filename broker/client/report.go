@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"sync"
 )
 
@@ -88,8 +90,13 @@ func (k *Consumer) send(ctx context.Context, batch []*outcome) {
 	case 1:
 		batch[0].err = batch[0].job.transition(ctx, batch[0].state)
 	default:
-		if err := k.sendAll(ctx, batch); err != nil {
-			for _, o := range batch {
+		results, failed := k.sendAll(ctx, batch)
+		for _, o := range batch {
+			err := failed
+			if err == nil {
+				err = verdict(results[o.job.ID])
+			}
+			if err != nil {
 				o.err = fmt.Errorf("job %s: %w", o.job.ID, err)
 			}
 		}
@@ -97,4 +104,52 @@ func (k *Consumer) send(ctx context.Context, batch []*outcome) {
 	for _, o := range batch {
 		close(o.done)
 	}
+}
+
+// result is what became of one transition of several.
+type result struct {
+	ID     string
+	Status int
+	Error  string
+}
+
+// sendAll makes the request for several transitions, and returns the results by job. An error is of all of them.
+func (k *Consumer) sendAll(ctx context.Context, batch []*outcome) (map[string][]result, error) {
+	type transition struct{ ID, NextState, ClaimToken string }
+	var request struct{ Transitions []transition }
+	for _, o := range batch {
+		request.Transitions = append(request.Transitions, transition{o.job.ID, o.state, o.job.claim})
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	header := k.header.Clone()
+	header.Set("Content-Type", "application/json")
+	var answer struct{ Result []result }
+	if _, err = k.client.do(ctx, http.MethodPost, k.path+"/jobs", header, body, nil, &answer); err != nil {
+		return nil, err
+	}
+	if len(answer.Result) != len(batch) {
+		return nil, fmt.Errorf("%w: %d results for %d transitions", ErrUnavailable, len(answer.Result), len(batch))
+	}
+	byJob := map[string][]result{}
+	for _, r := range answer.Result {
+		byJob[r.ID] = append(byJob[r.ID], r)
+	}
+	return byJob, nil
+}
+
+// verdict is what the results of one job say, of which there is to be one. If they do not say it, the outcome may be sent again.
+func verdict(results []result) error {
+	if len(results) != 1 {
+		return fmt.Errorf("%w: the broker's answer has %d results for this job", ErrUnavailable, len(results))
+	}
+	switch r := results[0]; {
+	case r.Status >= http.StatusMultipleChoices:
+		return &Error{Status: r.Status, Text: r.Error, kind: kindOf(r.Status, ErrClaimLost)}
+	case r.Status < http.StatusOK:
+		return fmt.Errorf("%w: the broker's answer has status %d for this job", ErrUnavailable, r.Status)
+	}
+	return nil
 }
