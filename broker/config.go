@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/httpapi"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/webhook"
@@ -151,8 +152,11 @@ type NATSConfig struct {
 	Sync string
 }
 
-// key is the secret, decoded. Its error does not show the secret.
-func (c *GatewayConfig) key() ([]byte, error) {
+// check is what requests are checked with. Nil: they need no signature. Its error does not show the secret.
+func (c *GatewayConfig) check() (*httpapi.Gateway, error) {
+	if c.Mode != "hmac" {
+		return nil, nil
+	}
 	key, err := base64.StdEncoding.DecodeString(c.Secret)
 	if err != nil {
 		return nil, fmt.Errorf("[gateway-auth] hmac-shared-secret: it is not base64 (%w): encode the key that clients sign with, such as with openssl base64", err)
@@ -160,7 +164,7 @@ func (c *GatewayConfig) key() ([]byte, error) {
 	if len(key) == 0 {
 		return nil, errors.New("[gateway-auth] hmac-shared-secret: it is empty; mode hmac needs a key in base64")
 	}
-	return key, nil
+	return &httpapi.Gateway{Key: key, Scheme: c.Scheme, Tolerance: c.Tolerance, Exempt: c.Exempt}, nil
 }
 
 // The words for Sync: who syncs what is written to the embedded server.
@@ -177,43 +181,31 @@ func (c *NATSConfig) parseSync() (word string, every time.Duration, err error) {
 // Validate checks what reading a key does not.
 func (c *Config) Validate() error {
 	var errs []error
-	if _, err := c.Gateway.check(); err != nil {
-		errs = append(errs, err)
+	named := func(name string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
 	}
+	_, gateway := c.Gateway.check()
+	_, _, sync := c.NATS.parseSync()
+	_, policy := c.policy()
+	errs = append(errs, gateway, sync, policy, c.Prune.checkNodeName(), c.Seed.validate(),
+		service.CheckListener(c.HTTP.Listener, "change channels and read messages", c.Admin.Token, c.HTTP.Open))
 	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
 		errs = append(errs, fmt.Errorf("[http] tls-cert %q and tls-key %q: give both, or neither", c.HTTP.TLSCert, c.HTTP.TLSKey))
 	}
 	if rest, ok := strings.CutPrefix(c.Admin.Token, domain.HashPrefix); ok && !domain.Hashed(c.Admin.Token) {
 		errs = append(errs, fmt.Errorf("[admin] token: behind %s there are %d characters, where 64 hexadecimal digits in lower case are the hash of a token: printf %%s \"$TOKEN\" | sha256sum | cut -d' ' -f1", domain.HashPrefix, len(rest)))
 	}
-	if err := domain.CheckSent(c.Admin.Token); err != nil {
-		errs = append(errs, fmt.Errorf("[admin] token: %w", err))
-	}
-	if _, _, err := c.NATS.parseSync(); err != nil {
-		errs = append(errs, err)
-	}
+	named("[admin] token", domain.CheckSent(c.Admin.Token))
 	if c.NATS.URL == "" {
 		errs = append(errs, service.CheckEmbedded(c.NATS.Replicas, map[string]string{"creds": c.NATS.Creds, "domain": c.NATS.Domain}))
-		if c.NATS.StoreMax < 0 {
-			errs = append(errs, fmt.Errorf("[nats] store-max: %d is negative: give a number of bytes, or 0", c.NATS.StoreMax))
-		}
 	}
 	if c.Breaker.EventURL != "" {
-		if _, err := domain.ParseCallbackURL(c.Breaker.EventURL); err != nil {
-			errs = append(errs, fmt.Errorf("[broker] event-url: %w", err))
-		}
+		_, err := domain.ParseCallbackURL(c.Breaker.EventURL)
+		named("[broker] event-url", err)
 	}
-	if _, err := c.policy(); err != nil {
-		errs = append(errs, err)
-	}
-	if err := work.CheckTokenHeader(c.Connection.TokenHeader); err != nil {
-		errs = append(errs, fmt.Errorf("[consumer-connection] token-header-name: %w", err))
-	}
-	if err := c.Prune.checkNodeName(); err != nil {
-		errs = append(errs, err)
-	}
-	errs = append(errs, c.Seed.validate())
-	errs = append(errs, service.CheckListener(c.HTTP.Listener, "change channels and read messages", c.Admin.Token, c.HTTP.Open))
+	named("[consumer-connection] token-header-name", work.CheckTokenHeader(c.Connection.TokenHeader))
 	return errors.Join(errs...)
 }
 

@@ -213,15 +213,8 @@ func TestConfigValidate(t *testing.T) {
 func TestSeedIsRefusedByName(t *testing.T) {
 	const channel = "[initial-channels]\nc=C\n"
 	for _, tt := range []struct{ ini, want string }{
-		{"[initial-channels]\na\xffb=x\n", `[initial-channels] "a\xffb": the ID is not UTF-8`},
-		{"[initial-channels]\nc=a\xffb\n", `[initial-channels] c: the name "a\xffb" is not UTF-8`},
-		{channel + "[initial-channel-tokens]\nc=s3cret\xff\n", `[initial-channel-tokens] c: the token is not UTF-8`},
-		{"[initial-producers]\na\xffb=x\n", `[initial-producers] "a\xffb": the ID is not UTF-8`},
-		{"[initial-producers]\np=\xff\n", `[initial-producers] p: the name "\xff" is not UTF-8`},
-		{"[initial-producers]\np=P\n[initial-producer-tokens]\np=s3cret\xff\n", `[initial-producer-tokens] p: the token is not UTF-8`},
-		{channel + "[initial-consumers]\nk\xff=http://h/\n[k\xff]\nchannel=c\n", `[initial-consumers] "k\xff": the ID is not UTF-8`},
-		{channel + "[initial-consumers]\nk=http://h/\xff?s3cret\n[k]\nchannel=c\n", `[initial-consumers] k: the callback URL "http://h/\xff?…" is not UTF-8`},
-		{channel + "[initial-consumers]\nk=http://h/\n[k]\nchannel=c\ntoken=s3cret\xff\n", `[k] token: the token is not UTF-8`},
+		{"[initial-channels]\na\xffb=x\n", "line 2 is not UTF-8"},
+		{channel + "[initial-consumers]\nk=http://h/\n[k]\nchannel=c\ntoken=s3cret\xff\n", "line 7 is not UTF-8"},
 		{channel + "[initial-channel-tokens]\nc=ünï\n", ""},
 		{channel + "[initial-channel-tokens]\nc=\" s3cret\"\n", `[initial-channel-tokens] c: the token cannot be used: it begins or ends with a space`},
 		{"[initial-producers]\np=P\n[initial-producer-tokens]\np=s3cret\x01\n", `[initial-producer-tokens] p: the token cannot be used: it has a control character`},

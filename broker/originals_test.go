@@ -155,9 +155,9 @@ hmac-test-producer=hmac-test-producer-token
 `,
 		warned: []string{queueIgnored},
 		check: func(t *testing.T, c *Config) {
-			key, err := c.Gateway.key()
+			gateway, err := c.Gateway.check()
 			require.NoError(t, err)
-			require.Equal(t, "test-hmac-secret-for-integration", string(key))
+			require.Equal(t, "test-hmac-secret-for-integration", string(gateway.Key))
 		},
 	},
 	{

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"unicode/utf8"
 
 	"gopkg.in/ini.v1"
 
@@ -133,41 +132,25 @@ func seedConsumer(file *ini.File, key *ini.Key, channels []SeedItem) (SeedConsum
 	}, nil
 }
 
-// validate refuses what could not be stored, shown or sent as it is. The error does not show tokens.
+// validate refuses what could not be sent as it is. The error does not show tokens.
 func (s *SeedData) validate() error {
 	var errs []error
+	check := func(what, text string) {
+		if err := domain.CheckSent(text); err != nil {
+			errs = append(errs, fmt.Errorf("%s cannot be used: %w", what, err))
+		}
+	}
 	for _, i := range s.Channels {
-		errs = append(errs, i.validate(sectionChannels, "["+sectionChannelTokens+"] "+i.ID))
+		check("["+sectionChannelTokens+"] "+i.ID+": the token", i.Token)
 	}
 	for _, i := range s.Producers {
-		if err := domain.CheckSent(i.ID); err != nil {
-			errs = append(errs, fmt.Errorf("[%s] %q: the ID cannot be used: %w", sectionProducers, i.ID, err))
-		}
-		errs = append(errs, i.validate(sectionProducers, "["+sectionProducerTokens+"] "+i.ID))
+		check(fmt.Sprintf("[%s] %q: the ID", sectionProducers, i.ID), i.ID)
+		check("["+sectionProducerTokens+"] "+i.ID+": the token", i.Token)
 	}
 	for _, c := range s.Consumers {
-		errs = append(errs, c.validate(sectionConsumers, "["+c.ID+"] token"))
-		if !utf8.ValidString(c.CallbackURL) {
-			errs = append(errs, fmt.Errorf("[%s] %s: the callback URL %q is not UTF-8: give it in UTF-8", sectionConsumers, c.ID, mask.URL(c.CallbackURL)))
-		}
+		check("["+c.ID+"] token: the token", c.Token)
 	}
 	return errors.Join(errs...)
-}
-
-// validate refuses what validate of SeedData does. The names are those of the item's section and of its token.
-func (i SeedItem) validate(section, token string) error {
-	switch {
-	case !utf8.ValidString(i.ID):
-		return fmt.Errorf("[%s] %q: the ID is not UTF-8: give it in UTF-8", section, i.ID)
-	case !utf8.ValidString(i.Name):
-		return fmt.Errorf("[%s] %s: the name %q is not UTF-8: give it in UTF-8", section, i.ID, i.Name)
-	case !utf8.ValidString(i.Token):
-		return fmt.Errorf("%s: the token is not UTF-8: give it in UTF-8", token)
-	}
-	if err := domain.CheckSent(i.Token); err != nil {
-		return fmt.Errorf("%s: the token cannot be used: %w", token, err)
-	}
-	return nil
 }
 
 func checkConsumerSection(section *ini.Section) error {

@@ -29,7 +29,9 @@ func (p *playedBroker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.mu.Unlock()
 	if strings.HasSuffix(r.URL.Path, "/jobs") {
 		p.batches++
-		var request struct{ Transitions []struct{ ID, NextState, ClaimToken string } }
+		var request struct {
+			Transitions []struct{ ID, NextState, ClaimToken string }
+		}
 		assert.NoError(p.t, json.NewDecoder(r.Body).Decode(&request))
 		var ids []string
 		for _, transition := range request.Transitions {

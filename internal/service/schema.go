@@ -1,11 +1,13 @@
 package service
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"gopkg.in/ini.v1"
 )
@@ -104,8 +106,14 @@ func (s *Schema[C]) Load(c *C, from Sources, readINI func(data []byte) error) er
 	return errors.Join(errs...)
 }
 
-// ParseINI reads the text of an INI file.
+// ParseINI reads the text of an INI file. Text that is not UTF-8 could not be shown or stored as it is.
 func ParseINI(data []byte) (*ini.File, error) {
+	number := 0
+	for line := range bytes.Lines(data) {
+		if number++; !utf8.Valid(line) {
+			return nil, fmt.Errorf("line %d is not UTF-8: save the file in UTF-8", number)
+		}
+	}
 	file, err := ini.LoadSources(ini.LoadOptions{}, data)
 	if err != nil {
 		return nil, fmt.Errorf("not an INI file: %w", err)

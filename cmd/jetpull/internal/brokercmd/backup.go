@@ -19,8 +19,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/spf13/cobra"
 
-	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/backup"
+	brokerclient "github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/internal/mask"
@@ -153,15 +153,14 @@ func (r *remote) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	if token := cmp.Or(r.token, os.Getenv(envToken)); token != "" {
 		req.Header.Set("X-Broker-Admin-Token", token)
 	}
-	if secret := cmp.Or(r.secret, os.Getenv(envSecret)); secret != "" {
-		gateway := broker.GatewayConfig{Scheme: "v2", Secret: secret}
-		if err := gateway.Sign(req, nil); err != nil {
-			return nil, err
-		}
-	}
 	client, err := r.client()
 	if err != nil {
 		return nil, err
+	}
+	if secret := cmp.Or(r.secret, os.Getenv(envSecret)); secret != "" {
+		if client.Transport, err = brokerclient.Signing(secret, client.Transport); err != nil {
+			return nil, err
+		}
 	}
 	resp, err := client.Do(req)
 	if err != nil {
