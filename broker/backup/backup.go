@@ -43,10 +43,6 @@ func Streams(name string) []string {
 	return []string{name + "_attempts", name + "_jobs", "KV_" + name + "_registry", name + "_messages"}
 }
 
-type apiError struct {
-	Error *jetstream.APIError `json:"error"`
-}
-
 // Write copies a stream.
 func Write(ctx context.Context, nc *nats.Conn, stream string, to io.Writer) error {
 	inbox := nats.NewInbox()
@@ -55,11 +51,12 @@ func Write(ctx context.Context, nc *nats.Conn, stream string, to io.Writer) erro
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	var answer struct {
-		apiError
-		Config, State json.RawMessage
+	request, err := json.Marshal(map[string]any{"deliver_subject": inbox, "no_consumers": true})
+	if err != nil {
+		return err
 	}
-	if err := ask(ctx, nc, "$JS.API.STREAM.SNAPSHOT."+stream, map[string]any{"deliver_subject": inbox, "no_consumers": true}, &answer, &answer.apiError); err != nil {
+	var answer struct{ Config, State json.RawMessage }
+	if err := ask(ctx, nc, "$JS.API.STREAM.SNAPSHOT."+stream, request, &answer); err != nil {
 		return fmt.Errorf("copy stream %s: %w", stream, err)
 	}
 	first, err := json.Marshal(header{Format, answer.Config, answer.State})
@@ -93,18 +90,22 @@ func Write(ctx context.Context, nc *nats.Conn, stream string, to io.Writer) erro
 	}
 }
 
-func ask(ctx context.Context, nc *nats.Conn, subject string, request, answer any, failed *apiError) error {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return err
-	}
+// ask makes a request and decodes its answer. The server answers a piece of a stream with nothing if it takes it.
+func ask(ctx context.Context, nc *nats.Conn, subject string, request []byte, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, stall)
 	defer cancel()
-	msg, err := nc.RequestWithContext(ctx, subject, body)
+	msg, err := nc.RequestWithContext(ctx, subject, request)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(msg.Data, answer); err != nil {
+	data := bytes.TrimSpace(msg.Data)
+	if len(data) == 0 {
+		data = []byte("{}")
+	}
+	var failed struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := errors.Join(json.Unmarshal(data, &failed), json.Unmarshal(data, answer)); err != nil {
 		return fmt.Errorf("the server answered %q: %w", msg.Data, err)
 	}
 	if failed.Error != nil {
@@ -170,29 +171,19 @@ func Read(ctx context.Context, nc *nats.Conn, stream string, from io.Reader) err
 	if err != nil {
 		return err
 	}
+	request, err := json.Marshal(map[string]json.RawMessage{"config": h.Config, "state": h.State})
+	if err != nil {
+		return err
+	}
 	var answer struct {
-		apiError
 		DeliverSubject string `json:"deliver_subject"`
 	}
-	request := map[string]json.RawMessage{"config": h.Config, "state": h.State}
-	if err := ask(ctx, nc, "$JS.API.STREAM.RESTORE."+stream, request, &answer, &answer.apiError); err != nil {
+	if err := ask(ctx, nc, "$JS.API.STREAM.RESTORE."+stream, request, &answer); err != nil {
 		return fmt.Errorf("restore stream %s: %w", stream, err)
 	}
 	send := func(piece []byte) error {
-		ctx, cancel := context.WithTimeout(ctx, stall)
-		defer cancel()
-		msg, err := nc.RequestWithContext(ctx, answer.DeliverSubject, piece)
-		if err != nil {
+		if err := ask(ctx, nc, answer.DeliverSubject, piece, &struct{}{}); err != nil {
 			return fmt.Errorf("restore stream %s: %w", stream, err)
-		}
-		var failed apiError
-		if len(bytes.TrimSpace(msg.Data)) > 0 {
-			if err := json.Unmarshal(msg.Data, &failed); err != nil {
-				return fmt.Errorf("restore stream %s: the server answered %q: %w", stream, msg.Data, err)
-			}
-		}
-		if failed.Error != nil {
-			return fmt.Errorf("restore stream %s: %w", stream, failed.Error)
 		}
 		return nil
 	}

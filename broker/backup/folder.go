@@ -94,16 +94,10 @@ func saveFile(path string, from io.Reader) (size int64, sum string, err error) {
 	if err != nil {
 		return 0, "", err
 	}
-	hash, counted := sha256.New(), &counter{}
-	err = Check(io.TeeReader(from, io.MultiWriter(f, hash, counted)))
-	return counted.n, hex.EncodeToString(hash.Sum(nil)), errors.Join(err, f.Sync(), f.Close())
-}
-
-type counter struct{ n int64 }
-
-func (c *counter) Write(b []byte) (int, error) {
-	c.n += int64(len(b))
-	return len(b), nil
+	hash := sha256.New()
+	err = Check(io.TeeReader(from, io.MultiWriter(f, hash)))
+	size, seekErr := f.Seek(0, io.SeekCurrent)
+	return size, hex.EncodeToString(hash.Sum(nil)), errors.Join(err, seekErr, f.Sync(), f.Close())
 }
 
 func syncPath(path string) error {

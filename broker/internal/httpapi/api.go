@@ -112,12 +112,8 @@ func New(b *work.Broker, view View, opts Options) *API {
 	a.frame = httpserve.NewFrame(httpserve.System{
 		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
 		Observe: b.Metrics().Request, Verify: a.verifyGateway, Redirect: a.withoutSlash, Check: a.check, Describe: describe, Text: true, Quiet: a.saidElsewhere,
-	}, append(a.routes(), a.common(promhttp.HandlerFor(b.Metrics().Registry, promhttp.HandlerOpts{}))...))
+	}, a.routes())
 	return a
-}
-
-func (a *API) common(metrics http.Handler) []httpserve.Route {
-	return httpserve.Common(admin, metrics, openAPI, a.ready)
 }
 
 func (a *API) routes() []httpserve.Route {
@@ -133,7 +129,8 @@ func (a *API) routes() []httpserve.Route {
 		consumer = channel + "/consumer/{consumer}"
 		job      = consumer + "/job/{job}"
 	)
-	return []httpserve.Route{
+	metrics := promhttp.HandlerFor(a.b.Metrics().Registry, promhttp.HandlerOpts{})
+	return append(httpserve.Common(admin, metrics, openAPI, a.ready),
 		on("GET", "/producers", admin, httpserve.Show(producers.listAll), "next", "previous"),
 		on("GET", "/producer/{producer}", admin, producers.get),
 		on("PUT", "/producer/{producer}", admin, producers.put),
@@ -181,7 +178,7 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", "/_status", open, httpserve.Show(operators{a}.status)),
 		on("GET", "/backup", admin, httpserve.Show(operators{a}.listBackup)),
 		on("GET", "/backup/{stream}", admin, operators{a}.copyStream),
-	}
+	)
 }
 
 // ServeHTTP implements http.Handler.
@@ -256,4 +253,53 @@ func link(parts ...string) string {
 		b.WriteString(part)
 	}
 	return b.String()
+}
+
+// refuse makes an answer that is no success.
+func refuse(status int, text string) error { return &httpserve.Error{Status: status, Message: text} }
+
+// The answers of the contract that several checks give.
+var (
+	errNotFound     = refuse(http.StatusNotFound, "Request resource not found")
+	errNoJob        = refuse(http.StatusNotFound, "job could not be found")
+	errChannelToken = refuse(http.StatusForbidden, "channel token does not match")
+	errPrecondition = refuse(http.StatusPreconditionFailed, "Precondition Failed")
+)
+
+// known are the answers to the errors of the domain.
+var known = []httpserve.Known{
+	{Err: domain.ErrDuplicateMessage, Status: http.StatusConflict},
+	{Err: domain.ErrDuplicateScheduled, Status: http.StatusConflict},
+	{Err: domain.ErrClaimLost, Status: http.StatusConflict},
+	{Err: domain.ErrConflict, Status: http.StatusConflict},
+	{Err: domain.ErrRetriesLeft, Status: http.StatusNotFound},
+	{Err: domain.ErrInvalidTransition, Status: http.StatusBadRequest},
+	{Err: domain.ErrTimeoutWithInvalidState, Status: http.StatusBadRequest},
+	{Err: domain.ErrInvalid, Status: http.StatusBadRequest},
+	{Err: domain.ErrTooLarge, Status: http.StatusRequestEntityTooLarge},
+	{Err: domain.ErrNotFound, Status: http.StatusNotFound, Message: errNotFound.Error()},
+	{Err: domain.ErrStoreFull, Status: http.StatusServiceUnavailable, Message: "the store is full: work jobs off or try again later"},
+	{Err: domain.ErrUnavailable, Status: http.StatusServiceUnavailable, Message: "the store is not available, try again"},
+}
+
+// describe finds the answer to an error, in the texts of the contract.
+func describe(err error) *httpserve.Error {
+	e := httpserve.Describe(err, known)
+	switch {
+	case errors.Is(err, httpserve.ErrNoRoute):
+		return &httpserve.Error{Status: e.Status, Message: errNotFound.Error()}
+	case e.Status == http.StatusMethodNotAllowed:
+		return &httpserve.Error{Status: e.Status, Message: "Method Not Allowed", Header: e.Header}
+	}
+	return e
+}
+
+func writeJSON(w http.ResponseWriter, value any) { httpserve.WriteJSON(w, http.StatusOK, value) }
+
+// done answers with a status alone, unless there is an error.
+func done(w http.ResponseWriter, status int, err error) error {
+	if err == nil {
+		w.WriteHeader(status)
+	}
+	return err
 }

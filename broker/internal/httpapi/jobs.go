@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -13,8 +16,12 @@ import (
 	"github.com/jetpull/jetpull/internal/tokens"
 )
 
-// maxIncrement bounds what a claim may be prolonged by at a time, in seconds.
-const maxIncrement = 7 * 24 * 3600
+const (
+	// maxIncrement bounds what a claim may be prolonged by at a time, in seconds.
+	maxIncrement = 7 * 24 * 3600
+	// maxWait bounds a long poll, so that proxies on the way do not.
+	maxWait = 60 * time.Second
+)
 
 type queuedMessage struct {
 	MessageID       string
@@ -49,19 +56,19 @@ func (a *API) checkConsumer(r *http.Request, unknown error) (domain.Consumer, er
 		return k, err
 	}
 	if !tokens.Same(k.Token, r.Header.Get("X-Broker-Consumer-Token")) {
-		return k, refuse(http.StatusForbidden, textConsumerToken)
+		return k, refuse(http.StatusForbidden, "consumer token does not match")
 	}
 	return k, nil
 }
 
 // checkPull makes the checks of a worker's request.
 func (a workers) checkPull(r *http.Request) (domain.Consumer, error) {
-	k, err := a.checkConsumer(r, refuse(http.StatusUnauthorized, textNoConsumer))
+	k, err := a.checkConsumer(r, refuse(http.StatusUnauthorized, "consumer could not be found"))
 	if err != nil {
 		return k, err
 	}
 	if k.Type != domain.Pull {
-		return k, refuse(http.StatusPreconditionFailed, textNotPull)
+		return k, refuse(http.StatusPreconditionFailed, "consumer not pull based")
 	}
 	return k, nil
 }
@@ -77,19 +84,18 @@ func (a workers) checkJob(r *http.Request) (domain.Job, error) {
 
 // jobOf finds a job of a pull consumer.
 func (a workers) jobOf(ctx context.Context, k domain.Consumer, text string) (domain.Job, error) {
-	missing := refuse(http.StatusNotFound, textNoJob)
 	id, err := domain.ParseJobID(text)
 	if err != nil {
-		return domain.Job{}, missing
+		return domain.Job{}, errNoJob
 	}
 	j, err := a.b.Jobs.Job(ctx, id)
 	switch {
 	case errors.Is(err, domain.ErrNotFound):
-		return j, missing
+		return j, errNoJob
 	case err != nil:
 		return j, err
 	case id.Consumer != k.Number:
-		return j, refuse(http.StatusUnauthorized, textNoJob)
+		return j, refuse(http.StatusUnauthorized, "job could not be found")
 	}
 	return j, nil
 }
@@ -101,16 +107,24 @@ func (a *API) pollContext(r *http.Request) (context.Context, context.CancelFunc)
 	return ctx, func() { stay(); cancel() }
 }
 
-// checkPoll makes the checks of a request for jobs, and reads how many it wants and how long it waits for one.
+// checkPoll makes the checks of a request for jobs, and reads how many it wants and how long it waits for one: the answer must get out
+// before the server gives up on it.
 func (a workers) checkPoll(r *http.Request) (k domain.Consumer, limit int, wait time.Duration, err error) {
 	if k, err = a.checkPull(r); err != nil {
 		return k, 0, 0, err
 	}
-	if limit, err = limitOf(r); err != nil {
-		return k, 0, 0, err
+	limit = pageSize
+	if s := r.URL.Query().Get("limit"); s != "" {
+		if limit, err = strconv.Atoi(s); err != nil || limit < 0 {
+			return k, 0, 0, httpserve.BadQuery(r, "limit", "a whole number of 0 or more")
+		}
 	}
-	wait, err = a.waitOf(r)
-	return k, limit, wait, err
+	longest := maxWait
+	if write := a.opts.WriteTimeout; write > 0 {
+		longest = min(longest, write/2)
+	}
+	wait, err = httpserve.QueryDuration(r, "wait")
+	return k, min(limit, maxPageSize), min(wait, longest), err
 }
 
 func (a workers) queuedJobs(r *http.Request) (any, error) {
@@ -192,7 +206,7 @@ func (a workers) getJob(r *http.Request, j domain.Job) (any, error) {
 	}
 	m, ok := messages[j.ID.Seq]
 	if !ok {
-		return nil, refuse(http.StatusNotFound, textNoJob)
+		return nil, errNoJob
 	}
 	detail := jobDetail{
 		jobModel: modelOfJob(j, k), MessageURL: link("channel", k.Channel, "message", m.ID),
@@ -245,7 +259,7 @@ func increment(seconds uint32) (time.Duration, error) {
 // that never was.
 func jobGone(err error) error {
 	if errors.Is(err, domain.ErrNotFound) {
-		return refuse(http.StatusNotFound, textNoJob)
+		return errNoJob
 	}
 	return err
 }
@@ -272,7 +286,7 @@ func (a workers) extendJob(r *http.Request, j domain.Job) (any, error) {
 func (a workers) requeueJob(w http.ResponseWriter, r *http.Request, j domain.Job) error {
 	err := a.b.Jobs.RequeueJob(r.Context(), j.ID)
 	if errors.Is(err, domain.ErrInvalidTransition) {
-		return refuse(http.StatusBadRequest, textNoJob)
+		return refuse(http.StatusBadRequest, "job could not be found")
 	}
 	return done(w, http.StatusAccepted, jobGone(err))
 }
@@ -287,4 +301,79 @@ func (a workers) deleteJob(w http.ResponseWriter, r *http.Request) error {
 		return errNotFound
 	}
 	return done(w, http.StatusNoContent, a.b.Jobs.RemoveJob(r.Context(), id))
+}
+
+// batchTransition is one transition of several in a request.
+type batchTransition struct {
+	ID string
+	transitionRequest
+}
+
+// batchResult is what the transition would have been answered with alone.
+type batchResult struct {
+	ID     string
+	Status int
+	Error  string `json:",omitempty"`
+}
+
+// transitionJobs moves several jobs at a time, each as a request of its own
+// would. They wait for the disk together, which is what a worker's pace depends
+// on that completes one job after the other.
+func (a workers) transitionJobs(r *http.Request, k domain.Consumer) (any, error) {
+	var req struct{ Transitions []batchTransition }
+	if err := httpserve.ReadJSON(r, &req); err != nil {
+		return nil, err
+	}
+	if err := checkBatch(req.Transitions); err != nil {
+		return nil, err
+	}
+	results := make([]batchResult, len(req.Transitions))
+	var wg sync.WaitGroup
+	for i, t := range req.Transitions {
+		wg.Go(func() { results[i] = a.transitionOne(r.Context(), k, t) })
+	}
+	wg.Wait()
+	return map[string][]batchResult{"Result": results}, nil
+}
+
+// checkBatch refuses none, too many, and two of a job, which would have no
+// order: the transitions are made side by side.
+func checkBatch(transitions []batchTransition) error {
+	if len(transitions) == 0 {
+		return httpserve.BadRequest("Transitions is empty: give 1 to %d of them", maxPageSize)
+	}
+	if n := len(transitions); n > maxPageSize {
+		return httpserve.BadRequest("%d transitions: at most %d are taken at a time", n, maxPageSize)
+	}
+	seen := make(map[string]bool, len(transitions))
+	for _, t := range transitions {
+		if seen[t.ID] {
+			return httpserve.BadRequest("job %q has two transitions: send one after the other", t.ID)
+		}
+		seen[t.ID] = true
+	}
+	return nil
+}
+
+// transitionOne runs in a goroutine of its own, so that nobody but itself can
+// recover a panic, which would end the process.
+func (a workers) transitionOne(ctx context.Context, k domain.Consumer, t batchTransition) (result batchResult) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.log.Error("transition panicked", "job", t.ID, "panic", p, "stack", string(debug.Stack()))
+			result = batchResult{ID: t.ID, Status: http.StatusInternalServerError, Error: "internal error"}
+		}
+	}()
+	j, err := a.jobOf(ctx, k, t.ID)
+	if err == nil {
+		err = a.transition(ctx, j, t.transitionRequest)
+	}
+	if err == nil {
+		return batchResult{ID: t.ID, Status: http.StatusAccepted}
+	}
+	e := describe(err)
+	if e.Status >= http.StatusInternalServerError && ctx.Err() == nil {
+		a.log.Warn("transition failed", "job", t.ID, "error", err)
+	}
+	return batchResult{ID: t.ID, Status: e.Status, Error: e.Message}
 }

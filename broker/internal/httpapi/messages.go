@@ -60,13 +60,13 @@ func headersOf(m domain.Message) map[string]string {
 func (a *API) checkChannelToken(r *http.Request) (domain.Channel, error) {
 	c, err := a.channel(r)
 	if errors.Is(err, domain.ErrNotFound) && a.opts.AdminToken != "" && !a.isAdmin(r) {
-		return c, refuse(http.StatusForbidden, textChannelToken) // who has no token learns of no channel
+		return c, errChannelToken // who has no token learns of no channel
 	}
 	if err != nil {
 		return c, err
 	}
 	if !domain.TokenMatches(c.Token, r.Header.Get("X-Broker-Channel-Token")) {
-		return c, refuse(http.StatusForbidden, textChannelToken)
+		return c, errChannelToken
 	}
 	return c, nil
 }
@@ -88,13 +88,13 @@ func (a messages) checkProducer(r *http.Request) (domain.Channel, domain.Produce
 	}
 	p, err := a.Directory.Producer(r.Context(), r.Header.Get("X-Broker-Producer-ID"))
 	if errors.Is(err, domain.ErrNotFound) {
-		return c, p, refuse(http.StatusUnauthorized, textNoProducer)
+		return c, p, refuse(http.StatusUnauthorized, "producer could not be found")
 	}
 	if err != nil {
 		return c, p, err
 	}
 	if !publishes && !domain.TokenMatches(p.Token, r.Header.Get("X-Broker-Producer-Token")) {
-		return c, p, refuse(http.StatusForbidden, textProducerToken)
+		return c, p, refuse(http.StatusForbidden, "producer token does not match")
 	}
 	return c, p, nil
 }
@@ -140,7 +140,7 @@ func (a messages) broadcast(w http.ResponseWriter, r *http.Request) (err error) 
 func (a messages) schedule(r *http.Request, m domain.Message, at string) (domain.Message, error) {
 	when, err := time.Parse(time.RFC3339, at)
 	if err != nil {
-		return m, httpserve.BadRequest("%s: %q: give a time such as 2026-01-02T15:04:05Z", textScheduleFormat, at)
+		return m, httpserve.BadRequest("invalid date format for X-Broker-Scheduled-For, expected ISO-8601/RFC3339 format: %q: give a time such as 2026-01-02T15:04:05Z", at)
 	}
 	m, err = a.b.Broadcasts.Schedule(r.Context(), m, when)
 	if errors.Is(err, domain.ErrScheduleTooSoon) {

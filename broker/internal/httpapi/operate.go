@@ -60,7 +60,7 @@ func (a operators) requeueDead(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err != nil || !tokens.Same(k.Token, r.PostFormValue("requeue")) {
-		return refuse(http.StatusBadRequest, textRequeueToken)
+		return refuse(http.StatusBadRequest, "`requeue` form param must match consumer token")
 	}
 	if _, err := a.b.Jobs.RequeueDead(r.Context(), k); err != nil {
 		return err

@@ -57,25 +57,9 @@ func pageOf(r *http.Request) (domain.Page, error) {
 		}
 	}
 	if page.After != nil && page.Before != nil {
-		return page, refuse(http.StatusBadRequest, textQueryParameter+": next and previous: give one of them")
+		return page, httpserve.BadRequest("invalid query parameter: next and previous: give one of them")
 	}
 	return page, nil
-}
-
-// links are the pages beside a page that is not empty. They keep the filter.
-func links(r *http.Request, first, last *domain.Position) map[string]string {
-	pages := map[string]string{}
-	if first == nil {
-		return pages
-	}
-	for name, p := range map[string]*domain.Position{"previous": first, "next": last} {
-		query := url.Values{name: {cursor(*p)}}
-		if status, ok := r.URL.Query()["status"]; ok {
-			query["status"] = status
-		}
-		pages[name] = (&url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: query.Encode()}).String()
-	}
-	return pages
 }
 
 // paged cuts a page out of a list in memory that is ordered by number, newest
@@ -106,10 +90,34 @@ func listOf[T any](r *http.Request, items []T, url func(T) string, position func
 	return result
 }
 
+// pageLinks are the pages beside a page that is not empty. They keep the filter.
 func pageLinks[T any](r *http.Request, items []T, position func(T) domain.Position) map[string]string {
+	pages := map[string]string{}
 	if len(items) == 0 {
-		return links(r, nil, nil)
+		return pages
 	}
-	first, last := position(items[0]), position(items[len(items)-1])
-	return links(r, &first, &last)
+	for name, item := range map[string]T{"previous": items[0], "next": items[len(items)-1]} {
+		query := url.Values{name: {cursor(position(item))}}
+		if status, ok := r.URL.Query()["status"]; ok {
+			query["status"] = status
+		}
+		pages[name] = (&url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: query.Encode()}).String()
+	}
+	return pages
+}
+
+// statusFilter reads the states that a list is to have; none, and an empty one, mean all.
+func statusFilter(r *http.Request) (statuses []int, err error) {
+	for _, s := range r.URL.Query()["status"] {
+		if s == "" {
+			continue
+		}
+		n, err := strconv.Atoi(s)
+		// Messages and scheduled messages have the same two numbers.
+		if err != nil || n != int(domain.Acknowledged) && n != int(domain.Dispatched) {
+			return nil, httpserve.BadRequest("invalid query parameter: status %q: give 101 or 102", s)
+		}
+		statuses = append(statuses, n)
+	}
+	return statuses, nil
 }

@@ -3,8 +3,12 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
+	"mime"
 	"net/http"
 	"strconv"
+	"time"
+	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
@@ -43,11 +47,9 @@ func (a *API) producers() kind[domain.Producer] {
 			}
 			return nil
 		},
-		store: func(ctx context.Context, p domain.Producer) (domain.Producer, error) {
-			return a.b.Registry.PutProducer(ctx, p)
-		},
-		url:  func(p domain.Producer) string { return link("producer", p.ID) },
-		view: func(_ *http.Request, p domain.Producer) any { return p.Stakeholder },
+		store: a.b.Registry.PutProducer,
+		url:   func(p domain.Producer) string { return link("producer", p.ID) },
+		view:  func(_ *http.Request, p domain.Producer) any { return p.Stakeholder },
 	}
 }
 
@@ -58,13 +60,11 @@ func (a *API) channels() kind[domain.Channel] {
 		find: func(r *http.Request) (domain.Channel, error) {
 			return a.Directory.RefreshChannel(r.Context(), r.PathValue("channel"))
 		},
-		list: func(string) []domain.Channel { return a.Directory.Channels() },
-		fill: func(*http.Request, *domain.Channel) error { return nil },
-		store: func(ctx context.Context, c domain.Channel) (domain.Channel, error) {
-			return a.b.Registry.PutChannel(ctx, c)
-		},
-		url:  func(c domain.Channel) string { return link("channel", c.ID) },
-		view: func(_ *http.Request, c domain.Channel) any { return modelOfChannel(c) },
+		list:  func(string) []domain.Channel { return a.Directory.Channels() },
+		fill:  func(*http.Request, *domain.Channel) error { return nil },
+		store: a.b.Registry.PutChannel,
+		url:   func(c domain.Channel) string { return link("channel", c.ID) },
+		view:  func(_ *http.Request, c domain.Channel) any { return modelOfChannel(c) },
 	}
 }
 
@@ -75,14 +75,11 @@ func (a *API) consumers() kind[domain.Consumer] {
 		find: func(r *http.Request) (domain.Consumer, error) {
 			return a.Directory.RefreshConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 		},
-		list: func(channel string) []domain.Consumer { return a.Directory.Consumers(channel) },
-		fill: fillConsumer,
-		store: func(ctx context.Context, c domain.Consumer) (domain.Consumer, error) {
-			return a.b.Registry.PutConsumer(ctx, c)
-		},
-		remove: func(ctx context.Context, c domain.Consumer) error { return a.b.Registry.DeleteConsumer(ctx, c) },
-		url:    func(c domain.Consumer) string { return link("channel", c.Channel, "consumer", c.ID) },
-		view:   a.modelOfConsumer,
+		list:  func(channel string) []domain.Consumer { return a.Directory.Consumers(channel) },
+		fill:  fillConsumer,
+		store: a.b.Registry.PutConsumer, remove: a.b.Registry.DeleteConsumer,
+		url:  func(c domain.Consumer) string { return link("channel", c.Channel, "consumer", c.ID) },
+		view: a.modelOfConsumer,
 	}
 }
 
@@ -100,11 +97,8 @@ func (a *API) accesses() kind[domain.AccessToken] {
 			}
 			return nil
 		},
-		store: func(ctx context.Context, t domain.AccessToken) (domain.AccessToken, error) {
-			return a.b.Registry.PutAccess(ctx, t)
-		},
-		remove: func(ctx context.Context, t domain.AccessToken) error { return a.b.Registry.DeleteAccess(ctx, t) },
-		view:   func(_ *http.Request, t domain.AccessToken) any { return modelOfAccess(t) },
+		store: a.b.Registry.PutAccess,
+		view:  func(_ *http.Request, t domain.AccessToken) any { return modelOfAccess(t) },
 	}
 }
 
@@ -239,8 +233,150 @@ func preconditioned(err error) error {
 	return err
 }
 
-var errPrecondition = refuse(http.StatusPreconditionFailed, textPreconditionFailed)
-
 func badField(name string, err error) error {
 	return httpserve.BadRequest("Bad Request: %s: %v", name, err)
+}
+
+// checkForm checks the content type, before anything else is looked at.
+func checkForm(r *http.Request) error {
+	const form = "application/x-www-form-urlencoded"
+	given := r.Header.Get("Content-Type")
+	media, _, err := mime.ParseMediaType(given)
+	if (err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter)) || media != form {
+		return httpserve.Refuse(http.StatusUnsupportedMediaType, "", "Media type not supported: Content-Type %q: give %s", given, form)
+	}
+	return nil
+}
+
+// readForm parses the fields of a form.
+func readForm(r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return tooLarge
+		}
+		return httpserve.BadRequest("Bad Request: the form cannot be read: %v", err)
+	}
+	for name, values := range r.PostForm {
+		for _, value := range values {
+			if !utf8.ValidString(value) {
+				return httpserve.BadRequest("Bad Request: the form field %q is not UTF-8", name)
+			}
+			if limit, known := fieldSizes[name]; known {
+				if err := domain.CheckSize(value, limit); err != nil {
+					return badField(name, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// fieldSizes are the sizes in bytes of those fields of forms that are stored.
+var fieldSizes = map[string]int{
+	"name": domain.MaxText, "token": domain.MaxText, "signingSecret": domain.MaxText, "callbackUrl": domain.MaxLongText, "eventTypes": domain.MaxLongText,
+}
+
+func lastModified(s domain.Stakeholder) string { return s.ChangedAt.UTC().Format(http.TimeFormat) }
+
+// checkUnmodified checks the condition of a change to something that exists.
+func checkUnmodified(r *http.Request, s domain.Stakeholder) error {
+	switch since := r.Header.Get("If-Unmodified-Since"); since {
+	case "":
+		return refuse(http.StatusBadRequest, "Bad Request: Update is missing `If-Unmodified-Since` header ")
+	case lastModified(s):
+		return nil
+	default:
+		return errPrecondition
+	}
+}
+
+// fillStakeholder reads name and token. Without a token it makes one.
+func fillStakeholder(r *http.Request, id string, s *domain.Stakeholder) error {
+	if err := domain.CheckSize(id, domain.MaxText); err != nil {
+		return badField("ID", err)
+	}
+	s.ID = id
+	if s.Token = r.PostFormValue("token"); s.Token == "" {
+		s.Token = domain.NewToken()
+	}
+	if err := domain.CheckToken(s.Token); err != nil {
+		return badField("token", err)
+	}
+	if s.Name = r.PostFormValue("name"); s.Name == "" {
+		s.Name = id
+	}
+	return nil
+}
+
+// fillConsumer reads what a consumer has beside name and token.
+func fillConsumer(r *http.Request, c *domain.Consumer) (err error) {
+	c.Channel = r.PathValue("channel")
+	c.CallbackURL = r.PostFormValue("callbackUrl")
+	if _, err := domain.ParseCallbackURL(c.CallbackURL); err != nil {
+		return badField("callbackUrl", err)
+	}
+	if c.Type, err = domain.ParseConsumerType(r.PostFormValue("type")); err != nil {
+		return badField("type", err)
+	}
+	c.Concurrency, c.RateLimit = 0, 0
+	if s := r.PostFormValue("concurrency"); s != "" {
+		if c.Concurrency, err = strconv.Atoi(s); err != nil || c.Concurrency < 1 || c.Concurrency > 1<<16 {
+			return badField("concurrency", fmt.Errorf("%q: give a whole number from 1 to 65536", s))
+		}
+	}
+	if s := r.PostFormValue("rateLimit"); s != "" {
+		if c.RateLimit, err = strconv.ParseFloat(s, 64); err != nil || !(c.RateLimit > 0 && c.RateLimit <= 1e6) {
+			return badField("rateLimit", fmt.Errorf("%q: give a number of callbacks per second, more than 0 and up to 1000000", s))
+		}
+	}
+	c.SigningSecret = r.PostFormValue("signingSecret")
+	if c.EventTypes, err = domain.ParseEventTypes(r.PostFormValue("eventTypes")); err != nil {
+		return badField("eventTypes", err)
+	}
+	return nil
+}
+
+type channelModel struct {
+	domain.Stakeholder
+	ConsumersURL      string
+	MessagesURL       string
+	BroadcastURL      string
+	MessagesStatusURL string
+}
+
+type accessModel struct {
+	domain.Stakeholder
+	Role  string
+	Token string `json:",omitempty"`
+}
+
+type consumerModel struct {
+	domain.Consumer
+	DeadLetterQueueURL string
+	Signed             bool `json:",omitempty"`
+	State              string
+	PausedAt           time.Time `json:",omitzero"`
+	PausedBy           string    `json:",omitempty"`
+	Breaker            string    `json:",omitempty"`
+}
+
+func modelOfChannel(c domain.Channel) channelModel {
+	url := link("channel", c.ID)
+	return channelModel{c.Stakeholder, url + "/consumers", url + "/messages", url + "/broadcast", url + "/messages-status"}
+}
+
+func modelOfAccess(t domain.AccessToken) accessModel {
+	return accessModel{t.Stakeholder, t.Role.String(), t.Token}
+}
+
+func (a *API) modelOfConsumer(r *http.Request, c domain.Consumer) any {
+	m := consumerModel{
+		Consumer: c, DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Signed: c.SigningSecret != "",
+		State: "active", PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, Breaker: string(a.b.Dispatch.Breaker(r.Context(), c)),
+	}
+	m.CallbackURL = a.shownURL(r, c.CallbackURL)
+	if c.Paused() {
+		m.State = "paused"
+	}
+	return m
 }
