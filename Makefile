@@ -13,14 +13,20 @@ REV      ?=
 VERSION  ?= v0.1.0
 # In inputs: with a time Go's fuzzing can end in its own deadline and fail.
 FUZZTIME ?= 20000x
+# Instruments all packages, so that coverage guides the fuzzing.
+FUZZBUILD ?= -fuzz .
 SEED     ?=
 COUNT    ?= 2000
 DURATION ?= 2m
 
 # The modules that go.work names, each a folder.
 MODULES := $(shell sed -n 's/^\t\.\/\{0,1\}/.\//p' go.work)
-# The race detector needs a C compiler.
+# The race detector needs a C compiler. Where it finds nothing a test sleeps for a second at its end, unless GORACE says otherwise.
 RACE    := $(if $(shell command -v $$($(GO) env CC)),-race)
+export GORACE ?= atexit_sleep_ms=0
+# Packages whose tests run at a time, one more than processors: many wait more than they compute. The longest begin first.
+PACKAGES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+LONGEST  := ./test ./feed ./relay ./broker ./cmd/jetpull ./relay/internal/store ./broker/internal/jsstore .
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,29 +44,29 @@ build: ## Compile every package of every module
 	$(GO) build work
 	$(GO) build -tags otlp -o /dev/null ./cmd/jetpull
 
-# What is weighed means nothing under the race detector, the relay's simulation takes eight times as long there, and the
-# command is also built without -tags otlp.
+# What is weighed means nothing under the race detector, the relay's simulation and the scenarios beside it take eight times as long there, and
+# the command is also built without -tags otlp.
 test: ## Run the tests of all modules, under the race detector where there is a C compiler
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -short -tags otlp -timeout 30m $(TESTARGS) work
-	$(GO) test -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
-	$(GO) test -run '^TestSimulation$$' $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 500
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -p $(PACKAGES) -short -tags otlp -timeout 30m $(TESTARGS) \
+		$(LONGEST) $$($(GO) list work | grep -v '/relay/internal/sim$$')
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
+	$(GO) test -race=false $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 500
+	$(GO) test -race=false -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
 	cd tools && GOWORK=off $(GO) test ./release ./deploylint ./vulncheck ./apidoc
 
 tidy: ## Fail where a module's go.mod or go.sum is not tidy
-	@for module in $(MODULES) ./tools; do \
-		echo "go mod tidy -diff: $$module"; (cd $$module && GOWORK=off $(GO) mod tidy -diff); \
-	done
+	@printf '%s\n' $(MODULES) ./tools | xargs -P 4 -I MODULE bash -c \
+		'cd MODULE && difference=$$(GOWORK=off $(GO) mod tidy -diff) || { echo "go mod tidy -diff: MODULE"; echo "$$difference"; exit 1; }'
 
-# It runs vet, and sees the command with -tags otlp alone.
+# It runs vet, and sees the command with -tags otlp alone: make test compiles the one file that is without.
 lint: $(BIN)/golangci-lint ## Run golangci-lint, at the version that tools/go.mod pins
 	$(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
 	cd tools && GOWORK=off $(BIN)/golangci-lint run --config ../.golangci.yml ./release/... ./deploylint/... ./vulncheck/... ./apidoc/...
-	$(GO) vet ./cmd/jetpull/...
 
 # One build serves all targets of a package: linking takes longer than 5,000 inputs.
 fuzz: ## Run every fuzz target for FUZZTIME (20000x, that many inputs) each
 	@grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u | while read -r dir; do \
-		$(GO) test -c -fuzz . -ldflags '-s -w' -o $(CURDIR)/$(OUT)/fuzz/test "$$dir"; \
+		$(GO) test -c $(FUZZBUILD) -ldflags '-s -w' -o $(CURDIR)/$(OUT)/fuzz/test "$$dir"; \
 		grep -hoE '^func Fuzz[A-Za-z0-9_]*' "$$dir"/*_test.go | while read -r _ target; do \
 			echo "$$dir $$target"; \
 			(cd "$$dir" && $(CURDIR)/$(OUT)/fuzz/test -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) \
@@ -84,7 +90,7 @@ soak: ## Work a broker through 24 accelerated hours with retention: memory and s
 nightly: COUNT = 100000
 nightly: DURATION = 4h
 nightly: FUZZTIME = 2000000x
-nightly: build $(BIN)/vulncheck release-check sim-planted sim fuzz soak ## What takes too long for ci: see CONTRIBUTING.md
+nightly: build $(BIN)/vulncheck $(BIN)/govulncheck release-check sim-planted sim fuzz soak ## What takes too long for ci: see CONTRIBUTING.md
 	$(GO) test ./feed -v -run '^(TestSimulation|TestPlantedBugs)$$' -count 1 -timeout 0 $(TESTARGS) -feed.count=50000 -feed.planted=true
 	$(GO) test $(RACE) -tags otlp -timeout 2h -count 1 -skip '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) work
 	$(GO) test ./relay/internal/sim -v -timeout 0 -count 1 $(TESTARGS) -sim.count 20000 -sim.planted
@@ -118,19 +124,25 @@ api: ## Write the public API's golden files anew, after a change that was meant
 # It ends with 4 where the database of vulnerabilities cannot be reached, and says so in its last line. That does not fail a nightly run.
 VULNCHECK = $(BIN)/vulncheck -govulncheck $(BIN)/govulncheck $(MODULES)
 
-vulncheck: $(BIN)/vulncheck ## Run govulncheck in all modules; fails, and says so, where its database cannot be reached
+vulncheck: $(BIN)/vulncheck $(BIN)/govulncheck ## Run govulncheck in all modules; fails, and says so, where its database cannot be reached
 	$(VULNCHECK)
 
 release-check: $(BIN)/release ## Install the command, and build a user of each public package, from a module proxy that is made of the tree
 	$(BIN)/release -version $(VERSION) check
 
 # What fails fast comes first. Without build: the linter compiles all that is imported and
-# checks the types of the rest, and to link each program takes longer than that.
+# checks the types of the rest, and to link each program takes longer than that. To compile takes longer than all tests, so
+# the linter, the tests and the commands that tests run share one build of each package, with the race detector. The linter has vet's checks.
 ci: FUZZTIME = 5000x
+ci: FUZZBUILD =
+ci: export GOFLAGS := $(GOFLAGS) $(RACE) -vet=off
+ci: export CGO_ENABLED = $(if $(RACE),1,0)
 ci: tidy lint test fuzz ## Run all that a change must pass
 
-BUILT := $(addprefix $(BIN)/,golangci-lint govulncheck release vulncheck)
-$(BUILT) &: tools/go.mod tools/go.sum $(wildcard tools/release/*.go tools/vulncheck/*.go)
-	@mkdir -p $(BIN)
-	GOWORK=off $(GO) build -C tools -o $(BIN)/ tool ./release ./vulncheck
-	@touch $(BUILT)
+$(BIN)/golangci-lint $(BIN)/govulncheck: tools/go.mod tools/go.sum
+	GOWORK=off $(GO) build -C tools -race=false -o $(BIN)/ $$(sed -nE 's,^\t([^ ]+/$(@F))$$,\1,p' tools/go.mod)
+	@touch $@
+
+$(BIN)/release $(BIN)/vulncheck: tools/go.mod tools/go.sum $(wildcard tools/release/*.go tools/vulncheck/*.go)
+	GOWORK=off $(GO) build -C tools -race=false -o $(BIN)/ ./$(@F)
+	@touch $@
