@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -27,6 +28,24 @@ func (s *site) goroutines() int {
 	return n
 }
 
+// insist makes a request again while the relay answers that its store is busy.
+func (s *site) insist(want int, method, path string, body object) {
+	s.t.Helper()
+	code, answer := 0, []byte(nil)
+	eventually(s.t, func() bool {
+		var sent any
+		if body != nil {
+			sent = body
+		}
+		code, answer = s.call(method, path, adminToken, sent)
+		return code != http.StatusServiceUnavailable
+	}, "the store stays busy")
+	if code == http.StatusOK && want == http.StatusAccepted || code == http.StatusNotFound && want == http.StatusNoContent {
+		return // the one before was done, and answered late
+	}
+	require.Equal(s.t, want, code, "%s %s: %s", method, path, answer)
+}
+
 // consumers are those of a stream.
 func consumers(t *testing.T, js jetstream.JetStream, stream string) []string {
 	t.Helper()
@@ -42,11 +61,14 @@ func consumers(t *testing.T, js jetstream.JetStream, stream string) []string {
 // Receivers that were deleted leave no goroutine, consumer and metric behind, also after a restart. One with messages has its
 // lane until they have failed. It does not run beside other tests, whose goroutines count too.
 func TestDeletedReceiversAreCollected(t *testing.T) {
-	const receivers = 20
+	receivers := 1000
+	if testing.Short() {
+		receivers = 20
+	}
 	srv := servertest.RunServer(t)
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)
-	external := func(c *Config) { c.NATS.URL = srv.URL() }
+	external := func(c *Config) { c.NATS.URL, c.Relay.Takeover = srv.URL(), DefaultConfig().Relay.Takeover }
 	cfg := testConfig(t.TempDir())
 	external(cfg)
 	n, err := Start(t.Context(), cfg, testLog())
@@ -56,12 +78,14 @@ func TestDeletedReceiversAreCollected(t *testing.T) {
 	s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", "first", "stays"))
 	before := s.goroutines()
 	for i := range receivers {
-		s.receiver(fmt.Sprint("r", i), "http://127.0.0.1:9/", object{"paused": true, "status_endpoint": "http://127.0.0.1:9/{message_id}", "rate_limit": 5})
-		s.want(202, "POST", "/v1/messages", adminToken, message("a", fmt.Sprint(i), fmt.Sprint("r", i)))
+		s.insist(200, "PUT", fmt.Sprint("/v1/receivers/r", i), object{
+			"post_endpoint": "http://127.0.0.1:9/", "paused": true, "status_endpoint": "http://127.0.0.1:9/{message_id}", "rate_limit": 5,
+		})
+		s.insist(202, "POST", "/v1/messages", message("a", fmt.Sprint(i), fmt.Sprint("r", i)))
 	}
-	eventually(t, func() bool { return len(consumers(t, js, "relay_to_receiver")) == receivers+1 }, "not every receiver has its consumer")
+	eventually(t, func() bool { return len(consumers(t, js, "relay_to_receiver")) >= receivers }, "not every receiver has its consumer")
 	for i := range receivers {
-		s.want(204, "DELETE", fmt.Sprint("/v1/receivers/r", i), adminToken, nil)
+		s.insist(204, "DELETE", fmt.Sprint("/v1/receivers/r", i), nil)
 	}
 	for i := range receivers {
 		o := s.awaitStatus("a", fmt.Sprint(i), "FAILED")
@@ -72,14 +96,15 @@ func TestDeletedReceiversAreCollected(t *testing.T) {
 		return !slices.ContainsFunc(left, func(name string) bool { return name != "to_receiver_stays" })
 	}
 	eventually(t, collected, "the consumers of deleted receivers stay")
-	eventually(t, func() bool { return s.goroutines() < before+receivers }, "the goroutines of deleted receivers stay")
+	eventually(t, func() bool { return s.goroutines() < before+20 }, "the goroutines of deleted receivers stay")
 	_, body := s.call("GET", "/metrics", adminToken, nil)
+	t.Logf("%d goroutines before, %d after %d receivers were deleted", before, s.goroutines(), receivers)
 	require.NotRegexp(t, `relay_(backlog|oldest|pending|window|breaker|attempt|poll)\w*\{receiver="r\d`, string(body))
 
 	require.NoError(t, n.Stop(context.Background()))
 	s = startSite(t, external)
 	s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", "last", "stays"))
-	require.Less(t, s.goroutines(), before+receivers)
+	require.Less(t, s.goroutines(), before+20)
 	require.True(t, collected(), "a restart makes them again")
 
 	// A receiver of the name of a deleted one is as good as any.

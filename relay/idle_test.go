@@ -15,7 +15,10 @@ import (
 // A receiver that has no messages has no goroutine and no consumer, neither before its first message nor after its last one. It does
 // not run beside other tests, whose goroutines count too.
 func TestIdleReceiversHaveNoGoroutine(t *testing.T) {
-	const receivers = 200
+	receivers := 1000
+	if testing.Short() {
+		receivers = 200
+	}
 	srv := servertest.RunServer(t)
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)
@@ -28,6 +31,7 @@ func TestIdleReceiversHaveNoGoroutine(t *testing.T) {
 	for i := range receivers {
 		s.receiver(fmt.Sprint("r", i), peer.URL, object{"rate_limit": 1000, "order": []string{"none", "source", "receiver"}[i%3]})
 	}
+	t.Logf("%d goroutines with one receiver, %d with %d more", before, s.goroutines(), receivers)
 	require.Less(t, s.goroutines(), before+20, "receivers without messages")
 	for i := range receivers {
 		s.want(202, "POST", "/v1/messages", "git-token", message("a", fmt.Sprint(i), fmt.Sprint("r", i)))
