@@ -236,10 +236,11 @@ func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) 
 	case err != nil:
 		return Window{}, fmt.Errorf("%w: read the window of %q: %w", ErrUnavailable, receiver, err)
 	}
-	w := Window{Revision: entry.Revision()}
+	var w Window
 	if json.Unmarshal(entry.Value(), &w) != nil {
-		return Window{Revision: entry.Revision()}, nil
+		w = Window{}
 	}
+	w.Revision = entry.Revision()
 	return w, nil
 }
 

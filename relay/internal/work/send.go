@@ -180,13 +180,15 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, p permit
 	t.w.crashpoint("before-sending")
 	unsent := event
 	unsent.Kind, unsent.Attempt = machine.NeverSeen, next.Attempt
+	writing := time.Now()
 	if err := t.w.advance(ctx, e, next); err != nil || e.Status != machine.Sending {
 		return err
 	}
 	t.w.crashpoint("after-sending")
-	if now, _ := t.w.store.Receiver(t.name); now.Revision != r.Revision || r.RateLimit > 0 && !t.gate.fresh() {
-		// While SENDING was written the receiver was configured anew; or that took so long that another process may count the
-		// window by now, and it would not know of this POST.
+	late := time.Since(writing) > t.w.cfg.Takeover/2 || r.RateLimit > 0 && !t.gate.fresh()
+	if now, _ := t.w.store.Receiver(t.name); late || now.Revision != r.Revision {
+		// While SENDING was written the receiver was configured again; or that took so long that another process may have the entry,
+		// and count the window, by now: it would not know that this POST is still to come.
 		return t.conclude(ctx, e, unsent)
 	}
 	begun, at := time.Now(), t.w.store.Now()
