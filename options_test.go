@@ -219,6 +219,7 @@ var refusals = []struct {
 	{call: "Consume", name: "DrainTimeout", opts: []jetpull.Option{jetpull.DrainTimeout(-1), jetpull.DrainTimeout(math.MaxInt64)}},
 	{call: "Messages", name: "StopAfter", opts: []jetpull.Option{jetpull.StopAfter(0), jetpull.StopAfter(math.MaxInt)}, says: []string{leave}},
 	{call: "Consume", consumer: "none", name: "ManualAck", opts: []jetpull.Option{jetpull.ManualAck()}, says: []string{`"none"`, leave, create}},
+	{call: "Consume", name: "HandlerTimeout", opts: []jetpull.Option{jetpull.HandlerTimeout(0), jetpull.HandlerTimeout(-time.Second)}},
 	{call: "Consume", name: "OnError", opts: []jetpull.Option{jetpull.OnError(nil)}},
 	{call: "Consume", name: "Logger", opts: []jetpull.Option{jetpull.Logger(nil)}},
 	{call: "Consume", consumer: "none", name: "KeepAlive", opts: []jetpull.Option{jetpull.KeepAlive(true), jetpull.KeepAlive(false)}, says: []string{`"none"`, leave, create}},

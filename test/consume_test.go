@@ -144,27 +144,3 @@ func TestConsumeOverALongWay(t *testing.T) {
 		run.end(t)
 	})
 }
-
-// TestConsumeRefusesAckAll: one acknowledgement would cover messages that a lost
-// connection took with it. The other calls leave that to their caller.
-func TestConsumeRefusesAckAll(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy})
-	err := receive(t, consume(t, sub, nothing).done, "the refusal")
-	requireIs(t, err, jetpull.ErrInvalidOption, jetstream.ErrInvalidOption)
-	for _, way := range []string{"explicit", "Messages", "Fetch"} {
-		require.ErrorContains(t, err, way)
-	}
-	require.Zero(t, sub.Stats().Pulls)
-	r.publish(t, 3)
-	seen := 0
-	for m, err := range sub.Messages(t.Context()) {
-		require.NoError(t, err)
-		if seen++; seen == 3 {
-			require.NoError(t, m.DoubleAck(t.Context()))
-			break
-		}
-	}
-	r.ackPending(t, 0)
-}

@@ -121,33 +121,6 @@ func TestFailuresAreLogged(t *testing.T) {
 	}
 }
 
-// TestAHandlerThatHangsIsLoggedOnce: it is kept in progress for as long as it
-// takes, but not without a word.
-func TestAHandlerThatHangsIsLoggedOnce(t *testing.T) {
-	const ackWait = 2 * time.Second
-	for name, logger := range loggers {
-		t.Run(name, func(t *testing.T) {
-			virtually(t, jetstream.ConsumerConfig{AckWait: ackWait}, func(t *testing.T, w *world) {
-				var book logBook
-				w.publish("s.a", 2)
-				run := consume(t, w.sub, func(_ context.Context, m *jetpull.Msg) error {
-					if m.Sequence() == 2 {
-						pass(40 * ackWait)
-					}
-					return nil
-				}, logger(t, &book)...)
-				w.settled()
-				run.end(t)
-				found := book.with(slog.LevelWarn, "sequence=2")
-				require.Len(t, found, 1, "%v", book.texts())
-				require.GreaterOrEqual(t, found[0].at.Sub(w.began), 10*ackWait)
-				require.LessOrEqual(t, found[0].at.Sub(w.began), 11*ackWait)
-				require.Empty(t, book.with(slog.LevelWarn, "sequence=1"))
-			})
-		})
-	}
-}
-
 // meddler is a slog.Handler that calls back into the Subscription at each line.
 type meddler struct {
 	logBook

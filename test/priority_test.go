@@ -90,29 +90,6 @@ func TestPinIsGainedOnceAndSentWithEveryPull(t *testing.T) {
 	log.require(t, "pin A "+id)
 }
 
-// A callback may take its time, and may use the subscription.
-func TestPinCallbackDoesNotHoldUpMessages(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.consumer(t, pinnedConsumer())
-	release, seen := make(chan struct{}), make(chan string, 1)
-	var sub *jetpull.Subscription
-	sub = subscribe(t, r.js, "S", "C", jetpull.Group("A"), jetpull.OnPin(func(e jetpull.PinEvent) {
-		<-release
-		if id, held := sub.Pin(); held && id == e.ID {
-			seen <- id
-		}
-	}))
-	r.publish(t, 20)
-	for range 20 {
-		ackAll(t, next(t, sub))
-	}
-	require.Empty(t, seen)
-	close(release)
-	id, _ := sub.Pin()
-	require.Equal(t, id, receive(t, seen, "the callback"))
-}
-
 func TestStandbyTakesOverAfterUnpin(t *testing.T) {
 	virtually(t, pinnedConsumer(), func(t *testing.T, w *world) {
 		var firstLog, secondLog pinLog

@@ -95,15 +95,3 @@ func TestAHandlerInTimeIsLeftAlone(t *testing.T) {
 		w.settled()
 	})
 }
-
-func TestHandlerTimeoutIsRefused(t *testing.T) {
-	virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		for _, d := range []time.Duration{0, -time.Second} {
-			err := w.sub.Consume(t.Context(), func(context.Context, *jetpull.Msg) error { return nil }, jetpull.HandlerTimeout(d))
-			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
-			require.ErrorContains(t, err, "HandlerTimeout")
-		}
-		_, err := w.sub.Next(t.Context(), jetpull.HandlerTimeout(time.Second))
-		require.ErrorIs(t, err, jetpull.ErrInvalidOption, "a call without a handler")
-	})
-}
