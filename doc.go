@@ -56,12 +56,17 @@
 // # Changes of the consumer
 //
 // A change of the consumer's configuration is seen when the consumer was recreated or did not answer, when it refuses
-// a pull for a limit, or when the connection was lost; see [Subscribe]. Consume and Messages then hand back what was not
+// a pull for a limit, or when the connection was lost; see [Subscribe]. Where a limit is lower than it was, the calls
+// that share the refused pull end with [ErrLimitExceeded], and later ones keep within the limit. Consume and Messages then hand back what was not
 // started, and pull again when the handlers that run have returned. A pinned client gives up its pin when Consume,
 // Messages or Close ends. A client that dies keeps its pin, and so does one that stops before it has received the message
 // that brings its pin id: a stand-by then waits for the consumer's priority timeout, 2 minutes by default.
 //
 // # Goroutines
+//
+// A Subscription has a channel for 4,064 messages, which takes 32 kB; without traffic it and a Consume take about 45 kB
+// of heap. A request to the API that the server refuses for a missing permission is not answered, so [Subscribe] and
+// Info return that error when their wait is over.
 //
 // A Subscription owns one goroutine that watches the connection, and at times one that reads while no caller does,
 // one for each inbox that is drained, one that reads the configuration and one for callbacks; Close waits for them.

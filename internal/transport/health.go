@@ -29,8 +29,12 @@ func (d *Driver) watch(ctx context.Context, changes chan nats.Status, seen uint6
 	}
 }
 
-// connectionIs tells the engine how the connection is, and whether it has been away since the last time.
+// connectionIs reports to the engine how the connection is, and whether it has been away since the last time.
 func (d *Driver) connectionIs(s nats.Status, again bool) {
+	draining, closed := d.hooks.Closed(nats.ErrConnectionDraining), d.hooks.Closed(nats.ErrConnectionClosed)
+	if s == nats.CLOSED {
+		d.cut()
+	}
 	d.Do(func(e *pull.Engine, now pull.At) {
 		d.reader.nudge = true
 		switch s {
@@ -43,10 +47,9 @@ func (d *Driver) connectionIs(s nats.Status, again bool) {
 		case nats.DISCONNECTED, nats.RECONNECTING:
 			e.Disconnected()
 		case nats.DRAINING_SUBS, nats.DRAINING_PUBS:
-			e.Fail(now, d.hooks.Closed(nats.ErrConnectionDraining), true)
+			e.Fail(now, draining, true)
 		case nats.CLOSED:
-			d.cut()
-			e.Fail(now, d.hooks.Closed(nats.ErrConnectionClosed), true)
+			e.Fail(now, closed, true)
 		}
 	})
 }
@@ -142,33 +145,11 @@ func permissionError(nc *nats.Conn, subject string) error {
 	return fmt.Errorf("jetpull: the user may not use subject %s; allow it in the server's permissions: %w", subject, err)
 }
 
-// permissionLook is how often a request that waits for its answer looks whether the server has refused it.
-const permissionLook = 20 * time.Millisecond
-
-// Request runs f, which sends a request on subject, and ends its context as soon as the server refuses that:
-// there will be no answer. The error is the refusal then.
+// Request runs f, which sends a request on subject. Where that fails because the server has refused the request, which it
+// never answers, the error is the refusal.
 func Request(ctx context.Context, nc *nats.Conn, subject string, f func(context.Context) error) error {
 	r := NewRefusals(nc)
-	ctx, cancel := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		tick := time.NewTicker(permissionLook)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				if r.News(nc, subject) != nil {
-					cancel()
-					return
-				}
-			}
-		}
-	})
 	err := f(ctx)
-	cancel()
-	watch.Wait()
 	if err != nil {
 		if refused := r.News(nc, subject); refused != nil {
 			return refused
