@@ -40,7 +40,7 @@ const (
 
 // faulty is a Store whose process has a fault in its at-th save.
 type faulty struct {
-	database
+	*sqlstore.Store
 	fault string
 	at    int
 }
@@ -48,7 +48,7 @@ type faulty struct {
 func (f *faulty) Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.Result) ([]bool, error) {
 	f.at--
 	if f.at != 0 {
-		return f.database.Save(ctx, t, results)
+		return f.Store.Save(ctx, t, results)
 	}
 	switch f.fault {
 	case killBefore:
@@ -59,7 +59,7 @@ func (f *faulty) Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.
 			return nil, err
 		}
 	}
-	saved, err := f.database.Save(ctx, t, results)
+	saved, err := f.Store.Save(ctx, t, results)
 	if f.fault == killAfter {
 		return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
@@ -98,7 +98,7 @@ func child(dsn string) error {
 	if err := note(event{what: "up", partition: "-", item: "-"}); err != nil {
 		return err
 	}
-	f := &faulty{s.tables(), os.Getenv(childFault), 1 + rand.N(3)}
+	f := &faulty{s.sql, os.Getenv(childFault), 1 + rand.N(3)}
 	return recorded(f, finish, note, append(quick(), Concurrency(crashConcurrency), Lease(crashLease), AutoClose(), MaxPartitions(2))...).Run(ctx)
 }
 

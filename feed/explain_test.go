@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/feed/internal/engine"
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
@@ -102,7 +103,7 @@ func onPlanned(t *testing.T, b backend, test func(t *testing.T, s *Store, partit
 // number and the queries for them.
 func fetchSome(t *testing.T, s *Store, partitions, limit int) (items int, r *recorder) {
 	t.Helper()
-	n := min(partitions, fetchMost)
+	n := min(partitions, engine.FetchMost)
 	leases, err := s.sql.Acquire(t.Context(), theTerms, n, nil)
 	require.NoError(t, err)
 	require.Len(t, leases, n)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/feed/internal/engine"
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
@@ -241,7 +242,7 @@ func (e event) write(log io.Writer) error {
 // watch runs a watcher that writes this history.
 func (h *history) watch(t *testing.T, s *Store, p Processor, opts ...WatcherOption) *running {
 	t.Helper()
-	return start(t, recorded(s.tables(), p, h.note, slices.Concat(quick(), opts, []WatcherOption{Concurrency(h.concurrency)})...))
+	return start(t, recorded(s.sql, p, h.note, slices.Concat(quick(), opts, []WatcherOption{Concurrency(h.concurrency)})...))
 }
 
 // events is the log up to now.
@@ -306,9 +307,9 @@ func (h *history) check(t *testing.T) (repeats, takeovers int) {
 	return h.audit(t)
 }
 
-// witness is tables with the events of one watcher.
+// witness is the tables with the events of one watcher.
 type witness struct {
-	tables
+	engine.Tables
 	note func(event) error
 
 	mu     sync.Mutex
@@ -316,8 +317,8 @@ type witness struct {
 }
 
 // recorded makes a watcher of which each event is noted.
-func recorded(s tables, p Processor, note func(event) error, opts ...WatcherOption) *Watcher {
-	r := &witness{tables: s, note: note, leases: map[step]event{}}
+func recorded(s engine.Tables, p Processor, note func(event) error, opts ...WatcherOption) *Watcher {
+	r := &witness{Tables: s, note: note, leases: map[step]event{}}
 	w := NewWatcher(nil, ProcessorFunc(func(ctx context.Context, it Item) (Response, error) {
 		r.mu.Lock()
 		e := r.leases[step{it.Partition, it.ID, it.Gate, it.Version}]
@@ -337,7 +338,7 @@ func recorded(s tables, p Processor, note func(event) error, opts ...WatcherOpti
 }
 
 func (r *witness) Fetch(ctx context.Context, t sqlstore.Terms, wants []sqlstore.Want) ([]sqlstore.Item, error) {
-	items, err := r.tables.Fetch(ctx, t, wants)
+	items, err := r.Tables.Fetch(ctx, t, wants)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	epochs := map[string]int64{}
@@ -361,7 +362,7 @@ func (r *witness) Save(ctx context.Context, t sqlstore.Terms, results []sqlstore
 			return nil, err
 		}
 	}
-	saved, err := r.tables.Save(ctx, t, results)
+	saved, err := r.Tables.Save(ctx, t, results)
 	if err != nil {
 		return saved, err
 	}

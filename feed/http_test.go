@@ -83,7 +83,8 @@ func TestHTTPAnswers(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, err, tt.want, tt.name)
-		r := (&config{onError: func(Item, error) {}, maxRetries: 5, backoff: func(int) time.Duration { return -1 }}).outcomeOf(sqlstore.Lease{}, Item{}, Response{}, err)
+		h := handler{config: newConfig([]WatcherOption{Backoff(func(int) time.Duration { return -1 })})}
+		r := h.Failed(&sqlstore.Item{}, err)
 		require.Equal(t, tt.permanent, r.Status == sqlstore.Failed, tt.name)
 		require.Equal(t, max(tt.after, 0), r.Delay, tt.name)
 	}

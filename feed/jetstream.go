@@ -317,7 +317,8 @@ func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, err
 		if !trace.SpanContextFromContext(ctx).IsValid() { // else the handler is in otelpull's
 			ctx = traceContext.Extract(ctx, propagation.HeaderCarrier(m.Headers()))
 		}
-		resp, err := processOne(ctx, p, it)
+		resps, errs := attempt(ctx, single{p}, []Item{it})
+		resp, err := resps[0], errs[0]
 		if err != nil && ctx.Err() != nil {
 			return err // called off: that is no attempt that failed, and another worker makes it
 		}

@@ -182,7 +182,7 @@ func (c *client) change(ctx context.Context, name, id string, f func(tx *transac
 		return err
 	})
 	if err == nil {
-		c.hub.send(id)
+		c.hub.Send(id)
 	}
 	return err
 }

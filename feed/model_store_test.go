@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/feed/internal/engine"
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
@@ -67,8 +68,8 @@ func (w *twins) step() (what, store, model string) {
 	ctx, partition := w.t.Context(), fmt.Sprint("p", w.r.IntN(4))
 	as := termsOf([]string{"a", "b"}[w.r.IntN(2)])
 	as.AutoClose, as.Manual = w.r.IntN(2) == 0, w.r.IntN(8) == 0
-	both := func(name string, do func(s tables) string) (string, string, string) {
-		return fmt.Sprint(name, " ", partition, " ", as), do(w.s.tables()), do(w.c)
+	both := func(name string, do func(s engine.Tables) string) (string, string, string) {
+		return fmt.Sprint(name, " ", partition, " ", as), do(w.s.sql), do(w.c)
 	}
 	switch n := w.r.IntN(20); {
 	case n < 4:
@@ -84,30 +85,30 @@ func (w *twins) step() (what, store, model string) {
 		w.expire(true)
 		return "expire", "", ""
 	case n == 8:
-		return both("waiting", func(s tables) string { n, err := s.Waiting(ctx, as, 10); return fmt.Sprint(n, err) })
+		return both("waiting", func(s engine.Tables) string { n, err := s.Waiting(ctx, as, 10); return fmt.Sprint(n, err) })
 	case n == 9:
-		return both("claim", func(s tables) string { ok, err := s.Claim(ctx, as); return fmt.Sprint(ok, err) })
+		return both("claim", func(s engine.Tables) string { ok, err := s.Claim(ctx, as); return fmt.Sprint(ok, err) })
 	case n < 13 || len(w.leases) == 0:
-		return both("acquire", func(s tables) string {
+		return both("acquire", func(s engine.Tables) string {
 			leases, err := s.Acquire(ctx, as, 10, nil)
 			slices.SortFunc(leases, func(a, b sqlstore.Lease) int { return strings.Compare(a.ID, b.ID) })
-			if s == tables(w.s.tables()) {
+			if s == engine.Tables(w.s.sql) {
 				w.leases = append(w.leases, leases...)
 			}
 			return fmt.Sprint(leases, err)
 		})
 	case n == 13:
 		held := w.leases[max(0, len(w.leases)-4):]
-		return both("renew", func(s tables) string {
+		return both("renew", func(s engine.Tables) string {
 			held, claimed, err := s.Renew(ctx, as, held)
 			return fmt.Sprint(held, claimed, err)
 		})
 	case n == 14:
 		some := []sqlstore.Lease{w.lease(), w.lease()}
-		return both(fmt.Sprint("release ", some), func(s tables) string { return fmt.Sprint(s.Release(ctx, as, some)) })
+		return both(fmt.Sprint("release ", some), func(s engine.Tables) string { return fmt.Sprint(s.Release(ctx, as, some)) })
 	case n < 17:
 		l := w.lease()
-		return both(fmt.Sprint("settle ", l), func(s tables) string { o, gate, err := s.Settle(ctx, as, l); return fmt.Sprint(o, gate, err) })
+		return both(fmt.Sprint("settle ", l), func(s engine.Tables) string { o, gate, err := s.Settle(ctx, as, l); return fmt.Sprint(o, gate, err) })
 	case n == 17 || len(w.fetched) == 0:
 		return w.fetch(as)
 	}
@@ -121,7 +122,7 @@ func (w *twins) lease() sqlstore.Lease {
 
 func (w *twins) fetch(as sqlstore.Terms) (what, store, model string) {
 	asked := sqlstore.Want{Lease: w.lease(), Limit: 1 + w.r.IntN(5)}
-	of := func(s tables) ([]Item, string) {
+	of := func(s engine.Tables) ([]Item, string) {
 		items, err := s.Fetch(w.t.Context(), as, []sqlstore.Want{asked})
 		text := fmt.Sprint(err)
 		var list []Item
@@ -133,7 +134,7 @@ func (w *twins) fetch(as sqlstore.Terms) (what, store, model string) {
 		}
 		return list, text
 	}
-	items, store := of(w.s.tables())
+	items, store := of(w.s.sql)
 	_, model = of(w.c)
 	w.fetched = append(w.fetched, items...)
 	return fmt.Sprint("fetch ", asked, as), store, model
@@ -157,11 +158,11 @@ func (w *twins) save(as sqlstore.Terms) (what, store, model string) {
 		}
 		results = append(results, r)
 	}
-	of := func(s tables) string {
+	of := func(s engine.Tables) string {
 		saved, err := s.Save(w.t.Context(), as, results)
 		return fmt.Sprint(saved, err)
 	}
-	return fmt.Sprintf("save %+v %v", results, as), of(w.s.tables()), of(w.c)
+	return fmt.Sprintf("save %+v %v", results, as), of(w.s.sql), of(w.c)
 }
 
 // expire ends all leases, or else the time for which a released partition is kept for whoever claimed it.

@@ -17,7 +17,7 @@ import (
 type model struct {
 	now     func() time.Time
 	planted string
-	hub     hub
+	hub     sqlstore.Hub
 
 	mu         sync.Mutex
 	partitions map[string]*sqlstore.Partition
@@ -38,7 +38,7 @@ func newModel(now func() time.Time) *model {
 	return &model{now: now, partitions: map[string]*sqlstore.Partition{}, items: map[string][]*sqlstore.Item{}, locks: map[string]chan struct{}{}}
 }
 
-// client is what one process does to a model. It implements tables.
+// client is what one process does to a model. It implements [engine.Tables].
 type client struct {
 	*model
 	skew time.Duration // of the local clock
@@ -385,6 +385,6 @@ func (c *client) Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, 
 	return wait, err
 }
 
-func (c *client) subscribe(f func(string)) func()                      { return c.hub.subscribe(f) }
-func (c *client) Announce(context.Context) error                       { c.hub.send(""); return nil }
+func (c *client) Subscribe(f func(string)) func()                      { return c.hub.Subscribe(f) }
+func (c *client) Announce(context.Context) error                       { c.hub.Send(""); return nil }
 func (c *client) Listen(context.Context, func(partition string)) error { return nil }

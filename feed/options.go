@@ -7,21 +7,20 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/jetpull/jetpull/feed/internal/engine"
 )
 
-// config is what a watcher was set up with.
+// config is the options of a watcher.
 type config struct {
-	concurrency, maxPartitions, maxRetries int
-	lease, pollMin, pollMax                time.Duration
-	requeue, drainTimeout                  time.Duration
-	manual, autoClose, steal               bool
-	backoff                                func(int) time.Duration
-	wakeups                                *nats.Conn
-	wakeupsGiven, tracerGiven, nilOption   bool
-	log                                    *slog.Logger
-	tracer                                 trace.TracerProvider
-	onError                                func(Item, error)
-	jitter                                 func(time.Duration) time.Duration
+	engine.Config
+	maxRetries                           int
+	requeue                              time.Duration
+	backoff                              func(int) time.Duration
+	onError                              func(Item, error)
+	wakeups                              *nats.Conn
+	tracers                              trace.TracerProvider
+	wakeupsGiven, tracerGiven, nilOption bool
 }
 
 // WatcherOption changes how a [Watcher] works. Of an option that is given twice the last holds.
@@ -29,29 +28,29 @@ type WatcherOption func(*config)
 
 // Concurrency sets how many items have begun and are not yet saved, at most; 1 to 100,000. By default 64. As many
 // more may have been read ahead.
-func Concurrency(n int) WatcherOption { return func(c *config) { c.concurrency = n } }
+func Concurrency(n int) WatcherOption { return func(c *config) { c.Concurrency = n } }
 
 // Lease sets how long a partition stays with a watcher that died, by the database's clock; 100 ms to 24 h. By default 30 s.
 // A lease is renewed after a third of it, however long handlers take. It is also how long a statement of the watcher may
 // take before it is given up and tried again, but for 10 s at least.
-func Lease(d time.Duration) WatcherOption { return func(c *config) { c.lease = d } }
+func Lease(d time.Duration) WatcherOption { return func(c *config) { c.Lease = d } }
 
 // Poll sets how often the database is asked for work: every least while there is some, then ever less often up to
 // every most, both a fifth more or less by chance. At least 1 ms, and most is not below least. By default 100 ms and 5 s.
 func Poll(least, most time.Duration) WatcherOption {
-	return func(c *config) { c.pollMin, c.pollMax = least, most }
+	return func(c *config) { c.PollMin, c.PollMax = least, most }
 }
 
 // MaxPartitions sets how many leases the watcher holds, at most; at least 1. By default 1,000. A partition without work
 // takes none; where others wait, one with work gives its lease up after it has had it for a lease's length. Nothing of it is
 // begun then until what has begun is over: where handlers take long, give more than there are partitions with work.
-func MaxPartitions(n int) WatcherOption { return func(c *config) { c.maxPartitions = n } }
+func MaxPartitions(n int) WatcherOption { return func(c *config) { c.MaxPartitions = n } }
 
 // ManualCheckpoint leaves the gates where they are until [Store.Advance]. Off by default.
-func ManualCheckpoint() WatcherOption { return func(c *config) { c.manual = true } }
+func ManualCheckpoint() WatcherOption { return func(c *config) { c.Manual = true } }
 
 // AutoClose makes a sealed partition Complete once all its items are. Off by default.
-func AutoClose() WatcherOption { return func(c *config) { c.autoClose = true } }
+func AutoClose() WatcherOption { return func(c *config) { c.AutoClose = true } }
 
 // MaxRetries sets how many more attempts a step has after its first; 0: none; -1: for ever. By default 5. After the last
 // the item is Failed.
@@ -69,12 +68,12 @@ func Requeue(d time.Duration) WatcherOption { return func(c *config) { c.requeue
 
 // DrainTimeout sets how long handlers may go on after the end of Run's context before theirs is cancelled; 0: not at
 // all. By default 30 s.
-func DrainTimeout(d time.Duration) WatcherOption { return func(c *config) { c.drainTimeout = d } }
+func DrainTimeout(d time.Duration) WatcherOption { return func(c *config) { c.DrainTimeout = d } }
 
 // Steal makes a watcher that finds no partition free ask the watcher with the most leases for one, and go on as long
 // as that has two more than itself. The other begins nothing more of it and gives it up after the items that it has begun,
 // so nothing is repeated. Off by default.
-func Steal() WatcherOption { return func(c *config) { c.steal = true } }
+func Steal() WatcherOption { return func(c *config) { c.Steal = true } }
 
 // Wakeups makes the watcher look for work when a message comes on [WakeupSubject], and publishes there what this
 // Store changes. None by default; changes of this process and, on PostgreSQL, of others wake it in any case.
@@ -84,12 +83,12 @@ func Wakeups(nc *nats.Conn) WatcherOption {
 }
 
 // Logger sets where failed attempts, lost leases and errors of the database are logged. By default [slog.Default].
-func Logger(l *slog.Logger) WatcherOption { return func(c *config) { c.log = l } }
+func Logger(l *slog.Logger) WatcherOption { return func(c *config) { c.Log = l } }
 
 // Tracer makes a span for each attempt, named process, with the IDs of partition and item, the gate and the attempt. The
 // processors that send items away pass it on in the header traceparent. None by default.
 func Tracer(tp trace.TracerProvider) WatcherOption {
-	return func(c *config) { c.tracer, c.tracerGiven = tp, true }
+	return func(c *config) { c.tracers, c.tracerGiven = tp, true }
 }
 
 // OnError sets what is called for each failed attempt, and with [ErrConflict] for each result that was not saved,
@@ -107,9 +106,11 @@ const (
 
 func newConfig(opts []WatcherOption) *config {
 	c := &config{
-		concurrency: 64, maxPartitions: 1000, maxRetries: 5, lease: 30 * time.Second, pollMin: 100 * time.Millisecond,
-		pollMax: 5 * time.Second, requeue: time.Second, drainTimeout: 30 * time.Second, backoff: defaultBackoff, log: slog.Default(),
-		onError: func(Item, error) {}, jitter: jitter,
+		Config: engine.Config{
+			Concurrency: 64, MaxPartitions: 1000, Lease: 30 * time.Second, PollMin: 100 * time.Millisecond, PollMax: 5 * time.Second,
+			DrainTimeout: 30 * time.Second, Log: slog.Default(), Jitter: jitter,
+		},
+		maxRetries: 5, requeue: time.Second, backoff: defaultBackoff, onError: func(Item, error) {},
 	}
 	for _, o := range opts {
 		if o == nil {
@@ -125,29 +126,29 @@ func (c *config) check() error {
 	switch {
 	case c.nilOption:
 		return invalid("WatcherOption", "is nil; leave it out")
-	case c.concurrency < 1 || c.concurrency > maxConcurrency:
-		return invalid("Concurrency", "%d is not in 1..%d", c.concurrency, maxConcurrency)
-	case c.lease < minLease || c.lease > maxLease:
-		return invalid("Lease", "%v is not in %v..%v", c.lease, minLease, maxLease)
-	case c.pollMin < time.Millisecond:
-		return invalid("Poll", "%v is below 1ms", c.pollMin)
-	case c.pollMax < c.pollMin:
-		return invalid("Poll", "at most every %v is below at least every %v", c.pollMax, c.pollMin)
-	case c.maxPartitions < 1:
-		return invalid("MaxPartitions", "%d is below 1", c.maxPartitions)
+	case c.Concurrency < 1 || c.Concurrency > maxConcurrency:
+		return invalid("Concurrency", "%d is not in 1..%d", c.Concurrency, maxConcurrency)
+	case c.Lease < minLease || c.Lease > maxLease:
+		return invalid("Lease", "%v is not in %v..%v", c.Lease, minLease, maxLease)
+	case c.PollMin < time.Millisecond:
+		return invalid("Poll", "%v is below 1ms", c.PollMin)
+	case c.PollMax < c.PollMin:
+		return invalid("Poll", "at most every %v is below at least every %v", c.PollMax, c.PollMin)
+	case c.MaxPartitions < 1:
+		return invalid("MaxPartitions", "%d is below 1", c.MaxPartitions)
 	case c.maxRetries < -1:
 		return invalid("MaxRetries", "%d is below -1", c.maxRetries)
 	case c.requeue < 0 || c.requeue > maxDelay:
 		return invalid("Requeue", "%v is not in 0..%v", c.requeue, maxDelay)
-	case c.drainTimeout < 0:
-		return invalid("DrainTimeout", "%v is negative", c.drainTimeout)
+	case c.DrainTimeout < 0:
+		return invalid("DrainTimeout", "%v is negative", c.DrainTimeout)
 	case c.backoff == nil:
 		return invalid("Backoff", "is nil")
 	case c.wakeupsGiven && c.wakeups == nil:
 		return invalid("Wakeups", "the connection is nil")
-	case c.tracerGiven && c.tracer == nil:
+	case c.tracerGiven && c.tracers == nil:
 		return invalid("Tracer", "is nil")
-	case c.log == nil:
+	case c.Log == nil:
 		return invalid("Logger", "is nil")
 	case c.onError == nil:
 		return invalid("OnError", "is nil")

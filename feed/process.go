@@ -6,8 +6,14 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"time"
+	"strings"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/jetpull/jetpull/feed/internal/engine"
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
@@ -36,21 +42,49 @@ type ProcessorFunc func(context.Context, Item) (Response, error)
 // Process calls the function.
 func (f ProcessorFunc) Process(ctx context.Context, it Item) (Response, error) { return f(ctx, it) }
 
-// errRegression is the error of a Response with a gate below the item's.
-var errRegression = errors.New("the response's gate is below the item's")
+// single is a Processor as a [BatchProcessor] whose batches have one item.
+type single struct{ Processor }
 
-// errExited is the outcome of a handler that called runtime.Goexit, as FailNow of a test does.
-var errExited = errors.New("the handler's goroutine exited")
+// BatchSize implements [BatchProcessor].
+func (single) BatchSize() int { return 1 }
 
-// processOne makes an attempt, in which a panic is an error.
-func processOne(ctx context.Context, p Processor, it Item) (resp Response, err error) {
+// ProcessBatch implements [BatchProcessor].
+func (p single) ProcessBatch(ctx context.Context, items []Item) ([]Response, []error) {
+	resp, err := p.Process(ctx, items[0])
+	return []Response{resp}, []error{err}
+}
+
+// batches is p as a BatchProcessor with batches of at least one.
+func batches(p Processor) BatchProcessor {
+	if b, ok := p.(BatchProcessor); ok && b.BatchSize() > 1 {
+		return b
+	}
+	return single{p}
+}
+
+var (
+	// errRegression is the error of a Response with a gate below the item's.
+	errRegression = errors.New("the response's gate is below the item's")
+	// errExited is the outcome of a handler that called runtime.Goexit, as FailNow of a test does.
+	errExited = errors.New("the handler's goroutine exited")
+)
+
+// attempt makes an attempt at each item. A panic is an error.
+func attempt(ctx context.Context, p BatchProcessor, items []Item) (resps []Response, errs []error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+			resps, errs = allFailed(len(items), fmt.Errorf("panic: %v\n%s", r, debug.Stack()))
 		}
 	}()
-	resp, err = p.Process(ctx, it)
-	return resp, usable(err)
+	resps, errs = p.ProcessBatch(ctx, items)
+	if len(resps) != len(items) || len(errs) != len(items) {
+		return allFailed(len(items), fmt.Errorf("ProcessBatch returned %d responses and %d errors for %d items", len(resps), len(errs), len(items)))
+	}
+	errs = slices.Clone(errs) // the handler's
+	for i, err := range errs {
+		errs[i] = usable(err)
+	}
+	return resps, errs
 }
 
 // usable is a handler's error, or one in its place where its methods panic: a nil pointer of an error's type.
@@ -67,73 +101,116 @@ func usable(err error) (e error) {
 	return err
 }
 
-func processBatch(ctx context.Context, p BatchProcessor, items []Item) (resps []Response, errs []error) {
-	defer func() {
-		if r := recover(); r != nil {
-			resps, errs = allFailed(len(items), fmt.Errorf("panic: %v\n%s", r, debug.Stack()))
-		}
-	}()
-	resps, errs = p.ProcessBatch(ctx, items)
-	if len(resps) != len(items) || len(errs) != len(items) {
-		resps, errs = allFailed(len(items), fmt.Errorf("ProcessBatch returned %d responses and %d errors for %d items", len(resps), len(errs), len(items)))
-	}
-	errs = slices.Clone(errs) // the handler's
-	for i, err := range errs {
-		errs[i] = usable(err)
-	}
-	return resps, errs
-}
-
 func allFailed(n int, err error) ([]Response, []error) {
 	return make([]Response, n), slices.Repeat([]error{err}, n)
 }
 
-// outcomeOf is what an attempt makes of an item.
-func (c *config) outcomeOf(l sqlstore.Lease, it Item, resp Response, err error) sqlstore.Result {
-	r := sqlstore.Result{Lease: l, Item: it.ID, Version: it.Version, Gate: it.Gate, Attempt: it.Attempt, Errors: it.Errors}
+// traceContext carries the parent of a span in the headers of requests and messages (W3C Trace Context).
+var traceContext propagation.TraceContext
+
+// handler makes the attempts of a watcher, each with a span where a tracer is given, and says what becomes of the items. It
+// is the engine's [engine.Handler].
+type handler struct {
+	*config
+	processor BatchProcessor
+	tracer    trace.Tracer // nil: none
+}
+
+// Process implements [engine.Handler].
+func (h *handler) Process(ctx context.Context, rows []sqlstore.Item) []engine.Step {
+	items := mapped(rows, itemOf)
+	resps, errs := allFailed(len(items), errExited)
+	if h.tracer != nil {
+		spans := make([]trace.Span, len(items))
+		for i, it := range items {
+			var inSpan context.Context
+			if inSpan, spans[i] = h.span(ctx, it); len(items) == 1 {
+				ctx = inSpan
+			}
+		}
+		defer func() {
+			for i, span := range spans {
+				endSpan(span, items[i], resps[i], errs[i])
+			}
+		}()
+	}
+	resps, errs = attempt(ctx, h.processor, items)
+	steps := make([]engine.Step, len(items))
+	for i, it := range items {
+		steps[i] = h.step(it, resps[i], errs[i])
+	}
+	return steps
+}
+
+func (h *handler) span(ctx context.Context, it Item) (context.Context, trace.Span) {
+	return h.tracer.Start(ctx, "process", trace.WithAttributes(
+		attribute.String("feed.partition", it.Partition), attribute.String("feed.item", it.ID),
+		attribute.Int("feed.gate", it.Gate), attribute.Int("feed.attempt", it.Attempt),
+	))
+}
+
+func endSpan(span trace.Span, it Item, resp Response, err error) {
+	switch {
+	case err != nil:
+		line, _, _ := strings.Cut(err.Error(), "\n")
+		span.SetStatus(codes.Error, line)
+	case resp.Done:
+		span.SetAttributes(attribute.Bool("feed.done", true))
+	case resp.Gate != nil && *resp.Gate != it.Gate:
+		span.SetAttributes(attribute.Int("feed.next_gate", *resp.Gate))
+	}
+	span.End()
+}
+
+// step is what a Response makes of an item.
+func (h *handler) step(it Item, resp Response, err error) engine.Step {
 	if err == nil && resp.Gate != nil && *resp.Gate < it.Gate {
 		err = Permanent(fmt.Errorf("%w: %d, item %d", errRegression, *resp.Gate, it.Gate))
 	}
-	if err != nil {
-		c.failed(it, &r, err)
-		return r
-	}
-	r.Data, r.Stepped = resp.Data, true
+	r := sqlstore.Result{Item: it.ID, Version: it.Version, Gate: it.Gate, Status: sqlstore.Available, Data: resp.Data, Stepped: true}
 	if resp.Gate != nil {
 		r.Gate = *resp.Gate
 	}
-	if resp.Done {
-		r.Status = sqlstore.Complete
-		return r
+	switch {
+	case resp.Done:
+		r.Status, r.Attempt, r.Errors = sqlstore.Complete, it.Attempt, it.Errors
+	case r.Gate == it.Gate:
+		r.Delay = h.requeue
 	}
-	r.Status, r.Attempt, r.Errors = sqlstore.Available, 0, nil
-	if r.Gate == it.Gate {
-		r.Delay = c.requeue
-	}
-	return r
+	return engine.Step{Result: r, Err: err}
 }
 
-func (c *config) failed(it Item, r *sqlstore.Result, err error) {
-	c.onError(it, err)
-	r.Errors, r.Status, r.History = addError(r.Errors, err.Error()), sqlstore.Available, new(addAttempt(it, err.Error()))
+// Failed implements [engine.Handler].
+func (h *handler) Failed(row *sqlstore.Item, err error) sqlstore.Result {
+	it := itemOf(row)
+	h.onError(it, err)
+	r := sqlstore.Result{
+		Item: it.ID, Version: it.Version, Gate: it.Gate, Status: sqlstore.Available, Attempt: it.Attempt,
+		Errors: addError(it.Errors, err.Error()), History: new(addAttempt(it, err.Error())),
+	}
 	_, permanent := errors.AsType[*permanentError](err)
-	if permanent || (c.maxRetries >= 0 && r.Attempt > c.maxRetries) {
+	if permanent || (h.maxRetries >= 0 && r.Attempt > h.maxRetries) {
 		r.Status = sqlstore.Failed
-		return
+		return r
 	}
 	if after, ok := errors.AsType[*retryAfterError](err); ok {
 		r.Delay = after.after
 	} else {
-		r.Delay = c.safeBackoff(r)
+		h.delay(&r)
 	}
 	r.Delay = min(max(r.Delay, 0), maxDelay)
+	return r
 }
 
-func (c *config) safeBackoff(r *sqlstore.Result) (d time.Duration) {
+// delay sets the delay of Backoff. A panic of it fails the item for good.
+func (h *handler) delay(r *sqlstore.Result) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.Status, r.Errors = sqlstore.Failed, addError(r.Errors, fmt.Sprintf("Backoff panicked: %v", v))
 		}
 	}()
-	return c.backoff(r.Attempt)
+	r.Delay = h.backoff(r.Attempt)
 }
+
+// Conflict implements [engine.Handler].
+func (h *handler) Conflict(row *sqlstore.Item) { h.onError(itemOf(row), ErrConflict) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/feed/internal/engine"
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
@@ -60,7 +61,7 @@ func TestResultTooLarge(t *testing.T) {
 
 // weighed notes how much data the largest statement saves. Each takes a second, so that what is ready gathers.
 type weighed struct {
-	tables
+	engine.Tables
 	most atomic.Int64
 }
 
@@ -71,7 +72,7 @@ func (w *weighed) Save(ctx context.Context, t sqlstore.Terms, results []sqlstore
 		size += int64(len(r.Data))
 	}
 	w.most.Store(max(size, w.most.Load()))
-	return w.tables.Save(ctx, t, results)
+	return w.Tables.Save(ctx, t, results)
 }
 
 // TestBatchesAreBounded: results with much data are saved by several statements.
@@ -86,12 +87,12 @@ func TestBatchesAreBounded(t *testing.T) {
 		w := NewWatcher(nil, ProcessorFunc(func(context.Context, Item) (Response, error) {
 			return Response{Done: true, Data: data}, nil
 		}), append(quick(), Concurrency(items))...)
-		tables := &weighed{tables: c}
+		tables := &weighed{Tables: c}
 		w.tables = tables
 		run := start(t, w)
 		time.Sleep(time.Minute)
 		require.EqualValues(t, items, w.Stats().Completed)
 		require.NoError(t, run.stop(t))
-		require.LessOrEqual(t, tables.most.Load(), int64(saveBytes+each))
+		require.LessOrEqual(t, tables.most.Load(), int64(engine.SaveBytes+each))
 	})
 }

@@ -177,8 +177,8 @@ func (p *process) watch(concurrency, partitions int, steal bool) (stop func()) {
 	opts := append(quick(), Concurrency(concurrency), Lease(simLease), Poll(50*time.Millisecond, 500*time.Millisecond), AutoClose(), MaxRetries(-1),
 		MaxPartitions(partitions), Requeue(30*time.Millisecond), DrainTimeout(0), Backoff(func(int) time.Duration { return 20 * time.Millisecond }),
 		func(c *config) {
-			c.steal = steal
-			c.jitter = func(d time.Duration) time.Duration { return d + time.Duration(p.draw("jitter").Int64N(int64(d/4))) }
+			c.Steal = steal
+			c.Jitter = func(d time.Duration) time.Duration { return d + time.Duration(p.draw("jitter").Int64N(int64(d/4))) }
 		})
 	w := recorded(p.client(), p, p.note, opts...)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -2,10 +2,7 @@ package feed
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
-
-	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // Stats are what a [Watcher] has done since it was made.
@@ -29,45 +26,15 @@ type Stats struct {
 	DatabaseErrors int64
 }
 
-// tally is the Stats as they are counted.
-type tally struct {
-	running, leases                 atomic.Int64
-	attempts, failedAttempts        atomic.Int64
-	handlerTime                     atomic.Int64
-	completed, failed, conflicts    atomic.Int64
-	leasesTaken, leasesLost, steals atomic.Int64
-	gatesPassed, gatesBlocked       atomic.Int64
-	databaseErrors                  atomic.Int64
-}
-
-func (c *tally) attempted(took time.Duration, err error) {
-	c.attempts.Add(1)
-	c.handlerTime.Add(int64(took))
-	if err != nil {
-		c.failedAttempts.Add(1)
-	}
-}
-
-func (c *tally) saved(r *sqlstore.Result, ok bool) {
-	switch {
-	case !ok:
-		c.conflicts.Add(1)
-	case r.Status == sqlstore.Complete:
-		c.completed.Add(1)
-	case r.Status == sqlstore.Failed:
-		c.failed.Add(1)
-	}
-}
-
 // Stats returns what the watcher has done, in all its Runs. It may be called at any time and asks nobody.
 func (w *Watcher) Stats() Stats {
-	c := &w.counts
+	c := &w.tally
 	return Stats{
-		Running: int(c.running.Load()), Leases: int(c.leases.Load()),
-		Attempts: c.attempts.Load(), FailedAttempts: c.failedAttempts.Load(), HandlerTime: time.Duration(c.handlerTime.Load()),
-		Completed: c.completed.Load(), Failed: c.failed.Load(), Conflicts: c.conflicts.Load(),
-		LeasesTaken: c.leasesTaken.Load(), LeasesLost: c.leasesLost.Load(), Steals: c.steals.Load(),
-		GatesPassed: c.gatesPassed.Load(), GatesBlocked: c.gatesBlocked.Load(), DatabaseErrors: c.databaseErrors.Load(),
+		Running: int(c.Running.Load()), Leases: int(c.Leases.Load()),
+		Attempts: c.Attempts.Load(), FailedAttempts: c.FailedAttempts.Load(), HandlerTime: time.Duration(c.HandlerTime.Load()),
+		Completed: c.Completed.Load(), Failed: c.Failed.Load(), Conflicts: c.Conflicts.Load(),
+		LeasesTaken: c.LeasesTaken.Load(), LeasesLost: c.LeasesLost.Load(), Steals: c.Steals.Load(),
+		GatesPassed: c.GatesPassed.Load(), GatesBlocked: c.GatesBlocked.Load(), DatabaseErrors: c.DatabaseErrors.Load(),
 	}
 }
 

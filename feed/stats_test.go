@@ -13,6 +13,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // TestBacklog counts items in each state, also those that another program wrote.
@@ -117,10 +119,13 @@ func TestTraces(t *testing.T) {
 // TestTracesOfBatches: each item has a span of its own, also where the batch panics.
 func TestTracesOfBatches(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
-	p := newConfig([]WatcherOption{Tracer(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))}).traced(batcher{f: func([]Item) ([]Response, []error) { panic("boom") }})
-	require.Equal(t, 4, p.(BatchProcessor).BatchSize())
-	_, errs := p.(BatchProcessor).ProcessBatch(t.Context(), []Item{{ID: "a"}, {ID: "b"}})
-	require.ErrorContains(t, errs[1], "boom")
+	h := handler{
+		config: newConfig(nil), processor: batches(batcher{f: func([]Item) ([]Response, []error) { panic("boom") }}),
+		tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test"),
+	}
+	require.Equal(t, 4, h.processor.BatchSize())
+	steps := h.Process(t.Context(), []sqlstore.Item{{ID: "a"}, {ID: "b"}})
+	require.ErrorContains(t, steps[1].Err, "boom")
 	require.Len(t, spans.Ended(), 2)
 	require.Equal(t, codes.Error, spans.Ended()[1].Status().Code)
 }

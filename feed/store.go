@@ -20,7 +20,6 @@ import (
 // partition's row is locked. A not_before of theirs that is no time, such as infinity, is read as zero.
 type Store struct {
 	sql   *sqlstore.Store
-	hub   hub
 	owned bool // Close closes the database
 
 	migrate bool
@@ -76,8 +75,14 @@ func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, er
 		o(s)
 	}
 	var err error
-	if s.sql, err = sqlstore.New(db, s.wake); err != nil {
+	if s.sql, err = sqlstore.New(db); err != nil {
 		return nil, err
+	}
+	if s.publish != nil {
+		s.sql.Subscribe(func(partition string) {
+			// A hint: where it cannot be sent the poll finds what there is.
+			_ = s.publish.Publish(WakeupSubject, []byte(partition))
+		})
 	}
 	if s.migrate {
 		if err := s.Migrate(ctx); err != nil {
@@ -99,16 +104,6 @@ func (s *Store) Close() error {
 // PostgreSQL; elsewhere one at a time. [Open] and [NewStore] call it unless [NoMigrate] is given.
 func (s *Store) Migrate(ctx context.Context) error {
 	return wrapped(s.sql.Migrate(ctx), "migrate the tables")
-}
-
-func (s *Store) tables() database { return database{s.sql, &s.hub} }
-
-func (s *Store) wake(id string) {
-	s.hub.send(id)
-	if s.publish != nil {
-		// A hint: where it cannot be sent the poll finds what there is.
-		_ = s.publish.Publish(WakeupSubject, []byte(id))
-	}
 }
 
 // CreatePartition creates a partition with its items, all or nothing. Of p it takes ID, Gate and Sealed, of items

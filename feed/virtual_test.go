@@ -169,25 +169,3 @@ func TestDrainTimeoutNamesNoOldError(t *testing.T) {
 		require.NotContains(t, err.Error(), "no route")
 	})
 }
-
-// TestBatchesNeedTheirLeases: no call has an item of a lease that may have ended, behind one of a lease that has not.
-func TestBatchesNeedTheirLeases(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		sizes := make(chan int, 10)
-		w := NewWatcher(nil, batcher{f: func(items []Item) ([]Response, []error) {
-			sizes <- len(items)
-			return make([]Response, len(items)), make([]error, len(items))
-		}}, quick()...)
-		w.tables = newClient()
-		e := newEngine(t.Context(), w)
-		defer e.end()
-		now := time.Now()
-		for _, trusted := range []time.Time{now, now, now.Add(-1), now} {
-			e.queue = append(e.queue, task{h: &hold{trusted: trusted, ctx: t.Context()}})
-		}
-		e.begin(now)
-		require.Equal(t, 2, <-sizes)
-		require.Len(t, e.queue, 2, "they wait for the renewal")
-	})
-}

@@ -4,22 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/feed/internal/engine"
 )
+
+// WakeupSubject is the NATS subject of wake-ups; the payload is a partition's ID.
+const WakeupSubject = "jetpull.feed.wakeup"
 
 // Watcher leases partitions and has their items processed. Several may run on the same tables, in one process or
 // many; each Run is an owner of its own.
 type Watcher struct {
-	tables    tables
+	tables    engine.Tables
 	processor Processor
 	config    *config
-	counts    tally
+	tally     engine.Tally
 }
 
 // NewWatcher makes a watcher. What is wrong with it is returned by [Watcher.Run].
 func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
 	w := &Watcher{processor: p, config: newConfig(opts)}
 	if s != nil {
-		w.tables = s.tables()
+		w.tables = s.sql
 	}
 	return w
 }
@@ -42,12 +49,35 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // its end is how Run ends
 	}
-	e := newEngine(ctx, w)
-	e.listen()
-	drained := e.loop(ctx)
-	e.end()
-	if !drained {
-		return errors.Join(fmt.Errorf("feed: %w of %v is over: handlers are still running, or leases could not be given back", ErrDrainTimeout, w.config.drainTimeout), e.lastErr)
+	h := &handler{config: w.config, processor: batches(w.processor)}
+	w.config.Batch = h.processor.BatchSize()
+	if w.config.tracers != nil {
+		h.tracer = w.config.tracers.Tracer("github.com/jetpull/jetpull/feed")
+	}
+	e := engine.New(ctx, w.config.Config, w.tables, h, &w.tally)
+	defer w.wakeups(e)()
+	if drained, err := e.Run(ctx); !drained {
+		return errors.Join(fmt.Errorf("feed: %w of %v is over: handlers are still running, or leases could not be given back", ErrDrainTimeout, w.config.DrainTimeout), err)
 	}
 	return nil
+}
+
+// wakeups passes wake-ups by NATS on to an engine, and publishes those of this process, until it is ended.
+func (w *Watcher) wakeups(e *engine.Engine) (end func()) {
+	nc := w.config.wakeups
+	if nc == nil {
+		return func() {}
+	}
+	unsubscribe := w.tables.Subscribe(func(partition string) {
+		_ = nc.Publish(WakeupSubject, []byte(partition)) // a hint; see PublishWakeups
+	})
+	sub, err := nc.Subscribe(WakeupSubject, func(m *nats.Msg) { e.Wake(string(m.Data)) })
+	if err != nil {
+		w.config.Log.Warn("feed: no wake-ups by NATS", "error", err)
+		return unsubscribe
+	}
+	return func() {
+		unsubscribe()
+		_ = sub.Unsubscribe() // the connection may be closed already
+	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"maps"
+	"slices"
+	"sync"
 
 	"github.com/jackc/pgx/v5/stdlib"
 	"gorm.io/gorm"
@@ -57,7 +60,7 @@ func (s *conn) Listen(ctx context.Context, f func(partition string)) error {
 
 // Announce tells all that listen that any partition may have changed.
 func (s *conn) Announce(ctx context.Context) error {
-	s.told("")
+	s.Send("")
 	if s.Dialect.Name != "postgres" {
 		return nil
 	}
@@ -66,4 +69,35 @@ func (s *conn) Announce(ctx context.Context) error {
 
 func (s *conn) notify(tx *gorm.DB, partition string) error {
 	return tx.Exec("SELECT pg_notify(?, ?)", wakeChannel, partition).Error
+}
+
+// Hub passes wake-ups on within the process.
+type Hub struct {
+	mu   sync.Mutex
+	subs map[*func(string)]struct{}
+}
+
+// Subscribe has f called for each partition that was changed. f must not block.
+func (h *Hub) Subscribe(f func(partition string)) (cancel func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.subs == nil {
+		h.subs = map[*func(string)]struct{}{}
+	}
+	h.subs[&f] = struct{}{}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.subs, &f)
+	}
+}
+
+// Send calls all subscribers.
+func (h *Hub) Send(partition string) {
+	h.mu.Lock()
+	subs := slices.Collect(maps.Keys(h.subs))
+	h.mu.Unlock()
+	for _, f := range subs {
+		(*f)(partition)
+	}
 }

@@ -94,7 +94,7 @@ func TestSQLServerStatements(t *testing.T) {
 	defer pool.Close()
 	db, err := gorm.Open(sqlserver.New(sqlserver.Config{Conn: pool}), &gorm.Config{Logger: logger.Discard, DisableAutomaticPing: true})
 	require.NoError(t, err)
-	s, err := New(db, func(string) {})
+	s, err := New(db)
 	require.NoError(t, err)
 	ctx, auto := t.Context(), Terms{Owner: "me", Length: time.Minute, AutoClose: true}
 	var out strings.Builder

@@ -31,6 +31,7 @@ type Leases struct{ *conn }
 
 // conn is what both have: the database, and how a statement and a transaction are run.
 type conn struct {
+	Hub     // of the changes that inserters and operators make, called after the commit
 	DB      *gorm.DB
 	Dialect *dialect
 	batch   bool // PostgreSQL by pgx: arrays as parameters
@@ -40,13 +41,10 @@ type conn struct {
 	memory bool
 	// Patience is how long a statement is tried again that the database gave up for another one.
 	Patience time.Duration
-	// told is called with the ID of a partition after the commit of a change to it by inserters and operators.
-	told func(partition string)
 }
 
-// New makes a store on a database of GORM. After the commit of each change that inserters and operators make,
-// told is called with the partition's ID.
-func New(db *gorm.DB, told func(partition string)) (*Store, error) {
+// New makes a store on a database of GORM.
+func New(db *gorm.DB) (*Store, error) {
 	if db == nil {
 		return nil, Invalid("db", "is nil")
 	}
@@ -56,7 +54,7 @@ func New(db *gorm.DB, told func(partition string)) (*Store, error) {
 	}
 	s := &conn{
 		DB:      db.Session(&gorm.Session{NewDB: true, Logger: logger.Discard, SkipDefaultTransaction: true}),
-		Dialect: d, told: told, writer: make(chan struct{}, 1), Patience: defaultPatience,
+		Dialect: d, writer: make(chan struct{}, 1), Patience: defaultPatience,
 	}
 	if pool, err := db.DB(); err == nil && d.Name == "postgres" {
 		_, s.batch = pool.Driver().(*stdlib.Driver)
@@ -176,7 +174,7 @@ func (s *conn) writeAndTell(ctx context.Context, id string, f func(tx *gorm.DB) 
 		return s.notify(tx, id)
 	})
 	if err == nil {
-		s.told(id)
+		s.Send(id)
 	}
 	return err
 }

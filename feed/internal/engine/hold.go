@@ -1,15 +1,35 @@
-package feed
+package engine
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
+// hold is a lease that the watcher has, and what it knows of the partition.
+type hold struct {
+	sqlstore.Lease
+	since   time.Time
+	trusted time.Time // when the lease ends, by this machine's monotonic clock, early
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+
+	after    int64 // the seq up to which items were fetched in this pass
+	ended    bool  // the pass found the end
+	redo     bool  // another pass is wanted
+	inFlight map[string]struct{}
+	// savedMeanwhile has the versions of items that were saved while a fetch was under way, which may have read them
+	// before that.
+	savedMeanwhile map[string]int64
+
+	gone, leave                bool
+	isHungry, isDrained, isOut bool // in which of the engine's lists it is
+	fetching, settling         bool
+}
+
 // consider puts a hold into the lists that fit its state.
-func (e *engine) consider(h *hold) {
+func (e *Engine) consider(h *hold) {
 	if h.gone || h.fetching || h.settling {
 		return
 	}
@@ -33,29 +53,24 @@ func (e *engine) consider(h *hold) {
 	}
 }
 
-// drop forgets a hold. Its handlers are called off where the lease is lost.
-func (e *engine) drop(h *hold, cause error) {
+// drop forgets a hold. If the cause is errLost, its handlers are called off.
+func (e *Engine) drop(h *hold, cause error) {
 	if h.gone {
 		return
 	}
+	if cause != nil {
+		e.tally.LeasesLost.Add(1)
+		e.Log.Warn("feed: lease lost", "partition", h.ID)
+	}
 	h.gone = true
 	h.cancel(cause)
-	if e.held[h.ID] == h {
-		delete(e.held, h.ID)
-		e.counts.leases.Add(-1)
-	}
+	delete(e.held, h.ID)
+	e.tally.Leases.Add(-1)
 	e.unqueue(h)
 }
 
-// lost drops a hold that is another watcher's.
-func (e *engine) lost(h *hold) {
-	e.counts.leasesLost.Add(1)
-	e.log.Warn("feed: lease lost", "partition", h.ID)
-	e.drop(h, errLost)
-}
-
 // unqueue takes a partition's items that have not begun out of the queue.
-func (e *engine) unqueue(h *hold) {
+func (e *Engine) unqueue(h *hold) {
 	kept := e.queue[:0]
 	for _, t := range e.queue {
 		if t.h != h {
@@ -69,7 +84,7 @@ func (e *engine) unqueue(h *hold) {
 }
 
 // letGo gives a partition up after the items that have begun.
-func (e *engine) letGo(h *hold) {
+func (e *Engine) letGo(h *hold) {
 	if h.leave || h.gone {
 		return
 	}
@@ -79,12 +94,12 @@ func (e *engine) letGo(h *hold) {
 }
 
 // fetch reads items ahead, as many as may be begun, of as many partitions as want some.
-func (e *engine) fetch(now time.Time) {
-	room := 2*e.concurrency - e.active - len(e.queue)
-	if e.fetching || e.stopping || len(e.hungry) == 0 || now.Before(e.timers.fetch) || (len(e.queue) > 0 && 4*room < e.concurrency) {
+func (e *Engine) fetch(now time.Time) {
+	room := 2*e.Concurrency - e.active - len(e.queue)
+	if e.fetching || e.stopping || len(e.hungry) == 0 || now.Before(e.timers.fetch) || (len(e.queue) > 0 && 4*room < e.Concurrency) {
 		return
 	}
-	n := min(len(e.hungry), fetchMost, max(room, 1))
+	n := min(len(e.hungry), FetchMost, max(room, 1))
 	if room <= 0 {
 		return
 	}
@@ -115,7 +130,7 @@ func (e *engine) fetch(now time.Time) {
 	})
 }
 
-func (e *engine) fetched(holds []*hold, wants []sqlstore.Want, items []sqlstore.Item, err error) {
+func (e *Engine) fetched(holds []*hold, wants []sqlstore.Want, items []sqlstore.Item, err error) {
 	e.fetching = false
 	asked := make(map[*hold]bool, len(holds))
 	for _, h := range holds {
@@ -131,13 +146,13 @@ func (e *engine) fetched(holds []*hold, wants []sqlstore.Want, items []sqlstore.
 	}
 	rows := make(map[string]int, len(holds))
 	for i := range items {
-		it := itemOf(&items[i])
-		rows[it.Partition]++
-		h := e.held[it.Partition]
+		it := items[i]
+		rows[it.PartitionID]++
+		h := e.held[it.PartitionID]
 		if h == nil || h.leave || !asked[h] {
 			continue
 		}
-		h.after = max(h.after, it.seq)
+		h.after = max(h.after, it.Seq)
 		if _, known := h.inFlight[it.ID]; known {
 			continue
 		}
@@ -155,7 +170,7 @@ func (e *engine) fetched(holds []*hold, wants []sqlstore.Want, items []sqlstore.
 }
 
 // settle decides about partitions that have nothing left at their gate.
-func (e *engine) settle() {
+func (e *Engine) settle() {
 	for len(e.drained) > 0 && e.settling < settleMost {
 		h := e.drained[0]
 		e.drained = append(e.drained[:0], e.drained[1:]...)
@@ -173,7 +188,7 @@ func (e *engine) settle() {
 	}
 }
 
-func (e *engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) {
+func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) {
 	h.settling = false
 	e.settling--
 	switch {
@@ -184,22 +199,22 @@ func (e *engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 		e.consider(h)
 	case result == sqlstore.Again || result == sqlstore.Passed:
 		if result == sqlstore.Passed {
-			e.counts.gatesPassed.Add(1)
-			e.log.Debug("feed: gate passed", "partition", h.ID, "gate", gate)
+			e.tally.GatesPassed.Add(1)
+			e.Log.Debug("feed: gate passed", "partition", h.ID, "gate", gate)
 		}
 		h.ended, h.redo, h.after = false, false, 0
 		e.consider(h)
 	case result == sqlstore.Lost:
-		e.lost(h)
+		e.drop(h, errLost)
 	default:
 		switch result {
 		case sqlstore.Blocked:
-			e.counts.gatesBlocked.Add(1)
-			e.log.Warn("feed: gate blocked by failed items", "partition", h.ID, "gate", gate)
+			e.tally.GatesBlocked.Add(1)
+			e.Log.Warn("feed: gate blocked by failed items", "partition", h.ID, "gate", gate)
 		case sqlstore.Closed:
-			e.log.Info("feed: partition complete", "partition", h.ID)
+			e.Log.Info("feed: partition complete", "partition", h.ID)
 		}
-		full := len(e.held) >= e.maxPartitions
+		full := len(e.held) >= e.MaxPartitions
 		e.drop(h, nil)
 		if full || h.redo {
 			e.timers.soon()
@@ -208,7 +223,7 @@ func (e *engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 }
 
 // giveBack releases what is to be released, in one statement.
-func (e *engine) giveBack() {
+func (e *Engine) giveBack() {
 	if len(e.leaving) == 0 {
 		return
 	}
@@ -228,7 +243,7 @@ func (e *engine) giveBack() {
 	e.async(func(ctx context.Context) func() {
 		err := e.release(ctx, leases, atEnd)
 		if err != nil {
-			e.sleep(ctx, errorPause)
+			sleep(ctx, errorPause)
 		}
 		return func() {
 			failed := e.failing("release", err)
@@ -246,31 +261,16 @@ func (e *engine) giveBack() {
 }
 
 // failing notes an error of the database and how long to wait before the next statement.
-func (e *engine) failing(what string, err error) bool {
+func (e *Engine) failing(what string, err error) bool {
 	if err == nil {
 		e.pause = 0
 		return false
 	}
 	e.pause = min(max(2*e.pause, errorPause), maxPause)
 	e.lastErr = err
-	e.counts.databaseErrors.Add(1)
+	e.tally.DatabaseErrors.Add(1)
 	if e.db.Err() == nil {
-		e.log.Error("feed: database", "statement", what, "error", firstLine(err), "pause", e.pause)
+		e.Log.Error("feed: database", "statement", what, "error", firstLine(err), "pause", e.pause)
 	}
 	return true
-}
-
-// sleep waits for d or the end of ctx.
-func (e *engine) sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
 }

@@ -1,0 +1,328 @@
+// Package engine runs one watcher: it leases partitions, reads their items, has a [Handler] make attempts, and saves what
+// becomes of the items. It knows rows and not what package feed makes of them. All its statements are in [Tables].
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nuid"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+)
+
+const (
+	// FetchMost is how many partitions one fetch reads.
+	FetchMost = 64
+	// fetchRows is about how many items one fetch reads.
+	fetchRows = 4000
+	// settleMost is how many partitions are settled at a time.
+	settleMost = 8
+	// graceAfterDrain is how long handlers have to return after their context was cancelled, and handBack how long
+	// the database has after that to take the leases back.
+	graceAfterDrain = 500 * time.Millisecond
+	handBack        = 300 * time.Millisecond
+	// statementLeast is the least time that a statement may take; see Engine.statement.
+	statementLeast = 10 * time.Second
+	// errorPause is the first pause after an error of the database, maxPause the longest.
+	errorPause = 50 * time.Millisecond
+	maxPause   = 2 * time.Second
+	// wakesMost is how many wake-ups wait for the engine; when there are more, it looks at all partitions.
+	wakesMost = 1024
+)
+
+// Tables is what an engine asks of the database. A [sqlstore.Store] implements it; tests have a recorder around one, and a
+// model.
+type Tables interface {
+	// Acquire leases at most n partitions that have work, and Waiting returns how many there are, up to most.
+	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds map[string]bool) ([]sqlstore.Lease, error)
+	Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, error)
+	Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, error)
+	Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (held, claimed map[sqlstore.Lease]bool, err error)
+	Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) error
+	Claim(ctx context.Context, t sqlstore.Terms) (bool, error)
+
+	Fetch(ctx context.Context, t sqlstore.Terms, wants []sqlstore.Want) ([]sqlstore.Item, error)
+	Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.Result) ([]bool, error)
+	Settle(ctx context.Context, t sqlstore.Terms, l sqlstore.Lease) (sqlstore.Outcome, int, error)
+
+	// Subscribe has f called for each partition that this process changes, and Listen for the changes of other processes,
+	// until ctx or the connection ends. Listen returns nil at once where the database cannot notify. f does not block.
+	Subscribe(f func(partition string)) (cancel func())
+	Listen(ctx context.Context, f func(partition string)) error
+	// Announce has all these called with the partition "": any may have changed.
+	Announce(ctx context.Context) error
+}
+
+// Handler makes the attempts. Its methods are called by several goroutines.
+type Handler interface {
+	// Process makes an attempt at each item and returns how it ended. It does not panic, but may end its goroutine.
+	Process(ctx context.Context, items []sqlstore.Item) []Step
+	// Failed returns what becomes of an item after an attempt that failed.
+	Failed(it *sqlstore.Item, err error) sqlstore.Result
+	// Conflict reports a result that was not saved.
+	Conflict(it *sqlstore.Item)
+}
+
+// Step is how an attempt ended: with a result, of which the engine sets the lease, or with an error.
+type Step struct {
+	Result sqlstore.Result
+	Err    error
+}
+
+// Config is the options of a watcher.
+type Config struct {
+	Concurrency, MaxPartitions            int
+	Batch                                 int // items of a call, at least 1
+	Lease, PollMin, PollMax, DrainTimeout time.Duration
+	Manual, AutoClose, Steal              bool
+	Log                                   *slog.Logger
+	Jitter                                func(time.Duration) time.Duration
+}
+
+// Engine is one Run. Its state belongs to the goroutine of loop, which does no I/O. A statement or a handler runs on a
+// goroutine of its own, which posts what came of it.
+type Engine struct {
+	Config
+	tables  Tables
+	handler Handler
+	tally   *Tally
+	terms   sqlstore.Terms
+	// statement is how long a statement may take. Without a bound, one whose connection broke unseen would last until
+	// TCP gives up, which takes a quarter of an hour, and most kinds run one at a time.
+	statement time.Duration
+
+	db       context.Context // of statements; it outlives Run's
+	stopDB   context.CancelFunc
+	handlers context.Context // of handlers
+	cancel   context.CancelCauseFunc
+	wg       sync.WaitGroup // all goroutines but handlers
+	done     chan struct{}
+	events   chan func()
+	results  chan attempt
+	wakes    chan string // the partitions that have changed since the engine looked
+	missed   atomic.Bool // there was no room in wakes
+
+	held    map[string]*hold
+	hungry  []*hold // to fetch for
+	drained []*hold // to settle
+	leaving []*hold // to give back
+	queue   []task  // fetched, not begun
+	active  int     // begun, not saved
+
+	fetching, scanning, renewing bool
+	settling                     int
+	pause                        time.Duration // after errors of the database
+
+	timers   timers
+	stopping bool
+	lastErr  error
+}
+
+// task is an item that was fetched, of a partition that is held.
+type task struct {
+	h  *hold
+	it sqlstore.Item
+}
+
+var (
+	errLost    = errors.New("feed: the lease is lost")
+	errDrained = errors.New("feed: drain timeout")
+	// errExited is the outcome of a handler that called runtime.Goexit, as FailNow of a test does.
+	errExited = errors.New("the handler's goroutine exited")
+)
+
+// New makes an engine, which Run must then end.
+func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engine {
+	e := &Engine{
+		Config: c, tables: t, handler: h, tally: tally, statement: max(c.Lease, statementLeast),
+		terms: sqlstore.Terms{Owner: nuid.Next(), Length: c.Lease, Manual: c.Manual, AutoClose: c.AutoClose},
+		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan attempt, c.Concurrency),
+		wakes: make(chan string, wakesMost), held: map[string]*hold{},
+	}
+	e.db, e.stopDB = context.WithCancel(context.WithoutCancel(ctx))
+	e.handlers, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	now := time.Now()
+	e.timers = timers{scan: now, interval: e.PollMin, renew: now.Add(e.Lease / 3), sweep: now.Add(e.PollMax)}
+	return e
+}
+
+// Run processes items until ctx has ended and all leases are given back. Where the time for that is over it returns false, and
+// the last error of the database since ctx ended.
+func (e *Engine) Run(ctx context.Context) (drained bool, err error) {
+	defer e.tables.Subscribe(e.Wake)()
+	e.wg.Go(e.listen)
+	e.wg.Go(newSaver(e).run)
+	drained = e.loop(ctx)
+	close(e.done)
+	e.stopDB()
+	e.cancel(errDrained)
+	e.wg.Wait()
+	e.tally.Leases.Add(-int64(len(e.held)))
+	e.tally.Running.Add(-int64(e.active))
+	return drained, e.lastErr
+}
+
+// loop runs until all is handed back, or the time for that is over.
+func (e *Engine) loop(ctx context.Context) (drained bool) {
+	stop := ctx.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	inTime := true
+	for {
+		now := time.Now()
+		if stop != nil && ctx.Err() != nil { // also where something else has come, too: nothing more is begun
+			stop = nil
+			e.stop()
+		}
+		if e.stopping && e.active == 0 && len(e.held) == 0 && !e.scanning {
+			return inTime
+		}
+		if e.stopping && !now.Before(e.timers.cancel) && e.handlers.Err() == nil {
+			inTime = e.active == 0
+			e.cancel(errDrained)
+		}
+		if e.stopping && !now.Before(e.timers.abandon) {
+			e.abandon()
+			return false
+		}
+		e.pump(now)
+		timer.Reset(e.timers.next(now, e.stopping))
+		select {
+		case f := <-e.events:
+			f()
+			for range len(e.events) { // so that what they free is handed out at once
+				(<-e.events)()
+			}
+		case partition := <-e.wakes:
+			e.woken(partition)
+		case <-timer.C:
+		case <-stop:
+		}
+	}
+}
+
+// post has f run by loop, unless that has ended.
+func (e *Engine) post(f func()) {
+	select {
+	case e.events <- f:
+	case <-e.done:
+	}
+}
+
+// async runs a statement on a goroutine of its own and then loop's part of it.
+func (e *Engine) async(do func(ctx context.Context) func()) {
+	e.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(e.db, e.statement)
+		defer cancel()
+		e.post(do(ctx))
+	})
+}
+
+// pump starts whatever can be started. The timers come first, so that what is due is fetched in the same round: the next
+// one may come seconds later.
+func (e *Engine) pump(now time.Time) {
+	if !e.stopping {
+		e.due(now)
+	}
+	e.begin(now)
+	e.fetch(now)
+	e.settle()
+	e.giveBack()
+	e.renew(now)
+	if !e.stopping {
+		e.scan(now)
+	}
+}
+
+// begin starts handlers while there are items and room for them. None starts on a lease that may have ended: after a stall
+// of the process the next renewal finds out.
+func (e *Engine) begin(now time.Time) {
+	started := 0
+	for {
+		n := trusted(e.queue[started:min(len(e.queue), started+e.Batch, started+e.Concurrency-e.active)], now)
+		if n == 0 {
+			break
+		}
+		group := append([]task(nil), e.queue[started:started+n]...)
+		started += n
+		e.active += n
+		e.tally.Running.Add(int64(n))
+		go e.run(group)
+	}
+	if started > 0 {
+		clear(e.queue[:started])
+		e.queue = e.queue[started:]
+	}
+}
+
+// trusted is how many tasks there are before the first whose lease may have ended.
+func trusted(tasks []task, now time.Time) int {
+	for n, t := range tasks {
+		if now.After(t.h.trusted) {
+			return n
+		}
+	}
+	return len(tasks)
+}
+
+// run is the goroutine of a handler. The channel has room for all that may have begun.
+func (e *Engine) run(tasks []task) {
+	ctx := e.handlers
+	if e.Batch == 1 {
+		ctx = tasks[0].h.ctx
+	}
+	items, steps := make([]sqlstore.Item, len(tasks)), make([]Step, len(tasks))
+	for i, t := range tasks {
+		items[i], steps[i].Err = t.it, errExited
+		items[i].Attempt++
+	}
+	begun := time.Now()
+	defer func() {
+		took := time.Since(begun)
+		for i, t := range tasks {
+			e.tally.attempted(took, steps[i].Err)
+			a := attempt{h: t.h, item: items[i]}
+			a.end(e.handler, e.Log, steps[i])
+			e.results <- a
+		}
+	}()
+	steps = e.handler.Process(ctx, items)
+}
+
+// stop begins the end: nothing is begun any more, and each lease goes back after its last result.
+func (e *Engine) stop() {
+	now := time.Now()
+	e.stopping, e.lastErr = true, nil // what failed before is over
+	e.timers.cancel = now.Add(e.DrainTimeout)
+	e.timers.abandon = e.timers.cancel.Add(graceAfterDrain)
+	for _, h := range e.held {
+		e.letGo(h)
+	}
+}
+
+// abandon gives the leases back under handlers that do not return. What they return later is written nowhere.
+func (e *Engine) abandon() {
+	leases := make([]sqlstore.Lease, 0, len(e.held))
+	for _, h := range e.held {
+		leases = append(leases, h.Lease)
+	}
+	ctx, cancel := context.WithTimeout(e.db, handBack)
+	defer cancel()
+	if err := e.release(ctx, leases, true); err != nil {
+		e.lastErr = errors.Join(e.lastErr, err)
+	}
+}
+
+// release gives leases back. At the end of Run it wakes the other watchers, which would find them by their polls only.
+func (e *Engine) release(ctx context.Context, leases []sqlstore.Lease, atEnd bool) error {
+	err := e.tables.Release(ctx, e.terms, leases)
+	if err == nil && atEnd {
+		_ = e.tables.Announce(ctx) // a hint
+	}
+	return err
+}

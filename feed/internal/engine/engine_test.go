@@ -1,0 +1,246 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+)
+
+// oneTable is tables with one partition "p" at gate 0, of which a fetch returns each item until it is saved.
+type oneTable struct {
+	mu       sync.Mutex
+	items    []sqlstore.Item
+	leased   bool
+	released int
+	settled  sqlstore.Outcome // what Settle returns when all is saved
+	save     error            // what Save returns, once
+	wake     func(partition string)
+	announce int
+}
+
+func (o *oneTable) Acquire(context.Context, sqlstore.Terms, int, map[string]bool) ([]sqlstore.Lease, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.leased || len(o.items) == 0 {
+		return nil, nil
+	}
+	o.leased = true
+	return []sqlstore.Lease{{ID: "p", Epoch: 1}}, nil
+}
+
+func (o *oneTable) Waiting(context.Context, sqlstore.Terms, int) (int, error)      { return 0, nil }
+func (o *oneTable) Soonest(context.Context, sqlstore.Terms) (time.Duration, error) { return -1, nil }
+func (o *oneTable) Claim(context.Context, sqlstore.Terms) (bool, error)            { return false, nil }
+func (o *oneTable) Listen(context.Context, func(string)) error                     { return nil }
+func (o *oneTable) Subscribe(f func(partition string)) func()                      { o.wake = f; return func() {} }
+func (o *oneTable) Announce(context.Context) error                                 { o.announce++; return nil }
+func (o *oneTable) Release(context.Context, sqlstore.Terms, []sqlstore.Lease) error {
+	o.released++
+	return nil
+}
+
+func (o *oneTable) Renew(_ context.Context, _ sqlstore.Terms, leases []sqlstore.Lease) (held, claimed map[sqlstore.Lease]bool, err error) {
+	held = map[sqlstore.Lease]bool{}
+	for _, l := range leases {
+		held[l] = true
+	}
+	return held, nil, nil
+}
+
+func (o *oneTable) Fetch(_ context.Context, _ sqlstore.Terms, wants []sqlstore.Want) (list []sqlstore.Item, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, it := range o.items {
+		if it.Seq > wants[0].After && len(list) < wants[0].Limit {
+			list = append(list, it)
+		}
+	}
+	return list, nil
+}
+
+func (o *oneTable) Save(_ context.Context, _ sqlstore.Terms, results []sqlstore.Result) ([]bool, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.save; err != nil {
+		o.save = nil
+		return nil, err
+	}
+	saved := make([]bool, len(results))
+	for i, r := range results {
+		left := o.items[:0:0]
+		for _, it := range o.items {
+			if it.ID == r.Item && it.Version == r.Version && r.Lease == (sqlstore.Lease{ID: "p", Epoch: 1}) {
+				saved[i] = true
+			} else {
+				left = append(left, it)
+			}
+		}
+		o.items = left
+	}
+	return saved, nil
+}
+
+func (o *oneTable) Settle(context.Context, sqlstore.Terms, sqlstore.Lease) (sqlstore.Outcome, int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.items) > 0 {
+		return sqlstore.Again, 0, nil
+	}
+	o.leased = false
+	return o.settled, 0, nil
+}
+
+// calls is a Handler that reports the sizes of its calls, and completes each item.
+type calls struct {
+	sizes     chan int
+	err       error
+	failed    chan error
+	conflicts chan string
+}
+
+func newCalls() *calls {
+	return &calls{sizes: make(chan int, 100), failed: make(chan error, 100), conflicts: make(chan string, 100)}
+}
+
+func (c *calls) Process(_ context.Context, items []sqlstore.Item) []Step {
+	c.sizes <- len(items)
+	steps := make([]Step, len(items))
+	for i, it := range items {
+		steps[i] = Step{Result: sqlstore.Result{Item: it.ID, Version: it.Version, Status: sqlstore.Complete}, Err: c.err}
+	}
+	return steps
+}
+
+func (c *calls) Failed(it *sqlstore.Item, err error) sqlstore.Result {
+	c.failed <- err
+	return sqlstore.Result{Item: it.ID, Version: it.Version, Status: sqlstore.Failed}
+}
+
+func (c *calls) Conflict(it *sqlstore.Item) { c.conflicts <- it.ID }
+
+func testConfig(batch int) Config {
+	return Config{
+		Concurrency: 4, MaxPartitions: 10, Batch: batch, Lease: time.Second, PollMin: 10 * time.Millisecond, PollMax: time.Second,
+		DrainTimeout: time.Second, Log: slog.New(slog.DiscardHandler), Jitter: func(d time.Duration) time.Duration { return d },
+	}
+}
+
+// run starts an engine; stop ends it and returns what Run returned.
+func run(t *testing.T, o *oneTable, c *calls, tally *Tally) (stop func() (bool, error)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	type outcome struct {
+		drained bool
+		err     error
+	}
+	ended := make(chan outcome, 1)
+	e := New(ctx, testConfig(1), o, c, tally)
+	go func() {
+		drained, err := e.Run(ctx)
+		ended <- outcome{drained, err}
+	}()
+	return func() (bool, error) {
+		cancel()
+		end := <-ended
+		return end.drained, end.err
+	}
+}
+
+// TestItemsAreProcessed: each item is handed to the handler once, and saved under its lease.
+func TestItemsAreProcessed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, c, tally := &oneTable{settled: sqlstore.Idle}, newCalls(), &Tally{}
+		for i := range 50 {
+			o.items = append(o.items, sqlstore.Item{PartitionID: "p", ID: string(rune('A' + i)), Seq: int64(i + 1), Version: 1})
+		}
+		stop := run(t, o, c, tally)
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 50, tally.Completed.Load())
+		require.Len(t, c.sizes, 50)
+		require.Zero(t, tally.Leases.Load())
+		o.mu.Lock()
+		o.items = append(o.items, sqlstore.Item{PartitionID: "p", ID: "late", Seq: 100, Version: 1})
+		o.mu.Unlock()
+		begun := time.Now()
+		o.wake("p")
+		synctest.Wait()
+		require.EqualValues(t, 51, tally.Completed.Load(), "a wake-up brings it")
+		require.Less(t, time.Since(begun), 10*time.Millisecond)
+		drained, err := stop()
+		require.NoError(t, err)
+		require.True(t, drained)
+	})
+}
+
+// TestRefusedResults: a result that the database refuses fails the attempt, and the next one is written.
+func TestRefusedResults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := sqlstore.Invalid("Data", "is too large")
+		o := &oneTable{settled: sqlstore.Blocked, save: refused, items: []sqlstore.Item{{PartitionID: "p", ID: "a", Seq: 1, Version: 1}}}
+		c, tally := newCalls(), &Tally{}
+		stop := run(t, o, c, tally)
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 1, tally.Completed.Load(), "written by itself, it is taken")
+		require.EqualValues(t, 1, tally.DatabaseErrors.Load())
+		require.Empty(t, c.failed)
+		drained, err := stop()
+		require.NoError(t, err, "what failed before the end")
+		require.True(t, drained)
+	})
+}
+
+// TestFailedAttempts: the error of a handler goes to Failed, and what that returns is saved.
+func TestFailedAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &oneTable{settled: sqlstore.Blocked, items: []sqlstore.Item{{PartitionID: "p", ID: "a", Seq: 1, Version: 1}}}
+		c, tally := newCalls(), &Tally{}
+		c.err = errors.New("no good")
+		stop := run(t, o, c, tally)
+		time.Sleep(time.Minute)
+		require.Equal(t, c.err, <-c.failed)
+		require.EqualValues(t, 1, tally.Failed.Load())
+		require.EqualValues(t, 1, tally.GatesBlocked.Load())
+		_, err := stop()
+		require.NoError(t, err)
+	})
+}
+
+// TestBatchesNeedTheirLeases: no call has an item of a lease that may have ended, behind one of a lease that has not.
+func TestBatchesNeedTheirLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCalls()
+		e := New(t.Context(), testConfig(4), &oneTable{}, c, &Tally{})
+		defer e.stopDB()
+		now := time.Now()
+		for _, trusted := range []time.Time{now, now, now.Add(-1), now} {
+			e.queue = append(e.queue, task{h: &hold{trusted: trusted, ctx: t.Context()}})
+		}
+		e.begin(now)
+		require.Equal(t, 2, <-c.sizes)
+		require.Len(t, e.queue, 2, "they wait for the renewal")
+	})
+}
+
+// TestMissedWakeups: when more wake-ups come than the engine keeps, it looks at all partitions.
+func TestMissedWakeups(t *testing.T) {
+	e := New(t.Context(), testConfig(1), &oneTable{}, newCalls(), &Tally{})
+	defer e.stopDB()
+	h := &hold{Lease: sqlstore.Lease{ID: "p"}, ended: true, inFlight: map[string]struct{}{"a": {}}}
+	e.held["p"] = h
+	for range wakesMost {
+		e.Wake("other")
+	}
+	e.Wake("p")
+	e.woken(<-e.wakes)
+	e.due(time.Now())
+	require.False(t, h.ended, "another pass has begun")
+	require.Len(t, e.hungry, 1)
+}

@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+	"github.com/jetpull/jetpull/internal/due"
+)
+
+// rememberMost bounds the times that are kept of items which wait; beyond, the poll finds them.
+const rememberMost = 10000
+
+// claimMost bounds what one scan asks other watchers for.
+const claimMost = 64
+
+// timers are when what is next.
+type timers struct {
+	scan     time.Time // for partitions to lease
+	interval time.Duration
+	renew    time.Time
+	fetch    time.Time        // not before, after an error
+	sweep    time.Time        // for items of partitions that are held
+	due      due.Heap[string] // partitions with an item that may be processed then
+	// cancel is when handlers are called off, abandon when Run returns without them.
+	cancel, abandon time.Time
+}
+
+func (t *timers) remember(at time.Time, partition string) {
+	if t.due.Len() < rememberMost {
+		t.due.Add(at.Add(time.Millisecond), partition)
+	}
+}
+
+// soon makes the next scan come at once.
+func (t *timers) soon() {
+	t.scan, t.interval = time.Time{}, 0
+}
+
+// next is how long nothing is due by time.
+func (t *timers) next(now time.Time, stopping bool) time.Duration {
+	at := t.renew
+	earliest := func(other time.Time) {
+		if other.After(now) && (other.Before(at) || !at.After(now)) {
+			at = other
+		}
+	}
+	if stopping {
+		earliest(t.cancel)
+		earliest(t.abandon)
+	} else {
+		earliest(t.scan)
+		earliest(t.sweep)
+		earliest(t.fetch)
+		if at, ok := t.due.Next(); ok {
+			earliest(at)
+		}
+	}
+	return max(at.Sub(now), time.Millisecond)
+}
+
+// due wakes the partitions whose items' times have come. Every most of Poll it also looks again at partitions of which all
+// that is known is being processed: another program may have added to them, and no wake-up is sure to come.
+func (e *Engine) due(now time.Time) {
+	for {
+		partition, ok := e.timers.due.Pop(now)
+		if !ok {
+			break
+		}
+		e.look(partition)
+	}
+	if now.Before(e.timers.sweep) {
+		return
+	}
+	e.timers.sweep = now.Add(e.Jitter(e.PollMax))
+	for _, h := range e.held {
+		if h.ended {
+			h.redo = true
+			e.consider(h)
+		}
+	}
+}
+
+// scan leases partitions that have work.
+func (e *Engine) scan(now time.Time) {
+	room := e.MaxPartitions - len(e.held)
+	if e.scanning || room <= 0 || now.Before(e.timers.scan) {
+		return
+	}
+	e.scanning = true
+	e.timers.interval = min(max(2*e.timers.interval, e.PollMin), e.PollMax)
+	interval := e.timers.interval
+	holds := make(map[string]bool, len(e.held))
+	for id := range e.held {
+		holds[id] = true
+	}
+	e.timers.scan = now.Add(e.Jitter(interval))
+	e.async(func(ctx context.Context) func() {
+		begun := time.Now()
+		leases, err := e.tables.Acquire(ctx, e.terms, room, holds)
+		wait, asked := time.Duration(-1), 0
+		if err == nil && len(leases) == 0 && interval > 4*e.PollMin {
+			wait, err = e.tables.Soonest(ctx, e.terms)
+		}
+		// Where nothing is free, ask others for partitions, one at a time, until they have no more than a fair share.
+		for more := e.Steal && err == nil && len(leases) == 0; more && asked < min(room, claimMost); {
+			if more, err = e.tables.Claim(ctx, e.terms); more {
+				asked++
+			}
+		}
+		return func() {
+			e.scanning = false
+			e.tally.Steals.Add(int64(asked))
+			if e.failing("lease", err) {
+				e.timers.scan = time.Now().Add(max(e.pause, e.PollMin))
+				return
+			}
+			for _, l := range leases {
+				e.hold(l, begun)
+			}
+			if len(leases) > 0 || asked > 0 {
+				e.timers.soon()
+			} else if at := time.Now().Add(max(wait, e.PollMin)); wait >= 0 && at.Before(e.timers.scan) {
+				e.timers.scan = at
+			}
+		}
+	})
+}
+
+// hold begins to process a partition that was leased by a statement begun at that time.
+func (e *Engine) hold(l sqlstore.Lease, begun time.Time) {
+	if old := e.held[l.ID]; old != nil {
+		e.drop(old, errLost) // it had expired, and this is the next epoch of it
+	}
+	h := &hold{Lease: l, since: begun, trusted: begun.Add(e.Lease), inFlight: map[string]struct{}{}, leave: e.stopping}
+	h.ctx, h.cancel = context.WithCancelCause(e.handlers)
+	e.held[h.ID] = h
+	e.tally.Leases.Add(1)
+	e.tally.LeasesTaken.Add(1)
+	e.consider(h)
+}
+
+// renew extends all leases.
+func (e *Engine) renew(now time.Time) {
+	if e.renewing || now.Before(e.timers.renew) {
+		return
+	}
+	e.timers.renew = now.Add(e.Lease / 3)
+	if len(e.held) == 0 {
+		return
+	}
+	var leases []sqlstore.Lease
+	var holds []*hold
+	for _, h := range e.held {
+		leases, holds = append(leases, h.Lease), append(holds, h)
+	}
+	e.renewing = true
+	full := len(e.held) >= e.MaxPartitions && !e.stopping
+	e.async(func(ctx context.Context) func() {
+		begun := time.Now()
+		held, claimed, err := e.tables.Renew(ctx, e.terms, leases)
+		waiting := 0
+		if err == nil && full {
+			waiting, err = e.tables.Waiting(ctx, e.terms, e.MaxPartitions)
+		}
+		return func() {
+			e.renewing = false
+			if e.failing("renew", err) {
+				e.timers.renew = time.Now().Add(min(e.pause, e.Lease/10))
+				return
+			}
+			for _, h := range holds {
+				switch {
+				case h.gone, !held[h.Lease] && h.settling: // it is on its way back
+				case !held[h.Lease]:
+					e.drop(h, errLost)
+				default:
+					h.trusted = begun.Add(e.Lease)
+					// Another watcher asked for it, or others wait and this one had its turn.
+					if claimed[h.Lease] {
+						e.letGo(h)
+					} else if waiting > 0 && begun.Sub(h.since) > e.Lease {
+						waiting--
+						e.letGo(h)
+					}
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// listenAgain is the pause before the next try to listen.
+const listenAgain = time.Second
+
+// Wake reports that a partition has changed, or any if it is "". It may be called at any time, and does not block.
+func (e *Engine) Wake(partition string) {
+	select {
+	case e.wakes <- partition:
+	default:
+		e.missed.Store(true)
+	}
+}
+
+// woken handles a wake-up, and those that came with it.
+func (e *Engine) woken(partition string) {
+	e.look(partition)
+	for range len(e.wakes) {
+		e.look(<-e.wakes)
+	}
+	if e.missed.Swap(false) {
+		e.look("")
+	}
+}
+
+// look finds what has changed in a partition, or in all if it is "": in one that is held by another pass, because a
+// retried item is before those that were fetched already, and for a lease otherwise.
+func (e *Engine) look(partition string) {
+	if partition == "" {
+		e.timers.sweep = time.Time{}
+	}
+	h := e.held[partition]
+	if h == nil {
+		e.timers.soon()
+		return
+	}
+	h.redo = true
+	e.consider(h)
+}
+
+// listen has the database report what other processes change, again where the connection broke.
+func (e *Engine) listen() {
+	for {
+		err := e.tables.Listen(e.db, e.Wake)
+		if err == nil || e.db.Err() != nil {
+			return
+		}
+		e.Log.Warn("feed: no wake-ups by LISTEN", "error", firstLine(err), "again", listenAgain)
+		sleep(e.db, e.Jitter(listenAgain))
+	}
+}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
