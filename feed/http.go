@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -69,7 +69,8 @@ func Health(url string) HTTPOption {
 		if err := checkURL("Health", url); err != nil {
 			return err
 		}
-		p.health, p.sick = url, true
+		p.health = url
+		p.sick.Store(true)
 		return nil
 	}
 }
@@ -82,8 +83,7 @@ type httpProcessor struct {
 	prober      *webhook.Client
 
 	asking chan struct{} // has what asks for the health, which the other calls wait for
-	mu     sync.Mutex
-	sick   bool // the health is to be asked for
+	sick   atomic.Bool   // the health is to be asked for
 }
 
 // NewHTTPProcessor makes a processor that posts an item's data to a URL, with [HeaderItem], [HeaderPartition],
@@ -142,10 +142,10 @@ func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) 
 	}
 	answer, err := p.client.Exchange(ctx, webhook.Request{Method: http.MethodPost, URL: p.url, Header: header, Body: payload, Limit: maxAnswer})
 	if err != nil {
-		p.setSick(true)
+		p.sick.Store(true)
 		return Response{}, err
 	}
-	p.setSick(answer.Code >= http.StatusInternalServerError)
+	p.sick.Store(answer.Code >= http.StatusInternalServerError)
 	resp, err := parseAnswer(answer)
 	if after, ok := webhook.RetryAfter(answer.Header, time.Now()); ok {
 		err = RetryAfter(after, err)
@@ -174,21 +174,9 @@ func parseAnswer(a *webhook.Answer) (Response, error) {
 	return resp, nil
 }
 
-func (p *httpProcessor) setSick(sick bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.sick = sick && p.health != ""
-}
-
-func (p *httpProcessor) isSick() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sick
-}
-
 // healthy waits until the handler can work.
 func (p *httpProcessor) healthy(ctx context.Context) error {
-	if !p.isSick() {
+	if p.health == "" || !p.sick.Load() {
 		return nil
 	}
 	select {
@@ -197,10 +185,10 @@ func (p *httpProcessor) healthy(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	for p.isSick() {
+	for p.sick.Load() {
 		answer, err := p.prober.Exchange(ctx, webhook.Request{Method: http.MethodGet, URL: p.health})
 		if err == nil && answer.Code >= 200 && answer.Code <= 299 {
-			p.setSick(false)
+			p.sick.Store(false)
 			return nil
 		}
 		wait := time.NewTimer(jitter(healthEvery))

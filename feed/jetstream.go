@@ -71,8 +71,7 @@ type JetStreamProcessor struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when no reply will come any more
 
-	mu    sync.Mutex
-	calls map[string]chan<- []byte
+	calls sync.Map // chan []byte by call
 }
 
 // NewJetStreamProcessor makes a processor that publishes each attempt to subject, with the item's data and the headers
@@ -100,7 +99,7 @@ func NewJetStreamProcessor(ctx context.Context, js jetstream.JetStream, subject 
 	id := nuid.Next()
 	p := &JetStreamProcessor{
 		js: js, subject: subject, timeout: defaultReplyTimeout, prefix: subject + ".done." + id + ".", name: "feed-" + id,
-		done: make(chan struct{}), calls: map[string]chan<- []byte{},
+		done: make(chan struct{}),
 	}
 	for _, o := range opts {
 		if o == nil {
@@ -196,12 +195,8 @@ func (p *JetStreamProcessor) consume(ctx context.Context) error {
 
 // answer hands a reply to the call that waits for it, if one does.
 func (p *JetStreamProcessor) answer(call string, body []byte) {
-	p.mu.Lock()
-	c := p.calls[call]
-	delete(p.calls, call) // the first reply counts, and the channel has room for it
-	p.mu.Unlock()
-	if c != nil {
-		c <- body
+	if c, waits := p.calls.LoadAndDelete(call); waits {
+		c.(chan []byte) <- body // the first reply counts, and the channel has room for it
 	}
 }
 
@@ -210,14 +205,8 @@ func (p *JetStreamProcessor) Process(ctx context.Context, it Item) (Response, er
 	ctx, cancel := context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("%w: %v", errNoReply, p.timeout))
 	defer cancel()
 	call, reply := nuid.Next(), make(chan []byte, 1)
-	p.mu.Lock()
-	p.calls[call] = reply
-	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.calls, call)
-	}()
+	p.calls.Store(call, reply)
+	defer p.calls.Delete(call)
 	m := p.message(it, call)
 	traceContext.Inject(ctx, propagation.HeaderCarrier(m.Header))
 	if err := publish(ctx, p.js, m); err != nil {

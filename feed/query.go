@@ -78,9 +78,18 @@ func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, e
 	if err != nil {
 		return nil, wrapped(err, "count the items of partition %q", partition)
 	}
-	counts := make(map[int]Counts, len(rows))
-	for gate, n := range rows {
-		counts[gate] = Counts(n)
+	counts := map[int]Counts{}
+	for _, row := range rows {
+		c := counts[row.Gate]
+		switch row.Status {
+		case sqlstore.Available:
+			c.Available = row.N
+		case sqlstore.Complete:
+			c.Complete = row.N
+		case sqlstore.Failed:
+			c.Failed = row.N
+		}
+		counts[row.Gate] = c
 	}
 	return counts, nil
 }

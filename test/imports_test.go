@@ -75,6 +75,7 @@ var layers = []struct {
 	},
 	{module + "/relay/internal/work", []string{module + "/relay/internal/httpapi"}, "the relay's workers do not know its HTTP interface"},
 	{module + "/feed/internal/sqlstore", []string{"net/http", natsClient, module}, "the feed's tables know neither NATS nor HTTP"},
+	{module + "/feed/internal/engine", []string{"net/http", natsClient, "gorm.io", module + "/feed/feedmetrics"}, "the feed's engine knows rows alone"},
 }
 
 // harness is for tests, benchmarks and examples, as is module test. It has the testing
@@ -309,6 +310,7 @@ func TestImportRulesFire(t *testing.T) {
 		{"relay's workers on its HTTP interface", [][2]string{{layers[2].part, module + "/relay/internal/httpapi"}}, "do not know its HTTP interface"},
 		{"feed's tables on NATS", [][2]string{{layers[3].part, natsgo + "/jetstream"}}, "neither NATS nor HTTP"},
 		{"feed's tables on the client", [][2]string{{layers[3].part, module}}, "neither NATS nor HTTP"},
+		{"feed's engine on GORM", [][2]string{{layers[4].part, "gorm.io/gorm"}}, "knows rows alone"},
 		{"feed's tables on a helper", [][2]string{{layers[3].part, module + "/internal/mask"}, {layers[3].part, natsModules + "/nuid"}}, ""},
 		{"internal on the client", [][2]string{{module + "/internal/webhook", module}}, "internal may import neither"},
 		{"internal on a system", [][2]string{{module + "/internal/webhook", module + "/feed"}}, "internal may import neither"},

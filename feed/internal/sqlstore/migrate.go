@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/schema"
 )
 
 // migrationLock is an arbitrary number that migrations of a PostgreSQL database lock.
@@ -42,51 +42,20 @@ var migrations = []struct {
 	`CREATE INDEX partitions_open ON partitions (id) WHERE status = 'Available'`,
 }}, {"0002", []string{`ALTER TABLE items ADD {column}history {text}`}}}
 
-// portablePartitions and portableItems are the first version of the tables where GORM writes the statements. Not every
-// database has indexes of some rows only, so these are of all.
-type portablePartitions struct {
-	ID       string  `gorm:"primaryKey;size:255"`
-	Gate     int64   `gorm:"not null;default:0"`
-	Status   string  `gorm:"size:16;not null;default:Available;index:partitions_open"`
-	Owner    *string `gorm:"size:255"`
-	Until    *time.Time
-	Epoch    int64   `gorm:"not null;default:0"`
-	Sealed   bool    `gorm:"not null;default:false"`
-	Version  int64   `gorm:"not null;default:1"`
-	Claimant *string `gorm:"size:255"`
-}
-
-// TableName is GORM's hook.
-func (portablePartitions) TableName() string { return "partitions" }
-
-type portableItems struct {
-	Seq         int64  `gorm:"primaryKey;autoIncrement;index:items_status,priority:4"`
-	PartitionID string `gorm:"size:255;not null;uniqueIndex:items_id,priority:1;index:items_status,priority:1"`
-	ID          string `gorm:"size:255;not null;uniqueIndex:items_id,priority:2"`
-	Gate        int64  `gorm:"not null;default:0;index:items_status,priority:3"`
-	Status      string `gorm:"size:16;not null;default:Available;index:items_status,priority:2"`
-	Attempt     int64  `gorm:"not null;default:0"`
-	Step        int64  `gorm:"not null;default:0"`
-	Errors      *string
-	Data        []byte
-	NotBefore   *time.Time `gorm:"index:items_due"`
-	Version     int64      `gorm:"not null;default:1"`
-	Added       *time.Time `gorm:"type:timestamp;default:CURRENT_TIMESTAMP"`
-}
-
-// TableName is GORM's hook.
-func (portableItems) TableName() string { return "items" }
-
-// portableHistory is what the second version adds.
-type portableHistory struct{ History *string }
-
-// TableName is GORM's hook.
-func (portableHistory) TableName() string { return "items" }
-
-// portableMigrations are migrations where GORM writes the statements.
-var portableMigrations = map[string]func(m gorm.Migrator) error{
-	"0001": func(m gorm.Migrator) error { return m.CreateTable(&portablePartitions{}, &portableItems{}) },
-	"0002": func(m gorm.Migrator) error { return m.AddColumn(&portableHistory{}, "History") },
+// portableTypes are the words where GORM's dialect has to say them. Not every database has indexes of some rows only, so
+// those are of all.
+func portableTypes(d gorm.Dialector) *strings.Replacer {
+	of := func(f schema.Field) string { return d.DataTypeOf(&f) }
+	name := of(schema.Field{DataType: schema.String, Size: 255})
+	number := schema.Field{DataType: schema.Int, Size: 64}
+	key := number
+	key.AutoIncrement = true
+	return strings.NewReplacer("{id}", name, "{name}", name, "{status}", name, "{text}", of(schema.Field{DataType: schema.String}),
+		"{int}", of(number), "{bytes}", of(schema.Field{DataType: schema.Bytes}), "{time}", of(schema.Field{DataType: schema.Time, Precision: 6}),
+		"{now}", "CURRENT_TIMESTAMP", "{bool}", of(schema.Field{DataType: schema.Bool}), "{false}", "FALSE", "{column}", "",
+		"{seq}", of(key)+" NOT NULL UNIQUE", "{key}", "PRIMARY KEY", "{sparse}", "",
+		" WHERE status = 'Available' AND not_before IS NOT NULL", "", " WHERE status = 'Available'", "", " WHERE status = 'Failed'", "",
+		"gate, seq)", "gate, status, seq)")
 }
 
 // migration is a row of the table of the versions that were applied.
@@ -115,31 +84,23 @@ func (s *conn) Migrate(ctx context.Context) error {
 		if err := tx.Model(&migration{}).Pluck("id", &applied).Error; err != nil {
 			return err
 		}
+		types := columnTypes[s.Dialect.Name]
+		if types == nil {
+			types = portableTypes(tx.Dialector)
+		}
 		for _, m := range migrations {
 			if slices.Contains(applied, m.id) {
 				continue
 			}
-			if err := s.apply(tx, m.id, m.statements); err != nil {
+			for _, statement := range m.statements {
+				if err := tx.Exec(types.Replace(statement)).Error; err != nil {
+					return fmt.Errorf("migration %s: %w", m.id, err)
+				}
+			}
+			if err := tx.Create(&migration{m.id}).Error; err != nil {
 				return fmt.Errorf("migration %s: %w", m.id, err)
 			}
 		}
 		return nil
 	})
-}
-
-// apply makes one version of the tables out of the one before.
-func (s *conn) apply(tx *gorm.DB, id string, statements []string) error {
-	types := columnTypes[s.Dialect.Name]
-	if types == nil {
-		if err := portableMigrations[id](tx.Migrator()); err != nil {
-			return err
-		}
-		statements = nil
-	}
-	for _, statement := range statements {
-		if err := tx.Exec(types.Replace(statement)).Error; err != nil {
-			return err
-		}
-	}
-	return tx.Create(&migration{id}).Error
 }

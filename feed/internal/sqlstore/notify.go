@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5/stdlib"
@@ -72,32 +70,18 @@ func (s *conn) notify(tx *gorm.DB, partition string) error {
 }
 
 // Hub passes wake-ups on within the process.
-type Hub struct {
-	mu   sync.Mutex
-	subs map[*func(string)]struct{}
-}
+type Hub struct{ subs sync.Map } // by *func(string)
 
 // Subscribe has f called for each partition that was changed. f must not block.
 func (h *Hub) Subscribe(f func(partition string)) (cancel func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.subs == nil {
-		h.subs = map[*func(string)]struct{}{}
-	}
-	h.subs[&f] = struct{}{}
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.subs, &f)
-	}
+	h.subs.Store(&f, nil)
+	return func() { h.subs.Delete(&f) }
 }
 
 // Send calls all subscribers.
 func (h *Hub) Send(partition string) {
-	h.mu.Lock()
-	subs := slices.Collect(maps.Keys(h.subs))
-	h.mu.Unlock()
-	for _, f := range subs {
-		(*f)(partition)
-	}
+	h.subs.Range(func(f, _ any) bool {
+		(*f.(*func(string)))(partition)
+		return true
+	})
 }

@@ -136,7 +136,7 @@ func unblock(tx *gorm.DB, p *Partition) error {
 // has tells whether the partition has an item for which the condition holds.
 func has(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
 	var found []int64
-	err := tx.Table("items").Where("partition_id = ?", partition).Where(condition, args...).Limit(1).Pluck("seq", &found).Error
+	err := tx.Table("items i").Where("partition_id = ?", partition).Where(condition, args...).Limit(1).Pluck("seq", &found).Error
 	return len(found) > 0, err
 }
 

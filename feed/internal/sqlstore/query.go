@@ -89,36 +89,22 @@ func (s Records) Items(ctx context.Context, q Query) (rows []Item, err error) {
 	return rows, err
 }
 
-// Counts are how many items of a gate have which status.
-type Counts struct{ Available, Complete, Failed int }
+// Count is how many items of a gate have a status.
+type Count struct {
+	Gate   int
+	Status string
+	N      int
+}
 
-// Counts counts the items of a partition, by gate.
-func (s Records) Counts(ctx context.Context, partition string) (map[int]Counts, error) {
+// Counts counts the items of a partition.
+func (s Records) Counts(ctx context.Context, partition string) (rows []Count, err error) {
 	if _, err := s.Partition(ctx, partition); err != nil {
 		return nil, err
 	}
-	var rows []struct {
-		Gate   int
-		Status string
-		N      int
-	}
-	err := s.read(ctx, func(db *gorm.DB) error {
+	err = s.read(ctx, func(db *gorm.DB) error {
 		return db.Table("items").Select("gate, status, COUNT(*) AS n").Where("partition_id = ?", partition).Group("gate, status").Find(&rows).Error
 	})
-	counts := map[int]Counts{}
-	for _, row := range rows {
-		c := counts[row.Gate]
-		switch row.Status {
-		case Available:
-			c.Available = row.N
-		case Complete:
-			c.Complete = row.N
-		case Failed:
-			c.Failed = row.N
-		}
-		counts[row.Gate] = c
-	}
-	return counts, err
+	return rows, err
 }
 
 // Steps is how many steps of a partition's items are over.

@@ -58,29 +58,15 @@ func (s Leases) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 
 // judge looks at a partition's items and adds to set what it is to be.
 func (s Leases) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (Outcome, error) {
-	var here []struct {
-		Due int
-		N   int
+	if due, err := has(tx, p.ID, "gate = ? AND "+s.Dialect.dueItems(), p.Gate); err != nil || due {
+		return Again, err
 	}
-	err := tx.Table("items i").Select("CASE WHEN "+s.Dialect.dueItems()+" THEN 1 ELSE 0 END AS due, COUNT(*) AS n").
-		Where("i.partition_id = ? AND i.status = 'Available' AND i.gate = ?", p.ID, p.Gate).Group("CASE WHEN " + s.Dialect.dueItems() + " THEN 1 ELSE 0 END").
-		Find(&here).Error
-	if err != nil {
-		return Lost, err
+	if later, err := has(tx, p.ID, "gate = ? AND status = 'Available'", p.Gate); err != nil || later {
+		return Idle, err
 	}
-	for _, h := range here {
-		if h.Due == 1 {
-			return Again, nil
-		}
-	}
-	if len(here) > 0 {
-		return Idle, nil
-	}
-	if failed, err := has(tx, p.ID, "status = 'Failed' AND gate = ?", p.Gate); err != nil {
-		return Lost, err
-	} else if failed {
+	if failed, err := has(tx, p.ID, "gate = ? AND status = 'Failed'", p.Gate); err != nil || failed {
 		set["status"] = Failed
-		return Blocked, nil
+		return Blocked, err
 	}
 	next, err := nextGate(tx, p)
 	if err != nil {

@@ -30,26 +30,27 @@ UPDATE "items" SET "attempt"=@p1,"data"=@p2,"errors"=@p3,"gate"=@p4,"history"=@p
 -- settle
 UPDATE partitions SET gate = gate WHERE id = @p1;
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT CASE WHEN i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 ELSE 0 END AS due, COUNT(*) AS n FROM items i WHERE i.partition_id = @p1 AND i.status = 'Available' AND i.gate = @p2 GROUP BY CASE WHEN i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 ELSE 0 END;
-SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Failed' AND gate = @p2) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM items i WHERE partition_id = @p1 AND (gate = @p2 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME())) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM items i WHERE partition_id = @p1 AND (gate = @p2 AND status = 'Available') ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM items i WHERE partition_id = @p1 AND (gate = @p2 AND status = 'Failed') ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT "gate" FROM "items" WHERE partition_id = @p1 AND status = 'Available' AND gate > @p2 ORDER BY gate OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT "gate" FROM "items" WHERE partition_id = @p1 AND status = 'Failed' AND gate > @p2 ORDER BY gate OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Available' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Failed' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Available' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Failed' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 UPDATE "partitions" SET "owner"=@p1,"status"=@p2,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p3, DATEADD(second, @p4, SYSUTCDATETIME())) END,"version"=@p5 WHERE id = @p6 AND version = @p7;
 
 -- close
 UPDATE partitions SET gate = gate WHERE id = @p1;
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Available' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Failed' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Available' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Failed' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 UPDATE "partitions" SET "claimant"=@p1,"owner"=@p2,"status"=@p3,"version"=@p4 WHERE id = @p5 AND version = @p6;
 
 -- advance
 UPDATE partitions SET gate = gate WHERE id = @p1;
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Available' AND gate < @p2) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Failed' AND gate < @p2) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Available' AND gate < @p2) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Failed' AND gate < @p2) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 UPDATE "partitions" SET "gate"=@p1,"status"=@p2,"version"=@p3 WHERE id = @p4 AND version = @p5;
 
 -- retry
