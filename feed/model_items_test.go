@@ -200,7 +200,7 @@ func (c *client) insert(ctx context.Context, partition string, items ...Item) er
 			return ErrClosed
 		}
 		rows := mapped(items, rowOf)
-		if err := sqlstore.NewItems(p, rows); err != nil {
+		if err := newItems(p, rows); err != nil {
 			return err
 		}
 		twice := false
@@ -219,7 +219,7 @@ func (c *client) insert(ctx context.Context, partition string, items ...Item) er
 				tx.items[p.ID] = append(tx.items[p.ID], &rows[i])
 			})
 		}
-		if sqlstore.Unblocks(p, rows) {
+		if unblocks(p, rows) {
 			p.Status = sqlstore.Available
 			tx.setPartition(*p)
 		}

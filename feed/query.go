@@ -2,43 +2,82 @@ package feed
 
 import (
 	"context"
+	"time"
+
+	"gorm.io/gorm"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 const defaultLimit = 1000
 
-func (q Query) check() (sqlstore.Query, error) {
+// checked is the query with its limit.
+func (q Query) checked() (Query, error) {
 	switch q.Status {
 	case "", Available, Complete, Failed:
 	default:
-		return sqlstore.Query{}, invalid("Query.Status", "%q; give Available, Complete, Failed or nothing", string(q.Status))
+		return q, invalid("Query.Status", "%q; give Available, Complete, Failed or nothing", string(q.Status))
+	}
+	for name, id := range map[string]string{"Query.Partition": q.Partition, "Query.After": q.After} {
+		if !sqlstore.Possible(id) {
+			return q, invalid(name, "%q is no ID: it has a zero byte or is not UTF-8; give an ID as it was returned", id)
+		}
 	}
 	if q.Limit < 0 {
-		return sqlstore.Query{}, invalid("Query.Limit", "%d is below 0", q.Limit)
+		return q, invalid("Query.Limit", "%d is below 0", q.Limit)
 	}
 	if q.Limit == 0 {
 		q.Limit = defaultLimit
 	}
-	return sqlstore.Query{Partition: q.Partition, Gate: q.Gate, Status: string(q.Status), After: q.After, Limit: q.Limit}, nil
+	return q, nil
+}
+
+// rows selects from a table with that column of partitions, in the order of another, from after on.
+func (q Query) rows(db *gorm.DB, partition, order string, after any) *gorm.DB {
+	db = db.Order(order).Limit(q.Limit)
+	if q.Partition != "" {
+		db = db.Where(partition+" = ?", q.Partition)
+	}
+	if q.Gate != nil {
+		db = db.Where("gate = ?", *q.Gate)
+	}
+	if q.Status != "" {
+		db = db.Where("status = ?", string(q.Status))
+	}
+	if q.After != "" {
+		db = db.Where(order+" > ?", after)
+	}
+	return db
 }
 
 // Partition returns a partition, or [ErrNotFound].
 func (s *Store) Partition(ctx context.Context, id string) (Partition, error) {
-	row, err := s.sql.Partition(ctx, id)
+	row, err := s.partition(ctx, id)
 	if err != nil {
 		return Partition{}, wrapped(err, "partition %q", id)
 	}
 	return partitionOf(&row), nil
 }
 
+func (s *Store) partition(ctx context.Context, id string) (row sqlstore.Partition, err error) {
+	if !sqlstore.Possible(id) {
+		return row, ErrNotFound
+	}
+	err = s.sql.Read(ctx, func(db *gorm.DB) error {
+		row, err = sqlstore.First[sqlstore.Partition](db.Where("id = ?", id))
+		return err
+	})
+	return row, err
+}
+
 // Partitions returns a page of partitions in the order of their IDs' bytes. The error is [ErrInvalid].
 func (s *Store) Partitions(ctx context.Context, q Query) ([]Partition, error) {
-	checked, err := q.check()
+	q, err := q.checked()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.sql.Partitions(ctx, checked)
+	var rows []sqlstore.Partition
+	err = s.sql.Read(ctx, func(db *gorm.DB) error { return q.rows(db, "id", "id", q.After).Find(&rows).Error })
 	if err != nil {
 		return nil, wrapped(err, "list partitions")
 	}
@@ -47,25 +86,47 @@ func (s *Store) Partitions(ctx context.Context, q Query) ([]Partition, error) {
 
 // Item returns an item of a partition, or [ErrNotFound].
 func (s *Store) Item(ctx context.Context, partition, id string) (Item, error) {
-	row, err := s.sql.Item(ctx, partition, id)
+	row, err := s.item(ctx, partition, id)
 	if err != nil {
 		return Item{}, wrapped(err, "item %q of partition %q", id, partition)
 	}
 	return itemOf(&row), nil
 }
 
+func (s *Store) item(ctx context.Context, partition, id string) (row sqlstore.Item, err error) {
+	err = s.sql.Read(ctx, func(db *gorm.DB) error {
+		row, err = findItem(db, partition, id)
+		return err
+	})
+	return row, err
+}
+
+func findItem(tx *gorm.DB, partition, id string) (sqlstore.Item, error) {
+	if !sqlstore.Possible(partition) || !sqlstore.Possible(id) {
+		return sqlstore.Item{}, ErrNotFound
+	}
+	return sqlstore.First[sqlstore.Item](tx.Where("partition_id = ? AND id = ?", partition, id))
+}
+
 // Items returns a page of items, oldest first: in the order of their insertion, and those of one Insert as they were
 // given. A page takes the database time that grows with all items of the partition, unless Gate and the status Available
 // are given; for a large one give a high Limit. Errors are [ErrInvalid], and [ErrNotFound] where Query.After is no item.
 func (s *Store) Items(ctx context.Context, q Query) ([]Item, error) {
-	checked, err := q.check()
+	q, err := q.checked()
 	if err != nil {
 		return nil, err
 	}
 	if q.After != "" && q.Partition == "" {
 		return nil, invalid("Query.After", "an item's ID is unique in its partition only; give Query.Partition")
 	}
-	rows, err := s.sql.Items(ctx, checked)
+	var after sqlstore.Item
+	if q.After != "" {
+		if after, err = s.item(ctx, q.Partition, q.After); err != nil {
+			return nil, wrapped(err, "list items")
+		}
+	}
+	var rows []sqlstore.Item
+	err = s.sql.Read(ctx, func(db *gorm.DB) error { return q.rows(db, "partition_id", "seq", after.Seq).Find(&rows).Error })
 	if err != nil {
 		return nil, wrapped(err, "list items")
 	}
@@ -74,7 +135,17 @@ func (s *Store) Items(ctx context.Context, q Query) ([]Item, error) {
 
 // Counts returns how many items of a partition have which status, by gate, or [ErrNotFound].
 func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, error) {
-	rows, err := s.sql.Counts(ctx, partition)
+	var rows []struct {
+		Gate   int
+		Status Status
+		N      int
+	}
+	_, err := s.partition(ctx, partition)
+	if err == nil {
+		err = s.sql.Read(ctx, func(db *gorm.DB) error {
+			return db.Table("items").Select("gate, status, COUNT(*) AS n").Where("partition_id = ?", partition).Group("gate, status").Find(&rows).Error
+		})
+	}
 	if err != nil {
 		return nil, wrapped(err, "count the items of partition %q", partition)
 	}
@@ -82,11 +153,11 @@ func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, e
 	for _, row := range rows {
 		c := counts[row.Gate]
 		switch row.Status {
-		case sqlstore.Available:
+		case Available:
 			c.Available = row.N
-		case sqlstore.Complete:
+		case Complete:
 			c.Complete = row.N
-		case sqlstore.Failed:
+		case Failed:
 			c.Failed = row.N
 		}
 		counts[row.Gate] = c
@@ -97,9 +168,49 @@ func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, e
 // Steps returns how many steps of a partition's items are over, or [ErrNotFound]. Each [Response] that was saved ended one: the item
 // passed to a higher gate, was Complete, or was to be processed again at its gate. From one call to the next this is how fast work
 // goes, also while all items are still to be processed at other gates.
-func (s *Store) Steps(ctx context.Context, partition string) (int64, error) {
-	n, err := s.sql.Steps(ctx, partition)
+func (s *Store) Steps(ctx context.Context, partition string) (n int64, err error) {
+	if _, err = s.partition(ctx, partition); err == nil {
+		err = s.sql.Read(ctx, func(db *gorm.DB) error {
+			return db.Raw("SELECT COALESCE(SUM(step), 0) FROM items WHERE partition_id = ?", partition).Scan(&n).Error
+		})
+	}
 	return n, wrapped(err, "count the steps of partition %q", partition)
+}
+
+// Backlog is what the tables have that is not Complete.
+type Backlog struct {
+	// Ready are the Available items that may be processed now, also those that are being processed. Delayed wait for
+	// their time, and Gated for their gate.
+	Ready, Delayed, Gated int
+	// Failed items hold the gates of BlockedPartitions until an operator retries or skips them.
+	Failed, BlockedPartitions int
+	// Oldest is how long ago the oldest of the items that are Ready was inserted; 0 where there is none.
+	Oldest time.Duration
+}
+
+// Backlog counts all items that are not Complete, by an index, in time that grows with their number.
+func (s *Store) Backlog(ctx context.Context) (b Backlog, err error) {
+	const gated = "i.gate > p.gate"
+	due := "(i.not_before IS NULL OR " + s.sql.Dialect.Past("i.not_before") + ")"
+	count := func(condition string) string { return "COUNT(CASE WHEN " + condition + " THEN 1 END)" }
+	ready := "NOT " + gated + " AND " + due
+	var since, now sqlstore.RowTime
+	err = s.sql.Read(ctx, func(db *gorm.DB) error {
+		err := db.Raw("SELECT "+count(ready)+", "+count("NOT "+gated+" AND NOT "+due)+", "+count(gated)+", MIN(CASE WHEN "+ready+" THEN i.added END), "+
+			s.sql.Dialect.Now+" FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available'").
+			Row().Scan(&b.Ready, &b.Delayed, &b.Gated, &since, &now)
+		if err != nil {
+			return err
+		}
+		return db.Raw("SELECT COUNT(*), COUNT(DISTINCT partition_id) FROM items WHERE status = 'Failed'").Row().Scan(&b.Failed, &b.BlockedPartitions)
+	})
+	if err != nil {
+		return Backlog{}, wrapped(err, "count the backlog")
+	}
+	if !since.IsZero() {
+		b.Oldest = max(0, now.Sub(since.Time))
+	}
+	return b, nil
 }
 
 func partitionOf(r *sqlstore.Partition) Partition {

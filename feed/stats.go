@@ -1,9 +1,6 @@
 package feed
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // Stats are what a [Watcher] has done since it was made.
 type Stats struct {
@@ -36,21 +33,4 @@ func (w *Watcher) Stats() Stats {
 		LeasesTaken: c.LeasesTaken.Load(), LeasesLost: c.LeasesLost.Load(), Steals: c.Steals.Load(),
 		GatesPassed: c.GatesPassed.Load(), GatesBlocked: c.GatesBlocked.Load(), DatabaseErrors: c.DatabaseErrors.Load(),
 	}
-}
-
-// Backlog is what the tables have that is not Complete.
-type Backlog struct {
-	// Ready are the Available items that may be processed now, also those that are being processed. Delayed wait for
-	// their time, and Gated for their gate.
-	Ready, Delayed, Gated int
-	// Failed items hold the gates of BlockedPartitions until an operator retries or skips them.
-	Failed, BlockedPartitions int
-	// Oldest is how long ago the oldest of the items that are Ready was inserted; 0 where there is none.
-	Oldest time.Duration
-}
-
-// Backlog counts all items that are not Complete, by an index, in time that grows with their number.
-func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
-	b, err := s.sql.Backlog(ctx)
-	return Backlog(b), wrapped(err, "count the backlog")
 }

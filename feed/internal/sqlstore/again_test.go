@@ -17,7 +17,7 @@ var errDeadlock = &pgconn.PgError{Code: "40P01"}
 // the context ends, which the error then says, whatever the driver makes of it.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &conn{Dialect: dialects["sqlite"], writer: make(chan struct{}, 1), Patience: 10 * time.Second}
+		s := &Store{Dialect: dialects["sqlite"], writer: make(chan struct{}, 1), Patience: 10 * time.Second}
 		after := func(d time.Duration, then error) func() error {
 			begun := time.Now()
 			return func() error {

@@ -38,14 +38,14 @@ func (t *RowTime) Scan(v any) error {
 func (t RowTime) Value() (driver.Value, error) { return t.Time, nil }
 
 // Now is the database's clock.
-func (s *conn) Now(tx *gorm.DB) (time.Time, error) {
+func (s *Store) Now(tx *gorm.DB) (time.Time, error) {
 	var now RowTime
 	err := tx.Raw("SELECT " + s.Dialect.Now).Row().Scan(&now)
 	return now.Time, err
 }
 
 // later is the database's clock plus d, as an expression or a time.
-func (s *conn) later(tx *gorm.DB, d time.Duration) (any, error) {
+func (s *Store) later(tx *gorm.DB, d time.Duration) (any, error) {
 	switch ms := d.Milliseconds(); strings.Count(s.Dialect.Later, "?") {
 	case 1:
 		return gorm.Expr(s.Dialect.Later, ms), nil

@@ -70,6 +70,14 @@ func (d *dialect) begin(tx *gorm.DB) error {
 
 // lock reads a partition and keeps its row until the transaction ends.
 func (d *dialect) lock(tx *gorm.DB, id string) (Partition, error) {
+	if err := d.begin(tx); err != nil {
+		return Partition{}, err
+	}
+	return d.lockNext(tx, id)
+}
+
+// lockNext is lock where the transaction has begun.
+func (d *dialect) lockNext(tx *gorm.DB, id string) (Partition, error) {
 	if d.lockByUpdate {
 		if err := tx.Exec("UPDATE partitions SET gate = gate WHERE id = ?", id).Error; err != nil {
 			return Partition{}, err
@@ -77,5 +85,5 @@ func (d *dialect) lock(tx *gorm.DB, id string) (Partition, error) {
 	} else {
 		tx = tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate})
 	}
-	return first[Partition](tx.Where("id = ?", id))
+	return First[Partition](tx.Where("id = ?", id))
 }

@@ -68,8 +68,8 @@ type sqlserverError interface {
 	SQLErrorNumber() int32
 }
 
-// duplicate tells whether a unique index refused a row.
-func duplicate(db *gorm.DB, err error) bool {
+// Duplicate tells whether a unique index refused a row.
+func Duplicate(db *gorm.DB, err error) bool {
 	translator, ok := db.Dialector.(gorm.ErrorTranslator)
 	return ok && errors.Is(translator.Translate(err), gorm.ErrDuplicatedKey)
 }

@@ -21,7 +21,7 @@ const itemColumns = "i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i
 // Both forms find a partition's gate first and then read its items in the order of the index items_available, up to the limit. In a
 // plain join of the tables the gate is not known, so planners read all items that remain and sort them: each fetch then costs as
 // much as the partition is large.
-func (s Leases) Fetch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
+func (s *Store) Fetch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
 	if s.batch {
 		return s.fetchBatch(ctx, t, wants)
 	}
@@ -41,7 +41,7 @@ func (s Leases) Fetch(ctx context.Context, t Terms, wants []Want) (items []Item,
 }
 
 // fetchBatch is Fetch by one statement.
-func (s Leases) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
+func (s *Store) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
 	err = s.DB.WithContext(ctx).Raw("SELECT "+itemColumns+` FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::bigint[]) AS w(id, epoch, after, most)
 		JOIN partitions p ON p.id = w.id AND p.owner = ? AND p.epoch = w.epoch AND p.status = 'Available'
 		CROSS JOIN LATERAL (SELECT * FROM items i WHERE i.partition_id = p.id AND i.gate = p.gate AND i.seq > w.after AND `+

@@ -67,7 +67,7 @@ func (t Terms) workArgs() []any {
 }
 
 // candidates are at most n partitions that may be leased and have work, the one that waits longest first.
-func (s Leases) candidates(ctx context.Context, t Terms, n int) (rows []Partition, err error) {
+func (s *Store) candidates(ctx context.Context, t Terms, n int) (rows []Partition, err error) {
 	err = s.DB.WithContext(ctx).Table("partitions p").Select("p.*").Where("p.status = 'Available'").
 		Where(s.Dialect.free(), t.Owner).Where(s.Dialect.work(t), t.workArgs()...).
 		Order(s.Dialect.longest + ", p.id").Limit(n).Find(&rows).Error
@@ -75,7 +75,7 @@ func (s Leases) candidates(ctx context.Context, t Terms, n int) (rows []Partitio
 }
 
 // Waiting is how many partitions could be leased now, up to most.
-func (s Leases) Waiting(ctx context.Context, t Terms, most int) (int, error) {
+func (s *Store) Waiting(ctx context.Context, t Terms, most int) (int, error) {
 	rows, err := s.candidates(ctx, t, most)
 	return len(rows), err
 }
@@ -83,7 +83,7 @@ func (s Leases) Waiting(ctx context.Context, t Terms, most int) (int, error) {
 // Acquire leases at most n partitions that have work. Of two watchers that want the same one the first to write it
 // has it: the other's version is then an old one. What the watcher holds itself is left to the renewal, also when that
 // is late: only a lease that it has in the table and does not know of, because the answer got lost, it takes again.
-func (s Leases) Acquire(ctx context.Context, t Terms, n int, holds map[string]bool) ([]Lease, error) {
+func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds map[string]bool) ([]Lease, error) {
 	if s.batch {
 		return s.acquireBatch(ctx, t, n, holds)
 	}
@@ -123,7 +123,7 @@ func (s Leases) Acquire(ctx context.Context, t Terms, n int, holds map[string]bo
 
 // acquireBatch is acquire by one statement. It leaves rows alone that are locked, so that several watchers take different
 // ones at the same time, and none waits for a transaction that is stuck.
-func (s Leases) acquireBatch(ctx context.Context, t Terms, n int, holds map[string]bool) (taken []Lease, err error) {
+func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds map[string]bool) (taken []Lease, err error) {
 	mine := slices.AppendSeq(make([]string, 0, len(holds)), maps.Keys(holds)) // by its address: GORM takes a slice apart
 	free := s.DB.Table("partitions p").Select("p.id").Where("p.status = 'Available'").Where(s.Dialect.free(), t.Owner).
 		Where(s.Dialect.work(t), t.workArgs()...).Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
@@ -141,7 +141,7 @@ func (s Leases) acquireBatch(ctx context.Context, t Terms, n int, holds map[stri
 }
 
 // Renew extends leases and returns those that are still held, and of these the ones that another watcher claims.
-func (s Leases) Renew(ctx context.Context, t Terms, leases []Lease) (held, claimed map[Lease]bool, err error) {
+func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claimed map[Lease]bool, err error) {
 	held, claimed = map[Lease]bool{}, map[Lease]bool{}
 	for part := range slices.Chunk(leases, renewBatch) {
 		ids := column(part, func(l *Lease) string { return l.ID })
@@ -178,7 +178,7 @@ func (s Leases) Renew(ctx context.Context, t Terms, leases []Lease) (held, claim
 // Release gives leases back. A partition that another watcher claims is kept for that for a moment. The epoch is
 // compared, because a release of which the answer got lost is tried again, and the watcher may have leased the partition
 // anew meanwhile.
-func (s Leases) Release(ctx context.Context, t Terms, leases []Lease) error {
+func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 	for part := range slices.Chunk(leases, renewBatch) {
 		args, ids := make([]any, 0, 2*len(part)), make([]string, len(part))
 		for i, l := range part {
@@ -204,7 +204,7 @@ func (s Leases) Release(ctx context.Context, t Terms, leases []Lease) error {
 
 // lockOwned locks those of the partitions that the watcher has, in the order of their IDs, as a save does: an UPDATE of
 // several takes them in the order in which they lie in the table. SQL Server's goes by the IDs itself.
-func (s Leases) lockOwned(tx *gorm.DB, t Terms, ids []string) error {
+func (s *Store) lockOwned(tx *gorm.DB, t Terms, ids []string) error {
 	if s.Dialect.OneWriter || s.Dialect.lockByUpdate {
 		return nil
 	}
@@ -214,7 +214,7 @@ func (s Leases) lockOwned(tx *gorm.DB, t Terms, ids []string) error {
 }
 
 // freed is what a partition is without its lease.
-func (s Leases) freed(tx *gorm.DB) (map[string]any, error) {
+func (s *Store) freed(tx *gorm.DB) (map[string]any, error) {
 	until, err := s.later(tx, ClaimWait)
 	return map[string]any{
 		"owner": nil, "version": gorm.Expr("version + 1"),
@@ -223,7 +223,7 @@ func (s Leases) freed(tx *gorm.DB) (map[string]any, error) {
 }
 
 // leaseEnd is the end of a lease that begins now.
-func (s Leases) leaseEnd(tx *gorm.DB, t Terms) (any, error) {
+func (s *Store) leaseEnd(tx *gorm.DB, t Terms) (any, error) {
 	return s.later(tx, t.Length+s.Dialect.slack)
 }
 
@@ -235,7 +235,7 @@ type share struct {
 
 // Claim asks the watcher with the most leases for one, where that has at least two more than this one. It tells
 // whether it asked.
-func (s Leases) Claim(ctx context.Context, t Terms) (bool, error) {
+func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 	var shares []share
 	db := s.DB.WithContext(ctx)
 	// What is claimed already counts for the claimant.
@@ -273,7 +273,7 @@ func (s Leases) Claim(ctx context.Context, t Terms) (bool, error) {
 
 // Soonest is how long it takes until a lease of another watcher ends or an item's time comes, or a negative
 // duration where nothing is known to come.
-func (s Leases) Soonest(ctx context.Context, t Terms) (time.Duration, error) {
+func (s *Store) Soonest(ctx context.Context, t Terms) (time.Duration, error) {
 	db := s.DB.WithContext(ctx)
 	now, err := s.Now(db)
 	if err != nil {

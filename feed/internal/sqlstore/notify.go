@@ -18,7 +18,7 @@ const (
 )
 
 // Listen keeps a connection of PostgreSQL's pool for notifications.
-func (s *conn) Listen(ctx context.Context, f func(partition string)) error {
+func (s *Store) Listen(ctx context.Context, f func(partition string)) error {
 	if !s.batch {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (s *conn) Listen(ctx context.Context, f func(partition string)) error {
 }
 
 // Announce tells all that listen that any partition may have changed.
-func (s *conn) Announce(ctx context.Context) error {
+func (s *Store) Announce(ctx context.Context) error {
 	s.Send("")
 	if s.Dialect.Name != "postgres" {
 		return nil
@@ -65,7 +65,7 @@ func (s *conn) Announce(ctx context.Context) error {
 	return s.notify(s.DB.WithContext(ctx), "")
 }
 
-func (s *conn) notify(tx *gorm.DB, partition string) error {
+func (s *Store) notify(tx *gorm.DB, partition string) error {
 	return tx.Exec("SELECT pg_notify(?, ?)", wakeChannel, partition).Error
 }
 

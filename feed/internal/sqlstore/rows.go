@@ -2,7 +2,11 @@ package sqlstore
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
+	"unicode/utf8"
+
+	"gorm.io/gorm"
 )
 
 // The values of the columns status.
@@ -31,6 +35,17 @@ func (Partition) TableName() string { return "partitions" }
 // OwnedBy tells whether this lease is that of the row, whose end may have come.
 func (r *Partition) OwnedBy(owner string, epoch int64) bool {
 	return r.Owner != nil && *r.Owner == owner && r.Epoch == epoch
+}
+
+// Update writes the row by its version. The caller has it locked, so only a program that does not keep to the rules can
+// have come between.
+func (r *Partition) Update(tx *gorm.DB, set map[string]any) error {
+	set["version"] = r.Version + 1
+	done := tx.Table("partitions").Where("id = ? AND version = ?", r.ID, r.Version).Updates(set)
+	if done.Error == nil && done.RowsAffected == 0 {
+		return ErrConflict
+	}
+	return done.Error
 }
 
 // Item is a row of items. The database gives Seq.
@@ -75,4 +90,35 @@ func EncodeErrors(list []string) *string {
 	}
 	text := string(b)
 	return &text
+}
+
+// Has tells whether the partition has an item for which the condition holds.
+func Has(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
+	var found []int64
+	err := tx.Table("items i").Where("partition_id = ?", partition).Where(condition, args...).Limit(1).Pluck("seq", &found).Error
+	return len(found) > 0, err
+}
+
+// AnyOpen tells whether the partition has an item for which the condition holds and which is not Complete. Each status is
+// asked for alone, because each has its index.
+func AnyOpen(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
+	found, err := Has(tx, partition, "status = 'Available' AND "+condition, args...)
+	if err != nil || found {
+		return found, err
+	}
+	return Has(tx, partition, "status = 'Failed' AND "+condition, args...)
+}
+
+// First reads one row.
+func First[R any](tx *gorm.DB) (row R, err error) {
+	found := tx.Limit(1).Find(&row)
+	if err = found.Error; err == nil && found.RowsAffected == 0 {
+		err = ErrNotFound
+	}
+	return row, err
+}
+
+// Possible tells whether a row can have this ID. PostgreSQL takes no other text, not even to look for it.
+func Possible(id string) bool {
+	return utf8.ValidString(id) && !strings.Contains(id, "\x00")
 }

@@ -43,7 +43,7 @@ const MaxData = 1_000_000_000
 
 // Save writes results and tells which it wrote. Each write needs that the lease is still held, whose row is locked
 // until all are written, and that the item's version is the one that was fetched.
-func (s Leases) Save(ctx context.Context, t Terms, results []Result) ([]bool, error) {
+func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, error) {
 	for i := range results {
 		if n := len(results[i].Data); n > MaxData {
 			return nil, Invalid("Response.Data", "has %d bytes; give at most %d", n, MaxData)
@@ -91,13 +91,13 @@ func (s Leases) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 }
 
 // lockHeld locks the partitions of results, in the order of their IDs, and tells which leases are held.
-func (s Leases) lockHeld(tx *gorm.DB, t Terms, results []Result) (map[Lease]bool, error) {
+func (s *Store) lockHeld(tx *gorm.DB, t Terms, results []Result) (map[Lease]bool, error) {
 	held := map[Lease]bool{}
 	if err := s.Dialect.begin(tx); err != nil {
 		return nil, err
 	}
 	for _, l := range leasesOf(results) {
-		p, err := s.Dialect.lock(tx, l.ID)
+		p, err := s.Dialect.lockNext(tx, l.ID)
 		switch {
 		case errors.Is(err, ErrNotFound):
 		case err != nil:
@@ -130,7 +130,7 @@ JOIN lease ON lease.id = r.partition_id AND lease.epoch = r.epoch
 WHERE i.partition_id = r.partition_id AND i.id = r.id AND i.version = r.version
 RETURNING i.partition_id, i.id, r.epoch`
 
-func (s Leases) saveBatch(ctx context.Context, t Terms, results []Result) ([]bool, error) {
+func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) ([]bool, error) {
 	type key struct {
 		PartitionID, ID string
 		Epoch           int64

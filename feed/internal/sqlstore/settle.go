@@ -22,8 +22,12 @@ const (
 
 // Settle decides what follows when a watcher has nothing left at a partition's gate. It has the row locked, as all
 // that insert have, so that what it finds is so until it has written. It returns the gate the partition is at then.
-func (s Leases) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, gate int, err error) {
-	err = s.write(ctx, s.locked(l.ID, func(tx *gorm.DB, p *Partition) error {
+func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, gate int, err error) {
+	err = s.write(ctx, func(tx *gorm.DB) error {
+		p, err := s.Dialect.lock(tx, l.ID)
+		if err != nil {
+			return err
+		}
 		result, gate = Lost, p.Gate
 		if !p.OwnedBy(t.Owner, l.Epoch) {
 			return nil
@@ -34,9 +38,9 @@ func (s Leases) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 		}
 		if p.Status != Available {
 			result = Idle
-			return update(tx, p, set)
+			return p.Update(tx, set)
 		}
-		next, err := s.judge(tx, t, p, set)
+		next, err := s.judge(tx, t, &p, set)
 		if err != nil {
 			return err
 		}
@@ -48,8 +52,8 @@ func (s Leases) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 			delete(set, "owner")
 			delete(set, "until")
 		}
-		return update(tx, p, set)
-	}))
+		return p.Update(tx, set)
+	})
 	if errors.Is(err, ErrNotFound) {
 		return Lost, 0, nil
 	}
@@ -57,14 +61,14 @@ func (s Leases) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 }
 
 // judge looks at a partition's items and adds to set what it is to be.
-func (s Leases) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (Outcome, error) {
-	if due, err := has(tx, p.ID, "gate = ? AND "+s.Dialect.dueItems(), p.Gate); err != nil || due {
+func (s *Store) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (Outcome, error) {
+	if due, err := Has(tx, p.ID, "gate = ? AND "+s.Dialect.dueItems(), p.Gate); err != nil || due {
 		return Again, err
 	}
-	if later, err := has(tx, p.ID, "gate = ? AND status = 'Available'", p.Gate); err != nil || later {
+	if later, err := Has(tx, p.ID, "gate = ? AND status = 'Available'", p.Gate); err != nil || later {
 		return Idle, err
 	}
-	if failed, err := has(tx, p.ID, "gate = ? AND status = 'Failed'", p.Gate); err != nil || failed {
+	if failed, err := Has(tx, p.ID, "gate = ? AND status = 'Failed'", p.Gate); err != nil || failed {
 		set["status"] = Failed
 		return Blocked, err
 	}
@@ -82,7 +86,7 @@ func (s Leases) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (O
 	if !t.AutoClose || !p.Sealed {
 		return Idle, nil
 	}
-	open, err := anyOpen(tx, p.ID, "1 = 1")
+	open, err := AnyOpen(tx, p.ID, "1 = 1")
 	if err != nil || open {
 		return Idle, err
 	}

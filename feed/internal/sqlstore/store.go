@@ -16,21 +16,9 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// Store is the tables of one database.
+// Store is the tables of one database: how a statement and a transaction are run, for inserters, operators and readers, and
+// the statements of watchers.
 type Store struct {
-	*conn
-	Records
-	Leases
-}
-
-// Records are the tables as inserters, operators and readers use them.
-type Records struct{ *conn }
-
-// Leases are the tables as watchers use them.
-type Leases struct{ *conn }
-
-// conn is what both have: the database, and how a statement and a transaction are run.
-type conn struct {
 	Hub     // of the changes that inserters and operators make, called after the commit
 	DB      *gorm.DB
 	Dialect *dialect
@@ -52,7 +40,7 @@ func New(db *gorm.DB) (*Store, error) {
 	if d == nil {
 		d = portable(db.Name())
 	}
-	s := &conn{
+	s := &Store{
 		DB:      db.Session(&gorm.Session{NewDB: true, Logger: logger.Discard, SkipDefaultTransaction: true}),
 		Dialect: d, writer: make(chan struct{}, 1), Patience: defaultPatience,
 	}
@@ -62,11 +50,11 @@ func New(db *gorm.DB) (*Store, error) {
 	if lite, ok := db.Dialector.(*gormlite.Dialector); ok {
 		s.memory = strings.HasPrefix(lite.DSN, memoryDSN)
 	}
-	return &Store{s, Records{s}, Leases{s}}, nil
+	return s, nil
 }
 
 // Close closes the database.
-func (s *conn) Close() error {
+func (s *Store) Close() error {
 	pool, err := s.DB.DB()
 	if err != nil {
 		return err
@@ -103,13 +91,13 @@ func again(ctx context.Context, patience time.Duration, f func() error) error {
 	}
 }
 
-// read runs statements that only read. SQLite refuses them while another process opens or closes the file.
-func (s *conn) read(ctx context.Context, f func(db *gorm.DB) error) error {
+// Read runs statements that only read. SQLite refuses them while another process opens or closes the file.
+func (s *Store) Read(ctx context.Context, f func(db *gorm.DB) error) error {
 	return again(ctx, s.Patience, func() error { return f(s.DB.WithContext(ctx)) })
 }
 
 // write runs f in a transaction, again where the database gave up on it in favour of another one.
-func (s *conn) write(ctx context.Context, f func(tx *gorm.DB) error) error {
+func (s *Store) write(ctx context.Context, f func(tx *gorm.DB) error) error {
 	return s.retry(ctx, func() error {
 		if s.memory && ctx.Err() == nil {
 			ctx = context.WithoutCancel(ctx)
@@ -119,7 +107,7 @@ func (s *conn) write(ctx context.Context, f func(tx *gorm.DB) error) error {
 }
 
 // retry runs one transaction, in turn where the database has one writer.
-func (s *conn) retry(ctx context.Context, transact func() error) error {
+func (s *Store) retry(ctx context.Context, transact func() error) error {
 	err := again(ctx, s.Patience, func() error { return s.InTurn(ctx, transact) })
 	if transient(err) && ctx.Err() == nil {
 		return fmt.Errorf("%w: %w", ErrConflict, err)
@@ -128,7 +116,7 @@ func (s *conn) retry(ctx context.Context, transact func() error) error {
 }
 
 // InTurn runs a transaction when no other goroutine writes, where the database has one writer.
-func (s *conn) InTurn(ctx context.Context, transact func() error) error {
+func (s *Store) InTurn(ctx context.Context, transact func() error) error {
 	if s.Dialect.OneWriter {
 		select {
 		case s.writer <- struct{}{}:
@@ -140,30 +128,23 @@ func (s *conn) InTurn(ctx context.Context, transact func() error) error {
 	return transact()
 }
 
-// locked is write for what is done to a partition whose row it locks.
-func (s *conn) locked(id string, f func(tx *gorm.DB, p *Partition) error) func(tx *gorm.DB) error {
-	return func(tx *gorm.DB) error {
-		if err := s.Dialect.begin(tx); err != nil {
-			return err
-		}
+// Change locks a partition, changes it, and wakes watchers after the commit.
+func (s *Store) Change(ctx context.Context, id string, f func(tx *gorm.DB, p *Partition) error) error {
+	if !Possible(id) {
+		return ErrNotFound
+	}
+	return s.Write(ctx, id, func(tx *gorm.DB) error {
 		p, err := s.Dialect.lock(tx, id)
 		if err != nil {
 			return err
 		}
 		return f(tx, &p)
-	}
+	})
 }
 
-// change locks a partition, changes it, and tells of it after the commit.
-func (s *conn) change(ctx context.Context, id string, f func(tx *gorm.DB, p *Partition) error) error {
-	if !possible(id) {
-		return ErrNotFound
-	}
-	return s.writeAndTell(ctx, id, s.locked(id, f))
-}
-
-// writeAndTell is write that tells of the partition, other processes by PostgreSQL too.
-func (s *conn) writeAndTell(ctx context.Context, id string, f func(tx *gorm.DB) error) error {
+// Write is a transaction that changes what watchers may do in a partition. It wakes them after the commit, those of other
+// processes by PostgreSQL.
+func (s *Store) Write(ctx context.Context, id string, f func(tx *gorm.DB) error) error {
 	err := s.write(ctx, func(tx *gorm.DB) error {
 		if err := f(tx); err != nil {
 			return err

@@ -1,0 +1,158 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nats-io/nuid"
+	"gorm.io/gorm"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+)
+
+// insertBatch is how many rows one INSERT has; SQL Server takes 2,100 parameters.
+const insertBatch = 200
+
+// CreatePartition creates a partition with its items, all or nothing. Of p it takes ID, Gate and Sealed, of items
+// what [Store.Insert] takes; an empty ID is generated. It returns the partition as it is in the table. Errors are
+// [ErrDuplicate], [ErrGatePassed] for an item below the partition's gate, and [ErrInvalid].
+func (s *Store) CreatePartition(ctx context.Context, p Partition, items ...Item) (Partition, error) {
+	if p.ID == "" {
+		p.ID = nuid.Next()
+	}
+	row := sqlstore.Partition{ID: p.ID, Gate: p.Gate, Status: sqlstore.Available, Sealed: p.Sealed, Version: 1}
+	rows := mapped(items, rowOf)
+	err := errors.Join(checkID("Partition.ID", p.ID), newItems(&row, rows))
+	if err == nil {
+		err = s.sql.Write(ctx, p.ID, func(tx *gorm.DB) error { return createRows(tx, &row, rows) })
+	}
+	if err != nil {
+		return Partition{}, wrapped(err, "create partition %q", p.ID)
+	}
+	return partitionOf(&row), nil
+}
+
+func createRows(tx *gorm.DB, p *sqlstore.Partition, items []sqlstore.Item) error {
+	if err := tx.Create(p).Error; err != nil {
+		if sqlstore.Duplicate(tx, err) {
+			return ErrDuplicate
+		}
+		return err
+	}
+	return insertRows(tx, items)
+}
+
+// Insert adds items to a partition, all or none. It takes ID, Gate, Data and NotBefore; an empty ID is generated.
+// Errors are [ErrNotFound], [ErrClosed] where the partition is sealed or Complete, [ErrGatePassed] for an item below
+// its gate, [ErrDuplicate] and [ErrInvalid].
+func (s *Store) Insert(ctx context.Context, partition string, items ...Item) error {
+	rows := mapped(items, rowOf)
+	err := s.sql.Change(ctx, partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) })
+	if errors.Is(err, errTaken) {
+		err = s.nameTaken(ctx, partition, rows, err)
+	}
+	return wrapped(err, "insert into partition %q", partition)
+}
+
+// insertInto adds items to a partition whose row is locked.
+func insertInto(tx *gorm.DB, p *sqlstore.Partition, items []sqlstore.Item) error {
+	if p.Sealed || p.Status == sqlstore.Complete {
+		return ErrClosed
+	}
+	if err := newItems(p, items); err != nil {
+		return err
+	}
+	if err := insertRows(tx, items); err != nil || !unblocks(p, items) {
+		return err
+	}
+	return p.Update(tx, map[string]any{"status": Available})
+}
+
+// errTaken is the ErrDuplicate of an index: one of the items is in the table, and only a look there tells which.
+var errTaken = fmt.Errorf("one of the items: %w", ErrDuplicate)
+
+// nameTaken is errTaken with an item that is in the partition already.
+func (s *Store) nameTaken(ctx context.Context, partition string, items []sqlstore.Item, err error) error {
+	for part := range slices.Chunk(items, insertBatch) {
+		ids := mapped(part, func(it *sqlstore.Item) string { return it.ID })
+		var taken []string
+		if s.sql.DB.WithContext(ctx).Table("items").Where("partition_id = ? AND id IN ?", partition, ids).Limit(1).Pluck("id", &taken).Error != nil {
+			return err
+		}
+		if len(taken) > 0 {
+			return fmt.Errorf("item %q: %w", taken[0], ErrDuplicate)
+		}
+	}
+	return err
+}
+
+// newItems checks items for a partition whose row is locked or new, and completes them.
+func newItems(p *sqlstore.Partition, items []sqlstore.Item) error {
+	seen := make(map[string]struct{}, len(items))
+	for i := range items {
+		it := &items[i]
+		if it.ID == "" {
+			it.ID = nuid.Next()
+		}
+		if err := checkID("Item.ID", it.ID); err != nil {
+			return err
+		}
+		if _, twice := seen[it.ID]; twice {
+			return fmt.Errorf("item %q: %w", it.ID, ErrDuplicate)
+		}
+		seen[it.ID] = struct{}{}
+		if it.Gate < p.Gate {
+			return fmt.Errorf("item %q at gate %d, partition at %d: %w", it.ID, it.Gate, p.Gate, ErrGatePassed)
+		}
+		it.PartitionID, it.Status, it.Version = p.ID, sqlstore.Available, 1
+		if it.Data == nil {
+			it.Data = []byte{}
+		}
+		if it.NotBefore != nil {
+			at := it.NotBefore.UTC().Truncate(time.Microsecond)
+			if at.Year() < 1 || at.Year() > 9999 {
+				return invalid("Item.NotBefore", "the year is %d; give one in 1..9999", at.Year())
+			}
+			it.NotBefore = &sqlstore.RowTime{Time: at}
+		}
+	}
+	return nil
+}
+
+// unblocks tells whether a blocked gate has something to process again with these items.
+func unblocks(p *sqlstore.Partition, items []sqlstore.Item) bool {
+	return p.Status == sqlstore.Failed && slices.ContainsFunc(items, func(it sqlstore.Item) bool { return it.Gate == p.Gate })
+}
+
+func insertRows(tx *gorm.DB, rows []sqlstore.Item) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	err := tx.CreateInBatches(rows, insertBatch).Error
+	if err != nil && sqlstore.Duplicate(tx, err) {
+		return errTaken
+	}
+	return err
+}
+
+const maxID = 255
+
+func checkID(name, id string) error {
+	switch {
+	case id == "":
+		return invalid(name, "is empty")
+	case len(id) > maxID:
+		return invalid(name, "has %d bytes; give at most %d", len(id), maxID)
+	case !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
+		return invalid(name, "%q has control characters or is not UTF-8", id)
+	case strings.TrimSpace(id) != id:
+		return invalid(name, "%q begins or ends with a space", id)
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+
+	"gorm.io/gorm"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+)
+
+// Seal says that no more items will come: [Store.Insert] is then refused, and a watcher with [AutoClose] closes the
+// partition after the last item. Sealing again does nothing. The error is [ErrNotFound].
+func (s *Store) Seal(ctx context.Context, partition string) error {
+	return s.change(ctx, "seal", partition, seal)
+}
+
+func seal(tx *gorm.DB, p *sqlstore.Partition) error {
+	if p.Sealed {
+		return nil
+	}
+	return p.Update(tx, map[string]any{"sealed": true})
+}
+
+// ClosePartition makes a partition Complete, sealed or not. Closing again does nothing. Errors are [ErrNotFound], and
+// [ErrNotDone] while an item is not Complete.
+func (s *Store) ClosePartition(ctx context.Context, partition string) error {
+	return s.change(ctx, "close", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+		if p.Status == sqlstore.Complete {
+			return nil
+		}
+		if open, err := sqlstore.AnyOpen(tx, p.ID, "1 = 1"); err != nil {
+			return err
+		} else if open {
+			return ErrNotDone
+		}
+		return p.Update(tx, map[string]any{"status": Complete, "owner": nil, "claimant": nil})
+	})
+}
+
+// Advance moves a partition to a gate. At the gate already it does nothing. Errors are [ErrNotFound], [ErrGatePassed]
+// where the partition is above that gate, [ErrNotDone] while an item below the gate is not Complete, and [ErrClosed]
+// where the partition is Complete.
+func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
+	return s.change(ctx, fmt.Sprintf("advance to gate %d:", gate), partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+		switch {
+		case gate == p.Gate:
+			return nil
+		case gate < p.Gate:
+			return fmt.Errorf("at gate %d: %w", p.Gate, ErrGatePassed)
+		case p.Status == sqlstore.Complete:
+			return ErrClosed
+		}
+		if open, err := sqlstore.AnyOpen(tx, p.ID, "gate < ?", gate); err != nil {
+			return err
+		} else if open {
+			return ErrNotDone
+		}
+		return p.Update(tx, map[string]any{"gate": gate, "status": Available})
+	})
+}
+
+// Retry makes Failed items Available at once, with Attempt 0 and no Errors: the named ones, or all if none is named.
+// [Item.History] has the errors still.
+// Errors are [ErrNotFound], and [ErrConflict] for a named item that is not Failed; then none is changed.
+func (s *Store) Retry(ctx context.Context, partition string, items ...string) error {
+	_, err := s.RetryFailed(ctx, partition, items...)
+	return err
+}
+
+// RetryFailed is [Store.Retry], and returns how many items it changed.
+func (s *Store) RetryFailed(ctx context.Context, partition string, items ...string) (int, error) {
+	return s.unfail(ctx, "retry", partition, items, map[string]any{"status": Available, "attempt": 0, "errors": nil, "not_before": nil})
+}
+
+// Skip makes Failed items Complete without processing them, under the rules of [Store.Retry].
+func (s *Store) Skip(ctx context.Context, partition string, items ...string) error {
+	_, err := s.SkipFailed(ctx, partition, items...)
+	return err
+}
+
+// SkipFailed is [Store.Skip], and returns how many items it changed.
+func (s *Store) SkipFailed(ctx context.Context, partition string, items ...string) (int, error) {
+	return s.unfail(ctx, "skip", partition, items, map[string]any{"status": Complete, "not_before": nil})
+}
+
+// unfail changes the named items, or all, from Failed to what set says, and unblocks the partition.
+func (s *Store) unfail(ctx context.Context, what, partition string, items []string, set map[string]any) (n int, err error) {
+	set["version"] = gorm.Expr("version + 1")
+	err = s.change(ctx, what, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+		n = len(items)
+		if n == 0 {
+			done := tx.Table("items").Where("partition_id = ? AND status = 'Failed'", p.ID).Updates(set)
+			if done.Error != nil {
+				return done.Error
+			}
+			n = int(done.RowsAffected)
+		}
+		for _, id := range items {
+			if err := unfailOne(tx, p, id, set); err != nil {
+				return err
+			}
+		}
+		return unblock(tx, p)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+func unfailOne(tx *gorm.DB, p *sqlstore.Partition, id string, set map[string]any) error {
+	if !sqlstore.Possible(id) {
+		return fmt.Errorf("item %q: %w", id, ErrNotFound)
+	}
+	done := tx.Table("items").Where("partition_id = ? AND id = ? AND status = 'Failed'", p.ID, id).Updates(set)
+	if done.Error != nil || done.RowsAffected == 1 {
+		return done.Error
+	}
+	row, err := findItem(tx, p.ID, id)
+	if err != nil {
+		return fmt.Errorf("item %q: %w", id, err)
+	}
+	return fmt.Errorf("item %q is %s, not Failed: %w", id, row.Status, ErrConflict)
+}
+
+// unblock makes a partition Available whose gate has items again, or no failed one any more.
+func unblock(tx *gorm.DB, p *sqlstore.Partition) error {
+	if p.Status != sqlstore.Failed {
+		return nil
+	}
+	some, err := sqlstore.Has(tx, p.ID, "gate = ? AND status = 'Available'", p.Gate)
+	if err != nil {
+		return err
+	}
+	failed, err := sqlstore.Has(tx, p.ID, "gate = ? AND status = 'Failed'", p.Gate)
+	if err != nil || (failed && !some) {
+		return err
+	}
+	return p.Update(tx, map[string]any{"status": Available})
+}
+
+// Reopen makes a Complete or Failed partition Available and unsealed, with its items as they were. The error is
+// [ErrNotFound]. A partition whose gate is held by a Failed item fails again as soon as a watcher looks at it.
+func (s *Store) Reopen(ctx context.Context, partition string) error {
+	return s.change(ctx, "reopen", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+		if p.Status == sqlstore.Available && !p.Sealed {
+			return nil
+		}
+		return p.Update(tx, map[string]any{"status": Available, "sealed": false})
+	})
+}
