@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/jetpull/jetpull/feed/internal/engine"
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/webhook"
 )
@@ -32,6 +33,14 @@ const (
 	HeaderAttempt        = "Feed-Attempt"
 	HeaderIdempotencyKey = "Idempotency-Key"
 )
+
+// header is what a handler outside this process learns of an item beside its data.
+func (it Item) header() map[string][]string {
+	return map[string][]string{
+		HeaderItem: {it.ID}, HeaderPartition: {it.Partition}, HeaderGate: {strconv.Itoa(it.Gate)},
+		HeaderAttempt: {strconv.Itoa(it.Attempt)}, HeaderIdempotencyKey: {it.IdempotencyKey()},
+	}
+}
 
 // HTTPOption changes how the processor of [NewHTTPProcessor] works.
 type HTTPOption func(*httpProcessor) error
@@ -127,18 +136,15 @@ func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) 
 	if err := p.healthy(ctx); err != nil {
 		return Response{}, err
 	}
-	key := it.IdempotencyKey()
-	header := http.Header{
-		"Content-Type": {"application/octet-stream"}, HeaderItem: {it.ID}, HeaderPartition: {it.Partition},
-		HeaderGate: {strconv.Itoa(it.Gate)}, HeaderAttempt: {strconv.Itoa(it.Attempt)}, HeaderIdempotencyKey: {key},
-	}
+	header := http.Header(it.header())
+	header["Content-Type"] = []string{"application/octet-stream"}
 	traceContext.Inject(ctx, propagation.HeaderCarrier(header))
 	payload := it.Data
 	if payload == nil {
 		payload = []byte{}
 	}
 	if p.signer != nil {
-		p.signer.Sign(header, key, time.Now(), payload)
+		p.signer.Sign(header, it.IdempotencyKey(), time.Now(), payload)
 	}
 	answer, err := p.client.Exchange(ctx, webhook.Request{Method: http.MethodPost, URL: p.url, Header: header, Body: payload, Limit: maxAnswer})
 	if err != nil {
@@ -191,12 +197,8 @@ func (p *httpProcessor) healthy(ctx context.Context) error {
 			p.sick.Store(false)
 			return nil
 		}
-		wait := time.NewTimer(jitter(healthEvery))
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			wait.Stop()
-			return context.Cause(ctx)
+		if err := engine.Sleep(ctx, jitter(healthEvery)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/feed/internal/engine"
 )
 
 const (
@@ -168,13 +169,7 @@ func (p *JetStreamProcessor) read(ctx context.Context) {
 			return
 		}
 		slog.Warn("feed: no replies by JetStream", "stream", p.replies, "consumer", p.name, "error", err, "again", repliesAgain)
-		pause := time.NewTimer(jitter(repliesAgain))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return
-		}
+		_ = engine.Sleep(ctx, jitter(repliesAgain)) // at the end of ctx, consume returns
 	}
 }
 
@@ -225,14 +220,9 @@ func (p *JetStreamProcessor) Process(ctx context.Context, it Item) (Response, er
 // message is an attempt. Its ID names the call, too: by key and attempt alone the stream would drop, as a duplicate,
 // what another watcher publishes after this one died, and the reply would go to the dead one.
 func (p *JetStreamProcessor) message(it Item, call string) *nats.Msg {
-	m := &nats.Msg{Subject: p.subject, Data: it.Data, Header: nats.Header{}}
-	key, attempt := it.IdempotencyKey(), strconv.Itoa(it.Attempt)
-	for name, value := range map[string]string{
-		HeaderItem: it.ID, HeaderPartition: it.Partition, HeaderGate: strconv.Itoa(it.Gate), HeaderAttempt: attempt,
-		HeaderIdempotencyKey: key, HeaderReply: p.prefix + call, jetstream.MsgIDHeader: key + "-" + attempt + "-" + call,
-	} {
-		m.Header.Set(name, value)
-	}
+	m := &nats.Msg{Subject: p.subject, Data: it.Data, Header: it.header()}
+	m.Header.Set(HeaderReply, p.prefix+call)
+	m.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("%s-%d-%s", it.IdempotencyKey(), it.Attempt, call))
 	if p.ttl != "" {
 		m.Header.Set(jetstream.MsgTTLHeader, p.ttl)
 	}
@@ -253,12 +243,8 @@ func publish(ctx context.Context, js jetstream.JetStream, m *nats.Msg) error {
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return fmt.Errorf("publish to %s: %w", m.Subject, err)
 		}
-		pause := time.NewTimer(jitter(publishPause))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return fmt.Errorf("%w: publish to %s: %w", context.Cause(ctx), m.Subject, err)
+		if ended := engine.Sleep(ctx, jitter(publishPause)); ended != nil {
+			return fmt.Errorf("%w: publish to %s: %w", ended, m.Subject, err)
 		}
 	}
 }

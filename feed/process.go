@@ -69,7 +69,7 @@ var (
 	errExited = errors.New("the handler's goroutine exited")
 )
 
-// attempt makes an attempt at each item. A panic is an error.
+// attempt makes an attempt at each item. A panic, also one in the methods of a returned error, is an error.
 func attempt(ctx context.Context, p BatchProcessor, items []Item) (resps []Response, errs []error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -80,25 +80,12 @@ func attempt(ctx context.Context, p BatchProcessor, items []Item) (resps []Respo
 	if len(resps) != len(items) || len(errs) != len(items) {
 		return allFailed(len(items), fmt.Errorf("ProcessBatch returned %d responses and %d errors for %d items", len(resps), len(errs), len(items)))
 	}
-	errs = slices.Clone(errs) // the handler's
-	for i, err := range errs {
-		errs[i] = usable(err)
+	for _, err := range errs {
+		if err != nil {
+			_ = err.Error() // panics here, and not later, for a nil pointer of an error's type
+		}
 	}
 	return resps, errs
-}
-
-// usable is a handler's error, or one in its place where its methods panic: a nil pointer of an error's type.
-func usable(err error) (e error) {
-	defer func() {
-		if r := recover(); r != nil {
-			e = fmt.Errorf("panic in the methods of an error of type %T: %v", err, r)
-		}
-	}()
-	if err != nil {
-		_ = err.Error()
-		_, _ = errors.AsType[*permanentError](err) // goes through what it wraps
-	}
-	return err
 }
 
 func allFailed(n int, err error) ([]Response, []error) {

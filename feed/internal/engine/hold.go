@@ -243,7 +243,7 @@ func (e *Engine) giveBack() {
 	e.async(func(ctx context.Context) func() {
 		err := e.release(ctx, leases, atEnd)
 		if err != nil {
-			sleep(ctx, errorPause)
+			_ = Sleep(ctx, errorPause) // at its end the error is noted at once
 		}
 		return func() {
 			failed := e.failing("release", err)

@@ -111,7 +111,7 @@ func (s *saver) save(batch []attempt) []bool {
 		a := &batch[one[0]]
 		a.end(s.handler, s.log, Step{Err: fmt.Errorf("the database refused the result: %w", refused)})
 		if !a.abandoned && s.write(batch, one, saved) != nil {
-			sleep(s.ctx, maxPause) // the item is processed again, and others go on meanwhile
+			_ = Sleep(s.ctx, maxPause) // the item is processed again, and others go on meanwhile
 		}
 	}
 	return saved
@@ -146,7 +146,7 @@ func (s *saver) write(batch []attempt, index []int, saved []bool) error {
 		if sqlstore.Refused(err) {
 			return err
 		}
-		sleep(s.ctx, pause)
+		_ = Sleep(s.ctx, pause) // the loop looks at its end
 	}
 }
 

@@ -52,17 +52,19 @@ func (e *Engine) listen() {
 			return
 		}
 		e.Log.Warn("feed: no wake-ups by LISTEN", "error", firstLine(err), "again", listenAgain)
-		sleep(e.db, e.Jitter(listenAgain))
+		_ = Sleep(e.db, e.Jitter(listenAgain)) // Listen returns at its end
 	}
 }
 
-// sleep waits for d or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
+// Sleep waits for d or the end of ctx, whose cause it then returns.
+func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return nil
 	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

@@ -67,34 +67,34 @@ func (t Terms) workArgs() []any {
 }
 
 // candidates are at most n partitions that may be leased and have work, the one that waits longest first.
-func (s *Store) candidates(ctx context.Context, t Terms, n int) (rows []Partition, err error) {
-	err = s.DB.WithContext(ctx).Table("partitions p").Select("p.*").Where("p.status = 'Available'").
+func (s *Store) candidates(ctx context.Context, t Terms, n int) *gorm.DB {
+	return s.DB.WithContext(ctx).Table("partitions p").Where("p.status = 'Available'").
 		Where(s.Dialect.free(), t.Owner).Where(s.Dialect.work(t), t.workArgs()...).
-		Order(s.Dialect.longest + ", p.id").Limit(n).Find(&rows).Error
-	return rows, err
+		Order(s.Dialect.longest + ", p.id").Limit(n)
 }
 
 // Waiting is how many partitions could be leased now, up to most.
 func (s *Store) Waiting(ctx context.Context, t Terms, most int) (int, error) {
-	rows, err := s.candidates(ctx, t, most)
-	return len(rows), err
+	var ids []string
+	err := s.candidates(ctx, t, most).Pluck("p.id", &ids).Error
+	return len(ids), err
 }
 
 // Acquire leases at most n partitions that have work. Of two watchers that want the same one the first to write it
 // has it: the other's version is then an old one. What the watcher holds itself is left to the renewal, also when that
 // is late: only a lease that it has in the table and does not know of, because the answer got lost, it takes again.
-func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds map[string]bool) ([]Lease, error) {
+func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds map[string]bool) (taken []Lease, err error) {
 	if s.batch {
 		return s.acquireBatch(ctx, t, n, holds)
 	}
-	rows, err := s.candidates(ctx, t, min(n, LeaseBatch))
+	var rows []Partition
+	err = s.candidates(ctx, t, min(n, LeaseBatch)).Select("p.*").Find(&rows).Error
 	rows = slices.DeleteFunc(rows, func(r Partition) bool { return r.Owner != nil && *r.Owner == t.Owner && holds[r.ID] })
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
 	// In one order, so that two watchers wait for each other in line.
 	slices.SortFunc(rows, func(a, b Partition) int { return cmp.Compare(a.ID, b.ID) })
-	var taken []Lease
 	err = s.write(ctx, func(tx *gorm.DB) error {
 		taken = taken[:0]
 		until, err := s.leaseEnd(tx, t)
@@ -125,9 +125,7 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds map[string]bo
 // ones at the same time, and none waits for a transaction that is stuck.
 func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds map[string]bool) (taken []Lease, err error) {
 	mine := slices.AppendSeq(make([]string, 0, len(holds)), maps.Keys(holds)) // by its address: GORM takes a slice apart
-	free := s.DB.Table("partitions p").Select("p.id").Where("p.status = 'Available'").Where(s.Dialect.free(), t.Owner).
-		Where(s.Dialect.work(t), t.workArgs()...).Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
-		Order(s.Dialect.longest + ", p.id").Limit(min(n, leaseBatchMost)).
+	free := s.candidates(ctx, t, min(n, leaseBatchMost)).Select("p.id").Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
 	var rows []Partition
 	err = s.write(ctx, func(tx *gorm.DB) error {
