@@ -64,6 +64,49 @@ func TestDatabaseOfAnEarlierBuild(t *testing.T) {
 	}
 }
 
+// A database of an earlier build whose watcher was killed while it had both partitions: this build takes the leases over, and
+// finishes what is left.
+func TestDatabaseOfAKilledWatcher(t *testing.T) {
+	t.Parallel()
+	stores := map[string]func(t *testing.T) string{
+		"sqlite": func(t *testing.T) string {
+			path := filepath.Join(t.TempDir(), "feed.db")
+			unpack(t, filepath.Join("testdata", "store-killed.db.gz"), path)
+			return "sqlite:" + path
+		},
+		"postgres": func(t *testing.T) string {
+			dsn := backends[1].fresh(t)
+			statements, err := os.ReadFile(filepath.Join("testdata", "store-postgres.sql"))
+			require.NoError(t, err)
+			require.NoError(t, openStore(t, dsn, NoMigrate()).sql.DB.Exec(string(statements)).Error)
+			return dsn
+		},
+	}
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, store(t))
+			before, err := s.Items(t.Context(), Query{Partition: "half"})
+			require.NoError(t, err)
+			require.Equal(t, []Status{Complete, Failed, Available, Available}, mapped(before, func(it *Item) Status { return it.Status }))
+			require.Equal(t, "busy", before[2].History()[0].Error[len(before[2].History()[0].Error)-4:])
+			require.NoError(t, s.Retry(t.Context(), "half"))
+			require.NoError(t, s.Seal(t.Context(), "half"))
+			w := watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+				return Response{Done: true, Data: append([]byte("did "), it.Data...)}, nil
+			}), AutoClose())
+			awaitPartition(t, s, "half", Complete)
+			awaitPartition(t, s, "untouched", Complete)
+			require.NoError(t, w.stop(t))
+			after, err := s.Items(t.Context(), Query{})
+			require.NoError(t, err)
+			require.ElementsMatch(t, []string{"1", "did 2", "did 3", "did 4", "did 5"}, mapped(after, func(it *Item) string { return string(it.Data) }))
+			half, err := s.Partition(t.Context(), "half")
+			require.NoError(t, err)
+			require.Greater(t, half.Epoch, int64(1), "it was leased again")
+		})
+	}
+}
+
 func unpack(t *testing.T, from, to string) {
 	f, err := os.Open(from)
 	require.NoError(t, err)
