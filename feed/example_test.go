@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/glebarez/sqlite"
+	"gorm.io/gorm"
+
 	"github.com/jetpull/jetpull/feed"
 )
 
@@ -76,4 +79,55 @@ func rank(ctx context.Context, store *feed.Store) error {
 		fmt.Printf("%d. résumé %s with score %d\n", i+1, it.ID, score(it))
 	}
 	return nil
+}
+
+// An order and the work for it are stored by one transaction: there is no order that nobody works on, and no work for an
+// order that was rolled back.
+func ExampleStore_CreatePartitionTx() {
+	dir, err := os.MkdirTemp("", "feed")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	db, err := gorm.Open(sqlite.Open(filepath.Join(dir, "shop.db")), &gorm.Config{})
+	if err != nil {
+		panic(err)
+	}
+	store, err := feed.NewStore(ctx, db) // in the shop's own database
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = store.Close() }()
+	if err := db.Exec("CREATE TABLE orders (id TEXT PRIMARY KEY, amount INTEGER)").Error; err != nil {
+		panic(err)
+	}
+	order := func(id string, amount int) error {
+		return db.Transaction(func(tx *gorm.DB) error {
+			if err := tx.Exec("INSERT INTO orders VALUES (?, ?)", id, amount).Error; err != nil {
+				return err
+			}
+			_, err := store.CreatePartitionTx(ctx, tx, feed.Partition{ID: id, Sealed: true}, feed.Item{ID: "charge"}, feed.Item{ID: "ship", Gate: 1})
+			if amount > 1000 {
+				return errors.New("the amount is over the limit") // rolls back the order and its work
+			}
+			return err
+		})
+	}
+	fmt.Println(order("o1", 20), order("o2", 2000))
+
+	watcher := feed.NewWatcher(store, feed.ProcessorFunc(func(_ context.Context, it feed.Item) (feed.Response, error) {
+		fmt.Println(it.Partition, it.ID)
+		if it.ID == "ship" {
+			stop()
+		}
+		return feed.Response{Done: true}, nil
+	}), feed.AutoClose(), feed.Logger(slog.New(slog.DiscardHandler)))
+	fmt.Println(watcher.Run(ctx))
+	// Output:
+	// <nil> the amount is over the limit
+	// o1 charge
+	// o1 ship
+	// <nil>
 }

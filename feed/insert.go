@@ -26,9 +26,7 @@ func (s *Store) CreatePartition(ctx context.Context, p Partition, items ...Item)
 	if p.ID == "" {
 		p.ID = nuid.Next()
 	}
-	row := sqlstore.Partition{ID: p.ID, Gate: p.Gate, Status: sqlstore.Available, Sealed: p.Sealed, Version: 1}
-	rows := mapped(items, rowOf)
-	err := errors.Join(checkID("Partition.ID", p.ID), newItems(&row, rows))
+	row, rows, err := newPartition(p, items)
 	if err == nil {
 		err = s.sql.Write(ctx, p.ID, func(tx *gorm.DB) error { return createRows(tx, &row, rows) })
 	}
@@ -36,6 +34,16 @@ func (s *Store) CreatePartition(ctx context.Context, p Partition, items ...Item)
 		return Partition{}, wrapped(err, "create partition %q", p.ID)
 	}
 	return partitionOf(&row), nil
+}
+
+// newPartition checks a partition with its items.
+func newPartition(p Partition, items []Item) (row sqlstore.Partition, rows []sqlstore.Item, err error) {
+	row = sqlstore.Partition{ID: p.ID, Gate: p.Gate, Status: sqlstore.Available, Sealed: p.Sealed, Version: 1}
+	rows = mapped(items, rowOf)
+	if err := checkID("Partition.ID", p.ID); err != nil {
+		return row, nil, err
+	}
+	return row, rows, newItems(&row, rows)
 }
 
 func createRows(tx *gorm.DB, p *sqlstore.Partition, items []sqlstore.Item) error {

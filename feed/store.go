@@ -91,8 +91,10 @@ func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, er
 	return s, nil
 }
 
-// Close gives up the connections of a Store that [Open] made. Watchers on it must have ended.
+// Close gives up the connections of a Store that [Open] made. Watchers on it must have ended, and so must transactions of
+// [Store.InsertTx].
 func (s *Store) Close() error {
+	s.sql.Stop()
 	if !s.owned {
 		return nil
 	}

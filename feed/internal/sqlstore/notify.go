@@ -59,13 +59,14 @@ func (s *Store) Listen(ctx context.Context, f func(partition string)) error {
 // Announce tells all that listen that any partition may have changed.
 func (s *Store) Announce(ctx context.Context) error {
 	s.Send("")
-	if s.Dialect.Name != "postgres" {
-		return nil
-	}
 	return s.notify(s.DB.WithContext(ctx), "")
 }
 
+// notify tells other processes of a change when the transaction commits, where the database can.
 func (s *Store) notify(tx *gorm.DB, partition string) error {
+	if s.Dialect.Name != "postgres" {
+		return nil
+	}
 	return tx.Exec("SELECT pg_notify(?, ?)", wakeChannel, partition).Error
 }
 

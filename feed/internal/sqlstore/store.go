@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	gormlite "github.com/glebarez/sqlite"
@@ -29,6 +30,10 @@ type Store struct {
 	memory bool
 	// Patience is how long a statement is tried again that the database gave up for another one.
 	Patience time.Duration
+	// life ends with Close, which waits for the transactions that wait for one of the caller's; see In.
+	life    context.Context
+	end     context.CancelFunc
+	waiting sync.WaitGroup
 }
 
 // New makes a store on a database of GORM.
@@ -40,9 +45,10 @@ func New(db *gorm.DB) (*Store, error) {
 	if d == nil {
 		d = portable(db.Name())
 	}
+	life, end := context.WithCancel(context.Background())
 	s := &Store{
 		DB:      db.Session(&gorm.Session{NewDB: true, Logger: logger.Discard, SkipDefaultTransaction: true}),
-		Dialect: d, writer: make(chan struct{}, 1), Patience: defaultPatience,
+		Dialect: d, writer: make(chan struct{}, 1), Patience: defaultPatience, life: life, end: end,
 	}
 	if pool, err := db.DB(); err == nil && d.Name == "postgres" {
 		_, s.batch = pool.Driver().(*stdlib.Driver)
@@ -51,6 +57,12 @@ func New(db *gorm.DB) (*Store, error) {
 		s.memory = strings.HasPrefix(lite.DSN, memoryDSN)
 	}
 	return s, nil
+}
+
+// Stop ends what waits for transactions of callers.
+func (s *Store) Stop() {
+	s.end()
+	s.waiting.Wait()
 }
 
 // Close closes the database.
@@ -130,16 +142,19 @@ func (s *Store) InTurn(ctx context.Context, transact func() error) error {
 
 // Change locks a partition, changes it, and wakes watchers after the commit.
 func (s *Store) Change(ctx context.Context, id string, f func(tx *gorm.DB, p *Partition) error) error {
+	return s.Write(ctx, id, func(tx *gorm.DB) error { return s.ChangeIn(tx, id, f) })
+}
+
+// ChangeIn is Change within a transaction.
+func (s *Store) ChangeIn(tx *gorm.DB, id string, f func(tx *gorm.DB, p *Partition) error) error {
 	if !Possible(id) {
 		return ErrNotFound
 	}
-	return s.Write(ctx, id, func(tx *gorm.DB) error {
-		p, err := s.Dialect.lock(tx, id)
-		if err != nil {
-			return err
-		}
-		return f(tx, &p)
-	})
+	p, err := s.Dialect.lock(tx, id)
+	if err != nil {
+		return err
+	}
+	return f(tx, &p)
 }
 
 // Write is a transaction that changes what watchers may do in a partition. It wakes them after the commit, those of other
@@ -149,13 +164,26 @@ func (s *Store) Write(ctx context.Context, id string, f func(tx *gorm.DB) error)
 		if err := f(tx); err != nil {
 			return err
 		}
-		if s.Dialect.Name != "postgres" {
-			return nil
-		}
 		return s.notify(tx, id)
 	})
 	if err == nil {
 		s.Send(id)
 	}
 	return err
+}
+
+// In is Write in a transaction of the caller's. PostgreSQL notifies by itself when that commits. On SQLite a transaction of
+// the Store's, which gets its turn when the caller's has ended, finds the partition and wakes the watchers of this process.
+func (s *Store) In(ctx context.Context, pool gorm.ConnPool, id string, f func(tx *gorm.DB) error) error {
+	tx := s.DB.Session(&gorm.Session{Context: ctx})
+	tx.Statement.ConnPool = pool
+	if err := f(tx); err != nil {
+		return err
+	}
+	if s.Dialect.OneWriter {
+		s.waiting.Go(func() {
+			_ = s.Change(s.life, id, func(*gorm.DB, *Partition) error { return nil }) // else the poll finds what there is
+		})
+	}
+	return s.notify(tx, id)
 }

@@ -1,0 +1,136 @@
+package feed
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"io"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nuid"
+	"gorm.io/gorm"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+)
+
+// InsertTx is [Store.Insert] as a part of the caller's transaction on the Store's database: a *[sql.Tx], a [pgx.Tx] on
+// PostgreSQL, or a *[gorm.DB] that is in a transaction. What it adds is there once the caller commits. A rollback leaves nothing.
+// On PostgreSQL and SQLite watchers are woken after the commit; elsewhere their polls find the items. After an error roll back.
+//
+// The transaction has the partition locked until it ends: keep it short, see [Store].
+func (s *Store) InsertTx(ctx context.Context, tx any, partition string, items ...Item) error {
+	rows := mapped(items, rowOf)
+	return s.changeTx(ctx, tx, "insert into", partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) })
+}
+
+// CreatePartitionTx is [Store.CreatePartition] in the caller's transaction, under the rules of [Store.InsertTx].
+func (s *Store) CreatePartitionTx(ctx context.Context, tx any, p Partition, items ...Item) (Partition, error) {
+	if p.ID == "" {
+		p.ID = nuid.Next()
+	}
+	row, rows, err := newPartition(p, items)
+	if err == nil {
+		err = s.inTx(ctx, tx, p.ID, func(tx *gorm.DB) error { return createRows(tx, &row, rows) })
+	}
+	if err != nil {
+		return Partition{}, wrapped(err, "create partition %q", p.ID)
+	}
+	return partitionOf(&row), nil
+}
+
+// SealTx is [Store.Seal] in the caller's transaction, under the rules of [Store.InsertTx].
+func (s *Store) SealTx(ctx context.Context, tx any, partition string) error {
+	return s.changeTx(ctx, tx, "seal", partition, seal)
+}
+
+// changeTx is change in the caller's transaction.
+func (s *Store) changeTx(ctx context.Context, tx any, what, partition string, f func(tx *gorm.DB, p *sqlstore.Partition) error) error {
+	err := s.inTx(ctx, tx, partition, func(tx *gorm.DB) error { return s.sql.ChangeIn(tx, partition, f) })
+	return wrapped(err, "%s partition %q", what, partition)
+}
+
+// inTx runs f in the caller's transaction, and has watchers woken when that has committed.
+func (s *Store) inTx(ctx context.Context, tx any, partition string, f func(tx *gorm.DB) error) error {
+	var pool gorm.ConnPool
+	switch tx := tx.(type) {
+	case *sql.Tx:
+		if tx != nil {
+			pool = tx
+		}
+	case *gorm.DB:
+		if tx != nil {
+			if _, begun := tx.Statement.ConnPool.(gorm.TxCommitter); begun {
+				pool = tx.Statement.ConnPool
+			}
+		}
+	case pgx.Tx:
+		db := sql.OpenDB(pgxTx{tx})
+		defer func() { _ = db.Close() }() // closes nothing but itself
+		pool = db
+	}
+	if pool == nil {
+		return invalid("tx", "a %T is no transaction; give a *sql.Tx, a pgx.Tx, or a *gorm.DB after Begin", tx)
+	}
+	return s.sql.In(ctx, pool, partition, f)
+}
+
+// pgxTx is a transaction of pgx as the one connection of a database/sql pool: the connection of a transaction begun with
+// pgx cannot be handed to the driver that pgx has for that package.
+type pgxTx struct{ pgx.Tx }
+
+func (t pgxTx) Connect(context.Context) (driver.Conn, error) { return pgxConn{t.Tx}, nil }
+func (t pgxTx) Driver() driver.Driver                        { return nil }
+
+type pgxConn struct{ pgx.Tx }
+
+func (c pgxConn) Prepare(string) (driver.Stmt, error) { return nil, driver.ErrSkip }
+func (c pgxConn) Close() error                        { return nil }
+func (c pgxConn) Begin() (driver.Tx, error)           { return nil, driver.ErrSkip }
+
+// ExecContext implements [driver.ExecerContext].
+func (c pgxConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	tag, err := c.Exec(ctx, query, values(args)...)
+	return driver.RowsAffected(tag.RowsAffected()), err
+}
+
+// QueryContext implements [driver.QueryerContext].
+func (c pgxConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	rows, err := c.Query(ctx, query, values(args)...)
+	return pgxRows{rows}, err
+}
+
+func values(args []driver.NamedValue) []any {
+	return mapped(args, func(arg *driver.NamedValue) any { return arg.Value })
+}
+
+// pgxRows are rows of pgx as database/sql reads them.
+type pgxRows struct{ pgx.Rows }
+
+// Columns implements [driver.Rows].
+func (r pgxRows) Columns() (names []string) {
+	for _, field := range r.FieldDescriptions() {
+		names = append(names, field.Name)
+	}
+	return names
+}
+
+// Close implements [driver.Rows].
+func (r pgxRows) Close() error {
+	r.Rows.Close()
+	return r.Err()
+}
+
+// Next implements [driver.Rows].
+func (r pgxRows) Next(dest []driver.Value) error {
+	if !r.Rows.Next() {
+		if err := r.Err(); err != nil {
+			return err
+		}
+		return io.EOF
+	}
+	row, err := r.Values()
+	for i, value := range row {
+		dest[i] = value
+	}
+	return err
+}
