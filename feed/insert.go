@@ -122,6 +122,9 @@ func newItems(p *sqlstore.Partition, items []sqlstore.Item) error {
 		if it.Data == nil {
 			it.Data = []byte{}
 		}
+		if it.Timer != nil && (*it.Timer < 0 || *it.Timer > maxDelay.Milliseconds()) {
+			return invalid("OpenAfter", "%d ms is not in 0..%v", *it.Timer, maxDelay)
+		}
 		if it.NotBefore != nil {
 			at := it.NotBefore.UTC().Truncate(time.Microsecond)
 			if at.Year() < 1 || at.Year() > 9999 {

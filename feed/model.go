@@ -57,6 +57,7 @@ type Item struct {
 	history string // the attempts that failed, as JSON
 	seq     int64  // order of insertion
 	key     string // the idempotency key where it came with a message; empty elsewhere
+	timer   *int64 // see OpenAfter
 }
 
 // IdempotencyKey is the same for all attempts of a step, by whichever watcher, and another for the next step.

@@ -105,8 +105,28 @@ type handler struct {
 
 // Process implements [engine.Handler].
 func (h *handler) Process(ctx context.Context, rows []sqlstore.Item) []engine.Step {
-	items := mapped(rows, itemOf)
-	resps, errs := allFailed(len(items), errExited)
+	steps := make([]engine.Step, len(rows))
+	var items []Item
+	var index []int
+	for i := range rows {
+		if rows[i].Timer != nil {
+			steps[i].Result = elapsed(&rows[i])
+			continue
+		}
+		items, index = append(items, itemOf(&rows[i])), append(index, i)
+	}
+	if len(items) == 0 {
+		return steps
+	}
+	resps, errs := h.attempt(ctx, items)
+	for n, i := range index {
+		steps[i] = h.step(items[n], resps[n], errs[n])
+	}
+	return steps
+}
+
+func (h *handler) attempt(ctx context.Context, items []Item) (resps []Response, errs []error) {
+	resps, errs = allFailed(len(items), errExited)
 	if h.tracer != nil {
 		spans := make([]trace.Span, len(items))
 		for i, it := range items {
@@ -122,11 +142,7 @@ func (h *handler) Process(ctx context.Context, rows []sqlstore.Item) []engine.St
 		}()
 	}
 	resps, errs = attempt(ctx, h.processor, items)
-	steps := make([]engine.Step, len(items))
-	for i, it := range items {
-		steps[i] = h.step(it, resps[i], errs[i])
-	}
-	return steps
+	return resps, errs
 }
 
 func (h *handler) span(ctx context.Context, it Item) (context.Context, trace.Span) {

@@ -18,10 +18,8 @@ func (q Query) checked() (Query, error) {
 	default:
 		return q, invalid("Query.Status", "%q; give Available, Complete, Failed or nothing", string(q.Status))
 	}
-	for name, id := range map[string]string{"Query.Partition": q.Partition, "Query.After": q.After} {
-		if !sqlstore.Possible(id) {
-			return q, invalid(name, "%q is no ID: it has a zero byte or is not UTF-8; give an ID as it was returned", id)
-		}
+	if !sqlstore.Possible(q.Partition) {
+		return q, notID("Query.Partition", q.Partition)
 	}
 	if q.Limit < 0 {
 		return q, invalid("Query.Limit", "%d is below 0", q.Limit)
@@ -30,6 +28,10 @@ func (q Query) checked() (Query, error) {
 		q.Limit = defaultLimit
 	}
 	return q, nil
+}
+
+func notID(name, id string) error {
+	return invalid(name, "%q is no ID: it has a zero byte or is not UTF-8; give an ID as it was returned", id)
 }
 
 // rows selects from a table with that column of partitions, in the order of another, from after on.
@@ -75,6 +77,9 @@ func (s *Store) Partitions(ctx context.Context, q Query) ([]Partition, error) {
 	q, err := q.checked()
 	if err != nil {
 		return nil, err
+	}
+	if !sqlstore.Possible(q.After) {
+		return nil, notID("Query.After", q.After)
 	}
 	var rows []sqlstore.Partition
 	err = s.sql.Read(ctx, func(db *gorm.DB) error { return q.rows(db, "id", "id", q.After).Find(&rows).Error })
@@ -227,7 +232,7 @@ func partitionOf(r *sqlstore.Partition) Partition {
 func itemOf(r *sqlstore.Item) Item {
 	it := Item{
 		ID: r.ID, Partition: r.PartitionID, Gate: r.Gate, Status: Status(r.Status), Attempt: r.Attempt, Data: r.Data,
-		Version: r.Version, step: r.Step, seq: r.Seq,
+		Version: r.Version, step: r.Step, seq: r.Seq, timer: r.Timer,
 	}
 	if r.Errors != nil {
 		it.Errors = sqlstore.DecodeErrors(*r.Errors)
@@ -251,7 +256,7 @@ func mapped[R, V any](rows []R, of func(*R) V) []V {
 
 // rowOf is an item as it is inserted.
 func rowOf(it *Item) sqlstore.Item {
-	row := sqlstore.Item{ID: it.ID, Gate: it.Gate, Data: it.Data}
+	row := sqlstore.Item{ID: it.ID, Gate: it.Gate, Data: it.Data, Timer: it.timer}
 	if !it.NotBefore.IsZero() {
 		row.NotBefore = &sqlstore.RowTime{Time: it.NotBefore}
 	}

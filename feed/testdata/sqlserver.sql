@@ -20,7 +20,7 @@ SELECT MIN(until) FROM partitions WHERE status = 'Available' AND owner <> '' AND
 SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT not_before <= SYSUTCDATETIME();
 
 -- fetch
-SELECT i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.history, i.data, i.not_before, i.version FROM items i WHERE i.partition_id = @p1 AND i.gate = (SELECT p.gate FROM partitions p WHERE p.id = @p2 AND p.owner = @p3 AND p.epoch = @p4 AND p.status = 'Available') AND i.seq > @p5 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) ORDER BY i.seq OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
+SELECT i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.history, i.data, i.not_before, i.version, i.timer FROM items i WHERE i.partition_id = @p1 AND i.gate = (SELECT p.gate FROM partitions p WHERE p.id = @p2 AND p.owner = @p3 AND p.epoch = @p4 AND p.status = 'Available') AND i.seq > @p5 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) ORDER BY i.seq OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
 
 -- save
 UPDATE partitions SET gate = gate WHERE id = @p1;
@@ -75,5 +75,5 @@ SELECT COUNT(*), COUNT(DISTINCT partition_id) FROM items WHERE status = 'Failed'
 
 -- create
 INSERT INTO "partitions" ("id","gate","status","owner","until","epoch","sealed","version","claimant") VALUES (@p1,@p2,@p3,@p4,@p5,@p6,@p7,@p8,@p9);;
-INSERT INTO "items" ("partition_id","id","gate","status","attempt","step","errors","data","not_before","version") VALUES (@p1,@p2,@p3,@p4,@p5,@p6,@p7,@p8,@p9,@p10);;
+INSERT INTO "items" ("partition_id","id","gate","status","attempt","step","errors","data","not_before","version","timer") VALUES (@p1,@p2,@p3,@p4,@p5,@p6,@p7,@p8,@p9,@p10,@p11);;
 

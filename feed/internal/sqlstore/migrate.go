@@ -40,7 +40,7 @@ var migrations = []struct {
 	`CREATE INDEX items_failed ON items (partition_id, gate) WHERE status = 'Failed'`,
 	`CREATE INDEX items_due ON items (not_before) WHERE status = 'Available' AND not_before IS NOT NULL`,
 	`CREATE INDEX partitions_open ON partitions (id) WHERE status = 'Available'`,
-}}, {"0002", []string{`ALTER TABLE items ADD {column}history {text}`}}}
+}}, {"0002", []string{`ALTER TABLE items ADD {column}history {text}`}}, {"0003", []string{`ALTER TABLE items ADD {column}timer {int}`}}}
 
 // portableTypes are the words where GORM's dialect has to say them. Not every database has indexes of some rows only, so
 // those are of all.
@@ -54,8 +54,9 @@ func portableTypes(d gorm.Dialector) *strings.Replacer {
 		"{int}", of(number), "{bytes}", of(schema.Field{DataType: schema.Bytes}), "{time}", of(schema.Field{DataType: schema.Time, Precision: 6}),
 		"{now}", "CURRENT_TIMESTAMP", "{bool}", of(schema.Field{DataType: schema.Bool}), "{false}", "FALSE", "{column}", "",
 		"{seq}", of(key)+" NOT NULL UNIQUE", "{key}", "PRIMARY KEY", "{sparse}", "",
-		" WHERE status = 'Available' AND not_before IS NOT NULL", "", " WHERE status = 'Available'", "", " WHERE status = 'Failed'", "",
-		"gate, seq)", "gate, status, seq)")
+		"(partition_id, gate, seq) WHERE status = 'Available'", "(partition_id, status, gate, seq)",
+		"CREATE INDEX items_failed ON items (partition_id, gate) WHERE status = 'Failed'", "", // the one above is of these, too
+		" WHERE status = 'Available' AND not_before IS NOT NULL", "", " WHERE status = 'Available'", "")
 }
 
 // migration is a row of the table of the versions that were applied.
@@ -93,7 +94,11 @@ func (s *Store) Migrate(ctx context.Context) error {
 				continue
 			}
 			for _, statement := range m.statements {
-				if err := tx.Exec(types.Replace(statement)).Error; err != nil {
+				statement = types.Replace(statement)
+				if statement == "" {
+					continue
+				}
+				if err := tx.Exec(statement).Error; err != nil {
 					return fmt.Errorf("migration %s: %w", m.id, err)
 				}
 			}

@@ -62,6 +62,7 @@ type Item struct {
 	Data        []byte
 	NotBefore   *RowTime
 	Version     int64
+	Timer       *int64 // milliseconds from the first look at the item to its end; nil: it is for the processor
 }
 
 // TableName is GORM's hook.

@@ -1,0 +1,71 @@
+package feed
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestGatesThatOpenLater: a gate opens at its time and not before, counted from the end of all below for OpenAfter, and no
+// processor gets what keeps it closed. The items below do not wait.
+func TestGatesThatOpenLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient()
+		c.create(Partition{ID: "p"})
+		begin := time.Now()
+		require.NoError(t, c.insert(t.Context(), "p", Item{ID: "a"}, OpenAfter(2, time.Hour), Item{ID: "b", Gate: 2},
+			OpenAt(4, begin.Add(5*time.Hour)), Item{ID: "with", Gate: 3}, Item{ID: "c", Gate: 4}))
+		require.NoError(t, c.seal(t.Context(), "p"))
+		began := map[string]time.Duration{}
+		calls := make(chan string, 10)
+		slow := ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+			began[it.ID] = time.Since(begin)
+			calls <- it.ID
+			if it.ID == "a" {
+				time.Sleep(time.Hour)
+			}
+			return done()
+		})
+		onModel(t, c, slow, []WatcherOption{AutoClose(), Concurrency(1)}, func(*Watcher) {
+			time.Sleep(6 * time.Hour)
+			require.Len(t, calls, 4)
+			require.Less(t, began["a"], time.Second)
+			require.InDelta(t, 2*time.Hour, began["b"], float64(time.Second), "an hour after a has ended")
+			require.GreaterOrEqual(t, began["b"], 2*time.Hour)
+			require.InDelta(t, 2*time.Hour, began["with"], float64(time.Second), "it does not wait at its gate")
+			require.InDelta(t, 5*time.Hour, began["c"], float64(time.Second))
+			require.GreaterOrEqual(t, began["c"], 5*time.Hour)
+			require.True(t, c.partitions["p"].Status == string(Complete))
+		})
+	})
+}
+
+// TestTimersAreStored: a gate that opens later does so also after a restart, on each database, and in a batch.
+func TestTimersAreStored(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		create(t, s, Partition{ID: "p", Sealed: true}, OpenAfter(1, 20*time.Millisecond), OpenAt(1, time.Now().Add(-time.Hour)), Item{ID: "a", Gate: 1})
+		first := watch(t, s, batcher{f: func(items []Item) ([]Response, []error) {
+			return make([]Response, len(items)), []error{errFailed}
+		}}, MaxRetries(-1))
+		eventually(t, "the first watcher has passed the gate", func() bool {
+			p, err := s.Partition(t.Context(), "p")
+			return err == nil && p.Gate == 1
+		})
+		require.NoError(t, first.stop(t))
+		got, w := processed(t, s, AutoClose())
+		awaitItem(t, got, "p/a")
+		awaitPartition(t, s, "p", Complete)
+		require.NoError(t, w.stop(t))
+		require.Empty(t, got)
+	})
+	s := openStore(t, backends[0].fresh(t))
+	create(t, s, Partition{ID: "q", Gate: 2})
+	require.ErrorIs(t, s.Insert(t.Context(), "q", OpenAfter(2, time.Hour)), ErrGatePassed, "it is open")
+	require.ErrorIs(t, s.Insert(t.Context(), "q", OpenAfter(4, -time.Hour)), ErrInvalid)
+	require.ErrorIs(t, s.Insert(t.Context(), "q", OpenAfter(4, 2*maxDelay)), ErrInvalid)
+}
