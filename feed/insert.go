@@ -61,7 +61,7 @@ func createRows(tx *gorm.DB, p *sqlstore.Partition, items []sqlstore.Item) error
 // its gate, [ErrDuplicate] and [ErrInvalid].
 func (s *Store) Insert(ctx context.Context, partition string, items ...Item) error {
 	rows := mapped(items, rowOf)
-	err := s.sql.Change(ctx, partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) })
+	err := s.sql.Change(ctx, partition, kept(func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) }))
 	if errors.Is(err, errTaken) {
 		err = s.nameTaken(ctx, partition, rows, err)
 	}

@@ -34,7 +34,8 @@ func (s *Store) ClosePartition(ctx context.Context, partition string) error {
 		} else if open {
 			return ErrNotDone
 		}
-		return p.Update(tx, map[string]any{"status": Complete, "owner": nil, "claimant": nil})
+		closed := gorm.Expr(s.sql.Dialect.Now) // see Prune
+		return p.Update(tx, map[string]any{"status": Complete, "owner": nil, "claimant": nil, "until": closed})
 	})
 }
 

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"gorm.io/gorm"
@@ -20,6 +21,8 @@ import (
 type Store struct {
 	sql   *sqlstore.Store
 	owned bool // Close closes the database
+
+	prunedPartitions, prunedItems atomic.Int64
 
 	migrate bool
 	publish *nats.Conn
@@ -109,5 +112,15 @@ func (s *Store) Migrate(ctx context.Context) error {
 
 // change locks a partition and changes it, in one transaction. The error says in which operation it came.
 func (s *Store) change(ctx context.Context, what, partition string, f func(tx *gorm.DB, p *sqlstore.Partition) error) error {
-	return wrapped(s.sql.Change(ctx, partition, f), "%s partition %q", what, partition)
+	return wrapped(s.sql.Change(ctx, partition, kept(f)), "%s partition %q", what, partition)
+}
+
+// kept is f, but for a partition that is being pruned.
+func kept(f func(tx *gorm.DB, p *sqlstore.Partition) error) func(tx *gorm.DB, p *sqlstore.Partition) error {
+	return func(tx *gorm.DB, p *sqlstore.Partition) error {
+		if p.Status == pruning {
+			return ErrNotFound
+		}
+		return f(tx, p)
+	}
 }

@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -165,4 +168,58 @@ func TestWatchCountsWhatPassesAGate(t *testing.T) {
 	cancel()
 	require.Equal(t, cli.ExitDone, <-code, errOut.String())
 	require.Equal(t, cli.ExitDone, stop())
+}
+
+// Partitions that were closed are deleted by age, after an export that has all their items.
+func TestPruneAndExport(t *testing.T) {
+	db, file := newDB(t), filepath.Join(t.TempDir(), "closed.ndjson")
+	require.Zero(t, jetpullFeed(t, db, "a\nb\n", "add", "p", "--seal").code)
+	require.Zero(t, jetpullFeed(t, db, "c\n", "add", "open").code)
+	stop := startWatcher(t, db, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"done":true}`) }, "--auto-close")
+	awaitStatus(t, db, "p", "Complete")
+	stop()
+	require.Equal(t, result{err: "0 partitions deleted, with 0 items\n"}, jetpullFeed(t, db, "", "prune", "--older-than", "1h"))
+	require.Equal(t, 2, jetpullFeed(t, db, "", "prune").code, "the age is needed")
+	require.Equal(t, 2, jetpullFeed(t, db, "", "prune", "--older-than", "-1h").code)
+	r := jetpullFeed(t, db, "", "prune", "--older-than", "0s", "--export", filepath.Join(file, "no folder"))
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.err, "--export")
+	require.Len(t, itemLines(t, db, "ls", "p"), 2, "nothing was deleted")
+
+	r = jetpullFeed(t, db, "", "prune", "--older-than", "0s", "--export", file, "--json")
+	require.Equal(t, result{out: `{"items":2,"partitions":1}` + "\n"}, r)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var exported []string
+	for line := range strings.Lines(string(text)) {
+		var it itemLine
+		require.NoError(t, json.Unmarshal([]byte(line), &it))
+		exported = append(exported, *it.Text)
+	}
+	require.ElementsMatch(t, []string{"a", "b"}, exported)
+	require.NotZero(t, jetpullFeed(t, db, "", "show", "p").code)
+	require.Len(t, itemLines(t, db, "ls", "open"), 1)
+}
+
+// A gate that is to open later holds its items until then.
+func TestGateOpensLater(t *testing.T) {
+	db := newDB(t)
+	require.Zero(t, jetpullFeed(t, db, "a\n", "add", "p").code)
+	require.Zero(t, jetpullFeed(t, db, "b\n", "add", "p", "--gate", "2", "--open-after", "10ms", "--open-at", "2020-01-01T00:00:00Z", "--seal").code)
+	require.Zero(t, jetpullFeed(t, db, "c\n", "add", "later", "--gate", "1", "--open-at", "2999-01-01T00:00:00Z").code)
+	for _, wrong := range [][]string{{"--open-after", "1h"}, {"--gate", "1", "--open-at", "tomorrow"}} {
+		r := jetpullFeed(t, db, "", append([]string{"add", "p"}, wrong...)...)
+		require.Equal(t, 2, r.code, r.err)
+	}
+	var bodies sync.Map
+	stop := startWatcher(t, db, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		bodies.Store(string(body), true)
+		_, _ = io.WriteString(w, `{"done":true}`)
+	}, "--auto-close")
+	awaitStatus(t, db, "p", "Complete")
+	stop()
+	var got []string
+	bodies.Range(func(body, _ any) bool { got = append(got, body.(string)); return true })
+	require.ElementsMatch(t, []string{"a", "b"}, got)
 }

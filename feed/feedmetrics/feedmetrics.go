@@ -25,6 +25,7 @@ const (
 
 type collector struct {
 	count    func(context.Context) (feed.Backlog, error)
+	pruned   func() feed.Pruned
 	watchers []*feed.Watcher
 
 	counting chan struct{} // has room for one: who has it full counts, and may use the others
@@ -38,11 +39,11 @@ type collector struct {
 // between gets the numbers of before. While the database does not answer, feed_database_up is 0 and the backlog left
 // out. All processes on a database see the same backlog; add up only what watchers do.
 func New(s *feed.Store, watchers ...*feed.Watcher) prometheus.Collector {
-	return newCollector(s.Backlog, watchers...)
+	return newCollector(s.Backlog, s.Pruned, watchers...)
 }
 
-func newCollector(count func(context.Context) (feed.Backlog, error), watchers ...*feed.Watcher) *collector {
-	return &collector{count: count, watchers: watchers, counting: make(chan struct{}, 1)}
+func newCollector(count func(context.Context) (feed.Backlog, error), pruned func() feed.Pruned, watchers ...*feed.Watcher) *collector {
+	return &collector{count: count, pruned: pruned, watchers: watchers, counting: make(chan struct{}, 1)}
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -63,12 +64,14 @@ var (
 	leaseEvent = desc("lease_events_total", "Leases taken, lost to another watcher after their time, and asked of another watcher (steal).", "event")
 	gates      = desc("gates_total", "Gates passed, and gates blocked by failed items.", "result")
 	errorsSeen = desc("database_errors_total", "Statements that failed and were tried again.")
+	prunedRows = desc("pruned_total", "Rows that this process has deleted by Prune: partitions and items.", "table")
 )
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		databaseUp, items, oldest, blocked, running, leases, attempts, handling, ended, conflicts, leaseEvent, gates, errorsSeen,
+		prunedRows,
 	} {
 		ch <- d
 	}
@@ -108,6 +111,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(gates, s.GatesPassed, "passed")
 	counter(gates, s.GatesBlocked, "blocked")
 	counter(errorsSeen, s.DatabaseErrors)
+	pruned := c.pruned()
+	counter(prunedRows, int64(pruned.Partitions), "partitions")
+	counter(prunedRows, int64(pruned.Items), "items")
 }
 
 // counted is the backlog of now, or of a moment ago.

@@ -89,7 +89,7 @@ func TestCountsAreBounded(t *testing.T) {
 			n++
 			time.Sleep(took)
 			return feed.Backlog{Ready: n}, fail
-		})
+		}, func() feed.Pruned { return feed.Pruned{} })
 		counted := func() int {
 			b, err := c.counted()
 			require.Equal(t, fail, err)

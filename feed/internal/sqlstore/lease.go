@@ -95,7 +95,7 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds map[string]bo
 	}
 	// In one order, so that two watchers wait for each other in line.
 	slices.SortFunc(rows, func(a, b Partition) int { return cmp.Compare(a.ID, b.ID) })
-	err = s.write(ctx, func(tx *gorm.DB) error {
+	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		taken = taken[:0]
 		until, err := s.leaseEnd(tx, t)
 		if err != nil {
@@ -128,7 +128,7 @@ func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds map[stri
 	free := s.candidates(ctx, t, min(n, leaseBatchMost)).Select("p.id").Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
 	var rows []Partition
-	err = s.write(ctx, func(tx *gorm.DB) error {
+	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		return tx.Raw("UPDATE partitions SET owner = ?, until = "+s.Dialect.Later+", claimant = NULL, epoch = epoch + 1, version = version + 1 "+
 			"WHERE id IN (?) RETURNING id, epoch", t.Owner, t.Length.Milliseconds(), free).Scan(&rows).Error
 	})
@@ -143,7 +143,7 @@ func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claim
 	held, claimed = map[Lease]bool{}, map[Lease]bool{}
 	for part := range slices.Chunk(leases, renewBatch) {
 		ids := column(part, func(l *Lease) string { return l.ID })
-		err := s.write(ctx, func(tx *gorm.DB) error {
+		err := s.Transact(ctx, func(tx *gorm.DB) error {
 			if err := s.lockOwned(tx, t, ids); err != nil {
 				return err
 			}
@@ -183,7 +183,7 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 			args, ids[i] = append(args, l.ID, l.Epoch), l.ID
 		}
 		these := strings.Repeat(" OR (id = ? AND epoch = ?)", len(part))[len(" OR "):]
-		err := s.write(ctx, func(tx *gorm.DB) error {
+		err := s.Transact(ctx, func(tx *gorm.DB) error {
 			if err := s.lockOwned(tx, t, ids); err != nil {
 				return err
 			}
@@ -260,7 +260,7 @@ func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 		return false, err
 	}
 	done := false
-	err = s.write(ctx, func(tx *gorm.DB) error {
+	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		set := tx.Table("partitions").Where("id = ? AND version = ?", rows[0].ID, rows[0].Version).
 			Updates(map[string]any{"claimant": t.Owner, "version": gorm.Expr("version + 1")})
 		done = set.RowsAffected == 1

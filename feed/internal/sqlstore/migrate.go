@@ -70,7 +70,7 @@ func (migration) TableName() string { return "feed_migrations" }
 // Migrate brings the tables to this version of the package, in one transaction. Several processes may call it at the same time on
 // SQLite, which has one writer, and PostgreSQL.
 func (s *Store) Migrate(ctx context.Context) error {
-	return s.write(ctx, func(tx *gorm.DB) error {
+	return s.Transact(ctx, func(tx *gorm.DB) error {
 		if s.Dialect.Name == "postgres" {
 			if err := tx.Exec("SELECT pg_advisory_xact_lock(?)", migrationLock).Error; err != nil {
 				return err

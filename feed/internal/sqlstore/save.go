@@ -53,7 +53,7 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 		return s.saveBatch(ctx, t, results)
 	}
 	var saved []bool
-	err := s.write(ctx, func(tx *gorm.DB) error {
+	err := s.Transact(ctx, func(tx *gorm.DB) error {
 		saved = make([]bool, len(results))
 		held, err := s.lockHeld(tx, t, results)
 		if err != nil {

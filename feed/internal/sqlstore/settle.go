@@ -23,7 +23,7 @@ const (
 // Settle decides what follows when a watcher has nothing left at a partition's gate. It has the row locked, as all
 // that insert have, so that what it finds is so until it has written. It returns the gate the partition is at then.
 func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, gate int, err error) {
-	err = s.write(ctx, func(tx *gorm.DB) error {
+	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		p, err := s.Dialect.lock(tx, l.ID)
 		if err != nil {
 			return err

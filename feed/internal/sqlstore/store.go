@@ -108,8 +108,8 @@ func (s *Store) Read(ctx context.Context, f func(db *gorm.DB) error) error {
 	return again(ctx, s.Patience, func() error { return f(s.DB.WithContext(ctx)) })
 }
 
-// write runs f in a transaction, again where the database gave up on it in favour of another one.
-func (s *Store) write(ctx context.Context, f func(tx *gorm.DB) error) error {
+// Transact runs f in a transaction, again where the database gave up on it in favour of another one.
+func (s *Store) Transact(ctx context.Context, f func(tx *gorm.DB) error) error {
 	return s.retry(ctx, func() error {
 		if s.memory && ctx.Err() == nil {
 			ctx = context.WithoutCancel(ctx)
@@ -160,7 +160,7 @@ func (s *Store) ChangeIn(tx *gorm.DB, id string, f func(tx *gorm.DB, p *Partitio
 // Write is a transaction that changes what watchers may do in a partition. It wakes them after the commit, those of other
 // processes by PostgreSQL.
 func (s *Store) Write(ctx context.Context, id string, f func(tx *gorm.DB) error) error {
-	err := s.write(ctx, func(tx *gorm.DB) error {
+	err := s.Transact(ctx, func(tx *gorm.DB) error {
 		if err := f(tx); err != nil {
 			return err
 		}

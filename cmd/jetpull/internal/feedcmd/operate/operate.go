@@ -8,7 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"os"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,6 +40,7 @@ func Commands(t *tables.DB) []*cobra.Command {
 	atLeastOne, one := cobra.MinimumNArgs(1), cobra.ExactArgs(1)
 	return []*cobra.Command{
 		newAddCommand(t),
+		newPruneCommand(t),
 		operation("retry PARTITION [ITEM…]", "Make failed items available again; all unless some are named", atLeastOne,
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
 				n, err := s.RetryFailed(ctx, args[0], args[1:]...)
@@ -84,6 +89,8 @@ func changed(n int, partition, one, more string) string {
 func newAddCommand(t *tables.DB) *cobra.Command {
 	var gate int
 	var seal bool
+	var at string
+	var after time.Duration
 	cmd := &cobra.Command{
 		Use: "add PARTITION", Short: "Add an item for each line of stdin; creates the partition if it is not there",
 		Args: cobra.ExactArgs(1),
@@ -94,11 +101,16 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 			if gate < 0 {
 				return cli.Usage(fmt.Errorf("--gate %d is below 0, the first gate", gate))
 			}
+			opens, err := openings(gate, at, after)
+			if err != nil {
+				return cli.Usage(err)
+			}
 			items, err := readItems(cmd.InOrStdin(), gate)
 			if err != nil {
 				return err
 			}
-			err = t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, seal) })
+			all := slices.Concat(opens, items)
+			err = t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], all, seal) })
 			if err == nil && !t.JSON {
 				cli.Tell(cmd.ErrOrStderr(), "%s items added to %s\n", progress.Count(len(items)), tables.OneLine(args[0]))
 			}
@@ -107,7 +119,72 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 	}
 	cmd.Flags().IntVar(&gate, "gate", 0, "gate of the items")
 	cmd.Flags().BoolVar(&seal, "seal", false, "say that no more items will come")
+	cmd.Flags().StringVar(&at, "open-at", "", "keep the gate closed until this `TIME`, such as 2027-01-31T18:00:00Z")
+	cmd.Flags().DurationVar(&after, "open-after", 0, "keep the gate closed for that long after all below the gate before it is complete")
 	return cmd
+}
+
+// openings are the items that keep the gate closed; none without the flags.
+func openings(gate int, at string, after time.Duration) (items []feed.Item, err error) {
+	if (at != "" || after != 0) && gate == 0 {
+		return nil, errors.New("gate 0 is open from the beginning; give --open-at and --open-after with a --gate above it")
+	}
+	if at != "" {
+		opens, err := time.Parse(time.RFC3339, at)
+		if err != nil {
+			return nil, fmt.Errorf("--open-at %q is no time; give one like 2027-01-31T18:00:00Z", at)
+		}
+		items = append(items, feed.OpenAt(gate, opens))
+	}
+	if after != 0 {
+		items = append(items, feed.OpenAfter(gate, after))
+	}
+	return items, nil
+}
+
+func newPruneCommand(t *tables.DB) *cobra.Command {
+	var age time.Duration
+	var file string
+	cmd := &cobra.Command{
+		Use: "prune", Short: "Delete partitions that were closed long ago, with their items", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			var export func(feed.Partition, iter.Seq2[feed.Item, error]) error
+			if file != "" {
+				f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+				if err != nil {
+					return fmt.Errorf("--export: %w", err)
+				}
+				defer func() { _ = f.Close() }() // what matters was synced
+				export = func(_ feed.Partition, items iter.Seq2[feed.Item, error]) error { return exportItems(f, items) }
+			}
+			return t.WithExisting(cmd.Context(), func(s *feed.Store) error {
+				done, err := s.Prune(cmd.Context(), age, export)
+				if t.JSON {
+					return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), map[string]int{"partitions": done.Partitions, "items": done.Items}))
+				}
+				cli.Tell(cmd.ErrOrStderr(), "%s partitions deleted, with %s items\n", progress.Count(done.Partitions), progress.Count(done.Items))
+				return tables.UsageOf(err)
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&age, "older-than", 0, "for how long a partition has been closed, such as 720h")
+	cmd.Flags().StringVar(&file, "export", "", "append the items to this `FILE` first, a JSON object a line, as ls --json prints them")
+	_ = cmd.MarkFlagRequired("older-than")
+	return cmd
+}
+
+// exportItems writes the items of a partition, and has them on the disk when it returns.
+func exportItems(f *os.File, items iter.Seq2[feed.Item, error]) error {
+	out := bufio.NewWriter(f)
+	for it, err := range items {
+		if err == nil {
+			err = tables.WriteItem(out, it)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return errors.Join(out.Flush(), f.Sync())
 }
 
 // readItems reads an item a line. Only the line's end is not part of it.

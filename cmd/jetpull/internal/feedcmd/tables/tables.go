@@ -118,17 +118,22 @@ func (t *DB) printPartition(out io.Writer, p feed.Partition) error {
 
 func (t *DB) printItem(out io.Writer, it feed.Item) error {
 	if t.JSON {
-		line := itemJSON{
-			PartitionID: it.Partition, ID: it.ID, Gate: it.Gate, Status: it.Status, Attempt: it.Attempt, Errors: append([]string{}, it.Errors...),
-			Data: append([]byte{}, it.Data...), NotBefore: timeOrNil(it.NotBefore), Version: it.Version, History: append([]feed.Attempt{}, it.History()...),
-		}
-		if utf8.Valid(it.Data) {
-			line.Text = new(string(it.Data))
-		}
-		return cli.WriteJSON(out, line)
+		return WriteItem(out, it)
 	}
 	_, err := fmt.Fprintf(out, "%-30s  %-9s  %4d  %7d  %s\n", OneLine(it.ID), it.Status, it.Gate, it.Attempt, OneLine(string(it.Data)))
 	return err
+}
+
+// WriteItem prints an item as a line of JSON.
+func WriteItem(out io.Writer, it feed.Item) error {
+	line := itemJSON{
+		PartitionID: it.Partition, ID: it.ID, Gate: it.Gate, Status: it.Status, Attempt: it.Attempt, Errors: append([]string{}, it.Errors...),
+		Data: append([]byte{}, it.Data...), NotBefore: timeOrNil(it.NotBefore), Version: it.Version, History: append([]feed.Attempt{}, it.History()...),
+	}
+	if utf8.Valid(it.Data) {
+		line.Text = new(string(it.Data))
+	}
+	return cli.WriteJSON(out, line)
 }
 
 // header prints the names of what printPartition and printItem print, where that is text.

@@ -1,0 +1,184 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// closed creates a partition that was closed that long ago, with n items.
+func closed(t *testing.T, s *Store, id string, ago time.Duration, n int) {
+	t.Helper()
+	create(t, s, Partition{ID: id}, make([]Item, n)...)
+	require.NoError(t, s.sql.DB.Exec("UPDATE items SET status = 'Complete', data = ? WHERE partition_id = ?", []byte(id), id).Error)
+	require.NoError(t, s.ClosePartition(t.Context(), id))
+	require.NoError(t, s.sql.DB.Table("partitions").Where("id = ?", id).Update("until", time.Now().Add(-ago).UTC()).Error)
+}
+
+func (s *Store) rowsOf(t *testing.T, partition string) (n int64) {
+	t.Helper()
+	require.NoError(t, s.sql.DB.Table("items").Where("partition_id = ?", partition).Count(&n).Error)
+	return n
+}
+
+// TestPrune: partitions that were closed long ago are deleted with their items, however many, and nothing else is.
+func TestPrune(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		ctx := t.Context()
+		closed(t, s, "old", 48*time.Hour, 2*pruneRows+500)
+		closed(t, s, "empty", 48*time.Hour, 0)
+		closed(t, s, "young", time.Hour, 3)
+		create(t, s, Partition{ID: "open"}, Item{ID: "a"})
+		closed(t, s, "has an open item", 48*time.Hour, 2)
+		require.NoError(t, s.sql.DB.Exec("UPDATE items SET status = 'Available', version = version + 1 WHERE partition_id = 'has an open item'").Error)
+		closed(t, s, "unknown", 48*time.Hour, 1)
+		require.NoError(t, s.sql.DB.Exec("UPDATE partitions SET until = NULL WHERE id = 'unknown'").Error)
+
+		done, err := s.Prune(ctx, 24*time.Hour, nil)
+		require.NoError(t, err)
+		require.Equal(t, Pruned{Partitions: 2, Items: 2*pruneRows + 500}, done)
+		require.Equal(t, done, s.Pruned())
+		require.Zero(t, s.rowsOf(t, "old"))
+		list, err := s.Partitions(ctx, Query{})
+		require.NoError(t, err)
+		require.Equal(t, []string{"has an open item", "open", "unknown", "young"}, mapped(list, func(p *Partition) string { return p.ID }))
+		require.EqualValues(t, 3, s.rowsOf(t, "young"))
+		require.EqualValues(t, 1, s.rowsOf(t, "unknown"), "its age counts from now")
+
+		eventually(t, "what is closed is pruned at once with the age 0", func() bool {
+			_, err := s.Prune(ctx, 0, nil)
+			require.NoError(t, err)
+			list, err = s.Partitions(ctx, Query{})
+			return err == nil && len(list) == 2
+		})
+		_, err = s.Prune(ctx, -1, nil)
+		require.ErrorIs(t, err, ErrInvalid)
+	})
+}
+
+// TestPruneExports: all is exported before it is deleted; where the export fails, nothing is, and the partition can be opened.
+func TestPruneExports(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		ctx := t.Context()
+		closed(t, s, "a", 48*time.Hour, pruneRows+7)
+		closed(t, s, "b", 48*time.Hour, 2)
+		full := errors.New("no space left")
+		_, err := s.Prune(ctx, time.Hour, func(p Partition, items iter.Seq2[Item, error]) error {
+			for range items {
+				break
+			}
+			return full
+		})
+		require.ErrorIs(t, err, full)
+		require.EqualValues(t, pruneRows+7, s.rowsOf(t, "a"))
+		require.NoError(t, s.Reopen(ctx, "a"))
+		require.NoError(t, s.ClosePartition(ctx, "a"))
+
+		exported := map[string]int{}
+		done, err := s.Prune(ctx, 0, func(p Partition, items iter.Seq2[Item, error]) error {
+			require.Equal(t, Complete, p.Status)
+			require.ErrorIs(t, s.Reopen(ctx, p.ID), ErrNotFound, "it is being deleted")
+			require.ErrorIs(t, s.Insert(ctx, p.ID, Item{}), ErrNotFound)
+			last := ""
+			for it, err := range items {
+				require.NoError(t, err)
+				require.Greater(t, it.ID, last)
+				require.Equal(t, p.ID, string(it.Data))
+				last = it.ID
+				exported[p.ID]++
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, Pruned{Partitions: 2, Items: pruneRows + 9}, done)
+		require.Equal(t, map[string]int{"a": pruneRows + 7, "b": 2}, exported)
+	})
+}
+
+// TestPruneGoesOn: what a process that ended early has left is deleted by the next.
+func TestPruneGoesOn(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		closed(t, s, "a", 48*time.Hour, 5)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := s.Prune(ctx, time.Hour, func(Partition, iter.Seq2[Item, error]) error { cancel(); return nil })
+		require.ErrorIs(t, err, context.Canceled)
+		require.EqualValues(t, 5, s.rowsOf(t, "a"))
+		p, err := s.Partition(t.Context(), "a")
+		require.NoError(t, err)
+		require.Equal(t, Status(pruning), p.Status)
+		require.ErrorIs(t, s.Reopen(t.Context(), "a"), ErrNotFound)
+		w := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))
+		n := 0
+		done, err := s.Prune(t.Context(), 1000*time.Hour, func(_ Partition, items iter.Seq2[Item, error]) error {
+			for range items {
+				n++
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, Pruned{Partitions: 1, Items: 5}, done)
+		require.Equal(t, 5, n)
+		require.NoError(t, w.stop(t))
+		create(t, s, Partition{ID: "a"})
+	})
+}
+
+// TestPruneBesideWork: partitions are opened again, closed and worked on while others are pruned; no item that is to be
+// processed is deleted.
+func TestPruneBesideWork(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		ctx := t.Context()
+		w := watch(t, s, finish, AutoClose())
+		pruned := make(chan error, 1)
+		stop := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case <-stop:
+					pruned <- nil
+					return
+				default:
+				}
+				if _, err := s.Prune(ctx, 0, nil); err != nil {
+					pruned <- err
+					return
+				}
+			}
+		}()
+		inserted := int64(0)
+		for n := range 30 {
+			id := fmt.Sprint("p", n)
+			create(t, s, Partition{ID: id, Sealed: true}, make([]Item, 20)...)
+			inserted += 20
+			if err := s.Reopen(ctx, id); err != nil {
+				require.ErrorIs(t, err, ErrNotFound)
+				continue
+			}
+			if err := s.Insert(ctx, id, Item{ID: "more", Gate: 9}); err == nil {
+				inserted++
+			} else {
+				require.True(t, errors.Is(err, ErrNotFound) || errors.Is(err, ErrClosed), err)
+			}
+			if err := s.Seal(ctx, id); err != nil {
+				require.ErrorIs(t, err, ErrNotFound)
+			}
+		}
+		eventually(t, "all was processed and pruned", func() bool {
+			list, err := s.Partitions(ctx, Query{})
+			return err == nil && len(list) == 0
+		})
+		close(stop)
+		require.NoError(t, <-pruned)
+		require.NoError(t, w.stop(t))
+		require.EqualValues(t, inserted, s.Pruned().Items)
+	})
+}
