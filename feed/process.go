@@ -62,12 +62,8 @@ func batches(p Processor) BatchProcessor {
 	return single{p}
 }
 
-var (
-	// errRegression is the error of a Response with a gate below the item's.
-	errRegression = errors.New("the response's gate is below the item's")
-	// errExited is the outcome of a handler that called runtime.Goexit, as FailNow of a test does.
-	errExited = errors.New("the handler's goroutine exited")
-)
+// errRegression is the error of a Response with a gate below the item's.
+var errRegression = errors.New("the response's gate is below the item's")
 
 // attempt makes an attempt at each item. A panic, also one in the methods of a returned error, is an error.
 func attempt(ctx context.Context, p BatchProcessor, items []Item) (resps []Response, errs []error) {
@@ -126,7 +122,7 @@ func (h *handler) Process(ctx context.Context, rows []sqlstore.Item) []engine.St
 }
 
 func (h *handler) attempt(ctx context.Context, items []Item) (resps []Response, errs []error) {
-	resps, errs = allFailed(len(items), errExited)
+	resps, errs = allFailed(len(items), engine.ErrExited)
 	if h.tracer != nil {
 		spans := make([]trace.Span, len(items))
 		for i, it := range items {

@@ -173,8 +173,10 @@ func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, e
 // Steps returns how many steps of a partition's items are over, or [ErrNotFound]. Each [Response] that was saved ended one: the item
 // passed to a higher gate, was Complete, or was to be processed again at its gate. From one call to the next this is how fast work
 // goes, also while all items are still to be processed at other gates.
-func (s *Store) Steps(ctx context.Context, partition string) (n int64, err error) {
-	if _, err = s.partition(ctx, partition); err == nil {
+func (s *Store) Steps(ctx context.Context, partition string) (int64, error) {
+	var n int64
+	_, err := s.partition(ctx, partition)
+	if err == nil {
 		err = s.sql.Read(ctx, func(db *gorm.DB) error {
 			return db.Raw("SELECT COALESCE(SUM(step), 0) FROM items WHERE partition_id = ?", partition).Scan(&n).Error
 		})
@@ -194,13 +196,14 @@ type Backlog struct {
 }
 
 // Backlog counts all items that are not Complete, by an index, in time that grows with their number.
-func (s *Store) Backlog(ctx context.Context) (b Backlog, err error) {
+func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
+	var b Backlog
 	const gated = "i.gate > p.gate"
 	due := "(i.not_before IS NULL OR " + s.sql.Dialect.Past("i.not_before") + ")"
 	count := func(condition string) string { return "COUNT(CASE WHEN " + condition + " THEN 1 END)" }
 	ready := "NOT " + gated + " AND " + due
 	var since, now sqlstore.RowTime
-	err = s.sql.Read(ctx, func(db *gorm.DB) error {
+	err := s.sql.Read(ctx, func(db *gorm.DB) error {
 		err := db.Raw("SELECT "+count(ready)+", "+count("NOT "+gated+" AND NOT "+due)+", "+count(gated)+", MIN(CASE WHEN "+ready+" THEN i.added END), "+
 			s.sql.Dialect.Now+" FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available'").
 			Row().Scan(&b.Ready, &b.Delayed, &b.Gated, &since, &now)

@@ -132,8 +132,8 @@ type task struct {
 var (
 	errLost    = errors.New("feed: the lease is lost")
 	errDrained = errors.New("feed: drain timeout")
-	// errExited is the outcome of a handler that called runtime.Goexit, as FailNow of a test does.
-	errExited = errors.New("the handler's goroutine exited")
+	// ErrExited is the outcome of a handler that called runtime.Goexit, as FailNow of a test does.
+	ErrExited = errors.New("the handler's goroutine exited")
 )
 
 // New makes an engine, which Run must then end.
@@ -278,7 +278,7 @@ func (e *Engine) run(tasks []task) {
 	}
 	items, steps := make([]sqlstore.Item, len(tasks)), make([]Step, len(tasks))
 	for i, t := range tasks {
-		items[i], steps[i].Err = t.it, errExited
+		items[i], steps[i].Err = t.it, ErrExited
 		items[i].Attempt++
 	}
 	begun := time.Now()
