@@ -98,25 +98,24 @@ func (s *Store) prune(ctx context.Context, id string, export func(Partition, ite
 			return fmt.Errorf("export partition %q: %w", id, err)
 		}
 	}
-	for n := int64(1); n > 0; {
+	for last := false; !last; {
+		n := 0
 		err := s.sql.Transact(ctx, func(tx *gorm.DB) error {
-			var last []string
-			err := tx.Table("items").Where("partition_id = ?", id).Order("id").Limit(pruneRows).Pluck("id", &last).Error
-			if n = int64(len(last)); err != nil || n == 0 {
+			var ids []string
+			err := tx.Table("items").Where("partition_id = ?", id).Order("id").Limit(pruneRows).Pluck("id", &ids).Error
+			n, last = len(ids), len(ids) < pruneRows
+			if err == nil && n > 0 {
+				err = tx.Where("partition_id = ? AND id <= ?", id, ids[n-1]).Delete(&sqlstore.Item{}).Error
+			}
+			if err != nil || !last {
 				return err
 			}
-			return tx.Where("partition_id = ? AND id <= ?", id, last[n-1]).Delete(&sqlstore.Item{}).Error
+			return tx.Where("id = ? AND status = ?", id, pruning).Delete(&sqlstore.Partition{}).Error
 		})
 		if err != nil {
-			return fmt.Errorf("delete items of partition %q: %w", id, err)
+			return fmt.Errorf("delete partition %q: %w", id, err)
 		}
-		done.Items += int(n)
-	}
-	err = s.sql.Transact(ctx, func(tx *gorm.DB) error {
-		return tx.Where("id = ? AND status = ?", id, pruning).Delete(&sqlstore.Partition{}).Error
-	})
-	if err != nil {
-		return fmt.Errorf("delete partition %q: %w", id, err)
+		done.Items += n
 	}
 	done.Partitions++
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -198,4 +199,63 @@ func again(b *testing.B, s *feed.Store, db *sql.DB, name string) time.Duration {
 	begun := time.Now()
 	drain(b, s, besideItems, 1000)
 	return time.Since(begun)
+}
+
+// BenchmarkPrune deletes completed items, a thousand in each partition, while items of another partition are inserted one by one and
+// handled: ten million with -benchtime 10000000x.
+func BenchmarkPrune(b *testing.B) {
+	for _, kind := range []string{postgres, sqlite} {
+		b.Run("each=1000/on="+kind, func(b *testing.B) { prune(b, kind) })
+	}
+}
+
+func prune(b *testing.B, kind string) {
+	b.Helper()
+	if tried(b) {
+		return
+	}
+	dsn := database(b, kind)
+	s, driver := open(b, dsn), "pgx"
+	if kind == sqlite {
+		driver, dsn = kind, strings.TrimPrefix(dsn, "sqlite:")
+	}
+	db, err := sql.Open(driver, dsn)
+	check(b, err)
+	defer func() { check(b, db.Close()) }()
+	closed := (b.N + 999) / 1000
+	const numbers = "WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < %d) "
+	execute(b, db,
+		fmt.Sprintf(numbers+"INSERT INTO partitions (id, status, until) SELECT 'closed' || n, 'Complete', '2020-01-01 00:00:00' FROM g", closed),
+		fmt.Sprintf(numbers+`INSERT INTO items (partition_id, id, gate, status, data, version)
+			SELECT p.id, 'done' || n, 0, 'Complete', '', 2 FROM partitions p CROSS JOIN g WHERE p.status = 'Complete'`, 1000))
+	fill(b, s, 0, 1)
+	at := make(chan time.Time, 1)
+	stop := watch(b.Context(), s, func(context.Context, feed.Item) (feed.Response, error) {
+		at <- time.Now()
+		return done()
+	})
+	pruned := make(chan error, 1)
+	b.ResetTimer()
+	go func() {
+		did, err := s.Prune(b.Context(), time.Hour, nil)
+		if err == nil && did.Items != 1000*closed {
+			err = fmt.Errorf("%d items were deleted of %d", did.Items, 1000*closed)
+		}
+		pruned <- err
+	}()
+	var took []time.Duration
+	for over := false; !over; {
+		begun := time.Now()
+		check(b, s.Insert(b.Context(), "p0", feed.Item{}))
+		took = append(took, (<-at).Sub(begun))
+		select {
+		case err := <-pruned:
+			check(b, err)
+			over = true
+		default:
+		}
+	}
+	rate(b)
+	check(b, stop())
+	quantiles(b, took)
 }
