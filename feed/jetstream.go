@@ -46,7 +46,7 @@ var (
 // JetStreamOption changes how the processor of [NewJetStreamProcessor] works.
 type JetStreamOption func(*JetStreamProcessor) error
 
-// ReplyTimeout sets how long an attempt may take, from its publication to the reply; at least 1 s. What it waits for a
+// ReplyTimeout sets how long an attempt may take, from its publication to the reply; at least 1 s. The wait for a
 // worker counts, and while NATS is down the time goes on. By default 5 minutes.
 func ReplyTimeout(d time.Duration) JetStreamOption {
 	return func(p *JetStreamProcessor) error {

@@ -76,12 +76,12 @@ type Response struct {
 	Gate *int `json:"gate"`
 	// Done makes the item Complete.
 	Done bool `json:"done"`
-	// Data replaces the item's; nil, in JSON null, leaves it. It is stored as given, also empty or not JSON. What the
-	// database refuses, over 1,000,000,000 bytes or by a constraint of its operator's, is a failed attempt.
+	// Data replaces the item's; nil, in JSON null, leaves it. It is stored as given, also empty or not JSON. Data that
+	// the database refuses, over 1,000,000,000 bytes or by a constraint of its operator's, is a failed attempt.
 	Data json.RawMessage `json:"data"`
 }
 
-// Query selects rows. What is zero does not restrict it.
+// Query selects rows. A zero field does not restrict it.
 type Query struct {
 	Partition string
 	Gate      *int

@@ -14,7 +14,7 @@ import (
 )
 
 // InsertTx is [Store.Insert] as a part of the caller's transaction on the Store's database: a *[sql.Tx], a [pgx.Tx] on
-// PostgreSQL, or a *[gorm.DB] that is in a transaction. What it adds is there once the caller commits. A rollback leaves nothing.
+// PostgreSQL, or a *[gorm.DB] that is in a transaction. The items are there once the caller commits. A rollback leaves nothing.
 // On PostgreSQL and SQLite watchers are woken after the commit; elsewhere their polls find the items. After an error roll back.
 //
 // The transaction has the partition locked until it ends: keep it short, see [Store].

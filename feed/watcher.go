@@ -22,7 +22,7 @@ type Watcher struct {
 	tally     engine.Tally
 }
 
-// NewWatcher makes a watcher. What is wrong with it is returned by [Watcher.Run].
+// NewWatcher makes a watcher. [Watcher.Run] returns an error for an option that cannot be used.
 func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
 	w := &Watcher{processor: p, config: newConfig(opts)}
 	if s != nil {

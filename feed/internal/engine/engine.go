@@ -305,7 +305,7 @@ func (e *Engine) stop() {
 	}
 }
 
-// abandon gives the leases back under handlers that do not return. What they return later is written nowhere.
+// abandon gives the leases back under handlers that do not return. Their results are written nowhere.
 func (e *Engine) abandon() {
 	leases := make([]sqlstore.Lease, 0, len(e.held))
 	for _, h := range e.held {

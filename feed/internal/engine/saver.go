@@ -39,7 +39,7 @@ func (a *attempt) end(handler Handler, log *slog.Logger, s Step) {
 	a.result.Lease = a.h.Lease
 }
 
-// saver writes what handlers returned. What comes while one statement runs is saved by the next.
+// saver writes the results of handlers. Results that come while one statement runs are saved by the next.
 type saver struct {
 	tables    Tables
 	terms     sqlstore.Terms

@@ -102,7 +102,7 @@ func (e *Engine) scan(now time.Time) {
 		if err == nil && len(leases) == 0 && interval > 4*e.PollMin {
 			wait, err = e.tables.Soonest(ctx, e.terms)
 		}
-		// Where nothing is free, ask others for partitions, one at a time, until they have no more than a fair share.
+		// If nothing is free, ask others for partitions, one at a time, until they have no more than a fair share.
 		for more := e.Steal && err == nil && len(leases) == 0; more && asked < min(room, claimMost); {
 			if more, err = e.tables.Claim(ctx, e.terms); more {
 				asked++

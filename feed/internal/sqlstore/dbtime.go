@@ -8,8 +8,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// RowTime is a time in a row or of an expression, which SQLite gives as text. What another program wrote there and is no time, such
-// as PostgreSQL's infinity, reads as the zero time: nobody could list the items beside it, or fetch them.
+// RowTime is a time in a row or of an expression, which SQLite gives as text. A value of another program that is no time, such
+// as PostgreSQL's infinity, reads as the zero time: an error would keep the items beside it from being listed or fetched.
 type RowTime struct{ time.Time }
 
 var timeForms = []string{"2006-01-02 15:04:05.999999999-07:00", "2006-01-02 15:04:05.999999999", time.RFC3339Nano}

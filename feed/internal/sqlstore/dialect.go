@@ -11,7 +11,7 @@ import (
 type dialect struct {
 	Name string
 	// Now is the database's clock; Later is that plus a parameter, in milliseconds, or two, of milliseconds and seconds.
-	// Where Later is empty, the clock is read by a statement of its own, and slack is what it may be coarse by.
+	// If Later is empty, the clock is read by a statement of its own, and slack is its possible coarseness.
 	Now, Later string
 	slack      time.Duration
 	// Past tells that a column's time has come.

@@ -81,8 +81,8 @@ func (s *Store) Waiting(ctx context.Context, t Terms, most int) (int, error) {
 }
 
 // Acquire leases at most n partitions that have work. Of two watchers that want the same one the first to write it
-// has it: the other's version is then an old one. What the watcher holds itself is left to the renewal, also when that
-// is late: only a lease that it has in the table and does not know of, because the answer got lost, it takes again.
+// has it: the other's version is then an old one. The watcher's own leases are left to the renewal, also when that
+// is late: it takes only such a lease of its own again of which it does not know, because the answer got lost.
 func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds map[string]bool) (taken []Lease, err error) {
 	if s.batch {
 		return s.acquireBatch(ctx, t, n, holds)
@@ -175,7 +175,7 @@ func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claim
 
 // Release gives leases back. A partition that another watcher claims is kept for that for a moment. The epoch is
 // compared, because a release of which the answer got lost is tried again, and the watcher may have leased the partition
-// anew meanwhile.
+// again meanwhile.
 func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 	for part := range slices.Chunk(leases, renewBatch) {
 		args, ids := make([]any, 0, 2*len(part)), make([]string, len(part))
@@ -236,7 +236,7 @@ type share struct {
 func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 	var shares []share
 	db := s.DB.WithContext(ctx)
-	// What is claimed already counts for the claimant.
+	// A partition that is claimed already counts for the claimant.
 	const holder = "CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END"
 	err := db.Table("partitions p").Select(holder + " AS owner, COUNT(*) AS n").
 		Where("p.status = 'Available' AND p.owner <> '' AND NOT " + s.Dialect.Past("p.until")).Group(holder).Find(&shares).Error

@@ -10,7 +10,7 @@ import (
 // Outcome is what settling a drained gate came to.
 type Outcome int
 
-// What it comes to.
+// The outcomes.
 const (
 	Lost    Outcome = iota // the lease is another's
 	Again                  // there are items to process at the partition's gate
