@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glebarez/sqlite"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
@@ -23,9 +24,19 @@ type callersTx struct {
 
 func begins(t *testing.T, s *Store, dsn string) map[string]func() callersTx {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	pool, err := s.sql.DB.DB()
+	ctx, db := context.WithoutCancel(t.Context()), s.sql.DB
+	if file, is := strings.CutPrefix(dsn, "sqlite:"); is {
+		// As a caller's own pool, which waits for the watchers of other processes.
+		path, _, _ := strings.Cut(file, "?")
+		var err error
+		db, err = gorm.Open(sqlite.Open("file:"+path+"?_txlock=immediate&_pragma=busy_timeout(60000)"), &gorm.Config{})
+		require.NoError(t, err)
+	}
+	pool, err := db.DB()
 	require.NoError(t, err)
+	if db != s.sql.DB {
+		t.Cleanup(func() { require.NoError(t, pool.Close()) })
+	}
 	kinds := map[string]func() callersTx{
 		"sql": func() callersTx {
 			tx, err := pool.BeginTx(ctx, nil)
@@ -33,7 +44,7 @@ func begins(t *testing.T, s *Store, dsn string) map[string]func() callersTx {
 			return callersTx{tx, func(q string) error { _, err := tx.Exec(q); return err }, tx.Commit, tx.Rollback}
 		},
 		"gorm": func() callersTx {
-			tx := s.sql.DB.Session(&gorm.Session{NewDB: true}).Begin()
+			tx := db.Session(&gorm.Session{NewDB: true}).Begin()
 			require.NoError(t, tx.Error)
 			return callersTx{
 				tx, func(q string) error { return tx.Exec(q).Error }, func() error { return tx.Commit().Error },
