@@ -70,7 +70,7 @@ func TestPruneExports(t *testing.T) {
 		closed(t, s, "a", 48*time.Hour, pruneRows+7)
 		closed(t, s, "b", 48*time.Hour, 2)
 		full := errors.New("no space left")
-		_, err := s.Prune(ctx, time.Hour, func(p Partition, items iter.Seq2[Item, error]) error {
+		_, err := s.Prune(ctx, time.Hour, func(_ Partition, items iter.Seq2[Item, error]) error {
 			for range items {
 				break
 			}

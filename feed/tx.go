@@ -78,7 +78,7 @@ func (s *Store) inTx(ctx context.Context, tx any, partition string, f func(tx *g
 // pgx cannot be handed to the driver that pgx has for that package.
 type pgxTx struct{ pgx.Tx }
 
-func (t pgxTx) Connect(context.Context) (driver.Conn, error) { return pgxConn{t.Tx}, nil }
+func (t pgxTx) Connect(context.Context) (driver.Conn, error) { return pgxConn(t), nil }
 func (t pgxTx) Driver() driver.Driver                        { return nil }
 
 type pgxConn struct{ pgx.Tx }

@@ -47,7 +47,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // its end is how Run ends
+		return nil
 	}
 	h := &handler{config: w.config, processor: batches(w.processor)}
 	w.config.Batch = h.processor.BatchSize()

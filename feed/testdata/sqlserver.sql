@@ -44,7 +44,7 @@ UPDATE partitions SET gate = gate WHERE id = @p1;
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Available' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Failed' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-UPDATE "partitions" SET "claimant"=@p1,"owner"=@p2,"status"=@p3,"version"=@p4 WHERE id = @p5 AND version = @p6;
+UPDATE "partitions" SET "claimant"=@p1,"owner"=@p2,"status"=@p3,"until"=SYSUTCDATETIME(),"version"=@p4 WHERE id = @p5 AND version = @p6;
 
 -- advance
 UPDATE partitions SET gate = gate WHERE id = @p1;
