@@ -20,19 +20,19 @@ func TestPlainTokensAreHashedAtStart(t *testing.T) {
 	cfg := testConfig(t)
 	n := startNode(t, cfg)
 	broadcast(t, n, "plain", "x", nil)
-	require.Equal(t, "pt", n.store.Directory.Producers()[0].Token)
+	require.Equal(t, "pt", n.store.Directory.Producers.List("")[0].Token)
 	stopNode(t, n)
 	cfg.Admin.HashTokens = true
 	n = startNode(t, cfg)
-	require.True(t, domain.Hashed(n.store.Directory.Producers()[0].Token))
-	require.True(t, domain.Hashed(n.store.Directory.Channels()[0].Token))
+	require.True(t, domain.Hashed(n.store.Directory.Producers.List("")[0].Token))
+	require.True(t, domain.Hashed(n.store.Directory.Channels.List("")[0].Token))
 	broadcast(t, n, "hashed", "x", nil)
-	changed := n.store.Directory.Producers()[0].ChangedAt
+	changed := n.store.Directory.Producers.List("")[0].ChangedAt
 	stopNode(t, n)
 	cfg.Admin.HashTokens = false
 	n = startNode(t, cfg)
 	broadcast(t, n, "again", "x", nil)
-	require.Equal(t, changed, n.store.Directory.Producers()[0].ChangedAt)
+	require.Equal(t, changed, n.store.Directory.Producers.List("")[0].ChangedAt)
 }
 
 func TestTLSListener(t *testing.T) {

@@ -168,7 +168,7 @@ func TestAttemptsInPages(t *testing.T) {
 	code, body, _ = call(t, n, "GET", "/channel/ch/consumer/k/job/"+domain.JobID{Seq: 1, Consumer: 1 << 30}.String()+"/attempts", nil, "")
 	require.Equal(t, 404, code, body)
 	c := mustConsumer(t, n, "k")
-	require.NoError(t, n.store.Directory.DeleteConsumer(t.Context(), c))
+	require.NoError(t, n.store.Directory.Consumers.Delete(t.Context(), c))
 	_, err := n.store.Jobs.AttemptAt(t.Context(), domain.JobID{Seq: 1, Consumer: c.Number}, 40)
 	require.ErrorIs(t, err, domain.ErrNotFound, fmt.Sprint(c.Number))
 }

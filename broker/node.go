@@ -155,7 +155,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
-	cfg := jsstore.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, Logger: n.log, Progress: n.progress}
+	cfg := jsstore.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, HashTokens: n.cfg.Admin.HashTokens, Logger: n.log, Progress: n.progress}
 	if mode, _, err := n.cfg.NATS.parseSync(); err == nil && mode == syncGroups && n.embedded != nil {
 		cfg.SyncDir, cfg.OnSync = n.cfg.NATS.StoreDir, n.onSync
 	}
@@ -175,18 +175,19 @@ func (n *Node) startBroker(ctx context.Context) error {
 	n.release.Add(callbacks.client.Close, events.client.Close)
 	s := n.store
 	parts := work.Parts{
-		Stakeholders: s.Directory, AccessTokens: s.Directory, Consumers: s.Directory, MessageLog: s.Messages, Messages: s.Messages, Records: s.Jobs,
+		Consumers: s.Directory, MessageLog: s.Messages, Messages: s.Messages, Records: s.Jobs,
 		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Retention: s.Messages, Health: s,
-		EventPoster: events, Rules: n.rules(), Seed: n.cfg.Seed.objects(), Poster: callbacks, NewSigner: newSigner, Logger: n.log, Notices: n.loud(),
+		EventPoster: events, Rules: n.rules(), Poster: callbacks, NewSigner: newSigner, Logger: n.log, Notices: n.loud(),
+	}
+	if err := s.Directory.Seed(ctx, n.cfg.Seed.objects()); err != nil {
+		return fmt.Errorf("start the broker: %w", err)
 	}
 	parts.Usage = accountUsage(js)
 	if n.embedded != nil {
 		parts.Room, parts.Usage = n.watchRoom(js)
 	}
 	n.broker = work.New(parts)
-	if err := n.broker.Start(ctx); err != nil {
-		return fmt.Errorf("start the broker: %w", err)
-	}
+	n.broker.Start()
 	return nil
 }
 
@@ -199,7 +200,7 @@ func (n *Node) rules() work.Rules {
 		Breaker:    breaker.Rules{FailurePercent: c.Breaker.FailurePercent, MinCallbacks: c.Breaker.MinCallbacks, Window: c.Breaker.Window, Open: c.Breaker.Open},
 		PauseAfter: c.Breaker.PauseAfter, EventURL: c.Breaker.EventURL, TokenHeader: c.Connection.TokenHeader, UserAgent: c.Connection.UserAgent,
 		MinDelay: c.Scheduler.MinDelay, Retention: c.Prune.Retention, PruneInterval: c.Prune.Interval, ExportPath: c.Prune.ExportPath, NodeName: c.Prune.NodeName,
-		HashTokens: c.Admin.HashTokens, Shared: c.NATS.URL != "",
+		Shared: c.NATS.URL != "",
 	}
 }
 

@@ -277,7 +277,7 @@ func TestHigherPriorityGoesFirst(t *testing.T) {
 
 func mustConsumer(t testing.TB, n *Node, id string) domain.Consumer {
 	t.Helper()
-	c, err := n.store.Directory.Consumer(t.Context(), "ch", id)
+	c, err := n.store.Directory.Consumers.Find(t.Context(), "ch", id)
 	require.NoError(t, err)
 	return c
 }

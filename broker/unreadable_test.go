@@ -45,7 +45,7 @@ func TestUnreadableMessage(t *testing.T) {
 	require.Contains(t, body, `"MessageID":"good"`)
 
 	for _, id := range []string{"push", "asks", "claims"} {
-		c, err := n.store.Directory.Consumer(t.Context(), "ch", id)
+		c, err := n.store.Directory.Consumers.Find(t.Context(), "ch", id)
 		require.NoError(t, err)
 		job := domain.JobID{Seq: ack.Sequence, Consumer: c.Number}
 		require.Eventually(t, func() bool {

@@ -26,7 +26,7 @@ func (a *API) roleOf(r *http.Request) (domain.Role, error) {
 	if a.opts.AdminToken == "" || a.isAdmin(r) {
 		return domain.RoleManage, nil
 	}
-	return a.b.Registry.RoleOf(r.PathValue("channel"), adminToken(r))
+	return a.Directory.RoleOf(r.PathValue("channel"), adminToken(r))
 }
 
 // isAdmin tells whether a request has the admin token, from an address that has not shown too many wrong ones.

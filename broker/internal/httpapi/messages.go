@@ -74,7 +74,7 @@ func (a *API) checkChannelToken(r *http.Request) (domain.Channel, error) {
 // checkProducer makes the checks of a broadcast in their order. An access token of the channel that may publish stands for
 // the tokens of the channel and the producer.
 func (a messages) checkProducer(r *http.Request) (domain.Channel, domain.Producer, error) {
-	role, unknown := a.b.Registry.RoleOf(r.PathValue("channel"), adminToken(r))
+	role, unknown := a.Directory.RoleOf(r.PathValue("channel"), adminToken(r))
 	publishes := role >= domain.RolePublish
 	check := a.checkChannelToken
 	if publishes {
@@ -86,7 +86,7 @@ func (a messages) checkProducer(r *http.Request) (domain.Channel, domain.Produce
 	if err != nil {
 		return c, domain.Producer{}, err
 	}
-	p, err := a.Directory.Producer(r.Context(), r.Header.Get("X-Broker-Producer-ID"))
+	p, err := a.Directory.Producers.Find(r.Context(), "", r.Header.Get("X-Broker-Producer-ID"))
 	if errors.Is(err, domain.ErrNotFound) {
 		return c, p, refuse(http.StatusUnauthorized, "producer could not be found")
 	}
@@ -210,7 +210,7 @@ func modelOfJob(j domain.Job, k domain.Consumer) jobModel {
 }
 
 func (a messages) producerName(ctx context.Context, id string) string {
-	if p, err := a.Directory.Producer(ctx, id); err == nil {
+	if p, err := a.Directory.Producers.Find(ctx, "", id); err == nil {
 		return p.Name
 	}
 	return id

@@ -90,7 +90,7 @@ type statusCount struct {
 
 func (a operators) jobStatus(_ *http.Request) (any, error) {
 	result := map[string]map[string][]statusCount{}
-	for _, k := range a.Directory.Consumers("") {
+	for _, k := range a.Directory.Consumers.List("") {
 		for _, c := range a.Jobs.CountJobs(k.Number) {
 			if c.Count == 0 {
 				continue
@@ -116,10 +116,10 @@ type deadCount struct {
 
 func (a operators) deadStatus(r *http.Request) (any, error) {
 	consumers := []deadCount{}
-	for _, k := range a.Directory.Consumers("") {
+	for _, k := range a.Directory.Consumers.List("") {
 		for _, c := range a.Jobs.CountJobs(k.Number) {
 			if c.Status == domain.Dead && c.Count > 0 {
-				channel, _ := a.Directory.Channel(r.Context(), k.Channel) // only its name is of use
+				channel, _ := a.Directory.Channels.Find(r.Context(), "", k.Channel) // only its name is of use
 				consumers = append(consumers, deadCount{k.Channel, channel.Name, k.ID, k.Name, c.Count})
 			}
 		}

@@ -14,23 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jsstore"
 	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// brittleStore has one pull consumer with any number of jobs in flight, and
-// panics over one of them.
+// brittleStore has any number of jobs in flight, and panics over one of them.
 type brittleStore struct {
-	Directory    // the rest is not called
 	work.Records // the rest is not called
 	panicsOver   uint64
-}
-
-func (brittleStore) Channel(_ context.Context, id string) (domain.Channel, error) {
-	return domain.Channel{Stakeholder: domain.Stakeholder{ID: id, Token: "ct"}}, nil
-}
-
-func (brittleStore) Consumer(_ context.Context, channel, id string) (domain.Consumer, error) {
-	return domain.Consumer{Stakeholder: domain.Stakeholder{ID: id, Token: "kt", Number: 1}, Channel: channel, Type: domain.Pull}, nil
 }
 
 func (s brittleStore) Job(_ context.Context, id domain.JobID) (domain.Job, error) {
@@ -50,8 +42,16 @@ func (brittleStore) PutJob(_ context.Context, j domain.Job) (domain.Job, error) 
 // process, in a request of its own or with others; the log says where it was.
 func TestAPanicIsOfOneJob(t *testing.T) {
 	var log bytes.Buffer
+	srv := servertest.RunServer(t)
+	whole, err := jsstore.Open(t.Context(), srv.JetStream(t, srv.Connect(t)), jsstore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(whole.Close)
+	_, err = whole.Directory.Channels.Save(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: "ch", Token: "ct"}})
+	require.NoError(t, err)
+	k, err := whole.Directory.Consumers.Save(t.Context(), domain.Consumer{Stakeholder: domain.Stakeholder{ID: "k", Token: "kt"}, Channel: "ch", Type: domain.Pull})
+	require.NoError(t, err)
 	store := brittleStore{panicsOver: 2}
-	api := New(work.New(work.Parts{Records: store}), View{Directory: store}, Options{MaxBody: 1 << 20, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	api := New(work.New(work.Parts{Records: store}), View{Directory: whole.Directory}, Options{MaxBody: 1 << 20, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	post := func(path, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodPost, "/channel/ch/consumer/k"+path, strings.NewReader(body))
 		r.Header.Set("X-Broker-Channel-Token", "ct")
@@ -60,7 +60,7 @@ func TestAPanicIsOfOneJob(t *testing.T) {
 		api.ServeHTTP(w, r)
 		return w
 	}
-	id := func(seq uint64) string { return domain.JobID{Seq: seq, Consumer: 1}.String() }
+	id := func(seq uint64) string { return domain.JobID{Seq: seq, Consumer: k.Number}.String() }
 
 	alone := post("/job/"+id(2), `{"NextState":"DELIVERED"}`)
 	require.Equal(t, http.StatusInternalServerError, alone.Code)

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"mime"
@@ -10,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	directory "github.com/jetpull/jetpull/broker/internal/admin"
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
@@ -22,62 +22,44 @@ type kind[T any] struct {
 	// inChannel says that it belongs to the channel of the path.
 	inChannel bool
 	base      func(*T) *domain.Stakeholder
-	// find reads one as it is stored, and list all.
-	find func(*http.Request) (T, error)
-	list func(channel string) []T
+	// of has all of the kind.
+	of *directory.Kind[T]
 	// fill reads the fields of a form that not all kinds have.
-	fill   func(*http.Request, *T) error
-	store  func(context.Context, T) (T, error)
-	remove func(context.Context, T) error
-	url    func(T) string
-	view   func(*http.Request, T) any
+	fill func(*http.Request, *T) error
+	url  func(T) string
+	view func(*http.Request, T) any
 }
 
 func (a *API) producers() kind[domain.Producer] {
 	return kind[domain.Producer]{
-		API: a, segment: "producer",
+		API: a, segment: "producer", of: a.Directory.Producers,
 		base: func(p *domain.Producer) *domain.Stakeholder { return &p.Stakeholder },
-		find: func(r *http.Request) (domain.Producer, error) {
-			return a.Directory.RefreshProducer(r.Context(), r.PathValue("producer"))
-		},
-		list: func(string) []domain.Producer { return a.Directory.Producers() },
 		fill: func(_ *http.Request, p *domain.Producer) error {
 			if err := domain.CheckSent(p.ID); err != nil {
 				return badField("ID "+strconv.Quote(p.ID), err)
 			}
 			return nil
 		},
-		store: a.b.Registry.PutProducer,
-		url:   func(p domain.Producer) string { return link("producer", p.ID) },
-		view:  func(_ *http.Request, p domain.Producer) any { return p.Stakeholder },
+		url:  func(p domain.Producer) string { return link("producer", p.ID) },
+		view: func(_ *http.Request, p domain.Producer) any { return p.Stakeholder },
 	}
 }
 
 func (a *API) channels() kind[domain.Channel] {
 	return kind[domain.Channel]{
-		API: a, segment: "channel",
+		API: a, segment: "channel", of: a.Directory.Channels,
 		base: func(c *domain.Channel) *domain.Stakeholder { return &c.Stakeholder },
-		find: func(r *http.Request) (domain.Channel, error) {
-			return a.Directory.RefreshChannel(r.Context(), r.PathValue("channel"))
-		},
-		list:  func(string) []domain.Channel { return a.Directory.Channels() },
-		fill:  func(*http.Request, *domain.Channel) error { return nil },
-		store: a.b.Registry.PutChannel,
-		url:   func(c domain.Channel) string { return link("channel", c.ID) },
-		view:  func(_ *http.Request, c domain.Channel) any { return modelOfChannel(c) },
+		fill: func(*http.Request, *domain.Channel) error { return nil },
+		url:  func(c domain.Channel) string { return link("channel", c.ID) },
+		view: func(_ *http.Request, c domain.Channel) any { return modelOfChannel(c) },
 	}
 }
 
 func (a *API) consumers() kind[domain.Consumer] {
 	return kind[domain.Consumer]{
-		API: a, segment: "consumer", inChannel: true,
+		API: a, segment: "consumer", inChannel: true, of: a.Directory.Consumers,
 		base: func(c *domain.Consumer) *domain.Stakeholder { return &c.Stakeholder },
-		find: func(r *http.Request) (domain.Consumer, error) {
-			return a.Directory.RefreshConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
-		},
-		list:  func(channel string) []domain.Consumer { return a.Directory.Consumers(channel) },
-		fill:  fillConsumer,
-		store: a.b.Registry.PutConsumer, remove: a.b.Registry.DeleteConsumer,
+		fill: fillConsumer,
 		url:  func(c domain.Consumer) string { return link("channel", c.Channel, "consumer", c.ID) },
 		view: a.modelOfConsumer,
 	}
@@ -85,11 +67,8 @@ func (a *API) consumers() kind[domain.Consumer] {
 
 func (a *API) accesses() kind[domain.AccessToken] {
 	return kind[domain.AccessToken]{
-		API: a, segment: "access", inChannel: true,
+		API: a, segment: "access", inChannel: true, of: a.Directory.Accesses,
 		base: func(t *domain.AccessToken) *domain.Stakeholder { return &t.Stakeholder },
-		find: func(r *http.Request) (domain.AccessToken, error) {
-			return a.Directory.RefreshAccess(r.Context(), r.PathValue("channel"), r.PathValue("access"))
-		},
 		fill: func(r *http.Request, t *domain.AccessToken) (err error) {
 			t.Channel = r.PathValue("channel")
 			if t.Role, err = domain.ParseRole(r.PostFormValue("role")); err != nil {
@@ -97,9 +76,17 @@ func (a *API) accesses() kind[domain.AccessToken] {
 			}
 			return nil
 		},
-		store: a.b.Registry.PutAccess,
-		view:  func(_ *http.Request, t domain.AccessToken) any { return modelOfAccess(t) },
+		view: func(_ *http.Request, t domain.AccessToken) any { return modelOfAccess(t) },
 	}
+}
+
+// find reads the one of the path as it is stored.
+func (k kind[T]) find(r *http.Request) (T, error) {
+	channel := ""
+	if k.inChannel {
+		channel = r.PathValue("channel")
+	}
+	return k.of.Refresh(r.Context(), channel, r.PathValue(k.segment))
 }
 
 // write shows one.
@@ -146,7 +133,7 @@ func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	token := k.base(&t).Token
-	if t, err = k.store(r.Context(), t); err != nil {
+	if t, err = k.of.Put(r.Context(), t); err != nil {
 		return preconditioned(err)
 	}
 	k.base(&t).Token = token
@@ -166,7 +153,7 @@ func (k kind[T]) listAll(r *http.Request) (any, error) {
 	}
 	number := func(t T) uint32 { return k.base(&t).Number }
 	position := func(t T) domain.Position { return domain.Position{At: int64(number(t))} }
-	return listOf(r, paged(k.list(r.PathValue("channel")), number, page), k.url, position), nil
+	return listOf(r, paged(k.of.List(r.PathValue("channel")), number, page), k.url, position), nil
 }
 
 // delete removes one that has not changed since the time of the request's condition.
@@ -178,22 +165,22 @@ func (k kind[T]) delete(w http.ResponseWriter, r *http.Request) error {
 	if err := checkUnmodified(r, *k.base(&t)); err != nil {
 		return err
 	}
-	return done(w, http.StatusNoContent, preconditioned(k.remove(r.Context(), t)))
+	return done(w, http.StatusNoContent, preconditioned(k.of.Delete(r.Context(), t)))
 }
 
 // channel finds the channel of a request.
 func (a *API) channel(r *http.Request) (domain.Channel, error) {
-	return a.Directory.Channel(r.Context(), r.PathValue("channel"))
+	return a.Directory.Channels.Find(r.Context(), "", r.PathValue("channel"))
 }
 
 // consumer finds the consumer of a request.
 func (a *API) consumer(r *http.Request) (domain.Consumer, error) {
-	return a.Directory.Consumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+	return a.Directory.Consumers.Find(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 }
 
 func (a operators) listAccesses(_ *http.Request, channel domain.Channel) (any, error) {
 	models := []accessModel{}
-	for _, t := range a.Directory.Accesses(channel.ID) {
+	for _, t := range a.Directory.Accesses.List(channel.ID) {
 		t.Token = ""
 		models = append(models, modelOfAccess(t))
 	}
@@ -206,7 +193,7 @@ func (a operators) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return done(w, http.StatusNoContent, preconditioned(a.b.Registry.DeleteAccess(r.Context(), t)))
+	return done(w, http.StatusNoContent, preconditioned(a.Directory.Accesses.Delete(r.Context(), t)))
 }
 
 func (a operators) pauseConsumer(w http.ResponseWriter, r *http.Request) error {

@@ -3,33 +3,15 @@ package httpapi
 import (
 	"context"
 
+	directory "github.com/jetpull/jetpull/broker/internal/admin"
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // View is what the routes show.
 type View struct {
-	Directory Directory
+	Directory *directory.Directory
 	Messages  Messages
 	Jobs      Jobs
-}
-
-// Directory finds producers, channels, consumers and access tokens, in memory: what another node has made is found at once, what
-// it has changed or removed is so here a moment later. The Refresh methods look at what is stored first, for a change. If the
-// store cannot be asked, what is in memory is found; for what is not, the error is ErrUnavailable and not ErrNotFound. Lists have
-// the newest first.
-type Directory interface {
-	Producer(ctx context.Context, id string) (domain.Producer, error)
-	RefreshProducer(ctx context.Context, id string) (domain.Producer, error)
-	Producers() []domain.Producer
-	Channel(ctx context.Context, id string) (domain.Channel, error)
-	RefreshChannel(ctx context.Context, id string) (domain.Channel, error)
-	Channels() []domain.Channel
-	RefreshAccess(ctx context.Context, channel, id string) (domain.AccessToken, error)
-	Accesses(channel string) []domain.AccessToken
-	Consumer(ctx context.Context, channel, id string) (domain.Consumer, error)
-	RefreshConsumer(ctx context.Context, channel, id string) (domain.Consumer, error)
-	ConsumerByNumber(number uint32) (domain.Consumer, bool)
-	Consumers(channel string) []domain.Consumer
 }
 
 // Messages finds what was broadcast, or is to be.

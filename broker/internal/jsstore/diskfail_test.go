@@ -69,13 +69,13 @@ func (l *lines) with(text string) (found []string) {
 
 func partsOf(s *Store) work.Parts {
 	return work.Parts{
-		Stakeholders: s.Directory, AccessTokens: s.Directory, Consumers: s.Directory, MessageLog: s.Messages, Messages: s.Messages, Records: s.Jobs,
+		Consumers: s.Directory, MessageLog: s.Messages, Messages: s.Messages, Records: s.Jobs,
 		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Retention: s.Messages, Health: s,
 	}
 }
 
 func readiness(s *Store) int {
-	api := httpapi.New(work.New(partsOf(s)), httpapi.View{}, httpapi.Options{})
+	api := httpapi.New(work.New(partsOf(s)), httpapi.View{Directory: s.Directory}, httpapi.Options{})
 	answer := httptest.NewRecorder()
 	api.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	return answer.Code

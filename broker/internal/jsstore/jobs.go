@@ -130,7 +130,7 @@ func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, err
 	raw, err := s.Last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
 	if errors.Is(err, domain.ErrNotFound) {
 		known, ok := s.Lookup(id)
-		consumer, there := s.reg.numbered(id.Consumer)
+		consumer, there := s.Directory.ConsumerByNumber(id.Consumer)
 		if ok && known.Revision > 0 && there {
 			return domain.Job{}, s.messages.forgetGone(ctx, map[uint64]string{id.Seq: domain.SubjectToken(consumer.Channel)})
 		}
@@ -151,7 +151,7 @@ func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, err
 func (s *jobs) Whole(ctx context.Context, jobs []domain.Job) error {
 	var settled []*domain.Job
 	for i, j := range jobs {
-		if c, ok := s.reg.numbered(j.ID.Consumer); ok && c.Type == domain.Push && j.Status.Settled() {
+		if c, ok := s.Directory.ConsumerByNumber(j.ID.Consumer); ok && c.Type == domain.Push && j.Status.Settled() {
 			settled = append(settled, &jobs[i])
 		}
 	}

@@ -171,7 +171,7 @@ func TestPowerFailure(t *testing.T) {
 
 	again, stopAgain := runOn(t, after, Config{})
 	defer stopAgain()
-	reborn, err := again.Directory.Consumer(t.Context(), "ch", "k")
+	reborn, err := again.Directory.Consumers.Find(t.Context(), "ch", "k")
 	require.NoError(t, err, "the consumer is gone")
 	for id, done := range ids {
 		m, err := again.Messages.Message(t.Context(), "ch", id)

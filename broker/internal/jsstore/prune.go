@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
 // Prune deletes messages and the records of their jobs. The messages go first, on disk too: a record
@@ -187,4 +188,30 @@ func (s *base) awaitNews(ctx context.Context, of map[uint64]string) {
 	if err := errors.Join(s.messagesSeen.Wait(ctx, last), s.jobsSeen.Wait(ctx, record)); err != nil {
 		s.log.Debug("no news of messages that are deleted", "last", last, "error", err)
 	}
+}
+
+// Stored implements admin.Messages.
+func (s *messages) Stored(ctx context.Context) (first, last uint64, err error) {
+	state, err := jsstream.AskState(ctx, s.messageStream)
+	if err != nil {
+		return 0, 0, err
+	}
+	return state.FirstSeq, state.LastSeq, s.messageWrites.DurableAt(ctx, state.LastSeq)
+}
+
+// ForgetConsumer implements admin.Messages. A consumer that came back without its records would be sent everything again, so it is gone by now.
+func (s *messages) ForgetConsumer(ctx context.Context, c domain.Consumer) error {
+	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
+	defer cancel()
+	err := s.attemptStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.attemptSubject("*", strconv.FormatUint(uint64(c.Number), 10), "*")))
+	if err == nil {
+		err = s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.jobSubject(c.Number, "*")))
+	}
+	if err == nil {
+		err = s.replayTable.Purge(ctx, replayGroup(c.Number))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: delete the jobs of consumer %s: %w", domain.ErrUnavailable, c.ID, err)
+	}
+	return nil
 }

@@ -69,7 +69,7 @@ func (s *replays) Put(ctx context.Context, o bulk.Operation) (bulk.Operation, er
 func (s *replays) All() []bulk.Operation {
 	return slices.DeleteFunc(s.Table.All(), func(o bulk.Operation) bool {
 		number, err := strconv.ParseUint(o.Group, 10, 32)
-		_, known := s.reg.numbered(uint32(number))
+		_, known := s.Directory.ConsumerByNumber(uint32(number))
 		return err != nil || !known
 	})
 }

@@ -63,7 +63,7 @@ func TestReplaysHavePlaces(t *testing.T) {
 		_, known := other.Replays.Cached(last)
 		return known
 	}, 5*time.Second, time.Millisecond)
-	require.NoError(t, s.Directory.DeleteConsumer(t.Context(), c))
+	require.NoError(t, s.Directory.Consumers.Delete(t.Context(), c))
 	require.Zero(t, keys())
 	require.Empty(t, s.Replays.In(group))
 	require.Eventually(t, func() bool { return len(other.Replays.In(group)) == 0 }, 5*time.Second, time.Millisecond)
@@ -105,7 +105,7 @@ func TestPagesOfAReplayWaitForNoNews(t *testing.T) {
 	c := makeConsumer(t, other, "ch", "k", domain.Pull)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	_, err := s.Directory.Consumer(ctx, "ch", "k") // as the request for a replay does
+	_, err := s.Directory.Consumers.Find(ctx, "ch", "k") // as the request for a replay does
 	require.NoError(t, err)
 	const jobs = 60
 	replay := domain.Replay{Consumer: c.Number, Spec: domain.ReplaySpec{Status: domain.Dead}}

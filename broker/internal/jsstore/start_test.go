@@ -94,7 +94,7 @@ func TestServerOfTheNewsIsLost(t *testing.T) {
 	b := open(3 - lost)
 	t.Cleanup(b.Close)
 	k := makeConsumer(t, a, "ch", "k", domain.Push)
-	require.Eventually(t, func() bool { _, err := b.Directory.Consumer(t.Context(), "ch", "k"); return err == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := b.Directory.Consumers.Find(t.Context(), "ch", "k"); return err == nil }, 10*time.Second, 10*time.Millisecond)
 	appendMessage(t, b, "ch", "before", 0)
 	require.Eventually(t, func() bool { return len(a.Index.Queue.Queued(k.Number, 10)) == 1 }, 10*time.Second, 10*time.Millisecond)
 	cluster.StopServer(lost)

@@ -14,10 +14,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/broker/internal/admin"
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/broker/internal/shards"
 	"github.com/jetpull/jetpull/broker/internal/streams"
+	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/registry"
 )
@@ -32,6 +34,8 @@ type Config struct {
 	// Shared says that other processes use the streams too: what is not known here is
 	// looked for there, and one of them at a time makes the callbacks of a channel.
 	Shared bool
+	// HashTokens has the tokens of producers and channels stored as hashes.
+	HashTokens bool
 	// SyncDir is the store folder of the embedded server, if writes are to be
 	// synced here before they are answered. Empty leaves it to the server.
 	SyncDir string
@@ -105,7 +109,9 @@ type base struct {
 	quorum *streams.Quorum
 	log    *slog.Logger
 
-	reg             *records
+	reg             *registry.Registry
+	Directory       *admin.Directory
+	replayTable     *bulk.Table
 	messageStream   jetstream.Stream
 	jobStream       jetstream.Stream
 	attemptStream   jetstream.Stream
@@ -122,12 +128,11 @@ type base struct {
 // Store is a broker's data on JetStream. Each of its parts is used by others.
 type Store struct {
 	*base
-	Directory *directory
-	Messages  *messages
-	Jobs      *jobs
-	Replays   *replays
-	Shards    *shards.Part
-	Writers   streams.Writers
+	Messages *messages
+	Jobs     *jobs
+	Replays  *replays
+	Shards   *shards.Part
+	Writers  streams.Writers
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -157,6 +162,12 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		BreakerSubject: s.cfg.Name + ".x.breaker", Records: s.cfg.jobs(), News: s.jobsSeen, Log: s.log,
 	})
 	s.makeWriters()
+	s.Directory = admin.New(admin.Config{
+		Registry: s.reg, Writes: s.registryWrites, Messages: s.Messages, Changed: s.consumerChanged, Ready: s.Ready,
+		Shared: s.cfg.Shared, HashTokens: s.cfg.HashTokens,
+	})
+	s.replayTable = bulk.NewTable(s.reg, replayPrefix, keptReplays, earlierReplay)
+	s.Replays.Table = s.replayTable
 	err := s.syncStored(ctx)
 	if err == nil {
 		err = s.load(ctx, run)
@@ -181,7 +192,7 @@ func newStore(js jetstream.JetStream, cfg Config) *Store {
 	b.Index = jobindex.New()
 	b.quorum = streams.NewQuorum(js, cfg.Logger, cfg.messages(), cfg.jobs())
 	m := &messages{base: b, cache: newPayloadCache()}
-	return &Store{base: b, Directory: &directory{b}, Messages: m, Jobs: &jobs{b, m}, Replays: &replays{base: b}}
+	return &Store{base: b, Messages: m, Jobs: &jobs{b, m}, Replays: &replays{base: b}}
 }
 
 func (s *Store) makeWriters() {
@@ -236,8 +247,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.reg = newRegistry(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.base, Shared: s.cfg.Shared, Log: s.log}, s.consumerChanged)
-	s.Replays.Table = s.reg.replays
+	s.reg = registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.base, Shared: s.cfg.Shared, Log: s.log})
 	s.messageStream, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
 		Name: s.cfg.messages(), Subjects: []string{s.cfg.Name + ".m.>", s.cfg.Name + ".s.>"},
 		Description: "broker: messages and schedules", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
@@ -363,6 +373,7 @@ func (s *Store) Recordable() error {
 
 func (s *Store) consumerChanged(c domain.Consumer, removed bool) {
 	if removed {
+		s.replayTable.Forget(replayGroup(c.Number))
 		s.Index.RemoveConsumer(c.Number)
 	} else {
 		s.Index.PutConsumer(domain.SubjectToken(c.Channel), c)

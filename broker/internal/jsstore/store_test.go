@@ -30,8 +30,8 @@ func openStore(t testing.TB, srv *servertest.Server) *Store {
 
 func makeConsumer(t testing.TB, s *Store, channel, id string, kind domain.ConsumerType) domain.Consumer {
 	t.Helper()
-	if _, err := s.Directory.Channel(t.Context(), channel); err != nil {
-		_, err := s.Directory.SaveChannel(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: channel, Token: "t"}})
+	if _, err := s.Directory.Channels.Find(t.Context(), "", channel); err != nil {
+		_, err := s.Directory.Channels.Save(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: channel, Token: "t"}})
 		require.NoError(t, err)
 	}
 	c, err := s.Directory.SaveConsumer(t.Context(), domain.Consumer{
@@ -58,22 +58,22 @@ func TestRegistryCompareAndSwap(t *testing.T) {
 		if !utf8.ValidString(id) {
 			continue // refused before it gets here
 		}
-		p, err := a.Directory.SaveProducer(t.Context(), domain.Producer{Stakeholder: domain.Stakeholder{ID: id, Name: "n", Token: "t"}})
+		p, err := a.Directory.Producers.Save(t.Context(), domain.Producer{Stakeholder: domain.Stakeholder{ID: id, Name: "n", Token: "t"}})
 		require.NoError(t, err, "%q", id)
-		_, err = b.Directory.SaveProducer(t.Context(), domain.Producer{Stakeholder: domain.Stakeholder{ID: id}})
+		_, err = b.Directory.Producers.Save(t.Context(), domain.Producer{Stakeholder: domain.Stakeholder{ID: id}})
 		require.ErrorIs(t, err, domain.ErrConflict)
 		p.Name = "changed"
-		q, err := a.Directory.SaveProducer(t.Context(), p)
+		q, err := a.Directory.Producers.Save(t.Context(), p)
 		require.NoError(t, err)
 		require.Equal(t, p.Number, q.Number)
-		_, err = a.Directory.SaveProducer(t.Context(), p)
+		_, err = a.Directory.Producers.Save(t.Context(), p)
 		require.ErrorIs(t, err, domain.ErrConflict)
 		require.Eventually(t, func() bool {
-			got, err := b.Directory.Producer(t.Context(), id)
+			got, err := b.Directory.Producers.Find(t.Context(), "", id)
 			return err == nil && got.Revision == q.Revision && got.Name == "changed" && got.Number == p.Number
 		}, 5*time.Second, time.Millisecond)
 	}
-	require.Equal(t, oddNames[len(oddNames)-1], a.Directory.Producers()[0].ID, "the newest is first")
+	require.Equal(t, oddNames[len(oddNames)-1], a.Directory.Producers.List("")[0].ID, "the newest is first")
 }
 
 func TestAppendIsOncePerID(t *testing.T) {
@@ -150,7 +150,7 @@ func TestJobsOfConsumers(t *testing.T) {
 	}, 5*time.Second, time.Millisecond)
 
 	// A deleted consumer leaves nothing behind, and its ID may be used again.
-	require.NoError(t, s.Directory.DeleteConsumer(t.Context(), early))
+	require.NoError(t, s.Directory.Consumers.Delete(t.Context(), early))
 	require.Empty(t, s.Jobs.JobsOf("ch", first.Seq))
 	reborn := makeConsumer(t, s, "ch", "early", domain.Pull)
 	require.NotEqual(t, early.Number, reborn.Number)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/streams"
-	"github.com/jetpull/jetpull/broker/internal/work"
 )
 
 // Whoever is told that something is there already must be able to rely on it:
@@ -106,33 +105,32 @@ func TestRepeatedPutWaitsForTheFirst(t *testing.T) {
 	var d brokenDisk
 	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync})
 	defer stop()
-	b := work.New(partsOf(s))
 	producer := func(id string) domain.Producer {
 		return domain.Producer{Stakeholder: domain.Stakeholder{ID: id, Name: "n", Token: "t"}}
 	}
 	made := heldUp(t, s.registryWrites.Sync, func() error {
-		_, err := b.Registry.PutProducer(t.Context(), producer("p"))
+		_, err := s.Directory.Producers.Put(t.Context(), producer("p"))
 		return err
 	})
-	p, err := s.Directory.Producer(t.Context(), "p")
+	p, err := s.Directory.Producers.Find(t.Context(), "", "p")
 	require.NoError(t, err)
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = b.Registry.PutProducer(short, p)
+	_, err = s.Directory.Producers.Put(short, p)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "said to be there before it was on disk")
 	made()
-	again, err := b.Registry.PutProducer(t.Context(), p)
+	again, err := s.Directory.Producers.Put(t.Context(), p)
 	require.NoError(t, err)
 	require.Equal(t, p, again)
 
 	d.fail(blocksOf(dir, "KV_broker_registry"))
-	_, err = b.Registry.PutProducer(t.Context(), producer("q"))
+	_, err = s.Directory.Producers.Put(t.Context(), producer("q"))
 	require.ErrorIs(t, err, domain.ErrUnavailable)
 	d.mend()
-	q, err := s.Directory.Producer(t.Context(), "q")
+	q, err := s.Directory.Producers.Find(t.Context(), "", "q")
 	require.NoError(t, err)
-	_, err = b.Registry.PutProducer(t.Context(), q)
+	_, err = s.Directory.Producers.Put(t.Context(), q)
 	require.ErrorIs(t, err, domain.ErrUnavailable, "the disk may not have it")
-	_, err = b.Registry.PutProducer(t.Context(), p)
+	_, err = s.Directory.Producers.Put(t.Context(), p)
 	require.NoError(t, err, "it is on disk for long")
 }

@@ -46,20 +46,16 @@ type Rules struct {
 	ExportPath string
 	NodeName   string
 
-	// HashTokens has the tokens of producers and channels stored as hashes.
-	HashTokens bool
 	// Shared says that other processes may work on the same store.
 	Shared bool
 }
 
 // Parts are what a broker works with.
 type Parts struct {
-	Stakeholders Stakeholders
-	AccessTokens AccessTokens
-	Consumers    Consumers
-	MessageLog   MessageLog
-	Messages     Messages
-	Records      Records
+	Consumers  Consumers
+	MessageLog MessageLog
+	Messages   Messages
+	Records    Records
 	// Index is what is known of jobs. Nil: nothing is.
 	Index     *jobindex.Index
 	Replays   Replayed
@@ -68,7 +64,6 @@ type Parts struct {
 	Health    Health
 
 	Rules  Rules
-	Seed   domain.Seed
 	Poster Poster
 	// NewSigner makes a signer from a consumer's signing secret.
 	NewSigner func(secret string) (Signer, error)
@@ -132,7 +127,6 @@ func (c *core) Room() error {
 
 // Broker is one node. Its parts may be used by several goroutines.
 type Broker struct {
-	Registry   *Registry
 	Broadcasts *Broadcasts
 	Jobs       *Jobs
 	Dispatch   *Dispatch
@@ -161,7 +155,6 @@ func New(p Parts) *Broker {
 	c.work, c.cut = context.WithCancel(context.Background())
 	b := &Broker{
 		core:       c,
-		Registry:   &Registry{core: c, store: p.Stakeholders, access: p.AccessTokens, seeded: p.Seed},
 		Broadcasts: &Broadcasts{core: c, store: p.MessageLog},
 		Jobs:       &Jobs{core: c, records: p.Records, index: p.Index, queue: p.Index.Queue, messages: p.Messages},
 	}
@@ -184,12 +177,8 @@ func (b *Broker) Rules() Rules { return b.core.rules }
 // Metrics are the broker's metrics.
 func (b *Broker) Metrics() *Metrics { return b.core.metrics }
 
-// Start makes what the seed wants and starts dispatching.
-func (b *Broker) Start(ctx context.Context) error {
-	if err := errors.Join(b.Registry.seed(ctx), b.Registry.hashTokens(ctx)); err != nil {
-		b.core.stop()
-		return err
-	}
+// Start starts dispatching.
+func (b *Broker) Start() {
 	b.core.running.Go(func() { b.Jobs.expireClaims(b.core.run) })
 	b.core.running.Go(func() { b.Dispatch.dispatch(b.core.run) })
 	b.core.running.Go(func() { b.Pruner.pruneLoop(b.core.run) })
@@ -198,7 +187,6 @@ func (b *Broker) Start(ctx context.Context) error {
 	b.core.running.Go(func() {
 		b.Dispatch.shards.Own(b.core.run, domain.Ownership{Gained: b.Dispatch.gained, Lost: b.Dispatch.lost, Breaker: b.Dispatch.breakerHere})
 	})
-	return nil
 }
 
 // Close stops dispatching and waits until what is in progress is done, or ctx
@@ -220,33 +208,8 @@ func (b *Broker) Close(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Stakeholders keeps producers, channels and consumers. A save with revision 0 makes an object, which gets its number, revision and
-// time of creation; any other changes one. Both fail with ErrConflict when the stored revision is not the given one.
-type Stakeholders interface {
-	Producer(ctx context.Context, id string) (domain.Producer, error)
-	Producers() []domain.Producer
-	SaveProducer(ctx context.Context, p domain.Producer) (domain.Producer, error)
-	Channel(ctx context.Context, id string) (domain.Channel, error)
-	Channels() []domain.Channel
-	SaveChannel(ctx context.Context, c domain.Channel) (domain.Channel, error)
-	Consumer(ctx context.Context, channel, id string) (domain.Consumer, error)
-	SaveConsumer(ctx context.Context, c domain.Consumer) (domain.Consumer, error)
-	DeleteConsumer(ctx context.Context, c domain.Consumer) error
-	// Kept returns once an object that was read with this revision is on disk: the caller that has written it may still wait.
-	Kept(ctx context.Context, revision uint64) error
-}
-
-// AccessTokens keeps the access tokens of channels.
-type AccessTokens interface {
-	Accesses(channel string) []domain.AccessToken
-	SaveAccess(ctx context.Context, t domain.AccessToken) (domain.AccessToken, error)
-	DeleteAccess(ctx context.Context, t domain.AccessToken) error
-}
-
 // Consumers finds consumers, and changes one while its callbacks are made.
 type Consumers interface {
-	// Consumers lists those of one channel, or of all if it is empty.
-	Consumers(channel string) []domain.Consumer
 	// ConsumerByNumber finds one in memory.
 	ConsumerByNumber(number uint32) (domain.Consumer, bool)
 	// RefreshConsumer finds one after a look at what is stored.

@@ -104,6 +104,9 @@ func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
 // down for a moment costs no write.
 const failingShare = 20
 
+// failingTimeout bounds the write of it.
+const failingTimeout = 2 * time.Second
+
 // health takes in how a callback ended, and decides what follows for the consumer. For one that was deleted meanwhile nothing
 // does: events name it by its ID, which another may have.
 func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) {
@@ -160,7 +163,7 @@ func (l *lane) failingIn(c domain.Consumer, now time.Time) (_ domain.Consumer, c
 // saveFailing has the consumer say what follows from its last callbacks, also from those that end meanwhile. If that fails, the
 // next callback has it tried again.
 func (l *lane) saveFailing(c domain.Consumer) {
-	ctx, cancel := context.WithTimeout(l.d.run, seedTimeout)
+	ctx, cancel := context.WithTimeout(l.d.run, failingTimeout)
 	defer cancel()
 	for again := true; again; {
 		stored, err := l.d.consumers.RefreshConsumer(ctx, c.Channel, c.ID)

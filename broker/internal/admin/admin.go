@@ -1,0 +1,267 @@
+// Package admin keeps what operators make: producers, channels, consumers and access tokens. They are in a key-value bucket, which
+// every node follows into memory.
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/registry"
+)
+
+// Config is what a directory works with.
+type Config struct {
+	Registry *registry.Registry
+	// Writes are those of the bucket.
+	Writes   Writes
+	Messages Messages
+	// Changed is called when a consumer was made, changed or removed, in the order of the revisions.
+	Changed func(c domain.Consumer, removed bool)
+	// Ready reports why the store cannot be asked now, or nil.
+	Ready func() error
+	// Shared says that other processes write to the bucket too.
+	Shared bool
+	// HashTokens has the tokens of producers and channels stored as hashes.
+	HashTokens bool
+}
+
+// Writes say when what was written is on disk.
+type Writes interface {
+	Failure() error
+	Durable(ctx context.Context) error
+	DurableAt(ctx context.Context, revision uint64) error
+}
+
+// Messages are what consumers get.
+type Messages interface {
+	// Stored returns the sequences of the first and the last message, which are on disk.
+	Stored(ctx context.Context) (first, last uint64, err error)
+	// ForgetConsumer deletes what is stored of a consumer's jobs. The consumer is gone, on disk.
+	ForgetConsumer(ctx context.Context, c domain.Consumer) error
+}
+
+// Directory has the objects of all kinds.
+type Directory struct {
+	Config
+	Producers *Kind[domain.Producer]
+	Channels  *Kind[domain.Channel]
+	Consumers *Kind[domain.Consumer]
+	Accesses  *Kind[domain.AccessToken]
+
+	mu       sync.RWMutex
+	byNumber map[uint32]domain.Consumer
+}
+
+// New makes a directory of the objects in a registry, which is not open yet.
+func New(cfg Config) *Directory {
+	d := &Directory{Config: cfg, byNumber: map[uint32]domain.Consumer{}}
+	d.Producers = &Kind[domain.Producer]{
+		d: d, base: func(p *domain.Producer) *domain.Stakeholder { return &p.Stakeholder },
+		prepare: func(old domain.Producer, p *domain.Producer) error {
+			p.Token = d.keptToken(old.Token, p.Token)
+			return nil
+		},
+	}
+	d.Channels = &Kind[domain.Channel]{
+		d: d, base: func(c *domain.Channel) *domain.Stakeholder { return &c.Stakeholder },
+		prepare: func(old domain.Channel, c *domain.Channel) error {
+			c.Token = d.keptToken(old.Token, c.Token)
+			return nil
+		},
+	}
+	d.Accesses = &Kind[domain.AccessToken]{
+		d: d, base: func(t *domain.AccessToken) *domain.Stakeholder { return &t.Stakeholder },
+		channel: func(t *domain.AccessToken) *string { return &t.Channel },
+		write:   func(t domain.AccessToken, s *stored) { s.Role = t.Role },
+		read:    func(s stored, t *domain.AccessToken) { t.Role = s.Role },
+		prepare: func(_ domain.AccessToken, t *domain.AccessToken) error {
+			t.Token = domain.HashToken(t.Token)
+			return nil
+		},
+	}
+	d.Consumers = &Kind[domain.Consumer]{
+		d: d, base: func(c *domain.Consumer) *domain.Stakeholder { return &c.Stakeholder },
+		channel: func(c *domain.Consumer) *string { return &c.Channel },
+		write:   writeConsumer, read: readConsumer, prepare: checkSecret, complete: d.begin,
+		forget: func(ctx context.Context, c domain.Consumer) error { return cfg.Messages.ForgetConsumer(ctx, c) },
+	}
+	add(d.Producers, "p.", nil)
+	add(d.Channels, "c.", nil)
+	add(d.Accesses, "t.", nil)
+	add(d.Consumers, "k.", d.consumerChanged)
+	return d
+}
+
+func add[T any](k *Kind[T], prefix string, changed func(was, is *T)) {
+	k.table = registry.Add(k.d.Registry, registry.Kind[T]{Prefix: prefix, Key: key, Encode: k.encode, Decode: k.decode, Changed: changed})
+}
+
+// Kind has the objects of one kind. What another node has made is found at once; what it has changed or removed is so here a moment later.
+type Kind[T any] struct {
+	d     *Directory
+	table *registry.Table[T]
+	base  func(*T) *domain.Stakeholder
+	// channel is that of objects that belong to one. Nil: they do not.
+	channel func(*T) *string
+	// write and read have the fields that not all kinds have. Nil: there are none.
+	write func(T, *stored)
+	read  func(stored, *T)
+	// prepare checks and changes what is to take the place of an object, which is zero if there is none. Nil: nothing is to be done.
+	prepare func(old T, t *T) error
+	// complete sets what is known when it is stored. Nil: nothing.
+	complete func(ctx context.Context, t *T) error
+	// forget deletes what belongs to an object that is gone. Nil: nothing.
+	forget func(ctx context.Context, t T) error
+}
+
+func (k *Kind[T]) id(t *T) registry.ID {
+	id := registry.ID{Name: k.base(t).ID}
+	if k.channel != nil {
+		id.Group = *k.channel(t)
+	}
+	return id
+}
+
+// Find returns an object, by its ID and that of its channel, if it belongs to one.
+func (k *Kind[T]) Find(ctx context.Context, channel, id string) (T, error) {
+	return k.table.Find(ctx, registry.ID{Group: channel, Name: id})
+}
+
+// Refresh is Find, after a look at what is stored. Where the bucket does not answer, what is in memory has to do: a change
+// that is made of it is held against the bucket anyway. Of what is not in memory nothing is known then, which is [domain.ErrUnavailable].
+func (k *Kind[T]) Refresh(ctx context.Context, channel, id string) (T, error) {
+	item, err := k.table.Fresh(ctx, registry.ID{Group: channel, Name: id})
+	if errors.Is(err, domain.ErrUnavailable) {
+		if cached, ok := k.table.Cached(registry.ID{Group: channel, Name: id}); ok {
+			return cached, nil
+		}
+	}
+	return item, err
+}
+
+// List returns the objects of a channel, or all if it is empty, the newest first.
+func (k *Kind[T]) List(channel string) []T {
+	items := k.table.In(channel)
+	if channel == "" {
+		items = k.table.All()
+	}
+	slices.SortFunc(items, func(a, b T) int { return cmp.Compare(k.base(&b).Number, k.base(&a).Number) })
+	return items
+}
+
+// Put makes or changes an object. One that is changed must come as it was read. A call that changes nothing writes nothing, but
+// what it finds is on disk too when it returns.
+func (k *Kind[T]) Put(ctx context.Context, t T) (T, error) {
+	id := k.id(&t)
+	old, err := k.table.Find(ctx, id)
+	if err != nil && !errors.Is(err, domain.ErrNotFound) {
+		return t, err
+	}
+	if k.prepare != nil {
+		if err := k.prepare(old, &t); err != nil {
+			return t, err
+		}
+	}
+	if err == nil && reflect.DeepEqual(old, t) {
+		return old, k.d.Kept(ctx, k.base(&old).Revision)
+	}
+	return k.Save(ctx, t)
+}
+
+// Save writes an object as it is, on disk. One with revision 0 is made, and gets its number, revision and time of creation; any other is
+// changed. It fails with [domain.ErrConflict] if the stored revision is another.
+func (k *Kind[T]) Save(ctx context.Context, t T) (T, error) {
+	if err := k.d.Writes.Failure(); err != nil {
+		return t, err
+	}
+	if k.complete != nil {
+		if err := k.complete(ctx, &t); err != nil {
+			return t, err
+		}
+	}
+	s := k.base(&t)
+	s.ChangedAt = time.Now().UTC()
+	if s.Revision == 0 {
+		s.CreatedAt = s.ChangedAt
+	}
+	revision, err := k.table.Put(ctx, k.id(&t), t, s.Revision)
+	if errors.Is(err, domain.ErrTooLarge) {
+		err = fmt.Errorf("%w: shorten its name, token, URL or event types", err)
+	}
+	if err != nil {
+		return t, err
+	}
+	*s = s.At(revision)
+	return t, k.d.Kept(ctx, revision)
+}
+
+// Delete removes an object and what belongs to it.
+func (k *Kind[T]) Delete(ctx context.Context, t T) error {
+	if err := k.d.Writes.Failure(); err != nil {
+		return err
+	}
+	// Who asked may hang up; nobody can ask again for what is left to do. For the
+	// same reason a slow disk takes none of the time that is for the rest.
+	ctx = context.WithoutCancel(ctx)
+	if err := k.remove(ctx, t); err != nil {
+		return err
+	}
+	if err := k.d.Writes.Durable(ctx); err != nil || k.forget == nil {
+		return err
+	}
+	return k.forget(ctx, t)
+}
+
+func (k *Kind[T]) remove(ctx context.Context, t T) error {
+	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
+	defer cancel()
+	return k.table.Delete(ctx, k.id(&t), k.base(&t).Revision, 0)
+}
+
+// Kept returns once an object that was read with this revision is on disk: the caller that has written it may still wait.
+func (d *Directory) Kept(ctx context.Context, revision uint64) error {
+	return d.Writes.DurableAt(ctx, revision)
+}
+
+// consumerChanged is called with each change of a consumer.
+func (d *Directory) consumerChanged(was, is *domain.Consumer) {
+	// Deleted, or deleted and made again before this node saw it.
+	if was != nil && (is == nil || is.Number != was.Number) {
+		d.mu.Lock()
+		delete(d.byNumber, was.Number)
+		d.mu.Unlock()
+		d.Changed(*was, true)
+	}
+	if is != nil {
+		d.mu.Lock()
+		d.byNumber[is.Number] = *is
+		d.mu.Unlock()
+		d.Changed(*is, false)
+	}
+}
+
+// ConsumerByNumber finds a consumer in memory.
+func (d *Directory) ConsumerByNumber(number uint32) (domain.Consumer, bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	c, ok := d.byNumber[number]
+	return c, ok
+}
+
+// RefreshConsumer is [Kind.Refresh] of a consumer.
+func (d *Directory) RefreshConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
+	return d.Consumers.Refresh(ctx, channel, id)
+}
+
+// SaveConsumer is [Kind.Save] of a consumer.
+func (d *Directory) SaveConsumer(ctx context.Context, c domain.Consumer) (domain.Consumer, error) {
+	return d.Consumers.Save(ctx, c)
+}
