@@ -169,15 +169,15 @@ func (n *Node) startBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	callbacks := &poster{webhook.NewClient(policy, n.cfg.Connection.Timeout), "[consumer-connection] networks (--consumer-connection-networks)"}
+	callbacks := webhook.NewClient(policy, n.cfg.Connection.Timeout)
 	// Events go to the operator's own URL, wherever that is.
-	events := &poster{client: webhook.NewClient(webhook.Policy{Any: true}, n.cfg.Connection.Timeout)}
-	n.release.Add(callbacks.client.Close, events.client.Close)
+	events := webhook.NewClient(webhook.Policy{Any: true}, n.cfg.Connection.Timeout)
+	n.release.Add(callbacks.Close, events.Close)
 	s := n.store
 	parts := work.Parts{
 		Consumers: s.Directory, MessageLog: s.Messages, Messages: s.Messages, Records: s.Jobs,
 		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Retention: s.Messages, Health: s,
-		EventPoster: events, Rules: n.rules(), Poster: callbacks, NewSigner: newSigner, Logger: n.log, Notices: n.loud(),
+		EventPoster: events, Rules: n.rules(), Poster: callbacks, Logger: n.log, Notices: n.loud(),
 	}
 	if err := s.Directory.Seed(ctx, n.cfg.Seed.objects()); err != nil {
 		return fmt.Errorf("start the broker: %w", err)

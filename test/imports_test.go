@@ -54,7 +54,7 @@ var systems = []string{module + "/broker", module + "/relay", module + "/feed"}
 // they do not know.
 var (
 	brokerCore = []string{module + "/broker/internal/domain", module + "/broker/internal/work", module + "/broker/internal/jobindex"}
-	outward    = []string{"net/http", natsModules, "gopkg.in/ini.v1", module + "/broker/internal/httpapi", module + "/broker/internal/jsstore"}
+	outward    = []string{natsModules, "gopkg.in/ini.v1", module + "/broker/internal/httpapi", module + "/broker/internal/jsstore"}
 )
 
 // layers say what parts of the relay and the feed do not know.
@@ -169,8 +169,8 @@ func forbidden(from, to string) string {
 		return "internal may import neither the root package nor a system"
 	case within(to, module+"/cmd") && !within(from, module+"/cmd"):
 		return "nothing imports cmd"
-	case withinAny(from, brokerCore) && withinAny(to, outward):
-		return "the broker's domain, work and index know neither configuration nor HTTP nor NATS"
+	case within(from, brokerCore[0]) && to == "net/http", withinAny(from, brokerCore) && withinAny(to, outward):
+		return "the broker's domain, work and index know neither configuration nor NATS, and its domain no HTTP"
 	case !shipped(to) && shipped(from):
 		return to + " is for tests, benchmarks and examples only"
 	}
@@ -302,6 +302,8 @@ func TestImportRulesFire(t *testing.T) {
 		{"a part of relay on a part of feed", [][2]string{{module + "/relay/a", module + "/feed/b"}}, "do not know each other"},
 		{"broker on its part", [][2]string{{module + "/broker", brokerCore[0]}, {brokerCore[0], "time"}}, ""},
 		{"broker's domain on NATS", [][2]string{{brokerCore[0], natsgo + "/jetstream"}}, "domain, work and index"},
+		{"broker's domain on HTTP", [][2]string{{brokerCore[0], "net/http"}}, "domain no HTTP"},
+		{"broker's callbacks on HTTP", [][2]string{{brokerCore[1], "net/http"}}, ""},
 		{"broker's work on its store", [][2]string{{brokerCore[1], module + "/broker/internal/jsstore"}}, "domain, work and index"},
 		{"broker on a namesake of feed", [][2]string{{module + "/broker", module + "/feedback"}}, ""},
 		{"relay's machine on what is pure", [][2]string{{layers[0].part, "time"}, {layers[0].part, "net/http"}, {"net/http", "sync"}}, ""},

@@ -42,6 +42,8 @@ var parted = []partRules{
 			{"internal/streams", "internal/shards"},
 			{"internal/jobindex", "internal/streams"},
 			{"internal/jsstore", "internal/work"},
+			{"internal/admin", "internal/jsstore"},
+			{"internal/admin", "internal/work"},
 			{"internal/work", "internal/jsstore"},
 			{"internal/work", "internal/httpapi"},
 			{"internal/httpapi", "internal/jsstore"},

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 const (
@@ -46,7 +48,7 @@ var secretNames = []string{"auth", "cookie", "key", "password", "secret", "sessi
 // ended is an attempt that has just ended.
 type ended struct {
 	domain.Attempt
-	answer map[string][]string // the header as it came
+	answer http.Header // as it came
 }
 
 // masked is an attempt as it may be shown: bounded, and without what the consumer or its receiver keep secret.
@@ -114,12 +116,15 @@ func secretName(name string) bool {
 }
 
 // newAttempt is what is known when a callback has ended.
-func newAttempt(begin time.Time, reply Reply, err error) ended {
-	a := ended{domain.Attempt{StartedAt: begin.UTC(), Duration: time.Since(begin), StatusCode: reply.Code, Body: reply.Body}, reply.Header}
+func newAttempt(begin time.Time, answer *webhook.Answer, err error) ended {
+	a := ended{Attempt: domain.Attempt{StartedAt: begin.UTC(), Duration: time.Since(begin)}}
+	if answer != nil {
+		a.StatusCode, a.Body, a.answer = answer.Code, answer.Body, answer.Header
+	}
 	switch {
 	case err == nil:
-	case reply.Code != 0:
-		a.Error = failed(reply.Code)
+	case a.StatusCode != 0:
+		a.Error = failed(a.StatusCode)
 	default:
 		a.Error = err.Error()
 	}

@@ -3,12 +3,14 @@ package work
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 type attemptsStore struct {
@@ -24,9 +26,9 @@ func (s *attemptsStore) KeepAttempt(_ context.Context, _ domain.JobID, a domain.
 // echo answers with what it was sent, after some other text.
 type echo struct{ before int }
 
-func (e echo) Post(_ context.Context, c Callback) (Reply, error) {
-	body := strings.Repeat("x", e.before) + strings.Repeat(c.Header["X-Broker-Consumer-Token"][0]+",", 1000)
-	return Reply{Code: 500, Body: []byte(body[:min(len(body), c.Keep)])}, errors.New("answered with status 500")
+func (e echo) PostKeep(_ context.Context, _ string, header http.Header, _ []byte, limit int) (*webhook.Answer, error) {
+	body := strings.Repeat("x", e.before) + strings.Repeat(header["X-Broker-Consumer-Token"][0]+",", 1000)
+	return &webhook.Answer{Code: 500, Body: []byte(body[:min(len(body), limit)])}, errors.New("answered with status 500")
 }
 
 // A long token, such as a JWT, that an answer repeats is masked wherever it is.

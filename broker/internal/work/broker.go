@@ -65,8 +65,6 @@ type Parts struct {
 
 	Rules  Rules
 	Poster Poster
-	// NewSigner makes a signer from a consumer's signing secret.
-	NewSigner func(secret string) (Signer, error)
 	// EventPoster sends what operators are told of. Nil: nothing is sent.
 	EventPoster Poster
 	Logger      *slog.Logger
@@ -88,7 +86,6 @@ type core struct {
 	notices   *slog.Logger
 	metrics   *Metrics
 	room      func() error
-	signer    func(secret string) (Signer, error)
 
 	run     context.Context // ends when nothing more is to be begun
 	stop    context.CancelFunc
@@ -150,7 +147,7 @@ func New(p Parts) *Broker {
 	if p.Index == nil {
 		p.Index = jobindex.New()
 	}
-	c := &core{consumers: p.Consumers, health: p.Health, rules: p.Rules, log: p.Logger, notices: p.Notices, metrics: p.Metrics, room: p.Room, signer: p.NewSigner}
+	c := &core{consumers: p.Consumers, health: p.Health, rules: p.Rules, log: p.Logger, notices: p.Notices, metrics: p.Metrics, room: p.Room}
 	c.run, c.stop = context.WithCancel(context.Background())
 	c.work, c.cut = context.WithCancel(context.Background())
 	b := &Broker{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,36 +18,20 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/webhook"
 )
 
-// Callback is one request to a push consumer.
-type Callback struct {
-	URL     string
-	Header  map[string][]string
-	Payload []byte
-	// Keep is how many bytes of the answer's body are wanted.
-	Keep int
-}
-
-// Poster sends callbacks.
+// Poster sends callbacks, as a [webhook.Client] does.
 type Poster interface {
-	// Post sends one callback. The error is nil if it was answered with 2xx; the reply is set whatever the answer.
-	Post(ctx context.Context, c Callback) (Reply, error)
+	// PostKeep sends one callback. The error is nil if it was answered with 2xx; an answer is returned with up to limit bytes of its body,
+	// whatever its status.
+	PostKeep(ctx context.Context, url string, header http.Header, payload []byte, limit int) (*webhook.Answer, error)
 }
-
-// RefusedError says that a callback was not sent, because its address is not allowed.
-type RefusedError struct{ Err error }
-
-// Error implements error.
-func (e *RefusedError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the reason.
-func (e *RefusedError) Unwrap() error { return e.Err }
 
 // noteRefused tells operators, once for a callback URL, that the policy on addresses keeps callbacks from it: no retry changes that, so
 // it is to be seen whatever the level of the log.
 func (l *lane) noteRefused(c domain.Consumer, err error) {
-	if _, refused := errors.AsType[*RefusedError](err); !refused {
+	if !errors.Is(err, webhook.ErrForbiddenAddress) {
 		return
 	}
 	l.mu.Lock()
@@ -56,19 +41,6 @@ func (l *lane) noteRefused(c domain.Consumer, err error) {
 	if !known {
 		l.d.notices.Warn("callbacks of a consumer are refused by the policy on addresses", "channel", c.Channel, "consumer", c.ID, "error", err)
 	}
-}
-
-// Signer adds a signature to a callback's headers.
-type Signer interface {
-	// Sign sets the headers of a signature over ID, time and payload.
-	Sign(header map[string][]string, id string, at time.Time, payload []byte)
-}
-
-// Reply is what a callback was answered with.
-type Reply struct {
-	Code   int // 0: there was no answer
-	Header map[string][]string
-	Body   []byte // the first Callback.Keep bytes
 }
 
 // tracer makes the spans of the broker, with the provider of the moment. Without
@@ -95,7 +67,7 @@ func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Contex
 }
 
 // callback sends one message to a push consumer.
-func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer Signer, m domain.Message, j domain.Job) (a ended, err error) {
+func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webhook.Signer, m domain.Message, j domain.Job) (a ended, err error) {
 	ctx = traceContext.Extract(ctx, propagation.MapCarrier{traceParent: m.Trace})
 	ctx, span := tracer().Start(ctx, "callback", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		attribute.String("messaging.destination.name", m.Channel),
@@ -122,19 +94,22 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer Signe
 		signer.Sign(header, j.ID.String(), time.Now(), m.Payload)
 	}
 	begin := time.Now()
-	reply, err := d.poster.Post(ctx, Callback{URL: c.CallbackURL, Header: header, Payload: m.Payload, Keep: attemptBody + maskReach})
-	a = newAttempt(begin, reply, err)
+	answer, err := d.poster.PostKeep(ctx, c.CallbackURL, header, m.Payload, attemptBody+maskReach)
+	if errors.Is(err, webhook.ErrForbiddenAddress) {
+		err = fmt.Errorf("%w; see [consumer-connection] networks (--consumer-connection-networks)", err)
+	}
+	a = newAttempt(begin, answer, err)
 	d.metrics.called(a.Attempt, err)
 	return a, err
 }
 
 // callbackHeader builds the headers of the contract. The message's own come
 // first, so that none of them can replace one of the broker's.
-func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.Job) map[string][]string {
+func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.Job) http.Header {
 	names := slices.Sorted(maps.Keys(m.Headers))
-	header := make(map[string][]string, len(names)+12)
+	header := make(http.Header, len(names)+12)
 	for _, name := range names {
-		header[canonical(name)] = []string{m.Headers[name]}
+		header[http.CanonicalHeaderKey(name)] = []string{m.Headers[name]}
 	}
 	for name, value := range map[string]string{
 		"Content-Type":              m.ContentType,
@@ -146,7 +121,7 @@ func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.
 		"X-Request-Id":              domain.NewID(),
 		"X-Broker-Metadata-Headers": strings.Join(names, ","),
 
-		canonical(d.rules.TokenHeader): c.Token,
+		http.CanonicalHeaderKey(d.rules.TokenHeader): c.Token,
 	} {
 		header[name] = []string{value}
 	}
@@ -177,7 +152,7 @@ func CheckTokenHeader(name string) error {
 	if name == "" || strings.ContainsFunc(name, notInName) {
 		return fmt.Errorf("%q is no name of an HTTP header: use letters, digits and hyphens, such as X-Broker-Consumer-Token", name)
 	}
-	if own := canonical(name); slices.Contains(ownHeaders, own) || strings.HasPrefix(own, "Webhook-") {
+	if own := http.CanonicalHeaderKey(name); slices.Contains(ownHeaders, own) || strings.HasPrefix(own, "Webhook-") {
 		return fmt.Errorf("%q is a header that callbacks have anyway: use another, such as X-Broker-Consumer-Token", name)
 	}
 	return nil
@@ -187,22 +162,6 @@ func CheckTokenHeader(name string) error {
 func notInName(r rune) bool {
 	alphanumeric := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
 	return !alphanumeric && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
-}
-
-// canonical spells a header's name as HTTP libraries do.
-func canonical(name string) string {
-	b := []byte(name)
-	upper := true
-	for i, c := range b {
-		switch {
-		case upper && 'a' <= c && c <= 'z':
-			b[i] = c - 'a' + 'A'
-		case !upper && 'A' <= c && c <= 'Z':
-			b[i] = c - 'A' + 'a'
-		}
-		upper = c == '-'
-	}
-	return string(b)
 }
 
 // headerSafe replaces what no header may have. An ID may have it.

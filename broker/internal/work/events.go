@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -82,10 +83,8 @@ func (n *notifier) sendEvent(ctx context.Context, e operatorEvent) {
 				return
 			}
 		}
-		_, err = n.poster.Post(ctx, Callback{
-			URL: n.rules.EventURL, Payload: body,
-			Header: map[string][]string{"Content-Type": {"application/json"}, "User-Agent": {n.rules.UserAgent}},
-		})
+		header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {n.rules.UserAgent}}
+		_, err = n.poster.PostKeep(ctx, n.rules.EventURL, header, body, 0)
 		if err == nil {
 			return
 		}

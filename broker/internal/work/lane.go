@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
@@ -41,7 +42,7 @@ type lane struct {
 	mu       sync.Mutex // never held over a call of the store
 	consumer domain.Consumer
 	pace     *pace // nil: there is no limit
-	signer   Signer
+	signer   *webhook.Signer
 	busy     int       // goroutines that take jobs
 	calls    uint64    // of wake, so that none is missed by one that found no job
 	asleep   time.Time // until when: then it looks again
@@ -75,10 +76,10 @@ func (l *lane) revision() uint64 {
 
 // update takes over the consumer's settings, and reports whether that has closed an open circuit breaker.
 func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
-	var signer Signer
+	var signer *webhook.Signer
 	if c.SigningSecret != "" {
 		var err error
-		if signer, err = l.d.signer(c.SigningSecret); err != nil {
+		if signer, err = webhook.NewSigner(c.SigningSecret); err != nil {
 			signer = nil
 			l.d.log.Error("callbacks go out unsigned", "channel", c.Channel, "consumer", c.ID, "error", err)
 		}

@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 // receiver is a Poster that answers when it is told to, if it hangs.
@@ -23,8 +25,8 @@ type receiver struct {
 	hang    map[string]chan struct{} // by ID
 }
 
-func (r *receiver) Post(ctx context.Context, c Callback) (Reply, error) {
-	id := c.Header["X-Broker-Message-Id"][0]
+func (r *receiver) PostKeep(ctx context.Context, _ string, header http.Header, _ []byte, _ int) (*webhook.Answer, error) {
+	id := header["X-Broker-Message-Id"][0]
 	r.mu.Lock()
 	r.calls = append(r.calls, id)
 	r.running++
@@ -36,10 +38,10 @@ func (r *receiver) Post(ctx context.Context, c Callback) (Reply, error) {
 		select {
 		case <-hang:
 		case <-ctx.Done():
-			return Reply{}, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
-	return Reply{}, fail
+	return nil, fail
 }
 
 func (r *receiver) called() []string {
@@ -54,12 +56,12 @@ type posted struct {
 	bodies   []string
 }
 
-func (p *posted) Post(_ context.Context, c Callback) (Reply, error) {
-	p.bodies = append(p.bodies, string(c.Payload))
+func (p *posted) PostKeep(_ context.Context, _ string, _ http.Header, payload []byte, _ int) (*webhook.Answer, error) {
+	p.bodies = append(p.bodies, string(payload))
 	if len(p.bodies) <= p.failures {
-		return Reply{}, errors.New("503")
+		return nil, errors.New("503")
 	}
-	return Reply{}, nil
+	return nil, nil
 }
 
 // dispatching runs a lane of one consumer over a store in memory, in virtual time.
@@ -383,16 +385,11 @@ func TestChangedRateOfALane(t *testing.T) {
 	})
 }
 
-type brokenSigner struct{}
-
-func (*brokenSigner) Sign(map[string][]string, string, time.Time, []byte) { panic("no key") }
-
 // A stored secret that cannot be read (of a later version) does not end the process.
 func TestSecretThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 1)
 		defer d.stop()
-		d.core.signer = func(string) (Signer, error) { return &brokenSigner{}, errors.New("not base64") } // as newSigner
 		c := pushed
 		c.SigningSecret = "?"
 		d.begin()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -100,10 +101,10 @@ func (p *Replays) CancelReplay(ctx context.Context, c domain.Consumer, id string
 func takesMessage(s domain.ReplaySpec, m domain.Message) bool {
 	has := make(map[string]string, len(m.Headers))
 	for name, value := range m.Headers {
-		has[canonical(strings.ToLower(name))] = value
+		has[http.CanonicalHeaderKey(name)] = value
 	}
 	for name, value := range s.Metadata {
-		if got, ok := has[canonical(strings.ToLower(name))]; !ok || got != value {
+		if got, ok := has[http.CanonicalHeaderKey(name)]; !ok || got != value {
 			return false
 		}
 	}
