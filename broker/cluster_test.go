@@ -22,7 +22,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/broker/client"
-	"github.com/jetpull/jetpull/broker/internal/jsstore"
+	"github.com/jetpull/jetpull/broker/internal/journal"
 )
 
 func externalConfig(t testing.TB, url string, replicas int) *Config {
@@ -251,7 +251,7 @@ func TestPinThatIsTakenAway(t *testing.T) {
 func dispatching(t testing.TB, n *Node) bool {
 	t.Helper()
 	_, body, _ := call(t, n, "GET", "/metrics", nil, "")
-	return containsLine(body, `broker_dispatching{shard="`+strconv.Itoa((&jsstore.Store{}).Shards.Shard("ch"))+`"} 1`)
+	return containsLine(body, `broker_dispatching{shard="`+strconv.Itoa((&journal.Store{}).Shards.Shard("ch"))+`"} 1`)
 }
 
 // On three servers with three replicas, and with the leaders moved of the streams and

@@ -19,7 +19,7 @@ import (
 	"github.com/jetpull/jetpull/broker/backup"
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/httpapi"
-	"github.com/jetpull/jetpull/broker/internal/jsstore"
+	"github.com/jetpull/jetpull/broker/internal/journal"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
@@ -37,7 +37,7 @@ type Node struct {
 	log      *slog.Logger
 	embedded *natsembed.Server // nil with an external server
 	nc       *nats.Conn
-	store    *jsstore.Store
+	store    *journal.Store
 	broker   *work.Broker
 	server   *httpserve.Server
 	addr     string          // that it listens on
@@ -55,7 +55,7 @@ type Node struct {
 	// restarted is when the embedded server was started again last; for mend.
 	restarted time.Time
 	// listens is the store, once it is open, for what the embedded server says.
-	listens atomic.Pointer[jsstore.Store]
+	listens atomic.Pointer[journal.Store]
 
 	natsOptions []nats.Option
 	notices     io.Writer // for what the log's level hides of the configuration; nil if nobody looks
@@ -155,11 +155,11 @@ func (n *Node) startBroker(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
-	cfg := jsstore.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, HashTokens: n.cfg.Admin.HashTokens, Logger: n.log, Progress: n.progress}
+	cfg := journal.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, HashTokens: n.cfg.Admin.HashTokens, Logger: n.log, Progress: n.progress}
 	if mode, _, err := n.cfg.NATS.parseSync(); err == nil && mode == syncGroups && n.embedded != nil {
 		cfg.SyncDir, cfg.OnSync = n.cfg.NATS.StoreDir, n.onSync
 	}
-	n.store, err = jsstore.Open(ctx, js, cfg)
+	n.store, err = journal.Open(ctx, js, cfg)
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}

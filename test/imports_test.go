@@ -54,7 +54,7 @@ var systems = []string{module + "/broker", module + "/relay", module + "/feed"}
 // they do not know.
 var (
 	brokerCore = []string{module + "/broker/internal/domain", module + "/broker/internal/work", module + "/broker/internal/jobindex"}
-	outward    = []string{natsModules, "gopkg.in/ini.v1", module + "/broker/internal/httpapi", module + "/broker/internal/jsstore"}
+	outward    = []string{natsModules, "gopkg.in/ini.v1", module + "/broker/internal/httpapi", module + "/broker/internal/journal"}
 )
 
 // layers say what parts of the relay and the feed do not know.
@@ -304,7 +304,7 @@ func TestImportRulesFire(t *testing.T) {
 		{"broker's domain on NATS", [][2]string{{brokerCore[0], natsgo + "/jetstream"}}, "domain, work and index"},
 		{"broker's domain on HTTP", [][2]string{{brokerCore[0], "net/http"}}, "domain no HTTP"},
 		{"broker's callbacks on HTTP", [][2]string{{brokerCore[1], "net/http"}}, ""},
-		{"broker's work on its store", [][2]string{{brokerCore[1], module + "/broker/internal/jsstore"}}, "domain, work and index"},
+		{"broker's work on its store", [][2]string{{brokerCore[1], module + "/broker/internal/journal"}}, "domain, work and index"},
 		{"broker on a namesake of feed", [][2]string{{module + "/broker", module + "/feedback"}}, ""},
 		{"relay's machine on what is pure", [][2]string{{layers[0].part, "time"}, {layers[0].part, "net/http"}, {"net/http", "sync"}}, ""},
 		{"relay's machine on locks", [][2]string{{layers[0].part, "sync"}}, "no clock, lock or I/O"},

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -38,16 +40,14 @@ var parted = []partRules{
 		headings: []string{"## Invariants", "## Goroutines", "## Lock order", "## From a broadcast to its callback"},
 		down: [][2]string{
 			{"internal/domain", "internal"},
-			{"internal/streams", "internal/jobindex"},
-			{"internal/streams", "internal/shards"},
-			{"internal/jobindex", "internal/streams"},
-			{"internal/jsstore", "internal/work"},
-			{"internal/admin", "internal/jsstore"},
+			{"internal/journal", "internal/work"},
+			{"internal/admin", "internal/journal"},
 			{"internal/admin", "internal/work"},
-			{"internal/work", "internal/jsstore"},
+			{"internal/work", "internal/journal"},
 			{"internal/work", "internal/httpapi"},
-			{"internal/httpapi", "internal/jsstore"},
-			{"internal/httpapi", "internal/streams"},
+			{"internal/httpapi", "internal/journal"},
+			{"internal/jobindex", "internal/journal"},
+			{"internal/shards", "internal/journal"},
 			{"internal", "backup"},
 		},
 	},
@@ -179,4 +179,58 @@ func TestPartViolationsFire(t *testing.T) {
 	require.Equal(t, []string{"a.go:3:8: an interface of 13 methods, want at most 12"}, partViolations(t, map[string]string{"a.go": large + "}\n"}))
 	require.Equal(t, []string{"x.T has 31 methods, want at most 30"}, partViolations(t, map[string]string{"x/a.go": "package p\n" + many.String()}))
 	require.Empty(t, partViolations(t, map[string]string{"x/a.go": "package p\ntype I interface{ M() }\nfunc (t T) M() {}\n", "y/a.go": "package q\nfunc (t T) M() {}\n"}))
+}
+
+// The way of a broadcast is short: so many files and packages at most decide about a message.
+const wayFiles, wayPackages = 14, 5
+
+// wayLine is a line of the figure: a package, unless it is that of the line above, a file, and what is called there.
+var wayLine = regexp.MustCompile(`(?m)^ {2}(\w*) +(\w+\.go) +(\w+)\.(\w+)`)
+
+// wayViolations holds the figure of a DESIGN.md under "From a broadcast to its callback" against the sources, by their paths.
+func wayViolations(design string, files map[string]string) (wrong []string) {
+	_, figure, _ := strings.Cut(design, "## From a broadcast to its callback")
+	figure, _, _ = strings.Cut(figure, "\n## ")
+	pkg, seen, packages := "", map[string]bool{}, map[string]bool{}
+	for _, m := range wayLine.FindAllStringSubmatch(figure, -1) {
+		pkg = cmp.Or(m[1], pkg)
+		name := path.Join("broker/internal", pkg, m[2])
+		if files[name] == "" {
+			name = path.Join("internal", pkg, m[2])
+		}
+		seen[name], packages[path.Dir(name)] = true, true
+		if !strings.Contains(files[name], m[3]+") "+m[4]+"(") {
+			wrong = append(wrong, fmt.Sprintf("%s has no method %s of %s", name, m[4], m[3]))
+		}
+	}
+	if len(seen) > wayFiles || len(seen) < 2 {
+		wrong = append(wrong, fmt.Sprintf("%d files, want 2 to %d", len(seen), wayFiles))
+	}
+	if len(packages) > wayPackages {
+		wrong = append(wrong, fmt.Sprintf("%d packages, want at most %d", len(packages), wayPackages))
+	}
+	return wrong
+}
+
+func TestTheWayOfABroadcast(t *testing.T) {
+	design, err := os.ReadFile("../broker/DESIGN.md")
+	require.NoError(t, err)
+	files := map[string]string{}
+	for _, pattern := range []string{"../broker/internal/*/*.go", "../internal/*/*.go"} {
+		names, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			files[strings.TrimPrefix(filepath.ToSlash(name), "../")] = string(text)
+		}
+	}
+	require.Empty(t, wayViolations(string(design), files))
+	for figure, want := range map[string]string{
+		"  work     lane.go      lane.run\n           pause.go     lane.none\n": "has no method none",
+		"  work     lane.go      lane.run\n":                                    "1 files",
+		"":                                                                      "0 files",
+	} {
+		require.Contains(t, strings.Join(wayViolations("## From a broadcast to its callback\n"+figure, files), "\n"), want)
+	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/jsstore"
+	"github.com/jetpull/jetpull/broker/internal/journal"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/test/servertest"
 )
@@ -43,7 +43,7 @@ func (brittleStore) PutJob(_ context.Context, j domain.Job) (domain.Job, error) 
 func TestAPanicIsOfOneJob(t *testing.T) {
 	var log bytes.Buffer
 	srv := servertest.RunServer(t)
-	whole, err := jsstore.Open(t.Context(), srv.JetStream(t, srv.Connect(t)), jsstore.Config{})
+	whole, err := journal.Open(t.Context(), srv.JetStream(t, srv.Connect(t)), journal.Config{})
 	require.NoError(t, err)
 	t.Cleanup(whole.Close)
 	_, err = whole.Directory.Channels.Save(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: "ch", Token: "ct"}})

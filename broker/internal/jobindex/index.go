@@ -6,10 +6,8 @@
 package jobindex
 
 import (
-	"maps"
 	"slices"
 	"sync"
-	"time"
 	"unique"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -103,28 +101,6 @@ func (c *channelIndex) remove(seq uint64) {
 	}
 }
 
-// Strays are the messages up to a sequence that are gone, and of which there are records still, with the tokens of their channels.
-func (x *Index) Strays(upTo uint64) map[uint64]string {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	strays := map[uint64]string{}
-	for token, c := range x.channels {
-		look := func(seq uint64) bool {
-			if _, kept := c.find(seq); !kept && seq <= upTo {
-				strays[seq] = token
-			}
-			return true
-		}
-		for _, k := range c.consumers {
-			for seq := range k.records {
-				look(seq)
-			}
-			k.settled.bySeq.ascend(nil, func(e settledJob) bool { return look(e.seq()) })
-		}
-	}
-	return strays
-}
-
 // PutConsumer adds a consumer, or takes over its new settings.
 func (x *Index) PutConsumer(token string, consumer domain.Consumer) {
 	x.change(func() {
@@ -207,6 +183,28 @@ func (k *consumerIndex) apply(j domain.Job) {
 	k.enter(j)
 }
 
+// recorded returns what the last record that is known said of a job.
+func (k *consumerIndex) recorded(seq uint64) (domain.Job, bool) {
+	if j, ok := k.records[seq]; ok {
+		return j, true
+	}
+	if e, ok := k.settled.get(seq); ok {
+		return e.job(k.consumer.Number), true
+	}
+	return domain.Job{}, false
+}
+
+// fresh is the job of a message that has no record.
+func (k *consumerIndex) fresh(e Entry) domain.Job {
+	return domain.Job{
+		ID:     domain.JobID{Seq: e.Seq, Consumer: k.consumer.Number},
+		Status: domain.Queued, Priority: int(e.Priority), ChangedAt: FromUnixNano(e.At),
+	}
+}
+
+// wants tells whether a message makes a job, if it has no record.
+func (k *consumerIndex) wants(e Entry) bool { return k.consumer.Wants(e.Seq, e.eventType.Value()) }
+
 func queueKey(j domain.Job) key  { return key{-int64(j.Priority), j.ID.Seq} }
 func statusKey(j domain.Job) key { return key{j.ChangedAt.UnixNano(), j.ID.Seq} }
 
@@ -224,148 +222,66 @@ func (x *Index) Lookup(id domain.JobID) (j domain.Job, ok bool) {
 	return k.job(id.Seq)
 }
 
-// JobsOf returns the jobs of a message, one for each consumer that has it.
-func (x *Index) JobsOf(channel string, seq uint64) []domain.Job {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	c := x.channels[domain.SubjectToken(channel)]
-	if c == nil {
-		return nil
-	}
-	var jobs []domain.Job
-	for _, k := range c.consumers {
-		if j, ok := k.job(seq); ok {
-			jobs = append(jobs, j)
-		}
-	}
-	return jobs
+// consumerIndex is what is known of the jobs of one consumer. Index.mu guards it.
+type consumerIndex struct {
+	consumer domain.Consumer
+	channel  *channelIndex
+	queue    orderedSet[key]       // those to take: by priority, highest first, then sequence
+	taken    map[uint64]struct{}   // sequences of those that were, and are queued still
+	open     orderedSet[seqKey]    // those that are queued or in flight
+	inflight orderedSet[key]       // by the time of the claim
+	records  map[uint64]domain.Job // of those that are queued or in flight, if they have one
+	settled  settledJobs
+	signal   chan struct{} // closed at the next queued job; nil if nobody waits
+	woken    bool          // it is in Queue.woken
+	index    *Index
 }
 
-// ListDead returns a page of a consumer's dead jobs, newest first.
-func (x *Index) ListDead(number uint32, page domain.Page) []domain.Job {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	k := x.consumers[number]
-	if k == nil {
-		return nil
+// forget takes a job out, whatever is known of it.
+func (k *consumerIndex) forget(seq uint64) {
+	delete(k.taken, seq)
+	if e, ok := k.settled.get(seq); ok {
+		k.settled.remove(e)
+		return
 	}
-	keys := pageOf(&k.settled.dead, page, func(p domain.Position) key { return key{p.At, p.Seq} }, nil)
-	jobs := make([]domain.Job, 0, len(keys))
-	for _, e := range keys {
-		if j, ok := k.job(e.seq); ok {
-			jobs = append(jobs, j)
-		}
+	if j, ok := k.job(seq); ok {
+		k.leave(j)
 	}
-	return jobs
+	delete(k.records, seq)
 }
 
-// pageOf reads a page of a set, newest first, of those that take accepts; nil: of all.
-func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Position) K, take func(K) bool) []K {
-	keys := make([]K, 0, min(page.Limit, s.len()))
-	collect := func(e K) bool {
-		if take == nil || take(e) {
-			keys = append(keys, e)
-		}
-		return len(keys) < page.Limit
+// job returns a job that is not removed.
+func (k *consumerIndex) job(seq uint64) (domain.Job, bool) {
+	if j, ok := k.recorded(seq); ok {
+		return j, j.Status != domain.Removed
 	}
-	switch {
-	case page.Before != nil:
-		from := at(*page.Before)
-		s.ascend(&from, collect)
-		slices.Reverse(keys)
-	case page.After != nil:
-		from := at(*page.After)
-		s.descend(&from, collect)
-	default:
-		s.descend(nil, collect)
+	e, found := k.channel.find(seq)
+	if !found || !k.wants(e) {
+		return domain.Job{}, false
 	}
-	return keys
+	return k.fresh(e), true
 }
 
-// MessageSeqs returns the sequences of a page of a channel's messages.
-func (x *Index) MessageSeqs(channel string, page domain.Page) []uint64 {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	c := x.channels[domain.SubjectToken(channel)]
-	if c == nil {
-		return nil
+// refilter takes over a consumer's new settings. News of a change of its event types may come after the first
+// messages that it is for.
+func (k *consumerIndex) refilter(consumer domain.Consumer) {
+	old := k.consumer
+	k.consumer = consumer
+	if len(consumer.Filters) == 0 || slices.Equal(old.Filters, consumer.Filters) {
+		return
 	}
-	entries := pageOf(&c.messages, page, func(p domain.Position) Entry { return Entry{Seq: p.Seq} }, nil)
-	seqs := make([]uint64, len(entries))
-	for i, e := range entries {
-		seqs[i] = e.Seq
-	}
-	return seqs
-}
-
-// CountMessages counts the messages of a channel.
-func (x *Index) CountMessages(channel string) int {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if c := x.channels[domain.SubjectToken(channel)]; c != nil {
-		return c.messages.len()
-	}
-	return 0
-}
-
-// finishedPage bounds how many messages are looked at under one lock.
-const finishedPage = 1000
-
-// Finished finds messages older than the given time with no job to do.
-func (x *Index) Finished(before time.Time, limit int) []uint64 {
-	x.mu.RLock()
-	tokens := slices.Collect(maps.Keys(x.channels))
-	x.mu.RUnlock()
-	var seqs []uint64
-	for _, token := range tokens {
-		from, more := Entry{}, true
-		for more && len(seqs) < limit {
-			seqs, from, more = x.finishedIn(token, from, before.UnixNano(), seqs, limit)
+	k.channel.messages.ascend(&Entry{Seq: consumer.Filters[len(consumer.Filters)-1].Since}, func(e Entry) bool {
+		if _, recorded := k.recorded(e.Seq); recorded {
+			return true
 		}
-	}
-	return seqs
-}
-
-// finishedIn adds those of the next messages of a channel, and tells where to go on.
-func (x *Index) finishedIn(token string, from Entry, before int64, seqs []uint64, limit int) (_ []uint64, next Entry, more bool) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	c := x.channels[token]
-	looked, now := 0, time.Now().UnixNano()
-	c.messages.ascend(&from, func(e Entry) bool {
-		// A message of the future is one of a clock that was wrong. It keeps those behind it from nothing.
-		if e.At >= before && e.At <= now || len(seqs) >= limit {
-			return false
+		before, now := old.Wants(e.Seq, e.eventType.Value()), k.wants(e)
+		switch {
+		case before && !now:
+			k.leave(k.fresh(e))
+			delete(k.taken, e.Seq)
+		case !before && now:
+			k.enter(k.fresh(e))
 		}
-		if e.At < before && c.settled(e.Seq) {
-			seqs = append(seqs, e.Seq)
-		}
-		looked++
-		next, more = e, looked >= finishedPage
-		return !more
+		return true
 	})
-	return seqs, next, more
-}
-
-func (c *channelIndex) settled(seq uint64) bool {
-	for _, k := range c.consumers {
-		if j, ok := k.job(seq); ok && (j.Status == domain.Queued || j.Status == domain.Inflight) {
-			return false
-		}
-	}
-	return true
-}
-
-// ChannelOf finds the channel of a message or schedule, and tells whether all its jobs are settled.
-func (x *Index) ChannelOf(seq uint64) (token string, settled bool) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for token, c := range x.channels {
-		_, found := c.find(seq)
-		_, waits := c.scheduled.get(scheduled{seq: seq})
-		if found || waits {
-			return token, c.settled(seq)
-		}
-	}
-	return "", false
 }

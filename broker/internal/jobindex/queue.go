@@ -11,18 +11,6 @@ import (
 	"github.com/jetpull/jetpull/internal/due"
 )
 
-// timer is what happens to a job at a time by itself, if the job has its revision then: its claim ends, it is queued, or it is given
-// back. Of sequence 0 it is that the consumer looks for a job again. A timer whose job has changed is not looked for but left to come up.
-type timer struct {
-	at       time.Time
-	id       domain.JobID
-	revision uint64
-	taken    bool // the job was taken, and is given back
-}
-
-// timerReach bounds how long a timer is kept whose job has changed. Those of later jobs are looked at then, and set again.
-const timerReach = time.Minute
-
 // Queue has the jobs of an index that can be taken, and what happens to jobs by itself.
 type Queue struct {
 	x *Index
@@ -40,17 +28,6 @@ func newQueue(x *Index) *Queue {
 	return &Queue{
 		x: x, ready: map[uint32]struct{}{}, rescheduled: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		offset: rand.N(50 * time.Millisecond),
-	}
-}
-
-// await sets a timer. Index.mu is held.
-func (q *Queue) await(t timer) {
-	at := t.at
-	if reach := time.Now().Add(timerReach); at.After(reach) {
-		at = reach
-	}
-	if q.timers.Add(at, t) {
-		q.sooner = true
 	}
 }
 
@@ -86,78 +63,6 @@ func (q *Queue) GiveBack(j domain.Job) {
 	})
 }
 
-// GiveBackAfter is [Queue.GiveBack] after a pause.
-func (q *Queue) GiveBackAfter(j domain.Job, pause time.Duration) {
-	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: j.ID, revision: j.Revision, taken: true}) })
-}
-
-// WakeAfter has a consumer look for a job again after a pause.
-func (q *Queue) WakeAfter(consumer uint32, pause time.Duration) {
-	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: domain.JobID{Consumer: consumer}}) })
-}
-
-// ExpireAfter has a claim that is over returned by Expired again, after a pause.
-func (q *Queue) ExpireAfter(j domain.Job, pause time.Duration) {
-	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: j.ID, revision: j.Revision}) })
-}
-
-// Expired waits for a claim that is over, and queues the jobs meanwhile whose time has come. ok is false when ctx has ended. One
-// goroutine at a time may call it.
-func (q *Queue) Expired(ctx context.Context) (j domain.Job, ok bool) {
-	clock := time.NewTimer(time.Hour)
-	defer clock.Stop()
-	for ctx.Err() == nil {
-		wait := time.Duration(0)
-		q.x.change(func() { j, ok, wait = q.tick() })
-		if ok {
-			return j, true
-		}
-		clock.Reset(wait)
-		select {
-		case <-clock.C:
-		case <-q.rescheduled:
-		case <-ctx.Done():
-		}
-	}
-	return domain.Job{}, false
-}
-
-// tick does what one timer says whose time has come, and tells how long the next one takes. Index.mu is held.
-func (q *Queue) tick() (over domain.Job, ok bool, wait time.Duration) {
-	now := time.Now()
-	t, come := q.timers.Pop(now)
-	if !come {
-		next, ok := q.timers.Next()
-		if !ok {
-			return over, false, time.Hour
-		}
-		return over, false, next.Sub(now)
-	}
-	k := q.x.consumers[t.id.Consumer]
-	if k == nil {
-		return over, false, 0
-	}
-	if t.id.Seq == 0 {
-		k.wake()
-		return over, false, 0
-	}
-	if t.taken {
-		k.giveBack(t.id, t.revision)
-		return over, false, 0
-	}
-	j, known := k.job(t.id.Seq)
-	switch {
-	case !known || j.Revision != t.revision:
-	case t.at.After(now):
-		q.await(t)
-	case j.Status == domain.Inflight:
-		return j, true, 0
-	default:
-		k.enqueue(j)
-	}
-	return over, false, 0
-}
-
 // closed is returned to those who wait for a consumer that does not exist.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
@@ -174,6 +79,65 @@ func (q *Queue) QueuedSignal(number uint32) <-chan struct{} {
 		k.signal = make(chan struct{})
 	}
 	return k.signal
+}
+
+// enter is for a job that is queued or in flight. One that waits for its time is queued when that has come.
+func (k *consumerIndex) enter(j domain.Job) {
+	q := k.index.Queue
+	k.open.insert(seqKey(j.ID.Seq))
+	switch {
+	case j.Status == domain.Inflight:
+		k.inflight.insert(statusKey(j))
+		q.await(timer{at: j.Due.Add(q.offset), id: j.ID, revision: j.Revision})
+	case j.Due.After(time.Now()):
+		q.await(timer{at: j.Due, id: j.ID, revision: j.Revision})
+	default:
+		k.enqueue(j)
+	}
+}
+
+// leave is for a job that is queued or in flight.
+func (k *consumerIndex) leave(j domain.Job) {
+	k.open.remove(seqKey(j.ID.Seq))
+	k.inflight.remove(statusKey(j))
+	k.queue.remove(queueKey(j))
+}
+
+// enqueue has a job taken, if it is queued and nobody has taken it.
+func (k *consumerIndex) enqueue(j domain.Job) {
+	if _, taken := k.taken[j.ID.Seq]; j.Status == domain.Queued && !taken && k.queue.insert(queueKey(j)) {
+		k.wake()
+	}
+}
+
+func (k *consumerIndex) giveBack(id domain.JobID, revision uint64) {
+	if j, ok := k.job(id.Seq); ok && j.Revision == revision {
+		delete(k.taken, id.Seq)
+		k.enqueue(j)
+	}
+}
+
+// wake has those who wait for a job notified.
+func (k *consumerIndex) wake() {
+	if !k.woken && (k.signal != nil || k.consumer.Type == domain.Push) {
+		k.woken = true
+		k.index.Queue.woken = append(k.index.Queue.woken, k)
+	}
+}
+
+// front is the head of the queue; nothing waits there while the consumer is paused.
+func (k *consumerIndex) front(limit int) []domain.Job {
+	if k == nil || limit < 1 || k.consumer.Paused() {
+		return nil
+	}
+	jobs := make([]domain.Job, 0, min(limit, k.queue.len()))
+	k.queue.ascend(nil, func(e key) bool {
+		if j, ok := k.job(e.seq); ok {
+			jobs = append(jobs, j)
+		}
+		return len(jobs) < limit
+	})
+	return jobs
 }
 
 // Ready waits for push consumers that have another job to take, other settings, or were removed, and returns their numbers; none

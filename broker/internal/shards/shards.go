@@ -19,7 +19,6 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/streams"
 	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
@@ -55,7 +54,7 @@ const (
 // Sharing is what dispatching is divided with.
 type Sharing struct {
 	JS   jetstream.JetStream
-	Link *streams.Link
+	Link Link
 	// Shared says that there are other nodes, or may be.
 	Shared bool
 	// Ticks is the stream of ticks, on TickSubject; TakeOverSubject is where nodes tell that they take over, and
@@ -65,6 +64,13 @@ type Sharing struct {
 	Records string
 	News    *jsstream.Progress
 	Log     *slog.Logger
+}
+
+// Link knows the connection's state.
+type Link interface {
+	// Down says since when there is no connection, or is nil, and Outages how often there was none.
+	Down() error
+	Outages() uint64
 }
 
 // New makes the part of a node that owns no shard yet.

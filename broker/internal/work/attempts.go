@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 const (
@@ -24,32 +21,8 @@ const (
 	mask      = "…"
 )
 
-// attempted puts an attempt that has ended into the record that is to be written, or stores it beside, and the number of
-// attempts into the record. An attempt that cannot be stored is missing in the history, and the outcome counts all the same.
-func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job, a ended) domain.Job {
-	next.Attempts++
-	next.Took, next.Code = a.Duration.Truncate(time.Microsecond), a.StatusCode
-	a.Number = next.Attempts
-	if next.Attempts == 1 && next.Status == domain.Delivered {
-		return next
-	}
-	if x.Room() != nil {
-		a.answer, a.Body = nil, nil
-	}
-	if err := x.records.KeepAttempt(ctx, next.ID, a.masked(c)); err != nil {
-		x.log.Log(ctx, x.troubleLevel(), "an attempt is missing in the history", "job", next.ID, "attempt", a.Number, "error", err)
-	}
-	return next
-}
-
 // secretNames are parts of the names of headers whose values are not kept.
 var secretNames = []string{"auth", "cookie", "key", "password", "secret", "session", "signature", "token"}
-
-// ended is an attempt that has just ended.
-type ended struct {
-	domain.Attempt
-	answer http.Header // as it came
-}
 
 // masked is an attempt as it may be shown: bounded, and without what the consumer or its receiver keep secret.
 func (a ended) masked(c domain.Consumer) domain.Attempt {
@@ -113,22 +86,6 @@ func cut(b []byte, limit int) []byte {
 func secretName(name string) bool {
 	name = strings.ToLower(name)
 	return slices.ContainsFunc(secretNames, func(part string) bool { return strings.Contains(name, part) })
-}
-
-// newAttempt is what is known when a callback has ended.
-func newAttempt(begin time.Time, answer *webhook.Answer, err error) ended {
-	a := ended{Attempt: domain.Attempt{StartedAt: begin.UTC(), Duration: time.Since(begin)}}
-	if answer != nil {
-		a.StatusCode, a.Body, a.answer = answer.Code, answer.Body, answer.Header
-	}
-	switch {
-	case err == nil:
-	case a.StatusCode != 0:
-		a.Error = failed(a.StatusCode)
-	default:
-		a.Error = err.Error()
-	}
-	return a
 }
 
 // AttemptsOf returns up to limit attempts at a job, the last one first, that come after one with a number, or from the

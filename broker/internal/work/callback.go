@@ -139,6 +139,46 @@ func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.
 	return header
 }
 
+// ended is an attempt that has just ended.
+type ended struct {
+	domain.Attempt
+	answer http.Header // as it came
+}
+
+// newAttempt is what is known when a callback has ended.
+func newAttempt(begin time.Time, answer *webhook.Answer, err error) ended {
+	a := ended{Attempt: domain.Attempt{StartedAt: begin.UTC(), Duration: time.Since(begin)}}
+	if answer != nil {
+		a.StatusCode, a.Body, a.answer = answer.Code, answer.Body, answer.Header
+	}
+	switch {
+	case err == nil:
+	case a.StatusCode != 0:
+		a.Error = failed(a.StatusCode)
+	default:
+		a.Error = err.Error()
+	}
+	return a
+}
+
+// attempted puts an attempt that has ended into the record that is to be written, or stores it beside, and the number of
+// attempts into the record. An attempt that cannot be stored is missing in the history, and the outcome counts all the same.
+func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job, a ended) domain.Job {
+	next.Attempts++
+	next.Took, next.Code = a.Duration.Truncate(time.Microsecond), a.StatusCode
+	a.Number = next.Attempts
+	if next.Attempts == 1 && next.Status == domain.Delivered {
+		return next
+	}
+	if x.Room() != nil {
+		a.answer, a.Body = nil, nil
+	}
+	if err := x.records.KeepAttempt(ctx, next.ID, a.masked(c)); err != nil {
+		x.log.Log(ctx, x.troubleLevel(), "an attempt is missing in the history", "job", next.ID, "attempt", a.Number, "error", err)
+	}
+	return next
+}
+
 // ownHeaders are those of a callback that the broker or the connection sets, beside the token's and Webhook-….
 var ownHeaders = []string{
 	"Content-Type", "X-Broker-Message-Priority", "X-Broker-Channel-Id", "X-Broker-Consumer-Id", "X-Broker-Message-Id", "User-Agent",

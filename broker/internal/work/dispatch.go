@@ -2,7 +2,11 @@ package work
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
@@ -105,6 +109,27 @@ func (d *Dispatch) lost(shard int) {
 	var wg sync.WaitGroup
 	for _, l := range d.lanesOf(shard) {
 		wg.Go(func() { l.handOver(ctx) })
+	}
+	wg.Wait()
+}
+
+// handOver writes which jobs are in flight, so that the next node leaves them alone. Of an outcome that is written at the same
+// time one of the two is first: after the outcome there is nothing to hand over, and before it the outcome follows.
+func (l *lane) handOver(ctx context.Context) {
+	l.mu.Lock()
+	jobs := slices.Collect(maps.Values(l.calling))
+	l.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, j := range jobs {
+		wg.Go(func() {
+			next, err := domain.Claim(j, l.d.handOver, 0, time.Now(), l.d.rules.ClaimLimit)
+			if err == nil {
+				_, err = l.d.jobs.records.PutJob(ctx, next)
+			}
+			if err != nil && !errors.Is(err, domain.ErrConflict) {
+				l.d.log.Info("another node may repeat a callback that is in progress", "job", j.ID, "error", err)
+			}
+		})
 	}
 	wg.Wait()
 }

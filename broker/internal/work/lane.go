@@ -3,8 +3,6 @@ package work
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -338,27 +336,6 @@ func (l *lane) giveUp(id domain.JobID) {
 	}
 }
 
-// handOver writes which jobs are in flight, so that the next node leaves them alone. Of an outcome that is written at the same
-// time one of the two is first: after the outcome there is nothing to hand over, and before it the outcome follows.
-func (l *lane) handOver(ctx context.Context) {
-	l.mu.Lock()
-	jobs := slices.Collect(maps.Values(l.calling))
-	l.mu.Unlock()
-	var wg sync.WaitGroup
-	for _, j := range jobs {
-		wg.Go(func() {
-			next, err := domain.Claim(j, l.d.handOver, 0, time.Now(), l.d.rules.ClaimLimit)
-			if err == nil {
-				_, err = l.d.jobs.records.PutJob(ctx, next)
-			}
-			if err != nil && !errors.Is(err, domain.ErrConflict) {
-				l.d.log.Info("another node may repeat a callback that is in progress", "job", j.ID, "error", err)
-			}
-		})
-	}
-	wg.Wait()
-}
-
 // record writes the outcome of a callback. If the job is in another hand, that one's outcome counts. The reason is why the
 // callback failed.
 func (l *lane) record(job, next domain.Job, reason string) {
@@ -387,4 +364,38 @@ func (l *lane) record(job, next domain.Job, reason string) {
 	}
 	l.d.log.Log(l.d.work, l.d.troubleLevel(), "the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
 	l.d.jobs.queue.GiveBackAfter(job, retryPause)
+}
+
+// health takes in how a callback ended, and decides what follows for the consumer. For one that was deleted meanwhile nothing
+// does: events name it by its ID, which another may have.
+func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return
+	}
+	changed := l.breaker.Outcome(l.d.rules.Breaker, turn, success, now)
+	state := l.breaker.Current()
+	if success {
+		l.failing = time.Time{}
+	} else if l.failing.IsZero() {
+		l.failing = now
+	}
+	save := false
+	if !l.saving {
+		_, save = l.failingIn(l.consumer, now)
+		l.saving = save
+	}
+	l.mu.Unlock()
+	if changed {
+		event := EventOpened
+		if state == breaker.Closed {
+			event = EventClosed
+		}
+		l.d.events.tell(event, c, "")
+		l.wake()
+	}
+	if save {
+		l.d.calls.Go(func() { l.saveFailing(c) })
+	}
 }

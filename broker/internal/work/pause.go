@@ -107,40 +107,6 @@ const failingShare = 20
 // failingTimeout bounds the write of it.
 const failingTimeout = 2 * time.Second
 
-// health takes in how a callback ended, and decides what follows for the consumer. For one that was deleted meanwhile nothing
-// does: events name it by its ID, which another may have.
-func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return
-	}
-	changed := l.breaker.Outcome(l.d.rules.Breaker, turn, success, now)
-	state := l.breaker.Current()
-	if success {
-		l.failing = time.Time{}
-	} else if l.failing.IsZero() {
-		l.failing = now
-	}
-	save := false
-	if !l.saving {
-		_, save = l.failingIn(l.consumer, now)
-		l.saving = save
-	}
-	l.mu.Unlock()
-	if changed {
-		event := EventOpened
-		if state == breaker.Closed {
-			event = EventClosed
-		}
-		l.d.events.tell(event, c, "")
-		l.wake()
-	}
-	if save {
-		l.d.calls.Go(func() { l.saveFailing(c) })
-	}
-}
-
 // failingIn is a consumer with what follows from its last callbacks, if that is a change. l.mu is held.
 func (l *lane) failingIn(c domain.Consumer, now time.Time) (_ domain.Consumer, changed bool) {
 	after, failing := l.d.rules.PauseAfter, now.Sub(l.failing)

@@ -1,0 +1,248 @@
+package jobindex
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// JobsOf returns the jobs of a message, one for each consumer that has it.
+func (x *Index) JobsOf(channel string, seq uint64) []domain.Job {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	c := x.channels[domain.SubjectToken(channel)]
+	if c == nil {
+		return nil
+	}
+	var jobs []domain.Job
+	for _, k := range c.consumers {
+		if j, ok := k.job(seq); ok {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs
+}
+
+// ListDead returns a page of a consumer's dead jobs, newest first.
+func (x *Index) ListDead(number uint32, page domain.Page) []domain.Job {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	k := x.consumers[number]
+	if k == nil {
+		return nil
+	}
+	keys := pageOf(&k.settled.dead, page, func(p domain.Position) key { return key{p.At, p.Seq} }, nil)
+	jobs := make([]domain.Job, 0, len(keys))
+	for _, e := range keys {
+		if j, ok := k.job(e.seq); ok {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs
+}
+
+// pageOf reads a page of a set, newest first, of those that take accepts; nil: of all.
+func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Position) K, take func(K) bool) []K {
+	keys := make([]K, 0, min(page.Limit, s.len()))
+	collect := func(e K) bool {
+		if take == nil || take(e) {
+			keys = append(keys, e)
+		}
+		return len(keys) < page.Limit
+	}
+	switch {
+	case page.Before != nil:
+		from := at(*page.Before)
+		s.ascend(&from, collect)
+		slices.Reverse(keys)
+	case page.After != nil:
+		from := at(*page.After)
+		s.descend(&from, collect)
+	default:
+		s.descend(nil, collect)
+	}
+	return keys
+}
+
+// MessageSeqs returns the sequences of a page of a channel's messages.
+func (x *Index) MessageSeqs(channel string, page domain.Page) []uint64 {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	c := x.channels[domain.SubjectToken(channel)]
+	if c == nil {
+		return nil
+	}
+	entries := pageOf(&c.messages, page, func(p domain.Position) Entry { return Entry{Seq: p.Seq} }, nil)
+	seqs := make([]uint64, len(entries))
+	for i, e := range entries {
+		seqs[i] = e.Seq
+	}
+	return seqs
+}
+
+// CountMessages counts the messages of a channel.
+func (x *Index) CountMessages(channel string) int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if c := x.channels[domain.SubjectToken(channel)]; c != nil {
+		return c.messages.len()
+	}
+	return 0
+}
+
+// finishedPage bounds how many messages are looked at under one lock.
+const finishedPage = 1000
+
+// Finished finds messages older than the given time with no job to do.
+func (x *Index) Finished(before time.Time, limit int) []uint64 {
+	x.mu.RLock()
+	tokens := slices.Collect(maps.Keys(x.channels))
+	x.mu.RUnlock()
+	var seqs []uint64
+	for _, token := range tokens {
+		from, more := Entry{}, true
+		for more && len(seqs) < limit {
+			seqs, from, more = x.finishedIn(token, from, before.UnixNano(), seqs, limit)
+		}
+	}
+	return seqs
+}
+
+// finishedIn adds those of the next messages of a channel, and tells where to go on.
+func (x *Index) finishedIn(token string, from Entry, before int64, seqs []uint64, limit int) (_ []uint64, next Entry, more bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	c := x.channels[token]
+	looked, now := 0, time.Now().UnixNano()
+	c.messages.ascend(&from, func(e Entry) bool {
+		// A message of the future is one of a clock that was wrong. It keeps those behind it from nothing.
+		if e.At >= before && e.At <= now || len(seqs) >= limit {
+			return false
+		}
+		if e.At < before && c.settled(e.Seq) {
+			seqs = append(seqs, e.Seq)
+		}
+		looked++
+		next, more = e, looked >= finishedPage
+		return !more
+	})
+	return seqs, next, more
+}
+
+func (c *channelIndex) settled(seq uint64) bool {
+	for _, k := range c.consumers {
+		if j, ok := k.job(seq); ok && (j.Status == domain.Queued || j.Status == domain.Inflight) {
+			return false
+		}
+	}
+	return true
+}
+
+// ChannelOf finds the channel of a message or schedule, and tells whether all its jobs are settled.
+func (x *Index) ChannelOf(seq uint64) (token string, settled bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for token, c := range x.channels {
+		_, found := c.find(seq)
+		_, waits := c.scheduled.get(scheduled{seq: seq})
+		if found || waits {
+			return token, c.settled(seq)
+		}
+	}
+	return "", false
+}
+
+// Backlogs is what every consumer has to do, at a cost that the number of jobs does not matter for.
+func (x *Index) Backlogs() []domain.Backlog {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	backlogs := make([]domain.Backlog, 0, len(x.consumers))
+	for _, k := range x.consumers {
+		b := domain.Backlog{Consumer: k.consumer, Queued: k.open.len() - k.inflight.len(), Inflight: k.inflight.len(), Dead: k.settled.dead.len()}
+		if k.open.len() > 0 {
+			if e, found := k.channel.find(uint64(k.open.first())); found {
+				b.Oldest = FromUnixNano(e.At)
+			}
+		}
+		backlogs = append(backlogs, b)
+	}
+	return backlogs
+}
+
+// CountJobs counts a consumer's jobs, in the order of domain.JobStatuses. The oldest and the newest of those that are queued or
+// delivered go by their messages, and of the others by when they got into the state.
+func (x *Index) CountJobs(number uint32) []domain.StatusCount {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	k := x.consumers[number]
+	if k == nil {
+		return nil
+	}
+	counts := make([]domain.StatusCount, len(domain.JobStatuses))
+	for i, status := range domain.JobStatuses {
+		c := &counts[i]
+		c.Status = status
+		switch status {
+		case domain.Queued:
+			c.Count = k.open.len() - k.inflight.len()
+			c.Oldest, c.Newest = k.openTimes()
+		case domain.Inflight:
+			c.Count = k.inflight.len()
+			c.Oldest, c.Newest = timesOf(&k.inflight)
+		case domain.Delivered:
+			c.Count = k.settled.delivered
+			c.Oldest, c.Newest = k.settled.deliveredTimes()
+		case domain.Dead:
+			c.Count = k.settled.dead.len()
+			c.Oldest, c.Newest = timesOf(&k.settled.dead)
+		}
+	}
+	return counts
+}
+
+// openTimes are since when the jobs of the oldest and the newest message are queued that are. Those in flight, which it passes by, are few.
+func (k *consumerIndex) openTimes() (oldest, newest time.Time) {
+	at := func(walk func(*seqKey, func(seqKey) bool)) (at time.Time) {
+		walk(nil, func(seq seqKey) bool {
+			j, ok := k.job(uint64(seq))
+			if ok && j.Status == domain.Queued {
+				at = j.ChangedAt
+			}
+			return at.IsZero()
+		})
+		return at
+	}
+	return at(k.open.ascend), at(k.open.descend)
+}
+
+// timesOf are the first and the last time in a set that is ordered by time.
+func timesOf(s *orderedSet[key]) (oldest, newest time.Time) {
+	if s.len() == 0 {
+		return oldest, newest
+	}
+	return time.Unix(0, s.first().major).UTC(), time.Unix(0, s.last().major).UTC()
+}
+
+// Strays are the messages up to a sequence that are gone, and of which there are records still, with the tokens of their channels.
+func (x *Index) Strays(upTo uint64) map[uint64]string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	strays := map[uint64]string{}
+	for token, c := range x.channels {
+		look := func(seq uint64) bool {
+			if _, kept := c.find(seq); !kept && seq <= upTo {
+				strays[seq] = token
+			}
+			return true
+		}
+		for _, k := range c.consumers {
+			for seq := range k.records {
+				look(seq)
+			}
+			k.settled.bySeq.ascend(nil, func(e settledJob) bool { return look(e.seq()) })
+		}
+	}
+	return strays
+}

@@ -1,0 +1,103 @@
+package jobindex
+
+import (
+	"context"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// timer is what happens to a job at a time by itself, if the job has its revision then: its claim ends, it is queued, or it is given
+// back. Of sequence 0 it is that the consumer looks for a job again. A timer whose job has changed is not looked for but left to come up.
+type timer struct {
+	at       time.Time
+	id       domain.JobID
+	revision uint64
+	taken    bool // the job was taken, and is given back
+}
+
+// timerReach bounds how long a timer is kept whose job has changed. Those of later jobs are looked at then, and set again.
+const timerReach = time.Minute
+
+// await sets a timer. Index.mu is held.
+func (q *Queue) await(t timer) {
+	at := t.at
+	if reach := time.Now().Add(timerReach); at.After(reach) {
+		at = reach
+	}
+	if q.timers.Add(at, t) {
+		q.sooner = true
+	}
+}
+
+// GiveBackAfter is [Queue.GiveBack] after a pause.
+func (q *Queue) GiveBackAfter(j domain.Job, pause time.Duration) {
+	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: j.ID, revision: j.Revision, taken: true}) })
+}
+
+// WakeAfter has a consumer look for a job again after a pause.
+func (q *Queue) WakeAfter(consumer uint32, pause time.Duration) {
+	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: domain.JobID{Consumer: consumer}}) })
+}
+
+// ExpireAfter has a claim that is over returned by Expired again, after a pause.
+func (q *Queue) ExpireAfter(j domain.Job, pause time.Duration) {
+	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: j.ID, revision: j.Revision}) })
+}
+
+// Expired waits for a claim that is over, and queues the jobs meanwhile whose time has come. ok is false when ctx has ended. One
+// goroutine at a time may call it.
+func (q *Queue) Expired(ctx context.Context) (j domain.Job, ok bool) {
+	clock := time.NewTimer(time.Hour)
+	defer clock.Stop()
+	for ctx.Err() == nil {
+		wait := time.Duration(0)
+		q.x.change(func() { j, ok, wait = q.tick() })
+		if ok {
+			return j, true
+		}
+		clock.Reset(wait)
+		select {
+		case <-clock.C:
+		case <-q.rescheduled:
+		case <-ctx.Done():
+		}
+	}
+	return domain.Job{}, false
+}
+
+// tick does what one timer says whose time has come, and tells how long the next one takes. Index.mu is held.
+func (q *Queue) tick() (over domain.Job, ok bool, wait time.Duration) {
+	now := time.Now()
+	t, come := q.timers.Pop(now)
+	if !come {
+		next, ok := q.timers.Next()
+		if !ok {
+			return over, false, time.Hour
+		}
+		return over, false, next.Sub(now)
+	}
+	k := q.x.consumers[t.id.Consumer]
+	if k == nil {
+		return over, false, 0
+	}
+	if t.id.Seq == 0 {
+		k.wake()
+		return over, false, 0
+	}
+	if t.taken {
+		k.giveBack(t.id, t.revision)
+		return over, false, 0
+	}
+	j, known := k.job(t.id.Seq)
+	switch {
+	case !known || j.Revision != t.revision:
+	case t.at.After(now):
+		q.await(t)
+	case j.Status == domain.Inflight:
+		return j, true, 0
+	default:
+		k.enqueue(j)
+	}
+	return over, false, 0
+}

@@ -1,0 +1,75 @@
+package journal
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// storeOnly stores a message that nobody syncs, as the server does with one that
+// was scheduled, and waits until it is known.
+func storeOnly(t *testing.T, s *Store, id string, payload int) (seq uint64) {
+	t.Helper()
+	header, err := encodeEnvelope(domain.Message{ID: id, Channel: "ch", ReceivedAt: time.Now()}, time.Time{})
+	require.NoError(t, err)
+	ack, err := s.js.PublishMsg(t.Context(), &nats.Msg{
+		Subject: s.cfg.messageSubject(domain.SubjectToken("ch"), domain.SubjectToken(id)), Header: nats.Header{headerEnvelope: {header}}, Data: make([]byte, payload),
+	})
+	require.NoError(t, err)
+	require.NoError(t, s.messagesSeen.Wait(t.Context(), ack.Sequence))
+	return ack.Sequence
+}
+
+// fillBlock stores messages until the block with a number begins, and returns
+// the sequence of the only one that is in it.
+func fillBlock(t *testing.T, s *Store, dir string, number int) (seq uint64) {
+	t.Helper()
+	path := filepath.Join(blocksOf(dir, s.cfg.messages()), fmt.Sprint(number, ".blk"))
+	for i := range 100 {
+		seq := storeOnly(t, s, fmt.Sprintf("fill-%d-%d", number, i), 900_000)
+		if _, err := os.Stat(path); err == nil {
+			return seq
+		}
+	}
+	t.Fatalf("%s does not begin", path)
+	return 0
+}
+
+// The server leaves numbers out: a block that becomes empty before anybody has
+// looked is never seen. What comes after it is synced all the same.
+func TestBlockNumberIsSkipped(t *testing.T) {
+	dir := t.TempDir()
+	sizes := newSyncedSizes()
+	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
+	defer stop()
+	makeConsumer(t, s, "ch", "k", domain.Pull)
+	blocks := blocksOf(dir, s.cfg.messages())
+	appendMessage(t, s, "ch", "before", 0)
+
+	only := fillBlock(t, s, dir, 2)
+	require.NoError(t, s.messageStream.DeleteMsg(t.Context(), only))
+	require.FileExists(t, filepath.Join(blocks, "1.blk"))
+	require.NoFileExists(t, filepath.Join(blocks, "2.blk"))
+	require.FileExists(t, filepath.Join(blocks, "3.blk"), "the server goes on elsewhere: this test shows nothing")
+
+	appendMessage(t, s, "ch", "after", 0)
+	sizes.mu.Lock()
+	synced := sizes.sizes[filepath.Join(blocks, "3.blk")]
+	sizes.mu.Unlock()
+	require.Positive(t, synced, "the block that has the message was not synced")
+	after := t.TempDir()
+	sizes.cut(t, dir, after)
+	again, stopAgain := runOn(t, after, Config{})
+	defer stopAgain()
+	for _, id := range []string{"before", "after"} {
+		_, err := again.Messages.Message(t.Context(), "ch", id)
+		require.NoError(t, err, "message %s was answered and is gone", id)
+	}
+}

@@ -1,0 +1,161 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/httpapi"
+	"github.com/jetpull/jetpull/broker/internal/work"
+)
+
+// brokenDisk fails the syncs of what is below a folder while it is told to.
+type brokenDisk struct {
+	below  atomic.Pointer[string]
+	failed atomic.Int64
+}
+
+func (d *brokenDisk) fail(below string) { d.below.Store(&below) }
+func (d *brokenDisk) mend()             { d.below.Store(nil) }
+
+func (d *brokenDisk) fsync(f *os.File) error {
+	if below := d.below.Load(); below != nil && strings.HasPrefix(f.Name(), *below) {
+		d.failed.Add(1)
+		return syscall.EIO
+	}
+	return f.Sync()
+}
+
+func blocksOf(dir, stream string) string {
+	return filepath.Join(dir, "jetstream", "$G", "streams", stream, "msgs")
+}
+
+// lines is a log that tests read.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// with returns the lines that contain a text.
+func (l *lines) with(text string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.buf.String()) {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+func partsOf(s *Store) work.Parts {
+	return work.Parts{
+		Consumers: s.Directory, MessageLog: s.Messages, Messages: s.Messages, Records: s.Jobs,
+		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Retention: s.Messages, Health: s,
+	}
+}
+
+func readiness(s *Store) int {
+	api := httpapi.New(work.New(partsOf(s)), httpapi.View{Directory: s.Directory}, httpapi.Options{})
+	answer := httptest.NewRecorder()
+	api.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	return answer.Code
+}
+
+// A sync that failed is not made good by one that succeeds: the system may have
+// dropped what it could not write. Nothing is confirmed until the next start.
+func TestFailedSyncIsRemembered(t *testing.T) {
+	dir := t.TempDir()
+	var d brokenDisk
+	var log lines
+	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	stopped := sync.OnceFunc(stop)
+	defer stopped()
+	makeConsumer(t, s, "ch", "k", domain.Pull)
+	appendMessage(t, s, "ch", "before", 0)
+	require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: "later", Channel: "ch"}, time.Now().Add(time.Hour)))
+	require.Equal(t, http.StatusOK, readiness(s))
+
+	d.fail(blocksOf(dir, "broker_messages"))
+	var callers sync.WaitGroup
+	for _, id := range []string{"a", "b", "c", "d"} {
+		callers.Go(func() {
+			_, err := s.Messages.Append(t.Context(), domain.Message{ID: id, Channel: "ch"})
+			requireDiskFailure(t, err)
+		})
+	}
+	callers.Wait()
+	require.Equal(t, int64(1), d.failed.Load(), "it was tried again")
+	d.mend()
+
+	_, err := s.Messages.Append(t.Context(), domain.Message{ID: "a", Channel: "ch"})
+	requireDiskFailure(t, err)
+	_, err = s.Messages.Append(t.Context(), domain.Message{ID: "after", Channel: "ch"})
+	requireDiskFailure(t, err)
+	_, err = s.Messages.Message(t.Context(), "ch", "after")
+	require.ErrorIs(t, err, domain.ErrNotFound, "stored, though nobody will ever hear that it is")
+	requireDiskFailure(t, s.Messages.CancelScheduled(t.Context(), "ch", "later"))
+	requireDiskFailure(t, s.messageWrites.Durable(t.Context()))
+	requireDiskFailure(t, s.Ready())
+	require.Equal(t, http.StatusServiceUnavailable, readiness(s))
+	told := log.with("level=ERROR")
+	require.Len(t, told, 1)
+	require.Contains(t, told[0], blocksOf(dir, "broker_messages"))
+	require.Contains(t, told[0], "stream=broker_messages")
+
+	stopped()
+	s, stop = runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync})
+	defer stop()
+	require.Equal(t, http.StatusOK, readiness(s))
+	appendMessage(t, s, "ch", "after", 0)
+}
+
+func requireDiskFailure(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, domain.ErrUnavailable) || !errors.Is(err, syscall.EIO) {
+		t.Errorf("not the failure of the disk: %v", err)
+		return
+	}
+	for _, part := range []string{filepath.Join("broker_messages", "msgs"), "look at the disk", "restart the broker"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+}
+
+// A callback whose outcome cannot be kept is not made.
+func TestNoCallbacksAfterTheDiskFailed(t *testing.T) {
+	dir := t.TempDir()
+	var d brokenDisk
+	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync})
+	defer stop()
+	require.NoError(t, s.Recordable())
+	k := makeConsumer(t, s, "ch", "k", domain.Push)
+	d.fail(blocksOf(dir, "broker_jobs"))
+	m := appendMessage(t, s, "ch", "m", 0)
+	_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered})
+	require.ErrorIs(t, err, syscall.EIO)
+	d.mend()
+
+	require.ErrorIs(t, s.Recordable(), syscall.EIO)
+	require.ErrorContains(t, s.Recordable(), "restart the broker")
+}

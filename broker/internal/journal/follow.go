@@ -1,0 +1,77 @@
+package journal
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/internal/jsstream"
+)
+
+// follow reads a stream from what was not seen yet and goes on until run ends. It
+// returns when all that the stream had at the time of the call was read.
+func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, headersOnly bool, seen *jsstream.Progress, see func(jetstream.Msg, *jetstream.MsgMetadata)) error {
+	f := s.feed(stream, seen)
+	f.HeadersOnly, f.See, f.Reading = headersOnly, see, s.cfg.Progress
+	wait, err := jsstream.Follow(ctx, run, f)
+	if wait != nil {
+		s.running.Go(wait)
+	}
+	return err
+}
+
+// feed is a stream of which it is known how far it was read.
+func (s *base) feed(stream jetstream.Stream, seen *jsstream.Progress) jsstream.Feed {
+	return jsstream.Feed{JS: s.js, Stream: stream, Reader: s.Reader, Shared: s.cfg.Shared, Seen: seen, Log: s.log}
+}
+
+// seeMessage takes a stored message, of which only the headers came.
+func (s *messages) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
+	kind, token, ok := s.parseMessageSubject(msg.Subject())
+	front, err := decodeSummary(msg.Headers().Get(headerEnvelope))
+	if !ok || err != nil {
+		s.log.Warn("message that is not the broker's ignored", "subject", msg.Subject(), "sequence", meta.Sequence.Stream, "error", err)
+		return
+	}
+	seq := meta.Sequence.Stream
+	if kind == "s" {
+		at, err := time.Parse(time.RFC3339, strings.TrimPrefix(msg.Headers().Get(headerSchedule), schedulePrefix))
+		if err != nil {
+			s.log.Warn("schedule cannot be read and is ignored", "subject", msg.Subject(), "error", err)
+			return
+		}
+		s.Index.AddSchedule(token, msg.Subject(), seq, at)
+		return
+	}
+	at := front.receivedAt
+	if schedule := msg.Headers().Get(headerScheduler); schedule != "" {
+		at = meta.Timestamp.UnixNano()
+		s.Index.Fired(token, schedule, seq)
+	}
+	s.Index.AddMessage(token, jobindex.Entry{Seq: seq, At: at, Priority: int32(front.priority)}, front.eventType)
+}
+
+// parseMessageSubject splits <name>.<kind>.<channel>.<id>.
+func (s *base) parseMessageSubject(subject string) (kind, channelToken string, ok bool) {
+	rest, ok1 := strings.CutPrefix(subject, s.cfg.Name+".")
+	kind, rest, ok2 := strings.Cut(rest, ".")
+	channelToken, _, ok3 := strings.Cut(rest, ".")
+	return kind, channelToken, ok1 && ok2 && ok3
+}
+
+func (s *jobs) seeRecord(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
+	id, err := parseJobSubject(msg.Subject())
+	var j domain.Job
+	if err == nil {
+		j, err = decodeRecord(id, meta.Sequence.Stream, msg.Data())
+	}
+	if err != nil {
+		s.log.Warn("record that cannot be read ignored", "subject", msg.Subject(), "error", err)
+		return
+	}
+	s.Index.PutRecord(j)
+}

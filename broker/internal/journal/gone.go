@@ -1,0 +1,117 @@
+package journal
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// notice tells the other nodes what was deleted, which those that follow the
+// streams do not see. One that gets lost leaves an entry in a list of another
+// node until that comes to it, or starts: whatever is done with an entry begins with
+// reading the message or its record, and what is gone then is forgotten here too.
+type notice struct {
+	Token string // of the channel
+	Seqs  []uint64
+}
+
+func (s *base) noticeSubject() string { return s.cfg.Name + ".x.deleted" }
+
+// tell takes a notice in here and sends it to the other nodes.
+func (s *messages) tell(n notice) {
+	s.take(n)
+	if !s.cfg.Shared {
+		return
+	}
+	b, err := json.Marshal(n)
+	if err == nil {
+		err = s.nc.Publish(s.noticeSubject(), b)
+	}
+	if err != nil {
+		s.log.Info("other nodes list what was deleted until they start again", "error", err)
+	}
+}
+
+func (s *messages) take(n notice) {
+	s.Index.RemoveMessages(n.Token, n.Seqs)
+	for _, seq := range n.Seqs {
+		s.cache.remove(seq)
+	}
+}
+
+// listen takes in the notices of other nodes until run ends.
+func (s *messages) listen(run context.Context) error {
+	if !s.cfg.Shared {
+		return nil
+	}
+	sub, err := s.nc.Subscribe(s.noticeSubject(), func(msg *nats.Msg) {
+		var n notice
+		if err := json.Unmarshal(msg.Data, &n); err != nil || len(n.Seqs) == 0 {
+			s.log.Warn("notice that cannot be read ignored", "error", err)
+			return
+		}
+		// The news of a message may come after that of its end, or never. Then it is listed until somebody asks for it.
+		wait, cancel := context.WithTimeout(run, catchUp)
+		_ = s.messagesSeen.Wait(wait, slices.Max(n.Seqs))
+		cancel()
+		s.take(n)
+	})
+	if err != nil {
+		return fmt.Errorf("listen to other nodes: %w", err)
+	}
+	context.AfterFunc(run, func() {
+		if err := sub.Unsubscribe(); err != nil {
+			s.log.Debug("end of listening to other nodes", "error", err)
+		}
+	})
+	return nil
+}
+
+// inUse keeps the pruner and those who queue a settled job again apart, in this process, without a lock over I/O: of the two, the
+// one that comes second is refused.
+type inUse struct {
+	mu   sync.Mutex
+	uses map[uint64]int // how many jobs are being queued again, by the message's sequence; deleting: it is being deleted
+}
+
+const deleting = -1
+
+// begin notes a use of a message that is compatible with the others: a delete is with none, and to queue jobs again is with the like.
+func (u *inUse) begin(seq uint64, use int) (end func(), ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if now := u.uses[seq]; now == deleting || now > 0 && use == deleting {
+		return nil, false
+	}
+	if u.uses == nil {
+		u.uses = map[uint64]int{}
+	}
+	u.uses[seq] += use
+	return func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if u.uses[seq] -= use; u.uses[seq] == 0 {
+			delete(u.uses, seq)
+		}
+	}, true
+}
+
+// revive is called before a settled job is queued again, and the function that it returns after that. In between its
+// message is not pruned here.
+func (s *messages) revive(ctx context.Context, id domain.JobID) (done func(), err error) {
+	done, ok := s.inUse.begin(id.Seq, 1)
+	if !ok {
+		return nil, fmt.Errorf("%w: job %s: its message is being pruned", domain.ErrUnavailable, id)
+	}
+	if _, err = s.At(ctx, s.messageStream, id.Seq); err != nil {
+		done()
+		return nil, fmt.Errorf("job %s: %w", id, err)
+	}
+	return done, nil
+}

@@ -1,0 +1,114 @@
+package journal
+
+import (
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+// One node misses in an outage that a job was settled by another, which has pruned the message meanwhile. What it learns
+// when it comes to the job is that there is nothing to do: without that the job would be the first of its queue until the
+// node is started again.
+func TestPrunedInAnOutage(t *testing.T) {
+	srv := servertest.RunServer(t)
+	proxy := natstest.NewProxy(t, srv.URL())
+	a := shared(t, srv)
+	b, err := Open(t.Context(), srv.JetStream(t, natstest.Connect(t, proxy.URL())), Config{Shared: true})
+	require.NoError(t, err)
+	t.Cleanup(b.Close)
+	k := makeConsumer(t, a, "ch", "k", domain.Pull)
+	tried, fresh := appendMessage(t, a, "ch", "tried", 0), appendMessage(t, a, "ch", "fresh", 0)
+	put := func(s *Store, seq uint64, status domain.JobStatus) error {
+		job, err := s.Jobs.Job(t.Context(), domain.JobID{Seq: seq, Consumer: k.Number})
+		if err != nil {
+			return err
+		}
+		job.Status, job.ChangedAt = status, time.Now()
+		_, err = s.Jobs.PutJob(t.Context(), job)
+		return err
+	}
+	require.NoError(t, put(a, tried.Seq, domain.Inflight))
+	require.NoError(t, put(a, tried.Seq, domain.Queued))
+	require.Eventually(t, func() bool { return b.jobsSeen.Reached() >= 2 && len(b.Index.Queue.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
+
+	proxy.Refuse(true)
+	proxy.Cut()
+	require.Eventually(t, func() bool { return b.Ready() != nil }, 10*time.Second, time.Millisecond)
+	for _, m := range []domain.Message{tried, fresh} {
+		require.NoError(t, put(a, m.Seq, domain.Delivered))
+	}
+	require.NoError(t, a.Messages.Prune(t.Context(), []uint64{tried.Seq, fresh.Seq}))
+	proxy.Refuse(false)
+	require.Eventually(t, func() bool { return b.Ready() == nil }, 20*time.Second, 10*time.Millisecond)
+	require.Len(t, b.Index.Queue.Queued(k.Number, 5), 2, "the node knows already: this test shows nothing")
+
+	// The record of the one is gone, and that of the other was never known here.
+	require.ErrorIs(t, put(b, tried.Seq, domain.Inflight), domain.ErrConflict)
+	_, err = b.Jobs.Job(t.Context(), domain.JobID{Seq: tried.Seq, Consumer: k.Number})
+	require.ErrorIs(t, err, domain.ErrNotFound)
+	require.NoError(t, put(b, fresh.Seq, domain.Inflight))
+	messages, err := b.Messages.MessagesAt(t.Context(), []uint64{fresh.Seq})
+	require.NoError(t, err)
+	require.Empty(t, messages)
+	require.Empty(t, b.Index.Queue.Queued(k.Number, 5))
+	require.Zero(t, b.Jobs.CountJobs(k.Number)[1].Count, "the claim is forgotten too")
+	require.Zero(t, b.Messages.CountMessages("ch"))
+	require.Eventually(t, func() bool { return len(a.Jobs.JobsOf("ch", fresh.Seq)) == 0 }, 10*time.Second, time.Millisecond)
+	info, err := b.jobStream.Info(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, info.State.Msgs, "a record is left of a message that is gone")
+}
+
+// Whoever hears that a settled job is queued again finds its message there, also where it is pruned at that moment.
+func TestRequeueWhileItIsPruned(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	k := makeConsumer(t, s, "ch", "k", domain.Pull)
+	const messages = 400
+	dead := make([]domain.Job, messages)
+	seqs := make([]uint64, messages)
+	for i := range dead {
+		seqs[i] = appendMessage(t, s, "ch", strconv.Itoa(i), 0).Seq
+		job, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: seqs[i], Consumer: k.Number}, Status: domain.Dead, ChangedAt: time.Now()})
+		require.NoError(t, err)
+		dead[i] = job
+	}
+	var requeued sync.Map
+	var wg sync.WaitGroup
+	const callers = 4 // who begin where the pruner ends
+	for caller := range callers {
+		wg.Go(func() {
+			for i := messages - 1 - caller; i >= 0; i -= callers {
+				job := dead[i]
+				job.Status = domain.Queued
+				_, err := s.Jobs.PutJob(t.Context(), job)
+				if err == nil {
+					requeued.Store(job.ID.Seq, true)
+				} else if !errors.Is(err, domain.ErrConflict) && !errors.Is(err, domain.ErrUnavailable) { // the record is gone too, or is about to
+					assert.ErrorIs(t, err, domain.ErrNotFound)
+				}
+			}
+		})
+	}
+	err := s.Messages.Prune(t.Context(), seqs)
+	wg.Wait()
+	require.NoError(t, err)
+	kept := 0
+	for _, seq := range seqs {
+		_, err := s.At(t.Context(), s.messageStream, seq)
+		if _, answered := requeued.Load(seq); answered {
+			require.NoError(t, err, "message %d is gone and its job was queued again", seq)
+			kept++
+		}
+	}
+	t.Logf("%d of %d were queued again", kept, messages)
+	require.Len(t, s.Index.Queue.Queued(k.Number, messages), kept)
+}

@@ -1,0 +1,258 @@
+package journal
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
+)
+
+// messageWait bounds how long a request for a job waits for its message, which is stored and not read here yet.
+const messageWait = 5 * time.Second
+
+// jobs keeps the states of jobs and what was tried. What is known of them is in the index.
+type jobs struct {
+	*base
+	messages *messages
+}
+
+// Job returns a job as it is known here, removed or not, or [domain.ErrNotFound]. Of one
+// that is settled it may have, as lists do, the state, time and revision only. A
+// job whose message was stored by another node a moment ago is waited for.
+func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
+	if j, ok := s.Lookup(id); ok {
+		return j, nil
+	}
+	if id.Seq > s.messagesSeen.Reached() {
+		if err := s.awaitMessage(ctx, id); err != nil {
+			return domain.Job{}, err
+		}
+		if j, ok := s.Lookup(id); ok {
+			return j, nil
+		}
+	}
+	return domain.Job{}, fmt.Errorf("%w: job %s", domain.ErrNotFound, id)
+}
+
+// awaitMessage waits until a message was read that another node has given out, if it is stored.
+func (s *jobs) awaitMessage(ctx context.Context, id domain.JobID) error {
+	_, err := s.At(ctx, s.messageStream, id.Seq)
+	if err == nil {
+		wait, cancel := context.WithTimeout(ctx, messageWait)
+		defer cancel()
+		err = s.messagesSeen.Wait(wait, id.Seq)
+	}
+	if err == nil || errors.Is(err, domain.ErrNotFound) {
+		return nil
+	}
+	return fmt.Errorf("%w: job %s, its message was not read here yet: %w", domain.ErrUnavailable, id, err)
+}
+
+// PutJob writes a job's new state. It fails with [domain.ErrConflict] when the
+// stored revision is not job.Revision; the job as it is now can then be
+// read with Job. A record is not written before its message is on
+// disk: else a power failure could leave the record alone, and another message
+// would be given the sequence, with a job that seems to be done.
+func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
+	if err := s.messageWrites.DurableAt(ctx, job.ID.Seq); err != nil {
+		return job, err
+	}
+	if now, ok := s.Lookup(job.ID); ok && now.Status.Settled() && !job.Status.Settled() {
+		done, err := s.messages.revive(ctx, job.ID)
+		if err != nil {
+			return job, err
+		}
+		defer done()
+	}
+	subject := s.cfg.jobSubject(job.ID.Consumer, strconv.FormatUint(job.ID.Seq, 10))
+	seq, err := s.jobWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(job)}, job.Revision)
+	if errors.Is(err, domain.ErrConflict) {
+		// The next decision is to be made on what is stored.
+		if _, refreshErr := s.readRecord(ctx, job.ID); refreshErr != nil {
+			return job, errors.Join(err, refreshErr)
+		}
+	}
+	if err != nil {
+		return job, err
+	}
+	job.Revision = seq
+	s.PutRecord(job)
+	if job.Status == domain.Inflight {
+		// A claim that a power failure takes back is a job that is done again,
+		// which is what becomes of a job in flight then anyway.
+		return job, nil
+	}
+	return job, s.jobWrites.DurableAt(ctx, job.Revision)
+}
+
+// Refresh is Job, whole, after a look at what is stored if another node may have
+// written it. A state that jobs stay in is on disk when it returns. Where no other process writes, what is known
+// here is what is stored, but for writes in progress, whose callers have no
+// answer yet either: there is nothing to look at, but what the index does not have
+// of a job that is settled.
+func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error) {
+	for ctx.Err() == nil {
+		var record domain.Job
+		if known, ok := s.Lookup(id); s.cfg.Shared || ok && known.Status.Settled() {
+			var err error
+			if record, err = s.readRecord(ctx, id); err != nil {
+				return domain.Job{}, err
+			}
+		}
+		j, err := s.Job(ctx, id)
+		if err != nil || j.Revision == 0 || j.Status == domain.Inflight {
+			return j, err
+		}
+		if j.Status.Settled() {
+			if record.Revision < j.Revision {
+				continue // it was settled since its record was read
+			}
+			j = record
+		}
+		// Somebody else wrote it, and may still be waiting for the sync. An answer
+		// that follows from it is no better than it is.
+		return j, s.jobWrites.DurableAt(ctx, j.Revision)
+	}
+	return domain.Job{}, context.Cause(ctx)
+}
+
+// readRecord returns the stored record of a job, which is known here then; zero: there is none. Where there was one, the message is gone.
+func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, error) {
+	raw, err := s.Last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
+	if errors.Is(err, domain.ErrNotFound) {
+		known, ok := s.Lookup(id)
+		consumer, there := s.Directory.ConsumerByNumber(id.Consumer)
+		if ok && known.Revision > 0 && there {
+			return domain.Job{}, s.messages.forgetGone(ctx, map[uint64]string{id.Seq: domain.SubjectToken(consumer.Channel)})
+		}
+		return domain.Job{}, nil
+	}
+	if err != nil {
+		return domain.Job{}, err
+	}
+	j, err := decodeRecord(id, raw.Sequence, raw.Data)
+	if err == nil {
+		s.PutRecord(j)
+	}
+	return j, err
+}
+
+// Whole reads what the index has not of settled jobs of push consumers: of the others it has all that is shown. Those
+// whose records are gone stay as they are.
+func (s *jobs) Whole(ctx context.Context, jobs []domain.Job) error {
+	var settled []*domain.Job
+	for i, j := range jobs {
+		if c, ok := s.Directory.ConsumerByNumber(j.ID.Consumer); ok && c.Type == domain.Push && j.Status.Settled() {
+			settled = append(settled, &jobs[i])
+		}
+	}
+	return atOnce(settled, func(j *domain.Job) error {
+		record, err := s.readRecord(ctx, j.ID)
+		if record.Revision > 0 {
+			*j = record
+		}
+		return err
+	})
+}
+
+// A record is the state of a job as it is stored: a version, the status, the
+// number of retries, the priority, two times and the timeout, each of a fixed
+// size, and the claim's token. Version 2, which only jobs have that were called or
+// replayed, has the number of attempts, the time in microseconds and the status of the
+// last one, and the replay's ID with its length before the token. The job's ID is in the subject, and its revision
+// is the record's sequence.
+const (
+	recordVersion   = 1
+	attemptsVersion = 2
+	recordSize      = 1 + 2 + 4 + 4 + 8 + 8 + 4
+	attemptsSize    = recordSize + 2 + 4 + 2 + 1
+)
+
+var errRecord = errors.New("not a record of a job")
+
+func encodeRecord(j domain.Job) []byte {
+	b := make([]byte, 0, attemptsSize+len(j.Replay)+len(j.Claim))
+	version := byte(recordVersion)
+	if j.Attempts > 0 || j.Replay != "" {
+		version = attemptsVersion
+	}
+	b = append(b, version)
+	b = binary.BigEndian.AppendUint16(b, uint16(j.Status))
+	b = binary.BigEndian.AppendUint32(b, uint32(j.Retries))
+	b = binary.BigEndian.AppendUint32(b, uint32(j.Priority))
+	b = binary.BigEndian.AppendUint64(b, uint64(jobindex.UnixNano(j.ChangedAt)))
+	b = binary.BigEndian.AppendUint64(b, uint64(jobindex.UnixNano(j.Due)))
+	b = binary.BigEndian.AppendUint32(b, uint32(j.IncrementalTimeout/time.Second))
+	if version == attemptsVersion {
+		b = binary.BigEndian.AppendUint16(b, uint16(min(j.Attempts, math.MaxUint16)))
+		b = binary.BigEndian.AppendUint32(b, uint32(min(j.Took.Microseconds(), math.MaxUint32)))
+		b = binary.BigEndian.AppendUint16(b, uint16(j.Code))
+		b = append(append(b, byte(len(j.Replay))), j.Replay...)
+	}
+	return append(b, j.Claim...)
+}
+
+func decodeRecord(id domain.JobID, revision uint64, b []byte) (domain.Job, error) {
+	if len(b) < recordSize || b[0] != recordVersion && b[0] != attemptsVersion {
+		return domain.Job{}, fmt.Errorf("%w: %d bytes for job %s", errRecord, len(b), id)
+	}
+	status := domain.JobStatus(binary.BigEndian.Uint16(b[1:]))
+	if status < domain.Queued || status > domain.Removed {
+		return domain.Job{}, fmt.Errorf("%w: status %d for job %s", errRecord, status, id)
+	}
+	j := domain.Job{
+		ID:                 id,
+		Status:             status,
+		Retries:            int(binary.BigEndian.Uint32(b[3:])),
+		Priority:           int(binary.BigEndian.Uint32(b[7:])),
+		ChangedAt:          jobindex.FromUnixNano(int64(binary.BigEndian.Uint64(b[11:]))),
+		Due:                jobindex.FromUnixNano(int64(binary.BigEndian.Uint64(b[19:]))),
+		IncrementalTimeout: time.Duration(binary.BigEndian.Uint32(b[27:])) * time.Second,
+		Revision:           revision,
+	}
+	rest := b[recordSize:]
+	if b[0] == attemptsVersion {
+		if len(b) < attemptsSize || len(b) < attemptsSize+int(b[attemptsSize-1]) {
+			return domain.Job{}, fmt.Errorf("%w: %d bytes for job %s", errRecord, len(b), id)
+		}
+		if j.Attempts = int(binary.BigEndian.Uint16(rest)); j.Attempts > 0 {
+			j.Took = time.Duration(binary.BigEndian.Uint32(rest[2:])) * time.Microsecond
+			j.Code = int(binary.BigEndian.Uint16(rest[6:]))
+		}
+		rest = b[attemptsSize:]
+		j.Replay, rest = string(rest[:b[attemptsSize-1]]), rest[b[attemptsSize-1]:]
+	}
+	j.Claim = string(rest)
+	return j, nil
+}
+
+// parseJobSubject reads the job from the last two tokens of a record's subject.
+func parseJobSubject(subject string) (domain.JobID, error) {
+	rest, seqToken, ok := cutLast(subject)
+	if ok {
+		_, consumerToken, _ := cutLast(rest)
+		seq, err1 := strconv.ParseUint(seqToken, 10, 64)
+		consumer, err2 := strconv.ParseUint(consumerToken, 10, 32)
+		if err1 == nil && err2 == nil {
+			return domain.JobID{Seq: seq, Consumer: uint32(consumer)}, nil
+		}
+	}
+	return domain.JobID{}, fmt.Errorf("%w: subject %q", errRecord, subject)
+}
+
+func cutLast(subject string) (before, after string, found bool) {
+	i := strings.LastIndexByte(subject, '.')
+	if i < 0 {
+		return "", subject, false
+	}
+	return subject[:i], subject[i+1:], true
+}

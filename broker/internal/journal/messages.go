@@ -1,0 +1,310 @@
+package journal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
+)
+
+// messages takes what is broadcast and finds it again, now, later and until it is pruned.
+type messages struct {
+	*base
+	cache *payloadCache
+	inUse inUse
+}
+
+// Append stores a message under its ID, or fails with [domain.ErrDuplicateMessage].
+func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message, error) {
+	m.Priority = clampPriority(m.Priority)
+	m.ReceivedAt = time.Now().UTC()
+	header, err := encodeEnvelope(m, time.Time{})
+	if err != nil {
+		return m, err
+	}
+	token, idToken := domain.SubjectToken(m.Channel), domain.SubjectToken(m.ID)
+	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{
+		Subject: s.cfg.messageSubject(token, idToken), Data: m.Payload,
+		// An ID is given once in a channel, to a message or to a schedule.
+		Header: nats.Header{headerEnvelope: {header}, jetstream.ExpectedLastSubjSeqSubjHeader: {s.cfg.eitherSubject(token, idToken)}},
+	}, 0)
+	if err != nil {
+		return m, s.refusal(ctx, err)
+	}
+	m.Seq = seq
+	// At once, as from the stream: whatever is written of a job waits for the disk first.
+	s.cache.put(m)
+	s.Index.AddMessage(token, jobindex.Entry{Seq: seq, At: m.ReceivedAt.UnixNano(), Priority: int32(m.Priority)}, m.EventType)
+	return m, s.messageWrites.DurableAt(ctx, seq)
+}
+
+// refusal renames a conflict: the subject was expected to be empty. Whoever
+// hears that a message is there already will not send it again, so it has to be
+// on disk by then.
+func (s *messages) refusal(ctx context.Context, err error) error {
+	if !errors.Is(err, domain.ErrConflict) {
+		return err
+	}
+	if err := s.messageWrites.Durable(ctx); err != nil {
+		return err
+	}
+	return domain.ErrDuplicateMessage
+}
+
+// MaxPayload is the largest payload a message may have. The rest of what the server takes is
+// left for the headers.
+func (s *messages) MaxPayload() int { return int(s.nc.MaxPayload()) - maxEnvelope - 8<<10 }
+
+// catchUp bounds how long a message waits for its jobs, which another node made a moment ago.
+const catchUp = 500 * time.Millisecond
+
+// Message reads a message, whichever node has stored it, and its jobs are
+// known here then.
+func (s *messages) Message(ctx context.Context, channel, id string) (domain.Message, error) {
+	raw, err := s.Last(ctx, s.messageStream, s.cfg.messageSubject(domain.SubjectToken(channel), domain.SubjectToken(id)))
+	if err != nil {
+		return domain.Message{}, err
+	}
+	if raw.Sequence > s.messagesSeen.Reached() && s.cfg.Shared {
+		// Another node stored it a moment ago, and its jobs follow from the
+		// stream. An error means not soon; then the message is all there is.
+		wait, cancel := context.WithTimeout(ctx, catchUp)
+		defer cancel()
+		_ = s.messagesSeen.Wait(wait, raw.Sequence)
+	}
+	m, _, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
+	return m, err
+}
+
+// MessagesAt loads messages by sequence; those that are gone are missing. With
+// [domain.ErrUnavailable] it returns those that could be read now.
+func (s *messages) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]domain.Message, error) {
+	found := make(map[uint64]domain.Message, len(seqs))
+	var missing []uint64
+	for _, seq := range seqs {
+		if m, ok := s.cache.get(seq); ok {
+			found[seq] = m
+		} else {
+			missing = append(missing, seq)
+		}
+	}
+	if len(missing) == 0 {
+		return found, nil
+	}
+	var mu sync.Mutex
+	var failed error
+	gone := map[uint64]string{}
+	_ = atOnce(missing, func(seq uint64) error {
+		m, err := s.messageAt(ctx, seq)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			found[seq] = m
+		case errors.Is(err, domain.ErrNotFound):
+			if token, _ := s.Index.ChannelOf(seq); token != "" {
+				gone[seq] = token
+			}
+		default:
+			failed = err
+		}
+		return nil
+	})
+	return found, errors.Join(failed, s.forgetGone(ctx, gone))
+}
+
+func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, error) {
+	raw, err := s.At(ctx, s.messageStream, seq)
+	if err != nil {
+		return domain.Message{}, fmt.Errorf("read message %d: %w", seq, err)
+	}
+	m, _, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
+	if err != nil {
+		return domain.Message{Seq: seq, Payload: raw.Data, ReceivedAt: raw.Time.UTC(), Unreadable: fmt.Errorf("%s: %w", raw.Subject, err)}, nil
+	}
+	s.cache.put(m)
+	return m, nil
+}
+
+// ListMessages returns a page of a channel's messages.
+func (s *messages) ListMessages(ctx context.Context, channel string, page domain.Page) ([]domain.MessageRef, error) {
+	return s.refs(ctx, s.Index.MessageSeqs(channel, page))
+}
+
+// ListScheduled returns a page of a channel's scheduled messages; of those in one state, if it is not 0.
+func (s *messages) ListScheduled(ctx context.Context, channel string, status domain.ScheduledStatus, page domain.Page) ([]domain.MessageRef, error) {
+	return s.refs(ctx, s.Index.ScheduledSeqs(channel, status, page))
+}
+
+func (s *messages) refs(ctx context.Context, seqs []uint64) ([]domain.MessageRef, error) {
+	messages, err := s.MessagesAt(ctx, seqs)
+	if err != nil {
+		return nil, err
+	}
+	refs := make([]domain.MessageRef, 0, len(seqs))
+	for _, seq := range seqs {
+		if m, ok := messages[seq]; ok && m.Unreadable == nil {
+			refs = append(refs, domain.MessageRef{ID: m.ID, Seq: seq})
+		}
+	}
+	return refs, nil
+}
+
+// clampPriority keeps a priority in the range that the index holds.
+func clampPriority(p int) int { return min(max(p, 0), math.MaxInt32) }
+
+// The headers of a stored message. One of ours carries what the broker knows
+// about it: priority and time, which every node reads of every message, in
+// front of the rest, which is only read with the payload.
+const (
+	headerEnvelope  = "Jetpull-Message"
+	headerSchedule  = "Nats-Schedule"
+	headerTarget    = "Nats-Schedule-Target"
+	headerScheduler = "Nats-Scheduler"
+
+	schedulePrefix = "@at " // before the time in a schedule
+)
+
+// maxEnvelope keeps a message's headers under the server's limit of 64 KiB.
+const maxEnvelope = 48 << 10
+
+// envelope is the part of a message's header that is only read with its payload.
+type envelope struct {
+	ID          string            `json:"id"`
+	Channel     string            `json:"ch"`
+	Producer    string            `json:"by"`
+	ContentType string            `json:"ct"`
+	Headers     map[string]string `json:"h,omitempty"`
+	Trace       string            `json:"tp,omitempty"`
+	For         int64             `json:"at,omitempty"`
+}
+
+func encodeEnvelope(m domain.Message, scheduledFor time.Time) (string, error) {
+	body, err := json.Marshal(envelope{
+		ID: m.ID, Channel: m.Channel, Producer: m.Producer, ContentType: m.ContentType,
+		Headers: m.Headers, Trace: m.Trace, For: jobindex.UnixNano(scheduledFor),
+	})
+	if err != nil {
+		return "", fmt.Errorf("encode the header of message %q: %w", m.ID, err)
+	}
+	if len(body) > maxEnvelope {
+		return "", fmt.Errorf("%w: its ID and metadata headers take %d bytes, at most %d are allowed", domain.ErrTooLarge, len(body), maxEnvelope)
+	}
+	front := strconv.Itoa(m.Priority) + " " + strconv.FormatInt(jobindex.UnixNano(m.ReceivedAt), 10) + " "
+	if m.EventType != "" {
+		front += m.EventType + " "
+	}
+	return front + string(body), nil
+}
+
+// summary is the front of an envelope, which every node reads of every message.
+type summary struct {
+	priority   int
+	receivedAt int64
+	eventType  string
+	body       string // the rest, as it is
+}
+
+// decodeSummary reads the front of an envelope.
+func decodeSummary(header string) (s summary, err error) {
+	first, rest, ok1 := strings.Cut(header, " ")
+	second, rest, ok2 := strings.Cut(rest, " ")
+	var err1, err2 error
+	s.priority, err1 = strconv.Atoi(first)
+	s.receivedAt, err2 = strconv.ParseInt(second, 10, 64)
+	if !ok1 || !ok2 || err1 != nil || err2 != nil {
+		return summary{}, fmt.Errorf("header %s: %q is not an envelope", headerEnvelope, header)
+	}
+	if s.body = rest; !strings.HasPrefix(rest, "{") {
+		s.eventType, s.body, _ = strings.Cut(rest, " ")
+	}
+	return s, nil
+}
+
+// decodeMessage rebuilds a message. The time it was stored is its time of
+// receipt if the server's scheduler published it.
+func decodeMessage(seq uint64, stored time.Time, hdr nats.Header, payload []byte) (domain.Message, time.Time, error) {
+	s, err := decodeSummary(hdr.Get(headerEnvelope))
+	if err != nil {
+		return domain.Message{}, time.Time{}, fmt.Errorf("message %d: %w", seq, err)
+	}
+	var e envelope
+	if err := json.Unmarshal([]byte(s.body), &e); err != nil {
+		return domain.Message{}, time.Time{}, fmt.Errorf("message %d: envelope: %w", seq, err)
+	}
+	m := domain.Message{
+		Seq: seq, ID: e.ID, Channel: e.Channel, Producer: e.Producer, ContentType: e.ContentType,
+		EventType: s.eventType, Priority: s.priority, Headers: e.Headers, Payload: payload, Trace: e.Trace,
+		ReceivedAt: jobindex.FromUnixNano(s.receivedAt),
+	}
+	if hdr.Get(headerScheduler) != "" {
+		m.ReceivedAt = stored.UTC()
+	}
+	return m, jobindex.FromUnixNano(e.For), nil
+}
+
+// payloadCache keeps the messages last stored or read here, up to a number of
+// bytes, because a message is usually read soon, and by several consumers.
+type payloadCache struct {
+	mu    sync.Mutex
+	size  int
+	items map[uint64]domain.Message
+	order []uint64 // sequences in the order in which they came; some are gone
+}
+
+func newPayloadCache() *payloadCache { return &payloadCache{items: map[uint64]domain.Message{}} }
+
+// cacheBytes bounds the payloads that are kept in memory.
+const cacheBytes = 16 << 20
+
+// messageOverhead is what a message takes beside its payload, about.
+const messageOverhead = 768
+
+func (c *payloadCache) put(m domain.Message) {
+	if len(m.Payload) > cacheBytes/4 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.items[m.Seq]; known {
+		return
+	}
+	c.items[m.Seq] = m
+	c.order = append(c.order, m.Seq)
+	c.size += len(m.Payload) + messageOverhead
+	for c.size > cacheBytes || len(c.order) > 2*len(c.items)+1000 {
+		c.dropLocked(c.order[0])
+		c.order = c.order[1:]
+	}
+}
+
+func (c *payloadCache) dropLocked(seq uint64) {
+	if m, ok := c.items[seq]; ok {
+		delete(c.items, seq)
+		c.size -= len(m.Payload) + messageOverhead
+	}
+}
+
+func (c *payloadCache) get(seq uint64) (domain.Message, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m, ok := c.items[seq]
+	return m, ok
+}
+
+func (c *payloadCache) remove(seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dropLocked(seq)
+}

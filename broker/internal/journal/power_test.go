@@ -1,0 +1,280 @@
+package journal
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/natsembed"
+)
+
+// syncedSizes is what a disk has for sure: each file up to the size that it had
+// when it was last synced.
+type syncedSizes struct {
+	mu    sync.Mutex
+	sizes map[string]int64
+	files map[string]os.FileInfo
+}
+
+func newSyncedSizes() *syncedSizes {
+	return &syncedSizes{sizes: map[string]int64{}, files: map[string]os.FileInfo{}}
+}
+
+func (s *syncedSizes) note(path string, size int64) {
+	info, err := os.Stat(path)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sizes[path] = size; err == nil {
+		s.files[path] = info
+	}
+}
+
+// replaced reports whether another file is in the place of one that was synced before.
+func replaced(before map[string]os.FileInfo) bool {
+	for path, synced := range before {
+		if now, err := os.Stat(path); err == nil && !os.SameFile(now, synced) {
+			return true
+		}
+	}
+	return false
+}
+
+// cut copies a store as a power failure would leave it at worst: without the
+// files that were never synced, also where they took the name of one that was, and the
+// others cut back to their last sync.
+func (s *syncedSizes) cut(t *testing.T, from, to string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for path, size := range s.sizes {
+		if now, err := os.Stat(path); err == nil && s.files[path] != nil && !os.SameFile(now, s.files[path]) {
+			continue
+		}
+		rest, err := filepath.Rel(from, path)
+		require.NoError(t, err)
+		copyPrefix(t, path, filepath.Join(to, rest), size)
+	}
+}
+
+func copyPrefix(t *testing.T, from, to string, size int64) {
+	t.Helper()
+	in, err := os.Open(from)
+	if os.IsNotExist(err) {
+		return
+	}
+	require.NoError(t, err)
+	defer func() { require.NoError(t, in.Close()) }()
+	require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o700))
+	out, err := os.Create(to)
+	require.NoError(t, err)
+	_, err = io.Copy(out, io.LimitReader(in, size))
+	require.NoError(t, err)
+	require.NoError(t, out.Close())
+}
+
+// runOn starts a server that syncs only now and then, and a store on it.
+func runOn(t *testing.T, dir string, cfg Config) (s *Store, stop func()) {
+	t.Helper()
+	srv, err := natsembed.Start(t.Context(), natsembed.Options{Dir: dir, Port: natsembed.NoPort, SyncInterval: time.Hour})
+	require.NoError(t, err)
+	nc, err := srv.Connect()
+	require.NoError(t, err)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	s, err = Open(t.Context(), js, cfg)
+	require.NoError(t, err)
+	return s, func() {
+		s.Close()
+		nc.Close()
+		srv.Stop()
+	}
+}
+
+// What was answered survives a power failure: messages, transitions and the
+// registry.
+func TestPowerFailure(t *testing.T) {
+	dir := t.TempDir()
+	sizes := newSyncedSizes()
+	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
+	defer stop()
+	atOpen := newSyncedSizes()
+	sizes.mu.Lock()
+	for path, size := range sizes.sizes {
+		atOpen.sizes[path] = size
+	}
+	sizes.mu.Unlock()
+	k := makeConsumer(t, s, "ch", "k", domain.Pull)
+
+	// Writers go on while the power fails; what they were told until then counts.
+	var mu sync.Mutex
+	stored, delivered := map[string]uint64{}, map[string]uint64{}
+	halt := make(chan struct{})
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-halt:
+					return
+				default:
+				}
+				id := fmt.Sprintf("%d-%d", w, i)
+				m, err := s.Messages.Append(t.Context(), domain.Message{ID: id, Channel: "ch", Payload: make([]byte, 2000)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				stored[id] = m.Seq
+				mu.Unlock()
+				if i%3 != 0 {
+					continue
+				}
+				_, err = s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, ChangedAt: time.Now()})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				delivered[id] = m.Seq
+				mu.Unlock()
+			}
+		})
+	}
+	enough := 9000 // for three block files; 4,500 take two
+	if testing.Short() {
+		enough = 4500
+	}
+	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(stored) > enough }, 5*time.Minute, time.Millisecond)
+	mu.Lock()
+	wantStored, wantDelivered := len(stored), len(delivered)
+	ids := make(map[string]bool, wantStored)
+	for id := range stored {
+		_, done := delivered[id]
+		ids[id] = done
+	}
+	mu.Unlock()
+	after := t.TempDir()
+	sizes.cut(t, dir, after)
+	close(halt)
+	wg.Wait()
+
+	again, stopAgain := runOn(t, after, Config{})
+	defer stopAgain()
+	reborn, err := again.Directory.Consumers.Find(t.Context(), "ch", "k")
+	require.NoError(t, err, "the consumer is gone")
+	for id, done := range ids {
+		m, err := again.Messages.Message(t.Context(), "ch", id)
+		require.NoError(t, err, "message %s was answered and is gone", id)
+		j, err := again.Jobs.Job(t.Context(), domain.JobID{Seq: m.Seq, Consumer: reborn.Number})
+		require.NoError(t, err)
+		if done {
+			require.Equal(t, domain.Delivered, j.Status, "the delivery of message %s was answered and is gone", id)
+		}
+	}
+	t.Logf("%d messages and %d deliveries survived", wantStored, wantDelivered)
+
+	// The test would notice: without the syncs since the start all is gone.
+	lost := t.TempDir()
+	atOpen.cut(t, dir, lost)
+	bare, stopBare := runOn(t, lost, Config{})
+	defer stopBare()
+	require.Zero(t, bare.Messages.CountMessages("ch"))
+}
+
+// When most of a block is deleted the server writes the rest to a new file, and renames that without a sync. What is left
+// survives a power failure as soon as something else was answered.
+func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
+	dir := t.TempDir()
+	sizes := newSyncedSizes()
+	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
+	defer stop()
+	k := makeConsumer(t, s, "ch", "k", domain.Pull)
+	const all = 4500 // two block files of messages
+	seqs := make([]uint64, all)
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Go(func() {
+			for i := w; i < all; i += 16 {
+				m, err := s.Messages.Append(t.Context(), domain.Message{ID: fmt.Sprint(i), Channel: "ch", Payload: make([]byte, 2000)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				seqs[i] = m.Seq
+				job := domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Inflight, ChangedAt: time.Now()}
+				if job, err = s.Jobs.PutJob(t.Context(), job); err == nil { // a record that another one takes the place of
+					job.Status = domain.Delivered
+					_, err = s.Jobs.PutJob(t.Context(), job)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(seqs)
+	sizes.mu.Lock()
+	before := maps.Clone(sizes.files)
+	sizes.mu.Unlock()
+	var pruned, kept []uint64
+	for i, seq := range seqs {
+		if i < 3500 && i%4 > 0 { // most of the first block; one that loses its first messages only is not rewritten
+			pruned = append(pruned, seq)
+		} else {
+			kept = append(kept, seq)
+		}
+	}
+	require.NoError(t, s.Messages.Prune(t.Context(), pruned))
+	require.Eventually(t, func() bool { return replaced(before) }, time.Minute, time.Millisecond, "no block was rewritten, so there is nothing to test")
+	_, err := s.Messages.Append(t.Context(), domain.Message{ID: "last", Channel: "ch"})
+	require.NoError(t, err)
+	after := t.TempDir()
+	sizes.cut(t, dir, after)
+
+	again, stopAgain := runOn(t, after, Config{})
+	defer stopAgain()
+	left, err := again.Messages.MessagesAt(t.Context(), kept)
+	require.NoError(t, err)
+	require.Equal(t, len(kept), len(left))
+	for _, seq := range kept {
+		j, err := again.Jobs.Job(t.Context(), domain.JobID{Seq: seq, Consumer: k.Number})
+		require.NoError(t, err)
+		require.Equal(t, domain.Delivered, j.Status)
+	}
+}
+
+// A replay leaves out what was recorded after it was asked for. So the last record there was then must not be lost: its
+// sequence would be given to a job that was replayed, and the replay would take that one again.
+func TestPowerFailureKeepsTheBoundOfAReplay(t *testing.T) {
+	dir := t.TempDir()
+	sizes := newSyncedSizes()
+	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
+	defer stop()
+	k := makeConsumer(t, s, "ch", "k", domain.Pull)
+	m := appendMessage(t, s, "ch", "m", 0)
+	_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Inflight, ChangedAt: time.Now()})
+	require.NoError(t, err) // a claim is not synced
+	upTo, err := s.Replays.LastRecord(t.Context())
+	require.NoError(t, err)
+	after := t.TempDir()
+	sizes.cut(t, dir, after)
+
+	again, stopAgain := runOn(t, after, Config{})
+	defer stopAgain()
+	last, err := again.Replays.LastRecord(t.Context())
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, last, upTo)
+}

@@ -1,0 +1,114 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/jsstream"
+)
+
+// Schedule stores a message to be broadcast at a time, or fails with
+// [domain.ErrDuplicateMessage]. The server keeps the message and
+// publishes it on its broadcast subject when the time comes.
+func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time) error {
+	m.Priority = clampPriority(m.Priority)
+	m.ReceivedAt = time.Now().UTC()
+	header, err := encodeEnvelope(m, at)
+	if err != nil {
+		return err
+	}
+	token, id := domain.SubjectToken(m.Channel), domain.SubjectToken(m.ID)
+	target, subject := s.cfg.messageSubject(token, id), s.cfg.scheduleSubject(token, id)
+	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: m.Payload, Header: nats.Header{
+		headerEnvelope: {header},
+		headerSchedule: {schedulePrefix + at.UTC().Format(time.RFC3339)},
+		headerTarget:   {target},
+		// The message can have been broadcast already, even by an earlier attempt at this write whose answer was lost.
+		jetstream.ExpectedLastSubjSeqSubjHeader: {s.cfg.eitherSubject(token, id)},
+	}}, 0)
+	if err != nil {
+		return s.refusal(ctx, err)
+	}
+	if err := s.messageWrites.DurableAt(ctx, seq); err != nil {
+		return err
+	}
+	// What was answered with success is listed. If the news takes longer, it is listed a moment later.
+	wait, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	_ = s.messagesSeen.Wait(wait, seq)
+	return nil
+}
+
+// Scheduled returns a scheduled message, broadcast or not.
+func (s *messages) Scheduled(ctx context.Context, channel, id string) (domain.Scheduled, error) {
+	token, idToken := domain.SubjectToken(channel), domain.SubjectToken(id)
+	raw, err := s.Last(ctx, s.messageStream, s.cfg.scheduleSubject(token, idToken))
+	if err == nil {
+		m, at, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
+		return domain.Scheduled{Message: m, For: at}, err
+	}
+	if !errors.Is(err, domain.ErrNotFound) {
+		return domain.Scheduled{}, err
+	}
+	raw, err = s.Last(ctx, s.messageStream, s.cfg.messageSubject(token, idToken))
+	if err != nil {
+		return domain.Scheduled{}, err
+	}
+	if raw.Header.Get(headerScheduler) == "" {
+		return domain.Scheduled{}, fmt.Errorf("%w: message %q was not scheduled", domain.ErrNotFound, id)
+	}
+	m, at, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
+	return domain.Scheduled{Message: m, For: at, DispatchedAt: raw.Time.UTC()}, err
+}
+
+// CancelScheduled fails with [domain.ErrNotFound] when there is none that is pending.
+func (s *messages) CancelScheduled(ctx context.Context, channel, id string) error {
+	if err := s.messageWrites.Failure(); err != nil {
+		return err
+	}
+	token := domain.SubjectToken(channel)
+	subject := s.cfg.scheduleSubject(token, domain.SubjectToken(id))
+	known := s.Index.Waiting(token, subject) // taken first: what is known by now and not stored is gone
+	raw, err := s.Last(ctx, s.messageStream, subject)
+	if known != 0 && errors.Is(err, domain.ErrNotFound) {
+		// What is known came from a replica that may be ahead of the leader.
+		if raw, err = s.At(ctx, s.messageStream, known); errors.Is(err, domain.ErrNotFound) {
+			s.tell(notice{Token: token, Seqs: []uint64{known}})
+		}
+	}
+	if errors.Is(err, domain.ErrNotFound) {
+		return s.gone(ctx, err)
+	}
+	if err != nil {
+		return err
+	}
+	// Who asked may hang up; what the server has deleted has to be known here. The
+	// disk may take longer than the server, and is waited for like everywhere: the
+	// schedule is gone, and whoever heard otherwise would be told 404 next time.
+	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsstream.CommitTimeout)
+	defer cancel()
+	s.awaitNews(asked, map[uint64]string{raw.Sequence: token})
+	if err := s.delete(asked, raw.Sequence); errors.Is(err, domain.ErrNotFound) {
+		return s.gone(ctx, fmt.Errorf("%w: message %q was broadcast or cancelled meanwhile", domain.ErrNotFound, id))
+	} else if err != nil {
+		return fmt.Errorf("cancel message %q: %w", id, err)
+	}
+	s.tell(notice{Token: token, Seqs: []uint64{raw.Sequence}})
+	return s.messageWrites.Durable(ctx)
+}
+
+// gone returns err, which says that a schedule is not there, once that is on
+// disk: it may just have been cancelled, and whoever hears that will not cancel
+// it again.
+func (s *messages) gone(ctx context.Context, err error) error {
+	if failed := s.messageWrites.Durable(ctx); failed != nil {
+		return failed
+	}
+	return err
+}

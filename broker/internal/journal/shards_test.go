@@ -1,0 +1,148 @@
+package journal
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+// member is a node that takes part in the ownership of shards.
+type member struct {
+	store *Store
+	stop  func()
+
+	mu   sync.Mutex
+	held map[int]bool
+}
+
+func startMember(t *testing.T, s *Store) *member {
+	t.Helper()
+	m := &member{store: s, held: map[int]bool{}}
+	note := func(shard int, held bool) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		assert.Equal(t, held, s.Shards.Owns(shard), "shard %d is told of as it is", shard)
+		m.held[shard] = held
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Shards.Own(ctx, domain.Ownership{Gained: func(shard int) { note(shard, true) }, Lost: func(shard int) { note(shard, false) }})
+	}()
+	m.stop = sync.OnceFunc(func() { cancel(); <-ended })
+	t.Cleanup(m.stop)
+	return m
+}
+
+func (m *member) shards() (held []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for shard, is := range m.held {
+		if is {
+			held = append(held, shard)
+		}
+	}
+	slices.Sort(held)
+	return held
+}
+
+var allShards = []int{0, 1, 2, 3, 4, 5, 6, 7}
+
+func shared(t *testing.T, srv *servertest.Server) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), srv.JetStream(t, srv.Connect(t)), Config{Shared: true})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Two nodes share the shards. One that leaves hands over all that it had, and a pin
+// that the server takes away has an owner again.
+func TestShardsHaveOneOwner(t *testing.T) {
+	srv := servertest.RunServer(t)
+	a, b := startMember(t, shared(t, srv)), startMember(t, shared(t, srv))
+	divided := func() bool {
+		both := append(a.shards(), b.shards()...)
+		slices.Sort(both)
+		return slices.Equal(both, allShards)
+	}
+	require.Eventually(t, divided, 20*time.Second, 5*time.Millisecond, "%v, %v", a.shards(), b.shards())
+	for shard := range a.store.Shards.Shards() {
+		require.NoError(t, jetpull.Unpin(t.Context(), a.store.js, a.store.cfg.ticks(), "shard_"+strconv.Itoa(shard), "dispatch"))
+	}
+	require.Eventually(t, divided, 20*time.Second, 5*time.Millisecond, "%v, %v", a.shards(), b.shards())
+	a.stop()
+	require.Empty(t, a.shards())
+	require.Eventually(t, func() bool { return slices.Equal(b.shards(), allShards) }, 20*time.Second, 5*time.Millisecond)
+}
+
+// What the owner writes down when it hands over is known to the next before it begins.
+func TestNextOwnerKnowsWhatIsInProgress(t *testing.T) {
+	srv := servertest.RunServer(t)
+	first, next := shared(t, srv), shared(t, srv)
+	k := makeConsumer(t, first, "ch", "k", domain.Push)
+	m := appendMessage(t, first, "ch", "m", 0)
+	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
+	shard := first.Shards.Shard("ch")
+	ctx, cancel := context.WithCancel(t.Context())
+	gained, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		first.Shards.Own(ctx, domain.Ownership{
+			Gained: func(s int) {
+				if s == shard {
+					close(gained)
+				}
+			},
+			Lost: func(s int) {
+				if s == shard {
+					_, err := first.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Inflight, Due: time.Now().Add(time.Hour)})
+					assert.NoError(t, err)
+				}
+			},
+		})
+	}()
+	<-gained
+	known := make(chan domain.JobStatus, 1)
+	nextCtx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		next.Shards.Own(nextCtx, domain.Ownership{
+			Gained: func(s int) {
+				if s == shard {
+					j, err := next.Jobs.Job(t.Context(), id)
+					assert.NoError(t, err)
+					known <- j.Status
+				}
+			},
+			Lost: func(int) {},
+		})
+	})
+	defer running.Wait()
+	defer stop()
+	cancel()
+	<-ended
+	require.Equal(t, domain.Inflight, <-known)
+	require.Empty(t, next.Index.Queue.Take(k.Number, 10))
+}
+
+// A process with a server of its own waits for nobody.
+func TestShardsOfAStoreThatIsNotShared(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	m := startMember(t, s)
+	require.Eventually(t, func() bool { return slices.Equal(m.shards(), allShards) }, 10*time.Second, time.Millisecond)
+	_, err := s.js.Stream(t.Context(), s.cfg.ticks())
+	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
+}

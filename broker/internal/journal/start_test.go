@@ -1,0 +1,172 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+// A process that is killed in Prune, after the messages are gone and before their records are: the next start still
+// counts and lists jobs of messages that there are none of, for good.
+func TestKilledInPrune(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	k := makeConsumer(t, s, "ch", "k", domain.Push)
+	other := makeConsumer(t, s, "ch", "other", domain.Push)
+	var seqs []uint64
+	for _, status := range []domain.JobStatus{domain.Delivered, domain.Dead} {
+		m := appendMessage(t, s, "ch", status.String(), 0)
+		seqs = append(seqs, m.Seq)
+		for _, c := range []domain.Consumer{k, other} {
+			j, err := s.Jobs.Job(t.Context(), domain.JobID{Seq: m.Seq, Consumer: c.Number})
+			require.NoError(t, err)
+			_, err = s.Jobs.PutJob(t.Context(), domain.Settle(j, status, time.Now()))
+			require.NoError(t, err)
+		}
+	}
+	kept := appendMessage(t, s, "ch", "kept", 0)
+	_, err := s.Messages.deleteMessages(t.Context(), seqs) // and now kill -9
+	require.NoError(t, err)
+	stop()
+
+	s, stop = runOn(t, dir, Config{SyncDir: dir})
+	defer stop()
+	require.Equal(t, 1, s.Messages.CountMessages("ch"))
+	require.Empty(t, s.Messages.Finished(time.Now().Add(time.Hour), 100), "pruning does not come upon them")
+	require.Eventually(t, func() bool {
+		info, err := s.jobStream.Info(t.Context())
+		return err == nil && info.State.Msgs == 0
+	}, 5*time.Second, 20*time.Millisecond, "records of messages that are gone stay for ever")
+	for _, c := range []domain.Consumer{k, other} {
+		require.Eventually(t, func() bool {
+			counts := s.Jobs.CountJobs(c.Number)
+			return counts[0].Count == 1 && counts[2].Count == 0 && counts[3].Count == 0 // queued, delivered and dead
+		}, 5*time.Second, 20*time.Millisecond)
+	}
+	require.Len(t, s.Index.Queue.Queued(k.Number, 10), 1)
+	require.Equal(t, kept.Seq, s.Index.Queue.Queued(k.Number, 10)[0].ID.Seq)
+}
+
+// A node's news of a stream comes by one server, which need not be the one that it is connected to. If that one is lost,
+// what other nodes broadcast is to be known, and dispatched, as soon as after the loss of a node: within 6 s.
+func TestServerOfTheNewsIsLost(t *testing.T) {
+	cluster := servertest.RunCluster(t)
+	open := func(i int) *Store {
+		nc := cluster.Servers[i].Connect(t)
+		js, err := jetstream.New(nc)
+		require.NoError(t, err)
+		s, err := Open(t.Context(), js, Config{Shared: true, Replicas: 3})
+		require.NoError(t, err)
+		return s
+	}
+	// A node whose news comes by a server that neither is connected to.
+	leaderOf := func(s *Store) int {
+		names := s.messageStream.ConsumerNames(t.Context())
+		for name := range names.Name() {
+			if leader := cluster.ConsumerLeader(s.cfg.messages(), name); leader > 0 {
+				return leader
+			}
+		}
+		return -1
+	}
+	var a *Store
+	lost := -1
+	for range 20 {
+		a = open(0)
+		if lost = leaderOf(a); lost > 0 {
+			break
+		}
+		a.Close()
+	}
+	require.Positive(t, lost)
+	t.Cleanup(a.Close)
+	b := open(3 - lost)
+	t.Cleanup(b.Close)
+	k := makeConsumer(t, a, "ch", "k", domain.Push)
+	require.Eventually(t, func() bool { _, err := b.Directory.Consumers.Find(t.Context(), "ch", "k"); return err == nil }, 10*time.Second, 10*time.Millisecond)
+	appendMessage(t, b, "ch", "before", 0)
+	require.Eventually(t, func() bool { return len(a.Index.Queue.Queued(k.Number, 10)) == 1 }, 10*time.Second, 10*time.Millisecond)
+	cluster.StopServer(lost)
+	require.Eventually(t, func() bool {
+		_, err := b.Messages.Append(t.Context(), domain.Message{ID: "after", Channel: "ch", Payload: []byte("x")})
+		return err == nil || errors.Is(err, domain.ErrDuplicateMessage)
+	}, 20*time.Second, 10*time.Millisecond)
+	begin := time.Now()
+	require.Eventually(t, func() bool { return len(a.Index.Queue.Queued(k.Number, 10)) == 2 }, 60*time.Second, 10*time.Millisecond)
+	t.Logf("known to the other node %v after it was stored", time.Since(begin))
+}
+
+// A start ends with its context also where the registry cannot be watched, here for want of a permission.
+func TestStartWithoutAWatchEnds(t *testing.T) {
+	srv := servertest.RunServer(t, servertest.WithConfig(`authorization { users = [
+		{user: admin, password: p}, {user: broker, password: p, permissions: {publish: {allow: ">", deny: "$JS.API.CONSUMER.CREATE.KV_broker_registry.>"}}}
+	] }`))
+	nc, err := nats.Connect(srv.URL(), nats.UserInfo("broker", "p"))
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Open(ctx, js, Config{Shared: true})
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	case <-time.After(15 * time.Second):
+		require.Fail(t, "the start hangs")
+	}
+}
+
+// A node that is started without --replicas does not take the copies of the streams away that there are.
+func TestNodeWithoutReplicas(t *testing.T) {
+	cluster := servertest.RunCluster(t)
+	js, err := jetstream.New(cluster.Connect(t))
+	require.NoError(t, err)
+	a, err := Open(t.Context(), js, Config{Shared: true, Replicas: 3})
+	require.NoError(t, err)
+	defer a.Close()
+	b, err := Open(t.Context(), js, Config{Shared: true})
+	if err == nil {
+		b.Close()
+	}
+	info, infoErr := a.messageStream.Info(t.Context())
+	require.NoError(t, infoErr)
+	require.Equal(t, 3, info.Config.Replicas, "the messages have one copy now, and nobody was told")
+	require.ErrorContains(t, err, "replicas")
+}
+
+// A start that reads much tells that it goes on: it may take as long as it takes.
+func TestAStartThatReadsMuchGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := runOn(t, dir, Config{})
+	makeConsumer(t, s, "ch", "k", domain.Push)
+	js, err := jetstream.New(s.js.Conn(), jetstream.WithPublishAsyncMaxPending(1000))
+	require.NoError(t, err)
+	for i := range 60_000 {
+		msg := &nats.Msg{Subject: "broker.m.ch." + strconv.Itoa(i), Header: nats.Header{"Jetpull-Message": {fmt.Sprintf(`0 %d {"id":"%d","ch":"ch"}`, time.Now().UnixNano(), i)}}, Data: []byte("x")}
+		_, err := js.PublishMsgAsync(msg, jetstream.WithStallWait(time.Minute))
+		require.NoError(t, err)
+	}
+	<-js.PublishAsyncComplete()
+	stop()
+	var progress atomic.Int32
+	s, stop = runOn(t, dir, Config{Progress: func() { progress.Add(1) }})
+	defer stop()
+	require.Equal(t, 60_000, s.Messages.CountMessages("ch"))
+	require.Positive(t, progress.Load())
+}

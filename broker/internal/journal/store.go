@@ -1,0 +1,366 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker/internal/admin"
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/broker/internal/shards"
+	"github.com/jetpull/jetpull/internal/bulk"
+	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/registry"
+)
+
+// Config says how a store keeps its data.
+type Config struct {
+	// Name is the front part of all stream names and subjects, so that several
+	// brokers can share one NATS. Default "broker".
+	Name string
+	// Replicas is the number of copies of each stream. Default 1.
+	Replicas int
+	// Shared says that other processes use the streams too: what is not known here is
+	// looked for there, and one of them at a time makes the callbacks of a channel.
+	Shared bool
+	// HashTokens has the tokens of producers and channels stored as hashes.
+	HashTokens bool
+	// SyncDir is the store folder of the embedded server, if writes are to be
+	// synced here before they are answered. Empty leaves it to the server.
+	SyncDir string
+	// OnSync is told of each file that was synced here, with the size that it
+	// had when the sync began, before anybody is told that it is on disk. Tests
+	// play a power failure with it. Default: nothing.
+	OnSync func(path string, size int64)
+	// Progress is called every now and then while [Open] reads what is stored. Default: nothing.
+	Progress func()
+	// Logger gets what cannot be returned to a caller. Default: discard.
+	Logger *slog.Logger
+
+	// fsync has the disk fail in tests.
+	fsync func(f *os.File) error
+}
+
+func (c Config) disk() Disk { return Disk{Note: c.OnSync, Fsync: c.fsync} }
+
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		c.Name = "broker"
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+	}
+	if c.Progress == nil {
+		c.Progress = func() {}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) registry() string { return c.Name + "_registry" }
+func (c Config) messages() string { return c.Name + "_messages" }
+func (c Config) jobs() string     { return c.Name + "_jobs" }
+func (c Config) attempts() string { return c.Name + "_attempts" }
+func (c Config) ticks() string    { return c.Name + "_ticks" }
+
+func (c Config) messageSubject(channelToken, id string) string {
+	return c.Name + ".m." + channelToken + "." + id
+}
+
+func (c Config) scheduleSubject(channelToken, id string) string {
+	return c.Name + ".s." + channelToken + "." + id
+}
+
+// eitherSubject matches both of them.
+func (c Config) eitherSubject(channelToken, id string) string {
+	return c.Name + ".*." + channelToken + "." + id
+}
+
+func (c Config) jobSubject(consumer uint32, seq string) string {
+	return c.Name + ".j." + strconv.FormatUint(uint64(consumer), 10) + "." + seq
+}
+
+// base is the streams, and what is known of them.
+type base struct {
+	cfg Config
+	nc  *nats.Conn
+	js  jetstream.JetStream
+	// link is the connection's state.
+	link *Link
+	*jsstream.Reader
+	quorum *Quorum
+	log    *slog.Logger
+
+	reg             *registry.Registry
+	Directory       *admin.Directory
+	replayTable     *bulk.Table
+	messageStream   jetstream.Stream
+	jobStream       jetstream.Stream
+	attemptStream   jetstream.Stream
+	registryWrites  *Writer // only for its sync
+	messageWrites   *Writer
+	jobWrites       *Writer
+	attemptWrites   *Writer // without a sync
+	*jobindex.Index         // what this node knows of messages and jobs
+	// messagesSeen and jobsSeen are how far the streams were read.
+	messagesSeen *jsstream.Progress
+	jobsSeen     *jsstream.Progress
+}
+
+// Store is a broker's data on JetStream. Each of its parts is used by others.
+type Store struct {
+	*base
+	Messages *messages
+	Jobs     *jobs
+	Replays  *replays
+	Shards   *shards.Part
+	Writers  Writers
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// Open makes the streams if there are none and reads everything into memory.
+// It returns when the store knows all that was stored before the call. The
+// connection stays the caller's.
+func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
+	s := newStore(js, cfg.withDefaults())
+	if err := s.makeStreams(ctx); err != nil {
+		return nil, err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	var watch func(context.Context)
+	s.link, watch = WatchLink(s.nc)
+	s.running.Go(func() { watch(run) })
+	s.Reader = jsstream.NewReader(js, s.cfg.Replicas, s.link.Await)
+	s.Shards = shards.New(shards.Sharing{
+		JS: js, Link: s.link, Shared: s.cfg.Shared, Ticks: s.cfg.ticks(), TickSubject: s.cfg.Name + ".t", TakeOverSubject: s.cfg.Name + ".x.dispatch",
+		BreakerSubject: s.cfg.Name + ".x.breaker", Records: s.cfg.jobs(), News: s.jobsSeen, Log: s.log,
+	})
+	s.makeWriters()
+	s.Directory = admin.New(admin.Config{
+		Registry: s.reg, Writes: s.registryWrites, Messages: s.Messages, Changed: s.consumerChanged, Ready: s.Ready,
+		Shared: s.cfg.Shared, HashTokens: s.cfg.HashTokens,
+	})
+	s.replayTable = bulk.NewTable(s.reg, replayPrefix, keptReplays, earlierReplay)
+	s.Replays.Table = s.replayTable
+	err := s.syncStored(ctx)
+	if err == nil {
+		err = s.load(ctx, run)
+	}
+	if err != nil {
+		stop()
+		s.running.Wait()
+		return nil, err
+	}
+	if s.cfg.Shared && s.cfg.Replicas > 1 {
+		s.running.Go(func() { s.quorum.Watch(run) })
+	}
+	return s, nil
+}
+
+// newStore is a store that has no streams yet.
+func newStore(js jetstream.JetStream, cfg Config) *Store {
+	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, messagesSeen: jsstream.NewProgress(), jobsSeen: jsstream.NewProgress()}
+	b.Index = jobindex.New()
+	b.quorum = NewQuorum(js, cfg.Logger, cfg.messages(), cfg.jobs())
+	m := &messages{base: b, cache: newPayloadCache()}
+	return &Store{base: b, Messages: m, Jobs: &jobs{b, m}, Replays: &replays{base: b}}
+}
+
+func (s *Store) makeWriters() {
+	w := Writing{
+		Shared: s.cfg.Shared, SyncDir: s.cfg.SyncDir, Disk: s.cfg.disk(), Envelope: headerEnvelope, Log: s.log,
+	}
+	s.registryWrites = NewWriter(s.nc, s.link, "KV_"+s.cfg.registry(), w)
+	s.messageWrites = NewWriter(s.nc, s.link, s.cfg.messages(), w)
+	s.jobWrites = NewWriter(s.nc, s.link, s.cfg.jobs(), w)
+	w.SyncDir = ""
+	s.attemptWrites = NewWriter(s.nc, s.link, s.cfg.attempts(), w)
+	s.Writers = Writers{s.registryWrites, s.messageWrites, s.jobWrites, s.attemptWrites}
+	s.messageWrites.Hasty = true
+	s.messageWrites.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+		return s.Last(ctx, s.messageStream, subject)
+	}
+	s.jobWrites.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+		return s.Last(ctx, s.jobStream, subject)
+	}
+}
+
+// syncStored brings to the disk what an earlier process may have left in memory,
+// and remembers how much that is: else each claim of an old job would wait for a
+// sync of its message, and the first write to a stream for all of its blocks.
+func (s *Store) syncStored(ctx context.Context) error {
+	if s.cfg.SyncDir == "" {
+		return nil
+	}
+	// Looked at before the sync, which may miss what comes meanwhile.
+	messages, err := jsstream.InfoOf(ctx, s.messageStream)
+	if err != nil {
+		return fmt.Errorf("read the state of the messages stream: %w", err)
+	}
+	jobs, err := jsstream.InfoOf(ctx, s.jobStream)
+	if err != nil {
+		return fmt.Errorf("read the state of the jobs stream: %w", err)
+	}
+	s.registryWrites.Sync.StartAt(0)
+	s.messageWrites.Sync.StartAt(messages.State.LastSeq)
+	s.jobWrites.Sync.StartAt(jobs.State.LastSeq)
+	if err := s.cfg.disk().Tree(s.cfg.SyncDir); err != nil {
+		return fmt.Errorf("sync the store folder: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) makeStreams(ctx context.Context) error {
+	kv, stream, err := jsstream.MakeBucket(ctx, s.js, jetstream.StreamConfig{
+		Name: s.cfg.registry(), Description: "broker: producers, channels and consumers", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		AllowDirect: true, Duplicates: 2 * time.Minute,
+	})
+	if err != nil {
+		return err
+	}
+	s.reg = registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.base, Shared: s.cfg.Shared, Log: s.log})
+	s.messageStream, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
+		Name: s.cfg.messages(), Subjects: []string{s.cfg.Name + ".m.>", s.cfg.Name + ".s.>"},
+		Description: "broker: messages and schedules", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		AllowDirect: true, AllowMsgSchedules: true, AllowRollup: true,
+		Duplicates: 100 * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	s.jobStream, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
+		Name: s.cfg.jobs(), Subjects: []string{s.cfg.Name + ".j.>"}, MaxMsgsPerSubject: 1,
+		Description: "broker: records of jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		AllowDirect: true, Duplicates: 100 * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	s.attemptStream, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
+		Name: s.cfg.attempts(), Subjects: []string{s.cfg.Name + ".a.>"}, MaxMsgsPerSubject: 1,
+		Description: "broker: attempts at push jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		AllowDirect: true, Duplicates: 100 * time.Millisecond,
+	})
+	if err == nil && s.cfg.Shared {
+		_, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
+			Name: s.cfg.ticks(), Subjects: []string{s.cfg.Name + ".t"}, MaxMsgs: 1,
+			Description: "broker: signs of life of the nodes", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return nil
+}
+
+// load reads the registry, then the messages, then the records, so that most
+// news finds what it belongs to, and goes on following all three.
+func (s *Store) load(ctx, run context.Context) error {
+	wait, err := s.reg.Open(ctx, run, s.Reader)
+	if wait != nil {
+		s.running.Go(wait)
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.Messages.listen(run); err != nil {
+		return err
+	}
+	if err := s.follow(ctx, run, s.messageStream, true, s.messagesSeen, s.Messages.seeMessage); err != nil {
+		return err
+	}
+	known := s.messagesSeen.Reached()
+	if err := s.follow(ctx, run, s.jobStream, false, s.jobsSeen, s.Jobs.seeRecord); err != nil {
+		return err
+	}
+	// A process that was killed while it pruned has left records, and so has a backup that was made meanwhile.
+	if strays := s.Index.Strays(known); len(strays) > 0 {
+		s.running.Go(func() {
+			if err := s.Messages.forgetGone(run, strays); err != nil && run.Err() == nil {
+				s.log.Warn("records of messages that are gone are left to the next start", "messages", len(strays), "error", err)
+			}
+		})
+	}
+	return nil
+}
+
+// Close stops following the  Writes that are not sent yet fail. Own must have
+// ended before.
+func (s *Store) Close() {
+	s.Writers.Close()
+	s.stop()
+	s.running.Wait()
+}
+
+// Last is [jsstream.Reader.Last]. "Not found" is not believed if the leader has lost the others: they may have another
+// leader already.
+func (s *base) Last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	raw, err := s.Reader.Last(ctx, stream, subject)
+	return raw, s.believed(err)
+}
+
+// AskLeader is like Last.
+func (s *base) AskLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	raw, err := s.Reader.AskLeader(ctx, stream, subject)
+	return raw, s.believed(err)
+}
+
+func (s *base) believed(err error) error {
+	if lost := s.quorum.Err(); lost != nil && errors.Is(err, domain.ErrNotFound) {
+		return lost
+	}
+	return err
+}
+
+// Ready reports why the store cannot serve now, or nil.
+func (s *Store) Ready() error {
+	// Nothing is written before the link has noticed a connection, which is a moment
+	// after it is there.
+	if !s.nc.IsConnected() || s.link.Down() != nil {
+		return fmt.Errorf("%w: not connected to NATS (%s)", domain.ErrUnavailable, s.nc.Status())
+	}
+	if err := s.quorum.Err(); err != nil {
+		return err
+	}
+	if err := s.Writers.NoRoom(); err != nil {
+		return err
+	}
+	return s.Writers.Failure()
+}
+
+// Recordable reports why the outcome of a callback could not be kept now, or nil.
+func (s *Store) Recordable() error {
+	if err := s.link.Down(); err != nil {
+		return err
+	}
+	if err := s.quorum.Err(); err != nil {
+		return err
+	}
+	if err := s.jobWrites.NoRoom(); err != nil {
+		return err
+	}
+	return s.Writers.Failure()
+}
+
+func (s *Store) consumerChanged(c domain.Consumer, removed bool) {
+	if removed {
+		s.replayTable.Forget(replayGroup(c.Number))
+		s.Index.RemoveConsumer(c.Number)
+	} else {
+		s.Index.PutConsumer(domain.SubjectToken(c.Channel), c)
+	}
+}

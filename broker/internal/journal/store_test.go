@@ -1,0 +1,357 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+func openStore(t testing.TB, srv *servertest.Server) *Store {
+	t.Helper()
+	js := srv.JetStream(t, srv.Connect(t))
+	s, err := Open(t.Context(), js, Config{})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func makeConsumer(t testing.TB, s *Store, channel, id string, kind domain.ConsumerType) domain.Consumer {
+	t.Helper()
+	if _, err := s.Directory.Channels.Find(t.Context(), "", channel); err != nil {
+		_, err := s.Directory.Channels.Save(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: channel, Token: "t"}})
+		require.NoError(t, err)
+	}
+	c, err := s.Directory.SaveConsumer(t.Context(), domain.Consumer{
+		Stakeholder: domain.Stakeholder{ID: id, Token: "t"}, Channel: channel, CallbackURL: "http://127.0.0.1/", Type: kind,
+	})
+	require.NoError(t, err)
+	return c
+}
+
+func appendMessage(t testing.TB, s *Store, channel, id string, priority int) domain.Message {
+	t.Helper()
+	m, err := s.Messages.Append(t.Context(), domain.Message{ID: id, Channel: channel, Producer: "p", ContentType: "text/plain", Priority: priority, Payload: []byte("body of " + id)})
+	require.NoError(t, err)
+	return m
+}
+
+// oddNames are IDs that no subject or key can have as they are.
+var oddNames = []string{"a", "with.dot", "star*", ">", "a b", "=", "ünïcode", "%2F", "a/b", strings.Repeat("x", 200), strings.Repeat(".", 67)}
+
+func TestRegistryCompareAndSwap(t *testing.T) {
+	srv := servertest.RunServer(t)
+	a, b := openStore(t, srv), openStore(t, srv)
+	for _, id := range oddNames {
+		if !utf8.ValidString(id) {
+			continue // refused before it gets here
+		}
+		p, err := a.Directory.Producers.Save(t.Context(), domain.Producer{Stakeholder: domain.Stakeholder{ID: id, Name: "n", Token: "t"}})
+		require.NoError(t, err, "%q", id)
+		_, err = b.Directory.Producers.Save(t.Context(), domain.Producer{Stakeholder: domain.Stakeholder{ID: id}})
+		require.ErrorIs(t, err, domain.ErrConflict)
+		p.Name = "changed"
+		q, err := a.Directory.Producers.Save(t.Context(), p)
+		require.NoError(t, err)
+		require.Equal(t, p.Number, q.Number)
+		_, err = a.Directory.Producers.Save(t.Context(), p)
+		require.ErrorIs(t, err, domain.ErrConflict)
+		require.Eventually(t, func() bool {
+			got, err := b.Directory.Producers.Find(t.Context(), "", id)
+			return err == nil && got.Revision == q.Revision && got.Name == "changed" && got.Number == p.Number
+		}, 5*time.Second, time.Millisecond)
+	}
+	require.Equal(t, oddNames[len(oddNames)-1], a.Directory.Producers.List("")[0].ID, "the newest is first")
+}
+
+func TestAppendIsOncePerID(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	stored, refused := 0, 0
+	for i := range 400 {
+		wg.Go(func() {
+			_, err := s.Messages.Append(t.Context(), domain.Message{ID: fmt.Sprint(i % 200), Channel: "c", Payload: []byte("x")})
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				stored++
+				return
+			}
+			assert.ErrorIs(t, err, domain.ErrDuplicateMessage)
+			refused++
+		})
+	}
+	wg.Wait()
+	require.Equal(t, 200, stored)
+	require.Equal(t, 200, refused)
+	require.Equal(t, 200, s.Messages.CountMessages("c"))
+}
+
+func TestJobsOfConsumers(t *testing.T) {
+	srv := servertest.RunServer(t, servertest.WithOptions(func(o *server.Options) { o.SyncAlways = true }))
+	s := openStore(t, srv)
+	early := makeConsumer(t, s, "ch", "early", domain.Pull)
+	first := appendMessage(t, s, "ch", "m1", 0)
+	late := makeConsumer(t, s, "ch", "late", domain.Pull)
+	appendMessage(t, s, "ch", "m2", 7)
+	appendMessage(t, s, "ch", "m3", 7)
+	appendMessage(t, s, "other", "m1", 0)
+
+	ids := func(jobs []domain.Job) (ids []string) {
+		for _, j := range jobs {
+			ms, err := s.Messages.MessagesAt(t.Context(), []uint64{j.ID.Seq})
+			require.NoError(t, err)
+			ids = append(ids, ms[j.ID.Seq].ID)
+		}
+		return ids
+	}
+	require.Equal(t, []string{"m2", "m3", "m1"}, ids(s.Index.Queue.Queued(early.Number, 10)))
+	require.Equal(t, []string{"m2", "m3"}, ids(s.Index.Queue.Queued(late.Number, 10)))
+	require.Equal(t, []string{"m2"}, ids(s.Index.Queue.Queued(early.Number, 1)))
+	require.Len(t, s.Jobs.JobsOf("ch", first.Seq), 1)
+
+	job, err := s.Jobs.Job(t.Context(), domain.JobID{Seq: first.Seq, Consumer: early.Number})
+	require.NoError(t, err)
+	claimed, err := domain.Claim(job, "token", 0, time.Now(), time.Minute)
+	require.NoError(t, err)
+	put, err := s.Jobs.PutJob(t.Context(), claimed)
+	require.NoError(t, err)
+	_, err = s.Jobs.PutJob(t.Context(), claimed)
+	require.ErrorIs(t, err, domain.ErrConflict, "a second write on the same state")
+	require.Equal(t, []string{"m2", "m3"}, ids(s.Index.Queue.Queued(early.Number, 10)))
+
+	// A store that is opened now knows the same, and learns what comes.
+	again := openStore(t, srv)
+	got, err := again.Jobs.Job(t.Context(), job.ID)
+	require.NoError(t, err)
+	require.Equal(t, put.Claim, got.Claim)
+	require.Equal(t, put.Revision, got.Revision)
+	require.WithinDuration(t, put.Due, got.Due, 0)
+	require.Equal(t, s.Jobs.CountJobs(early.Number), again.Jobs.CountJobs(early.Number))
+	put.Status = domain.Delivered
+	_, err = again.Jobs.PutJob(t.Context(), put)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		j, err := s.Jobs.Job(t.Context(), job.ID)
+		return err == nil && j.Status == domain.Delivered
+	}, 5*time.Second, time.Millisecond)
+
+	// A deleted consumer leaves nothing behind, and its ID may be used again.
+	require.NoError(t, s.Directory.Consumers.Delete(t.Context(), early))
+	require.Empty(t, s.Jobs.JobsOf("ch", first.Seq))
+	reborn := makeConsumer(t, s, "ch", "early", domain.Pull)
+	require.NotEqual(t, early.Number, reborn.Number)
+	require.Empty(t, s.Index.Queue.Queued(reborn.Number, 10))
+	info, err := s.jobStream.Info(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, info.State.Msgs)
+}
+
+func TestTakeHidesUntilGivenBack(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	c := makeConsumer(t, s, "ch", "k", domain.Pull)
+	signal := s.Index.Queue.QueuedSignal(c.Number)
+	appendMessage(t, s, "ch", "m", 1)
+	select {
+	case <-signal:
+	case <-time.After(5 * time.Second):
+		t.Fatal("no signal for a queued job")
+	}
+	taken := s.Index.Queue.Take(c.Number, 5)
+	require.Len(t, taken, 1)
+	require.Empty(t, s.Index.Queue.Take(c.Number, 5))
+	s.Index.Queue.GiveBack(taken[0])
+	require.Len(t, s.Index.Queue.Take(c.Number, 5), 1)
+}
+
+func TestPagesOfMessages(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	for i := range 7 {
+		appendMessage(t, s, "ch", fmt.Sprint(i), 0)
+	}
+	list := func(page domain.Page) (ids []string, refs []domain.MessageRef) {
+		page.Limit = 3
+		refs, err := s.Messages.ListMessages(t.Context(), "ch", page)
+		require.NoError(t, err)
+		for _, r := range refs {
+			ids = append(ids, r.ID)
+		}
+		return ids, refs
+	}
+	ids, refs := list(domain.Page{})
+	require.Equal(t, []string{"6", "5", "4"}, ids)
+	ids, refs = list(domain.Page{After: &domain.Position{Seq: refs[2].Seq}})
+	require.Equal(t, []string{"3", "2", "1"}, ids)
+	next, _ := list(domain.Page{After: &domain.Position{Seq: refs[2].Seq}})
+	require.Equal(t, []string{"0"}, next)
+	ids, _ = list(domain.Page{Before: &domain.Position{Seq: refs[0].Seq}})
+	require.Equal(t, []string{"6", "5", "4"}, ids, "previous is the adjacent page")
+}
+
+func TestScheduledMessage(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	c := makeConsumer(t, s, "ch", "k", domain.Pull)
+	schedule := func(id string, in time.Duration) error {
+		return s.Messages.Schedule(t.Context(), domain.Message{ID: id, Channel: "ch", Producer: "p", Priority: 3, Payload: []byte("later"), Headers: map[string]string{"A": "b"}}, time.Now().Add(in))
+	}
+	require.NoError(t, schedule("cancelled", time.Hour))
+	require.NoError(t, schedule("far", time.Hour))
+	require.ErrorIs(t, schedule("far", time.Hour), domain.ErrDuplicateMessage)
+	require.Equal(t, 2, s.Messages.CountScheduled("ch").Pending)
+	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "cancelled"))
+	require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "cancelled"), domain.ErrNotFound)
+	// The server's schedule has whole seconds: this one may be broadcast well within one.
+	queued := s.Index.Queue.QueuedSignal(c.Number)
+	require.NoError(t, schedule("soon", time.Second))
+
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	select {
+	case <-queued:
+	case <-ctx.Done():
+		t.Fatal("the scheduled message was not broadcast")
+	}
+	jobs := s.Index.Queue.Queued(c.Number, 5)
+	require.Len(t, jobs, 1)
+	require.Equal(t, 3, jobs[0].Priority)
+	ms, err := s.Messages.MessagesAt(ctx, []uint64{jobs[0].ID.Seq})
+	require.NoError(t, err)
+	require.Equal(t, "later", string(ms[jobs[0].ID.Seq].Payload))
+	require.Equal(t, "b", ms[jobs[0].ID.Seq].Headers["A"])
+	counts := s.Messages.CountScheduled("ch")
+	require.Equal(t, 1, counts.Pending)
+	require.Equal(t, 1, counts.Dispatched)
+	done, err := s.Messages.Scheduled(ctx, "ch", "soon")
+	require.NoError(t, err)
+	require.Equal(t, domain.ScheduledDispatched, done.Status())
+	require.Equal(t, map[string]domain.ScheduledStatus{"far": domain.ScheduledPending, "soon": domain.ScheduledDispatched}, statuses(t, s))
+	require.ErrorIs(t, schedule("soon", time.Hour), domain.ErrDuplicateMessage, "the ID is used by a message")
+}
+
+// What one node cancels or prunes goes from the lists of another.
+func TestDeletionsAreToldToOtherNodes(t *testing.T) {
+	srv := servertest.RunServer(t)
+	open := func() *Store {
+		s, err := Open(t.Context(), srv.JetStream(t, srv.Connect(t)), Config{Shared: true})
+		require.NoError(t, err)
+		t.Cleanup(s.Close)
+		return s
+	}
+	a, b := open(), open()
+	for range 20 {
+		require.NoError(t, a.Messages.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
+		require.NoError(t, a.Messages.CancelScheduled(t.Context(), "ch", "s"))
+	}
+	m := appendMessage(t, a, "ch", "m", 0)
+	require.Eventually(t, func() bool { return b.Messages.CountMessages("ch") == 1 }, 5*time.Second, time.Millisecond)
+	require.Zero(t, a.Messages.CountScheduled("ch").Pending)
+	require.Zero(t, a.Messages.CountScheduled("ch").Dispatched)
+	require.Eventually(t, func() bool { return b.Messages.CountScheduled("ch") == domain.ScheduledCounts{} }, 5*time.Second, time.Millisecond)
+	require.NoError(t, a.Messages.Prune(t.Context(), []uint64{m.Seq}))
+	require.Eventually(t, func() bool { return b.Messages.CountMessages("ch") == 0 }, 5*time.Second, time.Millisecond)
+}
+
+func TestPruneFinished(t *testing.T) {
+	srv := servertest.RunServer(t)
+	s := openStore(t, srv)
+	c := makeConsumer(t, s, "ch", "k", domain.Pull)
+	done := appendMessage(t, s, "ch", "done", 0)
+	appendMessage(t, s, "ch", "open", 0)
+	job, err := s.Jobs.Job(t.Context(), domain.JobID{Seq: done.Seq, Consumer: c.Number})
+	require.NoError(t, err)
+	job.Status = domain.Delivered
+	_, err = s.Jobs.PutJob(t.Context(), job)
+	require.NoError(t, err)
+	require.Empty(t, s.Messages.Finished(done.ReceivedAt, 10), "not old enough")
+	seqs := s.Messages.Finished(time.Now().Add(time.Second), 10)
+	require.Equal(t, []uint64{done.Seq}, seqs)
+	// A job that was queued again since then keeps its message.
+	settled, err := s.Jobs.Refresh(t.Context(), job.ID)
+	require.NoError(t, err)
+	settled.Status = domain.Queued
+	settled, err = s.Jobs.PutJob(t.Context(), settled)
+	require.NoError(t, err)
+	require.NoError(t, s.Messages.Prune(t.Context(), seqs))
+	_, err = s.Messages.Message(t.Context(), "ch", "done")
+	require.NoError(t, err)
+	settled.Status = domain.Delivered
+	_, err = s.Jobs.PutJob(t.Context(), settled)
+	require.NoError(t, err)
+	require.NoError(t, s.Messages.Prune(t.Context(), seqs))
+	_, err = s.Messages.Message(t.Context(), "ch", "done")
+	require.ErrorIs(t, err, domain.ErrNotFound)
+	require.Equal(t, 1, s.Messages.CountMessages("ch"))
+	again := openStore(t, srv)
+	require.Equal(t, 1, again.Messages.CountMessages("ch"))
+	require.Len(t, again.Index.Queue.Queued(c.Number, 5), 1)
+}
+
+// A job that was settled long ago is read from its record when somebody needs all of
+// it, and a worker that repeats itself is recognized.
+func TestSettledJobsAreReadWhole(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	k := makeConsumer(t, s, "ch", "k", domain.Pull)
+	m := appendMessage(t, s, "ch", "m", 3)
+	put, err := s.Jobs.PutJob(t.Context(), domain.Job{
+		ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Dead, Priority: 3, Retries: 4, ChangedAt: time.Now().UTC(), Claim: "token", IncrementalTimeout: time.Minute,
+	})
+	require.NoError(t, err)
+	known, err := s.Jobs.Job(t.Context(), put.ID)
+	require.NoError(t, err)
+	require.Equal(t, domain.Job{ID: put.ID, Status: domain.Dead, ChangedAt: put.ChangedAt, Revision: put.Revision}, known)
+	for range 2 {
+		got, err := s.Jobs.Refresh(t.Context(), put.ID)
+		require.NoError(t, err)
+		require.Equal(t, put, got)
+	}
+	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{m.Seq}))
+	_, err = s.Jobs.Refresh(t.Context(), put.ID)
+	require.ErrorIs(t, err, domain.ErrNotFound)
+}
+
+// What is shown of a pull consumer's job is in the index: among a thousand consumers a record each would be read for nothing.
+func TestWholeReadsWhatIsShownOnly(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	push, pull := makeConsumer(t, s, "ch", "push", domain.Push), makeConsumer(t, s, "ch", "pull", domain.Pull)
+	m := appendMessage(t, s, "ch", "m", 0)
+	for _, k := range []domain.Consumer{push, pull} {
+		_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, Attempts: 3, ChangedAt: time.Now()})
+		require.NoError(t, err)
+	}
+	jobs := s.Jobs.JobsOf("ch", m.Seq)
+	require.Len(t, jobs, 2)
+	require.NoError(t, s.Jobs.Whole(t.Context(), jobs))
+	for _, j := range jobs {
+		require.Equal(t, j.ID.Consumer == push.Number, j.Attempts == 3)
+	}
+}
+
+// A job that another node has given out is not unknown where its message was not read yet: its worker would take its work for
+// lost, and another would do it again.
+func TestJobWhoseMessageWasNotReadYet(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	id := domain.JobID{Consumer: makeConsumer(t, s, "ch", "k", domain.Pull).Number, Seq: appendMessage(t, s, "ch", "m", 0).Seq}
+	behind := &jobs{base: &base{
+		Reader: s.Reader, messageStream: s.messageStream, Index: jobindex.New(), messagesSeen: jsstream.NewProgress(),
+	}}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := behind.Job(ctx, id)
+	require.ErrorIs(t, err, domain.ErrUnavailable)
+	id.Seq++
+	_, err = behind.Job(t.Context(), id)
+	require.ErrorIs(t, err, domain.ErrNotFound)
+}

@@ -1,0 +1,135 @@
+package journal
+
+import (
+	"context"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// Whoever is told that something is there already must be able to rely on it:
+// not before the sync that its own writer waits for.
+func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	defer stop()
+	k := makeConsumer(t, s, "ch", "k", domain.Pull)
+	m, err := s.Messages.Append(t.Context(), domain.Message{ID: "before", Channel: "ch"})
+	require.NoError(t, err)
+	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
+
+	// A disk that takes its time.
+	_, messagesGoOn := s.messageWrites.Sync.Hold()
+	_, jobsGoOn := s.jobWrites.Sync.Hold()
+	first := make(chan error, 2)
+	go func() {
+		_, err := s.Messages.Append(t.Context(), domain.Message{ID: "m", Channel: "ch"})
+		first <- err
+	}()
+	go func() {
+		_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Delivered, ChangedAt: time.Now()})
+		first <- err
+	}()
+	require.Eventually(t, func() bool {
+		_, err := s.Messages.Message(t.Context(), "ch", "m")
+		j, ok := s.Index.Lookup(id)
+		return err == nil && ok && j.Status == domain.Delivered
+	}, 10*time.Second, time.Millisecond)
+
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = s.Messages.Append(short, domain.Message{ID: "m", Channel: "ch"})
+	require.NotErrorIs(t, err, domain.ErrDuplicateMessage, "said before it was on disk")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = s.Jobs.Refresh(short, id)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "said before it was on disk")
+	require.Empty(t, first)
+
+	messagesGoOn()
+	jobsGoOn()
+	require.NoError(t, <-first)
+	require.NoError(t, <-first)
+	_, err = s.Messages.Append(t.Context(), domain.Message{ID: "m", Channel: "ch"})
+	require.ErrorIs(t, err, domain.ErrDuplicateMessage)
+	j, err := s.Jobs.Refresh(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, domain.Delivered, j.Status)
+}
+
+func TestNobodyWaitsAfterClose(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	stop()
+	require.ErrorIs(t, s.messageWrites.Durable(t.Context()), ErrClosed)
+	require.ErrorIs(t, s.messageWrites.Durable(t.Context()), domain.ErrUnavailable)
+}
+
+// What there was at the start is on disk since then. Its claims wait for nothing,
+// and the first write not for all the blocks there are.
+func TestNothingIsSyncedAgainAfterAStart(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	k := makeConsumer(t, s, "ch", "k", domain.Pull)
+	old := []uint64{appendMessage(t, s, "ch", "a", 0).Seq, appendMessage(t, s, "ch", "b", 0).Seq, fillBlock(t, s, dir, 2)}
+	stop()
+	var syncs atomic.Int64
+	s, stop = runOn(t, dir, Config{SyncDir: dir, OnSync: func(path string, _ int64) {
+		if filepath.Dir(path) == blocksOf(dir, "broker_messages") {
+			syncs.Add(1)
+		}
+	}})
+	defer stop()
+	atOpen := syncs.Load()
+	require.Positive(t, atOpen)
+	for _, seq := range old {
+		_, err := s.Jobs.PutJob(t.Context(), domain.Job{
+			ID: domain.JobID{Seq: seq, Consumer: k.Number}, Status: domain.Inflight, Due: time.Now().Add(time.Hour),
+		})
+		require.NoError(t, err)
+	}
+	require.Equal(t, atOpen, syncs.Load(), "a claim waited for a sync of what the start has synced")
+	appendMessage(t, s, "ch", "c", 0)
+	require.Equal(t, atOpen+1, syncs.Load(), "not the last block only")
+}
+
+// A PUT that changes nothing is answered like the one that made the object: when
+// it is on disk.
+func TestRepeatedPutWaitsForTheFirst(t *testing.T) {
+	dir := t.TempDir()
+	var d brokenDisk
+	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync})
+	defer stop()
+	producer := func(id string) domain.Producer {
+		return domain.Producer{Stakeholder: domain.Stakeholder{ID: id, Name: "n", Token: "t"}}
+	}
+	made := heldUp(t, s.registryWrites.Sync, func() error {
+		_, err := s.Directory.Producers.Put(t.Context(), producer("p"))
+		return err
+	})
+	p, err := s.Directory.Producers.Find(t.Context(), "", "p")
+	require.NoError(t, err)
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = s.Directory.Producers.Put(short, p)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "said to be there before it was on disk")
+	made()
+	again, err := s.Directory.Producers.Put(t.Context(), p)
+	require.NoError(t, err)
+	require.Equal(t, p, again)
+
+	d.fail(blocksOf(dir, "KV_broker_registry"))
+	_, err = s.Directory.Producers.Put(t.Context(), producer("q"))
+	require.ErrorIs(t, err, domain.ErrUnavailable)
+	d.mend()
+	q, err := s.Directory.Producers.Find(t.Context(), "", "q")
+	require.NoError(t, err)
+	_, err = s.Directory.Producers.Put(t.Context(), q)
+	require.ErrorIs(t, err, domain.ErrUnavailable, "the disk may not have it")
+	_, err = s.Directory.Producers.Put(t.Context(), p)
+	require.NoError(t, err, "it is on disk for long")
+}
