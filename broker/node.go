@@ -175,8 +175,8 @@ func (n *Node) startBroker(ctx context.Context) error {
 	n.release.Add(callbacks.Close, events.Close)
 	s := n.store
 	parts := work.Parts{
-		Consumers: s.Directory, MessageLog: s.Messages, Messages: s.Messages, Records: s.Jobs,
-		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Retention: s.Messages, Health: s,
+		Consumers: s.Directory, Messages: s.Messages, Records: s.Jobs,
+		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Health: s,
 		EventPoster: events, Rules: n.rules(), Poster: callbacks, Logger: n.log, Notices: n.loud(),
 	}
 	if err := s.Directory.Seed(ctx, n.cfg.Seed.objects()); err != nil {

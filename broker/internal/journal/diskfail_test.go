@@ -69,8 +69,8 @@ func (l *lines) with(text string) (found []string) {
 
 func partsOf(s *Store) work.Parts {
 	return work.Parts{
-		Consumers: s.Directory, MessageLog: s.Messages, Messages: s.Messages, Records: s.Jobs,
-		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Retention: s.Messages, Health: s,
+		Consumers: s.Directory, Messages: s.Messages, Records: s.Jobs,
+		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Health: s,
 	}
 }
 

@@ -237,22 +237,13 @@ func decodeRecord(id domain.JobID, revision uint64, b []byte) (domain.Job, error
 
 // parseJobSubject reads the job from the last two tokens of a record's subject.
 func parseJobSubject(subject string) (domain.JobID, error) {
-	rest, seqToken, ok := cutLast(subject)
-	if ok {
-		_, consumerToken, _ := cutLast(rest)
-		seq, err1 := strconv.ParseUint(seqToken, 10, 64)
-		consumer, err2 := strconv.ParseUint(consumerToken, 10, 32)
+	tokens := strings.Split(subject, ".")
+	if n := len(tokens); n > 2 {
+		seq, err1 := strconv.ParseUint(tokens[n-1], 10, 64)
+		consumer, err2 := strconv.ParseUint(tokens[n-2], 10, 32)
 		if err1 == nil && err2 == nil {
 			return domain.JobID{Seq: seq, Consumer: uint32(consumer)}, nil
 		}
 	}
 	return domain.JobID{}, fmt.Errorf("%w: subject %q", errRecord, subject)
-}
-
-func cutLast(subject string) (before, after string, found bool) {
-	i := strings.LastIndexByte(subject, '.')
-	if i < 0 {
-		return "", subject, false
-	}
-	return subject[:i], subject[i+1:], true
 }

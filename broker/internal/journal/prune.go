@@ -24,17 +24,8 @@ func (s *messages) Prune(ctx context.Context, seqs []uint64) error {
 	if err := s.messageWrites.Failure(); err != nil {
 		return err
 	}
-	deleted, err := s.deleteMessages(ctx, seqs)
-	// Finished even if ctx has ended: the next start does not see the messages,
-	// and would never come upon their records.
-	return errors.Join(err, s.forget(context.WithoutCancel(ctx), deleted))
-}
-
-// deleteMessages returns what it has deleted, by sequence with the token of the
-// channel, also with an error.
-func (s *messages) deleteMessages(ctx context.Context, seqs []uint64) (map[uint64]string, error) {
 	var mu sync.Mutex
-	deleted := make(map[uint64]string, len(seqs))
+	deleted := make(map[uint64]string, len(seqs)) // with the tokens of their channels
 	err := atOnce(seqs, func(seq uint64) error {
 		token, _ := s.Index.ChannelOf(seq)
 		s.awaitNews(ctx, map[uint64]string{seq: token})
@@ -49,7 +40,9 @@ func (s *messages) deleteMessages(ctx context.Context, seqs []uint64) (map[uint6
 		}
 		return err
 	})
-	return deleted, err
+	// Finished even if ctx has ended: the next start does not see the messages,
+	// and would never come upon their records.
+	return errors.Join(err, s.forget(context.WithoutCancel(ctx), deleted))
 }
 
 // deleteMessage deletes a message, unless one of its jobs is queued again, or was since the message was found.
@@ -63,10 +56,11 @@ func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, er
 		return false, nil
 	}
 	// Begun means done: ctx would end the wait for the answer, not the delete.
-	if err := s.delete(context.WithoutCancel(ctx), seq); err != nil && !errors.Is(err, domain.ErrNotFound) {
-		return false, err
+	err = s.delete(context.WithoutCancel(ctx), seq)
+	if errors.Is(err, domain.ErrNotFound) {
+		err = nil
 	}
-	return true, nil
+	return err == nil, err
 }
 
 // delete deletes a message. [domain.ErrNotFound] says that it was deleted before: the server's refusal does not give its reason.

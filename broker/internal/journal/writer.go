@@ -291,7 +291,7 @@ func (c *Writer) NoRoom() error {
 	return nil
 }
 
-// Writers are those of all streams whose writes are confirmed.
+// Writers are those of all streams.
 type Writers []*Writer
 
 // Close has writes that are not durable yet fail.
@@ -301,25 +301,21 @@ func (w Writers) Close() {
 	}
 }
 
-// Failure is why nothing that is written can be said to be on disk any more, or nil.
-func (w Writers) Failure() error {
+// first is the first error that one of them has.
+func (w Writers) first(of func(*Writer) error) error {
 	for _, c := range w {
-		if err := c.Failure(); err != nil {
+		if err := of(c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// Failure is why nothing that is written can be said to be on disk any more, or nil.
+func (w Writers) Failure() error { return w.first((*Writer).Failure) }
+
 // NoRoom is why a last write was refused, if that is not long ago.
-func (w Writers) NoRoom() error {
-	for _, c := range w {
-		if err := c.NoRoom(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (w Writers) NoRoom() error { return w.first((*Writer).NoRoom) }
 
 // ServerSaid takes a line of the embedded server's log. A write that the system had no room for is answered with nothing, and so are all
 // that follow (nats-server 2.15.2): the log is where it says so.
@@ -344,14 +340,7 @@ func (c *Writer) stuck() error {
 
 // Stuck tells whether the embedded server takes no writes any more, because there was no room for one: it has to be started again
 // when there is.
-func (w Writers) Stuck() bool {
-	for _, c := range w {
-		if c.stuck() != nil {
-			return true
-		}
-	}
-	return false
-}
+func (w Writers) Stuck() bool { return w.first((*Writer).stuck) != nil }
 
 // Restarted is called when the server was started again.
 func (w Writers) Restarted() {

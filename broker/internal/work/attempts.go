@@ -16,30 +16,39 @@ const (
 	// attemptBody and attemptHeader bound what is kept of an answer, in bytes.
 	attemptBody   = 4 << 10
 	attemptHeader = 4 << 10
-	// maskReach is read beyond that, so that a secret is masked whole which the bound would cut.
-	maskReach = 256
-	mask      = "…"
+	mask          = "…"
 )
 
 // secretNames are parts of the names of headers whose values are not kept.
 var secretNames = []string{"auth", "cookie", "key", "password", "secret", "session", "signature", "token"}
 
+// secretsOf are what a consumer and its receiver keep secret.
+func secretsOf(c domain.Consumer) []string {
+	return slices.DeleteFunc(append(strings.Fields(c.SigningSecret), c.Token), func(s string) bool { return s == "" })
+}
+
+// bodyLimit is how much of an answer's body is read: as much more than is kept as the longest secret has.
+func bodyLimit(c domain.Consumer) int {
+	limit := attemptBody
+	for _, secret := range secretsOf(c) {
+		limit = max(limit, attemptBody+len(secret))
+	}
+	return limit
+}
+
 // masked is an attempt as it may be shown: bounded, and without what the consumer or its receiver keep secret.
 func (a ended) masked(c domain.Consumer) domain.Attempt {
 	var pairs []string
-	secrets := append(strings.Fields(c.SigningSecret), c.Token)
-	for _, secret := range secrets {
-		if secret != "" {
-			pairs = append(pairs, secret, mask)
-		}
+	for _, secret := range secretsOf(c) {
+		pairs = append(pairs, secret, mask)
 	}
 	hide := strings.NewReplacer(pairs...).Replace
 	a.Error = strings.ToValidUTF8(hide(a.Error), "\uFFFD")
-	body := hide(string(a.Body))
-	if len(a.Body) >= attemptBody+maskReach {
-		body = withoutPart(body, secrets)
+	body, limit := hide(string(a.Body)), attemptBody
+	if longest := bodyLimit(c) - attemptBody; len(a.Body) >= attemptBody+longest {
+		limit = max(0, min(limit, len(body)-longest)) // the end may be the front of a secret, which masking has brought into the bound
 	}
-	a.Body = cut([]byte(body), attemptBody)
+	a.Body = cut([]byte(body), limit)
 	header, room := map[string]string{}, attemptHeader
 	for _, name := range slices.Sorted(maps.Keys(a.answer)) {
 		value := strings.ToValidUTF8(hide(strings.Join(a.answer[name], ", ")), "\uFFFD")
@@ -52,20 +61,6 @@ func (a ended) masked(c domain.Consumer) domain.Attempt {
 	}
 	a.Header = header
 	return a.Attempt
-}
-
-// withoutPart takes the front of a secret off the end of a text that was cut: what is masked before it can bring it into the
-// bound.
-func withoutPart(text string, secrets []string) string {
-	for _, secret := range secrets {
-		for n := min(len(secret)-1, len(text)); n > 0; n-- {
-			if strings.HasSuffix(text, secret[:n]) {
-				text = text[:len(text)-n]
-				break
-			}
-		}
-	}
-	return text
 }
 
 // cut bounds a text, and does not end it within a character.

@@ -13,7 +13,7 @@ import (
 // Broadcasts takes messages, to be broadcast now or later.
 type Broadcasts struct {
 	*core
-	store MessageLog
+	store Messages
 }
 
 // Broadcast stores a message for every consumer of its channel. Without an ID

@@ -52,16 +52,14 @@ type Rules struct {
 
 // Parts are what a broker works with.
 type Parts struct {
-	Consumers  Consumers
-	MessageLog MessageLog
-	Messages   Messages
-	Records    Records
+	Consumers Consumers
+	Messages  Messages
+	Records   Records
 	// Index is what is known of jobs. Nil: nothing is.
-	Index     *jobindex.Index
-	Replays   Replayed
-	Shards    Shards
-	Retention Retention
-	Health    Health
+	Index   *jobindex.Index
+	Replays Replayed
+	Shards  Shards
+	Health  Health
 
 	Rules  Rules
 	Poster Poster
@@ -152,10 +150,10 @@ func New(p Parts) *Broker {
 	c.work, c.cut = context.WithCancel(context.Background())
 	b := &Broker{
 		core:       c,
-		Broadcasts: &Broadcasts{core: c, store: p.MessageLog},
+		Broadcasts: &Broadcasts{core: c, store: p.Messages},
 		Jobs:       &Jobs{core: c, records: p.Records, index: p.Index, queue: p.Index.Queue, messages: p.Messages},
 	}
-	b.Pruner = &Pruner{core: c, jobs: b.Jobs, retention: p.Retention}
+	b.Pruner = &Pruner{core: c, jobs: b.Jobs}
 	b.events = &notifier{core: c, poster: p.EventPoster, told: make(chan operatorEvent, heldEvents)}
 	b.Dispatch = &Dispatch{
 		core: c, jobs: b.Jobs, shards: p.Shards, events: b.events, poster: p.Poster, handOver: domain.NewToken(), lanes: map[uint32]*lane{},
@@ -215,18 +213,17 @@ type Consumers interface {
 	Kept(ctx context.Context, revision uint64) error
 }
 
-// MessageLog takes what is broadcast, now or later. It is on disk when a call returns, as far as the server's settings go.
-type MessageLog interface {
+// Messages takes what is broadcast, now or later, and finds and deletes it. What is taken is on disk when a call returns, as far as the server's
+// settings go.
+type Messages interface {
 	Append(ctx context.Context, m domain.Message) (domain.Message, error)
 	Schedule(ctx context.Context, m domain.Message, at time.Time) error
 	MaxPayload() int
-}
-
-// Messages finds what was broadcast.
-type Messages interface {
 	// MessagesAt loads messages by sequence; those that are gone are missing. With ErrUnavailable it returns those that could
 	// be read now.
 	MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]domain.Message, error)
+	// Prune deletes messages and the records of their jobs.
+	Prune(ctx context.Context, seqs []uint64) error
 }
 
 // Records keeps the states of jobs, and what was tried.
@@ -257,12 +254,6 @@ type Shards interface {
 	// AskBreaker asks the node that makes the callbacks of a consumer for the state of its circuit breaker; empty: it has none, or
 	// no node has answered.
 	AskBreaker(ctx context.Context, consumer uint32) breaker.State
-}
-
-// Retention deletes what is done.
-type Retention interface {
-	// Prune deletes messages and the records of their jobs.
-	Prune(ctx context.Context, seqs []uint64) error
 }
 
 // Health is what the store can do now.

@@ -94,7 +94,7 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 		signer.Sign(header, j.ID.String(), time.Now(), m.Payload)
 	}
 	begin := time.Now()
-	answer, err := d.poster.PostKeep(ctx, c.CallbackURL, header, m.Payload, attemptBody+maskReach)
+	answer, err := d.poster.PostKeep(ctx, c.CallbackURL, header, m.Payload, bodyLimit(c))
 	if errors.Is(err, webhook.ErrForbiddenAddress) {
 		err = fmt.Errorf("%w; see [consumer-connection] networks (--consumer-connection-networks)", err)
 	}

@@ -141,32 +141,27 @@ func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout 
 	if len(taken) == 0 {
 		return nil, nil
 	}
-	claimed := make([]*domain.Job, len(taken))
+	claimed, errs := make([]domain.Job, len(taken)), make([]error, len(taken))
 	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
 	for i, j := range taken {
 		wg.Go(func() {
-			put, err := x.claimOne(ctx, j, timeout)
+			next, err := domain.Claim(j, domain.NewToken(), timeout, time.Now(), x.rules.ClaimLimit)
 			if err == nil {
-				claimed[i] = &put
-				return
+				next, err = x.records.PutJob(ctx, next)
 			}
-			x.queue.GiveBack(j)
-			mu.Lock()
-			defer mu.Unlock()
-			if lost := errors.Is(err, domain.ErrConflict) && !errors.Is(err, domain.ErrUnavailable); !lost {
-				failed = err
-			} else if failed == nil {
-				failed = errRacesLost
+			if claimed[i], errs[i] = next, err; err != nil {
+				x.queue.GiveBack(j)
 			}
 		})
 	}
 	wg.Wait()
-	jobs := make([]domain.Job, 0, len(taken))
-	for _, j := range claimed {
-		if j != nil {
-			jobs = append(jobs, *j)
+	jobs, failed := make([]domain.Job, 0, len(taken)), errRacesLost
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			jobs = append(jobs, claimed[i])
+		case !errors.Is(err, domain.ErrConflict) || errors.Is(err, domain.ErrUnavailable):
+			failed = err
 		}
 	}
 	if len(jobs) == 0 {
@@ -235,14 +230,6 @@ func withoutMessage(jobs []domain.Job, work []Work) (rest []Work) {
 		}
 	}
 	return rest
-}
-
-func (x *Jobs) claimOne(ctx context.Context, j domain.Job, timeout time.Duration) (domain.Job, error) {
-	next, err := domain.Claim(j, domain.NewToken(), timeout, time.Now(), x.rules.ClaimLimit)
-	if err != nil {
-		return j, err
-	}
-	return x.records.PutJob(ctx, next)
 }
 
 // withMessages adds the messages. A job whose message was pruned meanwhile is

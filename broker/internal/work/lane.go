@@ -39,7 +39,7 @@ type lane struct {
 
 	mu       sync.Mutex // never held over a call of the store
 	consumer domain.Consumer
-	pace     *pace // nil: there is no limit
+	pace     *rate.Limiter // nil: there is no limit
 	signer   *webhook.Signer
 	busy     int       // goroutines that take jobs
 	calls    uint64    // of wake, so that none is missed by one that found no job
@@ -50,13 +50,6 @@ type lane struct {
 	failing  time.Time // since when callbacks fail, as far as this node knows; zero: the last one has succeeded
 	saving   bool      // saveFailing runs
 	refused  bool      // operators know that callbacks to this URL are not allowed
-}
-
-// pace is a rate limit, until it is another. Then those who wait for their turn wait no longer.
-type pace struct {
-	limit *rate.Limiter
-	lasts context.Context
-	end   context.CancelFunc
 }
 
 func newLane(d *Dispatch, c domain.Consumer) *lane {
@@ -91,7 +84,11 @@ func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 		l.failing = time.Time{}
 	}
 	if l.consumer.RateLimit != c.RateLimit {
-		l.setRateLocked(c.RateLimit)
+		l.pace = nil
+		if c.RateLimit > 0 {
+			// Timers are late by a little: at high rates what that takes is caught up with.
+			l.pace = rate.NewLimiter(rate.Limit(c.RateLimit), max(1, int(c.RateLimit/50)))
+		}
 	}
 	if l.consumer.CallbackURL != c.CallbackURL {
 		l.refused = false
@@ -104,17 +101,6 @@ func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 	}
 	l.consumer, l.signer = c, signer
 	return breakerClosed
-}
-
-func (l *lane) setRateLocked(perSecond float64) {
-	if l.pace != nil {
-		l.pace.end()
-		l.pace = nil
-	}
-	if perSecond > 0 {
-		lasts, end := context.WithCancel(l.d.run)
-		l.pace = &pace{rate.NewLimiter(rate.Limit(perSecond), 1), lasts, end}
-	}
 }
 
 func (l *lane) concurrency() int {
@@ -130,7 +116,6 @@ func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	l.setRateLocked(0)
 }
 
 // gained begins anew with what the store knows: what this node knew was of the time before another had the shard.
@@ -192,8 +177,12 @@ func (l *lane) take() (job domain.Job, turn int, ok bool) {
 		return job, 0, false
 	}
 	// The job is chosen when its turn has come, not before the wait.
-	if pace != nil && (pace.limit.Wait(pace.lasts) != nil || !l.mayBegin()) {
-		return job, 0, false
+	if pace != nil {
+		if turn := pace.Reserve(); turn.Delay() > 0 {
+			l.sleep(turn.Delay())
+			turn.Cancel()
+			return job, 0, false
+		}
 	}
 	if turn, ok = l.passes(); !ok {
 		return job, 0, false

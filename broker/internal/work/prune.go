@@ -19,8 +19,7 @@ const prunePage = 200
 // Pruner deletes messages that have no job to do and are older than the retention.
 type Pruner struct {
 	*core
-	jobs      *Jobs
-	retention Retention
+	jobs *Jobs
 }
 
 func (p *Pruner) pruneLoop(ctx context.Context) {
@@ -61,7 +60,7 @@ func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) 
 				return count, fmt.Errorf("export messages: %w", err)
 			}
 		}
-		if err := p.retention.Prune(ctx, seqs); err != nil {
+		if err := p.jobs.messages.Prune(ctx, seqs); err != nil {
 			return count, fmt.Errorf("delete messages: %w", err)
 		}
 		count += len(seqs)

@@ -159,6 +159,14 @@ func (s *memoryStore) PutJob(ctx context.Context, j domain.Job) (domain.Job, err
 	return j, nil
 }
 
+func (s *memoryStore) Append(_ context.Context, m domain.Message) (domain.Message, error) {
+	return m, nil
+}
+
+func (s *memoryStore) Schedule(context.Context, domain.Message, time.Time) error { return nil }
+func (s *memoryStore) MaxPayload() int                                           { return 1 << 20 }
+func (s *memoryStore) Prune(context.Context, []uint64) error                     { return nil }
+
 func (s *memoryStore) MessagesAt(_ context.Context, seqs []uint64) (map[uint64]domain.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
