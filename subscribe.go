@@ -28,29 +28,30 @@ type Subscription struct {
 	ackPrefix        string // of the reply subjects of first version
 	defaults         *settings
 	trip             time.Duration // to the server and back, when it was made
+	driver           *transport.Driver
+	notifier         *worker.Notifier
+	recorder         testmsg.Recorder // of a message that no server delivered; nil: there is one
 
-	bound    atomic.Pointer[binding] // see config
+	// The consumer as it was read last; see config.
+	bound    atomic.Pointer[binding]
 	bindings bindings
 	ackNone  atomic.Bool
-	driver   *transport.Driver
-	notifier *worker.Notifier
-	counts   counts
-	gaps     gaps             // of the goroutine that reads
-	counted  atomic.Bool      // gaps were added to counts
-	recorder testmsg.Recorder // of a message that no server delivered; nil: there is one
 
-	warned atomic.Bool // see warnLastDelivery
-	calls  calls
+	counts  counts
+	gaps    gaps        // of the goroutine that reads
+	counted atomic.Bool // gaps were added to counts
+	warned  atomic.Bool // see warnLastDelivery
+	calls   calls
 }
 
 // calls are those under way that others have to know of.
 type calls struct {
-	mu     sync.Mutex
-	runs   []*run
-	manual atomic.Int32  // how many runs have ManualAck
-	unpins chan struct{} // has an element while one gives up its pin
+	mu   sync.Mutex
+	runs []*run // under mu
 
-	pinning atomic.Int32 // calls of OnPin that have not returned; runs begin no message meanwhile
+	manual  atomic.Int32  // how many runs have ManualAck
+	unpins  chan struct{} // has an element while one gives up its pin
+	pinning atomic.Int32  // calls of OnPin that have not returned; runs begin no message meanwhile
 }
 
 // counts are what the messages of a Subscription report of themselves.

@@ -39,16 +39,16 @@ func (p *Pool[M]) keepHouse() {
 		e.since = now
 		due = append(due, e.latest)
 	}
-	hanging, idle := q.hanging(), q.n == 0 && q.past.highest == q.past.looked
-	q.past.looked = q.past.highest
+	hanging, idle := q.hanging(), q.n == 0 && q.history.highest == q.history.looked
+	q.history.looked = q.history.highest
 	if disturbed {
-		q.past.memory.lastAt = now
+		q.history.memory.lastAt = now
 	}
 	if idle {
 		q.trim(now)
 	}
 	p.alive.armed = false
-	if q.n > 0 || len(q.past.memory.ids) > 0 {
+	if q.n > 0 || len(q.history.memory.ids) > 0 {
 		p.alive.arm(wait)
 	}
 	q.mu.Unlock()
@@ -75,8 +75,8 @@ func (q *queue[M]) trim(now At) {
 	if len(q.lines) == 0 { // a handler that has handed its message back itself may still run
 		q.lines = map[string]*line[M]{}
 	}
-	if now-q.past.memory.lastAt > q.terms.Longest+lateMost {
-		q.past.memory = memory{}
+	if now-q.history.memory.lastAt > q.terms.Longest+lateMost {
+		q.history.memory = memory{}
 	}
 }
 

@@ -31,7 +31,7 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 	e.outcome = how
 	q.done(e, p.ops.Now())
 	var c Credit
-	if q.told.starving {
+	if q.starving {
 		c = q.give(true)
 	} else {
 		c = q.creditDue()

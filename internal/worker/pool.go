@@ -82,15 +82,18 @@ type Pool[M any] struct {
 	ops   Ops[M]
 	set   Settings
 	queue queue[M]
-	acks  *ackBatch[M] // nil: each message is acknowledged at once
-	alive keepAlive
-	retry *time.Timer // of the message that is retried in place next
 
-	closed  bool // guarded by the queue's lock
-	workers sync.WaitGroup
-	ended   chan struct{} // closed when the call is to end, and what was not started is back
+	// Owned by the pool, and stopped by Close.
+	acks    *ackBatch[M] // nil: each message is acknowledged at once
+	alive   keepAlive
+	retry   *time.Timer    // of the message that is retried in place next
+	workers sync.WaitGroup // and messages that are parked
+	closed  bool           // under the queue's lock
+
+	// Its end.
 	halt    sync.Once
-	err     error // why it ended by itself; read after ended
+	ended   chan struct{} // closed when the call is to end, and what was not started is back
+	err     error         // why it ended by itself; read after ended
 	endedAt At
 }
 
@@ -126,7 +129,7 @@ func New[M any](ops Ops[M], set Settings, terms Terms) *Pool[M] {
 func (p *Pool[M]) Remember(before *Pool[M]) {
 	before.queue.mu.Lock()
 	defer before.queue.mu.Unlock()
-	p.queue.past = before.queue.past
+	p.queue.history = before.queue.history
 }
 
 // Window returns how many messages may be held or on order.
@@ -198,10 +201,10 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 		q.some.Signal()
 	}
 	q.enlist()
-	q.told.starving = q.ready.len() == 0 && q.hungry()
+	q.starving = q.ready.len() == 0 && q.hungry()
 	c := q.creditDue()
 	if q.ready.len() == 0 && c.N == 0 { // no worker wakes to return it
-		c = q.give(q.told.starving)
+		c = q.give(q.starving)
 	}
 	if !p.closed {
 		p.alive.arm(q.terms.Patience)
@@ -209,12 +212,6 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	stuck := q.stuck()
 	q.mu.Unlock()
 	p.ops.Report.Full(stuck)
-	p.delivered(again, back, c)
-	return redelivered
-}
-
-// delivered does what Deliver has found to be done without the lock.
-func (p *Pool[M]) delivered(again []func() error, back []M, c Credit) {
 	for _, a := range again {
 		p.check(a())
 	}
@@ -224,6 +221,7 @@ func (p *Pool[M]) delivered(again []func() error, back []M, c Credit) {
 	if c.N > 0 || c.Starving {
 		p.ops.Credit(c)
 	}
+	return redelivered
 }
 
 // known returns the held entry of a message, or else the outcome that is remembered for it. A message that its handler, or
@@ -231,13 +229,13 @@ func (p *Pool[M]) delivered(again []func() error, back []M, c Credit) {
 // lock is held.
 func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	q := &p.queue
-	if id.Seq > q.past.highest || id.Seq == 0 {
-		q.past.highest = max(q.past.highest, id.Seq)
+	if id.Seq > q.history.highest || id.Seq == 0 {
+		q.history.highest = max(q.history.highest, id.Seq)
 		return nil, Undecided
 	}
 	e := q.find(id)
 	if e == nil {
-		return nil, q.past.memory.outcome(id)
+		return nil, q.history.memory.outcome(id)
 	}
 	how := p.ops.Settled(e.msg)
 	switch {

@@ -62,36 +62,38 @@ type queue[M any] struct {
 	ops   *Ops[M]
 	terms Terms
 
-	mu      sync.Mutex
-	some    sync.Cond // a message is ready, or the queue is stopped
-	held    entry[M]  // root of the list of all that are held
-	n       int       // how many
-	ready   ring[*entry[M]]
-	lines   map[string]*line[M]
-	free    []*entry[M]
+	mu   sync.Mutex
+	some sync.Cond // a message is ready, or the queue is stopped
+
+	// What is held, under mu.
+	held   entry[M] // root of the list of all
+	n      int      // how many
+	ready  ring[*entry[M]]
+	lines  map[string]*line[M]
+	free   []*entry[M]
+	parked int // messages that their handlers have left unsettled
+
+	// The workers, under mu.
 	slots   []slot[M]
-	window  window
-	past    past
-	credit  credit
-	told    told
-	waiting int // workers that wait
+	waiting int // those that wait
 	staff   staff
 	quota   quota
-	parked  int // messages
 	stopped bool
+
+	// What the pull engine is given and knows, under mu.
+	window   window
+	credit   credit
+	starving bool   // it knows that a worker waits
+	serial   uint64 // of the last Credit
+
+	history history // under mu
 }
 
-// past is the highest sequence delivered, and the outcomes of settled messages.
-type past struct {
+// history is the highest sequence delivered, and the outcomes of settled messages.
+type history struct {
 	highest uint64 // stream sequence
 	looked  uint64 // highest when it was last looked at what is held
 	memory  memory
-}
-
-// told is what the pull engine knows.
-type told struct {
-	starving bool   // that a worker waits
-	serial   uint64 // of the last Credit
 }
 
 // staff are the workers that were started. One is at the beginning, and the others are when there is a message for each.
@@ -269,8 +271,8 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 			q.window.starved()
 		}
 		q.window.taken = 0
-		news := q.credit.n > 0 || !q.told.starving
-		q.told.starving = true
+		news := q.credit.n > 0 || !q.starving
+		q.starving = true
 		c := q.give(true)
 		if news {
 			q.mu.Unlock()
@@ -365,7 +367,7 @@ func (q *queue[M]) finish(s *slot[M], now At) (n, size int) {
 
 // done lets go of e, which was handled.
 func (q *queue[M]) done(e *entry[M], now At) {
-	q.past.memory.add(now, e.id, e.outcome, q.terms.Remembers)
+	q.history.memory.add(now, e.id, e.outcome, q.terms.Remembers)
 	q.remove(e)
 	q.advance(e)
 	if e.parked {
@@ -390,8 +392,8 @@ func (q *queue[M]) leave(s *slot[M], e *entry[M]) {
 
 // give returns all credit.
 func (q *queue[M]) give(starving bool) Credit {
-	q.told.serial++
-	c := Credit{q.credit.n, q.credit.bytes, q.prefetch(), starving, q.told.serial}
+	q.serial++
+	c := Credit{q.credit.n, q.credit.bytes, q.prefetch(), starving, q.serial}
 	q.credit = credit{}
 	return c
 }
@@ -401,7 +403,7 @@ func (q *queue[M]) creditDue() (c Credit) {
 	if 2*q.credit.n < q.window.size && (q.window.bytes == 0 || 2*q.credit.bytes < q.window.bytes) {
 		return c
 	}
-	return q.give(q.told.starving)
+	return q.give(q.starving)
 }
 
 // unstarted takes out what no worker has begun with, but for what keep says. The rest of a worker's batch is
@@ -433,4 +435,31 @@ func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 	}
 	q.some.Broadcast()
 	return out
+}
+
+// ring is a queue whose memory is used again.
+type ring[T any] struct {
+	items []T
+	head  int
+}
+
+func (r *ring[T]) len() int { return len(r.items) - r.head }
+
+func (r *ring[T]) push(v T) {
+	if r.head > len(r.items)/2 && len(r.items) == cap(r.items) {
+		n := copy(r.items, r.items[r.head:])
+		clear(r.items[n:])
+		r.items, r.head = r.items[:n], 0
+	}
+	r.items = append(r.items, v)
+}
+
+func (r *ring[T]) pop() T {
+	v := r.items[r.head]
+	clear(r.items[r.head : r.head+1])
+	r.head++
+	if r.head == len(r.items) {
+		r.items, r.head = r.items[:0], 0
+	}
+	return v
 }

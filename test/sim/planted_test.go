@@ -52,13 +52,13 @@ var planted = []struct {
 	},
 	{
 		name: "a message that is done is handled again", file: "internal/worker/pool.go",
-		text: "\t\treturn nil, q.past.memory.outcome(id)\n",
+		text: "\t\treturn nil, q.history.memory.outcome(id)\n",
 		bug:  "\t\treturn nil, Undecided\n",
 	},
 	{
 		name: "a message is given up though its dead letter is not stored", file: "internal/worker/deadletter.go",
-		text: "\tcase err == nil:\n\t\tp.terminate(e, ev, WasDeadLettered, why)\n",
-		bug:  "\tcase !ev.last:\n\t\tp.terminate(e, ev, WasDeadLettered, why)\n",
+		text: "\tcase err == nil:\n\t\tp.terminate(e, try, DeadLettered, why)\n",
+		bug:  "\tcase !try.last:\n\t\tp.terminate(e, try, DeadLettered, why)\n",
 	},
 }
 
