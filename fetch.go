@@ -1,6 +1,7 @@
 package jetpull
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func (s *Subscription) ask(ctx context.Context, set *settings) (ask pull.Ask, en
 	if set.fillBatch {
 		ask.Mode = pull.Fill
 	}
-	wait, chosen := set.wait()
+	wait, chosen := cmp.Or(set.maxWait, defaultMaxWait), set.maxWait > 0
 	if until, ok := ctx.Deadline(); ok {
 		// A deadline in centuries is none; added to the clock it would overflow.
 		if left := min(time.Until(until), maxWait); left < wait || !chosen {

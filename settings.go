@@ -218,14 +218,6 @@ var policyNames = map[jetstream.PriorityPolicy]string{
 	jetstream.PriorityPolicyOverflow: "overflow", jetstream.PriorityPolicyPrioritized: "prioritized",
 }
 
-// wait is how long a call may take and whether the user said so by MaxWait.
-func (s *settings) wait() (d time.Duration, explicit bool) {
-	if s.maxWait > 0 {
-		return s.maxWait, true
-	}
-	return defaultMaxWait, false
-}
-
 // OptionError is an option or an argument that cannot be used. It matches [ErrInvalidOption].
 type OptionError struct {
 	// Option is the name of the option, or of the argument.

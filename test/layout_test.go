@@ -23,8 +23,8 @@ var clientDirs = []string{"", "internal/pull", "internal/transport", "internal/w
 // The client is small enough to be owned, and stays so. A line is a line of a
 // file that is no test, comments and blank ones included.
 const (
-	rootLines, rootFiles = 2925, 16
-	clientLines          = 8720
+	rootLines, rootFiles = 2655, 16
+	clientLines          = 8120
 )
 
 // clientFiles are the sources of the client, tests left out, by their paths in the
