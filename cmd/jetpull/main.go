@@ -66,11 +66,11 @@ func advice(cmd *cobra.Command, err error) string {
 	}
 	see := "see what there is with: "
 	if cmd.Flags().Lookup("create") != nil {
-		see = "make it with --create SUBJECTS, or " + see
+		see = "create it with --create SUBJECTS, or " + see
 	}
 	switch {
 	case errors.Is(err, jetpull.ErrConsumerDeleted):
-		return "; it was deleted while it was used: make it again, and start anew"
+		return "; it was deleted while it was used: create it again, and restart the command"
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return "; " + see + "nats stream ls"
 	case errors.Is(err, jetstream.ErrConsumerNotFound):

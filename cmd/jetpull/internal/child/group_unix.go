@@ -12,7 +12,7 @@ import (
 )
 
 // ownGroup starts the command in a process group of its own. When the command's
-// context ends all of the group is told to end, and what is left of it after
+// context ends, all of the group gets SIGTERM, and what is left of it after
 // killAfter is killed.
 func ownGroup(cmd *exec.Cmd) *group {
 	g := &group{cmd: cmd}
@@ -24,11 +24,11 @@ func ownGroup(cmd *exec.Cmd) *group {
 // group is the process group of a command.
 type group struct {
 	cmd    *exec.Cmd
-	timer  *time.Timer // set before the command's Wait returns, if it was told to end
+	timer  *time.Timer // set before the command's Wait returns, if it got SIGTERM
 	killed atomic.Bool
 }
 
-// end tells all of the group to end.
+// end sends SIGTERM to all of the group.
 func (g *group) end() error {
 	g.timer = time.AfterFunc(killAfter, g.kill)
 	err := syscall.Kill(-g.cmd.Process.Pid, syscall.SIGTERM)
@@ -44,9 +44,8 @@ func (g *group) kill() {
 	g.killed.Store(true)
 }
 
-// ended is called after the command's Wait. It waits until nothing of a group that was
-// told to end is left: what the command started can outlive it, and nobody else waits
-// for that.
+// ended is called after the command's Wait. It waits until nothing is left of a group that got
+// SIGTERM: what the command started can outlive it, and nothing else waits for that.
 func (g *group) ended() {
 	if g.timer == nil {
 		return
