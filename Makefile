@@ -52,7 +52,7 @@ test: ## Run the tests of all modules, under the race detector where there is a 
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
 	$(GO) test -race=false $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 500
 	$(GO) test -race=false -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
-	cd tools && GOWORK=off $(GO) test ./release ./deploylint ./vulncheck ./apidoc
+	cd tools && GOWORK=off $(GO) test -race=false ./release ./deploylint ./vulncheck ./apidoc
 
 tidy: ## Fail where a module's go.mod or go.sum is not tidy
 	@printf '%s\n' $(MODULES) ./tools | xargs -P 4 -I MODULE bash -c \
@@ -61,7 +61,7 @@ tidy: ## Fail where a module's go.mod or go.sum is not tidy
 # It runs vet, and sees the command with -tags otlp alone: make test compiles the one file that is without.
 lint: $(BIN)/golangci-lint ## Run golangci-lint, at the version that tools/go.mod pins
 	$(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
-	cd tools && GOWORK=off $(BIN)/golangci-lint run --config ../.golangci.yml ./release/... ./deploylint/... ./vulncheck/... ./apidoc/...
+	cd tools && GOWORK=off GOFLAGS='$(GOFLAGS) -race=false' $(BIN)/golangci-lint run --config ../.golangci.yml ./release/... ./deploylint/... ./vulncheck/... ./apidoc/...
 
 # One build serves all targets of a package: linking takes longer than 5,000 inputs.
 fuzz: ## Run every fuzz target for FUZZTIME (20000x, that many inputs) each
