@@ -177,18 +177,21 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, p permit
 	if !ok {
 		return store.ErrConflict
 	}
+	if next.Status != machine.Sending {
+		return t.w.advance(ctx, e, next) // no attempt is left
+	}
 	t.w.crashpoint("before-sending")
 	unsent := event
 	unsent.Kind, unsent.Attempt = machine.NeverSeen, next.Attempt
-	writing := time.Now()
-	if err := t.w.advance(ctx, e, next); err != nil || e.Status != machine.Sending {
+	away, err := t.w.swap(ctx, e, next)
+	if err != nil {
 		return err
 	}
 	t.w.crashpoint("after-sending")
-	late := time.Since(writing) > t.w.cfg.Takeover/2 || r.RateLimit > 0 && !t.gate.fresh()
+	late := away || r.RateLimit > 0 && !t.gate.fresh()
 	if now, _ := t.w.store.Receiver(t.name); late || now.Revision != r.Revision {
-		// While SENDING was written the receiver was configured again; or that took so long that another process may have the entry,
-		// and count the window, by now: it would not know that this POST is still to come.
+		// While SENDING was written the receiver was configured again; or the store was away, or that took so long that another
+		// process may have the entry, or count the window, by now: it would not know that this POST is still to come.
 		return t.conclude(ctx, e, unsent)
 	}
 	begun, at := time.Now(), t.w.store.Now()
@@ -281,7 +284,7 @@ func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record)
 	if next.Status == machine.Failed {
 		defer w.store.Failing()()
 	}
-	if err := w.swap(ctx, e, next); err != nil {
+	if _, err := w.swap(ctx, e, next); err != nil {
 		return err
 	}
 	if e.Status == machine.Responded || e.Status == machine.Done {
@@ -291,11 +294,11 @@ func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record)
 }
 
 // swap writes a transition. While the store is away it tries again, until the worker stops: what this process knows of a POST, or that
-// it has made none, would be lost otherwise.
-func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) error {
-	for unanswered := false; ; unanswered = true {
+// it has made none, would be lost otherwise. away says that it had to.
+func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) (away bool, err error) {
+	for ; ; away = true {
 		v, err := w.store.Swap(ctx, e.Versioned, next)
-		if unanswered && errors.Is(err, store.ErrConflict) {
+		if away && errors.Is(err, store.ErrConflict) {
 			// The write before may have been stored, and its answer lost: no other process writes this time.
 			v, err = w.store.Load(ctx, e.Source, e.ID)
 			if err == nil && (v.Status != next.Status || v.Attempt != next.Attempt || !v.SentAt.Equal(next.SentAt)) {
@@ -306,14 +309,14 @@ func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) er
 			e.Versioned = v
 		}
 		if !errors.Is(err, store.ErrUnavailable) {
-			return err
+			return away, err
 		}
 		select {
 		case <-time.After(firstPause):
 		case <-stopping(ctx):
-			return err
+			return away, err
 		case <-ctx.Done():
-			return err
+			return away, err
 		}
 	}
 }
