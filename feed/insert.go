@@ -63,7 +63,7 @@ func (s *Store) Insert(ctx context.Context, partition string, items ...Item) err
 	rows := mapped(items, rowOf)
 	err := s.sql.Change(ctx, partition, kept(func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) }))
 	if errors.Is(err, errTaken) {
-		err = s.nameTaken(ctx, partition, rows, err)
+		err = nameTaken(ctx, s.sql.DB, partition, rows, err)
 	}
 	return wrapped(err, "insert into partition %q", partition)
 }
@@ -86,11 +86,11 @@ func insertInto(tx *gorm.DB, p *sqlstore.Partition, items []sqlstore.Item) error
 var errTaken = fmt.Errorf("one of the items: %w", ErrDuplicate)
 
 // nameTaken is errTaken with an item that is in the partition already.
-func (s *Store) nameTaken(ctx context.Context, partition string, items []sqlstore.Item, err error) error {
+func nameTaken(ctx context.Context, db *gorm.DB, partition string, items []sqlstore.Item, err error) error {
 	for part := range slices.Chunk(items, insertBatch) {
 		ids := mapped(part, func(it *sqlstore.Item) string { return it.ID })
 		var taken []string
-		if s.sql.DB.WithContext(ctx).Table("items").Where("partition_id = ? AND id IN ?", partition, ids).Limit(1).Pluck("id", &taken).Error != nil {
+		if db.WithContext(ctx).Table("items").Where("partition_id = ? AND id IN ?", partition, ids).Limit(1).Pluck("id", &taken).Error != nil {
 			return err
 		}
 		if len(taken) > 0 {

@@ -37,7 +37,7 @@ func (s *Store) Prune(ctx context.Context, age time.Duration, export func(p Part
 		return Pruned{}, invalid("age", "%v is negative", age)
 	}
 	var done Pruned
-	err := s.eachPrunable(ctx, age, func(id string) error { return s.prune(ctx, id, export, &done) })
+	err := eachPrunable(ctx, s.sql, age, func(id string) error { return prune(ctx, s.sql, id, export, &done) })
 	s.prunedPartitions.Add(int64(done.Partitions))
 	s.prunedItems.Add(int64(done.Items))
 	return done, wrapped(err, "prune")
@@ -49,15 +49,15 @@ func (s *Store) Pruned() Pruned {
 }
 
 // eachPrunable calls f with the partitions that were closed long enough ago.
-func (s *Store) eachPrunable(ctx context.Context, age time.Duration, f func(id string) error) error {
-	err := s.sql.Transact(ctx, func(tx *gorm.DB) error {
-		return tx.Exec("UPDATE partitions SET until = " + s.sql.Dialect.Now + " WHERE status = 'Complete' AND until IS NULL").Error
+func eachPrunable(ctx context.Context, s *sqlstore.Store, age time.Duration, f func(id string) error) error {
+	err := s.Transact(ctx, func(tx *gorm.DB) error {
+		return tx.Exec("UPDATE partitions SET until = " + s.Dialect.Now + " WHERE status = 'Complete' AND until IS NULL").Error
 	})
 	for after := ""; err == nil; {
 		var page []sqlstore.Partition
 		var now time.Time
-		err = s.sql.Read(ctx, func(db *gorm.DB) (err error) {
-			if now, err = s.sql.Now(db); err != nil {
+		err = s.Read(ctx, func(db *gorm.DB) (err error) {
+			if now, err = s.Now(db); err != nil {
 				return err
 			}
 			return db.Where("status IN ('Complete', '"+pruning+"') AND id > ?", after).Order("id").Limit(pruneRows).Find(&page).Error
@@ -78,8 +78,8 @@ func (s *Store) eachPrunable(ctx context.Context, age time.Duration, f func(id s
 }
 
 // prune deletes a partition. It marks it first: nobody can open it again between the export and the end of all items.
-func (s *Store) prune(ctx context.Context, id string, export func(Partition, iter.Seq2[Item, error]) error, done *Pruned) error {
-	row, is, err := s.mark(ctx, id, sqlstore.Complete, pruning)
+func prune(ctx context.Context, s *sqlstore.Store, id string, export func(Partition, iter.Seq2[Item, error]) error, done *Pruned) error {
+	row, is, err := mark(ctx, s, id, sqlstore.Complete, pruning)
 	if errors.Is(err, ErrNotFound) {
 		return nil // somebody else was faster
 	}
@@ -90,9 +90,9 @@ func (s *Store) prune(ctx context.Context, id string, export func(Partition, ite
 		return nil // it was opened again
 	}
 	if export != nil {
-		if err := export(partitionOf(&row), s.byID(ctx, id)); err != nil {
+		if err := export(partitionOf(&row), byID(ctx, s, id)); err != nil {
 			if row.Status == sqlstore.Complete {
-				_, _, markErr := s.mark(context.WithoutCancel(ctx), id, pruning, sqlstore.Complete)
+				_, _, markErr := mark(context.WithoutCancel(ctx), s, id, pruning, sqlstore.Complete)
 				err = errors.Join(err, markErr)
 			}
 			return fmt.Errorf("export partition %q: %w", id, err)
@@ -100,7 +100,7 @@ func (s *Store) prune(ctx context.Context, id string, export func(Partition, ite
 	}
 	for last := false; !last; {
 		n := 0
-		err := s.sql.Transact(ctx, func(tx *gorm.DB) error {
+		err := s.Transact(ctx, func(tx *gorm.DB) error {
 			var ids []string
 			err := tx.Table("items").Where("partition_id = ?", id).Order("id").Limit(pruneRows).Pluck("id", &ids).Error
 			n, last = len(ids), len(ids) < pruneRows
@@ -123,9 +123,9 @@ func (s *Store) prune(ctx context.Context, id string, export func(Partition, ite
 
 // mark changes a partition's status, if it has this one and no item that is not Complete, which another program may have
 // inserted. It returns the row as it was, and the status that it has now.
-func (s *Store) mark(ctx context.Context, id, from, to string) (row sqlstore.Partition, is string, err error) {
-	err = s.sql.Transact(ctx, func(tx *gorm.DB) error {
-		return s.sql.ChangeIn(tx, id, func(tx *gorm.DB, p *sqlstore.Partition) error {
+func mark(ctx context.Context, s *sqlstore.Store, id, from, to string) (row sqlstore.Partition, is string, err error) {
+	err = s.Transact(ctx, func(tx *gorm.DB) error {
+		return s.ChangeIn(tx, id, func(tx *gorm.DB, p *sqlstore.Partition) error {
 			row, is = *p, p.Status
 			if open, err := sqlstore.AnyOpen(tx, id, "1 = 1"); err != nil || open || p.Status != from {
 				return err
@@ -138,11 +138,11 @@ func (s *Store) mark(ctx context.Context, id, from, to string) (row sqlstore.Par
 }
 
 // byID are all items of a partition, by their IDs: pages in that order cost the same however large the partition is.
-func (s *Store) byID(ctx context.Context, partition string) iter.Seq2[Item, error] {
+func byID(ctx context.Context, s *sqlstore.Store, partition string) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		for after := ""; ; {
 			var page []sqlstore.Item
-			err := s.sql.Read(ctx, func(db *gorm.DB) error {
+			err := s.Read(ctx, func(db *gorm.DB) error {
 				return db.Where("partition_id = ? AND id > ?", partition, after).Order("id").Limit(pruneRows).Find(&page).Error
 			})
 			if err != nil {

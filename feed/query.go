@@ -54,18 +54,18 @@ func (q Query) rows(db *gorm.DB, partition, order string, after any) *gorm.DB {
 
 // Partition returns a partition, or [ErrNotFound].
 func (s *Store) Partition(ctx context.Context, id string) (Partition, error) {
-	row, err := s.partition(ctx, id)
+	row, err := findPartition(ctx, s.sql, id)
 	if err != nil {
 		return Partition{}, wrapped(err, "partition %q", id)
 	}
 	return partitionOf(&row), nil
 }
 
-func (s *Store) partition(ctx context.Context, id string) (row sqlstore.Partition, err error) {
+func findPartition(ctx context.Context, s *sqlstore.Store, id string) (row sqlstore.Partition, err error) {
 	if !sqlstore.Possible(id) {
 		return row, ErrNotFound
 	}
-	err = s.sql.Read(ctx, func(db *gorm.DB) error {
+	err = s.Read(ctx, func(db *gorm.DB) error {
 		row, err = sqlstore.First[sqlstore.Partition](db.Where("id = ?", id))
 		return err
 	})
@@ -145,7 +145,7 @@ func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, e
 		Status Status
 		N      int
 	}
-	_, err := s.partition(ctx, partition)
+	_, err := findPartition(ctx, s.sql, partition)
 	if err == nil {
 		err = s.sql.Read(ctx, func(db *gorm.DB) error {
 			return db.Table("items").Select("gate, status, COUNT(*) AS n").Where("partition_id = ?", partition).Group("gate, status").Find(&rows).Error
@@ -175,7 +175,7 @@ func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, e
 // goes, also while all items are still to be processed at other gates.
 func (s *Store) Steps(ctx context.Context, partition string) (int64, error) {
 	var n int64
-	_, err := s.partition(ctx, partition)
+	_, err := findPartition(ctx, s.sql, partition)
 	if err == nil {
 		err = s.sql.Read(ctx, func(db *gorm.DB) error {
 			return db.Raw("SELECT COALESCE(SUM(step), 0) FROM items WHERE partition_id = ?", partition).Scan(&n).Error

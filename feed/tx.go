@@ -30,7 +30,7 @@ func (s *Store) CreatePartitionTx(ctx context.Context, tx any, p Partition, item
 	}
 	row, rows, err := newPartition(p, items)
 	if err == nil {
-		err = s.inTx(ctx, tx, p.ID, func(tx *gorm.DB) error { return createRows(tx, &row, rows) })
+		err = inTx(ctx, s.sql, tx, p.ID, func(tx *gorm.DB) error { return createRows(tx, &row, rows) })
 	}
 	if err != nil {
 		return Partition{}, wrapped(err, "create partition %q", p.ID)
@@ -45,12 +45,12 @@ func (s *Store) SealTx(ctx context.Context, tx any, partition string) error {
 
 // changeTx is change in the caller's transaction.
 func (s *Store) changeTx(ctx context.Context, tx any, what, partition string, f func(tx *gorm.DB, p *sqlstore.Partition) error) error {
-	err := s.inTx(ctx, tx, partition, func(tx *gorm.DB) error { return s.sql.ChangeIn(tx, partition, kept(f)) })
+	err := inTx(ctx, s.sql, tx, partition, func(tx *gorm.DB) error { return s.sql.ChangeIn(tx, partition, kept(f)) })
 	return wrapped(err, "%s partition %q", what, partition)
 }
 
 // inTx runs f in the caller's transaction, and has watchers woken when that has committed.
-func (s *Store) inTx(ctx context.Context, tx any, partition string, f func(tx *gorm.DB) error) error {
+func inTx(ctx context.Context, s *sqlstore.Store, tx any, partition string, f func(tx *gorm.DB) error) error {
 	var pool gorm.ConnPool
 	switch tx := tx.(type) {
 	case *sql.Tx:
@@ -71,7 +71,7 @@ func (s *Store) inTx(ctx context.Context, tx any, partition string, f func(tx *g
 	if pool == nil {
 		return invalid("tx", "a %T is no transaction; give a *sql.Tx, a pgx.Tx, or a *gorm.DB after Begin", tx)
 	}
-	return s.sql.In(ctx, pool, partition, f)
+	return s.In(ctx, pool, partition, f)
 }
 
 // pgxTx is a transaction of pgx as the one connection of a database/sql pool: the connection of a transaction begun with

@@ -97,7 +97,7 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds map[string]bo
 	slices.SortFunc(rows, func(a, b Partition) int { return cmp.Compare(a.ID, b.ID) })
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		taken = taken[:0]
-		until, err := s.leaseEnd(tx, t)
+		until, err := s.later(tx, t.Length+s.Dialect.slack)
 		if err != nil {
 			return err
 		}
@@ -144,10 +144,10 @@ func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claim
 	for part := range slices.Chunk(leases, renewBatch) {
 		ids := column(part, func(l *Lease) string { return l.ID })
 		err := s.Transact(ctx, func(tx *gorm.DB) error {
-			if err := s.lockOwned(tx, t, ids); err != nil {
+			if err := s.Dialect.lockOwned(tx, t, ids); err != nil {
 				return err
 			}
-			until, err := s.leaseEnd(tx, t)
+			until, err := s.later(tx, t.Length+s.Dialect.slack)
 			if err != nil {
 				return err
 			}
@@ -184,7 +184,7 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 		}
 		these := strings.Repeat(" OR (id = ? AND epoch = ?)", len(part))[len(" OR "):]
 		err := s.Transact(ctx, func(tx *gorm.DB) error {
-			if err := s.lockOwned(tx, t, ids); err != nil {
+			if err := s.Dialect.lockOwned(tx, t, ids); err != nil {
 				return err
 			}
 			freed, err := s.freed(tx)
@@ -202,8 +202,8 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 
 // lockOwned locks those of the partitions that the watcher has, in the order of their IDs, as a save does: an UPDATE of
 // several takes them in the order in which they lie in the table. SQL Server's goes by the IDs itself.
-func (s *Store) lockOwned(tx *gorm.DB, t Terms, ids []string) error {
-	if s.Dialect.OneWriter || s.Dialect.lockByUpdate {
+func (d *dialect) lockOwned(tx *gorm.DB, t Terms, ids []string) error {
+	if d.OneWriter || d.lockByUpdate {
 		return nil
 	}
 	var locked []string
@@ -218,11 +218,6 @@ func (s *Store) freed(tx *gorm.DB) (map[string]any, error) {
 		"owner": nil, "version": gorm.Expr("version + 1"),
 		"until": gorm.Expr("CASE WHEN claimant IS NULL OR claimant = '' THEN "+s.Dialect.Now+" ELSE ? END", until),
 	}, err
-}
-
-// leaseEnd is the end of a lease that begins now.
-func (s *Store) leaseEnd(tx *gorm.DB, t Terms) (any, error) {
-	return s.later(tx, t.Length+s.Dialect.slack)
 }
 
 // share is how many live leases a watcher has.

@@ -55,7 +55,7 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 	var saved []bool
 	err := s.Transact(ctx, func(tx *gorm.DB) error {
 		saved = make([]bool, len(results))
-		held, err := s.lockHeld(tx, t, results)
+		held, err := s.Dialect.lockHeld(tx, t, results)
 		if err != nil {
 			return err
 		}
@@ -91,13 +91,13 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 }
 
 // lockHeld locks the partitions of results, in the order of their IDs, and tells which leases are held.
-func (s *Store) lockHeld(tx *gorm.DB, t Terms, results []Result) (map[Lease]bool, error) {
+func (d *dialect) lockHeld(tx *gorm.DB, t Terms, results []Result) (map[Lease]bool, error) {
 	held := map[Lease]bool{}
-	if err := s.Dialect.begin(tx); err != nil {
+	if err := d.begin(tx); err != nil {
 		return nil, err
 	}
 	for _, l := range leasesOf(results) {
-		p, err := s.Dialect.lockNext(tx, l.ID)
+		p, err := d.lockNext(tx, l.ID)
 		switch {
 		case errors.Is(err, ErrNotFound):
 		case err != nil:

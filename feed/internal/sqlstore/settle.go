@@ -40,7 +40,7 @@ func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 			result = Idle
 			return p.Update(tx, set)
 		}
-		next, err := s.judge(tx, t, &p, set)
+		next, err := s.Dialect.judge(tx, t, &p, set)
 		if err != nil {
 			return err
 		}
@@ -61,8 +61,8 @@ func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 }
 
 // judge looks at a partition's items and adds to set what it is to be.
-func (s *Store) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (Outcome, error) {
-	if due, err := Has(tx, p.ID, "gate = ? AND "+s.Dialect.dueItems(), p.Gate); err != nil || due {
+func (d *dialect) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (Outcome, error) {
+	if due, err := Has(tx, p.ID, "gate = ? AND "+d.dueItems(), p.Gate); err != nil || due {
 		return Again, err
 	}
 	if later, err := Has(tx, p.ID, "gate = ? AND status = 'Available'", p.Gate); err != nil || later {
