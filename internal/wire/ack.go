@@ -2,6 +2,7 @@ package wire
 
 import (
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -84,17 +85,23 @@ func ParseAckOf(prefix, subject string) (a Ack, ok bool) {
 // parseNumbers reads the five numbers that s begins with. It clears a if they are bad.
 func (a *Ack) parseNumbers(s string) bool {
 	var numbers [5]uint64
+	at := 0
 	for i := range numbers {
-		end := strings.IndexByte(s, '.')
-		if end < 0 {
-			end = len(s)
+		from, n := at, uint64(0)
+		for ; at < len(s) && s[at] != '.'; at++ {
+			digit := uint64(s[at]) - '0'
+			if digit > 9 {
+				*a = Ack{}
+				return false
+			}
+			n = n*10 + digit
 		}
-		var ok bool
-		if numbers[i], ok = parseUint(s[:end]); !ok {
+		if at <= from || at-from > safeDigits && !fits(s[from:at]) {
 			*a = Ack{}
 			return false
 		}
-		s = s[min(end+1, len(s)):]
+		numbers[i] = n
+		at++ // the dot
 	}
 	if numbers[3] > math.MaxInt64 {
 		*a = Ack{}
@@ -105,19 +112,11 @@ func (a *Ack) parseNumbers(s string) bool {
 	return true
 }
 
-// parseUint reads decimal digits and nothing else. strconv would allocate an
-// error for each of a peer's bad numbers.
-func parseUint(s string) (uint64, bool) {
-	if s == "" {
-		return 0, false
-	}
-	var n uint64
-	for i := range len(s) {
-		d := uint64(s[i]) - '0'
-		if d > 9 || n > (math.MaxUint64-d)/10 {
-			return 0, false
-		}
-		n = n*10 + d
-	}
-	return n, true
+// safeDigits is how many decimal digits a uint64 has room for, whichever they are.
+const safeDigits = 19
+
+// fits reports whether the digits of s are a uint64. The server writes no number that needs this.
+func fits(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 64)
+	return err == nil
 }
