@@ -38,16 +38,16 @@ func serve(l net.Listener, version string) {
 		return
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "INFO {\"server_name\":\"old\",\"version\":%q,\"headers\":true,\"max_payload\":1048576}\r\n", version)
+	_, _ = fmt.Fprintf(conn, "INFO {\"server_name\":\"old\",\"version\":%q,\"headers\":true,\"max_payload\":1048576}\r\n", version)
 	sid := ""
 	for in := bufio.NewScanner(conn); in.Scan(); {
 		switch verb, rest, _ := strings.Cut(in.Text(), " "); verb {
 		case "PING":
-			fmt.Fprint(conn, "PONG\r\n")
+			_, _ = fmt.Fprint(conn, "PONG\r\n")
 		case "SUB":
 			sid = rest[strings.LastIndexByte(rest, ' ')+1:]
 		case "PUB": // a request for the consumer's info, on the subscription that was made last
-			fmt.Fprintf(conn, "HMSG %s %s 16 16\r\nNATS/1.0 503\r\n\r\n\r\n", strings.Fields(rest)[1], sid)
+			_, _ = fmt.Fprintf(conn, "HMSG %s %s 16 16\r\nNATS/1.0 503\r\n\r\n\r\n", strings.Fields(rest)[1], sid)
 		}
 	}
 }
