@@ -100,43 +100,45 @@ type handler struct {
 }
 
 // Process implements [engine.Handler].
-func (h *handler) Process(ctx context.Context, rows []sqlstore.Item) []engine.Step {
-	steps := make([]engine.Step, len(rows))
-	var items []Item
-	var index []int
-	for i := range rows {
-		if rows[i].Timer != nil {
-			steps[i].Result = elapsed(&rows[i])
-			continue
+func (h *handler) Process(ctx context.Context, rows []*sqlstore.Item, steps []engine.Step) {
+	items := make([]Item, 0, len(rows))
+	for i, row := range rows {
+		if row.Timer == nil {
+			items = append(items, itemOf(row))
+		} else {
+			steps[i] = engine.Step{Result: elapsed(row)}
 		}
-		items, index = append(items, itemOf(&rows[i])), append(index, i)
 	}
 	if len(items) == 0 {
-		return steps
+		return
 	}
 	resps, errs := h.attempt(ctx, items)
-	for n, i := range index {
-		steps[i] = h.step(items[n], resps[n], errs[n])
+	n := 0
+	for i, row := range rows {
+		if row.Timer == nil {
+			steps[i] = h.step(&items[n], &resps[n], errs[n])
+			n++
+		}
 	}
-	return steps
 }
 
 func (h *handler) attempt(ctx context.Context, items []Item) (resps []Response, errs []error) {
-	resps, errs = allFailed(len(items), engine.ErrExited)
-	if h.tracer != nil {
-		spans := make([]trace.Span, len(items))
-		for i, it := range items {
-			var inSpan context.Context
-			if inSpan, spans[i] = h.span(ctx, it); len(items) == 1 {
-				ctx = inSpan
-			}
-		}
-		defer func() {
-			for i, span := range spans {
-				endSpan(span, items[i], resps[i], errs[i])
-			}
-		}()
+	if h.tracer == nil {
+		return attempt(ctx, h.processor, items)
 	}
+	spans := make([]trace.Span, len(items))
+	for i, it := range items {
+		var inSpan context.Context
+		if inSpan, spans[i] = h.span(ctx, it); len(items) == 1 {
+			ctx = inSpan
+		}
+	}
+	resps, errs = allFailed(len(items), engine.ErrExited)
+	defer func() {
+		for i, span := range spans {
+			endSpan(span, items[i], resps[i], errs[i])
+		}
+	}()
 	resps, errs = attempt(ctx, h.processor, items)
 	return resps, errs
 }
@@ -162,7 +164,7 @@ func endSpan(span trace.Span, it Item, resp Response, err error) {
 }
 
 // step is what a Response makes of an item.
-func (h *handler) step(it Item, resp Response, err error) engine.Step {
+func (h *handler) step(it *Item, resp *Response, err error) engine.Step {
 	if err == nil && resp.Gate != nil && *resp.Gate < it.Gate {
 		err = Permanent(fmt.Errorf("%w: %d, item %d", errRegression, *resp.Gate, it.Gate))
 	}

@@ -14,6 +14,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/jetpull/jetpull/feed/internal/engine"
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
@@ -124,7 +125,8 @@ func TestTracesOfBatches(t *testing.T) {
 		tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test"),
 	}
 	require.Equal(t, 4, h.processor.BatchSize())
-	steps := h.Process(t.Context(), []sqlstore.Item{{ID: "a"}, {ID: "b"}})
+	steps := make([]engine.Step, 2)
+	h.Process(t.Context(), []*sqlstore.Item{{ID: "a"}, {ID: "b"}}, steps)
 	require.ErrorContains(t, steps[1].Err, "boom")
 	require.Len(t, spans.Ended(), 2)
 	require.Equal(t, codes.Error, spans.Ended()[1].Status().Code)

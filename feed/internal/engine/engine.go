@@ -60,8 +60,8 @@ type Tables interface {
 
 // Handler makes the attempts. Its methods are called by several goroutines.
 type Handler interface {
-	// Process makes an attempt at each item and returns how it ended. It does not panic, but may end its goroutine.
-	Process(ctx context.Context, items []sqlstore.Item) []Step
+	// Process makes an attempt at each item and sets how it ended. It does not panic, but may end its goroutine.
+	Process(ctx context.Context, items []*sqlstore.Item, steps []Step)
 	// Failed returns what becomes of an item after an attempt that failed.
 	Failed(it *sqlstore.Item, err error) sqlstore.Result
 	// Conflict reports a result that was not saved.
@@ -248,7 +248,10 @@ func (e *Engine) begin(now time.Time) {
 		if n == 0 {
 			break
 		}
-		group := append([]task(nil), e.queue[started:started+n]...)
+		group := make([]attempt, n)
+		for i, t := range e.queue[started : started+n] {
+			group[i].h, group[i].item = t.h, t.it
+		}
 		started += n
 		e.active += n
 		e.tally.Running.Add(int64(n))
@@ -271,27 +274,26 @@ func trusted(tasks []task, now time.Time) int {
 }
 
 // run is the goroutine of a handler. The channel has room for all that may have begun.
-func (e *Engine) run(tasks []task) {
+func (e *Engine) run(group []attempt) {
 	ctx := e.handlers
 	if e.Batch == 1 {
-		ctx = tasks[0].h.ctx
+		ctx = group[0].h.ctx
 	}
-	items, steps := make([]sqlstore.Item, len(tasks)), make([]Step, len(tasks))
-	for i, t := range tasks {
-		items[i], steps[i].Err = t.it, ErrExited
+	items, steps := make([]*sqlstore.Item, len(group)), make([]Step, len(group))
+	for i := range group {
+		items[i], steps[i].Err = &group[i].item, ErrExited
 		items[i].Attempt++
 	}
 	begun := time.Now()
 	defer func() {
 		took := time.Since(begun)
-		for i, t := range tasks {
+		for i := range group {
 			e.tally.attempted(took, steps[i].Err)
-			a := attempt{h: t.h, item: items[i]}
-			a.end(e.handler, e.Log, steps[i])
-			e.results <- a
+			group[i].end(e.handler, e.Log, &steps[i])
+			e.results <- group[i]
 		}
 	}()
-	steps = e.handler.Process(ctx, items)
+	e.handler.Process(ctx, items, steps)
 }
 
 // stop begins the end: nothing is begun any more, and each lease goes back after its last result.

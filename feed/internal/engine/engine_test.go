@@ -113,13 +113,11 @@ func newCalls() *calls {
 	return &calls{sizes: make(chan int, 100), failed: make(chan error, 100), conflicts: make(chan string, 100)}
 }
 
-func (c *calls) Process(_ context.Context, items []sqlstore.Item) []Step {
+func (c *calls) Process(_ context.Context, items []*sqlstore.Item, steps []Step) {
 	c.sizes <- len(items)
-	steps := make([]Step, len(items))
 	for i, it := range items {
 		steps[i] = Step{Result: sqlstore.Result{Item: it.ID, Version: it.Version, Status: sqlstore.Complete}, Err: c.err}
 	}
-	return steps
 }
 
 func (c *calls) Failed(it *sqlstore.Item, err error) sqlstore.Result {

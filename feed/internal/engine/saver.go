@@ -25,7 +25,7 @@ type attempt struct {
 }
 
 // end sets the result. An error of a handler that was called off is no attempt that failed.
-func (a *attempt) end(handler Handler, log *slog.Logger, s Step) {
+func (a *attempt) end(handler Handler, log *slog.Logger, s *Step) {
 	if s.Err != nil && a.h.ctx.Err() != nil {
 		a.abandoned = true
 		return
@@ -109,7 +109,7 @@ func (s *saver) save(batch []attempt) []bool {
 			continue
 		}
 		a := &batch[one[0]]
-		a.end(s.handler, s.log, Step{Err: fmt.Errorf("the database refused the result: %w", refused)})
+		a.end(s.handler, s.log, &Step{Err: fmt.Errorf("the database refused the result: %w", refused)})
 		if !a.abandoned && s.write(batch, one, saved) != nil {
 			_ = Sleep(s.ctx, maxPause) // the item is processed again, and others go on meanwhile
 		}
