@@ -404,9 +404,8 @@ func TestExclusive(t *testing.T) {
 		s, b := newThings(100), newBucket()
 		exclusive := func(c *Config) { c.Exclusive = true }
 		runners := []*Runner{b.runner("a", s, exclusive), b.runner("b", s, exclusive)}
-		for _, r := range runners {
-			defer r.running(t)()
-		}
+		defer runners[0].running(t)()
+		defer runners[1].running(t)()
 		for range 5 {
 			errs := make(chan error)
 			for i := range 8 {
