@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -56,12 +57,12 @@ func begins(t *testing.T, s *Store, dsn string) map[string]func() callersTx {
 		kinds["pgx"] = func() callersTx {
 			conn, err := pgx.Connect(ctx, dsn)
 			require.NoError(t, err)
-			t.Cleanup(func() { _ = conn.Close(ctx) })
 			tx, err := conn.Begin(ctx)
 			require.NoError(t, err)
 			return callersTx{
-				tx, func(q string) error { _, err := tx.Exec(ctx, q); return err }, func() error { return tx.Commit(ctx) },
-				func() error { return tx.Rollback(ctx) },
+				tx, func(q string) error { _, err := tx.Exec(ctx, q); return err },
+				func() error { return errors.Join(tx.Commit(ctx), conn.Close(ctx)) },
+				func() error { return errors.Join(tx.Rollback(ctx), conn.Close(ctx)) },
 			}
 		}
 	}
