@@ -39,7 +39,8 @@
 // acknowledgement had not left when the process ended: with several handlers it waits up to 200 µs for others. A
 // Consume remembers the last thousand messages that it settled, until the consumer is recreated or it has settled
 // none for AckWait and 5 s, and does not handle a redelivery of those again, nor what a reset of the consumer
-// (nats.go's ResetConsumer) meanwhile brings again; other calls and processes do not know of them.
+// (nats.go's ResetConsumer) meanwhile brings again; other calls and processes do not know of them. [ConfirmAcks] waits until its
+// context ends where the consumer was deleted: the server answers 503, as where the consumer has no leader at present.
 //
 // A message that is handed back counts as delivered, and so does each stop of a worker that had read it ahead.
 // Consume handles within [DrainTimeout] what it holds at the last delivery that MaxDeliver allows; what is on its way
@@ -69,14 +70,16 @@
 //
 // A Subscription owns one goroutine that watches the connection, and at times one that reads while no caller does,
 // one for each inbox that is drained, one that reads the configuration and one for callbacks; Close waits for them.
-// Consume owns one for each handler at a time; they have ended when it returns, but for handlers that ignore their
-// context (see [DrainTimeout]). Handlers and callbacks are never called with a lock held. Without traffic a Subscription
-// with a Consume takes about 45 kB of heap, 32 kB of it for the channel that has room for all that may be on order.
+// Consume owns one, and others, up to [Concurrency], when messages come; they have ended when it returns, but for handlers
+// that ignore their context (see [DrainTimeout]). Such a handler can run for longer than [HandlerTimeout] too: its message
+// fails when it returns. Handlers and callbacks are never called with a lock held. Without traffic a Subscription with a
+// Consume takes about 45 kB of heap, 32 kB of it for the channel that has room for all that may be on order.
 //
 // # Options
 //
 // Options given to [Subscribe] are the defaults of all calls; given to a call they hold for that call. An option that
-// a call cannot use is an error where it is given to that call, and left out where it is a default.
+// a call cannot use is an error where it is given to that call, and left out where it is a default. [OnPin] and [OnUnpin] can
+// only be given to Subscribe. Without a [Logger] each failure of a handler writes a line to slog's default logger.
 //
 // The protocol is that of ADR-13 (pull subscribe) and ADR-42 (priority groups) of NATS, as nats-server 2.15 speaks it.
 // Servers before 2.11 are refused.
