@@ -198,7 +198,7 @@ func StopAfter(n int) Option {
 
 // HandlerTimeout ends the context of a handler that has run for d, at least 1 ms, with a cause that says so.
 // Its message fails as by an error when the handler returns, whatever it returns, and is kept in progress until then; see
-// [KeepAlive]. None by default: a handler that runs for over ten times AckWait is logged.
+// [KeepAlive]. None by default: after ten times AckWait a log line has the sequences that a worker has taken.
 func HandlerTimeout(d time.Duration) Option {
 	return Option{"HandlerTimeout", callConsume, func(s *settings) { s.run.HandlerTimeout = d }, within(d, minWait, maxWait, "")}
 }

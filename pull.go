@@ -290,7 +290,7 @@ func (r *run) Healthy() { r.report.Healthy() }
 // reconfigured ends the run, and the call too where a new one would fail.
 func (r *run) reconfigured() {
 	cfg := r.sub.config()
-	err := r.set.fits(r.call, cfg)
+	err := r.set.check(r.call, cfg, nil, true) // as a new call is
 	if err == nil {
 		err = worker.ErrReconfigured
 		r.report.Later(slog.LevelInfo, "jetpull: the consumer's configuration has changed",
@@ -347,10 +347,10 @@ func (r *run) close(most time.Duration) {
 
 // vacate lets go of a message that a handler left unsettled, and that is settled now.
 func (s *Subscription) vacate(m *Msg) {
-	a := m.ack()
+	id, _ := m.identify()
 	for _, r := range s.openRuns() {
 		if r.set.run.ManualAck {
-			r.pool.Vacate(m, worker.ID{Seq: a.StreamSeq, Stored: a.Timestamp})
+			r.pool.Vacate(m, id)
 		}
 	}
 }

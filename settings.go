@@ -139,11 +139,6 @@ func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option, bo
 	return &n, n.check(c, cfg, own, bounded)
 }
 
-// fits is nil if a new call with the settings would be accepted by a consumer with cfg.
-func (s *settings) fits(c call, cfg *jetstream.ConsumerConfig) error {
-	return s.check(c, cfg, nil, true)
-}
-
 // check refuses what a call cannot do: options that contradict each other, and those for which the consumer has no use, so
 // that the caller reads what is wrong instead of the server's 400. own are the options that were given to the call itself; the
 // defaults have a heartbeat that is too long for some calls, and those leave it out.

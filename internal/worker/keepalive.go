@@ -3,13 +3,13 @@ package worker
 import "time"
 
 // keepAlive looks after what is held: each quarter of AckWait it reports in progress what has been held for
-// half of it, and notices handlers that hang. The queue's lock guards it.
+// half of it, and notices what workers do not finish. The queue's lock guards it.
 type keepAlive struct {
 	timer *time.Timer
 	armed bool
 }
 
-// hangs is after how many looks at the same message its handler is reported: ten times AckWait.
+// hangs is after how many looks at a message, while a worker has it or it is unsettled, that is logged: ten times AckWait.
 const hangs = 40
 
 func (k *keepAlive) arm(patience time.Duration) {
@@ -29,7 +29,13 @@ func (p *Pool[M]) keepHouse() {
 	}
 	now, wait := p.ops.Now(), q.terms.Patience
 	var due []M
+	var hanging []uint64
 	for e := q.held.next; e != &q.held; e = e.next {
+		if e.taken || e.parked {
+			if e.looks++; e.looks == hangs {
+				hanging = append(hanging, e.id.Seq)
+			}
+		}
 		// A message that is retried in place, or insists on its dead letter, is kept in progress whatever
 		// KeepAlive says: no other client is to get it.
 		keep := p.set.KeepAlive || e.insists || e.retries > 0
@@ -39,7 +45,7 @@ func (p *Pool[M]) keepHouse() {
 		e.since = now
 		due = append(due, e.latest)
 	}
-	hanging, idle := q.hanging(), q.n == 0 && q.history.highest == q.history.looked
+	idle := q.n == 0 && q.history.highest == q.history.looked
 	q.history.looked = q.history.highest
 	if disturbed {
 		q.history.memory.lastAt = now
@@ -58,9 +64,9 @@ func (p *Pool[M]) keepHouse() {
 	for _, m := range due {
 		_ = p.ops.InProgress(m) // it fails where it was settled meanwhile
 	}
-	for _, seq := range hanging {
-		p.ops.Report.Log().Warn("jetpull: a handler has run for more than ten times AckWait, or with ManualAck its message is unsettled; see HandlerTimeout",
-			"sequence", seq, "for", wait*hangs/4)
+	if len(hanging) > 0 {
+		p.ops.Report.Log().Warn("jetpull: messages were taken more than ten times AckWait ago and are not settled: their handler hangs, or ManualAck waits; see HandlerTimeout",
+			"sequences", hanging[:min(len(hanging), sequencesMost)], "for", wait*hangs/4)
 	}
 }
 
@@ -78,24 +84,4 @@ func (q *queue[M]) trim(now At) {
 	if now-q.history.memory.lastAt > q.terms.Longest+lateMost {
 		q.history.memory = memory{}
 	}
-}
-
-// hanging returns the sequences of messages that were handled, or are left unsettled, for so long that it is reported,
-// each once.
-func (q *queue[M]) hanging() (seqs []uint64) {
-	look := func(e *entry[M]) {
-		if e.looks++; e.looks == hangs {
-			seqs = append(seqs, e.id.Seq)
-		}
-	}
-	for i := range q.slots {
-		s := &q.slots[i]
-		if at := min(int(s.claimed.Load()), s.kept) - 1; at >= 0 && s.batch[at] != nil {
-			look(s.batch[at])
-		}
-	}
-	for _, e := range q.all(func(e *entry[M]) bool { return e.parked }) {
-		look(e)
-	}
-	return seqs
 }

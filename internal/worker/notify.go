@@ -130,8 +130,9 @@ func (r *Reporter) Healthy() {
 	}
 }
 
-// Failed logs that a handler failed, and passes that to OnError where no event is to report it.
-func (r *Reporter) Failed(seq uint64, err error) {
+// Failed logs that a handler failed, and passes that to OnError where no event reports it. An attempt that settled nothing
+// makes none.
+func (r *Reporter) Failed(seq uint64, err error, settles bool) {
 	switch p, panicked := errors.AsType[*PanicError](err); {
 	case panicked && p.what == keyFunction:
 		r.log.Error("jetpull: OrderedBy gave no key, and no handler gets the message", "sequence", seq, "error", err)
@@ -140,20 +141,9 @@ func (r *Reporter) Failed(seq uint64, err error) {
 	default:
 		r.log.Warn("jetpull: handler failed", "sequence", seq, "error", err)
 	}
-	if !r.events {
-		r.failure(seq, err)
+	if !r.events || !settles {
+		r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
 	}
-}
-
-// NoEvent passes a failure to OnError that makes no event, because the attempt settled nothing.
-func (r *Reporter) NoEvent(seq uint64, err error) {
-	if r.events {
-		r.failure(seq, err)
-	}
-}
-
-func (r *Reporter) failure(seq uint64, err error) {
-	r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
 }
 
 // Full reports, once, that messages which are retried in place fill the window, the first with seq; 0: they do not.

@@ -200,7 +200,7 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	for range min(q.ready.len()-before, q.waiting) {
 		q.some.Signal()
 	}
-	q.enlist()
+	q.startWorker()
 	q.starving = q.ready.len() == 0 && q.hungry()
 	c := q.creditDue()
 	if q.ready.len() == 0 && c.N == 0 { // no worker wakes to return it
@@ -287,7 +287,7 @@ func (p *Pool[M]) keyOf(m M) (k keyed) {
 func (p *Pool[M]) Resume() {
 	p.queue.mu.Lock()
 	p.queue.some.Broadcast()
-	p.queue.enlist()
+	p.queue.startWorker()
 	p.queue.mu.Unlock()
 }
 

@@ -37,7 +37,7 @@ func TestHandling(t *testing.T) {
 	})
 }
 
-// A call with many workers starts one for each message that has none, and no more.
+// A call with many workers starts one for each message that finds none waiting.
 func TestWorkersStartWithMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ran atomic.Int32
@@ -56,7 +56,7 @@ func TestWorkersStartWithMessages(t *testing.T) {
 			synctest.Wait()
 			p.queue.mu.Lock()
 			defer p.queue.mu.Unlock()
-			return p.queue.staff.started
+			return p.queue.started
 		}
 		require.Equal(t, 1, started())
 		seq := uint64(0)
@@ -71,6 +71,7 @@ func TestWorkersStartWithMessages(t *testing.T) {
 		deliver(1)
 		require.Equal(t, 1, started(), "the one that waits takes it")
 		deliver(1)
+		require.Equal(t, 2, started())
 		deliver(3)
 		require.Equal(t, 5, started())
 		require.EqualValues(t, 5, ran.Load(), "each message is handled while the others are")
@@ -126,7 +127,7 @@ func TestManualAck(t *testing.T) {
 		"for the drain's time": `
 			pool manual drain=2s; in 1; stop -> h1 | +2s -> @2s run: 0 ran, 0 left, 0 unstarted, 1 unsettled | settle 1 ->`,
 		"and is reported": `
-			pool manual wait=4s keepalive=off; in 1 -> h1 | +41s -> @40s hangs1 | settle 1 ->`,
+			pool manual wait=4s keepalive=off; in 1 -> h1 | +41s -> @40s hangs[1] | settle 1 ->`,
 	})
 }
 
@@ -226,8 +227,8 @@ func TestKeepAlive(t *testing.T) {
 	playAll(t, map[string]string{
 		"from half of AckWait on": `
 			pool wait=4s; do 1 5s; in 1 2; +9s -> h1; @2s wpi1; @2s wpi2; @4s wpi1; @4s wpi2; @5s ack1; @5s h2; @5s ack2`,
-		"off; a handler that hangs is reported once": `
-			pool wait=1s keepalive=off; do 2 30s; in 1 2 3; +10s -> h1; ack1; h2; @10s hangs2 | changed; +20s -> back3; @20s ack2; @20s run`,
+		"off; what a handler that hangs holds up is reported once": `
+			pool wait=1s keepalive=off; do 2 30s; in 1 2 3; +10s -> h1; ack1; h2; @10s hangs[2 3] | changed; +20s -> back3; @20s ack2; @20s run`,
 	})
 }
 

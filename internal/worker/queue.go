@@ -33,7 +33,7 @@ type entry[M any] struct {
 	due     At      // when it is retried in place; 0: it is not
 	taken   bool    // by a worker
 	parked  bool    // its handler has returned without settling it
-	looks   int     // at it while it was handled or parked
+	looks   int     // at it while a worker had it, or it was parked
 	insists bool    // its worker waits for its dead letter to be stored
 	gone    bool    // it is held no more, and only its worker knows it
 	outcome Outcome // what its worker made of it
@@ -75,8 +75,9 @@ type queue[M any] struct {
 
 	// The workers, under mu.
 	slots   []slot[M]
-	waiting int // those that wait
-	staff   staff
+	begin   func(*slot[M]) // starts a worker; nil: the caller is the only one
+	started int            // how many were: one at the beginning, and others when there are messages for them
+	waiting int            // those that wait for a message
 	quota   quota
 	stopped bool
 
@@ -96,29 +97,17 @@ type history struct {
 	memory  memory
 }
 
-// staff are the workers that were started. One is at the beginning, and the others are when there is a message for each.
-type staff struct {
-	start   func(slot int) // begins a worker; nil: the caller is the only one
-	started int
-	coming  int // those that have not asked for their first message
-}
-
-// enlist starts a worker for each message that has none.
-func (q *queue[M]) enlist() {
-	for w := &q.staff; w.start != nil && w.started < len(q.slots) && q.available() > q.waiting+w.coming; {
-		w.hire()
+// startWorker starts a worker if more messages are ready than workers wait. It starts the next one when it takes its message.
+func (q *queue[M]) startWorker() {
+	if q.begin != nil && q.started < len(q.slots) && q.available() > q.waiting {
+		q.started++
+		q.begin(&q.slots[q.started-1])
 	}
-}
-
-func (w *staff) hire() {
-	w.coming++
-	w.started++
-	w.start(w.started - 1)
 }
 
 // hungry reports whether one more message could begin at once.
 func (q *queue[M]) hungry() bool {
-	return q.waiting > 0 || q.staff.start != nil && q.staff.started < len(q.slots)
+	return q.waiting > 0 || q.begin != nil && q.started < len(q.slots)
 }
 
 // quota is how many messages are still to be handled, those that workers have included.
@@ -202,7 +191,7 @@ func (q *queue[M]) wake(e *entry[M]) {
 	if q.waiting > 0 {
 		q.some.Signal()
 	}
-	q.enlist()
+	q.startWorker()
 }
 
 // find returns the entry of a message that is held.
@@ -260,9 +249,6 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 		return s.batch[i]
 	}
 	q.mu.Lock()
-	if i == 0 { // its first one
-		q.staff.coming--
-	}
 	now := q.ops.Now()
 	n, size := q.finish(s, now)
 	for q.available() == 0 && !q.over() {
@@ -291,7 +277,7 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	}
 	s.since = now
 	e := q.fill(s)
-	q.enlist()
+	q.startWorker()
 	c := q.creditDue()
 	q.mu.Unlock()
 	if c.N > 0 {

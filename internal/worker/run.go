@@ -40,9 +40,9 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 	defer cancel()
 	q := &p.queue
 	q.mu.Lock()
-	q.staff.start = func(slot int) { p.workers.Go(func() { p.work(ctx, work, &q.slots[slot]) }) }
-	q.staff.hire()
-	q.enlist()
+	q.begin = func(s *slot[M]) { p.workers.Go(func() { p.work(ctx, work, s) }) }
+	q.started = 1
+	q.begin(&q.slots[0])
 	q.mu.Unlock()
 	var err error
 	select {

@@ -98,9 +98,6 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 			err = cause
 		}
 		cancel()
-		if err != nil {
-			p.ops.Report.Failed(p.seq(e), err)
-		}
 		p.conclude(ctx, s, e, err)
 	}()
 	if err = e.keyPanic; err == nil {
@@ -122,8 +119,8 @@ func (p *Pool[M]) seq(e *entry[M]) uint64 {
 func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err error) {
 	none := p.queue.terms.AckNone
 	how := p.ops.Settled(e.msg)
-	if err != nil && (none || how != Undecided) {
-		p.ops.Report.NoEvent(p.seq(e), err)
+	if err != nil {
+		p.ops.Report.Failed(p.seq(e), err, !none && how == Undecided)
 	}
 	switch {
 	case none:
