@@ -49,7 +49,7 @@ func limitsOf(cfg *jetstream.ConsumerConfig) pull.Limits {
 // wrap makes a message of a frame. Each has an allocation of its own: messages that share one keep each other's payloads and
 // headers in memory. The goroutine that reads calls it, one at a time.
 func (s *Subscription) wrap(raw *nats.Msg, size int, terms *pull.Terms) pull.Message {
-	if s.ackNone.Load() {
+	if s.numbered.Load() {
 		a, _ := wire.ParseAckOf(s.ackPrefix, raw.Reply)
 		s.gaps.note(a.ConsumerSeq)
 	}
@@ -111,6 +111,7 @@ func (s *Subscription) rebind(n uint64, now *binding) bool {
 	}
 	s.bound.Store(now)
 	s.ackNone.Store(now.cfg.AckPolicy == jetstream.AckNonePolicy)
+	s.numbered.Store(numbered(&now.cfg))
 	return true
 }
 

@@ -35,6 +35,7 @@ type Subscription struct {
 	// The consumer as it was read last; see config.
 	bound    atomic.Pointer[binding]
 	bindings bindings
+	numbered atomic.Bool
 	ackNone  atomic.Bool
 
 	counts  counts
@@ -137,6 +138,7 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	s.calls.unpins = make(chan struct{}, 1)
 	s.bound.Store(bound)
 	s.ackNone.Store(bound.cfg.AckPolicy == jetstream.AckNonePolicy)
+	s.numbered.Store(numbered(&bound.cfg))
 	s.gaps.next = info.Delivered.Consumer + 1
 	s.defaults, err = defaultSettings().with(callSubscribe, s.config(), opts, true)
 	if err != nil {
@@ -224,13 +226,16 @@ func (s *Subscription) Close(ctx context.Context) error {
 // tidyMost bounds what Close asks the server for at last: without a leader it does not answer.
 const tidyMost = time.Second
 
-// gaps counts the deliveries that the consumer numbered and that never came, with ack policy none.
-type gaps struct{ next, missed uint64 }
+// gaps counts the deliveries that the consumer numbered and that never came. The goroutine that reads owns next.
+type gaps struct {
+	next   uint64
+	missed atomic.Uint64
+}
 
 // note takes in the number of a delivery. A lower one is of a recreated consumer, or of a server that crashed.
 func (g *gaps) note(n uint64) {
 	if n > g.next {
-		g.missed += n - g.next
+		g.missed.Add(n - g.next)
 	}
 	if n > 0 {
 		g.next = n + 1
@@ -245,8 +250,19 @@ func (s *Subscription) countDropped(ctx context.Context) {
 	if info, err := s.Info(ctx); err == nil {
 		s.gaps.note(max(info.Delivered.Consumer+1, s.gaps.next))
 	}
-	s.counts.dropped.Add(s.gaps.missed)
+	s.counts.dropped.Add(s.gaps.missed.Load())
 }
+
+// numbered reports whether gaps between deliveries say that one was lost: nothing is redelivered, or no other client gets any.
+func numbered(cfg *jetstream.ConsumerConfig) bool {
+	return cfg.AckPolicy == jetstream.AckNonePolicy || cfg.PriorityPolicy == jetstream.PriorityPolicyPinned
+}
+
+// Missed returns how many deliveries of a consumer with the pinned_client policy, or with ack policy none, have not arrived here since
+// Subscribe, although later ones have. They were lost with a connection or a server, or went to another client. The server redelivers
+// them after AckWait, behind messages that are newer; with ack policy none it does not. It is counted before the message that shows it is
+// handed over. For other consumers it is 0.
+func (s *Subscription) Missed() uint64 { return s.gaps.missed.Load() }
 
 // checkTarget refuses what no call on a consumer can work with.
 func checkTarget(ctx context.Context, js jetstream.JetStream, stream, consumer string) error {
