@@ -111,11 +111,11 @@ func FreeAddresses(n int) ([]*net.TCPAddr, error) {
 // Connect connects to the running members; see [Server.Connect].
 func (c *Cluster) Connect(tb testing.TB, opts ...nats.Option) *nats.Conn {
 	tb.Helper()
-	return natstest.Connect(tb, c.urls(), opts...)
+	return natstest.Connect(tb, c.URLs(), opts...)
 }
 
-// urls is the addresses of the running members.
-func (c *Cluster) urls() string {
+// URLs returns the addresses of the running members, with commas between them.
+func (c *Cluster) URLs() string {
 	var urls []string
 	for _, s := range c.Servers {
 		if s.Unwrap() != nil {
@@ -182,7 +182,7 @@ func (c *Cluster) StepDownStream(tb testing.TB, stream string) int {
 func (c *Cluster) stepDown(tb testing.TB, subject string, leader func() int) int {
 	tb.Helper()
 	before := c.waitLeader(tb, subject, leader, -1)
-	nc, err := nats.Connect(c.urls())
+	nc, err := nats.Connect(c.URLs())
 	if err != nil {
 		tb.Fatalf("servertest: connect for %s: %v", subject, err)
 	}
@@ -267,7 +267,7 @@ func (c *Cluster) logs() string {
 // their replicas are current. An empty consumer means the stream alone.
 func (c *Cluster) WaitReady(tb testing.TB, stream, consumer string) {
 	tb.Helper()
-	nc, err := nats.Connect(c.urls())
+	nc, err := nats.Connect(c.URLs())
 	if err != nil {
 		tb.Fatalf("servertest: connect to the cluster: %v", err)
 	}

@@ -1,0 +1,47 @@
+// Package partition keeps the messages of a key in order over any number of processes.
+//
+// A [Set] divides a stream into partitions by a token of its subjects. Each partition has a consumer. The processes that
+// call [Set.Consume] are the members of the set: each partition belongs to one member at a time, and members that join and
+// leave share the partitions anew. There is no second stream, no lock service and no leader: members see each other in a
+// key-value bucket, and each computes the same assignment.
+//
+// # Partitions
+//
+// The partition of a message is a token of its subject. Either the stream adds it:
+//
+//	transform := partition.Transform(64, "orders.*") // orders.42 is stored as orders.17.42
+//	js.CreateStream(ctx, jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.*"}, SubjectTransform: &transform})
+//
+// or the publisher does, with [Of], which is the server's hash.
+//
+//	set, err := partition.Open(ctx, js, "ORDERS", partition.Config{Name: "billing", Partitions: 64, Subject: "orders.{partition}.*"})
+//	err = set.Consume(ctx, handle)
+//
+// # What holds
+//
+// For each key, the handler of a message begins only after the handler of the previous message has succeeded, or after that
+// message was given up (dead letter, Terminate), whichever members handle the messages. The key is the subject, unless
+// [With] brings an OrderedBy of the caller's. Delivery is at least once. A partition that passes from one member to
+// another in an orderly way repeats no message that was handled and acknowledged. No key waits for a key of another partition.
+//
+// A member that crashes, or is cut off, is gone when its key in the bucket expires, [Config.TTL] after its last
+// heartbeat. Its successor takes the pin from it and resets the consumer to its acknowledgement floor, so that older messages
+// come before newer ones, at once. The reset repeats the messages that were in flight. Unless the stream is a work queue, it
+// also repeats those that were acknowledged above the floor: at most MaxAckPending where no message fails, more where a message that keeps
+// failing holds the floor back. Delivery counts begin again at 1, so MaxAttempts counts anew for these messages.
+// Servers before 2.14 cannot reset a consumer. There the successor waits for AckWait before it begins.
+//
+// A member whose process was stopped for longer than the TTL has lost its partitions. The contexts of its handlers
+// are cancelled with [ErrMembershipLost] as their cause, it begins no other message, and it joins again. A handler that ignores its
+// context can then run at the same time as that of the successor: this is the one exception to the order.
+//
+// Members never compare clocks. A member gives up 9/10 of the TTL after it sent its last successful heartbeat, by its own
+// clock. Another believes that it is gone when the server has reported the expiry of its key and the TTL has passed since that other
+// has seen the last heartbeat.
+//
+// # Changing the number of partitions
+//
+// A key belongs to another partition when their number changes. So the stream must have no message of the set left, and
+// no member: stop the publishers, wait until [Set.Status] shows nothing pending, stop the members, call [Set.Delete], change the stream's
+// transform, and open the set with the new number. Open refuses another number than the set was made with.
+package partition

@@ -1,0 +1,67 @@
+package partition
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/nats-io/nuid"
+
+	"github.com/jetpull/jetpull"
+)
+
+// Option is an option of [Set.Consume]. Of an option that is given twice the last holds; those of [With] add up.
+type Option func(*options)
+
+type options struct {
+	name               string
+	onAssign, onRevoke func(partition int, why string)
+	consume            []jetpull.Option
+}
+
+// Member sets the name of this member, which is unique in the set: 1 to 64 letters, digits, '-' and '_'. The default is made of the host's
+// name, the process's ID and a random part. A process that restarts with the same name waits until the key of its
+// predecessor has expired. While another member uses the name, Consume returns [ErrMemberInUse].
+func Member(name string) Option { return func(o *options) { o.name = name } }
+
+// OnAssign sets a function that is called when this member gets a partition, before its first message is handled. why says
+// where it comes from, for a log. Calls for different partitions can run at the same time.
+func OnAssign(f func(partition int, why string)) Option { return func(o *options) { o.onAssign = f } }
+
+// OnRevoke sets a function that is called when this member loses a partition, after its last handler has returned and, unless the
+// membership was lost, before another member gets it. Calls for different partitions can run at the same time.
+func OnRevoke(f func(partition int, why string)) Option { return func(o *options) { o.onRevoke = f } }
+
+// With adds options for the Consume of each partition: Concurrency, OrderedBy, RetryDelays, MaxAttempts, DeadLetter, DrainTimeout and
+// others. Concurrency is that of one partition.
+func With(opts ...jetpull.Option) Option {
+	return func(o *options) { o.consume = append(o.consume, opts...) }
+}
+
+func newOptions(opts []Option) (o options, err error) {
+	host, _ := os.Hostname()
+	host = strings.Map(func(r rune) rune {
+		if validName(string(r)) {
+			return r
+		}
+		return '-'
+	}, host)
+	id := nuid.Next()
+	o.name = fmt.Sprintf("%.30s-%d-%s", host, os.Getpid(), id[len(id)-6:])
+	for _, f := range opts {
+		if f == nil {
+			return o, invalid("an Option is nil; use one of the package's options")
+		}
+		f(&o)
+	}
+	if !validName(o.name) {
+		return o, invalid("Member %q: use 1 to 64 letters, digits, '-' and '_'", o.name)
+	}
+	if o.onAssign == nil {
+		o.onAssign = func(int, string) {}
+	}
+	if o.onRevoke == nil {
+		o.onRevoke = func(int, string) {}
+	}
+	return o, nil
+}

@@ -1,0 +1,269 @@
+package partition
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/partition"
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+var (
+	faultMessages = flag.Int("partition.messages", 3000, "messages of TestMembersCrash")
+	partitions    = flag.Int("partition.partitions", 16, "partitions of the same")
+	faultCount    = flag.Int("partition.faults", 8, "faults of TestMembersCrash")
+)
+
+// create creates the stream of the tests, which adds the partition to each subject.
+func create(t *testing.T, js jetstream.JetStream, partitions, replicas int, retention jetstream.RetentionPolicy) {
+	t.Helper()
+	transform := partition.Transform(partitions, "orders.*")
+	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "ORDERS", Subjects: []string{"orders.*"}, SubjectTransform: &transform, Replicas: replicas, Retention: retention,
+	})
+	require.NoError(t, err)
+}
+
+// fleet is members in processes of their own.
+type fleet struct {
+	t      *testing.T
+	js     jetstream.JetStream
+	set    *partition.Set
+	url    string
+	cfg    partition.Config
+	mu     sync.Mutex
+	events []event
+	stops  []frozen
+	procs  map[string]*proc
+	number int
+}
+
+type proc struct {
+	cmd  *exec.Cmd
+	read chan struct{} // closed when its output has ended
+}
+
+func (f *fleet) start() string {
+	f.number++
+	name := fmt.Sprintf("m%d", f.number)
+	settings, err := json.Marshal(memberSettings{Name: name, URL: f.url, Config: f.cfg, Work: 5 * time.Millisecond, Fail: 20})
+	require.NoError(f.t, err)
+	cmd := exec.CommandContext(context.WithoutCancel(f.t.Context()), os.Args[0])
+	cmd.Env = append(os.Environ(), "PARTITION_MEMBER="+string(settings), "GOMAXPROCS=1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(f.t, err)
+	require.NoError(f.t, cmd.Start())
+	p := &proc{cmd: cmd, read: make(chan struct{})}
+	f.procs[name] = p
+	go func() {
+		defer close(p.read)
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			var e event
+			if json.Unmarshal(lines.Bytes(), &e) != nil {
+				continue // a line that a kill cut off
+			}
+			e.member = name
+			f.mu.Lock()
+			f.events = append(f.events, e)
+			f.mu.Unlock()
+		}
+	}()
+	return name
+}
+
+// end signals a member, and waits until its output has been read.
+func (f *fleet) end(name string, sig syscall.Signal) {
+	p := f.procs[name]
+	delete(f.procs, name)
+	if sig == syscall.SIGKILL {
+		f.mu.Lock()
+		f.stops = append(f.stops, frozen{member: name, from: time.Now(), dead: true})
+		f.mu.Unlock()
+	}
+	require.NoError(f.t, p.cmd.Process.Signal(sig))
+	<-p.read
+	err := p.cmd.Wait()
+	if sig == syscall.SIGTERM && err != nil && err.Error() == "signal: terminated" { // before it could be caught
+		f.mu.Lock()
+		f.stops = append(f.stops, frozen{member: name, from: time.Now(), dead: true})
+		f.mu.Unlock()
+		return
+	}
+	if sig != syscall.SIGKILL {
+		require.NoError(f.t, err, name)
+	}
+}
+
+// freeze stops a member's process for longer than the TTL.
+func (f *fleet) freeze(name string) {
+	p := f.procs[name]
+	from := time.Now()
+	require.NoError(f.t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	f.eventually("another member has its partitions", func() bool {
+		all, err := f.set.Status(f.t.Context())
+		return err == nil && time.Since(from) > f.cfg.TTL && !slices.ContainsFunc(all, func(p partition.Partition) bool { return p.Member == name })
+	})
+	f.mu.Lock()
+	f.stops = append(f.stops, frozen{member: name, from: from, to: time.Now()})
+	f.mu.Unlock()
+	require.NoError(f.t, p.cmd.Process.Signal(syscall.SIGCONT))
+}
+
+func (f *fleet) eventually(what string, done func() bool) {
+	f.t.Helper()
+	require.Eventually(f.t, done, 2*time.Minute, 20*time.Millisecond, what)
+}
+
+// more waits until so many more messages have succeeded, or all.
+func (f *fleet) more(n int) {
+	f.t.Helper()
+	until := min(f.handled()+n, *faultMessages)
+	f.eventually("more messages are handled", func() bool { return f.handled() >= until })
+}
+
+func (f *fleet) any() string {
+	for name := range f.procs {
+		return name
+	}
+	return ""
+}
+
+// handled counts the messages that have succeeded.
+func (f *fleet) handled() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen := map[string]bool{}
+	for _, e := range f.events {
+		if e.Kind == "ok" {
+			seen[fmt.Sprint(e.Key, " ", e.Number)] = true
+		}
+	}
+	return len(seen)
+}
+
+// launch creates the stream and the set, starts members, and publishes.
+func launch(t *testing.T, url string, replicas int, retention jetstream.RetentionPolicy, members int) *fleet {
+	t.Helper()
+	nc := natstest.Connect(t, url)
+	f := &fleet{t: t, js: natstest.JetStream(t, nc), url: url, procs: map[string]*proc{}, cfg: partition.Config{
+		Name: "set", Partitions: *partitions, Subject: "orders.{partition}.*", TTL: time.Second, AckWait: 30 * time.Second,
+	}}
+	create(t, f.js, *partitions, replicas, retention)
+	var err error
+	f.set, err = partition.Open(t.Context(), f.js, "ORDERS", f.cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		for _, p := range f.procs {
+			_ = p.cmd.Process.Kill()
+			_ = p.cmd.Wait()
+		}
+	})
+	for range members {
+		f.start()
+	}
+	keys := max(1, *faultMessages/40)
+	go func() {
+		for n := range *faultMessages {
+			subject, number := fmt.Sprintf("orders.k%d", n%keys), n/keys
+			for t.Context().Err() == nil {
+				if _, err := f.js.Publish(t.Context(), subject, fmt.Append(nil, number), jetstream.WithMsgID(fmt.Sprint(n))); err == nil {
+					break
+				}
+			}
+		}
+	}()
+	return f
+}
+
+// finish waits until all messages have been handled, ends the members, and judges.
+func (f *fleet) finish() verdict {
+	f.more(*faultMessages)
+	for len(f.procs) > 0 {
+		f.end(f.any(), syscall.SIGTERM)
+	}
+	v := judge(f.events, f.stops)
+	f.t.Logf("%d messages, %d attempts, %d repeated, %d assignments, %d faults", v.handled, v.attempts, v.repeated, v.assigned, len(v.faults))
+	for _, fault := range v.faults[:min(10, len(v.faults))] {
+		f.t.Error(fault)
+	}
+	require.Equal(f.t, *faultMessages, v.handled)
+	f.eventually("members that were killed are gone", func() bool { return !errors.Is(f.set.Delete(f.t.Context()), partition.ErrHasMembers) })
+	_, err := partition.Load(f.t.Context(), f.js, f.cfg.Name)
+	require.ErrorIs(f.t, err, jetstream.ErrBucketNotFound)
+	return v
+}
+
+// Members that join and leave pass partitions on in order, and nothing is handled twice.
+func TestHandOversRepeatNothing(t *testing.T) {
+	f := launch(t, servertest.RunServer(t).URL(), 1, jetstream.LimitsPolicy, 1)
+	for n := range 6 {
+		f.more(*faultMessages / 10)
+		if n%2 == 1 {
+			f.end(f.any(), syscall.SIGTERM)
+		} else {
+			f.start()
+			f.start()
+		}
+	}
+	require.Zero(t, f.finish().repeated)
+}
+
+// Members are killed, stopped for longer than the TTL, and join and leave. The order of each key holds, and nothing is lost.
+func TestMembersCrash(t *testing.T) {
+	for _, retention := range []jetstream.RetentionPolicy{jetstream.LimitsPolicy, jetstream.WorkQueuePolicy} {
+		t.Run(retention.String(), func(t *testing.T) {
+			crash(launch(t, servertest.RunServer(t).URL(), 1, retention, 5), nil)
+		})
+	}
+}
+
+// The same on three servers, of which one at a time stops and comes back.
+func TestMembersCrashOnACluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("nightly runs it, without -short")
+	}
+	c := servertest.RunCluster(t)
+	f := launch(t, c.URLs(), 3, jetstream.LimitsPolicy, 5)
+	crash(f, func(n int) {
+		server := n / 4 % len(c.Servers)
+		c.StopServer(server)
+		f.more(50)
+		c.StartServer(t, server)
+	})
+}
+
+func crash(f *fleet, fault func(n int)) {
+	for n := range *faultCount {
+		f.more(*faultMessages / (*faultCount + 2))
+		switch {
+		case fault != nil && n%4 == 3:
+			fault(n)
+		case n%4 == 0 || n%4 == 3:
+			f.end(f.any(), syscall.SIGKILL)
+			f.start()
+		case n%4 == 1:
+			f.freeze(f.any())
+		case n%4 == 2:
+			f.end(f.any(), syscall.SIGTERM)
+			f.start()
+		}
+	}
+	f.finish()
+}
