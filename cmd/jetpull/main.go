@@ -27,6 +27,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/fetchcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/partitioncmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/publish"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
 )
@@ -111,7 +112,7 @@ func newRootCommand(g *client.Globals) *cobra.Command {
 	}
 	root.SetVersionTemplate("jetpull {{.Version}}\n")
 	for _, cmd := range []*cobra.Command{
-		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), dlqcmd.New(g),
+		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), dlqcmd.New(g), partitioncmd.New(g),
 	} {
 		for _, sub := range append(cmd.Commands(), cmd) {
 			if !sub.HasSubCommands() {

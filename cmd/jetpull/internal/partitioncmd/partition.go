@@ -1,0 +1,186 @@
+// Package partitioncmd is the commands that show and delete sets of partitions.
+package partitioncmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/partition"
+)
+
+// New returns the command partition.
+func New(g *client.Globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "partition",
+		Short: "Show or delete a set of partitions: order per key over several processes",
+		Args:  cobra.NoArgs,
+		RunE:  cli.Help,
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:     "ls SET",
+		Short:   "List the partitions of a set: owner, since when, pending, unacknowledged",
+		Example: `  jetpull partition ls billing`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withSet(cmd, g, args[0], func(ctx context.Context, set *partition.Set) error {
+				rows, err := status(ctx, set)
+				if err != nil {
+					return err
+				}
+				return write(cmd.OutOrStdout(), g.JSON, rows)
+			})
+		},
+	}, newWatch(g), &cobra.Command{
+		Use:   "rm SET",
+		Short: "Delete a set: its consumers and its bucket, and no message",
+		Long: `rm deletes the consumers and the bucket of a set, and no message. It is refused
+while the set has members. What the consumers had acknowledged is forgotten: a
+set that is opened again begins with the first message of its stream.`,
+		Example: `  jetpull partition rm billing`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withSet(cmd, g, args[0], func(ctx context.Context, set *partition.Set) error {
+				if err := set.Delete(ctx); err != nil {
+					return err
+				}
+				if g.JSON {
+					return cli.WriteJSON(cmd.OutOrStdout(), map[string]string{"deleted": args[0]})
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "deleted set %s\n", args[0])
+				return err
+			})
+		},
+	})
+	return cmd
+}
+
+func newWatch(g *client.Globals) *cobra.Command {
+	interval := time.Second
+	cmd := &cobra.Command{
+		Use:     "watch SET",
+		Short:   "Print each change of an owner, until interrupted",
+		Example: `  jetpull partition watch billing --json`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := g.Target.OpenExisting(cmd.Context(), "partition", cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			return watch(cmd, g, l, args[0], interval)
+		},
+	}
+	cmd.Flags().DurationVarP(&interval, "interval", "i", interval, "how often to ask")
+	cli.Lasting(cmd.Flags(), "interval", &interval, 100*time.Millisecond)
+	return cmd
+}
+
+// withSet runs f with a set, within the timeout for requests.
+func withSet(cmd *cobra.Command, g *client.Globals, name string, f func(context.Context, *partition.Set) error) error {
+	l, err := g.Target.OpenExisting(cmd.Context(), "partition", cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
+	defer cancel()
+	set, err := partition.Load(ctx, l.JS, name)
+	if err != nil {
+		return err
+	}
+	return f(ctx, set)
+}
+
+// row is a partition, as it is printed.
+type row struct {
+	Partition  int        `json:"partition"`
+	Member     string     `json:"member,omitempty"`
+	Since      *time.Time `json:"since,omitempty"`
+	Pending    uint64     `json:"pending"`
+	AckPending uint64     `json:"ack_pending"`
+}
+
+func status(ctx context.Context, set *partition.Set) ([]row, error) {
+	all, err := set.Status(ctx)
+	rows := make([]row, 0, len(all))
+	for _, p := range all {
+		r := row{Partition: p.Number, Member: p.Member, Pending: p.Pending, AckPending: p.AckPending}
+		if p.Member != "" {
+			r.Since = &p.Since
+		}
+		rows = append(rows, r)
+	}
+	return rows, err
+}
+
+// write prints rows: as a table, or as an object a line.
+func write(out io.Writer, asJSON bool, rows []row) error {
+	if asJSON {
+		for _, r := range rows {
+			if err := cli.WriteJSON(out, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	table := make([][]string, 0, len(rows))
+	for _, r := range rows {
+		member, since := "-", "-"
+		if r.Since != nil {
+			member, since = r.Member, r.Since.Local().Format(time.RFC3339)
+		}
+		table = append(table, []string{strconv.Itoa(r.Partition), member, since, strconv.FormatUint(r.Pending, 10), strconv.FormatUint(r.AckPending, 10)})
+	}
+	return progress.Table(out, []string{">PARTITION", "MEMBER", "SINCE", ">PENDING", ">UNACKNOWLEDGED"}, table)
+}
+
+// watch prints the owners, and then each partition whose owner has changed since the last look. A look that fails is reported, and the
+// next one follows.
+func watch(cmd *cobra.Command, g *client.Globals, l *client.Link, name string, interval time.Duration) error {
+	ctx := cmd.Context()
+	loading, cancel := context.WithTimeout(ctx, l.Timeout)
+	defer cancel()
+	set, err := partition.Load(loading, l.JS, name)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	owners := map[int]row{}
+	for {
+		looking, cancel := context.WithTimeout(ctx, l.Timeout)
+		rows, err := status(looking, set)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			cli.Warn(cmd.ErrOrStderr(), g.JSON, cli.Plain(err))
+		default:
+			rows = slices.DeleteFunc(rows, func(r row) bool {
+				before, known := owners[r.Partition]
+				owners[r.Partition] = r
+				return known && before.Member == r.Member
+			})
+			if len(rows) > 0 {
+				if err := write(cmd.OutOrStdout(), g.JSON, rows); err != nil {
+					return err
+				}
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
