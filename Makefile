@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check vulncheck ci
+.PHONY: help demo demo-relay demo-feed demo-partition build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check vulncheck ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -39,6 +39,9 @@ demo-relay: ## Send 10,000 events of three sources through a relay to four recei
 
 demo-feed: ## Rank 500 résumés with two watchers, of which one is killed; a chart in out/demo-feed.svg
 	$(GO) run ./examples/demo-feed
+
+demo-partition: ## Keep the orders of 40 customers in order over three processes, of which one is killed; a chart in out/demo-partition.svg
+	$(GO) run ./examples/demo-partition
 
 build: ## Compile every package of every module
 	$(GO) build work
@@ -94,6 +97,8 @@ nightly: build $(BIN)/vulncheck $(BIN)/govulncheck release-check sim-planted sim
 	$(GO) test ./feed -v -run '^(TestSimulation|TestPlantedBugs)$$' -count 1 -timeout 0 $(TESTARGS) -feed.count=50000 -feed.planted=true
 	$(GO) test $(RACE) -tags otlp -timeout 2h -count 1 -skip '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) work
 	$(GO) test ./relay/internal/sim -v -timeout 0 -count 1 $(TESTARGS) -sim.count 20000 -sim.planted
+	$(GO) test ./partition -v -run '^TestSimulation$$' -timeout 0 -count 1 $(TESTARGS) -partition.count 20000
+	$(GO) test ./test/partition -v -timeout 0 -count 1 $(TESTARGS) -partition.messages 200000 -partition.partitions 64 -partition.faults 104
 	$(VULNCHECK) || test $$? = 4
 
 bench: ## Measure the client against nats.go; figures and a chart in out/bench
