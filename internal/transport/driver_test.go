@@ -37,3 +37,33 @@ func TestHooksMayUseTheDriver(t *testing.T) {
 		require.NoError(s.T, d.Stop(ctx))
 	})
 }
+
+type noSink struct{}
+
+func (noSink) Deliver([]pull.Message, bool, error) {}
+func (noSink) Problem(error)                       {}
+func (noSink) Healthy()                            {}
+
+// Effects are carried out in order: a demand that leaves at once has its inbox subscribed before it is drained, so that no
+// subscription is left.
+func TestEffectsAreCarriedOutInOrder(t *testing.T) {
+	stage.Run(t, stage.Config{}, func(s *stage.Stage) {
+		ctx, cancel := context.WithTimeout(s.T.Context(), time.Minute)
+		defer cancel()
+		inbox, err := transport.OpenInbox(ctx, s.NC)
+		require.NoError(s.T, err)
+		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, inbox, transport.Hooks{})
+		demand := pull.Demand{Ask: pull.Ask{Mode: pull.Standing, Window: 1, Workers: 1}, Ref: noSink{}}
+		other := pull.Demand{Ask: pull.Ask{Terms: pull.Terms{Priority: 1}, Mode: pull.Standing, Window: 1, Workers: 1}, Ref: noSink{}}
+		d.Do(func(e *pull.Engine, now pull.At) {
+			e.Post(now, &demand) // takes the inbox that is subscribed already
+			e.Post(now, &other)
+			e.Cancel(now, &other, nil)
+		})
+		require.Len(s.T, s.Pulls(), 2)
+		require.NoError(s.T, d.Close(ctx, errors.New("over")))
+		require.NoError(s.T, d.Stop(ctx))
+		stage.Pass(time.Second)
+		require.Zero(s.T, s.NC.NumSubscriptions())
+	})
+}

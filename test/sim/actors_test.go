@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
 )
@@ -223,22 +220,12 @@ func (a *player) allowed(ctx context.Context, what string, c pullCall, err error
 		return true
 	case c.limited && errors.Is(err, jetpull.ErrMaxBytes):
 		return true
-	case errors.Is(err, jetpull.ErrLimitExceeded) && a.overLimits(c):
+	case errors.Is(err, jetpull.ErrLimitExceeded):
+		a.wasRefused(refusal{life: a.name, at: a.now(), what: what, call: c})
 		return true
 	}
 	a.wrong("%s: %s: %v", a.name, what, err)
 	return true
-}
-
-// overLimits reports whether a call that ends now asked for more than the consumer
-// allowed, or shared a pull while the limits were lower than the client knew.
-func (j *journal) overLimits(c pullCall) bool {
-	if len(j.configs(0, j.now())) > 1 {
-		return true
-	}
-	return slices.ContainsFunc(j.configs(j.now()-c.wait, j.now()), func(cfg jetstream.ConsumerConfig) bool {
-		return cfg.MaxRequestBatch > 0 && c.batch > cfg.MaxRequestBatch || cfg.MaxRequestExpires > 0 && c.wait > cfg.MaxRequestExpires
-	})
 }
 
 // drawTerms draws what a call says to a priority group; the group itself is a

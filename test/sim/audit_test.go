@@ -76,6 +76,7 @@ func (s *schedule) check(history []model.Event) []string {
 	a.checkPins()
 	a.checkStats()
 	a.checkRate()
+	a.checkRefusals()
 	return s.wrongs
 }
 

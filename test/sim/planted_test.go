@@ -46,9 +46,9 @@ var planted = []struct {
 		bug:  "\t\tif !keep || e.due > 0 || e.since > now-wait/2 {\n",
 	},
 	{
-		name: "effects are carried out in the wrong order", file: "internal/transport/driver.go",
-		text: "\t\t\t\td.perform(&batch[i])\n",
-		bug:  "\t\t\t\td.perform(&batch[len(batch)-1-i])\n",
+		name: "an inbox counts as drained while messages are on its wire", file: "internal/transport/inbox.go",
+		text: "\tif sub == nil || !silent && sub.Drain() != nil {\n",
+		bug:  "\tif sub == nil || !silent && sub.Unsubscribe() == nil {\n",
 	},
 	{
 		name: "a message that is done is handled again", file: "internal/worker/pool.go",

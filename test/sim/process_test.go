@@ -173,6 +173,21 @@ func (p *process) finished() {
 		// down.
 		_ = p.nc.FlushTimeout(closeWait)
 	}
+	closed := p.now()
+	if killed == 0 {
+		p.checkSubscriptions()
+	}
 	p.nc.Close()
-	p.life(p.name, lifeEnd{bound: p.since, killed: killed, closed: p.now(), stats: p.sub.Stats()})
+	p.life(p.name, lifeEnd{bound: p.since, killed: killed, closed: closed, stats: p.sub.Stats()})
+}
+
+// checkSubscriptions: a Subscription that was closed leaves none of its inboxes subscribed. The one that is left is of
+// nats.go, for the answers to its requests. nats.go forgets one that drains up to a flush later.
+func (p *process) checkSubscriptions() {
+	for until := p.now() + closeWait; p.nc.NumSubscriptions() > 1 && !p.nc.IsClosed(); time.Sleep(100 * time.Millisecond) {
+		if p.now() > until {
+			p.wrong("%s: after Close %d subscriptions are left, and one is of requests", p.name, p.nc.NumSubscriptions())
+			return
+		}
+	}
 }
