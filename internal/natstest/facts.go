@@ -20,7 +20,6 @@ const (
 	AckOK       = "+OK"
 	AckNak      = "-NAK"
 	AckProgress = "+WPI"
-	AckNext     = "+NXT"
 	AckTerm     = "+TERM"
 
 	PinnedSubject     = "$JS.EVENT.ADVISORY.CONSUMER.PINNED"

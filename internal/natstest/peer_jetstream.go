@@ -15,7 +15,6 @@ const (
 	nextPrefix = "$JS.API.CONSUMER.MSG.NEXT."
 	infoPrefix = "$JS.API.CONSUMER.INFO."
 	ackPrefix  = "$JS.ACK."
-	nextVerb   = "+NXT"
 )
 
 // Request is a message to one of the peer's API subjects.
@@ -28,20 +27,18 @@ type Request struct {
 
 // Pull is a request for messages of a consumer.
 type Pull struct {
-	// Subject it was sent to: the API's, or that of an ack.
+	// Subject it was sent to.
 	Subject          string
 	Stream, Consumer string
 	// Reply is the inbox that messages and statuses go to.
 	Reply string
 	// Header as sent, if any.
 	Header []byte
-	// Body as sent, for +NXT what comes after the verb.
+	// Body as sent.
 	Body []byte
 	// Req is the terms in Body; Err says why they could not be read.
 	Req PullRequest
 	Err error
-	// Next says that the pull came as +NXT on the ack subject of a message.
-	Next bool
 }
 
 // PullRequest is the terms of a pull, as the server reads them.
@@ -68,7 +65,7 @@ type Ack struct {
 	StreamSeq, DeliverSeq uint64
 	// Body is the verb and its arguments; empty means +ACK.
 	Body []byte
-	// Reply is where the confirmation goes, or the inbox of a +NXT.
+	// Reply is where the confirmation goes.
 	Reply string
 }
 
@@ -98,17 +95,15 @@ func (p *Peer) Intercept(take func(Op) (taken bool)) {
 	p.handlers.intercept = take
 }
 
-// OnPull sets what happens with pulls, of every stream and consumer, sent to
-// the API or as +NXT. Without it, a pull of a consumer that SetConsumer knows
-// is never answered and any other has no responders.
+// OnPull sets what happens with pulls of every stream and consumer. Without it, a pull of a consumer that SetConsumer
+// knows is never answered and any other has no responders.
 func (p *Peer) OnPull(handle func(*Peer, Pull)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.handlers.pull = handle
 }
 
-// OnAck sets what happens with acks of every kind. A +NXT is given to it
-// first and to the handler for pulls next.
+// OnAck sets what happens with acks of every kind.
 func (p *Peer) OnAck(handle func(*Peer, Ack)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +177,7 @@ func (p *Peer) publish(a arrival) {
 			return
 		}
 	}
-	if pull, ok := ParsePull(op); ok && !pull.Next && p.pull(h, pull) {
+	if pull, ok := ParsePull(op); ok && p.pull(h, pull) {
 		return
 	}
 	if name, ok := strings.CutPrefix(op.Subject, infoPrefix); ok {
@@ -216,21 +211,14 @@ func (p *Peer) pull(h handlers, pull Pull) bool {
 	return true
 }
 
-// ParsePull reads a PUB or HPUB that pulls, by a request to the API or with
-// +NXT. ok is false for any other.
+// ParsePull reads a PUB or HPUB that pulls. ok is false for any other.
 func ParsePull(op Op) (pull Pull, ok bool) {
-	pull = Pull{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Body: op.Body}
-	if name, found := strings.CutPrefix(op.Subject, nextPrefix); found {
-		pull.Stream, pull.Consumer, _ = strings.Cut(name, ".")
-	} else if terms, found := bytes.CutPrefix(op.Body, []byte(nextVerb)); found {
-		ack, err := ParseAck(op)
-		if err != nil {
-			return Pull{}, false
-		}
-		pull.Stream, pull.Consumer, pull.Body, pull.Next = ack.Stream, ack.Consumer, bytes.TrimSpace(terms), true
-	} else {
+	name, found := strings.CutPrefix(op.Subject, nextPrefix)
+	if !found {
 		return Pull{}, false
 	}
+	pull = Pull{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Body: op.Body}
+	pull.Stream, pull.Consumer, _ = strings.Cut(name, ".")
 	pull.Req, pull.Err = parsePullRequest(pull.Body)
 	return pull, true
 }
@@ -268,10 +256,6 @@ func (p *Peer) ack(h handlers, op Op) {
 	}
 	if h.ack != nil {
 		h.ack(p, ack)
-	}
-	if pull, ok := ParsePull(op); ok {
-		p.pull(h, pull)
-		return
 	}
 	if op.Reply != "" && !h.silentAcks {
 		p.Reply(op.Reply, nil)

@@ -139,10 +139,10 @@ func TestPeerServesAPull(t *testing.T) {
 		require.Equal(t, "C", acks[0].Consumer)
 
 		_, inbox := subscribe(t, nc, "inbox")
-		require.NoError(t, nc.PublishRequest(AckReplyV2("_", "hash", "S", "C", 1, 2, 3, time.Now(), 0), "inbox", []byte(`+NXT {"batch":2,"no_wait":true}`)))
+		require.NoError(t, nc.Publish(AckReplyV2("_", "hash", "S", "C", 1, 2, 3, time.Now(), 0), nil))
+		require.NoError(t, nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", "inbox", []byte(`{"batch":2,"no_wait":true}`)))
 		require.Equal(t, "S.a", next(t, inbox).Subject)
 		require.Equal(t, "408", next(t, inbox).Header.Get("Status"))
-		require.True(t, pulls[1].Next)
 		require.Equal(t, PullRequest{Batch: 2, NoWait: true}, pulls[1].Req)
 		require.EqualValues(t, 3, acks[1].DeliverSeq)
 

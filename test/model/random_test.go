@@ -47,7 +47,7 @@ func randomScript(seed uint64, length int) script {
 	if rng.IntN(3) == 0 {
 		cfg.MaxWaiting = 1 + rng.IntN(4)
 	}
-	d := &drawn{rng: rng, group: group, policy: cfg.PriorityPolicy, left: length, stalls: cfg.MaxAckPending > 0}
+	d := &drawn{rng: rng, group: group, policy: cfg.PriorityPolicy, left: length}
 	return script{name: fmt.Sprintf("seed %d", seed), cfg: cfg, draw: d.next}
 }
 
@@ -57,7 +57,6 @@ type drawn struct {
 	group  string
 	policy jetstream.PriorityPolicy
 	left   int
-	stalls bool
 	subbed map[string]bool
 }
 
@@ -132,10 +131,7 @@ func (d *drawn) ack(box string, n int) string {
 	case 1:
 		return fmt.Sprintf("ack %s %d +TERM", box, i)
 	case 2:
-		// Where the ack ends a stall, the delivery loop and the pull race.
-		if !d.stalls {
-			return fmt.Sprintf("next %s %d %s %s", box, i, box, d.pull())
-		}
+		return fmt.Sprintf("confirm %s %d +WPI", box, i)
 	case 3:
 		return fmt.Sprintf("confirm %s %d +ACK", box, i)
 	}

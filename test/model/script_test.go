@@ -26,7 +26,6 @@ import (
 //	                        counts it
 //	ack a 0 +ACK            ack the first message that came to a, with any verb
 //	confirm a 0 +ACK        the same with a reply, which comes to the inbox "acks"
-//	next a 0 b {json}       +NXT that pulls to b
 //	sleep 300ms
 //	unpin g
 //	update {json}           the consumer's configuration
@@ -109,7 +108,7 @@ func (s *side) run(t *testing.T, step string) {
 		body = strings.ReplaceAll(body, "PIN", s.inboxes[words[1]].pin)
 		body = strings.ReplaceAll(body, "SIZE", strconv.Itoa(s.inboxes[words[1]].size()))
 		require.NoError(t, s.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+s.stream+".C", s.subject(words[1]), []byte(body)))
-	case "ack", "confirm", "next":
+	case "ack", "confirm":
 		s.runAck(t, step, words)
 	case "sleep":
 		d, err := time.ParseDuration(words[1])
@@ -145,8 +144,6 @@ func (s *side) runAck(t *testing.T, step string, words []string) {
 		if strings.HasPrefix(verb, "-NAK") || strings.HasPrefix(verb, "+WPI") {
 			reply = s.subject("acks")
 		}
-	case "next":
-		reply, verb = s.subject(words[3]), "+NXT "+words[4]
 	}
 	require.NoError(t, s.nc.PublishMsg(&nats.Msg{Subject: box.data[i].Reply, Reply: reply, Data: []byte(verb)}))
 }

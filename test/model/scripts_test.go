@@ -74,7 +74,7 @@ func untimed() []script {
 		}},
 		{name: "acks", cfg: explicit(), steps: []string{
 			"sub a", "sub b", "pub 6", `pull a {"batch":4}`, "confirm a 1 +ACK", "confirm a 1 +ACK", "confirm a 0 +TERM",
-			"confirm a 2 +WPI", "confirm a 2 -NAK", "confirm a 3 nonsense", `next a 3 b {"batch":2}`, `next a 3 b {"no_wait":true}`,
+			"confirm a 2 +WPI", "confirm a 2 -NAK", "confirm a 3 nonsense", "confirm a 3 +ACK", `pull b {"batch":2}`,
 			"confirm a 3 -NAK", "confirm b 0 +ACK", "ack b 1 -NAK nonsense", "confirm b 1 +ACK", "pull a 5",
 		}},
 		{name: "ack all", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckAllPolicy }), steps: []string{
@@ -82,7 +82,7 @@ func untimed() []script {
 			"confirm a 5 +TERM", "ack a 3 -NAK", "pull a 5", "confirm a 7 +ACK",
 		}},
 		{name: "ack none", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckNonePolicy }), steps: []string{
-			"sub a", "pub 3", `pull a {"batch":2}`, "confirm a 0 +ACK", `next a 1 a {"batch":1}`, `pull a {"batch":5,"no_wait":true}`,
+			"sub a", "pub 3", `pull a {"batch":2}`, "confirm a 0 +ACK", `pull a {"batch":1}`, `pull a {"batch":5,"no_wait":true}`,
 		}},
 		{name: "max deliver", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 2 }), steps: []string{
 			"sub a", "pub 2", "pull a 2", "ack a 0 -NAK", "pull a 1", "ack a 2 -NAK", "pull a 1", "ack a 1 +ACK", "pub 1",

@@ -11,18 +11,8 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// onAck takes an ack of any kind from the peer. A +NXT comes to onPull next,
-// and what follows from both is done after that: the server takes them in one
-// go, before its delivery loop gets to run.
+// onAck takes an ack of any kind from the peer.
 func (m *Model) onAck(_ *natstest.Peer, a natstest.Ack) {
-	if bytes.HasPrefix(a.Body, []byte(natstest.AckNext)) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if c := m.acking(a); c != nil {
-			c.settle(a, Acked, "")
-		}
-		return
-	}
 	m.do(func() {
 		if c := m.acking(a); c != nil {
 			c.ack(a)

@@ -31,20 +31,19 @@ type waitingPull struct {
 func (m *Model) onPull(_ *natstest.Peer, p natstest.Pull) {
 	m.do(func() {
 		c := m.find(p.Stream, p.Consumer)
-		if c == nil || !c.leads() || p.Next && c.cfg.AckPolicy == jetstream.AckNonePolicy {
+		if c == nil || !c.leads() {
 			m.note(Event{Kind: Unanswered, Stream: p.Stream, Consumer: p.Consumer, Reply: p.Reply, Text: string(p.Body)})
 			if p.Reply != "" {
 				m.peer.NoResponders(p.Reply, p.Subject)
 			}
 			return
 		}
-		// An ack with +NXT and no reply pulls to nowhere: there is never
-		// interest, so nothing comes of it.
+		// Without a reply there is never interest, so nothing comes of it.
 		if p.Reply == "" {
 			return
 		}
 		c.note(Event{Kind: Pulled, Reply: p.Reply, Text: string(p.Body)})
-		if !p.Next && needsNewerServer(p.Header) {
+		if needsNewerServer(p.Header) {
 			c.sendStatus(p.Reply, 412, "Required Api Level")
 			return
 		}
