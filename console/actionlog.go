@@ -1,0 +1,56 @@
+package console
+
+import (
+	"sync"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// maxEntries is how many actions the log holds. Older ones are in the process's log.
+const maxEntries = 1000
+
+// actionLog are the last actions.
+type actionLog struct {
+	mu      sync.Mutex
+	last    int
+	entries []view.Entry // oldest first
+}
+
+func newActionLog() *actionLog { return &actionLog{} }
+
+// add returns the ID of the entry.
+func (a *actionLog) add(e view.Entry) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last++
+	e.ID = a.last
+	if len(a.entries) == maxEntries {
+		a.entries = append([]view.Entry(nil), a.entries[1:]...)
+	}
+	a.entries = append(a.entries, e)
+	return e.ID
+}
+
+// get is the entry of an ID; nil: there is none, or it is too old.
+func (a *actionLog) get(id int) *view.Entry {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.entries {
+		if a.entries[i].ID == id {
+			e := a.entries[i]
+			return &e
+		}
+	}
+	return nil
+}
+
+// all are the entries, newest first.
+func (a *actionLog) all() []view.Entry {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make([]view.Entry, 0, len(a.entries))
+	for i := len(a.entries) - 1; i >= 0; i-- {
+		out = append(out, a.entries[i])
+	}
+	return out
+}

@@ -1,0 +1,143 @@
+// Package chart computes small charts of the last hour. A template draws them as SVG with presentation attributes, so they need
+// neither a script nor a style sheet of their own.
+package chart
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Chart is a line over the last hour. Its coordinates are those of its viewBox.
+type Chart struct {
+	Title string
+	// Width and Height are those of the viewBox.
+	Width, Height int
+	// Line and Area are the data of two SVG paths. Gaps in the data are gaps in the line.
+	Line, Area string
+	// Now, Least and Most are the last, the least and the greatest value as text. They are empty while there is no data.
+	Now, Least, Most string
+	// Span is the time that the chart shows. It is an hour, and less while there is less data.
+	Span string
+	// Bound is the limit as text; empty: there is none.
+	Bound string
+	// Small charts have no labels.
+	Small bool
+	// Limit is the height of a horizontal line, such as a rate limit; negative: there is none.
+	Limit float64
+}
+
+// Describe is the text of the chart for readers that do not see it.
+func (c *Chart) Describe() string {
+	if c.Now == "" {
+		return c.Title + ": no data yet"
+	}
+	return fmt.Sprintf("%s over the last %s: now %s, lowest %s, highest %s", c.Title, c.Span, c.Now, c.Least, c.Most)
+}
+
+const (
+	smallWidth, smallHeight = 90, 18
+	largeWidth, largeHeight = 360, 72
+	// margin keeps a line of two units within the viewBox.
+	margin = 1.5
+)
+
+// Small is a chart for a cell of a list.
+func Small(title string, values []float64) *Chart {
+	c := line(title, values, smallWidth, smallHeight, 0)
+	c.Small = true
+	return &c
+}
+
+// Large is a chart for a page.
+func Large(title string, values []float64) Chart {
+	return line(title, values, largeWidth, largeHeight, 0)
+}
+
+// Against is a chart for a page with a horizontal line at a limit.
+func Against(title string, values []float64, limit float64) Chart {
+	return line(title, values, largeWidth, largeHeight, limit)
+}
+
+// line draws the values of an hour, oldest first and evenly spaced. A value that is not a number is a gap. The axis begins at zero. A limit
+// that is far above all values is not drawn, since the line would be flat.
+func line(title string, values []float64, width, height int, limit float64) Chart {
+	c := Chart{Title: title, Width: width, Height: height, Limit: -1}
+	if limit > 0 {
+		c.Bound = number(limit)
+	}
+	hour := len(values)
+	values = recent(values)
+	c.Span = "hour"
+	if len(values) < hour {
+		c.Span = fmt.Sprintf("%d min", (60*len(values)+hour/2)/hour)
+	}
+	least, most, last, known := math.Inf(1), 0.0, 0.0, false
+	for _, v := range values {
+		if !math.IsNaN(v) {
+			least, most, last, known = min(least, v), max(most, v), v, true
+		}
+	}
+	if !known {
+		return c
+	}
+	top := max(most, 1)
+	draw := limit > 0 && most*4 >= limit
+	if draw {
+		top = max(most, limit)
+	}
+	y := func(v float64) float64 { return float64(height) - margin - v/top*(float64(height)-2*margin) }
+	x := func(i int) float64 { return float64(i) / float64(max(1, len(values)-1)) * float64(width) }
+	if draw {
+		c.Limit = y(limit)
+	}
+	var path, area strings.Builder
+	for i := 0; i < len(values); {
+		if math.IsNaN(values[i]) {
+			i++
+			continue
+		}
+		begin := i
+		for ; i < len(values) && !math.IsNaN(values[i]); i++ {
+			verb := "L"
+			if i == begin {
+				verb = "M"
+				fmt.Fprintf(&area, "M%.1f %d", x(i), height)
+			}
+			fmt.Fprintf(&path, "%s%.1f %.1f", verb, x(i), y(values[i]))
+			fmt.Fprintf(&area, "L%.1f %.1f", x(i), y(values[i]))
+		}
+		if i == begin+1 {
+			// A single point is drawn as a dot.
+			path.WriteString("h0.1")
+		}
+		fmt.Fprintf(&area, "L%.1f %dZ", x(i-1), height)
+	}
+	c.Line, c.Area = path.String(), area.String()
+	c.Now, c.Least, c.Most = number(last), number(least), number(most)
+	return c
+}
+
+// recent leaves out the gap at the beginning, so that the data of the first minutes can be seen. It keeps at least a twelfth.
+func recent(values []float64) []float64 {
+	first := 0
+	for first < len(values) && math.IsNaN(values[first]) {
+		first++
+	}
+	return values[min(first, len(values)-len(values)/12):]
+}
+
+func number(v float64) string {
+	switch {
+	case v >= 1e9:
+		return strconv.FormatFloat(v/1e9, 'f', 1, 64) + " G"
+	case v >= 1e6:
+		return strconv.FormatFloat(v/1e6, 'f', 1, 64) + " M"
+	case v >= 10_000:
+		return strconv.FormatFloat(v/1e3, 'f', 1, 64) + " k"
+	case v == math.Trunc(v):
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 1, 64)
+}

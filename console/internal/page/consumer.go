@@ -1,0 +1,272 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/console/internal/chart"
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
+	stream, name := r.Query.Get("stream"), r.Query.Get("name")
+	s := c.latest.Fresh(ctx)
+	var one *consumer
+	for _, each := range s.Value {
+		if each.Stream == stream && each.Name == name {
+			one = each
+		}
+	}
+	page := &view.Page{
+		Nav: "consumers", Title: name,
+		Crumbs: []view.Link{{Text: "Consumers", Href: "consumers"}, {Text: stream, Href: link("consumers", "stream", stream)}},
+	}
+	switch {
+	case one == nil && s.At.IsZero():
+		// Nothing is known yet, which is not the same as that there is no such consumer.
+		page.Parts = []view.Part{{ID: "now", Source: source("NATS", s)}}
+		return page, nil
+	case one == nil:
+		return nil, notFound("It may have been deleted, or its name is different. The list of consumers shows all that there are.",
+			"There is no consumer %q on a stream %q.", name, stream)
+	}
+	page.Parts = append([]view.Part{c.now(r.Now, s, one)}, c.groups(r.Now, one)...)
+	page.Parts = append(page.Parts, view.Part{ID: "configuration", Title: "Configuration", Lines: describe(one.ConsumerInfo)})
+	return page, nil
+}
+
+func (c *Consumers) now(now time.Time, s sample.Sample[[]*consumer], one *consumer) view.Part {
+	values := func(i int) []float64 { return c.history.Values(now, one.key, i, 360) }
+	return view.Part{
+		ID: "now", Source: source("NATS", s),
+		Problem: one.state.sentence, ProblemTone: one.state.tone, Actions: c.actions(one),
+		Facts: []view.Fact{
+			{Name: "In this state since", Value: sinceValue(one)},
+			{Name: "Pending", Value: view.Number(one.NumPending)},
+			{Name: "Ack pending", Value: ackPending(one)},
+			{Name: "Redelivered", Value: quietZero(view.Int(one.NumRedelivered), one.NumRedelivered > 0, view.Warn)},
+			{Name: "Waiting pulls", Value: view.Int(one.NumWaiting)},
+			{Name: "Rate", Value: view.Rate(one.rate)},
+			{Name: "Oldest unacknowledged", Value: view.Ago(one.oldest, "Every delivered message is acknowledged")},
+			{Name: "Delivered up to", Value: sequence(one.Stream, one.Delivered)},
+			{Name: "Acknowledged up to", Value: sequence(one.Stream, one.AckFloor)},
+			{Name: "Created", Value: view.Ago(one.Created, "The server did not state it")},
+		},
+		Charts: []chart.Chart{
+			chart.Large("Pending", values(histPending)),
+			chart.Against("Ack pending", values(histAckPending), float64(max(0, one.Config.MaxAckPending))),
+			chart.Large("Deliveries in a second", values(histRate)),
+			chart.Large("Redelivered", values(histRedelivered)),
+		},
+	}
+}
+
+// sequence leads to a message of the stream.
+func sequence(stream string, s jetstream.SequenceInfo) view.Value {
+	if s.Stream == 0 {
+		return view.None("No message yet")
+	}
+	v := view.Linked("message "+strconv.FormatUint(s.Stream, 10), link("message", "stream", stream, "seq", strconv.FormatUint(s.Stream, 10)))
+	if s.Last != nil {
+		v.Title = "last at " + s.Last.UTC().Format(time.DateTime) + " UTC"
+	}
+	return v
+}
+
+// groups is a part for each priority group.
+func (c *Consumers) groups(now time.Time, one *consumer) []view.Part {
+	var parts []view.Part
+	for i, group := range one.Config.PriorityGroups {
+		part := view.Part{
+			ID: "group-" + strconv.Itoa(i), Title: "Group " + group,
+			Facts: []view.Fact{{Name: "Policy", Value: view.Text(policyName(one.Config.PriorityPolicy))}},
+		}
+		if one.Config.PriorityPolicy == jetstream.PriorityPolicyPinned {
+			pinned := jetstream.PriorityGroupState{}
+			for _, g := range one.ConsumerInfo.PriorityGroups {
+				if g.Group == group {
+					pinned = g
+				}
+			}
+			if pinned.PinnedClientID == "" {
+				part.Facts = append(part.Facts, view.Fact{Name: "Pinned client", Value: view.None("No client is pinned: the next that pulls will be")})
+			} else {
+				part.Facts = append(part.Facts, view.Fact{Name: "Pinned client", Value: view.Code(pinned.PinnedClientID)},
+					view.Fact{Name: "Pinned since", Value: view.Ago(pinned.PinnedTS, "The server did not state it")})
+				part.Actions = []view.Action{c.unpin(one, group, pinned.PinnedClientID)}
+			}
+			part.Facts = append(part.Facts, view.Fact{Name: "Pin is lost after", Value: view.Duration(one.Config.PinnedTTL)})
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+func (c *Consumers) unpin(one *consumer, group, client string) view.Action {
+	return view.Action{
+		Name: "unpin", Label: "Unpin", Target: one.key,
+		Fields: []view.Field{{Name: "group", Value: group, Hidden: true}},
+		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			if err := c.source.Unpin(ctx, one.Stream, one.Name, form.Get("group")); err != nil {
+				return view.Outcome{}, refused(err, "The pin was not changed.")
+			}
+			c.latest.Next(ctx)
+			return view.Outcome{Count: 1, Text: fmt.Sprintf("Unpinned client %s of group %s. The next client that pulls is pinned.", client, form.Get("group"))}, nil
+		},
+	}
+}
+
+// refused is why a server refused an action, with what happened instead.
+func refused(err error, rest string) error {
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return &Problem{Status: http.StatusNotFound, Text: "The consumer does not exist any more. " + rest, Fix: "The list of consumers shows all that there are."}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &Problem{
+			Status: http.StatusGatewayTimeout, Err: err,
+			Text: "NATS did not answer in time. Whether the action took effect is not known", Fix: "Look at the state of the consumer before you try again.",
+		}
+	}
+	return &Problem{Status: http.StatusBadGateway, Text: "NATS refused the action. " + rest, Err: err, Fix: "The reason is the server's. Correct it and try again."}
+}
+
+func policyName(p jetstream.PriorityPolicy) string {
+	switch p {
+	case jetstream.PriorityPolicyPinned:
+		return "pinned client: one client gets all messages"
+	case jetstream.PriorityPolicyOverflow:
+		return "overflow: a client gets messages only beyond its thresholds"
+	case jetstream.PriorityPolicyPrioritized:
+		return "prioritized: clients of the lowest number first"
+	}
+	return "none"
+}
+
+// pauseChoices are the lengths of a pause that are offered.
+var pauseChoices = []view.Option{
+	{Value: "15m", Text: "15 minutes"},
+	{Value: "1h", Text: "1 hour"},
+	{Value: "4h", Text: "4 hours"},
+	{Value: "24h", Text: "1 day"},
+	{Value: "168h", Text: "7 days"},
+}
+
+func (c *Consumers) actions(one *consumer) []view.Action {
+	var all []view.Action
+	if one.Paused {
+		all = append(all, view.Action{
+			Name: "resume", Label: "Resume", Target: one.key,
+			Do: c.act(func(ctx context.Context, _ url.Values) (string, error) {
+				return "Resumed. Messages are delivered again.", c.source.Resume(ctx, one.Stream, one.Name)
+			}, "It stays paused."),
+		})
+	}
+	all = append(all,
+		view.Action{
+			Name: "pause", Label: "Pause", Target: one.key,
+			Fields: []view.Field{
+				{Name: "for", Label: "Pause for", Options: pauseChoices, Value: "1h"},
+				{Name: "until", Label: "or until (UTC)", Type: "datetime-local"},
+			},
+			Do: c.act(func(ctx context.Context, form url.Values) (string, error) {
+				until, err := pauseEnd(time.Now(), form)
+				if err != nil {
+					return "", err
+				}
+				return fmt.Sprintf("Paused until %s UTC. What is delivered already can still be acknowledged.", until.Format(time.DateTime)),
+					c.source.Pause(ctx, one.Stream, one.Name, until)
+			}, "It is not paused."),
+		},
+		view.Action{
+			Name: "reset", Label: "Reset", Target: one.key, Danger: true,
+			Confirm: fmt.Sprintf("Deliver messages of %s to consumer %s again, from the first unacknowledged message or from the sequence that you give. "+
+				"It is acknowledged up to sequence %d and has delivered up to sequence %d; %s unacknowledged. Handlers see messages a second time. This cannot be undone.",
+				one.Stream, one.Name, one.AckFloor.Stream, one.Delivered.Stream, countIs(uint64(one.NumAckPending), "message")),
+			Fields: []view.Field{{Name: "seq", Label: "Begin at sequence (empty: the first unacknowledged message)", Type: "number"}},
+			Do: c.act(func(ctx context.Context, form url.Values) (string, error) {
+				seq, err := parseSequence(form.Get("seq"))
+				if err != nil {
+					return "", err
+				}
+				begin := "with the first message that was not acknowledged"
+				if seq > 0 {
+					begin = "at sequence " + strconv.FormatUint(seq, 10)
+				}
+				return "Reset. It begins again " + begin + ".", c.source.Reset(ctx, one.Stream, one.Name, seq)
+			}, "It was not reset."),
+		},
+		view.Action{
+			Name: "delete", Label: "Delete", Target: one.key, Danger: true,
+			Confirm: fmt.Sprintf("Delete consumer %s of stream %s. %s not delivered and %s not acknowledged; the stream keeps what its retention keeps. This cannot be undone.",
+				one.Name, one.Stream, countIs(one.NumPending, "message"), countIs(uint64(one.NumAckPending), "message")),
+			Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+				if err := c.source.Delete(ctx, one.Stream, one.Name); err != nil {
+					return view.Outcome{}, refused(err, "It was not deleted.")
+				}
+				c.latest.Next(ctx)
+				return view.Outcome{Count: 1, Text: fmt.Sprintf("Deleted consumer %s of stream %s.", one.Name, one.Stream), Then: "consumers"}, nil
+			},
+		})
+	return all
+}
+
+func countIs(n uint64, noun string) string {
+	if n == 1 {
+		return "1 " + noun + " is"
+	}
+	return view.Count(n, noun) + " are"
+}
+
+// act is an action on one consumer: do returns its outcome in words, and rest is what holds where it fails.
+func (c *Consumers) act(do func(context.Context, url.Values) (string, error), rest string) func(context.Context, url.Values) (view.Outcome, error) {
+	return func(ctx context.Context, form url.Values) (view.Outcome, error) {
+		text, err := do(ctx, form)
+		if p, ok := errors.AsType[*Problem](err); ok {
+			return view.Outcome{}, p
+		}
+		if err != nil {
+			return view.Outcome{}, refused(err, rest)
+		}
+		c.latest.Next(ctx)
+		return view.Outcome{Count: 1, Text: text}, nil
+	}
+}
+
+func pauseEnd(now time.Time, form url.Values) (time.Time, error) {
+	if until := form.Get("until"); until != "" {
+		for _, layout := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05"} {
+			at, err := time.Parse(layout, until)
+			if err == nil && at.After(now) {
+				return at, nil
+			}
+		}
+		return time.Time{}, invalid("Give a later time in UTC, such as "+now.UTC().Add(time.Hour).Format("2006-01-02T15:04")+".",
+			"A pause until %q cannot begin: it is no time after now.", until)
+	}
+	d, err := time.ParseDuration(form.Get("for"))
+	if err != nil || d <= 0 {
+		return time.Time{}, invalid("Give a duration such as 15m or 4h.", "A pause for %q cannot begin: it is no duration.", form.Get("for"))
+	}
+	return now.UTC().Add(d).Truncate(time.Second), nil
+}
+
+func parseSequence(text string) (uint64, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return 0, nil
+	}
+	seq, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || seq == 0 {
+		return 0, invalid("Give a whole number from 1 on.", "%q is no sequence of a stream.", text)
+	}
+	return seq, nil
+}

@@ -1,0 +1,361 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/console/internal/chart"
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// ConsumerSource lists and changes the consumers of a JetStream account.
+type ConsumerSource interface {
+	// Consumers are all consumers, with their state.
+	Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, error)
+	// Oldest is when the oldest message that a consumer has not acknowledged was stored; zero: there is none.
+	Oldest(ctx context.Context, c *jetstream.ConsumerInfo) (time.Time, error)
+	Pause(ctx context.Context, stream, consumer string, until time.Time) error
+	Resume(ctx context.Context, stream, consumer string) error
+	Unpin(ctx context.Context, stream, consumer, group string) error
+	// Reset has the consumer begin again at a sequence; 0: after the messages that are acknowledged.
+	Reset(ctx context.Context, stream, consumer string, sequence uint64) error
+	Delete(ctx context.Context, stream, consumer string) error
+}
+
+// Consumers are the pages of the consumers.
+type Consumers struct {
+	source  ConsumerSource
+	latest  *sample.Latest[[]*consumer]
+	history *sample.History
+	// before is what the last sample found, by key. Only the sampler's goroutine uses it.
+	before map[string]*consumer
+	// oldest is when the oldest unacknowledged message of a consumer was stored. Only the sampler's goroutine uses it.
+	oldest map[string]oldest
+}
+
+// oldest is valid for as long as the acknowledgement floor is the same.
+type oldest struct {
+	floor uint64
+	at    time.Time
+}
+
+// consumer is a consumer with values that are computed from more than one sample.
+type consumer struct {
+	*jetstream.ConsumerInfo
+	key   string
+	seen  time.Time
+	state state
+	// since is when the state was first seen, and sinceStart tells that this was in the first sample of all.
+	since      time.Time
+	sinceStart bool
+	// rate is the number of deliveries in a second, over the last rateWindow. marks are what it is computed from.
+	rate   float64
+	marks  []mark
+	oldest time.Time
+}
+
+type mark struct {
+	at        time.Time
+	delivered uint64
+}
+
+const (
+	rateWindow = 10 * time.Second
+	// oldestAtOnce bounds the messages that one sample reads to find out how old they are.
+	oldestAtOnce = 32
+	// consumerWidth values of each consumer are kept for an hour.
+	consumerWidth = 4
+)
+
+// The values of the history.
+const (
+	histPending = iota
+	histAckPending
+	histRate
+	histRedelivered
+)
+
+// NewConsumers makes the pages, and has the sampler ask their source.
+func NewConsumers(s *sample.Sampler, source ConsumerSource) *Consumers {
+	c := &Consumers{source: source, history: sample.NewHistory(consumerWidth), oldest: map[string]oldest{}}
+	c.latest = sample.Add(s, c.ask)
+	return c
+}
+
+// Pages are the functions of the pages by their paths.
+func (c *Consumers) Pages() map[string]Func {
+	return map[string]Func{"consumers": c.list, "consumer": c.one}
+}
+
+func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
+	infos, err := c.source.Consumers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	all := make([]*consumer, len(infos))
+	found := make(map[string]*consumer, len(infos))
+	reads := oldestAtOnce
+	for i, info := range infos {
+		one := &consumer{ConsumerInfo: info, key: info.Stream + "/" + info.Name, seen: now}
+		before := c.before[one.key]
+		one.measure(before, now)
+		one.state = stateOf(info)
+		one.since, one.sinceStart = now, c.before == nil
+		if before != nil && before.state.word == one.state.word {
+			one.since, one.sinceStart = before.since, before.sinceStart
+		}
+		one.oldest = c.oldestOf(ctx, one, &reads)
+		c.history.Put(now, one.key, float64(info.NumPending), float64(info.NumAckPending), one.rate, float64(info.NumRedelivered))
+		all[i] = one
+		found[one.key] = one
+	}
+	c.before = found
+	for key := range c.oldest {
+		if found[key] == nil {
+			delete(c.oldest, key)
+		}
+	}
+	return all, nil
+}
+
+// measure computes the rate of deliveries. A consumer that was recreated or reset starts again at zero.
+func (c *consumer) measure(before *consumer, now time.Time) {
+	if before != nil && before.Created.Equal(c.Created) && before.Delivered.Consumer <= c.Delivered.Consumer {
+		c.marks = before.marks
+	}
+	for len(c.marks) > 1 && now.Sub(c.marks[1].at) >= rateWindow {
+		c.marks = c.marks[1:]
+	}
+	if len(c.marks) > 0 {
+		first := c.marks[0]
+		c.rate = float64(c.Delivered.Consumer-first.delivered) / now.Sub(first.at).Seconds()
+	}
+	c.marks = append(c.marks[:len(c.marks):len(c.marks)], mark{now, c.Delivered.Consumer})
+}
+
+// oldestOf reads the first message after the acknowledgement floor, unless it is known from before. Reads is how many more
+// messages this sample may read.
+func (c *Consumers) oldestOf(ctx context.Context, one *consumer, reads *int) time.Time {
+	if one.NumAckPending == 0 {
+		delete(c.oldest, one.key)
+		return time.Time{}
+	}
+	known, ok := c.oldest[one.key]
+	if ok && known.floor == one.AckFloor.Stream {
+		return known.at
+	}
+	if *reads == 0 {
+		return time.Time{}
+	}
+	*reads--
+	at, err := c.source.Oldest(ctx, one.ConsumerInfo)
+	if err != nil {
+		return time.Time{}
+	}
+	c.oldest[one.key] = oldest{one.AckFloor.Stream, at}
+	return at
+}
+
+// state is what is going on with a consumer.
+type state struct {
+	word     string
+	tone     view.Tone
+	sentence string
+}
+
+// countWait is how many messages have not been delivered yet.
+func countWait(n uint64) string {
+	switch n {
+	case 0:
+		return "none waits"
+	case 1:
+		return "1 message waits"
+	}
+	return view.Count(n, "message") + " wait"
+}
+
+// severity orders states, the worst first.
+func (s state) severity() int {
+	switch s.tone {
+	case view.Bad:
+		return 0
+	case view.Warn:
+		return 1
+	case view.Good:
+		return 2
+	}
+	return 3
+}
+
+// stateOf judges a consumer. The first case that applies is the one that an operator has to know.
+func stateOf(c *jetstream.ConsumerInfo) state {
+	waiting := countWait(c.NumPending)
+	limit := c.Config.MaxAckPending
+	pull := c.Config.DeliverSubject == ""
+	switch {
+	case c.Cluster != nil && c.Cluster.Leader == "":
+		return state{"no leader", view.Bad, "No server leads this consumer, so it delivers nothing. Too few of its servers are running."}
+	case c.Paused:
+		until := ""
+		if c.Config.PauseUntil != nil {
+			until = " until " + c.Config.PauseUntil.UTC().Format("2006-01-02 15:04:05") + " UTC"
+		}
+		return state{"paused", view.Warn, fmt.Sprintf("Paused%s; %s.", until, waiting)}
+	case limit > 0 && c.NumAckPending >= limit && c.NumPending > 0:
+		return state{"blocked", view.Bad, fmt.Sprintf(
+			"%d messages are delivered and not acknowledged, which is the limit, so delivery has stopped; %s.", c.NumAckPending, waiting)}
+	case !pull && !c.PushBound && c.NumPending > 0:
+		return state{"no subscriber", view.Bad, fmt.Sprintf("Nobody subscribes to the delivery subject, and %s.", waiting)}
+	case pull && c.NumPending > 0 && c.NumWaiting == 0 && c.NumAckPending == 0:
+		return state{"no worker", view.Bad, fmt.Sprintf("No client pulls, and %s.", waiting)}
+	case c.NumRedelivered > 0:
+		return state{"redelivering", view.Warn, fmt.Sprintf("%s redelivered: a handler fails, or is slower than the acknowledgement wait.",
+			countIs(uint64(c.NumRedelivered), "unacknowledged message"))}
+	case c.NumPending > 0 || c.NumAckPending > 0:
+		return state{"working", view.Good, fmt.Sprintf("%s delivered and not acknowledged yet, %s.", countIs(uint64(c.NumAckPending), "message"), countWait(c.NumPending))}
+	case pull && c.NumWaiting == 0:
+		return state{"idle, no worker", view.Plain, "Nothing waits, and no client pulls."}
+	}
+	return state{"idle", view.Plain, "Nothing waits."}
+}
+
+const consumersEmpty = "This list shows the consumers of all streams. Create one with `nats consumer add`, or with `jetpull consume STREAM NAME --create SUBJECTS`."
+
+func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
+	s := c.latest.Fresh(ctx)
+	q := r.Query
+	var rows []*consumer
+	for _, one := range s.Value {
+		if contains(q.Get("q"), one.Stream, one.Name, one.key) && (q.Get("stream") == "" || q.Get("stream") == one.Stream) && fitsState(q.Get("state"), one) {
+			rows = append(rows, one)
+		}
+	}
+	sorted, descending := order(q, rows, consumerOrders, "state", false)
+	shown, previous, next := slice(q, rows)
+	list := &view.List{
+		Found: view.Bounded(len(rows), false, "consumer"), Empty: consumersEmpty, Path: "consumers", Query: q,
+		Sorted: sorted, Descending: descending, Previous: previous, Next: next,
+		Columns: []view.Column{
+			{Title: "Stream", Sort: "stream"},
+			{Title: "Consumer", Sort: "name"},
+			{Title: "State", Sort: "state"},
+			{Title: "Since", Help: "When the console first saw this state"},
+			{Title: "Pending", Number: true, Sort: "pending", Help: "Messages that have not been delivered yet"},
+			{Title: "Last hour", Help: "Pending messages over the last hour"},
+			{Title: "Ack pending", Number: true, Sort: "ackpending", Help: "Messages that are delivered and not acknowledged"},
+			{Title: "Redelivered", Number: true, Sort: "redelivered", Help: "Unacknowledged messages that were delivered more than once"},
+			{Title: "Waiting pulls", Number: true, Sort: "waiting", Help: "Pull requests that wait for messages"},
+			{Title: "Rate", Number: true, Sort: "rate", Help: "Deliveries in a second, over the last 10 s"},
+			{Title: "Oldest unacked", Number: true, Sort: "oldest", Help: "When the oldest unacknowledged message was stored"},
+		},
+	}
+	if len(rows) == 0 && len(s.Value) > 0 {
+		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(len(s.Value)), "consumer"))
+	}
+	for _, one := range shown {
+		list.Rows = append(list.Rows, c.row(r.Now, one))
+	}
+	return &view.Page{
+		Nav: "consumers", Title: "Consumers",
+		Filter: &view.Filter{Path: "consumers", Fields: []view.Field{
+			{Name: "q", Label: "Name", Value: q.Get("q"), Type: "search", Placeholder: "stream or consumer"},
+			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: "trouble", Text: "needs attention"},
+				view.Option{Value: "paused", Text: "paused"}, view.Option{Value: "pending", Text: "has pending messages"}, view.Option{Value: "idle", Text: "idle"}),
+			{Name: "stream", Value: q.Get("stream"), Hidden: true},
+			{Name: "sort", Value: q.Get("sort"), Hidden: true},
+			{Name: "desc", Value: q.Get("desc"), Hidden: true},
+		}},
+		Parts: []view.Part{{ID: "consumers", Source: source("NATS", s), List: list}},
+	}, nil
+}
+
+func fitsState(want string, c *consumer) bool {
+	switch want {
+	case "trouble":
+		return c.state.severity() <= 1
+	case "paused":
+		return c.Paused
+	case "pending":
+		return c.NumPending > 0
+	case "idle":
+		return c.NumPending == 0 && c.NumAckPending == 0
+	}
+	return true
+}
+
+var consumerOrders = map[string]func(a, b *consumer) int{
+	"stream": func(a, b *consumer) int { return cmp.Compare(a.key, b.key) },
+	"name":   func(a, b *consumer) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Stream, b.Stream)) },
+	// The worst first, and of equals the one that most messages wait for.
+	"state": func(a, b *consumer) int {
+		return cmp.Or(cmp.Compare(a.state.severity(), b.state.severity()), cmp.Compare(b.NumPending, a.NumPending), cmp.Compare(a.key, b.key))
+	},
+	"pending":     func(a, b *consumer) int { return cmp.Compare(a.NumPending, b.NumPending) },
+	"ackpending":  func(a, b *consumer) int { return cmp.Compare(a.NumAckPending, b.NumAckPending) },
+	"redelivered": func(a, b *consumer) int { return cmp.Compare(a.NumRedelivered, b.NumRedelivered) },
+	"waiting":     func(a, b *consumer) int { return cmp.Compare(a.NumWaiting, b.NumWaiting) },
+	"rate":        func(a, b *consumer) int { return cmp.Compare(a.rate, b.rate) },
+	"oldest": func(a, b *consumer) int {
+		return cmp.Or(cmp.Compare(boolInt(a.oldest.IsZero()), boolInt(b.oldest.IsZero())), a.oldest.Compare(b.oldest))
+	},
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (c *Consumers) row(now time.Time, one *consumer) view.Row {
+	word := view.Word(one.state.tone, one.state.word)
+	word.Title = one.state.sentence
+	return view.Row{ID: "c-" + one.key, Cells: []view.Value{
+		view.Linked(one.Stream, link("messages", "stream", one.Stream)),
+		view.Linked(one.Name, link("consumer", "stream", one.Stream, "name", one.Name)),
+		word,
+		sinceValue(one),
+		view.Number(one.NumPending),
+		{Chart: chart.Small("Pending", c.history.Values(now, one.key, histPending, 60))},
+		ackPending(one),
+		quietZero(view.Int(one.NumRedelivered), one.NumRedelivered > 0, view.Warn),
+		view.Int(one.NumWaiting),
+		view.Rate(one.rate),
+		view.Ago(one.oldest, "Every delivered message is acknowledged"),
+	}}
+}
+
+func ackPending(c *consumer) view.Value {
+	v := view.Int(c.NumAckPending)
+	if limit := c.Config.MaxAckPending; limit > 0 {
+		v.Title = fmt.Sprintf("%d of at most %d", c.NumAckPending, limit)
+		if c.NumAckPending >= limit {
+			v.Tone = view.Bad
+			v.Text += " (limit)"
+		}
+	}
+	return v
+}
+
+func quietZero(v view.Value, notable bool, tone view.Tone) view.Value {
+	v.Tone = view.Muted
+	if notable {
+		v.Tone = tone
+	}
+	return v
+}
+
+// sinceValue is when the state began. A state that the first sample found may have begun at any time before.
+func sinceValue(c *consumer) view.Value {
+	if c.sinceStart {
+		// The state was there when the console took its first sample.
+		return view.Value{Time: c.since, Prefix: "before "}
+	}
+	return view.Ago(c.since, "")
+}

@@ -1,0 +1,134 @@
+// Package page has a file for each family of pages: it asks the sources and builds what package view shows. A page states the
+// interface of the source that it needs.
+package page
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// Request is a request for a page.
+type Request struct {
+	Query url.Values
+	Now   time.Time
+}
+
+// Func builds a page.
+type Func func(ctx context.Context, r Request) (*view.Page, error)
+
+// Problem is why a page or an action is refused, in words for the operator.
+type Problem struct {
+	Status int
+	// Text is what was wrong, and Fix what to do.
+	Text, Fix string
+	Err       error
+}
+
+// Error implements error.
+func (p *Problem) Error() string {
+	if p.Err != nil {
+		return p.Text + ": " + p.Err.Error()
+	}
+	return p.Text
+}
+
+// Unwrap is the cause.
+func (p *Problem) Unwrap() error { return p.Err }
+
+func notFound(fix, format string, args ...any) error {
+	return &Problem{Status: http.StatusNotFound, Text: fmt.Sprintf(format, args...), Fix: fix}
+}
+
+func invalid(fix, format string, args ...any) error {
+	return &Problem{Status: http.StatusBadRequest, Text: fmt.Sprintf(format, args...), Fix: fix}
+}
+
+// link is the path of a page with a query of names and values.
+func link(page string, pairs ...string) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(q) == 0 {
+		return page
+	}
+	return page + "?" + q.Encode()
+}
+
+// source states how current a sample is.
+func source[T any](name string, s sample.Sample[T]) view.Source {
+	v := view.Source{Name: name, Asked: s.At, Stale: s.Stale()}
+	if s.Err != nil {
+		v.Error = s.Err.Error()
+	}
+	return v
+}
+
+// contains tells whether any of the texts has q in it, whatever the case.
+func contains(q string, texts ...string) bool {
+	q = strings.ToLower(strings.TrimSpace(q))
+	return q == "" || slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), q) })
+}
+
+// order sorts rows by the columns that "sort" and "desc" of a query name. It returns the order that is used.
+func order[T any](q url.Values, rows []T, by map[string]func(a, b T) int, usual string, usualDescending bool) (sorted string, descending bool) {
+	sorted, descending = q.Get("sort"), q.Has("desc")
+	compare := by[sorted]
+	if compare == nil {
+		sorted, descending, compare = usual, usualDescending, by[usual]
+	}
+	slices.SortStableFunc(rows, func(a, b T) int {
+		if descending {
+			return compare(b, a)
+		}
+		return compare(a, b)
+	})
+	return sorted, descending
+}
+
+// pageSize is how many rows a list shows at once.
+const pageSize = 50
+
+// slice is the part of rows that the parameter "from" of a query begins, with the parameters of the pages before and after it.
+func slice[T any](q url.Values, rows []T) (shown []T, previous, next url.Values) {
+	from, _ := strconv.Atoi(q.Get("from")) // a parameter that is no number begins at the first row
+	from = max(0, min(from, len(rows)))
+	if from > 0 {
+		previous = with(q, "from", strconv.Itoa(max(0, from-pageSize)))
+	}
+	to := min(len(rows), from+pageSize)
+	if to < len(rows) {
+		next = with(q, "from", strconv.Itoa(to))
+	}
+	return rows[from:to], previous, next
+}
+
+// with is a copy of a query with another value. An empty value removes the parameter.
+func with(q url.Values, name, value string) url.Values {
+	out := url.Values{}
+	for k, v := range q {
+		out[k] = v
+	}
+	out.Del(name)
+	if value != "" && value != "0" {
+		out.Set(name, value)
+	}
+	return out
+}
+
+// choice is a field with options. The first of them is chosen unless the query has another.
+func choice(q url.Values, name, label string, options ...view.Option) view.Field {
+	return view.Field{Name: name, Label: label, Value: cmp.Or(q.Get(name), options[0].Value), Options: options}
+}

@@ -1,0 +1,183 @@
+package view
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/chart"
+)
+
+// Page is the content of one page.
+type Page struct {
+	// Nav is the entry of the navigation that the page belongs to.
+	Nav    string
+	Title  string
+	Crumbs []Link
+	// Filter is the form above the page's list; nil: there is none.
+	Filter *Filter
+	Parts  []Part
+	// Download is sent in place of a page; nil: there is a page.
+	Download *Download
+	// Static pages show something that does not change, such as a stored message. They have no stream of events.
+	Static bool
+}
+
+// Action is the action of a name; nil: no part of the page has one. Actions of the same name differ in their hidden fields only.
+func (p *Page) Action(name string) *Action {
+	for _, part := range p.Parts {
+		for i := range part.Actions {
+			if part.Actions[i].Name == name {
+				return &part.Actions[i]
+			}
+		}
+	}
+	return nil
+}
+
+// Download is a file.
+type Download struct {
+	Name string
+	Data []byte
+}
+
+// Link leads to another page. Href is relative to the console's root.
+type Link struct{ Text, Href string }
+
+// Part is one section of a page. It shows the data of one source, so that a source that does not answer affects nothing else.
+type Part struct {
+	ID, Title string
+	// Problem is what is wrong with the part's object, in one sentence; empty: nothing is known to be wrong.
+	Problem     string
+	ProblemTone Tone
+	// Source is how old the part's data is, and why it is not newer.
+	Source Source
+	Lines  []string
+	Facts  []Fact
+	Charts []chart.Chart
+	List   *List
+	Texts  []Block
+	// Actions are what can be done to the object of this part, or to all objects that its list's filter matches.
+	Actions []Action
+}
+
+// Source states how current the data of a part is.
+type Source struct {
+	Name string
+	// Asked is when the source last answered. Zero: it has not answered yet.
+	Asked time.Time
+	// Stale data is older than it should be. Error states why, where a reason is known.
+	Stale bool
+	Error string
+}
+
+// Fact is a named value.
+type Fact struct {
+	Name  string
+	Value Value
+}
+
+// Block is a longer text, such as a payload.
+type Block struct {
+	Title string
+	Text  string
+	// Note is a remark on the text, such as that it was cut.
+	Note string
+	// Links lead to other ways to show the text, or to a download.
+	Links []Link
+}
+
+// Column is a column of a list.
+type Column struct {
+	Title string
+	// Number aligns the column to the right.
+	Number bool
+	// Sort is the value of the parameter "sort" that orders the list by this column; empty: it cannot be ordered by it.
+	Sort string
+	// Wide columns take the whole width of a narrow screen.
+	Wide bool
+	// Help is the title of the heading.
+	Help string
+}
+
+// Row is an object of a list. Its ID is unique on the page.
+type Row struct {
+	ID    string
+	Cells []Value
+}
+
+// List is a table of objects.
+type List struct {
+	Columns []Column
+	Rows    []Row
+	// Found is how many objects the filter matches, such as "10,000+ messages".
+	Found string
+	// Empty states what the list would contain, and how to get it there.
+	Empty string
+	// Sorted is the column that the list is ordered by, and Descending its direction.
+	Sorted     string
+	Descending bool
+	// Query is the query of the list's page. Links to another order or another page change it.
+	Query url.Values
+	Path  string
+	// Previous and Next are the parameters of the adjacent pages; nil: there is none.
+	Previous, Next url.Values
+}
+
+// Option is a choice of a field.
+type Option struct{ Value, Text string }
+
+// Field is an input of a form.
+type Field struct {
+	Name, Label, Value string
+	// Options make the field a choice.
+	Options []Option
+	// Type is that of the input; empty: text.
+	Type        string
+	Placeholder string
+	Required    bool
+	Hidden      bool
+}
+
+// Filter is the form that narrows a list. Its fields are in the page's URL.
+type Filter struct {
+	Path   string
+	Fields []Field
+}
+
+// Outcome is how an action ended.
+type Outcome struct {
+	// Text states the outcome in words. For an action that half of its objects refused it states what happened to the rest.
+	Text string
+	// Count is the number of objects that were changed.
+	Count int
+	// Then is the page to show next, relative to the console's root; empty: the page that the action belongs to.
+	Then string
+}
+
+// Action changes something. It is a form that is sent to the URL of its page.
+type Action struct {
+	// Name is the value of the form's field "do". It is unique on the page.
+	Name  string
+	Label string
+	// Target is the object of the action in the log of actions.
+	Target string
+	Fields []Field
+	// Confirm states what will happen, with the number of objects. An action with it is confirmed on a page of its own.
+	Confirm string
+	// Danger marks an action that cannot be undone.
+	Danger bool
+	Do     func(ctx context.Context, form url.Values) (Outcome, error)
+}
+
+// Entry is a line of the log of actions.
+type Entry struct {
+	ID      int
+	Time    time.Time
+	Who     string
+	Action  string
+	Target  string
+	Count   int
+	Outcome string
+	Failed  bool
+}

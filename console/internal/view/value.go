@@ -1,0 +1,238 @@
+// Package view turns the data of a page into HTML. The packages of the pages build values of the types in this package, and
+// only the templates of this package write HTML. Whatever text comes from a source is escaped by html/template.
+package view
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jetpull/jetpull/console/internal/chart"
+)
+
+// Tone colours a text. It never stands alone: the text itself says the same.
+type Tone string
+
+// The tones.
+const (
+	Plain Tone = ""
+	Good  Tone = "good"
+	Warn  Tone = "warn"
+	Bad   Tone = "bad"
+	Muted Tone = "muted"
+)
+
+// Value is one piece of data on a page: a cell of a list, or a fact.
+type Value struct {
+	Text string
+	// Title is the exact value where Text is rounded or cut; empty: Text is exact.
+	Title string
+	// Href makes the text a link. It is relative to the console's root.
+	Href string
+	// Time is shown as a relative time in place of Text, after Prefix. Zero: Text is shown.
+	Time   time.Time
+	Prefix string
+	Tone  Tone
+	Chart *chart.Chart
+	// Code shows the text in a monospaced font.
+	Code bool
+}
+
+const (
+	// maxText is how many characters of a name are shown; the title has up to maxTitle.
+	maxText  = 120
+	maxTitle = 1000
+)
+
+// Text is a value that is shown as it is. A long one is cut, and the title has more of it.
+func Text(s string) Value {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if utf8.RuneCountInString(s) <= maxText {
+		return Value{Text: s}
+	}
+	return Value{Text: cut(s, maxText), Title: cut(s, maxTitle)}
+}
+
+// cut shortens a text to n characters, and states how long it is.
+func cut(s string, n int) string {
+	runes := []rune(s)
+	if len(runes) <= n {
+		return s
+	}
+	return string(runes[:n]) + "… (" + group(uint64(len(runes))) + " characters)"
+}
+
+// Code is a text in a monospaced font.
+func Code(s string) Value {
+	v := Text(s)
+	v.Code = true
+	return v
+}
+
+// Linked is a text that leads to another page.
+func Linked(s, href string) Value {
+	v := Text(s)
+	v.Href = href
+	return v
+}
+
+// Word is a text with a tone.
+func Word(tone Tone, s string) Value {
+	v := Text(s)
+	v.Tone = tone
+	return v
+}
+
+// None is a value that there is not, with the reason.
+func None(why string) Value { return Value{Text: "–", Title: why, Tone: Muted} }
+
+// Number is a count. A million or more is rounded.
+func Number(n uint64) Value {
+	if n == 0 {
+		return Value{Text: "0", Tone: Muted}
+	}
+	if n < 1_000_000 {
+		return Value{Text: group(n)}
+	}
+	return Value{Text: rounded(float64(n)), Title: group(n)}
+}
+
+// Int is a count that a source has as an int.
+func Int(n int) Value { return Number(uint64(max(0, n))) }
+
+// Bounded is a count with its noun that stopped at a bound where more is true.
+func Bounded(n int, more bool, noun string) string {
+	if more {
+		return group(uint64(n)) + "+ " + noun + "s"
+	}
+	return Count(uint64(n), noun)
+}
+
+// Rate is a number of events in a second.
+func Rate(perSecond float64) Value {
+	exact := strconv.FormatFloat(perSecond, 'f', 3, 64) + " per second"
+	switch {
+	case perSecond == 0:
+		return Value{Text: "0/s", Tone: Muted}
+	case perSecond < 10:
+		return Value{Text: strconv.FormatFloat(perSecond, 'f', 1, 64) + "/s", Title: exact}
+	case perSecond < 1_000_000:
+		return Value{Text: group(uint64(perSecond+0.5)) + "/s", Title: exact}
+	}
+	return Value{Text: rounded(perSecond) + "/s", Title: exact}
+}
+
+// Bytes is a size.
+func Bytes(n uint64) Value {
+	exact := group(n) + " bytes"
+	size := float64(n)
+	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
+		if size < 1024 {
+			if unit == "B" {
+				return Value{Text: exact}
+			}
+			return Value{Text: strconv.FormatFloat(size, 'f', 1, 64) + " " + unit, Title: exact}
+		}
+		size /= 1024
+	}
+	return Value{Text: strconv.FormatFloat(size, 'f', 1, 64) + " TiB", Title: exact}
+}
+
+// Duration is a length of time, rounded to two units.
+func Duration(d time.Duration) Value {
+	text := Span(d)
+	if exact := d.String(); exact != text {
+		return Value{Text: text, Title: exact}
+	}
+	return Value{Text: text}
+}
+
+// Ago is a time, shown relative to now. The zero time is none, for the given reason.
+func Ago(t time.Time, why string) Value {
+	if t.IsZero() {
+		return None(why)
+	}
+	return Value{Time: t.UTC()}
+}
+
+func rounded(n float64) string {
+	for _, unit := range []struct {
+		name string
+		size float64
+	}{{"T", 1e12}, {"G", 1e9}, {"M", 1e6}} {
+		if n >= unit.size {
+			return strconv.FormatFloat(n/unit.size, 'f', 2, 64) + " " + unit.name
+		}
+	}
+	return strconv.FormatFloat(math.Round(n), 'f', 0, 64)
+}
+
+// group writes a number with a comma after each three digits.
+func group(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Count is a number with its noun, such as "1 message" or "1,204 messages".
+func Count(n uint64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return group(n) + " " + noun + "s"
+}
+
+// Span is a duration in one or two units, such as "1 min 30 s".
+func Span(d time.Duration) string {
+	if d < 0 {
+		return "-" + Span(-d)
+	}
+	switch {
+	case d < time.Millisecond:
+		return fmt.Sprintf("%d µs", d.Microseconds())
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < time.Minute:
+		return strconv.FormatFloat(math.Round(d.Seconds()*10)/10, 'f', -1, 64) + " s"
+	case d < time.Hour:
+		return two(int(d/time.Minute), "min", int(d%time.Minute/time.Second), "s")
+	case d < 24*time.Hour:
+		return two(int(d/time.Hour), "h", int(d%time.Hour/time.Minute), "min")
+	}
+	return two(int(d/(24*time.Hour)), "d", int(d%(24*time.Hour)/time.Hour), "h")
+}
+
+func two(a int, unit string, b int, lesser string) string {
+	if b == 0 {
+		return fmt.Sprintf("%d %s", a, unit)
+	}
+	return fmt.Sprintf("%d %s %d %s", a, unit, b, lesser)
+}
+
+// ago is a time relative to now in one unit, as app.js computes it too.
+func ago(now, t time.Time) string {
+	d := now.Sub(t)
+	unit := func(d time.Duration) string {
+		switch {
+		case d < time.Minute:
+			return fmt.Sprintf("%d s", d/time.Second)
+		case d < time.Hour:
+			return fmt.Sprintf("%d min", d/time.Minute)
+		case d < 48*time.Hour:
+			return fmt.Sprintf("%d h", d/time.Hour)
+		}
+		return fmt.Sprintf("%d d", d/(24*time.Hour))
+	}
+	switch {
+	case d < -time.Second:
+		return "in " + unit(-d)
+	case d < time.Second:
+		return "now"
+	}
+	return unit(d) + " ago"
+}

@@ -1,0 +1,180 @@
+package view
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+	"net/url"
+	"time"
+)
+
+//go:embed templates/*.html
+var templates embed.FS
+
+// Static are the style sheet and the scripts.
+//
+//go:embed style.css app.js icon.svg thirdparty/*.js
+var Static embed.FS
+
+// Layout is what a page has around its content.
+type Layout struct {
+	Page *Page
+	// Nav are the pages that there are, and Path the one that is shown, with its query.
+	Nav  []NavLink
+	Path string
+	// ReadOnly pages have no actions.
+	ReadOnly bool
+	// Login tells that there is a session that can be ended, and Who whose it is.
+	Login bool
+	Who   string
+	// Did is the action whose outcome is shown; nil: there is none.
+	Did *Entry
+	// Failure is shown in place of a page; nil: there is a page.
+	Failure *Failure
+	// Confirm is the action that is confirmed on this page; nil: none is.
+	Confirm *Action
+	// Streaming is set where only the live part is written, for a page that app.js keeps current: times are absolute, so that what is
+	// written changes only with the data.
+	Streaming bool
+	Now       time.Time
+	// Version is part of the addresses of the style sheet and the scripts.
+	Version string
+}
+
+// NavLink is an entry of the navigation.
+type NavLink struct {
+	Link
+	Name string
+}
+
+// Failure is why there is no page.
+type Failure struct {
+	Title, Text, Fix string
+	Back             string
+}
+
+var parsed = template.Must(template.New("").Funcs(template.FuncMap{
+	"ago":   ago,
+	"iso":   func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") },
+	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") },
+	"clock": func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"ctx":   func(l *Layout, v any) scope { return scope{l, v} },
+	"value": func(l *Layout, v Value) scope { return scope{l, v} },
+}).ParseFS(templates, "templates/*.html"))
+
+// scope is a value of a page with the layout that it is shown in.
+type scope struct {
+	L *Layout
+	V any
+}
+
+// Render writes a whole page.
+func Render(w io.Writer, l *Layout) error { return render(w, "layout", l) }
+
+// RenderLive writes the part of a page that changes with its data.
+func RenderLive(w io.Writer, l *Layout) error { return render(w, "live", l) }
+
+// render writes nothing where the template fails.
+func render(w io.Writer, name string, l *Layout) error {
+	var b bytes.Buffer
+	if err := parsed.ExecuteTemplate(&b, name, l); err != nil {
+		return fmt.Errorf("template %s: %w", name, err)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// Here is the address of the page, with its filter and without what belongs to one action.
+func (l *Layout) Here() string { return address(l.Path, "do", "did", "live") }
+
+// Doing is the address of the page that confirms an action.
+func (l *Layout) Doing(name string) string {
+	path, query := split(l.Here())
+	query.Set("do", name)
+	return path + "?" + query.Encode()
+}
+
+// Live is the address of the page's stream of events.
+func (l *Layout) Live() string {
+	path, query := split(l.Here())
+	query.Set("live", "1")
+	return path + "?" + query.Encode()
+}
+
+func split(address string) (path string, query url.Values) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", url.Values{}
+	}
+	return u.Path, u.Query()
+}
+
+// address removes parameters from the query of an address.
+func address(full string, without ...string) string {
+	path, query := split(full)
+	for _, name := range without {
+		query.Del(name)
+	}
+	if path == "" {
+		path = "./"
+	}
+	if len(query) == 0 {
+		return path
+	}
+	return path + "?" + query.Encode()
+}
+
+// Order is the address of the list ordered by a column, and in the other direction where it is ordered by it already.
+func (l *List) Order(c Column) string {
+	q := url.Values{}
+	for k, v := range l.Query {
+		q[k] = v
+	}
+	for _, name := range []string{"from", "after", "do", "did", "live", "desc"} {
+		q.Del(name)
+	}
+	q.Set("sort", c.Sort)
+	// Numbers begin with the greatest, names with the first.
+	if first := c.Number; c.Sort == l.Sorted && !l.Descending || c.Sort != l.Sorted && first {
+		q.Set("desc", "1")
+	}
+	return l.Path + "?" + q.Encode()
+}
+
+// Arrow tells a reader which way a column is ordered; empty: the list is not ordered by it.
+func (l *List) Arrow(c Column) string {
+	switch {
+	case c.Sort == "" || c.Sort != l.Sorted:
+		return ""
+	case l.Descending:
+		return "descending"
+	}
+	return "ascending"
+}
+
+// To is the address of another page of the list.
+func (l *List) To(q url.Values) string {
+	for _, name := range []string{"do", "did", "live"} {
+		q.Del(name)
+	}
+	return l.Path + "?" + q.Encode()
+}
+
+// Inline tells whether the action is a form on the page of its object.
+func (a Action) Inline() bool { return a.Confirm == "" }
+
+// Login is the page that asks for a token.
+type Login struct {
+	// Problem is why the last token was refused; empty: none was.
+	Problem string
+	// Next is the page that is shown afterwards.
+	Next    string
+	Version string
+}
+
+// RenderLogin writes the page that asks for a token.
+func RenderLogin(w io.Writer, l Login) error {
+	return parsed.ExecuteTemplate(w, "login", l)
+}

@@ -1,0 +1,165 @@
+package console
+
+import (
+	"crypto/rand"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
+)
+
+const (
+	cookieName  = "jetpull-console"
+	sessionTime = 12 * time.Hour
+	// wrongTokens is how many wrong tokens an address may show in a minute.
+	wrongTokens = 10
+	// maxSessions bounds the memory that sign-ins take. The oldest session ends when there are more.
+	maxSessions = 10_000
+)
+
+// sessions are the users that have shown a token.
+type sessions struct {
+	access func(token string) Role
+	logins *httpserve.Logins
+
+	mu  sync.Mutex
+	all map[string]session
+}
+
+// session remembers the token rather than the role: the token is checked again with each request.
+type session struct {
+	token string
+	ends  time.Time
+}
+
+// user is the author of a request.
+type user struct {
+	role    Role
+	name    string
+	address string
+}
+
+func newSessions(access func(string) Role, log *slog.Logger) *sessions {
+	return &sessions{access: access, logins: httpserve.NewLogins(wrongTokens, log, func() {}), all: map[string]session{}}
+}
+
+// user finds the user of a request. It is false where the request has no session, or where the session's token is no longer valid.
+func (s *sessions) user(r *http.Request) (user, bool) {
+	address, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		address = r.RemoteAddr
+	}
+	if s.access == nil {
+		return user{Admin, "anybody", address}, true
+	}
+	cookie, err := r.Cookie(cookieName)
+	if err != nil {
+		return user{}, false
+	}
+	s.mu.Lock()
+	found, ok := s.all[cookie.Value]
+	s.mu.Unlock()
+	if !ok || time.Now().After(found.ends) {
+		return user{}, false
+	}
+	switch s.access(found.token) {
+	case Admin:
+		return user{Admin, "admin", address}, true
+	case ReadOnly:
+		return user{ReadOnly, "reader", address}, true
+	}
+	return user{}, false
+}
+
+// open makes a session for a token. Its ID has over 128 random bits.
+func (s *sessions) open(token string) (id string) {
+	id = rand.Text()
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	oldest, ends := "", now.Add(2*sessionTime)
+	for other, one := range s.all {
+		if now.After(one.ends) {
+			delete(s.all, other)
+		} else if one.ends.Before(ends) {
+			oldest, ends = other, one.ends
+		}
+	}
+	if len(s.all) >= maxSessions {
+		delete(s.all, oldest)
+	}
+	s.all[id] = session{token, now.Add(sessionTime)}
+	return id
+}
+
+func (s *sessions) end(r *http.Request) {
+	if cookie, err := r.Cookie(cookieName); err == nil {
+		s.mu.Lock()
+		delete(s.all, cookie.Value)
+		s.mu.Unlock()
+	}
+}
+
+// login opens a session for a token that is right.
+func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	const maxForm = 16 << 10
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if c.cfg.Access == nil {
+		redirect(w, "./")
+		return
+	}
+	if left := c.sessions.logins.Wait(r); left > 0 {
+		w.Header().Set("Retry-After", "60")
+		c.askLogin(w, r, http.StatusTooManyRequests, "Too many wrong tokens came from your address. Wait for "+view.Span(left.Round(time.Second))+" and try again.")
+		return
+	}
+	token := r.PostFormValue("token")
+	if c.cfg.Access(token) == NoAccess {
+		_ = c.sessions.logins.Failed(r) // the next attempt is refused where this one was the last that is allowed
+		c.askLogin(w, r, http.StatusForbidden, "This token is wrong. The system's configuration has the right one.")
+		return
+	}
+	cookie := &http.Cookie{
+		Name: cookieName, Value: c.sessions.open(token), MaxAge: int(sessionTime / time.Second),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
+	}
+	http.SetCookie(w, cookie)
+	redirect(w, local(r.PostFormValue("next")))
+}
+
+// local is an address within the console: another would let a link lead a user elsewhere after the sign-in.
+func local(next string) string {
+	u, err := url.Parse(next)
+	if err != nil || u.Scheme != "" || u.Host != "" || strings.ContainsAny(u.Path, "/\\:") || u.Path == "login" || u.Path == "logout" {
+		return "./"
+	}
+	if u.Path == "" && u.RawQuery == "" {
+		return "./"
+	}
+	return (&url.URL{Path: u.Path, RawQuery: u.RawQuery}).String()
+}
+
+func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
+	c.sessions.end(r)
+	http.SetCookie(w, &http.Cookie{Name: cookieName, MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	redirect(w, "login")
+}
+
+// askLogin answers with the form for a token. The page that was asked for follows it.
+func (c *Console) askLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
+	next := here(r)
+	if r.Method == http.MethodPost {
+		next = r.PostFormValue("next")
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	if err := view.RenderLogin(w, view.Login{Problem: problem, Next: local(next), Version: c.version}); err != nil {
+		c.log.Error("console: page of the sign-in", "error", err)
+	}
+}

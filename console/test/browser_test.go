@@ -1,0 +1,280 @@
+package test
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/console"
+)
+
+//go:embed testdata/axe.min.js
+var axe string
+
+// waitMost bounds every wait for a condition. It is generous: a loaded machine is no failure.
+const waitMost = 30 * time.Second
+
+var browser struct {
+	once sync.Once
+	ctx  context.Context
+	stop func()
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if browser.stop != nil {
+		browser.stop()
+	}
+	os.Exit(code)
+}
+
+// startBrowser starts the one browser of all tests. A test without a browser is skipped, and fails with CI=true.
+func startBrowser(t *testing.T) context.Context {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("no chromium is installed, which this test needs: apt-get install chromium")
+		}
+		t.Skip("no chromium is installed, which this test needs: apt-get install chromium")
+	}
+	browser.once.Do(func() {
+		dir, err := os.MkdirTemp("", "jetpull-chromium-")
+		if err != nil {
+			browser.err = err
+			return
+		}
+		options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(dir),
+			chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+			chromedp.WSURLReadTimeout(time.Minute))
+		allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+		ctx, stop := chromedp.NewContext(allocator)
+		browser.ctx, browser.err = ctx, chromedp.Do(ctx)
+		browser.stop = func() {
+			stop()
+			stopAllocator()
+			_ = os.RemoveAll(dir)
+		}
+	})
+	require.NoError(t, browser.err, "start chromium")
+	return browser.ctx
+}
+
+// tab is a tab of the browser. What the browser complains about fails the test at its end.
+type tab struct {
+	t    *testing.T
+	ctx  context.Context
+	base string
+
+	mu         sync.Mutex
+	complaints []string
+}
+
+// look is how a page is looked at.
+type look struct {
+	width  int64
+	scheme string
+}
+
+var wide, narrow = look{1280, "light"}, look{360, "dark"}
+
+// openTab opens a tab on a console's address.
+func openTab(t *testing.T, base string, l look) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(startBrowser(t), chromedp.WithNewBrowserContext())
+	t.Cleanup(cancel)
+	b := &tab{t: t, ctx: ctx, base: base}
+	require.NoError(t, chromedp.Listen(ctx, b.listen))
+	b.look(l)
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		require.Empty(t, b.complaints, "the browser complains")
+	})
+	return b
+}
+
+// listen records errors, warnings and reports of the content security policy. Answers that are no page of their own, such as a 404, are
+// what some tests ask for.
+func (b *tab) listen(event any) {
+	complaint := ""
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		text, _ := json.Marshal(e.ExceptionDetails)
+		complaint = string(text)
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+			args, _ := json.Marshal(e.Args)
+			complaint = string(args)
+		}
+	case *log.EventEntryAdded:
+		if e.Entry.Source != log.EntrySourceNetwork && (e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning) {
+			complaint = string(e.Entry.Source) + ": " + e.Entry.Text
+		}
+	}
+	if complaint != "" {
+		b.mu.Lock()
+		b.complaints = append(b.complaints, complaint)
+		b.mu.Unlock()
+	}
+}
+
+// run runs an action in the tab and returns its value.
+func run[T any](b *tab, action chromedp.Action[T]) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, waitMost)
+	defer cancel()
+	value, err := chromedp.Run(ctx, action)
+	require.NoError(b.t, err)
+	return value
+}
+
+func evaluate[T any](b *tab, script string) T {
+	b.t.Helper()
+	return run(b, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+}
+
+// command runs a command of the browser's protocol.
+func command[P, R any](b *tab, c cdp.Command[P, R], params P) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, waitMost)
+	defer cancel()
+	_, err := chromedp.Call(ctx, c, params)
+	require.NoError(b.t, err)
+}
+
+func (b *tab) look(l look) {
+	b.t.Helper()
+	run(b, chromedp.EmulateViewport(l.width, 900))
+	command(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: l.scheme},
+	}})
+}
+
+// open leads the tab to a page of the console.
+func (b *tab) open(page string) {
+	b.t.Helper()
+	run(b, chromedp.Navigate(b.base+page))
+}
+
+func (b *tab) noScript() {
+	b.t.Helper()
+	command(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+}
+
+// text is the text of the page that is visible.
+func (b *tab) text() string {
+	b.t.Helper()
+	return evaluate[string](b, `document.body?.innerText ?? ""`)
+}
+
+// eventually waits until the page's text has all of these.
+func (b *tab) eventually(texts ...string) {
+	b.t.Helper()
+	var missing string
+	require.Eventually(b.t, func() bool {
+		now := b.text()
+		for _, one := range texts {
+			if !strings.Contains(now, one) {
+				missing = one
+				return false
+			}
+		}
+		return true
+	}, waitMost, 50*time.Millisecond, "%s", func() lazy { return lazy(func() string { return fmt.Sprintf("%q is not in:\n%s", missing, b.text()) }) }())
+}
+
+// lazy is a message that is computed when it is needed.
+type lazy func() string
+
+// String implements fmt.Stringer.
+func (l lazy) String() string { return l() }
+
+// click clicks on what is visible and matches a selector.
+func (b *tab) click(selector string) {
+	b.t.Helper()
+	run(b, chromedp.Click(selector, chromedp.NodeVisible))
+}
+
+// buttonOf is the XPath of a button or link by its text.
+func (b *tab) press(label string) {
+	b.t.Helper()
+	run(b, chromedp.Click(fmt.Sprintf(`//main//*[self::button or self::a][normalize-space()=%q]`, label), chromedp.NodeVisible))
+}
+
+// audit holds the page against the rules of axe-core, in light and dark, at 1280 and 360 pixels.
+func (b *tab) audit() {
+	b.t.Helper()
+	evaluate[int](b, axe+";0")
+	for _, l := range []look{{1280, "light"}, {1280, "dark"}, {360, "light"}, {360, "dark"}} {
+		b.look(l)
+		found := evaluate[[]string](b, `axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.target.join(" ") + ": " + n.failureSummary)))`)
+		require.Empty(b.t, found, "axe finds at %d px, %s", l.width, l.scheme)
+		require.False(b.t, evaluate[bool](b, `document.documentElement.scrollWidth > document.documentElement.clientWidth`), "the page is wider than %d px", l.width)
+	}
+	b.look(wide)
+}
+
+// shoot writes a picture of the page where a folder is given, to be looked at by a person.
+func (b *tab) shoot(name string) {
+	b.t.Helper()
+	dir := os.Getenv("CONSOLE_PICTURES")
+	if dir == "" {
+		return
+	}
+	for _, l := range []look{{1280, "light"}, {1280, "dark"}, {360, "light"}} {
+		b.look(l)
+		picture := run(b, chromedp.FullScreenshot(100))
+		require.NoError(b.t, os.WriteFile(fmt.Sprintf("%s/%s-%d-%s.png", dir, name, l.width, l.scheme), picture, 0o600))
+	}
+	b.look(wide)
+}
+
+// serve serves a console below a path of its own, as behind a proxy. The address ends with a slash.
+func serve(t *testing.T, cfg console.Config) string {
+	t.Helper()
+	c := console.Handler(cfg)
+	mux := http.NewServeMux()
+	mux.Handle("/ops/console/", http.StripPrefix("/ops/console", c))
+	s := httptest.NewServer(mux)
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+		c.Close()
+	})
+	return s.URL + "/ops/console/"
+}
+
+func (b *tab) url() string {
+	b.t.Helper()
+	return run(b, chromedp.Location())
+}
+
+// typeInto types into the field that a selector matches.
+func (b *tab) typeInto(selector, text string) {
+	b.t.Helper()
+	run(b, chromedp.SendKeys(selector, text, chromedp.NodeVisible))
+}
