@@ -1,7 +1,7 @@
 // Package console is a web page on which an operator sees what consumers, broker, relay and feed are doing, finds what went
 // wrong, and fixes it, for one item or for all that match a filter:
 //
-//	c := console.Handler(console.Config{JetStream: js, Loopback: true})
+//	c := console.Handler(console.Config{NATS: console.JetStream(js), Loopback: true})
 //	defer c.Close()
 //	mux.Handle("/console/", http.StripPrefix("/console", c))
 //
@@ -33,6 +33,12 @@ import (
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
+// NATS is the source of the pages of consumers and messages.
+type NATS = page.NATS
+
+// JetStream is the source that an account of a NATS server is.
+func JetStream(js jetstream.JetStream) NATS { return page.JetStream{JS: js} }
+
 // Role is what a token allows.
 type Role int
 
@@ -45,8 +51,8 @@ const (
 
 // Config states what a console shows, and who may use it.
 type Config struct {
-	// JetStream is the account whose consumers and messages are shown. Nil: none are.
-	JetStream jetstream.JetStream
+	// NATS is the account whose consumers and messages are shown. Nil: none are.
+	NATS NATS
 	// Access is the role of a token. It is asked again with each request, so a session ends when its token changes. Nil: everybody who
 	// reaches the console is an admin.
 	Access func(token string) Role
@@ -80,9 +86,8 @@ func Handler(cfg Config) *Console {
 	}
 	c.sessions = newSessions(cfg.Access, c.log)
 	c.static, c.version = assets()
-	if cfg.JetStream != nil {
-		source := page.JetStream{JS: cfg.JetStream}
-		c.add("Consumers", "consumers", page.NewConsumers(c.sampler, source).Pages())
+	if cfg.NATS != nil {
+		c.add("Consumers", "consumers", page.NewConsumers(c.sampler, cfg.NATS).Pages())
 	}
 	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.actions.all)})
 	return c
@@ -135,7 +140,13 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	user, ok := c.sessions.user(r)
-	if !ok {
+	switch {
+	case !ok && r.URL.Query().Has("live"):
+		// The page that is open becomes the one that asks for a token.
+		h.Set("Content-Type", "text/event-stream")
+		_ = send(http.NewResponseController(w), w, event("reload", nil)) // the browser may be gone
+		return
+	case !ok:
 		c.askLogin(w, r, http.StatusUnauthorized, "")
 		return
 	}

@@ -185,33 +185,48 @@ func (b *tab) noScript() {
 	command(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 }
 
-// text is the text of the page that is visible.
+// text is the text of the page that is visible; empty: the tab is on the way to another page.
 func (b *tab) text() string {
 	b.t.Helper()
-	return evaluate[string](b, `document.body?.innerText ?? ""`)
+	ctx, cancel := context.WithTimeout(b.ctx, waitMost)
+	defer cancel()
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body?.innerText ?? ""`))
+	if err != nil {
+		require.NoError(b.t, b.ctx.Err())
+		return ""
+	}
+	return text
+}
+
+// until waits until the page's text fulfils a condition.
+func (b *tab) until(want string, is func(text string) bool) {
+	b.t.Helper()
+	text := ""
+	for begun := time.Now(); time.Since(begun) < waitMost; {
+		if text = b.text(); is(text) {
+			return
+		}
+		select {
+		case <-b.ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	b.t.Fatalf("%s does not come to be in:\n%s", want, text)
 }
 
 // eventually waits until the page's text has all of these.
 func (b *tab) eventually(texts ...string) {
 	b.t.Helper()
-	var missing string
-	require.Eventually(b.t, func() bool {
-		now := b.text()
-		for _, one := range texts {
-			if !strings.Contains(now, one) {
-				missing = one
-				return false
-			}
-		}
-		return true
-	}, waitMost, 50*time.Millisecond, "%s", func() lazy { return lazy(func() string { return fmt.Sprintf("%q is not in:\n%s", missing, b.text()) }) }())
+	for _, one := range texts {
+		b.until(fmt.Sprintf("%q", one), func(text string) bool { return strings.Contains(text, one) })
+	}
 }
 
-// lazy is a message that is computed when it is needed.
-type lazy func() string
-
-// String implements fmt.Stringer.
-func (l lazy) String() string { return l() }
+// gone waits until the page's text has no such text.
+func (b *tab) gone(text string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("no %q", text), func(now string) bool { return now != "" && !strings.Contains(now, text) })
+}
 
 // click clicks on what is visible and matches a selector.
 func (b *tab) click(selector string) {
@@ -233,9 +248,38 @@ func (b *tab) audit() {
 		b.look(l)
 		found := evaluate[[]string](b, `axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.target.join(" ") + ": " + n.failureSummary)))`)
 		require.Empty(b.t, found, "axe finds at %d px, %s", l.width, l.scheme)
-		require.False(b.t, evaluate[bool](b, `document.documentElement.scrollWidth > document.documentElement.clientWidth`), "the page is wider than %d px", l.width)
+		b.fits()
 	}
 	b.look(wide)
+}
+
+// fits fails where the page is wider than the window.
+func (b *tab) fits() {
+	b.t.Helper()
+	wider := evaluate[[]string](b, `(() => {
+		const width = document.documentElement.clientWidth;
+		if (document.documentElement.scrollWidth <= width) return [];
+		return [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width + 1).map(e => e.outerHTML.slice(0, 200));
+	})()`)
+	require.Empty(b.t, wider, "the page is wider than the window")
+}
+
+// keys types into what has the focus.
+func (b *tab) keys(text string) {
+	b.t.Helper()
+	run(b, chromedp.KeyEvent(text))
+}
+
+// focus moves the focus with the tab key until it is on a link or button with a label.
+func (b *tab) focus(label string) {
+	b.t.Helper()
+	for range 60 {
+		if evaluate[string](b, `document.activeElement?.matches("a, button") ? document.activeElement.textContent.trim() : ""`) == label {
+			return
+		}
+		b.keys("\t")
+	}
+	b.t.Fatalf("the tab key does not lead to %q", label)
 }
 
 // shoot writes a picture of the page where a folder is given, to be looked at by a person.

@@ -29,7 +29,7 @@ func TestConsumers(t *testing.T) {
 	})
 	require.NoError(t, err)
 	publish(t, env.JS, "orders.new", 25)
-	base := serve(t, console.Config{JetStream: env.JS, Loopback: true})
+	base := serve(t, console.Config{NATS: console.JetStream(env.JS), Loopback: true})
 	b := openTab(t, base, wide)
 
 	b.open("consumers")
@@ -109,7 +109,7 @@ func TestUnpin(t *testing.T) {
 	require.NoError(t, err)
 	pin, ok := sub.Pin()
 	require.True(t, ok)
-	b := openTab(t, serve(t, console.Config{JetStream: env.JS}), narrow)
+	b := openTab(t, serve(t, console.Config{NATS: console.JetStream(env.JS)}), narrow)
 	b.open("consumer?stream=STREAM&name=ledger")
 	b.eventually(pin, "Pinned since")
 	b.shoot("group")

@@ -11,6 +11,11 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
+// NATS is what the pages need of a NATS account.
+type NATS interface {
+	ConsumerSource
+}
+
 // JetStream is the source of consumers and messages that an account of a NATS server is.
 type JetStream struct{ JS jetstream.JetStream }
 

@@ -35,8 +35,8 @@ type Value struct {
 	// Time is shown as a relative time in place of Text, after Prefix. Zero: Text is shown.
 	Time   time.Time
 	Prefix string
-	Tone  Tone
-	Chart *chart.Chart
+	Tone   Tone
+	Chart  *chart.Chart
 	// Code shows the text in a monospaced font.
 	Code bool
 }

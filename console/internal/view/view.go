@@ -162,6 +162,18 @@ func (l *List) To(q url.Values) string {
 	return l.Path + "?" + q.Encode()
 }
 
+// ID is the ID of the action's form. A form is morphed into no other: what a user has typed into it stays, and is sent with the action that
+// the user saw.
+func (a Action) ID() string {
+	id := "do-" + a.Name
+	for _, f := range a.Fields {
+		if f.Hidden {
+			id += "-" + f.Value
+		}
+	}
+	return id
+}
+
 // Inline tells whether the action is a form on the page of its object.
 func (a Action) Inline() bool { return a.Confirm == "" }
 

@@ -1,0 +1,68 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// fakeNATS is a source whose answers a test decides.
+type fakeNATS struct {
+	mu        sync.Mutex
+	consumers []*jetstream.ConsumerInfo
+	// err is the answer to all requests, after hang is closed. Nil hang: at once.
+	err  error
+	hang chan struct{}
+	asks int
+}
+
+func (f *fakeNATS) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fakeNATS) asked() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asks
+}
+
+func (f *fakeNATS) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, error) {
+	f.mu.Lock()
+	hang := f.hang
+	f.asks++
+	f.mu.Unlock()
+	if hang != nil {
+		select {
+		case <-hang:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.consumers), f.err
+}
+
+func (f *fakeNATS) Oldest(context.Context, *jetstream.ConsumerInfo) (time.Time, error) {
+	return time.Now().Add(-time.Minute), nil
+}
+
+func (f *fakeNATS) failure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+func (f *fakeNATS) Pause(context.Context, string, string, time.Time) error { return f.failure() }
+func (f *fakeNATS) Resume(context.Context, string, string) error           { return f.failure() }
+func (f *fakeNATS) Unpin(context.Context, string, string, string) error    { return f.failure() }
+func (f *fakeNATS) Reset(context.Context, string, string, uint64) error    { return f.failure() }
+func (f *fakeNATS) Delete(context.Context, string, string) error           { return f.failure() }
+
+var errAway = errors.New("nats: no servers available for connection")

@@ -1,0 +1,299 @@
+package test
+
+import (
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/console"
+)
+
+// hostile are names that attack the page, its layout or its reader.
+var hostile = []string{
+	`<script>alert(1)</script>`,
+	`"><img src=x onerror=alert(1)>`,
+	"\u202egnp.exe\u202c \u0627\u0644\u0639\u0631\u0628\u064a\u0629",
+	"{{.}} ${1} <!-- --> ]]> &lt;",
+	strings.Repeat("x", 10<<10),
+	"a\x00b\x1b[31m\xff\xfe",
+	"javascript:alert(1)",
+}
+
+func TestHostileNames(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	fake := &fakeNATS{}
+	for i, name := range hostile {
+		fake.consumers = append(fake.consumers, &jetstream.ConsumerInfo{
+			Stream: "S" + name, Name: name, NumPending: uint64(i), Created: time.Now(),
+			Config: jetstream.ConsumerConfig{
+				Description: name, FilterSubject: name, Metadata: map[string]string{name: name}, PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{name},
+			},
+			Cluster:        &jetstream.ClusterInfo{Leader: name},
+			PriorityGroups: []jetstream.PriorityGroupState{{Group: name, PinnedClientID: name, PinnedTS: time.Now()}},
+		})
+	}
+	b := openTab(t, serve(t, console.Config{NATS: fake}), wide)
+	b.open("consumers")
+	b.eventually("7 consumers", "<script>alert(1)</script>", "(10,240 characters)")
+	b.audit()
+	b.shoot("hostile")
+	for _, name := range hostile {
+		b.open("consumer?" + url.Values{"stream": {"S" + name}, "name": {name}}.Encode())
+		b.eventually("Configuration", "Pinned client")
+		b.fits()
+		b.open("consumers?" + url.Values{"q": {name}}.Encode())
+		b.eventually("Consumers")
+	}
+	b.audit()
+	b.open("consumer?" + url.Values{"stream": {"none"}, "name": {hostile[0]}}.Encode())
+	b.eventually("Not found", "<script>alert(1)</script>")
+	fake.set(func() { fake.err = errFor(hostile[0]) })
+	b.open("consumer?" + url.Values{"stream": {"S" + hostile[0]}, "name": {hostile[0]}}.Encode())
+	b.press("Pause")
+	b.eventually("This did not work", "It is not paused.", "<script>alert(1)</script>")
+	b.open("log")
+	b.eventually("failed", "<script>alert(1)</script>")
+	b.audit()
+}
+
+type errFor string
+
+func (e errFor) Error() string { return string(e) }
+
+// A source that does not answer makes its part of the page stale. The page itself answers.
+func TestStale(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	fake := &fakeNATS{consumers: []*jetstream.ConsumerInfo{{Stream: "S", Name: "worker", NumPending: 7}}}
+	b := openTab(t, serve(t, console.Config{NATS: fake}), wide)
+	b.open("consumers")
+	b.eventually("worker")
+	fake.set(func() { fake.err = errAway })
+	b.eventually("Stale: NATS does not answer ("+errAway.Error()+")", "worker")
+	b.audit()
+	b.shoot("stale")
+	fake.set(func() { fake.err = nil })
+	b.gone("Stale")
+
+	hang := make(chan struct{})
+	fake.set(func() { fake.hang = hang })
+	b.eventually("Stale: NATS does not answer", "worker")
+	fake.set(func() { fake.hang = nil })
+	close(hang)
+	b.gone("Stale")
+
+	first := &fakeNATS{err: errAway}
+	b = openTab(t, serve(t, console.Config{NATS: first}), wide)
+	b.open("consumers")
+	b.eventually("NATS does not answer, so there is nothing to show here yet: " + errAway.Error())
+	b.open("consumer?stream=S&name=worker")
+	b.eventually("NATS does not answer, so there is nothing to show here yet")
+}
+
+// All pages and actions work without scripts, and all by keyboard.
+func TestWithoutScript(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	fake := &fakeNATS{consumers: []*jetstream.ConsumerInfo{
+		{Stream: "S", Name: "worker", NumPending: 7, Config: jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"g"}},
+			PriorityGroups: []jetstream.PriorityGroupState{{Group: "g", PinnedClientID: "client-1"}}},
+		{Stream: "S", Name: "other", Paused: true},
+	}}
+	b := openTab(t, serve(t, console.Config{NATS: fake}), narrow)
+	b.noScript()
+	b.open("consumers")
+	b.typeInto("input[name=q]", "work")
+	b.press("Filter")
+	b.eventually("1 consumer")
+	b.press("worker")
+	b.eventually("7 messages wait")
+	for _, action := range []string{"Pause", "Unpin"} {
+		b.open("consumer?stream=S&name=worker")
+		b.press(action)
+		b.eventually("Done. " + action)
+	}
+	for _, action := range []string{"Reset", "Delete"} {
+		b.open("consumer?stream=S&name=worker")
+		b.press(action + "…")
+		b.press("Cancel")
+		b.press(action + "…")
+		b.press(action)
+		b.eventually("Done. " + action)
+	}
+	b.open("consumer?stream=S&name=other")
+	b.press("Resume")
+	b.eventually("Done. Resume")
+	b.open("log")
+	b.eventually("5 actions")
+}
+
+func TestKeyboard(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	fake := &fakeNATS{consumers: []*jetstream.ConsumerInfo{{Stream: "S", Name: "worker", NumPending: 7}}}
+	b := openTab(t, serve(t, console.Config{NATS: fake}), wide)
+	b.open("consumers")
+	b.eventually("worker")
+	b.keys("/")
+	b.keys("work")
+	b.eventually("1 consumer")
+	b.focus("worker")
+	b.keys("\r")
+	b.eventually("7 messages wait")
+	b.focus("Pause")
+	b.keys("\r")
+	b.eventually("Done. Pause")
+	for _, action := range []string{"Reset", "Delete"} {
+		b.open("consumer?stream=S&name=worker")
+		b.focus(action + "…")
+		b.keys("\r")
+		b.eventually(action + "?")
+		b.focus(action)
+		b.keys("\r")
+		b.eventually("Done. " + action)
+	}
+}
+
+// site is a console with tokens that can be changed.
+func site(t *testing.T) (base string, admin *atomic.Value) {
+	t.Helper()
+	admin = &atomic.Value{}
+	admin.Store("secret")
+	fake := &fakeNATS{consumers: []*jetstream.ConsumerInfo{{Stream: "S", Name: "worker", NumPending: 7}}}
+	return serve(t, console.Config{NATS: fake, Access: func(token string) console.Role {
+		switch token {
+		case admin.Load():
+			return console.Admin
+		case "reader":
+			return console.ReadOnly
+		}
+		return console.NoAccess
+	}}), admin
+}
+
+func TestSignIn(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	base, admin := site(t)
+	b := openTab(t, base, wide)
+	b.open("consumer?stream=S&name=worker")
+	b.eventually("Sign in")
+	require.NotContains(t, b.text(), "worker")
+	b.audit()
+	b.shoot("login")
+	b.typeInto("input[name=token]", "wrong")
+	b.press("Sign in")
+	b.eventually("This token is wrong")
+	b.audit()
+	b.typeInto("input[name=token]", "reader")
+	b.press("Sign in")
+	b.eventually("7 messages wait", "read-only")
+	require.NotContains(t, b.text(), "Pause")
+	require.NotContains(t, b.text(), "Delete")
+	b.open("consumer?stream=S&name=worker&do=delete")
+	b.eventually("Not allowed", "read-only")
+	b.audit()
+	b.click(".who button")
+	b.eventually("Sign in")
+	b.typeInto("input[name=token]", "secret")
+	b.press("Sign in")
+	b.eventually("1 consumer")
+	b.open("consumer?stream=S&name=worker")
+	b.eventually("Pause")
+	// An open page of a session whose token has changed asks for the new one.
+	admin.Store("other")
+	b.eventually("Sign in")
+	require.NotContains(t, b.text(), "worker")
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	base, _ := site(t)
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	client := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	post := func(page string, header map[string]string, form url.Values) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), "POST", base+page, strings.NewReader(form.Encode()))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for k, v := range header {
+			r.Header.Set(k, v)
+		}
+		answer, err := client.Do(r)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		return answer
+	}
+	act := url.Values{"do": {"delete"}}
+	require.Equal(t, 401, post("consumer?stream=S&name=worker", nil, act).StatusCode, "without a session")
+	in := post("login", nil, url.Values{"token": {"reader"}, "next": {"//other.example/"}})
+	require.Equal(t, 303, in.StatusCode)
+	require.Equal(t, "./", in.Header.Get("Location"), "the page after the sign-in is one of the console")
+	cookie := in.Header.Get("Set-Cookie")
+	require.Contains(t, cookie, "HttpOnly")
+	require.Contains(t, cookie, "SameSite=Strict")
+	require.Contains(t, cookie, "Max-Age=43200")
+	require.NotContains(t, cookie, "Secure")
+	require.Contains(t, post("login", map[string]string{"X-Forwarded-Proto": "https"}, url.Values{"token": {"reader"}}).Header.Get("Set-Cookie"), "Secure")
+	require.Equal(t, 403, post("consumer?stream=S&name=worker", nil, act).StatusCode, "a reader changes nothing")
+	in = post("login", nil, url.Values{"token": {"secret"}})
+	require.Equal(t, 303, in.StatusCode)
+	for name, header := range map[string]map[string]string{"of another site": {"Sec-Fetch-Site": "cross-site"}, "of another origin": {"Origin": "http://other.example"}} {
+		require.Equal(t, 403, post("consumer?stream=S&name=worker", header, act).StatusCode, name)
+		require.Equal(t, 403, post("login", header, url.Values{"token": {"secret"}}).StatusCode, name)
+	}
+	require.Equal(t, 303, post("consumer?stream=S&name=worker", map[string]string{"Sec-Fetch-Site": "same-origin"}, act).StatusCode)
+	require.Equal(t, 409, post("consumer?stream=S&name=worker", nil, url.Values{"do": {"resume"}}).StatusCode, "the page does not offer the action")
+	require.Equal(t, 404, post("consumer?stream=S&name=none", nil, act).StatusCode)
+	require.Equal(t, 303, post("logout", nil, nil).StatusCode)
+	require.Equal(t, 401, post("consumer?stream=S&name=worker", nil, act).StatusCode, "after the sign-out")
+
+	// Ten wrong tokens in a minute are answered; then even the right one is not.
+	for range 10 {
+		wrong := post("login", nil, url.Values{"token": {"wrong"}})
+		require.Equal(t, 403, wrong.StatusCode)
+	}
+	limited := post("login", nil, url.Values{"token": {"secret"}})
+	require.Equal(t, 429, limited.StatusCode)
+	seconds, err := strconv.Atoi(limited.Header.Get("Retry-After"))
+	require.NoError(t, err)
+	require.Positive(t, seconds)
+}
+
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	base := serve(t, console.Config{NATS: &fakeNATS{}, Loopback: true})
+	for path, status := range map[string]int{"consumers": 200, "none": 404, "static/app.js": 200, "static/none": 404, "": 303} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", base+path, nil)
+		require.NoError(t, err)
+		answer, err := http.DefaultTransport.RoundTrip(r)
+		require.NoError(t, err)
+		_ = answer.Body.Close()
+		require.Equal(t, status, answer.StatusCode, path)
+		policy := answer.Header.Get("Content-Security-Policy")
+		require.Equal(t, "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'", policy)
+		require.Equal(t, "nosniff", answer.Header.Get("X-Content-Type-Options"))
+		require.Equal(t, "no-referrer", answer.Header.Get("Referrer-Policy"))
+	}
+	r, err := http.NewRequestWithContext(t.Context(), "GET", base+"consumers", nil)
+	require.NoError(t, err)
+	r.Host = "other.example"
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Equal(t, 403, answer.StatusCode)
+	require.Contains(t, string(text), `"other.example"`)
+}
