@@ -86,9 +86,15 @@ func Handler(cfg Config) *Console {
 	}
 	c.sessions = newSessions(cfg.Access, c.log)
 	c.static, c.version = assets()
+	var operations []page.OperationSource
 	if cfg.NATS != nil {
 		c.add("Consumers", "consumers", page.NewConsumers(c.sampler, cfg.NATS).Pages())
+		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS).Pages())
+		letters := page.NewDeadLetters(c.sampler, cfg.NATS, c.log)
+		c.add("Dead letters", "deadletters", letters.Pages())
+		operations = append(operations, letters)
 	}
+	c.add("Operations", "operations", page.NewOperations(c.sampler, operations).Pages())
 	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.actions.all)})
 	return c
 }
@@ -211,6 +217,8 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, b
 		case l.Confirm == nil:
 			c.fail(w, r, l, gone(name))
 			return
+		case l.Confirm.Preview != nil:
+			l.Preview = l.Confirm.Preview(r.Context())
 		}
 	}
 	c.write(w, r, http.StatusOK, l)
@@ -261,7 +269,7 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 	// A browser that goes away does not end an action halfway.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actionTimeout)
 	defer cancel()
-	outcome, err := action.Do(ctx, r.PostForm)
+	outcome, err := action.Do(page.WithUser(ctx, u.name), r.PostForm)
 	entry := view.Entry{Time: time.Now(), Who: u.name + " from " + u.address, Action: action.Label, Target: action.Target, Count: outcome.Count, Outcome: outcome.Text}
 	if err != nil {
 		entry.Failed, entry.Outcome = true, err.Error()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -18,6 +19,9 @@ type fakeNATS struct {
 	err  error
 	hang chan struct{}
 	asks int
+
+	streams  []*jetstream.StreamInfo
+	messages []*jetstream.RawStreamMsg
 }
 
 func (f *fakeNATS) set(change func()) {
@@ -66,3 +70,48 @@ func (f *fakeNATS) Reset(context.Context, string, string, uint64) error    { ret
 func (f *fakeNATS) Delete(context.Context, string, string) error           { return f.failure() }
 
 var errAway = errors.New("nats: no servers available for connection")
+
+func (f *fakeNATS) Streams(context.Context) ([]*jetstream.StreamInfo, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.streams), f.err
+}
+
+func (f *fakeNATS) Stream(_ context.Context, name string) (*jetstream.StreamInfo, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, info := range f.streams {
+		if info.Config.Name == name {
+			return info, f.err
+		}
+	}
+	return nil, jetstream.ErrStreamNotFound
+}
+
+func (f *fakeNATS) Messages(_ context.Context, _ *jetstream.StreamInfo, from uint64, _ string, n int) ([]*jetstream.RawStreamMsg, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var found []*jetstream.RawStreamMsg
+	for _, m := range f.messages {
+		if m.Sequence >= from && len(found) < n {
+			found = append(found, m)
+		}
+	}
+	return found, f.err
+}
+
+func (f *fakeNATS) Message(ctx context.Context, _ string, seq uint64) (*jetstream.RawStreamMsg, error) {
+	found, err := f.Messages(ctx, nil, seq, ">", 1)
+	if err == nil && (len(found) == 0 || found[0].Sequence != seq) {
+		err = jetstream.ErrMsgNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+func (f *fakeNATS) Publish(context.Context, *nats.Msg, string) (string, uint64, error) {
+	return "S", 1, f.failure()
+}
+func (f *fakeNATS) DeleteMessage(context.Context, string, uint64) error { return f.failure() }

@@ -14,6 +14,7 @@ import (
 // NATS is what the pages need of a NATS account.
 type NATS interface {
 	ConsumerSource
+	MessageSource
 }
 
 // JetStream is the source of consumers and messages that an account of a NATS server is.

@@ -46,6 +46,9 @@ func (s *Sampler) Close() {
 	s.running.Wait()
 }
 
+// Go runs a function until Close, which ends its context and waits for it.
+func (s *Sampler) Go(run func(context.Context)) { s.running.Go(func() { run(s.ctx) }) }
+
 // Watch has the sources asked more often until the returned function is called.
 func (s *Sampler) Watch() (end func()) {
 	s.mu.Lock()

@@ -165,6 +165,8 @@ type Action struct {
 	Fields []Field
 	// Confirm states what will happen, with the number of objects. An action with it is confirmed on a page of its own.
 	Confirm string
+	// Preview adds to Confirm what takes a moment to find out, such as a count of all objects; nil: nothing.
+	Preview func(ctx context.Context) string
 	// Danger marks an action that cannot be undone.
 	Danger bool
 	Do     func(ctx context.Context, form url.Values) (Outcome, error)

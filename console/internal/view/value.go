@@ -74,6 +74,9 @@ func Code(s string) Value {
 
 // Linked is a text that leads to another page.
 func Linked(s, href string) Value {
+	if strings.TrimSpace(s) == "" {
+		return None("It is not stated")
+	}
 	v := Text(s)
 	v.Href = href
 	return v

@@ -35,6 +35,7 @@ type Layout struct {
 	Failure *Failure
 	// Confirm is the action that is confirmed on this page; nil: none is.
 	Confirm *Action
+	Preview string
 	// Streaming is set where only the live part is written, for a page that app.js keeps current: times are absolute, so that what is
 	// written changes only with the data.
 	Streaming bool

@@ -1,0 +1,466 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/bulk"
+)
+
+const (
+	// letterWindow is how many messages are read at once, and maxScanned how many a page or a preview reads.
+	letterWindow = 500
+	maxScanned   = 10_000
+	// scanTime bounds the search of a page.
+	scanTime = 1500 * time.Millisecond
+)
+
+// DeadLetters are the pages of the messages that Consume has given up. They are messages of a stream, with headers that state
+// where they come from and why.
+type DeadLetters struct {
+	source MessageSource
+	latest *sample.Latest[[]*jetstream.StreamInfo]
+	*letterRunner
+	// known is whether a stream has dead letters, by its last message. Only the sampler's goroutine uses it.
+	known map[string]lastMessage
+
+	mu       sync.Mutex
+	searched map[string]letterPage // the last searches, by filter and begin
+}
+
+type lastMessage struct {
+	seq  uint64
+	dead bool
+}
+
+// NewDeadLetters makes the pages. The sampler looks for streams with dead letters, and runs operations on many of them.
+func NewDeadLetters(s *sample.Sampler, source MessageSource, log *slog.Logger) *DeadLetters {
+	d := &DeadLetters{source: source, known: map[string]lastMessage{}, searched: map[string]letterPage{}, letterRunner: newLetterRunner(source, log)}
+	d.latest = sample.Add(s, d.ask)
+	s.Go(d.runner.Run)
+	return d
+}
+
+// Pages are the functions of the pages by their paths.
+func (d *DeadLetters) Pages() map[string]Func {
+	return map[string]Func{"deadletters": d.list, "deadletter": d.one}
+}
+
+// ask finds the streams whose last message is a dead letter.
+func (d *DeadLetters) ask(ctx context.Context) ([]*jetstream.StreamInfo, error) {
+	all, err := d.source.Streams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	const readsAtOnce = 32
+	reads := 0
+	var found []*jetstream.StreamInfo
+	for _, info := range all {
+		name := info.Config.Name
+		last, ok := d.known[name]
+		if info.State.Msgs > 0 && (!ok || last.seq != info.State.LastSeq) && reads < readsAtOnce {
+			reads++
+			m, err := d.source.Messages(ctx, info, info.State.LastSeq, ">", 1)
+			// A last message that was deleted tells nothing, and neither does a failed request: what was known stays.
+			if err == nil && len(m) == 1 {
+				last = lastMessage{info.State.LastSeq, isDeadLetter(m[0])}
+				d.known[name] = last
+			}
+		}
+		if last.dead {
+			found = append(found, info)
+		}
+	}
+	return found, nil
+}
+
+func isDeadLetter(m *jetstream.RawStreamMsg) bool {
+	return m.Header.Get(jetpull.HeaderDeadSubject) != ""
+}
+
+// letterFilter selects dead letters. It is the query of the list, and the selection of an operation.
+type letterFilter struct {
+	Stream   string
+	Origin   string    `json:",omitempty"`
+	Consumer string    `json:",omitempty"`
+	Reason   string    `json:",omitempty"`
+	Since    time.Time `json:",omitzero"`
+	Until    time.Time `json:",omitzero"`
+	// Last is the last sequence that an operation is for, and Subject where it publishes to; empty: the subject that the message had.
+	Last    uint64 `json:",omitempty"`
+	Subject string `json:",omitempty"`
+}
+
+func parseLetterFilter(q url.Values) (f letterFilter, err error) {
+	f = letterFilter{Stream: q.Get("stream"), Origin: q.Get("origin"), Consumer: q.Get("consumer"), Reason: strings.TrimSpace(q.Get("reason"))}
+	for name, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
+		if text := q.Get(name); text != "" {
+			if *to, err = parseTime(text); err != nil {
+				return f, err
+			}
+		}
+	}
+	return f, nil
+}
+
+func (f *letterFilter) fits(m *jetstream.RawStreamMsg) bool {
+	h := m.Header
+	return isDeadLetter(m) && contains(f.Origin, h.Get(jetpull.HeaderDeadStream)) && contains(f.Consumer, h.Get(jetpull.HeaderDeadConsumer)) &&
+		contains(f.Reason, h.Get(jetpull.HeaderDeadReason)) && (f.Since.IsZero() || !m.Time.Before(f.Since)) && (f.Until.IsZero() || m.Time.Before(f.Until))
+}
+
+// words describe the filter in the list of operations.
+func (f *letterFilter) words() string {
+	text := "dead letters of " + f.Stream
+	for _, part := range [][2]string{{" from stream ", f.Origin}, {" of consumer ", f.Consumer}, {" with reason ", f.Reason}} {
+		if part[1] != "" {
+			text += part[0] + part[1]
+		}
+	}
+	if !f.Since.IsZero() {
+		text += " since " + f.Since.Format(time.DateTime)
+	}
+	if !f.Until.IsZero() {
+		text += " until " + f.Until.Format(time.DateTime)
+	}
+	return text
+}
+
+// scan reads backwards from a sequence until it has n that fit. It stops before, with more, at maxScanned messages or scanTime. Next
+// is the sequence that the search continues at; 0: it has reached the begin.
+func (d *DeadLetters) scan(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64, n int) (found []*jetstream.RawStreamMsg, next uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
+	defer cancel()
+	begun, scanned := time.Now(), 0
+	for high := from; high >= max(1, info.State.FirstSeq); {
+		if scanned >= maxScanned || time.Since(begun) > scanTime {
+			return found, high, nil
+		}
+		low := max(1, info.State.FirstSeq)
+		if high-low >= letterWindow {
+			low = high - letterWindow + 1
+		}
+		window, err := d.between(ctx, info, low, high)
+		if err != nil {
+			return found, high, err
+		}
+		scanned += int(high-low) + 1
+		for _, m := range slices.Backward(window) {
+			if m.Sequence > high || !f.fits(m) {
+				continue
+			}
+			if len(found) == n {
+				return found, m.Sequence, nil
+			}
+			found = append(found, m)
+		}
+		high = low - 1
+	}
+	return found, 0, nil
+}
+
+// between reads the messages of a range of sequences. An answer may end early where payloads are large.
+func (d *DeadLetters) between(ctx context.Context, info *jetstream.StreamInfo, low, high uint64) (all []*jetstream.RawStreamMsg, err error) {
+	for low <= high {
+		some, err := d.source.Messages(ctx, info, low, ">", int(high-low)+1)
+		if err != nil || len(some) == 0 {
+			return all, err
+		}
+		all = append(all, some...)
+		low = some[len(some)-1].Sequence + 1
+	}
+	return all, nil
+}
+
+// letterPage is what a search has found. An open page searches again only when the stream has changed.
+type letterPage struct {
+	state string
+	found []*jetstream.RawStreamMsg
+	next  uint64
+}
+
+// search is scan with a memory of the last searches.
+func (d *DeadLetters) search(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64) ([]*jetstream.RawStreamMsg, uint64, error) {
+	key := fmt.Sprintf("%+v %d", *f, from)
+	state := fmt.Sprintf("%d %d %d", info.State.FirstSeq, info.State.LastSeq, info.State.Msgs)
+	d.mu.Lock()
+	last := d.searched[key]
+	d.mu.Unlock()
+	if last.state == state {
+		return last.found, last.next, nil
+	}
+	found, next, err := d.scan(ctx, info, f, from, pageSize)
+	if err != nil {
+		return found, next, err
+	}
+	for _, m := range found {
+		m.Data = nil // the list shows none
+	}
+	const most = 100
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.searched) >= most {
+		clear(d.searched)
+	}
+	d.searched[key] = letterPage{state, found, next}
+	return found, next, nil
+}
+
+const lettersEmpty = "This list shows messages that a consumer gave up. Consume stores them where the option DeadLetter, or `jetpull consume --dead-letter`, names a subject of a stream."
+
+func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
+	s := d.latest.Fresh(ctx)
+	q := r.Query
+	f, err := parseLetterFilter(q)
+	if err != nil {
+		return nil, err
+	}
+	options := []view.Option{}
+	for _, info := range s.Value {
+		options = append(options, view.Option{Value: info.Config.Name, Text: fmt.Sprintf("%s (%s)", info.Config.Name, view.Number(info.State.Msgs).Text)})
+	}
+	page := &view.Page{Nav: "deadletters", Title: "Dead letters"}
+	part := view.Part{ID: "deadletters", Source: source("NATS", s)}
+	if f.Stream == "" && len(s.Value) > 0 {
+		f.Stream = s.Value[0].Config.Name
+	}
+	i := slices.IndexFunc(s.Value, func(info *jetstream.StreamInfo) bool { return info.Config.Name == f.Stream })
+	if i < 0 {
+		if f.Stream != "" && !s.At.IsZero() {
+			part.Problem, part.ProblemTone = fmt.Sprintf("The last message of stream %s is no dead letter, or there is no such stream.", f.Stream), view.Warn
+		}
+		part.List = &view.List{Found: view.Bounded(0, false, "dead letter"), Empty: lettersEmpty}
+		page.Parts = []view.Part{part}
+		return page, nil
+	}
+	info := s.Value[i]
+	from, err := parseSequence(q.Get("before"))
+	if err != nil {
+		return nil, err
+	}
+	if from == 0 || from > info.State.LastSeq {
+		from = info.State.LastSeq
+	}
+	found, next, err := d.search(ctx, info, &f, from)
+	if err != nil {
+		part.Problem, part.ProblemTone = "The list ends early, since the server did not answer in time: "+err.Error(), view.Warn
+	}
+	part.List = d.letters(q, info, &f, found, next)
+	if from < info.State.LastSeq {
+		part.List.Previous = with(q, "before", "")
+	}
+	if len(found) > 0 {
+		part.Actions = d.allActions(info, f)
+	}
+	page.Filter = &view.Filter{Path: "deadletters", Fields: []view.Field{
+		{Name: "stream", Label: "Stored in", Value: f.Stream, Options: options},
+		{Name: "reason", Label: "Reason", Value: q.Get("reason"), Type: "search", Placeholder: "part of the error"},
+		{Name: "origin", Label: "From stream", Value: q.Get("origin")},
+		{Name: "consumer", Label: "Consumer", Value: q.Get("consumer")},
+		{Name: "since", Label: "Since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
+		{Name: "until", Label: "Until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
+	}}
+	page.Parts = []view.Part{part}
+	return page, nil
+}
+
+func (d *DeadLetters) letters(q url.Values, info *jetstream.StreamInfo, f *letterFilter, found []*jetstream.RawStreamMsg, next uint64) *view.List {
+	list := &view.List{
+		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s in stream %s", view.Bounded(len(found), false, "dead letter"), view.Number(info.State.Msgs).Text, f.Stream),
+		Empty: "No dead letter matches this filter.",
+		Columns: []view.Column{
+			{Title: "Given up", Number: true}, {Title: "From"}, {Title: "Consumer"}, {Title: "Subject"}, {Title: "Attempts", Number: true}, {Title: "Reason", Wide: true},
+		},
+	}
+	if next > 0 {
+		list.Next = with(q, "before", strconv.FormatUint(next, 10))
+		if len(found) < pageSize {
+			list.Empty = fmt.Sprintf("No dead letter among the %s that were searched matches this filter. Next searches on.", view.Count(maxScanned, "message"))
+		}
+	}
+	for _, m := range found {
+		h := m.Header
+		attempts, _ := strconv.ParseUint(h.Get(jetpull.HeaderDeadAttempts), 10, 64) // 0: it is not stated
+		at := view.Ago(m.Time, "")
+		at.Href = letterLink(f.Stream, m.Sequence)
+		list.Rows = append(list.Rows, view.Row{ID: "d-" + strconv.FormatUint(m.Sequence, 10), Cells: []view.Value{
+			at,
+			view.Linked(h.Get(jetpull.HeaderDeadStream)+" "+h.Get(jetpull.HeaderDeadSequence), link("message", "stream", h.Get(jetpull.HeaderDeadStream), "seq", h.Get(jetpull.HeaderDeadSequence))),
+			view.Linked(h.Get(jetpull.HeaderDeadConsumer), link("consumer", "stream", h.Get(jetpull.HeaderDeadStream), "name", h.Get(jetpull.HeaderDeadConsumer))),
+			view.Text(h.Get(jetpull.HeaderDeadSubject)), view.Number(attempts), view.Text(h.Get(jetpull.HeaderDeadReason)),
+		}})
+	}
+	return list
+}
+
+func letterLink(stream string, seq uint64) string {
+	return link("deadletter", "stream", stream, "seq", strconv.FormatUint(seq, 10))
+}
+
+// allActions are for all dead letters that a filter matches.
+func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []view.Action {
+	f.Last = info.State.LastSeq
+	preview := func(ctx context.Context) string {
+		n, more, err := d.count(ctx, f)
+		if err != nil {
+			return "How many these are is not known, since the server did not answer in time: " + err.Error()
+		}
+		return "At this moment these are " + view.Bounded(n, more, "dead letter") + ". Nothing has been changed yet."
+	}
+	begin := func(kind string) func(context.Context, url.Values) (view.Outcome, error) {
+		return func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			rate, err := parseRate(form.Get("rate"))
+			if err != nil {
+				return view.Outcome{}, err
+			}
+			f := f
+			f.Subject = strings.TrimSpace(form.Get("subject"))
+			op, err := d.begin(ctx, kind, f, rate)
+			if err != nil {
+				return view.Outcome{}, &Problem{Status: http.StatusBadGateway, Text: "The operation did not begin. Nothing was changed", Err: err, Fix: "Try again."}
+			}
+			return view.Outcome{
+				Count: op.Matched, Then: operationLink(d.System(), op.ID),
+				Text: fmt.Sprintf("Began to %s %s.", kind, view.Count(uint64(op.Matched), "dead letter")),
+			}, nil
+		}
+	}
+	rate := view.Field{Name: "rate", Label: "At most in a second (empty: no limit)", Type: "number"}
+	return []view.Action{
+		{
+			Name: "requeue-all", Label: "Requeue all that match", Target: f.words(), Preview: preview, Do: begin(kindRequeue),
+			Confirm: "Requeue all " + f.words() + ": each is published to the subject that it had, and then deleted here. " +
+				"What a stream does not take stays here. The operation runs in the background, and can be cancelled.",
+			Fields: []view.Field{{Name: "subject", Label: "To another subject (empty: the one that it had)"}, rate},
+		},
+		{
+			Name: "purge-all", Label: "Purge all that match", Target: f.words(), Preview: preview, Do: begin(kindPurge), Danger: true,
+			Confirm: "Delete all " + f.words() + ". This cannot be undone. The operation runs in the background, and what it has not deleted yet stays if it is cancelled.",
+			Fields:  []view.Field{rate},
+		},
+	}
+}
+
+func parseRate(text string) (float64, error) {
+	if strings.TrimSpace(text) == "" {
+		return 0, nil
+	}
+	rate, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil || !(rate > 0) || rate > 1e6 {
+		return 0, invalid("Give a number above 0, such as 100, or leave it empty.", "%q is no rate.", text)
+	}
+	return rate, nil
+}
+
+// one shows all that is known of a dead letter.
+func (d *DeadLetters) one(ctx context.Context, r Request) (*view.Page, error) {
+	stream := r.Query.Get("stream")
+	seq, err := parseSequence(r.Query.Get("seq"))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
+	defer cancel()
+	m, err := d.source.Message(ctx, stream, seq)
+	if err != nil {
+		return nil, streamError(stream, err)
+	}
+	h := m.Header
+	if !isDeadLetter(m) {
+		return nil, notFound("Look at it as a message of its stream.", "Message %d of stream %s is no dead letter.", seq, stream)
+	}
+	origin := h.Get(jetpull.HeaderDeadStream)
+	part := view.Part{
+		ID: "deadletter", Source: view.Source{Name: "NATS", Asked: r.Now},
+		Problem: cmp.Or(h.Get(jetpull.HeaderDeadReason), "No reason is stated."), ProblemTone: view.Bad,
+		Facts: []view.Fact{
+			{Name: "Given up", Value: view.Ago(m.Time, "")},
+			{Name: "Attempts", Value: view.Text(h.Get(jetpull.HeaderDeadAttempts))},
+			{Name: "Subject", Value: view.Text(h.Get(jetpull.HeaderDeadSubject))},
+			{Name: "Original", Value: view.Linked(origin+" "+h.Get(jetpull.HeaderDeadSequence), link("message", "stream", origin, "seq", h.Get(jetpull.HeaderDeadSequence)))},
+			{Name: "Consumer", Value: view.Linked(h.Get(jetpull.HeaderDeadConsumer), link("consumer", "stream", origin, "name", h.Get(jetpull.HeaderDeadConsumer)))},
+			{Name: "Size", Value: view.Bytes(uint64(len(m.Data)))},
+		},
+		Texts:   []view.Block{payloadBlock(m.Data, r.Query, "deadletter", "stream", stream, "seq", strconv.FormatUint(seq, 10))},
+		Actions: d.oneActions(stream, m),
+	}
+	return &view.Page{
+		Nav: "deadletters", Title: fmt.Sprintf("Dead letter %d", seq), Static: true,
+		Crumbs: []view.Link{{Text: "Dead letters", Href: "deadletters"}, {Text: stream, Href: link("deadletters", "stream", stream)}},
+		Parts:  []view.Part{part, headersPart(h)},
+	}, nil
+}
+
+func (d *DeadLetters) oneActions(stream string, m *jetstream.RawStreamMsg) []view.Action {
+	target := fmt.Sprintf("%s/%d", stream, m.Sequence)
+	back := link("deadletters", "stream", stream)
+	return []view.Action{
+		{
+			Name: "requeue", Label: "Requeue", Target: target,
+			Fields: []view.Field{{Name: "subject", Label: "To subject", Value: m.Header.Get(jetpull.HeaderDeadSubject)}},
+			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+				to, err := requeue(ctx, d.source, stream, m, strings.TrimSpace(form.Get("subject")))
+				if err != nil {
+					return view.Outcome{}, &Problem{Status: http.StatusBadGateway, Text: "The dead letter was not requeued, and stays here", Err: err, Fix: "A stream must take its subject. Correct that, or give another subject."}
+				}
+				return view.Outcome{Count: 1, Text: "Requeued: " + to + ". The dead letter is deleted.", Then: back}, nil
+			},
+		},
+		{
+			Name: "purge", Label: "Purge", Target: target, Danger: true,
+			Confirm: fmt.Sprintf("Delete dead letter %d of stream %s with its payload. This cannot be undone.", m.Sequence, stream),
+			Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+				if err := d.source.DeleteMessage(ctx, stream, m.Sequence); err != nil {
+					return view.Outcome{}, streamError(stream, err)
+				}
+				return view.Outcome{Count: 1, Text: fmt.Sprintf("Deleted dead letter %d.", m.Sequence), Then: back}, nil
+			},
+		},
+	}
+}
+
+// requeue publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed it. The message has an ID that
+// is made of the dead letter's, so that one which is requeued twice within the stream's duplicate window is stored once.
+func requeue(ctx context.Context, source MessageSource, stream string, m *jetstream.RawStreamMsg, to string) (string, error) {
+	if m.Header.Get(jetpull.HeaderDeadPayload) != "" {
+		return "", fmt.Errorf("its payload was left out when it was given up (%s)", m.Header.Get(jetpull.HeaderDeadPayload))
+	}
+	to = cmp.Or(to, m.Header.Get(jetpull.HeaderDeadSubject))
+	own := nats.Header{}
+	for key, values := range ownHeaders(m.Header) {
+		if !strings.HasPrefix(key, "Dead-Letter-") {
+			own[key] = values
+		}
+	}
+	id := fmt.Sprintf("requeue:%s:%d:%d", stream, m.Sequence, m.Time.UnixNano())
+	stored, seq, err := source.Publish(ctx, &nats.Msg{Subject: to, Header: own, Data: m.Data}, id)
+	if err != nil {
+		return "", fmt.Errorf("publish to %s: %w", to, err)
+	}
+	if err := source.DeleteMessage(ctx, stream, m.Sequence); err != nil {
+		return "", fmt.Errorf("it was published to %s, but not deleted here: %w", to, err)
+	}
+	return fmt.Sprintf("stream %s has it as message %d", stored, seq), nil
+}
+
+// spec is the filter of an operation.
+func spec(o bulk.Operation) (f letterFilter, err error) {
+	err = json.Unmarshal(o.Spec, &f)
+	return f, err
+}

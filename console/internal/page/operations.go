@@ -1,0 +1,233 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// Operation is an action on many objects that runs in a system.
+type Operation struct {
+	// System runs it, and ID is its name there.
+	System, ID string
+	Kind, By   string
+	// What describes the objects that it is for.
+	What string
+	// State is running, done, cancelled or failed.
+	State                  string
+	Matched, Done, Skipped int
+	Began, Changed         time.Time
+	// Note states what happened to objects that were skipped.
+	Note string
+}
+
+const running = "running"
+
+// OperationSource lists and cancels the operations of a system.
+type OperationSource interface {
+	// System is its name.
+	System() string
+	Operations(ctx context.Context) ([]Operation, error)
+	CancelOperation(ctx context.Context, id string) error
+}
+
+// Operations are the pages of the operations of all systems.
+type Operations struct {
+	sources []OperationSource
+	latest  []*sample.Latest[[]Operation]
+}
+
+// NewOperations makes the pages, and has the sampler ask each source.
+func NewOperations(s *sample.Sampler, sources []OperationSource) *Operations {
+	o := &Operations{sources: sources}
+	for _, source := range sources {
+		o.latest = append(o.latest, sample.Add(s, source.Operations))
+	}
+	return o
+}
+
+// Pages are the functions of the pages by their paths.
+func (o *Operations) Pages() map[string]Func {
+	return map[string]Func{"operations": o.list, "operation": o.one}
+}
+
+func operationLink(system, id string) string { return link("operation", "system", system, "id", id) }
+
+const operationsEmpty = "This list shows actions on many objects at once, while they run and after they ended. They begin on a list, with the button for all that match its filter."
+
+func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
+	q := r.Query
+	page := &view.Page{
+		Nav: "operations", Title: "Operations",
+		Filter: &view.Filter{Path: "operations", Fields: []view.Field{
+			{Name: "q", Label: "Search", Value: q.Get("q"), Type: "search", Placeholder: "kind, who or what"},
+			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: running, Text: "running"}, view.Option{Value: "ended", Text: "ended"}),
+		}},
+	}
+	for i, source := range o.sources {
+		page.Parts = append(page.Parts, o.part(q, r.Now, source.System(), o.latest[i].Fresh(ctx)))
+	}
+	if len(o.sources) == 0 {
+		page.Parts = []view.Part{{ID: "operations", Lines: []string{operationsEmpty}}}
+	}
+	return page, nil
+}
+
+func (o *Operations) part(q url.Values, now time.Time, system string, s sample.Sample[[]Operation]) view.Part {
+	var rows []Operation
+	for _, op := range s.Value {
+		if contains(q.Get("q"), op.Kind, op.By, op.What, op.ID) && (q.Get("state") == "" || (q.Get("state") == running) == (op.State == running)) {
+			rows = append(rows, op)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b Operation) int {
+		return cmp.Or(cmp.Compare(boolInt(a.State != running), boolInt(b.State != running)), b.Began.Compare(a.Began))
+	})
+	list := &view.List{
+		Found: view.Bounded(len(rows), false, "operation"), Empty: operationsEmpty, Path: "operations", Query: q,
+		Columns: []view.Column{
+			{Title: "Operation"}, {Title: "State"}, {Title: "For", Wide: true}, {Title: "By"}, {Title: "Began", Number: true},
+			{Title: "Done", Number: true}, {Title: "Skipped", Number: true}, {Title: "Rate", Number: true}, {Title: "End", Number: true},
+		},
+	}
+	shown, previous, next := slice(q, rows)
+	list.Previous, list.Next = previous, next
+	for _, op := range shown {
+		list.Rows = append(list.Rows, view.Row{ID: "o-" + system + "-" + op.ID, Cells: []view.Value{
+			view.Linked(op.Kind, operationLink(system, op.ID)), operationState(op), view.Text(op.What), view.Text(cmp.Or(op.By, "not stated")),
+			view.Ago(op.Began, "not stated"), progress(op), view.Int(op.Skipped), operationRate(op), operationEnd(op, now),
+		}})
+	}
+	return view.Part{ID: "operations-" + system, Title: system, Source: source(system, s), List: list}
+}
+
+func operationState(op Operation) view.Value {
+	switch op.State {
+	case running:
+		return view.Word(view.Good, op.State)
+	case "failed":
+		return view.Word(view.Bad, op.State)
+	case "cancelled":
+		return view.Word(view.Warn, op.State)
+	}
+	return view.Word(view.Plain, op.State)
+}
+
+func progress(op Operation) view.Value {
+	v := view.Value{Text: fmt.Sprintf("%s of %s", view.Int(op.Done).Text, view.Int(op.Matched).Text), Title: fmt.Sprintf("%d of %d", op.Done, op.Matched)}
+	if op.Matched > 0 {
+		v.Text += fmt.Sprintf(" (%d %%)", 100*(op.Done+op.Skipped)/op.Matched)
+	}
+	return v
+}
+
+// perSecond is the mean rate of an operation.
+func perSecond(op Operation) float64 {
+	took := op.Changed.Sub(op.Began).Seconds()
+	if took <= 0 {
+		return 0
+	}
+	return float64(op.Done+op.Skipped) / took
+}
+
+func operationRate(op Operation) view.Value { return view.Rate(perSecond(op)) }
+
+// operationEnd is when an operation ended, or when it will at its rate.
+func operationEnd(op Operation, now time.Time) view.Value {
+	rate := perSecond(op)
+	switch {
+	case op.State != running:
+		return view.Ago(op.Changed, "not stated")
+	case rate == 0:
+		return view.None("It has no rate yet")
+	}
+	left := float64(max(0, op.Matched-op.Done-op.Skipped))
+	return view.Value{Time: now.Add(time.Duration(left / rate * float64(time.Second))).Truncate(time.Second), Prefix: "about "}
+}
+
+func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
+	system, id := r.Query.Get("system"), r.Query.Get("id")
+	for i, each := range o.sources {
+		if each.System() != system {
+			continue
+		}
+		s := o.latest[i].Fresh(ctx)
+		found := slices.IndexFunc(s.Value, func(op Operation) bool { return op.ID == id })
+		if found < 0 {
+			// It may have begun after the last sample.
+			s = o.latest[i].Next(ctx)
+			found = slices.IndexFunc(s.Value, func(op Operation) bool { return op.ID == id })
+		}
+		page := &view.Page{Nav: "operations", Title: id, Crumbs: []view.Link{{Text: "Operations", Href: "operations"}}}
+		switch {
+		case found < 0 && s.At.IsZero():
+			page.Parts = []view.Part{{ID: "operation", Source: source(system, s)}}
+			return page, nil
+		case found < 0:
+			return nil, notFound("Operations that ended long ago are forgotten. The list has those that are known.", "There is no operation %q in %s.", id, system)
+		}
+		op := s.Value[found]
+		page.Title = op.Kind
+		part := view.Part{
+			ID: "operation", Source: source(system, s), Problem: operationSentence(op, r.Now),
+			Facts: []view.Fact{
+				{Name: "State", Value: operationState(op)},
+				{Name: "For", Value: view.Text(op.What)},
+				{Name: "Started by", Value: view.Text(cmp.Or(op.By, "not stated"))},
+				{Name: "Began", Value: view.Ago(op.Began, "not stated")},
+				{Name: "Done", Value: progress(op)},
+				{Name: "Skipped", Value: view.Int(op.Skipped)},
+				{Name: "Rate", Value: operationRate(op)},
+				{Name: "End", Value: operationEnd(op, r.Now)},
+			},
+		}
+		if op.Note != "" {
+			part.Lines = []string{op.Note}
+		}
+		if op.State == running {
+			part.Actions = []view.Action{o.cancel(each, o.latest[i], op)}
+		}
+		page.Parts = []view.Part{part}
+		return page, nil
+	}
+	return nil, notFound("The list of operations shows all that there are.", "There is no system %q here.", system)
+}
+
+// operationSentence states how an operation is going.
+func operationSentence(op Operation, now time.Time) string {
+	left := op.Matched - op.Done - op.Skipped
+	switch op.State {
+	case running:
+		if rate := perSecond(op); rate > 0 && left > 0 {
+			return fmt.Sprintf("Running: %s left, about %s more.", view.Count(uint64(left), "object"), view.Span(time.Duration(float64(left)/rate*float64(time.Second)).Truncate(time.Second)))
+		}
+		return "Running."
+	case "cancelled":
+		return fmt.Sprintf("Cancelled: %s done and stays so, %s not touched.", countIs(uint64(op.Done), "object"), countIs(uint64(max(0, left)), "object"))
+	}
+	return fmt.Sprintf("Ended: %s done, %s skipped.", countIs(uint64(op.Done), "object"), countIs(uint64(op.Skipped), "object"))
+}
+
+func (o *Operations) cancel(from OperationSource, latest *sample.Latest[[]Operation], op Operation) view.Action {
+	return view.Action{
+		Name: "cancel", Label: "Cancel", Target: from.System() + "/" + op.ID,
+		Confirm: fmt.Sprintf("Cancel this operation. %s done already and stays so. The rest is not touched.", countIs(uint64(op.Done), "object")),
+		Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+			if err := from.CancelOperation(ctx, op.ID); err != nil {
+				if p, ok := errors.AsType[*Problem](err); ok {
+					return view.Outcome{}, p
+				}
+				return view.Outcome{}, &Problem{Status: 502, Text: from.System() + " did not cancel the operation. It goes on", Err: err, Fix: "Try again."}
+			}
+			latest.Next(ctx)
+			return view.Outcome{Count: 1, Text: "Cancelled. What was done stays done, and the rest is not touched."}, nil
+		},
+	}
+}
