@@ -36,6 +36,12 @@ import (
 // NATS is the source of the pages of consumers and messages.
 type NATS = page.NATS
 
+// Caller is the source of the pages of a system with an HTTP interface.
+type Caller = page.Caller
+
+// Feed is the source of the pages of a feed.
+type Feed = page.FeedSource
+
 // JetStream is the source that an account of a NATS server is.
 func JetStream(js jetstream.JetStream) NATS { return page.JetStream{JS: js} }
 
@@ -53,6 +59,10 @@ const (
 type Config struct {
 	// NATS is the account whose consumers and messages are shown. Nil: none are.
 	NATS NATS
+	// Relay makes requests to a relay with its admin token. A Client of package relay/client does. Nil: there is no relay.
+	Relay Caller
+	// Feed is a feed. A feed.Store is one. Nil: there is no feed.
+	Feed Feed
 	// Access is the role of a token. It is asked again with each request, so a session ends when its token changes. Nil: everybody who
 	// reaches the console is an admin.
 	Access func(token string) Role
@@ -87,13 +97,29 @@ func Handler(cfg Config) *Console {
 	c.sessions = newSessions(cfg.Access, c.log)
 	c.static, c.version = assets()
 	var operations []page.OperationSource
+	var summaries []page.Summary
+	c.add("Overview", "overview", nil)
 	if cfg.NATS != nil {
-		c.add("Consumers", "consumers", page.NewConsumers(c.sampler, cfg.NATS).Pages())
+		consumers := page.NewConsumers(c.sampler, cfg.NATS)
+		summaries = append(summaries, consumers)
+		c.add("Consumers", "consumers", consumers.Pages())
 		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS).Pages())
 		letters := page.NewDeadLetters(c.sampler, cfg.NATS, c.log)
 		c.add("Dead letters", "deadletters", letters.Pages())
 		operations = append(operations, letters)
 	}
+	if cfg.Relay != nil {
+		relay := page.NewRelay(c.sampler, cfg.Relay)
+		summaries, operations = append(summaries, relay), append(operations, relay)
+		c.add("Relay", "relay", relay.Pages())
+		c.add("Failed", "failed", nil)
+	}
+	if cfg.Feed != nil {
+		feed := page.NewFeed(c.sampler, cfg.Feed)
+		summaries = append(summaries, feed)
+		c.add("Feed", "feed", feed.Pages())
+	}
+	c.pages["overview"] = page.Overview(summaries)
 	c.add("Operations", "operations", page.NewOperations(c.sampler, operations).Pages())
 	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.actions.all)})
 	return c

@@ -3,7 +3,6 @@ module github.com/jetpull/jetpull/cmd/jetpull
 go 1.26.0
 
 require (
-	github.com/Azure/azure-sdk-for-go/sdk/internal v1.13.0 // indirect
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
@@ -42,6 +41,7 @@ require (
 	github.com/rs/xid v1.6.0 // indirect
 	github.com/schollz/progressbar/v3 v3.19.1 // indirect
 	github.com/shopspring/decimal v1.5.0 // indirect
+	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.47.0 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
@@ -70,6 +70,7 @@ require (
 require (
 	github.com/jetpull/jetpull v0.0.0
 	github.com/jetpull/jetpull/broker v0.0.0
+	github.com/jetpull/jetpull/console v0.0.0
 	github.com/jetpull/jetpull/feed v0.0.0
 	github.com/jetpull/jetpull/internal/progress v0.0.0
 	github.com/jetpull/jetpull/internal/service v0.0.0
@@ -97,6 +98,7 @@ replace (
 	github.com/jetpull/jetpull => ../..
 	github.com/jetpull/jetpull/bench => ../../bench
 	github.com/jetpull/jetpull/broker => ../../broker
+	github.com/jetpull/jetpull/console => ../../console
 	github.com/jetpull/jetpull/feed => ../../feed
 	github.com/jetpull/jetpull/internal/dashboard => ../../internal/dashboard
 	github.com/jetpull/jetpull/internal/progress => ../../internal/progress

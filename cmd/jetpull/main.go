@@ -21,6 +21,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/run"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/dlqcmd"
@@ -112,7 +113,7 @@ func newRootCommand(g *client.Globals) *cobra.Command {
 	}
 	root.SetVersionTemplate("jetpull {{.Version}}\n")
 	for _, cmd := range []*cobra.Command{
-		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), dlqcmd.New(g), partitioncmd.New(g),
+		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), dlqcmd.New(g), partitioncmd.New(g), consolecmd.New(g),
 	} {
 		for _, sub := range append(cmd.Commands(), cmd) {
 			if !sub.HasSubCommands() {

@@ -115,6 +115,11 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 		all[i] = one
 		found[one.key] = one
 	}
+	pending, ackPending, rate, redelivered := 0.0, 0.0, 0.0, 0.0
+	for _, one := range all {
+		pending, ackPending, rate, redelivered = pending+float64(one.NumPending), ackPending+float64(one.NumAckPending), rate+one.rate, redelivered+float64(one.NumRedelivered)
+	}
+	c.history.Put(now, total, pending, ackPending, rate, redelivered)
 	c.before = found
 	for key := range c.oldest {
 		if found[key] == nil {

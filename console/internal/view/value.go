@@ -37,9 +37,31 @@ type Value struct {
 	Prefix string
 	Tone   Tone
 	Chart  *chart.Chart
+	Bar    *Bar
 	// Code shows the text in a monospaced font.
 	Code bool
 }
+
+// Bar is the share of done, waiting and failed objects, in percent.
+type Bar struct {
+	Done, Waiting, Failed int
+	Label                 string
+}
+
+// NewBar computes the shares. A share of one object or more is not zero.
+func NewBar(done, waiting, failed int) *Bar {
+	all := max(1, done+waiting+failed)
+	share := func(n int) int {
+		if n == 0 {
+			return 0
+		}
+		return max(1, 100*n/all)
+	}
+	return &Bar{share(done), share(waiting), share(failed), fmt.Sprintf("%d done, %d waiting, %d failed", done, waiting, failed)}
+}
+
+// From is where the part of the failed begins.
+func (b *Bar) From() int { return 100 - b.Failed }
 
 const (
 	// maxText is how many characters of a name are shown; the title has up to maxTitle.

@@ -29,7 +29,7 @@ import (
 )
 
 // TargetHelp says which server is used.
-const TargetHelp = `The server of fetch, consume, publish, info, unpin and dlq is, in this
+const TargetHelp = `The server of fetch, consume, publish, info, unpin, dlq and console is, in this
 order: --embedded, --server or --context, the environment's NATS_URL or
 NATS_CONTEXT, the context that the nats command has selected, or
 nats://127.0.0.1:4222. The flags for it, and NATS_USER,

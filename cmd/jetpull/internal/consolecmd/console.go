@@ -1,0 +1,158 @@
+// Package consolecmd is jetpull console.
+package consolecmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/console"
+	"github.com/jetpull/jetpull/feed"
+	"github.com/jetpull/jetpull/internal/service"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/tokens"
+	relayclient "github.com/jetpull/jetpull/relay/client"
+)
+
+const help = `Serve a web page on which an operator sees consumers, messages, dead letters, a
+relay and a feed, and fixes what went wrong.
+
+The sources are those that are named: --server or --embedded for NATS, --relay and
+--feed. With none of these, NATS is found as for the other commands.
+
+Without --console-token everybody who reaches the address may do everything, so
+it must be on loopback then. --console-read-token allows to look, and no more.`
+
+// The environment variables that have tokens.
+const (
+	envToken      = "JETPULL_CONSOLE_TOKEN"
+	envReadToken  = "JETPULL_CONSOLE_READ_TOKEN"
+	envRelayToken = "JETPULL_RELAY_TOKEN"
+)
+
+const (
+	// connections is how many connections an address may have: each open page has one for its events.
+	connections = 256
+	// drain is how long requests may go on after a signal. Streams of open pages end at once.
+	drain = 5 * time.Second
+)
+
+type flags struct {
+	listen, token, readToken, relay, relayToken, feed string
+}
+
+// New returns the command.
+func New(g *client.Globals) *cobra.Command {
+	f := &flags{}
+	cmd := &cobra.Command{
+		Use:   "console",
+		Short: "Serve a web page to see and fix consumers, relay and feed",
+		Long:  help,
+		Example: `  jetpull console --embedded data
+  jetpull console --nats nats://n1:4222 --relay http://relay:8080 --feed postgres://feed@db/feed`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, g) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8222", "`ADDRESS` to serve on")
+	flags.StringVar(&f.token, "console-token", "", "`TOKEN` of an administrator; $"+envToken)
+	flags.StringVar(&f.readToken, "console-read-token", "", "`TOKEN` that allows to look only; $"+envReadToken)
+	flags.StringVar(&f.relay, "relay", "", "`URL` of a relay")
+	flags.StringVar(&f.relayToken, "relay-token", "", "admin `TOKEN` of the relay; $"+envRelayToken)
+	flags.StringVar(&f.feed, "feed", "", "`DSN` of the database of a feed")
+	return cmd
+}
+
+func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
+	ctx := cmd.Context()
+	f.token, f.readToken = cmp.Or(f.token, os.Getenv(envToken)), cmp.Or(f.readToken, os.Getenv(envReadToken))
+	loopback, err := service.Loopback(f.listen)
+	switch {
+	case err != nil:
+		return cli.Usage(fmt.Errorf("--listen %q is not host:port, such as 127.0.0.1:8222", f.listen))
+	case f.token == "" && f.readToken != "":
+		return cli.Usage(errors.New("--console-read-token needs --console-token: without it everybody is an administrator"))
+	case f.token == "" && !loopback:
+		return cli.Usage(fmt.Errorf("--listen %s can be reached from other machines, and anybody could change everything: add --console-token or $%s, or listen on 127.0.0.1", f.listen, envToken))
+	}
+	log := service.NewLog(cmd.ErrOrStderr(), slog.LevelInfo)
+	var closers service.Closers
+	defer closers.Close()
+	cfg := console.Config{Loopback: loopback, Log: log}
+	if err := f.sources(ctx, cmd, g, &cfg, &closers); err != nil {
+		return err
+	}
+	if f.token != "" {
+		cfg.Access = f.role
+	}
+	c := console.Handler(cfg)
+	closers.Add(c.Close)
+	streams, endStreams := context.WithCancel(ctx)
+	closers.Add(endStreams)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The streams of open pages end with the command, or the listener would wait for them.
+		ctx, cancel := context.WithCancel(r.Context())
+		defer context.AfterFunc(streams, cancel)()
+		defer cancel()
+		c.ServeHTTP(w, r.WithContext(ctx))
+	})
+	srv, err := httpserve.Listen(ctx, httpserve.Config{Address: f.listen, Handler: handler, Read: time.Minute, PerAddress: connections, Log: log})
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "console: listening on http://%s/\n", srv.Addr()); err != nil {
+		log.Warn("standard output", "error", err)
+	}
+	failed := srv.Wait(ctx)
+	endStreams()
+	return errors.Join(failed, srv.Stop(context.WithoutCancel(ctx), drain))
+}
+
+// role is what a token allows.
+func (f *flags) role(token string) console.Role {
+	switch {
+	case tokens.Same(token, f.token):
+		return console.Admin
+	case tokens.Same(token, f.readToken):
+		return console.ReadOnly
+	}
+	return console.NoAccess
+}
+
+// sources opens the sources that are named.
+func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globals, cfg *console.Config, closers *service.Closers) error {
+	t := g.Target
+	named := t.URL != "" || t.Context != "" || t.Embedded != ""
+	if named || f.relay == "" && f.feed == "" {
+		l, err := t.Open(ctx, "console", cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		closers.Add(l.Close)
+		cfg.NATS = console.JetStream(l.JS)
+	}
+	if f.relay != "" {
+		if err := cli.CheckURL("--relay", f.relay); err != nil {
+			return err
+		}
+		cfg.Relay = relayclient.New(f.relay, cmp.Or(f.relayToken, os.Getenv(envRelayToken)), nil)
+	}
+	if f.feed != "" {
+		store, err := feed.Open(ctx, f.feed, feed.NoMigrate())
+		if err != nil {
+			return fmt.Errorf("--feed: %w", err)
+		}
+		closers.Add(func() { _ = store.Close() }) // it only read
+		cfg.Feed = store
+	}
+	return nil
+}

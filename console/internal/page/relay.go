@@ -1,0 +1,545 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/chart"
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// Caller makes requests to the HTTP interface of a system. The answer is decoded from JSON. The relay's client is one.
+type Caller interface {
+	Call(ctx context.Context, method, path string, body, answer any) error
+}
+
+// receiver is a receiver of the relay, as its interface shows it.
+type receiver struct {
+	Name           string  `json:"name"`
+	PostEndpoint   string  `json:"post_endpoint"`
+	StatusEndpoint string  `json:"status_endpoint"`
+	RateLimit      int     `json:"rate_limit"`
+	WindowSize     float64 `json:"window_size"`
+	RetryAfter     float64 `json:"retry_after"`
+	MaxRetries     int     `json:"max_retries"`
+	Timeout        float64 `json:"timeout"`
+	Order          string  `json:"order"`
+	UnknownOutcome string  `json:"unknown_outcome"`
+	TTL            float64 `json:"ttl"`
+	Paused         bool    `json:"paused"`
+	SecretCount    int     `json:"secret_count"`
+	State          *struct {
+		Breaker    string  `json:"breaker"`
+		WindowUsed int     `json:"window_used"`
+		InFlight   int     `json:"in_flight"`
+		Disabled   bool    `json:"disabled"`
+		Backlog    int     `json:"backlog"`
+		Oldest     float64 `json:"oldest"`
+	} `json:"state"`
+}
+
+// Relay are the pages of a relay.
+type Relay struct {
+	call    Caller
+	latest  *sample.Latest[[]receiver]
+	history *sample.History
+
+	mu sync.Mutex
+	// began are the operations that this console has begun, by ID. The relay lists none.
+	began map[string]Operation
+}
+
+const relayName = "relay"
+
+// The values of a receiver's history.
+const (
+	histWindow = iota
+	histBacklog
+	relayWidth
+)
+
+// NewRelay makes the pages, and has the sampler ask the relay.
+func NewRelay(s *sample.Sampler, call Caller) *Relay {
+	r := &Relay{call: call, history: sample.NewHistory(relayWidth), began: map[string]Operation{}}
+	r.latest = sample.Add(s, r.ask)
+	return r
+}
+
+// Pages are the functions of the pages by their paths.
+func (y *Relay) Pages() map[string]Func {
+	return map[string]Func{"relay": y.list, "receiver": y.one, "failed": y.failed, "relaymessage": y.message}
+}
+
+func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
+	var answer struct {
+		Items []receiver `json:"items"`
+	}
+	if err := y.call.Call(ctx, http.MethodGet, "/v1/receivers", nil, &answer); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	window, backlog := 0, 0
+	for _, r := range answer.Items {
+		if r.State != nil {
+			y.history.Put(now, r.Name, float64(r.State.WindowUsed), float64(r.State.Backlog))
+			window, backlog = window+r.State.WindowUsed, backlog+r.State.Backlog
+		}
+	}
+	y.history.Put(now, total, float64(window), float64(backlog))
+	return answer.Items, nil
+}
+
+// state judges a receiver. The first case that applies is the one that an operator has to know.
+func (r *receiver) state() state {
+	if r.State == nil {
+		return state{"not known", view.Warn, "The relay does not know the state of this receiver now."}
+	}
+	waiting := countWait(uint64(r.State.Backlog))
+	switch {
+	case r.State.Disabled:
+		return state{"disabled", view.Bad, "The receiver answered 410 (gone), so the relay sends it nothing; " + waiting + "."}
+	case r.State.Breaker == "open":
+		return state{"failing", view.Bad, "The circuit breaker is open: the receiver fails, and the relay sends a probe from time to time; " + waiting + "."}
+	case r.State.Breaker == "half_open":
+		return state{"probing", view.Warn, "The receiver failed, and the relay tries whether it answers again; " + waiting + "."}
+	case r.Paused:
+		return state{"paused", view.Warn, "Paused by an operator; " + waiting + "."}
+	case r.RateLimit > 0 && r.State.WindowUsed >= r.RateLimit && r.State.Backlog > 0:
+		return state{"at its limit", view.Warn, fmt.Sprintf("It gets as many as its rate limit allows, %d in %s; %s.", r.RateLimit, view.Span(seconds(r.WindowSize)), waiting)}
+	case r.State.Backlog > 0 || r.State.InFlight > 0:
+		return state{"working", view.Good, fmt.Sprintf("%s in flight; %s.", countIs(uint64(r.State.InFlight), "message"), waiting)}
+	}
+	return state{"idle", view.Plain, "Nothing waits."}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func (r *receiver) window() view.Value {
+	if r.State == nil {
+		return view.None("not known now")
+	}
+	if r.RateLimit == 0 {
+		return view.Value{Text: "no limit", Tone: view.Muted, Title: fmt.Sprintf("%d in the window", r.State.WindowUsed)}
+	}
+	return view.Value{Text: fmt.Sprintf("%d of %d", r.State.WindowUsed, r.RateLimit), Title: "POSTs in the last " + view.Span(seconds(r.WindowSize))}
+}
+
+func (r *receiver) oldest() view.Value {
+	if r.State == nil || r.State.Backlog == 0 {
+		return view.None("Nothing waits")
+	}
+	return view.Duration(seconds(r.State.Oldest).Round(time.Second))
+}
+
+func (r *receiver) backlog() int {
+	if r.State == nil {
+		return 0
+	}
+	return r.State.Backlog
+}
+
+var receiverOrders = map[string]func(a, b receiver) int{
+	"name": func(a, b receiver) int { return cmp.Compare(a.Name, b.Name) },
+	"state": func(a, b receiver) int {
+		return cmp.Or(cmp.Compare(a.state().severity(), b.state().severity()), cmp.Compare(b.backlog(), a.backlog()), cmp.Compare(a.Name, b.Name))
+	},
+	"backlog": func(a, b receiver) int { return cmp.Compare(a.backlog(), b.backlog()) },
+}
+
+const receiversEmpty = "This list shows the receivers of the relay. Create one with `jetpull relay receivers add NAME URL`, or with PUT /v1/receivers/NAME."
+
+func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
+	s := y.latest.Fresh(ctx)
+	q := r.Query
+	var rows []receiver
+	for _, one := range s.Value {
+		if contains(q.Get("q"), one.Name, one.PostEndpoint) && (q.Get("state") == "" || one.state().severity() <= 1) {
+			rows = append(rows, one)
+		}
+	}
+	sorted, descending := order(q, rows, receiverOrders, "state", false)
+	shown, previous, next := slice(q, rows)
+	list := &view.List{
+		Found: view.Bounded(len(rows), false, "receiver"), Empty: receiversEmpty, Path: "relay", Query: q,
+		Sorted: sorted, Descending: descending, Previous: previous, Next: next,
+		Columns: []view.Column{
+			{Title: "Receiver", Sort: "name"}, {Title: "State", Sort: "state"}, {Title: "Backlog", Number: true, Sort: "backlog"}, {Title: "Last hour", Help: "Backlog over the last hour"},
+			{Title: "Oldest waiting", Number: true}, {Title: "Window", Number: true, Help: "POSTs in the window of the rate limit"}, {Title: "In flight", Number: true}, {Title: "Endpoint", Wide: true},
+		},
+	}
+	if len(rows) == 0 && len(s.Value) > 0 {
+		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(len(s.Value)), "receiver"))
+	}
+	for _, one := range shown {
+		st := one.state()
+		word := view.Word(st.tone, st.word)
+		word.Title = st.sentence
+		flight := view.None("not known now")
+		if one.State != nil {
+			flight = view.Int(one.State.InFlight)
+		}
+		list.Rows = append(list.Rows, view.Row{ID: "r-" + one.Name, Cells: []view.Value{
+			view.Linked(one.Name, link("receiver", "name", one.Name)), word, view.Int(one.backlog()),
+			{Chart: chart.Small("Backlog", y.history.Values(r.Now, one.Name, histBacklog, 60))},
+			one.oldest(), one.window(), flight, view.Text(withoutPassword(one.PostEndpoint)),
+		}})
+	}
+	return &view.Page{
+		Nav: "relay", Title: "Relay",
+		Filter: &view.Filter{Path: "relay", Fields: []view.Field{
+			{Name: "q", Label: "Receiver", Value: q.Get("q"), Type: "search", Placeholder: "name or endpoint"},
+			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: "trouble", Text: "needs attention"}),
+			{Name: "sort", Value: q.Get("sort"), Hidden: true}, {Name: "desc", Value: q.Get("desc"), Hidden: true},
+		}},
+		Parts: []view.Part{{ID: "receivers", Source: source(relayName, s), List: list}},
+	}, nil
+}
+
+// withoutPassword is a URL without a password in it, and without a query, where tokens often are.
+func withoutPassword(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "(an address that cannot be read)"
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "…"
+	}
+	return u.Redacted()
+}
+
+func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
+	name := r.Query.Get("name")
+	s := y.latest.Fresh(ctx)
+	page := &view.Page{Nav: "relay", Title: name, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}}
+	for _, one := range s.Value {
+		if one.Name != name {
+			continue
+		}
+		st := one.state()
+		values := func(i int) []float64 { return y.history.Values(r.Now, name, i, 360) }
+		page.Parts = []view.Part{
+			{
+				ID: "receiver", Source: source(relayName, s), Problem: st.sentence, ProblemTone: st.tone, Actions: y.actions(one),
+				Facts: []view.Fact{
+					{Name: "Backlog", Value: view.Int(one.backlog())},
+					{Name: "Oldest waiting", Value: one.oldest()},
+					{Name: "Window", Value: one.window()},
+					{Name: "Failed messages", Value: view.Linked("look at them", link("failed", "receiver", name))},
+				},
+				Charts: []chart.Chart{chart.Against("Window use", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", values(histBacklog))},
+			},
+			{ID: "configuration", Title: "Configuration", Lines: one.describe()},
+		}
+		return page, nil
+	}
+	if s.At.IsZero() {
+		page.Parts = []view.Part{{ID: "receiver", Source: source(relayName, s)}}
+		return page, nil
+	}
+	return nil, notFound("The list of receivers shows all that there are.", "There is no receiver %q.", name)
+}
+
+func (r *receiver) describe() []string {
+	lines := []string{"The relay POSTs messages to " + withoutPassword(r.PostEndpoint) + ", and waits " + view.Span(seconds(r.Timeout)) + " for an answer."}
+	if r.StatusEndpoint != "" {
+		lines = append(lines, "It asks "+withoutPassword(r.StatusEndpoint)+" what became of a message.")
+	}
+	if r.RateLimit > 0 {
+		lines = append(lines, fmt.Sprintf("At most %s in any %s.", view.Count(uint64(r.RateLimit), "POST"), view.Span(seconds(r.WindowSize))))
+	} else {
+		lines = append(lines, "There is no rate limit.")
+	}
+	lines = append(lines,
+		fmt.Sprintf("A POST that failed is repeated after %s, at most %s.", view.Span(seconds(r.RetryAfter)), view.Count(uint64(max(0, r.MaxRetries)), "time")),
+		"Order: "+r.Order+". If the outcome of a POST is not known: "+strings.ReplaceAll(r.UnknownOutcome, "_", " ")+".",
+		"POSTs are signed with "+view.Count(uint64(r.SecretCount), "secret")+", which this page does not show.")
+	if r.TTL > 0 {
+		lines = append(lines, "A message that was not delivered within "+view.Span(seconds(r.TTL))+" is failed.")
+	}
+	return lines
+}
+
+// put writes a receiver's configuration. Secrets that are left out stay. A PUT also ends the state "disabled".
+func (y *Relay) put(ctx context.Context, one receiver, paused bool) error {
+	body := map[string]any{
+		"post_endpoint": one.PostEndpoint, "status_endpoint": one.StatusEndpoint, "rate_limit": one.RateLimit, "window_size": one.WindowSize, "retry_after": one.RetryAfter,
+		"max_retries": one.MaxRetries, "timeout": one.Timeout, "order": one.Order, "unknown_outcome": one.UnknownOutcome, "ttl": one.TTL, "paused": paused,
+	}
+	return y.call.Call(ctx, http.MethodPut, "/v1/receivers/"+url.PathEscape(one.Name), body, nil)
+}
+
+func (y *Relay) actions(one receiver) []view.Action {
+	set := func(paused bool, text string) func(context.Context, url.Values) (view.Outcome, error) {
+		return func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+			if err := y.put(ctx, one, paused); err != nil {
+				return view.Outcome{}, systemRefused(relayName, err)
+			}
+			y.latest.Next(ctx)
+			return view.Outcome{Count: 1, Text: text}, nil
+		}
+	}
+	var all []view.Action
+	if one.Paused {
+		all = append(all, view.Action{Name: "resume", Label: "Resume", Target: one.Name, Do: set(false, "Resumed. The relay sends messages to "+one.Name+" again.")})
+	} else {
+		all = append(all, view.Action{Name: "pause", Label: "Pause", Target: one.Name, Do: set(true, "Paused. Messages to "+one.Name+" wait.")})
+	}
+	if one.State != nil && one.State.Disabled {
+		all = append(all, view.Action{Name: "enable", Label: "Enable", Target: one.Name, Do: set(one.Paused, "Enabled. The relay sends messages to "+one.Name+" again.")})
+	}
+	return all
+}
+
+// systemRefused is why a system refused an action.
+func systemRefused(system string, err error) error {
+	return &Problem{Status: http.StatusBadGateway, Text: "The " + system + " did not do this. Nothing was changed, unless the answer was lost", Err: err, Fix: "Look at the state before you try again."}
+}
+
+// failedItem is a line of the relay's list of failed messages.
+type failedItem struct {
+	ID        string    `json:"id"`
+	SourceID  string    `json:"source_id"`
+	MessageID string    `json:"message_id"`
+	Receiver  string    `json:"receiver"`
+	Stage     string    `json:"stage"`
+	Reason    string    `json:"reason"`
+	Error     string    `json:"error"`
+	Time      time.Time `json:"time"`
+	Attempts  int       `json:"attempts"`
+}
+
+// failedFields are the filters of the list of failed messages. The interface of the relay has the same names.
+var failedFields = []string{"receiver", "source", "stage", "reason", "since"}
+
+func failedFilter(q url.Values) (filter url.Values, words string, err error) {
+	filter = url.Values{}
+	words = "failed messages"
+	for _, name := range failedFields {
+		value := strings.TrimSpace(q.Get(name))
+		if value == "" {
+			continue
+		}
+		if name == "since" {
+			at, err := parseTime(value)
+			if err != nil {
+				return nil, "", err
+			}
+			value = at.UTC().Format(time.RFC3339)
+		}
+		filter.Set(name, value)
+		words += fmt.Sprintf(", %s %s", name, value)
+	}
+	return filter, words, nil
+}
+
+func (y *Relay) failed(ctx context.Context, r Request) (*view.Page, error) {
+	q := r.Query
+	filter, words, err := failedFilter(q)
+	if err != nil {
+		return nil, err
+	}
+	asked := with(filter, "cursor", q.Get("cursor"))
+	asked.Set("limit", strconv.Itoa(pageSize))
+	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
+	defer cancel()
+	var answer struct {
+		Items  []failedItem `json:"items"`
+		Cursor string       `json:"cursor"`
+	}
+	part := view.Part{ID: "failed", Source: view.Source{Name: relayName, Asked: r.Now}}
+	if err := y.call.Call(ctx, http.MethodGet, "/v1/failed?"+asked.Encode(), nil, &answer); err != nil {
+		part.Source = view.Source{Name: relayName, Error: err.Error()}
+	}
+	list := &view.List{
+		Found: view.Bounded(len(answer.Items), answer.Cursor != "", "failed message"), Path: "failed", Query: q,
+		Empty: "No failed message matches. This list shows messages that the relay could not deliver, or whose answer it could not carry back.",
+		Columns: []view.Column{
+			{Title: "Failed", Number: true}, {Title: "Receiver"}, {Title: "Source"}, {Title: "Message"}, {Title: "Stage"}, {Title: "Reason"}, {Title: "Attempts", Number: true}, {Title: "Error", Wide: true},
+		},
+	}
+	if answer.Cursor != "" {
+		list.Next = with(q, "cursor", answer.Cursor)
+	}
+	for _, f := range answer.Items {
+		list.Rows = append(list.Rows, view.Row{ID: "f-" + f.ID, Cells: []view.Value{
+			view.Ago(f.Time, "not stated"), view.Linked(f.Receiver, link("receiver", "name", f.Receiver)), view.Text(f.SourceID),
+			view.Linked(f.MessageID, link("relaymessage", "source", f.SourceID, "id", f.MessageID)), view.Text(f.Stage), view.Text(f.Reason), view.Int(f.Attempts), view.Text(f.Error),
+		}})
+	}
+	part.List = list
+	if len(answer.Items) > 0 {
+		part.Actions = y.allActions(filter, words)
+	}
+	fields := []view.Field{
+		{Name: "receiver", Label: "Receiver", Value: q.Get("receiver"), Type: "search"}, {Name: "source", Label: "Source", Value: q.Get("source")},
+		{Name: "stage", Label: "Stage", Value: q.Get("stage")}, {Name: "reason", Label: "Reason", Value: q.Get("reason")},
+		{Name: "since", Label: "Since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
+	}
+	return &view.Page{Nav: "failed", Title: "Failed messages of the relay", Filter: &view.Filter{Path: "failed", Fields: fields}, Parts: []view.Part{part}}, nil
+}
+
+// operationAnswer is an operation of the relay.
+type operationAnswer struct {
+	ID      string `json:"id"`
+	Verb    string `json:"verb"`
+	State   string `json:"state"`
+	Matched int    `json:"matched"`
+	Done    int    `json:"done"`
+}
+
+func (y *Relay) allActions(filter url.Values, words string) []view.Action {
+	selection := map[string]string{}
+	for name := range filter {
+		selection[name] = filter.Get(name)
+	}
+	one := func(verb, label, confirm string, danger bool) view.Action {
+		return view.Action{
+			Name: verb + "-all", Label: label + " all that match", Target: words, Danger: danger, Confirm: confirm,
+			Fields: []view.Field{{Name: "rate", Label: "At most in a second (empty: no limit)", Type: "number"}},
+			Preview: func(ctx context.Context) string {
+				var answer struct {
+					Matched int `json:"matched"`
+				}
+				if err := y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, map[string]any{"filter": selection, "dry_run": true}, &answer); err != nil {
+					return "How many these are is not known: " + err.Error()
+				}
+				return "At this moment these are " + view.Count(uint64(answer.Matched), "message") + ". Nothing has been changed yet."
+			},
+			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+				rate, err := parseRate(form.Get("rate"))
+				if err != nil {
+					return view.Outcome{}, err
+				}
+				body := map[string]any{"filter": selection}
+				if rate > 0 {
+					body["rate"] = rate
+				}
+				var answer operationAnswer
+				if err := y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, body, &answer); err != nil {
+					return view.Outcome{}, systemRefused(relayName, err)
+				}
+				now := time.Now()
+				y.mu.Lock()
+				y.began[answer.ID] = Operation{System: relayName, ID: answer.ID, Kind: verb, By: user(ctx), What: words, State: answer.State, Matched: answer.Matched, Done: answer.Done, Began: now, Changed: now}
+				y.mu.Unlock()
+				return view.Outcome{Count: answer.Matched, Text: fmt.Sprintf("Began to %s %s.", verb, view.Count(uint64(answer.Matched), "message")), Then: operationLink(relayName, answer.ID)}, nil
+			},
+		}
+	}
+	return []view.Action{
+		one("redrive", "Redrive", "Try all "+words+" again. What fails again comes back to this list.", false),
+		one("skip", "Skip", "Take all "+words+" off this list. They stay FAILED, and are not tried again.", true),
+		one("purge", "Purge", "Take all "+words+" off this list, and delete their payloads. This cannot be undone.", true),
+	}
+}
+
+// System implements [OperationSource].
+func (y *Relay) System() string { return relayName }
+
+// Operations implements [OperationSource]. It asks for the operations that run.
+func (y *Relay) Operations(ctx context.Context) ([]Operation, error) {
+	y.mu.Lock()
+	all := make([]Operation, 0, len(y.began))
+	for _, op := range y.began {
+		all = append(all, op)
+	}
+	y.mu.Unlock()
+	for i := range all {
+		if all[i].State != running {
+			continue
+		}
+		var answer operationAnswer
+		if err := y.call.Call(ctx, http.MethodGet, "/v1/operations/"+url.PathEscape(all[i].ID), nil, &answer); err != nil {
+			return nil, err
+		}
+		all[i].State, all[i].Matched, all[i].Done, all[i].Changed = answer.State, answer.Matched, answer.Done, time.Now()
+		y.mu.Lock()
+		y.began[all[i].ID] = all[i]
+		y.mu.Unlock()
+	}
+	return all, nil
+}
+
+// CancelOperation implements [OperationSource].
+func (y *Relay) CancelOperation(ctx context.Context, id string) error {
+	return y.call.Call(ctx, http.MethodDelete, "/v1/operations/"+url.PathEscape(id), nil, nil)
+}
+
+// message is a message of the relay as a timeline.
+func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
+	src, id := r.Query.Get("source"), r.Query.Get("id")
+	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
+	defer cancel()
+	var m struct {
+		Receiver string     `json:"receiver"`
+		Status   string     `json:"status"`
+		Arrived  time.Time  `json:"arrived"`
+		Ended    *time.Time `json:"ended"`
+		Redrives int        `json:"redrives"`
+		Attempts []struct {
+			Number   int       `json:"number"`
+			Time     time.Time `json:"time"`
+			Code     int       `json:"code"`
+			Error    string    `json:"error"`
+			Duration float64   `json:"duration"`
+		} `json:"attempts"`
+		Response json.RawMessage `json:"response"`
+		Error    *struct {
+			Code, Stage, Message string
+		} `json:"error"`
+	}
+	if err := y.call.Call(ctx, http.MethodGet, "/v1/messages/"+url.PathEscape(src)+"/"+url.PathEscape(id), nil, &m); err != nil {
+		return nil, &Problem{Status: http.StatusNotFound, Text: fmt.Sprintf("The relay does not show message %q of source %q", id, src), Err: err, Fix: "Check both names."}
+	}
+	tone := view.Plain
+	switch m.Status {
+	case "DONE":
+		tone = view.Good
+	case "FAILED":
+		tone = view.Bad
+	}
+	timeline := &view.List{
+		Found: view.Bounded(len(m.Attempts), false, "attempt"), Path: "relaymessage", Empty: "No attempt has been made yet.",
+		Columns: []view.Column{{Title: "When"}, {Title: "What"}, {Title: "Answer"}, {Title: "Took", Number: true}, {Title: "Error", Wide: true}},
+	}
+	row := func(at time.Time, what string, answer, took, problem view.Value) {
+		timeline.Rows = append(timeline.Rows, view.Row{ID: "t-" + strconv.Itoa(len(timeline.Rows)), Cells: []view.Value{view.Ago(at, "not stated"), view.Text(what), answer, took, problem}})
+	}
+	row(m.Arrived, "arrived", view.Value{}, view.Value{}, view.Value{})
+	for _, a := range m.Attempts {
+		code := view.Word(view.Bad, "no answer")
+		if a.Code > 0 {
+			code = view.Text(strconv.Itoa(a.Code))
+		}
+		row(a.Time, "POST, attempt "+strconv.Itoa(a.Number), code, view.Duration(seconds(a.Duration)), view.Text(a.Error))
+	}
+	if m.Ended != nil {
+		row(*m.Ended, "ended as "+m.Status, view.Value{}, view.Value{}, view.Value{})
+	}
+	problem := "The message is " + m.Status + "."
+	if m.Error != nil {
+		problem = fmt.Sprintf("The message is %s: %s (%s, at the stage %s).", m.Status, m.Error.Message, m.Error.Code, m.Error.Stage)
+	}
+	part := view.Part{
+		ID: "message", Source: view.Source{Name: relayName, Asked: r.Now}, Problem: problem, ProblemTone: tone, List: timeline,
+		Facts: []view.Fact{
+			{Name: "Source", Value: view.Text(src)}, {Name: "Receiver", Value: view.Linked(m.Receiver, link("receiver", "name", m.Receiver))},
+			{Name: "Arrived", Value: view.Ago(m.Arrived, "not stated")}, {Name: "Redrives", Value: view.Int(m.Redrives)},
+		},
+	}
+	if len(m.Response) > 0 && string(m.Response) != "null" {
+		block := payloadBlock(m.Response, url.Values{}, "relaymessage")
+		block.Title, block.Links = "Response", nil
+		part.Texts = []view.Block{block}
+	}
+	return &view.Page{Nav: "relay", Title: id, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}, {Text: m.Receiver, Href: link("receiver", "name", m.Receiver)}}, Parts: []view.Part{part}}, nil
+}

@@ -1,0 +1,158 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/console"
+	"github.com/jetpull/jetpull/feed"
+	"github.com/jetpull/jetpull/relay"
+	"github.com/jetpull/jetpull/relay/client"
+)
+
+func TestRelay(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	cfg, err := relay.LoadConfig(relay.Sources{Flags: map[string]string{"listen": "127.0.0.1:0", "store-dir": t.TempDir(), "admin-token": "secret"}})
+	require.NoError(t, err)
+	node, err := relay.Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = node.Stop(context.Background()) })
+	var broken atomic.Bool
+	broken.Store(true)
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if broken.Load() {
+			http.Error(w, "<script>alert(1)</script>", http.StatusBadRequest)
+			return
+		}
+		_, _ = w.Write([]byte(`{"paid":true}`))
+	}))
+	t.Cleanup(target.Close)
+	call := client.New(node.URL(), "secret", nil)
+	require.NoError(t, call.Call(t.Context(), http.MethodPut, "/v1/receivers/billing",
+		map[string]any{"post_endpoint": target.URL + "/hook?token=hidden", "secrets": []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}, "rate_limit": 100, "window_size": 10}, nil))
+	for i := range 3 {
+		_, err := call.Send(t.Context(), client.Message{Source: "shop/1", ID: fmt.Sprintf("m%d", i), Receiver: "billing", Payload: []byte(`{"order":1}`)})
+		require.NoError(t, err)
+	}
+	b := openTab(t, serve(t, console.Config{Relay: call}), wide)
+	b.open("")
+	b.eventually("Overview", "Relay", "Receivers")
+	b.open("relay")
+	b.eventually("billing", "1 receiver")
+	b.audit()
+	b.shoot("relay")
+	require.NotContains(t, b.text(), "hidden")
+	b.press("billing")
+	b.eventually("At most 100 POSTs in any 10 s", "signed with 1 secret")
+	require.NotContains(t, b.text(), "whsec_")
+	b.audit()
+	b.shoot("receiver")
+	b.press("Pause")
+	b.eventually("Done. Paused. Messages to billing wait.", "Paused by an operator")
+	b.press("Resume")
+	b.eventually("Done. Resumed.")
+
+	b.open("failed?receiver=billing")
+	b.eventually("3 failed messages", "m0", "m1", "m2")
+	b.audit()
+	b.shoot("failed")
+	b.press("m1")
+	b.eventually("The message is FAILED", "POST, attempt 1", "400")
+	b.audit()
+	b.shoot("relaymessage")
+	broken.Store(false)
+	b.open("failed?receiver=billing")
+	b.press("Redrive all that match…")
+	b.eventually("At this moment these are 3 messages.")
+	b.audit()
+	b.press("Redrive all that match")
+	b.eventually("Began to redrive 3 messages.", "Ended: 3 objects are done")
+	b.open("failed?receiver=billing")
+	b.eventually("No failed message matches")
+	b.open("relaymessage?source=shop/1&id=m1")
+	b.eventually("The message is DONE", `"paid": true`)
+	b.open("relaymessage?source=shop/1&id=none")
+	b.eventually("Not found")
+	b.open("receiver?name=none")
+	b.eventually(`There is no receiver "none".`)
+
+	away := client.New("http://127.0.0.1:1", "secret", nil)
+	b.open("failed")
+	b = openTab(t, serve(t, console.Config{Relay: away}), wide)
+	for _, page := range []string{"overview", "relay", "failed"} {
+		b.open(page)
+		b.eventually("relay does not answer, so there is nothing to show here yet")
+	}
+}
+
+func TestFeed(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	store, err := feed.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "feed.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = store.Close() })
+	items := make([]feed.Item, 20)
+	for i := range items {
+		items[i] = feed.Item{ID: fmt.Sprintf("item-%02d", i), Data: []byte(`{"n":1}`)}
+	}
+	_, err = store.CreatePartition(t.Context(), feed.Partition{ID: "résumés <script>alert(1)</script>"}, items...)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	handled := atomic.Int32{}
+	w := feed.NewWatcher(store, feed.ProcessorFunc(func(_ context.Context, it feed.Item) (feed.Response, error) {
+		handled.Add(1)
+		if it.ID < "item-03" {
+			return feed.Response{}, feed.Permanent(errors.New("cannot read <b>page</b>"))
+		}
+		return feed.Response{Done: true}, nil
+	}))
+	go func() { done <- w.Run(ctx) }()
+	b := openTab(t, serve(t, console.Config{Feed: store}), wide)
+	b.open("overview")
+	b.eventually("1 partition is held by 3 failed items, until somebody retries or skips them.")
+	b.audit()
+	b.open("feed")
+	b.eventually("résumés <script>alert(1)</script>", "Failed", "1 partition is held")
+	b.audit()
+	b.shoot("feed")
+	stop()
+	require.NoError(t, <-done)
+	b.press("résumés <script>alert(1)</script>")
+	b.eventually("Gate 0 is held by failures: 3 failed items", "item-00", "cannot read <b>page</b>")
+	b.audit()
+	b.shoot("partition")
+	b.press("item-00")
+	b.eventually("The item failed after 1 attempt", "cannot read <b>page</b>", "Payload as json")
+	b.audit()
+	b.shoot("item")
+	b.press("Retry")
+	b.eventually("The item is available again.", "The item is Available at gate 0")
+	b.open("feed")
+	b.press("résumés <script>alert(1)</script>")
+	b.press("Close…")
+	b.press("Close")
+	b.eventually("The feed refused this, and nothing was changed")
+	b.open("feed")
+	b.press("résumés <script>alert(1)</script>")
+	b.press("Retry all failed…")
+	b.press("Retry all failed")
+	b.eventually("2 items are available again.", "3 items are waiting.")
+	b.press("Seal…")
+	b.press("Seal")
+	b.eventually("Sealed. No more items will come.")
+	b.press("Advance")
+	b.eventually("The feed refused this")
+	b.open("partition?id=none")
+	b.eventually(`There is no partition "none".`)
+}
