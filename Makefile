@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check vulncheck ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check vulncheck ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -42,6 +42,16 @@ demo-feed: ## Rank 500 résumés with two watchers, of which one is killed; a ch
 
 demo-partition: ## Keep the orders of 40 customers in order over three processes, of which one is killed; a chart in out/demo-partition.svg
 	$(GO) run ./examples/demo-partition
+
+demo-console: ## Serve the console with work behind it, of which some fails, on 127.0.0.1:8222
+	$(GO) run ./console/test/demo
+
+screenshots: ## Write the pictures of the console in docs/console with Debian's chromium, from the work of demo-console
+	@mkdir -p docs/console
+	SCREENSHOTS=$(CURDIR)/docs/console $(GO) test ./console/test -run '^TestScreenshots$$' -count 1
+
+console-assets: ## Fetch the console's files of others from npm at the versions of console/thirdparty.sh, and check their sums
+	console/thirdparty.sh
 
 build: ## Compile every package of every module
 	$(GO) build work

@@ -1,0 +1,43 @@
+package test
+
+import (
+	"log/slog"
+	"os"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/console/test/world"
+)
+
+// TestScreenshots writes the pictures of the documentation into the folder that SCREENSHOTS names. It also shows that the world of the
+// demo comes to have what each page shows.
+func TestScreenshots(t *testing.T) {
+	dir := os.Getenv("SCREENSHOTS")
+	if dir == "" && testing.Short() {
+		t.Skip("make screenshots runs it: the demo takes a while to have something to show")
+	}
+	startBrowser(t)
+	w, err := world.Start(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(w.Stop)
+	b := openTab(t, serve(t, w.Console), wide)
+	picture := func(name string, l look, page string, texts ...string) {
+		t.Helper()
+		b.look(l)
+		b.open(page)
+		b.eventually(texts...)
+		if dir != "" {
+			require.NoError(t, os.WriteFile(dir+"/"+name+".png", run(b, chromedp.FullScreenshot(100)), 0o600))
+		}
+	}
+	picture("deadletters", look{1280, "light"}, "deadletters", "smtp 550")
+	picture("consumers", look{1280, "light"}, "consumers", "no worker", "blocked", "paused")
+	picture("consumer", look{1280, "dark"}, "consumer?stream=ORDERS&name=warehouse", "which is the limit")
+	picture("relay", look{1280, "light"}, "relay", "partner", "legacy")
+	picture("failed", look{1280, "dark"}, "failed", "legacy")
+	picture("feed", look{1280, "light"}, "feed", "held by 4 failed items")
+	picture("overview", look{1280, "light"}, "overview", "needs attention", "Healthy")
+	picture("overview-narrow", look{360, "dark"}, "overview", "needs attention")
+}
