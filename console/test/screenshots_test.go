@@ -33,7 +33,7 @@ func TestScreenshots(t *testing.T) {
 		}
 	}
 	picture("deadletters", look{1280, "light"}, "deadletters", "smtp 550")
-	picture("consumers", look{1280, "light"}, "consumers", "no worker", "blocked", "paused")
+	picture("consumers", look{1280, "light"}, "consumers", "no worker", "at its limit", "paused")
 	picture("consumer", look{1280, "dark"}, "consumer?stream=ORDERS&name=warehouse", "which is the limit")
 	picture("relay", look{1280, "light"}, "relay", "partner", "legacy")
 	picture("failed", look{1280, "dark"}, "failed", "legacy")

@@ -17,16 +17,17 @@ var opens = regexp.MustCompile(`\bnet\.(Listen|ListenTCP|ListenUDP|ListenConfig)
 
 // listeners are the files of the product that do, with the headings of docs/listeners.md that are about them.
 var listeners = map[string][]string{
-	"internal/service/httpserve/server.go":     {"Broker", "Relay"},
-	"broker/node.go":                           {"Broker"},
-	"broker/nats.go":                           {"NATS in broker and relay"},
-	"relay/relay.go":                           {"Relay", "NATS in broker and relay"},
-	"cmd/jetpull/internal/brokercmd/backup.go": {"NATS in broker and relay"},
-	"cmd/jetpull/internal/client/connect.go":   {"NATS of --embedded"},
-	"cmd/jetpull/internal/feedcmd/serve.go":    {"Feed --metrics"},
-	"cmd/jetpull/internal/relaycmd/echo.go":    {"Relay echo"},
-	"natsembed/server.go":                      {"NATS of natsembed"},
-	"natsembed/embedtest/embedtest.go":         {"NATS of natsembed"},
+	"internal/service/httpserve/server.go":       {"Broker", "Relay"},
+	"broker/node.go":                             {"Broker"},
+	"broker/nats.go":                             {"NATS in broker and relay"},
+	"relay/relay.go":                             {"Relay", "NATS in broker and relay"},
+	"cmd/jetpull/internal/brokercmd/backup.go":   {"NATS in broker and relay"},
+	"cmd/jetpull/internal/client/connect.go":     {"NATS of --embedded"},
+	"cmd/jetpull/internal/consolecmd/console.go": {"Console"},
+	"cmd/jetpull/internal/feedcmd/serve.go":      {"Feed --metrics"},
+	"cmd/jetpull/internal/relaycmd/echo.go":      {"Relay echo"},
+	"natsembed/server.go":                        {"NATS of natsembed"},
+	"natsembed/embedtest/embedtest.go":           {"NATS of natsembed"},
 }
 
 // docs/listeners.md has each listener: a file that opens one is in the list above, and its heading on the page.
@@ -43,7 +44,7 @@ func TestEveryListenerIsDocumented(t *testing.T) {
 			return err
 		}
 		// What is not part of the product: tests, measurements, examples and tools.
-		apart := []string{"test", "bench", "examples", "tools", "out", "bin", "internal/natstest", "feed/internal/pgtest", "feed/internal/bench"}
+		apart := []string{"test", "bench", "examples", "tools", "out", "bin", "internal/natstest", "feed/internal/pgtest", "feed/internal/bench", "console/test"}
 		if entry.IsDir() && (slices.Contains(apart, file) || strings.HasPrefix(entry.Name(), ".") && file != ".") {
 			return filepath.SkipDir
 		}

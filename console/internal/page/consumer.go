@@ -39,7 +39,7 @@ func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 		return nil, notFound("It may have been deleted, or its name is different. The list of consumers shows all that there are.",
 			"There is no consumer %q on a stream %q.", name, stream)
 	}
-	page.Parts = append([]view.Part{c.now(r.Now, s, one)}, c.groups(r.Now, one)...)
+	page.Parts = append([]view.Part{c.now(r.Now, s, one)}, c.groups(one)...)
 	page.Parts = append(page.Parts, view.Part{ID: "configuration", Title: "Configuration", Lines: describe(one.ConsumerInfo)})
 	return page, nil
 }
@@ -83,7 +83,7 @@ func sequence(stream string, s jetstream.SequenceInfo) view.Value {
 }
 
 // groups is a part for each priority group.
-func (c *Consumers) groups(now time.Time, one *consumer) []view.Part {
+func (c *Consumers) groups(one *consumer) []view.Part {
 	var parts []view.Part
 	for i, group := range one.Config.PriorityGroups {
 		part := view.Part{
@@ -92,7 +92,7 @@ func (c *Consumers) groups(now time.Time, one *consumer) []view.Part {
 		}
 		if one.Config.PriorityPolicy == jetstream.PriorityPolicyPinned {
 			pinned := jetstream.PriorityGroupState{}
-			for _, g := range one.ConsumerInfo.PriorityGroups {
+			for _, g := range one.PriorityGroups {
 				if g.Group == group {
 					pinned = g
 				}

@@ -105,7 +105,7 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 		one := &consumer{ConsumerInfo: info, key: info.Stream + "/" + info.Name, seen: now}
 		before := c.before[one.key]
 		one.measure(before, now)
-		one.state = stateOf(info)
+		one.state = stateOf(info, one.rate)
 		one.since, one.sinceStart = now, c.before == nil
 		if before != nil && before.state.word == one.state.word {
 			one.since, one.sinceStart = before.since, before.sinceStart
@@ -198,8 +198,8 @@ func (s state) severity() int {
 	return 3
 }
 
-// stateOf judges a consumer. The first case that applies is the one that an operator has to know.
-func stateOf(c *jetstream.ConsumerInfo) state {
+// stateOf judges a consumer by its state and its deliveries in a second. The first case that applies is the one that an operator has to know.
+func stateOf(c *jetstream.ConsumerInfo, rate float64) state {
 	waiting := countWait(c.NumPending)
 	limit := c.Config.MaxAckPending
 	pull := c.Config.DeliverSubject == ""
@@ -212,6 +212,9 @@ func stateOf(c *jetstream.ConsumerInfo) state {
 			until = " until " + c.Config.PauseUntil.UTC().Format("2006-01-02 15:04:05") + " UTC"
 		}
 		return state{"paused", view.Warn, fmt.Sprintf("Paused%s; %s.", until, waiting)}
+	case limit > 0 && c.NumAckPending >= limit && c.NumPending > 0 && rate > 0:
+		return state{"at its limit", view.Warn, fmt.Sprintf(
+			"%d messages are delivered and not acknowledged, which is the limit, so delivery waits for acknowledgements; %s.", c.NumAckPending, waiting)}
 	case limit > 0 && c.NumAckPending >= limit && c.NumPending > 0:
 		return state{"blocked", view.Bad, fmt.Sprintf(
 			"%d messages are delivered and not acknowledged, which is the limit, so delivery has stopped; %s.", c.NumAckPending, waiting)}
@@ -222,7 +225,7 @@ func stateOf(c *jetstream.ConsumerInfo) state {
 	case c.NumRedelivered > 0:
 		return state{"redelivering", view.Warn, fmt.Sprintf("%s redelivered: a handler fails, or is slower than the acknowledgement wait.",
 			countIs(uint64(c.NumRedelivered), "unacknowledged message"))}
-	case c.NumPending > 0 || c.NumAckPending > 0:
+	case c.NumPending > 0 || c.NumAckPending > 0 || rate > 0:
 		return state{"working", view.Good, fmt.Sprintf("%s delivered and not acknowledged yet, %s.", countIs(uint64(c.NumAckPending), "message"), countWait(c.NumPending))}
 	case pull && c.NumWaiting == 0:
 		return state{"idle, no worker", view.Plain, "Nothing waits, and no client pulls."}

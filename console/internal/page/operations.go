@@ -176,7 +176,7 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 		op := s.Value[found]
 		page.Title = op.Kind
 		part := view.Part{
-			ID: "operation", Source: source(system, s), Problem: operationSentence(op, r.Now),
+			ID: "operation", Source: source(system, s), Problem: operationSentence(op),
 			Facts: []view.Fact{
 				{Name: "State", Value: operationState(op)},
 				{Name: "For", Value: view.Text(op.What)},
@@ -201,7 +201,7 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 }
 
 // operationSentence states how an operation is going.
-func operationSentence(op Operation, now time.Time) string {
+func operationSentence(op Operation) string {
 	left := op.Matched - op.Done - op.Skipped
 	switch op.State {
 	case running:

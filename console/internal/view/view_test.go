@@ -1,0 +1,69 @@
+package view
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The files of others are those that SHA256SUMS names, each from the package and version in README.md.
+func TestThirdPartyFilesAreUnchanged(t *testing.T) {
+	sums, err := os.ReadFile("thirdparty/SHA256SUMS")
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(sums)), "\n")
+	require.Len(t, lines, 3)
+	for _, line := range lines {
+		sum, name, _ := strings.Cut(line, "  ")
+		data, err := os.ReadFile(filepath.Join("thirdparty", name))
+		require.NoError(t, err)
+		is := sha256.Sum256(data)
+		require.Equal(t, sum, hex.EncodeToString(is[:]), name)
+	}
+}
+
+func TestNoDataBecomesHTML(t *testing.T) {
+	for _, dir := range []string{".", "../page", "../chart", "../.."} {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			if !strings.HasSuffix(file, "_test.go") {
+				require.NotContains(t, string(text), "template.HTML", file)
+				require.NotContains(t, string(text), "template.JS", file)
+			}
+		}
+	}
+	script, err := os.ReadFile("app.js")
+	require.NoError(t, err)
+	require.Less(t, strings.Count(string(script), "\n"), 200)
+}
+
+func TestValues(t *testing.T) {
+	for text, v := range map[string]Value{
+		"0": Number(0), "999,999": Number(999_999), "1.23 M": Number(1_234_567), "2.50 G": Number(2_500_000_000),
+		"1,023 bytes": Bytes(1023), "1.5 KiB": Bytes(1536), "0/s": Rate(0), "3.3/s": Rate(3.31), "1,204/s": Rate(1204),
+	} {
+		require.Equal(t, text, v.Text)
+	}
+	require.Equal(t, "1,234,567", Number(1_234_567).Title, "a rounded number has the exact one")
+	require.Equal(t, "1 message", Count(1, "message"))
+	require.Equal(t, "10,000+ messages", Bounded(10_000, true, "message"))
+	for text, d := range map[string]time.Duration{"250 ms": 250 * time.Millisecond, "1.5 s": 1500 * time.Millisecond, "2 min": 2 * time.Minute, "1 h 5 min": 65 * time.Minute, "2 d 1 h": 49 * time.Hour} {
+		require.Equal(t, text, Span(d))
+	}
+	now := time.Unix(1_800_000_000, 0)
+	for text, at := range map[string]time.Time{"now": now, "5 s ago": now.Add(-5 * time.Second), "in 3 min": now.Add(3 * time.Minute), "47 h ago": now.Add(-47 * time.Hour), "2 d ago": now.Add(-50 * time.Hour)} {
+		require.Equal(t, text, ago(now, at))
+	}
+	long := Text(strings.Repeat("ä", 10<<10))
+	require.Contains(t, long.Text, "(10,240 characters)")
+	require.Less(t, len(long.Title), 3000)
+	require.Equal(t, "a\uFFFDb", Text("a\xffb").Text)
+}
