@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -23,6 +24,11 @@ func TestScreenshots(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(w.Stop)
 	b := openTab(t, serve(t, w.Console), wide)
+	if dir != "" {
+		// The pictures show charts of a few minutes.
+		b.open("consumers")
+		time.Sleep(100 * time.Second)
+	}
 	picture := func(name string, l look, page string, texts ...string) {
 		t.Helper()
 		b.look(l)
@@ -38,6 +44,6 @@ func TestScreenshots(t *testing.T) {
 	picture("relay", look{1280, "light"}, "relay", "partner", "legacy")
 	picture("failed", look{1280, "dark"}, "failed", "legacy")
 	picture("feed", look{1280, "light"}, "feed", "held by 4 failed items")
-	picture("overview", look{1280, "light"}, "overview", "needs attention", "Healthy")
-	picture("overview-narrow", look{360, "dark"}, "overview", "needs attention")
+	picture("overview", look{1280, "light"}, "overview", "in trouble", "Healthy")
+	picture("overview-narrow", look{360, "dark"}, "overview", "in trouble")
 }

@@ -303,7 +303,7 @@ func (d *DeadLetters) letters(q url.Values, info *jetstream.StreamInfo, f *lette
 			at,
 			view.Linked(h.Get(jetpull.HeaderDeadStream)+" "+h.Get(jetpull.HeaderDeadSequence), link("message", "stream", h.Get(jetpull.HeaderDeadStream), "seq", h.Get(jetpull.HeaderDeadSequence))),
 			view.Linked(h.Get(jetpull.HeaderDeadConsumer), link("consumer", "stream", h.Get(jetpull.HeaderDeadStream), "name", h.Get(jetpull.HeaderDeadConsumer))),
-			view.Text(h.Get(jetpull.HeaderDeadSubject)), view.Number(attempts), view.Text(h.Get(jetpull.HeaderDeadReason)),
+			view.Text(h.Get(jetpull.HeaderDeadSubject)), view.Number(attempts), view.Sentence(h.Get(jetpull.HeaderDeadReason)),
 		}})
 	}
 	return list

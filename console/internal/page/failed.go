@@ -81,7 +81,7 @@ func (y *Relay) failed(ctx context.Context, r Request) (*view.Page, error) {
 	for _, f := range answer.Items {
 		list.Rows = append(list.Rows, view.Row{ID: "f-" + f.ID, Cells: []view.Value{
 			view.Ago(f.Time, "not stated"), view.Linked(f.Receiver, link("receiver", "name", f.Receiver)), view.Text(f.SourceID),
-			view.Linked(f.MessageID, link("relaymessage", "source", f.SourceID, "id", f.MessageID)), view.Text(f.Stage), view.Text(f.Reason), view.Int(f.Attempts), view.Text(f.Error),
+			view.Linked(f.MessageID, link("relaymessage", "source", f.SourceID, "id", f.MessageID)), view.Text(f.Stage), view.Text(f.Reason), view.Int(f.Attempts), view.Sentence(f.Error),
 		}})
 	}
 	part.List = list

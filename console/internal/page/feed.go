@@ -249,7 +249,7 @@ func (f *Feed) items(ctx context.Context, q url.Values, partition string) (view.
 			last = it.Errors[len(it.Errors)-1]
 		}
 		list.Rows = append(list.Rows, view.Row{ID: "i-" + strconv.Itoa(i) + "-" + it.ID, Cells: []view.Value{
-			view.Linked(it.ID, link("item", "partition", partition, "id", it.ID)), feedStatus(it.Status), {Text: strconv.Itoa(it.Gate)}, view.Int(it.Attempt), view.Ago(it.NotBefore, "At once"), view.Text(last),
+			view.Linked(it.ID, link("item", "partition", partition, "id", it.ID)), feedStatus(it.Status), {Text: strconv.Itoa(it.Gate)}, view.Int(it.Attempt), view.Ago(it.NotBefore, "At once"), view.Sentence(last),
 		}})
 	}
 	return view.Part{ID: "items", Title: "Items", List: list}, nil
@@ -348,7 +348,7 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 	part.Problem, part.ProblemTone = sentence, tone
 	failures := &view.List{Found: view.Bounded(len(it.Errors), false, "failed attempt"), Path: "item", Empty: "No attempt of this step has failed.", Columns: []view.Column{{Title: "Attempt", Number: true}, {Title: "Error", Wide: true}}}
 	for i, text := range it.Errors {
-		failures.Rows = append(failures.Rows, view.Row{ID: "e-" + strconv.Itoa(i), Cells: []view.Value{view.Int(max(1, it.Attempt-len(it.Errors)+1+i)), view.Text(text)}})
+		failures.Rows = append(failures.Rows, view.Row{ID: "e-" + strconv.Itoa(i), Cells: []view.Value{view.Int(max(1, it.Attempt-len(it.Errors)+1+i)), view.Sentence(text)}})
 	}
 	part.List = failures
 	block := payloadBlock(it.Data, r.Query, "item", "partition", partition, "id", id)

@@ -33,8 +33,10 @@ func worst(total, bad, warn int, noun string) (string, view.Tone) {
 	switch {
 	case total == 0:
 		return "There is no " + noun + ".", view.Plain
+	case bad > 0 && warn > 0:
+		return fmt.Sprintf("%d of %s in trouble, %d more should be looked at.", bad, countIs(uint64(total), noun), warn), view.Bad
 	case bad > 0:
-		return fmt.Sprintf("%d of %s needs attention.", bad, view.Count(uint64(total), noun)), view.Bad
+		return fmt.Sprintf("%d of %s in trouble.", bad, countIs(uint64(total), noun)), view.Bad
 	case warn > 0:
 		return fmt.Sprintf("%d of %s should be looked at.", warn, view.Count(uint64(total), noun)), view.Warn
 	}
@@ -70,13 +72,13 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 		const most = 8
 		if len(list.Rows) < most {
 			list.Rows = append(list.Rows, view.Row{ID: "c-" + one.key, Cells: []view.Value{
-				view.Linked(one.key, link("consumer", "stream", one.Stream, "name", one.Name)), view.Word(one.state.tone, one.state.word), sinceValue(one), view.Number(one.NumPending), view.Text(one.state.sentence),
+				view.Linked(one.key, link("consumer", "stream", one.Stream, "name", one.Name)), view.Word(one.state.tone, one.state.word), sinceValue(one), view.Number(one.NumPending), view.Sentence(one.state.sentence),
 			}})
 		}
 	}
 	part.Problem, part.ProblemTone = worst(len(rows), bad, warn, "consumer")
 	part.Facts = []view.Fact{
-		{Name: "Consumers", Value: view.Linked(view.Int(len(rows)).Text, "consumers")}, {Name: "Need attention", Value: view.Linked(view.Int(bad+warn).Text, "consumers?state=trouble")},
+		{Name: "Consumers", Value: view.Linked(view.Int(len(rows)).Text, "consumers")}, {Name: "To look at", Value: view.Linked(view.Int(bad+warn).Text, "consumers?state=trouble")},
 		{Name: "Pending", Value: view.Number(pending)}, {Name: "Ack pending", Value: view.Number(ackPending)}, {Name: "Deliveries", Value: view.Rate(rate)},
 	}
 	part.Charts = c.charts(r, total)
@@ -122,7 +124,7 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 		}
 		const most = 8
 		if len(list.Rows) < most {
-			list.Rows = append(list.Rows, view.Row{ID: "r-" + one.Name, Cells: []view.Value{view.Linked(one.Name, link("receiver", "name", one.Name)), view.Word(st.tone, st.word), view.Int(one.backlog()), view.Text(st.sentence)}})
+			list.Rows = append(list.Rows, view.Row{ID: "r-" + one.Name, Cells: []view.Value{view.Linked(one.Name, link("receiver", "name", one.Name)), view.Word(st.tone, st.word), view.Int(one.backlog()), view.Sentence(st.sentence)}})
 		}
 	}
 	part.Problem, part.ProblemTone = worst(len(rows), bad, warn, "receiver")

@@ -350,7 +350,7 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 		if a.Code > 0 {
 			code = view.Text(strconv.Itoa(a.Code))
 		}
-		row(a.Time, "POST, attempt "+strconv.Itoa(a.Number), code, view.Duration(seconds(a.Duration)), view.Text(a.Error))
+		row(a.Time, "POST, attempt "+strconv.Itoa(a.Number), code, view.Duration(seconds(a.Duration)), view.Sentence(a.Error))
 	}
 	if m.Ended != nil {
 		row(*m.Ended, "ended as "+m.Status, view.Value{}, view.Value{}, view.Value{})

@@ -87,6 +87,9 @@ func cut(s string, n int) string {
 	return string(runes[:n]) + "… (" + group(uint64(len(runes))) + " characters)"
 }
 
+// Sentence is a longer text, such as an error, in a cell of its own.
+func Sentence(s string) Value { return Value{Text: cut(strings.ToValidUTF8(s, "\uFFFD"), maxTitle)} }
+
 // Code is a text in a monospaced font.
 func Code(s string) Value {
 	v := Text(s)
@@ -168,6 +171,9 @@ func Bytes(n uint64) Value {
 
 // Duration is a length of time, rounded to two units.
 func Duration(d time.Duration) Value {
+	if d == 0 {
+		return None("There is none")
+	}
 	text := Span(d)
 	if exact := d.String(); exact != text {
 		return Value{Text: text, Title: exact}
