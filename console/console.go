@@ -36,6 +36,9 @@ import (
 // NATS is the source of the pages of consumers and messages.
 type NATS = page.NATS
 
+// Broker is the source of the pages of a broker.
+type Broker = page.BrokerSource
+
 // Caller is the source of the pages of a system with an HTTP interface.
 type Caller = page.Caller
 
@@ -59,6 +62,8 @@ const (
 type Config struct {
 	// NATS is the account whose consumers and messages are shown. Nil: none are.
 	NATS NATS
+	// Broker makes requests to a broker with its admin token. An Admin of package broker/client does. Nil: there is no broker.
+	Broker Broker
 	// Relay makes requests to a relay with its admin token. A Client of package relay/client does. Nil: there is no relay.
 	Relay Caller
 	// Feed is a feed. A feed.Store is one. Nil: there is no feed.
@@ -107,6 +112,11 @@ func Handler(cfg Config) *Console {
 		letters := page.NewDeadLetters(c.sampler, cfg.NATS, c.log)
 		c.add("Dead letters", "deadletters", letters.Pages())
 		operations = append(operations, letters)
+	}
+	if cfg.Broker != nil {
+		broker := page.NewBroker(c.sampler, cfg.Broker)
+		summaries, operations = append(summaries, broker), append(operations, broker)
+		c.add("Broker", "broker", broker.Pages())
 	}
 	if cfg.Relay != nil {
 		relay := page.NewRelay(c.sampler, cfg.Relay)

@@ -6,6 +6,7 @@ require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/jetpull/jetpull v0.0.0
+	github.com/jetpull/jetpull/broker v0.0.0
 	github.com/jetpull/jetpull/console v0.0.0
 	github.com/jetpull/jetpull/feed v0.0.0
 	github.com/jetpull/jetpull/natsembed v0.0.0
@@ -52,6 +53,7 @@ require (
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/rs/xid v1.6.0 // indirect
 	github.com/shopspring/decimal v1.5.0 // indirect
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
@@ -79,6 +81,7 @@ require (
 
 replace (
 	github.com/jetpull/jetpull => ../..
+	github.com/jetpull/jetpull/broker => ../../broker
 	github.com/jetpull/jetpull/console => ..
 	github.com/jetpull/jetpull/feed => ../../feed
 	github.com/jetpull/jetpull/internal/dashboard => ../../internal/dashboard

@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/console/test/world"
+	"github.com/jetpull/jetpull/console/test/internal/world"
 )
 
 // TestScreenshots writes the pictures of the documentation into the folder that SCREENSHOTS names. It also shows that the world of the
@@ -41,6 +41,7 @@ func TestScreenshots(t *testing.T) {
 	picture("deadletters", look{1280, "light"}, "deadletters", "smtp 550")
 	picture("consumers", look{1280, "light"}, "consumers", "no worker", "at its limit", "paused")
 	picture("consumer", look{1280, "dark"}, "consumer?stream=ORDERS&name=warehouse", "which is the limit")
+	picture("broker", look{1280, "light"}, "broker", "invoices", "crm")
 	picture("relay", look{1280, "light"}, "relay", "partner", "legacy")
 	picture("failed", look{1280, "dark"}, "failed", "legacy")
 	picture("feed", look{1280, "light"}, "feed", "held by 4 failed items")

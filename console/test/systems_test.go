@@ -7,12 +7,15 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/broker"
+	brokerclient "github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/console"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/relay"
@@ -155,4 +158,78 @@ func TestFeed(t *testing.T) {
 	b.eventually("The feed refused this")
 	b.open("partition?id=none")
 	b.eventually(`There is no partition "none".`)
+}
+
+func TestBroker(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	var broken atomic.Bool
+	broken.Store(true)
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if broken.Load() {
+			http.Error(w, "<script>alert(1)</script>", http.StatusInternalServerError)
+		}
+	}))
+	t.Cleanup(target.Close)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "broker.cfg")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `[broker]
+max-retry=1
+retry-backoff-delays-in-seconds=1
+[initial-channels]
+orders=Orders
+[initial-producers]
+shop=Shop
+[initial-consumers]
+billing=%s/hook?token=hidden
+[initial-channel-tokens]
+orders=channel-token
+[initial-producer-tokens]
+shop=producer-token
+[billing]
+token=consumer-token
+channel=orders
+`, target.URL), 0o600))
+	cfg, err := broker.LoadConfig(broker.Sources{File: file, Flags: map[string]string{"listen": "127.0.0.1:0", "store-dir": filepath.Join(dir, "store"), "admin-token": "secret"}})
+	require.NoError(t, err)
+	node, err := broker.Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = node.Stop(context.Background()) })
+	producer := brokerclient.Producer{Channel: "orders", ChannelToken: "channel-token", ID: "shop", Token: "producer-token"}
+	for i := range 3 {
+		_, err := brokerclient.New(node.URL(), nil).Broadcast(t.Context(), producer, brokerclient.Message{ID: fmt.Sprintf("m%d", i), Payload: []byte(`{"order":1}`)})
+		require.NoError(t, err)
+	}
+	call := brokerclient.NewAdmin(node.URL(), "secret", nil)
+	b := openTab(t, serve(t, console.Config{Broker: call}), wide)
+	b.open("broker")
+	b.eventually("billing", "1 consumer")
+	b.open("brokerconsumer?channel=orders&consumer=billing")
+	b.eventually("3 jobs are dead", "m0", "m1", "m2")
+	require.NotContains(t, b.text(), "hidden")
+	require.NotContains(t, b.text(), "consumer-token")
+	b.audit()
+	b.shoot("brokerconsumer")
+	b.press("m1")
+	b.eventually("attempt 1", "500", "became DEAD", `"order": 1`)
+	b.audit()
+	b.shoot("brokermessage")
+	b.open("brokerconsumer?channel=orders&consumer=billing")
+	b.press("Pause")
+	b.eventually("Done. Paused.", "Paused by an operator")
+	b.press("Resume")
+	b.eventually("Done. Resumed.")
+	broken.Store(false)
+	b.press("Requeue all dead jobs…")
+	b.eventually("At this moment these are 3 jobs")
+	b.audit()
+	b.press("Requeue all dead jobs")
+	b.eventually("Began to requeue jobs.", "Ended: 3 objects are done")
+	b.open("brokerconsumer?channel=orders&consumer=billing")
+	b.eventually("No job is dead.")
+	b.open("overview")
+	b.eventually("Broker", "Healthy")
+	b.audit()
+	b.open("brokerconsumer?channel=orders&consumer=none")
+	b.eventually("Not found")
 }

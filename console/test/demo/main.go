@@ -1,4 +1,4 @@
-// Command demo serves a console with believable work behind it: a stream with workers, a relay and a feed, all in this process.
+// Command demo serves a console with believable work behind it: a stream with workers, a broker, a relay and a feed, all in this process.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/console"
-	"github.com/jetpull/jetpull/console/test/world"
+	"github.com/jetpull/jetpull/console/test/internal/world"
 )
 
 func main() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	brokerclient "github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/console"
@@ -24,19 +25,20 @@ import (
 )
 
 const help = `Serve a web page on which an operator sees consumers, messages, dead letters, a
-relay and a feed, and fixes what went wrong.
+broker, a relay and a feed, and fixes what went wrong.
 
-The sources are those that are named: --server or --embedded for NATS, --relay and
---feed. With none of these, NATS is found as for the other commands.
+The sources are those that are named: --server or --embedded for NATS, --broker, --relay
+and --feed. With none of these, NATS is found as for the other commands.
 
 Without --console-token everybody who reaches the address may do everything, so
 it must be on loopback then. --console-read-token allows to look, and no more.`
 
 // The environment variables that have tokens.
 const (
-	envToken      = "JETPULL_CONSOLE_TOKEN"
-	envReadToken  = "JETPULL_CONSOLE_READ_TOKEN"
-	envRelayToken = "JETPULL_RELAY_TOKEN"
+	envToken       = "JETPULL_CONSOLE_TOKEN"
+	envReadToken   = "JETPULL_CONSOLE_READ_TOKEN"
+	envBrokerToken = "JETPULL_BROKER_TOKEN"
+	envRelayToken  = "JETPULL_RELAY_TOKEN"
 )
 
 const (
@@ -47,7 +49,7 @@ const (
 )
 
 type flags struct {
-	listen, token, readToken, relay, relayToken, feed string
+	listen, token, readToken, broker, brokerToken, relay, relayToken, feed string
 }
 
 // New returns the command.
@@ -66,6 +68,8 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8222", "`ADDRESS` to serve on")
 	flags.StringVar(&f.token, "console-token", "", "`TOKEN` of an administrator; $"+envToken)
 	flags.StringVar(&f.readToken, "console-read-token", "", "`TOKEN` that allows to look only; $"+envReadToken)
+	flags.StringVar(&f.broker, "broker", "", "`URL` of a broker")
+	flags.StringVar(&f.brokerToken, "broker-token", "", "admin `TOKEN` of the broker; $"+envBrokerToken)
 	flags.StringVar(&f.relay, "relay", "", "`URL` of a relay")
 	flags.StringVar(&f.relayToken, "relay-token", "", "admin `TOKEN` of the relay; $"+envRelayToken)
 	flags.StringVar(&f.feed, "feed", "", "`DSN` of the database of a feed")
@@ -132,13 +136,19 @@ func (f *flags) role(token string) console.Role {
 func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globals, cfg *console.Config, closers *service.Closers) error {
 	t := g.Target
 	named := t.URL != "" || t.Context != "" || t.Embedded != ""
-	if named || f.relay == "" && f.feed == "" {
+	if named || f.broker == "" && f.relay == "" && f.feed == "" {
 		l, err := t.Open(ctx, "console", cmd.ErrOrStderr())
 		if err != nil {
 			return err
 		}
 		closers.Add(l.Close)
 		cfg.NATS = console.JetStream(l.JS)
+	}
+	if f.broker != "" {
+		if err := cli.CheckURL("--broker", f.broker); err != nil {
+			return err
+		}
+		cfg.Broker = brokerclient.NewAdmin(f.broker, cmp.Or(f.brokerToken, os.Getenv(envBrokerToken)), nil)
 	}
 	if f.relay != "" {
 		if err := cli.CheckURL("--relay", f.relay); err != nil {

@@ -1,4 +1,4 @@
-// Package world runs a stream with workers, a relay and a feed in this process, and gives them work of which some fails. It is what
+// Package world runs a stream with workers, a broker, a relay and a feed in this process, and gives them work of which some fails. It is what
 // the demo of the console shows, and what the pictures in the documentation are made of.
 package world
 
@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -18,6 +19,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/broker"
+	brokerclient "github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/console"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/natsembed"
@@ -41,7 +44,7 @@ type World struct {
 func Start(ctx context.Context, dir string, log *slog.Logger) (*World, error) {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w := &World{log: log, stop: stop, Console: console.Config{Loopback: true, Log: log}}
-	for _, begin := range []func(context.Context, string) error{w.beginStream, w.beginRelay, w.beginFeed} {
+	for _, begin := range []func(context.Context, string) error{w.beginStream, w.beginBroker, w.beginRelay, w.beginFeed} {
 		if err := begin(running, dir); err != nil {
 			w.Stop()
 			return nil, err
@@ -160,6 +163,56 @@ func (w *World) work(ctx context.Context, consumer string, h jetpull.Handler, op
 		}
 		w.warn(ctx, "consume", sub.Consume(ctx, h))
 	})
+}
+
+// beginBroker starts a broker with a channel that has two push consumers: one takes everything, and one refuses some.
+func (w *World) beginBroker(ctx context.Context, dir string) error {
+	const token = "demo"
+	address, err := w.receivers(ctx)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "broker.cfg")
+	config := fmt.Appendf(nil, `[broker]
+max-retry=1
+retry-backoff-delays-in-seconds=1
+[initial-channels]
+orders=Orders
+[initial-channel-tokens]
+orders=demo
+[initial-producers]
+shop=Shop
+[initial-producer-tokens]
+shop=demo
+[initial-consumers]
+crm=http://%[1]s/accounting
+invoices=http://%[1]s/legacy
+[crm]
+token=demo
+channel=orders
+[invoices]
+token=demo
+channel=orders
+`, address)
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		return err
+	}
+	cfg, err := broker.LoadConfig(broker.Sources{File: file, Flags: map[string]string{"listen": "127.0.0.1:0", "store-dir": filepath.Join(dir, "broker"), "admin-token": token}})
+	if err != nil {
+		return err
+	}
+	node, err := broker.Start(ctx, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	w.closers = append(w.closers, func() { w.warn(context.Background(), "stop the broker", node.Stop(context.Background())) })
+	w.Console.Broker = brokerclient.NewAdmin(node.URL(), token, nil)
+	producer, sender := brokerclient.Producer{Channel: "orders", ChannelToken: token, ID: "shop", Token: token}, brokerclient.New(node.URL(), nil)
+	w.every(ctx, 300*time.Millisecond, func(n int) {
+		_, err := sender.Broadcast(ctx, producer, brokerclient.Message{ContentType: "application/json", Payload: fmt.Appendf(nil, `{"order":%d}`, n)})
+		w.warn(ctx, "broadcast", err)
+	})
+	return nil
 }
 
 // beginRelay starts a relay with three receivers: one answers, one is slow with a rate limit, and one refuses some messages.
