@@ -62,7 +62,7 @@ func startBrowser(t *testing.T) context.Context {
 		t.Skip("no chromium is installed, which this test needs: apt-get install chromium")
 	}
 	browser.once.Do(func() {
-		dir, err := os.MkdirTemp("", "jetpull-chromium-")
+		dir, err := os.MkdirTemp("", "jetpull-chromium-") //nolint:usetesting // it outlives the test that starts the browser
 		if err != nil {
 			browser.err = err
 			return
@@ -298,7 +298,7 @@ func (b *tab) shoot(name string) {
 }
 
 // serve serves a console below a path of its own, as behind a proxy. The address ends with a slash.
-func serve(t *testing.T, cfg console.Config) string {
+func serve(t testing.TB, cfg console.Config) string {
 	t.Helper()
 	c := console.Handler(cfg)
 	mux := http.NewServeMux()

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -92,8 +93,9 @@ func (f *fakeNATS) Messages(_ context.Context, _ *jetstream.StreamInfo, from uin
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var found []*jetstream.RawStreamMsg
-	for _, m := range f.messages {
-		if m.Sequence >= from && len(found) < n {
+	begin, _ := slices.BinarySearchFunc(f.messages, from, func(m *jetstream.RawStreamMsg, seq uint64) int { return cmp.Compare(m.Sequence, seq) })
+	for _, m := range f.messages[begin:] {
+		if len(found) < n {
 			found = append(found, m)
 		}
 	}

@@ -105,8 +105,10 @@ func TestWithoutScript(t *testing.T) {
 	t.Parallel()
 	startBrowser(t)
 	fake := &fakeNATS{consumers: []*jetstream.ConsumerInfo{
-		{Stream: "S", Name: "worker", NumPending: 7, Config: jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"g"}},
-			PriorityGroups: []jetstream.PriorityGroupState{{Group: "g", PinnedClientID: "client-1"}}},
+		{
+			Stream: "S", Name: "worker", NumPending: 7, Config: jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"g"}},
+			PriorityGroups: []jetstream.PriorityGroupState{{Group: "g", PinnedClientID: "client-1"}},
+		},
 		{Stream: "S", Name: "other", Paused: true},
 	}}
 	b := openTab(t, serve(t, console.Config{NATS: fake}), narrow)
@@ -224,7 +226,7 @@ func TestSessions(t *testing.T) {
 	client := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	post := func(page string, header map[string]string, form url.Values) *http.Response {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), "POST", base+page, strings.NewReader(form.Encode()))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+page, strings.NewReader(form.Encode()))
 		require.NoError(t, err)
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		for k, v := range header {
@@ -275,7 +277,7 @@ func TestHeaders(t *testing.T) {
 	t.Parallel()
 	base := serve(t, console.Config{NATS: &fakeNATS{}, Loopback: true})
 	for path, status := range map[string]int{"consumers": 200, "none": 404, "static/app.js": 200, "static/none": 404, "": 303} {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", base+path, nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
 		require.NoError(t, err)
 		answer, err := http.DefaultTransport.RoundTrip(r)
 		require.NoError(t, err)
@@ -286,7 +288,7 @@ func TestHeaders(t *testing.T) {
 		require.Equal(t, "nosniff", answer.Header.Get("X-Content-Type-Options"))
 		require.Equal(t, "no-referrer", answer.Header.Get("Referrer-Policy"))
 	}
-	r, err := http.NewRequestWithContext(t.Context(), "GET", base+"consumers", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"consumers", nil)
 	require.NoError(t, err)
 	r.Host = "other.example"
 	answer, err := http.DefaultClient.Do(r)

@@ -152,7 +152,8 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	for _, one := range shown {
 		list.Rows = append(list.Rows, view.Row{ID: "b-" + one.path(), Cells: []view.Value{
 			view.Text(one.Channel), view.Linked(one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)), view.Int(one.queued),
-			{Chart: chart.Small("Queued", b.history.Values(r.Now, one.path(), histQueued, 60))}, one.oldestValue(), view.Int(one.inflight), view.Int(one.delivered),
+			{Chart: chart.Small("Queued", b.history.Values(r.Now, one.path(), histQueued, 60))},
+			one.oldestValue(), view.Int(one.inflight), view.Int(one.delivered),
 			quietZero(view.Int(one.dead), one.dead > 0, view.Bad),
 		}})
 	}
@@ -161,7 +162,8 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 		Filter: &view.Filter{Path: "broker", Fields: []view.Field{
 			{Name: "q", Label: "Name", Value: q.Get("q"), Type: "search", Placeholder: "channel or consumer"},
 			choice(q, "state", "Jobs", view.Option{Value: "", Text: "all"}, view.Option{Value: "dead", Text: "with dead jobs"}),
-			{Name: "sort", Value: q.Get("sort"), Hidden: true}, {Name: "desc", Value: q.Get("desc"), Hidden: true},
+			{Name: "sort", Value: q.Get("sort"), Hidden: true},
+			{Name: "desc", Value: q.Get("desc"), Hidden: true},
 		}},
 		Parts: []view.Part{{ID: "broker", Source: source(brokerName, s), List: list}},
 	}, nil
@@ -252,8 +254,12 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 			{
 				ID: "consumer", Source: source(brokerName, s), Problem: st.sentence, ProblemTone: st.tone, Lines: lines, Actions: b.actions(counts, &c),
 				Facts: []view.Fact{
-					{Name: "State", Value: view.Text(c.State)}, {Name: "Breaker", Value: view.Text(cmp.Or(c.Breaker, "none"))}, {Name: "Queued", Value: view.Int(counts.queued)},
-					{Name: "Oldest queued", Value: counts.oldestValue()}, {Name: "In flight", Value: view.Int(counts.inflight)}, {Name: "Delivered", Value: view.Int(counts.delivered)},
+					{Name: "State", Value: view.Text(c.State)},
+					{Name: "Breaker", Value: view.Text(cmp.Or(c.Breaker, "none"))},
+					{Name: "Queued", Value: view.Int(counts.queued)},
+					{Name: "Oldest queued", Value: counts.oldestValue()},
+					{Name: "In flight", Value: view.Int(counts.inflight)},
+					{Name: "Delivered", Value: view.Int(counts.delivered)},
 					{Name: "Dead", Value: quietZero(view.Int(counts.dead), counts.dead > 0, view.Bad)},
 				},
 				Charts: []chart.Chart{chart.Large("Queued", values(histQueued)), chart.Large("Dead", values(histDead))},
@@ -427,7 +433,9 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 		Parts: []view.Part{{
 			ID: "message", Source: view.Source{Name: brokerName, Asked: r.Now}, List: timeline, Texts: []view.Block{block},
 			Facts: []view.Fact{
-				{Name: "Status", Value: view.Text(m.Status)}, {Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")}, {Name: "Produced by", Value: view.Text(path.Base(m.ProducedBy))},
+				{Name: "Status", Value: view.Text(m.Status)},
+				{Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")},
+				{Name: "Produced by", Value: view.Text(path.Base(m.ProducedBy))},
 				{Name: "Content type", Value: view.Text(m.ContentType)},
 			},
 		}},
@@ -450,7 +458,8 @@ func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
 	}
 	part.Problem, part.ProblemTone = worst(len(s.Value), bad, 0, "consumer")
 	part.Facts = []view.Fact{
-		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value)).Text, "broker")}, {Name: "Queued", Value: view.Int(queued)},
+		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value)).Text, "broker")},
+		{Name: "Queued", Value: view.Int(queued)},
 		{Name: "Failures to look at", Value: view.Linked(view.Count(uint64(dead), "dead job"), "broker?state=dead")},
 	}
 	part.Charts = []chart.Chart{chart.Large("Queued", b.history.Values(r.Now, total, histQueued, 360)), chart.Large("Dead", b.history.Values(r.Now, total, histDead, 360))}

@@ -89,8 +89,10 @@ func (y *Relay) failed(ctx context.Context, r Request) (*view.Page, error) {
 		part.Actions = y.allActions(filter, words)
 	}
 	fields := []view.Field{
-		{Name: "receiver", Label: "Receiver", Value: q.Get("receiver"), Type: "search"}, {Name: "source", Label: "Source", Value: q.Get("source")},
-		{Name: "stage", Label: "Stage", Value: q.Get("stage")}, {Name: "reason", Label: "Reason", Value: q.Get("reason")},
+		{Name: "receiver", Label: "Receiver", Value: q.Get("receiver"), Type: "search"},
+		{Name: "source", Label: "Source", Value: q.Get("source")},
+		{Name: "stage", Label: "Stage", Value: q.Get("stage")},
+		{Name: "reason", Label: "Reason", Value: q.Get("reason")},
 		{Name: "since", Label: "Since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
 	}
 	return &view.Page{Nav: "failed", Title: "Failed messages of the relay", Filter: &view.Filter{Path: "failed", Fields: fields}, Parts: []view.Part{part}}, nil

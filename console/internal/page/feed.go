@@ -86,7 +86,9 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	head := view.Part{
 		ID: "feed", Source: source(feedName, s),
 		Facts: []view.Fact{
-			{Name: "Ready", Value: view.Int(s.Value.Ready)}, {Name: "Delayed", Value: view.Int(s.Value.Delayed)}, {Name: "Behind a gate", Value: view.Int(s.Value.Gated)},
+			{Name: "Ready", Value: view.Int(s.Value.Ready)},
+			{Name: "Delayed", Value: view.Int(s.Value.Delayed)},
+			{Name: "Behind a gate", Value: view.Int(s.Value.Gated)},
 			{Name: "Failed", Value: quietZero(view.Int(s.Value.Failed), s.Value.Failed > 0, view.Bad)},
 			{Name: "Blocked partitions", Value: quietZero(view.Int(s.Value.BlockedPartitions), s.Value.BlockedPartitions > 0, view.Bad)},
 			{Name: "Oldest ready", Value: view.Duration(s.Value.Oldest.Round(time.Second))},
@@ -221,8 +223,12 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 			{
 				ID: "partition", Source: view.Source{Name: feedName, Asked: r.Now}, Problem: sentence, ProblemTone: tone, Actions: f.actions(p, failed), List: gates,
 				Facts: []view.Fact{
-					{Name: "Status", Value: feedStatus(p.Status)}, {Name: "Gate", Value: view.Value{Text: strconv.Itoa(p.Gate)}}, {Name: "Sealed", Value: yes(p.Sealed)},
-					{Name: "Lease held by", Value: lease(p)}, {Name: "Lease until", Value: until(p, r.Now)}, {Name: "Epoch", Value: view.Number(uint64(max(0, p.Epoch)))},
+					{Name: "Status", Value: feedStatus(p.Status)},
+					{Name: "Gate", Value: view.Value{Text: strconv.Itoa(p.Gate)}},
+					{Name: "Sealed", Value: yes(p.Sealed)},
+					{Name: "Lease held by", Value: lease(p)},
+					{Name: "Lease until", Value: until(p, r.Now)},
+					{Name: "Epoch", Value: view.Number(uint64(max(0, p.Epoch)))},
 				},
 			},
 			items,
@@ -325,8 +331,12 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 	part := view.Part{
 		ID: "item", Source: view.Source{Name: feedName, Asked: r.Now},
 		Facts: []view.Fact{
-			{Name: "Status", Value: feedStatus(it.Status)}, {Name: "Gate", Value: view.Value{Text: strconv.Itoa(it.Gate)}}, {Name: "Attempt", Value: view.Int(it.Attempt)},
-			{Name: "Not before", Value: view.Ago(it.NotBefore, "At once")}, {Name: "Version", Value: view.Number(uint64(max(0, it.Version)))}, {Name: "Size", Value: view.Bytes(uint64(len(it.Data)))},
+			{Name: "Status", Value: feedStatus(it.Status)},
+			{Name: "Gate", Value: view.Value{Text: strconv.Itoa(it.Gate)}},
+			{Name: "Attempt", Value: view.Int(it.Attempt)},
+			{Name: "Not before", Value: view.Ago(it.NotBefore, "At once")},
+			{Name: "Version", Value: view.Number(uint64(max(0, it.Version)))},
+			{Name: "Size", Value: view.Bytes(uint64(len(it.Data)))},
 		},
 	}
 	if it.Status == feed.Failed {

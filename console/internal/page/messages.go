@@ -139,8 +139,12 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 		Found: fmt.Sprintf("%s in the stream, sequences %d to %d", view.Count(info.State.Msgs, "message"), info.State.FirstSeq, info.State.LastSeq),
 		Empty: "No message from sequence " + strconv.FormatUint(from, 10) + " on has such a subject. The list shows stored messages; `nats publish` or `jetpull publish` adds some.",
 		Columns: []view.Column{
-			{Title: "Sequence", Number: true}, {Title: "Stored", Number: true}, {Title: "Subject"}, {Title: "Headers", Number: true},
-			{Title: "Size", Number: true}, {Title: "Payload", Wide: true},
+			{Title: "Sequence", Number: true},
+			{Title: "Stored", Number: true},
+			{Title: "Subject"},
+			{Title: "Headers", Number: true},
+			{Title: "Size", Number: true},
+			{Title: "Payload", Wide: true},
 		},
 	}
 	if len(found) > messageRows {

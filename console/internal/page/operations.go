@@ -93,8 +93,15 @@ func (o *Operations) part(q url.Values, now time.Time, system string, s sample.S
 	list := &view.List{
 		Found: view.Bounded(len(rows), false, "operation"), Empty: operationsEmpty, Path: "operations", Query: q,
 		Columns: []view.Column{
-			{Title: "Operation"}, {Title: "State"}, {Title: "For", Wide: true}, {Title: "By"}, {Title: "Began", Number: true},
-			{Title: "Done", Number: true}, {Title: "Skipped", Number: true}, {Title: "Rate", Number: true}, {Title: "End", Number: true},
+			{Title: "Operation"},
+			{Title: "State"},
+			{Title: "For", Wide: true},
+			{Title: "By"},
+			{Title: "Began", Number: true},
+			{Title: "Done", Number: true},
+			{Title: "Skipped", Number: true},
+			{Title: "Rate", Number: true},
+			{Title: "End", Number: true},
 		},
 	}
 	shown, previous, next := slice(q, rows)

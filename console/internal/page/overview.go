@@ -78,8 +78,11 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 	}
 	part.Problem, part.ProblemTone = worst(len(rows), bad, warn, "consumer")
 	part.Facts = []view.Fact{
-		{Name: "Consumers", Value: view.Linked(view.Int(len(rows)).Text, "consumers")}, {Name: "To look at", Value: view.Linked(view.Int(bad+warn).Text, "consumers?state=trouble")},
-		{Name: "Pending", Value: view.Number(pending)}, {Name: "Ack pending", Value: view.Number(ackPending)}, {Name: "Deliveries", Value: view.Rate(rate)},
+		{Name: "Consumers", Value: view.Linked(view.Int(len(rows)).Text, "consumers")},
+		{Name: "To look at", Value: view.Linked(view.Int(bad+warn).Text, "consumers?state=trouble")},
+		{Name: "Pending", Value: view.Number(pending)},
+		{Name: "Ack pending", Value: view.Number(ackPending)},
+		{Name: "Deliveries", Value: view.Rate(rate)},
 	}
 	part.Charts = c.charts(r, total)
 	if len(list.Rows) > 0 {
@@ -129,8 +132,10 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 	}
 	part.Problem, part.ProblemTone = worst(len(rows), bad, warn, "receiver")
 	part.Facts = []view.Fact{
-		{Name: "Receivers", Value: view.Linked(view.Int(len(rows)).Text, "relay")}, {Name: "Backlog", Value: view.Int(backlog)},
-		{Name: "Oldest waiting", Value: view.Duration(seconds(oldest).Round(sample.Patience / 2))}, {Name: "Failures to look at", Value: view.Linked("failed messages", "failed")},
+		{Name: "Receivers", Value: view.Linked(view.Int(len(rows)).Text, "relay")},
+		{Name: "Backlog", Value: view.Int(backlog)},
+		{Name: "Oldest waiting", Value: view.Duration(seconds(oldest).Round(sample.Patience / 2))},
+		{Name: "Failures to look at", Value: view.Linked("failed messages", "failed")},
 	}
 	part.Charts = []chart.Chart{chart.Large("Backlog", y.history.Values(r.Now, total, histBacklog, 360)), chart.Large("POSTs in the windows", y.history.Values(r.Now, total, histWindow, 360))}
 	if len(list.Rows) > 0 {
@@ -150,8 +155,10 @@ func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
 	st := feedState(s.Value)
 	part.Problem, part.ProblemTone = st.sentence, st.tone
 	part.Facts = []view.Fact{
-		{Name: "Ready", Value: view.Int(s.Value.Ready)}, {Name: "Behind a gate", Value: view.Int(s.Value.Gated)},
-		{Name: "Failures to look at", Value: view.Linked(view.Int(s.Value.Failed).Text, "feed?status=Failed")}, {Name: "Oldest ready", Value: view.Duration(s.Value.Oldest.Round(sample.Patience / 2))},
+		{Name: "Ready", Value: view.Int(s.Value.Ready)},
+		{Name: "Behind a gate", Value: view.Int(s.Value.Gated)},
+		{Name: "Failures to look at", Value: view.Linked(view.Int(s.Value.Failed).Text, "feed?status=Failed")},
+		{Name: "Oldest ready", Value: view.Duration(s.Value.Oldest.Round(sample.Patience / 2))},
 	}
 	part.Charts = []chart.Chart{chart.Large("Ready items", f.history.Values(r.Now, total, histReady, 360)), chart.Large("Failed items", f.history.Values(r.Now, total, histFailed, 360))}
 	return part

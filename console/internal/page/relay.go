@@ -172,8 +172,14 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 		Found: view.Bounded(len(rows), false, "receiver"), Empty: receiversEmpty, Path: "relay", Query: q,
 		Sorted: sorted, Descending: descending, Previous: previous, Next: next,
 		Columns: []view.Column{
-			{Title: "Receiver", Sort: "name"}, {Title: "State", Sort: "state"}, {Title: "Backlog", Number: true, Sort: "backlog"}, {Title: "Last hour", Help: "Backlog over the last hour"},
-			{Title: "Oldest waiting", Number: true}, {Title: "Window", Number: true, Help: "POSTs in the window of the rate limit"}, {Title: "In flight", Number: true}, {Title: "Endpoint", Wide: true},
+			{Title: "Receiver", Sort: "name"},
+			{Title: "State", Sort: "state"},
+			{Title: "Backlog", Number: true, Sort: "backlog"},
+			{Title: "Last hour", Help: "Backlog over the last hour"},
+			{Title: "Oldest waiting", Number: true},
+			{Title: "Window", Number: true, Help: "POSTs in the window of the rate limit"},
+			{Title: "In flight", Number: true},
+			{Title: "Endpoint", Wide: true},
 		},
 	}
 	if len(rows) == 0 && len(s.Value) > 0 {
@@ -198,7 +204,8 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 		Filter: &view.Filter{Path: "relay", Fields: []view.Field{
 			{Name: "q", Label: "Receiver", Value: q.Get("q"), Type: "search", Placeholder: "name or endpoint"},
 			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: "trouble", Text: "needs attention"}),
-			{Name: "sort", Value: q.Get("sort"), Hidden: true}, {Name: "desc", Value: q.Get("desc"), Hidden: true},
+			{Name: "sort", Value: q.Get("sort"), Hidden: true},
+			{Name: "desc", Value: q.Get("desc"), Hidden: true},
 		}},
 		Parts: []view.Part{{ID: "receivers", Source: source(relayName, s), List: list}},
 	}, nil
@@ -362,8 +369,10 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	part := view.Part{
 		ID: "message", Source: view.Source{Name: relayName, Asked: r.Now}, Problem: problem, ProblemTone: tone, List: timeline,
 		Facts: []view.Fact{
-			{Name: "Source", Value: view.Text(src)}, {Name: "Receiver", Value: view.Linked(m.Receiver, link("receiver", "name", m.Receiver))},
-			{Name: "Arrived", Value: view.Ago(m.Arrived, "not stated")}, {Name: "Redrives", Value: view.Int(m.Redrives)},
+			{Name: "Source", Value: view.Text(src)},
+			{Name: "Receiver", Value: view.Linked(m.Receiver, link("receiver", "name", m.Receiver))},
+			{Name: "Arrived", Value: view.Ago(m.Arrived, "not stated")},
+			{Name: "Redrives", Value: view.Int(m.Redrives)},
 		},
 	}
 	if len(m.Response) > 0 && string(m.Response) != "null" {

@@ -20,8 +20,9 @@ func main() {
 	listen := flag.String("listen", "127.0.0.1:8222", "`ADDRESS` on loopback to serve on")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *listen); err != nil {
+	err := run(ctx, *listen)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
