@@ -57,6 +57,8 @@ type Node struct {
 	// listens is the store, once it is open, for what the embedded server says.
 	listens atomic.Pointer[journal.Store]
 
+	api         http.Handler // what handler has, and what says why it has none yet
+	console     http.Handler // nil: there is none
 	natsOptions []nats.Option
 	notices     io.Writer // for what the log's level hides of the configuration; nil if nobody looks
 	// onSync is for tests that play a power failure.
@@ -78,6 +80,11 @@ func NATSOptions(opts ...nats.Option) Option {
 // hides it.
 func Notices(w io.Writer) Option {
 	return func(n *Node) { n.notices = w }
+}
+
+// Console serves another handler at /console/ on the broker's listener. The broker does not ask for a token there.
+func Console(h http.Handler) Option {
+	return func(n *Node) { n.console = h }
 }
 
 // Start brings a broker up. When it returns, the broker serves, on the address
@@ -237,7 +244,7 @@ func (n *Node) backup() *httpapi.Backup {
 // listen answers requests before there is anything to serve them with, so that a start that waits can be seen.
 func (n *Node) listen(ctx context.Context) (err error) {
 	starting := httpserve.Starting(true, n.starting)
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	n.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if api := n.handler.Load(); api != nil {
 			api.ServeHTTP(w, r)
 		} else {
@@ -245,7 +252,7 @@ func (n *Node) listen(ctx context.Context) (err error) {
 		}
 	})
 	n.server, err = httpserve.Listen(ctx, httpserve.Config{
-		Address: n.cfg.HTTP.Listener, Handler: handler, Cert: n.cfg.HTTP.TLSCert, Key: n.cfg.HTTP.TLSKey,
+		Address: n.cfg.HTTP.Listener, Handler: httpserve.Mount(n.stopping, "/console/", n.console, n.api), Cert: n.cfg.HTTP.TLSCert, Key: n.cfg.HTTP.TLSKey,
 		Read: n.cfg.HTTP.ReadTimeout, Write: n.cfg.HTTP.WriteTimeout, PerAddress: n.cfg.HTTP.PerAddress, Log: n.log,
 	})
 	if err == nil {
@@ -264,6 +271,9 @@ func (n *Node) serve(gateway *httpapi.Gateway) {
 	view := httpapi.View{Directory: n.store.Directory, Messages: n.store.Messages, Jobs: n.store.Jobs}
 	n.handler.Store(httpapi.New(n.broker, view, opts))
 }
+
+// Handler is the broker's HTTP interface, for requests from this process.
+func (n *Node) Handler() http.Handler { return n.api }
 
 // Addr is the address that the broker listens on.
 func (n *Node) Addr() string { return n.addr }

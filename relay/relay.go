@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -44,15 +45,26 @@ type Node struct {
 	stop     sync.Once
 	stopped  error
 	release  service.Closers // what is not the listener
+	api      http.Handler
+	console  http.Handler // nil: there is none
 }
+
+// Option changes how a node starts.
+type Option func(*Node)
+
+// Console serves another handler at /console/ on the relay's listener. The relay does not ask for a token there.
+func Console(h http.Handler) Option { return func(n *Node) { n.console = h } }
 
 // Start brings a relay up. When it returns, the relay serves, on the address of [Node.Addr]. What was started before
 // an error is stopped again.
-func Start(ctx context.Context, cfg *Config, log *slog.Logger) (*Node, error) {
+func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, log: log}
+	for _, option := range opts {
+		option(n)
+	}
 	n.stopping, n.endWaits = context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -132,12 +144,19 @@ func (n *Node) listen(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	n.server, err = httpserve.Listen(ctx, httpserve.Config{Address: n.cfg.HTTP.Listener, Read: readTimeout, Write: writeTimeout, PerAddress: n.cfg.HTTP.PerAddress, Log: n.log, Handler: httpapi.New(n.store, n.workers, httpapi.Options{
+	n.api = httpapi.New(n.store, n.workers, httpapi.Options{
 		AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics, Loopback: loopback, Logger: n.log, Stopping: n.stopping,
 		MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()),
-	})})
+	})
+	n.server, err = httpserve.Listen(ctx, httpserve.Config{
+		Address: n.cfg.HTTP.Listener, Read: readTimeout, Write: writeTimeout, PerAddress: n.cfg.HTTP.PerAddress, Log: n.log,
+		Handler: httpserve.Mount(n.stopping, "/console/", n.console, n.api),
+	})
 	return err
 }
+
+// Handler is the relay's HTTP interface, for requests from this process.
+func (n *Node) Handler() http.Handler { return n.api }
 
 // Addr is the address that the relay listens on.
 func (n *Node) Addr() string { return n.server.Addr() }

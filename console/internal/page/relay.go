@@ -155,7 +155,7 @@ var receiverOrders = map[string]func(a, b receiver) int{
 	"backlog": func(a, b receiver) int { return cmp.Compare(a.backlog(), b.backlog()) },
 }
 
-const receiversEmpty = "This list shows the receivers of the relay. Create one with `jetpull relay receivers add NAME URL`, or with PUT /v1/receivers/NAME."
+const receiversEmpty = "This list shows the receivers of the relay. Create one with `jetpull relay receivers put NAME`, or with PUT /v1/receivers/NAME."
 
 func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := y.latest.Fresh(ctx)

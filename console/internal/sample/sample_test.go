@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,36 +16,34 @@ func TestASourceIsAskedOncePerInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New()
 		defer s.Close()
-		asked := 0
-		l := Add(s, func(context.Context) (int, error) {
-			asked++
-			return asked, nil
-		})
+		var count atomic.Int64
+		asked := func() int { return int(count.Load()) }
+		l := Add(s, func(context.Context) (int, error) { return int(count.Add(1)), nil })
 		synctest.Wait()
-		require.Equal(t, 1, asked)
+		require.Equal(t, 1, asked())
 		require.Equal(t, 1, l.Fresh(t.Context()).Value, "a sample of this second is not asked for again")
 		time.Sleep(idleInterval)
 		synctest.Wait()
-		require.Equal(t, 2, asked, "nobody looks")
+		require.Equal(t, 2, asked(), "nobody looks")
 		var ends []func()
 		for range 100 {
 			ends = append(ends, s.Watch())
 		}
 		synctest.Wait()
-		before := asked
+		before := asked()
 		time.Sleep(10*watchedInterval + watchedInterval/2)
 		synctest.Wait()
-		require.Equal(t, 10, asked-before, "100 pages cost what one costs")
+		require.Equal(t, 10, asked()-before, "100 pages cost what one costs")
 		for _, end := range ends {
 			end()
 		}
 		time.Sleep(watchedInterval)
 		synctest.Wait()
-		before = asked
+		before = asked()
 		time.Sleep(idleInterval + watchedInterval)
 		synctest.Wait()
-		require.Equal(t, 1, asked-before)
-		before = asked
+		require.Equal(t, 1, asked()-before)
+		before = asked()
 		require.Equal(t, before+1, l.Next(t.Context()).Value)
 	})
 }
@@ -54,30 +53,34 @@ func TestAPageWaitsForASource(t *testing.T) {
 		s := New()
 		defer s.Close()
 		away := errors.New("away")
-		var err error
-		slow := time.Duration(0)
+		var fails atomic.Bool
+		var slow atomic.Int64
 		l := Add(s, func(ctx context.Context) (int, error) {
 			select {
-			case <-time.After(slow):
-				return 1, err
+			case <-time.After(time.Duration(slow.Load())):
+				if fails.Load() {
+					return 0, away
+				}
+				return 1, nil
 			case <-ctx.Done():
 				return 0, ctx.Err()
 			}
 		})
 		synctest.Wait()
 		time.Sleep(3 * time.Second)
-		slow = time.Second
+		slow.Store(int64(time.Second))
 		begun := time.Now()
 		require.False(t, l.Fresh(t.Context()).Stale())
 		require.Equal(t, time.Second, time.Since(begun))
 		time.Sleep(3 * time.Second)
-		slow = time.Hour
+		slow.Store(int64(time.Hour))
 		begun = time.Now()
 		require.True(t, l.Fresh(t.Context()).Stale(), "the last sample")
 		require.Equal(t, Patience, time.Since(begun))
 		time.Sleep(askTimeout)
 		synctest.Wait()
-		slow, err = 0, away
+		slow.Store(0)
+		fails.Store(true)
 		begun = time.Now()
 		require.Error(t, l.Fresh(t.Context()).Err)
 		require.Zero(t, time.Since(begun), "a source that failed is not waited for")

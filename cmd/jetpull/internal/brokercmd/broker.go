@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -14,11 +15,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
+	"github.com/jetpull/jetpull/console"
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/service"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 const help = `Run the webhook broker: producers broadcast messages to channels over HTTP, and
@@ -41,6 +47,7 @@ func New() *cobra.Command {
 	var open bool
 	var old original
 	var opts []broker.Option
+	var beside consolecmd.Beside
 	cmd := serve.System[broker.Config]{
 		Settings: broker.Settings(),
 		Sample:   broker.SampleConfig,
@@ -67,7 +74,24 @@ func New() *cobra.Command {
 		},
 		Log: func(cfg *broker.Config) (file, level string) { return cfg.Log.Filename, cfg.Log.Level },
 		Start: func(ctx context.Context, cfg *broker.Config, log *slog.Logger) (serve.Node, error) {
-			return broker.Start(ctx, cfg, log, opts...)
+			if strings.HasPrefix(cfg.Admin.Token, "sha256:") {
+				// The console makes requests with the token itself.
+				beside.On = false
+				log.Info("no console at /console/: the configuration has only a hash of the admin token; jetpull console --broker serves it")
+			}
+			if beside.On {
+				opts = append(opts, broker.Console(&beside))
+			}
+			n, err := broker.Start(ctx, cfg, log, opts...)
+			if err != nil {
+				return nil, err
+			}
+			loopback, _ := service.Loopback(cfg.HTTP.Listener) // the broker has checked it
+			inside := &http.Client{Transport: httpserve.InProcess{Handler: n.Handler()}}
+			beside.Open(n, console.Config{
+				Broker: client.NewAdmin("http://localhost", cfg.Admin.Token, inside), Loopback: loopback && cfg.Admin.Token == "", Log: log,
+			}, cfg.Admin.Token)
+			return &beside, nil
 		},
 	}.Command(&cobra.Command{
 		Use:   "broker",
@@ -79,6 +103,7 @@ func New() *cobra.Command {
 	})
 	cmd.Flags().StringVar(&natsContext, "context", "", "`NAME` of a context of the nats command, or the path of its file, to connect with")
 	cmd.Flags().BoolVar(&open, "open", false, "the same as --http-open true")
+	beside.Flag(cmd)
 	old.flags(cmd)
 	cmd.AddCommand(backupCommand(), restoreCommand(), healthCommand())
 	return cmd

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/operate"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/shell"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
@@ -59,7 +60,8 @@ The subcommands add items, show what there is, and operate what has failed.
 type flags struct {
 	handler, exec, publish             string
 	health, secret, nats               string
-	metrics, logLevel                  string
+	metrics, logLevel, consoleToken    string
+	console                            bool
 	concurrency, partitions, retries   int
 	lease, pollMin, pollMax, backoff   time.Duration
 	requeue, drain, timeout            time.Duration
@@ -99,6 +101,8 @@ func New() *cobra.Command {
 	fs.DurationVar(&f.drain, "drain-timeout", 30*time.Second, "how long attempts may go on after a signal")
 	fs.DurationVar(&f.timeout, "timeout", time.Minute, "how long an attempt may take")
 	fs.StringVar(&f.metrics, "metrics", "", "`ADDRESS` to answer /metrics, /healthz and /readyz on, such as 127.0.0.1:9090; none unless given")
+	fs.BoolVar(&f.console, "console", true, "serve the console at /console/ of that address")
+	fs.StringVar(&f.consoleToken, "console-token", "", "`TOKEN` that the console asks for; without one it is served on loopback only")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	fs.BoolVar(&f.autoClose, "auto-close", false, "close sealed partitions after their last item")
 	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "leave gates to jetpull feed advance")
@@ -153,7 +157,16 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 	return t.With(cmd.Context(), func(s *feed.Store) error {
 		w := feed.NewWatcher(s, p, opts...)
 		if f.metrics != "" {
-			stop, err := serve(cmd.Context(), f.metrics, s, w, log)
+			var pages http.Handler
+			if f.console {
+				c, err := consolecmd.OfFeed(s, f.metrics, f.consoleToken, log)
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				pages = c
+			}
+			stop, err := serve(cmd.Context(), f.metrics, s, w, pages, log)
 			if err != nil {
 				return err
 			}
@@ -251,8 +264,8 @@ const (
 	metricsConnections = 64
 )
 
-// serve answers /metrics, /healthz and /readyz on an address until the returned function is called.
-func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, log *slog.Logger) (stop func(), err error) {
+// serve answers /metrics, /healthz and /readyz on an address, and /console/ where there are pages, until the returned function is called.
+func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, pages http.Handler, log *slog.Logger) (stop func(), err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(feedmetrics.New(s, w), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
@@ -269,7 +282,7 @@ func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, 
 		_, _ = fmt.Fprintln(w, "ok")
 	})
 	srv, err := httpserve.Listen(ctx, httpserve.Config{
-		Address: address, Flag: "--metrics", Handler: localOnly(address, mux), Read: metricsTime, Write: metricsTime, PerAddress: metricsConnections, Log: log,
+		Address: address, Flag: "--metrics", Handler: httpserve.Mount(ctx, "/console/", pages, localOnly(address, mux)), Read: metricsTime, Write: metricsTime, PerAddress: metricsConnections, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--metrics: %w", err)

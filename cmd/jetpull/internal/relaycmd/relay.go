@@ -14,16 +14,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/failed"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/receivers"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/remote"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/send"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
+	"github.com/jetpull/jetpull/console"
 	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/relay"
+	"github.com/jetpull/jetpull/relay/client"
 )
 
 const help = `Run the webhook relay: senders hand in messages over HTTP or NATS, the relay POSTs
@@ -41,6 +44,7 @@ The subcommands are clients of a relay that runs, and a receiver to try it with.
 
 // New makes the command jetpull relay. *asJSON is set where a subcommand is to print JSON.
 func New(asJSON *bool) *cobra.Command {
+	var beside consolecmd.Beside
 	cmd := serve.System[relay.Config]{
 		Settings: relay.Settings(),
 		Sample:   relay.SampleConfig,
@@ -50,7 +54,20 @@ func New(asJSON *bool) *cobra.Command {
 			for _, warning := range relay.StrayVariables(os.Environ(), remote.EnvURL, remote.EnvToken) {
 				log.Warn("configuration", "warning", warning)
 			}
-			return relay.Start(ctx, cfg, log)
+			var opts []relay.Option
+			if beside.On {
+				opts = append(opts, relay.Console(&beside))
+			}
+			n, err := relay.Start(ctx, cfg, log, opts...)
+			if err != nil {
+				return nil, err
+			}
+			loopback, _ := service.Loopback(cfg.HTTP.Listener) // the relay has checked it
+			inside := &http.Client{Transport: httpserve.InProcess{Handler: n.Handler()}}
+			beside.Open(n, console.Config{
+				Relay: client.New("http://localhost", cfg.Admin.Token, inside), Loopback: loopback && cfg.Admin.Token == "", Log: log,
+			}, cfg.Admin.Token)
+			return &beside, nil
 		},
 	}.Command(&cobra.Command{
 		Use:   "relay",
@@ -60,6 +77,7 @@ func New(asJSON *bool) *cobra.Command {
   jetpull relay --config relay.cfg --listen 0.0.0.0:8080 --admin-token "$TOKEN"
   jetpull relay --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
 	})
+	beside.Flag(cmd)
 	r := &remote.Relay{JSON: asJSON}
 	for _, sub := range []*cobra.Command{
 		send.New(r), send.NewStatus(r), failed.New(r), failed.NewOperation(r, "redrive", "Have failed messages tried again"), receivers.New(r),

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+// page reads a page, as a browser that has signed in.
+func page(t *testing.T, browser *http.Client, address string) (status int, text string) {
+	t.Helper()
+	answer, err := browser.Get(address)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	return answer.StatusCode, string(body)
+}
+
+func newBrowser(t *testing.T) *http.Client {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	return &http.Client{Jar: jar}
+}
+
+func TestConsoleBesideASystem(t *testing.T) {
+	for name, tt := range map[string]struct {
+		command func() *cobra.Command
+		page    string
+		want    string
+	}{
+		"relay":  {func() *cobra.Command { return relaycmd.New(new(bool)) }, "relay", "This list shows the receivers of the relay."},
+		"broker": {brokercmd.New, "broker", "This list shows the consumers of the broker"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base, stop := listen(t, tt.command(), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0", "--admin-token", "secret")
+			browser := newBrowser(t)
+			status, text := page(t, browser, base+"/console/"+tt.page)
+			require.Equal(t, http.StatusUnauthorized, status)
+			require.Contains(t, text, "Sign in")
+			answer, err := browser.PostForm(base+"/console/login", url.Values{"token": {"wrong"}})
+			require.NoError(t, err)
+			require.NoError(t, answer.Body.Close())
+			require.Equal(t, http.StatusForbidden, answer.StatusCode)
+			answer, err = browser.PostForm(base+"/console/login", url.Values{"token": {"secret"}, "next": {tt.page}})
+			require.NoError(t, err)
+			text2, err := io.ReadAll(answer.Body)
+			require.NoError(t, err)
+			require.NoError(t, answer.Body.Close())
+			require.Contains(t, string(text2), tt.want, "the system itself is the source")
+
+			// An open page does not hold up the stop.
+			stream, err := browser.Get(base + "/console/" + tt.page + "?live=1")
+			require.NoError(t, err)
+			defer stream.Body.Close()
+			_, err = stream.Body.Read(make([]byte, 10))
+			require.NoError(t, err)
+			require.NoError(t, stop())
+
+			base, stop = listen(t, tt.command(), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0", "--console=false")
+			status, _ = page(t, newBrowser(t), base+"/console/"+tt.page)
+			require.Equal(t, http.StatusNotFound, status)
+			require.NoError(t, stop())
+		})
+	}
+}
+
+// The console makes requests with the broker's token, of which it has no more than a hash here.
+func TestNoConsoleWithAHashedToken(t *testing.T) {
+	base, stop := listen(t, brokercmd.New(), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0", "--admin-token", "sha256:"+strings.Repeat("0", 64))
+	status, _ := page(t, newBrowser(t), base+"/console/broker")
+	require.NotEqual(t, http.StatusOK, status)
+	require.NoError(t, stop())
+}
+
+func TestConsoleCommand(t *testing.T) {
+	srv := servertest.RunServer(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		args := []string{"console", "--nats", srv.URL(), "--listen", "127.0.0.1:0", "--console-token", "secret", "--console-read-token", "reader"}
+		code <- execute(ctx, args, strings.NewReader(""), in, io.Discard)
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	base, ok := strings.CutPrefix(strings.TrimSpace(line), "console: listening on ")
+	require.True(t, ok, line)
+	browser := newBrowser(t)
+	answer, err := browser.PostForm(base+"login", url.Values{"token": {"reader"}, "next": {"consumers"}})
+	require.NoError(t, err)
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Contains(t, string(text), "This list shows the consumers of all streams")
+	require.Contains(t, string(text), "read-only")
+	cancel()
+	require.Zero(t, <-code)
+}
+
+func TestConsoleCommandRefusesByName(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--listen", "0.0.0.0:0"}, "--console-token"},
+		{[]string{"--listen", "nowhere"}, "--listen"},
+		{[]string{"--console-read-token", "x"}, "--console-read-token needs --console-token"},
+		{[]string{"--relay", "nowhere"}, "--relay"},
+		{[]string{"--broker", "nowhere"}, "--broker"},
+		{[]string{"--feed", "nowhere"}, "--feed"},
+	} {
+		result := jetpullRun(t, append([]string{"console"}, tt.args...)...)
+		require.NotZero(t, result.code, tt.args)
+		require.Contains(t, result.err, tt.want)
+	}
+}

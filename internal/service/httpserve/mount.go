@@ -1,0 +1,81 @@
+package httpserve
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// Mount serves another handler at a path that ends with a slash, such as "/console/", and rest at all others. The other handler sees the
+// path below. Its requests end with ctx: they may be streams, for which a stop would wait. Nil: rest serves all.
+func Mount(ctx context.Context, path string, other, rest http.Handler) http.Handler {
+	if other == nil {
+		return rest
+	}
+	below := strings.TrimSuffix(path, "/")
+	other = http.StripPrefix(below, other)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == below:
+			http.Redirect(w, r, path, http.StatusSeeOther)
+		case strings.HasPrefix(r.URL.Path, path):
+			request, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(ctx, cancel)()
+			other.ServeHTTP(w, r.WithContext(request))
+		default:
+			rest.ServeHTTP(w, r)
+		}
+	})
+}
+
+// InProcess carries requests to a handler in this process. It buffers the answers.
+type InProcess struct{ Handler http.Handler }
+
+// RoundTrip implements http.RoundTripper.
+func (p InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	a := &answer{header: http.Header{}}
+	served := r.Clone(r.Context())
+	served.RequestURI, served.RemoteAddr = r.URL.RequestURI(), "127.0.0.1:0"
+	if served.Body == nil {
+		served.Body = http.NoBody
+	}
+	if served.Host == "" {
+		served.Host = r.URL.Host
+	}
+	p.Handler.ServeHTTP(a, served)
+	return a.response(r), nil
+}
+
+// answer is a response that is not sent.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(b []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.body.Write(b)
+}
+
+func (a *answer) response(r *http.Request) *http.Response {
+	a.WriteHeader(http.StatusOK)
+	return &http.Response{
+		Status: http.StatusText(a.status), StatusCode: a.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: a.header,
+		Body: io.NopCloser(&a.body), ContentLength: int64(a.body.Len()), Request: r,
+	}
+}
