@@ -169,6 +169,8 @@ func forbidden(from, to string) string {
 		return "internal may import neither the root package nor a system"
 	case within(to, module+"/cmd") && !within(from, module+"/cmd"):
 		return "nothing imports cmd"
+	case within(to, module+"/console") && !within(from, module+"/console") && !within(from, module+"/cmd"):
+		return "only cmd imports the console"
 	case within(from, brokerCore[0]) && to == "net/http", withinAny(from, brokerCore) && withinAny(to, outward):
 		return "the broker's domain, work and index know neither configuration nor NATS, and its domain no HTTP"
 	case !shipped(to) && shipped(from):
@@ -316,6 +318,8 @@ func TestImportRulesFire(t *testing.T) {
 		{"feed's tables on a helper", [][2]string{{layers[3].part, module + "/internal/mask"}, {layers[3].part, natsModules + "/nuid"}}, ""},
 		{"internal on the client", [][2]string{{module + "/internal/webhook", module}}, "internal may import neither"},
 		{"internal on a system", [][2]string{{module + "/internal/webhook", module + "/feed"}}, "internal may import neither"},
+		{"broker on the console", [][2]string{{module + "/broker", module + "/console"}}, "only cmd imports the console"},
+		{"the console on a part of it, and cmd on it", [][2]string{{module + "/console", module + "/console/internal/view"}, {module + "/cmd/jetpull", module + "/console"}}, ""},
 		{"broker on cmd", [][2]string{{module + "/broker", module + "/cmd/jetpull"}}, "nothing imports cmd"},
 		{"cmd on everything", [][2]string{
 			{module + "/cmd/jetpull", module},

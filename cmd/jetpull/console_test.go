@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -15,7 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
+	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -127,5 +131,29 @@ func TestConsoleCommandRefusesByName(t *testing.T) {
 		result := jetpullRun(t, append([]string{"console"}, tt.args...)...)
 		require.NotZero(t, result.code, tt.args)
 		require.Contains(t, result.err, tt.want)
+	}
+}
+
+// The feed has no token of its own, so its console is open on loopback only, or with --console-token.
+func TestConsoleOfAFeed(t *testing.T) {
+	store, err := feed.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "feed.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	for _, tt := range []struct {
+		address, token string
+		want           int
+	}{
+		{"127.0.0.1:9090", "", http.StatusOK},
+		{"127.0.0.1:9090", "secret", http.StatusUnauthorized},
+		{"0.0.0.0:9090", "", http.StatusUnauthorized},
+	} {
+		c, err := consolecmd.OfFeed(store, tt.address, tt.token, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/feed", nil)
+		r.Host = "localhost"
+		c.ServeHTTP(w, r)
+		require.Equal(t, tt.want, w.Code, tt)
+		c.Close()
 	}
 }

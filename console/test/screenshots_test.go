@@ -35,7 +35,7 @@ func TestScreenshots(t *testing.T) {
 		b.open(page)
 		b.eventually(texts...)
 		if dir != "" {
-			require.NoError(t, os.WriteFile(dir+"/"+name+".png", run(b, chromedp.FullScreenshot(100)), 0o600))
+			require.NoError(t, os.WriteFile(dir+"/"+name+".png", run(b, chromedp.CaptureScreenshot()), 0o600))
 		}
 	}
 	picture("deadletters", look{1280, "light"}, "deadletters", "smtp 550")
