@@ -154,9 +154,9 @@ func jsonLines[T any](t *testing.T, text string) []T {
 func TestUsageErrors(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
 		{"nonsense", `unknown command "nonsense"`},
-		{"consme S c", `unknown command "consme" for "jetpull"; did you mean consume?`},
-		{"consme S c --count 5", `unknown command "consme" for "jetpull"; did you mean consume?`},
-		{"help consme", `unknown command "consme" for "jetpull"; did you mean consume?`},
+		{"consme S c", `unknown command "consme" for "jetpull"; did you mean console or consume?`},
+		{"consme S c --count 5", `unknown command "consme" for "jetpull"; did you mean console or consume?`},
+		{"help consme", `unknown command "consme" for "jetpull"; did you mean console or consume?`},
 		{"dlq lst D", `unknown command "lst" for "jetpull dlq"; did you mean ls?`},
 		{"dlq lst D --since 1h", `unknown command "lst" for "jetpull dlq"; did you mean ls?`},
 		{"relay receiverz ls", `unknown command "receiverz" for "jetpull relay"; did you mean receivers?`},

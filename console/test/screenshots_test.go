@@ -27,7 +27,7 @@ func TestScreenshots(t *testing.T) {
 	if dir != "" {
 		// The pictures show charts of a few minutes.
 		b.open("consumers")
-		time.Sleep(100 * time.Second)
+		time.Sleep(75 * time.Second)
 	}
 	picture := func(name string, l look, page string, texts ...string) {
 		t.Helper()

@@ -9,7 +9,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -50,10 +49,7 @@ type Broker struct {
 	call    BrokerSource
 	latest  *sample.Latest[[]jobs]
 	history *sample.History
-
-	mu sync.Mutex
-	// began are the replays that this console has begun, by path. The broker lists none.
-	began map[string]Operation
+	began   begun // replays; their IDs are their paths
 }
 
 const brokerName = "broker"
@@ -67,7 +63,7 @@ const (
 
 // NewBroker makes the pages, and has the sampler ask the broker.
 func NewBroker(s *sample.Sampler, call BrokerSource) *Broker {
-	b := &Broker{call: call, history: sample.NewHistory(brokerWidth), began: map[string]Operation{}}
+	b := &Broker{call: call, history: sample.NewHistory(brokerWidth)}
 	b.latest = sample.Add(s, b.ask)
 	return b
 }
@@ -324,9 +320,9 @@ func (b *Broker) replay(j jobs, status, name, label, confirm string) view.Action
 				return view.Outcome{}, systemRefused(brokerName, err)
 			}
 			now := time.Now()
-			b.mu.Lock()
-			b.began[location] = Operation{System: brokerName, ID: location, Kind: name, By: user(ctx), What: strings.ToLower(status) + " jobs of " + j.Channel + "/" + j.Consumer, State: running, Began: now, Changed: now}
-			b.mu.Unlock()
+			b.began.put(Operation{
+				System: brokerName, ID: location, Kind: name, By: user(ctx), What: strings.ToLower(status) + " jobs of " + j.Channel + "/" + j.Consumer, State: running, Began: now, Changed: now,
+			})
 			return view.Outcome{Text: "Began to " + name + " jobs.", Then: operationLink(brokerName, location)}, nil
 		},
 	}
@@ -335,40 +331,25 @@ func (b *Broker) replay(j jobs, status, name, label, confirm string) view.Action
 // System implements [OperationSource].
 func (b *Broker) System() string { return brokerName }
 
-// Operations implements [OperationSource]. It asks for the replays that run.
+// Operations implements [OperationSource].
 func (b *Broker) Operations(ctx context.Context) ([]Operation, error) {
-	b.mu.Lock()
-	all := make([]Operation, 0, len(b.began))
-	for _, op := range b.began {
-		all = append(all, op)
-	}
-	b.mu.Unlock()
-	for i := range all {
-		if all[i].State != running {
-			continue
-		}
+	return b.began.current(func(op *Operation) error {
 		var answer struct {
 			State                    string
 			Count, Replayed, Skipped int
 			ChangedAt                time.Time
 		}
-		if err := b.call.Call(ctx, http.MethodGet, all[i].ID, nil, &answer); err != nil {
-			return nil, err
+		err := b.call.Call(ctx, http.MethodGet, op.ID, nil, &answer)
+		if err == nil {
+			op.State, op.Matched, op.Done, op.Skipped, op.Changed = strings.ToLower(answer.State), answer.Count, answer.Replayed, answer.Skipped, answer.ChangedAt
 		}
-		all[i].State, all[i].Matched, all[i].Done, all[i].Skipped, all[i].Changed = strings.ToLower(answer.State), answer.Count, answer.Replayed, answer.Skipped, answer.ChangedAt
-		b.mu.Lock()
-		b.began[all[i].ID] = all[i]
-		b.mu.Unlock()
-	}
-	return all, nil
+		return err
+	}), nil
 }
 
 // CancelOperation implements [OperationSource].
 func (b *Broker) CancelOperation(ctx context.Context, id string) error {
-	b.mu.Lock()
-	_, known := b.began[id]
-	b.mu.Unlock()
-	if !known {
+	if !b.began.has(id) {
 		return notFound("The list of operations shows all that are known.", "There is no operation %q.", id)
 	}
 	return b.call.Call(ctx, http.MethodDelete, id, nil, nil)

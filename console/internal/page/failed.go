@@ -139,9 +139,9 @@ func (y *Relay) allActions(filter url.Values, words string) []view.Action {
 					return view.Outcome{}, systemRefused(relayName, err)
 				}
 				now := time.Now()
-				y.mu.Lock()
-				y.began[answer.ID] = Operation{System: relayName, ID: answer.ID, Kind: verb, By: user(ctx), What: words, State: answer.State, Matched: answer.Matched, Done: answer.Done, Began: now, Changed: now}
-				y.mu.Unlock()
+				y.began.put(Operation{
+					System: relayName, ID: answer.ID, Kind: verb, By: user(ctx), What: words, State: answer.State, Matched: answer.Matched, Done: answer.Done, Began: now, Changed: now,
+				})
 				return view.Outcome{Count: answer.Matched, Text: fmt.Sprintf("Began to %s %s.", verb, view.Count(uint64(answer.Matched), "message")), Then: operationLink(relayName, answer.ID)}, nil
 			},
 		}
@@ -156,28 +156,16 @@ func (y *Relay) allActions(filter url.Values, words string) []view.Action {
 // System implements [OperationSource].
 func (y *Relay) System() string { return relayName }
 
-// Operations implements [OperationSource]. It asks for the operations that run.
+// Operations implements [OperationSource].
 func (y *Relay) Operations(ctx context.Context) ([]Operation, error) {
-	y.mu.Lock()
-	all := make([]Operation, 0, len(y.began))
-	for _, op := range y.began {
-		all = append(all, op)
-	}
-	y.mu.Unlock()
-	for i := range all {
-		if all[i].State != running {
-			continue
-		}
+	return y.began.current(func(op *Operation) error {
 		var answer operationAnswer
-		if err := y.call.Call(ctx, http.MethodGet, "/v1/operations/"+url.PathEscape(all[i].ID), nil, &answer); err != nil {
-			return nil, err
+		err := y.call.Call(ctx, http.MethodGet, "/v1/operations/"+url.PathEscape(op.ID), nil, &answer)
+		if err == nil {
+			op.State, op.Matched, op.Done, op.Changed = answer.State, answer.Matched, answer.Done, time.Now()
 		}
-		all[i].State, all[i].Matched, all[i].Done, all[i].Changed = answer.State, answer.Matched, answer.Done, time.Now()
-		y.mu.Lock()
-		y.began[all[i].ID] = all[i]
-		y.mu.Unlock()
-	}
-	return all, nil
+		return err
+	}), nil
 }
 
 // CancelOperation implements [OperationSource].

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/sample"
@@ -36,6 +38,47 @@ type OperationSource interface {
 	System() string
 	Operations(ctx context.Context) ([]Operation, error)
 	CancelOperation(ctx context.Context, id string) error
+}
+
+// begun are the operations that this console has begun in a system that lists none, by ID. The zero value has none.
+type begun struct {
+	mu  sync.Mutex
+	all map[string]Operation
+}
+
+func (b *begun) put(op Operation) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.all == nil {
+		b.all = map[string]Operation{}
+	}
+	b.all[op.ID] = op
+}
+
+func (b *begun) has(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, ok := b.all[id]
+	return ok
+}
+
+// current asks for the progress of the operations that run. One that the system does not show keeps what was known.
+func (b *begun) current(ask func(*Operation) error) []Operation {
+	b.mu.Lock()
+	all := slices.Collect(maps.Values(b.all))
+	b.mu.Unlock()
+	for i := range all {
+		op := &all[i]
+		if op.State != running {
+			continue
+		}
+		op.Note = ""
+		if err := ask(op); err != nil {
+			op.Note = "Its progress is not known now: " + err.Error()
+		}
+		b.put(*op)
+	}
+	return all
 }
 
 // Operations are the pages of the operations of all systems.

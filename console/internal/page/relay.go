@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -52,10 +51,7 @@ type Relay struct {
 	call    Caller
 	latest  *sample.Latest[[]receiver]
 	history *sample.History
-
-	mu sync.Mutex
-	// began are the operations that this console has begun, by ID. The relay lists none.
-	began map[string]Operation
+	began   begun
 }
 
 const relayName = "relay"
@@ -69,7 +65,7 @@ const (
 
 // NewRelay makes the pages, and has the sampler ask the relay.
 func NewRelay(s *sample.Sampler, call Caller) *Relay {
-	r := &Relay{call: call, history: sample.NewHistory(relayWidth), began: map[string]Operation{}}
+	r := &Relay{call: call, history: sample.NewHistory(relayWidth)}
 	r.latest = sample.Add(s, r.ask)
 	return r
 }

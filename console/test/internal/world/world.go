@@ -110,7 +110,7 @@ func (w *World) beginStream(ctx context.Context, dir string) error {
 	}
 	for _, cfg := range []jetstream.ConsumerConfig{
 		{Durable: "billing", Description: "Charges the card of each order"},
-		{Durable: "warehouse", Description: "Slow on purpose: more is delivered than acknowledged", MaxAckPending: 12, AckWait: time.Minute},
+		{Durable: "warehouse", Description: "Slow on purpose: more is delivered than acknowledged", MaxAckPending: 8, AckWait: time.Minute},
 		{Durable: "mail", Description: "Fails on purpose, so that there are dead letters"},
 		{Durable: "reports", Description: "Nobody works on it"},
 		{Durable: "ledger", Description: "One client at a time", PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"main"}, PinnedTTL: time.Minute},
