@@ -22,10 +22,10 @@ var listeners = map[string][]string{
 	"broker/nats.go":                             {"NATS in broker and relay"},
 	"relay/relay.go":                             {"Relay", "NATS in broker and relay"},
 	"cmd/jetpull/internal/brokercmd/backup.go":   {"NATS in broker and relay"},
-	"cmd/jetpull/internal/client/connect.go":     {"NATS of --embedded"},
+	"cmd/jetpull/internal/client/client.go":      {"NATS of --embedded"},
 	"cmd/jetpull/internal/consolecmd/console.go": {"Console"},
-	"cmd/jetpull/internal/feedcmd/serve.go":      {"Feed --metrics"},
-	"cmd/jetpull/internal/relaycmd/echo.go":      {"Relay echo"},
+	"cmd/jetpull/internal/feedcmd/feed.go":       {"Feed --metrics"},
+	"cmd/jetpull/internal/relaycmd/relay.go":     {"Relay echo"},
 	"natsembed/server.go":                        {"NATS of natsembed"},
 	"natsembed/embedtest/embedtest.go":           {"NATS of natsembed"},
 }
