@@ -46,23 +46,14 @@ func (r *run) yieldAll(ctx context.Context, yield func(*Msg, error) bool) (last 
 	defer func() { r.close(closeMost) }()
 	for next := r; next != nil; next = r.next(ctx) {
 		r = next
-		if !r.each(ctx, yield) {
-			return r, false
+		unwatch := context.AfterFunc(ctx, func() { next.pool.End(nil) })
+		for m, ok := r.pool.Next(ctx); ok; m, ok = r.pool.Next(ctx) {
+			if !yield(m, nil) {
+				unwatch()
+				return r, false
+			}
 		}
+		unwatch()
 	}
 	return r, true
-}
-
-// each yields each message until the loop or the run ends, and reports whether the run ended.
-func (r *run) each(ctx context.Context, yield func(*Msg, error) bool) (ended bool) {
-	defer context.AfterFunc(ctx, func() { r.pool.End(nil) })()
-	for {
-		m, ok := r.pool.Next(ctx)
-		if !ok {
-			return true
-		}
-		if !yield(m, nil) {
-			return false
-		}
-	}
 }

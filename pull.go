@@ -152,7 +152,7 @@ func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run 
 			}
 		}
 	}
-	r.pool = worker.New(ops, pool, s.terms(cfg, h != nil))
+	r.pool = worker.New(ops, pool, s.poolConsumer(cfg, h != nil))
 	if before != nil && before.bound.created.Equal(bound.created) {
 		r.pool.Remember(before.pool)
 	}
@@ -213,28 +213,28 @@ func (r *run) handBack(m *Msg) {
 	}
 }
 
-// terms are what cfg says to a pool. Only what handlers settle is remembered.
-func (s *Subscription) terms(cfg *jetstream.ConsumerConfig, handlers bool) worker.Terms {
-	t := worker.Terms{
+// poolConsumer is what cfg says to a pool. Only what handlers settle is remembered.
+func (s *Subscription) poolConsumer(cfg *jetstream.ConsumerConfig, handlers bool) worker.Consumer {
+	c := worker.Consumer{
 		AckNone: cfg.AckPolicy == jetstream.AckNonePolicy, BackOff: cfg.BackOff,
 		MaxDeliver: uint64(max(0, cfg.MaxDeliver)), Window: maxPrefetch,
 	}
-	if t.AckNone {
-		return t
+	if c.AckNone {
+		return c
 	}
-	t.Window = worker.Window(cfg.MaxAckPending, maxPrefetch, s.trip)
+	c.Window = worker.Window(cfg.MaxAckPending, maxPrefetch, s.trip)
 	if handlers {
-		t.Remembers = remembered
+		c.Remembers = remembered
 	}
-	t.Patience = cfg.AckWait
-	if t.Patience <= 0 {
-		t.Patience = defaultAckWait
+	c.Patience = cfg.AckWait
+	if c.Patience <= 0 {
+		c.Patience = defaultAckWait
 	}
-	t.Longest = t.Patience
+	c.Longest = c.Patience
 	for _, d := range cfg.BackOff {
-		t.Patience, t.Longest = min(t.Patience, d), max(t.Longest, d)
+		c.Patience, c.Longest = min(c.Patience, d), max(c.Longest, d)
 	}
-	return t
+	return c
 }
 
 const (

@@ -122,12 +122,13 @@ func isOld(version string) bool {
 
 // bind reads the consumer's info and checks it against the options.
 func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts []Option) (*Subscription, error) {
-	handle, err := lookUp(ctx, js, stream, consumer)
-	if errors.Is(err, jetstream.ErrNotPullConsumer) {
-		return nil, fmt.Errorf("jetpull: consumer %q on stream %q delivers by push; create it without DeliverSubject: %w", consumer, stream, ErrNotPull)
-	}
+	var handle jetstream.Consumer
+	err := readInfo(ctx, js, stream, consumer, func(ctx context.Context) (err error) {
+		handle, err = js.Consumer(ctx, stream, consumer)
+		return err
+	})
 	if err != nil {
-		return nil, infoError(js, stream, consumer, err)
+		return nil, err
 	}
 	info := handle.CachedInfo()
 	bound := bindingOf(info)
@@ -148,23 +149,17 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	return s, nil
 }
 
-// lookUp reads the consumer's info.
-func lookUp(ctx context.Context, js jetstream.JetStream, stream, consumer string) (handle jetstream.Consumer, err error) {
-	err = transport.Request(ctx, js.Conn(), wire.InfoSubject(apiPrefix(js), stream, consumer), func(ctx context.Context) (err error) {
-		handle, err = js.Consumer(ctx, stream, consumer)
-		return err
-	})
-	return handle, err
-}
-
-// infoError is the reason why a consumer's info could not be read.
-func infoError(js jetstream.JetStream, stream, consumer string, err error) error {
+// readInfo calls read, which asks the server for a consumer's info, and returns why that could not be read.
+func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer string, read func(context.Context) error) error {
 	subject := wire.InfoSubject(apiPrefix(js), stream, consumer)
-	if errors.Is(err, nats.ErrPermissionViolation) {
-		return err
-	}
+	err := transport.Request(ctx, js.Conn(), subject, read)
 	var api *jetstream.APIError
-	if errors.As(err, &api) {
+	switch {
+	case err == nil || errors.Is(err, nats.ErrPermissionViolation):
+		return err
+	case errors.Is(err, jetstream.ErrNotPullConsumer):
+		return fmt.Errorf("jetpull: consumer %q on stream %q delivers by push; create it without DeliverSubject: %w", consumer, stream, ErrNotPull)
+	case errors.As(err, &api):
 		return fmt.Errorf("jetpull: consumer %q on stream %q: %w", consumer, stream, err)
 	}
 	return requestError("consumer info", subject, err)
@@ -184,14 +179,11 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
 	var info *jetstream.ConsumerInfo
-	err := transport.Request(ctx, s.nc, wire.InfoSubject(apiPrefix(s.js), s.stream, s.consumer), func(ctx context.Context) (err error) {
+	err := readInfo(ctx, s.js, s.stream, s.consumer, func(ctx context.Context) (err error) {
 		info, err = s.handle.Info(ctx)
 		return err
 	})
-	if err != nil {
-		return nil, infoError(s.js, s.stream, s.consumer, err)
-	}
-	return info, nil
+	return info, err
 }
 
 // Close ends all calls on the Subscription with [ErrClosed], hands what they did not get back to the server,
@@ -272,7 +264,12 @@ func checkTarget(ctx context.Context, js jetstream.JetStream, stream, consumer s
 	if js == nil {
 		return invalid("js", "is nil; make one with jetstream.New")
 	}
-	return checkNames(stream, consumer)
+	for _, name := range [][2]string{{"stream", stream}, {"consumer", consumer}} {
+		if name[1] == "" || strings.ContainsAny(name[1], " \t\r\n\f.*>/\\") {
+			return invalid(name[0], "%q is not a %s name: it must not be empty nor contain spaces, tabs, dots, * or >", name[1], name[0])
+		}
+	}
+	return nil
 }
 
 func checkContext(ctx context.Context) error {
@@ -280,20 +277,6 @@ func checkContext(ctx context.Context) error {
 		return invalid("ctx", "is nil; use context.Background()")
 	}
 	return nil
-}
-
-func checkNames(stream, consumer string) error {
-	if bad(stream) {
-		return invalid("stream", "%q is not a stream name: it must not be empty nor contain spaces, tabs, dots, * or >", stream)
-	}
-	if bad(consumer) {
-		return invalid("consumer", "%q is not a consumer name: it must not be empty nor contain spaces, tabs, dots, * or >", consumer)
-	}
-	return nil
-}
-
-func bad(name string) bool {
-	return name == "" || strings.ContainsAny(name, " \t\r\n\f.*>/\\")
 }
 
 // apiPrefix is the prefix of API subjects that js uses.

@@ -27,7 +27,7 @@ func (p *Pool[M]) keepHouse() {
 		q.mu.Unlock()
 		return
 	}
-	now, wait := p.ops.Now(), q.terms.Patience
+	now, wait := p.ops.Now(), q.consumer.Patience
 	var due []M
 	var hanging []uint64
 	for e := q.held.next; e != &q.held; e = e.next {
@@ -81,7 +81,7 @@ func (q *queue[M]) trim(now At) {
 	if len(q.lines) == 0 { // a handler that has handed its message back itself may still run
 		q.lines = map[string]*line[M]{}
 	}
-	if now-q.history.memory.lastAt > q.terms.Longest+lateMost {
+	if now-q.history.memory.lastAt > q.consumer.Longest+lateMost {
 		q.history.memory = memory{}
 	}
 }

@@ -62,8 +62,8 @@ type Settings struct {
 	DrainBuffered  bool // what was read ahead is handled, not handed back
 }
 
-// Terms are what the consumer's configuration says.
-type Terms struct {
+// Consumer is what the consumer's configuration says to a pool.
+type Consumer struct {
 	AckNone    bool          // nothing is acknowledged or redelivered
 	Patience   time.Duration // the shortest AckWait; 0: nothing is redelivered
 	Longest    time.Duration // the longest
@@ -98,17 +98,17 @@ type Pool[M any] struct {
 }
 
 // New returns a pool that has no messages.
-func New[M any](ops Ops[M], set Settings, terms Terms) *Pool[M] {
+func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	p := &Pool[M]{ops: ops, set: set, ended: make(chan struct{})}
 	q := &p.queue
 	q.ops, q.some.L = &p.ops, &q.mu
-	q.terms = terms
+	q.consumer = consumer
 	q.lines, q.slots = map[string]*line[M]{}, make([]slot[M], set.Workers)
 	q.held.prev, q.held.next = &q.held, &q.held
 	q.quota.limited, q.quota.left = set.StopAfter > 0, set.StopAfter
 	q.window = window{
 		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes, ahead: workAhead + set.Ahead,
-		bound: terms.Window, patient: terms.Patience / 4,
+		bound: consumer.Window, patient: consumer.Patience / 4,
 	}
 	if set.Prefetch == 0 {
 		q.window.bytes = cmp.Or(set.PrefetchBytes, MaxBytes)
@@ -168,7 +168,7 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	for i, m := range ms {
 		var id ID
 		var delivered uint64
-		if !q.terms.AckNone {
+		if !q.consumer.AckNone {
 			id, delivered = p.ops.Identify(m)
 		}
 		if delivered > 1 {
@@ -207,7 +207,7 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 		c = q.give(q.starving)
 	}
 	if !p.closed {
-		p.alive.arm(q.terms.Patience)
+		p.alive.arm(q.consumer.Patience)
 	}
 	stuck := q.stuck()
 	q.mu.Unlock()
@@ -304,7 +304,7 @@ func (p *Pool[M]) End(err error) {
 		q.mu.Lock()
 		q.stopped = true
 		back := q.unstarted(func(e *entry[M]) bool {
-			return p.ops.Handle != nil && (p.set.DrainBuffered && err == nil || q.terms.isLast(e.delivered))
+			return p.ops.Handle != nil && (p.set.DrainBuffered && err == nil || q.consumer.isLast(e.delivered))
 		})
 		q.mu.Unlock()
 		p.handBackAll(back)
@@ -314,13 +314,13 @@ func (p *Pool[M]) End(err error) {
 }
 
 // isLast reports whether the server delivers no more a message that it has delivered so often.
-func (t Terms) isLast(delivered uint64) bool { return t.MaxDeliver > 0 && delivered >= t.MaxDeliver }
+func (c Consumer) isLast(delivered uint64) bool { return c.MaxDeliver > 0 && delivered >= c.MaxDeliver }
 
 func (p *Pool[M]) handBackAll(back []*entry[M]) {
 	var last []uint64
-	terms := p.queue.terms
+	consumer := p.queue.consumer
 	for _, e := range back {
-		if terms.isLast(e.delivered) && !terms.AckNone {
+		if consumer.isLast(e.delivered) && !consumer.AckNone {
 			last = append(last, e.id.Seq)
 		}
 		p.ops.HandBack(e.latest)

@@ -48,7 +48,7 @@ func TestWorkersStartWithMessages(t *testing.T) {
 			Settled: func(*msg) Outcome { return Undecided },
 			Acks:    Acks[*msg]{Ack: func(*msg) error { return nil }, HandBack: func(*msg) {}},
 			Credit:  func(Credit) {}, Halt: func() {}, Trim: func() {}, Report: &Reporter{},
-		}, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, Terms{Patience: time.Minute, Longest: time.Minute, Remembers: 10})
+		}, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, Consumer{Patience: time.Minute, Longest: time.Minute, Remembers: 10})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- p.Run(ctx) }()

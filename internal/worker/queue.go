@@ -59,8 +59,8 @@ type slot[M any] struct {
 // queue is between the reader and the workers. Of the Ops only Now, Paused, Identify, Size and Settled are called with
 // its lock held. A worker that waits first returns credit, without the lock.
 type queue[M any] struct {
-	ops   *Ops[M]
-	terms Terms
+	ops      *Ops[M]
+	consumer Consumer
 
 	mu   sync.Mutex
 	some sync.Cond // a message is ready, or the queue is stopped
@@ -353,7 +353,7 @@ func (q *queue[M]) finish(s *slot[M], now At) (n, size int) {
 
 // done lets go of e, which was handled.
 func (q *queue[M]) done(e *entry[M], now At) {
-	q.history.memory.add(now, e.id, e.outcome, q.terms.Remembers)
+	q.history.memory.add(now, e.id, e.outcome, q.consumer.Remembers)
 	q.remove(e)
 	q.advance(e)
 	if e.parked {

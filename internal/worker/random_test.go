@@ -65,7 +65,7 @@ func (d *drawn) settles(m *msg, f func(s *course)) error {
 	return nil
 }
 
-func (d *drawn) open(terms Terms) {
+func (d *drawn) open(consumer Consumer) {
 	ops := d.ops()
 	ops.Handle = d.handle
 	ops.Ack = func(m *msg) error { return d.settles(m, func(s *course) { s.settled = true }) }
@@ -81,7 +81,7 @@ func (d *drawn) open(terms Terms) {
 		Workers: 1 + d.rand.IntN(4), Prefetch: 5 + d.rand.IntN(20), KeepAlive: true, DrainTimeout: time.Minute,
 		RetryDelays: []time.Duration{0, 300 * time.Millisecond},
 	}
-	d.pool = New(ops, d.set, terms)
+	d.pool = New(ops, d.set, consumer)
 }
 
 // handle checks that m may be handled, and draws what comes of it.
@@ -150,8 +150,8 @@ func (d *drawn) deliver(next *uint64) {
 
 func (d *drawn) play() {
 	d.start = time.Now().Add(-time.Second)
-	terms := Terms{Patience: 2 * time.Second, Longest: time.Hour, Window: 100, Remembers: 1000}
-	d.open(terms)
+	consumer := Consumer{Patience: 2 * time.Second, Longest: time.Hour, Window: 100, Remembers: 1000}
+	d.open(consumer)
 	ctx, stop := context.WithCancel(d.t.Context())
 	ended := make(chan error)
 	go func() { ended <- d.pool.Run(ctx) }()

@@ -117,7 +117,7 @@ func (p *Pool[M]) seq(e *entry[M]) uint64 {
 
 // conclude settles a message by what its handler returned, or did itself.
 func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err error) {
-	none := p.queue.terms.AckNone
+	none := p.queue.consumer.AckNone
 	how := p.ops.Settled(e.msg)
 	if err != nil {
 		p.ops.Report.Failed(p.seq(e), err, !none && how == Undecided)
@@ -183,7 +183,7 @@ type attempt struct {
 func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) {
 	q := &p.queue
 	q.mu.Lock()
-	try := attempt{number: int(e.delivered) + e.retries, err: err, last: q.terms.isLast(e.delivered)}
+	try := attempt{number: int(e.delivered) + e.retries, err: err, last: q.consumer.isLast(e.delivered)}
 	q.mu.Unlock()
 	if term, ok := errors.AsType[*TerminateError](err); ok {
 		p.terminate(e, try, TermSent, term.Reason)
@@ -191,9 +191,9 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 	}
 	limit := p.set.MaxAttempts
 	if limit == 0 && q.ordered() {
-		limit = int(q.terms.MaxDeliver) // the server's count does not grow with retries in place
+		limit = int(q.consumer.MaxDeliver) // the server's count does not grow with retries in place
 	}
-	delay := p.delay(q.terms, try.number)
+	delay := p.delay(q.consumer, try.number)
 	if errors.Is(err, ErrFinal) || limit > 0 && try.number >= limit {
 		p.giveUp(ctx, s, e, try, max(buryAgain, delay))
 		return
@@ -241,10 +241,10 @@ func (p *Pool[M]) terminate(e *entry[M], try attempt, outcome, reason string) {
 
 // delay is when a message is tried again that has had so many attempts: by the user's delays, by the consumer's
 // BackOff, or by the default.
-func (p *Pool[M]) delay(t Terms, attempts int) time.Duration {
+func (p *Pool[M]) delay(c Consumer, attempts int) time.Duration {
 	delays := p.set.RetryDelays
 	if len(delays) == 0 {
-		delays = t.BackOff
+		delays = c.BackOff
 	}
 	if n := len(delays); n > 0 {
 		return delays[min(max(attempts, 1), n)-1]

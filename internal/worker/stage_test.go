@@ -222,9 +222,9 @@ func parsed[T any](v T, err error) T {
 	return v
 }
 
-func (ws words) terms() Terms {
+func (ws words) consumer() Consumer {
 	wait := ws.durations("wait", "30s")[0]
-	return Terms{
+	return Consumer{
 		AckNone: ws.has("acknone"), Patience: wait, Longest: wait, BackOff: ws.durations("backoff", "1s"),
 		MaxDeliver: uint64(ws.number("maxdeliver")), Window: 100, Remembers: parsed(strconv.Atoi(ws.value("remembers", "9"))),
 	}
@@ -299,7 +299,7 @@ func (s *stage) open(ws words) {
 	if ws.has("messages") {
 		ops.Handle = nil
 	}
-	s.pool = New(ops, set, ws.terms())
+	s.pool = New(ops, set, ws.consumer())
 	if ops.Handle == nil {
 		close(s.ended)
 		return
