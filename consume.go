@@ -23,12 +23,11 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	if h == nil {
 		return invalid("handler", "is nil; give the function that handles a message")
 	}
-	if ctx != nil && ctx.Err() != nil {
-		_, err := s.settings(context.WithoutCancel(ctx), callConsume, opts)
+	if err := checkContext(ctx); err != nil {
 		return err
 	}
-	set, err := s.settings(ctx, callConsume, opts)
-	if err != nil {
+	set, err := s.settings(context.WithoutCancel(ctx), callConsume, opts) // a context that has ended is no error
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	for _, use := range slices.Backward(set.run.use) {

@@ -387,3 +387,29 @@ func TestStopWithoutAServer(t *testing.T) {
 		}
 	}
 }
+
+// lateEnd is a context that has ended, which shows after the first look at it.
+type lateEnd struct {
+	context.Context
+	looked bool
+}
+
+func (c *lateEnd) Err() error {
+	if !c.looked {
+		c.looked = true
+		return nil
+	}
+	return c.Context.Err()
+}
+
+// A context that ends while Consume begins is no error.
+func TestConsumeWhoseContextEndsAtItsBeginning(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		handler := func(context.Context, *jetpull.Msg) error { return nil }
+		require.NoError(t, w.sub.Consume(ctx, handler))
+		require.NoError(t, w.sub.Consume(&lateEnd{Context: ctx}, handler))
+		require.ErrorIs(t, w.sub.Consume(ctx, handler, jetpull.FillBatch()), jetpull.ErrInvalidOption)
+	})
+}
