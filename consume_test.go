@@ -167,31 +167,6 @@ func TestConsumeRetryDelays(t *testing.T) {
 
 // Without a delay of the user's or the consumer's, a message that fails is tried
 // after about 1 s, then 2, and so on up to a minute, with jitter.
-func TestConsumeDefaultRetryDelays(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		const tries = 12
-		w.Publish(2)
-		at := map[uint64][]time.Time{}
-		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
-			at[m.Sequence()] = append(at[m.Sequence()], time.Now())
-			if len(at[m.Sequence()]) == tries {
-				return nil
-			}
-			return errBroken
-		})
-		stage.Pass(20 * time.Minute)
-		require.NoError(t, r.stop())
-		same := true
-		for i := range tries - 1 {
-			one, other := at[1][i+1].Sub(at[1][i]), at[2][i+1].Sub(at[2][i])
-			want := min(time.Second<<i, time.Minute)
-			near(t, want, one, want/2+20*time.Millisecond, "delay %d", i)
-			same = same && (one-other).Abs() < 20*time.Millisecond
-		}
-		require.False(t, same, "jitter")
-	})
-}
-
 func TestConsumeAckNoneSendsNoAcks(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, func(t *testing.T, w *world) {
 		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
