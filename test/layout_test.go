@@ -23,7 +23,7 @@ var clientDirs = []string{"", "internal/pull", "internal/transport", "internal/w
 // The client is small enough to be owned, and stays so. A line is a line of a
 // file that is no test, comments and blank ones included.
 const (
-	rootLines, rootFiles = 2671, 16
+	rootLines, rootFiles = 2642, 16
 	clientLines          = 8120
 )
 
