@@ -127,7 +127,7 @@ func TestWhatFetchSends(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, ms, 3)
 		require.LessOrEqual(t, cap(ms), 128)
-		require.LessOrEqual(t, w.Pulls()[102].Req.Batch, 4096)
+		require.LessOrEqual(t, w.Pulls()[102].Req.Batch, 2048)
 	})
 }
 

@@ -100,7 +100,7 @@ func Logger(l *slog.Logger) Option {
 	return Option{"Logger", callRun, func(s *settings) { s.logger = l }, problem(l == nil, fix)}
 }
 
-// Concurrency sets how many handlers Consume runs at a time, 1..3584. By default 1, which keeps stream order.
+// Concurrency sets how many handlers Consume runs at a time, 1..1792. By default 1, which keeps stream order.
 func Concurrency(n int) Option {
 	return Option{"Concurrency", callConsume, func(s *settings) { s.run.Workers = n }, within(n, 1, maxPrefetch, " handlers")}
 }
@@ -116,10 +116,10 @@ func OrderedBy(key func(*Msg) string) Option {
 	return Option{"OrderedBy", callConsume, func(s *settings) { s.run.orderedBy = key }, problem(key == nil, nilFunction)}
 }
 
-// Prefetch fixes how many messages Messages and Consume read ahead, those being handled included, 1..3584;
+// Prefetch fixes how many messages Messages and Consume read ahead, those being handled included, 1..1792;
 // for Consume at least [Concurrency]. By default it adapts: it is enough for 10 ms of work, grows while
 // handlers wait for messages, and shrinks so that none waits longer than a quarter of the consumer's AckWait,
-// within 3584 messages and about 64 MiB, held and on order. A message over an eighth of that may be pulled
+// within 1792 messages and about 64 MiB, held and on order. A message over an eighth of that may be pulled
 // alone, when nothing else is held; [PrefetchBytes] sets another limit. Fixed, it is the only limit.
 func Prefetch(n int) Option {
 	return Option{"Prefetch", callRun, func(s *settings) { s.run.Prefetch = n }, within(n, 1, maxPrefetch, " messages")}

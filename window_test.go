@@ -61,7 +61,7 @@ func TestAdaptiveWindow(t *testing.T) {
 		})
 		stage.Pass(0)
 		require.Greater(t, w.sub.Stats().Window, 300, "a fast handler reads far ahead")
-		require.LessOrEqual(t, w.sub.Stats().Window, 3584)
+		require.LessOrEqual(t, w.sub.Stats().Window, 1792)
 		takes.Store(int64(30 * time.Millisecond))
 		w.Publish(9000)
 		stage.Pass(4 * time.Minute) // enough to work off what was read ahead before

@@ -16,10 +16,10 @@ import (
 // in the words of the command line, before a server is started.
 func TestNothingIsMadeForAWrongCommandLine(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
-		{"consume S c --concurrency 0", "--concurrency 0 is not in 1..3584"},
-		{"consume S c --concurrency 3585", "--concurrency 3585 is not in 1..3584"},
-		{"consume S c --prefetch 0", "--prefetch 0 is not in 1..3584"},
-		{"consume S c --prefetch 3585", "--prefetch 3585 is not in 1..3584"},
+		{"consume S c --concurrency 0", "--concurrency 0 is not in 1..1792"},
+		{"consume S c --concurrency 1793", "--concurrency 1793 is not in 1..1792"},
+		{"consume S c --prefetch 0", "--prefetch 0 is not in 1..1792"},
+		{"consume S c --prefetch 1793", "--prefetch 1793 is not in 1..1792"},
 		{"consume S c --prefetch 3 --concurrency 4", "--prefetch 3 is less than --concurrency 4"},
 		{"consume S c --max-attempts 0", "--max-attempts 0 is not in 1.."},
 		{"consume S c --retry-delays 1s,-2s", "--retry-delays -2s is not in 0s.."},
@@ -64,7 +64,7 @@ func TestLimitsAreTheLibrarys(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.publish(t, numbers(3)...)
 	for _, line := range []string{
-		"consume S c --count 1 --raw --concurrency 3584 --prefetch 3584",
+		"consume S c --count 1 --raw --concurrency 1792 --prefetch 1792",
 		"consume S c --count 1 --raw --concurrency 1 --prefetch 1 --max-attempts 1 --retry-delays 0s --drain-timeout 0s",
 		"fetch S c --raw --count 1 --wait 1ms --fill",
 	} {

@@ -16,7 +16,7 @@ const (
 	// slots is the capacity of the channel that all inboxes deliver into. statusSlots of it are kept for statuses and
 	// for what is still on the wire of drained inboxes. nats.go drops what finds a channel full, and the reader can
 	// be off the processor for as long as the scheduler likes, so it holds all that may be on order.
-	slots       = 4096
+	slots       = 2048
 	statusSlots = 32
 
 	// flushMost is how long one question for a sign of life waits.
@@ -24,7 +24,7 @@ const (
 )
 
 // MaxOnOrder is the most messages that may be on order at a time.
-const MaxOnOrder = slots - 512
+const MaxOnOrder = slots - 256
 
 // inboxes are the subscriptions of the engine's inboxes. The driver's lock guards them.
 type inboxes struct {

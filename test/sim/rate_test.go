@@ -100,7 +100,7 @@ func (a *audit) checkRate() {
 // windowPulls is how many pulls a stream's window may take: the server bounds what each brings, and the client keeps
 // no more open than a quarter of what the server queues.
 func (a *audit) windowPulls() int {
-	const window, open = 3584, 512 / 4
+	const window, open = 1792, 512 / 4
 	most := 1
 	for _, c := range a.plan.all() {
 		if c.MaxRequestBatch > 0 {

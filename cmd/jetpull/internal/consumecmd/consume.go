@@ -32,7 +32,7 @@ type consume struct {
 }
 
 // maxHeld is the most messages that the library holds.
-const maxHeld = 3584
+const maxHeld = 1792
 
 // New returns the command consume.
 func New(g *client.Globals) *cobra.Command {
