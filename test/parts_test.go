@@ -67,7 +67,9 @@ var parted = []partRules{
 		dir:      "feed",
 		headings: []string{"## The way of an item", "## Invariants", "## Goroutines", "## Lock order"},
 		down: [][2]string{
-			{"internal/engine", "feedmetrics"}, {"internal/sqlstore", "internal/engine"}, {"internal/sqlstore", "feedmetrics"},
+			{"internal/engine", "feedmetrics"},
+			{"internal/sqlstore", "internal/engine"},
+			{"internal/sqlstore", "feedmetrics"},
 			{"internal/pgtest", "internal/sqlstore"},
 		},
 	},

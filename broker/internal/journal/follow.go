@@ -44,15 +44,15 @@ func (s *messages) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 			s.log.Warn("schedule cannot be read and is ignored", "subject", msg.Subject(), "error", err)
 			return
 		}
-		s.Index.AddSchedule(token, msg.Subject(), seq, at)
+		s.AddSchedule(token, msg.Subject(), seq, at)
 		return
 	}
 	at := front.receivedAt
 	if schedule := msg.Headers().Get(headerScheduler); schedule != "" {
 		at = meta.Timestamp.UnixNano()
-		s.Index.Fired(token, schedule, seq)
+		s.Fired(token, schedule, seq)
 	}
-	s.Index.AddMessage(token, jobindex.Entry{Seq: seq, At: at, Priority: int32(front.priority)}, front.eventType)
+	s.AddMessage(token, jobindex.Entry{Seq: seq, At: at, Priority: int32(front.priority)}, front.eventType)
 }
 
 // parseMessageSubject splits <name>.<kind>.<channel>.<id>.
