@@ -73,5 +73,5 @@ func (s *jobs) seeRecord(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		s.log.Warn("record that cannot be read ignored", "subject", msg.Subject(), "error", err)
 		return
 	}
-	s.Index.PutRecord(j)
+	s.PutRecord(j)
 }

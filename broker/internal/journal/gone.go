@@ -39,7 +39,7 @@ func (s *messages) tell(n notice) {
 }
 
 func (s *messages) take(n notice) {
-	s.Index.RemoveMessages(n.Token, n.Seqs)
+	s.RemoveMessages(n.Token, n.Seqs)
 	for _, seq := range n.Seqs {
 		s.cache.remove(seq)
 	}

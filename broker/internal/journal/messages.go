@@ -45,7 +45,7 @@ func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message
 	m.Seq = seq
 	// At once, as from the stream: whatever is written of a job waits for the disk first.
 	s.cache.put(m)
-	s.Index.AddMessage(token, jobindex.Entry{Seq: seq, At: m.ReceivedAt.UnixNano(), Priority: int32(m.Priority)}, m.EventType)
+	s.AddMessage(token, jobindex.Entry{Seq: seq, At: m.ReceivedAt.UnixNano(), Priority: int32(m.Priority)}, m.EventType)
 	return m, s.messageWrites.DurableAt(ctx, seq)
 }
 
