@@ -87,15 +87,15 @@ func TestALeaderThatIsBehindForgetsNothing(t *testing.T) {
 	leader.applied.Store(first.Seq)
 	m := appendMessage(t, other, "ch", "m", 0)
 	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
-	require.Eventually(t, func() bool { return len(s.Index.Queue.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.Queue.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
 
 	soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // asked more than once
 	defer cancel()
 	messages, err := s.Messages.MessagesAt(soon, []uint64{m.Seq})
 	require.ErrorIs(t, err, domain.ErrUnavailable)
 	require.Empty(t, messages)
-	require.Len(t, s.Index.Queue.Queued(k.Number, 5), 2, "the job was forgotten")
-	require.Len(t, other.Index.Queue.Queued(k.Number, 5), 2, "the other node was made to forget it")
+	require.Len(t, s.Queue.Queued(k.Number, 5), 2, "the job was forgotten")
+	require.Len(t, other.Queue.Queued(k.Number, 5), 2, "the other node was made to forget it")
 	claimed, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Inflight, ChangedAt: time.Now()})
 	require.NoError(t, err)
 	for _, err := range []error{

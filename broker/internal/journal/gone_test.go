@@ -38,7 +38,7 @@ func TestPrunedInAnOutage(t *testing.T) {
 	}
 	require.NoError(t, put(a, tried.Seq, domain.Inflight))
 	require.NoError(t, put(a, tried.Seq, domain.Queued))
-	require.Eventually(t, func() bool { return b.jobsSeen.Reached() >= 2 && len(b.Index.Queue.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.jobsSeen.Reached() >= 2 && len(b.Queue.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
 
 	proxy.Refuse(true)
 	proxy.Cut()
@@ -49,7 +49,7 @@ func TestPrunedInAnOutage(t *testing.T) {
 	require.NoError(t, a.Messages.Prune(t.Context(), []uint64{tried.Seq, fresh.Seq}))
 	proxy.Refuse(false)
 	require.Eventually(t, func() bool { return b.Ready() == nil }, 20*time.Second, 10*time.Millisecond)
-	require.Len(t, b.Index.Queue.Queued(k.Number, 5), 2, "the node knows already: this test shows nothing")
+	require.Len(t, b.Queue.Queued(k.Number, 5), 2, "the node knows already: this test shows nothing")
 
 	// The record of the one is gone, and that of the other was never known here.
 	require.ErrorIs(t, put(b, tried.Seq, domain.Inflight), domain.ErrConflict)
@@ -59,7 +59,7 @@ func TestPrunedInAnOutage(t *testing.T) {
 	messages, err := b.Messages.MessagesAt(t.Context(), []uint64{fresh.Seq})
 	require.NoError(t, err)
 	require.Empty(t, messages)
-	require.Empty(t, b.Index.Queue.Queued(k.Number, 5))
+	require.Empty(t, b.Queue.Queued(k.Number, 5))
 	require.Zero(t, b.Jobs.CountJobs(k.Number)[1].Count, "the claim is forgotten too")
 	require.Zero(t, b.Messages.CountMessages("ch"))
 	require.Eventually(t, func() bool { return len(a.Jobs.JobsOf("ch", fresh.Seq)) == 0 }, 10*time.Second, time.Millisecond)
@@ -110,5 +110,5 @@ func TestRequeueWhileItIsPruned(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d were queued again", kept, messages)
-	require.Len(t, s.Index.Queue.Queued(k.Number, messages), kept)
+	require.Len(t, s.Queue.Queued(k.Number, messages), kept)
 }

@@ -113,7 +113,7 @@ func (s *messages) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]do
 		case err == nil:
 			found[seq] = m
 		case errors.Is(err, domain.ErrNotFound):
-			if token, _ := s.Index.ChannelOf(seq); token != "" {
+			if token, _ := s.ChannelOf(seq); token != "" {
 				gone[seq] = token
 			}
 		default:
@@ -139,12 +139,12 @@ func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, e
 
 // ListMessages returns a page of a channel's messages.
 func (s *messages) ListMessages(ctx context.Context, channel string, page domain.Page) ([]domain.MessageRef, error) {
-	return s.refs(ctx, s.Index.MessageSeqs(channel, page))
+	return s.refs(ctx, s.MessageSeqs(channel, page))
 }
 
 // ListScheduled returns a page of a channel's scheduled messages; of those in one state, if it is not 0.
 func (s *messages) ListScheduled(ctx context.Context, channel string, status domain.ScheduledStatus, page domain.Page) ([]domain.MessageRef, error) {
-	return s.refs(ctx, s.Index.ScheduledSeqs(channel, status, page))
+	return s.refs(ctx, s.ScheduledSeqs(channel, status, page))
 }
 
 func (s *messages) refs(ctx context.Context, seqs []uint64) ([]domain.MessageRef, error) {

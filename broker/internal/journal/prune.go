@@ -27,7 +27,7 @@ func (s *messages) Prune(ctx context.Context, seqs []uint64) error {
 	var mu sync.Mutex
 	deleted := make(map[uint64]string, len(seqs)) // with the tokens of their channels
 	err := atOnce(seqs, func(seq uint64) error {
-		token, _ := s.Index.ChannelOf(seq)
+		token, _ := s.ChannelOf(seq)
 		s.awaitNews(ctx, map[uint64]string{seq: token})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -52,7 +52,7 @@ func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, er
 		return false, nil
 	}
 	defer end()
-	if _, settled := s.Index.ChannelOf(seq); !settled {
+	if _, settled := s.ChannelOf(seq); !settled {
 		return false, nil
 	}
 	// Begun means done: ctx would end the wait for the answer, not the delete.
@@ -175,7 +175,7 @@ func (s *base) awaitNews(ctx context.Context, of map[uint64]string) {
 	last, record := uint64(0), uint64(0)
 	for seq, token := range of {
 		last = max(last, seq)
-		for _, j := range s.Index.JobsOf(token, seq) {
+		for _, j := range s.JobsOf(token, seq) {
 			record = max(record, j.Revision)
 		}
 	}

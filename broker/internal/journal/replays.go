@@ -95,7 +95,7 @@ func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
 // where to go on; 0: there are no more.
 func (s *replays) Settled(r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64) {
 	for next = from; next > 0 && len(jobs) < limit; {
-		jobs, next = s.Index.SettledFrom(r, next, jobs, limit)
+		jobs, next = s.SettledFrom(r, next, jobs, limit)
 	}
 	return jobs, next
 }

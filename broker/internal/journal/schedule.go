@@ -74,7 +74,7 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	}
 	token := domain.SubjectToken(channel)
 	subject := s.cfg.scheduleSubject(token, domain.SubjectToken(id))
-	known := s.Index.Waiting(token, subject) // taken first: what is known by now and not stored is gone
+	known := s.Waiting(token, subject) // taken first: what is known by now and not stored is gone
 	raw, err := s.Last(ctx, s.messageStream, subject)
 	if known != 0 && errors.Is(err, domain.ErrNotFound) {
 		// What is known came from a replica that may be ahead of the leader.

@@ -135,7 +135,7 @@ func TestNextOwnerKnowsWhatIsInProgress(t *testing.T) {
 	cancel()
 	<-ended
 	require.Equal(t, domain.Inflight, <-known)
-	require.Empty(t, next.Index.Queue.Take(k.Number, 10))
+	require.Empty(t, next.Queue.Take(k.Number, 10))
 }
 
 // A process with a server of its own waits for nobody.

@@ -57,8 +57,8 @@ func TestKilledInPrune(t *testing.T) {
 			return counts[0].Count == 1 && counts[2].Count == 0 && counts[3].Count == 0 // queued, delivered and dead
 		}, 5*time.Second, 20*time.Millisecond)
 	}
-	require.Len(t, s.Index.Queue.Queued(k.Number, 10), 1)
-	require.Equal(t, kept.Seq, s.Index.Queue.Queued(k.Number, 10)[0].ID.Seq)
+	require.Len(t, s.Queue.Queued(k.Number, 10), 1)
+	require.Equal(t, kept.Seq, s.Queue.Queued(k.Number, 10)[0].ID.Seq)
 }
 
 // A node's news of a stream comes by one server, which need not be the one that it is connected to. If that one is lost,
@@ -99,14 +99,14 @@ func TestServerOfTheNewsIsLost(t *testing.T) {
 	k := makeConsumer(t, a, "ch", "k", domain.Push)
 	require.Eventually(t, func() bool { _, err := b.Directory.Consumers.Find(t.Context(), "ch", "k"); return err == nil }, 10*time.Second, 10*time.Millisecond)
 	appendMessage(t, b, "ch", "before", 0)
-	require.Eventually(t, func() bool { return len(a.Index.Queue.Queued(k.Number, 10)) == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.Queue.Queued(k.Number, 10)) == 1 }, 10*time.Second, 10*time.Millisecond)
 	cluster.StopServer(lost)
 	require.Eventually(t, func() bool {
 		_, err := b.Messages.Append(t.Context(), domain.Message{ID: "after", Channel: "ch", Payload: []byte("x")})
 		return err == nil || errors.Is(err, domain.ErrDuplicateMessage)
 	}, 20*time.Second, 10*time.Millisecond)
 	begin := time.Now()
-	require.Eventually(t, func() bool { return len(a.Index.Queue.Queued(k.Number, 10)) == 2 }, 60*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.Queue.Queued(k.Number, 10)) == 2 }, 60*time.Second, 10*time.Millisecond)
 	t.Logf("known to the other node %v after it was stored", time.Since(begin))
 }
 

@@ -288,7 +288,7 @@ func (s *Store) load(ctx, run context.Context) error {
 		return err
 	}
 	// A process that was killed while it pruned has left records, and so has a backup that was made meanwhile.
-	if strays := s.Index.Strays(known); len(strays) > 0 {
+	if strays := s.Strays(known); len(strays) > 0 {
 		s.running.Go(func() {
 			if err := s.Messages.forgetGone(run, strays); err != nil && run.Err() == nil {
 				s.log.Warn("records of messages that are gone are left to the next start", "messages", len(strays), "error", err)
@@ -359,8 +359,8 @@ func (s *Store) Recordable() error {
 func (s *Store) consumerChanged(c domain.Consumer, removed bool) {
 	if removed {
 		s.replayTable.Forget(replayGroup(c.Number))
-		s.Index.RemoveConsumer(c.Number)
+		s.RemoveConsumer(c.Number)
 	} else {
-		s.Index.PutConsumer(domain.SubjectToken(c.Channel), c)
+		s.PutConsumer(domain.SubjectToken(c.Channel), c)
 	}
 }

@@ -118,9 +118,9 @@ func TestJobsOfConsumers(t *testing.T) {
 		}
 		return ids
 	}
-	require.Equal(t, []string{"m2", "m3", "m1"}, ids(s.Index.Queue.Queued(early.Number, 10)))
-	require.Equal(t, []string{"m2", "m3"}, ids(s.Index.Queue.Queued(late.Number, 10)))
-	require.Equal(t, []string{"m2"}, ids(s.Index.Queue.Queued(early.Number, 1)))
+	require.Equal(t, []string{"m2", "m3", "m1"}, ids(s.Queue.Queued(early.Number, 10)))
+	require.Equal(t, []string{"m2", "m3"}, ids(s.Queue.Queued(late.Number, 10)))
+	require.Equal(t, []string{"m2"}, ids(s.Queue.Queued(early.Number, 1)))
 	require.Len(t, s.Jobs.JobsOf("ch", first.Seq), 1)
 
 	job, err := s.Jobs.Job(t.Context(), domain.JobID{Seq: first.Seq, Consumer: early.Number})
@@ -131,7 +131,7 @@ func TestJobsOfConsumers(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Jobs.PutJob(t.Context(), claimed)
 	require.ErrorIs(t, err, domain.ErrConflict, "a second write on the same state")
-	require.Equal(t, []string{"m2", "m3"}, ids(s.Index.Queue.Queued(early.Number, 10)))
+	require.Equal(t, []string{"m2", "m3"}, ids(s.Queue.Queued(early.Number, 10)))
 
 	// A store that is opened now knows the same, and learns what comes.
 	again := openStore(t, srv)
@@ -154,7 +154,7 @@ func TestJobsOfConsumers(t *testing.T) {
 	require.Empty(t, s.Jobs.JobsOf("ch", first.Seq))
 	reborn := makeConsumer(t, s, "ch", "early", domain.Pull)
 	require.NotEqual(t, early.Number, reborn.Number)
-	require.Empty(t, s.Index.Queue.Queued(reborn.Number, 10))
+	require.Empty(t, s.Queue.Queued(reborn.Number, 10))
 	info, err := s.jobStream.Info(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, info.State.Msgs)
@@ -163,18 +163,18 @@ func TestJobsOfConsumers(t *testing.T) {
 func TestTakeHidesUntilGivenBack(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	c := makeConsumer(t, s, "ch", "k", domain.Pull)
-	signal := s.Index.Queue.QueuedSignal(c.Number)
+	signal := s.Queue.QueuedSignal(c.Number)
 	appendMessage(t, s, "ch", "m", 1)
 	select {
 	case <-signal:
 	case <-time.After(5 * time.Second):
 		t.Fatal("no signal for a queued job")
 	}
-	taken := s.Index.Queue.Take(c.Number, 5)
+	taken := s.Queue.Take(c.Number, 5)
 	require.Len(t, taken, 1)
-	require.Empty(t, s.Index.Queue.Take(c.Number, 5))
-	s.Index.Queue.GiveBack(taken[0])
-	require.Len(t, s.Index.Queue.Take(c.Number, 5), 1)
+	require.Empty(t, s.Queue.Take(c.Number, 5))
+	s.Queue.GiveBack(taken[0])
+	require.Len(t, s.Queue.Take(c.Number, 5), 1)
 }
 
 func TestPagesOfMessages(t *testing.T) {
@@ -214,7 +214,7 @@ func TestScheduledMessage(t *testing.T) {
 	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "cancelled"))
 	require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "cancelled"), domain.ErrNotFound)
 	// The server's schedule has whole seconds: this one may be broadcast well within one.
-	queued := s.Index.Queue.QueuedSignal(c.Number)
+	queued := s.Queue.QueuedSignal(c.Number)
 	require.NoError(t, schedule("soon", time.Second))
 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -224,7 +224,7 @@ func TestScheduledMessage(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("the scheduled message was not broadcast")
 	}
-	jobs := s.Index.Queue.Queued(c.Number, 5)
+	jobs := s.Queue.Queued(c.Number, 5)
 	require.Len(t, jobs, 1)
 	require.Equal(t, 3, jobs[0].Priority)
 	ms, err := s.Messages.MessagesAt(ctx, []uint64{jobs[0].ID.Seq})
@@ -296,7 +296,7 @@ func TestPruneFinished(t *testing.T) {
 	require.Equal(t, 1, s.Messages.CountMessages("ch"))
 	again := openStore(t, srv)
 	require.Equal(t, 1, again.Messages.CountMessages("ch"))
-	require.Len(t, again.Index.Queue.Queued(c.Number, 5), 1)
+	require.Len(t, again.Queue.Queued(c.Number, 5), 1)
 }
 
 // A job that was settled long ago is read from its record when somebody needs all of
