@@ -26,7 +26,7 @@ RACE    := $(if $(shell command -v $$($(GO) env CC)),-race)
 export GORACE ?= atexit_sleep_ms=0
 # Packages whose tests run at a time, one more than processors: many wait more than they compute. The longest begin first.
 PACKAGES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-LONGEST  := ./test ./feed ./relay ./broker ./cmd/jetpull ./relay/internal/store ./broker/internal/jsstore .
+LONGEST  := ./test ./feed ./relay ./broker ./cmd/jetpull ./relay/internal/store ./console/test ./test/partition ./broker/internal/journal .
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
