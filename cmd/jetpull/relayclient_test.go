@@ -261,9 +261,9 @@ func TestFailedAndRedrive(t *testing.T) {
 	require.Equal(t, "0 messages\n", s.want(0, "redrive", "--source", "other", "--dry-run"))
 	var newest struct{ ID string }
 	require.NoError(t, json.Unmarshal([]byte(s.want(0, "failed", "ls", "--limit", "1", "--json")), &newest))
-	require.Regexp(t, `^skip \w+: done, 1 of 1 messages\n$`, s.want(0, "failed", "skip", newest.ID))
+	require.Regexp(t, `^skip [\w-]+: done, 1 of 1 messages\n$`, s.want(0, "failed", "skip", newest.ID))
 	open()
-	require.Regexp(t, `^redrive \w+: done, 11 of 11 messages\n$`, s.want(0, "redrive", "--receiver", "ci"))
+	require.Regexp(t, `^redrive [\w-]+: done, 11 of 11 messages\n$`, s.want(0, "redrive", "--receiver", "ci"))
 	require.Eventually(t, func() bool { return strings.HasPrefix(s.want(0, "status", "s", "0"), "DONE") }, 30*time.Second, 20*time.Millisecond)
 	require.Empty(t, s.want(0, "failed", "ls", "--json"))
 	code, _, errOut := s.do(t.Context(), "", "failed", "ls", "--receiver", "ci")
@@ -274,7 +274,7 @@ func TestFailedAndRedrive(t *testing.T) {
 	require.Regexp(t, `time to live +none`, s.want(0, "receivers", "show", "ci"))
 	code, out, errOut := s.do(t.Context(), "", "redrive", newest.ID, newest.ID)
 	require.Equal(t, 1, code)
-	require.Regexp(t, `^redrive \w+: done, 0 of 0 messages\n$`, out)
+	require.Regexp(t, `^redrive [\w-]+: done, 0 of 0 messages\n$`, out)
 	require.Contains(t, errOut, "1 of 1 IDs are not on the list of failed messages")
 }
 

@@ -40,7 +40,7 @@ func TestErrorType(t *testing.T) {
 		{func(context.Context, *jetpull.Msg) error { return errors.Join(nil, path, errors.New("and more")) }, "*fs.PathError"},
 		{func(context.Context, *jetpull.Msg) error { return fmt.Errorf("%w, and %w", path, context.Canceled) }, "*fs.PathError"},
 		{func(context.Context, *jetpull.Msg) error { return jetpull.Terminate("wrong", classed{}) }, "unknown_order"},
-		{func(context.Context, *jetpull.Msg) error { return jetpull.Terminate("wrong", nil) }, "*jetpull.terminateError"},
+		{func(context.Context, *jetpull.Msg) error { return jetpull.Terminate("wrong", nil) }, "*worker.TerminateError"},
 		{func(context.Context, *jetpull.Msg) error { panic("boom") }, "panic"},
 	} {
 		s := newScene(t)

@@ -148,6 +148,9 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Delete partitions that were closed long ago, with their items", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if !cmd.Flags().Changed("older-than") {
+				return cli.Usage(errors.New("--older-than is missing; say for how long a partition must have been closed, as in --older-than 720h"))
+			}
 			var export func(feed.Partition, iter.Seq2[feed.Item, error]) error
 			if file != "" {
 				f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -169,7 +172,6 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 	}
 	cmd.Flags().DurationVar(&age, "older-than", 0, "for how long a partition has been closed, such as 720h")
 	cmd.Flags().StringVar(&file, "export", "", "append the items to this `FILE` first, a JSON object a line, as ls --json prints them")
-	_ = cmd.MarkFlagRequired("older-than")
 	return cmd
 }
 
