@@ -116,6 +116,41 @@ func TestConsoleCommand(t *testing.T) {
 	require.Zero(t, <-code)
 }
 
+// The environment's tokens have the names that the systems' own commands read.
+func TestConsoleTokensOfTheEnvironment(t *testing.T) {
+	t.Setenv("JETPULL_BROKER_ADMIN_TOKEN", "for the broker")
+	t.Setenv("JETPULL_RELAY_TOKEN", "for the relay")
+	system := func() (string, <-chan string) {
+		given := make(chan string, 1)
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case given <- r.Header.Get("Authorization"):
+			default:
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		t.Cleanup(srv.Close)
+		return srv.URL, given
+	}
+	broker, brokerToken := system()
+	relay, relayToken := system()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		code <- execute(ctx, []string{"console", "--listen", "127.0.0.1:0", "--broker", broker, "--relay", relay}, strings.NewReader(""), in, io.Discard)
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	base := strings.TrimPrefix(strings.TrimSpace(line), "console: listening on ")
+	page(t, http.DefaultClient, base+"broker")
+	page(t, http.DefaultClient, base+"relay")
+	require.Equal(t, "Bearer for the broker", <-brokerToken)
+	require.Equal(t, "Bearer for the relay", <-relayToken)
+	cancel()
+	require.Zero(t, <-code)
+}
+
 func TestConsoleCommandRefusesByName(t *testing.T) {
 	for _, tt := range []struct {
 		args []string

@@ -29,8 +29,8 @@ import (
 )
 
 // TargetHelp says which server is used.
-const TargetHelp = `The server of fetch, consume, publish, info, unpin, dlq and console is, in this
-order: --embedded, --server or --context, the environment's NATS_URL or
+const TargetHelp = `The server of fetch, consume, publish, info, unpin, dlq, partition and console is,
+in this order: --embedded, --server or --context, the environment's NATS_URL or
 NATS_CONTEXT, the context that the nats command has selected, or
 nats://127.0.0.1:4222. The flags for it, and NATS_USER,
 NATS_PASSWORD, NATS_TOKEN, NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and

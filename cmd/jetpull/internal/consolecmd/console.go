@@ -37,7 +37,7 @@ it must be on loopback then. --console-read-token allows to look, and no more.`
 const (
 	envToken       = "JETPULL_CONSOLE_TOKEN"
 	envReadToken   = "JETPULL_CONSOLE_READ_TOKEN"
-	envBrokerToken = "JETPULL_BROKER_TOKEN"
+	envBrokerToken = "JETPULL_BROKER_ADMIN_TOKEN"
 	envRelayToken  = "JETPULL_RELAY_TOKEN"
 )
 
