@@ -124,6 +124,24 @@ func TestSkipAndPurge(t *testing.T) {
 		require.Equal(t, "FAILED", s.status("a", id)["status"])
 	}
 	require.Equal(t, 3, r.count())
+
+	// One message can be chosen by its ID, and all operations are listed.
+	require.Empty(t, s.failed("source=a&message=1"))
+	require.Len(t, s.failed("source=a&message=2"), 1)
+	require.EqualValues(t, 1, s.operate("skip", object{"filter": object{"source": "a", "message": "2"}})["done"])
+	require.Empty(t, s.failed(""))
+	verbs := map[any]int{}
+	for _, one := range s.want(200, "GET", "/v1/operations", adminToken, nil)["items"].([]any) {
+		op := one.(object)
+		verbs[op["verb"]]++
+		require.Equal(t, "admin", op["by"])
+		require.NotEmpty(t, op["began"])
+	}
+	require.Equal(t, map[any]int{"skip": 2, "purge": 1, "redrive": 1}, verbs)
+	answers := s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"].(object)["answers"].(object)
+	require.EqualValues(t, 3, answers["count"])
+	require.Positive(t, answers["p50"])
+	require.GreaterOrEqual(t, answers["p99"], answers["p50"])
 }
 
 // An operation keeps to its rate, and one that is cancelled leaves on the list what it has not come to.

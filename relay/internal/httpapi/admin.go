@@ -61,6 +61,8 @@ type receiverState struct {
 	Backlog  uint64 `json:"backlog"`
 	// Oldest is the age of the oldest that waits, in seconds; 0: none does.
 	Oldest float64 `json:"oldest"`
+	// Answers are missing before the first answer to this process.
+	Answers *work.Answers `json:"answers,omitempty"`
 	// Waiting says why no POST can begin now.
 	Waiting *work.Wait `json:"waiting,omitempty"`
 }
@@ -231,7 +233,7 @@ func (a *API) getReceiver(r *http.Request, receiver store.Receiver) (any, error)
 func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint64) (receiverView, error) {
 	view := viewReceiver(r)
 	oldest, err := a.store.Oldest(ctx, store.ToReceiver, r.Name, backlog)
-	view.State = &receiverState{State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog, Oldest: oldest.Seconds(), Waiting: a.work.ReceiverWait(r)}
+	view.State = &receiverState{State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog, Oldest: oldest.Seconds(), Answers: a.work.Metrics().Answers(r.Name), Waiting: a.work.ReceiverWait(r)}
 	return view, err
 }
 

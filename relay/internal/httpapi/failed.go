@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -50,22 +51,32 @@ func since(value string, now time.Time) (time.Time, error) {
 	return time.Time{}, httpserve.BadRequest("since: %q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h", value)
 }
 
-// filter checks what chooses failed messages; what is empty chooses all.
-func filter(now time.Time, receiver, source, stage, reason, from string) (f store.Filter, err error) {
-	f = store.Filter{Receiver: receiver, Source: source, Stage: machine.Stage(stage), Reason: machine.Reason(reason)}
+// filterBody chooses failed messages; what is empty chooses all.
+type filterBody struct {
+	Receiver string `json:"receiver"`
+	Source   string `json:"source"`
+	Message  string `json:"message"`
+	Stage    string `json:"stage"`
+	Reason   string `json:"reason"`
+	Since    string `json:"since"`
+}
+
+// filter checks the fields.
+func (b filterBody) filter(now time.Time) (f store.Filter, err error) {
+	f = store.Filter{Receiver: b.Receiver, Source: b.Source, Message: b.Message, Stage: machine.Stage(b.Stage), Reason: machine.Reason(b.Reason)}
 	switch {
-	case stage != "" && !slices.Contains(machine.Stages, f.Stage):
-		return f, httpserve.BadRequest("stage: %q is none of %v", stage, machine.Stages)
-	case reason != "" && !slices.Contains(machine.Reasons, f.Reason):
-		return f, httpserve.BadRequest("reason: %q is none of %v", reason, machine.Reasons)
+	case b.Stage != "" && !slices.Contains(machine.Stages, f.Stage):
+		return f, httpserve.BadRequest("stage: %q is none of %v", b.Stage, machine.Stages)
+	case b.Reason != "" && !slices.Contains(machine.Reasons, f.Reason):
+		return f, httpserve.BadRequest("reason: %q is none of %v", b.Reason, machine.Reasons)
 	}
-	f.Since, err = since(from, now)
+	f.Since, err = since(b.Since, now)
 	return f, err
 }
 
 func (a *API) listFailed(r *http.Request) (any, error) {
 	q := r.URL.Query()
-	f, err := filter(a.store.Now(), q.Get("receiver"), q.Get("source"), q.Get("stage"), q.Get("reason"), q.Get("since"))
+	f, err := filterBody{q.Get("receiver"), q.Get("source"), q.Get("message"), q.Get("stage"), q.Get("reason"), q.Get("since")}.filter(a.store.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -98,14 +109,8 @@ func (a *API) listFailed(r *http.Request) (any, error) {
 
 // operationBody says what to do to which failed messages.
 type operationBody struct {
-	IDs    []string `json:"ids"`
-	Filter *struct {
-		Receiver string `json:"receiver"`
-		Source   string `json:"source"`
-		Stage    string `json:"stage"`
-		Reason   string `json:"reason"`
-		Since    string `json:"since"`
-	} `json:"filter"`
+	IDs    []string        `json:"ids"`
+	Filter *filterBody     `json:"filter"`
 	DryRun bool            `json:"dry_run"`
 	Rate   json.RawMessage `json:"rate"`
 }
@@ -136,7 +141,7 @@ func (b *operationBody) operation(verb string, now time.Time) (bulk.Operation, e
 	slices.Sort(selection.Seqs)
 	selection.Seqs = slices.Compact(selection.Seqs)
 	if b.Filter != nil {
-		f, err := filter(now, b.Filter.Receiver, b.Filter.Source, b.Filter.Stage, b.Filter.Reason, b.Filter.Since)
+		f, err := b.Filter.filter(now)
 		if err != nil {
 			return o, err
 		}
@@ -173,16 +178,39 @@ func (a *API) operate(verb string) func(http.ResponseWriter, *http.Request) erro
 	}
 }
 
+// operationView is an operation. One that was stored by an earlier build has neither By nor a time.
 type operationView struct {
-	ID      string `json:"id"`
-	Verb    string `json:"verb"`
-	State   string `json:"state"`
-	Matched int    `json:"matched"`
-	Done    int    `json:"done"`
+	ID      string    `json:"id"`
+	Verb    string    `json:"verb"`
+	State   string    `json:"state"`
+	Matched int       `json:"matched"`
+	Done    int       `json:"done"`
+	Skipped int       `json:"skipped"`
+	By      string    `json:"by,omitempty"`
+	Rate    float64   `json:"rate,omitempty"`
+	Began   time.Time `json:"began,omitzero"`
+	Changed time.Time `json:"changed,omitzero"`
+	// Filter chose the messages; without one they were chosen by their IDs.
+	Filter *store.Filter `json:"filter,omitempty"`
 }
 
 func viewOperation(o bulk.Operation) operationView {
-	return operationView{o.ID, o.Kind, strings.ToLower(string(o.State)), o.Matched, o.Done}
+	var selection store.Selection
+	_ = json.Unmarshal(o.Spec, &selection) // of an operation that cannot be read there is no filter to show
+	return operationView{
+		ID: o.ID, Verb: o.Kind, State: strings.ToLower(string(o.State)), Matched: o.Matched, Done: o.Done, Skipped: o.Skipped,
+		By: o.By, Rate: o.Rate, Began: o.CreatedAt, Changed: o.ChangedAt, Filter: selection.Filter,
+	}
+}
+
+// listOperations returns those that are kept, the last one that was begun first.
+func (a *API) listOperations(*http.Request) (any, error) {
+	items := []operationView{}
+	for _, o := range a.store.Operations.All() {
+		items = append(items, viewOperation(o))
+	}
+	slices.SortFunc(items, func(x, y operationView) int { return cmp.Or(y.Began.Compare(x.Began), cmp.Compare(x.ID, y.ID)) })
+	return map[string]any{"items": items}, nil
 }
 
 func (a *API) getOperation(r *http.Request) (any, error) {

@@ -50,6 +50,7 @@ type Item struct {
 type Filter struct {
 	Receiver string         `json:"receiver,omitempty"`
 	Source   string         `json:"source,omitempty"`
+	Message  string         `json:"message,omitempty"`
 	Stage    machine.Stage  `json:"stage,omitempty"`
 	Reason   machine.Reason `json:"reason,omitempty"`
 	Since    time.Time      `json:"since,omitzero"`
@@ -58,7 +59,7 @@ type Filter struct {
 // Match tells whether the filter chooses an item.
 func (f *Filter) Match(i *Item) bool {
 	return (f.Receiver == "" || f.Receiver == i.Receiver) && (f.Source == "" || f.Source == i.Source) &&
-		(f.Stage == "" || f.Stage == i.Stage) && (f.Reason == "" || f.Reason == i.Reason) &&
+		(f.Message == "" || f.Message == i.ID) && (f.Stage == "" || f.Stage == i.Stage) && (f.Reason == "" || f.Reason == i.Reason) &&
 		(f.Since.IsZero() || !i.Time.Before(f.Since))
 }
 

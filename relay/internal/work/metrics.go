@@ -3,7 +3,9 @@ package work
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +27,9 @@ type Metrics struct {
 	responses *prometheus.HistogramVec
 	endToEnd  *prometheus.HistogramVec
 	logins    prometheus.Counter
+
+	mu      sync.Mutex
+	answers map[string]*answerTimes // by receiver
 }
 
 var buckets = prometheus.ExponentialBuckets(0.0005, 2, 20) // 0.5 ms to 262 s
@@ -41,6 +46,7 @@ func NewMetrics() *Metrics {
 		return auto.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
 	return &Metrics{
+		answers:   map[string]*answerTimes{},
 		Registry:  registry,
 		requests:  histogram("relay_http_request_seconds", "Time to answer a request, by route, method and status.", "route", "method", "status"),
 		ingest:    counter("relay_messages_total", "Messages from senders, by outcome.", "outcome"),
@@ -97,6 +103,49 @@ func result(a *webhook.Answer, err error) string {
 
 func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took time.Duration) {
 	m.attempts.WithLabelValues(receiver, resultClass(a, err)).Observe(took.Seconds())
+	if a == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.answers[receiver]
+	if t == nil {
+		t = &answerTimes{}
+		m.answers[receiver] = t
+	}
+	t.last[t.count%maxAnswerTimes] = took
+	t.count++
+}
+
+// maxAnswerTimes is how many of its last answers the times of a receiver are computed from.
+const maxAnswerTimes = 256
+
+// answerTimes is a ring of how long the last answers of a receiver took.
+type answerTimes struct {
+	last  [maxAnswerTimes]time.Duration
+	count int
+}
+
+// Answers is how long the last answers of a receiver to this process took, in seconds.
+type Answers struct {
+	Count int     `json:"count"`
+	P50   float64 `json:"p50"`
+	P99   float64 `json:"p99"`
+}
+
+// Answers returns nil if the receiver has not answered this process yet.
+func (m *Metrics) Answers(receiver string) *Answers {
+	m.mu.Lock()
+	t := m.answers[receiver]
+	if t == nil {
+		m.mu.Unlock()
+		return nil
+	}
+	took := slices.Clone(t.last[:min(t.count, maxAnswerTimes)])
+	m.mu.Unlock()
+	slices.Sort(took)
+	rank := func(percent int) float64 { return took[(len(took)*percent+99)/100-1].Seconds() }
+	return &Answers{len(took), rank(50), rank(99)}
 }
 
 // calledBack counts a callback. An empty receiver was deleted and gets no series.
@@ -118,6 +167,9 @@ func (m *Metrics) forgetReceiver(name string) {
 	m.polls.DeletePartialMatch(labels)
 	m.responses.DeletePartialMatch(labels)
 	m.endToEnd.DeletePartialMatch(labels)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.answers, name)
 }
 
 func (m *Metrics) forgetSender(name string) {
