@@ -15,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
-// headlines are the rows of the chart and of the README: benchmarks in a user's words, and the rival's call.
+// headlines are the rows of the chart and of the first table of docs/bench.md: benchmarks in a user's words, and the rival's call.
 var headlines = []struct{ name, words, rival string }{
 	{"Next/goroutines=1", "one message at a time (Next)", "jetstream Next"},
 	{"Next/goroutines=64", "one at a time on 64 goroutines (Next)", "jetstream Next"},
@@ -101,15 +101,14 @@ func (f figures) chart() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// readme writes the README's part on performance.
-func (f figures) readme(rounds int) string {
+// summary writes the part of docs/bench.md that compares jetpull with nats.go row by row.
+func (f figures) summary(rounds int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `![The rate of jetpull beside that of nats.go](docs/bench.svg)
+	fmt.Fprintf(&b, `![The rate of jetpull beside that of nats.go](bench.svg)
 
-Medians of %d interleaved rounds on %d processors; the server is a process of its own. A round counts only if each message
-was received exactly once and acknowledged. The last three columns have jetpull beside nats.go: the rates' and the client's
-CPU times' ratio, taken round by round, and the allocations for a message. Figures that are worse than those of nats.go are bold.
-[docs/bench.md](docs/bench.md) has all figures.
+Medians of %d interleaved rounds on %d processors. The server is a process of its own. A round counts only if each message
+was received exactly once and acknowledged. The last three columns have jetpull beside nats.go: the ratio of the rates and of the
+client's CPU times, taken round by round, and the allocations per message. Figures that are worse than those of nats.go are bold.
 
 | | jetpull | nats.go | rate | CPU | allocations |
 | --- | --- | --- | --- | --- | --- |
@@ -162,12 +161,6 @@ func perSecond(s benchmath.Summary) string {
 	}
 }
 
-// The README's part on performance stands between these lines.
-const (
-	readmeBegin = "<!-- bench:begin -->\n"
-	readmeEnd   = "<!-- bench:end -->\n"
-)
-
 // report writes the chart, and the documents if they are asked for.
 func (s settings) report(results, table string) error {
 	f, err := readFigures(results)
@@ -181,19 +174,10 @@ func (s settings) report(results, table string) error {
 	if err := os.WriteFile(strings.TrimSuffix(results, ".txt")+".svg", chart, 0o644); err != nil || !s.docs {
 		return err
 	}
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		return err
-	}
-	head, rest, begun := strings.Cut(string(text), readmeBegin)
-	_, tail, ended := strings.Cut(rest, readmeEnd)
-	if !begun || !ended {
-		return fmt.Errorf("README.md has no lines %q and %q", readmeBegin, readmeEnd)
-	}
-	page := fmt.Sprintf("# Benchmarks\n\n%s, %s, %s/%s, %d processors; %d rounds. Medians with 95 %% confidence intervals, by\n`make bench`; see [bench](../bench/README.md).\n\n```\n%s```\n",
-		time.Now().UTC().Format(time.DateTime+" UTC"), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), s.rounds, table)
+	page := fmt.Sprintf("# Benchmarks\n\n%s, %s, %s/%s, %d processors; %d rounds. Medians with 95 %% confidence intervals, by\n`make bench`; see [bench](../bench/README.md).\n\n%s\n```\n%s```\n",
+		time.Now().UTC().Format(time.DateTime+" UTC"), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), s.rounds,
+		f.summary(s.rounds), table)
 	return errors.Join(
-		os.WriteFile("README.md", []byte(head+readmeBegin+f.readme(s.rounds)+readmeEnd+tail), 0o644),
 		os.WriteFile("docs/bench.md", []byte(page), 0o644),
 		os.WriteFile("docs/bench.svg", chart, 0o644),
 	)

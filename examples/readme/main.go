@@ -18,8 +18,8 @@ type order struct {
 	Customer string
 }
 
-// ship is the work on one message. Its result settles it: nil acknowledges; an error has it handled again after 1 s,
-// then 2 s, to 1 min; jetpull.Terminate ends it for good, as does a payload that is no JSON of an order.
+// ship handles one message, and its result settles the message: nil acknowledges it, and after an error it is handled
+// again, 1 s later at first and 1 min at most. A payload that is not an order in JSON is terminated.
 func ship(_ context.Context, o order, _ *jetpull.Msg) error {
 	log.Printf("order %d goes to %s", o.ID, o.Customer)
 	return nil
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// work ends with ctx: it pulls no more, hands back what no handler has got, and waits for the handlers that run.
+// work returns when ctx ends: it stops pulling, hands back unstarted messages, and waits for running handlers.
 func work(ctx context.Context, url string) error {
 	nc, err := nats.Connect(url)
 	if err != nil {
