@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 )
 
@@ -22,31 +23,25 @@ func NewAdmin(baseURL, token string, httpClient *http.Client) *Admin {
 // Call makes a request with a body in JSON, unless that is nil, and decodes the answer into answer, unless that is nil. An answer that
 // is no success is an [Error].
 func (a *Admin) Call(ctx context.Context, method, path string, body, answer any) error {
-	_, err := a.call(ctx, method, path, body, answer)
+	_, err := a.Send(ctx, method, path, nil, body, answer)
 	return err
 }
 
-// Begin posts a request that begins something, and returns the path of what has begun.
-func (a *Admin) Begin(ctx context.Context, path string, body any) (location string, err error) {
-	header, err := a.call(ctx, http.MethodPost, path, body, nil)
-	if err != nil {
-		return "", err
-	}
-	return header.Get("Location"), nil
-}
-
-func (a *Admin) call(ctx context.Context, method, path string, body, answer any) (http.Header, error) {
-	header := http.Header{}
+// Send is Call with more headers, such as the tokens of a channel and a producer. A body that is a []byte is sent as it is. It
+// returns the headers of the answer, of which Location names what the request has begun or created.
+func (a *Admin) Send(ctx context.Context, method, path string, header http.Header, body, answer any) (http.Header, error) {
+	send := http.Header{}
 	if a.token != "" {
-		header.Set("Authorization", "Bearer "+a.token)
+		send.Set("Authorization", "Bearer "+a.token)
 	}
-	var data []byte
-	if body != nil {
+	data, ok := body.([]byte)
+	if body != nil && !ok {
 		var err error
 		if data, err = json.Marshal(body); err != nil {
 			return nil, fmt.Errorf("write the body of %s %s: %w", method, path, err)
 		}
-		header.Set("Content-Type", "application/json")
+		send.Set("Content-Type", "application/json")
 	}
-	return a.client.do(ctx, method, path, header, data, nil, answer)
+	maps.Copy(send, header)
+	return a.client.do(ctx, method, path, send, data, nil, answer)
 }

@@ -62,7 +62,7 @@ var allowed = map[string]map[string]access{
 		"GET /channel/{channel}/consumer/{consumer}/replay/{replay}":             readers,
 		"DELETE /channel/{channel}/consumer/{consumer}/replay/{replay}":          managers,
 
-		"GET /job-status": admins, "GET /dlq-status": admins, "GET /metrics": admins, "GET /backup": admins, "GET /backup/{stream}": admins,
+		"GET /consumers": admins, "GET /replays": admins, "GET /job-status": admins, "GET /dlq-status": admins, "GET /metrics": admins, "GET /backup": admins, "GET /backup/{stream}": admins,
 		"GET /_status": everybody, "GET /healthz": everybody, "GET /readyz": everybody, "GET /openapi.json": everybody,
 	},
 	"relay": {

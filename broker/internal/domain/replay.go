@@ -13,6 +13,8 @@ type ReplaySpec struct {
 	Status JobStatus `json:",omitempty"`
 	// Metadata are headers that a message has.
 	Metadata map[string]string `json:",omitempty"`
+	// Message is the ID of the only message that it is for; empty: of any.
+	Message string `json:",omitempty"`
 	// Rate is how many jobs are queued in a second, at most; at least 1.
 	Rate float64
 }

@@ -173,6 +173,8 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", consumer+"/replay/{replay}", reads, httpserve.ShowOf(a.consumer, a.getReplay)),
 		on("DELETE", consumer+"/replay/{replay}", manages, httpserve.With(a.consumer, a.cancelReplay)),
 
+		on("GET", "/consumers", admin, httpserve.Show(operators{a}.consumerStates)),
+		on("GET", "/replays", admin, httpserve.Show(operators{a}.listReplays)),
 		on("GET", "/job-status", admin, httpserve.Show(operators{a}.jobStatus)),
 		on("GET", "/dlq-status", admin, httpserve.Show(operators{a}.deadStatus)),
 		on("GET", "/_status", open, httpserve.Show(operators{a}.status)),

@@ -12,6 +12,7 @@ import (
 // messageJob is a job beside its message.
 type messageJob struct {
 	jobModel
+	ConsumerURL string
 	// Attempts and AttemptsURL are for push consumers.
 	Attempts    *int   `json:",omitempty"`
 	AttemptsURL string `json:",omitempty"`
@@ -46,7 +47,7 @@ func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob
 			continue
 		}
 		k.CallbackURL = a.shownURL(r, k.CallbackURL)
-		shown := messageJob{jobModel: modelOfJob(j, k)}
+		shown := messageJob{jobModel: modelOfJob(j, k), ConsumerURL: link("channel", k.Channel, "consumer", k.ID)}
 		if k.Type == domain.Push {
 			shown.Attempts = &j.Attempts
 			shown.AttemptsURL = link("channel", k.Channel, "consumer", k.ID, "job", j.ID.String()) + "/attempts"

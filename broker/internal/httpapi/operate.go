@@ -127,6 +127,27 @@ func (a operators) deadStatus(r *http.Request) (any, error) {
 	return map[string][]deadCount{"consumers": consumers}, nil
 }
 
+type consumerState struct {
+	ChannelID, ConsumerID, Type, State string
+	PausedAt                           time.Time `json:",omitzero"`
+	PausedBy                           string    `json:",omitempty"`
+	Breaker                            string    `json:",omitempty"`
+	FailingSince                       time.Time `json:",omitzero"`
+}
+
+// consumerStates returns the state of all consumers. The breakers are those of this node: to ask for each of the others would take too long.
+func (a operators) consumerStates(*http.Request) (any, error) {
+	list := []consumerState{}
+	for _, c := range a.Directory.Consumers.List("") {
+		s := consumerState{
+			ChannelID: c.Channel, ConsumerID: c.ID, Type: string(c.Type), State: stateOf(c), PausedAt: c.Pause.At, PausedBy: c.Pause.Reason,
+			Breaker: string(a.b.Dispatch.LocalBreaker(c)), FailingSince: c.FailingSince,
+		}
+		list = append(list, s)
+	}
+	return map[string]any{"Result": list}, nil
+}
+
 // initialized is the number that clients wait for in _status.
 const initialized = 3
 

@@ -37,6 +37,7 @@ func TestPausedConsumer(t *testing.T) {
 	for range 2 { // nodes take turns
 		require.Eventually(t, func() bool { s.turn.Add(1); return s.consumerState(s.do("GET", path, nil, "")).State == "paused" }, 10*time.Second, time.Millisecond)
 	}
+	require.Contains(t, s.expect(200, "", "GET", "/consumers", nil, "").body, `"ConsumerID":"pull","Type":"pull","State":"paused"`)
 	modified := s.expect(200, "", "GET", path, nil, "").header.Get("Last-Modified")
 	require.Equal(t, paused.header.Get("Last-Modified"), modified)
 	changed := s.expect(200, "", "PUT", path, with(formType, header{"If-Unmodified-Since": modified}), "name=other&token=kt&type=pull&callbackUrl=http://127.0.0.1:9/")

@@ -359,11 +359,15 @@ func modelOfAccess(t domain.AccessToken) accessModel {
 func (a *API) modelOfConsumer(r *http.Request, c domain.Consumer) any {
 	m := consumerModel{
 		Consumer: c, DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Signed: c.SigningSecret != "",
-		State: "active", PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, Breaker: string(a.b.Dispatch.Breaker(r.Context(), c)),
+		State: stateOf(c), PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, Breaker: string(a.b.Dispatch.Breaker(r.Context(), c)),
 	}
 	m.CallbackURL = a.shownURL(r, c.CallbackURL)
-	if c.Paused() {
-		m.State = "paused"
-	}
 	return m
+}
+
+func stateOf(c domain.Consumer) string {
+	if c.Paused() {
+		return "paused"
+	}
+	return "active"
 }

@@ -1,10 +1,14 @@
 package httpapi
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -22,6 +26,7 @@ type replayRequest struct {
 	Since, Until string
 	Status       string
 	Metadata     map[string]string
+	Message      string
 	DryRun       bool
 	Rate         *float64
 }
@@ -36,14 +41,29 @@ type replayModel struct {
 	Until     time.Time         `json:",omitzero"`
 	Status    string            `json:",omitempty"`
 	Metadata  map[string]string `json:",omitempty"`
+	Message   string            `json:",omitempty"`
+	By        string            `json:",omitempty"`
 	Rate      float64
 	CreatedAt time.Time
 	ChangedAt time.Time
 }
 
-// spec reads which jobs are meant.
+// spec reads which jobs are meant. The time of a message makes the search for its job short.
+func (a *API) spec(ctx context.Context, k domain.Consumer, q replayRequest) (domain.ReplaySpec, error) {
+	s, err := q.spec()
+	if err != nil || q.Message == "" {
+		return s, err
+	}
+	if !s.Since.IsZero() || !s.Until.IsZero() {
+		return s, badField("Message", errors.New("give it without Since and Until"))
+	}
+	m, err := a.Messages.Message(ctx, k.Channel, q.Message)
+	s.Since, s.Until = m.ReceivedAt, m.ReceivedAt.Add(1)
+	return s, err
+}
+
 func (q replayRequest) spec() (domain.ReplaySpec, error) {
-	s := domain.ReplaySpec{Metadata: q.Metadata, Rate: defaultReplayRate}
+	s := domain.ReplaySpec{Metadata: q.Metadata, Message: q.Message, Rate: defaultReplayRate}
 	for _, field := range []struct {
 		name, text string
 		at         *time.Time
@@ -87,7 +107,7 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consu
 	if err := httpserve.ReadJSON(r, &req); err != nil {
 		return err
 	}
-	spec, err := req.spec()
+	spec, err := a.spec(r.Context(), k, req)
 	if err != nil {
 		return err
 	}
@@ -118,18 +138,45 @@ func (a *API) getReplay(r *http.Request, k domain.Consumer) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	return modelOfReplay(replay)
+}
+
+func modelOfReplay(replay bulk.Operation) (replayModel, error) {
 	var spec domain.ReplaySpec
-	if err = json.Unmarshal(replay.Spec, &spec); err != nil {
-		return nil, err
-	}
+	err := json.Unmarshal(replay.Spec, &spec)
 	model := replayModel{
-		ID: replay.ID, State: string(replay.State), Count: replay.Matched, Replayed: replay.Done, Skipped: replay.Skipped,
-		Since: spec.Since, Until: spec.Until, Metadata: spec.Metadata, Rate: replay.Rate, CreatedAt: replay.CreatedAt, ChangedAt: replay.ChangedAt,
+		ID: replay.ID, State: string(replay.State), Count: replay.Matched, Replayed: replay.Done, Skipped: replay.Skipped, By: replay.By,
+		Since: spec.Since, Until: spec.Until, Metadata: spec.Metadata, Message: spec.Message, Rate: replay.Rate, CreatedAt: replay.CreatedAt, ChangedAt: replay.ChangedAt,
 	}
 	if spec.Status != 0 {
 		model.Status = spec.Status.String()
 	}
-	return model, nil
+	return model, err
+}
+
+// replayOf is a replay in the list of all consumers' replays.
+type replayOf struct {
+	replayModel
+	ChannelID, ConsumerID, URL string
+}
+
+// listReplays returns those that are kept, the last one that was begun first.
+func (a operators) listReplays(*http.Request) (any, error) {
+	list := []replayOf{}
+	for _, o := range a.b.Replays.AllReplays() {
+		number, err := strconv.ParseUint(o.Group, 10, 32)
+		k, known := a.Directory.ConsumerByNumber(uint32(number))
+		if err != nil || !known {
+			continue // the consumer was deleted
+		}
+		model, err := modelOfReplay(o)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, replayOf{model, k.Channel, k.ID, replayURL(k, o.ID)})
+	}
+	slices.SortFunc(list, func(x, y replayOf) int { return cmp.Or(y.CreatedAt.Compare(x.CreatedAt), cmp.Compare(x.URL, y.URL)) })
+	return map[string]any{"Result": list}, nil
 }
 
 func (a *API) cancelReplay(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {

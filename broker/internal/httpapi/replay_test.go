@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,6 +104,25 @@ func TestReplay(t *testing.T) {
 	require.Equal(t, "a", s.work("GET", "queued-jobs")[0].Message.MessageID, "with its message's ID, and in its message's place")
 	s.expect(204, "", "DELETE", location, nil, "")
 	require.Equal(t, "DONE", s.replay(location, "DONE").State, "what has ended is not cancelled")
+
+	// A replay can be for one message.
+	s.expect(400, "Bad Request: Message: give it without Since and Until", "POST", replays, nil, `{"Message":"dead","Since":"`+at+`"}`)
+	s.expect(404, "Request resource not found", "POST", replays, nil, `{"Message":"none"}`)
+	require.Zero(t, s.count(`{"DryRun":true,"Message":"dead","Status":"DELIVERED"}`))
+	require.Equal(t, 1, s.count(`{"DryRun":true,"Message":"dead"}`))
+	last := s.expect(202, "", "POST", replays, nil, `{"Message":"dead","Status":"DEAD"}`).header.Get("Location")
+	require.Equal(t, 1, s.replay(last, "DONE").Replayed)
+	require.Eventually(t, func() bool {
+		s.turn.Add(1)
+		return strings.Contains(s.do("GET", "/channel/ch/message/dead", nil, "").body, `"Status":"QUEUED"`)
+	}, 5*time.Second, 10*time.Millisecond)
+	type listed struct{ ChannelID, ConsumerID, URL, State, Message string }
+	var all struct{ Result []listed }
+	require.Eventually(t, func() bool {
+		s.json(s.expect(200, "", "GET", "/replays", nil, ""), &all)
+		return len(all.Result) == 2
+	}, 5*time.Second, 10*time.Millisecond)
+	require.Equal(t, []listed{{"ch", "pull", last, "DONE", "dead"}, {"ch", "pull", location, "DONE", ""}}, all.Result)
 }
 
 // A replay that is cancelled queues nothing any more, and while it runs there is no other.

@@ -71,6 +71,12 @@ func (d *Dispatch) Breaker(ctx context.Context, c domain.Consumer) breaker.State
 	return d.shards.AskBreaker(ctx, c.Number)
 }
 
+// LocalBreaker is [Dispatch.Breaker] of a consumer whose callbacks this node makes, and empty for another.
+func (d *Dispatch) LocalBreaker(c domain.Consumer) breaker.State {
+	state, _ := d.breakerHere(c.Number)
+	return state
+}
+
 func (d *Dispatch) breakerHere(consumer uint32) (state breaker.State, here bool) {
 	l := d.lane(consumer)
 	if l == nil || !d.shards.Owns(l.shard) {

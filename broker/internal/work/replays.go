@@ -88,6 +88,9 @@ func (p *Replays) ReplayOf(ctx context.Context, c domain.Consumer, id string) (b
 	return p.operations.Get(ctx, id)
 }
 
+// AllReplays returns those that are kept, of all consumers, as this process knows them.
+func (p *Replays) AllReplays() []bulk.Operation { return p.store.All() }
+
 // CancelReplay ends a replay. One that has ended stays as it is.
 func (p *Replays) CancelReplay(ctx context.Context, c domain.Consumer, id string) error {
 	if _, err := p.ReplayOf(ctx, c, id); err != nil {
@@ -97,8 +100,11 @@ func (p *Replays) CancelReplay(ctx context.Context, c domain.Consumer, id string
 	return err
 }
 
-// takesMessage tells whether a replay is for a message with such headers.
+// takesMessage tells whether a replay is for a message with such an ID and such headers.
 func takesMessage(s domain.ReplaySpec, m domain.Message) bool {
+	if s.Message != "" && s.Message != m.ID {
+		return false
+	}
 	has := make(map[string]string, len(m.Headers))
 	for name, value := range m.Headers {
 		has[http.CanonicalHeaderKey(name)] = value
@@ -122,7 +128,7 @@ func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64,
 		return nil, from, fmt.Errorf("replay %s: %w", o.ID, err)
 	}
 	jobs, next := p.store.Settled(r, from, limit)
-	if len(r.Spec.Metadata) > 0 && len(jobs) > 0 {
+	if (len(r.Spec.Metadata) > 0 || r.Spec.Message != "") && len(jobs) > 0 {
 		work, err := p.jobs.withMessages(ctx, jobs)
 		if err != nil {
 			return nil, from, err

@@ -19,8 +19,8 @@ import (
 // BrokerSource makes requests to the HTTP interface of a broker. The Admin of the broker's client is one.
 type BrokerSource interface {
 	Caller
-	// Begin posts a request that begins something, and returns the path of what has begun.
-	Begin(ctx context.Context, path string, body any) (location string, err error)
+	// Send is Call with more headers. A body that is a []byte is sent as it is. It returns the headers of the answer.
+	Send(ctx context.Context, method, path string, header http.Header, body, answer any) (http.Header, error)
 }
 
 // The numbers of the states of a job.
@@ -315,10 +315,11 @@ func (b *Broker) replay(j jobs, status, name, label, confirm string) view.Action
 			if err != nil {
 				return view.Outcome{}, err
 			}
-			location, err := b.call.Begin(ctx, j.path()+"/replay", body)
+			header, err := b.call.Send(ctx, http.MethodPost, j.path()+"/replay", nil, body, nil)
 			if err != nil {
 				return view.Outcome{}, systemRefused(brokerName, err)
 			}
+			location := header.Get("Location")
 			now := time.Now()
 			b.began.put(Operation{
 				System: brokerName, ID: location, Kind: name, By: user(ctx), What: strings.ToLower(status) + " jobs of " + j.Channel + "/" + j.Consumer, State: running, Began: now, Changed: now,
