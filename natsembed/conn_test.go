@@ -12,7 +12,7 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// What was published before a connection is closed reaches the server, however much it is.
+// Messages that were published before a connection is closed reach the server, however many they are.
 func TestCloseDeliversWhatWasPublished(t *testing.T) {
 	srv := start(t, natsembed.Options{})
 	defer srv.Stop()

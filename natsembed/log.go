@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// serverLog hands the server's log to slog and keeps what tells why a start
+// serverLog hands the server's log to slog and keeps the lines that say why a start
 // failed.
 type serverLog struct {
 	to *slog.Logger

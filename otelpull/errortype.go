@@ -26,7 +26,7 @@ var wrappers = func() []reflect.Type {
 	return types
 }()
 
-// errorType is the attribute that tells errors apart: the type of the first error in
+// errorType is the attribute that distinguishes errors: the type of the first error in
 // err that is more than a wrapper, or what that says of itself.
 func errorType(err error) attribute.KeyValue {
 	for slices.Contains(wrappers, reflect.TypeOf(err)) {

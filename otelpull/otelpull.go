@@ -167,7 +167,7 @@ func (i *instruments) handle(ctx context.Context, m *jetpull.Msg, h jetpull.Hand
 	return err
 }
 
-// outcome is what the result of a handler asks for: ack, retry or terminate. What the message came to at last is counted by
+// outcome is what the result of a handler asks for: ack, retry or terminate. The final outcome of the message is counted by
 // jetpull.client.attempts.failed.
 const outcome = attribute.Key("jetpull.outcome")
 

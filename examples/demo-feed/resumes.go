@@ -58,7 +58,7 @@ func draw(city, n int) []feed.Item {
 	return items
 }
 
-// busy tells that the classifier fails at the first attempt: for every tenth.
+// busy reports that the classifier fails at the first attempt: for every tenth.
 func busy(it feed.Item) bool { return it.Attempt == 1 && strings.HasSuffix(it.ID, "7") }
 
 var errBusy = errors.New("the classifier is busy")

@@ -20,7 +20,7 @@ import (
 const (
 	// lookEvery is how often the tables are looked at.
 	lookEvery = 50 * time.Millisecond
-	// endWithin bounds the end of a watcher that was told to end.
+	// endWithin limits how long a watcher takes to end after its signal.
 	endWithin = 20 * time.Second
 )
 
@@ -159,7 +159,7 @@ func (p *process) kill() {
 	_ = p.cmd.Wait()
 }
 
-// end tells a watcher to end, and waits for it.
+// end stops a watcher, and waits for it.
 func (p *process) end() error {
 	if err := p.in.Close(); err != nil {
 		return err

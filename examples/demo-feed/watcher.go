@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// What tells this program that it is a watcher.
+	// The variable by which this program knows that it is a watcher.
 	watcherDB, watcherName = "DEMO_FEED_DB", "DEMO_FEED_WATCHER"
 	// thinking is how long the classifier takes.
 	thinking = 60 * time.Millisecond

@@ -2,7 +2,7 @@
 // real HTTP on loopback, and shows what each of them saw.
 //
 // One receiver answers in the response, one later, one is limited to 200 POSTs in 10 seconds, and one refuses
-// everything at first: what has failed there is redriven once it is mended.
+// everything at first: what has failed there is redriven once it is repaired.
 package main
 
 import (

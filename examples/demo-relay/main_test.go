@@ -30,7 +30,7 @@ func TestDemo(t *testing.T) {
 	require.Empty(t, left, "the temporary store is removed")
 }
 
-// What the demo says is held against what was seen.
+// The demo's output agrees with what the receivers saw.
 func TestDemoSeesWhatIsWrong(t *testing.T) {
 	d := &demo{receivers: receivers(), events: 1, ends: map[string][]string{}}
 	wrong := d.verify()

@@ -157,7 +157,7 @@ func (d *demo) until(ctx context.Context, met func() bool) error {
 	}
 }
 
-// flow sends everything, mends the broken receiver when all that it refused has failed, and waits for the end.
+// flow sends everything, repairs the broken receiver when all that it refused has failed, and waits for the end.
 func (d *demo) flow(ctx context.Context, screen io.Writer) error {
 	plan := d.plan()
 	refused := 0
@@ -253,7 +253,7 @@ func (d *demo) send(ctx context.Context, source string, plan []client.Message) e
 	return flush()
 }
 
-// redrive mends the receiver that refused everything, and has the relay send again what failed.
+// redrive repairs the receiver that refused everything, and has the relay send again what failed.
 func (d *demo) redrive(ctx context.Context) error {
 	for _, r := range d.receivers {
 		r.broken.Store(false)

@@ -94,7 +94,7 @@ type till struct {
 	paid, again, most int
 }
 
-// pay is the handler. That it returns nil settles nothing; an error would.
+// pay is the handler. A nil result settles nothing; an error would.
 func (t *till) pay(_ context.Context, m *jetpull.Msg) error {
 	id := string(m.Data())
 	t.mu.Lock()

@@ -86,7 +86,7 @@ func work(ctx context.Context, from source, out io.Writer, handle client.Handler
 var errNoSuchArticle = errors.New("no such article")
 
 // handle is the work on one order. The claim is kept for as long as it takes.
-// What it returns decides: nil, the job is done; Fatal, it goes to the dead
+// Its result decides: nil, the job is done; Fatal, it goes to the dead
 // letters; any other error, it is tried again when its claim ends.
 func handle(ctx context.Context, j *client.Job) error {
 	if len(bytes.TrimSpace(j.Payload)) == 0 {

@@ -47,7 +47,7 @@ type Operation struct {
 	// Rate is how many items are begun in a second at most; 0: there is no limit.
 	Rate  float64 `json:",omitempty"`
 	State State
-	// UpTo is the last change that was stored when the operation began. What changed later is not selected.
+	// UpTo is the last change that was stored when the operation began. Later changes are not selected.
 	UpTo uint64
 	// Next is the position at which the operation continues; 0: at none.
 	Next uint64

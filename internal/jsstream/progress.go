@@ -28,7 +28,7 @@ func (p *Progress) Reach(seq uint64) {
 	close(waiting)
 }
 
-// Reached tells how far the stream was read.
+// Reached reports how far the stream was read.
 func (p *Progress) Reached() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

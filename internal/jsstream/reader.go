@@ -68,7 +68,7 @@ const applyTime = 2 * time.Second
 // At reads the message at a sequence. There are three answers: the message, [stored.ErrNotFound] if it was deleted, and
 // [stored.ErrUnavailable] if that is not known now. A caller forgets something only after [stored.ErrNotFound].
 //
-// Any replica may answer with the message, because a message never changes. That a server has no such message proves
+// Any replica may answer with the message, because a message never changes. A server without such a message proves
 // nothing: a replica can be behind the leader, and it can be ahead of it, because a leader first counts the copies and
 // then applies a message itself.
 func (r *Reader) At(ctx context.Context, stream jetstream.Stream, seq uint64) (*jetstream.RawStreamMsg, error) {
@@ -114,7 +114,7 @@ func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jets
 	}
 }
 
-// deletedAtEnd tells whether the leader knows that a message was deleted after which nothing is stored. The list of
+// deletedAtEnd reports whether the leader knows that a message was deleted after which nothing is stored. The list of
 // deleted messages can be long, so it is read only if the sequence is within the stream.
 func (r *Reader) deletedAtEnd(ctx context.Context, name string, seq uint64) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
@@ -150,7 +150,7 @@ type leaderRequest struct {
 func (r *Reader) fromLeader(ctx context.Context, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, CommitTimeout)
 	defer cancel()
-	var told error // more than that the time was over
+	var last error // the reason, beside that the time was over
 	for {
 		if err := r.await(ctx); err != nil {
 			return nil, err
@@ -161,12 +161,12 @@ func (r *Reader) fromLeader(ctx context.Context, stream string, request leaderRe
 		if err == nil || !passes(err) {
 			return raw, err
 		}
-		if told == nil || ctx.Err() == nil {
-			told = err
+		if last == nil || ctx.Err() == nil {
+			last = err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, told
+			return nil, last
 		case <-time.After(RetryPause):
 		}
 	}

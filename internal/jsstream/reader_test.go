@@ -99,11 +99,11 @@ func TestOnlyADeleteIsNotFound(t *testing.T) {
 	}
 }
 
-// What may pass is asked again, and any other answer of a leader is an answer.
+// A request is repeated after an error that may pass. Any other answer of a leader is final.
 func TestALeaderIsAskedAgainForWhatMayPass(t *testing.T) {
 	const subject = "$JS.API.STREAM.MSG.GET.S"
 	api := func(code int, errCode jetstream.ErrorCode) func(*natstest.Peer, natstest.Request) {
-		return func(p *natstest.Peer, m natstest.Request) { p.ReplyError(m.Reply, code, errCode, "told by the script") }
+		return func(p *natstest.Peer, m natstest.Request) { p.ReplyError(m.Reply, code, errCode, "by the script") }
 	}
 	for name, tt := range map[string]struct {
 		first  func(*natstest.Peer, natstest.Request)

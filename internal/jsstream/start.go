@@ -74,7 +74,7 @@ func Make(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig)
 		}
 		was := stream.CachedInfo().Config
 		if was.Replicas > max(1, c.Replicas) {
-			return fmt.Errorf("the stream %s has %d replicas and this process is told %d: give --replicas %[2]d, or change the streams first with `nats stream edit`", c.Name, was.Replicas, max(1, c.Replicas))
+			return fmt.Errorf("the stream %s has %d replicas and this process is configured with %d: give --replicas %[2]d, or change the streams first with `nats stream edit`", c.Name, was.Replicas, max(1, c.Replicas))
 		}
 		changed := c
 		changed.MaxBytes, changed.MaxMsgs, changed.MaxMsgSize = was.MaxBytes, was.MaxMsgs, was.MaxMsgSize
@@ -109,7 +109,7 @@ func MakeBucket(ctx context.Context, js jetstream.JetStream, c jetstream.StreamC
 	return kv, stream, nil
 }
 
-// InfoOf asks for the state of a stream until it is told.
+// InfoOf asks for the state of a stream until it gets an answer.
 func InfoOf(ctx context.Context, stream jetstream.Stream) (info *jetstream.StreamInfo, err error) {
 	err = Insist(ctx, func(ctx context.Context) error {
 		info, err = stream.Info(ctx)

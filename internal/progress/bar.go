@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 )
 
-// unknown is how the terminal's bar is told that it has no end.
+// unknown is the total of a bar whose end is not known.
 const unknown = -1
 
 // logEvery is the least time between two log lines of a bar.

@@ -47,7 +47,7 @@ const (
 // wantedTicks is about how many values an axis shows.
 const wantedTicks = 6
 
-// colours of the series, in order. They can be told apart by readers who see no red or no green, too.
+// colours of the series, in order. Readers who see no red or no green can distinguish them, too.
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6f42c1", "#59636e"}
 
 // SaveChart writes charts into the file at path, whose folder it makes if need be.

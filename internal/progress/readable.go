@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// shown tells whether a terminal shows a rune as it is. It obeys others, such as ESC and the controls from U+0080 to U+009F; a
+// shown reports whether a terminal shows a rune as it is. It obeys others, such as ESC and the controls from U+0080 to U+009F; a
 // byte that is no UTF-8 may be one of them.
 func shown(r rune, size int) bool {
 	return unicode.IsPrint(r) && (r != utf8.RuneError || size > 1)

@@ -39,7 +39,7 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// What is escaped has nothing that a terminal obeys, and JSON has the value that it had.
+// Escaped text has nothing that a terminal obeys, and as JSON it has the same value as before.
 func FuzzEscape(f *testing.F) {
 	for _, seed := range []string{"", "\x1b]0;x\x07", "\u009b", "\x80", "\U000E0001", "\u2028"} {
 		f.Add(seed)

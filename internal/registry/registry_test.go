@@ -23,8 +23,8 @@ func newTable(changed func(was, is *string)) *Table[string] {
 // A change of one record costs the same however many there are: else the start is quadratic. Deleted records leave nothing.
 func TestARecordAmongManyCostsWhatOneDoes(t *testing.T) {
 	const many = 5000
-	told := 0
-	table := newTable(func(_, _ *string) { told++ })
+	calls := 0
+	table := newTable(func(_, _ *string) { calls++ })
 	revision := uint64(0)
 	change := func(i int, gone bool) {
 		revision++
@@ -37,12 +37,12 @@ func TestARecordAmongManyCostsWhatOneDoes(t *testing.T) {
 	}
 	require.Less(t, testing.AllocsPerRun(10, func() { change(many/2, false) }), alone+10)
 	require.Len(t, table.All(), many)
-	told = 0
+	calls = 0
 	for i := range many {
 		change(i, true)
 	}
 	change(0, true) // a second marker is no change
-	require.Equal(t, many, told)
+	require.Equal(t, many, calls)
 	require.Empty(t, table.ids)
 	require.Empty(t, table.records)
 }

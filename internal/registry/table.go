@@ -113,7 +113,7 @@ func (t *Table[T]) Find(ctx context.Context, id ID) (T, error) {
 }
 
 // Fresh returns a record as the bucket has it now, which this process knows then. A record that was deleted is not found
-// because the bucket has its marker. That the bucket's leader has nothing proves nothing: a replica may be ahead of it.
+// because the bucket has its marker. An empty answer of the bucket's leader proves nothing: a replica may be ahead of it.
 func (t *Table[T]) Fresh(ctx context.Context, id ID) (value T, err error) {
 	if t.r.cfg.Shared {
 		if err = t.r.look(ctx, t.key(id)); err != nil {

@@ -29,7 +29,7 @@ func (c *Closers) Close() {
 	c.all = nil
 }
 
-// Loopback tells whether only this machine can reach a listener.
+// Loopback reports whether only this machine can reach a listener.
 func Loopback(listener string) (bool, error) {
 	host, _, err := net.SplitHostPort(listener)
 	if err != nil {

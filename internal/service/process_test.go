@@ -79,7 +79,7 @@ func TestParseNetworks(t *testing.T) {
 	}
 }
 
-// What does not connect is named, without the passwords in it.
+// The error names the address that does not connect, without the passwords in it.
 func TestConnectNamesTheServer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

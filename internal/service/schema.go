@@ -66,7 +66,7 @@ func (s *Schema[C]) Defaults(c *C) {
 	}
 }
 
-// Sources is where a configuration comes from. What comes later wins: the file, then the environment, then flags.
+// Sources is where a configuration comes from. Later sources win: the file, then the environment, then flags.
 type Sources struct {
 	// File is the path of an INI file, or empty.
 	File string
@@ -121,7 +121,7 @@ func ParseINI(data []byte) (*ini.File, error) {
 	return file, nil
 }
 
-// Has tells whether the schema has a section.
+// Has reports whether the schema has a section.
 func (s *Schema[C]) Has(section string) bool {
 	return slices.ContainsFunc(s.settings, func(one Setting[C]) bool { return one.Section == section })
 }

@@ -108,7 +108,7 @@ func (c *Client) PostKeep(ctx context.Context, target string, header http.Header
 func finish(body io.ReadCloser, limit int) (start []byte) {
 	timer := time.AfterFunc(drainTime, func() { _ = body.Close() })
 	defer timer.Stop()
-	// What cannot be read does not change what was answered.
+	// An error while the rest is read does not change the answer.
 	if body != http.NoBody {
 		start, _ = io.ReadAll(io.LimitReader(body, int64(limit)))
 	}

@@ -74,7 +74,7 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 	defer func() { _ = resp.Body.Close() }()
 	answer := &Answer{Code: resp.StatusCode, Header: resp.Header}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		// What follows is no body but the connection, which the end of ctx does not close.
+		// The bytes that follow are no body but the connection, which the end of ctx does not close.
 		return answer, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(r.Limit)+1))

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a secret that is taken signs, the official library verifies with it.
+// The official library verifies each signature with the secret that made it.
 func FuzzSigner(f *testing.F) {
 	f.Add("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "a/1", []byte("{}"))
 	f.Add("whsec_!!", "", []byte(nil))

@@ -23,7 +23,7 @@ type classed struct{}
 func (classed) Error() string     { return "no order 7 of customer 12" }
 func (classed) ErrorType() string { return "unknown_order" }
 
-// TestErrorType sees that errors are told apart by what caused them, not by how the
+// TestErrorType sees that errors are distinguished by their causes, not by how the
 // handler says what is to become of the message.
 func TestErrorType(t *testing.T) {
 	path := &fs.PathError{Op: "open", Path: "x", Err: fs.ErrNotExist}

@@ -211,7 +211,7 @@ func publish(dir, proxy, version string) error {
 	return file.Close()
 }
 
-// environment is that of a user whose proxy has the release, and who has downloaded nothing yet. What this machine
+// environment is that of a user whose proxy has the release, and who has downloaded nothing yet. Whatever this machine
 // has downloaded is taken from there.
 func environment(ctx context.Context, dir, proxy string) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE", "GOPROXY").Output()

@@ -42,7 +42,7 @@ func public(root string) (packages []string, err error) {
 	return packages, err
 }
 
-// library tells whether dir has a package that is no command.
+// library reports whether dir has a package that is no command.
 func library(dir string) (bool, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -123,7 +123,7 @@ func unneeded(users []user) error {
 	return errors.Join(failures...)
 }
 
-// within tells whether a package is module or below it.
+// within reports whether a package is module or below it.
 func within(pkg, module string) bool { return pkg == module || strings.HasPrefix(pkg, module+"/") }
 
 // modules are those whose packages the program in dir is built of.

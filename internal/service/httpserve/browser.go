@@ -22,7 +22,7 @@ func checkBrowser(r *http.Request, loopback bool) error {
 	return nil
 }
 
-// LocalName tells whether a Host header names this machine, and nothing that DNS could say does. Only old clients have none.
+// LocalName reports whether a Host header names this machine, and nothing that DNS could say does. Only old clients have none.
 func LocalName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -38,7 +38,7 @@ func dispatch(mux *http.ServeMux, w *recorder, r *http.Request, log *slog.Logger
 	return pattern
 }
 
-// cleanPath tells whether the mux would take a path as it is. It redirects others, which no contract knows.
+// cleanPath reports whether the mux would take a path as it is. It redirects others, which no contract knows.
 func cleanPath(escaped string) bool {
 	for segment := range strings.SplitSeq(strings.TrimPrefix(escaped, "/"), "/") {
 		if segment == "" || segment == "." || segment == ".." {
@@ -94,7 +94,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController find the connection.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// Answered tells whether the answer has begun.
+// Answered reports whether the answer has begun.
 func (r *recorder) Answered() bool { return r.status != 0 }
 
 // Status is that of the answer.

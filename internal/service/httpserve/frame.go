@@ -68,7 +68,7 @@ type System struct {
 	Describe func(err error) *Error
 	// Text says that the answer is text. Otherwise it is JSON.
 	Text bool
-	// Quiet tells of an error with a status of 500 or more whether the log has said so already. Nil: it has not.
+	// Quiet reports of an error with a status of 500 or more whether the log has said so already. Nil: it has not.
 	Quiet func(r *http.Request, status int) bool
 }
 
@@ -133,7 +133,7 @@ func Common(metricsAccess int, metrics http.Handler, document []byte, ready Hand
 	}
 }
 
-// Routed tells whether a path has a route.
+// Routed reports whether a path has a route.
 func (f *Frame) Routed(r *http.Request) bool {
 	_, pattern := f.mux.Handler(r)
 	return pattern != ""

@@ -14,7 +14,7 @@ import (
 const (
 	// loginWindow is the time in which wrong tokens are counted.
 	loginWindow = time.Minute
-	// loginSites bounds the addresses that are told apart; all others count as one.
+	// loginSites bounds the addresses that are counted; all others count as one.
 	loginSites = 1 << 16
 )
 

@@ -43,7 +43,7 @@ func TestLogins(t *testing.T) {
 			_ = l.Failed(from(fmt.Sprintf("[2001:db8:%x:%x::1]:1", i>>16, i&0xffff)))
 		}
 		require.LessOrEqual(t, len(l.wrong), loginSites+1)
-		require.NotZero(t, l.Wait(from("192.0.2.77:1")), "those that are not told apart count as one")
+		require.NotZero(t, l.Wait(from("192.0.2.77:1")), "addresses beyond the limit count as one")
 		require.NotZero(t, l.Wait(from("not an address")))
 
 		unlimited := NewLogins(0, slog.New(slog.DiscardHandler), func() { failed++ })

@@ -29,7 +29,7 @@ func pace(h http.Handler, stall time.Duration) http.Handler {
 	})
 }
 
-// extend moves the limit. Where a writer has none, as in tests of handlers, nothing waits.
+// extend moves the limit. A writer without one, as in tests of handlers, does not wait.
 func (p *paced) extend() {
 	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(p.stall))
 }

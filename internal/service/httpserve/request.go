@@ -24,7 +24,7 @@ func ReadBody(r *http.Request) (body []byte, err error) {
 	return body, ReadError(err)
 }
 
-// ReadError tells a body that is too large from one that did not come.
+// ReadError distinguishes a body that is too large from one that did not arrive.
 func ReadError(err error) error {
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); err == nil || tooLarge {
 		return err
