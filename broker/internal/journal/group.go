@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -120,6 +121,9 @@ func (g *Group) join(last bool) (*round, error) {
 func (g *Group) finish(ctx context.Context, r *round) error {
 	select {
 	case g.turn <- struct{}{}:
+		// Writers whose answers have come already join this round: without it a busy broker syncs more than twice as often.
+		// Where nothing else can run, it returns at once.
+		runtime.Gosched()
 		g.serve(r)
 		<-g.turn
 	case <-r.done:
