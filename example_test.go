@@ -355,3 +355,89 @@ func ExampleAdvisories() {
 		}
 	}
 }
+
+// A client of a pinned group works alone. A second process with the same program stands by, and goes on when the first
+// one stops.
+func ExampleGroup() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	c, err := js.CreateOrUpdateConsumer(ctx, "ORDERS", jetstream.ConsumerConfig{
+		Durable: "billing", PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"main"}, PinnedTTL: 10 * time.Second,
+	})
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	sub, err := jetpull.SubscribeConsumer(ctx, js, c, jetpull.Group("main"),
+		jetpull.OnPin(func(e jetpull.PinEvent) { log.Printf("pinned in group %s", e.Group) }),
+		jetpull.OnUnpin(func(e jetpull.PinEvent) { log.Printf("no longer pinned in group %s", e.Group) }))
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer sub.Close(context.Background())
+	if err := sub.Consume(ctx, func(_ context.Context, m *jetpull.Msg) error {
+		log.Printf("order %s", m.Data())
+		return nil
+	}); err != nil {
+		log.Print(err)
+	}
+}
+
+// A loop acknowledges a message and gets the next one.
+func ExampleMsg_AckNext() {
+	ctx := context.Background()
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer sub.Close(ctx)
+
+	m, err := sub.Next(ctx)
+	for err == nil {
+		log.Printf("order %s", m.Data())
+		m, err = m.AckNext(ctx)
+	}
+	if !errors.Is(err, jetpull.ErrTimeout) { // nothing came for 5 s
+		log.Print(err)
+	}
+}
+
+// A handler decides when its message is handled again, or that it never is.
+func ExampleRetry() {
+	handler := func(ctx context.Context, m *jetpull.Msg) error {
+		err := ctx.Err() // the work
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			return jetpull.Retry(time.Minute, err) // in a minute
+		case len(m.Data()) == 0:
+			return jetpull.Terminate("empty order", err) // never
+		default:
+			return err // nil: acknowledged; otherwise after RetryDelays, the consumer's BackOff, or 1 s doubling to 1 min
+		}
+	}
+	_ = handler
+}

@@ -186,3 +186,17 @@ type hid struct{ Field int }
 	require.NoError(t, err)
 	require.Equal(t, []string{"Bare", "Kind", "Lone", "New", "Type", "Type.Method", "the package"}, undocumented(t, fset, []*ast.File{file}))
 }
+
+// Each package that users import has an example that go doc shows and go test compiles.
+func TestEveryPackageHasAnExample(t *testing.T) {
+	for _, p := range publicPackages(t) {
+		files, err := filepath.Glob(filepath.Join(p.Dir, "*_test.go"))
+		require.NoError(t, err)
+		has := slices.ContainsFunc(files, func(file string) bool {
+			source, err := os.ReadFile(file)
+			require.NoError(t, err)
+			return strings.Contains(string(source), "\nfunc Example")
+		})
+		require.True(t, has, "%s has no example", p.ImportPath)
+	}
+}
