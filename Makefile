@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check vulncheck ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed cover api licenses release-check vulncheck ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -21,6 +21,8 @@ DURATION ?= 2m
 
 # The modules that go.work names, each a folder.
 MODULES := $(shell sed -n 's/^\t\.\/\{0,1\}/.\//p' go.work)
+# Our own packages in tools, which is no module of go.work.
+TOOLS   := ./apidoc ./deploylint ./licenses ./release ./vulncheck
 # The race detector needs a C compiler. Where it finds nothing a test sleeps for a second at its end, unless GORACE says otherwise.
 RACE    := $(if $(shell command -v $$($(GO) env CC)),-race)
 export GORACE ?= atexit_sleep_ms=0
@@ -65,7 +67,7 @@ test: ## Run the tests of all modules, under the race detector where there is a 
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
 	$(GO) test -race=false $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 500
 	$(GO) test -race=false -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
-	cd tools && GOWORK=off $(GO) test -race=false ./release ./deploylint ./vulncheck ./apidoc
+	cd tools && GOWORK=off $(GO) test -race=false $(TOOLS)
 
 tidy: ## Fail where a module's go.mod or go.sum is not tidy
 	@printf '%s\n' $(MODULES) ./tools | xargs -P 4 -I MODULE bash -c \
@@ -74,7 +76,7 @@ tidy: ## Fail where a module's go.mod or go.sum is not tidy
 # It runs vet, and sees the command with -tags otlp alone: make test compiles the one file that is without.
 lint: $(BIN)/golangci-lint ## Run golangci-lint, at the version that tools/go.mod pins
 	$(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
-	cd tools && GOWORK=off GOFLAGS='$(GOFLAGS) -race=false' $(BIN)/golangci-lint run --config ../.golangci.yml ./release/... ./deploylint/... ./vulncheck/... ./apidoc/...
+	cd tools && GOWORK=off GOFLAGS='$(GOFLAGS) -race=false' $(BIN)/golangci-lint run --config ../.golangci.yml $(addsuffix /...,$(TOOLS))
 
 # One build serves all targets of a package: linking takes longer than 5,000 inputs.
 fuzz: ## Run every fuzz target for FUZZTIME (20000x, that many inputs) each
@@ -135,6 +137,10 @@ cover: ## Measure the tests' coverage; a page in out/cover.html
 
 api: ## Write the public API's golden files anew, after a change that was meant
 	$(GO) test ./test -run '^TestAPI$$' -count 1 -update
+
+licenses: ## Write the licence notices of everything that the command holds
+	GOWORK=off $(GO) build -C tools -race=false -o $(BIN)/ ./licenses
+	$(BIN)/licenses
 
 # It ends with 4 where the database of vulnerabilities cannot be reached, and says so in its last line. That does not fail a nightly run.
 VULNCHECK = $(BIN)/vulncheck -govulncheck $(BIN)/govulncheck $(MODULES)

@@ -107,7 +107,10 @@ func TestVersionAndUnknownCommands(t *testing.T) {
 		require.Regexp(t, `^jetpull \S+`, r.out)
 	}
 	require.Contains(t, jetpullRun(t, "completion", "bash").out, "jetpull")
-	for _, args := range [][]string{{"nothing"}, {"help", "nothing"}, {"completion", "nothing"}, {"dlq", "nothing"}, {"relay", "nothing"}, {"broker", "nothing"}, {"version", "nothing"}} {
+	for _, name := range []string{"github.com/nats-io/nats-server/v2 v2.", "Go standard library", "console/internal/view/thirdparty"} {
+		require.Contains(t, jetpullRun(t, "licenses").out, name)
+	}
+	for _, args := range [][]string{{"nothing"}, {"help", "nothing"}, {"completion", "nothing"}, {"dlq", "nothing"}, {"relay", "nothing"}, {"broker", "nothing"}, {"version", "nothing"}, {"licenses", "nothing"}} {
 		require.Equal(t, cli.ExitUsage, jetpullRun(t, args...).code, "%q", args)
 	}
 	require.Equal(t, cli.ExitDone, jetpullRun(t, "help", "consume").code)

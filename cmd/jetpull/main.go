@@ -28,6 +28,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/fetchcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/licenses"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/partitioncmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/publish"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
@@ -122,7 +123,7 @@ func newRootCommand(g *client.Globals) *cobra.Command {
 		}
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(brokercmd.New(), relaycmd.New(&g.JSON), feedcmd.New(), &cobra.Command{
+	root.AddCommand(brokercmd.New(), relaycmd.New(&g.JSON), feedcmd.New(), licenses.New(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "jetpull", version())
