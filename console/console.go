@@ -101,7 +101,11 @@ func Handler(cfg Config) *Console {
 	}
 	c.sessions = newSessions(cfg.Access, c.log)
 	c.static, c.version = assets()
+	runner := page.NewRunner(c.log)
 	var operations []page.OperationSource
+	if cfg.NATS != nil || cfg.Feed != nil {
+		operations = append(operations, runner)
+	}
 	var summaries []page.Summary
 	c.add("Overview", "overview", nil)
 	if cfg.NATS != nil {
@@ -109,9 +113,7 @@ func Handler(cfg Config) *Console {
 		summaries = append(summaries, consumers)
 		c.add("Consumers", "consumers", consumers.Pages())
 		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS).Pages())
-		letters := page.NewDeadLetters(c.sampler, cfg.NATS, c.log)
-		c.add("Dead letters", "deadletters", letters.Pages())
-		operations = append(operations, letters)
+		c.add("Dead letters", "deadletters", page.NewDeadLetters(c.sampler, cfg.NATS, runner).Pages())
 	}
 	if cfg.Broker != nil {
 		broker := page.NewBroker(c.sampler, cfg.Broker)
@@ -125,10 +127,11 @@ func Handler(cfg Config) *Console {
 		c.add("Failed", "failed", nil)
 	}
 	if cfg.Feed != nil {
-		feed := page.NewFeed(c.sampler, cfg.Feed)
+		feed := page.NewFeed(c.sampler, cfg.Feed, runner)
 		summaries = append(summaries, feed)
 		c.add("Feed", "feed", feed.Pages())
 	}
+	runner.Start(c.sampler)
 	c.pages["overview"] = page.Overview(summaries)
 	c.add("Operations", "operations", page.NewOperations(c.sampler, operations).Pages())
 	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.actions.all)})

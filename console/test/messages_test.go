@@ -114,7 +114,7 @@ func TestDeadLetters(t *testing.T) {
 	b.audit()
 	b.shoot("deadletters-requeue")
 	b.press("Requeue all that match")
-	b.eventually("Began to requeue 30 dead letters.", "Ended: 30 objects are done, 0 objects are skipped.")
+	b.eventually("Began to requeue dead letters: 30 objects.", "Ended: 30 objects are done, 0 objects are skipped.")
 	b.audit()
 	b.shoot("operation")
 	require.EqualValues(t, 90, must(env.JS.Stream(t.Context(), "ORDERS")).CachedInfo().State.Msgs)
@@ -124,7 +124,7 @@ func TestDeadLetters(t *testing.T) {
 	b.open("deadletters?stream=DLQ&origin=OTHER")
 	b.press("Requeue all that match…")
 	b.press("Requeue all that match")
-	b.eventually("Ended: 0 objects are done, 1 object is skipped.", "1 dead letter is skipped, and stays a dead letter. The first reason: publish to nobody.takes")
+	b.eventually("Ended: 0 objects are done, 1 object is skipped.", "1 object is skipped, and stays as it is. The first reason: publish to nobody.takes")
 
 	// An operation at a rate can be cancelled, and what it has not done stays.
 	b.open("deadletters?stream=DLQ&origin=ORDERS")

@@ -31,11 +31,18 @@ const (
 	jobDead      = 1004
 )
 
-// jobs are the counts of a broker's consumer.
+// jobs are the counts and the state of a broker's consumer.
 type jobs struct {
 	Channel, Consumer                 string
 	queued, inflight, delivered, dead int
 	oldest                            time.Time // of the queued
+	brokerState
+}
+
+// brokerState is the state of a consumer. The list of consumers has only the breakers of the node that answers.
+type brokerState struct {
+	Type, State, PausedBy, Breaker string
+	PausedAt, FailingSince         time.Time
 }
 
 func (j *jobs) path() string { return consumerPath(j.Channel, j.Consumer) }
@@ -49,7 +56,6 @@ type Broker struct {
 	call    BrokerSource
 	latest  *sample.Latest[[]jobs]
 	history *sample.History
-	began   begun // replays; their IDs are their paths
 }
 
 const brokerName = "broker"
@@ -70,40 +76,47 @@ func NewBroker(s *sample.Sampler, call BrokerSource) *Broker {
 
 // Pages are the functions of the pages by their paths.
 func (b *Broker) Pages() map[string]Func {
-	return map[string]Func{"broker": b.list, "brokerconsumer": b.one, "brokermessage": b.message}
+	return map[string]Func{"broker": b.list, "channel": b.channel, "scheduled": b.scheduled, "brokerconsumer": b.one, "brokermessage": b.message}
 }
 
 func (b *Broker) ask(ctx context.Context) ([]jobs, error) {
-	var answer map[string]map[string][]struct {
+	var counts map[string]map[string][]struct {
 		Status int       `json:"status"`
 		Count  int       `json:"count"`
 		Oldest time.Time `json:"oldestItemTimestamp"`
 	}
-	if err := b.call.Call(ctx, http.MethodGet, "/job-status", nil, &answer); err != nil {
+	if err := b.call.Call(ctx, http.MethodGet, "/job-status", nil, &counts); err != nil {
+		return nil, err
+	}
+	var states struct {
+		Result []struct {
+			ChannelID, ConsumerID string
+			brokerState
+		}
+	}
+	if err := b.call.Call(ctx, http.MethodGet, "/consumers", nil, &states); err != nil {
 		return nil, err
 	}
 	now := time.Now()
 	var all []jobs
 	queued, dead := 0, 0
-	for channel, consumers := range answer {
-		for consumer, counts := range consumers {
-			one := jobs{Channel: channel, Consumer: consumer}
-			for _, c := range counts {
-				switch c.Status {
-				case jobQueued:
-					one.queued, one.oldest = c.Count, c.Oldest
-				case jobInflight:
-					one.inflight = c.Count
-				case jobDelivered:
-					one.delivered = c.Count
-				case jobDead:
-					one.dead = c.Count
-				}
+	for _, k := range states.Result {
+		one := jobs{Channel: k.ChannelID, Consumer: k.ConsumerID, brokerState: k.brokerState}
+		for _, c := range counts[one.Channel][one.Consumer] {
+			switch c.Status {
+			case jobQueued:
+				one.queued, one.oldest = c.Count, c.Oldest
+			case jobInflight:
+				one.inflight = c.Count
+			case jobDelivered:
+				one.delivered = c.Count
+			case jobDead:
+				one.dead = c.Count
 			}
-			queued, dead = queued+one.queued, dead+one.dead
-			b.history.Put(now, one.path(), float64(one.queued), float64(one.dead))
-			all = append(all, one)
 		}
+		queued, dead = queued+one.queued, dead+one.dead
+		b.history.Put(now, one.path(), float64(one.queued), float64(one.dead))
+		all = append(all, one)
 	}
 	b.history.Put(now, total, float64(queued), float64(dead))
 	return all, nil
@@ -112,6 +125,10 @@ func (b *Broker) ask(ctx context.Context) ([]jobs, error) {
 var jobOrders = map[string]func(a, b jobs) int{
 	"name": func(a, b jobs) int {
 		return cmp.Or(cmp.Compare(a.Channel, b.Channel), cmp.Compare(a.Consumer, b.Consumer))
+	},
+	// The worst first, and of equals the one that most jobs wait for.
+	"state": func(a, b jobs) int {
+		return cmp.Or(cmp.Compare(a.state().severity(), b.state().severity()), cmp.Compare(b.dead, a.dead), cmp.Compare(b.queued, a.queued), cmp.Compare(a.path(), b.path()))
 	},
 	"queued": func(a, b jobs) int { return cmp.Compare(a.queued, b.queued) },
 	"dead":   func(a, b jobs) int { return cmp.Or(cmp.Compare(a.dead, b.dead), cmp.Compare(b.path(), a.path())) },
@@ -122,11 +139,11 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	var rows []jobs
 	for _, one := range s.Value {
-		if contains(q.Get("q"), one.Channel, one.Consumer, one.Channel+"/"+one.Consumer) && (q.Get("state") == "" || one.dead > 0) {
+		if contains(q.Get("q"), one.Channel, one.Consumer, one.Channel+"/"+one.Consumer) && fitsJobs(q.Get("state"), one) {
 			rows = append(rows, one)
 		}
 	}
-	sorted, descending := order(q, rows, jobOrders, "dead", true)
+	sorted, descending := order(q, rows, jobOrders, "state", false)
 	shown, previous, next := slice(q, rows)
 	list := &view.List{
 		Found: view.Bounded(len(rows), false, "consumer"), Path: "broker", Query: q, Sorted: sorted, Descending: descending, Previous: previous, Next: next,
@@ -134,6 +151,8 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 		Columns: []view.Column{
 			{Title: "Channel", Sort: "name"},
 			{Title: "Consumer"},
+			{Title: "State", Sort: "state"},
+			{Title: "Since", Help: "When it was paused, or since when no callback has succeeded"},
 			{Title: "Queued", Number: true, Sort: "queued"},
 			{Title: "Last hour", Help: "Queued jobs over the last hour"},
 			{Title: "Oldest queued", Number: true},
@@ -147,7 +166,8 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	for _, one := range shown {
 		list.Rows = append(list.Rows, view.Row{ID: "b-" + one.path(), Cells: []view.Value{
-			view.Text(one.Channel), view.Linked(one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)), view.Int(one.queued),
+			view.Linked(one.Channel, link("channel", "name", one.Channel)), view.Linked(one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)),
+			one.state().value(), view.Ago(one.since(), "It is not paused, and its callbacks succeed"), view.Int(one.queued),
 			{Chart: chart.Small("Queued", b.history.Values(r.Now, one.path(), histQueued, 60))},
 			one.oldestValue(), view.Int(one.inflight), view.Int(one.delivered),
 			quietZero(view.Int(one.dead), one.dead > 0, view.Bad),
@@ -157,7 +177,8 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 		Nav: "broker", Title: "Broker",
 		Filter: &view.Filter{Path: "broker", Fields: []view.Field{
 			{Name: "q", Label: "Name", Value: q.Get("q"), Type: "search", Placeholder: "channel or consumer"},
-			choice(q, "state", "Jobs", view.Option{Value: "", Text: "all"}, view.Option{Value: "dead", Text: "with dead jobs"}),
+			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: "trouble", Text: "needs attention"},
+				view.Option{Value: "paused", Text: "paused"}, view.Option{Value: "dead", Text: "with dead jobs"}),
 			{Name: "sort", Value: q.Get("sort"), Hidden: true},
 			{Name: "desc", Value: q.Get("desc"), Hidden: true},
 		}},
@@ -172,34 +193,55 @@ func (j *jobs) oldestValue() view.Value {
 	return view.Ago(j.oldest, "not stated")
 }
 
-// brokerConsumer is a consumer as the broker shows it. Its token is not read.
-type brokerConsumer struct {
-	CallbackURL, Type, State, PausedBy, Breaker string
-	PausedAt, FailingSince                      time.Time
-	Concurrency                                 int
-	RateLimit                                   float64
-	Signed                                      bool
+func fitsJobs(want string, j jobs) bool {
+	switch want {
+	case "trouble":
+		return j.state().severity() <= 1
+	case "paused":
+		return j.State == "paused"
+	case "dead":
+		return j.dead > 0
+	}
+	return true
 }
 
-func (c *brokerConsumer) state(j jobs) state {
+// since is when the consumer was paused, or since when its callbacks fail.
+func (j *jobs) since() time.Time {
+	if !j.FailingSince.IsZero() {
+		return j.FailingSince
+	}
+	return j.PausedAt
+}
+
+func (j *jobs) state() state {
 	waiting := countWait(uint64(j.queued))
 	since := ""
-	if !c.FailingSince.IsZero() {
-		since = " No callback has succeeded since " + c.FailingSince.UTC().Format(time.DateTime) + " UTC."
+	if !j.FailingSince.IsZero() {
+		since = " No callback has succeeded since " + j.FailingSince.UTC().Format(time.DateTime) + " UTC."
 	}
 	switch {
-	case c.State == "paused" && c.PausedBy == "failing":
-		return state{"paused", view.Bad, "The broker has paused it, since its callbacks fail; " + waiting + "." + since}
-	case c.State == "paused":
-		return state{"paused", view.Warn, "Paused by an operator; " + waiting + "."}
-	case c.Breaker == "open":
-		return state{"failing", view.Bad, "The circuit breaker is open, since callbacks fail; " + waiting + "." + since}
+	case j.State == "paused" && j.PausedBy == "failing":
+		return state{"paused: failing", view.Bad, "The broker has paused it, since its callbacks fail; " + waiting + "." + since}
+	case j.State == "paused":
+		return state{"paused by operator", view.Warn, "Paused by an operator; " + waiting + "."}
+	case j.Breaker == "open":
+		return state{"breaker open", view.Bad, "The circuit breaker is open, since callbacks fail; " + waiting + "." + since}
+	case j.Breaker == "half-open":
+		return state{"probing", view.Warn, "Callbacks failed, and the broker tries whether one succeeds again; " + waiting + "." + since}
 	case j.dead > 0:
 		return state{"dead jobs", view.Bad, countIs(uint64(j.dead), "job") + " dead: all attempts failed. Requeue them when the cause is gone."}
 	case j.queued > 0 || j.inflight > 0:
 		return state{"working", view.Good, fmt.Sprintf("%s in flight; %s.", countIs(uint64(j.inflight), "job"), waiting)}
 	}
 	return state{"idle", view.Plain, "Nothing waits."}
+}
+
+// brokerConsumer is a consumer as the broker shows it. Its token is not read.
+type brokerConsumer struct {
+	brokerState
+	CallbackURL string
+	Concurrency int
+	RateLimit   float64
 }
 
 func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
@@ -232,7 +274,8 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 		id, _ := url.PathUnescape(path.Base(j.MessageURL)) // an ID that cannot be read leads to a page that states this
 		dead.List.Rows = append(dead.List.Rows, view.Row{ID: "j-" + strconv.Itoa(i), Cells: []view.Value{view.Ago(j.StatusChangedAt, "not stated"), view.Linked(id, link("brokermessage", "channel", channel, "id", id))}})
 	}
-	st := c.state(counts)
+	counts.brokerState = c.brokerState // it has the breaker, whichever node makes the callbacks
+	st := counts.state()
 	lines := []string{"It is a " + c.Type + " consumer."}
 	if c.Type == "push" {
 		lines = append(lines, "Messages are POSTed to "+withoutPassword(c.CallbackURL)+".")
@@ -245,12 +288,13 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	values := func(i int) []float64 { return b.history.Values(r.Now, counts.path(), i, 360) }
 	return &view.Page{
-		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("broker", "q", channel)}},
+		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}},
 		Parts: []view.Part{
 			{
 				ID: "consumer", Source: source(brokerName, s), Problem: st.sentence, ProblemTone: st.tone, Lines: lines, Actions: b.actions(counts, &c),
 				Facts: []view.Fact{
-					{Name: "State", Value: view.Text(c.State)},
+					{Name: "State", Value: st.value()},
+					{Name: "Since", Value: view.Ago(counts.since(), "It is not paused, and its callbacks succeed")},
 					{Name: "Breaker", Value: view.Text(cmp.Or(c.Breaker, "none"))},
 					{Name: "Queued", Value: view.Int(counts.queued)},
 					{Name: "Oldest queued", Value: counts.oldestValue()},
@@ -319,12 +363,7 @@ func (b *Broker) replay(j jobs, status, name, label, confirm string) view.Action
 			if err != nil {
 				return view.Outcome{}, systemRefused(brokerName, err)
 			}
-			location := header.Get("Location")
-			now := time.Now()
-			b.began.put(Operation{
-				System: brokerName, ID: location, Kind: name, By: user(ctx), What: strings.ToLower(status) + " jobs of " + j.Channel + "/" + j.Consumer, State: running, Began: now, Changed: now,
-			})
-			return view.Outcome{Text: "Began to " + name + " jobs.", Then: operationLink(brokerName, location)}, nil
+			return view.Outcome{Text: "Began to " + name + " jobs.", Then: operationLink(brokerName, header.Get("Location"))}, nil
 		},
 	}
 }
@@ -332,118 +371,37 @@ func (b *Broker) replay(j jobs, status, name, label, confirm string) view.Action
 // System implements [OperationSource].
 func (b *Broker) System() string { return brokerName }
 
-// Operations implements [OperationSource].
+// Operations implements [OperationSource]. They are replays, and their IDs are their paths.
 func (b *Broker) Operations(ctx context.Context) ([]Operation, error) {
-	return b.began.current(func(op *Operation) error {
-		var answer struct {
-			State                    string
-			Count, Replayed, Skipped int
-			ChangedAt                time.Time
+	var answer struct {
+		Result []struct {
+			URL, ChannelID, ConsumerID, State, Status, Message, By string
+			Count, Replayed, Skipped                               int
+			CreatedAt, ChangedAt                                   time.Time
 		}
-		err := b.call.Call(ctx, http.MethodGet, op.ID, nil, &answer)
-		if err == nil {
-			op.State, op.Matched, op.Done, op.Skipped, op.Changed = strings.ToLower(answer.State), answer.Count, answer.Replayed, answer.Skipped, answer.ChangedAt
+	}
+	if err := b.call.Call(ctx, http.MethodGet, "/replays", nil, &answer); err != nil {
+		return nil, err
+	}
+	var all []Operation
+	for _, r := range answer.Result {
+		kind := "replay"
+		if r.Status == "DEAD" {
+			kind = "requeue"
 		}
-		return err
-	}), nil
+		what := strings.TrimSpace(strings.ToLower(r.Status)+" jobs of ") + " " + r.ChannelID + "/" + r.ConsumerID
+		if r.Message != "" {
+			what += ", message " + r.Message
+		}
+		all = append(all, Operation{
+			System: brokerName, ID: r.URL, Kind: kind, By: r.By, What: what, State: strings.ToLower(r.State),
+			Matched: r.Count, Done: r.Replayed, Skipped: r.Skipped, Began: r.CreatedAt, Changed: r.ChangedAt,
+		})
+	}
+	return all, nil
 }
 
-// CancelOperation implements [OperationSource].
+// CancelOperation implements [OperationSource]. The page offers it for what Operations returns only.
 func (b *Broker) CancelOperation(ctx context.Context, id string) error {
-	if !b.began.has(id) {
-		return notFound("The list of operations shows all that are known.", "There is no operation %q.", id)
-	}
 	return b.call.Call(ctx, http.MethodDelete, id, nil, nil)
-}
-
-// message shows a message with the attempts of each of its jobs.
-func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
-	channel, id := r.Query.Get("channel"), r.Query.Get("id")
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
-	var m struct {
-		Payload, PayloadEncoding, ContentType, ProducedBy, Status string
-		ReceivedAt                                                time.Time
-		Jobs                                                      []struct {
-			ListenerName, Status, AttemptsURL string
-			StatusChangedAt                   time.Time
-			Attempts                          int
-		}
-	}
-	if err := b.call.Call(ctx, http.MethodGet, "/channel/"+url.PathEscape(channel)+"/message/"+url.PathEscape(id), nil, &m); err != nil {
-		return nil, &Problem{Status: http.StatusNotFound, Text: fmt.Sprintf("The broker does not show message %q of channel %q", id, channel), Err: err, Fix: "It may have been pruned. Check both names."}
-	}
-	timeline := &view.List{
-		Path: "brokermessage", Empty: "The message has no job.",
-		Columns: []view.Column{{Title: "When"}, {Title: "Consumer"}, {Title: "What"}, {Title: "Answer"}, {Title: "Took", Number: true}, {Title: "Error", Wide: true}},
-	}
-	row := func(cells ...view.Value) {
-		timeline.Rows = append(timeline.Rows, view.Row{ID: "t-" + strconv.Itoa(len(timeline.Rows)), Cells: cells})
-	}
-	for _, j := range m.Jobs {
-		var attempts struct {
-			Result []struct {
-				Attempt, StatusCode int
-				StartedAt           time.Time
-				Duration            float64
-				Error               string
-			}
-		}
-		problem := view.Value{}
-		if j.AttemptsURL != "" {
-			if err := b.call.Call(ctx, http.MethodGet, j.AttemptsURL, nil, &attempts); err != nil {
-				problem = view.Sentence("The attempts are not shown: " + err.Error())
-			}
-		}
-		for _, a := range attempts.Result {
-			code := view.Word(view.Bad, "no answer")
-			if a.StatusCode > 0 {
-				code = view.Text(strconv.Itoa(a.StatusCode))
-			}
-			row(view.Ago(a.StartedAt, "not stated"), view.Text(j.ListenerName), view.Text("attempt "+strconv.Itoa(a.Attempt)), code, view.Duration(seconds(a.Duration)), view.Sentence(a.Error))
-		}
-		row(view.Ago(j.StatusChangedAt, "not stated"), view.Text(j.ListenerName), view.Text("became "+j.Status), view.Value{}, view.Value{}, problem)
-	}
-	timeline.Found = view.Bounded(len(m.Jobs), false, "job")
-	block := payloadBlock([]byte(m.Payload), r.Query, "brokermessage", "channel", channel, "id", id)
-	block.Links = block.Links[:len(block.Links)-1]
-	if m.PayloadEncoding != "" {
-		block.Note = strings.TrimSpace("It is binary, and shown as " + m.PayloadEncoding + ". " + block.Note)
-	}
-	return &view.Page{
-		Nav: "broker", Title: id, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("broker", "q", channel)}},
-		Parts: []view.Part{{
-			ID: "message", Source: view.Source{Name: brokerName, Asked: r.Now}, List: timeline, Texts: []view.Block{block},
-			Facts: []view.Fact{
-				{Name: "Status", Value: view.Text(m.Status)},
-				{Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")},
-				{Name: "Produced by", Value: view.Text(path.Base(m.ProducedBy))},
-				{Name: "Content type", Value: view.Text(m.ContentType)},
-			},
-		}},
-	}, nil
-}
-
-// Overview implements [Summary].
-func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
-	s := b.latest.Fresh(ctx)
-	part := view.Part{ID: "broker", Title: "Broker", Source: source(brokerName, s)}
-	if s.At.IsZero() {
-		return part
-	}
-	queued, dead, bad := 0, 0, 0
-	for _, one := range s.Value {
-		queued, dead = queued+one.queued, dead+one.dead
-		if one.dead > 0 {
-			bad++
-		}
-	}
-	part.Problem, part.ProblemTone = worst(len(s.Value), bad, 0, "consumer")
-	part.Facts = []view.Fact{
-		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value)).Text, "broker")},
-		{Name: "Queued", Value: view.Int(queued)},
-		{Name: "Failures to look at", Value: view.Linked(view.Count(uint64(dead), "dead job"), "broker?state=dead")},
-	}
-	part.Charts = []chart.Chart{chart.Large("Queued", b.history.Values(r.Now, total, histQueued, 360)), chart.Large("Dead", b.history.Values(r.Now, total, histDead, 360))}
-	return part
 }

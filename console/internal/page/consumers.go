@@ -185,6 +185,13 @@ func countWait(n uint64) string {
 	return view.Count(n, "message") + " wait"
 }
 
+// value is the word of the state, with its sentence.
+func (s state) value() view.Value {
+	v := view.Word(s.tone, s.word)
+	v.Title = s.sentence
+	return v
+}
+
 // severity orders states, the worst first.
 func (s state) severity() int {
 	switch s.tone {
@@ -322,12 +329,10 @@ func boolInt(b bool) int {
 }
 
 func (c *Consumers) row(now time.Time, one *consumer) view.Row {
-	word := view.Word(one.state.tone, one.state.word)
-	word.Title = one.state.sentence
 	return view.Row{ID: "c-" + one.key, Cells: []view.Value{
 		view.Linked(one.Stream, link("messages", "stream", one.Stream)),
 		view.Linked(one.Name, link("consumer", "stream", one.Stream, "name", one.Name)),
-		word,
+		one.state.value(),
 		sinceValue(one),
 		view.Number(one.NumPending),
 		{Chart: chart.Small("Pending", c.history.Values(now, one.key, histPending, 60))},

@@ -3,9 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,7 +18,6 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
-	"github.com/jetpull/jetpull/internal/bulk"
 )
 
 const (
@@ -36,7 +33,7 @@ const (
 type DeadLetters struct {
 	source MessageSource
 	latest *sample.Latest[[]*jetstream.StreamInfo]
-	*letterRunner
+	runner *Runner
 	// known is whether a stream has dead letters, by its last message. Only the sampler's goroutine uses it.
 	known map[string]lastMessage
 
@@ -49,11 +46,11 @@ type lastMessage struct {
 	dead bool
 }
 
-// NewDeadLetters makes the pages. The sampler looks for streams with dead letters, and runs operations on many of them.
-func NewDeadLetters(s *sample.Sampler, source MessageSource, log *slog.Logger) *DeadLetters {
-	d := &DeadLetters{source: source, known: map[string]lastMessage{}, searched: map[string]letterPage{}, letterRunner: newLetterRunner(source, log)}
+// NewDeadLetters makes the pages. The sampler looks for streams with dead letters, and the runner runs operations on many of them.
+func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *Runner) *DeadLetters {
+	d := &DeadLetters{source: source, runner: runner, known: map[string]lastMessage{}, searched: map[string]letterPage{}}
+	d.addKinds()
 	d.latest = sample.Add(s, d.ask)
-	s.Go(d.runner.Run)
 	return d
 }
 
@@ -331,31 +328,25 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 			}
 			f := f
 			f.Subject = strings.TrimSpace(form.Get("subject"))
-			op, err := d.begin(ctx, kind, f, rate)
-			if err != nil {
-				return view.Outcome{}, &Problem{Status: http.StatusBadGateway, Text: "The operation did not begin. Nothing was changed", Err: err, Fix: "Try again."}
-			}
-			return view.Outcome{
-				Count: op.Matched, Then: operationLink(d.System(), op.ID),
-				Text: fmt.Sprintf("Began to %s %s.", kind, view.Count(uint64(op.Matched), "dead letter")),
-			}, nil
+			return d.runner.begin(ctx, kind, f.words(), f, rate)
 		}
 	}
-	rate := view.Field{Name: "rate", Label: "At most in a second (empty: no limit)", Type: "number"}
 	return []view.Action{
 		{
 			Name: "requeue-all", Label: "Requeue all that match", Target: f.words(), Preview: preview, Do: begin(kindRequeue),
 			Confirm: "Requeue all " + f.words() + ": each is published to the subject that it had, and then deleted here. " +
 				"What a stream does not take stays here. The operation runs in the background, and can be cancelled.",
-			Fields: []view.Field{{Name: "subject", Label: "To another subject (empty: the one that it had)"}, rate},
+			Fields: []view.Field{{Name: "subject", Label: "To another subject (empty: the one that it had)"}, rateField},
 		},
 		{
 			Name: "purge-all", Label: "Purge all that match", Target: f.words(), Preview: preview, Do: begin(kindPurge), Danger: true,
 			Confirm: "Delete all " + f.words() + ". This cannot be undone. The operation runs in the background, and what it has not deleted yet stays if it is cancelled.",
-			Fields:  []view.Field{rate},
+			Fields:  []view.Field{rateField},
 		},
 	}
 }
+
+var rateField = view.Field{Name: "rate", Label: "At most in a second (empty: no limit)", Type: "number"}
 
 func parseRate(text string) (float64, error) {
 	if strings.TrimSpace(text) == "" {
@@ -457,10 +448,4 @@ func requeue(ctx context.Context, source MessageSource, stream string, m *jetstr
 		return "", fmt.Errorf("it was published to %s, but not deleted here: %w", to, err)
 	}
 	return fmt.Sprintf("stream %s has it as message %d", stored, seq), nil
-}
-
-// spec is the filter of an operation.
-func spec(o bulk.Operation) (f letterFilter, err error) {
-	err = json.Unmarshal(o.Spec, &f)
-	return f, err
 }

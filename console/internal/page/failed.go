@@ -27,11 +27,10 @@ type failedItem struct {
 }
 
 // failedFields are the filters of the list of failed messages. The interface of the relay has the same names.
-var failedFields = []string{"receiver", "source", "stage", "reason", "since"}
+var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since"}
 
-func failedFilter(q url.Values) (filter url.Values, words string, err error) {
-	filter = url.Values{}
-	words = "failed messages"
+func failedFilter(q url.Values) (filter map[string]string, err error) {
+	filter = map[string]string{}
 	for _, name := range failedFields {
 		value := strings.TrimSpace(q.Get(name))
 		if value == "" {
@@ -40,24 +39,42 @@ func failedFilter(q url.Values) (filter url.Values, words string, err error) {
 		if name == "since" {
 			at, err := parseTime(value)
 			if err != nil {
-				return nil, "", err
+				return nil, err
 			}
 			value = at.UTC().Format(time.RFC3339)
 		}
-		filter.Set(name, value)
-		words += fmt.Sprintf(", %s %s", name, value)
+		filter[name] = value
 	}
-	return filter, words, nil
+	return filter, nil
+}
+
+// failedWords describe a filter. There is none for messages that were chosen by their IDs.
+func failedWords(filter map[string]string) string {
+	if filter == nil {
+		return "failed messages that were chosen one by one"
+	}
+	words := "failed messages"
+	for _, name := range failedFields {
+		if filter[name] != "" {
+			words += ", " + name + " " + filter[name]
+		}
+	}
+	return words
 }
 
 func (y *Relay) failed(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
-	filter, words, err := failedFilter(q)
+	filter, err := failedFilter(q)
 	if err != nil {
 		return nil, err
 	}
-	asked := with(filter, "cursor", q.Get("cursor"))
-	asked.Set("limit", strconv.Itoa(pageSize))
+	asked := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	for name, value := range filter {
+		asked.Set(name, value)
+	}
+	if cursor := q.Get("cursor"); cursor != "" {
+		asked.Set("cursor", cursor)
+	}
 	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
 	defer cancel()
 	var answer struct {
@@ -86,11 +103,12 @@ func (y *Relay) failed(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	part.List = list
 	if len(answer.Items) > 0 {
-		part.Actions = y.allActions(filter, words)
+		part.Actions = y.failedActions(filter, false)
 	}
 	fields := []view.Field{
 		{Name: "receiver", Label: "Receiver", Value: q.Get("receiver"), Type: "search"},
 		{Name: "source", Label: "Source", Value: q.Get("source")},
+		{Name: "message", Label: "Message", Value: q.Get("message")},
 		{Name: "stage", Label: "Stage", Value: q.Get("stage")},
 		{Name: "reason", Label: "Reason", Value: q.Get("reason")},
 		{Name: "since", Label: "Since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
@@ -98,59 +116,82 @@ func (y *Relay) failed(ctx context.Context, r Request) (*view.Page, error) {
 	return &view.Page{Nav: "failed", Title: "Failed messages of the relay", Filter: &view.Filter{Path: "failed", Fields: fields}, Parts: []view.Part{part}}, nil
 }
 
-// operationAnswer is an operation of the relay.
-type operationAnswer struct {
-	ID      string `json:"id"`
-	Verb    string `json:"verb"`
-	State   string `json:"state"`
-	Matched int    `json:"matched"`
-	Done    int    `json:"done"`
+// oneFailed adds the actions on a failed message to its page, if the message is on the list.
+func (y *Relay) oneFailed(ctx context.Context, part *view.Part, source, id string) {
+	filter := map[string]string{"source": source, "message": id}
+	var answer struct {
+		Items []failedItem `json:"items"`
+	}
+	err := y.call.Call(ctx, http.MethodGet, "/v1/failed?"+url.Values{"source": {source}, "message": {id}}.Encode(), nil, &answer)
+	switch {
+	case err != nil:
+		part.Lines = []string{"Whether it is on the list of failed messages is not known now: " + err.Error()}
+	case len(answer.Items) == 0:
+		part.Lines = []string{"It is not on the list of failed messages: it was skipped or purged, or the list has dropped it."}
+	default:
+		part.Actions = y.failedActions(filter, true)
+	}
 }
 
-func (y *Relay) allActions(filter url.Values, words string) []view.Action {
-	selection := map[string]string{}
-	for name := range filter {
-		selection[name] = filter.Get(name)
-	}
+// failedActions are for all messages that a filter matches, or for the only one.
+func (y *Relay) failedActions(filter map[string]string, single bool) []view.Action {
+	words := failedWords(filter)
 	one := func(verb, label, confirm string, danger bool) view.Action {
-		return view.Action{
-			Name: verb + "-all", Label: label + " all that match", Target: words, Danger: danger, Confirm: confirm,
-			Fields: []view.Field{{Name: "rate", Label: "At most in a second (empty: no limit)", Type: "number"}},
-			Preview: func(ctx context.Context) string {
-				var answer struct {
-					Matched int `json:"matched"`
-				}
-				if err := y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, map[string]any{"filter": selection, "dry_run": true}, &answer); err != nil {
-					return "How many these are is not known: " + err.Error()
-				}
-				return "At this moment these are " + view.Count(uint64(answer.Matched), "message") + ". Nothing has been changed yet."
-			},
-			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
-				rate, err := parseRate(form.Get("rate"))
-				if err != nil {
-					return view.Outcome{}, err
-				}
-				body := map[string]any{"filter": selection}
-				if rate > 0 {
-					body["rate"] = rate
-				}
-				var answer operationAnswer
-				if err := y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, body, &answer); err != nil {
-					return view.Outcome{}, systemRefused(relayName, err)
-				}
-				now := time.Now()
-				y.began.put(Operation{
-					System: relayName, ID: answer.ID, Kind: verb, By: user(ctx), What: words, State: answer.State, Matched: answer.Matched, Done: answer.Done, Began: now, Changed: now,
-				})
-				return view.Outcome{Count: answer.Matched, Text: fmt.Sprintf("Began to %s %s.", verb, view.Count(uint64(answer.Matched), "message")), Then: operationLink(relayName, answer.ID)}, nil
-			},
+		a := view.Action{Name: verb, Label: label, Target: words, Danger: danger, Confirm: confirm}
+		if !single {
+			a.Name, a.Label, a.Fields = verb+"-all", label+" all that match", []view.Field{rateField}
+			a.Preview = func(ctx context.Context) string { return y.preview(ctx, verb, filter) }
 		}
+		a.Do = func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			rate, err := parseRate(form.Get("rate"))
+			if err != nil {
+				return view.Outcome{}, err
+			}
+			var o relayOperation
+			if err := y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, map[string]any{"filter": filter, "rate": rate}, &o); err != nil {
+				return view.Outcome{}, systemRefused(relayName, err)
+			}
+			out := view.Outcome{Count: o.Matched, Text: fmt.Sprintf("Began to %s %s.", verb, view.Count(uint64(o.Matched), "message"))}
+			if !single {
+				out.Then = operationLink(relayName, o.ID)
+			}
+			return out, nil
+		}
+		return a
+	}
+	redrive := "Try all " + words + " again. What fails again comes back to this list."
+	if single {
+		redrive = ""
 	}
 	return []view.Action{
-		one("redrive", "Redrive", "Try all "+words+" again. What fails again comes back to this list.", false),
-		one("skip", "Skip", "Take all "+words+" off this list. They stay FAILED, and are not tried again.", true),
-		one("purge", "Purge", "Take all "+words+" off this list, and delete their payloads. This cannot be undone.", true),
+		one("redrive", "Redrive", redrive, false),
+		one("skip", "Skip", "Take "+words+" off the list of failed messages. They stay FAILED, and are not tried again.", true),
+		one("purge", "Purge", "Take "+words+" off the list of failed messages, and delete their payloads. This cannot be undone.", true),
 	}
+}
+
+func (y *Relay) preview(ctx context.Context, verb string, filter map[string]string) string {
+	var answer struct {
+		Matched int `json:"matched"`
+	}
+	if err := y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, map[string]any{"filter": filter, "dry_run": true}, &answer); err != nil {
+		return "How many these are is not known: " + err.Error()
+	}
+	return "At this moment these are " + view.Count(uint64(answer.Matched), "message") + ". Nothing has been changed yet."
+}
+
+// relayOperation is an operation of the relay.
+type relayOperation struct {
+	ID      string            `json:"id"`
+	Verb    string            `json:"verb"`
+	State   string            `json:"state"`
+	Matched int               `json:"matched"`
+	Done    int               `json:"done"`
+	Skipped int               `json:"skipped"`
+	By      string            `json:"by"`
+	Began   time.Time         `json:"began"`
+	Changed time.Time         `json:"changed"`
+	Filter  map[string]string `json:"filter"`
 }
 
 // System implements [OperationSource].
@@ -158,14 +199,20 @@ func (y *Relay) System() string { return relayName }
 
 // Operations implements [OperationSource].
 func (y *Relay) Operations(ctx context.Context) ([]Operation, error) {
-	return y.began.current(func(op *Operation) error {
-		var answer operationAnswer
-		err := y.call.Call(ctx, http.MethodGet, "/v1/operations/"+url.PathEscape(op.ID), nil, &answer)
-		if err == nil {
-			op.State, op.Matched, op.Done, op.Changed = answer.State, answer.Matched, answer.Done, time.Now()
+	var answer struct {
+		Items []relayOperation `json:"items"`
+	}
+	if err := y.call.Call(ctx, http.MethodGet, "/v1/operations", nil, &answer); err != nil {
+		return nil, err
+	}
+	all := make([]Operation, len(answer.Items))
+	for i, o := range answer.Items {
+		all[i] = Operation{
+			System: relayName, ID: o.ID, Kind: o.Verb, By: o.By, What: failedWords(o.Filter), State: o.State,
+			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Began: o.Began, Changed: o.Changed,
 		}
-		return err
-	}), nil
+	}
+	return all, nil
 }
 
 // CancelOperation implements [OperationSource].

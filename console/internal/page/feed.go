@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -36,6 +37,7 @@ type FeedSource interface {
 // Feed are the pages of a feed.
 type Feed struct {
 	source  FeedSource
+	runner  *Runner
 	latest  *sample.Latest[feed.Backlog]
 	history *sample.History
 }
@@ -49,9 +51,10 @@ const (
 
 const feedName = "feed"
 
-// NewFeed makes the pages, and has the sampler ask the feed.
-func NewFeed(s *sample.Sampler, source FeedSource) *Feed {
-	f := &Feed{source: source, history: sample.NewHistory(feedWidth)}
+// NewFeed makes the pages, and has the sampler ask the feed. The runner runs operations on many partitions.
+func NewFeed(s *sample.Sampler, source FeedSource, runner *Runner) *Feed {
+	f := &Feed{source: source, runner: runner, history: sample.NewHistory(feedWidth)}
+	f.addKinds()
 	f.latest = sample.Add(s, func(ctx context.Context) (feed.Backlog, error) {
 		b, err := source.Backlog(ctx)
 		if err == nil {
@@ -120,6 +123,9 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		}})
 	}
 	part.List = list
+	if s.Value.BlockedPartitions > 0 && (status == "" || status == feed.Failed) && q.Get("q") == "" {
+		part.Actions = f.blockedActions(s.Value)
+	}
 	return &view.Page{
 		Nav: "feed", Title: "Feed",
 		Filter: &view.Filter{Path: "feed", Fields: []view.Field{
@@ -365,4 +371,80 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 	block.Links = block.Links[:len(block.Links)-1]
 	part.Texts = []view.Block{block}
 	return &view.Page{Nav: "feed", Title: id, Crumbs: []view.Link{{Text: "Feed", Href: "feed"}, {Text: partition, Href: link("partition", "id", partition)}}, Parts: []view.Part{part}}, nil
+}
+
+// The kinds of operations on partitions that failures hold.
+const (
+	kindRetryFailed = "retry failed items"
+	kindSkipFailed  = "skip failed items"
+	// blockedPage is how many partitions are read at once.
+	blockedPage = 500
+)
+
+// addKinds adds the operations to the runner. The selection is the partitions by their names, and the position is an index of these plus one.
+func (f *Feed) addKinds() {
+	add := func(kind string, do func(ctx context.Context, partition string, items ...string) (int, error)) {
+		f.runner.add(kind, blockedPage, func(_ context.Context, selection json.RawMessage, from uint64, limit int) (all []func(context.Context) error, next uint64, err error) {
+			var partitions []string
+			if err := json.Unmarshal(selection, &partitions); err != nil {
+				return nil, 0, err
+			}
+			end := min(len(partitions), int(from)-1+limit)
+			for _, id := range partitions[from-1 : end] {
+				all = append(all, func(ctx context.Context) error {
+					_, err := do(ctx, id)
+					return err
+				})
+			}
+			if end < len(partitions) {
+				next = uint64(end) + 1
+			}
+			return all, next, nil
+		})
+	}
+	add(kindRetryFailed, f.source.RetryFailed)
+	add(kindSkipFailed, f.source.SkipFailed)
+}
+
+// blocked reads the names of the partitions that are held by failures.
+func (f *Feed) blocked(ctx context.Context) (all []string, err error) {
+	for after := ""; ; after = all[len(all)-1] {
+		found, err := f.source.Partitions(ctx, feed.Query{Status: feed.Failed, After: after, Limit: blockedPage})
+		for _, p := range found {
+			all = append(all, p.ID)
+		}
+		if err != nil || len(found) < blockedPage {
+			return all, err
+		}
+	}
+}
+
+// blockedActions are for all partitions that are held by failures.
+func (f *Feed) blockedActions(b feed.Backlog) []view.Action {
+	target := "partitions that failures hold"
+	one := func(name, kind, label, confirm string, danger bool) view.Action {
+		return view.Action{
+			Name: name, Label: label, Target: target, Confirm: confirm, Danger: danger, Fields: []view.Field{rateField},
+			Preview: func(context.Context) string {
+				return fmt.Sprintf("At this moment these are %s. Nothing has been changed yet.", view.Count(uint64(b.BlockedPartitions), "partition"))
+			},
+			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+				rate, err := parseRate(form.Get("rate"))
+				if err != nil {
+					return view.Outcome{}, err
+				}
+				partitions, err := f.blocked(ctx)
+				if err != nil {
+					return view.Outcome{}, feedError(err, "such partition")
+				}
+				return f.runner.begin(ctx, kind, target, partitions, rate)
+			},
+		}
+	}
+	return []view.Action{
+		one("retry-all", kindRetryFailed, "Retry the failed items of all blocked partitions",
+			"Try the failed items of all partitions again that failures hold, with no attempts counted. The rate is one of partitions.", false),
+		one("skip-all", kindSkipFailed, "Skip the failed items of all blocked partitions",
+			"Count the failed items of all partitions that failures hold as complete without their work being done, so that the gates open. This cannot be undone. The rate is one of partitions.", true),
+	}
 }

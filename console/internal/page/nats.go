@@ -2,13 +2,17 @@ package page
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // NATS is what the pages need of a NATS account.
@@ -100,4 +104,146 @@ func (j JetStream) Reset(ctx context.Context, stream, consumer string, sequence 
 // Delete implements [ConsumerSource].
 func (j JetStream) Delete(ctx context.Context, stream, consumer string) error {
 	return j.JS.DeleteConsumer(ctx, stream, consumer)
+}
+
+// Streams implements [MessageSource].
+func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
+	var all []*jetstream.StreamInfo
+	streams := j.JS.ListStreams(ctx)
+	for info := range streams.Info() {
+		all = append(all, info)
+	}
+	if err := streams.Err(); err != nil {
+		return nil, fmt.Errorf("streams: %w", err)
+	}
+	return all, nil
+}
+
+// Stream implements [MessageSource].
+func (j JetStream) Stream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	stream, err := j.JS.Stream(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return stream.CachedInfo(), nil
+}
+
+// batchBytes bounds one answer, so that large payloads do not fill the memory.
+const batchBytes = 16 << 20
+
+// Messages implements [MessageSource]. A stream that allows direct get answers to one request with all of them; another is asked for one
+// after the other.
+func (j JetStream) Messages(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string, n int) ([]*jetstream.RawStreamMsg, error) {
+	if !info.Config.AllowDirect {
+		return j.oneByOne(ctx, info.Config.Name, from, subject, n)
+	}
+	nc, options := j.JS.Conn(), j.JS.Options()
+	inbox := nc.NewRespInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	request, err := json.Marshal(map[string]any{"seq": max(from, 1), "next_by_subj": subject, "batch": n, "max_bytes": batchBytes})
+	if err != nil {
+		return nil, err
+	}
+	if err := nc.PublishRequest(wire.APIPrefix(options.APIPrefix, options.Domain)+"DIRECT.GET."+info.Config.Name, inbox, request); err != nil {
+		return nil, err
+	}
+	var all []*jetstream.RawStreamMsg
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return all, fmt.Errorf("messages of stream %s: %w", info.Config.Name, err)
+		}
+		switch status := m.Header.Get("Status"); status {
+		case "":
+		case "204", "404":
+			// The end of the answer, and no message.
+			return all, nil
+		default:
+			return all, fmt.Errorf("messages of stream %s: the server answered %s %s", info.Config.Name, status, m.Header.Get("Description"))
+		}
+		one, err := direct(m)
+		if err != nil {
+			return all, fmt.Errorf("messages of stream %s: %w", info.Config.Name, err)
+		}
+		all = append(all, one)
+	}
+}
+
+// direct reads an answer of the direct get API, which has the place of a message in its headers (ADR-31).
+func direct(m *nats.Msg) (*jetstream.RawStreamMsg, error) {
+	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("the answer has no sequence: %w", err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	if err != nil {
+		return nil, fmt.Errorf("message %d has no time: %w", seq, err)
+	}
+	one := &jetstream.RawStreamMsg{Subject: m.Header.Get("Nats-Subject"), Sequence: seq, Time: at, Data: m.Data, Header: nats.Header{}}
+	for key, values := range m.Header {
+		switch key {
+		case "Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence", "Nats-UpTo-Sequence":
+		default:
+			one.Header[key] = values
+		}
+	}
+	return one, nil
+}
+
+func (j JetStream) oneByOne(ctx context.Context, name string, from uint64, subject string, n int) ([]*jetstream.RawStreamMsg, error) {
+	stream, err := j.JS.Stream(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	var all []*jetstream.RawStreamMsg
+	for len(all) < n {
+		m, err := stream.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(subject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		if err != nil {
+			return all, err
+		}
+		all = append(all, m)
+		from = m.Sequence + 1
+	}
+	return all, nil
+}
+
+// Message implements [MessageSource].
+func (j JetStream) Message(ctx context.Context, name string, seq uint64) (*jetstream.RawStreamMsg, error) {
+	stream, err := j.JS.Stream(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return stream.GetMsg(ctx, seq)
+}
+
+// Publish implements [MessageSource].
+func (j JetStream) Publish(ctx context.Context, m *nats.Msg, id string) (stream string, seq uint64, err error) {
+	var opts []jetstream.PublishOpt
+	if id != "" {
+		opts = append(opts, jetstream.WithMsgID(id))
+	}
+	ack, err := j.JS.PublishMsg(ctx, m, opts...)
+	if err != nil {
+		return "", 0, err
+	}
+	return ack.Stream, ack.Sequence, nil
+}
+
+// DeleteMessage implements [MessageSource].
+func (j JetStream) DeleteMessage(ctx context.Context, name string, seq uint64) error {
+	stream, err := j.JS.Stream(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := stream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return err
+	}
+	return nil
 }

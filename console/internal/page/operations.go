@@ -5,10 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
-	"sync"
+	"strconv"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/sample"
@@ -38,47 +37,6 @@ type OperationSource interface {
 	System() string
 	Operations(ctx context.Context) ([]Operation, error)
 	CancelOperation(ctx context.Context, id string) error
-}
-
-// begun are the operations that this console has begun in a system that lists none, by ID. The zero value has none.
-type begun struct {
-	mu  sync.Mutex
-	all map[string]Operation
-}
-
-func (b *begun) put(op Operation) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.all == nil {
-		b.all = map[string]Operation{}
-	}
-	b.all[op.ID] = op
-}
-
-func (b *begun) has(id string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, ok := b.all[id]
-	return ok
-}
-
-// current asks for the progress of the operations that run. One that the system does not show keeps what was known.
-func (b *begun) current(ask func(*Operation) error) []Operation {
-	b.mu.Lock()
-	all := slices.Collect(maps.Values(b.all))
-	b.mu.Unlock()
-	for i := range all {
-		op := &all[i]
-		if op.State != running {
-			continue
-		}
-		op.Note = ""
-		if err := ask(op); err != nil {
-			op.Note = "Its progress is not known now: " + err.Error()
-		}
-		b.put(*op)
-	}
-	return all
 }
 
 // Operations are the pages of the operations of all systems.
@@ -279,5 +237,47 @@ func (o *Operations) cancel(from OperationSource, latest *sample.Latest[[]Operat
 			latest.Next(ctx)
 			return view.Outcome{Count: 1, Text: "Cancelled. What was done stays done, and the rest is not touched."}, nil
 		},
+	}
+}
+
+// Log is the page of the actions, of which all returns the newest first.
+func Log(all func() []view.Entry) Func {
+	return func(_ context.Context, r Request) (*view.Page, error) {
+		q := r.Query
+		entries := all()
+		var rows []view.Entry
+		for _, e := range entries {
+			if contains(q.Get("q"), e.Who, e.Action, e.Target, e.Outcome) && (q.Get("outcome") == "" || (q.Get("outcome") == "failed") == e.Failed) {
+				rows = append(rows, e)
+			}
+		}
+		shown, previous, next := slice(q, rows)
+		list := &view.List{
+			Found: view.Bounded(len(rows), false, "action"), Path: "log", Query: q, Previous: previous, Next: next,
+			Empty: "This list shows who did what on this console since it was started. The process's log has each action too.",
+			Columns: []view.Column{
+				{Title: "Time"}, {Title: "Who"}, {Title: "Action"}, {Title: "Target"}, {Title: "Count", Number: true}, {Title: "Result"}, {Title: "Outcome"},
+			},
+		}
+		if len(rows) == 0 && len(entries) > 0 {
+			list.Empty = "None of the " + view.Count(uint64(len(entries)), "action") + " matches this filter."
+		}
+		for _, e := range shown {
+			result := view.Word(view.Good, "done")
+			if e.Failed {
+				result = view.Word(view.Bad, "failed")
+			}
+			list.Rows = append(list.Rows, view.Row{ID: "a-" + strconv.Itoa(e.ID), Cells: []view.Value{
+				view.Ago(e.Time, ""), view.Text(e.Who), view.Text(e.Action), view.Text(e.Target), view.Int(e.Count), result, view.Sentence(e.Outcome),
+			}})
+		}
+		return &view.Page{
+			Nav: "log", Title: "Log of actions",
+			Filter: &view.Filter{Path: "log", Fields: []view.Field{
+				{Name: "q", Label: "Search", Value: q.Get("q"), Type: "search", Placeholder: "who, action or target"},
+				choice(q, "outcome", "Result", view.Option{Value: "", Text: "all"}, view.Option{Value: "done", Text: "done"}, view.Option{Value: "failed", Text: "failed"}),
+			}},
+			Parts: []view.Part{{ID: "log", List: list}},
+		}, nil
 	}
 }

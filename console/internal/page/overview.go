@@ -3,9 +3,12 @@ package page
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
-	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -43,6 +46,34 @@ func worst(total, bad, warn int, noun string) (string, view.Tone) {
 	return "Healthy: all of " + view.Count(uint64(total), noun) + " work or are idle.", view.Good
 }
 
+// judge sets the sentence of an overview's part, and lists the objects that are in trouble, the worst first. It returns how many these are.
+func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T) int, stateOf func(T) state, show func(T) (name, since, waiting view.Value)) (trouble int) {
+	const most = 8
+	bad, warn := 0, 0
+	list := &view.List{Path: path, Columns: []view.Column{{Title: strings.ToUpper(noun[:1]) + noun[1:]}, {Title: "State"}, {Title: "Since"}, {Title: "Waiting", Number: true}, {Title: "Problem", Wide: true}}}
+	for _, one := range slices.SortedStableFunc(slices.Values(all), worse) {
+		st := stateOf(one)
+		switch st.tone {
+		case view.Bad:
+			bad++
+		case view.Warn:
+			warn++
+		default:
+			continue
+		}
+		if len(list.Rows) < most {
+			name, since, waiting := show(one)
+			list.Rows = append(list.Rows, view.Row{ID: path + "-" + strconv.Itoa(len(list.Rows)), Cells: []view.Value{name, st.value(), since, waiting, view.Sentence(st.sentence)}})
+		}
+	}
+	part.Problem, part.ProblemTone = worst(len(all), bad, warn, noun)
+	if len(list.Rows) > 0 {
+		list.Found = view.Bounded(len(list.Rows), bad+warn > len(list.Rows), "problem")
+		part.List = list
+	}
+	return bad + warn
+}
+
 // total is the key of the history of all objects of a source together. No object has an empty name.
 const total = ""
 
@@ -53,42 +84,22 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 	if s.At.IsZero() {
 		return part
 	}
-	bad, warn := 0, 0
 	var pending, ackPending uint64
 	rate := 0.0
-	list := &view.List{Path: "consumers", Columns: []view.Column{{Title: "Consumer"}, {Title: "State"}, {Title: "Since"}, {Title: "Pending", Number: true}, {Title: "Problem", Wide: true}}}
-	rows := append([]*consumer(nil), s.Value...)
-	order(nil, rows, consumerOrders, "state", false)
-	for _, one := range rows {
+	for _, one := range s.Value {
 		pending, ackPending, rate = pending+one.NumPending, ackPending+uint64(one.NumAckPending), rate+one.rate
-		switch one.state.tone {
-		case view.Bad:
-			bad++
-		case view.Warn:
-			warn++
-		default:
-			continue
-		}
-		const most = 8
-		if len(list.Rows) < most {
-			list.Rows = append(list.Rows, view.Row{ID: "c-" + one.key, Cells: []view.Value{
-				view.Linked(one.key, link("consumer", "stream", one.Stream, "name", one.Name)), view.Word(one.state.tone, one.state.word), sinceValue(one), view.Number(one.NumPending), view.Sentence(one.state.sentence),
-			}})
-		}
 	}
-	part.Problem, part.ProblemTone = worst(len(rows), bad, warn, "consumer")
+	trouble := judge(&part, "consumers", "consumer", s.Value, consumerOrders["state"], func(one *consumer) state { return one.state }, func(one *consumer) (name, since, waiting view.Value) {
+		return view.Linked(one.key, link("consumer", "stream", one.Stream, "name", one.Name)), sinceValue(one), view.Number(one.NumPending)
+	})
 	part.Facts = []view.Fact{
-		{Name: "Consumers", Value: view.Linked(view.Int(len(rows)).Text, "consumers")},
-		{Name: "To look at", Value: view.Linked(view.Int(bad+warn).Text, "consumers?state=trouble")},
+		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value)).Text, "consumers")},
+		{Name: "To look at", Value: view.Linked(view.Int(trouble).Text, "consumers?state=trouble")},
 		{Name: "Pending", Value: view.Number(pending)},
 		{Name: "Ack pending", Value: view.Number(ackPending)},
 		{Name: "Deliveries", Value: view.Rate(rate)},
 	}
 	part.Charts = c.charts(r, total)
-	if len(list.Rows) > 0 {
-		list.Found = view.Bounded(len(list.Rows), bad+warn > len(list.Rows), "problem")
-		part.List = list
-	}
 	return part
 }
 
@@ -106,42 +117,23 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 	if s.At.IsZero() {
 		return part
 	}
-	bad, warn, backlog := 0, 0, 0
-	oldest := 0.0
-	list := &view.List{Path: "relay", Columns: []view.Column{{Title: "Receiver"}, {Title: "State"}, {Title: "Backlog", Number: true}, {Title: "Problem", Wide: true}}}
-	rows := append([]receiver(nil), s.Value...)
-	order(nil, rows, receiverOrders, "state", false)
-	for _, one := range rows {
+	backlog, oldest := 0, 0.0
+	for _, one := range s.Value {
 		backlog += one.backlog()
 		if one.State != nil && one.State.Backlog > 0 {
 			oldest = max(oldest, one.State.Oldest)
 		}
-		st := one.state()
-		switch st.tone {
-		case view.Bad:
-			bad++
-		case view.Warn:
-			warn++
-		default:
-			continue
-		}
-		const most = 8
-		if len(list.Rows) < most {
-			list.Rows = append(list.Rows, view.Row{ID: "r-" + one.Name, Cells: []view.Value{view.Linked(one.Name, link("receiver", "name", one.Name)), view.Word(st.tone, st.word), view.Int(one.backlog()), view.Sentence(st.sentence)}})
-		}
 	}
-	part.Problem, part.ProblemTone = worst(len(rows), bad, warn, "receiver")
+	judge(&part, "relay", "receiver", s.Value, receiverOrders["state"], func(one receiver) state { return one.state() }, func(one receiver) (name, since, waiting view.Value) {
+		return view.Linked(one.Name, link("receiver", "name", one.Name)), view.None("The relay does not state it"), view.Int(one.backlog())
+	})
 	part.Facts = []view.Fact{
-		{Name: "Receivers", Value: view.Linked(view.Int(len(rows)).Text, "relay")},
+		{Name: "Receivers", Value: view.Linked(view.Int(len(s.Value)).Text, "relay")},
 		{Name: "Backlog", Value: view.Int(backlog)},
-		{Name: "Oldest waiting", Value: view.Duration(seconds(oldest).Round(sample.Patience / 2))},
+		{Name: "Oldest waiting", Value: view.Duration(seconds(oldest).Round(time.Second))},
 		{Name: "Failures to look at", Value: view.Linked("failed messages", "failed")},
 	}
 	part.Charts = []chart.Chart{chart.Large("Backlog", y.history.Values(r.Now, total, histBacklog, 360)), chart.Large("POSTs in the windows", y.history.Values(r.Now, total, histWindow, 360))}
-	if len(list.Rows) > 0 {
-		list.Found = view.Bounded(len(list.Rows), bad+warn > len(list.Rows), "problem")
-		part.List = list
-	}
 	return part
 }
 
@@ -158,8 +150,31 @@ func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Ready", Value: view.Int(s.Value.Ready)},
 		{Name: "Behind a gate", Value: view.Int(s.Value.Gated)},
 		{Name: "Failures to look at", Value: view.Linked(view.Int(s.Value.Failed).Text, "feed?status=Failed")},
-		{Name: "Oldest ready", Value: view.Duration(s.Value.Oldest.Round(sample.Patience / 2))},
+		{Name: "Oldest ready", Value: view.Duration(s.Value.Oldest.Round(time.Second))},
 	}
 	part.Charts = []chart.Chart{chart.Large("Ready items", f.history.Values(r.Now, total, histReady, 360)), chart.Large("Failed items", f.history.Values(r.Now, total, histFailed, 360))}
+	return part
+}
+
+// Overview implements [Summary].
+func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
+	s := b.latest.Fresh(ctx)
+	part := view.Part{ID: "broker", Title: "Broker", Source: source(brokerName, s)}
+	if s.At.IsZero() {
+		return part
+	}
+	queued, dead := 0, 0
+	for _, one := range s.Value {
+		queued, dead = queued+one.queued, dead+one.dead
+	}
+	judge(&part, "broker", "consumer", s.Value, jobOrders["state"], func(one jobs) state { return one.state() }, func(one jobs) (name, since, waiting view.Value) {
+		return view.Linked(one.Channel+"/"+one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)), view.Ago(one.since(), "not stated"), view.Int(one.queued)
+	})
+	part.Facts = []view.Fact{
+		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value)).Text, "broker")},
+		{Name: "Queued", Value: view.Int(queued)},
+		{Name: "Failures to look at", Value: view.Linked(view.Count(uint64(dead), "dead job"), "broker?state=dead")},
+	}
+	part.Charts = []chart.Chart{chart.Large("Queued", b.history.Values(r.Now, total, histQueued, 360)), chart.Large("Dead", b.history.Values(r.Now, total, histDead, 360))}
 	return part
 }

@@ -43,6 +43,11 @@ type receiver struct {
 		Disabled   bool    `json:"disabled"`
 		Backlog    int     `json:"backlog"`
 		Oldest     float64 `json:"oldest"`
+		Answers    *struct {
+			Count int     `json:"count"`
+			P50   float64 `json:"p50"`
+			P99   float64 `json:"p99"`
+		} `json:"answers"`
 	} `json:"state"`
 }
 
@@ -51,7 +56,6 @@ type Relay struct {
 	call    Caller
 	latest  *sample.Latest[[]receiver]
 	history *sample.History
-	began   begun
 }
 
 const relayName = "relay"
@@ -136,6 +140,26 @@ func (r *receiver) oldest() view.Value {
 	return view.Duration(seconds(r.State.Oldest).Round(time.Second))
 }
 
+// answers are how long the half and the slowest hundredth of the last answers took at least.
+func (r *receiver) answers() (p50, p99 view.Value) {
+	if r.State == nil || r.State.Answers == nil {
+		none := view.None("This relay process has no answer of the receiver yet")
+		return none, none
+	}
+	of := func(percent int, took float64) view.Value {
+		return view.Value{Text: view.Span(seconds(took)), Title: fmt.Sprintf("%d %% of the last %s took at most %s", percent, view.Count(uint64(r.State.Answers.Count), "answer"), seconds(took))}
+	}
+	return of(50, r.State.Answers.P50), of(99, r.State.Answers.P99)
+}
+
+// p99 orders receivers.
+func (r *receiver) p99() float64 {
+	if r.State == nil || r.State.Answers == nil {
+		return 0
+	}
+	return r.State.Answers.P99
+}
+
 func (r *receiver) backlog() int {
 	if r.State == nil {
 		return 0
@@ -149,6 +173,7 @@ var receiverOrders = map[string]func(a, b receiver) int{
 		return cmp.Or(cmp.Compare(a.state().severity(), b.state().severity()), cmp.Compare(b.backlog(), a.backlog()), cmp.Compare(a.Name, b.Name))
 	},
 	"backlog": func(a, b receiver) int { return cmp.Compare(a.backlog(), b.backlog()) },
+	"p99":     func(a, b receiver) int { return cmp.Compare(a.p99(), b.p99()) },
 }
 
 const receiversEmpty = "This list shows the receivers of the relay. Create one with `jetpull relay receivers put NAME`, or with PUT /v1/receivers/NAME."
@@ -175,6 +200,8 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Title: "Oldest waiting", Number: true},
 			{Title: "Window", Number: true, Help: "POSTs in the window of the rate limit"},
 			{Title: "In flight", Number: true},
+			{Title: "p50", Number: true, Help: "Half of the last answers took at most this long"},
+			{Title: "p99", Number: true, Sort: "p99", Help: "99 % of the last answers took at most this long"},
 			{Title: "Endpoint", Wide: true},
 		},
 	}
@@ -182,17 +209,15 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(len(s.Value)), "receiver"))
 	}
 	for _, one := range shown {
-		st := one.state()
-		word := view.Word(st.tone, st.word)
-		word.Title = st.sentence
 		flight := view.None("not known now")
 		if one.State != nil {
 			flight = view.Int(one.State.InFlight)
 		}
+		p50, p99 := one.answers()
 		list.Rows = append(list.Rows, view.Row{ID: "r-" + one.Name, Cells: []view.Value{
-			view.Linked(one.Name, link("receiver", "name", one.Name)), word, view.Int(one.backlog()),
+			view.Linked(one.Name, link("receiver", "name", one.Name)), one.state().value(), view.Int(one.backlog()),
 			{Chart: chart.Small("Backlog", y.history.Values(r.Now, one.Name, histBacklog, 60))},
-			one.oldest(), one.window(), flight, view.Text(withoutPassword(one.PostEndpoint)),
+			one.oldest(), one.window(), flight, p50, p99, view.Text(withoutPassword(one.PostEndpoint)),
 		}})
 	}
 	return &view.Page{
@@ -228,6 +253,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 			continue
 		}
 		st := one.state()
+		p50, p99 := one.answers()
 		values := func(i int) []float64 { return y.history.Values(r.Now, name, i, 360) }
 		page.Parts = []view.Part{
 			{
@@ -236,6 +262,8 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 					{Name: "Backlog", Value: view.Int(one.backlog())},
 					{Name: "Oldest waiting", Value: one.oldest()},
 					{Name: "Window", Value: one.window()},
+					{Name: "Answers, p50", Value: p50},
+					{Name: "Answers, p99", Value: p99},
 					{Name: "Failed messages", Value: view.Linked("look at them", link("failed", "receiver", name))},
 				},
 				Charts: []chart.Chart{chart.Against("Window use", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", values(histBacklog))},
@@ -370,6 +398,9 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "Arrived", Value: view.Ago(m.Arrived, "not stated")},
 			{Name: "Redrives", Value: view.Int(m.Redrives)},
 		},
+	}
+	if m.Status == "FAILED" {
+		y.oneFailed(ctx, &part, src, id)
 	}
 	if len(m.Response) > 0 && string(m.Response) != "null" {
 		block := payloadBlock(m.Response, url.Values{}, "relaymessage")

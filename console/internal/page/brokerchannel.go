@@ -1,0 +1,180 @@
+package page
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+func channelPath(channel string) string { return "/channel/" + url.PathEscape(channel) }
+
+// producerFields are what a broadcast needs, and the cancel of one. The console keeps none of it.
+func producerFields() []view.Field {
+	return []view.Field{
+		{Name: "producer", Label: "Producer", Required: true},
+		{Name: "producertoken", Label: "Token of the producer", Type: "password", Required: true},
+		{Name: "channeltoken", Label: "Token of the channel", Type: "password", Required: true},
+	}
+}
+
+func producerHeader(form url.Values) http.Header {
+	h := http.Header{}
+	h.Set("X-Broker-Producer-ID", form.Get("producer"))
+	h.Set("X-Broker-Producer-Token", form.Get("producertoken"))
+	h.Set("X-Broker-Channel-Token", form.Get("channeltoken"))
+	return h
+}
+
+// channel shows the newest messages of a channel, and those that are scheduled.
+func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
+	q := r.Query
+	name := q.Get("name")
+	s := b.latest.Fresh(ctx)
+	consumers := 0
+	for _, one := range s.Value {
+		if one.Channel == name {
+			consumers++
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
+	defer cancel()
+	var status struct {
+		Counts map[string]struct{ Count int } `json:"counts"`
+		Next   time.Time                      `json:"next_scheduled_message_at"`
+	}
+	if err := b.call.Call(ctx, http.MethodGet, channelPath(name)+"/messages-status", nil, &status); err != nil {
+		return nil, &Problem{Status: http.StatusNotFound, Text: fmt.Sprintf("The broker does not show channel %q", name), Err: err, Fix: "The list of consumers shows the channels that have some."}
+	}
+	head := view.Part{
+		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now}, Actions: []view.Action{b.broadcast(name, consumers)},
+		Facts: []view.Fact{
+			{Name: "Consumers", Value: view.Linked(view.Int(consumers).Text, link("broker", "q", name+"/"))},
+			{Name: "Messages", Value: view.Int(status.Counts["DISPATCHED"].Count)},
+			{Name: "Scheduled", Value: view.Int(status.Counts["SCHEDULED_SCHEDULED"].Count)},
+			{Name: "Next scheduled", Value: view.Ago(status.Next, "Nothing is scheduled")},
+		},
+	}
+	return &view.Page{
+		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}},
+		Parts: []view.Part{
+			head,
+			b.ids(ctx, r, "scheduled", "Scheduled messages", channelPath(name)+"/scheduled-messages?status=101", "scheduled", name),
+			b.ids(ctx, r, "messages", "Newest messages", channelPath(name)+"/messages", "brokermessage", name),
+		},
+	}, nil
+}
+
+// ids is a part with links to messages, of which the broker lists the paths.
+func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channel string) view.Part {
+	part := view.Part{ID: id, Title: title}
+	var answer struct {
+		Result []string `json:"result"`
+	}
+	if err := b.call.Call(ctx, http.MethodGet, from, nil, &answer); err != nil {
+		part.Source = view.Source{Name: brokerName, Error: err.Error()}
+		return part
+	}
+	part.List = &view.List{Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Empty: "There is none.", Columns: []view.Column{{Title: "Message"}}}
+	for _, one := range answer.Result {
+		message, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be read leads to a page that states this
+		part.List.Rows = append(part.List.Rows, view.Row{ID: id + "-" + message, Cells: []view.Value{view.Linked(message, link(to, "channel", channel, "id", message))}})
+	}
+	return part
+}
+
+// broadcast sends a message as a producer does, with the tokens of one.
+func (b *Broker) broadcast(channel string, consumers int) view.Action {
+	return view.Action{
+		Name: "broadcast", Label: "Broadcast a test message", Target: channel,
+		Confirm: fmt.Sprintf("Send a message to channel %s. Each of its %s gets it, unless event types exclude it. The broker asks for the tokens of a producer and of the channel; the console does not keep them.",
+			channel, view.Count(uint64(consumers), "consumer")),
+		Fields: append(producerFields(),
+			view.Field{Name: "payload", Label: "Payload", Type: "textarea", Value: `{"test":true}`, Required: true},
+			view.Field{Name: "type", Label: "Content type", Value: "application/json", Required: true},
+			view.Field{Name: "event", Label: "Event type (empty: none)"},
+			view.Field{Name: "at", Label: "Send at (UTC; empty: now)", Type: "datetime-local"}),
+		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			header := producerHeader(form)
+			header.Set("Content-Type", form.Get("type"))
+			if event := strings.TrimSpace(form.Get("event")); event != "" {
+				header.Set("X-Broker-Event-Type", event)
+			}
+			to, text := "brokermessage", "Broadcast message "
+			if form.Get("at") != "" {
+				at, err := parseTime(form.Get("at"))
+				if err != nil {
+					return view.Outcome{}, err
+				}
+				header.Set("X-Broker-Scheduled-For", at.UTC().Format(time.RFC3339))
+				to, text = "scheduled", "Scheduled message "
+			}
+			answer, err := b.call.Send(ctx, http.MethodPost, channelPath(channel)+"/broadcast", header, []byte(form.Get("payload")), nil)
+			if err != nil {
+				return view.Outcome{}, systemRefused(brokerName, err)
+			}
+			id, _ := url.PathUnescape(path.Base(answer.Get("Location"))) // the broker has made it
+			return view.Outcome{Count: 1, Text: text + id + ".", Then: link(to, "channel", channel, "id", id)}, nil
+		},
+	}
+}
+
+// scheduled shows a scheduled message.
+func (b *Broker) scheduled(ctx context.Context, r Request) (*view.Page, error) {
+	channel, id := r.Query.Get("channel"), r.Query.Get("id")
+	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
+	defer cancel()
+	var m struct {
+		ContentType, EventType, ProducedBy, Status, Payload, PayloadEncoding string
+		DispatchSchedule, DispatchedAt                                       time.Time
+	}
+	at := channelPath(channel) + "/scheduled-message/" + url.PathEscape(id)
+	if err := b.call.Call(ctx, http.MethodGet, at, nil, &m); err != nil {
+		return nil, &Problem{Status: http.StatusNotFound, Text: fmt.Sprintf("The broker does not show scheduled message %q of channel %q", id, channel), Err: err, Fix: "It may have been cancelled. The page of the channel shows all that are scheduled."}
+	}
+	part := view.Part{
+		ID: "scheduled", Source: view.Source{Name: brokerName, Asked: r.Now},
+		Texts: []view.Block{brokerPayload(m.Payload, m.PayloadEncoding, r.Query, "scheduled", channel, id)},
+		Facts: []view.Fact{
+			{Name: "Status", Value: view.Text(m.Status)},
+			{Name: "Sent at", Value: view.Ago(m.DispatchSchedule, "not stated")},
+			{Name: "Produced by", Value: view.Text(m.ProducedBy)},
+			{Name: "Content type", Value: view.Text(m.ContentType)},
+		},
+	}
+	if m.DispatchedAt.IsZero() {
+		part.Actions = []view.Action{{
+			Name: "cancel", Label: "Cancel the message", Target: channel + "/" + id, Danger: true, Fields: producerFields(),
+			Confirm: "Delete this scheduled message: nobody gets it. This cannot be undone. The broker asks for the tokens of a producer and of the channel; the console does not keep them.",
+			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+				if _, err := b.call.Send(ctx, http.MethodDelete, at, producerHeader(form), nil, nil); err != nil {
+					return view.Outcome{}, systemRefused(brokerName, err)
+				}
+				return view.Outcome{Count: 1, Text: "Cancelled message " + id + ".", Then: link("channel", "name", channel)}, nil
+			},
+		}}
+	}
+	return &view.Page{
+		Nav: "broker", Title: id, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}}, Parts: []view.Part{part},
+	}, nil
+}
+
+// brokerPayload is a payload as the broker shows it: binary ones are encoded.
+func brokerPayload(text, encoding string, q url.Values, page, channel, id string) view.Block {
+	data := []byte(text)
+	if encoding == "base64" {
+		if decoded, err := base64.StdEncoding.DecodeString(text); err == nil {
+			data = decoded
+		}
+	}
+	block := payloadBlock(data, q, page, "channel", channel, "id", id)
+	block.Links = block.Links[:len(block.Links)-1] // the broker has no download
+	return block
+}

@@ -1,0 +1,106 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// message shows a message with the attempts of each of its jobs.
+func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
+	channel, id := r.Query.Get("channel"), r.Query.Get("id")
+	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
+	defer cancel()
+	var m struct {
+		Payload, PayloadEncoding, ContentType, ProducedBy, Status string
+		ReceivedAt                                                time.Time
+		Jobs                                                      []struct {
+			ListenerName, Status, AttemptsURL, ConsumerURL string
+			StatusChangedAt                                time.Time
+			Attempts                                       int
+		}
+	}
+	if err := b.call.Call(ctx, http.MethodGet, "/channel/"+url.PathEscape(channel)+"/message/"+url.PathEscape(id), nil, &m); err != nil {
+		return nil, &Problem{Status: http.StatusNotFound, Text: fmt.Sprintf("The broker does not show message %q of channel %q", id, channel), Err: err, Fix: "It may have been pruned. Check both names."}
+	}
+	timeline := &view.List{
+		Path: "brokermessage", Empty: "The message has no job.",
+		Columns: []view.Column{{Title: "When"}, {Title: "Consumer"}, {Title: "What"}, {Title: "Answer"}, {Title: "Took", Number: true}, {Title: "Error", Wide: true}},
+	}
+	row := func(cells ...view.Value) {
+		timeline.Rows = append(timeline.Rows, view.Row{ID: "t-" + strconv.Itoa(len(timeline.Rows)), Cells: cells})
+	}
+	var settled []view.Option
+	for _, j := range m.Jobs {
+		var attempts struct {
+			Result []struct {
+				Attempt, StatusCode int
+				StartedAt           time.Time
+				Duration            float64
+				Error               string
+			}
+		}
+		problem := view.Value{}
+		if j.AttemptsURL != "" {
+			if err := b.call.Call(ctx, http.MethodGet, j.AttemptsURL, nil, &attempts); err != nil {
+				problem = view.Sentence("The attempts are not shown: " + err.Error())
+			}
+		}
+		for _, a := range attempts.Result {
+			code := view.Word(view.Bad, "no answer")
+			if a.StatusCode > 0 {
+				code = view.Text(strconv.Itoa(a.StatusCode))
+			}
+			row(view.Ago(a.StartedAt, "not stated"), view.Text(j.ListenerName), view.Text("attempt "+strconv.Itoa(a.Attempt)), code, view.Duration(seconds(a.Duration)), view.Sentence(a.Error))
+		}
+		row(view.Ago(j.StatusChangedAt, "not stated"), view.Text(j.ListenerName), view.Text("became "+j.Status), view.Value{}, view.Value{}, problem)
+		if j.Status == "DEAD" || j.Status == "DELIVERED" {
+			settled = append(settled, view.Option{Value: j.Status + " " + j.ConsumerURL, Text: j.ListenerName + " (" + strings.ToLower(j.Status) + ")"})
+		}
+	}
+	timeline.Found = view.Bounded(len(m.Jobs), false, "job")
+	block := brokerPayload(m.Payload, m.PayloadEncoding, r.Query, "brokermessage", channel, id)
+	return &view.Page{
+		Nav: "broker", Title: id, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}},
+		Parts: []view.Part{{
+			ID: "message", Source: view.Source{Name: brokerName, Asked: r.Now}, List: timeline, Texts: []view.Block{block}, Actions: b.again(channel, id, settled),
+			Facts: []view.Fact{
+				{Name: "Status", Value: view.Text(m.Status)},
+				{Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")},
+				{Name: "Produced by", Value: view.Text(path.Base(m.ProducedBy))},
+				{Name: "Content type", Value: view.Text(m.ContentType)},
+			},
+		}},
+	}, nil
+}
+
+// again queues one job of a message again. The options name the jobs that are delivered or dead: their status and the path of their consumer.
+func (b *Broker) again(channel, id string, settled []view.Option) []view.Action {
+	if len(settled) == 0 {
+		return nil
+	}
+	return []view.Action{{
+		Name: "again", Label: "Queue again", Target: channel + "/" + id, Fields: []view.Field{{Name: "job", Label: "Job of consumer", Options: settled}},
+		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			chosen := form.Get("job")
+			i := slices.IndexFunc(settled, func(o view.Option) bool { return o.Value == chosen })
+			if i < 0 {
+				return view.Outcome{}, &Problem{Status: http.StatusConflict, Text: "This job is neither delivered nor dead any more. Nothing was changed", Fix: "Look at the message again."}
+			}
+			status, consumer, _ := strings.Cut(chosen, " ")
+			if err := b.call.Call(ctx, http.MethodPost, consumer+"/replay", map[string]any{"Status": status, "Message": id}, nil); err != nil {
+				return view.Outcome{}, systemRefused(brokerName, err)
+			}
+			return view.Outcome{Count: 1, Text: "Queued again for " + settled[i].Text + "."}, nil
+		},
+	}}
+}

@@ -1,0 +1,219 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/bulk"
+	"github.com/jetpull/jetpull/internal/stored"
+)
+
+// runnerGroup is the group of the console's own operations.
+const runnerGroup = "console"
+
+// Runner runs operations of the console itself, where a system has none for them. Their records are in memory: when the console stops, an
+// operation ends as if it was cancelled. What it has done stays done.
+type Runner struct {
+	records *memory
+	kinds   map[string]bulk.Kind
+	bulk    *bulk.Runner
+
+	mu sync.Mutex
+	// refused is why objects of an operation were skipped: the first reason, by operation.
+	refused map[string]string
+}
+
+// task is what an operation is for: its description, and the selection in the form of the operation's kind.
+type task struct {
+	What   string
+	Select json.RawMessage
+}
+
+// NewRunner makes a runner that runs nothing before Start. Pages add their kinds of operations before.
+func NewRunner(log *slog.Logger) *Runner {
+	r := &Runner{records: &memory{all: map[string]bulk.Operation{}}, kinds: map[string]bulk.Kind{}, refused: map[string]string{}}
+	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: "console", Lost: time.Minute, Now: time.Now, Log: log, Kinds: r.kinds})
+	return r
+}
+
+// Start runs operations until the sampler is closed.
+func (r *Runner) Start(s *sample.Sampler) { s.Go(r.bulk.Run) }
+
+// selector selects at most limit objects of a selection from a position on, each with what is to be done to it, and the next position, 0
+// at the end.
+type selector func(ctx context.Context, selection json.RawMessage, from uint64, limit int) (do []func(context.Context) error, next uint64, err error)
+
+// add adds a kind of operations, which selects up to size objects at a time.
+func (r *Runner) add(kind string, size int, choose selector) {
+	r.kinds[kind] = bulk.Kind{
+		Page: size, Known: func(context.Context) (uint64, error) { return 0, nil },
+		Select: func(ctx context.Context, o bulk.Operation, from uint64, limit int) ([]bulk.Item, uint64, error) {
+			var t task
+			if err := json.Unmarshal(o.Spec, &t); err != nil {
+				return nil, 0, err
+			}
+			found, next, err := choose(ctx, t.Select, from, limit)
+			items := make([]bulk.Item, len(found))
+			for i, do := range found {
+				items[i] = func(ctx context.Context) (bool, error) { return r.item(ctx, o.ID, do(ctx)) }
+			}
+			return items, next, err
+		},
+	}
+}
+
+// begin starts an operation on all objects of a selection.
+func (r *Runner) begin(ctx context.Context, kind, what string, selection any, rate float64) (view.Outcome, error) {
+	data, err := json.Marshal(selection)
+	if err == nil {
+		data, err = json.Marshal(task{what, data})
+	}
+	var o bulk.Operation
+	if err == nil {
+		o, err = r.bulk.Begin(ctx, bulk.Operation{Kind: kind, Group: runnerGroup, By: user(ctx), Spec: data, Rate: rate})
+	}
+	if err != nil {
+		return view.Outcome{}, &Problem{Status: http.StatusBadGateway, Text: "The operation did not begin. Nothing was changed", Err: err, Fix: "Try again."}
+	}
+	return view.Outcome{
+		Count: o.Matched, Then: operationLink(r.System(), o.ID), Text: fmt.Sprintf("Began to %s: %s.", kind, view.Count(uint64(o.Matched), "object")),
+	}, nil
+}
+
+// item judges how an object of an operation ended. A server that does not answer has the object done again later; one that refuses it
+// has it skipped, and it stays as it is.
+func (r *Runner) item(ctx context.Context, id string, err error) (done bool, _ error) {
+	switch {
+	case err == nil:
+		return true, nil
+	case ctx.Err() != nil, errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed):
+		return false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refused[id] == "" {
+		r.refused[id] = err.Error()
+	}
+	return false, nil
+}
+
+// System implements [OperationSource].
+func (r *Runner) System() string { return "console" }
+
+// Operations implements [OperationSource].
+func (r *Runner) Operations(context.Context) ([]Operation, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []Operation
+	for _, o := range r.records.All() {
+		var t task
+		if err := json.Unmarshal(o.Spec, &t); err != nil {
+			return nil, err
+		}
+		op := Operation{
+			System: r.System(), ID: o.ID, Kind: o.Kind, By: o.By, What: t.What, State: stateWord(o.State),
+			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Began: o.CreatedAt, Changed: o.ChangedAt,
+		}
+		if why := r.refused[o.ID]; why != "" {
+			op.Note = fmt.Sprintf("%s skipped, and stays as it is. The first reason: %s", countIs(uint64(o.Skipped), "object"), why)
+		}
+		all = append(all, op)
+	}
+	return all, nil
+}
+
+func stateWord(s bulk.State) string {
+	switch s {
+	case bulk.Running:
+		return running
+	case bulk.Cancelled:
+		return "cancelled"
+	}
+	return "done"
+}
+
+// CancelOperation implements [OperationSource].
+func (r *Runner) CancelOperation(ctx context.Context, id string) error {
+	_, err := r.bulk.Cancel(ctx, id)
+	if errors.Is(err, stored.ErrNotFound) {
+		return notFound("The list of operations shows all that are known.", "There is no operation %q.", id)
+	}
+	return err
+}
+
+// memory keeps the records of operations in this process. It implements [bulk.Records].
+type memory struct {
+	mu       sync.Mutex
+	revision uint64
+	all      map[string]bulk.Operation
+}
+
+// maxOperations is how many operations are remembered.
+const maxOperations = 200
+
+// Put implements [bulk.Records].
+func (m *memory) Put(_ context.Context, o bulk.Operation) (bulk.Operation, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all[o.ID].Revision != o.Revision {
+		return o, stored.ErrConflict
+	}
+	m.revision++
+	o.Revision = m.revision
+	m.all[o.ID] = o
+	if len(m.all) > maxOperations {
+		m.forgetOldest()
+	}
+	return o, nil
+}
+
+// forgetOldest drops the operation that ended first. The caller holds the lock.
+func (m *memory) forgetOldest() {
+	oldest := ""
+	for id, o := range m.all {
+		if o.State != bulk.Running && (oldest == "" || o.ChangedAt.Before(m.all[oldest].ChangedAt)) {
+			oldest = id
+		}
+	}
+	delete(m.all, oldest)
+}
+
+// Fresh implements [bulk.Records].
+func (m *memory) Fresh(_ context.Context, id string) (bulk.Operation, error) {
+	if o, ok := m.Cached(id); ok {
+		return o, nil
+	}
+	return bulk.Operation{}, fmt.Errorf("%w: operation %q", stored.ErrNotFound, id)
+}
+
+// Cached implements [bulk.Records].
+func (m *memory) Cached(id string) (bulk.Operation, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o, ok := m.all[id]
+	return o, ok
+}
+
+// In implements [bulk.Records]. All operations are of one group.
+func (m *memory) In(string) []bulk.Operation { return m.All() }
+
+// All implements [bulk.Records].
+func (m *memory) All() []bulk.Operation {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []bulk.Operation
+	for _, o := range m.all {
+		all = append(all, o)
+	}
+	return all
+}
