@@ -337,28 +337,49 @@ func TestWhatEndsConsumeAndMessages(t *testing.T) {
 	}
 }
 
-// Consume returns DrainTimeout and a second after its context ended at the latest,
-// also where the server cannot be reached. The acknowledgements of meanwhile reach it
-// later.
+// Consume returns DrainTimeout and a second after its context ended at the latest, also where the server cannot be reached and
+// whatever it waits for. What was settled meanwhile reaches the server later.
 func TestStopWithoutAServer(t *testing.T) {
-	for name, tt := range map[string]struct{ each, drain, most time.Duration }{
-		"at once": {time.Minute, 0, time.Second}, "soon": {time.Minute, 3 * time.Second, 4 * time.Second}, "in order": {500 * time.Millisecond, time.Minute, 1500 * time.Millisecond},
+	fails := func(ctx, *jetpull.Msg) error { <-time.After(milli); return errBroken }
+	asks := func(c ctx, m *jetpull.Msg) error { <-time.After(milli); return m.DoubleAck(context.WithoutCancel(c)) }
+	slow, journal := jetpull.ErrDrainTimeout, &stage.Journal{}
+	for name, tt := range map[string]struct {
+		handler     jetpull.Handler
+		drain, most time.Duration
+		is          error
+		opts        []jetpull.Option
+		cfg         jetstream.ConsumerConfig
+		acks        int
+	}{
+		"handlers, at once":    {handler: taking(journal, time.Minute), most: second, is: slow, acks: 1},
+		"handlers, soon":       {handler: taking(journal, time.Minute), drain: 3 * second, most: 4 * second, is: slow, acks: 1},
+		"handlers, in order":   {handler: taking(journal, 500*milli), drain: time.Minute, most: 1500 * milli, acks: 1},
+		"an answer":            {handler: asks, drain: second, most: 2 * second, is: slow, acks: 1},
+		"a failure":            {handler: fails, drain: second, most: 2 * second},
+		"a failure of a key":   {handler: fails, drain: second, most: 2 * second, opts: opts(bySubject)},
+		"a dead letter":        {handler: fails, drain: second, most: 2 * second, is: slow, opts: opts(jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s")), cfg: jetstream.ConsumerConfig{MaxDeliver: 1}},
+		"nothing, ack none":    {handler: nothing, drain: second, most: 2 * second, cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}},
+		"whether it is pinned": {handler: taking(journal, milli), drain: second, most: 2 * second, opts: opts(jetpull.Group("g")), cfg: pinnedCfg, acks: 1},
 	} {
 		for _, cut := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, ", cut ", cut), at(jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+			if tt.cfg.AckPolicy != jetstream.AckNonePolicy {
+				tt.cfg.AckWait = time.Hour
+			}
+			t.Run(fmt.Sprint(name, ", cut ", cut), at(tt.cfg, func(t *testing.T, w *world) {
+				w.Model.AddStream("D", "dead.>")
 				w.Publish(20)
-				r := w.consume(taking(&w.j, tt.each), jetpull.DrainTimeout(tt.drain))
+				r := w.consume(tt.handler, append(tt.opts, jetpull.DrainTimeout(tt.drain))...)
 				if w.Peer.Pause(!cut); cut {
 					w.disconnect()
 				}
-				require.Equal(t, tt.each < tt.drain, r.stop() == nil)
+				require.ErrorIs(t, r.stop(), tt.is)
 				require.LessOrEqual(t, w.Elapsed(), tt.most)
 				w.Peer.Pause(false)
 				w.reconnect()
 				stage.Pass(2 * time.Minute)
 				require.Empty(t, w.C().Held())
-				require.Len(t, w.Acks("+ACK"), 1)
-			}))
+				require.Len(t, w.Acks("+ACK"), tt.acks)
+			}, tt.opts[:min(1, len(tt.cfg.PriorityGroups))]...))
 		}
 	}
 }

@@ -62,6 +62,8 @@ func TestConsumeBacksOffAndComesBack(t *testing.T) {
 		"an unknown code":     {disturbance: refused(499, "Something New", jetpull.ErrTimeout, 6*time.Second)},
 		"a dead network":      {disturbance: dead},
 		"a cut":               {disturbance: cut},
+		"a stopped server":    {disturbance: disturbance{func(w *world) { w.Model.Shutdown() }, func(w *world) { w.Model.Start() }, nil, time.Second}},
+		"a crashed server":    {disturbance: disturbance{func(w *world) { w.Model.Crash() }, func(w *world) { w.Model.Start() }, nil, time.Second}},
 		"pulls that are lost": {disturbance: silent},
 		"ack policy none":     {disturbance: dead, cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}},
 		"a long AckWait":      {disturbance: cut, cfg: jetstream.ConsumerConfig{AckWait: time.Hour}},
@@ -80,8 +82,8 @@ func TestConsumeBacksOffAndComesBack(t *testing.T) {
 					tries := int(20 * time.Second / max(tc.back, time.Second))
 					require.GreaterOrEqual(t, countIs(r.errs.all()[before:], tc.is), tries, "OnError hears of each")
 				}
-				w.Publish(10)
 				tc.end(w)
+				w.Publish(10)
 				w.soon(tc.back, "pulling again takes too long", func() bool { return w.j.Len() == 20*(round+1) })
 				stage.Pass(10 * time.Second)
 				require.Equal(t, said+2, w.said(), "its end is one line: %v", w.Logs.With(""))

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/internal/natstest/model"
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
@@ -21,21 +22,23 @@ import (
 func TestALostPullCostsHalfOfTheWait(t *testing.T) {
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, time.Minute} {
 		for _, long := range []bool{false, true} {
-			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-				lost := false
-				w.TakePulls(func(p stage.Pull) bool {
-					taken := !lost && (p.Req.Expires > 0) == long
-					lost = lost || taken
-					return taken
+			for n, opts := range map[int][]jetpull.Option{1: {jetpull.FillBatch()}, 3: nil} {
+				on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+					lost := false
+					w.TakePulls(func(p stage.Pull) bool {
+						taken := !lost && (p.Req.Expires > 0) == long
+						lost = lost || taken
+						return taken
+					})
+					got := w.fetch(t.Context(), n, append(opts, jetpull.MaxWait(wait))...)
+					stage.Pass(20 * time.Millisecond)
+					w.Publish(1)
+					r := <-got
+					require.NoError(t, r.err)
+					require.LessOrEqual(t, r.at, min(wait/2, 3*time.Second)+20*time.Millisecond, "wait %v, long %v", wait, long)
+					require.EqualValues(t, 1, w.sub.Stats().Silent)
 				})
-				got := w.fetch(t.Context(), 3, jetpull.MaxWait(wait))
-				stage.Pass(20 * time.Millisecond)
-				w.Publish(1)
-				r := <-got
-				require.NoError(t, r.err)
-				require.LessOrEqual(t, r.at, min(wait/2, 3*time.Second)+20*time.Millisecond, "wait %v, long %v", wait, long)
-				require.EqualValues(t, 1, w.sub.Stats().Silent)
-			})
+			}
 		}
 	}
 }
@@ -135,6 +138,10 @@ func TestADeletedConsumer(t *testing.T) {
 				require.True(t, ok)
 				require.Equal(t, []any{409, "$JS.API.CONSUMER.MSG.NEXT.S.C"}, []any{status.Code, status.Subject})
 			}
+			w.AddConsumer(jetstream.ConsumerConfig{})
+			w.Publish(1)
+			_, err := w.sub.Next(t.Context())
+			require.NoError(t, err, "of the consumer that was created again")
 		})
 	}
 }
@@ -179,17 +186,35 @@ func TestCallsOverFaults(t *testing.T) {
 // During a fault that does not end the call ends by its deadline and says so, and the next one
 // finds what there is.
 func TestCallsThatCannotPull(t *testing.T) {
+	pin := []jetpull.Option{jetpull.Group("g")}
+	again := func(w *world) { w.TakePulls(nil) }
+	var held *jetpull.Msg
 	for name, tt := range map[string]struct {
 		begin, end func(*world)
 		is         error
+		cfg        jetstream.ConsumerConfig
+		opts       []jetpull.Option
 	}{
-		"disconnected":   {(*world).disconnect, (*world).reconnect, jetpull.ErrTimeout},
-		"a black hole":   {func(w *world) { w.Peer.Pause(true) }, func(w *world) { w.Peer.Pause(false) }, jetpull.ErrTimeout},
-		"no answers":     {func(w *world) { w.TakePulls(stage.All) }, func(w *world) { w.TakePulls(nil) }, jetpull.ErrTimeout},
-		"no responders":  {func(w *world) { w.answer(503, "") }, func(w *world) { w.TakePulls(nil) }, jetpull.ErrNoResponders},
-		"leader changes": {func(w *world) { w.answer(409, "Leadership Change") }, func(w *world) { w.TakePulls(nil) }, jetpull.ErrLeadershipChanged},
+		"disconnected":   {begin: (*world).disconnect, end: (*world).reconnect},
+		"a black hole":   {begin: func(w *world) { w.Peer.Pause(true) }, end: func(w *world) { w.Peer.Pause(false) }},
+		"no answers":     {begin: func(w *world) { w.TakePulls(stage.All) }, end: again},
+		"no responders":  {begin: func(w *world) { w.answer(503, "") }, end: again, is: jetpull.ErrNoResponders},
+		"leader changes": {begin: func(w *world) { w.answer(409, "Leadership Change") }, end: again, is: jetpull.ErrLeadershipChanged},
+		"a pause":        {begin: func(w *world) { w.C().Pause(time.Now().Add(time.Hour)) }, end: func(w *world) { w.C().Pause(time.Time{}) }},
+		"MaxAckPending": {
+			begin: func(w *world) { held = w.take(1)[0] }, end: func(w *world) { require.NoError(w.t, held.Ack()) },
+			cfg: jetstream.ConsumerConfig{MaxAckPending: 1},
+		},
+		"another's pin": {
+			begin: func(w *world) {
+				w.Publish(1)
+				m, err := w.subscribe(natstest.JetStream(w.t, w.Connect()), pin...).Next(w.t.Context())
+				require.NoError(w.t, err)
+				require.NoError(w.t, m.Ack())
+			}, end: func(w *world) { w.C().Unpin("g") }, cfg: pinnedCfg, opts: pin,
+		},
 	} {
-		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		t.Run(name, at(tt.cfg, func(t *testing.T, w *world) {
 			tt.begin(w)
 			got := w.next(t.Context(), jetpull.MaxWait(3*time.Second))
 			c, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -199,16 +224,19 @@ func TestCallsThatCannotPull(t *testing.T) {
 			require.ErrorIs(t, bounded.err, context.DeadlineExceeded)
 			for _, err := range []error{bounded.err, r.err} {
 				require.ErrorIs(t, err, jetpull.ErrTimeout)
-				require.ErrorIs(t, err, tt.is)
+				require.True(t, tt.is == nil || errors.Is(err, tt.is), "%v", err)
 			}
-			require.Equal(t, []time.Duration{2 * time.Second, 3 * time.Second}, []time.Duration{bounded.at, r.at})
+			for wait, at := range map[time.Duration]time.Duration{2 * time.Second: bounded.at, 3 * time.Second: r.at} {
+				require.LessOrEqual(t, at, wait)
+				require.GreaterOrEqual(t, at, wait-100*time.Millisecond, "where the server ends the pull")
+			}
 			w.Publish(1)
 			tt.end(w)
 			stage.Pass(time.Second)
 			_, err := w.sub.Next(t.Context())
 			require.NoError(t, err)
 			require.Len(t, w.C().Held(), 1, "what was held back has gone back")
-		}))
+		}, tt.opts...))
 	}
 }
 

@@ -259,8 +259,10 @@ func TestSubscribeConsumer(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		c, err := w.JS.Consumer(t.Context(), "S", "C")
 		require.NoError(t, err)
-		sub, err := jetpull.SubscribeConsumer(t.Context(), w.JS, c, jetpull.MaxWait(time.Second))
+		once, cancel := context.WithCancel(t.Context())
+		sub, err := jetpull.SubscribeConsumer(once, w.JS, c, jetpull.MaxWait(time.Second))
 		require.NoError(t, err)
+		cancel() // it counts for the call alone
 		w.Publish(1)
 		m, err := sub.Next(t.Context())
 		require.NoError(t, err)

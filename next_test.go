@@ -109,14 +109,19 @@ func TestWhatFetchSends(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, ms, 3)
 		}
-		require.Len(t, w.Ops("PUB"), 100)
+		w.Publish(10)
+		for range 10 {
+			_, err := w.sub.Next(t.Context())
+			require.NoError(t, err)
+		}
+		require.Len(t, w.Ops("PUB"), 110)
 		require.Empty(t, w.Ops("SUB"))
 		require.Empty(t, w.Ops("UNSUB"))
 		_, err := w.sub.Fetch(t.Context(), 3, jetpull.MaxWait(time.Second))
 		require.ErrorIs(t, err, jetpull.ErrTimeout)
-		require.Len(t, w.Ops("PUB"), 102)
+		require.Len(t, w.Ops("PUB"), 112)
 		require.Len(t, w.Ops("SUB"), 1)
-		long := w.Pulls()[101]
+		long := w.Pulls()[111]
 		require.Equal(t, w.Ops("SUB")[0].Subject, long.Reply)
 		require.False(t, w.Peer.HasInterest(long.Reply), "unsubscribed")
 		require.True(t, long.Req.NoWait, "a one-shot: what comes first ends it")
@@ -127,7 +132,7 @@ func TestWhatFetchSends(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, ms, 3)
 		require.LessOrEqual(t, cap(ms), 128)
-		require.LessOrEqual(t, w.Pulls()[102].Req.Batch, 2048)
+		require.LessOrEqual(t, w.Pulls()[112].Req.Batch, 2048)
 	})
 }
 

@@ -316,10 +316,23 @@ func TestArgumentsOfCalls(t *testing.T) {
 			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 			require.ErrorContains(t, err, says)
 		}
-		_, err := w.sub.Next(none)
-		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+		_, next := w.sub.Next(none)
+		_, fetch := w.sub.Fetch(none, 1)
+		_, info := w.sub.Info(none)
+		_, subscribe := jetpull.Subscribe(none, w.JS, "S", "C")
+		all := []error{next, fetch, info, subscribe, w.sub.Close(none), w.sub.Unpin(none), jetpull.Unpin(none, w.JS, "S", "C", "g"), jetpull.Unpin(t.Context(), nil, "S", "C", "g")}
 		for m, err := range w.sub.Messages(none) {
 			require.Nil(t, m)
+			all = append(all, err)
+		}
+		for _, err := range jetpull.Advisories(none, w.JS, "S", "C") {
+			all = append(all, err)
+		}
+		for _, err := range jetpull.Advisories(t.Context(), nil, "S", "C") {
+			all = append(all, err)
+		}
+		require.Len(t, all, 11)
+		for _, err := range all {
 			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 		}
 		require.Empty(t, w.Ops("PUB"), "nothing sent")
@@ -364,6 +377,11 @@ func TestSubscribeRefuses(t *testing.T) {
 		}
 		_, err = jetpull.Subscribe(t.Context(), nil, "S", "C")
 		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+		edge, err := jetstream.NewWithDomain(w.NC, "edge")
+		require.NoError(t, err)
+		_, err = jetpull.Subscribe(t.Context(), edge, "S", "C")
+		require.ErrorIs(t, err, jetpull.ErrNoResponders)
+		require.ErrorContains(t, err, "$JS.edge.API.")
 		w.Peer.Pause(true)
 		start := time.Now()
 		_, err = jetpull.Subscribe(t.Context(), w.JS, "S", "C")
@@ -380,4 +398,34 @@ func (w *world) foreign(cfg jetstream.ConsumerConfig) {
 	w.Peer.OnRequest("$JS.API.CONSUMER.INFO.S."+cfg.Name, func(p *natstest.Peer, r natstest.Request) {
 		p.ReplyJSON(r.Reply, jetstream.ConsumerInfo{Stream: "S", Name: cfg.Name, Config: cfg})
 	})
+}
+
+// Each pull, at once or for later, carries the terms of its call, and no others.
+func TestPullsCarryTheirTerms(t *testing.T) {
+	group := jetpull.Group("g")
+	for name, tt := range map[string]struct {
+		cfg  jetstream.ConsumerConfig
+		opts []jetpull.Option
+		want natstest.PullRequest
+	}{
+		"max bytes":                   {jetstream.ConsumerConfig{}, opts(jetpull.MaxBytes(4096)), natstest.PullRequest{MaxBytes: 4096}},
+		"overflow":                    {policies["overflow"], opts(group, jetpull.MinPending(7), jetpull.MinAckPending(9)), natstest.PullRequest{Group: "g", MinPending: 7, MinAckPending: 9}},
+		"overflow without thresholds": {policies["overflow"], opts(group), natstest.PullRequest{Group: "g"}},
+		"priority":                    {policies["prioritized"], opts(group, jetpull.Priority(4)), natstest.PullRequest{Group: "g", Priority: 4}},
+		"pinned, before the pin":      {policies["pinned"], opts(group), natstest.PullRequest{Group: "g"}},
+	} {
+		t.Run(name, at(tt.cfg, func(t *testing.T, w *world) {
+			_, err := w.sub.Fetch(t.Context(), 3, jetpull.MaxWait(time.Second))
+			require.ErrorIs(t, err, jetpull.ErrTimeout)
+			require.NoError(t, w.consume(nothing).stop())
+			require.Len(t, w.Pulls(), 3)
+			for i, p := range w.Pulls() {
+				if i == 2 && tt.want.MaxBytes == 0 {
+					p.Req.MaxBytes = 0 // Consume's own bound
+				}
+				p.Req.Batch, p.Req.Expires, p.Req.Heartbeat, p.Req.NoWait = 0, 0, 0, false
+				require.Equal(t, tt.want, p.Req)
+			}
+		}, tt.opts...))
+	}
 }

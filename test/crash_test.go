@@ -143,32 +143,3 @@ func TestAServerCrashRepeatsNothingThatWasFinished(t *testing.T) {
 	run.end(t)
 	c.check(t, total)
 }
-
-// TestACrashRepeatsNothingThatWasFinished is the same in virtual time, many times
-// over, with acknowledgements on their way at each crash.
-func TestACrashRepeatsNothingThatWasFinished(t *testing.T) {
-	for _, down := range []time.Duration{10 * time.Millisecond, 3 * time.Second, time.Minute} {
-		for name, opts := range map[string][]jetpull.Option{"": nil, ", ordered by key": {byKey}, ", without KeepAlive": {jetpull.KeepAlive(false)}} {
-			t.Run(down.String()+name, func(t *testing.T) {
-				virtually(t, jetstream.ConsumerConfig{AckWait: 5 * time.Second}, func(t *testing.T, w *world) {
-					const messages, crashes = 200, 10
-					c := newChecker()
-					c.key = noOrder
-					w.publish("s.a", messages/2)
-					w.publish("s.b", messages/2)
-					run := consume(t, w.sub, c.noting(func(*jetpull.Msg) error { pass(60 * time.Millisecond); return nil }), append(opts, jetpull.Concurrency(2))...)
-					for i := range crashes {
-						c.wait(t, (i+1)*messages/(crashes+1), patience)
-						pass(time.Duration(i) * 11 * time.Millisecond) // not always when a handler ends
-						w.model.Crash()
-						pass(down)
-						w.model.Start()
-					}
-					w.settled()
-					run.end(t)
-					require.Empty(t, c.Verdict(messages))
-				})
-			})
-		}
-	}
-}

@@ -3,7 +3,6 @@ package test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest"
-	"github.com/jetpull/jetpull/internal/natstest/model"
 )
 
 // failing runs a Consume whose handler fails each message until a dead letter
@@ -42,44 +40,6 @@ func (r *rig) failing(t *testing.T, sub *jetpull.Subscription, n int, before fun
 		all = append(all, m)
 	}
 	return all
-}
-
-func TestDeadLetters(t *testing.T) {
-	t.Parallel()
-	const messages = 40
-	r := newRig(t)
-	natstest.Stream(t, r.js, "DEAD", "dead.>")
-	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxDeliver: 3})
-	for i := range messages {
-		require.True(t, publishOnce(t, r.js, "s.a", fmt.Sprint(i+1)))
-	}
-	var tries tally
-	run := consume(t, sub, func(_ context.Context, m *jetpull.Msg) error {
-		tries.add(string(m.Data()))
-		if m.Sequence()%4 == 0 {
-			return errNoUse
-		}
-		return nil
-	}, jetpull.Concurrency(3), jetpull.MaxAttempts(3), jetpull.DeadLetter("dead.letters"), jetpull.RetryDelays(0, 50*time.Millisecond))
-	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.AckFloor.Stream == messages }, "all are settled")
-	run.end(t)
-	require.Equal(t, messages, tries.len())
-	dead, err := r.js.Stream(t.Context(), "DEAD")
-	require.NoError(t, err)
-	require.EqualValues(t, messages/4, dead.CachedInfo().State.Msgs)
-	seen := map[string]bool{}
-	for seq := range uint64(messages / 4) {
-		m, err := dead.GetMsg(t.Context(), seq+1)
-		require.NoError(t, err)
-		of := m.Header.Get(jetpull.HeaderDeadSequence)
-		require.Equal(t, of, string(m.Data), "payload of the original")
-		require.Equal(t, of, m.Header.Get(jetpull.HeaderDeadMsgID))
-		require.Equal(t, "no use", m.Header.Get(jetpull.HeaderDeadReason))
-		require.Equal(t, "3", m.Header.Get(jetpull.HeaderDeadAttempts))
-		require.Equal(t, "S C s.a", m.Header.Get(jetpull.HeaderDeadStream)+" "+m.Header.Get(jetpull.HeaderDeadConsumer)+" "+m.Header.Get(jetpull.HeaderDeadSubject))
-		require.False(t, seen[of], "message %s has two dead letters", of)
-		seen[of] = true
-	}
 }
 
 func TestDeadLetterOfAConsumerWithHeadersOnly(t *testing.T) {
@@ -129,29 +89,6 @@ func TestDeadLetterOfAConsumerWithHeadersOnly(t *testing.T) {
 	}
 }
 
-// TestDeadLetterLoop: a subject that the consumer's own stream stores is refused, and
-// so is one that no stream stores. A copy that comes back another way is warned of.
-func TestDeadLetterLoop(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	for subject, says := range map[string]string{"s.dead": "loop", "nobody.stores": "no stream"} {
-		err := sub.Consume(t.Context(), nothing, jetpull.MaxAttempts(1), jetpull.DeadLetter(subject))
-		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
-		require.ErrorContains(t, err, says)
-	}
-	var book logBook
-	natstest.Stream(t, r.js, "DEAD", "dead.>")
-	run := consume(t, sub, nothing, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"), jetpull.Logger(slog.New(&book)))
-	header := nats.Header{jetpull.HeaderDeadReason: {"no use"}, jetpull.HeaderDeadStream: {"S"}, jetpull.HeaderDeadConsumer: {"C"}, jetpull.HeaderDeadSequence: {"1"}}
-	_, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: "s.a", Header: header})
-	require.NoError(t, err)
-	reaches(t, 1, "warnings of a dead letter of this consumer that comes back", func() int {
-		return len(book.with(slog.LevelWarn, "dead letter"))
-	})
-	run.end(t)
-}
-
 // TestDeadLetterWithoutPermissionToLook: who may not read the streams'
 // configuration may still have dead letters.
 func TestDeadLetterWithoutPermissionToLook(t *testing.T) {
@@ -178,40 +115,6 @@ func TestDeadLetterOfAStreamThatIsRecreated(t *testing.T) {
 		require.NoError(t, sub.Close(t.Context()))
 		require.NoError(t, r.js.DeleteStream(t.Context(), "S"))
 		natstest.Stream(t, r.js, "S", "s.>")
-	}
-}
-
-// TestALastDeliveryIsNotLost while its dead letter cannot be stored: the message is
-// kept in progress and tried until it can, or until the drain ends, and is then
-// handed back and reported.
-func TestALastDeliveryIsNotLost(t *testing.T) {
-	const outage = time.Minute
-	for _, ends := range []bool{false, true} {
-		t.Run(fmt.Sprintf("Consume ends before, %t", ends), func(t *testing.T) {
-			virtually(t, jetstream.ConsumerConfig{MaxDeliver: 1, AckWait: time.Second}, func(t *testing.T, w *world) {
-				told := make(chan error, 1000)
-				var calls calls
-				w.model.LosePublishes("DEAD", 1)
-				run := consume(t, w.sub, calls.fails(1, errNoUse), jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"),
-					jetpull.DrainTimeout(10*time.Second), jetpull.OnError(func(err error) { told <- err }))
-				w.publish("s.a", 1)
-				pass(outage)
-				require.Empty(t, w.events(1, model.Acked, model.Termed, model.Naked, model.Exceeded))
-				if ends {
-					run.stop()
-					require.ErrorIs(t, receive(t, run.done, "end of Consume"), jetpull.ErrDrainTimeout)
-					require.NotEmpty(t, w.events(1, model.Naked), "it is handed back")
-					require.NotEmpty(t, told)
-					return
-				}
-				w.model.LosePublishes("DEAD", 0)
-				w.settled()
-				require.NotEmpty(t, w.events(1, model.Termed))
-				require.Equal(t, 1, w.model.Messages("DEAD"), "one copy, however often it was tried")
-				require.Equal(t, 1, calls.len())
-				run.end(t)
-			})
-		})
 	}
 }
 

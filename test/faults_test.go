@@ -132,6 +132,10 @@ const electing = 60 * time.Second
 // each server once.
 func TestConsumeInACluster(t *testing.T) {
 	t.Parallel()
+	stepDowns := 8
+	if testing.Short() {
+		stepDowns = 3
+	}
 	cluster := servertest.RunCluster(t)
 	nc, pub := cluster.Connect(t, nats.DontRandomize()), cluster.Connect(t)
 	r := &rig{nc: pub, js: natstest.JetStream(t, pub)}
@@ -142,7 +146,7 @@ func TestConsumeInACluster(t *testing.T) {
 	c := newChecker()
 	run := consume(t, sub, c.noting(failing()), jetpull.Concurrency(4), byKey)
 	stopFeed := feed(t, r.js, 200)
-	for range 8 {
+	for range stepDowns {
 		c.wait(t, c.count()+10, electing)
 		cluster.StepDownConsumer(t, "S", "C")
 	}

@@ -2,10 +2,7 @@ package test
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
@@ -77,94 +74,6 @@ func TestFetchAndNext(t *testing.T) {
 			require.NoError(t, nc.LastError())
 		})
 	}
-}
-
-func TestFetchMaxBytes(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	r.publish(t, 20)
-	r.pending(t, 20) // the number is part of each message's reply, and so of its size
-	size := func(m *jetpull.Msg) int { return len(m.Subject()) + len(m.Reply()) + len(m.Data()) }
-	one := size(next(t, sub))
-	requireBodies(t, fetch(t, sub, 20, jetpull.MaxBytes(4*one)), "2", "3", "4", "5")
-	// Not a byte to spare for a fifth, and one byte short of the fourth.
-	requireBodies(t, fetch(t, sub, 20, jetpull.MaxBytes(4*one-1)), "6", "7", "8")
-	requireBodies(t, []*jetpull.Msg{next(t, sub)}, "9")
-	fetch(t, sub, 20)
-
-	// Without a backlog, a limit that is used up just so ends the server's pull without
-	// a word.
-	r.publish(t, 1)
-	one = size(next(t, sub))
-	r.publish(t, 2)
-	got := call(t.Context(), sub, 10, jetpull.MaxBytes(2*one), jetpull.MaxWait(forever))
-	require.Len(t, served(t, got, "two messages"), 2)
-}
-
-// TestFetchAMillion is not parallel: it counts what the process allocates.
-func TestFetchAMillion(t *testing.T) {
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxAckPending: -1, AckPolicy: jetstream.AckNonePolicy})
-	r.publish(t, 5)
-	r.pending(t, 5)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	msgs := fetch(t, sub, 1_000_000)
-	runtime.ReadMemStats(&after)
-	require.Len(t, msgs, 5)
-	require.LessOrEqual(t, cap(msgs), 1000, "the result grows with what arrives")
-	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20), "it allocates for what arrives, not for n")
-
-	const n = 10_000 // more than one pull may ask for
-	r.publish(t, n)
-	r.pending(t, n)
-	msgs = fetch(t, sub, 1_000_000)
-	require.Len(t, msgs, n)
-	for i, m := range msgs {
-		require.EqualValues(t, i+6, m.Sequence())
-	}
-}
-
-func TestContextCancelled(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-	cause := errors.New("the user went home")
-	for _, n := range []int{0, 5} {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		got := call(ctx, sub, n, jetpull.MaxWait(forever))
-		r.waiting(t, 1)
-		cancel(cause)
-		res := receive(t, got, "end of the call")
-		requireIs(t, res.err, context.Canceled, cause)
-		require.NotErrorIs(t, res.err, jetpull.ErrTimeout)
-		// The server drops the pull at its next look at a queue of pulls, so a
-		// message that comes now goes to whoever asks for it next.
-		r.publish(t, 1)
-		ackAll(t, next(t, sub))
-
-		pulls := sub.Stats().Pulls
-		requireIs(t, receive(t, call(ctx, sub, n), "refusal").err, context.Canceled, cause)
-		require.Equal(t, pulls, sub.Stats().Pulls, "a context that has ended sends nothing")
-	}
-	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
-	defer cancel()
-	_, err := sub.Next(ctx)
-	requireIs(t, err, context.DeadlineExceeded, jetpull.ErrTimeout, nats.ErrTimeout)
-
-	// With part of a batch there: messages and an error never come together.
-	r.publish(t, 2)
-	ctx, cancel = context.WithCancel(t.Context())
-	before := sub.Stats().Messages
-	got := call(ctx, sub, 5, jetpull.FillBatch(), jetpull.MaxWait(forever))
-	r.waiting(t, 1)
-	statsBecome(t, sub, "two messages", func(s jetpull.Stats) bool { return s.Messages-before == 2 })
-	cancel()
-	msgs := served(t, got, "end of the call")
-	requireBodies(t, msgs, "1", "2")
-	ackAll(t, msgs...) // which does not need the call's context
-	r.ackPending(t, 0)
 }
 
 const twoAccounts = `

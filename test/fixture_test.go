@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -28,6 +29,22 @@ const (
 	// look is how often a condition that nothing announces is looked at.
 	look = 5 * time.Millisecond
 )
+
+const nextSubject = "$JS.API.CONSUMER.MSG.NEXT.S.C"
+
+var (
+	errNoUse = errors.New("no use")
+	byKey    = jetpull.OrderedBy((*jetpull.Msg).Subject)
+)
+
+// pinnedConsumer has a priority timeout of two minutes, the server's default.
+func pinnedConsumer() jetstream.ConsumerConfig {
+	return priorityConsumer(jetstream.PriorityPolicyPinned, "A")
+}
+
+func priorityConsumer(policy jetstream.PriorityPolicy, groups ...string) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{PriorityPolicy: policy, PriorityGroups: groups, AckWait: time.Minute}
+}
 
 // rig is a server with a stream "S" that takes s.>, and a connection to it.
 type rig struct {
@@ -187,13 +204,45 @@ func (r *rig) delivered(t *testing.T) uint64 {
 	return c.CachedInfo().Delivered.Consumer
 }
 
+// tap is a rig whose subscription goes through a recording proxy.
+type tap struct {
+	*rig
+	sub   *jetpull.Subscription
+	wire  *natstest.Recording
+	proxy *natstest.Proxy
+}
+
+func newTap(t *testing.T, cfg jetstream.ConsumerConfig) *tap {
+	t.Helper()
+	r := newRig(t)
+	r.consumer(t, cfg)
+	proxy := natstest.NewProxy(t, r.server.URL())
+	rec := proxy.Record()
+	return &tap{rig: r, sub: subscribe(t, natstest.JetStream(t, connect(t, proxy.URL())), "S", "C"), wire: rec, proxy: proxy}
+}
+
+// pulls are the pulls that the client has sent so far.
+func (w *tap) pulls(t *testing.T) (all []natstest.PullRequest) {
+	t.Helper()
+	_, err := w.sub.Info(t.Context()) // it goes behind them
+	require.NoError(t, err)
+	for _, op := range w.wire.Ops() {
+		if op.Subject == nextSubject {
+			var req natstest.PullRequest
+			require.NoError(t, json.Unmarshal(op.Body, &req))
+			all = append(all, req)
+		}
+	}
+	return all
+}
+
 // rawPull sends a pull that the library knows nothing of, and returns its
 // inbox.
 func rawPull(t *testing.T, nc *nats.Conn, body string) *nats.Subscription {
 	t.Helper()
 	sub, err := nc.SubscribeSync(nc.NewInbox())
 	require.NoError(t, err)
-	require.NoError(t, nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", sub.Subject, []byte(body)))
+	require.NoError(t, nc.PublishRequest(nextSubject, sub.Subject, []byte(body)))
 	require.NoError(t, nc.FlushTimeout(patience))
 	return sub
 }
@@ -289,7 +338,7 @@ func requireStatus(t *testing.T, err error, code int, description string, is ...
 	require.True(t, errors.As(err, &status), "no StatusError in: %v", err)
 	require.Equal(t, code, status.Code, "%v", err)
 	require.Equal(t, description, status.Description)
-	require.Equal(t, "$JS.API.CONSUMER.MSG.NEXT.S.C", status.Subject)
+	require.Equal(t, nextSubject, status.Subject)
 	requireIs(t, err, is...)
 }
 

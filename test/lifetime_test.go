@@ -66,37 +66,3 @@ func TestStartAndStopLeaveNothing(t *testing.T) {
 		return s.Outstanding+s.Buffered+s.Running+s.Window == 0
 	})
 }
-
-func TestSubscriptionOutlivesTheContextOfSubscribe(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.consumer(t, jetstream.ConsumerConfig{})
-	ctx, cancel := context.WithCancel(t.Context())
-	sub, err := jetpull.Subscribe(ctx, r.js, "S", "C")
-	require.NoError(t, err)
-	cancel()
-	got := call(t.Context(), sub, 1, jetpull.MaxWait(forever))
-	r.waiting(t, 1)
-	r.publish(t, 1)
-	served(t, got, "message")
-	require.NoError(t, sub.Close(t.Context()))
-	_, err = jetpull.Subscribe(ctx, r.js, "S", "C")
-	requireIs(t, err, context.Canceled)
-}
-
-func TestSubscriptionServesAConsumerThatIsRecreated(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	for range 2 {
-		got := call(t.Context(), sub, 1, jetpull.MaxWait(forever))
-		r.waiting(t, 1)
-		require.NoError(t, r.js.DeleteConsumer(t.Context(), "S", "C"))
-		requireIs(t, receive(t, got, "end of the call").err, jetpull.ErrConsumerDeleted)
-		r.consumer(t, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy})
-		got = call(t.Context(), sub, 1, jetpull.MaxWait(forever))
-		r.waiting(t, 1)
-		r.publish(t, 1)
-		ackAll(t, served(t, got, "message of the new consumer")...)
-	}
-}

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,8 @@ accounts {
 
 const unused = "other.subject"
 
-// TestAMissingPermissionIsNamed, long before the deadline, and leaves nothing behind.
+// TestAMissingPermissionIsNamed, and leaves nothing behind. The server does not answer a request that it does not permit, so
+// Subscribe and Info return that when their wait is over.
 func TestAMissingPermissionIsNamed(t *testing.T) {
 	t.Parallel()
 	js, proxy, deny := deniable(t, "$JS.API.CONSUMER.INFO.S.C")
@@ -52,7 +54,9 @@ func TestAMissingPermissionIsNamed(t *testing.T) {
 		"denied.":                   connect(t, proxy.URL(), nats.UserInfo("some", "pw"), nats.CustomInboxPrefix("denied")),
 	} {
 		for range 2 { // nats.go goes on saying what the server refused last
-			_, err := jetpull.Subscribe(t.Context(), natstest.JetStream(t, nc), "S", "C")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := jetpull.Subscribe(ctx, natstest.JetStream(t, nc), "S", "C")
+			cancel()
 			requireIs(t, err, nats.ErrPermissionViolation)
 			require.ErrorContains(t, err, name)
 		}
@@ -109,4 +113,20 @@ func TestAPullAfterAPermissionWasTakenAndGiven(t *testing.T) {
 	}
 	proxy.BlackHole(false)
 	pull()
+}
+
+// TestAnUnpinThatFailsCostsNothing: a client that may not send it stops as well as another.
+func TestAnUnpinThatFailsCostsNothing(t *testing.T) {
+	t.Parallel()
+	js, _, _ := deniable(t, "$JS.API.CONSUMER.UNPIN.S.P")
+	cfg := pinnedConsumer()
+	cfg.Durable, cfg.PinnedTTL, cfg.AckWait = "P", time.Second, forever // so that the second one gets the pin
+	natstest.Consumer(t, js, "S", cfg)
+	for range 2 {
+		natstest.Publish(t, js, "s.a", 1) // the one before may have handled all that there were
+		sub := subscribe(t, js, "S", "P", jetpull.Group("A"))
+		ctx, stop := context.WithCancel(t.Context())
+		require.NoError(t, sub.Consume(ctx, func(context.Context, *jetpull.Msg) error { stop(); return nil }))
+		require.NoError(t, sub.Close(t.Context()))
+	}
 }

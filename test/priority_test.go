@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -48,127 +49,6 @@ func (l *pinLog) require(t *testing.T, want ...string) {
 		return nil
 	}, "callbacks %q", want)
 	require.Equal(t, want, l.all())
-}
-
-func TestPinIsGainedOnceAndSentWithEveryPull(t *testing.T) {
-	t.Parallel()
-	var log pinLog
-	w := newTap(t, pinnedConsumer(), log.options()...)
-	_, held := w.sub.Pin()
-	require.False(t, held)
-	w.publish(t, 20)
-	w.pending(t, 20)
-	m := next(t, w.sub)
-	id, held := w.sub.Pin()
-	require.True(t, held)
-	require.NotEmpty(t, id)
-	require.Equal(t, id, w.sub.Stats().Pin)
-	w.sync(t)
-	w.wire.Reset()
-	for range 3 {
-		var err error
-		m, err = m.AckNext(t.Context())
-		require.NoError(t, err)
-	}
-	ackAll(t, m, next(t, w.sub))
-	for _, opts := range [][]jetpull.Option{nil, {jetpull.FillBatch()}, {jetpull.MaxBytes(1 << 20)}} {
-		ackAll(t, fetch(t, w.sub, 5, opts...)...)
-	}
-	_, err := w.sub.Next(t.Context(), jetpull.MaxWait(200*time.Millisecond))
-	requireIs(t, err, jetpull.ErrTimeout)
-	sent := 0
-	for _, op := range pick(w.sync(t), "PUB") {
-		if op.Subject == nextSubject {
-			pull := object(t, op.Body)
-			require.Equal(t, "A", pull["group"], "%v", pull)
-			require.Equal(t, id, pull["id"], "%v", pull)
-			sent++
-		}
-	}
-	require.GreaterOrEqual(t, sent, 8)
-	require.Zero(t, w.sub.Stats().Statuses[423]+w.sub.Stats().Statuses[400])
-	log.require(t, "pin A "+id)
-}
-
-func TestStandbyTakesOverAfterUnpin(t *testing.T) {
-	virtually(t, pinnedConsumer(), func(t *testing.T, w *world) {
-		var firstLog, secondLog pinLog
-		_, first := w.client(firstLog.options()...)
-		_, second := w.client(secondLog.options()...)
-		w.publish("s.a", 1)
-		ackAll(t, next(t, first))
-		firstID, _ := first.Pin()
-		require.NotEmpty(t, firstID)
-
-		// The stand-by waits first and longest, and gets nothing.
-		standby := call(t.Context(), second, 0, jetpull.MaxWait(forever))
-		for range 20 {
-			pass(10 * time.Second)
-			w.publish("s.a", 1)
-			ackAll(t, next(t, first))
-		}
-		require.Empty(t, standby)
-		require.Empty(t, secondLog.all())
-		require.NoError(t, first.Unpin(t.Context()))
-		w.publish("s.a", 1)
-		ackAll(t, served(t, standby, "the message after the unpin")...)
-		secondID, _ := second.Pin()
-		require.NotEqual(t, firstID, secondID)
-		secondLog.require(t, "pin A "+secondID)
-
-		// The first learns of it with its next pull, and is a stand-by from then
-		// on; the 423 is not shown.
-		waiting := call(t.Context(), first, 3, jetpull.MaxWait(forever))
-		pass(time.Second)
-		firstLog.require(t, "pin A "+firstID, "unpin A "+firstID)
-		_, held := first.Pin()
-		require.False(t, held)
-		w.publish("s.a", 1)
-		m := next(t, second)
-		require.Empty(t, waiting)
-
-		// And back again, by AckNext on a pin that is lost meanwhile.
-		require.NoError(t, second.Unpin(t.Context()))
-		w.publish("s.a", 1)
-		ackAll(t, served(t, waiting, "the message after the second unpin")...)
-		thirdID, _ := first.Pin()
-		firstLog.require(t, "pin A "+firstID, "unpin A "+firstID, "pin A "+thirdID)
-		_, err := m.AckNext(t.Context(), jetpull.MaxWait(300*time.Millisecond))
-		requireIs(t, err, jetpull.ErrTimeout)
-		require.NotErrorIs(t, err, jetpull.ErrPinMismatch)
-		secondLog.require(t, "pin A "+secondID, "unpin A "+secondID)
-		w.settled()
-	}, jetpull.Group("A"))
-}
-
-func TestUnpinErrors(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.consumer(t, pinnedConsumer())
-	r.consumer(t, jetstream.ConsumerConfig{Durable: "PLAIN"})
-	var api *jetstream.APIError
-	for _, tc := range []struct {
-		name, stream, consumer, group string
-		is                            error
-	}{
-		{"no group given", "S", "C", "", jetpull.ErrInvalidOption},
-		{"bad group name", "S", "C", "no spaces", jetpull.ErrInvalidOption},
-		{"bad consumer name", "S", "C.D", "A", jetpull.ErrInvalidOption},
-		{"empty stream name", "", "C", "A", jetpull.ErrInvalidOption},
-		{"missing group", "S", "C", "B", nil},
-		{"missing consumer", "S", "NOPE", "A", jetstream.ErrConsumerNotFound},
-		{"missing stream", "NOPE", "C", "A", nil},
-		{"no priority groups", "S", "PLAIN", "A", nil},
-	} {
-		err := jetpull.Unpin(t.Context(), r.js, tc.stream, tc.consumer, tc.group)
-		if tc.is != nil {
-			require.ErrorIs(t, err, tc.is, tc.name)
-		} else {
-			require.ErrorAs(t, err, &api, tc.name)
-			require.NotZero(t, api.ErrorCode, tc.name)
-		}
-	}
-	require.NoError(t, jetpull.Unpin(t.Context(), r.js, "S", "C", "A"), "nobody is pinned: nothing to do")
 }
 
 // TestAdvisories: by whom a pin is gained and why it is lost, until the connection ends.
@@ -224,7 +104,8 @@ func TestAdvisories(t *testing.T) {
 func TestServerPinsAPullThatIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	cfg := pinnedFor(2 * time.Second)
+	cfg := pinnedConsumer()
+	cfg.PinnedTTL = 2 * time.Second
 	r.consumer(t, cfg)
 	pull := func(body string) *nats.Subscription {
 		in := r.nc.NewInbox()
@@ -245,4 +126,23 @@ func TestServerPinsAPullThatIsGone(t *testing.T) {
 	m, err := pull(`{"batch":1,"expires":30000000000,"group":"A"}`).NextMsg(patience)
 	require.NoError(t, err)
 	require.NotEmpty(t, m.Header.Get("Nats-Pin-Id"), "pinned after the timeout")
+}
+
+// The server reports the pinned client under the name of the consumer's first group, whichever group that is in.
+func TestAPinOfAnotherGroupIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for _, group := range []string{"A", "B"} {
+		r := newRig(t)
+		cfg := pinnedConsumer()
+		cfg.PriorityGroups = []string{"A", "B"}
+		sub := r.subscribe(t, cfg, jetpull.Group("A"))
+		r.publish(t, 1)
+		ctx, end := context.WithCancel(t.Context())
+		require.NoError(t, sub.Consume(ctx, func(context.Context, *jetpull.Msg) error { end(); return nil }, jetpull.Group(group)))
+		info, err := sub.Info(t.Context())
+		require.NoError(t, err)
+		for _, g := range info.PriorityGroups {
+			require.Empty(t, g.PinnedClientID)
+		}
+	}
 }

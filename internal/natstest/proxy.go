@@ -22,7 +22,6 @@ type Proxy struct {
 	closed    bool
 	refuse    bool
 	hole      bool
-	held      chan struct{} // closed when a hold ends; nil while there is none
 	delay     time.Duration
 	lastConn  int
 	links     []*link
@@ -97,20 +96,6 @@ func (p *Proxy) BlackHole(on bool) {
 	p.mu.Unlock()
 	for _, l := range torn {
 		l.close()
-	}
-}
-
-// Hold keeps all bytes in both directions back while it is on. They arrive
-// when it ends, as after an outage that TCP survives.
-func (p *Proxy) Hold(on bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case on && p.held == nil:
-		p.held = make(chan struct{})
-	case !on && p.held != nil:
-		close(p.held)
-		p.held = nil
 	}
 }
 
@@ -203,21 +188,4 @@ func (p *Proxy) faults() (delay time.Duration, hole bool, recording *Recording) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.delay, p.hole, p.recording
-}
-
-// passHold waits while bytes are held back and says false if done came first.
-func (p *Proxy) passHold(done <-chan struct{}) bool {
-	for {
-		p.mu.Lock()
-		held := p.held
-		p.mu.Unlock()
-		if held == nil {
-			return true
-		}
-		select {
-		case <-held:
-		case <-done:
-			return false
-		}
-	}
 }

@@ -95,7 +95,7 @@ func (l *link) write(to net.Conn, from *pipeline) {
 			return
 		}
 		for _, c := range chunks {
-			if !l.waitUntil(c.due, timer) || !l.proxy.passHold(l.done) {
+			if !l.waitUntil(c.due, timer) {
 				return
 			}
 			// The hole swallows what is on its way too.

@@ -94,6 +94,12 @@ func TestWindow(t *testing.T) {
 func TestDefaultDelays(t *testing.T) {
 	p := &Pool[*msg]{}
 	for attempts, want := range map[int]time.Duration{0: time.Second, 1: time.Second, 2: 2 * time.Second, 4: 8 * time.Second, 99: time.Minute} {
-		require.InDelta(t, want, p.delay(Consumer{}, attempts), float64(want)/5, "after %d attempts", attempts)
+		spread := map[time.Duration]bool{}
+		for range 20 {
+			delay := p.delay(Consumer{}, attempts)
+			require.InDelta(t, want, delay, float64(want)/5, "after %d attempts", attempts)
+			spread[delay.Round(want/100)] = true
+		}
+		require.Greater(t, len(spread), 5, "messages that failed together are not tried again together")
 	}
 }

@@ -53,29 +53,6 @@ func TestProxyRecordsWhatTheClientSends(t *testing.T) {
 	rec.Wait(func(ops []natstest.Op) bool { return len(ops) == 1 })
 }
 
-func TestProxyCutAndRefuse(t *testing.T) {
-	var cuts atomic.Int32
-	p, nc := proxied(t, nats.DisconnectErrHandler(func(*nats.Conn, error) { cuts.Add(1) }))
-	for round := range 3 {
-		p.Refuse(round == 2)
-		p.Cut()
-		require.NoError(t, eventually(waitTimeout, func() error {
-			if n := cuts.Load(); int(n) != round+1 {
-				return fmt.Errorf("%d disconnects, want %d", n, round+1)
-			}
-			return nil
-		}))
-		if round < 2 {
-			require.NoError(t, nc.FlushTimeout(waitTimeout))
-			require.Equal(t, 1, p.Connections())
-		}
-	}
-	_, err := nats.Connect(p.URL(), nats.Timeout(time.Second))
-	require.Error(t, err)
-	p.Refuse(false)
-	require.NoError(t, nc.FlushTimeout(waitTimeout))
-}
-
 func TestProxyBlackHoleTearsAConnection(t *testing.T) {
 	var cuts atomic.Int32
 	p, nc := proxied(t, nats.DisconnectErrHandler(func(*nats.Conn, error) { cuts.Add(1) }))
@@ -97,21 +74,6 @@ func TestProxyBlackHoleTearsAConnection(t *testing.T) {
 	p.BlackHole(false)
 	require.NoError(t, nc.FlushTimeout(waitTimeout))
 	require.EqualValues(t, 1, cuts.Load(), "a hole that swallowed nothing does no harm")
-}
-
-func TestProxyHoldIsSurvived(t *testing.T) {
-	var cuts atomic.Int32
-	p, nc := proxied(t, nats.DisconnectErrHandler(func(*nats.Conn, error) { cuts.Add(1) }))
-	sub, err := nc.SubscribeSync("a")
-	require.NoError(t, err)
-	p.Hold(true)
-	require.NoError(t, nc.Publish("a", []byte("held")))
-	require.ErrorIs(t, nc.FlushTimeout(50*time.Millisecond), nats.ErrTimeout)
-	p.Hold(false)
-	m, err := sub.NextMsg(waitTimeout)
-	require.NoError(t, err)
-	require.Equal(t, "held", string(m.Data))
-	require.Zero(t, cuts.Load())
 }
 
 func TestProxyDelayKeepsOrderAndRate(t *testing.T) {

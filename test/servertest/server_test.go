@@ -14,33 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestServerKeepsItsStoreAndPortOverRestart(t *testing.T) {
-	s := RunServer(t)
-	nc := s.Connect(t)
-	js := s.JetStream(t, nc)
-	natstest.Stream(t, js, "ORDERS")
-	natstest.Publish(t, js, "ORDERS.new", 2500)
-	url := s.URL()
-
-	s.Stop()
-	require.Nil(t, s.Unwrap(), "a stopped server has no nats-server")
-	_, err := nats.Connect(url)
-	require.Error(t, err, "a stopped server takes no connection")
-
-	s.Start()
-	require.Equal(t, url, s.URL())
-	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-	defer cancel()
-	require.NoError(t, eventually(waitTimeout, func() error {
-		stream, err := js.Stream(ctx, "ORDERS")
-		if err != nil {
-			return err
-		}
-		require.EqualValues(t, 2500, stream.CachedInfo().State.Msgs)
-		return nil
-	}), "the same connection finds the same stream")
-}
-
 func TestServerOptions(t *testing.T) {
 	s := RunServer(t, WithDomain("hub"), WithConfig(`
 		server_name: "named"
