@@ -133,6 +133,10 @@ func TestAckNextWaitsLikeNext(t *testing.T) {
 		require.ErrorIs(t, m.Ack(), jetstream.ErrMsgAlreadyAckd)
 		require.Equal(t, []int{1, 3}, w.Acked("+ACK"))
 		require.EqualValues(t, 2, w.sub.Stats().Acks)
+		m = w.take(1)[0]
+		_, err = m.AckNext(ended(t))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, []int{1, 3, 4}, w.Acked("+ACK"), "its context ends the pull, not the acknowledgement")
 	})
 }
 
