@@ -12,7 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 
-	"github.com/jetpull/jetpull/feed/internal/engine"
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/webhook"
 )
@@ -107,13 +107,8 @@ func NewHTTPProcessor(url string, opts ...HTTPOption) (Processor, error) {
 		return nil, err
 	}
 	p := &httpProcessor{url: url, timeout: defaultTimeout, asking: make(chan struct{}, 1)}
-	for _, o := range opts {
-		if o == nil {
-			return nil, invalid("HTTPOption", "is nil; leave it out")
-		}
-		if err := o(p); err != nil {
-			return nil, err
-		}
+	if err := apply("HTTPOption", p, opts); err != nil {
+		return nil, err
 	}
 	policy := webhook.Policy{Any: true}
 	p.client, p.prober = webhook.NewClient(policy, p.timeout), webhook.NewClient(policy, min(p.timeout, healthTimeout))
@@ -197,7 +192,7 @@ func (p *httpProcessor) healthy(ctx context.Context) error {
 			p.sick.Store(false)
 			return nil
 		}
-		if err := engine.Sleep(ctx, jitter(healthEvery)); err != nil {
+		if err := sqlstore.Sleep(ctx, jitter(healthEvery)); err != nil {
 			return err
 		}
 	}

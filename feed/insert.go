@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,12 +24,26 @@ const insertBatch = 200
 // what [Store.Insert] takes; an empty ID is generated. It returns the partition as it is in the table. Errors are
 // [ErrDuplicate], [ErrGatePassed] for an item below the partition's gate, and [ErrInvalid].
 func (s *Store) CreatePartition(ctx context.Context, p Partition, items ...Item) (Partition, error) {
-	if p.ID == "" {
-		p.ID = nuid.Next()
-	}
-	row, rows, err := newPartition(p, items)
+	return createPartition(p, items, func(id string, f func(tx *gorm.DB) error) error { return s.sql.Write(ctx, id, f) })
+}
+
+// createPartition creates a partition with its items in the transaction that write makes.
+func createPartition(p Partition, items []Item, write func(id string, f func(tx *gorm.DB) error) error) (Partition, error) {
+	p.ID = cmp.Or(p.ID, nuid.Next())
+	row := sqlstore.Partition{ID: p.ID, Gate: p.Gate, Status: sqlstore.Available, Sealed: p.Sealed, Version: 1}
+	rows := sqlstore.Map(items, rowOf)
+	err := cmp.Or(checkID("Partition.ID", p.ID), newItems(&row, rows))
 	if err == nil {
-		err = s.sql.Write(ctx, p.ID, func(tx *gorm.DB) error { return createRows(tx, &row, rows) })
+		err = write(p.ID, func(tx *gorm.DB) error {
+			err := tx.Create(&row).Error
+			if err != nil && sqlstore.Duplicate(tx, err) {
+				err = ErrDuplicate
+			}
+			if err != nil {
+				return err
+			}
+			return insertRows(tx, rows)
+		})
 	}
 	if err != nil {
 		return Partition{}, wrapped(err, "create partition %q", p.ID)
@@ -36,31 +51,11 @@ func (s *Store) CreatePartition(ctx context.Context, p Partition, items ...Item)
 	return partitionOf(&row), nil
 }
 
-// newPartition checks a partition with its items.
-func newPartition(p Partition, items []Item) (row sqlstore.Partition, rows []sqlstore.Item, err error) {
-	row = sqlstore.Partition{ID: p.ID, Gate: p.Gate, Status: sqlstore.Available, Sealed: p.Sealed, Version: 1}
-	rows = mapped(items, rowOf)
-	if err := checkID("Partition.ID", p.ID); err != nil {
-		return row, nil, err
-	}
-	return row, rows, newItems(&row, rows)
-}
-
-func createRows(tx *gorm.DB, p *sqlstore.Partition, items []sqlstore.Item) error {
-	if err := tx.Create(p).Error; err != nil {
-		if sqlstore.Duplicate(tx, err) {
-			return ErrDuplicate
-		}
-		return err
-	}
-	return insertRows(tx, items)
-}
-
 // Insert adds items to a partition, all or none. It takes ID, Gate, Data and NotBefore; an empty ID is generated.
 // Errors are [ErrNotFound], [ErrClosed] where the partition is sealed or Complete, [ErrGatePassed] for an item below
 // its gate, [ErrDuplicate] and [ErrInvalid].
 func (s *Store) Insert(ctx context.Context, partition string, items ...Item) error {
-	rows := mapped(items, rowOf)
+	rows := sqlstore.Map(items, rowOf)
 	err := s.sql.Change(ctx, partition, kept(func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) }))
 	if errors.Is(err, errTaken) {
 		err = nameTaken(ctx, s.sql.DB, partition, rows, err)
@@ -88,7 +83,7 @@ var errTaken = fmt.Errorf("one of the items: %w", ErrDuplicate)
 // nameTaken is errTaken with an item that is in the partition already.
 func nameTaken(ctx context.Context, db *gorm.DB, partition string, items []sqlstore.Item, err error) error {
 	for part := range slices.Chunk(items, insertBatch) {
-		ids := mapped(part, func(it *sqlstore.Item) string { return it.ID })
+		ids := sqlstore.Map(part, func(it *sqlstore.Item) string { return it.ID })
 		var taken []string
 		if db.WithContext(ctx).Table("items").Where("partition_id = ? AND id IN ?", partition, ids).Limit(1).Pluck("id", &taken).Error != nil {
 			return err

@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/feed/internal/engine"
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 const (
@@ -102,13 +102,8 @@ func NewJetStreamProcessor(ctx context.Context, js jetstream.JetStream, subject 
 		js: js, subject: subject, timeout: defaultReplyTimeout, prefix: subject + ".done." + id + ".", name: "feed-" + id,
 		done: make(chan struct{}),
 	}
-	for _, o := range opts {
-		if o == nil {
-			return nil, invalid("JetStreamOption", "is nil; leave it out")
-		}
-		if err := o(p); err != nil {
-			return nil, err
-		}
+	if err := apply("JetStreamOption", p, opts); err != nil {
+		return nil, err
 	}
 	items, err := p.stream(ctx, subject)
 	if err != nil {
@@ -169,7 +164,7 @@ func (p *JetStreamProcessor) read(ctx context.Context) {
 			return
 		}
 		slog.Warn("feed: no replies by JetStream", "stream", p.replies, "consumer", p.name, "error", err, "again", repliesAgain)
-		_ = engine.Sleep(ctx, jitter(repliesAgain)) // at the end of ctx, consume returns
+		_ = sqlstore.Sleep(ctx, jitter(repliesAgain)) // at the end of ctx, consume returns
 	}
 }
 
@@ -243,7 +238,7 @@ func publish(ctx context.Context, js jetstream.JetStream, m *nats.Msg) error {
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return fmt.Errorf("publish to %s: %w", m.Subject, err)
 		}
-		if ended := engine.Sleep(ctx, jitter(publishPause)); ended != nil {
+		if ended := sqlstore.Sleep(ctx, jitter(publishPause)); ended != nil {
 			return fmt.Errorf("%w: publish to %s: %w", ended, m.Subject, err)
 		}
 	}
@@ -316,19 +311,19 @@ func publishReply(ctx context.Context, js jetstream.JetStream, subject string, r
 }
 
 func receivedItem(m *jetpull.Msg) (it Item, reply string, err error) {
-	header := m.Headers()
+	text := func(name string) string {
+		value := m.Headers().Get(name)
+		if value == "" {
+			err = errors.Join(err, fmt.Errorf("header %s is missing", name))
+		}
+		return value
+	}
 	number := func(name string) int {
-		n, parseErr := strconv.Atoi(header.Get(name))
+		n, parseErr := strconv.Atoi(text(name))
 		if parseErr != nil {
 			err = errors.Join(err, fmt.Errorf("header %s: %w", name, parseErr))
 		}
 		return n
-	}
-	text := func(name string) string {
-		if header.Get(name) == "" {
-			err = errors.Join(err, fmt.Errorf("header %s is missing", name))
-		}
-		return header.Get(name)
 	}
 	it = Item{
 		ID: text(HeaderItem), Partition: text(HeaderPartition), Gate: number(HeaderGate), Attempt: number(HeaderAttempt),

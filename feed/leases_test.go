@@ -58,7 +58,7 @@ func TestLeases(t *testing.T) {
 		require.True(t, held[l])
 		mixed := make([]sqlstore.Result, 2)
 		for i, under := range []sqlstore.Lease{l, leaseOf("p", 1)} {
-			mixed[i] = sqlstore.Result{Lease: under, Item: zombies[i].ID, Version: zombies[i].Version, Status: sqlstore.Complete, Attempt: 1, Stepped: true}
+			mixed[i] = sqlstore.Result{Lease: under, Item: zombies[i].ID, Version: zombies[i].Version, Status: sqlstore.Complete, Attempt: 1, Steps: 1}
 		}
 		saved, err := s.sql.Save(t.Context(), second, mixed)
 		require.NoError(t, err)

@@ -70,7 +70,7 @@ func (tx *transaction) setItem(r *sqlstore.Result, epoch int64) bool {
 		}
 		row := *it
 		row.Gate, row.Status, row.Attempt, row.Errors, row.NotBefore = r.Gate, r.Status, r.Attempt, sqlstore.EncodeErrors(r.Errors), nil
-		row.Step, row.Version = row.Step+r.Steps(), row.Version+1
+		row.Step, row.Version = row.Step+r.Steps, row.Version+1
 		if r.Data != nil {
 			row.Data = r.Data
 		}
@@ -199,7 +199,7 @@ func (c *client) insert(ctx context.Context, partition string, items ...Item) er
 		if p.Sealed || p.Status == sqlstore.Complete {
 			return ErrClosed
 		}
-		rows := mapped(items, rowOf)
+		rows := sqlstore.Map(items, rowOf)
 		if err := newItems(p, rows); err != nil {
 			return err
 		}

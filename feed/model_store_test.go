@@ -144,11 +144,11 @@ func (w *twins) save(as sqlstore.Terms) (what, store, model string) {
 	var results []sqlstore.Result
 	for range 1 + w.r.IntN(3) {
 		it := w.fetched[len(w.fetched)-1-w.r.IntN(min(6, len(w.fetched)))]
-		r := sqlstore.Result{Lease: w.lease(), Item: it.ID, Version: it.Version, Gate: it.Gate, Status: sqlstore.Complete, Attempt: 1, Stepped: true}
+		r := sqlstore.Result{Lease: w.lease(), Item: it.ID, Version: it.Version, Gate: it.Gate, Status: sqlstore.Complete, Attempt: 1, Steps: 1}
 		r.ID = it.Partition
 		switch w.r.IntN(4) {
 		case 0:
-			r.Status, r.Stepped, r.Errors = sqlstore.Failed, false, []string{"broken"}
+			r.Status, r.Steps, r.Errors = sqlstore.Failed, 0, []string{"broken"}
 			r.History = new(fmt.Sprint("broken ", w.r.IntN(100)))
 		case 1:
 			r.Status, r.Attempt, r.Gate = sqlstore.Available, 0, r.Gate+w.r.IntN(2)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // A database of a build before 0.1.0 has a partition with an item in each status and one that nobody has finished. This build opens
@@ -87,7 +89,7 @@ func TestDatabaseOfAKilledWatcher(t *testing.T) {
 			s := openStore(t, store(t))
 			before, err := s.Items(t.Context(), Query{Partition: "half"})
 			require.NoError(t, err)
-			require.Equal(t, []Status{Complete, Failed, Available, Available}, mapped(before, func(it *Item) Status { return it.Status }))
+			require.Equal(t, []Status{Complete, Failed, Available, Available}, sqlstore.Map(before, func(it *Item) Status { return it.Status }))
 			require.Equal(t, "busy", before[2].History()[0].Error[len(before[2].History()[0].Error)-4:])
 			require.NoError(t, s.Retry(t.Context(), "half"))
 			require.NoError(t, s.Seal(t.Context(), "half"))
@@ -99,7 +101,7 @@ func TestDatabaseOfAKilledWatcher(t *testing.T) {
 			require.NoError(t, w.stop(t))
 			after, err := s.Items(t.Context(), Query{})
 			require.NoError(t, err)
-			require.ElementsMatch(t, []string{"1", "did 2", "did 3", "did 4", "did 5"}, mapped(after, func(it *Item) string { return string(it.Data) }))
+			require.ElementsMatch(t, []string{"1", "did 2", "did 3", "did 4", "did 5"}, sqlstore.Map(after, func(it *Item) string { return string(it.Data) }))
 			half, err := s.Partition(t.Context(), "half")
 			require.NoError(t, err)
 			require.Greater(t, half.Epoch, int64(1), "it was leased again")

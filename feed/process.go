@@ -36,6 +36,19 @@ type BatchProcessor interface {
 	ProcessBatch(ctx context.Context, items []Item) ([]Response, []error)
 }
 
+// apply applies the options of a processor.
+func apply[P any, O ~func(P) error](name string, p P, opts []O) error {
+	for _, o := range opts {
+		if o == nil {
+			return invalid(name, "is nil; leave it out")
+		}
+		if err := o(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ProcessorFunc is a function as a [Processor].
 type ProcessorFunc func(context.Context, Item) (Response, error)
 
@@ -168,7 +181,7 @@ func (h *handler) step(it *Item, resp *Response, err error) engine.Step {
 	if err == nil && resp.Gate != nil && *resp.Gate < it.Gate {
 		err = Permanent(fmt.Errorf("%w: %d, item %d", errRegression, *resp.Gate, it.Gate))
 	}
-	r := sqlstore.Result{Item: it.ID, Version: it.Version, Gate: it.Gate, Status: sqlstore.Available, Data: resp.Data, Stepped: true}
+	r := sqlstore.Result{Item: it.ID, Version: it.Version, Gate: it.Gate, Status: sqlstore.Available, Data: resp.Data, Steps: 1}
 	if resp.Gate != nil {
 		r.Gate = *resp.Gate
 	}

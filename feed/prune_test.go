@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // closed creates a partition that was closed that long ago, with n items.
@@ -47,7 +49,7 @@ func TestPrune(t *testing.T) {
 		require.Zero(t, s.rowsOf(t, "old"))
 		list, err := s.Partitions(ctx, Query{})
 		require.NoError(t, err)
-		require.Equal(t, []string{"has an open item", "open", "unknown", "young"}, mapped(list, func(p *Partition) string { return p.ID }))
+		require.Equal(t, []string{"has an open item", "open", "unknown", "young"}, sqlstore.Map(list, func(p *Partition) string { return p.ID }))
 		require.EqualValues(t, 3, s.rowsOf(t, "young"))
 		require.EqualValues(t, 1, s.rowsOf(t, "unknown"), "its age counts from now")
 

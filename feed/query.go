@@ -53,23 +53,20 @@ func (q Query) rows(db *gorm.DB, partition, order string, after any) *gorm.DB {
 }
 
 // Partition returns a partition, or [ErrNotFound].
-func (s *Store) Partition(ctx context.Context, id string) (Partition, error) {
-	row, err := findPartition(ctx, s.sql, id)
-	if err != nil {
-		return Partition{}, wrapped(err, "partition %q", id)
-	}
-	return partitionOf(&row), nil
-}
-
-func findPartition(ctx context.Context, s *sqlstore.Store, id string) (row sqlstore.Partition, err error) {
-	if !sqlstore.Possible(id) {
-		return row, ErrNotFound
-	}
-	err = s.Read(ctx, func(db *gorm.DB) error {
-		row, err = sqlstore.First[sqlstore.Partition](db.Where("id = ?", id))
+func (s *Store) Partition(ctx context.Context, id string) (p Partition, err error) {
+	err = s.sql.Read(ctx, func(db *gorm.DB) error {
+		row, err := findPartition(db, id)
+		p = partitionOf(&row)
 		return err
 	})
-	return row, err
+	return p, wrapped(err, "partition %q", id)
+}
+
+func findPartition(db *gorm.DB, id string) (sqlstore.Partition, error) {
+	if !sqlstore.Possible(id) {
+		return sqlstore.Partition{}, ErrNotFound
+	}
+	return sqlstore.First[sqlstore.Partition](db.Where("id = ?", id))
 }
 
 // Partitions returns a page of partitions in the order of their IDs' bytes. The error is [ErrInvalid].
@@ -86,24 +83,17 @@ func (s *Store) Partitions(ctx context.Context, q Query) ([]Partition, error) {
 	if err != nil {
 		return nil, wrapped(err, "list partitions")
 	}
-	return mapped(rows, partitionOf), nil
+	return sqlstore.Map(rows, partitionOf), nil
 }
 
 // Item returns an item of a partition, or [ErrNotFound].
-func (s *Store) Item(ctx context.Context, partition, id string) (Item, error) {
-	row, err := s.item(ctx, partition, id)
-	if err != nil {
-		return Item{}, wrapped(err, "item %q of partition %q", id, partition)
-	}
-	return itemOf(&row), nil
-}
-
-func (s *Store) item(ctx context.Context, partition, id string) (row sqlstore.Item, err error) {
+func (s *Store) Item(ctx context.Context, partition, id string) (it Item, err error) {
 	err = s.sql.Read(ctx, func(db *gorm.DB) error {
-		row, err = findItem(db, partition, id)
+		row, err := findItem(db, partition, id)
+		it = itemOf(&row)
 		return err
 	})
-	return row, err
+	return it, wrapped(err, "item %q of partition %q", id, partition)
 }
 
 func findItem(tx *gorm.DB, partition, id string) (sqlstore.Item, error) {
@@ -124,48 +114,44 @@ func (s *Store) Items(ctx context.Context, q Query) ([]Item, error) {
 	if q.After != "" && q.Partition == "" {
 		return nil, invalid("Query.After", "an item's ID is unique in its partition only; give Query.Partition")
 	}
-	var after sqlstore.Item
-	if q.After != "" {
-		if after, err = s.item(ctx, q.Partition, q.After); err != nil {
-			return nil, wrapped(err, "list items")
-		}
-	}
 	var rows []sqlstore.Item
-	err = s.sql.Read(ctx, func(db *gorm.DB) error { return q.rows(db, "partition_id", "seq", after.Seq).Find(&rows).Error })
+	err = s.sql.Read(ctx, func(db *gorm.DB) error {
+		var after sqlstore.Item
+		if q.After != "" {
+			if after, err = findItem(db, q.Partition, q.After); err != nil {
+				return err
+			}
+		}
+		return q.rows(db, "partition_id", "seq", after.Seq).Find(&rows).Error
+	})
 	if err != nil {
 		return nil, wrapped(err, "list items")
 	}
-	return mapped(rows, itemOf), nil
+	return sqlstore.Map(rows, itemOf), nil
 }
 
 // Counts returns how many items of a partition have which status, by gate, or [ErrNotFound].
 func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, error) {
 	var rows []struct {
-		Gate   int
-		Status Status
-		N      int
+		Gate int
+		Counts
 	}
-	_, err := findPartition(ctx, s.sql, partition)
-	if err == nil {
-		err = s.sql.Read(ctx, func(db *gorm.DB) error {
-			return db.Table("items").Select("gate, status, COUNT(*) AS n").Where("partition_id = ?", partition).Group("gate, status").Find(&rows).Error
-		})
+	count := func(s Status) string {
+		return "COUNT(CASE WHEN status = '" + string(s) + "' THEN 1 END) AS " + string(s)
 	}
+	columns := []string{"gate", count(Available), count(Complete), count(Failed)}
+	err := s.sql.Read(ctx, func(db *gorm.DB) error {
+		if _, err := findPartition(db, partition); err != nil {
+			return err
+		}
+		return db.Table("items").Select(columns).Where("partition_id = ?", partition).Group("gate").Find(&rows).Error
+	})
 	if err != nil {
 		return nil, wrapped(err, "count the items of partition %q", partition)
 	}
 	counts := map[int]Counts{}
 	for _, row := range rows {
-		c := counts[row.Gate]
-		switch row.Status {
-		case Available:
-			c.Available = row.N
-		case Complete:
-			c.Complete = row.N
-		case Failed:
-			c.Failed = row.N
-		}
-		counts[row.Gate] = c
+		counts[row.Gate] = row.Counts
 	}
 	return counts, nil
 }
@@ -173,14 +159,13 @@ func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, e
 // Steps returns how many steps of a partition's items are over, or [ErrNotFound]. Each [Response] that was saved ended one: the item
 // passed to a higher gate, was Complete, or was to be processed again at its gate. From one call to the next this is how fast work
 // goes, also while all items are still to be processed at other gates.
-func (s *Store) Steps(ctx context.Context, partition string) (int64, error) {
-	var n int64
-	_, err := findPartition(ctx, s.sql, partition)
-	if err == nil {
-		err = s.sql.Read(ctx, func(db *gorm.DB) error {
-			return db.Raw("SELECT COALESCE(SUM(step), 0) FROM items WHERE partition_id = ?", partition).Scan(&n).Error
-		})
-	}
+func (s *Store) Steps(ctx context.Context, partition string) (n int64, err error) {
+	err = s.sql.Read(ctx, func(db *gorm.DB) error {
+		if _, err := findPartition(db, partition); err != nil {
+			return err
+		}
+		return db.Raw("SELECT COALESCE(SUM(step), 0) FROM items WHERE partition_id = ?", partition).Scan(&n).Error
+	})
 	return n, wrapped(err, "count the steps of partition %q", partition)
 }
 
@@ -247,14 +232,6 @@ func itemOf(r *sqlstore.Item) Item {
 		it.NotBefore = r.NotBefore.UTC()
 	}
 	return it
-}
-
-func mapped[R, V any](rows []R, of func(*R) V) []V {
-	list := make([]V, len(rows))
-	for i := range rows {
-		list[i] = of(&rows[i])
-	}
-	return list
 }
 
 // rowOf is an item as it is inserted.

@@ -13,9 +13,10 @@ var errNoObject = errors.New("it is no object")
 
 // replyBody is a Response or an error as JSON.
 type replyBody struct {
-	Gate *int            `json:"gate,omitempty"`
-	Done bool            `json:"done,omitempty"`
-	Data json.RawMessage `json:"data,omitempty"`
+	Gate *int `json:"gate,omitempty"`
+	Done bool `json:"done,omitempty"`
+	// Data is nil where it is null, which encoders write for a field without a value.
+	Data *json.RawMessage `json:"data,omitempty"`
 	// Bytes is Data as it is, also empty or not JSON. It replaces Data.
 	Bytes *[]byte     `json:"bytes,omitempty"`
 	Error *replyError `json:"error,omitempty"`
@@ -64,9 +65,12 @@ func decodeReply(text []byte) (resp Response, said, err error) {
 		return Response{}, nil, fmt.Errorf("not the JSON of a response: %w: %.*q", err, maxExcerpt, text)
 	}
 	if body.Error == nil {
-		resp = Response{Gate: body.Gate, Done: body.Done, Data: given(body.Data)}
-		if body.Bytes != nil {
+		resp = Response{Gate: body.Gate, Done: body.Done}
+		switch {
+		case body.Bytes != nil:
 			resp.Data = *body.Bytes
+		case body.Data != nil:
+			resp.Data = *body.Data
 		}
 		return resp, nil, nil
 	}
@@ -80,12 +84,4 @@ func decodeReply(text []byte) (resp Response, said, err error) {
 		said = RetryAfter(time.Duration(seconds*float64(time.Second)), said)
 	}
 	return Response{}, said, nil
-}
-
-// given is data of a Response's JSON; nil where it is null, which encoders write for a field without a value.
-func given(data json.RawMessage) json.RawMessage {
-	if string(data) == "null" {
-		return nil
-	}
-	return data
 }

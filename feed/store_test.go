@@ -52,13 +52,16 @@ func fetchAll(t *testing.T, s *Store, as sqlstore.Terms, l sqlstore.Lease) []Ite
 	t.Helper()
 	rows, err := s.sql.Fetch(t.Context(), as, []sqlstore.Want{{Lease: l, Limit: 1000}})
 	require.NoError(t, err)
-	return mapped(rows, itemOf)
+	return sqlstore.Map(rows, itemOf)
 }
 
 // end saves an item as what its only attempt made it.
 func end(t *testing.T, s *Store, as sqlstore.Terms, l sqlstore.Lease, it Item, status Status) bool {
 	t.Helper()
-	r := sqlstore.Result{Lease: l, Item: it.ID, Version: it.Version, Gate: it.Gate, Status: string(status), Attempt: 1, Stepped: status == Complete}
+	r := sqlstore.Result{Lease: l, Item: it.ID, Version: it.Version, Gate: it.Gate, Status: string(status), Attempt: 1}
+	if status == Complete {
+		r.Steps = 1
+	}
 	if status == Failed {
 		r.Errors = []string{"broken"}
 	}

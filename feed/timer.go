@@ -21,7 +21,7 @@ func OpenAfter(gate int, d time.Duration) Item {
 
 // elapsed is what becomes of an item of OpenAt or OpenAfter that is due. The first step of one with a duration begins that.
 func elapsed(row *sqlstore.Item) sqlstore.Result {
-	r := sqlstore.Result{Item: row.ID, Version: row.Version, Gate: row.Gate, Status: sqlstore.Complete, Stepped: true}
+	r := sqlstore.Result{Item: row.ID, Version: row.Version, Gate: row.Gate, Status: sqlstore.Complete, Steps: 1}
 	if row.Step == 0 && *row.Timer > 0 {
 		r.Status, r.Delay = sqlstore.Available, time.Duration(*row.Timer)*time.Millisecond
 	}

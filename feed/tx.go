@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/nats-io/nuid"
 	"gorm.io/gorm"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
@@ -19,23 +18,13 @@ import (
 //
 // The transaction has the partition locked until it ends: keep it short, see [Store].
 func (s *Store) InsertTx(ctx context.Context, tx any, partition string, items ...Item) error {
-	rows := mapped(items, rowOf)
+	rows := sqlstore.Map(items, rowOf)
 	return s.changeTx(ctx, tx, "insert into", partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) })
 }
 
 // CreatePartitionTx is [Store.CreatePartition] in the caller's transaction, under the rules of [Store.InsertTx].
 func (s *Store) CreatePartitionTx(ctx context.Context, tx any, p Partition, items ...Item) (Partition, error) {
-	if p.ID == "" {
-		p.ID = nuid.Next()
-	}
-	row, rows, err := newPartition(p, items)
-	if err == nil {
-		err = inTx(ctx, s.sql, tx, p.ID, func(tx *gorm.DB) error { return createRows(tx, &row, rows) })
-	}
-	if err != nil {
-		return Partition{}, wrapped(err, "create partition %q", p.ID)
-	}
-	return partitionOf(&row), nil
+	return createPartition(p, items, func(id string, f func(tx *gorm.DB) error) error { return inTx(ctx, s.sql, tx, id, f) })
 }
 
 // SealTx is [Store.Seal] in the caller's transaction, under the rules of [Store.InsertTx].
@@ -78,29 +67,26 @@ func inTx(ctx context.Context, s *sqlstore.Store, tx any, partition string, f fu
 // pgx cannot be handed to the driver that pgx has for that package.
 type pgxTx struct{ pgx.Tx }
 
-func (t pgxTx) Connect(context.Context) (driver.Conn, error) { return pgxConn(t), nil }
+func (t pgxTx) Connect(context.Context) (driver.Conn, error) { return t, nil }
 func (t pgxTx) Driver() driver.Driver                        { return nil }
-
-type pgxConn struct{ pgx.Tx }
-
-func (c pgxConn) Prepare(string) (driver.Stmt, error) { return nil, driver.ErrSkip }
-func (c pgxConn) Close() error                        { return nil }
-func (c pgxConn) Begin() (driver.Tx, error)           { return nil, driver.ErrSkip }
+func (t pgxTx) Prepare(string) (driver.Stmt, error)          { return nil, driver.ErrSkip }
+func (t pgxTx) Close() error                                 { return nil }
+func (t pgxTx) Begin() (driver.Tx, error)                    { return nil, driver.ErrSkip }
 
 // ExecContext implements [driver.ExecerContext].
-func (c pgxConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	tag, err := c.Exec(ctx, query, values(args)...)
+func (t pgxTx) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	tag, err := t.Exec(ctx, query, values(args)...)
 	return driver.RowsAffected(tag.RowsAffected()), err
 }
 
 // QueryContext implements [driver.QueryerContext].
-func (c pgxConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	rows, err := c.Query(ctx, query, values(args)...)
+func (t pgxTx) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	rows, err := t.Query(ctx, query, values(args)...)
 	return pgxRows{rows}, err
 }
 
 func values(args []driver.NamedValue) []any {
-	return mapped(args, func(arg *driver.NamedValue) any { return arg.Value })
+	return sqlstore.Map(args, func(arg *driver.NamedValue) any { return arg.Value })
 }
 
 // pgxRows are rows of pgx as database/sql reads them.

@@ -55,25 +55,43 @@ var (
 	items      = desc("items", "Items that are not Complete: ready, delayed until their time, gated until the gate is reached, failed.", "state")
 	oldest     = desc("oldest_item_seconds", "Age of the oldest item that is ready.")
 	blocked    = desc("blocked_partitions", "Partitions with failed items, which hold their gate.")
-	running    = desc("running_items", "Items begun and not yet saved by this process.")
-	leases     = desc("leases", "Partitions held by this process.")
 	attempts   = desc("attempts_total", "Calls of the processor for an item, by result: ok or failed.", "result")
-	handling   = desc("handler_seconds_total", "Time that these calls took.")
 	ended      = desc("ended_items_total", "Items saved as Complete or Failed.", "status")
-	conflicts  = desc("conflicts_total", "Results that were not saved: the lease was lost, or another program wrote the item.")
 	leaseEvent = desc("lease_events_total", "Leases taken, lost to another watcher after their time, and asked of another watcher (steal).", "event")
 	gates      = desc("gates_total", "Gates passed, and gates blocked by failed items.", "result")
-	errorsSeen = desc("database_errors_total", "Statements that failed and were tried again.")
 	prunedRows = desc("pruned_total", "Rows that this process has deleted by Prune: partitions and items.", "table")
 )
 
+// counts are what watchers do. Each is the sum over the watchers of a collector.
+var counts = []struct {
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	labels []string
+	of     func(*feed.Stats) float64
+}{
+	{desc("running_items", "Items begun and not yet saved by this process."), prometheus.GaugeValue, nil, func(s *feed.Stats) float64 { return float64(s.Running) }},
+	{desc("leases", "Partitions held by this process."), prometheus.GaugeValue, nil, func(s *feed.Stats) float64 { return float64(s.Leases) }},
+	{attempts, prometheus.CounterValue, []string{"ok"}, func(s *feed.Stats) float64 { return float64(s.Attempts - s.FailedAttempts) }},
+	{attempts, prometheus.CounterValue, []string{"failed"}, func(s *feed.Stats) float64 { return float64(s.FailedAttempts) }},
+	{desc("handler_seconds_total", "Time that these calls took."), prometheus.CounterValue, nil, func(s *feed.Stats) float64 { return s.HandlerTime.Seconds() }},
+	{ended, prometheus.CounterValue, []string{string(feed.Complete)}, func(s *feed.Stats) float64 { return float64(s.Completed) }},
+	{ended, prometheus.CounterValue, []string{string(feed.Failed)}, func(s *feed.Stats) float64 { return float64(s.Failed) }},
+	{desc("conflicts_total", "Results that were not saved: the lease was lost, or another program wrote the item."), prometheus.CounterValue, nil, func(s *feed.Stats) float64 { return float64(s.Conflicts) }},
+	{leaseEvent, prometheus.CounterValue, []string{"taken"}, func(s *feed.Stats) float64 { return float64(s.LeasesTaken) }},
+	{leaseEvent, prometheus.CounterValue, []string{"lost"}, func(s *feed.Stats) float64 { return float64(s.LeasesLost) }},
+	{leaseEvent, prometheus.CounterValue, []string{"steal"}, func(s *feed.Stats) float64 { return float64(s.Steals) }},
+	{gates, prometheus.CounterValue, []string{"passed"}, func(s *feed.Stats) float64 { return float64(s.GatesPassed) }},
+	{gates, prometheus.CounterValue, []string{"blocked"}, func(s *feed.Stats) float64 { return float64(s.GatesBlocked) }},
+	{desc("database_errors_total", "Statements that failed and were tried again."), prometheus.CounterValue, nil, func(s *feed.Stats) float64 { return float64(s.DatabaseErrors) }},
+}
+
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		databaseUp, items, oldest, blocked, running, leases, attempts, handling, ended, conflicts, leaseEvent, gates, errorsSeen,
-		prunedRows,
-	} {
+	for _, d := range []*prometheus.Desc{databaseUp, items, oldest, blocked, prunedRows} {
 		ch <- d
+	}
+	for _, m := range counts {
+		ch <- m.desc
 	}
 }
 
@@ -81,9 +99,6 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	counter := func(d *prometheus.Desc, v int64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	if b, err := c.counted(); err != nil {
 		gauge(databaseUp, 0)
@@ -96,24 +111,20 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(oldest, b.Oldest.Seconds())
 		gauge(blocked, float64(b.BlockedPartitions))
 	}
-	s := c.sum()
-	gauge(running, float64(s.Running))
-	gauge(leases, float64(s.Leases))
-	counter(attempts, s.Attempts-s.FailedAttempts, "ok")
-	counter(attempts, s.FailedAttempts, "failed")
-	ch <- prometheus.MustNewConstMetric(handling, prometheus.CounterValue, s.HandlerTime.Seconds())
-	counter(ended, s.Completed, string(feed.Complete))
-	counter(ended, s.Failed, string(feed.Failed))
-	counter(conflicts, s.Conflicts)
-	counter(leaseEvent, s.LeasesTaken, "taken")
-	counter(leaseEvent, s.LeasesLost, "lost")
-	counter(leaseEvent, s.Steals, "steal")
-	counter(gates, s.GatesPassed, "passed")
-	counter(gates, s.GatesBlocked, "blocked")
-	counter(errorsSeen, s.DatabaseErrors)
+	stats := make([]feed.Stats, len(c.watchers))
+	for i, w := range c.watchers {
+		stats[i] = w.Stats()
+	}
+	for _, m := range counts {
+		sum := 0.0
+		for i := range stats {
+			sum += m.of(&stats[i])
+		}
+		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, sum, m.labels...)
+	}
 	pruned := c.pruned()
-	counter(prunedRows, int64(pruned.Partitions), "partitions")
-	counter(prunedRows, int64(pruned.Items), "items")
+	ch <- prometheus.MustNewConstMetric(prunedRows, prometheus.CounterValue, float64(pruned.Partitions), "partitions")
+	ch <- prometheus.MustNewConstMetric(prunedRows, prometheus.CounterValue, float64(pruned.Items), "items")
 }
 
 // counted is the backlog of now, or of a moment ago.
@@ -131,26 +142,4 @@ func (c *collector) counted() (feed.Backlog, error) {
 	}
 	c.next = time.Now().Add(max(countEvery, countShare*time.Since(begun)))
 	return c.backlog, c.err
-}
-
-// sum adds up what the watchers have done.
-func (c *collector) sum() (all feed.Stats) {
-	for _, w := range c.watchers {
-		s := w.Stats()
-		all.Running += s.Running
-		all.Leases += s.Leases
-		all.Attempts += s.Attempts
-		all.FailedAttempts += s.FailedAttempts
-		all.HandlerTime += s.HandlerTime
-		all.Completed += s.Completed
-		all.Failed += s.Failed
-		all.Conflicts += s.Conflicts
-		all.LeasesTaken += s.LeasesTaken
-		all.LeasesLost += s.LeasesLost
-		all.Steals += s.Steals
-		all.GatesPassed += s.GatesPassed
-		all.GatesBlocked += s.GatesBlocked
-		all.DatabaseErrors += s.DatabaseErrors
-	}
-	return all
 }

@@ -1,6 +1,6 @@
 -- acquire
 SELECT p.* FROM partitions p WHERE p.status = 'Available' AND ((((p.owner IS NULL OR p.owner = '') AND (p.claimant IS NULL OR p.claimant = '' OR p.claimant = @p1)) OR p.until IS NULL OR p.until <= SYSUTCDATETIME())) AND ((EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate = p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME())) OR (NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate = p.gate) AND (EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed' AND i.gate = p.gate) OR EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate > p.gate) OR EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed' AND i.gate > p.gate) OR (p.sealed = @p2 AND NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed') AND NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available')))))) ORDER BY p.until, p.id OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
-UPDATE "partitions" SET "claimant"=@p1,"epoch"=epoch + 1,"owner"=@p2,"until"=DATEADD(millisecond, @p3, DATEADD(second, @p4, SYSUTCDATETIME())),"version"=version + 1 WHERE id = @p5 AND version = @p6;
+UPDATE "partitions" SET "claimant"=@p1,"epoch"=@p2,"owner"=@p3,"until"=DATEADD(millisecond, @p4, DATEADD(second, @p5, SYSUTCDATETIME())),"version"=@p6 WHERE id = @p7 AND version = @p8;
 
 -- renew
 UPDATE "partitions" SET "until"=DATEADD(millisecond, @p1, DATEADD(second, @p2, SYSUTCDATETIME())),"version"=version + 1 WHERE owner = @p3 AND id IN (@p4);
@@ -12,7 +12,7 @@ UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claima
 -- claim
 SELECT CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END AS owner, COUNT(*) AS n FROM partitions p WHERE p.status = 'Available' AND p.owner <> '' AND NOT p.until <= SYSUTCDATETIME() GROUP BY CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END;
 SELECT * FROM "partitions" WHERE owner = @p1 AND (claimant IS NULL OR claimant = '') AND status = 'Available' ORDER BY id OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-UPDATE "partitions" SET "claimant"=@p1,"version"=version + 1 WHERE id = @p2 AND version = @p3;
+UPDATE "partitions" SET "claimant"=@p1,"version"=@p2 WHERE id = @p3 AND version = @p4;
 
 -- soonest
 SELECT SYSUTCDATETIME();
@@ -33,8 +33,7 @@ SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 
 SELECT "seq" FROM items i WHERE partition_id = @p1 AND (gate = @p2 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME())) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT "seq" FROM items i WHERE partition_id = @p1 AND (gate = @p2 AND status = 'Available') ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT "seq" FROM items i WHERE partition_id = @p1 AND (gate = @p2 AND status = 'Failed') ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "gate" FROM "items" WHERE partition_id = @p1 AND status = 'Available' AND gate > @p2 ORDER BY gate OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "gate" FROM "items" WHERE partition_id = @p1 AND status = 'Failed' AND gate > @p2 ORDER BY gate OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p1 AND gate > @p2 AND status = 'Available' UNION ALL SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p3 AND gate > @p4 AND status = 'Failed') gates;
 SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Available' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Failed' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 UPDATE "partitions" SET "owner"=@p1,"status"=@p2,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p3, DATEADD(second, @p4, SYSUTCDATETIME())) END,"version"=@p5 WHERE id = @p6 AND version = @p7;
@@ -63,7 +62,7 @@ SELECT * FROM "items" WHERE partition_id = @p1 AND gate = @p2 AND status = @p3 O
 
 -- counts
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT gate, status, COUNT(*) AS n FROM "items" WHERE partition_id = @p1 GROUP BY gate, status;
+SELECT "gate",COUNT(CASE WHEN status = 'Available' THEN 1 END) AS Available,COUNT(CASE WHEN status = 'Complete' THEN 1 END) AS Complete,COUNT(CASE WHEN status = 'Failed' THEN 1 END) AS Failed FROM "items" WHERE partition_id = @p1 GROUP BY "gate";
 
 -- steps
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,11 +109,11 @@ type Engine struct {
 	missed   atomic.Bool // there was no room in wakes
 
 	held    map[string]*hold
-	hungry  []*hold // to fetch for
-	drained []*hold // to settle
-	leaving []*hold // to give back
-	queue   []task  // fetched, not begun
-	active  int     // begun, not saved
+	hungry  []*hold   // to fetch for
+	drained []*hold   // to settle
+	leaving []*hold   // to give back
+	queue   []attempt // fetched, not begun
+	active  int       // begun, not saved
 
 	fetching, scanning, renewing bool
 	settling                     int
@@ -121,12 +122,6 @@ type Engine struct {
 	timers   timers
 	stopping bool
 	lastErr  error
-}
-
-// task is an item that was fetched, of a partition that is held.
-type task struct {
-	h  *hold
-	it sqlstore.Item
 }
 
 var (
@@ -156,7 +151,7 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 func (e *Engine) Run(ctx context.Context) (drained bool, err error) {
 	defer e.tables.Subscribe(e.Wake)()
 	e.wg.Go(e.listen)
-	e.wg.Go(newSaver(e).run)
+	e.wg.Go(e.saver)
 	drained = e.loop(ctx)
 	close(e.done)
 	e.stopDB()
@@ -248,10 +243,7 @@ func (e *Engine) begin(now time.Time) {
 		if n == 0 {
 			break
 		}
-		group := make([]attempt, n)
-		for i, t := range e.queue[started : started+n] {
-			group[i].h, group[i].item = t.h, t.it
-		}
+		group := slices.Clone(e.queue[started : started+n])
 		started += n
 		e.active += n
 		e.tally.Running.Add(int64(n))
@@ -263,14 +255,14 @@ func (e *Engine) begin(now time.Time) {
 	}
 }
 
-// trusted is how many tasks there are before the first whose lease may have ended.
-func trusted(tasks []task, now time.Time) int {
-	for n, t := range tasks {
-		if now.After(t.h.trusted) {
+// trusted is how many attempts there are before the first whose lease may have ended.
+func trusted(queue []attempt, now time.Time) int {
+	for n, a := range queue {
+		if now.After(a.h.trusted) {
 			return n
 		}
 	}
-	return len(tasks)
+	return len(queue)
 }
 
 // run is the goroutine of a handler. The channel has room for all that may have begun.
@@ -289,7 +281,7 @@ func (e *Engine) run(group []attempt) {
 		took := time.Since(begun)
 		for i := range group {
 			e.tally.attempted(took, steps[i].Err)
-			group[i].end(e.handler, e.Log, &steps[i])
+			e.end(&group[i], &steps[i])
 			e.results <- group[i]
 		}
 	}()

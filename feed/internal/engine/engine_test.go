@@ -222,7 +222,7 @@ func TestBatchesNeedTheirLeases(t *testing.T) {
 		defer e.stopDB()
 		now := time.Now()
 		for _, trusted := range []time.Time{now, now, now.Add(-1), now} {
-			e.queue = append(e.queue, task{h: &hold{trusted: trusted, ctx: t.Context()}})
+			e.queue = append(e.queue, attempt{h: &hold{trusted: trusted, ctx: t.Context()}})
 		}
 		e.begin(now)
 		require.Equal(t, 2, <-c.sizes)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
@@ -71,16 +72,12 @@ func (e *Engine) drop(h *hold, cause error) {
 
 // unqueue takes a partition's items that have not begun out of the queue.
 func (e *Engine) unqueue(h *hold) {
-	kept := e.queue[:0]
-	for _, t := range e.queue {
-		if t.h != h {
-			kept = append(kept, t)
-			continue
+	e.queue = slices.DeleteFunc(e.queue, func(a attempt) bool {
+		if a.h == h {
+			delete(h.inFlight, a.item.ID)
 		}
-		delete(h.inFlight, t.it.ID)
-	}
-	clear(e.queue[len(kept):])
-	e.queue = kept
+		return a.h == h
+	})
 }
 
 // letGo gives a partition up after the items that have begun.
@@ -96,13 +93,10 @@ func (e *Engine) letGo(h *hold) {
 // fetch reads items ahead, as many as may be begun, of as many partitions as want some.
 func (e *Engine) fetch(now time.Time) {
 	room := 2*e.Concurrency - e.active - len(e.queue)
-	if e.fetching || e.stopping || len(e.hungry) == 0 || now.Before(e.timers.fetch) || (len(e.queue) > 0 && 4*room < e.Concurrency) {
+	if room <= 0 || e.fetching || e.stopping || len(e.hungry) == 0 || now.Before(e.timers.fetch) || (len(e.queue) > 0 && 4*room < e.Concurrency) {
 		return
 	}
-	n := min(len(e.hungry), FetchMost, max(room, 1))
-	if room <= 0 {
-		return
-	}
+	n := min(len(e.hungry), FetchMost, room)
 	limit := min((room+n-1)/n, max(1, fetchRows/n))
 	var wants []sqlstore.Want
 	var holds []*hold
@@ -160,7 +154,7 @@ func (e *Engine) fetched(holds []*hold, wants []sqlstore.Want, items []sqlstore.
 			continue
 		}
 		h.inFlight[it.ID] = struct{}{}
-		e.queue = append(e.queue, task{h, it})
+		e.queue = append(e.queue, attempt{h: h, item: it})
 	}
 	for i, h := range holds {
 		h.savedMeanwhile = nil
@@ -243,7 +237,7 @@ func (e *Engine) giveBack() {
 	e.async(func(ctx context.Context) func() {
 		err := e.release(ctx, leases, atEnd)
 		if err != nil {
-			_ = Sleep(ctx, errorPause) // at its end the error is noted at once
+			_ = sqlstore.Sleep(ctx, errorPause) // at its end the error is noted at once
 		}
 		return func() {
 			failed := e.failing("release", err)

@@ -1,9 +1,10 @@
 package engine
 
 import (
-	"context"
 	"strings"
 	"time"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // listenAgain is the pause before the next try to listen.
@@ -52,19 +53,7 @@ func (e *Engine) listen() {
 			return
 		}
 		e.Log.Warn("feed: no wake-ups by LISTEN", "error", firstLine(err), "again", listenAgain)
-		_ = Sleep(e.db, e.Jitter(listenAgain)) // Listen returns at its end
-	}
-}
-
-// Sleep waits for d or the end of ctx, whose cause it then returns.
-func Sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+		_ = sqlstore.Sleep(e.db, e.Jitter(listenAgain)) // Listen returns at its end
 	}
 }
 

@@ -20,9 +20,10 @@ type dialect struct {
 	longest string
 	// byAvailable has the fetch read items by the index items_available, where statistics may lead the planner to the whole table.
 	byAvailable string
-	// lockByUpdate: the row is locked by an UPDATE that changes nothing, not by FOR UPDATE.
-	lockByUpdate bool
-	// OneWriter: a transaction takes the lock of the whole database with its first statement.
+	// locking locks a row by an UPDATE that changes nothing; empty: FOR UPDATE does.
+	locking string
+	// OneWriter: a transaction takes the lock of the whole database with its first UPDATE. One that reads first could not write once
+	// another one has written.
 	OneWriter bool
 }
 
@@ -33,6 +34,7 @@ var dialects = map[string]*dialect{
 		// julianday reads each form of a time that another program may have written.
 		Past:    func(c string) string { return "julianday(" + c + ") <= julianday('now')" },
 		longest: "p.until NULLS FIRST", byAvailable: " INDEXED BY items_available", OneWriter: true,
+		locking: "UPDATE partitions SET gate = gate WHERE id = ? AND 1 = 0",
 	},
 	"postgres": {
 		// The statement's beginning, not the transaction's: a lock may have been waited for in between.
@@ -45,7 +47,7 @@ var dialects = map[string]*dialect{
 		// DATEADD takes an int: as milliseconds those are 24 days.
 		Name: "sqlserver", Now: "SYSUTCDATETIME()", Later: "DATEADD(millisecond, ?, DATEADD(second, ?, SYSUTCDATETIME()))",
 		Past:    func(c string) string { return c + " <= SYSUTCDATETIME()" },
-		longest: "p.until", lockByUpdate: true,
+		longest: "p.until", locking: "UPDATE partitions SET gate = gate WHERE id = ?",
 	},
 }
 
@@ -59,31 +61,12 @@ func portable(name string) *dialect {
 	}
 }
 
-// begin is a transaction's first statement where the transaction will write. One that reads first could not write
-// once another one has written.
-func (d *dialect) begin(tx *gorm.DB) error {
-	if !d.OneWriter {
-		return nil
-	}
-	return tx.Exec("UPDATE partitions SET gate = gate WHERE 1 = 0").Error
-}
-
 // lock reads a partition and keeps its row until the transaction ends.
 func (d *dialect) lock(tx *gorm.DB, id string) (Partition, error) {
-	if err := d.begin(tx); err != nil {
-		return Partition{}, err
-	}
-	return d.lockNext(tx, id)
-}
-
-// lockNext is lock where the transaction has begun.
-func (d *dialect) lockNext(tx *gorm.DB, id string) (Partition, error) {
-	if d.lockByUpdate {
-		if err := tx.Exec("UPDATE partitions SET gate = gate WHERE id = ?", id).Error; err != nil {
-			return Partition{}, err
-		}
-	} else {
+	if d.locking == "" {
 		tx = tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate})
+	} else if err := tx.Exec(d.locking, id).Error; err != nil {
+		return Partition{}, err
 	}
 	return First[Partition](tx.Where("id = ?", id))
 }

@@ -121,21 +121,15 @@ func createPrivate(path, query string) {
 	_ = os.Remove(f.Name())
 }
 
-// sessionSettings are those of a connection to PostgreSQL, unless the DSN has another value.
-var sessionSettings = []struct{ name, value string }{
-	// The server ends a transaction whose process was stopped in the middle of it: it has rows locked, and whoever else
-	// has those partitions could do nothing until the process goes on.
-	{"idle_in_transaction_session_timeout", "'10s'"},
-	// With many open partitions the scan's estimated cost makes PostgreSQL compile it each time, for longer than it runs.
-	{"jit", "off"},
-}
-
+// configure makes two settings of a connection to PostgreSQL, unless the DSN has another value. The server ends a transaction whose
+// process was stopped in the middle of it: it has rows locked, and nobody else could work on those partitions until the process
+// goes on. With many open partitions the scan's estimated cost makes PostgreSQL compile it each time, for longer than it runs.
 func configure(ctx context.Context, conn *pgx.Conn) error {
-	for _, s := range sessionSettings {
-		if _, given := conn.Config().RuntimeParams[s.name]; given {
+	for name, value := range map[string]string{"idle_in_transaction_session_timeout": "'10s'", "jit": "off"} {
+		if _, given := conn.Config().RuntimeParams[name]; given {
 			continue
 		}
-		if _, err := conn.Exec(ctx, "SET "+s.name+" = "+s.value); err != nil {
+		if _, err := conn.Exec(ctx, "SET "+name+" = "+value); err != nil {
 			return err
 		}
 	}

@@ -51,8 +51,8 @@ func (s *Store) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []
 	return items, err
 }
 
-// column is one value of each row.
-func column[R, V any](rows []R, value func(*R) V) []V {
+// Map is what value makes of each row.
+func Map[R, V any](rows []R, value func(*R) V) []V {
 	list := make([]V, len(rows))
 	for i := range rows {
 		list[i] = value(&rows[i])
@@ -62,5 +62,5 @@ func column[R, V any](rows []R, value func(*R) V) []V {
 
 // array is a column as a parameter, by its address: GORM takes a slice apart.
 func array[R, V any](rows []R, value func(*R) V) *[]V {
-	return new(column(rows, value))
+	return new(Map(rows, value))
 }

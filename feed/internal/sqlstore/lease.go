@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -43,7 +44,7 @@ func (d *dialect) free() string {
 
 // work is the condition that there is something to do for a partition: an item whose time has come, or a gate
 // that is drained and not yet settled.
-func (d *dialect) work(t Terms) string {
+func (d *dialect) work(t Terms) (condition string, args []any) {
 	const at = "SELECT 1 FROM items i WHERE i.partition_id = p.id"
 	settle := "EXISTS (" + at + " AND i.status = 'Failed' AND i.gate = p.gate)"
 	if !t.Manual {
@@ -53,23 +54,17 @@ func (d *dialect) work(t Terms) string {
 	if t.AutoClose {
 		settle += " OR (p.sealed = ? AND NOT EXISTS (" + at + " AND i.status = 'Failed')" +
 			" AND NOT EXISTS (" + at + " AND i.status = 'Available'))"
+		args = append(args, true)
 	}
 	return "(EXISTS (" + at + " AND i.status = 'Available' AND i.gate = p.gate AND (i.not_before IS NULL OR " + d.Past("i.not_before") + "))" +
-		" OR (NOT EXISTS (" + at + " AND i.status = 'Available' AND i.gate = p.gate) AND (" + settle + ")))"
-}
-
-// workArgs are the parameters of work.
-func (t Terms) workArgs() []any {
-	if t.AutoClose {
-		return []any{true}
-	}
-	return nil
+		" OR (NOT EXISTS (" + at + " AND i.status = 'Available' AND i.gate = p.gate) AND (" + settle + ")))", args
 }
 
 // candidates are at most n partitions that may be leased and have work, the one that waits longest first.
 func (s *Store) candidates(ctx context.Context, t Terms, n int) *gorm.DB {
+	work, args := s.Dialect.work(t)
 	return s.DB.WithContext(ctx).Table("partitions p").Where("p.status = 'Available'").
-		Where(s.Dialect.free(), t.Owner).Where(s.Dialect.work(t), t.workArgs()...).
+		Where(s.Dialect.free(), t.Owner).Where(work, args...).
 		Order(s.Dialect.longest + ", p.id").Limit(n)
 }
 
@@ -102,15 +97,11 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds map[string]bo
 			return err
 		}
 		for _, row := range rows {
-			done := tx.Table("partitions").Where("id = ? AND version = ?", row.ID, row.Version).Updates(map[string]any{
-				"owner": t.Owner, "until": until, "claimant": nil,
-				"epoch": gorm.Expr("epoch + 1"), "version": gorm.Expr("version + 1"),
-			})
-			if done.Error != nil {
-				return done.Error
-			}
-			if done.RowsAffected == 1 {
+			err := row.Update(tx, map[string]any{"owner": t.Owner, "until": until, "claimant": nil, "epoch": row.Epoch + 1})
+			if err == nil {
 				taken = append(taken, Lease{row.ID, row.Epoch + 1})
+			} else if !errors.Is(err, ErrConflict) {
+				return err
 			}
 		}
 		return nil
@@ -142,7 +133,7 @@ func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds map[stri
 func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claimed map[Lease]bool, err error) {
 	held, claimed = map[Lease]bool{}, map[Lease]bool{}
 	for part := range slices.Chunk(leases, renewBatch) {
-		ids := column(part, func(l *Lease) string { return l.ID })
+		ids := Map(part, func(l *Lease) string { return l.ID })
 		err := s.Transact(ctx, func(tx *gorm.DB) error {
 			if err := s.Dialect.lockOwned(tx, t, ids); err != nil {
 				return err
@@ -203,7 +194,7 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 // lockOwned locks those of the partitions that the watcher has, in the order of their IDs, as a save does: an UPDATE of
 // several takes them in the order in which they lie in the table. SQL Server's goes by the IDs itself.
 func (d *dialect) lockOwned(tx *gorm.DB, t Terms, ids []string) error {
-	if d.OneWriter || d.lockByUpdate {
+	if d.locking != "" {
 		return nil
 	}
 	var locked []string
@@ -220,16 +211,13 @@ func (s *Store) freed(tx *gorm.DB) (map[string]any, error) {
 	}, err
 }
 
-// share is how many live leases a watcher has.
-type share struct {
-	Owner string
-	N     int
-}
-
 // Claim asks the watcher with the most leases for one, where that has at least two more than this one. It tells
 // whether it asked.
 func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
-	var shares []share
+	var shares []struct { // live leases by watcher
+		Owner string
+		N     int
+	}
 	db := s.DB.WithContext(ctx)
 	// A partition that is claimed already counts for the claimant.
 	const holder = "CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END"
@@ -238,30 +226,27 @@ func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	mine, most := 0, share{}
-	for _, sh := range shares {
-		if sh.Owner == t.Owner {
-			mine = sh.N
-		} else if sh.N > most.N {
-			most = sh
+	mine, most, owner := 0, 0, ""
+	for _, share := range shares {
+		if share.Owner == t.Owner {
+			mine = share.N
+		} else if share.N > most {
+			most, owner = share.N, share.Owner
 		}
 	}
-	if most.N < mine+2 {
+	if most < mine+2 {
 		return false, nil
 	}
 	var rows []Partition
-	err = db.Where("owner = ? AND (claimant IS NULL OR claimant = '') AND status = 'Available'", most.Owner).Order("id").Limit(1).Find(&rows).Error
+	err = db.Where("owner = ? AND (claimant IS NULL OR claimant = '') AND status = 'Available'", owner).Order("id").Limit(1).Find(&rows).Error
 	if err != nil || len(rows) == 0 {
 		return false, err
 	}
-	done := false
-	err = s.Transact(ctx, func(tx *gorm.DB) error {
-		set := tx.Table("partitions").Where("id = ? AND version = ?", rows[0].ID, rows[0].Version).
-			Updates(map[string]any{"claimant": t.Owner, "version": gorm.Expr("version + 1")})
-		done = set.RowsAffected == 1
-		return set.Error
-	})
-	return done, err
+	err = s.Transact(ctx, func(tx *gorm.DB) error { return rows[0].Update(tx, map[string]any{"claimant": t.Owner}) })
+	if errors.Is(err, ErrConflict) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Soonest is how long it takes until a lease of another watcher ends or an item's time comes, or a negative

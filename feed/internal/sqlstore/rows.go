@@ -37,8 +37,8 @@ func (r *Partition) OwnedBy(owner string, epoch int64) bool {
 	return r.Owner != nil && *r.Owner == owner && r.Epoch == epoch
 }
 
-// Update writes the row by its version. The caller has it locked, so only a program that does not keep to the rules can
-// have come between.
+// Update writes the row by its version, or returns ErrConflict. Where the caller has it locked, only a program that does not keep to
+// the rules can have come between.
 func (r *Partition) Update(tx *gorm.DB, set map[string]any) error {
 	set["version"] = r.Version + 1
 	done := tx.Table("partitions").Where("id = ? AND version = ?", r.ID, r.Version).Updates(set)

@@ -21,16 +21,8 @@ type Result struct {
 	Errors  []string
 	History *string // nil: unchanged
 	Data    []byte  // nil: unchanged
-	Stepped bool    // the step is over
+	Steps   int64   // 1: the step is over
 	Delay   time.Duration
-}
-
-// Steps is how many steps the attempt ended.
-func (r *Result) Steps() int64 {
-	if r.Stepped {
-		return 1
-	}
-	return 0
 }
 
 // DelayMS is the delay in whole milliseconds, rounded up; 0: none.
@@ -66,7 +58,7 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 			}
 			set := map[string]any{
 				"gate": r.Gate, "status": r.Status, "attempt": r.Attempt, "errors": EncodeErrors(r.Errors), "not_before": nil,
-				"step": gorm.Expr("step + ?", r.Steps()), "version": r.Version + 1,
+				"step": gorm.Expr("step + ?", r.Steps), "version": r.Version + 1,
 			}
 			if r.Data != nil {
 				set["data"] = r.Data
@@ -93,11 +85,8 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 // lockHeld locks the partitions of results, in the order of their IDs, and tells which leases are held.
 func (d *dialect) lockHeld(tx *gorm.DB, t Terms, results []Result) (map[Lease]bool, error) {
 	held := map[Lease]bool{}
-	if err := d.begin(tx); err != nil {
-		return nil, err
-	}
 	for _, l := range leasesOf(results) {
-		p, err := d.lockNext(tx, l.ID)
+		p, err := d.lock(tx, l.ID)
 		switch {
 		case errors.Is(err, ErrNotFound):
 		case err != nil:
@@ -111,7 +100,7 @@ func (d *dialect) lockHeld(tx *gorm.DB, t Terms, results []Result) (map[Lease]bo
 
 // leasesOf are the leases of results, in the order of their IDs.
 func leasesOf(results []Result) []Lease {
-	leases := column(results, func(r *Result) Lease { return r.Lease })
+	leases := Map(results, func(r *Result) Lease { return r.Lease })
 	slices.SortFunc(leases, func(a, b Lease) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Epoch, b.Epoch)) })
 	return slices.Compact(leases)
 }
@@ -147,7 +136,7 @@ func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) ([]boo
 			array(results, func(r *Result) string { return r.ID }), array(results, func(r *Result) string { return r.Item }),
 			array(results, func(r *Result) int64 { return r.Version }), array(results, func(r *Result) int { return r.Gate }),
 			array(results, func(r *Result) string { return r.Status }), array(results, func(r *Result) int { return r.Attempt }),
-			array(results, func(r *Result) *string { return EncodeErrors(r.Errors) }), array(results, (*Result).Steps),
+			array(results, func(r *Result) *string { return EncodeErrors(r.Errors) }), array(results, func(r *Result) int64 { return r.Steps }),
 			array(results, func(r *Result) bool { return r.Data == nil }), array(results, func(r *Result) []byte { return r.Data }),
 			array(results, (*Result).DelayMS), array(results, func(r *Result) int64 { return r.Epoch }),
 			array(results, func(r *Result) *string { return r.History })).Scan(&rows).Error

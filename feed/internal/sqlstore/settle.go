@@ -94,18 +94,9 @@ func (d *dialect) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) 
 	return Closed, nil
 }
 
-// nextGate is the lowest gate above the partition's that has items which are not Complete, or nil.
+// nextGate is the lowest gate above the partition's that has items which are not Complete, or nil. Each status has its index.
 func nextGate(tx *gorm.DB, p *Partition) (next *int, err error) {
-	for _, status := range []string{"'Available'", "'Failed'"} {
-		var gates []int
-		err := tx.Table("items").Where("partition_id = ? AND status = "+status+" AND gate > ?", p.ID, p.Gate).
-			Order("gate").Limit(1).Pluck("gate", &gates).Error
-		if err != nil {
-			return nil, err
-		}
-		if len(gates) > 0 && (next == nil || gates[0] < *next) {
-			next = &gates[0]
-		}
-	}
-	return next, nil
+	const above = "SELECT MIN(gate) AS gate FROM items WHERE partition_id = ? AND gate > ? AND status = "
+	err = tx.Raw("SELECT MIN(gate) FROM ("+above+"'Available' UNION ALL "+above+"'Failed') gates", p.ID, p.Gate, p.ID, p.Gate).Row().Scan(&next)
+	return next, err
 }

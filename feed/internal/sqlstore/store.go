@@ -93,13 +93,21 @@ func again(ctx context.Context, patience time.Duration, f func() error) error {
 		if !transient(err) || time.Since(begun) >= patience {
 			return err
 		}
-		wait := time.NewTimer(rand.N(pause))
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			wait.Stop()
-			return errors.Join(context.Cause(ctx), err)
+		if ended := Sleep(ctx, rand.N(pause)); ended != nil {
+			return errors.Join(ended, err)
 		}
+	}
+}
+
+// Sleep waits for d or the end of ctx, whose cause it then returns.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
