@@ -82,21 +82,13 @@ func advice(cmd *cobra.Command, err error) string {
 	return ""
 }
 
-// version is what the build says of itself: the module's version, or the revision.
+// version is the version of the module, of which the go command makes one where none is tagged.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
-	if !ok {
+	if !ok || info.Main.Version == "" {
 		return "unknown"
 	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return "devel " + s.Value
-		}
-	}
-	return "devel"
+	return info.Main.Version
 }
 
 func newRootCommand(g *client.Globals) *cobra.Command {

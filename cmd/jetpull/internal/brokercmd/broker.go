@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/client"
@@ -23,8 +24,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/console"
 	"github.com/jetpull/jetpull/internal/mask"
-	"github.com/jetpull/jetpull/internal/service"
-	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 const help = `Run the webhook broker: producers broadcast messages to channels over HTTP, and
@@ -63,7 +62,10 @@ func New() *cobra.Command {
 				}
 				opts = append(opts, option)
 			}
-			return old.check()
+			if old.command != "broker" {
+				return cli.Usage(fmt.Errorf("--command %q is not known: a broker is all that this command runs, and it prunes by itself (--prune-message-retention-days)", old.command))
+			}
+			return nil
 		},
 		Load: func(from broker.Sources) (*broker.Config, error) {
 			cfg, err := broker.LoadConfig(from)
@@ -86,12 +88,9 @@ func New() *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			loopback, _ := service.Loopback(cfg.HTTP.Listener) // the broker has checked it
-			inside := &http.Client{Transport: httpserve.InProcess{Handler: n.Handler()}}
-			beside.Open(n, console.Config{
-				Broker: client.NewAdmin("http://localhost", cfg.Admin.Token, inside), Loopback: loopback && cfg.Admin.Token == "", Log: log,
-			}, cfg.Admin.Token)
-			return &beside, nil
+			return beside.Open(n, cfg.HTTP.Listener, cfg.Admin.Token, log, func(c *console.Config, inside *http.Client) {
+				c.Broker = client.NewAdmin("http://localhost", cfg.Admin.Token, inside)
+			}), nil
 		},
 	}.Command(&cobra.Command{
 		Use:   "broker",
@@ -104,7 +103,7 @@ func New() *cobra.Command {
 	cmd.Flags().StringVar(&natsContext, "context", "", "`NAME` of a context of the nats command, or the path of its file, to connect with")
 	cmd.Flags().BoolVar(&open, "open", false, "the same as --http-open true")
 	beside.Flag(cmd)
-	old.flags(cmd)
+	old.flags(cmd.Flags())
 	cmd.AddCommand(backupCommand(), restoreCommand(), healthCommand())
 	return cmd
 }
@@ -156,26 +155,18 @@ func WithOriginalFlags(args []string) []string {
 
 // original are those of its flags that have no use here.
 type original struct {
-	migrate, command   string
-	stopOnChange, keep bool
+	migrate, command string
+	stopOnChange     bool
 }
 
-func (o *original) flags(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&o.migrate, "migrate", "", "has no effect: there is no database")
-	flags.StringVar(&o.command, "command", "broker", "broker is all that there is")
-	flags.BoolVar(&o.stopOnChange, "stop-on-conf-change", false, "has no effect: the configuration is read at the start")
-	flags.BoolVar(&o.keep, "do-not-watch-conf-change", false, "has no effect: the configuration is read at the start")
+func (o *original) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.migrate, "migrate", "", "")
+	flags.StringVar(&o.command, "command", "broker", "")
+	flags.BoolVar(&o.stopOnChange, "stop-on-conf-change", false, "")
+	flags.Bool("do-not-watch-conf-change", false, "")
 	for _, name := range originalFlags[1:] {
 		_ = flags.MarkHidden(name) // it exists
 	}
-}
-
-func (o *original) check() error {
-	if o.command != "broker" {
-		return cli.Usage(fmt.Errorf("--command %q is not known: a broker is all that this command runs, and it prunes by itself (--prune-message-retention-days)", o.command))
-	}
-	return nil
 }
 
 // warnings say what has no effect.

@@ -3,12 +3,14 @@ package cli
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -58,6 +60,26 @@ func Plain(err error) string {
 		return strings.Replace(text, "raise MaxBytes", "raise --max-bytes", 1)
 	}
 	return text
+}
+
+// Every calls f at once and then at each interval, until it returns an error or ctx ends, which is none.
+func Every(ctx context.Context, interval time.Duration, f func() error) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		err := f()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // Warn reports a problem that does not end the command.

@@ -14,6 +14,7 @@ import (
 	"github.com/jetpull/jetpull/console"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/service"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // Beside is the console on the listener of a system. It is the system's node too, so that it ends with it.
@@ -30,17 +31,25 @@ func (b *Beside) Flag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&b.On, "console", true, "serve the console at /console/")
 }
 
-// Open opens the console of a node that has started. Token is the admin token of the node; empty: everybody who reaches it is an
-// administrator.
-func (b *Beside) Open(node serve.Node, cfg console.Config, token string) {
+// Open opens the console of a system that has started, and returns itself as the node. Token is the system's admin token; empty: everybody
+// who reaches it is an administrator. Source adds the system to the console's configuration, with a client that makes requests to the
+// system's handler at http://localhost.
+func (b *Beside) Open(node interface {
+	serve.Node
+	Handler() http.Handler
+}, listener, token string, log *slog.Logger, source func(*console.Config, *http.Client),
+) serve.Node {
 	b.Node = node
-	if !b.On {
-		return
+	if b.On {
+		loopback, _ := service.Loopback(listener) // the system has checked it
+		cfg := console.Config{Loopback: loopback && token == "", Log: log}
+		if token != "" {
+			cfg.Access = (&flags{token: token}).role
+		}
+		source(&cfg, &http.Client{Transport: httpserve.InProcess{Handler: node.Handler()}})
+		b.console.Store(console.Handler(cfg))
 	}
-	if token != "" {
-		cfg.Access = (&flags{token: token}).role
-	}
-	b.console.Store(console.Handler(cfg))
+	return b
 }
 
 // ServeHTTP implements http.Handler.

@@ -126,26 +126,20 @@ func (f *fetch) take(cmd *cobra.Command, sub *jetpull.Subscription) ([]*jetpull.
 	if !f.fill {
 		return sub.Fetch(cmd.Context(), f.count, opts...)
 	}
-	bar := f.Bar(cmd, int64(f.count), false)
+	bar, came := f.Bar(cmd, int64(f.count), false), uint64(0)
 	defer bar.Clear()
-	done := make(chan struct{})
+	ctx, stop := context.WithCancel(cmd.Context())
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		tick := time.NewTicker(fillPoll)
-		defer tick.Stop()
-		for shown := uint64(0); ; {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-			}
-			came := sub.Stats().Messages
-			bar.Add(int(came - shown))
-			shown = came
-		}
+		_ = cli.Every(ctx, fillPoll, func() error {
+			before := came
+			came = sub.Stats().Messages
+			bar.Add(int(came - before))
+			return nil
+		})
 	})
 	defer watch.Wait()
-	defer close(done)
+	defer stop()
 	return sub.Fetch(cmd.Context(), f.count, opts...)
 }
 

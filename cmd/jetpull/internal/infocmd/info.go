@@ -2,6 +2,7 @@
 package infocmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,16 +92,10 @@ pinned_client policy, with the next message. Without a group it takes the
 consumer's, if it has one only.`,
 		Example: `  jetpull unpin ORDERS worker`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 3 {
-				if cmd.Flags().Changed("group") && group != args[2] {
-					return fmt.Errorf("the group is %q as an argument and %q by --group; give one", args[2], group)
-				}
-				group, args = args[2], args[:2]
-				if err := cli.CheckGroup(group); err != nil {
-					return err
-				}
+			if len(args) != 3 {
+				return cli.StreamAndConsumer(cmd, args)
 			}
-			return cli.StreamAndConsumer(cmd, args)
+			return cmp.Or(cmd.Flags().Set("group", args[2]), cli.StreamAndConsumer(cmd, args[:2]))
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return runUnpin(cmd, g, args[0], args[1], group) },
 	}

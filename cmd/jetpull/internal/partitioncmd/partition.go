@@ -153,34 +153,25 @@ func watch(cmd *cobra.Command, g *client.Globals, l *client.Link, name string, i
 	if err != nil {
 		return err
 	}
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
 	owners := map[int]row{}
-	for {
+	return cli.Every(ctx, interval, func() error {
 		looking, cancel := context.WithTimeout(ctx, l.Timeout)
+		defer cancel()
 		rows, err := status(looking, set)
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			cli.Warn(cmd.ErrOrStderr(), g.JSON, cli.Plain(err))
-		default:
-			rows = slices.DeleteFunc(rows, func(r row) bool {
-				before, known := owners[r.Partition]
-				owners[r.Partition] = r
-				return known && before.Member == r.Member
-			})
-			if len(rows) > 0 {
-				if err := write(cmd.OutOrStdout(), g.JSON, rows); err != nil {
-					return err
-				}
+		if err != nil {
+			if ctx.Err() == nil {
+				cli.Warn(cmd.ErrOrStderr(), g.JSON, cli.Plain(err))
 			}
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
 			return nil
 		}
-	}
+		rows = slices.DeleteFunc(rows, func(r row) bool {
+			before, known := owners[r.Partition]
+			owners[r.Partition] = r
+			return known && before.Member == r.Member
+		})
+		if len(rows) == 0 {
+			return nil
+		}
+		return write(cmd.OutOrStdout(), g.JSON, rows)
+	})
 }

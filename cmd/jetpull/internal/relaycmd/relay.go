@@ -62,12 +62,9 @@ func New(asJSON *bool) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			loopback, _ := service.Loopback(cfg.HTTP.Listener) // the relay has checked it
-			inside := &http.Client{Transport: httpserve.InProcess{Handler: n.Handler()}}
-			beside.Open(n, console.Config{
-				Relay: client.New("http://localhost", cfg.Admin.Token, inside), Loopback: loopback && cfg.Admin.Token == "", Log: log,
-			}, cfg.Admin.Token)
-			return &beside, nil
+			return beside.Open(n, cfg.HTTP.Listener, cfg.Admin.Token, log, func(c *console.Config, inside *http.Client) {
+				c.Relay = client.New("http://localhost", cfg.Admin.Token, inside)
+			}), nil
 		},
 	}.Command(&cobra.Command{
 		Use:   "relay",

@@ -104,6 +104,12 @@ func timeOrNil(at time.Time) *time.Time {
 	return &at
 }
 
+// A list can be longer than memory, so its columns have fixed widths.
+const (
+	partitionLine = "%-30s  %-9s  %4v  %-6s  %s\n"
+	itemLine      = "%-30s  %-9s  %4v  %7v  %s\n"
+)
+
 func (t *DB) printPartition(out io.Writer, p feed.Partition) error {
 	if t.JSON {
 		return cli.WriteJSON(out, Shown(&p))
@@ -112,7 +118,7 @@ func (t *DB) printPartition(out io.Writer, p feed.Partition) error {
 	if p.Sealed {
 		sealed = "sealed"
 	}
-	_, err := fmt.Fprintf(out, "%-30s  %-9s  %4d  %-6s  %s\n", OneLine(p.ID), p.Status, p.Gate, sealed, OneLine(cmp.Or(p.Owner, "–")))
+	_, err := fmt.Fprintf(out, partitionLine, OneLine(p.ID), p.Status, p.Gate, sealed, OneLine(cmp.Or(p.Owner, "–")))
 	return err
 }
 
@@ -120,7 +126,7 @@ func (t *DB) printItem(out io.Writer, it feed.Item) error {
 	if t.JSON {
 		return WriteItem(out, it)
 	}
-	_, err := fmt.Fprintf(out, "%-30s  %-9s  %4d  %7d  %s\n", OneLine(it.ID), it.Status, it.Gate, it.Attempt, OneLine(string(it.Data)))
+	_, err := fmt.Fprintf(out, itemLine, OneLine(it.ID), it.Status, it.Gate, it.Attempt, OneLine(string(it.Data)))
 	return err
 }
 
@@ -141,11 +147,11 @@ func (t *DB) header(out io.Writer, items bool) error {
 	if t.JSON {
 		return nil
 	}
-	line := fmt.Sprintf("%-30s  %-9s  %4s  %-6s  %s\n", "partition", "status", "gate", "sealed", "owner")
 	if items {
-		line = fmt.Sprintf("%-30s  %-9s  %4s  %7s  %s\n", "item", "status", "gate", "attempt", "data")
+		_, err := fmt.Fprintf(out, itemLine, "item", "status", "gate", "attempt", "data")
+		return err
 	}
-	_, err := io.WriteString(out, line)
+	_, err := fmt.Fprintf(out, partitionLine, "partition", "status", "gate", "sealed", "owner")
 	return err
 }
 

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -58,26 +57,14 @@ first %d letters of its ID; --json has it whole.`, viewLimit, shownOwner),
 func watch(ctx context.Context, out io.Writer, asJSON bool, s *feed.Store, every time.Duration) error {
 	onScreen := progress.IsTerminal(out) && !asJSON
 	before, at := map[string]int64{}, time.Now()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
+	return cli.Every(ctx, every, func() error {
 		lines, now, err := progressOf(ctx, s, before, time.Since(at))
-		if ctx.Err() != nil {
-			return nil
-		}
 		if err != nil {
 			return err
 		}
 		before, at = now, time.Now()
-		if err := draw(out, lines, asJSON, onScreen); err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+		return draw(out, lines, asJSON, onScreen)
+	})
 }
 
 // progressOf counts the items of the partitions that are not complete, and of those that were not the last time.
@@ -144,56 +131,30 @@ func draw(out io.Writer, lines []progressJSON, asJSON, onScreen bool) error {
 		}
 		text = b.String()
 	case onScreen:
-		text = "\x1b[H\x1b[2J" + progress.Fit(out, watchText(lines, progress.Width(out)))
+		text = "\x1b[H\x1b[2J" + progress.Fit(out, table(lines))
 	default:
-		text = watchText(lines, 0)
+		text = table(lines)
 	}
 	_, err := io.WriteString(out, text)
 	return err
 }
 
-const (
-	// shownOwner is how much of an owner's UUID is shown.
-	shownOwner = 8
-	// leastName is how much of a partition's name is shown however narrow the terminal is.
-	leastName = 6
-)
+// shownOwner is how much of an owner's UUID is shown.
+const shownOwner = 8
 
-// watchText is the view as a table. The names of partitions are cut to what width leaves them; 0: they are whole.
-func watchText(lines []progressJSON, width int) string {
-	text, widest, name := table(lines, math.MaxInt), 0, len("partition")
-	for line := range strings.Lines(text) {
-		widest = max(widest, utf8.RuneCountInString(line)-1)
-	}
-	if width == 0 || widest <= width {
-		return text
-	}
-	for i := range lines {
-		name = max(name, utf8.RuneCountInString(tables.OneLine(lines[i].ID)))
-	}
-	return table(lines, max(name-(widest-width), leastName))
-}
-
-// table is the view with names of at most so many letters.
-func table(lines []progressJSON, name int) string {
-	header := []string{cut("partition", name), "status", ">gate", ">at gate", ">above", ">complete", ">failed", ">rate", "owner"}
+// table is the view as text. The name of a partition comes last, where a narrow terminal cuts it.
+func table(lines []progressJSON) string {
+	header := []string{"status", ">gate", ">at gate", ">above", ">complete", ">failed", ">rate", "owner", "partition"}
 	rows := make([][]string, len(lines))
 	for i := range lines {
 		l := &lines[i]
 		owner := []rune(tables.OneLine(l.Owner))
 		rows[i] = []string{
-			cut(tables.OneLine(l.ID), name), string(l.Status), strconv.Itoa(l.Gate), progress.Count(l.AtGate), progress.Count(l.Above),
-			progress.Count(l.Complete), progress.Count(l.Failed), progress.Count(int64(math.Round(l.Rate))) + "/s", string(owner[:min(len(owner), shownOwner)]),
+			string(l.Status), strconv.Itoa(l.Gate), progress.Count(l.AtGate), progress.Count(l.Above), progress.Count(l.Complete), progress.Count(l.Failed),
+			progress.Count(int64(math.Round(l.Rate))) + "/s", string(owner[:min(len(owner), shownOwner)]), tables.OneLine(l.ID),
 		}
 	}
 	var b strings.Builder
 	_ = progress.Table(&b, header, rows) // a row has as many cells as the header, and a Builder takes all
 	return b.String()
-}
-
-func cut(text string, most int) string {
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return text
 }

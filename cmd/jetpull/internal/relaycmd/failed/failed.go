@@ -158,12 +158,11 @@ func (s *status) count() string {
 // operation is a command that begins, follows or ends one.
 type operation struct {
 	*remote.Relay
-	verb   string
-	filter filter
-	// stop has an interrupt end the operation too.
-	all, dryRun, stop, detach bool
-	rate                      float64
-	follow, cancel            string
+	verb                string
+	filter              filter
+	all, dryRun, detach bool
+	rate                float64
+	follow, cancel      string
 }
 
 // NewOperation is jetpull relay redrive, failed skip or failed purge.
@@ -175,9 +174,8 @@ func NewOperation(r *remote.Relay, verb, short string) *cobra.Command {
 		Long: short + `.
 
 Give their IDs, as failed ls shows them, or flags that choose them. The relay does
-it: an interrupt ends this command and not the operation, unless
---cancel-on-interrupt is given. --follow shows an operation that runs, --cancel
-ends one; what it has done by then stays done.`,
+it: an interrupt ends this command and not the operation. --follow shows an
+operation that runs, --cancel ends one; what it has done by then stays done.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: o.run,
 	}
@@ -187,7 +185,6 @@ ends one; what it has done by then stays done.`,
 	flags.BoolVar(&o.dryRun, "dry-run", false, "say how many there are, and do nothing")
 	flags.Float64Var(&o.rate, "rate", 0, "messages a second at most; 0 for no limit")
 	flags.BoolVar(&o.detach, "detach", false, "do not wait for the end")
-	flags.BoolVar(&o.stop, "cancel-on-interrupt", false, "an interrupt ends the operation too")
 	flags.StringVar(&o.follow, "follow", "", "show the operation with this `ID`")
 	flags.StringVar(&o.cancel, "cancel", "", "end the operation with this `ID`")
 	return cmd
@@ -266,7 +263,9 @@ func (o *operation) followTo(cmd *cobra.Command, s *status) (json.RawMessage, er
 		case <-tick.C:
 		case <-ctx.Done():
 			bar.Clear()
-			return nil, o.interrupted(cmd, s)
+			cli.Tell(cmd.ErrOrStderr(), "The %s goes on in the relay, with %s done.\n  %s --follow %[4]s   shows it\n  %[3]s --cancel %s   ends it\n",
+				o.verb, s.count(), cmd.CommandPath(), s.ID)
+			return nil, cli.ErrInterrupted
 		}
 		before := s.Done
 		answer, err := o.Ask(ctx, 0, http.MethodGet, path(s.ID), nil, s)
@@ -282,23 +281,4 @@ func (o *operation) followTo(cmd *cobra.Command, s *status) (json.RawMessage, er
 			return answer, nil
 		}
 	}
-}
-
-// interrupted says how an operation continues without this command, or ends it.
-func (o *operation) interrupted(cmd *cobra.Command, s *status) error {
-	if !o.stop {
-		cli.Tell(cmd.ErrOrStderr(), "The %s goes on in the relay, with %s done.\n  %s --follow %[4]s   shows it\n  %[3]s --cancel %s   ends it\n",
-			o.verb, s.count(), cmd.CommandPath(), s.ID)
-		return cli.ErrInterrupted
-	}
-	answer, err := o.Ask(context.WithoutCancel(cmd.Context()), 0, http.MethodDelete, path(s.ID), nil, s)
-	if err != nil {
-		return fmt.Errorf("end the %s: %w", o.verb, err)
-	}
-	if *o.JSON {
-		err = o.Print(cmd, answer, "")
-	} else {
-		cli.Tell(cmd.ErrOrStderr(), "The %s was ended, with %s done.\n", o.verb, s.count())
-	}
-	return errors.Join(err, cli.ErrInterrupted)
 }
