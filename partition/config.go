@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -26,7 +27,7 @@ type Config struct {
 	MaxAckPending int
 	// AckWait is that of the consumers, at least 100 ms; 0 means 30 s. Consume reports that long handlers are in progress.
 	AckWait time.Duration
-	// TTL is how long a member can be silent before it is gone: at least 1 s, in whole seconds; 0 means 10 s.
+	// TTL is how long a member can be silent before it is gone: at least 1 s; 0 means 10 s.
 	TTL time.Duration
 }
 
@@ -38,15 +39,9 @@ func invalid(format string, args ...any) error {
 
 // complete sets the defaults and refuses what cannot work.
 func (c *Config) complete() error {
-	if c.MaxAckPending == 0 {
-		c.MaxAckPending = 256
-	}
-	if c.AckWait == 0 {
-		c.AckWait = 30 * time.Second
-	}
-	if c.TTL == 0 {
-		c.TTL = 10 * time.Second
-	}
+	c.MaxAckPending = cmp.Or(c.MaxAckPending, 256)
+	c.AckWait = cmp.Or(c.AckWait, 30*time.Second)
+	c.TTL = cmp.Or(c.TTL, 10*time.Second)
 	tokens := strings.Split(c.Subject, ".")
 	switch {
 	case !validName(c.Name):
@@ -59,21 +54,14 @@ func (c *Config) complete() error {
 		return invalid("MaxAckPending %d is below 1; leave it out for 256", c.MaxAckPending)
 	case c.AckWait < 100*time.Millisecond:
 		return invalid("AckWait %v is below 100ms; leave it out for 30s", c.AckWait)
-	case c.TTL < time.Second || c.TTL%time.Second != 0:
-		return invalid("TTL %v: keys on the server live for whole seconds, 1s at least; leave it out for 10s", c.TTL)
+	case c.TTL < time.Second:
+		return invalid("TTL %v is below 1s; leave it out for 10s", c.TTL)
 	}
 	return nil
 }
 
-var name = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
-
 // validName reports whether a name can be part of the names of consumers and buckets, and of keys.
-func validName(s string) bool { return name.MatchString(s) }
-
-// filter is the subjects of a partition; * stands for all of them.
-func (c *Config) filter(partition string) string {
-	return strings.Replace(c.Subject, placeholder, partition, 1)
-}
+var validName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`).MatchString
 
 var mapping = regexp.MustCompile(`^\{\{\s*[Pp]artition\(\s*(\d+)`)
 
@@ -84,7 +72,7 @@ func (c *Config) checkStream(stream *jetstream.StreamConfig) error {
 		stored = []string{t.Destination}
 	}
 	for _, subject := range stored {
-		token, ok := c.tokenIn(strings.Split(subject, "."))
+		token, ok := c.tokenIn(subject)
 		if !ok {
 			continue
 		}
@@ -96,26 +84,39 @@ func (c *Config) checkStream(stream *jetstream.StreamConfig) error {
 	return invalid("Subject %q: stream %q stores %q, so no message has a partition there; give the stream the SubjectTransform that partition.Transform returns, or publish with a token that is partition.Of the key", c.Subject, stream.Name, stored)
 }
 
-// tokenIn returns the token that subjects of a stream have in the place of the partition. ok is false where the stream's subject does not
-// overlap with the set's, or has always the same token there.
-func (c *Config) tokenIn(stream []string) (token string, ok bool) {
-	varies := func(t string) bool { return t == "*" || strings.HasPrefix(t, "{{") || strings.HasPrefix(t, "$") }
-	own := strings.Split(c.Subject, ".")
-	for i, t := range own {
+// tokenIn returns the token that a subject of the stream has in the place of the partition. ok is false where the subject does not
+// overlap with the set's up to there, or has always the same token there.
+func (c *Config) tokenIn(subject string) (token string, ok bool) {
+	stored := strings.Split(subject, ".")
+	for i, own := range strings.Split(c.Subject, ".") {
+		if i >= len(stored) {
+			return "", false
+		}
+		token = stored[i]
+		varies := token == "*" || token == ">" || strings.HasPrefix(token, "{{") || strings.HasPrefix(token, "$")
 		switch {
-		case i >= len(stream):
-			return "", false
-		case stream[i] == ">":
-			return token, true
-		case t == placeholder && !varies(stream[i]):
-			return "", false
-		case t == placeholder:
-			token = stream[i]
-		case t == ">":
-			return token, true
-		case t != stream[i] && t != "*" && !varies(stream[i]):
+		case own == placeholder || token == ">":
+			return token, varies
+		case own != token && own != "*" && !varies:
 			return "", false
 		}
 	}
-	return token, len(own) == len(stream)
+	return "", false
+}
+
+// resize changes the number of partitions in a stream's SubjectTransform, and reports whether it has one.
+func (c *Config) resize(stream *jetstream.StreamConfig, partitions int) bool {
+	if stream.SubjectTransform == nil {
+		return false
+	}
+	to := *stream.SubjectTransform
+	token, ok := c.tokenIn(to.Destination)
+	place := mapping.FindStringSubmatchIndex(token)
+	if !ok || place == nil {
+		return false
+	}
+	changed := token[:place[2]] + strconv.Itoa(partitions) + token[place[3]:]
+	to.Destination = strings.Replace(to.Destination, token, changed, 1)
+	stream.SubjectTransform = &to
+	return true
 }

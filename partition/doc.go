@@ -24,8 +24,8 @@
 // [With] brings an OrderedBy of the caller's. Delivery is at least once. A partition that passes from one member to
 // another in an orderly way repeats no message that was handled and acknowledged. No key waits for a key of another partition.
 //
-// A member that crashes, or is cut off, is gone when its key in the bucket expires, [Config.TTL] after its last
-// heartbeat. Its successor takes the pin from it and resets the consumer to its acknowledgement floor, so that older messages
+// A member that crashes, or is cut off, is gone when the others have seen no heartbeat of it for [Config.TTL]. Its successor
+// takes the pin from it and resets the consumer to its acknowledgement floor, so that older messages
 // come before newer ones, at once. The reset repeats the messages that were in flight. Unless the stream is a work queue, it
 // also repeats those that were acknowledged above the floor: at most MaxAckPending where no message fails, more where a message that keeps
 // failing holds the floor back. Delivery counts begin again at 1, so MaxAttempts counts anew for these messages.
@@ -35,13 +35,12 @@
 // are cancelled with [ErrMembershipLost] as their cause, it begins no other message, and it joins again. A handler that ignores its
 // context can then run at the same time as that of the successor: this is the one exception to the order.
 //
-// Members never compare clocks. A member gives up 9/10 of the TTL after it sent its last successful heartbeat, by its own
-// clock. Another believes that it is gone when the server has reported the expiry of its key and the TTL has passed since that other
-// has seen the last heartbeat.
+// No clocks are compared. A member gives up 9/10 of the TTL after it sent its last successful heartbeat, by its own
+// clock. Another deletes its key when the TTL has passed since that other has seen this heartbeat, unless there is a newer one.
 //
 // # Changing the number of partitions
 //
-// A key belongs to another partition when their number changes. So the stream must have no message of the set left, and
-// no member: stop the publishers, wait until [Set.Status] shows nothing pending, stop the members, call [Set.Delete], change the stream's
-// transform, and open the set with the new number. Open refuses another number than the set was made with.
+// A key belongs to another partition when their number changes. So stop the publishers, wait until [Set.Status] shows nothing pending,
+// stop the members, call [Set.Resize], and open the set with the new number. Resize changes the stream's SubjectTransform and refuses
+// while a message or a member is left. Open refuses another number than the set has.
 package partition

@@ -23,8 +23,10 @@ var (
 	ErrMemberInUse = errors.New("partition: member name in use")
 )
 
-// heartbeats is how many heartbeats are sent within the TTL.
-const heartbeats = 3
+const (
+	heartbeats = 3                      // are sent within the TTL
+	retryPause = 100 * time.Millisecond // before a request that failed is repeated
+)
 
 // member is one call of Consume. The goroutine of that call owns the fields of the second group. Each run has a goroutine of
 // its own, which it waits for, and reads the first group.
@@ -36,12 +38,11 @@ type member struct {
 	ttl     time.Duration
 	counts  *counts
 	memberRecord
-	lease   *lease
-	leaving chan struct{} // closed when all runs are stopped
-	ended   chan *run     // a place for each partition
+	lease *lease
+	ended chan *run // a place for each partition
 
 	view *view
-	rev  uint64 // of this member's key
+	rev  uint64 // of this member's key; 0 before it has one
 	runs map[int]*run
 }
 
@@ -52,7 +53,14 @@ type lease struct {
 	lost  context.Context // ends with the lease
 }
 
-func (l *lease) valid() bool { return time.Now().Before(*l.until.Load()) }
+func newLease() *lease {
+	lost, lose := context.WithCancelCause(context.Background())
+	l := &lease{lost: lost, timer: time.AfterFunc(time.Hour, func() { lose(ErrMembershipLost) })}
+	l.until.Store(&time.Time{})
+	return l
+}
+
+func (l *lease) valid() bool { return l.lost.Err() == nil && time.Now().Before(*l.until.Load()) }
 
 // extend is called when a heartbeat that was sent at a time has been stored. Other members wait for the whole TTL.
 func (l *lease) extend(sent time.Time, ttl time.Duration) {
@@ -61,193 +69,202 @@ func (l *lease) extend(sent time.Time, ttl time.Duration) {
 	l.timer.Reset(time.Until(until))
 }
 
-// consume joins the set, and joins it again when the membership was lost or the server could not be asked.
+// errCannotJoin is an error for which joining is tried again.
+var errCannotJoin = errors.New("partition: cannot join")
+
+// consume joins the set, and joins it again when the membership was lost or the server does not answer.
 func (m *member) consume(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := m.join(ctx)
 		if errors.Is(err, ErrMembershipLost) {
 			m.counts.lost.Add(1)
-		}
-		again := errors.Is(err, ErrMembershipLost) || errors.Is(err, errCannotJoin) || errors.Is(err, context.Canceled)
-		if !again || errors.Is(err, jetpull.ErrDrainTimeout) {
+		} else if !errors.Is(err, errCannotJoin) {
 			return err
 		}
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // joining again, which failed or was to come, does not matter now
-		}
 		slog.Warn("partition: joining again", "member", m.options.name, "error", err)
-		select {
-		case <-time.After(retryPause):
-		case <-ctx.Done():
-		}
+		pause(ctx)
 	}
 	return nil
 }
 
-// errCannotJoin is an error for which joining is tried again.
-var errCannotJoin = errors.New("partition: cannot join")
+func pause(ctx context.Context) {
+	select {
+	case <-time.After(retryPause):
+	case <-ctx.Done():
+	}
+}
 
-// join makes this process a member until ctx ends or the membership is lost.
+// join makes this process a member until ctx ends or the membership is lost. When it returns, no handler runs.
 func (m *member) join(ctx context.Context) error {
-	lost, lose := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer lose(nil)
 	m.memberRecord = memberRecord{Incarnation: nuid.Next(), TTL: m.ttl}
-	m.lease = &lease{lost: lost, timer: time.AfterFunc(time.Hour, func() { lose(ErrMembershipLost) })}
+	m.lease, m.rev, m.runs, m.view = newLease(), 0, make(map[int]*run), newView(len(m.view.owners))
 	defer m.lease.timer.Stop()
-	m.runs, m.leaving, m.view = make(map[int]*run), make(chan struct{}), newView(len(m.view.owners))
-	w, err := m.table.watch(ctx)
-	if err != nil {
-		return err
+	w, err := m.table.WatchAll(ctx)
+	switch {
+	case err != nil && isGone(err):
+		return fmt.Errorf("partition: watch the bucket: %w", err)
+	case err != nil:
+		return fmt.Errorf("%w: watch the bucket: %w", errCannotJoin, err)
 	}
 	defer func() { _ = w.Stop() }()
-	if err := m.enter(ctx); err != nil {
-		return err
-	}
 	err = m.follow(ctx, w.Updates())
-	if cause := context.Cause(lost); cause != nil {
-		return errors.Join(cause, err)
-	}
-	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.ttl)
-	defer cancel()
-	if failed := m.table.remove(leave, memberPrefix+m.options.name, m.rev); failed != nil {
-		slog.Warn("partition: this member's key could not be deleted; it expires", "member", m.options.name, "ttl", m.ttl, "error", failed)
+	if m.rev > 0 {
+		ctx, cancel := m.deadline(ctx)
+		defer cancel()
+		if failed := m.table.remove(ctx, m.key(), m.rev); failed != nil {
+			slog.Debug("partition: this member's key could not be deleted; another member does, after the TTL", "member", m.options.name, "error", failed)
+		}
 	}
 	return err
 }
 
-// enter creates the key of this member. It waits for the key of an earlier process with the same name to expire, and fails if that
-// key gets a heartbeat.
-func (m *member) enter(ctx context.Context) error {
-	key, seen := memberPrefix+m.options.name, uint64(0)
-	for {
-		sent := time.Now()
-		rev, err := m.table.create(ctx, key, m.memberRecord, m.ttl)
-		if err == nil {
-			m.rev = rev
-			m.lease.extend(sent, m.ttl)
-			return nil
-		}
-		if !errors.Is(err, jetstream.ErrKeyExists) {
-			return fmt.Errorf("%w: %w", errCannotJoin, err)
-		}
-		if e, err := m.table.get(ctx, key); err == nil { // or else it has just expired, or is not known
-			if seen != 0 && e.Revision() > seen {
-				return fmt.Errorf("%w: the key of %q got a heartbeat while this process waited for the name; give each process its own", ErrMemberInUse, m.options.name)
-			}
-			seen = e.Revision()
-		}
-		select {
-		case <-time.After(m.ttl / heartbeats / 2):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+func (m *member) key() string { return memberPrefix + m.options.name }
+
+// deadline bounds requests, which go through also where ctx has ended.
+func (m *member) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), m.ttl/heartbeats)
 }
 
-// follow keeps the member's key and its runs until ctx ends, or the membership, and all runs have ended.
+// follow keeps the member's key and its runs until ctx or the membership ends, and all runs have ended.
 func (m *member) follow(ctx context.Context, entries <-chan jetstream.KeyValueEntry) (err error) {
 	beat := time.NewTicker(m.ttl / heartbeats)
 	defer beat.Stop()
 	again := time.NewTimer(m.ttl) // for the next look at the assignment
 	defer again.Stop()
 	done, lost, synced := ctx.Done(), m.lease.lost.Done(), false
-	leave := func(cause error) {
-		err = errors.Join(err, cause)
-		if done != nil {
-			done, entries = nil, nil
-			close(m.leaving)
-			for _, r := range m.runs {
-				r.stop()
-			}
+	leave := func(why, failed error) {
+		err = errors.Join(err, failed)
+		done, entries, lost, synced = nil, nil, nil, false
+		for _, r := range m.runs {
+			r.stop(why)
 		}
 	}
 	for done != nil || len(m.runs) > 0 {
 		select {
 		case <-done:
-			leave(nil)
+			leave(errLeaves, nil)
 		case <-lost:
-			lost = nil
-			leave(nil)
+			leave(ErrMembershipLost, ErrMembershipLost)
 		case e, ok := <-entries:
 			switch {
 			case !ok && ctx.Err() == nil:
-				leave(errWatchEnded)
-				continue
+				leave(errWatchEnded, errWatchEnded)
 			case !ok:
-				leave(nil)
-				continue
+				leave(errLeaves, nil)
 			case e == nil:
 				synced = true
 			default:
 				if bad := m.take(e); bad != nil {
-					leave(bad)
+					leave(errLeaves, bad)
 				}
 			}
-			if synced {
-				again.Reset(0)
-			}
+			again.Reset(0)
 		case <-beat.C:
 			m.heartbeat(ctx)
 		case r := <-m.ended:
 			delete(m.runs, r.partition)
 			if r.err != nil {
-				leave(r.err)
+				leave(errLeaves, r.err)
 			}
 			again.Reset(r.pause)
 		case <-again.C:
-			if done != nil && synced {
-				if next := m.balance(ctx); !next.IsZero() {
-					again.Reset(time.Until(next))
-				}
+			if synced {
+				again.Reset(time.Until(m.balance(ctx)))
 			}
 		}
 	}
 	return err
 }
 
-// take applies an entry. This member's own may show a heartbeat whose answer was lost.
+var errLeaves = errors.New("this member leaves")
+
+// take applies an entry. This member's own may show a write whose answer was lost.
 func (m *member) take(e jetstream.KeyValueEntry) error {
 	if err := m.view.apply(e); err != nil {
 		return err
 	}
-	own := m.view.members[m.options.name]
-	if own != nil && own.Incarnation == m.Incarnation && e.Key() == memberPrefix+m.options.name && !own.expired {
-		m.rev = max(m.rev, e.Revision())
+	switch own := m.view.members[m.options.name]; {
+	case own == nil || e.Key() != m.key():
+	case own.Incarnation == m.Incarnation:
+		m.rev = max(m.rev, own.rev)
+	case own.renewed:
+		return fmt.Errorf("%w: the key of %q got a heartbeat of another process; give each process its own name", ErrMemberInUse, m.options.name)
 	}
 	return nil
 }
 
-// heartbeat renews the member's key. Where none gets through, the lease ends by itself. A key that has expired is not created again,
+// heartbeat renews the member's key. Where none gets through, the lease ends by itself. A key that was deleted is not created again,
 // because another member may have taken over.
 func (m *member) heartbeat(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.ttl/heartbeats)
+	if m.rev == 0 || m.lease.lost.Err() != nil {
+		return
+	}
+	ctx, cancel := m.deadline(ctx)
 	defer cancel()
 	sent := time.Now()
-	if rev, err := m.table.put(ctx, memberPrefix+m.options.name, m.memberRecord, m.rev, m.ttl); err != nil {
+	rev, err := m.table.Update(ctx, m.key(), encode(m.memberRecord), m.rev)
+	if err != nil {
 		slog.Debug("partition: heartbeat failed", "member", m.options.name, "error", err)
-	} else if m.lease.lost.Err() == nil {
-		m.rev = rev
-		m.lease.extend(sent, m.ttl)
+		return
 	}
+	m.rev = rev
+	m.lease.extend(sent, m.ttl)
 }
 
-// balance starts and stops runs as the assignment wants it. It returns when to call it again, if that is before the next event.
+// balance deletes the keys of members that are silent, creates this member's, and starts and stops runs as the assignment wants it. It
+// returns when to call it again, if nothing happens before.
 func (m *member) balance(ctx context.Context) (next time.Time) {
-	names, next := m.view.names(time.Now())
+	request, cancel := m.deadline(ctx)
+	defer cancel()
+	now := time.Now()
+	next = now.Add(m.ttl)
+	retry := func(what string, err error) {
+		slog.Debug("partition: cannot "+what+" yet", "member", m.options.name, "error", err)
+		next = now.Add(retryPause)
+	}
+	names := make([]string, 0, len(m.view.members))
+	for name, other := range m.view.members {
+		names = append(names, name)
+		if silent := other.seen.Add(other.TTL); silent.After(now) {
+			next = earlier(next, silent)
+		} else if other.Incarnation != m.Incarnation {
+			// Nothing but the last heartbeat can have this revision. So its sender's lease is over, whatever has arrived here how late.
+			if err := m.table.remove(request, memberPrefix+name, other.rev); err != nil {
+				retry("delete the key of a member that is silent", err)
+			}
+		}
+	}
+	if m.rev == 0 && m.view.members[m.options.name] == nil {
+		rev, err := m.table.Create(request, m.key(), encode(m.memberRecord))
+		if err != nil {
+			retry("join", err)
+			return next
+		}
+		m.rev = rev
+		m.lease.extend(now, m.ttl)
+	}
+	if !m.lease.valid() {
+		return next
+	}
 	owners := make([]string, len(m.view.owners))
 	for n := range owners {
 		owners[n] = m.view.owner(n)
 	}
 	for n, target := range assign(owners, names) {
 		r, mine := m.runs[n], target == m.options.name
-		if r == nil && (mine && owners[n] == "" || owners[n] == m.options.name) {
-			r = m.start(ctx, n, m.view.owners[n])
-			m.runs[n] = r
-		}
-		if r != nil && !mine { // or the release of a run that ended did not get through
-			r.reason.Store("it goes to member " + target)
-			r.stop()
+		switch {
+		case r == nil && (mine && owners[n] == "" || owners[n] == m.options.name): // its own without a run: an answer was lost
+			m.runs[n] = m.start(ctx, n, m.view.owners[n])
+		case r != nil && !mine:
+			r.stop(fmt.Errorf("it goes to member %s", target))
 		}
 	}
 	return next
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }

@@ -27,7 +27,7 @@ const (
 	keptPin      plant = "pin not taken from the predecessor"
 	otherMember  plant = "assignment that differs between members"
 	lostDelivery plant = "a lost delivery that is not noticed"
-	earlyNews    plant = "a key that counts as expired while its member is there"
+	earlyDelete  plant = "a member whose key is deleted before its TTL is over"
 )
 
 // simMember is a process with a member that runs.
@@ -175,7 +175,7 @@ func TestSimulation(t *testing.T) {
 
 // The simulation finds each planted bug within 200 seeds.
 func TestPlantedBugs(t *testing.T) {
-	for _, bug := range []plant{noReset, wrongReset, keptPin, otherMember, lostDelivery, earlyNews} {
+	for _, bug := range []plant{noReset, wrongReset, keptPin, otherMember, lostDelivery, earlyDelete} {
 		t.Run(string(bug), func(t *testing.T) {
 			for seed := range uint64(200) {
 				if faults := simulate(t, seed, bug); len(faults) > 0 {

@@ -1,12 +1,13 @@
 package partition
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -88,12 +89,11 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // simEntry is a key's last entry.
 type simEntry struct {
-	key    string
-	value  []byte
-	rev    uint64
-	at     time.Time
-	op     jetstream.KeyValueOp
-	expiry *time.Timer
+	key   string
+	value []byte
+	rev   uint64
+	at    time.Time
+	op    jetstream.KeyValueOp
 }
 
 func (e *simEntry) Bucket() string                  { return "sim" }
@@ -117,7 +117,7 @@ type simWatch struct {
 	out     chan jetstream.KeyValueEntry
 }
 
-func (p *process) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
+func (p *process) WatchAll(ctx context.Context, _ ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
 	w := &simWatch{process: p, in: make(chan jetstream.KeyValueEntry, 100_000), out: make(chan jetstream.KeyValueEntry)}
 	err := p.call(ctx, func() error {
 		all := make([]*simEntry, 0, len(p.keys))
@@ -133,7 +133,7 @@ func (p *process) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errCannotJoin, err)
+		return nil, err
 	}
 	go func() {
 		for {
@@ -159,77 +159,51 @@ func (p *process) watch(ctx context.Context) (jetstream.KeyWatcher, error) {
 }
 
 // write stores an entry. The world is locked.
-func (w *world) write(key string, value []byte, op jetstream.KeyValueOp, ttl time.Duration) uint64 {
+func (w *world) write(key string, value []byte, op jetstream.KeyValueOp) uint64 {
 	w.rev++
-	if old := w.keys[key]; old != nil && old.expiry != nil {
-		old.expiry.Stop()
+	if w.plant == earlyDelete && strings.HasPrefix(key, memberPrefix) {
+		value = bytes.Replace(value, fmt.Append(nil, int64(time.Second)), fmt.Append(nil, int64(time.Second/8)), 1)
 	}
 	e := &simEntry{key: key, value: value, rev: w.rev, at: time.Now(), op: op}
 	w.keys[key] = e
-	if ttl > 0 {
-		if w.plant == earlyNews {
-			ttl /= 8
-		}
-		e.expiry = time.AfterFunc(ttl, func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if w.keys[key] == e {
-				w.write(key, nil, jetstream.KeyValuePurge, 0)
-			}
-		})
-	}
 	for _, watch := range w.watches {
 		watch.in <- e
 	}
 	return e.rev
 }
 
-func (p *process) create(ctx context.Context, key string, value any, ttl time.Duration) (rev uint64, err error) {
+func (p *process) Create(ctx context.Context, key string, value []byte, _ ...jetstream.KVCreateOpt) (rev uint64, err error) {
 	err = p.call(ctx, func() error {
 		if e := p.keys[key]; e != nil && e.op == jetstream.KeyValuePut {
 			return jetstream.ErrKeyExists
 		}
-		data, _ := json.Marshal(value)
-		rev = p.write(key, data, jetstream.KeyValuePut, ttl)
+		rev = p.write(key, value, jetstream.KeyValuePut)
 		return nil
 	})
 	return rev, err
 }
 
-func (p *process) put(ctx context.Context, key string, value any, rev uint64, ttl time.Duration) (now uint64, err error) {
+func (p *process) Update(ctx context.Context, key string, value []byte, rev uint64) (now uint64, err error) {
 	err = p.call(ctx, func() error {
 		var have uint64
 		if e := p.keys[key]; e != nil {
 			have = e.rev
 		}
 		if have != rev {
-			return &jetstream.APIError{ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}
+			return jetstream.ErrKeyRevisionMismatch
 		}
-		data, _ := json.Marshal(value)
-		now = p.write(key, data, jetstream.KeyValuePut, ttl)
+		now = p.write(key, value, jetstream.KeyValuePut)
 		return nil
 	})
 	return now, err
 }
 
-func (p *process) get(ctx context.Context, key string) (e jetstream.KeyValueEntry, err error) {
-	err = p.call(ctx, func() error {
-		found := p.keys[key]
-		if found == nil || found.op != jetstream.KeyValuePut {
-			return jetstream.ErrKeyNotFound
-		}
-		e = found
-		return nil
-	})
-	return e, err
-}
-
 func (p *process) remove(ctx context.Context, key string, rev uint64) error {
 	return p.call(ctx, func() error {
 		if e := p.keys[key]; e == nil || e.rev != rev {
-			return &jetstream.APIError{ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}
+			return jetstream.ErrKeyRevisionMismatch
 		}
-		p.write(key, nil, jetstream.KeyValueDelete, 0)
+		p.write(key, nil, jetstream.KeyValuePurge)
 		return nil
 	})
 }
@@ -261,7 +235,7 @@ type simClient struct {
 
 const simAckWait = 30 * time.Second
 
-func (p *process) clear(ctx context.Context, n int) error {
+func (p *process) rewind(ctx context.Context, n int) error {
 	return p.call(ctx, func() error {
 		s := p.parts[n]
 		if p.plant != keptPin {
@@ -280,14 +254,6 @@ func (p *process) clear(ctx context.Context, n int) error {
 		}
 		return nil
 	})
-}
-
-func (p *process) floor(ctx context.Context, n int) (seq uint64, pending bool, err error) {
-	err = p.call(ctx, func() error {
-		seq, pending = p.parts[n].ackFloor(), len(p.parts[n].pending) > 0
-		return nil
-	})
-	return seq, pending, err
 }
 
 // take returns the message that the server delivers to a client next, or 0. The world is locked.
@@ -324,7 +290,10 @@ func (s *simPart) take(c *simClient) uint64 {
 }
 
 // consume is Consume with OrderedBy: it keeps the order of keys that it got, retries in place, and hands back in any order.
-func (p *process) consume(ctx context.Context, n int, h jetpull.Handler) error {
+func (p *process) consume(ctx context.Context, n int, h jetpull.Handler) (floor uint64, err error) {
+	if err := p.rewind(ctx, n); err != nil {
+		return 0, err
+	}
 	outer := ctx
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -391,10 +360,11 @@ func (p *process) consume(ctx context.Context, n int, h jetpull.Handler) error {
 		}
 		return nil
 	})
+	_ = p.call(closing, func() error { floor = s.ackFloor(); return nil })
 	if outer.Err() == nil {
-		return errMissed
+		return floor, errMissed
 	}
-	return nil
+	return floor, nil
 }
 
 // handle handles a message until it succeeds. It returns false where it is to be handed back.

@@ -49,7 +49,7 @@ func TestOpenRefuses(t *testing.T) {
 		`one token {partition}`:       {"ORDERS", func(c *partition.Config) { c.Subject = "orders.*" }},
 		"MaxAckPending -1":            {"ORDERS", func(c *partition.Config) { c.MaxAckPending = -1 }},
 		"AckWait 1ms":                 {"ORDERS", func(c *partition.Config) { c.AckWait = time.Millisecond }},
-		"TTL 1.5s":                    {"ORDERS", func(c *partition.Config) { c.TTL = 1500 * time.Millisecond }},
+		"TTL 500ms":                   {"ORDERS", func(c *partition.Config) { c.TTL = 500 * time.Millisecond }},
 		`makes 4 of them`:             {"ORDERS", func(c *partition.Config) { c.Partitions = 8 }},
 		"no message has a partition":  {"PLAIN", func(c *partition.Config) { c.Subject = "plain.{partition}.*" }},
 		"interest retention and no":   {"INTEREST", func(c *partition.Config) { c.Subject = "interest.{partition}.*" }},
@@ -146,4 +146,75 @@ func TestOfIsTheServersHash(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprintf("orders.%d.%s", partition.Of(key, 7), key), m.Subject)
 	}
+}
+
+// A handler that ignores the end of its context keeps its partition: no other member gets it before the handler has returned.
+func TestAHandlerThatDoesNotReturnKeepsItsPartition(t *testing.T) {
+	js := server(t)
+	create(t, js, 1, 1, jetstream.LimitsPolicy)
+	set, err := partition.Open(t.Context(), js, "ORDERS", orders(1))
+	require.NoError(t, err)
+	_, err = js.Publish(t.Context(), "orders.a", nil)
+	require.NoError(t, err)
+	first, stop := context.WithCancel(t.Context())
+	defer stop()
+	second, end := context.WithCancel(t.Context())
+	defer end()
+	cancelled, release, assigned := make(chan struct{}), make(chan struct{}), make(chan string, 1)
+	results := make(chan error, 2)
+	go func() {
+		results <- set.Consume(first, func(ctx context.Context, _ *jetpull.Msg) error {
+			stop()
+			<-ctx.Done()
+			close(cancelled)
+			<-release
+			return nil
+		}, partition.Member("first"), partition.With(jetpull.DrainTimeout(0)))
+	}()
+	<-cancelled
+	go func() {
+		results <- set.Consume(second, func(context.Context, *jetpull.Msg) error {
+			t.Error("the message was handled")
+			return nil
+		}, partition.Member("second"), partition.OnAssign(func(_ int, why string) { assigned <- why }))
+	}()
+	require.Eventually(t, func() bool { // the first is a member for longer than its TTL
+		all, err := set.Status(t.Context())
+		return err == nil && all[0].Member == "first" && time.Since(all[0].Since) > 2*time.Second
+	}, time.Minute, 50*time.Millisecond)
+	require.Empty(t, assigned)
+	close(release)
+	require.Equal(t, "member first released it", <-assigned)
+	require.NoError(t, <-results)
+	end()
+	require.NoError(t, <-results)
+}
+
+// A process that restarts with the name of one that was killed gets its partitions after the TTL.
+func TestANameIsFreeAfterTheTTL(t *testing.T) {
+	s := servertest.RunServer(t)
+	js := natstest.JetStream(t, s.Connect(t))
+	create(t, js, 2, 1, jetstream.LimitsPolicy)
+	set, err := partition.Open(t.Context(), js, "ORDERS", orders(2))
+	require.NoError(t, err)
+	nc := s.Connect(t)
+	dying, err := partition.Load(t.Context(), natstest.JetStream(t, nc), "set")
+	require.NoError(t, err)
+	assigned := make(chan string, 4)
+	result := make(chan error, 1)
+	consume := func(ctx context.Context, set *partition.Set) {
+		result <- set.Consume(ctx, ignore, partition.Member("a"), partition.OnAssign(func(_ int, why string) { assigned <- why }))
+	}
+	go consume(t.Context(), dying)
+	<-assigned
+	<-assigned
+	nc.Close() // as a crash: nothing is released
+	require.Error(t, <-result)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go consume(ctx, set)
+	require.Equal(t, "member a is gone without releasing it", <-assigned)
+	require.Equal(t, "member a is gone without releasing it", <-assigned)
+	cancel()
+	require.NoError(t, <-result)
 }

@@ -1,0 +1,156 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+)
+
+// group is the priority group of a set's consumers.
+const group = "member"
+
+func (s *Set) consumer(n int) string { return s.cfg.Name + "-" + strconv.Itoa(n) }
+
+// infos returns the infos of the set's consumers by their partitions, also of those over the number of partitions.
+func (s *Set) infos(ctx context.Context, st jetstream.Stream) (map[int]*jetstream.ConsumerInfo, error) {
+	infos := make(map[int]*jetstream.ConsumerInfo)
+	list := st.ListConsumers(ctx)
+	for info := range list.Info() {
+		if n, err := strconv.Atoi(strings.TrimPrefix(info.Name, s.cfg.Name+"-")); err == nil && info.Name == s.consumer(n) {
+			infos[n] = info
+		}
+	}
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("partition: list the consumers of stream %q: %w", s.stream, err)
+	}
+	return infos, nil
+}
+
+// plan returns the consumers to create or update. One that is created begins with sequence start of the stream; 0 is the first. A consumer of
+// the same name that is not of this set is refused.
+func (s *Set) plan(infos map[int]*jetstream.ConsumerInfo, start uint64) (change []jetstream.ConsumerConfig, err error) {
+	for n := range s.cfg.Partitions {
+		want := jetstream.ConsumerConfig{
+			Name: s.consumer(n), Durable: s.consumer(n), FilterSubject: strings.Replace(s.cfg.Subject, placeholder, strconv.Itoa(n), 1),
+			AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: -1, PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{group},
+		}
+		if start > 0 {
+			want.DeliverPolicy, want.OptStartSeq = jetstream.DeliverByStartSequencePolicy, start
+		}
+		info := infos[n]
+		if info != nil {
+			have := info.Config
+			if have.FilterSubject != want.FilterSubject || have.PriorityPolicy != want.PriorityPolicy || !slices.Equal(have.PriorityGroups, want.PriorityGroups) {
+				return nil, invalid("consumer %q on stream %q is not of this set: it has the filter %q, priority policy %v and groups %q; delete it, or choose another Name",
+					want.Name, s.stream, have.FilterSubject, have.PriorityPolicy, have.PriorityGroups)
+			}
+			want = have
+		}
+		same := want.AckWait == s.cfg.AckWait && want.MaxAckPending == s.cfg.MaxAckPending && want.PinnedTTL == s.cfg.TTL
+		want.AckWait, want.MaxAckPending, want.PinnedTTL = s.cfg.AckWait, s.cfg.MaxAckPending, s.cfg.TTL
+		if info == nil || !same {
+			change = append(change, want)
+		}
+	}
+	return change, nil
+}
+
+func (s *Set) apply(ctx context.Context, change []jetstream.ConsumerConfig) error {
+	for _, c := range change {
+		if _, err := s.js.CreateOrUpdateConsumer(ctx, s.stream, c); err != nil {
+			return fmt.Errorf("partition: create consumer %q on stream %q: %w", c.Name, s.stream, err)
+		}
+	}
+	return nil
+}
+
+// remove deletes the consumers of the partitions from a number on.
+func (s *Set) remove(ctx context.Context, infos map[int]*jetstream.ConsumerInfo, from int) error {
+	for n := range infos {
+		if n < from {
+			continue
+		}
+		if err := s.js.DeleteConsumer(ctx, s.stream, s.consumer(n)); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return fmt.Errorf("partition: delete consumer %q on stream %q: %w", s.consumer(n), s.stream, err)
+		}
+	}
+	return nil
+}
+
+// consumers are the queues on a server.
+type consumers struct {
+	*Set
+	options []jetpull.Option
+}
+
+func (c *consumers) consume(ctx context.Context, n int, h jetpull.Handler) (floor uint64, err error) {
+	if err := c.rewind(ctx, c.consumer(n)); err != nil {
+		return 0, err
+	}
+	sub, err := jetpull.Subscribe(context.WithoutCancel(ctx), c.js, c.stream, c.consumer(n), jetpull.Group(group))
+	if err != nil {
+		return 0, err
+	}
+	consuming, stop := context.WithCancel(ctx)
+	defer stop()
+	bySubject := jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() })
+	err = sub.Consume(consuming, func(ctx context.Context, m *jetpull.Msg) error {
+		if sub.Missed() > 0 {
+			stop()
+			return jetpull.Retry(time.Second, errMissed)
+		}
+		return h(ctx, m)
+	}, append([]jetpull.Option{bySubject}, c.options...)...)
+	if err == nil && ctx.Err() == nil {
+		err = errMissed
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.TTL)
+	defer cancel()
+	err = errors.Join(err, sub.Close(closing))
+	if info, bad := sub.Info(closing); bad == nil {
+		floor = info.AckFloor.Stream
+	}
+	return floor, err
+}
+
+// rewind has the consumer deliver again from its acknowledgement floor, if anything that was delivered is not acknowledged: what was
+// handed back would otherwise come in the order in which that was done. It unpins first: a process that was stopped can still have pulls
+// open, and the reset would send messages to it.
+func (c *consumers) rewind(ctx context.Context, name string) error {
+	info, err := c.info(ctx, name) // an unpin says less of a consumer that is not there
+	if err == nil {
+		err = jetpull.Unpin(ctx, c.js, c.stream, name, group)
+	}
+	if err == nil {
+		info, err = c.info(ctx, name)
+	}
+	if err != nil || info.NumAckPending == 0 {
+		return err
+	}
+	if c.resets {
+		c.counts.resets.Add(1)
+		_, err := c.js.ResetConsumer(ctx, c.stream, name)
+		return err
+	}
+	select { // the server then redelivers before it delivers others
+	case <-time.After(c.cfg.AckWait + time.Second):
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+func (c *consumers) info(ctx context.Context, name string) (*jetstream.ConsumerInfo, error) {
+	consumer, err := c.js.Consumer(ctx, c.stream, name)
+	if err != nil {
+		return nil, fmt.Errorf("partition: consumer %q on stream %q: %w", name, c.stream, err)
+	}
+	return consumer.CachedInfo(), nil
+}

@@ -1,0 +1,104 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/partition"
+)
+
+// A set is resized when it has neither messages nor members. Nothing is handled twice or lost, also where a partition comes back.
+func TestResize(t *testing.T) {
+	for _, retention := range []jetstream.RetentionPolicy{jetstream.LimitsPolicy, jetstream.WorkQueuePolicy} {
+		t.Run(retention.String(), func(t *testing.T) {
+			js := server(t)
+			create(t, js, 4, 1, retention)
+			set, err := partition.Open(t.Context(), js, "ORDERS", orders(4))
+			require.NoError(t, err)
+			for round, partitions := range []int{4, 8, 2, 8} {
+				if round > 0 {
+					require.NoError(t, set.Resize(t.Context(), partitions))
+					require.ErrorIs(t, set.Consume(t.Context(), ignore), jetpull.ErrInvalidOption, "it is of the old number")
+					_, err = set.Status(t.Context())
+					require.ErrorContains(t, err, fmt.Sprintf("with %d partitions", partitions))
+					_, err = partition.Open(t.Context(), js, "ORDERS", orders(set.Config().Partitions))
+					require.ErrorContains(t, err, fmt.Sprintf("makes %d of them", partitions))
+					set, err = partition.Open(t.Context(), js, "ORDERS", orders(partitions))
+					require.NoError(t, err)
+				}
+				for n := range 40 {
+					_, err := js.Publish(t.Context(), fmt.Sprintf("orders.k%d", n), fmt.Append(nil, round))
+					require.NoError(t, err)
+				}
+				require.ErrorIs(t, set.Resize(t.Context(), partitions+1), partition.ErrNotEmpty)
+				got := consumeRound(t, set, 40)
+				for n := range 40 {
+					key := fmt.Sprintf("k%d", n)
+					require.Equal(t, []string{fmt.Sprint(round)}, got[fmt.Sprintf("orders.%d.%s", partition.Of(key, partitions), key)])
+				}
+				all, err := set.Status(t.Context())
+				require.NoError(t, err)
+				require.Len(t, all, partitions)
+				stream, err := js.Stream(t.Context(), "ORDERS")
+				require.NoError(t, err)
+				require.Equal(t, partitions, stream.CachedInfo().State.Consumers)
+			}
+			require.NoError(t, set.Delete(t.Context()))
+		})
+	}
+}
+
+// consumeRound handles n messages, and returns their payloads by subject.
+func consumeRound(t *testing.T, set *partition.Set, n int) map[string][]string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var mu sync.Mutex
+	got := map[string][]string{}
+	require.NoError(t, set.Consume(ctx, func(_ context.Context, m *jetpull.Msg) error {
+		mu.Lock()
+		defer mu.Unlock()
+		got[m.Subject()] = append(got[m.Subject()], string(m.Data()))
+		if n--; n == 0 {
+			cancel()
+		}
+		return nil
+	}))
+	return got
+}
+
+func TestResizeRefuses(t *testing.T) {
+	js := server(t)
+	create(t, js, 4, 1, jetstream.LimitsPolicy)
+	set, err := partition.Open(t.Context(), js, "ORDERS", orders(4))
+	require.NoError(t, err)
+	require.ErrorIs(t, set.Resize(t.Context(), 0), jetpull.ErrInvalidOption)
+	_, err = js.Publish(t.Context(), "orders.a", nil)
+	require.NoError(t, err)
+	require.EqualError(t, set.Resize(t.Context(), 8), fmt.Sprintf(
+		"partition: the set is not empty: partition %d has 1 messages pending and 0 not acknowledged; stop the publishers, and let members handle them", partition.Of("a", 4)))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	handled, result := make(chan struct{}), make(chan error, 1)
+	go func() {
+		result <- set.Consume(ctx, func(context.Context, *jetpull.Msg) error { close(handled); return nil }, partition.Member("m"))
+	}()
+	<-handled
+	require.EqualError(t, set.Resize(t.Context(), 8), `partition: the set has members: ["m"]; stop them first`)
+	cancel()
+	require.NoError(t, <-result)
+	_, err = js.CreateConsumer(t.Context(), "ORDERS", jetstream.ConsumerConfig{Durable: "set-5"})
+	require.NoError(t, err)
+	require.ErrorContains(t, set.Resize(t.Context(), 8), `consumer "set-5" on stream "ORDERS" is not of this set`)
+	require.NoError(t, js.DeleteConsumer(t.Context(), "ORDERS", "set-2"))
+	require.ErrorIs(t, set.Resize(t.Context(), 8), jetstream.ErrConsumerNotFound, "whether it is empty is not known")
+	stream, err := js.Stream(t.Context(), "ORDERS")
+	require.NoError(t, err)
+	require.Contains(t, stream.CachedInfo().Config.SubjectTransform.Destination, "partition(4,1)", "nothing has changed")
+}
