@@ -134,35 +134,36 @@ func (d *demo) proof(out io.Writer) error {
 	return err
 }
 
-// draw writes the chart.
+// draw writes the chart: what each partition was doing, and how many résumés were classified.
 func (d *demo) draw() error {
-	classified := progress.Chart{Title: "Résumés classified", XTitle: "seconds", YTitle: "résumés"}
-	gates := progress.Chart{Title: "Gates", XTitle: "seconds", YTitle: "partitions"}
-	count := func(name string, in func(l look, city int) bool) {
-		s := progress.Series{Name: name, Step: true}
-		for _, l := range d.looks {
-			n := 0
-			for i := range cities {
-				if in(l, i) {
-					n++
-				}
-			}
-			s.Points = append(s.Points, progress.Point{X: l.at.Seconds(), Y: float64(n)})
-		}
-		gates.Series = append(gates.Series, s)
-	}
+	classified := progress.Series{Name: "résumés", Area: true}
+	rows := make([]progress.Row, len(cities))
 	for i, city := range cities {
-		s := progress.Series{Name: city}
-		for _, l := range d.looks {
-			s.Points = append(s.Points, progress.Point{X: l.at.Seconds(), Y: float64(l.complete[i])})
-		}
-		classified.Series = append(classified.Series, s)
+		rows[i].Name = city
 	}
-	kill := d.killed.Seconds()
-	most := float64(d.of(0))
-	classified.Series = append(classified.Series, progress.Series{Name: "watcher A is killed", Dashed: true, Points: []progress.Point{{X: kill, Y: 0}, {X: kill, Y: most}}})
-	count("at gate 0: classifying", func(l look, i int) bool { return l.status[i] != feed.Complete && l.gate[i] == classifying })
-	count("at gate 1: ranking", func(l look, i int) bool { return l.status[i] != feed.Complete && l.gate[i] == ranking })
-	count("complete", func(l look, i int) bool { return l.status[i] == feed.Complete })
-	return progress.SaveChart(d.chart, classified, gates)
+	last := 0.0
+	for _, l := range d.looks {
+		total, now := 0, l.at.Seconds()
+		for i := range cities {
+			total += l.complete[i]
+			state := l.gate[i] // classifying, ranking
+			if l.status[i] == feed.Complete {
+				state = ranking + 1
+			}
+			spans := &rows[i].Spans
+			if n := len(*spans); n == 0 || (*spans)[n-1].State != state {
+				*spans = append(*spans, progress.Span{From: last, State: state})
+			}
+			(*spans)[len(*spans)-1].To = now
+		}
+		classified.Points = append(classified.Points, progress.Point{X: now, Y: float64(total)})
+		last = now
+	}
+	killed := []progress.Mark{{X: d.killed.Seconds(), Name: "watcher A is killed"}}
+	return progress.SaveChart(d.chart,
+		progress.Timeline{
+			Title: "What each partition is doing: the ranking waits for the last résumé", XTitle: "seconds",
+			States: []string{"gate 0: classifying", "gate 1: ranking", "complete"}, Rows: rows, Marks: killed,
+		},
+		progress.Chart{Title: "Résumés classified", XTitle: "seconds", YTitle: "résumés", Series: []progress.Series{classified}, Marks: killed})
 }

@@ -8,7 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -91,7 +91,10 @@ func demo(ctx context.Context, chart string, out io.Writer) error {
 		}
 		running = append(running, cmd)
 	}
-	w := &witness{set: s, begin: time.Now(), owned: make([][]progress.Point, partitions)}
+	w := &witness{set: s, begin: time.Now()}
+	for n := range partitions {
+		w.rows = append(w.rows, progress.Row{Name: fmt.Sprint("partition ", n)})
+	}
 	watching, stopWatching := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { w.watch(watching) })
@@ -145,22 +148,17 @@ type witness struct {
 	begin time.Time
 
 	mu    sync.Mutex
-	owned [][]progress.Point // by partition: the number of its owner, 0 without one
-	marks []progress.Series
+	rows  []progress.Row // by partition
+	marks []progress.Mark
 }
 
 func (w *witness) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		if all, err := w.set.Status(ctx); err == nil {
 			w.mu.Lock()
+			now, owners := time.Since(w.begin).Seconds(), append(slices.Clone(names), "")
 			for _, p := range all {
-				y := 0.0
-				for i, name := range names {
-					if p.Member == name {
-						y = float64(i + 1)
-					}
-				}
-				w.owned[p.Number] = append(w.owned[p.Number], progress.Point{X: time.Since(w.begin).Seconds(), Y: y + 0.07*float64(p.Number)})
+				w.rows[p.Number].Spans = extend(w.rows[p.Number].Spans, now, slices.Index(owners, p.Member))
 			}
 			w.mu.Unlock()
 		}
@@ -168,18 +166,26 @@ func (w *witness) watch(ctx context.Context) {
 	}
 }
 
+// extend adds the owner that was seen now: the last one has the partition still, or another has it.
+func extend(spans []progress.Span, now float64, owner int) []progress.Span {
+	n := len(spans)
+	if n > 0 {
+		spans[n-1].To = now
+	}
+	if n > 0 && spans[n-1].State == owner {
+		return spans
+	}
+	return append(spans, progress.Span{From: now, To: now, State: owner})
+}
+
 func (w *witness) mark(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	x := time.Since(w.begin).Seconds()
-	w.marks = append(w.marks, progress.Series{Name: what, Dashed: true, Points: []progress.Point{{X: x}, {X: x, Y: float64(len(names)) + 0.6}}})
+	w.marks = append(w.marks, progress.Mark{X: time.Since(w.begin).Seconds(), Name: what})
 }
 
 func (w *witness) draw(path string) error {
-	c := progress.Chart{Title: "Who owns each partition", XTitle: "seconds", YTitle: "0 nobody, 1 " + strings.Join([]string{names[0], "2 " + names[1], "3 " + names[2]}, ", ")}
-	for n, points := range w.owned {
-		c.Series = append(c.Series, progress.Series{Name: fmt.Sprint(n), Step: true, Points: points})
-	}
-	c.Series = append(c.Series, w.marks...)
-	return progress.SaveChart(path, c)
+	return progress.SaveChart(path, progress.Timeline{
+		Title: "The owner of each partition", XTitle: "seconds", States: append(slices.Clone(names), "nobody"), Rows: w.rows, Marks: w.marks,
+	})
 }

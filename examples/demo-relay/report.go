@@ -78,7 +78,7 @@ const samples = 300
 
 // draw writes the chart: at each moment the POSTs in the window that ends then.
 func (d *demo) draw(path string) error {
-	var charts []progress.Chart
+	var charts []progress.Panel
 	for _, r := range d.receivers {
 		rate := progress.Series{Name: "POSTs in the window", Area: true}
 		for i := range samples + 1 {
@@ -92,8 +92,12 @@ func (d *demo) draw(path string) error {
 			rate.Points = append(rate.Points, progress.Point{X: at.Seconds(), Y: float64(n)})
 		}
 		limit := progress.Series{Name: "limit", Dashed: true, Points: []progress.Point{{Y: float64(r.limit)}, {X: d.lasted.Seconds(), Y: float64(r.limit)}}}
+		var marks []progress.Mark
+		if r.codes[422] > 0 {
+			marks = append(marks, progress.Mark{X: d.repaired.Seconds(), Name: "repaired; its failed messages are redriven"})
+		}
 		charts = append(charts, progress.Chart{
-			Title: r.name + ": " + r.about, XTitle: "seconds", YTitle: fmt.Sprintf("POSTs in %g s", r.window.Seconds()), Series: []progress.Series{rate, limit},
+			Marks: marks, Title: r.name + ": " + r.about, XTitle: "seconds", YTitle: fmt.Sprintf("POSTs in %g s", r.window.Seconds()), Series: []progress.Series{rate, limit},
 		})
 	}
 	return progress.SaveChart(path, charts...)

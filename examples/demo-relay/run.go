@@ -48,6 +48,7 @@ type demo struct {
 	done     int
 	changed  chan struct{} // closed when that is more
 	redriven int
+	repaired time.Duration // when the receiver that refused everything was repaired
 	lasted   time.Duration
 }
 
@@ -258,6 +259,7 @@ func (d *demo) redrive(ctx context.Context) error {
 	for _, r := range d.receivers {
 		r.broken.Store(false)
 	}
+	d.repaired = time.Since(d.begin)
 	var o struct {
 		ID, State string
 		Done      int

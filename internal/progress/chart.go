@@ -26,10 +26,24 @@ type Series struct {
 	Area   bool    // filled down to zero
 }
 
+// Mark is an event at x: a dashed line from top to bottom with its name.
+type Mark struct {
+	X    float64
+	Name string
+}
+
 // Chart is lines over two axes that begin at zero.
 type Chart struct {
 	Title, XTitle, YTitle string
 	Series                []Series
+	Marks                 []Mark
+}
+
+// Panel is a part of a picture: a Chart or a Timeline.
+type Panel interface {
+	// panel checks the values, and returns the height in pixels and what draws it.
+	panel() (height int, draw func(*bytes.Buffer), err error)
+	title() string
 }
 
 // Measures of a chart, in pixels.
@@ -50,8 +64,8 @@ const wantedTicks = 6
 // colours of the series, in order. Readers who see no red or no green can distinguish them, too.
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6f42c1", "#59636e"}
 
-// SaveChart writes charts into the file at path, whose folder it makes if need be.
-func SaveChart(path string, charts ...Chart) error {
+// SaveChart writes a picture into the file at path, whose folder it creates.
+func SaveChart(path string, panels ...Panel) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -59,33 +73,53 @@ func SaveChart(path string, charts ...Chart) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(WriteChart(f, charts...), f.Close())
+	return errors.Join(WriteChart(f, panels...), f.Close())
 }
 
-// WriteChart draws charts as an SVG picture, one below the other.
-func WriteChart(w io.Writer, charts ...Chart) error {
-	if len(charts) == 0 {
+// WriteChart draws an SVG picture of panels, one below the other.
+func WriteChart(w io.Writer, panels ...Panel) error {
+	if len(panels) == 0 {
 		return errors.New("no chart to draw")
 	}
-	var b bytes.Buffer
-	height := chartHeight * len(charts)
-	begin(&b, height)
-	for i, c := range charts {
-		p, err := newPlot(c)
+	var body, b bytes.Buffer
+	total := 0
+	for _, p := range panels {
+		height, draw, err := p.panel()
 		if err != nil {
-			return fmt.Errorf("chart %q: %w", c.Title, err)
+			return fmt.Errorf("chart %q: %w", p.title(), err)
 		}
-		fmt.Fprintf(&b, `<g transform="translate(0 %d)">`+"\n", i*chartHeight)
-		p.axes(&b)
-		for n, s := range c.Series {
-			p.line(&b, s, colours[n%len(colours)])
-		}
-		p.legend(&b)
-		b.WriteString("</g>\n")
+		fmt.Fprintf(&body, `<g transform="translate(0 %d)">`+"\n", total)
+		draw(&body)
+		body.WriteString("</g>\n")
+		total += height
 	}
+	begin(&b, total)
+	b.Write(body.Bytes())
 	b.WriteString("</svg>\n")
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+func (c Chart) title() string { return c.Title }
+
+func (c Chart) panel() (int, func(*bytes.Buffer), error) {
+	p, err := newPlot(c)
+	return chartHeight, func(b *bytes.Buffer) {
+		p.axes(b)
+		for n, s := range c.Series {
+			p.line(b, s, colours[n%len(colours)])
+		}
+		for _, m := range c.Marks {
+			m.draw(b, p.x(m.X), plotTop, plotBottom)
+		}
+		p.legend(b)
+	}, err
+}
+
+// draw draws a mark at the pixel x.
+func (m Mark) draw(b *bytes.Buffer, x string, top, bottom int) {
+	fmt.Fprintf(b, `<line x1="%s" y1="%d" x2="%[1]s" y2="%[3]d" stroke="#1f2328" stroke-dasharray="3 3"/>`+"\n", x, top, bottom)
+	label(b, 0, 0, fmt.Sprintf(`transform="translate(%s %d)" dx="5" dy="12" fill="#1f2328" font-style="italic"`, x, top), m.Name)
 }
 
 // begin opens a picture on white.
@@ -202,10 +236,15 @@ func dashes(s Series) string {
 func (p *plot) legend(b *bytes.Buffer) {
 	x := plotLeft
 	for n, s := range p.Series {
-		fmt.Fprintf(b, `<line x1="%d" y1="%d" x2="%d" y2="%[2]d" stroke="%[4]s" stroke-width="4"%[5]s/>`+"\n", x, legendTop, x+18, colours[n%len(colours)], dashes(s))
-		label(b, x+24, legendTop+4, `fill="#1f2328"`, s.Name)
-		x += 44 + letterWidth*len(s.Name)
+		x = entry(b, x, s.Name, colours[n%len(colours)], dashes(s))
 	}
+}
+
+// entry draws an entry of a legend at x, and returns where the next one begins.
+func entry(b *bytes.Buffer, x int, name, colour, dashes string) int {
+	fmt.Fprintf(b, `<line x1="%d" y1="%d" x2="%d" y2="%[2]d" stroke="%[4]s" stroke-width="4"%[5]s/>`+"\n", x, legendTop, x+18, colour, dashes)
+	label(b, x+24, legendTop+4, `fill="#1f2328"`, name)
+	return x + 44 + letterWidth*len(name)
 }
 
 func label(b *bytes.Buffer, x, y int, attributes, text string) {

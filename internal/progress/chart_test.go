@@ -21,7 +21,7 @@ type element struct {
 }
 
 // draw returns the elements of a chart.
-func draw(t *testing.T, charts ...progress.Chart) []element {
+func draw(t *testing.T, charts ...progress.Panel) []element {
 	t.Helper()
 	var out bytes.Buffer
 	require.NoError(t, progress.WriteChart(&out, charts...))
