@@ -276,6 +276,11 @@ func TestAPinIsGivenUpAtTheEnd(t *testing.T) {
 		require.NoError(t, r.stop())
 		stage.Pass(time.Second)
 		require.Equal(t, pin, w.C().Pin())
+		w.C().Unpin("g")
+		require.NoError(t, w.take(1)[0].Ack())
+		require.NotEmpty(t, w.C().Pin())
+		require.NoError(t, w.sub.Close(t.Context()))
+		require.Empty(t, w.C().Pin(), "Close gives up that of Next and Fetch")
 	}, jetpull.Group("g"))
 }
 

@@ -31,11 +31,11 @@ func TestModelAgreesWithACluster(t *testing.T) {
 // scriptWithRestart needs a server of its own. AckWait is long: it is counted
 // from when a message was stored once a server has restarted.
 func scriptWithRestart() script {
-	return script{name: "restart", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 5 }), steps: []string{
-		"sub a", "pub 4", "pull a 3", "ack a 0 +ACK", "ack a 1 -NAK", "pull a 1", "ack a 2 -NAK",
-		`pull a {"batch":5,"max_bytes":5000,"expires":60000000000}`, `pull a {"batch":2,"expires":60000000000}`,
-		"restart", "confirm a 2 +ACK", "confirm a 3 +ACK", "pub 1", "pull a 5",
-	}}
+	return script{name: "restart", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 5 }), steps: list(
+		sub("a"), pub(4), pull("a", "3"), ack("a", 0, "+ACK"), ack("a", 1, "-NAK"), pull("a", "1"), ack("a", 2, "-NAK"),
+		pull("a", `{"batch":5,"max_bytes":5000,"expires":60000000000}`), pull("a", `{"batch":2,"expires":60000000000}`),
+		restart(), confirm("a", 2, "+ACK"), confirm("a", 3, "+ACK"), pub(1), pull("a", "5"),
+	)}
 }
 
 func TestModelAgreesWithTheServerOverARestart(t *testing.T) {
@@ -62,12 +62,12 @@ func TestModelAgreesWithTheServerOverARestart(t *testing.T) {
 // TestModelAgreesWithAClusterOverALeaderChange moves the leader while pulls
 // wait and messages are not acked.
 func TestModelAgreesWithAClusterOverALeaderChange(t *testing.T) {
-	sc := script{name: "step down", cfg: explicit(), steps: []string{
-		"sub a", "sub b", "pub 4", "pull a 3", "confirm a 0 +ACK",
-		`pull a {"batch":5,"expires":60000000000,"no_wait":true}`, "ack a 1 -NAK", "pull a 1",
-		`pull a {"batch":5,"expires":60000000000}`, `pull b {"batch":5,"expires":60000000000,"max_bytes":10000}`,
-		"restart", "confirm a 3 +ACK", "pub 1", `pull a {"batch":3,"expires":60000000000}`, "pub 2",
-	}}
+	sc := script{name: "step down", cfg: explicit(), steps: list(
+		sub("a"), sub("b"), pub(4), pull("a", "3"), confirm("a", 0, "+ACK"),
+		pull("a", `{"batch":5,"expires":60000000000,"no_wait":true}`), ack("a", 1, "-NAK"), pull("a", "1"),
+		pull("a", `{"batch":5,"expires":60000000000}`), pull("b", `{"batch":5,"expires":60000000000,"max_bytes":10000}`),
+		restart(), confirm("a", 3, "+ACK"), pub(1), pull("a", `{"batch":3,"expires":60000000000}`), pub(2),
+	)}
 	cfg := replicated
 	cfg.Outage = model.Delay{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond}
 	want := runOnModel(t, streamName(0), &sc, cfg)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,9 +61,6 @@ func runOnModel(t *testing.T, stream string, sc *script, cfg model.Config) []sna
 			m.Start()
 			waitConnected(t, s.nc)
 		}
-		if sc.draw == nil {
-			sc.steps = expand(t, sc.steps)
-		}
 		for i := 0; ; i++ {
 			if sc.draw != nil && i == len(sc.steps) {
 				sc.steps = append(sc.steps, sc.draw(s)...)
@@ -72,7 +68,7 @@ func runOnModel(t *testing.T, stream string, sc *script, cfg model.Config) []sna
 			if i == len(sc.steps) {
 				break
 			}
-			s.run(t, sc.steps[i])
+			sc.steps[i].do(t, s)
 			time.Sleep(5 * time.Millisecond) // for the quorum
 			synctest.Wait()
 			s.snapshot() // the info itself makes the consumer look at its pulls
@@ -184,16 +180,22 @@ func serverSide(t *testing.T, nc *nats.Conn, stream string, sc script, replicas 
 func compare(t *testing.T, s *side, sc script, want []snapshot, view func(snapshot) snapshot) {
 	t.Helper()
 	for i, step := range sc.steps {
-		s.run(t, step)
+		step.do(t, s)
 		wanted := view(want[i]).String()
 		got := view(s.snapshot()).String()
 		for deadline := time.Now().Add(agreeWithin); got != wanted && time.Now().Before(deadline); {
 			time.Sleep(lookEvery)
 			got = view(s.snapshot()).String()
 		}
-		require.Equal(t, wanted, got, "%+v\nafter step %d of\n%s\n; expected is the model, actual the server",
-			sc.cfg, i, strings.Join(sc.steps[:i+1], "\n"))
+		require.Equal(t, wanted, got, "%+v\nafter step %d of\n%s; expected is the model, actual the server", sc.cfg, i, texts(sc.steps[:i+1]))
 	}
+}
+
+func texts(steps []step) (text string) {
+	for _, s := range steps {
+		text += s.text + "\n"
+	}
+	return text
 }
 
 func inOrder(s snapshot) snapshot { return s }

@@ -60,10 +60,10 @@ type drawn struct {
 	subbed map[string]bool
 }
 
-func (d *drawn) next(s *side) []string {
+func (d *drawn) next(s *side) []step {
 	if d.subbed == nil {
 		d.subbed = map[string]bool{"a": true, "b": true}
-		return []string{"sub acks", "sub a", "sub b"}
+		return list(sub("a"), sub("b"))
 	}
 	if d.left--; d.left < 0 {
 		return nil
@@ -74,28 +74,26 @@ func (d *drawn) next(s *side) []string {
 	// could see when the server has taken it.
 	if !d.subbed[box] && n >= 6 && n < 18 {
 		d.subbed[box] = true
-		return []string{"sub " + box}
+		return sub(box)
 	}
 	switch {
 	case n < 6:
-		return []string{fmt.Sprintf("pub %d", d.rng.IntN(200))}
+		return pubOf(1, d.rng.IntN(200))
 	case n < 12:
-		return []string{"pull " + box + " " + d.pull()}
+		return pull(box, d.pull())
 	case n < 18:
 		if acked := len(s.inboxes[box].data); acked > 0 {
-			return []string{d.ack(box, acked)}
+			return d.ack(box, acked)
 		}
 	case n < 19 && d.left > 0:
-		verb := "sub "
-		if d.subbed[box] {
-			verb = "unsub "
+		if d.subbed[box] = !d.subbed[box]; d.subbed[box] {
+			return sub(box)
 		}
-		d.subbed[box] = !d.subbed[box]
-		return []string{verb + box}
+		return unsub(box)
 	case d.policy == jetstream.PriorityPolicyPinned:
-		return []string{"unpin g"}
+		return unpin("g")
 	}
-	return []string{"pub 10"}
+	return pub(1)
 }
 
 func (d *drawn) pull() string {
@@ -123,19 +121,19 @@ func (d *drawn) pull() string {
 	return body + "}"
 }
 
-func (d *drawn) ack(box string, n int) string {
+func (d *drawn) ack(box string, n int) []step {
 	i := d.rng.IntN(n)
 	switch d.rng.IntN(6) {
 	case 0:
-		return fmt.Sprintf("ack %s %d -NAK", box, i)
+		return ack(box, i, "-NAK")
 	case 1:
-		return fmt.Sprintf("ack %s %d +TERM", box, i)
+		return ack(box, i, "+TERM")
 	case 2:
-		return fmt.Sprintf("confirm %s %d +WPI", box, i)
+		return confirm(box, i, "+WPI")
 	case 3:
-		return fmt.Sprintf("confirm %s %d +ACK", box, i)
+		return confirm(box, i, "+ACK")
 	}
-	return fmt.Sprintf("ack %s %d +ACK", box, i)
+	return ack(box, i, "+ACK")
 }
 
 func TestModelAgreesWithTheServerOnRandomScripts(t *testing.T) {

@@ -3,6 +3,7 @@ package model_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,27 +18,92 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A script is what a client does, one step on a line, in words:
-//
-//	pub 3 [size]            publish messages, one after the other
-//	sub a / unsub a         the inbox a
-//	pull a {json}           PIN in it stands for the last pin seen on a,
-//	                        SIZE for the size of the last message, as max_bytes
-//	                        counts it
-//	ack a 0 +ACK            ack the first message that came to a, with any verb
-//	confirm a 0 +ACK        the same with a reply, which comes to the inbox "acks"
-//	sleep 300ms
-//	unpin g
-//	update {json}           the consumer's configuration
-//	delete                  the consumer
-//	restart                 the server
+// script is what a client does, step by step.
 type script struct {
 	name  string
 	cfg   jetstream.ConsumerConfig
-	steps []string
+	steps []step
 	// draw makes up the next steps from what has happened, until it has none.
-	draw func(s *side) []string
+	draw func(s *side) []step
 }
+
+// step is compared by itself. Its text is for messages.
+type step struct {
+	text string
+	do   func(t *testing.T, s *side)
+}
+
+// list puts steps behind one another, after the subscription to what answers acks.
+func list(parts ...[]step) []step { return slices.Concat(append([][]step{sub("acks")}, parts...)...) }
+
+func one(do func(t *testing.T, s *side), format string, args ...any) []step {
+	return []step{{fmt.Sprintf(format, args...), do}}
+}
+
+// pub publishes n messages of ten bytes, one after the other, and pubOf messages of a size.
+func pub(n int) []step { return pubOf(n, 10) }
+
+func pubOf(n, size int) []step {
+	return slices.Repeat(one(func(_ *testing.T, s *side) { s.publish(s.stream+".x", []byte(strings.Repeat("x", size))) }, "pub %d", size), n)
+}
+
+// sub and unsub subscribe to an inbox and end that.
+func sub(box string) []step {
+	return one(func(t *testing.T, s *side) { s.subscribe(t, box) }, "sub %s", box)
+}
+
+func unsub(box string) []step {
+	return one(func(t *testing.T, s *side) { require.NoError(t, s.inboxes[box].sub.Unsubscribe()) }, "unsub %s", box)
+}
+
+// pull sends a pull to be answered on an inbox. PIN in its body stands for the last pin seen there, and SIZE for the size of the
+// last message, as max_bytes counts it.
+func pull(box, body string) []step {
+	return one(func(t *testing.T, s *side) {
+		b := strings.NewReplacer("PIN", s.inboxes[box].pin, "SIZE", strconv.Itoa(s.inboxes[box].size())).Replace(body)
+		require.NoError(t, s.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+s.stream+".C", s.subject(box), []byte(b)))
+	}, "pull %s %s", box, body)
+}
+
+// ack sends an acknowledgement of the i-th message that came to an inbox. A NAK or a +WPI leaves no trace but a confirmation by
+// which one could see when the server has taken it, so they ask for one, as confirm always does. It comes to the inbox "acks".
+func ack(box string, i int, verb string) []step {
+	if strings.HasPrefix(verb, "-NAK") || strings.HasPrefix(verb, "+WPI") {
+		return confirm(box, i, verb)
+	}
+	return acknowledge(box, i, verb, false)
+}
+
+func confirm(box string, i int, verb string) []step { return acknowledge(box, i, verb, true) }
+
+func acknowledge(box string, i int, verb string, confirmed bool) []step {
+	return one(func(t *testing.T, s *side) {
+		data, reply := s.inboxes[box].data, ""
+		require.Less(t, i, len(data), "only so many messages have come to %s", box)
+		if confirmed {
+			reply = s.subject("acks")
+		}
+		require.NoError(t, s.nc.PublishMsg(&nats.Msg{Subject: data[i].Reply, Reply: reply, Data: []byte(verb)}))
+	}, "ack %s %d %s", box, i, verb)
+}
+
+func sleep(ms int) []step {
+	return one(func(*testing.T, *side) { time.Sleep(time.Duration(ms) * time.Millisecond) }, "sleep %d ms", ms)
+}
+
+// unpin, update, remove and restart happen to the consumer, restart to its leader.
+func unpin(group string) []step {
+	return one(func(_ *testing.T, s *side) { s.unpin(group) }, "unpin %s", group)
+}
+
+func update(changes string) []step {
+	return one(func(t *testing.T, s *side) {
+		s.update(func(cfg *jetstream.ConsumerConfig) { require.NoError(t, json.Unmarshal([]byte(changes), cfg)) })
+	}, "update %s", changes)
+}
+
+func remove() []step  { return one(func(_ *testing.T, s *side) { s.remove() }, "delete") }
+func restart() []step { return one(func(_ *testing.T, s *side) { s.restart() }, "restart") }
 
 // side is where a script runs: the model or a server.
 type side struct {
@@ -72,8 +138,7 @@ func (b *inbox) size() int {
 }
 
 func newSide(nc *nats.Conn, stream string) *side {
-	s := &side{nc: nc, stream: stream, inboxes: map[string]*inbox{}, pinNames: map[string]string{}}
-	return s
+	return &side{nc: nc, stream: stream, inboxes: map[string]*inbox{}, pinNames: map[string]string{}}
 }
 
 func (s *side) subject(name string) string { return "box." + s.stream + "." + name }
@@ -90,67 +155,9 @@ func (s *side) subscribe(t *testing.T, name string) {
 	box.sub = sub
 }
 
-// run does one step. Steps with several parts are cut up before.
-func (s *side) run(t *testing.T, step string) {
-	t.Helper()
-	words := strings.SplitN(step, " ", 5)
-	switch words[0] {
-	case "pub":
-		size, err := strconv.Atoi(words[1])
-		require.NoError(t, err)
-		s.publish(s.stream+".x", []byte(strings.Repeat("x", size)))
-	case "sub":
-		s.subscribe(t, words[1])
-	case "unsub":
-		require.NoError(t, s.inboxes[words[1]].sub.Unsubscribe())
-	case "pull":
-		body := strings.Join(words[2:], " ")
-		body = strings.ReplaceAll(body, "PIN", s.inboxes[words[1]].pin)
-		body = strings.ReplaceAll(body, "SIZE", strconv.Itoa(s.inboxes[words[1]].size()))
-		require.NoError(t, s.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+s.stream+".C", s.subject(words[1]), []byte(body)))
-	case "ack", "confirm":
-		s.runAck(t, step, words)
-	case "sleep":
-		d, err := time.ParseDuration(words[1])
-		require.NoError(t, err)
-		time.Sleep(d)
-	case "unpin":
-		s.unpin(words[1])
-	case "update":
-		changes := []byte(strings.Join(words[1:], " "))
-		s.update(func(cfg *jetstream.ConsumerConfig) { require.NoError(t, json.Unmarshal(changes, cfg)) })
-	case "delete":
-		s.remove()
-	case "restart":
-		s.restart()
-	default:
-		t.Fatalf("no such step: %s", step)
-	}
-}
-
-func (s *side) runAck(t *testing.T, step string, words []string) {
-	t.Helper()
-	i, err := strconv.Atoi(words[2])
-	require.NoError(t, err)
-	box := s.inboxes[words[1]]
-	require.Less(t, i, len(box.data), "%s: only %d messages have come", step, len(box.data))
-	verb, reply := strings.Join(words[3:], " "), ""
-	switch words[0] {
-	case "confirm":
-		reply = s.subject("acks")
-	case "ack":
-		// These leave no trace but a confirmation by which one could see when
-		// the server has taken them.
-		if strings.HasPrefix(verb, "-NAK") || strings.HasPrefix(verb, "+WPI") {
-			reply = s.subject("acks")
-		}
-	}
-	require.NoError(t, s.nc.PublishMsg(&nats.Msg{Subject: box.data[i].Reply, Reply: reply, Data: []byte(verb)}))
-}
-
 // collect takes in what has come.
 func (s *side) collect() {
-	for _, name := range sortedNames(s.inboxes) {
+	for _, name := range slices.Sorted(maps.Keys(s.inboxes)) {
 		box := s.inboxes[name]
 		for len(box.ch) > 0 {
 			m := <-box.ch
@@ -222,7 +229,7 @@ func (s snapshot) String() string {
 	text := fmt.Sprintf("delivered %d/%d floor %d/%d pending %d ack pending %d redelivered %d waiting %d %s\n",
 		s.state.Delivered.Consumer, s.state.Delivered.Stream, s.state.AckFloor.Consumer, s.state.AckFloor.Stream,
 		s.state.NumPending, s.state.NumAckPending, s.state.NumRedelivered, s.state.NumWaiting, s.gone)
-	for _, name := range sortedNames(s.frames) {
+	for _, name := range slices.Sorted(maps.Keys(s.frames)) {
 		for i, frame := range s.frames[name] {
 			text += fmt.Sprintf("%s %d: %s\n", name, i, frame)
 		}
@@ -233,9 +240,10 @@ func (s snapshot) String() string {
 // unordered is the snapshot as replicas allow it to differ: messages in their
 // order, statuses anywhere between them.
 func (s snapshot) unordered() snapshot {
-	s.frames = cloneFrames(s.frames)
-	for _, frames := range s.frames {
-		slices.SortStableFunc(frames, func(a, b string) int {
+	s.frames = maps.Clone(s.frames)
+	for name := range s.frames {
+		s.frames[name] = slices.Clone(s.frames[name])
+		slices.SortStableFunc(s.frames[name], func(a, b string) int {
 			aData, bData := strings.Contains(a, " sseq="), strings.Contains(b, " sseq=")
 			switch {
 			case aData && bData:
@@ -249,44 +257,4 @@ func (s snapshot) unordered() snapshot {
 		})
 	}
 	return s
-}
-
-func cloneFrames(frames map[string][]string) map[string][]string {
-	copied := map[string][]string{}
-	for name, f := range frames {
-		copied[name] = slices.Clone(f)
-	}
-	return copied
-}
-
-func sortedNames[V any](m map[string]V) []string {
-	var names []string
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-// expand cuts steps into those that are compared one by one.
-func expand(t *testing.T, steps []string) []string {
-	t.Helper()
-	all := []string{"sub acks"}
-	for _, step := range steps {
-		words := strings.Fields(step)
-		if words[0] != "pub" {
-			all = append(all, step)
-			continue
-		}
-		n, err := strconv.Atoi(words[1])
-		require.NoError(t, err)
-		size := "10"
-		if len(words) > 2 {
-			size = words[2]
-		}
-		for range n {
-			all = append(all, "pub "+size)
-		}
-	}
-	return all
 }
