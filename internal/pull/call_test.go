@@ -9,8 +9,8 @@ import (
 )
 
 func playAll(t *testing.T, scripts map[string]string) {
-	for name, script := range scripts {
-		t.Run(name, func(t *testing.T) { play(t, script) })
+	for name, text := range scripts {
+		t.Run(name, func(t *testing.T) { play(t, text) })
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/natstest/script"
 )
 
 // TestRandomEvents draws calls, deliveries, statuses, losses and delays, and checks after
@@ -58,7 +60,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	text := c.pick("", "", "", "acknone", "pinned", "pinned ttl=3s") + c.pick("", "", "", " batch=5", " batch=17") +
 		c.pick("", "", "", " expires=1s") + c.pick("", "", "", " waiting=4") + c.pick("", "", "", " bytes=250")
 	slots := 1 + r.IntN(60)
-	c.world = newWorld(t, words(strings.Fields(text)).limits(), slots)
+	c.world = newWorld(t, limits(strings.Fields(text)), slots)
 	c.e.rng = r
 	c.onWire = c.sends
 	return c
@@ -324,7 +326,7 @@ func (c *chaos) sendFails() {
 	}
 	ib := c.up[last].pull.ib
 	c.up = c.up[:last]
-	c.e.SendFailed(c.now, ib, words{c.pick("", "", "fatal")}.err("fatal"))
+	c.e.SendFailed(c.now, ib, failure(script.Words{c.pick("", "", "fatal")}, "fatal"))
 }
 
 // configuration answers a reading.
@@ -335,7 +337,7 @@ func (c *chaos) configuration() {
 	lim, needs := c.e.limits, c.needs[0]
 	c.needs = c.needs[1:]
 	if c.one(4) {
-		c.e.Unreadable(c.now, words{c.pick("", "", "gone")}.err("gone"))
+		c.e.Unreadable(c.now, failure(script.Words{c.pick("", "", "gone")}, "gone"))
 		return
 	}
 	if c.one(4) {

@@ -1,17 +1,16 @@
 package pull
 
 import (
-	"cmp"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/natstest/script"
 )
 
-// play plays a script. Between bars there are events, and behind an arrow the effects that
-// must come of the last of them, in their order. Those of an event with a ~ do not count.
+// play plays a script of package script. Its events are
 //
 //	limits batch=9 expires=1s bytes=9 waiting=9 acknone pinned ttl=6s
 //	slots 10                   of the channel
@@ -29,89 +28,53 @@ import (
 // pin x, unpin x, a=1,2!error for a demand that is done or got messages, "s error"
 // and "s healthy" for a standing one, and for a pull its name and inbox, its batch, now
 // (no_wait) or once (no_wait with expires), and the other fields.
-func play(t *testing.T, script string) {
+func play(t *testing.T, text string) {
 	w := newWorld(t, Limits{}, 1000)
-	for line := range strings.FieldsFuncSeq(script, func(r rune) bool { return r == '\n' || r == '|' }) {
-		events, effects, _ := strings.Cut(line, "->")
+	script.Play(t, text, func(ws script.Words) {
+		w.event(ws)
+		w.act()
+	}, func() []string {
+		log := w.log
 		w.log = nil
-		for _, event := range strings.Split(events, ";") {
-			w.must(len(w.log) == 0, "%s\n before %s: %s", line, event, strings.Join(w.log, "; "))
-			event, prepares := strings.CutPrefix(strings.TrimSpace(event), "~")
-			if ws := words(strings.Fields(event)); len(ws) > 0 {
-				w.event(ws)
-				w.act()
-			}
-			if prepares {
-				w.log = nil
-			}
-		}
-		got, want := strings.Join(w.log, "; "), strings.Join(strings.Fields(effects), " ")
-		w.must(got == want, "%s\n got: %s\nwant: %s", events, got, want)
-	}
+		return log
+	})
 	w.end()
 }
 
-// words are those of an event: names, flags and key=value.
-type words []string
-
-func (ws words) has(flag string) bool { return slices.Contains(ws, flag) }
-
-func (ws words) value(key string) string {
-	for _, w := range ws {
-		if v, ok := strings.CutPrefix(w, key+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
-
-func (ws words) number(key string, other int) int {
-	return number(cmp.Or(ws.value(key), strconv.Itoa(other)))
-}
-
-func (ws words) duration(key string) time.Duration {
-	return parsed(time.ParseDuration(cmp.Or(ws.value(key), "0s")))
-}
-
-func number(s string) int { return parsed(strconv.Atoi(s)) }
-
-func parsed[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-func (ws words) err(flag string) error {
-	if ws.has(flag) {
+func failure(ws script.Words, flag string) error {
+	if ws.Has(flag) {
 		return errors.New(flag)
 	}
 	return nil
 }
 
-func (ws words) limits() Limits {
+func limits(ws script.Words) Limits {
 	return Limits{
-		Batch: ws.number("batch", 0), Expires: ws.duration("expires"), Bytes: ws.number("bytes", 0), Waiting: ws.number("waiting", 0),
-		AckNone: ws.has("acknone"), Pinned: ws.has("pinned"), PinTTL: ws.duration("ttl"),
+		Batch: ws.Number("batch", 0), Expires: duration(ws, "expires"), Bytes: ws.Number("bytes", 0), Waiting: ws.Number("waiting", 0),
+		AckNone: ws.Has("acknone"), Pinned: ws.Has("pinned"), PinTTL: duration(ws, "ttl"),
 	}
 }
 
-func (ws words) terms() Terms {
-	return Terms{Group: ws.value("g"), Priority: ws.number("prio", 0), Heartbeat: ws.duration("hb")}
+func terms(ws script.Words) Terms {
+	return Terms{Group: ws.Value("g", ""), Priority: ws.Number("prio", 0), Heartbeat: duration(ws, "hb")}
+}
+
+func duration(ws script.Words, key string) time.Duration {
+	return script.Duration(ws.Value(key, "0s"))
 }
 
 // event brings one event of a script to the engine.
-func (w *world) event(ws words) {
+func (w *world) event(ws script.Words) {
 	switch verb := ws[0]; verb {
 	case "limits":
-		w.e.limits = ws.limits()
+		w.e.limits = limits(ws)
 	case "slots":
-		w.e.capacity = capacity{slots: number(ws[1]), room: number(ws[1])}
+		w.e.capacity = capacity{slots: script.Number(ws[1]), room: script.Number(ws[1])}
 	case "post":
 		w.post(ws)
 	case "credit":
-		d, n := w.demand(ws[1]), number(ws[2])
-		w.e.Credit(w.now, d, Credit{n, ws.number("bytes", 100*n), ws.number("window", d.stand.window), ws.has("starving"), uint64(ws.number("serial", 0))})
+		d, n := w.demand(ws[1]), script.Number(ws[2])
+		w.e.Credit(w.now, d, Credit{n, ws.Number("bytes", 100*n), ws.Number("window", d.stand.window), ws.Has("starving"), uint64(ws.Number("serial", 0))})
 	case "trim":
 		w.e.Trim()
 	case "cancel":
@@ -128,22 +91,22 @@ func (w *world) event(ws words) {
 			}
 		}
 	case "sendfailed":
-		w.e.SendFailed(w.now, w.pull(ws[1]).ib, ws.err("fatal"))
+		w.e.SendFailed(w.now, w.pull(ws[1]).ib, failure(ws, "fatal"))
 	case "configured":
-		w.e.Configured(w.now, ws.limits(), w.e.Epoch()-map[bool]uint64{true: 1}[ws.has("late")])
+		w.e.Configured(w.now, limits(ws), w.e.Epoch()-map[bool]uint64{true: 1}[ws.Has("late")])
 	case "unreadable":
-		w.e.Unreadable(w.now, ws.err("gone"))
+		w.e.Unreadable(w.now, failure(ws, "gone"))
 	case "return":
-		w.e.Return(w.now, ws.terms(), message(number(ws[1])), 100)
+		w.e.Return(w.now, terms(ws), message(script.Number(ws[1])), 100)
 	case "givenup":
-		w.e.PinLost(ws.value("g"), ws[1])
+		w.e.PinLost(ws.Value("g", ""), ws[1])
 	case "fail":
-		w.e.Fail(w.now, errors.New("failed"), ws.has("final"))
+		w.e.Fail(w.now, errors.New("failed"), ws.Has("final"))
 	case "close":
 		w.e.Close(w.now, errors.New("closed"))
 	default:
-		if after, ok := strings.CutPrefix(verb, "+"); ok {
-			w.pass(w.now + parsed(time.ParseDuration(after)))
+		if strings.HasPrefix(verb, "+") {
+			w.pass(w.now + script.Duration(verb))
 			return
 		}
 		w.frame(w.pull(verb), ws[1:])
@@ -151,12 +114,12 @@ func (w *world) event(ws words) {
 }
 
 // frame brings what arrived for p: messages, or a status.
-func (w *world) frame(p *sent, ws words) {
+func (w *world) frame(p *sent, ws script.Words) {
 	if ws[0] != "msg" {
 		s, ok := statuses[ws[0]]
 		w.must(ok, "there is no status %s", ws[0])
-		if left := ws.number("left", -1); left >= 0 {
-			s.HasPending, s.PendingMsgs, s.PendingBytes = true, int64(left), int64(ws.number("bytes", 0))
+		if left := ws.Number("left", -1); left >= 0 {
+			s.HasPending, s.PendingMsgs, s.PendingBytes = true, int64(left), int64(ws.Number("bytes", 0))
 		}
 		w.e.Status(w.now, p.ib, p.token, s)
 		return
@@ -166,22 +129,22 @@ func (w *world) frame(p *sent, ws words) {
 		if i == 0 || i == from || strings.Contains(m, "=") {
 			continue
 		}
-		pin := ws.value("pin")
+		pin := ws.Value("pin", "")
 		if i < from {
 			pin = ""
 		}
-		w.e.Message(w.now, p.ib, message(number(m)), ws.number("size", 100), pin)
+		w.e.Message(w.now, p.ib, message(script.Number(m)), ws.Number("size", 100), pin)
 	}
 }
 
-func (w *world) post(ws words) {
-	d := &Demand{Ref: ws[1], Reading: ws.has("reads")}
-	d.Terms, d.NoWait, d.Chosen, d.MaxBytes = ws.terms(), ws.has("nowait"), ws.has("chosen"), ws.number("mb", 0)
+func (w *world) post(ws script.Words) {
+	d := &Demand{Ref: ws[1], Reading: ws.Has("reads")}
+	d.Terms, d.NoWait, d.Chosen, d.MaxBytes = terms(ws), ws.Has("nowait"), ws.Has("chosen"), ws.Number("mb", 0)
 	if ws[2] == "stand" {
-		d.Mode, d.Window, d.Workers = Standing, number(ws[3]), ws.number("workers", 0)
-		d.Bytes = ByteWindow{Size: ws.number("bytes", 0), Exact: ws.has("exact")}
+		d.Mode, d.Window, d.Workers = Standing, script.Number(ws[3]), ws.Number("workers", 0)
+		d.Bytes = ByteWindow{Size: ws.Number("bytes", 0), Exact: ws.Has("exact")}
 	} else {
-		d.Mode, d.Want, d.Deadline = map[string]Mode{"some": Some, "fill": Fill}[ws[2]], number(ws[3]), w.now+parsed(time.ParseDuration(ws[4]))
+		d.Mode, d.Want, d.Deadline = map[string]Mode{"some": Some, "fill": Fill}[ws[2]], script.Number(ws[3]), w.now+script.Duration(ws[4])
 	}
 	w.demands = append(w.demands, d)
 	w.e.Post(w.now, d)

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest/script"
 )
 
 func playAll(t *testing.T, scripts map[string]string) {
-	for name, script := range scripts {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { play(t, script) }) })
+	for name, text := range scripts {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { play(t, text) }) })
 	}
 }
 
@@ -24,9 +26,9 @@ func TestHandling(t *testing.T) {
 		"one worker that ends for a reason": `
 			pool; do 2 1s; in 1 -> h1; ack1 | in 2 3; +1s -> h2; @1s ack2; @1s h3; @1s ack3 | end -> run`,
 		"several, with exits": `
-			pool workers=2 delays=9s; do 1 1s; do 2 exit; do 3 exit; in 1 2 3 4 -> h1; h2; nak:9s 2; h3; nak:9s 3; h4; ack4 | +1s -> @1s ack1`,
+			pool workers=2 delays=9s; do 1 1s; do 2 exit; do 3 exit; in 1 2 3 4 ~> h1; h2; nak:9s 2; h3; nak:9s 3; h4; ack4 | +1s ~> @1s ack1`,
 		"acknowledgements wait for others, 200 µs at most": `
-			pool workers=2; do 1 1ms; do 2 5ms; do 3 9ms; in 1 2 3; +9ms -> h1; h2; @1ms h3; @1.2ms ack1; @5ms ack2`,
+			pool workers=2; do 1 1ms; do 2 5ms; do 3 9ms; in 1 2 3; +9ms ~> h1; h2; @1ms h3; @1.2ms ack1; @5ms ack2`,
 		"ack none": `
 			pool acknone; do 1 err; in 1 2 -> h1; h2 | do 3 1s; in 1; in 3 4 -> h1; h3 | stop; in 5; +1s -> back4; back5; @1s run`,
 		"Messages: what its loop left unsettled goes back to the server after AckWait, though something comes late": `
@@ -91,13 +93,13 @@ func TestWorkersStartWithMessages(t *testing.T) {
 func TestNothingRunsAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		s.open(words{"pool", "wait=4s"})
-		s.deliver(words{"in", "1"})
+		s.open(script.Words{"pool", "wait=4s"})
+		s.deliver(script.Words{"in", "1"})
 		synctest.Wait()
 		s.stop()
 		<-s.ended
 		s.pool.Close()
-		s.deliver(words{"in", "2"})
+		s.deliver(script.Words{"in", "2"})
 		s.pool.keepHouse() // its timer had fired when the pool was closed
 		looks, now := 0, s.pool.ops.Now
 		s.pool.ops.Now = func() At { looks++; return now() }
@@ -111,7 +113,7 @@ func TestManualAck(t *testing.T) {
 		"kept in progress, and the next one is handled": `
 			pool manual wait=4s; in 1 2 -> h1; h2 | +3s -> @2s wpi1; @2s wpi2 | settle 1; settle 2 -> | in 1 2 n=2 -> ack1; ack2`,
 		"its key waits": `
-			pool manual keyed workers=2; in 1 2 key=a; in 3 key=b -> h1; h3 | settle 1 -> h2 | settle 2 nak; in 2 n=2 key=a -> h2 | settle 2; settle 3 ->`,
+			pool manual keyed workers=2; in 1 2 key=a; in 3 key=b ~> h1; h3 | settle 1 ~> h2 | settle 2 nak; in 2 n=2 key=a ~> h2 | settle 2; settle 3 ~>`,
 		"one worker and one key": `
 			pool manual keyed; in 1 2 key=a -> h1 | settle 1 -> h2 | settle 2 ->`,
 		"a handler that fails, or settles itself": `
@@ -137,7 +139,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		"by StopAfter and DrainBuffered":  `pool stopafter=1 buffered; in 1 2 -> h1; ack1; back2; run`,
 		"by StopAfter at last deliveries": `pool stopafter=1 maxdeliver=1; in 1 2 -> h1; ack1; back2; run; last[2]`,
 		"by a key that is unsettled":      `pool manual keyed buffered; in 1 2 key=a -> h1 | stop -> | settle 1 -> h2 | settle 2 -> run`,
-		"at the last delivery":            `pool manual keyed maxdeliver=1 workers=2; in 1 2 key=a -> h1 | stop -> | settle 1 -> h2 | settle 2 -> run`,
+		"at the last delivery":            `pool manual keyed maxdeliver=1 workers=2; in 1 2 key=a ~> h1 | stop ~> | settle 1 ~> h2 | settle 2 ~> run`,
 		"by a handler that goes on for too long": `
 			pool manual drain=1s; do 1 3s; in 1 -> h1 | stop; +2s -> @1.95s run: 1 ran, 1 left, 0 unstarted | close; +9s ->`,
 		"credit, with a small window": `pool manual prefetch=1; in 1 -> h1 | settle 1 -> | in 2 -> h2 | settle 2 ->`,
@@ -156,7 +158,7 @@ func TestStopAfter(t *testing.T) {
 		"one that is retried in place does not": `
 			pool keyed stopafter=1 delays=1s; do 1 err; in 1 key=a; +1s -> h1; wpi1; @1s h1; @1s ack1; @1s run`,
 		"what another worker has counts": `
-			pool workers=3 stopafter=2; do 1 1s; do 2 2s; in 1 2 3; +2s -> h1; h2; @1s ack1; @2s ack2; @2s back3; @2s run`,
+			pool workers=3 stopafter=2; do 1 1s; do 2 2s; in 1 2 3; +2s ~> h1; h2; @1s ack1; @2s ack2; @2s back3; @2s run`,
 		"what is left unsettled counts when it is settled": `
 			pool manual stopafter=2; in 1 2 3 -> h1; h2 | settle 2 -> | settle 1 -> back3; run`,
 		"what was settled before does not": `
@@ -174,15 +176,15 @@ func TestRetries(t *testing.T) {
 		"by BackOff, and at the last delivery": `
 			pool backoff=3s,4s maxdeliver=3; do 1 err,err; in 1 n=2; in 1 n=3 -> h1; nak:4s 1; h1; nak:4s 1; last[1]`,
 		"keys: in place, first of its key, kept in progress": `
-			pool keyed workers=2 wait=4s keepalive=off delays=1s,4500ms; do 1 err,err; in 1 2 key=a; in 3 key=b -> h1; wpi1; h3; ack3
-			+1s -> @1s h1; @1s wpi1 | +5s -> @2s wpi1; @4s wpi1; @4.5s h1; @4.5s ack1; @4.5s h2; @4.5s ack2`,
+			pool keyed workers=2 wait=4s keepalive=off delays=1s,4500ms; do 1 err,err; in 1 2 key=a; in 3 key=b ~> h1; wpi1; h3; ack3
+			+1s ~> @1s h1; @1s wpi1 | +5s ~> @2s wpi1; @4s wpi1; @4.5s h1; @4.5s ack1; @4.5s h2; @4.5s ack2`,
 		"keys: MaxDeliver bounds the tries": `
 			pool keyed delays=5s maxdeliver=3; do 1 err,err,err; in 1 key=a; +1m -> h1; wpi1; @5s h1; @5s wpi1; @10s h1; @10s term:failed 3 times: err 1`,
 		"keys: what a handler hands back goes behind": `
 			pool keyed delays=1s; do 1 nak; in 1 2 key=a -> h1; h2; ack2 | in 1 key=a n=2 -> h1; ack1`,
 		"keys: what it hands back goes behind it while it runs": `
-			pool keyed workers=2 wait=4s keepalive=off; do 1 nak9s; in 1 key=a -> h1 | in 1 n=2 key=a; stop -> back1
-			+9s -> @9s run`,
+			pool keyed workers=2 wait=4s keepalive=off; do 1 nak9s; in 1 key=a ~> h1 | in 1 n=2 key=a; stop ~> back1
+			+9s ~> @9s run`,
 		"keys: a stop hands back": `
 			pool keyed delays=5s; do 1 err; in 1 2 key=a; stop -> h1; wpi1; back1; back2; run`,
 		"keys: the window is full of them": `
@@ -219,7 +221,7 @@ func TestRedelivery(t *testing.T) {
 			pool; do 2 term; in 1 2 -> h1; ack1; h2; term:asked 2 | in 1 2 -> ack1; term: 2 | in 1 stored=2 -> h1; ack1`,
 		"is remembered for two AckWaits, and so many": `
 			pool remembers=2 wait=4s; in 1 2 3; in 1 n=2; in 3 n=2 -> h1; ack1; h2; ack2; h3; ack3; h1; ack1; ack3
-			+10s; in 3 n=3 -> @10s h3; @10s ack3`,
+			+10s; in 3 n=3 -> h3; ack3`,
 	})
 }
 

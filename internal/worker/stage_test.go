@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest/script"
 )
 
 // msg is one delivery of a message.
@@ -31,7 +33,7 @@ type msg struct {
 // stage is a pool and a server that only takes notes. It is also the pool's log.
 type stage struct {
 	t      *testing.T
-	mark   time.Time // when the last line of the script began
+	mark   time.Time // when the last event of the script began
 	pool   *Pool[*msg]
 	stop   context.CancelFunc
 	ended  chan struct{} // closed when Run has returned
@@ -111,7 +113,7 @@ func (s *stage) handle(ctx context.Context, m *msg) error {
 		return nil
 	}
 	if d, ok := strings.CutPrefix(do, "retry="); ok {
-		return &RetryError{After: parsed(time.ParseDuration(d))}
+		return &RetryError{After: script.Duration(d)}
 	}
 	if do == "term" {
 		return &TerminateError{Reason: "asked"}
@@ -154,8 +156,7 @@ func (s *stage) ops() Ops[*msg] {
 	}
 }
 
-// play plays a script. Between bars there are events, and behind an arrow what comes of
-// them. With several workers the order does not count.
+// play plays a script of package script. Its events are
 //
 //	pool workers=2 keyed messages acknone keepalive=off wait=4s backoff=1s,2s maxdeliver=3
 //	     remembers=9 delays=1s,2s attempts=3 drain=2s timeout=1s bury prefetch=9 manual stopafter=9
@@ -165,77 +166,41 @@ func (s *stage) ops() Ops[*msg] {
 //	settle 3 [nak] [unsaid]    what a handler left unsettled is settled; unsaid: the pool gets to know with said
 //	changed (the configuration), refused (dead letters are refused), accepted
 //
-// h1 is a handler that begins, the others are ack1, nak:1s 1, term:reason 1, wpi1, bury1,
+// h1 is a handler that begins, the other effects are ack1, nak:1s 1, term:reason 1, wpi1, bury1,
 // back1, n1, run with what a DrainError says, and the reports last[1], hangs[1], full1, nokey1.
-func play(t *testing.T, script string) {
+func play(t *testing.T, text string) {
 	s := newStage(t)
-	for line := range strings.FieldsFuncSeq(script, func(r rune) bool { return r == '\n' || r == '|' }) {
-		events, effects, _ := strings.Cut(line, "->")
+	script.Play(t, text, func(ws script.Words) {
 		s.mu.Lock()
-		s.mark, s.log = time.Now(), nil
+		s.mark = time.Now()
 		s.mu.Unlock()
-		for _, event := range strings.Split(events, ";") {
-			if ws := words(strings.Fields(event)); len(ws) > 0 {
-				s.event(ws)
-				synctest.Wait()
-			}
-		}
-		got, want := s.log, strings.Split(strings.TrimSpace(effects), "; ")
-		slices.SortStableFunc(got, func(a, b string) int { return strings.Index(a, "last[") - strings.Index(b, "last[") }) // logged later
-		if s.pool != nil && len(s.pool.queue.slots) > 1 {
-			slices.Sort(got)
-			slices.Sort(want)
-		}
-		if got, want := strings.Join(got, "; "), strings.Join(want, "; "); got != want {
-			t.Errorf("%s\n got: %s\nwant: %s", events, got, want)
-		}
-	}
+		s.event(ws)
+		synctest.Wait()
+	}, func() []string {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		log := s.log
+		s.log = nil
+		slices.SortStableFunc(log, func(a, b string) int { return strings.Index(a, "last[") - strings.Index(b, "last[") }) // logged later
+		return log
+	})
 	s.end()
 }
 
-type words []string
-
-func (ws words) has(flag string) bool { return slices.Contains(ws, flag) }
-
-func (ws words) value(key, other string) string {
-	for _, w := range ws {
-		if v, ok := strings.CutPrefix(w, key+"="); ok {
-			return v
-		}
-	}
-	return other
-}
-
-func (ws words) number(key string) int { return parsed(strconv.Atoi(ws.value(key, "0"))) }
-
-func (ws words) durations(key, other string) (ds []time.Duration) {
-	for s := range strings.FieldsFuncSeq(ws.value(key, other), func(r rune) bool { return r == ',' }) {
-		ds = append(ds, parsed(time.ParseDuration(s)))
-	}
-	return ds
-}
-
-func parsed[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-func (ws words) consumer() Consumer {
-	wait := ws.durations("wait", "30s")[0]
+func consumer(ws script.Words) Consumer {
+	wait := ws.Durations("wait", "30s")[0]
 	return Consumer{
-		AckNone: ws.has("acknone"), Patience: wait, Longest: wait, BackOff: ws.durations("backoff", "1s"),
-		MaxDeliver: uint64(ws.number("maxdeliver")), Window: 100, Remembers: parsed(strconv.Atoi(ws.value("remembers", "9"))),
+		AckNone: ws.Has("acknone"), Patience: wait, Longest: wait, BackOff: ws.Durations("backoff", "1s"),
+		MaxDeliver: uint64(ws.Number("maxdeliver", 0)), Window: 100, Remembers: ws.Number("remembers", 9),
 	}
 }
 
-func (s *stage) event(ws words) {
+func (s *stage) event(ws script.Words) {
 	switch ws[0] {
 	case "pool":
 		s.open(ws)
 	case "do":
-		s.plan[parsed(strconv.ParseUint(ws[1], 10, 64))] = strings.Split(ws[2], ",")
+		s.plan[uint64(script.Number(ws[1]))] = strings.Split(ws[2], ",")
 	case "in":
 		s.deliver(ws)
 	case "stop":
@@ -253,13 +218,13 @@ func (s *stage) event(ws words) {
 			s.note("n%d", m.id.Seq)
 		}()
 	case "settle":
-		m := s.had[parsed(strconv.ParseUint(ws[1], 10, 64))]
+		m := s.had[uint64(script.Number(ws[1]))]
 		how := Acked
-		if ws.has("nak") {
+		if ws.Has("nak") {
 			how = Naked
 		}
 		m.settled.Store(uint32(how))
-		if s.unsaid = m; !ws.has("unsaid") {
+		if s.unsaid = m; !ws.Has("unsaid") {
 			s.pool.Vacate(m, m.id)
 		}
 	case "said":
@@ -271,17 +236,17 @@ func (s *stage) event(ws words) {
 		s.buryErr = map[string]error{"refused": errors.New("no stream")}[ws[0]]
 		s.mu.Unlock()
 	default:
-		time.Sleep(parsed(time.ParseDuration(ws[0])))
+		time.Sleep(script.Duration(ws[0]))
 	}
 }
 
 // open makes the pool, and runs it.
-func (s *stage) open(ws words) {
+func (s *stage) open(ws script.Words) {
 	ops := s.ops()
-	if ws.has("keyed") {
+	if ws.Has("keyed") {
 		ops.Key = func(m *msg) string { return strings.Split(m.key, "=")[1] } // it panics without a key
 	}
-	if ws.has("bury") {
+	if ws.Has("bury") {
 		ops.Bury = func(_ context.Context, m *msg, _ string, _ int) error {
 			s.note("bury%d", m.id.Seq)
 			s.mu.Lock()
@@ -290,16 +255,16 @@ func (s *stage) open(ws words) {
 		}
 	}
 	set := Settings{
-		Workers: max(1, ws.number("workers")), Prefetch: ws.number("prefetch"), KeepAlive: !ws.has("keepalive=off"), MaxAttempts: ws.number("attempts"),
-		RetryDelays: ws.durations("delays", ""), HandlerTimeout: ws.durations("timeout", "0s")[0], DrainTimeout: ws.durations("drain", "30s")[0],
-		ManualAck: ws.has("manual"), StopAfter: ws.number("stopafter"), DrainBuffered: ws.has("buffered"),
+		Workers: max(1, ws.Number("workers", 0)), Prefetch: ws.Number("prefetch", 0), KeepAlive: !ws.Has("keepalive=off"), MaxAttempts: ws.Number("attempts", 0),
+		RetryDelays: ws.Durations("delays", ""), HandlerTimeout: ws.Durations("timeout", "0s")[0], DrainTimeout: ws.Durations("drain", "30s")[0],
+		ManualAck: ws.Has("manual"), StopAfter: ws.Number("stopafter", 0), DrainBuffered: ws.Has("buffered"),
 	}
 	ctx, stop := context.WithCancel(s.t.Context())
 	s.stop = stop
-	if ws.has("messages") {
+	if ws.Has("messages") {
 		ops.Handle = nil
 	}
-	s.pool = New(ops, set, ws.consumer())
+	s.pool = New(ops, set, consumer(ws))
 	if ops.Handle == nil {
 		close(s.ended)
 		return
@@ -318,12 +283,12 @@ func (s *stage) open(ws words) {
 	}()
 }
 
-func (s *stage) deliver(ws words) {
+func (s *stage) deliver(ws script.Words) {
 	var ms []*msg
 	for _, w := range ws[1:] {
-		if seq, err := strconv.ParseUint(w, 10, 64); err == nil {
+		if seq, err := strconv.ParseUint(w, 10, 64); err == nil { // or key=value
 			s.arrived.add(10)
-			ms = append(ms, &msg{id: ID{seq, int64(ws.number("stored"))}, delivered: uint64(max(1, ws.number("n"))), key: ws[len(ws)-1]})
+			ms = append(ms, &msg{id: ID{seq, int64(ws.Number("stored", 0))}, delivered: uint64(max(1, ws.Number("n", 0))), key: ws[len(ws)-1]})
 		}
 	}
 	s.pool.Deliver(ms)
