@@ -46,18 +46,19 @@ func (m *Msg) Reply() string { return m.raw.Reply }
 // Metadata returns what the server says of the message's delivery, read from its reply subject. It fails with
 // [jetstream.ErrNotJSMessage] if that is not the reply subject of a JetStream delivery.
 func (m *Msg) Metadata() (*jetstream.MsgMetadata, error) {
-	a, ok := wire.ParseAck(m.raw.Reply)
-	if !ok {
+	// nats.go gives the metadata of subscribed messages only, and takes bad numbers for zero.
+	meta, err := (&nats.Msg{Reply: m.raw.Reply, Sub: &nats.Subscription{}}).Metadata()
+	if _, ok := wire.ParseAck("", m.raw.Reply); !ok || err != nil {
 		return nil, fmt.Errorf("jetpull: reply subject %q: %w", m.raw.Reply, jetstream.ErrNotJSMessage)
 	}
 	return &jetstream.MsgMetadata{
-		Sequence:     jetstream.SequencePair{Consumer: a.ConsumerSeq, Stream: a.StreamSeq},
-		NumDelivered: a.Delivered,
-		NumPending:   a.Pending,
-		Timestamp:    time.Unix(0, a.Timestamp),
-		Stream:       a.Stream,
-		Consumer:     a.Consumer,
-		Domain:       a.Domain,
+		Sequence:     jetstream.SequencePair(meta.Sequence),
+		NumDelivered: meta.NumDelivered,
+		NumPending:   meta.NumPending,
+		Timestamp:    meta.Timestamp,
+		Stream:       meta.Stream,
+		Consumer:     meta.Consumer,
+		Domain:       meta.Domain,
 	}, nil
 }
 
@@ -75,7 +76,7 @@ func (m *Msg) Delivered() uint64 {
 
 // ack is what the reply subject says, without its names.
 func (m *Msg) ack() wire.Ack {
-	a, _ := wire.ParseAckOf(m.sub.ackPrefix, m.raw.Reply)
+	a, _ := wire.ParseAck(m.sub.ackPrefix, m.raw.Reply)
 	return a
 }
 

@@ -50,7 +50,7 @@ func limitsOf(cfg *jetstream.ConsumerConfig) pull.Limits {
 // headers in memory. The goroutine that reads calls it, one at a time.
 func (s *Subscription) wrap(raw *nats.Msg, size int, terms *pull.Terms) pull.Message {
 	if s.numbered.Load() {
-		a, _ := wire.ParseAckOf(s.ackPrefix, raw.Reply)
+		a, _ := wire.ParseAck(s.ackPrefix, raw.Reply)
 		s.gaps.note(a.ConsumerSeq)
 	}
 	return &Msg{raw: raw, sub: s, terms: terms, size: size}
