@@ -34,6 +34,7 @@ type pull struct {
 	got      int
 	bytes    int
 	sent     At
+	heard    At // when it brought the last message
 	patience At // how long a no-wait pull may stay silent
 	deadline At
 	ended    bool        // a status came, and messages that it counts have not
@@ -97,16 +98,22 @@ func (e *Engine) arrived(now At, p *pull, size int) {
 		p.deadline = now + e.quickWait()
 		e.schedule(p.deadline)
 	}
-	p.got++
-	p.bytes += size
 	p.share.tries, p.share.claimed = 0, false
-	p.left--
-	e.capacity.room++
+	p.heard = now
+	e.account(p, size)
 	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {
 		// The server drops a pull whose bytes are used up without a word.
 		e.capacity.room += p.left
 		p.left = 0
 	}
+}
+
+// account takes a message off what p may still bring.
+func (e *Engine) account(p *pull, size int) {
+	p.got++
+	p.bytes += size
+	p.left--
+	e.capacity.room++
 }
 
 // end closes p's account: its inbox is used again only where nothing more can arrive, and the demands that it

@@ -235,7 +235,7 @@ func (e *Engine) first() *Demand {
 }
 
 // Message takes a message that arrived on ib. size is what the server counts against max_bytes; pin is the pin
-// id that came with it, or "". It goes to the first that applies:
+// id that came with it, or "". The message goes to the first that applies:
 //
 //	| state                                        | the message goes to                                      |
 //	| ---                                          | ---                                                      |
@@ -245,6 +245,8 @@ func (e *Engine) first() *Demand {
 //	| other calls have its terms                   | the one that was posted first                            |
 //	| explicit acknowledgements                    | the server, by a NAK                                     |
 //	| ack policy none                              | the next call with its terms; after Close it is dropped  |
+//
+// Then its pull ends if that was its last message, and a new pull goes out where one is needed.
 func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	e.stats.Messages++
 	e.stats.Bytes += uint64(size)
@@ -253,14 +255,10 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 		e.Stray(m)
 		return
 	}
-	if p != nil && p.left > 1 && e.steady(p, pin) {
-		e.arrived(now, p, size)
-		e.deliver(p.owner, m, size)
-		if p.left > 0 {
-			return
-		}
-		e.end(now, p, ending{filled: true, unsure: true}) // its bytes are used up
-		e.cover(now, s)
+	if p != nil && e.steady(now, p, size, pin) {
+		e.account(p, size)
+		p.owner.add(m, size)
+		e.notify(p.owner)
 		return
 	}
 	gained := pin != "" && e.pinGained(now, s.terms.Group, pin, p)
@@ -295,11 +293,12 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	e.cover(now, s)
 }
 
-// steady reports whether the next message of p can change nothing but accounts: the pull is one of the only demand of
-// its share group, a standing one without trouble, and nothing waits for the room that the message frees.
-func (e *Engine) steady(p *pull, pin string) bool {
+// steady reports whether a message of p changes nothing but accounts: it is not the first of a batch nor the last of p,
+// whose standing demand is the only one of its share group and without trouble, and nothing waits for the room that it frees.
+func (e *Engine) steady(now At, p *pull, size int, pin string) bool {
 	d, s := p.owner, p.share
-	return d != nil && !p.ended && len(s.demands) == 1 && s.demands[0] == d && !d.stand.troubled() && !e.capacity.awaited &&
+	return p.heard == now && p.left > 1 && !p.ended && (p.req.MaxBytes == 0 || p.bytes+size < p.req.MaxBytes) &&
+		d != nil && len(s.demands) == 1 && s.demands[0] == d && !d.stand.troubled() && !e.capacity.awaited &&
 		(pin == "" || pin == e.pins[s.terms.Group].id)
 }
 
