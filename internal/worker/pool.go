@@ -190,11 +190,12 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 			back = append(back, m)
 			q.credit.add(size)
 		default:
-			ne := entry[M]{msg: m, latest: m, id: id, delivered: delivered, size: size, since: now}
+			e = q.add()
+			e.msg, e.latest, e.id, e.delivered, e.size, e.since = m, m, id, delivered, size, now
 			if keys != nil {
-				ne.key, ne.keyPanic = keys[i].key, keys[i].err
+				e.key, e.keyPanic = keys[i].key, keys[i].err
 			}
-			q.add(ne)
+			q.enqueue(e)
 		}
 	}
 	for range min(q.ready.len()-before, q.waiting) {

@@ -131,19 +131,19 @@ type Credit struct {
 // ordered reports whether messages stand in lines by key.
 func (q *queue[M]) ordered() bool { return q.ops.Key != nil }
 
-// add makes an entry of a message that is not held.
-func (q *queue[M]) add(e entry[M]) {
-	var p *entry[M]
+// add returns a new entry, which holds nothing yet. The caller fills it and calls enqueue.
+func (q *queue[M]) add() *entry[M] {
+	var e *entry[M]
 	if n := len(q.free); n > 0 {
-		p, q.free = q.free[n-1], q.free[:n-1]
+		e, q.free = q.free[n-1], q.free[:n-1]
+		e.gone = false
 	} else {
-		p = new(entry[M])
+		e = new(entry[M])
 	}
-	*p = e
-	p.prev, p.next = q.held.prev, &q.held
-	p.prev.next, q.held.prev = p, p
+	e.prev, e.next = q.held.prev, &q.held
+	e.prev.next, q.held.prev = e, e
 	q.n++
-	q.enqueue(p)
+	return e
 }
 
 // enqueue makes e ready, or lets it stand in line behind others of its key.
