@@ -26,10 +26,11 @@ import (
 // start makes the driver.
 func (s *Subscription) start(first *transport.FirstInbox) {
 	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), limitsOf(s.config()), first, transport.Hooks{
-		Wrap:   s.wrap,
-		Pin:    s.pinChanged,
-		Read:   s.read,
-		Closed: closedError,
+		Arrived: s.arrived,
+		Wrap:    s.wrap,
+		Pin:     s.pinChanged,
+		Read:    s.read,
+		Closed:  closedError,
 	})
 	s.notifier = worker.NewNotifier(s.driver.Go)
 }
@@ -46,13 +47,17 @@ func limitsOf(cfg *jetstream.ConsumerConfig) pull.Limits {
 	}
 }
 
-// wrap makes a message of a frame. Each has an allocation of its own: messages that share one keep each other's payloads and
-// headers in memory. The goroutine that reads calls it, one at a time.
-func (s *Subscription) wrap(raw *nats.Msg, size int, terms *pull.Terms) pull.Message {
+// arrived counts the deliveries that are left out, where that says that they were lost. A status has no number.
+func (s *Subscription) arrived(raw *nats.Msg) {
 	if s.numbered.Load() {
 		a, _ := wire.ParseAck(s.ackPrefix, raw.Reply)
 		s.gaps.note(a.ConsumerSeq)
 	}
+}
+
+// wrap makes a message of a frame. Each has an allocation of its own: messages that share one keep each other's payloads and
+// headers in memory.
+func (s *Subscription) wrap(raw *nats.Msg, size int, terms *pull.Terms) pull.Message {
 	return &Msg{raw: raw, sub: s, terms: terms, size: size}
 }
 

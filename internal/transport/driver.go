@@ -25,10 +25,11 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Hooks are what the driver needs of the messages and of the consumer. But for Wrap none is called with a lock held.
+// Hooks are what the driver needs of the messages and of the consumer. Wrap is called with the driver's lock held.
 type Hooks struct {
-	// Wrap makes a message of a frame. terms are those of the pull; nil: it is not known. It is called with the driver's
-	// lock held, and must do no more.
+	// Arrived is called for each frame, in order.
+	Arrived func(raw *nats.Msg)
+	// Wrap makes a message of a frame. terms are those of the pull; nil: it is not known.
 	Wrap func(raw *nats.Msg, size int, terms *pull.Terms) pull.Message
 	// Pin reports that the pin id of a group was gained or lost.
 	Pin func(group, id string, gained bool)

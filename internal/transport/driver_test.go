@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest/stage"
@@ -24,6 +25,7 @@ func TestHooksMayUseTheDriver(t *testing.T) {
 		over := errors.New("over")
 		var d *transport.Driver
 		d = transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, inbox, transport.Hooks{
+			Arrived: func(*nats.Msg) {},
 			Closed: func(error) error {
 				d.Stats("")
 				return over
@@ -52,7 +54,7 @@ func TestEffectsAreCarriedOutInOrder(t *testing.T) {
 		defer cancel()
 		inbox, err := transport.OpenInbox(ctx, s.NC)
 		require.NoError(s.T, err)
-		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, inbox, transport.Hooks{})
+		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, inbox, transport.Hooks{Arrived: func(*nats.Msg) {}})
 		demand := pull.Demand{Ask: pull.Ask{Mode: pull.Standing, Window: 1, Workers: 1}, Ref: noSink{}}
 		other := pull.Demand{Ask: pull.Ask{Terms: pull.Terms{Priority: 1}, Mode: pull.Standing, Window: 1, Workers: 1}, Ref: noSink{}}
 		d.Do(func(e *pull.Engine, now pull.At) {

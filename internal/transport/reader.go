@@ -29,6 +29,7 @@ type reader struct {
 	nudge   bool        // the reader is to be nudged when the lock is given back
 	timer   *time.Timer // of the engine's next tick
 	silent  uint64      // silent pulls that were looked into
+	frames  []*nats.Msg // memory for those that are read at once; the goroutine that reads owns it
 }
 
 func (r *reader) init(d *Driver) {
@@ -171,11 +172,11 @@ func (d *Driver) read(ctx context.Context, w *Call) {
 		}
 		d.reader.arm(d)
 		d.act()
-		var m *nats.Msg
-		d.unlocked(func() { m = frame(ctx, d.in) })
+		var some []*nats.Msg
+		d.unlocked(func() { some = d.receive(ctx) })
 		switch {
-		case m != nil:
-			d.takeAll(m)
+		case len(some) > 0:
+			d.takeAll(some)
 		case w != nil:
 			d.engine.Cancel(d.Now(), &w.Demand, &pull.Timeout{Cause: w.Cause()})
 		default:
@@ -186,18 +187,23 @@ func (d *Driver) read(ctx context.Context, w *Call) {
 	}
 }
 
-// frame waits for the next frame; nil when ctx ends first.
-func frame(ctx context.Context, in chan *nats.Msg) *nats.Msg {
-	done := ctx.Done()
-	if done == nil {
-		return <-in
-	}
+// receive waits for the next frame, and returns it with what else has arrived; none if ctx ends first.
+func (d *Driver) receive(ctx context.Context) []*nats.Msg {
+	some := d.reader.frames[:0]
 	select {
-	case m := <-in:
-		return m
-	case <-done:
+	case m := <-d.in:
+		some = append(some, m)
+	case <-ctx.Done():
 		return nil
 	}
+	for range min(len(d.in), readAtOnce-1) {
+		some = append(some, <-d.in)
+	}
+	for _, m := range some {
+		d.hooks.Arrived(m)
+	}
+	d.reader.frames = some
+	return some
 }
 
 // resign passes the reading on: to the first demand whose caller waits, or to the background reader where
@@ -223,13 +229,13 @@ func (d *Driver) ensureReader() {
 	})
 }
 
-// takeAll takes m and what else has arrived.
-func (d *Driver) takeAll(m *nats.Msg) {
+// takeAll brings frames that have arrived to the engine.
+func (d *Driver) takeAll(some []*nats.Msg) {
 	now := d.Now()
-	d.take(now, m)
-	for range min(len(d.in), readAtOnce) {
-		d.take(now, <-d.in)
+	for _, m := range some {
+		d.take(now, m)
 	}
+	clear(some)
 	if d.nudged {
 		d.nudged = false
 		if now = d.Now(); d.reader.armed != 0 && d.reader.armed <= now {
@@ -247,7 +253,9 @@ func (d *Driver) takeDrained(now pull.At) {
 		return
 	}
 	for range len(d.in) {
-		d.take(now, <-d.in)
+		m := <-d.in
+		d.hooks.Arrived(m)
+		d.take(now, m)
 	}
 	for _, ib := range d.boxes.drained {
 		d.boxes.forget(ib)
