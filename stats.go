@@ -1,7 +1,5 @@
 package jetpull
 
-import "github.com/jetpull/jetpull/internal/pull"
-
 // Stats are counters of a Subscription since it was made, and gauges of what
 // it holds now. Reading them is cheap: no request is sent.
 type Stats struct {
@@ -51,18 +49,13 @@ func (s *Subscription) Stats() Stats {
 			DeadLettered: s.counts.deadLettered.Load(), Terminated: s.counts.terminated.Load(),
 		},
 		Redelivered: s.counts.redelivered.Load(), Reconnects: s.driver.Reconnects(),
-		Outstanding: outstanding, Pin: pin, Statuses: make(map[int]uint64, len(ps.Codes)),
+		Outstanding: outstanding, Pin: pin, Statuses: ps.Statuses,
 	}
 	for _, r := range s.openRuns() {
 		waiting, running := r.pool.Size()
 		st.Buffered += waiting
 		st.Running += running
 		st.Window += r.pool.Window()
-	}
-	for i, code := range pull.StatusCodes {
-		if ps.Codes[i] > 0 {
-			st.Statuses[code] = ps.Codes[i]
-		}
 	}
 	return st
 }

@@ -84,9 +84,11 @@ func (e *Engine) send(now At, p *pull, batch int) {
 	p.inbox.share, p.inbox.pull = p.share, p
 	p.share.pulls = append(p.share.pulls, p)
 	e.stats.Pulls++
-	f := Effect{Kind: Send, Inbox: p.inbox, Pull: &Outgoing{Request: p.req, Reply: p.reply}}
-	f.Pull.Single = p.inbox.single && p.req.Heartbeat == 0 && p.req.MaxBytes == 0
-	e.do(f)
+	req := p.req
+	e.do(Effect{
+		Kind: Send, Inbox: p.inbox, Pull: &req, Reply: p.reply,
+		Single: p.inbox.single && req.Heartbeat == 0 && req.MaxBytes == 0,
+	})
 }
 
 // arrived accounts for a message that p brought.
@@ -223,7 +225,6 @@ func (e *Engine) decide(now At, d *Demand, p *pull, o ending) {
 		if st.Condition == wire.Expired && d.Deadline <= now+ExpiresMargin+ExpiresMargin/2 {
 			e.finish(d, &Timeout{d.cause})
 		}
-	case d.joined:
 	case d.NoWait:
 		e.finish(d, ErrEmpty)
 	default:

@@ -61,8 +61,6 @@ func (e *Engine) coverNoWait(now At, s *share) {
 		switch {
 		case d.Mode == Standing, d.pull != nil, d.long:
 			continue
-		case e.shareNoWait(now, s, d):
-			continue
 		case inFlight != nil:
 			e.hurry(now, inFlight, d)
 			continue
@@ -161,29 +159,13 @@ func (e *Engine) overLimits(now At, d *Demand) bool {
 // terms are not left without.
 func (e *Engine) waitingRoom() int { return (e.capacity.room + 1) / 2 }
 
-// shareNoWait lets a no-wait pull in flight with want to spare cover d.
-func (e *Engine) shareNoWait(now At, s *share, d *Demand) bool {
-	for _, p := range s.pulls {
-		if p.kind == noWait && !p.ended && e.spares(p, d) {
-			d.attach(p)
-			d.joined = d.NoWait
-			e.hurry(now, p, d)
-			return true
-		}
-	}
-	return false
-}
-
-// shareLong lets an open long pull with want to spare cover d.
+// shareLong lets an open long pull cover d that will bring all that d wants beyond what its demands want.
 func (e *Engine) shareLong(s *share, d *Demand) bool {
 	for _, p := range s.pulls {
-		if !p.ended && p.kind == s.longKind(d.Mode) && e.spares(p, d) && p.sent+p.req.Expires+2*ExpiresMargin >= d.Deadline {
+		if !p.ended && p.kind == s.longKind(d.Mode) && p.left-p.need >= d.Want && !s.unshared && p.sent+p.req.Expires+2*ExpiresMargin >= d.Deadline {
 			d.attach(p)
 			return true
 		}
 	}
 	return false
 }
-
-// spares reports whether p will bring all that d wants beyond what the demands want that it covers.
-func (e *Engine) spares(p *pull, d *Demand) bool { return p.left-p.need >= d.Want && !p.share.unshared }

@@ -51,10 +51,8 @@ type Demand struct {
 
 	share *share
 	pull  *pull // the pull that covers it; nil: it needs one
-	// joined is set, with NoWait, where that pull was sent before: it says nothing where it finds nothing.
-	joined bool
-	long   bool // the no-wait pull found nothing
-	tries  int  // no-wait pulls that failed so far
+	long  bool  // the no-wait pull found nothing
+	tries int   // no-wait pulls that failed so far
 	// noHeartbeat is set once a long pull stayed silent, or the server's queue of pulls was full: with a heartbeat
 	// the server drops such a pull without a word, and without it answers MaxWaiting.
 	noHeartbeat bool
@@ -86,7 +84,7 @@ func (d *Demand) add(m Message, size int) {
 
 // attach lets p cover d.
 func (d *Demand) attach(p *pull) {
-	d.pull, d.joined = p, false
+	d.pull = p
 	p.demands++
 	p.need += d.Want
 }

@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -67,19 +68,7 @@ type capacity struct {
 type Stats struct {
 	Pulls, Messages, Bytes, HandedBack, Dropped, Silent uint64
 
-	Codes [8]uint64 // statuses, in the order of StatusCodes
-}
-
-// StatusCodes are the codes that are counted.
-var StatusCodes = [...]int{100, 400, 404, 408, 409, 412, 423, 503}
-
-func (s *Stats) count(code int) {
-	for i, c := range StatusCodes {
-		if c == code {
-			s.Codes[i]++
-			return
-		}
-	}
+	Statuses map[int]uint64 // by code
 }
 
 // EffectKind is something for the driver to do.
@@ -107,7 +96,9 @@ type Effect struct {
 	Done   bool
 	Silent bool // the inbox stays subscribed until the server has answered something
 	Inbox  *Inbox
-	Pull   *Outgoing
+	Pull   *wire.Request
+	Reply  string // where the answers to Pull go
+	Single bool   // Pull ends with its inbox, after one frame more than its batch
 	Demand *Demand
 	Ref    any // the demand's
 	Msg    Message
@@ -116,19 +107,12 @@ type Effect struct {
 	Pin    *Pin
 }
 
-// Outgoing is a pull request to be sent.
-type Outgoing struct {
-	wire.Request
-	Reply  string
-	Single bool // the pull ends with its inbox, after one frame more than its batch
-}
-
 // New returns an engine whose channel has slots for messages. Reply subjects begin with base; seed is for the
 // jitter of back-off.
 func New(base string, lim Limits, slots int, seed uint64) *Engine {
 	return &Engine{
 		base: base, rng: rand.New(rand.NewPCG(seed, 0)), limits: lim, pins: pins{},
-		capacity: capacity{slots: slots, room: slots},
+		capacity: capacity{slots: slots, room: slots}, stats: Stats{Statuses: map[int]uint64{}},
 	}
 }
 
@@ -205,11 +189,10 @@ func (e *Engine) Down() bool { return e.down }
 
 // Stats returns the counters, and how many messages open pulls may still bring.
 func (e *Engine) Stats() (s Stats, outstanding int) {
-	return e.stats, e.capacity.slots - e.capacity.room
+	s = e.stats
+	s.Statuses = maps.Clone(s.Statuses)
+	return s, e.capacity.slots - e.capacity.room
 }
-
-// Standing returns how many standing demands there are.
-func (e *Engine) Standing() int { return e.standing }
 
 // PassReading lets the caller of the demand that has waited longest read for all, and reports whether one
 // waits. It is woken after those whose demands are done.
@@ -307,7 +290,7 @@ func (e *Engine) Stray(m Message) { e.do(Effect{Kind: Nak, Msg: m}) }
 
 // Status takes a status frame that arrived on ib for the pull whose reply subject ends in token.
 func (e *Engine) Status(now At, ib *Inbox, token string, st wire.Status) {
-	e.stats.count(st.Code)
+	e.stats.Statuses[st.Code]++
 	p := ib.pull
 	if p == nil || p.token != token || p.ended {
 		if d := ib.abandonedBy; d != nil {

@@ -138,9 +138,9 @@ func (w *world) performOnInbox(f *Effect) (text string) {
 
 // send sends a pull that the server can take, and whose answers arrive.
 func (w *world) send(f *Effect) *sent {
-	ib, r := f.Inbox, &f.Pull.Request
-	p := &sent{name: fmt.Sprint("p", len(w.pulls)+1), token: f.Pull.Reply[strings.LastIndexByte(f.Pull.Reply, '.')+1:], ib: ib, req: *r}
-	w.must(f.Pull.Reply == ib.Subject || !ib.single && ib.Subject == ib.Prefix+"*" && f.Pull.Reply == ib.Prefix+p.token, "%s does not listen to %s", ib.Subject, f.Pull.Reply)
+	ib, r := f.Inbox, f.Pull
+	p := &sent{name: fmt.Sprint("p", len(w.pulls)+1), token: f.Reply[strings.LastIndexByte(f.Reply, '.')+1:], ib: ib, req: *r}
+	w.must(f.Reply == ib.Subject || !ib.single && ib.Subject == ib.Prefix+"*" && f.Reply == ib.Prefix+p.token, "%s does not listen to %s", ib.Subject, f.Reply)
 	for _, o := range w.pulls {
 		w.must(o.ib != ib || o.token != p.token, "%s has the token of %s", p.name, o.name)
 	}
@@ -175,7 +175,7 @@ func pullText(f *Effect) string {
 	add(r.Group != "", "g=", r.Group)
 	add(r.Priority > 0, "prio=", r.Priority)
 	add(r.ID != "", "id=", r.ID)
-	add(r.Single, "single")
+	add(f.Single, "single")
 	return text
 }
 

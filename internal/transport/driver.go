@@ -22,7 +22,6 @@ import (
 
 	"github.com/jetpull/jetpull/internal/lifecycle"
 	"github.com/jetpull/jetpull/internal/pull"
-	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // Hooks are what the driver needs of the messages and of the consumer. Wrap is called with the driver's lock held.
@@ -49,7 +48,6 @@ type Driver struct {
 	refusals *Refusals
 	cutOff   chan struct{} // closed when the connection is closed for good
 	cut      func()
-	last     body // guarded by acting
 
 	reconnects atomic.Uint64
 
@@ -206,24 +204,11 @@ func (d *Driver) publish(f *pull.Effect) error {
 			return err
 		}
 	}
-	if f.Pull.Single {
+	if f.Single {
 		_ = sub.AutoUnsubscribe(f.Pull.Batch + 1)
 	}
 	d.refusals.Mark(d.nc)
-	return d.nc.PublishRequest(d.subject, f.Pull.Reply, d.last.bytes(f.Pull))
-}
-
-// body is that of the last pull. The next one is mostly the same.
-type body struct {
-	request wire.Request
-	data    []byte
-}
-
-func (b *body) bytes(p *pull.Outgoing) []byte {
-	if b.data == nil || b.request != p.Request {
-		*b = body{p.Request, p.JSON()}
-	}
-	return b.data
+	return d.nc.PublishRequest(d.subject, f.Reply, f.Pull.JSON())
 }
 
 // passes reports whether a publish failed for a reason that passes: the connection is broken, will be back, and
