@@ -161,9 +161,9 @@ func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run 
 	if before != nil && before.bound.created.Equal(bound.created) {
 		r.pool.Remember(before.pool)
 	}
-	bytes := pull.ByteWindow{Size: o.PrefetchBytes, Exact: true}
-	if o.Prefetch == 0 && o.PrefetchBytes == 0 {
-		bytes = pull.ByteWindow{Size: worker.MaxBytes}
+	bytes := o.PrefetchBytes
+	if o.Prefetch == 0 && bytes == 0 {
+		bytes = worker.MaxBytes
 	}
 	r.demand = s.driver.Standing(pull.Ask{
 		Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: pool.Workers, Bytes: bytes,
@@ -196,7 +196,6 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Failed: r.failed,
 		Credit: func(c worker.Credit) { r.demand.Credit(pull.Credit(c)) },
 		Halt:   func() { r.demand.Leave() },
-		Trim:   func() { s.driver.Do(func(e *pull.Engine, _ pull.At) { e.Trim() }) },
 		CutOff: s.driver.CutOff(),
 		Report: r.report,
 	}

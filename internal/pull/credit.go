@@ -7,18 +7,12 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// ByteWindow bounds the bytes that a standing demand holds and has on order. Each of its pulls then carries a
-// max_bytes, and what that may still bring is reserved for it.
-type ByteWindow struct {
-	Size int // 0: no bound
-	// Exact is set for a bound of the user's: a pull asks for all that is free, and the next waits until half
-	// of it is. Otherwise pulls overlap: each asks for half of what is free.
-	Exact bool
-}
-
 const (
-	// leastFree is the least that is free when a pull of a bound that is not exact goes out, as a part of the bound.
-	leastFree = 8
+	// largeBytes is a byte window so large that pulls overlap in it: each asks for half of what is free, and that is no
+	// less than a part of leastFree of the window. In a smaller one a pull asks for all that is free, so that few messages
+	// fit no pull, and the next waits until half is.
+	largeBytes = 64 << 20
+	leastFree  = 8
 	// refreshBytes is what a pull asks for that is only to refresh a pin: less than any message has.
 	refreshBytes = 1
 	// mostAbandoned is how many pulls a standing demand gives up as silent before it waits until the inbox of
@@ -35,7 +29,7 @@ type standing struct {
 	heldBytes int
 	starving  bool // a worker waits
 	serial    uint64
-	ByteWindow
+	bytes     int // that may be held or on order; 0: no bound
 
 	// The traffic.
 	lastPull At
@@ -157,7 +151,7 @@ func (e *Engine) onOrder(now At, d *Demand) (o onOrder) {
 		if p.owner != d {
 			continue
 		}
-		if d.stand.Size > 0 {
+		if d.stand.bytes > 0 {
 			o.bytes += d.stand.reserved(p.req.MaxBytes, p.bytes, p.status)
 		}
 		switch {
@@ -176,7 +170,7 @@ func (e *Engine) onOrder(now At, d *Demand) (o onOrder) {
 // itself.
 func (s *standing) reserved(asked, got int, ended wire.Status) int {
 	if asked == 0 {
-		return s.Size
+		return s.bytes
 	}
 	return max(0, asked-got-int(min(ended.PendingBytes, int64(asked))))
 }
@@ -244,17 +238,15 @@ func (e *Engine) coverStanding(now At, d *Demand) {
 // pullBytes is the max_bytes of the next pull, 0 for none. It reports false where too little of the byte window is free.
 func (e *Engine) pullBytes(d *Demand, o onOrder) (n int, ok bool) {
 	s := d.stand
-	free := s.Size - s.heldBytes - o.bytes
+	free := s.bytes - s.heldBytes - o.bytes
 	switch {
-	case s.Size == 0 || s.oversize:
-	case s.Exact && (free < 1 || o.messages+o.promised > 0 && free < s.Size/2):
-		return 0, false
-	case s.Exact:
+	case s.bytes == 0 || s.oversize:
+	case s.bytes < largeBytes && free >= 1 && (free >= s.bytes/2 || o.messages+o.promised == 0):
 		n = free
-	case free < s.Size/leastFree:
-		return 0, false
-	default:
+	case s.bytes >= largeBytes && free >= s.bytes/leastFree:
 		n = free / 2
+	default:
+		return 0, false
 	}
 	if d.MaxBytes > 0 && (n == 0 || n > d.MaxBytes) {
 		n = d.MaxBytes

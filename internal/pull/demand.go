@@ -34,8 +34,7 @@ type Ask struct {
 	NoWait   bool
 	MaxBytes int // 0: no limit
 	// Window, Workers and Bytes are of a standing demand: see standing.
-	Window, Workers int
-	Bytes           ByteWindow
+	Window, Workers, Bytes int
 }
 
 // Demand is an Ask that was posted. The engine owns its fields until it is Done; then they belong to the
@@ -116,7 +115,7 @@ func (d *Demand) batchEnds() bool {
 // Post accepts a demand.
 func (e *Engine) Post(now At, d *Demand) {
 	if d.Mode == Standing {
-		d.stand = &standing{window: d.Window, workers: d.Workers, ByteWindow: d.Bytes}
+		d.stand = &standing{window: d.Window, workers: d.Workers, bytes: d.Bytes}
 	}
 	if e.dead != nil {
 		e.finish(d, e.dead)

@@ -90,14 +90,3 @@ func (e *Engine) Drained(now At, ib *Inbox) {
 	e.refill(now)
 	e.forgetShares()
 }
-
-// Trim gives back memory for messages: nothing is held.
-func (e *Engine) Trim() {
-	for _, s := range e.shares {
-		for _, d := range s.demands {
-			if d.Mode == Standing && len(d.Got) == 0 {
-				d.Got, d.spare = nil, nil
-			}
-		}
-	}
-}

@@ -133,13 +133,11 @@ func (c *chaos) step() {
 			time.Millisecond+time.Duration(c.IntN(8e9)), c.pick("", "g=g"), c.pick("", "", "", "nowait", "nowait", "chosen", "mb=300"))))
 	case n < 16:
 		c.event(strings.Fields(fmt.Sprintf("post d%d stand %d workers=%d %s %s", len(c.demands), 1+c.IntN(20), c.IntN(3),
-			c.pick("", "g=g", "hb=1s"), c.pick("", "bytes=500 exact", "bytes=40 exact", "bytes=67108864", "mb=300"))))
+			c.pick("", "g=g", "hb=1s"), c.pick("", "bytes=500", "bytes=40", "bytes=67108864", "mb=300"))))
 	case n < 19:
 		if len(c.demands) > 0 {
 			c.e.Cancel(c.now, c.demands[c.IntN(len(c.demands))], errors.New("canceled"))
 		}
-	case n < 20:
-		c.e.Trim()
 	case n < 23:
 		c.credit()
 	case n < 35:

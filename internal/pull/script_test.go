@@ -15,12 +15,11 @@ import (
 //	limits batch=9 expires=1s bytes=9 waiting=9 acknone pinned ttl=6s
 //	slots 10                   of the channel
 //	post a some 3 5s           or fill; nowait chosen mb=9 g=x prio=3 hb=1s reads
-//	post s stand 10            a window of 10; workers=9 bytes=99 exact mb=9 g=x hb=1s
+//	post s stand 10            a window of 10; workers=9 bytes=99 mb=9 g=x hb=1s
 //	p1 msg 1 2 3               what p1 brings; size=9 pin=x, which those before a - do not have
 //	p1 404 left=2 bytes=0      a status of statuses, with what is pending of the pull
 //	+5s                        time passes: @2s is an effect after 2 s
 //	credit s 3                 window=9 starving bytes=300 serial=2
-//	trim                       nothing is held
 //	cancel a, down, up, drained i1, sendfailed p1 [fatal], fail [final], close
 //	configured [batch=… late], unreadable [gone], return 7 [g=x], givenup x [g=x]
 //
@@ -75,8 +74,6 @@ func (w *world) event(ws script.Words) {
 	case "credit":
 		d, n := w.demand(ws[1]), script.Number(ws[2])
 		w.e.Credit(w.now, d, Credit{n, ws.Number("bytes", 100*n), ws.Number("window", d.stand.window), ws.Has("starving"), uint64(ws.Number("serial", 0))})
-	case "trim":
-		w.e.Trim()
 	case "cancel":
 		w.e.Cancel(w.now, w.demand(ws[1]), errors.New("canceled"))
 	case "down":
@@ -142,7 +139,7 @@ func (w *world) post(ws script.Words) {
 	d.Terms, d.NoWait, d.Chosen, d.MaxBytes = terms(ws), ws.Has("nowait"), ws.Has("chosen"), ws.Number("mb", 0)
 	if ws[2] == "stand" {
 		d.Mode, d.Window, d.Workers = Standing, script.Number(ws[3]), ws.Number("workers", 0)
-		d.Bytes = ByteWindow{Size: ws.Number("bytes", 0), Exact: ws.Has("exact")}
+		d.Bytes = ws.Number("bytes", 0)
 	} else {
 		d.Mode, d.Want, d.Deadline = map[string]Mode{"some": Some, "fill": Fill}[ws[2]], script.Number(ws[3]), w.now+script.Duration(ws[4])
 	}

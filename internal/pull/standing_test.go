@@ -30,7 +30,7 @@ func TestStanding(t *testing.T) {
 			limits waiting=4; ~post s stand 9; p1 msg 1 2 3 4 5 -> s=1,2,3,4,5 | credit s 5 -> sub i2; p2 i2 5 30s hb2s
 			p1 msg 6 7 8 -> s=6,7,8 | p2 msg 9 10 -> s=9,10 | credit s 5; p1 msg 11 -> s=11; p3 i1 5 30s hb2s`,
 		"the consumer's limits": `
-			limits batch=4 expires=1s bytes=300; post s stand 40 bytes=9000 exact -> sub i1; p1 i1 4 1s hb500ms mb300
+			limits batch=4 expires=1s bytes=300; post s stand 40 bytes=9000 -> sub i1; p1 i1 4 1s hb500ms mb300
 			p1 msg 1 2 -> s=1,2 | p1 batch left=2 bytes=100 -> p2 i1 4 1s hb500ms mb300`,
 		"calls go first, and then the demand that asked": `
 			~post s stand 5; post r stand 5 -> sub i2; p2 i2 5 30s hb2s | post a some 1 5s -> sub i3; p3 i3 1 now
@@ -45,17 +45,17 @@ func TestStanding(t *testing.T) {
 			p1 msg 3; return 2; post r stand 5 -> r=2,3; sub i2; p2 i2 3 30s hb2s | return 1 -> r=1 | p1 msg 4 -> r=4`,
 		"ack none: what was kept takes its place in the window": `
 			limits acknone; ~post a some 1 5s mb=300; cancel a -> a=!canceled
-			p1 msg 1; post s stand 4 bytes=250 exact -> s=1; p2 i1 3 30s hb2s mb150`,
+			p1 msg 1; post s stand 4 bytes=250 -> s=1; p2 i1 3 30s hb2s mb150`,
 	})
 }
 
 func TestStandingBytes(t *testing.T) {
 	playAll(t, map[string]string{
 		"exact: all that is free, and the next waits for half of it": `
-			post s stand 99 bytes=400 exact -> sub i1; p1 i1 99 30s hb2s mb400 | p1 msg 1 2 3 4 -> s=1,2,3,4; drain i1
+			post s stand 99 bytes=400 -> sub i1; p1 i1 99 30s hb2s mb400 | p1 msg 1 2 3 4 -> s=1,2,3,4; drain i1
 			credit s 1 -> sub i2; p2 i2 96 30s hb2s mb100 | credit s 1; credit s 1; p2 msg 5 -> s=5; drain i2; sub i3; p3 i3 97 30s hb2s mb200`,
 		"a message that does not fit comes alone, without a limit": `
-			~post s stand 99 bytes=300 exact; p1 msg 1 2 -> s=1,2 | p1 bytes left=97 bytes=100 -> p2 i1 97 30s hb2s mb100
+			~post s stand 99 bytes=300; p1 msg 1 2 -> s=1,2 | p1 bytes left=97 bytes=100 -> p2 i1 97 30s hb2s mb100
 			p2 bytes left=97 bytes=100; credit s 1; credit s 1 -> p3 i1 1 30s hb2s
 			credit s 0 window=300; p3 msg 3 size=9000 -> s=3 | credit s 1 bytes=9000 -> p4 i1 300 30s hb2s mb300`,
 		"so does one that is over MaxRequestMaxBytes": `
@@ -118,7 +118,7 @@ func TestPins(t *testing.T) {
 			+2s -> @2s p2 i1 1 2s hb1s mb1 g=g id=x
 			+1.9s; p2 408 left=1; +2.1s -> @100ms p3 i1 1 2s hb1s mb1 g=g id=x; @2.1s sub i2; p4 i2 1 2s hb1s mb1 g=g id=x`,
 		"and with a full byte window, by a pull that brings nothing": `
-			limits pinned ttl=6s; ~post s stand 9 g=g bytes=100 exact; p1 msg 1 pin=x -> pin x; s=1; drain i1
+			limits pinned ttl=6s; ~post s stand 9 g=g bytes=100; p1 msg 1 pin=x -> pin x; s=1; drain i1
 			+2s -> @2s sub i2; p2 i2 8 2s hb1s mb1 g=g id=x | p2 bytes left=8; +2s -> @2s p3 i2 8 2s hb1s mb1 g=g id=x
 			+1.9s; p3 408 left=8; credit s 1 -> p4 i2 9 2s hb1s mb100 g=g id=x`,
 		"as soon as calls leave room": `

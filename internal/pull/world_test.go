@@ -149,11 +149,11 @@ func (w *world) send(f *Effect) *sent {
 	if open := ib.pull; open != nil && open.probe() {
 		w.must(open.owner.stand.abandoned < mostAbandoned, "%s is sent while two inboxes that were silent drain", p.name)
 	}
-	if open := ib.pull; open != nil && open.owner != nil && r.MaxBytes > refreshBytes && open.owner.Bytes.Size > 0 &&
+	if open := ib.pull; open != nil && open.owner != nil && r.MaxBytes > refreshBytes && open.owner.Bytes > 0 &&
 		!w.e.limits.Pinned { // a server brings nothing more for the pulls of a stand-by that has the pin now
 		d := open.owner
 		bytes := d.stand.heldBytes + w.e.onOrder(w.now, d).bytes
-		w.must(bytes <= d.Bytes.Size, "%d bytes are held or on order", bytes)
+		w.must(bytes <= d.Bytes, "%d bytes are held or on order", bytes)
 	}
 	w.pulls = append(w.pulls, p)
 	return p

@@ -11,7 +11,7 @@ import (
 
 const (
 	// readAtOnce bounds how many frames are taken under one lock.
-	readAtOnce = 256
+	readAtOnce = 128
 	// freeCalls is how many calls are kept for the next ones, and roomMost for how many messages each keeps memory.
 	freeCalls = 128
 	roomMost  = 128

@@ -58,9 +58,6 @@ func (p *Pool[M]) keepHouse() {
 		p.alive.arm(wait)
 	}
 	q.mu.Unlock()
-	if idle && p.ops.Trim != nil {
-		p.ops.Trim()
-	}
 	for _, m := range due {
 		_ = p.ops.InProgress(m) // it fails where it was settled meanwhile
 	}

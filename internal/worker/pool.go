@@ -32,7 +32,6 @@ type Ops[M any] struct {
 
 	Credit func(Credit)
 	Halt   func()          // ends pulling
-	Trim   func()          // gives back memory for messages: nothing is held
 	CutOff <-chan struct{} // closed when nothing can be sent any more
 	Report *Reporter
 }

@@ -49,7 +49,7 @@ func TestWorkersStartWithMessages(t *testing.T) {
 			Handle:  func(context.Context, *msg) error { ran.Add(1); <-release; return nil },
 			Settled: func(*msg) Outcome { return Undecided },
 			Acks:    Acks[*msg]{Ack: func(*msg) error { return nil }, HandBack: func(*msg) {}},
-			Credit:  func(Credit) {}, Halt: func() {}, Trim: func() {}, Report: &Reporter{},
+			Credit:  func(Credit) {}, Halt: func() {}, Report: &Reporter{},
 		}, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, Consumer{Patience: time.Minute, Longest: time.Minute, Remembers: 10})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
