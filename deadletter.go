@@ -2,7 +2,6 @@ package jetpull
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
@@ -34,17 +32,13 @@ const (
 	HeaderDeadAttempts = "Dead-Letter-Attempts"
 	// HeaderDeadMsgID is the Nats-Msg-Id that the message had, if any.
 	HeaderDeadMsgID = "Dead-Letter-Msg-Id"
-	// HeaderDeadPayload says why the copy has no payload: "gone" where the consumer delivers headers only and the stream
-	// no longer had the message, "too large" where with the headers above it is over the server's max_payload.
+	// HeaderDeadPayload says why the copy has no payload: "too large" where with the headers above it is over the server's
+	// max_payload.
 	HeaderDeadPayload = "Dead-Letter-Payload"
 )
 
-const (
-	// headerMsgSize is how large a payload is that was left out.
-	headerMsgSize = "Nats-Msg-Size"
-	// deadLetterWait bounds how long a dead letter may take to be confirmed.
-	deadLetterWait = 5 * time.Second
-)
+// deadLetterWait bounds how long a dead letter may take to be confirmed.
+const deadLetterWait = 5 * time.Second
 
 // deadLetter stores the dead letter of m, and logs that it did or why not.
 func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts int) error {
@@ -65,32 +59,27 @@ func (s *Subscription) bury(ctx context.Context, m *Msg, subject, reason string,
 	ctx, cancel := context.WithTimeout(ctx, deadLetterWait)
 	defer cancel()
 	sequence := strconv.FormatUint(m.Sequence(), 10)
-	payload, gone, err := s.payload(ctx, m)
-	if err == nil {
-		dead := nats.NewMsg(subject)
-		dead.Data = payload
-		maps.Copy(dead.Header, m.Headers())
-		// The server acted on these headers of the original, and must not act on them again.
-		maps.DeleteFunc(dead.Header, func(k string, _ []string) bool { return strings.HasPrefix(k, "Nats-") })
-		for key, value := range map[string]string{
-			HeaderDeadReason: reason, HeaderDeadStream: s.stream, HeaderDeadSequence: sequence,
-			HeaderDeadSubject: m.Subject(), HeaderDeadConsumer: s.consumer, HeaderDeadAttempts: strconv.Itoa(attempts),
-		} {
-			dead.Header.Set(key, value)
-		}
-		if id := m.Headers().Get(jetstream.MsgIDHeader); id != "" {
-			dead.Header.Set(HeaderDeadMsgID, id)
-		}
-		if gone {
-			dead.Header.Set(HeaderDeadPayload, "gone")
-		}
-		// With its time, because another message has its sequence when the stream is recreated.
-		id := jetstream.WithMsgID(fmt.Sprintf("%s:%s:%s:%d", s.stream, s.consumer, sequence, m.ack().Timestamp))
-		if _, err = s.js.PublishMsg(ctx, dead, id); errors.Is(err, nats.ErrMaxPayload) {
-			dead.Data = nil // these headers are over what the server takes
-			dead.Header.Set(HeaderDeadPayload, "too large")
-			_, err = s.js.PublishMsg(ctx, dead, id)
-		}
+	dead := nats.NewMsg(subject)
+	dead.Data = m.Data()
+	maps.Copy(dead.Header, m.Headers())
+	// The server acted on these headers of the original, and must not act on them again.
+	maps.DeleteFunc(dead.Header, func(k string, _ []string) bool { return strings.HasPrefix(k, "Nats-") })
+	for key, value := range map[string]string{
+		HeaderDeadReason: reason, HeaderDeadStream: s.stream, HeaderDeadSequence: sequence,
+		HeaderDeadSubject: m.Subject(), HeaderDeadConsumer: s.consumer, HeaderDeadAttempts: strconv.Itoa(attempts),
+	} {
+		dead.Header.Set(key, value)
+	}
+	if id := m.Headers().Get(jetstream.MsgIDHeader); id != "" {
+		dead.Header.Set(HeaderDeadMsgID, id)
+	}
+	// With its time, because another message has its sequence when the stream is recreated.
+	id := jetstream.WithMsgID(fmt.Sprintf("%s:%s:%s:%d", s.stream, s.consumer, sequence, m.ack().Timestamp))
+	_, err := s.js.PublishMsg(ctx, dead, id)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		dead.Data = nil // these headers are over what the server takes
+		dead.Header.Set(HeaderDeadPayload, "too large")
+		_, err = s.js.PublishMsg(ctx, dead, id)
 	}
 	if err != nil {
 		return fmt.Errorf("jetpull: dead letter of stream sequence %s to %s: %w", sequence, subject, err)
@@ -98,43 +87,8 @@ func (s *Subscription) bury(ctx context.Context, m *Msg, subject, reason string,
 	return nil
 }
 
-// payload is what m was published with. A consumer that delivers headers only leaves it in the stream, and
-// there it may be gone.
-func (s *Subscription) payload(ctx context.Context, m *Msg) (payload []byte, gone bool, err error) {
-	if !s.config().HeadersOnly || m.Headers().Get(headerMsgSize) == "0" {
-		return m.Data(), false, nil
-	}
-	// The stream's leader is asked: a replica that answers direct gets may be behind and not have the message yet.
-	subject := apiPrefix(s.js) + "STREAM.MSG.GET." + s.stream
-	what := fmt.Sprintf("read the payload of stream sequence %d", m.Sequence())
-	var reply *nats.Msg
-	err = transport.Request(ctx, s.nc, subject, func(ctx context.Context) (err error) {
-		reply, err = s.nc.RequestWithContext(ctx, subject, fmt.Appendf(nil, `{"seq":%d}`, m.Sequence()))
-		return err
-	})
-	if err != nil {
-		return nil, false, requestError(what, subject, err)
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Data []byte `json:"data"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return nil, false, fmt.Errorf("jetpull: %s: the answer on %s is no JSON: %w", what, subject, err)
-	}
-	switch {
-	case answer.Error == nil:
-		return answer.Message.Data, false, nil
-	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return nil, true, nil
-	}
-	return nil, false, fmt.Errorf("jetpull: %s: %w", what, answer.Error)
-}
-
 // checkDeadLetter refuses a dead letter subject that no stream stores, and one that the consumer delivers: that would
-// be a loop. Loops through other streams show when a message comes in that is a dead letter of this consumer.
+// be a loop. A loop through other streams shows in the log, which has a line for each dead letter.
 func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error {
 	subject := set.run.deadLetter
 	if subject == "" {

@@ -70,7 +70,7 @@
 //
 // A Subscription owns one goroutine that watches the connection, and at times one that reads while no caller does,
 // one for each inbox that is drained, one that reads the configuration and one for callbacks; Close waits for them.
-// Consume owns one, and others, up to [Concurrency], when messages come; they have ended when it returns, but for handlers
+// Consume owns one for each of its [Concurrency]; they have ended when it returns, but for handlers
 // that ignore their context (see [DrainTimeout]). Such a handler can run for longer than [HandlerTimeout] too: its message
 // fails when it returns. Handlers and callbacks are never called with a lock held. Without traffic a Subscription with a
 // Consume takes about 32 kB of heap, 16 kB of it for the channel that has room for all that may be on order.

@@ -40,7 +40,6 @@ func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg
 	ask, end := s.ask(ctx, set)
 	ask.Want = n
 	c := s.driver.Get(ctx, ask)
-	defer s.driver.Release(c)
 	if len(c.Got) == 0 {
 		return nil, s.callError(ctx, "fetch", c.Err, end)
 	}
@@ -56,7 +55,6 @@ func (s *Subscription) next(ctx context.Context, set *settings) (*Msg, error) {
 	ask, end := s.ask(ctx, set)
 	ask.Want = 1
 	c := s.driver.Get(ctx, ask)
-	defer s.driver.Release(c)
 	if len(c.Got) == 0 {
 		return nil, s.callError(ctx, "next", c.Err, end)
 	}

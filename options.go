@@ -109,7 +109,7 @@ func Concurrency(n int) Option {
 // different keys in parallel, up to Concurrency. A message whose handler failed stays here, first of its key
 // and in progress, and is handled again after its delay; Delivered does not grow meanwhile. A handler that hands
 // its message back itself releases its key. A key that keeps failing can fill the window: then no more
-// is pulled, and a warning has the sequence. Where the consumer's configuration changes, a message at its last
+// is pulled, and the log has a line with the sequence for each failure. Where the consumer's configuration changes, a message at its last
 // delivery may be handled before an earlier one of its key. key is called once a delivery and must not block. If it
 // panics, the message gets no handler, holds up no other, and counts as one whose handler failed.
 func OrderedBy(key func(*Msg) string) Option {
@@ -164,9 +164,8 @@ func MaxAttempts(n int) Option {
 // DeadLetter sets the subject that messages are published to which are given up by MaxAttempts, with their
 // headers and payload, and headers that say why (see [HeaderDeadReason]). The original is terminated only
 // when a stream has confirmed the copy. None by default. The subject must be stored by a stream, and the
-// consumer must not deliver it. Where the consumer delivers headers only, the payload is read from the
-// stream; if it is gone there the copy says so (see [HeaderDeadPayload]). Consume needs [MaxAttempts] with
-// it, its own or the default. [Terminate] makes no dead letter.
+// consumer must not deliver it. A consumer that delivers headers only is refused, because the copy would have no payload.
+// Consume needs [MaxAttempts] with it, its own or the default. [Terminate] makes no dead letter.
 //
 // The copy has the same message id at each try, so that one whose confirmation was lost is not stored twice,
 // if the next try comes within the duplicate window of the stream that stores it (Duplicates, 2 minutes

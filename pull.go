@@ -134,7 +134,6 @@ type run struct {
 
 	// Of the goroutine that carries out effects.
 	arrived [64]*Msg
-	looped  bool // a dead letter of this consumer was delivered to it
 }
 
 // open starts reading ahead. Without a handler the caller settles what it takes. before is the run of the same call that has
@@ -255,28 +254,11 @@ func (r *run) Deliver(ms []pull.Message, done bool, err error) {
 		for i, m := range some {
 			r.arrived[i] = m.(*Msg)
 		}
-		r.warnOfLoop(r.arrived[:len(some)])
 		r.sub.counts.redelivered.Add(uint64(r.pool.Deliver(r.arrived[:len(some)])))
 		clear(r.arrived[:len(some)])
 	}
 	if done && err != nil {
 		r.pool.End(r.sub.public(err))
-	}
-}
-
-// warnOfLoop warns, once, of a dead letter of this consumer that is delivered to it, by a way that
-// checkDeadLetter does not see.
-func (r *run) warnOfLoop(ms []*Msg) {
-	if r.set.run.deadLetter == "" || r.looped {
-		return
-	}
-	for _, m := range ms {
-		if h := m.Headers(); h != nil && h.Get(HeaderDeadConsumer) == r.sub.consumer && h.Get(HeaderDeadStream) == r.sub.stream {
-			r.looped = true
-			r.report.Later(slog.LevelWarn, "jetpull: a dead letter of this consumer was delivered to it, which is a loop: leave its subject out of the stream's Sources, Mirror and transforms",
-				"sequence", m.Sequence(), "subject", m.Subject())
-			return
-		}
 	}
 }
 

@@ -173,6 +173,8 @@ func (s *settings) check(c call, cfg *jetstream.ConsumerConfig, own map[string]b
 		return invalid("Consume", "consumer %q has ack policy all: one acknowledgement covers all messages before it, also those that a lost connection took with it; create the consumer with the explicit policy, or use Messages or Fetch, where you decide what an acknowledgement covers", cfg.Name)
 	case consumes && cfg.MaxDeliver > 0 && o.MaxAttempts > cfg.MaxDeliver:
 		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter; use %d at the most, or raise MaxDeliver", o.MaxAttempts, cfg.MaxDeliver, cfg.MaxDeliver)
+	case c == callConsume && o.deadLetter != "" && cfg.HeadersOnly:
+		return invalid("DeadLetter", "%q: consumer %q delivers headers only, so the copy would have no payload; create it without HeadersOnly, or publish dead letters by OnEvent", o.deadLetter, cfg.Name)
 	case c == callConsume && o.deadLetter != "" && o.MaxAttempts == 0:
 		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up; give it to Consume or to Subscribe", o.deadLetter)
 	}

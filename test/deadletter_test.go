@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -42,51 +40,14 @@ func (r *rig) failing(t *testing.T, sub *jetpull.Subscription, n int, before fun
 	return all
 }
 
-func TestDeadLetterOfAConsumerWithHeadersOnly(t *testing.T) {
+// TestNoDeadLetterWithoutPayload: a consumer that delivers headers only has no dead letters.
+func TestNoDeadLetterWithoutPayload(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		cfg  jetstream.StreamConfig
-		gone bool // by the time that the handler has failed
-	}{
-		"limits":                {jetstream.StreamConfig{}, false},
-		"direct gets":           {jetstream.StreamConfig{AllowDirect: true}, false},
-		"work queue":            {jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, false},
-		"it is no longer there": {jetstream.StreamConfig{}, true},
-		"nor in a work queue":   {jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newServer(t)
-			cfg := tc.cfg
-			cfg.Name, cfg.Subjects = "S", []string{"s.>"}
-			stream := natstest.StreamWith(t, r.js, cfg)
-			natstest.Stream(t, r.js, "DEAD", "dead.>")
-			sub := r.subscribe(t, jetstream.ConsumerConfig{HeadersOnly: true, AckWait: time.Minute})
-			for _, body := range []string{"the payload", ""} {
-				_, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: "s.a", Header: nats.Header{"Trace": {"t1"}}, Data: []byte(body)})
-				require.NoError(t, err)
-			}
-			dead := r.failing(t, sub, 2, func(m *jetpull.Msg) {
-				require.Empty(t, m.Data())
-				if tc.gone {
-					require.NoError(t, stream.DeleteMsg(t.Context(), m.Sequence()))
-				}
-			})
-			full, empty := dead[0], dead[1]
-			require.Equal(t, "t1", full.Header.Get("Trace"))
-			require.Equal(t, "no use", full.Header.Get(jetpull.HeaderDeadReason))
-			require.Empty(t, full.Header.Get("Nats-Msg-Size"), "the copy says nothing of what was left out")
-			require.Empty(t, empty.Data)
-			require.Empty(t, empty.Header.Get(jetpull.HeaderDeadPayload), "nothing is missing")
-			if tc.gone {
-				require.Empty(t, full.Data)
-				require.Equal(t, "gone", full.Header.Get(jetpull.HeaderDeadPayload))
-				return
-			}
-			require.Equal(t, "the payload", string(full.Data))
-			require.Empty(t, full.Header.Get(jetpull.HeaderDeadPayload))
-		})
-	}
+	r := newRig(t)
+	sub := r.subscribe(t, jetstream.ConsumerConfig{HeadersOnly: true})
+	err := sub.Consume(t.Context(), nothing, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"))
+	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+	require.ErrorContains(t, err, "headers only")
 }
 
 // TestDeadLetterWithoutPermissionToLook: who may not read the streams'

@@ -58,7 +58,6 @@ type Driver struct {
 	acting bool // a goroutine carries out effects
 	reader reader
 	boxes  inboxes
-	free   []*Call
 	ended  chan struct{} // closed when everything has come in after Close
 }
 

@@ -12,9 +12,6 @@ import (
 const (
 	// readAtOnce bounds how many frames are taken under one lock.
 	readAtOnce = 128
-	// freeCalls is how many calls are kept for the next ones, and roomMost for how many messages each keeps memory.
-	freeCalls = 128
-	roomMost  = 128
 )
 
 // nudgeFrame wakes the reader, so that it looks at its timer, at what has been drained, and whether its own
@@ -77,11 +74,9 @@ func (d *Driver) sendNudge() {
 type Call struct {
 	pull.Demand
 	ready chan struct{} // its demand is done, or it is to read from now on
-	room  []pull.Message
 }
 
-// wake wakes the call with the given ready channel. One that serves another call by now finds nothing and
-// waits again.
+// wake wakes the call with the given ready channel.
 func wake(ready any) {
 	select {
 	case ready.(chan struct{}) <- struct{}{}:
@@ -89,47 +84,14 @@ func wake(ready any) {
 	}
 }
 
-// Get gets messages. The error of the call is the engine's; where ctx ends first it is a *pull.Timeout too. The caller
-// gives the call back by Release.
+// Get gets messages. The error of the call is the engine's; where ctx ends first it is a *pull.Timeout too.
 func (d *Driver) Get(ctx context.Context, ask pull.Ask) *Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := d.newCall()
-	c.Ask, c.Ref, c.Got = ask, c.ready, c.room
+	c := &Call{ready: make(chan struct{}, 1)}
+	c.Ask, c.Ref = ask, c.ready
 	d.await(ctx, c)
 	return c
-}
-
-// newCall takes one of the free calls. These belong to the driver, not to a global pool, because a channel made in a
-// testing/synctest bubble must not leave it.
-func (d *Driver) newCall() *Call {
-	n := len(d.free)
-	if n == 0 {
-		return &Call{ready: make(chan struct{}, 1)}
-	}
-	c := d.free[n-1]
-	d.free = d.free[:n-1]
-	return c
-}
-
-// Release keeps c, and the memory of its messages unless that is large, for another call.
-func (d *Driver) Release(c *Call) {
-	clear(c.Got)
-	c.room = c.Got[:0]
-	if cap(c.room) > roomMost {
-		c.room = nil
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.free) >= freeCalls {
-		return
-	}
-	select {
-	case <-c.ready:
-	default:
-	}
-	c.Demand = pull.Demand{}
-	d.free = append(d.free, c)
 }
 
 // await posts a demand and returns when it is done. The lock is held, and given back meanwhile.

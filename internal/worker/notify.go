@@ -60,7 +60,6 @@ type Reporter struct {
 	notifier *Notifier
 
 	disturbed atomic.Bool
-	full      atomic.Bool // it was said that the window is full of retries
 	waiting   atomic.Int64
 	missed    atomic.Int64
 }
@@ -143,13 +142,6 @@ func (r *Reporter) Failed(seq uint64, err error, settles bool) {
 	}
 	if !r.events || !settles {
 		r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
-	}
-}
-
-// Full reports, once, that messages which are retried in place fill the window, the first with seq; 0: they do not.
-func (r *Reporter) Full(seq uint64) {
-	if seq > 0 && !r.full.Swap(true) {
-		r.Later(slog.LevelWarn, "jetpull: retries fill the window, and no more messages are pulled until one succeeds", "sequence", seq)
 	}
 }
 

@@ -200,8 +200,7 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	for range min(q.ready.len()-before, q.waiting) {
 		q.some.Signal()
 	}
-	q.startWorker()
-	q.starving = q.ready.len() == 0 && q.hungry()
+	q.starving = q.ready.len() == 0 && q.waiting > 0
 	c := q.creditDue()
 	if q.ready.len() == 0 && c.N == 0 { // no worker wakes to return it
 		c = q.give(q.starving)
@@ -209,9 +208,7 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	if !p.closed {
 		p.alive.arm(q.consumer.Patience)
 	}
-	stuck := q.stuck()
 	q.mu.Unlock()
-	p.ops.Report.Full(stuck)
 	for _, a := range again {
 		p.check(a())
 	}
@@ -287,7 +284,6 @@ func (p *Pool[M]) keyOf(m M) (k keyed) {
 func (p *Pool[M]) Resume() {
 	p.queue.mu.Lock()
 	p.queue.some.Broadcast()
-	p.queue.startWorker()
 	p.queue.mu.Unlock()
 }
 

@@ -75,9 +75,7 @@ type queue[M any] struct {
 
 	// The workers, under mu.
 	slots   []slot[M]
-	begin   func(*slot[M]) // starts a worker; nil: the caller is the only one
-	started int            // how many were: one at the beginning, and others when there are messages for them
-	waiting int            // those that wait for a message
+	waiting int // those that wait for a message
 	quota   quota
 	stopped bool
 
@@ -95,19 +93,6 @@ type history struct {
 	highest uint64 // stream sequence
 	looked  uint64 // highest when it was last looked at what is held
 	memory  memory
-}
-
-// startWorker starts a worker if more messages are ready than workers wait. It starts the next one when it takes its message.
-func (q *queue[M]) startWorker() {
-	if q.begin != nil && q.started < len(q.slots) && q.available() > q.waiting {
-		q.started++
-		q.begin(&q.slots[q.started-1])
-	}
-}
-
-// hungry reports whether one more message could begin at once.
-func (q *queue[M]) hungry() bool {
-	return q.waiting > 0 || q.begin != nil && q.started < len(q.slots)
 }
 
 // quota is how many messages are still to be handled, those that workers have included.
@@ -185,13 +170,12 @@ func (q *queue[M]) advance(e *entry[M]) {
 	q.wake(l.head)
 }
 
-// wake makes e ready and wakes or starts a worker.
+// wake makes e ready and wakes a worker.
 func (q *queue[M]) wake(e *entry[M]) {
 	q.ready.push(e)
 	if q.waiting > 0 {
 		q.some.Signal()
 	}
-	q.startWorker()
 }
 
 // find returns the entry of a message that is held.
@@ -277,27 +261,12 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	}
 	s.since = now
 	e := q.fill(s)
-	q.startWorker()
 	c := q.creditDue()
 	q.mu.Unlock()
 	if c.N > 0 {
 		q.ops.Credit(c)
 	}
 	return e
-}
-
-// stuck returns the sequence of the first message that is retried in place, where such
-// messages and those behind them fill the window; 0: they do not.
-func (q *queue[M]) stuck() uint64 {
-	if !q.ordered() || q.n < q.window.size || q.ready.len() > 0 {
-		return 0
-	}
-	for e := q.held.next; e != &q.held; e = e.next {
-		if e.due > 0 {
-			return e.id.Seq
-		}
-	}
-	return 0
 }
 
 // idle reports whether no message is ready for a worker.

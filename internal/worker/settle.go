@@ -269,10 +269,9 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 	e.looks = 0
 	e.since = p.ops.Now()
 	e.due = max(1, e.since+delay)
-	stuck, m := q.stuck(), e.msg
+	m := e.msg
 	q.mu.Unlock()
 	_ = p.ops.InProgress(m) // its handler may have taken nearly all of AckWait, without KeepAlive
-	p.ops.Report.Full(stuck)
 	p.wakeRetries()
 	return true
 }

@@ -67,7 +67,7 @@ func (s *stage) WithAttrs([]slog.Attr) slog.Handler       { return s }
 func (s *stage) WithGroup(string) slog.Handler            { return s }
 
 func (s *stage) Handle(_ context.Context, r slog.Record) error {
-	for text, short := range map[string]string{"at their last delivery": "last", "taken more than": "hangs", "retries fill": "full", "gave no key": "nokey"} {
+	for text, short := range map[string]string{"at their last delivery": "last", "taken more than": "hangs", "gave no key": "nokey"} {
 		r.Attrs(func(a slog.Attr) bool {
 			if strings.Contains(r.Message, text) && strings.HasPrefix(a.Key, "sequence") {
 				s.note("%s%v", short, a.Value)
@@ -167,7 +167,7 @@ func (s *stage) ops() Ops[*msg] {
 //	changed (the configuration), refused (dead letters are refused), accepted
 //
 // h1 is a handler that begins, the other effects are ack1, nak:1s 1, term:reason 1, wpi1, bury1,
-// back1, n1, run with what a DrainError says, and the reports last[1], hangs[1], full1, nokey1.
+// back1, n1, run with what a DrainError says, and the reports last[1], hangs[1], nokey1.
 func play(t *testing.T, text string) {
 	s := newStage(t)
 	script.Play(t, text, func(ws script.Words) {
