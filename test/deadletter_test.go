@@ -45,7 +45,7 @@ func TestNoDeadLetterWithoutPayload(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{HeadersOnly: true})
-	err := sub.Consume(t.Context(), nothing, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"))
+	err := sub.Consume(t.Context(), func(context.Context, *jetpull.Msg) error { return nil }, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"))
 	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 	require.ErrorContains(t, err, "headers only")
 }
