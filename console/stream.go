@@ -20,6 +20,10 @@ const (
 	// is seen that a source does not answer.
 	leastRender = 150 * time.Millisecond
 	mostRender  = time.Second
+	// settle is how long a stream waits after a sample for those of other sources, which are asked at the same times.
+	settle = 50 * time.Millisecond
+	// quiet is the longest time between two messages of a stream. The page takes the console for lost after three times as long.
+	quiet = 2 * time.Second
 	// sendTimeout bounds one write to a browser.
 	sendTimeout = 10 * time.Second
 )
@@ -36,9 +40,14 @@ type render struct {
 
 	mu    sync.Mutex
 	at    time.Time
-	html  []byte
-	asked []byte
+	shown frame
 	err   error
+}
+
+// frame is what is sent to an open page, as messages of its stream. Streams of the same page share it, and compare the pointers.
+type frame struct {
+	html  *[]byte // the live part
+	asked *[]byte // when each source last answered, to the second
 }
 
 // join finds the render of a page that is opened. The returned function is called when it is closed.
@@ -63,32 +72,41 @@ func (r *renders) join(key string) (one *render, leave func()) {
 	}
 }
 
-// update renders the page unless another has done so in the last leastRender.
-func (r *render) update(ctx context.Context, l *view.Layout, build page.Func, req page.Request) (html, asked []byte, err error) {
+// update renders the page unless another stream has done so in the last leastRender.
+func (r *render) update(ctx context.Context, l *view.Layout, build page.Func, req page.Request) (frame, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if req.Now.Sub(r.at) < leastRender {
-		return r.html, r.asked, r.err
+		return r.shown, r.err
 	}
 	r.at = req.Now
 	p, err := build(ctx, req)
 	if r.err = err; err != nil {
-		return nil, nil, err
+		return frame{}, err
 	}
 	l.Page, l.Streaming = p, true
 	times := map[string]string{}
 	for _, part := range p.Parts {
 		if s := part.Source; s.Name != "" && !s.Asked.IsZero() && !s.Stale {
-			times[s.Name] = s.Asked.UTC().Format("2006-01-02T15:04:05.000Z")
+			times[s.Name] = s.Asked.UTC().Format("2006-01-02T15:04:05Z")
 		}
 	}
 	var b bytes.Buffer
 	if r.err = view.RenderLive(&b, l); r.err != nil {
-		return nil, nil, r.err
+		return frame{}, r.err
 	}
-	r.html = b.Bytes()
-	r.asked, r.err = json.Marshal(times)
-	return r.html, r.asked, r.err
+	asked, err := json.Marshal(times)
+	r.err = err
+	r.shown = frame{changed(r.shown.html, event("", b.Bytes())), changed(r.shown.asked, event("asked", asked))}
+	return r.shown, r.err
+}
+
+// changed is the last message where the next is the same.
+func changed(last *[]byte, next []byte) *[]byte {
+	if last != nil && bytes.Equal(*last, next) {
+		return last
+	}
+	return &next
 }
 
 // stream keeps an open page current: it sends the live part of the page whenever that has changed. The browser ends the stream
@@ -105,18 +123,17 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build p
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	out := http.NewResponseController(w)
-	var sent []byte
-	begun := false
+	var sent frame
+	sentAt := time.Time{}
 	for {
-		changed := c.sampler.Changed()
+		sampled := c.sampler.Changed()
 		now := time.Now()
 		if again, ok := c.sessions.user(r); !ok || again.role != u.role {
 			_ = send(out, w, event("reload", nil))
 			return
 		}
 		l := c.layout(r, u)
-		html, asked, err := one.update(r.Context(), l, build, page.Request{Query: r.URL.Query(), Now: now})
-		var message []byte
+		next, err := one.update(r.Context(), l, build, page.Request{Query: r.URL.Query(), Now: now})
 		problem, isProblem := errors.AsType[*page.Problem](err)
 		switch {
 		case isProblem && problem.Status == http.StatusNotFound:
@@ -125,38 +142,40 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build p
 			return
 		case err != nil && r.Context().Err() == nil:
 			c.log.Warn("console: page", "path", l.Path, "error", err)
-		case !bytes.Equal(html, sent) || !begun:
-			begun, sent = true, html
-			message = append(event("", html), event("asked", asked)...)
-		default:
-			message = event("asked", asked)
+		case err == nil && (next != sent || now.Sub(sentAt) >= quiet):
+			var messages [][]byte
+			if next.html != sent.html {
+				messages = append(messages, *next.html)
+			}
+			sent, sentAt = next, now
+			if err := send(out, w, append(messages, *next.asked)...); err != nil {
+				return
+			}
 		}
-		if err := send(out, w, message); err != nil {
-			return
-		}
-		if !await(r.Context(), changed) {
+		if !await(r.Context(), sampled) {
 			return
 		}
 	}
 }
 
 // await waits for the next sample. It is false when the page is closed.
-func await(ctx context.Context, changed <-chan struct{}) bool {
-	least, most := time.NewTimer(leastRender), time.NewTimer(mostRender)
-	defer least.Stop()
-	defer most.Stop()
+func await(ctx context.Context, sampled <-chan struct{}) bool {
+	timer := time.NewTimer(mostRender)
+	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-least.C:
+	case <-timer.C:
+		return true
+	case <-sampled:
 	}
+	timer.Reset(settle)
 	select {
 	case <-ctx.Done():
 		return false
-	case <-changed:
-	case <-most.C:
+	case <-timer.C:
+		return true
 	}
-	return true
 }
 
 // event is a message of the stream.
@@ -172,10 +191,12 @@ func event(name string, data []byte) []byte {
 	return b.Bytes()
 }
 
-func send(out *http.ResponseController, w http.ResponseWriter, message []byte) error {
+func send(out *http.ResponseController, w http.ResponseWriter, messages ...[]byte) error {
 	_ = out.SetWriteDeadline(time.Now().Add(sendTimeout)) // a writer without deadlines has none to set
-	if _, err := w.Write(message); err != nil {
-		return err
+	for _, message := range messages {
+		if _, err := w.Write(message); err != nil {
+			return err
+		}
 	}
 	return out.Flush()
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
@@ -211,7 +212,7 @@ func (b *tab) until(want string, is func(text string) bool) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	b.t.Fatalf("%s does not come to be in:\n%s", want, text)
+	b.t.Fatalf("%s: %s does not come to be in:\n%s", b.url(), want, text)
 }
 
 // eventually waits until the page's text has all of these.
@@ -256,9 +257,10 @@ func (b *tab) audit() {
 // fits fails where the page is wider than the window.
 func (b *tab) fits() {
 	b.t.Helper()
+	b.until("a page", func(text string) bool { return text != "" })
 	wider := evaluate[[]string](b, `(() => {
-		const width = document.documentElement.clientWidth;
-		if (document.documentElement.scrollWidth <= width) return [];
+		const width = document.documentElement?.clientWidth ?? Infinity; // there is none while a page replaces another
+		if (!((document.documentElement?.scrollWidth ?? 0) > width)) return [];
 		return [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width + 1).map(e => e.outerHTML.slice(0, 200));
 	})()`)
 	require.Empty(b.t, wider, "the page is wider than the window")
@@ -270,16 +272,42 @@ func (b *tab) keys(text string) {
 	run(b, chromedp.KeyEvent(text))
 }
 
+// slash presses the key that leads to the search, as a keyboard does: the character belongs to the key, so the page can keep it from the field.
+func (b *tab) slash() {
+	b.t.Helper()
+	command(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "/", Code: "Slash", Text: "/"})
+}
+
 // focus moves the focus with the tab key until it is on a link or button with a label.
 func (b *tab) focus(label string) {
 	b.t.Helper()
-	for range 60 {
-		if evaluate[string](b, `document.activeElement?.matches("a, button") ? document.activeElement.textContent.trim() : ""`) == label {
+	b.tabTo(fmt.Sprintf(`e.matches("a, button") && e.textContent.trim() === %q`, label))
+}
+
+// focusField moves the focus with the tab key until it is on a field.
+func (b *tab) focusField(name string) {
+	b.t.Helper()
+	b.tabTo(fmt.Sprintf(`e.name === %q`, name))
+}
+
+// tabTo presses the tab key until a script is true for the element e that has the focus. It presses it as often as there seem to be elements
+// before, and looks then.
+func (b *tab) tabTo(script string) {
+	b.t.Helper()
+	for range 30 {
+		presses := evaluate[int](b, `(() => {
+			const is = e => `+script+`;
+			if (document.activeElement && is(document.activeElement)) return 0;
+			const all = [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']")].filter(e => e.checkVisibility());
+			const here = all.indexOf(document.activeElement);
+			return Math.max(1, all.findIndex((e, i) => i > here && is(e)) - here);
+		})()`)
+		if presses == 0 {
 			return
 		}
-		b.keys("\t")
+		b.keys(strings.Repeat("\t", presses))
 	}
-	b.t.Fatalf("the tab key does not lead to %q", label)
+	b.t.Fatalf("the tab key leads to no element e with %s", script)
 }
 
 // shoot writes a picture of the page where a folder is given, to be looked at by a person.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,6 +21,9 @@ type fakeNATS struct {
 	err  error
 	hang chan struct{}
 	asks int
+
+	// changed is told of each change; nil: nobody is.
+	changed func(call string)
 
 	streams  []*jetstream.StreamInfo
 	messages []*jetstream.RawStreamMsg
@@ -64,11 +68,22 @@ func (f *fakeNATS) failure() error {
 	return f.err
 }
 
-func (f *fakeNATS) Pause(context.Context, string, string, time.Time) error { return f.failure() }
-func (f *fakeNATS) Resume(context.Context, string, string) error           { return f.failure() }
-func (f *fakeNATS) Unpin(context.Context, string, string, string) error    { return f.failure() }
-func (f *fakeNATS) Reset(context.Context, string, string, uint64) error    { return f.failure() }
-func (f *fakeNATS) Delete(context.Context, string, string) error           { return f.failure() }
+func (f *fakeNATS) change(verb, what string) error {
+	if f.changed != nil {
+		f.changed("nats " + verb + " " + what)
+	}
+	return f.failure()
+}
+
+func (f *fakeNATS) Pause(_ context.Context, _, name string, _ time.Time) error {
+	return f.change("pause", name)
+}
+func (f *fakeNATS) Resume(_ context.Context, _, name string) error   { return f.change("resume", name) }
+func (f *fakeNATS) Unpin(_ context.Context, _, name, _ string) error { return f.change("unpin", name) }
+func (f *fakeNATS) Reset(_ context.Context, _, name string, _ uint64) error {
+	return f.change("reset", name)
+}
+func (f *fakeNATS) Delete(_ context.Context, _, name string) error { return f.change("delete", name) }
 
 var errAway = errors.New("nats: no servers available for connection")
 
@@ -113,7 +128,10 @@ func (f *fakeNATS) Message(ctx context.Context, _ string, seq uint64) (*jetstrea
 	return found[0], nil
 }
 
-func (f *fakeNATS) Publish(context.Context, *nats.Msg, string) (string, uint64, error) {
-	return "S", 1, f.failure()
+func (f *fakeNATS) Publish(_ context.Context, m *nats.Msg, _ string) (string, uint64, error) {
+	return "S", 1, f.change("publish", m.Subject)
 }
-func (f *fakeNATS) DeleteMessage(context.Context, string, uint64) error { return f.failure() }
+
+func (f *fakeNATS) DeleteMessage(_ context.Context, _ string, seq uint64) error {
+	return f.change("deletemessage", strconv.FormatUint(seq, 10))
+}

@@ -9,66 +9,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/console"
 )
-
-// hostile are names that attack the page, its layout or its reader.
-var hostile = []string{
-	`<script>alert(1)</script>`,
-	`"><img src=x onerror=alert(1)>`,
-	"\u202egnp.exe\u202c \u0627\u0644\u0639\u0631\u0628\u064a\u0629",
-	"{{.}} ${1} <!-- --> ]]> &lt;",
-	strings.Repeat("x", 10<<10),
-	"a\x00b\x1b[31m\xff\xfe",
-	"javascript:alert(1)",
-}
-
-func TestHostileNames(t *testing.T) {
-	t.Parallel()
-	startBrowser(t)
-	fake := &fakeNATS{}
-	for i, name := range hostile {
-		fake.consumers = append(fake.consumers, &jetstream.ConsumerInfo{
-			Stream: "S" + name, Name: name, NumPending: uint64(i), Created: time.Now(),
-			Config: jetstream.ConsumerConfig{
-				Description: name, FilterSubject: name, Metadata: map[string]string{name: name}, PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{name},
-			},
-			Cluster:        &jetstream.ClusterInfo{Leader: name},
-			PriorityGroups: []jetstream.PriorityGroupState{{Group: name, PinnedClientID: name, PinnedTS: time.Now()}},
-		})
-	}
-	b := openTab(t, serve(t, console.Config{NATS: fake}), wide)
-	b.open("consumers")
-	b.eventually("7 consumers", "<script>alert(1)</script>", "(10,240 characters)")
-	b.audit()
-	b.shoot("hostile")
-	for _, name := range hostile {
-		b.open("consumer?" + url.Values{"stream": {"S" + name}, "name": {name}}.Encode())
-		b.eventually("Configuration", "Pinned client")
-		b.fits()
-		b.open("consumers?" + url.Values{"q": {name}}.Encode())
-		b.eventually("Consumers")
-	}
-	b.audit()
-	b.open("consumer?" + url.Values{"stream": {"none"}, "name": {hostile[0]}}.Encode())
-	b.eventually("Not found", "<script>alert(1)</script>")
-	fake.set(func() { fake.err = errFor(hostile[0]) })
-	b.open("consumer?" + url.Values{"stream": {"S" + hostile[0]}, "name": {hostile[0]}}.Encode())
-	b.press("Pause")
-	b.eventually("This did not work", "It is not paused.", "<script>alert(1)</script>")
-	b.open("log")
-	b.eventually("failed", "<script>alert(1)</script>")
-	b.audit()
-}
-
-type errFor string
-
-func (e errFor) Error() string { return string(e) }
 
 // A source that does not answer makes its part of the page stale. The page itself answers.
 func TestStale(t *testing.T) {
@@ -98,72 +44,6 @@ func TestStale(t *testing.T) {
 	b.eventually("NATS does not answer, so there is nothing to show here yet: " + errAway.Error())
 	b.open("consumer?stream=S&name=worker")
 	b.eventually("NATS does not answer, so there is nothing to show here yet")
-}
-
-// All pages and actions work without scripts, and all by keyboard.
-func TestWithoutScript(t *testing.T) {
-	t.Parallel()
-	startBrowser(t)
-	fake := &fakeNATS{consumers: []*jetstream.ConsumerInfo{
-		{
-			Stream: "S", Name: "worker", NumPending: 7, Config: jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"g"}},
-			PriorityGroups: []jetstream.PriorityGroupState{{Group: "g", PinnedClientID: "client-1"}},
-		},
-		{Stream: "S", Name: "other", Paused: true},
-	}}
-	b := openTab(t, serve(t, console.Config{NATS: fake}), narrow)
-	b.noScript()
-	b.open("consumers")
-	b.typeInto("input[name=q]", "work")
-	b.press("Filter")
-	b.eventually("1 consumer")
-	b.press("worker")
-	b.eventually("7 messages wait")
-	for _, action := range []string{"Pause", "Unpin"} {
-		b.open("consumer?stream=S&name=worker")
-		b.press(action)
-		b.eventually("Done. " + action)
-	}
-	for _, action := range []string{"Reset", "Delete"} {
-		b.open("consumer?stream=S&name=worker")
-		b.press(action + "…")
-		b.press("Cancel")
-		b.press(action + "…")
-		b.press(action)
-		b.eventually("Done. " + action)
-	}
-	b.open("consumer?stream=S&name=other")
-	b.press("Resume")
-	b.eventually("Done. Resume")
-	b.open("log")
-	b.eventually("5 actions")
-}
-
-func TestKeyboard(t *testing.T) {
-	t.Parallel()
-	startBrowser(t)
-	fake := &fakeNATS{consumers: []*jetstream.ConsumerInfo{{Stream: "S", Name: "worker", NumPending: 7}}}
-	b := openTab(t, serve(t, console.Config{NATS: fake}), wide)
-	b.open("consumers")
-	b.eventually("worker")
-	b.keys("/")
-	b.keys("work")
-	b.eventually("1 consumer")
-	b.focus("worker")
-	b.keys("\r")
-	b.eventually("7 messages wait")
-	b.focus("Pause")
-	b.keys("\r")
-	b.eventually("Done. Pause")
-	for _, action := range []string{"Reset", "Delete"} {
-		b.open("consumer?stream=S&name=worker")
-		b.focus(action + "…")
-		b.keys("\r")
-		b.eventually(action + "?")
-		b.focus(action)
-		b.keys("\r")
-		b.eventually("Done. " + action)
-	}
 }
 
 // site is a console with tokens that can be changed.

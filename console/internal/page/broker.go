@@ -37,6 +37,7 @@ type jobs struct {
 	queued, inflight, delivered, dead int
 	oldest                            time.Time // of the queued
 	brokerState
+	now state
 }
 
 // brokerState is the state of a consumer. The list of consumers has only the breakers of the node that answers.
@@ -115,6 +116,7 @@ func (b *Broker) ask(ctx context.Context) ([]jobs, error) {
 			}
 		}
 		queued, dead = queued+one.queued, dead+one.dead
+		one.now = one.judge()
 		b.history.Put(now, one.path(), float64(one.queued), float64(one.dead))
 		all = append(all, one)
 	}
@@ -128,7 +130,7 @@ var jobOrders = map[string]func(a, b jobs) int{
 	},
 	// The worst first, and of equals the one that most jobs wait for.
 	"state": func(a, b jobs) int {
-		return cmp.Or(cmp.Compare(a.state().severity(), b.state().severity()), cmp.Compare(b.dead, a.dead), cmp.Compare(b.queued, a.queued), cmp.Compare(a.path(), b.path()))
+		return cmp.Or(cmp.Compare(a.now.severity(), b.now.severity()), cmp.Compare(b.dead, a.dead), cmp.Compare(b.queued, a.queued), cmp.Compare(a.path(), b.path()))
 	},
 	"queued": func(a, b jobs) int { return cmp.Compare(a.queued, b.queued) },
 	"dead":   func(a, b jobs) int { return cmp.Or(cmp.Compare(a.dead, b.dead), cmp.Compare(b.path(), a.path())) },
@@ -167,7 +169,7 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	for _, one := range shown {
 		list.Rows = append(list.Rows, view.Row{ID: "b-" + one.path(), Cells: []view.Value{
 			view.Linked(one.Channel, link("channel", "name", one.Channel)), view.Linked(one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)),
-			one.state().value(), view.Ago(one.since(), "It is not paused, and its callbacks succeed"), view.Int(one.queued),
+			one.now.value(), view.Ago(one.since(), "It is not paused, and its callbacks succeed"), view.Int(one.queued),
 			{Chart: chart.Small("Queued", b.history.Values(r.Now, one.path(), histQueued, 60))},
 			one.oldestValue(), view.Int(one.inflight), view.Int(one.delivered),
 			quietZero(view.Int(one.dead), one.dead > 0, view.Bad),
@@ -196,7 +198,7 @@ func (j *jobs) oldestValue() view.Value {
 func fitsJobs(want string, j jobs) bool {
 	switch want {
 	case "trouble":
-		return j.state().severity() <= 1
+		return j.now.severity() <= 1
 	case "paused":
 		return j.State == "paused"
 	case "dead":
@@ -213,7 +215,7 @@ func (j *jobs) since() time.Time {
 	return j.PausedAt
 }
 
-func (j *jobs) state() state {
+func (j *jobs) judge() state {
 	waiting := countWait(uint64(j.queued))
 	since := ""
 	if !j.FailingSince.IsZero() {
@@ -275,7 +277,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 		dead.List.Rows = append(dead.List.Rows, view.Row{ID: "j-" + strconv.Itoa(i), Cells: []view.Value{view.Ago(j.StatusChangedAt, "not stated"), view.Linked(id, link("brokermessage", "channel", channel, "id", id))}})
 	}
 	counts.brokerState = c.brokerState // it has the breaker, whichever node makes the callbacks
-	st := counts.state()
+	st := counts.judge()
 	lines := []string{"It is a " + c.Type + " consumer."}
 	if c.Type == "push" {
 		lines = append(lines, "Messages are POSTed to "+withoutPassword(c.CallbackURL)+".")

@@ -64,7 +64,7 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 		}
 		row(view.Ago(j.StatusChangedAt, "not stated"), view.Text(j.ListenerName), view.Text("became "+j.Status), view.Value{}, view.Value{}, problem)
 		if j.Status == "DEAD" || j.Status == "DELIVERED" {
-			settled = append(settled, view.Option{Value: j.Status + " " + j.ConsumerURL, Text: j.ListenerName + " (" + strings.ToLower(j.Status) + ")"})
+			settled = append(settled, view.Option{Value: j.Status + " " + j.ConsumerURL, Text: view.Text(j.ListenerName).Text + " (" + strings.ToLower(j.Status) + ")"})
 		}
 	}
 	timeline.Found = view.Bounded(len(m.Jobs), false, "job")

@@ -124,7 +124,7 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 			oldest = max(oldest, one.State.Oldest)
 		}
 	}
-	judge(&part, "relay", "receiver", s.Value, receiverOrders["state"], func(one receiver) state { return one.state() }, func(one receiver) (name, since, waiting view.Value) {
+	judge(&part, "relay", "receiver", s.Value, receiverOrders["state"], func(one receiver) state { return one.now }, func(one receiver) (name, since, waiting view.Value) {
 		return view.Linked(one.Name, link("receiver", "name", one.Name)), view.None("The relay does not state it"), view.Int(one.backlog())
 	})
 	part.Facts = []view.Fact{
@@ -167,7 +167,7 @@ func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
 	for _, one := range s.Value {
 		queued, dead = queued+one.queued, dead+one.dead
 	}
-	judge(&part, "broker", "consumer", s.Value, jobOrders["state"], func(one jobs) state { return one.state() }, func(one jobs) (name, since, waiting view.Value) {
+	judge(&part, "broker", "consumer", s.Value, jobOrders["state"], func(one jobs) state { return one.now }, func(one jobs) (name, since, waiting view.Value) {
 		return view.Linked(one.Channel+"/"+one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)), view.Ago(one.since(), "not stated"), view.Int(one.queued)
 	})
 	part.Facts = []view.Fact{

@@ -49,6 +49,7 @@ type receiver struct {
 			P99   float64 `json:"p99"`
 		} `json:"answers"`
 	} `json:"state"`
+	now state
 }
 
 // Relay are the pages of a relay.
@@ -88,7 +89,8 @@ func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
 	}
 	now := time.Now()
 	window, backlog := 0, 0
-	for _, r := range answer.Items {
+	for i, r := range answer.Items {
+		answer.Items[i].now = r.judge()
 		if r.State != nil {
 			y.history.Put(now, r.Name, float64(r.State.WindowUsed), float64(r.State.Backlog))
 			window, backlog = window+r.State.WindowUsed, backlog+r.State.Backlog
@@ -98,8 +100,8 @@ func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
 	return answer.Items, nil
 }
 
-// state judges a receiver. The first case that applies is the one that an operator has to know.
-func (r *receiver) state() state {
+// judge states what is going on with a receiver. The first case that applies is the one that an operator has to know.
+func (r *receiver) judge() state {
 	if r.State == nil {
 		return state{"not known", view.Warn, "The relay does not know the state of this receiver now."}
 	}
@@ -170,7 +172,7 @@ func (r *receiver) backlog() int {
 var receiverOrders = map[string]func(a, b receiver) int{
 	"name": func(a, b receiver) int { return cmp.Compare(a.Name, b.Name) },
 	"state": func(a, b receiver) int {
-		return cmp.Or(cmp.Compare(a.state().severity(), b.state().severity()), cmp.Compare(b.backlog(), a.backlog()), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.now.severity(), b.now.severity()), cmp.Compare(b.backlog(), a.backlog()), cmp.Compare(a.Name, b.Name))
 	},
 	"backlog": func(a, b receiver) int { return cmp.Compare(a.backlog(), b.backlog()) },
 	"p99":     func(a, b receiver) int { return cmp.Compare(a.p99(), b.p99()) },
@@ -183,7 +185,7 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	var rows []receiver
 	for _, one := range s.Value {
-		if contains(q.Get("q"), one.Name, one.PostEndpoint) && (q.Get("state") == "" || one.state().severity() <= 1) {
+		if contains(q.Get("q"), one.Name, one.PostEndpoint) && (q.Get("state") == "" || one.now.severity() <= 1) {
 			rows = append(rows, one)
 		}
 	}
@@ -215,7 +217,7 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 		}
 		p50, p99 := one.answers()
 		list.Rows = append(list.Rows, view.Row{ID: "r-" + one.Name, Cells: []view.Value{
-			view.Linked(one.Name, link("receiver", "name", one.Name)), one.state().value(), view.Int(one.backlog()),
+			view.Linked(one.Name, link("receiver", "name", one.Name)), one.now.value(), view.Int(one.backlog()),
 			{Chart: chart.Small("Backlog", y.history.Values(r.Now, one.Name, histBacklog, 60))},
 			one.oldest(), one.window(), flight, p50, p99, view.Text(withoutPassword(one.PostEndpoint)),
 		}})
@@ -252,7 +254,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 		if one.Name != name {
 			continue
 		}
-		st := one.state()
+		st := one.now
 		p50, p99 := one.answers()
 		values := func(i int) []float64 { return y.history.Values(r.Now, name, i, 360) }
 		page.Parts = []view.Part{

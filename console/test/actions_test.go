@@ -1,0 +1,218 @@
+package test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// step is an action of a page of [fakes] with the name orders.
+type step struct {
+	page, label string
+	// asks says that the action is confirmed on a page of its own, where fields are typed, as name and text.
+	asks   bool
+	fields [][2]string
+	// done begins the outcome that the page states, and call what a source is asked to do.
+	done, call string
+}
+
+var tokens = [][2]string{{"producer", "shop"}, {"producertoken", "producer-secret"}, {"channeltoken", "channel-secret"}}
+
+// steps are all actions of all pages.
+var steps = []step{
+	{page: "consumer?stream=orders&name=orders", label: "Pause", done: "Paused until", call: "nats pause orders"},
+	{page: "consumer?stream=orders&name=orders2", label: "Resume", done: "Resumed.", call: "nats resume orders2"},
+	{page: "consumer?stream=orders&name=orders", label: "Unpin", done: "Unpinned client orders", call: "nats unpin orders"},
+	{page: "consumer?stream=orders&name=orders", label: "Reset", asks: true, fields: [][2]string{{"seq", "5"}}, done: "Reset. It begins again at sequence 5.", call: "nats reset orders"},
+	{page: "consumer?stream=orders&name=orders", label: "Delete", asks: true, done: "Deleted consumer orders", call: "nats delete orders"},
+	{page: "message?stream=orders&seq=1", label: "Publish a copy", asks: true, done: "Published a copy", call: "nats publish orders"},
+	{page: "deadletters?stream=orders", label: "Requeue all that match", asks: true, fields: [][2]string{{"rate", "0.5"}}, done: "Began to requeue dead letters: 20 objects.", call: "nats publish orders"},
+	{page: "operation?system=console&id=console-1", label: "Cancel", asks: true, done: "Cancelled."},
+	{page: "deadletters?stream=orders", label: "Purge all that match", asks: true, done: "Began to purge dead letters: 20 objects.", call: "nats deletemessage 20"},
+	{page: "deadletter?stream=orders&seq=1", label: "Requeue", done: "Requeued:", call: "nats publish orders"},
+	{page: "deadletter?stream=orders&seq=2", label: "Purge", asks: true, done: "Deleted dead letter 2.", call: "nats deletemessage 2"},
+
+	{page: "brokerconsumer?channel=orders&consumer=orders", label: "Pause", done: "Paused.", call: "POST /channel/orders/consumer/orders/pause"},
+	{page: "brokerconsumer?channel=orders&consumer=orders2", label: "Resume", done: "Resumed.", call: "POST /channel/orders/consumer/orders2/resume"},
+	{page: "brokerconsumer?channel=orders&consumer=orders", label: "Requeue all dead jobs", asks: true, done: "Began to requeue jobs.", call: `POST /channel/orders/consumer/orders/replay  {"Status":"DEAD"}`},
+	{page: "brokerconsumer?channel=orders&consumer=orders", label: "Replay delivered jobs", asks: true, fields: [][2]string{{"rate", "7"}}, done: "Began to replay jobs.", call: `POST /channel/orders/consumer/orders/replay  {"Rate":7,"Status":"DELIVERED"}`},
+	{page: "brokermessage?channel=orders&id=orders", label: "Queue again", done: "Queued again for orders (dead).", call: `POST /channel/c/consumer/orders/replay  {"Message":"orders","Status":"DEAD"}`},
+	{page: "channel?name=orders", label: "Broadcast a test message", asks: true, fields: tokens, done: "Broadcast message", call: `POST /channel/orders/broadcast channel-secret {"test":true}`},
+	{page: "scheduled?channel=orders&id=orders", label: "Cancel the message", asks: true, fields: tokens, done: "Cancelled message orders.", call: "DELETE /channel/orders/scheduled-message/orders channel-secret"},
+	{page: "operation?system=broker&id=" + url.QueryEscape("/channel/orders/consumer/orders/replay/1"), label: "Cancel", asks: true, done: "Cancelled.", call: "DELETE /channel/orders/consumer/orders/replay/1"},
+
+	{page: "receiver?name=orders", label: "Pause", done: "Paused.", call: "PUT /v1/receivers/orders"},
+	{page: "receiver?name=orders2", label: "Resume", done: "Resumed.", call: "PUT /v1/receivers/orders2"},
+	{page: "receiver?name=orders3", label: "Enable", done: "Enabled.", call: "PUT /v1/receivers/orders3"},
+	{page: "failed?receiver=orders", label: "Redrive all that match", asks: true, done: "Began to redrive 3 messages.", call: `POST /v1/failed:redrive  {"filter":{"receiver":"orders"}`},
+	{page: "failed", label: "Skip all that match", asks: true, fields: [][2]string{{"rate", "2"}}, done: "Began to skip 3 messages.", call: `POST /v1/failed:skip  {"filter":{},"rate":2}`},
+	{page: "failed", label: "Purge all that match", asks: true, done: "Began to purge 3 messages.", call: `POST /v1/failed:purge  {"filter":{},"rate":0}`},
+	{page: "relaymessage?source=orders&id=orders", label: "Redrive", done: "Began to redrive", call: `POST /v1/failed:redrive  {"filter":{"message":"orders","source":"orders"}`},
+	{page: "relaymessage?source=orders&id=orders", label: "Skip", asks: true, done: "Began to skip", call: `POST /v1/failed:skip  {"filter":{"message":"orders","source":"orders"}`},
+	{page: "relaymessage?source=orders&id=orders", label: "Purge", asks: true, done: "Began to purge", call: `POST /v1/failed:purge  {"filter":{"message":"orders","source":"orders"}`},
+	{page: "operation?system=relay&id=redrive-1", label: "Cancel", asks: true, done: "Cancelled.", call: "DELETE /v1/operations/redrive-1"},
+
+	{page: "feed", label: "Retry the failed items of all blocked partitions", asks: true, done: "Began to retry failed items: 2 objects.", call: "feed retry orders2"},
+	{page: "feed", label: "Skip the failed items of all blocked partitions", asks: true, done: "Began to skip failed items: 2 objects.", call: "feed skip orders2"},
+	{page: "partition?id=orders", label: "Retry all failed", asks: true, done: "1 item is available again.", call: "feed retry orders"},
+	{page: "partition?id=orders", label: "Skip all failed", asks: true, done: "1 item is counted as complete.", call: "feed skip orders"},
+	{page: "partition?id=orders", label: "Reopen", done: "Reopened.", call: "feed reopen orders"},
+	{page: "partition?id=orders2", label: "Seal", asks: true, done: "Sealed.", call: "feed seal orders2"},
+	{page: "partition?id=orders2", label: "Advance", done: "Advanced to gate 1.", call: "feed advance orders2 1"},
+	{page: "partition?id=orders2", label: "Close", asks: true, done: "Closed.", call: "feed close orders2"},
+	{page: "item?partition=orders&id=orders", label: "Retry", done: "The item is available again.", call: "feed retry orders orders"},
+	{page: "item?partition=orders&id=orders", label: "Skip", asks: true, done: "The item counts as complete.", call: "feed skip orders orders"},
+}
+
+// filters are searches in lists, with what the list shows then.
+var filters = [][3]string{
+	{"consumers", "orders2", "1 consumer"}, {"streams", "none", "None of the 1 stream"}, {"broker", "orders2", "1 consumer"}, {"relay", "orders3", "1 receiver"},
+	{"operations", "none", "0 operations"}, {"log", "Unpin", "1 action"},
+}
+
+// driver is a way to use the pages.
+type driver struct {
+	press  func(b *tab, label string)
+	fill   func(b *tab, name, text string)
+	search func(b *tab, text string)
+	script bool
+}
+
+var drivers = map[string]driver{
+	"clicks": {
+		script: true, press: (*tab).press, fill: fillField,
+		search: func(b *tab, text string) { fillField(b, "q", text) },
+	},
+	"keys": {
+		script: true,
+		press:  func(b *tab, label string) { b.focus(label); b.keys("\r") },
+		fill:   func(b *tab, name, text string) { b.focusField(name); b.keys(text) },
+		search: func(b *tab, text string) { b.slash(); b.keys(text) },
+	},
+	"without script": {
+		press: (*tab).press, fill: fillField,
+		search: func(b *tab, text string) { fillField(b, "q", text); b.press("Filter") },
+	},
+}
+
+func fillField(b *tab, name, text string) { b.typeInto(fmt.Sprintf("main [name=%s]", name), text) }
+
+// Each action of each page works by clicking, by keyboard alone, and without scripts.
+func TestActions(t *testing.T) {
+	startBrowser(t)
+	for name, d := range drivers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFakes("orders")
+			b := openTab(t, serve(t, f.config()), wide)
+			if !d.script {
+				b.noScript()
+			}
+			for _, s := range steps {
+				b.open(s.page)
+				if s.asks {
+					d.press(b, s.label+"…")
+					b.eventually(s.label + "?")
+				}
+				for _, field := range s.fields {
+					d.fill(b, field[0], field[1])
+				}
+				d.press(b, s.label)
+				b.eventually("Done. " + s.done)
+				if s.call != "" {
+					f.called(t, s.call)
+				}
+			}
+			b.open("log")
+			b.eventually(fmt.Sprintf("%d actions", len(steps)))
+			require.NotContains(t, b.text(), "secret", "tokens that a user has typed are nowhere")
+			for _, one := range filters {
+				b.open(one[0])
+				d.search(b, one[1])
+				b.eventually(one[2])
+			}
+		})
+	}
+}
+
+// pages are all pages of [fakes] with a name.
+func pages(name string) []string {
+	one := func(page string, pairs ...string) string {
+		q := url.Values{}
+		for i := 0; i < len(pairs); i += 2 {
+			q.Set(pairs[i], pairs[i+1])
+		}
+		return page + "?" + q.Encode()
+	}
+	replay := "/channel/" + url.PathEscape(name) + "/consumer/" + url.PathEscape(name) + "/replay/1"
+	return []string{
+		"overview", "consumers", one("consumer", "stream", name, "name", name), "streams", one("messages", "stream", name, "seq", "1"), one("message", "stream", name, "seq", "1"),
+		one("message", "stream", name, "seq", "1", "as", "hex"), one("deadletters", "stream", name), one("deadletter", "stream", name, "seq", "1"),
+		one("deadletters", "stream", name, "do", "purge-all"), "broker", one("channel", "name", name), one("channel", "name", name, "do", "broadcast"),
+		one("brokerconsumer", "channel", name, "consumer", name), one("brokermessage", "channel", name, "id", name), one("scheduled", "channel", name, "id", name),
+		"relay", one("receiver", "name", name), "failed", one("failed", "receiver", name, "source", name), one("relaymessage", "source", name, "id", name),
+		"feed", one("partition", "id", name), one("item", "partition", name, "id", name), "operations", one("operation", "system", "relay", "id", "redrive-1"),
+		one("operation", "system", "broker", "id", replay), "log", one("log", "q", name),
+	}
+}
+
+// hostile are names that attack the page, its layout or its reader.
+var hostile = []string{
+	`<script>alert(1)</script>`,
+	`"><img src=x onerror=alert(1)>`,
+	"\u202egnp.exe\u202c \u0627\u0644\u0639\u0631\u0628\u064a\u0629",
+	"{{.}} ${1} <!-- --> ]]> &lt;",
+	strings.Repeat("x", 10<<10),
+	"a\x00b\x1b[31m\xff\xfe",
+	"javascript:alert(1)",
+}
+
+// Whatever a source has in its names, errors and payloads is text on every page.
+func TestHostileNames(t *testing.T) {
+	startBrowser(t)
+	t.Run("source", func(t *testing.T) {
+		t.Parallel()
+		for _, name := range append(hostile, strings.Join(hostile, " ")) {
+			f := newFakes(name)
+			base := serve(t, f.config())
+			for _, page := range pages(f.name) {
+				text, _ := fetch(t, base+page)
+				for _, attack := range []string{"<script>alert", "<img", `href="javascript:`, "\x00"} {
+					require.NotContains(t, string(text), attack, page)
+				}
+			}
+		}
+	})
+	t.Run("browser", func(t *testing.T) {
+		t.Parallel()
+		f := newFakes(strings.Join(hostile, " "))
+		name := f.name
+		b := openTab(t, serve(t, f.config()), narrow)
+		for _, page := range pages(name) {
+			b.open(page)
+			b.fits()
+			if !strings.HasPrefix(page, "log") {
+				b.eventually("<script>alert(1)</script>")
+			}
+		}
+		b.shoot("hostile")
+		f.fail(errFor(name))
+		for _, page := range pages(name) {
+			b.open(page)
+			b.fits()
+		}
+		b.open("consumer?" + url.Values{"stream": {name}, "name": {name}}.Encode())
+		b.press("Pause")
+		b.eventually("This did not work", "It is not paused.", "<script>alert(1)</script>")
+		b.open("log")
+		b.eventually("failed", "<script>alert(1)</script>")
+		b.audit()
+	})
+}
+
+type errFor string
+
+func (e errFor) Error() string { return string(e) }
