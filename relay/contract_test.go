@@ -12,21 +12,21 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/relay/internal/history"
+	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // everyKind is a receiver of each kind.
 var everyKind = map[string]traits{
-	"plain":    {Traits: history.Traits{Unknown: "at_least_once", MaxRetries: 3}},
-	"once":     {Traits: history.Traits{Unknown: "at_most_once", MaxRetries: 3}},
-	"asked":    {Traits: history.Traits{Asked: true, MaxRetries: 3}},
-	"pending":  {Traits: history.Traits{Asked: true, MaxRetries: 3}, pending: true},
-	"failing":  {Traits: history.Traits{Asked: true, MaxRetries: 2}, failEvery: 3},
-	"limited":  {Traits: history.Traits{Asked: true, Limit: 10, Window: 500 * time.Millisecond, MaxRetries: 3}},
-	"ordered":  {Traits: history.Traits{Asked: true, Order: "source", MaxRetries: 50}, failEvery: 4},
-	"one":      {Traits: history.Traits{Asked: true, Order: "receiver", MaxRetries: 50}, failEvery: 5, latency: 2 * time.Millisecond},
-	"ordering": {Traits: history.Traits{Unknown: "at_least_once", Order: "source", MaxRetries: 50}, failEvery: 4},
+	"plain":    {Traits: relayhistory.Traits{Unknown: "at_least_once", MaxRetries: 3}},
+	"once":     {Traits: relayhistory.Traits{Unknown: "at_most_once", MaxRetries: 3}},
+	"asked":    {Traits: relayhistory.Traits{Asked: true, MaxRetries: 3}},
+	"pending":  {Traits: relayhistory.Traits{Asked: true, MaxRetries: 3}, pending: true},
+	"failing":  {Traits: relayhistory.Traits{Asked: true, MaxRetries: 2}, failEvery: 3},
+	"limited":  {Traits: relayhistory.Traits{Asked: true, Limit: 10, Window: 500 * time.Millisecond, MaxRetries: 3}},
+	"ordered":  {Traits: relayhistory.Traits{Asked: true, Order: "source", MaxRetries: 50}, failEvery: 4},
+	"one":      {Traits: relayhistory.Traits{Asked: true, Order: "receiver", MaxRetries: 50}, failEvery: 5, latency: 2 * time.Millisecond},
+	"ordering": {Traits: relayhistory.Traits{Unknown: "at_least_once", Order: "source", MaxRetries: 50}, failEvery: 4},
 }
 
 // send hands in n messages of each of three sources for each receiver of a history: one by one over HTTP, in batches,

@@ -12,12 +12,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/relay/internal/history"
+	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 )
 
 // traits are what a receiver of a run promises and does.
 type traits struct {
-	history.Traits
+	relayhistory.Traits
 	pending   bool // it answers 202 and has the result at the second poll
 	failEvery int  // each such POST is answered with 500, and has no effect
 	latency   time.Duration
@@ -28,7 +28,7 @@ type endpoint struct {
 	traits
 	*peer
 	mu       sync.Mutex
-	posts    []history.Post
+	posts    []relayhistory.Post
 	has      map[string]bool
 	polls    map[string]int
 	inFlight int
@@ -87,7 +87,7 @@ func (e *endpoint) answer(_ int, got seen) (int, string) {
 		return e.status(strings.TrimPrefix(got.Path, "/status/"))
 	}
 	attempt, _ := strconv.Atoi(got.Header.Get("Relay-Attempt"))
-	p := history.Post{Key: got.Header.Get("Webhook-Id"), Attempt: attempt, At: got.At}
+	p := relayhistory.Post{Key: got.Header.Get("Webhook-Id"), Attempt: attempt, At: got.At}
 	e.mu.Lock()
 	p.Overlap = e.inFlight > 0
 	e.inFlight++
@@ -152,7 +152,7 @@ func (h *witness) check(s *site, inFlight int) {
 			h.accept(source, id)
 		}
 	}
-	run := &history.Run{Receivers: map[string]history.Receiver{}, Offered: h.offered, Accepted: h.accepted, Order: h.order, Ends: map[string]history.End{}}
+	run := &relayhistory.Run{Receivers: map[string]relayhistory.Receiver{}, Offered: h.offered, Accepted: h.accepted, Order: h.order, Ends: map[string]relayhistory.End{}}
 	for key := range h.offered {
 		h.readEnd(s, run, key)
 	}
@@ -161,7 +161,7 @@ func (h *witness) check(s *site, inFlight int) {
 		eventually(h.t, func() bool { run.Told = h.told(); return len(run.Told) >= len(run.Ends) }, "the sender is not told of each end")
 		late = false
 		for name, e := range h.receivers {
-			run.Receivers[name] = history.Receiver{Traits: e.Traits, Posts: e.seen()}
+			run.Receivers[name] = relayhistory.Receiver{Traits: e.Traits, Posts: e.seen()}
 			for _, post := range run.Receivers[name].Posts {
 				late = h.readEnd(s, run, post.Key) || late
 			}
@@ -176,7 +176,7 @@ func (h *witness) check(s *site, inFlight int) {
 }
 
 // readEnd waits for the end of a message that is not in run, and reports whether it has one now.
-func (h *witness) readEnd(s *site, run *history.Run, key string) bool {
+func (h *witness) readEnd(s *site, run *relayhistory.Run, key string) bool {
 	h.t.Helper()
 	if _, ok := run.Ends[key]; ok {
 		return false
@@ -185,7 +185,7 @@ func (h *witness) readEnd(s *site, run *history.Run, key string) bool {
 	if o == nil {
 		return false
 	}
-	end := history.End{Status: o["status"].(string)}
+	end := relayhistory.End{Status: o["status"].(string)}
 	end.Response, _ = o["response"].(string)
 	if failure, ok := o["error"].(object); ok {
 		end.Reason = failure["code"].(string)
@@ -212,7 +212,7 @@ func (h *witness) told() map[string][]string {
 	return told
 }
 
-func (e *endpoint) seen() []history.Post {
+func (e *endpoint) seen() []relayhistory.Post {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.posts)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/relay/internal/history"
+	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
@@ -180,13 +180,13 @@ var points = []string{
 
 // victims are receivers of the runs in which processes are killed.
 var victims = map[string]traits{
-	"asked":   {Traits: history.Traits{Asked: true, MaxRetries: 3}},
-	"pending": {Traits: history.Traits{Asked: true, MaxRetries: 3}, pending: true},
-	"plain":   {Traits: history.Traits{Unknown: "at_least_once", MaxRetries: 3}},
-	"once":    {Traits: history.Traits{Unknown: "at_most_once", MaxRetries: 3}},
-	"failing": {Traits: history.Traits{Asked: true, MaxRetries: 1}, failEvery: 3},
-	"ordered": {Traits: history.Traits{Asked: true, Order: "source", MaxRetries: 50}, failEvery: 4},
-	"limited": {Traits: history.Traits{Asked: true, Limit: 20, Window: 200 * time.Millisecond, MaxRetries: 3}},
+	"asked":   {Traits: relayhistory.Traits{Asked: true, MaxRetries: 3}},
+	"pending": {Traits: relayhistory.Traits{Asked: true, MaxRetries: 3}, pending: true},
+	"plain":   {Traits: relayhistory.Traits{Unknown: "at_least_once", MaxRetries: 3}},
+	"once":    {Traits: relayhistory.Traits{Unknown: "at_most_once", MaxRetries: 3}},
+	"failing": {Traits: relayhistory.Traits{Asked: true, MaxRetries: 1}, failEvery: 3},
+	"ordered": {Traits: relayhistory.Traits{Asked: true, Order: "source", MaxRetries: 50}, failEvery: 4},
+	"limited": {Traits: relayhistory.Traits{Asked: true, Limit: 20, Window: 200 * time.Millisecond, MaxRetries: 3}},
 }
 
 // A process is killed at the named points. Whatever it was doing, the history is one that may be.

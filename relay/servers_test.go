@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/relay/internal/history"
+	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -127,11 +127,11 @@ func TestServersAreKilled(t *testing.T) {
 	const kills = 20
 	c := newCluster(t)
 	h := newWitness(t, map[string]traits{
-		"asked":   {Traits: history.Traits{Asked: true, MaxRetries: 3}},
-		"pending": {Traits: history.Traits{Asked: true, MaxRetries: 3}, pending: true},
-		"plain":   {Traits: history.Traits{Unknown: "at_least_once", MaxRetries: 3}},
-		"ordered": {Traits: history.Traits{Asked: true, Order: "source", MaxRetries: 50}, failEvery: 4},
-		"limited": {Traits: history.Traits{Asked: true, Limit: 20, Window: 500 * time.Millisecond, MaxRetries: 3}},
+		"asked":   {Traits: relayhistory.Traits{Asked: true, MaxRetries: 3}},
+		"pending": {Traits: relayhistory.Traits{Asked: true, MaxRetries: 3}, pending: true},
+		"plain":   {Traits: relayhistory.Traits{Unknown: "at_least_once", MaxRetries: 3}},
+		"ordered": {Traits: relayhistory.Traits{Asked: true, Order: "source", MaxRetries: 50}, failEvery: 4},
+		"limited": {Traits: relayhistory.Traits{Asked: true, Limit: 20, Window: 500 * time.Millisecond, MaxRetries: 3}},
 	})
 	h.timeout = 5
 	processes := make([]*mortal, 2)

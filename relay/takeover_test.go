@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/relay/internal/history"
+	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -28,9 +28,9 @@ func TestTakeOver(t *testing.T) {
 	}
 	srv := servertest.RunServer(t)
 	h := newWitness(t, map[string]traits{
-		"limited": {Traits: history.Traits{Asked: true, Limit: limit, Window: window, MaxRetries: 3}},
-		"ordered": {Traits: history.Traits{Asked: true, Order: "source", MaxRetries: 50}, failEvery: 3},
-		"pending": {Traits: history.Traits{Asked: true, MaxRetries: 3}, pending: true},
+		"limited": {Traits: relayhistory.Traits{Asked: true, Limit: limit, Window: window, MaxRetries: 3}},
+		"ordered": {Traits: relayhistory.Traits{Asked: true, Order: "source", MaxRetries: 50}, failEvery: 3},
+		"pending": {Traits: relayhistory.Traits{Asked: true, MaxRetries: 3}, pending: true},
 	})
 	processes := make([]*mortal, 4)
 	for i, clock := range []time.Duration{0, time.Hour, -time.Hour, 0} {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest"
-	"github.com/jetpull/jetpull/relay/internal/history"
+	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 )
 
 // A process that works dies, or stops in good order, beside one that stands by. What is handed in after that is with its
@@ -104,7 +104,7 @@ func TestLimitIsUsedAfterTakeOvers(t *testing.T) {
 			require.GreaterOrEqual(t, posts[i].At.Sub(posts[i-limit].At), window)
 		}
 		// By then the last of them has taken over, and the window that it took for full is over.
-		begin := slices.IndexFunc(posts, func(p history.Post) bool { return p.At.Sub(killed) > 3*window })
+		begin := slices.IndexFunc(posts, func(p relayhistory.Post) bool { return p.At.Sub(killed) > 3*window })
 		last := posts[begin:]
 		require.Greater(t, len(last), 2*limit)
 		used := float64(len(last)-1) / limit / (float64(last[len(last)-1].At.Sub(last[0].At)) / float64(window))

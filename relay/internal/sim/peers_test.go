@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 	"github.com/jetpull/jetpull/internal/webhook"
-	"github.com/jetpull/jetpull/relay/internal/history"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
@@ -38,9 +38,9 @@ type behaviour struct {
 // receiver is a receiver in a world; the world's lock guards it.
 type receiver struct {
 	name string
-	history.Traits
+	relayhistory.Traits
 	behaviour
-	posts []history.Post
+	posts []relayhistory.Post
 	has   map[string]bool
 	polls map[string]int
 }
@@ -189,7 +189,7 @@ func (w *world) told(req webhook.Request, draw *int, b behaviour) *webhook.Answe
 
 func (e *receiver) post(req webhook.Request, key string, draw *int) *webhook.Answer {
 	attempt, _ := strconv.Atoi(req.Header.Get("Relay-Attempt"))
-	p := history.Post{Key: key, Attempt: attempt, At: time.Now()}
+	p := relayhistory.Post{Key: key, Attempt: attempt, At: time.Now()}
 	answer := answerOf(http.StatusOK, strconv.Quote(key))
 	if e.pending {
 		answer = answerOf(http.StatusAccepted, "")

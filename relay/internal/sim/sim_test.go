@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server/ats"
 
 	"github.com/jetpull/jetpull/internal/natstest"
-	"github.com/jetpull/jetpull/relay/internal/history"
+	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 )
 
 var (
@@ -78,7 +78,7 @@ func text(wrongs []string) (s string) {
 }
 
 // simulate runs one schedule.
-func simulate(t *testing.T, seed uint64) (w *world, tally history.Tally, wrongs []string) {
+func simulate(t *testing.T, seed uint64) (w *world, tally relayhistory.Tally, wrongs []string) {
 	natstest.EmptyTimerPool()
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(t, seed)

@@ -19,8 +19,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 	"github.com/jetpull/jetpull/natsembed"
-	"github.com/jetpull/jetpull/relay/internal/history"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -43,7 +43,7 @@ type world struct {
 
 	mu        sync.Mutex
 	log       strings.Builder
-	run       *history.Run
+	run       *relayhistory.Run
 	receivers map[string]*receiver
 	processes []*process
 	drawn     map[string]int // how often something was drawn for
@@ -72,9 +72,9 @@ func emptyWorld(t *testing.T, seed uint64) *world {
 	require.NoError(t, err)
 	w := &world{
 		t: t, seed: seed, srv: srv, receivers: map[string]*receiver{}, drawn: map[string]int{}, faults: true,
-		run: &history.Run{
-			Receivers: map[string]history.Receiver{}, Offered: map[string]string{}, Accepted: map[string]bool{},
-			Order: map[string][]string{}, Ends: map[string]history.End{}, Told: map[string][]string{}, Latest: map[string]time.Time{},
+		run: &relayhistory.Run{
+			Receivers: map[string]relayhistory.Receiver{}, Offered: map[string]string{}, Accepted: map[string]bool{},
+			Order: map[string][]string{}, Ends: map[string]relayhistory.End{}, Told: map[string][]string{}, Latest: map[string]time.Time{},
 			Redriven: map[string]int{},
 		},
 	}
@@ -387,7 +387,7 @@ func (w *world) unsettled(s *store.Store, key string) string {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	end := history.End{Status: string(v.Status), Response: strings.Trim(string(v.Response), `"`)}
+	end := relayhistory.End{Status: string(v.Status), Response: strings.Trim(string(v.Response), `"`)}
 	if v.Failure != nil {
 		end.Reason = string(v.Failure.Reason)
 	}
@@ -406,6 +406,6 @@ func (w *world) close() {
 	w.outside.Wait()
 	w.srv.Stop()
 	for name, e := range w.receivers {
-		w.run.Receivers[name] = history.Receiver{Traits: e.Traits, Posts: e.posts}
+		w.run.Receivers[name] = relayhistory.Receiver{Traits: e.Traits, Posts: e.posts}
 	}
 }

@@ -1,6 +1,6 @@
-// Package history says what must hold of any run of a relay: of what senders handed in, receivers were sent and senders
-// were told, whatever was killed meanwhile. Tests gather a [Run] and [Run.Check] it.
-package history
+// Package relayhistory is for the tests of the webhook relay. It says what must hold of any run: of the messages that senders
+// handed in, receivers got and senders were told of, whatever was killed meanwhile. Tests gather a [Run] and call [Run.Check].
+package relayhistory
 
 import (
 	"fmt"
