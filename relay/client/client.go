@@ -125,25 +125,13 @@ func (c *Client) message(ctx context.Context, path string, m Message) (Result, e
 	return r, err
 }
 
-// notFoundPause is the pause before a message that is not found is asked for again.
-const notFoundPause = 250 * time.Millisecond
-
-// Wait waits up to d, at most 5 minutes, for the response to a message that was sent before; 0 does not wait. One that was
-// just sent may not be found while a process of the relay takes over from another: that is waited for as well.
+// Wait waits up to d, at most 5 minutes, for the response to a message that was sent before; 0 does not wait. A message that was
+// published over NATS is [ErrNotFound] until the relay has read it.
 func (c *Client) Wait(ctx context.Context, source, id string, d time.Duration) (Result, error) {
-	for deadline := time.Now().Add(d); ; d = max(0, time.Until(deadline)) {
-		var r Result
-		err := c.Call(ctx, http.MethodGet, "/v1/messages/"+PathEscape(source)+"/"+PathEscape(id)+"/response?wait="+url.QueryEscape(d.String()), nil, &r)
-		left := time.Until(deadline)
-		if !errors.Is(err, ErrNotFound) || left <= 0 {
-			return r, err
-		}
-		select {
-		case <-time.After(min(left, notFoundPause)):
-		case <-ctx.Done():
-			return r, err
-		}
-	}
+	var r Result
+	path := "/v1/messages/" + PathEscape(source) + "/" + PathEscape(id) + "/response?wait=" + url.QueryEscape(d.String())
+	err := c.Call(ctx, http.MethodGet, path, nil, &r)
+	return r, err
 }
 
 // PathEscape writes an ID or a name as a segment of a path. Dots alone would be taken for directories.

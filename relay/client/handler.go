@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
@@ -163,20 +162,14 @@ func readSigned(w http.ResponseWriter, r *http.Request, v *Verifier) ([]byte, bo
 	return body, true
 }
 
-// Callback is the http.Handler of a sender's callback_endpoint. Handle is called once for each end of a message,
-// unless it returned an error, as far as this process remembers: the last 10,000.
+// Callback is the http.Handler of a sender's callback_endpoint.
 type Callback struct {
 	// Verifier checks signatures; nil: none is checked.
 	Verifier *Verifier
-	// Handle gets what became of a message. An error is answered with 500, and the relay calls again.
+	// Handle gets what became of a message. An error is answered with 500, and the relay calls again. The relay also calls again where
+	// the answer is lost, with the same webhook-id: handling an end for the second time must do nothing.
 	Handle func(ctx context.Context, r Result) error
-
-	mu    sync.Mutex
-	known map[string]bool // handled; false: in work
-	order []string
 }
-
-const remembered = 10_000
 
 // ServeHTTP implements http.Handler.
 func (h *Callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -189,51 +182,9 @@ func (h *Callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not a callback of a relay", http.StatusBadRequest)
 		return
 	}
-	id := r.Header.Get("Webhook-Id")
-	switch done, begun := h.begin(id); {
-	case done:
-		w.WriteHeader(http.StatusNoContent)
-		return
-	case !begun:
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "it is being handled", http.StatusServiceUnavailable)
-		return
-	}
-	handled := false
-	defer func() { h.end(id, handled) }() // also where Handle panics
 	if err := h.Handle(r.Context(), result); err != nil {
 		http.Error(w, "not handled", http.StatusInternalServerError)
 		return
 	}
-	handled = true
 	w.WriteHeader(http.StatusNoContent)
-}
-
-func (h *Callback) begin(id string) (done, begun bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	done, working := h.known[id]
-	if working {
-		return done, false
-	}
-	if h.known == nil {
-		h.known = map[string]bool{}
-	}
-	h.known[id] = false
-	return false, true
-}
-
-func (h *Callback) end(id string, done bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !done {
-		delete(h.known, id)
-		return
-	}
-	h.known[id] = true
-	h.order = append(h.order, id)
-	if len(h.order) > remembered {
-		delete(h.known, h.order[0])
-		h.order = h.order[1:]
-	}
 }
