@@ -27,7 +27,7 @@ var planted = []struct{ name, file, text, bug string }{
 	},
 	{
 		name: "an entry is sent though an earlier one of its source is unsettled", file: "work/turns.go",
-		text: "\tif first == nil || first.Sequence >= meta.Sequence.Stream {\n", bug: "\tif first == nil || meta != nil {\n",
+		text: "\tif first == nil || first.Sequence >= m.Sequence() {\n", bug: "\tif first == nil || m != nil {\n",
 	},
 	{
 		name: "a message is sent whose time to live is over", file: "work/gate.go",

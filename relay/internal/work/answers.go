@@ -32,14 +32,13 @@ func (w *answers) fromReceiverAsync(name string) worker {
 
 // poll asks once, the n-th time.
 func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
-	r, err := w.receiverNow(ctx, name)
-	if err != nil && !errors.Is(err, errDeleted) {
+	r, err := w.FindReceiver(ctx, name)
+	deleted := errors.Is(err, store.ErrNotFound)
+	if err != nil && !deleted {
 		return jetpull.Retry(firstPause, err)
 	}
-	deleted := err != nil
 	event := machine.Event{Policy: w.policy(r, e.Sender), Stage: machine.FromReceiver}
-	var answer *webhook.Answer
-	now, err := w.store.Now(), errors.New("the receiver has no status endpoint any more")
+	now := w.store.Now()
 	switch {
 	case deleted:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
@@ -48,22 +47,12 @@ func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	case now.Sub(since) > w.cfg.PollDeadline:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, "the receiver has not answered in time"
 	case r.StatusEndpoint == "":
-		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, err.Error()
+		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, "the receiver has no status endpoint any more"
 	default:
 		w.crashpoint("before-poll")
-		answer, err = w.ask(ctx, r, e)
-		if err != nil {
-			return jetpull.Retry(pause(n), err)
+		if err := w.ask(ctx, r, e, pause(n), &event); err != nil {
+			return err
 		}
-		if answer.Code < 200 || answer.Code > 299 || machine.Classify(answer.Code, true) == machine.Pending {
-			d := pauseAsked(n, answer)
-			if left := e.ExpiresAt.Sub(w.store.Now()); left > 0 {
-				d = min(d, left)
-			}
-			return jetpull.Retry(d, fmt.Errorf("the status endpoint answered %d", answer.Code))
-		}
-		event.Kind, event.Outcome = machine.Asked, machine.Result
-		event.Response, event.Truncated = response(answer), answer.Truncated
 	}
 	event.Now = w.store.Now()
 	w.crashpoint("before-polled")
@@ -153,7 +142,7 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		case ctx.Err() != nil:
 			return jetpull.Retry(0, context.Cause(ctx))
 		default:
-			d := pauseAsked(n, answer)
+			d := pauseAsked(pause(n), answer)
 			if err == nil {
 				err = fmt.Errorf("the callback answered %d", answer.Code)
 			}

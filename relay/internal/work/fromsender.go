@@ -126,8 +126,7 @@ func (w *ingest) Submit(ctx context.Context, offers []Offer) []Verdict {
 // to its receiver.
 func (w *ingest) fromSender(partition int) worker {
 	worker := w.newWorker(w.store.StreamName(store.FromSender), fmt.Sprintf("from_sender_%d", partition), w.store.PartitionFilter(partition), true)
-	turns := turns{w: w.core}
-	worker.started = turns.started
+	turns := turns{w.core}
 	worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()
@@ -147,7 +146,7 @@ func (w *ingest) fromSender(partition int) worker {
 		r, ok := w.store.Receiver(o.Receiver)
 		ordered := !ok || r.Order != store.OrderNone
 		if ordered {
-			turn, err := turns.mine(ctx, m, store.FromSender, m.Subject(), m.Subject())
+			turn, err := turns.mine(ctx, m, store.FromSender, m.Subject())
 			if err != nil || !turn {
 				return err
 			}
@@ -162,7 +161,7 @@ func (w *ingest) fromSender(partition int) worker {
 			return jetpull.Retry(firstPause, in.verdict.Err)
 		}
 		if ordered {
-			turns.settle(m.Subject(), meta.Sequence.Stream)
+			return m.DoubleAck(ctx)
 		}
 		return nil
 	}
@@ -326,7 +325,8 @@ func (w *core) waits(ctx context.Context, r *machine.Record) (bool, error) {
 	return err == nil, err
 }
 
-// FindReceiver finds a receiver that another process may have made a moment ago.
+// FindReceiver returns a receiver as this process knows it. The bucket decides whether one was deleted, or is not there: what this
+// process has seen of it may be old. Then the error is ErrNotFound.
 func (w *core) FindReceiver(ctx context.Context, name string) (store.Receiver, error) {
 	r, ok := w.store.Receiver(name)
 	var err error
@@ -337,21 +337,4 @@ func (w *core) FindReceiver(ctx context.Context, name string) (store.Receiver, e
 		err = store.ErrNotFound
 	}
 	return r, err
-}
-
-// receiverNow returns a receiver as this process knows it. The bucket decides whether a receiver was deleted: what this process
-// has seen of it may be old. The error is errDeleted, errBehind where the bucket has a receiver that this process does not know
-// yet, or that of the store.
-func (w *core) receiverNow(ctx context.Context, name string) (store.Receiver, error) {
-	if r, ok := w.store.Receiver(name); ok && !r.Deleted {
-		return r, nil
-	}
-	r, err := w.FindReceiver(ctx, name)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return r, errDeleted
-	case err != nil:
-		return r, err
-	}
-	return r, errBehind
 }

@@ -21,8 +21,6 @@ const (
 var (
 	errStopping = errors.New("the worker stops")
 	errExpired  = errors.New("the time to live is over")
-	errDeleted  = errors.New("the receiver was deleted")
-	errBehind   = errors.New("this process has not read the configuration of the receiver yet")
 )
 
 // gate decides when the next POST to a receiver may begin: not while it is paused, disabled or asked for time, not
@@ -70,14 +68,14 @@ type permit struct {
 	turn int // of the breaker
 }
 
-// acquire waits until a POST may begin. The caller reports the end of the POST to release.
-func (g *gate) acquire(ctx context.Context, expires time.Time) (p permit, err error) {
+// acquire waits until a POST may begin, or the lane is to stop. The caller reports the end of the POST to release.
+func (g *gate) acquire(ctx context.Context, stop <-chan struct{}, expires time.Time) (p permit, err error) {
 	for {
-		if p.Receiver, err = g.w.receiverNow(ctx, g.name); err != nil {
+		if p.Receiver, err = g.w.FindReceiver(ctx, g.name); err != nil {
 			return p, err
 		}
 		if p.RateLimit > 0 {
-			if err := g.own(ctx, p.Receiver); err != nil {
+			if err := g.own(ctx, stop, p.Receiver); err != nil {
 				return p, err
 			}
 		}
@@ -95,7 +93,7 @@ func (g *gate) acquire(ctx context.Context, expires time.Time) (p permit, err er
 		select {
 		case <-time.After(wait):
 		case <-changed:
-		case <-stopping(ctx):
+		case <-stop:
 			return p, errStopping
 		case <-ctx.Done():
 			return p, errStopping
@@ -219,13 +217,13 @@ func (g *gate) fresh() bool {
 }
 
 // own makes sure that this process is the one that counts.
-func (g *gate) own(ctx context.Context, r store.Receiver) error {
+func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) error {
 	if g.fresh() {
 		return nil
 	}
 	select {
 	case <-g.checking:
-	case <-stopping(ctx):
+	case <-stop:
 		return errStopping
 	case <-ctx.Done():
 		return errStopping

@@ -166,7 +166,7 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 	open := func(node string) *gate {
 		w := &core{cfg: Config{Takeover: time.Minute}, store: s, log: slog.New(slog.DiscardHandler), node: node}
 		g := newGate(w, r.Name)
-		require.NoError(t, g.own(t.Context(), r))
+		require.NoError(t, g.own(t.Context(), nil, r))
 		return g
 	}
 	first := open("first")
@@ -199,12 +199,12 @@ func TestPauses(t *testing.T) {
 	asking := func(seconds string) *webhook.Answer {
 		return &webhook.Answer{Header: http.Header{"Retry-After": {seconds}}}
 	}
-	require.Equal(t, pause(2), pauseAsked(2, nil))
-	require.Equal(t, pause(2), pauseAsked(2, &webhook.Answer{}))
-	require.Equal(t, pause(1), pauseAsked(1, asking("0.0001")))
-	require.Equal(t, time.Second, pauseAsked(1000, asking("0.0001")))
-	require.Equal(t, 2*time.Second, pauseAsked(1000, asking("2")))
-	require.Equal(t, time.Minute, pauseAsked(1, asking("60")))
+	require.Equal(t, pause(2), pauseAsked(pause(2), nil))
+	require.Equal(t, pause(2), pauseAsked(pause(2), &webhook.Answer{}))
+	require.Equal(t, pause(1), pauseAsked(pause(1), asking("0.0001")))
+	require.Equal(t, time.Second, pauseAsked(pause(1000), asking("0.0001")))
+	require.Equal(t, 2*time.Second, pauseAsked(pause(1000), asking("2")))
+	require.Equal(t, time.Minute, pauseAsked(pause(1), asking("60")))
 }
 
 func FuzzRetryAfter(f *testing.F) {

@@ -90,7 +90,7 @@ func (l *lanes) run(one *lane) {
 		l.mu.Lock()
 		one.end = end
 		l.mu.Unlock()
-		worker := l.worker(one)
+		worker := l.worker(one, ctx.Done())
 		worker.consumer.InactiveThreshold = consumerIdle
 		handle := worker.handle
 		worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
@@ -110,14 +110,14 @@ func (l *lanes) run(one *lane) {
 	l.dropMetrics(one.laneKey)
 }
 
-func (l *lanes) worker(one *lane) worker {
+func (l *lanes) worker(one *lane, stop <-chan struct{}) worker {
 	switch one.queue {
 	case store.FromReceiver:
 		return l.w.fromReceiverAsync(one.owner)
 	case store.ToSender:
 		return l.w.toSender(one.owner)
 	default:
-		return l.w.toReceiver(one)
+		return l.w.toReceiver(one, stop)
 	}
 }
 

@@ -107,8 +107,8 @@ func (w *core) sign(h http.Header, secrets []string, id string, payload []byte) 
 	signer.Sign(h, id, now, payload)
 }
 
-// ask asks a receiver's status endpoint about a message.
-func (w *core) ask(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
+// get asks a receiver's status endpoint about a message.
+func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
 	h := http.Header{"User-Agent": {userAgent}}
 	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), nil)
 	target := strings.NewReplacer("{source_id}", escape(e.Source), "{message_id}", escape(e.ID)).Replace(r.StatusEndpoint)

@@ -30,8 +30,9 @@ import (
 // until a POST may begin, post makes it, resolve finds out what became of one without an answer.
 
 const (
-	// heldPause is the wait for another entry of the same message, which is being worked on.
-	heldPause = time.Second
+	// sendWithin is how long after the time in SENDING(n) its POST begins at the latest. A process that took longer to store
+	// SENDING(n) takes it back.
+	sendWithin = 2 * time.Second
 	// orderedWindow and orderedBytes bound what an ordered lane holds. The messages behind one that waits for its next try are a
 	// part of it, and when it is full, the other sources wait too. Each is reported in progress twice in a take-over time, which
 	// for this many takes about 1 % of a processor.
@@ -49,14 +50,14 @@ type toReceiver struct {
 	order store.Order // that the lane keeps
 	gate  *gate
 	turns turns
-	inWork
+	stop  <-chan struct{} // closed when the lane is to stop
 }
 
-func (w *core) toReceiver(one *lane) worker {
+func (w *core) toReceiver(one *lane, stop <-chan struct{}) worker {
 	r, _ := w.store.Receiver(one.owner)
-	t := &toReceiver{w: w, name: one.owner, lane: one, order: r.Order, gate: one.gate, turns: turns{w: w}}
+	t := &toReceiver{w: w, name: one.owner, lane: one, order: r.Order, gate: one.gate, turns: turns{w}, stop: stop}
 	worker := w.entryWorker(store.ToReceiver, t.name, true, t.deliver)
-	worker.started, worker.ended = t.started, t.ended
+	worker.ended = t.ended
 	if ordered(r) {
 		worker.opts = append(worker.opts, jetpull.OrderedBy(sourceToken), jetpull.Prefetch(max(orderedWindow, w.cfg.Concurrency)), jetpull.PrefetchBytes(orderedBytes))
 	}
@@ -75,11 +76,6 @@ func sourceToken(m *jetpull.Msg) string {
 	return rest[strings.LastIndexByte(rest, '.')+1:]
 }
 
-func (t *toReceiver) started() {
-	t.turns.started()
-	t.inWork.started()
-}
-
 // ended hands the window over.
 func (t *toReceiver) ended() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.w.ctx), t.w.cfg.Takeover)
@@ -89,30 +85,21 @@ func (t *toReceiver) ended() {
 
 // deliver takes an entry of the queue as far as it gets. It is acknowledged if the error is nil, and delivered again otherwise.
 func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
-	h, ok := t.take(e)
-	if !ok {
-		return jetpull.Retry(heldPause, errors.New("another entry of the message is in work"))
-	}
-	defer t.letGo(e, h)
 	r, _ := t.w.store.Receiver(t.name)
 	if r.Order != t.order {
 		return t.reorder()
 	}
 	if ordered(r) {
-		turn, err := t.turns.mine(ctx, m, store.ToReceiver, t.w.store.SourceFilter(store.ToReceiver, t.name, e.Source), e.Source)
+		turn, err := t.turns.mine(ctx, m, store.ToReceiver, t.w.store.SourceFilter(store.ToReceiver, t.name, e.Source))
 		if err != nil || !turn {
 			return err
 		}
 	}
-	// Of an entry that is delivered again, or tried again in place, the record is newer.
-	again := meta.NumDelivered > 1 || !h.safe.IsZero()
-	if err := t.w.decide(ctx, e, again, func() error { return t.work(ctx, e, h) }); err != nil {
+	// Of an entry that is delivered again the record is newer.
+	if err := t.w.decide(ctx, e, meta.NumDelivered > 1, func() error { return t.work(ctx, e) }); err != nil || !ordered(r) {
 		return err
 	}
-	if ordered(r) {
-		t.turns.settle(e.Source, meta.Sequence.Stream)
-	}
-	return nil
+	return m.DoubleAck(ctx) // the next of its source is to find it gone
 }
 
 // reorder has the lane begin again: its receiver has another order.
@@ -122,18 +109,15 @@ func (t *toReceiver) reorder() error {
 }
 
 // work takes a message as far as it gets, by the status of its record.
-func (t *toReceiver) work(ctx context.Context, e *store.Entry, h *held) (err error) {
+func (t *toReceiver) work(ctx context.Context, e *store.Entry) (err error) {
 	for {
 		switch e.Status {
 		case machine.Arrived:
-			err = t.attempt(ctx, e, h)
+			err = t.attempt(ctx, e)
 		case machine.Sending:
-			err = t.resolve(ctx, e, h)
+			err = t.resolve(ctx, e)
 		case machine.Delivered, machine.Responded, machine.Done, machine.Failed:
 			return t.followAgain(ctx, e)
-		}
-		if errors.Is(err, store.ErrConflict) {
-			h.safe = time.Time{} // it was of the attempt that this process knew
 		}
 		if err != nil || e.Status != machine.Sending {
 			return err
@@ -142,20 +126,20 @@ func (t *toReceiver) work(ctx context.Context, e *store.Entry, h *held) (err err
 }
 
 // attempt waits for the receiver and makes an attempt.
-func (t *toReceiver) attempt(ctx context.Context, e *store.Entry, h *held) error {
+func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 	if wait := e.NextAt.Sub(t.w.store.Now()); !e.NextAt.IsZero() && wait > time.Millisecond {
 		return jetpull.Retry(wait, errors.New("its next attempt is not due yet"))
 	}
-	p, err := t.gate.acquire(ctx, e.ExpiresAt)
+	p, err := t.gate.acquire(ctx, t.stop, e.ExpiresAt)
 	event := machine.Event{Policy: t.w.policy(p.Receiver, e.Sender), Now: t.w.store.Now(), Stage: machine.ToReceiver}
 	switch {
 	case errors.Is(err, errExpired):
 		event.Kind, event.Error = machine.Expire, "it was not sent in time"
 	case errors.Is(err, errStopping):
 		return jetpull.Retry(0, err)
-	case errors.Is(err, errDeleted):
+	case errors.Is(err, store.ErrNotFound):
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
-	case errors.Is(err, store.ErrConflict), errors.Is(err, errBehind):
+	case errors.Is(err, store.ErrConflict):
 		return jetpull.Retry(firstPause, err)
 	case err != nil:
 		return err
@@ -163,13 +147,13 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry, h *held) error
 		t.gate.release(p, noPOST)
 		return t.reorder()
 	default:
-		return t.send(ctx, e, h, p, event)
+		return t.send(ctx, e, p, event)
 	}
 	return t.w.apply(ctx, e, event)
 }
 
 // send makes an attempt: SENDING(n) is stored before the POST, and its result after it. The gate was acquired.
-func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, p permit, event machine.Event) error {
+func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event machine.Event) error {
 	r, verdict := p.Receiver, noPOST
 	defer func() { t.gate.release(p, verdict) }()
 	event.Kind = machine.Send
@@ -188,7 +172,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, p permit
 		return err
 	}
 	t.w.crashpoint("after-sending")
-	late := away || r.RateLimit > 0 && !t.gate.fresh()
+	late := away || t.w.store.Now().Sub(e.SentAt) > sendWithin || r.RateLimit > 0 && !t.gate.fresh()
 	if now, _ := t.w.store.Receiver(t.name); late || now.Revision != r.Revision {
 		// While SENDING was written the receiver was configured again; or the store was away, or that took so long that another
 		// process may have the entry, or count the window, by now: it would not know that this POST is still to come.
@@ -209,7 +193,6 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, p permit
 	verdict = t.judge(ctx, r, answer, err)
 	t.w.cfg.Metrics.attempted(r.Name, answer, err, took)
 	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error, "trace", traceID(e.Trace))
-	h.safe = begun.Add(r.Timeout)
 	return t.conclude(ctx, e, event)
 }
 
@@ -267,7 +250,7 @@ func (w *core) decide(ctx context.Context, e *store.Entry, read bool, step func(
 		}
 		read = true
 	}
-	return jetpull.Retry(heldPause, fmt.Errorf("the record changed %d times in a row", maxSteps))
+	return jetpull.Retry(time.Second, fmt.Errorf("the record changed %d times in a row", maxSteps))
 }
 
 // apply has the status machine decide on an event, and writes the transition.
@@ -313,7 +296,7 @@ func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) (a
 		}
 		select {
 		case <-time.After(firstPause):
-		case <-stopping(ctx):
+		case <-w.ctx.Done():
 			return away, err
 		case <-ctx.Done():
 			return away, err

@@ -123,8 +123,8 @@ type worker struct {
 	consumer jetstream.ConsumerConfig
 	handle   func(ctx context.Context, m *jetpull.Msg) error
 	opts     []jetpull.Option
-	// started is called when the worker begins to consume, and ended when it has stopped; both may be nil.
-	started, ended func()
+	// ended is called when the worker has stopped; it may be nil.
+	ended func()
 }
 
 func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
@@ -207,14 +207,11 @@ func (w *core) consumeOnce(ctx context.Context, worker worker) error {
 			w.log.Info("closing a worker's subscription", "worker", worker.consumer.Durable, "error", err)
 		}
 	}()
-	if worker.started != nil {
-		worker.started()
-	}
 	if worker.ended != nil {
 		defer worker.ended()
 	}
 	return sub.Consume(ctx, func(work context.Context, m *jetpull.Msg) error {
-		err := w.again(worker.handle(context.WithValue(work, stopKey{}, ctx), m))
+		err := w.again(worker.handle(work, m))
 		if err != nil && ctx.Err() != nil {
 			// Another process shall have it at once.
 			return jetpull.Retry(0, err)
@@ -222,18 +219,6 @@ func (w *core) consumeOnce(ctx context.Context, worker worker) error {
 		return err
 	})
 }
-
-type stopKey struct{}
-
-// stopped ends when the worker of a handler is to stop, and stopping is its channel.
-func stopped(ctx context.Context) context.Context {
-	if stop, ok := ctx.Value(stopKey{}).(context.Context); ok {
-		return stop
-	}
-	return ctx
-}
-
-func stopping(ctx context.Context) <-chan struct{} { return stopped(ctx).Done() }
 
 // policy is what the configuration says about a message. A sender that is not known here, or not any more, may be known to
 // another process: whoever is to call it looks again.
@@ -254,13 +239,13 @@ func pause(n int) time.Duration {
 	return min(d, lastPause)
 }
 
-// pauseAsked is the n-th pause, or what the answer, if there was one, asks for. Less than a second, of which HTTP knows
-// nothing, would keep a worker busy with the message.
-func pauseAsked(n int, answer *webhook.Answer) time.Duration {
+// pauseAsked is a pause, or what the answer, if there was one, asks for. Less than a second, of which HTTP knows nothing, would
+// keep a worker busy with the message.
+func pauseAsked(pause time.Duration, answer *webhook.Answer) time.Duration {
 	if answer == nil || retryAfter(answer.Header) == 0 {
-		return pause(n)
+		return pause
 	}
-	return max(retryAfter(answer.Header), min(pause(n), time.Second))
+	return max(retryAfter(answer.Header), min(pause, time.Second))
 }
 
 // retryAfter is what an answer asks for, bounded; 0: nothing.
