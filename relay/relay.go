@@ -127,14 +127,11 @@ func (n *Node) startWork(ctx context.Context) error {
 	}
 	client := webhook.NewClient(webhook.Policy{Any: anywhere, Allowed: allowed}, n.cfg.Relay.CallbackTimeout)
 	n.release.Add(client.Close)
-	n.workers, err = work.Start(ctx, n.store, work.Config{
+	n.workers = work.Start(ctx, n.store, work.Config{
 		Concurrency: n.cfg.Relay.Concurrency, Takeover: n.cfg.Relay.Takeover, Drain: n.cfg.Relay.Drain, MaxResponse: n.cfg.Relay.MaxResponse,
 		PollDeadline: n.cfg.Relay.PollDeadline, CallbackDeadline: n.cfg.Relay.CallbackDeadline, AutoRedrive: n.cfg.Relay.AutoRedrive,
 		Client: client, Logger: n.log, Reporter: reporter, Metrics: work.NewMetrics(),
 	})
-	if err != nil {
-		return fmt.Errorf("start the workers: %w", err)
-	}
 	n.release.Add(n.workers.Close)
 	return nil
 }

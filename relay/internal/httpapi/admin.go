@@ -162,27 +162,30 @@ func newName(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// change reads a record, changes it, and writes it if it is still the one that was read; otherwise it begins again.
-func change[T any](read func() (T, error), edit func(*T) error, write func(T) error) (record T, err error) {
+// change edits the record that a path names, again if somebody changes it meanwhile. create says that one that is not there is made.
+func change[T any](r *http.Request, table interface {
+	Read(ctx context.Context, name string) (T, error)
+	Put(ctx context.Context, record T) error
+}, create bool, edit func(*T) error) (record T, err error) {
 	for {
-		if record, err = read(); err != nil {
+		if record, err = table.Read(r.Context(), r.PathValue("name")); err != nil && !(create && errors.Is(err, store.ErrNotFound)) {
 			return record, err
 		}
 		if err = edit(&record); err != nil {
 			return record, err
 		}
-		if err = write(record); !errors.Is(err, store.ErrConflict) {
+		if err = table.Put(r.Context(), record); !errors.Is(err, store.ErrConflict) {
 			return record, err
 		}
 	}
 }
 
-// orNew makes a record that is not there a new one.
-func orNew[T any](record T, err error) (T, error) {
-	if errors.Is(err, store.ErrNotFound) {
-		err = nil
+// noContent answers a request that has no answer but its error.
+func noContent(w http.ResponseWriter, err error) error {
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
 	}
-	return record, err
+	return err
 }
 
 func (a *API) putReceiver(r *http.Request) (any, error) {
@@ -194,16 +197,13 @@ func (a *API) putReceiver(r *http.Request) (any, error) {
 	if err := httpserve.ReadJSON(r, &body); err != nil {
 		return nil, err
 	}
-	receiver, err := change(
-		func() (store.Receiver, error) { return orNew(a.store.ReadReceiver(r.Context(), name)) },
-		func(old *store.Receiver) error {
-			if old.Deleted {
-				*old = store.Receiver{Revision: old.Revision}
-			}
-			old.Name = name
-			return body.apply(old)
-		},
-		func(changed store.Receiver) error { return a.store.PutReceiver(r.Context(), changed) })
+	receiver, err := change(r, a.store.Receivers, true, func(old *store.Receiver) error {
+		if old.Deleted {
+			*old = store.Receiver{Revision: old.Revision}
+		}
+		old.Name = name
+		return body.apply(old)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -211,11 +211,7 @@ func (a *API) putReceiver(r *http.Request) (any, error) {
 }
 
 func (a *API) findReceiver(r *http.Request) (store.Receiver, error) {
-	receiver, err := a.store.ReadReceiver(r.Context(), r.PathValue("name"))
-	if errors.Is(err, store.ErrNotFound) || err == nil && receiver.Deleted {
-		return receiver, httpserve.NotFound("no receiver is called %q", r.PathValue("name"))
-	}
-	return receiver, err
+	return a.store.Receivers.Read(r.Context(), r.PathValue("name"))
 }
 
 func (a *API) getReceiver(r *http.Request, receiver store.Receiver) (any, error) {
@@ -243,7 +239,7 @@ func (a *API) listReceivers(r *http.Request) (any, error) {
 		return nil, err
 	}
 	items := []receiverView{}
-	for _, receiver := range a.store.Receivers() {
+	for _, receiver := range a.store.Receivers.All() {
 		if !receiver.Deleted {
 			view, err := a.viewWithState(r.Context(), receiver, backlogs[receiver.Name])
 			if err != nil {
@@ -257,14 +253,14 @@ func (a *API) listReceivers(r *http.Request) (any, error) {
 
 // deleteReceiver fails what waits for the receiver; the workers do that.
 func (a *API) deleteReceiver(w http.ResponseWriter, r *http.Request) error {
-	_, err := change(
-		func() (store.Receiver, error) { return a.findReceiver(r) },
-		func(old *store.Receiver) error { old.Deleted, old.Secrets = true, nil; return nil },
-		func(changed store.Receiver) error { return a.store.PutReceiver(r.Context(), changed) })
+	gone, err := change(r, a.store.Receivers, false, func(old *store.Receiver) error {
+		old.Deleted, old.Secrets = true, nil
+		return nil
+	})
 	if err == nil {
-		w.WriteHeader(http.StatusNoContent)
+		err = a.store.DropWindow(r.Context(), gone.Name)
 	}
-	return err
+	return noContent(w, err)
 }
 
 // senderBody is the configuration of a sender.
@@ -337,10 +333,10 @@ func (a *API) putSender(r *http.Request) (any, error) {
 	if err := httpserve.ReadJSON(r, &body); err != nil {
 		return nil, err
 	}
-	s, err := change(
-		func() (store.Sender, error) { return orNew(a.store.ReadSender(r.Context(), name)) },
-		func(old *store.Sender) error { old.Name = name; return body.apply(old) },
-		func(changed store.Sender) error { return a.store.PutSender(r.Context(), changed) })
+	s, err := change(r, a.store.Senders, true, func(old *store.Sender) error {
+		old.Name = name
+		return body.apply(old)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -348,11 +344,7 @@ func (a *API) putSender(r *http.Request) (any, error) {
 }
 
 func (a *API) findSender(r *http.Request) (store.Sender, error) {
-	s, err := a.store.ReadSender(r.Context(), r.PathValue("name"))
-	if errors.Is(err, store.ErrNotFound) || err == nil && s.Deleted {
-		return s, httpserve.NotFound("no sender is called %q", r.PathValue("name"))
-	}
-	return s, err
+	return a.store.Senders.Read(r.Context(), r.PathValue("name"))
 }
 
 func (a *API) getSender(_ *http.Request, s store.Sender) (any, error) {
@@ -361,7 +353,7 @@ func (a *API) getSender(_ *http.Request, s store.Sender) (any, error) {
 
 func (a *API) listSenders(_ *http.Request) (any, error) {
 	items := []senderView{}
-	for _, s := range a.store.Senders() {
+	for _, s := range a.store.Senders.All() {
 		if !s.Deleted {
 			items = append(items, viewSender(s))
 		}
@@ -369,10 +361,10 @@ func (a *API) listSenders(_ *http.Request) (any, error) {
 	return map[string]any{"items": items}, nil
 }
 
-func (a *API) deleteSender(w http.ResponseWriter, r *http.Request, s store.Sender) error {
-	if err := a.store.DeleteSender(r.Context(), s); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+func (a *API) deleteSender(w http.ResponseWriter, r *http.Request) error {
+	_, err := change(r, a.store.Senders, false, func(old *store.Sender) error {
+		*old = store.Sender{Name: old.Name, Revision: old.Revision, Deleted: true}
+		return nil
+	})
+	return noContent(w, err)
 }

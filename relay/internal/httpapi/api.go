@@ -75,7 +75,7 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", "/v1/senders", admin, httpserve.Show(a.listSenders)),
 		on("GET", "/v1/senders/{name}", admin, httpserve.ShowOf(a.findSender, a.getSender)),
 		on("PUT", "/v1/senders/{name}", admin, httpserve.Show(a.putSender)),
-		on("DELETE", "/v1/senders/{name}", admin, httpserve.With(a.findSender, a.deleteSender)),
+		on("DELETE", "/v1/senders/{name}", admin, a.deleteSender),
 
 		on("POST", "/v1/messages", sender, a.postMessage),
 		on("POST", "/v1/messages:batch", sender, a.postBatch),

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"runtime"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server/ats"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest"
@@ -34,13 +34,24 @@ func inVirtualTime(t *testing.T, test func(t *testing.T, w *world)) {
 
 // deleteReceiver does as the route of that name.
 func (p *process) deleteReceiver(name string) {
-	r, ok := p.store.Receiver(name)
+	r, ok := p.store.Receivers.Get(name)
 	require.True(p.w.t, ok)
 	r.Deleted = true
-	require.NoError(p.w.t, p.store.PutReceiver(context.Background(), r))
+	require.NoError(p.w.t, p.store.Receivers.Put(context.Background(), r))
+	require.NoError(p.w.t, p.store.DropWindow(context.Background(), name))
 }
 
-// A deleted receiver is forgotten by all processes an hour later, with its window, and not if it was configured again.
+// ttl is how long the bucket has the entry of a receiver; empty: for ever.
+func ttl(t *testing.T, s *store.Store, name string) string {
+	stream, err := s.JetStream().Stream(context.Background(), "KV_relay_receiver_config")
+	require.NoError(t, err)
+	m, err := stream.GetLastMsgForSubject(context.Background(), "$KV.relay_receiver_config.receiver."+name)
+	require.NoError(t, err)
+	return m.Header.Get(jetstream.MsgTTLHeader)
+}
+
+// The bucket says for 30 days that a receiver was deleted, and all processes know it. Its window is gone at once. A receiver that is
+// configured again stays.
 func TestDeletedReceiverIsForgotten(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, w *world) {
 		w.processes = []*process{w.start(0), w.start(1)}
@@ -58,24 +69,21 @@ func TestDeletedReceiverIsForgotten(t *testing.T) {
 		require.NotEmpty(t, window.Owner)
 		w.processes[0].deleteReceiver("gone")
 		w.processes[1].deleteReceiver("back")
-		<-time.After(30 * time.Minute)
-		for _, p := range w.processes {
-			_, known := p.store.Receiver("gone")
-			require.True(t, known, "it is forgotten too early")
-		}
-		back, _ := s.Receiver("back")
-		back.Deleted = false
-		require.NoError(t, s.PutReceiver(context.Background(), back))
-		<-time.After(40 * time.Minute)
-		for _, p := range w.processes {
-			_, known := p.store.Receiver("gone")
-			require.False(t, known, "it is not forgotten")
-			_, known = p.store.Receiver("back")
-			require.True(t, known, "a receiver that was configured again is forgotten")
-		}
+		<-time.After(time.Minute)
 		window, err = s.Window(context.Background(), "gone")
 		require.NoError(t, err)
 		require.Zero(t, window.Revision, "its window stays")
+		for _, p := range w.processes {
+			for _, name := range []string{"gone", "back"} {
+				known, _ := p.store.Receivers.Get(name)
+				require.True(t, known.Deleted)
+				require.Equal(t, (30 * 24 * time.Hour).String(), ttl(t, s, name))
+			}
+		}
+		back, _ := s.Receivers.Get("back")
+		back.Deleted = false
+		require.NoError(t, s.Receivers.Put(context.Background(), back))
+		require.Empty(t, ttl(t, s, "back"), "a receiver that was configured again will be forgotten")
 		require.True(t, w.submit(r, "a", "2", "back"))
 		<-time.After(time.Second)
 		v, err := s.Load(context.Background(), "a", "2")
@@ -90,6 +98,13 @@ func settled(s machine.Status) machine.Status {
 		return machine.Responded
 	}
 	return s
+}
+
+// forget removes the entry of a receiver, as the server does 30 days after it was deleted.
+func forget(t *testing.T, s *store.Store, name string) {
+	stream, err := s.JetStream().Stream(context.Background(), "KV_relay_receiver_config")
+	require.NoError(t, err)
+	require.NoError(t, stream.Purge(context.Background(), jetstream.WithPurgeSubject("$KV.relay_receiver_config.receiver."+name)))
 }
 
 // A process dies after it has created the record of a message and before the entry for its receiver. The receiver is deleted,
@@ -110,22 +125,16 @@ func TestMessageOfAForgottenReceiverFails(t *testing.T) {
 		<-p.dead
 		<-time.After(time.Minute)
 		nc, only := w.open(slog.New(slog.DiscardHandler))
-		r, err := only.ReadReceiver(context.Background(), "r0")
-		require.NoError(t, err)
-		r.Deleted = true
-		require.NoError(t, only.PutReceiver(context.Background(), r))
+		forget(t, only, "r0")
 		v, err := only.Load(context.Background(), "a", "1")
 		require.NoError(t, err)
 		require.Equal(t, machine.Arrived, v.Status)
-		<-time.After(2 * time.Hour)
 		w.processes[0] = w.start(0)
 		<-time.After(time.Minute)
 		v, err = only.Load(context.Background(), "a", "1")
 		require.NoError(t, err)
 		require.Equal(t, machine.Failed, v.Status)
 		require.Equal(t, machine.ReceiverDeleted, v.Failure.Reason)
-		_, err = only.ReadReceiver(context.Background(), "r0")
-		require.True(t, errors.Is(err, store.ErrNotFound), err)
 		only.Close()
 		nc.Close()
 	})

@@ -30,7 +30,7 @@ func TestDuplicateOfWhatWaits(t *testing.T) {
 		e.denied = 100
 		w.receivers["r0"] = e
 		c := store.Receiver{Name: "r0", PostEndpoint: "http://r0/post", Timeout: receiverTimeout, Paused: true}
-		require.NoError(t, s.PutReceiver(t.Context(), c))
+		require.NoError(t, s.Receivers.Put(t.Context(), c))
 		for range 3 {
 			require.True(t, w.submit(w.chance("submit"), "a", "1", "r0"))
 			<-time.After(3 * time.Minute)
@@ -39,10 +39,10 @@ func TestDuplicateOfWhatWaits(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, waiting)
 
-		c, err = s.ReadReceiver(t.Context(), "r0")
+		c, err = s.Receivers.Read(t.Context(), "r0")
 		require.NoError(t, err)
 		c.Paused = false
-		require.NoError(t, s.PutReceiver(t.Context(), c))
+		require.NoError(t, s.Receivers.Put(t.Context(), c))
 		<-time.After(time.Minute)
 		items, err := s.ListFailed(t.Context(), store.Filter{}, 0, 0)
 		require.NoError(t, err)

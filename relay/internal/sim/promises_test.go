@@ -111,7 +111,7 @@ func alone(t *testing.T, answer func(url string, n int) *webhook.Answer, change 
 			srv.Stop()
 		}()
 		s.receiver(nil)
-		require.NoError(t, s.store.PutSender(t.Context(), store.Sender{Name: "git", CallbackEndpoint: callbackURL, Token: "x", Sources: []string{""}}))
+		require.NoError(t, s.store.Senders.Put(t.Context(), store.Sender{Name: "git", CallbackEndpoint: callbackURL, Token: "x", Sources: []string{""}}))
 		test(t, s)
 	})
 }
@@ -127,11 +127,10 @@ func (s *single) start() {
 		Storage: jetstream.MemoryStorage,
 	})
 	require.NoError(s.t, err)
-	s.workers, err = work.Start(s.t.Context(), s.store, work.Config{
+	s.workers = work.Start(s.t.Context(), s.store, work.Config{
 		Concurrency: s.cfg.Concurrency, Takeover: s.cfg.Takeover, Drain: s.cfg.Drain, MaxResponse: s.cfg.MaxResponse, PollDeadline: s.cfg.PollDeadline,
 		CallbackDeadline: s.cfg.CallbackDeadline, AutoRedrive: s.cfg.AutoRedrive, Client: s.peers, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
 	})
-	require.NoError(s.t, err)
 }
 
 func (s *single) stop() {
@@ -142,7 +141,7 @@ func (s *single) stop() {
 
 // receiver configures the receiver; change may be nil.
 func (s *single) receiver(change func(*store.Receiver)) {
-	r, err := s.store.ReadReceiver(s.t.Context(), "ci")
+	r, err := s.store.Receivers.Read(s.t.Context(), "ci")
 	if !errors.Is(err, store.ErrNotFound) {
 		require.NoError(s.t, err)
 	}
@@ -151,7 +150,7 @@ func (s *single) receiver(change func(*store.Receiver)) {
 	if change != nil {
 		change(&r)
 	}
-	require.NoError(s.t, s.store.PutReceiver(s.t.Context(), r))
+	require.NoError(s.t, s.store.Receivers.Put(s.t.Context(), r))
 }
 
 func withStatus(r *store.Receiver) { r.StatusEndpoint = statusURL }

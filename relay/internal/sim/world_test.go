@@ -121,12 +121,10 @@ func (w *world) start(i int) *process {
 	p := &process{w: w, name: fmt.Sprint("p", i), dead: make(chan struct{}), ended: make(chan struct{})}
 	log := slog.New(slog.DiscardHandler)
 	p.nc, p.store = w.open(log)
-	var err error
-	p.workers, err = work.Start(context.Background(), p.store, work.Config{
+	p.workers = work.Start(context.Background(), p.store, work.Config{
 		Concurrency: 4, Takeover: takeover, Drain: 5 * time.Second, MaxResponse: 1000, PollDeadline: calmTime, CallbackDeadline: calmTime,
 		AutoRedrive: w.redrives, Client: p, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
 	})
-	require.NoError(w.t, err)
 	return p
 }
 
@@ -205,7 +203,7 @@ func (w *world) crashpoint(node, point string) {
 // configure draws receivers, and says where the sender is told.
 func (w *world) configure(r *rand.Rand) {
 	sender := store.Sender{Name: "git", CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""}}
-	require.NoError(w.t, w.processes[0].store.PutSender(context.Background(), sender))
+	require.NoError(w.t, w.processes[0].store.Senders.Put(context.Background(), sender))
 	for i := range 1 + r.IntN(3) {
 		w.add(drawReceiver(r, fmt.Sprint("r", i)), upTo(r, 2*time.Second))
 	}
@@ -221,7 +219,7 @@ func (w *world) add(e *receiver, retryAfter time.Duration) {
 	if e.Asked {
 		c.StatusEndpoint = "http://" + e.name + "/status/{source_id}/{message_id}"
 	}
-	require.NoError(w.t, w.processes[0].store.PutReceiver(context.Background(), c))
+	require.NoError(w.t, w.processes[0].store.Receivers.Put(context.Background(), c))
 	w.note("%s: %+v", e.name, e.behaviour)
 	w.note("%s: %+v", e.name, e.Traits)
 }

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/registry"
 )
 
@@ -51,8 +51,6 @@ type Receiver struct {
 	Disabled       bool          `json:"disabled,omitempty"` // it answered 410
 	Deleted        bool          `json:"deleted,omitempty"`  // kept while messages may wait for it
 	Revision       uint64        `json:"-"`
-	// Changed is when this was written, by the clock of the server.
-	Changed time.Time `json:"-"`
 }
 
 // Sender is the configuration of a sender.
@@ -66,47 +64,90 @@ type Sender struct {
 	Revision         uint64   `json:"-"`
 }
 
+func (r Receiver) stored() (name string, revision uint64, deleted bool) {
+	return r.Name, r.Revision, r.Deleted
+}
+
+func (s Sender) stored() (name string, revision uint64, deleted bool) {
+	return s.Name, s.Revision, s.Deleted
+}
+
 // Registry is what is configured, and who counts the rate windows.
 type Registry struct {
 	*base
-	receivers *registry.Table[Receiver]
-	senders   *registry.Table[Sender]
-	index     senderIndex
-
-	mu                             sync.Mutex
-	receiverChanged, senderChanged func(name string)
+	Receivers Table[Receiver]
+	Senders   Table[Sender]
+	index     atomic.Pointer[senderIndex]
+	changes   atomic.Uint64 // of senders
+	listeners atomic.Pointer[listeners]
 }
 
-const (
-	keyReceiver = "receiver."
-	keySender   = "sender."
-)
+// listeners are called after each change.
+type listeners struct{ receiver, sender func(name string) }
+
+// Table has the receivers or the senders. Of one that was deleted the bucket says so for 30 days.
+type Table[T interface {
+	stored() (name string, revision uint64, deleted bool)
+}] struct {
+	*base
+	prefix  string
+	records *registry.Table[T]
+}
+
+// Get returns a record as this process knows it, one that was deleted too.
+func (t Table[T]) Get(name string) (T, bool) { return t.records.Cached(registry.ID{Name: name}) }
+
+// All returns all records, by name, those that were deleted too.
+func (t Table[T]) All() []T {
+	name := func(r T) string { name, _, _ := r.stored(); return name }
+	return slices.SortedFunc(slices.Values(t.records.All()), func(a, b T) int { return strings.Compare(name(a), name(b)) })
+}
+
+// Read reads a record from the bucket: another process may have made it a moment ago. ErrNotFound: there is none, or the one that is
+// returned was deleted.
+func (t Table[T]) Read(ctx context.Context, name string) (T, error) {
+	r, err := t.records.Fresh(ctx, registry.ID{Name: name})
+	if _, _, deleted := r.stored(); err == nil && deleted || errors.Is(err, ErrNotFound) {
+		err = fmt.Errorf("%w: no %s is called %q", ErrNotFound, strings.TrimSuffix(t.prefix, "."), name)
+	}
+	return r, err
+}
+
+// deletedAge is how long the bucket says that a receiver or sender was deleted. Until then a worker fails what waits for it.
+const deletedAge = 30 * 24 * time.Hour
+
+// Put writes a record in the place of the one of its revision, and returns when this process knows it.
+func (t Table[T]) Put(ctx context.Context, r T) error {
+	name, revision, deleted := r.stored()
+	id := registry.ID{Name: name}
+	if !deleted {
+		_, err := t.records.Put(ctx, id, r, revision)
+		return err
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("write that %s%s was deleted: %w", t.prefix, name, err)
+	}
+	m := &nats.Msg{Subject: "$KV." + t.cfg.Name + "_receiver_config." + t.prefix + keyOf(id), Data: data}
+	if _, err = t.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithMsgTTL(deletedAge)); err == nil {
+		_, err = t.records.Fresh(ctx, id)
+	}
+	return err
+}
 
 // openRegistry reads what is configured and follows it until run ends.
 func (s *Registry) openRegistry(ctx, run context.Context, kv jetstream.KeyValue, stream jetstream.Stream) error {
 	all := registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.reader, Shared: true, Log: s.log})
-	s.receivers = registry.Add(all, registry.Kind[Receiver]{
-		Prefix: keyReceiver, Key: keyOf, Encode: func(r Receiver) any { return r },
-		Decode: func(e registry.Entry) (registry.ID, Receiver, error) {
-			var r Receiver
-			id, err := decode(e, keyReceiver, &r)
-			r.Revision, r.Changed = e.Revision, e.Created
-			return id, r, err
-		},
-		Changed: func(was, is *Receiver) { s.changed(cmp.Or(is, was).Name, true) },
+	s.Receivers = addTable(all, s.base, "receiver.", func(r *Receiver, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
+		if l := s.listeners.Load(); l != nil {
+			l.receiver(name)
+		}
 	})
-	s.senders = registry.Add(all, registry.Kind[Sender]{
-		Prefix: keySender, Key: keyOf, Encode: func(r Sender) any { return r },
-		Decode: func(e registry.Entry) (registry.ID, Sender, error) {
-			var r Sender
-			id, err := decode(e, keySender, &r)
-			r.Revision = e.Revision
-			return id, r, err
-		},
-		Changed: func(was, is *Sender) {
-			s.index.replace(was, is)
-			s.changed(cmp.Or(is, was).Name, false)
-		},
+	s.Senders = addTable(all, s.base, "sender.", func(r *Sender, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
+		s.changes.Add(1)
+		if l := s.listeners.Load(); l != nil {
+			l.sender(name)
+		}
 	})
 	wait, err := all.Open(ctx, run, s.reader)
 	if wait != nil {
@@ -115,96 +156,32 @@ func (s *Registry) openRegistry(ctx, run context.Context, kv jetstream.KeyValue,
 	return err
 }
 
+// addTable gives a registry the table of the keys with a prefix. revise sets what is not in the JSON of a record.
+func addTable[T interface {
+	stored() (name string, revision uint64, deleted bool)
+}](all *registry.Registry, b *base, prefix string, revise func(*T, registry.Entry), changed func(name string)) Table[T] {
+	return Table[T]{b, prefix, registry.Add(all, registry.Kind[T]{
+		Prefix: prefix, Key: keyOf, Encode: func(r T) any { return r },
+		Decode: func(e registry.Entry) (id registry.ID, r T, err error) {
+			if id.Name, err = ParseToken(strings.TrimPrefix(e.Key, prefix)); err == nil {
+				err = json.Unmarshal(e.Value, &r)
+			}
+			revise(&r, e)
+			return id, r, err
+		},
+		Changed: func(was, is *T) {
+			name, _, _ := (*cmp.Or(is, was)).stored()
+			changed(name)
+		},
+	})}
+}
+
 func keyOf(id registry.ID) string { return Token(id.Name) }
-
-// decode reads a receiver or a sender, whose name is in its key.
-func decode(e registry.Entry, prefix string, into any) (registry.ID, error) {
-	name, err := ParseToken(strings.TrimPrefix(e.Key, prefix))
-	if err == nil {
-		err = json.Unmarshal(e.Value, into)
-	}
-	return registry.ID{Name: name}, err
-}
-
-func (s *Registry) changed(name string, isReceiver bool) {
-	s.mu.Lock()
-	report := s.senderChanged
-	if isReceiver {
-		report = s.receiverChanged
-	}
-	s.mu.Unlock()
-	if report != nil {
-		report(name)
-	}
-}
 
 // OnChange has the functions called after each change of a receiver or a sender, on the goroutine that reads the registry: they must not
 // block.
 func (s *Registry) OnChange(receiver, sender func(name string)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.receiverChanged, s.senderChanged = receiver, sender
-}
-
-// Receiver returns a receiver as this process knows it, one that was deleted too.
-func (s *Registry) Receiver(name string) (Receiver, bool) {
-	return s.receivers.Cached(registry.ID{Name: name})
-}
-
-// Sender returns a sender as this process knows it, one that was deleted too.
-func (s *Registry) Sender(name string) (Sender, bool) {
-	return s.senders.Cached(registry.ID{Name: name})
-}
-
-// Receivers returns all, by name, those that were deleted too.
-func (s *Registry) Receivers() []Receiver {
-	return slices.SortedFunc(slices.Values(s.receivers.All()), func(a, b Receiver) int { return strings.Compare(a.Name, b.Name) })
-}
-
-// DeletedReceivers returns those that were deleted and not forgotten yet: their entries in the bucket say so.
-func (s *Registry) DeletedReceivers() []Receiver {
-	return slices.DeleteFunc(s.receivers.All(), func(r Receiver) bool { return !r.Deleted })
-}
-
-// Senders returns all, by name, those that were deleted too.
-func (s *Registry) Senders() []Sender {
-	return slices.SortedFunc(slices.Values(s.senders.All()), func(a, b Sender) int { return strings.Compare(a.Name, b.Name) })
-}
-
-// ReadReceiver reads a receiver from the bucket: another process may have made it a moment ago.
-func (s *Registry) ReadReceiver(ctx context.Context, name string) (Receiver, error) {
-	return s.receivers.Fresh(ctx, registry.ID{Name: name})
-}
-
-// ReadSender reads a sender from the bucket.
-func (s *Registry) ReadSender(ctx context.Context, name string) (Sender, error) {
-	return s.senders.Fresh(ctx, registry.ID{Name: name})
-}
-
-// PutReceiver writes a receiver in the place of the one of its revision, and returns when this process knows it.
-func (s *Registry) PutReceiver(ctx context.Context, r Receiver) error {
-	_, err := s.receivers.Put(ctx, registry.ID{Name: r.Name}, r, r.Revision)
-	return err
-}
-
-// PutSender writes a sender in the place of the one of its revision, and returns when this process knows it.
-func (s *Registry) PutSender(ctx context.Context, r Sender) error {
-	_, err := s.senders.Put(ctx, registry.ID{Name: r.Name}, r, r.Revision)
-	return err
-}
-
-// DeleteSender removes a sender.
-func (s *Registry) DeleteSender(ctx context.Context, r Sender) error {
-	r.Deleted, r.Token, r.CallbackEndpoint, r.Secrets, r.Sources = true, "", "", nil, nil
-	return s.PutSender(ctx, r)
-}
-
-// configError is what an error means for a write to the state.
-func configError(what, key string, err error) error {
-	if jsstream.Refused(err) {
-		return fmt.Errorf("%w: %s", ErrConflict, key)
-	}
-	return fmt.Errorf("%w: %s %s: %w", ErrUnavailable, what, key, err)
+	s.listeners.Store(&listeners{receiver, sender})
 }
 
 // Window says who counts the POSTs to a receiver with a rate limit. Whoever is about to POST writes his name first;
@@ -225,54 +202,39 @@ type Posts struct {
 	Count int           `json:"count"`
 }
 
-func windowKey(receiver string) string { return "window." + Token(receiver) }
+func (s *Registry) windowSubject(receiver string) string { return s.stateSubject("window." + Token(receiver)) }
 
 // Window reads who counts. Revision 0: nobody has ever; nobody who is known does where what is stored cannot be read.
 func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) {
-	entry, err := s.state.Get(ctx, windowKey(receiver))
+	entry, err := s.state.GetLastMsgForSubject(ctx, s.windowSubject(receiver))
 	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
+	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return Window{}, nil
 	case err != nil:
 		return Window{}, fmt.Errorf("%w: read the window of %q: %w", ErrUnavailable, receiver, err)
 	}
 	var w Window
-	if json.Unmarshal(entry.Value(), &w) != nil {
+	if json.Unmarshal(entry.Data, &w) != nil {
 		w = Window{}
 	}
-	w.Revision = entry.Revision()
+	w.Revision = entry.Sequence
 	return w, nil
 }
 
 // PutWindow writes who counts in the place of what has the revision. ErrConflict: another was faster.
 func (s *Registry) PutWindow(ctx context.Context, receiver string, w Window) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
 	data, err := json.Marshal(w)
 	if err != nil {
 		return 0, fmt.Errorf("write the window of %q: %w", receiver, err)
 	}
-	revision, err := s.state.Update(ctx, windowKey(receiver), data, w.Revision)
-	if err != nil {
-		return 0, configError("write", windowKey(receiver), err)
-	}
-	return revision, nil
+	m := &nats.Msg{Subject: s.windowSubject(receiver), Data: data}
+	return s.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(w.Revision))
 }
 
-// forgottenAge is how long the bucket says that a receiver was forgotten, for processes that were cut off from the server.
-const forgottenAge = 30 * 24 * time.Hour
-
-// ForgetReceiver removes the entry and the rate window of a receiver that was deleted. ErrConflict: it was configured again.
-func (s *Registry) ForgetReceiver(ctx context.Context, r Receiver) error {
-	window, err := s.Window(ctx, r.Name)
-	if err != nil {
-		return err
+// DropWindow removes the rate window of a receiver that was deleted.
+func (s *Registry) DropWindow(ctx context.Context, receiver string) error {
+	if err := s.state.Purge(ctx, jetstream.WithPurgeSubject(s.windowSubject(receiver))); err != nil {
+		return fmt.Errorf("%w: remove the window of %q: %w", ErrUnavailable, receiver, err)
 	}
-	if window.Revision != 0 {
-		key := windowKey(r.Name)
-		if err := s.state.Purge(ctx, key, jetstream.LastRevision(window.Revision), jetstream.PurgeTTL(forgottenAge)); err != nil {
-			return configError("purge", key, err)
-		}
-	}
-	return s.receivers.Delete(ctx, registry.ID{Name: r.Name}, r.Revision, forgottenAge)
+	return nil
 }

@@ -3,66 +3,36 @@ package store
 import (
 	"crypto/sha256"
 	"slices"
-	"sync"
 )
 
-// senderIndex finds senders by what a request shows, however many there are. Those that were deleted are not in it.
+// senderIndex finds senders by what a request shows, however many there are. It is made of all senders at the first request after one
+// has changed.
 type senderIndex struct {
-	mu       sync.RWMutex
+	changes  uint64                         // how many it knows of
 	byPrefix map[string][]string            // names, ascending
 	byToken  map[[sha256.Size]byte][]string // the same; hashes, so that the time of a search says nothing of a token
-	longest  int                            // prefix, in bytes, that there ever was
+	longest  int                            // prefix, in bytes
 }
 
-func newSenderIndex() senderIndex {
-	return senderIndex{byPrefix: map[string][]string{}, byToken: map[[sha256.Size]byte][]string{}}
-}
-
-// replace takes the place of what a sender was; nil: there was none, or is none.
-func (x *senderIndex) replace(was, is *Sender) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if was != nil {
-		x.remove(was)
+// newSenderIndex is the index of senders that are sorted by name. Those that were deleted are not in it.
+func newSenderIndex(all []Sender) *senderIndex {
+	x := &senderIndex{byPrefix: map[string][]string{}, byToken: map[[sha256.Size]byte][]string{}}
+	for _, s := range all {
+		if s.Deleted {
+			continue
+		}
+		for _, prefix := range s.Sources {
+			if names := x.byPrefix[prefix]; !slices.Contains(names[max(0, len(names)-1):], s.Name) { // once, if it is given twice
+				x.byPrefix[prefix] = append(names, s.Name)
+			}
+			x.longest = max(x.longest, len(prefix))
+		}
+		if s.Token != "" {
+			hash := sha256.Sum256([]byte(s.Token))
+			x.byToken[hash] = append(x.byToken[hash], s.Name)
+		}
 	}
-	if is != nil {
-		x.add(is)
-	}
-}
-
-func (x *senderIndex) add(s *Sender) {
-	if s.Deleted {
-		return
-	}
-	for _, prefix := range s.Sources {
-		insert(x.byPrefix, prefix, s.Name)
-		x.longest = max(x.longest, len(prefix))
-	}
-	if s.Token != "" {
-		insert(x.byToken, sha256.Sum256([]byte(s.Token)), s.Name)
-	}
-}
-
-func (x *senderIndex) remove(s *Sender) {
-	for _, prefix := range s.Sources {
-		drop(x.byPrefix, prefix, s.Name)
-	}
-	drop(x.byToken, sha256.Sum256([]byte(s.Token)), s.Name)
-}
-
-func insert[K comparable](names map[K][]string, key K, name string) {
-	if at, found := slices.BinarySearch(names[key], name); !found {
-		names[key] = slices.Insert(names[key], at, name)
-	}
-}
-
-func drop[K comparable](names map[K][]string, key K, name string) {
-	if at, found := slices.BinarySearch(names[key], name); found {
-		names[key] = slices.Delete(names[key], at, at+1)
-	}
-	if len(names[key]) == 0 {
-		delete(names, key)
-	}
+	return x
 }
 
 // owners are the senders that have the longest prefix of a source: several may have the same.
@@ -86,11 +56,19 @@ func (x *senderIndex) withToken(source, token string) string {
 	return ""
 }
 
+func (s *Registry) senderIndex() *senderIndex {
+	x, changes := s.index.Load(), s.changes.Load()
+	if x == nil || x.changes != changes {
+		x = newSenderIndex(s.Senders.All())
+		x.changes = changes
+		s.index.Store(x)
+	}
+	return x
+}
+
 // OwnerOf returns the sender that has the longest prefix of a source, the first by name; empty: nobody has one.
 func (s *Registry) OwnerOf(source string) string {
-	s.index.mu.RLock()
-	defer s.index.mu.RUnlock()
-	if owners := s.index.owners(source); len(owners) > 0 {
+	if owners := s.senderIndex().owners(source); len(owners) > 0 {
 		return owners[0]
 	}
 	return ""
@@ -98,14 +76,10 @@ func (s *Registry) OwnerOf(source string) string {
 
 // OwnerByToken returns the sender that has the longest prefix of a source, and a token; empty: there is none.
 func (s *Registry) OwnerByToken(source, token string) string {
-	s.index.mu.RLock()
-	defer s.index.mu.RUnlock()
-	return s.index.withToken(source, token)
+	return s.senderIndex().withToken(source, token)
 }
 
 // KnowsToken tells whether a token is that of a sender.
 func (s *Registry) KnowsToken(token string) bool {
-	s.index.mu.RLock()
-	defer s.index.mu.RUnlock()
-	return len(s.index.byToken[sha256.Sum256([]byte(token))]) > 0
+	return len(s.senderIndex().byToken[sha256.Sum256([]byte(token))]) > 0
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -64,8 +65,8 @@ type Store struct {
 	*Failed
 	*Registry
 
-	readiness readiness
-	stop      context.CancelFunc
+	looked atomic.Pointer[look]
+	stop   context.CancelFunc
 }
 
 // Queue is one of the streams between workers.
@@ -93,8 +94,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	b := &base{cfg: cfg, nc: nc, js: js, log: cfg.Logger, reader: jsstream.NewReader(js, cfg.Replicas, func(context.Context) error { return nil })}
 	s := &Store{
 		base: b, Records: &Records{base: b}, Queues: &Queues{base: b, queues: map[Queue]jetstream.Stream{}},
-		Failed: &Failed{base: b, index: newFailedIndex()}, Registry: &Registry{base: b, index: newSenderIndex()},
-		readiness: readiness{looking: make(chan struct{}, 1)}, stop: stop,
+		Failed: &Failed{base: b, index: newFailedIndex()}, Registry: &Registry{base: b}, stop: stop,
 	}
 	openRegistry, err := s.create(ctx)
 	if err != nil {
@@ -154,13 +154,13 @@ func (s *Store) create(ctx context.Context) (openRegistry func(ctx, run context.
 	if err != nil {
 		return nil, err
 	}
-	var stateStream jetstream.Stream
-	s.state, stateStream, err = jsstream.MakeBucket(ctx, s.js, s.bucketConfig("state"))
+	state, stateStream, err := jsstream.MakeBucket(ctx, s.js, s.bucketConfig("state"))
+	s.state = stateStream
 	return func(ctx, run context.Context) error {
 		if err := s.openRegistry(ctx, run, config, stream); err != nil {
 			return err
 		}
-		return s.openOperations(ctx, run, s.state, stateStream)
+		return s.openOperations(ctx, run, state, stateStream)
 	}, err
 }
 
@@ -176,7 +176,7 @@ type base struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	log     *slog.Logger
-	state   jetstream.KeyValue // rate windows and operations
+	state   jetstream.Stream // of the bucket of rate windows and operations
 	clock   clock
 	reader  *jsstream.Reader
 	running sync.WaitGroup
@@ -193,6 +193,8 @@ func (s *base) Embedded() bool { return s.cfg.Embedded }
 
 // StreamName is the name of a queue's stream.
 func (s *base) StreamName(q Queue) string { return s.cfg.Name + "_" + string(q) }
+
+func (s *base) stateSubject(key string) string { return "$KV." + s.cfg.Name + "_state." + key }
 
 func (s *base) subject(q Queue, tokens ...string) string {
 	subject := s.cfg.Name + "." + string(q)
@@ -299,16 +301,15 @@ func (s *base) lookAtClock(ctx context.Context) error {
 }
 
 const (
-	// readyTimeout bounds the write that shows whether the store takes any, and readyEvery is how often there is one, at most.
+	// readyTimeout bounds the write that shows whether the store takes any, and readyEvery is how long its answer is good.
 	readyTimeout = time.Second
 	readyEvery   = 500 * time.Millisecond
 )
 
-// readiness is what the last look at the store has found.
-type readiness struct {
-	looking chan struct{} // has room for one: who has it full may use the others
-	at      time.Time
-	err     error
+// look is what a look at the store has found.
+type look struct {
+	at  time.Time
+	err error
 }
 
 // Ready returns why the store takes nothing, or nil. It writes: a server without a quorum, and one whose disk is full, answer
@@ -317,19 +318,12 @@ func (s *Store) Ready(ctx context.Context) error {
 	if !s.nc.IsConnected() {
 		return fmt.Errorf("%w: not connected to NATS (%s)", ErrUnavailable, s.nc.Status())
 	}
-	r := &s.readiness
-	select {
-	case r.looking <- struct{}{}:
-		defer func() { <-r.looking }()
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
-	}
-	if time.Since(r.at) < readyEvery {
-		return r.err
+	if last := s.looked.Load(); last != nil && time.Since(last.at) < readyEvery {
+		return last.err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
-	_, r.err = s.publish(ctx, &nats.Msg{Subject: "$KV." + s.state.Bucket() + ".ready"})
-	r.at = time.Now()
-	return r.err
+	_, err := s.publish(ctx, &nats.Msg{Subject: s.stateSubject("ready")})
+	s.looked.Store(&look{time.Now(), err})
+	return err
 }

@@ -111,7 +111,7 @@ func (w *answers) toSender(name string) worker {
 
 // calledBack counts and logs a callback.
 func (w *answers) calledBack(sender string, e *store.Entry, answer *webhook.Answer, err error) {
-	receiver, _ := w.store.Receiver(e.Receiver)
+	receiver, _ := w.store.Receivers.Get(e.Receiver)
 	if receiver.Deleted {
 		receiver.Name = ""
 	}
@@ -179,11 +179,11 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 
 // findSender finds a sender that another process may have made a moment ago. One that was deleted has no endpoint.
 func (w *answers) findSender(ctx context.Context, name string) (store.Sender, error) {
-	s, ok := w.store.Sender(name)
+	s, ok := w.store.Senders.Get(name)
 	if ok && !s.Deleted {
 		return s, nil
 	}
-	s, err := w.store.ReadSender(ctx, name)
+	s, err := w.store.Senders.Read(ctx, name)
 	if errors.Is(err, store.ErrNotFound) {
 		err = nil
 	}

@@ -81,7 +81,7 @@ func (w *operator) Redrive(ctx context.Context, item *store.Item) error {
 func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *store.Item) error {
 	switch {
 	case e.Status == machine.Failed && e.Generation == item.Redrives:
-		r, _ := w.store.Receiver(e.Receiver)
+		r, _ := w.store.Receivers.Get(e.Receiver)
 		next, ok := machine.Next(e.Record, machine.Event{Kind: machine.Redrive, Now: w.store.Now(), Policy: w.policy(r, e.Sender)})
 		if !ok {
 			return store.ErrConflict

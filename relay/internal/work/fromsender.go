@@ -143,7 +143,7 @@ func (w *ingest) fromSender(partition int) worker {
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a message that was published cannot be read: %w", err), "subject", m.Subject())
 			return w.store.Quarantine(ctx, m.Subject(), ingest, m.Data(), err)
 		}
-		r, ok := w.store.Receiver(o.Receiver)
+		r, ok := w.store.Receivers.Get(o.Receiver)
 		ordered := !ok || r.Order != store.OrderNone
 		if ordered {
 			turn, err := turns.mine(ctx, m, store.FromSender, m.Subject())
@@ -328,13 +328,10 @@ func (w *core) waits(ctx context.Context, r *machine.Record) (bool, error) {
 // FindReceiver returns a receiver as this process knows it. The bucket decides whether one was deleted, or is not there: what this
 // process has seen of it may be old. Then the error is ErrNotFound.
 func (w *core) FindReceiver(ctx context.Context, name string) (store.Receiver, error) {
-	r, ok := w.store.Receiver(name)
+	r, ok := w.store.Receivers.Get(name)
 	var err error
 	if !ok || r.Deleted {
-		r, err = w.store.ReadReceiver(ctx, name)
-	}
-	if err == nil && r.Deleted {
-		err = store.ErrNotFound
+		r, err = w.store.Receivers.Read(ctx, name)
 	}
 	return r, err
 }

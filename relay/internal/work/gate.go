@@ -199,7 +199,7 @@ func (g *gate) configured() {
 // holds reports whether the gate knows something that holds up the next POST, and that would be lost with it. What is known of a
 // receiver that was deleted is of no use.
 func (g *gate) holds() bool {
-	if r, known := g.w.store.Receiver(g.name); !known || r.Deleted {
+	if r, known := g.w.store.Receivers.Get(g.name); !known || r.Deleted {
 		return false
 	}
 	g.mu.Lock()

@@ -2,7 +2,6 @@ package work
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,11 +17,8 @@ const (
 	consumerIdle = 5 * time.Second
 	// followEvery is the time between two looks at what waits in the queues.
 	followEvery = 2 * time.Second
-	// searchEvery is the time between two searches for entries without a consumer, and between two looks at deleted receivers.
+	// searchEvery is the time between two searches for entries without a consumer.
 	searchEvery = time.Minute
-	// forgetAfter is how long the registry has a deleted receiver at least. A worker that found the receiver before it was deleted
-	// can put an entry into its queue until then, and the entry fails as all others do.
-	forgetAfter = time.Hour
 )
 
 // laneQueues are the queues whose entries lanes work on. An entry that moves on is in the next of them before it leaves the one
@@ -51,8 +47,7 @@ type lane struct {
 	laneKey
 	gate *gate // of the lane that sends to a receiver; nil in others
 
-	busy    atomic.Int64  // handlers that run
-	handled atomic.Uint64 // handlers that have ended
+	handled atomic.Uint64 // entries, by handlers that have ended
 
 	// Guarded by lanes.mu.
 	woken bool // the queue may have got an entry since this was reset
@@ -94,9 +89,7 @@ func (l *lanes) run(one *lane) {
 		worker.consumer.InactiveThreshold = consumerIdle
 		handle := worker.handle
 		worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
-			one.busy.Add(1)
 			defer one.handled.Add(1)
-			defer one.busy.Add(-1)
 			return handle(ctx, m)
 		}
 		var idle sync.WaitGroup
@@ -104,7 +97,7 @@ func (l *lanes) run(one *lane) {
 			defer end()
 			l.awaitIdle(ctx, one)
 		})
-		l.w.consume(ctx, worker, false)
+		l.w.consume(ctx, worker)
 		idle.Wait()
 	}
 	l.dropMetrics(one.laneKey)
@@ -122,7 +115,7 @@ func (l *lanes) worker(one *lane, stop <-chan struct{}) worker {
 }
 
 // awaitIdle returns when a lane has had nothing to do for a while, its gate knows of nothing that holds up the next POST, and the server
-// says that no entry waits.
+// says that no entry waits or is in work.
 func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
 	every := time.NewTicker(idleAfter)
 	defer every.Stop()
@@ -135,7 +128,7 @@ func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
 		before := handled
 		handled = one.handled.Load()
 		// What is put into the queue after this wakes the lane again.
-		if woken := l.look(one); woken || handled != before || one.busy.Load() > 0 || one.gate != nil && one.gate.holds() {
+		if woken := l.look(one); woken || handled != before || one.gate != nil && one.gate.holds() {
 			continue
 		}
 		if n, err := l.w.store.Backlog(ctx, one.queue, one.owner); err == nil && n == 0 {
@@ -206,29 +199,23 @@ func (l *lanes) dropMetrics(key laneKey) {
 		return
 	}
 	if key.queue == store.ToSender {
-		if s, known := l.w.store.Sender(key.owner); !known || s.Deleted {
+		if s, known := l.w.store.Senders.Get(key.owner); !known || s.Deleted {
 			l.w.cfg.Metrics.forgetSender(key.owner)
 		}
-	} else if r, known := l.w.store.Receiver(key.owner); !known || r.Deleted {
+	} else if r, known := l.w.store.Receivers.Get(key.owner); !known || r.Deleted {
 		l.w.cfg.Metrics.forgetReceiver(key.owner)
 	}
 }
 
-// follow wakes the lanes of what waits, whoever put it there, and removes what deleted receivers leave behind.
+// follow wakes the lanes of what waits, whoever put it there.
 func (l *lanes) follow(ctx context.Context) {
 	every := time.NewTicker(followEvery)
 	defer every.Stop()
-	searched, forgot := map[store.Queue]time.Time{}, time.Time{}
+	searched := map[store.Queue]time.Time{}
 	for {
 		for _, q := range laneQueues {
 			if err := l.wakeWaiting(ctx, q, searched); err != nil && ctx.Err() == nil {
 				l.w.log.Info("a queue is looked at again", "queue", q, "error", err)
-			}
-		}
-		if time.Since(forgot) >= searchEvery {
-			forgot = time.Now()
-			if err := l.forgetDeleted(ctx); err != nil && ctx.Err() == nil {
-				l.w.log.Info("deleted receivers are forgotten later", "error", err)
 			}
 		}
 		select {
@@ -263,8 +250,12 @@ func (l *lanes) wakeWaiting(ctx context.Context, q store.Queue, searched map[sto
 		if l.get(q, owner) != nil {
 			continue
 		}
-		if _, err := l.wakeIfWaits(ctx, q, owner); err != nil {
+		first, err := l.w.store.First(ctx, q, l.w.store.QueueFilter(q, owner), 1)
+		if err != nil {
 			return err
+		}
+		if first != nil {
+			l.wake(q, owner)
 		}
 	}
 	searched[q] = time.Now()
@@ -274,49 +265,13 @@ func (l *lanes) wakeWaiting(ctx context.Context, q store.Queue, searched map[sto
 // owners are those for whom a queue may have entries.
 func (l *lanes) owners(q store.Queue) (names []string) {
 	if q == store.ToSender {
-		for _, s := range l.w.store.Senders() {
+		for _, s := range l.w.store.Senders.All() {
 			names = append(names, s.Name)
 		}
 		return names
 	}
-	for _, r := range l.w.store.Receivers() {
+	for _, r := range l.w.store.Receivers.All() {
 		names = append(names, r.Name)
 	}
 	return names
-}
-
-// wakeIfWaits wakes a lane if the leader of its queue has an entry for it, and reports that.
-func (l *lanes) wakeIfWaits(ctx context.Context, q store.Queue, owner string) (waits bool, err error) {
-	first, err := l.w.store.First(ctx, q, l.w.store.QueueFilter(q, owner), 1)
-	if first != nil {
-		l.wake(q, owner)
-	}
-	return first != nil, err
-}
-
-// forgetDeleted removes the entries of the registry of receivers that were deleted. Two answers of the server decide about that: the
-// entry says that the receiver was deleted, and the queues have nothing for it. It is removed by a compare-and-swap: a receiver that
-// was configured again stays.
-func (l *lanes) forgetDeleted(ctx context.Context) error {
-	for _, r := range l.w.store.DeletedReceivers() {
-		// A receiver of that name that is configured within its window must find what the window has.
-		if l.w.store.Now().Sub(r.Changed) < max(forgetAfter, r.Window) {
-			continue
-		}
-		toSend, err := l.wakeIfWaits(ctx, store.ToReceiver, r.Name)
-		if err != nil {
-			return err
-		}
-		toAsk, err := l.wakeIfWaits(ctx, store.FromReceiver, r.Name)
-		if err != nil {
-			return err
-		}
-		if toSend || toAsk {
-			continue
-		}
-		if err := l.w.store.ForgetReceiver(ctx, r); err != nil && !errors.Is(err, store.ErrConflict) {
-			return err
-		}
-	}
-	return nil
 }

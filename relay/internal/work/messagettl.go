@@ -55,7 +55,7 @@ func (w *ingest) expire(ctx context.Context, source, id string, at time.Time) er
 	if v.Status == machine.Delivered || ended && v.Failure.Stage == machine.FromReceiver {
 		queue, event.Stage, event.Error = store.FromReceiver, machine.FromReceiver, "the receiver has not answered in time"
 	}
-	r, _ := w.store.Receiver(v.Receiver)
+	r, _ := w.store.Receivers.Get(v.Receiver)
 	event.Policy = w.policy(r, v.Sender)
 	next, ok := machine.Next(v.Record, event)
 	if !ok && !ended {

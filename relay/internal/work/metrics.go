@@ -209,7 +209,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	g.collectQueues(ctx, c)
-	for _, r := range g.w.store.Receivers() {
+	for _, r := range g.w.store.Receivers.All() {
 		if r.Deleted {
 			continue
 		}
@@ -237,7 +237,7 @@ func (g gauges) collectQueues(ctx context.Context, c chan<- prometheus.Metric) {
 	if err := errors.Join(err, pendingErr, senderErr); err != nil {
 		g.w.log.Info("a scrape has not all of what waits", "error", err)
 	}
-	for _, r := range s.Receivers() {
+	for _, r := range s.Receivers.All() {
 		if n := toReceiver[r.Name]; err == nil && (n > 0 || !r.Deleted) {
 			gauge(c, gaugeBacklog, float64(n), r.Name)
 			if oldest, err := s.Oldest(ctx, store.ToReceiver, r.Name, n); err == nil {
@@ -248,7 +248,7 @@ func (g gauges) collectQueues(ctx context.Context, c chan<- prometheus.Metric) {
 			gauge(c, gaugePending, float64(n), r.Name)
 		}
 	}
-	for _, sender := range s.Senders() {
+	for _, sender := range s.Senders.All() {
 		if n := toSender[sender.Name]; senderErr == nil && (n > 0 || !sender.Deleted) {
 			gauge(c, gaugeUntold, float64(n), sender.Name)
 		}

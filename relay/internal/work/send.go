@@ -54,7 +54,7 @@ type toReceiver struct {
 }
 
 func (w *core) toReceiver(one *lane, stop <-chan struct{}) worker {
-	r, _ := w.store.Receiver(one.owner)
+	r, _ := w.store.Receivers.Get(one.owner)
 	t := &toReceiver{w: w, name: one.owner, lane: one, order: r.Order, gate: one.gate, turns: turns{w}, stop: stop}
 	worker := w.entryWorker(store.ToReceiver, t.name, true, t.deliver)
 	worker.ended = t.ended
@@ -85,7 +85,7 @@ func (t *toReceiver) ended() {
 
 // deliver takes an entry of the queue as far as it gets. It is acknowledged if the error is nil, and delivered again otherwise.
 func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
-	r, _ := t.w.store.Receiver(t.name)
+	r, _ := t.w.store.Receivers.Get(t.name)
 	if r.Order != t.order {
 		return t.reorder()
 	}
@@ -173,7 +173,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 	}
 	t.w.crashpoint("after-sending")
 	late := away || t.w.store.Now().Sub(e.SentAt) > sendWithin || r.RateLimit > 0 && !t.gate.fresh()
-	if now, _ := t.w.store.Receiver(t.name); late || now.Revision != r.Revision {
+	if now, _ := t.w.store.Receivers.Get(t.name); late || now.Revision != r.Revision {
 		// While SENDING was written the receiver was configured again; or the store was away, or that took so long that another
 		// process may have the entry, or count the window, by now: it would not know that this POST is still to come.
 		return t.conclude(ctx, e, unsent)
@@ -210,7 +210,7 @@ func (t *toReceiver) judge(ctx context.Context, r store.Receiver, answer *webhoo
 // POST began, its answer is of no concern.
 func (t *toReceiver) disable(ctx context.Context, r store.Receiver) {
 	r.Disabled = true
-	switch err := t.w.store.PutReceiver(ctx, r); {
+	switch err := t.w.store.Receivers.Put(ctx, r); {
 	case errors.Is(err, store.ErrConflict):
 	case err != nil:
 		t.w.log.Warn("a receiver that answered 410 could not be disabled", "receiver", t.name, "error", err)

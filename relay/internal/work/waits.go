@@ -36,7 +36,7 @@ func (w *Workers) ReceiverWait(r store.Receiver) *Wait { return w.lanes.gate(r.N
 
 // MessageWait is what a message waits for; nil: for nothing, or for a free worker.
 func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*Wait, error) {
-	r, known := w.store.Receiver(m.Receiver)
+	r, known := w.store.Receivers.Get(m.Receiver)
 	if m.Status != machine.Arrived || !known || r.Deleted {
 		return nil, nil
 	}

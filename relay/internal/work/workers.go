@@ -84,18 +84,12 @@ type Workers struct {
 }
 
 // Start starts all workers.
-func Start(ctx context.Context, s *store.Store, cfg Config) (*Workers, error) {
+func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	c := &core{cfg: cfg, store: s, log: cfg.Logger, node: nuid.Next(), alone: s.Embedded()}
 	w := &Workers{core: c, ingest: ingest{c}, answers: answers{c}, operator: newOperator(c)}
 	c.lanes = &lanes{w: w, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	cfg.Metrics.observe(w)
-	for _, q := range laneQueues {
-		if err := s.ResetConsumers(ctx, q); err != nil {
-			w.stop()
-			return nil, err
-		}
-	}
 	for partition := range s.Partitions() {
 		w.run(w.fromSender(partition))
 	}
@@ -104,7 +98,7 @@ func Start(ctx context.Context, s *store.Store, cfg Config) (*Workers, error) {
 	w.running.Go(func() { w.Operations.Run(w.ctx) })
 	s.OnChange(w.lanes.receiverChanged, w.lanes.senderChanged)
 	w.running.Go(func() { w.lanes.follow(w.ctx) })
-	return w, nil
+	return w
 }
 
 // Node names these workers, as opposed to those of other processes and of earlier runs of this one.
@@ -169,15 +163,14 @@ func (w *core) again(err error) error {
 }
 
 func (w *core) run(worker worker) {
-	w.running.Go(func() { w.consume(w.ctx, worker, true) })
+	w.running.Go(func() { w.consume(w.ctx, worker) })
 }
 
 // consume runs a worker until ctx ends.
-func (w *core) consume(ctx context.Context, worker worker, first bool) {
+func (w *core) consume(ctx context.Context, worker worker) {
 	for ctx.Err() == nil {
-		err := w.store.EnsureConsumer(ctx, worker.stream, worker.consumer, first)
+		err := w.store.EnsureConsumer(ctx, worker.stream, worker.consumer)
 		if err == nil {
-			first = false
 			err = w.consumeOnce(ctx, worker)
 		}
 		if ctx.Err() != nil {
@@ -223,7 +216,7 @@ func (w *core) consumeOnce(ctx context.Context, worker worker) error {
 // policy is what the configuration says about a message. A sender that is not known here, or not any more, may be known to
 // another process: whoever is to call it looks again.
 func (w *core) policy(r store.Receiver, sender string) machine.Policy {
-	s, ok := w.store.Sender(sender)
+	s, ok := w.store.Senders.Get(sender)
 	return machine.Policy{
 		MaxAttempts: r.MaxRetries + 1, RetryAfter: r.RetryAfter, StatusEndpoint: r.StatusEndpoint != "",
 		AtMostOnce: r.UnknownOutcome == store.AtMostOnce, Callback: sender != "" && (!ok || s.Deleted || s.CallbackEndpoint != ""),
