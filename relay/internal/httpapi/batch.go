@@ -8,7 +8,6 @@ import (
 	"net/http"
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
-	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
@@ -24,7 +23,7 @@ const (
 type batchResult struct {
 	Source string           `json:"source_id,omitempty"`
 	ID     string           `json:"message_id,omitempty"`
-	Status machine.Status   `json:"status,omitempty"`
+	Status string           `json:"status,omitempty"`
 	Error  *httpserve.Error `json:"error,omitempty"`
 }
 

@@ -10,7 +10,8 @@ import (
 // What the stream has forgotten because of its age is not on the list, and takes no memory.
 func TestIndexForgetsByAge(t *testing.T) {
 	now := time.Now()
-	s := &Failed{base: &base{clock: clock{server: now, seen: now}}, index: newFailedIndex()}
+	s := &Failed{base: &base{}, index: newFailedIndex()}
+	s.clock.Store(&clock{server: now, seen: now})
 	old := now.Add(-failedAge - time.Minute)
 	for seq, at := range []time.Time{old, old, now, now} {
 		subject := string(rune('a' + seq))

@@ -159,23 +159,16 @@ func (s *Queues) Entries(ctx context.Context, q Queue) (uint64, error) {
 	return info.State.Msgs, nil
 }
 
-// Backlog counts the entries of a receiver or sender that wait. Its consumer knows the number. Where it has none, the stream
-// counts them, which takes seconds if there are a million.
-func (s *Queues) Backlog(ctx context.Context, q Queue, owner string) (n uint64, err error) {
+// Backlog counts the entries of a receiver or sender that wait, as [Queues.Backlogs] does.
+func (s *Queues) Backlog(ctx context.Context, q Queue, owner string) (uint64, error) {
 	consumer, err := s.queues[q].Consumer(ctx, s.Durable(q, owner))
-	if err == nil {
-		return waiting(consumer.CachedInfo()), nil
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("%w: count the entries of %q: %w", ErrUnavailable, owner, err)
 	}
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		var info *jetstream.StreamInfo
-		if info, err = s.queues[q].Info(ctx, jetstream.WithSubjectFilter(s.QueueFilter(q, owner))); err == nil {
-			for _, each := range info.State.Subjects {
-				n += each
-			}
-			return n, nil
-		}
-	}
-	return 0, fmt.Errorf("%w: count the entries of %q: %w", ErrUnavailable, owner, err)
+	return waiting(consumer.CachedInfo()), nil
 }
 
 // Backlogs counts the entries that wait for each receiver or sender whose lane is there. All others have none, but for entries

@@ -85,10 +85,12 @@ type Registry struct {
 // listeners are called after each change.
 type listeners struct{ receiver, sender func(name string) }
 
-// Table has the receivers or the senders. Of one that was deleted the bucket says so for 30 days.
-type Table[T interface {
+type configured interface {
 	stored() (name string, revision uint64, deleted bool)
-}] struct {
+}
+
+// Table has the receivers or the senders. Of one that was deleted the bucket says so for 30 days.
+type Table[T configured] struct {
 	*base
 	prefix  string
 	records *registry.Table[T]
@@ -157,9 +159,7 @@ func (s *Registry) openRegistry(ctx, run context.Context, kv jetstream.KeyValue,
 }
 
 // addTable gives a registry the table of the keys with a prefix. revise sets what is not in the JSON of a record.
-func addTable[T interface {
-	stored() (name string, revision uint64, deleted bool)
-}](all *registry.Registry, b *base, prefix string, revise func(*T, registry.Entry), changed func(name string)) Table[T] {
+func addTable[T configured](all *registry.Registry, b *base, prefix string, revise func(*T, registry.Entry), changed func(name string)) Table[T] {
 	return Table[T]{b, prefix, registry.Add(all, registry.Kind[T]{
 		Prefix: prefix, Key: keyOf, Encode: func(r T) any { return r },
 		Decode: func(e registry.Entry) (id registry.ID, r T, err error) {
@@ -202,7 +202,9 @@ type Posts struct {
 	Count int           `json:"count"`
 }
 
-func (s *Registry) windowSubject(receiver string) string { return s.stateSubject("window." + Token(receiver)) }
+func (s *Registry) windowSubject(receiver string) string {
+	return s.stateSubject("window." + Token(receiver))
+}
 
 // Window reads who counts. Revision 0: nobody has ever; nobody who is known does where what is stored cannot be read.
 func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) {

@@ -127,11 +127,9 @@ func (s *Store) create(ctx context.Context) (openRegistry func(ctx, run context.
 				Destination: fmt.Sprintf("%s.{{partition(%d)}}.>", s.subject(q), s.cfg.Partitions),
 			}
 		}
-		stream, err := jsstream.Make(ctx, s.js, c)
-		if err != nil {
+		if s.queues[q], err = jsstream.Make(ctx, s.js, c); err != nil {
 			return nil, err
 		}
-		s.queues[q] = stream
 	}
 	ttl := s.streamConfig("message_ttl", s.cfg.Name+".message_ttl.>")
 	ttl.Retention, ttl.AllowMsgSchedules, ttl.AllowMsgTTL = jetstream.LimitsPolicy, true, true
@@ -141,14 +139,13 @@ func (s *Store) create(ctx context.Context) (openRegistry func(ctx, run context.
 	records := s.streamConfig("", "$KV."+s.recordBucket()+".>")
 	records.Name = "KV_" + s.recordBucket()
 	records.MaxMsgsPerSubject, records.AllowMsgTTL, records.AllowRollup, records.DenyDelete = 1, true, true, true
-	if s.ttls, err = jsstream.Make(ctx, s.js, ttl); err != nil {
-		return nil, err
-	}
-	if s.failed, err = jsstream.Make(ctx, s.js, failed); err != nil {
-		return nil, err
-	}
-	if s.records, err = jsstream.Make(ctx, s.js, records); err != nil {
-		return nil, err
+	for _, one := range []struct {
+		into   *jetstream.Stream
+		config jetstream.StreamConfig
+	}{{&s.ttls, ttl}, {&s.failed, failed}, {&s.records, records}} {
+		if *one.into, err = jsstream.Make(ctx, s.js, one.config); err != nil {
+			return nil, err
+		}
 	}
 	config, stream, err := jsstream.MakeBucket(ctx, s.js, s.bucketConfig("receiver_config"))
 	if err != nil {
@@ -177,7 +174,7 @@ type base struct {
 	js      jetstream.JetStream
 	log     *slog.Logger
 	state   jetstream.Stream // of the bucket of rate windows and operations
-	clock   clock
+	clock   atomic.Pointer[clock]
 	reader  *jsstream.Reader
 	running sync.WaitGroup
 }
@@ -253,16 +250,13 @@ const lookEvery = 10 * time.Second
 
 // clock is the server's, which has stamped what is in the streams. That of this process may be another, or be set.
 type clock struct {
-	mu     sync.Mutex
 	server time.Time
 	seen   time.Time // when it said so, by the monotonic clock of this process
 }
 
 // Now is the time by the clock of the server. It is never ahead of it, and behind by the time that an answer takes.
 func (s *base) Now() time.Time {
-	c := &s.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c := s.clock.Load()
 	return c.server.Add(time.Since(c.seen))
 }
 
@@ -293,10 +287,7 @@ func (s *base) lookAtClock(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: ask for the time: %w", ErrUnavailable, err)
 	}
-	c := &s.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.server, c.seen = stream.CachedInfo().TimeStamp, time.Now()
+	s.clock.Store(&clock{stream.CachedInfo().TimeStamp, time.Now()})
 	return nil
 }
 

@@ -186,18 +186,13 @@ func (l *lanes) receiverChanged(name string) {
 	if one := l.get(store.ToReceiver, name); one != nil {
 		one.gate.configured()
 	}
-	for _, q := range []store.Queue{store.ToReceiver, store.FromReceiver} {
-		l.dropMetrics(laneKey{q, name})
-	}
+	l.dropMetrics(laneKey{store.ToReceiver, name})
 }
 
 func (l *lanes) senderChanged(name string) { l.dropMetrics(laneKey{store.ToSender, name}) }
 
-// dropMetrics removes what is counted of a receiver or sender that was deleted, unless it has a lane, which does so at its end.
+// dropMetrics removes what is counted of a receiver or sender that was deleted: a lane counts until its end.
 func (l *lanes) dropMetrics(key laneKey) {
-	if l.get(key.queue, key.owner) != nil {
-		return
-	}
 	if key.queue == store.ToSender {
 		if s, known := l.w.store.Senders.Get(key.owner); !known || s.Deleted {
 			l.w.cfg.Metrics.forgetSender(key.owner)
