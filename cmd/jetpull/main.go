@@ -32,6 +32,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/partitioncmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/publish"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/servercmd"
 )
 
 func main() {
@@ -106,7 +107,7 @@ func newRootCommand(g *client.Globals) *cobra.Command {
 	}
 	root.SetVersionTemplate("jetpull {{.Version}}\n")
 	for _, cmd := range []*cobra.Command{
-		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), dlqcmd.New(g), partitioncmd.New(g), consolecmd.New(g),
+		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), infocmd.NewConsumers(g), dlqcmd.New(g), partitioncmd.New(g), consolecmd.New(g),
 	} {
 		for _, sub := range append(cmd.Commands(), cmd) {
 			if !sub.HasSubCommands() {
@@ -115,7 +116,7 @@ func newRootCommand(g *client.Globals) *cobra.Command {
 		}
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(brokercmd.New(), relaycmd.New(&g.JSON), feedcmd.New(), licenses.New(), &cobra.Command{
+	root.AddCommand(servercmd.New(), brokercmd.New(), relaycmd.New(&g.JSON), feedcmd.New(), licenses.New(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "jetpull", version())

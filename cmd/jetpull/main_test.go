@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,10 +49,16 @@ type result struct {
 // that only a command that hangs takes.
 func jetpullRun(t *testing.T, args ...string) result {
 	t.Helper()
+	return jetpullRunWith(t, strings.NewReader(""), args...)
+}
+
+// jetpullRunWith runs a command line with a standard input.
+func jetpullRunWith(t *testing.T, in io.Reader, args ...string) result {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	var out, errOut buffer
-	code := execute(ctx, args, strings.NewReader(""), &out, &errOut)
+	code := execute(ctx, args, in, &out, &errOut)
 	require.NoError(t, ctx.Err(), "it hangs: %q\n%s", args, errOut.String())
 	return result{code, out.String(), errOut.String()}
 }

@@ -26,6 +26,7 @@ var listeners = map[string][]string{
 	"cmd/jetpull/internal/consolecmd/console.go": {"Console"},
 	"cmd/jetpull/internal/feedcmd/feed.go":       {"Feed --metrics"},
 	"cmd/jetpull/internal/relaycmd/relay.go":     {"Relay echo"},
+	"cmd/jetpull/internal/servercmd/server.go":   {"NATS of --embedded"},
 	"natsembed/server.go":                        {"NATS of natsembed"},
 	"natsembed/embedtest/embedtest.go":           {"NATS of natsembed"},
 }

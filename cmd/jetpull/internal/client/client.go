@@ -311,16 +311,16 @@ func checkURLs(from, urls string) error {
 	return nil
 }
 
-// EnsureStream creates a stream over subjects, unless it exists. It returns the subjects of one that exists, nil for a new one.
-func (l *Link) EnsureStream(ctx context.Context, name string, subjects []string) (existing []string, err error) {
-	s, err := l.JS.Stream(ctx, name)
+// EnsureStream creates a stream, unless one of its name exists. It returns the subjects of one that exists, nil for a new one.
+func (l *Link) EnsureStream(ctx context.Context, c jetstream.StreamConfig) (existing []string, err error) {
+	s, err := l.JS.Stream(ctx, c.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = l.JS.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: subjects})
+		_, err = l.JS.CreateStream(ctx, c)
 	} else if err == nil {
 		return append([]string{}, s.CachedInfo().Config.Subjects...), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create stream %q over %q: %w", name, subjects, err)
+		return nil, fmt.Errorf("create stream %q over %q: %w", c.Name, c.Subjects, err)
 	}
 	return nil, nil
 }

@@ -3,6 +3,7 @@ package publish
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ type plan struct {
 	count, size   int // of messages, and in bytes of each payload, which is filled up with spaces; 0: as large as the body
 	headers       []string
 	create        string
+	perLine       bool // of standard input a message
+	schedule      schedule
 }
 
 // New returns the command publish.
@@ -40,11 +43,19 @@ func New(g *client.Globals) *cobra.Command {
 		Use:   "publish SUBJECT [BODY]",
 		Short: "Publish messages to a stream, and wait until it has them",
 		Long: `publish stores messages in the stream over SUBJECT. Without BODY it reads that from
-standard input, and publishes it as it is. SUBJECT and BODY are templates:
-{{.Count}} is the number of the message, {{.Time}} and {{.UnixNano}} are when it is
-made, {{.Random 10}} are ten letters.`,
+standard input, and publishes it as it is, or with --lines each of its lines. SUBJECT
+and BODY are templates: {{.Count}} is the number of the message, {{.Time}} and
+{{.UnixNano}} are when it is made, {{.Random 10}} are ten letters.
+
+With --at, --every or --cron the stream stores a schedule under --schedule SUBJECT,
+and publishes the message when it is due. Deleting that subject's message ends it. A
+consumer over both subjects gets the schedule too: filter it.
+
+With --create NAME and --count 0 the stream is made, and nothing is published.`,
 		Example: `  jetpull publish orders.new '{"id":{{.Count}}}' --count 1000
-  jetpull publish 'orders.{{.Random 2}}' x --size 1024 --create ORDERS --embedded ./data`,
+  jetpull publish 'orders.{{.Random 2}}' x --size 1024 --create ORDERS --embedded ./data
+  jetpull publish orders.new --lines < orders.jsonl
+  jetpull publish reports.due daily --cron '0 0 6 * * *' --schedule reports.schedules.daily`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 {
 				return cli.Usage(fmt.Errorf("publish wants a subject and a body, not %d arguments %q", len(args), args))
@@ -59,9 +70,11 @@ made, {{.Random 10}} are ten letters.`,
 	flags := cmd.Flags()
 	flags.IntVarP(&p.count, "count", "n", 1, "publish `N` messages")
 	flags.IntVar(&p.size, "size", 0, "fill each payload up to `BYTES`")
-	cli.Range(flags, "count", &p.count, 1, math.MaxInt)
+	cli.Range(flags, "count", &p.count, 0, math.MaxInt)
 	cli.Range(flags, "size", &p.size, 0, math.MaxInt32)
 	cli.HeaderFlag(flags, &p.headers)
+	flags.BoolVar(&p.perLine, "lines", false, "publish each line of standard input")
+	p.schedule.register(flags)
 	flags.StringVar(&p.create, "create", "", "make the stream `NAME` over the subject's first token and all below, if it is missing")
 	return cmd
 }
@@ -84,6 +97,12 @@ func (p *plan) complete(cmd *cobra.Command, args []string) (err error) {
 	if p.subject, err = parse("subject", args[0]); err != nil {
 		return cli.Usage(err)
 	}
+	if err := cmp.Or(p.schedule.check(args[0], p.count), p.checkLines(cmd, args)); err != nil {
+		return cli.Usage(err)
+	}
+	if p.count == 0 || p.perLine {
+		return nil // no body
+	}
 	if len(args) == 2 {
 		if p.body, err = parse("body", args[1]); err != nil {
 			return cli.Usage(err)
@@ -95,6 +114,21 @@ func (p *plan) complete(cmd *cobra.Command, args []string) (err error) {
 		return fmt.Errorf("read the body: %w", err)
 	}
 	p.body = func(fields) ([]byte, error) { return bytes.Clone(body), nil }
+	return nil
+}
+
+// checkLines refuses what does not go with --lines, and --count 0 where it would do nothing.
+func (p *plan) checkLines(cmd *cobra.Command, args []string) error {
+	switch {
+	case p.count == 0 && p.create == "":
+		return errors.New("--count 0 publishes nothing: give --create NAME too, to make a stream")
+	case !p.perLine:
+		return nil
+	case len(args) == 2 || cmd.Flags().Changed("count") || p.size > 0 || p.schedule.given():
+		return errors.New("with --lines each line of standard input is a message: give no body, --count, --size or schedule")
+	case strings.Contains(args[0], "{{"):
+		return fmt.Errorf("with --lines all messages go to one subject, and %q is a template", args[0])
+	}
 	return nil
 }
 
@@ -110,14 +144,31 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 	if err := p.makeStream(cmd.Context(), l, args[0]); err != nil {
 		return err
 	}
+	if p.schedule.given() {
+		warning, err := p.schedule.store(cmd.Context(), l.JS, p)
+		if err == nil && warning != "" {
+			cli.Tell(cmd.ErrOrStderr(), "warning: %s\n", warning)
+		}
+		return p.report(cmd, g, 1, 0, err)
+	}
 	var bar *progress.Bar
-	if p.count > 1 {
-		bar = g.Bar(cmd, int64(p.count), false)
+	if p.count > 1 || p.perLine {
+		bar = g.Bar(cmd, int64(p.count), p.perLine)
 	}
 	begin := time.Now()
-	n, err := p.publish(cmd.Context(), l.JS, func() { bar.Add(1) })
+	var n int
+	if p.perLine {
+		n, err = p.lines(cmd.Context(), l.NC, cmd.InOrStdin(), l.Timeout, func() { bar.Add(1) })
+	} else {
+		n, err = p.publish(cmd.Context(), l.JS, func() { bar.Add(1) })
+	}
 	took := time.Since(begin)
 	bar.Clear()
+	return p.report(cmd, g, n, took, err)
+}
+
+// report prints what was published.
+func (p *plan) report(cmd *cobra.Command, g *client.Globals, n int, took time.Duration, err error) error {
 	switch {
 	case cmd.Context().Err() != nil:
 		return fmt.Errorf("%w after %d messages", cli.ErrInterrupted, n)
@@ -130,7 +181,10 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 			Published int     `json:"published"`
 			Seconds   float64 `json:"seconds"`
 		}{n, took.Seconds()})
-	case !g.Quiet:
+	case g.Quiet || p.count == 0:
+	case p.schedule.given():
+		cli.Tell(cmd.ErrOrStderr(), "scheduled under %s\n", p.schedule.under)
+	default:
 		cli.Tell(cmd.ErrOrStderr(), "%s published in %s, %s msg/s\n", progress.Count(n), progress.Short(took), progress.Count(progress.Rate(int64(n), took)))
 	}
 	return nil
@@ -147,7 +201,7 @@ func (p *plan) makeStream(ctx context.Context, l *client.Link, subject string) e
 	if more {
 		first += ".>"
 	}
-	over, err := l.EnsureStream(ctx, p.create, []string{first})
+	over, err := l.EnsureStream(ctx, jetstream.StreamConfig{Name: p.create, Subjects: []string{first}, AllowMsgSchedules: p.schedule.given()})
 	if err != nil || over == nil || strings.Contains(subject, "{{") {
 		return err
 	}

@@ -115,7 +115,7 @@ func (f *Flags) create(ctx context.Context, cmd *cobra.Command, g *client.Global
 	if noConsumer && f.group != "" {
 		return cli.Usage(fmt.Errorf("--group %q: there is no consumer %q on stream %q, and --create would make it without groups", f.group, consumer, stream))
 	}
-	over, err := l.EnsureStream(ctx, stream, f.subjects)
+	over, err := l.EnsureStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: f.subjects})
 	if err != nil {
 		return err
 	}

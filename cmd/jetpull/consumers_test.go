@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+)
+
+func TestConsumersPauseAndResume(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, numbers(1)...)
+	r := f.run(t, "consumers", "pause", "S", "c")
+	require.Equal(t, cli.ExitUsage, r.code)
+	require.Contains(t, r.err, "say how long")
+	r = f.run(t, "consumers", "pause", "S", "c", "--until", "2001-01-01T00:00:00Z")
+	require.Equal(t, cli.ExitUsage, r.code)
+	require.Contains(t, r.err, `--until "2001-01-01T00:00:00Z" is not a time to come`)
+
+	r = f.run(t, "consumers", "pause", "S", "c", "--for", "1h")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.Contains(t, r.out, "consumer c on stream S is paused until ")
+	require.True(t, f.info(t).Paused)
+	require.Equal(t, cli.ExitNoMessages, f.run(t, "fetch", "S", "c", "--no-wait").code)
+
+	r = f.run(t, "consumers", "resume", "S", "c", "--json")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.Equal(t, "{\"stream\":\"S\",\"consumer\":\"c\",\"paused\":false}\n", r.out)
+	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c").code)
+
+	r = f.run(t, "consumers", "pause", "S", "nobody", "--for", "1h")
+	require.Equal(t, cli.ExitError, r.code)
+	require.Contains(t, r.err, `pause consumer "nobody" on stream "S"`)
+}
+
+func TestConsumersReset(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, numbers(4)...)
+	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c", "--count", "3").code)
+	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c", "--settle", "none").code)
+	r := f.run(t, "consumers", "reset", "S", "c")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.Equal(t, "consumer c on stream S delivers again from sequence 4\n", r.out)
+	require.Equal(t, "4\n", f.run(t, "fetch", "S", "c", "--raw").out, "at once, not after AckWait")
+	r = f.run(t, "consumers", "reset", "S", "c", "--to", "2", "--json")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.EqualValues(t, 2, jsonLines[struct {
+		ResetTo uint64 `json:"reset_to"`
+	}](t, r.out)[0].ResetTo)
+	require.Equal(t, "2\n", f.run(t, "fetch", "S", "c", "--raw").out)
+}
+
+func TestPublishLines(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	const lines = 20_000
+	var in strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&in, "line %d\n", i+1)
+	}
+	r := jetpullRunWith(t, strings.NewReader(in.String()), "publish", "--nats", f.url, "s.a", "--lines")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.Contains(t, r.err, "20,000 published")
+	s, err := f.js.Stream(t.Context(), "S")
+	require.NoError(t, err)
+	require.EqualValues(t, lines, s.CachedInfo().State.Msgs)
+	m, err := s.GetMsg(t.Context(), 12_345)
+	require.NoError(t, err)
+	require.Equal(t, "line 12345", string(m.Data), "in order")
+
+	for _, wrong := range [][]string{{"s.a", "body"}, {"s.a", "--count", "2"}, {"s.{{.Count}}"}, {"s.a", "--size", "5"}} {
+		r := f.run(t, append(append([]string{"publish"}, wrong...), "--lines")...)
+		require.Equal(t, cli.ExitUsage, r.code, "%q", wrong)
+	}
+	// A line that the stream refuses, and a subject without one.
+	_, err = f.js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, MaxMsgSize: 100})
+	require.NoError(t, err)
+	r = jetpullRunWith(t, strings.NewReader("short\n"+strings.Repeat("x", 200)+"\nshort\n"), "publish", "--nats", f.url, "s.a", "--lines")
+	require.Equal(t, cli.ExitError, r.code)
+	require.Contains(t, r.err, "message size exceeds maximum allowed")
+	r = jetpullRunWith(t, strings.NewReader("x\n"), "publish", "--nats", f.url, "nowhere", "--lines")
+	require.Equal(t, cli.ExitError, r.code)
+	require.Contains(t, r.err, "no stream is over the subject")
+}
+
+func TestPublishCreatesAStreamAlone(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	r := f.run(t, "publish", "new.a", "--create", "NEW", "--count", "0")
+	require.Equal(t, result{}, r)
+	s, err := f.js.Stream(t.Context(), "NEW")
+	require.NoError(t, err)
+	require.Zero(t, s.CachedInfo().State.LastSeq)
+	require.Equal(t, cli.ExitUsage, f.run(t, "publish", "new.a", "--count", "0").code)
+}
+
+// A schedule is stored under its subject, and the stream publishes the message when it is due.
+func TestPublishSchedule(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	r := f.run(t, "publish", "due.now", "daily", "--at", time.Now().Add(2*time.Second).UTC().Format(time.RFC3339), "--schedule", "due.schedules.a", "--create", "DUE")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.Equal(t, "scheduled under due.schedules.a\n", r.err)
+	s, err := f.js.Stream(t.Context(), "DUE")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		m, err := s.GetLastMsgForSubject(t.Context(), "due.now")
+		return err == nil && string(m.Data) == "daily"
+	}, time.Minute, 20*time.Millisecond)
+	for _, flags := range [][]string{{"--every", "1h"}, {"--cron", "0 0 6 * * *", "--time-zone", "Europe/Berlin"}, {"--cron", "@daily"}} {
+		r := f.run(t, append([]string{"publish", "due.now", "x", "--schedule", "due.schedules.b"}, flags...)...)
+		require.Equal(t, cli.ExitDone, r.code, "%q: %s", flags, r.err)
+	}
+
+	for want, flags := range map[string][]string{
+		`--at "tomorrow" is not a time to come`: {"--at", "tomorrow", "--schedule", "s.x"},
+		"give one of --at, --every and --cron":  {"--every", "1s", "--cron", "@daily", "--schedule", "s.x"},
+		`--schedule "" is not a subject`:        {"--every", "1s"},
+		`--schedule "s.a" is not a subject`:     {"--every", "1s", "--schedule", "s.a"},
+		"need --at, --every or --cron":          {"--schedule", "s.x"},
+		"--time-zone belongs to --cron":         {"--every", "1s", "--time-zone", "UTC", "--schedule", "s.x"},
+		"a schedule is one message":             {"--every", "1s", "--schedule", "s.x", "--count", "2"},
+	} {
+		r := f.run(t, append([]string{"publish", "s.a", "x"}, flags...)...)
+		require.Equal(t, cli.ExitUsage, r.code, "%q: %s", flags, r.err)
+		require.Contains(t, r.err, want)
+	}
+	r = f.run(t, "publish", "s.a", "x", "--every", "1s", "--schedule", "s.x")
+	require.Equal(t, cli.ExitError, r.code)
+	require.Contains(t, r.err, "the stream needs AllowMsgSchedules")
+	r = f.run(t, "publish", "due.now", "x", "--cron", "never", "--schedule", "due.schedules.c")
+	require.Equal(t, cli.ExitError, r.code)
+	require.Contains(t, r.err, "schedule under due.schedules.c")
+}

@@ -1,0 +1,136 @@
+package infocmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+)
+
+// NewConsumers returns the command consumers, whose subcommands change what a consumer delivers.
+func NewConsumers(g *client.Globals) *cobra.Command {
+	cmd := &cobra.Command{Use: "consumers", Short: "Pause, resume or reset a consumer", Args: cobra.NoArgs, RunE: cli.Help}
+	cmd.AddCommand(newPause(g), newResume(g), newReset(g))
+	return cmd
+}
+
+// outcome is what came of a command, as --json prints it.
+type outcome struct {
+	Stream     string     `json:"stream"`
+	Consumer   string     `json:"consumer"`
+	Paused     bool       `json:"paused"`
+	PauseUntil *time.Time `json:"pause_until,omitempty"`
+	// ResetTo is the first sequence that is delivered again, of a reset.
+	ResetTo uint64 `json:"reset_to,omitempty"`
+}
+
+func newPause(g *client.Globals) *cobra.Command {
+	var long time.Duration
+	var until string
+	cmd := &cobra.Command{
+		Use:   "pause STREAM CONSUMER",
+		Short: "Deliver nothing for a time",
+		Long: `pause makes the server deliver no message of a consumer until --until, or for the
+time of --for. Messages that were delivered can be acknowledged meanwhile. The
+consumer resumes by itself, or with jetpull consumers resume.`,
+		Example: `  jetpull consumers pause ORDERS worker --for 1h
+  jetpull consumers pause ORDERS worker --until 2027-01-31T18:00:00Z`,
+		Args: cli.StreamAndConsumer,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			end := time.Now().Add(long)
+			if until != "" {
+				var err error
+				if end, err = time.Parse(time.RFC3339, until); err != nil || !end.After(time.Now()) {
+					return cli.Usage(fmt.Errorf("--until %q is not a time to come, such as 2027-01-31T18:00:00Z", until))
+				}
+			} else if long == 0 {
+				return cli.Usage(errors.New("say how long: --for 1h, or --until 2027-01-31T18:00:00Z"))
+			}
+			return change(cmd, g, args, func(ctx context.Context, js jetstream.JetStream) (outcome, string, error) {
+				r, err := js.PauseConsumer(ctx, args[0], args[1], end)
+				if err != nil {
+					return outcome{}, "", err
+				}
+				return outcome{Paused: r.Paused, PauseUntil: &r.PauseUntil}, "is paused until " + r.PauseUntil.Local().Format(time.RFC3339), nil
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&long, "for", 0, "pause for a time")
+	cmd.Flags().StringVar(&until, "until", "", "pause until a `TIME` such as 2027-01-31T18:00:00Z")
+	cmd.MarkFlagsMutuallyExclusive("for", "until")
+	cli.Lasting(cmd.Flags(), "for", &long, time.Second)
+	return cmd
+}
+
+func newResume(g *client.Globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "resume STREAM CONSUMER", Short: "Deliver again", Example: `  jetpull consumers resume ORDERS worker`, Args: cli.StreamAndConsumer,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return change(cmd, g, args, func(ctx context.Context, js jetstream.JetStream) (outcome, string, error) {
+				_, err := js.ResumeConsumer(ctx, args[0], args[1])
+				return outcome{}, "delivers messages", err
+			})
+		},
+	}
+}
+
+func newReset(g *client.Globals) *cobra.Command {
+	var to int
+	cmd := &cobra.Command{
+		Use:   "reset STREAM CONSUMER",
+		Short: "Deliver again from the acknowledgement floor, or from a sequence",
+		Long: `reset makes the server forget what is pending and what was acknowledged above the
+floor, and deliver again from there, in order, with delivery counts that begin at
+1. With --to it delivers again from a sequence of the stream. Messages that were
+handled may so be delivered again. It needs a server 2.14.`,
+		Example: `  jetpull consumers reset ORDERS worker
+  jetpull consumers reset ORDERS worker --to 1200`,
+		Args: cli.StreamAndConsumer,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return change(cmd, g, args, func(ctx context.Context, js jetstream.JetStream) (outcome, string, error) {
+				r, err := reset(ctx, js, args[0], args[1], uint64(to))
+				if err != nil {
+					return outcome{}, "", err
+				}
+				return outcome{ResetTo: r.ResetSeq}, fmt.Sprintf("delivers again from sequence %d", r.ResetSeq), nil
+			})
+		},
+	}
+	cmd.Flags().IntVar(&to, "to", 0, "deliver again from `SEQUENCE` of the stream")
+	cli.Range(cmd.Flags(), "to", &to, 1, math.MaxInt)
+	return cmd
+}
+
+func reset(ctx context.Context, js jetstream.JetStream, stream, consumer string, to uint64) (*jetstream.ConsumerResetResponse, error) {
+	if to > 0 {
+		return js.ResetConsumerToSequence(ctx, stream, consumer, to)
+	}
+	return js.ResetConsumer(ctx, stream, consumer)
+}
+
+// change runs f within the timeout for requests, and prints what came of it.
+func change(cmd *cobra.Command, g *client.Globals, args []string, f func(context.Context, jetstream.JetStream) (outcome, string, error)) error {
+	l, err := g.Target.OpenExisting(cmd.Context(), "consumers", cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
+	defer cancel()
+	o, text, err := f(ctx, l.JS)
+	if err != nil {
+		return fmt.Errorf("%s consumer %q on stream %q: %w", cmd.Name(), args[1], args[0], err)
+	}
+	if o.Stream, o.Consumer = args[0], args[1]; g.JSON {
+		return cli.WriteJSON(cmd.OutOrStdout(), o)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "consumer %s on stream %s %s\n", args[1], args[0], text)
+	return err
+}

@@ -1,0 +1,101 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/pflag"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+)
+
+// schedule says when the stream publishes the message (ADR-51). All values are empty for a message that is published now.
+type schedule struct {
+	at, cron, zone, under string
+	every                 time.Duration
+}
+
+func (s *schedule) register(flags *pflag.FlagSet) {
+	flags.StringVar(&s.at, "at", "", "have the stream publish the message at a `TIME` such as 2027-01-31T18:00:00Z")
+	flags.DurationVar(&s.every, "every", 0, "have the stream publish it again and again")
+	flags.StringVar(&s.cron, "cron", "", "have the stream publish it by a `PATTERN` of six fields, seconds first, or @hourly, @daily, @weekly, @monthly, @yearly")
+	flags.StringVar(&s.zone, "time-zone", "", "`NAME` of the time zone of --cron, such as Europe/Berlin (default UTC)")
+	flags.StringVar(&s.under, "schedule", "", "`SUBJECT` of the same stream under which the schedule is stored; a schedule that is there is replaced")
+	cli.Lasting(flags, "every", &s.every, time.Second)
+}
+
+// given reports whether there is a schedule.
+func (s *schedule) given() bool { return s.at != "" || s.every != 0 || s.cron != "" }
+
+// check refuses what cannot be together.
+func (s *schedule) check(subject string, count int) error {
+	ways := 0
+	for _, given := range []bool{s.at != "", s.every != 0, s.cron != ""} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		return errors.New("give one of --at, --every and --cron")
+	case ways == 0 && s.under+s.zone != "":
+		return errors.New("--schedule and --time-zone need --at, --every or --cron")
+	case ways == 0:
+		return nil
+	case s.zone != "" && s.cron == "":
+		return errors.New("--time-zone belongs to --cron; --at has the zone in its time")
+	case count != 1:
+		return fmt.Errorf("a schedule is one message, and --count is %d", count)
+	case s.under == subject || !cli.IsSubject(s.under, false):
+		return fmt.Errorf("--schedule %q is not a subject beside %s: name one of the same stream, such as schedules.%[2]s", s.under, subject)
+	}
+	if s.at != "" {
+		if at, err := time.Parse(time.RFC3339, s.at); err != nil || !at.After(time.Now()) {
+			return fmt.Errorf("--at %q is not a time to come, such as 2027-01-31T18:00:00Z", s.at)
+		}
+	}
+	return nil
+}
+
+// options are those of the publish that stores the schedule of a message to target.
+func (s *schedule) options(target string) []jetstream.PublishOpt {
+	opts := []jetstream.PublishOpt{jetstream.WithScheduleTarget(target)}
+	switch {
+	case s.at != "":
+		at, _ := time.Parse(time.RFC3339, s.at) // checked
+		opts = append(opts, jetstream.WithScheduleAt(at))
+	case s.every != 0:
+		opts = append(opts, jetstream.WithScheduleEvery(s.every))
+	default:
+		opts = append(opts, jetstream.WithScheduleCron(s.cron))
+		if s.zone != "" {
+			opts = append(opts, jetstream.WithScheduleTimeZone(s.zone))
+		}
+	}
+	return opts
+}
+
+// store stores the schedule, and returns a warning, or "".
+func (s *schedule) store(ctx context.Context, js jetstream.JetStream, p *plan) (warning string, err error) {
+	m, err := p.message(1)
+	if err != nil {
+		return "", err
+	}
+	target := m.Subject
+	m.Subject = s.under
+	ack, err := js.PublishMsg(ctx, m, s.options(target)...)
+	if err != nil {
+		return "", fmt.Errorf("schedule under %s: %w; the stream needs AllowMsgSchedules and both subjects, and --create NAME makes such a stream", s.under, err)
+	}
+	stream, err := js.Stream(ctx, ack.Stream)
+	if err != nil {
+		return "", fmt.Errorf("the schedule is stored in stream %s, but its configuration cannot be read: %w", ack.Stream, err)
+	}
+	if c := stream.CachedInfo().Config; c.Retention == jetstream.WorkQueuePolicy && c.Replicas > 1 {
+		return fmt.Sprintf("stream %s is a work queue with %d replicas: if another stream sources %s from it, some servers lose schedules (nats-server #8423)", ack.Stream, c.Replicas, target), nil
+	}
+	return "", nil
+}

@@ -1,0 +1,45 @@
+// Package servercmd is jetpull server.
+package servercmd
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/natsembed"
+)
+
+// New returns the command server.
+func New() *cobra.Command {
+	var o natsembed.Options
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run a NATS server with JetStream on this machine, for a first look",
+		Long: `server runs a NATS server with JetStream on 127.0.0.1 until it is interrupted. It has
+no authentication: each user and process of this machine can use it. Other commands
+find it without a flag while it has the default port. For production run nats-server.`,
+		Example: `  jetpull server
+  jetpull publish orders.new two --create ORDERS`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+			srv, err := natsembed.Start(cmd.Context(), o)
+			if err != nil {
+				return fmt.Errorf("%w; choose another --port, or 0 for any that is free, and a --dir that no other server uses", err)
+			}
+			defer srv.Stop()
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s, store in %s\n", srv.URL(), srv.Dir()); err != nil {
+				return err
+			}
+			<-cmd.Context().Done()
+			return nil
+		},
+	}
+	cmd.Flags().IntVar(&o.Port, "port", 4222, "`PORT` on 127.0.0.1; 0 for any that is free")
+	cmd.Flags().StringVar(&o.Dir, "dir", "nats-data", "folder `DIR` of the store; empty for a temporary one")
+	cli.Range(cmd.Flags(), "port", &o.Port, 0, math.MaxUint16)
+	return cmd
+}
