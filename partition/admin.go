@@ -35,11 +35,7 @@ func (s *Set) Status(ctx context.Context) ([]Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.js.Stream(ctx, s.stream)
-	if err != nil {
-		return nil, fmt.Errorf("partition: stream %q: %w", s.stream, err)
-	}
-	infos, err := s.infos(ctx, st)
+	_, infos, err := s.infos(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,11 +84,7 @@ func (s *Set) Delete(ctx context.Context) error {
 	if err := s.refuseMembers(ctx); err != nil {
 		return err
 	}
-	st, err := s.js.Stream(ctx, s.stream)
-	if err != nil {
-		return fmt.Errorf("partition: stream %q: %w", s.stream, err)
-	}
-	infos, err := s.infos(ctx, st)
+	_, infos, err := s.infos(ctx)
 	if err != nil {
 		return err
 	}
@@ -115,20 +107,16 @@ func (s *Set) Resize(ctx context.Context, partitions int) error {
 	if err := to.cfg.complete(); err != nil {
 		return err
 	}
-	st, err := s.js.Stream(ctx, s.stream)
+	info, infos, err := s.infos(ctx)
 	if err != nil {
-		return fmt.Errorf("partition: stream %q: %w", s.stream, err)
+		return err
 	}
 	if err := s.refuseWork(ctx); err != nil {
 		return err
 	}
-	infos, err := s.infos(ctx, st)
-	if err != nil {
-		return err
-	}
-	config, start := st.CachedInfo().Config, uint64(0)
+	config, start := info.Config, uint64(0)
 	if config.Retention == jetstream.LimitsPolicy { // others keep nothing that was handled
-		start = st.CachedInfo().State.LastSeq + 1
+		start = info.State.LastSeq + 1
 	}
 	change, err := to.plan(infos, start)
 	if err != nil {

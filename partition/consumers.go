@@ -19,19 +19,23 @@ const group = "member"
 
 func (s *Set) consumer(n int) string { return s.cfg.Name + "-" + strconv.Itoa(n) }
 
-// infos returns the infos of the set's consumers by their partitions, also of those over the number of partitions.
-func (s *Set) infos(ctx context.Context, st jetstream.Stream) (map[int]*jetstream.ConsumerInfo, error) {
+// infos returns the info of the stream, and then those of the set's consumers by their partitions, also over the number of partitions.
+func (s *Set) infos(ctx context.Context) (*jetstream.StreamInfo, map[int]*jetstream.ConsumerInfo, error) {
+	stream, err := s.js.Stream(ctx, s.stream)
+	if err != nil {
+		return nil, nil, fmt.Errorf("partition: stream %q: %w", s.stream, err)
+	}
 	infos := make(map[int]*jetstream.ConsumerInfo)
-	list := st.ListConsumers(ctx)
+	list := stream.ListConsumers(ctx)
 	for info := range list.Info() {
 		if n, err := strconv.Atoi(strings.TrimPrefix(info.Name, s.cfg.Name+"-")); err == nil && info.Name == s.consumer(n) {
 			infos[n] = info
 		}
 	}
 	if err := list.Err(); err != nil {
-		return nil, fmt.Errorf("partition: list the consumers of stream %q: %w", s.stream, err)
+		return nil, nil, fmt.Errorf("partition: list the consumers of stream %q: %w", s.stream, err)
 	}
-	return infos, nil
+	return stream.CachedInfo(), infos, nil
 }
 
 // plan returns the consumers to create or update. One that is created begins with sequence start of the stream; 0 is the first. A consumer of
@@ -85,17 +89,13 @@ func (s *Set) remove(ctx context.Context, infos map[int]*jetstream.ConsumerInfo,
 	return nil
 }
 
-// consumers are the queues on a server.
-type consumers struct {
-	*Set
-	options []jetpull.Option
-}
-
-func (c *consumers) consume(ctx context.Context, n int, h jetpull.Handler) (floor uint64, err error) {
-	if err := c.rewind(ctx, c.consumer(n)); err != nil {
+// consume handles messages of a partition until ctx ends, in order from the acknowledgement floor, and hands back all that was not handled.
+// It returns the floor then, or 0 where it is not known. It ends with errMissed before it handles a message that overtook another.
+func (s *Set) consume(ctx context.Context, n int, h jetpull.Handler, opts []jetpull.Option) (floor uint64, err error) {
+	if err := s.rewind(ctx, s.consumer(n)); err != nil {
 		return 0, err
 	}
-	sub, err := jetpull.Subscribe(context.WithoutCancel(ctx), c.js, c.stream, c.consumer(n), jetpull.Group(group))
+	sub, err := jetpull.Subscribe(context.WithoutCancel(ctx), s.js, s.stream, s.consumer(n), jetpull.Group(group))
 	if err != nil {
 		return 0, err
 	}
@@ -108,11 +108,11 @@ func (c *consumers) consume(ctx context.Context, n int, h jetpull.Handler) (floo
 			return jetpull.Retry(time.Second, errMissed)
 		}
 		return h(ctx, m)
-	}, append([]jetpull.Option{bySubject}, c.options...)...)
+	}, append([]jetpull.Option{bySubject}, opts...)...)
 	if err == nil && ctx.Err() == nil {
 		err = errMissed
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.TTL)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.TTL)
 	defer cancel()
 	err = errors.Join(err, sub.Close(closing))
 	if info, bad := sub.Info(closing); bad == nil {
@@ -124,33 +124,33 @@ func (c *consumers) consume(ctx context.Context, n int, h jetpull.Handler) (floo
 // rewind has the consumer deliver again from its acknowledgement floor, if anything that was delivered is not acknowledged: what was
 // handed back would otherwise come in the order in which that was done. It unpins first: a process that was stopped can still have pulls
 // open, and the reset would send messages to it.
-func (c *consumers) rewind(ctx context.Context, name string) error {
-	info, err := c.info(ctx, name) // an unpin says less of a consumer that is not there
+func (s *Set) rewind(ctx context.Context, name string) error {
+	info, err := s.info(ctx, name) // an unpin says less of a consumer that is not there
 	if err == nil {
-		err = jetpull.Unpin(ctx, c.js, c.stream, name, group)
+		err = jetpull.Unpin(ctx, s.js, s.stream, name, group)
 	}
 	if err == nil {
-		info, err = c.info(ctx, name)
+		info, err = s.info(ctx, name)
 	}
 	if err != nil || info.NumAckPending == 0 {
 		return err
 	}
-	if c.resets {
-		c.counts.resets.Add(1)
-		_, err := c.js.ResetConsumer(ctx, c.stream, name)
+	if s.resets {
+		s.counts.resets.Add(1)
+		_, err := s.js.ResetConsumer(ctx, s.stream, name)
 		return err
 	}
 	select { // the server then redelivers before it delivers others
-	case <-time.After(c.cfg.AckWait + time.Second):
+	case <-time.After(s.cfg.AckWait + time.Second):
 	case <-ctx.Done():
 	}
 	return ctx.Err()
 }
 
-func (c *consumers) info(ctx context.Context, name string) (*jetstream.ConsumerInfo, error) {
-	consumer, err := c.js.Consumer(ctx, c.stream, name)
+func (s *Set) info(ctx context.Context, name string) (*jetstream.ConsumerInfo, error) {
+	consumer, err := s.js.Consumer(ctx, s.stream, name)
 	if err != nil {
-		return nil, fmt.Errorf("partition: consumer %q on stream %q: %w", name, c.stream, err)
+		return nil, fmt.Errorf("partition: consumer %q on stream %q: %w", name, s.stream, err)
 	}
 	return consumer.CachedInfo(), nil
 }

@@ -26,16 +26,14 @@ func Transform(partitions int, source string) jetstream.SubjectTransformConfig {
 	var out []string
 	wildcards := 0
 	for token := range strings.SplitSeq(source, ".") {
-		switch token {
-		case "*":
+		if token == "*" {
 			wildcards++
+			token = fmt.Sprintf("{{wildcard(%d)}}", wildcards)
 			if wildcards == 1 {
 				out = append(out, fmt.Sprintf("{{partition(%d,1)}}", partitions))
 			}
-			out = append(out, fmt.Sprintf("{{wildcard(%d)}}", wildcards))
-		default:
-			out = append(out, token)
 		}
+		out = append(out, token)
 	}
 	return jetstream.SubjectTransformConfig{Source: source, Destination: strings.Join(out, ".")}
 }

@@ -32,7 +32,7 @@ const (
 // its own, which it waits for, and reads the first group.
 type member struct {
 	table   table
-	queues  queues
+	consume func(ctx context.Context, partition int, h jetpull.Handler) (floor uint64, err error)
 	options options
 	handler jetpull.Handler
 	ttl     time.Duration
@@ -69,18 +69,14 @@ func (l *lease) extend(sent time.Time, ttl time.Duration) {
 	l.timer.Reset(time.Until(until))
 }
 
-// errCannotJoin is an error for which joining is tried again.
-var errCannotJoin = errors.New("partition: cannot join")
-
-// consume joins the set, and joins it again when the membership was lost or the server does not answer.
-func (m *member) consume(ctx context.Context) error {
+// run joins the set, and joins it again when the membership was lost.
+func (m *member) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := m.join(ctx)
-		if errors.Is(err, ErrMembershipLost) {
-			m.counts.lost.Add(1)
-		} else if !errors.Is(err, errCannotJoin) {
+		if !errors.Is(err, ErrMembershipLost) {
 			return err
 		}
+		m.counts.lost.Add(1)
 		slog.Warn("partition: joining again", "member", m.options.name, "error", err)
 		pause(ctx)
 	}
@@ -100,11 +96,15 @@ func (m *member) join(ctx context.Context) error {
 	m.lease, m.rev, m.runs, m.view = newLease(), 0, make(map[int]*run), newView(len(m.view.owners))
 	defer m.lease.timer.Stop()
 	w, err := m.table.WatchAll(ctx)
-	switch {
-	case err != nil && isGone(err):
-		return fmt.Errorf("partition: watch the bucket: %w", err)
-	case err != nil:
-		return fmt.Errorf("%w: watch the bucket: %w", errCannotJoin, err)
+	for ; err != nil; w, err = m.table.WatchAll(ctx) {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // nothing has begun
+		}
+		if isGone(err) {
+			return fmt.Errorf("partition: watch the bucket: %w", err)
+		}
+		slog.Warn("partition: cannot watch the bucket yet", "member", m.options.name, "error", err)
+		pause(ctx)
 	}
 	defer func() { _ = w.Stop() }()
 	err = m.follow(ctx, w.Updates())
@@ -169,7 +169,7 @@ func (m *member) follow(ctx context.Context, entries <-chan jetstream.KeyValueEn
 			again.Reset(r.pause)
 		case <-again.C:
 			if synced {
-				again.Reset(time.Until(m.balance(ctx)))
+				again.Reset(m.balance(ctx))
 			}
 		}
 	}
@@ -212,21 +212,20 @@ func (m *member) heartbeat(ctx context.Context) {
 }
 
 // balance deletes the keys of members that are silent, creates this member's, and starts and stops runs as the assignment wants it. It
-// returns when to call it again, if nothing happens before.
-func (m *member) balance(ctx context.Context) (next time.Time) {
+// returns after which time to call it again, if nothing happens before.
+func (m *member) balance(ctx context.Context) (next time.Duration) {
 	request, cancel := m.deadline(ctx)
 	defer cancel()
-	now := time.Now()
-	next = now.Add(m.ttl)
+	now, next := time.Now(), m.ttl
 	retry := func(what string, err error) {
 		slog.Debug("partition: cannot "+what+" yet", "member", m.options.name, "error", err)
-		next = now.Add(retryPause)
+		next = retryPause
 	}
 	names := make([]string, 0, len(m.view.members))
 	for name, other := range m.view.members {
 		names = append(names, name)
 		if silent := other.seen.Add(other.TTL); silent.After(now) {
-			next = earlier(next, silent)
+			next = min(next, silent.Sub(now))
 		} else if other.Incarnation != m.Incarnation {
 			// Nothing but the last heartbeat can have this revision. So its sender's lease is over, whatever has arrived here how late.
 			if err := m.table.remove(request, memberPrefix+name, other.rev); err != nil {
@@ -260,11 +259,4 @@ func (m *member) balance(ctx context.Context) (next time.Time) {
 		}
 	}
 	return next
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -3,7 +3,7 @@ package partition
 import (
 	"fmt"
 	"os"
-	"strings"
+	"regexp"
 
 	"github.com/nats-io/nuid"
 
@@ -40,28 +40,20 @@ func With(opts ...jetpull.Option) Option {
 
 func newOptions(opts []Option) (o options, err error) {
 	host, _ := os.Hostname()
-	host = strings.Map(func(r rune) rune {
-		if validName(string(r)) {
-			return r
-		}
-		return '-'
-	}, host)
 	id := nuid.Next()
-	o.name = fmt.Sprintf("%.30s-%d-%s", host, os.Getpid(), id[len(id)-6:])
+	o = options{onAssign: func(int, string) {}, onRevoke: func(int, string) {}}
+	o.name = fmt.Sprintf("%.30s-%d-%s", regexp.MustCompile(`[^a-zA-Z0-9_-]`).ReplaceAllString(host, "-"), os.Getpid(), id[len(id)-6:])
 	for _, f := range opts {
 		if f == nil {
 			return o, invalid("an Option is nil; use one of the package's options")
 		}
 		f(&o)
 	}
-	if !validName(o.name) {
+	switch {
+	case !validName(o.name):
 		return o, invalid("Member %q: use 1 to 64 letters, digits, '-' and '_'", o.name)
-	}
-	if o.onAssign == nil {
-		o.onAssign = func(int, string) {}
-	}
-	if o.onRevoke == nil {
-		o.onRevoke = func(int, string) {}
+	case o.onAssign == nil || o.onRevoke == nil:
+		return o, invalid("OnAssign and OnRevoke: the function is nil; leave the option out")
 	}
 	return o, nil
 }

@@ -14,13 +14,6 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// queues are the consumers of a set's partitions.
-type queues interface {
-	// consume handles messages until ctx ends, in order from the acknowledgement floor, and hands back all that was not handled. It
-	// returns the floor then, or 0 where it is not known. It ends with errMissed before it handles a message that overtook another.
-	consume(ctx context.Context, partition int, h jetpull.Handler) (floor uint64, err error)
-}
-
 // errMissed says that the consumer has to be reset, for it to deliver in order again.
 var errMissed = errors.New("partition: a delivery was lost")
 
@@ -91,34 +84,31 @@ func (r *run) own() (err error) {
 // work consumes until the run is stopped and the last handler has returned. A consumer that is not there is an error only when it stays
 // away for the TTL: a server that has just started may not know it yet.
 func (r *run) work() (floor uint64, err error) {
-	var missing time.Time
-	for r.ctx.Err() == nil {
-		floor, err = r.consume()
+	for there := time.Now(); r.ctx.Err() == nil; pause(r.ctx) {
+		floor, err = r.handleAll()
 		r.handlers.Wait() // also for those that ignore the end of their DrainTimeout
 		gone := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetpull.ErrConsumerDeleted)
+		if !gone {
+			there = time.Now() // or not known to be missing
+		}
 		switch {
 		case r.ctx.Err() != nil:
 			return floor, nil
-		case errors.Is(err, jetpull.ErrInvalidOption), errors.Is(err, jetpull.ErrClosed), gone && !missing.IsZero() && time.Since(missing) > r.ttl:
+		case errors.Is(err, jetpull.ErrInvalidOption), errors.Is(err, jetpull.ErrClosed), time.Since(there) > r.ttl:
 			return floor, fmt.Errorf("partition %d: %w", r.partition, err)
-		case !gone:
-			missing = time.Time{}
-		case missing.IsZero():
-			missing = time.Now()
 		}
 		slog.Debug("partition: consuming again", "partition", r.partition, "error", err)
-		pause(r.ctx)
 	}
 	return floor, nil
 }
 
-// consume handles messages, but those that a predecessor, or this run, has handled before the consumer was reset.
-func (r *run) consume() (floor uint64, err error) {
+// handleAll handles messages, but those that a predecessor, or this run, has handled before the consumer was reset.
+func (r *run) handleAll() (floor uint64, err error) {
 	done := make(map[uint64]bool, len(r.handled))
 	for _, seq := range r.handled {
 		done[seq] = true
 	}
-	return r.queues.consume(r.ctx, r.partition, func(ctx context.Context, msg *jetpull.Msg) error {
+	return r.consume(r.ctx, r.partition, func(ctx context.Context, msg *jetpull.Msg) error {
 		switch {
 		case done[msg.Sequence()]:
 			return nil

@@ -47,12 +47,6 @@ func (s *Set) Stats() Stats {
 	return Stats{int(c.owned.Load()), c.assigned.Load(), c.revoked.Load(), c.takeovers.Load(), c.resets.Load(), c.lost.Load()}
 }
 
-// Config returns what the set is made of.
-func (s *Set) Config() Config { return s.cfg }
-
-// Stream returns the name of the stream.
-func (s *Set) Stream() string { return s.stream }
-
 // Open returns the Set of a stream. It creates the bucket and the consumers that are missing, and updates AckWait, MaxAckPending and
 // TTL of those that are there. It refuses, with an error that names the cause, a stream whose subjects have no partition at that place, or
 // another number of them; a set that was made otherwise; an interest stream that lacks a consumer of the set, because such a
@@ -66,20 +60,15 @@ func Open(ctx context.Context, js jetstream.JetStream, stream string, cfg Config
 	if s.resets, err = checkServer(js.Conn().ConnectedServerVersion()); err != nil {
 		return nil, err
 	}
-	st, err := js.Stream(ctx, stream)
+	info, infos, err := s.infos(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("partition: stream %q: %w", stream, err)
-	}
-	config := &st.CachedInfo().Config
-	if err := s.cfg.checkStream(config); err != nil {
 		return nil, err
 	}
-	infos, err := s.infos(ctx, st)
-	if err != nil {
+	if err := s.cfg.checkStream(&info.Config); err != nil {
 		return nil, err
 	}
 	for n := range s.cfg.Partitions {
-		if infos[n] == nil && config.Retention == jetstream.InterestPolicy {
+		if infos[n] == nil && info.Config.Retention == jetstream.InterestPolicy {
 			return nil, invalid("stream %q has interest retention and no consumer %q, so it keeps no message of that partition; use limits or work-queue retention", stream, s.consumer(n))
 		}
 	}
@@ -87,7 +76,7 @@ func Open(ctx context.Context, js jetstream.JetStream, stream string, cfg Config
 	if err != nil {
 		return nil, err
 	}
-	if err := s.openBucket(ctx, config.Replicas); err != nil {
+	if err := s.openBucket(ctx, info.Config.Replicas); err != nil {
 		return nil, err
 	}
 	if err := s.apply(ctx, change); err != nil {
@@ -209,8 +198,11 @@ func (s *Set) Consume(ctx context.Context, h jetpull.Handler, opts ...Option) er
 		}
 	}
 	m := &member{
-		table: s.bucket, queues: &consumers{s, o.consume}, options: o, handler: h, ttl: s.cfg.TTL, counts: s.counts,
+		table: s.bucket, options: o, handler: h, ttl: s.cfg.TTL, counts: s.counts,
 		view: newView(s.cfg.Partitions), ended: make(chan *run, s.cfg.Partitions),
 	}
-	return m.consume(ctx)
+	m.consume = func(ctx context.Context, n int, h jetpull.Handler) (uint64, error) {
+		return s.consume(ctx, n, h, o.consume)
+	}
+	return m.run(ctx)
 }

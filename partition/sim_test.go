@@ -47,12 +47,12 @@ func (w *world) start(ctx context.Context, name string, partitions int) *simMemb
 		panic(err)
 	}
 	m := &member{
-		table: p, queues: p, options: o, handler: p.work, ttl: time.Second, counts: new(counts),
+		table: p, consume: p.consume, options: o, handler: p.work, ttl: time.Second, counts: new(counts),
 		view: newView(partitions), ended: make(chan *run, partitions),
 	}
 	go func() {
 		defer close(s.left)
-		s.err = m.consume(ctx)
+		s.err = m.run(ctx)
 	}()
 	return s
 }

@@ -81,6 +81,7 @@ func TestConsumeRefuses(t *testing.T) {
 	require.ErrorIs(t, set.Consume(t.Context(), nil), jetpull.ErrInvalidOption)
 	require.ErrorIs(t, set.Consume(t.Context(), ignore, nil), jetpull.ErrInvalidOption)
 	require.ErrorIs(t, set.Consume(t.Context(), ignore, partition.Member("a b")), jetpull.ErrInvalidOption)
+	require.ErrorIs(t, set.Consume(t.Context(), ignore, partition.OnAssign(nil)), jetpull.ErrInvalidOption)
 	require.ErrorIs(t, set.Consume(t.Context(), ignore, partition.With(jetpull.Concurrency(-1))), jetpull.ErrInvalidOption)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -211,8 +211,10 @@ func TestFactADeleteExpectsItsRevision(t *testing.T) {
 			require.NoError(t, kv.Purge(t.Context(), "k", jetstream.LastRevision(second), jetstream.PurgeTTL(time.Second)))
 			_, err = kv.Update(t.Context(), "k", nil, second)
 			require.ErrorIs(t, err, jetstream.ErrKeyRevisionMismatch)
-			for _, want := range []jetstream.KeyValueOp{jetstream.KeyValuePut, jetstream.KeyValuePut, jetstream.KeyValuePurge} {
-				require.Equal(t, want, (<-w.Updates()).Operation())
+			for e := range w.Updates() { // which can miss what was purged before it was delivered
+				if e.Operation() == jetstream.KeyValuePurge {
+					break
+				}
 			}
 			require.Eventually(t, func() bool {
 				stream, err := e.js.Stream(t.Context(), "KV_b")

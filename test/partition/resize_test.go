@@ -21,13 +21,14 @@ func TestResize(t *testing.T) {
 			create(t, js, 4, 1, retention)
 			set, err := partition.Open(t.Context(), js, "ORDERS", orders(4))
 			require.NoError(t, err)
-			for round, partitions := range []int{4, 8, 2, 8} {
+			sizes := []int{4, 8, 2, 8}
+			for round, partitions := range sizes {
 				if round > 0 {
 					require.NoError(t, set.Resize(t.Context(), partitions))
 					require.ErrorIs(t, set.Consume(t.Context(), ignore), jetpull.ErrInvalidOption, "it is of the old number")
 					_, err = set.Status(t.Context())
 					require.ErrorContains(t, err, fmt.Sprintf("with %d partitions", partitions))
-					_, err = partition.Open(t.Context(), js, "ORDERS", orders(set.Config().Partitions))
+					_, err = partition.Open(t.Context(), js, "ORDERS", orders(sizes[round-1]))
 					require.ErrorContains(t, err, fmt.Sprintf("makes %d of them", partitions))
 					set, err = partition.Open(t.Context(), js, "ORDERS", orders(partitions))
 					require.NoError(t, err)
