@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed cover api licenses release-check vulncheck ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed bench-partition cover api licenses release-check vulncheck ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -128,6 +128,10 @@ bench-relay: ## Measure the webhook relay beside a naive path; quickly with BENC
 
 bench-feed: ## Measure the feed on PostgreSQL and SQLite, beside River
 	$(GO) run ./bench -package ./feed/internal/bench -col /on -rounds 3 -benchtime 100000x $(BENCHARGS)
+
+bench-partition: ## Measure package partition beside a plain Consume and orbit.go's pcgroups
+	$(GO) run ./bench -package ./bench/partition -col /side -rounds 3 -benchtime 100000x -run 'OneMember|Fleet|Idle' $(BENCHARGS)
+	$(GO) run ./bench -package ./bench/partition -col /after -rounds 1 -benchtime 5x -run WithoutOwner -out $(OUT)/bench/owner $(BENCHARGS)
 
 cover: ## Measure the tests' coverage; a page in out/cover.html
 	@mkdir -p $(OUT)

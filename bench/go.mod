@@ -52,6 +52,7 @@ require (
 	github.com/jetpull/jetpull/relay v0.0.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/stretchr/testify v1.12.1
+	github.com/synadia-io/orbit.go/pcgroups v0.2.2
 	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da
 	golang.org/x/sync v0.24.0
 )

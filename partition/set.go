@@ -47,6 +47,12 @@ func (s *Set) Stats() Stats {
 	return Stats{int(c.owned.Load()), c.assigned.Load(), c.revoked.Load(), c.takeovers.Load(), c.resets.Load(), c.lost.Load()}
 }
 
+// Config returns what the set is made of.
+func (s *Set) Config() Config { return s.cfg }
+
+// Stream returns the name of the stream.
+func (s *Set) Stream() string { return s.stream }
+
 // Open returns the Set of a stream. It creates the bucket and the consumers that are missing, and updates AckWait, MaxAckPending and
 // TTL of those that are there. It refuses, with an error that names the cause, a stream whose subjects have no partition at that place, or
 // another number of them; a set that was made otherwise; an interest stream that lacks a consumer of the set, because such a

@@ -183,6 +183,8 @@ func TestNilIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 	_, err = otelpull.Observe(nil, nil)
 	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+	_, err = otelpull.ObserveSet(nil, nil)
+	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 	_, err = otelpull.Middleware(nil)
 	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 	_, err = otelpull.Middleware(otelpull.WithBacklog(time.Millisecond))

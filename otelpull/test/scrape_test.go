@@ -21,6 +21,7 @@ import (
 	"github.com/jetpull/jetpull/internal/dashboard"
 	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/otelpull"
+	"github.com/jetpull/jetpull/partition"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -39,6 +40,13 @@ func TestDashboardAlertsAndTableAgainstAScrape(t *testing.T) {
 	registration, err := otelpull.Observe(sub, nil, meters, otelpull.WithBacklog(time.Second))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, registration.Unregister()) }()
+	natstest.Stream(t, js, "PARTITIONED", "p.*.*")
+	set, err := partition.Open(t.Context(), js, "PARTITIONED", partition.Config{Name: "billing", Partitions: 2, Subject: "p.{partition}.*"})
+	require.NoError(t, err)
+	setRegistration, err := otelpull.ObserveSet(set, nil, meters)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, setRegistration.Unregister()) }()
+	member(t, set)
 	traced, err := otelpull.Middleware(meters)
 	require.NoError(t, err)
 
@@ -83,7 +91,26 @@ func TestDashboardAlertsAndTableAgainstAScrape(t *testing.T) {
 		`jetpull_client_attempts_failed_total{.*jetpull_outcome="dead_lettered".*} 0`,
 		`jetpull_consumer_pending{.*messaging_destination_name="ORDERS".*} 0`,
 		`jetpull_consumer_ack_pending{.*} 2`,
+		`jetpull_partition_owned{messaging_consumer_group_name="billing",messaging_destination_name="PARTITIONED".*} 2`,
+		`jetpull_partition_assigned_total{.*} 2`,
+		`jetpull_partition_takeovers_total{.*} 0`,
 	} {
 		require.Regexp(t, `(?m)^`+line, body)
+	}
+}
+
+// member starts a member of a set, which has all partitions when member returns.
+func member(t *testing.T, set *partition.Set) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	assigned, ended := make(chan int), make(chan error, 1)
+	go func() {
+		ended <- set.Consume(ctx, func(context.Context, *jetpull.Msg) error { return nil }, partition.OnAssign(func(n int, _ string) { assigned <- n }))
+	}()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	for range set.Config().Partitions {
+		<-assigned
 	}
 }

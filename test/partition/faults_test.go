@@ -41,27 +41,36 @@ func create(t *testing.T, js jetstream.JetStream, partitions, replicas int, rete
 
 // fleet is members in processes of their own.
 type fleet struct {
-	t      *testing.T
-	js     jetstream.JetStream
-	set    *partition.Set
-	url    string
-	cfg    partition.Config
-	mu     sync.Mutex
-	events []event
-	stops  []frozen
-	procs  map[string]*proc
-	number int
+	t   *testing.T
+	js  jetstream.JetStream
+	set *partition.Set
+	url string
+	cfg partition.Config
+
+	replicas int
+	mu       sync.Mutex
+	events   []event
+	stops    []frozen
+	procs    map[string]*proc
+	number   int
 }
 
 type proc struct {
-	cmd  *exec.Cmd
-	read chan struct{} // closed when its output has ended
+	cmd   *exec.Cmd
+	proxy *natstest.Proxy // its link, where there is one server
+	read  chan struct{}   // closed when its output has ended
 }
 
 func (f *fleet) start() string {
 	f.number++
 	name := fmt.Sprintf("m%d", f.number)
-	settings, err := json.Marshal(memberSettings{Name: name, URL: f.url, Config: f.cfg, Work: 5 * time.Millisecond, Fail: 20})
+	p := &proc{read: make(chan struct{})}
+	url := f.url
+	if f.replicas == 1 {
+		p.proxy = natstest.NewProxy(f.t, url)
+		url = p.proxy.URL()
+	}
+	settings, err := json.Marshal(memberSettings{Name: name, URL: url, Config: f.cfg, Work: 5 * time.Millisecond, Fail: 20})
 	require.NoError(f.t, err)
 	cmd := exec.CommandContext(context.WithoutCancel(f.t.Context()), os.Args[0])
 	cmd.Env = append(os.Environ(), "PARTITION_MEMBER="+string(settings), "GOMAXPROCS=1")
@@ -69,7 +78,7 @@ func (f *fleet) start() string {
 	out, err := cmd.StdoutPipe()
 	require.NoError(f.t, err)
 	require.NoError(f.t, cmd.Start())
-	p := &proc{cmd: cmd, read: make(chan struct{})}
+	p.cmd = cmd
 	f.procs[name] = p
 	go func() {
 		defer close(p.read)
@@ -116,14 +125,28 @@ func (f *fleet) freeze(name string) {
 	p := f.procs[name]
 	from := time.Now()
 	require.NoError(f.t, p.cmd.Process.Signal(syscall.SIGSTOP))
-	f.eventually("another member has its partitions", func() bool {
-		all, err := f.set.Status(f.t.Context())
-		return err == nil && time.Since(from) > f.cfg.TTL && !slices.ContainsFunc(all, func(p partition.Partition) bool { return p.Member == name })
-	})
+	f.passOn(name, from)
 	f.mu.Lock()
 	f.stops = append(f.stops, frozen{member: name, from: from, to: time.Now()})
 	f.mu.Unlock()
 	require.NoError(f.t, p.cmd.Process.Signal(syscall.SIGCONT))
+}
+
+// cutOff has a member's link lose all bytes for longer than the TTL. Its process runs, so it has to stop by itself.
+func (f *fleet) cutOff(name string) {
+	proxy := f.procs[name].proxy
+	from := time.Now()
+	proxy.BlackHole(true)
+	f.passOn(name, from)
+	proxy.BlackHole(false)
+}
+
+// passOn waits until other members have the partitions of one that is silent.
+func (f *fleet) passOn(name string, from time.Time) {
+	f.eventually("another member has its partitions", func() bool {
+		all, err := f.set.Status(f.t.Context())
+		return err == nil && time.Since(from) > f.cfg.TTL && !slices.ContainsFunc(all, func(p partition.Partition) bool { return p.Member == name })
+	})
 }
 
 func (f *fleet) eventually(what string, done func() bool) {
@@ -162,7 +185,7 @@ func (f *fleet) handled() int {
 func launch(t *testing.T, url string, replicas int, retention jetstream.RetentionPolicy, members int) *fleet {
 	t.Helper()
 	nc := natstest.Connect(t, url)
-	f := &fleet{t: t, js: natstest.JetStream(t, nc), url: url, procs: map[string]*proc{}, cfg: partition.Config{
+	f := &fleet{t: t, js: natstest.JetStream(t, nc), url: url, replicas: replicas, procs: map[string]*proc{}, cfg: partition.Config{
 		Name: "set", Partitions: *partitions, Subject: "orders.{partition}.*", TTL: time.Second, AckWait: 30 * time.Second,
 	}}
 	create(t, f.js, *partitions, replicas, retention)
@@ -234,7 +257,26 @@ func TestMembersCrash(t *testing.T) {
 	}
 }
 
-// The same on three servers, of which one at a time stops and comes back.
+// The links of members are cut, swallow all for longer than the TTL, and become slow. The order of each key holds, and nothing is lost.
+func TestLinksFail(t *testing.T) {
+	f := launch(t, servertest.RunServer(t).URL(), 1, jetstream.LimitsPolicy, 4)
+	for n := range *faultCount {
+		f.more(*faultMessages / (*faultCount + 2))
+		switch name := f.any(); n % 3 {
+		case 0:
+			f.procs[name].proxy.Cut()
+		case 1:
+			f.cutOff(name)
+		case 2:
+			f.procs[name].proxy.Delay(50 * time.Millisecond)
+			f.more(50)
+			f.procs[name].proxy.Delay(0)
+		}
+	}
+	f.finish()
+}
+
+// Members crash on three servers, of which one at a time stops and comes back.
 func TestMembersCrashOnACluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("nightly runs it, without -short")
@@ -255,6 +297,8 @@ func crash(f *fleet, fault func(n int)) {
 		switch {
 		case fault != nil && n%4 == 3:
 			fault(n)
+		case n%8 == 7:
+			f.cutOff(f.any())
 		case n%4 == 0 || n%4 == 3:
 			f.end(f.any(), syscall.SIGKILL)
 			f.start()

@@ -1,0 +1,322 @@
+// Package partition measures package partition: one member beside a plain Consume, a fleet beside the elastic groups of orbit.go's
+// pcgroups, how long a partition is without an owner, and what idle partitions cost. See docs/bench-partition.md.
+package partition
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/pcgroups"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/bench/internal/child"
+	"github.com/jetpull/jetpull/partition"
+)
+
+const (
+	partitions = 64
+	keys       = 1_000
+	ttl        = 2 * time.Second
+	members    = 4
+	// stuck is how long a side may make no progress before its round fails.
+	stuck = 20 * time.Second
+)
+
+// env is a stream, and what a side of a benchmark has started.
+type env struct {
+	*testing.B
+	js     jetstream.JetStream
+	stream string
+	ctx    context.Context
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+
+	cpu     time.Duration // of this process and the server, when the clock started
+	handled atomic.Int64
+	all     chan struct{} // closed when want messages were handled
+	want    int64
+}
+
+var streams atomic.Int64
+
+// newEnv creates a stream with n messages. transformed says whether it adds the partition to the subjects.
+func newEnv(b *testing.B, n int, transformed bool) *env {
+	e := &env{B: b, js: connect(b), stream: fmt.Sprintf("S%d", streams.Add(1)), all: make(chan struct{}), want: int64(n)}
+	e.ctx, e.stop = context.WithCancel(context.WithoutCancel(b.Context()))
+	config := jetstream.StreamConfig{Name: e.stream, Subjects: []string{e.stream + ".*"}}
+	if transform := partition.Transform(partitions, e.stream+".*"); transformed {
+		config.SubjectTransform = &transform
+	}
+	_, err := e.js.CreateStream(e.ctx, config)
+	child.Check(b, err)
+	for i := range n {
+		_, err := e.js.PublishAsync(fmt.Sprintf("%s.k%d", e.stream, i%keys), fmt.Append(nil, i/keys))
+		child.Check(b, err)
+		if i%4000 == 3999 {
+			<-e.js.PublishAsyncComplete()
+		}
+	}
+	<-e.js.PublishAsyncComplete()
+	b.Cleanup(func() {
+		e.stop()
+		e.work.Wait()
+		child.Check(b, e.js.DeleteStream(context.Background(), e.stream))
+		e.js.Conn().Close()
+	})
+	return e
+}
+
+// begin starts the clock.
+func (e *env) begin() {
+	e.cpu = e.used()
+	e.ResetTimer()
+}
+
+func (e *env) used() time.Duration {
+	cpu, err := server.CPU()
+	child.Check(e.B, err)
+	return cpu + child.OwnCPU()
+}
+
+func connect(b *testing.B) jetstream.JetStream {
+	nc, err := nats.Connect(server.URLs[0])
+	child.Check(b, err)
+	js, err := jetstream.New(nc)
+	child.Check(b, err)
+	return js
+}
+
+func (e *env) open(js jetstream.JetStream) *partition.Set {
+	set, err := partition.Open(e.ctx, js, e.stream, partition.Config{Name: e.stream, Partitions: partitions, Subject: e.stream + ".{partition}.*", TTL: ttl})
+	child.Check(e.B, err)
+	return set
+}
+
+// member starts a member on a connection of its own, and returns what closes that, as a crash does, and what ends the member.
+func (e *env) member(h jetpull.Handler, opts ...partition.Option) (crash, leave func()) {
+	js := connect(e.B)
+	set := e.open(js)
+	ctx, leave := context.WithCancel(e.ctx)
+	e.work.Go(func() {
+		defer leave()
+		if err := set.Consume(ctx, h, opts...); err != nil && !js.Conn().IsClosed() {
+			e.Error(err)
+		}
+		js.Conn().Close()
+	})
+	return js.Conn().Close, leave
+}
+
+// count counts a message, of which there is one.
+func (e *env) count() {
+	if e.handled.Add(1) == e.want {
+		close(e.all)
+	}
+}
+
+// wait waits until all messages have been handled, and reports the rate and the processor time for one.
+func (e *env) wait() {
+	e.Helper()
+	for before := int64(-1); ; before = e.handled.Load() {
+		select {
+		case <-e.all:
+			child.Rate(e.B, "msgs/s")
+			e.ReportMetric(float64(e.used()-e.cpu)/float64(e.N), "cpu-ns/msg")
+			return
+		case <-time.After(stuck):
+			if now := e.handled.Load(); now == before {
+				e.Fatalf("%d of %d messages were handled", now, e.want)
+			}
+		}
+	}
+}
+
+// BenchmarkOneMember measures one member with all partitions, with one worker each, beside a Consume of as many workers. Both keep the
+// order of each subject.
+func BenchmarkOneMember(b *testing.B) {
+	for _, work := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
+		handle := func(e *env) jetpull.Handler {
+			return func(context.Context, *jetpull.Msg) error {
+				if work > 0 {
+					<-time.After(work)
+				}
+				e.count()
+				return nil
+			}
+		}
+		b.Run(fmt.Sprintf("handler=%v/side=consume", work), func(b *testing.B) {
+			e := newEnv(b, b.N, true)
+			_, err := e.js.CreateConsumer(e.ctx, e.stream, jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: partitions * 256})
+			child.Check(b, err)
+			sub, err := jetpull.Subscribe(e.ctx, e.js, e.stream, "c")
+			child.Check(b, err)
+			e.begin()
+			e.work.Go(func() {
+				err := sub.Consume(e.ctx, handle(e), jetpull.Concurrency(partitions), jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
+				if err != nil {
+					e.Error(err)
+				}
+			})
+			e.wait()
+		})
+		b.Run(fmt.Sprintf("handler=%v/side=partition", work), func(b *testing.B) {
+			e := newEnv(b, b.N, true)
+			e.open(e.js) // creates the consumers, as above
+			e.begin()
+			e.member(handle(e))
+			e.wait()
+		})
+	}
+}
+
+// BenchmarkFleet measures four members, from their start until all messages of the stream were handled.
+func BenchmarkFleet(b *testing.B) {
+	b.Run("side=pcgroups", func(b *testing.B) {
+		e := newEnv(b, b.N, false)
+		filters := []pcgroups.PartitioningFilter{{Filter: e.stream + ".*", PartitioningWildcards: []int{1}}}
+		var names []string
+		for n := range members {
+			names = append(names, fmt.Sprintf("m%d", n))
+		}
+		e.begin()
+		_, err := pcgroups.CreateElastic(e.ctx, e.js, e.stream, "g", partitions, filters, 0, 0)
+		child.Check(b, err)
+		_, err = pcgroups.AddMembers(e.ctx, e.js, e.stream, "g", names)
+		child.Check(b, err)
+		for _, name := range names {
+			js := connect(b)
+			c, err := pcgroups.ElasticConsume(e.ctx, js, e.stream, "g", name, func(m jetstream.Msg) {
+				e.count()
+				_ = m.Ack()
+			}, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second, MaxAckPending: 256 * partitions / members})
+			child.Check(b, err)
+			defer js.Conn().Close()
+			defer c.Stop()
+		}
+		e.wait()
+		child.Check(b, pcgroups.DeleteElastic(e.ctx, e.js, e.stream, "g"))
+	})
+	b.Run("side=partition", func(b *testing.B) {
+		e := newEnv(b, b.N, true)
+		e.begin()
+		for range members {
+			e.member(func(context.Context, *jetpull.Msg) error { e.count(); return nil })
+		}
+		e.wait()
+	})
+}
+
+// BenchmarkWithoutOwner measures for how long a partition's messages wait when its owner goes: from the last handler of the former owner,
+// or its crash, to the first of the next. Each partition gets a message every 5 ms. One operation is one change of all partitions.
+func BenchmarkWithoutOwner(b *testing.B) {
+	for _, after := range []string{"hand-over", "crash"} {
+		b.Run("after="+after, func(b *testing.B) {
+			var hashed [partitions]string
+			for n := range hashed {
+				hashed[n] = keyOf(n)
+			}
+			e := newEnv(b, 0, true)
+			var mu sync.Mutex
+			last := map[string]time.Time{}
+			owner := map[string]int{}
+			var gaps, measured []time.Duration
+			start := func(number int) (crash, leave func(), took chan struct{}) {
+				took = make(chan struct{}, keys)
+				crash, leave = e.member(func(_ context.Context, m *jetpull.Msg) error {
+					mu.Lock()
+					defer mu.Unlock()
+					now := time.Now()
+					if owner[m.Subject()] < number {
+						if !last[m.Subject()].IsZero() {
+							gaps = append(gaps, now.Sub(last[m.Subject()]))
+						}
+						took <- struct{}{}
+					}
+					owner[m.Subject()], last[m.Subject()] = number, now
+					return nil
+				})
+				return crash, leave, took
+			}
+			e.work.Go(func() {
+				tick := time.NewTicker(5 * time.Millisecond)
+				defer tick.Stop()
+				for e.ctx.Err() == nil {
+					<-tick.C
+					for n := range partitions {
+						_, _ = e.js.PublishAsync(e.stream+"."+hashed[n], nil)
+					}
+				}
+			})
+			crash, leave, took := start(1)
+			for range partitions {
+				<-took
+			}
+			b.ResetTimer()
+			for number := 2; number < b.N+2; number++ {
+				oldCrash, oldLeave := crash, leave
+				crash, leave, took = start(number)
+				for range partitions / 2 { // a new member gets its share
+					<-took
+				}
+				if after == "crash" {
+					mu.Lock()
+					gaps = slices.Clone(measured)
+					mu.Unlock()
+					oldCrash()
+				} else {
+					oldLeave()
+				}
+				for range partitions / 2 {
+					<-took
+				}
+				mu.Lock()
+				measured = slices.Clone(gaps)
+				mu.Unlock()
+			}
+			slices.Sort(measured)
+			b.ReportMetric(float64(measured[len(measured)/2].Microseconds())/1000, "p50-ms")
+			b.ReportMetric(float64(measured[len(measured)-1].Microseconds())/1000, "max-ms")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// keyOf returns a key of a partition.
+func keyOf(n int) string {
+	for i := 0; ; i++ {
+		if key := fmt.Sprint("k", i); partition.Of(key, partitions) == n {
+			return key
+		}
+	}
+}
+
+// BenchmarkIdle measures the heap of a member whose partitions have no messages.
+func BenchmarkIdle(b *testing.B) {
+	e := newEnv(b, 0, true)
+	e.open(e.js)
+	before := heap()
+	assigned := make(chan int, partitions)
+	e.member(func(context.Context, *jetpull.Msg) error { return nil }, partition.OnAssign(func(n int, _ string) { assigned <- n }))
+	for range partitions {
+		<-assigned
+	}
+	<-time.After(2 * ttl)
+	b.ReportMetric(float64(heap()-before)/1e6, "heap-MB")
+	b.ReportMetric(0, "ns/op")
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // a pool frees its values only at the second collection
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
