@@ -53,8 +53,9 @@ func (q Query) rows(db *gorm.DB, partition, order string, after any) *gorm.DB {
 }
 
 // Partition returns a partition, or [ErrNotFound].
-func (s *Store) Partition(ctx context.Context, id string) (p Partition, err error) {
-	err = s.sql.Read(ctx, func(db *gorm.DB) error {
+func (s *Store) Partition(ctx context.Context, id string) (Partition, error) {
+	var p Partition
+	err := s.sql.Read(ctx, func(db *gorm.DB) error {
 		row, err := findPartition(db, id)
 		p = partitionOf(&row)
 		return err
@@ -87,8 +88,9 @@ func (s *Store) Partitions(ctx context.Context, q Query) ([]Partition, error) {
 }
 
 // Item returns an item of a partition, or [ErrNotFound].
-func (s *Store) Item(ctx context.Context, partition, id string) (it Item, err error) {
-	err = s.sql.Read(ctx, func(db *gorm.DB) error {
+func (s *Store) Item(ctx context.Context, partition, id string) (Item, error) {
+	var it Item
+	err := s.sql.Read(ctx, func(db *gorm.DB) error {
 		row, err := findItem(db, partition, id)
 		it = itemOf(&row)
 		return err
@@ -159,8 +161,9 @@ func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, e
 // Steps returns how many steps of a partition's items are over, or [ErrNotFound]. Each [Response] that was saved ended one: the item
 // passed to a higher gate, was Complete, or was to be processed again at its gate. From one call to the next this is how fast work
 // goes, also while all items are still to be processed at other gates.
-func (s *Store) Steps(ctx context.Context, partition string) (n int64, err error) {
-	err = s.sql.Read(ctx, func(db *gorm.DB) error {
+func (s *Store) Steps(ctx context.Context, partition string) (int64, error) {
+	var n int64
+	err := s.sql.Read(ctx, func(db *gorm.DB) error {
 		if _, err := findPartition(db, partition); err != nil {
 			return err
 		}

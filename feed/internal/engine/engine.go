@@ -151,7 +151,7 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 func (e *Engine) Run(ctx context.Context) (drained bool, err error) {
 	defer e.tables.Subscribe(e.Wake)()
 	e.wg.Go(e.listen)
-	e.wg.Go(e.saver)
+	e.wg.Go(saver{e}.run)
 	drained = e.loop(ctx)
 	close(e.done)
 	e.stopDB()

@@ -39,8 +39,10 @@ func (e *Engine) end(a *attempt, s *Step) {
 	a.result.Lease = a.h.Lease
 }
 
-// saver is the goroutine that writes the results of handlers. Results that come while one statement runs are saved by the next.
-func (e *Engine) saver() {
+// saver writes the results of handlers, on a goroutine of its own. Results that come while one statement runs are saved by the next.
+type saver struct{ *Engine }
+
+func (e saver) run() {
 	for {
 		var batch []attempt
 		select {
@@ -67,7 +69,7 @@ func (e *Engine) saver() {
 
 // save writes a batch and notes what of it was written. One result that the database refuses would keep all others
 // from being saved, so after that each is written by itself; a result that is refused then is a failed attempt.
-func (e *Engine) save(batch []attempt) {
+func (e saver) save(batch []attempt) {
 	part := make([]*attempt, 0, len(batch))
 	for i := range batch {
 		if !batch[i].abandoned {
@@ -92,7 +94,7 @@ func (e *Engine) save(batch []attempt) {
 
 // write saves results, again until the database takes or refuses them, or the engine ends. Its error is that the database
 // refused one. A write that succeeded unseen, because the connection broke in COMMIT, matches no row the second time.
-func (e *Engine) write(part []*attempt) error {
+func (e saver) write(part []*attempt) error {
 	results := sqlstore.Map(part, func(a **attempt) sqlstore.Result { return (*a).result })
 	for pause := errorPause; ; pause = min(2*pause, maxPause) {
 		ctx, cancel := context.WithTimeout(e.db, e.statement)
