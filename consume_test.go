@@ -37,26 +37,6 @@ func TestConsumeHandlesAndAcknowledges(t *testing.T) {
 	})
 }
 
-func TestConsumeRunsHandlersInParallel(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.Publish(40)
-		var most atomic.Int64
-		w.consume(func(_ ctx, m *jetpull.Msg) error {
-			if m.Sequence() < 3 {
-				return nil
-			}
-			<-time.After(500 * time.Millisecond)
-			most.Store(max(most.Load(), int64(w.sub.Stats().Running)))
-			<-time.After(500 * time.Millisecond)
-			return nil
-		}, jetpull.Concurrency(8))
-		stage.Pass(10 * time.Millisecond)
-		require.ElementsMatch(t, []int{1, 2}, w.Acked("+ACK"), "acknowledged at once or in a moment, though others go on")
-		w.soon(5*time.Second, "38 messages of 1 s on 8 workers", func() bool { return len(w.Acks("+ACK")) == 40 })
-		require.EqualValues(t, 8, most.Load())
-	})
-}
-
 func delays(d ...time.Duration) []jetpull.Option { return opts(jetpull.RetryDelays(d...)) }
 
 func returns(err error) jetpull.Handler { return func(ctx, *jetpull.Msg) error { return err } }
@@ -126,74 +106,6 @@ func TestConsumeSettlesByWhatTheHandlerReturns(t *testing.T) {
 			require.Empty(t, w.C().Unsettled())
 		}))
 	}
-}
-
-// The delays that a message whose handler always fails is sent back with. Where
-// the consumer has a BackOff the server adds to them.
-func TestConsumeRetryDelays(t *testing.T) {
-	own := []time.Duration{second, 5 * second, 0, time.Minute}
-	backOff := jetstream.ConsumerConfig{BackOff: []time.Duration{2 * second, 9 * second}, MaxDeliver: 4}
-	for name, tt := range map[string]struct {
-		cfg  jetstream.ConsumerConfig
-		opts []jetpull.Option
-		want []time.Duration
-	}{
-		"by delivery count":                   {opts: delays(own...), want: []time.Duration{second, 5 * second, 0, time.Minute, time.Minute}},
-		"the consumer's BackOff":              {cfg: backOff, want: []time.Duration{2 * second, 9 * second, 9 * second}},
-		"the option comes before the BackOff": {cfg: backOff, opts: delays(3 * second), want: []time.Duration{3 * second, 3 * second, 3 * second}},
-	} {
-		t.Run(name, at(tt.cfg, func(t *testing.T, w *world) {
-			own[0] = time.Hour // the option has a copy
-			w.Publish(1)
-			var at []time.Time
-			r := w.consume(func(context.Context, *jetpull.Msg) error {
-				at = append(at, time.Now())
-				return errBroken
-			}, tt.opts...)
-			stage.Pass(5 * time.Minute)
-			require.NoError(t, r.stop())
-			naks := w.Acks("-NAK")
-			for i, want := range tt.want {
-				got, _, _ := strings.Cut(strings.TrimPrefix(naks[i].Arg, `{"delay":`), "}")
-				require.Equal(t, []string{"", fmt.Sprint(int64(want))}[min(int(want), 1)], got)
-				require.GreaterOrEqual(t, at[i+1].Sub(at[i]), want, "delay %d", i)
-				if tt.cfg.BackOff == nil {
-					near(t, want, at[i+1].Sub(at[i]), 20*time.Millisecond, "delay %d", i)
-				}
-			}
-		}))
-	}
-}
-
-// Without a delay of the user's or the consumer's, a message that fails is tried
-// after about 1 s, then 2, and so on up to a minute, with jitter.
-func TestConsumeAckNoneSendsNoAcks(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, func(t *testing.T, w *world) {
-		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
-			w.j.Note(m.Sequence())
-			switch m.Sequence() % 4 {
-			case 0:
-				return errBroken
-			case 1:
-				return jetpull.Terminate("bad", nil)
-			case 2:
-				<-time.After(20 * time.Second)
-			}
-			return nil
-		})
-		w.Publish(40)
-		stage.Pass(15 * time.Minute)
-		require.Equal(t, stage.UpTo(40), w.j.All())
-		w.Publish(100)
-		stage.Pass(time.Second)
-		require.NoError(t, r.stop())
-		for _, op := range w.Peer.Ops() {
-			require.False(t, strings.HasPrefix(op.Subject, "$JS.ACK"), "ack traffic: %s", op)
-		}
-		require.NoError(t, w.sub.Close(t.Context()))
-		delivered := int(w.C().State().Delivered.Stream)
-		require.EqualValues(t, delivered, uint64(w.j.Len())+w.sub.Stats().Dropped, "what was not handled is counted")
-	})
 }
 
 // Consume cannot make one acknowledgement cover others. The other calls leave it to

@@ -2,9 +2,7 @@ package jetpull_test
 
 import (
 	"fmt"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,132 +11,6 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
-
-// A message that is redelivered while it is held, or because its acknowledgement
-// was lost or forgotten, is handled once.
-func TestConsumeHandlesNothingTwice(t *testing.T) {
-	again := jetstream.ConsumerConfig{AckWait: time.Second}
-	off := func(opts ...jetpull.Option) []jetpull.Option { return append(opts, jetpull.KeepAlive(false)) }
-	once := func(w *world) {
-		lost := map[int]bool{}
-		w.LoseAcks(func(a stage.Ack) bool { first := !lost[a.Seq]; lost[a.Seq] = true; return first })
-	}
-	// The server forgets the last deliveries and acknowledgements, and so delivers
-	// some for the first time again.
-	crash := func(w *world) {
-		w.Publish(20)
-		stage.Pass(560 * time.Millisecond)
-		time.AfterFunc(35*time.Millisecond, func() { w.Crash(3 * time.Second) })
-	}
-	for name, tt := range map[string]struct {
-		cfg      jetstream.ConsumerConfig
-		messages int
-		each     time.Duration
-		opts     []jetpull.Option
-		do       func(*world)
-	}{
-		"running, beside free workers": {again, 1, 5500 * time.Millisecond, off(jetpull.Concurrency(4)), nil},
-		"all workers running":          {again, 4, 5500 * time.Millisecond, off(jetpull.Concurrency(4)), nil},
-		"running, one worker":          {again, 1, 5500 * time.Millisecond, off(), nil},
-		"waiting":                      {again, 20, 310 * time.Millisecond, off(jetpull.Prefetch(20)), nil},
-		"waiting and running":          {again, 50, 310 * time.Millisecond, off(jetpull.Prefetch(50), jetpull.Concurrency(3)), nil},
-		"by key":                       {again, 20, 310 * time.Millisecond, off(bySubject, jetpull.Prefetch(20), jetpull.Concurrency(3)), nil},
-		"lost acknowledgements":        {again, 50, 0, nil, once},
-		"a crash":                      {jetstream.ConsumerConfig{AckWait: 10 * time.Second}, 40, 10 * time.Millisecond, []jetpull.Option{jetpull.Concurrency(2)}, crash},
-		"a crash, by key":              {jetstream.ConsumerConfig{AckWait: 10 * time.Second}, 40, 10 * time.Millisecond, []jetpull.Option{bySubject}, crash},
-		"a crash, few at a time":       {jetstream.ConsumerConfig{AckWait: 10 * time.Second, MaxAckPending: 5}, 100, time.Millisecond, nil, crash},
-	} {
-		t.Run(name, at(tt.cfg, func(t *testing.T, w *world) {
-			r := w.consume(func(_ ctx, m *jetpull.Msg) error {
-				w.j.Note(m.Sequence())
-				if tt.each > 0 { // no two end at once, or an acknowledgement and a redelivery could cross
-					<-time.After(tt.each + time.Duration(m.Sequence())*time.Microsecond)
-				}
-				return nil
-			}, tt.opts...)
-			if tt.do != nil {
-				tt.do(w)
-			}
-			w.Publish(tt.messages - w.Model.Messages("S"))
-			stage.Pass(2 * time.Minute)
-			require.Greater(t, w.deliveries(0), tt.messages, "some were redelivered")
-			require.ElementsMatch(t, stage.UpTo(tt.messages), w.j.All())
-			require.Empty(t, w.C().Unsettled())
-			require.NoError(t, r.stop())
-			require.Empty(t, w.Acks("-NAK"))
-		}))
-	}
-}
-
-// A message that was terminated is terminated again, not acknowledged, when it is
-// redelivered.
-func TestConsumeTerminatesARedelivery(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
-		lost := false
-		w.LoseAcks(func(stage.Ack) bool { first := !lost; lost = true; return first })
-		var calls atomic.Int64
-		w.consume(func(ctx, *jetpull.Msg) error { calls.Add(1); return jetpull.Terminate("no good", nil) })
-		w.Publish(1)
-		stage.Pass(time.Minute)
-		require.EqualValues(t, 1, calls.Load())
-		require.Len(t, w.Acks("+TERM", 1), 2)
-		require.Empty(t, w.Acks("+ACK"))
-	})
-}
-
-// A redelivery of a message whose handler fails is the next try, one at a time.
-func TestConsumeHandlesARedeliveryOfWhatFailed(t *testing.T) {
-	for name, opts := range map[string][]jetpull.Option{
-		"workers": {jetpull.Concurrency(4)}, "one worker": nil, "by key": {bySubject, jetpull.Concurrency(4)},
-	} {
-		t.Run(name, at(jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
-			var calls, running atomic.Int64
-			var failed, again time.Duration
-			w.consume(func(ctx, *jetpull.Msg) error {
-				require.EqualValues(t, 1, running.Add(1), "two handlers of one message at once")
-				defer running.Add(-1)
-				if again = w.Elapsed(); calls.Add(1) > 1 {
-					return nil
-				}
-				<-time.After(1500 * time.Millisecond)
-				failed = w.Elapsed()
-				return errBroken
-			}, append(opts, jetpull.KeepAlive(false), jetpull.RetryDelays(30*time.Second))...)
-			w.Publish(1)
-			stage.Pass(time.Minute)
-			require.EqualValues(t, 2, calls.Load())
-			near(t, 30*time.Second, again-failed, 100*time.Millisecond, "the delay holds for what is held, too")
-			require.Empty(t, w.C().Unsettled())
-		}))
-	}
-}
-
-// Redeliveries of a message that hangs take no room from others, and at the end it
-// does not go back while it is handled here.
-func TestRedeliveriesOfWhatHangs(t *testing.T) {
-	for name, opts := range map[string][]jetpull.Option{"prefetch": {jetpull.Prefetch(8)}, "adaptive": nil, "by key": {bySubject}} {
-		t.Run(name, at(jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
-			hang := make(chan struct{})
-			r := w.consume(func(_ ctx, m *jetpull.Msg) error {
-				if w.j.Note(m.Sequence()); m.Sequence() == 1 {
-					<-hang
-				}
-				return nil
-			}, append(opts, jetpull.Concurrency(4), jetpull.KeepAlive(false))...)
-			w.Publish(1)
-			stage.Pass(2 * time.Minute)
-			w.PublishTo("s.b", nil, "")
-			stage.Pass(2 * time.Minute)
-			require.Equal(t, stage.UpTo(2), w.j.All())
-			r.cancel()
-			synctest.Wait()
-			require.Empty(t, w.Acks("-NAK"))
-			close(hang)
-			require.NoError(t, r.result())
-			require.Empty(t, w.C().Unsettled())
-		}))
-	}
-}
 
 // recreate deletes the consumer and creates it again a while later, for the
 // messages from then on.
@@ -253,50 +125,6 @@ func TestConsumeOfAConsumerThatIsAnother(t *testing.T) {
 			require.Nil(t, m)
 			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 		}
-	})
-}
-
-// Limits that are lowered are gone by where the client chose what it asked for.
-func TestLimitsThatAreLowered(t *testing.T) {
-	for name, tc := range map[string]struct {
-		opts []jetpull.Option
-		to   func(*jetstream.ConsumerConfig)
-		over func(stage.Pull) bool
-	}{
-		"batch":   {nil, func(cfg *jetstream.ConsumerConfig) { cfg.MaxRequestBatch = 4 }, func(p stage.Pull) bool { return p.Req.Batch > 4 }},
-		"expires": {nil, func(cfg *jetstream.ConsumerConfig) { cfg.MaxRequestExpires = 3 * time.Second }, func(p stage.Pull) bool { return p.Req.Expires > 3*time.Second }},
-		"bytes":   {[]jetpull.Option{jetpull.PrefetchBytes(5000)}, func(cfg *jetstream.ConsumerConfig) { cfg.MaxRequestMaxBytes = 1000 }, func(p stage.Pull) bool { return p.Req.MaxBytes > 1000 }},
-	} {
-		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-			r := w.consume(taking(&w.j, 0), append(tc.opts, jetpull.Concurrency(16))...)
-			stage.Pass(time.Second)
-			changed := time.Now()
-			w.C().Update(tc.to)
-			stage.Pass(time.Minute) // the pulls that are open run out
-			w.Publish(100)
-			stage.Pass(time.Second)
-			require.True(t, r.running())
-			require.Equal(t, 100, w.j.Len())
-			over := 0
-			for _, p := range w.PullsSince(changed) {
-				if tc.over(p) {
-					over++
-				}
-			}
-			require.LessOrEqual(t, over, 1)
-			require.Len(t, w.Logs.With("level=WARN"), 1)
-		}))
-	}
-}
-
-// A server that goes on refusing what its configuration allows is asked again, but not often.
-func TestALimitThatDoesNotExplainTheRefusal(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{MaxRequestBatch: 4}, func(t *testing.T, w *world) {
-		w.answer(409, "Exceeded MaxRequestBatch of 4")
-		r := w.consume(nothing)
-		stage.Pass(10 * time.Second)
-		require.True(t, r.running())
-		require.LessOrEqual(t, len(w.Pulls()), 20)
 	})
 }
 

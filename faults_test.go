@@ -43,21 +43,9 @@ func TestALostPullCostsHalfOfTheWait(t *testing.T) {
 	}
 }
 
-// Each way in which a server ends a pull without a word.
-func TestSilentEndings(t *testing.T) {
-	t.Run("batch filled, max_bytes used up exactly", at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.Publish(9)
-		ms, err := w.sub.Fetch(t.Context(), 5)
-		require.NoError(t, err)
-		require.Len(t, ms, 5)
-		size := len(ms[0].Subject()) + len(ms[0].Reply()) + len(ms[0].Data())
-		ms, err = w.sub.Fetch(t.Context(), 5, jetpull.MaxBytes(2*size), jetpull.FillBatch())
-		require.NoError(t, err)
-		require.Equal(t, []int{6, 7}, bodies(ms))
-		require.Zero(t, w.Elapsed())
-		require.Zero(t, w.sub.Stats().Silent)
-	}))
-	t.Run("no_wait at MaxAckPending", at(jetstream.ConsumerConfig{MaxAckPending: 1}, func(t *testing.T, w *world) {
+// At MaxAckPending the server answers no no-wait pull.
+func TestNoWaitAtMaxAckPending(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{MaxAckPending: 1}, func(t *testing.T, w *world) {
 		w.Publish(5)
 		ms, err := w.sub.Fetch(t.Context(), 5)
 		require.NoError(t, err)
@@ -72,32 +60,7 @@ func TestSilentEndings(t *testing.T) {
 		r := <-got
 		require.NoError(t, r.err, "the long pull waits for the room")
 		require.Equal(t, []int{2}, bodies(r.ms))
-	}))
-	t.Run("MaxWaiting full", at(jetstream.ConsumerConfig{MaxWaiting: 1}, func(t *testing.T, w *world) {
-		leave := w.occupy()
-		got := w.next(t.Context(), jetpull.MaxWait(time.Minute))
-		stage.Pass(10 * time.Second)
-		require.Empty(t, got)
-		leave()
-		w.Publish(1)
-		r := <-got
-		require.NoError(t, r.err)
-		require.LessOrEqual(t, r.at, 16*time.Second, "as soon as there is room")
-	}))
-}
-
-// occupy fills a consumer's queue of one waiting pull with that of another client,
-// until leave is called.
-func (w *world) occupy() (leave func()) {
-	other := w.Connect()
-	inbox, err := other.SubscribeSync("other")
-	require.NoError(w.t, err)
-	require.NoError(w.t, other.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", "other", []byte(`{"expires":36000000000000}`)))
-	stage.Pass(0)
-	return func() {
-		require.NoError(w.t, inbox.Unsubscribe())
-		stage.Pass(0)
-	}
+	})
 }
 
 func TestNoRespondersIsRetried(t *testing.T) {

@@ -1,8 +1,6 @@
 package jetpull_test
 
 import (
-	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -43,38 +41,6 @@ func TestManualAckLeavesMessagesToTheHandler(t *testing.T) {
 	})
 }
 
-func TestManualAckAtTheEnd(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		var mu sync.Mutex
-		var last *jetpull.Msg
-		keep := func(_ ctx, m *jetpull.Msg) error {
-			mu.Lock()
-			defer mu.Unlock()
-			last = m
-			return nil
-		}
-		w.Publish(1)
-		r := w.consume(keep, jetpull.ManualAck())
-		stage.Pass(time.Second)
-		ended := make(chan error, 1)
-		go func() { ended <- r.stop() }()
-		stage.Pass(5 * time.Second)
-		require.Empty(t, ended, "it waits for what is not settled")
-		require.NoError(t, last.Ack())
-		require.NoError(t, <-ended)
-
-		w.Publish(1)
-		r = w.consume(keep, jetpull.ManualAck(), jetpull.DrainTimeout(time.Second))
-		stage.Pass(time.Second)
-		err := r.stop()
-		require.ErrorIs(t, err, jetpull.ErrDrainTimeout)
-		require.ErrorContains(t, err, "1 messages were left unsettled")
-		require.NoError(t, last.Ack(), "it can still be settled")
-		stage.Pass(time.Second)
-		require.Empty(t, w.C().Unsettled())
-	})
-}
-
 func TestStopAfterAsksForNoMore(t *testing.T) {
 	for name, run := range map[string]func(t *testing.T, w *world) []int{
 		"consume": func(t *testing.T, w *world) []int {
@@ -109,19 +75,4 @@ func TestStopAfterAsksForNoMore(t *testing.T) {
 			require.NoError(t, m.Ack())
 		}))
 	}
-}
-
-// A message that the server redelivers after an error is handled again, and counts again.
-func TestStopAfterCountsWhatFailed(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.Publish(3)
-		failing := func(ctx context.Context, m *jetpull.Msg) error {
-			if m.Sequence() == 1 && m.Delivered() == 1 {
-				return errCause
-			}
-			return taking(&w.j, 0)(ctx, m)
-		}
-		require.NoError(t, w.sub.Consume(t.Context(), failing, jetpull.StopAfter(3), jetpull.RetryDelays(time.Hour)))
-		require.Equal(t, []int{2, 3}, w.j.All())
-	})
 }

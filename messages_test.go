@@ -14,22 +14,6 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
-func TestMessagesYieldsInOrder(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.Publish(200)
-		for m, err := range w.sub.Messages(t.Context()) {
-			require.NoError(t, err)
-			require.NoError(t, m.Ack())
-			if w.j.Note(m.Sequence()); w.j.Len() == 200 {
-				break
-			}
-		}
-		synctest.Wait()
-		require.Equal(t, stage.UpTo(200), w.j.All())
-		require.Empty(t, w.C().Unsettled())
-	})
-}
-
 // Whatever way the loop ends, what it did not get goes back at once, and the
 // message that it is at stays its own.
 func TestMessagesHandsBack(t *testing.T) {
@@ -91,26 +75,6 @@ func TestMessagesYieldsTheErrorOfItsContextOnce(t *testing.T) {
 			require.ErrorIs(t, errs[0], context.DeadlineExceeded, what)
 		}
 		require.Equal(t, time.Second, w.Elapsed())
-	})
-}
-
-func TestMessagesKeepsAliveWhatTheLoopIsAt(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{AckWait: 2 * time.Second}, func(t *testing.T, w *world) {
-		w.Publish(6)
-		for m, err := range w.sub.Messages(t.Context()) {
-			require.NoError(t, err)
-			if times := w.j.Note(m.Sequence()); m.Sequence() == 3 && times == 1 {
-				continue // forgotten
-			}
-			<-time.After(7 * time.Second)
-			require.NoError(t, m.Ack())
-			if w.j.Len() == 7 {
-				break
-			}
-		}
-		require.ElementsMatch(t, append(stage.UpTo(6), 3), w.j.All(), "only what was forgotten is delivered again")
-		require.NotEmpty(t, w.Acks("+WPI", 1))
-		require.NotEmpty(t, w.Acks("+WPI", 6))
 	})
 }
 
@@ -178,31 +142,6 @@ func TestAckNoneLosesNothingBetweenCalls(t *testing.T) {
 		stage.Pass(time.Minute)
 		require.Equal(t, stage.UpTo(600), w.j.All())
 		require.Zero(t, w.sub.Stats().Dropped)
-	})
-}
-
-// A loop gets no redelivery of what it has acknowledged meanwhile, and one of what
-// it has not.
-func TestMessagesYieldsNothingTwice(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
-		w.Publish(10)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		for m, err := range w.sub.Messages(ctx, jetpull.Prefetch(20), jetpull.KeepAlive(false)) {
-			if err != nil {
-				break
-			}
-			times := w.j.Note(m.Sequence())
-			<-time.After(300 * time.Millisecond)
-			if m.Sequence() != 3 || times > 1 {
-				require.NoError(t, m.Ack())
-			}
-			if w.j.Len() == 11 {
-				time.AfterFunc(10*time.Second, cancel)
-			}
-		}
-		require.ElementsMatch(t, append(stage.UpTo(10), 3), w.j.All())
-		require.Empty(t, w.C().Unsettled())
 	})
 }
 

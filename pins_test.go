@@ -97,31 +97,6 @@ func TestPinsOfNextFetchAndAckNext(t *testing.T) {
 	}, log.options()...)
 }
 
-// The server clears a pin that a queued pull has when it has a message for it, and
-// when its leader changes.
-func TestPinsThatAreLost(t *testing.T) {
-	for name, lose := range map[string]func(w *world){
-		"a queued pull": func(w *world) { w.C().Unpin("g") },
-		"a new leader":  func(w *world) { w.C().StepDown() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			var log pinLog
-			onStage(t, stage.Config{Consumer: pinnedCfg, Model: model.Config{Replicas: 3}}, func(t *testing.T, w *world) {
-				w.take(1)
-				got := w.next(t.Context(), jetpull.MaxWait(4*time.Second))
-				stage.Pass(time.Second)
-				lose(w)
-				stage.Pass(time.Second)
-				w.Publish(1)
-				r := <-got
-				require.NoError(t, r.err)
-				require.LessOrEqual(t, r.at, 3*time.Second)
-				require.Equal(t, []string{"pinned g 1", "unpinned g 1", "pinned g 2"}, log.all())
-			}, log.options()...)
-		})
-	}
-}
-
 // A callback that blocks holds up nothing.
 func TestPinCallbacks(t *testing.T) {
 	var log pinLog

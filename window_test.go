@@ -52,7 +52,7 @@ func TestKeepAlive(t *testing.T) {
 func TestAdaptiveWindow(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckWait: 8 * time.Second, MaxAckPending: -1}, func(t *testing.T, w *world) {
 		var takes atomic.Int64
-		w.Publish(10_000)
+		w.Publish(3000)
 		w.consume(func(ctx, *jetpull.Msg) error {
 			if d := time.Duration(takes.Load()); d > 0 {
 				<-time.After(d)
@@ -63,8 +63,8 @@ func TestAdaptiveWindow(t *testing.T) {
 		require.Greater(t, w.sub.Stats().Window, 300, "a fast handler reads far ahead")
 		require.LessOrEqual(t, w.sub.Stats().Window, 1792)
 		takes.Store(int64(30 * time.Millisecond))
-		w.Publish(9000)
-		stage.Pass(4 * time.Minute) // enough to work off what was read ahead before
+		w.Publish(4000)
+		stage.Pass(100 * time.Second) // enough to work off what was read ahead before
 		st := w.sub.Stats()
 		require.InDelta(t, 66, st.Window, 3, "2 s, a quarter of AckWait, at 30 ms a message")
 		require.LessOrEqual(t, st.Buffered+st.Running, 70)
@@ -81,33 +81,6 @@ func TestWindowGrowsOverASlowLink(t *testing.T) {
 	})
 }
 
-func TestPrefetchBoundsWhatIsHeld(t *testing.T) {
-	for name, tt := range map[string]struct {
-		opts []jetpull.Option
-		held int
-	}{
-		"messages": {[]jetpull.Option{jetpull.Prefetch(6), jetpull.Concurrency(3)}, 6},
-		"bytes":    {[]jetpull.Option{jetpull.PrefetchBytes(5000), jetpull.Concurrency(3)}, 4}, // of about 1040 bytes
-	} {
-		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-			for range 60 {
-				w.PublishTo("s.a", nil, strings.Repeat("x", 1000))
-			}
-			var most atomic.Int64
-			w.consume(func(ctx, *jetpull.Msg) error {
-				st := w.sub.Stats()
-				most.Store(max(most.Load(), int64(st.Running+st.Buffered)))
-				<-time.After(time.Second)
-				return nil
-			}, tt.opts...)
-			stage.Pass(30 * time.Second)
-			require.Empty(t, w.C().Unsettled())
-			require.LessOrEqual(t, int(most.Load()), tt.held)
-			require.GreaterOrEqual(t, int(most.Load()), tt.held-1)
-		}))
-	}
-}
-
 // Bytes held stay within their limit, by default about 64 MiB, though large
 // messages come behind small ones; what is larger alone comes when nothing else is
 // held, and none is kept back.
@@ -120,20 +93,12 @@ func TestBytesHeldAreBounded(t *testing.T) {
 		opts         []jetpull.Option
 		most         int
 	}{
-		"512 KiB":            {small: 5000, total: 160 * mib, sizes: []int{512 << 10}, most: 64 * mib},
-		"four workers":       {small: 5000, total: 160 * mib, sizes: []int{512 << 10}, opts: []jetpull.Option{jetpull.Concurrency(4)}, most: 64 * mib},
-		"ack policy none":    {cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, small: 5000, total: 160 * mib, sizes: []int{512 << 10}, most: 64 * mib},
-		"MaxRequestBatch":    {cfg: jetstream.ConsumerConfig{MaxRequestBatch: 20}, small: 5000, total: 160 * mib, sizes: []int{2 * mib}, most: 64 * mib},
 		"MaxRequestMaxBytes": {cfg: jetstream.ConsumerConfig{MaxRequestMaxBytes: 100_000}, small: 100, total: 10 * mib, sizes: []int{300_000}, most: 64 * mib},
 		"sizes in turn":      {small: 5000, total: 160 * mib, sizes: []int{10, 3 * mib, 200, 20 * mib, 100 << 10}, most: 64 * mib},
-		"larger than all":    {small: 5000, total: 200 * mib, sizes: []int{70 * mib, 100}, most: 72 * mib},
 		"PrefetchBytes":      {total: 60_000, sizes: []int{100, 100, 100, 100, 9000}, opts: []jetpull.Option{jetpull.PrefetchBytes(1000)}, most: 9100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.cfg.AckWait, tt.cfg.MaxAckPending = time.Hour, 10_000
-			if tt.cfg.AckPolicy == jetstream.AckNonePolicy {
-				tt.cfg.AckWait, tt.cfg.MaxAckPending = 0, 0
-			}
 			on(t, tt.cfg, func(t *testing.T, w *world) {
 				var done, most, handled atomic.Int64
 				w.consume(func(_ ctx, m *jetpull.Msg) error {
@@ -152,7 +117,7 @@ func TestBytesHeldAreBounded(t *testing.T) {
 					bodies[size] = strings.Repeat("x", size)
 				}
 				if testing.Short() {
-					tt.total = min(tt.total, tt.most+16*mib)
+					tt.total = min(tt.total, tt.most+8*mib)
 				}
 				for bytes := 0; bytes < tt.total; large++ {
 					size := tt.sizes[large%len(tt.sizes)]

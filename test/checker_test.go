@@ -24,7 +24,7 @@ func newChecker() *checker { return &checker{natstest.NewHistory(), (*jetpull.Ms
 // noOrder is the key of messages that may be handled in any order.
 func noOrder(*jetpull.Msg) string { return "" }
 
-// handler is for one Consume. It notes what it is given, takes d for each, and does
+// handler notes what it is given, takes d for each, and does
 // not fail.
 func (c *checker) handler(d time.Duration) jetpull.Handler {
 	return c.noting(func(*jetpull.Msg) error {
@@ -35,14 +35,13 @@ func (c *checker) handler(d time.Duration) jetpull.Handler {
 	})
 }
 
-// noting is a handler for one Consume that notes what it is given, and what f makes
+// noting is a handler that notes what it is given, and what f makes
 // of it.
 func (c *checker) noting(f func(*jetpull.Msg) error) jetpull.Handler {
-	run := c.Run()
 	return func(_ context.Context, m *jetpull.Msg) error {
-		c.Begin(run, c.key(m), m.Sequence(), m.Delivered())
+		c.Begin(c.key(m), m.Sequence(), m.Delivered())
 		err := f(m)
-		c.End(run, c.key(m), m.Sequence(), err)
+		c.End(c.key(m), m.Sequence(), err)
 		return err
 	}
 }

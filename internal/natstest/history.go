@@ -6,13 +6,11 @@ import (
 	"sync"
 )
 
-// History is what became of the messages of a stream while workers handled them
+// History is what became of the messages of a stream while a Consume handled them
 // and faults were made. It states in the end that
 //
 //   - every message was handled with success,
-//   - a message whose handler had succeeded, or was still running, was handled
-//     again only by another Consume, and only after a fault at which it was in
-//     flight,
+//   - none was handled again whose handler had succeeded, or was still running,
 //   - each key was handled one message at a time and in order, and nothing of it
 //     after a message that had failed, until that was settled.
 //
@@ -20,9 +18,6 @@ import (
 // have been handled, so the order is otherwise that of first deliveries.
 type History struct {
 	mu       sync.Mutex
-	runs     int
-	faults   int
-	members  int // of all faults
 	calls    int // of a handler
 	handled  int // messages that were handled with success
 	messages map[uint64]*past
@@ -34,12 +29,9 @@ type History struct {
 // past is what became of one message.
 type past struct {
 	began, done int // handlings, and those that succeeded
-	run         int // of the last handling
 	running     bool
 	failed      bool
-	since       int // faults when the last handling began
 	call        int // of all handlings, which the last one was
-	lastFault   int // at which the message was in flight, counted from 1
 }
 
 // keyPast is what became of the messages of one key.
@@ -54,24 +46,16 @@ func NewHistory() *History {
 	return &History{messages: map[uint64]*past{}, keys: map[string]*keyPast{}, progress: make(chan struct{})}
 }
 
-// Run numbers one Consume.
-func (h *History) Run() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.runs++
-	return h.runs
-}
-
-// Begin notes that a Consume has given a message to a handler, and how often the
-// server has delivered it. An empty key has no order.
-func (h *History) Begin(run int, key string, seq, delivered uint64) {
+// Begin notes that a handler was given a message, and how often the server has
+// delivered it. An empty key has no order.
+func (h *History) Begin(key string, seq, delivered uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m := h.message(seq)
-	h.judge(m, run, seq, delivered)
+	h.judge(m, seq, delivered)
 	h.calls++
 	m.began++
-	m.run, m.running, m.failed, m.since, m.call = run, true, false, h.faults, h.calls
+	m.running, m.failed, m.call = true, false, h.calls
 	if key == "" {
 		return
 	}
@@ -95,33 +79,23 @@ func (h *History) Begin(run int, key string, seq, delivered uint64) {
 }
 
 // judge holds a handling against the one before.
-func (h *History) judge(m *past, run int, seq, delivered uint64) {
-	state := "had succeeded"
-	switch {
-	case m.began == 0 || m.failed:
+func (h *History) judge(m *past, seq, delivered uint64) {
+	if m.began == 0 || m.failed {
 		return
-	case m.running:
+	}
+	state := "had succeeded"
+	if m.running {
 		state = "was running"
 	}
-	who, fault := "the same Consume", ""
-	if m.run != run {
-		if m.lastFault > m.since {
-			return
-		}
-		who, fault = "another Consume", ", and it was in flight at none"
-	}
-	h.problem("message %d was handled again by %s, though its handler %s%s (delivery %d, %d calls and %d faults between)",
-		seq, who, state, fault, delivered, h.calls-m.call, h.faults-m.since)
+	h.problem("message %d was handled again, though its handler %s (delivery %d, %d calls between)", seq, state, delivered, h.calls-m.call)
 }
 
 // End notes that a handler is done with a message, and whether it failed.
-func (h *History) End(run int, key string, seq uint64, err error) {
+func (h *History) End(key string, seq uint64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m := h.message(seq)
-	if m.run == run { // or else another has it already
-		m.running, m.failed = false, err != nil
-	}
+	m.running, m.failed = false, err != nil
 	if err == nil {
 		h.handled += max(0, 1-m.done)
 		m.done++
@@ -135,34 +109,6 @@ func (h *History) End(run int, key string, seq uint64, err error) {
 	}
 	close(h.progress)
 	h.progress = make(chan struct{})
-}
-
-// Fault notes a fault and the messages that were in flight at it: delivered by the
-// server, and not certain to be settled there. It returns how many of them a handler
-// had been given.
-func (h *History) Fault(inFlight []uint64) (begun int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.faults++
-	h.members += len(inFlight)
-	for _, seq := range inFlight {
-		m := h.message(seq)
-		m.lastFault = h.faults
-		begun += min(1, m.began)
-	}
-	return begun
-}
-
-// Highest is the highest sequence that any handler had.
-func (h *History) Highest() (seq uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for s, m := range h.messages {
-		if m.began > 0 {
-			seq = max(seq, s)
-		}
-	}
-	return seq
 }
 
 // Again is how many messages were handled with success more than once.
@@ -222,9 +168,7 @@ func (h *History) Verdict(total int) []string {
 func (h *History) String() string {
 	handled, _ := h.Handled()
 	again, began := h.Again(), h.Began()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return fmt.Sprintf("%d messages, %d calls of a handler, %d duplicates; %d in flight at %d faults", handled, began, again, h.members, h.faults)
+	return fmt.Sprintf("%d messages, %d calls of a handler, %d duplicates", handled, began, again)
 }
 
 // problem notes what must not be. The lock is held.

@@ -56,15 +56,6 @@ func TestParserCutsAtAnyBorder(t *testing.T) {
 	}
 }
 
-func TestParserStartsRecordingBetweenOperations(t *testing.T) {
-	var ops []Op
-	parser := opParser{emit: func(op Op) { ops = append(ops, op) }}
-	require.NoError(t, parser.feed([]byte("PUB a 8\r\nPING"), false))
-	require.NoError(t, parser.feed([]byte("\r\nab\r\nPING\r\n"), true))
-	require.Len(t, ops, 1, "the tail of an operation that began unrecorded is not one")
-	require.Equal(t, "PING", ops[0].Verb)
-}
-
 func TestParserRefuses(t *testing.T) {
 	for _, stream := range []string{
 		"GET / HTTP/1.1\r\n",

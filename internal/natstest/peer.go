@@ -54,10 +54,9 @@ type arrival struct {
 func NewPeer(tb testing.TB) *Peer {
 	EmptyTimerPool()
 	p := &Peer{
-		tb:       tb,
-		in:       newMailbox[arrival](),
-		done:     make(chan struct{}),
-		handlers: newHandlers(),
+		tb:   tb,
+		in:   newMailbox[arrival](),
+		done: make(chan struct{}),
 	}
 	p.wg.Go(p.dispatch)
 	tb.Cleanup(p.Close)

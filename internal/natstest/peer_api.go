@@ -5,49 +5,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
-
-// consumerInfo is the answer to a request for a consumer's info.
-type consumerInfo struct {
-	Type string `json:"type"`
-	jetstream.ConsumerInfo
-}
-
-func newConsumerInfo(stream string, cfg jetstream.ConsumerConfig) consumerInfo {
-	info := consumerInfo{Type: "io.nats.jetstream.api.v1.consumer_info_response"}
-	info.Stream, info.Name, info.Config, info.Created = stream, cfg.Name, cfg, time.Now()
-	for _, group := range cfg.PriorityGroups {
-		info.PriorityGroups = append(info.PriorityGroups, jetstream.PriorityGroupState{Group: group})
-	}
-	return info
-}
-
-// info answers a request for a consumer's info. The name is stream.consumer.
-func (p *Peer) info(name, reply string) {
-	p.mu.Lock()
-	info, ok := p.handlers.consumers[name]
-	p.mu.Unlock()
-	if !ok {
-		p.ReplyError(reply, 404, jetstream.JSErrCodeConsumerNotFound, "consumer not found")
-		return
-	}
-	info.TimeStamp = time.Now()
-	p.ReplyJSON(reply, info)
-}
 
 // AckReply is the reply subject of a delivered message in the form with 9
 // tokens: how many times it was delivered, its sequence in the stream and in
 // the consumer, when it was stored, and how many are left after it.
 func AckReply(stream, consumer string, delivered, sseq, cseq uint64, ts time.Time, pending uint64) string {
 	return fmt.Sprintf("$JS.ACK.%s.%s.%d.%d.%d.%d.%d", stream, consumer, delivered, sseq, cseq, ts.UnixNano(), pending)
-}
-
-// AckReplyV2 is AckReply in the form with 11 tokens, which names the domain
-// and the hash of the account; "_" stands for no domain.
-func AckReplyV2(domain, account, stream, consumer string, delivered, sseq, cseq uint64, ts time.Time, pending uint64) string {
-	return fmt.Sprintf("$JS.ACK.%s.%s.%s.%s.%d.%d.%d.%d.%d", domain, account, stream, consumer, delivered, sseq, cseq, ts.UnixNano(), pending)
 }
 
 // ParseAck reads an ack from the subject it was sent to.

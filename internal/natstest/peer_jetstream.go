@@ -13,7 +13,6 @@ import (
 
 const (
 	nextPrefix = "$JS.API.CONSUMER.MSG.NEXT."
-	infoPrefix = "$JS.API.CONSUMER.INFO."
 	ackPrefix  = "$JS.ACK."
 )
 
@@ -75,7 +74,6 @@ type handlers struct {
 	pull       func(*Peer, Pull)
 	ack        func(*Peer, Ack)
 	requests   []requestHandler
-	consumers  map[string]consumerInfo
 	silentAcks bool
 }
 
@@ -83,8 +81,6 @@ type requestHandler struct {
 	pattern string
 	handle  func(*Peer, Request)
 }
-
-func newHandlers() handlers { return handlers{consumers: map[string]consumerInfo{}} }
 
 // Intercept sets what sees each PUB and HPUB of a client before anything else
 // does. One that it takes goes no further, as if it were lost on the way or
@@ -95,8 +91,7 @@ func (p *Peer) Intercept(take func(Op) (taken bool)) {
 	p.handlers.intercept = take
 }
 
-// OnPull sets what happens with pulls of every stream and consumer. Without it, a pull of a consumer that SetConsumer
-// knows is never answered and any other has no responders.
+// OnPull sets what happens with pulls of every stream and consumer. Without it they have no responders.
 func (p *Peer) OnPull(handle func(*Peer, Pull)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,24 +119,6 @@ func (p *Peer) ConfirmAcks(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.handlers.silentAcks = !on
-}
-
-// SetConsumer makes a consumer known: requests for its info are answered. Info
-// of any other consumer is "consumer not found".
-func (p *Peer) SetConsumer(stream, consumer string, cfg jetstream.ConsumerConfig) {
-	if cfg.Name == "" {
-		cfg.Name = consumer
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.handlers.consumers[stream+"."+consumer] = newConsumerInfo(stream, cfg)
-}
-
-// RemoveConsumer makes a consumer unknown again.
-func (p *Peer) RemoveConsumer(stream, consumer string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.handlers.consumers, stream+"."+consumer)
 }
 
 // ReplyJSON answers a request of the JetStream API.
@@ -177,11 +154,8 @@ func (p *Peer) publish(a arrival) {
 			return
 		}
 	}
-	if pull, ok := ParsePull(op); ok && p.pull(h, pull) {
-		return
-	}
-	if name, ok := strings.CutPrefix(op.Subject, infoPrefix); ok {
-		p.info(name, op.Reply)
+	if pull, ok := ParsePull(op); ok && h.pull != nil {
+		h.pull(p, pull)
 		return
 	}
 	if strings.HasPrefix(op.Subject, ackPrefix) {
@@ -197,18 +171,6 @@ func (p *Peer) publish(a arrival) {
 	if op.Reply != "" && noResponders {
 		p.NoResponders(op.Reply, op.Subject)
 	}
-}
-
-// pull says whether the pull is taken care of.
-func (p *Peer) pull(h handlers, pull Pull) bool {
-	if h.pull == nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		_, known := p.handlers.consumers[pull.Stream+"."+pull.Consumer]
-		return known
-	}
-	h.pull(p, pull)
-	return true
 }
 
 // ParsePull reads a PUB or HPUB that pulls. ok is false for any other.

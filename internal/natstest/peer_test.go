@@ -2,7 +2,6 @@ package natstest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -43,61 +42,12 @@ func subscribe(t *testing.T, nc *nats.Conn, subject string) (*nats.Subscription,
 	return sub, ch
 }
 
-func TestPeerRoutesBetweenClients(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := NewPeer(t)
-		nc, other := p.Connect(t), p.Connect(t, nats.NoEcho())
-		_, got := subscribe(t, nc, "orders.*.new")
-		_, own := subscribe(t, other, "orders.>")
-		p.Wait(hasOp("SUB", "orders.*.new"))
-		p.Wait(hasOp("SUB", "orders.>"))
-
-		require.NoError(t, other.PublishMsg(&nats.Msg{
-			Subject: "orders.1.new", Reply: "back", Data: []byte("one"), Header: nats.Header{"A": {"b"}},
-		}))
-		m := next(t, got)
-		require.Equal(t, "orders.1.new", m.Subject)
-		require.Equal(t, "back", m.Reply)
-		require.Equal(t, "one", string(m.Data))
-		require.Equal(t, "b", m.Header.Get("A"))
-
-		require.NoError(t, nc.Publish("orders.2", []byte("two")))
-		require.Equal(t, "two", string(next(t, own).Data), "a client without echo gets only what others send")
-
-		_, err := nc.RequestWithContext(t.Context(), "nobody", nil)
-		require.ErrorIs(t, err, nats.ErrNoResponders)
-	})
-}
-
-func TestPeerQueueGroupsShare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := NewPeer(t)
-		nc := p.Connect(t)
-		ch := make(chan *nats.Msg, 100)
-		for range 3 {
-			_, err := nc.ChanQueueSubscribe("work", "workers", ch)
-			require.NoError(t, err)
-		}
-		for i := range 9 {
-			require.NoError(t, nc.Publish("work", fmt.Append(nil, i)))
-		}
-		bySub := map[*nats.Subscription]int{}
-		for range 9 {
-			bySub[next(t, ch).Sub]++
-		}
-		synctest.Wait()
-		require.Empty(t, ch)
-		require.Len(t, bySub, 3)
-		for _, n := range bySub {
-			require.Equal(t, 3, n)
-		}
-	})
-}
-
 func TestPeerServesAPull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPeer(t)
-		p.SetConsumer("S", "C", jetstream.ConsumerConfig{Durable: "C", MaxWaiting: 7})
+		p.OnRequest("$JS.API.CONSUMER.INFO.S.C", func(p *Peer, r Request) {
+			p.ReplyJSON(r.Reply, jetstream.ConsumerInfo{Stream: "S", Name: "C"})
+		})
 		var pulls []Pull
 		var acks []Ack
 		deliver := func(p *Peer, pull Pull) {
@@ -116,10 +66,6 @@ func TestPeerServesAPull(t *testing.T) {
 		js := JetStream(t, nc)
 		c, err := js.Consumer(t.Context(), "S", "C")
 		require.NoError(t, err)
-		require.Equal(t, 7, c.CachedInfo().Config.MaxWaiting)
-		_, err = js.Consumer(t.Context(), "S", "unknown")
-		require.ErrorIs(t, err, jetstream.ErrConsumerNotFound)
-
 		batch, err := c.Fetch(5, jetstream.FetchMaxWait(time.Minute))
 		require.NoError(t, err)
 		var got []jetstream.Msg
@@ -139,7 +85,7 @@ func TestPeerServesAPull(t *testing.T) {
 		require.Equal(t, "C", acks[0].Consumer)
 
 		_, inbox := subscribe(t, nc, "inbox")
-		require.NoError(t, nc.Publish(AckReplyV2("_", "hash", "S", "C", 1, 2, 3, time.Now(), 0), nil))
+		require.NoError(t, nc.Publish("$JS.ACK._.hash.S.C.1.2.3.1700000000000000000.0", nil))
 		require.NoError(t, nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", "inbox", []byte(`{"batch":2,"no_wait":true}`)))
 		require.Equal(t, "S.a", next(t, inbox).Subject)
 		require.Equal(t, "408", next(t, inbox).Header.Get("Status"))
@@ -190,79 +136,6 @@ func TestPeerEndsASubscriptionThatIsAlreadyPastItsMax(t *testing.T) {
 		require.NoError(t, err)
 		p.Wait(hasOp("UNSUB", ""))
 		require.False(t, p.HasInterest("late"))
-	})
-}
-
-func TestPeerReconnect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := NewPeer(t)
-		up, down := make(chan struct{}, 10), make(chan struct{}, 10)
-		nc := p.Connect(t, nats.ReconnectHandler(func(*nats.Conn) { up <- struct{}{} }),
-			nats.DisconnectErrHandler(func(*nats.Conn, error) { down <- struct{}{} }))
-		_, got := subscribe(t, nc, "a")
-		for round := range 3 {
-			p.Refuse(true)
-			p.Cut()
-			<-down
-			require.Zero(t, p.Connections())
-			time.Sleep(10 * time.Second)
-			require.True(t, nc.IsReconnecting())
-			p.Refuse(false)
-			<-up
-			require.NoError(t, nc.Publish("a", fmt.Append(nil, round)))
-			require.Equal(t, fmt.Sprint(round), string(next(t, got).Data))
-		}
-		require.Equal(t, 4, p.Ops()[len(p.Ops())-1].Conn)
-	})
-}
-
-func TestPeerPauseHoldsBothWays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := NewPeer(t)
-		nc := p.Connect(t)
-		_, got := subscribe(t, nc, "a")
-		p.Wait(hasOp("SUB", "a"))
-		p.ResetOps()
-
-		p.Pause(true)
-		p.Deliver("a", Data{Subject: "a", Body: []byte("from the peer")})
-		require.NoError(t, nc.Publish("a", []byte("from the client")))
-		synctest.Wait()
-		require.Empty(t, got)
-		require.Empty(t, p.Ops())
-		time.Sleep(time.Minute)
-		p.Pause(false)
-		require.Equal(t, "from the peer", string(next(t, got).Data))
-		require.Equal(t, "from the client", string(next(t, got).Data))
-
-		// A client that pings notices a pause that lasts.
-		stale := make(chan error, 1)
-		p.Connect(t, nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2),
-			nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { stale <- err }))
-		p.Pause(true)
-		require.ErrorIs(t, <-stale, nats.ErrStaleConnection)
-	})
-}
-
-func TestPeerRequestHandlers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := NewPeer(t)
-		nc := p.Connect(t)
-		p.OnRequest("$JS.API.>", func(p *Peer, m Request) { p.ReplyError(m.Reply, 503, 10008, "not now") })
-		p.OnRequest("$JS.API.CONSUMER.UNPIN.S.C", func(p *Peer, m Request) {
-			time.Sleep(time.Second)
-			p.Reply(m.Reply, append([]byte("got "), m.Body...))
-		})
-		start := time.Now()
-		m, err := nc.RequestWithContext(t.Context(), "$JS.API.CONSUMER.UNPIN.S.C", []byte("it"))
-		require.NoError(t, err)
-		require.Equal(t, "got it", string(m.Data))
-		require.Equal(t, time.Second, time.Since(start))
-
-		_, err = JetStream(t, nc).Consumer(t.Context(), "S", "C")
-		apiErr, ok := errors.AsType[*jetstream.APIError](err)
-		require.True(t, ok, "%v", err)
-		require.EqualValues(t, 10008, apiErr.ErrorCode)
 	})
 }
 

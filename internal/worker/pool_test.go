@@ -128,6 +128,8 @@ func TestRetries(t *testing.T) {
 			+1s ~> @1s h1; @1s wpi1 | +5s ~> @2s wpi1; @4s wpi1; @4.5s h1; @4.5s ack1; @4.5s h2; @4.5s ack2`,
 		"keys: MaxDeliver bounds the tries": `
 			pool keyed delays=5s maxdeliver=3; do 1 err,err,err; in 1 key=a; +1m -> h1; wpi1; @5s h1; @5s wpi1; @10s h1; @10s term:failed 3 times: err 1`,
+		"keys: deliveries count too": `
+			pool keyed delays=1s,3s,7s attempts=4; do 1 err,err,err; in 1 key=a n=2; +1m -> h1; wpi1; @3s h1; @3s wpi1; @10s h1; @10s term:failed 4 times: err 1`,
 		"keys: what a handler hands back goes behind": `
 			pool keyed delays=1s; do 1 nak; in 1 2 key=a -> h1; h2; ack2 | in 1 key=a n=2 -> h1; ack1`,
 		"keys: what it hands back goes behind it while it runs": `

@@ -219,53 +219,6 @@ func TestACrashForgetsWhatWasNotWritten(t *testing.T) {
 	})
 }
 
-func TestAMessageOnTheWireWaitsForItsAckWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := New(t, Config{Up: Delay{50 * time.Millisecond, 50 * time.Millisecond}, Down: Delay{50 * time.Millisecond, 50 * time.Millisecond}})
-		m.AddStream("S", "S.>")
-		c := m.AddConsumer("S", explicit(func(c *jetstream.ConsumerConfig) { c.AckWait = time.Minute }))
-		nc := m.Connect(t)
-		first := make(chan *nats.Msg, 10)
-		sub, err := nc.ChanSubscribe("first", first)
-		require.NoError(t, err)
-		require.NoError(t, nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", "first", []byte(`{"batch":1}`)))
-		time.Sleep(time.Second)
-		m.Publish("S.a", nil, nil)
-		require.NoError(t, sub.Unsubscribe()) // crosses the message
-		time.Sleep(time.Second)
-		require.Empty(t, first)
-		require.Equal(t, 1, c.State().NumAckPending)
-
-		second := make(chan *nats.Msg, 10)
-		_, err = nc.ChanSubscribe("second", second)
-		require.NoError(t, err)
-		start := time.Now()
-		require.NoError(t, nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", "second", []byte(`{"batch":1}`)))
-		require.Contains(t, (<-second).Reply, "$JS.ACK.S.C.2.1.2.")
-		require.Greater(t, time.Since(start), 50*time.Second)
-	})
-}
-
-func TestClientPublishesAreStoredOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := New(t, Config{})
-		m.AddStream("DLQ", "dead.>")
-		js, err := jetstream.New(m.Connect(t))
-		require.NoError(t, err)
-		for _, want := range []bool{false, true} {
-			ack, err := js.Publish(t.Context(), "dead.a", []byte("x"), jetstream.WithMsgID("one"))
-			require.NoError(t, err)
-			require.EqualValues(t, 1, ack.Sequence)
-			require.Equal(t, want, ack.Duplicate)
-		}
-		require.Equal(t, 1, m.Messages("DLQ"))
-		time.Sleep(duplicateWindow + time.Second)
-		ack, err := js.Publish(t.Context(), "dead.a", []byte("x"), jetstream.WithMsgID("one"))
-		require.NoError(t, err)
-		require.False(t, ack.Duplicate)
-	})
-}
-
 func TestPinsAreAdvised(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(t, Config{})
@@ -298,21 +251,5 @@ func TestPinsAreAdvised(t *testing.T) {
 		_, err = nc.RequestWithContext(t.Context(), "$JS.API.CONSUMER.UNPIN.S.C", []byte(`{"group":"g"}`))
 		require.NoError(t, err)
 		require.Contains(t, string((<-events).Data), `"reason":"admin"`)
-	})
-}
-
-func TestPausedConsumersDeliverLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := New(t, Config{})
-		m.AddStream("S", "S.>")
-		c := m.AddConsumer("S", explicit())
-		m.Publish("S.a", nil, nil)
-		until := time.Now().Add(time.Minute)
-		c.Pause(until)
-		w := newWorker(t, m, 1)
-		for len(w.seen) == 0 {
-			w.round()
-		}
-		require.WithinRange(t, time.Now(), until, until.Add(3*time.Second))
 	})
 }
