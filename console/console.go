@@ -36,6 +36,9 @@ import (
 // NATS is the source of the pages of consumers and messages.
 type NATS = page.NATS
 
+// PartitionSet is a set of partitions as its page shows it.
+type PartitionSet = page.PartitionSet
+
 // Broker is the source of the pages of a broker.
 type Broker = page.BrokerSource
 
@@ -112,6 +115,7 @@ func Handler(cfg Config) *Console {
 		consumers := page.NewConsumers(c.sampler, cfg.NATS)
 		summaries = append(summaries, consumers)
 		c.add("Consumers", "consumers", consumers.Pages())
+		c.add("Partitions", "sets", page.NewPartitions(cfg.NATS).Pages())
 		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS).Pages())
 		c.add("Dead letters", "deadletters", page.NewDeadLetters(c.sampler, cfg.NATS, runner).Pages())
 	}

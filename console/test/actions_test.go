@@ -69,7 +69,7 @@ var steps = []step{
 
 // filters are searches in lists, with what the list shows then.
 var filters = [][3]string{
-	{"consumers", "orders2", "1 consumer"}, {"streams", "none", "None of the 1 stream"}, {"broker", "orders2", "1 consumer"}, {"relay", "orders3", "1 receiver"},
+	{"consumers", "orders2", "1 consumer"}, {"streams", "none", "None of the 1 stream"}, {"sets", "none", "0 sets"}, {"broker", "orders2", "1 consumer"}, {"relay", "orders3", "1 receiver"},
 	{"operations", "none", "0 operations"}, {"log", "Unpin", "1 action"},
 }
 
@@ -149,7 +149,7 @@ func pages(name string) []string {
 	}
 	replay := "/channel/" + url.PathEscape(name) + "/consumer/" + url.PathEscape(name) + "/replay/1"
 	return []string{
-		"overview", "consumers", one("consumer", "stream", name, "name", name), "streams", one("messages", "stream", name, "seq", "1"), one("message", "stream", name, "seq", "1"),
+		"overview", "sets", one("set", "name", name), "consumers", one("consumer", "stream", name, "name", name), "streams", one("messages", "stream", name, "seq", "1"), one("message", "stream", name, "seq", "1"),
 		one("message", "stream", name, "seq", "1", "as", "hex"), one("deadletters", "stream", name), one("deadletter", "stream", name, "seq", "1"),
 		one("deadletters", "stream", name, "do", "purge-all"), "broker", one("channel", "name", name), one("channel", "name", name, "do", "broadcast"),
 		one("brokerconsumer", "channel", name, "consumer", name), one("brokermessage", "channel", name, "id", name), one("scheduled", "channel", name, "id", name),

@@ -13,6 +13,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/console"
 	"github.com/jetpull/jetpull/natsembed/embedtest"
+	"github.com/jetpull/jetpull/partition"
 )
 
 func TestConsumers(t *testing.T) {
@@ -94,6 +95,37 @@ func TestConsumers(t *testing.T) {
 	b.eventually("4 actions", "Pause", "Resume", "Reset", "Delete", "ORDERS/billing")
 	b.audit()
 	b.shoot("log")
+}
+
+func TestPartitions(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	env := embedtest.StartWith(t, jetstream.StreamConfig{
+		Name: "ORDERS", Subjects: []string{"orders.*"}, SubjectTransform: &jetstream.SubjectTransformConfig{Source: "orders.*", Destination: "orders.{{partition(4,1)}}.{{wildcard(1)}}"},
+	}, jetstream.ConsumerConfig{Durable: "other"})
+	set, err := partition.Open(t.Context(), env.JS, "ORDERS", partition.Config{Name: "billing", Partitions: 4, Subject: "orders.{partition}.*"})
+	require.NoError(t, err)
+	for i := range 20 {
+		publish(t, env.JS, fmt.Sprintf("orders.%d", i), 1)
+	}
+	b := openTab(t, serve(t, console.Config{NATS: console.JetStream(env.JS)}), wide)
+	b.open("sets")
+	b.eventually("billing", "orders.{partition}.*", "no member", "20", "1 set")
+	b.audit()
+	b.press("billing")
+	b.eventually("No member works on the partitions, and 20 messages wait.", "4 partitions")
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- set.Consume(ctx, func(context.Context, *jetpull.Msg) error { return nil }, partition.Member("alice"))
+	}()
+	b.eventually("Each partition has a member; none waits.", "alice")
+	b.audit()
+	b.shoot("set")
+	stop()
+	require.NoError(t, <-done)
+	b.open("set?name=none")
+	b.eventually("Not found", `There is no set "none".`)
 }
 
 func TestUnpin(t *testing.T) {

@@ -11,6 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/console"
+	"github.com/jetpull/jetpull/partition"
 )
 
 // fakeNATS is a source whose answers a test decides.
@@ -126,6 +129,20 @@ func (f *fakeNATS) Message(ctx context.Context, _ string, seq uint64) (*jetstrea
 		return nil, err
 	}
 	return found[0], nil
+}
+
+// PartitionSets are a set for each stream, one partition of which has a member.
+func (f *fakeNATS) PartitionSets(_ context.Context, name string) ([]console.PartitionSet, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []console.PartitionSet
+	for _, info := range f.streams {
+		s := info.Config.Name
+		if name == "" || name == s {
+			all = append(all, console.PartitionSet{Name: s, Stream: s, Subject: s, Partitions: []partition.Partition{{Member: s, Since: time.Now(), Pending: 3}, {Number: 1, Pending: 4}}})
+		}
+	}
+	return all, f.err
 }
 
 func (f *fakeNATS) Publish(_ context.Context, m *nats.Msg, _ string) (string, uint64, error) {

@@ -56,6 +56,15 @@ func TestMessages(t *testing.T) {
 		}
 		b.open("message?stream=ORDERS&seq=1")
 		b.eventually("Payload as json", `"order": 0`)
+		_, err = env.JS.Publish(t.Context(), "orders.nested", []byte(`{"lines":[{"sku":"a","price":1.50},{"sku":"b"}],"note":"<b>\u202e</b>"}`))
+		require.NoError(t, err)
+		folded := openTab(t, b.base, wide)
+		folded.noScript() // a page folds without scripts
+		folded.open("message?stream=ORDERS&seq=64")
+		folded.eventually(`"price": 1.50`, "2 values", "<b>")
+		folded.click("details details summary")
+		folded.gone(`"price"`)
+		folded.eventually(`"note"`)
 		b.press("hex")
 		b.eventually("7b 22 6f 72")
 		b.open("message?stream=ORDERS&seq=62")
@@ -71,11 +80,11 @@ func TestMessages(t *testing.T) {
 		b.press("Publish a copy…")
 		b.eventually("gets it as a new message")
 		b.press("Publish a copy")
-		b.eventually("Done. Published a copy to orders.new. Stream ORDERS has it as message 64.")
-		copied, err := must(env.JS.Stream(t.Context(), "ORDERS")).GetMsg(t.Context(), 64)
+		b.eventually("Done. Published a copy to orders.new. Stream ORDERS has it as message 65.")
+		copied, err := must(env.JS.Stream(t.Context(), "ORDERS")).GetMsg(t.Context(), 65)
 		require.NoError(t, err)
 		require.JSONEq(t, `{"order":0}`, string(copied.Data))
-		require.EqualValues(t, 64, consumerInfo(t, env.JS, "worker").NumPending, "looking takes no message from a worker")
+		require.EqualValues(t, 65, consumerInfo(t, env.JS, "worker").NumPending, "looking takes no message from a worker")
 		require.Equal(t, 1, must(env.JS.Stream(t.Context(), "ORDERS")).CachedInfo().State.Consumers, "no consumer was made to look")
 	}
 }

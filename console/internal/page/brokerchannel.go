@@ -66,14 +66,15 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}},
 		Parts: []view.Part{
 			head,
-			b.ids(ctx, r, "scheduled", "Scheduled messages", channelPath(name)+"/scheduled-messages?status=101", "scheduled", name),
-			b.ids(ctx, r, "messages", "Newest messages", channelPath(name)+"/messages", "brokermessage", name),
+			b.ids(ctx, r, "scheduled", "Scheduled messages", channelPath(name)+"/scheduled-messages?status=101", "scheduled", name,
+				"No message is scheduled. A broadcast with a time to send at is here until then, and can be cancelled."),
+			b.ids(ctx, r, "messages", "Newest messages", channelPath(name)+"/messages", "brokermessage", name, "The channel has no message. Producers broadcast them with POST /channel/CHANNEL/broadcast."),
 		},
 	}, nil
 }
 
 // ids is a part with links to messages, of which the broker lists the paths.
-func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channel string) view.Part {
+func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channel, empty string) view.Part {
 	part := view.Part{ID: id, Title: title}
 	var answer struct {
 		Result []string `json:"result"`
@@ -82,7 +83,7 @@ func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channe
 		part.Source = view.Source{Name: brokerName, Error: err.Error()}
 		return part
 	}
-	part.List = &view.List{Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Empty: "There is none.", Columns: []view.Column{{Title: "Message"}}}
+	part.List = &view.List{Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Empty: empty, Columns: []view.Column{{Title: "Message"}}}
 	for _, one := range answer.Result {
 		message, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be read leads to a page that states this
 		part.List.Rows = append(part.List.Rows, view.Row{ID: id + "-" + message, Cells: []view.Value{view.Linked(message, link(to, "channel", channel, "id", message))}})

@@ -1,8 +1,10 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"path"
@@ -36,9 +38,13 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 		Path: "brokermessage", Empty: "The message has no job.",
 		Columns: []view.Column{{Title: "When"}, {Title: "Consumer"}, {Title: "What"}, {Title: "Answer"}, {Title: "Took", Number: true}, {Title: "Error", Wide: true}},
 	}
-	row := func(cells ...view.Value) {
-		timeline.Rows = append(timeline.Rows, view.Row{ID: "t-" + strconv.Itoa(len(timeline.Rows)), Cells: cells})
+	row := func(at time.Time, consumer, what string, cells ...view.Value) {
+		timeline.Rows = append(timeline.Rows, view.Row{
+			ID: "t-" + strconv.Itoa(len(timeline.Rows)), Cells: append([]view.Value{view.Ago(at, "not stated"), view.Text(consumer), view.Text(what)}, cells...),
+		})
 	}
+	row(m.ReceivedAt, "", "received", view.Value{}, view.Value{}, view.Value{})
+	states := map[string]int{}
 	var settled []view.Option
 	for _, j := range m.Jobs {
 		var attempts struct {
@@ -60,26 +66,41 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 			if a.StatusCode > 0 {
 				code = view.Text(strconv.Itoa(a.StatusCode))
 			}
-			row(view.Ago(a.StartedAt, "not stated"), view.Text(j.ListenerName), view.Text("attempt "+strconv.Itoa(a.Attempt)), code, view.Duration(seconds(a.Duration)), view.Sentence(a.Error))
+			row(a.StartedAt, j.ListenerName, "attempt "+strconv.Itoa(a.Attempt), code, view.Duration(seconds(a.Duration)), view.Sentence(a.Error))
 		}
-		row(view.Ago(j.StatusChangedAt, "not stated"), view.Text(j.ListenerName), view.Text("became "+j.Status), view.Value{}, view.Value{}, problem)
+		states[j.Status]++
+		row(j.StatusChangedAt, j.ListenerName, "became "+j.Status, view.Value{}, view.Value{}, problem)
 		if j.Status == "DEAD" || j.Status == "DELIVERED" {
 			settled = append(settled, view.Option{Value: j.Status + " " + j.ConsumerURL, Text: view.Text(j.ListenerName).Text + " (" + strings.ToLower(j.Status) + ")"})
 		}
+	}
+	slices.SortStableFunc(timeline.Rows, func(a, b view.Row) int { return a.Cells[0].Time.Compare(b.Cells[0].Time) })
+	// A dead job is what the message is looked at for.
+	slices.SortStableFunc(settled, func(a, b view.Option) int { return cmp.Compare(a.Value, b.Value) })
+	sentence, tone := "", view.Plain
+	for _, status := range slices.Sorted(maps.Keys(states)) {
+		sentence += fmt.Sprintf(", %d %s", states[status], status)
+	}
+	if states["DEAD"] > 0 {
+		tone = view.Bad
 	}
 	timeline.Found = view.Bounded(len(m.Jobs), false, "job")
 	block := brokerPayload(m.Payload, m.PayloadEncoding, r.Query, "brokermessage", channel, id)
 	return &view.Page{
 		Nav: "broker", Title: id, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}},
-		Parts: []view.Part{{
-			ID: "message", Source: view.Source{Name: brokerName, Asked: r.Now}, List: timeline, Texts: []view.Block{block}, Actions: b.again(channel, id, settled),
-			Facts: []view.Fact{
-				{Name: "Status", Value: view.Text(m.Status)},
-				{Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")},
-				{Name: "Produced by", Value: view.Text(path.Base(m.ProducedBy))},
-				{Name: "Content type", Value: view.Text(m.ContentType)},
+		Parts: []view.Part{
+			{
+				ID: "message", Source: view.Source{Name: brokerName, Asked: r.Now}, List: timeline, Actions: b.again(channel, id, settled),
+				Problem: view.Count(uint64(len(m.Jobs)), "job") + sentence + ".", ProblemTone: tone,
+				Facts: []view.Fact{
+					{Name: "Status", Value: view.Text(m.Status)},
+					{Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")},
+					{Name: "Produced by", Value: view.Text(path.Base(m.ProducedBy))},
+					{Name: "Content type", Value: view.Text(m.ContentType)},
+				},
 			},
-		}},
+			{ID: "payload", Texts: []view.Block{block}},
+		},
 	}, nil
 }
 

@@ -89,7 +89,7 @@ func (y *Relay) failed(ctx context.Context, r Request) (*view.Page, error) {
 		Found: view.Bounded(len(answer.Items), answer.Cursor != "", "failed message"), Path: "failed", Query: q,
 		Empty: "No failed message matches. This list shows messages that the relay could not deliver, or whose answer it could not carry back.",
 		Columns: []view.Column{
-			{Title: "Failed", Number: true}, {Title: "Receiver"}, {Title: "Source"}, {Title: "Message"}, {Title: "Stage"}, {Title: "Reason"}, {Title: "Attempts", Number: true}, {Title: "Error", Wide: true},
+			{Title: "Failed", Number: true}, {Title: "Receiver"}, {Title: "Source"}, {Title: "Message", Wide: true}, {Title: "Stage"}, {Title: "Reason"}, {Title: "Attempts", Number: true}, {Title: "Error", Wide: true},
 		},
 	}
 	if answer.Cursor != "" {

@@ -19,6 +19,7 @@ import (
 type NATS interface {
 	ConsumerSource
 	MessageSource
+	PartitionSource
 }
 
 // JetStream is the source of consumers and messages that an account of a NATS server is.

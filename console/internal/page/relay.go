@@ -404,10 +404,11 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	if m.Status == "FAILED" {
 		y.oneFailed(ctx, &part, src, id)
 	}
+	parts := []view.Part{part}
 	if len(m.Response) > 0 && string(m.Response) != "null" {
 		block := payloadBlock(m.Response, url.Values{}, "relaymessage")
 		block.Title, block.Links = "Response", nil
-		part.Texts = []view.Block{block}
+		parts = append(parts, view.Part{ID: "response", Texts: []view.Block{block}})
 	}
-	return &view.Page{Nav: "relay", Title: id, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}, {Text: m.Receiver, Href: link("receiver", "name", m.Receiver)}}, Parts: []view.Part{part}}, nil
+	return &view.Page{Nav: "relay", Title: id, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}, {Text: m.Receiver, Href: link("receiver", "name", m.Receiver)}}, Parts: parts}, nil
 }
