@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -62,87 +63,82 @@ func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
 	return errors.Join(errs...)
 }
 
-// confirmation is a batch of acknowledgements of one Subscription.
+// confirmation is an acknowledgement that is to be confirmed.
 type confirmation struct {
-	sub     *Subscription
-	inbox   string // prefix of the replies, before the index of the message
-	msgs    []*Msg
-	waiting map[string]*Msg  // by the reply that it waits for
-	refused map[string]error // the last answers that were no confirmations
-	errs    []error
+	msg  *Msg
+	open bool  // it is on its way
+	err  error // the last answer, which was no confirmation, or why it ended without one
 }
 
-func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
-	c := &confirmation{sub: s, msgs: msgs, inbox: s.nc.NewInbox() + ".", waiting: make(map[string]*Msg, len(msgs)), refused: map[string]error{}}
+// confirm acknowledges messages of one Subscription. Each has a reply subject that ends in its index.
+func confirm(ctx context.Context, s *Subscription, msgs []*Msg) (errs []error) {
+	inbox := s.nc.NewInbox() + "."
 	in := make(chan *nats.Msg, 8*len(msgs)) // an answer to each time that one is sent, for 5 s and a little more
-	sub, err := s.nc.ChanSubscribe(c.inbox+"*", in)
+	sub, err := s.nc.ChanSubscribe(inbox+"*", in)
 	if err != nil {
 		return []error{fmt.Errorf("jetpull: confirm %d acks: %w", len(msgs), closedError(err))}
 	}
 	defer func() { _ = sub.Unsubscribe() }() // it fails on a closed connection, where nothing is subscribed
+	acks, open := make([]confirmation, len(msgs)), 0
 	for i, m := range msgs {
-		if !m.settled.CompareAndSwap(false, true) {
-			c.fail(m, jetstream.ErrMsgAlreadyAckd)
-			continue
+		acks[i].msg = m
+		if m.settled.CompareAndSwap(false, true) {
+			acks[i].open = true
+			open++
+		} else {
+			acks[i].err = jetstream.ErrMsgAlreadyAckd
 		}
-		c.waiting[c.reply(i)] = m
+	}
+	giveUp := func(a *confirmation, err error) { // it can be acknowledged again
+		a.msg.settled.Store(false)
+		a.open, a.err = false, err
+		open--
+	}
+	send := func() {
+		for i := range acks {
+			a := &acks[i]
+			if !a.open {
+				continue
+			}
+			if err := s.nc.PublishRequest(a.msg.raw.Reply, inbox+strconv.Itoa(i), wire.VerbAck); err != nil {
+				giveUp(a, closedError(err))
+			}
+		}
 	}
 	again := time.NewTicker(confirmAgain)
 	defer again.Stop()
-	c.each(c.send)
-	for len(c.waiting) > 0 {
+	send()
+	for open > 0 {
 		select {
-		case m := <-in:
-			c.answered(m)
+		case r := <-in:
+			i, err := strconv.Atoi(strings.TrimPrefix(r.Subject, inbox))
+			if err != nil || i < 0 || i >= len(acks) || !acks[i].open {
+				continue
+			}
+			a := &acks[i]
+			if st, ok := wire.ParseStatus(r.Header); ok && len(r.Data) == 0 {
+				a.err = statusError(st, a.msg.raw.Reply) // 503: the consumer may have no leader at present
+				continue
+			}
+			a.open, a.err = false, nil
+			open--
+			a.msg.is(worker.Acked)
 		case <-again.C:
 			if s.nc.IsConnected() || s.nc.IsClosed() { // or else they wait to be sent already
-				c.each(c.send)
+				send()
 			}
 		case <-ctx.Done():
-			c.each(func(reply string) { c.giveUp(reply, contextError(ctx, c.refused[reply])) })
+			for i := range acks {
+				if a := &acks[i]; a.open {
+					giveUp(a, contextError(ctx, a.err))
+				}
+			}
 		}
 	}
-	return c.errs
-}
-
-func (c *confirmation) reply(i int) string { return c.inbox + strconv.Itoa(i) }
-
-// each calls f for the replies that are waited for, in the order of the messages.
-func (c *confirmation) each(f func(reply string)) {
-	for i := range c.msgs {
-		if reply := c.reply(i); c.waiting[reply] != nil {
-			f(reply)
+	for _, a := range acks {
+		if a.err != nil {
+			errs = append(errs, fmt.Errorf("jetpull: confirm ack of stream sequence %d: %w", a.msg.Sequence(), a.err))
 		}
 	}
-}
-
-func (c *confirmation) send(reply string) {
-	if err := c.sub.nc.PublishRequest(c.waiting[reply].raw.Reply, reply, wire.VerbAck); err != nil {
-		c.giveUp(reply, closedError(err))
-	}
-}
-
-func (c *confirmation) answered(r *nats.Msg) {
-	m := c.waiting[r.Subject]
-	if m == nil {
-		return
-	}
-	if s, ok := wire.ParseStatus(r.Header); ok && len(r.Data) == 0 {
-		c.refused[r.Subject] = statusError(s, m.raw.Reply) // 503: the consumer may have no leader at present
-		return
-	}
-	delete(c.waiting, r.Subject)
-	m.is(worker.Acked)
-}
-
-// giveUp leaves a message that was not confirmed to be acknowledged again.
-func (c *confirmation) giveUp(reply string, err error) {
-	m := c.waiting[reply]
-	delete(c.waiting, reply)
-	m.settled.Store(false)
-	c.fail(m, err)
-}
-
-func (c *confirmation) fail(m *Msg, err error) {
-	c.errs = append(c.errs, fmt.Errorf("jetpull: confirm ack of stream sequence %d: %w", m.Sequence(), err))
+	return errs
 }

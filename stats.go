@@ -8,8 +8,8 @@ type Stats struct {
 	// Acks, Naks, Terms and InProgress count acknowledgements sent, those of HandedBack included.
 	Acks, Naks, Terms, InProgress uint64
 	// HandedBack counts messages that were NAKed without delay by the client: those that arrived for a caller
-	// that had gone, and those not started at an end. Dropped counts, with ack policy none, what Close found
-	// lost: see [Subscription.Close].
+	// that had gone, and those not started at an end. Dropped counts, with ack policy none, what was lost: see
+	// [Subscription.Close].
 	HandedBack, Dropped uint64
 	// Redelivered counts redeliveries that Messages and Consume got.
 	Redelivered uint64
@@ -43,13 +43,16 @@ func (s *Subscription) Stats() Stats {
 		Pulls: ps.Pulls, Messages: ps.Messages, Bytes: ps.Bytes,
 		Acks: s.counts.acks.Load(), Naks: s.counts.naks.Load(),
 		Terms: s.counts.terms.Load(), InProgress: s.counts.inProgress.Load(),
-		HandedBack: ps.HandedBack + s.counts.handedBack.Load(), Dropped: ps.Dropped + s.counts.dropped.Load(), Silent: ps.Silent,
+		HandedBack: ps.HandedBack + s.counts.handedBack.Load(), Dropped: ps.Dropped, Silent: ps.Silent,
 		Attempts: Attempts{
 			Failed: s.counts.failed.Load(), TimedOut: s.counts.timedOut.Load(), Retried: s.counts.retried.Load(),
 			DeadLettered: s.counts.deadLettered.Load(), Terminated: s.counts.terminated.Load(),
 		},
 		Redelivered: s.counts.redelivered.Load(), Reconnects: s.driver.Reconnects(),
 		Outstanding: outstanding, Pin: pin, Statuses: ps.Statuses,
+	}
+	if s.ackNone.Load() {
+		st.Dropped += s.Missed()
 	}
 	for _, r := range s.openRuns() {
 		waiting, running := r.pool.Size()

@@ -38,11 +38,10 @@ type Subscription struct {
 	numbered atomic.Bool
 	ackNone  atomic.Bool
 
-	counts  counts
-	gaps    gaps        // of the goroutine that reads
-	counted atomic.Bool // gaps were added to counts
-	warned  atomic.Bool // see warnLastDelivery
-	calls   calls
+	counts counts
+	gaps   gaps        // of the goroutine that reads
+	warned atomic.Bool // see warnLastDelivery
+	calls  calls
 }
 
 // calls are those under way that others have to know of.
@@ -57,8 +56,8 @@ type calls struct {
 
 // counts are what the messages of a Subscription report of themselves.
 type counts struct {
-	acks, naks, terms, inProgress, redelivered, handedBack, dropped atomic.Uint64
-	failed, timedOut, retried, deadLettered, terminated             atomic.Uint64 // attempts
+	acks, naks, terms, inProgress, redelivered, handedBack atomic.Uint64
+	failed, timedOut, retried, deadLettered, terminated    atomic.Uint64 // attempts
 }
 
 // Subscribe binds to a durable or ephemeral pull consumer that exists. js brings the connection, the API
@@ -194,8 +193,8 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 // and the handler of a [Logger], must leave it to another goroutine, because Close waits for them.
 //
 // With ack policy none nothing can be handed back: messages that were read ahead, and those that the server
-// sends while its pulls end, are lost, and counted by Stats.Dropped. It counts gaps in the numbers of the
-// consumer's deliveries, so it counts those to other clients too.
+// sends while its pulls end, are lost, and counted by Stats.Dropped. It also counts gaps in the numbers of the consumer's
+// deliveries: those that were lost with a connection, and those to other clients.
 func (s *Subscription) Close(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err
@@ -210,7 +209,6 @@ func (s *Subscription) Close(ctx context.Context) error {
 		if len(s.openRuns()) == 0 { // or else the last of them does, when it has settled its messages
 			s.giveUpPin(ctx, s.defaults.terms.Group)
 		}
-		s.countDropped(ctx)
 	}
 	return s.driver.Stop(ctx)
 }
@@ -232,17 +230,6 @@ func (g *gaps) note(n uint64) {
 	if n > 0 {
 		g.next = n + 1
 	}
-}
-
-// countDropped adds the missing deliveries to Dropped, once, after the last inbox has drained.
-func (s *Subscription) countDropped(ctx context.Context) {
-	if !s.ackNone.Load() || s.counted.Swap(true) {
-		return
-	}
-	if info, err := s.Info(ctx); err == nil {
-		s.gaps.note(max(info.Delivered.Consumer+1, s.gaps.next))
-	}
-	s.counts.dropped.Add(s.gaps.missed.Load())
 }
 
 // numbered reports whether gaps between deliveries say that one was lost: nothing is redelivered, or no other client gets any.

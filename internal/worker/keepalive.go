@@ -74,7 +74,7 @@ const lateMost = 5 * time.Second
 // at first. Settled messages are forgotten once every message whose acknowledgement was lost must have been redelivered.
 func (q *queue[M]) trim(now At) {
 	q.window.restart()
-	q.free, q.ready = nil, ring[*entry[M]]{}
+	q.free = nil
 	if len(q.lines) == 0 { // a handler that has handed its message back itself may still run
 		q.lines = map[string]*line[M]{}
 	}

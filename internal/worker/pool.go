@@ -163,7 +163,7 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	var again []func() error
 	var back []M
 	q.mu.Lock()
-	now, before := p.ops.Now(), q.ready.len()
+	now, before := p.ops.Now(), q.ready.n
 	for i, m := range ms {
 		var id ID
 		var delivered uint64
@@ -197,12 +197,12 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 			q.enqueue(e)
 		}
 	}
-	for range min(q.ready.len()-before, q.waiting) {
+	for range min(q.ready.n-before, q.waiting) {
 		q.some.Signal()
 	}
-	q.starving = q.ready.len() == 0 && q.waiting > 0
+	q.starving = q.ready.n == 0 && q.waiting > 0
 	c := q.creditDue()
-	if q.ready.len() == 0 && c.N == 0 { // no worker wakes to return it
+	if q.ready.n == 0 && c.N == 0 { // no worker wakes to return it
 		c = q.give(q.starving)
 	}
 	if !p.closed {

@@ -39,13 +39,14 @@ type entry[M any] struct {
 	outcome Outcome // what its worker made of it
 
 	prev, next *entry[M] // in the list of all that are held
+	behind     *entry[M] // in the ready ones, or in the line of its key
 }
 
 // line is the queue of one key: one message of it is ready, with a worker or waits for its retry, and the
 // others stand behind that.
 type line[M any] struct {
 	head    *entry[M]
-	waiting ring[*entry[M]]
+	waiting fifo[M]
 }
 
 // slot is what one worker has taken: a batch, of which it begins one after the other without the lock.
@@ -68,7 +69,7 @@ type queue[M any] struct {
 	// What is held, under mu.
 	held   entry[M] // root of the list of all
 	n      int      // how many
-	ready  ring[*entry[M]]
+	ready  fifo[M]
 	lines  map[string]*line[M]
 	free   []*entry[M]
 	parked int // messages that their handlers have left unsettled
@@ -162,7 +163,7 @@ func (q *queue[M]) advance(e *entry[M]) {
 	if !q.ordered() || l == nil || l.head != e {
 		return
 	}
-	if l.waiting.len() == 0 {
+	if l.waiting.n == 0 {
 		delete(q.lines, e.key)
 		return
 	}
@@ -207,7 +208,7 @@ func (q *queue[M]) prefetch() int {
 }
 
 // paused reports whether what is ready has to wait.
-func (q *queue[M]) paused() bool { return q.ops.Paused != nil && q.ready.len() > 0 && q.ops.Paused() }
+func (q *queue[M]) paused() bool { return q.ops.Paused != nil && q.ready.n > 0 && q.ops.Paused() }
 
 // available is how many messages a worker may take.
 func (q *queue[M]) available() int {
@@ -215,9 +216,9 @@ func (q *queue[M]) available() int {
 		return 0
 	}
 	if q.quota.limited {
-		return min(q.ready.len(), q.quota.left-q.quota.busy)
+		return min(q.ready.n, q.quota.left-q.quota.busy)
 	}
-	return q.ready.len()
+	return q.ready.n
 }
 
 // over reports whether workers get no more than is available.
@@ -374,9 +375,12 @@ func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 	}
 	waiting := q.all(func(e *entry[M]) bool { return !e.taken })
 	slices.SortStableFunc(waiting, func(a, b *entry[M]) int { return cmp.Compare(a.id.Seq, b.id.Seq) })
-	q.ready = ring[*entry[M]]{}
+	for _, e := range waiting {
+		e.behind = nil
+	}
+	q.ready = fifo[M]{}
 	for key, l := range q.lines {
-		if l.waiting = (ring[*entry[M]]{}); !l.head.taken {
+		if l.waiting = (fifo[M]{}); !l.head.taken {
 			delete(q.lines, key)
 		}
 	}
@@ -392,29 +396,24 @@ func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 	return out
 }
 
-// ring is a queue whose memory is used again.
-type ring[T any] struct {
-	items []T
-	head  int
+// fifo is a queue of entries, which stand in one at a time.
+type fifo[M any] struct {
+	first, last *entry[M]
+	n           int
 }
 
-func (r *ring[T]) len() int { return len(r.items) - r.head }
-
-func (r *ring[T]) push(v T) {
-	if r.head > len(r.items)/2 && len(r.items) == cap(r.items) {
-		n := copy(r.items, r.items[r.head:])
-		clear(r.items[n:])
-		r.items, r.head = r.items[:n], 0
+func (f *fifo[M]) push(e *entry[M]) {
+	if f.n++; f.n == 1 {
+		f.first = e
+	} else {
+		f.last.behind = e
 	}
-	r.items = append(r.items, v)
+	f.last = e
 }
 
-func (r *ring[T]) pop() T {
-	v := r.items[r.head]
-	clear(r.items[r.head : r.head+1])
-	r.head++
-	if r.head == len(r.items) {
-		r.items, r.head = r.items[:0], 0
-	}
-	return v
+func (f *fifo[M]) pop() *entry[M] {
+	e := f.first
+	f.first, e.behind = e.behind, nil
+	f.n--
+	return e
 }

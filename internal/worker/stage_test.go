@@ -304,6 +304,6 @@ func (s *stage) end() {
 	synctest.Wait()
 	q := &s.pool.queue
 	waiting, running := s.pool.Size()
-	require.Zero(s.t, waiting+running+q.n+len(q.lines)+q.ready.len(), "messages are held")
+	require.Zero(s.t, waiting+running+q.n+len(q.lines)+q.ready.n, "messages are held")
 	require.Equal(s.t, s.arrived, credit{s.returned.n + q.credit.n, s.returned.bytes + q.credit.bytes}, "credit")
 }
