@@ -115,7 +115,7 @@ func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option, bo
 	}
 	n := *s
 	n.given, n.checked = maps.Clone(s.given), cfg
-	own := make(map[string]bool, len(opts))
+	callOpts := make(map[string]bool, len(opts))
 	for _, o := range opts {
 		switch {
 		case o.apply == nil:
@@ -128,36 +128,36 @@ func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option, bo
 			return nil, invalid(o.name, "%s", o.problem)
 		}
 		o.apply(&n)
-		n.given[o.name], own[o.name] = true, true
+		n.given[o.name], callOpts[o.name] = true, true
 	}
 	if c != callSubscribe {
 		// NoWait and FillBatch of a call take the place of the other one among the defaults; only together they
 		// are a contradiction.
-		n.fillBatch = n.fillBatch && (own["FillBatch"] || !own["NoWait"])
-		n.noWait = n.noWait && (own["NoWait"] || !own["FillBatch"])
+		n.fillBatch = n.fillBatch && (callOpts["FillBatch"] || !callOpts["NoWait"])
+		n.noWait = n.noWait && (callOpts["NoWait"] || !callOpts["FillBatch"])
 	}
-	return &n, n.check(c, cfg, own, bounded)
+	return &n, n.check(c, cfg, callOpts, bounded)
 }
 
 // check refuses what a call cannot do: options that contradict each other, and those for which the consumer has no use, so
-// that the caller reads what is wrong instead of the server's 400. own are the options that were given to the call itself; the
+// that the caller reads what is wrong instead of the server's 400. callOpts are the options that were given to the call itself; the
 // defaults have a heartbeat that is too long for some calls, and those leave it out.
-func (s *settings) check(c call, cfg *jetstream.ConsumerConfig, own map[string]bool, bounded bool) error {
+func (s *settings) check(c call, cfg *jetstream.ConsumerConfig, callOpts map[string]bool, bounded bool) error {
 	o, t, policy := &s.run, &s.terms, cfg.PriorityPolicy
 	beat, longest := time.Duration(0), time.Duration(math.MaxInt64) // of a heartbeat
 	switch {
-	case c&callRun != 0 && own["Heartbeat"]:
+	case c&callRun != 0 && callOpts["Heartbeat"]:
 		beat, longest = t.Heartbeat, pull.StandingExpires/2
 	case c&(callPull|callSubscribe) != 0 && s.maxWait > 0:
 		beat, longest = t.Heartbeat, (s.maxWait-pull.ExpiresMargin)/2
-	case c&callPull != 0 && own["Heartbeat"] && !bounded:
+	case c&callPull != 0 && callOpts["Heartbeat"] && !bounded:
 		beat, longest = t.Heartbeat, (defaultMaxWait-pull.ExpiresMargin)/2
 	}
 	settles, consumes := c&(callRun|callSubscribe) != 0, c&(callConsume|callSubscribe) != 0
 	switch {
 	case s.noWait && s.fillBatch:
 		return invalid("FillBatch", "excludes NoWait: one waits for the batch, the other never waits")
-	case c&callPull != 0 && s.noWait && own["Heartbeat"]:
+	case c&callPull != 0 && s.noWait && callOpts["Heartbeat"]:
 		return invalid("Heartbeat", "excludes NoWait: %v is how often the server sends one while a pull waits, and this one never waits; leave one of the two out", t.Heartbeat)
 	case beat > 0 && beat > longest:
 		return invalid("Heartbeat", "%v is more than half of the time that a pull of %s waits, %v; the server refuses that", beat, c, 2*longest)

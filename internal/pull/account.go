@@ -193,32 +193,56 @@ func tooSoon(now At, p *pull, st wire.Status) bool {
 	return class == wire.Pin || waited && now < p.sent+p.req.Expires/2
 }
 
-// decide says what becomes of a demand whose pull has ended.
+// decide says what becomes of a demand whose pull has ended. The first that applies counts; some is set where it has
+// messages and need not wait for its whole batch.
+//
+//	| the pull                                           | the demand                                              |
+//	| ---                                                | ---                                                     |
+//	| could not be sent                                  | ends with the reason                                    |
+//	| ended without a word, or was a one-shot, and some  | ends                                                    |
+//	| was lost, or was a long one without a word         | is pulled for again                                     |
+//	| was a no-wait pull without a word                  | waits by a long pull: the consumer may be at            |
+//	|                                                    | MaxAckPending; with NoWait it is pulled for once more   |
+//	| is filled, for demands before this one             | looks what is there                                     |
+//	| is refused for its terms, or the consumer is gone  | ends with the status                                    |
+//	| had an old pin id                                  | is pulled for again                                     |
+//	| ended by any other status, and some                | ends                                                    |
+//	| cannot be served now                               | is pulled for again, after the back-off                 |
+//	| has too few bytes for the next message             | ends with the status                                    |
+//	| was a long pull                                    | is pulled for again until its deadline                  |
+//	| found nothing                                      | waits by a long pull; with NoWait it ends               |
 func (e *Engine) decide(now At, d *Demand, p *pull, o ending) {
-	st := o.status
+	st, class := o.status, o.status.Condition.Class()
 	some := d.n > 0 && d.Mode == Some
-	switch class := st.Condition.Class(); {
-	case d.Done:
+	switch {
+	case o.lost:
+		d.cause = ErrLost
+	case o.silent && (p.kind != noWait || d.cause == nil):
+		d.cause = ErrSilent
+	case class == wire.Retry:
+		d.cause = &Refused{st}
+	}
+	d.noHeartbeat = d.noHeartbeat || o.silent && p.kind != noWait || st.Condition == wire.MaxWaiting
+	switch {
 	case o.fatal != nil:
 		e.finish(d, o.fatal)
-	case o.silent, o.lost:
-		e.decideSilent(d, p, o, some)
-	case o.filled && p.kind == oneShot && some:
+	case some && (o.silent || o.lost || o.filled && p.kind == oneShot):
 		e.finish(d, nil)
+	case o.lost, o.silent && p.kind != noWait:
+	case o.silent && !d.NoWait:
+		d.long = true
+	case o.silent:
+		if d.tries++; d.tries > 1 {
+			e.finish(d, &Timeout{ErrAckPending})
+		}
 	case o.filled:
-		// The messages went to demands before this one, or there are more than a pull may ask for: look what is
-		// there.
 		d.long = d.long && d.Mode == Fill
 	case class == wire.Config, class == wire.Terminal:
 		e.finish(d, &Refused{st})
 	case class == wire.Pin:
-	case class == wire.Retry:
-		d.cause, d.noHeartbeat = &Refused{st}, d.noHeartbeat || st.Condition == wire.MaxWaiting
-		if some {
-			e.finish(d, nil)
-		}
 	case some:
 		e.finish(d, nil)
+	case class == wire.Retry:
 	case st.Condition == wire.MaxBytes:
 		e.finish(d, &Refused{st})
 	case p.kind != noWait:
@@ -229,28 +253,5 @@ func (e *Engine) decide(now At, d *Demand, p *pull, o ending) {
 		e.finish(d, ErrEmpty)
 	default:
 		d.long = true
-	}
-}
-
-// decideSilent handles a pull that ended without a word. A no-wait pull does so where the consumer is at
-// MaxAckPending, so the long pull comes next and an earlier cause stands; with NoWait it is tried once more, for
-// the answer may just have been lost.
-func (e *Engine) decideSilent(d *Demand, p *pull, o ending, some bool) {
-	switch {
-	case o.lost:
-		d.cause = ErrLost
-	case p.kind != noWait || d.cause == nil:
-		d.cause = ErrSilent
-	}
-	d.tries++
-	d.noHeartbeat = d.noHeartbeat || o.silent && p.kind != noWait
-	switch {
-	case some:
-		e.finish(d, nil)
-	case o.lost, p.kind != noWait:
-	case !d.NoWait:
-		d.long = true
-	case d.tries > 1:
-		e.finish(d, &Timeout{ErrAckPending})
 	}
 }

@@ -51,7 +51,7 @@ type Demand struct {
 	share *share
 	pull  *pull // the pull that covers it; nil: it needs one
 	long  bool  // the no-wait pull found nothing
-	tries int   // no-wait pulls that failed so far
+	tries int   // no-wait pulls with NoWait that stayed silent
 	// noHeartbeat is set once a long pull stayed silent, or the server's queue of pulls was full: with a heartbeat
 	// the server drops such a pull without a word, and without it answers MaxWaiting.
 	noHeartbeat bool

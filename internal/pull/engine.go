@@ -37,7 +37,7 @@ type Engine struct {
 
 	shares   []*share
 	standing int      // number of standing demands
-	idle     []*Inbox // pooled inboxes without a pull
+	unused   []*Inbox // pooled inboxes without a pull
 	draining int      // inboxes that drain
 	capacity capacity
 	seq      uint64        // of inboxes and pulls
@@ -100,7 +100,6 @@ type Effect struct {
 	Reply  string // where the answers to Pull go
 	Single bool   // Pull ends with its inbox, after one frame more than its batch
 	Demand *Demand
-	Ref    any // the demand's
 	Msg    Message
 	Msgs   []Message
 	Err    error
@@ -119,9 +118,6 @@ func New(base string, lim Limits, slots int, seed uint64) *Engine {
 func (f *Effect) changesPin() bool { return f.Kind == PinGained || f.Kind == PinLost }
 
 func (e *Engine) do(f Effect) {
-	if f.Demand != nil {
-		f.Ref = f.Demand.Ref // the demand may be another's when the effect is carried out
-	}
 	if f.changesPin() {
 		// The messages of the pin may leave by a Deliver that is there already.
 		changes := 0

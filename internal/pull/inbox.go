@@ -30,13 +30,13 @@ func (ib *Inbox) Terms() *Terms {
 }
 
 // Adopt makes an inbox that is subscribed already one of the pool.
-func (e *Engine) Adopt(ib *Inbox) { e.idle = append(e.idle, ib) }
+func (e *Engine) Adopt(ib *Inbox) { e.unused = append(e.unused, ib) }
 
 // pooled takes an idle inbox, or makes one.
 func (e *Engine) pooled() *Inbox {
-	if n := len(e.idle); n > 0 {
-		ib := e.idle[n-1]
-		e.idle = e.idle[:n-1]
+	if n := len(e.unused); n > 0 {
+		ib := e.unused[n-1]
+		e.unused = e.unused[:n-1]
 		return ib
 	}
 	e.seq++
@@ -55,7 +55,7 @@ func (e *Engine) release(ib *Inbox, broken bool) {
 		e.drop(ib)
 		return
 	}
-	e.idle = append(e.idle, ib)
+	e.unused = append(e.unused, ib)
 }
 
 func (e *Engine) drop(ib *Inbox) { e.do(Effect{Kind: Unsubscribe, Inbox: ib}) }

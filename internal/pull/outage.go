@@ -87,8 +87,8 @@ func (e *Engine) Close(now At, err error) {
 		e.stats.Dropped += uint64(len(s.stash))
 		s.stash = nil
 	}
-	for _, ib := range e.idle {
+	for _, ib := range e.unused {
 		e.drop(ib)
 	}
-	e.idle = nil
+	e.unused = nil
 }

@@ -165,13 +165,13 @@ func (d *Driver) perform(f *pull.Effect) {
 	case pull.Nak:
 		_ = f.Msg.Nak() // it fails if the connection is gone for good
 	case pull.Wake:
-		wake(f.Ref)
+		wake(f.Demand.Ref)
 	case pull.Deliver:
-		f.Ref.(Sink).Deliver(f.Msgs, f.Done, f.Err)
+		f.Demand.Ref.(Sink).Deliver(f.Msgs, f.Done, f.Err)
 	case pull.Problem:
-		f.Ref.(Sink).Problem(f.Err)
+		f.Demand.Ref.(Sink).Problem(f.Err)
 	case pull.Healthy:
-		f.Ref.(Sink).Healthy()
+		f.Demand.Ref.(Sink).Healthy()
 	case pull.PinGained, pull.PinLost:
 		d.hooks.Pin(f.Pin.Group, f.Pin.ID, f.Kind == pull.PinGained)
 	case pull.ReadConfig:

@@ -270,8 +270,8 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	return e
 }
 
-// idle reports whether no message is ready for a worker.
-func (q *queue[M]) idle() bool {
+// empty reports whether no message is ready for a worker.
+func (q *queue[M]) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.available() == 0 && !q.over() && !q.stopped

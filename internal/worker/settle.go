@@ -141,7 +141,7 @@ func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err err
 func (p *Pool[M]) acknowledge(e *entry[M]) {
 	e.outcome = Acked
 	if p.acks != nil {
-		p.acks.add(e.msg, !p.queue.idle())
+		p.acks.add(e.msg, !p.queue.empty())
 		return
 	}
 	p.check(p.ops.Ack(e.msg))
