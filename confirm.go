@@ -41,7 +41,7 @@ func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
 		if m == nil || m.sub == nil {
 			return invalid("msgs", "message %d is nil or was not delivered by this package", i)
 		}
-		if m.sub.ackNone.Load() {
+		if m.sub.bound.Load().ackNone {
 			return invalid("ConfirmAcks", "consumer %q has ack policy none, so there is nothing to confirm", m.sub.consumer)
 		}
 	}

@@ -44,8 +44,8 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	set.run.onStart()
 	r := s.open(callConsume, set, h, nil)
 	r.report.Log().Info("jetpull: consuming", "concurrency", set.run.Workers)
-	drained := r.pool.Run(ctx)
-	for next := r.next(ctx); next != nil; next = r.next(ctx) {
+	var drained error
+	for next := r; next != nil; next = r.next(ctx) {
 		r = next
 		drained = r.pool.Run(ctx)
 	}

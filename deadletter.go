@@ -40,22 +40,10 @@ const (
 // deadLetterWait bounds how long a dead letter may take to be confirmed.
 const deadLetterWait = 5 * time.Second
 
-// deadLetter stores the dead letter of m, and logs that it did or why not.
+// deadLetter stores the dead letter of m, and logs that it did or why not. It gives up when ctx, the handler's, is
+// cancelled: then the original is handed back at once and does not wait for its AckWait.
 func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts int) error {
-	subject := r.set.run.deadLetter
-	log := r.report.Log().With("sequence", m.Sequence(), "subject", m.Subject(), "dead_letter", subject, "attempts", attempts, "reason", reason)
-	err := r.sub.bury(ctx, m, subject, reason, attempts)
-	if err != nil {
-		log.Warn("jetpull: dead letter was not stored", "error", err)
-	} else {
-		log.Warn("jetpull: message became a dead letter")
-	}
-	return err
-}
-
-// bury stores the dead letter of m on subject. It gives up when ctx, the handler's, is cancelled: then the
-// original is handed back at once and does not wait for its AckWait.
-func (s *Subscription) bury(ctx context.Context, m *Msg, subject, reason string, attempts int) error {
+	s, subject := r.sub, r.set.run.deadLetter
 	ctx, cancel := context.WithTimeout(ctx, deadLetterWait)
 	defer cancel()
 	sequence := strconv.FormatUint(m.Sequence(), 10)
@@ -81,9 +69,13 @@ func (s *Subscription) bury(ctx context.Context, m *Msg, subject, reason string,
 		dead.Header.Set(HeaderDeadPayload, "too large")
 		_, err = s.js.PublishMsg(ctx, dead, id)
 	}
+	log := r.report.Log().With("sequence", m.Sequence(), "subject", m.Subject(), "dead_letter", subject, "attempts", attempts, "reason", reason)
 	if err != nil {
-		return fmt.Errorf("jetpull: dead letter of stream sequence %s to %s: %w", sequence, subject, err)
+		err = fmt.Errorf("jetpull: dead letter of stream sequence %s to %s: %w", sequence, subject, err)
+		log.Warn("jetpull: dead letter was not stored", "error", err)
+		return err
 	}
+	log.Warn("jetpull: message became a dead letter")
 	return nil
 }
 

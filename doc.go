@@ -57,9 +57,10 @@
 // # Changes of the consumer
 //
 // A change of the consumer's configuration is seen when the consumer was recreated or did not answer, when it refuses
-// a pull for a limit, or when the connection was lost; see [Subscribe]. Where a limit is lower than it was, the calls
-// that share the refused pull end with [ErrLimitExceeded], and later ones keep within the limit. Consume and Messages then hand back what was not
-// started, and pull again when the handlers that run have returned. A pinned client gives up its pin when Consume,
+// a pull for a limit, or when the connection was lost; another change is seen at the next of these. Where a limit is lower
+// than it was, the calls that share the refused pull end with [ErrLimitExceeded], and later ones keep within the limit.
+// Consume and Messages then hand back what was not started, and pull again when the handlers that run have returned, or end
+// with [ErrInvalidOption] where a new call would. A pinned client gives up its pin when Consume,
 // Messages or Close ends. A client that dies keeps its pin, and so does one that stops before it has received the message
 // that brings its pin id: a stand-by then waits for the consumer's priority timeout, 2 minutes by default.
 //

@@ -37,78 +37,64 @@ func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg
 	if err != nil {
 		return nil, err
 	}
-	ask, end := s.ask(ctx, set)
-	ask.Want = n
-	c := s.driver.Get(ctx, ask)
-	if len(c.Got) == 0 {
-		return nil, s.callError(ctx, "fetch", c.Err, end)
+	got, err := s.get(ctx, "fetch", n, set)
+	if err != nil {
+		return nil, err
 	}
-	got := make([]*Msg, len(c.Got))
-	for i, m := range c.Got {
-		got[i] = m.(*Msg)
+	msgs := make([]*Msg, len(got))
+	for i, m := range got {
+		msgs[i] = m.(*Msg)
 	}
-	return got, nil
+	return msgs, nil
 }
 
 // next gets one message.
 func (s *Subscription) next(ctx context.Context, set *settings) (*Msg, error) {
-	ask, end := s.ask(ctx, set)
-	ask.Want = 1
-	c := s.driver.Get(ctx, ask)
-	if len(c.Got) == 0 {
-		return nil, s.callError(ctx, "next", c.Err, end)
+	got, err := s.get(ctx, "next", 1, set)
+	if err != nil {
+		return nil, err
 	}
-	return c.Got[0].(*Msg), nil
+	return got[0].(*Msg), nil
 }
 
-// deadline is when a call of Next or Fetch has to end, and by what.
-type deadline struct {
-	begun, at pull.At
-	byContext bool
-}
-
-// ask is what Next or Fetch asks for, but for the number of messages.
-func (s *Subscription) ask(ctx context.Context, set *settings) (ask pull.Ask, end deadline) {
-	ask.Terms, ask.NoWait, ask.MaxBytes = set.terms, set.noWait, set.maxBytes
-	if set.fillBatch {
-		ask.Mode = pull.Fill
-	}
-	wait, chosen := cmp.Or(set.maxWait, defaultMaxWait), set.maxWait > 0
+// get gets up to n messages, at least one, for the call what.
+func (s *Subscription) get(ctx context.Context, what string, n int, set *settings) ([]pull.Message, error) {
+	wait, chosen, byContext := cmp.Or(set.maxWait, defaultMaxWait), set.maxWait > 0, false
 	if until, ok := ctx.Deadline(); ok {
 		// A deadline in centuries is none; added to the clock it would overflow.
 		if left := min(time.Until(until), maxWait); left < wait || !chosen {
-			wait, chosen, end.byContext = left, false, true
+			wait, chosen, byContext = left, false, true
 		}
 	}
-	end.begun = s.driver.Now()
-	end.at = end.begun + max(wait, 1)
-	ask.Deadline, ask.Chosen = end.at, chosen
-	return ask, end
-}
-
-// callError is the error of a call that ends without a message.
-func (s *Subscription) callError(ctx context.Context, what string, err error, end deadline) error {
-	timeout, _ := err.(*pull.Timeout) //nolint:errorlint // the engine does not wrap its own
-	if err = s.publicOf(ctx, err); errors.Is(err, ErrTimeout) {
-		if refused := s.driver.Refused(); refused != nil {
-			return s.wrapError(what, refused)
-		}
-		if timeout != nil {
-			err = end.missed(s.driver.Now(), err, timeout.Cause)
-		}
-		if end.byContext {
-			err = &contextTimeout{err}
-		}
+	begun := s.driver.Now()
+	ask := pull.Ask{
+		Terms: set.terms, Want: n, NoWait: set.noWait, MaxBytes: set.maxBytes, Deadline: begun + max(wait, 1), Chosen: chosen,
 	}
-	return s.wrapError(what, err)
-}
-
-// missed adds to err, a timeout, how long the call waited. A pull expires before the deadline, so that the call can end by it.
-func (d deadline) missed(now pull.At, err, cause error) error {
-	const unit = time.Millisecond
-	waited, left := (now - d.begun).Round(unit), (d.at - now).Round(unit)
-	if left > 0 && cause == nil {
-		return fmt.Errorf("no message within %v: the pull expired %v before the deadline: %w", waited, left, err)
+	if set.fillBatch {
+		ask.Mode = pull.Fill
 	}
-	return fmt.Errorf("no message within %v: %w", waited, err)
+	c := s.driver.Get(ctx, ask)
+	if len(c.Got) > 0 {
+		return c.Got, nil
+	}
+	err := s.publicOf(ctx, c.Err)
+	if !errors.Is(err, ErrTimeout) {
+		return nil, s.wrapError(what, err)
+	}
+	if refused := s.driver.Refused(); refused != nil {
+		return nil, s.wrapError(what, refused)
+	}
+	if timeout, ok := c.Err.(*pull.Timeout); ok { //nolint:errorlint // the engine does not wrap its own
+		now := s.driver.Now()
+		text := fmt.Sprintf("no message within %v", (now - begun).Round(time.Millisecond))
+		// A pull expires before the deadline, so that the call can end by it.
+		if left := (ask.Deadline - now).Round(time.Millisecond); left > 0 && timeout.Cause == nil {
+			text += fmt.Sprintf(": the pull expired %v before the deadline", left)
+		}
+		err = fmt.Errorf("%s: %w", text, err)
+	}
+	if byContext {
+		err = &contextTimeout{err}
+	}
+	return nil, s.wrapError(what, err)
 }

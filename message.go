@@ -112,7 +112,7 @@ func (m *Msg) InProgress() error {
 	if m.settled.Load() {
 		return jetstream.ErrMsgAlreadyAckd
 	}
-	if m.sub.ackNone.Load() {
+	if m.sub.bound.Load().ackNone {
 		return nil
 	}
 	if err := m.publish(wire.VerbProgress); err != nil {
@@ -128,7 +128,7 @@ func (m *Msg) DoubleAck(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err
 	}
-	if m.sub.ackNone.Load() {
+	if m.sub.bound.Load().ackNone {
 		return m.Ack()
 	}
 	if !m.settled.CompareAndSwap(false, true) {
@@ -167,7 +167,7 @@ func (m *Msg) settle(body []byte, how worker.Outcome) error {
 	if !m.settled.CompareAndSwap(false, true) {
 		return jetstream.ErrMsgAlreadyAckd
 	}
-	if m.sub.ackNone.Load() {
+	if m.sub.bound.Load().ackNone {
 		return nil
 	}
 	if how == worker.Naked { // the redelivery can be here before publish has returned
@@ -201,7 +201,7 @@ func (m *Msg) publish(body []byte) error {
 // A consumer with ack policy none is refused.
 func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	s := m.sub
-	if s.ackNone.Load() {
+	if s.bound.Load().ackNone {
 		return nil, invalid("AckNext", "consumer %q has ack policy none, so there is nothing to acknowledge; use Next", s.consumer)
 	}
 	if s.recorder != nil {
@@ -225,7 +225,9 @@ func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 
 func init() {
 	testmsg.New = func(subject, reply string, header map[string][]string, data []byte, r testmsg.Recorder) any {
-		return &Msg{raw: &nats.Msg{Subject: subject, Reply: reply, Header: header, Data: data}, sub: &Subscription{recorder: r}}
+		s := &Subscription{recorder: r}
+		s.bound.Store(&binding{})
+		return &Msg{raw: &nats.Msg{Subject: subject, Reply: reply, Header: header, Data: data}, sub: s}
 	}
 	testmsg.RecorderOf = func(m any) testmsg.Recorder { return m.(*Msg).sub.recorder }
 }

@@ -125,12 +125,12 @@ type PinAdvisory struct {
 	// Stream, Consumer and Group name the priority group.
 	Stream, Consumer, Group string
 	// ID is the pin id that was given; empty where one was taken.
-	ID string
+	ID string `json:"pinned_id"`
 	// Reason says why a pin was taken: "admin" for an unpin request, "timeout" where the client did not pull
 	// within the priority timeout.
 	Reason string
 	// Time is when the server sent the advisory.
-	Time time.Time
+	Time time.Time `json:"timestamp"`
 	// Domain is the JetStream domain, if any.
 	Domain string
 }
@@ -198,22 +198,10 @@ func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer st
 	}
 }
 
-func parseAdvisory(m *nats.Msg) (PinAdvisory, error) {
-	var a struct {
-		Time     time.Time `json:"timestamp"`
-		Stream   string    `json:"stream"`
-		Consumer string    `json:"consumer"`
-		Domain   string    `json:"domain"`
-		Group    string    `json:"group"`
-		ID       string    `json:"pinned_id"`
-		Reason   string    `json:"reason"`
-	}
+func parseAdvisory(m *nats.Msg) (a PinAdvisory, err error) {
 	if err := json.Unmarshal(m.Data, &a); err != nil {
 		return PinAdvisory{}, fmt.Errorf("jetpull: advisory on %s: %w", m.Subject, err)
 	}
-	return PinAdvisory{
-		Pinned: strings.HasPrefix(m.Subject, pinnedAdvisory+"."),
-		Stream: a.Stream, Consumer: a.Consumer, Group: a.Group, ID: a.ID,
-		Reason: a.Reason, Time: a.Time, Domain: a.Domain,
-	}, nil
+	a.Pinned = strings.HasPrefix(m.Subject, pinnedAdvisory+".")
+	return a, nil
 }

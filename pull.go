@@ -49,7 +49,7 @@ func limitsOf(cfg *jetstream.ConsumerConfig) pull.Limits {
 
 // arrived counts the deliveries that are left out, where that says that they were lost. A status has no number.
 func (s *Subscription) arrived(raw *nats.Msg) {
-	if s.numbered.Load() {
+	if s.bound.Load().numbered {
 		a, _ := wire.ParseAck(s.ackPrefix, raw.Reply)
 		s.gaps.note(a.ConsumerSeq)
 	}
@@ -65,11 +65,17 @@ func (s *Subscription) wrap(raw *nats.Msg, size int, terms *pull.Terms) pull.Mes
 type binding struct {
 	cfg     jetstream.ConsumerConfig
 	created time.Time
+	ackNone bool
+	// numbered is set where a gap between the numbers of deliveries says that one was lost: nothing is redelivered, or no
+	// other client gets any.
+	numbered bool
 }
 
 // bindingOf leaves out what changes nothing for a client.
 func bindingOf(info *jetstream.ConsumerInfo) *binding {
 	b := &binding{cfg: info.Config, created: info.Created}
+	b.ackNone = info.Config.AckPolicy == jetstream.AckNonePolicy
+	b.numbered = b.ackNone || info.Config.PriorityPolicy == jetstream.PriorityPolicyPinned
 	b.cfg.Name, b.cfg.Description, b.cfg.Metadata, b.cfg.PauseUntil = info.Name, "", nil, nil
 	return b
 }
@@ -115,8 +121,6 @@ func (s *Subscription) rebind(n uint64, now *binding) bool {
 		return false
 	}
 	s.bound.Store(now)
-	s.ackNone.Store(now.cfg.AckPolicy == jetstream.AckNonePolicy)
-	s.numbered.Store(numbered(&now.cfg))
 	return true
 }
 
@@ -151,9 +155,7 @@ func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run 
 	} else {
 		ops.Handle, ops.Key = h, o.orderedBy
 		if o.deadLetter != "" {
-			ops.Bury = func(ctx context.Context, m *Msg, reason string, attempts int) error {
-				return r.deadLetter(ctx, m, reason, attempts)
-			}
+			ops.Bury = r.deadLetter
 		}
 	}
 	r.pool = worker.New(ops, pool, s.poolConsumer(cfg, h != nil))
@@ -209,7 +211,7 @@ func (m *Msg) identify() (id worker.ID, delivered uint64) {
 // back. If it fails the connection is gone for good, and the server redelivers the message after AckWait.
 func (r *run) handBack(m *Msg) {
 	switch {
-	case r.sub.ackNone.Load():
+	case r.sub.bound.Load().ackNone:
 		r.demand.Return(m, m.size)
 	case m.Nak() == nil:
 		r.sub.counts.handedBack.Add(1)
@@ -325,7 +327,7 @@ func (r *run) close(most time.Duration) {
 	if !s.nc.IsConnected() {
 		return
 	}
-	if !s.ackNone.Load() {
+	if !s.bound.Load().ackNone {
 		s.driver.AwaitQuiet(ctx)
 	}
 	_ = s.nc.FlushWithContext(ctx)

@@ -51,7 +51,7 @@ func (s *Subscription) Stats() Stats {
 		Redelivered: s.counts.redelivered.Load(), Reconnects: s.driver.Reconnects(),
 		Outstanding: outstanding, Pin: pin, Statuses: ps.Statuses,
 	}
-	if s.ackNone.Load() {
+	if s.bound.Load().ackNone {
 		st.Dropped += s.Missed()
 	}
 	for _, r := range s.openRuns() {

@@ -35,8 +35,6 @@ type Subscription struct {
 	// The consumer as it was read last; see config.
 	bound    atomic.Pointer[binding]
 	bindings bindings
-	numbered atomic.Bool
-	ackNone  atomic.Bool
 
 	counts counts
 	gaps   gaps        // of the goroutine that reads
@@ -70,11 +68,7 @@ type counts struct {
 //
 // A consumer that nats.go's OrderedConsumer made works until nats.go deletes it, which it does as it likes.
 //
-// The consumer's configuration may change later. It is read again when the consumer was recreated or did not
-// answer (status 503), when it refuses a pull for a limit, and when the connection was lost; another change is
-// seen at the next of these. Messages and Consume then hand back what they have not started and, when
-// their handlers have returned, go on with the new configuration, or end with [ErrInvalidOption] where a new call would. A limit that is lowered ends a call
-// with [ErrLimitExceeded] only where the caller asked for more.
+// The consumer's configuration may change later: see "Changes of the consumer" in the package documentation.
 func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts ...Option) (*Subscription, error) {
 	if err := checkTarget(ctx, js, stream, consumer); err != nil {
 		return nil, err
@@ -137,8 +131,6 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	}
 	s.calls.unpins = make(chan struct{}, 1)
 	s.bound.Store(bound)
-	s.ackNone.Store(bound.cfg.AckPolicy == jetstream.AckNonePolicy)
-	s.numbered.Store(numbered(&bound.cfg))
 	s.gaps.next = info.Delivered.Consumer + 1
 	s.defaults, err = defaultSettings().with(callSubscribe, s.config(), opts, true)
 	if err != nil {
@@ -230,11 +222,6 @@ func (g *gaps) note(n uint64) {
 	if n > 0 {
 		g.next = n + 1
 	}
-}
-
-// numbered reports whether gaps between deliveries say that one was lost: nothing is redelivered, or no other client gets any.
-func numbered(cfg *jetstream.ConsumerConfig) bool {
-	return cfg.AckPolicy == jetstream.AckNonePolicy || cfg.PriorityPolicy == jetstream.PriorityPolicyPinned
 }
 
 // Missed returns how many deliveries of a consumer with the pinned_client policy, or with ack policy none, have not arrived here since
