@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
@@ -23,7 +24,7 @@ const (
 type batchResult struct {
 	Source string           `json:"source_id,omitempty"`
 	ID     string           `json:"message_id,omitempty"`
-	Status string           `json:"status,omitempty"`
+	Status machine.Status   `json:"status,omitempty"`
 	Error  *httpserve.Error `json:"error,omitempty"`
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
-	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -26,6 +25,13 @@ type messageBody struct {
 	Receiver string            `json:"receiver"`
 	Payload  json.RawMessage   `json:"payload"`
 	Headers  map[string]string `json:"headers"`
+}
+
+// accepted is the answer to a message that was stored.
+type accepted struct {
+	Source string         `json:"source_id"`
+	ID     string         `json:"message_id"`
+	Status machine.Status `json:"status"`
 }
 
 func parseMessage(data []byte) (messageBody, error) {
@@ -61,8 +67,8 @@ func (a *API) offer(r *http.Request, m messageBody) (work.Offer, error) {
 }
 
 // answer is the answer to a message that was submitted.
-func answer(o work.Offer, v work.Verdict) (int, client.Result, error) {
-	body := client.Result{Source: o.Source, ID: o.ID, Status: string(v.Status)}
+func answer(o work.Offer, v work.Verdict) (int, accepted, error) {
+	body := accepted{o.Source, o.ID, v.Status}
 	switch {
 	case v.Err != nil:
 		return 0, body, v.Err
@@ -113,7 +119,7 @@ func parseWait(r *http.Request) (time.Duration, error) {
 
 // await answers with the response of a message, or with 202 when the wait ends first. The message is stored, and known is
 // how it was.
-func (a *API) await(w http.ResponseWriter, r *http.Request, known client.Result, wait time.Duration) error {
+func (a *API) await(w http.ResponseWriter, r *http.Request, known accepted, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(a.opts.Stopping, cancel)()
@@ -129,17 +135,12 @@ func (a *API) await(w http.ResponseWriter, r *http.Request, known client.Result,
 	return writeTold(w, &record.Record)
 }
 
-// statusOf is the answer about a message without a response.
-func statusOf(r *machine.Record) client.Result {
-	return client.Result{Source: r.Source, ID: r.ID, Status: string(r.Status)}
-}
-
 func writeTold(w http.ResponseWriter, r *machine.Record) error {
 	if r.Status.Ended() || r.Status == machine.Responded {
-		httpserve.WriteJSON(w, http.StatusOK, work.Result(r))
+		httpserve.WriteJSON(w, http.StatusOK, work.Body(r))
 		return nil
 	}
-	httpserve.WriteJSON(w, http.StatusAccepted, statusOf(r))
+	httpserve.WriteJSON(w, http.StatusAccepted, accepted{r.Source, r.ID, r.Status})
 	return nil
 }
 
@@ -158,7 +159,7 @@ type messageView struct {
 	Waiting   *work.Wait      `json:"waiting,omitempty"`
 	Response  json.RawMessage `json:"response"`
 	Truncated bool            `json:"truncated,omitempty"`
-	Error     *client.Failure `json:"error,omitempty"`
+	Error     *work.ToldError `json:"error,omitempty"`
 }
 
 type attemptView struct {
@@ -172,7 +173,7 @@ type attemptView struct {
 // viewMessage is a message as an operator sees it, or as its sender does, without addresses.
 func viewMessage(r *machine.Record, operator bool) messageView {
 	shown := mask.Addresses
-	told := work.Result(r)
+	told := work.Body(r)
 	if operator {
 		shown = func(text string) string { return text }
 		if told.Error != nil {
@@ -218,7 +219,7 @@ func (a *API) getResponse(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if wait > 0 && !record.Status.Ended() && record.Status != machine.Responded {
-		return a.await(w, r, statusOf(&record.Record), wait)
+		return a.await(w, r, accepted{record.Source, record.ID, record.Status}, wait)
 	}
 	return writeTold(w, &record.Record)
 }

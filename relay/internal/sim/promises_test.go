@@ -22,7 +22,6 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/natsembed"
 	"github.com/jetpull/jetpull/relay"
-	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -40,7 +39,7 @@ type peers struct {
 
 	mu  sync.Mutex
 	at  map[string][]time.Time
-	got []client.Result // what the sender was told
+	got []work.ToldBody // what the sender was told
 }
 
 // Exchange implements work.Client. n counts the requests to a URL from 1.
@@ -53,7 +52,7 @@ func (p *peers) Exchange(_ context.Context, r webhook.Request) (*webhook.Answer,
 	if answer == nil {
 		return nil, errLost
 	}
-	var body client.Result
+	var body work.ToldBody
 	if r.URL == callbackURL && answer.Code < 300 && json.Unmarshal(r.Body, &body) == nil {
 		p.got = append(p.got, body)
 	}
@@ -67,10 +66,10 @@ func (p *peers) times(url string) []time.Time {
 	return append([]time.Time(nil), p.at[url]...)
 }
 
-func (p *peers) told() []client.Result {
+func (p *peers) told() []work.ToldBody {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]client.Result(nil), p.got...)
+	return append([]work.ToldBody(nil), p.got...)
 }
 
 func asking(code int, retryAfter string) *webhook.Answer {
@@ -240,9 +239,9 @@ func TestPollDeadline(t *testing.T) {
 		require.Greater(t, polls[len(polls)-1].Sub(begin), deadline-time.Minute, "it is asked until then")
 		told := s.told()
 		require.Len(t, told, 1)
-		require.Equal(t, client.StatusFailed, told[0].Status)
-		require.EqualValues(t, machine.NoResponse, told[0].Error.Code)
-		require.EqualValues(t, machine.FromReceiver, told[0].Error.Stage)
+		require.Equal(t, machine.Failed, told[0].Status)
+		require.Equal(t, machine.NoResponse, told[0].Error.Code)
+		require.Equal(t, machine.FromReceiver, told[0].Error.Stage)
 		items := s.failed()
 		require.Len(t, items, 1)
 		require.Equal(t, machine.NoResponse, items[0].Reason)

@@ -13,7 +13,6 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/webhook"
-	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -60,15 +59,32 @@ func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	return w.apply(ctx, e, event)
 }
 
-// Result is what a sender gets to know of a message, in its callback or in the answer to a request that waits. It has no addresses,
-// which are for operators.
-func Result(r *machine.Record) client.Result {
-	b := client.Result{Source: r.Source, ID: r.ID, Status: string(r.Status), Response: r.Response, Truncated: r.Truncated}
+// ToldBody is what a sender's callback gets, and what a request that waits is answered with.
+type ToldBody struct {
+	Source   string          `json:"source_id"`
+	ID       string          `json:"message_id"`
+	Status   machine.Status  `json:"status"`
+	Response json.RawMessage `json:"response"`
+	// Truncated says that the response had more than is kept, and is a string.
+	Truncated bool       `json:"truncated,omitempty"`
+	Error     *ToldError `json:"error,omitempty"`
+}
+
+// ToldError says why a message failed.
+type ToldError struct {
+	Code    machine.Reason `json:"code"`
+	Stage   machine.Stage  `json:"stage"`
+	Message string         `json:"message"`
+}
+
+// Body is what a sender gets to know of a message: no addresses, which are for operators.
+func Body(r *machine.Record) ToldBody {
+	b := ToldBody{Source: r.Source, ID: r.ID, Status: r.Status, Response: r.Response, Truncated: r.Truncated}
 	if len(b.Response) == 0 {
 		b.Response = json.RawMessage("null")
 	}
 	if r.Failure != nil {
-		b.Error = &client.Failure{Code: string(r.Failure.Reason), Stage: string(r.Failure.Stage), Message: mask.Addresses(r.Failure.Error)}
+		b.Error = &ToldError{r.Failure.Reason, r.Failure.Stage, mask.Addresses(r.Failure.Error)}
 	}
 	return b
 }
@@ -175,9 +191,9 @@ func (w *answers) findSender(ctx context.Context, name string) (store.Sender, er
 }
 
 func (w *answers) callSender(ctx context.Context, sender store.Sender, e *store.Entry) (*webhook.Answer, error) {
-	body := Result(&e.Record)
+	body := Body(&e.Record)
 	if e.Status == machine.Responded {
-		body.Status = client.StatusDone
+		body.Status = machine.Done
 	}
 	payload, err := json.Marshal(body)
 	if err != nil {
