@@ -70,7 +70,7 @@ func TestLogSpeaksOfJobsAsTheInterfaceDoes(t *testing.T) {
 	require.NotContains(t, log.String(), "Seq")
 }
 
-// A callback that the policy on addresses refuses is seen at any level of the log, once for a consumer and its URL.
+// A callback that the policy on addresses refuses is seen at the level error of the log too, once for a consumer and its URL.
 func TestRefusedCallbacksAreSeenAtAnyLevel(t *testing.T) {
 	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelError} {
 		cfg := testConfig(t)
@@ -80,7 +80,7 @@ func TestRefusedCallbacksAreSeenAtAnyLevel(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { stopNode(t, n) })
 		seen := func() int {
-			const refused = `level=WARN msg="callbacks of a consumer are refused by the policy on addresses" channel=ch consumer=k error=`
+			const refused = `level=ERROR msg="callbacks of a consumer are refused by the policy on addresses" channel=ch consumer=k error=`
 			return strings.Count(log.String()+notices.String(), refused)
 		}
 		putConsumer(t, n, "k", "http://127.0.0.1:9/", nil)

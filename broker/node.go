@@ -137,14 +137,6 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	return n, nil
 }
 
-// loud is a log for what is to be seen whatever the level of the log.
-func (n *Node) loud() *slog.Logger {
-	if n.notices == nil || n.log.Enabled(context.Background(), slog.LevelWarn) {
-		return n.log
-	}
-	return slog.New(slog.NewTextHandler(n.notices, nil))
-}
-
 // notice logs what the broker makes of its configuration.
 func (n *Node) notice(ctx context.Context, level slog.Level, text string) {
 	if n.notices == nil || n.log.Enabled(ctx, level) {
@@ -184,14 +176,13 @@ func (n *Node) startBroker(ctx context.Context) error {
 	parts := work.Parts{
 		Consumers: s.Directory, Messages: s.Messages, Records: s.Jobs,
 		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Health: s,
-		EventPoster: events, Rules: n.rules(), Poster: callbacks, Logger: n.log, Notices: n.loud(),
+		EventPoster: events, Rules: n.rules(), Poster: callbacks, Log: n.log, Usage: accountUsage(js),
 	}
 	if err := s.Directory.Seed(ctx, n.cfg.Seed.objects()); err != nil {
 		return fmt.Errorf("start the broker: %w", err)
 	}
-	parts.Usage = accountUsage(js)
 	if n.embedded != nil {
-		parts.Room, parts.Usage = n.watchRoom(js)
+		parts.Full, parts.Usage = n.watchRoom(js)
 	}
 	n.broker = work.New(parts)
 	n.broker.Start()

@@ -90,17 +90,16 @@ func TestResultsBelongToJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := &playedBroker{t: t, several: func(w http.ResponseWriter, _ []string) { results(w, tt.results...) }}
 			k := p.consumer()
-			batch := []*outcome{newOutcome(jobsOf(k, "a")[0], "DELIVERED"), newOutcome(jobsOf(k, "b")[0], "DELIVERED")}
-			k.send(t.Context(), batch)
-			for _, o := range batch {
-				<-o.done
-				if want := tt.want[o.job.ID]; want != nil {
-					require.ErrorIs(t, o.err, want, o.job.ID)
-					require.ErrorContains(t, o.err, "job "+o.job.ID)
-				} else {
-					require.NoError(t, o.err, o.job.ID)
+			err := k.Delivered(t.Context(), jobsOf(k, "a", "b")...)
+			for _, id := range []string{"a", "b"} {
+				if want := tt.want[id]; want != nil {
+					require.ErrorIs(t, err, want, id)
+					require.ErrorContains(t, err, "job "+id)
+				} else if err != nil {
+					require.NotContains(t, err.Error(), "job "+id)
 				}
 			}
+			require.Equal(t, len(tt.want) == 0, err == nil)
 		})
 	}
 }

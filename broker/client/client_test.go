@@ -192,48 +192,6 @@ func TestSeveralOutcomes(t *testing.T) {
 	require.ErrorIs(t, c.Consumer("ch", "ct", "k", "wrong").Delivered(ctx, jobs...), client.ErrDenied)
 }
 
-// jobRequests counts requests about jobs on their way.
-type jobRequests struct{ atomic.Int32 }
-
-func (c *jobRequests) RoundTrip(r *http.Request) (*http.Response, error) {
-	if strings.Contains(r.URL.Path, "/job") {
-		c.Add(1)
-	}
-	return http.DefaultTransport.RoundTrip(r)
-}
-
-// However many handlers end at a time, their outcomes need few requests.
-func TestConsumeReportsTogether(t *testing.T) {
-	const n = 50
-	var requests jobRequests
-	c := client.New(startBroker(t, nil), &http.Client{Transport: &requests})
-	k := c.Consumer("ch", "ct", "k", "kt")
-	for i := range n {
-		_, err := c.Broadcast(t.Context(), producer, client.Message{ID: fmt.Sprint(i), Payload: []byte("x")})
-		require.NoError(t, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	jobs := make(chan *client.Job, n)
-	var begun atomic.Int32
-	all := make(chan struct{})
-	err := k.Consume(ctx, func(_ context.Context, j *client.Job) error {
-		jobs <- j
-		if begun.Add(1) == n {
-			close(all)
-			cancel()
-		}
-		<-all
-		return nil
-	}, client.Options{Concurrency: n, OnError: func(err error) { assert.NoError(t, err) }})
-	require.NoError(t, err)
-	require.Less(t, requests.Load(), int32(n/2), "for %d jobs that ended at the same time", n)
-	for range n {
-		j := <-jobs
-		require.ErrorIs(t, j.Dead(t.Context()), client.ErrClaimLost, "job %s was not delivered", j.ID)
-	}
-}
-
 // A handler that takes longer than a claim keeps it; one that fails has the job
 // again when the claim ends; one that is Fatal makes it dead.
 func TestConsumeKeepsRetriesAndKills(t *testing.T) {

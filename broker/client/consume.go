@@ -70,7 +70,7 @@ func (k *Consumer) Consume(ctx context.Context, h Handler, o Options) error {
 	}
 	work, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
-	r := &run{consumer: k, handler: h, options: o, work: work, slots: make(chan struct{}, o.Concurrency), outcomes: newReporter(k)}
+	r := &run{consumer: k, handler: h, options: o, work: work, slots: make(chan struct{}, o.Concurrency)}
 	err := r.claimLoop(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -93,7 +93,6 @@ type run struct {
 	options  Options
 	work     context.Context // of the handlers
 	slots    chan struct{}
-	outcomes *reporter
 	workers  sync.WaitGroup
 }
 
@@ -228,7 +227,7 @@ func (r *run) settle(j *Job, state string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.work), settleTime)
 	defer cancel()
 	for try := range settleTries {
-		err := r.outcomes.report(ctx, j, state)
+		err := j.transition(ctx, state)
 		if err == nil {
 			return
 		}

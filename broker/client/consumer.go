@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -117,26 +116,13 @@ func (j *Job) Dead(ctx context.Context) error { return j.transition(ctx, "DEAD")
 // longer than one. The error joins those of the jobs, each with its ID. It may
 // be repeated.
 func (k *Consumer) Delivered(ctx context.Context, jobs ...*Job) error {
-	return k.settleAll(ctx, "DELIVERED", jobs)
+	return k.transitionAll(ctx, "DELIVERED", jobs)
 }
 
 // Dead says of up to 100 different jobs that their work cannot be done, in one
 // request, as [Consumer.Delivered] does.
 func (k *Consumer) Dead(ctx context.Context, jobs ...*Job) error {
-	return k.settleAll(ctx, "DEAD", jobs)
-}
-
-func (k *Consumer) settleAll(ctx context.Context, state string, jobs []*Job) error {
-	batch := make([]*outcome, len(jobs))
-	for i, j := range jobs {
-		batch[i] = newOutcome(j, state)
-	}
-	k.send(ctx, batch)
-	var err error
-	for _, o := range batch {
-		err = errors.Join(err, o.err)
-	}
-	return err
+	return k.transitionAll(ctx, "DEAD", jobs)
 }
 
 func (j *Job) transition(ctx context.Context, state string) error {

@@ -1,10 +1,6 @@
 package domain
 
-import (
-	"time"
-
-	"github.com/jetpull/jetpull/internal/webhook/breaker"
-)
+import "time"
 
 // Page says which part of a list is asked for. Lists run from the newest to
 // the oldest. At most one of After and Before is set; a zero Page is the first.
@@ -60,6 +56,4 @@ type Ownership struct {
 	Gained func(shard int)
 	// Lost is called when another node is to dispatch, which waits for it a moment.
 	Lost func(shard int)
-	// Breaker tells other nodes the state of a consumer's circuit breaker, if its callbacks are made here.
-	Breaker func(consumer uint32) (state breaker.State, here bool)
 }

@@ -135,13 +135,13 @@ type consumerState struct {
 	FailingSince                       time.Time `json:",omitzero"`
 }
 
-// consumerStates returns the state of all consumers. The breakers are those of this node: to ask for each of the others would take too long.
+// consumerStates returns the state of all consumers.
 func (a operators) consumerStates(*http.Request) (any, error) {
 	list := []consumerState{}
 	for _, c := range a.Directory.Consumers.List("") {
 		s := consumerState{
 			ChannelID: c.Channel, ConsumerID: c.ID, Type: string(c.Type), State: stateOf(c), PausedAt: c.Pause.At, PausedBy: c.Pause.Reason,
-			Breaker: string(a.b.Dispatch.LocalBreaker(c)), FailingSince: c.FailingSince,
+			Breaker: string(a.b.Dispatch.Breaker(c)), FailingSince: c.FailingSince,
 		}
 		list = append(list, s)
 	}

@@ -359,7 +359,7 @@ func modelOfAccess(t domain.AccessToken) accessModel {
 func (a *API) modelOfConsumer(r *http.Request, c domain.Consumer) any {
 	m := consumerModel{
 		Consumer: c, DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Signed: c.SigningSecret != "",
-		State: stateOf(c), PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, Breaker: string(a.b.Dispatch.Breaker(r.Context(), c)),
+		State: stateOf(c), PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, Breaker: string(a.b.Dispatch.Breaker(c)),
 	}
 	m.CallbackURL = a.shownURL(r, c.CallbackURL)
 	return m

@@ -20,7 +20,6 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/jsstream"
-	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
 // The node that dispatches a shard is the one that has the pin of the shard's
@@ -57,9 +56,8 @@ type Sharing struct {
 	Link Link
 	// Shared says that there are other nodes, or may be.
 	Shared bool
-	// Ticks is the stream of ticks, on TickSubject; TakeOverSubject is where nodes tell that they take over, and
-	// BreakerSubject where they ask for the state of a circuit breaker.
-	Ticks, TickSubject, TakeOverSubject, BreakerSubject string
+	// Ticks is the stream of ticks, on TickSubject. A node that takes over says so on TakeOverSubject.
+	Ticks, TickSubject, TakeOverSubject string
 	// Records is the stream of the records of jobs, and news how far it was read.
 	Records string
 	News    *jsstream.Progress
@@ -145,9 +143,6 @@ func (s *Part) Own(ctx context.Context, o domain.Ownership) {
 	}
 	unhear := s.hearTakeOvers(holders)
 	defer unhear()
-	if o.Breaker != nil {
-		defer s.answerBreaker(o.Breaker)()
-	}
 	s.sendTicks(ctx)
 	wg.Wait()
 	s.sendTick() // the pins that were given up go to others with it
@@ -333,42 +328,4 @@ func (s *Part) takeOver(ctx context.Context, shard int) error {
 		return err
 	}
 	return s.News.Wait(ctx, jobs.CachedInfo().State.LastSeq)
-}
-
-// askTime is how long the node that makes a consumer's callbacks is waited for. There may be none for a moment.
-const askTime = 500 * time.Millisecond
-
-// AskBreaker asks the node that makes the callbacks of a consumer for the state of its circuit breaker; empty: it has
-// none, or no node has answered.
-func (s *Part) AskBreaker(ctx context.Context, consumer uint32) breaker.State {
-	if !s.Shared {
-		return ""
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	answer, err := s.JS.Conn().RequestWithContext(ctx, s.BreakerSubject, []byte(strconv.FormatUint(uint64(consumer), 10)))
-	if err != nil {
-		s.Log.Debug("no node tells the state of a circuit breaker", "consumer", consumer, "error", err)
-		return ""
-	}
-	return breaker.State(answer.Data)
-}
-
-// answerBreaker answers other nodes for the consumers whose callbacks are made here.
-func (s *Part) answerBreaker(stateOf func(consumer uint32) (breaker.State, bool)) (stop func()) {
-	sub, err := s.JS.Conn().Subscribe(s.BreakerSubject, func(msg *nats.Msg) {
-		consumer, err := strconv.ParseUint(string(msg.Data), 10, 32)
-		if err != nil {
-			return
-		}
-		if state, here := stateOf(uint32(consumer)); here {
-			err = msg.Respond([]byte(state))
-			s.Log.Debug("told the state of a circuit breaker", "consumer", consumer, "error", err)
-		}
-	})
-	if err != nil {
-		s.Log.Info("other nodes do not show the circuit breakers of this one", "error", err)
-		return func() {}
-	}
-	return func() { _ = sub.Unsubscribe() }
 }

@@ -100,7 +100,7 @@ func (x *Jobs) AttemptsOf(ctx context.Context, id domain.JobID, after, limit int
 	}
 	attempts := []domain.Attempt{}
 	for ; number > 0 && len(attempts) < limit; number-- {
-		a, err := x.records.AttemptAt(ctx, id, number)
+		a, err := x.Records.AttemptAt(ctx, id, number)
 		switch {
 		case err == nil:
 			attempts = append(attempts, a)

@@ -11,19 +11,16 @@ import (
 )
 
 // Broadcasts takes messages, to be broadcast now or later.
-type Broadcasts struct {
-	*core
-	store Messages
-}
+type Broadcasts struct{ *core }
 
 // Broadcast stores a message for every consumer of its channel. Without an ID
 // it gets one.
 func (b *Broadcasts) Broadcast(ctx context.Context, m domain.Message) (domain.Message, error) {
 	m, err := b.prepare(m)
 	if err == nil {
-		m, err = b.store.Append(ctx, m)
+		m, err = b.Messages.Append(ctx, m)
 	}
-	b.metrics.broadcast(err)
+	b.Metrics.broadcast(err)
 	return m, err
 }
 
@@ -32,7 +29,7 @@ var latestSchedule = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Schedule stores a message that is broadcast at a later time.
 func (b *Broadcasts) Schedule(ctx context.Context, m domain.Message, at time.Time) (domain.Message, error) {
-	if at.Before(time.Now().Add(b.rules.MinDelay)) {
+	if at.Before(time.Now().Add(b.Rules.MinDelay)) {
 		return m, domain.ErrScheduleTooSoon
 	}
 	if at.After(latestSchedule) {
@@ -41,9 +38,9 @@ func (b *Broadcasts) Schedule(ctx context.Context, m domain.Message, at time.Tim
 	m, err := b.prepare(m)
 	if err == nil {
 		// The server's schedule has whole seconds; a later one is never too early.
-		err = b.store.Schedule(ctx, m, at.Add(time.Second-1).Truncate(time.Second))
+		err = b.Messages.Schedule(ctx, m, at.Add(time.Second-1).Truncate(time.Second))
 	}
-	b.metrics.broadcast(err)
+	b.Metrics.broadcast(err)
 	if errors.Is(err, domain.ErrDuplicateMessage) {
 		err = domain.ErrDuplicateScheduled
 	}
@@ -51,7 +48,7 @@ func (b *Broadcasts) Schedule(ctx context.Context, m domain.Message, at time.Tim
 }
 
 func (b *Broadcasts) prepare(m domain.Message) (domain.Message, error) {
-	if err := b.Room(); err != nil {
+	if err := b.full(); err != nil {
 		return m, err
 	}
 	if m.ID == "" {
@@ -63,7 +60,7 @@ func (b *Broadcasts) prepare(m domain.Message) (domain.Message, error) {
 	if len(m.Payload) == 0 {
 		return m, fmt.Errorf("%w: the body is empty: a message needs a payload", domain.ErrInvalid)
 	}
-	if limit := b.store.MaxPayload(); len(m.Payload) > limit {
+	if limit := b.Messages.MaxPayload(); len(m.Payload) > limit {
 		return m, fmt.Errorf("%w: the payload has %d bytes, at most %d are allowed", domain.ErrTooLarge, len(m.Payload), limit)
 	}
 	for what, text := range map[string]string{"message ID": m.ID, "content type": m.ContentType} {

@@ -65,25 +65,17 @@ type Parts struct {
 	Poster Poster
 	// EventPoster sends what operators are told of. Nil: nothing is sent.
 	EventPoster Poster
-	Logger      *slog.Logger
-	// Notices gets what operators are to see whatever the level of Logger. Nil: Logger gets it.
-	Notices *slog.Logger
-	Metrics *Metrics
-	// Room reports why no other message is to be stored now. Nil: there is always room.
-	Room func() error
-	// Usage tells how much of the store is used. Nil: that is not known.
+	Log         *slog.Logger
+	Metrics     *Metrics
+	// Full reports why no other message is to be stored now. Nil: there is always space.
+	Full func() error
+	// Usage reports how much of the store is used. Nil: that is not known.
 	Usage func(ctx context.Context) (Usage, error)
 }
 
 // core is what all parts of a broker work with.
 type core struct {
-	consumers Consumers
-	health    Health
-	rules     Rules
-	log       *slog.Logger
-	notices   *slog.Logger
-	metrics   *Metrics
-	room      func() error
+	Parts
 
 	run     context.Context // ends when nothing more is to be begun
 	stop    context.CancelFunc
@@ -100,7 +92,7 @@ const storePause = 250 * time.Millisecond
 // troubleLevel is for what goes wrong with one job. While the store is down, that is
 // said once and not for each of them.
 func (c *core) troubleLevel() slog.Level {
-	if c.health.Ready() != nil {
+	if c.Health.Ready() != nil {
 		return slog.LevelDebug
 	}
 	return slog.LevelWarn
@@ -108,16 +100,16 @@ func (c *core) troubleLevel() slog.Level {
 
 // died says that a job is dead: nothing more happens to it by itself.
 func (c *core) died(j domain.Job, reason string) {
-	k, _ := c.consumers.ConsumerByNumber(j.ID.Consumer)
-	c.log.Warn("a job is dead", "channel", k.Channel, "consumer", k.ID, "job", j.ID, "retries", j.Retries, "reason", reason)
+	k, _ := c.Consumers.ConsumerByNumber(j.ID.Consumer)
+	c.Log.Warn("a job is dead", "channel", k.Channel, "consumer", k.ID, "job", j.ID, "retries", j.Retries, "reason", reason)
 }
 
-// Room reports why no other message can be stored now, or nil.
-func (c *core) Room() error {
-	if c.room == nil {
+// full reports why no other message can be stored now, or nil.
+func (c *core) full() error {
+	if c.Full == nil {
 		return nil
 	}
-	return c.room()
+	return c.Full()
 }
 
 // Broker is one node. Its parts may be used by several goroutines.
@@ -133,11 +125,8 @@ type Broker struct {
 
 // New makes a broker. It does nothing by itself until Start.
 func New(p Parts) *Broker {
-	if p.Logger == nil {
-		p.Logger = slog.New(slog.DiscardHandler)
-	}
-	if p.Notices == nil {
-		p.Notices = p.Logger
+	if p.Log == nil {
+		p.Log = slog.New(slog.DiscardHandler)
 	}
 	if p.Metrics == nil {
 		p.Metrics = NewMetrics()
@@ -145,32 +134,25 @@ func New(p Parts) *Broker {
 	if p.Index == nil {
 		p.Index = jobindex.New()
 	}
-	c := &core{consumers: p.Consumers, health: p.Health, rules: p.Rules, log: p.Logger, notices: p.Notices, metrics: p.Metrics, room: p.Room}
+	c := &core{Parts: p}
 	c.run, c.stop = context.WithCancel(context.Background())
 	c.work, c.cut = context.WithCancel(context.Background())
-	b := &Broker{
-		core:       c,
-		Broadcasts: &Broadcasts{core: c, store: p.Messages},
-		Jobs:       &Jobs{core: c, records: p.Records, index: p.Index, queue: p.Index.Queue, messages: p.Messages},
-	}
-	b.Pruner = &Pruner{core: c, jobs: b.Jobs}
-	b.events = &notifier{core: c, poster: p.EventPoster, told: make(chan operatorEvent, heldEvents)}
-	b.Dispatch = &Dispatch{
-		core: c, jobs: b.Jobs, shards: p.Shards, events: b.events, poster: p.Poster, handOver: domain.NewToken(), lanes: map[uint32]*lane{},
-	}
-	b.Replays = newReplays(c, p.Replays, b.Jobs)
-	p.Metrics.Registry.MustRegister(gauges{c, b.Dispatch, p.Usage})
+	b := &Broker{core: c, Broadcasts: &Broadcasts{c}, Jobs: &Jobs{core: c}, Pruner: &Pruner{c}}
+	b.events = &notifier{core: c, told: make(chan operatorEvent, heldEvents)}
+	b.Dispatch = &Dispatch{core: c, jobs: b.Jobs, events: b.events, handOver: domain.NewToken(), lanes: map[uint32]*lane{}}
+	b.Replays = newReplays(c, b.Jobs)
+	p.Metrics.Registry.MustRegister(gauges{c, b.Dispatch})
 	return b
 }
 
 // Ready reports why the broker cannot take messages now, or nil.
-func (b *Broker) Ready() error { return errors.Join(b.core.health.Ready(), b.core.Room()) }
+func (b *Broker) Ready() error { return errors.Join(b.core.Health.Ready(), b.core.full()) }
 
 // Rules are what the broker works by.
-func (b *Broker) Rules() Rules { return b.core.rules }
+func (b *Broker) Rules() Rules { return b.core.Rules }
 
 // Metrics are the broker's metrics.
-func (b *Broker) Metrics() *Metrics { return b.core.metrics }
+func (b *Broker) Metrics() *Metrics { return b.core.Metrics }
 
 // Start starts dispatching.
 func (b *Broker) Start() {
@@ -180,7 +162,7 @@ func (b *Broker) Start() {
 	b.core.running.Go(func() { b.events.sendEvents(b.core.run) })
 	b.core.running.Go(func() { b.Replays.operations.Run(b.core.run) })
 	b.core.running.Go(func() {
-		b.Dispatch.shards.Own(b.core.run, domain.Ownership{Gained: b.Dispatch.gained, Lost: b.Dispatch.lost, Breaker: b.Dispatch.breakerHere})
+		b.core.Shards.Own(b.core.run, domain.Ownership{Gained: b.Dispatch.gained, Lost: b.Dispatch.lost})
 	})
 }
 
@@ -251,9 +233,6 @@ type Shards interface {
 	Own(ctx context.Context, o domain.Ownership)
 	// Owns tells whether a callback of a shard may begin on this node now.
 	Owns(shard int) bool
-	// AskBreaker asks the node that makes the callbacks of a consumer for the state of its circuit breaker; empty: it has none, or
-	// no node has answered.
-	AskBreaker(ctx context.Context, consumer uint32) breaker.State
 }
 
 // Health is what the store can do now.

@@ -28,8 +28,7 @@ type Poster interface {
 	PostKeep(ctx context.Context, url string, header http.Header, payload []byte, limit int) (*webhook.Answer, error)
 }
 
-// noteRefused tells operators, once for a callback URL, that the policy on addresses keeps callbacks from it: no retry changes that, so
-// it is to be seen whatever the level of the log.
+// noteRefused logs, once for a callback URL, that the policy on addresses keeps callbacks from it: no retry changes that.
 func (l *lane) noteRefused(c domain.Consumer, err error) {
 	if !errors.Is(err, webhook.ErrForbiddenAddress) {
 		return
@@ -39,7 +38,7 @@ func (l *lane) noteRefused(c domain.Consumer, err error) {
 	l.refused = true
 	l.mu.Unlock()
 	if !known {
-		l.d.notices.Warn("callbacks of a consumer are refused by the policy on addresses", "channel", c.Channel, "consumer", c.ID, "error", err)
+		l.d.Log.Error("callbacks of a consumer are refused by the policy on addresses", "channel", c.Channel, "consumer", c.ID, "error", err)
 	}
 }
 
@@ -94,12 +93,12 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 		signer.Sign(header, j.ID.String(), time.Now(), m.Payload)
 	}
 	begin := time.Now()
-	answer, err := d.poster.PostKeep(ctx, c.CallbackURL, header, m.Payload, bodyLimit(c))
+	answer, err := d.Poster.PostKeep(ctx, c.CallbackURL, header, m.Payload, bodyLimit(c))
 	if errors.Is(err, webhook.ErrForbiddenAddress) {
 		err = fmt.Errorf("%w; see [consumer-connection] networks (--consumer-connection-networks)", err)
 	}
 	a = newAttempt(begin, answer, err)
-	d.metrics.called(a.Attempt, err)
+	d.Metrics.called(a.Attempt, err)
 	return a, err
 }
 
@@ -117,11 +116,11 @@ func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.
 		"X-Broker-Channel-Id":       m.Channel,
 		"X-Broker-Consumer-Id":      c.ID,
 		"X-Broker-Message-Id":       m.ID,
-		"User-Agent":                d.rules.UserAgent,
+		"User-Agent":                d.Rules.UserAgent,
 		"X-Request-Id":              domain.NewID(),
 		"X-Broker-Metadata-Headers": strings.Join(names, ","),
 
-		http.CanonicalHeaderKey(d.rules.TokenHeader): c.Token,
+		http.CanonicalHeaderKey(d.Rules.TokenHeader): c.Token,
 	} {
 		header[name] = []string{value}
 	}
@@ -170,11 +169,11 @@ func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job
 	if next.Attempts == 1 && next.Status == domain.Delivered {
 		return next
 	}
-	if x.Room() != nil {
+	if x.full() != nil {
 		a.answer, a.Body = nil, nil
 	}
-	if err := x.records.KeepAttempt(ctx, next.ID, a.masked(c)); err != nil {
-		x.log.Log(ctx, x.troubleLevel(), "an attempt is missing in the history", "job", next.ID, "attempt", a.Number, "error", err)
+	if err := x.Records.KeepAttempt(ctx, next.ID, a.masked(c)); err != nil {
+		x.Log.Log(ctx, x.troubleLevel(), "an attempt is missing in the history", "job", next.ID, "attempt", a.Number, "error", err)
 	}
 	return next
 }

@@ -15,9 +15,7 @@ import (
 type Dispatch struct {
 	*core
 	jobs   *Jobs
-	shards Shards
 	events *notifier
-	poster Poster
 	// handOver is the token of the claims by which jobs are handed over that have callbacks in progress here.
 	handOver string
 
@@ -32,7 +30,7 @@ const anyShard = -1
 // dispatch has lanes take jobs until ctx ends.
 func (d *Dispatch) dispatch(ctx context.Context) {
 	for {
-		ready := d.jobs.queue.Ready(ctx)
+		ready := d.Index.Queue.Ready(ctx)
 		if len(ready) == 0 {
 			return
 		}
@@ -44,7 +42,7 @@ func (d *Dispatch) dispatch(ctx context.Context) {
 
 // look has a consumer's lane, which may have to be made or closed, take the consumer's settings and look for a job.
 func (d *Dispatch) look(number uint32) {
-	c, known := d.consumers.ConsumerByNumber(number)
+	c, known := d.Consumers.ConsumerByNumber(number)
 	l, news := d.laneOf(number, c, known && c.Type == domain.Push)
 	if l == nil {
 		return
@@ -52,7 +50,7 @@ func (d *Dispatch) look(number uint32) {
 	if news && l.update(c) {
 		d.events.tell(EventClosed, c, "resumed")
 	}
-	if d.shards.Owns(l.shard) {
+	if d.Shards.Owns(l.shard) {
 		l.wake()
 	}
 }
@@ -122,12 +120,12 @@ func (l *lane) handOver(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, j := range jobs {
 		wg.Go(func() {
-			next, err := domain.Claim(j, l.d.handOver, 0, time.Now(), l.d.rules.ClaimLimit)
+			next, err := domain.Claim(j, l.d.handOver, 0, time.Now(), l.d.Rules.ClaimLimit)
 			if err == nil {
-				_, err = l.d.jobs.records.PutJob(ctx, next)
+				_, err = l.d.Records.PutJob(ctx, next)
 			}
 			if err != nil && !errors.Is(err, domain.ErrConflict) {
-				l.d.log.Info("another node may repeat a callback that is in progress", "job", j.ID, "error", err)
+				l.d.Log.Info("another node may repeat a callback that is in progress", "job", j.ID, "error", err)
 			}
 		})
 	}

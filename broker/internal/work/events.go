@@ -38,22 +38,21 @@ const (
 // notifier tells operators of changes.
 type notifier struct {
 	*core
-	poster Poster // nil: nothing is sent
-	told   chan operatorEvent
+	told chan operatorEvent
 }
 
 // tell tells operators of a change: in the log, in the metrics, and at the URL that is
 // configured. It does not wait.
 func (n *notifier) tell(event string, c domain.Consumer, reason string) {
-	n.log.Warn("a consumer has changed", "event", event, "channel", c.Channel, "consumer", c.ID, "reason", reason)
-	n.metrics.events.WithLabelValues(event).Inc()
-	if n.rules.EventURL == "" || n.poster == nil {
+	n.Log.Warn("a consumer has changed", "event", event, "channel", c.Channel, "consumer", c.ID, "reason", reason)
+	n.Metrics.events.WithLabelValues(event).Inc()
+	if n.Rules.EventURL == "" || n.EventPoster == nil {
 		return
 	}
 	select {
 	case n.told <- operatorEvent{Event: event, Channel: c.Channel, Consumer: c.ID, Reason: reason, At: time.Now().UTC()}:
 	default:
-		n.log.Warn("an event is not sent: too many wait", "event", event, "waiting", heldEvents)
+		n.Log.Warn("an event is not sent: too many wait", "event", event, "waiting", heldEvents)
 	}
 }
 
@@ -72,7 +71,7 @@ func (n *notifier) sendEvents(ctx context.Context) {
 func (n *notifier) sendEvent(ctx context.Context, e operatorEvent) {
 	body, err := json.Marshal(e)
 	if err != nil {
-		n.log.Error("an event cannot be sent", "event", e.Event, "error", err)
+		n.Log.Error("an event cannot be sent", "event", e.Event, "error", err)
 		return
 	}
 	for try := range eventTries {
@@ -83,11 +82,11 @@ func (n *notifier) sendEvent(ctx context.Context, e operatorEvent) {
 				return
 			}
 		}
-		header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {n.rules.UserAgent}}
-		_, err = n.poster.PostKeep(ctx, n.rules.EventURL, header, body, 0)
+		header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {n.Rules.UserAgent}}
+		_, err = n.EventPoster.PostKeep(ctx, n.Rules.EventURL, header, body, 0)
 		if err == nil {
 			return
 		}
 	}
-	n.log.Warn("an event could not be sent to the operator's URL", "event", e.Event, "channel", e.Channel, "consumer", e.Consumer, "error", err)
+	n.Log.Warn("an event could not be sent to the operator's URL", "event", e.Event, "channel", e.Channel, "consumer", e.Consumer, "error", err)
 }

@@ -19,11 +19,11 @@ const (
 func (x *Jobs) expireClaims(ctx context.Context) {
 	expiring := make(chan struct{}, maxExpiring)
 	for {
-		j, ok := x.queue.Expired(ctx)
+		j, ok := x.Index.Queue.Expired(ctx)
 		if !ok {
 			return
 		}
-		if !x.rules.Recovery {
+		if !x.Rules.Recovery {
 			continue
 		}
 		x.awaitStore(ctx)
@@ -42,37 +42,37 @@ func (x *Jobs) expireClaims(ctx context.Context) {
 // awaitStore waits while the store takes no records of jobs, so that an outage costs a line in
 // the log and not one for each job that is due in it.
 func (x *Jobs) awaitStore(ctx context.Context) {
-	err := x.health.Recordable()
+	err := x.Health.Recordable()
 	if err == nil {
 		return
 	}
-	x.log.Warn("what is due waits for the store", "error", err)
-	for x.health.Recordable() != nil {
+	x.Log.Warn("what is due waits for the store", "error", err)
+	for x.Health.Recordable() != nil {
 		select {
 		case <-time.After(storePause):
 		case <-ctx.Done():
 			return
 		}
 	}
-	x.log.Info("the store is ready again, what is due goes on")
+	x.Log.Info("the store is ready again, what is due goes on")
 }
 
 // expire ends a claim that is over. If the store does not take it, it is tried
 // again later.
 func (x *Jobs) expire(ctx context.Context, j domain.Job) {
-	next, changed := domain.Expire(j, time.Now(), x.rules.MaxRetry)
+	next, changed := domain.Expire(j, time.Now(), x.Rules.MaxRetry)
 	if !changed {
 		return
 	}
-	switch _, err := x.records.PutJob(ctx, next); {
+	switch _, err := x.Records.PutJob(ctx, next); {
 	case err == nil:
-		x.metrics.expired(next.Status)
+		x.Metrics.expired(next.Status)
 		if next.Status == domain.Dead {
 			x.died(next, "its claim has ended, and its retries are used up")
 		}
 	case errors.Is(err, domain.ErrConflict):
 	default:
-		x.log.Log(ctx, x.troubleLevel(), "claim that is over could not be ended, trying again", "job", j.ID, "error", err)
-		x.queue.ExpireAfter(j, expirePause)
+		x.Log.Log(ctx, x.troubleLevel(), "claim that is over could not be ended, trying again", "job", j.ID, "error", err)
+		x.Index.Queue.ExpireAfter(j, expirePause)
 	}
 }

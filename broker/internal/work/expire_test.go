@@ -22,7 +22,7 @@ func TestDueWaitsForTheStore(t *testing.T) {
 		s := newMemoryStore(100)
 		var logs bytes.Buffer
 		parts := partsOf(s)
-		parts.Logger = slog.New(slog.NewTextHandler(&logs, nil))
+		parts.Log = slog.New(slog.NewTextHandler(&logs, nil))
 		b := New(parts)
 		for id, j := range s.jobs {
 			j.Status, j.Due, j.Revision = domain.Inflight, time.Now().Add(time.Second), 1

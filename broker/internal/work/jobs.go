@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/jobindex"
 )
 
 // Work is a job together with its message, as a worker gets it.
@@ -20,11 +19,7 @@ type Work struct {
 // Jobs hands jobs to workers, and changes their states.
 type Jobs struct {
 	*core
-	records  Records
-	index    *jobindex.Index
-	queue    *jobindex.Queue
-	messages Messages
-	fronts   fronts
+	fronts fronts
 }
 
 // QueuedJobs returns queued jobs of a consumer without claiming them: the first ones, or those at another place if several callers, which have
@@ -45,7 +40,7 @@ func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, caller string,
 
 func (x *Jobs) queuedNow(ctx context.Context, c domain.Consumer, place, limit int) ([]Work, error) {
 	for {
-		all, err := x.withMessages(ctx, from(x.queue.Queued(c.Number, (place+1)*limit), place, limit))
+		all, err := x.withMessages(ctx, from(x.Index.Queue.Queued(c.Number, (place+1)*limit), place, limit))
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +65,7 @@ func (x *Jobs) ClaimJobs(ctx context.Context, c domain.Consumer, limit int, time
 		x.release(context.WithoutCancel(ctx), work)
 		return nil, context.Cause(ctx)
 	}
-	x.metrics.claimed(len(work))
+	x.Metrics.claimed(len(work))
 	return work, err
 }
 
@@ -84,7 +79,7 @@ func (x *Jobs) release(ctx context.Context, work []Work) {
 				return next, changed, nil
 			})
 			if err != nil {
-				x.log.Info("claim that no worker got is left to expire", "job", w.Job.ID, "error", err)
+				x.Log.Info("claim that no worker got is left to expire", "job", w.Job.ID, "error", err)
 			}
 		})
 	}
@@ -97,13 +92,13 @@ func (x *Jobs) poll(ctx context.Context, c domain.Consumer, wait time.Duration, 
 	timeout := time.After(wait)
 	for {
 		// Taken first, so that a job that comes during the look is noticed.
-		signal := x.queue.QueuedSignal(c.Number)
+		signal := x.Index.Queue.QueuedSignal(c.Number)
 		if done, err := look(); done || err != nil || wait <= 0 {
 			return err
 		}
 		select {
 		case <-signal:
-			if current, ok := x.consumers.ConsumerByNumber(c.Number); !ok || current.Type != domain.Pull {
+			if current, ok := x.Consumers.ConsumerByNumber(c.Number); !ok || current.Type != domain.Pull {
 				return nil
 			}
 		case <-timeout:
@@ -137,7 +132,7 @@ var errRacesLost = errors.New("other nodes were faster with every job that was t
 
 // claim claims the first jobs of a consumer. An error means that there were some, and none could be claimed.
 func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]domain.Job, error) {
-	taken := x.queue.Take(c.Number, limit)
+	taken := x.Index.Queue.Take(c.Number, limit)
 	if len(taken) == 0 {
 		return nil, nil
 	}
@@ -145,12 +140,12 @@ func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout 
 	var wg sync.WaitGroup
 	for i, j := range taken {
 		wg.Go(func() {
-			next, err := domain.Claim(j, domain.NewToken(), timeout, time.Now(), x.rules.ClaimLimit)
+			next, err := domain.Claim(j, domain.NewToken(), timeout, time.Now(), x.Rules.ClaimLimit)
 			if err == nil {
-				next, err = x.records.PutJob(ctx, next)
+				next, err = x.Records.PutJob(ctx, next)
 			}
 			if claimed[i], errs[i] = next, err; err != nil {
-				x.queue.GiveBack(j)
+				x.Index.Queue.GiveBack(j)
 			}
 		})
 	}
@@ -185,7 +180,7 @@ func (x *Jobs) fill(ctx context.Context, c domain.Consumer, jobs []domain.Job) (
 	if len(work) == 0 {
 		return nil, err
 	}
-	x.log.Warn("some claimed jobs had to be left out", "claimed", len(jobs), "given", len(work), "error", err)
+	x.Log.Warn("some claimed jobs had to be left out", "claimed", len(jobs), "given", len(work), "error", err)
 	return work, nil
 }
 
@@ -205,9 +200,9 @@ func (x *Jobs) bury(ctx context.Context, c domain.Consumer, all []Work) (work []
 func (x *Jobs) buryJob(ctx context.Context, c domain.Consumer, w Work) error {
 	_, err := x.change(ctx, w.Job.ID, func(j domain.Job) (domain.Job, bool, error) {
 		now := time.Now()
-		next, changed := domain.Bury(j, now, x.rules.MaxRetry)
+		next, changed := domain.Bury(j, now, x.Rules.MaxRetry)
 		if changed {
-			x.log.Error("a job is dead: its message can never be read", "channel", c.Channel, "consumer", c.ID, "job", j.ID, "error", w.Message.Unreadable)
+			x.Log.Error("a job is dead: its message can never be read", "channel", c.Channel, "consumer", c.ID, "job", j.ID, "error", w.Message.Unreadable)
 			next = x.attempted(ctx, c, next, ended{Attempt: domain.Attempt{StartedAt: now.UTC(), Error: w.Message.Unreadable.Error()}})
 		}
 		return next, changed, nil
@@ -239,7 +234,7 @@ func (x *Jobs) withMessages(ctx context.Context, jobs []domain.Job) ([]Work, err
 	for i, j := range jobs {
 		seqs[i] = j.ID.Seq
 	}
-	messages, err := x.messages.MessagesAt(ctx, seqs)
+	messages, err := x.Messages.MessagesAt(ctx, seqs)
 	work := make([]Work, 0, len(jobs))
 	for _, j := range jobs {
 		if m, ok := messages[j.ID.Seq]; ok {

@@ -53,7 +53,7 @@ type lane struct {
 }
 
 func newLane(d *Dispatch, c domain.Consumer) *lane {
-	l := &lane{d: d, shard: d.shards.Shard(c.Channel), number: c.Number, calling: map[domain.JobID]domain.Job{}}
+	l := &lane{d: d, shard: d.Shards.Shard(c.Channel), number: c.Number, calling: map[domain.JobID]domain.Job{}}
 	_ = l.update(c)
 	return l
 }
@@ -72,10 +72,10 @@ func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 		var err error
 		if signer, err = webhook.NewSigner(c.SigningSecret); err != nil {
 			signer = nil
-			l.d.log.Error("callbacks go out unsigned", "channel", c.Channel, "consumer", c.ID, "error", err)
+			l.d.Log.Error("callbacks go out unsigned", "channel", c.Channel, "consumer", c.ID, "error", err)
 		}
 	}
-	owned := l.d.shards.Owns(l.shard)
+	owned := l.d.Shards.Owns(l.shard)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.consumer.Paused() && !c.Paused() {
@@ -106,9 +106,9 @@ func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 func (l *lane) concurrency() int {
 	n := l.consumer.Concurrency
 	if n == 0 {
-		n = l.d.rules.Concurrency
+		n = l.d.Rules.Concurrency
 	}
-	return min(n, l.d.rules.MaxWorkers)
+	return min(n, l.d.Rules.MaxWorkers)
 }
 
 // close has no further callback begin.
@@ -173,7 +173,7 @@ func (l *lane) take() (job domain.Job, turn int, ok bool) {
 	l.mu.Lock()
 	pace := l.pace
 	l.mu.Unlock()
-	if !l.mayBegin() || len(l.d.jobs.queue.Queued(l.number, 1)) == 0 {
+	if !l.mayBegin() || len(l.d.Index.Queue.Queued(l.number, 1)) == 0 {
 		return job, 0, false
 	}
 	// The job is chosen when its turn has come, not before the wait.
@@ -187,7 +187,7 @@ func (l *lane) take() (job domain.Job, turn int, ok bool) {
 	if turn, ok = l.passes(); !ok {
 		return job, 0, false
 	}
-	jobs := l.d.jobs.queue.Take(l.number, 1)
+	jobs := l.d.Index.Queue.Take(l.number, 1)
 	if len(jobs) == 0 {
 		l.withdraw(turn)
 		return job, 0, false
@@ -226,11 +226,11 @@ func (l *lane) mayBegin() bool {
 	l.mu.Lock()
 	closed := l.closed
 	l.mu.Unlock()
-	if closed || !l.d.shards.Owns(l.shard) {
+	if closed || !l.d.Shards.Owns(l.shard) {
 		return false
 	}
-	if err := l.d.health.Recordable(); err != nil {
-		l.d.log.Debug("no callback while its outcome could not be kept", "error", err)
+	if err := l.d.Health.Recordable(); err != nil {
+		l.d.Log.Debug("no callback while its outcome could not be kept", "error", err)
 		l.sleep(lanePause)
 		return false
 	}
@@ -247,7 +247,7 @@ func (l *lane) sleep(pause time.Duration) {
 	}
 	l.mu.Unlock()
 	if sooner {
-		l.d.jobs.queue.WakeAfter(l.number, pause)
+		l.d.Index.Queue.WakeAfter(l.number, pause)
 	}
 }
 
@@ -274,16 +274,16 @@ func (l *lane) try(job domain.Job, turn int) {
 		l.giveUp(job.ID)
 		return
 	}
-	if _, ok := l.d.consumers.ConsumerByNumber(c.Number); !ok {
+	if _, ok := l.d.Consumers.ConsumerByNumber(c.Number); !ok {
 		return // deleted meanwhile, and its jobs with it
 	}
 	now := time.Now()
 	l.health(c, turn, err == nil, now)
-	next := domain.Attempted(job, err == nil, now, l.d.rules.Backoff, l.d.rules.MaxRetry)
-	l.d.metrics.attempted(next.Status, message.ReceivedAt)
+	next := domain.Attempted(job, err == nil, now, l.d.Rules.Backoff, l.d.Rules.MaxRetry)
+	l.d.Metrics.attempted(next.Status, message.ReceivedAt)
 	if err != nil {
 		l.noteRefused(c, err)
-		l.d.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", done.Error)
+		l.d.Log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", done.Error)
 	}
 	l.record(job, l.d.jobs.attempted(l.d.work, c, next, done), done.Error)
 }
@@ -291,17 +291,17 @@ func (l *lane) try(job domain.Job, turn int) {
 // load reads the message of a job. Of one that cannot be read at the moment the job is
 // taken again later.
 func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
-	messages, err := l.d.jobs.messages.MessagesAt(l.d.work, []uint64{job.ID.Seq})
+	messages, err := l.d.Messages.MessagesAt(l.d.work, []uint64{job.ID.Seq})
 	m, ok := messages[job.ID.Seq]
 	if m.Unreadable != nil {
 		err = l.d.jobs.buryJob(l.d.work, c, Work{job, m})
 	}
 	switch {
 	case err != nil:
-		l.d.log.Log(l.d.work, l.d.troubleLevel(), "callback put off", "job", job.ID, "error", err)
-		l.d.jobs.queue.GiveBackAfter(job, lanePause)
+		l.d.Log.Log(l.d.work, l.d.troubleLevel(), "callback put off", "job", job.ID, "error", err)
+		l.d.Index.Queue.GiveBackAfter(job, lanePause)
 	case !ok:
-		l.d.log.Info("no callback for a message that was pruned", "job", job.ID)
+		l.d.Log.Info("no callback for a message that was pruned", "job", job.ID)
 	}
 	return m, ok && m.Unreadable == nil
 }
@@ -316,12 +316,12 @@ func (l *lane) handedOver(j domain.Job) bool {
 func (l *lane) giveUp(id domain.JobID) {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
-	job, err := l.d.jobs.records.Job(ctx, id)
+	job, err := l.d.Records.Job(ctx, id)
 	if err == nil && l.handedOver(job) {
-		_, err = l.d.jobs.records.PutJob(ctx, domain.Settle(job, domain.Queued, time.Now()))
+		_, err = l.d.Records.PutJob(ctx, domain.Settle(job, domain.Queued, time.Now()))
 	}
 	if err != nil {
-		l.d.log.Info("callback that was cut is made again when its claim ends", "job", id, "error", err)
+		l.d.Log.Info("callback that was cut is made again when its claim ends", "job", id, "error", err)
 	}
 }
 
@@ -330,7 +330,7 @@ func (l *lane) giveUp(id domain.JobID) {
 func (l *lane) record(job, next domain.Job, reason string) {
 	var err error
 	for try := range outcomeTries {
-		_, err = l.d.jobs.records.PutJob(l.d.work, next)
+		_, err = l.d.Records.PutJob(l.d.work, next)
 		if err == nil && next.Status == domain.Dead {
 			l.d.died(next, reason)
 		}
@@ -338,7 +338,7 @@ func (l *lane) record(job, next domain.Job, reason string) {
 			return
 		}
 		if errors.Is(err, domain.ErrConflict) && !errors.Is(err, domain.ErrUnavailable) {
-			now, err := l.d.jobs.records.Job(l.d.work, job.ID)
+			now, err := l.d.Records.Job(l.d.work, job.ID)
 			if err != nil || !l.handedOver(now) {
 				return
 			}
@@ -351,8 +351,8 @@ func (l *lane) record(job, next domain.Job, reason string) {
 		case <-time.After(outcomePause << try):
 		}
 	}
-	l.d.log.Log(l.d.work, l.d.troubleLevel(), "the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
-	l.d.jobs.queue.GiveBackAfter(job, retryPause)
+	l.d.Log.Log(l.d.work, l.d.troubleLevel(), "the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
+	l.d.Index.Queue.GiveBackAfter(job, retryPause)
 }
 
 // health takes in how a callback ended, and decides what follows for the consumer. For one that was deleted meanwhile nothing
@@ -363,7 +363,7 @@ func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) 
 		l.mu.Unlock()
 		return
 	}
-	changed := l.breaker.Outcome(l.d.rules.Breaker, turn, success, now)
+	changed := l.breaker.Outcome(l.d.Rules.Breaker, turn, success, now)
 	state := l.breaker.Current()
 	if success {
 		l.failing = time.Time{}

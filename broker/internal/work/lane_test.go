@@ -83,7 +83,7 @@ func dispatch(t *testing.T, jobs int) *dispatching {
 	parts := partsOf(s)
 	parts.Poster = r
 	b := New(parts)
-	b.core.rules.Concurrency = 1
+	b.core.Rules.Concurrency = 1
 	d := &dispatching{Broker: b, store: s, receiver: r}
 	d.begin = func() {
 		b.core.running.Go(func() { b.Jobs.expireClaims(b.core.run) })
@@ -172,7 +172,7 @@ func TestConcurrencyOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 50)
 		defer d.stop()
-		d.core.rules.Concurrency = 3
+		d.core.Rules.Concurrency = 3
 		hang := make(chan struct{})
 		for _, id := range []string{"1", "2", "3"} {
 			d.receiver.hang[id] = hang
@@ -221,7 +221,7 @@ func TestHandOverWhileAnOutcomeIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 2)
 		defer d.stop()
-		d.core.rules.Concurrency = 2
+		d.core.Rules.Concurrency = 2
 		d.receiver.hang["2"] = make(chan struct{})
 		write := make(chan struct{})
 		d.store.slow = map[uint64]chan struct{}{1: write}
@@ -332,7 +332,7 @@ func TestCallbacksThatAreMadeAgain(t *testing.T) {
 		synctest.Wait()
 		require.ElementsMatch(t, []string{"3", "1", "3"}, d.receiver.called())
 		require.Equal(t, []domain.JobStatus{domain.Delivered, domain.Dead, domain.Delivered}, d.store.states())
-		require.Equal(t, d.core.rules.MaxRetry, d.job(2).Retries, "so that it can be removed")
+		require.Equal(t, d.core.Rules.MaxRetry, d.job(2).Retries, "so that it can be removed")
 	})
 }
 
@@ -341,7 +341,7 @@ func TestRetriesOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 1)
 		defer d.stop()
-		d.core.rules.Backoff, d.core.rules.MaxRetry = domain.Backoff{time.Minute, time.Hour}, 2
+		d.core.Rules.Backoff, d.core.Rules.MaxRetry = domain.Backoff{time.Minute, time.Hour}, 2
 		d.receiver.fail = errors.New("500")
 		d.begin()
 		for calls, wait := range []time.Duration{time.Minute, time.Hour} {
@@ -361,7 +361,7 @@ func TestChangedRateOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 10)
 		defer d.stop()
-		d.core.rules.Concurrency = 3
+		d.core.Rules.Concurrency = 3
 		limited := func(rate float64) {
 			c := pushed
 			c.RateLimit = rate

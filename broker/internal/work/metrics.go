@@ -134,8 +134,6 @@ type Usage struct {
 type gauges struct {
 	*core
 	dispatch *Dispatch
-	// usage tells how much of the store is used. Nil: that is not known.
-	usage func(ctx context.Context) (Usage, error)
 }
 
 var (
@@ -163,14 +161,14 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	for shard := range g.dispatch.shards.Shards() {
+	for shard := range g.Shards.Shards() {
 		value := 0.0
-		if g.dispatch.shards.Owns(shard) {
+		if g.Shards.Owns(shard) {
 			value = 1
 		}
 		gauge(shardDesc, value, strconv.Itoa(shard))
 	}
-	backlogs := g.dispatch.jobs.index.Backlogs()
+	backlogs := g.Index.Backlogs()
 	queued := 0
 	for _, l := range backlogs {
 		queued += l.Queued
@@ -188,16 +186,16 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		gauge(oldestDesc, time.Since(l.Oldest).Seconds(), l.Consumer.Channel, l.Consumer.ID)
 	}
 	ready := 0.0
-	if g.health.Ready() == nil && g.Room() == nil {
+	if g.Health.Ready() == nil && g.full() == nil {
 		ready = 1
 	}
 	gauge(readyDesc, ready)
-	if g.usage == nil {
+	if g.Usage == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), usageTimeout)
 	defer cancel()
-	if usage, err := g.usage(ctx); err == nil {
+	if usage, err := g.Usage(ctx); err == nil {
 		gauge(bytesDesc, float64(usage.Bytes))
 		if usage.Limit > 0 {
 			gauge(limitDesc, float64(usage.Limit))

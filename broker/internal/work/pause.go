@@ -33,14 +33,14 @@ func (d *Dispatch) ResumeConsumer(ctx context.Context, channel, id string) (doma
 // setPause changes a consumer as it is stored, again if another was faster.
 func (d *Dispatch) setPause(ctx context.Context, channel, id string, change func(*domain.Consumer) bool) (domain.Consumer, error) {
 	for range maxTries {
-		c, err := d.consumers.RefreshConsumer(ctx, channel, id)
+		c, err := d.Consumers.RefreshConsumer(ctx, channel, id)
 		if err != nil {
 			return c, err
 		}
 		if !change(&c) {
-			return c, d.consumers.Kept(ctx, c.Revision)
+			return c, d.Consumers.Kept(ctx, c.Revision)
 		}
-		saved, err := d.consumers.SaveConsumer(ctx, c)
+		saved, err := d.Consumers.SaveConsumer(ctx, c)
 		if errors.Is(err, domain.ErrConflict) {
 			continue
 		}
@@ -59,44 +59,24 @@ func pauseEvent(c domain.Consumer) string {
 	return EventResumed
 }
 
-// Breaker is the state of a consumer's circuit breaker, empty if it has none or no node tells it at the moment: it is known on
-// the node that makes the consumer's callbacks.
-func (d *Dispatch) Breaker(ctx context.Context, c domain.Consumer) breaker.State {
-	if d.rules.Breaker.FailurePercent == 0 || c.Type != domain.Push {
+// Breaker is the state of a consumer's circuit breaker; empty: it has none, or another node makes the consumer's callbacks.
+func (d *Dispatch) Breaker(c domain.Consumer) breaker.State {
+	l := d.lane(c.Number)
+	if d.Rules.Breaker.FailurePercent == 0 || l == nil || !d.Shards.Owns(l.shard) {
 		return ""
-	}
-	if state, here := d.breakerHere(c.Number); here {
-		return state
-	}
-	return d.shards.AskBreaker(ctx, c.Number)
-}
-
-// LocalBreaker is [Dispatch.Breaker] of a consumer whose callbacks this node makes, and empty for another.
-func (d *Dispatch) LocalBreaker(c domain.Consumer) breaker.State {
-	state, _ := d.breakerHere(c.Number)
-	return state
-}
-
-func (d *Dispatch) breakerHere(consumer uint32) (state breaker.State, here bool) {
-	l := d.lane(consumer)
-	if l == nil || !d.shards.Owns(l.shard) {
-		return "", false
-	}
-	if d.rules.Breaker.FailurePercent == 0 {
-		return "", true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.breaker.Current(), true
+	return l.breaker.Current()
 }
 
 // openBreakers are the consumers whose circuit breaker is not closed on this node.
 func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
-	if d.rules.Breaker.FailurePercent == 0 {
+	if d.Rules.Breaker.FailurePercent == 0 {
 		return nil
 	}
 	for _, l := range d.lanesOf(anyShard) {
-		owned := d.shards.Owns(l.shard)
+		owned := d.Shards.Owns(l.shard)
 		l.mu.Lock()
 		if owned && l.breaker.Current() != breaker.Closed {
 			consumers = append(consumers, l.consumer)
@@ -115,7 +95,7 @@ const failingTimeout = 2 * time.Second
 
 // failingIn is a consumer with what follows from its last callbacks, if that is a change. l.mu is held.
 func (l *lane) failingIn(c domain.Consumer, now time.Time) (_ domain.Consumer, changed bool) {
-	after, failing := l.d.rules.PauseAfter, now.Sub(l.failing)
+	after, failing := l.d.Rules.PauseAfter, now.Sub(l.failing)
 	switch stored := !c.FailingSince.IsZero(); {
 	case after == 0 || c.Paused():
 		return c, false
@@ -138,7 +118,7 @@ func (l *lane) saveFailing(c domain.Consumer) {
 	ctx, cancel := context.WithTimeout(l.d.run, failingTimeout)
 	defer cancel()
 	for again := true; again; {
-		stored, err := l.d.consumers.RefreshConsumer(ctx, c.Channel, c.ID)
+		stored, err := l.d.Consumers.RefreshConsumer(ctx, c.Channel, c.ID)
 		l.mu.Lock()
 		next, changed := l.failingIn(stored, time.Now())
 		// One that was deleted and made again under its ID is another.
@@ -146,14 +126,14 @@ func (l *lane) saveFailing(c domain.Consumer) {
 		l.saving = again
 		l.mu.Unlock()
 		if again {
-			next, err = l.d.consumers.SaveConsumer(ctx, next)
+			next, err = l.d.Consumers.SaveConsumer(ctx, next)
 		}
 		switch {
 		case err == nil && again && next.Paused():
 			l.d.events.tell(EventPaused, next, next.Pause.Reason)
 		case err == nil, errors.Is(err, domain.ErrNotFound), errors.Is(err, domain.ErrConflict):
 		default:
-			l.d.log.Info("for how long callbacks fail is not stored", "channel", c.Channel, "consumer", c.ID, "error", err)
+			l.d.Log.Info("for how long callbacks fail is not stored", "channel", c.Channel, "consumer", c.ID, "error", err)
 			l.mu.Lock()
 			l.saving = false
 			l.mu.Unlock()

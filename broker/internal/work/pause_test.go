@@ -24,12 +24,12 @@ func TestBreakerOfALane(t *testing.T) {
 		const jobs = 40
 		d := dispatch(t, jobs)
 		defer d.stop()
-		d.core.rules.Breaker = openingRules
-		d.core.rules.Backoff, d.core.rules.MaxRetry = domain.Backoff{time.Second}, 100
+		d.core.Rules.Breaker = openingRules
+		d.core.Rules.Backoff, d.core.Rules.MaxRetry = domain.Backoff{time.Second}, 100
 		d.receiver.fail = errors.New("500")
 		d.begin()
 		require.Len(t, d.receiver.called(), 4)
-		require.Equal(t, breaker.Open, d.Dispatch.Breaker(t.Context(), pushed))
+		require.Equal(t, breaker.Open, d.Dispatch.Breaker(pushed))
 		require.Equal(t, []domain.Consumer{pushed}, d.Dispatch.openBreakers())
 		time.Sleep(openingRules.Open - time.Second)
 		require.Len(t, d.receiver.called(), 4)
@@ -41,7 +41,7 @@ func TestBreakerOfALane(t *testing.T) {
 		time.Sleep(openingRules.Open + time.Second)
 		synctest.Wait()
 		require.GreaterOrEqual(t, len(d.receiver.called()), jobs)
-		require.Equal(t, breaker.Closed, d.Dispatch.Breaker(t.Context(), pushed))
+		require.Equal(t, breaker.Closed, d.Dispatch.Breaker(pushed))
 		require.Empty(t, d.Dispatch.openBreakers())
 		require.Equal(t, []float64{2, 2, 1}, []float64{d.counted(t, EventOpened), d.counted(t, EventHalfOpened), d.counted(t, EventClosed)})
 	})
@@ -50,7 +50,7 @@ func TestBreakerOfALane(t *testing.T) {
 // counted is how often operators were told of an event.
 func (d *dispatching) counted(t *testing.T, event string) (n float64) {
 	t.Helper()
-	families, err := d.core.metrics.Registry.Gather()
+	families, err := d.core.Metrics.Registry.Gather()
 	require.NoError(t, err)
 	for _, f := range families {
 		if f.GetName() != "broker_consumer_events_total" {
@@ -72,7 +72,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		const day = 24 * time.Hour
 		d := dispatch(t, 0)
 		defer d.stop()
-		d.core.rules.PauseAfter = 2 * day
+		d.core.Rules.PauseAfter = 2 * day
 		d.begin()
 		consumer := func() domain.Consumer {
 			synctest.Wait()
@@ -138,8 +138,8 @@ func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 		const day = 24 * time.Hour
 		d := dispatch(t, 0)
 		defer d.stop()
-		d.core.rules.PauseAfter = 2 * day
-		d.core.rules.Breaker = breaker.Rules{FailurePercent: 50, MinCallbacks: 3, Window: 30 * day, Open: time.Hour}
+		d.core.Rules.PauseAfter = 2 * day
+		d.core.Rules.Breaker = breaker.Rules{FailurePercent: 50, MinCallbacks: 3, Window: 30 * day, Open: time.Hour}
 		d.begin()
 		old := d.Dispatch.lane(pushed.Number)
 		old.health(pushed, 0, false, time.Now())
@@ -187,7 +187,7 @@ func TestEventsAreSent(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()
 		sent := &posted{failures: 2}
-		d.events.poster, d.core.rules.EventURL = sent, "http://127.0.0.1/events"
+		d.events.EventPoster, d.core.Rules.EventURL = sent, "http://127.0.0.1/events"
 		for i := range heldEvents + 10 {
 			c := pushed
 			c.ID = fmt.Sprint(i)
@@ -222,8 +222,8 @@ func TestSuccessDuringAWriteCounts(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()
 		slow := &slowStore{memoryStore: d.store, gate: make(chan struct{})}
-		d.core.consumers = slow
-		d.core.rules.PauseAfter = 2 * day
+		d.core.Consumers = slow
+		d.core.Rules.PauseAfter = 2 * day
 		d.begin()
 		now := func() domain.Consumer { c, _ := d.store.RefreshConsumer(t.Context(), "ch", "k"); return c }
 		call := func(success bool) { d.Dispatch.lane(1).health(pushed, 0, success, time.Now()); synctest.Wait() }
@@ -246,7 +246,7 @@ func TestBreakerClosedByResumeIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()
-		d.core.rules.Breaker = breaker.Rules{FailurePercent: 50, MinCallbacks: 1, Window: time.Minute, Open: time.Hour}
+		d.core.Rules.Breaker = breaker.Rules{FailurePercent: 50, MinCallbacks: 1, Window: time.Minute, Open: time.Hour}
 		d.begin()
 		d.Dispatch.lane(1).health(pushed, 0, false, time.Now())
 		require.EqualValues(t, 1, d.counted(t, EventOpened))
@@ -254,7 +254,7 @@ func TestBreakerClosedByResumeIsTold(t *testing.T) {
 		paused.Pause = domain.Pause{Reason: domain.PausedByOperator, At: time.Now()}
 		d.change(paused)
 		d.change(pushed)
-		require.Equal(t, breaker.Closed, d.Dispatch.Breaker(t.Context(), pushed))
+		require.Equal(t, breaker.Closed, d.Dispatch.Breaker(pushed))
 		require.EqualValues(t, 1, d.counted(t, EventClosed))
 	})
 }

@@ -17,24 +17,21 @@ import (
 const prunePage = 200
 
 // Pruner deletes messages that have no job to do and are older than the retention.
-type Pruner struct {
-	*core
-	jobs *Jobs
-}
+type Pruner struct{ *core }
 
 func (p *Pruner) pruneLoop(ctx context.Context) {
-	if p.rules.Retention == 0 {
+	if p.Rules.Retention == 0 {
 		return
 	}
-	ticker := time.NewTicker(max(p.rules.PruneInterval, time.Second))
+	ticker := time.NewTicker(max(p.Rules.PruneInterval, time.Second))
 	defer ticker.Stop()
 	for {
 		n, err := p.PruneFinished(ctx, time.Now())
 		switch {
 		case err != nil && ctx.Err() == nil:
-			p.log.Warn("pruning stopped, trying again later", "pruned", n, "error", err)
+			p.Log.Warn("pruning stopped, trying again later", "pruned", n, "error", err)
 		case n > 0:
-			p.log.Info("finished messages pruned", "pruned", n)
+			p.Log.Info("finished messages pruned", "pruned", n)
 		}
 		select {
 		case <-ticker.C:
@@ -48,19 +45,19 @@ func (p *Pruner) pruneLoop(ctx context.Context) {
 // job to do, and returns their number. They are exported first, if a folder is
 // configured: when that fails, nothing is deleted.
 func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) {
-	before := now.Add(-p.rules.Retention)
+	before := now.Add(-p.Rules.Retention)
 	count := 0
 	for ctx.Err() == nil {
-		seqs := p.jobs.index.Finished(before, prunePage)
+		seqs := p.Index.Finished(before, prunePage)
 		if len(seqs) == 0 {
 			return count, nil
 		}
-		if p.rules.ExportPath != "" {
+		if p.Rules.ExportPath != "" {
 			if err := p.export(ctx, seqs, now); err != nil {
 				return count, fmt.Errorf("export messages: %w", err)
 			}
 		}
-		if err := p.jobs.messages.Prune(ctx, seqs); err != nil {
+		if err := p.Messages.Prune(ctx, seqs); err != nil {
 			return count, fmt.Errorf("delete messages: %w", err)
 		}
 		count += len(seqs)
@@ -91,18 +88,18 @@ type exportedJob struct {
 }
 
 func (p *Pruner) export(ctx context.Context, seqs []uint64, now time.Time) (err error) {
-	messages, err := p.jobs.messages.MessagesAt(ctx, seqs)
+	messages, err := p.Messages.MessagesAt(ctx, seqs)
 	if err != nil {
 		return err
 	}
 	name := "messages-" + now.UTC().Format(time.DateOnly) + ".jsonl"
-	if p.rules.NodeName != "" {
-		name = p.rules.NodeName + "-" + name
+	if p.Rules.NodeName != "" {
+		name = p.Rules.NodeName + "-" + name
 	}
-	if err := os.MkdirAll(p.rules.ExportPath, 0o750); err != nil {
+	if err := os.MkdirAll(p.Rules.ExportPath, 0o750); err != nil {
 		return err
 	}
-	file, err := os.OpenFile(filepath.Join(p.rules.ExportPath, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	file, err := os.OpenFile(filepath.Join(p.Rules.ExportPath, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
 		return err
 	}
@@ -132,9 +129,9 @@ func (p *Pruner) exported(ctx context.Context, m domain.Message) exported {
 	if m.Unreadable != nil {
 		e.Error = m.Unreadable.Error()
 	}
-	for _, j := range p.jobs.index.JobsOf(m.Channel, m.Seq) {
-		if c, ok := p.consumers.ConsumerByNumber(j.ID.Consumer); ok {
-			if whole, err := p.jobs.records.Refresh(ctx, j.ID); err == nil {
+	for _, j := range p.Index.JobsOf(m.Channel, m.Seq) {
+		if c, ok := p.Consumers.ConsumerByNumber(j.ID.Consumer); ok {
+			if whole, err := p.Records.Refresh(ctx, j.ID); err == nil {
 				j = whole
 			}
 			e.Jobs = append(e.Jobs, exportedJob{Consumer: c.ID, Status: j.Status.String(), StatusChangedAt: j.ChangedAt, Retries: j.Retries})

@@ -35,23 +35,22 @@ type Replayed interface {
 // Replays queues jobs again that are settled. A consumer has one replay at a time.
 type Replays struct {
 	*core
-	store      Replayed
 	jobs       *Jobs
 	operations *bulk.Runner
 }
 
-func newReplays(c *core, store Replayed, jobs *Jobs) *Replays {
-	p := &Replays{core: c, store: store, jobs: jobs}
-	known := func(ctx context.Context) (uint64, error) { return store.LastRecord(ctx) }
+func newReplays(c *core, jobs *Jobs) *Replays {
+	p := &Replays{core: c, jobs: jobs}
+	known := func(ctx context.Context) (uint64, error) { return c.Parts.Replays.LastRecord(ctx) }
 	p.operations = bulk.New(bulk.Config{
-		Records:   store,
+		Records:   c.Parts.Replays,
 		Kinds:     map[string]bulk.Kind{domain.ReplayKind: {Known: known, Select: p.replayable, Page: replayPage}},
 		Process:   domain.NewID(),
-		Shared:    c.rules.Shared,
+		Shared:    c.Rules.Shared,
 		Lost:      replayLost,
 		Exclusive: true,
 		Now:       func() time.Time { return time.Now().UTC() },
-		Log:       c.log,
+		Log:       c.Log,
 	})
 	return p
 }
@@ -89,7 +88,7 @@ func (p *Replays) ReplayOf(ctx context.Context, c domain.Consumer, id string) (b
 }
 
 // AllReplays returns those that are kept, of all consumers, as this process knows them.
-func (p *Replays) AllReplays() []bulk.Operation { return p.store.All() }
+func (p *Replays) AllReplays() []bulk.Operation { return p.Parts.Replays.All() }
 
 // CancelReplay ends a replay. One that has ended stays as it is.
 func (p *Replays) CancelReplay(ctx context.Context, c domain.Consumer, id string) error {
@@ -127,7 +126,7 @@ func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64,
 	if err = json.Unmarshal(o.Spec, &r.Spec); err != nil {
 		return nil, from, fmt.Errorf("replay %s: %w", o.ID, err)
 	}
-	jobs, next := p.store.Settled(r, from, limit)
+	jobs, next := p.Parts.Replays.Settled(r, from, limit)
 	if (len(r.Spec.Metadata) > 0 || r.Spec.Message != "") && len(jobs) > 0 {
 		work, err := p.jobs.withMessages(ctx, jobs)
 		if err != nil {
@@ -154,7 +153,7 @@ func (p *Replays) replayJob(ctx context.Context, replay string, r domain.Replay,
 			return j, false, nil
 		}
 		if j.Status == domain.Delivered && j.Attempts == 1 {
-			if err := p.jobs.records.KeepAttempt(ctx, id, lastAttempt(j)); err != nil {
+			if err := p.Records.KeepAttempt(ctx, id, lastAttempt(j)); err != nil {
 				return j, false, err
 			}
 		}

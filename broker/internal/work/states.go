@@ -12,14 +12,14 @@ import (
 
 // Job returns a job that was not removed, as it is known on this node.
 func (x *Jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
-	j, err := x.records.Job(ctx, id)
+	j, err := x.Records.Job(ctx, id)
 	return notRemoved(j, err)
 }
 
 // RefreshJob is Job, after a look at what is stored: another node may have
 // changed the job a moment ago.
 func (x *Jobs) RefreshJob(ctx context.Context, id domain.JobID) (domain.Job, error) {
-	j, err := x.records.Refresh(ctx, id)
+	j, err := x.Records.Refresh(ctx, id)
 	return notRemoved(j, err)
 }
 
@@ -34,13 +34,13 @@ func notRemoved(j domain.Job, err error) (domain.Job, error) {
 func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Request) (domain.Job, error) {
 	var made bool // by this request, not by one before it
 	j, err := x.change(ctx, id, func(j domain.Job) (next domain.Job, changed bool, err error) {
-		next, made, err = domain.Transition(j, req, time.Now(), x.rules.ClaimLimit)
+		next, made, err = domain.Transition(j, req, time.Now(), x.Rules.ClaimLimit)
 		return next, made, err
 	})
 	if err != nil {
 		return j, err
 	}
-	x.metrics.transitioned(req.Next)
+	x.Metrics.transitioned(req.Next)
 	if made && j.Status == domain.Dead {
 		x.died(j, "its worker says so")
 	}
@@ -50,7 +50,7 @@ func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Re
 // ExtendJob lets a claim run for its whole limit again, from now.
 func (x *Jobs) ExtendJob(ctx context.Context, id domain.JobID, claim string, timeout time.Duration) (domain.Job, error) {
 	return x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
-		next, err := domain.Extend(j, claim, timeout, time.Now(), x.rules.ClaimLimit)
+		next, err := domain.Extend(j, claim, timeout, time.Now(), x.Rules.ClaimLimit)
 		return next, true, err
 	})
 }
@@ -68,7 +68,7 @@ func (x *Jobs) RequeueJob(ctx context.Context, id domain.JobID) error {
 // letters.
 func (x *Jobs) RemoveJob(ctx context.Context, id domain.JobID) error {
 	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
-		next, err := domain.Remove(j, time.Now(), x.rules.MaxRetry)
+		next, err := domain.Remove(j, time.Now(), x.Rules.MaxRetry)
 		return next, true, err
 	})
 	return err
@@ -95,7 +95,7 @@ func (x *Jobs) eachDead(ctx context.Context, c domain.Consumer, do func(context.
 	count := 0
 	page := domain.Page{Limit: deadPage}
 	for {
-		jobs := x.index.ListDead(c.Number, page)
+		jobs := x.Index.ListDead(c.Number, page)
 		if len(jobs) == 0 {
 			return count, nil
 		}
@@ -130,16 +130,16 @@ const maxTries = 100
 // change decides on a job as it is, and writes the decision if it is still so.
 func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.Job) (domain.Job, bool, error)) (domain.Job, error) {
 	for range maxTries {
-		j, err := x.records.Job(ctx, id)
+		j, err := x.Records.Job(ctx, id)
 		if err == nil && j.Status.Settled() {
-			j, err = x.records.Refresh(ctx, id)
+			j, err = x.Records.Refresh(ctx, id)
 		}
 		if err != nil {
 			return j, err
 		}
 		if j.Status == domain.Removed {
 			// That is told once it cannot come back.
-			now, err := x.records.Refresh(ctx, id)
+			now, err := x.Records.Refresh(ctx, id)
 			if err == nil && now.Status != domain.Removed {
 				continue
 			}
@@ -149,7 +149,7 @@ func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.J
 		if err != nil || !changed {
 			// Nothing is refused on what this node thinks: another may have
 			// changed the job a moment ago.
-			now, refreshErr := x.records.Refresh(ctx, id)
+			now, refreshErr := x.Records.Refresh(ctx, id)
 			if refreshErr != nil {
 				return j, refreshErr
 			}
@@ -158,7 +158,7 @@ func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.J
 			}
 			return j, err
 		}
-		next, err = x.records.PutJob(ctx, next)
+		next, err = x.Records.PutJob(ctx, next)
 		if !errors.Is(err, domain.ErrConflict) {
 			return next, err
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
-	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
 // testRules are the defaults of the configuration.
@@ -76,8 +75,7 @@ func (s *memoryStore) Shards() int            { return 1 }
 func (s *memoryStore) Shard(string) int       { return 0 }
 func (s *memoryStore) Recordable() error      { return s.Ready() }
 
-func (s *memoryStore) Own(ctx context.Context, _ domain.Ownership)              { <-ctx.Done() }
-func (s *memoryStore) AskBreaker(context.Context, uint32) (state breaker.State) { return "" }
+func (s *memoryStore) Own(ctx context.Context, _ domain.Ownership) { <-ctx.Done() }
 
 func (s *memoryStore) AttemptAt(context.Context, domain.JobID, int) (domain.Attempt, error) {
 	return domain.Attempt{}, domain.ErrNotFound
