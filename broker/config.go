@@ -59,55 +59,21 @@ type LogConfig struct {
 	Level    string
 }
 
-// DispatchConfig is about jobs and their retries.
-type DispatchConfig struct {
-	MaxWorkers    int
-	Concurrency   int
-	MaxRetry      int
-	RationalDelay time.Duration
-	Backoff       []time.Duration
-	// Recovery lets this process end claims that are over.
-	Recovery bool
-}
-
-// BreakerConfig is about consumers whose callbacks fail.
-type BreakerConfig struct {
-	// FailurePercent of the callbacks in a Window, which had MinCallbacks, open a
-	// consumer's circuit breaker for the time Open. 0: there is none.
-	FailurePercent int
-	MinCallbacks   int
-	Window         time.Duration
-	Open           time.Duration
-	// PauseAfter is how long callbacks fail before the consumer is paused. 0: never.
-	PauseAfter time.Duration
-	// EventURL gets a request for each change, if it is not empty.
-	EventURL string
-}
-
-// ConnectionConfig is about the callbacks of push consumers.
-type ConnectionConfig struct {
-	// TokenHeader is the name of the header with the consumer's token; none that
-	// callbacks have anyway.
-	TokenHeader string
-	UserAgent   string
-	Timeout     time.Duration
-	// Networks says where callbacks may be: auto, public, any, or networks.
-	Networks string
-}
+// What work follows as it is configured.
+type (
+	// DispatchConfig is about jobs and their retries.
+	DispatchConfig = work.DispatchRules
+	// BreakerConfig is about consumers whose callbacks fail.
+	BreakerConfig = work.BreakerRules
+	// ConnectionConfig is about the callbacks of push consumers.
+	ConnectionConfig = work.CallbackRules
+	// PruneConfig is about finished messages.
+	PruneConfig = work.PruneRules
+)
 
 // SchedulerConfig is about scheduled messages.
 type SchedulerConfig struct {
 	MinDelay time.Duration
-}
-
-// PruneConfig is about finished messages.
-type PruneConfig struct {
-	// Retention is how long they are kept. 0 keeps them for ever.
-	Retention  time.Duration
-	ExportPath string
-	// NodeName begins the names of exported files, unless it is empty.
-	NodeName string
-	Interval time.Duration
 }
 
 // GatewayConfig is about the signatures of requests.
@@ -189,7 +155,7 @@ func (c *Config) Validate() error {
 	_, gateway := c.Gateway.check()
 	_, _, sync := c.NATS.parseSync()
 	_, policy := c.policy()
-	errs = append(errs, gateway, sync, policy, c.Prune.checkNodeName(), c.Seed.validate(),
+	errs = append(errs, gateway, sync, policy, checkNodeName(c.Prune.NodeName), c.Seed.validate(),
 		service.CheckListener(c.HTTP.Listener, "change channels and read messages", c.Admin.Token, c.HTTP.Open))
 	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
 		errs = append(errs, fmt.Errorf("[http] tls-cert %q and tls-key %q: give both, or neither", c.HTTP.TLSCert, c.HTTP.TLSKey))
@@ -210,37 +176,37 @@ func (c *Config) Validate() error {
 }
 
 // checkNodeName refuses a name with which an export would not be a file of its folder.
-func (c *PruneConfig) checkNodeName() error {
-	if n := c.NodeName; n == "." || n == ".." || strings.ContainsFunc(n, func(r rune) bool { return r == '/' || r == '\\' || unicode.IsControl(r) }) {
+func checkNodeName(n string) error {
+	if n == "." || n == ".." || strings.ContainsFunc(n, func(r rune) bool { return r == '/' || r == '\\' || unicode.IsControl(r) }) {
 		return fmt.Errorf("[prune] export-node-name: %q cannot be part of a file's name: leave out slashes, backslashes and control characters, and use neither . nor ..; the folder is export-path", n)
 	}
 	return nil
 }
 
 // tryExportPath makes the folder of exports and a file in it, which it removes.
-func (c *PruneConfig) tryExportPath() error {
-	if c.ExportPath == "" {
+func tryExportPath(folder string) error {
+	if folder == "" {
 		return nil
 	}
-	err := os.MkdirAll(c.ExportPath, 0o750)
+	err := os.MkdirAll(folder, 0o750)
 	if err == nil {
 		var file *os.File
-		if file, err = os.CreateTemp(c.ExportPath, "try-*"); err == nil {
+		if file, err = os.CreateTemp(folder, "try-*"); err == nil {
 			err = errors.Join(file.Close(), os.Remove(file.Name()))
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("[prune] export-path %s: %w: no message is deleted until the broker can write there; name another folder, or none", c.ExportPath, err)
+		return fmt.Errorf("[prune] export-path %s: %w: no message is deleted until the broker can write there; name another folder, or none", folder, err)
 	}
 	return nil
 }
 
 // notice says what happens to finished messages.
-func (c *PruneConfig) notice() (slog.Level, string) {
-	if c.Retention == 0 {
+func notice(retention time.Duration) (slog.Level, string) {
+	if retention == 0 {
 		return slog.LevelWarn, "finished messages are kept for ever: memory and disk grow; set [prune] message-retention-days"
 	}
-	return slog.LevelInfo, fmt.Sprintf("finished messages are deleted %v days after their broadcast; [prune] message-retention-days changes that", c.Retention.Hours()/24)
+	return slog.LevelInfo, fmt.Sprintf("finished messages are deleted %v days after their broadcast; [prune] message-retention-days changes that", retention.Hours()/24)
 }
 
 // warnUnused tells of settings of the server in this process that an existing

@@ -17,14 +17,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/backup"
-	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/httpapi"
 	"github.com/jetpull/jetpull/broker/internal/journal"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/webhook"
-	"github.com/jetpull/jetpull/internal/webhook/breaker"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -118,9 +116,9 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	for _, w := range slices.Concat(cfg.Warnings, cfg.Seed.Skipped) {
 		n.notice(ctx, slog.LevelWarn, w)
 	}
-	level, text := cfg.Prune.notice()
+	level, text := notice(cfg.Prune.Retention)
 	n.notice(ctx, level, text)
-	if err := cfg.Prune.tryExportPath(); err != nil {
+	if err := tryExportPath(cfg.Prune.ExportPath); err != nil {
 		n.notice(ctx, slog.LevelWarn, err.Error())
 	}
 	for _, step := range []func(context.Context) error{n.listen, n.connect, n.startBroker} {
@@ -176,7 +174,11 @@ func (n *Node) startBroker(ctx context.Context) error {
 	parts := work.Parts{
 		Consumers: s.Directory, Messages: s.Messages, Records: s.Jobs,
 		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Health: s,
-		EventPoster: events, Rules: n.rules(), Poster: callbacks, Log: n.log, Usage: accountUsage(js),
+		EventPoster: events, Poster: callbacks, Log: n.log, Usage: accountUsage(js),
+		Rules: work.Rules{
+			DispatchRules: n.cfg.Dispatch, BreakerRules: n.cfg.Breaker, CallbackRules: n.cfg.Connection, PruneRules: n.cfg.Prune,
+			MinDelay: n.cfg.Scheduler.MinDelay, Shared: n.cfg.NATS.URL != "",
+		},
 	}
 	if err := s.Directory.Seed(ctx, n.cfg.Seed.objects()); err != nil {
 		return fmt.Errorf("start the broker: %w", err)
@@ -187,19 +189,6 @@ func (n *Node) startBroker(ctx context.Context) error {
 	n.broker = work.New(parts)
 	n.broker.Start()
 	return nil
-}
-
-// rules are what the configuration says of the work.
-func (n *Node) rules() work.Rules {
-	c := n.cfg
-	return work.Rules{
-		MaxWorkers: c.Dispatch.MaxWorkers, Concurrency: c.Dispatch.Concurrency, MaxRetry: c.Dispatch.MaxRetry, Backoff: c.Dispatch.Backoff,
-		ClaimLimit: domain.ClaimLimit(c.Connection.Timeout, c.Dispatch.RationalDelay), Recovery: c.Dispatch.Recovery,
-		Breaker:    breaker.Rules{FailurePercent: c.Breaker.FailurePercent, MinCallbacks: c.Breaker.MinCallbacks, Window: c.Breaker.Window, Open: c.Breaker.Open},
-		PauseAfter: c.Breaker.PauseAfter, EventURL: c.Breaker.EventURL, TokenHeader: c.Connection.TokenHeader, UserAgent: c.Connection.UserAgent,
-		MinDelay: c.Scheduler.MinDelay, Retention: c.Prune.Retention, PruneInterval: c.Prune.Interval, ExportPath: c.Prune.ExportPath, NodeName: c.Prune.NodeName,
-		Shared: c.NATS.URL != "",
-	}
 }
 
 // watchRoom looks at the space until the node is released.

@@ -155,7 +155,6 @@ func TestAttempts(t *testing.T) {
 	require.Equal(t, Dead, Attempted(job, false, t0, backoff, 5).Status)
 	require.Equal(t, Delivered, Attempted(job, true, t0, backoff, 5).Status)
 	require.Zero(t, Backoff(nil).Delay(3))
-	require.Equal(t, 32250*time.Millisecond, ClaimLimit(30*time.Second, 2*time.Second))
 }
 
 func TestJobIDIsAnXid(t *testing.T) {

@@ -322,13 +322,6 @@ func (b Backoff) Delay(n int) time.Duration {
 	return time.Duration(n-len(b)+1) * b[len(b)-1]
 }
 
-// ClaimLimit returns how long a claim lasts without an incremental timeout: as
-// long as the broker itself would wait for a callback, a quarter of a second
-// for the way, and the rational delay.
-func ClaimLimit(connectionTimeout, rationalDelay time.Duration) time.Duration {
-	return connectionTimeout + 250*time.Millisecond + rationalDelay
-}
-
 // Attempted decides what becomes of a job after a callback: delivered, queued
 // for another attempt, or dead once its retries are used up.
 func Attempted(job Job, success bool, now time.Time, backoff Backoff, maxRetry int) Job {

@@ -16,39 +16,60 @@ import (
 
 // Rules are what a node works by.
 type Rules struct {
+	DispatchRules
+	BreakerRules
+	CallbackRules
+	PruneRules
+	// MinDelay is how far away the time of a scheduled message has to be.
+	MinDelay time.Duration
+	// Shared says that other processes may work on the same store.
+	Shared bool
+}
+
+// DispatchRules are about jobs and their retries.
+type DispatchRules struct {
 	// MaxWorkers bounds the callbacks of one consumer at a time, and Concurrency is their number where it has none of its own.
-	MaxWorkers  int
-	Concurrency int
-	MaxRetry    int
-	Backoff     domain.Backoff
-	// ClaimLimit is how long a claim lasts without an incremental timeout.
-	ClaimLimit time.Duration
+	MaxWorkers    int
+	Concurrency   int
+	MaxRetry      int
+	RationalDelay time.Duration
+	Backoff       domain.Backoff
 	// Recovery lets this process end claims that are over.
 	Recovery bool
+}
 
-	Breaker breaker.Rules
+// BreakerRules are about consumers whose callbacks fail.
+type BreakerRules struct {
+	breaker.Rules
 	// PauseAfter is how long callbacks fail before the consumer is paused. 0: never.
 	PauseAfter time.Duration
 	// EventURL gets a request for each change, if it is not empty.
 	EventURL string
+}
 
-	// TokenHeader and UserAgent are in callbacks.
+// CallbackRules are about the callbacks of push consumers.
+type CallbackRules struct {
+	// TokenHeader is the name of the header with the consumer's token; none that callbacks have anyway.
 	TokenHeader string
 	UserAgent   string
+	Timeout     time.Duration
+	// Networks says where callbacks may be: auto, public, any, or networks.
+	Networks string
+}
 
-	// MinDelay is how far away the time of a scheduled message has to be.
-	MinDelay time.Duration
-
-	// Retention is how long finished messages are kept. 0 keeps them for ever.
-	Retention     time.Duration
-	PruneInterval time.Duration
-	// ExportPath is a folder for what is pruned, in files with NodeName in their names; empty: it is not exported.
+// PruneRules are about finished messages.
+type PruneRules struct {
+	// Retention is how long they are kept. 0 keeps them for ever.
+	Retention time.Duration
+	Interval  time.Duration
+	// ExportPath is a folder for what is pruned, in files whose names NodeName begins. Empty: it is not exported.
 	ExportPath string
 	NodeName   string
-
-	// Shared says that other processes may work on the same store.
-	Shared bool
 }
+
+// ClaimLimit is how long a claim lasts without an incremental timeout: as long as the broker itself would wait for a callback, a quarter
+// of a second for the way, and the rational delay.
+func (r Rules) ClaimLimit() time.Duration { return r.Timeout + 250*time.Millisecond + r.RationalDelay }
 
 // Parts are what a broker works with.
 type Parts struct {

@@ -120,7 +120,7 @@ func (l *lane) handOver(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, j := range jobs {
 		wg.Go(func() {
-			next, err := domain.Claim(j, l.d.handOver, 0, time.Now(), l.d.Rules.ClaimLimit)
+			next, err := domain.Claim(j, l.d.handOver, 0, time.Now(), l.d.Rules.ClaimLimit())
 			if err == nil {
 				_, err = l.d.Records.PutJob(ctx, next)
 			}

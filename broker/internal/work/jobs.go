@@ -140,7 +140,7 @@ func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout 
 	var wg sync.WaitGroup
 	for i, j := range taken {
 		wg.Go(func() {
-			next, err := domain.Claim(j, domain.NewToken(), timeout, time.Now(), x.Rules.ClaimLimit)
+			next, err := domain.Claim(j, domain.NewToken(), timeout, time.Now(), x.Rules.ClaimLimit())
 			if err == nil {
 				next, err = x.Records.PutJob(ctx, next)
 			}

@@ -62,7 +62,7 @@ func pauseEvent(c domain.Consumer) string {
 // Breaker is the state of a consumer's circuit breaker; empty: it has none, or another node makes the consumer's callbacks.
 func (d *Dispatch) Breaker(c domain.Consumer) breaker.State {
 	l := d.lane(c.Number)
-	if d.Rules.Breaker.FailurePercent == 0 || l == nil || !d.Shards.Owns(l.shard) {
+	if d.Rules.FailurePercent == 0 || l == nil || !d.Shards.Owns(l.shard) {
 		return ""
 	}
 	l.mu.Lock()
@@ -72,7 +72,7 @@ func (d *Dispatch) Breaker(c domain.Consumer) breaker.State {
 
 // openBreakers are the consumers whose circuit breaker is not closed on this node.
 func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
-	if d.Rules.Breaker.FailurePercent == 0 {
+	if d.Rules.FailurePercent == 0 {
 		return nil
 	}
 	for _, l := range d.lanesOf(anyShard) {

@@ -23,7 +23,7 @@ func (p *Pruner) pruneLoop(ctx context.Context) {
 	if p.Rules.Retention == 0 {
 		return
 	}
-	ticker := time.NewTicker(max(p.Rules.PruneInterval, time.Second))
+	ticker := time.NewTicker(max(p.Rules.Interval, time.Second))
 	defer ticker.Stop()
 	for {
 		n, err := p.PruneFinished(ctx, time.Now())

@@ -34,7 +34,7 @@ func notRemoved(j domain.Job, err error) (domain.Job, error) {
 func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Request) (domain.Job, error) {
 	var made bool // by this request, not by one before it
 	j, err := x.change(ctx, id, func(j domain.Job) (next domain.Job, changed bool, err error) {
-		next, made, err = domain.Transition(j, req, time.Now(), x.Rules.ClaimLimit)
+		next, made, err = domain.Transition(j, req, time.Now(), x.Rules.ClaimLimit())
 		return next, made, err
 	})
 	if err != nil {
@@ -50,7 +50,7 @@ func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Re
 // ExtendJob lets a claim run for its whole limit again, from now.
 func (x *Jobs) ExtendJob(ctx context.Context, id domain.JobID, claim string, timeout time.Duration) (domain.Job, error) {
 	return x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
-		next, err := domain.Extend(j, claim, timeout, time.Now(), x.Rules.ClaimLimit)
+		next, err := domain.Extend(j, claim, timeout, time.Now(), x.Rules.ClaimLimit())
 		return next, true, err
 	})
 }

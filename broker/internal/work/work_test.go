@@ -17,8 +17,10 @@ import (
 
 // testRules are the defaults of the configuration.
 var testRules = Rules{
-	MaxWorkers: 200, Concurrency: 32, MaxRetry: 5, Backoff: domain.Backoff{5 * time.Second, 30 * time.Second}, Recovery: true,
-	ClaimLimit: domain.ClaimLimit(30*time.Second, 2*time.Second), TokenHeader: "X-Broker-Consumer-Token",
+	DispatchRules: DispatchRules{
+		MaxWorkers: 200, Concurrency: 32, MaxRetry: 5, RationalDelay: 2 * time.Second, Backoff: domain.Backoff{5 * time.Second, 30 * time.Second}, Recovery: true,
+	},
+	CallbackRules: CallbackRules{Timeout: 30 * time.Second, TokenHeader: "X-Broker-Consumer-Token"},
 }
 
 // memoryStore keeps the jobs of one consumer, and messages of which some cannot
