@@ -20,6 +20,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/httpapi"
 	"github.com/jetpull/jetpull/broker/internal/journal"
 	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/internal/lifecycle"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/webhook"
@@ -199,9 +200,9 @@ func (n *Node) watchRoom(js jetstream.JetStream) (full func() error, usage func(
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { r.watch(ctx) })
+	running.Go(func() { lifecycle.Every(ctx, roomPause, func() { r.look(ctx) }) })
 	n.release.Add(func() { cancel(); running.Wait() })
-	return r.err, r.usage
+	return r.Err, r.usage
 }
 
 func (n *Node) jetStream() (jetstream.JetStream, error) {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/internal/lifecycle"
 )
 
 const (
@@ -33,7 +33,7 @@ type room struct {
 	// mend is called with each look that finds room on the disk.
 	mend func(ctx context.Context)
 
-	full atomic.Pointer[error]
+	lifecycle.Condition // the store is full
 }
 
 func newRoom(cfg *Config, js jetstream.JetStream, log *slog.Logger) *room {
@@ -77,27 +77,6 @@ func (r *room) usage(ctx context.Context) (work.Usage, error) {
 // reserve is what must be free of a disk.
 func reserve(all int64) int64 { return min(max(all/20, minReserve), maxReserve) }
 
-func (r *room) err() error {
-	if full := r.full.Load(); full != nil {
-		return *full
-	}
-	return nil
-}
-
-// watch looks until ctx ends, and logs a change.
-func (r *room) watch(ctx context.Context) {
-	ticker := time.NewTicker(roomPause)
-	defer ticker.Stop()
-	for {
-		r.look(ctx)
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 func (r *room) look(ctx context.Context) {
 	full, err := r.diskIsFull()
 	if err == nil && full == nil {
@@ -112,15 +91,10 @@ func (r *room) look(ctx context.Context) {
 		r.log.Debug("space of the store", "error", err)
 		return
 	}
-	was := r.err()
-	switch {
-	case full != nil:
-		r.full.Store(&full)
-		if was == nil {
-			r.log.Warn("broadcasts are refused until there is room; jobs can be worked off", "error", full)
-		}
-	case was != nil:
-		r.full.Store(nil)
+	switch begun, ended := r.Set(full); {
+	case begun:
+		r.log.Warn("broadcasts are refused until there is room; jobs can be worked off", "error", full)
+	case ended:
 		r.log.Info("the store has room again")
 	}
 }

@@ -28,10 +28,10 @@ func TestRoomFollowsTheSpace(t *testing.T) {
 		used, free = wantUsed, wantFree
 		r.look(t.Context())
 		if want == "" {
-			require.NoError(t, r.err())
+			require.NoError(t, r.Err())
 		} else {
-			require.ErrorIs(t, r.err(), domain.ErrStoreFull)
-			require.ErrorContains(t, r.err(), want)
+			require.ErrorIs(t, r.Err(), domain.ErrStoreFull)
+			require.ErrorContains(t, r.Err(), want)
 		}
 	}
 	look(999, 10<<30, "")

@@ -189,8 +189,6 @@ func TestStatusNumbersOfTheContract(t *testing.T) {
 	}
 	_, ok := ParseJobStatus("REMOVED")
 	require.False(t, ok)
-	require.Equal(t, "DISPATCHED", Dispatched.String())
 	require.Equal(t, 102, int(Dispatched))
-	require.Equal(t, "SCHEDULED", ScheduledPending.String())
-	require.Equal(t, 101, int(ScheduledPending))
+	require.Equal(t, 101, int(Pending))
 }

@@ -57,47 +57,15 @@ func ParseJobStatus(name string) (JobStatus, bool) {
 	return 0, false
 }
 
-// MessageStatus is the state of a broadcast message.
+// MessageStatus is the state of a message. The numbers are part of the HTTP contract.
 type MessageStatus int
 
-// The states of a message. A message is dispatched as soon as it is stored,
-// because storing it is what gives every consumer its job. Acknowledged is
-// kept for clients that filter by it; no message is ever in it.
+// The states of a message. A scheduled one is pending until its time has come. Any other is dispatched as soon as it is stored, because
+// storing it is what gives every consumer its job.
 const (
-	Acknowledged MessageStatus = 101
-	Dispatched   MessageStatus = 102
+	Pending    MessageStatus = 101
+	Dispatched MessageStatus = 102
 )
-
-// String returns the name of the state as the HTTP contract spells it.
-func (s MessageStatus) String() string {
-	switch s {
-	case Acknowledged:
-		return "ACKNOWLEDGED"
-	case Dispatched:
-		return "DISPATCHED"
-	}
-	return strconv.Itoa(int(s))
-}
-
-// ScheduledStatus is the state of a scheduled message.
-type ScheduledStatus int
-
-// The states of a scheduled message.
-const (
-	ScheduledPending    ScheduledStatus = 101
-	ScheduledDispatched ScheduledStatus = 102
-)
-
-// String returns the name of the state as the HTTP contract spells it.
-func (s ScheduledStatus) String() string {
-	switch s {
-	case ScheduledPending:
-		return "SCHEDULED"
-	case ScheduledDispatched:
-		return "DISPATCHED"
-	}
-	return strconv.Itoa(int(s))
-}
 
 // JobID names a job by what it is made of, so that an ID leads to its message
 // and its consumer without an index.

@@ -156,14 +156,6 @@ type Scheduled struct {
 	DispatchedAt time.Time
 }
 
-// Status tells whether the message was broadcast.
-func (s Scheduled) Status() ScheduledStatus {
-	if s.DispatchedAt.IsZero() {
-		return ScheduledPending
-	}
-	return ScheduledDispatched
-}
-
 // Job is one message for one consumer.
 type Job struct {
 	ID       JobID

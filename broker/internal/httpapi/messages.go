@@ -196,7 +196,7 @@ func (a messages) getMessage(r *http.Request, c domain.Channel) (any, error) {
 	}
 	model := messageModel{
 		ID: m.ID, ContentType: m.ContentType, EventType: m.EventType, ProducedBy: a.producerName(r.Context(), m.Producer), ReceivedAt: m.ReceivedAt,
-		DispatchedAt: m.ReceivedAt, Status: domain.Dispatched.String(), Headers: headersOf(m),
+		DispatchedAt: m.ReceivedAt, Status: "DISPATCHED", Headers: headersOf(m),
 	}
 	model.Payload, model.PayloadEncoding = payloadText(m.Payload)
 	if model.Jobs, err = a.jobsOfMessage(r, m); err != nil {
@@ -246,15 +246,15 @@ type countModel struct {
 func (a messages) messagesStatus(r *http.Request) (any, error) {
 	id := r.PathValue("channel")
 	counts := map[string]countModel{}
-	add := func(name, list string, status, count int) {
+	add := func(name, list string, status domain.MessageStatus, count int) {
 		if count > 0 {
 			counts[name] = countModel{count, map[string]string{"messages": fmt.Sprintf("%s?status=%d", link("channel", id, list), status)}}
 		}
 	}
-	add(domain.Dispatched.String(), "messages", int(domain.Dispatched), a.Messages.CountMessages(id))
+	add("DISPATCHED", "messages", domain.Dispatched, a.Messages.CountMessages(id))
 	scheduled := a.Messages.CountScheduled(id)
-	add("SCHEDULED_"+domain.ScheduledPending.String(), "scheduled-messages", int(domain.ScheduledPending), scheduled.Pending)
-	add("SCHEDULED_"+domain.ScheduledDispatched.String(), "scheduled-messages", int(domain.ScheduledDispatched), scheduled.Dispatched)
+	add("SCHEDULED_SCHEDULED", "scheduled-messages", domain.Pending, scheduled.Pending)
+	add("SCHEDULED_DISPATCHED", "scheduled-messages", domain.Dispatched, scheduled.Dispatched)
 	answer := map[string]any{"counts": counts}
 	if !scheduled.Next.IsZero() {
 		answer["next_scheduled_message_at"] = scheduled.Next
@@ -285,10 +285,10 @@ func (a messages) getScheduled(r *http.Request, c domain.Channel) (any, error) {
 	model := scheduledModel{
 		// The consumer number that no consumer has makes the ID an xid.
 		ID: domain.JobID{Seq: s.Seq}.String(), MessageID: s.ID, ContentType: s.ContentType, EventType: s.EventType, Priority: s.Priority,
-		ProducedBy: s.Producer, DispatchSchedule: s.For, Status: s.Status().String(), Headers: headersOf(s.Message),
+		ProducedBy: s.Producer, DispatchSchedule: s.For, Status: "SCHEDULED", Headers: headersOf(s.Message),
 	}
 	if !s.DispatchedAt.IsZero() {
-		model.DispatchedAt = &s.DispatchedAt
+		model.DispatchedAt, model.Status = &s.DispatchedAt, "DISPATCHED"
 	}
 	model.Payload, model.PayloadEncoding = payloadText(s.Payload)
 	return model, nil
@@ -299,13 +299,13 @@ func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	status := domain.ScheduledStatus(0)
+	status := domain.MessageStatus(0)
 	filter, err := statusFilter(r)
 	if err != nil {
 		return nil, err
 	}
 	if len(filter) > 0 {
-		status = domain.ScheduledStatus(filter[0])
+		status = domain.MessageStatus(filter[0])
 	}
 	items, err := a.Messages.ListScheduled(r.Context(), c.ID, status, page)
 	if err != nil {

@@ -114,7 +114,7 @@ func statusFilter(r *http.Request) (statuses []int, err error) {
 		}
 		n, err := strconv.Atoi(s)
 		// Messages and scheduled messages have the same two numbers.
-		if err != nil || n != int(domain.Acknowledged) && n != int(domain.Dispatched) {
+		if err != nil || n != int(domain.Pending) && n != int(domain.Dispatched) {
 			return nil, httpserve.BadRequest("invalid query parameter: status %q: give 101 or 102", s)
 		}
 		statuses = append(statuses, n)

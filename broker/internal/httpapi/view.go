@@ -21,7 +21,7 @@ type Messages interface {
 	ListMessages(ctx context.Context, channel string, page domain.Page) ([]domain.MessageRef, error)
 	CountMessages(channel string) int
 	Scheduled(ctx context.Context, channel, id string) (domain.Scheduled, error)
-	ListScheduled(ctx context.Context, channel string, status domain.ScheduledStatus, page domain.Page) ([]domain.MessageRef, error)
+	ListScheduled(ctx context.Context, channel string, status domain.MessageStatus, page domain.Page) ([]domain.MessageRef, error)
 	CountScheduled(channel string) domain.ScheduledCounts
 	CancelScheduled(ctx context.Context, channel, id string) error
 }

@@ -16,11 +16,11 @@ type scheduled struct {
 
 func (s scheduled) less(o scheduled) bool { return s.seq < o.seq }
 
-func (s scheduled) status() domain.ScheduledStatus {
+func (s scheduled) status() domain.MessageStatus {
 	if s.at == 0 {
-		return domain.ScheduledDispatched
+		return domain.Dispatched
 	}
-	return domain.ScheduledPending
+	return domain.Pending
 }
 
 // AddSchedule takes a stored schedule into the index.
@@ -73,7 +73,7 @@ func (x *Index) Waiting(token, subject string) uint64 {
 }
 
 // ScheduledSeqs returns the sequences of a page of a channel's scheduled messages; of those in one state, if it is not 0.
-func (x *Index) ScheduledSeqs(channel string, status domain.ScheduledStatus, page domain.Page) (seqs []uint64) {
+func (x *Index) ScheduledSeqs(channel string, status domain.MessageStatus, page domain.Page) (seqs []uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	c := x.channels[domain.SubjectToken(channel)]

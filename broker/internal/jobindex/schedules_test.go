@@ -45,8 +45,8 @@ func TestNewsOfSchedules(t *testing.T) {
 				news(x)
 			}
 			require.Equal(t, c.waits, x.Waiting("ch", subject))
-			require.Equal(t, c.pending, x.ScheduledSeqs("ch", domain.ScheduledPending, domain.Page{Limit: 9}))
-			require.Equal(t, c.fired, x.ScheduledSeqs("ch", domain.ScheduledDispatched, domain.Page{Limit: 9}))
+			require.Equal(t, c.pending, x.ScheduledSeqs("ch", domain.Pending, domain.Page{Limit: 9}))
+			require.Equal(t, c.fired, x.ScheduledSeqs("ch", domain.Dispatched, domain.Page{Limit: 9}))
 			counts := x.CountScheduled("ch")
 			require.Equal(t, []int{len(c.pending), len(c.fired)}, []int{counts.Pending, counts.Dispatched})
 			require.Equal(t, len(c.pending) > 0, counts.Next.Equal(time.Unix(50, 0)))
@@ -55,7 +55,7 @@ func TestNewsOfSchedules(t *testing.T) {
 }
 
 // pagesOf reads a list from the newest to the oldest page and back again.
-func pagesOf(x *Index, status domain.ScheduledStatus, limit int) (older, newer [][]uint64) {
+func pagesOf(x *Index, status domain.MessageStatus, limit int) (older, newer [][]uint64) {
 	page := domain.Page{Limit: limit}
 	var last domain.Position
 	for seqs := x.ScheduledSeqs("ch", status, page); len(seqs) > 0; seqs = x.ScheduledSeqs("ch", status, page) {
@@ -81,11 +81,11 @@ func TestPagesOfSchedules(t *testing.T) {
 			x.AddSchedule("ch", strconv.FormatUint(seq, 10), seq, time.Unix(1, 0))
 		}
 	}
-	for status, want := range map[domain.ScheduledStatus][2][][]uint64{
-		0:                          {{{9, 8, 7, 6}, {5, 4, 3, 2}, {1}}, {{5, 4, 3, 2}, {9, 8, 7, 6}}},
-		domain.ScheduledPending:    {{{8, 7, 5, 4}, {2, 1}}, {{7, 5, 4, 2}, {8}}},
-		domain.ScheduledDispatched: {{{9, 6, 3}}, {{9, 6}}},
-		1:                          {},
+	for status, want := range map[domain.MessageStatus][2][][]uint64{
+		0:                 {{{9, 8, 7, 6}, {5, 4, 3, 2}, {1}}, {{5, 4, 3, 2}, {9, 8, 7, 6}}},
+		domain.Pending:    {{{8, 7, 5, 4}, {2, 1}}, {{7, 5, 4, 2}, {8}}},
+		domain.Dispatched: {{{9, 6, 3}}, {{9, 6}}},
+		1:                 {},
 	} {
 		older, newer := pagesOf(x, status, 4)
 		require.Equal(t, want, [2][][]uint64{older, newer}, status)
@@ -105,7 +105,7 @@ func TestAPageOfSchedulesCostsThePage(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for range 100 {
-			require.Len(t, x.ScheduledSeqs("ch", domain.ScheduledPending, page), page.Limit)
+			require.Len(t, x.ScheduledSeqs("ch", domain.Pending, page), page.Limit)
 		}
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc

@@ -241,15 +241,3 @@ func (g *Group) syncRewritten(numbers []int, newer int) (found bool, err error) 
 	g.files, g.seen = files, g.blocks.listed
 	return found, nil
 }
-
-// Hold keeps the next sync from beginning, as a slow disk does, until release is called.
-// waiting tells whether somebody waits for it. It is for tests.
-func (g *Group) Hold() (waiting func() bool, release func()) {
-	g.turn <- struct{}{}
-	waiting = func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.next != nil
-	}
-	return waiting, func() { <-g.turn }
-}

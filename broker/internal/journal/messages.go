@@ -143,7 +143,7 @@ func (s *messages) ListMessages(ctx context.Context, channel string, page domain
 }
 
 // ListScheduled returns a page of a channel's scheduled messages; of those in one state, if it is not 0.
-func (s *messages) ListScheduled(ctx context.Context, channel string, status domain.ScheduledStatus, page domain.Page) ([]domain.MessageRef, error) {
+func (s *messages) ListScheduled(ctx context.Context, channel string, status domain.MessageStatus, page domain.Page) ([]domain.MessageRef, error) {
 	return s.refs(ctx, s.ScheduledSeqs(channel, status, page))
 }
 

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/lifecycle"
 )
 
 const (
@@ -25,7 +25,7 @@ type Quorum struct {
 	js      jetstream.JetStream
 	streams []string
 	log     *slog.Logger
-	lost    atomic.Pointer[error]
+	lifecycle.Condition
 }
 
 // NewQuorum believes that there is one until Watch has looked.
@@ -33,39 +33,20 @@ func NewQuorum(js jetstream.JetStream, log *slog.Logger, streams ...string) *Quo
 	return &Quorum{js: js, log: log, streams: streams}
 }
 
-// Err is that the quorum is lost, or nil.
-func (q *Quorum) Err() error {
-	if lost := q.lost.Load(); lost != nil {
-		return *lost
-	}
-	return nil
-}
-
 // Watch looks until run ends, and logs a change once.
 func (q *Quorum) Watch(run context.Context) {
-	ticker := time.NewTicker(quorumPause)
-	defer ticker.Stop()
-	for {
+	lifecycle.Every(run, quorumPause, func() {
 		err := q.ask(run)
 		if run.Err() != nil {
 			return
 		}
-		switch was := q.Err(); {
-		case err != nil:
-			q.lost.Store(&err)
-			if was == nil {
-				q.log.Warn("nothing can be written: the store has no quorum", "error", err)
-			}
-		case was != nil:
-			q.lost.Store(nil)
+		switch lost, again := q.Set(err); {
+		case lost:
+			q.log.Warn("nothing can be written: the store has no quorum", "error", err)
+		case again:
 			q.log.Info("the store has a quorum again")
 		}
-		select {
-		case <-ticker.C:
-		case <-run.Done():
-			return
-		}
-	}
+	})
 }
 
 func (q *Quorum) ask(ctx context.Context) error {

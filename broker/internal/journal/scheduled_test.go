@@ -32,9 +32,9 @@ func broadcastNow(t testing.TB, s *Store, id string) domain.Message {
 	return m
 }
 
-func statuses(t testing.TB, s *Store) map[string]domain.ScheduledStatus {
-	found := map[string]domain.ScheduledStatus{}
-	for _, status := range []domain.ScheduledStatus{domain.ScheduledPending, domain.ScheduledDispatched} {
+func statuses(t testing.TB, s *Store) map[string]domain.MessageStatus {
+	found := map[string]domain.MessageStatus{}
+	for _, status := range []domain.MessageStatus{domain.Pending, domain.Dispatched} {
 		refs, err := s.Messages.ListScheduled(t.Context(), "ch", status, domain.Page{Limit: 100})
 		require.NoError(t, err)
 		for _, ref := range refs {
@@ -56,16 +56,16 @@ func TestPrunedBroadcastOfASchedule(t *testing.T) {
 	}
 	now, later := broadcastNow(t, s, "now"), broadcastNow(t, s, "later")
 	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{now.Seq}))
-	require.Equal(t, map[string]domain.ScheduledStatus{"later": domain.ScheduledDispatched}, statuses(t, s))
+	require.Equal(t, map[string]domain.MessageStatus{"later": domain.Dispatched}, statuses(t, s))
 	restart()
-	require.Equal(t, map[string]domain.ScheduledStatus{"later": domain.ScheduledDispatched}, statuses(t, s))
+	require.Equal(t, map[string]domain.MessageStatus{"later": domain.Dispatched}, statuses(t, s))
 	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{later.Seq}))
 	require.Equal(t, domain.ScheduledCounts{}, s.Messages.CountScheduled("ch"))
 
 	scheduleAt(t, s, "now", time.Hour)
 	again := func() {
 		t.Helper()
-		require.Equal(t, map[string]domain.ScheduledStatus{"now": domain.ScheduledPending}, statuses(t, s))
+		require.Equal(t, map[string]domain.MessageStatus{"now": domain.Pending}, statuses(t, s))
 		require.Equal(t, 1, s.Messages.CountScheduled("ch").Pending)
 		_, err := s.Messages.Append(t.Context(), domain.Message{ID: "now", Channel: "ch"})
 		require.ErrorIs(t, err, domain.ErrDuplicateMessage, "the ID waits for its time")
@@ -172,7 +172,7 @@ func TestScheduleHoldsItsID(t *testing.T) {
 		require.ErrorIs(t, err, domain.ErrDuplicateMessage, id)
 	}
 	require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "fired"), domain.ErrNotFound)
-	require.Equal(t, map[string]domain.ScheduledStatus{"waits": domain.ScheduledPending, "fired": domain.ScheduledDispatched}, statuses(t, s))
+	require.Equal(t, map[string]domain.MessageStatus{"waits": domain.Pending, "fired": domain.Dispatched}, statuses(t, s))
 }
 
 // Of those that take an ID at the same time for a message or a schedule, on any node, one gets it.

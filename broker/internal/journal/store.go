@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -191,11 +192,10 @@ func (s *Store) makeWriters() {
 	s.attemptWrites = NewWriter(s.nc, s.link, s.cfg.attempts(), w)
 	s.Writers = Writers{s.registryWrites, s.messageWrites, s.jobWrites, s.attemptWrites}
 	s.messageWrites.Hasty = true
-	s.messageWrites.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-		return s.Last(ctx, s.messageStream, subject)
-	}
-	s.jobWrites.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-		return s.Last(ctx, s.jobStream, subject)
+	for w, stream := range map[*Writer]jetstream.Stream{s.messageWrites: s.messageStream, s.jobWrites: s.jobStream} {
+		w.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+			return s.Last(ctx, stream, subject)
+		}
 	}
 }
 
@@ -233,27 +233,21 @@ func (s *Store) makeStreams(ctx context.Context) error {
 		return err
 	}
 	s.reg = registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.base, Shared: s.cfg.Shared, Log: s.log})
-	s.messageStream, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
-		Name: s.cfg.messages(), Subjects: []string{s.cfg.Name + ".m.>", s.cfg.Name + ".s.>"},
-		Description: "broker: messages and schedules", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
-		AllowDirect: true, AllowMsgSchedules: true, AllowRollup: true,
-		Duplicates: 100 * time.Millisecond,
-	})
-	if err != nil {
-		return err
+	open := func(into *jetstream.Stream, c jetstream.StreamConfig) {
+		if err == nil {
+			c.Storage, c.Replicas, c.AllowDirect, c.Duplicates = jetstream.FileStorage, s.cfg.Replicas, true, 100*time.Millisecond
+			*into, err = jsstream.Make(ctx, s.js, c)
+		}
 	}
-	s.jobStream, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
-		Name: s.cfg.jobs(), Subjects: []string{s.cfg.Name + ".j.>"}, MaxMsgsPerSubject: 1,
-		Description: "broker: records of jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
-		AllowDirect: true, Duplicates: 100 * time.Millisecond,
+	open(&s.messageStream, jetstream.StreamConfig{
+		Name: s.cfg.messages(), Subjects: []string{s.cfg.Name + ".m.>", s.cfg.Name + ".s.>"}, AllowMsgSchedules: true, AllowRollup: true,
+		Description: "broker: messages and schedules",
 	})
-	if err != nil {
-		return err
-	}
-	s.attemptStream, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
-		Name: s.cfg.attempts(), Subjects: []string{s.cfg.Name + ".a.>"}, MaxMsgsPerSubject: 1,
-		Description: "broker: attempts at push jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
-		AllowDirect: true, Duplicates: 100 * time.Millisecond,
+	open(&s.jobStream, jetstream.StreamConfig{
+		Name: s.cfg.jobs(), Subjects: []string{s.cfg.Name + ".j.>"}, MaxMsgsPerSubject: 1, Description: "broker: records of jobs",
+	})
+	open(&s.attemptStream, jetstream.StreamConfig{
+		Name: s.cfg.attempts(), Subjects: []string{s.cfg.Name + ".a.>"}, MaxMsgsPerSubject: 1, Description: "broker: attempts at push jobs",
 	})
 	if err == nil && s.cfg.Shared {
 		_, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
@@ -261,10 +255,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 			Description: "broker: signs of life of the nodes", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		})
 	}
-	if err != nil {
-		return err
-	}
-	return nil
+	return err
 }
 
 // load reads the registry, then the messages, then the records, so that most
@@ -298,7 +289,7 @@ func (s *Store) load(ctx, run context.Context) error {
 	return nil
 }
 
-// Close stops following the  Writes that are not sent yet fail. Own must have
+// Close stops following the streams. Writes that are not sent yet fail. Own must have
 // ended before.
 func (s *Store) Close() {
 	s.Writers.Close()
@@ -333,27 +324,12 @@ func (s *Store) Ready() error {
 	if !s.nc.IsConnected() || s.link.Down() != nil {
 		return fmt.Errorf("%w: not connected to NATS (%s)", domain.ErrUnavailable, s.nc.Status())
 	}
-	if err := s.quorum.Err(); err != nil {
-		return err
-	}
-	if err := s.Writers.NoRoom(); err != nil {
-		return err
-	}
-	return s.Writers.Failure()
+	return cmp.Or(s.quorum.Err(), s.Writers.NoRoom(), s.Writers.Failure())
 }
 
 // Recordable reports why the outcome of a callback could not be kept now, or nil.
 func (s *Store) Recordable() error {
-	if err := s.link.Down(); err != nil {
-		return err
-	}
-	if err := s.quorum.Err(); err != nil {
-		return err
-	}
-	if err := s.jobWrites.NoRoom(); err != nil {
-		return err
-	}
-	return s.Writers.Failure()
+	return cmp.Or(s.link.Down(), s.quorum.Err(), s.jobWrites.NoRoom(), s.Writers.Failure())
 }
 
 func (s *Store) consumerChanged(c domain.Consumer, removed bool) {

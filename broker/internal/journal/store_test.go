@@ -236,8 +236,8 @@ func TestScheduledMessage(t *testing.T) {
 	require.Equal(t, 1, counts.Dispatched)
 	done, err := s.Messages.Scheduled(ctx, "ch", "soon")
 	require.NoError(t, err)
-	require.Equal(t, domain.ScheduledDispatched, done.Status())
-	require.Equal(t, map[string]domain.ScheduledStatus{"far": domain.ScheduledPending, "soon": domain.ScheduledDispatched}, statuses(t, s))
+	require.False(t, done.DispatchedAt.IsZero())
+	require.Equal(t, map[string]domain.MessageStatus{"far": domain.Pending, "soon": domain.Dispatched}, statuses(t, s))
 	require.ErrorIs(t, schedule("soon", time.Hour), domain.ErrDuplicateMessage, "the ID is used by a message")
 }
 

@@ -133,3 +133,15 @@ func TestRepeatedPutWaitsForTheFirst(t *testing.T) {
 	_, err = s.Directory.Producers.Put(t.Context(), p)
 	require.NoError(t, err, "it is on disk for long")
 }
+
+// Hold keeps the next sync from beginning, as a slow disk does, until release is called.
+// waiting tells whether somebody waits for it.
+func (g *Group) Hold() (waiting func() bool, release func()) {
+	g.turn <- struct{}{}
+	waiting = func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.next != nil
+	}
+	return waiting, func() { <-g.turn }
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/lifecycle"
 )
 
 // The node that dispatches a shard is the one that has the pin of the shard's
@@ -143,23 +144,9 @@ func (s *Part) Own(ctx context.Context, o domain.Ownership) {
 	}
 	unhear := s.hearTakeOvers(holders)
 	defer unhear()
-	s.sendTicks(ctx)
+	lifecycle.Every(ctx, tickPause, s.sendTick)
 	wg.Wait()
 	s.sendTick() // the pins that were given up go to others with it
-}
-
-// sendTicks runs until ctx ends.
-func (s *Part) sendTicks(ctx context.Context) {
-	ticker := time.NewTicker(tickPause)
-	defer ticker.Stop()
-	for {
-		s.sendTick()
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // sendTick is not confirmed: another follows.

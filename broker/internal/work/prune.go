@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/lifecycle"
 )
 
 // prunePage is how many messages are exported and deleted at a time.
@@ -23,9 +24,7 @@ func (p *Pruner) pruneLoop(ctx context.Context) {
 	if p.Rules.Retention == 0 {
 		return
 	}
-	ticker := time.NewTicker(max(p.Rules.Interval, time.Second))
-	defer ticker.Stop()
-	for {
+	lifecycle.Every(ctx, max(p.Rules.Interval, time.Second), func() {
 		n, err := p.PruneFinished(ctx, time.Now())
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -33,12 +32,7 @@ func (p *Pruner) pruneLoop(ctx context.Context) {
 		case n > 0:
 			p.Log.Info("finished messages pruned", "pruned", n)
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+	})
 }
 
 // PruneFinished deletes messages that are older than the retention and have no

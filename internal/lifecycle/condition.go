@@ -1,0 +1,45 @@
+package lifecycle
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// Condition is a problem that lasts until a look finds it gone. The zero Condition has none. It may be used by several goroutines.
+type Condition struct {
+	problem atomic.Pointer[error]
+}
+
+// Err is the problem, or nil.
+func (c *Condition) Err() error {
+	if p := c.problem.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Set takes in what a look has found, and reports whether a problem has begun or ended. One goroutine at a time may call it.
+func (c *Condition) Set(err error) (begun, ended bool) {
+	was := c.problem.Load() != nil
+	if err == nil {
+		c.problem.Store(nil)
+	} else {
+		c.problem.Store(&err)
+	}
+	return err != nil && !was, err == nil && was
+}
+
+// Every calls f at once and then after each pause, until ctx ends.
+func Every(ctx context.Context, pause time.Duration, f func()) {
+	ticker := time.NewTicker(pause)
+	defer ticker.Stop()
+	for {
+		f()
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
