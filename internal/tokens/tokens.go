@@ -1,4 +1,4 @@
-// Package tokens compares secrets.
+// Package tokens compares secrets, and writes IDs as the tokens of subjects.
 package tokens
 
 import (

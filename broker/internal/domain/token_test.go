@@ -73,7 +73,7 @@ func decodeToken(token string) (string, error) {
 		if i+2 >= len(token) {
 			return "", fmt.Errorf("token %q ends inside an escape", token)
 		}
-		hi, lo := strings.IndexByte(hexDigits, token[i+1]), strings.IndexByte(hexDigits, token[i+2])
+		hi, lo := strings.IndexByte("0123456789ABCDEF", token[i+1]), strings.IndexByte("0123456789ABCDEF", token[i+2])
 		if hi < 0 || lo < 0 {
 			return "", fmt.Errorf("token %q has a bad escape at %d", token, i)
 		}

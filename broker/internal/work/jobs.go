@@ -40,12 +40,8 @@ func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, caller string,
 
 func (x *Jobs) queuedNow(ctx context.Context, c domain.Consumer, place, limit int) ([]Work, error) {
 	for {
-		all, err := x.withMessages(ctx, from(x.Index.Queue.Queued(c.Number, (place+1)*limit), place, limit))
-		if err != nil {
-			return nil, err
-		}
-		work, err := x.bury(context.WithoutCancel(ctx), c, all)
-		if len(work) > 0 || len(all) == 0 || err != nil {
+		work, ended, err := x.withMessages(ctx, c, from(x.Index.Queue.Queued(c.Number, (place+1)*limit), place, limit))
+		if len(work) > 0 || !ended || err != nil {
 			return work, err
 		}
 	}
@@ -169,14 +165,11 @@ func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout 
 // the moment is released, since nobody gets it; the others are work, if there are
 // any.
 func (x *Jobs) fill(ctx context.Context, c domain.Consumer, jobs []domain.Job) ([]Work, error) {
-	all, err := x.withMessages(ctx, jobs)
-	if err != nil {
-		x.release(ctx, withoutMessage(jobs, all))
-	}
-	work, buryErr := x.bury(ctx, c, all)
-	if err = errors.Join(err, buryErr); err == nil {
+	work, _, err := x.withMessages(ctx, c, jobs)
+	if err == nil {
 		return work, nil
 	}
+	x.release(ctx, withoutMessage(jobs, work))
 	if len(work) == 0 {
 		return nil, err
 	}
@@ -184,20 +177,9 @@ func (x *Jobs) fill(ctx context.Context, c domain.Consumer, jobs []domain.Job) (
 	return work, nil
 }
 
-// bury ends the jobs whose messages can never be read, and returns the others. Left alone, they would be first for ever.
-func (x *Jobs) bury(ctx context.Context, c domain.Consumer, all []Work) (work []Work, err error) {
-	for _, w := range all {
-		if w.Message.Unreadable == nil {
-			work = append(work, w)
-		} else {
-			err = errors.Join(err, x.buryJob(ctx, c, w))
-		}
-	}
-	return work, err
-}
-
-// buryJob ends one. Why is in the history of its attempts.
-func (x *Jobs) buryJob(ctx context.Context, c domain.Consumer, w Work) error {
+// endUnreadable ends a job whose message can never be read: left alone, it would be first for ever. The history of its attempts has the
+// reason.
+func (x *Jobs) endUnreadable(ctx context.Context, c domain.Consumer, w Work) error {
 	_, err := x.change(ctx, w.Job.ID, func(j domain.Job) (domain.Job, bool, error) {
 		now := time.Now()
 		next, changed := domain.Bury(j, now, x.Rules.MaxRetry)
@@ -227,21 +209,26 @@ func withoutMessage(jobs []domain.Job, work []Work) (rest []Work) {
 	return rest
 }
 
-// withMessages adds the messages. A job whose message was pruned meanwhile is
-// left out, and with an error those whose messages could not be read now.
-func (x *Jobs) withMessages(ctx context.Context, jobs []domain.Job) ([]Work, error) {
+// withMessages adds the messages. A job whose message was pruned meanwhile is left out, with an error one whose message could not be read
+// now, and one whose message can never be read, which has ended then.
+func (x *Jobs) withMessages(ctx context.Context, c domain.Consumer, jobs []domain.Job) (work []Work, ended bool, err error) {
 	seqs := make([]uint64, len(jobs))
 	for i, j := range jobs {
 		seqs[i] = j.ID.Seq
 	}
 	messages, err := x.Messages.MessagesAt(ctx, seqs)
-	work := make([]Work, 0, len(jobs))
 	for _, j := range jobs {
-		if m, ok := messages[j.ID.Seq]; ok {
-			work = append(work, Work{Job: j, Message: m})
+		m, ok := messages[j.ID.Seq]
+		switch {
+		case !ok:
+		case m.Unreadable != nil:
+			ended = true
+			err = errors.Join(err, x.endUnreadable(context.WithoutCancel(ctx), c, Work{j, m}))
+		default:
+			work = append(work, Work{j, m})
 		}
 	}
-	return work, err
+	return work, ended, err
 }
 
 const (

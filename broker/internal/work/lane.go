@@ -291,19 +291,17 @@ func (l *lane) try(job domain.Job, turn int) {
 // load reads the message of a job. Of one that cannot be read at the moment the job is
 // taken again later.
 func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
-	messages, err := l.d.Messages.MessagesAt(l.d.work, []uint64{job.ID.Seq})
-	m, ok := messages[job.ID.Seq]
-	if m.Unreadable != nil {
-		err = l.d.jobs.buryJob(l.d.work, c, Work{job, m})
+	work, _, err := l.d.jobs.withMessages(l.d.work, c, []domain.Job{job})
+	if len(work) == 1 {
+		return work[0].Message, true
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		l.d.Log.Log(l.d.work, l.d.troubleLevel(), "callback put off", "job", job.ID, "error", err)
 		l.d.Index.Queue.GiveBackAfter(job, lanePause)
-	case !ok:
-		l.d.Log.Info("no callback for a message that was pruned", "job", job.ID)
+	} else {
+		l.d.Log.Info("no callback: the message was pruned, or can never be read", "job", job.ID)
 	}
-	return m, ok && m.Unreadable == nil
+	return domain.Message{}, false
 }
 
 // handedOver tells whether a job is in flight because this node has handed it over during its callback.

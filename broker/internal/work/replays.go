@@ -128,7 +128,8 @@ func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64,
 	}
 	jobs, next := p.Parts.Replays.Settled(r, from, limit)
 	if (len(r.Spec.Metadata) > 0 || r.Spec.Message != "") && len(jobs) > 0 {
-		work, err := p.jobs.withMessages(ctx, jobs)
+		c, _ := p.Consumers.ConsumerByNumber(r.Consumer)
+		work, _, err := p.jobs.withMessages(ctx, c, jobs)
 		if err != nil {
 			return nil, from, err
 		}

@@ -1,0 +1,32 @@
+package tokens
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Subject returns an ID as one token of a subject, which may also be part of a key. Letters, digits, - and _ stand for themselves, any
+// other byte is written as = and two hex digits. The empty ID is the caller's to write.
+func Subject(id string) string {
+	plain := 0
+	for plain < len(id) && isPlain(id[plain]) {
+		plain++
+	}
+	if plain == len(id) {
+		return id
+	}
+	var b strings.Builder
+	b.WriteString(id[:plain])
+	for i := plain; i < len(id); i++ {
+		if isPlain(id[i]) {
+			b.WriteByte(id[i])
+		} else {
+			_, _ = fmt.Fprintf(&b, "=%02X", id[i])
+		}
+	}
+	return b.String()
+}
+
+func isPlain(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
+}
