@@ -59,7 +59,7 @@ type LogConfig struct {
 	Level    string
 }
 
-// What work follows as it is configured.
+// [Settings] documents each field of these, by section and key.
 type (
 	// DispatchConfig is about jobs and their retries.
 	DispatchConfig = work.DispatchRules

@@ -19,8 +19,7 @@ func (c Config) subjectOfAttempt(id domain.JobID, number int) string {
 	return c.attemptSubject(strconv.FormatUint(id.Seq, 10), strconv.FormatUint(uint64(id.Consumer), 10), strconv.Itoa(number))
 }
 
-// KeepAttempt stores an attempt, in place of one with its number. It waits for no disk. As with a record, the message has to be on disk before it: another could be given
-// its sequence. The attempt itself is not waited for: the server syncs it with what else it syncs by itself.
+// KeepAttempt waits for the message's sync, because another message could be given its sequence, and not for the attempt's own.
 func (s *jobs) KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attempt) error {
 	if err := s.messageWrites.DurableAt(ctx, id.Seq); err != nil {
 		return err
@@ -32,7 +31,7 @@ func (s *jobs) KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attemp
 	return s.attemptWrites.Try(ctx, &nats.Msg{Subject: s.cfg.subjectOfAttempt(id, a.Number), Data: data})
 }
 
-// AttemptAt returns an attempt that was stored, or [domain.ErrNotFound].
+// AttemptAt implements the records of jobs.
 func (s *jobs) AttemptAt(ctx context.Context, id domain.JobID, number int) (domain.Attempt, error) {
 	var a domain.Attempt
 	raw, err := s.Last(ctx, s.attemptStream, s.cfg.subjectOfAttempt(id, number))

@@ -25,9 +25,7 @@ type jobs struct {
 	messages *messages
 }
 
-// Job returns a job as it is known here, removed or not, or [domain.ErrNotFound]. Of one
-// that is settled it may have, as lists do, the state, time and revision only. A
-// job whose message was stored by another node a moment ago is waited for.
+// Job waits for a job whose message was stored by another node a moment ago.
 func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	if j, ok := s.Lookup(id); ok {
 		return j, nil
@@ -57,11 +55,8 @@ func (s *jobs) awaitMessage(ctx context.Context, id domain.JobID) error {
 	return fmt.Errorf("%w: job %s, its message was not read here yet: %w", domain.ErrUnavailable, id, err)
 }
 
-// PutJob writes a job's new state. It fails with [domain.ErrConflict] when the
-// stored revision is not job.Revision; the job as it is now can then be
-// read with Job. A record is not written before its message is on
-// disk: else a power failure could leave the record alone, and another message
-// would be given the sequence, with a job that seems to be done.
+// PutJob writes no record before its message is on disk: else a power failure could leave the record alone, and another message would be
+// given the sequence, with a job that seems to be done.
 func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	if err := s.messageWrites.DurableAt(ctx, job.ID.Seq); err != nil {
 		return job, err
@@ -94,11 +89,8 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	return job, s.jobWrites.DurableAt(ctx, job.Revision)
 }
 
-// Refresh is Job, whole, after a look at what is stored if another node may have
-// written it. A state that jobs stay in is on disk when it returns. Where no other process writes, what is known
-// here is what is stored, but for writes in progress, whose callers have no
-// answer yet either: there is nothing to look at, but what the index does not have
-// of a job that is settled.
+// Refresh returns a state that jobs stay in once it is on disk. Where no other process writes, what is known here is what is stored, but for
+// writes in progress, whose callers have no answer yet either: only what the index does not have of a settled job is read.
 func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	for ctx.Err() == nil {
 		var record domain.Job

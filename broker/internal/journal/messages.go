@@ -87,8 +87,7 @@ func (s *messages) Message(ctx context.Context, channel, id string) (domain.Mess
 	return m, err
 }
 
-// MessagesAt loads messages by sequence; those that are gone are missing. With
-// [domain.ErrUnavailable] it returns those that could be read now.
+// MessagesAt reads what the cache does not have, several messages at a time.
 func (s *messages) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]domain.Message, error) {
 	found := make(map[uint64]domain.Message, len(seqs))
 	var missing []uint64

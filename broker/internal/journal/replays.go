@@ -91,8 +91,7 @@ func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
 	return last, s.jobWrites.DurableAt(ctx, last)
 }
 
-// Settled returns up to limit jobs of a consumer, by sequence from one on, that are as a replay wants them but for their metadata, and
-// where to go on; 0: there are no more.
+// Settled looks at a part of the index at a time, so that others get their turn.
 func (s *replays) Settled(r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64) {
 	for next = from; next > 0 && len(jobs) < limit; {
 		jobs, next = s.SettledFrom(r, next, jobs, limit)
