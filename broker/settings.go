@@ -39,7 +39,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	service.Number("broker", "concurrency", "32", 1, 1<<16, "callbacks of one consumer at a time, unless it has its own number", func(c *Config) *int { return &c.Dispatch.Concurrency }),
 	service.Number("broker", "max-retry", "5", 0, 255, "retries before a job is dead", func(c *Config) *int { return &c.Dispatch.MaxRetry }),
 	duration("broker", "rational-delay-in-seconds", "2", time.Second, 0, "grace on top of a claim's time limit", func(c *Config) *time.Duration { return &c.Dispatch.RationalDelay }),
-	service.Seconds("broker", "retry-backoff-delays-in-seconds", "5,30,60,120,180", 1, "waits before the retries of a callback", func(c *Config) *[]time.Duration { return (*[]time.Duration)(&c.Dispatch.Backoff) }),
+	service.Seconds("broker", "retry-backoff-delays-in-seconds", "5,30,60,120,180", 1, "waits before the retries of a callback", func(c *Config) *[]time.Duration { return &c.Dispatch.Backoff }),
 	service.Boolean("broker", "recovery-workers-enabled", "true", "let this process end claims that are over", func(c *Config) *bool { return &c.Dispatch.Recovery }),
 	service.Number("broker", "breaker-failure-percent", "0", 0, 100, "share of failed callbacks that opens a consumer's circuit breaker, so that none is made for a time; 0: never", func(c *Config) *int { return &c.Breaker.FailurePercent }),
 	service.Number("broker", "breaker-min-callbacks", "10", 1, 1<<20, "callbacks that a window must have had before the breaker opens", func(c *Config) *int { return &c.Breaker.MinCallbacks }),

@@ -33,7 +33,7 @@ type DispatchRules struct {
 	Concurrency   int
 	MaxRetry      int
 	RationalDelay time.Duration
-	Backoff       domain.Backoff
+	Backoff       []time.Duration
 	// Recovery lets this process end claims that are over.
 	Recovery bool
 }
