@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed bench-partition cover api licenses release-check vulncheck ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -22,7 +22,7 @@ DURATION ?= 2m
 # The modules that go.work names, each a folder.
 MODULES := $(shell sed -n 's/^\t\.\/\{0,1\}/.\//p' go.work)
 # Our own packages in tools, which is no module of go.work.
-TOOLS   := ./apidoc ./deploylint ./licenses ./release ./vulncheck
+TOOLS   := ./apidoc ./deploylint ./licenses ./release ./sbom ./vulncheck
 # The race detector needs a C compiler. Where it finds nothing a test sleeps for a second at its end, unless GORACE says otherwise.
 RACE    := $(if $(shell command -v $$($(GO) env CC)),-race)
 export GORACE ?= atexit_sleep_ms=0
@@ -67,10 +67,11 @@ test: ## Run the tests of all modules, under the race detector where there is a 
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
 	$(GO) test -race=false $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 500
 	$(GO) test -race=false -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
-	cd tools && GOWORK=off $(GO) test -race=false $(TOOLS)
+	cd tools && GOWORK=off $(GO) test -race=false -count 1 $(TOOLS)
+	cd tools/packaging && GOWORK=off $(GO) test -race=false -count 1 ./...
 
 tidy: ## Fail where a module's go.mod or go.sum is not tidy
-	@printf '%s\n' $(MODULES) ./tools | xargs -P 4 -I MODULE bash -c \
+	@printf '%s\n' $(MODULES) ./tools ./tools/packaging | xargs -P 4 -I MODULE bash -c \
 		'cd MODULE && difference=$$(GOWORK=off $(GO) mod tidy -diff) || { echo "go mod tidy -diff: MODULE"; echo "$$difference"; exit 1; }'
 
 # It runs vet, and sees the command with -tags otlp alone: make test compiles the one file that is without.
@@ -102,16 +103,22 @@ sim-planted: ## Plant bugs in the client: the simulation finds each within 200 s
 soak: ## Work a broker through 24 accelerated hours with retention: memory and store level off
 	$(GO) test ./broker -v -run '^TestRetentionLevelsOff$$' -count 1 -timeout 0 $(TESTARGS) -broker.day
 
-nightly: COUNT = 100000
-nightly: DURATION = 4h
-nightly: FUZZTIME = 2000000x
-nightly: build $(BIN)/vulncheck $(BIN)/govulncheck release-check sim-planted sim fuzz soak ## What takes too long for ci: see CONTRIBUTING.md
+nightly: nightly-release nightly-simulation nightly-tests ## What takes too long for ci: see CONTRIBUTING.md
+
+nightly-release: build $(BIN)/vulncheck $(BIN)/govulncheck release-check release-snapshot nats-matrix ## The part of nightly that is about releases
+	$(VULNCHECK) || test $$? = 4
+
+nightly-simulation: COUNT = 100000
+nightly-simulation: DURATION = 4h
+nightly-simulation: sim-planted sim soak ## The part of nightly that simulates
 	$(GO) test ./feed -v -run '^(TestSimulation|TestPlantedBugs)$$' -count 1 -timeout 0 $(TESTARGS) -feed.count=50000 -feed.planted=true
-	$(GO) test $(RACE) -tags otlp -timeout 2h -count 1 -skip '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) work
 	$(GO) test ./relay/internal/sim -v -timeout 0 -count 1 $(TESTARGS) -sim.count 20000 -sim.planted
 	$(GO) test ./partition -v -run '^TestSimulation$$' -timeout 0 -count 1 $(TESTARGS) -partition.count 20000
+
+nightly-tests: FUZZTIME = 2000000x
+nightly-tests: fuzz ## The part of nightly that runs all tests at length
+	$(GO) test $(RACE) -tags otlp -timeout 2h -count 1 -skip '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) work
 	$(GO) test ./test/partition -v -timeout 0 -count 1 $(TESTARGS) -partition.messages 200000 -partition.partitions 64 -partition.faults 104
-	$(VULNCHECK) || test $$? = 4
 
 bench: ## Measure the client against nats.go; figures and a chart in out/bench
 	$(GO) run ./bench $(BENCHARGS)
@@ -142,8 +149,7 @@ cover: ## Measure the tests' coverage; a page in out/cover.html
 api: ## Write the public API's golden files anew, after a change that was meant
 	$(GO) test ./test -run '^TestAPI$$' -count 1 -update
 
-licenses: ## Write the licence notices of everything that the command holds
-	GOWORK=off $(GO) build -C tools -race=false -o $(BIN)/ ./licenses
+licenses: $(BIN)/licenses ## Write the licence notices of everything that the command holds
 	$(BIN)/licenses
 
 # It ends with 4 where the database of vulnerabilities cannot be reached, and says so in its last line. That does not fail a nightly run.
@@ -154,6 +160,21 @@ vulncheck: $(BIN)/vulncheck $(BIN)/govulncheck ## Run govulncheck in all modules
 
 release-check: $(BIN)/release ## Install the command, and build a user of each public package, from a module proxy that is made of the tree
 	$(BIN)/release -version $(VERSION) check
+
+nats-matrix: ## Test pull, pins and the start of the broker against nats-server 2.11, 2.12, 2.14 and 2.15
+	tools/nats-matrix.sh
+
+# At the first commit of a release all modules have a tag: goreleaser must not choose another.
+release: $(BIN)/goreleaser $(BIN)/sbom ## Build and publish the release of the tag GITHUB_REF_NAME: the release workflow does this
+	@test -n "$(GITHUB_REF_NAME)" || { echo "make release: GITHUB_REF_NAME is missing: push the tag, and the workflow runs this" >&2; exit 2; }
+	GORELEASER_CURRENT_TAG=$(GITHUB_REF_NAME) $(BIN)/goreleaser release --clean
+
+# An image needs a Docker engine, and a signature the identity of a workflow.
+release-snapshot: $(BIN)/goreleaser $(BIN)/sbom ## Build all files of a release in dist, for VERSION, and install the packages; publish nothing
+	GITHUB_TOKEN= GORELEASER_CURRENT_TAG=$(VERSION) $(BIN)/goreleaser check
+	GITHUB_TOKEN= GORELEASER_CURRENT_TAG=$(VERSION) $(BIN)/goreleaser release --snapshot --clean --skip docker,sign,publish
+	cd dist && sha256sum --check --quiet SHA256SUMS
+	cd tools/packaging && GOWORK=off $(GO) test -count 1 . -dist $(CURDIR)/dist
 
 # What fails fast comes first. Without build: the linter compiles all that is imported and
 # checks the types of the rest, and to link each program takes longer than that. To compile takes longer than all tests, so
@@ -168,6 +189,10 @@ $(BIN)/golangci-lint $(BIN)/govulncheck: tools/go.mod tools/go.sum
 	GOWORK=off $(GO) build -C tools -race=false -o $(BIN)/ $$(sed -nE 's,^\t([^ ]+/$(@F))$$,\1,p' tools/go.mod)
 	@touch $@
 
-$(BIN)/release $(BIN)/vulncheck: tools/go.mod tools/go.sum $(wildcard tools/release/*.go tools/vulncheck/*.go)
+$(BIN)/goreleaser: tools/packaging/go.mod tools/packaging/go.sum
+	GOWORK=off $(GO) build -C tools/packaging -race=false -o $(BIN)/ github.com/goreleaser/goreleaser/v2
+	@touch $@
+
+$(BIN)/release $(BIN)/vulncheck $(BIN)/licenses $(BIN)/sbom: tools/go.mod tools/go.sum $(wildcard tools/release/*.go tools/vulncheck/*.go tools/licenses/*.go tools/sbom/*.go)
 	GOWORK=off $(GO) build -C tools -race=false -o $(BIN)/ ./$(@F)
 	@touch $@

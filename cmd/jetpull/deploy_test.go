@@ -163,7 +163,7 @@ func TestKubernetesManifests(t *testing.T) {
 
 // The commands of the unit and of the image start, and the image's health check says so.
 func TestDeployedCommandRuns(t *testing.T) {
-	exec1 := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/jetpull (.*)$`).FindStringSubmatch(readDeploy(t, "jetpull-broker.service"))
+	exec1 := regexp.MustCompile(`(?m)^ExecStart=jetpull (.*)$`).FindStringSubmatch(readDeploy(t, "jetpull-broker.service"))
 	require.NotNil(t, exec1)
 	unit := strings.Fields(exec1[1])
 	parses(t, unit)

@@ -83,8 +83,14 @@ func advice(cmd *cobra.Command, err error) string {
 	return ""
 }
 
-// version is the version of the module, of which the go command makes one where none is tagged.
+// tag is that of a release, which the linker sets.
+var tag string
+
+// version is the tag, or the version of the module, of which the go command makes one where none is tagged.
 func version() string {
+	if tag != "" {
+		return tag
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
 		return "unknown"

@@ -36,6 +36,7 @@ func TestLintFindsWhatIsWrong(t *testing.T) {
 	for _, c := range []struct{ file, text, wrong, want string }{
 		{"Dockerfile", "USER 65532:65532", "USER", "USER requires"},
 		{"Dockerfile", " AS build", " as build", "FromAsCasing"},
+		{"release.Dockerfile", "USER 65532:65532", "USER", "USER requires"},
 		{"compose.yaml", "depends_on:", "depends-on:", "depends-on"},
 		{"compose.yaml", "cap_drop: [ALL]", "cap_drop: [CHOWN]", "service n1: it has no cap_drop"},
 		{"compose.yaml", "read_only: true", "read_only: false", "service broker1: it has no read_only"},
@@ -58,7 +59,7 @@ func TestLintFindsWhatIsWrong(t *testing.T) {
 				needSystemd(t)
 			}
 			dir := t.TempDir()
-			for _, name := range []string{"Dockerfile", "compose.yaml", "kubernetes.yaml", unitFile} {
+			for _, name := range []string{"Dockerfile", "release.Dockerfile", "compose.yaml", "kubernetes.yaml", unitFile} {
 				raw, err := os.ReadFile(filepath.Join(ownFiles, name))
 				if err != nil {
 					t.Fatal(err)

@@ -1,7 +1,7 @@
 // Command release prepares the modules of this repository for a version, and proves that users can install it.
 //
 //	release -version v0.1.0 prepare   # in a checkout: go.mod files that ask for each other at that version
-//	release -version v0.1.0 check     # go install from a module proxy in a folder, made of the tree
+//	release -version v0.1.0 check     # go install and go get from a module proxy in a folder, made of the tree
 //
 // Run it from the root of the repository.
 package main
@@ -15,11 +15,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
+	"golang.org/x/mod/semver"
 	"golang.org/x/mod/zip"
 )
 
@@ -119,26 +121,24 @@ func released(name string, text []byte, version string) ([]byte, error) {
 	return mod.Format()
 }
 
-// check installs the command, and builds a program on each public package, as a user does: with no checkout, from a proxy.
+// check installs the command, and builds and tests a program on each public package, as a user does: with no checkout, from a proxy. Each user
+// then upgrades to the next patch version, which has the same code.
 func check(ctx context.Context, version string) (err error) {
 	dir, err := os.MkdirTemp("", "jetpull-release-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	next, err := nextPatch(version)
+	if err != nil {
+		return err
+	}
 	tree, proxy := filepath.Join(dir, "tree"), filepath.Join(dir, "proxy")
 	if err := export(ctx, tree); err != nil {
 		return err
 	}
-	if err := prepare(tree, version, false); err != nil {
-		return err
-	}
-	dirs, err := folders(tree)
-	if err != nil {
-		return err
-	}
-	for _, d := range dirs {
-		if err := publish(filepath.Join(tree, d), proxy, version); err != nil {
+	for _, v := range []string{version, next} {
+		if err := publishAll(tree, proxy, v); err != nil {
 			return err
 		}
 	}
@@ -153,10 +153,41 @@ func check(ctx context.Context, version string) (err error) {
 	if err := execute(ctx, user, env, "go", "install", command+"@"+version); err != nil {
 		return err
 	}
-	if err := execute(ctx, user, env, filepath.Join(dir, "bin", "jetpull"), "--help"); err != nil {
+	out, err := exec.CommandContext(ctx, filepath.Join(dir, "bin", "jetpull"), "version").Output()
+	if err != nil {
+		return fmt.Errorf("jetpull version: %w", err)
+	}
+	if got := strings.TrimSpace(string(out)); got != "jetpull "+version {
+		return fmt.Errorf("jetpull version prints %q, and the tag is %s: see func version in cmd/jetpull/main.go", got, version)
+	}
+	return useAll(ctx, tree, dir, env, version, next)
+}
+
+// nextPatch is the version after one, with the last number one higher.
+func nextPatch(version string) (string, error) {
+	minor := semver.MajorMinor(version)
+	patch, err := strconv.Atoi(strings.TrimPrefix(version, minor+"."))
+	if minor == "" || err != nil {
+		return "", fmt.Errorf("-version %q is no release: give one such as v0.1.0", version)
+	}
+	return fmt.Sprintf("%s.%d", minor, patch+1), nil
+}
+
+// publishAll puts all modules of the tree into the proxy. The go.mod files in the tree are those of the version then.
+func publishAll(tree, proxy, version string) error {
+	if err := prepare(tree, version, false); err != nil {
 		return err
 	}
-	return useAll(ctx, tree, dir, env, version)
+	dirs, err := folders(tree)
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		if err := publish(filepath.Join(tree, d), proxy, version); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // export copies the files of the tree, as they are now, that git knows or would add.
@@ -196,7 +227,11 @@ func publish(dir, proxy, version string) error {
 		return err
 	}
 	info := fmt.Sprintf(`{"Version":%q,"Time":%q}`, version, time.Now().UTC().Format(time.RFC3339))
-	for name, content := range map[string]string{"list": version + "\n", version + ".info": info, version + ".mod": string(text)} {
+	list, err := os.ReadFile(filepath.Join(to, "list"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for name, content := range map[string]string{"list": string(list) + version + "\n", version + ".info": info, version + ".mod": string(text)} {
 		if err := os.WriteFile(filepath.Join(to, name), []byte(content), 0o644); err != nil {
 			return err
 		}
@@ -222,7 +257,7 @@ func environment(ctx context.Context, dir, proxy string) ([]string, error) {
 	return append(os.Environ(),
 		"GOPROXY=file://"+proxy+",file://"+filepath.Join(cache, "cache", "download")+","+upstream,
 		"GOMODCACHE="+filepath.Join(dir, "modules"), "GOBIN="+filepath.Join(dir, "bin"),
-		"GONOSUMDB="+own+","+own+"/*", "GOWORK=off", "GOFLAGS=-modcacherw",
+		"GONOSUMDB="+own+","+own+"/*", "GOWORK=off", "GOFLAGS=-modcacherw -mod=mod",
 	), nil
 }
 

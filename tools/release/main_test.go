@@ -36,9 +36,19 @@ func TestPrepare(t *testing.T) {
 }
 
 func TestRunRefuses(t *testing.T) {
-	for _, args := range [][]string{nil, {"publish"}, {"-version"}} {
+	for _, args := range [][]string{nil, {"publish"}, {"-version"}, {"-version", "0.1.0", "check"}, {"-version", "v0.1.0-rc.1", "check"}} {
 		if err := run(t.Context(), args); err == nil {
 			t.Errorf("%s: no error", strings.Join(args, " "))
 		}
+	}
+}
+
+func TestUpgrade(t *testing.T) {
+	if got, err := nextPatch("v0.1.9"); got != "v0.1.10" || err != nil {
+		t.Errorf("after v0.1.9 comes %s (%v)", got, err)
+	}
+	mod := "module example.com/user\n\nrequire (\n\texample.com/other v1.0.0\n\t" + own + " v0.1.1\n\t" + own + "/part v0.1.0\n)\n"
+	if err := upgraded(mod, "v0.1.1"); err == nil || !strings.Contains(err.Error(), own+"/part v0.1.0") || strings.Contains(err.Error(), "example.com") {
+		t.Errorf("%v does not name the part alone", err)
 	}
 }

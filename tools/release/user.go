@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/mod/modfile"
 )
 
 // apart are the modules for which no promise is made: tests, measurements and examples.
@@ -72,20 +74,26 @@ type user struct {
 	builtOf  []string // the modules that its program is built of
 }
 
-// use makes a module in dir that imports pkg, and builds it as its user does.
-func use(ctx context.Context, dir string, env []string, pkg, version string) (user, error) {
+// use makes a module in dir that imports pkg, builds and tests it as its user does, and upgrades it to the version next.
+func use(ctx context.Context, dir string, env []string, pkg, version, next string) (user, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return user{}, err
 	}
 	text := "package main\n\nimport _ \"" + pkg + "\"\n\nfunc main() {}\n"
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(text), 0o644); err != nil {
+	test := "package main\n\nimport \"testing\"\n\nfunc TestRuns(*testing.T) { main() }\n"
+	for name, text := range map[string]string{"main.go": text, "main_test.go": test} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return user{}, err
+		}
+	}
+	if err := execute(ctx, dir, env, "go", "mod", "init", "example.com/user"); err != nil {
 		return user{}, err
 	}
-	for _, args := range [][]string{
-		{"mod", "init", "example.com/user"}, {"get", pkg + "@" + version}, {"mod", "tidy"}, {"build", "-o", os.DevNull, "."},
-	} {
-		if err := execute(ctx, dir, env, "go", args...); err != nil {
-			return user{}, err
+	for _, v := range []string{version, next} {
+		for _, args := range [][]string{{"get", pkg + "@" + v}, {"mod", "tidy"}, {"build", "-o", os.DevNull, "."}, {"test", "."}} {
+			if err := execute(ctx, dir, env, "go", args...); err != nil {
+				return user{}, err
+			}
 		}
 	}
 	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
@@ -96,8 +104,26 @@ func use(ctx context.Context, dir string, env []string, pkg, version string) (us
 	if err != nil {
 		return user{}, err
 	}
+	if err := upgraded(string(mod), next); err != nil {
+		return user{}, err
+	}
 	built, err := modules(ctx, dir, env)
 	return user{pkg, string(mod), string(sum), built}, err
+}
+
+// upgraded reports modules of ours that a go.mod does not ask for at version.
+func upgraded(text, version string) error {
+	mod, err := modfile.Parse("go.mod", []byte(text), nil)
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, r := range mod.Require {
+		if within(r.Mod.Path, own) && r.Mod.Version != version {
+			failures = append(failures, fmt.Errorf("after the upgrade to %s go.mod asks for %s %s: its own modules must ask for each other at one version; see prepare", version, r.Mod.Path, r.Mod.Version))
+		}
+	}
+	return errors.Join(failures...)
 }
 
 // unneeded says where users' modules name a module of ours for nothing: in go.mod one of which the user's program has no package, in go.sum one of which
@@ -148,7 +174,7 @@ func named(text string) (ours []string) {
 }
 
 // useAll makes a user of each public package of the tree. It reports the failures of all.
-func useAll(ctx context.Context, tree, dir string, env []string, version string) error {
+func useAll(ctx context.Context, tree, dir string, env []string, version, next string) error {
 	packages, err := public(tree)
 	if err != nil {
 		return err
@@ -159,7 +185,7 @@ func useAll(ctx context.Context, tree, dir string, env []string, version string)
 	var users []user
 	var failures []error
 	for i, pkg := range packages {
-		u, err := use(ctx, filepath.Join(dir, fmt.Sprintf("user-%d", i)), env, pkg, version)
+		u, err := use(ctx, filepath.Join(dir, fmt.Sprintf("user-%d", i)), env, pkg, version, next)
 		if err != nil {
 			failures = append(failures, fmt.Errorf("a user of %s: %w", pkg, err))
 			continue
