@@ -76,3 +76,25 @@ func TestTransformAndOf(t *testing.T) {
 	}
 	require.Len(t, seen, 7)
 }
+
+func TestServersThatAreTooOldAreRefused(t *testing.T) {
+	for version, want := range map[string]struct {
+		resets bool
+		text   string
+	}{
+		"2.10.29": {false, "server 2.10.29 has no pinned priority groups: use 2.11 or later"},
+		"1.4.0":   {false, "server 1.4.0 has no"},
+		"":        {false, "connect first"},
+		"2.11.0":  {false, ""},
+		"2.14.1":  {true, ""},
+		"3.0.0":   {true, ""},
+	} {
+		resets, err := checkServer(version)
+		require.Equal(t, want.resets, resets, version)
+		if want.text == "" {
+			require.NoError(t, err, version)
+		} else {
+			require.ErrorContains(t, err, want.text)
+		}
+	}
+}

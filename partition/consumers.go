@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,13 +126,11 @@ func (s *Set) consume(ctx context.Context, n int, h jetpull.Handler, opts []jetp
 // handed back would otherwise come in the order in which that was done. It unpins first: a process that was stopped can still have pulls
 // open, and the reset would send messages to it.
 func (s *Set) rewind(ctx context.Context, name string) error {
-	info, err := s.info(ctx, name) // an unpin says less of a consumer that is not there
-	if err == nil {
-		err = jetpull.Unpin(ctx, s.js, s.stream, name, group)
+	if err := jetpull.Unpin(ctx, s.js, s.stream, name, group); err != nil {
+		_, missing := s.info(ctx, name)
+		return cmp.Or(missing, err) // an unpin says less of a consumer that is not there
 	}
-	if err == nil {
-		info, err = s.info(ctx, name)
-	}
+	info, err := s.info(ctx, name)
 	if err != nil || info.NumAckPending == 0 {
 		return err
 	}

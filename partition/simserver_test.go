@@ -164,7 +164,8 @@ func (w *world) write(key string, value []byte, op jetstream.KeyValueOp) uint64 
 	if w.plant == earlyDelete && strings.HasPrefix(key, memberPrefix) {
 		value = bytes.Replace(value, fmt.Append(nil, int64(time.Second)), fmt.Append(nil, int64(time.Second/8)), 1)
 	}
-	e := &simEntry{key: key, value: value, rev: w.rev, at: time.Now(), op: op}
+	wrong := time.Duration(w.rng.IntN(7200)-3600) * time.Second // the clock of the server
+	e := &simEntry{key: key, value: value, rev: w.rev, at: time.Now().Add(wrong), op: op}
 	w.keys[key] = e
 	for _, watch := range w.watches {
 		watch.in <- e

@@ -215,7 +215,7 @@ func BenchmarkFleet(b *testing.B) {
 }
 
 // BenchmarkWithoutOwner measures for how long a partition's messages wait when its owner goes: from the last handler of the former owner,
-// or its crash, to the first of the next. Each partition gets a message every 5 ms. One operation is one change of all partitions.
+// or its crash, to the first of the next. Each partition gets a message every 10 ms. One operation is one change of all partitions.
 func BenchmarkWithoutOwner(b *testing.B) {
 	for _, after := range []string{"hand-over", "crash"} {
 		b.Run("after="+after, func(b *testing.B) {
@@ -246,7 +246,7 @@ func BenchmarkWithoutOwner(b *testing.B) {
 				return crash, leave, took
 			}
 			e.work.Go(func() {
-				tick := time.NewTicker(5 * time.Millisecond)
+				tick := time.NewTicker(10 * time.Millisecond)
 				defer tick.Stop()
 				for e.ctx.Err() == nil {
 					<-tick.C

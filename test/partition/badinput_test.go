@@ -130,7 +130,11 @@ func TestMembersAndWhatIsGone(t *testing.T) {
 		<-assigned
 	}
 	require.NoError(t, js.DeleteKeyValue(t.Context(), "partition-set"))
-	require.Error(t, <-result, "without its bucket")
+	err = <-result
+	require.ErrorContains(t, err, "bucket")
+	t.Log(err)
+	_, err = set.Status(t.Context())
+	require.ErrorContains(t, err, "bucket")
 }
 
 // The publisher's hash is the server's.
