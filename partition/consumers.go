@@ -103,15 +103,23 @@ func (s *Set) consume(ctx context.Context, n int, h jetpull.Handler, opts []jetp
 	consuming, stop := context.WithCancel(ctx)
 	defer stop()
 	bySubject := jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() })
-	err = sub.Consume(consuming, func(ctx context.Context, m *jetpull.Msg) error {
-		if sub.Missed() > 0 {
-			stop()
-			return jetpull.Retry(time.Second, errMissed)
-		}
-		return h(ctx, m)
-	}, append([]jetpull.Option{bySubject}, opts...)...)
-	if err == nil && ctx.Err() == nil {
+	info, err := sub.Info(ctx)
+	switch {
+	case err != nil:
+	case s.resets && info.NumAckPending > 0:
+		// A former owner that lost its lease, and does not know it yet, has pulled again since the reset. What it gets from now on is missed here.
 		err = errMissed
+	default:
+		err = sub.Consume(consuming, func(ctx context.Context, m *jetpull.Msg) error {
+			if sub.Missed() > 0 {
+				stop()
+				return jetpull.Retry(time.Second, errMissed)
+			}
+			return h(ctx, m)
+		}, append([]jetpull.Option{bySubject}, opts...)...)
+		if err == nil && ctx.Err() == nil {
+			err = errMissed
+		}
 	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.TTL)
 	defer cancel()
