@@ -98,7 +98,7 @@ func (m *member) join(ctx context.Context) error {
 	w, err := m.table.WatchAll(ctx)
 	for ; err != nil; w, err = m.table.WatchAll(ctx) {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // nothing has begun
+			return nil
 		}
 		if isGone(err) {
 			return fmt.Errorf("partition: watch the bucket: %w", err)
@@ -218,7 +218,7 @@ func (m *member) balance(ctx context.Context) (next time.Duration) {
 	defer cancel()
 	now, next := time.Now(), m.ttl
 	retry := func(what string, err error) {
-		slog.Debug("partition: cannot "+what+" yet", "member", m.options.name, "error", err)
+		slog.Debug("partition: a request is tried again", "member", m.options.name, "request", what, "error", err)
 		next = retryPause
 	}
 	names := make([]string, 0, len(m.view.members))

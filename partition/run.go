@@ -59,7 +59,7 @@ func (r *run) own() (err error) {
 	if err != nil {
 		r.pause = retryPause
 		slog.Debug("partition: cannot take a partition yet", "partition", r.partition, "error", err)
-		return nil
+		return nil //nolint:nilerr // it is tried again
 	}
 	r.counts.owned.Add(1)
 	r.counts.assigned.Add(1)

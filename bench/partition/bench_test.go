@@ -198,8 +198,7 @@ func BenchmarkFleet(b *testing.B) {
 				_ = m.Ack()
 			}, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second, MaxAckPending: 256 * partitions / members})
 			child.Check(b, err)
-			defer js.Conn().Close()
-			defer c.Stop()
+			b.Cleanup(func() { c.Stop(); js.Conn().Close() })
 		}
 		e.wait()
 		child.Check(b, pcgroups.DeleteElastic(e.ctx, e.js, e.stream, "g"))
