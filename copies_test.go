@@ -128,6 +128,39 @@ func TestConsumeOfAConsumerThatIsAnother(t *testing.T) {
 	})
 }
 
+// Consume keeps to limits that are lowered while it runs.
+func TestLimitsThatAreLowered(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opts []jetpull.Option
+		to   func(*jetstream.ConsumerConfig)
+		over func(stage.Pull) bool
+	}{
+		"batch":   {nil, func(cfg *jetstream.ConsumerConfig) { cfg.MaxRequestBatch = 4 }, func(p stage.Pull) bool { return p.Req.Batch > 4 }},
+		"expires": {nil, func(cfg *jetstream.ConsumerConfig) { cfg.MaxRequestExpires = 3 * time.Second }, func(p stage.Pull) bool { return p.Req.Expires > 3*time.Second }},
+		"bytes":   {[]jetpull.Option{jetpull.PrefetchBytes(5000)}, func(cfg *jetstream.ConsumerConfig) { cfg.MaxRequestMaxBytes = 1000 }, func(p stage.Pull) bool { return p.Req.MaxBytes > 1000 }},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			r := w.consume(taking(&w.j, 0), append(tc.opts, jetpull.Concurrency(16))...)
+			stage.Pass(time.Second)
+			changed := time.Now()
+			w.C().Update(tc.to)
+			stage.Pass(time.Minute) // the pulls that are open run out
+			w.Publish(100)
+			stage.Pass(time.Second)
+			require.True(t, r.running())
+			require.Equal(t, 100, w.j.Len())
+			over := 0
+			for _, p := range w.PullsSince(changed) {
+				if tc.over(p) {
+					over++
+				}
+			}
+			require.LessOrEqual(t, over, 1)
+			require.Len(t, w.Logs.With("level=WARN"), 1)
+		}))
+	}
+}
+
 // Next and Fetch go by a lower limit unless the user asked for more.
 func TestCallsGoByLimitsThatAreLowered(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {

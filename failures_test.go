@@ -53,34 +53,6 @@ func TestOrderedFailuresAreRetriedInPlace(t *testing.T) {
 	}
 }
 
-// buried is a Consume whose handler fails, with a stream D for dead letters.
-type buried struct {
-	*run
-	j stage.Journal
-}
-
-// bury starts it on n messages, which it tries to handle attempts times.
-func (w *world) bury(n, attempts int, opts ...jetpull.Option) *buried {
-	w.Model.AddStream("D", "dead.>")
-	w.Publish(n)
-	b := &buried{}
-	b.run = w.consume(failing(&b.j, 99, stage.UpTo(n)...), append([]jetpull.Option{
-		jetpull.MaxAttempts(attempts), jetpull.DeadLetter("dead.letters"), jetpull.RetryDelays(0),
-	}, opts...)...)
-	return b
-}
-
-// full makes the stream of dead letters refuse them.
-func (w *world) full(tries *int) {
-	w.Take(func(op natstest.Op) bool {
-		if op.Subject != "dead.letters" {
-			return false
-		}
-		*tries++
-		return w.Peer.ReplyError(op.Reply, 400, 10054, "message size exceeds maximum allowed")
-	})
-}
-
 func TestDeadLetter(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Model.AddStream("D", "dead.>")
@@ -104,14 +76,22 @@ func TestDeadLetter(t *testing.T) {
 func TestDeadLetterThatFailsKeepsTheOriginal(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		var tries int
-		w.full(&tries)
-		b := w.bury(1, 1)
+		w.Take(func(op natstest.Op) bool {
+			if op.Subject != "dead.letters" {
+				return false
+			}
+			tries++
+			return w.Peer.ReplyError(op.Reply, 400, 10054, "message size exceeds maximum allowed")
+		})
+		w.Model.AddStream("D", "dead.>")
+		w.Publish(1)
+		r := w.consume(failing(&w.j, 99, 1), jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.letters"), jetpull.RetryDelays(0))
 		stage.Pass(30 * time.Second)
 		require.Empty(t, w.Acks("+TERM"), "terminated without a copy")
 		require.Equal(t, []uint64{1}, w.C().Unsettled())
 		require.NotZero(t, tries)
 		require.LessOrEqual(t, tries, 40, "no flood of tries")
-		require.True(t, slices.ContainsFunc(b.errs.all(), func(err error) bool { return strings.Contains(err.Error(), "dead letter") }))
+		require.True(t, slices.ContainsFunc(r.errs.all(), func(err error) bool { return strings.Contains(err.Error(), "dead letter") }))
 		w.Take(nil)
 		w.Model.LosePublishes("D", 1)
 		w.soon(2*time.Minute, "it is stored, and not confirmed", func() bool { return w.Model.Messages("D") == 1 })

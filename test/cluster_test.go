@@ -32,7 +32,6 @@ func TestCluster(t *testing.T) {
 	for name, parts := range map[string][]part{
 		"step-downs": {
 			{"Fetch with MaxBytes returns all that was delivered", clusterMaxBytes},
-			{"NoWait batch that is partly served", clusterPartBatch},
 			{"409 Leadership Change is handled", clusterLeadership},
 			{"under load", clusterStepDowns},
 			{"a pin is lost with its leader", clusterPin},
@@ -94,21 +93,6 @@ func clusterMaxBytes(t *testing.T, c *crew) {
 	require.Equal(t, handed, c.delivered(t), "the server counts no delivery that no caller saw")
 	require.Zero(t, sub.Stats().HandedBack)
 	require.EqualValues(t, calls, sub.Stats().Statuses[409], "each call was ended by Batch Completed")
-}
-
-func clusterPartBatch(t *testing.T, c *crew) {
-	sub := c.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-	for range 20 {
-		c.publish(t, 3)
-		c.pending(t, 3)
-		for got := 0; got < 3; {
-			msgs := served(t, call(t.Context(), sub, 5, jetpull.NoWait(), jetpull.MaxWait(forever)), "part of a batch")
-			got += len(msgs)
-			ackAll(t, msgs...)
-		}
-	}
-	ends := sub.Stats().Statuses[404] + sub.Stats().Statuses[408]
-	require.GreaterOrEqual(t, ends, uint64(20), "a status ended every batch: %v", sub.Stats().Statuses)
 }
 
 func clusterLeadership(t *testing.T, c *crew) {
