@@ -133,3 +133,19 @@ func TestBytesHeldAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// Two pulls of a Consume, or a quarter of MaxWaiting, wait at the server at most, so that other clients find a place.
+func TestConsumeLeavesMaxWaitingToOthers(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{MaxWaiting: 4}, func(t *testing.T, w *world) {
+		most := 0
+		w.consume(func(ctx, *jetpull.Msg) error {
+			most = max(most, w.C().State().NumWaiting)
+			return nil
+		})
+		for range 50 {
+			w.Publish(7)
+			stage.Pass(milli)
+		}
+		require.Equal(t, 2, most)
+	})
+}
