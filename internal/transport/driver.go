@@ -26,7 +26,7 @@ import (
 
 // Hooks are what the driver needs of the messages and of the consumer. Wrap is called with the driver's lock held.
 type Hooks struct {
-	// Arrived is called for each frame, in order.
+	// Arrived is called for each frame, in order; while an inbox drains with the driver's lock held.
 	Arrived func(raw *nats.Msg)
 	// Wrap makes a message of a frame. terms are those of the pull; nil: it is not known.
 	Wrap func(raw *nats.Msg, size int, terms *pull.Terms) pull.Message
