@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -124,6 +125,35 @@ func TestManyOpenPages(t *testing.T) {
 	t.Logf("one page: %d requests, %v of CPU in 5 s; 100 pages: %d requests, %v of CPU, %d kB more", asks, cpu, allAsks, allCPU, (int64(allMemory)-int64(memory))/1024)
 	require.LessOrEqual(t, allAsks, asks+2)
 	require.Less(t, int64(allMemory)-int64(memory), int64(50<<20))
+}
+
+// BenchmarkLive measures how long it takes until a change of a source has been sent to an open page. It reports the 95th percentile.
+func BenchmarkLive(b *testing.B) {
+	fake := many(1000)
+	base := serve(b, console.Config{NATS: fake})
+	r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, base+"consumer?stream=STREAM_00&name=consumer-0000&live=1", nil)
+	require.NoError(b, err)
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(b, err)
+	defer func() { _ = answer.Body.Close() }()
+	events := bufio.NewScanner(answer.Body)
+	events.Buffer(nil, 1<<20)
+	var took []time.Duration
+	for pending := uint64(1001); b.Loop(); pending++ {
+		begun := time.Now()
+		fake.set(func() {
+			next := *fake.consumers[0]
+			next.NumPending = pending
+			fake.consumers[0] = &next
+		})
+		shown := fmt.Sprintf("%d,%03d", pending/1000, pending%1000)
+		for events.Scan() && !strings.Contains(events.Text(), shown) {
+		}
+		took = append(took, time.Since(begun))
+	}
+	require.NoError(b, events.Err())
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)*95/100].Microseconds())/1000, "p95-ms")
 }
 
 // BenchmarkPages measures how long a page takes to be answered, with many objects. It reports the 95th percentile.

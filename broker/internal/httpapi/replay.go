@@ -160,7 +160,10 @@ type replayOf struct {
 	ChannelID, ConsumerID, URL string
 }
 
-// listReplays returns those that are kept, the last one that was begun first.
+// maxReplays bounds the list of replays.
+const maxReplays = 1000
+
+// listReplays returns those that run and the last ones that ended, the last one that was begun first.
 func (a operators) listReplays(*http.Request) (any, error) {
 	list := []replayOf{}
 	for _, o := range a.b.Replays.AllReplays() {
@@ -175,7 +178,15 @@ func (a operators) listReplays(*http.Request) (any, error) {
 		}
 		list = append(list, replayOf{model, k.Channel, k.ID, replayURL(k, o.ID)})
 	}
-	slices.SortFunc(list, func(x, y replayOf) int { return cmp.Or(y.CreatedAt.Compare(x.CreatedAt), cmp.Compare(x.URL, y.URL)) })
+	byTime := func(x, y replayOf) int { return cmp.Or(y.CreatedAt.Compare(x.CreatedAt), cmp.Compare(x.URL, y.URL)) }
+	slices.SortFunc(list, byTime)
+	ended := 0
+	list = slices.DeleteFunc(list, func(r replayOf) bool {
+		if r.State != string(bulk.Running) {
+			ended++
+		}
+		return ended > maxReplays && r.State != string(bulk.Running)
+	})
 	return map[string]any{"Result": list}, nil
 }
 
