@@ -35,7 +35,7 @@ const (
 type jobs struct {
 	Channel, Consumer                 string
 	queued, inflight, delivered, dead int
-	oldest                            time.Time // of the queued
+	oldest, oldestDead                time.Time // of the queued, and when the first of the dead became so
 	brokerState
 	now state
 }
@@ -112,7 +112,7 @@ func (b *Broker) ask(ctx context.Context) ([]jobs, error) {
 			case jobDelivered:
 				one.delivered = c.Count
 			case jobDead:
-				one.dead = c.Count
+				one.dead, one.oldestDead = c.Count, c.Oldest
 			}
 		}
 		queued, dead = queued+one.queued, dead+one.dead
@@ -154,7 +154,7 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Title: "Channel", Sort: "name"},
 			{Title: "Consumer"},
 			{Title: "State", Sort: "state"},
-			{Title: "Since", Help: "When it was paused, or since when no callback has succeeded"},
+			{Title: "Since", Help: "Since when no callback has succeeded, when it was paused, or when the first of its dead jobs became so"},
 			{Title: "Queued", Number: true, Sort: "queued"},
 			{Title: "Last hour", Help: "Queued jobs over the last hour"},
 			{Title: "Oldest queued", Number: true},
@@ -169,7 +169,7 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	for _, one := range shown {
 		list.Rows = append(list.Rows, view.Row{ID: "b-" + one.path(), Cells: []view.Value{
 			view.Linked(one.Channel, link("channel", "name", one.Channel)), view.Linked(one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)),
-			one.now.value(), view.Ago(one.since(), "It is not paused, and its callbacks succeed"), view.Int(one.queued),
+			one.now.value(), view.Ago(one.since(), "It is not paused, and no job is dead"), view.Int(one.queued),
 			{Chart: chart.Small("Queued", b.history.Values(r.Now, one.path(), histQueued, 60))},
 			one.oldestValue(), view.Int(one.inflight), view.Int(one.delivered),
 			quietZero(view.Int(one.dead), one.dead > 0, view.Bad),
@@ -207,12 +207,14 @@ func fitsJobs(want string, j jobs) bool {
 	return true
 }
 
-// since is when the consumer was paused, or since when its callbacks fail.
+// since is since when the callbacks of the consumer fail, when it was paused, or when the first of its dead jobs became so.
 func (j *jobs) since() time.Time {
-	if !j.FailingSince.IsZero() {
-		return j.FailingSince
+	for _, at := range []time.Time{j.FailingSince, j.PausedAt} {
+		if !at.IsZero() {
+			return at
+		}
 	}
-	return j.PausedAt
+	return j.oldestDead
 }
 
 func (j *jobs) judge() state {
@@ -296,7 +298,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 				ID: "consumer", Source: source(brokerName, s), Problem: st.sentence, ProblemTone: st.tone, Lines: lines, Actions: b.actions(counts, &c),
 				Facts: []view.Fact{
 					{Name: "State", Value: st.value()},
-					{Name: "Since", Value: view.Ago(counts.since(), "It is not paused, and its callbacks succeed")},
+					{Name: "Since", Value: view.Ago(counts.since(), "It is not paused, and no job is dead")},
 					{Name: "Breaker", Value: view.Text(cmp.Or(c.Breaker, "none"))},
 					{Name: "Queued", Value: view.Int(counts.queued)},
 					{Name: "Oldest queued", Value: counts.oldestValue()},
