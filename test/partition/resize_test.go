@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -37,6 +38,14 @@ func TestResize(t *testing.T) {
 					_, err := js.Publish(t.Context(), fmt.Sprintf("orders.k%d", n), fmt.Append(nil, round))
 					require.NoError(t, err)
 				}
+				require.Eventually(t, func() bool { // the server counts a moment later what it has stored
+					all, err := set.Status(t.Context())
+					pending := uint64(0)
+					for _, p := range all {
+						pending += p.Pending
+					}
+					return err == nil && pending == 40
+				}, time.Minute, 10*time.Millisecond)
 				require.ErrorIs(t, set.Resize(t.Context(), partitions+1), partition.ErrNotEmpty)
 				got := consumeRound(t, set, 40)
 				for n := range 40 {
