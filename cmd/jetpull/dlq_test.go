@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -102,6 +103,39 @@ func TestDLQ(t *testing.T) {
 }
 
 // TestDLQSaysThatThereIsNothing: an empty table could be a stream that is not there, or a filter with a slip.
+// A requeue sends in order, and one that was interrupted is completed by the same command: each message is stored once more.
+func TestDLQRequeueIsResumed(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	const letters = 300
+	f.giveUp(t, letters)
+	out, errOut, stop := f.start(t, "dlq", "requeue", "D", "--all", "--rate", "100")
+	d, err := f.js.Stream(t.Context(), "D")
+	require.NoError(t, err)
+	left := func() uint64 {
+		info, err := d.Info(t.Context())
+		require.NoError(t, err)
+		return info.State.Msgs - 1 // one is no dead letter
+	}
+	require.Eventually(t, func() bool { return left() < letters-10 }, time.Minute, time.Millisecond)
+	require.Equal(t, cli.ExitInterrupted, stop(), errOut.String())
+	require.Contains(t, errOut.String(), "interrupted: requeue of", out.String())
+	require.NotZero(t, left(), "the rate holds it back")
+
+	r := f.run(t, "dlq", "requeue", "D", "--all")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.Zero(t, left())
+	s, err := f.js.Stream(t.Context(), "S")
+	require.NoError(t, err)
+	info, err := s.Info(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2*letters, info.State.LastSeq, "once each")
+	for n := range uint64(letters) {
+		m, err := s.GetMsg(t.Context(), letters+n+1)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(n+1), string(m.Data), "in order")
+	}
+}
+
 func TestDLQSaysThatThereIsNothing(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.giveUp(t, 1)

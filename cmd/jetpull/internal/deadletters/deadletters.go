@@ -114,22 +114,33 @@ func letter(m jetstream.Msg, meta *jetstream.MsgMetadata) *Letter {
 // ErrGone says that a dead letter has no payload to requeue.
 var ErrGone = errors.New("its payload was gone from the stream when it was given up")
 
-// Requeue publishes the message of a dead letter again, to the subject that it had or to another one, and deletes the dead
-// letter when a stream has confirmed it. The message has an ID of the dead letter's, so that one which is requeued twice
-// within the stream's duplicate window is stored once.
-func Requeue(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, l *Letter, to string) error {
+// Requeue sends the message of a dead letter again, to the subject that it had or to another one. The returned function waits until a stream has
+// confirmed it, and then deletes the dead letter. Calls one after the other send in their order, whenever the functions are called. The message
+// has an ID of the dead letter's, so that one which is requeued twice within the stream's duplicate window is stored once.
+func Requeue(js jetstream.JetStream, stream jetstream.Stream, l *Letter, to string) (finish func(context.Context) error, err error) {
 	if l.Gone {
-		return fmt.Errorf("dead letter %d: %w", l.Sequence, ErrGone)
+		return nil, fmt.Errorf("dead letter %d: %w", l.Sequence, ErrGone)
 	}
 	if to == "" {
 		to = l.Subject
 	}
 	m := &nats.Msg{Subject: to, Header: l.Headers, Data: l.Data}
 	id := fmt.Sprintf("requeue:%s:%d:%d", stream.CachedInfo().Config.Name, l.Sequence, l.Time.UnixNano())
-	if _, err := js.PublishMsg(ctx, m, jetstream.WithMsgID(id)); err != nil {
-		return fmt.Errorf("dead letter %d: publish to %s: %w", l.Sequence, to, err)
+	failed := func(err error) error { return fmt.Errorf("dead letter %d: publish to %s: %w", l.Sequence, to, err) }
+	confirmed, err := js.PublishMsgAsync(m, jetstream.WithMsgID(id))
+	if err != nil {
+		return nil, failed(err)
 	}
-	return Delete(ctx, stream, l)
+	return func(ctx context.Context) error {
+		select {
+		case <-confirmed.Ok():
+			return Delete(ctx, stream, l)
+		case err := <-confirmed.Err():
+			return failed(err)
+		case <-ctx.Done():
+			return failed(context.Cause(ctx))
+		}
+	}, nil
 }
 
 // Delete deletes a dead letter.

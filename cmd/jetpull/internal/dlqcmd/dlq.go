@@ -7,13 +7,17 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
@@ -45,6 +49,7 @@ type dlq struct {
 	reason, subject, to string
 	since               time.Duration
 	all, dryRun         bool
+	rate                int
 
 	link   *client.Link
 	stream jetstream.Stream
@@ -60,6 +65,8 @@ func (d *dlq) register(cmd *cobra.Command, changes bool) {
 	if changes {
 		flags.BoolVar(&d.all, "all", false, "all of them; needed where neither sequences nor a filter are given")
 		flags.BoolVar(&d.dryRun, "dry-run", false, "say what would be done, and do nothing")
+		flags.IntVar(&d.rate, "rate", 0, "at most `N` a second; 0 for no limit")
+		cli.Range(flags, "rate", &d.rate, 0, math.MaxInt32)
 	}
 }
 
@@ -226,16 +233,18 @@ func newRequeue(g *client.Globals) *cobra.Command {
 		Use:   "requeue STREAM [SEQUENCE...]",
 		Short: "Publish messages of dead letters again, and delete the dead letters",
 		Long: `requeue publishes the message of each dead letter that is meant to the subject that
-it had, or to --to. The dead letter is deleted when a stream has confirmed that. The
-message keeps its headers, and is new to its stream: consumers deliver it for the
-first time.`,
+it had, or to --to, in order. The dead letter is deleted when a stream has confirmed
+that. The message keeps its headers, and is new to its stream: consumers deliver it
+for the first time. After an interrupt, the same command does the rest; messages
+that were sent and whose dead letter was not deleted yet are stored once, within
+the stream's duplicate window.`,
 		Args: streamAndSequences(true),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if d.to != "" && !cli.IsSubject(d.to, false) {
 				return cli.Usage(fmt.Errorf("--to %q is not a subject to publish to", d.to))
 			}
-			return d.change(cmd, args, func(ctx context.Context, l *deadletters.Letter) error {
-				return deadletters.Requeue(ctx, d.link.JS, d.stream, l, d.to)
+			return d.change(cmd, args, func(l *deadletters.Letter) (func(context.Context) error, error) {
+				return deadletters.Requeue(d.link.JS, d.stream, l, d.to)
 			})
 		},
 	}
@@ -251,8 +260,8 @@ func newPurge(g *client.Globals) *cobra.Command {
 		Short: "Delete dead letters",
 		Args:  streamAndSequences(true),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return d.change(cmd, args, func(ctx context.Context, l *deadletters.Letter) error {
-				return deadletters.Delete(ctx, d.stream, l)
+			return d.change(cmd, args, func(l *deadletters.Letter) (func(context.Context) error, error) {
+				return func(ctx context.Context) error { return deadletters.Delete(ctx, d.stream, l) }, nil
 			})
 		},
 	}
@@ -260,8 +269,12 @@ func newPurge(g *client.Globals) *cobra.Command {
 	return cmd
 }
 
-// change does something to each dead letter that is chosen. One for which that fails is reported, and the others go on.
-func (d *dlq) change(cmd *cobra.Command, args []string, do func(context.Context, *deadletters.Letter) error) error {
+// atOnce is how many dead letters are in work at a time.
+const atOnce = 64
+
+// change does something to each dead letter that is chosen: begin is called in their order, and what it returns for up to atOnce of them at a time.
+// One for which that fails is reported, and the others go on.
+func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.Letter) (func(context.Context) error, error)) error {
 	verb := cmd.Name()
 	if len(args) == 1 && !d.all && !d.filters() {
 		return cli.Usage(fmt.Errorf("%s which? Name sequences, give --reason, --subject or --since, or --all", verb))
@@ -281,24 +294,48 @@ func (d *dlq) change(cmd *cobra.Command, args []string, do func(context.Context,
 		missing[n] = true
 	}
 	bar := d.Bar(cmd, int64(d.stream.CachedInfo().State.Msgs), true)
+	var mu sync.Mutex
+	ended := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			result.Done++
+			bar.Add(1)
+		case cmd.Context().Err() == nil:
+			result.Failed++
+			cli.Warn(bar.Over(cmd.ErrOrStderr()), d.JSON, cli.Plain(err))
+		}
+	}
+	limit := rate.NewLimiter(rate.Inf, 1)
+	if d.rate > 0 {
+		limit.SetLimit(rate.Limit(d.rate))
+	}
+	var work errgroup.Group
+	work.SetLimit(atOnce)
 	err := deadletters.Each(cmd.Context(), d.stream, &d.chosen, func(l *deadletters.Letter) error {
 		delete(missing, l.Sequence)
-		if !d.dryRun {
+		if d.dryRun {
+			ended(nil)
+			return nil
+		}
+		if err := limit.Wait(cmd.Context()); err != nil {
+			return err
+		}
+		finish, err := begin(l)
+		if err != nil {
+			ended(err)
+			return nil
+		}
+		work.Go(func() error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), d.link.Timeout)
 			defer cancel()
-			if err := do(ctx, l); err != nil {
-				if cmd.Context().Err() != nil {
-					return err
-				}
-				result.Failed++
-				cli.Warn(bar.Over(cmd.ErrOrStderr()), d.JSON, cli.Plain(err))
-				return nil
-			}
-		}
-		result.Done++
-		bar.Add(1)
+			ended(finish(ctx))
+			return nil
+		})
 		return nil
 	})
+	_ = work.Wait()
 	bar.Clear()
 	if cmd.Context().Err() != nil {
 		err = fmt.Errorf("%w: %s of %d dead letters was done", cli.ErrInterrupted, verb, result.Done)
