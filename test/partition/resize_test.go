@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -25,7 +26,7 @@ func TestResize(t *testing.T) {
 			sizes := []int{4, 8, 2, 8}
 			for round, partitions := range sizes {
 				if round > 0 {
-					require.NoError(t, set.Resize(t.Context(), partitions))
+					require.NoError(t, resize(t, set, partitions))
 					require.ErrorIs(t, set.Consume(t.Context(), ignore), jetpull.ErrInvalidOption, "it is of the old number")
 					_, err = set.Status(t.Context())
 					require.ErrorContains(t, err, fmt.Sprintf("with %d partitions", partitions))
@@ -62,6 +63,16 @@ func TestResize(t *testing.T) {
 			require.NoError(t, set.Delete(t.Context()))
 		})
 	}
+}
+
+// resize repeats Resize until the server has taken in all acknowledgements.
+func resize(t *testing.T, set *partition.Set, partitions int) (err error) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		err = set.Resize(t.Context(), partitions)
+		return !errors.Is(err, partition.ErrNotEmpty)
+	}, time.Minute, 10*time.Millisecond)
+	return err
 }
 
 // consumeRound handles n messages, and returns their payloads by subject.
@@ -105,7 +116,7 @@ func TestResizeRefuses(t *testing.T) {
 	require.NoError(t, <-result)
 	_, err = js.CreateConsumer(t.Context(), "ORDERS", jetstream.ConsumerConfig{Durable: "set-5"})
 	require.NoError(t, err)
-	require.ErrorContains(t, set.Resize(t.Context(), 8), `consumer "set-5" on stream "ORDERS" is not of this set`)
+	require.ErrorContains(t, resize(t, set, 8), `consumer "set-5" on stream "ORDERS" is not of this set`)
 	require.NoError(t, js.DeleteConsumer(t.Context(), "ORDERS", "set-2"))
 	require.ErrorIs(t, set.Resize(t.Context(), 8), jetstream.ErrConsumerNotFound, "whether it is empty is not known")
 	stream, err := js.Stream(t.Context(), "ORDERS")
