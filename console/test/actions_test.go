@@ -69,8 +69,13 @@ var steps = []step{
 
 // filters are searches in lists, with what the list shows then.
 var filters = [][3]string{
-	{"consumers", "orders2", "1 consumer"}, {"streams", "none", "None of the 1 stream"}, {"sets", "none", "0 sets"}, {"broker", "orders2", "1 consumer"}, {"relay", "orders3", "1 receiver"},
-	{"operations", "none", "0 operations"}, {"log", "Unpin", "1 action"},
+	{"consumers", "orders2", "1 consumer"},
+	{"streams", "none", "None of the 1 stream"},
+	{"sets", "none", "0 sets"},
+	{"broker", "orders2", "1 consumer"},
+	{"relay", "orders3", "1 receiver"},
+	{"operations", "none", "0 operations"},
+	{"log", "Unpin", "1 action"},
 }
 
 // driver is a way to use the pages.

@@ -81,11 +81,15 @@ func (f *fakeNATS) change(verb, what string) error {
 func (f *fakeNATS) Pause(_ context.Context, _, name string, _ time.Time) error {
 	return f.change("pause", name)
 }
-func (f *fakeNATS) Resume(_ context.Context, _, name string) error   { return f.change("resume", name) }
+
+func (f *fakeNATS) Resume(_ context.Context, _, name string) error { return f.change("resume", name) }
+
 func (f *fakeNATS) Unpin(_ context.Context, _, name, _ string) error { return f.change("unpin", name) }
+
 func (f *fakeNATS) Reset(_ context.Context, _, name string, _ uint64) error {
 	return f.change("reset", name)
 }
+
 func (f *fakeNATS) Delete(_ context.Context, _, name string) error { return f.change("delete", name) }
 
 var errAway = errors.New("nats: no servers available for connection")

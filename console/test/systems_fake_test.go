@@ -190,12 +190,12 @@ func (f *fakes) relay(at string) any {
 		}
 	}
 	item := map[string]any{"id": n, "source_id": n, "message_id": n, "receiver": n, "stage": n, "reason": n, "error": n, "time": now}
-	switch {
-	case at == "/v1/receivers":
+	switch at {
+	case "/v1/receivers":
 		return map[string]any{"items": []any{receiver(1, false, false), receiver(2, true, false), receiver(3, false, true)}}
-	case at == "/v1/failed":
+	case "/v1/failed":
 		return map[string]any{"items": []any{item}}
-	case at == "/v1/operations":
+	case "/v1/operations":
 		return map[string]any{"items": []any{map[string]any{
 			"id": "redrive-1", "verb": n, "state": "running", "matched": 9, "by": n, "began": now, "changed": now, "filter": map[string]string{"receiver": n},
 		}}}

@@ -91,8 +91,14 @@ func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 		Found: view.Bounded(len(sets), false, "set"), Path: "sets", Query: q, Previous: previous, Next: next,
 		Empty: "No set matches. This list shows sets of partitions, of which each has one member at a time; partition.Open makes one.",
 		Columns: []view.Column{
-			{Title: "Set"}, {Title: "State"}, {Title: "Stream"}, {Title: "Subject", Wide: true}, {Title: "Partitions", Number: true}, {Title: "Members", Number: true},
-			{Title: "Pending", Number: true}, {Title: "Ack pending", Number: true},
+			{Title: "Set"},
+			{Title: "State"},
+			{Title: "Stream"},
+			{Title: "Subject", Wide: true},
+			{Title: "Partitions", Number: true},
+			{Title: "Members", Number: true},
+			{Title: "Pending", Number: true},
+			{Title: "Ack pending", Number: true},
 		},
 	}
 	for i, s := range shown {
