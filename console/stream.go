@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// leastRender is the least time between two renders of a page, and mostRender the longest that an open page goes without one: then it
-	// is seen that a source does not answer.
-	leastRender = 150 * time.Millisecond
+	// leastRender is the least time between two renders of a page. It is less than settle, so a render that a stream shares has the sample
+	// that woke the stream. mostRender is the longest that an open page goes without one: then it is seen that a source does not answer.
+	leastRender = 40 * time.Millisecond
 	mostRender  = time.Second
 	// settle is how long a stream waits after a sample for those of other sources, which are asked at the same times.
 	settle = 50 * time.Millisecond
