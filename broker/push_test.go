@@ -59,6 +59,28 @@ func TestRateAndConcurrencyOfAConsumer(t *testing.T) {
 	require.LessOrEqual(t, most.Load(), int32(2))
 }
 
+// A receiver that asks for time gets the message again after it, from another process too.
+func TestRetryAfterOfACallback(t *testing.T) {
+	var asked, retried atomic.Int64
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.CompareAndSwap(0, time.Now().UnixNano()) {
+			w.Header().Set("Retry-After", "2")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		retried.Store(time.Now().UnixNano())
+	}))
+	defer receiver.Close()
+	cfg := testConfig(t)
+	n := startNode(t, cfg)
+	putConsumer(t, n, "k", receiver.URL, nil)
+	broadcast(t, n, "m", "x", nil)
+	require.Eventually(t, func() bool { list, _, _ := attemptsAt(t, n, "m", "k", ""); return len(list) == 1 }, waitLong, waitStep)
+	stopNode(t, n)
+	waitState(t, startNode(t, cfg), "m", "k", "DELIVERED")
+	require.GreaterOrEqual(t, time.Duration(retried.Load()-asked.Load()), 2*time.Second)
+}
+
 // Who can register callbacks from elsewhere cannot reach this machine with one.
 func TestCallbackToAPrivateAddressIsNotMade(t *testing.T) {
 	var reached atomic.Bool

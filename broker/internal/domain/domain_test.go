@@ -147,13 +147,13 @@ func TestExpireUntilDead(t *testing.T) {
 func TestAttempts(t *testing.T) {
 	backoff := Backoff{5 * time.Second, 30 * time.Second, 60 * time.Second}
 	job := Job{Status: Inflight}
-	for _, want := range []int{5, 30, 60, 120, 180} {
-		job = Attempted(job, false, t0, backoff, 5)
+	for _, want := range []int{7, 30, 60, 120, 180} {
+		job = Attempted(job, false, 7*time.Second, t0, backoff, 5)
 		require.Equal(t, Queued, job.Status)
 		require.Equal(t, t0.Add(time.Duration(want)*time.Second), job.Due)
 	}
-	require.Equal(t, Dead, Attempted(job, false, t0, backoff, 5).Status)
-	require.Equal(t, Delivered, Attempted(job, true, t0, backoff, 5).Status)
+	require.Equal(t, Dead, Attempted(job, false, 7*time.Second, t0, backoff, 5).Status)
+	require.Equal(t, Delivered, Attempted(job, true, 0, t0, backoff, 5).Status)
 	require.Zero(t, Backoff(nil).Delay(3))
 }
 

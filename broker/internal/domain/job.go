@@ -291,8 +291,8 @@ func (b Backoff) Delay(n int) time.Duration {
 }
 
 // Attempted decides what becomes of a job after a callback: delivered, queued
-// for another attempt, or dead once its retries are used up.
-func Attempted(job Job, success bool, now time.Time, backoff Backoff, maxRetry int) Job {
+// for another attempt, or dead once its retries are used up. The next attempt is not made before the wait that the receiver asked for.
+func Attempted(job Job, success bool, asked time.Duration, now time.Time, backoff Backoff, maxRetry int) Job {
 	switch {
 	case success:
 		return Settle(job, Delivered, now)
@@ -301,7 +301,7 @@ func Attempted(job Job, success bool, now time.Time, backoff Backoff, maxRetry i
 	}
 	next := Settle(job, Queued, now)
 	next.Retries++
-	next.Due = now.Add(backoff.Delay(next.Retries))
+	next.Due = now.Add(max(backoff.Delay(next.Retries), asked))
 	return next
 }
 

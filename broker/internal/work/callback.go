@@ -144,6 +144,18 @@ type ended struct {
 	answer http.Header // as it came
 }
 
+// maxRetryAfter bounds the wait that a receiver can ask for.
+const maxRetryAfter = time.Hour
+
+// asked is the wait that the receiver asks for with 429 or 503 and Retry-After; 0: none.
+func (a ended) asked(now time.Time) time.Duration {
+	if a.StatusCode != http.StatusTooManyRequests && a.StatusCode != http.StatusServiceUnavailable {
+		return 0
+	}
+	wait, _ := webhook.RetryAfter(a.answer, now)
+	return min(wait, maxRetryAfter)
+}
+
 // newAttempt is what is known when a callback has ended.
 func newAttempt(begin time.Time, answer *webhook.Answer, err error) ended {
 	a := ended{Attempt: domain.Attempt{StartedAt: begin.UTC(), Duration: time.Since(begin)}}

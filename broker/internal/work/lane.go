@@ -279,7 +279,7 @@ func (l *lane) try(job domain.Job, turn int) {
 	}
 	now := time.Now()
 	l.health(c, turn, err == nil, now)
-	next := domain.Attempted(job, err == nil, now, l.d.Rules.Backoff, l.d.Rules.MaxRetry)
+	next := domain.Attempted(job, err == nil, done.asked(now), now, l.d.Rules.Backoff, l.d.Rules.MaxRetry)
 	l.d.Metrics.attempted(next.Status, message.ReceivedAt)
 	if err != nil {
 		l.noteRefused(c, err)

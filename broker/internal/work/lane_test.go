@@ -23,6 +23,7 @@ type receiver struct {
 	most    int
 	fail    error
 	hang    map[string]chan struct{} // by ID
+	answer  *webhook.Answer
 }
 
 func (r *receiver) PostKeep(ctx context.Context, _ string, header http.Header, _ []byte, _ int) (*webhook.Answer, error) {
@@ -31,7 +32,7 @@ func (r *receiver) PostKeep(ctx context.Context, _ string, header http.Header, _
 	r.calls = append(r.calls, id)
 	r.running++
 	r.most = max(r.most, r.running)
-	hang, fail := r.hang[id], r.fail
+	hang, fail, answer := r.hang[id], r.fail, r.answer
 	r.mu.Unlock()
 	defer func() { r.mu.Lock(); r.running--; r.mu.Unlock() }()
 	if hang != nil {
@@ -41,7 +42,7 @@ func (r *receiver) PostKeep(ctx context.Context, _ string, header http.Header, _
 			return nil, context.Cause(ctx)
 		}
 	}
-	return nil, fail
+	return answer, fail
 }
 
 func (r *receiver) called() []string {
@@ -354,6 +355,39 @@ func TestRetriesOfALane(t *testing.T) {
 		require.Len(t, d.receiver.called(), 3)
 		require.Equal(t, domain.Dead, d.status(1))
 	})
+}
+
+// Retry-After of 429 and 503 delays the next attempt, by an hour at most, and never makes it earlier.
+func TestRetryAfterOfALane(t *testing.T) {
+	for _, tt := range []struct {
+		code  int
+		value string
+		want  time.Duration
+	}{
+		{429, "120", 2 * time.Minute},
+		{503, "Sat, 01 Jan 2000 00:05:00 GMT", 5 * time.Minute}, // the bubble begins at midnight
+		{503, "86400", time.Hour},
+		{429, "5", time.Minute},
+		{503, "soon", time.Minute},
+		{503, "-120", time.Minute},
+		{500, "120", time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := dispatch(t, 1)
+			defer d.stop()
+			d.core.Rules.Backoff, d.core.Rules.MaxRetry = domain.Backoff{time.Minute}, 1
+			d.receiver.fail = errors.New("failed")
+			d.receiver.answer = &webhook.Answer{Code: tt.code, Header: http.Header{"Retry-After": {tt.value}}}
+			begin := time.Now()
+			d.begin()
+			require.Len(t, d.receiver.called(), 1)
+			require.Equal(t, tt.want, d.job(1).Due.Sub(begin), tt)
+			time.Sleep(tt.want)
+			synctest.Wait()
+			require.Len(t, d.receiver.called(), 2)
+			require.Equal(t, domain.Dead, d.status(1), "it was a retry like any other")
+		})
+	}
 }
 
 // A changed rate holds at once, also for callbacks that wait for their turn at the old one.
