@@ -68,7 +68,7 @@ func numbers(list []attempt) (numbers []int) {
 func TestAttempts(t *testing.T) {
 	var calls atomic.Int32
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Seen", "token "+r.Header.Get("X-Broker-Consumer-Token"))
+		w.Header().Set("X-Seen", "token "+r.Header.Get("X-Broker-Consumer-Token")+", "+r.Header.Get("X-Api-Key"))
 		w.Header().Set("Set-Cookie", "id=42")
 		w.Header().Add("X-Two", "a")
 		w.Header().Add("X-Two", "b")
@@ -88,7 +88,7 @@ func TestAttempts(t *testing.T) {
 	defer receiver.Close()
 	cfg := testConfig(t)
 	n := startNode(t, cfg)
-	putConsumer(t, n, "k", receiver.URL, url.Values{"token": {"very-secret-token"}})
+	putConsumer(t, n, "k", receiver.URL, url.Values{"token": {"very-secret-token"}, "headers": {`{"X-Api-Key":"very-secret-token-too"}`}})
 	begin := time.Now()
 	broadcast(t, n, "m", "x", nil)
 	waitState(t, n, "m", "k", "DELIVERED")
@@ -106,7 +106,7 @@ func TestAttempts(t *testing.T) {
 		require.Equal(t, "answered with status 502", list[2].Error)
 		require.Equal(t, []string{"/w==", "base64"}, []string{list[2].ResponseBody, list[2].ResponseBodyEncoding})
 		require.Equal(t, strings.Repeat("x", 4095), strings.TrimRight(list[3].ResponseBody, "…\ufffd"), "the first 4 KiB, without the beginning of the token")
-		require.Equal(t, "token …", list[3].ResponseHeaders["X-Seen"])
+		require.Equal(t, "token …, …", list[3].ResponseHeaders["X-Seen"])
 		require.Equal(t, "…", list[3].ResponseHeaders["Set-Cookie"])
 		require.Equal(t, "a, b", list[3].ResponseHeaders["X-Two"])
 		for i, a := range list {

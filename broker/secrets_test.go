@@ -35,7 +35,7 @@ func (l *lockedBuffer) String() string {
 // No token gets into the log, not at its most talkative and not with errors, or
 // into a list.
 func TestTokensAreInNoLogAndNoList(t *testing.T) {
-	secrets := []string{"channel-secret", "producer-secret", "consumer-secret", "admin-secret", "wrong-secret", webhook.NewSecret()}
+	secrets := []string{"channel-secret", "producer-secret", "consumer-secret", "admin-secret", "wrong-secret", webhook.NewSecret(), "header-secret", "header-secret-longer"}
 	const querySecret = "query-secret"
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // it says what it got
 		w.WriteHeader(http.StatusInternalServerError)
@@ -51,7 +51,8 @@ func TestTokensAreInNoLogAndNoList(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { stopNode(t, n) })
 	admin := map[string]string{"X-Broker-Admin-Token": secrets[3], "Content-Type": "application/x-www-form-urlencoded"}
-	form := url.Values{"token": {secrets[2]}, "callbackUrl": {receiver.URL + "/hook?key=" + querySecret}, "signingSecret": {secrets[5]}}.Encode()
+	form := url.Values{"token": {secrets[2]}, "callbackUrl": {receiver.URL + "/hook?key=" + querySecret}, "signingSecret": {secrets[5]},
+		"headers": {`{"X-Own":"` + secrets[6] + `","X-Longer":"` + secrets[7] + `"}`}}.Encode()
 	code, body, _ := call(t, n, "PUT", "/channel/ch/consumer/k", admin, form)
 	require.Equal(t, 200, code, body)
 	good := map[string]string{"X-Broker-Channel-Token": secrets[0], "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": secrets[1], "X-Broker-Message-ID": "m"}

@@ -29,6 +29,7 @@ type stored struct {
 	Concurrency   int                 `json:",omitempty"`
 	RateLimit     float64             `json:",omitempty"`
 	SigningSecret string              `json:",omitempty"`
+	Headers       map[string]string   `json:",omitempty"`
 	Pause         domain.Pause        `json:",omitzero"`
 	FailingSince  time.Time           `json:",omitzero"`
 
@@ -71,14 +72,14 @@ func (k *Kind[T]) decode(e registry.Entry) (id registry.ID, t T, err error) {
 func readConsumer(s stored, c *domain.Consumer) {
 	c.CallbackURL, c.Type, c.Since = s.CallbackURL, s.Type, s.Since
 	c.Concurrency, c.RateLimit, c.SigningSecret = s.Concurrency, s.RateLimit, s.SigningSecret
-	c.Pause, c.FailingSince = s.Pause, s.FailingSince
+	c.Headers, c.Pause, c.FailingSince = s.Headers, s.Pause, s.FailingSince
 	c.EventTypes, c.Filters = s.EventTypes, s.Filters
 }
 
 func writeConsumer(c domain.Consumer, s *stored) {
 	s.CallbackURL, s.Type, s.Since = c.CallbackURL, c.Type, c.Since
 	s.Concurrency, s.RateLimit, s.SigningSecret = c.Concurrency, c.RateLimit, c.SigningSecret
-	s.Pause, s.FailingSince = c.Pause, c.FailingSince
+	s.Headers, s.Pause, s.FailingSince = c.Headers, c.Pause, c.FailingSince
 	s.EventTypes, s.Filters = c.EventTypes, c.Filters
 }
 

@@ -82,6 +82,8 @@ type Consumer struct {
 	Filters []EventFilter `json:"-"`
 	// SigningSecret turns on Standard Webhooks signatures, if not empty.
 	SigningSecret string `json:"-"`
+	// Headers are sent with each callback. Their values may be secret.
+	Headers map[string]string `json:"-"`
 	// Pause has the jobs wait, if it has a reason.
 	Pause Pause `json:"-"`
 	// FailingSince is when a time of failed callbacks began that lasts, as far as it is

@@ -75,6 +75,45 @@ func TestPutAndConditions(t *testing.T) {
 	require.NotContains(t, k.body, "whsec_")
 }
 
+// The headers of a consumer are checked, and their values are never shown.
+func TestHeadersOfAConsumer(t *testing.T) {
+	s := newSite(t, nil)
+	for text, want := range map[string]string{
+		`X-Key: a`:                         `it is no JSON object with strings as values: give one, such as {"X-Api-Key":"…"}`,
+		`{"X-Key":1}`:                      `it is no JSON object with strings as values: give one, such as {"X-Api-Key":"…"}`,
+		`{"":"a"}`:                         `"" is no name of an HTTP header: use letters, digits and hyphens`,
+		`{"X Key":"a"}`:                    `"X Key" is no name of an HTTP header: use letters, digits and hyphens`,
+		`{"webhook-id":"a"}`:               `"webhook-id" is a header that callbacks have anyway: use another`,
+		`{"content-type":"a"}`:             `"content-type" is a header that callbacks have anyway: use another`,
+		`{"Connection":"a"}`:               `"Connection" is a header that callbacks have anyway: use another`,
+		`{"X-Broker-New":"a"}`:             `"X-Broker-New" is a header of the broker: use another`,
+		`{"X-Broker-Consumer-Token":"a"}`:  `"X-Broker-Consumer-Token" is a header of the broker: use another`,
+		`{"X-Key":"a\nb"}`:                 `the value of "X-Key": it has a control character, which no HTTP header can carry: leave it out`,
+		`{"X-Key":" a"}`:                   `the value of "X-Key": it begins or ends with a space or tab, which no HTTP header can carry there: leave it out`,
+		`{"X-Key":"a","x-key":"b"}`:        `"X-Key" is there twice: the names of headers have no case`,
+		`{` + manyHeaders(21) + `"X":"a"}`: `it has 22 headers: give 20 at most`,
+	} {
+		s.expect(400, "Bad Request: headers: "+want, "PUT", "/channel/ch/consumer/bad", formType, url.Values{"callbackUrl": {"http://h/"}, "headers": {text}}.Encode())
+	}
+	s.expect(404, "", "GET", "/channel/ch/consumer/bad", nil, "")
+	form := url.Values{"token": {"kt"}, "callbackUrl": {"http://h/"}, "headers": {`{"x-api-key":"s3cret","X-Empty":""}`}}
+	a := s.put("/channel/ch/consumer/k", form)
+	require.Contains(t, a.body, `"Headers":{"X-Api-Key":"…","X-Empty":"…"}`)
+	require.Equal(t, a.body, s.expect(200, "", "GET", "/channel/ch/consumer/k", nil, "").body)
+	unmodified := with(formType, header{"If-Unmodified-Since": a.header.Get("Last-Modified")})
+	require.Equal(t, a.body, s.expect(200, "", "PUT", "/channel/ch/consumer/k", unmodified, form.Encode()).body, "nothing has changed")
+	form.Del("headers")
+	require.NotContains(t, s.expect(200, "", "PUT", "/channel/ch/consumer/k", unmodified, form.Encode()).body, "Headers")
+}
+
+func manyHeaders(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `"X-%d":"a",`, i)
+	}
+	return b.String()
+}
+
 func TestDeleteConsumer(t *testing.T) {
 	s := newSite(t, nil)
 	path := "/channel/ch/consumer/pull"

@@ -11,6 +11,7 @@ import (
 
 	directory "github.com/jetpull/jetpull/broker/internal/admin"
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
@@ -59,7 +60,7 @@ func (a *API) consumers() kind[domain.Consumer] {
 	return kind[domain.Consumer]{
 		API: a, segment: "consumer", inChannel: true, of: a.Directory.Consumers,
 		base: func(c *domain.Consumer) *domain.Stakeholder { return &c.Stakeholder },
-		fill: fillConsumer,
+		fill: a.fillConsumer,
 		url:  func(c domain.Consumer) string { return link("channel", c.Channel, "consumer", c.ID) },
 		view: a.modelOfConsumer,
 	}
@@ -261,6 +262,7 @@ func readForm(r *http.Request) error {
 // fieldSizes are the sizes in bytes of those fields of forms that are stored.
 var fieldSizes = map[string]int{
 	"name": domain.MaxText, "token": domain.MaxText, "signingSecret": domain.MaxText, "callbackUrl": domain.MaxLongText, "eventTypes": domain.MaxLongText,
+	"headers": domain.MaxLongText,
 }
 
 func lastModified(s domain.Stakeholder) string { return s.ChangedAt.UTC().Format(http.TimeFormat) }
@@ -296,7 +298,7 @@ func fillStakeholder(r *http.Request, id string, s *domain.Stakeholder) error {
 }
 
 // fillConsumer reads what a consumer has beside name and token.
-func fillConsumer(r *http.Request, c *domain.Consumer) (err error) {
+func (a *API) fillConsumer(r *http.Request, c *domain.Consumer) (err error) {
 	c.Channel = r.PathValue("channel")
 	c.CallbackURL = r.PostFormValue("callbackUrl")
 	if _, err := domain.ParseCallbackURL(c.CallbackURL); err != nil {
@@ -317,6 +319,9 @@ func fillConsumer(r *http.Request, c *domain.Consumer) (err error) {
 		}
 	}
 	c.SigningSecret = r.PostFormValue("signingSecret")
+	if c.Headers, err = work.ParseHeaders(r.PostFormValue("headers"), a.b.Rules().TokenHeader); err != nil {
+		return badField("headers", err)
+	}
 	if c.EventTypes, err = domain.ParseEventTypes(r.PostFormValue("eventTypes")); err != nil {
 		return badField("eventTypes", err)
 	}
@@ -340,7 +345,8 @@ type accessModel struct {
 type consumerModel struct {
 	domain.Consumer
 	DeadLetterQueueURL string
-	Signed             bool `json:",omitempty"`
+	Signed             bool              `json:",omitempty"`
+	Headers            map[string]string `json:",omitempty"` // without their values
 	State              string
 	PausedAt           time.Time `json:",omitzero"`
 	PausedBy           string    `json:",omitempty"`
@@ -362,6 +368,12 @@ func (a *API) modelOfConsumer(r *http.Request, c domain.Consumer) any {
 		State: stateOf(c), PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, Breaker: string(a.b.Dispatch.Breaker(c)),
 	}
 	m.CallbackURL = a.shownURL(r, c.CallbackURL)
+	for name := range c.Headers {
+		if m.Headers == nil {
+			m.Headers = map[string]string{}
+		}
+		m.Headers[name] = "…"
+	}
 	return m
 }
 

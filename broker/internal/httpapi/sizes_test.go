@@ -14,7 +14,7 @@ func TestStoredTextsAreBounded(t *testing.T) {
 	for _, tt := range []struct {
 		field string
 		limit int
-	}{{"name", 1 << 10}, {"token", 1 << 10}, {"signingSecret", 1 << 10}, {"callbackUrl", 4 << 10}, {"eventTypes", 4 << 10}} {
+	}{{"name", 1 << 10}, {"token", 1 << 10}, {"signingSecret", 1 << 10}, {"callbackUrl", 4 << 10}, {"eventTypes", 4 << 10}, {"headers", 4 << 10}} {
 		form := tt.field + "=" + strings.Repeat("x", tt.limit+1)
 		s.expect(400, fmt.Sprintf("Bad Request: %s: it has %d bytes: give %d at most", tt.field, tt.limit+1, tt.limit), "PUT", "/channel/ch/consumer/long", formType, form)
 	}

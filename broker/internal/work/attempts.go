@@ -22,9 +22,11 @@ const (
 // secretNames are parts of the names of headers whose values are not kept.
 var secretNames = []string{"auth", "cookie", "key", "password", "secret", "session", "signature", "token"}
 
-// secretsOf are what a consumer and its receiver keep secret.
+// secretsOf are what a consumer and its receiver keep secret, the longest first: one may begin with another.
 func secretsOf(c domain.Consumer) []string {
-	return slices.DeleteFunc(append(strings.Fields(c.SigningSecret), c.Token), func(s string) bool { return s == "" })
+	secrets := slices.AppendSeq(append(strings.Fields(c.SigningSecret), c.Token), maps.Values(c.Headers))
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
+	return slices.DeleteFunc(secrets, func(s string) bool { return s == "" })
 }
 
 // bodyLimit is how much of an answer's body is read: as much more than is kept as the longest secret has.

@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -103,12 +104,15 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 }
 
 // callbackHeader builds the headers of the contract. The message's own come
-// first, so that none of them can replace one of the broker's.
+// first, then the consumer's, so that none of them can replace one of the broker's.
 func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.Job) http.Header {
 	names := slices.Sorted(maps.Keys(m.Headers))
 	header := make(http.Header, len(names)+12)
 	for _, name := range names {
 		header[http.CanonicalHeaderKey(name)] = []string{m.Headers[name]}
+	}
+	for name, value := range c.Headers {
+		header[name] = []string{value}
 	}
 	for name, value := range map[string]string{
 		"Content-Type":              m.ContentType,
@@ -200,13 +204,57 @@ var ownHeaders = []string{
 
 // CheckTokenHeader refuses the name of a header that cannot carry the tokens of consumers.
 func CheckTokenHeader(name string) error {
-	if name == "" || strings.ContainsFunc(name, notInName) {
-		return fmt.Errorf("%q is no name of an HTTP header: use letters, digits and hyphens, such as X-Broker-Consumer-Token", name)
-	}
-	if own := http.CanonicalHeaderKey(name); slices.Contains(ownHeaders, own) || strings.HasPrefix(own, "Webhook-") {
-		return fmt.Errorf("%q is a header that callbacks have anyway: use another, such as X-Broker-Consumer-Token", name)
+	if err := checkHeaderName(name); err != nil {
+		return fmt.Errorf("%w, such as X-Broker-Consumer-Token", err)
 	}
 	return nil
+}
+
+func checkHeaderName(name string) error {
+	if name == "" || strings.ContainsFunc(name, notInName) {
+		return fmt.Errorf("%q is no name of an HTTP header: use letters, digits and hyphens", name)
+	}
+	if own := http.CanonicalHeaderKey(name); slices.Contains(ownHeaders, own) || strings.HasPrefix(own, "Webhook-") {
+		return fmt.Errorf("%q is a header that callbacks have anyway: use another", name)
+	}
+	return nil
+}
+
+// maxHeaders bounds the headers of a consumer.
+const maxHeaders = 20
+
+// ParseHeaders reads the headers of a consumer from a JSON object. Its errors show no values.
+func ParseHeaders(text, tokenHeader string) (map[string]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var given, headers map[string]string
+	if err := json.Unmarshal([]byte(text), &given); err != nil {
+		return nil, errors.New(`it is no JSON object with strings as values: give one, such as {"X-Api-Key":"…"}`)
+	}
+	if len(given) > maxHeaders {
+		return nil, fmt.Errorf("it has %d headers: give %d at most", len(given), maxHeaders)
+	}
+	for name, value := range given {
+		own := http.CanonicalHeaderKey(name)
+		if err := checkHeaderName(name); err != nil {
+			return nil, err
+		}
+		if strings.HasPrefix(own, "X-Broker-") || own == http.CanonicalHeaderKey(tokenHeader) {
+			return nil, fmt.Errorf("%q is a header of the broker: use another", name)
+		}
+		if err := domain.CheckSent(value); err != nil {
+			return nil, fmt.Errorf("the value of %q: %w", name, err)
+		}
+		if _, twice := headers[own]; twice {
+			return nil, fmt.Errorf("%q is there twice: the names of headers have no case", own)
+		}
+		if headers == nil {
+			headers = map[string]string{}
+		}
+		headers[own] = value
+	}
+	return headers, nil
 }
 
 // notInName tells which characters no header's name has (RFC 9110, section 5.6.2).
