@@ -168,8 +168,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, service.CheckEmbedded(c.NATS.Replicas, map[string]string{"creds": c.NATS.Creds, "domain": c.NATS.Domain}))
 	}
 	if c.Breaker.EventURL != "" {
-		_, err := domain.ParseCallbackURL(c.Breaker.EventURL)
-		named("[broker] event-url", err)
+		named("[broker] event-url", webhook.CheckURL(c.Breaker.EventURL))
 	}
 	named("[consumer-connection] token-header-name", work.CheckTokenHeader(c.Connection.TokenHeader))
 	return errors.Join(errs...)

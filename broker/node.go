@@ -24,6 +24,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/webhook/events"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -168,14 +169,13 @@ func (n *Node) startBroker(ctx context.Context) error {
 		return err
 	}
 	callbacks := webhook.NewClient(policy, n.cfg.Connection.Timeout)
-	// Events go to the operator's own URL, wherever that is.
-	events := webhook.NewClient(webhook.Policy{Any: true}, n.cfg.Connection.Timeout)
-	n.release.Add(callbacks.Close, events.Close)
+	sender := events.Start(n.cfg.Breaker.EventURL, n.cfg.Connection.UserAgent, n.cfg.Connection.Timeout, n.log)
+	n.release.Add(callbacks.Close, sender.Close)
 	s := n.store
 	parts := work.Parts{
 		Consumers: s.Directory, Messages: s.Messages, Records: s.Jobs,
 		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Health: s,
-		EventPoster: events, Poster: callbacks, Log: n.log, Usage: accountUsage(js),
+		Events: sender, Poster: callbacks, Log: n.log, Usage: accountUsage(js),
 		Rules: work.Rules{
 			DispatchRules: n.cfg.Dispatch, BreakerRules: n.cfg.Breaker, CallbackRules: n.cfg.Connection, PruneRules: n.cfg.Prune,
 			MinDelay: n.cfg.Scheduler.MinDelay, Shared: n.cfg.NATS.URL != "",

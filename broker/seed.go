@@ -9,6 +9,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 // SeedData is what the configuration wants to exist.
@@ -123,7 +124,7 @@ func seedConsumer(file *ini.File, key *ini.Key, channels []SeedItem) (SeedConsum
 	if !slices.ContainsFunc(channels, func(i SeedItem) bool { return i.ID == channel }) {
 		return SeedConsumer{}, fmt.Errorf("its channel %q is not in [%s]", channel, sectionChannels)
 	}
-	if _, err := domain.ParseCallbackURL(key.String()); err != nil {
+	if err := webhook.CheckURL(key.String()); err != nil {
 		return SeedConsumer{}, err
 	}
 	return SeedConsumer{

@@ -5,12 +5,8 @@ package domain
 
 import (
 	"fmt"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // Stakeholder is what producers, channels and consumers have in common. As JSON it has what clients see.
@@ -107,28 +103,6 @@ type Pause struct {
 
 // Paused tells whether the consumer's jobs wait.
 func (c Consumer) Paused() bool { return c.Pause.Reason != "" }
-
-// ParseCallbackURL checks that raw is an absolute http or https URL with a host and a port that exists. Its
-// error shows no secret.
-func ParseCallbackURL(raw string) (*url.URL, error) {
-	u, err := url.Parse(raw)
-	shown := mask.URL(raw)
-	if err != nil {
-		return nil, fmt.Errorf("callback URL %q cannot be parsed: give an absolute URL", shown)
-	}
-	if u.IsAbs() && u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("callback URL %q has the scheme %s: give http:// or https:// and a host", shown, u.Scheme)
-	}
-	if !u.IsAbs() || u.Host == "" {
-		return nil, fmt.Errorf("callback URL %q is not absolute: give http:// or https:// and a host", shown)
-	}
-	if port := u.Port(); port != "" {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return nil, fmt.Errorf("callback URL %q has no port from 1 to 65535: give one", shown)
-		}
-	}
-	return u, nil
-}
 
 // Message is a broadcast.
 type Message struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 // kind is how one kind of producers, channels, consumers and access tokens is found, changed and shown.
@@ -301,7 +302,7 @@ func fillStakeholder(r *http.Request, id string, s *domain.Stakeholder) error {
 func (a *API) fillConsumer(r *http.Request, c *domain.Consumer) (err error) {
 	c.Channel = r.PathValue("channel")
 	c.CallbackURL = r.PostFormValue("callbackUrl")
-	if _, err := domain.ParseCallbackURL(c.CallbackURL); err != nil {
+	if err := webhook.CheckURL(c.CallbackURL); err != nil {
 		return badField("callbackUrl", err)
 	}
 	if c.Type, err = domain.ParseConsumerType(r.PostFormValue("type")); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
+	"github.com/jetpull/jetpull/internal/webhook/events"
 )
 
 // Rules are what a node works by.
@@ -84,10 +85,10 @@ type Parts struct {
 
 	Rules  Rules
 	Poster Poster
-	// EventPoster sends what operators are told of. Nil: nothing is sent.
-	EventPoster Poster
-	Log         *slog.Logger
-	Metrics     *Metrics
+	// Events sends changes of consumers to the operator's URL. Nil: there is none.
+	Events  *events.Sender
+	Log     *slog.Logger
+	Metrics *Metrics
 	// Full reports why no other message is to be stored now. Nil: there is always space.
 	Full func() error
 	// Usage reports how much of the store is used. Nil: that is not known.
@@ -159,7 +160,7 @@ func New(p Parts) *Broker {
 	c.run, c.stop = context.WithCancel(context.Background())
 	c.work, c.cut = context.WithCancel(context.Background())
 	b := &Broker{core: c, Broadcasts: &Broadcasts{c}, Jobs: &Jobs{core: c}, Pruner: &Pruner{c}}
-	b.events = &notifier{core: c, told: make(chan operatorEvent, heldEvents)}
+	b.events = &notifier{c}
 	b.Dispatch = &Dispatch{core: c, jobs: b.Jobs, events: b.events, handOver: domain.NewToken(), lanes: map[uint32]*lane{}}
 	b.Replays = newReplays(c, b.Jobs)
 	p.Metrics.Registry.MustRegister(gauges{c, b.Dispatch})
@@ -180,7 +181,6 @@ func (b *Broker) Start() {
 	b.core.running.Go(func() { b.Jobs.expireClaims(b.core.run) })
 	b.core.running.Go(func() { b.Dispatch.dispatch(b.core.run) })
 	b.core.running.Go(func() { b.Pruner.pruneLoop(b.core.run) })
-	b.core.running.Go(func() { b.events.sendEvents(b.core.run) })
 	b.core.running.Go(func() { b.Replays.operations.Run(b.core.run) })
 	b.core.running.Go(func() {
 		b.core.Shards.Own(b.core.run, domain.Ownership{Gained: b.Dispatch.gained, Lost: b.Dispatch.lost})

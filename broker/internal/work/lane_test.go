@@ -51,20 +51,6 @@ func (r *receiver) called() []string {
 	return append([]string(nil), r.calls...)
 }
 
-// posted keeps what it is sent, and fails a few times.
-type posted struct {
-	failures int
-	bodies   []string
-}
-
-func (p *posted) PostKeep(_ context.Context, _ string, _ http.Header, payload []byte, _ int) (*webhook.Answer, error) {
-	p.bodies = append(p.bodies, string(payload))
-	if len(p.bodies) <= p.failures {
-		return nil, errors.New("503")
-	}
-	return nil, nil
-}
-
 // dispatching runs a lane of one consumer over a store in memory, in virtual time.
 type dispatching struct {
 	*Broker

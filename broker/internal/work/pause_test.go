@@ -3,7 +3,6 @@ package work
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,28 +177,6 @@ func TestPauseIsToldOnce(t *testing.T) {
 	require.Equal(t, []float64{1, 1}, []float64{d.counted(t, EventPaused), d.counted(t, EventResumed)})
 	_, err := d.Dispatch.PauseConsumer(t.Context(), "ch", "none", domain.PausedByOperator)
 	require.ErrorIs(t, err, domain.ErrNotFound)
-}
-
-// Events are sent in their order, again when they could not be, and do not hold anybody
-// up when too many wait.
-func TestEventsAreSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := dispatch(t, 0)
-		defer d.stop()
-		sent := &posted{failures: 2}
-		d.events.EventPoster, d.core.Rules.EventURL = sent, "http://127.0.0.1/events"
-		for i := range heldEvents + 10 {
-			c := pushed
-			c.ID = fmt.Sprint(i)
-			d.events.tell(EventPaused, c, domain.PausedFailing)
-		}
-		go d.events.sendEvents(t.Context())
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Len(t, sent.bodies, heldEvents+2)
-		require.Equal(t, sent.bodies[0], sent.bodies[2])
-		require.Contains(t, sent.bodies[3], `{"Event":"consumer paused","Channel":"ch","Consumer":"1","Reason":"failing","At":"`)
-	})
 }
 
 // slowStore holds up what is saved of a consumer.
