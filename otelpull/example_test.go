@@ -39,7 +39,7 @@ func Example() {
 		log.Print(err)
 		return
 	}
-	defer metrics.Unregister()
+	defer func() { _ = metrics.Unregister() }()
 	traced, err := otelpull.Handler(func(_ context.Context, m *jetpull.Msg) error {
 		log.Printf("order %s", m.Data()) // ctx has the span
 		return nil

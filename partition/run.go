@@ -59,7 +59,7 @@ func (r *run) own() (err error) {
 	if err != nil {
 		r.pause = retryPause
 		slog.Debug("partition: cannot take a partition yet", "partition", r.partition, "error", err)
-		return nil //nolint:nilerr // it is tried again
+		return nil // it is tried again
 	}
 	r.counts.owned.Add(1)
 	r.counts.assigned.Add(1)
@@ -93,7 +93,7 @@ func (r *run) work() (floor uint64, err error) {
 		}
 		switch {
 		case r.ctx.Err() != nil:
-			return floor, nil
+			return floor, nil //nolint:nilerr // stopped: what ended the handling does not count
 		case errors.Is(err, jetpull.ErrInvalidOption), errors.Is(err, jetpull.ErrClosed), time.Since(there) > r.ttl:
 			return floor, fmt.Errorf("partition %d: %w", r.partition, err)
 		}

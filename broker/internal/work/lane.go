@@ -361,7 +361,7 @@ func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) 
 		l.mu.Unlock()
 		return
 	}
-	changed := l.breaker.Outcome(l.d.Rules.BreakerRules.Rules, turn, success, now)
+	changed := l.breaker.Outcome(l.d.Rules.Rules, turn, success, now)
 	state := l.breaker.Current()
 	if success {
 		l.failing = time.Time{}

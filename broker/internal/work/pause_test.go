@@ -23,7 +23,7 @@ func TestBreakerOfALane(t *testing.T) {
 		const jobs = 40
 		d := dispatch(t, jobs)
 		defer d.stop()
-		d.core.Rules.BreakerRules.Rules = openingRules
+		d.core.Rules.Rules = openingRules
 		d.core.Rules.Backoff, d.core.Rules.MaxRetry = domain.Backoff{time.Second}, 100
 		d.receiver.fail = errors.New("500")
 		d.begin()
@@ -138,7 +138,7 @@ func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()
 		d.core.Rules.PauseAfter = 2 * day
-		d.core.Rules.BreakerRules.Rules = breaker.Rules{FailurePercent: 50, MinCallbacks: 3, Window: 30 * day, Open: time.Hour}
+		d.core.Rules.Rules = breaker.Rules{FailurePercent: 50, MinCallbacks: 3, Window: 30 * day, Open: time.Hour}
 		d.begin()
 		old := d.Dispatch.lane(pushed.Number)
 		old.health(pushed, 0, false, time.Now())
@@ -223,7 +223,7 @@ func TestBreakerClosedByResumeIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()
-		d.core.Rules.BreakerRules.Rules = breaker.Rules{FailurePercent: 50, MinCallbacks: 1, Window: time.Minute, Open: time.Hour}
+		d.core.Rules.Rules = breaker.Rules{FailurePercent: 50, MinCallbacks: 1, Window: time.Minute, Open: time.Hour}
 		d.begin()
 		d.Dispatch.lane(1).health(pushed, 0, false, time.Now())
 		require.EqualValues(t, 1, d.counted(t, EventOpened))

@@ -41,9 +41,9 @@ type Replays struct {
 
 func newReplays(c *core, jobs *Jobs) *Replays {
 	p := &Replays{core: c, jobs: jobs}
-	known := func(ctx context.Context) (uint64, error) { return c.Parts.Replays.LastRecord(ctx) }
+	known := func(ctx context.Context) (uint64, error) { return c.Replays.LastRecord(ctx) }
 	p.operations = bulk.New(bulk.Config{
-		Records:   c.Parts.Replays,
+		Records:   c.Replays,
 		Kinds:     map[string]bulk.Kind{domain.ReplayKind: {Known: known, Select: p.replayable, Page: replayPage}},
 		Process:   domain.NewID(),
 		Shared:    c.Rules.Shared,
@@ -88,7 +88,7 @@ func (p *Replays) ReplayOf(ctx context.Context, c domain.Consumer, id string) (b
 }
 
 // AllReplays returns those that are kept, of all consumers, as this process knows them.
-func (p *Replays) AllReplays() []bulk.Operation { return p.Parts.Replays.All() }
+func (p *Replays) AllReplays() []bulk.Operation { return p.Replays.All() }
 
 // CancelReplay ends a replay. One that has ended stays as it is.
 func (p *Replays) CancelReplay(ctx context.Context, c domain.Consumer, id string) error {
@@ -126,7 +126,7 @@ func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64,
 	if err = json.Unmarshal(o.Spec, &r.Spec); err != nil {
 		return nil, from, fmt.Errorf("replay %s: %w", o.ID, err)
 	}
-	jobs, next := p.Parts.Replays.Settled(r, from, limit)
+	jobs, next := p.Replays.Settled(r, from, limit)
 	if (len(r.Spec.Metadata) > 0 || r.Spec.Message != "") && len(jobs) > 0 {
 		c, _ := p.Consumers.ConsumerByNumber(r.Consumer)
 		work, _, err := p.jobs.withMessages(ctx, c, jobs)

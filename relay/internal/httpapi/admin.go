@@ -162,13 +162,17 @@ func newName(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// change edits the record that a path names, again if somebody changes it meanwhile. create says that one that is not there is made.
-func change[T any](r *http.Request, table interface {
+// records is the table of receivers or of senders.
+type records[T any] interface {
 	Read(ctx context.Context, name string) (T, error)
 	Put(ctx context.Context, record T) error
-}, create bool, edit func(*T) error) (record T, err error) {
+}
+
+// change edits the record that a path names, and tries again if somebody changes it meanwhile. With create, a record that does not exist is created.
+func change[T any](r *http.Request, table records[T], create bool, edit func(*T) error) (record T, err error) {
 	for {
-		if record, err = table.Read(r.Context(), r.PathValue("name")); err != nil && !(create && errors.Is(err, store.ErrNotFound)) {
+		record, err = table.Read(r.Context(), r.PathValue("name"))
+		if missing := errors.Is(err, store.ErrNotFound); err != nil && (!missing || !create) {
 			return record, err
 		}
 		if err = edit(&record); err != nil {
