@@ -9,16 +9,16 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// Consume runs h for each message until ctx ends or the consumer is gone. It reads ahead, keeps messages in progress
-// that take long, and pulls again by itself after whatever may happen to connection and server. A consumer with ack
-// policy all is refused with [ErrInvalidOption]: create it with the explicit policy, or use Messages or Fetch.
+// Consume runs h for each message until ctx ends or the consumer is gone. It reads ahead, keeps slow messages in
+// progress, and pulls again by itself after failures of the connection and the server. A consumer with ack policy all
+// is refused with [ErrInvalidOption]: create it with the explicit policy, or use Messages or Fetch.
 //
-// When ctx ends, pulling ends first, messages that no handler has got are handed back to the server at once, and
-// running handlers go on for [DrainTimeout]; then their context is cancelled. It returns nil after that, or
-// [ErrDrainTimeout] if handlers had to be cancelled, DrainTimeout and a second after the end of ctx at the latest. It
-// returns [ErrConsumerDeleted], [ErrClosed] or a [StatusError] that no retry can mend when it ends by itself, and
-// [ErrInvalidOption] before it begins. With [DeadLetter] it asks for the subject's stream first, for 5 s at most,
-// which ctx ends and Close does not.
+// When ctx ends, pulling stops first, messages that no handler has started are handed back to the server at once, and
+// running handlers go on for [DrainTimeout]; then their context is cancelled. Consume returns nil after that, or
+// [ErrDrainTimeout] if handlers had to be cancelled, at most DrainTimeout and a second after the end of ctx. If it ends
+// by itself it returns [ErrConsumerDeleted], [ErrClosed] or a [StatusError] that no retry can resolve, and before it
+// begins [ErrInvalidOption]. With [DeadLetter] it looks up the subject's stream first, for 5 s at most; the end of ctx
+// stops that, Close does not.
 func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) error {
 	if h == nil {
 		return invalid("handler", "is nil; give the function that handles a message")

@@ -10,11 +10,11 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// Next returns the next message. A no-wait pull looks whether one is there; only if not, a long pull
-// waits for it. Callers that come while a pull is in flight share the next one.
+// Next returns the next message. It first sends a no-wait pull. If no message is available, a long pull waits for
+// one. Callers that arrive while a pull is in flight share the next one.
 //
-// It fails with [ErrTimeout] when no message came until the deadline (see [MaxWait]), [ErrNoMessages] with [NoWait]
-// and nothing there, [ErrClosed], a [StatusError] where the server refuses the pull, and ctx's error.
+// It fails with [ErrTimeout] if no message came until the deadline (see [MaxWait]), with [ErrNoMessages] if none is
+// available and [NoWait] is set, with [ErrClosed], with a [StatusError] if the server refuses the pull, and with ctx's error.
 func (s *Subscription) Next(ctx context.Context, opts ...Option) (*Msg, error) {
 	set, err := s.settings(ctx, callNext, opts)
 	if err != nil {
@@ -23,12 +23,12 @@ func (s *Subscription) Next(ctx context.Context, opts ...Option) (*Msg, error) {
 	return s.next(ctx, set)
 }
 
-// Fetch returns up to n messages, at least one. A no-wait pull takes what is
-// there; only if that is nothing, a long pull waits for the first messages, or with
-// [FillBatch] for all n. Memory grows with what arrives, not with n.
+// Fetch returns up to n messages, at least one. It first sends a no-wait pull. If no
+// message is available, a long pull waits for the first messages, or with [FillBatch]
+// for all n. Memory grows with the messages that arrive, not with n.
 //
-// Messages and an error are never returned together: when some have arrived the error is nil, and what ended
-// the pull shows on the next call. The errors are those of [Subscription.Next].
+// Messages and an error are never returned together: if some have arrived the error is nil, and the next call
+// returns the error that ended the pull if it persists. The errors are those of [Subscription.Next].
 func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg, error) {
 	if n < 1 || n > maxBatch {
 		return nil, invalid("n", "%d is not in 1..%d messages", n, maxBatch)

@@ -10,20 +10,20 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// Handler handles one message. Its result settles the message: nil acknowledges it, an error has it handled
+// Handler handles one message. Its result settles the message: nil acknowledges it, after an error it is handled
 // again (see [RetryDelays]), [Retry] sets the delay, and [Terminate] ends it for good. A message that the handler
-// has settled itself is left alone. A handler that passes its message to another goroutine must not return before
-// that is done with it, or needs [ManualAck]. A panic is recovered, reported, and counts as an error.
+// has settled itself is left alone. A handler that passes its message to another goroutine must wait until that
+// goroutine has finished with it, or needs [ManualAck]. A panic is recovered, reported, and counts as an error.
 //
-// Its context has the values of Consume's context but does not end with it: it is cancelled when the handler has not
-// returned [DrainTimeout] after that has ended; see also [HandlerTimeout].
+// Its context has the values of Consume's context but does not end with it. If the handler has not returned
+// [DrainTimeout] after that one has ended, its context is cancelled; see also [HandlerTimeout].
 type Handler func(ctx context.Context, m *Msg) error
 
 // Middleware wraps a Handler with what all handlers of a program have in common: traces, logs, rate limits. See [Use].
 type Middleware func(Handler) Handler
 
-// HandleJSON returns a Handler that gives h the JSON document of each message as a T. One that [json.Unmarshal] cannot read is
-// not tried again: its error matches [ErrPayload], and the message goes to [DeadLetter] where that is set, and is terminated.
+// HandleJSON returns a Handler that passes the JSON payload of each message to h as a T. A payload that [json.Unmarshal] cannot
+// read is not retried: its error matches [ErrPayload], and the message goes to [DeadLetter], if that is set, and is terminated.
 func HandleJSON[T any](h func(ctx context.Context, v T, m *Msg) error) Handler {
 	if h == nil {
 		return nil
@@ -37,8 +37,8 @@ func HandleJSON[T any](h func(ctx context.Context, v T, m *Msg) error) Handler {
 	}
 }
 
-// Retry is the result of a handler whose message is to be handled again after the given time, at once if that
-// is 0 or less, and after a year at the latest, unless it has had [MaxAttempts]. err says why and may be nil.
+// Retry is the result of a handler whose message is to be handled again after the given time: at once if that
+// is 0 or less, and after a year at most. [MaxAttempts] still applies. err says why and may be nil.
 func Retry(after time.Duration, err error) error {
 	return &worker.RetryError{After: min(after, maxWait), Err: err}
 }
@@ -49,7 +49,7 @@ func Terminate(reason string, err error) error {
 	return &worker.TerminateError{Reason: reason, Err: err}
 }
 
-// Event is an attempt to handle a message that failed, and what came of it: see [OnEvent].
+// Event is a failed attempt to handle a message, and its outcome: see [OnEvent].
 type Event struct {
 	Msg *Msg
 	// Attempt is the number of the attempt, from 1, as [MaxAttempts] counts them.
@@ -61,11 +61,11 @@ type Event struct {
 	DeadLetter string
 	// TimedOut says that the handler had run for [HandlerTimeout].
 	TimedOut bool
-	// Err is what the handler returned, or its panic.
+	// Err is the error that the handler returned, or its panic.
 	Err error
 }
 
-// EventOutcome is what came of a failed attempt.
+// EventOutcome is the outcome of a failed attempt.
 type EventOutcome string
 
 // The outcomes of a failed attempt.

@@ -43,7 +43,7 @@ func (m *Msg) Subject() string { return m.raw.Subject }
 // Reply returns the subject that acknowledgements go to.
 func (m *Msg) Reply() string { return m.raw.Reply }
 
-// Metadata returns what the server says of the message's delivery, read from its reply subject. It fails with
+// Metadata returns the data of the message's delivery, read from its reply subject. It fails with
 // [jetstream.ErrNotJSMessage] if that is not the reply subject of a JetStream delivery.
 func (m *Msg) Metadata() (*jetstream.MsgMetadata, error) {
 	// nats.go gives the metadata of subscribed messages only, and takes bad numbers for zero.
@@ -162,7 +162,7 @@ func (m *Msg) is(how worker.Outcome) {
 	}
 }
 
-// settle sends the one acknowledgement that a message gets.
+// settle sends the one acknowledgement of a message.
 func (m *Msg) settle(body []byte, how worker.Outcome) error {
 	if !m.settled.CompareAndSwap(false, true) {
 		return jetstream.ErrMsgAlreadyAckd
@@ -211,7 +211,7 @@ func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	if errors.Is(err, ErrInvalidOption) {
 		return nil, err
 	}
-	// With a context that has ended only the pull is off: what was worked on is acknowledged.
+	// If the context has ended only the pull is left out: the finished message is acknowledged.
 	if err := cmp.Or(m.Ack(), err); err != nil {
 		return nil, err
 	}

@@ -13,12 +13,12 @@ import (
 // longer than a round trip takes on a connection that carries anything.
 const closeMost = time.Second
 
-// Messages yields messages as they come, read ahead by overlapping pulls. The loop
-// acknowledges them. A message that the loop has gone past is no longer kept in progress.
+// Messages yields messages in the order of their arrival, read ahead by overlapping pulls. The body of the loop
+// acknowledges them. A message is no longer kept in progress when the loop has moved on to the next.
 //
 // The loop ends with a last pair of nil and the error: that of ctx, [ErrClosed], [ErrConsumerDeleted], a
-// [StatusError] that no retry can mend, [ErrInvalidOption]. Lost connections, leader changes and restarts of
-// the server are waited out. When the loop ends, by break too, the messages that it has not got are handed
+// [StatusError] that no retry can resolve, or [ErrInvalidOption]. It continues after lost connections, leader changes
+// and restarts of the server. When the loop ends, also by break, the messages that it has not yielded are handed
 // back to the server. After [StopAfter] it ends without an error.
 func (s *Subscription) Messages(ctx context.Context, opts ...Option) iter.Seq2[*Msg, error] {
 	return func(yield func(*Msg, error) bool) {

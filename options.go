@@ -19,16 +19,16 @@ type Option struct {
 
 // MaxWait sets how long Next and Fetch wait for a message, at least 1 ms. The server is asked to end the pull
 // 100 ms earlier (ADR-13), so a wait over the consumer's MaxRequestExpires is refused with
-// [ErrLimitExceeded]. Without it a call waits until the deadline of its context, and 5 s if that has none.
+// [ErrLimitExceeded]. By default a call waits until the deadline of its context, and 5 s if that has none.
 // The context still ends the call if it is done first. On a consumer with the pinned_client policy a pull that waits for
 // more than half of the consumer's PinnedTTL can outlive the pin that it should keep.
 func MaxWait(d time.Duration) Option {
 	return Option{"MaxWait", callPull, func(s *settings) { s.maxWait = d }, within(d, minWait, maxWait, "")}
 }
 
-// NoWait makes Next and Fetch return what is there now, and [ErrNoMessages] if that is
-// nothing. Off by default. A call without a wait has no use for a [Heartbeat]: as a
-// default that is left out, and in the same call it is refused.
+// NoWait makes Next and Fetch return the messages that are available now, and [ErrNoMessages]
+// if there are none. Off by default. A call that does not wait cannot use a [Heartbeat]: a
+// default one is ignored, and one in the same call is refused.
 func NoWait() Option {
 	return Option{"NoWait", callPull, func(s *settings) { s.noWait = true }, ""}
 }
@@ -75,26 +75,26 @@ func Priority(p int) Option {
 	return Option{"Priority", callAll, func(s *settings) { s.terms.Priority = p }, within(p, 0, 9, "")}
 }
 
-// OnPin sets what is called when this client becomes the pinned one of its group, once per change and on a goroutine of
-// its own. It is given to Subscribe. Consume and Messages begin no message of the pin until it has returned: it is the place to load what handlers
-// need. Messages are kept in progress meanwhile, and are handed back if the call ends. Next and Fetch do not wait for it.
-// It may call all methods of the Subscription but Close, [Subscription.Consume] and [Subscription.Messages], whose messages
-// would wait for its own return; and it waits for earlier callbacks, as later ones wait for it. A consumer without the
-// pinned_client policy refuses it. None by default.
+// OnPin sets a function that is called when this client becomes the pinned one of its group, once per change and on a
+// goroutine of its own. It can only be given to Subscribe. Consume and Messages begin no message of the pin until it has
+// returned, so it can load the data that handlers need. Messages are kept in progress meanwhile, and are handed back if the
+// call ends. Next and Fetch do not wait for it. It may call all methods of the Subscription except Close,
+// [Subscription.Consume] and [Subscription.Messages], whose messages would wait for its own return. Callbacks run one after
+// another. On a consumer without the pinned_client policy the option is refused. None by default.
 func OnPin(f func(PinEvent)) Option {
 	return Option{"OnPin", callSubscribe, func(s *settings) { s.onPin = f }, problem(f == nil, nilFunction)}
 }
 
-// OnUnpin sets what is called when this client is no longer the pinned one of its group,
-// under the rules of [OnPin]. None by default.
+// OnUnpin sets a function that is called when this client is no longer the pinned one of its
+// group, under the rules of [OnPin]. None by default.
 func OnUnpin(f func(PinEvent)) Option {
 	return Option{"OnUnpin", callSubscribe, func(s *settings) { s.onUnpin = f }, problem(f == nil, nilFunction)}
 }
 
 // Logger sets where changes of state, failed handlers, retries and dead letters are logged. By default
-// [slog.Default] gets warnings and errors, at the level that it has when the call begins. A line is logged for each failure, so
-// set a Logger that limits them where many are expected. The logger's handler is
-// called by workers and where callbacks are: one that blocks holds them up, and it must not close the Subscription.
+// [slog.Default] gets warnings and errors, at the level that it has when the call begins. Each failure is logged, so
+// if many are expected, set a Logger that limits them. The logger's handler is called by workers and by the goroutine
+// of the callbacks: if it blocks, they wait. It must not close the Subscription.
 func Logger(l *slog.Logger) Option {
 	const fix = "the logger is nil; use slog.New(slog.DiscardHandler) to discard the log"
 	return Option{"Logger", callRun, func(s *settings) { s.logger = l }, problem(l == nil, fix)}
@@ -106,43 +106,43 @@ func Concurrency(n int) Option {
 }
 
 // OrderedBy makes Consume handle messages with the same key in stream order, one at a time, and those with
-// different keys in parallel, up to Concurrency. A message whose handler failed stays here, first of its key
-// and in progress, and is handled again after its delay; Delivered does not grow meanwhile. A handler that hands
-// its message back itself releases its key. A key that keeps failing can fill the window: then no more
-// is pulled, and the log has a line with the sequence for each failure. Where the consumer's configuration changes, a message at its last
-// delivery may be handled before an earlier one of its key. key is called once a delivery and must not block. If it
-// panics, the message gets no handler, holds up no other, and counts as one whose handler failed.
+// different keys in parallel, up to Concurrency. A message whose handler failed stays in the client, first of its
+// key and in progress, and is handled again after its delay. Delivered does not grow meanwhile. A handler that hands
+// its message back itself releases its key. A key that keeps failing can fill the window: then no more messages are
+// pulled, and each failure is logged with its sequence. If the consumer's configuration changes, a message at its last
+// delivery may be handled before an earlier one of its key. key is called once per delivery and must not block. If it
+// panics, no handler is called, other messages do not wait, and the message counts as one whose handler failed.
 func OrderedBy(key func(*Msg) string) Option {
 	return Option{"OrderedBy", callConsume, func(s *settings) { s.run.orderedBy = key }, problem(key == nil, nilFunction)}
 }
 
-// Prefetch fixes how many messages Messages and Consume read ahead, those being handled included, 1..1792;
-// for Consume at least [Concurrency]. By default it adapts: it is enough for 10 ms of work, grows while
-// handlers wait for messages, and shrinks so that none waits longer than a quarter of the consumer's AckWait,
-// within 1792 messages and about 64 MiB, held and on order. A message over an eighth of that may be pulled
-// alone, when nothing else is held; [PrefetchBytes] sets another limit. Fixed, it is the only limit.
+// Prefetch fixes how many messages Messages and Consume read ahead, including those being handled: 1..1792, and
+// for Consume at least [Concurrency]. By default the number adapts. It is enough for 10 ms of work, grows while
+// handlers wait for messages, and shrinks so that no message waits longer than a quarter of the consumer's AckWait.
+// The messages held and on order are at most 1792 and about 64 MiB. A message over an eighth of that may be pulled
+// alone, when nothing else is held. With Prefetch only [PrefetchBytes] limits the bytes.
 func Prefetch(n int) Option {
 	return Option{"Prefetch", callRun, func(s *settings) { s.run.Prefetch = n }, within(n, 1, maxPrefetch, " messages")}
 }
 
-// PrefetchBytes limits what Messages and Consume read ahead to n bytes, n ≥ 1, counted
-// as by MaxBytes. A message that is larger alone is still delivered, when nothing else
-// is held. By default about 64 MiB, and no limit where [Prefetch] is set.
+// PrefetchBytes limits the messages that Messages and Consume read ahead to n bytes, n ≥ 1,
+// counted as by MaxBytes. A single larger message is still delivered, when nothing else
+// is held. By default about 64 MiB, and no limit if [Prefetch] is set.
 func PrefetchBytes(n int) Option {
 	return Option{"PrefetchBytes", callRun, func(s *settings) { s.run.PrefetchBytes = n }, within(n, 1, maxBatch, " bytes")}
 }
 
-// KeepAlive reports messages in progress to the server that Messages and Consume have held for half of the
-// consumer's AckWait, waiting or being handled, so that a slow handler causes no redelivery. On by default. A
-// consumer with ack policy none refuses it, because nothing is redelivered.
+// KeepAlive reports messages as in progress to the server that Messages and Consume have held for half of the
+// consumer's AckWait, waiting or being handled, so that a slow handler causes no redelivery. On by default. With
+// ack policy none it is refused, because nothing is redelivered.
 func KeepAlive(on bool) Option {
 	return Option{"KeepAlive", callRun, func(s *settings) { s.run.KeepAlive = on }, ""}
 }
 
-// RetryDelays sets after which delay a message is handled again whose handler failed: the first entry after
-// its first attempt, the last for all further ones. 0 means at once. By default the consumer's BackOff, and
-// where it has none 1 s, doubling to 1 min, a fifth more or less by chance. Attempts are deliveries, as the
-// server counts them, and retries by [OrderedBy].
+// RetryDelays sets the delays after which a message whose handler failed is handled again: the first entry after
+// its first attempt, the last for all further ones. 0 means at once. By default the consumer's BackOff, and if
+// it has none, 1 s doubling to 1 min, plus or minus a random fifth. Attempts are deliveries, as the server counts
+// them, and retries by [OrderedBy].
 func RetryDelays(d ...time.Duration) Option {
 	own := slices.Clone(d)
 	wrong := func(delay time.Duration) bool { return delay < 0 || delay > maxWait }
@@ -153,93 +153,92 @@ func RetryDelays(d ...time.Duration) Option {
 }
 
 // MaxAttempts makes Consume give up on a message whose handler failed at its n-th attempt, n ≥ 1: it goes to
-// DeadLetter, if that is set, and is terminated. No limit by default, but with [OrderedBy] the consumer's MaxDeliver. More
-// than that is refused: the server would stop first and the message would be lost without a dead letter. Deliveries are
-// counted by the server, so those count too that no handler had: a message that was read ahead by workers that stopped, or
-// lost with a connection, has fewer tries. While a message is held its count does not fall, also where the server's does.
+// DeadLetter, if that is set, and is terminated. By default there is no limit, and with [OrderedBy] the consumer's
+// MaxDeliver. More than MaxDeliver is refused: the server would stop first, and the message would be lost without a dead
+// letter. The server counts deliveries that no handler saw too, so a message that was read ahead by a worker that stopped,
+// or lost with a connection, has fewer attempts. While a message is held its count does not fall, even if the server's does.
 func MaxAttempts(n int) Option {
 	return Option{"MaxAttempts", callConsume, func(s *settings) { s.run.MaxAttempts = n }, positive(int64(n), "limit")}
 }
 
-// DeadLetter sets the subject that messages are published to which are given up by MaxAttempts, with their
-// headers and payload, and headers that say why (see [HeaderDeadReason]). The original is terminated only
-// when a stream has confirmed the copy. None by default. The subject must be stored by a stream, and the
-// consumer must not deliver it. A consumer that delivers headers only is refused, because the copy would have no payload.
+// DeadLetter sets the subject to which messages are published that are given up by MaxAttempts, with their
+// headers and payload, and headers that state the reason (see [HeaderDeadReason]). The original is terminated only
+// when a stream has confirmed the copy. None by default. A stream must store the subject, and the consumer must not
+// deliver it. A consumer that delivers headers only is refused, because the copy would have no payload.
 // Consume needs [MaxAttempts] with it, its own or the default. [Terminate] makes no dead letter.
 //
-// The copy has the same message id at each try, so that one whose confirmation was lost is not stored twice,
-// if the next try comes within the duplicate window of the stream that stores it (Duplicates, 2 minutes
-// unless set). Keep that longer than the consumer's AckWait and the longest of RetryDelays.
+// The copy has the same message id at each attempt to store it. If a confirmation is lost, the copy is not stored
+// twice if the next attempt comes within the duplicate window of the stream (Duplicates, 2 minutes by default).
+// Keep that longer than the consumer's AckWait and the longest of RetryDelays.
 //
-// At the last delivery that the consumer's MaxDeliver allows a handler's slot is taken until the copy is
-// stored or Consume's drain ends: a stream of dead letters that is down then stops Consume.
+// At the last delivery that the consumer's MaxDeliver allows, a handler's slot is taken until the copy is
+// stored or Consume's drain times out. A stream of dead letters that is down then stops Consume.
 func DeadLetter(subject string) Option {
 	wrong := problem(!publishable(subject), "%q is not a subject to publish to; use one without wildcards, spaces and empty tokens", subject)
 	return Option{"DeadLetter", callConsume, func(s *settings) { s.run.deadLetter = subject }, wrong}
 }
 
-// ManualAck leaves it to the handler, or to other code that it hands its message to, to settle it: by Ack, AckNext,
-// DoubleAck, Nak, NakWithDelay, Term, TermWithReason or [ConfirmAcks]. A handler that returns nil has not settled its message. Until that
-// happens the message is kept in progress (see [KeepAlive]), holds up its key with [OrderedBy], and takes up a place of
-// what may be read ahead: a program that settles none gets no more, and is warned after ten times AckWait. An error settles
-// as without ManualAck. When Consume ends it waits for what is not settled as for handlers that run. Off by default. A
-// consumer with ack policy none refuses it.
+// ManualAck leaves it to the handler, or to code to which it passes its message, to settle it: by Ack, AckNext, DoubleAck,
+// Nak, NakWithDelay, Term, TermWithReason or [ConfirmAcks]. A handler that returns nil does not settle its message. Until
+// it is settled the message is kept in progress (see [KeepAlive]), blocks its key with [OrderedBy], and counts as read
+// ahead: a program that settles no message gets no more, and a warning after ten times AckWait. An error settles the
+// message as without ManualAck. When Consume ends, it waits for unsettled messages as it does for running handlers. Off by
+// default. With ack policy none it is refused.
 func ManualAck() Option {
 	return Option{"ManualAck", callConsume, func(s *settings) { s.run.ManualAck = true }, ""}
 }
 
-// StopAfter ends Messages and Consume, which returns nil, when n messages have been handled, n ≥ 1. They ask the server for
-// no more than that, so that nothing has to be handed back. A message that failed and is delivered again counts again,
-// but not one that is retried in place by [OrderedBy]. No limit by default.
+// StopAfter ends Messages, and Consume without an error, when n messages have been handled, n ≥ 1. They pull no more than
+// n messages, so none has to be handed back. A message that fails and is redelivered counts again; one that [OrderedBy]
+// retries in place does not. No limit by default.
 func StopAfter(n int) Option {
 	return Option{"StopAfter", callRun, func(s *settings) { s.run.StopAfter = n }, within(n, 1, maxBatch, " messages; leave the option out for no limit")}
 }
 
-// HandlerTimeout ends the context of a handler that has run for d, at least 1 ms, with a cause that says so.
-// Its message fails as by an error when the handler returns, whatever it returns, and is kept in progress until then; see
-// [KeepAlive]. None by default: after ten times AckWait a log line has the sequences that a worker has taken.
+// HandlerTimeout cancels the context of a handler that has run for d, at least 1 ms, with a cause that says so.
+// When the handler returns, its message fails, whatever the result is; until then it is kept in progress (see
+// [KeepAlive]). None by default. After ten times AckWait, a log line names the sequences that a worker is handling.
 func HandlerTimeout(d time.Duration) Option {
 	return Option{"HandlerTimeout", callConsume, func(s *settings) { s.run.HandlerTimeout = d }, within(d, minWait, maxWait, "")}
 }
 
-// DrainTimeout sets how long handlers may go on when Consume ends before their context is cancelled. By
+// DrainTimeout sets how long handlers may go on after Consume ends, before their context is cancelled. By
 // default 30 s; 0 cancels it at once. Messages that were read ahead at the last delivery that the consumer's
-// MaxDeliver allows are handled in that time; the sequences of those that were not go to [OnError].
+// MaxDeliver allows are handled in that time. [OnError] gets the sequences of those that were not.
 func DrainTimeout(d time.Duration) Option {
 	return Option{"DrainTimeout", callConsume, func(s *settings) { s.run.DrainTimeout = d }, within(d, 0, maxWait, "")}
 }
 
-// DrainBuffered makes Consume handle, within [DrainTimeout], what it has read ahead when its context ends. Off by default:
-// that is handed back to the server, and another worker can have it at once, as it is when Consume ends by itself. A message
-// that fails meanwhile goes back too, and with [OrderedBy] those behind it are handled before it.
+// DrainBuffered makes Consume handle, within [DrainTimeout], the messages that it has read ahead when its context ends. Off
+// by default: they are handed back to the server, and another worker gets them at once, as when Consume ends by itself. A
+// message that fails meanwhile is handed back too, and with [OrderedBy] later messages of its key are handled before it.
 func DrainBuffered() Option {
 	return Option{"DrainBuffered", callConsume, func(s *settings) { s.run.DrainBuffered = true }, ""}
 }
 
-// OnError sets what Consume calls for each problem: an error or panic of a handler, a dead letter that was
-// not stored, a pull that failed. With [OnEvent] the failed attempts of handlers go there, and only to OnError if they make
-// no event, so that no failure is reported twice. It is called on a goroutine of its own, in order, and must not block: later
-// problems, and the callbacks of [OnPin] and [OnUnpin], wait for it. Up to 4096 problems wait; those beyond
-// are counted, and it gets their number. Calls may go on when Consume has returned, until Close. A panic in it is not
-// recovered. None by default.
+// OnError sets a function that Consume calls for each problem: an error or panic of a handler, a dead letter that was
+// not stored, a pull that failed. With [OnEvent], OnError gets a failed attempt only if it makes no event, so no failure is
+// reported twice. It is called on a goroutine of its own, in order, and must not block: later problems, and the callbacks
+// of [OnPin] and [OnUnpin], wait for it. Up to 4096 problems wait. Problems beyond that are counted, and f gets their
+// number. f may still be called after Consume has returned, until Close. A panic in it is not recovered. None by default.
 func OnError(f func(error)) Option {
 	return Option{"OnError", callConsume, func(s *settings) { s.run.onError = f }, problem(f == nil, nilFunction)}
 }
 
-// OnStart sets what Consume calls, once, when it has found nothing against its options, before it begins to pull. None by default.
+// OnStart sets a function that Consume calls once, when its options are checked, before the first pull. None by default.
 func OnStart(f func()) Option {
 	return Option{"OnStart", callConsume, func(s *settings) { s.run.onStart = f }, problem(f == nil, nilFunction)}
 }
 
-// OnEvent sets what Consume calls for each attempt that failed, with its message and what came of it: retried, dead-lettered,
-// terminated. It is called as the function of [OnError] is, in order with it. A message that its handler has settled itself
-// makes no event, and with ack policy none there are no events: such failures go to OnError. None by default.
+// OnEvent sets a function that Consume calls for each failed attempt, with its message and its outcome: retried,
+// dead-lettered, terminated. It is called under the rules of [OnError], in order with it. A message that its handler has
+// settled makes no event, and with ack policy none there are no events: such failures go to OnError. None by default.
 func OnEvent(f func(Event)) Option {
 	return Option{"OnEvent", callConsume, func(s *settings) { s.run.onEvent = f }, problem(f == nil, nilFunction)}
 }
 
-// Use wraps the handler of Consume: the first Middleware is the outermost. Given to Consume it takes the place of that given
-// to Subscribe, and of an earlier one; it does not add to it. None by default.
+// Use wraps the handler of Consume: the first Middleware is the outermost. Given to Consume, it replaces the one given to
+// Subscribe; it does not add to it. None by default.
 func Use(mw ...Middleware) Option {
 	own := slices.Clone(mw)
 	missing := slices.ContainsFunc(own, func(m Middleware) bool { return m == nil })

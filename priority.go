@@ -15,9 +15,9 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// PinEvent says that this client has gained or lost the pin of a priority group with the pinned_client policy
-// (ADR-42). It is what the server last said: for a moment after a switch two clients can both think that they
-// are pinned.
+// PinEvent reports that this client has gained or lost the pin of a priority group with the pinned_client policy
+// (ADR-42). It is the last state that the server reported: for a moment after a switch two clients can both assume
+// that they are pinned.
 type PinEvent struct {
 	// Group is the priority group.
 	Group string
@@ -25,8 +25,8 @@ type PinEvent struct {
 	ID string
 }
 
-// Pin returns the pin id that the Subscription holds in its group and whether it holds one. That it does is no
-// promise that no other client is pinned.
+// Pin returns the pin id that the Subscription holds in its group and whether it holds one. Even if it does, another
+// client may be pinned.
 func (s *Subscription) Pin() (id string, ok bool) {
 	s.driver.Do(func(e *pull.Engine, _ pull.At) { id = e.PinID(s.defaults.terms.Group) })
 	return id, id != ""
@@ -56,8 +56,8 @@ func (s *Subscription) pinChanged(group, id string, gained bool) {
 }
 
 // giveUpPin gives up the pin that is held in group, so that a stand-by is pinned with the next message and not after the
-// priority timeout. An unpin takes the pin from any client, so giveUpPin first reads which holds it. A failure costs no more
-// than that timeout. Calls that end together do so in turn, or the second would take the pin from the next client.
+// priority timeout. An unpin takes the pin from any client, so giveUpPin first reads which client holds it. If it fails, the
+// stand-by waits for that timeout. Calls that end together do so in turn, or the second would take the pin from the next client.
 func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 	select {
 	case s.calls.unpins <- struct{}{}:
@@ -75,7 +75,7 @@ func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 		return
 	}
 	for _, g := range info.PriorityGroups {
-		// The server tells one pin only, under the name of the first group.
+		// The server reports one pin only, under the name of the first group.
 		if g.PinnedClientID == id && Unpin(ctx, s.js, s.stream, s.consumer, group) == nil {
 			s.driver.Do(func(e *pull.Engine, _ pull.At) { e.PinLost(group, id) })
 		}
@@ -118,7 +118,7 @@ func Unpin(ctx context.Context, js jetstream.JetStream, stream, consumer, group 
 	return nil
 }
 
-// PinAdvisory is the server's word that a priority group has a new pinned client or lost the one it had.
+// PinAdvisory is the server's advisory that a priority group has a new pinned client, or has lost its pinned client.
 type PinAdvisory struct {
 	// Pinned is set where a pin was given, and not where one was taken.
 	Pinned bool
@@ -141,7 +141,7 @@ const (
 )
 
 // Advisories yields the pinned and unpinned advisories of a consumer from the first step of the loop on, in the
-// order the server sends them. It ends quietly with ctx or the loop, and with an error when the connection
+// order the server sends them. It ends without an error with ctx or the loop, and with an error when the connection
 // closes. An advisory that cannot be read is yielded as an error and the loop goes on. Up to 256 wait for a slow loop; those
 // beyond are dropped, and an error says how many.
 func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer string) iter.Seq2[PinAdvisory, error] {

@@ -71,7 +71,7 @@ type binding struct {
 	numbered bool
 }
 
-// bindingOf leaves out what changes nothing for a client.
+// bindingOf leaves out the fields that do not matter to a client.
 func bindingOf(info *jetstream.ConsumerInfo) *binding {
 	b := &binding{cfg: info.Config, created: info.Created}
 	b.ackNone = info.Config.AckPolicy == jetstream.AckNonePolicy
@@ -155,7 +155,7 @@ func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run 
 	} else {
 		ops.Handle, ops.Key = h, o.orderedBy
 		if o.deadLetter != "" {
-			ops.Bury = r.deadLetter
+			ops.DeadLetter = r.deadLetter
 		}
 	}
 	r.pool = worker.New(ops, pool, s.poolConsumer(cfg, h != nil))
@@ -207,8 +207,8 @@ func (m *Msg) identify() (id worker.ID, delivered uint64) {
 	return worker.ID{Seq: a.StreamSeq, Stored: a.Timestamp}, a.Delivered
 }
 
-// handBack hands back what no handler has had, or keeps it for the next call where the server takes nothing
-// back. If it fails the connection is gone for good, and the server redelivers the message after AckWait.
+// handBack hands back messages that no handler has started. With ack policy none it keeps them for the next call. If it
+// fails the connection is gone for good, and the server redelivers the message after AckWait.
 func (r *run) handBack(m *Msg) {
 	switch {
 	case r.sub.bound.Load().ackNone:
@@ -218,7 +218,7 @@ func (r *run) handBack(m *Msg) {
 	}
 }
 
-// poolConsumer is what cfg says to a pool. Only what handlers settle is remembered.
+// poolConsumer is the part of cfg that a pool uses. Only messages that handlers settle are remembered.
 func (s *Subscription) poolConsumer(cfg *jetstream.ConsumerConfig, handlers bool) worker.Consumer {
 	c := worker.Consumer{
 		AckNone: cfg.AckPolicy == jetstream.AckNonePolicy, BackOff: cfg.BackOff,
@@ -305,7 +305,7 @@ func (r *run) next(ctx context.Context) *run {
 	return r.sub.open(r.call, &set, r.handler, r)
 }
 
-// release lets go of what the run holds.
+// release ends the run's pool and takes the run off the list.
 func (r *run) release() {
 	r.pool.Close()
 	s := r.sub
@@ -317,8 +317,8 @@ func (r *run) release() {
 	}
 }
 
-// close ends the call: it hands back what was not started, waits, while the connection is up and within most,
-// until what was on the wire has been handed back too, and gives up the pin.
+// close ends the call. It hands back the messages that were not started. While the connection is up, and within most, it waits
+// until messages on the wire have been handed back too. Then it gives up the pin.
 func (r *run) close(most time.Duration) {
 	r.release()
 	s := r.sub
@@ -334,7 +334,7 @@ func (r *run) close(most time.Duration) {
 	s.giveUpPin(ctx, r.set.terms.Group)
 }
 
-// vacate lets go of a message that a handler left unsettled, and that is settled now.
+// vacate removes a message that its handler returned unsettled, and that is settled now.
 func (s *Subscription) vacate(m *Msg) {
 	id, _ := m.identify()
 	for _, r := range s.openRuns() {

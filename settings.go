@@ -46,7 +46,7 @@ func (c call) String() string {
 	return map[call]string{callNext: "Next", callFetch: "Fetch", callMessages: "Messages", callConsume: "Consume", callSubscribe: "Subscribe"}[c]
 }
 
-// settings is what the options of a call add up to.
+// settings are the combined options of a call.
 type settings struct {
 	maxWait   time.Duration // 0: context deadline, else 5 s
 	noWait    bool
@@ -139,9 +139,9 @@ func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option, bo
 	return &n, n.check(c, cfg, callOpts, bounded)
 }
 
-// check refuses what a call cannot do: options that contradict each other, and those for which the consumer has no use, so
-// that the caller reads what is wrong instead of the server's 400. callOpts are the options that were given to the call itself; the
-// defaults have a heartbeat that is too long for some calls, and those leave it out.
+// check refuses options that contradict each other, and options that do not fit the consumer, so that the caller gets a
+// specific error instead of the server's 400. callOpts are the options that were given to the call itself. A default
+// heartbeat can be too long for a call, which then ignores it.
 func (s *settings) check(c call, cfg *jetstream.ConsumerConfig, callOpts map[string]bool, bounded bool) error {
 	o, t, policy := &s.run, &s.terms, cfg.PriorityPolicy
 	beat, longest := time.Duration(0), time.Duration(math.MaxInt64) // of a heartbeat

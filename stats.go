@@ -1,15 +1,15 @@
 package jetpull
 
-// Stats are counters of a Subscription since it was made, and gauges of what
-// it holds now. Reading them is cheap: no request is sent.
+// Stats are counters of a Subscription since Subscribe, and gauges of its
+// present state. Reading them is cheap: no request is sent.
 type Stats struct {
 	// Pulls counts pull requests sent; Messages and Bytes what they brought.
 	Pulls, Messages, Bytes uint64
 	// Acks, Naks, Terms and InProgress count acknowledgements sent, those of HandedBack included.
 	Acks, Naks, Terms, InProgress uint64
-	// HandedBack counts messages that were NAKed without delay by the client: those that arrived for a caller
-	// that had gone, and those not started at an end. Dropped counts, with ack policy none, what was lost: see
-	// [Subscription.Close].
+	// HandedBack counts messages that the client NAKed without delay: messages that arrived after their caller had
+	// returned, and messages that were not started when a call ended. Dropped counts messages lost with ack policy
+	// none: see [Subscription.Close].
 	HandedBack, Dropped uint64
 	// Redelivered counts redeliveries that Messages and Consume got.
 	Redelivered uint64
@@ -30,8 +30,8 @@ type Stats struct {
 	Pin string
 }
 
-// Attempts counts in Failed the attempts of Consume's handlers that failed, in TimedOut those of them that had run for
-// [HandlerTimeout], and in the others what came of them: see [EventOutcome]. It counts those that make an [Event].
+// Attempts counts failed attempts of Consume's handlers that make an [Event]: all in Failed, those that had run for
+// [HandlerTimeout] in TimedOut, and by outcome in the other fields: see [EventOutcome].
 type Attempts struct {
 	Failed, TimedOut, Retried, DeadLettered, Terminated uint64
 }

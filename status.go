@@ -54,7 +54,7 @@ var (
 	// ErrInvalidOption says that an option or argument cannot be used; the
 	// error names it. Also matches [jetstream.ErrInvalidOption].
 	ErrInvalidOption error = &sentinel{"invalid option", []error{jetstream.ErrInvalidOption}}
-	// ErrPayload says that the payload of a message is not what [HandleJSON] was to make of it.
+	// ErrPayload says that [HandleJSON] could not decode the payload of a message.
 	ErrPayload error = &sentinel{"bad payload", []error{worker.ErrFinal}}
 	// ErrClosed says that the Subscription or its connection is closed. For a
 	// connection the error matches [nats.ErrConnectionClosed] too.
@@ -110,7 +110,7 @@ var hints = map[error]string{
 	ErrNotPull:       "create the consumer without a DeliverSubject",
 }
 
-// sentinels are what the conditions of status frames are for callers. A status of a
+// sentinels are the errors for the conditions of status frames. An unknown status of a
 // newer server keeps its text, and counts as a time-out.
 var sentinels = map[wire.Condition]error{
 	wire.NoMessages: ErrNoMessages, wire.RequestsPending: ErrNoMessages, wire.BatchCompleted: ErrNoMessages,
@@ -146,7 +146,7 @@ func (s *Subscription) publicOf(ctx context.Context, err error) error {
 	return err
 }
 
-// timeoutError is ErrTimeout with what stood in the way last.
+// timeoutError is ErrTimeout with the last problem before it.
 func timeoutError(cause error) error {
 	if cause == nil {
 		return ErrTimeout
@@ -180,7 +180,7 @@ func (s *Subscription) wrapError(what string, err error) error {
 	return fmt.Errorf("jetpull: %s from consumer %q on stream %q: %w", what, s.consumer, s.stream, err)
 }
 
-// requestError wraps what an API request failed with.
+// requestError wraps the error of an API request.
 func requestError(what, subject string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
@@ -191,7 +191,7 @@ func requestError(what, subject string, err error) error {
 	return fmt.Errorf("jetpull: %s: %s: %w", what, subject, closedError(err))
 }
 
-// closedError adds ErrClosed to what nats.go says of a closed connection.
+// closedError adds ErrClosed to nats.go's error for a closed connection.
 func closedError(err error) error {
 	if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining) {
 		return fmt.Errorf("%w: %w", ErrClosed, err)

@@ -61,12 +61,12 @@ type counts struct {
 // Subscribe binds to a durable or ephemeral pull consumer that exists. js brings the connection, the API
 // prefix and the domain. opts are the defaults for all calls on the Subscription.
 //
-// Subscribe refuses what cannot work with the consumer as it is: a push consumer with [ErrNotPull]; a group
-// that the consumer does not have, a missing group where it needs one, and thresholds that its policy does
-// not know with [ErrInvalidOption]; a consumer that does not exist with [jetstream.ErrConsumerNotFound]; an
-// inbox that the connection may not subscribe to with [nats.ErrPermissionViolation]; and a server before version 2.11.
+// Subscribe checks the consumer and the options. It refuses a push consumer with [ErrNotPull]. With [ErrInvalidOption] it
+// refuses a group that the consumer does not have, a missing group, and thresholds that its policy does not support. A
+// consumer that does not exist is refused with [jetstream.ErrConsumerNotFound], and an inbox to which the connection may
+// not subscribe with [nats.ErrPermissionViolation]. A server before version 2.11 is refused.
 //
-// A consumer that nats.go's OrderedConsumer made works until nats.go deletes it, which it does as it likes.
+// A consumer of nats.go's OrderedConsumer works until nats.go deletes it, which can happen at any time.
 //
 // The consumer's configuration may change later: see "Changes of the consumer" in the package documentation.
 func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts ...Option) (*Subscription, error) {
@@ -177,16 +177,16 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 	return info, err
 }
 
-// Close ends all calls on the Subscription with [ErrClosed], hands what they did not get back to the server,
-// and waits until that is done and everything that the Subscription owns has stopped. A pin that it holds is
-// given up. If ctx ends first it returns ctx's error and the rest goes on by itself, but for the pin, which is
-// then given up by another Close, or lost after the priority timeout. Closing twice is fine. Messages that were
-// handed over can still be acknowledged. A handler may call Close; a callback of [OnPin], [OnUnpin], [OnError] or [OnEvent],
-// and the handler of a [Logger], must leave it to another goroutine, because Close waits for them.
+// Close ends all calls on the Subscription with [ErrClosed], hands messages that they did not return back to the
+// server, gives up a pin, and waits until all goroutines of the Subscription have stopped. If ctx ends first, Close
+// returns ctx's error and the rest goes on in the background, except for the pin: another Close gives it up, or it is
+// lost after the priority timeout. Closing twice is fine. Messages that were returned can still be acknowledged. A handler
+// may call Close. A callback of [OnPin], [OnUnpin], [OnError] or [OnEvent], and the handler of a [Logger], must leave it
+// to another goroutine, because Close waits for them.
 //
-// With ack policy none nothing can be handed back: messages that were read ahead, and those that the server
-// sends while its pulls end, are lost, and counted by Stats.Dropped. It also counts gaps in the numbers of the consumer's
-// deliveries: those that were lost with a connection, and those to other clients.
+// With ack policy none nothing can be handed back: messages that were read ahead, and messages that the server sends
+// while its pulls end, are lost, and Stats.Dropped counts them. It also counts gaps in the consumer's delivery numbers:
+// deliveries that were lost with a connection, and deliveries to other clients.
 func (s *Subscription) Close(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (s *Subscription) Close(ctx context.Context) error {
 	return s.driver.Stop(ctx)
 }
 
-// tidyMost bounds what Close asks the server for at last: without a leader it does not answer.
+// tidyMost bounds the last requests of Close: without a leader the server does not answer them.
 const tidyMost = time.Second
 
 // gaps counts the deliveries that the consumer numbered and that never came. The goroutine that reads owns next.
@@ -224,13 +224,13 @@ func (g *gaps) note(n uint64) {
 	}
 }
 
-// Missed returns how many deliveries of a consumer with the pinned_client policy, or with ack policy none, have not arrived here since
-// Subscribe, although later ones have. They were lost with a connection or a server, or went to another client. The server redelivers
-// them after AckWait, behind messages that are newer; with ack policy none it does not. It is counted before the message that shows it is
-// handed over. For other consumers it is 0.
+// Missed returns how many deliveries have not arrived here since Subscribe, although later ones have. It counts for consumers with
+// the pinned_client policy or ack policy none; for others it is 0. The deliveries were lost with a connection or a server, or went to
+// another client. The server redelivers them after AckWait, behind newer messages, but not with ack policy none. A delivery is counted
+// as missed before the message after it is returned.
 func (s *Subscription) Missed() uint64 { return s.gaps.missed.Load() }
 
-// checkTarget refuses what no call on a consumer can work with.
+// checkTarget refuses a consumer or group that no call can work with.
 func checkTarget(ctx context.Context, js jetstream.JetStream, stream, consumer string) error {
 	if err := checkContext(ctx); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Condition is a problem that lasts until a look finds it gone. The zero Condition has none. It may be used by several goroutines.
+// Condition is a problem that lasts until a check finds it gone. The zero Condition has none. It may be used by several goroutines.
 type Condition struct {
 	problem atomic.Pointer[error]
 }
@@ -19,7 +19,7 @@ func (c *Condition) Err() error {
 	return nil
 }
 
-// Set takes in what a look has found, and reports whether a problem has begun or ended. One goroutine at a time may call it.
+// Set stores the result of a check, and reports whether a problem has begun or ended. One goroutine at a time may call it.
 func (c *Condition) Set(err error) (begun, ended bool) {
 	was := c.problem.Load() != nil
 	if err == nil {

@@ -21,8 +21,8 @@ func Width(out io.Writer) int {
 	return width
 }
 
-// Fit cuts lines that are drawn in place to the terminal that out is: of a line that it wraps there are two on the screen, and
-// lines that it has no room for scroll the first ones away, so the next drawing would begin in the wrong place.
+// Fit cuts lines that are drawn in place to the size of the terminal out. A wrapped line takes two rows, and lines beyond the
+// height scroll the first ones away, so the next drawing would begin in the wrong place.
 func Fit(out io.Writer, lines string) string {
 	width, height := size(out)
 	if width < 1 {
@@ -46,9 +46,9 @@ func size(out io.Writer) (width, height int) {
 
 func clip(lines string, width, height int) string {
 	var b strings.Builder
-	room := max(1, height-1) // the cursor is behind the last line
+	rows := max(1, height-1) // the cursor is behind the last line
 	for line := range strings.Lines(lines) {
-		if room--; room < 0 {
+		if rows--; rows < 0 {
 			break
 		}
 		if r := []rune(strings.TrimSuffix(line, "\n")); len(r) > width {

@@ -25,7 +25,7 @@ type pull struct {
 	reply string  // where its answers go
 	token string  // the end of reply
 	owner *Demand // the standing demand it was sent for
-	// refresh is set where it is only to refresh a pin, and too small for a message.
+	// refresh is set if the pull only refreshes a pin, and is too small for a message.
 	refresh bool
 
 	demands  int // that it covers
@@ -47,8 +47,8 @@ func (p *pull) probe() bool { return p.kind == windowed && p.req.Heartbeat == 0 
 // ending is how a pull ended.
 type ending struct {
 	filled bool        // all that was asked for came
-	status wire.Status // the status that ended it; its Code is 0 where there was none
-	silent bool        // its deadline passed without a word
+	status wire.Status // the status that ended it; its Code is 0 if there was none
+	silent bool        // its deadline passed without an answer
 	lost   bool        // the connection broke
 	fatal  error       // it could not be sent
 	unsure bool        // more may arrive for it
@@ -59,8 +59,8 @@ func (e *Engine) newPull(now At, s *share, k kind, ib *Inbox) *pull {
 	e.seq++
 	p := &ib.memory
 	*p = pull{share: s, inbox: ib, kind: k, sent: now}
-	var room [64]byte
-	p.reply = string(strconv.AppendUint(append(room[:0], ib.Prefix...), e.seq, 36))
+	var buffer [64]byte
+	p.reply = string(strconv.AppendUint(append(buffer[:0], ib.Prefix...), e.seq, 36))
 	p.token = p.reply[len(ib.Prefix):]
 	if ib.single {
 		ib.Subject, ib.Prefix = p.reply, p.reply
@@ -78,7 +78,7 @@ func (e *Engine) newPull(now At, s *share, k kind, ib *Inbox) *pull {
 // send sends p and opens its account.
 func (e *Engine) send(now At, p *pull, batch int) {
 	p.req.Batch, p.left = batch, batch
-	e.capacity.room -= batch
+	e.capacity.free -= batch
 	p.deadline = now + e.patience(p)
 	e.schedule(p.deadline)
 	p.inbox.share, p.inbox.pull = p.share, p
@@ -95,7 +95,7 @@ func (e *Engine) send(now At, p *pull, batch int) {
 func (e *Engine) arrived(now At, p *pull, size int) {
 	e.answered(now, p)
 	if p.kind == oneShot && !p.ended {
-		// The server does not end it while it is at MaxAckPending, and what it has brought must not wait for
+		// The server does not end the pull while it is at MaxAckPending. Messages that have come must not wait for
 		// that.
 		p.deadline = now + e.quickWait()
 		e.schedule(p.deadline)
@@ -104,22 +104,22 @@ func (e *Engine) arrived(now At, p *pull, size int) {
 	p.heard = now
 	e.account(p, size)
 	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {
-		// The server drops a pull whose bytes are used up without a word.
-		e.capacity.room += p.left
+		// The server drops a pull whose bytes are used up, without a status.
+		e.capacity.free += p.left
 		p.left = 0
 	}
 }
 
-// account takes a message off what p may still bring.
+// account counts a message of p.
 func (e *Engine) account(p *pull, size int) {
 	p.got++
 	p.bytes += size
 	p.left--
-	e.capacity.room++
+	e.capacity.free++
 }
 
-// end closes p's account: its inbox is used again only where nothing more can arrive, and the demands that it
-// covered end or are looked at again.
+// end closes p's account. Its inbox is used again only if nothing more can arrive. The demands that it covered end
+// or get another pull.
 func (e *Engine) end(now At, p *pull, o ending) {
 	s := p.share
 	s.pulls = without(s.pulls, p)
@@ -127,7 +127,7 @@ func (e *Engine) end(now At, p *pull, o ending) {
 	if o.unsure || leavesOpen(o.status) {
 		e.retire(p, o.silent)
 	} else {
-		e.capacity.room += p.left
+		e.capacity.free += p.left
 		e.release(p.inbox, o.fatal != nil)
 	}
 	e.noteEnding(now, p, o)
@@ -146,7 +146,7 @@ func (e *Engine) end(now At, p *pull, o ending) {
 	}
 }
 
-// leavesOpen reports whether data can still arrive after a status: the word of a new leader can come before the
+// leavesOpen reports whether data can still arrive after a status: the status of a new leader can overtake the
 // last messages of the old one.
 func leavesOpen(st wire.Status) bool {
 	switch st.Condition {
@@ -156,7 +156,7 @@ func leavesOpen(st wire.Status) bool {
 	return false
 }
 
-// noteEnding draws the consequences for the share group, the pin and the consumer.
+// noteEnding updates the share group, the pin and the consumer's configuration.
 func (e *Engine) noteEnding(now At, p *pull, o ending) {
 	s, st := p.share, o.status
 	switch class := st.Condition.Class(); {
@@ -173,7 +173,7 @@ func (e *Engine) noteEnding(now At, p *pull, o ending) {
 		s.claimed = true
 	case st.Condition == wire.LimitExceeded:
 		e.backOff(now, s)
-		e.readConfig() // it is lower than it was, unless a call asks for more
+		e.readConfig() // the limit was lowered, unless the call asked for more
 	case tooSoon(now, p, st):
 		e.backOff(now, s)
 	}
@@ -182,8 +182,8 @@ func (e *Engine) noteEnding(now At, p *pull, o ending) {
 	}
 }
 
-// tooSoon reports whether the server ended p with nothing though it was to wait, or for an id that it did not
-// send. To pull again at once could go on for ever, as fast as the server answers.
+// tooSoon reports whether the server ended p without messages although p was to wait, or because of an id that it did
+// not carry. Pulling again at once could go on for ever, as fast as the server answers.
 func tooSoon(now At, p *pull, st wire.Status) bool {
 	if p.got > 0 || st.Code == 0 || p.req.MaxBytes > 0 && st.Condition == wire.MaxBytes {
 		return false
@@ -193,20 +193,20 @@ func tooSoon(now At, p *pull, st wire.Status) bool {
 	return class == wire.Pin || waited && now < p.sent+p.req.Expires/2
 }
 
-// decide says what becomes of a demand whose pull has ended. The first that applies counts; some is set where it has
-// messages and need not wait for its whole batch.
+// decide says how a demand goes on whose pull has ended. The first row that applies decides. "Some" means that the demand
+// has messages and need not wait for its whole batch.
 //
 //	| the pull                                           | the demand                                              |
 //	| ---                                                | ---                                                     |
 //	| could not be sent                                  | ends with the reason                                    |
-//	| ended without a word, or was a one-shot, and some  | ends                                                    |
-//	| was lost, or was a long one without a word         | is pulled for again                                     |
-//	| was a no-wait pull without a word                  | waits by a long pull: the consumer may be at            |
+//	| ended without an answer, or was a one-shot; some   | ends                                                    |
+//	| was lost, or was a long pull without an answer     | is pulled for again                                     |
+//	| was a no-wait pull without an answer               | waits by a long pull: the consumer may be at            |
 //	|                                                    | MaxAckPending; with NoWait it is pulled for once more   |
-//	| is filled, for demands before this one             | looks what is there                                     |
+//	| is filled, for demands before this one             | gets a no-wait pull                                     |
 //	| is refused for its terms, or the consumer is gone  | ends with the status                                    |
 //	| had an old pin id                                  | is pulled for again                                     |
-//	| ended by any other status, and some                | ends                                                    |
+//	| ended by any other status; some                    | ends                                                    |
 //	| cannot be served now                               | is pulled for again, after the back-off                 |
 //	| has too few bytes for the next message             | ends with the status                                    |
 //	| was a long pull                                    | is pulled for again until its deadline                  |

@@ -99,7 +99,7 @@ func TestAccounting(t *testing.T) {
 			~post a some 2 5s; p1 leader -> drain i1 | p1 msg 1; drained i1; +200ms -> @200ms sub i2; p2 i2 1 now`,
 		"more than the channel holds": `
 			slots 4; ~post a some 9 5s; p1 msg 1 2 3 4 -> p2 i1 4 now | p2 msg 5 6 7 8 -> p3 i1 1 now | p3 msg 9 -> a=1,2,3,4,5,6,7,8,9`,
-		"a long pull takes half of the room, and a no-wait pull all": `
+		"a long pull takes half of the free slots, and a no-wait pull all": `
 			slots 10; ~post a fill 99 1m; post b some 1 5s g=x; p1 404 -> sub i2; p2 i2 5 59.9s hb1s; p3 i1 1 now g=x | p3 msg 1 -> b=1`,
 	})
 }

@@ -1,18 +1,18 @@
 package pull
 
-// config is what the engine knows of readings of the consumer's configuration.
+// config is the state of reading the consumer's configuration.
 type config struct {
 	reading bool // a reading is under way
-	// awaited is set while standing demands wait for a reading, because the consumer was gone and can be another one.
+	// awaited is set while standing demands wait for a reading, because the consumer was gone and may have been recreated.
 	awaited bool
 	readAt  At  // when the next reading begins, while awaited
 	tries   int // how many have begun since
-	// epoch counts the events after which the configuration can be another one: a reading from before one of them says
-	// nothing of what is there now.
+	// epoch counts the events that may have changed the configuration. A reading from before the last of them may be out of
+	// date.
 	epoch uint64
 }
 
-// readConfig has the configuration read once; nothing waits for the answer.
+// readConfig requests one reading of the configuration; nothing waits for the answer.
 func (e *Engine) readConfig() {
 	if !e.config.reading && !e.closed {
 		e.config.reading = true
@@ -20,7 +20,7 @@ func (e *Engine) readConfig() {
 	}
 }
 
-// awaitConfig lets no standing demand pull before the configuration has been read.
+// awaitConfig stops the pulls of standing demands until the configuration has been read.
 func (e *Engine) awaitConfig(now, from At) {
 	c := &e.config
 	c.epoch++
@@ -30,7 +30,7 @@ func (e *Engine) awaitConfig(now, from At) {
 	e.readIfDue(now)
 }
 
-// readIfDue has the configuration read if that is due and somebody waits for it. A reading can stay unanswered while
+// readIfDue requests a reading if it is due and a demand waits for it. A reading can stay unanswered while
 // the consumer has no leader, so the next does not wait for its end.
 func (e *Engine) readIfDue(now At) {
 	if !e.awaitsConfig() {
@@ -50,7 +50,7 @@ func (e *Engine) awaitsConfig() bool {
 	return e.config.awaited && !e.down && !e.closed && e.standing > 0
 }
 
-// Epoch changes when the configuration can be another one; see Configured.
+// Epoch changes when the configuration may have changed; see Configured.
 func (e *Engine) Epoch() uint64 { return e.config.epoch }
 
 // Configured takes the limits that a reading brought. epoch is what Epoch returned when the
@@ -62,7 +62,7 @@ func (e *Engine) Configured(now At, lim Limits, epoch uint64) {
 	}
 	e.config.awaited = false
 	if e.limits.AckNone && !lim.AckNone {
-		// The late messages came from a consumer that is gone; this one delivers them.
+		// The late messages came from a consumer that is gone; the new one delivers them.
 		for _, s := range e.shares {
 			e.stats.Dropped += uint64(len(s.stash))
 			s.stash = nil
@@ -74,8 +74,8 @@ func (e *Engine) Configured(now At, lim Limits, epoch uint64) {
 	}
 }
 
-// Unreadable says that a reading failed: with gone, the consumer does not exist and calls with a deadline end;
-// nil says nothing. Standing demands wait until it is found.
+// Unreadable takes the failure of a reading. If gone is not nil, the consumer does not exist, and calls with a deadline
+// end with it. Standing demands wait until the consumer is found.
 func (e *Engine) Unreadable(now At, gone error) {
 	e.config.reading = false
 	if gone == nil {

@@ -1,14 +1,14 @@
 package pull
 
-// cover drops the pulls that a share group needs no more and sends pulls for the demands that no open pull covers.
+// cover drops the pulls that a share group no longer needs and sends pulls for the demands that no open pull covers.
 func (e *Engine) cover(now At, s *share) {
 	e.coverShare(now, s)
 	e.refill(now)
 }
 
-// refill lets the share groups that had no room for a pull have what has become free.
+// refill pulls for the share groups that found no free slots, when some have become free.
 func (e *Engine) refill(now At) {
-	if !e.capacity.awaited || e.capacity.room < 1 {
+	if !e.capacity.awaited || e.capacity.free < 1 {
 		return
 	}
 	e.capacity.awaited = false
@@ -18,8 +18,7 @@ func (e *Engine) refill(now At) {
 }
 
 func (e *Engine) coverShare(now At, s *share) {
-	// With ack policy none a pull is left open until it expires: what the server sends to an inbox that was
-	// dropped is lost.
+	// With ack policy none a pull is left open until it expires: messages to an inbox that was dropped are lost.
 	for i := len(s.pulls) - 1; i >= 0 && !e.limits.AckNone; i-- {
 		p := s.pulls[i]
 		if p.kind != noWait && p.demands == 0 && (p.owner == nil || p.owner.Done) {
@@ -32,7 +31,7 @@ func (e *Engine) coverShare(now At, s *share) {
 	}
 	if e.down || now < s.retryAt {
 		if !e.down {
-			e.schedule(s.retryAt) // a demand that comes while its share group backs off
+			e.schedule(s.retryAt) // for a demand that was posted while its share group backs off
 		}
 		return
 	}
@@ -47,8 +46,8 @@ func (e *Engine) coverShare(now At, s *share) {
 	}
 }
 
-// coverNoWait sends one no-wait pull for all demands that have not looked yet. While one is in flight the
-// demands that come wait and share the next.
+// coverNoWait sends one no-wait pull for all demands that have had none. While one is in flight, new demands
+// wait and share the next.
 func (e *Engine) coverNoWait(now At, s *share) {
 	var p, inFlight *pull
 	for _, o := range s.pulls {
@@ -79,20 +78,20 @@ func (e *Engine) coverNoWait(now At, s *share) {
 		d.attach(p)
 	}
 	if p != nil {
-		e.send(now, p, min(batch, e.capacity.room))
+		e.send(now, p, min(batch, e.capacity.free))
 	}
 }
 
-// hurry lets p, which d waits for, be silent for no longer than half of d's wait.
+// hurry limits how long p, for which d waits, may be silent: to half of d's wait.
 func (e *Engine) hurry(now At, p *pull, d *Demand) {
 	p.deadline = min(p.deadline, now+max(leastPatience, (d.Deadline-now)/2))
 	e.schedule(p.deadline)
 }
 
-// full reports whether there is no room for another pull, and notes that one waits.
+// full reports whether no slot is free for another pull, and notes that one waits.
 func (e *Engine) full() bool {
-	e.capacity.awaited = e.capacity.awaited || e.capacity.room < 1
-	return e.capacity.room < 1
+	e.capacity.awaited = e.capacity.awaited || e.capacity.free < 1
+	return e.capacity.free < 1
 }
 
 // coverLong sends a long pull for the demands of a mode that found nothing, as many of them as one pull may
@@ -135,7 +134,7 @@ func (e *Engine) coverLong(now At, s *share, mode Mode) bool {
 	if heartbeat {
 		p.req.Heartbeat = callHeartbeat(s.terms.Heartbeat, p.req.Expires)
 	}
-	e.send(now, p, min(batch, e.waitingRoom()))
+	e.send(now, p, min(batch, e.longMost()))
 	return true
 }
 
@@ -155,11 +154,11 @@ func (e *Engine) overLimits(now At, d *Demand) bool {
 		d.Chosen && l.Expires > 0 && expiresIn(d.Deadline-now) > l.Expires
 }
 
-// waitingRoom is what a pull that may stay open for long can take of the room: half, so that calls with other
-// terms are not left without.
-func (e *Engine) waitingRoom() int { return (e.capacity.room + 1) / 2 }
+// longMost is how many slots a pull may take that can stay open for long: half of the free ones, so that some are
+// left for calls with other terms.
+func (e *Engine) longMost() int { return (e.capacity.free + 1) / 2 }
 
-// shareLong lets an open long pull cover d that will bring all that d wants beyond what its demands want.
+// shareLong lets an open long pull cover d if it will bring all messages that d wants beyond those for its own demands.
 func (e *Engine) shareLong(s *share, d *Demand) bool {
 	for _, p := range s.pulls {
 		if !p.ended && p.kind == s.longKind(d.Mode) && p.left-p.need >= d.Want && !s.unshared && p.sent+p.req.Expires+2*ExpiresMargin >= d.Deadline {

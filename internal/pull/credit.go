@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// largeBytes is a byte window so large that pulls overlap in it: each asks for half of what is free, and that is no
-	// less than a part of leastFree of the window. In a smaller one a pull asks for all that is free, so that few messages
-	// fit no pull, and the next waits until half is.
+	// largeBytes is a byte window in which pulls overlap: each asks for half of the free bytes, if 1/leastFree of the
+	// window is free. In a smaller window a pull asks for all free bytes, so that most messages fit a pull, and the next
+	// pull waits until half of the window is free.
 	largeBytes = 64 << 20
 	leastFree  = 8
-	// refreshBytes is what a pull asks for that is only to refresh a pin: less than any message has.
+	// refreshBytes is the max_bytes of a pull that only refreshes a pin: less than the size of any message.
 	refreshBytes = 1
 	// mostAbandoned is how many pulls a standing demand gives up as silent before it waits until the inbox of
 	// one is drained: a connection that carries nothing does not answer more pulls either.
@@ -22,7 +22,7 @@ const (
 
 // standing is the state of a demand that keeps a window on order.
 type standing struct {
-	// What the caller says, and holds.
+	// The caller's window, and the messages that it holds.
 	window    int // messages that may be held or on order
 	workers   int // messages of the window that are handled, not waiting
 	held      int // delivered, and not credited by the caller
@@ -31,31 +31,31 @@ type standing struct {
 	serial    uint64
 	bytes     int // that may be held or on order; 0: no bound
 
-	// The traffic.
+	// Traffic.
 	lastPull At
-	notified bool // what was delivered is about to be handed over
-	// oversize is set where the next message does not fit what a pull may ask for: it is pulled alone.
+	notified bool // delivered messages are about to be handed over
+	// oversize is set if the next message is larger than a pull may ask for: it is pulled alone.
 	oversize bool
-	// quiet is set since a pull expired with at least half of its batch unused: the other open pulls are enough,
-	// and one takes the place of all when they are over. arriving is set since a message came after that: where the
-	// others bring few more, there is time to order while those come.
+	// quiet is set when a pull has expired with at least half of its batch unused: the other open pulls are enough,
+	// and one replaces all when they have ended. arriving is set when a message comes after that: the next pull goes
+	// out when the others may bring only a few more.
 	quiet, arriving bool
 
-	// Trouble. After it the next pull is a probe: without heartbeat and short-lived, so that the server says what
-	// it has against it, such as MaxWaiting, where it would drop a pull with heartbeats without a word.
+	// Trouble. After it the next pull is a probe: short-lived and without heartbeat, so that the server refuses it with
+	// a reason such as MaxWaiting. A pull with heartbeats would be dropped without an answer.
 	probing   bool
-	reported  bool // a problem was reported, and nothing was heard since
+	reported  bool // a problem was reported, and no frame has come since
 	silent    int  // probes in a row that stayed silent
 	abandoned int  // inboxes that drain after those
 	retryAt   At   // no probe before this
 }
 
-// troubled reports whether a frame would be news.
+// troubled reports whether the next frame ends a disturbance.
 func (s *standing) troubled() bool {
 	return s.probing || s.reported || s.quiet || s.starving
 }
 
-// healthy notes that the server deals with the pulls of d: the next is a plain one. After a problem the
+// healthy notes that the server answers the pulls of d: the next is no probe. After a problem the
 // consumer's configuration is read, because it may have changed meanwhile.
 func (e *Engine) healthy(d *Demand) {
 	s := d.stand
@@ -66,7 +66,7 @@ func (e *Engine) healthy(d *Demand) {
 	if s.reported && !d.Done {
 		s.reported = false
 		e.do(Effect{Kind: Healthy, Demand: d})
-		e.config.reading = false // a reading from before says nothing of what is there now
+		e.config.reading = false // a reading from before may be out of date
 		e.config.epoch++
 		e.readConfig()
 	}
@@ -79,7 +79,7 @@ func (e *Engine) trouble(d *Demand, err error) {
 }
 
 // silence notes that a pull of d stayed silent. The first probe goes out at once, and the next ones after a
-// back-off that doubles up to 5 s. Pulls that were dropped together are no more reason to wait than one.
+// back-off that doubles up to 5 s. Several pulls that were dropped together count as one.
 func (e *Engine) silence(now At, d *Demand, p *pull) {
 	if s := d.stand; p.probe() {
 		s.retryAt = now + e.backOffTime(s.silent, silentBackOff)
@@ -89,7 +89,7 @@ func (e *Engine) silence(now At, d *Demand, p *pull) {
 	e.trouble(d, ErrSilent)
 }
 
-// standingEnded draws the consequences for the standing demand whose pull has ended.
+// standingEnded updates the standing demand whose pull has ended.
 func (e *Engine) standingEnded(now At, d *Demand, p *pull, o ending) {
 	st := o.status
 	switch class := st.Condition.Class(); {
@@ -130,7 +130,7 @@ func (e *Engine) tooLarge(d *Demand, p *pull, st wire.Status) {
 	}
 }
 
-// mostBytes is what a pull for d may ask for, where its caller has a limit.
+// mostBytes is the largest max_bytes of a pull for d, if its caller has a limit.
 func (e *Engine) mostBytes(d *Demand) int {
 	if e.limits.Bytes > 0 {
 		return min(d.MaxBytes, e.limits.Bytes)
@@ -138,7 +138,7 @@ func (e *Engine) mostBytes(d *Demand) int {
 	return d.MaxBytes
 }
 
-// onOrder is what the pulls of a standing demand may still bring.
+// onOrder counts the messages that the pulls of a standing demand may still bring.
 type onOrder struct {
 	pulls, messages int // of pulls that are open
 	ended           int // pulls that the server has ended, and how many messages
@@ -166,8 +166,7 @@ func (e *Engine) onOrder(now At, d *Demand) (o onOrder) {
 	return o
 }
 
-// reserved is what a pull may still bring of the bytes it asked for. A message that is pulled alone has all for
-// itself.
+// reserved is how many of the bytes that a pull asked for may still come. A message that is pulled alone reserves all.
 func (s *standing) reserved(asked, got int, ended wire.Status) int {
 	if asked == 0 {
 		return s.bytes
@@ -175,9 +174,9 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 	return max(0, asked-got-int(min(ended.PendingBytes, int64(asked))))
 }
 
-// coverStanding keeps a standing demand's window on order. Pulls overlap: the next goes out as soon as half of what
-// may wait for a worker is neither held nor on order, or where nothing is on order and a worker waits. These reasons
-// keep it back, and the first that applies decides:
+// coverStanding keeps a standing demand's window on order. Pulls overlap: the next goes out as soon as half of the
+// messages that may wait for a worker are neither held nor on order, or when nothing is on order and a worker waits. The
+// first row that applies decides:
 //
 //	| state                                               | the next pull                                 |
 //	| ---                                                 | ---                                           |
@@ -185,9 +184,9 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 //	| trouble                                             | waits for the open pull, one that drains, or  |
 //	|                                                     | the back-off; then it is a probe              |
 //	| pinned policy, no pin, and messages were promised   | waits for those: they bring the pin           |
-//	| no room in the channel                              | waits for room                                |
+//	| no free slots in the channel                        | waits for some                                |
 //	| the next message fits no pull                       | waits until nothing is held or on order       |
-//	| the pin has to be refreshed                         | goes out, if need be without room for bytes   |
+//	| the pin has to be refreshed                         | goes out, if need be with refreshBytes        |
 //	| window full, or a quarter of MaxWaiting is open     | waits                                         |
 //	| quiet, and a pull is open                           | waits for that one's end                      |
 //	| less than half of the window free, nobody starves   | waits for credit                              |
@@ -199,7 +198,7 @@ func (e *Engine) coverStanding(now At, d *Demand) {
 	open := o.messages + o.promised
 	need := s.window - s.held - open
 	half := max(1, (s.window-s.workers+1)/2)
-	batch := min(need, e.waitingRoom())
+	batch := min(need, e.longMost())
 	if e.limits.Batch > 0 {
 		batch = min(batch, e.limits.Batch)
 	}
@@ -215,7 +214,7 @@ func (e *Engine) coverStanding(now At, d *Demand) {
 		wait = true
 	case e.limits.Pinned && !pin && o.promised > 0:
 		wait = true
-	case e.capacity.room < 1:
+	case e.capacity.free < 1:
 		e.capacity.awaited = e.capacity.awaited || need > 0 || refreshDue
 		wait = true
 	case s.oversize:
@@ -235,7 +234,7 @@ func (e *Engine) coverStanding(now At, d *Demand) {
 	}
 }
 
-// pullBytes is the max_bytes of the next pull, 0 for none. It reports false where too little of the byte window is free.
+// pullBytes is the max_bytes of the next pull, 0 for none. It reports false if too little of the byte window is free.
 func (e *Engine) pullBytes(d *Demand, o onOrder) (n int, ok bool) {
 	s := d.stand
 	free := s.bytes - s.heldBytes - o.bytes
@@ -257,8 +256,8 @@ func (e *Engine) pullBytes(d *Demand, o onOrder) (n int, ok bool) {
 	return n, true
 }
 
-// pullStanding sends a pull for d. One that is only to refresh a pin, because there is no room for the bytes of
-// a message, brings none.
+// pullStanding sends a pull for d. If the byte window has no space for a message, the pull only refreshes a pin and
+// brings none.
 func (e *Engine) pullStanding(now At, d *Demand, batch, bytes int, refresh bool) {
 	s := d.stand
 	p := e.newPull(now, d.share, windowed, e.pooled())
@@ -284,9 +283,8 @@ func (e *Engine) pullStanding(now At, d *Demand, batch, bytes int, refresh bool)
 	e.send(now, p, batch)
 }
 
-// manyPulls reports whether a standing demand is to send no more: a quarter of the consumer's MaxWaiting is
-// open, for the server drops more than it queues. One that ends pull after pull with a promise must not be
-// asked ever faster either.
+// manyPulls reports whether a standing demand has enough pulls: a quarter of the consumer's MaxWaiting, because the
+// server drops pulls beyond its queue. A server that ends each pull with a promise of messages must not get ever more.
 func (e *Engine) manyPulls(o onOrder) bool {
 	most := e.capacity.slots
 	if w := e.limits.Waiting; w > 0 {
@@ -316,7 +314,7 @@ func (e *Engine) Credit(now At, d *Demand, c Credit) {
 	}
 }
 
-// pinRefresh is how often a pinned client pulls, whatever its demand: only a pull refreshes a pin.
+// pinRefresh is the longest time between pulls of a pinned client: only a pull refreshes a pin.
 func (e *Engine) pinRefresh() time.Duration {
 	if e.limits.PinTTL == 0 {
 		return time.Minute

@@ -21,7 +21,7 @@ const (
 	// leastBeat the shortest that is asked for.
 	callBeat  = time.Second
 	leastBeat = 20 * time.Millisecond
-	// StandingHeartbeat is the heartbeat of a standing demand's pulls: one that the server has dropped without a word
+	// StandingHeartbeat is the heartbeat of a standing demand's pulls: one that the server has dropped without a status
 	// is missed within 5 s.
 	StandingHeartbeat = 2 * time.Second
 	// stepWidth is how long after a multiple of StandingHeartbeat a pull counts as sent on it.
@@ -33,16 +33,16 @@ const (
 	lastBackOff   = 800 * time.Millisecond
 	silentBackOff = 5 * time.Second
 
-	// promiseGrace is how long messages may take that a status has counted. On R3 they wait for a quorum that
-	// the status does not wait for. promiseHold is how long they keep a standing demand from asking for others
-	// instead: they can be lost, as with a leader.
+	// promiseGrace is how long messages may take that a status has counted. On R3 they wait for a quorum, and the
+	// status does not. promiseHold is how long a standing demand waits for them before it orders others instead: they
+	// can be lost, for example with a leader.
 	promiseGrace = 2 * time.Second
 	promiseHold  = 800 * time.Millisecond
 
 	minWait = time.Millisecond
 )
 
-// schedule lets Tick be due at t.
+// schedule makes Tick due at t at the latest.
 func (e *Engine) schedule(t At) {
 	if t > 0 && (e.due == 0 || t < e.due) {
 		e.due = t
@@ -72,8 +72,8 @@ func (e *Engine) Tick(now At) {
 	e.scheduleAll(now)
 }
 
-// scheduleAll finds when Tick is due after the one at now. A deadline that is overdue all the same waits for
-// another event, such as a reconnect.
+// scheduleAll finds when Tick is due after the one at now. A deadline that is still overdue waits for another event,
+// such as a reconnect.
 func (e *Engine) scheduleAll(now At) {
 	e.due = 0
 	later := func(t At) {
@@ -104,7 +104,7 @@ func (e *Engine) scheduleAll(now At) {
 	}
 }
 
-// promisedUntil is until when the messages count as on order that the status counted which has ended p.
+// promisedUntil is how long the messages count as on order that are counted by the status that ended p.
 func (p *pull) promisedUntil() At { return p.deadline - promiseGrace + promiseHold }
 
 // patience is how long p may stay silent after it was sent.
@@ -118,7 +118,7 @@ func (e *Engine) patience(p *pull) time.Duration {
 	return p.req.Expires + expiryGrace
 }
 
-// answered notes that the server has dealt with p.
+// answered notes that the server has answered p.
 func (e *Engine) answered(now At, p *pull) {
 	if p.got == 0 && p.kind == noWait && !p.ended {
 		sample := now - p.sent
@@ -151,10 +151,10 @@ func expiresIn(left time.Duration) time.Duration {
 	if left >= 2*ExpiresMargin {
 		return left - ExpiresMargin
 	}
-	return max(minWait, left-left/10) // of a short wait the margin would leave nothing
+	return max(minWait, left-left/10) // the margin would take all of a short wait
 }
 
-// capExpires is d within the consumer's MaxRequestExpires.
+// capExpires returns d, or the consumer's MaxRequestExpires if that is shorter.
 func (e *Engine) capExpires(d time.Duration) time.Duration {
 	if e.limits.Expires > 0 {
 		return min(d, e.limits.Expires)
@@ -162,9 +162,8 @@ func (e *Engine) capExpires(d time.Duration) time.Duration {
 	return d
 }
 
-// callHeartbeat is the heartbeat of a long pull: what the user asked for, or else so much that two missed ones
-// cost no more than half of the wait, and none where that would be below leastBeat. The server refuses more
-// than half of the expiry.
+// callHeartbeat is the heartbeat of a long pull. By default two missed ones cost no more than half of the wait, and there
+// is none if that would be below leastBeat. The server refuses more than half of the expiry.
 func callHeartbeat(asked, expires time.Duration) time.Duration {
 	if asked > 0 {
 		if 2*asked > expires {
@@ -186,9 +185,9 @@ func (e *Engine) standingExpires() time.Duration {
 	return e.capExpires(StandingExpires)
 }
 
-// inStep is expires, shortened so that the pull ends on a multiple of StandingHeartbeat, where the next one begins. Then all
-// that is idle on a connection has its heartbeats at the same time, which wakes the process once for all of them.
-// One that begins elsewhere lives no longer than two heartbeats, so that it is soon in step.
+// inStep shortens expires so that the pull ends, and the next one begins, on a multiple of StandingHeartbeat. Then all idle
+// pulls of a connection have their heartbeats at the same time, which wakes the process once for all of them. A pull that
+// begins at another time lives for two heartbeats at most, so that the next is in step.
 func inStep(now At, expires time.Duration) time.Duration {
 	if expires < 2*StandingHeartbeat {
 		return expires
@@ -200,7 +199,7 @@ func inStep(now At, expires time.Duration) time.Duration {
 	return expires - off
 }
 
-// backOff lets no pull of s go out for a while.
+// backOff delays the next pull of s.
 func (e *Engine) backOff(now At, s *share) {
 	s.retryAt = now + e.backOffTime(s.tries, lastBackOff)
 	e.schedule(s.retryAt)

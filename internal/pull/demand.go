@@ -28,12 +28,11 @@ type Ask struct {
 	Mode     Mode
 	Want     int // messages it still wants; unused by a standing demand
 	Deadline At  // 0: none
-	// Chosen is set where the user chose the wait, so that the pull asks for that even if it is over the
-	// consumer's limit.
+	// Chosen is set if the user chose the wait: the pull then asks for it even if it is over the consumer's limit.
 	Chosen   bool
 	NoWait   bool
 	MaxBytes int // 0: no limit
-	// Window, Workers and Bytes are of a standing demand: see standing.
+	// Window, Workers and Bytes apply to a standing demand: see standing.
 	Window, Workers, Bytes int
 }
 
@@ -52,10 +51,10 @@ type Demand struct {
 	pull  *pull // the pull that covers it; nil: it needs one
 	long  bool  // the no-wait pull found nothing
 	tries int   // no-wait pulls with NoWait that stayed silent
-	// noHeartbeat is set once a long pull stayed silent, or the server's queue of pulls was full: with a heartbeat
-	// the server drops such a pull without a word, and without it answers MaxWaiting.
+	// noHeartbeat is set once a long pull stayed silent, or the server's queue of pulls was full: the server drops a
+	// pull with a heartbeat without a status, and answers one without it with MaxWaiting.
 	noHeartbeat bool
-	cause       error // what stood in the way last
+	cause       error // the last problem
 	n           int   // messages delivered to it so far
 	bytes       int   // and their size
 	stand       *standing
@@ -88,7 +87,7 @@ func (d *Demand) attach(p *pull) {
 	p.need += d.Want
 }
 
-// detach ends that a pull covers d.
+// detach removes the pull that covers d.
 func (d *Demand) detach() {
 	if d.pull != nil {
 		d.pull.demands--
@@ -105,9 +104,9 @@ func (d *Demand) bytesLeft() int {
 	return max(1, d.MaxBytes-d.bytes)
 }
 
-// batchEnds reports whether something soon says that no more comes for d now that it has a message. A no-wait
-// pull and a one-shot that has brought some end by themselves. A long pull that has brought nothing does not,
-// where the message came by another pull; nor does one of FillBatch, which waits for its whole batch.
+// batchEnds reports whether the pull of d, which has a message now, will end soon by itself. A no-wait pull does, and a
+// one-shot that has brought some. A long pull does not if the message came by another pull, and one of FillBatch waits
+// for its whole batch.
 func (d *Demand) batchEnds() bool {
 	return !d.long || d.pull != nil && d.pull.kind == oneShot && d.pull.got > 0
 }
@@ -145,7 +144,7 @@ func (e *Engine) Cancel(now At, d *Demand, err error) {
 	e.cover(now, d.share)
 }
 
-// Cause returns what stood in d's way last; nil: nothing did.
+// Cause returns the last problem of d; nil: there was none.
 func (d *Demand) Cause() error { return d.cause }
 
 // finish ends a demand. One that has messages has no error.
@@ -172,7 +171,7 @@ func (e *Engine) finish(d *Demand, err error) {
 	}
 }
 
-// notify has what d got, and that it is done, handed over.
+// notify adds the effect that hands over d's messages and its end.
 func (e *Engine) notify(d *Demand) {
 	if !d.stand.notified {
 		d.stand.notified = true
@@ -190,7 +189,7 @@ func (e *Engine) deliver(d *Demand, m Message, size int) {
 	case d.Want == 0 || d.MaxBytes > 0 && d.bytes >= d.MaxBytes:
 		e.finish(d, nil)
 	case d.Mode == Some && !d.batchEnds():
-		// Nothing would say that no more comes: look what else is there.
+		// Its pull does not end by itself: a no-wait pull gets the other messages that are available.
 		d.detach()
 		d.long = false
 	}

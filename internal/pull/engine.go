@@ -12,7 +12,7 @@ import (
 // At is a point in time: the duration since the driver's epoch.
 type At = time.Duration
 
-// Limits are what the consumer's configuration says about pulls.
+// Limits are the limits of pulls in the consumer's configuration.
 type Limits struct {
 	Batch   int           // MaxRequestBatch; 0: none
 	Expires time.Duration // MaxRequestExpires; 0: none
@@ -56,12 +56,12 @@ type Engine struct {
 	spare []Effect // memory of the last batch of effects
 }
 
-// capacity is the room that the driver's channel has for messages. nats.go drops what finds a channel full, so
+// capacity is how many messages the driver's channel can take. nats.go drops a message if the channel is full, so
 // no more than that may be on order.
 type capacity struct {
 	slots   int  // of the channel, less those kept for statuses
-	room    int  // messages that may still be asked for
-	awaited bool // a pull was not sent, or not for all, for want of room
+	free    int  // slots that are not on order
+	awaited bool // a pull was not sent, or was made smaller, because too few slots were free
 }
 
 // Stats count what the engine has seen and done.
@@ -89,8 +89,7 @@ const (
 	ReadConfig                    // read the consumer's configuration
 )
 
-// Effect is one thing to do. Effects are carried out in order. Changes of pins come before what else was asked for at the
-// same time.
+// Effect is one thing to do. Effects are carried out in order. Of the effects of one event, changes of pins come first.
 type Effect struct {
 	Kind   EffectKind
 	Done   bool
@@ -111,7 +110,7 @@ type Effect struct {
 func New(base string, lim Limits, slots int, seed uint64) *Engine {
 	return &Engine{
 		base: base, rng: rand.New(rand.NewPCG(seed, 0)), limits: lim, pins: pins{},
-		capacity: capacity{slots: slots, room: slots}, stats: Stats{Statuses: map[int]uint64{}},
+		capacity: capacity{slots: slots, free: slots}, stats: Stats{Statuses: map[int]uint64{}},
 	}
 }
 
@@ -130,7 +129,7 @@ func (e *Engine) do(f Effect) {
 	e.effects = append(e.effects, f)
 }
 
-// Effects returns what is to be done since the last call, whose result it takes back for its memory. Messages
+// Effects returns the effects since the last call, whose result it takes back to reuse the memory. Messages
 // leave their standing demand here, so that those of several events are handed over at once.
 func (e *Engine) Effects(done []Effect) []Effect {
 	for i := range done {
@@ -187,11 +186,11 @@ func (e *Engine) Down() bool { return e.down }
 func (e *Engine) Stats() (s Stats, outstanding int) {
 	s = e.stats
 	s.Statuses = maps.Clone(s.Statuses)
-	return s, e.capacity.slots - e.capacity.room
+	return s, e.capacity.slots - e.capacity.free
 }
 
-// PassReading lets the caller of the demand that has waited longest read for all, and reports whether one
-// waits. It is woken after those whose demands are done.
+// PassReading makes the caller of the demand that has waited longest read for all, and reports whether one
+// waits. It is woken after the callers whose demands are done.
 func (e *Engine) PassReading() bool {
 	d := e.first()
 	if d == nil {
@@ -213,8 +212,8 @@ func (e *Engine) first() *Demand {
 	return nil
 }
 
-// Message takes a message that arrived on ib. size is what the server counts against max_bytes; pin is the pin
-// id that came with it, or "". The message goes to the first that applies:
+// Message takes a message that arrived on ib. size is its size as the server counts it against max_bytes; pin is the
+// pin id that came with it, or "". The first row that applies decides where the message goes:
 //
 //	| state                                        | the message goes to                                      |
 //	| ---                                          | ---                                                      |
@@ -225,7 +224,7 @@ func (e *Engine) first() *Demand {
 //	| explicit acknowledgements                    | the server, by a NAK                                     |
 //	| ack policy none                              | the next call with its terms; after Close it is dropped  |
 //
-// Then its pull ends if that was its last message, and a new pull goes out where one is needed.
+// Then its pull ends if that was its last message, and a new pull is sent if one is needed.
 func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	e.stats.Messages++
 	e.stats.Bytes += uint64(size)
@@ -248,7 +247,7 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 		e.arrived(now, p, size)
 	case ib.reserved > 0:
 		ib.reserved--
-		e.capacity.room++
+		e.capacity.free++
 	}
 	if ib.abandonedBy != nil {
 		e.healthy(ib.abandonedBy)
@@ -272,8 +271,8 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	e.cover(now, s)
 }
 
-// steady reports whether a message of p changes nothing but accounts: it is not the first of a batch nor the last of p,
-// whose standing demand is the only one of its share group and without trouble, and nothing waits for the room that it frees.
+// steady reports whether a message of p changes nothing but accounts: it is neither the first of a batch nor the last of p,
+// p's standing demand is the only one of its share group and without trouble, and no pull waits for the slot that it frees.
 func (e *Engine) steady(now At, p *pull, size int, pin string) bool {
 	d, s := p.owner, p.share
 	return p.heard == now && p.left > 1 && !p.ended && (p.req.MaxBytes == 0 || p.bytes+size < p.req.MaxBytes) &&
@@ -281,7 +280,7 @@ func (e *Engine) steady(now At, p *pull, size int, pin string) bool {
 		(pin == "" || pin == e.pins[s.terms.Group].id)
 }
 
-// Stray takes a message that arrived on no inbox that is known.
+// Stray takes a message that arrived on an unknown inbox.
 func (e *Engine) Stray(m Message) { e.do(Effect{Kind: Nak, Msg: m}) }
 
 // Status takes a status frame that arrived on ib for the pull whose reply subject ends in token.
@@ -298,11 +297,11 @@ func (e *Engine) Status(now At, ib *Inbox, token string, st wire.Status) {
 	e.answered(now, p)
 	e.heard(now, p, st)
 	if p.owner != nil && e.due > now {
-		e.scheduleAll(now) // the deadline of p, which is later now, or over
+		e.scheduleAll(now) // the deadline of p has moved, or p has ended
 	}
 }
 
-// heard draws the consequences of a status of p.
+// heard updates p after a status.
 func (e *Engine) heard(now At, p *pull, st wire.Status) {
 	if st.Condition == wire.Heartbeat {
 		if p.owner != nil {
@@ -313,7 +312,7 @@ func (e *Engine) heard(now At, p *pull, st wire.Status) {
 	if st.HasPending && st.PendingMsgs <= int64(p.req.Batch) {
 		// On R3 a status can overtake the messages before it: wait for them.
 		left := max(0, p.req.Batch-int(st.PendingMsgs)-p.got)
-		e.capacity.room += p.left - left
+		e.capacity.free += p.left - left
 		p.left = left
 		if left > 0 {
 			p.ended, p.status, p.deadline = true, st, now+promiseGrace

@@ -7,8 +7,8 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// The reasons for which a demand ends, or a pull of a standing demand fails. The root package makes its public
-// errors of them.
+// The reasons for which a demand ends, or a pull of a standing demand fails. The root package turns them into its
+// public errors.
 var (
 	ErrEmpty      = errors.New("no messages")
 	ErrSilent     = errors.New("the server did not answer the pull")
@@ -18,7 +18,7 @@ var (
 
 // Timeout says that a demand's deadline has passed, or that its caller has left.
 type Timeout struct {
-	Cause error // what stood in the way last; nil: nothing did
+	Cause error // the last problem; nil: there was none
 }
 
 func (t *Timeout) Error() string { return "timeout" }

@@ -12,7 +12,7 @@ type Inbox struct {
 	single   bool
 	share    *share // of the pull it served last
 	pull     *pull  // open on it
-	draining bool   // what is on the wire still arrives, up to reserved messages
+	draining bool   // messages on the wire still arrive, up to reserved
 	reserved int
 	// abandonedBy is the standing demand that gave up the last pull because it was silent. A frame that still
 	// arrives shows that the server answers.
@@ -60,7 +60,7 @@ func (e *Engine) release(ib *Inbox, broken bool) {
 
 func (e *Engine) drop(ib *Inbox) { e.do(Effect{Kind: Unsubscribe, Inbox: ib}) }
 
-// retire drains the inbox of p, on which all may still arrive that p was to bring.
+// retire drains the inbox of p, on which all its remaining messages may still arrive.
 func (e *Engine) retire(p *pull, silent bool) {
 	ib := p.inbox
 	ib.draining, ib.reserved = true, p.left
@@ -79,7 +79,7 @@ func (e *Engine) Drained(now At, ib *Inbox) {
 	}
 	ib.draining = false
 	e.draining--
-	e.capacity.room += ib.reserved
+	e.capacity.free += ib.reserved
 	if d := ib.abandonedBy; d != nil {
 		ib.abandonedBy = nil
 		d.stand.abandoned--

@@ -2,8 +2,7 @@ package pull
 
 // Events that concern all pulls at once: the connection, permissions, Close.
 
-// Disconnected stops pulling until the connection is back. A call that has messages returns with them: more can
-// be long in coming.
+// Disconnected stops pulling until the connection is back. A call that has messages returns them: more may take long.
 func (e *Engine) Disconnected() {
 	for _, s := range e.shares {
 		for _, d := range append([]*Demand(nil), s.demands...) {
@@ -18,8 +17,8 @@ func (e *Engine) Disconnected() {
 	e.down = true
 }
 
-// Reconnected ends all pulls: the server may have forgotten them or not, so their inboxes are drained, and
-// their demands covered again. The consumer can be another one, so its configuration is read.
+// Reconnected ends all pulls. The server may have forgotten them or not, so their inboxes are drained, and
+// their demands are covered again. The consumer may have been recreated, so its configuration is read.
 func (e *Engine) Reconnected(now At) {
 	e.down = false
 	for _, s := range e.shares {
@@ -39,12 +38,12 @@ func (e *Engine) Reconnected(now At) {
 		e.readIfDue(now)
 		return
 	}
-	e.config.reading = false // what was under way is lost
+	e.config.reading = false // a reading that was under way is lost
 	e.readConfig()
 }
 
-// SendFailed ends the pull on ib, which could not be sent. With fatal it never can be, and its demands end with
-// that; without, the connection is broken and nothing has said so yet: the next pull waits a while.
+// SendFailed ends the pull on ib, which could not be sent. If fatal is not nil, it never can be, and its demands end with
+// that error. Otherwise the connection is broken and that was not reported yet: the next pull is delayed.
 func (e *Engine) SendFailed(now At, ib *Inbox, fatal error) {
 	p := ib.pull
 	if p == nil {
@@ -59,8 +58,8 @@ func (e *Engine) SendFailed(now At, ib *Inbox, fatal error) {
 	e.cover(now, ib.share)
 }
 
-// Fail ends all demands with err, and all pulls: the server takes none, nor those that are on their way. With
-// final, demands that come later fail too.
+// Fail ends all demands with err, and all pulls: the server takes none, not even those on their way. With
+// final, later demands fail too.
 func (e *Engine) Fail(now At, err error, final bool) {
 	if final && e.dead == nil {
 		e.dead = err
@@ -76,7 +75,7 @@ func (e *Engine) Fail(now At, err error, final bool) {
 	}
 }
 
-// Close ends all demands with err, and all pulls; what is on the wire goes back.
+// Close ends all demands with err, and all pulls. Messages on the wire are handed back.
 func (e *Engine) Close(now At, err error) {
 	e.closed = true
 	e.Fail(now, err, true)

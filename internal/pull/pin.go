@@ -1,9 +1,9 @@
 package pull
 
 // pins are the pin ids that the client holds, by priority group. A message with a pin id gains it, whatever was
-// held before. A 423 loses an id only if the pull that it answers carried it and it is still the current one:
+// held before. A 423 drops an id only if the pull that it answers carried it and it is still the current one:
 // the late answer to an old pull does not drop a new pin. An id that was lost is not gained again: the server
-// makes a new one for each pin, and what comes with the old one was on the wire, or waited for a quorum.
+// generates a new one for each pin, and a message with the old one was on the wire, or waited for a quorum.
 type pins map[string]struct{ id, lost string }
 
 // Pin is a pin id of a priority group.
@@ -19,9 +19,9 @@ func (p pins) set(group, id string) {
 	p[group] = h
 }
 
-// pinGained takes in a pin id that a message of the pull by brought, and reports whether
-// it is news. Pulls that were sent without it stand by from now on, so they end, and what
-// they were for is pulled with it.
+// pinGained takes the pin id of a message that the pull by brought, and reports whether
+// it is new. Pulls without it stand by from now on, so they end, and new pulls with it
+// take their place.
 func (e *Engine) pinGained(now At, group, id string, by *pull) bool {
 	before := e.pins[group].id
 	if before == id || e.pins[group].lost == id {

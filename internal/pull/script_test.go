@@ -68,7 +68,7 @@ func (w *world) event(ws script.Words) {
 	case "limits":
 		w.e.limits = limits(ws)
 	case "slots":
-		w.e.capacity = capacity{slots: script.Number(ws[1]), room: script.Number(ws[1])}
+		w.e.capacity = capacity{slots: script.Number(ws[1]), free: script.Number(ws[1])}
 	case "post":
 		w.post(ws)
 	case "credit":

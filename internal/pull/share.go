@@ -5,7 +5,7 @@ import "slices"
 // share is a share group: the demands with equal terms, which share pulls and so messages.
 type share struct {
 	terms Terms
-	// unshared is set for a demand with MaxBytes, or over a limit of the consumer, which shares with no other.
+	// unshared is set for a demand with MaxBytes or over a limit of the consumer, which shares its pulls with no other.
 	unshared bool
 
 	demands []*Demand // in the order in which they were posted
@@ -13,8 +13,8 @@ type share struct {
 	stash   []stashed // ack policy none: late messages in stream order, for the next demand
 	retryAt At        // no pull before this
 	tries   int       // failures in a row
-	// claimed is set where the server ended a one-shot at once with nothing, because pulls of other clients wait for all
-	// that is pending, until a message comes or no demand is left. A pull that waits is served in its turn.
+	// claimed is set if the server ended a one-shot at once without messages, because pulls of other clients wait for all
+	// that is pending. It is reset when a message comes or no demand is left. A long pull is served in its turn.
 	claimed bool
 }
 
@@ -36,14 +36,13 @@ func (e *Engine) shareOf(terms Terms, unshared bool) *share {
 			}
 		}
 	}
-	e.forgetShares() // so that those of calls that are over do not add up
+	e.forgetShares() // otherwise those of ended calls accumulate
 	s := &share{terms: terms, unshared: unshared}
 	e.shares = append(e.shares, s)
 	return s
 }
 
-// forgetShares drops the share groups of their own of calls that are over, and unused others where there are
-// many.
+// forgetShares drops the unshared groups of calls that have ended, and unused others if there are many.
 func (e *Engine) forgetShares() {
 	crowded := len(e.shares) > spareShares
 	kept := e.shares[:0]
@@ -81,9 +80,9 @@ func without[T comparable](list []T, x T) []T {
 	return list
 }
 
-// late takes a message that no demand in its share group waits for: another demand gets it, or the server, or it
-// waits for the next demand with these terms. A share group of its own ends with its call, so it returns the one
-// that other calls find.
+// late takes a message for which no demand in its share group waits. Another demand gets it, or it is handed back to the
+// server, or it waits for the next demand with these terms. An unshared group ends with its call, so late returns the
+// group that other calls find.
 func (e *Engine) late(terms Terms, m Message, size int) *share {
 	s := e.shareOf(terms, false)
 	d := s.next(nil)
@@ -96,7 +95,7 @@ func (e *Engine) late(terms Terms, m Message, size int) *share {
 	case e.closed:
 		e.stats.Dropped++
 	default:
-		// A call that ends can give back messages that are older than some that have arrived since.
+		// A call that ends can return messages that are older than some that have arrived since.
 		i := 0
 		for i < len(s.stash) && s.stash[i].msg.Sequence() < m.Sequence() {
 			i++
@@ -106,13 +105,13 @@ func (e *Engine) late(terms Terms, m Message, size int) *share {
 	return s
 }
 
-// Return takes back a message that a standing demand with these terms got and has no use for, where it cannot
+// Return takes back a message that a standing demand with these terms got and does not need, if it cannot
 // be handed back to the server.
 func (e *Engine) Return(now At, terms Terms, m Message, size int) {
 	e.cover(now, e.late(terms, m, size))
 }
 
-// unstash gives a demand what came late for others.
+// unstash gives a demand the messages that came late for others.
 func (e *Engine) unstash(d *Demand) {
 	if !e.limits.AckNone {
 		return

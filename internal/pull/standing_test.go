@@ -38,7 +38,7 @@ func TestStanding(t *testing.T) {
 		"messages that a status has promised count as on order for 800 ms": `
 			~post s stand 10; p1 msg 1 -> s=1 | p1 batch left=0; +800ms -> @800ms sub i2; p2 i2 9 3.2s hb1.6s | p1 msg 2 -> s=2
 			+1.2s -> @1.2s drain i1 | p1 msg 3 -> s=3`,
-		"it gets the room that calls leave": `
+		"it gets the slots that calls leave": `
 			slots 10; ~post a some 10 5s; post s stand 3; p1 404 -> sub i2; p2 i2 5 once 4.9s hb1s; p3 i1 3 30s hb2s`,
 		"ack none: its pull stays open for the next, and what it has no use for is kept": `
 			limits acknone; ~post s stand 4; p1 msg 1 2 -> s=1,2 | cancel s -> s=!canceled end
@@ -121,7 +121,7 @@ func TestPins(t *testing.T) {
 			limits pinned ttl=6s; ~post s stand 9 g=g bytes=100; p1 msg 1 pin=x -> pin x; s=1; drain i1
 			+2s -> @2s sub i2; p2 i2 8 2s hb1s mb1 g=g id=x | p2 bytes left=8; +2s -> @2s p3 i2 8 2s hb1s mb1 g=g id=x
 			+1.9s; p3 408 left=8; credit s 1 -> p4 i2 9 2s hb1s mb100 g=g id=x`,
-		"as soon as calls leave room": `
+		"as soon as calls leave slots": `
 			limits pinned ttl=6s; slots 4; ~post s stand 2 g=g; p1 msg 1 2 pin=x -> pin x; s=1,2
 			post a some 9 9s -> p2 i1 4 now | +2s -> @2s drain i1 | drained i1 -> sub i2; p3 i2 1 2s hb1s mb1 g=g id=x; sub i3; p4 i3 2 once 6.9s hb1s`,
 		"replaced": `

@@ -216,7 +216,7 @@ func status(code int, description string) wire.Status {
 	return s
 }
 
-// check checks what is true at any time: the accounts of pulls, demands and room, and that
+// check checks what is true at any time: the accounts of pulls, demands and free slots, and that
 // what is open has an end.
 func (w *world) check() {
 	e, onOrder := w.e, 0
@@ -243,7 +243,7 @@ func (w *world) check() {
 	}
 	c := &e.capacity
 	w.must(e.draining == len(w.draining), "%d inboxes drain, not %d", len(w.draining), e.draining)
-	w.must(c.room >= 0 && c.room == c.slots-onOrder, "room %d of %d with %d on order", c.room, c.slots, onOrder)
+	w.must(c.free >= 0 && c.free == c.slots-onOrder, "%d of %d slots free with %d on order", c.free, c.slots, onOrder)
 	if !e.down && !e.closed {
 		w.checkWaits()
 	}
@@ -254,11 +254,11 @@ func (w *world) checkWaits() {
 	e := w.e
 	at := func(t At) bool { return t > w.now && e.NextTick() != 0 && e.NextTick() <= t }
 	c := &e.capacity
-	room := c.awaited && c.room < 1
+	noSlots := c.awaited && c.free < 1
 	for _, s := range e.shares {
 		looks := slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.kind == noWait && !p.ended })
 		for _, d := range s.demands {
-			waits := at(s.retryAt) || room || e.config.awaited && at(e.config.readAt)
+			waits := at(s.retryAt) || noSlots || e.config.awaited && at(e.config.readAt)
 			if d.Mode != Standing {
 				w.must(d.pull != nil || waits || looks && !d.long, "nothing is done for %v: %+v", d.Ref, e.capacity)
 			} else if d.stand.held == 0 && !slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.owner == d }) {

@@ -16,7 +16,7 @@ type config struct {
 	open       bool
 	wait, keep time.Duration
 	waits      []time.Duration
-	room       int64
+	space      int64
 	old        []string
 }
 
@@ -28,7 +28,7 @@ var testSchema = NewSchema("test", map[string]string{"work-size": "size"},
 	Duration("work", "wait", "1.5", time.Second, 0, time.Hour, "how long", func(c *config) *time.Duration { return &c.wait }),
 	Duration("work", "keep-days", "0", 24*time.Hour, 0, Century, "how long", func(c *config) *time.Duration { return &c.keep }),
 	Seconds("work", "waits", "1,2", 0, "some", func(c *config) *[]time.Duration { return &c.waits }),
-	Bytes("work", "room", "1KB", "how much", func(c *config) *int64 { return &c.room }),
+	Bytes("work", "space", "1KB", "how much", func(c *config) *int64 { return &c.space }),
 	Setting[config]{Section: "work", Key: "old", Default: "x", Help: "none", Ignored: true, Set: func(c *config, value string) error {
 		c.old = append(c.old, value)
 		return nil
@@ -50,7 +50,7 @@ func defaults() *config {
 }
 
 func TestDefaultsAndSample(t *testing.T) {
-	want := &config{name: "here", mode: "a", size: 3, wait: 1500 * time.Millisecond, waits: []time.Duration{time.Second, 2 * time.Second}, room: 1000}
+	want := &config{name: "here", mode: "a", size: 3, wait: 1500 * time.Millisecond, waits: []time.Duration{time.Second, 2 * time.Second}, space: 1000}
 	require.Equal(t, want, defaults())
 	sample := testSchema.Sample("A test")
 	require.Equal(t, `# A test. Every key is a flag, which --help names,
@@ -74,7 +74,7 @@ keep-days = 0
 # some
 waits = 1,2
 # how much
-room = 1KB
+space = 1KB
 `, sample)
 	var c config
 	require.NoError(t, c.readINI([]byte(sample)))

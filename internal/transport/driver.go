@@ -1,9 +1,9 @@
-// Package transport carries out the effects of the pull engine on a nats.Conn, and brings it what arrives. Of
-// the internal packages only this one holds a connection.
+// Package transport carries out the effects of the pull engine on a nats.Conn, and passes arriving frames to the
+// engine. It is the only internal package of the client that holds a connection.
 //
 // All inboxes deliver into one channel, and one goroutine at a time reads it: the caller at the head, so that a
-// message wakes the goroutine that wants it and no other. When that caller is content it passes the reading on
-// to the next one that waits, or to the background reader where something can still arrive and nobody waits.
+// message wakes only the goroutine that wants it. When that caller has its messages, it passes the reading on to the
+// next caller that waits. If none waits and frames can still arrive, the background reader reads.
 //
 // The driver's lock is never held over a channel operation that can block, a callback or I/O; DESIGN.md has the
 // lock order. Effects are carried out without it, in order, by one goroutine at a time.
@@ -24,7 +24,7 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// Hooks are what the driver needs of the messages and of the consumer. Wrap is called with the driver's lock held.
+// Hooks connect the driver with messages and the consumer. Wrap is called with the driver's lock held.
 type Hooks struct {
 	// Arrived is called for each frame, in order; while an inbox drains with the driver's lock held.
 	Arrived func(raw *nats.Msg)
@@ -58,7 +58,7 @@ type Driver struct {
 	acting bool // a goroutine carries out effects
 	reader reader
 	boxes  inboxes
-	ended  chan struct{} // closed when everything has come in after Close
+	ended  chan struct{} // closed when all frames have arrived after Close
 }
 
 // New returns a driver for a consumer that is pulled from by subject. first is an inbox that the server has
@@ -84,10 +84,10 @@ func New(nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbox, hook
 	return d
 }
 
-// epoch is where the engine's time begins: the last multiple of pull.StandingHeartbeat, so that what is idle on a
-// connection is in step. Connections differ by their number on the server, or all clients would pull at once.
+// epoch is the start of the engine's time: the last multiple of pull.StandingHeartbeat, so that the idle Subscriptions of a
+// connection are in step. Each connection adds an offset by its number on the server, or all clients would pull at once.
 func epoch(nc *nats.Conn) time.Time {
-	id, _ := nc.GetClientID() // 0 where the server is too old to tell
+	id, _ := nc.GetClientID() // 0 if the server is too old to report it
 	now := time.Now()
 	phase := time.Duration(id%1000) * 619 * time.Millisecond
 	return now.Add(-(time.Duration(now.UnixNano()) + phase) % pull.StandingHeartbeat)
@@ -110,7 +110,7 @@ func (d *Driver) Stats(group string) (st pull.Stats, outstanding int, pin string
 	return st, outstanding, d.engine.PinID(group)
 }
 
-// Do runs f with the engine, and carries out what it asks for.
+// Do runs f with the engine, and carries out the effects.
 func (d *Driver) Do(f func(e *pull.Engine, now pull.At)) {
 	d.mu.Lock()
 	f(d.engine, d.Now())
@@ -119,8 +119,7 @@ func (d *Driver) Do(f func(e *pull.Engine, now pull.At)) {
 	d.mu.Unlock()
 }
 
-// act carries out what the engine asks for, unless another goroutine does. The lock is held, and given back
-// meanwhile.
+// act carries out the engine's effects, unless another goroutine does. The lock is held, and released meanwhile.
 func (d *Driver) act() {
 	if d.acting {
 		return
@@ -144,7 +143,7 @@ func (d *Driver) act() {
 	}
 }
 
-// unlocked runs f without the lock, after the nudge that was asked for.
+// unlocked runs f without the lock, after a requested nudge.
 func (d *Driver) unlocked(f func()) {
 	if d.reader.nudge {
 		d.sendNudge()
@@ -210,8 +209,8 @@ func (d *Driver) publish(f *pull.Effect) error {
 	return d.nc.PublishRequest(d.subject, f.Reply, f.Pull.JSON())
 }
 
-// passes reports whether a publish failed for a reason that passes: the connection is broken, will be back, and
-// the engine is yet to learn of it.
+// passes reports whether a publish failed for a temporary reason: the connection is broken, will be back, and
+// the engine has not been notified yet.
 func (d *Driver) passes(err error) bool {
 	for _, final := range []error{nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrBadSubject, nats.ErrMaxPayload} {
 		if errors.Is(err, final) {
@@ -221,8 +220,8 @@ func (d *Driver) passes(err error) bool {
 	return !d.nc.IsClosed()
 }
 
-// Close ends all calls with err, hands back what is on the wire, and waits until that is done and everything
-// that the driver owns has stopped. If ctx ends first the rest goes on by itself.
+// Close ends all calls with err, hands back messages on the wire, and waits until that is done and all goroutines
+// of the driver have stopped. If ctx ends first, the rest goes on in the background.
 func (d *Driver) Close(ctx context.Context, err error) error {
 	d.mu.Lock()
 	if !d.engine.Closed() {
@@ -259,7 +258,7 @@ func (d *Driver) Stop(ctx context.Context) error {
 // Go runs f on a goroutine of the driver's; see lifecycle.Group.
 func (d *Driver) Go(f func(ctx context.Context)) bool { return d.group.Go(f) }
 
-// checkEnded lets Close go on when everything has come in, and what is handed back was sent.
+// checkEnded lets Close go on when all frames have arrived, and the NAKs are sent.
 func (d *Driver) checkEnded() {
 	if d.engine.Closed() && !d.reader.reading && !d.acting && !d.engine.Pending() {
 		select {

@@ -13,8 +13,8 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// watch reports changes of the connection to the engine. It looks at the connection whatever a change says, because
-// nats.go drops those that a slow listener has no room for. seen is how often it has come back so far.
+// watch reports changes of the connection to the engine. It reads the state of the connection on each change, because
+// nats.go drops changes if a listener is slow. seen is the number of reconnects so far.
 func (d *Driver) watch(ctx context.Context, changes chan nats.Status, seen uint64) {
 	defer d.nc.RemoveStatusListener(changes)
 	for open := true; open; {
@@ -29,7 +29,7 @@ func (d *Driver) watch(ctx context.Context, changes chan nats.Status, seen uint6
 	}
 }
 
-// connectionIs reports to the engine how the connection is, and whether it has been away since the last time.
+// connectionIs reports the state of the connection to the engine, and whether it was lost since the last report.
 func (d *Driver) connectionIs(s nats.Status, again bool) {
 	draining, closed := d.hooks.Closed(nats.ErrConnectionDraining), d.hooks.Closed(nats.ErrConnectionClosed)
 	if s == nats.CLOSED {
@@ -93,14 +93,14 @@ func (d *Driver) lookForRefusal(now pull.At) {
 // Refused returns the server's refusal of the last pull; nil: it did not refuse it.
 func (d *Driver) Refused() error { return d.refusals.News(d.nc, d.subject) }
 
-// Refusals distinguish a refusal of the server from those before. The server sends it on the connection and
-// never answers the request, and nats.go goes on returning the last one, long after the permission was given.
+// Refusals distinguish a new refusal of the server from earlier ones. The server sends a refusal on the connection and
+// never answers the request, and nats.go keeps returning the last one, long after the permission was given.
 type Refusals struct {
 	mu  sync.Mutex
-	old error // the last one when something was sent last, and so not of that
+	old error // the last refusal before the last request was sent
 }
 
-// NewRefusals returns Refusals that know of those until now.
+// NewRefusals returns Refusals for which all refusals until now are old.
 func NewRefusals(nc *nats.Conn) *Refusals {
 	r := &Refusals{}
 	r.Mark(nc)
@@ -115,7 +115,7 @@ func (r *Refusals) Mark(nc *nats.Conn) {
 	r.mu.Unlock()
 }
 
-// News returns the refusal of what was sent last to subject, or nil. nats.go makes an error for each refusal,
+// News returns the refusal of the last request on subject, or nil. nats.go makes an error for each refusal,
 // so another error is another refusal.
 func (r *Refusals) News(nc *nats.Conn, subject string) error {
 	r.mu.Lock()
@@ -127,7 +127,7 @@ func (r *Refusals) News(nc *nats.Conn, subject string) error {
 	return permissionError(nc, subject)
 }
 
-// violation is the connection's last error where that is a refusal.
+// violation is the connection's last error if that is a refusal.
 func violation(nc *nats.Conn) error {
 	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
 		return err
@@ -145,8 +145,8 @@ func permissionError(nc *nats.Conn, subject string) error {
 	return fmt.Errorf("jetpull: the user may not use subject %s; allow it in the server's permissions: %w", subject, err)
 }
 
-// Request runs f, which sends a request on subject. Where that fails because the server has refused the request, which it
-// never answers, the error is the refusal.
+// Request runs f, which sends a request on subject. The server never answers a request that it refuses: then the error is
+// the refusal.
 func Request(ctx context.Context, nc *nats.Conn, subject string, f func(context.Context) error) error {
 	r := NewRefusals(nc)
 	err := f(ctx)

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// slots is the capacity of the channel that all inboxes deliver into. statusSlots of it are kept for statuses and
-	// for what is still on the wire of drained inboxes. nats.go drops what finds a channel full, and the reader can
-	// be off the processor for as long as the scheduler likes, so it holds all that may be on order.
+	// slots is the capacity of the channel into which all inboxes deliver. statusSlots of it are reserved for statuses and
+	// for frames on the wire of drained inboxes. nats.go drops a message if the channel is full, and the scheduler can
+	// delay the reader for any time, so the channel holds all messages that may be on order.
 	slots       = 2048
 	statusSlots = 32
 
-	// flushMost is how long one question for a sign of life waits.
+	// flushMost is how long one ping waits for its answer.
 	flushMost = 10 * time.Second
 )
 
@@ -32,7 +32,7 @@ type inboxes struct {
 	lastSub *nats.Subscription // of the last frame, and its inbox
 	last    *pull.Inbox
 	drained []*pull.Inbox
-	quiet   []chan struct{} // closed when nothing drains any more
+	quiet   []chan struct{} // closed when no inbox drains
 }
 
 func (b *inboxes) of(sub *nats.Subscription) *pull.Inbox {
@@ -104,9 +104,9 @@ func (d *Driver) unsubscribe(ib *pull.Inbox) {
 	d.mu.Unlock()
 }
 
-// drain unsubscribes ib and, a round trip later, reports that all that was on the wire has arrived. After
-// silence it waits for a sign of life first: the connection may carry nothing at present, and what the server
-// sends when it does is to find its inbox.
+// drain unsubscribes ib and, a round trip later, reports that all frames on the wire have arrived. After silence it
+// first waits for an answer to a ping: the connection may be stalled, and messages that come through later need their
+// inbox.
 func (d *Driver) drain(ib *pull.Inbox, silent bool) {
 	sub, _ := ib.Ref.(*nats.Subscription)
 	if sub == nil || !silent && sub.Drain() != nil {
@@ -115,8 +115,8 @@ func (d *Driver) drain(ib *pull.Inbox, silent bool) {
 	}
 	started := d.group.Go(func(ctx context.Context) {
 		if !d.roundTrip(ctx) || silent && (sub.Drain() != nil || !d.roundTrip(ctx)) {
-			// The connection is lost, and nothing is on its wire any more. The inbox has to go before the next one:
-			// nats.go subscribes a draining subscription again and then forgets it without an UNSUB.
+			// The connection is lost, and nothing is on its wire any more. The inbox must be dropped before the next
+			// connection: nats.go subscribes a draining subscription again and then forgets it without an UNSUB.
 			_ = sub.Unsubscribe()
 		}
 		d.wasDrained(ib)
@@ -126,7 +126,7 @@ func (d *Driver) drain(ib *pull.Inbox, silent bool) {
 	}
 }
 
-// roundTrip waits until the server has answered, and reports false where it will not: the connection is lost,
+// roundTrip waits until the server has answered a ping. It reports false if it will not: the connection is lost,
 // or the driver ends.
 func (d *Driver) roundTrip(ctx context.Context) bool {
 	for ctx.Err() == nil && d.nc.IsConnected() {
@@ -143,7 +143,7 @@ func (d *Driver) roundTrip(ctx context.Context) bool {
 	return false
 }
 
-// wasDrained leaves the inbox to the reader, which first takes what has arrived.
+// wasDrained passes the inbox to the reader, which first takes the frames that have arrived.
 func (d *Driver) wasDrained(ib *pull.Inbox) {
 	d.mu.Lock()
 	d.boxes.drained = append(d.boxes.drained, ib)
@@ -152,7 +152,7 @@ func (d *Driver) wasDrained(ib *pull.Inbox) {
 	d.mu.Unlock()
 }
 
-// take brings one frame to the engine. The lock is held.
+// take passes one frame to the engine. The lock is held.
 func (d *Driver) take(now pull.At, raw *nats.Msg) {
 	if raw == nudgeFrame {
 		return

@@ -14,19 +14,18 @@ const (
 	readAtOnce = 128
 )
 
-// nudgeFrame wakes the reader, so that it looks at its timer, at what has been drained, and whether its own
-// demand was ended by another goroutine. It comes as a frame like any other, so that the reader waits on one
-// channel.
+// nudgeFrame wakes the reader, so that it checks its timer, the drained inboxes, and whether another goroutine
+// has ended its own demand. It arrives like any other frame, so that the reader waits on one channel.
 var nudgeFrame = &nats.Msg{}
 
 // reader is the state of reading. The driver's lock guards it.
 type reader struct {
 	reading bool        // a goroutine reads
 	armed   pull.At     // when the timer fires; 0: it does not
-	nudge   bool        // the reader is to be nudged when the lock is given back
+	nudge   bool        // the reader is to be nudged when the lock is released
 	timer   *time.Timer // of the engine's next tick
 	silent  uint64      // silent pulls that were looked into
-	frames  []*nats.Msg // memory for those that are read at once; the goroutine that reads owns it
+	frames  []*nats.Msg // memory for frames that are read together; the goroutine that reads owns it
 }
 
 func (r *reader) init(d *Driver) {
@@ -38,15 +37,15 @@ func (r *reader) init(d *Driver) {
 	r.timer.Stop()
 }
 
-// late has the reader nudged if its timer fires too late.
+// late requests a nudge if the reader's timer fires too late.
 func (r *reader) late(d *Driver) {
 	if due := d.engine.NextTick(); due != 0 && (r.armed == 0 || due < r.armed) {
 		r.nudge = true
 	}
 }
 
-// arm sets the timer to when the engine is next due. One that fires a little too early is harmless, so it is left
-// alone: setting it for each message costs more.
+// arm sets the timer to when the engine is next due. A timer that fires too early is harmless and is left alone:
+// setting it for each message costs more.
 func (r *reader) arm(d *Driver) {
 	due := d.engine.NextTick()
 	if due == 0 || r.armed != 0 && r.armed <= due && due <= r.armed+time.Second {
@@ -70,7 +69,7 @@ func (d *Driver) sendNudge() {
 	}
 }
 
-// Call is a call that waits for its demand: Got and Err are what came of it.
+// Call is a call that waits for its demand. Got and Err are its results.
 type Call struct {
 	pull.Demand
 	ready chan struct{} // its demand is done, or it is to read from now on
@@ -84,7 +83,7 @@ func wake(ready any) {
 	}
 }
 
-// Get gets messages. The error of the call is the engine's; where ctx ends first it is a *pull.Timeout too.
+// Get gets messages. The error of the call is the engine's; if ctx ends first it is a *pull.Timeout too.
 func (d *Driver) Get(ctx context.Context, ask pull.Ask) *Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -94,7 +93,7 @@ func (d *Driver) Get(ctx context.Context, ask pull.Ask) *Call {
 	return c
 }
 
-// await posts a demand and returns when it is done. The lock is held, and given back meanwhile.
+// await posts a demand and returns when it is done. The lock is held, and released meanwhile.
 func (d *Driver) await(ctx context.Context, w *Call) {
 	d.engine.Post(d.Now(), &w.Demand)
 	if !w.Done && !d.reader.reading {
@@ -123,8 +122,8 @@ func (d *Driver) await(ctx context.Context, w *Call) {
 	d.read(ctx, w)
 }
 
-// read reads until w is done, then passes the reading on. With no waiter it reads until nothing can arrive any
-// more. The lock is held, and given back meanwhile.
+// read reads until w is done, then passes the reading on. Without a waiter it reads until nothing can arrive any
+// more. The lock is held, and released meanwhile.
 func (d *Driver) read(ctx context.Context, w *Call) {
 	for {
 		if w != nil && w.Done || w == nil && !d.engine.Busy() && len(d.boxes.drained) == 0 {
@@ -149,7 +148,7 @@ func (d *Driver) read(ctx context.Context, w *Call) {
 	}
 }
 
-// receive waits for the next frame, and returns it with what else has arrived; none if ctx ends first.
+// receive waits for the next frame, and returns it with the others that have arrived; none if ctx ends first.
 func (d *Driver) receive(ctx context.Context) []*nats.Msg {
 	some := d.reader.frames[:0]
 	select {
@@ -168,8 +167,8 @@ func (d *Driver) receive(ctx context.Context) []*nats.Msg {
 	return some
 }
 
-// resign passes the reading on: to the first demand whose caller waits, or to the background reader where
-// something can still arrive, or to none.
+// resign passes the reading on: to the first demand whose caller waits, else to the background reader if
+// frames can still arrive.
 func (d *Driver) resign() {
 	if d.engine.PassReading() {
 		return
@@ -179,7 +178,7 @@ func (d *Driver) resign() {
 	d.checkEnded()
 }
 
-// ensureReader starts the background reader where something can arrive and no goroutine reads.
+// ensureReader starts the background reader if frames can arrive and no goroutine reads.
 func (d *Driver) ensureReader() {
 	if d.reader.reading || !d.engine.Busy() && len(d.boxes.drained) == 0 {
 		return
@@ -191,7 +190,7 @@ func (d *Driver) ensureReader() {
 	})
 }
 
-// takeAll brings frames that have arrived to the engine.
+// takeAll passes frames that have arrived to the engine.
 func (d *Driver) takeAll(some []*nats.Msg) {
 	now := d.Now()
 	for _, m := range some {
@@ -209,7 +208,7 @@ func (d *Driver) takeAll(some []*nats.Msg) {
 	}
 }
 
-// takeDrained closes the inboxes that have been drained, after what came on them.
+// takeDrained closes the drained inboxes, after their frames were taken.
 func (d *Driver) takeDrained(now pull.At) {
 	if len(d.boxes.drained) == 0 {
 		return

@@ -2,8 +2,8 @@ package transport
 
 import "github.com/jetpull/jetpull/internal/pull"
 
-// Sink receives what comes of a standing demand, in order, from one goroutine at a time and without a lock.
-// Deliver must not keep ms.
+// Sink receives the messages and problems of a standing demand, in order, from one goroutine at a time and without a
+// lock. Deliver must not keep ms.
 type Sink interface {
 	Deliver(ms []pull.Message, done bool, err error)
 	Problem(err error)
@@ -45,7 +45,7 @@ func (s *Standing) Return(m pull.Message, size int) {
 	})
 }
 
-// Leave ends the demand. Messages that are on their way to the sink still come.
+// Leave ends the demand. Messages on their way to the sink still arrive.
 func (s *Standing) Leave() {
 	s.d.Do(func(e *pull.Engine, now pull.At) { e.Cancel(now, &s.demand, nil) })
 }

@@ -5,7 +5,7 @@ import "strings"
 // AckPrefix begins the reply subject of every message that a JetStream consumer delivers.
 const AckPrefix = "$JS.ACK."
 
-// Ack is what a client needs of the reply subject of a delivered message. The server writes it in two forms:
+// Ack has the fields that a client needs of the reply subject of a delivered message. The server writes two forms:
 //
 //	$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
 //	$JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<delivered>. … .<pending>[.<token>]

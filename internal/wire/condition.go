@@ -2,7 +2,7 @@ package wire
 
 import "strings"
 
-// Condition is what a status frame says, by its code and description. The rules are
+// Condition is the meaning of a status frame, by its code and description. The rules are
 // those of nats-server 2.15 (consumer.go).
 type Condition uint8
 
@@ -37,7 +37,7 @@ const (
 	Alive          // the pull lives on
 	Empty          // nothing to deliver now: send a long pull
 	Over           // the pull ran to its end
-	Retry          // the server cannot serve it now: back off, pull again
+	Retry          // the server cannot serve the pull now: back off, pull again
 	Pin            // the pin id is stale: pull again without it
 	Config         // the terms of the pull are refused: never retry
 	Terminal       // the consumer is gone or cannot be pulled from
@@ -54,8 +54,8 @@ var classes = [...]Class{
 // Class returns what c means for a pull.
 func (c Condition) Class() Class { return classes[c] }
 
-// conditions are told apart by code and the beginning of the description, in any case: some carry values behind
-// it. The first that fits counts.
+// conditions are distinguished by code and the beginning of the description, ignoring case: some descriptions end with
+// values. The first match counts.
 var conditions = [...]struct {
 	code   int
 	prefix string

@@ -18,17 +18,17 @@ func APIPrefix(prefix, domain string) string {
 	return "$JS.API."
 }
 
-// NextSubject is where pulls for a consumer are published. prefix is one that APIPrefix returns.
+// NextSubject is the subject to which pulls for a consumer are published. prefix is one that APIPrefix returns.
 func NextSubject(prefix, stream, consumer string) string {
 	return prefix + "CONSUMER.MSG.NEXT." + stream + "." + consumer
 }
 
-// InfoSubject is where a consumer's configuration and state are asked for.
+// InfoSubject is the subject of requests for a consumer's configuration and state.
 func InfoSubject(prefix, stream, consumer string) string {
 	return prefix + "CONSUMER.INFO." + stream + "." + consumer
 }
 
-// UnpinSubject is where a consumer is asked to forget a pin of the group that the request's body names.
+// UnpinSubject is the subject of requests to remove the pin of the group in the request's body.
 func UnpinSubject(prefix, stream, consumer string) string {
 	return prefix + "CONSUMER.UNPIN." + stream + "." + consumer
 }

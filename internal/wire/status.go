@@ -8,7 +8,7 @@ const (
 	// HeaderStatus and HeaderDescription hold the first line of a status frame, as nats.go decodes it.
 	HeaderStatus      = "Status"
 	HeaderDescription = "Description"
-	// HeaderPendingMsgs and HeaderPendingBytes say what a pull that ends still had to its credit.
+	// HeaderPendingMsgs and HeaderPendingBytes are what an ended pull had left of its batch and max_bytes.
 	HeaderPendingMsgs  = "Nats-Pending-Messages"
 	HeaderPendingBytes = "Nats-Pending-Bytes"
 	// HeaderPinID comes with data, on the messages delivered under a pin.
@@ -21,7 +21,7 @@ type Status struct {
 	Code int
 	// Description is the text behind the code, empty for a bare 503.
 	Description string
-	// Condition is what code and description say.
+	// Condition is the meaning of code and description.
 	Condition Condition
 	// PendingMsgs and PendingBytes are what the pull had left when it ended: requested less delivered.
 	// Neither is ever negative, and both are zero unless HasPending is set.
@@ -30,8 +30,8 @@ type Status struct {
 	HasPending bool
 }
 
-// ParseStatus reads the header of a status frame. It reports false where there is no three-digit code. The
-// reply of a frame says whether it is a status at all: a stored message may carry any header.
+// ParseStatus reads the header of a status frame. It reports false if there is no three-digit code. The caller
+// knows by the frame's subject that it is a status: a stored message may carry any header.
 func ParseStatus(h map[string][]string) (Status, bool) {
 	code, ok := parseCode(last(h, HeaderStatus))
 	if !ok {
@@ -47,7 +47,7 @@ func ParseStatus(h map[string][]string) (Status, bool) {
 	return s, true
 }
 
-// PinID returns the pin id in a header, or "" where there is none.
+// PinID returns the pin id in a header, or "" if there is none.
 func PinID(h map[string][]string) string {
 	return last(h, HeaderPinID)
 }

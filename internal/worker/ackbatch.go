@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// ackBatch gathers the acknowledgements of handlers that run side by side. Sent one by one as the handlers end,
-// each would be a write and a wake-up of the server of its own, which costs more than all the rest of a short
-// handler's message.
+// ackBatch gathers the acknowledgements of handlers that run at the same time. If each were sent when its handler ends,
+// each would cost a write and a wake-up of the server, which is more than all other costs of a message with a short
+// handler.
 type ackBatch[M any] struct {
 	ack     func(M) error
 	report  func(error)
 	sending sync.Mutex // held while some are sent, so that close waits for them
-	spare   []M        // memory of those that were sent last; guarded by sending
+	spare   []M        // memory of the last batch; guarded by sending
 
 	mu     sync.Mutex
 	due    []M
@@ -33,7 +33,7 @@ func newAckBatch[M any](ack func(M) error, report func(error)) *ackBatch[M] {
 	return a
 }
 
-// add acknowledges m: with others to come if there is more to do, or else at once.
+// add acknowledges m: together with later ones if more messages are handled, else at once.
 func (a *ackBatch[M]) add(m M, more bool) {
 	a.mu.Lock()
 	a.due = append(a.due, m)
@@ -47,7 +47,7 @@ func (a *ackBatch[M]) add(m M, more bool) {
 	}
 }
 
-// flush sends what is due.
+// flush sends the acknowledgements that wait.
 func (a *ackBatch[M]) flush() {
 	a.sending.Lock()
 	a.mu.Lock()
@@ -68,7 +68,7 @@ func (a *ackBatch[M]) flush() {
 	}
 }
 
-// close sends what is due; what is added later is sent at once.
+// close sends the acknowledgements that wait. Later ones are sent at once.
 func (a *ackBatch[M]) close() {
 	a.mu.Lock()
 	a.closed = true

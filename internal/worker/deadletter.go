@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// buryAgain is how long after a failed try for a dead letter the next one follows, at first; it doubles up to
-// buryLast.
+// deadLetterPause is how long after a failed try for a dead letter the next one follows, at first; it doubles up to
+// deadLetterPauseMost.
 const (
-	buryAgain = time.Second
-	buryLast  = 10 * time.Second
+	deadLetterPause     = time.Second
+	deadLetterPauseMost = 10 * time.Second
 )
 
 // giveUp ends a message that has failed for the last time. With a dead letter the original is terminated only
-// when the copy is stored; until then it is retried. The last delivery that MaxDeliver allows cannot be had
-// again: the worker keeps the message in progress and tries until the copy is stored, ctx ends, which is that of handlers, or
+// when the copy is stored; until then it is retried. After the last delivery that MaxDeliver allows there is no other:
+// the worker keeps the message in progress and tries until the copy is stored, the handlers' context ends, or
 // the connection is closed for good. So a stream of dead letters that is down stops the call.
 func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attempt, delay time.Duration) {
 	reason := deadReason(try.err)
 	why := fmt.Sprintf("failed %d times: %s", try.number, reason)
-	if p.ops.Bury == nil {
+	if p.ops.DeadLetter == nil {
 		p.terminate(e, try, TermSent, why)
 		return
 	}
 	var err error
 	ended, cutOff := p.ended, false
-	for wait := buryAgain; ; wait = min(2*wait, buryLast) {
-		if err = p.ops.Bury(ctx, e.msg, reason, try.number); err == nil {
+	for wait := deadLetterPause; ; wait = min(2*wait, deadLetterPauseMost) {
+		if err = p.ops.DeadLetter(ctx, e.msg, reason, try.number); err == nil {
 			break
 		}
 		p.ops.Report.Error(err)
@@ -41,7 +41,7 @@ func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attem
 		select {
 		case <-timer.C:
 		case <-ended:
-			ended, wait = nil, buryAgain/2 // there is no time to lose
+			ended, wait = nil, deadLetterPause/2 // the call ends: try again at once
 		case <-p.ops.CutOff:
 			cutOff = true
 		case <-ctx.Done():

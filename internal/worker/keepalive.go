@@ -2,14 +2,14 @@ package worker
 
 import "time"
 
-// keepAlive looks after what is held: each quarter of AckWait it reports in progress what has been held for
-// half of it, and notices what workers do not finish. The queue's lock guards it.
+// keepAlive checks held messages each quarter of AckWait. It reports a message in progress that has been held for
+// half of AckWait, and logs workers that do not finish. The queue's lock guards it.
 type keepAlive struct {
 	timer *time.Timer
 	armed bool
 }
 
-// hangs is after how many looks at a message, while a worker has it or it is unsettled, that is logged: ten times AckWait.
+// hangs is the number of checks, ten times AckWait, after which a message is logged that a worker has or left unsettled.
 const hangs = 40
 
 func (k *keepAlive) arm(patience time.Duration) {
@@ -36,8 +36,8 @@ func (p *Pool[M]) keepHouse() {
 				hanging = append(hanging, e.id.Seq)
 			}
 		}
-		// A message that is retried in place, or insists on its dead letter, is kept in progress whatever
-		// KeepAlive says: no other client is to get it.
+		// A message that is retried in place, or waits for its dead letter, is kept in progress even without
+		// KeepAlive: no other client may get it.
 		keep := p.set.KeepAlive || e.insists || e.retries > 0
 		if !keep || e.since > now-wait/2 {
 			continue
@@ -59,7 +59,7 @@ func (p *Pool[M]) keepHouse() {
 	}
 	q.mu.Unlock()
 	for _, m := range due {
-		_ = p.ops.InProgress(m) // it fails where it was settled meanwhile
+		_ = p.ops.InProgress(m) // it fails if the message was settled meanwhile
 	}
 	if len(hanging) > 0 {
 		p.ops.Report.Log().Warn("jetpull: messages were taken more than ten times AckWait ago and are not settled: their handler hangs, or ManualAck waits; see HandlerTimeout",
@@ -67,15 +67,15 @@ func (p *Pool[M]) keepHouse() {
 	}
 }
 
-// lateMost is how much later than AckWait says the server may redeliver a message.
+// lateMost is how long after AckWait the server may redeliver a message.
 const lateMost = 5 * time.Second
 
-// trim gives memory back when nothing is held and nothing has come since the last look, and makes the window as it was
-// at first. Settled messages are forgotten once every message whose acknowledgement was lost must have been redelivered.
+// trim releases memory when nothing is held and no message has come since the last check, and resets the window.
+// Settled messages are forgotten when all messages whose acknowledgement was lost must have been redelivered.
 func (q *queue[M]) trim(now At) {
 	q.window.restart()
 	q.free = nil
-	if len(q.lines) == 0 { // a handler that has handed its message back itself may still run
+	if len(q.lines) == 0 { // a handler that has handed its message back may still run
 		q.lines = map[string]*line[M]{}
 	}
 	if now-q.history.memory.lastAt > q.consumer.Longest+lateMost {

@@ -4,7 +4,7 @@ package worker
 func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 	q := &p.queue
 	q.mu.Lock()
-	if p.closed { // its handler went on for longer than the call
+	if p.closed { // its handler outlived the call
 		q.mu.Unlock()
 		return
 	}
@@ -19,7 +19,7 @@ func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 	}
 }
 
-// Vacate lets go of a parked message that was settled. One that was handed back can be here again by then: that is held.
+// Vacate removes a parked message that was settled. If it was handed back, its redelivery may have arrived: that stays.
 func (p *Pool[M]) Vacate(m M, id ID) {
 	q := &p.queue
 	q.mu.Lock()
@@ -43,8 +43,8 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 	}
 }
 
-// abandon lets go of parked messages, and of the one that the loop of Messages had last: the call has ended, and
-// nothing may keep in progress what was left unsettled.
+// abandon removes parked messages, and the last one of the loop of Messages: the call has ended, and
+// unsettled messages must not be kept in progress.
 func (p *Pool[M]) abandon() {
 	q := &p.queue
 	q.mu.Lock()

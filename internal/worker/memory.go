@@ -2,7 +2,7 @@ package worker
 
 import "slices"
 
-// Outcome is what became of a message.
+// Outcome is how a message was settled.
 type Outcome uint8
 
 // The outcomes.
@@ -10,19 +10,19 @@ const (
 	Undecided  Outcome = iota // it may be delivered again
 	Acked                     // acknowledged
 	Terminated                // never to be delivered again
-	Naked                     // its handler handed it back itself
+	Naked                     // handed back by its handler
 )
 
-// memory has the messages that were settled last. A server redelivers those whose acknowledgement was lost with
-// a connection, or whose delivery a crash made it forget. They are settled again, without a handler.
+// memory has the messages that were settled last. A server redelivers a message whose acknowledgement was lost with
+// a connection, or whose delivery it forgot in a crash. Such a message is settled again, without a handler.
 type memory struct {
 	ids      []ID
 	outcomes []Outcome
-	oldest   int // once there are as many as may be
+	oldest   int // once the memory is full
 	lastAt   At  // when something was last added
 }
 
-// add notes an outcome; most is how many are kept.
+// add stores an outcome, and drops the oldest beyond most.
 func (m *memory) add(now At, id ID, o Outcome, most int) {
 	if o != Acked && o != Terminated || most == 0 {
 		return
@@ -37,7 +37,7 @@ func (m *memory) add(now At, id ID, o Outcome, most int) {
 	}
 }
 
-// outcome returns what became of a message; Undecided if it is not known.
+// outcome returns the outcome of a message; Undecided if it is not known.
 func (m *memory) outcome(id ID) Outcome {
 	if i := slices.Index(m.ids, id); i >= 0 {
 		return m.outcomes[i]

@@ -10,7 +10,7 @@ import (
 )
 
 // Notifier calls the user's callbacks in order, on a goroutine that lives as long as there are any, so that
-// none holds up the delivery of messages.
+// none delays the delivery of messages.
 type Notifier struct {
 	start func(func(context.Context)) bool
 
@@ -22,8 +22,8 @@ type Notifier struct {
 // NewNotifier returns a Notifier that starts its goroutine with start.
 func NewNotifier(start func(func(context.Context)) bool) *Notifier { return &Notifier{start: start} }
 
-// Post has f called after those that were posted before. When the Subscription has been closed it is called here: there is
-// no goroutine for it any more, and handlers may still run.
+// Post calls f after the callbacks that were posted before. After the Subscription was closed it calls f itself: the goroutine
+// has ended, and handlers may still run.
 func (n *Notifier) Post(f func()) {
 	n.mu.Lock()
 	n.queue = append(n.queue, f)
@@ -50,8 +50,8 @@ func (n *Notifier) call(context.Context) {
 	}
 }
 
-// Reporter logs what happens to one call, state changes once, and passes problems to OnError. At most
-// problemsMost of those wait, so that a callback that blocks does not fill the memory; what is over that is
+// Reporter logs the events of one call, each change of state once, and passes problems to OnError. At most
+// problemsMost of them wait, so that a callback that blocks does not fill the memory. Problems beyond that are
 // counted.
 type Reporter struct {
 	log      *slog.Logger
@@ -64,7 +64,7 @@ type Reporter struct {
 	missed    atomic.Int64
 }
 
-// problemsMost bounds what waits for OnError. All handlers may fail at once.
+// problemsMost is how many problems may wait for OnError. All handlers may fail at once.
 const problemsMost = 4096
 
 // NewReporter returns a Reporter that logs to log and calls onError by n. With events OnEvent gets the failed attempts.
@@ -75,8 +75,8 @@ func NewReporter(log *slog.Logger, onError func(error), events bool, n *Notifier
 // Log is the logger.
 func (r *Reporter) Log() *slog.Logger { return r.log }
 
-// Later logs on the goroutine of the callbacks: what happens where messages are delivered, or under a lock, is
-// not to meet the user's logger there.
+// Later logs on the goroutine of the callbacks. It is for events that occur while messages are delivered, or under a lock,
+// where the user's logger must not be called.
 func (r *Reporter) Later(level slog.Level, text string, args ...any) {
 	r.notifier.Post(func() {
 		r.log.Log(context.Background(), level, text, args...) //nolint:sloglint // callers give a literal
@@ -90,7 +90,7 @@ func (r *Reporter) Error(err error) {
 	}
 }
 
-// Call has a callback of the user's called, on the goroutine of the callbacks. Where too many wait it only counts the call.
+// Call calls a callback of the user on the goroutine of the callbacks. If too many wait, it only counts the call.
 func (r *Reporter) Call(f func()) {
 	if r.waiting.Load() >= problemsMost {
 		if r.missed.Add(1) == 1 {
@@ -129,8 +129,8 @@ func (r *Reporter) Healthy() {
 	}
 }
 
-// Failed logs that a handler failed, and passes that to OnError where no event reports it. An attempt that settled nothing
-// makes none.
+// Failed logs that a handler failed, and passes the error to OnError if no event reports it. An attempt that does not settle
+// its message makes no event.
 func (r *Reporter) Failed(seq uint64, err error, settles bool) {
 	switch p, panicked := errors.AsType[*PanicError](err); {
 	case panicked && p.what == keyFunction:
@@ -145,7 +145,7 @@ func (r *Reporter) Failed(seq uint64, err error, settles bool) {
 	}
 }
 
-// LastDeliveries reports that messages go back that the server delivers no more. Of one that failed there is an event.
+// LastDeliveries reports messages that are handed back and will not be delivered again. An event reports one that failed.
 func (r *Reporter) LastDeliveries(failed bool, seqs ...uint64) {
 	r.Later(slog.LevelWarn, "jetpull: messages were handed back at their last delivery; the server delivers them no more: MaxDeliver counts each stop",
 		"messages", len(seqs), "sequences", seqs[:min(len(seqs), sequencesMost)])

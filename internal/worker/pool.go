@@ -1,5 +1,5 @@
-// Package worker is the runtime of Consume and Messages: what is held, which worker handles it, and how it is
-// settled. It knows deliveries, not NATS.
+// Package worker is the runtime of Consume and Messages. It holds messages, assigns them to workers, and settles
+// them. It knows deliveries, not NATS.
 //
 // No callback, channel operation or I/O happens with the queue's lock held; DESIGN.md has the lock order.
 package worker
@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// Ops are what a pool does with messages and with its driver. Now, Paused, Identify, Size and Settled are called with
-// the queue's lock held, and do no I/O; the others are not.
+// Ops are the operations of a pool on messages and on its driver. Now, Paused, Identify, Size and Settled are called
+// with the queue's lock held, and do no I/O. The others are called without it.
 type Ops[M any] struct {
 	Now      func() At
-	Paused   func() bool // nil: never. While it is true nothing is begun; Resume follows its end
+	Paused   func() bool // nil: never. While it is true no message is begun; Resume follows its end
 	Identify func(M) (id ID, delivered uint64)
 	Size     func(M) int
 	Key      func(M) string // nil: messages are not ordered by key
 
 	Handle  func(context.Context, M) error // nil: the caller settles what it takes
-	Settled func(M) Outcome                // what its handler did itself
+	Settled func(M) Outcome                // how its handler has settled it
 	Acks[M]
-	// Bury stores a dead letter, and logs what came of it; nil: there are none.
-	Bury func(ctx context.Context, m M, reason string, attempts int) error
-	// Failed takes a failed attempt that settled its message, its number from 1, and what came of it.
+	// DeadLetter stores a dead letter, and logs the result; nil: there are none.
+	DeadLetter func(ctx context.Context, m M, reason string, attempts int) error
+	// Failed takes a failed attempt that settled its message, its number from 1, and its outcome.
 	Failed func(m M, attempt int, outcome string, after time.Duration, err error)
 
 	Credit func(Credit)
@@ -36,13 +36,13 @@ type Ops[M any] struct {
 	Report *Reporter
 }
 
-// Acks are what goes to the server for a message.
+// Acks send the acknowledgements of a message to the server.
 type Acks[M any] struct {
 	Ack        func(M) error
 	Nak        func(M, time.Duration) error
 	Term       func(M, string) error
 	InProgress func(M) error
-	HandBack   func(M) // of what no handler has had
+	HandBack   func(M) // for messages that no handler has started
 }
 
 // Settings are those of one call.
@@ -58,10 +58,10 @@ type Settings struct {
 	StopAfter      int             // messages; 0: the call goes on
 	HandlerTimeout time.Duration   // 0: none
 	DrainTimeout   time.Duration
-	DrainBuffered  bool // what was read ahead is handled, not handed back
+	DrainBuffered  bool // messages that were read ahead are handled, not handed back
 }
 
-// Consumer is what the consumer's configuration says to a pool.
+// Consumer is the part of the consumer's configuration that a pool uses.
 type Consumer struct {
 	AckNone    bool          // nothing is acknowledged or redelivered
 	Patience   time.Duration // the shortest AckWait; 0: nothing is redelivered
@@ -72,8 +72,8 @@ type Consumer struct {
 	Remembers  int    // settled messages that are remembered
 }
 
-// ErrReconfigured is the reason for which a pool ends whose consumer's configuration has changed. Handlers go on for as long
-// as they take, and another pool follows.
+// ErrReconfigured is the reason for which a pool ends when its consumer's configuration has changed. Running handlers finish
+// without a time limit, and another pool follows.
 var ErrReconfigured = errors.New("the consumer's configuration has changed")
 
 // Pool holds the messages of one call, as long as the consumer's configuration stays as it is.
@@ -91,7 +91,7 @@ type Pool[M any] struct {
 
 	// Its end.
 	halt    sync.Once
-	ended   chan struct{} // closed when the call is to end, and what was not started is back
+	ended   chan struct{} // closed when the call is to end, and messages that were not started are handed back
 	err     error         // why it ended by itself; read after ended
 	endedAt At
 }
@@ -123,8 +123,8 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	return p
 }
 
-// Remember takes over what was settled by a pool of the same call and consumer that has ended. A consumer that was recreated
-// delivers what it has to, and nothing is known of it.
+// Remember takes over the settled messages of a pool of the same call and consumer that has ended. It is not called for a
+// consumer that was recreated.
 func (p *Pool[M]) Remember(before *Pool[M]) {
 	before.queue.mu.Lock()
 	defer before.queue.mu.Unlock()
@@ -145,9 +145,9 @@ func (p *Pool[M]) Size() (waiting, running int) {
 	defer q.mu.Unlock()
 	waiting = q.n - q.parked
 	for i := range q.slots {
-		if s := &q.slots[i]; s.kept > 0 {
+		if s := &q.slots[i]; s.owned > 0 {
 			running++
-			waiting -= min(int(s.claimed.Load()), s.kept)
+			waiting -= min(int(s.claimed.Load()), s.owned)
 		}
 	}
 	return max(0, waiting), running
@@ -222,8 +222,8 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 }
 
 // known returns the held entry of a message, or else the outcome that is remembered for it. A message that its handler, or
-// the loop of Messages, settled itself is held until that returns; one that it handed back is a message like any other. The
-// lock is held.
+// the loop of Messages, has settled itself is held until the handler returns. A redelivery of one that it handed back is a
+// message like any other. The lock is held.
 func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	q := &p.queue
 	if id.Seq > q.history.highest || id.Seq == 0 {
@@ -253,10 +253,10 @@ func (c *credit) add(bytes int) {
 	c.bytes += bytes
 }
 
-// replace lets a redelivery take the place of e's delivery. The delivery that a worker has stays as it is: an
-// acknowledgement settles the message whichever delivery it is of.
+// replace replaces e's delivery by a redelivery. A worker keeps the delivery that it has: an acknowledgement of any
+// delivery settles the message.
 func (e *entry[M]) replace(m M, delivered uint64) {
-	e.latest, e.delivered = m, max(e.delivered, delivered) // a server that crashed counts anew
+	e.latest, e.delivered = m, max(e.delivered, delivered) // a server that crashed counts from 1 again
 	if !e.taken {
 		e.msg = m
 	}
@@ -268,8 +268,8 @@ type keyed struct {
 	err error
 }
 
-// keyOf gives a message for which the key function panics a key of its own, where it holds up no other. The
-// function is the user's, and runs where the messages of all calls arrive.
+// keyOf returns the key of a message. A message for which the key function panics gets a unique key, where it blocks no
+// other. The function is the user's, and runs on the goroutine that delivers the messages of all calls.
 func (p *Pool[M]) keyOf(m M) (k keyed) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -287,15 +287,15 @@ func (p *Pool[M]) Resume() {
 	p.queue.mu.Unlock()
 }
 
-// Err returns why the call ended by itself; nil: it did not. It is to be called when Run or Next has said that it has ended.
+// Err returns why the call ended by itself; nil: it did not. It may be called when Run or Next has reported the end.
 func (p *Pool[M]) Err() error { return p.err }
 
-// End ends the call, for a reason of its own unless err is nil, and hands back what was not started. Workers go on with
-// what they handle, and with messages at their last delivery: no other client would get those.
+// End ends the call, by itself unless err is nil, and hands back messages that were not started. Workers go on with
+// the messages that they handle, and with messages at their last delivery, which no other client would get.
 func (p *Pool[M]) End(err error) {
 	p.halt.Do(func() {
 		p.err, p.endedAt = err, p.ops.Now()
-		p.ops.Halt() // what arrives from now on is handed back when it does
+		p.ops.Halt() // messages that arrive from now on are handed back
 		q := &p.queue
 		q.mu.Lock()
 		q.stopped = true
@@ -309,7 +309,7 @@ func (p *Pool[M]) End(err error) {
 	<-p.ended
 }
 
-// isLast reports whether the server delivers no more a message that it has delivered so often.
+// isLast reports whether the server does not deliver a message again that it has delivered so often.
 func (c Consumer) isLast(delivered uint64) bool { return c.MaxDeliver > 0 && delivered >= c.MaxDeliver }
 
 func (p *Pool[M]) handBackAll(back []*entry[M]) {

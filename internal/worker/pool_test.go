@@ -145,17 +145,17 @@ func TestRetries(t *testing.T) {
 		"and with ack policy none": `
 			pool keyed acknone; in 1; in 2 key=a; +1m -> nokey1; h2`,
 		"dead letters": `
-			pool attempts=2 bury delays=5s; do 1 err,err,err; in 1 -> h1; nak:5s 1 | refused; in 1 n=2 -> h1; bury1; nak:5s 1
-			accepted; in 1 n=3 -> h1; bury1; term:failed 3 times: err 1`,
+			pool attempts=2 dead delays=5s; do 1 err,err,err; in 1 -> h1; nak:5s 1 | refused; in 1 n=2 -> h1; dead1; nak:5s 1
+			accepted; in 1 n=3 -> h1; dead1; term:failed 3 times: err 1`,
 		"a crashed server counts deliveries anew, attempts do not": `
-			pool attempts=2 bury delays=5s wait=9s timeout=2s keepalive=off; do 1 5s; in 1 n=2 -> h1
-			in 1 n=1; +5s -> @5s bury1; @5s term:failed 2 times: jetpull: the handler ran for longer than HandlerTimeout: context deadline exceeded: it is 2s 1`,
+			pool attempts=2 dead delays=5s wait=9s timeout=2s keepalive=off; do 1 5s; in 1 n=2 -> h1
+			in 1 n=1; +5s -> @5s dead1; @5s term:failed 2 times: jetpull: the handler ran for longer than HandlerTimeout: context deadline exceeded: it is 2s 1`,
 		"at the last delivery the worker insists": `
-			pool attempts=2 bury maxdeliver=2 wait=4s keepalive=off; do 1 err; refused; in 1 n=2 -> h1; bury1
-			+3s -> @1s bury1; @2s wpi1; @3s bury1 | accepted; +4s -> @1s wpi1; @3s wpi1; @4s bury1; @4s term:failed 2 times: err 1`,
+			pool attempts=2 dead maxdeliver=2 wait=4s keepalive=off; do 1 err; refused; in 1 n=2 -> h1; dead1
+			+3s -> @1s dead1; @2s wpi1; @3s dead1 | accepted; +4s -> @1s wpi1; @3s wpi1; @4s dead1; @4s term:failed 2 times: err 1`,
 		"until the drain ends": `
-			pool attempts=2 bury maxdeliver=2 drain=2s delays=9s; do 1 err; refused; in 1 n=2 -> h1; bury1 | stop -> bury1
-			+3s -> @1s bury1; @2s bury1; @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted`,
+			pool attempts=2 dead maxdeliver=2 drain=2s delays=9s; do 1 err; refused; in 1 n=2 -> h1; dead1 | stop -> dead1
+			+3s -> @1s dead1; @2s dead1; @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted`,
 		"HandlerTimeout fails when the handler returns": `
 			pool timeout=2s delays=1s; do 1 hang; do 2 5s; in 1 2; +9s -> h1; @2s nak:1s 1; @2s h2; @7s nak:1s 2`,
 		"and with keys": `

@@ -17,10 +17,10 @@ type ID struct {
 	Stored int64  // nanoseconds since 1970
 }
 
-// entry is a message that is held. There is one for each stream sequence: a redelivery of a message that is
-// held takes the place of its delivery.
+// entry is a message that is held. There is one for each stream sequence: a redelivery of a held message replaces its
+// delivery.
 type entry[M any] struct {
-	msg       M // what is handled; not changed while a worker has it
+	msg       M // the delivery that is handled; not changed while a worker has it
 	latest    M // the newest delivery
 	id        ID
 	delivered uint64 // by the server, of the newest delivery
@@ -33,27 +33,26 @@ type entry[M any] struct {
 	due     At      // when it is retried in place; 0: it is not
 	taken   bool    // by a worker
 	parked  bool    // its handler has returned without settling it
-	looks   int     // at it while a worker had it, or it was parked
+	looks   int     // checks by keepAlive while a worker had it, or it was parked
 	insists bool    // its worker waits for its dead letter to be stored
-	gone    bool    // it is held no more, and only its worker knows it
-	outcome Outcome // what its worker made of it
+	gone    bool    // it is not held any more, and only its worker has it
+	outcome Outcome // how its worker settled it
 
 	prev, next *entry[M] // in the list of all that are held
-	behind     *entry[M] // in the ready ones, or in the line of its key
+	behind     *entry[M] // the next in the ready queue, or in the line of its key
 }
 
-// line is the queue of one key: one message of it is ready, with a worker or waits for its retry, and the
-// others stand behind that.
+// line is the queue of one key. Its head is ready, with a worker, or waits for its retry; the others wait behind it.
 type line[M any] struct {
 	head    *entry[M]
 	waiting fifo[M]
 }
 
-// slot is what one worker has taken: a batch, of which it begins one after the other without the lock.
+// slot is the batch that a worker has taken. It begins the messages one after the other, without the lock.
 type slot[M any] struct {
 	batch   []*entry[M] // nil for one that is retried in place
 	claimed atomic.Int32
-	kept    int // of the batch, less what was taken from the worker
+	owned   int // messages of the batch, less those taken back from the worker
 	since   At  // when the batch was taken
 }
 
@@ -66,7 +65,7 @@ type queue[M any] struct {
 	mu   sync.Mutex
 	some sync.Cond // a message is ready, or the queue is stopped
 
-	// What is held, under mu.
+	// The messages that are held, under mu.
 	held   entry[M] // root of the list of all
 	n      int      // how many
 	ready  fifo[M]
@@ -80,7 +79,7 @@ type queue[M any] struct {
 	quota   quota
 	stopped bool
 
-	// What the pull engine is given and knows, under mu.
+	// The state that is reported to the pull engine, under mu.
 	window   window
 	credit   credit
 	starving bool   // it knows that a worker waits
@@ -92,7 +91,7 @@ type queue[M any] struct {
 // history is the highest sequence delivered, and the outcomes of settled messages.
 type history struct {
 	highest uint64 // stream sequence
-	looked  uint64 // highest when it was last looked at what is held
+	looked  uint64 // highest at the last check of keepAlive
 	memory  memory
 }
 
@@ -103,11 +102,11 @@ type quota struct {
 	busy    int // messages that workers have, or that are parked
 }
 
-// credit is what is no longer held and was not yet returned to the pull engine.
+// credit counts messages that are no longer held and not yet returned to the pull engine.
 type credit struct{ n, bytes int }
 
-// Credit is what is returned to the pull engine: N messages, of Bytes together. Window is how many may be held or on
-// order, and Starving says that a worker waits; of two that overtake each other the one with the higher Serial counts.
+// Credit returns N messages, of Bytes together, to the pull engine. Window is how many may be held or on order, and
+// Starving says that a worker waits. If two overtake each other, the one with the higher Serial counts.
 type Credit struct {
 	N, Bytes, Window int
 	Starving         bool
@@ -117,7 +116,7 @@ type Credit struct {
 // ordered reports whether messages stand in lines by key.
 func (q *queue[M]) ordered() bool { return q.ops.Key != nil }
 
-// add returns a new entry, which holds nothing yet. The caller fills it and calls enqueue.
+// add returns a new entry. The caller fills it and calls enqueue.
 func (q *queue[M]) add() *entry[M] {
 	var e *entry[M]
 	if n := len(q.free); n > 0 {
@@ -132,7 +131,7 @@ func (q *queue[M]) add() *entry[M] {
 	return e
 }
 
-// enqueue makes e ready, or lets it stand in line behind others of its key.
+// enqueue makes e ready, or puts it into the line of its key.
 func (q *queue[M]) enqueue(e *entry[M]) {
 	if q.ordered() {
 		l := q.lines[e.key]
@@ -145,7 +144,7 @@ func (q *queue[M]) enqueue(e *entry[M]) {
 	q.ready.push(e)
 }
 
-// remove takes e out of those that are held, and returns its credit.
+// remove removes e from the held messages, and returns its credit.
 func (q *queue[M]) remove(e *entry[M]) {
 	if e.gone {
 		return
@@ -189,7 +188,7 @@ func (q *queue[M]) find(id ID) *entry[M] {
 	return nil
 }
 
-// all returns the entries that are held, in the order in which they came.
+// all returns the held entries, in the order of their arrival.
 func (q *queue[M]) all(keep func(*entry[M]) bool) (es []*entry[M]) {
 	for e := q.held.next; e != &q.held; e = e.next {
 		if keep(e) {
@@ -199,7 +198,7 @@ func (q *queue[M]) all(keep func(*entry[M]) bool) (es []*entry[M]) {
 	return es
 }
 
-// prefetch is how many messages may be held or on order: no more than are to be handled.
+// prefetch is how many messages may be held or on order. StopAfter limits it.
 func (q *queue[M]) prefetch() int {
 	if q.quota.limited {
 		return min(q.window.size, q.quota.left)
@@ -207,7 +206,7 @@ func (q *queue[M]) prefetch() int {
 	return q.window.size
 }
 
-// paused reports whether what is ready has to wait.
+// paused reports whether ready messages have to wait.
 func (q *queue[M]) paused() bool { return q.ops.Paused != nil && q.ready.n > 0 && q.ops.Paused() }
 
 // available is how many messages a worker may take.
@@ -221,13 +220,13 @@ func (q *queue[M]) available() int {
 	return q.ready.n
 }
 
-// over reports whether workers get no more than is available.
+// over reports whether workers get no messages beyond the available ones.
 func (q *queue[M]) over() bool {
 	return q.stopped && q.parked == 0 && !q.paused() || q.quota.limited && q.quota.left == 0
 }
 
-// next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or all
-// are handled that were to be.
+// next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or
+// StopAfter is reached.
 func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	i := int(s.claimed.Add(1)) - 1
 	if i < len(s.batch) {
@@ -237,7 +236,7 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	now := q.ops.Now()
 	n, size := q.finish(s, now)
 	for q.available() == 0 && !q.over() {
-		n = 0 // the time that it waits does not count
+		n = 0 // the time while it waits does not count
 		if q.window.taken > 0 {
 			q.window.starved()
 		}
@@ -277,15 +276,14 @@ func (q *queue[M]) empty() bool {
 	return q.available() == 0 && !q.over() && !q.stopped
 }
 
-// batchMost is how many messages the only worker takes at a time, and batchTime for how long it is to be busy
-// with them.
+// batchMost is how many messages the only worker takes at a time, and batchTime how much work that is at most.
 const (
 	batchMost = 32
 	batchTime = 5 * time.Millisecond
 )
 
 // fill takes the next batch of ready messages and returns the first; nil if there is none. Several workers take
-// one at a time, or one would have what others could handle.
+// one at a time, or one would hold messages that others could handle.
 func (q *queue[M]) fill(s *slot[M]) *entry[M] {
 	most := 1
 	if len(q.slots) == 1 && q.window.each > 0 {
@@ -296,19 +294,19 @@ func (q *queue[M]) fill(s *slot[M]) *entry[M] {
 		e.taken = true
 		s.batch = append(s.batch, e)
 	}
-	s.kept = len(s.batch)
-	q.window.taken += s.kept
-	q.quota.busy += s.kept
+	s.owned = len(s.batch)
+	q.window.taken += s.owned
+	q.quota.busy += s.owned
 	s.claimed.Store(1)
-	if s.kept == 0 {
+	if s.owned == 0 {
 		return nil
 	}
 	return s.batch[0]
 }
 
-// finish lets go of what the worker of a slot has handled. It returns how many that were, and the size of one.
+// finish removes the messages that the worker of a slot has handled. It returns their number, and the size of one.
 func (q *queue[M]) finish(s *slot[M], now At) (n, size int) {
-	for _, e := range s.batch[:s.kept] {
+	for _, e := range s.batch[:s.owned] {
 		n++
 		if e == nil {
 			continue
@@ -317,11 +315,11 @@ func (q *queue[M]) finish(s *slot[M], now At) (n, size int) {
 		q.done(e, now)
 	}
 	clear(s.batch)
-	s.batch, s.kept = s.batch[:0], 0
+	s.batch, s.owned = s.batch[:0], 0
 	return n, size
 }
 
-// done lets go of e, which was handled.
+// done removes e, which was handled.
 func (q *queue[M]) done(e *entry[M], now At) {
 	q.history.memory.add(now, e.id, e.outcome, q.consumer.Remembers)
 	q.remove(e)
@@ -362,15 +360,15 @@ func (q *queue[M]) creditDue() (c Credit) {
 	return q.give(q.starving)
 }
 
-// unstarted takes out what no worker has begun with, but for what keep says. The rest of a worker's batch is
-// taken from it.
+// unstarted removes and returns the messages that no worker has begun, also the rest of a worker's batch, except those
+// for which keep returns true.
 func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 	for i := range q.slots {
 		s := &q.slots[i]
-		for from := int(s.claimed.Swap(int32(len(s.batch)))); s.kept > from; {
-			s.kept--
+		for from := int(s.claimed.Swap(int32(len(s.batch)))); s.owned > from; {
+			s.owned--
 			q.quota.busy--
-			s.batch[s.kept].taken = false
+			s.batch[s.owned].taken = false
 		}
 	}
 	waiting := q.all(func(e *entry[M]) bool { return !e.taken })
@@ -396,7 +394,7 @@ func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 	return out
 }
 
-// fifo is a queue of entries, which stand in one at a time.
+// fifo is a queue of entries. An entry is in one fifo at a time.
 type fifo[M any] struct {
 	first, last *entry[M]
 	n           int

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// DrainGrace is for how long after DrainTimeout a call waits for handlers whose context it has cancelled.
+// DrainGrace is how long after DrainTimeout a call waits for handlers whose context it has cancelled.
 const DrainGrace = time.Second
 
 // DrainError says that handlers still ran when DrainTimeout had passed.
 type DrainError struct {
 	Running   int // handlers that ran then
 	Unsettled int // messages that handlers had left unsettled then
-	Unstarted int // messages that were to be handled before the end, and that no handler has had
+	Unstarted int // messages that were to be handled before the end, and were not started
 	Left      int // handlers that go on although their context is cancelled
 	After     time.Duration
 }
@@ -53,7 +53,7 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 		p.workers.Wait()
 		close(done)
 	}()
-	if errors.Is(p.err, ErrReconfigured) { // that is no reason to cancel handlers
+	if errors.Is(p.err, ErrReconfigured) { // handlers are not cancelled for that
 		select {
 		case <-done:
 		case <-ctx.Done():
@@ -68,7 +68,7 @@ func (p *Pool[M]) drain(done <-chan struct{}, cancel context.CancelFunc) error {
 	timer := time.NewTimer(p.set.DrainTimeout)
 	defer timer.Stop()
 	select {
-	case <-done: // what a parked message or StopAfter has left behind goes back
+	case <-done: // messages behind a parked one, or left by StopAfter, are handed back
 		p.handBackUnstarted()
 		return nil
 	case <-timer.C:
@@ -91,7 +91,7 @@ func (p *Pool[M]) drain(done <-chan struct{}, cancel context.CancelFunc) error {
 	return e
 }
 
-// handBackUnstarted hands back what no worker has begun with. It returns how many messages that were, and how many are
+// handBackUnstarted hands back the messages that no worker has begun. It returns their number, and how many are
 // parked.
 func (p *Pool[M]) handBackUnstarted() (unstarted, parked int) {
 	p.queue.mu.Lock()
@@ -108,12 +108,12 @@ func (p *Pool[M]) Quota() int {
 	return max(0, p.queue.quota.left)
 }
 
-// Left is what is left of DrainTimeout and its grace.
+// Left is the rest of DrainTimeout and its grace.
 func (p *Pool[M]) Left() time.Duration {
 	return max(time.Millisecond, p.endedAt+p.set.DrainTimeout+DrainGrace-p.ops.Now())
 }
 
-// Close lets go of everything; messages that are still handled are settled by their workers.
+// Close ends the pool. Messages that are still handled are settled by their workers.
 func (p *Pool[M]) Close() {
 	p.End(nil)
 	p.abandon()
@@ -135,7 +135,7 @@ func (p *Pool[M]) work(call, ctx context.Context, s *slot[M]) {
 	}()
 	for {
 		if call.Err() != nil {
-			p.End(nil) // nothing is begun after the end, though nobody else has noticed it yet
+			p.End(nil) // no message is begun after the end of ctx
 		}
 		e := p.queue.next(s)
 		if e == nil {
@@ -147,7 +147,7 @@ func (p *Pool[M]) work(call, ctx context.Context, s *slot[M]) {
 	}
 }
 
-// Next returns the next message for a caller that settles it itself, and takes the last one for done. It
+// Next returns the next message for a caller that settles it itself. The last one counts as handled. It
 // reports false when the call has ended.
 func (p *Pool[M]) Next(ctx context.Context) (m M, ok bool) {
 	if ctx.Err() != nil {

@@ -12,14 +12,14 @@ import (
 
 // PanicError is a panic of the user's code. Its text has the stack, for the logger and OnError.
 type PanicError struct {
-	what  string // panicked
-	text  string // that it did, and with which value
+	what  string // the function that panicked
+	text  string // the message with the panic's value
 	stack []byte
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("jetpull: %s\n%s", e.text, e.stack) }
 
-// keyFunction is what panicked where a message has no key.
+// keyFunction is the function that panicked if a message has no key.
 const keyFunction = "the OrderedBy function"
 
 // recovered is the error of a panic with value v, made where it is recovered.
@@ -78,8 +78,8 @@ const (
 	maxReason = 1024
 )
 
-// handle runs the handler for e, if that has a key, and settles it by what came of that. A handler that has run for
-// HandlerTimeout has failed, whatever it returns.
+// handle runs the handler for e, unless the key function panicked, and settles e by the result. A handler that has run
+// for HandlerTimeout has failed, whatever it returns.
 func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 	limited, cancel := ctx, func() {}
 	if d := p.set.HandlerTimeout; d > 0 {
@@ -106,7 +106,7 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 	returned = true
 }
 
-// seq is e's sequence in the stream, which nothing else needs with ack policy none.
+// seq is e's sequence in the stream. With ack policy none only the log uses it.
 func (p *Pool[M]) seq(e *entry[M]) uint64 {
 	if e.id.Seq == 0 {
 		id, _ := p.ops.Identify(e.msg)
@@ -115,7 +115,7 @@ func (p *Pool[M]) seq(e *entry[M]) uint64 {
 	return e.id.Seq
 }
 
-// conclude settles a message by what its handler returned, or did itself.
+// conclude settles a message by its handler's result, unless the handler has settled it.
 func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err error) {
 	none := p.queue.consumer.AckNone
 	how := p.ops.Settled(e.msg)
@@ -155,8 +155,7 @@ func (p *Pool[M]) check(err error) {
 	}
 }
 
-// release lets go of e before the server can redeliver it, and returns its newest delivery, which is what goes
-// back.
+// release removes e before the server can redeliver it, and returns its newest delivery, which is handed back.
 func (p *Pool[M]) release(e *entry[M]) M {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
@@ -176,7 +175,7 @@ const (
 type attempt struct {
 	number int // from 1
 	err    error
-	last   bool // the server delivers the message no more
+	last   bool // the server does not deliver the message again
 }
 
 // fail settles a message whose handler failed.
@@ -195,7 +194,7 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 	}
 	delay := p.delay(q.consumer, try.number)
 	if errors.Is(err, ErrFinal) || limit > 0 && try.number >= limit {
-		p.giveUp(ctx, s, e, try, max(buryAgain, delay))
+		p.giveUp(ctx, s, e, try, max(deadLetterPause, delay))
 		return
 	}
 	if retry, ok := errors.AsType[*RetryError](err); ok {
@@ -207,8 +206,8 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 	p.again(s, e, try, delay)
 }
 
-// again has e handled again after a delay: in place where it holds up its key, or by the server. The key of a
-// message is asked for once a delivery.
+// again retries e after a delay: in place if messages are ordered by key, else by the server. The key function is
+// called once per delivery.
 func (p *Pool[M]) again(s *slot[M], e *entry[M], try attempt, delay time.Duration) {
 	p.ops.Report.Log().Info("jetpull: message is retried", "sequence", e.id.Seq, "after", delay)
 	m := e.msg // once it waits for its retry, e is another worker's
@@ -222,7 +221,7 @@ func (p *Pool[M]) again(s *slot[M], e *entry[M], try attempt, delay time.Duratio
 	p.nak(e, try, delay)
 }
 
-// nak leaves it to the server to deliver e again, if it does.
+// nak hands e back. The server redelivers it, unless this was its last delivery.
 func (p *Pool[M]) nak(e *entry[M], try attempt, delay time.Duration) {
 	m, outcome := e.msg, Retried
 	if try.last {
@@ -239,8 +238,8 @@ func (p *Pool[M]) terminate(e *entry[M], try attempt, outcome, reason string) {
 	p.ops.Failed(e.msg, try.number, outcome, 0, try.err)
 }
 
-// delay is when a message is tried again that has had so many attempts: by the user's delays, by the consumer's
-// BackOff, or by the default.
+// delay is the delay before the next attempt, by the number of attempts: from the user's delays, the consumer's
+// BackOff, or the default.
 func (p *Pool[M]) delay(c Consumer, attempts int) time.Duration {
 	delays := p.set.RetryDelays
 	if len(delays) == 0 {
@@ -253,8 +252,7 @@ func (p *Pool[M]) delay(c Consumer, attempts int) time.Duration {
 	return d + time.Duration((rand.Float64()*2-1)*float64(d)/5)
 }
 
-// retryInPlace keeps e, first of its key, until its delay is over. When the call has ended there is no time for
-// that, and it reports false.
+// retryInPlace keeps e, first of its key, until its delay is over. It reports false if the call has ended.
 func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) bool {
 	q := &p.queue
 	q.mu.Lock()
@@ -297,13 +295,13 @@ func (p *Pool[M]) wakeRetries() {
 	q.mu.Unlock()
 }
 
-// deadReason is the error for which a message is given up as its dead letter and the server's advisory have it:
-// of a panic without the stack.
+// deadReason is the text for the dead letter and the server's advisory of the error for which a message is given up.
+// The text of a panic has no stack.
 func deadReason(err error) string {
 	if p, ok := errors.AsType[*PanicError](err); ok {
 		return Line(p.text)
 	}
-	return Line(fmt.Sprint(err)) // which survives an Error that panics
+	return Line(fmt.Sprint(err)) // Sprint survives an Error method that panics
 }
 
 // Line makes s fit for a header and for the server's advisory: one line of at most 1,024 bytes.

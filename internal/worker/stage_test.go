@@ -45,7 +45,7 @@ type stage struct {
 	plan              map[uint64][]string // what the handler does with a message, attempt by attempt
 	had               map[uint64]*msg     // what handlers have had
 	returned, arrived credit
-	buryErr           error
+	deadLetterErr     error
 }
 
 func newStage(t *testing.T) *stage {
@@ -159,14 +159,14 @@ func (s *stage) ops() Ops[*msg] {
 // play plays a script of package script. Its events are
 //
 //	pool workers=2 keyed messages acknone keepalive=off wait=4s backoff=1s,2s maxdeliver=3
-//	     remembers=9 delays=1s,2s attempts=3 drain=2s timeout=1s bury prefetch=9 manual stopafter=9
+//	     remembers=9 delays=1s,2s attempts=3 drain=2s timeout=1s dead prefetch=9 manual stopafter=9
 //	do 7 err,5s,ok             what the handler does with message 7, attempt by attempt
 //	in 1 2 3                   messages arrive; key=a n=2 (delivered) stored=9
 //	+5s, stop (Run's context ends), end (for a reason of its own), close, next (Messages takes one)
 //	settle 3 [nak] [unsaid]    what a handler left unsettled is settled; unsaid: the pool gets to know with said
 //	changed (the configuration), refused (dead letters are refused), accepted
 //
-// h1 is a handler that begins, the other effects are ack1, nak:1s 1, term:reason 1, wpi1, bury1,
+// h1 is a handler that begins, the other effects are ack1, nak:1s 1, term:reason 1, wpi1, dead1,
 // back1, n1, run with what a DrainError says, and the reports last[1], hangs[1], nokey1.
 func play(t *testing.T, text string) {
 	s := newStage(t)
@@ -233,7 +233,7 @@ func (s *stage) event(ws script.Words) {
 		s.pool.End(ErrReconfigured)
 	case "refused", "accepted":
 		s.mu.Lock()
-		s.buryErr = map[string]error{"refused": errors.New("no stream")}[ws[0]]
+		s.deadLetterErr = map[string]error{"refused": errors.New("no stream")}[ws[0]]
 		s.mu.Unlock()
 	default:
 		time.Sleep(script.Duration(ws[0]))
@@ -246,12 +246,12 @@ func (s *stage) open(ws script.Words) {
 	if ws.Has("keyed") {
 		ops.Key = func(m *msg) string { return strings.Split(m.key, "=")[1] } // it panics without a key
 	}
-	if ws.Has("bury") {
-		ops.Bury = func(_ context.Context, m *msg, _ string, _ int) error {
-			s.note("bury%d", m.id.Seq)
+	if ws.Has("dead") {
+		ops.DeadLetter = func(_ context.Context, m *msg, _ string, _ int) error {
+			s.note("dead%d", m.id.Seq)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.buryErr
+			return s.deadLetterErr
 		}
 	}
 	set := Settings{

@@ -4,12 +4,12 @@ import "time"
 
 const (
 	firstWindow = 16
-	// lineTime is about what a message takes at the highest rate that a server delivers at when each is
+	// lineTime is about the time of one message at the highest rate at which a server delivers when each message is
 	// acknowledged.
 	lineTime = 3 * time.Microsecond
-	// workAhead is for how long an adaptive window keeps the workers busy, at least and beyond two round trips.
+	// workAhead is how long an adaptive window keeps the workers busy, at least and beyond two round trips.
 	workAhead = 10 * time.Millisecond
-	// MaxBytes bounds what an adaptive window holds and has on order.
+	// MaxBytes bounds the bytes that an adaptive window holds and has on order.
 	MaxBytes = 64 << 20
 )
 
@@ -46,7 +46,7 @@ func (w *window) starved() {
 	}
 }
 
-// measured takes in that a worker handled n messages in d, of which one had the given size.
+// measured records that a worker handled n messages in d, of which one had the given size.
 func (w *window) measured(n int, d time.Duration, size int) {
 	each := max(d/time.Duration(n), 1)
 	if w.each == 0 {
@@ -80,9 +80,9 @@ func (w *window) lasting(d time.Duration) int {
 	return int(min(float64(w.bound), float64(d)/float64(max(w.each, 1))*float64(w.workers)))
 }
 
-// Window is the most messages that a window may have. It is kept under the consumer's MaxAckPending: a server
-// that meets that delivers message by message, each time one is acknowledged, and not in runs. On a link so
-// slow that acknowledgements are long on their way all of it is needed, and most is the bound.
+// Window is the most messages that a window may have. It is below the consumer's MaxAckPending: a server that has
+// reached that limit delivers one message for each acknowledgement, and not several at once. On a slow link
+// acknowledgements take long, so the window needs all of MaxAckPending, and most is the bound.
 func Window(maxAckPending, most int, trip time.Duration) int {
 	bound := maxAckPending * 2 / 3
 	if bound <= 0 || trip > time.Duration(bound)*lineTime {

@@ -27,8 +27,8 @@ var planted = []struct {
 	},
 	{
 		name: "a status settles the account of its pull twice", file: "internal/pull/engine.go",
-		text: "\t\te.capacity.room += p.left - left\n",
-		bug:  "\t\te.capacity.room += 2 * (p.left - left)\n",
+		text: "\t\te.capacity.free += p.left - left\n",
+		bug:  "\t\te.capacity.free += 2 * (p.left - left)\n",
 	},
 	{
 		name: "a pin that was lost is kept", file: "internal/pull/pin.go",
