@@ -14,8 +14,8 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// A store with plain tokens is taken over: hashed at the start that wants it, and good for clients as before, also for a
-// process that does not want it.
+// A broker that starts with HashTokens replaces the plain tokens in its store by hashes. Clients go on with the same tokens, also
+// against a process that does not set HashTokens.
 func TestPlainTokensAreHashedAtStart(t *testing.T) {
 	cfg := testConfig(t)
 	n := startNode(t, cfg)

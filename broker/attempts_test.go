@@ -64,7 +64,7 @@ func numbers(list []attempt) (numbers []int) {
 	return numbers
 }
 
-// What each callback was answered with can be read, without secrets, also after a restart, until the message is pruned.
+// The answers to each callback can be read until the message is pruned, without secrets and also after a restart.
 func TestAttempts(t *testing.T) {
 	var calls atomic.Int32
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -137,7 +137,7 @@ func TestAttempts(t *testing.T) {
 	require.Zero(t, stored())
 }
 
-// The history has pages, goes on when a dead job is queued again, and is gone with its consumer.
+// The history is paged. It continues when a dead job is queued again, and ends when its consumer is deleted.
 func TestAttemptsInPages(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
 	defer receiver.Close()
@@ -173,8 +173,8 @@ func TestAttemptsInPages(t *testing.T) {
 	require.ErrorIs(t, err, domain.ErrNotFound, fmt.Sprint(c.Number))
 }
 
-// A process that is killed between an attempt and its record makes the callback again. A first success then is not shown as the
-// failure that nobody was told of.
+// A process that is killed between an attempt and its record makes the callback again. If that one succeeds, the history shows a
+// success, and not a failure that was never recorded.
 func TestFirstSuccessAfterAnAttemptWithoutRecord(t *testing.T) {
 	receiver := newReplayReceiver(t)
 	n := startNode(t, testConfig(t))

@@ -31,8 +31,8 @@ func externalConfig(t testing.TB, url string, replicas int) *Config {
 	return cfg
 }
 
-// patient has claims outlast the time that a write may wait for a new leader, and
-// that a slow machine takes for all the jobs that a worker has claimed at once.
+// patient makes claims outlast a write that waits for a new leader, and the work on all jobs that a worker has claimed at once on
+// a slow machine.
 func patient(cfg *Config) *Config {
 	cfg.Connection.Timeout = 30 * time.Second
 	return cfg
@@ -67,12 +67,12 @@ func deliver(t testing.TB, n *Node, consumer string, c claimed) {
 	require.Equal(t, 202, code, body)
 }
 
-// shareWork has two nodes serve one consumer: 32 workers, half on each node,
-// claim what producers broadcast to both. No job is held by two, none is lost.
+// shareWork runs one consumer on two nodes: 32 workers, half on each node, claim the messages that producers broadcast to both
+// nodes. No job is held by two workers, and none is lost.
 func shareWork(t *testing.T, a, b *Node, n int) {
 	t.Helper()
 	putConsumer(t, a, "k", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
-	mustConsumer(t, b, "k") // at once, not a moment later
+	mustConsumer(t, b, "k") // node b knows the consumer at once
 	nodes := []*Node{a, b}
 	var wg sync.WaitGroup
 	for p := range 4 {
@@ -119,8 +119,8 @@ func TestTwoNodesShareClaims(t *testing.T) {
 	shareWork(t, a, b, fewer(400))
 }
 
-// Two workers on two nodes race for the head of one queue, and each does half of what is queued. One that loses a race for
-// everything it took looks again at once: it is never answered with nothing while jobs are queued, and never waits for a new one.
+// Two workers on two nodes race for the head of one queue, and each does half of the jobs. A worker that loses the race for all
+// jobs it tried looks again at once: it never gets an empty answer while jobs are queued, and never waits for a new job.
 func TestWorkerThatLosesEveryRaceLooksAgain(t *testing.T) {
 	const jobs = 1000
 	srv := servertest.RunServer(t)
@@ -150,8 +150,7 @@ func TestWorkerThatLosesEveryRaceLooksAgain(t *testing.T) {
 	workers.Wait()
 }
 
-// tallied is a receiver that counts callbacks, and holds those of one message open
-// until it is told.
+// tallied is a receiver that counts callbacks, and holds those of one message open until release is called.
 func tallied(t *testing.T, held string) (url string, calls *tally, release func()) {
 	t.Helper()
 	calls, block := &tally{}, make(chan struct{})
@@ -167,7 +166,7 @@ func tallied(t *testing.T, held string) (url string, calls *tally, release func(
 	return receiver.URL, calls, release
 }
 
-// dispatchers are the node that dispatches and the other one.
+// dispatchers returns the node that dispatches and the other one.
 func dispatchers(t *testing.T, a, b *Node) (here, there *Node) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -192,9 +191,8 @@ func broadcastMany(t *testing.T, n *Node, prefix string, count int) (ids []strin
 	return ids
 }
 
-// One node dispatches to a push consumer. When it stops, the other takes over at
-// once, while a callback of the first is still in progress, with nothing lost and
-// nothing repeated.
+// One node dispatches to a push consumer. When it stops, the other takes over at once, although a callback of the first is still
+// in progress. Nothing is lost or repeated.
 func TestPushIsTakenOver(t *testing.T) {
 	url, calls, release := tallied(t, "held")
 	srv := servertest.RunServer(t)
@@ -219,8 +217,8 @@ func TestPushIsTakenOver(t *testing.T) {
 	require.Zero(t, repeated)
 }
 
-// The server takes the pin away while a callback is in progress, as when the leader of
-// the consumer changes, until another node has it. Nothing is repeated.
+// The server withdraws the pin while a callback is in progress, as when the leader of the consumer changes, until another node
+// has it. Nothing is repeated.
 func TestPinThatIsTakenAway(t *testing.T) {
 	url, calls, release := tallied(t, "held")
 	srv := servertest.RunServer(t)
@@ -254,8 +252,7 @@ func dispatching(t testing.TB, n *Node) bool {
 	return containsLine(body, `broker_dispatching{shard="`+strconv.Itoa((&journal.Store{}).Shards.Shard("ch"))+`"} 1`)
 }
 
-// On three servers with three replicas, and with the leaders moved of the streams and
-// of a shard while everything runs.
+// The cluster has three servers and three replicas. The leaders of the streams and of a shard move while everything runs.
 func TestClusterWithMovingLeaders(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.RunCluster(t)
@@ -312,10 +309,9 @@ func ready(t *testing.T, n *Node) bool {
 	return code == 200
 }
 
-// Two nodes that start on a fresh cluster make the streams together. A third that
-// starts while the cluster has no leader waits for one. When the quorum is lost, all
-// say so, once, and go on when it is there again. Claims that end meanwhile cost one line
-// in the log together.
+// Two nodes that start on a fresh cluster create the streams together. A third that starts while the cluster has no leader waits
+// for one. When the quorum is lost, each node logs it once, and goes on when the quorum is back. Claims that end meanwhile share
+// one line in the log.
 func TestStartsAndQuorumOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.RunCluster(t)
@@ -323,7 +319,7 @@ func TestStartsAndQuorumOfACluster(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var nodes []*Node
 	starting := []<-chan *Node{
-		startLater(t, externalConfig(t, cluster.Servers[2].URL(), 3), logger), // which stays: it loses the quorum only
+		startLater(t, externalConfig(t, cluster.Servers[2].URL(), 3), logger), // this node goes on; it only loses the quorum
 		startLater(t, externalConfig(t, clusterURLs(cluster), 3), slog.New(slog.DiscardHandler)),
 	}
 	for _, started := range starting {
@@ -338,7 +334,7 @@ func TestStartsAndQuorumOfACluster(t *testing.T) {
 		broadcast(t, nodes[0], "", "x", nil)
 	}
 	worker := client.New(nodes[0].URL(), nil).Consumer("ch", "ct", "pull", "kt")
-	for _, timeout := range []time.Duration{6 * time.Second, 50 * time.Second} { // the claims of one end without a quorum, on a slow machine too
+	for _, timeout := range []time.Duration{6 * time.Second, 50 * time.Second} { // some claims end without a quorum, also on a slow machine
 		claimed := 0
 		waitUntil(t, func() bool {
 			jobs, err := worker.Claim(t.Context(), 10-claimed, timeout, 0)
@@ -356,7 +352,7 @@ func TestStartsAndQuorumOfACluster(t *testing.T) {
 	t.Logf("not ready %v after the quorum was lost", time.Since(lost).Round(time.Millisecond))
 	cfg := externalConfig(t, cluster.Servers[2].URL(), 3)
 	third := startLater(t, cfg, slog.New(slog.DiscardHandler))
-	var refused sync.WaitGroup // together: each waits ten seconds for a quorum
+	var refused sync.WaitGroup // in parallel: each waits ten seconds for a quorum
 	for range 3 {
 		refused.Go(func() {
 			code, _, _ := call(t, nodes[0], "POST", "/channel/ch/broadcast", map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt"}, "x")

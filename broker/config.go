@@ -18,8 +18,8 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
-// Config is everything that a broker process can be told. Settings names each
-// of its fields in the INI file, on the command line and in the environment.
+// Config is the configuration of a broker process. Settings gives each of its fields a name in the INI file, on the command line
+// and in the environment.
 type Config struct {
 	HTTP       HTTPConfig
 	Log        LogConfig
@@ -33,27 +33,27 @@ type Config struct {
 	NATS       NATSConfig
 	Seed       SeedData
 
-	// Warnings are what was accepted and ignored, to be logged at start.
+	// Warnings are logged at the start: settings that were accepted and have no effect.
 	Warnings []string
 }
 
-// HTTPConfig is about the listener.
+// HTTPConfig configures the listener.
 type HTTPConfig struct {
 	Listener     string
 	ReadTimeout  time.Duration
 	WriteTimeout time.Duration
-	// PerAddress is how many connections an address may have; 0: any number.
+	// PerAddress is how many connections an address may have. 0 means any number.
 	PerAddress   int
 	MaxBodyBytes int
-	// TLSCert and TLSKey are files; both empty: there is no TLS.
+	// TLSCert and TLSKey are files. If both are empty, there is no TLS.
 	TLSCert, TLSKey string
 	// Open allows an address other than loopback without an admin token.
 	Open bool
-	// OpenMetrics lets everybody read the metrics, whatever the admin token.
+	// OpenMetrics serves the metrics without the admin token.
 	OpenMetrics bool
 }
 
-// LogConfig is about the log.
+// LogConfig configures the log.
 type LogConfig struct {
 	Filename string
 	Level    string
@@ -61,27 +61,27 @@ type LogConfig struct {
 
 // [Settings] documents each field of these, by section and key.
 type (
-	// DispatchConfig is about jobs and their retries.
+	// DispatchConfig configures jobs and their retries.
 	DispatchConfig = work.DispatchRules
-	// BreakerConfig is about consumers whose callbacks fail.
+	// BreakerConfig configures the handling of consumers whose callbacks fail.
 	BreakerConfig = work.BreakerRules
-	// ConnectionConfig is about the callbacks of push consumers.
+	// ConnectionConfig configures the callbacks of push consumers.
 	ConnectionConfig = work.CallbackRules
-	// PruneConfig is about finished messages.
+	// PruneConfig configures the pruning of finished messages.
 	PruneConfig = work.PruneRules
 )
 
-// SchedulerConfig is about scheduled messages.
+// SchedulerConfig configures scheduled messages.
 type SchedulerConfig struct {
 	MinDelay time.Duration
 }
 
-// GatewayConfig is about the signatures of requests.
+// GatewayConfig configures the signatures of requests.
 type GatewayConfig struct {
 	// Mode is none or hmac.
 	Mode string
-	// Scheme is v1, the original's, which covers time and body, or v2, which covers method, path, query and a nonce too. With v1 requests with
-	// v2 are accepted. Empty is v1.
+	// Scheme is v1 or v2. v1, the original's, covers time and body. v2 also covers method, path, query and a nonce. With v1 the
+	// broker accepts requests of both schemes. Empty means v1.
 	Scheme string
 	// Secret is the key of the signatures in base64.
 	Secret    string
@@ -89,36 +89,35 @@ type GatewayConfig struct {
 	Exempt    []string
 }
 
-// AdminConfig is about who may change and read the registry.
+// AdminConfig configures access to the registry.
 type AdminConfig struct {
 	// Token may be a hash: sha256: and 64 hexadecimal digits.
 	Token string
-	// HashTokens has the tokens of producers and channels stored as hashes.
+	// HashTokens stores the tokens of producers and channels as hashes.
 	HashTokens bool
-	// MaxFailed is how many wrong admin tokens an address may show in a minute; 0: any number.
+	// MaxFailed is how many wrong admin tokens are accepted from an address per minute. 0 means any number.
 	MaxFailed int
 }
 
-// NATSConfig is about the server that keeps everything.
+// NATSConfig configures the NATS server.
 type NATSConfig struct {
-	// URL of an existing server. Empty means one in this process.
+	// URL of an existing server. Empty means an embedded server.
 	URL   string
 	Creds string
-	// StartWait is how long a start waits for the servers without any progress; 0: without an end.
+	// StartWait is how long a start waits for the servers without any progress. 0 means forever.
 	StartWait time.Duration
-	// Domain is the JetStream domain there. Empty means the server's own.
+	// Domain is the JetStream domain. Empty means the server's own.
 	Domain   string
 	StoreDir string
 	Name     string
 	Replicas int
-	// StoreMax is the most bytes that messages may take on the embedded server; 0
-	// means what the disk has, less a reserve.
+	// StoreMax is the most bytes that messages may take on the embedded server. 0 means the size of the disk, less a reserve.
 	StoreMax int64
-	// Sync is always, each, or how often the embedded server syncs to disk.
+	// Sync is always, each, or the interval at which the embedded server syncs to disk.
 	Sync string
 }
 
-// check is what requests are checked with. Nil: they need no signature. Its error does not show the secret.
+// check returns the gateway that checks signatures, nil if requests need none. Its error does not show the secret.
 func (c *GatewayConfig) check() (*httpapi.Gateway, error) {
 	if c.Mode != "hmac" {
 		return nil, nil
@@ -133,18 +132,18 @@ func (c *GatewayConfig) check() (*httpapi.Gateway, error) {
 	return &httpapi.Gateway{Key: key, Scheme: c.Scheme, Tolerance: c.Tolerance, Exempt: c.Exempt}, nil
 }
 
-// The words for Sync: who syncs what is written to the embedded server.
+// The words for Sync: they name who syncs writes of the embedded server.
 const (
-	syncGroups = "always" // the broker, before it answers, once for all that wait
-	syncEach   = "each"   // the server, every single write
+	syncGroups = "always" // the broker, before it answers, once for all waiting writes
+	syncEach   = "each"   // the server, each write
 )
 
-// parseSync reads Sync. Without a word the server syncs every so often.
+// parseSync parses Sync: a word, or the interval at which the server syncs.
 func (c *NATSConfig) parseSync() (word string, every time.Duration, err error) {
 	return service.ParseSync(c.Sync, syncGroups, syncEach)
 }
 
-// Validate checks what reading a key does not.
+// Validate checks rules that span several settings.
 func (c *Config) Validate() error {
 	var errs []error
 	named := func(name string, err error) {
@@ -174,7 +173,7 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkNodeName refuses a name with which an export would not be a file of its folder.
+// checkNodeName refuses a name that is not a plain file name, because exports are named after the node.
 func checkNodeName(n string) error {
 	if n == "." || n == ".." || strings.ContainsFunc(n, func(r rune) bool { return r == '/' || r == '\\' || unicode.IsControl(r) }) {
 		return fmt.Errorf("[prune] export-node-name: %q cannot be part of a file's name: leave out slashes, backslashes and control characters, and use neither . nor ..; the folder is export-path", n)
@@ -182,7 +181,7 @@ func checkNodeName(n string) error {
 	return nil
 }
 
-// tryExportPath makes the folder of exports and a file in it, which it removes.
+// tryExportPath creates the folder of exports, and checks with a temporary file that it is writable.
 func tryExportPath(folder string) error {
 	if folder == "" {
 		return nil
@@ -200,7 +199,7 @@ func tryExportPath(folder string) error {
 	return nil
 }
 
-// notice says what happens to finished messages.
+// notice returns the log line about finished messages.
 func notice(retention time.Duration) (slog.Level, string) {
 	if retention == 0 {
 		return slog.LevelWarn, "finished messages are kept for ever: memory and disk grow; set [prune] message-retention-days"
@@ -208,8 +207,7 @@ func notice(retention time.Duration) (slog.Level, string) {
 	return slog.LevelInfo, fmt.Sprintf("finished messages are deleted %v days after their broadcast; [prune] message-retention-days changes that", retention.Hours()/24)
 }
 
-// warnUnused tells of settings of the server in this process that an existing
-// one makes useless.
+// warnUnused warns of settings of the embedded server that have no effect with an existing one.
 func (c *Config) warnUnused() {
 	if c.NATS.URL == "" {
 		return
@@ -222,14 +220,14 @@ func (c *Config) warnUnused() {
 	}
 }
 
-// loopback tells whether only this machine can reach the listener.
+// loopback reports whether the listener is reachable from this machine only.
 func (c *HTTPConfig) loopback() bool {
 	loopback, err := service.Loopback(c.Listener)
 	return err == nil && loopback
 }
 
-// policy is where callbacks may go. With networks = auto that follows from who can register one: behind a loopback listener it is who is on
-// this machine anyway.
+// policy returns the networks that callbacks may reach. With networks = auto it depends on the listener: behind a loopback
+// listener consumers can be registered only from this machine.
 func (c *Config) policy() (webhook.Policy, error) {
 	anywhere, allowed, err := service.ParseNetworks(c.Connection.Networks, c.HTTP.Listener)
 	if err != nil {

@@ -148,7 +148,7 @@ func TestConfigClampsWhatIsTooLarge(t *testing.T) {
 	require.Equal(t, []time.Duration{5 * time.Second, service.Century}, c.Dispatch.Backoff)
 }
 
-// hashOfX is what printf x | sha256sum | cut -d' ' -f1 prints.
+// hashOfX is the SHA-256 of "x".
 const hashOfX = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
 
 func TestConfigValidate(t *testing.T) {
@@ -209,7 +209,7 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
-// What could not be stored or used as it is written is refused where it is written, and no token is shown.
+// A seed with values that cannot be stored or used is refused. The error names the entry and shows no token.
 func TestSeedIsRefusedByName(t *testing.T) {
 	const channel = "[initial-channels]\nc=C\n"
 	for _, tt := range []struct{ ini, want string }{
@@ -255,8 +255,7 @@ func FuzzReadINI(f *testing.F) {
 	})
 }
 
-// Settings of the server in this process and of an existing one do not mix
-// without a word.
+// A setting of the embedded server and one of an existing server together cause a warning or an error.
 func TestConfigOfTheServer(t *testing.T) {
 	load := func(flags map[string]string) (*Config, error) { return LoadConfig(Sources{Flags: flags}) }
 	for _, key := range []string{"creds", "domain"} {
@@ -282,7 +281,8 @@ func TestStrayVariables(t *testing.T) {
 		StrayVariables([]string{"HOME=/", "JETPULL_BROKER_HTTP_LISTEN=x", "JETPULL_BROKER_HTTP_LISTENER=y", "JETPULL_BROKER_LOG_MAX_BACKUPS=3"}))
 }
 
-// Where nothing is said of what is to be made, it is what the original makes; not with an admin token, because everybody knows the samples' tokens.
+// Without a seed in the configuration the samples of the original are created. With an admin token they are not, because the
+// samples' tokens are public.
 func TestSamplesWhereNothingIsSeeded(t *testing.T) {
 	for _, tt := range []struct {
 		name, ini string

@@ -1,6 +1,5 @@
-// Package broker is a webhook broker with no database but JetStream: producers
-// broadcast messages to channels over HTTP, and every consumer of a channel
-// gets a job for each of them, pushed to its callback or pulled by its workers.
+// Package broker is a webhook broker with no database but JetStream. Producers broadcast messages to channels over HTTP. Each
+// consumer of a channel gets a job for each message. Jobs are pushed to the consumer's callback, or pulled by its workers.
 //
 //	cfg := broker.DefaultConfig()
 //	cfg.NATS.StoreDir = "broker-data"
@@ -10,20 +9,17 @@
 //	}
 //	defer n.Stop(context.Background())
 //
-// Package [github.com/jetpull/jetpull/broker/client] is what producers and workers use. DESIGN.md says how it works.
+// Producers and workers use package [github.com/jetpull/jetpull/broker/client]. DESIGN.md describes the implementation.
 //
 // # Model
 //
-// A broadcast is one stored message. A job, which is one message for one
-// consumer, is computed and not written: its ID is made of the message's
-// sequence and the consumer's number. A record of a job is written when its
-// state changes, and only if the state is still the one the change was decided
-// on. That compare-and-swap decides every race, between the workers of a
+// A broadcast is one stored message. A job is one message for one consumer. It is computed and not written: its ID consists of
+// the message's sequence and the consumer's number. A record of a job is written when its state changes, and only if the stored
+// state is still the one that the change was based on. This compare-and-swap decides every race: between the workers of a
 // consumer, between timers and workers, and between broker processes.
 //
 // # Delivery
 //
-// Delivery is at least once. A message accepted with 201 is on disk and is
-// delivered or dead for each consumer, never gone. A callback or a worker may
-// see a job twice when a process dies between the work and the record of it.
+// Delivery is at least once. A message accepted with 201 is on disk. For each consumer it ends as delivered or dead; it is never
+// lost. A callback or a worker may see a job twice if a process dies between the work and the record of it.
 package broker

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A push consumer is called for its event types only, which the callback names, also after a restart.
+// A push consumer gets callbacks for its event types only. The callback names the type. Both hold after a restart.
 func TestPushOfEventTypes(t *testing.T) {
 	var mu sync.Mutex
 	var got []string

@@ -10,7 +10,7 @@ import (
 	"github.com/jetpull/jetpull/broker"
 )
 
-// A program runs a broker with a server of its own.
+// A program runs a broker with an embedded server.
 func ExampleStart() {
 	dir, err := os.MkdirTemp("", "broker")
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/jetpull/jetpull/broker/client"
 )
 
-// flights watches the requests of one kind: which were sent to the end and have
-// no answer yet, and which never got one.
+// flights tracks the requests of one kind: those that were sent completely and have no answer yet, and those that never got one.
 type flights struct {
 	match     func(*http.Request) bool
 	transport *http.Transport
@@ -23,13 +22,12 @@ func newFlights(match func(*http.Request) bool) *flights {
 	return &flights{match: match, transport: &http.Transport{MaxIdleConnsPerHost: 32}}
 }
 
-// client is a client of the process whose requests are watched.
+// client returns a client of the process whose requests are tracked.
 func (f *flights) client(m *mortal) *client.Client {
 	return client.New("http://"+m.listen, &http.Client{Transport: f})
 }
 
-// flight is one request. The transport may say that it was sent after its
-// answer has come.
+// flight is one request. The transport may report the end of sending after the answer has arrived.
 type flight struct{ sent, ended bool }
 
 // RoundTrip implements http.RoundTripper.

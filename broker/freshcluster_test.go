@@ -11,8 +11,9 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// Two nodes start together on a fresh cluster, again and again: while it has no leader, in one half of the starts, and once it
-// is ready, in the other. Both are ready soon after it is; how soon is in the log, because it depends on the machine.
+// Two nodes start together on a fresh cluster, many times. In one half of the runs they start before the cluster has a leader, in
+// the other half afterwards. Both nodes are ready soon after the cluster is. The time is logged and not checked, because it
+// depends on the machine.
 func TestStartsOnFreshClusters(t *testing.T) {
 	starts := repetitions(20)
 	var longest time.Duration
@@ -44,7 +45,7 @@ func TestStartsOnFreshClusters(t *testing.T) {
 	t.Logf("%d starts; at most %v from the cluster to both nodes", starts, longest.Round(time.Millisecond))
 }
 
-// freshCluster starts three servers, and does not wait until they are a cluster.
+// freshCluster starts three servers without waiting until they form a cluster.
 func freshCluster(t *testing.T) (c *servertest.Cluster, ready func() bool) {
 	t.Helper()
 	routes, err := servertest.FreeAddresses(3)

@@ -29,18 +29,16 @@ func containsLine(text, line string) bool {
 	return false
 }
 
-// waitLong bounds a wait for a condition, which is looked at every waitStep.
+// waitLong bounds a wait for a condition, which is checked every waitStep.
 const (
 	waitLong = 15 * time.Second
 	waitStep = 5 * time.Millisecond
-	// waitLongest and waitShort are for what comes after a kill, or lasts for a
-	// moment only.
+	// waitLongest bounds waits after a kill. waitShort is for conditions that hold for a moment only.
 	waitLongest = 90 * time.Second
 	waitShort   = 100 * time.Microsecond
 )
 
-// waitUntil waits for a condition that may be met for a moment only. It is
-// bounded by what the server may make it wait for what was in flight.
+// waitUntil waits for a condition that may hold for a moment only. Its bound covers the server's wait for requests in flight.
 func waitUntil(t testing.TB, met func() bool, otherwise string) {
 	t.Helper()
 	require.Eventually(t, met, waitLongest, waitShort, otherwise)

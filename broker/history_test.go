@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// moody is a receiver that answers the first callback of some messages with a failure that names the message, and takes all others.
+// moody is a receiver that fails the first callback of some messages with an error that names the message, and accepts all
+// others.
 type moody struct{ calls tally }
 
 func failsFirst(id string) bool { return strings.ContainsAny(id[len(id)-1:], "147") }
@@ -23,7 +24,7 @@ func (m *moody) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// failing are the messages whose first callback moody fails.
+// failing returns the messages whose first callback moody fails.
 func failing(ids []string) (some []string) {
 	for _, id := range ids {
 		if failsFirst(id) {
@@ -33,11 +34,11 @@ func failing(ids []string) (some []string) {
 	return some
 }
 
-// histories are the failures that a broker has shown in the histories of jobs, by message, which it must show from then on.
+// histories are the failures that a broker has shown, by message. It must show them from then on.
 type histories map[string]attempt
 
-// check reads the history of each message's job for a push consumer. It has at most one failure, that of moody, which is
-// remembered if it began before a time. It counts failures, and the attempts that are missing.
+// check reads the history of each message's job for a push consumer. A history has at most one failure, that of moody. The
+// failure is remembered if it began before the given time. check counts failures, and the attempts that are missing.
 func (h histories) check(t *testing.T, n *Node, consumer string, messages []string, before time.Time) (failures, missing int) {
 	t.Helper()
 	for _, id := range messages {
@@ -48,7 +49,7 @@ func (h histories) check(t *testing.T, n *Node, consumer string, messages []stri
 			}
 			missing--
 			if a.ResponseBody == "" {
-				continue // a success, or a failure of which only the record is left
+				continue // a success, or a failure whose answer was not recorded
 			}
 			failures++
 			require.Equal(t, []any{1, 418, id}, []any{a.Attempt, a.StatusCode, a.ResponseBody})

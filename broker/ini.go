@@ -27,8 +27,7 @@ func DefaultConfig() *Config {
 	return c
 }
 
-// Sources is where a configuration comes from. What comes later wins: the file,
-// then the environment, then flags.
+// Sources are the sources of a configuration. Later ones take precedence: the file, then the environment, then flags.
 type Sources = service.Sources
 
 // LoadConfig reads and checks a configuration. Its error names every key that
@@ -59,7 +58,7 @@ func (c *Config) ReadINI(data []byte) error {
 	return err
 }
 
-// readINI tells whether the file says what is to be made, which may be nothing.
+// readINI reports whether the file has a seed, which may be empty.
 func (c *Config) readINI(data []byte) (seeded bool, err error) {
 	file, err := service.ParseINI(data)
 	if err != nil {
@@ -84,8 +83,7 @@ func isSeedSection(name string) bool {
 	return slices.Contains([]string{sectionChannels, sectionChannelTokens, sectionProducers, sectionProducerTokens, sectionConsumers}, name)
 }
 
-// SampleConfig is a configuration file with every key at its default, and a
-// channel, a producer and a consumer to try.
+// SampleConfig returns a configuration file with every key at its default, and a channel, a producer and a consumer to try.
 func SampleConfig() string { return schema.Sample("Configuration of the webhook broker") + sampleSeed }
 
 const sampleSeed = `

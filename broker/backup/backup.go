@@ -1,8 +1,8 @@
-// Package backup copies the streams of a broker's embedded server while it runs, and puts them into a new one.
+// Package backup copies the streams of a broker's embedded server while it runs, and restores them to a new server.
 //
-// A copy of a stream is a file: a line of JSON that says what it is, then the server's own snapshot in pieces, each with its
-// length in front in four bytes, and a length of 0 at the end, without which the file is not whole. The streams are copied one after
-// the other, in the order of [Streams]: what is copied later has everything that what was copied before relies on.
+// A copy of a stream is a file. It begins with a line of JSON that describes it. The server's own snapshot follows in pieces,
+// each prefixed by its length in four bytes. A length of 0 ends the file; without it the file is incomplete. The streams are
+// copied one after the other, in the order of [Streams], so that a copy never refers to something that an earlier copy lacks.
 package backup
 
 import (
@@ -36,9 +36,9 @@ type header struct {
 	State  json.RawMessage
 }
 
-// Streams are those of a broker, in the order in which they are copied. A record without its message would be taken for that
-// of another message, a consumer's number that is given away again for that of another consumer, and so on: so attempts
-// and records come before the registry, and the messages come last.
+// Streams returns the names of a broker's streams in the order in which they are copied: attempts and records, then the registry,
+// then the messages. In another order a restored record could lack its message, and the next message with that sequence would
+// inherit it. The same holds for the numbers of consumers.
 func Streams(name string) []string {
 	return []string{name + "_attempts", name + "_jobs", "KV_" + name + "_registry", name + "_messages"}
 }
@@ -90,7 +90,7 @@ func Write(ctx context.Context, nc *nats.Conn, stream string, to io.Writer) erro
 	}
 }
 
-// ask makes a request and decodes its answer. The server answers a piece of a stream with nothing if it takes it.
+// ask makes a request and decodes its answer. The server answers an accepted piece of a stream with an empty message.
 func ask(ctx context.Context, nc *nats.Conn, subject string, request []byte, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, stall)
 	defer cancel()
@@ -114,7 +114,7 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, request []byte, ans
 	return nil
 }
 
-// ErrTruncated says that a copy has no end.
+// ErrTruncated says that a copy has no end mark.
 var ErrTruncated = errors.New("the copy is not whole")
 
 // Check reads a copy to its end.
@@ -165,7 +165,7 @@ func each(pieces io.Reader, do func([]byte) error) error {
 	}
 }
 
-// Read makes the stream that was copied.
+// Read creates a stream from its copy.
 func Read(ctx context.Context, nc *nats.Conn, stream string, from io.Reader) error {
 	h, pieces, err := open(from)
 	if err != nil {

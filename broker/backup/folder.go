@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// manifestName is the file that is written last: a folder without it has no backup.
+// manifestName is the file that is written last. A folder without it has no complete backup.
 const manifestName = "backup.json"
 
 type manifest struct {
@@ -29,7 +29,7 @@ type entry struct {
 	Bytes                int64
 }
 
-// Save puts copies of streams, which fetch opens one after the other, into a folder that is new or empty.
+// Save stores copies of streams in a folder, which must be new or empty. fetch opens one copy after the other.
 func Save(ctx context.Context, dir string, streams []string, fetch func(ctx context.Context, stream string) (io.ReadCloser, error)) error {
 	if err := requireEmpty(dir); err != nil {
 		return err
@@ -66,7 +66,7 @@ func Save(ctx context.Context, dir string, streams []string, fetch func(ctx cont
 	return errors.Join(syncPath(path), syncPath(dir))
 }
 
-// checkName refuses a name, which a server chose, that leads out of the folder of a copy.
+// checkName refuses a stream name that leads out of the backup's folder. The name comes from a server.
 func checkName(stream string) error {
 	if filepath.Base(stream) != stream || !filepath.IsLocal(stream) {
 		return fmt.Errorf("the broker names a stream %q, which cannot be the name of a file in the folder of the backup: check what answers at the URL", stream)
@@ -88,7 +88,7 @@ func requireEmpty(dir string) error {
 	return nil
 }
 
-// saveFile writes a copy while it checks that it is whole.
+// saveFile writes a copy and checks that it is complete.
 func saveFile(path string, from io.Reader) (size int64, sum string, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err != nil {
@@ -108,7 +108,7 @@ func syncPath(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Load makes the streams of a backup on a server that has none.
+// Load restores the streams of a backup to a server that has none of them.
 func Load(ctx context.Context, dir string, nc *nats.Conn) error {
 	text, err := os.ReadFile(filepath.Join(dir, manifestName))
 	if err != nil {

@@ -8,27 +8,28 @@ import (
 	"net/http"
 )
 
-// Admin makes requests to the routes of a broker that need its admin token. The broker's OpenAPI document has them. It may be used by
-// several goroutines.
+// Admin makes requests to the routes of a broker that need its admin token. The broker's OpenAPI document describes them. It may
+// be used by several goroutines.
 type Admin struct {
 	client *Client
 	token  string
 }
 
-// NewAdmin is a client of the broker at baseURL with its admin token. Nil: http.DefaultClient, without redirects.
+// NewAdmin returns a client of the broker at baseURL with its admin token. A nil httpClient means http.DefaultClient. Redirects
+// are not followed.
 func NewAdmin(baseURL, token string, httpClient *http.Client) *Admin {
 	return &Admin{client: New(baseURL, httpClient), token: token}
 }
 
-// Call makes a request with a body in JSON, unless that is nil, and decodes the answer into answer, unless that is nil. An answer that
-// is no success is an [Error].
+// Call makes a request and decodes the answer into answer, unless that is nil. A body that is not nil is sent as JSON. Any status
+// but success is an [Error].
 func (a *Admin) Call(ctx context.Context, method, path string, body, answer any) error {
 	_, err := a.Send(ctx, method, path, nil, body, answer)
 	return err
 }
 
-// Send is Call with more headers, such as the tokens of a channel and a producer. A body that is a []byte is sent as it is. It
-// returns the headers of the answer, of which Location names what the request has begun or created.
+// Send is like Call with additional headers, such as the tokens of a channel and a producer. A body of type []byte is sent
+// unchanged. It returns the headers of the answer. Location names what the request started or created.
 func (a *Admin) Send(ctx context.Context, method, path string, header http.Header, body, answer any) (http.Header, error) {
 	send := http.Header{}
 	if a.token != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// playedBroker answers transitions as a test wants, and counts the requests.
+// playedBroker answers transitions as scripted by a test, and counts the requests.
 type playedBroker struct {
 	t *testing.T
 	// several answers a request with several transitions.
@@ -65,16 +65,16 @@ func jobsOf(k *Consumer, ids ...string) []*Job {
 	return jobs
 }
 
-// results writes what the broker has to say of several transitions.
+// results writes the broker's answer to several transitions.
 func results(w http.ResponseWriter, results ...string) {
 	_, _ = fmt.Fprintf(w, `{"Result":[%s]}`, strings.Join(results, ","))
 }
 
-// An outcome is taken if the broker says so of that very job, and not before.
+// An outcome counts as accepted only if the broker's answer names that job.
 func TestResultsBelongToJobs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		results []string
-		want    map[string]error // nil: taken
+		want    map[string]error // nil: accepted
 	}{
 		"in order":        {[]string{`{"ID":"a","Status":202}`, `{"ID":"b","Status":202}`}, nil},
 		"another order":   {[]string{`{"ID":"b","Status":409,"Error":"lost"}`, `{"ID":"a","Status":202}`}, map[string]error{"b": ErrClaimLost}},
@@ -104,7 +104,7 @@ func TestResultsBelongToJobs(t *testing.T) {
 	}
 }
 
-// A refusal of a request is one of all its outcomes.
+// If the broker refuses a batch, each of its outcomes is refused, and none is sent again alone.
 func TestARefusedBatchIsNotSentOneByOne(t *testing.T) {
 	p := &playedBroker{t: t, several: func(w http.ResponseWriter, _ []string) { w.WriteHeader(http.StatusServiceUnavailable) }}
 	k := p.consumer()

@@ -1,5 +1,5 @@
-// Package client talks to a webhook broker: it broadcasts messages, and works
-// off the jobs of pull consumers in the manner of jetpull's Consume.
+// Package client is the client of a webhook broker: it broadcasts messages, and works off the jobs of pull consumers like
+// jetpull's Consume.
 package client
 
 import (
@@ -22,7 +22,7 @@ import (
 // errorLimit bounds how much of an error's text is read.
 const errorLimit = 4 << 10
 
-// The errors that callers may want to tell apart, for use with errors.Is.
+// The errors that callers distinguish with errors.Is.
 var (
 	// ErrNotFound says that there is no such channel, message or job.
 	ErrNotFound = errors.New("not found")
@@ -34,12 +34,12 @@ var (
 	// ErrClaimLost says that the claim is over: it expired, or somebody else
 	// has the job.
 	ErrClaimLost = errors.New("claim lost")
-	// ErrUnavailable says that the broker cannot serve now. It is worth trying
-	// again, a broadcast with the same message ID.
+	// ErrUnavailable says that the broker cannot serve the request now. The caller may repeat it; a broadcast needs the same
+	// message ID.
 	ErrUnavailable = errors.New("broker unavailable")
 )
 
-// Error is an answer of the broker that is no success.
+// Error is an answer of the broker with a status other than success.
 type Error struct {
 	Status int
 	Text   string
@@ -52,7 +52,7 @@ func (e *Error) Error() string { return fmt.Sprintf("broker answered %d: %s", e.
 // Unwrap returns the sentinel of the error, if it has one.
 func (e *Error) Unwrap() error { return e.kind }
 
-// kindOf maps statuses to sentinels. What a 409 means depends on the request.
+// kindOf maps statuses to sentinels. The meaning of a 409 depends on the request.
 func kindOf(status int, conflict error) error {
 	switch status {
 	case http.StatusNotFound:
@@ -67,14 +67,14 @@ func kindOf(status int, conflict error) error {
 	return nil
 }
 
-// Client is a broker's address. It may be used by several goroutines.
+// Client is a client of one broker. It may be used by several goroutines.
 type Client struct {
 	base string
 	http *http.Client
 }
 
-// New makes a client of the broker at a URL such as http://127.0.0.1:8080. A nil httpClient means one without a timeout of its own: every
-// call has a context. Redirects are not followed, whatever the client says: tokens are for this broker alone.
+// New returns a client of the broker at a URL such as http://127.0.0.1:8080. A nil httpClient means one without a timeout of its
+// own: every call has a context. Redirects are never followed, because tokens are for this broker alone.
 func New(baseURL string, httpClient *http.Client) *Client {
 	return &Client{base: strings.TrimSuffix(baseURL, "/"), http: httpclient.New(httpClient)}
 }
@@ -104,7 +104,7 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 		return nil, &Error{Status: resp.StatusCode, Text: string(text), kind: kindOf(resp.StatusCode, conflict)}
 	}
 	if result == nil {
-		// Read to the end, or the connection could not be used again.
+		// The connection can be reused only after its body was read to the end.
 		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, errorLimit))
 	} else {
 		err = json.NewDecoder(resp.Body).Decode(result)
@@ -115,11 +115,11 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 	return resp.Header, nil
 }
 
-// noName and noValue tell what no name and no value of a header may have.
+// noName and noValue report runes that the name and the value of a header must not have.
 func noName(r rune) bool  { return r <= ' ' || r > '~' || strings.ContainsRune(`()<>@,;:\"/[]?={}`, r) }
 func noValue(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// segment writes an ID as a part of a path.
+// segment escapes an ID as one segment of a path.
 func segment(id string) string {
 	return strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
 }
@@ -134,18 +134,16 @@ type Producer struct {
 
 // Message is what a producer broadcasts.
 type Message struct {
-	// ID is unique in the channel. Without one the broker makes it; with one a
-	// broadcast can be repeated without harm.
+	// ID is unique in the channel. If it is empty, the broker generates one. A broadcast with an ID can be repeated safely.
 	ID          string
 	Payload     []byte // at least one byte
 	ContentType string // application/octet-stream if empty
-	EventType   string // what the filters of consumers go by
+	EventType   string // matched by the filters of consumers
 	Priority    int
-	// Headers are kept and passed on to consumers. Those that the other fields and
-	// Producer set, such as Content-Type, are refused.
+	// Headers are stored and passed on to consumers. Headers that the other fields and Producer set, such as Content-Type, are an
+	// error.
 	Headers map[string]string
-	// At is when to broadcast; zero means now. The broker keeps whole seconds: it
-	// broadcasts at the next one.
+	// At is when to broadcast. Zero means now. The broker rounds it up to whole seconds.
 	At time.Time
 }
 

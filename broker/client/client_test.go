@@ -88,7 +88,7 @@ func TestErrorsHaveKinds(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrClaimLost)
 }
 
-// A message is broadcast no sooner than its producer said, which may be within a second.
+// A message is never broadcast earlier than scheduled, also if its time has a fraction of a second.
 func TestScheduledForAFractionOfASecond(t *testing.T) {
 	base := startBroker(t, nil)
 	at := time.Now().Add(time.Hour).Truncate(time.Second).Add(time.Millisecond)
@@ -103,7 +103,7 @@ func TestScheduledForAFractionOfASecond(t *testing.T) {
 	require.Equal(t, at.Truncate(time.Second).Add(time.Second).UTC(), m.DispatchSchedule)
 }
 
-// A job says which replay queued it, whether it is listed or claimed.
+// A listed or claimed job has the ID of the replay that queued it.
 func TestReplayedJobSaysSo(t *testing.T) {
 	base := startBroker(t, nil)
 	c := client.New(base, nil)
@@ -131,7 +131,7 @@ func TestReplayedJobSaysSo(t *testing.T) {
 	require.Equal(t, replay, jobs[0].Replay)
 }
 
-// Every job is worked off by exactly one of 32 workers.
+// Each job is worked off by exactly one of 32 workers.
 func TestWorkersShareAQueue(t *testing.T) {
 	c := newBroker(t, nil)
 	const n = 300
@@ -169,8 +169,7 @@ func TestWorkersShareAQueue(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// Jobs that end at a time are reported together, and each learns what became of
-// it.
+// Outcomes of the same time are reported in one request, and each job gets its own result.
 func TestSeveralOutcomes(t *testing.T) {
 	c := newBroker(t, nil)
 	ctx := t.Context()
@@ -192,8 +191,8 @@ func TestSeveralOutcomes(t *testing.T) {
 	require.ErrorIs(t, c.Consumer("ch", "ct", "k", "wrong").Delivered(ctx, jobs...), client.ErrDenied)
 }
 
-// A handler that takes longer than a claim keeps it; one that fails has the job
-// again when the claim ends; one that is Fatal makes it dead.
+// A claim is extended while its handler runs. A job whose handler fails is queued again when its claim ends. A Fatal error makes
+// it dead.
 func TestConsumeKeepsRetriesAndKills(t *testing.T) {
 	c := newBroker(t, func(cfg *broker.Config) {
 		cfg.Connection.Timeout = 1500 * time.Millisecond
@@ -251,7 +250,7 @@ func TestConsumeEndsWhereItCannotWork(t *testing.T) {
 	require.Error(t, c.Consumer("ch", "ct", "k", "kt").Consume(t.Context(), nil, client.Options{}))
 }
 
-// What can never be sent is no outage: whoever tries ErrUnavailable again would do so for ever.
+// A request that can never be sent is not ErrUnavailable, or a caller would repeat it forever.
 func TestHeaderThatCannotBeSent(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 	defer srv.Close()
@@ -262,7 +261,7 @@ func TestHeaderThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// A message cannot replace what says who sends it, and as what.
+// Message.Headers cannot replace the headers that name the producer and carry its tokens.
 func TestHeadersAreNotTheBrokersOwn(t *testing.T) {
 	requests := 0
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -329,7 +328,7 @@ func TestClockAhead(t *testing.T) {
 	}
 }
 
-// A broker that answers no more does not keep a handler from learning that its claim is over.
+// A handler learns that its claim has ended even if the broker does not answer.
 func TestClaimEndsWhileTheBrokerIsSilent(t *testing.T) {
 	var claimed atomic.Bool
 	release := make(chan struct{})

@@ -9,15 +9,14 @@ import (
 )
 
 const (
-	// pollWait is how long the broker is asked to wait for a job.
+	// pollWait is how long the broker waits for a job before it answers with none.
 	pollWait = 20 * time.Second
-	// claimMargin is how long an answer may take beyond that and Options.Timeout. By
-	// then, unless the broker's limit is longer than its default, the claims in it
-	// would be over.
+	// claimMargin is how long an answer may take beyond pollWait and Options.Timeout. By then its claims would have ended, unless
+	// the broker's limit is longer than its default.
 	claimMargin = 40 * time.Second
 	// maxClaim is how many jobs are claimed at a time.
 	maxClaim = 100
-	// Pauses after an error grow from one to the other.
+	// The pause after an error grows from minPause to maxPause.
 	minPause = 100 * time.Millisecond
 	maxPause = 5 * time.Second
 	// settleTries and settleTime bound the reports of an outcome.
@@ -25,23 +24,21 @@ const (
 	settleTime  = 15 * time.Second
 )
 
-// Handler does the work of one job. nil completes the job; an error that comes
-// from Fatal makes it dead; any other leaves it to be queued again when its
-// claim ends. Its context ends when the claim is lost, or Drain after Consume's.
+// Handler does the work of one job. A nil error completes the job. An error from Fatal makes it dead. After any other error the
+// job is queued again when its claim ends. The context of a handler ends when the claim is lost, or Options.Drain after that of
+// Consume.
 type Handler func(ctx context.Context, j *Job) error
 
 // Options change how Consume works. The zero value is usable.
 type Options struct {
 	// Concurrency is the number of jobs in work at a time. Default 1.
 	Concurrency int
-	// Timeout is added to the broker's limit for each claim. Claims are
-	// extended while a handler runs, so that it need not be the time of the
-	// longest work. Whole seconds. Default 0.
+	// Timeout is added to the broker's limit for each claim, in whole seconds. Consume extends claims while a handler runs, so
+	// that Timeout may be shorter than the longest work. Default 0.
 	Timeout time.Duration
-	// Drain is how long handlers may go on when Consume is to end. Default 30 s.
+	// Drain is how long handlers may go on after Consume's context has ended. Default 30 s.
 	Drain time.Duration
-	// OnError is told of each problem. It is called from several goroutines.
-	// Default: nothing.
+	// OnError is called with each problem, by several goroutines. Default: nothing.
 	OnError func(error)
 }
 
@@ -49,14 +46,12 @@ type fatal struct{ error }
 
 func (f fatal) Unwrap() error { return f.error }
 
-// Fatal marks an error of a handler: the job is dead, nothing will mend it.
+// Fatal marks an error of a handler as permanent: the job becomes dead without a retry.
 func Fatal(err error) error { return fatal{err} }
 
-// Consume claims jobs and runs h for each until ctx ends; then it waits for the
-// handlers that run, and returns nil. It returns early when the broker denies
-// the tokens or does not know the consumer. Any other error goes to OnError, and
-// the broker is asked again: also if it does not answer within a minute, plus
-// Timeout.
+// Consume claims jobs and runs h for each until ctx ends. Then it waits for the handlers that run, and returns nil. It returns
+// early if the broker denies the tokens or does not know the consumer. Any other error goes to OnError, and Consume asks the
+// broker again. A request without an answer after a minute plus Timeout is such an error.
 func (k *Consumer) Consume(ctx context.Context, h Handler, o Options) error {
 	if h == nil {
 		return errors.New("consume: the handler is nil")
@@ -86,7 +81,7 @@ func (k *Consumer) Consume(ctx context.Context, h Handler, o Options) error {
 	return err
 }
 
-// run is one call of Consume.
+// run is the state of one call of Consume.
 type run struct {
 	consumer *Consumer
 	handler  Handler
@@ -96,8 +91,8 @@ type run struct {
 	workers  sync.WaitGroup
 }
 
-// claimLoop claims as many jobs as there are free workers, never more: a job
-// that waits here would wait for nobody else.
+// claimLoop claims as many jobs as there are free workers, never more: a job that waited here would be withheld from other
+// processes.
 func (r *run) claimLoop(ctx context.Context) error {
 	pause := minPause
 	for {
@@ -139,7 +134,7 @@ func (r *run) claimLoop(ctx context.Context) error {
 	}
 }
 
-// claim bounds one request: a broker that a firewall cuts off says nothing, for ever.
+// claim bounds one request: a broker behind a firewall that drops packets never answers.
 func (r *run) claim(ctx context.Context, limit int) ([]*Job, error) {
 	bound := pollWait + claimMargin + max(r.options.Timeout, 0)
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("%w: no answer within %v", ErrUnavailable, bound))
@@ -156,7 +151,7 @@ func (r *run) trySlot() bool {
 	}
 }
 
-// handle runs the handler for one job, keeps its claim, and reports the outcome.
+// handle runs the handler for one job, extends its claim, and reports the outcome.
 func (r *run) handle(j *Job) {
 	ctx, cancel := context.WithCancelCause(r.work)
 	defer cancel(nil)
@@ -180,7 +175,7 @@ func (r *run) handle(j *Job) {
 	}
 }
 
-// call makes a panic of the handler an error.
+// call returns a panic of the handler as an error.
 func (r *run) call(ctx context.Context, j *Job) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -190,7 +185,7 @@ func (r *run) call(ctx context.Context, j *Job) (err error) {
 	return r.handler(ctx, j)
 }
 
-// keep extends the claim each time half of what is left of it is over.
+// keep extends the claim whenever half of its remaining time has passed.
 func (r *run) keep(ctx context.Context, cancel context.CancelCauseFunc, j *Job) {
 	expires := j.ClaimExpires
 	for {
@@ -221,8 +216,7 @@ func (r *run) keep(ctx context.Context, cancel context.CancelCauseFunc, j *Job) 
 	}
 }
 
-// settle reports an outcome, again if the broker cannot be reached. It is
-// reported even when Consume is ending.
+// settle reports an outcome, and repeats it if the broker cannot be reached. It does so even after Consume's context has ended.
 func (r *run) settle(j *Job, state string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.work), settleTime)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A broker that takes requests and says nothing, such as one that a firewall has cut off, is given up and asked again.
+// A request that the broker accepts and never answers times out, and the broker is asked again.
 func TestASilentBrokerIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0

@@ -26,8 +26,7 @@ func (c *Client) Consumer(channel, channelToken, id, token string) *Consumer {
 	}
 }
 
-// Job is a message that a consumer has to work off. Its methods may be called
-// by several goroutines.
+// Job is a message for a consumer to work off. Its methods may be called by several goroutines.
 type Job struct {
 	ID          string
 	MessageID   string
@@ -36,11 +35,10 @@ type Job struct {
 	EventType   string
 	Headers     map[string]string
 	Priority    int
-	// Replay is the ID of the last replay that has queued the job again, empty if
-	// none has. The message may have been worked off before.
+	// Replay is the ID of the last replay that queued the job again, empty if there is none. The message may have been worked off
+	// before.
 	Replay string
-	// ClaimExpires is when the claim ends by itself, zero for a job that was
-	// listed and not claimed.
+	// ClaimExpires is when the claim ends unless it is extended, zero for a job that was listed and not claimed.
 	ClaimExpires time.Time
 
 	consumer *Consumer
@@ -59,9 +57,8 @@ type jobJSON struct {
 	}
 }
 
-// Claim gives up to limit queued jobs to this caller alone. If there is none, it
-// waits for one up to the given time. The claims last as long as the broker's
-// limit plus timeout, in whole seconds.
+// Claim claims up to limit queued jobs for this caller alone. If there are none, it waits for one up to the given time. The
+// claims last as long as the broker's limit plus timeout, in whole seconds.
 func (k *Consumer) Claim(ctx context.Context, limit int, timeout, wait time.Duration) ([]*Job, error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	if wait > 0 {
@@ -101,26 +98,22 @@ func (k *Consumer) list(ctx context.Context, method, rest string) ([]*Job, error
 	return jobs, nil
 }
 
-// Start moves a job that was listed to INFLIGHT. It does not tell whether
-// another worker did so first; Claim does.
+// Start moves a job that was listed to INFLIGHT. Unlike Claim it does not report whether another worker was first.
 func (j *Job) Start(ctx context.Context) error { return j.transition(ctx, "INFLIGHT") }
 
-// Delivered says that the work is done. It may be repeated.
+// Delivered reports that the work is done. It may be repeated.
 func (j *Job) Delivered(ctx context.Context) error { return j.transition(ctx, "DELIVERED") }
 
-// Dead says that the work cannot be done, now or later. It may be repeated.
+// Dead reports that the work can never be done. It may be repeated.
 func (j *Job) Dead(ctx context.Context) error { return j.transition(ctx, "DEAD") }
 
-// Delivered says of up to 100 different jobs that their work is done, in one
-// request: the broker writes them to its disk together, which takes hardly
-// longer than one. The error joins those of the jobs, each with its ID. It may
-// be repeated.
+// Delivered reports up to 100 different jobs as done in one request. The broker writes them to disk together, which takes hardly
+// longer than one. The error joins those of the jobs, each with its ID. The call may be repeated.
 func (k *Consumer) Delivered(ctx context.Context, jobs ...*Job) error {
 	return k.transitionAll(ctx, "DELIVERED", jobs)
 }
 
-// Dead says of up to 100 different jobs that their work cannot be done, in one
-// request, as [Consumer.Delivered] does.
+// Dead reports up to 100 different jobs as dead in one request, like [Consumer.Delivered].
 func (k *Consumer) Dead(ctx context.Context, jobs ...*Job) error {
 	return k.transitionAll(ctx, "DEAD", jobs)
 }
@@ -130,16 +123,15 @@ func (j *Job) transition(ctx context.Context, state string) error {
 	return err
 }
 
-// Extend lets the claim last its whole limit again from now, plus timeout in
-// whole seconds, and returns when it ends.
+// Extend renews the claim for its full limit from now, plus timeout in whole seconds, and returns when it ends.
 func (j *Job) Extend(ctx context.Context, timeout time.Duration) (time.Time, error) {
 	var answer struct{ ClaimExpiresAt time.Time }
 	header, err := j.post(ctx, "/extend", map[string]any{"IncrementalTimeout": int(timeout / time.Second), "ClaimToken": j.claim}, &answer)
 	return local(answer.ClaimExpiresAt, header), err
 }
 
-// local is a time of the broker's by this machine's clock, which may be off by more than a claim lasts. The Date of the
-// answer has whole seconds: rather too early.
+// local converts a time of the broker to this machine's clock. The two may differ by more than a claim lasts. The Date header of
+// the answer has whole seconds, so that the result is at most a second early.
 func local(at time.Time, answer http.Header) time.Time {
 	sent, err := http.ParseTime(answer.Get("Date"))
 	if ahead := time.Since(sent); err == nil && !at.IsZero() && ahead.Abs() > 2*time.Second {

@@ -27,14 +27,14 @@ func (k *Consumer) transitionAll(ctx context.Context, state string, jobs []*Job)
 	return errors.Join(errs...)
 }
 
-// result is what became of one transition of several.
+// result is the result of one transition of a batch.
 type result struct {
 	ID     string
 	Status int
 	Error  string
 }
 
-// sendAll makes the request for several transitions, and returns the results by job. An error is of all of them.
+// sendAll sends a batch of transitions and returns the results by job. An error concerns the request as a unit.
 func (k *Consumer) sendAll(ctx context.Context, state string, jobs []*Job) (map[string][]result, error) {
 	type transition struct{ ID, NextState, ClaimToken string }
 	var request struct{ Transitions []transition }
@@ -61,7 +61,8 @@ func (k *Consumer) sendAll(ctx context.Context, state string, jobs []*Job) (map[
 	return byJob, nil
 }
 
-// verdict is what the results of one job say, of which there is to be one. If they do not say it, the outcome may be sent again.
+// verdict returns the outcome of a job from its results, of which there must be exactly one. Otherwise the error allows a
+// repetition.
 func verdict(results []result) error {
 	if len(results) != 1 {
 		return fmt.Errorf("%w: the broker's answer has %d results for this job", ErrUnavailable, len(results))

@@ -12,8 +12,9 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/signature"
 )
 
-// Signing returns a transport that signs each request for a broker with [gateway-auth] mode=hmac, whether its scheme is v1 or v2, and passes it
-// on to next; nil: http.DefaultTransport. The secret is the broker's hmac-shared-secret, in base64. Give it to New:
+// Signing returns a transport that signs each request for a broker with [gateway-auth] mode=hmac and passes it on to next. The
+// signature is valid for the schemes v1 and v2. A nil next means http.DefaultTransport. The secret is the broker's
+// hmac-shared-secret, in base64. Give the transport to New:
 //
 //	transport, err := client.Signing(secret, nil)
 //	c := client.New("http://127.0.0.1:8080", &http.Client{Transport: transport})
@@ -36,7 +37,7 @@ type signing struct {
 	next http.RoundTripper
 }
 
-// RoundTrip implements http.RoundTripper, which must not change the request that it gets.
+// RoundTrip implements http.RoundTripper, which must not change the request it is given.
 func (s *signing) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
 	if r.Body != nil {

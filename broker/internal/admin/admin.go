@@ -1,5 +1,5 @@
-// Package admin keeps what operators make: producers, channels, consumers and access tokens. They are in a key-value bucket, which
-// every node follows into memory.
+// Package admin stores the objects that operators create: producers, channels, consumers and access tokens. They are in a
+// key-value bucket. Every node follows the bucket and holds the objects in memory.
 package admin
 
 import (
@@ -17,38 +17,38 @@ import (
 	"github.com/jetpull/jetpull/internal/registry"
 )
 
-// Config is what a directory works with.
+// Config configures a Directory.
 type Config struct {
 	Registry *registry.Registry
-	// Writes are those of the bucket.
+	// Writes tracks the writes to the bucket.
 	Writes   Writes
 	Messages Messages
-	// Changed is called when a consumer was made, changed or removed, in the order of the revisions.
+	// Changed is called when a consumer was created, changed or removed, in the order of the revisions.
 	Changed func(c domain.Consumer, removed bool)
-	// Ready reports why the store cannot be asked now, or nil.
+	// Ready returns why the store cannot be used now, or nil.
 	Ready func() error
 	// Shared says that other processes write to the bucket too.
 	Shared bool
-	// HashTokens has the tokens of producers and channels stored as hashes.
+	// HashTokens stores the tokens of producers and channels as hashes.
 	HashTokens bool
 }
 
-// Writes say when what was written is on disk.
+// Writes reports when writes are on disk.
 type Writes interface {
 	Failure() error
 	Durable(ctx context.Context) error
 	DurableAt(ctx context.Context, revision uint64) error
 }
 
-// Messages are what consumers get.
+// Messages gives access to the stored messages and job records.
 type Messages interface {
-	// Stored returns the sequences of the first and the last message, which are on disk.
+	// Stored returns the sequences of the first and the last message, once they are on disk.
 	Stored(ctx context.Context) (first, last uint64, err error)
-	// ForgetConsumer deletes what is stored of a consumer's jobs. The consumer is gone, on disk.
+	// ForgetConsumer deletes the records of a consumer's jobs. The removal of the consumer is on disk by then.
 	ForgetConsumer(ctx context.Context, c domain.Consumer) error
 }
 
-// Directory has the objects of all kinds.
+// Directory holds the objects of all kinds.
 type Directory struct {
 	Config
 	Producers *Kind[domain.Producer]
@@ -60,7 +60,7 @@ type Directory struct {
 	byNumber map[uint32]domain.Consumer
 }
 
-// New makes a directory of the objects in a registry, which is not open yet.
+// New returns a directory of the objects in a registry, which is not open yet.
 func New(cfg Config) *Directory {
 	d := &Directory{Config: cfg, byNumber: map[uint32]domain.Consumer{}}
 	d.Producers = &Kind[domain.Producer]{
@@ -104,21 +104,22 @@ func add[T any](k *Kind[T], prefix string, changed func(was, is *T)) {
 	k.table = registry.Add(k.d.Registry, registry.Kind[T]{Prefix: prefix, Key: key, Encode: k.encode, Decode: k.decode, Changed: changed})
 }
 
-// Kind has the objects of one kind. What another node has made is found at once; what it has changed or removed is so here a moment later.
+// Kind holds the objects of one kind. An object created by another node is found at once. Changes and removals by other nodes are
+// seen a moment later.
 type Kind[T any] struct {
 	d     *Directory
 	table *registry.Table[T]
 	base  func(*T) *domain.Stakeholder
-	// channel is that of objects that belong to one. Nil: they do not.
+	// channel returns the channel field of an object, nil for kinds that do not belong to a channel.
 	channel func(*T) *string
-	// write and read have the fields that not all kinds have. Nil: there are none.
+	// write and read convert the fields that only some kinds have. nil: there are none.
 	write func(T, *stored)
 	read  func(stored, *T)
-	// prepare checks and changes what is to take the place of an object, which is zero if there is none. Nil: nothing is to be done.
+	// prepare checks and completes a new value before it replaces old, which is zero for a new object. nil: nothing to do.
 	prepare func(old T, t *T) error
-	// complete sets what is known when it is stored. Nil: nothing.
+	// complete sets the fields that are known when the object is stored. nil: nothing to do.
 	complete func(ctx context.Context, t *T) error
-	// forget deletes what belongs to an object that is gone. Nil: nothing.
+	// forget deletes the data that belong to a removed object. nil: nothing to do.
 	forget func(ctx context.Context, t T) error
 }
 
@@ -130,13 +131,13 @@ func (k *Kind[T]) id(t *T) registry.ID {
 	return id
 }
 
-// Find returns an object, by its ID and that of its channel, if it belongs to one.
+// Find returns an object by its ID and that of its channel, if its kind has one.
 func (k *Kind[T]) Find(ctx context.Context, channel, id string) (T, error) {
 	return k.table.Find(ctx, registry.ID{Group: channel, Name: id})
 }
 
-// Refresh is Find, after a look at what is stored. Where the bucket does not answer, what is in memory has to do: a change
-// that is made of it is held against the bucket anyway. Of what is not in memory nothing is known then, which is [domain.ErrUnavailable].
+// Refresh is like Find, but reads the bucket first. If the bucket does not answer, Refresh returns the object in memory: a change
+// based on it is checked against the bucket anyway. For an object that is not in memory it then returns [domain.ErrUnavailable].
 func (k *Kind[T]) Refresh(ctx context.Context, channel, id string) (T, error) {
 	item, err := k.table.Fresh(ctx, registry.ID{Group: channel, Name: id})
 	if errors.Is(err, domain.ErrUnavailable) {
@@ -147,7 +148,7 @@ func (k *Kind[T]) Refresh(ctx context.Context, channel, id string) (T, error) {
 	return item, err
 }
 
-// List returns the objects of a channel, or all if it is empty, the newest first.
+// List returns the objects of a channel, or all objects if channel is empty, newest first.
 func (k *Kind[T]) List(channel string) []T {
 	items := k.table.In(channel)
 	if channel == "" {
@@ -157,8 +158,8 @@ func (k *Kind[T]) List(channel string) []T {
 	return items
 }
 
-// Put makes or changes an object. One that is changed must come as it was read. A call that changes nothing writes nothing, but
-// what it finds is on disk too when it returns.
+// Put creates or changes an object. A changed object must have the revision that was read. A call that changes nothing writes
+// nothing. When Put returns, the object is on disk.
 func (k *Kind[T]) Put(ctx context.Context, t T) (T, error) {
 	id := k.id(&t)
 	old, err := k.table.Find(ctx, id)
@@ -176,8 +177,8 @@ func (k *Kind[T]) Put(ctx context.Context, t T) (T, error) {
 	return k.Save(ctx, t)
 }
 
-// Save writes an object as it is, on disk. One with revision 0 is made, and gets its number, revision and time of creation; any other is
-// changed. It fails with [domain.ErrConflict] if the stored revision is another.
+// Save writes an object unchanged, and returns once it is on disk. An object with revision 0 is created and gets its number,
+// revision and time of creation. Save fails with [domain.ErrConflict] if the stored revision is another.
 func (k *Kind[T]) Save(ctx context.Context, t T) (T, error) {
 	if err := k.d.Writes.Failure(); err != nil {
 		return t, err
@@ -203,13 +204,13 @@ func (k *Kind[T]) Save(ctx context.Context, t T) (T, error) {
 	return t, k.d.Kept(ctx, revision)
 }
 
-// Delete removes an object and what belongs to it.
+// Delete removes an object and the data that belong to it.
 func (k *Kind[T]) Delete(ctx context.Context, t T) error {
 	if err := k.d.Writes.Failure(); err != nil {
 		return err
 	}
-	// Who asked may hang up; nobody can ask again for what is left to do. For the
-	// same reason a slow disk takes none of the time that is for the rest.
+	// The removal must be completed even if the caller hangs up, because the object can no longer be named. For the same reason
+	// the deadline does not include the wait for a slow disk.
 	ctx = context.WithoutCancel(ctx)
 	if err := k.remove(ctx, t); err != nil {
 		return err
@@ -226,14 +227,14 @@ func (k *Kind[T]) remove(ctx context.Context, t T) error {
 	return k.table.Delete(ctx, k.id(&t), k.base(&t).Revision, 0)
 }
 
-// Kept returns once an object that was read with this revision is on disk: the caller that has written it may still wait.
+// Kept returns once an object that was read with this revision is on disk. Its writer may still be waiting.
 func (d *Directory) Kept(ctx context.Context, revision uint64) error {
 	return d.Writes.DurableAt(ctx, revision)
 }
 
 // consumerChanged is called with each change of a consumer.
 func (d *Directory) consumerChanged(was, is *domain.Consumer) {
-	// Deleted, or deleted and made again before this node saw it.
+	// It was deleted, or deleted and recreated before this node saw it.
 	if was != nil && (is == nil || is.Number != was.Number) {
 		d.mu.Lock()
 		delete(d.byNumber, was.Number)
@@ -248,7 +249,7 @@ func (d *Directory) consumerChanged(was, is *domain.Consumer) {
 	}
 }
 
-// ConsumerByNumber finds a consumer in memory.
+// ConsumerByNumber returns a consumer in memory.
 func (d *Directory) ConsumerByNumber(number uint32) (domain.Consumer, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

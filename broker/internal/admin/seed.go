@@ -10,8 +10,8 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// Seed makes what is wanted and is not there. What is there is left alone, as it may have been changed since, but that tokens are hashed
-// which are to be.
+// Seed creates the wanted objects that do not exist. Existing ones are left unchanged, as they may have been edited since, except
+// that plain tokens are hashed if HashTokens is set.
 func (d *Directory) Seed(ctx context.Context, wanted domain.Seed) error {
 	if err := seed(ctx, d.Producers, "producer", wanted.Producers); err != nil {
 		return err
@@ -41,7 +41,7 @@ func seed[T any](ctx context.Context, k *Kind[T], what string, wanted []T) error
 	return nil
 }
 
-// hashTokens replaces tokens that were stored plain. Whoever changes an object at the same time has its token hashed too.
+// hashTokens replaces plain stored tokens by hashes. It passes over conflicts: a concurrent change hashes the token too.
 func hashTokens[T any](ctx context.Context, k *Kind[T], what string) error {
 	for _, t := range k.List("") {
 		if domain.Hashed(k.base(&t).Token) {
@@ -60,8 +60,8 @@ const (
 	seedPause   = 250 * time.Millisecond
 )
 
-// insist tries to put an object again while the store has no answer, as at the start of a cluster. One that was put all the same, or by
-// a faster node, is a conflict then, which is passed over.
+// insist repeats a put while the store does not answer, as at the start of a cluster. A conflict is passed over: an earlier
+// attempt or another node has created the object.
 func insist[T any](ctx context.Context, k *Kind[T], what string, t T) error {
 	for {
 		attempt, done := context.WithTimeout(ctx, seedTimeout)
@@ -81,8 +81,8 @@ func insist[T any](ctx context.Context, k *Kind[T], what string, t T) error {
 	}
 }
 
-// RoleOf is the highest role that a token has in a channel. An error says that it is not known whether the token has
-// one: another node may have made it, and the store cannot be asked.
+// RoleOf returns the highest role that a token has in a channel. An error says that the role is not known: another node may have
+// created the token, and the store cannot be read.
 func (d *Directory) RoleOf(channel, token string) (domain.Role, error) {
 	best := domain.RoleNone
 	if token == "" {
@@ -99,7 +99,7 @@ func (d *Directory) RoleOf(channel, token string) (domain.Role, error) {
 	return best, nil
 }
 
-// keptToken is a token as it is to be stored in place of an old one: that one as it is, if it is the same.
+// keptToken returns the token to store in place of an old one: the old one unchanged, if both are the same token.
 func (d *Directory) keptToken(old, token string) string {
 	switch {
 	case domain.TokenMatches(old, token) && (domain.Hashed(old) || !d.HashTokens):

@@ -12,8 +12,8 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
-// stored is the form of every object in the bucket. The revision at which a key was made is the object's number; it is
-// not known before, so the first value carries 0 and means "this revision".
+// stored is the form of every object in the bucket. The first revision of a key is the object's number. It is not known before
+// the write, so the first value carries 0, which means "this revision".
 type stored struct {
 	Number    uint32
 	ID        string
@@ -38,7 +38,7 @@ type stored struct {
 	Role       domain.Role          `json:",omitempty"`
 }
 
-// key is the rest of a key after the prefix of its kind.
+// key returns a key without the prefix of its kind.
 func key(id registry.ID) string {
 	if id.Group == "" {
 		return domain.SubjectToken(id.Name)
@@ -93,8 +93,8 @@ func checkSecret(_ domain.Consumer, c *domain.Consumer) error {
 	return nil
 }
 
-// begin has a consumer that is made get the jobs of the messages that are stored from now on. What is stored before has to be on disk
-// when the consumer is: else its sequences could be given away again, to messages that the consumer would then not get. The same goes
+// begin sets the sequence after which a new consumer gets jobs. The messages up to that sequence must be on disk first. Otherwise
+// a crash could lose them, their sequences would be assigned again, and the consumer would miss the new messages. The same holds
 // for a change of its event types.
 func (d *Directory) begin(ctx context.Context, c *domain.Consumer) error {
 	if c.Revision != 0 && c.EventTypes == inForce(c.Filters) {
@@ -111,7 +111,7 @@ func (d *Directory) begin(ctx context.Context, c *domain.Consumer) error {
 	return err
 }
 
-// inForce are the event types that the last of some filters says.
+// inForce returns the event types of the last filter.
 func inForce(filters []domain.EventFilter) string {
 	if len(filters) == 0 {
 		return ""
@@ -119,11 +119,11 @@ func inForce(filters []domain.EventFilter) string {
 	return filters[len(filters)-1].Types
 }
 
-// maxFilters bounds the changes of a consumer's event types while messages from before them are kept.
+// maxFilters bounds the changes of a consumer's event types that still apply to stored messages.
 const maxFilters = 100
 
-// filtered adds the event types that a consumer is to have from now on to its filters, and leaves out those that no
-// stored message is under any more.
+// filtered appends the event types that a consumer gets from now on to its filters, and drops the filters that no stored message
+// is subject to any more.
 func filtered(c domain.Consumer, first, last uint64) ([]domain.EventFilter, error) {
 	filters := slices.Clone(c.Filters)
 	if c.EventTypes != inForce(filters) {

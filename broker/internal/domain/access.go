@@ -12,20 +12,20 @@ import (
 	"github.com/jetpull/jetpull/internal/tokens"
 )
 
-// Role is what an access token of a channel is good for. Each role includes the ones before it.
+// Role is the set of rights of an access token in its channel. Each role includes the ones before it.
 type Role int
 
 // The roles.
 const (
 	RoleNone    Role = iota
-	RoleRead         // read what is in the channel, without tokens
-	RolePublish      // and broadcast, in the name of any producer
-	RoleManage       // and change the channel, its consumers and its access tokens
+	RoleRead         // read the channel, without tokens
+	RolePublish      // also broadcast, in the name of any producer
+	RoleManage       // also change the channel, its consumers and its access tokens
 )
 
 var roleNames = [...]string{RoleNone: "none", RoleRead: "read", RolePublish: "publish", RoleManage: "manage"}
 
-// String is the role as the HTTP interface spells it.
+// String returns the role as the HTTP interface spells it.
 func (r Role) String() string { return roleNames[r] }
 
 // ParseRole is the inverse of [Role.String].
@@ -38,30 +38,30 @@ func ParseRole(name string) (Role, error) {
 	return RoleNone, fmt.Errorf("role %q is not known: use read, publish or manage", name)
 }
 
-// AccessToken lets whoever has it do something in one channel. Its token is stored as a hash.
+// AccessToken grants its holder a role in one channel. Its token is stored as a hash.
 type AccessToken struct {
 	Stakeholder
 	Channel string
 	Role    Role
 }
 
-// HashPrefix begins what is a hash of a token.
+// HashPrefix begins the hash of a token.
 const HashPrefix = "sha256:"
 
-// HashToken is a token as it is stored where nobody has to read it again. Tokens are random, or should be: there is no salt.
+// HashToken returns the hash of a token for storage. There is no salt, because tokens are random.
 func HashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return HashPrefix + hex.EncodeToString(sum[:])
 }
 
-// Hashed tells whether a stored token is a hash.
+// Hashed reports whether a stored token is a hash.
 func Hashed(stored string) bool {
 	rest, ok := strings.CutPrefix(stored, HashPrefix)
 	sum, err := hex.DecodeString(rest)
 	return ok && err == nil && len(sum) == sha256.Size && rest == strings.ToLower(rest)
 }
 
-// TokenMatches tells whether a token is the stored one, hashed or not.
+// TokenMatches reports whether a token is the stored one, hashed or not.
 func TokenMatches(stored, token string) bool {
 	if Hashed(stored) {
 		return token != "" && tokens.Same(stored, HashToken(token))
@@ -69,7 +69,7 @@ func TokenMatches(stored, token string) bool {
 	return tokens.Same(stored, token)
 }
 
-// CheckSent refuses a token, or the ID of a producer, that no HTTP header can carry as it is: nobody could use it.
+// CheckSent refuses a token, or the ID of a producer, that cannot be sent in an HTTP header.
 func CheckSent(text string) error {
 	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
 		return errors.New("it has a control character, which no HTTP header can carry: leave it out")
@@ -80,7 +80,7 @@ func CheckSent(text string) error {
 	return nil
 }
 
-// CheckToken refuses a token that could be taken for a hash, and what CheckSent does.
+// CheckToken refuses a token that looks like a hash, and one that CheckSent refuses.
 func CheckToken(token string) error {
 	if Hashed(token) {
 		return fmt.Errorf("it has the form of a hash, %s and 64 hexadecimal digits: choose another", HashPrefix)
@@ -91,7 +91,7 @@ func CheckToken(token string) error {
 // NewToken returns a random token of 20 characters, 120 bits.
 func NewToken() string {
 	var raw [15]byte
-	// rand.Read never fails: it ends the program instead.
+	// rand.Read never returns an error: it crashes the program instead.
 	_, _ = rand.Read(raw[:])
 	return base64.RawURLEncoding.EncodeToString(raw[:])
 }

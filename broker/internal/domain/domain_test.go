@@ -11,8 +11,7 @@ import (
 
 var t0 = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// The table has a row for every state × request, and the outcome that the
-// source document gives it.
+// The table has a row for every state × request, with the outcome in the source document.
 func TestTransitionTable(t *testing.T) {
 	const limit = 32250 * time.Millisecond
 	outcomes := map[JobStatus]map[JobStatus]string{
@@ -59,8 +58,7 @@ func TestTransitionTable(t *testing.T) {
 	}
 }
 
-// A race is two steps that were decided on the same state: the store lets one
-// through, and the other is decided again on what that one left.
+// Two steps are based on the same state. The store accepts one of them, and the other is decided again on the new state.
 func TestTransitionRaces(t *testing.T) {
 	const limit, maxRetry = 10 * time.Second, 2
 	held := Job{Status: Inflight, Claim: "mine", Due: t0.Add(limit)}

@@ -21,12 +21,11 @@ const (
 	Inflight  JobStatus = 1002
 	Delivered JobStatus = 1003
 	Dead      JobStatus = 1004
-	// Removed is the state of a job that was purged from the dead letters. It
-	// is never shown: no list, count or lookup finds such a job.
+	// Removed is the state of a job that was purged from the dead letters. No list, count or lookup shows it.
 	Removed JobStatus = 1005
 )
 
-// JobStatuses lists the states that can be seen, in the order of a job's life.
+// JobStatuses lists the visible states in the order of a job's life.
 var JobStatuses = [...]JobStatus{Queued, Inflight, Delivered, Dead}
 
 var jobStatusNames = map[JobStatus]string{
@@ -41,13 +40,13 @@ func (s JobStatus) String() string {
 	return strconv.Itoa(int(s))
 }
 
-// LogValue has a log name a state as the HTTP interface does.
+// LogValue makes logs name a state as the HTTP interface does.
 func (s JobStatus) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// Settled tells whether nothing happens to a job in this state by itself.
+// Settled reports whether a job stays in this state until it is requested otherwise.
 func (s JobStatus) Settled() bool { return s >= Delivered }
 
-// ParseJobStatus returns the state that the HTTP contract calls name.
+// ParseJobStatus returns the state with this name in the HTTP contract.
 func ParseJobStatus(name string) (JobStatus, bool) {
 	for _, s := range JobStatuses {
 		if jobStatusNames[s] == name {
@@ -60,15 +59,14 @@ func ParseJobStatus(name string) (JobStatus, bool) {
 // MessageStatus is the state of a message. The numbers are part of the HTTP contract.
 type MessageStatus int
 
-// The states of a message. A scheduled one is pending until its time has come. Any other is dispatched as soon as it is stored, because
-// storing it is what gives every consumer its job.
+// The states of a message. A scheduled one is pending until its time. Any other is dispatched as soon as it is stored, because
+// storing it creates the jobs of all consumers.
 const (
 	Pending    MessageStatus = 101
 	Dispatched MessageStatus = 102
 )
 
-// JobID names a job by what it is made of, so that an ID leads to its message
-// and its consumer without an index.
+// JobID identifies a job by its message and its consumer. No index is needed to find them.
 type JobID struct {
 	Seq      uint64 // the message's sequence in the store
 	Consumer uint32 // the consumer's number
@@ -82,11 +80,10 @@ func (id JobID) String() string {
 	return raw.String()
 }
 
-// LogValue has a log name a job as the HTTP interface does.
+// LogValue makes logs name a job as the HTTP interface does.
 func (id JobID) LogValue() slog.Value { return slog.StringValue(id.String()) }
 
-// ParseJobID is the inverse of [JobID.String]. An ID that no job can have is an
-// error.
+// ParseJobID is the inverse of [JobID.String]. It fails for an ID that no job can have.
 func ParseJobID(s string) (JobID, error) {
 	raw, err := xid.FromString(s)
 	if err != nil {
@@ -99,7 +96,7 @@ func ParseJobID(s string) (JobID, error) {
 	return id, nil
 }
 
-// NewID returns an ID for a message that came without one.
+// NewID returns an ID for a message that was sent without one.
 func NewID() string { return xid.New().String() }
 
 // The pull state machine. Time and I/O are arguments, so that every step can
@@ -124,18 +121,17 @@ func NewID() string { return xid.New().String() }
 //     that a worker that was too slow learns it. Repeating the request that
 //     ended the claim is accepted.
 
-// Request is what a worker asks for.
+// Request is a worker's request for a transition.
 type Request struct {
 	Next JobStatus
-	// Timeout is added to the limit of the claim. 0 means none was sent.
+	// Timeout is added to the limit of the claim. 0 means that none was sent.
 	Timeout time.Duration
-	// Claim is the token of the claim that the worker thinks it holds.
+	// Claim is the token of the claim that the worker believes to hold.
 	Claim string
 }
 
-// Transition decides a worker's request on a job. It returns the job as it is
-// to be, and whether that is a change. The limit is the time that a claim has
-// without an incremental timeout.
+// Transition decides a worker's request on a job. It returns the next job, and whether it differs. The limit is the duration of a
+// claim without an incremental timeout.
 func Transition(job Job, req Request, now time.Time, limit time.Duration) (next Job, changed bool, err error) {
 	if req.Claim != "" && !holds(job, req) {
 		return job, false, ErrClaimLost
@@ -160,13 +156,12 @@ func Transition(job Job, req Request, now time.Time, limit time.Duration) (next 
 	return job, false, fmt.Errorf("%w: NextState %s, and the job is %s: give %s", ErrInvalidTransition, req.Next, job.Status, accepts[job.Status])
 }
 
-// accepts are the states that a worker may ask for, by that of the job.
+// accepts are the states that a worker may request, by the state of the job.
 var accepts = map[JobStatus]string{
 	Queued: "INFLIGHT", Inflight: "DELIVERED or DEAD", Dead: "INFLIGHT", Delivered: "none, a job that is DELIVERED stays so",
 }
 
-// Claim gives a queued job to one worker, named by token. It is refused when
-// the job is not queued any more.
+// Claim assigns a queued job to one worker, named by token. It fails if the job is no longer queued.
 func Claim(job Job, token string, timeout time.Duration, now time.Time, limit time.Duration) (Job, error) {
 	if job.Status != Queued {
 		return job, ErrConflict
@@ -174,8 +169,8 @@ func Claim(job Job, token string, timeout time.Duration, now time.Time, limit ti
 	return startClaim(job, token, timeout, now, limit), nil
 }
 
-// Release undoes a claim whose worker never learned of it. The job is queued as
-// it was, without a retry more. It changes nothing when the claim is over.
+// Release undoes a claim whose worker never learned of it. The job is queued again without counting a retry. Release changes
+// nothing if the claim has ended.
 func Release(job Job, token string, now time.Time) (Job, bool) {
 	if job.Status != Inflight || !tokens.Same(job.Claim, token) {
 		return job, false
@@ -183,8 +178,7 @@ func Release(job Job, token string, now time.Time) (Job, bool) {
 	return Settle(job, Queued, now), true
 }
 
-// Extend lets the claim of an inflight job run for a whole limit again, from
-// now, with timeout added. The token must be the claim's if it has one.
+// Extend renews the claim of an inflight job for a full limit from now, plus timeout. If the claim has a token, it must match.
 func Extend(job Job, token string, timeout time.Duration, now time.Time, limit time.Duration) (Job, error) {
 	if job.Status != Inflight {
 		if token != "" {
@@ -200,8 +194,7 @@ func Extend(job Job, token string, timeout time.Duration, now time.Time, limit t
 	return job, nil
 }
 
-// Expire ends a claim whose limit is over. It changes nothing when the claim
-// was ended or extended meanwhile.
+// Expire ends a claim whose limit is over. It changes nothing if the claim was ended or extended meanwhile.
 func Expire(job Job, now time.Time, maxRetry int) (Job, bool) {
 	if job.Status != Inflight || job.Due.After(now) {
 		return job, false
@@ -215,7 +208,7 @@ func Expire(job Job, now time.Time, maxRetry int) (Job, bool) {
 	return next, true
 }
 
-// Requeue gives a dead job all its retries again.
+// Requeue queues a dead job with all its retries.
 func Requeue(job Job, now time.Time) (Job, error) {
 	if job.Status != Dead {
 		return job, ErrInvalidTransition
@@ -225,7 +218,7 @@ func Requeue(job Job, now time.Time) (Job, error) {
 	return next, nil
 }
 
-// Remove takes a dead job out of the dead letters for good.
+// Remove removes a dead job from the dead letters for good.
 func Remove(job Job, now time.Time, maxRetry int) (Job, error) {
 	switch {
 	case job.Status != Dead:
@@ -255,15 +248,14 @@ func startClaim(job Job, token string, timeout time.Duration, now time.Time, lim
 	return job
 }
 
-// holds tells whether the claim that a request names is the job's. A worker
-// that completed its job and repeats the request, because the answer was lost,
-// still holds it.
+// holds reports whether the claim that a request names is the job's. A worker that has completed its job and repeats the request,
+// because the answer was lost, still holds it.
 func holds(job Job, req Request) bool {
 	return tokens.Same(job.Claim, req.Claim) && (job.Status == Inflight || job.Status == req.Next)
 }
 
-// Settle moves a job to a state where nobody holds it. A delivered or dead job
-// keeps the token of its last claim, so that a repeated request is recognized.
+// Settle moves a job to a state without a holder. A delivered or dead job keeps the token of its last claim, so that a repeated
+// request is recognized.
 func Settle(job Job, status JobStatus, now time.Time) Job {
 	job.Status = status
 	job.ChangedAt = now
@@ -277,9 +269,8 @@ func Settle(job Job, status JobStatus, now time.Time) Job {
 // Backoff is a list of delays between the attempts of a callback.
 type Backoff []time.Duration
 
-// Delay returns how long to wait before retry n, counted from 1: the n-th
-// delay, and past the end of the list a multiple of the last one that grows by
-// one with each retry. An empty list never waits.
+// Delay returns the wait before retry n, counted from 1. That is the n-th delay. Past the end of the list it is the last delay
+// times 2, 3 and so on. An empty list means no delay.
 func (b Backoff) Delay(n int) time.Duration {
 	switch {
 	case len(b) == 0 || n < 1:
@@ -290,8 +281,8 @@ func (b Backoff) Delay(n int) time.Duration {
 	return time.Duration(n-len(b)+1) * b[len(b)-1]
 }
 
-// Attempted decides what becomes of a job after a callback: delivered, queued
-// for another attempt, or dead once its retries are used up. The next attempt is not made before the wait that the receiver asked for.
+// Attempted returns the job after a callback: delivered, queued for another attempt, or dead if its retries are used up. The next
+// attempt waits at least as long as the receiver has asked for.
 func Attempted(job Job, success bool, asked time.Duration, now time.Time, backoff Backoff, maxRetry int) Job {
 	switch {
 	case success:
@@ -305,17 +296,17 @@ func Attempted(job Job, success bool, asked time.Duration, now time.Time, backof
 	return next
 }
 
-// Attempt is one callback and what became of it.
+// Attempt is one callback and its result.
 type Attempt struct {
 	// Number is counted from 1 over the life of a job.
 	Number    int
 	StartedAt time.Time
 	Duration  time.Duration
-	// StatusCode is that of the answer; 0: there was none.
+	// StatusCode is the status of the answer, 0 if there was none.
 	StatusCode int
 	Error      string // empty after a success
-	// Header and Body are the first 4 KiB of each, without secrets. Of a job's first attempt they are missing if it was a
-	// success: that attempt is kept in the job's record.
+	// Header and Body are the first 4 KiB of each, without secrets. If the first attempt at a job was a success, it has neither:
+	// such an attempt is part of the job's record.
 	Header map[string]string
 	Body   []byte
 }

@@ -2,12 +2,12 @@ package domain
 
 import "time"
 
-// Page says which part of a list is asked for. Lists run from the newest to
-// the oldest. At most one of After and Before is set; a zero Page is the first.
+// Page selects a part of a list. Lists run from the newest to the oldest. At most one of After and Before is set. A zero Page is
+// the first page.
 type Page struct {
-	// After asks for what comes after this position, on the older side.
+	// After selects the items that follow this position, on the older side.
 	After *Position
-	// Before asks for what comes just before this position, on the newer side.
+	// Before selects the items just before this position, on the newer side.
 	Before *Position
 	// Limit is the number of items, at least 1.
 	Limit int
@@ -16,7 +16,7 @@ type Page struct {
 // Position is a place in a list.
 type Position struct {
 	At  int64  // the item's time or number, by which the list is ordered
-	Seq uint64 // tells items of the same At apart
+	Seq uint64 // orders items with the same At
 }
 
 // MessageRef is an entry of a list of messages.
@@ -25,35 +25,34 @@ type MessageRef struct {
 	Seq uint64
 }
 
-// StatusCount tells how many jobs of a consumer are in a state.
+// StatusCount is the number of a consumer's jobs in a state.
 type StatusCount struct {
 	Status JobStatus
 	Count  int
-	Oldest time.Time // when the first of them got into it
-	Newest time.Time // when the last of them got into it
+	Oldest time.Time // when the first of them entered the state
+	Newest time.Time // when the last of them entered the state
 }
 
-// Backlog is what a consumer has to do.
+// Backlog is the outstanding work of a consumer.
 type Backlog struct {
 	Consumer               Consumer
 	Queued, Inflight, Dead int
-	// Oldest is when the oldest message was received that is not worked off; zero: there is none.
+	// Oldest is the time of receipt of the oldest message with outstanding work, zero if there is none.
 	Oldest time.Time
 }
 
-// ScheduledCounts tells about the scheduled messages of a channel.
+// ScheduledCounts counts the scheduled messages of a channel.
 type ScheduledCounts struct {
 	Pending    int
 	Dispatched int
 	Next       time.Time // when the next one is broadcast, zero if there is none
 }
 
-// Ownership is told which shards are this node's to dispatch. Gained and Lost of one
-// shard are called one after the other.
+// Ownership is notified which shards this node dispatches. Gained and Lost of one shard are never called at the same time.
 type Ownership struct {
-	// Gained is called when a shard has become this node's, or is so again after a
-	// moment in which that was not certain. What others have recorded is known here.
+	// Gained is called when this node has gained a shard, or has confirmed it after a moment of doubt. By then this node knows
+	// all that others have recorded.
 	Gained func(shard int)
-	// Lost is called when another node is to dispatch, which waits for it a moment.
+	// Lost is called when another node is to dispatch. That node waits a moment for it.
 	Lost func(shard int)
 }

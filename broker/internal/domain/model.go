@@ -1,6 +1,6 @@
-// Package domain is what the broker is about: producers, channels and consumers, messages and jobs, the state machine of
-// a job, the rules of retries and event types. Time is an argument. It knows
-// neither configuration nor HTTP nor NATS, and starts nothing.
+// Package domain defines producers, channels and consumers, messages and jobs, the state machine of a job, and the rules of
+// retries and event types. Time is an argument. The package knows neither configuration nor HTTP nor NATS, and starts no
+// goroutine.
 package domain
 
 import (
@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// Stakeholder is what producers, channels and consumers have in common. As JSON it has what clients see.
+// Stakeholder has the fields that producers, channels and consumers share. Its JSON form is what clients see.
 type Stakeholder struct {
 	ID        string
 	Name      string
 	Token     string
 	CreatedAt time.Time `json:"-"`
 	ChangedAt time.Time
-	// Number is given by the store when the object is made. It is unique, it
-	// never changes, and a younger object has the larger number.
+	// Number is assigned by the store when the object is created. It is unique and never changes. Younger objects have larger
+	// numbers.
 	Number uint32 `json:"-"`
 	// Revision is the store's revision of the object, 0 for one not stored yet.
 	Revision uint64 `json:"-"`
 }
 
-// At returns s as it is stored at a revision, of which the first is its number.
+// At returns s as stored at a revision. The first revision of an object is its number.
 func (s Stakeholder) At(revision uint64) Stakeholder {
 	s.Revision = revision
 	if s.Number == 0 {
@@ -38,7 +38,7 @@ type Producer struct{ Stakeholder }
 // Channel is what producers broadcast to and consumers listen on.
 type Channel struct{ Stakeholder }
 
-// ConsumerType tells how the jobs of a consumer get to it.
+// ConsumerType is how jobs reach a consumer.
 type ConsumerType string
 
 // The types of consumers.
@@ -58,50 +58,47 @@ func ParseConsumerType(s string) (ConsumerType, error) {
 	return "", fmt.Errorf("consumer type %q is not known: use push or pull", s)
 }
 
-// Consumer gets a job for every message of its channel that is stored after it
-// was made.
+// Consumer gets a job for every message that is stored in its channel after the consumer was created.
 type Consumer struct {
 	Stakeholder
 	Channel     string `json:"-"`
 	CallbackURL string
 	Type        ConsumerType
-	// Since is the sequence of the last message that the consumer has no job for.
+	// Since is the sequence of the last message that precedes the consumer. It has no jobs up to there.
 	Since uint64 `json:"-"`
 	// Concurrency bounds the callbacks in progress. 0 means the broker's default.
 	Concurrency int `json:",omitempty"`
-	// RateLimit bounds the callbacks started in a second. 0 means no bound.
+	// RateLimit bounds the callbacks started per second. 0 means no bound.
 	RateLimit float64 `json:",omitempty"`
-	// EventTypes are those it gets from now on: names and fronts of names with an asterisk, separated by commas. Empty
-	// means all.
+	// EventTypes selects future messages: a comma-separated list of names, or prefixes followed by an asterisk. Empty means all.
 	EventTypes string `json:",omitempty"`
-	// Filters are the changes of EventTypes, the last of them in force. The store keeps them.
+	// Filters is the history of EventTypes, maintained by the store. The last one is in force.
 	Filters []EventFilter `json:"-"`
 	// SigningSecret turns on Standard Webhooks signatures, if not empty.
 	SigningSecret string `json:"-"`
 	// Headers are sent with each callback. Their values may be secret.
 	Headers map[string]string `json:"-"`
-	// Pause has the jobs wait, if it has a reason.
+	// Pause makes the jobs wait, if it has a reason.
 	Pause Pause `json:"-"`
-	// FailingSince is when a time of failed callbacks began that lasts, as far as it is
-	// stored; zero if they succeed.
+	// FailingSince is the stored start of a series of failed callbacks. Zero means that the last callback succeeded.
 	FailingSince time.Time `json:",omitzero"`
 }
 
-// The reasons for which the jobs of a consumer wait.
+// The reasons why the jobs of a consumer wait.
 const (
-	// PausedByOperator is after POST …/pause.
+	// PausedByOperator is the reason after POST …/pause.
 	PausedByOperator = "operator"
-	// PausedFailing is after callbacks have failed for as long as is configured.
+	// PausedFailing is the reason after callbacks have failed for the configured time.
 	PausedFailing = "failing"
 )
 
-// Pause is why and since when the jobs of a consumer wait; zero if they do not.
+// Pause is why and since when the jobs of a consumer wait. It is zero if they do not.
 type Pause struct {
 	Reason string
 	At     time.Time
 }
 
-// Paused tells whether the consumer's jobs wait.
+// Paused reports whether the consumer's jobs wait.
 func (c Consumer) Paused() bool { return c.Pause.Reason != "" }
 
 // Message is a broadcast.
@@ -112,20 +109,20 @@ type Message struct {
 	Channel     string
 	Producer    string
 	ContentType string
-	// EventType is what the filters of consumers go by; it may be empty.
+	// EventType is matched by the filters of consumers. It may be empty.
 	EventType string
-	// Priority is 0 or more; a job of a higher one goes first.
+	// Priority is 0 or more. Jobs with a higher priority go first.
 	Priority   int
 	Headers    map[string]string
 	Payload    []byte
 	ReceivedAt time.Time
 	// Trace is the W3C trace parent of the broadcast, if it had one.
 	Trace string
-	// Unreadable is why a stored message cannot be decoded, now or later. Then it has a sequence, payload and time only.
+	// Unreadable is why a stored message can never be decoded. Such a message has only a sequence, payload and time.
 	Unreadable error
 }
 
-// Scheduled is a message that is broadcast at a later time.
+// Scheduled is a message to be broadcast at a later time.
 type Scheduled struct {
 	Message
 	For          time.Time
@@ -138,31 +135,30 @@ type Job struct {
 	Status   JobStatus
 	Retries  int
 	Priority int
-	// ChangedAt is when the job got its status.
+	// ChangedAt is when the job entered its status.
 	ChangedAt time.Time
-	// Due is when something happens by itself: the end of a claim for an
-	// Inflight job, the next attempt for a Queued one. Zero means nothing does.
+	// Due is when a timer acts on the job: the end of the claim of an Inflight job, the next attempt of a Queued one. Zero means
+	// never.
 	Due time.Time
-	// IncrementalTimeout is what the last claim added to the limit, in whole seconds.
+	// IncrementalTimeout is the timeout that the last claim added to the limit, in whole seconds.
 	IncrementalTimeout time.Duration
 	// Claim is the token of an exclusive claim, empty if there is none.
 	Claim string
-	// Attempts is how many callbacks were made and have ended. Took and Code are of the last one: its duration and the
-	// status of its answer, 0 if there was none.
+	// Attempts is how many callbacks have ended. Took and Code are the duration and the status of the last one. Code is 0 if
+	// there was no answer.
 	Attempts int
 	Took     time.Duration
 	Code     int
-	// Replay is the ID of the last replay that has queued the job again, empty if none has.
+	// Replay is the ID of the last replay that queued the job again, empty if there is none.
 	Replay string
-	// Revision is the store's revision of the job's record. 0 means that the
-	// job has none and is as it was made: queued, never tried.
+	// Revision is the store's revision of the job's record. 0 means that the job has no record: it is queued and was never tried.
 	Revision uint64
 }
 
-// Exhausted tells whether the job has used up its retries.
+// Exhausted reports whether the job has used up its retries.
 func (j Job) Exhausted(maxRetry int) bool { return j.Retries >= maxRetry }
 
-// Seed is what is made at the start, if it is not there. What comes without a token gets a random one.
+// Seed is the set of objects to create at the start if they do not exist. An object without a token gets a random one.
 type Seed struct {
 	Producers []Producer
 	Channels  []Channel
@@ -174,13 +170,13 @@ const (
 	maxEventTypes = 2048 // bytes of a list of patterns
 )
 
-// EventFilter is what a consumer gets of the messages that come after Since, up to its next filter.
+// EventFilter is the selection of event types for the messages after Since, up to the next filter.
 type EventFilter struct {
 	Since uint64
 	Types string // as [Consumer.EventTypes]
 }
 
-// Wants tells whether the consumer gets a message: a change of its event types holds for what is stored after it.
+// Wants reports whether the consumer gets a message. A change of its event types applies to messages stored after it.
 func (c Consumer) Wants(seq uint64, eventType string) bool {
 	types := ""
 	for _, f := range c.Filters {
@@ -204,8 +200,8 @@ func matchesEventType(types, eventType string) bool {
 	return false
 }
 
-// ParseEventTypes reads a comma-separated list of event types, of which each may end in an asterisk that stands for
-// any rest. An empty list means all.
+// ParseEventTypes parses a comma-separated list of event types. Each may end in an asterisk, which matches any suffix. An empty
+// list means all.
 func ParseEventTypes(s string) (string, error) {
 	var patterns []string
 	for pattern := range strings.SplitSeq(s, ",") {
@@ -225,7 +221,7 @@ func ParseEventTypes(s string) (string, error) {
 	return list, nil
 }
 
-// CheckEventType refuses what could not be told from a list, a pattern or other parts of a stored header.
+// CheckEventType refuses an event type with characters that lists, patterns or stored headers use as separators.
 func CheckEventType(s string) error {
 	if len(s) > maxEventType {
 		return fmt.Errorf("event type of %d bytes, at most %d are allowed", len(s), maxEventType)
@@ -238,15 +234,16 @@ func CheckEventType(s string) error {
 	return nil
 }
 
-// What is stored for ever, and held in memory on every node, is bounded in bytes.
+// Values that are stored permanently, and held in memory on every node, are bounded in bytes.
 const (
-	// MaxText bounds an ID, a name, a token, a message ID, a content type and the fields of a form that have no limit of their own.
+	// MaxText bounds an ID, a name, a token, a message ID, a content type and the fields of a form that have no limit of their
+	// own.
 	MaxText = 1 << 10
 	// MaxLongText bounds a callback URL, a list of event types and a metadata header.
 	MaxLongText = 4 << 10
 )
 
-// CheckSize refuses a text that is too long. The error does not show it.
+// CheckSize refuses a text that is too long. The error does not show the text.
 func CheckSize(text string, limit int) error {
 	if len(text) > limit {
 		return fmt.Errorf("it has %d bytes: give %d at most", len(text), limit)

@@ -5,34 +5,34 @@ import "time"
 // ReplayKind is the kind of bulk operation that a replay is.
 const ReplayKind = "replay"
 
-// ReplaySpec says which jobs of a consumer are queued again. What is zero does not restrict them.
+// ReplaySpec selects the jobs of a consumer that are queued again. Zero fields do not restrict the selection.
 type ReplaySpec struct {
-	// Since and Until bound when a message was received; Until is not part of the time.
+	// Since and Until bound the time of receipt of a message. Until is exclusive.
 	Since, Until time.Time
 	// Status is Dead or Delivered; 0 means both.
 	Status JobStatus `json:",omitempty"`
-	// Metadata are headers that a message has.
+	// Metadata are headers that a message must have.
 	Metadata map[string]string `json:",omitempty"`
-	// Message is the ID of the only message that it is for; empty: of any.
+	// Message is the ID of a single message to replay. Empty means any.
 	Message string `json:",omitempty"`
-	// Rate is how many jobs are queued in a second, at most; at least 1.
+	// Rate is how many jobs are queued per second, at least 1.
 	Rate float64
 }
 
-// Replay selects the jobs of a consumer that were settled as they are now at its record UpTo. So a job that it has queued is not
-// queued by it again, however often it is settled, and by however many nodes it is run.
+// Replay selects the jobs of a consumer that have been settled since before its record UpTo. So it never queues a job twice,
+// however often the job is settled and however many nodes run the replay.
 type Replay struct {
 	Consumer uint32
 	Spec     ReplaySpec
 	UpTo     uint64
 }
 
-// Takes tells whether the replay is for jobs in a state.
+// Takes reports whether the replay selects jobs in a state.
 func (s ReplaySpec) Takes(status JobStatus) bool {
 	return status == s.Status || s.Status == 0 && (status == Dead || status == Delivered)
 }
 
-// TakesTime tells whether the replay is for messages that were received at a time.
+// TakesTime reports whether the replay selects messages received at a time.
 func (s ReplaySpec) TakesTime(at time.Time) bool {
 	return !at.Before(s.Since) && (s.Until.IsZero() || at.Before(s.Until))
 }

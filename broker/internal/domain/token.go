@@ -7,14 +7,14 @@ import (
 	"github.com/jetpull/jetpull/internal/tokens"
 )
 
-// maxTokenLen is the longest token made by escaping. Two of them and the rest
-// of a subject stay well under the server's limit for a protocol line.
+// maxTokenLen is the longest token made by escaping. A subject with two of them stays well below the server's limit for a
+// protocol line.
 const maxTokenLen = 200
 
 var hashEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)
 
-// SubjectToken returns an ID as one token of a subject, as [tokens.Subject] does. An ID that gets too long that way is replaced by == and a
-// hash of it, and the empty one by ==.
+// SubjectToken returns an ID as one token of a subject, like [tokens.Subject]. An ID that would become too long is replaced by ==
+// and its hash, an empty ID by ==.
 func SubjectToken(id string) string {
 	token := tokens.Subject(id)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// JobsOf returns the jobs of a message, one for each consumer that has it.
+// JobsOf returns the jobs of a message, one per consumer.
 func (x *Index) JobsOf(channel string, seq uint64) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -43,7 +43,7 @@ func (x *Index) ListDead(number uint32, page domain.Page) []domain.Job {
 	return jobs
 }
 
-// pageOf reads a page of a set, newest first, of those that take accepts; nil: of all.
+// pageOf returns a page of a set, newest first, of the elements that take accepts. A nil take accepts all.
 func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Position) K, take func(K) bool) []K {
 	keys := make([]K, 0, min(page.Limit, s.len()))
 	collect := func(e K) bool {
@@ -92,10 +92,10 @@ func (x *Index) CountMessages(channel string) int {
 	return 0
 }
 
-// finishedPage bounds how many messages are looked at under one lock.
+// finishedPage bounds how many messages are checked under one lock.
 const finishedPage = 1000
 
-// Finished finds messages older than the given time with no job to do.
+// Finished returns messages older than the given time whose jobs are all settled.
 func (x *Index) Finished(before time.Time, limit int) []uint64 {
 	x.mu.RLock()
 	tokens := slices.Collect(maps.Keys(x.channels))
@@ -110,14 +110,14 @@ func (x *Index) Finished(before time.Time, limit int) []uint64 {
 	return seqs
 }
 
-// finishedIn adds those of the next messages of a channel, and tells where to go on.
+// finishedIn appends the finished ones among the next messages of a channel, and returns where to continue.
 func (x *Index) finishedIn(token string, from Entry, before int64, seqs []uint64, limit int) (_ []uint64, next Entry, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	c := x.channels[token]
 	looked, now := 0, time.Now().UnixNano()
 	c.messages.ascend(&from, func(e Entry) bool {
-		// A message of the future is one of a clock that was wrong. It keeps those behind it from nothing.
+		// A message with a time in the future was stored under a wrong clock. It must not keep those behind it from being pruned.
 		if e.At >= before && e.At <= now || len(seqs) >= limit {
 			return false
 		}
@@ -140,7 +140,7 @@ func (c *channelIndex) settled(seq uint64) bool {
 	return true
 }
 
-// ChannelOf finds the channel of a message or schedule, and tells whether all its jobs are settled.
+// ChannelOf returns the channel of a message or schedule, and whether all its jobs are settled.
 func (x *Index) ChannelOf(seq uint64) (token string, settled bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -154,7 +154,7 @@ func (x *Index) ChannelOf(seq uint64) (token string, settled bool) {
 	return "", false
 }
 
-// Backlogs is what every consumer has to do, at a cost that the number of jobs does not matter for.
+// Backlogs returns the outstanding work of every consumer. Its cost does not depend on the number of jobs.
 func (x *Index) Backlogs() []domain.Backlog {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -171,8 +171,8 @@ func (x *Index) Backlogs() []domain.Backlog {
 	return backlogs
 }
 
-// CountJobs counts a consumer's jobs, in the order of domain.JobStatuses. The oldest and the newest of those that are queued or
-// delivered go by their messages, and of the others by when they got into the state.
+// CountJobs counts a consumer's jobs, in the order of domain.JobStatuses. Oldest and Newest of queued and delivered jobs are
+// those of the oldest and newest messages. In the other states they are the times at which jobs entered the state.
 func (x *Index) CountJobs(number uint32) []domain.StatusCount {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -202,7 +202,8 @@ func (x *Index) CountJobs(number uint32) []domain.StatusCount {
 	return counts
 }
 
-// openTimes are since when the jobs of the oldest and the newest message are queued that are. Those in flight, which it passes by, are few.
+// openTimes returns since when the jobs of the oldest and the newest message with a queued job are queued. It skips jobs in
+// flight, of which there are few.
 func (k *consumerIndex) openTimes() (oldest, newest time.Time) {
 	at := func(walk func(*seqKey, func(seqKey) bool)) (at time.Time) {
 		walk(nil, func(seq seqKey) bool {
@@ -217,7 +218,7 @@ func (k *consumerIndex) openTimes() (oldest, newest time.Time) {
 	return at(k.open.ascend), at(k.open.descend)
 }
 
-// timesOf are the first and the last time in a set that is ordered by time.
+// timesOf returns the first and the last time in a set that is ordered by time.
 func timesOf(s *orderedSet[key]) (oldest, newest time.Time) {
 	if s.len() == 0 {
 		return oldest, newest
@@ -225,7 +226,7 @@ func timesOf(s *orderedSet[key]) (oldest, newest time.Time) {
 	return time.Unix(0, s.first().major).UTC(), time.Unix(0, s.last().major).UTC()
 }
 
-// Strays are the messages up to a sequence that are gone, and of which there are records still, with the tokens of their channels.
+// Strays returns the deleted messages up to a sequence of which there are still records, with the tokens of their channels.
 func (x *Index) Strays(upTo uint64) map[uint64]string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

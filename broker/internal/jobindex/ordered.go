@@ -5,7 +5,7 @@ import (
 	"sort"
 )
 
-// chunkSize bounds what an insertion or deletion has to move.
+// chunkSize bounds how many keys an insertion or deletion moves.
 const chunkSize = 512
 
 // key orders the entries of an ordered set: by major, then by seq.
@@ -23,13 +23,12 @@ type seqKey uint64
 
 func (k seqKey) less(o seqKey) bool { return k < o }
 
-// ordered is what an orderedSet can hold: neither less than the other means the same.
+// ordered is the constraint of an orderedSet's keys. Two keys are equal if neither is less than the other.
 type ordered[K any] interface{ less(other K) bool }
 
-// orderedSet is a sorted list of keys in chunks. Keys mostly come in order at
-// the end and go from the front, which costs next to nothing; any other place
-// costs moving part of one chunk. It takes the bytes of a key, and about a tenth more
-// where keys overtake each other on their way.
+// orderedSet is a sorted list of keys in chunks. Keys are mostly appended at the end and removed at the front, which costs next
+// to nothing. Any other place costs moving part of one chunk. The set takes the bytes of its keys, and about a tenth more if keys
+// arrive slightly out of order.
 type orderedSet[K ordered[K]] struct {
 	chunks [][]K // none is empty
 	size   int
@@ -37,7 +36,7 @@ type orderedSet[K ordered[K]] struct {
 
 func newChunk[K any](size int, keys ...K) []K { return append(make([]K, 0, size), keys...) }
 
-// chunkOf returns the index of the chunk that k belongs into.
+// chunkOf returns the index of the chunk that k belongs to.
 func (s *orderedSet[K]) chunkOf(k K) int {
 	i := sort.Search(len(s.chunks), func(i int) bool { return k.less(s.chunks[i][0]) })
 	return max(i-1, 0)
@@ -48,7 +47,7 @@ func find[K ordered[K]](chunk []K, k K) (int, bool) {
 	return i, i < len(chunk) && !k.less(chunk[i])
 }
 
-// get returns the element that counts as k.
+// get returns the element equal to k.
 func (s *orderedSet[K]) get(k K) (found K, ok bool) {
 	if len(s.chunks) == 0 {
 		return found, false
@@ -79,7 +78,7 @@ func (s *orderedSet[K]) insert(k K) bool {
 		return true
 	}
 	if c+1 < len(s.chunks) && len(s.chunks[c+1]) < chunkSize {
-		// Its last key moves over, unless k is that.
+		// The chunk's last key moves to the next chunk, unless k itself is the last.
 		full := s.chunks[c]
 		if i < chunkSize {
 			last := full[chunkSize-1]
@@ -89,8 +88,8 @@ func (s *orderedSet[K]) insert(k K) bool {
 		s.chunks[c+1] = slices.Insert(s.chunks[c+1], 0, k)
 		return true
 	}
-	// Split where k goes, if that is near an end: what overtakes and what follows it
-	// comes to the same place, and a chunk cut in halves would stay half empty.
+	// Split at k's place if that is near an end. Later keys will arrive at the same place, and halves of a chunk would stay half
+	// empty.
 	at := chunkSize / 2
 	if i > chunkSize*3/4 {
 		at = i
@@ -127,7 +126,7 @@ func (s *orderedSet[K]) remove(k K) bool {
 
 func (s *orderedSet[K]) len() int { return s.size }
 
-// first and last return the ends of a set that is not empty.
+// first and last return the ends of a set, which must not be empty.
 func (s *orderedSet[K]) first() K { return s.chunks[0][0] }
 
 func (s *orderedSet[K]) last() K {

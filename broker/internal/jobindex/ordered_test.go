@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The set is held against a sorted slice under random insertions and removals.
+// The set is compared with a sorted slice under random insertions and removals.
 func TestOrderedSetAgainstSlice(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var set orderedSet[key]
@@ -79,8 +79,8 @@ func checkOrder(t *testing.T, set *orderedSet[key], model []key, from key) {
 	require.Equal(t, wantBefore, before)
 }
 
-// Keys come almost in order, from writes that overtake each other, at the end of
-// each priority: they must not leave chunks half empty.
+// Keys arrive almost in order at the end of each priority, because writes overtake each other. They must not leave chunks half
+// empty.
 func TestOrderedSetFillsItsChunks(t *testing.T) {
 	const n, overtaking = 100_000, 64
 	for _, priorities := range []int64{1, 5} {

@@ -7,8 +7,8 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// BenchmarkPruneAtAMillion takes messages out of a million, two consumers each, as pruning does, and shows for how long one
-// step of that holds up everybody else, at most.
+// BenchmarkPruneAtAMillion prunes messages from a million, with two consumers each. It reports for how long one step blocks other
+// calls at most.
 func BenchmarkPruneAtAMillion(b *testing.B) {
 	const depth, page = 1_000_000, 200
 	x := New()

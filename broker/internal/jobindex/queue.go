@@ -11,16 +11,16 @@ import (
 	"github.com/jetpull/jetpull/internal/due"
 )
 
-// Queue has the jobs of an index that can be taken, and what happens to jobs by itself.
+// Queue has the jobs of an index that can be taken, and the timers of jobs.
 type Queue struct {
 	x *Index
 	// Index.mu guards these:
 	timers due.Heap[timer]
-	sooner bool                // the first timer is another
-	woken  []*consumerIndex    // those with news for who waits, until the lock is released
+	sooner bool                // the first timer has changed
+	woken  []*consumerIndex    // those with a signal to close once the lock is released
 	ready  map[uint32]struct{} // push consumers that Ready is to return
 
-	rescheduled, news chan struct{} // each has a token when Expired or Ready is to look
+	rescheduled, news chan struct{} // each has a token when Expired or Ready has something to check
 	offset            time.Duration // keeps the nodes of a cluster from ending claims at the same time
 }
 
@@ -31,17 +31,15 @@ func newQueue(x *Index) *Queue {
 	}
 }
 
-// Queued returns the first queued jobs of a consumer: the highest priority
-// first, the oldest first within one. A job that waits for its time is not among
-// them.
+// Queued returns the first queued jobs of a consumer: those with the highest priority first, older ones before younger ones. Jobs
+// whose time has not come are left out.
 func (q *Queue) Queued(number uint32, limit int) []domain.Job {
 	q.x.mu.RLock()
 	defer q.x.mu.RUnlock()
 	return q.x.consumers[number].front(limit)
 }
 
-// Take is Queued, and hides the jobs from other calls of Queued and Take on
-// this node until they are put or given back.
+// Take is like Queued, and hides the jobs from other calls of Queued and Take on this node until they are put or given back.
 func (q *Queue) Take(number uint32, limit int) []domain.Job {
 	q.x.mu.Lock()
 	defer q.x.mu.Unlock()
@@ -54,7 +52,7 @@ func (q *Queue) Take(number uint32, limit int) []domain.Job {
 	return jobs
 }
 
-// GiveBack undoes Take for a job that was not put. A job that has changed stays out.
+// GiveBack undoes Take for a job that was not put. It ignores a job that has changed.
 func (q *Queue) GiveBack(j domain.Job) {
 	q.x.change(func() {
 		if k := q.x.consumers[j.ID.Consumer]; k != nil {
@@ -63,7 +61,7 @@ func (q *Queue) GiveBack(j domain.Job) {
 	})
 }
 
-// closed is returned to those who wait for a consumer that does not exist.
+// closed is the signal for consumers that do not exist.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // QueuedSignal returns a channel that is closed when the consumer gets
@@ -81,7 +79,7 @@ func (q *Queue) QueuedSignal(number uint32) <-chan struct{} {
 	return k.signal
 }
 
-// enter is for a job that is queued or in flight. One that waits for its time is queued when that has come.
+// enter adds a job that is queued or in flight. A job that waits for its time gets a timer instead of a place in the queue.
 func (k *consumerIndex) enter(j domain.Job) {
 	q := k.index.Queue
 	k.open.insert(seqKey(j.ID.Seq))
@@ -96,14 +94,14 @@ func (k *consumerIndex) enter(j domain.Job) {
 	}
 }
 
-// leave is for a job that is queued or in flight.
+// leave removes a job that is queued or in flight.
 func (k *consumerIndex) leave(j domain.Job) {
 	k.open.remove(seqKey(j.ID.Seq))
 	k.inflight.remove(statusKey(j))
 	k.queue.remove(queueKey(j))
 }
 
-// enqueue has a job taken, if it is queued and nobody has taken it.
+// enqueue makes a job available, if it is queued and not taken.
 func (k *consumerIndex) enqueue(j domain.Job) {
 	if _, taken := k.taken[j.ID.Seq]; j.Status == domain.Queued && !taken && k.queue.insert(queueKey(j)) {
 		k.wake()
@@ -117,7 +115,7 @@ func (k *consumerIndex) giveBack(id domain.JobID, revision uint64) {
 	}
 }
 
-// wake has those who wait for a job notified.
+// wake schedules a notification of those who wait for a job.
 func (k *consumerIndex) wake() {
 	if !k.woken && (k.signal != nil || k.consumer.Type == domain.Push) {
 		k.woken = true
@@ -125,7 +123,7 @@ func (k *consumerIndex) wake() {
 	}
 }
 
-// front is the head of the queue; nothing waits there while the consumer is paused.
+// front returns the head of the queue. It is empty while the consumer is paused.
 func (k *consumerIndex) front(limit int) []domain.Job {
 	if k == nil || limit < 1 || k.consumer.Paused() {
 		return nil
@@ -140,8 +138,8 @@ func (k *consumerIndex) front(limit int) []domain.Job {
 	return jobs
 }
 
-// Ready waits for push consumers that have another job to take, other settings, or were removed, and returns their numbers; none
-// when ctx has ended. One goroutine at a time may call it.
+// Ready waits for push consumers that have another job to take, have new settings, or were removed, and returns their numbers. It
+// returns none when ctx has ended. Only one goroutine at a time may call it.
 func (q *Queue) Ready(ctx context.Context) []uint32 {
 	for ctx.Err() == nil {
 		q.x.mu.Lock()
@@ -159,7 +157,7 @@ func (q *Queue) Ready(ctx context.Context) []uint32 {
 	return nil
 }
 
-// change makes a change of the queues under the lock, and then, without it, notifies those who wait for it.
+// change runs f under the lock, and notifies the waiters after it has released the lock.
 func (x *Index) change(f func()) {
 	signals, ready, sooner := x.changed(f)
 	for _, signal := range signals {
@@ -173,7 +171,7 @@ func (x *Index) change(f func()) {
 	}
 }
 
-// notify leaves a token for whoever waits, now or next.
+// notify leaves a token for the current or next receiver.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -181,7 +179,8 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-// changed makes a change, and returns the signals of the workers that it has a job for, and whether Ready and Expired have to look.
+// changed runs f under the lock. It returns the signals of workers that have a job, and whether Ready and Expired have something
+// to check.
 func (x *Index) changed(f func()) (signals []chan struct{}, ready, sooner bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

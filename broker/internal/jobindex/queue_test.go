@@ -11,7 +11,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// running has an index do what is due, and keeps the claims that are over.
+// running runs the timers of an index, and collects the claims that have expired.
 func running(t *testing.T, x *Index) (expired *[]uint64, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -37,7 +37,7 @@ func sequences(jobs []domain.Job) (seqs []uint64) {
 	return seqs
 }
 
-// What is due comes up at its time, the earliest first, whatever the order in which it was heard of, if it is still so then.
+// Timers fire at their time, the earliest first, in whatever order they were set, and only if the job has not changed.
 func TestDueInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := New()
@@ -74,7 +74,7 @@ func TestDueInVirtualTime(t *testing.T) {
 	})
 }
 
-// A claim with a long timeout that is over costs no memory until its time has come.
+// The timer of a claim that has ended early takes no memory until its time, even if the claim had a long timeout.
 func TestTimersOfClaimsThatAreOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := New()
@@ -93,7 +93,7 @@ func TestTimersOfClaimsThatAreOver(t *testing.T) {
 	})
 }
 
-// Of push consumers it is said which have a job to take, other settings, or are gone, and of workers' none.
+// Ready returns push consumers that have a job to take, have new settings, or were removed, and no pull consumers.
 func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := New()
@@ -151,7 +151,7 @@ func TestReady(t *testing.T) {
 	})
 }
 
-// A worker is notified of the next job, once.
+// A worker is notified once of the next job.
 func TestQueuedSignal(t *testing.T) {
 	x := New()
 	x.PutConsumer("ch", domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull})
@@ -164,8 +164,7 @@ func TestQueuedSignal(t *testing.T) {
 	<-signal
 }
 
-// A job that waits for its time is not taken before that has come, unless the
-// consumer's type changes, and never twice.
+// A job is not taken before its time, unless the consumer's type changes, and never twice.
 func TestJobThatWaitsForItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := New()
@@ -196,7 +195,7 @@ func TestJobThatWaitsForItsTime(t *testing.T) {
 	})
 }
 
-// What is to happen to a job whose record comes before its consumer happens when the consumer is there.
+// If a job's record arrives before its consumer, its timer is set when the consumer arrives.
 func TestRecordsThatComeBeforeTheirConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := New()

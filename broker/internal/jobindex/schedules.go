@@ -6,11 +6,10 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// scheduled is a message that was scheduled, as far as lists need it: the schedule while it waits for its time, and then the
-// message that it was broadcast as.
+// scheduled is the entry of a scheduled message in lists: first of the schedule, later of the message that it was broadcast as.
 type scheduled struct {
 	seq     uint64
-	at      int64  // when it is to be broadcast, ns; 0: it was
+	at      int64  // when it is to be broadcast, ns; 0: it was broadcast
 	subject string // of the schedule while it waits
 }
 
@@ -23,12 +22,12 @@ func (s scheduled) status() domain.MessageStatus {
 	return domain.Pending
 }
 
-// AddSchedule takes a stored schedule into the index.
+// AddSchedule adds a stored schedule to the index.
 func (x *Index) AddSchedule(token, subject string, seq uint64, at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.channel(token)
-	// A subject has one schedule at a time. The one before was cancelled, and the news of that was lost.
+	// A subject has one schedule at a time. The earlier one was cancelled, and the notice of that was lost.
 	if old, waits := c.waiting[subject]; waits && old < seq {
 		c.scheduled.remove(scheduled{seq: old})
 	}
@@ -39,7 +38,7 @@ func (x *Index) AddSchedule(token, subject string, seq uint64, at time.Time) {
 	c.scheduled.insert(scheduled{seq: seq, at: max(1, at.UnixNano()), subject: subject})
 }
 
-// Fired takes in that the server has broadcast what was scheduled on a subject.
+// Fired records that the server has broadcast the schedule of a subject.
 func (x *Index) Fired(token, subject string, seq uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -50,7 +49,7 @@ func (x *Index) Fired(token, subject string, seq uint64) {
 	c.scheduled.insert(scheduled{seq: seq})
 }
 
-// unschedule forgets a schedule, or that a message was scheduled. Index.mu is held.
+// unschedule removes a schedule, or the mark that a message was scheduled. Index.mu is held.
 func (c *channelIndex) unschedule(seq uint64) {
 	s, ok := c.scheduled.get(scheduled{seq: seq})
 	if !ok {
@@ -62,7 +61,7 @@ func (c *channelIndex) unschedule(seq uint64) {
 	}
 }
 
-// Waiting is the sequence of the schedule that waits for its time on a subject, as far as is known here, or 0.
+// Waiting returns the sequence of the pending schedule of a subject, as far as it is known here, or 0.
 func (x *Index) Waiting(token, subject string) uint64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -72,7 +71,8 @@ func (x *Index) Waiting(token, subject string) uint64 {
 	return 0
 }
 
-// ScheduledSeqs returns the sequences of a page of a channel's scheduled messages; of those in one state, if it is not 0.
+// ScheduledSeqs returns the sequences of a page of a channel's scheduled messages. If status is not 0, it returns only those with
+// that status.
 func (x *Index) ScheduledSeqs(channel string, status domain.MessageStatus, page domain.Page) (seqs []uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -87,7 +87,7 @@ func (x *Index) ScheduledSeqs(channel string, status domain.MessageStatus, page 
 	return seqs
 }
 
-// CountScheduled counts those of a channel.
+// CountScheduled counts the scheduled messages of a channel.
 func (x *Index) CountScheduled(channel string) (counts domain.ScheduledCounts) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

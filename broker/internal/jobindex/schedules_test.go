@@ -11,7 +11,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// News of the schedules of one subject, in the orders that a node may hear it in: twice, and without some of it.
+// News of the schedules of a subject may arrive in different orders, twice, or in part.
 func TestNewsOfSchedules(t *testing.T) {
 	const subject = "broker.s.ch.x"
 	add := func(seq uint64) func(*Index) {
@@ -95,7 +95,7 @@ func TestPagesOfSchedules(t *testing.T) {
 	require.Empty(t, x.ScheduledSeqs("none", 0, domain.Page{Limit: 4}))
 }
 
-// A page takes the memory of what it has, however many there are, wherever it is.
+// A page takes memory for its own items only, however many schedules there are.
 func TestAPageOfSchedulesCostsThePage(t *testing.T) {
 	taken := func(depth uint64, page domain.Page) uint64 {
 		x := New()

@@ -6,10 +6,9 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// settledJob is what the index keeps of a job that is delivered, dead or removed:
-// 48 bits of its sequence, 48 of its revision, 2 of its state and 62 of the time of
-// its change in nanoseconds, which last until 2116. The rest is in its record. Such
-// jobs are most of what a store knows, as long as their messages are kept.
+// settledJob is the compact form of a job that is delivered, dead or removed: 48 bits of its sequence, 48 of its revision, 2 of
+// its state and 62 of the time of its change in nanoseconds, which last until 2116. The other fields are in its record. Most jobs
+// in a store are settled, for as long as their messages are retained.
 type settledJob [5]uint32
 
 func settle(j domain.Job) settledJob {
@@ -33,14 +32,14 @@ func (s settledJob) status() domain.JobStatus {
 
 func (s settledJob) less(o settledJob) bool { return s.seq() < o.seq() }
 
-// job is the job as far as the index knows it.
+// job expands s to a job, with the fields that the index has.
 func (s settledJob) job(consumer uint32) domain.Job {
 	return domain.Job{
 		ID: domain.JobID{Seq: s.seq(), Consumer: consumer}, Status: s.status(), Revision: s.revision(), ChangedAt: FromUnixNano(s.at()),
 	}
 }
 
-// settledJobs are those of one consumer.
+// settledJobs are the settled jobs of one consumer.
 type settledJobs struct {
 	bySeq     orderedSet[settledJob]
 	dead      orderedSet[key] // by the time of the change
@@ -75,7 +74,7 @@ func (s *settledJobs) remove(e settledJob) {
 	}
 }
 
-// deliveredTimes are when the jobs of the oldest and of the newest message were delivered that are.
+// deliveredTimes returns when the jobs of the oldest and of the newest message with a delivered job were delivered.
 func (s *settledJobs) deliveredTimes() (oldest, newest time.Time) {
 	if s.delivered == 0 {
 		return oldest, newest
@@ -91,7 +90,7 @@ func (s *settledJobs) deliveredTimes() (oldest, newest time.Time) {
 	return oldest, newest
 }
 
-// SettledFrom looks at some of the settled jobs of a consumer, adds those that a replay is for, and tells where to go on.
+// SettledFrom checks a part of a consumer's settled jobs, appends those that the replay selects, and returns where to continue.
 func (x *Index) SettledFrom(r domain.Replay, from uint64, jobs []domain.Job, limit int) (_ []domain.Job, next uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -114,7 +113,7 @@ func (x *Index) SettledFrom(r domain.Replay, from uint64, jobs []domain.Job, lim
 	return jobs, next
 }
 
-// UnixNano is a time as it is kept. The zero time is 0.
+// UnixNano returns a time in its stored form. The zero time is 0.
 func UnixNano(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

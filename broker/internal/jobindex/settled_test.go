@@ -25,7 +25,7 @@ func TestSettledJobKeepsWhatItIsGiven(t *testing.T) {
 	require.True(t, settle(domain.Job{ID: domain.JobID{Seq: 1 << 40}, Status: domain.Dead}).less(settle(domain.Job{ID: domain.JobID{Seq: 1<<40 + 1}, Status: domain.Delivered})))
 }
 
-// The oldest and the newest of what was delivered are those of the messages that are left.
+// Oldest and Newest of delivered jobs follow the remaining messages.
 func TestDeliveredTimes(t *testing.T) {
 	var s settledJobs
 	at := func(seq uint64, ns int64) settledJob {
@@ -52,8 +52,7 @@ func TestDeliveredTimes(t *testing.T) {
 	require.Equal(t, 1, s.dead.len())
 }
 
-// What the index keeps of a delivered job is at most 24 bytes, also of jobs that
-// overtake each other.
+// A delivered job takes at most 24 bytes in the index, even if jobs are delivered out of order.
 func TestDeliveredJobsAreSmall(t *testing.T) {
 	const n = 40_000
 	x := New()
@@ -87,7 +86,7 @@ func TestDeliveredJobsAreSmall(t *testing.T) {
 	t.Logf("%.2f bytes for a delivered job", float64(bytes)/n)
 }
 
-// A message that was stored while the clock was a year ahead keeps those behind it from being pruned for no longer than any other.
+// A message stored while the clock was a year ahead delays the pruning of those behind it no longer than any other message.
 func TestFinishedBehindAClockThatWasAhead(t *testing.T) {
 	x := New()
 	now := time.Now()

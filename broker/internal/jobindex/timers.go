@@ -7,16 +7,18 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// timer is what happens to a job at a time by itself, if the job has its revision then: its claim ends, it is queued, or it is given
-// back. Of sequence 0 it is that the consumer looks for a job again. A timer whose job has changed is not looked for but left to come up.
+// timer acts on a job at a time, if the job still has the timer's revision: its claim ends, it is queued, or it is given back. A
+// timer of sequence 0 makes the consumer look for a job again. When a job changes, its timer is not removed: it is ignored when
+// it fires.
 type timer struct {
 	at       time.Time
 	id       domain.JobID
 	revision uint64
-	taken    bool // the job was taken, and is given back
+	taken    bool // the job is taken, and will be given back
 }
 
-// timerReach bounds how long a timer is kept whose job has changed. Those of later jobs are looked at then, and set again.
+// timerReach bounds how long the timer of a changed job is held. A timer that is further away first fires after timerReach and is
+// then set again.
 const timerReach = time.Minute
 
 // await sets a timer. Index.mu is held.
@@ -30,23 +32,23 @@ func (q *Queue) await(t timer) {
 	}
 }
 
-// GiveBackAfter is [Queue.GiveBack] after a pause.
+// GiveBackAfter calls [Queue.GiveBack] after a pause.
 func (q *Queue) GiveBackAfter(j domain.Job, pause time.Duration) {
 	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: j.ID, revision: j.Revision, taken: true}) })
 }
 
-// WakeAfter has a consumer look for a job again after a pause.
+// WakeAfter makes a consumer look for a job again after a pause.
 func (q *Queue) WakeAfter(consumer uint32, pause time.Duration) {
 	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: domain.JobID{Consumer: consumer}}) })
 }
 
-// ExpireAfter has a claim that is over returned by Expired again, after a pause.
+// ExpireAfter makes Expired return an ended claim again after a pause.
 func (q *Queue) ExpireAfter(j domain.Job, pause time.Duration) {
 	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: j.ID, revision: j.Revision}) })
 }
 
-// Expired waits for a claim that is over, and queues the jobs meanwhile whose time has come. ok is false when ctx has ended. One
-// goroutine at a time may call it.
+// Expired waits for a claim that has ended. Meanwhile it queues the jobs whose time has come. ok is false when ctx has ended.
+// Only one goroutine at a time may call it.
 func (q *Queue) Expired(ctx context.Context) (j domain.Job, ok bool) {
 	clock := time.NewTimer(time.Hour)
 	defer clock.Stop()
@@ -66,7 +68,7 @@ func (q *Queue) Expired(ctx context.Context) (j domain.Job, ok bool) {
 	return domain.Job{}, false
 }
 
-// tick does what one timer says whose time has come, and tells how long the next one takes. Index.mu is held.
+// tick runs one timer that is due, and returns how long to wait for the next. Index.mu is held.
 func (q *Queue) tick() (over domain.Job, ok bool, wait time.Duration) {
 	now := time.Now()
 	t, come := q.timers.Pop(now)

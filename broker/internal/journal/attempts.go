@@ -19,7 +19,8 @@ func (c Config) subjectOfAttempt(id domain.JobID, number int) string {
 	return c.attemptSubject(strconv.FormatUint(id.Seq, 10), strconv.FormatUint(uint64(id.Consumer), 10), strconv.Itoa(number))
 }
 
-// KeepAttempt waits for the message's sync, because another message could be given its sequence, and not for the attempt's own.
+// KeepAttempt waits for the message's sync, because another message could get its sequence. It does not wait for the attempt's
+// own.
 func (s *jobs) KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attempt) error {
 	if err := s.messageWrites.DurableAt(ctx, id.Seq); err != nil {
 		return err

@@ -19,12 +19,12 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// behind stands between a node and the server. It plays a leader of three that has not applied the last messages, while the replica that the
-// node follows has.
+// behind is a proxy between a node and the server. It plays a leader of three that has not applied the last messages yet, while
+// the replica that the node follows has.
 type behind struct {
 	nc      *nats.Conn
-	applied atomic.Uint64 // the last message that the leader has; 0: all
-	asks    atomic.Int64  // after so many requests for a message or the state it has all
+	applied atomic.Uint64 // the last message that the leader has; 0: no bound
+	asks    atomic.Int64  // after this many requests for a message or the state it has all
 }
 
 const behindAPI = "BEHIND.API"
@@ -34,7 +34,7 @@ func openBehind(t *testing.T, srv *servertest.Server) (*Store, *behind) {
 	t.Helper()
 	b := &behind{nc: srv.Connect(t)}
 	sub, err := b.nc.Subscribe(behindAPI+".>", func(m *nats.Msg) {
-		if err := b.pass(m); !errors.Is(err, nats.ErrConnectionClosed) { // a request that came while the test ended
+		if err := b.pass(m); !errors.Is(err, nats.ErrConnectionClosed) { // a request that arrived while the test ended
 			assert.NoError(t, err)
 		}
 	})
@@ -50,7 +50,7 @@ func openBehind(t *testing.T, srv *servertest.Server) (*Store, *behind) {
 	return s, b
 }
 
-// pass hands a request on to the server, or answers it as the leader of the messages that is behind.
+// pass forwards a request to the server, or answers it like a leader of the messages stream that is behind.
 func (b *behind) pass(m *nats.Msg) error {
 	request := strings.TrimPrefix(m.Subject, behindAPI+".")
 	applied := b.applied.Load()
@@ -77,7 +77,7 @@ func (b *behind) pass(m *nats.Msg) error {
 	return b.nc.PublishRequest("$JS.API."+request, m.Reply, m.Data)
 }
 
-// The feed of a node has a message that the stream's leader has not applied yet. Its jobs stay, and so do schedules.
+// A node has read a message that the stream's leader has not applied yet. The node keeps its jobs, and schedules likewise.
 func TestALeaderThatIsBehindForgetsNothing(t *testing.T) {
 	srv := servertest.RunServer(t)
 	other := shared(t, srv)
@@ -89,7 +89,7 @@ func TestALeaderThatIsBehindForgetsNothing(t *testing.T) {
 	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
 	require.Eventually(t, func() bool { return len(s.Queue.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
 
-	soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // asked more than once
+	soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // several requests
 	defer cancel()
 	messages, err := s.Messages.MessagesAt(soon, []uint64{m.Seq})
 	require.ErrorIs(t, err, domain.ErrUnavailable)
@@ -107,14 +107,15 @@ func TestALeaderThatIsBehindForgetsNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, claimed.Revision, now.Revision)
 
-	// The leader applies it during the read.
+	// The leader applies the message during the read.
 	leader.asks.Store(3)
 	messages, err = s.Messages.MessagesAt(t.Context(), []uint64{m.Seq})
 	require.NoError(t, err)
 	require.Equal(t, "m", messages[m.Seq].ID)
 }
 
-// A worker reports a job on a node that has not read its message yet, while the leader has not applied it either.
+// A worker reports a job on a node that has not read its message yet, and the leader has not applied it either. The answer is
+// ErrUnavailable, not ErrNotFound.
 func TestAJobBeyondTheLeaderIsNotKnownNow(t *testing.T) {
 	srv := servertest.RunServer(t)
 	other := shared(t, srv)
@@ -129,7 +130,7 @@ func TestAJobBeyondTheLeaderIsNotKnownNow(t *testing.T) {
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
 
-// A schedule that is listed is not dropped, and not said to be gone, because the leader does not have it yet.
+// A listed schedule that the leader does not have yet is not dropped, and the answer is not ErrNotFound.
 func TestAScheduleBeyondTheLeaderIsNotKnownNow(t *testing.T) {
 	srv := servertest.RunServer(t)
 	other := shared(t, srv)
@@ -150,7 +151,7 @@ func TestAScheduleBeyondTheLeaderIsNotKnownNow(t *testing.T) {
 	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "s"))
 }
 
-// Another node has deleted a message, and its notice was lost. Pruning takes the message for deleted, and goes on.
+// Another node has deleted a message, and its notice was lost. Prune takes the message for deleted and continues.
 func TestPruneOfAMessageThatAnotherNodeDeleted(t *testing.T) {
 	srv := servertest.RunServer(t)
 	s := shared(t, srv)
@@ -161,7 +162,8 @@ func TestPruneOfAMessageThatAnotherNodeDeleted(t *testing.T) {
 	require.Equal(t, 1, s.Messages.CountMessages("ch"))
 }
 
-// A start waits for the last message that the leader has, whatever the server that the node reads from has, and not for one that was deleted.
+// A start waits for the last message that the leader has, whichever server the node reads from. It does not wait for a deleted
+// one.
 func TestAStartReadsUpToTheLeader(t *testing.T) {
 	s := shared(t, servertest.RunServer(t))
 	for _, id := range []string{"a", "b", "deleted"} {

@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Blocks that are removed between two syncs, or while one goes on, are no
-// failure.
+// A block that is removed between two syncs, or during one, is not a failure.
 func TestRemovedBlocksAreNotMissed(t *testing.T) {
 	folder := t.TempDir()
 	var synced []string
@@ -50,14 +49,13 @@ func TestRemovedBlocksAreNotMissed(t *testing.T) {
 	wantSynced("17.blk", "19.blk")
 }
 
-// A folder is listed again while a change could hide behind its time, and then
-// only when it changes.
+// A folder is listed again while its time could hide a change, and after that only when the time changes.
 func TestFolderIsListedWhenItMayHaveChanged(t *testing.T) {
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		b := blockFolder{dir: folder}
 		at := time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
-		// write adds a file so that the folder's time does not tell.
+		// write adds a file and leaves the folder's time unchanged.
 		write := func(name string) {
 			require.NoError(t, os.WriteFile(filepath.Join(folder, name), nil, 0o600))
 			require.NoError(t, os.Chtimes(folder, at, at))
@@ -77,7 +75,7 @@ func TestFolderIsListedWhenItMayHaveChanged(t *testing.T) {
 		want(1, 2, 3)
 		time.Sleep(time.Nanosecond)
 		want(1, 2, 3)
-		write("4.blk") // no file system does that so late
+		write("4.blk") // no file system hides a change for that long
 		want(1, 2, 3)
 		at = at.Add(time.Nanosecond)
 		write("5.blk")

@@ -11,26 +11,23 @@ import (
 	"time"
 )
 
-// granularity is more than any file system rounds the times of its folders by.
+// granularity exceeds the resolution of folder times in any file system.
 const granularity = 2 * time.Second
 
-// blockFolder knows which block files a stream has. Their numbers rise, but not
-// one by one: a block that has become empty is removed, even if it never was the
-// last one when somebody looked.
+// blockFolder lists the block files of a stream. Block numbers rise with gaps: a block that becomes empty is removed, possibly
+// before anybody has seen it.
 //
-// The folder is listed again only after it has changed, because a list costs as
-// much as a sync where there are some hundred blocks. Its time tells that, but
-// not at once: a second change within the same tick of the file system's clock
-// leaves the time as it is. So a list counts only if it was made that much after
-// the time was first seen.
+// Listing some hundred blocks costs as much as a sync, so the folder is listed again only after it has changed. A change shows in
+// the folder's time, but not reliably: a second change within the same tick of the file system's clock leaves the time as it is.
+// So a list is final only if it was made more than granularity after the time was first seen.
 type blockFolder struct {
 	dir string
 
-	numbers []int     // as listed last, ascending
-	changed time.Time // of the folder, when it was listed last
-	seen    time.Time // when it had that time first
+	numbers []int     // of the last listing, ascending
+	changed time.Time // of the folder, at the last listing
+	seen    time.Time // when it first had that time
 	listed  int       // how often it was listed
-	settled bool      // no change can hide behind that time
+	settled bool      // that time cannot hide another change
 }
 
 func folderOf(storeDir, stream string) blockFolder {
@@ -39,8 +36,7 @@ func folderOf(storeDir, stream string) blockFolder {
 
 func (b *blockFolder) path(n int) string { return filepath.Join(b.dir, strconv.Itoa(n)+".blk") }
 
-// look returns the numbers of the blocks there are. The caller must not change
-// them.
+// look returns the numbers of the existing blocks. The caller must not modify the slice.
 func (b *blockFolder) look() ([]int, error) {
 	info, err := os.Stat(b.dir)
 	if err != nil {
@@ -59,7 +55,7 @@ func (b *blockFolder) look() ([]int, error) {
 	if b.numbers, err = listBlocks(b.dir); err != nil {
 		return nil, err
 	}
-	// Windows may write the time of a folder later.
+	// Windows may update the time of a folder late.
 	b.settled = now.Sub(b.seen) > granularity && runtime.GOOS != "windows"
 	return b.numbers, nil
 }
@@ -70,7 +66,7 @@ func listBlocks(dir string) ([]int, error) {
 		return nil, err
 	}
 	names, err := f.Readdirnames(-1)
-	// Nothing was written to it.
+	// The file was only read.
 	_ = f.Close()
 	if err != nil {
 		return nil, err

@@ -13,8 +13,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// storeOnly stores a message that nobody syncs, as the server does with one that
-// was scheduled, and waits until it is known.
+// storeOnly stores a message without a sync, as the server does with a scheduled one, and waits until the index has it.
 func storeOnly(t *testing.T, s *Store, id string, payload int) (seq uint64) {
 	t.Helper()
 	header, err := encodeEnvelope(domain.Message{ID: id, Channel: "ch", ReceivedAt: time.Now()}, time.Time{})
@@ -27,8 +26,7 @@ func storeOnly(t *testing.T, s *Store, id string, payload int) (seq uint64) {
 	return ack.Sequence
 }
 
-// fillBlock stores messages until the block with a number begins, and returns
-// the sequence of the only one that is in it.
+// fillBlock stores messages until the block with a number begins, and returns the sequence of the only message in it.
 func fillBlock(t *testing.T, s *Store, dir string, number int) (seq uint64) {
 	t.Helper()
 	path := filepath.Join(blocksOf(dir, s.cfg.messages()), fmt.Sprint(number, ".blk"))
@@ -42,8 +40,8 @@ func fillBlock(t *testing.T, s *Store, dir string, number int) (seq uint64) {
 	return 0
 }
 
-// The server leaves numbers out: a block that becomes empty before anybody has
-// looked is never seen. What comes after it is synced all the same.
+// The server skips block numbers: a block that becomes empty before the folder is listed is never seen. The blocks after it are
+// synced all the same.
 func TestBlockNumberIsSkipped(t *testing.T) {
 	dir := t.TempDir()
 	sizes := newSyncedSizes()

@@ -16,8 +16,8 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// heldUp lets the disk of one stream take its time, and makes a call that has to
-// wait for it. The returned function lets the disk go on and waits for the call.
+// heldUp blocks the disk of one stream and makes a call that has to wait for it. The returned function unblocks the disk and
+// waits for the call.
 func heldUp(t *testing.T, g *Group, call func() error) (goOn func()) {
 	t.Helper()
 	waiting, release := g.Hold()
@@ -35,7 +35,7 @@ func heldUp(t *testing.T, g *Group, call func() error) (goOn func()) {
 	}
 }
 
-// What was deleted is gone after a power failure.
+// Deletes survive a power failure.
 func TestDeletesSurviveAPowerFailure(t *testing.T) {
 	dir := t.TempDir()
 	sizes := newSyncedSizes()
@@ -72,12 +72,12 @@ func TestDeletesSurviveAPowerFailure(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The server records the delete of the last message of an older block by
-// removing the file only. That is on disk when the folder is.
+// When the last message of an older block is deleted, the server only removes the file. The removal is on disk once the folder is
+// synced.
 func TestCancelThatRemovesABlockSyncsTheFolder(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
-	var names []string // of the blocks' folder, at its last sync
+	var names []string // files in the blocks' folder, at its last sync
 	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: func(f *os.File) error {
 		if f.Name() == blocksOf(dir, "broker_messages") {
 			entries, err := os.ReadDir(f.Name())
@@ -110,8 +110,7 @@ func TestCancelThatRemovesABlockSyncsTheFolder(t *testing.T) {
 	require.False(t, isNamed("1.blk"), "its removal is not on disk")
 }
 
-// Nobody hears of a delete before it is on disk, not even that it was made
-// before.
+// No answer reports a delete before it is on disk, not even the answer that the object was already deleted.
 func TestDeletesWaitForTheDisk(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := runOn(t, dir, Config{SyncDir: dir})
@@ -149,7 +148,7 @@ func TestDeletesWaitForTheDisk(t *testing.T) {
 	require.ErrorIs(t, record(), domain.ErrNotFound)
 }
 
-// A client that hangs up does not leave half a consumer behind.
+// A client that hangs up does not leave a partly deleted consumer.
 func TestDeleteOfAConsumerIsFinished(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := runOn(t, dir, Config{SyncDir: dir})
@@ -166,7 +165,7 @@ func TestDeleteOfAConsumerIsFinished(t *testing.T) {
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
 
-// A record or an attempt that comes after its consumer was deleted is deleted with its message.
+// A record or an attempt that is stored after its consumer was deleted is deleted with its message.
 func TestWhatComesAfterAConsumerGoesWithItsMessage(t *testing.T) {
 	s, stop := runOn(t, t.TempDir(), Config{})
 	defer stop()
@@ -184,8 +183,7 @@ func TestWhatComesAfterAConsumerGoesWithItsMessage(t *testing.T) {
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
 
-// Sequences that are lost are given away again. Nothing that names one is
-// written before what it names is on disk.
+// A sequence that is lost is assigned again. So nothing that refers to a sequence is written before that message is on disk.
 func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {
 	dir := t.TempDir()
 	sizes := newSyncedSizes()
@@ -217,8 +215,7 @@ func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {
 	require.Equal(t, since, late.Since)
 }
 
-// A disk that takes longer than the server ever may is waited for: what was
-// cancelled is not answered with an error.
+// The broker waits for a disk that is slower than the server's timeout: a cancelled schedule is not answered with an error.
 func TestCancelWaitsForASlowDisk(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := runOn(t, dir, Config{SyncDir: dir})
@@ -232,8 +229,7 @@ func TestCancelWaitsForASlowDisk(t *testing.T) {
 	cancelled()
 }
 
-// A broker that stops while it prunes leaves no records behind that nobody would
-// ever come upon.
+// A broker that stops while it prunes leaves no records that a later start would not find.
 func TestPruneIsFinished(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := runOn(t, dir, Config{SyncDir: dir})

@@ -12,17 +12,14 @@ import (
 
 // Disk syncs files and folders.
 type Disk struct {
-	// Note is told of each file that was synced, with the size that it had when
-	// the sync began. Nil means nobody.
+	// Note is called with each file that was synced, and its size when the sync began. Default: nothing.
 	Note func(path string, size int64)
-	// Fsync takes the place of the file's own Sync where a test has the disk
-	// fail. Nil means the file's own.
+	// Fsync replaces the file's own Sync, for tests of a failing disk. Nil means the file's own.
 	Fsync func(f *os.File) error
 }
 
-// Failure says that the system could not bring a file to the disk. It then
-// may drop what it had of it in memory and call the next sync of the file a
-// success, so nothing can be said of the file any more.
+// Failure says that the system could not write a file to disk. After that the system may drop the unwritten data from memory and
+// report success for the next sync. So the state of the file is unknown.
 type Failure struct {
 	path string
 	err  error
@@ -33,16 +30,15 @@ func (e *Failure) Error() string {
 	return fmt.Sprintf("sync of %s failed: %v: what was written to it may be lost; look at the disk, then restart the broker", e.path, e.err)
 }
 
-// Unwrap returns what the system said.
+// Unwrap returns the system's error.
 func (e *Failure) Unwrap() error { return e.err }
 
-// Tree syncs every file and folder below a folder. The server does not sync what it
-// writes when it makes a stream.
+// Tree syncs every file and folder below a folder. The server does not sync the files that it creates for a new stream.
 func (d Disk) Tree(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // the server removed it meanwhile
+			return nil // the server has removed it
 		case err != nil:
 			return err
 		case entry.IsDir():
@@ -57,8 +53,7 @@ func (d Disk) Tree(dir string) error {
 	})
 }
 
-// file syncs a file. Unless the error is a *Failure, the sync was not begun,
-// and nothing is known against the disk.
+// file syncs a file. Any error but a *Failure means that the sync did not begin, and says nothing about the disk.
 func (d Disk) file(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -81,7 +76,7 @@ func (d Disk) file(path string) error {
 	return nil
 }
 
-// folder syncs the names in a folder. Windows has no such thing.
+// folder syncs the names in a folder. Windows has no such operation.
 func (d Disk) folder(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -93,9 +88,8 @@ func (d Disk) folder(path string) error {
 	return d.syncAndClose(f)
 }
 
-// unopened tells a disk that failed from what passes, such as too many open
-// files. A system whose disk fails may make it read-only, which drops what was
-// not written yet, and a sync after it was made writable again would succeed.
+// unopened distinguishes a failed disk from passing errors, such as too many open files. A system whose disk fails may remount it
+// read-only and drop unwritten data. A sync after it was made writable again would then succeed.
 func unopened(path string, err error) error {
 	if errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EROFS) {
 		return &Failure{path: path, err: err}

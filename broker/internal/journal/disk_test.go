@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The folder of the blocks is part of it: without it a new block has no name.
+// A failed sync of the blocks' folder counts: without the folder a new block has no name.
 func TestFailedSyncOfAFolderIsRemembered(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "blocks")
@@ -36,7 +36,7 @@ func TestFailedSyncOfAFolderIsRemembered(t *testing.T) {
 	require.ErrorIs(t, g.Wait(t.Context()), syscall.EIO)
 }
 
-// What was not begun has dropped nothing: the next sync has it all.
+// A sync that did not begin has dropped nothing: the next one writes everything.
 func TestSyncThatWasNotBegunIsTriedAgain(t *testing.T) {
 	g := NewGroup(t.TempDir(), "s", Disk{}, slog.New(slog.DiscardHandler))
 	require.Error(t, g.Wait(t.Context()), "there is no such folder")
@@ -45,7 +45,7 @@ func TestSyncThatWasNotBegunIsTriedAgain(t *testing.T) {
 	require.NoError(t, g.Wait(t.Context()))
 }
 
-// A disk that became read-only has failed, though no sync was begun.
+// A disk that became read-only has failed, even if no sync has begun.
 func TestUnopenedFileOfAFailedDisk(t *testing.T) {
 	for _, c := range []struct {
 		err    error

@@ -22,7 +22,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/work"
 )
 
-// brokenDisk fails the syncs of what is below a folder while it is told to.
+// brokenDisk fails the syncs of files below a folder while it is switched on.
 type brokenDisk struct {
 	below  atomic.Pointer[string]
 	failed atomic.Int64
@@ -43,7 +43,7 @@ func blocksOf(dir, stream string) string {
 	return filepath.Join(dir, "jetstream", "$G", "streams", stream, "msgs")
 }
 
-// lines is a log that tests read.
+// lines is a log for tests.
 type lines struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -81,8 +81,8 @@ func readiness(s *Store) int {
 	return answer.Code
 }
 
-// A sync that failed is not made good by one that succeeds: the system may have
-// dropped what it could not write. Nothing is confirmed until the next start.
+// A sync that succeeds does not undo one that failed: the system may have dropped unwritten data. Nothing is confirmed until the
+// next start.
 func TestFailedSyncIsRemembered(t *testing.T) {
 	dir := t.TempDir()
 	var d brokenDisk
@@ -142,7 +142,7 @@ func requireDiskFailure(t *testing.T, err error) {
 	}
 }
 
-// A callback whose outcome cannot be kept is not made.
+// No callback is made whose outcome cannot be stored.
 func TestNoCallbacksAfterTheDiskFailed(t *testing.T) {
 	dir := t.TempDir()
 	var d brokenDisk

@@ -1,28 +1,28 @@
-// Package journal keeps a broker's data in JetStream, so that each answer can be believed.
+// Package journal stores a broker's data in JetStream. An answer that the broker gives is backed by data on disk.
 //
-// The messages stream has one message per broadcast, on a subject made of channel and message ID. The jobs stream has one subject per
-// job that ever changed its state, with one message on it: its record. A record is published with the sequence of the one it replaces.
-// Every node reads the headers of all messages and all records into an index in memory, which is a view: it may be behind, and then the
-// write that was decided on it fails and is decided again.
+// The messages stream has one message per broadcast, on a subject made of channel and message ID. The jobs stream has one subject
+// for each job that ever changed its state, with one message on it: the job's record. A record is published with the sequence of
+// the record that it replaces. Every node reads the headers of all messages and all records into an index in memory. The index is
+// a view. It may be behind. Then a write that is based on it fails, and is decided again.
 //
-// A [Writer] stores a message once, whatever becomes of the connection, and says when it is on disk; [Link] and [Quorum] know when there is no use
-// in asking.
+// A [Writer] stores a message once, even if the connection fails, and reports when it is on disk. [Link] and [Quorum] report when
+// requests are futile.
 //
 // # Group sync
 //
-// Group sync brings to the disk what an embedded server has acknowledged. It is all of the broker that reaches around the server, into its
-// files. JetStream acknowledges a message when it has written it to a block file, and syncs that file every two minutes by default, or for every
-// single message. A [Group] syncs the block files of one stream itself, once for all writers that wait. It relies on this, which nats-server
-// 2.15.2 does and does not promise:
+// Group sync brings to disk what an embedded server has acknowledged. It is the only part of the broker that accesses the
+// server's files. JetStream acknowledges a message when it has written it to a block file. It syncs that file every two minutes
+// by default, or after every message. A [Group] syncs the block files of one stream itself, once for all waiting writers. It
+// relies on these properties of nats-server 2.15.2, which are not documented promises:
 //
 //   - The blocks of a stream are the files N.blk in jetstream/$G/streams/STREAM/msgs of the store folder. The numbers rise and have gaps.
-//   - A message is in the last block, by write(2), before it is acknowledged, and stays there as long as it is stored, or until the server
+//   - A message is in the last block, by write(2), before it is acknowledged. It stays there as long as it is stored, or until the server
 //     rewrites the block.
-//   - A delete appends a tombstone to the last block. The last message of a block takes the file with it.
+//   - A delete appends a tombstone to the last block. Deleting the last message of a block removes the file.
 //
-// So a sync of the last block that was synced before and of those begun since covers all that was acknowledged; and a sync of the folder, when its
-// list has changed, covers the files' names. broker/DESIGN.md, "Durability", says what that leaves.
+// So two syncs cover all acknowledged writes: one of the last block that was synced before and of all younger blocks, and one of
+// the folder if its list has changed. broker/DESIGN.md, "Durability", lists the remaining gaps.
 //
-// A sync that failed is the last one: the system may have dropped what it could not write, and call the next sync of the file a success. From then
-// on all who ask get that [Failure].
+// A sync that fails is the last one: the system may have dropped the data that it could not write, and report success for the
+// next sync of the file. From then on every caller gets that [Failure].
 package journal

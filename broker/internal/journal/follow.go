@@ -12,8 +12,8 @@ import (
 	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
-// follow reads a stream from what was not seen yet and goes on until run ends. It
-// returns when all that the stream had at the time of the call was read.
+// follow reads the unseen part of a stream, and continues until run ends. It returns when it has read all that the stream had at
+// the time of the call.
 func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, headersOnly bool, seen *jsstream.Progress, see func(jetstream.Msg, *jetstream.MsgMetadata)) error {
 	f := s.feed(stream, seen)
 	f.HeadersOnly, f.See, f.Reading = headersOnly, see, s.cfg.Progress
@@ -24,12 +24,12 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 	return err
 }
 
-// feed is a stream of which it is known how far it was read.
+// feed returns a feed of a stream that records its progress in seen.
 func (s *base) feed(stream jetstream.Stream, seen *jsstream.Progress) jsstream.Feed {
 	return jsstream.Feed{JS: s.js, Stream: stream, Reader: s.Reader, Shared: s.cfg.Shared, Seen: seen, Log: s.log}
 }
 
-// seeMessage takes a stored message, of which only the headers came.
+// seeMessage adds a stored message, of which only the headers were read.
 func (s *messages) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 	kind, token, ok := s.parseMessageSubject(msg.Subject())
 	front, err := decodeSummary(msg.Headers().Get(headerEnvelope))

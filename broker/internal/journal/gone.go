@@ -12,10 +12,9 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// notice tells the other nodes what was deleted, which those that follow the
-// streams do not see. One that gets lost leaves an entry in a list of another
-// node until that comes to it, or starts: whatever is done with an entry begins with
-// reading the message or its record, and what is gone then is forgotten here too.
+// notice announces deletions to the other nodes, because following a stream does not show them. If a notice is lost, another node
+// keeps an entry in a list until it uses the entry or restarts. Each use of an entry begins with reading the message or its
+// record, and a node that finds it deleted removes the entry.
 type notice struct {
 	Token string // of the channel
 	Seqs  []uint64
@@ -23,7 +22,7 @@ type notice struct {
 
 func (s *base) noticeSubject() string { return s.cfg.Name + ".x.deleted" }
 
-// tell takes a notice in here and sends it to the other nodes.
+// tell applies a notice here and sends it to the other nodes.
 func (s *messages) tell(n notice) {
 	s.take(n)
 	if !s.cfg.Shared {
@@ -45,7 +44,7 @@ func (s *messages) take(n notice) {
 	}
 }
 
-// listen takes in the notices of other nodes until run ends.
+// listen applies the notices of other nodes until run ends.
 func (s *messages) listen(run context.Context) error {
 	if !s.cfg.Shared {
 		return nil
@@ -56,7 +55,7 @@ func (s *messages) listen(run context.Context) error {
 			s.log.Warn("notice that cannot be read ignored", "error", err)
 			return
 		}
-		// The news of a message may come after that of its end, or never. Then it is listed until somebody asks for it.
+		// The message may be read after the notice of its deletion, or never. If it is read later, it is listed until it is used.
 		wait, cancel := context.WithTimeout(run, catchUp)
 		_ = s.messagesSeen.Wait(wait, slices.Max(n.Seqs))
 		cancel()
@@ -73,8 +72,8 @@ func (s *messages) listen(run context.Context) error {
 	return nil
 }
 
-// inUse keeps the pruner and those who queue a settled job again apart, in this process, without a lock over I/O: of the two, the
-// one that comes second is refused.
+// inUse excludes pruning and the queueing of settled jobs of a message from each other, within this process and without a lock
+// over I/O. The one that comes second is refused.
 type inUse struct {
 	mu   sync.Mutex
 	uses map[uint64]int // how many jobs are being queued again, by the message's sequence; deleting: it is being deleted
@@ -82,7 +81,8 @@ type inUse struct {
 
 const deleting = -1
 
-// begin notes a use of a message that is compatible with the others: a delete is with none, and to queue jobs again is with the like.
+// begin registers a use of a message, if it is compatible with the current ones. Deletion excludes all other uses. Queueing is
+// compatible with itself.
 func (u *inUse) begin(seq uint64, use int) (end func(), ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -102,8 +102,8 @@ func (u *inUse) begin(seq uint64, use int) (end func(), ok bool) {
 	}, true
 }
 
-// revive is called before a settled job is queued again, and the function that it returns after that. In between its
-// message is not pruned here.
+// revive is called before a settled job is queued again; the function that it returns is called afterwards. Between the two calls
+// this node does not prune the job's message.
 func (s *messages) revive(ctx context.Context, id domain.JobID) (done func(), err error) {
 	done, ok := s.inUse.begin(id.Seq, 1)
 	if !ok {

@@ -15,9 +15,8 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// One node misses in an outage that a job was settled by another, which has pruned the message meanwhile. What it learns
-// when it comes to the job is that there is nothing to do: without that the job would be the first of its queue until the
-// node is started again.
+// During an outage a node misses that another node has settled a job and pruned its message. When the first node takes the job,
+// it learns that the message is gone and drops the job. Otherwise the job would block its queue until the node is restarted.
 func TestPrunedInAnOutage(t *testing.T) {
 	srv := servertest.RunServer(t)
 	proxy := natstest.NewProxy(t, srv.URL())
@@ -51,7 +50,7 @@ func TestPrunedInAnOutage(t *testing.T) {
 	require.Eventually(t, func() bool { return b.Ready() == nil }, 20*time.Second, 10*time.Millisecond)
 	require.Len(t, b.Queue.Queued(k.Number, 5), 2, "the node knows already: this test shows nothing")
 
-	// The record of the one is gone, and that of the other was never known here.
+	// One job's record is gone, and the other's was never known here.
 	require.ErrorIs(t, put(b, tried.Seq, domain.Inflight), domain.ErrConflict)
 	_, err = b.Jobs.Job(t.Context(), domain.JobID{Seq: tried.Seq, Consumer: k.Number})
 	require.ErrorIs(t, err, domain.ErrNotFound)
@@ -68,7 +67,7 @@ func TestPrunedInAnOutage(t *testing.T) {
 	require.Zero(t, info.State.Msgs, "a record is left of a message that is gone")
 }
 
-// Whoever hears that a settled job is queued again finds its message there, also where it is pruned at that moment.
+// A caller that gets success for queueing a settled job finds its message, even if the message is being pruned at that moment.
 func TestRequeueWhileItIsPruned(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
@@ -83,7 +82,7 @@ func TestRequeueWhileItIsPruned(t *testing.T) {
 	}
 	var requeued sync.Map
 	var wg sync.WaitGroup
-	const callers = 4 // who begin where the pruner ends
+	const callers = 4 // they start where the pruner ends
 	for caller := range callers {
 		wg.Go(func() {
 			for i := messages - 1 - caller; i >= 0; i -= callers {
@@ -92,7 +91,7 @@ func TestRequeueWhileItIsPruned(t *testing.T) {
 				_, err := s.Jobs.PutJob(t.Context(), job)
 				if err == nil {
 					requeued.Store(job.ID.Seq, true)
-				} else if !errors.Is(err, domain.ErrConflict) && !errors.Is(err, domain.ErrUnavailable) { // the record is gone too, or is about to
+				} else if !errors.Is(err, domain.ErrConflict) && !errors.Is(err, domain.ErrUnavailable) { // the record is gone too, or about to go
 					assert.ErrorIs(t, err, domain.ErrNotFound)
 				}
 			}

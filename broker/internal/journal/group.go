@@ -12,49 +12,44 @@ import (
 	"sync/atomic"
 )
 
-// Group makes a stream of an embedded server durable. The server has
-// written a message to the last block file of its stream when it acknowledges
-// it, but syncs that file every few minutes only, or else for every single
-// message. A Group syncs it for all callers that have come while the sync
-// before was under way: one sync serves as many writes as there are, and a lone
-// write waits for its own only. The callers do it themselves, one for the
-// others: another goroutine would have to be woken, and wake them.
+// Group makes a stream of an embedded server durable. The server acknowledges a message when it has written it to the last block
+// file of its stream. It syncs that file only every few minutes, or after every message. A Group syncs the file for all callers
+// that have arrived during the previous sync: one sync serves any number of writes, and a lone write waits for its own sync only.
+// One of the callers does the sync for the others. A separate goroutine would cost two switches more.
 //
-// It never tries a second time: after a sync that failed, another of the same
-// file succeeds without what the system has dropped. So the first failure is the
-// answer to all who wait from then on, until the process is started again.
+// A Group never repeats a failed sync: the next sync of the same file would succeed without the data that the system has dropped.
+// So every later caller gets the first failure, until the process is restarted.
 type Group struct {
 	disk Disk
 	log  *slog.Logger
 
-	turn chan struct{} // full while somebody syncs
-	// Who has the turn may use these:
+	turn chan struct{} // full during a sync
+	// Guarded by turn:
 	blocks blockFolder
 	last   int                 // number of the last block that was synced
-	named  []int               // blocks that the folder had when it was synced
-	files  map[int]os.FileInfo // of the blocks, when they were listed last
-	seen   int                 // listing that files are of
+	named  []int               // blocks in the folder when it was synced
+	files  map[int]os.FileInfo // of the blocks, at the last listing
+	seen   int                 // the listing that files is from
 
 	mu     sync.Mutex
-	next   *round // of those who wait for a sync that has not begun
+	next   *round // of callers that wait for a sync that has not begun
 	closed bool
 	failed error // of the first sync that failed
 
-	// acked is the highest sequence that the server has acknowledged, and synced
-	// one up to which everything is on disk.
+	// acked is the highest sequence that the server has acknowledged. Everything up to synced is on disk.
 	acked, synced atomic.Uint64
 }
 
-// round is one sync for all who joined before it began.
+// round is one sync for all callers that joined before it began.
 type round struct {
 	done chan struct{}
-	err  error // before done is closed
+	err  error // set before done is closed
 }
 
 // ErrClosed says that a Group was closed before a sync.
 var ErrClosed = errors.New("the store is closing")
 
-// NewGroup makes the Group of a stream of the server whose store folder it is given.
+// NewGroup returns the Group of a stream of the server with the given store folder.
 func NewGroup(storeDir, stream string, d Disk, log *slog.Logger) *Group {
 	return &Group{
 		disk:   d,
@@ -64,21 +59,21 @@ func NewGroup(storeDir, stream string, d Disk, log *slog.Logger) *Group {
 	}
 }
 
-// StartAt is called once, before all others and before everything that is stored
-// now, which ends at acked, is synced by other means.
+// StartAt is called once, before any other method and before everything stored so far, which ends at acked, is synced by other
+// means.
 func (g *Group) StartAt(acked uint64) {
 	g.NoteAck(acked)
 	g.synced.Store(acked)
 	numbers, err := g.blocks.look()
 	if err != nil {
-		return // there is no block yet, or the first sync tells what is wrong
+		return // there is no block yet, or the first sync reports the error
 	}
 	g.named, g.last = numbers, numbers[len(numbers)-1]
-	// With nothing known before it syncs nothing. What it cannot look at now it looks at with the first sync.
+	// The first call only records the files and syncs nothing. An error here occurs again in the first sync.
 	_, _ = g.syncRewritten(numbers, len(numbers))
 }
 
-// NoteAck remembers that the server has acknowledged a sequence.
+// NoteAck records that the server has acknowledged a sequence.
 func (g *Group) NoteAck(seq uint64) {
 	for {
 		old := g.acked.Load()
@@ -88,10 +83,10 @@ func (g *Group) NoteAck(seq uint64) {
 	}
 }
 
-// Has tells whether a message is on disk for sure.
+// Has reports whether a message is certainly on disk.
 func (g *Group) Has(seq uint64) bool { return seq <= g.synced.Load() }
 
-// Wait returns once all that was written before the call is on disk.
+// Wait returns once everything written before the call is on disk.
 func (g *Group) Wait(ctx context.Context) error {
 	r, err := g.join(false)
 	if err != nil {
@@ -100,7 +95,7 @@ func (g *Group) Wait(ctx context.Context) error {
 	return g.finish(ctx, r)
 }
 
-// join returns the round to wait for, the last one if so told.
+// join returns the round to wait for. With last set, it is the final round.
 func (g *Group) join(last bool) (*round, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -121,8 +116,8 @@ func (g *Group) join(last bool) (*round, error) {
 func (g *Group) finish(ctx context.Context, r *round) error {
 	select {
 	case g.turn <- struct{}{}:
-		// Writers whose answers have come already join this round: without it a busy broker syncs more than twice as often.
-		// Where nothing else can run, it returns at once.
+		// Yield, so that writers whose answers have arrived join this round. Without this a busy broker syncs more than twice as
+		// often. If no other goroutine can run, Gosched returns at once.
 		runtime.Gosched()
 		g.serve(r)
 		<-g.turn
@@ -133,7 +128,7 @@ func (g *Group) finish(ctx context.Context, r *round) error {
 	return r.err
 }
 
-// serve syncs for a round, unless that was done before the turn came.
+// serve syncs for a round, unless another caller has done so before the turn was free.
 func (g *Group) serve(r *round) {
 	g.mu.Lock()
 	mine := g.next == r
@@ -142,7 +137,7 @@ func (g *Group) serve(r *round) {
 	}
 	g.mu.Unlock()
 	if !mine {
-		return // who has it unset has closed done before giving the turn away
+		return // the caller that reset it has closed done before it released the turn
 	}
 	if r.err = g.Failure(); r.err == nil {
 		r.err = g.serveAcked()
@@ -150,7 +145,7 @@ func (g *Group) serve(r *round) {
 	close(r.done)
 }
 
-// serveAcked syncs, and remembers up to which sequence, or that it failed.
+// serveAcked syncs and records the highest synced sequence, or the failure.
 func (g *Group) serveAcked() error {
 	acked := g.acked.Load()
 	err := g.sync()
@@ -174,19 +169,18 @@ func (g *Group) Failure() error {
 	return g.failed
 }
 
-// Close serves who waits, and lets nobody wait again.
+// Close serves the waiting callers and refuses later ones.
 func (g *Group) Close() {
 	r, err := g.join(true)
 	if err != nil {
 		return
 	}
-	// The callers that wait get the error if there is one.
+	// Waiting callers get the error, if there is one.
 	_ = g.finish(context.Background(), r)
 }
 
-// sync syncs the last block that was synced before, which may have got more, and
-// those that were begun since. What was written before the call is in a block
-// that there is now, if it was not deleted meanwhile.
+// sync syncs the block that was last at the previous sync, which may have grown, and all younger blocks. Everything written
+// before the call is in one of these blocks, unless it was deleted meanwhile.
 func (g *Group) sync() error {
 	numbers, err := g.blocks.look()
 	if err != nil {
@@ -194,7 +188,7 @@ func (g *Group) sync() error {
 	}
 	from, _ := slices.BinarySearch(numbers, g.last)
 	for _, n := range numbers[from:] {
-		// The server removes a block when all that was in it is deleted.
+		// The server removes a block when everything in it is deleted.
 		if err := g.disk.file(g.blocks.path(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -204,8 +198,8 @@ func (g *Group) sync() error {
 		return err
 	}
 	if rewritten || !slices.Equal(numbers, g.named) {
-		// The name of a new block is in the folder; and that a block was removed,
-		// which may be all there is of a delete.
+		// The folder holds the name of a new block. It also holds the removal of a block, which may be the only trace of a
+		// delete.
 		if err := g.disk.folder(g.blocks.dir); err != nil {
 			return err
 		}
@@ -215,11 +209,11 @@ func (g *Group) sync() error {
 	return nil
 }
 
-// syncRewritten syncs old blocks in whose place the server has put another file, to give up space: it does that without a sync, and
-// what is in the file was acknowledged long ago. Those from newer on are synced anyway.
+// syncRewritten syncs old blocks whose file the server has replaced to reclaim space. The server does not sync the new file, and
+// its content was acknowledged long ago. Blocks from newer on are synced anyway.
 func (g *Group) syncRewritten(numbers []int, newer int) (found bool, err error) {
 	if g.files != nil && g.blocks.listed == g.seen {
-		return false, nil // no file has a new name since
+		return false, nil // no file was replaced since
 	}
 	files := make(map[int]os.FileInfo, len(numbers))
 	for i, n := range numbers {

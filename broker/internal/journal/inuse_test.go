@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A message whose job is being queued again is not deleted, and no job whose message is being deleted is queued again. Other
-// messages are not concerned.
+// A message is not deleted while one of its jobs is being queued again, and no job is queued again while its message is being
+// deleted. Other messages are not affected.
 func TestDeleteAndReviveExcludeEachOther(t *testing.T) {
 	var u inUse
 	begin := func(seq uint64, use int) func() {

@@ -19,13 +19,13 @@ import (
 // messageWait bounds how long a request for a job waits for its message, which is stored and not read here yet.
 const messageWait = 5 * time.Second
 
-// jobs keeps the states of jobs and what was tried. What is known of them is in the index.
+// jobs stores the states of jobs and their attempts. The index holds them in memory.
 type jobs struct {
 	*base
 	messages *messages
 }
 
-// Job waits for a job whose message was stored by another node a moment ago.
+// Job also waits for a job whose message another node has just stored.
 func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	if j, ok := s.Lookup(id); ok {
 		return j, nil
@@ -41,7 +41,7 @@ func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	return domain.Job{}, fmt.Errorf("%w: job %s", domain.ErrNotFound, id)
 }
 
-// awaitMessage waits until a message was read that another node has given out, if it is stored.
+// awaitMessage waits until this node has read a message that another node has announced, if it is stored.
 func (s *jobs) awaitMessage(ctx context.Context, id domain.JobID) error {
 	_, err := s.At(ctx, s.messageStream, id.Seq)
 	if err == nil {
@@ -55,8 +55,8 @@ func (s *jobs) awaitMessage(ctx context.Context, id domain.JobID) error {
 	return fmt.Errorf("%w: job %s, its message was not read here yet: %w", domain.ErrUnavailable, id, err)
 }
 
-// PutJob writes no record before its message is on disk: else a power failure could leave the record alone, and another message would be
-// given the sequence, with a job that seems to be done.
+// PutJob writes no record before its message is on disk. Otherwise a power failure could leave only the record. The sequence
+// would be assigned to another message, whose job would seem to be done.
 func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	if err := s.messageWrites.DurableAt(ctx, job.ID.Seq); err != nil {
 		return job, err
@@ -71,7 +71,7 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	subject := s.cfg.jobSubject(job.ID.Consumer, strconv.FormatUint(job.ID.Seq, 10))
 	seq, err := s.jobWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(job)}, job.Revision)
 	if errors.Is(err, domain.ErrConflict) {
-		// The next decision is to be made on what is stored.
+		// The next decision needs the stored state.
 		if _, refreshErr := s.readRecord(ctx, job.ID); refreshErr != nil {
 			return job, errors.Join(err, refreshErr)
 		}
@@ -82,15 +82,14 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	job.Revision = seq
 	s.PutRecord(job)
 	if job.Status == domain.Inflight {
-		// A claim that a power failure takes back is a job that is done again,
-		// which is what becomes of a job in flight then anyway.
+		// If a power failure undoes a claim, the job is done again, as any job in flight is.
 		return job, nil
 	}
 	return job, s.jobWrites.DurableAt(ctx, job.Revision)
 }
 
-// Refresh returns a state that jobs stay in once it is on disk. Where no other process writes, what is known here is what is stored, but for
-// writes in progress, whose callers have no answer yet either: only what the index does not have of a settled job is read.
+// Refresh returns a settled state only once it is on disk. If no other process writes, the index equals the store except for
+// writes in progress, whose callers have no answer either. Then only the fields of a settled job that the index lacks are read.
 func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	for ctx.Err() == nil {
 		var record domain.Job
@@ -106,18 +105,18 @@ func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error)
 		}
 		if j.Status.Settled() {
 			if record.Revision < j.Revision {
-				continue // it was settled since its record was read
+				continue // it was settled after its record was read
 			}
 			j = record
 		}
-		// Somebody else wrote it, and may still be waiting for the sync. An answer
-		// that follows from it is no better than it is.
+		// Another caller has written the record and may still wait for the sync. An answer based on it must wait too.
 		return j, s.jobWrites.DurableAt(ctx, j.Revision)
 	}
 	return domain.Job{}, context.Cause(ctx)
 }
 
-// readRecord returns the stored record of a job, which is known here then; zero: there is none. Where there was one, the message is gone.
+// readRecord reads the stored record of a job into the index. A zero job means that there is none. If there was one before, the
+// message is gone.
 func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	raw, err := s.Last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
 	if errors.Is(err, domain.ErrNotFound) {
@@ -138,8 +137,8 @@ func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, err
 	return j, err
 }
 
-// Whole reads what the index has not of settled jobs of push consumers: of the others it has all that is shown. Those
-// whose records are gone stay as they are.
+// Complete fills in the fields of settled jobs of push consumers that the index lacks. Of other jobs the index has all fields
+// that are shown. Jobs whose records are gone stay unchanged.
 func (s *jobs) Whole(ctx context.Context, jobs []domain.Job) error {
 	var settled []*domain.Job
 	for i, j := range jobs {
@@ -156,12 +155,10 @@ func (s *jobs) Whole(ctx context.Context, jobs []domain.Job) error {
 	})
 }
 
-// A record is the state of a job as it is stored: a version, the status, the
-// number of retries, the priority, two times and the timeout, each of a fixed
-// size, and the claim's token. Version 2, which only jobs have that were called or
-// replayed, has the number of attempts, the time in microseconds and the status of the
-// last one, and the replay's ID with its length before the token. The job's ID is in the subject, and its revision
-// is the record's sequence.
+// A record is the stored state of a job: a version, the status, the number of retries, the priority, two times and the timeout,
+// each of a fixed size, and the claim's token. Version 2 is for jobs with callbacks or replays. Before the token it adds the
+// number of attempts, the duration in microseconds and the status of the last one, and the length and ID of the replay. The job's
+// ID is in the subject. The record's sequence is the job's revision.
 const (
 	recordVersion   = 1
 	attemptsVersion = 2
@@ -227,7 +224,7 @@ func decodeRecord(id domain.JobID, revision uint64, b []byte) (domain.Job, error
 	return j, nil
 }
 
-// parseJobSubject reads the job from the last two tokens of a record's subject.
+// parseJobSubject returns the job named by the last two tokens of a record's subject.
 func parseJobSubject(subject string) (domain.JobID, error) {
 	tokens := strings.Split(subject, ".")
 	if n := len(tokens); n > 2 {

@@ -11,17 +11,16 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// outageGrace is how long the connection may be down before those who wait for
-// it are told. A server that restarts, or another of its cluster, is mostly back
-// by then.
+// outageGrace is how long the connection may be down before waiting callers get an error. A server that restarts, or another one
+// of its cluster, is usually back by then.
 const outageGrace = time.Second
 
-// Link knows since when the connection is down. Nothing is to be sent while it
-// is: nats.go would keep it and send it later, when nobody waits for it any more.
+// Link tracks since when the connection is down. Nothing may be published during an outage: nats.go would buffer it and send it
+// later, when nobody waits for the answer.
 type Link struct {
 	nc      *nats.Conn
 	current atomic.Pointer[outage] // nil while connected
-	count   atomic.Uint64          // how often it was not
+	count   atomic.Uint64          // of outages so far
 }
 
 // outage is a time without a connection.
@@ -30,7 +29,7 @@ type outage struct {
 	over  chan struct{}
 }
 
-// WatchLink follows the state of a connection until watch ends.
+// WatchLink returns a Link, and a function that follows the connection's state until its context ends.
 func WatchLink(nc *nats.Conn) (l *Link, watch func(run context.Context)) {
 	l = &Link{nc: nc}
 	changes := nc.StatusChanged()
@@ -51,10 +50,10 @@ func WatchLink(nc *nats.Conn) (l *Link, watch func(run context.Context)) {
 	}
 }
 
-// Outages is how often there was no connection.
+// Outages returns how often the connection was lost.
 func (l *Link) Outages() uint64 { return l.count.Load() }
 
-// Down says since when there is no connection, or is nil.
+// Down returns an error with the start of the current outage, or nil.
 func (l *Link) Down() error {
 	if o := l.current.Load(); o != nil {
 		return fmt.Errorf("%w: not connected to NATS since %s", domain.ErrUnavailable, o.since.Format(time.TimeOnly))
@@ -62,8 +61,8 @@ func (l *Link) Down() error {
 	return nil
 }
 
-// look notes how the connection is now. What a change was to may be over already,
-// and then there is another.
+// look records the current state of the connection. The state may have changed again since the event that caused the call; then
+// another event follows.
 func (l *Link) look() {
 	o := l.current.Load()
 	switch connected := l.nc.IsConnected(); {
@@ -75,8 +74,7 @@ func (l *Link) look() {
 	}
 }
 
-// Await returns when there is a connection. It gives up when there was none for
-// outageGrace.
+// Await waits for a connection. It gives up after the connection was down for outageGrace.
 func (l *Link) Await(ctx context.Context) error {
 	if o := l.current.Load(); o != nil {
 		return o.wait(ctx, nil, o.since.Add(outageGrace))
@@ -84,8 +82,7 @@ func (l *Link) Await(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when the outage is over, or with an error when it is not by a
-// given time.
+// wait waits for the end of the outage. It returns an error if the outage lasts longer than until the given time.
 func (o *outage) wait(ctx context.Context, stop <-chan struct{}, until time.Time) error {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()

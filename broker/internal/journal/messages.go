@@ -18,7 +18,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
 )
 
-// messages takes what is broadcast and finds it again, now, later and until it is pruned.
+// messages stores and reads broadcasts, schedules and prunes.
 type messages struct {
 	*base
 	cache *payloadCache
@@ -36,22 +36,21 @@ func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message
 	token, idToken := domain.SubjectToken(m.Channel), domain.SubjectToken(m.ID)
 	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{
 		Subject: s.cfg.messageSubject(token, idToken), Data: m.Payload,
-		// An ID is given once in a channel, to a message or to a schedule.
+		// A channel uses an ID once, for a message or for a schedule.
 		Header: nats.Header{headerEnvelope: {header}, jetstream.ExpectedLastSubjSeqSubjHeader: {s.cfg.eitherSubject(token, idToken)}},
 	}, 0)
 	if err != nil {
 		return m, s.refusal(ctx, err)
 	}
 	m.Seq = seq
-	// At once, as from the stream: whatever is written of a job waits for the disk first.
+	// The message may be cached before it is on disk: every write about its jobs waits for the disk first.
 	s.cache.put(m)
 	s.AddMessage(token, jobindex.Entry{Seq: seq, At: m.ReceivedAt.UnixNano(), Priority: int32(m.Priority)}, m.EventType)
 	return m, s.messageWrites.DurableAt(ctx, seq)
 }
 
-// refusal renames a conflict: the subject was expected to be empty. Whoever
-// hears that a message is there already will not send it again, so it has to be
-// on disk by then.
+// refusal converts a conflict on a subject that was expected to be empty. A caller that learns of the stored message will not
+// send it again, so refusal returns only when that message is on disk.
 func (s *messages) refusal(ctx context.Context, err error) error {
 	if !errors.Is(err, domain.ErrConflict) {
 		return err
@@ -62,23 +61,21 @@ func (s *messages) refusal(ctx context.Context, err error) error {
 	return domain.ErrDuplicateMessage
 }
 
-// MaxPayload is the largest payload a message may have. The rest of what the server takes is
-// left for the headers.
+// MaxPayload is the largest payload of a message. The rest of the server's limit is left for the headers.
 func (s *messages) MaxPayload() int { return int(s.nc.MaxPayload()) - maxEnvelope - 8<<10 }
 
-// catchUp bounds how long a message waits for its jobs, which another node made a moment ago.
+// catchUp bounds how long a read waits for a message that another node has just stored, and its jobs.
 const catchUp = 500 * time.Millisecond
 
-// Message reads a message, whichever node has stored it, and its jobs are
-// known here then.
+// Message returns a message of any node. When it returns, the index has the message's jobs.
 func (s *messages) Message(ctx context.Context, channel, id string) (domain.Message, error) {
 	raw, err := s.Last(ctx, s.messageStream, s.cfg.messageSubject(domain.SubjectToken(channel), domain.SubjectToken(id)))
 	if err != nil {
 		return domain.Message{}, err
 	}
 	if raw.Sequence > s.messagesSeen.Reached() && s.cfg.Shared {
-		// Another node stored it a moment ago, and its jobs follow from the
-		// stream. An error means not soon; then the message is all there is.
+		// Another node has just stored it. Its jobs appear when the stream is read. On an error the message is returned without
+		// them.
 		wait, cancel := context.WithTimeout(ctx, catchUp)
 		defer cancel()
 		_ = s.messagesSeen.Wait(wait, raw.Sequence)
@@ -87,7 +84,7 @@ func (s *messages) Message(ctx context.Context, channel, id string) (domain.Mess
 	return m, err
 }
 
-// MessagesAt reads what the cache does not have, several messages at a time.
+// MessagesAt reads the messages that are not in the cache, several at a time.
 func (s *messages) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]domain.Message, error) {
 	found := make(map[uint64]domain.Message, len(seqs))
 	var missing []uint64
@@ -141,7 +138,7 @@ func (s *messages) ListMessages(ctx context.Context, channel string, page domain
 	return s.refs(ctx, s.MessageSeqs(channel, page))
 }
 
-// ListScheduled returns a page of a channel's scheduled messages; of those in one state, if it is not 0.
+// ListScheduled returns a page of a channel's scheduled messages. If status is not 0, it lists only those with that status.
 func (s *messages) ListScheduled(ctx context.Context, channel string, status domain.MessageStatus, page domain.Page) ([]domain.MessageRef, error) {
 	return s.refs(ctx, s.ScheduledSeqs(channel, status, page))
 }
@@ -160,12 +157,11 @@ func (s *messages) refs(ctx context.Context, seqs []uint64) ([]domain.MessageRef
 	return refs, nil
 }
 
-// clampPriority keeps a priority in the range that the index holds.
+// clampPriority limits a priority to the range of the index.
 func clampPriority(p int) int { return min(max(p, 0), math.MaxInt32) }
 
-// The headers of a stored message. One of ours carries what the broker knows
-// about it: priority and time, which every node reads of every message, in
-// front of the rest, which is only read with the payload.
+// The headers of a stored message. One of them is the envelope. It begins with the priority and the time, which every node reads
+// of every message. The rest is read only together with the payload.
 const (
 	headerEnvelope  = "Jetpull-Message"
 	headerSchedule  = "Nats-Schedule"
@@ -175,10 +171,10 @@ const (
 	schedulePrefix = "@at " // before the time in a schedule
 )
 
-// maxEnvelope keeps a message's headers under the server's limit of 64 KiB.
+// maxEnvelope keeps a message's headers below the server's limit of 64 KiB.
 const maxEnvelope = 48 << 10
 
-// envelope is the part of a message's header that is only read with its payload.
+// envelope is the part of a message's header that is read only with its payload.
 type envelope struct {
 	ID          string            `json:"id"`
 	Channel     string            `json:"ch"`
@@ -207,15 +203,15 @@ func encodeEnvelope(m domain.Message, scheduledFor time.Time) (string, error) {
 	return front + string(body), nil
 }
 
-// summary is the front of an envelope, which every node reads of every message.
+// summary is the beginning of an envelope, which every node reads of every message.
 type summary struct {
 	priority   int
 	receivedAt int64
 	eventType  string
-	body       string // the rest, as it is
+	body       string // the rest, undecoded
 }
 
-// decodeSummary reads the front of an envelope.
+// decodeSummary decodes the beginning of an envelope.
 func decodeSummary(header string) (s summary, err error) {
 	first, rest, ok1 := strings.Cut(header, " ")
 	second, rest, ok2 := strings.Cut(rest, " ")
@@ -231,8 +227,7 @@ func decodeSummary(header string) (s summary, err error) {
 	return s, nil
 }
 
-// decodeMessage rebuilds a message. The time it was stored is its time of
-// receipt if the server's scheduler published it.
+// decodeMessage rebuilds a message. If the server's scheduler has published it, its time of receipt is the time it was stored.
 func decodeMessage(seq uint64, stored time.Time, hdr nats.Header, payload []byte) (domain.Message, time.Time, error) {
 	s, err := decodeSummary(hdr.Get(headerEnvelope))
 	if err != nil {
@@ -253,21 +248,21 @@ func decodeMessage(seq uint64, stored time.Time, hdr nats.Header, payload []byte
 	return m, jobindex.FromUnixNano(e.For), nil
 }
 
-// payloadCache keeps the messages last stored or read here, up to a number of
-// bytes, because a message is usually read soon, and by several consumers.
+// payloadCache holds the messages last stored or read here, up to a number of bytes. A message is usually read soon after it was
+// stored, and by several consumers.
 type payloadCache struct {
 	mu    sync.Mutex
 	size  int
 	items map[uint64]domain.Message
-	order []uint64 // sequences in the order in which they came; some are gone
+	order []uint64 // sequences in the order of insertion; some are removed
 }
 
 func newPayloadCache() *payloadCache { return &payloadCache{items: map[uint64]domain.Message{}} }
 
-// cacheBytes bounds the payloads that are kept in memory.
+// cacheBytes bounds the payloads in the cache.
 const cacheBytes = 16 << 20
 
-// messageOverhead is what a message takes beside its payload, about.
+// messageOverhead is the approximate memory of a message without its payload.
 const messageOverhead = 768
 
 func (c *payloadCache) put(m domain.Message) {

@@ -18,8 +18,7 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// syncedSizes is what a disk has for sure: each file up to the size that it had
-// when it was last synced.
+// syncedSizes records what is certainly on disk: each file up to its size at its last sync.
 type syncedSizes struct {
 	mu    sync.Mutex
 	sizes map[string]int64
@@ -39,7 +38,7 @@ func (s *syncedSizes) note(path string, size int64) {
 	}
 }
 
-// replaced reports whether another file is in the place of one that was synced before.
+// replaced reports whether a file that was synced before has been replaced by another.
 func replaced(before map[string]os.FileInfo) bool {
 	for path, synced := range before {
 		if now, err := os.Stat(path); err == nil && !os.SameFile(now, synced) {
@@ -49,9 +48,8 @@ func replaced(before map[string]os.FileInfo) bool {
 	return false
 }
 
-// cut copies a store as a power failure would leave it at worst: without the
-// files that were never synced, also where they took the name of one that was, and the
-// others cut back to their last sync.
+// cut copies a store as the worst power failure would leave it. Files that were never synced are missing, even if they replaced a
+// synced one. The others are truncated to their size at the last sync.
 func (s *syncedSizes) cut(t *testing.T, from, to string) {
 	t.Helper()
 	s.mu.Lock()
@@ -82,7 +80,7 @@ func copyPrefix(t *testing.T, from, to string, size int64) {
 	require.NoError(t, out.Close())
 }
 
-// runOn starts a server that syncs only now and then, and a store on it.
+// runOn starts a server with rare syncs of its own, and a store on it.
 func runOn(t *testing.T, dir string, cfg Config) (s *Store, stop func()) {
 	t.Helper()
 	srv, err := natsembed.Start(t.Context(), natsembed.Options{Dir: dir, Port: natsembed.NoPort, SyncInterval: time.Hour})
@@ -100,8 +98,7 @@ func runOn(t *testing.T, dir string, cfg Config) (s *Store, stop func()) {
 	}
 }
 
-// What was answered survives a power failure: messages, transitions and the
-// registry.
+// Answered messages, transitions and changes of the registry survive a power failure.
 func TestPowerFailure(t *testing.T) {
 	dir := t.TempDir()
 	sizes := newSyncedSizes()
@@ -115,7 +112,7 @@ func TestPowerFailure(t *testing.T) {
 	sizes.mu.Unlock()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 
-	// Writers go on while the power fails; what they were told until then counts.
+	// Writers go on during the power failure. Answers up to that moment count.
 	var mu sync.Mutex
 	stored, delivered := map[string]uint64{}, map[string]uint64{}
 	halt := make(chan struct{})
@@ -151,7 +148,7 @@ func TestPowerFailure(t *testing.T) {
 			}
 		})
 	}
-	enough := 9000 // for three block files; 4,500 take two
+	enough := 9000 // for three block files; 4,500 fill two
 	if testing.Short() {
 		enough = 4500
 	}
@@ -184,7 +181,7 @@ func TestPowerFailure(t *testing.T) {
 	}
 	t.Logf("%d messages and %d deliveries survived", wantStored, wantDelivered)
 
-	// The test would notice: without the syncs since the start all is gone.
+	// Counter-check: without the syncs since the start everything is lost.
 	lost := t.TempDir()
 	atOpen.cut(t, dir, lost)
 	bare, stopBare := runOn(t, lost, Config{})
@@ -192,8 +189,8 @@ func TestPowerFailure(t *testing.T) {
 	require.Zero(t, bare.Messages.CountMessages("ch"))
 }
 
-// When most of a block is deleted the server writes the rest to a new file, and renames that without a sync. What is left
-// survives a power failure as soon as something else was answered.
+// When most of a block is deleted, the server writes the rest to a new file and renames it without a sync. The rest survives a
+// power failure once another write was answered.
 func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 	dir := t.TempDir()
 	sizes := newSyncedSizes()
@@ -213,7 +210,7 @@ func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 				}
 				seqs[i] = m.Seq
 				job := domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Inflight, ChangedAt: time.Now()}
-				if job, err = s.Jobs.PutJob(t.Context(), job); err == nil { // a record that another one takes the place of
+				if job, err = s.Jobs.PutJob(t.Context(), job); err == nil { // a record that another one will replace
 					job.Status = domain.Delivered
 					_, err = s.Jobs.PutJob(t.Context(), job)
 				}
@@ -231,7 +228,7 @@ func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 	sizes.mu.Unlock()
 	var pruned, kept []uint64
 	for i, seq := range seqs {
-		if i < 3500 && i%4 > 0 { // most of the first block; one that loses its first messages only is not rewritten
+		if i < 3500 && i%4 > 0 { // most of the first block; deleting only its first messages does not cause a rewrite
 			pruned = append(pruned, seq)
 		} else {
 			kept = append(kept, seq)
@@ -256,8 +253,8 @@ func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 	}
 }
 
-// A replay leaves out what was recorded after it was asked for. So the last record there was then must not be lost: its
-// sequence would be given to a job that was replayed, and the replay would take that one again.
+// A replay leaves out records that are younger than its request. So the last record at that time must not be lost. Otherwise its
+// sequence would be assigned to the record of a replayed job, and the replay would select that job again.
 func TestPowerFailureKeepsTheBoundOfAReplay(t *testing.T) {
 	dir := t.TempDir()
 	sizes := newSyncedSizes()

@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// A server that acknowledged a write before it is in its file would make every sync of the broker's own worthless.
+// The server writes a message to its file before it acknowledges it. Otherwise the broker's own syncs would be worthless.
 func TestServerWritesBeforeItAcknowledges(t *testing.T) {
 	srv, err := natsembed.Start(t.Context(), natsembed.Options{Dir: t.TempDir(), Port: natsembed.NoPort})
 	require.NoError(t, err)

@@ -17,15 +17,14 @@ import (
 	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
-// Prune deletes messages and the records of their jobs. The messages go first, on disk too: a record
-// without its message does no harm, but a message without its records would be
-// delivered again.
+// Prune deletes messages and the records of their jobs. The messages are deleted first, also on disk: a record without its
+// message is harmless, but a message without its records would be delivered again.
 func (s *messages) Prune(ctx context.Context, seqs []uint64) error {
 	if err := s.messageWrites.Failure(); err != nil {
 		return err
 	}
 	var mu sync.Mutex
-	deleted := make(map[uint64]string, len(seqs)) // with the tokens of their channels
+	deleted := make(map[uint64]string, len(seqs)) // the tokens of their channels
 	err := atOnce(seqs, func(seq uint64) error {
 		token, _ := s.ChannelOf(seq)
 		s.awaitNews(ctx, map[uint64]string{seq: token})
@@ -40,12 +39,11 @@ func (s *messages) Prune(ctx context.Context, seqs []uint64) error {
 		}
 		return err
 	})
-	// Finished even if ctx has ended: the next start does not see the messages,
-	// and would never come upon their records.
+	// The records are deleted even if ctx has ended: the next start would not see the messages, and so never find their records.
 	return errors.Join(err, s.forget(context.WithoutCancel(ctx), deleted))
 }
 
-// deleteMessage deletes a message, unless one of its jobs is queued again, or was since the message was found.
+// deleteMessage deletes a message, unless one of its jobs is being queued again or was since the message was found.
 func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, err error) {
 	end, ok := s.inUse.begin(seq, deleting)
 	if !ok {
@@ -55,7 +53,7 @@ func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, er
 	if _, settled := s.ChannelOf(seq); !settled {
 		return false, nil
 	}
-	// Begun means done: ctx would end the wait for the answer, not the delete.
+	// A delete that has begun is completed: ctx would end only the wait for the answer.
 	err = s.delete(context.WithoutCancel(ctx), seq)
 	if errors.Is(err, domain.ErrNotFound) {
 		err = nil
@@ -63,7 +61,8 @@ func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, er
 	return err == nil, err
 }
 
-// delete deletes a message. [domain.ErrNotFound] says that it was deleted before: the server's refusal does not give its reason.
+// delete deletes a message. [domain.ErrNotFound] says that it was deleted before. The server's own refusal does not give that
+// reason.
 func (s *base) delete(ctx context.Context, seq uint64) error {
 	err := s.messageStream.DeleteMsg(ctx, seq)
 	if err == nil {
@@ -77,10 +76,10 @@ func (s *base) delete(ctx context.Context, seq uint64) error {
 	return fmt.Errorf("%w: delete message %d: %w", domain.ErrUnavailable, seq, err)
 }
 
-// sideBySide is how many requests one call has in progress.
+// sideBySide is how many requests of one call run in parallel.
 const sideBySide = 32
 
-// atOnce calls f for each item, some at a time, and returns the first error; it begins no more after that.
+// atOnce calls f for each item, up to sideBySide at a time, and returns the first error. After an error it starts no more calls.
 func atOnce[T any](items []T, f func(T) error) error {
 	work := make(chan T)
 	var failed atomic.Pointer[error]
@@ -108,9 +107,9 @@ func atOnce[T any](items []T, f func(T) error) error {
 	return nil
 }
 
-// forgetGone forgets messages, by sequence with the tokens of their channels, if the store says that they are gone: they were deleted by another
-// node whose notice has not come yet or was lost, or by a process that was killed before it had deleted their records. The news may come from
-// a replica that is behind.
+// forgetGone removes messages from the index if the store confirms that they are deleted. The map has the tokens of their
+// channels by sequence. They were deleted by another node whose notice is late or lost, or by a process that was killed before it
+// had deleted their records. The store must be asked because the report of the deletion may come from a replica that is behind.
 func (s *messages) forgetGone(ctx context.Context, messages map[uint64]string) error {
 	if len(messages) == 0 {
 		return nil
@@ -133,7 +132,7 @@ func (s *messages) forgetGone(ctx context.Context, messages map[uint64]string) e
 	return errors.Join(err, s.forget(ctx, gone))
 }
 
-// forget deletes the records of messages that were deleted.
+// forget deletes the records of deleted messages.
 func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error {
 	if len(deleted) == 0 {
 		return nil
@@ -163,12 +162,12 @@ func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error 
 	})
 }
 
-// newsWait bounds the wait for what the streams have to say of a message.
+// newsWait bounds the wait for the streams to report a message.
 const newsWait = 2 * time.Second
 
-// awaitNews waits until the streams have told of messages, by sequence with the tokens of their channels, and of their
-// records. What is written here is in the index at once, and news that comes after it was taken out would put it back.
-// Another node may delete a message meanwhile; then there is no more news of it.
+// awaitNews waits until the feeds have reported the given messages and their records. The map has the tokens of the channels by
+// sequence. This node's own writes are in the index at once. If the feed reported them after they were removed, they would be
+// added again. If another node deletes a message meanwhile, the feed never reports it.
 func (s *base) awaitNews(ctx context.Context, of map[uint64]string) {
 	ctx, cancel := context.WithTimeout(ctx, newsWait)
 	defer cancel()
@@ -193,7 +192,8 @@ func (s *messages) Stored(ctx context.Context) (first, last uint64, err error) {
 	return state.FirstSeq, state.LastSeq, s.messageWrites.DurableAt(ctx, state.LastSeq)
 }
 
-// ForgetConsumer implements admin.Messages. A consumer that came back without its records would be sent everything again, so it is gone by now.
+// ForgetConsumer implements admin.Messages. It runs after the consumer's removal is on disk: a consumer that came back without
+// its records would get everything again.
 func (s *messages) ForgetConsumer(ctx context.Context, c domain.Consumer) error {
 	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()

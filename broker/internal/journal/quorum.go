@@ -13,14 +13,13 @@ import (
 )
 
 const (
-	// quorumPause and quorumTimeout have a lost quorum known within two seconds.
+	// With quorumPause and quorumTimeout a lost quorum is detected within two seconds.
 	quorumPause   = 500 * time.Millisecond
 	quorumTimeout = time.Second
 )
 
-// Quorum knows whether a majority of the servers that keep the streams is there. A
-// leader that lost the others goes on for ten seconds as if nothing was, and takes
-// writes that it never confirms, so that its own view of the others is asked for.
+// Quorum tracks whether a majority of the servers that store the streams is available. A leader without followers stays leader
+// for ten seconds and accepts writes that it never confirms. So the leader's own view of its followers is queried.
 type Quorum struct {
 	js      jetstream.JetStream
 	streams []string
@@ -28,12 +27,12 @@ type Quorum struct {
 	lifecycle.Condition
 }
 
-// NewQuorum believes that there is one until Watch has looked.
+// NewQuorum returns a Quorum that assumes a majority until Watch has checked.
 func NewQuorum(js jetstream.JetStream, log *slog.Logger, streams ...string) *Quorum {
 	return &Quorum{js: js, log: log, streams: streams}
 }
 
-// Watch looks until run ends, and logs a change once.
+// Watch checks until run ends, and logs each change once.
 func (q *Quorum) Watch(run context.Context) {
 	lifecycle.Every(run, quorumPause, func() {
 		err := q.ask(run)
@@ -53,7 +52,7 @@ func (q *Quorum) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, quorumTimeout)
 	defer cancel()
 	for _, name := range q.streams {
-		// Asked through another handle: that one's cached state is read elsewhere.
+		// A new handle is used, because the cached state of the other one is read concurrently.
 		now, err := q.js.Stream(ctx, name)
 		if err != nil {
 			return fmt.Errorf("%w: stream %s has no leader: %w", domain.ErrUnavailable, name, err)
@@ -69,7 +68,7 @@ func hasQuorum(name string, cluster *jetstream.ClusterInfo) error {
 	if cluster == nil {
 		return nil
 	}
-	there := 1 // the leader, who answers
+	there := 1 // the leader itself
 	for _, peer := range cluster.Replicas {
 		if !peer.Offline {
 			there++

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// replayPrefix begins the keys of replays, which are in the registry's bucket, grouped by consumer.
+	// replayPrefix begins the keys of replays in the registry's bucket. The keys are grouped by consumer.
 	replayPrefix = "r."
-	// keptReplays is how many replays of a consumer can be looked at.
+	// keptReplays is how many replays of a consumer are retained.
 	keptReplays = 20
 )
 
 func replayGroup(consumer uint32) string { return strconv.FormatUint(uint64(consumer), 10) }
 
-// earlierReplay reads the record of a replay as it was before replays were bulk operations.
+// earlierReplay decodes the record of a replay in its older form, before replays were bulk operations.
 func earlierReplay(e registry.Entry) (bulk.Operation, error) {
 	var r struct {
 		Consumer                 uint32
@@ -47,7 +47,7 @@ func earlierReplay(e registry.Entry) (bulk.Operation, error) {
 	}, err
 }
 
-// replays keeps replays and finds the jobs for them.
+// replays stores replays and finds their jobs.
 type replays struct {
 	*base
 	*bulk.Table
@@ -65,7 +65,7 @@ func (s *replays) Put(ctx context.Context, o bulk.Operation) (bulk.Operation, er
 	return o, s.registryWrites.DurableAt(ctx, o.Revision)
 }
 
-// All implements [bulk.Records]. It leaves out those of consumers that were deleted a moment ago.
+// All implements [bulk.Records]. It leaves out the replays of consumers that were just deleted.
 func (s *replays) All() []bulk.Operation {
 	return slices.DeleteFunc(s.Table.All(), func(o bulk.Operation) bool {
 		number, err := strconv.ParseUint(o.Group, 10, 32)
@@ -74,15 +74,15 @@ func (s *replays) All() []bulk.Operation {
 	})
 }
 
-// LastRecord waits for the disk: a sequence that a power failure takes back is given away again. And it waits, once for all pages of a
-// replay, until the records up to there and their messages are known here: a replay that was decided on less would leave jobs out, and
-// nobody would know.
+// LastRecord waits until the last record is on disk, because a sequence lost in a power failure is assigned again. It also waits,
+// once per replay, until the records up to there and their messages are in the index. Otherwise the replay would silently leave
+// jobs out.
 func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
 	read, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()
 	records, messages := s.feed(s.jobStream, s.jobsSeen), s.feed(s.messageStream, s.messagesSeen)
 	last, err := records.UpToNow(read)
-	if err == nil { // a record is stored after its message
+	if err == nil { // the store has a record's message if it has the record
 		_, err = messages.UpToNow(read)
 	}
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
 	return last, s.jobWrites.DurableAt(ctx, last)
 }
 
-// Settled looks at a part of the index at a time, so that others get their turn.
+// Settled reads one part of the index at a time, so that other callers are not blocked for long.
 func (s *replays) Settled(r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64) {
 	for next = from; next > 0 && len(jobs) < limit; {
 		jobs, next = s.SettledFrom(r, next, jobs, limit)

@@ -16,8 +16,8 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// Replays take the places of old ones, so that a consumer keeps so many in the bucket and none when it is gone; and to find
-// one costs the same, however many there are.
+// A new replay takes the key of an old one. So the bucket has a limited number per consumer, and none after its removal. Finding
+// a replay costs the same however many there are.
 func TestReplaysHavePlaces(t *testing.T) {
 	srv := servertest.RunServer(t)
 	s, other := openStore(t, srv), openStore(t, srv)
@@ -69,7 +69,7 @@ func TestReplaysHavePlaces(t *testing.T) {
 	require.Eventually(t, func() bool { return len(other.Replays.In(group)) == 0 }, 5*time.Second, time.Millisecond)
 }
 
-// The record of a replay that another build has stored is read, and continued in the place that it has.
+// The record of a replay that an older build has stored is read, and the replay continues under its key.
 func TestReplayOfAnEarlierBuild(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	c := makeConsumer(t, s, "ch", "k", domain.Pull)
@@ -96,16 +96,15 @@ func TestReplayOfAnEarlierBuild(t *testing.T) {
 	require.Equal(t, []bulk.Operation{saved}, s.Replays.In(group))
 }
 
-// A page of what a replay is for waits for no news of records: a node that was cut off while the last ones were deleted gets
-// none. What another node has recorded before the replay was asked for is in it all the same, also if this node had not seen the
-// message.
+// Paging through a replay does not wait for the feed: a node that was cut off while the last records were deleted gets no news of
+// them. Records of other nodes from before the request are included all the same, even if this node had not seen the message.
 func TestPagesOfAReplayWaitForNoNews(t *testing.T) {
 	srv := servertest.RunServer(t)
 	s, other := shared(t, srv), shared(t, srv)
 	c := makeConsumer(t, other, "ch", "k", domain.Pull)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	_, err := s.Directory.Consumers.Find(ctx, "ch", "k") // as the request for a replay does
+	_, err := s.Directory.Consumers.Find(ctx, "ch", "k") // like the request for a replay
 	require.NoError(t, err)
 	const jobs = 60
 	replay := domain.Replay{Consumer: c.Number, Spec: domain.ReplaySpec{Status: domain.Dead}}
@@ -118,7 +117,7 @@ func TestPagesOfAReplayWaitForNoNews(t *testing.T) {
 		page, _ := s.Replays.Settled(replay, 1, jobs)
 		require.Len(t, page, i+1)
 	}
-	replay.UpTo++ // was deleted
+	replay.UpTo++ // this record was deleted
 	count := 0
 	for from := uint64(1); from > 0; {
 		var page []domain.Job

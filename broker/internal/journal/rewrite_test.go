@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An old block that the server has rewritten, under another name that it then gave it, is on disk with the next sync.
+// The server rewrites an old block under another name and renames the file. The next sync writes it to disk.
 func TestRewrittenBlockIsSynced(t *testing.T) {
 	dir := t.TempDir()
 	blocks := filepath.Join(dir, "jetstream", "$G", "streams", "s", "msgs")

@@ -13,9 +13,8 @@ import (
 	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
-// Schedule stores a message to be broadcast at a time, or fails with
-// [domain.ErrDuplicateMessage]. The server keeps the message and
-// publishes it on its broadcast subject when the time comes.
+// Schedule stores a message to be broadcast at a time, or fails with [domain.ErrDuplicateMessage]. The server holds the message
+// and publishes it on its broadcast subject when the time comes.
 func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time) error {
 	m.Priority = clampPriority(m.Priority)
 	m.ReceivedAt = time.Now().UTC()
@@ -29,7 +28,7 @@ func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time)
 		headerEnvelope: {header},
 		headerSchedule: {schedulePrefix + at.UTC().Format(time.RFC3339)},
 		headerTarget:   {target},
-		// The message can have been broadcast already, even by an earlier attempt at this write whose answer was lost.
+		// The message may already be broadcast, even by an earlier attempt at this write whose answer was lost.
 		jetstream.ExpectedLastSubjSeqSubjHeader: {s.cfg.eitherSubject(token, id)},
 	}}, 0)
 	if err != nil {
@@ -38,7 +37,7 @@ func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time)
 	if err := s.messageWrites.DurableAt(ctx, seq); err != nil {
 		return err
 	}
-	// What was answered with success is listed. If the news takes longer, it is listed a moment later.
+	// A schedule that was answered with success is listed. If the feed is late, it is listed a moment later.
 	wait, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
 	_ = s.messagesSeen.Wait(wait, seq)
@@ -74,10 +73,10 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	}
 	token := domain.SubjectToken(channel)
 	subject := s.cfg.scheduleSubject(token, domain.SubjectToken(id))
-	known := s.Waiting(token, subject) // taken first: what is known by now and not stored is gone
+	known := s.Waiting(token, subject) // read first: if it is not stored now, it is gone
 	raw, err := s.Last(ctx, s.messageStream, subject)
 	if known != 0 && errors.Is(err, domain.ErrNotFound) {
-		// What is known came from a replica that may be ahead of the leader.
+		// The known sequence came from a replica that may be ahead of the leader.
 		if raw, err = s.At(ctx, s.messageStream, known); errors.Is(err, domain.ErrNotFound) {
 			s.tell(notice{Token: token, Seqs: []uint64{known}})
 		}
@@ -88,9 +87,8 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	if err != nil {
 		return err
 	}
-	// Who asked may hang up; what the server has deleted has to be known here. The
-	// disk may take longer than the server, and is waited for like everywhere: the
-	// schedule is gone, and whoever heard otherwise would be told 404 next time.
+	// This continues even if the caller hangs up, because the index has to follow the server's delete. The wait for the disk has
+	// no limit, as elsewhere: the schedule is deleted, and after another answer the caller's next attempt would get a 404.
 	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsstream.CommitTimeout)
 	defer cancel()
 	s.awaitNews(asked, map[uint64]string{raw.Sequence: token})
@@ -103,9 +101,8 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	return s.messageWrites.Durable(ctx)
 }
 
-// gone returns err, which says that a schedule is not there, once that is on
-// disk: it may just have been cancelled, and whoever hears that will not cancel
-// it again.
+// gone returns err, which says that a schedule does not exist, once that is on disk. The schedule may just have been cancelled,
+// and a caller that gets err will not cancel it again.
 func (s *messages) gone(ctx context.Context, err error) error {
 	if failed := s.messageWrites.Durable(ctx); failed != nil {
 		return failed

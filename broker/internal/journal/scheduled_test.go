@@ -44,8 +44,7 @@ func statuses(t testing.TB, s *Store) map[string]domain.MessageStatus {
 	return found
 }
 
-// A scheduled message that was broadcast and then pruned is gone from the lists,
-// now and after a start, and its ID can be scheduled again.
+// A scheduled message that was broadcast and then pruned is in no list, now and after a restart. Its ID can be scheduled again.
 func TestPrunedBroadcastOfASchedule(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := runOn(t, dir, Config{})
@@ -81,8 +80,7 @@ func TestPrunedBroadcastOfASchedule(t *testing.T) {
 	stop()
 }
 
-// hangUp is a stream whose server deletes a message while the client that asked
-// for it goes away, so that the answer finds nobody.
+// hangUp is a stream whose client disconnects during a delete: the server deletes the message, and the answer reaches nobody.
 type hangUp struct {
 	jetstream.Stream
 	goAway func()
@@ -97,7 +95,7 @@ func (h hangUp) DeleteMsg(ctx context.Context, seq uint64) error {
 	return err
 }
 
-// A client that hangs up while its schedule is deleted does not leave it listed.
+// A schedule whose client hangs up during its deletion is not listed any more.
 func TestCancelScheduledOfAClientThatHangsUp(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	scheduleAt(t, s, "m", time.Hour)
@@ -112,7 +110,7 @@ func TestCancelScheduledOfAClientThatHangsUp(t *testing.T) {
 	appendMessage(t, s, "ch", "m", 0)
 }
 
-// mute is a stream whose server deletes a message while its answer is lost.
+// mute is a stream whose server deletes a message and whose answer is lost.
 type mute struct{ jetstream.Stream }
 
 func (m mute) DeleteMsg(ctx context.Context, seq uint64) error {
@@ -122,8 +120,8 @@ func (m mute) DeleteMsg(ctx context.Context, seq uint64) error {
 	return context.DeadlineExceeded
 }
 
-// A cancelled schedule that this node was not told of is in nobody's way: neither
-// the answer to its own delete nor the notice of another node has to arrive.
+// A cancelled schedule does not block its ID on a node that missed the cancellation: neither the answer to the node's own delete
+// nor the notice of another node has to arrive.
 func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
 	lose := func(t *testing.T, s *Store) {
 		t.Helper()
@@ -162,7 +160,7 @@ func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
 	})
 }
 
-// A schedule that waits, and one that was broadcast, hold their IDs.
+// Both a pending schedule and a broadcast one hold their IDs.
 func TestScheduleHoldsItsID(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	scheduleAt(t, s, "waits", time.Hour)
@@ -175,7 +173,7 @@ func TestScheduleHoldsItsID(t *testing.T) {
 	require.Equal(t, map[string]domain.MessageStatus{"waits": domain.Pending, "fired": domain.Dispatched}, statuses(t, s))
 }
 
-// Of those that take an ID at the same time for a message or a schedule, on any node, one gets it.
+// If several callers, on any nodes, use an ID at the same time for a message or a schedule, exactly one succeeds.
 func TestAnIDIsTakenOnce(t *testing.T) {
 	srv := servertest.RunServer(t)
 	nodes := []*Store{shared(t, srv), shared(t, srv)}
@@ -204,7 +202,7 @@ func TestAnIDIsTakenOnce(t *testing.T) {
 	}
 }
 
-// A schedule that was broadcast before its writer, who had no answer, tries again, is the only one.
+// A writer without an answer repeats a schedule that was already broadcast. There is only one message.
 func TestScheduleThatIsOvertakenByItsMessage(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	appendMessage(t, s, "ch", "m", 0)

@@ -17,7 +17,7 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// member is a node that takes part in the ownership of shards.
+// member is a node that competes for shards.
 type member struct {
 	store *Store
 	stop  func()
@@ -68,8 +68,8 @@ func shared(t *testing.T, srv *servertest.Server) *Store {
 	return s
 }
 
-// Two nodes share the shards. One that leaves hands over all that it had, and a pin
-// that the server takes away has an owner again.
+// Two nodes share the shards. A node that leaves hands over all its shards. A shard whose pin the server has withdrawn gets an
+// owner again.
 func TestShardsHaveOneOwner(t *testing.T) {
 	srv := servertest.RunServer(t)
 	a, b := startMember(t, shared(t, srv)), startMember(t, shared(t, srv))
@@ -88,7 +88,7 @@ func TestShardsHaveOneOwner(t *testing.T) {
 	require.Eventually(t, func() bool { return slices.Equal(b.shards(), allShards) }, 20*time.Second, 5*time.Millisecond)
 }
 
-// What the owner writes down when it hands over is known to the next before it begins.
+// The next owner of a shard knows the records that its predecessor writes when it hands over.
 func TestNextOwnerKnowsWhatIsInProgress(t *testing.T) {
 	srv := servertest.RunServer(t)
 	first, next := shared(t, srv), shared(t, srv)
@@ -138,7 +138,7 @@ func TestNextOwnerKnowsWhatIsInProgress(t *testing.T) {
 	require.Empty(t, next.Queue.Take(k.Number, 10))
 }
 
-// A process with a server of its own waits for nobody.
+// A process with an embedded server owns all shards at once.
 func TestShardsOfAStoreThatIsNotShared(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	m := startMember(t, s)

@@ -17,8 +17,8 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// A process that is killed in Prune, after the messages are gone and before their records are: the next start still
-// counts and lists jobs of messages that there are none of, for good.
+// A process is killed in Prune, after the messages were deleted and before their records were. Without a repair, each later start
+// would count and list jobs of messages that do not exist.
 func TestKilledInPrune(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := runOn(t, dir, Config{SyncDir: dir})
@@ -61,8 +61,8 @@ func TestKilledInPrune(t *testing.T) {
 	require.Equal(t, kept.Seq, s.Queue.Queued(k.Number, 10)[0].ID.Seq)
 }
 
-// A node's news of a stream comes by one server, which need not be the one that it is connected to. If that one is lost,
-// what other nodes broadcast is to be known, and dispatched, as soon as after the loss of a node: within 6 s.
+// A node reads a stream through one server, not necessarily the one it is connected to. If that server is lost, messages of other
+// nodes are seen and dispatched within 6 s, as after the loss of a node.
 func TestServerOfTheNewsIsLost(t *testing.T) {
 	cluster := servertest.RunCluster(t)
 	open := func(i int) *Store {
@@ -73,7 +73,7 @@ func TestServerOfTheNewsIsLost(t *testing.T) {
 		require.NoError(t, err)
 		return s
 	}
-	// A node whose news comes by a server that neither is connected to.
+	// It looks for a node whose feed comes through a server that neither node is connected to.
 	leaderOf := func(s *Store) int {
 		names := s.messageStream.ConsumerNames(t.Context())
 		for name := range names.Name() {
@@ -110,7 +110,7 @@ func TestServerOfTheNewsIsLost(t *testing.T) {
 	t.Logf("known to the other node %v after it was stored", time.Since(begin))
 }
 
-// A start ends with its context also where the registry cannot be watched, here for want of a permission.
+// A start ends with its context, even if the registry cannot be watched, here for lack of a permission.
 func TestStartWithoutAWatchEnds(t *testing.T) {
 	srv := servertest.RunServer(t, servertest.WithConfig(`authorization { users = [
 		{user: admin, password: p}, {user: broker, password: p, permissions: {publish: {allow: ">", deny: "$JS.API.CONSUMER.CREATE.KV_broker_registry.>"}}}
@@ -135,7 +135,7 @@ func TestStartWithoutAWatchEnds(t *testing.T) {
 	}
 }
 
-// A node that is started without --replicas does not take the copies of the streams away that there are.
+// A node that is started without --replicas does not reduce the replicas of existing streams.
 func TestNodeWithoutReplicas(t *testing.T) {
 	cluster := servertest.RunCluster(t)
 	js, err := jetstream.New(cluster.Connect(t))
@@ -153,7 +153,7 @@ func TestNodeWithoutReplicas(t *testing.T) {
 	require.ErrorContains(t, err, "replicas")
 }
 
-// A start that reads much tells that it goes on: it may take as long as it takes.
+// A long start reports progress, and may take as long as it needs.
 func TestAStartThatReadsMuchGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := runOn(t, dir, Config{})

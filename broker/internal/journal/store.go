@@ -23,31 +23,29 @@ import (
 	"github.com/jetpull/jetpull/internal/registry"
 )
 
-// Config says how a store keeps its data.
+// Config configures a store.
 type Config struct {
-	// Name is the front part of all stream names and subjects, so that several
-	// brokers can share one NATS. Default "broker".
+	// Name is the prefix of all stream names and subjects, so that several brokers can share one NATS. Default "broker".
 	Name string
 	// Replicas is the number of copies of each stream. Default 1.
 	Replicas int
-	// Shared says that other processes use the streams too: what is not known here is
-	// looked for there, and one of them at a time makes the callbacks of a channel.
+	// Shared says that other processes use the streams too. Then this node looks up unknown objects in the store, and only one
+	// node at a time makes the callbacks of a channel.
 	Shared bool
-	// HashTokens has the tokens of producers and channels stored as hashes.
+	// HashTokens stores the tokens of producers and channels as hashes.
 	HashTokens bool
-	// SyncDir is the store folder of the embedded server, if writes are to be
-	// synced here before they are answered. Empty leaves it to the server.
+	// SyncDir is the store folder of the embedded server, if the broker is to sync writes before it answers them. Empty leaves
+	// syncs to the server.
 	SyncDir string
-	// OnSync is told of each file that was synced here, with the size that it
-	// had when the sync began, before anybody is told that it is on disk. Tests
-	// play a power failure with it. Default: nothing.
+	// OnSync is called with each file that was synced here, and its size when the sync began, before any caller learns of the
+	// sync. Tests simulate a power failure with it. Default: nothing.
 	OnSync func(path string, size int64)
-	// Progress is called every now and then while [Open] reads what is stored. Default: nothing.
+	// Progress is called repeatedly while [Open] reads the stored data. Default: nothing.
 	Progress func()
-	// Logger gets what cannot be returned to a caller. Default: discard.
+	// Logger gets errors that cannot be returned to a caller. Default: discard.
 	Logger *slog.Logger
 
-	// fsync has the disk fail in tests.
+	// fsync simulates a failing disk in tests.
 	fsync func(f *os.File) error
 }
 
@@ -83,7 +81,7 @@ func (c Config) scheduleSubject(channelToken, id string) string {
 	return c.Name + ".s." + channelToken + "." + id
 }
 
-// eitherSubject matches both of them.
+// eitherSubject matches the subjects of a message and of its schedule.
 func (c Config) eitherSubject(channelToken, id string) string {
 	return c.Name + ".*." + channelToken + "." + id
 }
@@ -92,7 +90,7 @@ func (c Config) jobSubject(consumer uint32, seq string) string {
 	return c.Name + ".j." + strconv.FormatUint(uint64(consumer), 10) + "." + seq
 }
 
-// base is the streams, and what is known of them.
+// base has the streams and the index.
 type base struct {
 	cfg Config
 	nc  *nats.Conn
@@ -109,17 +107,17 @@ type base struct {
 	messageStream   jetstream.Stream
 	jobStream       jetstream.Stream
 	attemptStream   jetstream.Stream
-	registryWrites  *Writer // only for its sync
+	registryWrites  *Writer // used for its sync only
 	messageWrites   *Writer
 	jobWrites       *Writer
 	attemptWrites   *Writer // without a sync
-	*jobindex.Index         // what this node knows of messages and jobs
-	// messagesSeen and jobsSeen are how far the streams were read.
+	*jobindex.Index         // of messages and jobs
+	// messagesSeen and jobsSeen record how far the streams were read.
 	messagesSeen *jsstream.Progress
 	jobsSeen     *jsstream.Progress
 }
 
-// Store is a broker's data on JetStream. Each of its parts is used by others.
+// Store is a broker's data on JetStream. Its parts serve different callers.
 type Store struct {
 	*base
 	Messages *messages
@@ -132,9 +130,8 @@ type Store struct {
 	running sync.WaitGroup
 }
 
-// Open makes the streams if there are none and reads everything into memory.
-// It returns when the store knows all that was stored before the call. The
-// connection stays the caller's.
+// Open creates the streams if they do not exist, and reads everything into memory. When it returns, the store knows everything
+// that was stored before the call. The connection remains the caller's.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
 	s := newStore(js, cfg.withDefaults())
 	if err := s.makeStreams(ctx); err != nil {
@@ -172,7 +169,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	return s, nil
 }
 
-// newStore is a store that has no streams yet.
+// newStore returns a store without streams.
 func newStore(js jetstream.JetStream, cfg Config) *Store {
 	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, messagesSeen: jsstream.NewProgress(), jobsSeen: jsstream.NewProgress()}
 	b.Index = jobindex.New()
@@ -199,14 +196,13 @@ func (s *Store) makeWriters() {
 	}
 }
 
-// syncStored brings to the disk what an earlier process may have left in memory,
-// and remembers how much that is: else each claim of an old job would wait for a
-// sync of its message, and the first write to a stream for all of its blocks.
+// syncStored brings to disk what an earlier process may have left in memory, and records how much that is. Otherwise each claim
+// of an old job would wait for a sync of its message, and the first write to a stream for a sync of all its blocks.
 func (s *Store) syncStored(ctx context.Context) error {
 	if s.cfg.SyncDir == "" {
 		return nil
 	}
-	// Looked at before the sync, which may miss what comes meanwhile.
+	// This is read before the sync, because the sync may miss messages that arrive during it.
 	messages, err := jsstream.InfoOf(ctx, s.messageStream)
 	if err != nil {
 		return fmt.Errorf("read the state of the messages stream: %w", err)
@@ -258,8 +254,8 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	return err
 }
 
-// load reads the registry, then the messages, then the records, so that most
-// news finds what it belongs to, and goes on following all three.
+// load reads the registry, then the messages, then the records, so that most entries find the objects that they refer to. It then
+// keeps following all three.
 func (s *Store) load(ctx, run context.Context) error {
 	wait, err := s.reg.Open(ctx, run, s.Reader)
 	if wait != nil {
@@ -278,7 +274,7 @@ func (s *Store) load(ctx, run context.Context) error {
 	if err := s.follow(ctx, run, s.jobStream, false, s.jobsSeen, s.Jobs.seeRecord); err != nil {
 		return err
 	}
-	// A process that was killed while it pruned has left records, and so has a backup that was made meanwhile.
+	// Records without messages are left by a process that was killed while it pruned, and by a backup that was made meanwhile.
 	if strays := s.Strays(known); len(strays) > 0 {
 		s.running.Go(func() {
 			if err := s.Messages.forgetGone(run, strays); err != nil && run.Err() == nil {
@@ -289,16 +285,15 @@ func (s *Store) load(ctx, run context.Context) error {
 	return nil
 }
 
-// Close stops following the streams. Writes that are not sent yet fail. Own must have
-// ended before.
+// Close stops following the streams. Unsent writes fail. Own must have returned before.
 func (s *Store) Close() {
 	s.Writers.Close()
 	s.stop()
 	s.running.Wait()
 }
 
-// Last is [jsstream.Reader.Last]. "Not found" is not believed if the leader has lost the others: they may have another
-// leader already.
+// Last is [jsstream.Reader.Last]. It does not accept "not found" from a leader without a majority: another leader may exist
+// already.
 func (s *base) Last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
 	raw, err := s.Reader.Last(ctx, stream, subject)
 	return raw, s.believed(err)
@@ -319,15 +314,14 @@ func (s *base) believed(err error) error {
 
 // Ready reports why the store cannot serve now, or nil.
 func (s *Store) Ready() error {
-	// Nothing is written before the link has noticed a connection, which is a moment
-	// after it is there.
+	// Writes are refused until the link has noticed a new connection, which takes a moment.
 	if !s.nc.IsConnected() || s.link.Down() != nil {
 		return fmt.Errorf("%w: not connected to NATS (%s)", domain.ErrUnavailable, s.nc.Status())
 	}
 	return cmp.Or(s.quorum.Err(), s.Writers.NoRoom(), s.Writers.Failure())
 }
 
-// Recordable reports why the outcome of a callback could not be kept now, or nil.
+// Recordable returns why the outcome of a callback cannot be stored now, or nil.
 func (s *Store) Recordable() error {
 	return cmp.Or(s.link.Down(), s.quorum.Err(), s.jobWrites.NoRoom(), s.Writers.Failure())
 }

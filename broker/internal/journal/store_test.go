@@ -48,7 +48,7 @@ func appendMessage(t testing.TB, s *Store, channel, id string, priority int) dom
 	return m
 }
 
-// oddNames are IDs that no subject or key can have as they are.
+// oddNames are IDs that cannot be part of a subject or key unescaped.
 var oddNames = []string{"a", "with.dot", "star*", ">", "a b", "=", "ünïcode", "%2F", "a/b", strings.Repeat("x", 200), strings.Repeat(".", 67)}
 
 func TestRegistryCompareAndSwap(t *testing.T) {
@@ -56,7 +56,7 @@ func TestRegistryCompareAndSwap(t *testing.T) {
 	a, b := openStore(t, srv), openStore(t, srv)
 	for _, id := range oddNames {
 		if !utf8.ValidString(id) {
-			continue // refused before it gets here
+			continue // refused earlier
 		}
 		p, err := a.Directory.Producers.Save(t.Context(), domain.Producer{Stakeholder: domain.Stakeholder{ID: id, Name: "n", Token: "t"}})
 		require.NoError(t, err, "%q", id)
@@ -133,7 +133,7 @@ func TestJobsOfConsumers(t *testing.T) {
 	require.ErrorIs(t, err, domain.ErrConflict, "a second write on the same state")
 	require.Equal(t, []string{"m2", "m3"}, ids(s.Queue.Queued(early.Number, 10)))
 
-	// A store that is opened now knows the same, and learns what comes.
+	// A store that is opened now has the same data, and follows the streams.
 	again := openStore(t, srv)
 	got, err := again.Jobs.Job(t.Context(), job.ID)
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestJobsOfConsumers(t *testing.T) {
 		return err == nil && j.Status == domain.Delivered
 	}, 5*time.Second, time.Millisecond)
 
-	// A deleted consumer leaves nothing behind, and its ID may be used again.
+	// A deleted consumer leaves no data, and its ID can be used again.
 	require.NoError(t, s.Directory.Consumers.Delete(t.Context(), early))
 	require.Empty(t, s.Jobs.JobsOf("ch", first.Seq))
 	reborn := makeConsumer(t, s, "ch", "early", domain.Pull)
@@ -213,7 +213,7 @@ func TestScheduledMessage(t *testing.T) {
 	require.Equal(t, 2, s.Messages.CountScheduled("ch").Pending)
 	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "cancelled"))
 	require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "cancelled"), domain.ErrNotFound)
-	// The server's schedule has whole seconds: this one may be broadcast well within one.
+	// The server's schedule has whole seconds: this one may be broadcast in less than a second.
 	queued := s.Queue.QueuedSignal(c.Number)
 	require.NoError(t, schedule("soon", time.Second))
 
@@ -241,7 +241,7 @@ func TestScheduledMessage(t *testing.T) {
 	require.ErrorIs(t, schedule("soon", time.Hour), domain.ErrDuplicateMessage, "the ID is used by a message")
 }
 
-// What one node cancels or prunes goes from the lists of another.
+// A deletion on one node removes the message or schedule from the lists of the others.
 func TestDeletionsAreToldToOtherNodes(t *testing.T) {
 	srv := servertest.RunServer(t)
 	open := func() *Store {
@@ -278,7 +278,7 @@ func TestPruneFinished(t *testing.T) {
 	require.Empty(t, s.Messages.Finished(done.ReceivedAt, 10), "not old enough")
 	seqs := s.Messages.Finished(time.Now().Add(time.Second), 10)
 	require.Equal(t, []uint64{done.Seq}, seqs)
-	// A job that was queued again since then keeps its message.
+	// A job that was queued again since then protects its message.
 	settled, err := s.Jobs.Refresh(t.Context(), job.ID)
 	require.NoError(t, err)
 	settled.Status = domain.Queued
@@ -299,8 +299,8 @@ func TestPruneFinished(t *testing.T) {
 	require.Len(t, again.Queue.Queued(c.Number, 5), 1)
 }
 
-// A job that was settled long ago is read from its record when somebody needs all of
-// it, and a worker that repeats itself is recognized.
+// A job that was settled long ago is read from its record when all its fields are needed. A repeated report of its worker is
+// recognized.
 func TestSettledJobsAreReadWhole(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
@@ -322,7 +322,7 @@ func TestSettledJobsAreReadWhole(t *testing.T) {
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
 
-// What is shown of a pull consumer's job is in the index: among a thousand consumers a record each would be read for nothing.
+// The index has all fields of a pull consumer's job that are shown, so no record is read.
 func TestWholeReadsWhatIsShownOnly(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	push, pull := makeConsumer(t, s, "ch", "push", domain.Push), makeConsumer(t, s, "ch", "pull", domain.Pull)
@@ -339,8 +339,8 @@ func TestWholeReadsWhatIsShownOnly(t *testing.T) {
 	}
 }
 
-// A job that another node has given out is not unknown where its message was not read yet: its worker would take its work for
-// lost, and another would do it again.
+// A job that another node has handed out is not unknown here just because its message was not read yet. Otherwise its worker
+// would give up, and another would repeat the work.
 func TestJobWhoseMessageWasNotReadYet(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	id := domain.JobID{Consumer: makeConsumer(t, s, "ch", "k", domain.Pull).Number, Seq: appendMessage(t, s, "ch", "m", 0).Seq}

@@ -12,8 +12,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// Whoever is told that something is there already must be able to rely on it:
-// not before the sync that its own writer waits for.
+// An answer that an object exists already waits for the sync that the object's writer waits for.
 func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := runOn(t, dir, Config{SyncDir: dir})
@@ -23,7 +22,7 @@ func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 	require.NoError(t, err)
 	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
 
-	// A disk that takes its time.
+	// The disk is slow.
 	_, messagesGoOn := s.messageWrites.Sync.Hold()
 	_, jobsGoOn := s.jobWrites.Sync.Hold()
 	first := make(chan error, 2)
@@ -69,8 +68,8 @@ func TestNobodyWaitsAfterClose(t *testing.T) {
 	require.ErrorIs(t, s.messageWrites.Durable(t.Context()), domain.ErrUnavailable)
 }
 
-// What there was at the start is on disk since then. Its claims wait for nothing,
-// and the first write not for all the blocks there are.
+// Data stored before the start is on disk after it. Claims of that data do not wait for a sync, and the first write does not sync
+// all blocks.
 func TestNothingIsSyncedAgainAfterAStart(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := runOn(t, dir, Config{SyncDir: dir})
@@ -97,8 +96,7 @@ func TestNothingIsSyncedAgainAfterAStart(t *testing.T) {
 	require.Equal(t, atOpen+1, syncs.Load(), "not the last block only")
 }
 
-// A PUT that changes nothing is answered like the one that made the object: when
-// it is on disk.
+// A PUT that changes nothing is answered only when the object that it found is on disk.
 func TestRepeatedPutWaitsForTheFirst(t *testing.T) {
 	dir := t.TempDir()
 	var d brokenDisk
@@ -134,8 +132,7 @@ func TestRepeatedPutWaitsForTheFirst(t *testing.T) {
 	require.NoError(t, err, "it is on disk for long")
 }
 
-// Hold keeps the next sync from beginning, as a slow disk does, until release is called.
-// waiting tells whether somebody waits for it.
+// Hold blocks the next sync, as a slow disk does, until release is called. waiting reports whether a caller waits for it.
 func (g *Group) Hold() (waiting func() bool, release func()) {
 	g.turn <- struct{}{}
 	waiting = func() bool {

@@ -21,37 +21,36 @@ import (
 	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
-// Writing says how what is written to the streams gets to the disk.
+// Writing configures how writes to the streams reach the disk.
 type Writing struct {
-	// Shared says that the server is not this process's.
+	// Shared says that the server does not belong to this process.
 	Shared bool
-	// SyncDir is the store folder of the embedded server, if writes are to be synced
-	// here before they are answered. Empty leaves it to the server.
+	// SyncDir is the store folder of the embedded server, if the broker is to sync writes before it answers them. Empty leaves
+	// syncs to the server.
 	SyncDir string
 	Disk    Disk
-	// Envelope is a header that no two messages share, but one that is sent twice.
+	// Envelope is a header that is unique for each message. Only a repeated send has the same value.
 	Envelope string
 	Log      *slog.Logger
 }
 
-// Writer writes to one stream. Concurrent writes go out side by side, and
-// share a sync where the broker does the syncing.
+// Writer writes to one stream. Concurrent writes are sent in parallel, and share a sync if the broker does the syncing.
 type Writer struct {
 	nc   *nats.Conn
 	link *Link
 	name string // of the stream, for errors
-	// Hasty says that a write is given up soon while there is no connection:
-	// whoever asked for it can ask again. Else it waits as for an answer.
+	// FailFast says that a write without a connection fails soon, because its caller can repeat it. Otherwise the write waits as
+	// long as for an answer.
 	Hasty bool
 	Writing
 	Sync *Group
 	stop chan struct{}
-	full atomic.Pointer[refusal] // of the last write, if it was for want of room
+	full atomic.Pointer[refusal] // of the last write, if there was no space for it
 	// Last reads the last message of a subject.
 	Last func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
 }
 
-// NewWriter writes to the stream of that name.
+// NewWriter returns a writer to the stream with that name.
 func NewWriter(nc *nats.Conn, link *Link, name string, w Writing) *Writer {
 	c := &Writer{nc: nc, link: link, name: name, stop: make(chan struct{}), Writing: w}
 	if w.SyncDir != "" {
@@ -68,10 +67,9 @@ func (c *Writer) close() {
 	}
 }
 
-// Commit stores one message, if the last sequence of its subject is the
-// expected one, and returns its sequence. When it returns domain.ErrConflict or
-// another refusal of the server, nothing was stored; after another
-// domain.ErrUnavailable or the end of ctx that is not known.
+// Commit stores one message, if the last sequence of its subject is the expected one, and returns its sequence. After
+// domain.ErrConflict or another refusal of the server nothing was stored. After any other domain.ErrUnavailable, or the end of
+// ctx, it is not known whether the message was stored.
 func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint64, error) {
 	if err := errors.Join(c.Failure(), c.stuck()); err != nil {
 		return 0, err
@@ -116,7 +114,7 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 	}
 }
 
-// Try stores one message over what its subject has, if the server takes it at once.
+// Try stores one message whatever its subject has, if the server accepts it at once.
 func (c *Writer) Try(ctx context.Context, msg *nats.Msg) error {
 	if err := c.stuck(); err != nil {
 		return err
@@ -127,7 +125,7 @@ func (c *Writer) Try(ctx context.Context, msg *nats.Msg) error {
 	return nil
 }
 
-// connected returns when there is a connection to write on.
+// connected waits until there is a connection to write on.
 func (c *Writer) connected(ctx context.Context, deadline time.Time) error {
 	o := c.link.current.Load()
 	if o == nil {
@@ -139,8 +137,8 @@ func (c *Writer) connected(ctx context.Context, deadline time.Time) error {
 	return o.wait(ctx, c.stop, deadline)
 }
 
-// settleLost finds out whether a conflict is with this very write, whose answer
-// was lost: no two writes are the same, they have times and tokens in them.
+// settleLost finds out whether a conflict was caused by this write itself, whose answer was lost. No two writes are equal,
+// because they contain times and tokens.
 func (c *Writer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	stored, err := c.Last(ctx, msg.Subject)
 	if errors.Is(err, domain.ErrNotFound) {
@@ -156,8 +154,7 @@ func (c *Writer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) 
 	return 0, domain.ErrConflict
 }
 
-// Durable returns once all that was committed before the call is on disk, as
-// far as that is up to the broker.
+// Durable returns once everything committed before the call is on disk, as far as the broker controls that.
 func (c *Writer) Durable(ctx context.Context) error {
 	if c.Sync == nil {
 		return nil
@@ -168,9 +165,8 @@ func (c *Writer) Durable(ctx context.Context) error {
 	return nil
 }
 
-// DurableAt is durable for one message that is known to be stored, by
-// whomever: it does not wait if the last sync had it, and has the next remember
-// that it does.
+// DurableAt is Durable for one message that is known to be stored, by any process. It returns at once if the last sync covered
+// the message, and otherwise records its sequence for the next sync.
 func (c *Writer) DurableAt(ctx context.Context, seq uint64) error {
 	if c.Sync == nil || c.Sync.Has(seq) {
 		return nil
@@ -179,9 +175,8 @@ func (c *Writer) DurableAt(ctx context.Context, seq uint64) error {
 	return c.Durable(ctx)
 }
 
-// Failure is why nothing that is written can be said to be on disk any more, or
-// nil. What would change the stream asks for it first: a change that is never
-// confirmed is better not made.
+// Failure returns why writes can no longer be confirmed as on disk, or nil. Callers check it before they change the stream: a
+// change that can never be confirmed must not be made.
 func (c *Writer) Failure() error {
 	if c.Sync == nil {
 		return nil
@@ -205,12 +200,11 @@ func (c *Writer) acknowledged(seq uint64) {
 // errStopped says that a store was closed before a write was made.
 var errStopped = fmt.Errorf("%w: the broker is shutting down", domain.ErrUnavailable)
 
-// errUnderWay says that the leader is making the copies of another write to the
-// subject, maybe of an earlier attempt at this one. Which of them is stored, if any,
-// is known when it has a majority, or another is the leader.
+// errUnderWay says that the leader is replicating another write to the subject, perhaps an earlier attempt at this one. Which of
+// them is stored is known when it has a majority, or when the leader has changed.
 var errUnderWay = errors.New("another write to the subject is under way")
 
-// errRefused says that the server did not take a message, and why is with it.
+// errRefused says that the server refused a message. It is wrapped with the reason.
 var errRefused = errors.New("message refused")
 
 type pubAck struct {
@@ -238,7 +232,7 @@ func (c *Writer) request(ctx context.Context, msg *nats.Msg) (pubAck, error) {
 	return ack, nil
 }
 
-// refused tells what an error means that the server answered with.
+// refused converts an error that the server answered with.
 func (c *Writer) refused(api *jetstream.APIError) error {
 	switch api.ErrorCode {
 	case jetstream.JSErrCodeStreamWrongLastSequence:
@@ -256,7 +250,7 @@ func (c *Writer) refused(api *jetstream.APIError) error {
 	return err
 }
 
-// noSpace tells whether the system had no room: on the disk, in a quota, or for a file of that size.
+// noSpace reports whether the system had no space: on the disk, in a quota, or for a file of that size.
 func noSpace(text string) bool {
 	for _, system := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if strings.Contains(text, system.Error()) {
@@ -266,21 +260,21 @@ func noSpace(text string) bool {
 	return false
 }
 
-// The server's error codes for a store without room, beside what the system says.
+// The server's error codes for a full store, in addition to the texts of the system.
 const (
 	insufficientResources = jetstream.ErrorCode(10023)
 	storageExceeded       = jetstream.ErrorCode(10047)
 )
 
-// refusal is a write that the server had no room for.
+// refusal is a write for which the server had no space.
 type refusal struct {
 	at  time.Time
 	err error
-	// stuck says that the server takes nothing until it is started again: it keeps a write error of the disk for good.
+	// stuck says that the server refuses all writes until it is restarted, because it keeps a write error of the disk for good.
 	stuck bool
 }
 
-// fullMemory is how long a refusal says how the store is, if nothing else is written.
+// fullMemory is how long a refusal counts as the state of the store, if nothing else is written.
 const fullMemory = 5 * time.Second
 
 // NoRoom is why the last write was refused, if that is not long ago.
@@ -291,17 +285,17 @@ func (c *Writer) NoRoom() error {
 	return nil
 }
 
-// Writers are those of all streams.
+// Writers are the writers to all streams.
 type Writers []*Writer
 
-// Close has writes that are not durable yet fail.
+// Close closes the writers. Writes that are not durable yet fail.
 func (w Writers) Close() {
 	for _, c := range w {
 		c.close()
 	}
 }
 
-// first is the first error that one of them has.
+// first returns the first error that a writer has.
 func (w Writers) first(of func(*Writer) error) error {
 	for _, c := range w {
 		if err := of(c); err != nil {
@@ -311,14 +305,14 @@ func (w Writers) first(of func(*Writer) error) error {
 	return nil
 }
 
-// Failure is why nothing that is written can be said to be on disk any more, or nil.
+// Failure returns why writes can no longer be confirmed as on disk, or nil.
 func (w Writers) Failure() error { return w.first((*Writer).Failure) }
 
 // NoRoom is why a last write was refused, if that is not long ago.
 func (w Writers) NoRoom() error { return w.first((*Writer).NoRoom) }
 
-// ServerSaid takes a line of the embedded server's log. A write that the system had no room for is answered with nothing, and so are all
-// that follow (nats-server 2.15.2): the log is where it says so.
+// ServerSaid handles a line of the embedded server's log. The server (nats-server 2.15.2) does not answer a write for which the
+// system had no space, nor any write after it. Only the log reports the reason.
 func (w Writers) ServerSaid(text string) {
 	if !noSpace(text) {
 		return
@@ -330,7 +324,7 @@ func (w Writers) ServerSaid(text string) {
 	}
 }
 
-// stuck is why the server takes no writes to the stream until it is started again, or nil.
+// stuck returns why the server refuses writes to the stream until it is restarted, or nil.
 func (c *Writer) stuck() error {
 	if r := c.full.Load(); r != nil && r.stuck {
 		return r.err
@@ -338,11 +332,11 @@ func (c *Writer) stuck() error {
 	return nil
 }
 
-// Stuck tells whether the embedded server takes no writes any more, because there was no room for one: it has to be started again
-// when there is.
+// Stuck reports whether the embedded server refuses all writes because there was no space for one. It has to be restarted when
+// there is space.
 func (w Writers) Stuck() bool { return w.first((*Writer).stuck) != nil }
 
-// Restarted is called when the server was started again.
+// Restarted is called after a restart of the server.
 func (w Writers) Restarted() {
 	for _, c := range w {
 		c.full.Store(nil)

@@ -16,8 +16,7 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// writer is a committer of messages on a connection to a peer, which counts what
-// it was sent and answers as a test wants.
+// writer is a Writer on a connection to a peer. The peer counts the messages that it receives, and answers as the test wants.
 type writer struct {
 	*Writer
 	peer *natstest.Peer
@@ -69,7 +68,7 @@ func newWriter(t *testing.T) *writer {
 	return w
 }
 
-// lose takes the connection away for as long as the peer refuses another.
+// lose closes the connection, which stays down while the peer refuses new ones.
 func (w *writer) lose(t *testing.T) {
 	t.Helper()
 	w.peer.Refuse(true)
@@ -84,8 +83,7 @@ func (w *writer) write(t *testing.T) (took time.Duration, err error) {
 	return time.Since(begin), err
 }
 
-// A write that finds no connection is refused soon, and at once when there was
-// none for long. It is not sent later.
+// A write without a connection fails soon, and at once if the outage has lasted. It is not sent later.
 func TestAWriteWithoutAConnectionIsRefusedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter(t)
@@ -109,7 +107,7 @@ func TestAWriteWithoutAConnectionIsRefusedSoon(t *testing.T) {
 	})
 }
 
-// A connection that is back soon is no error, and the write is sent once.
+// A short outage is not an error, and the write is sent once.
 func TestAWriteSurvivesAShortOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter(t)
@@ -122,8 +120,7 @@ func TestAWriteSurvivesAShortOutage(t *testing.T) {
 	})
 }
 
-// A write that was sent and whose acknowledgement the outage has taken may be
-// stored: it is not told as one that is not.
+// If an outage cuts off the acknowledgement of a write, the write may be stored. Its error does not say that it is not.
 func TestAWriteThatAnOutageCutIsNotKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter(t)
@@ -137,7 +134,7 @@ func TestAWriteThatAnOutageCutIsNotKnown(t *testing.T) {
 	})
 }
 
-// A server that answers slowly is waited for as ever.
+// A write waits for a server that answers slowly.
 func TestAWriteWaitsForASlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter(t)
@@ -152,7 +149,7 @@ func TestAWriteWaitsForASlowAnswer(t *testing.T) {
 	})
 }
 
-// What became of a job is worth waiting for: nobody else knows it.
+// The outcome of a job waits longer for a connection, because no other process knows it.
 func TestAnOutcomeWaitsForTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter(t)
@@ -185,7 +182,7 @@ func TestNobodyWaitsForAConnectionInVain(t *testing.T) {
 	})
 }
 
-// Reads are refused as soon as writes are.
+// Reads without a connection fail as soon as writes do.
 func TestAReadWithoutAConnectionIsRefusedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := natstest.NewPeer(t)
@@ -206,15 +203,14 @@ func TestAReadWithoutAConnectionIsRefusedSoon(t *testing.T) {
 	})
 }
 
-// refuseSequence answers that the last sequence is not the expected one: 10071
-// tells of what is stored, 10164 of a write whose copies are being made.
+// refuseSequence answers that the last sequence is not the expected one. Code 10071 concerns a stored message, 10164 a write that
+// is being replicated.
 func (w *writer) refuseSequence(m natstest.Request, code jetstream.ErrorCode) {
 	w.peer.ReplyJSON(m.Reply, map[string]any{"error": map[string]any{"code": 400, "err_code": code, "description": "wrong last sequence"}})
 }
 
-// While a write has no majority yet, the leader refuses any other of its subject.
-// Nothing is stored by then, and may never be: nobody is told that it was, or that
-// there is no such thing.
+// While a write has no majority yet, the leader refuses any other write to its subject. Nothing is stored yet, and may never be.
+// So the answer is neither that the message exists nor that it does not.
 func TestAWriteWaitsForTheOneBeforeIt(t *testing.T) {
 	for name, ours := range map[string]bool{"its own attempt": true, "another's": false} {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +226,7 @@ func TestAWriteWaitsForTheOneBeforeIt(t *testing.T) {
 				w.answer = func(n int, m natstest.Request) {
 					switch {
 					case n == 1 && ours:
-						// The answer comes when there is a majority, or never.
+						// The answer arrives when there is a majority, or never.
 					case n < 5:
 						w.refuseSequence(m, jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 					default:
@@ -246,7 +242,7 @@ func TestAWriteWaitsForTheOneBeforeIt(t *testing.T) {
 				}
 				require.Len(t, w.sent, 5)
 
-				// Without a majority nobody knows.
+				// Without a majority the result is unknown.
 				w.sent = nil
 				w.answer = func(n int, m natstest.Request) {
 					if n > 1 || !ours {
@@ -263,8 +259,8 @@ func TestAWriteWaitsForTheOneBeforeIt(t *testing.T) {
 	}
 }
 
-// What was written can be gone by the time that its writer looks for it, such as a
-// schedule that was broadcast. That is not the same as that it never was.
+// A stored message may be gone when its writer looks for it, such as a schedule that was broadcast. That differs from a message
+// that was never stored.
 func TestAWriteThatIsGoneAgainIsNotKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter(t)

@@ -1,5 +1,5 @@
-// Package shards divides the dispatching among the nodes of a broker: each channel belongs to a shard, and each shard to the
-// node that has the pin of its consumer.
+// Package shards divides the dispatching among the nodes of a broker. Each channel belongs to a shard, and each shard to the node
+// that has the pin of its consumer.
 package shards
 
 import (
@@ -23,56 +23,53 @@ import (
 	"github.com/jetpull/jetpull/internal/lifecycle"
 )
 
-// The node that dispatches a shard is the one that has the pin of the shard's
-// consumer, which reads a stream of ticks. Every node publishes ticks, because the
-// server gives a pin only with a message. Nothing is in them but who sent them, and
-// when: a node that gets its own tick back knows that it had the pin then.
+// The node that has the pin of a shard's consumer dispatches the shard. The consumer reads a stream of ticks. Every node
+// publishes ticks, because the server assigns a pin only with a message. A tick contains its sender and its time: a node that
+// receives its own tick knows that it had the pin at that time.
 const (
 	shardCount = 8
 	shardGroup = "dispatch"
-	// shardPinTTL is how long a node that died keeps the others waiting.
+	// shardPinTTL is how long the shards of a dead node stay without an owner.
 	shardPinTTL = 4500 * time.Millisecond
-	// shardPull is how long a pull lasts. Only a new pull keeps the pin, so it is well
-	// under the pin's time to live.
+	// shardPull is how long a pull lasts. Only a new pull renews the pin, so it is well below the pin's time to live.
 	shardPull = shardPinTTL / 3
 	// tickPause is the time between two ticks of a node.
 	tickPause = 500 * time.Millisecond
-	// shardLease is how long a tick proves that a shard is this node's, from when it
-	// was sent. The pin lives at least shardPinTTL less shardPull longer than a tick
-	// that came with it, so the lease ends before another node can have it, unless
-	// the server takes it away.
+	// shardLease is how long a tick proves the ownership of a shard, counted from when it was sent. The pin outlives a tick that
+	// came with it by at least shardPinTTL less shardPull. So the lease ends before another node can get the pin, unless the
+	// server withdraws it.
 	shardLease = 3 * time.Second
-	// handOver is what the last owner has to write down what it has in progress.
+	// handOver is how long the previous owner has to record its work in progress.
 	handOver = 250 * time.Millisecond
-	// newsTime bounds the wait for the records that others have written.
+	// newsTime bounds the wait for the records that other nodes have written.
 	newsTime = 500 * time.Millisecond
-	// shardClose bounds the giving up of a pin.
+	// shardClose bounds the release of a pin.
 	shardClose = 5 * time.Second
 	shardPause = time.Second
 )
 
-// Sharing is what dispatching is divided with.
+// Sharing configures a Part.
 type Sharing struct {
 	JS   jetstream.JetStream
 	Link Link
-	// Shared says that there are other nodes, or may be.
+	// Shared says that there may be other nodes.
 	Shared bool
-	// Ticks is the stream of ticks, on TickSubject. A node that takes over says so on TakeOverSubject.
+	// Ticks is the stream of ticks, on TickSubject. A node that takes over a shard announces it on TakeOverSubject.
 	Ticks, TickSubject, TakeOverSubject string
-	// Records is the stream of the records of jobs, and news how far it was read.
+	// Records is the stream of job records. news tells how far it was read.
 	Records string
 	News    *jsstream.Progress
 	Log     *slog.Logger
 }
 
-// Link knows the connection's state.
+// Link reports the connection's state.
 type Link interface {
-	// Down says since when there is no connection, or is nil, and Outages how often there was none.
+	// Down returns an error with the start of the current outage, or nil. Outages returns how often the connection was lost.
 	Down() error
 	Outages() uint64
 }
 
-// New makes the part of a node that owns no shard yet.
+// New returns the part of a node that owns no shard yet.
 func New(s Sharing) *Part {
 	return &Part{Sharing: s, node: domain.NewID(), begin: time.Now()}
 }
@@ -80,25 +77,25 @@ func New(s Sharing) *Part {
 // Part is this node's part in dispatching.
 type Part struct {
 	Sharing
-	node  string // names it in its ticks
+	node  string // names this node in its ticks
 	begin time.Time
 	held  [shardCount]atomic.Pointer[lease]
 }
 
-// lease is that a shard is this node's for a while.
+// lease says that this node owns a shard for some time.
 type lease struct {
 	until   time.Duration // since shards.begin
-	outages uint64        // of the connection before; after another it is not known
+	outages uint64        // at the time of the tick; another outage ends the certainty
 }
 
-// tick is what nodes publish.
+// tick is the message that nodes publish.
 type tick struct {
 	Node    string
 	Sent    time.Duration // since shards.begin of the node
 	Outages uint64
 }
 
-// takeOver is what a node tells the others before it dispatches a shard.
+// takeOver announces to the other nodes that this node is about to dispatch a shard.
 type takeOver struct {
 	Node  string
 	Shard int
@@ -109,24 +106,24 @@ func (s *Part) now() time.Duration         { return time.Since(s.begin) }
 func (s *Part) lease(shard int) *lease     { return s.held[shard].Load() }
 func (s *Part) set(shard int, held *lease) { s.held[shard].Store(held) }
 
-// Shard is that of a channel, from 0 to Shards.
+// Shard returns the shard of a channel, from 0 to Shards-1.
 func (s *Part) Shard(channel string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(channel))
 	return int(h.Sum32() % shardCount)
 }
 
-// Shards is how many there are.
+// Shards returns the number of shards.
 func (s *Part) Shards() int { return shardCount }
 
-// Owns tells whether a callback of a shard may begin on this node now. Nobody else can have taken the shards of a process with a server of its own in an outage.
+// Owns reports whether a callback of a shard may begin on this node now. During an outage, a process with an embedded server
+// still owns its shards, because there is no other node.
 func (s *Part) Owns(shard int) bool {
 	held := s.lease(shard)
 	return held != nil && held.until > s.now() && (!s.Shared || held.outages == s.Link.Outages())
 }
 
-// Own takes part in the ownership until ctx ends; then it hands over. A process with a server of its own has all shards at
-// once.
+// Own takes part in the ownership until ctx ends. Then it hands over. A process with an embedded server owns all shards at once.
 func (s *Part) Own(ctx context.Context, o domain.Ownership) {
 	if !s.Shared {
 		for shard := range shardCount {
@@ -146,10 +143,10 @@ func (s *Part) Own(ctx context.Context, o domain.Ownership) {
 	defer unhear()
 	lifecycle.Every(ctx, tickPause, s.sendTick)
 	wg.Wait()
-	s.sendTick() // the pins that were given up go to others with it
+	s.sendTick() // the pins that were released move to others with it
 }
 
-// sendTick is not confirmed: another follows.
+// sendTick is not confirmed, because another tick follows.
 func (s *Part) sendTick() {
 	b, err := json.Marshal(tick{Node: s.node, Sent: s.now(), Outages: s.Link.Outages()})
 	if err == nil && s.Link.Down() == nil {
@@ -160,7 +157,7 @@ func (s *Part) sendTick() {
 	}
 }
 
-// hearTakeOvers listens to the nodes that are about to dispatch.
+// hearTakeOvers listens for nodes that are about to dispatch.
 func (s *Part) hearTakeOvers(holders []*holder) (stop func()) {
 	sub, err := s.JS.Conn().Subscribe(s.TakeOverSubject, func(msg *nats.Msg) {
 		var t takeOver
@@ -173,24 +170,23 @@ func (s *Part) hearTakeOvers(holders []*holder) (stop func()) {
 		}
 	})
 	if err != nil {
-		// Then this node learns from its next pull that it has lost a pin.
+		// Without it this node learns from its next pull that it has lost a pin.
 		s.Log.Info("listening to nodes that take over", "error", err)
 		return func() {}
 	}
 	return func() { _ = sub.Unsubscribe() }
 }
 
-// holder is this node's hold on a shard. What happens to it happens in order.
+// holder manages one shard on this node. It processes its events in order.
 type holder struct {
 	s      *Part
 	shard  int
 	o      domain.Ownership
 	events chan func()
-	active bool // gained and not lost
+	active bool // Gained was called, and Lost was not
 }
 
-// post leaves out what does not fit: ticks follow, and a pin that was lost is so at
-// the next pull too.
+// post drops an event that does not fit: more ticks follow, and the next pull reports a lost pin again.
 func (h *holder) post(event func()) {
 	select {
 	case h.events <- event:
@@ -223,11 +219,11 @@ func (h *holder) hold(ctx context.Context) {
 		}
 	}
 	h.lose()
-	halt() // gives the pin up, after what is in progress was written down
+	halt() // releases the pin after the work in progress was recorded
 	wg.Wait()
 }
 
-// lose has the broker stop, and write down what it has in progress.
+// lose makes the broker stop dispatching the shard and record its work in progress.
 func (h *holder) lose() {
 	h.s.set(h.shard, nil)
 	if h.active {
@@ -271,7 +267,7 @@ func (h *holder) read(ctx context.Context) error {
 		jetpull.OnError(func(err error) { s.Log.Info("ticks", "shard", h.shard, "error", err) }))
 }
 
-// proved takes in that this node had the pin when it had sent a tick.
+// proved renews the lease: this node had the pin when it sent a tick.
 func (h *holder) proved(ctx context.Context, t tick) {
 	s := h.s
 	held := &lease{until: t.Sent + shardLease, outages: t.Outages}
@@ -292,8 +288,8 @@ func (h *holder) proved(ctx context.Context, t tick) {
 	h.o.Gained(h.shard)
 }
 
-// takeOver tells the last owner, waits while it writes down what it has in progress,
-// and then until that is known here.
+// takeOver notifies the previous owner, waits while that records its work in progress, and then until the index has those
+// records.
 func (s *Part) takeOver(ctx context.Context, shard int) error {
 	b, err := json.Marshal(takeOver{Node: s.node, Shard: shard})
 	if err != nil {
@@ -309,7 +305,7 @@ func (s *Part) takeOver(ctx context.Context, shard int) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, newsTime)
 	defer cancel()
-	// Asked through another handle: that one's cached state is read elsewhere.
+	// A new handle is used, because the cached state of the other one is read concurrently.
 	jobs, err := s.JS.Stream(ctx, s.Records)
 	if err != nil {
 		return err

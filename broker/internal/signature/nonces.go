@@ -12,14 +12,14 @@ type Nonces struct {
 	most   int
 
 	mu          sync.Mutex
-	begun       time.Time // of now
+	begun       time.Time // when now was begun
 	now, before map[[16]byte]struct{}
 }
 
-// NewNonces remembers up to most nonces at a time, of signatures that are valid for window.
+// NewNonces returns a memory of up to most nonces, for signatures that are valid for window.
 func NewNonces(window time.Duration, most int) *Nonces { return &Nonces{window: window, most: most} }
 
-// Use reports whether nonce is used for the first time, and whether there is room to remember it.
+// Use reports whether nonce is used for the first time, and whether it fits into the memory.
 func (n *Nonces) Use(at time.Time, nonce string) (first, room bool) {
 	sum := sha256.Sum256([]byte(nonce))
 	id := [16]byte(sum[:16])

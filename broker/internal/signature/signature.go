@@ -1,4 +1,4 @@
-// Package signature is the signatures of requests to the broker: what a client writes and a broker checks.
+// Package signature makes and parses the signatures of requests to the broker, for clients and for the broker.
 package signature
 
 import (
@@ -14,23 +14,24 @@ import (
 	"time"
 )
 
-// Header has the signature of a request.
+// Header is the header with the signature of a request.
 const Header = "X-Broker-Signature"
 
-// Schemes of signatures. V1 is the original's and covers time and body. V2 covers the method, the request target and a nonce too.
+// Schemes of signatures. V1 is the original's and covers time and body. V2 also covers the method, the request target and a
+// nonce.
 const (
 	V1 = "v1"
 	V2 = "v2"
 )
 
-// Request is what a signature is about.
+// Request has the parts of a request that a signature covers.
 type Request struct {
 	Method string
-	Target string // path and query as they are sent
+	Target string // path and query as sent
 	Body   []byte
 }
 
-// Signed is a signature and what it was made with.
+// Signed is a signature with its parameters.
 type Signed struct {
 	Scheme string
 	At     time.Time // in whole seconds
@@ -38,7 +39,7 @@ type Signed struct {
 	mac    []byte
 }
 
-// New signs a request with V2 and a nonce of its own, or with V1.
+// New signs a request with V1, or with V2 and a random nonce.
 func New(scheme string, key []byte, at time.Time, r Request) Signed {
 	s := Signed{Scheme: scheme, At: at.Truncate(time.Second)}
 	if scheme == V2 {
@@ -55,7 +56,7 @@ func (s Signed) sum(key []byte, r Request) []byte {
 		mac.Write(r.Body)
 		return mac.Sum(nil)
 	}
-	// No part but the target can have a line break, and a target with one is no HTTP: the text has one reading.
+	// Only the target could contain a line break, and such a target is not valid HTTP. So the text is unambiguous.
 	_, _ = fmt.Fprintf(mac, "v2\n%d\n%s\n%s\n%s\n%x", s.At.Unix(), s.Nonce, r.Method, r.Target, sha256.Sum256(r.Body))
 	return mac.Sum(nil)
 }
@@ -63,7 +64,7 @@ func (s Signed) sum(key []byte, r Request) []byte {
 // Matches reports whether s signs r with key.
 func (s Signed) Matches(key []byte, r Request) bool { return hmac.Equal(s.mac, s.sum(key, r)) }
 
-// String is the header's value.
+// String returns the header's value.
 func (s Signed) String() string {
 	if s.Scheme == V1 {
 		return fmt.Sprintf("t=%d,v1=%x", s.At.Unix(), s.mac)
@@ -71,13 +72,13 @@ func (s Signed) String() string {
 	return fmt.Sprintf("t=%d,n=%s,v2=%x", s.At.Unix(), s.Nonce, s.mac)
 }
 
-// ErrMalformed says that a header is none of the two forms.
+// ErrMalformed says that a header has neither of the two forms.
 var ErrMalformed = errors.New("it is neither t=SECONDS,v1=HEX nor t=SECONDS,n=NONCE,v2=HEX")
 
-// nonces are long enough that nobody draws one twice, and short enough to remember.
+// A nonce is long enough to be unique, and short enough to store.
 var nonces = regexp.MustCompile(`^[A-Za-z0-9_-]{16,64}$`)
 
-// Parse reads the value of a header. The parts of it may be in any order.
+// Parse parses the value of a header. Its parts may be in any order.
 func Parse(header string) (Signed, error) {
 	parts := map[string]string{}
 	list := strings.Split(header, ",")

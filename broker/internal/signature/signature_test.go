@@ -59,7 +59,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A nonce is remembered for the window at least, whenever the window of the memory begins.
+// A nonce is remembered for at least the window, whenever the memory's own window begins.
 func TestNonces(t *testing.T) {
 	n := NewNonces(10*time.Minute, 3)
 	begin := time.Unix(1700000000, 0)

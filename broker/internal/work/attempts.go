@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// attemptBody and attemptHeader bound what is kept of an answer, in bytes.
+	// attemptBody and attemptHeader bound the stored part of an answer, in bytes.
 	attemptBody   = 4 << 10
 	attemptHeader = 4 << 10
 	mask          = "…"
 )
 
-// secretNames are parts of the names of headers whose values are not kept.
+// secretNames are parts of header names whose values are not stored.
 var secretNames = []string{"auth", "cookie", "key", "password", "secret", "session", "signature", "token"}
 
-// secretsOf are what a consumer and its receiver keep secret, the longest first: one may begin with another.
+// secretsOf returns the secrets of a consumer and its receiver, the longest first, because one may be a prefix of another.
 func secretsOf(c domain.Consumer) []string {
 	secrets := slices.AppendSeq(append(strings.Fields(c.SigningSecret), c.Token), maps.Values(c.Headers))
 	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
 	return slices.DeleteFunc(secrets, func(s string) bool { return s == "" })
 }
 
-// bodyLimit is how much of an answer's body is read: as much more than is kept as the longest secret has.
+// bodyLimit is how many bytes of an answer's body are read: attemptBody plus the length of the longest secret.
 func bodyLimit(c domain.Consumer) int {
 	limit := attemptBody
 	for _, secret := range secretsOf(c) {
@@ -38,7 +38,7 @@ func bodyLimit(c domain.Consumer) int {
 	return limit
 }
 
-// masked is an attempt as it may be shown: bounded, and without what the consumer or its receiver keep secret.
+// masked returns an attempt as it may be shown: bounded, and without the secrets of the consumer and its receiver.
 func (a ended) masked(c domain.Consumer) domain.Attempt {
 	var pairs []string
 	for _, secret := range secretsOf(c) {
@@ -48,7 +48,7 @@ func (a ended) masked(c domain.Consumer) domain.Attempt {
 	a.Error = strings.ToValidUTF8(hide(a.Error), "\uFFFD")
 	body, limit := hide(string(a.Body)), attemptBody
 	if longest := bodyLimit(c) - attemptBody; len(a.Body) >= attemptBody+longest {
-		limit = max(0, min(limit, len(body)-longest)) // the end may be the front of a secret, which masking has brought into the bound
+		limit = max(0, min(limit, len(body)-longest)) // the end may be the beginning of a secret that masking has moved into the limit
 	}
 	a.Body = cut([]byte(body), limit)
 	header, room := map[string]string{}, attemptHeader
@@ -65,7 +65,7 @@ func (a ended) masked(c domain.Consumer) domain.Attempt {
 	return a.Attempt
 }
 
-// cut bounds a text, and does not end it within a character.
+// cut truncates a text at the end of a character.
 func cut(b []byte, limit int) []byte {
 	if len(b) <= limit {
 		return b
@@ -85,8 +85,8 @@ func secretName(name string) bool {
 	return slices.ContainsFunc(secretNames, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// AttemptsOf returns up to limit attempts at a job, the last one first, that come after one with a number, or from the
-// last one if that is 0.
+// AttemptsOf returns up to limit attempts at a job, newest first, that precede the attempt number after. If after is 0, it begins
+// with the newest.
 func (x *Jobs) AttemptsOf(ctx context.Context, id domain.JobID, after, limit int) ([]domain.Attempt, error) {
 	j, err := x.RefreshJob(ctx, id)
 	if err != nil {
@@ -97,7 +97,7 @@ func (x *Jobs) AttemptsOf(ctx context.Context, id domain.JobID, after, limit int
 		number = min(number, after-1)
 	}
 	if number == 1 && j.Attempts == 1 && j.Status == domain.Delivered {
-		// What is stored, if anything, is of a callback whose outcome was never recorded.
+		// A stored attempt, if any, belongs to a callback whose outcome was never recorded.
 		return []domain.Attempt{lastAttempt(j)}, nil
 	}
 	attempts := []domain.Attempt{}
@@ -115,7 +115,7 @@ func (x *Jobs) AttemptsOf(ctx context.Context, id domain.JobID, after, limit int
 	return attempts, nil
 }
 
-// lastAttempt is what the record of a job has of the last attempt at it.
+// lastAttempt returns the fields of the last attempt that a job's record has.
 func lastAttempt(j domain.Job) domain.Attempt {
 	a := domain.Attempt{Number: j.Attempts, StartedAt: j.ChangedAt.Add(-j.Took), Duration: j.Took, StatusCode: j.Code}
 	if j.Status != domain.Delivered {
@@ -124,7 +124,7 @@ func lastAttempt(j domain.Job) domain.Attempt {
 	return a
 }
 
-// failed says why an attempt is no success, as far as the answer's status does.
+// failed returns the error text of an answer's status, empty for a success.
 func failed(code int) string {
 	if code == 0 {
 		return "no answer"

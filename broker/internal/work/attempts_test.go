@@ -23,7 +23,7 @@ func (s *attemptsStore) KeepAttempt(_ context.Context, _ domain.JobID, a domain.
 	return nil
 }
 
-// echo answers with what it was sent, after some other text.
+// echo answers with the request it got, after some other text.
 type echo struct{ before int }
 
 func (e echo) PostKeep(_ context.Context, _ string, header http.Header, _ []byte, limit int) (*webhook.Answer, error) {
@@ -31,7 +31,7 @@ func (e echo) PostKeep(_ context.Context, _ string, header http.Header, _ []byte
 	return &webhook.Answer{Code: 500, Body: []byte(body[:min(len(body), limit)])}, errors.New("answered with status 500")
 }
 
-// A long token, such as a JWT, that an answer repeats is masked wherever it is.
+// A long token, such as a JWT, is masked wherever an answer repeats it.
 func TestLongTokenIsMasked(t *testing.T) {
 	for _, token := range []string{strings.Repeat("s3cret", 150), "s3cret-of-20-letters"} {
 		for _, before := range []int{0, 3500, 3800, 4090} {
@@ -50,7 +50,7 @@ func TestLongTokenIsMasked(t *testing.T) {
 	}
 }
 
-// Whether a callback is a replay is for the broker to say.
+// A producer cannot mark a message as a replay: only the broker sets that header.
 func TestProducerForgesNoReplay(t *testing.T) {
 	b := New(partsOf(newMemoryStore(0)))
 	h := b.Dispatch.callbackHeader(pushed, domain.Message{ID: "m", Headers: map[string]string{"x-broker-replay": "1-1", "X-A": "1"}}, domain.Job{})
@@ -58,7 +58,7 @@ func TestProducerForgesNoReplay(t *testing.T) {
 	require.Contains(t, h, "X-A")
 }
 
-// No header that a callback has can be configured to carry the token.
+// The token's header cannot be one that callbacks have anyway.
 func TestTokenHeaderIsNoneOfTheOthers(t *testing.T) {
 	b := New(partsOf(newMemoryStore(0)))
 	for name := range b.Dispatch.callbackHeader(pushed, domain.Message{EventType: "e"}, domain.Job{Replay: "1-1"}) {

@@ -10,11 +10,10 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// Broadcasts takes messages, to be broadcast now or later.
+// Broadcasts stores messages to be broadcast now or later.
 type Broadcasts struct{ *core }
 
-// Broadcast stores a message for every consumer of its channel. Without an ID
-// it gets one.
+// Broadcast stores a message for every consumer of its channel. It generates a missing ID.
 func (b *Broadcasts) Broadcast(ctx context.Context, m domain.Message) (domain.Message, error) {
 	m, err := b.prepare(m)
 	if err == nil {
@@ -24,7 +23,7 @@ func (b *Broadcasts) Broadcast(ctx context.Context, m domain.Message) (domain.Me
 	return m, err
 }
 
-// latestSchedule is about the last time that the server's nanoseconds can say: a later one is in the past for it.
+// latestSchedule is about the latest time in the server's 64-bit nanoseconds. For the server a later one is in the past.
 var latestSchedule = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Schedule stores a message that is broadcast at a later time.
@@ -37,7 +36,7 @@ func (b *Broadcasts) Schedule(ctx context.Context, m domain.Message, at time.Tim
 	}
 	m, err := b.prepare(m)
 	if err == nil {
-		// The server's schedule has whole seconds; a later one is never too early.
+		// The server's schedule has whole seconds, so the time is rounded up.
 		err = b.Messages.Schedule(ctx, m, at.Add(time.Second-1).Truncate(time.Second))
 	}
 	b.Metrics.broadcast(err)
@@ -54,7 +53,7 @@ func (b *Broadcasts) prepare(m domain.Message) (domain.Message, error) {
 	if m.ID == "" {
 		m.ID = domain.NewID()
 	}
-	if m.ID == "/" { // no path leads to it: http.ServeMux takes such a segment for the end
+	if m.ID == "/" { // no path could address it: http.ServeMux takes such a segment for the end
 		return m, fmt.Errorf("%w: message ID %q cannot be a part of a path", domain.ErrInvalid, m.ID)
 	}
 	if len(m.Payload) == 0 {

@@ -1,5 +1,5 @@
-// Package work is what a node does: it takes broadcasts, hands jobs to workers, makes the callbacks of the shards that are
-// its own, ends claims that are over, replays, prunes, and tells operators. It knows neither configuration nor HTTP nor NATS.
+// Package work does the work of a node. It stores broadcasts, hands jobs to workers, makes the callbacks of this node's shards,
+// ends expired claims, runs replays, prunes, and notifies operators. It knows neither configuration nor HTTP nor NATS.
 package work
 
 import (
@@ -15,69 +15,69 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook/events"
 )
 
-// Rules are what a node works by.
+// Rules configure the work of a node.
 type Rules struct {
 	DispatchRules
 	BreakerRules
 	CallbackRules
 	PruneRules
-	// MinDelay is how far away the time of a scheduled message has to be.
+	// MinDelay is the least time from now to the time of a scheduled message.
 	MinDelay time.Duration
 	// Shared says that other processes may work on the same store.
 	Shared bool
 }
 
-// DispatchRules are about jobs and their retries.
+// DispatchRules configure jobs and their retries.
 type DispatchRules struct {
-	// MaxWorkers bounds the callbacks of one consumer at a time, and Concurrency is their number where it has none of its own.
+	// MaxWorkers bounds the concurrent callbacks of one consumer. Concurrency is their number for consumers that set none.
 	MaxWorkers    int
 	Concurrency   int
 	MaxRetry      int
 	RationalDelay time.Duration
 	Backoff       []time.Duration
-	// Recovery lets this process end claims that are over.
+	// Recovery makes this process end expired claims.
 	Recovery bool
 }
 
-// BreakerRules are about consumers whose callbacks fail.
+// BreakerRules configure the handling of consumers whose callbacks fail.
 type BreakerRules struct {
 	breaker.Rules
-	// PauseAfter is how long callbacks fail before the consumer is paused. 0: never.
+	// PauseAfter is how long callbacks must fail before the consumer is paused. 0 means never.
 	PauseAfter time.Duration
-	// EventURL gets a request for each change, if it is not empty.
+	// EventURL gets a request for each change of a consumer's state, if it is not empty.
 	EventURL string
 }
 
-// CallbackRules are about the callbacks of push consumers.
+// CallbackRules configure the callbacks of push consumers.
 type CallbackRules struct {
-	// TokenHeader is the name of the header with the consumer's token; none that callbacks have anyway.
+	// TokenHeader is the name of the header with the consumer's token. It must not be a header that callbacks have anyway.
 	TokenHeader string
 	UserAgent   string
 	Timeout     time.Duration
-	// Networks says where callbacks may be: auto, public, any, or networks.
+	// Networks is where callbacks may go: auto, public, any, or a list of networks.
 	Networks string
 }
 
-// PruneRules are about finished messages.
+// PruneRules configure the pruning of finished messages.
 type PruneRules struct {
-	// Retention is how long they are kept. 0 keeps them for ever.
+	// Retention is how long finished messages are retained. 0 means forever.
 	Retention time.Duration
 	Interval  time.Duration
-	// ExportPath is a folder for what is pruned, in files whose names NodeName begins. Empty: it is not exported.
+	// ExportPath is a folder for exports of pruned messages. NodeName is the prefix of the files' names. Empty means no export.
 	ExportPath string
 	NodeName   string
 }
 
-// ClaimLimit is how long a claim lasts without an incremental timeout: as long as the broker itself would wait for a callback, a quarter
-// of a second for the way, and the rational delay.
+// ClaimLimit is how long a claim lasts without an incremental timeout: the broker's own timeout for callbacks, a quarter of a
+// second for the network, and the rational delay.
 func (r Rules) ClaimLimit() time.Duration { return r.Timeout + 250*time.Millisecond + r.RationalDelay }
 
-// Parts are what a broker works with.
+// Parts are the dependencies of a broker.
 type Parts struct {
 	Consumers Consumers
 	Messages  Messages
 	Records   Records
-	// Index is what is known of jobs. Nil: nothing is.
+	// Index has the jobs in memory. nil means an empty one.
 	Index   *jobindex.Index
 	Replays Replayed
 	Shards  Shards
@@ -85,34 +85,33 @@ type Parts struct {
 
 	Rules  Rules
 	Poster Poster
-	// Events sends changes of consumers to the operator's URL. Nil: there is none.
+	// Events sends changes of consumers to the operator's URL. nil means that none are sent.
 	Events  *events.Sender
 	Log     *slog.Logger
 	Metrics *Metrics
-	// Full reports why no other message is to be stored now. Nil: there is always space.
+	// Full returns why no more messages can be stored now, or nil. A nil Full means that there is always space.
 	Full func() error
-	// Usage reports how much of the store is used. Nil: that is not known.
+	// Usage returns how much of the store is used. A nil Usage means that this is not known.
 	Usage func(ctx context.Context) (Usage, error)
 }
 
-// core is what all parts of a broker work with.
+// core is shared by all parts of a broker.
 type core struct {
 	Parts
 
-	run     context.Context // ends when nothing more is to be begun
+	run     context.Context // ends when nothing new may begin
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	work  context.Context // ends when callbacks in progress are to be cut
+	work  context.Context // ends when callbacks in progress are cancelled
 	cut   context.CancelFunc
 	calls sync.WaitGroup // goroutines of lanes
 }
 
-// storePause is how often a store that is not ready is looked at.
+// storePause is the interval between checks of a store that is not ready.
 const storePause = 250 * time.Millisecond
 
-// troubleLevel is for what goes wrong with one job. While the store is down, that is
-// said once and not for each of them.
+// troubleLevel is the level for problems with one job. While the store is down, that is logged once and not for each job.
 func (c *core) troubleLevel() slog.Level {
 	if c.Health.Ready() != nil {
 		return slog.LevelDebug
@@ -120,13 +119,13 @@ func (c *core) troubleLevel() slog.Level {
 	return slog.LevelWarn
 }
 
-// died says that a job is dead: nothing more happens to it by itself.
+// died logs that a job is dead. Only an operator can queue it again.
 func (c *core) died(j domain.Job, reason string) {
 	k, _ := c.Consumers.ConsumerByNumber(j.ID.Consumer)
 	c.Log.Warn("a job is dead", "channel", k.Channel, "consumer", k.ID, "job", j.ID, "retries", j.Retries, "reason", reason)
 }
 
-// full reports why no other message can be stored now, or nil.
+// full returns why no more messages can be stored now, or nil.
 func (c *core) full() error {
 	if c.Full == nil {
 		return nil
@@ -145,7 +144,7 @@ type Broker struct {
 	events     *notifier
 }
 
-// New makes a broker. It does nothing by itself until Start.
+// New returns a broker that is not started.
 func New(p Parts) *Broker {
 	if p.Log == nil {
 		p.Log = slog.New(slog.DiscardHandler)
@@ -170,10 +169,10 @@ func New(p Parts) *Broker {
 // Ready reports why the broker cannot take messages now, or nil.
 func (b *Broker) Ready() error { return errors.Join(b.core.Health.Ready(), b.core.full()) }
 
-// Rules are what the broker works by.
+// Rules returns the broker's rules.
 func (b *Broker) Rules() Rules { return b.core.Rules }
 
-// Metrics are the broker's metrics.
+// Metrics returns the broker's metrics.
 func (b *Broker) Metrics() *Metrics { return b.core.Metrics }
 
 // Start starts dispatching.
@@ -187,9 +186,8 @@ func (b *Broker) Start() {
 	})
 }
 
-// Close stops dispatching and waits until what is in progress is done, or ctx
-// ends. Callbacks that were not started are left to other nodes, or to the
-// next start.
+// Close stops dispatching and waits until the work in progress is done, or ctx ends. Callbacks that have not started are left to
+// other nodes, or to the next start.
 func (b *Broker) Close(ctx context.Context) error {
 	b.Dispatch.mu.Lock()
 	b.Dispatch.closing = true
@@ -206,60 +204,60 @@ func (b *Broker) Close(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Consumers finds consumers, and changes one while its callbacks are made.
+// Consumers finds consumers, and changes them while their callbacks are made.
 type Consumers interface {
-	// ConsumerByNumber finds one in memory.
+	// ConsumerByNumber returns a consumer in memory.
 	ConsumerByNumber(number uint32) (domain.Consumer, bool)
-	// RefreshConsumer finds one after a look at what is stored.
+	// RefreshConsumer returns a consumer as stored.
 	RefreshConsumer(ctx context.Context, channel, id string) (domain.Consumer, error)
 	SaveConsumer(ctx context.Context, c domain.Consumer) (domain.Consumer, error)
 	Kept(ctx context.Context, revision uint64) error
 }
 
-// Messages takes what is broadcast, now or later, and finds and deletes it. What is taken is on disk when a call returns, as far as the server's
-// settings go.
+// Messages stores, finds and deletes broadcasts and schedules. A stored message is on disk when a call returns, as far as the
+// server's settings provide for that.
 type Messages interface {
 	Append(ctx context.Context, m domain.Message) (domain.Message, error)
 	Schedule(ctx context.Context, m domain.Message, at time.Time) error
 	MaxPayload() int
-	// MessagesAt loads messages by sequence; those that are gone are missing. With ErrUnavailable it returns those that could
-	// be read now.
+	// MessagesAt loads messages by sequence. Deleted ones are missing in the result. With ErrUnavailable it returns those that
+	// could be read.
 	MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]domain.Message, error)
 	// Prune deletes messages and the records of their jobs.
 	Prune(ctx context.Context, seqs []uint64) error
 }
 
-// Records keeps the states of jobs, and what was tried.
+// Records stores the states of jobs and their attempts.
 type Records interface {
-	// Job returns a job as it is known here, removed or not, or ErrNotFound. Of one that is settled it may have the state, time
-	// and revision only.
+	// Job returns a job in memory, including a removed one, or ErrNotFound. A settled job may have only its state, time and
+	// revision.
 	Job(ctx context.Context, id domain.JobID) (domain.Job, error)
-	// Refresh is Job, whole, after a look at what is stored if another node may have written it.
+	// Refresh is like Job, with all fields, and reads the store if another node may have written the job.
 	Refresh(ctx context.Context, id domain.JobID) (domain.Job, error)
-	// PutJob writes a job's new state. It fails with ErrConflict when the stored revision is not job.Revision; the job as it is
-	// now can then be read with Job.
+	// PutJob writes a job's new state. It fails with ErrConflict if the stored revision is not job.Revision. The current state
+	// can then be read with Job.
 	PutJob(ctx context.Context, job domain.Job) (domain.Job, error)
-	// KeepAttempt stores an attempt, in place of one with its number. It waits for no disk.
+	// KeepAttempt stores an attempt and replaces one with the same number. It does not wait for its sync.
 	KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attempt) error
-	// AttemptAt returns one that was stored, or ErrNotFound.
+	// AttemptAt returns a stored attempt, or ErrNotFound.
 	AttemptAt(ctx context.Context, id domain.JobID, number int) (domain.Attempt, error)
 }
 
-// Shards gives the dispatching to push consumers to one node at a time: each channel belongs to one shard, and each shard to one
-// node. For a moment two nodes may both own one; then the records of jobs decide.
+// Shards assigns the dispatching to push consumers. Each channel belongs to one shard, and each shard to one node. For a moment
+// two nodes may both own a shard. Then the records of jobs decide.
 type Shards interface {
 	Shard(channel string) int
 	Shards() int
-	// Own takes part in the ownership until ctx ends; then it hands over.
+	// Own takes part in the ownership until ctx ends. Then it hands over.
 	Own(ctx context.Context, o domain.Ownership)
-	// Owns tells whether a callback of a shard may begin on this node now.
+	// Owns reports whether a callback of a shard may begin on this node now.
 	Owns(shard int) bool
 }
 
-// Health is what the store can do now.
+// Health reports the state of the store.
 type Health interface {
-	// Ready reports why the store cannot serve now, or nil.
+	// Ready returns why the store cannot serve now, or nil.
 	Ready() error
-	// Recordable reports why the outcome of a callback could not be kept now, or nil.
+	// Recordable returns why the outcome of a callback cannot be stored now, or nil.
 	Recordable() error
 }

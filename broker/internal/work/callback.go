@@ -24,12 +24,12 @@ import (
 
 // Poster sends callbacks, as a [webhook.Client] does.
 type Poster interface {
-	// PostKeep sends one callback. The error is nil if it was answered with 2xx; an answer is returned with up to limit bytes of its body,
-	// whatever its status.
+	// PostKeep sends one callback. The error is nil if the answer is 2xx. An answer with any status is returned with up to limit
+	// bytes of its body.
 	PostKeep(ctx context.Context, url string, header http.Header, payload []byte, limit int) (*webhook.Answer, error)
 }
 
-// noteRefused logs, once for a callback URL, that the policy on addresses keeps callbacks from it: no retry changes that.
+// noteRefused logs, once per callback URL, that the address policy forbids it. Retries do not help.
 func (l *lane) noteRefused(c domain.Consumer, err error) {
 	if !errors.Is(err, webhook.ErrForbiddenAddress) {
 		return
@@ -43,16 +43,14 @@ func (l *lane) noteRefused(c domain.Consumer, err error) {
 	}
 }
 
-// tracer makes the spans of the broker, with the provider of the moment. Without
-// one they cost nothing.
+// tracer returns the tracer of the global provider. Without a provider spans cost nothing.
 func tracer() trace.Tracer { return otel.Tracer("github.com/jetpull/jetpull/broker") }
 
 var traceContext = propagation.TraceContext{}
 
 const traceParent = "traceparent"
 
-// StartSpan begins the span of a broadcast. The parent is a W3C trace parent,
-// or empty; the returned one is to be kept with the message.
+// StartSpan begins the span of a broadcast. parent is a W3C trace parent or empty. The returned one is stored with the message.
 func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Context, own string, end func(error)) {
 	ctx = traceContext.Extract(ctx, propagation.MapCarrier{traceParent: parent})
 	ctx, span := tracer().Start(ctx, name, trace.WithSpanKind(trace.SpanKindProducer))
@@ -78,7 +76,7 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 	))
 	defer func() {
 		if err != nil {
-			span.SetStatus(codes.Error, a.Error) // without the answer, which may repeat what was sent
+			span.SetStatus(codes.Error, a.Error) // without the answer, which may repeat secrets
 		}
 		span.End()
 	}()
@@ -89,8 +87,8 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 		header["Traceparent"] = []string{own}
 	}
 	if signer != nil {
-		// The job's ID, not the message's: it stays the same over retries and
-		// differs between consumers, which is what receivers check for.
+		// The ID of the job, not of the message: it is the same for all retries and differs between consumers. Receivers detect
+		// duplicates by it.
 		signer.Sign(header, j.ID.String(), time.Now(), m.Payload)
 	}
 	begin := time.Now()
@@ -103,8 +101,8 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 	return a, err
 }
 
-// callbackHeader builds the headers of the contract. The message's own come
-// first, then the consumer's, so that none of them can replace one of the broker's.
+// callbackHeader returns the headers of a callback. The message's own headers are set first, then the consumer's, then the
+// broker's, so that the broker's cannot be replaced.
 func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.Job) http.Header {
 	names := slices.Sorted(maps.Keys(m.Headers))
 	header := make(http.Header, len(names)+12)
@@ -134,7 +132,7 @@ func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.
 	if j.Replay != "" {
 		header["X-Broker-Replay"] = []string{j.Replay}
 	} else {
-		delete(header, "X-Broker-Replay") // a producer's
+		delete(header, "X-Broker-Replay") // the producer's
 	}
 	for name, values := range header {
 		header[name] = []string{headerSafe(values[0])}
@@ -145,7 +143,7 @@ func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.
 // ended is an attempt that has just ended.
 type ended struct {
 	domain.Attempt
-	answer http.Header // as it came
+	answer http.Header // as received
 }
 
 // maxRetryAfter bounds the wait that a receiver can ask for.
@@ -160,7 +158,7 @@ func (a ended) asked(now time.Time) time.Duration {
 	return min(wait, maxRetryAfter)
 }
 
-// newAttempt is what is known when a callback has ended.
+// newAttempt returns the attempt of a callback that has ended.
 func newAttempt(begin time.Time, answer *webhook.Answer, err error) ended {
 	a := ended{Attempt: domain.Attempt{StartedAt: begin.UTC(), Duration: time.Since(begin)}}
 	if answer != nil {
@@ -176,8 +174,8 @@ func newAttempt(begin time.Time, answer *webhook.Answer, err error) ended {
 	return a
 }
 
-// attempted puts an attempt that has ended into the record that is to be written, or stores it beside, and the number of
-// attempts into the record. An attempt that cannot be stored is missing in the history, and the outcome counts all the same.
+// attempted adds an ended attempt to the record that is to be written, or stores it separately, and counts it in the record. If
+// the attempt cannot be stored, the history lacks it, and the outcome still counts.
 func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job, a ended) domain.Job {
 	next.Attempts++
 	next.Took, next.Code = a.Duration.Truncate(time.Microsecond), a.StatusCode
@@ -194,7 +192,7 @@ func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job
 	return next
 }
 
-// ownHeaders are those of a callback that the broker or the connection sets, beside the token's and Webhook-….
+// ownHeaders are the headers of a callback that the broker or the connection sets, except the token's and Webhook-….
 var ownHeaders = []string{
 	"Content-Type", "X-Broker-Message-Priority", "X-Broker-Channel-Id", "X-Broker-Consumer-Id", "X-Broker-Message-Id", "User-Agent",
 	"X-Request-Id", "X-Broker-Metadata-Headers", "X-Broker-Event-Type", "X-Broker-Replay", "Traceparent",
@@ -202,7 +200,7 @@ var ownHeaders = []string{
 	"Transfer-Encoding", "Upgrade",
 }
 
-// CheckTokenHeader refuses the name of a header that cannot carry the tokens of consumers.
+// CheckTokenHeader refuses a header name that cannot carry the tokens of consumers.
 func CheckTokenHeader(name string) error {
 	if err := checkHeaderName(name); err != nil {
 		return fmt.Errorf("%w, such as X-Broker-Consumer-Token", err)
@@ -257,13 +255,13 @@ func ParseHeaders(text, tokenHeader string) (map[string]string, error) {
 	return headers, nil
 }
 
-// notInName tells which characters no header's name has (RFC 9110, section 5.6.2).
+// notInName reports characters that are not allowed in header names (RFC 9110, section 5.6.2).
 func notInName(r rune) bool {
 	alphanumeric := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
 	return !alphanumeric && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
 
-// headerSafe replaces what no header may have. An ID may have it.
+// headerSafe replaces characters that are not allowed in header values. An ID may contain them.
 func headerSafe(value string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\t' || r == 0x7f {
