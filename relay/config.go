@@ -10,6 +10,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/internal/service"
+	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 // Config is everything that a relay process can be told. [Settings] names each of its fields in the INI file, on the
@@ -62,6 +63,8 @@ type WorkConfig struct {
 	AutoRedrive      []time.Duration
 	// Networks says where receivers and callbacks may be: auto, public, any, or networks.
 	Networks string
+	// EventURL gets a request for each event that operators should know of; empty: nobody does.
+	EventURL string
 }
 
 // NATSConfig is about the server that keeps everything.
@@ -130,6 +133,11 @@ func (c *Config) Validate() error {
 	}
 	if _, _, err := service.ParseNetworks(c.Relay.Networks, c.HTTP.Listener); err != nil {
 		errs = append(errs, fmt.Errorf("[relay] %w", err))
+	}
+	if c.Relay.EventURL != "" {
+		if err := webhook.CheckURL(c.Relay.EventURL); err != nil {
+			errs = append(errs, fmt.Errorf("[relay] event-url: %w", err))
+		}
 	}
 	errs = append(errs, service.CheckListener(c.HTTP.Listener, "change receivers and send", c.Admin.Token, c.HTTP.Open))
 	return errors.Join(errs...)

@@ -14,6 +14,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/webhook/events"
 	"github.com/jetpull/jetpull/natsembed"
 	"github.com/jetpull/jetpull/relay/internal/httpapi"
 	"github.com/jetpull/jetpull/relay/internal/store"
@@ -30,6 +31,8 @@ const (
 	// writeTimeout bounds a request with its answer. It is longer than a request may take to come in, wait for a response and be
 	// answered.
 	writeTimeout = 7 * time.Minute
+	// eventTimeout bounds a request to the operator's URL.
+	eventTimeout = 30 * time.Second
 )
 
 // Node is a running relay process.
@@ -127,10 +130,12 @@ func (n *Node) startWork(ctx context.Context) error {
 	}
 	client := webhook.NewClient(webhook.Policy{Any: anywhere, Allowed: allowed}, n.cfg.Relay.CallbackTimeout)
 	n.release.Add(client.Close)
+	sender := events.Start(n.cfg.Relay.EventURL, "jetpull-relay", eventTimeout, n.log)
+	n.release.Add(sender.Close)
 	n.workers = work.Start(ctx, n.store, work.Config{
 		Concurrency: n.cfg.Relay.Concurrency, Takeover: n.cfg.Relay.Takeover, Drain: n.cfg.Relay.Drain, MaxResponse: n.cfg.Relay.MaxResponse,
 		PollDeadline: n.cfg.Relay.PollDeadline, CallbackDeadline: n.cfg.Relay.CallbackDeadline, AutoRedrive: n.cfg.Relay.AutoRedrive,
-		Client: client, Logger: n.log, Reporter: reporter, Metrics: work.NewMetrics(),
+		Client: client, Logger: n.log, Reporter: reporter, Metrics: work.NewMetrics(), Events: sender,
 	})
 	n.release.Add(n.workers.Close)
 	return nil

@@ -40,6 +40,7 @@ var schema = service.NewSchema("relay", map[string]string{"nats-name": "name"},
 	service.Duration("relay", "callback-timeout-in-seconds", "30", time.Second, 10*time.Millisecond, time.Hour, "time that a callback to a sender may take in all", func(c *Config) *time.Duration { return &c.Relay.CallbackTimeout }),
 	service.Seconds("relay", "auto-redrive-in-seconds", "600,3600", 0, "waits before a message that failed for want of a working receiver or sender is redriven by itself; empty: never", func(c *Config) *[]time.Duration { return &c.Relay.AutoRedrive }),
 	service.Text("relay", "networks", "auto", "where receivers and callbacks may be: public, any, networks such as 10.0.0.0/8 that are allowed beside the public ones, or auto, which is any behind a loopback listener and public otherwise", func(c *Config) *string { return &c.Relay.Networks }),
+	service.Text("relay", "event-url", "", "URL that gets a POST when a receiver is disabled, its breaker opens or closes, or messages failed", func(c *Config) *string { return &c.Relay.EventURL }),
 
 	service.Text("nats", "url", "", "existing NATS server or cluster; empty runs one in this process", func(c *Config) *string { return &c.NATS.URL }),
 	service.Text("nats", "creds", "", "credentials file for it", func(c *Config) *string { return &c.NATS.Creds }),

@@ -24,6 +24,9 @@ func (w *operator) failedMessages() worker {
 		if !ok {
 			return nil // it is off the list
 		}
+		if meta.NumDelivered == 1 {
+			w.countFailed(item.Receiver, item.Reason)
+		}
 		if !item.Reason.Infrastructure() || item.Redrives >= len(w.cfg.AutoRedrive) {
 			return nil
 		}

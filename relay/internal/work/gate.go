@@ -156,9 +156,20 @@ func (g *gate) usedLocked(r store.Receiver, now time.Time) int {
 
 // release ends what acquire began.
 func (g *gate) release(p permit, h health) {
-	now := time.Now()
+	was, is := g.releaseNow(p, h, time.Now())
+	switch {
+	case was == breaker.Closed && is == breaker.Open:
+		g.w.notify(event{Event: eventOpened, Receiver: g.name})
+	case was != breaker.Closed && is == breaker.Closed:
+		g.w.notify(event{Event: eventClosed, Receiver: g.name})
+	}
+}
+
+// releaseNow returns the state of the breaker before and after.
+func (g *gate) releaseNow(p permit, h health, now time.Time) (was, is breaker.State) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	was = g.breaker.Current()
 	g.inFlight--
 	if h != noPOST && p.RateLimit > 0 {
 		g.sent = append(g.sent, now)
@@ -170,6 +181,14 @@ func (g *gate) release(p permit, h health) {
 		g.breaker.Withdraw(p.turn)
 	}
 	g.pokeLocked()
+	return was, g.breaker.Current()
+}
+
+// forget ends a gate. An open breaker is forgotten with it.
+func (g *gate) forget() {
+	if g.state(store.Receiver{}).Breaker != "closed" {
+		g.w.notify(event{Event: eventClosed, Receiver: g.name, Reason: "nothing is sent"})
+	}
 }
 
 // breakerRules are those of a receiver. Its breaker is open no longer than its retries are apart: with short ones its messages are to

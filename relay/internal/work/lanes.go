@@ -100,6 +100,9 @@ func (l *lanes) run(one *lane) {
 		l.w.consume(ctx, worker)
 		idle.Wait()
 	}
+	if one.gate != nil {
+		one.gate.forget()
+	}
 	l.dropMetrics(one.laneKey)
 }
 

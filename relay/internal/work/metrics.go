@@ -195,7 +195,11 @@ var (
 // scrapeTimeout bounds what a scrape asks the server.
 const scrapeTimeout = 2 * time.Second
 
-func (m *Metrics) observe(w *Workers) { m.Registry.MustRegister(gauges{w}) }
+func (m *Metrics) observe(w *Workers) {
+	m.Registry.MustRegister(gauges{w}, prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "relay_events_lost_total", Help: "Events that could not be sent to the operator's URL.",
+	}, func() float64 { return float64(w.cfg.Events.Lost()) }))
+}
 
 // Describe implements prometheus.Collector. Without descriptions nothing is collected when the gauges are registered.
 func (gauges) Describe(chan<- *prometheus.Desc) {}

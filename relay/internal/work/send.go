@@ -216,6 +216,7 @@ func (t *toReceiver) disable(ctx context.Context, r store.Receiver) {
 		t.w.log.Warn("a receiver that answered 410 could not be disabled", "receiver", t.name, "error", err)
 	default:
 		t.w.cfg.Reporter.Report(ctx, errors.New("a receiver answered 410 and is disabled"), "receiver", t.name)
+		t.w.notify(event{Event: eventDisabled, Receiver: t.name, Reason: "answered 410"})
 	}
 }
 

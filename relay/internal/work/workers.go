@@ -16,7 +16,9 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/lifecycle"
 	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/webhook/events"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -59,6 +61,7 @@ type Config struct {
 	Logger           *slog.Logger
 	Reporter         Reporter
 	Metrics          *Metrics
+	Events           *events.Sender // to the operator; nil: to nobody
 }
 
 // core is what all workers have.
@@ -69,6 +72,8 @@ type core struct {
 	node  string
 	alone bool // nobody else uses the server
 	lanes *lanes
+
+	failures failures
 
 	ctx     context.Context // ends when the workers are to stop
 	stop    context.CancelFunc
@@ -98,6 +103,7 @@ func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	w.running.Go(func() { w.Operations.Run(w.ctx) })
 	s.OnChange(w.lanes.receiverChanged, w.lanes.senderChanged)
 	w.running.Go(func() { w.lanes.follow(w.ctx) })
+	w.running.Go(func() { lifecycle.Every(w.ctx, failedEvery, w.notifyFailed) })
 	return w
 }
 
@@ -109,6 +115,7 @@ func (w *Workers) Close() {
 	w.stop()
 	w.lanes.close()
 	w.running.Wait()
+	w.notifyFailed()
 }
 
 // worker is a consumer and what is done with its messages.
