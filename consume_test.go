@@ -250,7 +250,7 @@ func TestWhatEndsConsumeAndMessages(t *testing.T) {
 }
 
 // Consume returns DrainTimeout and a second after its context ended at the latest, also where the server cannot be reached and
-// whatever it waits for. What was settled meanwhile reaches the server later.
+// whatever it waits for. Acknowledgements that were sent meanwhile reach the server later.
 func TestStopWithoutAServer(t *testing.T) {
 	fails := func(ctx, *jetpull.Msg) error { <-time.After(milli); return errBroken }
 	asks := func(c ctx, m *jetpull.Msg) error { <-time.After(milli); return m.DoubleAck(context.WithoutCancel(c)) }

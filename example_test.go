@@ -202,7 +202,7 @@ func ExampleUse() {
 	}
 }
 
-// The handler passes each message on and returns. Who has it then acknowledges it.
+// The handler passes each message to another goroutine and returns. That goroutine acknowledges it.
 func ExampleManualAck() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -177,8 +177,8 @@ func TestEveryOptionWithEveryCall(t *testing.T) {
 	})
 }
 
-// refusals are options that no call takes as they are, each for itself. Where with
-// is set it is given first.
+// refusals are options that every call refuses, each for itself. If with is set it is
+// given first.
 var refusals = []struct {
 	call, consumer, name string
 	says                 []string

@@ -1,5 +1,5 @@
-// Command bench runs Go benchmarks in rounds, and prints their figures with benchstat: all benchmarks of a package take turns
-// in each round, so that whatever else the machine does affects all of them alike. README.md explains the figures.
+// Command bench runs Go benchmarks in rounds, and prints their figures with benchstat. All benchmarks of a package take turns
+// in each round, so that other load on the machine affects all of them alike. README.md explains the figures.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package console is a web page on which an operator sees what consumers, broker, relay and feed are doing, finds what went
-// wrong, and fixes it, for one item or for all that match a filter:
+// Package console is a web console for operators. It shows the state of consumers, broker, relay and feed, finds failed
+// items, and retries or drops one of them or all that match a filter:
 //
 //	c := console.Handler(console.Config{NATS: console.JetStream(js), Loopback: true})
 //	defer c.Close()
@@ -74,8 +74,8 @@ type Config struct {
 	// Access is the role of a token. It is asked again with each request, so a session ends when its token changes. Nil: everybody who
 	// reaches the console is an admin.
 	Access func(token string) Role
-	// Loopback tells that only this machine reaches the listener. Requests for other host names are refused then, since a page of
-	// another site may have led its own name to this machine (DNS rebinding).
+	// Loopback states that only this machine reaches the listener. Requests for other host names are refused then, because another
+	// site may resolve its own name to this machine (DNS rebinding).
 	Loopback bool
 	// Log gets each action and each wrong token; nil: slog.Default.
 	Log *slog.Logger

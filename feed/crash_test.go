@@ -18,7 +18,7 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// What a child process gets by its environment: the database, the log, and its end.
+// The environment variables of a child process: the database, the log, and its end.
 const (
 	childDSN   = "FEED_TEST_CHILD"
 	childLog   = "FEED_TEST_LOG"
@@ -124,7 +124,7 @@ func (h *history) of(t *testing.T, cmd *exec.Cmd, what string) (n int) {
 	return n
 }
 
-// stopped tells whether a process is stopped by a signal.
+// stopped reports whether a process is stopped by a signal.
 func stopped(cmd *exec.Cmd) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
 	_, rest, found := strings.Cut(string(stat), ") ")
@@ -222,7 +222,7 @@ func (h *history) lastTry(t *testing.T, cmd *exec.Cmd) (last event) {
 	return last
 }
 
-// holds tells whether the lease under which a write was tried is still in the table.
+// holds reports whether the lease under which a write was tried is still in the table.
 func holds(t *testing.T, s *Store, try event) bool {
 	t.Helper()
 	p, err := s.Partition(t.Context(), try.partition)
@@ -230,7 +230,7 @@ func holds(t *testing.T, s *Store, try event) bool {
 	return p.Epoch == try.epoch
 }
 
-// allComplete tells whether the database answers, and each partition is Complete.
+// allComplete reports whether the database answers, and each partition is Complete.
 func allComplete(t *testing.T, s *Store) bool {
 	t.Helper()
 	for _, status := range []Status{Available, Failed} {

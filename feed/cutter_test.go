@@ -66,7 +66,7 @@ func (l *cutLink) close() {
 	l.server.Close()
 }
 
-// commits tells whether the server commits when it has read this: a COMMIT, or the end of a statement that is its
+// commits reports whether the server commits when it has read this: a COMMIT, or the end of a statement that is its
 // own transaction.
 func commits(chunk []byte) bool {
 	return bytes.Contains(chunk, []byte("commit\x00")) || bytes.HasSuffix(chunk, []byte{'S', 0, 0, 0, 4})

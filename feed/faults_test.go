@@ -206,7 +206,7 @@ func TestSQLiteBusy(t *testing.T) {
 	s := openStore(t, dsn)
 	h := newHistory(t, s, 8)
 	log := complain()
-	// What has begun ends once the lock is taken.
+	// Handlers that have begun end once the lock is taken.
 	var hold sync.RWMutex
 	held := ProcessorFunc(func(context.Context, Item) (Response, error) {
 		hold.RLock()

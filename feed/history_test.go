@@ -71,7 +71,7 @@ func audit(log []event, changes []change, concurrency int) (wrong []string, repe
 type auditor struct {
 	wrong []string
 	// By step, without its gate, which a write changes.
-	wrote map[step]int64          // the epoch whose holder was told that it wrote
+	wrote map[step]int64          // the epoch whose holder got the answer that it wrote
 	tried map[step]map[int64]bool // the epochs whose holders tried
 }
 

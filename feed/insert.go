@@ -77,7 +77,7 @@ func insertInto(tx *gorm.DB, p *sqlstore.Partition, items []sqlstore.Item) error
 	return p.Update(tx, map[string]any{"status": Available})
 }
 
-// errTaken is the ErrDuplicate of an index: one of the items is in the table, and only a look there tells which.
+// errTaken is the ErrDuplicate of an index: one of the items is in the table, and only a query finds which.
 var errTaken = fmt.Errorf("one of the items: %w", ErrDuplicate)
 
 // nameTaken is errTaken with an item that is in the partition already.
@@ -131,7 +131,7 @@ func newItems(p *sqlstore.Partition, items []sqlstore.Item) error {
 	return nil
 }
 
-// unblocks tells whether a blocked gate has something to process again with these items.
+// unblocks reports whether these items give a blocked gate work again.
 func unblocks(p *sqlstore.Partition, items []sqlstore.Item) bool {
 	return p.Status == sqlstore.Failed && slices.ContainsFunc(items, func(it sqlstore.Item) bool { return it.Gate == p.Gate })
 }

@@ -267,11 +267,11 @@ const replyWait = time.Minute
 //	sub, err := jetpull.Subscribe(ctx, js, "RESUMES", "workers")
 //	err = sub.Consume(ctx, handler, jetpull.Concurrency(8))
 //
-// An item has ID, Partition, Gate, Status, Attempt, Data and its idempotency key. An error of Process goes back in the
-// reply, with [Permanent] and [RetryAfter], and counts as an attempt there; the message is acknowledged once the reply
-// is stored. Where the worker dies, its Consume ends before Process returns, or the reply cannot be stored, the message
-// is redelivered. One that is no item is terminated. A worker in another language publishes to the subject in the
-// header [HeaderReply] what a handler of [NewHTTPProcessor] answers with, and then acknowledges.
+// An item has ID, Partition, Gate, Status, Attempt, Data and its idempotency key. An error of Process is sent in the
+// reply, with [Permanent] and [RetryAfter], and counts as an attempt; the message is acknowledged once the reply
+// is stored. If the worker dies, its Consume ends before Process returns, or the reply cannot be stored, the message
+// is redelivered. A message that is no item is terminated. A worker in another language publishes the answer that a handler
+// of [NewHTTPProcessor] would give, to the subject in the header [HeaderReply], and then acknowledges the message.
 func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, error) {
 	switch {
 	case js == nil:

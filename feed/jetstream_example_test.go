@@ -59,7 +59,7 @@ func ExampleNewJetStreamProcessor() {
 	worked := make(chan error, 1)
 	go func() { worked <- worker.Consume(ctx, handler, jetpull.Concurrency(8)) }()
 
-	// Where the database is:
+	// The process with the database:
 	store, err := feed.Open(ctx, "sqlite:"+filepath.Join(dir, "feed.db"))
 	if err != nil {
 		panic(err)

@@ -30,9 +30,9 @@ type BatchProcessor interface {
 	Processor
 	// BatchSize is the most items of a call, asked for once; under 2: Process is called instead.
 	BatchSize() int
-	// ProcessBatch returns a Response and an error for each item. Where it returns another number of either, or
+	// ProcessBatch returns a Response and an error for each item. If it returns another number of either, or
 	// panics, the attempt has failed for all. Its context outlives Run's for DrainTimeout. It does not end when a lease is
-	// lost, as the other items' may be held: nothing that is returned for the items of the lost one is saved.
+	// lost, because the leases of other items may be held. Results for items of a lost lease are not saved.
 	ProcessBatch(ctx context.Context, items []Item) ([]Response, []error)
 }
 

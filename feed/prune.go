@@ -30,8 +30,8 @@ type Pruned struct{ Partitions, Items int }
 // returns an error, Prune deletes nothing of the partition and returns the error. After a crash a partition may be exported
 // again, and then with only those of its items that are left.
 //
-// The age counts from when the partition was closed, by the database's clock. Where that is not known, because another program
-// closed it or it was closed by an earlier version of this package, it counts from the first Prune.
+// The age counts from the time at which the partition was closed, by the database's clock. If that is not known, because another
+// program or an earlier version of this package closed it, the age counts from the first Prune.
 func (s *Store) Prune(ctx context.Context, age time.Duration, export func(p Partition, items iter.Seq2[Item, error]) error) (Pruned, error) {
 	if age < 0 {
 		return Pruned{}, invalid("age", "%v is negative", age)

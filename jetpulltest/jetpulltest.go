@@ -1,14 +1,14 @@
 // Package jetpulltest helps to test handlers of jetpull.
 //
-// [NewMsg] makes a message without a server, [Handle] runs a handler with it as Consume would, and [OutcomeOf] says what
-// became of it:
+// [NewMsg] makes a message without a server, [Handle] runs a handler with it as Consume would, and [OutcomeOf] returns how the
+// message was settled:
 //
 //	m := jetpulltest.NewMsg("orders.created", []byte(`{"id":1}`))
 //	got := jetpulltest.Handle(ctx, handler, m)
 //	if got.Verb != jetpulltest.Ack { … }
 //
-// A [Recorder] notes what a handler gets and returns where Consume runs it, on a server; package natsembed/embedtest
-// starts one for a test.
+// A [Recorder] records the messages and results of a handler that Consume runs on a server. Package natsembed/embedtest
+// starts a server for a test.
 package jetpulltest
 
 import (

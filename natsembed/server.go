@@ -8,7 +8,7 @@
 //	defer srv.Stop()
 //	nc, err := srv.Connect()
 //
-// A program that is to work with a server of the user's, or without one, calls [Connect].
+// A program that works with or without a server of the user calls [Connect].
 package natsembed
 
 import (

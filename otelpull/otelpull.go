@@ -4,11 +4,11 @@
 // NATS has none of its own there, so messaging.system is "nats". On spans and
 // metrics alike messaging.destination.name is the stream, and
 // messaging.destination.subscription.name and messaging.consumer.group.name are the
-// consumer. The subject, of which there can be as many as messages, is on spans only, as
-// nats.subject. server.address is not set: messages do not tell it.
+// consumer. There can be as many subjects as messages, so the subject is on spans only, as
+// nats.subject. server.address is not set: messages do not have it.
 //
-// It uses the OpenTelemetry API only. Without an SDK set up by the program it
-// does nothing and costs next to nothing.
+// It uses the OpenTelemetry API only. If the program sets up no SDK, it does nothing
+// and costs very little.
 package otelpull
 
 import (

@@ -107,7 +107,7 @@ func (s *Set) consume(ctx context.Context, n int, h jetpull.Handler, opts []jetp
 	switch {
 	case err != nil:
 	case s.resets && info.NumAckPending > 0:
-		// A former owner that lost its lease, and does not know it yet, has pulled again since the reset. What it gets from now on is missed here.
+		// A former owner that lost its lease, and has not noticed it, has pulled again since the reset. Missed finds messages that it gets from now on.
 		err = errMissed
 	default:
 		err = sub.Consume(consuming, func(ctx context.Context, m *jetpull.Msg) error {

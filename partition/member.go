@@ -193,7 +193,7 @@ func (m *member) take(e jetstream.KeyValueEntry) error {
 	return nil
 }
 
-// heartbeat renews the member's key. Where none gets through, the lease ends by itself. A key that was deleted is not created again,
+// heartbeat renews the member's key. If no heartbeat is stored, the lease ends by itself. A deleted key is not created again,
 // because another member may have taken over.
 func (m *member) heartbeat(ctx context.Context) {
 	if m.rev == 0 || m.lease.lost.Err() != nil {

@@ -100,7 +100,7 @@ func TestBulkOperationMovesBetweenProcesses(t *testing.T) {
 	require.ErrorAs(t, err, &running)
 	require.Equal(t, o.ID, running.ID)
 	require.Eventually(t, func() bool { return count() > 10 }, 20*time.Second, time.Millisecond)
-	first.Conn().Close() // it is not told, and goes on
+	first.Conn().Close() // the operation does not notice, and goes on
 	require.Eventually(t, func() bool {
 		o, err := b.Get(t.Context(), o.ID)
 		return err == nil && o.Owner == "b"

@@ -273,7 +273,7 @@ func publishTo(t *testing.T, bodies ...string) (*embedtest.Env, jetstream.Consum
 	}
 	c, err := env.JS.Consumer(t.Context(), env.Stream, env.Consumer)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { // the server tells its consumers of a message after it has answered the publisher
+	require.Eventually(t, func() bool { // the server passes a message to its consumers after it has answered the publisher
 		info, err := c.Info(t.Context())
 		return err == nil && info.NumPending == uint64(len(bodies))
 	}, time.Minute, time.Millisecond)

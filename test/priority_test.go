@@ -99,8 +99,8 @@ func TestAdvisories(t *testing.T) {
 	require.False(t, more, "one error and the end")
 }
 
-// TestServerPinsAPullThatIsGone: the server gives the pin to a pull that nobody waits for any more, where no other is there, and
-// nobody is pinned then until the priority timeout. Where it does so no more, the sentence at Unpin can go.
+// TestServerPinsAPullThatIsGone: the server gives the pin to a pull whose caller has returned, if it is the only one, and
+// no client is pinned then until the priority timeout. If a newer server does not, the sentence at Unpin can go.
 func TestServerPinsAPullThatIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

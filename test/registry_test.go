@@ -71,8 +71,8 @@ func (s *things) told() [][2]*thing {
 	return s.changes
 }
 
-// A write is known when it returns, here and to whoever looks; one that follows an old revision is refused; each change is
-// told once, in order. A new process reads what is left.
+// A write is visible when it returns, in this process and in the bucket. A write with an old revision is refused. Each change is
+// reported once, in order. A new process reads the remaining records.
 func TestRegistry(t *testing.T) {
 	srv := servertest.RunServer(t)
 	js := func() jetstream.JetStream {
@@ -122,7 +122,7 @@ func TestRegistry(t *testing.T) {
 	require.Equal(t, []thing{{"x", 3, third}}, newThings(t, js()).All())
 }
 
-// Where the bucket does not answer, a record that is not in memory is not "not found".
+// If the bucket does not answer, a record that is not in memory is not "not found".
 func TestRegistryWithoutAServer(t *testing.T) {
 	srv := servertest.RunServer(t)
 	nc := srv.Connect(t)

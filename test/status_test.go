@@ -87,7 +87,7 @@ func TestStatusThatEndsACall(t *testing.T) {
 	}
 }
 
-// Where other clients have claims on all that is pending, the server refuses a no-wait
+// If pulls of other clients wait for all that is pending, the server refuses a no-wait
 // pull with 408 Requests Pending, the one-shot too. A plain long pull follows, and later
 // ones are one-shots again: this is no old server.
 func TestStatus408RequestsPending(t *testing.T) {
@@ -141,7 +141,7 @@ func TestStatus409ConsumerDeleted(t *testing.T) {
 				err := receive(t, got, "end of the call").err
 				requireStatus(t, err, 409, "Consumer Deleted", jetpull.ErrConsumerDeleted, jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted)
 			}
-			// And a 503 is told as what it means.
+			// And a 503 is reported with its meaning.
 			err := receive(t, call(t.Context(), sub, 0, jetpull.MaxWait(forever)), "end of the call").err
 			requireIs(t, err, jetpull.ErrConsumerDeleted, jetstream.ErrConsumerDeleted)
 			require.NotZero(t, sub.Stats().Statuses[503])

@@ -11,8 +11,8 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// TestErrorsNameFlags sees that what only the library can refuse, because it depends on
-// the consumer, is told by the names of the command line.
+// TestErrorsNameFlags checks that errors of the library, which knows the consumer, name
+// the flags of the command line.
 func TestErrorsNameFlags(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{MaxDeliver: 3})
 	f.publish(t, "Group MaxWait")

@@ -134,7 +134,7 @@ func TestBrokerBackupAndRestore(t *testing.T) {
 	require.NoError(t, stop())
 	changeCopy(t, dir, file, whole)
 
-	// What is damaged is refused by name, before anything is made of it.
+	// A damaged file is refused by name, before anything is restored.
 	other := filepath.Join(t.TempDir(), "other")
 	for what, damaged := range map[string][]byte{"cut": whole[:len(whole)-2], "changed": append([]byte("x"), whole[1:]...)} {
 		require.NoError(t, os.WriteFile(file, damaged, 0o600))
@@ -194,7 +194,7 @@ func TestBrokerBackupSignsAndChecksTheCertificate(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// What a shell has in its variables is not shown by the help.
+// The help does not show the values of environment variables.
 // A server's names of streams do not lead out of the folder of the backup.
 func TestBrokerBackupStaysInItsFolder(t *testing.T) {
 	for _, name := range []string{"../../out", "a/../../out", "/tmp/out", "..", "", "a/b"} {

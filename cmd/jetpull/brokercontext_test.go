@@ -44,7 +44,7 @@ func TestBrokerCommandUsesAContext(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What says which server to use is followed or refused, and never passed over.
+// A setting that selects the server is followed or refused, and never ignored.
 func TestBrokerCommandRefusesOtherServers(t *testing.T) {
 	ownContexts(t)
 	srv := servertest.RunServer(t, servertest.WithConfig(`authorization { user: ann, password: secret }`))

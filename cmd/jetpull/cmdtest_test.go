@@ -67,8 +67,8 @@ func listen(t *testing.T, cmd *cobra.Command, args ...string) (url string, stop 
 	}
 }
 
-// tryIt returns the commands that a README tells its readers to type in the section "Try it", in their order: its indented lines, with those that end
-// in a backslash joined.
+// tryIt returns the commands of the section "Try it" of a README, in their order: its indented lines, joined if they end with a
+// backslash.
 func tryIt(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -48,7 +48,7 @@ func TestConsumeLeavesNoCommandBehind(t *testing.T) {
 	}
 }
 
-// TestConsumeLetsCommandsEnd gives commands that are told to end the time for it.
+// TestConsumeLetsCommandsEnd checks that commands get time to end after their signal.
 func TestConsumeLetsCommandsEnd(t *testing.T) {
 	needShell(t)
 	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})

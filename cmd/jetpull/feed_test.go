@@ -134,7 +134,7 @@ func TestFeedRefusesItsFlags(t *testing.T) {
 	require.NotContains(t, r.err, "hidden")
 }
 
-// Only add and a watcher make a database: whoever looks at one and gets its name wrong is told.
+// Only add and a watcher create a database: commands that read one report a wrong name.
 func TestFeedFindsNoDatabase(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "none.db")
 	for _, args := range [][]string{{"ls"}, {"show", "p"}, {"watch"}, {"retry", "p"}, {"close", "p"}} {

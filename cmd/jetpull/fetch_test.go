@@ -167,7 +167,7 @@ func TestCreateMakesWhatIsMissing(t *testing.T) {
 	require.Contains(t, r.out, "worker on stream NEW")
 }
 
-// TestEmbeddedPortTaken sees that a port of another program is told once, with what to do.
+// TestEmbeddedPortTaken checks that a port of another program is reported once, with what to do.
 func TestEmbeddedPortTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -136,7 +136,7 @@ func startEcho(t *testing.T, args ...string) (url string, got func() string, sto
 	}
 }
 
-// The receiver to try a relay with says where it listens, answers as it was told to, and ends in good order.
+// The receiver for trying a relay prints its address, answers as configured, and shuts down cleanly.
 func TestEcho(t *testing.T) {
 	url, _, stop := startEcho(t, "--status", "503")
 	resp, err := http.Post(url, "text/plain", strings.NewReader("not JSON"))

@@ -84,7 +84,7 @@ func startBrowser(t *testing.T) context.Context {
 	return browser.ctx
 }
 
-// tab is a tab of the browser. What the browser complains about fails the test at its end.
+// tab is a tab of the browser. Errors that the browser logs fail the test at its end.
 type tab struct {
 	t    *testing.T
 	ctx  context.Context

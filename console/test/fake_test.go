@@ -25,7 +25,7 @@ type fakeNATS struct {
 	hang chan struct{}
 	asks int
 
-	// changed is told of each change; nil: nobody is.
+	// changed is called for each change; nil: it is not.
 	changed func(call string)
 
 	streams  []*jetstream.StreamInfo

@@ -89,7 +89,7 @@ func TestRelay(t *testing.T) {
 	b.eventually("No failed message matches")
 	b.open("relaymessage?source=shop/1&id=m1")
 	b.eventually("The message is DONE", `"paid": true`)
-	// What is skipped is no longer on the list. Operations that were begun elsewhere are listed too, and can be cancelled.
+	// Skipped items are no longer on the list. Operations that were started elsewhere are listed too, and can be cancelled.
 	broken.Store(true)
 	for _, id := range []string{"m3", "m4", "m5"} {
 		_, err := call.Send(t.Context(), client.Message{Source: "shop/1", ID: id, Receiver: "billing", Payload: 1})

@@ -1,6 +1,6 @@
 // Package jsstream makes, reads and follows JetStream streams so that each answer can be believed.
 //
 // A read has three answers: the message, [stored.ErrNotFound] if the stream has none, and [stored.ErrUnavailable] if that is not known
-// now. Where a replica may be behind, a [Reader] asks the leader. [Follow] passes on what is stored, in order, and a [Progress] says how far
-// it has come.
+// now. If a replica may be behind, a [Reader] asks the leader. [Follow] passes on the stored messages in order, and a [Progress] says how
+// far it has come.
 package jsstream

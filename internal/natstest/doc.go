@@ -7,8 +7,8 @@
 //   - [NewProxy]: a TCP proxy in front of a server that cuts, delays,
 //     black-holes and records connections.
 //
-// What runs real servers is in module test, package servertest.
+// Package servertest of module test runs real servers.
 //
-// Whatever a constructor that takes a [testing.TB] starts is stopped and
-// waited for when the test ends.
+// A constructor that takes a [testing.TB] registers a cleanup, which stops
+// everything that it has started and waits for it.
 package natstest

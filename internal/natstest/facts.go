@@ -2,8 +2,8 @@ package natstest
 
 import "time"
 
-// What nats-server 2.15.2 says of itself, its defaults and its wire formats, written down so that neither the
-// peer nor the model needs the server's module. A test of module test holds each against the server.
+// Constants of nats-server 2.15.2: its version, defaults and wire formats. They are repeated here so that neither the
+// peer nor the model needs the server's module. A test of module test compares each with the server.
 const (
 	ServerVersion  = "2.15.2"
 	ServerAPILevel = 5

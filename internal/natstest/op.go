@@ -123,7 +123,7 @@ func (p *opParser) finish() {
 	p.op, p.payload = Op{}, nil
 }
 
-// control takes one control line. Where a payload follows, it sets how much.
+// control takes one control line. If a payload follows, it sets its length.
 func (p *opParser) control(line []byte, record bool) error {
 	if !record && len(line) > 0 && !bytes.ContainsAny(line[:1], "PpHh") {
 		return nil // no payload can follow: a proxy that does not record saves the work

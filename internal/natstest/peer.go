@@ -88,8 +88,8 @@ func (p *Peer) InProcessConn() (net.Conn, error) {
 	return client, nil
 }
 
-// Cut closes all connections now. What was on its way in either direction is
-// lost. Clients may reconnect at once.
+// Cut closes all connections now. Data in flight in either direction is lost.
+// Clients may reconnect at once.
 func (p *Peer) Cut() {
 	p.mu.Lock()
 	conns := p.conns
@@ -108,8 +108,8 @@ func (p *Peer) Refuse(on bool) {
 	p.refuse = on
 }
 
-// Pause makes the network silent in both directions. What is sent meanwhile
-// comes through when the pause ends, as TCP would send it again, unless the
+// Pause makes the network silent in both directions. Data that is sent meanwhile
+// arrives when the pause ends, as TCP would send it again, unless the
 // connection was cut or closed in between. A paused peer also logs nothing. New
 // connections are refused, but a handshake that has begun goes through.
 func (p *Peer) Pause(on bool) {

@@ -64,7 +64,7 @@ func ListenProxy(upstream string) (*Proxy, error) {
 // clients of a cluster need [nats.DontRandomize] and [nats.IgnoreDiscoveredServers] to stay behind the proxy.
 func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
-// Cut closes all connections now. What is still on its way is lost.
+// Cut closes all connections now. Data in flight is lost.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	links := p.links

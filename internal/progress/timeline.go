@@ -18,7 +18,7 @@ type Row struct {
 	Spans []Span
 }
 
-// Timeline is a bar for each row that shows by its colour which state the row was in. Where a row has no span it is empty.
+// Timeline is a bar for each row. Its colours show the states of the row over time. Without a span it is empty.
 type Timeline struct {
 	Title, XTitle string
 	States        []string

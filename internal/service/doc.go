@@ -1,4 +1,4 @@
-// Package service is what the systems that run as a process have in common: settings from a file, the environment and
-// flags, the log, the connection to NATS. Package httpserve has the same for their HTTP interfaces, and package openapi
-// holds those against their documents in tests.
+// Package service has the shared parts of the systems that run as a process: settings from a file, the environment and
+// flags, the log, and the connection to NATS. Package httpserve has those of their HTTP interfaces. Package openapi
+// checks the HTTP interfaces against their OpenAPI documents in tests.
 package service

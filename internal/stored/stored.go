@@ -1,4 +1,5 @@
-// Package stored names the answers of a store that are no data. They differ in what a caller may conclude from them.
+// Package stored has the errors of a read from a store. A caller may treat a record as deleted only after ErrNotFound, not
+// after ErrUnavailable.
 package stored
 
 import "errors"

@@ -1,5 +1,5 @@
-// Package testmsg is how package jetpulltest makes messages without a server: only the root package can, and it
-// fills in the functions here.
+// Package testmsg lets package jetpulltest make messages without a server. Only the root package can make them. It
+// sets the functions of this package.
 package testmsg
 
 // Recorder gets what a message would send to the server. confirmed says that the caller waits for an answer.

@@ -1,4 +1,4 @@
-// Package tokens compares secrets, and writes IDs as the tokens of subjects.
+// Package tokens compares secrets in constant time, and encodes IDs as tokens of subjects.
 package tokens
 
 import (

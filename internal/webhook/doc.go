@@ -1,7 +1,6 @@
-// Package webhook sends signed HTTP requests to addresses that users chose.
+// Package webhook sends signed HTTP requests to addresses that users configure.
 //
-// Such a request must not reach what only this machine can reach, so addresses
-// are checked after the name was resolved, at the moment of the dial; redirects
-// are not followed; and neither the time nor the size of an answer is left to
-// the other side.
+// Such a request must not reach private networks. So an address is checked when
+// the connection is made, after its name was resolved, and redirects are not
+// followed. The time and the size of an answer are bounded.
 package webhook

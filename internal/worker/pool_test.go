@@ -37,7 +37,7 @@ func TestHandling(t *testing.T) {
 	})
 }
 
-// What comes late keeps no timer of a pool that was closed, nor what is remembered.
+// Messages that arrive late, and remembered ones, do not keep a timer of a closed pool running.
 func TestNothingRunsAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)

@@ -27,7 +27,7 @@ func server(t *testing.T) jetstream.JetStream {
 	return natstest.JetStream(t, servertest.RunServer(t).Connect(t))
 }
 
-// What cannot work is refused by name, with what to do.
+// Invalid input is refused by name, with what to do.
 func TestOpenRefuses(t *testing.T) {
 	js := server(t)
 	create(t, js, 4, 1, jetstream.LimitsPolicy)

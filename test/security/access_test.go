@@ -76,7 +76,7 @@ var allowed = map[string]map[string]access{
 	},
 }
 
-// may tells whether a role may use a route of an access. Owners' routes are another matter.
+// may reports whether a role may use a route of an access. Routes of owners have their own check.
 func (a access) may(role string) bool {
 	switch a {
 	case everybody:

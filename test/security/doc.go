@@ -1,3 +1,3 @@
 // Package security acts as an attacker: its tests start the built command and probe every route of every OpenAPI document that it
-// serves. A route that is added to a document is probed at once, and fails until the table of routes says who may use it.
+// serves. A new route in a document is probed too, and its test fails until the table of routes says which roles may use it.
 package security

@@ -44,7 +44,7 @@ func TestEveryListenerIsDocumented(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// What is not part of the product: tests, measurements, examples and tools.
+		// Not part of the product: tests, measurements, examples and tools.
 		apart := []string{"test", "bench", "examples", "tools", "out", "bin", "internal/natstest", "feed/internal/pgtest", "feed/internal/bench", "console/test"}
 		if entry.IsDir() && (slices.Contains(apart, file) || strings.HasPrefix(entry.Name(), ".") && file != ".") {
 			return filepath.SkipDir

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Who has no token cannot tell what is there from what is not: both are answered alike, on every route.
+// A client without a token gets the same answer for an object that exists and for one that does not, on every route.
 func TestNobodyLearnsWhatExists(t *testing.T) {
 	for name, f := range map[string]*fixture{"broker": newBroker(t), "relay": newRelay(t)} {
 		probes := 0

@@ -1,5 +1,5 @@
 // Package servertest runs nats-servers for tests: one with [RunServer], a cluster of three with [RunCluster].
-// Whatever a constructor that takes a [testing.TB] starts is stopped and waited for when the test ends.
+// A constructor that takes a [testing.TB] registers a cleanup, which stops everything that it has started and waits for it.
 package servertest
 
 import (

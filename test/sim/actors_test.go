@@ -359,7 +359,7 @@ const stopSlack = 6 * time.Second
 // drainGrace is how long after its DrainTimeout Consume has returned.
 const drainGrace = time.Second
 
-// checkStop checks that a stream ended soon after it was told to.
+// checkStop checks that a stream ended soon after it was stopped.
 func (a *player) checkStop(what string, r *run) {
 	most := stopSlack + handlerMost
 	if r.kind == useConsume {

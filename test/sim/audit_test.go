@@ -82,9 +82,9 @@ func (s *schedule) check(history []model.Event) []string {
 
 func (a *audit) since(t time.Time) time.Duration { return t.Sub(a.start) }
 
-// forgets reports whether after an event the server may not know of what it had
-// delivered. Where nothing is acknowledged deliveries do not wait for a quorum, and a
-// new leader begins where the last one's replicas were.
+// forgets reports whether after an event the server may have forgotten deliveries.
+// With ack policy none deliveries do not wait for a quorum, and a new leader begins
+// at the position of its replica.
 func (a *audit) forgets(kind model.Kind) bool {
 	return kind == model.ServerDown || kind == model.Deleted || kind == model.LeaderLost && a.plan.ackNone()
 }

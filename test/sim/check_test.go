@@ -299,7 +299,7 @@ func (a *audit) checkCopies() {
 
 // nakedBy returns the first nak that came for a delivery to a life, of the one given or
 // a later one, and by a run, if one is given. It is not sure if its number was given more
-// than once: a consumer that was made anew or a server that crashed gave it again.
+// than once: a recreated consumer or a server that crashed gave it again.
 func (f *course) nakedBy(life string, r *run, least uint64, from, to time.Duration) (first nak, sure, ok bool) {
 	i := slices.IndexFunc(f.naks, func(n nak) bool {
 		return n.at >= from && n.at <= to && n.deliverSeq >= least &&

@@ -4,13 +4,13 @@
 //
 // A seed draws a plan: the consumer's configuration, what is published, one to
 // three processes that come and go and use every call of the client, the
-// latencies, and the faults. The consumer may be deleted and created again; what
-// handlers give up may become a dead letter, and some of those get lost. When the faults are over everything is worked off
-// in a calm phase. Then the checks hold what the processes noted against the
-// model's history: nothing lost, nothing stranded, no duplicate without a
-// cause, order by key, one dead letter for each message that was given up, streams
-// that end with their consumer or wait for it, calls that end in time, no hot
-// loop, no goroutine left.
+// latencies, and the faults. The consumer may be deleted and recreated. A message that
+// handlers give up may become a dead letter, and some dead letters get lost. When the
+// faults are over, all remaining messages are handled in a calm phase. Then the checks
+// compare the records of the processes with the model's history: nothing lost, nothing
+// stranded, no duplicate without a cause, order by key, one dead letter for each message
+// that was given up, streams that end with their consumer or wait for it, calls that end
+// in time, no hot loop, no goroutine left.
 //
 // Schedules run in worker processes, one for each CPU, because nats.go keeps
 // timers in a pool of the whole process, which two bubbles at a time cannot

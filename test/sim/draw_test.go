@@ -88,8 +88,8 @@ func drawPlan(seed uint64) *plan {
 	p.drawFaults(rng)
 	p.drawPublications(rng)
 	p.drawProcesses(rng)
-	// What was added later draws from a source of its own, so that a seed goes on
-	// drawing the rest as before.
+	// Later additions draw from a source of their own, so that a seed still draws
+	// the same values for the rest.
 	extra := rand.New(rand.NewPCG(seed, 0xde1))
 	p.drawLimits(extra, &p.consumer)
 	p.drawDeletion(extra)

@@ -74,7 +74,7 @@ func (a *audit) checkSequence(line []*handing) {
 }
 
 // sentAt is when the server may have sent h at the earliest. It may have waited in
-// the client for long, and a consumer that is made anew sends others of its kind.
+// the client for long, and a recreated consumer sends others of its kind.
 func (a *audit) sentAt(h *handing) time.Duration {
 	at := h.at
 	for _, d := range a.courses[h.seq].deliveries {

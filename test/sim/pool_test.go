@@ -128,8 +128,7 @@ func (w *worker) read(out io.ReadCloser) {
 	}
 }
 
-// run runs one seed. A worker that died or hangs is not used again, nor one that
-// was told that it is enough.
+// run runs one seed. A worker that died, hangs or was stopped is not used again.
 func (w *worker) run(seed uint64, enough <-chan struct{}) (v verdict, alive bool) {
 	if _, err := fmt.Fprintln(w.in, seed); err != nil {
 		return verdict{Seed: seed, Wrongs: []string{"the worker is gone: " + err.Error()}, Report: w.rest()}, false
@@ -184,7 +183,7 @@ func (w *worker) rest() string {
 	return w.output.String()
 }
 
-// reason is the line of the output that tells why a process ended.
+// reason is the line of the output that says why a process ended.
 func (w *worker) reason() string {
 	for line := range strings.SplitSeq(w.output.String(), "\n") {
 		if strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") || strings.Contains(line, "DATA RACE") {
@@ -198,6 +197,6 @@ func (w *worker) reason() string {
 func (w *worker) stop() {
 	_ = w.in.Close()
 	w.rest()
-	// How it ended is told by its verdicts.
+	// Its verdicts say how it ended.
 	_ = w.cmd.Wait()
 }

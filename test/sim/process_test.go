@@ -87,7 +87,7 @@ func (p *process) subscribeOnce(ctx context.Context, js jetstream.JetStream, opt
 
 var errEnd = errors.New("the active phase is over")
 
-// gained and lost check that each change of the pin is told once.
+// gained and lost check that each change of the pin is reported once.
 func (p *process) gained(e jetpull.PinEvent) {
 	if p.pin != "" || e.ID == "" {
 		p.wrong("%s: told of pin %q while it has %q", p.name, e.ID, p.pin)
@@ -169,7 +169,7 @@ func (p *process) close() {
 func (p *process) finished() {
 	killed := time.Duration(p.killed.Load())
 	if killed == 0 {
-		// What was sent last is to get there; it cannot while the connection is
+		// The last messages must arrive; they cannot while the connection is
 		// down.
 		_ = p.nc.FlushTimeout(closeWait)
 	}

@@ -131,7 +131,7 @@ func (a *audit) mostPulls(life string, ends []time.Duration, at time.Duration) i
 	}
 	for _, hush := range a.hushes {
 		if hush.from <= at && from <= hush.to {
-			// What was sent in all that time arrives at once.
+			// All messages that were sent meanwhile arrive at once.
 			most *= 3 + int((hush.to-hush.from)/time.Second)
 		}
 	}

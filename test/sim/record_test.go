@@ -10,7 +10,7 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// deliveryID is one delivery of one message, as its reply subject tells.
+// deliveryID is one delivery of one message, read from its reply subject.
 type deliveryID struct{ seq, deliverSeq, count uint64 }
 
 func (d deliveryID) String() string {
@@ -70,7 +70,7 @@ type run struct {
 	drain     time.Duration
 	from, end time.Duration
 	over      bool
-	stopped   time.Duration // when it was told to end; 0: it was not
+	stopped   time.Duration // when it was stopped; 0: it was not
 	pulled    bool          // it has come as far as to pull
 	alone     bool          // there was no other at the time in its process
 	single    bool          // nor any other call
@@ -181,7 +181,7 @@ func (j *journal) began(r *run) {
 	j.runs = append(j.runs, r)
 }
 
-// stopping notes that runs are told to end: r, or all of a life.
+// stopping notes that runs are stopped: r, or all of a life.
 func (j *journal) stopping(life string, r *run) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

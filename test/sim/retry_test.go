@@ -27,7 +27,7 @@ func (a *audit) conclude(f *course) {
 			continue
 		}
 		if before != nil && (before.deliverSeq != h.deliverSeq || deleted && before.at < gone.at && h.at > gone.at) {
-			sure[h.run] = 0 // it may have been handed back meanwhile, and a consumer made anew begins its numbers again
+			sure[h.run] = 0 // it may have been handed back meanwhile, and a recreated consumer begins its numbers again
 		}
 		h.least, h.most = int(h.count)+sure[h.run], int(h.count)+retries[h.run]
 		for _, d := range f.deliveries {

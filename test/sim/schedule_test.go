@@ -116,7 +116,7 @@ func (s *schedule) breakAll() {
 	time.Sleep(s.plan.active - s.now())
 }
 
-// breakOne brings about a fault and returns when it is mended.
+// breakOne causes a fault and returns when it is over.
 func (s *schedule) breakOne(f fault) {
 	peer := s.model.Peer()
 	switch f.kind {

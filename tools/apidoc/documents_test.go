@@ -1,4 +1,4 @@
-// Package apidoc holds the OpenAPI documents of broker and relay against the specification.
+// Package apidoc checks the OpenAPI documents of broker and relay against the specification.
 package apidoc
 
 import (

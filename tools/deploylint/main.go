@@ -1,6 +1,6 @@
-// Command deploylint checks the files of a folder as those who read them do: a Dockerfile by BuildKit's parser and linter, a
-// compose file by Compose's loader, Kubernetes manifests against the types of their API, where no field may be unknown, and a
-// systemd unit by systemd-analyze. It also holds them to what confines a process: see confine.go.
+// Command deploylint checks deployment files with the parsers of the programs that read them: a Dockerfile with BuildKit's
+// parser and linter, a compose file with Compose's loader, Kubernetes manifests with the types of their API, without unknown
+// fields, and a systemd unit with systemd-analyze. It also checks that they confine the process: see confine.go.
 package main
 
 import (

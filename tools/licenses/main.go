@@ -1,4 +1,4 @@
-// Command licenses writes the licence notices of everything that the jetpull command holds into cmd/jetpull/internal/licenses/licenses.txt,
+// Command licenses writes the licence notices of all modules in the jetpull command into cmd/jetpull/internal/licenses/licenses.txt,
 // which jetpull licenses prints:
 //
 //	licenses        # write the file

@@ -1,5 +1,5 @@
-// Package packaging holds a release to .goreleaser.yaml: the command as it is built there, its packages, and its bill of materials. It has
-// tests only. They build the command for this platform; with -dist DIR they look at what goreleaser has made.
+// Package packaging checks a release that is built by .goreleaser.yaml: the command, its packages, and its bill of materials. It has
+// tests only. They build the command for this platform; with -dist DIR they check the output of goreleaser.
 package packaging
 
 import (

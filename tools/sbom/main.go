@@ -1,5 +1,4 @@
-// Command sbom writes the software bill of materials of a Go program as an SPDX 2.3 document, from what the program itself says that it was
-// built of:
+// Command sbom writes the software bill of materials of a Go program as an SPDX 2.3 document, from the build information in the program:
 //
 //	sbom -version 0.1.0 -o jetpull.spdx.json jetpull
 package main

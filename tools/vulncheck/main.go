@@ -1,5 +1,5 @@
-// Command vulncheck runs govulncheck in the folders of modules. It ends with 1 if a module calls something that is known to be vulnerable,
-// and with 4 if the database cannot be reached, so that nobody takes a check that was not made for one that found nothing.
+// Command vulncheck runs govulncheck in the folders of modules. It exits with 1 if a module calls code with a known vulnerability,
+// and with 4 if the database cannot be reached, so that a check that was not made is not taken for one without findings.
 package main
 
 import (

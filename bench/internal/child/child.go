@@ -1,5 +1,5 @@
-// Package child runs the system that a benchmark measures as a process of its own: the benchmark's binary starts itself
-// again. So processor time, memory and allocations of the two are apart, and the system can be killed.
+// Package child runs the system that a benchmark measures as a separate process: the benchmark's binary starts itself
+// again. So processor time, memory and allocations of the two are measured separately, and the system can be killed.
 package child
 
 import (

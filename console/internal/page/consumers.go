@@ -50,7 +50,7 @@ type consumer struct {
 	key   string
 	seen  time.Time
 	state state
-	// since is when the state was first seen, and sinceStart tells that this was in the first sample of all.
+	// since is when the state was first seen, and sinceStart reports whether that was in the first sample of all.
 	since      time.Time
 	sinceStart bool
 	// rate is the number of deliveries in a second, over the last rateWindow. marks are what it is computed from.

@@ -74,7 +74,7 @@ func (d *DeadLetters) ask(ctx context.Context) ([]*jetstream.StreamInfo, error) 
 		if info.State.Msgs > 0 && (!ok || last.seq != info.State.LastSeq) && reads < readsAtOnce {
 			reads++
 			m, err := d.source.Messages(ctx, info, info.State.LastSeq, ">", 1)
-			// A last message that was deleted tells nothing, and neither does a failed request: what was known stays.
+			// If the last message was deleted, or the request failed, the previous value stays.
 			if err == nil && len(m) == 1 {
 				last = lastMessage{info.State.LastSeq, isDeadLetter(m[0])}
 				d.known[name] = last

@@ -19,7 +19,7 @@ type Operation struct {
 	// System runs it, and ID is its name there.
 	System, ID string
 	Kind, By   string
-	// What describes the objects that it is for.
+	// A description of the objects that it applies to.
 	What string
 	// State is running, done, cancelled or failed.
 	State                  string

@@ -1,5 +1,5 @@
-// Package page has a file for each family of pages: it asks the sources and builds what package view shows. A page states the
-// interface of the source that it needs.
+// Package page builds the pages from the data of the sources; package view renders them. There is a file for each family of
+// pages. A page defines the interface of the source that it needs.
 package page
 
 import (
@@ -89,7 +89,7 @@ func source[T any](name string, s sample.Sample[T]) view.Source {
 	return v
 }
 
-// contains tells whether any of the texts has q in it, whatever the case.
+// contains reports whether any of the texts contains q, ignoring case.
 func contains(q string, texts ...string) bool {
 	q = strings.ToLower(strings.TrimSpace(q))
 	return q == "" || slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), q) })

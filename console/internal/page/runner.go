@@ -21,8 +21,8 @@ import (
 // runnerGroup is the group of the console's own operations.
 const runnerGroup = "console"
 
-// Runner runs operations of the console itself, where a system has none for them. Their records are in memory: when the console stops, an
-// operation ends as if it was cancelled. What it has done stays done.
+// Runner runs operations in the console, for systems that have none of their own. Their records are in memory: when the console stops,
+// an operation ends as if it was cancelled. Its finished part is not undone.
 type Runner struct {
 	records *memory
 	kinds   map[string]bulk.Kind

@@ -1,4 +1,4 @@
-// Package sample asks each source of the console for its state once per interval, however many people look, and keeps the
+// Package sample reads the state of each source of the console once per interval, however many pages are open, and keeps the
 // values of the last hour.
 package sample
 
@@ -122,7 +122,7 @@ type Sample[T any] struct {
 	Err error
 }
 
-// Stale tells whether the sample is older than it should be while somebody looks.
+// Stale reports whether the sample is older than it should be while a page is open.
 func (s Sample[T]) Stale() bool { return s.Err != nil || time.Since(s.At) > Patience }
 
 // Add has the sampler ask a source.

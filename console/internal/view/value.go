@@ -1,5 +1,5 @@
 // Package view turns the data of a page into HTML. The packages of the pages build values of the types in this package, and
-// only the templates of this package write HTML. Whatever text comes from a source is escaped by html/template.
+// only the templates of this package write HTML. html/template escapes all texts of the sources.
 package view
 
 import (

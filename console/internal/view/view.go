@@ -26,7 +26,7 @@ type Layout struct {
 	Path string
 	// ReadOnly pages have no actions.
 	ReadOnly bool
-	// Login tells that there is a session that can be ended, and Who whose it is.
+	// Login reports whether there is a session that can be ended, and Who is its user.
 	Login bool
 	Who   string
 	// Did is the action whose outcome is shown; nil: there is none.
@@ -144,7 +144,7 @@ func (l *List) Order(c Column) string {
 	return l.Path + "?" + q.Encode()
 }
 
-// Arrow tells a reader which way a column is ordered; empty: the list is not ordered by it.
+// Arrow shows the direction in which a column is ordered; empty: the list is not ordered by it.
 func (l *List) Arrow(c Column) string {
 	switch {
 	case c.Sort == "" || c.Sort != l.Sorted:
@@ -175,7 +175,7 @@ func (a Action) ID() string {
 	return id
 }
 
-// Inline tells whether the action is a form on the page of its object.
+// Inline reports whether the action is a form on the page of its object.
 func (a Action) Inline() bool { return a.Confirm == "" }
 
 // Login is the page that asks for a token.

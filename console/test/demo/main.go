@@ -1,4 +1,4 @@
-// Command demo serves a console with believable work behind it: a stream with workers, a broker, a relay and a feed, all in this process.
+// Command demo serves a console with realistic work: a stream with workers, a broker, a relay and a feed, all in this process.
 package main
 
 import (

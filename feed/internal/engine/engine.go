@@ -146,7 +146,7 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 	return e
 }
 
-// Run processes items until ctx has ended and all leases are given back. Where the time for that is over it returns false, and
+// Run processes items until ctx has ended and all leases are returned. If the time for that is over it returns false, and
 // the last error of the database since ctx ended.
 func (e *Engine) Run(ctx context.Context) (drained bool, err error) {
 	defer e.tables.Subscribe(e.Wake)()

@@ -14,7 +14,7 @@ type dialect struct {
 	// If Later is empty, the clock is read by a statement of its own, and slack is its possible coarseness.
 	Now, Later string
 	slack      time.Duration
-	// Past tells that a column's time has come.
+	// Past is the condition that a column's time has passed.
 	Past func(column string) string
 	// longest orders partitions by how long they wait: those that nobody has had yet come first.
 	longest string

@@ -100,8 +100,9 @@ func sqliteFile(dsn string) (path, query string) {
 	return path, query
 }
 
-// createPrivate makes an empty file for SQLite, which would make one that others can read; the files beside it take its mode. It leaves a
-// file alone that is there. Where it cannot make one, SQLite makes it or says what is wrong: a file system without hard links has no modes.
+// createPrivate creates an empty file for SQLite, which would create one that others can read. The files beside it get its mode. An
+// existing file is left alone. If it cannot create one, SQLite creates it or reports the error: a file system without hard links has
+// no modes.
 //
 // The file gets its name after it was closed: to close one that a connection of this process has open would end SQLite's locks on it.
 func createPrivate(path, query string) {

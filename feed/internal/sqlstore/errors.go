@@ -26,7 +26,7 @@ func Invalid(name, format string, args ...any) error {
 	return fmt.Errorf("feed: %w %s: %s", ErrInvalid, name, fmt.Sprintf(format, args...))
 }
 
-// transient tells whether the same transaction may succeed when it is run again.
+// transient reports whether the same transaction may succeed when it is run again.
 func transient(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code == "40001" || pg.Code == "40P01" // serialization_failure, deadlock_detected
@@ -44,7 +44,7 @@ func transient(err error) bool {
 // sqlserverRefuses are SQL Server's errors for a row that breaks a rule of the table, or does not fit.
 var sqlserverRefuses = []int32{515, 547, 2601, 2627, 2628, 8152}
 
-// Refused tells whether the database will not take these rows, however often it is asked.
+// Refused reports whether the database will never take these rows.
 func Refused(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch pg.Code[:min(2, len(pg.Code))] {
@@ -68,7 +68,7 @@ type sqlserverError interface {
 	SQLErrorNumber() int32
 }
 
-// Duplicate tells whether a unique index refused a row.
+// Duplicate reports whether a unique index refused a row.
 func Duplicate(db *gorm.DB, err error) bool {
 	translator, ok := db.Dialector.(gorm.ErrorTranslator)
 	return ok && errors.Is(translator.Translate(err), gorm.ErrDuplicatedKey)

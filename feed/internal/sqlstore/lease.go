@@ -211,7 +211,7 @@ func (s *Store) freed(tx *gorm.DB) (map[string]any, error) {
 	}, err
 }
 
-// Claim asks the watcher with the most leases for one, where that has at least two more than this one. It tells
+// Claim asks the watcher with the most leases for one, if that has at least two more than this one. It reports
 // whether it asked.
 func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 	var shares []struct { // live leases by watcher

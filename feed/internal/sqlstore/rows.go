@@ -32,13 +32,13 @@ type Partition struct {
 // TableName is GORM's hook.
 func (Partition) TableName() string { return "partitions" }
 
-// OwnedBy tells whether this lease is that of the row, whose end may have come.
+// OwnedBy reports whether this lease is that of the row. The lease may have expired.
 func (r *Partition) OwnedBy(owner string, epoch int64) bool {
 	return r.Owner != nil && *r.Owner == owner && r.Epoch == epoch
 }
 
-// Update writes the row by its version, or returns ErrConflict. Where the caller has it locked, only a program that does not keep to
-// the rules can have come between.
+// Update writes the row by its version, or returns ErrConflict. If the caller has locked the row, only a program that ignores locks
+// and versions can cause that.
 func (r *Partition) Update(tx *gorm.DB, set map[string]any) error {
 	set["version"] = r.Version + 1
 	done := tx.Table("partitions").Where("id = ? AND version = ?", r.ID, r.Version).Updates(set)
@@ -93,15 +93,15 @@ func EncodeErrors(list []string) *string {
 	return &text
 }
 
-// Has tells whether the partition has an item for which the condition holds.
+// Has reports whether the partition has an item for which the condition holds.
 func Has(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
 	var found []int64
 	err := tx.Table("items i").Where("partition_id = ?", partition).Where(condition, args...).Limit(1).Pluck("seq", &found).Error
 	return len(found) > 0, err
 }
 
-// AnyOpen tells whether the partition has an item for which the condition holds and which is not Complete. Each status is
-// asked for alone, because each has its index.
+// AnyOpen reports whether the partition has an item for which the condition holds and which is not Complete. Each status is
+// queried alone, because each has its index.
 func AnyOpen(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
 	found, err := Has(tx, partition, "status = 'Available' AND "+condition, args...)
 	if err != nil || found {
@@ -119,7 +119,7 @@ func First[R any](tx *gorm.DB) (row R, err error) {
 	return row, err
 }
 
-// Possible tells whether a row can have this ID. PostgreSQL takes no other text, not even to look for it.
+// Possible reports whether a row can have this ID. PostgreSQL refuses other texts even in a query.
 func Possible(id string) bool {
 	return utf8.ValidString(id) && !strings.Contains(id, "\x00")
 }

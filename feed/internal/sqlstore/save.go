@@ -33,8 +33,8 @@ func (r *Result) DelayMS() int64 {
 // MaxData is how many bytes of data an item may have: SQLite's limit, a little below PostgreSQL's.
 const MaxData = 1_000_000_000
 
-// Save writes results and tells which it wrote. Each write needs that the lease is still held, whose row is locked
-// until all are written, and that the item's version is the one that was fetched.
+// Save writes results and returns which it wrote. A result is written if the lease is still held and the item's version is
+// the one that was fetched. The rows of the leases are locked until all results are written.
 func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, error) {
 	for i := range results {
 		if n := len(results[i].Data); n > MaxData {
@@ -82,7 +82,7 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 	return saved, err
 }
 
-// lockHeld locks the partitions of results, in the order of their IDs, and tells which leases are held.
+// lockHeld locks the partitions of results, in the order of their IDs, and returns which leases are held.
 func (d *dialect) lockHeld(tx *gorm.DB, t Terms, results []Result) (map[Lease]bool, error) {
 	held := map[Lease]bool{}
 	for _, l := range leasesOf(results) {

@@ -59,8 +59,8 @@ type State struct {
 	NumWaiting     int
 }
 
-// AddConsumer makes a pull consumer of a stream. What the model does not do is
-// refused.
+// AddConsumer makes a pull consumer of a stream. A configuration that the model
+// does not support is refused.
 func (m *Model) AddConsumer(stream string, cfg jetstream.ConsumerConfig) *Consumer {
 	m.tb.Helper()
 	m.mu.Lock()

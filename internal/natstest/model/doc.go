@@ -9,7 +9,7 @@
 // and against a real server and compares every frame and the consumer's state
 // after each step.
 //
-// # What is modelled
+// # Modelled
 //
 // Streams that keep everything; pull consumers with their waiting queue and
 // its limits, one-shot and no-wait pulls, heartbeats, byte limits, ack
@@ -18,7 +18,7 @@
 // (deliveries and double acks wait for a quorum, statuses do not), change of
 // leader, shutdown, crash with the loss of what was not yet flushed, update, deletion.
 //
-// # What is not
+// # Not modelled
 //
 // Push consumers, retention other than limits, deletion of messages, rate
 // limits, replay at original speed, headers only, flow control, and start

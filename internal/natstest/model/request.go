@@ -69,8 +69,8 @@ func needsNewerServer(header []byte) bool {
 	return err != nil || n > natstest.ServerAPILevel
 }
 
-// parsePull reads a pull as the server does. What is neither JSON nor a number
-// asks for one message.
+// parsePull reads a pull as the server does. A body that is neither JSON nor a
+// number asks for one message.
 func parsePull(reply string, body []byte, now time.Time) (*waitingPull, error) {
 	body = bytes.TrimSpace(body)
 	w := &waitingPull{reply: reply, n: 1}

@@ -35,8 +35,8 @@ type message struct {
 	stored  time.Time
 }
 
-// AddStream makes a stream. What clients publish to its subjects is stored
-// and confirmed.
+// AddStream makes a stream. Messages that clients publish to its subjects are
+// stored and confirmed.
 func (m *Model) AddStream(name string, subjects ...string) {
 	m.tb.Helper()
 	m.mu.Lock()

@@ -10,9 +10,9 @@ import (
 // at.
 const ackWaitCheck = 100 * time.Millisecond
 
-// Update changes the consumer's configuration as an administrator would. What
-// a server does not let be changed is refused, and so is a change of filters,
-// which is not modelled.
+// Update changes the consumer's configuration as an administrator would. Changes
+// that a server refuses are refused, and so is a change of filters, which is not
+// modelled.
 func (c *Consumer) Update(change func(*jetstream.ConsumerConfig)) {
 	c.model.tb.Helper()
 	c.model.do(func() {

@@ -1,5 +1,5 @@
-// Package relayhistory is for the tests of the webhook relay. It says what must hold of any run: of the messages that senders
-// handed in, receivers got and senders were told of, whatever was killed meanwhile. Tests gather a [Run] and call [Run.Check].
+// Package relayhistory checks the history of a run of the webhook relay: which messages senders sent, which requests receivers
+// got, and which ends were reported to senders, whatever was killed meanwhile. Tests record a [Run] and call [Run.Check].
 package relayhistory
 
 import (
@@ -20,7 +20,7 @@ type Traits struct {
 	TTL        time.Duration // 0: none
 }
 
-// mayFail tells whether a message that has worked may fail all the same.
+// mayFail reports whether a message may still fail after a request for it has succeeded.
 func (t *Traits) mayFail(reason string) bool {
 	switch {
 	case t.Asked:
@@ -62,7 +62,7 @@ type Run struct {
 	Order     map[string][]string  // of each source, in the order in which they were accepted
 	Latest    map[string]time.Time // when a POST of a message may arrive at the latest, where it has a TTL and is not redriven
 	Ends      map[string]End       // of each message that the relay knows
-	Told      map[string][]string  // statuses that the sender was told of, by message
+	Told      map[string][]string  // statuses that were reported to the sender, by message
 	Redriven  map[string]int       // how often, by message
 }
 
@@ -123,7 +123,7 @@ func (c *check) wrong(format string, args ...any) {
 	c.wrongs = append(c.wrongs, fmt.Sprintf(format, args...))
 }
 
-// message checks one message: its POSTs, its end, and that the sender was told of that end and of no other.
+// message checks one message: its POSTs, its end, and that this end and no other was reported to the sender.
 func (c *check) message(traits Traits, key string, end End, posts []Post) {
 	worked, repeats, last, redriven := 0, 0, 0, c.Redriven[key]
 	for _, p := range posts {
@@ -158,11 +158,11 @@ func (c *check) message(traits Traits, key string, end End, posts []Post) {
 	case end.Status == "FAILED" && worked > 0 && !traits.mayFail(end.Reason):
 		c.wrong("%s has worked and FAILED: %s", key, end.Reason)
 	}
-	c.told(key, end, redriven)
+	c.reported(key, end, redriven)
 }
 
-// told checks that the sender was told of the end, and of no other but the failures before it.
-func (c *check) told(key string, end End, redriven int) {
+// reported checks that the end was reported to the sender, and no other status but the failures before it.
+func (c *check) reported(key string, end End, redriven int) {
 	told := c.Told[key]
 	if !slices.Contains(told, end.Status) {
 		c.wrong("the sender was not told of %s, which is %s", key, end.Status)

@@ -1,4 +1,4 @@
-// Package httpclient is what the clients of the systems have in common.
+// Package httpclient has the shared parts of the HTTP clients of the systems.
 package httpclient
 
 import "net/http"

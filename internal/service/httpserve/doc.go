@@ -1,3 +1,3 @@
-// Package httpserve is what the HTTP interfaces of the systems have in common: routes whose refusals have the form of a
-// contract, tokens, JSON, a listener that starts and stops in good order.
+// Package httpserve has the shared parts of the systems' HTTP interfaces: routes with errors in the form of each system's
+// contract, tokens, JSON, and a listener that starts and shuts down cleanly.
 package httpserve

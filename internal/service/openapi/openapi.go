@@ -1,4 +1,4 @@
-// Package openapi holds what a server is asked and answers against its OpenAPI document. It is for tests.
+// Package openapi checks the requests and answers of a server against its OpenAPI document. It is for tests.
 package openapi
 
 import (

@@ -1,5 +1,5 @@
-// Package breaker has the circuit breaker of the systems that call receivers. It has no clock, lock or goroutine: time is an
-// argument, and the caller guards a Breaker.
+// Package breaker is the circuit breaker of the systems that call receivers. It has no clock, lock or goroutine: time is an
+// argument, and the caller synchronizes access to a Breaker.
 package breaker
 
 import (

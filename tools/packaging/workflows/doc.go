@@ -1,2 +1,2 @@
-// Package workflows holds the workflows in .github to what keeps them safe. It has tests only.
+// Package workflows checks the security of the workflows in .github: permissions and pinned actions. It has tests only.
 package workflows

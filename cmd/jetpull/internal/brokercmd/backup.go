@@ -86,7 +86,7 @@ func restore(ctx context.Context, from, dir string) error {
 	srv, err := natsembed.Start(ctx, natsembed.Options{
 		Dir: dir, Port: natsembed.NoPort, SyncAlways: true, MaxPayload: 64 << 20,
 		Configure: func(o *server.Options) error {
-			// Else it would be three quarters of the free disk. What the broker may have then is its own --store-max.
+			// Without it the limit would be three quarters of the free disk. The broker then sets its own --store-max.
 			o.JetStreamMaxStore = 1 << 60
 			return nil
 		},

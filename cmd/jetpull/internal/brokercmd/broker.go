@@ -1,4 +1,4 @@
-// Package brokercmd is jetpull broker.
+// Package brokercmd implements jetpull broker.
 package brokercmd
 
 import (

@@ -59,7 +59,7 @@ func Leave() {
 // exDataErr is the exit code of sysexits.h for input that is wrong and stays wrong.
 const exDataErr = 65
 
-// IsDataErr tells whether a command has ended with EX_DATAERR.
+// IsDataErr reports whether a command has ended with EX_DATAERR.
 func IsDataErr(err error) bool {
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	return ok && exit.ExitCode() == exDataErr

@@ -1,4 +1,4 @@
-// Package cli is what all commands of jetpull have in common: exit codes, usage errors, output.
+// Package cli has the shared parts of all commands of jetpull: exit codes, usage errors, output.
 package cli
 
 import (

@@ -1,4 +1,4 @@
-// Package client is what all commands have in common that are clients of a NATS server: flags, and the connection.
+// Package client has the flags and the connection of all commands that are clients of a NATS server.
 package client
 
 import (
@@ -206,7 +206,7 @@ func (t Target) Resolve() (Target, error) {
 	return t, err
 }
 
-// Open connects as the user said. Problems of the connection are told on errOut.
+// Open connects as the flags say. Problems of the connection are written to errOut.
 func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Link, error) {
 	t, err := t.Resolve()
 	if err != nil {
@@ -328,7 +328,7 @@ func (l *Link) EnsureStream(ctx context.Context, c jetstream.StreamConfig) (exis
 // Close ends the connection, and the server where it is ours.
 func (l *Link) Close() {
 	if l.NC != nil {
-		// What was published, acknowledgements above all, goes out first.
+		// Published messages, above all acknowledgements, are sent first.
 		_ = l.NC.FlushTimeout(l.Timeout)
 		l.NC.Close()
 	}

@@ -1,4 +1,4 @@
-// Package consolecmd is jetpull console.
+// Package consolecmd implements jetpull console.
 package consolecmd
 
 import (

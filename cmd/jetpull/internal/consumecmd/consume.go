@@ -1,4 +1,4 @@
-// Package consumecmd is jetpull consume.
+// Package consumecmd implements jetpull consume.
 package consumecmd
 
 import (
@@ -180,9 +180,9 @@ func (f *consume) workers() int {
 	return f.concurrency
 }
 
-// boundedPrefetch is how many messages a run with --count holds at most. What
-// it holds beyond the count goes back with its delivery counted, so it is little where
-// deliveries are limited or where a command takes far longer than a pull.
+// boundedPrefetch is how many messages a run with --count holds at most. Messages
+// beyond the count are handed back, which counts as a delivery, so the number is small if
+// deliveries are limited or if a command takes far longer than a pull.
 func (f *consume) boundedPrefetch(maxDeliver int) int {
 	least := max(1, f.workers())
 	if maxDeliver > 0 || len(f.argv) > 0 {

@@ -1,4 +1,4 @@
-// Package deadletters reads, requeues and deletes the dead letters that Consume has stored in a stream.
+// Package deadletters reads, requeues and deletes dead letters that Consume has stored in a stream.
 package deadletters
 
 import (

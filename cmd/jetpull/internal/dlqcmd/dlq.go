@@ -1,4 +1,4 @@
-// Package dlqcmd is the commands on dead letters.
+// Package dlqcmd implements jetpull dlq, the commands on dead letters.
 package dlqcmd
 
 import (

@@ -1,4 +1,4 @@
-// Package feedcmd is jetpull feed: a watcher, and the commands that show and operate its tables.
+// Package feedcmd implements jetpull feed: a watcher, and the commands that show and operate its tables.
 package feedcmd
 
 import (

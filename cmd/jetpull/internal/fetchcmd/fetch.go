@@ -1,4 +1,4 @@
-// Package fetchcmd is jetpull fetch.
+// Package fetchcmd implements jetpull fetch.
 package fetchcmd
 
 import (

@@ -1,4 +1,4 @@
-// Package infocmd is the commands that look at a consumer, and move its pin.
+// Package infocmd implements the commands that show a consumer and move its pin.
 package infocmd
 
 import (

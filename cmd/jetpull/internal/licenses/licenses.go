@@ -1,4 +1,4 @@
-// Package licenses prints the licence notices of everything that the command holds. make licenses writes them.
+// Package licenses prints the licence notices of all modules in the command. make licenses generates them.
 package licenses
 
 import (

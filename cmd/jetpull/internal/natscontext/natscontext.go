@@ -17,10 +17,9 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// Context is a context of the nats command: what it stores, as JSON, to
-// connect with. What is not listed here and would change how to connect is
-// refused by [Load], so that a connection is never made with less
-// than the user wrote down.
+// Context is a context of the nats command: the settings of a connection, stored
+// as JSON. [Load] refuses a setting of the connection that is not listed here, so
+// that no setting of the user is ignored.
 type Context struct {
 	URL         string `json:"url"`
 	User        string `json:"user"`

@@ -1,4 +1,4 @@
-// Package partitioncmd is the commands that show and delete sets of partitions.
+// Package partitioncmd implements the commands that show and delete sets of partitions.
 package partitioncmd
 
 import (

@@ -126,7 +126,7 @@ func (c *confirmations) wait(ctx context.Context, nc *nats.Conn, n int, long tim
 			return err
 		}
 		if !flushed {
-			// What is confirmed next has to be on its way.
+			// The message that is confirmed next must have been sent.
 			if err := nc.FlushTimeout(long); err != nil {
 				return err
 			}

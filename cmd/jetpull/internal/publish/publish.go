@@ -1,4 +1,4 @@
-// Package publish is jetpull publish.
+// Package publish implements jetpull publish.
 package publish
 
 import (

@@ -1,4 +1,4 @@
-// Package pulling is what the commands that pull messages have in common: their flags, the subscription, and how they print
+// Package pulling has the shared parts of the commands that pull messages: flags, the subscription, and the output of
 // messages.
 package pulling
 
@@ -107,8 +107,8 @@ func (p *Pull) Close(ctx context.Context) error {
 }
 
 // create makes the stream on disk and the consumer with the server's defaults.
-// What is there already is left as it is. A group is of no use to a consumer that
-// would be made here: nothing is made then.
+// An existing stream or consumer is left as it is. With a group it makes nothing,
+// because the consumer would not have the group.
 func (f *Flags) create(ctx context.Context, cmd *cobra.Command, g *client.Globals, l *client.Link, stream, consumer string) error {
 	_, err := l.JS.Consumer(ctx, stream, consumer)
 	noConsumer := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)

@@ -1,4 +1,4 @@
-// Package relaycmd is jetpull relay: a relay process, and the commands that are clients of one.
+// Package relaycmd implements jetpull relay: a relay process, and the commands that are clients of one.
 package relaycmd
 
 import (

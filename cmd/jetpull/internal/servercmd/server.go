@@ -1,4 +1,4 @@
-// Package servercmd is jetpull server.
+// Package servercmd implements jetpull server.
 package servercmd
 
 import (

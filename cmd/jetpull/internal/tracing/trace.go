@@ -1,4 +1,4 @@
-// Package tracing exports the spans of a process as the environment wants it.
+// Package tracing exports the spans of a process as configured by the OTEL environment variables.
 package tracing
 
 import (
@@ -68,8 +68,8 @@ func Start(ctx context.Context, service string, log *slog.Logger) (stop func(con
 	}, nil
 }
 
-// traceExporter reads whether spans are to be exported. What this program has no
-// exporter for is refused: spans that go nowhere would be missed too late.
+// traceExporter reads whether spans are to be exported. An exporter that this program
+// does not have is refused, because missing spans would be noticed too late.
 func traceExporter(getenv func(string) string) (wanted bool, err error) {
 	first := func(names ...string) (name, value string) {
 		for _, name := range names {

@@ -77,7 +77,7 @@ func TestNoHeaderOfTheExportIsLogged(t *testing.T) {
 	require.Contains(t, output, "OTEL_EXPORTER_OTLP_ENDPOINT is not a URL")
 }
 
-// What the exporter can read is not refused, and it finds nothing to say of it.
+// Headers that the exporter can read are not refused, and the exporter logs nothing about them.
 func TestHeadersOfTheExportThatAreRight(t *testing.T) {
 	for _, value := range []string{
 		"x-key=" + secretToken,

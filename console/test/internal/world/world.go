@@ -1,5 +1,5 @@
-// Package world runs a stream with workers, a broker, a relay and a feed in this process, and gives them work of which some fails. It is what
-// the demo of the console shows, and what the pictures in the documentation are made of.
+// Package world runs a stream with workers, a broker, a relay and a feed in this process, with work of which some fails. The demo of the
+// console and the pictures in the documentation show it.
 package world
 
 import (

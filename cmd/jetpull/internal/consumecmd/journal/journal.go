@@ -1,4 +1,4 @@
-// Package journal reports to a user what Consume logs.
+// Package journal prints the log of Consume for the user of a command.
 package journal
 
 import (

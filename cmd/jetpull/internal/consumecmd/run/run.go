@@ -1,4 +1,4 @@
-// Package run is one run of jetpull consume: what came of its messages, and when it ends.
+// Package run is one run of jetpull consume: it counts the outcomes of messages, and decides when the run ends.
 package run
 
 import (
@@ -65,8 +65,8 @@ type Tally struct {
 	Seconds    float64 `json:"seconds"`
 }
 
-// New prepares a run on a consumer that has as much pending. Where it prints messages to a terminal there is no progress: a
-// bar among lines on the same terminal would only be in their way.
+// New prepares a run on a consumer with so many messages pending. If it prints messages to a terminal it shows no progress
+// bar among them.
 func New(cmd *cobra.Command, g *client.Globals, terms Terms, pending uint64, prints bool) *Run {
 	r := &Run{Terms: terms, open: map[uint64]bool{}, json: g.JSON, quiet: g.Quiet, errOut: cmd.ErrOrStderr()}
 	r.journal.Warn = r.warn

@@ -1,4 +1,4 @@
-// Package operate is the commands that change what a feed has in its database.
+// Package operate implements the commands that change partitions and items in a feed's database.
 package operate
 
 import (

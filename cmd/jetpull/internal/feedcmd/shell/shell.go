@@ -1,4 +1,4 @@
-// Package shell processes the items of a feed by shell commands.
+// Package shell processes the items of a feed with shell commands.
 package shell
 
 import (

@@ -1,4 +1,4 @@
-// Package tables opens the database of a feed, and is the commands that show what it has.
+// Package tables opens the database of a feed, and implements the commands that show its contents.
 package tables
 
 import (

@@ -1,4 +1,4 @@
-// Package view shows the partitions of a feed as they are worked off.
+// Package view shows the progress of the partitions of a feed.
 package view
 
 import (

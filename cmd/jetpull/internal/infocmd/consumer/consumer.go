@@ -1,4 +1,4 @@
-// Package consumer is a consumer as jetpull info shows it.
+// Package consumer reads a consumer and formats it for jetpull info.
 package consumer
 
 import (

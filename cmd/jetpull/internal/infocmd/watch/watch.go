@@ -1,4 +1,4 @@
-// Package watch shows a consumer as time goes by.
+// Package watch shows a consumer and its advisories live.
 package watch
 
 import (
@@ -38,7 +38,7 @@ func Run(ctx context.Context, out io.Writer, asJSON bool, terms Terms, l *client
 	defer func() {
 		cancel()
 		for range advisories {
-			// What comes now is not shown any more.
+			// Later changes are not shown any more.
 			continue
 		}
 	}()
@@ -168,7 +168,7 @@ type view struct {
 	out           io.Writer
 	json, inPlace bool
 
-	// What is drawn in place.
+	// The lines that are drawn in place.
 	lines int
 	last  []string // what happened, newest last
 	info  *jetstream.ConsumerInfo

@@ -1,4 +1,4 @@
-// Package failed is the commands that show failed messages and settle them.
+// Package failed implements the commands that show and settle failed messages.
 package failed
 
 import (

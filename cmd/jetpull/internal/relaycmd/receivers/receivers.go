@@ -1,4 +1,4 @@
-// Package receivers is jetpull relay receivers.
+// Package receivers implements jetpull relay receivers.
 package receivers
 
 import (

@@ -1,4 +1,4 @@
-// Package remote is the relay that a command is a client of.
+// Package remote is the client of a relay for the commands.
 package remote
 
 import (

@@ -1,4 +1,4 @@
-// Package send is the commands that send messages to a relay, and show where they are.
+// Package send implements the commands that send messages to a relay and show their status.
 package send
 
 import (
