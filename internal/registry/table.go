@@ -127,6 +127,14 @@ func (t *Table[T]) Fresh(ctx context.Context, id ID) (value T, err error) {
 	return value, err
 }
 
+// UpToNow returns when this process knows all records as the bucket has them now.
+func (t *Table[T]) UpToNow(ctx context.Context) error {
+	if !t.r.cfg.Shared {
+		return nil
+	}
+	return t.r.look(ctx, t.kind.Prefix+">")
+}
+
 // All returns the records of all groups, in no order.
 func (t *Table[T]) All() []T {
 	t.mu.RLock()

@@ -46,6 +46,10 @@ type Messages interface {
 	Stored(ctx context.Context) (first, last uint64, err error)
 	// ForgetConsumer deletes the records of a consumer's jobs. The removal of the consumer is on disk by then.
 	ForgetConsumer(ctx context.Context, c domain.Consumer) error
+	// CountWaiting counts the jobs and schedules of a channel, of all that is stored. [domain.ErrUnavailable]: that is not known now.
+	CountWaiting(ctx context.Context, channel string, consumers []domain.Consumer) (domain.Waiting, error)
+	// ForgetChannel deletes the messages and schedules of a channel that has no consumers.
+	ForgetChannel(ctx context.Context, channel string) error
 }
 
 // Directory holds the objects of all kinds.
@@ -225,6 +229,43 @@ func (k *Kind[T]) remove(ctx context.Context, t T) error {
 	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()
 	return k.table.Delete(ctx, k.id(&t), k.base(&t).Revision, 0)
+}
+
+// DeleteChannel deletes a channel with its consumers, access tokens, messages and schedules. Unless it is forced it fails with
+// [domain.ErrWaiting] if there is anything to lose. The channel goes last, so that a call that failed can be repeated.
+func (d *Directory) DeleteChannel(ctx context.Context, c domain.Channel, force bool) error {
+	if err := cmp.Or(d.Ready(), d.Consumers.table.UpToNow(ctx), d.Accesses.table.UpToNow(ctx)); err != nil {
+		return err
+	}
+	consumers := d.Consumers.List(c.ID)
+	if !force {
+		waiting, err := d.Messages.CountWaiting(ctx, c.ID, consumers)
+		if err == nil {
+			err = waiting.Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := deleteAll(ctx, d.Consumers, consumers); err != nil {
+		return err
+	}
+	if err := deleteAll(ctx, d.Accesses, d.Accesses.List(c.ID)); err != nil {
+		return err
+	}
+	if err := d.Messages.ForgetChannel(context.WithoutCancel(ctx), c.ID); err != nil {
+		return err
+	}
+	return d.Channels.Delete(ctx, c)
+}
+
+func deleteAll[T any](ctx context.Context, k *Kind[T], items []T) error {
+	for _, t := range items {
+		if err := k.Delete(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Kept returns once an object that was read with this revision is on disk. Its writer may still be waiting.

@@ -32,6 +32,8 @@ var (
 	ErrUnavailable = stored.ErrUnavailable
 	// ErrInvalid says that an argument is invalid.
 	ErrInvalid = errors.New("invalid")
+	// ErrWaiting says that something waits in a channel that is to be deleted.
+	ErrWaiting = errors.New("the channel is in use")
 	// ErrTooLarge says that a message or an object of the registry is larger than the store accepts.
 	ErrTooLarge = stored.ErrTooLarge
 )

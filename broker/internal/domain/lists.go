@@ -1,6 +1,9 @@
 package domain
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Page selects a part of a list. Lists run from the newest to the oldest. At most one of After and Before is set. A zero Page is
 // the first page.
@@ -46,6 +49,18 @@ type ScheduledCounts struct {
 	Pending    int
 	Dispatched int
 	Next       time.Time // when the next one is broadcast, zero if there is none
+}
+
+// Waiting is what is lost with a channel that is deleted.
+type Waiting struct{ Consumers, Queued, Inflight, Scheduled int }
+
+// Err is [ErrWaiting] with the counts, or nil if there is nothing.
+func (w Waiting) Err() error {
+	if w == (Waiting{}) {
+		return nil
+	}
+	return fmt.Errorf("%w: it has %d consumers, %d queued jobs, %d jobs in flight and %d scheduled messages: delete them with it by ?force=true",
+		ErrWaiting, w.Consumers, w.Queued, w.Inflight, w.Scheduled)
 }
 
 // Ownership is notified which shards this node dispatches. Gained and Lost of one shard are never called at the same time.

@@ -52,7 +52,11 @@ func (a *API) checkAccess(r *http.Request, needs int) error {
 		return nil
 	}
 	if role > domain.RoleNone {
-		return refuse(http.StatusForbidden, "the access token has the role "+role.String()+": this needs the role "+domain.RoleManage.String()+", or the admin token")
+		wants := "the admin token"
+		if needs != admin {
+			wants = "the role " + domain.RoleManage.String() + ", or " + wants
+		}
+		return refuse(http.StatusForbidden, "the access token has the role "+role.String()+": this needs "+wants)
 	}
 	return a.logins.Refuse(r, adminToken(r), errNoAdmin)
 }

@@ -56,6 +56,7 @@ func TestContractOnThreeServers(t *testing.T) {
 		{"WorkersWithoutClaims", TestWorkersWithoutClaims},
 		{"DeadLetters", TestDeadLetters},
 		{"Scheduled", TestScheduled},
+		{"DeleteChannel", TestDeleteChannel},
 		{"ChangeOfEventTypes", TestChangeOfEventTypes},
 	}
 	if !testing.Short() {

@@ -30,6 +30,8 @@ type kind[T any] struct {
 	fill func(*http.Request, *T) error
 	url  func(T) string
 	view func(*http.Request, T) any
+	// remove deletes one. Nil: nothing belongs to it that would be in the way.
+	remove func(*http.Request, T) error
 }
 
 func (a *API) producers() kind[domain.Producer] {
@@ -54,6 +56,13 @@ func (a *API) channels() kind[domain.Channel] {
 		fill: func(*http.Request, *domain.Channel) error { return nil },
 		url:  func(c domain.Channel) string { return link("channel", c.ID) },
 		view: func(_ *http.Request, c domain.Channel) any { return modelOfChannel(c) },
+		remove: func(r *http.Request, c domain.Channel) error {
+			force := r.URL.Query().Get("force")
+			if force != "" && force != "true" && force != "false" {
+				return httpserve.BadQuery(r, "force", "true or false")
+			}
+			return a.Directory.DeleteChannel(r.Context(), c, force == "true")
+		},
 	}
 }
 
@@ -167,7 +176,15 @@ func (k kind[T]) delete(w http.ResponseWriter, r *http.Request) error {
 	if err := checkUnmodified(r, *k.base(&t)); err != nil {
 		return err
 	}
-	return done(w, http.StatusNoContent, preconditioned(k.of.Delete(r.Context(), t)))
+	if k.remove != nil {
+		err = k.remove(r, t)
+	} else {
+		err = k.of.Delete(r.Context(), t)
+	}
+	if err == nil {
+		k.log.Warn("a "+k.segment+" was deleted", "path", r.URL.EscapedPath(), "by", k.who(r))
+	}
+	return done(w, http.StatusNoContent, preconditioned(err))
 }
 
 // channel finds the channel of a request.

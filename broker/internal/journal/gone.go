@@ -8,8 +8,10 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
 // notice announces deletions to the other nodes, because following a stream does not show them. If a notice is lost, another node
@@ -114,4 +116,53 @@ func (s *messages) revive(ctx context.Context, id domain.JobID) (done func(), er
 		return nil, fmt.Errorf("job %s: %w", id, err)
 	}
 	return done, nil
+}
+
+// CountWaiting implements admin.Messages.
+func (s *messages) CountWaiting(ctx context.Context, channel string, consumers []domain.Consumer) (domain.Waiting, error) {
+	w := domain.Waiting{Consumers: len(consumers)}
+	if _, err := s.upToNow(ctx); err != nil {
+		return w, err
+	}
+	for _, k := range consumers {
+		counts := s.CountJobs(k.Number)
+		if counts == nil {
+			return w, fmt.Errorf("%w: the jobs of consumer %s are not counted yet", domain.ErrUnavailable, k.ID)
+		}
+		for _, c := range counts {
+			switch c.Status {
+			case domain.Queued:
+				w.Queued += c.Count
+			case domain.Inflight:
+				w.Inflight += c.Count
+			}
+		}
+	}
+	w.Scheduled = s.CountScheduled(channel).Pending
+	return w, nil
+}
+
+// forgetPage bounds the messages in one notice.
+const forgetPage = 1000
+
+// ForgetChannel implements admin.Messages.
+func (s *messages) ForgetChannel(ctx context.Context, channel string) error {
+	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
+	defer cancel()
+	if _, err := s.upToNow(ctx); err != nil { // news that comes later would be listed
+		return err
+	}
+	token := domain.SubjectToken(channel)
+	for _, subject := range []string{s.cfg.messageSubject(token, "*"), s.cfg.scheduleSubject(token, "*")} {
+		if err := s.messageStream.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
+			return fmt.Errorf("%w: delete the messages of channel %s: %w", domain.ErrUnavailable, channel, err)
+		}
+	}
+	for page := (domain.Page{Limit: forgetPage}); ; {
+		seqs := append(s.MessageSeqs(channel, page), s.ScheduledSeqs(channel, 0, page)...)
+		if len(seqs) == 0 {
+			return s.messageWrites.Durable(ctx)
+		}
+		s.tell(notice{Token: token, Seqs: seqs})
+	}
 }

@@ -78,17 +78,26 @@ func (s *replays) All() []bulk.Operation {
 // once per replay, until the records up to there and their messages are in the index. Otherwise the replay would silently leave
 // jobs out.
 func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
+	last, err := s.upToNow(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return last, s.jobWrites.DurableAt(ctx, last)
+}
+
+// upToNow returns the revision of the last record when all messages and records that are stored were read.
+func (s *base) upToNow(ctx context.Context) (last uint64, err error) {
 	read, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()
 	records, messages := s.feed(s.jobStream, s.jobsSeen), s.feed(s.messageStream, s.messagesSeen)
-	last, err := records.UpToNow(read)
+	last, err = records.UpToNow(read)
 	if err == nil { // the store has a record's message if it has the record
 		_, err = messages.UpToNow(read)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: this node has not read all messages and jobs that are stored: %w", domain.ErrUnavailable, err)
+		err = fmt.Errorf("%w: this node has not read all messages and jobs that are stored: %w", domain.ErrUnavailable, err)
 	}
-	return last, s.jobWrites.DurableAt(ctx, last)
+	return last, err
 }
 
 // Settled reads one part of the index at a time, so that other callers are not blocked for long.
