@@ -69,7 +69,7 @@
 //
 // A Subscription owns one goroutine that watches the connection. At times it owns one that reads while no caller does,
 // one for each inbox that is drained, one that reads the configuration, and one for callbacks. Close waits for them.
-// Consume owns [Concurrency] goroutines. When it returns they have ended, except for handlers that ignore their context
+// Consume owns one, and more, up to [Concurrency], when messages come. When it returns they have ended, except for handlers that ignore their context
 // (see [DrainTimeout]). Such a handler can also run for longer than [HandlerTimeout]: its message fails when it returns.
 // No lock is held when a handler or callback is called. Without traffic, a Subscription with a Consume takes about 32 kB
 // of heap. A channel that can hold all messages on order takes 16 kB of it.

@@ -20,9 +20,9 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/httpapi"
 	"github.com/jetpull/jetpull/broker/internal/journal"
 	"github.com/jetpull/jetpull/broker/internal/work"
-	"github.com/jetpull/jetpull/internal/lifecycle"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/watch"
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/internal/webhook/events"
 	"github.com/jetpull/jetpull/natsembed"
@@ -200,7 +200,7 @@ func (n *Node) watchRoom(js jetstream.JetStream) (full func() error, usage func(
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { lifecycle.Every(ctx, roomPause, func() { r.look(ctx) }) })
+	running.Go(func() { watch.Every(ctx, roomPause, func() { r.look(ctx) }) })
 	n.release.Add(func() { cancel(); running.Wait() })
 	return r.Err, r.usage
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/work"
-	"github.com/jetpull/jetpull/internal/lifecycle"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 const (
@@ -33,7 +33,7 @@ type room struct {
 	// mend is called with each look that finds room on the disk.
 	mend func(ctx context.Context)
 
-	lifecycle.Condition // the store is full
+	watch.Condition // the store is full
 }
 
 func newRoom(cfg *Config, js jetstream.JetStream, log *slog.Logger) *room {

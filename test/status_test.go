@@ -67,7 +67,7 @@ func TestStatusThatEndsACall(t *testing.T) {
 		{"limit of expires", limits, nil, nil, 1, []jetpull.Option{jetpull.MaxWait(forever)}, 409, "Exceeded MaxRequestExpires of 500ms", limit, "consumer's configuration"},
 		{"limit of bytes", limits, nil, nil, 1, []jetpull.Option{jetpull.MaxBytes(1001)}, 409, "Exceeded MaxRequestMaxBytes of 1000", limit, "consumer's configuration"},
 		{"push consumer", jetstream.ConsumerConfig{}, nil, push, 0, nil, 409, "Consumer is push based", []error{jetpull.ErrNotPull, jetstream.ErrNotPullConsumer, nats.ErrPullSubscribeToPushConsumer}, ""},
-		{"max waiting", jetstream.ConsumerConfig{MaxWaiting: 1}, nil, full, 0, []jetpull.Option{jetpull.MaxWait(time.Second)}, 409, "Exceeded MaxWaiting", []error{jetpull.ErrMaxWaiting, jetpull.ErrTimeout, nats.ErrTimeout}, "raise the consumer's MaxWaiting"},
+		{"max waiting", jetstream.ConsumerConfig{MaxWaiting: 1}, nil, full, 0, []jetpull.Option{jetpull.MaxWait(3 * time.Second)}, 409, "Exceeded MaxWaiting", []error{jetpull.ErrMaxWaiting, jetpull.ErrTimeout, nats.ErrTimeout}, "raise the consumer's MaxWaiting"},
 		{"no JetStream", jetstream.ConsumerConfig{}, nil, func(t *testing.T, r *rig, _ *jetpull.Subscription) {
 			require.NoError(t, r.server.Unwrap().DisableJetStream())
 		}, 0, []jetpull.Option{jetpull.MaxWait(time.Second)}, 503, "", []error{jetpull.ErrTimeout, jetpull.ErrNoResponders, nats.ErrNoResponders}, ""},

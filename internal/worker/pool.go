@@ -200,7 +200,8 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	for range min(q.ready.n-before, q.waiting) {
 		q.some.Signal()
 	}
-	q.starving = q.ready.n == 0 && q.waiting > 0
+	q.startWorker()
+	q.starving = q.ready.n == 0 && q.hungry()
 	c := q.creditDue()
 	if q.ready.n == 0 && c.N == 0 { // no worker wakes to return it
 		c = q.give(q.starving)
@@ -284,6 +285,7 @@ func (p *Pool[M]) keyOf(m M) (k keyed) {
 func (p *Pool[M]) Resume() {
 	p.queue.mu.Lock()
 	p.queue.some.Broadcast()
+	p.queue.startWorker()
 	p.queue.mu.Unlock()
 }
 

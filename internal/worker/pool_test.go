@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +36,56 @@ func TestHandling(t *testing.T) {
 		"Messages: the next one ends the last": `
 			pool messages wait=4s; next; in 1 2 3 -> n1 | +3s -> @2s wpi1; @2s wpi2; @2s wpi3
 			next; +3s -> n2; @1s wpi2; @1s wpi3; @3s wpi2; @3s wpi3 | end -> back3 | next -> n0`,
+	})
+}
+
+// A call with many workers starts one for each message that finds none waiting.
+func TestWorkersStartWithMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ran atomic.Int32
+		release := make(chan struct{})
+		p := New(Ops[*msg]{
+			Now: func() At { return 0 }, Identify: func(m *msg) (ID, uint64) { return m.id, 1 }, Size: func(*msg) int { return 1 },
+			Handle:  func(context.Context, *msg) error { ran.Add(1); <-release; return nil },
+			Settled: func(*msg) Outcome { return Undecided },
+			Acks:    Acks[*msg]{Ack: func(*msg) error { return nil }, HandBack: func(*msg) {}},
+			Credit:  func(Credit) {}, Halt: func() {}, Report: &Reporter{},
+		}, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, Consumer{Patience: time.Minute, Longest: time.Minute, Remembers: 10})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- p.Run(ctx) }()
+		started := func() int {
+			synctest.Wait()
+			p.queue.mu.Lock()
+			defer p.queue.mu.Unlock()
+			return p.queue.started
+		}
+		require.Equal(t, 1, started())
+		seq := uint64(0)
+		deliver := func(n int) {
+			var ms []*msg
+			for range n {
+				seq++
+				ms = append(ms, &msg{id: ID{Seq: seq}})
+			}
+			p.Deliver(ms)
+		}
+		deliver(1)
+		require.Equal(t, 1, started(), "the one that waits takes it")
+		deliver(1)
+		require.Equal(t, 2, started())
+		deliver(3)
+		require.Equal(t, 5, started())
+		require.EqualValues(t, 5, ran.Load(), "each message is handled while the others are")
+		deliver(95)
+		require.Equal(t, 64, started())
+		require.EqualValues(t, 64, ran.Load())
+		close(release)
+		synctest.Wait()
+		require.EqualValues(t, 100, ran.Load())
+		stop()
+		require.NoError(t, <-ended)
+		p.Close()
 	})
 }
 

@@ -75,7 +75,9 @@ type queue[M any] struct {
 
 	// The workers, under mu.
 	slots   []slot[M]
-	waiting int // those that wait for a message
+	begin   func(*slot[M]) // starts a worker; nil: the caller is the only one
+	started int            // how many were: one at the beginning, and others when there are messages for them
+	waiting int            // those that wait for a message
 	quota   quota
 	stopped bool
 
@@ -93,6 +95,19 @@ type history struct {
 	highest uint64 // stream sequence
 	looked  uint64 // highest at the last check of keepAlive
 	memory  memory
+}
+
+// startWorker starts a worker if more messages are ready than workers wait. It starts the next one when it takes its message.
+func (q *queue[M]) startWorker() {
+	if q.begin != nil && q.started < len(q.slots) && q.available() > q.waiting {
+		q.started++
+		q.begin(&q.slots[q.started-1])
+	}
+}
+
+// hungry reports whether one more message could begin at once.
+func (q *queue[M]) hungry() bool {
+	return q.waiting > 0 || q.begin != nil && q.started < len(q.slots)
 }
 
 // quota is how many messages are still to be handled, those that workers have included.
@@ -170,12 +185,13 @@ func (q *queue[M]) advance(e *entry[M]) {
 	q.wake(l.head)
 }
 
-// wake makes e ready and wakes a worker.
+// wake makes e ready and wakes or starts a worker.
 func (q *queue[M]) wake(e *entry[M]) {
 	q.ready.push(e)
 	if q.waiting > 0 {
 		q.some.Signal()
 	}
+	q.startWorker()
 }
 
 // find returns the entry of a message that is held.
@@ -261,6 +277,7 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	}
 	s.since = now
 	e := q.fill(s)
+	q.startWorker()
 	c := q.creditDue()
 	q.mu.Unlock()
 	if c.N > 0 {

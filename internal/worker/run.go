@@ -38,9 +38,12 @@ func (e *DrainError) Error() string {
 func (p *Pool[M]) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	for i := range p.queue.slots {
-		p.workers.Go(func() { p.work(ctx, work, &p.queue.slots[i]) })
-	}
+	q := &p.queue
+	q.mu.Lock()
+	q.begin = func(s *slot[M]) { p.workers.Go(func() { p.work(ctx, work, s) }) }
+	q.started = 1
+	q.begin(&q.slots[0])
+	q.mu.Unlock()
 	var err error
 	select {
 	case <-ctx.Done():

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/internal/lifecycle"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 const (
@@ -24,7 +24,7 @@ type Quorum struct {
 	js      jetstream.JetStream
 	streams []string
 	log     *slog.Logger
-	lifecycle.Condition
+	watch.Condition
 }
 
 // NewQuorum returns a Quorum that assumes a majority until Watch has checked.
@@ -34,7 +34,7 @@ func NewQuorum(js jetstream.JetStream, log *slog.Logger, streams ...string) *Quo
 
 // Watch checks until run ends, and logs each change once.
 func (q *Quorum) Watch(run context.Context) {
-	lifecycle.Every(run, quorumPause, func() {
+	watch.Every(run, quorumPause, func() {
 		err := q.ask(run)
 		if run.Err() != nil {
 			return

@@ -20,7 +20,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/jsstream"
-	"github.com/jetpull/jetpull/internal/lifecycle"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // The node that has the pin of a shard's consumer dispatches the shard. The consumer reads a stream of ticks. Every node
@@ -141,7 +141,7 @@ func (s *Part) Own(ctx context.Context, o domain.Ownership) {
 	}
 	unhear := s.hearTakeOvers(holders)
 	defer unhear()
-	lifecycle.Every(ctx, tickPause, s.sendTick)
+	watch.Every(ctx, tickPause, s.sendTick)
 	wg.Wait()
 	s.sendTick() // the pins that were released move to others with it
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/internal/lifecycle"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // prunePage is how many messages are exported and deleted at a time.
@@ -24,7 +24,7 @@ func (p *Pruner) pruneLoop(ctx context.Context) {
 	if p.Rules.Retention == 0 {
 		return
 	}
-	lifecycle.Every(ctx, max(p.Rules.Interval, time.Second), func() {
+	watch.Every(ctx, max(p.Rules.Interval, time.Second), func() {
 		n, err := p.PruneFinished(ctx, time.Now())
 		switch {
 		case err != nil && ctx.Err() == nil:

@@ -39,7 +39,7 @@ func TestStreamsWithCopies(t *testing.T) {
 
 	// A process that is started without --replicas takes no copies away.
 	_, err = Open(t.Context(), nc, Config{Name: "relay", Replicas: 1, Tombstone: time.Hour, Logger: slog.New(slog.DiscardHandler)})
-	require.ErrorContains(t, err, "the stream relay_from_sender has 3 replicas and this process is told 1: give --replicas 3")
+	require.ErrorContains(t, err, "the stream relay_from_sender has 3 replicas and this process is configured with 1: give --replicas 3")
 	for info := range js.ListStreams(t.Context()).Info() {
 		require.Equal(t, 3, info.Config.Replicas, info.Config.Name)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/lifecycle"
+	"github.com/jetpull/jetpull/internal/watch"
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/internal/webhook/events"
 	"github.com/jetpull/jetpull/relay/internal/machine"
@@ -103,7 +103,7 @@ func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	w.running.Go(func() { w.Operations.Run(w.ctx) })
 	s.OnChange(w.lanes.receiverChanged, w.lanes.senderChanged)
 	w.running.Go(func() { w.lanes.follow(w.ctx) })
-	w.running.Go(func() { lifecycle.Every(w.ctx, failedEvery, w.notifyFailed) })
+	w.running.Go(func() { watch.Every(w.ctx, failedEvery, w.notifyFailed) })
 	return w
 }
 

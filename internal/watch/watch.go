@@ -1,4 +1,5 @@
-package lifecycle
+// Package watch looks at a thing again and again, and keeps the problem that it found.
+package watch
 
 import (
 	"context"
