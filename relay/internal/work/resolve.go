@@ -30,9 +30,9 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
 	event := machine.Event{Policy: t.w.policy(r, e.Sender), Attempt: e.Attempt, Stage: machine.ToReceiver}
 	asked := r.StatusEndpoint != "" && !deleted
 	if asked {
-		// As long as has passed since the POST: the pauses double.
-		since := t.w.store.Now().Sub(e.SentAt)
-		err = t.w.ask(ctx, r, e, min(max(since, firstPause), lastPause), &event)
+		// Each pause is as long as has passed since the first question, so that pauses double.
+		first, _ := t.asked.LoadOrStore(e.Revision, time.Now())
+		err = t.w.ask(ctx, r, e, min(max(time.Since(first.(time.Time)), firstPause), lastPause), &event)
 		switch now := t.w.store.Now(); {
 		case err == nil:
 		case now.Sub(e.SentAt) > t.w.cfg.PollDeadline, e.Expires(now):
@@ -52,6 +52,7 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
 	default:
 		event.Kind, event.Note = machine.Lost, machine.Attempt{Time: e.SentAt, Error: "the process that sent it ended"}
 	}
+	t.asked.Delete(e.Revision)
 	event.Now = t.w.store.Now()
 	return t.conclude(ctx, e, event)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -50,6 +51,7 @@ type toReceiver struct {
 	order store.Order // that the lane keeps
 	gate  *gate
 	turns turns
+	asked sync.Map        // when the outcome of a POST was first asked for, by the revision of its SENDING
 	stop  <-chan struct{} // closed when the lane is to stop
 }
 
