@@ -100,6 +100,39 @@ func TestReceiversCommands(t *testing.T) {
 	require.Contains(t, errOut, `no receiver is called "c/i"`)
 }
 
+func TestSendersCommands(t *testing.T) {
+	s := newShell(t, "--admin-token", "sesame")
+	t.Setenv(remote.EnvToken, "sesame")
+	put := func(in string, args ...string) string {
+		t.Helper()
+		code, out, errOut := s.do(t.Context(), in, append([]string{"senders", "put", "s/1"}, args...)...)
+		require.Equal(t, 0, code, errOut)
+		return out
+	}
+	const secret = `"secrets":["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]`
+	out := put(`{"token":"of-the-shop",`+secret+`}`, "--file", "-", "--callback-endpoint", "http://127.0.0.1:9/done", "--sources", "shop/", "--sources", "a b, c")
+	require.Regexp(t, `callback endpoint +http://127.0.0.1:9/done\n`, out)
+	require.Regexp(t, `sources +"shop/", "a b, c"\nsecrets +1\n`, out)
+	require.Regexp(t, `s/1 +http://127.0.0.1:9/done +"shop/", "a b, c" +1\n`, s.want(0, "senders", "ls"))
+	require.Regexp(t, `callback endpoint +none\nsources +""\nsecrets +1\n`, put("", "--sources", ""), "token and secrets stay")
+	all := s.want(0, "senders", "show", "s/1", "--json") + s.want(0, "senders", "ls", "--json")
+	const want = `{"name":"s/1","callback_endpoint":"","secret_count":1,"sources":[""]}` + "\n"
+	require.Equal(t, want+want, all)
+	s.want(0, "receivers", "put", "ci", "--post-endpoint", newReceiver(t, func() int { return 200 }))
+	s.want(0, "send", "--token", "of-the-shop", "--source", "shop/2", "--id", "1", "--receiver", "ci", "1")
+	require.Empty(t, s.want(0, "senders", "rm", "s/1"))
+	require.NotContains(t, s.want(0, "senders", "ls"), "s/1")
+	for want, args := range map[string][]string{
+		`no sender is called "s/1"`: {"senders", "show", "s/1"},
+		"token is missing":          {"senders", "put", "s/2", "--sources", "a"},
+		"sources: give the":         {"senders", "put", "s/2", "--file", "-"},
+	} {
+		code, _, errOut := s.do(t.Context(), `{"token":"t"}`, args...)
+		require.Equal(t, 1, code)
+		require.Contains(t, errOut, want)
+	}
+}
+
 // A file that is JSON and no object is refused by its name.
 func TestReceiverFileThatIsNoObject(t *testing.T) {
 	s := &shell{t: t, url: "http://127.0.0.1:1"}

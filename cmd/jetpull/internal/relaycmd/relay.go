@@ -16,7 +16,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/failed"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/receivers"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/registry"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/remote"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/send"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
@@ -77,7 +77,7 @@ func New(asJSON *bool) *cobra.Command {
 	beside.Flag(cmd)
 	r := &remote.Relay{JSON: asJSON}
 	for _, sub := range []*cobra.Command{
-		send.New(r), send.NewStatus(r), failed.New(r), failed.NewOperation(r, "redrive", "Have failed messages tried again"), receivers.New(r),
+		send.New(r), send.NewStatus(r), failed.New(r), failed.NewOperation(r, "redrive", "Have failed messages tried again"), registry.NewReceivers(r), registry.NewSenders(r),
 	} {
 		r.Flags(sub)
 		cmd.AddCommand(sub)

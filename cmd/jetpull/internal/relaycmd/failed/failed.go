@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/receivers"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/registry"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/remote"
 	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/relay/client"
@@ -47,7 +47,7 @@ func (f filter) known(ctx context.Context, r *remote.Relay) error {
 	if name == "" {
 		return nil
 	}
-	_, err := r.Ask(ctx, 0, http.MethodGet, receivers.Path(name), nil, nil)
+	_, err := r.Ask(ctx, 0, http.MethodGet, registry.ReceiverPath(name), nil, nil)
 	if errors.Is(err, client.ErrNotFound) {
 		return fmt.Errorf("no such receiver %q; see what there is with: jetpull relay receivers ls", name)
 	}
