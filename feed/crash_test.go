@@ -36,6 +36,8 @@ const (
 	killBefore = "kill before save"
 	killAfter  = "kill after save"
 	stopBefore = "stop before save"
+	// limitedChild has limits instead of a fault.
+	limitedChild = "limited"
 )
 
 // faulty is a Store whose process has a fault in its at-th save.
@@ -99,7 +101,11 @@ func child(dsn string) error {
 		return err
 	}
 	f := &faulty{s.sql, os.Getenv(childFault), 1 + rand.N(3)}
-	return recorded(f, finish, note, append(quick(), Concurrency(crashConcurrency), Lease(crashLease), AutoClose(), MaxPartitions(2))...).Run(ctx)
+	opts := append(quick(), Concurrency(crashConcurrency), Lease(crashLease), AutoClose(), MaxPartitions(2))
+	if f.fault == limitedChild {
+		opts = append(opts, Limits(Limit{Concurrency: killedConcurrency, Rate: killedRate, Per: time.Hour}))
+	}
+	return recorded(f, finish, note, opts...).Run(ctx)
 }
 
 func (h *history) spawn(t *testing.T, dsn, fault string) *exec.Cmd {

@@ -23,6 +23,7 @@ type model struct {
 	partitions map[string]*sqlstore.Partition
 	items      map[string][]*sqlstore.Item // of a partition, oldest first
 	locks      map[string]chan struct{}
+	limits     map[int]*sqlstore.LimitState
 	seq        int64
 	changes    []change
 }
@@ -35,7 +36,7 @@ const (
 )
 
 func newModel(now func() time.Time) *model {
-	return &model{now: now, partitions: map[string]*sqlstore.Partition{}, items: map[string][]*sqlstore.Item{}, locks: map[string]chan struct{}{}}
+	return &model{now: now, limits: map[int]*sqlstore.LimitState{}, partitions: map[string]*sqlstore.Partition{}, items: map[string][]*sqlstore.Item{}, locks: map[string]chan struct{}{}}
 }
 
 // client is what one process does to a model. It implements [engine.Tables].
@@ -388,3 +389,21 @@ func (c *client) Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, 
 func (c *client) Subscribe(f func(string)) func()                      { return c.hub.Subscribe(f) }
 func (c *client) Announce(context.Context) error                       { c.hub.Send(""); return nil }
 func (c *client) Listen(context.Context, func(partition string)) error { return nil }
+
+func (c *client) Grant(ctx context.Context, t sqlstore.Terms, asks []sqlstore.Ask) (grants []sqlstore.Grant, err error) {
+	failed := c.read(ctx, "grant", func() {
+		for i := range asks {
+			state := c.limits[asks[i].Gate]
+			if state == nil {
+				state = &sqlstore.LimitState{}
+				c.limits[asks[i].Gate] = state
+			}
+			g, wrong := state.Grant(c.now(), t, &asks[i])
+			grants, err = append(grants, g), errors.Join(err, wrong)
+		}
+	})
+	if err := errors.Join(failed, err); err != nil {
+		return nil, err
+	}
+	return grants, c.answer("grant")
+}

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -9,12 +10,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull/feed/internal/engine"
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // config is the options of a watcher.
 type config struct {
 	engine.Config
 	maxRetries                           int
+	limits                               []Limit
+	partitionGiven                       bool
 	requeue                              time.Duration
 	backoff                              func(int) time.Duration
 	onError                              func(Item, error)
@@ -45,6 +49,33 @@ func Poll(least, most time.Duration) WatcherOption {
 // takes none; where others wait, one with work gives its lease up after it has had it for a lease's length. Nothing of it is
 // begun then until what has begun is over: where handlers take long, give more than there are partitions with work.
 func MaxPartitions(n int) WatcherOption { return func(c *config) { c.MaxPartitions = n } }
+
+// PartitionConcurrency sets how many items of one partition have begun and are not yet saved, at most; at least 1. By default as many
+// as [Concurrency] allows. A partition has one owner, so this holds over all watchers that have the option: a watcher gives a
+// partition up after what it has begun. When its lease ends by time, or DrainTimeout is over, the contexts of its handlers are
+// cancelled; a handler that does not heed that, or what it has begun elsewhere, may go on beside those of the next owner.
+func PartitionConcurrency(n int) WatcherOption {
+	return func(c *config) { c.PartitionConcurrency, c.partitionGiven = n, true }
+}
+
+// Limit bounds what is done at a gate, over all partitions and all watchers that have the same [Limits].
+type Limit struct {
+	Gate int
+	// Concurrency is how many items of the gate have begun and are not yet saved, at most; 0: any number.
+	Concurrency int
+	// Rate is how many attempts begin in any window of Per, at most; 0: any number. Per is 1 s to 24 h, by the database's clock.
+	Rate int
+	Per  time.Duration
+}
+
+// Limits sets the limits of gates, one for a gate; none by default. Give them to each watcher: of limits that differ the smaller holds,
+// but a watcher without one is neither counted nor bound. While others wait, each watcher has a fair share. Up to a tenth of a rate is
+// not used, so that no window exceeds it.
+//
+// What a watcher that has died was allowed stays counted: its part of Concurrency for [Lease], its attempts for Per. After a watcher was
+// stopped for longer than Lease, or with [ErrDrainTimeout], handlers that it has begun are not counted any more. The database is
+// SQLite, PostgreSQL or SQL Server.
+func Limits(l ...Limit) WatcherOption { return func(c *config) { c.limits = l } }
 
 // ManualCheckpoint leaves the gates where they are until [Store.Advance]. Off by default.
 func ManualCheckpoint() WatcherOption { return func(c *config) { c.Manual = true } }
@@ -100,6 +131,8 @@ const (
 	maxDelay = 365 * 24 * time.Hour
 	minLease = 100 * time.Millisecond
 	maxLease = 24 * time.Hour
+	minPer   = time.Second
+	maxPer   = 24 * time.Hour
 	// maxConcurrency bounds what is allocated for all that may have begun.
 	maxConcurrency = 100_000
 )
@@ -119,6 +152,10 @@ func newConfig(opts []WatcherOption) *config {
 		}
 		o(c)
 	}
+	if !c.partitionGiven {
+		c.PartitionConcurrency = c.Concurrency
+	}
+	c.Config.Limits = sqlstore.Map(c.limits, func(l *Limit) sqlstore.Limit { return sqlstore.Limit(*l) })
 	return c
 }
 
@@ -136,6 +173,8 @@ func (c *config) check() error {
 		return invalid("Poll", "at most every %v is below at least every %v", c.PollMax, c.PollMin)
 	case c.MaxPartitions < 1:
 		return invalid("MaxPartitions", "%d is below 1", c.MaxPartitions)
+	case c.PartitionConcurrency < 1:
+		return invalid("PartitionConcurrency", "%d is below 1", c.PartitionConcurrency)
 	case c.maxRetries < -1:
 		return invalid("MaxRetries", "%d is below -1", c.maxRetries)
 	case c.requeue < 0 || c.requeue > maxDelay:
@@ -152,6 +191,30 @@ func (c *config) check() error {
 		return invalid("Logger", "is nil")
 	case c.onError == nil:
 		return invalid("OnError", "is nil")
+	}
+	return checkLimits(c.limits)
+}
+
+func checkLimits(limits []Limit) error {
+	gates := map[int]bool{}
+	for _, l := range limits {
+		wrong := ""
+		switch {
+		case gates[l.Gate]:
+			wrong = "is given twice; give one limit for a gate"
+		case l.Concurrency < 0 || l.Rate < 0:
+			wrong = fmt.Sprintf("has a Concurrency of %d and a Rate of %d; neither is negative", l.Concurrency, l.Rate)
+		case l.Concurrency == 0 && l.Rate == 0:
+			wrong = "has neither Concurrency nor Rate; leave it out"
+		case l.Rate == 0 && l.Per != 0:
+			wrong = fmt.Sprintf("has a Per of %v but no Rate", l.Per)
+		case l.Rate > 0 && (l.Per < minPer || l.Per > maxPer):
+			wrong = fmt.Sprintf("has a Per of %v, which is not in %v..%v", l.Per, minPer, maxPer)
+		}
+		if wrong != "" {
+			return invalid("Limits", "gate %d %s", l.Gate, wrong)
+		}
+		gates[l.Gate] = true
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/jetpull/jetpull/feed/internal/engine"
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // WakeupSubject is the NATS subject of wake-ups; the payload is a partition's ID.
@@ -27,6 +28,9 @@ func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
 	w := &Watcher{processor: p, config: newConfig(opts)}
 	if s != nil {
 		w.tables = s.sql
+		if limits, ok := sqlstore.NewLimits(s.sql); ok {
+			w.config.Grants = limits
+		}
 	}
 	return w
 }
@@ -45,6 +49,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 	if err := w.config.check(); err != nil {
 		return err
+	}
+	if w.config.Grants == nil && len(w.config.limits) > 0 {
+		return invalid("Limits", "need SQLite, PostgreSQL or SQL Server")
 	}
 	if ctx.Err() != nil {
 		return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -172,4 +174,91 @@ func TestFeedBackoff(t *testing.T) {
 	r := jetpullFeed(t, newDB(t), "", "--exec", "true", "--backoff", "-1s")
 	require.Equal(t, cli.ExitUsage, r.code)
 	require.Contains(t, r.err, "--backoff -1s is negative")
+}
+
+// The README's command with limits processes what there is.
+func TestFeedLimits(t *testing.T) {
+	needShell(t)
+	text, err := os.ReadFile("../../feed/README.md")
+	require.NoError(t, err)
+	_, flags, found := strings.Cut(string(text), "    jetpull feed --exec ./ask.sh ")
+	require.True(t, found)
+	flags, _, _ = strings.Cut(flags, "\n")
+	db, dir := newDB(t), t.TempDir()
+	require.Zero(t, jetpullFeed(t, db, strings.Repeat("question\n", 30), "add", "p", "--gate", "2", "--seal").code)
+	// Each makes a folder for its place among the ten, which fails where another one has it.
+	_, stop := watching(t, db, append(strings.Fields(flags), "--auto-close", "--max-retries", "0", "--exec",
+		"cd "+dir+` && for n in 1 2 3 4 5; do mkdir $n 2>/dev/null && { sleep 0.01; rmdir $n; exit; }; done; exit 1`)...)
+	awaitStatus(t, db, "p", "Complete")
+	stop()
+	for flag, want := range map[string]string{"2": "does not begin with a gate's number", "2=1/1ms": "Per of 1ms", "2=x": "is not one number"} {
+		r := jetpullFeed(t, db, "", "--exec", "true", "--limit", flag)
+		require.Equal(t, cli.ExitUsage, r.code, r.err)
+		require.Contains(t, r.err, want)
+	}
+	r := jetpullFeed(t, db, "", "--exec", "true", "--partition-concurrency", "-1")
+	require.Equal(t, cli.ExitUsage, r.code)
+}
+
+// TestFeedWaysAreAlike: a command and an HTTP handler that print the same have the same effects.
+func TestFeedWaysAreAlike(t *testing.T) {
+	needShell(t)
+	const never, busy = `{"error":{"message":"never","no_retry":true}}`, `{"error":{"message":"busy","retry_after":0.05}}`
+	repaired := filepath.Join(t.TempDir(), "repaired")
+	answer := func(data, attempt string) (code int, text string) {
+		_, err := os.Stat(repaired)
+		switch {
+		case data == "never" && err != nil:
+			return http.StatusBadRequest, never
+		case data == "never in a good answer" && err != nil:
+			return http.StatusOK, never
+		case data == "busy" && attempt == "1":
+			return http.StatusTooManyRequests, busy
+		}
+		return http.StatusOK, `{"done":true,"data":{"of":"` + data + `"}}`
+	}
+	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, err := io.ReadAll(r.Body)
+		if err != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		code, text := answer(string(data), r.Header.Get(feed.HeaderAttempt))
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, text)
+	}))
+	t.Cleanup(handler.Close)
+	command := `text=$(cat)
+		case "$text" in
+		never) [ -e ` + repaired + ` ] || { echo '` + never + `'; exit 1; } ;;
+		"never in a good answer") [ -e ` + repaired + ` ] || { echo '` + never + `'; exit; } ;;
+		busy) [ "$FEED_ATTEMPT" = 1 ] && { echo '` + busy + `'; exit 1; } ;;
+		esac
+		echo "{\"done\":true,\"data\":{\"of\":\"$text\"}}"`
+	for _, way := range [][]string{{"--exec", command}, {"--handler", handler.URL}} {
+		t.Run(way[0], func(t *testing.T) {
+			require.NoError(t, os.RemoveAll(repaired))
+			db := newDB(t)
+			require.Zero(t, jetpullFeed(t, db, "never\nnever in a good answer\nbusy\nplain\n", "add", "p").code)
+			require.Zero(t, jetpullFeed(t, db, "last\n", "add", "p", "--gate", "5", "--open-after", "200ms", "--seal").code)
+			// What is not said by the answer takes longer than the test.
+			_, stop := watching(t, db, append(way, "--auto-close", "--backoff", "1h", "--limit", "0=3,50/1s")...)
+			awaitStatus(t, db, "p", "Failed")
+			require.Equal(t, "last\n", jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "5").out)
+			require.NoError(t, os.WriteFile(repaired, nil, 0o600))
+			require.Zero(t, jetpullFeed(t, db, "", "retry", "p").code)
+			awaitStatus(t, db, "p", "Complete")
+			stop()
+			ended := jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "0").out + jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "5").out
+			for _, data := range []string{"never", "never in a good answer", "busy", "plain", "last"} {
+				require.Contains(t, ended, `{"of":"`+data+`"}`+"\n")
+			}
+			histories := ""
+			for _, line := range strings.Split(strings.TrimSpace(jetpullFeed(t, db, "", "ls", "p", "--gate", "0").out), "\n")[1:] {
+				histories += jetpullFeed(t, db, "", "show", "p", strings.Fields(line)[0]).out
+			}
+			require.Equal(t, 2, strings.Count(histories, ": never\n"), histories)
+			require.Equal(t, 1, strings.Count(histories, ": busy\n"), histories)
+		})
+	}
 }

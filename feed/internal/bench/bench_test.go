@@ -178,7 +178,7 @@ func fill(b *testing.B, s *feed.Store, n, partitions int) {
 }
 
 // drain runs a watcher until it has processed n items and saved the last of them.
-func drain(b *testing.B, s *feed.Store, n, concurrency int) {
+func drain(b *testing.B, s *feed.Store, n, concurrency int, opts ...feed.WatcherOption) {
 	b.Helper()
 	var handled atomic.Int64
 	last := make(chan struct{})
@@ -187,7 +187,7 @@ func drain(b *testing.B, s *feed.Store, n, concurrency int) {
 			close(last)
 		}
 		return done()
-	}, feed.Concurrency(concurrency))
+	}, append(opts, feed.Concurrency(concurrency))...)
 	<-last
 	check(b, stop())
 }
@@ -216,6 +216,53 @@ func BenchmarkShapes(b *testing.B) {
 			rate(b)
 		})
 	}
+}
+
+// BenchmarkLimits is BenchmarkItems and BenchmarkShapes without a limit, and with one that is never reached.
+func BenchmarkLimits(b *testing.B) {
+	for _, concurrency := range []int{shapeConcurrency, bulkConcurrency} {
+		for name, limits := range map[string][]feed.Limit{"none": nil, "unreached": {{Concurrency: 100_000, Rate: 10_000_000, Per: time.Second}}} {
+			onEach(b, fmt.Sprintf("concurrency=%d/limit=%s", concurrency, name), func(b *testing.B, s *feed.Store) {
+				fill(b, s, b.N, partitions)
+				b.ResetTimer()
+				drain(b, s, b.N, concurrency, feed.Limits(limits...))
+				rate(b)
+			})
+		}
+	}
+}
+
+// BenchmarkFairness measures from the insertion of ten items into a new partition to the end of each, while one watcher works off another
+// partition with an item for each operation: 100,000 with -benchtime 100000x.
+func BenchmarkFairness(b *testing.B) {
+	onEach(b, "items=10", func(b *testing.B, s *feed.Store) {
+		if tried(b) {
+			return
+		}
+		fill(b, s, b.N, 1)
+		last := make(chan struct{}, 1)
+		var left, took, small = int64(b.N), []time.Duration(nil), make(chan time.Time, 10)
+		var large atomic.Int64
+		stop := watch(b.Context(), s, func(_ context.Context, it feed.Item) (feed.Response, error) {
+			if it.Partition != "p0" {
+				small <- time.Now()
+			} else if large.Add(1) == left {
+				last <- struct{}{}
+			}
+			return done()
+		})
+		for len(last) == 0 {
+			begun := time.Now()
+			_, err := s.CreatePartition(b.Context(), feed.Partition{}, make([]feed.Item, 10)...)
+			check(b, err)
+			for range 10 {
+				took = append(took, (<-small).Sub(begun))
+			}
+		}
+		check(b, stop())
+		quantiles(b, took)
+		b.ReportMetric(float64(len(took)/10), "partitions")
+	})
 }
 
 // BenchmarkInsert measures from the call of Insert to the handler. It inserts single items, each after the one before was

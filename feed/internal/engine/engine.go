@@ -59,6 +59,11 @@ type Tables interface {
 	Announce(ctx context.Context) error
 }
 
+// Grants gives parts of limits, one for each ask. A [sqlstore.Limits] implements it.
+type Grants interface {
+	Grant(ctx context.Context, t sqlstore.Terms, asks []sqlstore.Ask) ([]sqlstore.Grant, error)
+}
+
 // Handler makes the attempts. Its methods are called by several goroutines.
 type Handler interface {
 	// Process makes an attempt at each item and sets how it ended. It does not panic, but may end its goroutine.
@@ -78,7 +83,10 @@ type Step struct {
 // Config is the options of a watcher.
 type Config struct {
 	Concurrency, MaxPartitions            int
-	Batch                                 int // items of a call, at least 1
+	PartitionConcurrency                  int              // items of a partition that have begun and are not saved
+	Limits                                []sqlstore.Limit // one of a gate
+	Grants                                Grants           // of Limits
+	Batch                                 int              // items of a call, at least 1
 	Lease, PollMin, PollMax, DrainTimeout time.Duration
 	Manual, AutoClose, Steal              bool
 	Log                                   *slog.Logger
@@ -109,15 +117,16 @@ type Engine struct {
 	missed   atomic.Bool // there was no room in wakes
 
 	held    map[string]*hold
-	hungry  []*hold   // to fetch for
-	drained []*hold   // to settle
-	leaving []*hold   // to give back
-	queue   []attempt // fetched, not begun
-	active  int       // begun, not saved
+	lanes   lanes   // the first has the gates without a limit
+	turn    int     // the lane whose items begin, and are fetched, first
+	drained []*hold // to settle
+	leaving []*hold // to give back
+	active  int     // begun, not saved
+	asked   int64   // asks for grants
 
-	fetching, scanning, renewing bool
-	settling                     int
-	pause                        time.Duration // after errors of the database
+	fetching, scanning, renewing, asking bool
+	settling                             int
+	pause                                time.Duration // after errors of the database
 
 	timers   timers
 	stopping bool
@@ -142,6 +151,7 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 	e.db, e.stopDB = context.WithCancel(context.WithoutCancel(ctx))
 	e.handlers, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	now := time.Now()
+	e.lanes = newLanes(c.Limits)
 	e.timers = timers{scan: now, interval: e.PollMin, renew: now.Add(e.Lease / 3), sweep: now.Add(e.PollMax)}
 	return e
 }
@@ -152,7 +162,9 @@ func (e *Engine) Run(ctx context.Context) (drained bool, err error) {
 	defer e.tables.Subscribe(e.Wake)()
 	e.wg.Go(e.listen)
 	e.wg.Go(saver{e}.run)
-	drained = e.loop(ctx)
+	if drained = e.loop(ctx); drained {
+		limiter{e}.leave()
+	}
 	close(e.done)
 	e.stopDB()
 	e.cancel(errDrained)
@@ -174,7 +186,7 @@ func (e *Engine) loop(ctx context.Context) (drained bool) {
 			stop = nil
 			e.stop()
 		}
-		if e.stopping && e.active == 0 && len(e.held) == 0 && !e.scanning {
+		if e.stopping && e.active == 0 && len(e.held) == 0 && !e.scanning && !e.asking {
 			return inTime
 		}
 		if e.stopping && !now.Before(e.timers.cancel) && e.handlers.Err() == nil {
@@ -226,6 +238,7 @@ func (e *Engine) pump(now time.Time) {
 	}
 	e.begin(now)
 	e.fetch(now)
+	limiter{e}.ask(now)
 	e.settle()
 	e.giveBack()
 	e.renew(now)
@@ -234,35 +247,18 @@ func (e *Engine) pump(now time.Time) {
 	}
 }
 
-// begin starts handlers while there are items and room for them. None starts on a lease that may have ended: after a stall
-// of the process the next renewal finds out.
+// begin starts handlers while there are items that may begin, of each lane in turn.
 func (e *Engine) begin(now time.Time) {
-	started := 0
-	for {
-		n := trusted(e.queue[started:min(len(e.queue), started+e.Batch, started+e.Concurrency-e.active)], now)
-		if n == 0 {
-			break
-		}
-		group := slices.Clone(e.queue[started : started+n])
-		started += n
-		e.active += n
-		e.tally.Running.Add(int64(n))
-		go e.run(group)
-	}
-	if started > 0 {
-		clear(e.queue[:started])
-		e.queue = e.queue[started:]
-	}
-}
-
-// trusted is how many attempts there are before the first whose lease may have ended.
-func trusted(queue []attempt, now time.Time) int {
-	for n, a := range queue {
-		if now.After(a.h.trusted) {
-			return n
+	for i := range e.lanes {
+		if started := e.lanes[(e.turn+i)%len(e.lanes)].take(now, e.Concurrency-e.active, e.PartitionConcurrency); len(started) > 0 {
+			e.active += len(started)
+			e.tally.Running.Add(int64(len(started)))
+			for group := range slices.Chunk(started, e.Batch) {
+				go e.run(group)
+			}
 		}
 	}
-	return len(queue)
+	e.turn++
 }
 
 // run is the goroutine of a handler. The channel has room for all that may have begun.

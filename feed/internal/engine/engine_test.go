@@ -129,7 +129,7 @@ func (c *calls) Conflict(it *sqlstore.Item) { c.conflicts <- it.ID }
 
 func testConfig(batch int) Config {
 	return Config{
-		Concurrency: 4, MaxPartitions: 10, Batch: batch, Lease: time.Second, PollMin: 10 * time.Millisecond, PollMax: time.Second,
+		Concurrency: 4, PartitionConcurrency: 4, MaxPartitions: 10, Batch: batch, Lease: time.Second, PollMin: 10 * time.Millisecond, PollMax: time.Second,
 		DrainTimeout: time.Second, Log: slog.New(slog.DiscardHandler), Jitter: func(d time.Duration) time.Duration { return d },
 	}
 }
@@ -222,11 +222,11 @@ func TestBatchesNeedTheirLeases(t *testing.T) {
 		defer e.stopDB()
 		now := time.Now()
 		for _, trusted := range []time.Time{now, now, now.Add(-1), now} {
-			e.queue = append(e.queue, attempt{h: &hold{trusted: trusted, ctx: t.Context()}})
+			e.lanes[0].queue = append(e.lanes[0].queue, attempt{h: &hold{trusted: trusted, ctx: t.Context()}})
 		}
 		e.begin(now)
 		require.Equal(t, 2, <-c.sizes)
-		require.Len(t, e.queue, 2, "they wait for the renewal")
+		require.Len(t, e.lanes[0].queue, 2, "they wait for the renewal")
 	})
 }
 
@@ -234,7 +234,7 @@ func TestBatchesNeedTheirLeases(t *testing.T) {
 func TestMissedWakeups(t *testing.T) {
 	e := New(t.Context(), testConfig(1), &oneTable{}, newCalls(), &Tally{})
 	defer e.stopDB()
-	h := &hold{Lease: sqlstore.Lease{ID: "p"}, ended: true, inFlight: map[string]struct{}{"a": {}}}
+	h := &hold{Lease: sqlstore.Lease{ID: "p"}, ended: true, lane: e.lanes[0], inFlight: map[string]struct{}{"a": {}}}
 	e.held["p"] = h
 	for range wakesMost {
 		e.Wake("other")
@@ -243,5 +243,5 @@ func TestMissedWakeups(t *testing.T) {
 	e.woken(<-e.wakes)
 	e.due(time.Now())
 	require.False(t, h.ended, "another pass has begun")
-	require.Len(t, e.hungry, 1)
+	require.Len(t, e.lanes[0].hungry, 1)
 }

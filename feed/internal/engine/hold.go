@@ -16,6 +16,10 @@ type hold struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 
+	lane    *lane // of its gate
+	probed  bool  // the gate is known
+	running int   // begun, not saved
+
 	after    int64 // the seq up to which items were fetched in this pass
 	ended    bool  // the pass found the end
 	redo     bool  // another pass is wanted
@@ -45,9 +49,9 @@ func (e *Engine) consider(h *hold) {
 		h.ended, h.redo, h.after = false, false, 0
 	}
 	switch {
-	case !h.ended && !h.isHungry:
+	case !h.ended && !h.isHungry && len(h.inFlight) < 2*e.PartitionConcurrency:
 		h.isHungry = true
-		e.hungry = append(e.hungry, h)
+		h.lane.hungry = append(h.lane.hungry, h)
 	case h.ended && len(h.inFlight) == 0 && !h.isDrained:
 		h.isDrained = true
 		e.drained = append(e.drained, h)
@@ -70,14 +74,16 @@ func (e *Engine) drop(h *hold, cause error) {
 	e.unqueue(h)
 }
 
-// unqueue takes a partition's items that have not begun out of the queue.
+// unqueue takes a partition's items that have not begun out of the queues.
 func (e *Engine) unqueue(h *hold) {
-	e.queue = slices.DeleteFunc(e.queue, func(a attempt) bool {
-		if a.h == h {
-			delete(h.inFlight, a.item.ID)
-		}
-		return a.h == h
-	})
+	for _, l := range e.lanes {
+		l.queue = slices.DeleteFunc(l.queue, func(a attempt) bool {
+			if a.h == h {
+				delete(h.inFlight, a.item.ID)
+			}
+			return a.h == h
+		})
+	}
 }
 
 // letGo gives a partition up after the items that have begun.
@@ -92,28 +98,14 @@ func (e *Engine) letGo(h *hold) {
 
 // fetch reads items ahead, as many as may be begun, of as many partitions as want some.
 func (e *Engine) fetch(now time.Time) {
-	room := 2*e.Concurrency - e.active - len(e.queue)
-	if room <= 0 || e.fetching || e.stopping || len(e.hungry) == 0 || now.Before(e.timers.fetch) || (len(e.queue) > 0 && 4*room < e.Concurrency) {
+	if e.fetching || e.stopping || now.Before(e.timers.fetch) {
 		return
 	}
-	n := min(len(e.hungry), FetchMost, room)
-	limit := min((room+n-1)/n, max(1, fetchRows/n))
 	var wants []sqlstore.Want
 	var holds []*hold
-	for _, h := range e.hungry[:n] {
-		h.isHungry = false
-		if h.gone || h.leave || h.settling {
-			continue
-		}
-		h.fetching = true
-		w := sqlstore.Want{Lease: h.Lease, After: h.after, Limit: limit}
-		if h.after == 0 {
-			// A pass from the beginning meets what is in flight.
-			w.Limit += len(h.inFlight)
-		}
-		wants, holds = append(wants, w), append(holds, h)
+	for i := range e.lanes {
+		wants, holds = e.lanes[(e.turn+i)%len(e.lanes)].wants(e, wants, holds)
 	}
-	e.hungry = append(e.hungry[:0], e.hungry[n:]...)
 	if len(wants) == 0 {
 		return
 	}
@@ -122,6 +114,38 @@ func (e *Engine) fetch(now time.Time) {
 		items, err := e.tables.Fetch(ctx, e.terms, wants)
 		return func() { e.fetched(holds, wants, items, err) }
 	})
+}
+
+// wants adds what is to be read for a lane. Of a partition whose gate is not known yet it is one item where there are limits.
+func (l *lane) wants(e *Engine, wants []sqlstore.Want, holds []*hold) ([]sqlstore.Want, []*hold) {
+	most := l.most(e.Concurrency)
+	room := 2*most - l.active - len(l.queue)
+	if l.limit == nil {
+		room = 2*most - e.active - len(l.queue)
+	}
+	n := min(len(l.hungry), FetchMost-len(wants), room)
+	if n <= 0 || (len(l.queue) > 0 && 4*room < most) {
+		return wants, holds
+	}
+	limit := min((room+n-1)/n, max(1, fetchRows/n))
+	for _, h := range l.hungry[:n] {
+		h.isHungry = false
+		if h.gone || h.leave || h.settling {
+			continue
+		}
+		h.fetching = true
+		w := sqlstore.Want{Lease: h.Lease, After: h.after, Limit: min(limit, 2*e.PartitionConcurrency-len(h.inFlight))}
+		if !h.probed && len(e.lanes) > 1 {
+			w.Limit = 1
+		}
+		if h.after == 0 {
+			// A pass from the beginning meets what is in flight.
+			w.Limit += len(h.inFlight)
+		}
+		wants, holds = append(wants, w), append(holds, h)
+	}
+	l.hungry = append(l.hungry[:0], l.hungry[n:]...)
+	return wants, holds
 }
 
 func (e *Engine) fetched(holds []*hold, wants []sqlstore.Want, items []sqlstore.Item, err error) {
@@ -154,7 +178,8 @@ func (e *Engine) fetched(holds []*hold, wants []sqlstore.Want, items []sqlstore.
 			continue
 		}
 		h.inFlight[it.ID] = struct{}{}
-		e.queue = append(e.queue, attempt{h: h, item: it})
+		h.lane, h.probed = e.lanes.of(it.Gate), true
+		h.lane.queue = append(h.lane.queue, attempt{h: h, lane: h.lane, item: it})
 	}
 	for i, h := range holds {
 		h.savedMeanwhile = nil
@@ -193,6 +218,7 @@ func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 		e.consider(h)
 	case result == sqlstore.Again || result == sqlstore.Passed:
 		if result == sqlstore.Passed {
+			h.lane = e.lanes.of(gate)
 			e.tally.GatesPassed.Add(1)
 			e.Log.Debug("feed: gate passed", "partition", h.ID, "gate", gate)
 		}

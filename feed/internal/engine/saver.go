@@ -18,6 +18,7 @@ const (
 // attempt is an item that was fetched, of a partition that is held, and what becomes of it once its handler has returned.
 type attempt struct {
 	h         *hold
+	lane      *lane
 	item      sqlstore.Item
 	result    sqlstore.Result
 	saved     bool // the result is in the database
@@ -128,6 +129,8 @@ func (e *Engine) saved(batch []attempt) {
 	for i := range batch {
 		a := &batch[i]
 		r := &a.result
+		a.h.running--
+		a.lane.active--
 		delete(a.h.inFlight, a.item.ID)
 		if a.h.fetching && !a.abandoned {
 			if a.h.savedMeanwhile == nil {

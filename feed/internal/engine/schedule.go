@@ -21,6 +21,7 @@ type timers struct {
 	renew    time.Time
 	fetch    time.Time        // not before, after an error
 	sweep    time.Time        // for items of partitions that are held
+	ask      time.Time        // for a grant
 	due      due.Heap[string] // partitions with an item that may be processed then
 	// cancel is when handlers are called off, abandon when Run returns without them.
 	cancel, abandon time.Time
@@ -45,6 +46,7 @@ func (t *timers) next(now time.Time, stopping bool) time.Duration {
 			at = other
 		}
 	}
+	earliest(t.ask)
 	if stopping {
 		earliest(t.cancel)
 		earliest(t.abandon)
@@ -132,7 +134,7 @@ func (e *Engine) hold(l sqlstore.Lease, begun time.Time) {
 	if old := e.held[l.ID]; old != nil {
 		e.drop(old, errLost) // it had expired, and this is the next epoch of it
 	}
-	h := &hold{Lease: l, since: begun, trusted: begun.Add(e.Lease), inFlight: map[string]struct{}{}, leave: e.stopping}
+	h := &hold{Lease: l, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes[0], inFlight: map[string]struct{}{}, leave: e.stopping}
 	h.ctx, h.cancel = context.WithCancelCause(e.handlers)
 	e.held[h.ID] = h
 	e.tally.Leases.Add(1)

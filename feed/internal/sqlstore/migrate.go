@@ -40,7 +40,9 @@ var migrations = []struct {
 	`CREATE INDEX items_failed ON items (partition_id, gate) WHERE status = 'Failed'`,
 	`CREATE INDEX items_due ON items (not_before) WHERE status = 'Available' AND not_before IS NOT NULL`,
 	`CREATE INDEX partitions_open ON partitions (id) WHERE status = 'Available'`,
-}}, {"0002", []string{`ALTER TABLE items ADD {column}history {text}`}}, {"0003", []string{`ALTER TABLE items ADD {column}timer {int}`}}}
+}}, {"0002", []string{`ALTER TABLE items ADD {column}history {text}`}}, {"0003", []string{`ALTER TABLE items ADD {column}timer {int}`}}, {"0004", []string{
+	`CREATE TABLE feed_limits (gate {int} NOT NULL PRIMARY KEY, state {text} NOT NULL, version {int} NOT NULL)`,
+}}}
 
 // portableTypes are the words where GORM's dialect has to say them. Not every database has indexes of some rows only, so
 // those are of all.

@@ -66,6 +66,8 @@ type flags struct {
 	lease, pollMin, pollMax, backoff   time.Duration
 	requeue, drain, timeout            time.Duration
 	autoClose, manualCheckpoint, steal bool
+	limits                             limits
+	partitionConcurrency               int
 }
 
 // New makes the command jetpull feed.
@@ -91,6 +93,8 @@ func New() *cobra.Command {
 	fs.StringVar(&f.secret, "secret", "", "sign requests with `SECRET`, as Standard Webhooks describes")
 	fs.StringVar(&f.nats, "nats", "", "`URL` of a NATS server for wake-ups and --publish; none unless given")
 	fs.IntVar(&f.concurrency, "concurrency", 64, "items begun and not yet saved, at most")
+	fs.Var(&f.limits, "limit", "`GATE=LIMIT` over all watchers with this flag, such as 2=10 for 10 items at a time, 2=100/1s for 100 begun in any second, or 2=10,100/1s; repeatable")
+	fs.IntVar(&f.partitionConcurrency, "partition-concurrency", 0, "items of one partition begun and not yet saved, at most; 0: as many as --concurrency allows")
 	fs.DurationVar(&f.lease, "lease", 30*time.Second, "how long a partition stays with a watcher that died")
 	fs.DurationVar(&f.pollMin, "poll-min", 100*time.Millisecond, "how often the database is asked while there is work")
 	fs.DurationVar(&f.pollMax, "poll-max", 5*time.Second, "how often it is asked when there is none")
@@ -108,6 +112,7 @@ func New() *cobra.Command {
 	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "leave gates to jetpull feed advance")
 	fs.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
 	cli.Range(fs, "concurrency", &f.concurrency, 1, math.MaxInt)
+	cli.Range(fs, "partition-concurrency", &f.partitionConcurrency, 0, math.MaxInt)
 	cli.Lasting(fs, "timeout", &f.timeout, time.Millisecond)
 	cli.Checked(fs, "backoff", func() error {
 		if f.backoff < 0 {
@@ -240,7 +245,10 @@ func (f *flags) options(log *slog.Logger) []feed.WatcherOption {
 	opts := []feed.WatcherOption{
 		feed.Concurrency(f.concurrency), feed.Lease(f.lease), feed.Poll(f.pollMin, f.pollMax), feed.MaxPartitions(f.partitions),
 		feed.MaxRetries(f.retries), feed.Requeue(f.requeue), feed.DrainTimeout(f.drain), feed.Logger(log),
-		feed.Backoff(doubling(f.backoff)),
+		feed.Backoff(doubling(f.backoff)), feed.Limits(f.limits...),
+	}
+	if f.partitionConcurrency > 0 {
+		opts = append(opts, feed.PartitionConcurrency(f.partitionConcurrency))
 	}
 	if f.autoClose {
 		opts = append(opts, feed.AutoClose())

@@ -3,7 +3,9 @@ package shell
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -45,7 +47,7 @@ func (p *Processor) Process(ctx context.Context, it feed.Item) (feed.Response, e
 		return feed.Response{}, context.Cause(ctx)
 	}
 	if err != nil {
-		return feed.Response{}, failure(err, tail.b)
+		return feed.Response{}, cmp.Or(said(stdout.b), failure(err, tail.b))
 	}
 	switch text := bytes.TrimSpace(stdout.b); {
 	case len(text) > maxResponse:
@@ -55,6 +57,16 @@ func (p *Processor) Process(ctx context.Context, it feed.Item) (feed.Response, e
 	default:
 		return feed.ParseResponse(text)
 	}
+}
+
+// said is the error that a command printed as JSON before it failed, or nil.
+func said(text []byte) error {
+	var body struct{ Error *json.RawMessage }
+	if json.Unmarshal(text, &body) != nil || body.Error == nil {
+		return nil
+	}
+	_, err := feed.ParseResponse(text)
+	return err
 }
 
 // failure is the error of a command, with the beginning of what it wrote to stderr.

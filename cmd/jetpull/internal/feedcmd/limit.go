@@ -1,0 +1,58 @@
+package feedcmd
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/feed"
+)
+
+// limits is the flag --limit, which may be given for each gate: GATE=CONCURRENCY, GATE=RATE/PER, or both with a comma between.
+type limits []feed.Limit
+
+// Type implements pflag.Value.
+func (*limits) Type() string { return "limit" }
+
+// String implements pflag.Value.
+func (l *limits) String() string {
+	list := make([]string, len(*l))
+	for i, limit := range *l {
+		var parts []string
+		if limit.Concurrency > 0 {
+			parts = append(parts, strconv.Itoa(limit.Concurrency))
+		}
+		if limit.Rate > 0 {
+			parts = append(parts, fmt.Sprintf("%d/%v", limit.Rate, limit.Per))
+		}
+		list[i] = fmt.Sprintf("%d=%s", limit.Gate, strings.Join(parts, ","))
+	}
+	return strings.Join(list, " ")
+}
+
+// Set implements pflag.Value. What can be read and makes no sense, a watcher refuses.
+func (l *limits) Set(text string) error {
+	gate, rest, found := strings.Cut(text, "=")
+	limit, err := feed.Limit{}, error(nil)
+	if limit.Gate, err = strconv.Atoi(gate); err != nil || !found {
+		return fmt.Errorf("%q does not begin with a gate's number and =; give one such as 2=10,100/1s", text)
+	}
+	for part := range strings.SplitSeq(rest, ",") {
+		number, per, isRate := strings.Cut(part, "/")
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 1 || (isRate && limit.Rate > 0) || (!isRate && limit.Concurrency > 0) {
+			return fmt.Errorf("%q: %q is not one number of items from 1 on, or one rate such as 100/1s", text, part)
+		}
+		if !isRate {
+			limit.Concurrency = n
+			continue
+		}
+		limit.Rate = n
+		if limit.Per, err = time.ParseDuration(per); err != nil {
+			return fmt.Errorf("%q: %q is no time such as 1s, 90s or 1h", text, per)
+		}
+	}
+	*l = append(*l, limit)
+	return nil
+}

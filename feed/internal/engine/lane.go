@@ -1,0 +1,240 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+)
+
+const (
+	// sharePause is how long a watcher that works at a gate keeps a share before it asks again, and waits for a greater one.
+	sharePause = 100 * time.Millisecond
+	// usePart is the part of a rate's window in which a begin has to be used that was granted, up to useMost.
+	usePart = 20
+	useMost = time.Second
+	// beginPause is how long a watcher waits at most for begins that another one may return.
+	beginPause = time.Second
+)
+
+// lane is the items of the gates without a limit, or of one gate with a limit. What has no limit cannot be in the way of what has
+// one, nor the other way round.
+type lane struct {
+	limit  *sqlstore.Limit // nil: none
+	hungry []*hold         // to fetch for
+	queue  []attempt       // fetched, not begun
+	active int             // begun, not saved
+
+	// The last grant, and how long it holds by this machine's monotonic clock, early.
+	share, begins   int
+	at              int64
+	trusted, usable time.Time
+	met             bool // it was all that was asked for
+	// What the next ask needs: the most that was active, what began, what of the grant before was not used, and how long the
+	// next one may be used.
+	peak, spent, back int
+	backAt            int64
+	use               time.Duration
+	next              time.Time
+}
+
+// lanes are the lane of the gates without a limit, and behind it one of each limit.
+type lanes []*lane
+
+// newLanes are the lanes in the order of their gates, so that two watchers lock the rows in one order.
+func newLanes(limits []sqlstore.Limit) lanes {
+	list := lanes{{}}
+	for _, limit := range slices.SortedFunc(slices.Values(limits), func(a, b sqlstore.Limit) int { return cmp.Compare(a.Gate, b.Gate) }) {
+		list = append(list, &lane{limit: &limit, met: true, use: useOf(&limit, 0)})
+	}
+	return list
+}
+
+// useOf is how long begins may be used that are asked for after an ask that took so long, in whole milliseconds.
+func useOf(l *sqlstore.Limit, took time.Duration) time.Duration {
+	return max(min(l.Per/usePart, useMost), 2*took).Truncate(time.Millisecond)
+}
+
+// of is the lane of a gate.
+func (list lanes) of(gate int) *lane {
+	for _, l := range list[1:] {
+		if l.limit.Gate == gate {
+			return l
+		}
+	}
+	return list[0]
+}
+
+// most is how many items of a lane may be active, but at least 1, so that there is an item to ask for.
+func (l *lane) most(concurrency int) int {
+	if l.limit == nil || l.limit.Concurrency == 0 {
+		return concurrency
+	}
+	return min(concurrency, max(1, l.share))
+}
+
+// allowed is how many items of a lane may begin now.
+func (l *lane) allowed(now time.Time) int {
+	n := math.MaxInt
+	if l.limit == nil {
+		return n
+	}
+	if l.limit.Concurrency > 0 {
+		if n = l.share - l.active; now.After(l.trusted) {
+			return 0
+		}
+	}
+	if l.limit.Rate > 0 {
+		if n = min(n, l.begins); now.After(l.usable) {
+			return 0
+		}
+	}
+	return max(0, n)
+}
+
+// take takes the items that begin now out of the queue, and leaves those in it whose partition has enough that run. None begins on a lease that may have ended: after a stall of the process the next renewal finds out.
+func (l *lane) take(now time.Time, most, perPartition int) (started []attempt) {
+	most, passed := min(most, l.allowed(now)), 0
+	var left []attempt
+	for _, a := range l.queue {
+		if len(started) == most || now.After(a.h.trusted) {
+			break
+		}
+		passed++
+		if a.h.running >= perPartition {
+			left = append(left, a)
+			continue
+		}
+		a.h.running++
+		started = append(started, a)
+	}
+	if len(started) == 0 {
+		return nil
+	}
+	rest := l.queue[passed-len(left):]
+	copy(rest, left)
+	clear(l.queue[:passed-len(left)])
+	l.queue = rest
+	l.active += len(started)
+	l.peak = max(l.peak, l.active)
+	l.spent += len(started)
+	l.begins -= len(started)
+	return started
+}
+
+// needs tells whether a lane has a use for a grant, or something of one to give back.
+func (l *lane) needs() bool {
+	return len(l.queue) > 0 || (l.limit.Concurrency > 0 && l.active+l.share > 0) || (l.limit.Rate > 0 && l.begins+l.back > 0)
+}
+
+// limiter asks for grants of limits.
+type limiter struct{ *Engine }
+
+// ask asks for grants, where one is over or its items want more than it has.
+func (e limiter) ask(now time.Time) {
+	if e.asking {
+		return
+	}
+	e.timers.ask = time.Time{}
+	var lanes []*lane
+	for _, l := range e.lanes[1:] {
+		if !l.needs() {
+			continue
+		}
+		blocked := l.met && len(l.queue) > 0 && l.allowed(now) == 0 && e.active < e.Concurrency
+		if blocked || !now.Before(l.next) {
+			lanes = append(lanes, l)
+		} else if e.timers.ask.IsZero() || l.next.Before(e.timers.ask) {
+			e.timers.ask = l.next
+		}
+	}
+	if len(lanes) == 0 {
+		return
+	}
+	asks := make([]sqlstore.Ask, len(lanes))
+	for i, l := range lanes {
+		e.asked++
+		asks[i] = l.ask(e.asked, e.Concurrency)
+	}
+	e.asking = true
+	e.async(func(ctx context.Context) func() {
+		begun := time.Now()
+		grants, err := e.Grants.Grant(ctx, e.terms, asks)
+		return func() {
+			e.asking = false
+			now := time.Now()
+			failed := e.failing("limit", err)
+			for i, l := range lanes {
+				if failed {
+					l.next, l.met = now.Add(e.pause), false
+				} else {
+					l.granted(&asks[i], grants[i], begun, now, e.Lease)
+				}
+			}
+		}
+	})
+}
+
+// ask is what the lane needs: as much again as it has used since the last ask, and what is in its queue. Until there is an
+// answer it keeps to the share that it names.
+func (l *lane) ask(number int64, concurrency int) sqlstore.Ask {
+	waiting := min(len(l.queue), concurrency)
+	a := sqlstore.Ask{Limit: *l.limit, Number: number, Begins: waiting, Use: l.use, BackAt: l.backAt, Back: l.back}
+	used := 0
+	if l.spent > 0 {
+		used = 2 * l.peak
+		if l.met {
+			a.Begins = max(waiting, 2*l.spent)
+		}
+	}
+	if l.limit.Concurrency > 0 {
+		a.Demand = min(concurrency, max(l.active+waiting, used))
+		l.share = min(l.share, a.Demand)
+		a.Keep = max(l.active, l.share)
+	}
+	l.peak, l.spent, l.back = l.active, 0, 0
+	return a
+}
+
+// granted is the answer to an ask that was made at begun.
+func (l *lane) granted(a *sqlstore.Ask, g sqlstore.Grant, begun, now time.Time, lease time.Duration) {
+	l.backAt, l.back = l.at, max(0, l.begins)
+	l.share, l.begins, l.at = g.Share, g.Begins, g.At
+	l.trusted, l.usable = begun.Add(lease), begun.Add(a.Use)
+	l.use = useOf(l.limit, now.Sub(begun))
+	l.met = g.Share >= a.Demand && g.Begins >= a.Begins
+	pause := min(sharePause, lease/3)
+	if l.limit.Rate > 0 {
+		pause = min(pause, l.use/2)
+	}
+	switch {
+	case g.Begins < a.Begins && g.Wait > 0:
+		pause = max(time.Millisecond, min(g.Wait, beginPause))
+		if l.limit.Concurrency > 0 {
+			pause = min(pause, lease/3)
+		}
+	case a.Begins == 0 && l.spent == 0 && l.share <= l.active && l.begins+l.back == 0:
+		pause = lease / 3 // nothing but to keep the share
+	}
+	l.next = now.Add(pause)
+}
+
+// leave gives all back at the end of Run, when no handler runs.
+func (e limiter) leave() {
+	if e.asked == 0 {
+		return
+	}
+	var asks []sqlstore.Ask
+	for _, l := range e.lanes[1:] {
+		for at, n := range map[int64]int{l.backAt: l.back, l.at: l.begins} {
+			e.asked++
+			asks = append(asks, sqlstore.Ask{Limit: *l.limit, Number: e.asked, BackAt: at, Back: max(0, n), Leave: true})
+		}
+	}
+	ctx, cancel := context.WithTimeout(e.db, handBack)
+	defer cancel()
+	_, _ = e.Grants.Grant(ctx, e.terms, asks) // if it fails they end by time
+}

@@ -1,0 +1,140 @@
+package sqlstore
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// asker is a watcher that asks at random, uses begins until the last moment, dies, and loses answers.
+type asker struct {
+	terms         Terms
+	number        int64
+	active        []time.Time // begun; each runs for less than the lease
+	share, begins int
+	at, backAt    int64
+	back          int
+	usable        time.Time
+}
+
+// TestNoWindowIsExceeded: whatever watchers do, no window has more begins than the rate, and at no time is more active than the shares
+// of those that live.
+func TestNoWindowIsExceeded(t *testing.T) {
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		limit := Limit{Gate: 1, Concurrency: 1 + r.IntN(6), Rate: 1 + r.IntN(20), Per: time.Duration(1+r.IntN(3)) * time.Second}
+		var state LimitState
+		now := time.UnixMilli(1_000_000)
+		watchers := []*asker{{}, {}, {}}
+		for i, w := range watchers {
+			w.terms = Terms{Owner: string(rune('a' + i)), Length: time.Second}
+		}
+		var begun []time.Time
+		for range 600 {
+			now = now.Add(time.Duration(r.IntN(60)) * time.Millisecond)
+			w := watchers[r.IntN(len(watchers))]
+			for i := range w.active {
+				if r.IntN(3) == 0 {
+					w.active = slices.Delete(w.active, i, i+1)
+					break
+				}
+			}
+			w.ask(t, r, &state, limit, now)
+			if r.IntN(50) == 0 { // it dies, and its successor is another one
+				w.terms.Owner += "'"
+				w.number, w.share, w.begins, w.back, w.active = 0, 0, 0, 0, nil
+			}
+			for _, w := range watchers {
+				for w.begins > 0 && len(w.active) < w.share && !now.After(w.usable) && r.IntN(2) == 0 {
+					begun, w.active = append(begun, now), append(w.active, now)
+					w.begins--
+				}
+			}
+			running := 0
+			for _, w := range watchers {
+				running += len(w.active)
+			}
+			require.LessOrEqual(t, running, limit.Concurrency, "seed %d", seed)
+		}
+		for i := limit.Rate; i < len(begun); i++ {
+			require.GreaterOrEqual(t, begun[i].Sub(begun[i-limit.Rate]), limit.Per, "seed %d: %d begins", seed, limit.Rate+1)
+		}
+		require.NotEmpty(t, begun)
+	}
+}
+
+func (w *asker) ask(t *testing.T, r *rand.Rand, state *LimitState, limit Limit, now time.Time) {
+	w.number++
+	a := Ask{
+		Limit: limit, Number: w.number, Keep: max(len(w.active), w.share), Demand: max(len(w.active), w.share) + r.IntN(4), Begins: r.IntN(10),
+		Use: 50 * time.Millisecond, BackAt: w.backAt, Back: w.back,
+	}
+	if r.IntN(3) == 0 {
+		w.share = len(w.active)
+		a.Keep, a.Demand = w.share, w.share
+	}
+	g, err := state.Grant(now, w.terms, &a)
+	require.NoError(t, err)
+	_, err = state.Grant(now, w.terms, &a)
+	require.ErrorIs(t, err, ErrConflict, "one that comes again")
+	w.back = 0
+	if r.IntN(20) == 0 {
+		return // the answer is lost
+	}
+	w.backAt, w.back = w.at, w.begins
+	w.share, w.begins, w.at, w.usable = g.Share, g.Begins, g.At, now.Add(a.Use)
+}
+
+// TestTheSmallerLimitHolds: of limits that differ, each holds that a watcher with a share has.
+func TestTheSmallerLimitHolds(t *testing.T) {
+	var state LimitState
+	now := time.UnixMilli(1_000_000)
+	ask := func(owner string, number int64, l Limit) Grant {
+		g, err := state.Grant(now, Terms{Owner: owner, Length: time.Minute}, &Ask{Limit: l, Number: number, Demand: 100, Begins: 100, Use: time.Millisecond})
+		require.NoError(t, err)
+		return g
+	}
+	small := ask("small", 1, Limit{Concurrency: 4, Rate: 8, Per: time.Hour})
+	require.Equal(t, 4, small.Share)
+	require.Equal(t, 8, small.Begins)
+	large := ask("large", 1, Limit{Concurrency: 50, Rate: 50, Per: time.Second})
+	require.Zero(t, large.Share)
+	require.Zero(t, large.Begins)
+	now = now.Add(2 * time.Minute) // the share of the small one is over
+	large = ask("large", 2, Limit{Concurrency: 50, Rate: 50, Per: time.Second})
+	require.Equal(t, 50, large.Share)
+	require.Equal(t, 50, large.Begins)
+}
+
+// TestSharesAreFair: watchers that wait get their part once those with more have ended what they had.
+func TestSharesAreFair(t *testing.T) {
+	for _, tt := range []struct {
+		watchers, concurrency int
+		want                  []int
+	}{
+		{1, 10, []int{10}}, {2, 10, []int{5, 5}}, {3, 10, []int{3, 3, 4}}, {4, 5, []int{1, 1, 1, 2}},
+		// One has none at a time, which changes.
+		{2, 1, nil}, {3, 2, nil}, {5, 3, nil},
+	} {
+		var state LimitState
+		shares, had := make([]int, tt.watchers), make([]int, tt.watchers)
+		for round := range 40 {
+			for i := range shares {
+				g, err := state.Grant(time.UnixMilli(int64(1000+round)), Terms{Owner: string(rune('a' + i)), Length: time.Minute},
+					&Ask{Limit: Limit{Concurrency: tt.concurrency}, Number: int64(round + 1), Demand: 20})
+				require.NoError(t, err)
+				shares[i] = g.Share
+				had[i] += g.Share
+			}
+		}
+		require.Greater(t, 3*slices.Min(had), slices.Max(had), "%+v: %v", tt, had)
+		if tt.want == nil {
+			continue
+		}
+		slices.Sort(shares)
+		require.Equal(t, tt.want, shares, "%+v", tt)
+	}
+}
