@@ -79,7 +79,8 @@ func fillPlanned(t *testing.T, s *Store, backend string, partitions, items int, 
 		statements = append(statements, fmt.Sprintf("UPDATE items SET status = 'Complete', version = 2 WHERE seq <= %d OR seq %% 3 = 0", partitions*items/2))
 	}
 	if backend != "sqlite" { // or the statistics would be of some moment in between
-		statements = append([]string{"ALTER TABLE items SET (autovacuum_enabled = off)"}, statements...)
+		off := []string{"ALTER TABLE items SET (autovacuum_enabled = off)", "ALTER TABLE partitions SET (autovacuum_enabled = off)"}
+		statements = append(off, statements...)
 	}
 	for _, statement := range statements {
 		require.NoError(t, s.sql.DB.Exec(statement).Error)
