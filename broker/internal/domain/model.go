@@ -184,10 +184,11 @@ func (c Consumer) Wants(seq uint64, eventType string) bool {
 			types = f.Types
 		}
 	}
-	return seq > c.Since && matchesEventType(types, eventType)
+	return seq > c.Since && MatchesEventType(types, eventType)
 }
 
-func matchesEventType(types, eventType string) bool {
+// MatchesEventType reports whether one of the patterns of a list that [ParseEventTypes] has read fits. An empty list fits all.
+func MatchesEventType(types, eventType string) bool {
 	if types == "" {
 		return true
 	}

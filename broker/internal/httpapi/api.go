@@ -151,7 +151,7 @@ func (a *API) routes() []httpserve.Route {
 		on("DELETE", channel+"/access/{access}", manages, operators{a}.deleteAccess),
 
 		on("POST", channel+"/broadcast", open, messages{a}.broadcast),
-		on("GET", channel+"/messages", reads, httpserve.ShowOf(a.channel, messages{a}.listMessages), "next", "previous", "status"),
+		on("GET", channel+"/messages", reads, httpserve.ShowOf(a.channel, messages{a}.listMessages), append(searchFields, "next", "previous", "status")...),
 		on("GET", channel+"/messages-status", reads, httpserve.Show(messages{a}.messagesStatus)),
 		on("GET", channel+"/message/{message}", reads, httpserve.ShowOf(a.channel, messages{a}.getMessage)),
 		on("GET", channel+"/scheduled-messages", reads, httpserve.ShowOf(a.channel, messages{a}.listScheduled), "next", "previous", "status"),

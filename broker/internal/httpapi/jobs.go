@@ -113,18 +113,26 @@ func (a workers) checkPoll(r *http.Request) (k domain.Consumer, limit int, wait 
 	if k, err = a.checkPull(r); err != nil {
 		return k, 0, 0, err
 	}
-	limit = pageSize
-	if s := r.URL.Query().Get("limit"); s != "" {
-		if limit, err = strconv.Atoi(s); err != nil || limit < 0 {
-			return k, 0, 0, httpserve.BadQuery(r, "limit", "a whole number of 0 or more")
-		}
+	if limit, err = limitOf(r, 0); err != nil {
+		return k, 0, 0, err
 	}
 	longest := maxWait
 	if write := a.opts.WriteTimeout; write > 0 {
 		longest = min(longest, write/2)
 	}
 	wait, err = httpserve.QueryDuration(r, "wait")
-	return k, min(limit, maxPageSize), min(wait, longest), err
+	return k, limit, min(wait, longest), err
+}
+
+// limitOf reads how many items a request wants.
+func limitOf(r *http.Request, least int) (limit int, err error) {
+	limit = pageSize
+	if s := r.URL.Query().Get("limit"); s != "" {
+		if limit, err = strconv.Atoi(s); err != nil || limit < least {
+			return 0, httpserve.BadQuery(r, "limit", fmt.Sprintf("a whole number of %d or more", least))
+		}
+	}
+	return min(limit, maxPageSize), nil
 }
 
 func (a workers) queuedJobs(r *http.Request) (any, error) {

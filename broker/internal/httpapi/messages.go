@@ -227,6 +227,9 @@ func (a messages) listMessages(r *http.Request, c domain.Channel) (any, error) {
 	}
 	var refs []domain.MessageRef
 	if len(filter) == 0 || slices.Contains(filter, int(domain.Dispatched)) {
+		if slices.ContainsFunc(searchFields, r.URL.Query().Has) {
+			return a.searchMessages(r, c, page)
+		}
 		if refs, err = a.Messages.ListMessages(r.Context(), c.ID, page); err != nil {
 			return nil, err
 		}

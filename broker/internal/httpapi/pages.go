@@ -97,13 +97,18 @@ func pageLinks[T any](r *http.Request, items []T, position func(T) domain.Positi
 		return pages
 	}
 	for name, item := range map[string]T{"previous": items[0], "next": items[len(items)-1]} {
-		query := url.Values{name: {cursor(position(item))}}
-		if status, ok := r.URL.Query()["status"]; ok {
-			query["status"] = status
-		}
-		pages[name] = (&url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: query.Encode()}).String()
+		pages[name] = pageLink(r, name, position(item))
 	}
 	return pages
+}
+
+// pageLink is a page with the filter of a request.
+func pageLink(r *http.Request, name string, p domain.Position) string {
+	query := r.URL.Query()
+	query.Del("next")
+	query.Del("previous")
+	query.Set(name, cursor(p))
+	return (&url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: query.Encode()}).String()
 }
 
 // statusFilter reads the states that a list is to have; none, and an empty one, mean all.

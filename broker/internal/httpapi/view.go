@@ -19,6 +19,7 @@ type Messages interface {
 	Message(ctx context.Context, channel, id string) (domain.Message, error)
 	MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]domain.Message, error)
 	ListMessages(ctx context.Context, channel string, page domain.Page) ([]domain.MessageRef, error)
+	SearchMessages(channel string, s domain.ReplaySpec, eventTypes string, before uint64, limit int) (seqs []uint64, next uint64)
 	CountMessages(channel string) int
 	Scheduled(ctx context.Context, channel, id string) (domain.Scheduled, error)
 	ListScheduled(ctx context.Context, channel string, status domain.MessageStatus, page domain.Page) ([]domain.MessageRef, error)

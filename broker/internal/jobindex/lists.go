@@ -82,6 +82,28 @@ func (x *Index) MessageSeqs(channel string, page domain.Page) []uint64 {
 	return seqs
 }
 
+// SearchMessages returns the sequences of up to limit messages before one, newest first, that have one of the event types and the time of
+// a search. It looks at finishedPage messages at most, and returns where to continue; 0 is the end.
+func (x *Index) SearchMessages(channel string, s domain.ReplaySpec, eventTypes string, before uint64, limit int) (seqs []uint64, next uint64) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	c := x.channels[domain.SubjectToken(channel)]
+	if c == nil {
+		return nil, 0
+	}
+	looked := 0
+	c.messages.descend(&Entry{Seq: before}, func(e Entry) bool {
+		if s.TakesTime(FromUnixNano(e.At)) && domain.MatchesEventType(eventTypes, e.eventType.Value()) {
+			seqs = append(seqs, e.Seq)
+		}
+		if looked++; looked == finishedPage || len(seqs) == limit {
+			next = e.Seq
+		}
+		return next == 0
+	})
+	return seqs, next
+}
+
 // CountMessages counts the messages of a channel.
 func (x *Index) CountMessages(channel string) int {
 	x.mu.RLock()

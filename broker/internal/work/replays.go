@@ -99,8 +99,8 @@ func (p *Replays) CancelReplay(ctx context.Context, c domain.Consumer, id string
 	return err
 }
 
-// takesMessage tells whether a replay is for a message with such an ID and such headers.
-func takesMessage(s domain.ReplaySpec, m domain.Message) bool {
+// TakesMessage reports whether a replay or a search is for a message with such an ID and such headers.
+func TakesMessage(s domain.ReplaySpec, m domain.Message) bool {
 	if s.Message != "" && s.Message != m.ID {
 		return false
 	}
@@ -135,7 +135,7 @@ func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64,
 		}
 		jobs = jobs[:0]
 		for _, w := range work {
-			if takesMessage(r.Spec, w.Message) {
+			if TakesMessage(r.Spec, w.Message) {
 				jobs = append(jobs, w.Job)
 			}
 		}
