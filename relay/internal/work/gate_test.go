@@ -18,7 +18,9 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-func newTestGate() *gate { return &gate{changed: make(chan struct{})} }
+func newTestGate() *gate {
+	return &gate{w: &core{log: slog.New(slog.DiscardHandler)}, changed: make(chan struct{})}
+}
 
 // pass waits for a place as acquire does, without a registry and without an owner.
 func (g *gate) pass(r store.Receiver) permit {
@@ -140,7 +142,7 @@ func TestTakeOverOfAWindow(t *testing.T) {
 		now := time.Now()
 		begin := func(found store.Window) time.Duration {
 			g := newTestGate()
-			g.w = &core{cfg: Config{Takeover: 4 * time.Second}, node: "me"}
+			g.w = &core{cfg: Config{Takeover: 4 * time.Second}, node: "me", log: slog.New(slog.DiscardHandler)}
 			g.takeOver(r, found, 2)
 			g.pass(r)
 			took := time.Since(now)
