@@ -21,8 +21,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// repetitions is how often a test breaks what it is about: n times, and with -short, as in
-// ci, three times.
+// repetitions is how often a test injects its fault: n times, and three times with -short, as in ci.
 func repetitions(n int) int {
 	if testing.Short() {
 		return 3
@@ -30,7 +29,7 @@ func repetitions(n int) int {
 	return n
 }
 
-// fewer is how many messages a test works with: n, and with -short a third.
+// fewer is how many messages a test uses: n, or a third with -short.
 func fewer(n int) int {
 	if testing.Short() {
 		return n / 3
@@ -40,10 +39,8 @@ func fewer(n int) int {
 
 var producer = client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}
 
-// killDuring kills and restarts the process while a request is in flight: handed
-// in to the end and not answered. A kill that came too late, because the last
-// answer went out before it, does not count and is made again. It returns how
-// many processes it killed and how many requests were cut.
+// killDuring kills and restarts the process while a request is in flight: sent completely and not answered. A kill after the last
+// answer does not count and is repeated. It returns how many processes it has killed and how many requests were cut off.
 func (m *mortal) killDuring(f *flights) (killed, cut int) {
 	m.t.Helper()
 	for range 10 {
@@ -62,10 +59,9 @@ func (m *mortal) killDuring(f *flights) (killed, cut int) {
 	return 0, 0
 }
 
-// A broker process is killed 20 times while broadcasts are handed in and not
-// answered. What was answered is delivered to a push and to a pull consumer. A
-// broadcast without an answer can be made again, and is there once. The history of
-// each job at the end has all of its attempts, and what was in it before a kill.
+// A broker process is killed 20 times while broadcasts are in flight. Each answered broadcast is delivered to a push and to a
+// pull consumer. A broadcast without an answer can be repeated, and is stored once. At the end the history of each job is
+// complete, and has everything that it had before a kill.
 func TestKilledDuringBroadcast(t *testing.T) {
 	m := startMortal(t)
 	var pulled tally
@@ -80,7 +76,7 @@ func TestKilledDuringBroadcast(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var accepted ids
-	var stored atomic.Int64 // cut, and there all the same
+	var stored atomic.Int64 // cut off, and stored all the same
 	var producing atomic.Bool
 	producing.Store(true)
 	var producers, background sync.WaitGroup
@@ -117,10 +113,10 @@ func TestKilledDuringBroadcast(t *testing.T) {
 	killed, cut := 0, 0
 	shown := histories{}
 	for kill := range repetitions(20) {
-		// Not all: broadcasts go on meanwhile, and the next look would be the longer for it.
+		// A sample only: broadcasts go on meanwhile, and reading all of them would take longer each time.
 		lately := failing(accepted.list())
 		shown.check(t, m.node(), "push", lately[max(0, len(lately)-10):], time.Now())
-		// Some at once after the start, some in full work.
+		// Some kills come soon after the start, others under full load.
 		target := accepted.count() + 10*(kill%5)
 		waitUntil(t, func() bool { return accepted.count() >= target }, "broadcasts do not go on")
 		k, n := m.killDuring(f)
@@ -147,13 +143,12 @@ func TestKilledDuringBroadcast(t *testing.T) {
 	require.LessOrEqual(t, repeatedPull, killed*killConcurrency)
 }
 
-// holder is a receiver of callbacks. It holds those of two messages of the
-// current round open, until the process that made them is dead.
+// holder is a receiver of callbacks. It keeps those of two messages per round open until the process that made them is dead.
 type holder struct {
 	moody
 	round atomic.Int64
 	held  atomic.Int64
-	freed chan struct{} // ends the rest when the test is over
+	freed chan struct{} // releases the rest at the end of the test
 }
 
 const heldPerRound = 2
@@ -166,14 +161,14 @@ func (h *holder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.held.Add(1)
 	defer h.held.Add(-1)
-	_, _ = io.Copy(io.Discard, r.Body) // or else the server does not notice that the client is gone
+	_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the client is gone
 	select {
 	case <-r.Context().Done():
 	case <-h.freed:
 	}
 }
 
-// deliveredJobs counts the jobs of a consumer that are delivered.
+// deliveredJobs counts the delivered jobs of a consumer.
 func deliveredJobs(t testing.TB, n *Node, consumer string) int {
 	t.Helper()
 	code, body, _ := call(t, n, "GET", "/job-status", nil, "")
@@ -188,9 +183,8 @@ func deliveredJobs(t testing.TB, n *Node, consumer string) int {
 	return 0
 }
 
-// A broker process is killed 20 times while its receiver holds callbacks open.
-// Those are made again, and the others, for the most part, are not. No attempt that
-// has an outcome is lost.
+// A broker process is killed 20 times while its receiver keeps callbacks open. These callbacks are repeated, and most others are
+// not. No attempt with an outcome is lost.
 func TestKilledDuringDispatch(t *testing.T) {
 	m := startMortal(t)
 	h := &holder{freed: make(chan struct{})}
@@ -218,7 +212,7 @@ func TestKilledDuringDispatch(t *testing.T) {
 		others = append(others, flowing...)
 		waitUntil(t, func() bool { return h.held.Load() == heldPerRound }, "the callbacks to be held do not come")
 		if kill%2 == 0 {
-			// The rest is done, or else in whatever state it is.
+			// The rest is delivered, or in any other state.
 			waitUntil(t, func() bool {
 				failures, _ := shown.check(t, m.node(), "k", failing(flowing), time.Now())
 				missing, _ := h.calls.missing(flowing)
@@ -233,7 +227,7 @@ func TestKilledDuringDispatch(t *testing.T) {
 		m.start()
 	}
 	begin := time.Now()
-	// Not asked for one by one, which would be a good part of the time.
+	// A query for each message would take much of the test's time.
 	waitUntil(t, func() bool { return deliveredJobs(t, m.node(), "k") == len(all) }, "messages that were accepted are not delivered")
 	require.Less(t, time.Since(begin), 12*time.Second, "the process begins where the one before it ended, and does not wait for the server to notice")
 	for _, id := range all {
@@ -250,9 +244,8 @@ func TestKilledDuringDispatch(t *testing.T) {
 	require.LessOrEqual(t, repeatedHeld+repeatedOthers, repetitions(20)*killConcurrency)
 }
 
-// A broker process is killed 20 times while transitions are handed in and not
-// answered. Each can be sent again with its claim token. One that was answered
-// stands: its job has that state at the end, and was given to nobody after it.
+// A broker process is killed 20 times while transitions are in flight. Each can be repeated with its claim token. An answered one
+// is final: its job has that state at the end, and no worker got it afterwards.
 func TestKilledDuringTransition(t *testing.T) {
 	m := startMortal(t)
 	putConsumer(t, m.node(), "k", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
@@ -266,14 +259,14 @@ func TestKilledDuringTransition(t *testing.T) {
 	outcome := map[string]string{}
 
 	const backlog = 100
-	room := make(chan struct{}, backlog)
+	slots := make(chan struct{}, backlog)
 	var producing atomic.Bool
 	producing.Store(true)
 	var producers, workers sync.WaitGroup
 	producers.Go(func() {
 		for i := 0; producing.Load(); i++ {
 			select {
-			case room <- struct{}{}:
+			case slots <- struct{}{}:
 			case <-ctx.Done():
 				return
 			}
@@ -307,7 +300,7 @@ func TestKilledDuringTransition(t *testing.T) {
 			outcome[j.MessageID] = state
 			mu.Unlock()
 			answered.add(j.MessageID)
-			<-room
+			<-slots
 		case !errors.Is(err, client.ErrClaimLost) && ctx.Err() == nil:
 			t.Errorf("message %s: %v", j.MessageID, err)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// logged are the lines of a log in JSON.
+// logged parses the lines of a JSON log.
 func logged(t *testing.T, log *lockedBuffer) (lines []map[string]any) {
 	t.Helper()
 	for line := range bytes.Lines([]byte(log.String())) {
@@ -26,7 +26,7 @@ func logged(t *testing.T, log *lockedBuffer) (lines []map[string]any) {
 	return lines
 }
 
-// The log names jobs and states as the HTTP interface does. A job that dies is a warning, whoever has ended it.
+// The log names jobs and states as the HTTP interface does. A job that becomes dead is logged as a warning, whatever the cause.
 func TestLogSpeaksOfJobsAsTheInterfaceDoes(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	defer receiver.Close()
@@ -70,7 +70,7 @@ func TestLogSpeaksOfJobsAsTheInterfaceDoes(t *testing.T) {
 	require.NotContains(t, log.String(), "Seq")
 }
 
-// A callback that the policy on addresses refuses is seen at the level error of the log too, once for a consumer and its URL.
+// A callback that the address policy forbids is logged at the level error, once per consumer and URL.
 func TestRefusedCallbacksAreSeenAtAnyLevel(t *testing.T) {
 	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelError} {
 		cfg := testConfig(t)

@@ -27,8 +27,8 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// The environment of a test binary that is a server of a cluster. The ports are those of the server's clients and of its health, and
-// the routes of all members.
+// Environment variables of a test binary that runs as a server of a cluster: the ports for clients and for its health, and the
+// routes of all members.
 const (
 	memberDir    = "BROKER_TEST_MEMBER_DIR"
 	memberNumber = "BROKER_TEST_MEMBER"
@@ -37,7 +37,7 @@ const (
 
 const memberCount = 3
 
-// member is a server of a cluster. It ends with the process that started it.
+// member runs a server of a cluster. It ends with the process that started it.
 func member(dir string) error {
 	number, err := strconv.Atoi(os.Getenv(memberNumber))
 	if err != nil {
@@ -59,7 +59,7 @@ func member(dir string) error {
 	return err
 }
 
-// startMembers starts three servers, each in a process of its own, waits until they are a cluster, and returns their URLs.
+// startMembers starts three servers, each in its own process, waits until they form a cluster, and returns their URLs.
 func startMembers(t *testing.T) (urls string) {
 	t.Helper()
 	addrs, err := servertest.FreeAddresses(3 * memberCount)
@@ -92,7 +92,7 @@ func startMembers(t *testing.T) (urls string) {
 	return strings.Join(clients, ",")
 }
 
-// pair is two broker processes on a cluster, with what was broadcast, pushed and claimed.
+// pair is two broker processes on a cluster, with the messages that were broadcast, pushed and claimed.
 type pair struct {
 	t               *testing.T
 	brokers         []*mortal
@@ -120,7 +120,7 @@ func (p *pair) broadcast(ctx context.Context, round, n int) {
 				})
 				if err == nil {
 					p.accepted.add(id)
-				} else if !errors.Is(err, client.ErrDuplicate) { // an answer was cut
+				} else if !errors.Is(err, client.ErrDuplicate) { // an answer was cut off
 					p.t.Errorf("broadcast %s: %v", id, err)
 				}
 			}
@@ -129,7 +129,7 @@ func (p *pair) broadcast(ctx context.Context, round, n int) {
 	producers.Wait()
 }
 
-// claim takes jobs from one broker, and reports them to the other, until ctx ends.
+// claim claims jobs from one broker, and reports them to the other, until ctx ends.
 func (p *pair) claim(ctx context.Context, from int) {
 	m, other := p.brokers[from], p.brokers[1-from]
 	for ctx.Err() == nil {
@@ -156,7 +156,8 @@ func (p *pair) claim(ctx context.Context, from int) {
 	}
 }
 
-// round broadcasts n messages and waits until all that were accepted are pushed and settled. It kills a broker meanwhile, unless victim is nil.
+// round broadcasts n messages and waits until all accepted ones are pushed and settled. Meanwhile it kills victim, if that is not
+// nil.
 func (p *pair) round(number, n int, victim *mortal) {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(p.t.Context())
@@ -187,10 +188,10 @@ func (p *pair) round(number, n int, victim *mortal) {
 	require.True(p.t, ok, "messages that were accepted are lost")
 }
 
-// Two broker processes share a cluster of three server processes, which keep three copies. Both brokers are killed and started again before each
-// round of broadcasts, and in every other round one is killed in the middle of it. Their feeds come from replicas that are ahead of
-// the streams' leaders now and then. All that was answered with 201 is pushed and can be claimed, and no worker hears that a job
-// that it holds does not exist.
+// Two broker processes share a cluster of three server processes with three replicas. Both brokers are killed and restarted
+// before each round of broadcasts, and in every other round one is killed during it. Their feeds come from replicas that may be
+// ahead of the streams' leaders. Each message answered with 201 is pushed and can be claimed. No worker is answered that its
+// claimed job does not exist.
 func TestBrokersOnAClusterLoseNoJob(t *testing.T) {
 	t.Parallel()
 	rounds, messages := 20, 2500

@@ -19,23 +19,24 @@ import (
 )
 
 const (
-	// payloadRoom is what the embedded server takes beyond a request's body.
-	payloadRoom = 64 << 10
-	minPayload  = 1 << 20
-	// rewriteSync is how often the server syncs what it rewrites by itself, where the
-	// broker syncs all the rest before it answers.
+	// payloadOverhead is how much larger than a request's body a message may be.
+	payloadOverhead = 64 << 10
+	minPayload      = 1 << 20
+	// rewriteSync is how often the server syncs files that it rewrites on its own. The broker syncs everything else before it
+	// answers.
 	rewriteSync = 2 * time.Second
-	// restartPause is between two restarts of the server.
+	// restartPause is the least time between two restarts of the server.
 	restartPause = 5 * time.Second
-	// startPause is between two looks at what a start waits for.
+	// startPause is the interval between checks of a condition that a start waits for.
 	startPause = 250 * time.Millisecond
-	// startReminder is between two lines in the log about one wait.
+	// startReminder is the interval between log lines about one wait.
 	startReminder = 30 * time.Second
-	// startSpace is what a disk must have for a start: the server writes the settings of its streams, and the broker tries it out.
+	// startSpace is how much free space a start needs: the server writes the configurations of its streams, and the broker tests
+	// writes.
 	startSpace = 4 << 20
 )
 
-// startEmbedded starts a NATS server in this process. It has no port: only this process reaches it.
+// startEmbedded starts a NATS server in this process. It has no port, so only this process can reach it.
 func startEmbedded(ctx context.Context, cfg *Config, log *slog.Logger, said func(text string)) (*natsembed.Server, error) {
 	mode, every, err := cfg.NATS.parseSync()
 	if err != nil {
@@ -48,12 +49,12 @@ func startEmbedded(ctx context.Context, cfg *Config, log *slog.Logger, said func
 		Dir: cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-broker",
 		SyncAlways: mode == syncEach, SyncInterval: every,
 		Configure: func(o *server.Options) error {
-			// The broker has its own limit, which leaves room for what empties a full store.
+			// The broker enforces its own limit, which leaves space for the deletes and acknowledgements that empty a full store.
 			o.JetStreamMaxStore = 1 << 60
 			return nil
 		},
-		MaxPayload: int32(max(minPayload, cfg.HTTP.MaxBodyBytes) + payloadRoom),
-		Logger:     slog.New(overheard{log.With("part", "nats").Handler(), said}),
+		MaxPayload: int32(max(minPayload, cfg.HTTP.MaxBodyBytes) + payloadOverhead),
+		Logger:     slog.New(captureHandler{log.With("part", "nats").Handler(), said}),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("[nats] store-dir %s: %w", cfg.NATS.StoreDir, err)
@@ -61,7 +62,7 @@ func startEmbedded(ctx context.Context, cfg *Config, log *slog.Logger, said func
 	return srv, nil
 }
 
-// connect starts the embedded server, or connects to the one that was named.
+// connect starts the embedded server, or connects to the configured one.
 func (n *Node) connect(ctx context.Context) error {
 	opts := service.NATSOptions("jetpull broker", n.log)
 	var err error
@@ -98,8 +99,8 @@ func meaning(sync string) string {
 	return "written, and on disk within " + sync + "; a power failure before loses it"
 }
 
-// await calls look until it finds what the start waits for, ctx ends, or look fails for good. The log says what is waited for,
-// and so does /readyz, without the reason, which may name addresses and folders.
+// await calls look until it succeeds, ctx ends, or its error is permanent. The log names the condition and the reason. /readyz
+// names only the condition, because the reason may contain addresses and folders.
 func (n *Node) await(ctx context.Context, what string, look func() error, passes func(error) bool) error {
 	var said time.Time
 	for {
@@ -129,7 +130,7 @@ func (n *Node) await(ctx context.Context, what string, look func() error, passes
 	}
 }
 
-// starting is what requests are answered with while the broker starts.
+// starting is the answer to requests during the start.
 func (n *Node) starting() string {
 	if what := n.waitsFor.Load(); what != nil {
 		return "the broker starts: it waits for " + *what
@@ -137,7 +138,7 @@ func (n *Node) starting() string {
 	return "the broker starts: try again in a moment"
 }
 
-// dial connects to the servers that url names. One that is not there yet is waited for; one that refuses is not.
+// dial connects to the servers in url. It waits for a server that is not reachable, but not for one that refuses.
 func (n *Node) dial(ctx context.Context, opts []nats.Option) error {
 	return n.await(ctx, "its NATS servers", func() (err error) {
 		n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, opts...)
@@ -145,7 +146,7 @@ func (n *Node) dial(ctx context.Context, opts []nats.Option) error {
 	}, unreached)
 }
 
-// unreached tells whether a connection failed because there was no server, or none that answered.
+// unreached reports whether a connection failed because no server was there or answered.
 func unreached(err error) bool {
 	if _, network := errors.AsType[*net.OpError](err); network {
 		return true
@@ -156,8 +157,8 @@ func unreached(err error) bool {
 	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF)
 }
 
-// awaitSpace waits until the embedded server can start: without space it could not write, and the start would fail. It has no
-// bound, as a broker that runs has none when its disk fills up. A disk of unknown space is tried.
+// awaitSpace waits until the embedded server can start: without free space its writes would fail. The wait has no limit, just as
+// a running broker waits without a limit when its disk is full. If the free space is unknown, the start is tried.
 func (n *Node) awaitSpace(ctx context.Context) error {
 	look := n.disk
 	if look == nil {
@@ -169,7 +170,7 @@ func (n *Node) awaitSpace(ctx context.Context) error {
 			return nil //nolint:nilerr // a disk of unknown space is tried
 		}
 		free, _, err := look(dir)
-		for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) { // the first start makes it
+		for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) { // the first start creates it
 			dir = filepath.Dir(dir)
 			free, _, err = look(dir)
 		}
@@ -180,14 +181,14 @@ func (n *Node) awaitSpace(ctx context.Context) error {
 	}, func(error) bool { return true })
 }
 
-// mend starts the embedded server again, on the same store, if it takes nothing any more because the disk had no room, which
-// there is now. Everything that was answered is in the store, and what was refused is not.
-func (n *Node) mend(ctx context.Context) {
+// repair restarts the embedded server on the same store, if it refuses all writes after a full disk and there is space again. All
+// answered writes are in the store, and refused ones are not.
+func (n *Node) repair(ctx context.Context) {
 	if !n.store.Writers.Stuck() || time.Since(n.restarted) < restartPause {
 		return
 	}
 	n.restarted = time.Now()
-	n.log.Warn("the disk has room again: the embedded server is started again, because it keeps a write error for good")
+	n.log.Warn("the disk has space again: restarting the embedded server, because it keeps a write error for good")
 	if err := n.embedded.Restart(ctx); err != nil {
 		n.log.Error("the embedded server could not be started again, trying again", "error", err)
 		return
@@ -196,14 +197,14 @@ func (n *Node) mend(ctx context.Context) {
 	n.log.Info("the embedded server runs again")
 }
 
-// overheard passes a log on, and each text of the embedded server to said.
-type overheard struct {
+// captureHandler passes log records on, and the text of each record of the embedded server to said.
+type captureHandler struct {
 	slog.Handler
 	said func(text string)
 }
 
 // Handle implements slog.Handler.
-func (h overheard) Handle(ctx context.Context, r slog.Record) error {
+func (h captureHandler) Handle(ctx context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == "text" {
 			h.said(a.Value.String())
@@ -217,14 +218,14 @@ func (h overheard) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs implements slog.Handler.
-func (h overheard) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return overheard{h.Handler.WithAttrs(attrs), h.said}
+func (h captureHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return captureHandler{h.Handler.WithAttrs(attrs), h.said}
 }
 
-// Enabled implements slog.Handler: what is not logged is heard all the same.
-func (h overheard) Enabled(context.Context, slog.Level) bool { return true }
+// Enabled implements slog.Handler: records below the log's level are captured too.
+func (h captureHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-// heard is called with each line of the embedded server.
+// heard handles a line of the embedded server's log.
 func (n *Node) heard(text string) {
 	if s := n.listens.Load(); s != nil {
 		s.Writers.ServerSaid(text)

@@ -28,7 +28,7 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// httpDrain bounds the wait for requests in progress at a stop.
+// httpDrain bounds the wait for requests in progress during a stop.
 const httpDrain = 15 * time.Second
 
 // Node is a running broker process.
@@ -40,56 +40,54 @@ type Node struct {
 	store    *journal.Store
 	broker   *work.Broker
 	server   *httpserve.Server
-	addr     string          // that it listens on
-	secure   bool            // with HTTPS
-	stopping context.Context // ends when long polls are to end
+	addr     string          // that the listener has
+	secure   bool            // serves HTTPS
+	stopping context.Context // ends to end long polls
 	endPolls context.CancelFunc
 	stopOnce sync.Once
-	stopped  error           // what Stop returns
-	release  service.Closers // what is not the listener
-	progress func()          // of the start
-	// handler is that of all requests, from when the broker has started.
+	stopped  error           // the result of Stop
+	release  service.Closers // everything but the listener
+	progress func()          // reports progress of the start
+	// handler serves all requests once the broker has started.
 	handler atomic.Pointer[httpapi.API]
-	// waitsFor is what the start waits for; nil: nothing.
+	// waitsFor is the condition that the start waits for, nil for none.
 	waitsFor atomic.Pointer[string]
-	// restarted is when the embedded server was started again last; for mend.
+	// restarted is the time of the last restart of the embedded server, for repair.
 	restarted time.Time
-	// listens is the store, once it is open, for what the embedded server says.
+	// listens is the open store, which reads the embedded server's log.
 	listens atomic.Pointer[journal.Store]
 
-	api         http.Handler // what handler has, and what says why it has none yet
-	console     http.Handler // nil: there is none
+	api         http.Handler // serves from handler, or answers why it is not set yet
+	console     http.Handler // nil: none
 	natsOptions []nats.Option
-	notices     io.Writer // for what the log's level hides of the configuration; nil if nobody looks
-	// onSync is for tests that play a power failure.
+	notices     io.Writer // gets lines about the configuration that the log's level hides; nil: none
+	// onSync lets tests simulate a power failure.
 	onSync func(path string, size int64)
-	// disk takes the place of the disk's own space in tests.
+	// disk replaces the query for the disk's space in tests.
 	disk func(dir string) (free, all int64, err error)
 }
 
 // Option changes how a node starts.
 type Option func(*Node)
 
-// NATSOptions adds options to the connection to an existing server, such as
-// credentials that are not in a file. The configuration's come after them.
+// NATSOptions adds options to the connection to an existing server, such as credentials that are not in a file. The options of
+// the configuration are applied after them.
 func NATSOptions(opts ...nats.Option) Option {
 	return func(n *Node) { n.natsOptions = append(n.natsOptions, opts...) }
 }
 
-// Notices has what the broker makes of its configuration, such as values that it clamps, written to w where the log's level
-// hides it.
+// Notices writes notices about the configuration, such as clamped values, to w if the log's level hides them.
 func Notices(w io.Writer) Option {
 	return func(n *Node) { n.notices = w }
 }
 
-// Console serves another handler at /console/ on the broker's listener. The broker does not ask for a token there.
+// Console serves another handler at /console/ on the broker's listener. The broker does not check a token there.
 func Console(h http.Handler) Option {
 	return func(n *Node) { n.console = h }
 }
 
-// Start brings a broker up. When it returns, the broker serves, on the address
-// of Addr. Until then requests there are answered with 503, but /healthz with
-// 200. What was started before an error is stopped again.
+// Start starts a broker. When it returns, the broker serves requests at Addr. Until then requests are answered with 503, and
+// /healthz with 200. After an error everything that was started is stopped again.
 func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -104,7 +102,7 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 		option(n)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	// It runs from when a server is asked: one in this process may read its blocks for long before.
+	// The limit applies from the first contact with a server: an embedded one may read its blocks for a long time before.
 	wait := n.cfg.NATS.StartWait
 	stall := time.AfterFunc(math.MaxInt64, func() {
 		cancel(fmt.Errorf("the start has waited for %v ([nats] start-wait-in-seconds; 0: without an end): %w", wait, context.DeadlineExceeded))
@@ -137,7 +135,7 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	return n, nil
 }
 
-// notice logs what the broker makes of its configuration.
+// notice logs a remark about the configuration.
 func (n *Node) notice(ctx context.Context, level slog.Level, text string) {
 	if n.notices == nil || n.log.Enabled(ctx, level) {
 		n.log.Log(ctx, level, "configuration", "notice", text)
@@ -185,22 +183,22 @@ func (n *Node) startBroker(ctx context.Context) error {
 		return fmt.Errorf("start the broker: %w", err)
 	}
 	if n.embedded != nil {
-		parts.Full, parts.Usage = n.watchRoom(js)
+		parts.Full, parts.Usage = n.watchSpace(js)
 	}
 	n.broker = work.New(parts)
 	n.broker.Start()
 	return nil
 }
 
-// watchRoom looks at the space until the node is released.
-func (n *Node) watchRoom(js jetstream.JetStream) (full func() error, usage func(context.Context) (work.Usage, error)) {
-	r := newRoom(n.cfg, js, n.log)
-	if r.mend = n.mend; n.disk != nil {
+// watchSpace checks the free space until the node is released.
+func (n *Node) watchSpace(js jetstream.JetStream) (full func() error, usage func(context.Context) (work.Usage, error)) {
+	r := newSpaceMonitor(n.cfg, js, n.log)
+	if r.repair = n.repair; n.disk != nil {
 		r.disk = n.disk
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { watch.Every(ctx, roomPause, func() { r.look(ctx) }) })
+	running.Go(func() { watch.Every(ctx, spacePause, func() { r.look(ctx) }) })
 	n.release.Add(func() { cancel(); running.Wait() })
 	return r.Err, r.usage
 }
@@ -212,7 +210,7 @@ func (n *Node) jetStream() (jetstream.JetStream, error) {
 	return jetstream.New(n.nc)
 }
 
-// backup copies the streams of the embedded server.
+// backup returns the backup of the embedded server's streams.
 func (n *Node) backup() *httpapi.Backup {
 	if n.embedded == nil {
 		return nil
@@ -222,7 +220,7 @@ func (n *Node) backup() *httpapi.Backup {
 	}}
 }
 
-// listen answers requests before there is anything to serve them with, so that a start that waits can be seen.
+// listen starts the listener before the broker can serve, so that a waiting start is visible.
 func (n *Node) listen(ctx context.Context) (err error) {
 	starting := httpserve.Starting(true, n.starting)
 	n.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -242,7 +240,7 @@ func (n *Node) listen(ctx context.Context) (err error) {
 	return err
 }
 
-// serve has requests answered by the broker, which has started.
+// serve routes requests to the broker, which has started.
 func (n *Node) serve(gateway *httpapi.Gateway) {
 	opts := httpapi.Options{
 		Logger: n.log, Stopping: n.stopping, Backup: n.backup(), AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics,
@@ -253,13 +251,13 @@ func (n *Node) serve(gateway *httpapi.Gateway) {
 	n.handler.Store(httpapi.New(n.broker, view, opts))
 }
 
-// Handler is the broker's HTTP interface, for requests from this process.
+// Handler returns the broker's HTTP interface, for requests from this process.
 func (n *Node) Handler() http.Handler { return n.api }
 
-// Addr is the address that the broker listens on.
+// Addr returns the address that the broker listens on.
 func (n *Node) Addr() string { return n.addr }
 
-// URL is Addr as a URL.
+// URL returns Addr as a URL.
 func (n *Node) URL() string {
 	if n.secure {
 		return "https://" + n.Addr()
@@ -267,13 +265,12 @@ func (n *Node) URL() string {
 	return "http://" + n.Addr()
 }
 
-// Wait returns when ctx ends, with nil, or when the listener failed.
+// Wait returns nil when ctx ends, or an error when the listener fails.
 func (n *Node) Wait(ctx context.Context) error { return n.server.Wait(ctx) }
 
-// Stop shuts down in order: no new requests, long polls end, requests in
-// progress are answered, callbacks in progress finish and what waits for one
-// is given back, until ctx ends. Another call waits for the end of the first,
-// whatever its own ctx, and returns the same.
+// Stop shuts down in order: new requests are refused, long polls end, requests in progress are answered, callbacks in progress
+// finish and waiting jobs are given back. ctx bounds this. A concurrent call waits for the first one, whatever its own ctx, and
+// returns the same.
 func (n *Node) Stop(ctx context.Context) error {
 	n.stopOnce.Do(func() { n.stopped = n.shutDown(ctx) })
 	return n.stopped

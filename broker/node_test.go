@@ -27,8 +27,7 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
-// testWriter sends a log to the test until it ends: goroutines that are no
-// longer the test's must not write to it.
+// testWriter sends a log to the test until it ends: goroutines that outlive the test must not write to it.
 type testWriter struct {
 	mu sync.Mutex
 	t  testing.TB
@@ -201,8 +200,7 @@ func TestPushRetriesThenDeadThenRequeued(t *testing.T) {
 	require.EqualValues(t, 4, calls.Load())
 }
 
-// A retry must survive the process, without any new message to wake its
-// dispatching.
+// A retry survives a restart, without a new message that wakes the dispatching.
 func TestRetriesSurviveARestart(t *testing.T) {
 	var healthy atomic.Bool
 	var calls atomic.Int32
@@ -220,14 +218,14 @@ func TestRetriesSurviveARestart(t *testing.T) {
 	broadcast(t, n, "m", "x", nil)
 	require.Eventually(t, func() bool { return calls.Load() == 1 }, 10*time.Second, time.Millisecond)
 	stopNode(t, n)
-	before := calls.Load() // a stop that takes its time does not forestall the retry
+	before := calls.Load() // a slow stop does not prevent the retry
 	healthy.Store(true)
 	again := startNode(t, cfg)
 	waitState(t, again, "m", "k", "DELIVERED")
 	require.Equal(t, before+1, calls.Load())
 }
 
-// A consumer that hangs holds its own workers only.
+// A consumer that hangs occupies only its own workers.
 func TestHangingCallbackHoldsNobodyElse(t *testing.T) {
 	release := make(chan struct{})
 	hang := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -250,7 +248,7 @@ func TestHangingCallbackHoldsNobodyElse(t *testing.T) {
 	require.NotEqual(t, "DELIVERED", jobStates(t, n, "a")["hang"])
 }
 
-// With one worker that is busy, what waits goes by priority.
+// While the only worker is busy, waiting jobs are ordered by priority.
 func TestHigherPriorityGoesFirst(t *testing.T) {
 	var mu sync.Mutex
 	var order []string
@@ -301,7 +299,7 @@ func TestClaimExpiresAndDies(t *testing.T) {
 	}
 	first := claim()
 	require.Len(t, first, 1)
-	second := claim() // waits for the end of the first
+	second := claim() // waits for the end of the first claim
 	require.Len(t, second, 1)
 	require.Equal(t, first[0].ID, second[0].ID)
 	require.NotEqual(t, first[0].ClaimToken, second[0].ClaimToken)
@@ -333,14 +331,14 @@ func TestPruneExportsFirst(t *testing.T) {
 	require.Equal(t, []byte("\xff\x00"), e.Payload)
 }
 
-// A folder that exports cannot be written to is named at the start, not when the retention has passed.
+// An export folder that is not writable is reported at the start, not after the retention.
 func TestExportPathIsTriedAtTheStart(t *testing.T) {
 	cfg := testConfig(t)
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	unusable := []string{file, filepath.Join(file, "x")}
 	if runtime.GOOS == "linux" {
-		unusable = append(unusable, "/proc") // a folder without new files
+		unusable = append(unusable, "/proc") // a folder that accepts no new files
 	}
 	for _, cfg.Prune.ExportPath = range unusable {
 		var said bytes.Buffer
@@ -364,7 +362,7 @@ func TestOneProcessPerStore(t *testing.T) {
 	require.ErrorContains(t, err, "another process uses the store in "+cfg.NATS.StoreDir+": stop that, or name another folder")
 }
 
-// Every call of Stop returns when the node has stopped, with what the first returns.
+// Every call of Stop returns when the node has stopped, with the result of the first.
 func TestStopMayBeCalledAgain(t *testing.T) {
 	n, err := Start(t.Context(), testConfig(t), testLogger(t))
 	require.NoError(t, err)

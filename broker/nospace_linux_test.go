@@ -18,7 +18,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// limitFiles has no file grow beyond a size, or, with lift, as large as before.
+// limitFiles limits the size of all files of the process until lift is called.
 func limitFiles(t *testing.T, most uint64) (lift func()) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -32,7 +32,7 @@ func limitFiles(t *testing.T, most uint64) (lift func()) {
 	return lift
 }
 
-// startWithSpace starts a node on a disk that has as much space as it is told.
+// startWithSpace starts a node on a disk whose free space the test sets.
 func startWithSpace(t *testing.T, cfg *Config) (n *Node, free *atomic.Int64) {
 	t.Helper()
 	free = new(atomic.Int64)
@@ -51,14 +51,14 @@ func readyCode(t *testing.T, n *Node) int {
 	return code
 }
 
-// A system that had no room for a write, here for a larger file, costs no restart of the process: when there is room, the server is started again. What was
-// answered is there, what was refused is not, and /readyz says how it is all the time.
+// The system has no space for a write, here because of the size of a file. The process need not be restarted: when there is
+// space, the embedded server is. Answered messages are there, refused ones are not, and /readyz always reports the state.
 func TestNoSpaceOnTheDisk(t *testing.T) {
 	cfg := testConfig(t)
 	n, free := startWithSpace(t, cfg)
 	putConsumer(t, n, "k", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
 
-	// What is broadcast goes to the store directly, past the look at the space.
+	// This stores a message directly, without the check of the free space.
 	lift := limitFiles(t, 3<<20+1000)
 	payload := []byte(strings.Repeat("x", 1<<20))
 	var taken []string
@@ -84,7 +84,7 @@ func TestNoSpaceOnTheDisk(t *testing.T) {
 	require.Contains(t, body, "the store is full")
 
 	lift()
-	require.ErrorIs(t, n.store.Ready(), domain.ErrStoreFull, "there is room, and the server takes nothing yet")
+	require.ErrorIs(t, n.store.Ready(), domain.ErrStoreFull, "there is space, and the server accepts nothing yet")
 	free.Store(10 << 30)
 	require.Eventually(t, func() bool { return readyCode(t, n) == 200 }, waitLong, waitStep)
 	require.False(t, n.store.Writers.Stuck())
@@ -96,7 +96,7 @@ func TestNoSpaceOnTheDisk(t *testing.T) {
 		require.True(t, there(n, id), id)
 	}
 	require.False(t, there(n, refused))
-	broadcast(t, n, refused, "now there is room", nil)
+	broadcast(t, n, refused, "now there is space", nil)
 	require.Len(t, claim(t, n, "k", "?limit=100&wait=5s"), len(taken)+1)
 	stopNode(t, n)
 	again := startNode(t, cfg)
@@ -105,8 +105,8 @@ func TestNoSpaceOnTheDisk(t *testing.T) {
 	}
 }
 
-// Where there was no room for an attempt, the server takes no more of them until it is started again. Callbacks go on meanwhile, and their
-// outcome counts; histories are whole again as soon as there is room.
+// After an attempt for which there was no space, the server refuses all attempts until it is restarted. Callbacks go on
+// meanwhile, and their outcomes count. Histories are complete again once there is space.
 func TestNoSpaceForAttempts(t *testing.T) {
 	var fail atomic.Bool
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -152,14 +152,14 @@ func TestNoSpaceForAttempts(t *testing.T) {
 	require.Equal(t, []int{2, 1}, numbers(list))
 }
 
-// The same on a disk that really is full.
+// The same on a file system that is really full.
 func TestStartOnAFullFileSystem(t *testing.T) {
 	dir := smallDisk(t, 200<<20)
 	filler := filepath.Join(dir, "filler")
 	startOnAFullDisk(t, dir, func() { fillDisk(t, filler) }, func() { require.NoError(t, os.Remove(filler)) })
 }
 
-// smallDisk mounts a file system of so many bytes, which takes a privileged user.
+// smallDisk mounts a file system of the given size in bytes, which needs privileges.
 func smallDisk(t *testing.T, size int) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

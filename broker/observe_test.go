@@ -17,7 +17,7 @@ import (
 	"github.com/jetpull/jetpull/internal/dashboard"
 )
 
-// What dashboard and alert rules ask for is what a broker exposes.
+// Each metric in the dashboard and the alert rules is one that a broker exposes.
 func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "bad") {
@@ -69,7 +69,7 @@ func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 	require.Positive(t, size)
 }
 
-// However many consumers have a backlog, the series of a scrape are bounded, and are those of the oldest jobs.
+// However many consumers have a backlog, a scrape has a bounded number of series: those of the oldest jobs.
 func TestSeriesOfBacklogsAreBounded(t *testing.T) {
 	n := startNode(t, testConfig(t))
 	const consumers = 1010

@@ -8,13 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The configuration files that webhook-broker 0.2.3 ships, as keys and values.
-// What only names its database or its seeds is shortened.
+// The configuration files that webhook-broker 0.2.3 ships, as keys and values. Keys of its database and seeds are shortened.
 var originals = []struct {
 	name     string
 	ini      string
-	listener string   // beyond loopback, so that it needs a token or to be open
-	warned   []string // parts of warnings that are not of ignored keys
+	listener string   // an address other than loopback, which needs a token or to be open
+	warned   []string // parts of warnings, other than those about ignored keys
 	check    func(t *testing.T, c *Config)
 }{
 	{
@@ -199,7 +198,7 @@ export-path=export
 
 const queueIgnored = "[broker] max-message-queue-size is accepted for compatibility and has no effect: jobs are not read ahead: each is taken from the index when its callback begins"
 
-// Every configuration that the original ships starts, and says what it changes.
+// The broker starts with every configuration that the original ships, and logs the differences.
 func TestConfigurationsOfTheOriginalStart(t *testing.T) {
 	for _, o := range originals {
 		t.Run(o.name, func(t *testing.T) {

@@ -23,17 +23,16 @@ import (
 
 const outageWorkers = 4
 
-// outageConfig has claims and callbacks last longer than a slow machine stalls
-// before or after the outage: what ends by time is repeated too.
+// outageConfig makes claims and callbacks outlast the stalls of a slow machine around the outage, because expired ones are
+// repeated.
 func outageConfig(t *testing.T, url string, replicas int) *Config {
 	cfg := externalConfig(t, url, replicas)
 	cfg.Connection.Timeout = 10 * time.Second
 	return cfg
 }
 
-// outage runs a broker under load on a NATS server while something happens to
-// the server, and then checks that all that was answered with 201 was worked
-// off by a push and a pull consumer.
+// outage runs a broker under load on a NATS server while happen disturbs the server. It then checks that each message answered
+// with 201 was worked off by a push and a pull consumer.
 func outage(t *testing.T, n *Node, happen func()) {
 	t.Helper()
 	var pushed, pulled tally
@@ -97,8 +96,8 @@ func outage(t *testing.T, n *Node, happen func()) {
 	require.LessOrEqual(t, repeatedPull, outageWorkers, "only what was in flight is repeated")
 }
 
-// Without its server a broker lives and is not ready, and says so to who asks
-// and to producers; it is ready again by itself.
+// Without its server a broker stays alive and is not ready. It says so in /readyz and to producers, and becomes ready again on
+// its own.
 func TestReadinessFollowsTheServer(t *testing.T) {
 	srv := servertest.RunServer(t)
 	n := startNode(t, externalConfig(t, srv.URL(), 1))
@@ -122,7 +121,8 @@ func TestReadinessFollowsTheServer(t *testing.T) {
 	broadcast(t, n, "m", "x", nil)
 }
 
-// What a node does not have in memory it cannot look for without its server. That is 503, which is asked again, and not 404, which is believed.
+// During an outage a node cannot look up an object that it does not have in memory. The answer is 503, which clients retry, and
+// not 404.
 func TestNotKnownInAnOutageIsNotNotFound(t *testing.T) {
 	srv := servertest.RunServer(t)
 	cfg := externalConfig(t, srv.URL(), 1)
@@ -146,7 +146,7 @@ func TestNotKnownInAnOutageIsNotNotFound(t *testing.T) {
 		method, path string
 		header       map[string]string
 		body         string
-		known        int // with the server
+		known        int // with the server available
 	}
 	requests := []request{
 		{"POST", "/channel/new/broadcast", admin, "x", 404},
@@ -210,7 +210,7 @@ func TestServerOfAClusterIsRestarted(t *testing.T) {
 	})
 }
 
-// A process whose own server was started again makes callbacks as before: nobody else could have made them meanwhile.
+// A process makes callbacks as before after a restart of its embedded server: no other process could have made them meanwhile.
 func TestCallbacksAfterARestartOfTheServer(t *testing.T) {
 	receiver := newReplayReceiver(t)
 	n := startNode(t, testConfig(t))

@@ -18,8 +18,8 @@ import (
 
 type toldEvent struct{ Event, Channel, Consumer, Reason string }
 
-// A push consumer that is paused gets no callbacks, also after a restart, until it is
-// resumed. The operator's URL is told, even where callbacks may not go.
+// A paused push consumer gets no callbacks, also after a restart, until it is resumed. The operator's URL is notified, even if
+// the address policy forbids callbacks to it.
 func TestPauseSurvivesARestart(t *testing.T) {
 	url, calls, _ := tallied(t, "")
 	var mu sync.Mutex
@@ -68,8 +68,7 @@ func TestPauseSurvivesARestart(t *testing.T) {
 	tells(paused, toldEvent{"consumer resumed", "ch", "k", ""})
 }
 
-// A receiver that fails opens its circuit breaker, which the node shows that makes the callbacks, and closes it when it
-// is well again.
+// A failing receiver opens its circuit breaker, and closes it when it recovers. The dispatching node shows the state.
 func TestBreakerIsShown(t *testing.T) {
 	t.Run("alone", func(t *testing.T) {
 		n := startNode(t, breakerConfig(testConfig(t)))

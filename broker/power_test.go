@@ -21,8 +21,8 @@ import (
 	"github.com/jetpull/jetpull/broker/client"
 )
 
-// noteSizes returns a hook that writes each size that was synced to a file, a
-// line each. What a process has written outlives its kill, unlike its memory.
+// noteSizes returns a hook that appends each synced size to a file, one per line. The file outlives a kill of the process, unlike
+// its memory.
 func noteSizes(file string) (func(path string, size int64), error) {
 	if file == "" {
 		return nil, nil
@@ -38,17 +38,16 @@ func noteSizes(file string) (func(path string, size int64), error) {
 	}, nil
 }
 
-// readSizes reads what noteSizes wrote: each file with the size of its last
-// sync.
+// readSizes reads the file of noteSizes: each file with the size of its last sync.
 func readSizes(t testing.TB, file string) map[string]int64 {
 	t.Helper()
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
 	sizes := map[string]int64{}
 	for line := range strings.Lines(string(content)) {
-		line, whole := strings.CutSuffix(line, "\n")
-		if !whole {
-			break // the process was killed in the middle of it
+		line, complete := strings.CutSuffix(line, "\n")
+		if !complete {
+			break // the process was killed during this line
 		}
 		size, path, ok := strings.Cut(line, " ")
 		require.True(t, ok, line)
@@ -58,8 +57,8 @@ func readSizes(t testing.TB, file string) map[string]int64 {
 	return sizes
 }
 
-// cutStore copies a store as a power failure would leave it at worst: without
-// the files that were never synced, and the others cut back to their last sync.
+// cutStore copies a store as the worst power failure would leave it: without the files that were never synced, and with the
+// others truncated to their last sync.
 func cutStore(t testing.TB, sizes map[string]int64, from, to string) (lost int64) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(from, func(path string, d os.DirEntry, err error) error {
@@ -71,7 +70,7 @@ func cutStore(t testing.TB, sizes map[string]int64, from, to string) (lost int64
 			return err
 		}
 		size, synced := sizes[path]
-		if !strings.Contains(path, "_attempts") { // of those something is always lost
+		if !strings.Contains(path, "_attempts") { // some attempts are always lost
 			lost += info.Size() - min(size, info.Size())
 		}
 		if !synced {
@@ -103,8 +102,7 @@ func copyPrefix(from, to string, size int64) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// fail kills the process, cuts its store back to its last sync, and starts it on
-// what is left. It returns how many bytes that took.
+// fail kills the process, truncates its store to the last sync, and restarts it. It returns how many bytes were lost.
 func (m *mortal) fail(sizes func() map[string]int64) (lost int64) {
 	m.t.Helper()
 	m.kill()
@@ -115,14 +113,14 @@ func (m *mortal) fail(sizes func() map[string]int64) (lost int64) {
 	return lost
 }
 
-// answers are what a broker has promised over HTTP.
+// answers are the promises that a broker has made over HTTP.
 type answers struct {
 	accepted  ids // broadcasts that were answered with 201
 	delivered ids // jobs whose transition was answered with 202
 	producers ids // answered with 200
 }
 
-// write works with a broker in all ways until it cannot be reached, or ctx ends.
+// write uses a broker in all ways until it cannot be reached, or ctx ends.
 func (a *answers) write(ctx context.Context, t *testing.T, m *mortal, round int) {
 	t.Helper()
 	base := "http://" + m.listen
@@ -149,7 +147,7 @@ func (a *answers) write(ctx context.Context, t *testing.T, m *mortal, round int)
 		wg.Go(func() {
 			k := c.Consumer("ch", "ct", "pull", "kt")
 			for {
-				// A slow disk is no reason to lose a claim.
+				// A slow disk must not cost a claim.
 				jobs, err := k.Claim(ctx, 1, time.Minute, waitLong)
 				if ended(err) {
 					return
@@ -186,8 +184,8 @@ func (a *answers) write(ctx context.Context, t *testing.T, m *mortal, round int)
 	})
 }
 
-// kept checks that the broker has all that was answered.
-func (a *answers) kept(t *testing.T, n *Node) {
+// check checks that the broker has everything that it has answered.
+func (a *answers) check(t *testing.T, n *Node) {
 	t.Helper()
 	for _, id := range a.accepted.list() {
 		code, body, _ := call(t, n, "GET", "/channel/ch/message/"+id, nil, "")
@@ -202,11 +200,9 @@ func (a *answers) kept(t *testing.T, n *Node) {
 	}
 }
 
-// The power fails while a broker is written to: its process is killed, and its
-// store loses all that was not synced. What was answered is there, failure after
-// failure, and is delivered. A failure that comes right after a sync takes nothing,
-// and is made again. Of the histories of jobs it takes what came since the process
-// began, whose start brings the rest to the disk.
+// The power fails during writes to a broker: its process is killed, and its store loses all unsynced data. All answered data
+// survive each failure and are delivered. A failure right after a sync loses nothing, and is repeated. Histories of jobs lose
+// what was added since the process began, whose start syncs the rest.
 func TestPowerFailureOfAProcess(t *testing.T) {
 	const failures = 3
 	var pushed moody
@@ -244,7 +240,7 @@ func TestPowerFailureOfAProcess(t *testing.T) {
 		}
 		var lost int64
 		work(target, func() { lost = m.fail(func() map[string]int64 { return readSizes(t, m.sizes) }) })
-		a.kept(t, m.node())
+		a.check(t, m.node())
 		failures, missing := history(killed)
 		t.Logf("failure %d: %d messages, %d deliveries and %d producers survived, %d bytes were lost; %d attempts were shown before it, %d failed ones after it, %d are missing",
 			round+1, a.accepted.count(), a.delivered.count(), a.producers.count(), lost, before, failures, missing)
@@ -259,8 +255,7 @@ func TestPowerFailureOfAProcess(t *testing.T) {
 	require.LessOrEqual(t, repeats-len(failing(all)), lives*killConcurrency)
 }
 
-// The test above would notice: without the syncs since its start, a broker has
-// forgotten what it answered.
+// Counter-check of the test above: without the syncs since its start, a broker loses data that it has answered.
 func TestPowerFailureIsNoticed(t *testing.T) {
 	m := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0", sizes: filepath.Join(t.TempDir(), "sizes")}
 	t.Cleanup(m.kill)

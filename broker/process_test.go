@@ -28,16 +28,15 @@ const (
 	childCopies = "BROKER_TEST_REPLICAS"
 )
 
-// killConcurrency is how many callbacks, and how many pulled jobs, are in work
-// at a time, which bounds what a kill can make happen twice.
+// killConcurrency is how many callbacks and pulled jobs are in progress at a time. It bounds the repetitions that a kill can
+// cause.
 const killConcurrency = 4
 
-// killTimeout is how long a callback may take in a process that is killed, and
-// a claim lasts a little longer. It outlasts a restart, so that a worker can
-// still report what it did before it.
+// killTimeout is the timeout of callbacks in a process that is killed; claims last a little longer. It outlasts a restart, so
+// that a worker can still report its work.
 const killTimeout = 4 * time.Second
 
-// TestMain lets the test binary be a broker process that can be killed, or a server of a cluster.
+// TestMain lets the test binary run as a broker process that can be killed, or as a server of a cluster.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(memberDir); dir != "" {
 		if err := member(dir); err != nil {
@@ -89,7 +88,7 @@ func child(dir, listen string) error {
 	return n.Wait(context.Background())
 }
 
-// mortal is a broker process that is killed and started again.
+// mortal is a broker process that is killed and restarted.
 type mortal struct {
 	t      *testing.T
 	dir    string
@@ -103,7 +102,7 @@ type mortal struct {
 	up chan struct{} // closed while it runs
 }
 
-// startMortal starts a process with a server and a store of its own.
+// startMortal starts a process with an embedded server and a store.
 func startMortal(t *testing.T) *mortal {
 	t.Helper()
 	m := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0"}
@@ -146,7 +145,7 @@ func (m *mortal) kill() {
 	m.cmd = nil
 }
 
-// running waits until the process runs again, or ctx ends.
+// running waits until the process is running, or ctx ends.
 func (m *mortal) running(ctx context.Context) {
 	m.mu.Lock()
 	up := m.up
@@ -157,7 +156,7 @@ func (m *mortal) running(ctx context.Context) {
 	}
 }
 
-// persist makes a request again for as long as the broker cannot be reached.
+// persist repeats a request while the broker cannot be reached.
 func (m *mortal) persist(ctx context.Context, request func() error) error {
 	for {
 		err := request()
@@ -168,7 +167,7 @@ func (m *mortal) persist(ctx context.Context, request func() error) error {
 	}
 }
 
-// node is the process for the helpers that make requests.
+// node returns a Node for the helpers that make requests to the process.
 func (m *mortal) node() *Node { return &Node{addr: m.listen} }
 
 // tally counts how often each message was worked off.
@@ -177,7 +176,7 @@ type tally struct {
 	times map[string]int
 }
 
-// add counts one more and returns how many there are now.
+// add counts a message and returns its count.
 func (c *tally) add(id string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,7 +187,7 @@ func (c *tally) add(id string) int {
 	return c.times[id]
 }
 
-// missing counts those that were never, and repeats those that were again.
+// missing returns how many messages were never counted, and how many repetitions there were.
 func (c *tally) missing(ids []string) (missing, repeats int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,7 +200,7 @@ func (c *tally) missing(ids []string) (missing, repeats int) {
 	return missing, repeats
 }
 
-// ids are messages that were accepted.
+// ids are the IDs of accepted messages.
 type ids struct {
 	mu  sync.Mutex
 	all []string

@@ -18,8 +18,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// A consumer gets no more callbacks in a second, and at a time, than it asked
-// for.
+// The rate and concurrency of a consumer's callbacks stay within its settings.
 func TestRateAndConcurrencyOfAConsumer(t *testing.T) {
 	var mu sync.Mutex
 	var at []time.Time
@@ -35,13 +34,13 @@ func TestRateAndConcurrencyOfAConsumer(t *testing.T) {
 		defer running.Add(-1)
 		for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
 		}
-		time.Sleep(30 * time.Millisecond) // the work of a receiver
+		time.Sleep(30 * time.Millisecond) // the receiver's work
 	}))
 	defer receiver.Close()
 	n := startNode(t, testConfig(t))
 	putConsumer(t, n, "rate", receiver.URL, url.Values{"rateLimit": {"20"}})
 	const messages = 11
-	// The first callback cannot have begun before this; when it arrives is another matter.
+	// The first callback begins after this time; its arrival may be later.
 	begin := time.Now()
 	for i := range messages {
 		broadcast(t, n, string(rune('a'+i)), "x", nil)
@@ -81,7 +80,7 @@ func TestRetryAfterOfACallback(t *testing.T) {
 	require.GreaterOrEqual(t, time.Duration(retried.Load()-asked.Load()), 2*time.Second)
 }
 
-// Who can register callbacks from elsewhere cannot reach this machine with one.
+// A remote client that may register consumers cannot use callbacks to reach this machine.
 func TestCallbackToAPrivateAddressIsNotMade(t *testing.T) {
 	var reached atomic.Bool
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
@@ -104,7 +103,7 @@ func TestCallbackToAPrivateAddressIsNotMade(t *testing.T) {
 	}
 }
 
-// One trace leads from the producer's span over the broadcast to the callback.
+// One trace connects the producer's span, the broadcast and the callback.
 func TestTraceFromBroadcastToCallback(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
@@ -134,8 +133,8 @@ func TestTraceFromBroadcastToCallback(t *testing.T) {
 	require.Contains(t, *parent.Load(), byName["callback"].SpanContext.SpanID().String())
 }
 
-// A pull consumer that becomes a push consumer has its queued jobs called, and
-// the other way round it can claim what was not delivered.
+// When a pull consumer becomes a push consumer, its queued jobs are pushed. In the other direction, undelivered jobs can be
+// claimed.
 func TestConsumerChangesItsType(t *testing.T) {
 	var calls atomic.Int32
 	var healthy atomic.Bool
@@ -169,6 +168,6 @@ func TestConsumerChangesItsType(t *testing.T) {
 	healthy.Store(true)
 	change("push")
 	waitState(t, n, "fresh", "k", "DELIVERED")
-	// The claimed job comes back when its claim ends.
+	// The claimed job is queued again when its claim ends.
 	waitState(t, n, "failed", "k", "DELIVERED")
 }

@@ -18,8 +18,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// badReceivers are receivers of callbacks that do what none should. Each counts
-// its calls. The ones that hang on end with stop.
+// badReceivers are receivers of callbacks that misbehave. Each counts its calls. Those that hang end with stop.
 func badReceivers(stop <-chan struct{}) map[string]http.HandlerFunc {
 	answer := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -77,8 +76,8 @@ func badReceivers(stop <-chan struct{}) map[string]http.HandlerFunc {
 	}
 }
 
-// Whatever a receiver does, a message that was accepted is delivered or dead,
-// after as many calls as it may have, and no other receiver notices.
+// Whatever a receiver does, an accepted message is delivered or dead after the configured number of calls, and other receivers
+// are not affected.
 func TestReceiversThatMisbehave(t *testing.T) {
 	stop := make(chan struct{})
 	cfg := testConfig(t)
@@ -90,7 +89,7 @@ func TestReceiversThatMisbehave(t *testing.T) {
 	receivers := badReceivers(stop)
 	receivers["good"] = func(http.ResponseWriter, *http.Request) {}
 	names := slices.Sorted(maps.Keys(receivers))
-	slices.SortStableFunc(names, func(a, b string) int { // the good one is dispatched first
+	slices.SortStableFunc(names, func(a, b string) int { // the good receiver's job is dispatched first
 		return cmp.Compare(strings.TrimPrefix(a, "good"), strings.TrimPrefix(b, "good"))
 	})
 	for _, name := range names {
@@ -113,7 +112,7 @@ func TestReceiversThatMisbehave(t *testing.T) {
 	for name := range receivers {
 		want, tries := "DEAD", int32(2)
 		switch name {
-		case "good", "gigabyte", "drip": // the status was a success, whatever follows
+		case "good", "gigabyte", "drip": // the status was a success
 			want, tries = "DELIVERED", 1
 		}
 		waitState(t, n, "m", name, want)

@@ -34,11 +34,11 @@ func startReplay(t testing.TB, n *Node, body string) (location string) {
 	return h.Get("Location")
 }
 
-// replayReceiver takes callbacks and remembers which were replays.
+// replayReceiver accepts callbacks and records which were replays.
 type replayReceiver struct {
 	*httptest.Server
 	mu      sync.Mutex
-	first   map[string]int            // callbacks that were no replays, by message
+	first   map[string]int            // callbacks that were not replays, by message
 	replays map[string]map[string]int // by replay, then message
 	fail    bool
 }
@@ -76,8 +76,8 @@ func (r *replayReceiver) of(replay string) map[string]int {
 	return got
 }
 
-// Callbacks of a replay have the message's ID and say which replay they are of, the history of attempts goes on, and a
-// restart in the middle leaves nothing out and does nothing twice.
+// Callbacks of a replay have the message's ID and name the replay. The history of attempts continues. A restart during the replay
+// neither skips nor repeats jobs.
 func TestReplaySurvivesARestart(t *testing.T) {
 	receiver := newReplayReceiver(t)
 	cfg := testConfig(t)
@@ -126,7 +126,7 @@ func TestReplaySurvivesARestart(t *testing.T) {
 	require.Equal(t, map[string]int{"dead": 1}, receiver.of(replayOf(t, again, location).ID))
 }
 
-// A replay of a process that is killed goes on in another, and no job is replayed twice.
+// Another process continues the replay of a killed one, and no job is replayed twice.
 func TestReplayIsTakenOver(t *testing.T) {
 	receiver := newReplayReceiver(t)
 	srv := servertest.RunServer(t)
@@ -156,13 +156,13 @@ func TestReplayIsTakenOver(t *testing.T) {
 	require.Eventually(t, func() bool { return replayOf(t, n, location).State == "DONE" }, waitLongest, waitStep)
 	require.Eventually(t, func() bool { return len(receiver.of(id)) == messages }, waitLongest, waitStep)
 	for i, times := range receiver.of(id) {
-		// A callback that the killed process had in work may be made again.
+		// A callback that was in progress during the kill may be repeated.
 		require.LessOrEqual(t, times, 2, i)
 	}
 }
 
-// A process dies again and again while it runs a replay: it is killed, or the power fails. The replay goes on by itself to its end, and has
-// queued each job once: each has one more attempt, however often a callback that a kill cut was made.
+// A process dies repeatedly during a replay: it is killed, or the power fails. The replay continues on its own to its end and
+// queues each job once: each has one more attempt, even if callbacks are repeated because of a kill.
 func TestReplayOfAProcessThatDies(t *testing.T) {
 	for name, die := range map[string]func(m *mortal){
 		"killed":        func(m *mortal) { m.kill(); m.start() },

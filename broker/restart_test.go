@@ -17,8 +17,8 @@ import (
 	"github.com/jetpull/jetpull/broker/client"
 )
 
-// A broker that is stopped in good order, again and again in full work, loses
-// nothing and repeats nothing, not even what it had read ahead.
+// A broker that is stopped in order, repeatedly and under full load, loses and repeats nothing, including jobs that it had read
+// ahead.
 func TestStopLosesAndRepeatsNothing(t *testing.T) {
 	var pushed, pulled tally
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { pushed.add(r.Header.Get("X-Broker-Message-ID")) }))

@@ -26,21 +26,22 @@ import (
 
 var wholeDay = flag.Bool("broker.day", false, "have TestRetentionLevelsOff work through 24 hours in steps of 5 minutes, with 100,000 messages, and print its curve")
 
-// day is load on a broker in steps of virtual time: a step is as long as its messages take. What is older than a number of steps is pruned.
+// day is the load on a broker in steps of virtual time. A step lasts as long as its messages take. Messages older than a number
+// of steps are pruned.
 type day struct {
 	t                     *testing.T
 	n                     *Node
 	c                     *client.Client
 	steps, perStep, keeps int
 	payload               []byte
-	ends                  []time.Time // of the steps so far
+	ends                  []time.Time // of the past steps
 }
 
-// level is what a broker takes after a step.
+// level is the memory and disk usage after a step.
 type level struct{ heap, store int64 }
 
-// step broadcasts messages, has a pull and a push consumer work them off, replays some, cancels a schedule, and prunes what
-// is too old, if told to.
+// step broadcasts messages, lets a pull and a push consumer work them off, replays some, cancels a schedule and, if prune is set,
+// prunes old messages.
 func (d *day) step(prune bool) level {
 	t := d.t
 	number := len(d.ends)
@@ -65,7 +66,7 @@ func (d *day) step(prune bool) level {
 		d.awaitDone()
 	}
 	if prune && number >= d.keeps {
-		// Exactly one step's: the clock says the rest.
+		// The clock selects the messages of exactly one step.
 		pruned, err := d.n.broker.Pruner.PruneFinished(t.Context(), d.ends[number-d.keeps].Add(d.n.cfg.Prune.Retention))
 		require.NoError(t, err)
 		require.Equal(t, d.perStep, pruned)
@@ -87,7 +88,7 @@ func (d *day) awaitDone() {
 	}, "jobs are not done")
 }
 
-// measure is what lives on the heap of broker, server and load together, and what the files of the store take.
+// measure returns the live heap of broker, server and load, and the size of the store's files.
 func (d *day) measure() (l level) {
 	require.NoError(d.t, filepath.WalkDir(d.n.cfg.NATS.StoreDir, func(_ string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() {
@@ -102,15 +103,15 @@ func (d *day) measure() (l level) {
 		return err
 	}))
 	runtime.GC()
-	runtime.GC() // what the server gave back to a sync.Pool lives until the second
+	runtime.GC() // the contents of a sync.Pool survive one collection
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	l.heap = int64(m.HeapAlloc)
 	return l
 }
 
-// lowest is the least of each measure: what is never given back. The server keeps blocks in memory for a while, and dead messages in files up to half
-// a block, so both go up and down.
+// lowest returns the minimum of each measure: the part that is never freed. The server caches blocks for a while, and keeps
+// deleted messages in files up to half a block, so both measures go up and down.
 func lowest(levels []level) level {
 	low := levels[0]
 	for _, l := range levels {
@@ -119,8 +120,8 @@ func lowest(levels []level) level {
 	return low
 }
 
-// TestRetentionLevelsOff works through a day in which messages come, fail, are replayed and are pruned after a twelfth of it. In the last third of it the broker takes what it took in the one before:
-// less than a quarter more of what a third without pruning adds.
+// TestRetentionLevelsOff simulates a day in which messages arrive, fail, are replayed, and are pruned after a twelfth of the day.
+// From the second third of the day to the last, the usage grows by less than a quarter of what a third without pruning adds.
 func TestRetentionLevelsOff(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what it weighs is another under the race detector; make test runs it without")
@@ -140,7 +141,7 @@ func TestRetentionLevelsOff(t *testing.T) {
 	defer receiver.Close()
 	cfg := testConfig(t)
 	cfg.Dispatch.MaxRetry, cfg.Dispatch.Backoff = 1, domain.Backoff{0}
-	cfg.NATS.Sync = "2m" // what a disk takes for a sync is not what this is about
+	cfg.NATS.Sync = "2m" // the duration of syncs is not tested here
 	var err error
 	d.n, err = Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)

@@ -32,12 +32,11 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// No token gets into the log, not at its most talkative and not with errors, or
-// into a list.
+// No token appears in a list or in the log, at the most detailed level and in errors.
 func TestTokensAreInNoLogAndNoList(t *testing.T) {
 	secrets := []string{"channel-secret", "producer-secret", "consumer-secret", "admin-secret", "wrong-secret", webhook.NewSecret(), "header-secret", "header-secret-longer"}
 	const querySecret = "query-secret"
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // it says what it got
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // it answers with the request
 		w.WriteHeader(http.StatusInternalServerError)
 		_ = r.Header.Write(w)
 	}))
@@ -75,7 +74,7 @@ func TestTokensAreInNoLogAndNoList(t *testing.T) {
 			require.NotContains(t, body, querySecret)
 		}
 	}
-	// Another, that cannot be reached, has its URL in the error.
+	// Another receiver, which cannot be reached, has its URL in the error.
 	form = url.Values{"token": {secrets[2]}, "callbackUrl": {"http://127.0.0.1:1/hook?key=" + querySecret}}.Encode()
 	code, body, _ = call(t, n, "PUT", "/channel/ch/consumer/unreachable", admin, form)
 	require.Equal(t, 200, code, body)

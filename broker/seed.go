@@ -12,12 +12,12 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
-// SeedData is what the configuration wants to exist.
+// SeedData are the objects that the configuration wants to exist.
 type SeedData struct {
 	Channels  []SeedItem
 	Producers []SeedItem
 	Consumers []SeedConsumer
-	// Skipped says which consumers were left out and why.
+	// Skipped lists the consumers that were left out, with reasons.
 	Skipped []string `json:",omitempty"`
 }
 
@@ -28,13 +28,13 @@ type SeedItem struct {
 	Token string `json:"-"`
 }
 
-// ConsumerType tells how the jobs of a consumer get to it.
+// ConsumerType is how the jobs of a consumer reach it.
 type ConsumerType = domain.ConsumerType
 
 // The types of consumers.
 const (
 	Push = domain.Push // to its callback
-	Pull = domain.Pull // by its workers, who ask for them
+	Pull = domain.Pull // by its workers, which claim them
 )
 
 // SeedConsumer is a consumer.
@@ -45,7 +45,7 @@ type SeedConsumer struct {
 	Type        ConsumerType
 }
 
-// shown is the data as everybody may see it: callback URLs can have secrets in their query.
+// shown returns the data without secrets: callback URLs may have some in their query.
 func (s SeedData) shown() SeedData {
 	s.Consumers = slices.Clone(s.Consumers)
 	for i := range s.Consumers {
@@ -54,7 +54,7 @@ func (s SeedData) shown() SeedData {
 	return s
 }
 
-// samples are what the original makes where nothing is configured: its first curl broadcasts to them.
+// samples are the objects that the original creates without a configuration. Its documentation broadcasts to them.
 func samples() SeedData {
 	return SeedData{
 		Channels:  []SeedItem{{ID: "sample-channel", Name: "Sample Channel", Token: "sample-channel-token"}},
@@ -66,7 +66,7 @@ func samples() SeedData {
 	}
 }
 
-// seedSamples has the samples made, but not where there is an admin token: everybody knows the tokens of the samples.
+// seedSamples adds the samples, unless there is an admin token: the tokens of the samples are public.
 func (c *Config) seedSamples() {
 	if c.Admin.Token != "" {
 		return
@@ -133,7 +133,7 @@ func seedConsumer(file *ini.File, key *ini.Key, channels []SeedItem) (SeedConsum
 	}, nil
 }
 
-// validate refuses what could not be sent as it is. The error does not show tokens.
+// validate refuses values that could not be sent. The error does not show tokens.
 func (s *SeedData) validate() error {
 	var errs []error
 	check := func(what, text string) {
@@ -164,7 +164,7 @@ func checkConsumerSection(section *ini.Section) error {
 	return errors.Join(errs...)
 }
 
-// objects are what the broker is to make.
+// objects returns the objects for the broker to create.
 func (s SeedData) objects() domain.Seed {
 	var made domain.Seed
 	for _, item := range s.Producers {

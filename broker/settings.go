@@ -10,10 +10,10 @@ import (
 // Setting is one key of the configuration.
 type Setting = service.Setting[Config]
 
-// Settings returns every key that is known, in the order of the sample file.
+// Settings returns every known key, in the order of the sample file.
 func Settings() []Setting { return schema.Settings() }
 
-// StrayVariables warns of environment variables that look like the broker's and are none.
+// StrayVariables returns warnings about environment variables that look like the broker's and have unknown names.
 func StrayVariables(environ []string) []string { return schema.Stray(environ) }
 
 var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domain", "nats-store-max": "store-max", "http-tls-cert": "tls-cert", "http-tls-key": "tls-key"},
@@ -93,9 +93,9 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	service.Text("nats", "name", "broker", "front part of the names of streams and subjects", func(c *Config) *string { return &c.NATS.Name }),
 	service.Number("nats", "replicas", "1", 1, 5, "copies of each stream", func(c *Config) *int { return &c.NATS.Replicas }),
 	service.Text("nats", "sync", "always", "when writes to the embedded server are synced: always, before they are answered, together with others; each, one by one; or an interval such as 2m", func(c *Config) *string { return &c.NATS.Sync }),
-).Clamp((*Config).warn) // files of the original have values above the bounds
+).Clamp((*Config).warn) // files of the original have values above the limits
 
-// ignored is a key that files of the original have.
+// ignored is a key of the original's files that has no effect.
 func ignored(section, key, def, why string) Setting {
 	return Setting{Section: section, Key: key, Default: def, Help: why, Ignored: true, Set: func(c *Config, _ string) error {
 		c.warn(fmt.Sprintf("[%s] %s is accepted for compatibility and has no effect: %s", section, key, why))
@@ -103,7 +103,7 @@ func ignored(section, key, def, why string) Setting {
 	}}
 }
 
-// duration is a number of units, up to a century.
+// duration is a key whose value is a number of units, up to a century.
 func duration(section, key, def string, unit, least time.Duration, help string, field func(*Config) *time.Duration) Setting {
 	return service.Duration(section, key, def, unit, least, service.Century, help, field)
 }

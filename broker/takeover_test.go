@@ -15,9 +15,8 @@ import (
 	"github.com/jetpull/jetpull/broker/client"
 )
 
-// Two broker processes share a server. The one that dispatches is killed, so
-// that it hands nothing over; the other takes over once the pin has expired,
-// and what the first had in work is delivered as soon as the rest.
+// Two broker processes share a server. The one that dispatches is killed and cannot hand over. The other takes over once the pin
+// has expired. Jobs that were in progress are delivered as soon as the others.
 func TestKilledDispatcherIsTakenOver(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)

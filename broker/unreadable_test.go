@@ -14,8 +14,8 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// The jobs of a message that can never be read end, and say why; they hold nobody up: callbacks, workers, lists, replays and
-// pruning go on.
+// The jobs of a message that can never be read end with the reason. They do not block callbacks, workers, lists, replays or
+// pruning.
 func TestUnreadableMessage(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer receiver.Close()

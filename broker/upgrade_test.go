@@ -22,11 +22,11 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// storeOf7f96690 is a store that the build of commit 7f96690 has written with writeStore: jobs in each state, of push and pull
-// consumers, with what else a store has.
+// storeOf7f96690 is a store that the build of commit 7f96690 has written with writeStore. It has jobs in each state, of push and
+// pull consumers, and all other kinds of data.
 const storeOf7f96690 = "testdata/store-7f96690.tar.gz"
 
-// upgradeConfig prunes nothing: the messages of the store are older with each day.
+// upgradeConfig prunes nothing, because the messages of the store get older with each day.
 func upgradeConfig(t *testing.T, dir string) *Config {
 	cfg := testConfig(t)
 	cfg.NATS.StoreDir, cfg.Prune.Retention = dir, 0
@@ -38,7 +38,7 @@ var (
 	asWorker = map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"}
 )
 
-// TestWriteStore writes the archive, in the checkout of a build, if JETPULL_WRITE_STORE names it.
+// TestWriteStore writes the archive if JETPULL_WRITE_STORE names it. It is run in the checkout of a build.
 func TestWriteStore(t *testing.T) {
 	path := os.Getenv("JETPULL_WRITE_STORE")
 	if path == "" {
@@ -54,7 +54,7 @@ func TestWriteStore(t *testing.T) {
 	require.NoError(t, errors.Join(archive.Close(), zip.Close(), out.Close()))
 }
 
-// writeStore runs a broker twice: in the first run a job has no retries, so that it can be dead and removed.
+// writeStore runs a broker twice. In the first run a job has no retries, so that it can be dead and removed.
 func writeStore(t *testing.T, dir string) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Broker-Message-Id") != "push-delivered" {
@@ -152,8 +152,7 @@ func extract(t *testing.T, path, dir string) {
 	}
 }
 
-// A broker starts on the store of an earlier build, and has all its jobs done: what is settled stays so, and what is not is
-// delivered once.
+// A broker starts on the store of an earlier build, and completes its jobs: settled ones stay so, and others are delivered once.
 func TestStoreOfAnEarlierBuild(t *testing.T) {
 	dir := t.TempDir()
 	extract(t, storeOf7f96690, dir)

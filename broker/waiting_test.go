@@ -16,7 +16,7 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// freeAddress is an address that nothing listens on.
+// freeAddress returns an address without a listener.
 func freeAddress(t *testing.T) (address string, port int) {
 	t.Helper()
 	free, err := servertest.FreeAddresses(1)
@@ -42,7 +42,7 @@ func answered(t *testing.T, address, path string, status int) (body string) {
 	return body
 }
 
-// waits holds that a broker that is being started is alive, not ready, and says for what it waits.
+// waits checks that a broker during its start is alive, not ready, and names what it waits for.
 func waits(t *testing.T, address, reason string, log *lockedBuffer) {
 	t.Helper()
 	answered(t, address, "/healthz", 200)
@@ -74,7 +74,7 @@ func TestStartBeforeTheServers(t *testing.T) {
 	broadcast(t, n, "m", "x", nil)
 }
 
-// The wait ends when it has lasted for start-wait-in-seconds, and at once with a problem that no wait solves.
+// The wait ends after start-wait-in-seconds, and at once with a permanent error.
 func TestStartDoesNotWaitForEver(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.NATS.URL, _ = freeAddress(t)
@@ -93,7 +93,7 @@ func TestStartDoesNotWaitForEver(t *testing.T) {
 	require.ErrorContains(t, err, "open /does/not/exist")
 }
 
-// startOnAFullDisk has a broker start again where the disk has no space. It waits, and has then what was stored before.
+// startOnAFullDisk starts a broker on a disk without space. The broker waits, and then has the data stored before.
 func startOnAFullDisk(t *testing.T, dir string, fill, empty func(), opts ...Option) {
 	t.Helper()
 	cfg := testConfig(t)
@@ -121,7 +121,7 @@ func startOnAFullDisk(t *testing.T, dir string, fill, empty func(), opts ...Opti
 	require.Len(t, claim(t, n, "k", "?wait=5s"), 1)
 }
 
-// A broker with a server of its own waits for space where the disk has none.
+// A broker with an embedded server waits for space on a full disk.
 func TestStartOnAFullDisk(t *testing.T) {
 	var full atomic.Bool
 	startOnAFullDisk(t, t.TempDir(), func() { full.Store(true) }, func() { full.Store(false) }, func(n *Node) {

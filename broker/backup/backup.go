@@ -115,7 +115,7 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, request []byte, ans
 }
 
 // ErrTruncated says that a copy has no end mark.
-var ErrTruncated = errors.New("the copy is not whole")
+var ErrTruncated = errors.New("the copy is incomplete")
 
 // Check reads a copy to its end.
 func Check(from io.Reader) error {

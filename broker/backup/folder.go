@@ -112,7 +112,7 @@ func syncPath(path string) error {
 func Load(ctx context.Context, dir string, nc *nats.Conn) error {
 	text, err := os.ReadFile(filepath.Join(dir, manifestName))
 	if err != nil {
-		return fmt.Errorf("%s has no whole backup: %w", dir, err)
+		return fmt.Errorf("%s has no complete backup: %w", dir, err)
 	}
 	var m manifest
 	if err := json.Unmarshal(text, &m); err != nil {

@@ -142,7 +142,7 @@ func TestBrokerBackupAndRestore(t *testing.T) {
 		require.NoDirExists(t, other)
 	}
 	require.NoError(t, os.Remove(filepath.Join(dir, "backup.json")))
-	require.ErrorContains(t, brokerRun(t, "restore", dir, "--store-dir", other), "has no whole backup")
+	require.ErrorContains(t, brokerRun(t, "restore", dir, "--store-dir", other), "has no complete backup")
 }
 
 // changeCopy replaces a file of a backup, as if the backup had been made with it.

@@ -176,7 +176,7 @@ func (k *Kind[T]) Put(ctx context.Context, t T) (T, error) {
 		}
 	}
 	if err == nil && reflect.DeepEqual(old, t) {
-		return old, k.d.Kept(ctx, k.base(&old).Revision)
+		return old, k.d.AwaitDurable(ctx, k.base(&old).Revision)
 	}
 	return k.Save(ctx, t)
 }
@@ -205,7 +205,7 @@ func (k *Kind[T]) Save(ctx context.Context, t T) (T, error) {
 		return t, err
 	}
 	*s = s.At(revision)
-	return t, k.d.Kept(ctx, revision)
+	return t, k.d.AwaitDurable(ctx, revision)
 }
 
 // Delete removes an object and the data that belong to it.
@@ -268,8 +268,8 @@ func deleteAll[T any](ctx context.Context, k *Kind[T], items []T) error {
 	return nil
 }
 
-// Kept returns once an object that was read with this revision is on disk. Its writer may still be waiting.
-func (d *Directory) Kept(ctx context.Context, revision uint64) error {
+// AwaitDurable returns once an object that was read with this revision is on disk. Its writer may still be waiting.
+func (d *Directory) AwaitDurable(ctx context.Context, revision uint64) error {
 	return d.Writes.DurableAt(ctx, revision)
 }
 

@@ -229,8 +229,8 @@ func Remove(job Job, now time.Time, maxRetry int) (Job, error) {
 	return Settle(job, Removed, now), nil
 }
 
-// Bury ends a job whose message can never be read. Its retries are used up, so that it can be removed.
-func Bury(job Job, now time.Time, maxRetry int) (next Job, changed bool) {
+// DeadLetter ends a job whose message can never be read. Its retries are used up, so that it can be removed.
+func DeadLetter(job Job, now time.Time, maxRetry int) (next Job, changed bool) {
 	if job.Status.Settled() {
 		return job, false
 	}

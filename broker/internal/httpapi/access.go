@@ -155,10 +155,10 @@ func (a *API) verifyGateway(r *http.Request) error {
 	if signed.Scheme == signature.V1 {
 		return nil
 	}
-	switch first, room := a.nonces.Use(time.Now(), signed.Nonce); {
+	switch first, fits := a.nonces.Use(time.Now(), signed.Nonce); {
 	case !first:
 		return errUsedNonce
-	case !room:
+	case !fits:
 		return errManyNonces
 	}
 	return nil

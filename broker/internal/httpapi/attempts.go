@@ -37,7 +37,7 @@ type attemptList struct {
 // jobsOfMessage are the jobs of a message, with the number of attempts at those of push consumers.
 func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob, error) {
 	jobs := a.Jobs.JobsOf(m.Channel, m.Seq)
-	if err := a.Jobs.Whole(r.Context(), jobs); err != nil {
+	if err := a.Jobs.Complete(r.Context(), jobs); err != nil {
 		return nil, err
 	}
 	models := []messageJob{}

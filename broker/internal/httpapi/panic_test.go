@@ -43,15 +43,15 @@ func (brittleStore) PutJob(_ context.Context, j domain.Job) (domain.Job, error) 
 func TestAPanicIsOfOneJob(t *testing.T) {
 	var log bytes.Buffer
 	srv := servertest.RunServer(t)
-	whole, err := journal.Open(t.Context(), srv.JetStream(t, srv.Connect(t)), journal.Config{})
+	journalStore, err := journal.Open(t.Context(), srv.JetStream(t, srv.Connect(t)), journal.Config{})
 	require.NoError(t, err)
-	t.Cleanup(whole.Close)
-	_, err = whole.Directory.Channels.Save(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: "ch", Token: "ct"}})
+	t.Cleanup(journalStore.Close)
+	_, err = journalStore.Directory.Channels.Save(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: "ch", Token: "ct"}})
 	require.NoError(t, err)
-	k, err := whole.Directory.Consumers.Save(t.Context(), domain.Consumer{Stakeholder: domain.Stakeholder{ID: "k", Token: "kt"}, Channel: "ch", Type: domain.Pull})
+	k, err := journalStore.Directory.Consumers.Save(t.Context(), domain.Consumer{Stakeholder: domain.Stakeholder{ID: "k", Token: "kt"}, Channel: "ch", Type: domain.Pull})
 	require.NoError(t, err)
 	store := brittleStore{panicsOver: 2}
-	api := New(work.New(work.Parts{Records: store}), View{Directory: whole.Directory}, Options{MaxBody: 1 << 20, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	api := New(work.New(work.Parts{Records: store}), View{Directory: journalStore.Directory}, Options{MaxBody: 1 << 20, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	post := func(path, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodPost, "/channel/ch/consumer/k"+path, strings.NewReader(body))
 		r.Header.Set("X-Broker-Channel-Token", "ct")

@@ -32,5 +32,5 @@ type Jobs interface {
 	JobsOf(channel string, seq uint64) []domain.Job
 	ListDead(consumer uint32, page domain.Page) []domain.Job
 	CountJobs(consumer uint32) []domain.StatusCount
-	Whole(ctx context.Context, jobs []domain.Job) error
+	Complete(ctx context.Context, jobs []domain.Job) error
 }

@@ -97,11 +97,11 @@ func TestOrderedSetFillsItsChunks(t *testing.T) {
 		for _, k := range keys {
 			require.True(t, s.insert(k))
 		}
-		room := 0
+		capacity := 0
 		for _, c := range s.chunks {
-			room += cap(c)
+			capacity += cap(c)
 		}
-		require.Less(t, float64(room)/n, 1.2, "%d priorities: room for a key, in keys", priorities)
+		require.Less(t, float64(capacity)/n, 1.2, "%d priorities: capacity for a key, in keys", priorities)
 		slices.SortFunc(keys, func(a, b key) int {
 			if a.less(b) {
 				return -1

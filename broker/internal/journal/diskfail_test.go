@@ -29,7 +29,7 @@ type brokenDisk struct {
 }
 
 func (d *brokenDisk) fail(below string) { d.below.Store(&below) }
-func (d *brokenDisk) mend()             { d.below.Store(nil) }
+func (d *brokenDisk) recover()          { d.below.Store(nil) }
 
 func (d *brokenDisk) fsync(f *os.File) error {
 	if below := d.below.Load(); below != nil && strings.HasPrefix(f.Name(), *below) {
@@ -105,7 +105,7 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 	}
 	callers.Wait()
 	require.Equal(t, int64(1), d.failed.Load(), "it was tried again")
-	d.mend()
+	d.recover()
 
 	_, err := s.Messages.Append(t.Context(), domain.Message{ID: "a", Channel: "ch"})
 	requireDiskFailure(t, err)
@@ -154,7 +154,7 @@ func TestNoCallbacksAfterTheDiskFailed(t *testing.T) {
 	m := appendMessage(t, s, "ch", "m", 0)
 	_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered})
 	require.ErrorIs(t, err, syscall.EIO)
-	d.mend()
+	d.recover()
 
 	require.ErrorIs(t, s.Recordable(), syscall.EIO)
 	require.ErrorContains(t, s.Recordable(), "restart the broker")

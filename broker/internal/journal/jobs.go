@@ -139,7 +139,7 @@ func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, err
 
 // Complete fills in the fields of settled jobs of push consumers that the index lacks. Of other jobs the index has all fields
 // that are shown. Jobs whose records are gone stay unchanged.
-func (s *jobs) Whole(ctx context.Context, jobs []domain.Job) error {
+func (s *jobs) Complete(ctx context.Context, jobs []domain.Job) error {
 	var settled []*domain.Job
 	for i, j := range jobs {
 		if c, ok := s.Directory.ConsumerByNumber(j.ID.Consumer); ok && c.Type == domain.Push && j.Status.Settled() {

@@ -126,10 +126,10 @@ func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
 	lose := func(t *testing.T, s *Store) {
 		t.Helper()
 		scheduleAt(t, s, "m", time.Hour)
-		whole := s.messageStream
-		s.messageStream = mute{whole}
+		stream := s.messageStream
+		s.messageStream = mute{stream}
 		require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "m"), domain.ErrUnavailable)
-		s.messageStream = whole
+		s.messageStream = stream
 		_, err := s.Messages.Scheduled(t.Context(), "ch", "m")
 		require.ErrorIs(t, err, domain.ErrNotFound)
 	}

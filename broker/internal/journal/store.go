@@ -188,7 +188,7 @@ func (s *Store) makeWriters() {
 	w.SyncDir = ""
 	s.attemptWrites = NewWriter(s.nc, s.link, s.cfg.attempts(), w)
 	s.Writers = Writers{s.registryWrites, s.messageWrites, s.jobWrites, s.attemptWrites}
-	s.messageWrites.Hasty = true
+	s.messageWrites.FailFast = true
 	for w, stream := range map[*Writer]jetstream.Stream{s.messageWrites: s.messageStream, s.jobWrites: s.jobStream} {
 		w.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 			return s.Last(ctx, stream, subject)
@@ -318,12 +318,12 @@ func (s *Store) Ready() error {
 	if !s.nc.IsConnected() || s.link.Down() != nil {
 		return fmt.Errorf("%w: not connected to NATS (%s)", domain.ErrUnavailable, s.nc.Status())
 	}
-	return cmp.Or(s.quorum.Err(), s.Writers.NoRoom(), s.Writers.Failure())
+	return cmp.Or(s.quorum.Err(), s.Writers.NoSpace(), s.Writers.Failure())
 }
 
 // Recordable returns why the outcome of a callback cannot be stored now, or nil.
 func (s *Store) Recordable() error {
-	return cmp.Or(s.link.Down(), s.quorum.Err(), s.jobWrites.NoRoom(), s.Writers.Failure())
+	return cmp.Or(s.link.Down(), s.quorum.Err(), s.jobWrites.NoSpace(), s.Writers.Failure())
 }
 
 func (s *Store) consumerChanged(c domain.Consumer, removed bool) {

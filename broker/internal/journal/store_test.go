@@ -301,7 +301,7 @@ func TestPruneFinished(t *testing.T) {
 
 // A job that was settled long ago is read from its record when all its fields are needed. A repeated report of its worker is
 // recognized.
-func TestSettledJobsAreReadWhole(t *testing.T) {
+func TestSettledJobsAreReadCompletely(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	m := appendMessage(t, s, "ch", "m", 3)
@@ -323,7 +323,7 @@ func TestSettledJobsAreReadWhole(t *testing.T) {
 }
 
 // The index has all fields of a pull consumer's job that are shown, so no record is read.
-func TestWholeReadsWhatIsShownOnly(t *testing.T) {
+func TestCompleteReadsWhatIsShownOnly(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	push, pull := makeConsumer(t, s, "ch", "push", domain.Push), makeConsumer(t, s, "ch", "pull", domain.Pull)
 	m := appendMessage(t, s, "ch", "m", 0)
@@ -333,7 +333,7 @@ func TestWholeReadsWhatIsShownOnly(t *testing.T) {
 	}
 	jobs := s.Jobs.JobsOf("ch", m.Seq)
 	require.Len(t, jobs, 2)
-	require.NoError(t, s.Jobs.Whole(t.Context(), jobs))
+	require.NoError(t, s.Jobs.Complete(t.Context(), jobs))
 	for _, j := range jobs {
 		require.Equal(t, j.ID.Consumer == push.Number, j.Attempts == 3)
 	}

@@ -123,7 +123,7 @@ func TestRepeatedPutWaitsForTheFirst(t *testing.T) {
 	d.fail(blocksOf(dir, "KV_broker_registry"))
 	_, err = s.Directory.Producers.Put(t.Context(), producer("q"))
 	require.ErrorIs(t, err, domain.ErrUnavailable)
-	d.mend()
+	d.recover()
 	q, err := s.Directory.Producers.Find(t.Context(), "", "q")
 	require.NoError(t, err)
 	_, err = s.Directory.Producers.Put(t.Context(), q)

@@ -41,7 +41,7 @@ type Writer struct {
 	name string // of the stream, for errors
 	// FailFast says that a write without a connection fails soon, because its caller can repeat it. Otherwise the write waits as
 	// long as for an answer.
-	Hasty bool
+	FailFast bool
 	Writing
 	Sync *Group
 	stop chan struct{}
@@ -131,7 +131,7 @@ func (c *Writer) connected(ctx context.Context, deadline time.Time) error {
 	if o == nil {
 		return nil
 	}
-	if soon := o.since.Add(outageGrace); c.Hasty && soon.Before(deadline) {
+	if soon := o.since.Add(outageGrace); c.FailFast && soon.Before(deadline) {
 		deadline = soon
 	}
 	return o.wait(ctx, c.stop, deadline)
@@ -277,8 +277,8 @@ type refusal struct {
 // fullMemory is how long a refusal counts as the state of the store, if nothing else is written.
 const fullMemory = 5 * time.Second
 
-// NoRoom is why the last write was refused, if that is not long ago.
-func (c *Writer) NoRoom() error {
+// NoSpace is why the last write was refused, if that is not long ago.
+func (c *Writer) NoSpace() error {
 	if r := c.full.Load(); r != nil && (r.stuck || time.Since(r.at) < fullMemory) {
 		return r.err
 	}
@@ -308,8 +308,8 @@ func (w Writers) first(of func(*Writer) error) error {
 // Failure returns why writes can no longer be confirmed as on disk, or nil.
 func (w Writers) Failure() error { return w.first((*Writer).Failure) }
 
-// NoRoom is why a last write was refused, if that is not long ago.
-func (w Writers) NoRoom() error { return w.first((*Writer).NoRoom) }
+// NoSpace is why a last write was refused, if that is not long ago.
+func (w Writers) NoSpace() error { return w.first((*Writer).NoSpace) }
 
 // ServerSaid handles a line of the embedded server's log. The server (nats-server 2.15.2) does not answer a write for which the
 // system had no space, nor any write after it. Only the log reports the reason.

@@ -59,7 +59,7 @@ func newWriter(t *testing.T) *writer {
 	w := &writer{peer: natstest.NewPeer(t)}
 	s := replicated(t, w.peer)
 	w.Writer = NewWriter(s.nc, s.link, "S", Writing{})
-	w.Hasty = true
+	w.FailFast = true
 	w.answer = func(_ int, m natstest.Request) { w.peer.ReplyJSON(m.Reply, map[string]any{"seq": 5}) }
 	w.peer.OnRequest("a", func(_ *natstest.Peer, m natstest.Request) {
 		w.sent = append(w.sent, string(m.Body))
@@ -153,7 +153,7 @@ func TestAWriteWaitsForASlowAnswer(t *testing.T) {
 func TestAnOutcomeWaitsForTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter(t)
-		w.Hasty = false
+		w.FailFast = false
 		w.lose(t)
 		time.AfterFunc(jsstream.CommitTimeout/2, func() { w.peer.Refuse(false) })
 		took, err := w.write(t)

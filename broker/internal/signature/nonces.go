@@ -20,7 +20,7 @@ type Nonces struct {
 func NewNonces(window time.Duration, most int) *Nonces { return &Nonces{window: window, most: most} }
 
 // Use reports whether nonce is used for the first time, and whether it fits into the memory.
-func (n *Nonces) Use(at time.Time, nonce string) (first, room bool) {
+func (n *Nonces) Use(at time.Time, nonce string) (first, fits bool) {
 	sum := sha256.Sum256([]byte(nonce))
 	id := [16]byte(sum[:16])
 	n.mu.Lock()

@@ -63,10 +63,10 @@ func FuzzParse(f *testing.F) {
 func TestNonces(t *testing.T) {
 	n := NewNonces(10*time.Minute, 3)
 	begin := time.Unix(1700000000, 0)
-	use := func(after time.Duration, nonce string, first, room bool) {
+	use := func(after time.Duration, nonce string, first, fits bool) {
 		t.Helper()
-		gotFirst, gotRoom := n.Use(begin.Add(after), nonce)
-		require.Equal(t, []bool{first, room}, []bool{gotFirst, gotRoom})
+		gotFirst, gotFits := n.Use(begin.Add(after), nonce)
+		require.Equal(t, []bool{first, fits}, []bool{gotFirst, gotFits})
 	}
 	use(0, "a", true, true)
 	use(0, "a", false, true)

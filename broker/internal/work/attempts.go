@@ -51,13 +51,13 @@ func (a ended) masked(c domain.Consumer) domain.Attempt {
 		limit = max(0, min(limit, len(body)-longest)) // the end may be the beginning of a secret that masking has moved into the limit
 	}
 	a.Body = cut([]byte(body), limit)
-	header, room := map[string]string{}, attemptHeader
+	header, left := map[string]string{}, attemptHeader
 	for _, name := range slices.Sorted(maps.Keys(a.answer)) {
 		value := strings.ToValidUTF8(hide(strings.Join(a.answer[name], ", ")), "\uFFFD")
 		if secretName(name) {
 			value = mask
 		}
-		if room -= len(name) + len(value); room >= 0 {
+		if left -= len(name) + len(value); left >= 0 {
 			header[name] = value
 		}
 	}

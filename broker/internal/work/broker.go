@@ -211,7 +211,7 @@ type Consumers interface {
 	// RefreshConsumer returns a consumer as stored.
 	RefreshConsumer(ctx context.Context, channel, id string) (domain.Consumer, error)
 	SaveConsumer(ctx context.Context, c domain.Consumer) (domain.Consumer, error)
-	Kept(ctx context.Context, revision uint64) error
+	AwaitDurable(ctx context.Context, revision uint64) error
 }
 
 // Messages stores, finds and deletes broadcasts and schedules. A stored message is on disk when a call returns, as far as the

@@ -11,12 +11,12 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// Dispatch makes the callbacks of the push consumers whose shards are this node's.
+// Dispatch makes the callbacks of the push consumers in this node's shards.
 type Dispatch struct {
 	*core
 	jobs   *Jobs
 	events *notifier
-	// handOver is the token of the claims by which jobs are handed over that have callbacks in progress here.
+	// handOver is the token of the claims with which this node hands over jobs whose callbacks are in progress.
 	handOver string
 
 	mu      sync.RWMutex
@@ -24,10 +24,10 @@ type Dispatch struct {
 	closing bool
 }
 
-// anyShard stands for all of them.
+// anyShard stands for all shards.
 const anyShard = -1
 
-// dispatch has lanes take jobs until ctx ends.
+// dispatch wakes the lanes of consumers that have jobs until ctx ends.
 func (d *Dispatch) dispatch(ctx context.Context) {
 	for {
 		ready := d.Index.Queue.Ready(ctx)
@@ -40,7 +40,7 @@ func (d *Dispatch) dispatch(ctx context.Context) {
 	}
 }
 
-// look has a consumer's lane, which may have to be made or closed, take the consumer's settings and look for a job.
+// look creates, updates or closes a consumer's lane, and makes it look for a job.
 func (d *Dispatch) look(number uint32) {
 	c, known := d.Consumers.ConsumerByNumber(number)
 	l, news := d.laneOf(number, c, known && c.Type == domain.Push)
@@ -55,7 +55,7 @@ func (d *Dispatch) look(number uint32) {
 	}
 }
 
-// laneOf returns the lane of a push consumer, and whether that has to take the consumer's settings.
+// laneOf returns the lane of a push consumer, and whether the lane has yet to take the consumer's settings.
 func (d *Dispatch) laneOf(number uint32, c domain.Consumer, push bool) (l *lane, news bool) {
 	if l := d.lane(number); l != nil && push {
 		return l, l.revision() != c.Revision
@@ -100,7 +100,7 @@ func (d *Dispatch) gained(shard int) {
 	}
 }
 
-// lost leaves a shard to another node, which is to know what is in progress here.
+// lost gives a shard up to another node, after it has recorded which callbacks are in progress here.
 func (d *Dispatch) lost(shard int) {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
@@ -111,8 +111,8 @@ func (d *Dispatch) lost(shard int) {
 	wg.Wait()
 }
 
-// handOver writes which jobs are in flight, so that the next node leaves them alone. Of an outcome that is written at the same
-// time one of the two is first: after the outcome there is nothing to hand over, and before it the outcome follows.
+// handOver records which jobs are in flight, so that the next node leaves them alone. If an outcome is written at the same time,
+// the order does not matter: after the outcome there is nothing to hand over, and a record before it is replaced by the outcome.
 func (l *lane) handOver(ctx context.Context) {
 	l.mu.Lock()
 	jobs := slices.Collect(maps.Values(l.calling))

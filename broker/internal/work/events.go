@@ -6,7 +6,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// What operators are told of.
+// The events that operators are notified of.
 const (
 	EventPaused     = "consumer paused"
 	EventResumed    = "consumer resumed"
@@ -15,7 +15,7 @@ const (
 	EventClosed     = "circuit breaker closed"
 )
 
-// operatorEvent is the body of the request to the operator's URL.
+// operatorEvent is the body of a request to the operator's URL.
 type operatorEvent struct {
 	Event    string
 	Channel  string
@@ -24,11 +24,10 @@ type operatorEvent struct {
 	At       time.Time
 }
 
-// notifier tells operators of changes.
+// notifier notifies operators of changes.
 type notifier struct{ *core }
 
-// tell tells operators of a change: in the log, in the metrics, and at the URL that is
-// configured. It does not wait.
+// tell reports a change to operators: in the log, in the metrics, and at the configured URL. It does not block.
 func (n *notifier) tell(event string, c domain.Consumer, reason string) {
 	n.Log.Warn("a consumer has changed", "event", event, "channel", c.Channel, "consumer", c.ID, "reason", reason)
 	n.Metrics.events.WithLabelValues(event).Inc()

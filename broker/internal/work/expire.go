@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// maxExpiring is how many claims are ended at a time.
+	// maxExpiring is how many claims are ended in parallel.
 	maxExpiring = 256
-	// expirePause is the wait before a claim that could not be ended is ended again.
+	// expirePause is the wait before the next attempt to end a claim.
 	expirePause = time.Second
 )
 
-// expireClaims ends the claims that are over until ctx ends.
+// expireClaims ends expired claims until ctx ends.
 func (x *Jobs) expireClaims(ctx context.Context) {
 	expiring := make(chan struct{}, maxExpiring)
 	for {
@@ -39,8 +39,8 @@ func (x *Jobs) expireClaims(ctx context.Context) {
 	}
 }
 
-// awaitStore waits while the store takes no records of jobs, so that an outage costs a line in
-// the log and not one for each job that is due in it.
+// awaitStore waits while the store does not accept job records, so that an outage causes one line in the log and not one for each
+// job that is due.
 func (x *Jobs) awaitStore(ctx context.Context) {
 	err := x.Health.Recordable()
 	if err == nil {
@@ -57,8 +57,7 @@ func (x *Jobs) awaitStore(ctx context.Context) {
 	x.Log.Info("the store is ready again, what is due goes on")
 }
 
-// expire ends a claim that is over. If the store does not take it, it is tried
-// again later.
+// expire ends an expired claim. If the store does not accept the record, another attempt follows.
 func (x *Jobs) expire(ctx context.Context, j domain.Job) {
 	next, changed := domain.Expire(j, time.Now(), x.Rules.MaxRetry)
 	if !changed {

@@ -15,8 +15,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// What is due while the store takes nothing waits, with one line in the log, and
-// is done when it does again.
+// Claims that expire while the store is down wait for it, with one line in the log, and end when it is back.
 func TestDueWaitsForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemoryStore(100)

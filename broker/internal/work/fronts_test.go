@@ -59,7 +59,7 @@ func TestFrom(t *testing.T) {
 		{10, 2, 0, nil},
 	} {
 		var got []uint64
-		// The store gives no more than it is asked for.
+		// The store returns no more jobs than requested.
 		for _, j := range from(queue[:min(tt.queued, (tt.place+1)*tt.limit)], tt.place, tt.limit) {
 			got = append(got, j.ID.Seq)
 		}

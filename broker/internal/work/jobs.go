@@ -16,14 +16,14 @@ type Work struct {
 	Message domain.Message
 }
 
-// Jobs hands jobs to workers, and changes their states.
+// Jobs hands jobs to workers and changes their states.
 type Jobs struct {
 	*core
 	fronts fronts
 }
 
-// QueuedJobs returns queued jobs of a consumer without claiming them: the first ones, or those at another place if several callers, which have
-// names, ask again and again. If there is none, it waits for one up to the given time.
+// QueuedJobs returns queued jobs of a consumer without claiming them. A single caller gets the first jobs. If several callers,
+// identified by name, ask repeatedly, each begins at another place. If there is no job, it waits for one up to the given time.
 func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, caller string, limit int, wait time.Duration) ([]Work, error) {
 	place := x.fronts.place(c.Number, caller, time.Now())
 	var work []Work
@@ -47,9 +47,8 @@ func (x *Jobs) queuedNow(ctx context.Context, c domain.Consumer, place, limit in
 	}
 }
 
-// ClaimJobs gives up to limit queued jobs to one worker and to nobody else. If
-// there is none, it waits for one up to the given time. The claims end after
-// the limit plus the timeout, if they are not extended.
+// ClaimJobs claims up to limit queued jobs for one worker alone. If there are none, it waits for one up to the given time. The
+// claims end after the claim limit plus the timeout, unless they are extended.
 func (x *Jobs) ClaimJobs(ctx context.Context, c domain.Consumer, limit int, timeout, wait time.Duration) ([]Work, error) {
 	var work []Work
 	err := x.poll(ctx, c, wait, func() (bool, error) {
@@ -65,7 +64,7 @@ func (x *Jobs) ClaimJobs(ctx context.Context, c domain.Consumer, limit int, time
 	return work, err
 }
 
-// release gives claims back that no worker got.
+// release releases claims that no worker has received.
 func (x *Jobs) release(ctx context.Context, work []Work) {
 	var wg sync.WaitGroup
 	for _, w := range work {
@@ -82,12 +81,11 @@ func (x *Jobs) release(ctx context.Context, work []Work) {
 	wg.Wait()
 }
 
-// poll calls look at once and then whenever the consumer gets a job, until it
-// is done or the time is over.
+// poll calls look at once, and again whenever the consumer gets a job, until look is done or the time is over.
 func (x *Jobs) poll(ctx context.Context, c domain.Consumer, wait time.Duration, look func() (done bool, err error)) error {
 	timeout := time.After(wait)
 	for {
-		// Taken first, so that a job that comes during the look is noticed.
+		// The signal is obtained first, so that a job that arrives during the look is noticed.
 		signal := x.Index.Queue.QueuedSignal(c.Number)
 		if done, err := look(); done || err != nil || wait <= 0 {
 			return err
@@ -105,10 +103,10 @@ func (x *Jobs) poll(ctx context.Context, c domain.Consumer, wait time.Duration, 
 	}
 }
 
-// claimNow claims without a wait. A lost race is no empty queue: where other nodes were faster with every job that it took, it
-// takes the next ones. Each time they have claimed a job, so that it ends with the queue.
+// claimNow claims without waiting. After a lost race the queue may still have jobs: if other nodes have claimed every job that it
+// tried, it tries the next ones. It ends because each lost race means that another node has claimed a job.
 func (x *Jobs) claimNow(caller context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]Work, error) {
-	ctx := context.WithoutCancel(caller) // a claim that has begun is finished, and released if nobody gets it
+	ctx := context.WithoutCancel(caller) // a claim that has begun is completed, and released if no worker gets it
 	for {
 		jobs, err := x.claim(ctx, c, limit, timeout)
 		if errors.Is(err, errRacesLost) && caller.Err() == nil {
@@ -123,10 +121,10 @@ func (x *Jobs) claimNow(caller context.Context, c domain.Consumer, limit int, ti
 	}
 }
 
-// errRacesLost says that other nodes were faster with every job that was taken. Their new states are known here then.
+// errRacesLost says that other nodes have claimed every job that was tried. This node knows their new states by then.
 var errRacesLost = errors.New("other nodes were faster with every job that was to be claimed")
 
-// claim claims the first jobs of a consumer. An error means that there were some, and none could be claimed.
+// claim claims the first jobs of a consumer. An error means that there were jobs, and none could be claimed.
 func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]domain.Job, error) {
 	taken := x.Index.Queue.Take(c.Number, limit)
 	if len(taken) == 0 {
@@ -161,9 +159,8 @@ func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout 
 	return jobs, nil
 }
 
-// fill gives claimed jobs their messages. A job whose message cannot be read at
-// the moment is released, since nobody gets it; the others are work, if there are
-// any.
+// fill adds the messages to claimed jobs. If the message of a job cannot be read now, the job is released. It returns an error
+// only if no job is left.
 func (x *Jobs) fill(ctx context.Context, c domain.Consumer, jobs []domain.Job) ([]Work, error) {
 	work, _, err := x.withMessages(ctx, c, jobs)
 	if err == nil {
@@ -177,12 +174,12 @@ func (x *Jobs) fill(ctx context.Context, c domain.Consumer, jobs []domain.Job) (
 	return work, nil
 }
 
-// endUnreadable ends a job whose message can never be read: left alone, it would be first for ever. The history of its attempts has the
-// reason.
+// endUnreadable ends a job whose message can never be read. Otherwise the job would stay at the head of the queue. The reason is
+// in the history of its attempts.
 func (x *Jobs) endUnreadable(ctx context.Context, c domain.Consumer, w Work) error {
 	_, err := x.change(ctx, w.Job.ID, func(j domain.Job) (domain.Job, bool, error) {
 		now := time.Now()
-		next, changed := domain.Bury(j, now, x.Rules.MaxRetry)
+		next, changed := domain.DeadLetter(j, now, x.Rules.MaxRetry)
 		if changed {
 			x.Log.Error("a job is dead: its message can never be read", "channel", c.Channel, "consumer", c.ID, "job", j.ID, "error", w.Message.Unreadable)
 			next = x.attempted(ctx, c, next, ended{Attempt: domain.Attempt{StartedAt: now.UTC(), Error: w.Message.Unreadable.Error()}})
@@ -190,12 +187,12 @@ func (x *Jobs) endUnreadable(ctx context.Context, c domain.Consumer, w Work) err
 		return next, changed, nil
 	})
 	if errors.Is(err, domain.ErrNotFound) {
-		return nil // pruned meanwhile
+		return nil // its message was pruned
 	}
 	return err
 }
 
-// withoutMessage are the jobs that did not become work.
+// withoutMessage returns the jobs that are not part of work.
 func withoutMessage(jobs []domain.Job, work []Work) (rest []Work) {
 	filled := make(map[domain.JobID]bool, len(work))
 	for _, w := range work {
@@ -209,8 +206,8 @@ func withoutMessage(jobs []domain.Job, work []Work) (rest []Work) {
 	return rest
 }
 
-// withMessages adds the messages. A job whose message was pruned meanwhile is left out, with an error one whose message could not be read
-// now, and one whose message can never be read, which has ended then.
+// withMessages adds the messages. It leaves out jobs whose messages were pruned. It also leaves out jobs whose messages could not
+// be read, and returns an error for them. Jobs whose messages can never be read have ended when it returns.
 func (x *Jobs) withMessages(ctx context.Context, c domain.Consumer, jobs []domain.Job) (work []Work, ended bool, err error) {
 	seqs := make([]uint64, len(jobs))
 	for i, j := range jobs {
@@ -232,29 +229,29 @@ func (x *Jobs) withMessages(ctx context.Context, c domain.Consumer, jobs []domai
 }
 
 const (
-	// frontKept is how long a caller that does not ask again keeps its place.
+	// frontKept is how long a caller keeps its place after its last request.
 	frontKept = 30 * time.Second
-	// frontsMost bounds the places in a queue, and the callers that are remembered of it.
+	// frontsMost bounds the places in a queue, and the callers remembered per queue.
 	frontsMost = 16
 	callerMost = 256
 )
 
-// fronts gives the callers that list the jobs of a queue different places to begin at. Workers that list jobs and then start them, as the original's do,
-// would otherwise all start the same ones. A caller that asks once begins at the head of the queue, and so does the first of those that ask
-// again. It may be used by several goroutines.
+// fronts assigns callers that list the jobs of a queue different places to begin at. Workers that list jobs and then start them,
+// as the original's do, would otherwise all start the same jobs. A caller's first request begins at the head of the queue, and so
+// does the first of the callers that repeat requests. It may be used by several goroutines.
 type fronts struct {
 	mu      sync.Mutex
-	callers map[uint32][]caller // by the consumer's number, in the order in which they came
+	callers map[uint32][]caller // by the consumer's number, in order of their first request
 }
 
-// caller is somebody who lists jobs: a connection.
+// caller is a caller that lists jobs, identified by its connection.
 type caller struct {
 	name  string
 	last  time.Time
-	again bool // it asked more than once
+	again bool // it has made more than one request
 }
 
-// place is how many callers are before this one.
+// place returns how many callers are before this one.
 func (f *fronts) place(consumer uint32, name string, now time.Time) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -279,7 +276,8 @@ func (f *fronts) place(consumer uint32, name string, now time.Time) int {
 	return 0
 }
 
-// from is up to limit of the jobs at a place, and of those before them where the queue ends. Jobs are the head of the queue, as far as that place needs.
+// from returns up to limit jobs that begin at a place. If the queue ends before, it fills up with jobs in front of the place.
+// jobs is the head of the queue, as far as the place requires.
 func from(jobs []domain.Job, place, limit int) []domain.Job {
 	if len(jobs) == 0 {
 		return nil

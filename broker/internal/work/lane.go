@@ -14,42 +14,40 @@ import (
 )
 
 const (
-	// outcomeTries and outcomePause bound the attempts to record what became of
-	// a callback: when they are used up, it is made again after retryPause.
+	// outcomeTries and outcomePause bound the attempts to record the outcome of a callback. After them, the callback is repeated
+	// after retryPause.
 	outcomeTries = 5
 	outcomePause = 200 * time.Millisecond
 	retryPause   = 5 * time.Second
-	// lanePause is the wait before a lane looks at a store again that did not answer.
+	// lanePause is the wait before a lane retries a store that did not answer.
 	lanePause = time.Second
-	// handOverTime bounds the writing down of what is in progress when another node is
-	// to dispatch. That node does not wait as long.
+	// handOverTime bounds the recording of callbacks in progress at a hand-over. The next node waits for less than that.
 	handOverTime = 2 * time.Second
 )
 
-// lane dispatches the jobs of one push consumer, while this node owns its shard: it
-// takes the first job from the index, makes the callback and records the outcome.
+// lane dispatches the jobs of one push consumer while this node owns its shard: it takes the first job from the index, makes the
+// callback and records the outcome.
 //
-// Nothing is written when a callback begins. The shard keeps other nodes off the job,
-// and if this node dies there is nothing in the way of the next to own the shard. A
-// node that hands over while callbacks are in progress writes that they are in flight.
+// Nothing is written when a callback begins. The shard keeps other nodes from the job. If this node dies, nothing delays the next
+// owner of the shard. A node that hands over during callbacks records that their jobs are in flight.
 type lane struct {
 	d      *Dispatch
 	shard  int
 	number uint32 // of the consumer
 
-	mu       sync.Mutex // never held over a call of the store
+	mu       sync.Mutex // never held during a call of the store
 	consumer domain.Consumer
-	pace     *rate.Limiter // nil: there is no limit
+	pace     *rate.Limiter // nil: no limit
 	signer   *webhook.Signer
 	busy     int       // goroutines that take jobs
-	calls    uint64    // of wake, so that none is missed by one that found no job
-	asleep   time.Time // until when: then it looks again
+	calls    uint64    // of wake, so that a goroutine that found no job misses none
+	asleep   time.Time // until when the lane pauses
 	closed   bool
-	calling  map[domain.JobID]domain.Job // those whose callbacks are in progress, as they were taken
+	calling  map[domain.JobID]domain.Job // jobs whose callbacks are in progress, as they were taken
 	breaker  breaker.Breaker
-	failing  time.Time // since when callbacks fail, as far as this node knows; zero: the last one has succeeded
+	failing  time.Time // since when callbacks fail, as far as this node knows; zero: the last one succeeded
 	saving   bool      // saveFailing runs
-	refused  bool      // operators know that callbacks to this URL are not allowed
+	refused  bool      // the log has said that callbacks to this URL are not allowed
 }
 
 func newLane(d *Dispatch, c domain.Consumer) *lane {
@@ -58,14 +56,14 @@ func newLane(d *Dispatch, c domain.Consumer) *lane {
 	return l
 }
 
-// revision is that of the settings.
+// revision returns the revision of the settings.
 func (l *lane) revision() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.consumer.Revision
 }
 
-// update takes over the consumer's settings, and reports whether that has closed an open circuit breaker.
+// update applies the consumer's settings, and reports whether that has closed an open circuit breaker.
 func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 	var signer *webhook.Signer
 	if c.SigningSecret != "" {
@@ -80,13 +78,13 @@ func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 	defer l.mu.Unlock()
 	if l.consumer.Paused() && !c.Paused() {
 		breakerClosed = owned && l.breaker.Current() != breaker.Closed
-		l.breaker.Reset() // with a clean slate
+		l.breaker.Reset() // with an empty history
 		l.failing = time.Time{}
 	}
 	if l.consumer.RateLimit != c.RateLimit {
 		l.pace = nil
 		if c.RateLimit > 0 {
-			// Timers are late by a little: at high rates what that takes is caught up with.
+			// Timers are a little late. At high rates the burst makes up for that.
 			l.pace = rate.NewLimiter(rate.Limit(c.RateLimit), max(1, int(c.RateLimit/50)))
 		}
 	}
@@ -95,7 +93,7 @@ func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 	}
 	switch was, is := l.consumer.FailingSince, c.FailingSince; {
 	case is.IsZero() && !was.IsZero():
-		l.failing = is // a callback succeeded, here or on the node that had the shard
+		l.failing = is // a callback succeeded, here or on the shard's previous owner
 	case l.failing.IsZero():
 		l.failing = is
 	}
@@ -111,14 +109,14 @@ func (l *lane) concurrency() int {
 	return min(n, l.d.Rules.MaxWorkers)
 }
 
-// close has no further callback begin.
+// close lets no further callback begin.
 func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
 }
 
-// gained begins anew with what the store knows: what this node knew was of the time before another had the shard.
+// gained resets the lane to the stored state: what this node knew is older than the previous owner's time.
 func (l *lane) gained() {
 	l.mu.Lock()
 	l.breaker.Reset()
@@ -127,7 +125,7 @@ func (l *lane) gained() {
 	l.wake()
 }
 
-// wake says that there may be a job to take.
+// wake signals that there may be a job to take.
 func (l *lane) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +133,7 @@ func (l *lane) wake() {
 	l.startLocked()
 }
 
-// startLocked starts another goroutine, if the consumer may have one.
+// startLocked starts another goroutine, if the consumer's concurrency allows it.
 func (l *lane) startLocked() {
 	if l.busy < l.concurrency() && !l.closed {
 		l.busy++
@@ -168,7 +166,7 @@ func (l *lane) run() {
 	}
 }
 
-// take returns the first job of the consumer, if its callback may begin now, and the breaker's turn.
+// take returns the first job of the consumer if its callback may begin now, and the turn that the circuit breaker gave it.
 func (l *lane) take() (job domain.Job, turn int, ok bool) {
 	l.mu.Lock()
 	pace := l.pace
@@ -176,7 +174,7 @@ func (l *lane) take() (job domain.Job, turn int, ok bool) {
 	if !l.mayBegin() || len(l.d.Index.Queue.Queued(l.number, 1)) == 0 {
 		return job, 0, false
 	}
-	// The job is chosen when its turn has come, not before the wait.
+	// The job is chosen after the wait, so that priorities hold at that time.
 	if pace != nil {
 		if turn := pace.Reserve(); turn.Delay() > 0 {
 			l.sleep(turn.Delay())
@@ -195,7 +193,7 @@ func (l *lane) take() (job domain.Job, turn int, ok bool) {
 	return jobs[0], turn, true
 }
 
-// passes asks the circuit breaker.
+// passes asks the circuit breaker whether a callback may begin.
 func (l *lane) passes() (turn int, ok bool) {
 	l.mu.Lock()
 	before := l.breaker.Current()
@@ -213,15 +211,14 @@ func (l *lane) passes() (turn int, ok bool) {
 	return turn, ok
 }
 
-// withdraw tells it of a callback that did not begin.
+// withdraw reports to the breaker that a callback did not begin.
 func (l *lane) withdraw(turn int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.breaker.Withdraw(turn)
 }
 
-// mayBegin tells whether a callback may begin: one whose outcome could not be kept
-// is better not made.
+// mayBegin reports whether a callback may begin. If its outcome could not be stored, it must not begin.
 func (l *lane) mayBegin() bool {
 	l.mu.Lock()
 	closed := l.closed
@@ -237,7 +234,7 @@ func (l *lane) mayBegin() bool {
 	return true
 }
 
-// sleep has the lane look again in a while.
+// sleep makes the lane look again after a pause.
 func (l *lane) sleep(pause time.Duration) {
 	now := time.Now()
 	l.mu.Lock()
@@ -251,12 +248,12 @@ func (l *lane) sleep(pause time.Duration) {
 	}
 }
 
-// try makes one callback and records what became of it.
+// try makes one callback and records its outcome.
 func (l *lane) try(job domain.Job, turn int) {
 	l.mu.Lock()
 	l.calling[job.ID] = job
 	c, signer := l.consumer, l.signer
-	l.startLocked() // there may be more to take
+	l.startLocked() // there may be more jobs to take
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
@@ -275,7 +272,7 @@ func (l *lane) try(job domain.Job, turn int) {
 		return
 	}
 	if _, ok := l.d.Consumers.ConsumerByNumber(c.Number); !ok {
-		return // deleted meanwhile, and its jobs with it
+		return // it was deleted with its jobs
 	}
 	now := time.Now()
 	l.health(c, turn, err == nil, now)
@@ -288,8 +285,7 @@ func (l *lane) try(job domain.Job, turn int) {
 	l.record(job, l.d.jobs.attempted(l.d.work, c, next, done), done.Error)
 }
 
-// load reads the message of a job. Of one that cannot be read at the moment the job is
-// taken again later.
+// load reads the message of a job. If it cannot be read now, the job is taken again later.
 func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
 	work, _, err := l.d.jobs.withMessages(l.d.work, c, []domain.Job{job})
 	if len(work) == 1 {
@@ -304,13 +300,12 @@ func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
 	return domain.Message{}, false
 }
 
-// handedOver tells whether a job is in flight because this node has handed it over during its callback.
+// handedOver reports whether a job is in flight because this node has handed it over during its callback.
 func (l *lane) handedOver(j domain.Job) bool {
 	return j.Status == domain.Inflight && j.Claim == l.d.handOver
 }
 
-// giveUp is for a callback that was cut by a shutdown, which is not the consumer's
-// fault.
+// giveUp handles a callback that was cancelled by a shutdown. It does not count as a failure of the consumer.
 func (l *lane) giveUp(id domain.JobID) {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
@@ -323,8 +318,8 @@ func (l *lane) giveUp(id domain.JobID) {
 	}
 }
 
-// record writes the outcome of a callback. If the job is in another hand, that one's outcome counts. The reason is why the
-// callback failed.
+// record writes the outcome of a callback, unless another node or worker has the job: then the other one's outcome counts. reason
+// says why the callback failed.
 func (l *lane) record(job, next domain.Job, reason string) {
 	var err error
 	for try := range outcomeTries {
@@ -353,8 +348,8 @@ func (l *lane) record(job, next domain.Job, reason string) {
 	l.d.Index.Queue.GiveBackAfter(job, retryPause)
 }
 
-// health takes in how a callback ended, and decides what follows for the consumer. For one that was deleted meanwhile nothing
-// does: events name it by its ID, which another may have.
+// health counts the outcome of a callback for the breaker and the pause of its consumer. It ignores consumers that were deleted:
+// events name a consumer by its ID, which another one may have now.
 func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) {
 	l.mu.Lock()
 	if l.closed {

@@ -15,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
-// receiver is a Poster that answers when it is told to, if it hangs.
+// receiver is a Poster that answers at once, or when the test releases the call.
 type receiver struct {
 	mu      sync.Mutex
 	calls   []string // IDs of messages
@@ -57,7 +57,7 @@ type dispatching struct {
 	store    *memoryStore
 	receiver *receiver
 	revision uint64 // of the consumer
-	begin    func() // has callbacks made
+	begin    func() // starts dispatching
 	stop     func()
 }
 
@@ -85,7 +85,7 @@ func dispatch(t *testing.T, jobs int) *dispatching {
 	return d
 }
 
-// change has the node hear of a change of the consumer.
+// change notifies the node of a change of the consumer.
 func (d *dispatching) change(c domain.Consumer) {
 	d.revision = max(c.Revision, d.revision+1)
 	c.Revision = d.revision
@@ -104,7 +104,7 @@ func (d *dispatching) job(seq uint64) domain.Job {
 	return d.store.jobs[domain.JobID{Seq: seq, Consumer: 1}]
 }
 
-// Priority holds among all that is queued, and not among those that are at hand.
+// Priority applies to all queued jobs, not only to those already in memory.
 func TestPriorityIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const jobs = 1000
@@ -128,8 +128,8 @@ func TestPriorityIsExact(t *testing.T) {
 	})
 }
 
-// Of a callback that ends when its consumer was deleted nothing is written: the jobs were deleted too, and nobody would come
-// upon a record.
+// The outcome of a callback is not recorded if the consumer was deleted meanwhile: the jobs were deleted too, and the record
+// would never be found.
 func TestCallbackOfADeletedConsumer(t *testing.T) {
 	for name, fail := range map[string]error{"success": nil, "failure": errors.New("500")} {
 		t.Run(name, func(t *testing.T) {
@@ -153,8 +153,7 @@ func TestCallbackOfADeletedConsumer(t *testing.T) {
 	}
 }
 
-// As many callbacks run as the consumer may have, and one that hangs holds none of the
-// others up.
+// As many callbacks run as the consumer allows. One that hangs does not block the others.
 func TestConcurrencyOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 50)
@@ -177,8 +176,7 @@ func TestConcurrencyOfALane(t *testing.T) {
 	})
 }
 
-// Nothing is written when a callback begins. When another node is to dispatch, what is
-// in progress is written down, and its outcome then counts.
+// Nothing is written when a callback begins. At a hand-over the callbacks in progress are recorded. Their outcomes still count.
 func TestHandOverOfACallbackInProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 2)
@@ -202,8 +200,8 @@ func TestHandOverOfACallbackInProgress(t *testing.T) {
 	})
 }
 
-// An outcome that is being written when another node is to dispatch is waited for, since that node would make the callback
-// again, but not for long: the others are to be written down, and the pin given up.
+// A hand-over waits for an outcome that is being written, because the next node would repeat the callback. The wait is bounded:
+// the other callbacks have to be recorded, and the pin released.
 func TestHandOverWhileAnOutcomeIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 2)
@@ -225,7 +223,7 @@ func TestHandOverWhileAnOutcomeIsWritten(t *testing.T) {
 	})
 }
 
-// A callback can end while it is written down that its job is in flight. Its outcome is recorded, whichever is written first.
+// A callback may end while the hand-over of its job is recorded. Its outcome is stored, whichever write is first.
 func TestCallbackThatEndsWhileItIsHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 1)
@@ -246,7 +244,7 @@ func TestCallbackThatEndsWhileItIsHandedOver(t *testing.T) {
 	})
 }
 
-// A job whose callback is put off is not given back after a stop.
+// A delayed job is not given back after a stop.
 func TestNothingIsGivenBackAfterAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 1)
@@ -258,8 +256,7 @@ func TestNothingIsGivenBackAfterAStop(t *testing.T) {
 	})
 }
 
-// A callback that is cut by a stop is nobody's fault, whether another node has taken
-// over or not.
+// A callback that is cancelled by a stop does not count as a failure, whether another node has taken over or not.
 func TestCallbackThatIsCut(t *testing.T) {
 	for name, handedOver := range map[string]bool{"alone": false, "handed over": true} {
 		t.Run(name, func(t *testing.T) {
@@ -281,7 +278,7 @@ func TestCallbackThatIsCut(t *testing.T) {
 	}
 }
 
-// No callback begins whose outcome could not be kept.
+// No callback begins while its outcome could not be stored.
 func TestNoCallbackWhileTheStoreIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 10)
@@ -299,9 +296,8 @@ func TestNoCallbackWhileTheStoreIsDown(t *testing.T) {
 	})
 }
 
-// A callback whose outcome could not be recorded is made again, one whose message cannot be
-// read at the moment is made later, and one whose message never can be read is not made;
-// none holds the others up.
+// A callback whose outcome could not be recorded is repeated. One whose message cannot be read now is made later. One whose
+// message can never be read is not made. None of them blocks the others.
 func TestCallbacksThatAreMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 3)
@@ -323,7 +319,7 @@ func TestCallbacksThatAreMadeAgain(t *testing.T) {
 	})
 }
 
-// A callback that failed is made again after its delay, until its retries are used up.
+// A failed callback is repeated after its delay, until its retries are used up.
 func TestRetriesOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 1)
@@ -376,7 +372,7 @@ func TestRetryAfterOfALane(t *testing.T) {
 	}
 }
 
-// A changed rate holds at once, also for callbacks that wait for their turn at the old one.
+// A changed rate applies at once, also to callbacks that already wait.
 func TestChangedRateOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 10)
@@ -405,7 +401,7 @@ func TestChangedRateOfALane(t *testing.T) {
 	})
 }
 
-// A stored secret that cannot be read (of a later version) does not end the process.
+// A stored secret that cannot be parsed, such as one of a later version, does not end the process.
 func TestSecretThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 1)

@@ -33,7 +33,7 @@ type Metrics struct {
 
 var latencyBuckets = prometheus.ExponentialBuckets(0.0005, 2, 18) // 0.5 ms to 65 s
 
-// NewMetrics makes metrics with a registry of their own.
+// NewMetrics returns metrics with a registry of their own.
 func NewMetrics() *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -61,7 +61,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// begin has series begin with 0: the rate of one that begins with 1 does not show its first event.
+// begin creates series with the value 0: the rate of a series that begins with 1 does not show its first event.
 func (m *Metrics) begin() {
 	for _, result := range []string{"ok", "failed"} {
 		m.broadcasts.WithLabelValues(result)
@@ -117,20 +117,20 @@ func (m *Metrics) transitioned(s domain.JobStatus) { m.transitions.WithLabelValu
 func (m *Metrics) expired(next domain.JobStatus) { m.expiries.WithLabelValues(next.String()).Inc() }
 
 const (
-	// backlogSeries bounds for how many consumers backlog and age are shown: those with the oldest messages.
+	// backlogSeries bounds the consumers whose backlog and age are exported: those with the oldest messages.
 	backlogSeries = 1000
-	// usageTimeout bounds the question for the store's size.
+	// usageTimeout bounds the query for the store's size.
 	usageTimeout = time.Second
 )
 
 // Usage is how much of the store is used.
 type Usage struct {
 	Bytes int64
-	// Limit is at how many bytes broadcasts are refused; 0: it is not known.
+	// Limit is the size in bytes from which broadcasts are refused. 0 means that it is not known.
 	Limit int64
 }
 
-// gauges are computed when they are read.
+// gauges are computed on each scrape.
 type gauges struct {
 	*core
 	dispatch *Dispatch

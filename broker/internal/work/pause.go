@@ -9,8 +9,8 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
-// PauseConsumer has the jobs of a consumer wait: no callback begins, and workers get
-// none. What is in progress goes on. It changes nothing if they wait already.
+// PauseConsumer pauses a consumer: no callback begins, and workers get no jobs. Callbacks and claims in progress go on. It
+// changes nothing if the consumer is paused already.
 func (d *Dispatch) PauseConsumer(ctx context.Context, channel, id, reason string) (domain.Consumer, error) {
 	return d.setPause(ctx, channel, id, func(c *domain.Consumer) bool {
 		if c.Paused() {
@@ -30,7 +30,7 @@ func (d *Dispatch) ResumeConsumer(ctx context.Context, channel, id string) (doma
 	})
 }
 
-// setPause changes a consumer as it is stored, again if another was faster.
+// setPause changes the stored consumer, and repeats that after a conflict.
 func (d *Dispatch) setPause(ctx context.Context, channel, id string, change func(*domain.Consumer) bool) (domain.Consumer, error) {
 	for range maxTries {
 		c, err := d.Consumers.RefreshConsumer(ctx, channel, id)
@@ -38,7 +38,7 @@ func (d *Dispatch) setPause(ctx context.Context, channel, id string, change func
 			return c, err
 		}
 		if !change(&c) {
-			return c, d.Consumers.Kept(ctx, c.Revision)
+			return c, d.Consumers.AwaitDurable(ctx, c.Revision)
 		}
 		saved, err := d.Consumers.SaveConsumer(ctx, c)
 		if errors.Is(err, domain.ErrConflict) {
@@ -59,7 +59,8 @@ func pauseEvent(c domain.Consumer) string {
 	return EventResumed
 }
 
-// Breaker is the state of a consumer's circuit breaker; empty: it has none, or another node makes the consumer's callbacks.
+// Breaker returns the state of a consumer's circuit breaker. It is empty if there is none, or if another node makes the
+// callbacks.
 func (d *Dispatch) Breaker(c domain.Consumer) breaker.State {
 	l := d.lane(c.Number)
 	if d.Rules.FailurePercent == 0 || l == nil || !d.Shards.Owns(l.shard) {
@@ -70,7 +71,7 @@ func (d *Dispatch) Breaker(c domain.Consumer) breaker.State {
 	return l.breaker.Current()
 }
 
-// openBreakers are the consumers whose circuit breaker is not closed on this node.
+// openBreakers returns the consumers whose circuit breaker is not closed on this node.
 func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
 	if d.Rules.FailurePercent == 0 {
 		return nil
@@ -86,14 +87,15 @@ func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
 	return consumers
 }
 
-// failingShare has it stored since when callbacks fail after a twentieth of the time to the pause, so that a receiver which is
-// down for a moment costs no write.
+// failingShare delays the write of FailingSince by a twentieth of the time to the pause, so that a short outage of a receiver
+// causes no write.
 const failingShare = 20
 
-// failingTimeout bounds the write of it.
+// failingTimeout bounds that write.
 const failingTimeout = 2 * time.Second
 
-// failingIn is a consumer with what follows from its last callbacks, if that is a change. l.mu is held.
+// failingIn returns the consumer with FailingSince or a pause set by its last callbacks, and whether that is a change. l.mu is
+// held.
 func (l *lane) failingIn(c domain.Consumer, now time.Time) (_ domain.Consumer, changed bool) {
 	after, failing := l.d.Rules.PauseAfter, now.Sub(l.failing)
 	switch stored := !c.FailingSince.IsZero(); {
@@ -112,8 +114,8 @@ func (l *lane) failingIn(c domain.Consumer, now time.Time) (_ domain.Consumer, c
 	return c, false
 }
 
-// saveFailing has the consumer say what follows from its last callbacks, also from those that end meanwhile. If that fails, the
-// next callback has it tried again.
+// saveFailing stores the result of failingIn, and repeats that for callbacks that end meanwhile. After an error the next callback
+// tries again.
 func (l *lane) saveFailing(c domain.Consumer) {
 	ctx, cancel := context.WithTimeout(l.d.run, failingTimeout)
 	defer cancel()
@@ -121,7 +123,7 @@ func (l *lane) saveFailing(c domain.Consumer) {
 		stored, err := l.d.Consumers.RefreshConsumer(ctx, c.Channel, c.ID)
 		l.mu.Lock()
 		next, changed := l.failingIn(stored, time.Now())
-		// One that was deleted and made again under its ID is another.
+		// A consumer that was deleted and recreated with the same ID has another number.
 		again = err == nil && changed && stored.Number == c.Number
 		l.saving = again
 		l.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
-// openingRules have a breaker open when half of its callbacks have failed.
+// openingRules open a breaker when half of the callbacks have failed.
 var openingRules = breaker.Rules{FailurePercent: 50, MinCallbacks: 4, Window: time.Minute, Open: 30 * time.Second}
 
-// A receiver that fails is spared for a time, then gets one callback, and all that waits
-// once that succeeds. Operators are told.
+// A failing receiver gets no callbacks for a time, and then a single one. When that succeeds, it gets all waiting jobs. Operators
+// are notified.
 func TestBreakerOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const jobs = 40
@@ -46,7 +46,7 @@ func TestBreakerOfALane(t *testing.T) {
 	})
 }
 
-// counted is how often operators were told of an event.
+// counted returns how often operators were notified of an event.
 func (d *dispatching) counted(t *testing.T, event string) (n float64) {
 	t.Helper()
 	families, err := d.core.Metrics.Registry.Gather()
@@ -64,8 +64,7 @@ func (d *dispatching) counted(t *testing.T, event string) (n float64) {
 	return n
 }
 
-// Callbacks that fail for days have the consumer paused, also when the process was
-// started again meanwhile. One success begins the count anew.
+// A consumer whose callbacks fail for days is paused, even if the process was restarted meanwhile. One success resets the time.
 func TestPauseAfterFailingForDays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const day = 24 * time.Hour
@@ -80,7 +79,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		}
 		call := func(success bool) {
 			d.Dispatch.lane(1).health(consumer(), 0, success, time.Now())
-			d.change(consumer()) // the news of the store
+			d.change(consumer()) // the feed reports the change
 		}
 		begin := time.Now()
 		call(false)
@@ -93,7 +92,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		call(true)
 		require.Zero(t, consumer().FailingSince)
 
-		// A node that knew of failures, and gets the shard days after another has had a success, begins anew.
+		// A node knew of failures. It gets the shard back days after a success on another node, and starts a new count.
 		call(false)
 		time.Sleep(3 * time.Hour)
 		call(false)
@@ -115,7 +114,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		call(false)
 		require.True(t, consumer().FailingSince.Equal(begin))
 		d.Dispatch.mu.Lock()
-		delete(d.Dispatch.lanes, 1) // as after a start
+		delete(d.Dispatch.lanes, 1) // as after a restart
 		d.Dispatch.mu.Unlock()
 		d.change(consumer())
 		time.Sleep(day)
@@ -130,8 +129,8 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 	})
 }
 
-// A consumer that was deleted and made again under its ID is another: callbacks of the old one that were in progress at the
-// delete neither pause it nor have operators told of its circuit breaker.
+// A consumer that was deleted and recreated with the same ID is another one. Callbacks of the old consumer that end after the
+// delete neither pause the new one nor cause events about its circuit breaker.
 func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const day = 24 * time.Hour
@@ -146,7 +145,7 @@ func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 		next := pushed
 		next.Number, next.Revision = 2, 7
 		d.store.consumer = next
-		old.health(pushed, 0, false, time.Now()) // the news of the delete comes after it
+		old.health(pushed, 0, false, time.Now()) // the feed reports the delete later
 		synctest.Wait()
 		now, _ := d.store.RefreshConsumer(t.Context(), "ch", "k")
 		require.Equal(t, next, now)
@@ -160,7 +159,7 @@ func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 	})
 }
 
-// A consumer is paused and resumed once, whoever asks again.
+// Repeated pauses and resumes cause one event each.
 func TestPauseIsToldOnce(t *testing.T) {
 	d := dispatch(t, 0)
 	defer d.stop()
@@ -179,7 +178,7 @@ func TestPauseIsToldOnce(t *testing.T) {
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
 
-// slowStore holds up what is saved of a consumer.
+// slowStore blocks writes of a consumer.
 type slowStore struct {
 	*memoryStore
 	gate chan struct{}
@@ -192,7 +191,7 @@ func (s *slowStore) SaveConsumer(ctx context.Context, c domain.Consumer) (domain
 	return s.memoryStore.SaveConsumer(ctx, c)
 }
 
-// A callback that succeeds counts also when it ends while it is written since when callbacks fail.
+// A success counts even if it ends while FailingSince is being written.
 func TestSuccessDuringAWriteCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const day = 24 * time.Hour
@@ -206,19 +205,19 @@ func TestSuccessDuringAWriteCounts(t *testing.T) {
 		call := func(success bool) { d.Dispatch.lane(1).health(pushed, 0, success, time.Now()); synctest.Wait() }
 		call(false)
 		time.Sleep(3 * time.Hour)
-		call(false) // is being written
+		call(false) // this write blocks
 		call(true)
 		close(slow.gate)
 		synctest.Wait()
-		d.change(now()) // the news of the store
+		d.change(now()) // the feed reports the change
 		synctest.Wait()
-		time.Sleep(3 * day) // nothing is broadcast
+		time.Sleep(3 * day) // no callbacks
 		call(false)
 		require.False(t, now().Paused(), "one callback has failed")
 	})
 }
 
-// Each change of a circuit breaker is told, also the one that follows from a resume.
+// Each change of a circuit breaker causes an event, also when a resume closes it.
 func TestBreakerClosedByResumeIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 0)

@@ -17,7 +17,7 @@ import (
 // prunePage is how many messages are exported and deleted at a time.
 const prunePage = 200
 
-// Pruner deletes messages that have no job to do and are older than the retention.
+// Pruner deletes messages that are older than the retention and whose jobs are all settled.
 type Pruner struct{ *core }
 
 func (p *Pruner) pruneLoop(ctx context.Context) {
@@ -35,9 +35,8 @@ func (p *Pruner) pruneLoop(ctx context.Context) {
 	})
 }
 
-// PruneFinished deletes messages that are older than the retention and have no
-// job to do, and returns their number. They are exported first, if a folder is
-// configured: when that fails, nothing is deleted.
+// PruneFinished deletes messages that are older than the retention and whose jobs are all settled, and returns their number. If a
+// folder is configured, it exports them first. If the export fails, it deletes nothing.
 func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) {
 	before := now.Add(-p.Rules.Retention)
 	count := 0
@@ -59,7 +58,7 @@ func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) 
 	return count, context.Cause(ctx)
 }
 
-// exported is a line of an export.
+// exported is one line of an export.
 type exported struct {
 	Channel     string
 	ID          string
@@ -71,7 +70,7 @@ type exported struct {
 	Payload     []byte            // base64 in JSON
 	ReceivedAt  time.Time
 	Jobs        []exportedJob
-	Error       string `json:",omitempty"` // why the message cannot be read
+	Error       string `json:",omitempty"` // why the message cannot be decoded
 }
 
 type exportedJob struct {
@@ -125,8 +124,8 @@ func (p *Pruner) exported(ctx context.Context, m domain.Message) exported {
 	}
 	for _, j := range p.Index.JobsOf(m.Channel, m.Seq) {
 		if c, ok := p.Consumers.ConsumerByNumber(j.ID.Consumer); ok {
-			if whole, err := p.Records.Refresh(ctx, j.ID); err == nil {
-				j = whole
+			if complete, err := p.Records.Refresh(ctx, j.ID); err == nil {
+				j = complete
 			}
 			e.Jobs = append(e.Jobs, exportedJob{Consumer: c.ID, Status: j.Status.String(), StatusChangedAt: j.ChangedAt, Retries: j.Retries})
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/jetpull/jetpull/internal/bulk"
 )
 
-// replayStore has one replay and a job whose record is not taken.
+// replayStore has one replay and a job whose record the store refuses.
 type replayStore struct {
 	*memoryStore
 	replay bulk.Operation
@@ -60,7 +60,7 @@ func (s *replayStore) Put(_ context.Context, r bulk.Operation) (bulk.Operation, 
 	return r, nil
 }
 
-// What could not be queued again when the process stops is queued by the next one.
+// A job that could not be queued before the process stops is queued by the next process.
 func TestReplayThatIsStoppedSkipsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &replayStore{memoryStore: newMemoryStore(20)}
@@ -73,7 +73,7 @@ func TestReplayThatIsStoppedSkipsNothing(t *testing.T) {
 		s.replay = bulk.Operation{
 			ID: "1-1", Kind: domain.ReplayKind, Group: "1", Number: 1, Spec: json.RawMessage("{}"), Rate: 10, State: bulk.Running, UpTo: 100, Next: 1, Matched: 20,
 		}
-		s.refusing = domain.ErrUnavailable // for a moment
+		s.refusing = domain.ErrUnavailable // temporarily
 		run := func(d time.Duration) {
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan struct{})
@@ -82,7 +82,7 @@ func TestReplayThatIsStoppedSkipsNothing(t *testing.T) {
 			stop()
 			<-ended
 		}
-		run(250 * time.Millisecond) // the first were tried
+		run(250 * time.Millisecond) // the first jobs were tried
 		require.LessOrEqual(t, s.replay.Next, uint64(1), "it goes on with the first that was not queued; skipped: %d", s.replay.Skipped)
 		s.refusing = nil
 		run(10 * time.Second)

@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// replayPage is how many jobs are looked at at a time, at most.
+	// replayPage is how many jobs are checked at a time.
 	replayPage = 100
-	// replayLost is how long a replay is not saved before another process takes it over.
+	// replayLost is the time without a save after which another process takes over a replay.
 	replayLost = 10 * time.Second
 )
 
-// Replayed keeps replays and finds the jobs for them.
+// Replayed stores replays and finds their jobs.
 type Replayed interface {
 	bulk.Records
-	// LastRecord is the revision of the last record of any job. What was recorded up to there is on disk and known here then, and its
-	// messages are; ErrUnavailable: not yet.
+	// LastRecord returns the revision of the last record of any job. All records up to there are on disk and, with their
+	// messages, known here. Otherwise it returns ErrUnavailable.
 	LastRecord(ctx context.Context) (uint64, error)
-	// Settled returns up to limit jobs of a consumer, by sequence from one on, that are as a replay wants them but for their
-	// metadata, and where to go on; 0: there are no more.
+	// Settled returns up to limit jobs of a consumer, from a sequence on, that match a replay except for its metadata, and where
+	// to continue. 0 means that there are no more.
 	Settled(r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64)
 }
 
-// Replays queues jobs again that are settled. A consumer has one replay at a time.
+// Replays queues settled jobs again. A consumer has one running replay at most.
 type Replays struct {
 	*core
 	jobs       *Jobs
@@ -60,7 +60,7 @@ func newReplay(c domain.Consumer, spec domain.ReplaySpec) (bulk.Operation, error
 	return bulk.Operation{Kind: domain.ReplayKind, Group: strconv.FormatUint(uint64(c.Number), 10), Spec: data, Rate: spec.Rate}, err
 }
 
-// CountReplay tells how many jobs a replay would be for.
+// CountReplay counts the jobs that a replay would queue.
 func (p *Replays) CountReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (int, error) {
 	o, err := newReplay(c, spec)
 	if err != nil {
@@ -69,7 +69,7 @@ func (p *Replays) CountReplay(ctx context.Context, c domain.Consumer, spec domai
 	return p.operations.Count(ctx, o)
 }
 
-// StartReplay begins to queue jobs again. The error is a [bulk.RunningError] if the consumer has a replay that runs. by names who began it.
+// StartReplay starts a replay. The error is a [bulk.RunningError] if another one of the consumer is running. by names the caller.
 func (p *Replays) StartReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec, by string) (bulk.Operation, error) {
 	o, err := newReplay(c, spec)
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *Replays) StartReplay(ctx context.Context, c domain.Consumer, spec domai
 	return p.operations.Begin(ctx, o)
 }
 
-// ReplayOf returns a replay as it is stored.
+// ReplayOf returns a replay as stored.
 func (p *Replays) ReplayOf(ctx context.Context, c domain.Consumer, id string) (bulk.Operation, error) {
 	if group, _, _ := strings.Cut(id, "-"); group != strconv.FormatUint(uint64(c.Number), 10) {
 		return bulk.Operation{}, fmt.Errorf("%w: replay %q", domain.ErrNotFound, id)
@@ -87,10 +87,10 @@ func (p *Replays) ReplayOf(ctx context.Context, c domain.Consumer, id string) (b
 	return p.operations.Get(ctx, id)
 }
 
-// AllReplays returns those that are kept, of all consumers, as this process knows them.
+// AllReplays returns the retained replays of all consumers, as this process knows them.
 func (p *Replays) AllReplays() []bulk.Operation { return p.Replays.All() }
 
-// CancelReplay ends a replay. One that has ended stays as it is.
+// CancelReplay cancels a replay. It does not change one that has ended.
 func (p *Replays) CancelReplay(ctx context.Context, c domain.Consumer, id string) error {
 	if _, err := p.ReplayOf(ctx, c, id); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (p *Replays) CancelReplay(ctx context.Context, c domain.Consumer, id string
 	return err
 }
 
-// TakesMessage reports whether a replay or a search is for a message with such an ID and such headers.
+// TakesMessage reports whether a replay or a search selects a message by its ID and headers.
 func TakesMessage(s domain.ReplaySpec, m domain.Message) bool {
 	if s.Message != "" && s.Message != m.ID {
 		return false
@@ -116,7 +116,7 @@ func TakesMessage(s domain.ReplaySpec, m domain.Message) bool {
 	return true
 }
 
-// replayable selects the jobs of a replay.
+// replayable returns the next jobs of a replay.
 func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
 	consumer, err := strconv.ParseUint(o.Group, 10, 32)
 	if err != nil {
@@ -146,8 +146,8 @@ func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64,
 	return items, next, nil
 }
 
-// replayJob queues a job again, if it is settled still as it was when the replay was asked for. What the record has of its
-// only attempt is stored first: the next record has the next attempt.
+// replayJob queues a job again, if it is still settled as it was at the start of the replay. It first stores the only attempt
+// that is in the job's record, because the next record will hold the next attempt.
 func (p *Replays) replayJob(ctx context.Context, replay string, r domain.Replay, id domain.JobID) (again bool, err error) {
 	_, err = p.jobs.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
 		if again = j.Revision <= r.UpTo && r.Spec.Takes(j.Status); !again {

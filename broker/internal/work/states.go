@@ -10,14 +10,13 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// Job returns a job that was not removed, as it is known on this node.
+// Job returns a job that was not removed, as this node knows it.
 func (x *Jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	j, err := x.Records.Job(ctx, id)
 	return notRemoved(j, err)
 }
 
-// RefreshJob is Job, after a look at what is stored: another node may have
-// changed the job a moment ago.
+// RefreshJob is like Job, but reads the store: another node may have just changed the job.
 func (x *Jobs) RefreshJob(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	j, err := x.Records.Refresh(ctx, id)
 	return notRemoved(j, err)
@@ -30,9 +29,9 @@ func notRemoved(j domain.Job, err error) (domain.Job, error) {
 	return j, err
 }
 
-// TransitionJob does what a worker asks for, if the state machine has it.
+// TransitionJob executes a worker's request, if the state machine allows it.
 func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Request) (domain.Job, error) {
-	var made bool // by this request, not by one before it
+	var made bool // by this request, not by an earlier one
 	j, err := x.change(ctx, id, func(j domain.Job) (next domain.Job, changed bool, err error) {
 		next, made, err = domain.Transition(j, req, time.Now(), x.Rules.ClaimLimit())
 		return next, made, err
@@ -47,7 +46,7 @@ func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Re
 	return j, nil
 }
 
-// ExtendJob lets a claim run for its whole limit again, from now.
+// ExtendJob renews a claim for its full limit from now.
 func (x *Jobs) ExtendJob(ctx context.Context, id domain.JobID, claim string, timeout time.Duration) (domain.Job, error) {
 	return x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
 		next, err := domain.Extend(j, claim, timeout, time.Now(), x.Rules.ClaimLimit())
@@ -55,7 +54,7 @@ func (x *Jobs) ExtendJob(ctx context.Context, id domain.JobID, claim string, tim
 	})
 }
 
-// RequeueJob gives a dead job all its retries again.
+// RequeueJob queues a dead job with all its retries.
 func (x *Jobs) RequeueJob(ctx context.Context, id domain.JobID) error {
 	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
 		next, err := domain.Requeue(j, time.Now())
@@ -64,8 +63,7 @@ func (x *Jobs) RequeueJob(ctx context.Context, id domain.JobID) error {
 	return err
 }
 
-// RemoveJob takes a dead job that has used up its retries out of the dead
-// letters.
+// RemoveJob removes a dead job that has used up its retries from the dead letters.
 func (x *Jobs) RemoveJob(ctx context.Context, id domain.JobID) error {
 	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
 		next, err := domain.Remove(j, time.Now(), x.Rules.MaxRetry)
@@ -77,7 +75,7 @@ func (x *Jobs) RemoveJob(ctx context.Context, id domain.JobID) error {
 // deadPage is how many dead jobs are changed at a time.
 const deadPage = 500
 
-// RequeueDead gives all dead jobs of a consumer their retries again.
+// RequeueDead queues all dead jobs of a consumer with all their retries.
 func (x *Jobs) RequeueDead(ctx context.Context, c domain.Consumer) (int, error) {
 	return x.eachDead(ctx, c, x.RequeueJob)
 }
@@ -87,8 +85,7 @@ func (x *Jobs) PurgeDead(ctx context.Context, c domain.Consumer) (int, error) {
 	return x.eachDead(ctx, c, x.RemoveJob)
 }
 
-// eachDead goes through the dead jobs page by page and counts those that do
-// changed. Jobs that are not what do changes, or not any more, are passed by.
+// eachDead calls do for the dead jobs, page by page, and counts those that it changed. It skips jobs in other states.
 func (x *Jobs) eachDead(ctx context.Context, c domain.Consumer, do func(context.Context, domain.JobID) error) (int, error) {
 	var mu sync.Mutex
 	var failed error
@@ -123,11 +120,10 @@ func (x *Jobs) eachDead(ctx context.Context, c domain.Consumer, do func(context.
 	}
 }
 
-// maxTries bounds how often a change is decided again because others were
-// faster.
+// maxTries bounds the attempts at a change after conflicts with others.
 const maxTries = 100
 
-// change decides on a job as it is, and writes the decision if it is still so.
+// change decides on the current state of a job, and writes the decision if that state has not changed.
 func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.Job) (domain.Job, bool, error)) (domain.Job, error) {
 	for range maxTries {
 		j, err := x.Records.Job(ctx, id)
@@ -138,7 +134,7 @@ func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.J
 			return j, err
 		}
 		if j.Status == domain.Removed {
-			// That is told once it cannot come back.
+			// The answer says so only when the state is on disk.
 			now, err := x.Records.Refresh(ctx, id)
 			if err == nil && now.Status != domain.Removed {
 				continue
@@ -147,8 +143,7 @@ func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.J
 		}
 		next, changed, err := decide(j)
 		if err != nil || !changed {
-			// Nothing is refused on what this node thinks: another may have
-			// changed the job a moment ago.
+			// A request is refused only after a read of the store: another node may have just changed the job.
 			now, refreshErr := x.Records.Refresh(ctx, id)
 			if refreshErr != nil {
 				return j, refreshErr

@@ -23,24 +23,23 @@ var testRules = Rules{
 	CallbackRules: CallbackRules{Timeout: 30 * time.Second, TokenHeader: "X-Broker-Consumer-Token"},
 }
 
-// memoryStore keeps the jobs of one consumer, and messages of which some cannot
-// be read.
+// memoryStore has the jobs of one consumer, and messages of which some cannot be read.
 type memoryStore struct {
 	mu         sync.Mutex
 	jobs       map[domain.JobID]domain.Job
 	unreadable map[uint64]error
 	gone       map[uint64]bool
 	index      *jobindex.Index
-	down       error                    // what Ready, Recordable and Refresh say
-	refusing   error                    // what PutJob says
+	down       error                    // returned by Ready, Recordable and Refresh
+	refusing   error                    // returned by PutJob
 	slow       map[uint64]chan struct{} // what PutJob of a job waits for
 	owned      atomic.Bool
 	consumer   domain.Consumer
-	deleted    bool // the consumer
+	deleted    bool // the consumer is deleted
 	kept       int  // attempts
 }
 
-// stored are what a broker works on in tests.
+// stored is the store of a broker in tests.
 type stored interface {
 	Consumers
 	Messages
@@ -50,7 +49,7 @@ type stored interface {
 	known() *jobindex.Index
 }
 
-// partsOf is a broker's parts with one store for what its jobs need.
+// partsOf returns the parts of a broker that uses one store for its jobs.
 func partsOf(s stored) Parts {
 	return Parts{Consumers: s, Messages: s, Records: s, Index: s.known(), Shards: s, Health: s, Rules: testRules}
 }
@@ -92,8 +91,8 @@ func (s *memoryStore) KeepAttempt(context.Context, domain.JobID, domain.Attempt)
 
 func (s *memoryStore) Owns(int) bool { return s.owned.Load() }
 
-func (s *memoryStore) Consumers(string) []domain.Consumer { return nil }
-func (s *memoryStore) Kept(context.Context, uint64) error { return nil }
+func (s *memoryStore) Consumers(string) []domain.Consumer         { return nil }
+func (s *memoryStore) AwaitDurable(context.Context, uint64) error { return nil }
 
 func (s *memoryStore) RefreshConsumer(_ context.Context, _, id string) (domain.Consumer, error) {
 	s.mu.Lock()
@@ -187,7 +186,7 @@ func (s *memoryStore) MessagesAt(_ context.Context, seqs []uint64) (map[uint64]d
 
 func memoryMessage(seq uint64) domain.Message { return domain.Message{Seq: seq, ID: fmt.Sprint(seq)} }
 
-// states lists the states of all jobs, in order.
+// states returns the states of all jobs, in order.
 func (s *memoryStore) states() (states []domain.JobStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,10 +203,10 @@ func claimedIDs(work []Work) (ids []string) {
 	return ids
 }
 
-// A node that was faster than this one: every job that Take returns has changed when its claim is stored, and PutJob has brought the new state here.
+// overtakenStore loses races: every job that Take returns has changed when its claim is stored, and PutJob has updated the index.
 type overtakenStore struct {
 	*memoryStore
-	races int // that this node loses
+	races int // how many races this node loses
 }
 
 func (s *overtakenStore) PutJob(ctx context.Context, j domain.Job) (domain.Job, error) {
@@ -223,7 +222,7 @@ func (s *overtakenStore) PutJob(ctx context.Context, j domain.Job) (domain.Job, 
 	return s.memoryStore.PutJob(ctx, j)
 }
 
-// A worker whose node loses the race for every job that it takes gets the next one, without a wait.
+// A worker whose node loses the race for every job that it tries gets the next one without a wait.
 func TestALostRaceIsNoEmptyQueue(t *testing.T) {
 	k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
 	s := &overtakenStore{newMemoryStore(7), 6}
@@ -241,7 +240,7 @@ func TestALostRaceIsNoEmptyQueue(t *testing.T) {
 	require.ErrorIs(t, err, domain.ErrUnavailable, "it does not go on without an end")
 }
 
-// A job whose message cannot be read now goes to nobody, and nobody holds it.
+// A job whose message cannot be read now is released, and no worker gets it.
 func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
 	errBroken := fmt.Errorf("%w: the replica does not answer", domain.ErrUnavailable)
 	k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
@@ -306,7 +305,7 @@ func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
 	})
 }
 
-// That a job was removed is told only when its removal is on disk.
+// The answer that a job was removed waits until the removal is on disk.
 func TestARemovedJobIsToldWhenThatIsStored(t *testing.T) {
 	s := newMemoryStore(1)
 	b := New(partsOf(s))

@@ -14,30 +14,29 @@ import (
 )
 
 const (
-	// roomPause is how often the space is looked at. What is broadcast meanwhile has
-	// to fit into the reserve.
-	roomPause = 250 * time.Millisecond
-	// minReserve and maxReserve bound the part of the disk that messages must leave to
-	// claims, deletes and the server's own files, a twentieth.
+	// spacePause is the interval between checks of the free space. Messages that arrive in between must fit into the reserve.
+	spacePause = 250 * time.Millisecond
+	// minReserve and maxReserve bound the reserve: a twentieth of the disk that messages leave to claims, deletes and the
+	// server's own files.
 	minReserve = 64 << 20
 	maxReserve = 2 << 30
 )
 
-// room knows whether there is space for messages on the embedded server.
-type room struct {
+// spaceMonitor checks whether there is space for messages on the embedded server.
+type spaceMonitor struct {
 	dir  string
-	most int64 // bytes that the streams may have; 0: as the disk has room
+	most int64 // bytes that the streams may take; 0: as much as the disk has
 	used func(ctx context.Context) (int64, error)
 	disk func(dir string) (free, all int64, err error)
 	log  *slog.Logger
-	// mend is called with each look that finds room on the disk.
-	mend func(ctx context.Context)
+	// repair is called with each check that finds space on the disk.
+	repair func(ctx context.Context)
 
 	watch.Condition // the store is full
 }
 
-func newRoom(cfg *Config, js jetstream.JetStream, log *slog.Logger) *room {
-	return &room{
+func newSpaceMonitor(cfg *Config, js jetstream.JetStream, log *slog.Logger) *spaceMonitor {
+	return &spaceMonitor{
 		dir: cfg.NATS.StoreDir, most: cfg.NATS.StoreMax, disk: diskSpace, log: log,
 		used: func(ctx context.Context) (int64, error) {
 			u, err := accountUsage(js)(ctx)
@@ -46,7 +45,7 @@ func newRoom(cfg *Config, js jetstream.JetStream, log *slog.Logger) *room {
 	}
 }
 
-// accountUsage is what the server says of the account.
+// accountUsage returns the usage of the account as the server reports it.
 func accountUsage(js jetstream.JetStream) func(context.Context) (work.Usage, error) {
 	return func(ctx context.Context) (work.Usage, error) {
 		info, err := js.AccountInfo(ctx)
@@ -57,8 +56,8 @@ func accountUsage(js jetstream.JetStream) func(context.Context) (work.Usage, err
 	}
 }
 
-// usage is what the streams take, and at which size there is no room any more.
-func (r *room) usage(ctx context.Context) (work.Usage, error) {
+// usage returns the size of the streams, and the size from which messages are refused.
+func (r *spaceMonitor) usage(ctx context.Context) (work.Usage, error) {
 	used, err := r.used(ctx)
 	if err != nil {
 		return work.Usage{}, err
@@ -74,32 +73,33 @@ func (r *room) usage(ctx context.Context) (work.Usage, error) {
 	return work.Usage{Bytes: used, Limit: max(limit, 1)}, nil
 }
 
-// reserve is what must be free of a disk.
+// reserve returns how much of a disk must stay free.
 func reserve(all int64) int64 { return min(max(all/20, minReserve), maxReserve) }
 
-func (r *room) look(ctx context.Context) {
+func (r *spaceMonitor) look(ctx context.Context) {
 	full, err := r.diskIsFull()
 	if err == nil && full == nil {
-		// Before the server is asked, which may not run; and a store at its limit is worked empty by a server that does.
-		if r.mend != nil {
-			r.mend(ctx)
+		// This runs before the query of the server, which may be stopped. It does so below the store's limit too: a running
+		// server is needed to empty the store.
+		if r.repair != nil {
+			r.repair(ctx)
 		}
 		full, err = r.storeIsFull(ctx)
 	}
 	if err != nil {
-		// What cannot be seen now is seen in a moment; until then it is as it was.
+		// On an error the last known state stays until the next check.
 		r.log.Debug("space of the store", "error", err)
 		return
 	}
 	switch begun, ended := r.Set(full); {
 	case begun:
-		r.log.Warn("broadcasts are refused until there is room; jobs can be worked off", "error", full)
+		r.log.Warn("broadcasts are refused until there is space; jobs can be worked off", "error", full)
 	case ended:
-		r.log.Info("the store has room again")
+		r.log.Info("the store has space again")
 	}
 }
 
-func (r *room) storeIsFull(ctx context.Context) (full, err error) {
+func (r *spaceMonitor) storeIsFull(ctx context.Context) (full, err error) {
 	if r.most == 0 {
 		return nil, nil
 	}
@@ -110,7 +110,7 @@ func (r *room) storeIsFull(ctx context.Context) (full, err error) {
 	return full, err
 }
 
-func (r *room) diskIsFull() (full, err error) {
+func (r *spaceMonitor) diskIsFull() (full, err error) {
 	free, all, err := r.disk(r.dir)
 	if err != nil {
 		return nil, err

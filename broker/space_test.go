@@ -18,7 +18,7 @@ func TestRoomFollowsTheSpace(t *testing.T) {
 	var used, free int64
 	var failed error
 	var log lockedBuffer
-	r := &room{
+	r := &spaceMonitor{
 		most: 1000, log: slog.New(slog.NewTextHandler(&log, nil)),
 		used: func(context.Context) (int64, error) { return used, failed },
 		disk: func(string) (int64, int64, error) { return free, 100 << 30, failed },
@@ -43,25 +43,26 @@ func TestRoomFollowsTheSpace(t *testing.T) {
 	look(0, 10<<30, "")
 	look(0, 1<<30, "the disk has 1073741824 bytes free, and 2147483648 are in reserve")
 	look(0, 3<<30, "")
-	// A server that was stuck is mended as soon as the disk has room, though it cannot be asked, or is at its limit.
-	mended := 0
-	r.mend = func(context.Context) { mended++ }
+	// A server that refuses writes is restarted as soon as the disk has space, even if the server does not answer or is at its
+	// limit.
+	repaired := 0
+	r.repair = func(context.Context) { repaired++ }
 	look(0, 1<<30, "in reserve")
-	require.Zero(t, mended)
+	require.Zero(t, repaired)
 	asked := r.used
 	r.used = func(context.Context) (int64, error) { return 0, errors.New("it does not run") }
 	look(0, 3<<30, "in reserve")
-	require.Equal(t, 1, mended)
+	require.Equal(t, 1, repaired)
 	r.used = asked
 	look(1000, 3<<30, "--store-max is 1000")
-	require.Equal(t, 2, mended)
+	require.Equal(t, 2, repaired)
 	look(0, 3<<30, "")
 	require.Equal(t, 3, strings.Count(log.String(), "broadcasts are refused"))
-	require.Equal(t, 3, strings.Count(log.String(), "room again"))
+	require.Equal(t, 3, strings.Count(log.String(), "space again"))
 }
 
-// A broker whose store is full says so to producers and to who asks whether it is
-// ready, and can be worked empty; then it takes messages again, without a restart.
+// A broker whose store is full says so to producers and in /readyz. Its jobs can be worked off. Then it accepts messages again
+// without a restart.
 func TestAFullStoreIsWorkedEmpty(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.NATS.StoreMax = 200 << 10
