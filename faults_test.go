@@ -58,7 +58,7 @@ func TestNoWaitAtMaxAckPending(t *testing.T) {
 		stage.Pass(2 * time.Second)
 		require.NoError(t, ms[0].Ack())
 		r := <-got
-		require.NoError(t, r.err, "the long pull waits for the room")
+		require.NoError(t, r.err, "the long pull waits for free slots")
 		require.Equal(t, []int{2}, bodies(r.ms))
 	})
 }

@@ -274,7 +274,7 @@ const instant = 10 * time.Microsecond
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// near asserts a time with some room.
+// near asserts a time with some tolerance.
 func near(t *testing.T, want, got, within time.Duration, what ...any) {
 	t.Helper()
 	require.InDelta(t, want.Seconds(), got.Seconds(), within.Seconds(), what...)

@@ -271,7 +271,7 @@ var large = ProcessorFunc(func(context.Context, Item) (Response, error) {
 	return Response{Done: true, Data: []byte(strings.Repeat("x", 50_000))}, nil
 })
 
-// TestSQLiteFull: the file may not grow while results are to be saved, until somebody makes room.
+// TestSQLiteFull: the file may not grow while results are to be saved, until space is freed.
 func TestSQLiteFull(t *testing.T) {
 	t.Parallel()
 	dsn := backends[0].fresh(t)

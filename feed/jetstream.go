@@ -186,7 +186,7 @@ func (p *JetStreamProcessor) consume(ctx context.Context) error {
 // answer hands a reply to the call that waits for it, if one does.
 func (p *JetStreamProcessor) answer(call string, body []byte) {
 	if c, waits := p.calls.LoadAndDelete(call); waits {
-		c.(chan []byte) <- body // the first reply counts, and the channel has room for it
+		c.(chan []byte) <- body // the first reply counts, and the channel has a slot for it
 	}
 }
 

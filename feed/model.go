@@ -11,8 +11,8 @@ import (
 // Status is the state of an item or a partition.
 type Status string
 
-// The states. An item is Available until it is Complete or Failed. A partition is Failed while its gate is held by
-// a Failed item with no Available one left, and Complete when it was closed.
+// The states. An item is Available until it is Complete or Failed. A partition is Failed while its gate has a Failed
+// item and no Available one, and Complete when it was closed.
 const (
 	Available Status = "Available"
 	Complete  Status = "Complete"
@@ -27,7 +27,7 @@ type Partition struct {
 	Gate   int
 	Status Status
 	// Owner is the watcher that has the lease, and Until the lease's end by the database's clock; empty and zero
-	// where nobody has it.
+	// if no watcher has it.
 	Owner string
 	Until time.Time
 	// Epoch grows with each lease; Version starts at 1 and grows with each write.
@@ -71,8 +71,8 @@ func (it Item) IdempotencyKey() string {
 
 // Response is how a [Processor] ends a step of an item.
 type Response struct {
-	// Gate is where the item goes on; nil: where it is. At the same gate it is processed again after [Requeue]'s
-	// delay; a lower one is a permanent error.
+	// Gate is the item's next gate; nil: it stays. At the same gate it is processed again after [Requeue]'s delay. A
+	// lower gate is a permanent error.
 	Gate *int `json:"gate"`
 	// Done makes the item Complete.
 	Done bool `json:"done"`

@@ -40,8 +40,8 @@ func (s *Store) ClosePartition(ctx context.Context, partition string) error {
 }
 
 // Advance moves a partition to a gate. At the gate already it does nothing. Errors are [ErrNotFound], [ErrGatePassed]
-// where the partition is above that gate, [ErrNotDone] while an item below the gate is not Complete, and [ErrClosed]
-// where the partition is Complete.
+// if the partition is above that gate, [ErrNotDone] while an item below the gate is not Complete, and [ErrClosed]
+// if the partition is Complete.
 func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
 	return s.change(ctx, fmt.Sprintf("advance to gate %d:", gate), partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		switch {
@@ -142,7 +142,7 @@ func unblock(tx *gorm.DB, p *sqlstore.Partition) error {
 }
 
 // Reopen makes a Complete or Failed partition Available and unsealed, with its items as they were. The error is
-// [ErrNotFound]. A partition whose gate is held by a Failed item fails again as soon as a watcher looks at it.
+// [ErrNotFound]. A partition that is blocked by a Failed item at its gate fails again as soon as a watcher leases it.
 func (s *Store) Reopen(ctx context.Context, partition string) error {
 	return s.change(ctx, "reopen", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		if p.Status == sqlstore.Available && !p.Sealed {

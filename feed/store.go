@@ -15,9 +15,9 @@ import (
 //
 // Other programs may read both tables and write them. Of partitions they write id, gate, status and version, of items
 // partition_id, id, gate, status, data and version; the rest has defaults. They change a row with UPDATE … SET
-// version = version + 1 … WHERE id = … AND version = …: such a write stands, and what a watcher then has for the older
-// version is dropped. They commit soon: a watcher that holds a partition saves nothing and loses its leases while the
-// partition's row is locked. A not_before of theirs that is no time, such as infinity, is read as zero.
+// version = version + 1 … WHERE id = … AND version = …: such a write stays, and a watcher's result for the older
+// version is dropped. They must commit soon: while the row of a partition is locked, the watcher that holds it saves nothing,
+// and its leases can end. A not_before that is no time, such as infinity, is read as zero.
 type Store struct {
 	sql   *sqlstore.Store
 	owned bool // Close closes the database
@@ -82,7 +82,7 @@ func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, er
 	}
 	if s.publish != nil {
 		s.sql.Subscribe(func(partition string) {
-			// A hint: where it cannot be sent the poll finds what there is.
+			// A hint: if it cannot be sent, polling finds the work.
 			_ = s.publish.Publish(WakeupSubject, []byte(partition))
 		})
 	}

@@ -32,7 +32,7 @@ func TestCloseDeliversWhatWasPublished(t *testing.T) {
 	require.NoError(t, reader.Flush())
 	writer, err := srv.Connect()
 	require.NoError(t, err)
-	// More than the buffer of a connection has room for.
+	// More than fits into the buffer of a connection.
 	payload := bytes.Repeat([]byte("x"), 4<<10)
 	for range messages {
 		require.NoError(t, writer.Publish("s", payload))

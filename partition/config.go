@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// Config is what a Set is made of. All processes open a set with the same name, number of partitions and subject.
+// Config is the configuration of a Set. All processes open a set with the same name, number of partitions and subject.
 type Config struct {
 	// Name is unique in the account: 1 to 64 letters, digits, '-' and '_'. The consumers are NAME-0, NAME-1, and so on; the bucket
 	// is partition-NAME.
@@ -37,7 +37,7 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("partition: %w: %s", jetpull.ErrInvalidOption, fmt.Sprintf(format, args...))
 }
 
-// complete sets the defaults and refuses what cannot work.
+// complete sets the defaults and refuses invalid values.
 func (c *Config) complete() error {
 	c.MaxAckPending = cmp.Or(c.MaxAckPending, 256)
 	c.AckWait = cmp.Or(c.AckWait, 30*time.Second)

@@ -10,7 +10,7 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// Option is an option of [Set.Consume]. Of an option that is given twice the last holds; those of [With] add up.
+// Option is an option of [Set.Consume]. If an option is given twice, the last one applies; options of [With] add up.
 type Option func(*options)
 
 type options struct {
@@ -24,8 +24,8 @@ type options struct {
 // predecessor has expired. While another member uses the name, Consume returns [ErrMemberInUse].
 func Member(name string) Option { return func(o *options) { o.name = name } }
 
-// OnAssign sets a function that is called when this member gets a partition, before its first message is handled. why says
-// where it comes from, for a log. Calls for different partitions can run at the same time.
+// OnAssign sets a function that is called when this member gets a partition, before its first message is handled. why is the
+// reason, for a log. Calls for different partitions can run at the same time.
 func OnAssign(f func(partition int, why string)) Option { return func(o *options) { o.onAssign = f } }
 
 // OnRevoke sets a function that is called when this member loses a partition, after its last handler has returned and, unless the

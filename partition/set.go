@@ -47,7 +47,7 @@ func (s *Set) Stats() Stats {
 	return Stats{int(c.owned.Load()), c.assigned.Load(), c.revoked.Load(), c.takeovers.Load(), c.resets.Load(), c.lost.Load()}
 }
 
-// Config returns what the set is made of.
+// Config returns the set's configuration.
 func (s *Set) Config() Config { return s.cfg }
 
 // Stream returns the name of the stream.
@@ -103,7 +103,7 @@ func checkServer(version string) (resets bool, err error) {
 	return major > 2 || minor >= 14, nil
 }
 
-// record is what a set is made of. It is in the metadata of the bucket.
+// record is the configuration of a set. It is in the metadata of the bucket.
 type record struct {
 	Stream string
 	Config
@@ -144,7 +144,7 @@ func (s *Set) openBucket(ctx context.Context, replicas int) error {
 	return err
 }
 
-// made returns what the bucket says that the set is made of, and the server's time.
+// made returns the set's configuration from the bucket, and the server's time.
 func (s *Set) made(ctx context.Context) (made record, now time.Time, err error) {
 	status, err := s.bucket.Status(ctx)
 	if err != nil {
@@ -186,9 +186,9 @@ func Load(ctx context.Context, js jetstream.JetStream, name string) (*Set, error
 // Consume makes this process a member of the set until ctx ends. It runs h for the messages of the partitions that the member
 // owns, and passes partitions on when members join or leave. Each call in a process is a member of its own.
 //
-// When ctx ends, handlers finish, what was not started is handed back, and the partitions are released. The contexts of handlers that run
+// When ctx ends, handlers finish, messages that were not started are handed back, and the partitions are released. The contexts of handlers that run
 // for longer than their DrainTimeout are cancelled. Consume returns when the last handler has returned, and until then no other member gets its
-// partition. It returns [ErrMemberInUse] if the name is taken, and an error where the bucket or a consumer was deleted, the set was
+// partition. It returns [ErrMemberInUse] if the name is taken, and an error if the bucket or a consumer was deleted, the set was
 // resized, or an option cannot be used. A lost membership is no error: the member joins again.
 func (s *Set) Consume(ctx context.Context, h jetpull.Handler, opts ...Option) error {
 	if h == nil {

@@ -1,6 +1,6 @@
 // Batch writes orders to an SQLite database, many in one transaction, and acknowledges those of a transaction together
-// when it is committed. An order that is delivered twice is in the table once. A batch that cannot be written is tried
-// again later; what no attempt can write goes to a stream of dead letters.
+// when it is committed. An order that is delivered twice is in the table once. A batch that cannot be written is retried
+// later. Orders that no attempt can write go to a stream of dead letters.
 //
 // It needs nothing: without -nats it starts a server of its own, and without -db the database is in a temporary
 // folder. It ends by itself when all orders are written, and before that with Ctrl-C.

@@ -1,5 +1,5 @@
-// Dead-letter works off orders of which two cannot be shipped, sees them become dead letters, and sends them through
-// again when what was wrong is repaired.
+// Dead-letter processes orders of which two cannot be shipped. They become dead letters, and are processed again after the
+// cause is repaired.
 //
 // It needs nothing: without -nats it starts a server of its own. It ends by itself, and before that with Ctrl-C.
 package main

@@ -97,7 +97,7 @@ func (d *demo) reached(condition func(look) bool) time.Duration {
 	return 0
 }
 
-// proof holds the calls that the watchers reported against what had to be called.
+// proof compares the calls that the watchers reported with the expected calls.
 func (d *demo) proof(out io.Writer) error {
 	times := map[call]int{}
 	byWatcher := map[string]int{}

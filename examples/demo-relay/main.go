@@ -1,8 +1,8 @@
 // Demo-relay runs a webhook relay in this process, sends events of three sources through it to four receivers over
-// real HTTP on loopback, and shows what each of them saw.
+// real HTTP on loopback, and shows the requests that each of them got.
 //
 // One receiver answers in the response, one later, one is limited to 200 POSTs in 10 seconds, and one refuses
-// everything at first: what has failed there is redriven once it is repaired.
+// everything at first. Its failed messages are redriven once it is repaired.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Demo publishes a backlog of orders to a NATS server, works it off through
-// jetpull in three ways, and shows what the server says of it afterwards.
+// Demo publishes a backlog of orders to a NATS server, processes it with jetpull
+// in three ways, and shows the server's counters afterwards.
 //
 // It needs nothing: without -nats it runs a server of its own, with a file
 // store in a temporary folder.

@@ -1,4 +1,4 @@
-// Fetch takes messages in batches: what is there now, what arrives first, and
+// Fetch takes messages in batches: those available now, the first that arrive, and
 // exactly n.
 //
 // It needs nothing: without -nats it starts a server of its own. It ends by itself.

@@ -1,4 +1,4 @@
-// Middleware wraps a handler with what the handlers of a program have in common: a line in the log for each message,
+// Middleware wraps a handler with the shared parts of all handlers of a program: a line in the log for each message,
 // and a rate limit.
 //
 // It needs nothing: without -nats it starts a server of its own. It ends by itself when all orders are handled, and

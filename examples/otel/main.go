@@ -1,5 +1,5 @@
 // Otel sends orders through a worker that package otelpull observes, and prints the traces and the metrics as JSON.
-// A program of yours has another exporter in the place of the two that print; all else stays.
+// In your program, replace the two exporters that print; the rest stays the same.
 //
 // It needs nothing: without -nats it starts a server of its own. It ends by itself, and before that with Ctrl-C.
 package main

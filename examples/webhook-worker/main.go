@@ -1,6 +1,6 @@
-// Webhook-worker is what a service runs that works off the jobs of a pull
-// consumer of the webhook broker, over HTTP and nothing else, until SIGTERM or
-// Ctrl-C. Then it claims no more and lets the handlers finish that run.
+// Webhook-worker is a service that processes the jobs of a pull consumer of the
+// webhook broker, only over HTTP, until SIGTERM or Ctrl-C. Then it claims no more
+// jobs and lets running handlers finish.
 //
 // It needs nothing: without -broker it starts a broker of its own, with orders
 // to work off. With -broker the tokens come from CHANNEL_TOKEN and

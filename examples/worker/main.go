@@ -1,9 +1,9 @@
-// Worker is what a service runs: it works off a consumer until it is to stop,
-// by SIGTERM as containers are or by Ctrl-C. Then it pulls no more, hands
-// back what it has read ahead, and lets the handlers finish that run.
+// Worker is a service that processes the messages of a consumer until SIGTERM or
+// Ctrl-C. Then it pulls no more, hands back messages that it has read ahead, and
+// lets running handlers finish.
 //
-// It needs nothing: without -nats it starts a server of its own, with orders to work off. It says when these are done,
-// and goes on waiting for more until Ctrl-C or SIGTERM.
+// It needs nothing: without -nats it starts a server of its own, with orders to process. It reports when these are done,
+// and waits for more until Ctrl-C or SIGTERM.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Package feedmetrics exposes a feed to Prometheus: what its tables hold, and what the watchers of this process do.
+// Package feedmetrics exposes metrics of a feed to Prometheus: its backlog, and the counters of watchers in this process.
 //
 //	registry.MustRegister(feedmetrics.New(store, watcher))
 //
@@ -28,7 +28,7 @@ type collector struct {
 	pruned   func() feed.Pruned
 	watchers []*feed.Watcher
 
-	counting chan struct{} // has room for one: who has it full counts, and may use the others
+	counting chan struct{} // one slot, used as a lock: its holder counts, and may use the other fields
 	backlog  feed.Backlog
 	err      error
 	next     time.Time // not to be counted before

@@ -1,4 +1,4 @@
-// Package bulk does one thing to many items. It counts them in a dry run, works through them at a rate, saves its progress, can be
+// Package bulk applies one operation to many items. It counts them in a dry run, processes them at a rate, saves its progress, can be
 // cancelled, and continues after a restart or in another process.
 //
 // The record of an operation is in a bucket that all processes follow. The process that began an operation runs it. If a process does

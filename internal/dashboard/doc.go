@@ -1,5 +1,5 @@
-// Package dashboard holds a Grafana dashboard and Prometheus alert rules against a scrape: each metric and label that
-// their expressions use must be there. It is for tests.
+// Package dashboard checks a Grafana dashboard and Prometheus alert rules against a scrape: it must have each metric and
+// label that their expressions use. It is for tests.
 //
 //	scrape, err := dashboard.ParseScrape(body)
 //	...

@@ -1,5 +1,5 @@
-// Package due keeps what is to happen at a time. It has no clock, lock or goroutine: time is an argument, and the caller guards a
-// Heap.
+// Package due is a queue of entries by the time at which they are due. It has no clock, lock or goroutine: time is an argument, and the
+// caller synchronizes access to a Heap.
 package due
 
 import (

@@ -153,7 +153,7 @@ func newPipeline() *pipeline {
 	return &pipeline{chunks: newMailbox[chunk](), freed: make(chan struct{}, 1)}
 }
 
-// put says false if done came before there was room.
+// put reports false if done is closed before the queue has space.
 func (p *pipeline) put(c chunk, done <-chan struct{}) bool {
 	for p.size.Load() > linkBuffer {
 		select {

@@ -1,5 +1,5 @@
-// Package progress shows how far a bounded run is, as a bar on a terminal and
-// as log lines elsewhere, and what came of it, as a table.
+// Package progress shows the progress of a bounded run, as a bar on a terminal and
+// as log lines elsewhere, and its result, as a table.
 package progress
 
 import (

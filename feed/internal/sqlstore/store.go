@@ -1,5 +1,5 @@
-// Package sqlstore is the tables of a feed in a database: all its statements, and what fences each. It knows no items
-// in work and runs no goroutine. Package feed has its promises, and the tests that hold it to them.
+// Package sqlstore has the tables of a feed in a database, all statements, and the fence of each. It does not know which
+// items are being processed, and runs no goroutine. Package feed has the guarantees and their tests.
 package sqlstore
 
 import (

@@ -1,4 +1,4 @@
-// Package script is a language for tests that bring events to a part of the client and compare what comes of them. The tests of
+// Package script is a language for tests that send events to a part of the client and compare the effects. The tests of
 // internal/pull and internal/worker are written in it; each has its own events and effects, listed at its function play.
 //
 //	post a some 1 5s -> sub i1; p1 i1 1 now | +10ms; p1 404 -> sub i2; p2 i2 1 once 4.89s

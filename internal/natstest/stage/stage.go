@@ -1,6 +1,6 @@
 // Package stage is consumer C of stream S on the model of package model, in
 // virtual time, for tests of a client: it records what the client sends, lets a
-// test answer it by hand, and breaks what can break.
+// test answer it by hand, and causes faults.
 package stage
 
 import (

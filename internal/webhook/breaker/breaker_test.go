@@ -66,7 +66,7 @@ func TestBreaker(t *testing.T) {
 }
 
 // Failures in a row open a breaker, a success between them does not let it open, and each probe that fails doubles the time that it is
-// open, up to a bound. A call that is withdrawn leaves room for another probe, and Probe ends the wait.
+// open, up to a bound. A call that is withdrawn lets another probe begin, and Probe ends the wait.
 func TestBreakerInARow(t *testing.T) {
 	rules := Rules{InARow: 3, Open: time.Second, MostOpen: 5 * time.Second}
 	var b Breaker

@@ -86,7 +86,7 @@ type bounded struct {
 	b    []byte
 }
 
-// Write keeps what there is room for, and takes the rest, too: a command whose output nobody reads would hang.
+// Write keeps the output up to its limit, and discards the rest: a command whose output is not read would hang.
 func (w *bounded) Write(p []byte) (int, error) {
 	w.b = append(w.b, p[:min(len(p), w.most-len(w.b))]...)
 	return len(p), nil
