@@ -1,4 +1,4 @@
-// Package watch looks at a thing again and again, and keeps the problem that it found.
+// Package watch checks for a problem periodically, and stores the last result.
 package watch
 
 import (
