@@ -72,7 +72,7 @@ type Limit struct {
 // but a watcher without one is neither counted nor bound. While others wait, each watcher has a fair share. Up to a tenth of a rate is
 // not used, so that no window exceeds it.
 //
-// What a watcher that has died was allowed stays counted: its part of Concurrency for [Lease], its attempts for Per. After a watcher was
+// After a watcher has died, its share of Concurrency stays counted for [Lease], and its attempts for Per. After a watcher was
 // stopped for longer than Lease, or with [ErrDrainTimeout], handlers that it has begun are not counted any more. The database is
 // SQLite, PostgreSQL or SQL Server.
 func Limits(l ...Limit) WatcherOption { return func(c *config) { c.limits = l } }

@@ -241,7 +241,7 @@ func TestFeedWaysAreAlike(t *testing.T) {
 			db := newDB(t)
 			require.Zero(t, jetpullFeed(t, db, "never\nnever in a good answer\nbusy\nplain\n", "add", "p").code)
 			require.Zero(t, jetpullFeed(t, db, "last\n", "add", "p", "--gate", "5", "--open-after", "200ms", "--seal").code)
-			// What is not said by the answer takes longer than the test.
+			// A delay that the answer does not set is longer than the test.
 			_, stop := watching(t, db, append(way, "--auto-close", "--backoff", "1h", "--limit", "0=3,50/1s")...)
 			awaitStatus(t, db, "p", "Failed")
 			require.Equal(t, "last\n", jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "5").out)

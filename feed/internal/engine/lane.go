@@ -20,8 +20,8 @@ const (
 	beginPause = time.Second
 )
 
-// lane is the items of the gates without a limit, or of one gate with a limit. What has no limit cannot be in the way of what has
-// one, nor the other way round.
+// lane is the items of the gates without a limit, or of one gate with a limit. Items of different lanes do not wait for each
+// other.
 type lane struct {
 	limit  *sqlstore.Limit // nil: none
 	hungry []*hold         // to fetch for
@@ -125,7 +125,7 @@ func (l *lane) take(now time.Time, most, perPartition int) (started []attempt) {
 	return started
 }
 
-// needs tells whether a lane has a use for a grant, or something of one to give back.
+// needs reports whether a lane needs a grant, or has part of one to return.
 func (l *lane) needs() bool {
 	return len(l.queue) > 0 || (l.limit.Concurrency > 0 && l.active+l.share > 0) || (l.limit.Rate > 0 && l.begins+l.back > 0)
 }

@@ -35,7 +35,7 @@ type Ask struct {
 	Leave  bool // the watcher ends
 }
 
-// Grant is what an ask came to. Where it gives less than was asked for, Wait is when there may be more begins.
+// Grant is the answer to an ask. If it grants less than was asked for, Wait is when more begins may be available.
 type Grant struct {
 	Share, Begins int
 	At            int64

@@ -31,7 +31,7 @@ func (l *limits) String() string {
 	return strings.Join(list, " ")
 }
 
-// Set implements pflag.Value. What can be read and makes no sense, a watcher refuses.
+// Set implements pflag.Value. It checks the syntax; a watcher checks the values.
 func (l *limits) Set(text string) error {
 	gate, rest, found := strings.Cut(text, "=")
 	limit, err := feed.Limit{}, error(nil)
