@@ -50,8 +50,10 @@ func TestTokensAreInNoLogAndNoList(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { stopNode(t, n) })
 	admin := map[string]string{"X-Broker-Admin-Token": secrets[3], "Content-Type": "application/x-www-form-urlencoded"}
-	form := url.Values{"token": {secrets[2]}, "callbackUrl": {receiver.URL + "/hook?key=" + querySecret}, "signingSecret": {secrets[5]},
-		"headers": {`{"X-Own":"` + secrets[6] + `","X-Longer":"` + secrets[7] + `"}`}}.Encode()
+	form := url.Values{
+		"token": {secrets[2]}, "callbackUrl": {receiver.URL + "/hook?key=" + querySecret}, "signingSecret": {secrets[5]},
+		"headers": {`{"X-Own":"` + secrets[6] + `","X-Longer":"` + secrets[7] + `"}`},
+	}.Encode()
 	code, body, _ := call(t, n, "PUT", "/channel/ch/consumer/k", admin, form)
 	require.Equal(t, 200, code, body)
 	good := map[string]string{"X-Broker-Channel-Token": secrets[0], "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": secrets[1], "X-Broker-Message-ID": "m"}

@@ -155,7 +155,7 @@ func newConfig(opts []WatcherOption) *config {
 	if !c.partitionGiven {
 		c.PartitionConcurrency = c.Concurrency
 	}
-	c.Config.Limits = sqlstore.Map(c.limits, func(l *Limit) sqlstore.Limit { return sqlstore.Limit(*l) })
+	c.Limits = sqlstore.Map(c.limits, func(l *Limit) sqlstore.Limit { return sqlstore.Limit(*l) })
 	return c
 }
 

@@ -182,7 +182,7 @@ func (k kind[T]) delete(w http.ResponseWriter, r *http.Request) error {
 		err = k.of.Delete(r.Context(), t)
 	}
 	if err == nil {
-		k.log.Warn("a "+k.segment+" was deleted", "path", r.URL.EscapedPath(), "by", k.who(r))
+		k.log.Warn("deleted on request", "kind", k.segment, "path", r.URL.EscapedPath(), "by", k.who(r))
 	}
 	return done(w, http.StatusNoContent, preconditioned(err))
 }

@@ -241,7 +241,7 @@ func BenchmarkFairness(b *testing.B) {
 		}
 		fill(b, s, b.N, 1)
 		last := make(chan struct{}, 1)
-		var left, took, small = int64(b.N), []time.Duration(nil), make(chan time.Time, 10)
+		left, took, small := int64(b.N), []time.Duration(nil), make(chan time.Time, 10)
 		var large atomic.Int64
 		stop := watch(b.Context(), s, func(_ context.Context, it feed.Item) (feed.Response, error) {
 			if it.Partition != "p0" {

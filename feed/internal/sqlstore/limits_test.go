@@ -115,9 +115,14 @@ func TestSharesAreFair(t *testing.T) {
 		watchers, concurrency int
 		want                  []int
 	}{
-		{1, 10, []int{10}}, {2, 10, []int{5, 5}}, {3, 10, []int{3, 3, 4}}, {4, 5, []int{1, 1, 1, 2}},
+		{1, 10, []int{10}},
+		{2, 10, []int{5, 5}},
+		{3, 10, []int{3, 3, 4}},
+		{4, 5, []int{1, 1, 1, 2}},
 		// One has none at a time, which changes.
-		{2, 1, nil}, {3, 2, nil}, {5, 3, nil},
+		{2, 1, nil},
+		{3, 2, nil},
+		{5, 3, nil},
 	} {
 		var state LimitState
 		shares, had := make([]int, tt.watchers), make([]int, tt.watchers)

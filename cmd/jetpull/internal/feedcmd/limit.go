@@ -34,8 +34,9 @@ func (l *limits) String() string {
 // Set implements pflag.Value. It checks the syntax; a watcher checks the values.
 func (l *limits) Set(text string) error {
 	gate, rest, found := strings.Cut(text, "=")
-	limit, err := feed.Limit{}, error(nil)
-	if limit.Gate, err = strconv.Atoi(gate); err != nil || !found {
+	n, err := strconv.Atoi(gate)
+	limit := feed.Limit{Gate: n}
+	if err != nil || !found {
 		return fmt.Errorf("%q does not begin with a gate's number and =; give one such as 2=10,100/1s", text)
 	}
 	for part := range strings.SplitSeq(rest, ",") {

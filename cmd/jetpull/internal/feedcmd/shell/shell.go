@@ -62,7 +62,8 @@ func (p *Processor) Process(ctx context.Context, it feed.Item) (feed.Response, e
 // said is the error that a command printed as JSON before it failed, or nil.
 func said(text []byte) error {
 	var body struct{ Error *json.RawMessage }
-	if json.Unmarshal(text, &body) != nil || body.Error == nil {
+	_ = json.Unmarshal(text, &body) // an output that is not JSON says nothing
+	if body.Error == nil {
 		return nil
 	}
 	_, err := feed.ParseResponse(text)
