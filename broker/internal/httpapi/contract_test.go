@@ -348,7 +348,7 @@ func TestRoutesThatAreNot(t *testing.T) {
 	for _, path := range []string{"/", "/nothing", "/channel/", "//producers", "/producers//", "/nothing/", "/channel/ch/../ch", "/channel//consumers"} {
 		s.expect(404, "Request resource not found", "GET", path, nil, "")
 	}
-	for path, allow := range map[string]string{"/producers": "GET, HEAD", "/producer/x": "GET, HEAD, PUT", "/channel/ch/consumer/k/dlq": "DELETE, GET, HEAD, POST"} {
+	for path, allow := range map[string]string{"/producers": "GET, HEAD", "/producer/x": "DELETE, GET, HEAD, PUT", "/channel/ch/consumer/k/dlq": "DELETE, GET, HEAD, POST"} {
 		a := s.expect(405, "Method Not Allowed", "PATCH", path, nil, "")
 		require.Equal(t, allow, a.header.Get("Allow"))
 	}
