@@ -89,7 +89,7 @@ func TestWords(t *testing.T) {
 			assert.Empty(t, hard(p), path)
 		}
 	}
-	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".go" || unchecked.MatchString(path) || path == "../test/words_test.go" {
 			return err
 		}
