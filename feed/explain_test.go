@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -85,6 +86,21 @@ func fillPlanned(t *testing.T, s *Store, backend string, partitions, items int, 
 	for _, statement := range statements {
 		require.NoError(t, s.sql.DB.Exec(statement).Error)
 	}
+	if backend != "sqlite" {
+		awaitOlderTransactions(t, s)
+	}
+}
+
+// awaitOlderTransactions waits until the transactions that run now have ended, also those of tests on other databases of the server. Until then
+// a scan reads the index entries of rows that were changed again and again.
+func awaitOlderTransactions(t *testing.T, s *Store) {
+	t.Helper()
+	var now string
+	require.NoError(t, s.sql.DB.Raw("SELECT pg_current_xact_id()::text").Scan(&now).Error)
+	require.Eventually(t, func() (ended bool) {
+		err := s.sql.DB.Raw("SELECT pg_snapshot_xmin(pg_current_snapshot()) > CAST(? AS text)::xid8", now).Scan(&ended).Error
+		return err == nil && ended
+	}, time.Minute, 10*time.Millisecond)
 }
 
 // onPlanned runs a test on each of planned, with the database's statistics and without.
