@@ -67,8 +67,8 @@ test: ## Run the tests of all modules, under the race detector where there is a 
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
 	$(GO) test -race=false $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 500
 	$(GO) test -race=false -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
-	cd tools && GOWORK=off $(GO) test -race=false -count 1 $(TOOLS)
-	cd tools/packaging && GOWORK=off $(GO) test -race=false -count 1 ./...
+	cd tools && GOWORK=off GOFLAGS= $(GO) test -race=false -count 1 $(TOOLS)
+	cd tools/packaging && GOWORK=off GOFLAGS= $(GO) test -race=false -count 1 ./...
 
 tidy: ## Fail where a module's go.mod or go.sum is not tidy
 	@printf '%s\n' $(MODULES) ./tools ./tools/packaging | xargs -P 4 -I MODULE bash -c \
