@@ -179,10 +179,12 @@ release-snapshot: $(BIN)/goreleaser $(BIN)/sbom ## Build all files of a release 
 # What fails fast comes first. Without build: the linter compiles all that is imported and
 # checks the types of the rest, and to link each program takes longer than that. To compile takes longer than all tests, so
 # the linter, the tests and the commands that tests run share one build of each package, with the race detector. The linter has vet's checks.
+# No result comes from go's cache, which does not see the programs that tests build and run.
 ci: FUZZTIME = 5000x
 ci: FUZZBUILD =
 ci: export GOFLAGS := $(GOFLAGS) $(RACE) -vet=off
 ci: export CGO_ENABLED = $(if $(RACE),1,0)
+ci: TESTARGS += -count=1
 ci: tidy lint test fuzz ## Run all that a change must pass
 
 $(BIN)/golangci-lint $(BIN)/govulncheck: tools/go.mod tools/go.sum

@@ -27,8 +27,8 @@ const (
 // allowed has every route of every OpenAPI document.
 var allowed = map[string]map[string]access{
 	"broker": {
-		"GET /producers": admins, "GET /producer/{producer}": admins, "PUT /producer/{producer}": admins,
-		"GET /channels": admins, "GET /channel/{channel}": readers, "PUT /channel/{channel}": managers,
+		"GET /producers": admins, "GET /producer/{producer}": admins, "PUT /producer/{producer}": admins, "DELETE /producer/{producer}": admins,
+		"GET /channels": admins, "GET /channel/{channel}": readers, "PUT /channel/{channel}": managers, "DELETE /channel/{channel}": admins,
 		"GET /channel/{channel}/consumers":                      readers,
 		"GET /channel/{channel}/consumer/{consumer}":            readers,
 		"PUT /channel/{channel}/consumer/{consumer}":            managers,
