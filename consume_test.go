@@ -249,6 +249,31 @@ func TestWhatEndsConsumeAndMessages(t *testing.T) {
 	}
 }
 
+// Handlers that were running when the consumer's configuration changed are drained like all others.
+func TestTheEndOfConsumeAfterANewConfiguration(t *testing.T) {
+	for name, end := range map[string]func(*world){
+		"Close":               func(w *world) { w.closing(w.t.Context()) },
+		"a drain":             func(w *world) { require.NoError(w.t, w.NC.Drain()) },
+		"a closed connection": func(w *world) { w.NC.Close() },
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			w.Publish(1)
+			r := w.consume(func(ctx context.Context, _ *jetpull.Msg) error { <-ctx.Done(); return ctx.Err() }, jetpull.Concurrency(16), jetpull.DrainTimeout(5*second))
+			w.C().Update(func(cfg *jetstream.ConsumerConfig) { cfg.MaxRequestBatch = 4 })
+			w.soon(time.Minute, "the new configuration is read", func() bool { return len(w.Logs.With("configuration has changed")) > 0 })
+			w.Peer.Pause(true)
+			from := time.Now()
+			end(w)
+			err := r.result()
+			require.ErrorIs(t, err, jetpull.ErrClosed)
+			require.ErrorIs(t, err, jetpull.ErrDrainTimeout)
+			require.LessOrEqual(t, time.Since(from), 6*second)
+			w.Peer.Pause(false)
+			stage.Pass(time.Minute)
+		}))
+	}
+}
+
 // Consume returns DrainTimeout and a second after its context ended at the latest, also where the server cannot be reached and
 // whatever it waits for. Acknowledgements that were sent meanwhile reach the server later.
 func TestStopWithoutAServer(t *testing.T) {

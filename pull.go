@@ -198,6 +198,7 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Credit: func(c worker.Credit) { r.demand.Credit(pull.Credit(c)) },
 		Halt:   func() { r.demand.Leave() },
 		CutOff: s.driver.CutOff(),
+		Over:   s.driver.Over(),
 		Report: r.report,
 	}
 }

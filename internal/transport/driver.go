@@ -48,6 +48,8 @@ type Driver struct {
 	refusals *Refusals
 	cutOff   chan struct{} // closed when the connection is closed for good
 	cut      func()
+	over     context.Context // ends with the driver or the connection, and has their error as its cause
+	end      context.CancelCauseFunc
 
 	reconnects atomic.Uint64
 
@@ -70,6 +72,7 @@ func New(nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbox, hook
 		cutOff: make(chan struct{}), ended: make(chan struct{}),
 	}
 	d.cut = sync.OnceFunc(func() { close(d.cutOff) })
+	d.over, d.end = context.WithCancelCause(context.Background())
 	d.engine = pull.New(first.base, lim, slots-statusSlots, rand.Uint64())
 	d.reader.init(d)
 	ib := &pull.Inbox{Subject: first.sub.Subject, Prefix: first.base + ".0.", Ref: first.sub}
@@ -98,6 +101,9 @@ func (d *Driver) Now() pull.At { return time.Since(d.epoch) }
 
 // CutOff is closed when the connection is closed for good.
 func (d *Driver) CutOff() <-chan struct{} { return d.cutOff }
+
+// Over ends when the driver is closed, and when the connection is drained or closed. Its cause is the error of calls.
+func (d *Driver) Over() context.Context { return d.over }
 
 // Reconnects is how often the connection came back.
 func (d *Driver) Reconnects() uint64 { return d.reconnects.Load() }
@@ -225,6 +231,7 @@ func (d *Driver) passes(err error) bool {
 func (d *Driver) Close(ctx context.Context, err error) error {
 	d.mu.Lock()
 	if !d.engine.Closed() {
+		d.end(err)
 		d.engine.Close(d.Now(), err)
 		d.ensureReader()
 		d.reader.nudge = true

@@ -47,8 +47,10 @@ func (d *Driver) connectionIs(s nats.Status, again bool) {
 		case nats.DISCONNECTED, nats.RECONNECTING:
 			e.Disconnected()
 		case nats.DRAINING_SUBS, nats.DRAINING_PUBS:
+			d.end(draining)
 			e.Fail(now, draining, true)
 		case nats.CLOSED:
+			d.end(closed)
 			e.Fail(now, closed, true)
 		}
 	})

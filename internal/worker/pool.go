@@ -33,6 +33,7 @@ type Ops[M any] struct {
 	Credit func(Credit)
 	Halt   func()          // ends pulling
 	CutOff <-chan struct{} // closed when nothing can be sent any more
+	Over   context.Context // ends when no pool can follow; its cause is the reason
 	Report *Reporter
 }
 
@@ -73,7 +74,7 @@ type Consumer struct {
 }
 
 // ErrReconfigured is the reason for which a pool ends when its consumer's configuration has changed. Running handlers finish
-// without a time limit, and another pool follows.
+// without a time limit, and another pool follows, unless the call's context or Ops.Over ends first.
 var ErrReconfigured = errors.New("the consumer's configuration has changed")
 
 // Pool holds the messages of one call, as long as the consumer's configuration stays as it is.

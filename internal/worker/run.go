@@ -61,6 +61,8 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 		case <-done:
 		case <-ctx.Done():
 			p.endedAt = p.ops.Now()
+		case <-p.ops.Over.Done():
+			p.err, p.endedAt = context.Cause(p.ops.Over), p.ops.Now()
 		}
 	}
 	return p.drain(done, cancel)

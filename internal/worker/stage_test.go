@@ -152,6 +152,7 @@ func (s *stage) ops() Ops[*msg] {
 			s.mu.Unlock()
 		},
 		Halt:   func() {},
+		Over:   context.Background(),
 		Report: NewReporter(slog.New(s), nil, false, NewNotifier(notify)),
 	}
 }
