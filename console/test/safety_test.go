@@ -98,6 +98,32 @@ func TestSignIn(t *testing.T) {
 	require.NotContains(t, b.text(), "worker")
 }
 
+// A session begins and ends by click, by keyboard alone and without scripts.
+func TestSignInAndOut(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	for name, d := range drivers {
+		base, _ := site(t)
+		b := openTab(t, base, wide)
+		if !d.script {
+			b.noScript()
+		}
+		b.open("consumer?stream=S&name=worker")
+		b.eventually("Sign in")
+		d.fill(b, "token", "reader")
+		d.press(b, "Sign in")
+		b.eventually("7 messages wait")
+		if name == "keys" {
+			b.focus("Sign out")
+			b.keys("\r")
+		} else {
+			b.click(".who button")
+		}
+		b.eventually("Sign in")
+		require.NotContains(t, b.text(), "worker", name)
+	}
+}
+
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	base, _ := site(t)
