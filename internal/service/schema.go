@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -101,6 +102,11 @@ func (s *Schema[C]) Load(c *C, from Sources, readINI func(data []byte) error) er
 			if err := one.Apply(c, value); err != nil {
 				errs = append(errs, fmt.Errorf("flag --%s: %w", one.Flag(), err))
 			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(from.Flags)) {
+		if !slices.ContainsFunc(s.settings, func(one Setting[C]) bool { return one.Flag() == name }) {
+			errs = append(errs, fmt.Errorf("flag --%s: no such flag; Settings has all of them", name))
 		}
 	}
 	return errors.Join(errs...)

@@ -110,13 +110,14 @@ func TestBadValuesAreRefusedByName(t *testing.T) {
 	err := testSchema.Load(c, Sources{
 		File:  path,
 		Env:   func(name string) (string, bool) { return "?", name == "JETPULL_TEST_HTTP_MODE" },
-		Flags: map[string]string{"work-open": "perhaps", "work-wait": "3601", "work-keep-days": "1e9", "work-waits": "1,x"},
+		Flags: map[string]string{"work-open": "perhaps", "work-wait": "3601", "work-keep-days": "1e9", "work-waits": "1,x", "nats-url": "nats://one"},
 	}, c.readINI)
 	for _, want := range []string{
 		path + `: [work] size: "10" is not a whole number from 1 to 9`, "[work] none: no such key",
 		`environment variable JETPULL_TEST_HTTP_MODE: [http] mode: "?" is not one of a, b`,
 		`flag --work-open: [work] open: "perhaps" is neither true nor false`,
 		`"3601" is not a number of seconds from 0 to 3600`, `"1e9" is not a number of days from 0 to 100 years`, `"x" is not a number of seconds`,
+		"flag --nats-url: no such flag",
 	} {
 		require.ErrorContains(t, err, want)
 	}
