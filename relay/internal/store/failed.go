@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -76,27 +77,32 @@ type Failed struct {
 
 // failedIndex is the list of failed messages, in memory.
 type failedIndex struct {
-	mu     sync.Mutex
-	items  map[uint64]*Item
-	bySubj map[string]uint64
-	order  []uint64 // ascending; with sequences that are off the list
+	mu        sync.Mutex
+	bySubject map[string]*listed
+	order     []*listed // by sequence; with items that are off the list
 }
 
-func newFailedIndex() *failedIndex {
-	return &failedIndex{items: map[uint64]*Item{}, bySubj: map[string]uint64{}}
+type listed struct {
+	Item
+	off bool // the list
 }
 
-func (x *failedIndex) add(subject string, seq uint64, item *Item) {
+func newFailedIndex() *failedIndex { return &failedIndex{bySubject: map[string]*listed{}} }
+
+func (x *failedIndex) add(subject string, item *Item) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.items, x.bySubj[subject])
-	delete(x.bySubj, subject)
-	if item != nil {
-		x.items[seq], x.bySubj[subject] = item, seq
-		x.order = append(x.order, seq)
+	if earlier := x.bySubject[subject]; earlier != nil {
+		earlier.off = true
+		delete(x.bySubject, subject)
 	}
-	if len(x.order) > 64 && len(x.order) > 2*len(x.items) {
-		x.order = slices.DeleteFunc(x.order, func(seq uint64) bool { return x.items[seq] == nil })
+	if item != nil {
+		one := &listed{Item: *item}
+		x.bySubject[subject] = one
+		x.order = append(x.order, one)
+	}
+	if len(x.order) > 64 && len(x.order) > 2*len(x.bySubject) {
+		x.order = slices.DeleteFunc(x.order, func(l *listed) bool { return l.off })
 	}
 }
 
@@ -104,19 +110,34 @@ func (x *failedIndex) add(subject string, seq uint64, item *Item) {
 func (x *failedIndex) forget(before time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	kept := slices.IndexFunc(x.order, func(seq uint64) bool { return x.items[seq] != nil && !x.items[seq].Time.Before(before) })
+	kept := slices.IndexFunc(x.order, func(l *listed) bool { return !l.off && !l.Time.Before(before) })
 	if kept < 0 {
 		kept = len(x.order)
 	}
-	had := len(x.items)
-	for _, seq := range x.order[:kept] {
-		delete(x.items, seq)
+	found := false
+	for _, l := range x.order[:kept] {
+		found = found || !l.off
+		l.off = true
 	}
-	if len(x.items) == had {
-		return
+	if found {
+		x.order = slices.Clone(x.order[kept:])
+		maps.DeleteFunc(x.bySubject, func(_ string, l *listed) bool { return l.off })
 	}
-	x.order = slices.Clone(x.order[kept:])
-	maps.DeleteFunc(x.bySubj, func(_ string, seq uint64) bool { return x.items[seq] == nil })
+}
+
+// pick returns the items of sequences.
+func (x *failedIndex) pick(seqs []uint64) (items []*listed) {
+	for _, seq := range seqs {
+		if i, ok := searchListed(x.order, seq); ok {
+			items = append(items, x.order[i])
+		}
+	}
+	return items
+}
+
+// searchListed is the place of a sequence in a list that is in their order.
+func searchListed(list []*listed, seq uint64) (place int, found bool) {
+	return slices.BinarySearchFunc(list, seq, func(l *listed, seq uint64) int { return cmp.Compare(l.Seq, seq) })
 }
 
 // list returns items from the newest, before the sequence; limit 0: all.
@@ -125,15 +146,14 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 	defer x.mu.Unlock()
 	end := len(x.order)
 	if before > 0 {
-		end, _ = slices.BinarySearch(x.order, before)
+		end, _ = searchListed(x.order, before)
 	}
 	var found []Item
-	for _, seq := range slices.Backward(x.order[:end]) {
-		item := x.items[seq]
-		if item == nil || !f.Match(item) {
+	for _, l := range slices.Backward(x.order[:end]) {
+		if l.off || !f.Match(&l.Item) {
 			continue
 		}
-		found = append(found, *item)
+		found = append(found, l.Item)
 		if len(found) == limit {
 			break
 		}
@@ -160,10 +180,10 @@ func (s *Failed) followFailed(ctx, run context.Context) error {
 func (s *Failed) failedChanged(m jetstream.Msg, meta *jetstream.MsgMetadata) {
 	item, ok := ReadItem(m.Headers(), meta.Sequence.Stream)
 	if !ok {
-		s.index.add(m.Subject(), meta.Sequence.Stream, nil)
+		s.index.add(m.Subject(), nil)
 		return
 	}
-	s.index.add(m.Subject(), item.Seq, &item)
+	s.index.add(m.Subject(), &item)
 }
 
 // ReadItem reads what the list shows of a message; false: it is off the list.
@@ -276,12 +296,13 @@ func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
 	depth = map[string]int{}
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
-	for _, seq := range s.index.order {
-		if item := s.index.items[seq]; item != nil {
-			depth[item.Receiver]++
-			if oldest.IsZero() {
-				oldest = item.Time
-			}
+	for _, l := range s.index.order {
+		if l.off {
+			continue
+		}
+		depth[l.Receiver]++
+		if oldest.IsZero() {
+			oldest = l.Time
 		}
 	}
 	return depth, oldest

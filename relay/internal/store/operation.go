@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -73,21 +72,20 @@ func (s *Failed) SelectFailed(sel Selection, from, to uint64, limit int) (items 
 	oldest := s.Now().Add(-failedAge)
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
-	seqs := sel.Seqs
-	if sel.Filter != nil {
-		seqs = s.index.order
+	chosen := s.index.order
+	if sel.Filter == nil {
+		chosen = s.index.pick(sel.Seqs)
 	}
-	begin, _ := slices.BinarySearch(seqs, from)
-	for _, seq := range seqs[begin:] {
-		item := s.index.items[seq]
+	begin, _ := searchListed(chosen, from)
+	for _, l := range chosen[begin:] {
 		switch {
-		case seq > to:
+		case l.Seq > to:
 			return items, 0
-		case item == nil || item.Time.Before(oldest) || sel.Filter != nil && !sel.Filter.Match(item):
+		case l.off || l.Time.Before(oldest) || sel.Filter != nil && !sel.Filter.Match(&l.Item):
 		case len(items) == limit:
-			return items, seq
+			return items, l.Seq
 		default:
-			items = append(items, *item)
+			items = append(items, l.Item)
 		}
 	}
 	return items, 0
