@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
@@ -60,7 +59,11 @@ func (s System[C]) Command(cmd *cobra.Command) *cobra.Command {
 			return err
 		}
 		values := map[string]string{}
-		flags.Visit(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
+		for _, one := range s.Settings {
+			if f := flags.Lookup(one.Flag()); f != nil && f.Changed {
+				values[f.Name] = f.Value.String()
+			}
+		}
 		if s.Given != nil {
 			if err := s.Given(cmd, values); err != nil {
 				return err
