@@ -34,8 +34,8 @@ const (
 // last, the message can be acknowledged again. Messages of a consumer with ack policy none are refused before anything
 // is sent.
 func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
-	if ctx == nil {
-		return invalid("ctx", "is nil; use context.Background()")
+	if err := checkContext(ctx); err != nil {
+		return err
 	}
 	for i, m := range msgs {
 		if m == nil || m.sub == nil {

@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/wire"
+	"github.com/jetpull/jetpull/internal/worker"
 )
 
 // The headers that Consume adds to a dead letter.
@@ -37,14 +37,11 @@ const (
 	HeaderDeadPayload = "Dead-Letter-Payload"
 )
 
-// deadLetterWait bounds how long a dead letter may take to be confirmed.
-const deadLetterWait = 5 * time.Second
-
 // deadLetter stores the dead letter of m, and logs that it did or why not. It gives up when ctx, the handler's, is
 // cancelled: then the original is handed back at once and does not wait for its AckWait.
 func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts int) error {
 	s, subject := r.sub, r.set.run.deadLetter
-	ctx, cancel := context.WithTimeout(ctx, deadLetterWait)
+	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
 	sequence := strconv.FormatUint(m.Sequence(), 10)
 	dead := nats.NewMsg(subject)
@@ -73,6 +70,9 @@ func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts in
 	if err != nil {
 		err = fmt.Errorf("jetpull: dead letter of stream sequence %s to %s: %w", sequence, subject, err)
 		log.Warn("jetpull: dead letter was not stored", "error", err)
+		if s.nc.IsClosed() {
+			err = fmt.Errorf("%w; %w", err, worker.ErrFinal)
+		}
 		return err
 	}
 	log.Warn("jetpull: message became a dead letter")

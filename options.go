@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // Option changes how a call works. Given to [Subscribe] it is the default of all calls
@@ -174,7 +176,7 @@ func MaxAttempts(n int) Option {
 // At the last delivery that the consumer's MaxDeliver allows, a handler's slot is taken until the copy is
 // stored or Consume's drain times out. A stream of dead letters that is down then stops Consume.
 func DeadLetter(subject string) Option {
-	wrong := problem(!publishable(subject), "%q is not a subject to publish to; use one without wildcards, spaces and empty tokens", subject)
+	wrong := problem(!wire.Publishable(subject), "%q is not a subject to publish to; use one without wildcards, spaces and empty tokens", subject)
 	return Option{"DeadLetter", callConsume, func(s *settings) { s.run.deadLetter = subject }, wrong}
 }
 

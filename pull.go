@@ -197,7 +197,6 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Failed: r.failed,
 		Credit: func(c worker.Credit) { r.demand.Credit(pull.Credit(c)) },
 		Halt:   func() { r.demand.Leave() },
-		CutOff: s.driver.CutOff(),
 		Over:   s.driver.Over(),
 		Report: r.report,
 	}

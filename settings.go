@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -252,14 +251,4 @@ func within[T int | time.Duration](v, least, most T, unit string) string {
 
 func positive(v int64, what string) string {
 	return problem(v < 1, "%d is less than 1; leave the option out for no %s", v, what)
-}
-
-// publishable reports whether subject can be published to: tokens between dots, without spaces and wildcards.
-func publishable(subject string) bool {
-	for token := range strings.SplitSeq(subject, ".") {
-		if token == "" || strings.ContainsAny(token, " \t\r\n\f*>") {
-			return false
-		}
-	}
-	return true
 }

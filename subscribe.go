@@ -77,7 +77,7 @@ func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer str
 	if nc.IsClosed() {
 		return nil, fmt.Errorf("jetpull: subscribe: %w: %w", ErrClosed, nats.ErrConnectionClosed)
 	}
-	if v := nc.ConnectedServerVersion(); isOld(v) {
+	if v := nc.ConnectedServerVersion(); wire.IsOld(v) {
 		return nil, fmt.Errorf("jetpull: subscribe: server %q has version %s, and 2.11 is the first that a pull works on; update it", nc.ConnectedServerName(), v)
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
@@ -103,14 +103,6 @@ func SubscribeConsumer(ctx context.Context, js jetstream.JetStream, c jetstream.
 	}
 	info := c.CachedInfo()
 	return Subscribe(ctx, js, info.Stream, info.Name, opts...)
-}
-
-// isOld reports whether a server's version is before 2.11, which takes no_wait before expires and has no priority groups. A
-// version that cannot be read is that of a development build, or of a connection that is away.
-func isOld(version string) bool {
-	var major, minor int
-	n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor)
-	return n == 2 && (major < 2 || major == 2 && minor < 11)
 }
 
 // bind reads the consumer's info and checks it against the options.

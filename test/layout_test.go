@@ -23,8 +23,8 @@ var clientDirs = []string{"", "internal/pull", "internal/transport", "internal/w
 // The client is small enough to be owned, and stays so. A line is a line of a
 // file that is no test, comments and blank ones included.
 const (
-	rootLines, rootFiles = 2519, 16
-	clientLines          = 7750
+	rootLines, rootFiles = 2500, 16
+	clientLines          = 7740
 )
 
 // clientFiles are the sources of the client, tests left out, by their paths in the

@@ -46,8 +46,6 @@ type Driver struct {
 	epoch    time.Time
 	group    *lifecycle.Group
 	refusals *Refusals
-	cutOff   chan struct{} // closed when the connection is closed for good
-	cut      func()
 	over     context.Context // ends with the driver or the connection, and has their error as its cause
 	end      context.CancelCauseFunc
 
@@ -69,9 +67,8 @@ func New(nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbox, hook
 	d := &Driver{
 		nc: nc, subject: subject, hooks: hooks, epoch: epoch(nc), in: first.in,
 		group: lifecycle.New(), refusals: NewRefusals(nc),
-		cutOff: make(chan struct{}), ended: make(chan struct{}),
+		ended: make(chan struct{}),
 	}
-	d.cut = sync.OnceFunc(func() { close(d.cutOff) })
 	d.over, d.end = context.WithCancelCause(context.Background())
 	d.engine = pull.New(first.base, lim, slots-statusSlots, rand.Uint64())
 	d.reader.init(d)
@@ -98,9 +95,6 @@ func epoch(nc *nats.Conn) time.Time {
 
 // Now is the time since the driver's epoch, as the engine counts it.
 func (d *Driver) Now() pull.At { return time.Since(d.epoch) }
-
-// CutOff is closed when the connection is closed for good.
-func (d *Driver) CutOff() <-chan struct{} { return d.cutOff }
 
 // Over ends when the driver is closed, and when the connection is drained or closed. Its cause is the error of calls.
 func (d *Driver) Over() context.Context { return d.over }

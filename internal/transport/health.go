@@ -32,9 +32,6 @@ func (d *Driver) watch(ctx context.Context, changes chan nats.Status, seen uint6
 // connectionIs reports the state of the connection to the engine, and whether it was lost since the last report.
 func (d *Driver) connectionIs(s nats.Status, again bool) {
 	draining, closed := d.hooks.Closed(nats.ErrConnectionDraining), d.hooks.Closed(nats.ErrConnectionClosed)
-	if s == nats.CLOSED {
-		d.cut()
-	}
 	d.Do(func(e *pull.Engine, now pull.At) {
 		d.reader.nudge = true
 		switch s {

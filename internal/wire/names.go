@@ -57,3 +57,21 @@ func Matches(filter, subject string) bool {
 	}
 	return len(f) == len(s)
 }
+
+// Publishable reports whether subject can be published to: tokens between dots, without spaces and wildcards.
+func Publishable(subject string) bool {
+	for token := range strings.SplitSeq(subject, ".") {
+		if token == "" || strings.ContainsAny(token, " \t\r\n\f*>") {
+			return false
+		}
+	}
+	return true
+}
+
+// IsOld reports whether a server's version is before 2.11, which takes no_wait before expires and has no priority groups. A
+// version that cannot be read is that of a development build, or of a connection that is away.
+func IsOld(version string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return n == 2 && (major < 2 || major == 2 && minor < 11)
+}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -25,13 +26,13 @@ func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attem
 		return
 	}
 	var err error
-	ended, cutOff := p.ended, false
+	ended := p.ended
 	for wait := deadLetterPause; ; wait = min(2*wait, deadLetterPauseMost) {
 		if err = p.ops.DeadLetter(ctx, e.msg, reason, try.number); err == nil {
 			break
 		}
 		p.ops.Report.Error(err)
-		if !try.last || ctx.Err() != nil || cutOff {
+		if !try.last || ctx.Err() != nil || errors.Is(err, ErrFinal) {
 			break
 		}
 		p.queue.mu.Lock()
@@ -42,8 +43,6 @@ func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attem
 		case <-timer.C:
 		case <-ended:
 			ended, wait = nil, deadLetterPause/2 // the call ends: try again at once
-		case <-p.ops.CutOff:
-			cutOff = true
 		case <-ctx.Done():
 		}
 		timer.Stop()

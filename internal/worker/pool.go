@@ -25,14 +25,13 @@ type Ops[M any] struct {
 	Handle  func(context.Context, M) error // nil: the caller settles what it takes
 	Settled func(M) Outcome                // how its handler has settled it
 	Acks[M]
-	// DeadLetter stores a dead letter, and logs the result; nil: there are none.
+	// DeadLetter stores a dead letter, and logs the result; nil: there are none. Its error matches ErrFinal if nothing can be sent any more.
 	DeadLetter func(ctx context.Context, m M, reason string, attempts int) error
 	// Failed takes a failed attempt that settled its message, its number from 1, and its outcome.
 	Failed func(m M, attempt int, outcome string, after time.Duration, err error)
 
 	Credit func(Credit)
 	Halt   func()          // ends pulling
-	CutOff <-chan struct{} // closed when nothing can be sent any more
 	Over   context.Context // ends when no pool can follow; its cause is the reason
 	Report *Reporter
 }
