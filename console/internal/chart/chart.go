@@ -136,6 +136,8 @@ func number(v float64) string {
 		return strconv.FormatFloat(v/1e6, 'f', 1, 64) + " M"
 	case v >= 10_000:
 		return strconv.FormatFloat(v/1e3, 'f', 1, 64) + " k"
+	case v >= 1000: // as in lists
+		return fmt.Sprintf("%d,%03d", int(v+0.5)/1000, int(v+0.5)%1000)
 	case v == math.Trunc(v):
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	}

@@ -368,7 +368,7 @@ func quietZero(v view.Value, notable bool, tone view.Tone) view.Value {
 func sinceValue(c *consumer) view.Value {
 	if c.sinceStart {
 		// The state was there when the console took its first sample.
-		return view.Value{Time: c.since, Prefix: "before "}
+		return view.Value{Time: c.since, Prefix: "over "}
 	}
 	return view.Ago(c.since, "")
 }

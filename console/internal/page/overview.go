@@ -33,13 +33,17 @@ func Overview(all []Summary) Func {
 
 // worst is the sentence of an overview for states of which total there are.
 func worst(total, bad, warn int, noun string) (string, view.Tone) {
+	is := "are"
+	if bad == 1 {
+		is = "is"
+	}
 	switch {
 	case total == 0:
 		return "There is no " + noun + ".", view.Plain
 	case bad > 0 && warn > 0:
-		return fmt.Sprintf("%d of %s in trouble, %d more should be looked at.", bad, countIs(uint64(total), noun), warn), view.Bad
+		return fmt.Sprintf("%d of %s %s in trouble, %d more should be looked at.", bad, view.Count(uint64(total), noun), is, warn), view.Bad
 	case bad > 0:
-		return fmt.Sprintf("%d of %s in trouble.", bad, countIs(uint64(total), noun)), view.Bad
+		return fmt.Sprintf("%d of %s %s in trouble.", bad, view.Count(uint64(total), noun), is), view.Bad
 	case warn > 0:
 		return fmt.Sprintf("%d of %s should be looked at.", warn, view.Count(uint64(total), noun)), view.Warn
 	}
