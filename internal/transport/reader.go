@@ -72,7 +72,8 @@ func (d *Driver) sendNudge() {
 // Call is a call that waits for its demand. Got and Err are its results.
 type Call struct {
 	pull.Demand
-	ready chan struct{} // its demand is done, or it is to read from now on
+	ready chan struct{}   // its demand is done, or it is to read from now on; nil while it need not wait for that
+	one   [1]pull.Message // memory for Got
 }
 
 // wake wakes the call with the given ready channel.
@@ -87,8 +88,8 @@ func wake(ready any) {
 func (d *Driver) Get(ctx context.Context, ask pull.Ask) *Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := &Call{ready: make(chan struct{}, 1)}
-	c.Ask, c.Ref = ask, c.ready
+	c := &Call{}
+	c.Ask, c.Ref, c.Got = ask, c.ready, c.one[:0]
 	d.await(ctx, c)
 	return c
 }
@@ -102,6 +103,10 @@ func (d *Driver) await(ctx context.Context, w *Call) {
 		d.reader.late(d)
 	}
 	for !w.Reading {
+		if w.ready == nil {
+			w.ready = make(chan struct{}, 1)
+			w.Ref = w.ready
+		}
 		d.act()
 		interrupted := false
 		d.unlocked(func() {
