@@ -13,8 +13,10 @@ type Setting = service.Setting[Config]
 // Settings returns every known key, in the order of the sample file.
 func Settings() []Setting { return schema.Settings() }
 
-// StrayVariables returns warnings about environment variables that look like the broker's and have unknown names.
-func StrayVariables(environ []string) []string { return schema.Stray(environ) }
+// StrayVariables returns warnings about environment variables that look like the broker's and have unknown names, unless they are of its clients.
+func StrayVariables(environ []string, clients ...string) []string {
+	return schema.Stray(environ, clients...)
+}
 
 var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domain", "nats-store-max": "store-max", "http-tls-cert": "tls-cert", "http-tls-key": "tls-key"},
 	service.Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *Config) *string { return &c.HTTP.Listener }),

@@ -103,7 +103,7 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, errorLimit))
 		return nil, &Error{Status: resp.StatusCode, Text: string(text), kind: kindOf(resp.StatusCode, conflict)}
 	}
-	if result == nil {
+	if result == nil || resp.StatusCode != http.StatusOK {
 		// The connection can be reused only after its body was read to the end.
 		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, errorLimit))
 	} else {

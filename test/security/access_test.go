@@ -22,6 +22,8 @@ const (
 	// owners have the tokens of channel, producer or consumer, which are headers or fields of their own. An access token may take their place
 	// where it has the role.
 	owners access = "tokens of its own"
+	// deleters have the tokens that owners have, or an access token with the role manage.
+	deleters access = "tokens of its own, or role manage"
 )
 
 // allowed has every route of every OpenAPI document.
@@ -36,6 +38,7 @@ var allowed = map[string]map[string]access{
 		"POST /channel/{channel}/consumer/{consumer}/pause":     managers,
 		"POST /channel/{channel}/consumer/{consumer}/resume":    managers,
 		"GET /channel/{channel}/access":                         managers,
+		"GET /channel/{channel}/access/{access}":                managers,
 		"PUT /channel/{channel}/access/{access}":                managers,
 		"DELETE /channel/{channel}/access/{access}":             managers,
 		"POST /channel/{channel}/broadcast":                     owners,
@@ -44,20 +47,21 @@ var allowed = map[string]map[string]access{
 		"GET /channel/{channel}/message/{message}":              readers,
 		"GET /channel/{channel}/scheduled-messages":             readers,
 		"GET /channel/{channel}/scheduled-message/{message}":    readers,
-		"DELETE /channel/{channel}/scheduled-message/{message}": owners,
+		"DELETE /channel/{channel}/scheduled-message/{message}": deleters,
 
 		"GET /channel/{channel}/consumer/{consumer}/queued-jobs":                 owners,
 		"POST /channel/{channel}/consumer/{consumer}/claim":                      owners,
+		"GET /channel/{channel}/consumer/{consumer}/jobs":                        readers,
 		"POST /channel/{channel}/consumer/{consumer}/jobs":                       owners,
 		"GET /channel/{channel}/consumer/{consumer}/job/{job}":                   owners,
 		"POST /channel/{channel}/consumer/{consumer}/job/{job}":                  owners,
-		"DELETE /channel/{channel}/consumer/{consumer}/job/{job}":                owners,
+		"DELETE /channel/{channel}/consumer/{consumer}/job/{job}":                deleters,
 		"GET /channel/{channel}/consumer/{consumer}/job/{job}/attempts":          readers,
 		"POST /channel/{channel}/consumer/{consumer}/job/{job}/extend":           owners,
 		"POST /channel/{channel}/consumer/{consumer}/job/{job}/requeue-dead-job": owners,
 		"GET /channel/{channel}/consumer/{consumer}/dlq":                         readers,
 		"POST /channel/{channel}/consumer/{consumer}/dlq":                        owners,
-		"DELETE /channel/{channel}/consumer/{consumer}/dlq":                      owners,
+		"DELETE /channel/{channel}/consumer/{consumer}/dlq":                      deleters,
 		"POST /channel/{channel}/consumer/{consumer}/replay":                     managers,
 		"GET /channel/{channel}/consumer/{consumer}/replay/{replay}":             readers,
 		"DELETE /channel/{channel}/consumer/{consumer}/replay/{replay}":          managers,
@@ -83,7 +87,7 @@ func (a access) may(role string) bool {
 		return true
 	case readers:
 		return role == "read" || role == "publish" || role == "manage"
-	case managers:
+	case managers, deleters:
 		return role == "manage"
 	case senders:
 		return role == "sender" || role == "other"

@@ -67,6 +67,10 @@ func (a *API) manages(r *http.Request) bool {
 	return err == nil && role >= domain.RoleManage
 }
 
+// managesByToken reports whether a request has the admin token, or an access token that may change its channel. Either stands for the
+// tokens of the channel, its producers and consumers.
+func (a *API) managesByToken(r *http.Request) bool { return a.opts.AdminToken != "" && a.manages(r) }
+
 // shownToken is a stored token for those who may see it.
 func (a *API) shownToken(r *http.Request, stored string) string {
 	if domain.Hashed(stored) || !a.manages(r) {

@@ -3,8 +3,10 @@ package httpapi_test
 import (
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -33,6 +35,10 @@ func TestAccessTokens(t *testing.T) {
 	list := s.expect(200, "", "GET", "/channel/ch/access", tokens["manage"], "").body
 	require.Equal(t, 3, strings.Count(list, `"Role"`))
 	require.NotContains(t, list, "Token")
+	one := s.expect(200, "", "GET", "/channel/ch/access/read", tokens["manage"], "")
+	require.Contains(t, one.body, `"Role":"read"`)
+	require.NotContains(t, one.body, "Token")
+	require.NotEmpty(t, one.header.Get("Last-Modified"))
 
 	for _, tt := range []struct {
 		method, path, body string
@@ -67,6 +73,19 @@ func TestAccessTokens(t *testing.T) {
 		require.Equal(t, 403, a.status, name)
 	}
 	s.expect(401, "producer could not be found", "POST", "/channel/ch/broadcast", with(tokens["publish"], header{"X-Broker-Producer-ID": "no"}), "x")
+
+	// Who may change a channel needs no other token to delete what waits in it.
+	later := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	for i, who := range []header{admin, tokens["manage"]} {
+		id := "later" + strconv.Itoa(i)
+		s.broadcast(id, "x", header{"X-Broker-Scheduled-For": later})
+		s.expect(403, "channel token does not match", "DELETE", "/channel/ch/scheduled-message/"+id, tokens["read"], "")
+		s.expect(403, "channel token does not match", "DELETE", "/channel/ch/consumer/pull/dlq", tokens["publish"], "")
+		s.expect(204, "", "DELETE", "/channel/ch/scheduled-message/"+id, who, "")
+		s.expect(404, "Request resource not found", "DELETE", "/channel/none/scheduled-message/"+id, admin, "")
+		require.Equal(t, "{\"deletedCount\":0}\n", s.expect(200, "", "DELETE", "/channel/ch/consumer/pull/dlq", who, "").body)
+		s.expect(404, "Request resource not found", "DELETE", "/channel/ch/consumer/pull/job/x", who, "")
+	}
 
 	require.Contains(t, s.expect(200, "", "GET", "/channel/ch", tokens["manage"], "").body, `"Token":"ct"`)
 	for _, path := range []string{"/channel/ch", "/channel/ch/consumer/pull"} {

@@ -147,6 +147,7 @@ func (a *API) routes() []httpserve.Route {
 		on("POST", consumer+"/resume", manages, operators{a}.resumeConsumer),
 
 		on("GET", channel+"/access", manages, httpserve.ShowOf(a.channel, operators{a}.listAccesses)),
+		on("GET", channel+"/access/{access}", manages, a.accesses().get),
 		on("PUT", channel+"/access/{access}", manages, a.accesses().put),
 		on("DELETE", channel+"/access/{access}", manages, operators{a}.deleteAccess),
 
@@ -160,6 +161,7 @@ func (a *API) routes() []httpserve.Route {
 
 		on("GET", consumer+"/queued-jobs", open, httpserve.Show(workers{a}.queuedJobs), "limit", "wait"),
 		on("POST", consumer+"/claim", open, httpserve.Show(workers{a}.claim), "limit", "wait", "timeout"),
+		on("GET", consumer+"/jobs", reads, httpserve.ShowOf(a.consumer, operators{a}.listJobs), "status", "message", "limit", "next"),
 		on("POST", consumer+"/jobs", open, httpserve.ShowOf(workers{a}.checkPull, workers{a}.transitionJobs)),
 		on("GET", job, open, httpserve.ShowOf(workers{a}.checkJob, workers{a}.getJob)),
 		on("POST", job, open, httpserve.With(workers{a}.checkJob, workers{a}.transitionJob)),

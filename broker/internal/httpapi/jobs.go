@@ -61,6 +61,14 @@ func (a *API) checkConsumer(r *http.Request, unknown error) (domain.Consumer, er
 	return k, nil
 }
 
+// checkOwner makes the checks of a request that deletes dead jobs.
+func (a operators) checkOwner(r *http.Request) (domain.Consumer, error) {
+	if a.managesByToken(r) {
+		return a.consumer(r)
+	}
+	return a.checkConsumer(r, errNotFound)
+}
+
 // checkPull makes the checks of a worker's request.
 func (a workers) checkPull(r *http.Request) (domain.Consumer, error) {
 	k, err := a.checkConsumer(r, refuse(http.StatusUnauthorized, "consumer could not be found"))
@@ -300,7 +308,7 @@ func (a workers) requeueJob(w http.ResponseWriter, r *http.Request, j domain.Job
 }
 
 func (a workers) deleteJob(w http.ResponseWriter, r *http.Request) error {
-	k, err := a.checkConsumer(r, errNotFound)
+	k, err := operators(a).checkOwner(r)
 	if err != nil {
 		return err
 	}

@@ -278,6 +278,58 @@ func TestDeadLetters(t *testing.T) {
 	require.Equal(t, "{\"deletedCount\":0}\n", s.expect(200, "", "DELETE", dlq, jobTokens, "").body)
 }
 
+// The jobs of a consumer are listed in every status, whatever its type, in pages that leave none out.
+func TestListJobs(t *testing.T) {
+	s := newSite(t, nil)
+	const jobs = "/channel/ch/consumer/pull/jobs"
+	for _, m := range []string{"a", "b", "c", "d", "e"} {
+		s.broadcast(m, "x", nil)
+	}
+	for _, w := range s.work("POST", "claim?limit=3") {
+		if next := map[string]string{"a": "DELIVERED", "b": "DEAD"}[w.Message.MessageID]; next != "" {
+			s.expect(202, "", "POST", job+w.ID, jobTokens, fmt.Sprintf(`{"NextState":%q,"ClaimToken":%q}`, next, w.ClaimToken))
+		}
+	}
+	list := func(path string) (found, next string) {
+		t.Helper()
+		var list struct {
+			Result []struct{ ID, MessageID, Status string }
+			Pages  map[string]string
+		}
+		s.json(s.expect(200, "", "GET", path, nil, ""), &list)
+		for _, j := range list.Result {
+			found += j.MessageID + ":" + j.Status + " "
+			require.Contains(t, s.expect(200, "", "GET", job+j.ID, jobTokens, "").body, `/message/`+j.MessageID+`"`)
+		}
+		return strings.TrimSpace(found), list.Pages["next"]
+	}
+	s.agree("/channel/ch")
+	for query, want := range map[string]string{
+		"":                         "e:QUEUED d:QUEUED c:INFLIGHT b:DEAD a:DELIVERED",
+		"?status=QUEUED":           "e:QUEUED d:QUEUED",
+		"?status=INFLIGHT":         "c:INFLIGHT",
+		"?status=DELIVERED":        "a:DELIVERED",
+		"?status=DEAD":             "b:DEAD",
+		"?message=b":               "b:DEAD",
+		"?message=b&status=QUEUED": "",
+	} {
+		found, _ := list(jobs + query)
+		require.Equal(t, want, found, query)
+	}
+	all := []string{}
+	for path := jobs + "?limit=2"; path != ""; {
+		var found string
+		if found, path = list(path); found != "" {
+			all = append(all, found)
+		}
+	}
+	require.Equal(t, []string{"e:QUEUED d:QUEUED", "c:INFLIGHT b:DEAD", "a:DELIVERED"}, all)
+	require.Contains(t, s.expect(200, "", "GET", "/channel/ch/consumer/push/jobs?message=e", nil, "").body, `"MessageID":"e"`)
+	s.expect(400, `invalid query parameter: status "dead": give QUEUED, INFLIGHT, DELIVERED or DEAD`, "GET", jobs+"?status=dead", nil, "")
+	s.expect(404, "Request resource not found", "GET", jobs+"?message=none", nil, "")
+	s.expect(404, "Request resource not found", "GET", "/channel/ch/consumer/none/jobs", nil, "")
+}
+
 // Without claims a job may be seen by several workers, and what they ask for is
 // decided one by one: one of them starts it, the others are told the same, and
 // the first outcome stands. Nothing is lost and nothing is stuck.

@@ -2,11 +2,13 @@ package httpapi
 
 import (
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/tokens"
 )
 
@@ -48,6 +50,91 @@ func (a operators) listDead(r *http.Request, k domain.Consumer) (any, error) {
 	return list, nil
 }
 
+// listedJob is a job of any status and of either type of consumer.
+type listedJob struct {
+	ID              string
+	MessageID       string
+	Status          string
+	StatusChangedAt time.Time
+	Priority        int
+	Retries         int
+	Attempts        int
+	Due             time.Time `json:",omitzero"`
+	Replay          string    `json:",omitempty"`
+}
+
+type jobList struct {
+	Result []listedJob
+	Pages  map[string]string
+}
+
+// listJobs returns the jobs of a consumer in a status, or that of one message, newest message first. A page may have fewer than the
+// limit, even none, and still a next one.
+func (a operators) listJobs(r *http.Request, k domain.Consumer) (any, error) {
+	jobs, next, err := a.findJobs(r, k)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Jobs.Complete(r.Context(), jobs); err != nil {
+		return nil, err
+	}
+	seqs := make([]uint64, len(jobs))
+	for i, j := range jobs {
+		seqs[i] = j.ID.Seq
+	}
+	messages, err := a.Messages.MessagesAt(r.Context(), seqs)
+	if err != nil {
+		return nil, err
+	}
+	list := jobList{Result: []listedJob{}, Pages: map[string]string{}}
+	for _, j := range jobs {
+		if m, ok := messages[j.ID.Seq]; ok {
+			list.Result = append(list.Result, listedJob{j.ID.String(), m.ID, j.Status.String(), j.ChangedAt, j.Priority, j.Retries, j.Attempts, j.Due, j.Replay})
+		}
+	}
+	if next != 0 {
+		list.Pages["next"] = pageLink(r, "next", domain.Position{Seq: next})
+	}
+	return list, nil
+}
+
+func (a operators) findJobs(r *http.Request, k domain.Consumer) (jobs []domain.Job, next uint64, err error) {
+	query := r.URL.Query()
+	page, err := pageOf(r)
+	if err != nil {
+		return nil, 0, err
+	}
+	limit, err := limitOf(r, 1)
+	if err != nil {
+		return nil, 0, err
+	}
+	status := domain.JobStatus(0)
+	if name := query.Get("status"); name != "" {
+		var known bool
+		if status, known = domain.ParseJobStatus(name); !known {
+			return nil, 0, httpserve.BadQuery(r, "status", "QUEUED, INFLIGHT, DELIVERED or DEAD")
+		}
+	}
+	if id := query.Get("message"); id != "" { // one job at most
+		m, err := a.Messages.Message(r.Context(), k.Channel, id)
+		if err != nil {
+			return nil, 0, err
+		}
+		another := func(j domain.Job) bool { return j.ID.Consumer != k.Number || status != 0 && j.Status != status }
+		return slices.DeleteFunc(a.Jobs.JobsOf(k.Channel, m.Seq), another), 0, nil
+	}
+	next = math.MaxUint64
+	if page.After != nil {
+		next = page.After.Seq
+	}
+	for looks := 0; next != 0 && len(jobs) < limit && looks < maxSearchLooks; looks++ {
+		var more []domain.Job
+		more, next = a.Jobs.ListJobs(k.Number, status, next, limit-len(jobs))
+		jobs = append(jobs, more...)
+	}
+	return jobs, next, nil
+}
+
 func (a operators) requeueDead(w http.ResponseWriter, r *http.Request) error {
 	if err := checkForm(r); err != nil {
 		return err
@@ -70,7 +157,7 @@ func (a operators) requeueDead(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a operators) purgeDead(r *http.Request) (any, error) {
-	k, err := a.checkConsumer(r, errNotFound)
+	k, err := a.checkOwner(r)
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +220,8 @@ type consumerState struct {
 	PausedBy                           string    `json:",omitempty"`
 	Breaker                            string    `json:",omitempty"`
 	FailingSince                       time.Time `json:",omitzero"`
+	// The numbers of jobs in the order of domain.JobStatuses.
+	Queued, Inflight, Delivered, Dead int
 }
 
 // consumerStates returns the state of all consumers.
@@ -142,6 +231,10 @@ func (a operators) consumerStates(*http.Request) (any, error) {
 		s := consumerState{
 			ChannelID: c.Channel, ConsumerID: c.ID, Type: string(c.Type), State: stateOf(c), PausedAt: c.Pause.At, PausedBy: c.Pause.Reason,
 			Breaker: string(a.b.Dispatch.Breaker(c)), FailingSince: c.FailingSince,
+		}
+		counts := []*int{&s.Queued, &s.Inflight, &s.Delivered, &s.Dead}
+		for i, c := range a.Jobs.CountJobs(c.Number) {
+			*counts[i] = c.Count
 		}
 		list = append(list, s)
 	}

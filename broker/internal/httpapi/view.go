@@ -30,6 +30,7 @@ type Messages interface {
 // Jobs shows jobs.
 type Jobs interface {
 	JobsOf(channel string, seq uint64) []domain.Job
+	ListJobs(consumer uint32, status domain.JobStatus, before uint64, limit int) (jobs []domain.Job, next uint64)
 	ListDead(consumer uint32, page domain.Page) []domain.Job
 	CountJobs(consumer uint32) []domain.StatusCount
 	Complete(ctx context.Context, jobs []domain.Job) error

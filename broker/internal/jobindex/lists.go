@@ -43,6 +43,28 @@ func (x *Index) ListDead(number uint32, page domain.Page) []domain.Job {
 	return jobs
 }
 
+// ListJobs returns up to limit jobs of a consumer in a status, of messages before one, newest first. Status 0 is any. It looks at
+// finishedPage messages at most, and returns where to continue; 0 is the end.
+func (x *Index) ListJobs(number uint32, status domain.JobStatus, before uint64, limit int) (jobs []domain.Job, next uint64) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	k := x.consumers[number]
+	if k == nil {
+		return nil, 0
+	}
+	looked := 0
+	k.channel.messages.descend(&Entry{Seq: before}, func(e Entry) bool {
+		if j, ok := k.job(e.Seq); ok && (status == 0 || j.Status == status) {
+			jobs = append(jobs, j)
+		}
+		if looked++; looked == finishedPage || len(jobs) == limit {
+			next = e.Seq
+		}
+		return next == 0
+	})
+	return jobs, next
+}
+
 // pageOf returns a page of a set, newest first, of the elements that take accepts. A nil take accepts all.
 func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Position) K, take func(K) bool) []K {
 	keys := make([]K, 0, min(page.Limit, s.len()))
