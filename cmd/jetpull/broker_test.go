@@ -35,7 +35,7 @@ func brokerRequest(t *testing.T, method, url string, header map[string]string, b
 func TestBrokerCommandWithTheSampleFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "broker.cfg")
 	require.NoError(t, os.WriteFile(file, []byte(broker.SampleConfig()), 0o600))
-	url, stop := listen(t, brokercmd.New(), "--config", file)
+	url, stop := listen(t, brokercmd.New(new(bool)), "--config", file)
 	code, body := brokerRequest(t, http.MethodPost, url+"/channel/sample-channel/broadcast", map[string]string{
 		"X-Broker-Channel-Token": "sample-channel-token", "X-Broker-Producer-ID": "sample-producer",
 		"X-Broker-Producer-Token": "sample-producer-token", "Content-Type": "text/plain",
@@ -55,7 +55,7 @@ func TestBrokerCommandInPlaceOfTheOriginal(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("[rdbms]\ndialect=mysql\n[broker]\nmax-workers=250\n[log]\nlog-level=error\n"), 0o600))
 	args := brokercmd.WithOriginalFlags([]string{"broker", "-config", file, "-migrate=./migration/sqls/", "-do-not-watch-conf-change"})
 	var printed buffer
-	cmd := brokercmd.New()
+	cmd := brokercmd.New(new(bool))
 	cmd.SetErr(&printed)
 	url, stop := listen(t, cmd, args[1:]...)
 	code, body := brokerRequest(t, http.MethodPost, url+"/channel/sample-channel/broadcast", map[string]string{
@@ -85,7 +85,7 @@ func TestBrokerCommandRefusesByName(t *testing.T) {
 		{[]string{"--config", "/does/not/exist"}, "read the configuration"},
 		{[]string{"stray"}, "stray"},
 	} {
-		cmd := brokercmd.New()
+		cmd := brokercmd.New(new(bool))
 		cmd.SetArgs(tt.args)
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
@@ -99,7 +99,7 @@ func TestBrokerCommandSaysWhatTheLogDoesNot(t *testing.T) {
 	retention := "finished messages are deleted 7 days after their broadcast; [prune] message-retention-days changes that"
 	for level, plain := range map[string][]string{"error": {clamped, retention}, "warn": {retention}, "info": nil} {
 		var printed buffer
-		cmd := brokercmd.New()
+		cmd := brokercmd.New(new(bool))
 		cmd.SetErr(&printed)
 		_, stop := listen(t, cmd, "--log-level", level, "--broker-max-workers", "70000")
 		require.NoError(t, stop())
@@ -112,7 +112,7 @@ func TestBrokerCommandSaysWhatTheLogDoesNot(t *testing.T) {
 
 func TestBrokerCommandPrintsTheSample(t *testing.T) {
 	var out strings.Builder
-	cmd := brokercmd.New()
+	cmd := brokercmd.New(new(bool))
 	cmd.SetArgs([]string{"--print-config"})
 	cmd.SetOut(&out)
 	require.NoError(t, cmd.ExecuteContext(t.Context()))

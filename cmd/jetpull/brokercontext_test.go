@@ -20,7 +20,7 @@ func TestBrokerCommandUsesAContext(t *testing.T) {
 	ownContexts(t)
 	srv := servertest.RunServer(t, servertest.WithDomain("hub"), servertest.WithConfig(`authorization { user: ann, password: pw }`))
 	writeContext(t, "mine", map[string]any{"url": srv.URL(), "user": "ann", "password": "pw", "jetstream_domain": "hub"})
-	url, stop := listen(t, brokercmd.New(), "--context", "mine")
+	url, stop := listen(t, brokercmd.New(new(bool)), "--context", "mine")
 	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
 	for path, fields := range map[string]string{"/producer/pr": "token=pt", "/channel/ch": "token=ct"} {
 		code, body := brokerRequest(t, http.MethodPut, url+path, form, fields)

@@ -19,7 +19,7 @@ func TestReadmeOfTheBroker(t *testing.T) {
 			t.Skipf("the README's commands need %s: %v", tool, err)
 		}
 	}
-	url, stop := listen(t, brokercmd.New())
+	url, stop := listen(t, brokercmd.New(new(bool)))
 	var claimed struct {
 		Result []struct{ ID, ClaimToken string }
 	}

@@ -67,16 +67,18 @@ func listen(t *testing.T, cmd *cobra.Command, args ...string) (url string, stop 
 	}
 }
 
-// tryIt returns the commands of the section "Try it" of a README, in their order: its indented lines, joined if they end with a
-// backslash.
-func tryIt(path string) ([]string, error) {
+// tryIt returns the commands of the section "Try it" of a README.
+func tryIt(path string) ([]string, error) { return commandsOf(path, "Try it") }
+
+// commandsOf returns the commands of a section of a page, in their order: its indented lines, joined if they end with a backslash.
+func commandsOf(path, heading string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	_, section, ok := strings.Cut(string(text), "\n## Try it\n")
+	_, section, ok := strings.Cut(string(text), "\n## "+heading+"\n")
 	if !ok {
-		return nil, fmt.Errorf("%s has no section \"Try it\"", path)
+		return nil, fmt.Errorf("%s has no section %q", path, heading)
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	var commands []string

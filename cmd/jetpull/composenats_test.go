@@ -95,7 +95,7 @@ func TestComposeNATSNeedsCredentials(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "broker.cfg")
 	require.NoError(t, os.WriteFile(file, []byte(cfg), 0o600))
-	url, stop := listen(t, brokercmd.New(), "--config", file)
+	url, stop := listen(t, brokercmd.New(new(bool)), "--config", file)
 	require.NoError(t, brokerRun(t, "health", "--url", url))
 	require.NoError(t, stop())
 }

@@ -48,7 +48,7 @@ func TestConsoleBesideASystem(t *testing.T) {
 		want    string
 	}{
 		"relay":  {func() *cobra.Command { return relaycmd.New(new(bool)) }, "relay", "This list shows the receivers of the relay."},
-		"broker": {brokercmd.New, "broker", "This list shows the consumers of the broker"},
+		"broker": {func() *cobra.Command { return brokercmd.New(new(bool)) }, "broker", "This list shows the consumers of the broker"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base, stop := listen(t, tt.command(), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0", "--admin-token", "secret")
@@ -85,7 +85,7 @@ func TestConsoleBesideASystem(t *testing.T) {
 
 // The console makes requests with the broker's token, of which it has no more than a hash here.
 func TestNoConsoleWithAHashedToken(t *testing.T) {
-	base, stop := listen(t, brokercmd.New(), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0", "--admin-token", "sha256:"+strings.Repeat("0", 64))
+	base, stop := listen(t, brokercmd.New(new(bool)), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0", "--admin-token", "sha256:"+strings.Repeat("0", 64))
 	status, _ := page(t, newBrowser(t), base+"/console/broker")
 	require.NotEqual(t, http.StatusOK, status)
 	require.NoError(t, stop())

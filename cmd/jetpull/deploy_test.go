@@ -28,7 +28,7 @@ func readDeploy(t *testing.T, name string) string {
 func parses(t *testing.T, args []string) {
 	t.Helper()
 	require.Equal(t, "broker", args[0])
-	cmd, rest, err := brokercmd.New().Find(args[1:])
+	cmd, rest, err := brokercmd.New(new(bool)).Find(args[1:])
 	require.NoError(t, err, args)
 	require.NoError(t, cmd.ParseFlags(rest), args)
 	require.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), args)
@@ -188,7 +188,7 @@ func TestDeployedCommandRuns(t *testing.T) {
 		args = slices.Clone(args[1:])
 		args[slices.Index(args, "--store-dir")+1] = store
 		args[slices.Index(args, "--listen")+1] = "127.0.0.1:0"
-		url, stop := listen(t, brokercmd.New(), args...)
+		url, stop := listen(t, brokercmd.New(new(bool)), args...)
 		check := slices.Clone(health[2:])
 		check[slices.Index(check, "--url")+1] = url
 		require.NoError(t, brokerRun(t, check...))

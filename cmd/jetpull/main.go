@@ -122,7 +122,7 @@ func newRootCommand(g *client.Globals) *cobra.Command {
 		}
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(servercmd.New(), brokercmd.New(), relaycmd.New(&g.JSON), feedcmd.New(), licenses.New(), &cobra.Command{
+	root.AddCommand(servercmd.New(), brokercmd.New(&g.JSON), relaycmd.New(&g.JSON), feedcmd.New(), licenses.New(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "jetpull", version())

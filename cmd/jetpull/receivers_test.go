@@ -100,7 +100,7 @@ func signed(t *testing.T, secrets, id string, at time.Time, body []byte) http.He
 func TestReceiversOfTheGuide(t *testing.T) {
 	page, err := os.ReadFile("../../docs/receivers.md")
 	require.NoError(t, err)
-	brokerURL, stopBroker := listen(t, brokercmd.New())
+	brokerURL, stopBroker := listen(t, brokercmd.New(new(bool)))
 	relayURL, stopRelay := listen(t, relaycmd.New(new(bool)))
 	for _, l := range receiverLanguages {
 		blocks := regexp.MustCompile("(?s)```"+l.fence+"\n(.*?)```").FindAllSubmatch(page, -1)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,7 +23,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/remote"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/relay"
 )
 
@@ -30,14 +31,15 @@ import (
 type shell struct {
 	t        *testing.T
 	url      string
+	command  string // of the system; relay if empty
 	out, err buffer
 }
 
-// do runs jetpull relay with args, and returns its exit code and what it printed.
+// do runs jetpull relay, or broker, with args, and returns its exit code and what it printed.
 func (s *shell) do(ctx context.Context, in string, args ...string) (code int, out, errOut string) {
 	s.t.Helper()
 	s.out, s.err = buffer{}, buffer{}
-	args = append([]string{"relay"}, args...)
+	args = append([]string{cmp.Or(s.command, "relay")}, args...)
 	if s.url != "" {
 		args = append(args, "--url", s.url)
 	}
@@ -102,7 +104,7 @@ func TestReceiversCommands(t *testing.T) {
 
 func TestSendersCommands(t *testing.T) {
 	s := newShell(t, "--admin-token", "sesame")
-	t.Setenv(remote.EnvToken, "sesame")
+	t.Setenv(remote.RelayToken, "sesame")
 	put := func(in string, args ...string) string {
 		t.Helper()
 		code, out, errOut := s.do(t.Context(), in, append([]string{"senders", "put", "s/1"}, args...)...)
@@ -239,11 +241,11 @@ func TestTokenFromTheEnvironment(t *testing.T) {
 	code, _, errOut := s.do(t.Context(), "", "receivers", "ls")
 	require.Equal(t, 1, code)
 	require.Contains(t, errOut, "give --token or $JETPULL_RELAY_TOKEN")
-	t.Setenv(remote.EnvToken, "sesame")
-	t.Setenv(remote.EnvURL, s.url)
+	t.Setenv(remote.RelayToken, "sesame")
+	t.Setenv(remote.RelayURL, s.url)
 	s.url = ""
 	s.want(0, "receivers", "ls")
-	require.Empty(t, relay.StrayVariables([]string{remote.EnvToken + "=x", remote.EnvURL + "=x"}, remote.EnvURL, remote.EnvToken))
+	require.Empty(t, relay.StrayVariables([]string{remote.RelayToken + "=x", remote.RelayURL + "=x"}, remote.RelayURL, remote.RelayToken))
 }
 
 func TestBatch(t *testing.T) {

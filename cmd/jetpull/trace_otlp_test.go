@@ -66,7 +66,7 @@ func TestBrokerCommandExportsTraces(t *testing.T) {
 	consumer := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { called <- r.Header.Get("Traceparent") }))
 	defer consumer.Close()
 
-	base, stop := listen(t, brokercmd.New())
+	base, stop := listen(t, brokercmd.New(new(bool)))
 	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
 	for path, fields := range map[string]url.Values{"/producer/pr": {"token": {"pt"}}, "/channel/ch": {"token": {"ct"}}} {
 		code, body := brokerRequest(t, http.MethodPut, base+path, form, fields.Encode())

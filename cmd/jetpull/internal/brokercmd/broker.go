@@ -17,9 +17,11 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd/admin"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/console"
@@ -40,8 +42,8 @@ not left to what a shell happens to have.
 ` + serve.ConfigHelp + `
 ` + tracing.Help
 
-// New is jetpull broker.
-func New() *cobra.Command {
+// New is jetpull broker. *asJSON is set where a subcommand is to print JSON.
+func New(asJSON *bool) *cobra.Command {
 	var natsContext string
 	var open bool
 	var old original
@@ -70,7 +72,7 @@ func New() *cobra.Command {
 		Load: func(from broker.Sources) (*broker.Config, error) {
 			cfg, err := broker.LoadConfig(from)
 			if err == nil {
-				cfg.Warnings = append(append(cfg.Warnings, old.warnings()...), broker.StrayVariables(os.Environ())...)
+				cfg.Warnings = append(append(cfg.Warnings, old.warnings()...), broker.StrayVariables(os.Environ(), remote.BrokerURL)...)
 			}
 			return cfg, err
 		},
@@ -104,7 +106,8 @@ func New() *cobra.Command {
 	cmd.Flags().BoolVar(&open, "open", false, "the same as --http-open true")
 	beside.Flag(cmd)
 	old.flags(cmd.Flags())
-	cmd.AddCommand(backupCommand(), restoreCommand(), healthCommand())
+	cmd.AddCommand(backupCommand(asJSON), restoreCommand(), healthCommand(asJSON))
+	cmd.AddCommand(admin.New(asJSON)...)
 	return cmd
 }
 

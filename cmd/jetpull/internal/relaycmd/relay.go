@@ -17,8 +17,8 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/failed"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/registry"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/remote"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/send"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/console"
@@ -51,7 +51,7 @@ func New(asJSON *bool) *cobra.Command {
 		Load:     relay.LoadConfig,
 		Log:      func(cfg *relay.Config) (file, level string) { return cfg.Log.Filename, cfg.Log.Level },
 		Start: func(ctx context.Context, cfg *relay.Config, log *slog.Logger) (serve.Node, error) {
-			for _, warning := range relay.StrayVariables(os.Environ(), remote.EnvURL, remote.EnvToken) {
+			for _, warning := range relay.StrayVariables(os.Environ(), remote.RelayURL, remote.RelayToken) {
 				log.Warn("configuration", "warning", warning)
 			}
 			var opts []relay.Option
@@ -75,7 +75,7 @@ func New(asJSON *bool) *cobra.Command {
   jetpull relay --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
 	})
 	beside.Flag(cmd)
-	r := &remote.Relay{JSON: asJSON}
+	r := remote.Relay(asJSON)
 	for _, sub := range []*cobra.Command{
 		send.New(r), send.NewStatus(r), failed.New(r), failed.NewOperation(r, "redrive", "Have failed messages tried again"), registry.NewReceivers(r), registry.NewSenders(r),
 	} {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/registry"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/remote"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/relay/client"
 )
@@ -42,12 +42,12 @@ func (f filter) register(cmd *cobra.Command) {
 }
 
 // known refuses a filter that means no message because the relay has no such receiver.
-func (f filter) known(ctx context.Context, r *remote.Relay) error {
+func (f filter) known(ctx context.Context, r *remote.Server) error {
 	name := f["receiver"]
 	if name == "" {
 		return nil
 	}
-	_, err := r.Ask(ctx, 0, http.MethodGet, registry.ReceiverPath(name), nil, nil)
+	_, err := r.Get(ctx, registry.ReceiverPath(name), nil)
 	if errors.Is(err, client.ErrNotFound) {
 		return fmt.Errorf("no such receiver %q; see what there is with: jetpull relay receivers ls", name)
 	}
@@ -68,7 +68,7 @@ type item struct {
 }
 
 // New is jetpull relay failed.
-func New(r *remote.Relay) *cobra.Command {
+func New(r *remote.Server) *cobra.Command {
 	cmd := &cobra.Command{Use: "failed", Short: "Show and settle failed messages", Args: cobra.NoArgs, RunE: cli.Help}
 	cmd.AddCommand(newList(r),
 		NewOperation(r, "skip", "Take failed messages off the list; they stay FAILED"),
@@ -79,7 +79,7 @@ func New(r *remote.Relay) *cobra.Command {
 // pageSize is how many failed messages one request lists.
 const pageSize = 1000
 
-func newList(r *remote.Relay) *cobra.Command {
+func newList(r *remote.Server) *cobra.Command {
 	f := filter{}
 	cmd := &cobra.Command{Use: "ls", Short: "List failed messages, newest first", Args: cobra.NoArgs}
 	f.register(cmd)
@@ -110,7 +110,7 @@ func newList(r *remote.Relay) *cobra.Command {
 }
 
 // items asks for failed messages, a page at a time.
-func (f filter) items(ctx context.Context, r *remote.Relay, limit int) (items []json.RawMessage, err error) {
+func (f filter) items(ctx context.Context, r *remote.Server, limit int) (items []json.RawMessage, err error) {
 	q := url.Values{}
 	for name, value := range f {
 		q.Set(name, value)
@@ -125,7 +125,7 @@ func (f filter) items(ctx context.Context, r *remote.Relay, limit int) (items []
 			Items  []json.RawMessage
 			Cursor string
 		}
-		if _, err := r.Ask(ctx, 0, http.MethodGet, "/v1/failed?"+q.Encode(), nil, &answer); err != nil {
+		if _, err := r.Get(ctx, "/v1/failed?"+q.Encode(), &answer); err != nil {
 			return nil, err
 		}
 		items = append(items, answer.Items...)
@@ -157,7 +157,7 @@ func (s *status) count() string {
 
 // operation is a command that begins, follows or ends one.
 type operation struct {
-	*remote.Relay
+	*remote.Server
 	verb                string
 	filter              filter
 	all, dryRun, detach bool
@@ -166,8 +166,8 @@ type operation struct {
 }
 
 // NewOperation is jetpull relay redrive, failed skip or failed purge.
-func NewOperation(r *remote.Relay, verb, short string) *cobra.Command {
-	o := &operation{Relay: r, verb: verb, filter: filter{}}
+func NewOperation(r *remote.Server, verb, short string) *cobra.Command {
+	o := &operation{Server: r, verb: verb, filter: filter{}}
 	cmd := &cobra.Command{
 		Use:   verb + " [ID...]",
 		Short: short,
@@ -190,7 +190,7 @@ operation that runs, --cancel ends one; what it has done by then stays done.`,
 	return cmd
 }
 
-func path(id string) string { return "/v1/operations/" + client.PathEscape(id) }
+func operationPath(id string) string { return "/v1/operations/" + client.PathEscape(id) }
 
 func (o *operation) run(cmd *cobra.Command, ids []string) error {
 	filtered := o.all || len(o.filter) > 0
@@ -202,7 +202,7 @@ func (o *operation) run(cmd *cobra.Command, ids []string) error {
 		if o.cancel != "" {
 			method = http.MethodDelete
 		}
-		_, err := o.begin(cmd, method, path(o.follow+o.cancel), nil)
+		_, err := o.begin(cmd, method, operationPath(o.follow+o.cancel), nil)
 		return err
 	}
 	slices.Sort(ids)
@@ -228,9 +228,9 @@ func (o *operation) run(cmd *cobra.Command, ids []string) error {
 // begin makes a request that is answered with an operation, follows it to its end, and returns how many messages it is for.
 func (o *operation) begin(cmd *cobra.Command, method, path string, body any) (matched int, err error) {
 	var s status
-	answer, err := o.Ask(cmd.Context(), 0, method, path, body, &s)
+	answer, _, err := o.Ask(cmd.Context(), remote.Request{Method: method, Path: path, Body: body}, &s)
 	if err == nil && s.Matched == 0 && method == http.MethodPost {
-		err = o.filter.known(cmd.Context(), o.Relay)
+		err = o.filter.known(cmd.Context(), o.Server)
 	}
 	if err != nil {
 		return 0, err
@@ -239,46 +239,13 @@ func (o *operation) begin(cmd *cobra.Command, method, path string, body any) (ma
 		return s.Matched, o.Print(cmd, answer, progress.Count(s.Matched)+" messages\n")
 	}
 	if s.State == "running" && !o.detach {
-		if answer, err = o.followTo(cmd, &s); err != nil {
+		this := cmd.CommandPath()
+		if answer, err = o.Follow(cmd, remote.Operation{
+			Verb: o.verb, Path: operationPath(s.ID), Follow: this + " --follow " + s.ID, Cancel: this + " --cancel " + s.ID, Matched: s.Matched,
+			Done: func() (int, bool) { return s.Done, s.State == "running" },
+		}, &s); err != nil {
 			return 0, err
 		}
 	}
 	return s.Matched, o.Print(cmd, answer, fmt.Sprintf("%s %s: %s, %s\n", s.Verb, s.ID, s.State, s.count()))
-}
-
-// lookEvery is the time between two looks at an operation.
-const lookEvery = 200 * time.Millisecond
-
-// followTo shows how far an operation is, until its end. A relay that restarts continues it, so this does, too.
-func (o *operation) followTo(cmd *cobra.Command, s *status) (json.RawMessage, error) {
-	ctx := cmd.Context()
-	bar := progress.New(cmd.ErrOrStderr(), o.verb, int64(s.Matched))
-	bar.Add(s.Done)
-	defer bar.Clear()
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	answered := time.Now()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			bar.Clear()
-			cli.Tell(cmd.ErrOrStderr(), "The %s goes on in the relay, with %s done.\n  %s --follow %[4]s   shows it\n  %[3]s --cancel %s   ends it\n",
-				o.verb, s.count(), cmd.CommandPath(), s.ID)
-			return nil, cli.ErrInterrupted
-		}
-		before := s.Done
-		answer, err := o.Ask(ctx, 0, http.MethodGet, path(s.ID), nil, s)
-		switch {
-		case ctx.Err() != nil, errors.Is(err, client.ErrUnavailable) && time.Since(answered) < o.Timeout:
-			continue
-		case err != nil:
-			return nil, fmt.Errorf("%w; the %s goes on when the relay does: %s --follow %s", err, o.verb, cmd.CommandPath(), s.ID)
-		}
-		answered = time.Now()
-		bar.Add(s.Done - before)
-		if s.State != "running" {
-			return answer, nil
-		}
-	}
 }

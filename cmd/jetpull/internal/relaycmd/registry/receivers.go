@@ -1,14 +1,16 @@
 package registry
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/remote"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -28,18 +30,18 @@ type receiver struct {
 	Secrets        int     `json:"secret_count"`
 	Paused         bool    `json:"paused"`
 	State          *struct {
-		Breaker    string          `json:"breaker"`
-		WindowUsed int             `json:"window_used"`
-		InFlight   int             `json:"in_flight"`
-		Disabled   bool            `json:"disabled"`
-		Backlog    int             `json:"backlog"`
-		Oldest     float64         `json:"oldest"`
-		Waiting    *remote.Waiting `json:"waiting"`
+		Breaker    string   `json:"breaker"`
+		WindowUsed int      `json:"window_used"`
+		InFlight   int      `json:"in_flight"`
+		Disabled   bool     `json:"disabled"`
+		Backlog    int      `json:"backlog"`
+		Oldest     float64  `json:"oldest"`
+		Waiting    *Waiting `json:"waiting"`
 	} `json:"state"`
 }
 
 // NewReceivers is jetpull relay receivers.
-func NewReceivers(r *remote.Relay) *cobra.Command {
+func NewReceivers(r *remote.Server) *cobra.Command {
 	return kind[receiver]{
 		relay: r, names: "receivers",
 		show: "Show a receiver, with its breaker, window and backlog",
@@ -133,4 +135,30 @@ func receiverFields() *pflag.FlagSet {
 	fields.Float64("ttl", 0, "`SECONDS` that a message may take to its response; 0 for no limit")
 	fields.Bool("paused", false, "send nothing")
 	return fields
+}
+
+// Waiting is why a message, or all of a receiver, is not sent now.
+type Waiting struct {
+	For   string    `json:"for"`
+	Until time.Time `json:"until"`
+}
+
+// reasons are the words for what the relay names.
+var reasons = map[string]string{
+	"disabled": "a new configuration: the receiver answered 410 and is disabled until it is put again",
+	"pause":    "the end of the receiver's pause",
+	"order":    "an earlier message of its source",
+	"breaker":  "the next probe of the receiver's breaker, which failures in a row have opened",
+	"hold":     "the time that the receiver asked for by Retry-After",
+	"rate":     "a place in the receiver's rate window",
+	"retry":    "its next attempt",
+}
+
+// Text says what is waited for.
+func (w *Waiting) Text() string {
+	text := cmp.Or(reasons[w.For], w.For)
+	if !w.Until.IsZero() {
+		text += ", until " + w.Until.Local().Format(time.DateTime)
+	}
+	return text
 }

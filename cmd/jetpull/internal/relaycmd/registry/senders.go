@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/remote"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 )
 
 // sender is what the relay shows of a sender.
@@ -20,7 +20,7 @@ type sender struct {
 }
 
 // NewSenders is jetpull relay senders.
-func NewSenders(r *remote.Relay) *cobra.Command {
+func NewSenders(r *remote.Server) *cobra.Command {
 	fields := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fields.String("callback-endpoint", "none", "`URL` that is told what became of messages, or none")
 	fields.StringArray("sources", nil, "`PREFIX` of the sender's sources, once for each; an empty one is all")

@@ -14,7 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/remote"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/registry"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/relay/client"
 )
@@ -23,7 +24,7 @@ import (
 const maxWait = 5 * time.Minute
 
 // New is jetpull relay send.
-func New(r *remote.Relay) *cobra.Command {
+func New(r *remote.Server) *cobra.Command {
 	var m client.Message
 	var headers []string
 	var text bool
@@ -97,7 +98,7 @@ func complete(cmd *cobra.Command, m *client.Message, args, headers []string, tex
 }
 
 // respond makes a request that is answered with where a message is, waits for the response, and prints that.
-func respond(r *remote.Relay, cmd *cobra.Command, wait time.Duration, method, path string, body any) error {
+func respond(r *remote.Server, cmd *cobra.Command, wait time.Duration, method, path string, body any) error {
 	if wait < 0 || wait > maxWait {
 		return cli.Usage(fmt.Errorf("--wait %s is not from 0 to %s", wait, maxWait))
 	}
@@ -105,7 +106,7 @@ func respond(r *remote.Relay, cmd *cobra.Command, wait time.Duration, method, pa
 		path += "?wait=" + url.QueryEscape(wait.String())
 	}
 	var result client.Result
-	answer, err := r.Ask(cmd.Context(), wait, method, path, body, &result)
+	answer, _, err := r.Ask(cmd.Context(), remote.Request{Method: method, Path: path, Body: body, Wait: wait}, &result)
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func respond(r *remote.Relay, cmd *cobra.Command, wait time.Duration, method, pa
 }
 
 // NewStatus is jetpull relay status.
-func NewStatus(r *remote.Relay) *cobra.Command {
+func NewStatus(r *remote.Server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status SOURCE ID",
 		Short: "Show where a message is, with each attempt",
@@ -141,7 +142,7 @@ instead, once it is there.`,
 			return respond(r, cmd, *wait, http.MethodGet, path+"/response", nil)
 		}
 		var m message
-		answer, err := r.Ask(cmd.Context(), 0, http.MethodGet, path, nil, &m)
+		answer, err := r.Get(cmd.Context(), path, &m)
 		if err != nil {
 			return err
 		}
@@ -153,9 +154,9 @@ instead, once it is there.`,
 // message is what the relay shows of a message.
 type message struct {
 	client.Result
-	Receiver string          `json:"receiver"`
-	Arrived  time.Time       `json:"arrived"`
-	Waiting  *remote.Waiting `json:"waiting"`
+	Receiver string            `json:"receiver"`
+	Arrived  time.Time         `json:"arrived"`
+	Waiting  *registry.Waiting `json:"waiting"`
 	Attempts []struct {
 		Number   int       `json:"number"`
 		Time     time.Time `json:"time"`
@@ -195,7 +196,7 @@ const (
 )
 
 // sendBatch sends the messages of a file.
-func sendBatch(r *remote.Relay, cmd *cobra.Command, path string) error {
+func sendBatch(r *remote.Server, cmd *cobra.Command, path string) error {
 	data, err := remote.ReadFile(cmd, path)
 	if err != nil {
 		return fmt.Errorf("read the messages: %w", err)
@@ -228,8 +229,9 @@ func sendBatch(r *remote.Relay, cmd *cobra.Command, path string) error {
 }
 
 // sendChunk sends some lines and reports what became of each, and how many were refused.
-func sendChunk(r *remote.Relay, cmd *cobra.Command, bar *progress.Bar, before int, lines [][]byte) (refused int, err error) {
-	answer, err := r.Ask(cmd.Context(), r.Timeout, http.MethodPost, "/v1/messages:batch", bytes.Join(lines, []byte("\n")), nil)
+func sendChunk(r *remote.Server, cmd *cobra.Command, bar *progress.Bar, before int, lines [][]byte) (refused int, err error) {
+	batch := remote.Request{Method: http.MethodPost, Path: "/v1/messages:batch", Body: bytes.Join(lines, []byte("\n")), Wait: r.Timeout}
+	answer, _, err := r.Ask(cmd.Context(), batch, nil)
 	if err != nil {
 		return 0, err
 	}

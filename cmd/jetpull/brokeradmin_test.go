@@ -1,0 +1,357 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
+)
+
+// newBrokerShell types commands at a broker with the channel orders, of which all tokens are "t".
+func newBrokerShell(t *testing.T, args ...string) *shell {
+	t.Helper()
+	url, stop := listen(t, brokercmd.New(new(bool)), args...)
+	t.Cleanup(func() { require.NoError(t, stop()) })
+	s := &shell{t: t, url: url, command: "broker"}
+	s.file(`{"token":"t"}`, "channels", "put", "orders")
+	s.file(`{"token":"t"}`, "producers", "put", "shop")
+	return s
+}
+
+// file runs a put with a file.
+func (s *shell) file(text string, args ...string) string {
+	s.t.Helper()
+	code, out, errOut := s.do(s.t.Context(), text, append(args, "--file", "-")...)
+	require.Equal(s.t, 0, code, "%s\n%s", args, errOut)
+	return out
+}
+
+// fails runs a command that has to end with a code and an error.
+func (s *shell) fails(code int, want string, args ...string) {
+	s.t.Helper()
+	got, out, errOut := s.do(s.t.Context(), "", args...)
+	require.Equal(s.t, code, got, "%s\n%s%s", args, out, errOut)
+	require.Contains(s.t, errOut, want, args)
+}
+
+// broadcast has the broker store a message in the channel orders.
+func (s *shell) broadcast(id string, header ...string) {
+	s.t.Helper()
+	h := map[string]string{
+		"X-Broker-Channel-Token": "t", "X-Broker-Producer-ID": "shop", "X-Broker-Producer-Token": "t", "X-Broker-Message-ID": id,
+		"Content-Type": "text/plain", "X-Broker-Metadata-Headers": "X-Tenant",
+	}
+	for i := 0; i < len(header); i += 2 {
+		h[header[i]] = header[i+1]
+	}
+	code, text := brokerRequest(s.t, http.MethodPost, s.url+"/channel/orders/broadcast", h, "two chairs")
+	require.Equal(s.t, http.StatusCreated, code, text)
+}
+
+// view reads what a command prints with --json.
+func (s *shell) view(into any, args ...string) {
+	s.t.Helper()
+	out := s.want(0, append(args, "--json")...)
+	require.NoError(s.t, json.Unmarshal([]byte(out), into), out)
+}
+
+func TestBrokerObjects(t *testing.T) {
+	s := newBrokerShell(t)
+	const odd = "a/b .."
+	require.Contains(t, s.want(0, "channels", "put", odd, "--name", "Odd"), "Odd")
+	require.Regexp(t, `a/b \.\. +Odd +2`, s.want(0, "channels", "ls"))
+	require.Equal(t, 1, strings.Count(s.want(0, "channels", "ls", "--limit", "1", "--json"), "\n"))
+	require.NotContains(t, s.want(0, "channels", "ls", "--json"), "Token")
+
+	secrets := `{"token":"kt","signingSecret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw","headers":{"X-Api-Key":"k"},"eventTypes":["order.*","x"]}`
+	s.file(secrets, "consumers", "put", odd, "k", "--callback-url", "http://127.0.0.1:9/", "--type", "pull", "--concurrency", "3")
+	s.fails(2, `has a signing secret, which the broker does not show: give "signingSecret"`, "consumers", "put", odd, "k", "--rate-limit", "2.5")
+	s.file(`{"signingSecret":null,"headers":null}`, "consumers", "put", odd, "k", "--rate-limit", "2.5")
+	var k struct {
+		Token, CallbackURL, Type, EventTypes, Name string
+		Concurrency                                int
+		RateLimit                                  float64
+		Signed                                     bool
+		Headers                                    map[string]string
+	}
+	s.view(&k, "consumers", "get", odd, "k")
+	require.Equal(t, "kt http://127.0.0.1:9/ pull order.*,x k", strings.Join([]string{k.Token, k.CallbackURL, k.Type, k.EventTypes, k.Name}, " "), "what was not given stays")
+	require.Equal(t, "3 2.5 false 0", fmt.Sprint(k.Concurrency, k.RateLimit, k.Signed, len(k.Headers)))
+	require.Contains(t, s.want(0, "consumers", "pause", odd, "k"), "paused")
+	require.Regexp(t, `a/b \.\. +k +pull +paused +operator`, s.want(0, "consumers", "ls", odd))
+	require.Empty(t, s.want(0, "consumers", "ls", "orders"))
+	require.Contains(t, s.want(0, "consumers", "resume", odd, "k"), "active")
+
+	require.Contains(t, s.want(0, "access", "put", "orders", "reports", "--role", "read"), "token")
+	require.Regexp(t, `reports +reports +read`, s.want(0, "access", "ls", "orders"))
+	s.fails(2, `a token that is stored as a hash`, "access", "put", "orders", "reports", "--role", "publish")
+	require.Contains(t, s.file(`{"token":null}`, "access", "put", "orders", "reports", "--role", "publish"), "publish")
+	require.Empty(t, s.want(0, "access", "rm", "orders", "reports"))
+
+	s.fails(1, "the channel is in use: it has 1 consumers, 0 queued jobs, 0 jobs in flight and 0 scheduled messages: delete them with it by --force", "channels", "rm", odd)
+	require.Empty(t, s.want(0, "channels", "rm", odd, "--force"))
+	require.Empty(t, s.want(0, "producers", "rm", "shop"))
+	require.NotContains(t, s.want(0, "channels", "ls")+s.want(0, "producers", "ls"), "shop")
+
+	for _, tt := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{1, `no channel "none"; see what there is with: jetpull broker channels ls`, []string{"channels", "show", "none"}},
+		{1, `no channel "none"`, []string{"consumers", "ls", "none"}},
+		{1, `no consumer "none"; see what there is with: jetpull broker consumers ls orders`, []string{"consumers", "pause", "orders", "none"}},
+		{1, `no message "none"`, []string{"messages", "show", "orders", "none"}},
+		{1, `no replay "9-9"`, []string{"replay", "status", "sample-channel", "sample-consumer", "9-9"}},
+		{1, "callbackUrl", []string{"consumers", "put", "orders", "k", "--callback-url", "nothing"}},
+		{1, "role", []string{"access", "put", "orders", "x", "--role", "boss"}},
+		{2, "usage: jetpull broker channels rm CHANNEL", []string{"channels", "rm"}},
+		{2, "usage: ", []string{"channels", "rm", ""}},
+		{2, "--limit -1", []string{"channels", "ls", "--limit", "-1"}},
+		{2, "neither a time", []string{"messages", "ls", "orders", "--since", "soon"}},
+		{2, "not a JSON object", []string{"channels", "put", "x", "--file", "-"}},
+		{2, "give messages, whose IDs jobs ls shows, or --all", []string{"jobs", "purge", "orders", "k"}},
+		{1, "Rate: 0: give a number", []string{"jobs", "requeue", "sample-channel", "sample-consumer", "--all", "--rate", "0"}},
+	} {
+		s.fails(tt.code, tt.want, tt.args...)
+	}
+	code, _, errOut := s.do(t.Context(), `{"colour":"red"}`, "channels", "put", "x", "--file", "-")
+	require.Equal(t, 2, code)
+	require.Contains(t, errOut, `a channel has no field "colour", but token, name`)
+}
+
+// A put and an rm do not overwrite a change that another client has made since they read the object.
+func TestBrokerPutOverAnotherChange(t *testing.T) {
+	s := newBrokerShell(t)
+	to, err := url.Parse(s.url)
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			r.Header.Set("If-Unmodified-Since", "Thu, 01 Jan 2026 00:00:00 GMT") // somebody else has changed it since
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	defer front.Close()
+	late := &shell{t: t, url: front.URL, command: "broker"}
+	late.fails(1, "somebody else changed it meanwhile", "channels", "put", "orders", "--name", "late")
+	late.fails(1, "somebody else changed it meanwhile", "producers", "rm", "shop")
+	require.NotContains(t, s.want(0, "channels", "ls"), "late")
+}
+
+// deadOrders makes dead jobs of n messages, and lets what is tried again pass.
+func deadOrders(t *testing.T, n int) (s *shell, open func()) {
+	s = newBrokerShell(t, "--broker-max-retry", "1", "--broker-retry-backoff-delays-in-seconds", "0")
+	var well atomic.Bool
+	s.want(0, "consumers", "put", "orders", "billing", "--callback-url", newReceiver(t, func() int {
+		if well.Load() {
+			return 200
+		}
+		return 500
+	}))
+	for i := range n {
+		s.broadcast(fmt.Sprintf("m%d", i), "X-Tenant", []string{"acme", "other"}[i%2])
+	}
+	require.Eventually(t, func() bool { return s.count("DEAD") == n }, 30*time.Second, 20*time.Millisecond)
+	return s, func() { well.Store(true) }
+}
+
+// count counts the jobs of billing in a status.
+func (s *shell) count(status string) int {
+	return strings.Count(s.want(0, "jobs", "ls", "orders", "billing", "--limit", "0", "--status", status, "--json"), "\n")
+}
+
+func TestBrokerJobs(t *testing.T) {
+	s, open := deadOrders(t, 30)
+	require.Equal(t, 30, s.count("DEAD"), "over several pages")
+	require.Equal(t, 4, strings.Count(s.want(0, "jobs", "ls", "orders", "billing", "--limit", "2"), "\n"))
+	require.Regexp(t, `(?m)^m29 +DEAD +\S+ \S+ +1 +2$`, s.want(0, "jobs", "ls", "orders", "billing"))
+	require.Regexp(t, `attempts +2\n`, s.want(0, "jobs", "show", "orders", "billing", "m3"))
+	require.Regexp(t, `(?m)^ +2 .* 500 .*\{"build":17\}$`, s.want(0, "jobs", "attempts", "orders", "billing", "m3"))
+	require.Regexp(t, `orders +billing +push +active .* 0 +0 +0 +30\n`, s.want(0, "consumers", "ls", "orders"))
+	s.fails(2, "jobs ls shows, or --all", "jobs", "requeue", "orders", "billing")
+	require.Equal(t, "30 jobs\n", s.want(0, "jobs", "requeue", "orders", "billing", "--all", "--dry-run"))
+	require.Empty(t, s.want(0, "jobs", "purge", "orders", "billing", "m0"))
+	s.fails(1, `message "m0": consumer "billing" has no job of message "m0"`, "jobs", "purge", "orders", "billing", "m0")
+	s.fails(1, `no message "none"`, "jobs", "requeue", "orders", "billing", "none")
+	open()
+	require.Regexp(t, `^replay \S+: DONE, 1 of 1 jobs\nreplay \S+: DONE, 1 of 1 jobs\n$`, s.want(0, "jobs", "requeue", "orders", "billing", "m1", "m2"))
+	require.Eventually(t, func() bool { return s.count("DELIVERED") == 2 }, 30*time.Second, 10*time.Millisecond)
+	s.fails(1, `message "m1": its job is not dead`, "jobs", "requeue", "orders", "billing", "m1")
+	require.Regexp(t, `^replay \S+: DONE, 27 of 27 jobs\n$`, s.want(0, "jobs", "requeue", "orders", "billing", "--all", "--rate", "10000"))
+	require.Eventually(t, func() bool { return s.count("DELIVERED") == 29 }, 30*time.Second, 10*time.Millisecond)
+	require.Equal(t, "0 dead jobs were deleted\n", s.want(0, "jobs", "purge", "orders", "billing", "--all"))
+	require.Equal(t, "14 jobs\n", s.want(0, "replay", "start", "orders", "billing", "--status", "DELIVERED", "--metadata", "X-Tenant=acme", "--since", "1h", "--dry-run"))
+	require.Equal(t, "0 jobs\n", s.want(0, "replay", "start", "orders", "billing", "--until", "2026-01-02T15:04:05Z", "--dry-run"))
+}
+
+// An interrupt leaves a replay to the broker and says how to go on.
+func TestBrokerInterruptedReplay(t *testing.T) {
+	s, _ := deadOrders(t, 20)
+	to, err := url.Parse(s.url)
+	require.NoError(t, err)
+	ctx, interrupt := context.WithCancel(t.Context())
+	proxy, looks := httputil.NewSingleHostReverseProxy(to), 0
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if looks++; looks == 3 { // the start, and two looks
+			interrupt()
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	defer front.Close()
+	code, _, errOut := (&shell{t: t, url: front.URL, command: "broker"}).do(ctx, "", "jobs", "requeue", "orders", "billing", "--all", "--rate", "1")
+	require.Equal(t, cli.ExitInterrupted, code, errOut)
+	require.Contains(t, errOut, "The replay goes on in the broker, with ")
+	_, rest, ok := strings.Cut(errOut, "jetpull broker replay cancel orders billing ")
+	require.True(t, ok, errOut)
+	id, _, _ := strings.Cut(rest, " ")
+	require.Contains(t, errOut, "jetpull broker replay status --follow orders billing "+id+" ")
+	s.fails(1, "is running: wait for its end", "jobs", "requeue", "orders", "billing", "m1")
+	require.Contains(t, s.want(0, "replay", "status", "orders", "billing", id), "RUNNING")
+	require.Empty(t, s.want(0, "replay", "cancel", "orders", "billing", id))
+	require.Contains(t, s.want(0, "replay", "status", "orders", "billing", id, "--follow"), "CANCELLED")
+	require.Regexp(t, `orders +billing +`+id+` +CANCELLED +20 `, s.want(0, "replay", "ls", "orders"))
+	require.Regexp(t, `RUNNING, \d+ of `, s.want(0, "replay", "start", "orders", "billing", "--rate", "1", "--detach"))
+}
+
+func TestBrokerMessages(t *testing.T) {
+	s := newBrokerShell(t)
+	for i := range 30 {
+		s.broadcast(fmt.Sprintf("m%d", i), "X-Tenant", "acme", "X-Broker-Event-Type", []string{"order.paid", "refund"}[i%2])
+	}
+	ids := func(args ...string) (ids []string) {
+		t.Helper()
+		for line := range strings.Lines(s.want(0, append([]string{"messages", "ls", "orders", "--json"}, args...)...)) {
+			var m struct{ ID, Payload string }
+			require.NoError(t, json.Unmarshal([]byte(line), &m))
+			require.Equal(t, "two chairs", m.Payload)
+			ids = append(ids, m.ID)
+		}
+		return ids
+	}
+	require.Len(t, ids(), 30)
+	require.Equal(t, []string{"m29", "m28"}, ids("--limit", "2"))
+	require.Equal(t, []string{"m7"}, ids("--id", "m7"))
+	require.Len(t, ids("--event-type", "order.*", "--metadata", "X-Tenant:acme", "--since", "1h"), 15)
+	require.Empty(t, ids("--until", "1h"))
+	require.Contains(t, s.want(0, "messages", "show", "orders", "m7"), `{"X-Tenant":"acme"}`)
+
+	later := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	s.broadcast("later", "X-Broker-Scheduled-For", later)
+	s.broadcast("orphan", "X-Broker-Scheduled-For", later)
+	require.Regexp(t, `(?m)^later +\S+ \S+ +SCHEDULED +shop`, s.want(0, "scheduled", "ls", "orders"))
+	require.Contains(t, s.want(0, "scheduled", "show", "orders", "later"), "SCHEDULED")
+	require.Empty(t, s.want(0, "scheduled", "cancel", "orders", "later"))
+	s.fails(1, `no scheduled message "later"`, "scheduled", "cancel", "orders", "later")
+	s.want(0, "producers", "rm", "shop")
+	s.fails(1, "producer could not be found", "scheduled", "cancel", "orders", "orphan")
+}
+
+// With the admin token no other is needed, also where the broker knows only their hashes.
+func TestBrokerAdminToken(t *testing.T) {
+	t.Setenv("JETPULL_BROKER_ADMIN_TOKEN", "sesame")
+	s := newBrokerShell(t, "--admin-token", "sesame", "--admin-hash-tokens", "true")
+	s.fails(2, "a token that is stored as a hash", "channels", "put", "orders", "--name", "Orders")
+	s.file(`{"token":"t"}`, "channels", "put", "orders", "--name", "Orders")
+	s.want(0, "consumers", "put", "orders", "billing", "--callback-url", "http://127.0.0.1:9/", "--type", "pull")
+	s.broadcast("later", "X-Broker-Scheduled-For", time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	s.want(0, "producers", "rm", "shop")
+	require.Empty(t, s.want(0, "scheduled", "cancel", "orders", "later"))
+	require.Equal(t, "0 dead jobs were deleted\n", s.want(0, "jobs", "purge", "orders", "billing", "--all"))
+	s.fails(1, "the token of --admin-token or $JETPULL_BROKER_ADMIN_TOKEN does not allow it", "channels", "ls", "--admin-token", "wrong")
+	t.Setenv("JETPULL_BROKER_ADMIN_TOKEN", "")
+	s.fails(1, "give --admin-token or $JETPULL_BROKER_ADMIN_TOKEN", "channels", "ls")
+}
+
+func TestNoBroker(t *testing.T) {
+	s := &shell{t: t, url: "http://127.0.0.1:1", command: "broker"}
+	s.fails(1, "start one with jetpull broker, or give --url or $JETPULL_BROKER_URL", "channels", "ls")
+	s.fails(1, "start one with jetpull broker", "backup", filepath.Join(t.TempDir(), "x"))
+	s.url = "ftp://x"
+	s.fails(2, `--url "ftp://x" is not a URL`, "channels", "ls")
+	require.Empty(t, broker.StrayVariables([]string{remote.BrokerURL + "=x"}, remote.BrokerURL))
+	require.Len(t, broker.StrayVariables([]string{"JETPULL_BROKER_UR=x"}, remote.BrokerURL), 1)
+}
+
+// Names come from the running broker or relay, and values from what there is.
+func TestCompletion(t *testing.T) {
+	s := newBrokerShell(t)
+	s.want(0, "consumers", "put", "orders", "bil/ling", "--callback-url", "http://127.0.0.1:9/", "--type", "pull")
+	s.want(0, "access", "put", "orders", "reports", "--role", "read")
+	s.broadcast("m1")
+	relay, stop := listen(t, relaycmd.New(new(bool)))
+	t.Cleanup(func() { require.NoError(t, stop()) })
+	(&shell{t: t, url: relay}).want(0, "receivers", "put", "ci", "--post-endpoint", "http://127.0.0.1:9/")
+	t.Setenv(remote.BrokerURL, s.url)
+	t.Setenv(remote.RelayURL, relay)
+	for line, want := range map[string]string{
+		"broker channels rm":                       "orders sample-channel",
+		"broker channels rm orders":                "",
+		"broker producers show":                    "shop sample-producer",
+		"broker consumers pause orders":            "bil/ling",
+		"broker access rm orders":                  "reports",
+		"broker jobs requeue orders bil/ling":      "m1",
+		"broker jobs requeue orders bil/ling m1":   "m1",
+		"broker jobs ls orders bil/ling --status":  "QUEUED INFLIGHT DELIVERED DEAD",
+		"broker consumers put orders x --type":     "push pull",
+		"broker consumers pause none":              "",
+		"relay receivers show":                     "ci",
+		"relay senders rm":                         "",
+		"broker channels ls --url http://x.test:1": "",
+	} {
+		var out, errOut strings.Builder
+		require.Equal(t, 0, execute(t.Context(), append(append([]string{"__complete"}, strings.Fields(line)...), ""), nil, &out, &errOut), line)
+		names := strings.Fields(out.String())
+		require.Equal(t, want, strings.Join(names[:len(names)-1], " "), "%s: %s", line, &errOut)
+	}
+	for _, language := range []string{"bash", "zsh", "fish"} {
+		var out strings.Builder
+		require.Equal(t, 0, execute(t.Context(), []string{"completion", language}, nil, &out, os.Stderr))
+		require.Contains(t, out.String(), "__complete")
+	}
+}
+
+// The commands of the guide run as they are written there.
+func TestAdministrationOfTheGuide(t *testing.T) {
+	commands, err := commandsOf("../../docs/operate-broker.md", "Administer from a shell")
+	require.NoError(t, err)
+	require.Greater(t, len(commands), 10)
+	s := newBrokerShell(t, "--broker-max-retry", "0")
+	t.Setenv(remote.BrokerURL, s.url)
+	callback := newReceiver(t, func() int { return 500 })
+	for _, line := range commands {
+		line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
+		words := strings.Fields(strings.ReplaceAll(line, "http://127.0.0.1:9090/hook", callback))
+		require.Equal(t, "jetpull", words[0])
+		var out, errOut strings.Builder
+		require.Equal(t, 0, execute(t.Context(), words[1:], nil, &out, &errOut), "%s: %s", line, &errOut)
+		if strings.Contains(line, "consumers put") {
+			s.broadcast("order-1", "X-Tenant", "acme", "X-Broker-Event-Type", "order.paid")
+			require.Eventually(t, func() bool { return s.count("DEAD") == 1 }, 30*time.Second, 10*time.Millisecond)
+		}
+		if strings.Contains(line, "messages ls") || strings.Contains(line, "jobs ls") {
+			require.Contains(t, out.String(), "order-1", line)
+		}
+		if strings.Contains(line, "requeue orders billing order-1") {
+			require.Contains(t, out.String(), "DONE, 1 of 1 jobs")
+			require.Eventually(t, func() bool { return s.count("DEAD") == 1 }, 30*time.Second, 10*time.Millisecond)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
+)
+
+// hidden are the fields whose values the broker does not show, each with what is shown instead if there is one.
+var hidden = []struct {
+	field, what string
+	is          func(view map[string]any) bool
+}{
+	{"token", "a token that is stored as a hash", func(view map[string]any) bool { return view["Token"] == nil || view["Token"] == "" }},
+	{"signingSecret", "a signing secret", func(view map[string]any) bool { return view["Signed"] == true }},
+	{"headers", "headers", func(view map[string]any) bool { return view["Headers"] != nil }},
+}
+
+const putLong = `Configure a %s, a new one or one that there is. What neither --file nor a flag gives
+stays as it is. --file also takes %s, which other users of the
+machine could see in a command line. Without a token a new one gets a random one,
+which the answer shows.`
+
+// put is the verb that configures what the last word of use names. Secret fields have no flag.
+func put(use, one string, secret []string, flags func(*pflag.FlagSet)) verb {
+	return verb{
+		use: use, short: "Configure a " + one + ", a new one or one that there is", long: fmt.Sprintf(putLong, one, strings.Join(secret, ", ")),
+		fields: func(set *pflag.FlagSet) {
+			set.String("name", "", "its `NAME`; that in the path if there is none")
+			if flags != nil {
+				flags(set)
+			}
+		},
+		run: func(c *call) error {
+			given, err := c.given.Given(c.cmd)
+			if err != nil {
+				return err
+			}
+			known := slices.Clone(secret)
+			c.given.VisitAll(func(f *pflag.Flag) { known = append(known, camel(f.Name)) })
+			for name := range given {
+				if !slices.Contains(known, name) {
+					return cli.Usage(fmt.Errorf("--file: a %s has no field %q, but %s", one, name, strings.Join(known, ", ")))
+				}
+			}
+			return c.put(one, known, given)
+		},
+	}
+}
+
+// last is the word of a usage line that names what it is about.
+func last(use string) string { return use[strings.LastIndexByte(use, ' ')+1:] }
+
+// put writes what is there with what is given in its place, unless somebody else has changed it meanwhile.
+func (c *call) put(one string, known []string, given map[string]any) error {
+	word := last(c.use)
+	path := c.to(words[word].item)
+	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
+	view := map[string]any{}
+	_, got, err := c.Ask(c.cmd.Context(), remote.Request{Method: http.MethodGet, Path: path}, &view)
+	switch {
+	case err == nil:
+		header.Set("If-Unmodified-Since", got.Get("Last-Modified"))
+		for _, h := range hidden {
+			if _, ok := given[h.field]; !ok && slices.Contains(known, h.field) && h.is(view) {
+				return cli.Usage(fmt.Errorf("the %s %q has %s, which the broker does not show: give %q in --file, or it would be lost; with null it is removed or made anew", one, c.names[word], h.what, h.field))
+			}
+		}
+	case !errors.Is(err, client.ErrNotFound):
+		return err
+	}
+	form := url.Values{}
+	for shown, value := range view {
+		for _, field := range known {
+			if strings.EqualFold(shown, field) && field != "headers" {
+				form.Set(field, text(value))
+			}
+		}
+	}
+	for field, value := range given {
+		form.Set(field, text(value))
+	}
+	answer, _, err := c.Ask(c.cmd.Context(), remote.Request{Method: http.MethodPut, Path: path, Header: header, Body: []byte(form.Encode())}, nil)
+	if err != nil {
+		return err
+	}
+	return c.show(answer)
+}
+
+// text is a value as a form has it: a list has commas, and an object is JSON.
+func text(value any) string {
+	switch value := value.(type) {
+	case nil:
+		return ""
+	case string:
+		return value
+	case []string:
+		return strings.Join(value, ",")
+	case []any:
+		parts := make([]string, len(value))
+		for i, part := range value {
+			parts[i] = text(part)
+		}
+		return strings.Join(parts, ",")
+	}
+	data, _ := json.Marshal(value) // it was read as JSON
+	return string(data)
+}
+
+// rm is the verb that deletes what the last word of use names, if nobody changes it meanwhile.
+func rm(use, short string, check func(*call) error, flags func(*pflag.FlagSet)) verb {
+	return verb{use: use, short: short, flags: flags, run: func(c *call) error {
+		if check != nil {
+			if err := check(c); err != nil {
+				return err
+			}
+		}
+		path := c.to(words[last(use)].item)
+		_, got, err := c.Ask(c.cmd.Context(), remote.Request{Method: http.MethodGet, Path: path}, nil)
+		if err != nil {
+			return err
+		}
+		header := http.Header{"If-Unmodified-Since": {got.Get("Last-Modified")}}
+		if force, err := c.cmd.Flags().GetBool("force"); err == nil && force && check == nil {
+			path += "?force=true"
+		}
+		_, _, err = c.Ask(c.cmd.Context(), remote.Request{Method: http.MethodDelete, Path: path, Header: header}, nil)
+		return err
+	}}
+}
+
+// force is the flag of what deletes more than it names.
+func force(flags *pflag.FlagSet) { flags.Bool("force", false, "delete what waits in it, too") }
+
+// unused refuses to delete a consumer with jobs to do, unless that is forced.
+func unused(c *call) error {
+	if forced, err := c.cmd.Flags().GetBool("force"); err != nil || forced {
+		return err
+	}
+	states, err := c.pages(c.cmd.Context(), "/consumers", 1)
+	if err != nil || len(states) == 0 {
+		return err // the request that deletes it says that it does not exist
+	}
+	var waiting struct{ Queued, Inflight int }
+	if err := json.Unmarshal(states[0], &waiting); err != nil {
+		return err
+	}
+	if waiting.Queued+waiting.Inflight > 0 {
+		return fmt.Errorf("consumer %q has %d queued jobs and %d in flight, which are deleted with it: give --force", c.names["CONSUMER"], waiting.Queued, waiting.Inflight)
+	}
+	return nil
+}

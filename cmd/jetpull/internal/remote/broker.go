@@ -1,0 +1,116 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
+	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/service/httpclient"
+)
+
+// The environment variables of the commands that are clients of a broker. The token and the secret are those of the broker itself.
+const (
+	BrokerURL    = "JETPULL_BROKER_URL"
+	brokerToken  = "JETPULL_BROKER_ADMIN_TOKEN"
+	brokerSecret = "JETPULL_BROKER_GATEWAY_AUTH_HMAC_SHARED_SECRET"
+)
+
+// Broker is a running broker.
+type Broker struct {
+	*Server
+	signingSecret, ca string
+}
+
+// NewBroker returns the broker that the flags of a command name.
+func NewBroker(asJSON *bool) *Broker {
+	b := &Broker{}
+	b.Server = &Server{
+		JSON: asJSON, name: "broker", envURL: BrokerURL, envToken: brokerToken, tokenFlag: "admin-token", tokenOf: "the administration, or of access to a channel",
+		denied: client.ErrDenied, unavailable: client.ErrUnavailable,
+		send: func(ctx context.Context, base, token string, r Request) (data json.RawMessage, header http.Header, err error) {
+			h, err := b.client()
+			if err == nil {
+				header, err = client.NewAdmin(base, token, h).Send(ctx, r.Method, r.Path, r.Header, r.Body, &data)
+			}
+			return data, header, err
+		},
+	}
+	return b
+}
+
+// Flags adds the flags that say which broker to a command and those below it.
+func (b *Broker) Flags(cmd *cobra.Command) {
+	b.Server.Flags(cmd)
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&b.signingSecret, "gateway-auth-hmac-shared-secret", "", "`SECRET` to sign requests with, if it wants that; better $"+brokerSecret)
+	flags.StringVar(&b.ca, "tlsca", "", "`FILE` with the certificates of authorities, beside the system's")
+}
+
+// Stream returns the body of the answer to a GET, which may be long.
+func (b *Broker) Stream(ctx context.Context, path string) (io.ReadCloser, error) {
+	base, err := b.base()
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(base, "/")+path, nil)
+	if err != nil {
+		return nil, mask.Error(err, base)
+	}
+	if token := b.secret(); token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	h, err := b.client()
+	if err != nil {
+		return nil, err
+	}
+	resp, err := h.Do(req)
+	if err != nil {
+		return nil, b.explain(ctx, mask.Error(err, base))
+	}
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return nil, errors.Join(fmt.Errorf("GET %s: %s: %s", path, resp.Status, text), resp.Body.Close())
+	}
+	return resp.Body, nil
+}
+
+// client is one that trusts --tlsca and signs with the secret, if there are any.
+func (b *Broker) client() (*http.Client, error) {
+	h := httpclient.New(nil)
+	if b.ca != "" {
+		text, err := os.ReadFile(natscontext.ExpandHome(b.ca))
+		if err != nil {
+			return nil, fmt.Errorf("--tlsca: %w", err)
+		}
+		roots, err := x509.SystemCertPool()
+		if err != nil {
+			roots = x509.NewCertPool()
+		}
+		if !roots.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("--tlsca %s has no certificate in PEM", b.ca)
+		}
+		h.Transport = &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		}
+	}
+	secret := cmp.Or(b.signingSecret, os.Getenv(brokerSecret))
+	if secret == "" {
+		return h, nil
+	}
+	var err error
+	h.Transport, err = client.Signing(secret, h.Transport)
+	return h, err
+}

@@ -1,0 +1,174 @@
+// Package remote is the client of a running broker or relay for the commands.
+package remote
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/internal/progress"
+)
+
+const defaultURL = "http://127.0.0.1:8080"
+
+// Server says which broker or relay to talk to, and how to show what it answers.
+type Server struct {
+	JSON    *bool
+	Timeout time.Duration
+
+	name                string // of the command that runs one
+	envURL, envToken    string
+	tokenFlag, tokenOf  string
+	denied, unavailable error // of its client
+	send                func(ctx context.Context, base, token string, r Request) (data json.RawMessage, header http.Header, err error)
+
+	url, token string
+}
+
+// Request is a request to a server.
+type Request struct {
+	Method, Path string
+	Header       http.Header
+	Body         any           // written as JSON; a []byte as it is
+	Wait         time.Duration // what it may take beyond --timeout
+}
+
+// Flags adds the flags that say which server to a command and those below it.
+func (s *Server) Flags(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&s.url, "url", "", "`URL` of the "+s.name+"; $"+s.envURL+", or "+defaultURL)
+	flags.StringVar(&s.token, s.tokenFlag, "", "`TOKEN` of "+s.tokenOf+"; seen in the list of processes, so better $"+s.envToken)
+	flags.DurationVar(&s.Timeout, "timeout", 10*time.Second, "limit for a request, waits for a response not counted")
+	flags.BoolVar(s.JSON, "json", false, "print JSON, one value per line; errors too")
+}
+
+// base returns the URL of the server.
+func (s *Server) base() (string, error) {
+	base := cmp.Or(s.url, os.Getenv(s.envURL), defaultURL)
+	return base, cli.CheckURL("--url", base)
+}
+
+// Ask makes a request, and reads the answer into view unless that is nil.
+func (s *Server) Ask(ctx context.Context, r Request, view any) (answer json.RawMessage, header http.Header, err error) {
+	base, err := s.base()
+	if err != nil {
+		return nil, nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, s.Timeout+r.Wait)
+	defer cancel()
+	answer, header, err = s.send(limited, base, s.secret(), r)
+	if err != nil {
+		return nil, nil, s.explain(ctx, err)
+	}
+	if view == nil {
+		return answer, header, nil
+	}
+	if err := json.Unmarshal(answer, view); err != nil {
+		return nil, nil, fmt.Errorf("read the %s's answer to %s %s: %w", s.name, r.Method, r.Path, err)
+	}
+	return answer, header, nil
+}
+
+// secret returns the token to show.
+func (s *Server) secret() string { return cmp.Or(s.token, os.Getenv(s.envToken)) }
+
+// Get reads what a path shows.
+func (s *Server) Get(ctx context.Context, path string, view any) (json.RawMessage, error) {
+	answer, _, err := s.Ask(ctx, Request{Method: http.MethodGet, Path: path}, view)
+	return answer, err
+}
+
+// explain says what to do about a request that has failed.
+func (s *Server) explain(ctx context.Context, err error) error {
+	dial, isDial := errors.AsType[*net.OpError](err)
+	switch {
+	case ctx.Err() != nil:
+		return cli.ErrInterrupted
+	case errors.Is(err, s.denied) && s.secret() != "":
+		return fmt.Errorf("%w: the token of --%s or $%s does not allow it", err, s.tokenFlag, s.envToken)
+	case errors.Is(err, s.denied):
+		return fmt.Errorf("%w: give --%s or $%s", err, s.tokenFlag, s.envToken)
+	case isDial && dial.Op == "dial":
+		return fmt.Errorf("%w; start one with jetpull %s, or give --url or $%s", err, s.name, s.envURL)
+	}
+	return err
+}
+
+// Print writes what the server answered: as it is with --json, else as text.
+func (s *Server) Print(cmd *cobra.Command, answer json.RawMessage, text string) error {
+	if *s.JSON {
+		var line bytes.Buffer
+		if err := json.Compact(&line, answer); err != nil {
+			return fmt.Errorf("the %s answered no JSON: %w", s.name, err)
+		}
+		text = progress.Escape(line.String()) + "\n"
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), text)
+	return err
+}
+
+// List writes items: each on a line with --json, else a table with the row that each makes.
+func List[T any](s *Server, cmd *cobra.Command, items []json.RawMessage, header []string, row func(*T) []string) error {
+	var rows [][]string
+	for _, item := range items {
+		if *s.JSON {
+			if err := s.Print(cmd, item, ""); err != nil {
+				return err
+			}
+			continue
+		}
+		var view T
+		if err := json.Unmarshal(item, &view); err != nil {
+			return fmt.Errorf("read the %s's list: %w", s.name, err)
+		}
+		rows = append(rows, row(&view))
+	}
+	if *s.JSON {
+		return nil
+	}
+	return progress.Table(cmd.OutOrStdout(), header, rows)
+}
+
+// Table is rows under a header as text.
+func Table(header []string, rows [][]string) string {
+	var b strings.Builder
+	_ = progress.Table(&b, header, rows) // a row has as many cells as the header, and a Builder takes all
+	return b.String()
+}
+
+// ReadFile reads a file, or standard input for "-".
+func ReadFile(cmd *cobra.Command, path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(cmd.InOrStdin())
+	}
+	return os.ReadFile(path)
+}
+
+// completeTime bounds the completion of a name: the user waits for it with a half-typed line.
+const completeTime = 2 * time.Second
+
+// Complete makes the shell complete the arguments of a command with what names returns for the arguments before.
+func (s *Server) Complete(cmd *cobra.Command, names func(ctx context.Context, args []string) ([]string, error)) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+		defer cancel()
+		found, err := names(ctx, args)
+		if err != nil {
+			cobra.CompDebugln(err.Error(), false)
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return found, cobra.ShellCompDirectiveNoFileComp
+	}
+}
