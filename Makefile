@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed bench-console bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -135,6 +135,9 @@ bench-relay: ## Measure the webhook relay beside a naive path; quickly with BENC
 
 bench-feed: ## Measure the feed on PostgreSQL and SQLite, beside River
 	$(GO) run ./bench -package ./feed/internal/bench -col /on -rounds 3 -benchtime 100000x $(BENCHARGS)
+
+bench-console: ## Measure how long the console's pages take, also with 1,000,000 dead letters and failed messages
+	$(GO) test ./console/test -run '^$$' -bench . -benchtime 200x -timeout 0 $(BENCHARGS)
 
 bench-partition: ## Measure package partition beside a plain Consume and orbit.go's pcgroups
 	$(GO) run ./bench -package ./bench/partition -col /side -rounds 3 -benchtime 100000x -run 'OneMember|Fleet|Idle' $(BENCHARGS)
