@@ -13,7 +13,7 @@ import (
 )
 
 // A message that is kept holds its own memory, and none of the messages that came with it.
-func TestAKeptMessageHoldsNoOthers(t *testing.T) {
+func TestARetainedMessageHoldsNoOthers(t *testing.T) {
 	for name, msg := range map[string]struct {
 		header nats.Header
 		body   string

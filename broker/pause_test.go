@@ -16,22 +16,22 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-type toldEvent struct{ Event, Channel, Consumer, Reason string }
+type operatorEvent struct{ Event, Channel, Consumer, Reason string }
 
 // A paused push consumer gets no callbacks, also after a restart, until it is resumed. The operator's URL is notified, even if
 // the address policy forbids callbacks to it.
 func TestPauseSurvivesARestart(t *testing.T) {
 	url, calls, _ := tallied(t, "")
 	var mu sync.Mutex
-	var told []toldEvent
+	var received []operatorEvent
 	operator := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
-		var e toldEvent
+		var e operatorEvent
 		assert.NoError(t, json.Unmarshal(body, &e))
 		mu.Lock()
 		defer mu.Unlock()
-		told = append(told, e)
+		received = append(received, e)
 	}))
 	defer operator.Close()
 	cfg := testConfig(t)
@@ -44,13 +44,13 @@ func TestPauseSurvivesARestart(t *testing.T) {
 		code, body, _ := call(t, n, "POST", "/channel/ch/consumer/k/"+what, nil, "")
 		require.Equal(t, 200, code, body)
 	}
-	tells := func(want ...toldEvent) {
+	arrive := func(want ...operatorEvent) {
 		t.Helper()
-		waitUntil(t, func() bool { mu.Lock(); defer mu.Unlock(); return assert.ObjectsAreEqual(want, told) }, "the operator's URL is not told")
+		waitUntil(t, func() bool { mu.Lock(); defer mu.Unlock(); return assert.ObjectsAreEqual(want, received) }, "the event does not arrive at the operator's URL")
 	}
 	post("pause")
-	paused := toldEvent{"consumer paused", "ch", "k", "operator"}
-	tells(paused)
+	paused := operatorEvent{"consumer paused", "ch", "k", "operator"}
+	arrive(paused)
 	broadcast(t, n, "a", "x", nil)
 	waitState(t, n, "a", "other", "DELIVERED")
 	stopNode(t, n)
@@ -65,7 +65,7 @@ func TestPauseSurvivesARestart(t *testing.T) {
 	post("resume")
 	waitState(t, n, "a", "k", "DELIVERED")
 	waitState(t, n, "b", "k", "DELIVERED")
-	tells(paused, toldEvent{"consumer resumed", "ch", "k", ""})
+	arrive(paused, operatorEvent{"consumer resumed", "ch", "k", ""})
 }
 
 // A failing receiver opens its circuit breaker, and closes it when it recovers. The dispatching node shows the state.

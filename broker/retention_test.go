@@ -24,7 +24,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-var wholeDay = flag.Bool("broker.day", false, "have TestRetentionLevelsOff work through 24 hours in steps of 5 minutes, with 100,000 messages, and print its curve")
+var fullDay = flag.Bool("broker.day", false, "have TestRetentionLevelsOff work through 24 hours in steps of 5 minutes, with 100,000 messages, and print its curve")
 
 // day is the load on a broker in steps of virtual time. A step lasts as long as its messages take. Messages older than a number
 // of steps are pruned.
@@ -127,7 +127,7 @@ func TestRetentionLevelsOff(t *testing.T) {
 		t.Skip("what it weighs is another under the race detector; make test runs it without")
 	}
 	d := &day{t: t, steps: 36, perStep: 24, keeps: 3, payload: bytes.Repeat([]byte("x"), 32<<10)}
-	if *wholeDay {
+	if *fullDay {
 		d.steps, d.perStep, d.keeps = 24*12, 350, 24
 		d.payload = d.payload[:1<<10]
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-func TestRoomFollowsTheSpace(t *testing.T) {
+func TestBroadcastsFollowTheSpace(t *testing.T) {
 	var used, free int64
 	var failed error
 	var log lockedBuffer

@@ -24,7 +24,7 @@ type plant string
 const (
 	noReset      plant = "no reset"
 	wrongReset   plant = "reset of the wrong partition"
-	keptPin      plant = "pin not taken from the predecessor"
+	samePin      plant = "pin not taken from the predecessor"
 	otherMember  plant = "assignment that differs between members"
 	lostDelivery plant = "a lost delivery that is not noticed"
 	earlyDelete  plant = "a member whose key is deleted before its TTL is over"
@@ -175,7 +175,7 @@ func TestSimulation(t *testing.T) {
 
 // The simulation finds each planted bug within 200 seeds.
 func TestPlantedBugs(t *testing.T) {
-	for _, bug := range []plant{noReset, wrongReset, keptPin, otherMember, lostDelivery, earlyDelete} {
+	for _, bug := range []plant{noReset, wrongReset, samePin, otherMember, lostDelivery, earlyDelete} {
 		t.Run(string(bug), func(t *testing.T) {
 			for seed := range uint64(200) {
 				if faults := simulate(t, seed, bug); len(faults) > 0 {

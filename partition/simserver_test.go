@@ -239,7 +239,7 @@ const simAckWait = 30 * time.Second
 func (p *process) rewind(ctx context.Context, n int) error {
 	return p.call(ctx, func() error {
 		s := p.parts[n]
-		if p.plant != keptPin {
+		if p.plant != samePin {
 			s.pin = nil
 		}
 		if p.plant == wrongReset {

@@ -20,7 +20,7 @@ import (
 // hostile is a peer that misbehaves by the path of a request.
 type hostile struct {
 	*httptest.Server
-	release func() // lets go those that hang
+	release func() // ends the requests that hang
 	written atomic.Int64
 	mu      sync.Mutex
 	paths   map[string]int
@@ -77,7 +77,7 @@ func (h *hostile) drip(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// flood sends a gigabyte, or what is read of it.
+// flood sends a gigabyte, unless the client stops reading.
 func (h *hostile) flood(w http.ResponseWriter) {
 	block := []byte(strings.Repeat("y", 64<<10))
 	for range gigabyte / len(block) {
@@ -95,8 +95,8 @@ func (h *hostile) count(path string) int {
 	return h.paths[path]
 }
 
-// bufferRoom is what the sockets on both sides may take of an answer that nobody reads.
-const bufferRoom = 64 << 20
+// maxBuffered bounds the part of an unread answer that is in the buffers of the sockets on both sides.
+const maxBuffered = 64 << 20
 
 // A receiver may hang, reset, redirect, drip or flood: each message still ends, and no answer is read beyond its limit.
 func TestHostileReceivers(t *testing.T) {
@@ -123,11 +123,11 @@ func TestHostileReceivers(t *testing.T) {
 		require.LessOrEqual(t, len(o["response"].(string)), 1000)
 	}
 	require.Zero(t, h.count("/target"), "a redirect is not followed")
-	require.Less(t, h.written.Load(), int64(bufferRoom))
+	require.Less(t, h.written.Load(), int64(maxBuffered))
 }
 
-// A response may take six times its bytes as JSON, and the server of the store takes less than that: it is cut, and its
-// message is not sent again.
+// As JSON a response may have six times its bytes, and the server of the store may accept less than that. The response is then
+// cut, and its message is not sent again.
 func TestResponseThatIsLargerAsJSON(t *testing.T) {
 	t.Parallel()
 	const size = 200 << 10
@@ -151,7 +151,7 @@ func TestResponseThatIsLargerAsJSON(t *testing.T) {
 					o := s.awaitStatus(source, id, "DONE")
 					kept := o["response"].(string)
 					if where == "embedded" {
-						require.NotContains(t, o, "truncated", "its max_payload has room for any response")
+						require.NotContains(t, o, "truncated", "any response fits into its max_payload")
 						require.Contains(t, body, kept)
 						require.GreaterOrEqual(t, len(kept), size)
 						continue
@@ -167,38 +167,38 @@ func TestResponseThatIsLargerAsJSON(t *testing.T) {
 	}
 }
 
-// JSON may be valid alone and nested too deep for a record, an answer or a callback that it is a part of: it is text there.
+// JSON may be valid by itself and nested too deep for a record, an answer or a callback. There it becomes text.
 func TestResponseThatIsNestedTooDeep(t *testing.T) {
 	t.Parallel()
-	const levels = 10_000 // the most that encoding/json reads
+	const levels = 10_000 // the limit of encoding/json
 	deep := strings.Repeat("[", levels) + strings.Repeat("]", levels)
 	s := startSite(t)
-	r, told := newPeer(t, func(int, seen) (int, string) { return 200, deep }), newPeer(t, nil)
+	r, callback := newPeer(t, func(int, seen) (int, string) { return 200, deep }), newPeer(t, nil)
 	s.receiver("ci", r.URL, nil)
-	s.sender("git", told.URL, "git/")
+	s.sender("git", callback.URL, "git/")
 	for range 2 {
 		require.Equal(t, deep, s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("git/a", "1", "ci"))["response"])
 	}
 	require.Equal(t, deep, s.awaitStatus("git%2Fa", "1", "DONE")["response"])
-	require.Contains(t, told.list()[0].Body, deep)
+	require.Contains(t, callback.list()[0].Body, deep)
 	require.Equal(t, 1, r.count())
 }
 
-// A sender's callback may do the same: it is called again until it answers with 2xx, and others are not held up.
+// A sender's callback may misbehave in the same ways. It is called until it answers with 2xx, and other senders are not blocked.
 func TestHostileCallbacks(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, func(c *Config) { c.Relay.CallbackTimeout = 2 * time.Second })
 	h := newHostile(t)
-	r, told := newPeer(t, nil), newPeer(t, nil)
+	r, callback := newPeer(t, nil), newPeer(t, nil)
 	s.receiver("ci", r.URL, nil)
-	s.sender("good", told.URL, "good/")
+	s.sender("good", callback.URL, "good/")
 	kinds := []string{"hang", "reset", "redirect", "drip", "flood"}
 	for _, kind := range kinds {
 		s.sender(kind, h.URL+"/once/"+kind, kind+"/")
 		s.want(202, "POST", "/v1/messages", adminToken, message(kind+"/a", "1", "ci"))
 	}
 	s.batch("good/a", "ci", 20)
-	eventually(t, func() bool { return told.count() == 20 }, "a good sender is not told")
+	eventually(t, func() bool { return callback.count() == 20 }, "a good sender gets no callbacks")
 	for _, kind := range kinds {
 		s.awaitStatus(kind+"%2Fa", "1", "DONE")
 	}
@@ -206,11 +206,11 @@ func TestHostileCallbacks(t *testing.T) {
 		require.Equal(t, calls, h.count("/once/"+kind), "calls of %s: 200 and a body that does not end is a 200", kind)
 	}
 	require.Zero(t, h.count("/target"), "a redirect is not followed")
-	require.Less(t, h.written.Load(), int64(bufferRoom))
+	require.Less(t, h.written.Load(), int64(maxBuffered))
 	require.Equal(t, 20+len(kinds), r.count(), "nobody is POSTed to twice because of a callback")
 }
 
-// A receiver that never answers keeps its own workers busy and nobody else's.
+// A receiver that never answers keeps only its own workers busy.
 func TestBlackHoleHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	const concurrency, others = 4, 200
@@ -220,7 +220,7 @@ func TestBlackHoleHoldsUpNobodyElse(t *testing.T) {
 	r := newPeer(t, nil)
 	s.receiver("hole", h.URL+"/hang", object{"timeout": 600, "status_endpoint": h.URL + "/hang"})
 	s.receiver("ci", r.URL, nil)
-	// The same sources send to both.
+	// Both receivers get messages of the same sources.
 	s.batch("a", "hole", 50)
 	eventually(t, func() bool { return h.count("/hang") == concurrency }, "the black hole is not full")
 	for i := range others {
@@ -230,8 +230,7 @@ func TestBlackHoleHoldsUpNobodyElse(t *testing.T) {
 	require.Equal(t, concurrency, h.count("/hang"), "all of it while the first ones hang")
 }
 
-// After 429 or 503 with Retry-After nothing is sent to the receiver for that long, and the header is longer than the
-// receiver's own pause.
+// After 429 or 503 with Retry-After nothing is sent to the receiver for that time, which is longer than the receiver's own pause.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
@@ -259,7 +258,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A Retry-After of next to nothing does not have a status endpoint or a sender asked without pause.
+// With a very short Retry-After, a status endpoint or a sender is still not called without a pause.
 func TestRetryAfterOfNextToNothing(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -282,7 +281,7 @@ func TestRetryAfterOfNextToNothing(t *testing.T) {
 	}
 }
 
-// slowly answers twice with a code that asks for another request, and then with 200.
+// slowly answers twice with a code after which the relay repeats the request, and then with 200.
 type slowly struct {
 	code  int
 	times []time.Time
@@ -296,7 +295,7 @@ func (p *slowly) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// A PUT ends what a receiver has asked for, whichever process gets it.
+// A PUT ends a hold that the receiver asked for, whichever process handles the PUT.
 func TestPUTEndsAHoldInEveryProcess(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
@@ -330,7 +329,7 @@ func TestPUTEndsAHoldInEveryProcess(t *testing.T) {
 	}
 }
 
-// Ready is who can write: a store that answers and takes nothing is not.
+// A relay is ready if it can write. It is not ready if its store answers reads and refuses writes.
 func TestReadyFollowsTheLastWrite(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// withheld begins a batch whose end does not come until finish is called, which returns the answer.
+// withheld begins a batch whose end is not sent until finish is called, which returns the answer.
 func (s *site) withheld(lines string) (finish func(rest string) (int, []string)) {
 	s.t.Helper()
 	body, in := io.Pipe()
@@ -48,8 +48,8 @@ func line(id string, size int) string {
 	return fmt.Sprintf(`{"source_id":"a","message_id":%q,"receiver":"ci","payload":%q}`+"\n", id, strings.Repeat("x", size))
 }
 
-// The messages of a batch are stored as they come in, not when the last one has: a client that never ends its batch makes the
-// relay hold no more than a line of it.
+// The messages of a batch are stored as they come in, not at its end: for a client that never ends its batch the relay keeps no
+// more than a line in memory.
 func TestBatchIsReadLineByLine(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -66,7 +66,7 @@ func TestBatchIsReadLineByLine(t *testing.T) {
 	}
 }
 
-// A batch that is refused as a whole may have begun: what it has is a duplicate when it is sent again.
+// A batch that is refused as a whole may be stored in part. If it is sent again, the stored messages are duplicates.
 func TestBatchWithTooManyLines(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)

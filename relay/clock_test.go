@@ -14,8 +14,8 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
-// The clock of a process is set by an hour, ahead and back, while messages are in work. Nobody is killed, so nothing is
-// sent twice, each message ends, and no window has more than its limit.
+// The clock of a process is set an hour ahead and back while messages are in progress. No process is killed, so nothing is sent
+// twice, each message ends, and no window has more than its limit.
 func TestClockIsSetByAnHour(t *testing.T) {
 	var ahead atomic.Int64
 	work.SetClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
@@ -37,9 +37,8 @@ func TestClockIsSetByAnHour(t *testing.T) {
 	h.check(s, 0)
 }
 
-// A time to live goes by the clock of the server. A process whose clock is an hour ahead, or behind, ends no message too
-// early or too late: one that is sent at once, one that waits for its turn, one whose response is pending, and one that is not
-// sent.
+// A time to live depends on the clock of the server. A process whose clock is an hour ahead, or behind, ends no message too early
+// or too late: one that is sent at once, one that waits for its turn, one whose response is pending, and one that is not sent.
 func TestTimeToLiveWithAnotherClock(t *testing.T) {
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {
@@ -72,8 +71,8 @@ func TestTimeToLiveWithAnotherClock(t *testing.T) {
 	}
 }
 
-// Deadlines and redrives go by the clock of the server as well: a process whose clock is an hour ahead gives nothing up, and
-// redrives nothing, that is not due for 20 minutes.
+// Deadlines and redrives depend on the clock of the server as well. A process whose clock is an hour ahead does not give up or
+// redrive messages that are due in 20 minutes.
 func TestDeadlinesWithAnotherClock(t *testing.T) {
 	work.SetClock(func() time.Time { return time.Now().Add(time.Hour) })
 	t.Cleanup(func() { work.SetClock(time.Now) })

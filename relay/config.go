@@ -13,8 +13,8 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
-// Config is everything that a relay process can be told. [Settings] names each of its fields in the INI file, on the
-// command line and in the environment.
+// Config is the configuration of a relay process. [Settings] lists the name of each field in the INI file, on the command line
+// and in the environment.
 type Config struct {
 	HTTP   HTTPConfig
 	Log    LogConfig
@@ -24,33 +24,34 @@ type Config struct {
 	Sentry SentryConfig
 }
 
-// HTTPConfig is about the listener.
+// HTTPConfig configures the listener.
 type HTTPConfig struct {
 	Listener     string
 	MaxBodyBytes int
-	// PerAddress is how many connections an address may have; 0: any number.
+	// PerAddress is the most connections of one address. 0 means any number.
 	PerAddress int
 	// Open allows an address other than loopback without an admin token.
 	Open bool
-	// OpenMetrics lets everybody read the metrics, whatever the admin token.
+	// OpenMetrics serves the metrics without a token.
 	OpenMetrics bool
 }
 
-// LogConfig is about the log.
+// LogConfig configures the log.
 type LogConfig struct {
 	Filename string
 	Level    string
 }
 
-// AdminConfig is about who may configure the relay.
+// AdminConfig configures the administration of the relay.
 type AdminConfig struct {
-	// Token is what they show. Empty, on loopback only: everybody may do everything.
+	// Token is the admin token. Empty means that no request needs a token, which is allowed on loopback only.
 	Token string
-	// MaxFailed is how many wrong tokens an address may show in a minute before no admin token is accepted from there; 0: any number.
+	// MaxFailed is how many wrong tokens are accepted from an address per minute. After that no admin token is accepted from
+	// there. 0 means any number.
 	MaxFailed int
 }
 
-// WorkConfig is about the workers.
+// WorkConfig configures the workers.
 type WorkConfig struct {
 	Concurrency      int
 	Takeover         time.Duration
@@ -61,25 +62,25 @@ type WorkConfig struct {
 	CallbackDeadline time.Duration
 	CallbackTimeout  time.Duration
 	AutoRedrive      []time.Duration
-	// Networks says where receivers and callbacks may be: auto, public, any, or networks.
+	// Networks restricts the addresses of receivers and callbacks: auto, public, any, or a list of networks.
 	Networks string
-	// EventURL gets a request for each event that operators should know of; empty: nobody does.
+	// EventURL gets a request for each event that operators should know of. Empty means that events are not sent.
 	EventURL string
 }
 
-// NATSConfig is about the server that keeps everything.
+// NATSConfig configures the NATS server that stores the state.
 type NATSConfig struct {
-	// URL of an existing server. Empty means one in this process.
+	// URL of an existing server. Empty means a server in this process.
 	URL      string
 	Creds    string
 	StoreDir string
 	Name     string
 	Replicas int
-	// Sync is each, or how often the embedded server syncs to disk.
+	// Sync is each, or the interval at which the embedded server syncs to disk.
 	Sync string
 }
 
-// SentryConfig is about where errors are reported.
+// SentryConfig configures where errors are reported.
 type SentryConfig struct{ DSN string }
 
 // DefaultConfig returns the configuration without any file, flag or variable.
@@ -89,11 +90,11 @@ func DefaultConfig() *Config {
 	return c
 }
 
-// Sources is where a configuration comes from. What comes later wins: the file, then the environment, then flags.
+// Sources are the sources of a configuration. A later one overrides an earlier one: the file, then the environment, then flags.
 type Sources = service.Sources
 
-// LoadConfig reads and checks a configuration. Its error names every key that is unknown or has a bad value; one that cannot
-// be read counts with its default in the checks of others.
+// LoadConfig reads and checks a configuration. The error names every key that is unknown or has a bad value. A value that cannot
+// be read counts as its default in the checks of others.
 func LoadConfig(from Sources) (*Config, error) {
 	c := DefaultConfig()
 	if err := errors.Join(schema.Load(c, from, c.ReadINI), c.Validate()); err != nil {
@@ -111,12 +112,12 @@ func (c *Config) ReadINI(data []byte) error {
 	return schema.Read(c, file, service.UnknownSection)
 }
 
-// SampleConfig is a configuration file with every key at its default.
+// SampleConfig returns a configuration file with every key at its default.
 func SampleConfig() string { return schema.Sample("Configuration of the webhook relay") }
 
 var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
-// Validate checks what one key alone cannot.
+// Validate makes the checks that need more than one key.
 func (c *Config) Validate() error {
 	var errs []error
 	if _, _, err := service.ParseSync(c.NATS.Sync, syncEach); err != nil {

@@ -24,7 +24,7 @@ func TestLoadConfigNamesAllThatIsWrong(t *testing.T) {
 	}
 }
 
-// A token that no request could carry would shut everybody out.
+// A token that no request can carry would lock everybody out.
 func TestAdminTokenThatCannotBeSent(t *testing.T) {
 	for token, ok := range map[string]bool{"": true, "s3cret": true, "two words": true, "s3cret\n": false, " s3cret": false, "s3\x01cret": false, "s3cret\x7f": false} {
 		c := DefaultConfig()
@@ -39,7 +39,7 @@ func TestAdminTokenThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// Whatever a file has, it is refused or a configuration that can be checked.
+// A file is refused, or its configuration can be validated.
 func FuzzReadINI(f *testing.F) {
 	f.Add([]byte(SampleConfig()))
 	f.Add([]byte("[relay]\nauto-redrive-in-seconds=1,,1e9\n[nats]\nname=a.b\n"))

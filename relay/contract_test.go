@@ -29,8 +29,8 @@ var everyKind = map[string]traits{
 	"ordering": {Traits: relayhistory.Traits{Unknown: "at_least_once", Order: "source", MaxRetries: 50}, failEvery: 4},
 }
 
-// send hands in n messages of each of three sources for each receiver of a history: one by one over HTTP, in batches,
-// and over NATS where there is a connection.
+// send submits n messages of each of three sources for each receiver of a history: one by one over HTTP, in batches, and over
+// NATS if there is a connection.
 func (h *witness) send(t *testing.T, sites []*site, nc *nats.Conn, n int) {
 	var senders sync.WaitGroup
 	for name := range h.receivers {
@@ -90,7 +90,7 @@ func (h *witness) sendBatch(t *testing.T, s *site, name string, n int) {
 	}
 }
 
-// The contract, on the embedded server: nobody is killed, so nothing at all happens twice.
+// The contract on the embedded server. No process is killed, so nothing is sent twice.
 func TestContractEmbedded(t *testing.T) {
 	t.Parallel()
 	h := newWitness(t, everyKind)
@@ -101,10 +101,10 @@ func TestContractEmbedded(t *testing.T) {
 	h.check(s, 0)
 }
 
-// patient is the timeout of receivers where nothing is killed, so that no answer is late.
+// patient is the timeout of receivers in runs without kills, so that no answer is late.
 const patient = 60
 
-// stalled is how many messages a process that stalls can have in work.
+// stalled bounds the messages in progress in a process that stalls.
 const stalled = 64
 
 func contractMessages() int {
@@ -114,15 +114,15 @@ func contractMessages() int {
 	return 200
 }
 
-// The contract, on a cluster of three servers with three copies of everything, and two processes, one of which stops in
-// good order while messages are handed in.
+// The contract on a cluster of three servers with three copies of all streams, and two processes. One of them is stopped while
+// messages are submitted.
 func TestContractOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.RunCluster(t)
 	nc := cluster.Connect(t)
 	kinds := everyKind
 	if testing.Short() {
-		// Each has consumers with three copies of their state, and CI has two cores.
+		// Each receiver has consumers with three copies of their state, and CI has two cores.
 		kinds = map[string]traits{}
 		for _, name := range []string{"plain", "pending", "limited", "ordered"} {
 			kinds[name] = everyKind[name]
@@ -135,7 +135,7 @@ func TestContractOnACluster(t *testing.T) {
 	for i := range nodes {
 		cfg := testConfig(t.TempDir())
 		cfg.NATS.URL, cfg.NATS.Replicas = cluster.Servers[i].URL(), 3
-		// Nobody dies here: a cluster that is slow should not make one process take over what the other has in work.
+		// No process dies here, so a slow cluster must not cause a take-over.
 		cfg.Relay.Takeover = 10 * time.Second
 		n, err := Start(t.Context(), cfg, testLog())
 		require.NoError(t, err)
@@ -155,11 +155,11 @@ func TestContractOnACluster(t *testing.T) {
 	for _, key := range known {
 		source, id, _ := strings.Cut(key, "/")
 		if strings.HasSuffix(source, "-http") {
-			// A duplicate while the other process stops: it is known, and is not sent again.
+			// A duplicate while the other process stops is recognized, and is not sent again.
 			sites[0].want(200, "POST", "/v1/messages", "git-token", message(source, id, strings.TrimSuffix(source, "-http")))
 		}
 	}
 	require.NoError(t, <-stopped)
-	// If the cluster stalls for longer than the take-over time, that is as if a process had died.
+	// A stall of the cluster that is longer than the take-over time has the effect of a killed process.
 	h.check(sites[0], stalled)
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
-// A worker ends between the record that says that its sender is given up and the list of failed messages. The message
-// is on the list all the same, and can be redriven.
+// A worker ends between the record that says that the callback has failed and the list of failed messages. The message still gets
+// on the list, and can be redriven.
 func TestGivenUpSenderIsListedAfterACrash(t *testing.T) {
 	var crash sync.Once
 	work.OnCrashpoint(func(_, point string) {
-		if point == "after-told" {
+		if point == "after-callback-stored" {
 			crash.Do(runtime.Goexit)
 		}
 	})
@@ -33,16 +33,16 @@ func TestGivenUpSenderIsListedAfterACrash(t *testing.T) {
 	require.Equal(t, "NOT_TOLD", o["error"].(object)["code"])
 	eventually(t, func() bool { return len(s.failed("stage=to_sender")) == 1 }, "it is not on the list")
 	callback.Close()
-	told := newPeer(t, nil)
-	s.sender("git", told.URL, "")
+	repaired := newPeer(t, nil)
+	s.sender("git", repaired.URL, "")
 	s.operate("redrive", object{"filter": object{}})
 	s.awaitStatus("a", "1", "DONE")
 	require.Equal(t, 1, r.count(), "only the sender is called again")
-	require.Equal(t, 1, told.count())
+	require.Equal(t, 1, repaired.count())
 }
 
-// A worker is stalled between the record that says SENDING and the POST, for so long that another process may count the
-// receiver's window by now. It does not send, and begins anew with the same attempt.
+// A worker is stalled between the record that says SENDING and the POST, for so long that another process may own the receiver's
+// window. It does not send, and starts the same attempt again.
 func TestStalledWorkerDoesNotSend(t *testing.T) {
 	var passed atomic.Int32
 	work.OnCrashpoint(func(_, point string) {
@@ -62,7 +62,8 @@ func TestStalledWorkerDoesNotSend(t *testing.T) {
 	require.Equal(t, "1", r.list()[0].Header.Get("Relay-Attempt"))
 }
 
-// A receiver is changed between the gate and the POST: that is made with the new configuration, and not at all once it is paused.
+// A receiver is changed between the gate and the POST. The POST uses the new configuration, and is not made if the receiver is
+// paused.
 func TestChangeHoldsAtOnce(t *testing.T) {
 	var s *site
 	var passed atomic.Int32
@@ -88,8 +89,9 @@ func TestChangeHoldsAtOnce(t *testing.T) {
 	require.Equal(t, 1, current.count())
 }
 
-// notTold is a site with a message whose sender was given up, on the list; its callback answers 200 from then on.
-func notTold(t *testing.T) (s *site, r, callback *peer) {
+// callbackFailed starts a site with a message on the list whose callback has failed. The callback endpoint answers 200 from then
+// on.
+func callbackFailed(t *testing.T) (s *site, r, callback *peer) {
 	s = startSite(t, func(c *Config) { c.Relay.CallbackDeadline, c.Relay.AutoRedrive = time.Millisecond, nil })
 	var working atomic.Bool
 	r = newPeer(t, nil)
@@ -108,9 +110,9 @@ func notTold(t *testing.T) (s *site, r, callback *peer) {
 	return s, r, callback
 }
 
-// A worker ends between the record of a message whose sender is to be called again and the queue to the sender: the next
-// try to redrive it ends that.
-func TestRedriveOfNotToldIsEndedAfterACrash(t *testing.T) {
+// A worker ends between the record of a redriven message whose callback has failed and the queue to the sender. The next redrive
+// completes the step.
+func TestRedriveOfAFailedCallbackIsEndedAfterACrash(t *testing.T) {
 	var crash sync.Once
 	work.OnCrashpoint(func(_, point string) {
 		if point == "after-redriven" {
@@ -118,7 +120,7 @@ func TestRedriveOfNotToldIsEndedAfterACrash(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() { work.OnCrashpoint(func(_, _ string) {}) })
-	s, r, _ := notTold(t)
+	s, r, _ := callbackFailed(t)
 	s.operate("redrive", object{"filter": object{}})
 	s.operate("redrive", object{"filter": object{}})
 	s.awaitStatus("a", "1", "DONE")
@@ -126,9 +128,9 @@ func TestRedriveOfNotToldIsEndedAfterACrash(t *testing.T) {
 	require.Equal(t, 1, r.count())
 }
 
-// To call a sender again takes no receiver.
-func TestRedriveOfNotToldAfterItsReceiverIsDeleted(t *testing.T) {
-	s, r, _ := notTold(t)
+// A redrive of a failed callback needs no receiver.
+func TestRedriveOfAFailedCallbackAfterItsReceiverIsDeleted(t *testing.T) {
+	s, r, _ := callbackFailed(t)
 	code, _ := s.call("DELETE", "/v1/receivers/ci", adminToken, nil)
 	require.Equal(t, 204, code)
 	require.EqualValues(t, 1, s.operate("redrive", object{"filter": object{}})["done"])
@@ -137,8 +139,8 @@ func TestRedriveOfNotToldAfterItsReceiverIsDeleted(t *testing.T) {
 	require.Equal(t, 1, r.count())
 }
 
-// A worker ends between the record of a message whose time is over and the list of failed messages, while nobody else
-// comes to the message: it is listed, and its sender is told.
+// A worker ends between the record of an expired message and the list of failed messages, and no other worker has the message. It
+// is listed, and its callback is made.
 func TestExpiredIsListedAfterACrash(t *testing.T) {
 	var crash sync.Once
 	work.OnCrashpoint(func(_, point string) {

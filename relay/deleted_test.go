@@ -17,7 +17,7 @@ import (
 
 var goroutineCount = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
 
-// goroutines is how many a scrape of a relay counts.
+// goroutines returns the number of goroutines in the relay's metrics.
 func (s *site) goroutines() int {
 	s.t.Helper()
 	_, body := s.call("GET", "/metrics", adminToken, nil)
@@ -28,7 +28,7 @@ func (s *site) goroutines() int {
 	return n
 }
 
-// insist makes a request again while the relay answers that its store is busy.
+// insist repeats a request while the relay answers that its store is busy.
 func (s *site) insist(want int, method, path string, body object) {
 	s.t.Helper()
 	code, answer := 0, []byte(nil)
@@ -41,12 +41,12 @@ func (s *site) insist(want int, method, path string, body object) {
 		return code != http.StatusServiceUnavailable
 	}, "the store stays busy")
 	if code == http.StatusOK && want == http.StatusAccepted || code == http.StatusNotFound && want == http.StatusNoContent {
-		return // the one before was done, and answered late
+		return // the previous request succeeded, and its answer was late
 	}
 	require.Equal(s.t, want, code, "%s %s: %s", method, path, answer)
 }
 
-// consumers are those of a stream.
+// consumers returns the names of a stream's consumers.
 func consumers(t *testing.T, js jetstream.JetStream, stream string) []string {
 	t.Helper()
 	st, err := js.Stream(t.Context(), stream)
@@ -58,8 +58,8 @@ func consumers(t *testing.T, js jetstream.JetStream, stream string) []string {
 	return names
 }
 
-// Receivers that were deleted leave no goroutine, consumer and metric behind, also after a restart. One with messages has its
-// lane until they have failed. It does not run beside other tests, whose goroutines count too.
+// Deleted receivers leave no goroutine, consumer or metric behind, also after a restart. A receiver with messages keeps its lane
+// until they have failed. The test does not run beside others, whose goroutines would count too.
 func TestDeletedReceiversAreCollected(t *testing.T) {
 	receivers := 1000
 	if testing.Short() {
@@ -107,7 +107,7 @@ func TestDeletedReceiversAreCollected(t *testing.T) {
 	require.Less(t, s.goroutines(), before+20)
 	require.True(t, collected(), "a restart makes them again")
 
-	// A receiver of the name of a deleted one is as good as any.
+	// A receiver with the name of a deleted one works like any other.
 	again := newPeer(t, nil)
 	s.receiver("r1", again.URL, nil)
 	s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", "again", "r1"))

@@ -1,5 +1,5 @@
-// Package relay runs the webhook relay: it takes messages from senders, POSTs each to its receiver within the
-// receiver's rate limit, and carries the response back. All state is in NATS JetStream.
+// Package relay runs the webhook relay. It accepts messages from senders, POSTs each to its receiver within the receiver's rate
+// limit, and carries the response back to the sender. All state is in NATS JetStream.
 //
 //	cfg := relay.DefaultConfig()
 //	cfg.NATS.StoreDir = "relay-data"
@@ -9,6 +9,6 @@
 //	}
 //	defer n.Stop(context.Background())
 //
-// Package [github.com/jetpull/jetpull/relay/client] is what senders and receivers use. DESIGN.md says how it works
-// and what it does not promise.
+// Senders and receivers use package [github.com/jetpull/jetpull/relay/client]. DESIGN.md describes the design, and what is not
+// promised.
 package relay

@@ -10,7 +10,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service/openapi"
 )
 
-// document is read once: every answer of every test is held against it.
+// document is parsed once. Every answer of every test is checked against it.
 var document = sync.OnceValues(func() (*openapi.Document, error) {
 	source, err := os.ReadFile("internal/httpapi/openapi.json")
 	if err != nil {

@@ -14,17 +14,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// told is an event as the operator's URL gets it.
-type told struct {
+// reportedEvent is the body of a request to the operator's URL.
+type reportedEvent struct {
 	Event, Receiver, Reason string
 	Count                   int
 	At                      time.Time
 }
 
-func (s *site) told(operator *peer) (all []told) {
+func (s *site) events(operator *peer) (all []reportedEvent) {
 	s.t.Helper()
 	for _, r := range operator.list() {
-		var e told
+		var e reportedEvent
 		require.NoError(s.t, json.Unmarshal([]byte(r.Body), &e))
 		require.WithinDuration(s.t, time.Now(), e.At, waitLong)
 		e.At = time.Time{}
@@ -33,7 +33,7 @@ func (s *site) told(operator *peer) (all []told) {
 	return all
 }
 
-// Each failure event arrives at the operator's URL, and failed messages of one receiver and reason as few events.
+// Each failure event arrives at the operator's URL. The failed messages of one receiver and reason arrive in few events.
 func TestEventsArrive(t *testing.T) {
 	t.Parallel()
 	operator := newPeer(t, nil)
@@ -56,10 +56,10 @@ func TestEventsArrive(t *testing.T) {
 	}
 	s.want(202, "POST", "/v1/messages", adminToken, message("a", "gone", "gone"))
 	s.want(202, "POST", "/v1/messages", adminToken, message("a", "fails", "fails"))
-	arrives := func(e told) {
+	arrives := func(e reportedEvent) {
 		t.Helper()
 		eventually(t, func() bool {
-			for _, one := range s.told(operator) {
+			for _, one := range s.events(operator) {
 				if one == e {
 					return true
 				}
@@ -67,16 +67,16 @@ func TestEventsArrive(t *testing.T) {
 			return false
 		}, fmt.Sprint("it does not arrive: ", e))
 	}
-	arrives(told{Event: "receiver disabled", Receiver: "gone", Reason: "answered 410"})
-	arrives(told{Event: "circuit breaker opened", Receiver: "fails"})
+	arrives(reportedEvent{Event: "receiver disabled", Receiver: "gone", Reason: "answered 410"})
+	arrives(reportedEvent{Event: "circuit breaker opened", Receiver: "fails"})
 	up.Store(true)
-	arrives(told{Event: "circuit breaker closed", Receiver: "fails"})
+	arrives(reportedEvent{Event: "circuit breaker closed", Receiver: "fails"})
 	sum, n := 0, 0
 	eventually(t, func() bool {
 		sum, n = 0, 0
-		for _, e := range s.told(operator) {
+		for _, e := range s.events(operator) {
 			if e.Event == "messages failed" {
-				require.Equal(t, told{Event: e.Event, Receiver: "refuses", Reason: "PERMANENT", Count: e.Count}, e)
+				require.Equal(t, reportedEvent{Event: e.Event, Receiver: "refuses", Reason: "PERMANENT", Count: e.Count}, e)
 				sum, n = sum+e.Count, n+1
 			}
 		}
@@ -86,7 +86,7 @@ func TestEventsArrive(t *testing.T) {
 	require.LessOrEqual(t, n, failed/2)
 }
 
-// A URL that is down holds up neither messages nor a stop. Its events are lost, which the log and a counter say.
+// A URL that is down blocks neither messages nor a stop. Lost events are logged and counted.
 func TestEventURLThatIsDown(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t.TempDir())

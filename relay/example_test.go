@@ -10,7 +10,7 @@ import (
 	"github.com/jetpull/jetpull/relay"
 )
 
-// A program runs a relay with a server of its own.
+// A program runs a relay with an embedded server.
 func ExampleStart() {
 	dir, err := os.MkdirTemp("", "relay")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// failed is what GET /v1/failed has for a query.
+// failed returns the items of GET /v1/failed for a query.
 func (s *site) failed(query string) []object {
 	s.t.Helper()
 	var items []object
@@ -24,7 +24,7 @@ func (s *site) failed(query string) []object {
 	return items
 }
 
-// operate begins an operation on failed messages and waits until it is no longer running.
+// operate starts an operation on failed messages and waits for its end.
 func (s *site) operate(verb string, body object) object {
 	s.t.Helper()
 	return s.ended(s.want(202, "POST", "/v1/failed:"+verb, adminToken, body))
@@ -37,7 +37,7 @@ func (s *site) ended(op object) object {
 	return op
 }
 
-// batch hands in the messages 0 to n-1 of a source, which are all new.
+// batch submits the messages 0 to n-1 of a source, which are all new.
 func (s *site) batch(source, receiver string, n int) {
 	s.t.Helper()
 	var lines strings.Builder
@@ -51,8 +51,8 @@ func (s *site) batch(source, receiver string, n int) {
 	require.Equal(s.t, n, strings.Count(string(answers), "ARRIVED"), "%s", answers)
 }
 
-// What failed for want of a working receiver is redriven as often as configured and then held; what the receiver has
-// refused is held at once. The sender is told of each end, under a webhook-id of its own.
+// Messages that failed because their receiver did not work are redriven as often as configured and then held. Messages that the
+// receiver has refused are held at once. Each end is reported to the sender, with a webhook-id of its own.
 func TestAutomaticRedrive(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, func(c *Config) { c.Relay.AutoRedrive = []time.Duration{20 * time.Millisecond, 20 * time.Millisecond} })
@@ -83,7 +83,7 @@ func TestAutomaticRedrive(t *testing.T) {
 	working.Store(true)
 	s.want(202, "POST", "/v1/messages", adminToken, message("a", "heals", "ci"))
 	s.awaitStatus("a", "heals", "DONE")
-	told := func() map[string]bool {
+	reported := func() map[string]bool {
 		ids := map[string]bool{}
 		for _, got := range callback.list() {
 			ids[got.Header.Get("Webhook-Id")] = true
@@ -91,11 +91,11 @@ func TestAutomaticRedrive(t *testing.T) {
 		return ids
 	}
 	eventually(t, func() bool {
-		ids := told()
+		ids := reported()
 		return ids["a/refused"] && ids["a/broken/2"] && ids["a/heals"]
-	}, "the sender is not told of the last end of each message")
-	// It may be told of an end before that, and is not if the message was redriven first.
-	require.Subset(t, []string{"a/refused", "a/broken", "a/broken/1", "a/broken/2", "a/heals"}, slices.Collect(maps.Keys(told())))
+	}, "the last end of a message is not reported")
+	// An end before that may be reported, or not if the message was redriven first.
+	require.Subset(t, []string{"a/refused", "a/broken", "a/broken/1", "a/broken/2", "a/heals"}, slices.Collect(maps.Keys(reported())))
 }
 
 // Skip leaves a message FAILED and takes it off the list; purge drops its payload too. Neither can be redriven.
@@ -125,7 +125,7 @@ func TestSkipAndPurge(t *testing.T) {
 	}
 	require.Equal(t, 3, r.count())
 
-	// One message can be chosen by its ID, and all operations are listed.
+	// A message can be selected by its ID, and all operations are listed.
 	require.Empty(t, s.failed("source=a&message=1"))
 	require.Len(t, s.failed("source=a&message=2"), 1)
 	require.EqualValues(t, 1, s.operate("skip", object{"filter": object{"source": "a", "message": "2"}})["done"])
@@ -144,7 +144,7 @@ func TestSkipAndPurge(t *testing.T) {
 	require.GreaterOrEqual(t, answers["p99"], answers["p50"])
 }
 
-// An operation keeps to its rate, and one that is cancelled leaves on the list what it has not come to.
+// An operation keeps its rate. After a cancel, the remaining messages stay on the list.
 func TestOperationRateAndCancel(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -161,7 +161,7 @@ func TestOperationRateAndCancel(t *testing.T) {
 	eventually(t, func() bool { return len(s.failed("source=a")) == n }, "not all are on the list")
 	working.Store(true)
 
-	const rate = 4 // slow enough that a cancel on a busy machine finds some left
+	const rate = 4 // slow enough that a cancel on a busy machine leaves some messages
 	begin := time.Now()
 	op := s.want(202, "POST", "/v1/failed:redrive", adminToken, object{"filter": object{"source": "a"}, "rate": rate})
 	require.EqualValues(t, n, op["matched"])
@@ -170,7 +170,7 @@ func TestOperationRateAndCancel(t *testing.T) {
 	op = s.want(200, "DELETE", path, adminToken, nil)
 	require.Equal(t, "cancelled", op["state"])
 	require.Equal(t, "cancelled", s.want(200, "DELETE", path, adminToken, nil)["state"], "again it changes nothing")
-	// It is cancelled when its worker looks next; by then each message is redriven or on the list.
+	// The worker notices the cancel a moment later. By then each message is redriven or on the list.
 	var redriven, listed, posts int
 	eventually(t, func() bool {
 		redriven = 0
@@ -189,7 +189,7 @@ func TestOperationRateAndCancel(t *testing.T) {
 
 	op = s.operate("redrive", object{"filter": object{"receiver": "ci"}})
 	require.Equal(t, "done", op["state"])
-	eventually(t, func() bool { // the first may have redriven one more before its worker looked
+	eventually(t, func() bool { // the worker may redrive one more message before it notices
 		return s.want(200, "GET", path, adminToken, nil)["done"].(float64)+op["done"].(float64) == n
 	}, "the two operations together have not redriven each once")
 	for i := range n {
@@ -198,7 +198,7 @@ func TestOperationRateAndCancel(t *testing.T) {
 	require.Equal(t, 2*n, r.count(), "each was refused once and redriven once")
 }
 
-// An operation that waits for its turn does not hold up a stop, and goes on after it.
+// An operation that waits for its rate does not block a stop, and continues after it.
 func TestStopDuringASlowOperation(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t.TempDir())
@@ -229,8 +229,8 @@ func TestStopDuringASlowOperation(t *testing.T) {
 	require.NoError(t, n.Stop(context.Background()))
 }
 
-// What waits for a receiver that is deleted fails, its sender is told, and it can be redriven once there is such a
-// receiver again.
+// Messages that wait for a deleted receiver fail, and their sender gets callbacks. They can be redriven when a receiver of that
+// name exists again.
 func TestDeletedReceiver(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -246,7 +246,7 @@ func TestDeletedReceiver(t *testing.T) {
 		o := s.awaitStatus("a", fmt.Sprint(i), "FAILED")
 		require.Equal(t, "RECEIVER_DELETED", o["error"].(object)["code"])
 	}
-	eventually(t, func() bool { return callback.count() == 5 }, "the sender is not told")
+	eventually(t, func() bool { return callback.count() == 5 }, "the callback is missing")
 	require.Zero(t, r.count())
 	op := s.operate("redrive", object{"filter": object{}})
 	require.EqualValues(t, 0, op["done"], "there is no such receiver")
@@ -259,8 +259,7 @@ func TestDeletedReceiver(t *testing.T) {
 	require.Equal(t, 5, r.count())
 }
 
-// A receiver that fails five times in a row is left alone but for one probe at a time, and gets everything once a probe
-// succeeds.
+// A receiver that fails five times in a row gets one probe at a time, and all its messages after a probe succeeds.
 func TestCircuitBreaker(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -277,13 +276,13 @@ func TestCircuitBreaker(t *testing.T) {
 		return s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"].(object)["breaker"]
 	}
 	eventually(t, func() bool { return state() == "open" }, "the breaker does not open")
-	// Probes come a second after it opened at the earliest, so this many in all mean that it held.
+	// The first probe is a second after the breaker opened, so this number of POSTs shows that the breaker was open.
 	eventually(t, func() bool { return r.count() >= 7 }, "it is not probed")
 	got := r.list()
 	require.GreaterOrEqual(t, got[5].At.Sub(got[4].At), time.Second, "between the fifth POST and the first probe")
 	require.GreaterOrEqual(t, got[6].At.Sub(got[5].At), time.Second, "between two probes")
 	working.Store(true)
-	// A change of the configuration is the operator's word that it works: it is probed at once.
+	// A change of the configuration makes the breaker probe at once.
 	s.receiver("ci", r.URL, object{"max_retries": 1000, "retry_after": 0})
 	for i := range 20 {
 		s.awaitStatus("a", fmt.Sprint(i), "DONE")
@@ -291,8 +290,8 @@ func TestCircuitBreaker(t *testing.T) {
 	require.Equal(t, "closed", state())
 }
 
-// A message is redriven, and ends well, before its sender was told that it failed: the sender is told of that end alone.
-func TestRedrivenBeforeItsSenderIsTold(t *testing.T) {
+// A message is redriven and completed before its failure was reported to the sender. Only the last end is reported.
+func TestRedrivenBeforeItsCallback(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, func(c *Config) { c.Relay.Concurrency = 1 })
 	var working atomic.Bool

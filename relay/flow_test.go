@@ -50,11 +50,11 @@ func TestResponseIsCarriedBack(t *testing.T) {
 		require.NoError(t, wh.Verify([]byte(post.Body), post.Header))
 	}
 	require.Equal(t, 3, callback.count(), "it is called until it answers with 2xx")
-	told := callback.list()[2]
-	require.JSONEq(t, `{"source_id":"repo/a b","message_id":"push 1","status":"DONE","response":{"ok":true}}`, told.Body)
+	result := callback.list()[2]
+	require.JSONEq(t, `{"source_id":"repo/a b","message_id":"push 1","status":"DONE","response":{"ok":true}}`, result.Body)
 	wh, err := standardwebhooks.NewWebhook(callbackSecret)
 	require.NoError(t, err)
-	require.NoError(t, wh.Verify([]byte(told.Body), told.Header))
+	require.NoError(t, wh.Verify([]byte(result.Body), result.Header))
 
 	again := s.want(200, "POST", "/v1/messages", "git-token", m)
 	require.Equal(t, "DONE", again["status"])
@@ -80,9 +80,9 @@ func TestPendingResponseIsPolled(t *testing.T) {
 	}
 	s.receiver("ci", r.URL, object{"status_endpoint": r.URL + "/status/{source_id}?m={message_id}"})
 	s.want(202, "POST", "/v1/messages", adminToken, message("a/b", "1", "ci"))
-	told := s.want(200, "GET", "/v1/messages/a%2Fb/1/response?wait=20s", adminToken, nil)
-	require.Equal(t, "late", told["response"])
-	require.Equal(t, "DONE", told["status"])
+	result := s.want(200, "GET", "/v1/messages/a%2Fb/1/response?wait=20s", adminToken, nil)
+	require.Equal(t, "late", result["response"])
+	require.Equal(t, "DONE", result["status"])
 	require.Equal(t, "/status/a%2Fb", r.list()[1].Path)
 	require.Equal(t, 4, r.count())
 }
@@ -98,14 +98,14 @@ func TestWaitAnswersTheResponse(t *testing.T) {
 		return 200, "plain text"
 	})
 	s.receiver("ci", r.URL, nil)
-	told := s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", "1", "ci"))
-	require.Equal(t, "plain text", told["response"])
+	result := s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", "1", "ci"))
+	require.Equal(t, "plain text", result["response"])
 	s.want(202, "POST", "/v1/messages?wait=50ms", adminToken, message("a", "slow", "ci"))
 	close(release)
 	s.awaitStatus("a", "slow", "DONE")
 }
 
-func TestFailuresAreListedToldAndRedriven(t *testing.T) {
+func TestFailuresAreListedReportedAndRedriven(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
 	broken := true
@@ -128,8 +128,8 @@ func TestFailuresAreListedToldAndRedriven(t *testing.T) {
 	require.Equal(t, "EXHAUSTED", failed["error"].(object)["code"])
 	s.want(202, "POST", "/v1/messages", "git-token", message("a", "refused", "ci"))
 	s.awaitStatus("a", "refused", "FAILED")
-	told := s.want(200, "POST", "/v1/messages?wait=10s", "git-token", message("a", "refused", "ci"))
-	require.Equal(t, "FAILED", told["status"])
+	result := s.want(200, "POST", "/v1/messages?wait=10s", "git-token", message("a", "refused", "ci"))
+	require.Equal(t, "FAILED", result["status"])
 
 	items := s.want(200, "GET", "/v1/failed?receiver=ci", adminToken, nil)["items"].([]any)
 	require.Len(t, items, 2)
@@ -140,7 +140,7 @@ func TestFailuresAreListedToldAndRedriven(t *testing.T) {
 	page := s.want(200, "GET", "/v1/failed?limit=1", adminToken, nil)
 	next := s.want(200, "GET", "/v1/failed?limit=1&cursor="+page["cursor"].(string), adminToken, nil)
 	require.Equal(t, "exhausted", next["items"].([]any)[0].(object)["message_id"])
-	eventually(t, func() bool { return callback.count() == 2 }, "the sender is not told of both")
+	eventually(t, func() bool { return callback.count() == 2 }, "the callbacks are missing")
 
 	broken = false
 	filter := object{"filter": object{"reason": "EXHAUSTED"}, "dry_run": true}
@@ -188,7 +188,8 @@ func TestGoneDisablesAndPUTEnables(t *testing.T) {
 	require.Equal(t, 3, r.count())
 }
 
-// A receiver is PUT while a POST is in flight, which is then answered with 410: that is of the receiver as it was.
+// A PUT configures a receiver while a POST is in flight, which is then answered with 410. The 410 belongs to the earlier
+// configuration.
 func TestGoneBeforeThePUT(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -278,7 +279,7 @@ func TestTimeToLive(t *testing.T) {
 	s.want(202, "POST", "/v1/messages", "git-token", message("a", "1", "ci"))
 	o := s.awaitStatus("a", "1", "FAILED")
 	require.Equal(t, "EXPIRED", o["error"].(object)["code"])
-	eventually(t, func() bool { return callback.count() == 1 }, "the sender is not told")
+	eventually(t, func() bool { return callback.count() == 1 }, "the callback is missing")
 	s.receiver("ci", r.URL, nil)
 	items := s.want(200, "GET", "/v1/failed", adminToken, nil)["items"].([]any)
 	require.Len(t, items, 1)
@@ -328,7 +329,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// A message is known from its answer on. A batch that has a message twice, and another under the same ID, decides on each.
+// A message is known as soon as it is answered. A batch that has a message twice, and another one with the same ID, gets an
+// answer for each.
 func TestAMessageIsKnownOnceItIsAnswered(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -350,7 +352,7 @@ func TestAMessageIsKnownOnceItIsAnswered(t *testing.T) {
 	require.EqualValues(t, 2, s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"].(object)["backlog"])
 }
 
-// The store cannot be read while a request waits: the message is stored all the same, so that is what it is answered.
+// The store cannot be read while a request waits. The message is stored, and the answer says so.
 func TestWaitWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)

@@ -20,7 +20,7 @@ import (
 
 const adminToken = "admin-secret"
 
-// waitLong bounds a wait for a condition, which is looked at every waitStep.
+// waitLong bounds the wait for a condition, which is checked every waitStep.
 const (
 	waitLong = time.Minute
 	waitStep = 5 * time.Millisecond
@@ -55,7 +55,7 @@ func testLog() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// site is a relay and what its tests ask of it.
+// site is a relay under test.
 type site struct {
 	t   testing.TB
 	url string
@@ -104,7 +104,7 @@ func (s *site) call(method, path, token string, body any) (int, []byte) {
 	return resp.StatusCode, data
 }
 
-// want makes a request that must be answered with a status, and returns the JSON of the answer.
+// want makes a request that must be answered with the status, and returns the JSON of the answer.
 func (s *site) want(status int, method, path, token string, body any) object {
 	s.t.Helper()
 	code, data := s.call(method, path, token, body)
@@ -146,7 +146,7 @@ func (s *site) awaitStatus(source, id, status string) object {
 	return o
 }
 
-// seen is one request that a peer got.
+// seen is a request to a peer.
 type seen struct {
 	Method, Path string
 	Header       http.Header
@@ -162,7 +162,7 @@ type peer struct {
 	code func(n int, r seen) (int, string)
 }
 
-// newPeer answers the n-th request, from 1, with what code says; nil: 200 and {"ok":true}.
+// newPeer starts a peer that answers the n-th request, from 1, with the result of code. With nil it answers 200 and {"ok":true}.
 func newPeer(t testing.TB, code func(n int, r seen) (int, string)) *peer {
 	p := &peer{code: code}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

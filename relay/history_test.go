@@ -15,11 +15,11 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 )
 
-// traits are what a receiver of a run promises and does.
+// traits are the promises and the behaviour of a receiver in a run.
 type traits struct {
 	relayhistory.Traits
 	pending   bool // it answers 202 and has the result at the second poll
-	failEvery int  // each such POST is answered with 500, and has no effect
+	failEvery int  // every n-th POST is answered with 500, and has no effect
 	latency   time.Duration
 }
 
@@ -34,7 +34,7 @@ type endpoint struct {
 	inFlight int
 }
 
-// witness notes what senders, receivers and callbacks see of a run.
+// witness records the requests and answers of senders, receivers and callbacks in a run.
 type witness struct {
 	t         testing.TB
 	callback  *peer
@@ -42,12 +42,12 @@ type witness struct {
 	receivers map[string]*endpoint
 
 	mu       sync.Mutex
-	offered  map[string]string   // receiver of each message that was handed in
-	order    map[string][]string // messages of each source in the order in which they were accepted
+	offered  map[string]string   // the receiver of each submitted message
+	order    map[string][]string // the messages of each source in the order in which they were accepted
 	accepted map[string]bool
 }
 
-// newWitness starts receivers and the callback of the one sender.
+// newWitness starts the receivers and the callback endpoint of the sender.
 func newWitness(t testing.TB, receivers map[string]traits) *witness {
 	h := &witness{
 		t: t, receivers: map[string]*endpoint{}, offered: map[string]string{}, order: map[string][]string{}, accepted: map[string]bool{},
@@ -61,7 +61,7 @@ func newWitness(t testing.TB, receivers map[string]traits) *witness {
 	return h
 }
 
-// configure tells a relay of the receivers and the sender.
+// configure configures the receivers and the sender in a relay.
 func (h *witness) configure(s *site) {
 	s.sender("git", h.callback.URL, "")
 	for name, e := range h.receivers {
@@ -124,7 +124,7 @@ func (e *endpoint) status(key string) (int, string) {
 	return http.StatusOK, strconv.Quote(key)
 }
 
-// offer says that a message is about to be handed in, and accept that the relay has taken it.
+// offer records that a message is about to be submitted, and accept that the relay has accepted it.
 func (h *witness) offer(source, id, receiver string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,8 +138,8 @@ func (h *witness) accept(source, id string) {
 	h.order[source] = append(h.order[source], source+"/"+id)
 }
 
-// check waits until every message has ended, and states what must hold. inFlight is how many messages can have been in
-// work when processes were killed, in all: 0 if none was.
+// check waits until every message has ended, and checks the history. inFlight is the most messages that can have been in progress
+// when processes were killed, in all.
 func (h *witness) check(s *site, inFlight int) {
 	h.t.Helper()
 	// A sender without an answer sends again.
@@ -156,9 +156,9 @@ func (h *witness) check(s *site, inFlight int) {
 	for key := range h.offered {
 		h.readEnd(s, run, key)
 	}
-	// A message whose sender got no answer may be known later than it was asked for.
+	// A message whose sender got no answer may appear after the last check.
 	for late := true; late; {
-		eventually(h.t, func() bool { run.Told = h.told(); return len(run.Told) >= len(run.Ends) }, "the sender is not told of each end")
+		eventually(h.t, func() bool { run.Reported = h.reported(); return len(run.Reported) >= len(run.Ends) }, "an end is not reported to the sender")
 		late = false
 		for name, e := range h.receivers {
 			run.Receivers[name] = relayhistory.Receiver{Traits: e.Traits, Posts: e.seen()}
@@ -194,10 +194,10 @@ func (h *witness) readEnd(s *site, run *relayhistory.Run, key string) bool {
 	return true
 }
 
-// told is what the sender was told of each message.
-func (h *witness) told() map[string][]string {
+// reported returns the statuses that callbacks reported, by message.
+func (h *witness) reported() map[string][]string {
 	h.t.Helper()
-	told := map[string][]string{}
+	reported := map[string][]string{}
 	for _, got := range h.callback.list() {
 		var body struct {
 			Status    string
@@ -207,9 +207,9 @@ func (h *witness) told() map[string][]string {
 		require.NoError(h.t, json.Unmarshal([]byte(got.Body), &body))
 		key := body.SourceID + "/" + body.MessageID
 		require.Equal(h.t, key, got.Header.Get("Webhook-Id"))
-		told[key] = append(told[key], body.Status)
+		reported[key] = append(reported[key], body.Status)
 	}
-	return told
+	return reported
 }
 
 func (e *endpoint) seen() []relayhistory.Post {
@@ -218,10 +218,10 @@ func (e *endpoint) seen() []relayhistory.Post {
 	return slices.Clone(e.posts)
 }
 
-// waitEnd bounds the wait for the end of a message: what waits for a rate limit may be much.
+// waitEnd bounds the wait for the end of a message. A rate limit can delay many messages.
 const waitEnd = 10 * time.Minute
 
-// end waits for the end of a message; nil: the relay does not know it.
+// end waits for the end of a message, and returns nil if the relay does not know the message.
 func (h *witness) end(s *site, key string) (o object) {
 	h.t.Helper()
 	within(h.t, waitEnd, func() bool {

@@ -12,8 +12,8 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// A receiver that has no messages has no goroutine and no consumer, neither before its first message nor after its last one. It does
-// not run beside other tests, whose goroutines count too.
+// A receiver without messages has no goroutine and no consumer, both before its first message and after its last one. The test
+// does not run beside others, whose goroutines would count too.
 func TestIdleReceiversHaveNoGoroutine(t *testing.T) {
 	receivers := 1000
 	if testing.Short() {
@@ -48,7 +48,7 @@ func TestIdleReceiversHaveNoGoroutine(t *testing.T) {
 	s.want(200, "POST", "/v1/messages?wait=20s", "git-token", message("a", "last", "r7"))
 }
 
-// An entry whose consumer is gone, and whose process too, is found by the next process.
+// The next process finds an entry whose consumer and process are gone.
 func TestEntryWithoutConsumerIsFound(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
@@ -74,7 +74,7 @@ func TestEntryWithoutConsumerIsFound(t *testing.T) {
 	s.awaitStatus("a", "1", "DONE")
 }
 
-// A message that waits while its receiver gets another order is sent in that order, and others after it.
+// If the order of a receiver changes while a message waits, that message and later ones are sent in the new order.
 func TestOrderChangesWhileMessagesWait(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)

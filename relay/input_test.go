@@ -47,7 +47,7 @@ func TestTokens(t *testing.T) {
 	require.NotContains(t, string(body), "token")
 }
 
-// A source is that of the sender with the longest prefix; who has a shorter one may not use it.
+// A source belongs to the sender with the longest prefix. A sender with a shorter one must not use it.
 func TestLongestPrefixOwnsASource(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -77,7 +77,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(bad), secret)
 }
 
-// The path of an endpoint may be what lets somebody send there. Senders see why their messages fail without it.
+// The path of an endpoint may contain a secret. The errors that senders see do not have it.
 func TestSendersDoNotSeeEndpoints(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -180,7 +180,7 @@ func TestBadInput(t *testing.T) {
 	require.Empty(t, s.want(200, "GET", "/v1/failed", adminToken, nil)["items"])
 }
 
-// IDs of odd characters come back as they were, everywhere.
+// IDs with unusual characters are returned unchanged by every route.
 func TestOddIDs(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -206,7 +206,7 @@ func TestOddIDs(t *testing.T) {
 	require.Equal(t, len(odd), r.count())
 }
 
-// A receiver that answers later finds the message that it is asked about, whatever its ID, in a query and in a path.
+// A receiver that answers later gets any ID unchanged, in the query and in the path of its status endpoint.
 func TestOddIDsInStatusEndpoints(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -295,7 +295,7 @@ func TestIngestOverNATS(t *testing.T) {
 	require.Equal(t, "UNKNOWN_RECEIVER", s.status("x", "3")["error"].(object)["code"])
 }
 
-// What came on a subject that is no text is on the list, and can be taken off it.
+// A message on a subject that is not UTF-8 is on the list, and can be taken off it.
 func TestMessageOnASubjectThatIsNotUTF8(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
@@ -310,7 +310,8 @@ func TestMessageOnASubjectThatIsNotUTF8(t *testing.T) {
 	require.Empty(t, s.failed(""))
 }
 
-// A record that cannot be read holds up nobody: a message under its ID is a conflict, and later ones of the source go on.
+// A record that cannot be decoded blocks no others: a message with its ID is a conflict, and later messages of the source are
+// delivered.
 func TestRecordThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
@@ -356,8 +357,8 @@ func TestForbiddenAddresses(t *testing.T) {
 	require.Zero(t, reached.count())
 }
 
-// A page of another site cannot use a browser to change what is in a relay that everybody on this machine may use, nor read it
-// by a name of its own that it has led here.
+// A page of another site cannot use a browser to change a relay without an admin token, nor read it through a host name that
+// resolves to this machine.
 func TestPagesOfOtherSites(t *testing.T) {
 	t.Parallel()
 	for _, token := range []string{"", adminToken} {

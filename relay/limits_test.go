@@ -12,7 +12,7 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// Names in a path that are longer than any can be are not found, and do no harm to the connection that all share.
+// Names in a path that are longer than any valid name are not found, and do not break the connection that all requests share.
 func TestLongNamesInAPath(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -46,7 +46,7 @@ func TestBodiesOverTheLimits(t *testing.T) {
 		answer := s.want(http.StatusRequestEntityTooLarge, tt.method, tt.path, adminToken, tt.body)
 		require.Equal(t, "too_large", answer["error"].(object)["code"])
 	}
-	// Of a batch only the line that is too large is refused.
+	// Only the line of a batch that is too large is refused.
 	code, body := s.call("POST", "/v1/messages:batch", adminToken,
 		`{"source_id":"a","message_id":"1","receiver":"ci","payload":"`+strings.Repeat("x", 10_000)+`"}`+"\n"+`{"source_id":"a","message_id":"2","receiver":"ci","payload":1}`)
 	require.Equal(t, http.StatusOK, code)
@@ -62,7 +62,7 @@ func TestBodiesOverTheLimits(t *testing.T) {
 	})
 }
 
-// What is not UTF-8 is refused wherever it could become an ID, a name or a payload.
+// Text that is not UTF-8 is refused wherever it could become an ID, a name or a payload.
 func TestBadUTF8(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -84,12 +84,12 @@ func TestBadUTF8(t *testing.T) {
 	for _, path := range []string{"/v1/messages/%FF/1", "/v1/messages/a/%C3(", "/v1/receivers/%ED%A0%80", "/v1/senders/%FF", "/v1/operations/%FF"} {
 		s.want(400, "GET", path, adminToken, nil)
 	}
-	// Half a surrogate pair is valid UTF-8 as an escape. Of IDs it would make one of several.
+	// Half a surrogate pair is valid UTF-8 as an escape. It would make one ID of several.
 	s.want(400, "POST", "/v1/messages", adminToken, `{"source_id":"\ud800","message_id":"1","receiver":"ci","payload":1}`)
 	s.want(202, "POST", "/v1/messages", adminToken, `{"source_id":"a","message_id":"1","receiver":"ci","payload":"\ud800"}`)
 }
 
-// Two names of one header are refused: which of them would go out would be chance.
+// Two names of one header are refused: it would be random which of them is sent.
 func TestHeaderGivenTwice(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -100,7 +100,7 @@ func TestHeaderGivenTwice(t *testing.T) {
 	require.Contains(t, answer["error"].(object)["message"], "X-Event")
 }
 
-// A receiver and a sender with the longest names that there can be get their messages and callbacks.
+// A receiver and a sender with the longest valid names get their messages and callbacks.
 func TestLongestNames(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -116,7 +116,7 @@ func TestLongestNames(t *testing.T) {
 	require.Equal(t, 2, callback.count())
 }
 
-// What comes over NATS and cannot be a message is on the list, however long its subject is, and holds nothing up.
+// A NATS message that cannot be decoded goes to the failed list, whatever its subject. It does not block others.
 func TestLongSubjectsOverNATS(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
@@ -140,7 +140,7 @@ func TestLongSubjectsOverNATS(t *testing.T) {
 	}, "the long ones hold the others up")
 }
 
-// A payload that the server would take and the relay could not hand on is refused at once.
+// A payload that the server would accept, and the relay could not pass on, is refused at once.
 func TestPayloadsOverTheServersLimit(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Metrics name receivers, senders and what fails: they need the admin token, as everything of the administration does.
+// Metrics name receivers, senders and failures, so they need the admin token.
 func TestMetricsNeedTheAdminToken(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -31,7 +31,7 @@ func TestMetricsNeedTheAdminToken(t *testing.T) {
 
 var resultLabel = regexp.MustCompile(`relay_(?:attempt_seconds_count|polls_total|callbacks_total)\{[^}]*(?:result|status)="([^"]*)"`)
 
-// A receiver and a sender choose their status codes, and with them no series.
+// The status codes that a receiver or a sender chooses add no series.
 func TestSeriesPerClassOfStatus(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)

@@ -42,7 +42,7 @@ func asyncPeer(t *testing.T) *peer {
 	})
 }
 
-// sendTraced sends a message that belongs to a trace; empty: to none.
+// sendTraced sends a message of a trace, or without one if traceparent is empty.
 func (s *site) sendTraced(traceparent string, m object) {
 	s.t.Helper()
 	body, err := json.Marshal(m)
@@ -71,7 +71,7 @@ func (s *site) runOne(traceparent string) (receiver, callback *peer) {
 	return receiver, callback
 }
 
-// What dashboard and alert rules ask for is what a relay exposes.
+// The dashboard and the alert rules use only metrics that a relay exposes.
 func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -86,7 +86,7 @@ func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 		`relay_failed_messages{receiver="broken"} 1`, `relay_attempt_seconds_count{receiver="ci",result="5xx"} 1`,
 		`relay_end_to_end_seconds_count{receiver="ci"} 1`, `relay_response_seconds_count{receiver="ci"} 1`,
 	} {
-		// The backlogs are counted every now and then.
+		// The backlogs are counted at intervals.
 		eventually(t, func() bool {
 			_, body = s.call("GET", "/metrics", adminToken, nil)
 			return bytes.Contains(body, []byte(want+"\n"))
@@ -102,7 +102,7 @@ func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 	require.NoError(t, scrape.CheckRules(rules))
 }
 
-// What waits is counted where it waits.
+// Waiting messages are counted in the queue in which they wait.
 func TestBacklogIsCounted(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -120,7 +120,7 @@ func TestBacklogIsCounted(t *testing.T) {
 	require.Positive(t, state["oldest"])
 }
 
-// A response that the status endpoint gives after a POST without an answer is counted as any other, and so is the request for it.
+// A response from the status endpoint after a POST without an answer is counted as any other, and so is the request for it.
 func TestResponseAfterAnUnknownOutcomeIsCounted(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -141,7 +141,7 @@ func TestResponseAfterAnUnknownOutcomeIsCounted(t *testing.T) {
 	}
 }
 
-// What is counted of a receiver or a sender that was deleted goes when nothing waits for it.
+// The metrics of a deleted receiver or sender are removed when nothing waits for it.
 func TestMetricsOfWhatIsDeletedGo(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -194,7 +194,7 @@ func TestOneTraceFromPostToCallback(t *testing.T) {
 	require.Contains(t, byName["post"][1].Attributes(), attribute.Int("relay.attempt", 2))
 }
 
-// Without tracing the sender's trace goes on to those who are called, and what is none goes nowhere.
+// Without tracing a valid traceparent is passed on to receivers and callbacks. An invalid one is dropped.
 func TestTraceParentIsPassedOn(t *testing.T) {
 	t.Parallel()
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -208,7 +208,7 @@ func TestTraceParentIsPassedOn(t *testing.T) {
 	require.Empty(t, callback.list()[1].Header.Get("Traceparent"))
 }
 
-// lockedBuffer is written by many.
+// lockedBuffer is a buffer for concurrent writers.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -220,7 +220,7 @@ func (l *lockedBuffer) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// A message that fails is one line of the log each time, however often the list is looked at until it is redriven.
+// Each failure of a message is one line of the log, however often the list is read until the message is redriven.
 func TestLogOfAFailure(t *testing.T) {
 	t.Parallel()
 	var out lockedBuffer
@@ -262,7 +262,7 @@ func TestLogOfAMessage(t *testing.T) {
 	require.NotContains(t, out.b.String(), adminToken)
 }
 
-// A relay that cannot open its port says that alone: what its workers make of the stop is no problem of theirs.
+// A relay that cannot open its port logs that error alone, and none of its workers.
 func TestLogOfAStartThatFails(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -272,7 +272,7 @@ func TestLogOfAStartThatFails(t *testing.T) {
 	cfg.HTTP.Listener = taken.Addr().String()
 	var out lockedBuffer
 	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	for range 4 { // the workers are not always as far
+	for range 4 { // the workers may not have started yet
 		_, err = Start(t.Context(), cfg, log)
 		require.ErrorContains(t, err, "choose another with --listen")
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// A process has taken the first message of a source, and stalls. Another takes over and settles the second, which is for
-// a receiver without order. The third, for the receiver of the first and in order, waits for the first all the same.
+// A process has taken the first message of a source, and stalls. Another takes over and settles the second, which goes to a
+// receiver without order. The third goes to the ordered receiver of the first, and waits for the first.
 func TestOrderBehindAMessageWithoutOrder(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
@@ -43,7 +43,7 @@ func TestOrderBehindAMessageWithoutOrder(t *testing.T) {
 	n, _ = start()
 	t.Cleanup(func() { require.NoError(t, n.Stop(context.Background())) })
 	eventually(t, func() bool {
-		require.NoError(t, first.InProgress()) // it is still being worked on
+		require.NoError(t, first.InProgress()) // it is still in progress
 		info, err := consumer.Info(t.Context())
 		return err == nil && other.count() == 1 && (info.NumRedelivered > 0 || ordered.count() > 0)
 	}, "the messages behind it are not worked on")
@@ -54,7 +54,7 @@ func TestOrderBehindAMessageWithoutOrder(t *testing.T) {
 	}
 }
 
-// takeFirst takes the first message of from_sender out of its partition, as the process that has the pin.
+// takeFirst takes the first message of from_sender out of its partition, as the process with the pin does.
 func takeFirst(t *testing.T, nc *nats.Conn) (*nats.Msg, jetstream.Consumer) {
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
@@ -75,7 +75,8 @@ func takeFirst(t *testing.T, nc *nats.Conn) (*nats.Msg, jetstream.Consumer) {
 	return m, consumer
 }
 
-// A source whose first message waits for its next try holds up no other one, as long as the lane has room for what is behind it.
+// A source whose first message waits for its retry does not block others, as long as the messages behind it are within the lane's
+// limit.
 func TestSourceThatFailsHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -91,7 +92,7 @@ func TestSourceThatFailsHoldsUpNoOther(t *testing.T) {
 	require.Equal(t, 2, r.count())
 }
 
-// A message that was redriven has a place in the order again, behind those that were waiting: what comes later waits for it.
+// A redriven message has a place in the order again, behind those that were waiting. Later messages wait for it.
 func TestRedrivenMessageHoldsItsSource(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// The README's lines for nats-server let a sender publish to its own sources, and do nothing else.
+// With the README's configuration of nats-server a sender can publish to its own sources, and do nothing else.
 func TestPermissionsOfTheReadme(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)

@@ -33,10 +33,10 @@ const (
 	childGiveUp = "RELAY_TEST_CALLBACK_DEADLINE"
 )
 
-// atATime is how many parallel tests run together: they wait more than they compute.
+// atATime is how many parallel tests run together. They wait more than they compute.
 const atATime = 4
 
-// TestMain lets the test binary be a relay process, or a server, that can be killed.
+// TestMain lets the test binary run as a relay process, or as a server, that can be killed.
 func TestMain(m *testing.M) {
 	for variable, run := range map[string]func(dir string) error{childDir: child, memberDir: member} {
 		if dir := os.Getenv(variable); dir != "" {
@@ -70,7 +70,7 @@ func child(dir string) error {
 		after := rand.Int64N(20)
 		work.OnCrashpoint(func(_, at string) {
 			if at == point && passed.Add(1) > after {
-				// As kill -9: nothing is flushed, nobody is told.
+				// As kill -9: nothing is flushed, and no client is notified.
 				self, err := os.FindProcess(os.Getpid())
 				if err == nil {
 					_ = self.Kill()
@@ -97,7 +97,7 @@ type mortal struct {
 	nats, point string
 	replicas    int
 	clock       time.Duration // ahead of the right time
-	giveUp      time.Duration // when a sender is given up; 0: the default
+	giveUp      time.Duration // the time after which a callback is given up; 0: the default
 	cmd         *exec.Cmd
 	mu          sync.Mutex
 	exited      chan struct{}
@@ -150,7 +150,7 @@ func (m *mortal) dead() bool {
 
 func (m *mortal) site() *site { return &site{m.t, "http://" + m.listen} }
 
-// persist hands in a message until it is answered, as a sender does.
+// persist submits a message until it is answered, as a sender does.
 func (m *mortal) persist(ctx context.Context, body object) bool {
 	data, err := json.Marshal(body)
 	require.NoError(m.t, err)
@@ -175,7 +175,7 @@ func (m *mortal) persist(ctx context.Context, body object) bool {
 // points are the named points in the code at which a process is killed: before and after each write and each request.
 var points = []string{
 	"before-create", "after-create", "after-route", "before-sending", "after-sending", "after-post", "before-follow", "after-result",
-	"before-poll", "before-polled", "before-callback", "after-callback", "after-told",
+	"before-poll", "before-polled", "before-callback", "after-callback", "after-callback-stored",
 }
 
 // victims are receivers of the runs in which processes are killed.
@@ -189,7 +189,7 @@ var victims = map[string]traits{
 	"limited": {Traits: relayhistory.Traits{Asked: true, Limit: 20, Window: 200 * time.Millisecond, MaxRetries: 3}},
 }
 
-// A process is killed at the named points. Whatever it was doing, the history is one that may be.
+// A process is killed at the named points. The history must be valid whatever the process was doing.
 func TestKilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	kills := 100
@@ -201,7 +201,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	t.Cleanup(m.kill)
 	m.start()
 	h.configure(m.site())
-	// Each point as often as any other, in an order of chance.
+	// Each point is used equally often, in random order.
 	var order []int
 	for kill := range kills {
 		if len(order) == 0 {
@@ -230,10 +230,10 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	h.check(m.site(), kills*inWork)
 }
 
-// inWork bounds how many messages a process has in work here when it is killed.
+// inWork bounds the messages in progress in a process when it is killed.
 const inWork = 64
 
-// persist hands in messages of a source, one after the other, until ctx ends.
+// persist submits messages of a source, one after the other, until ctx ends.
 func (h *witness) persist(ctx context.Context, m *mortal, receiver, source string) {
 	for i := 0; ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("%05d", i)
@@ -244,8 +244,8 @@ func (h *witness) persist(ctx context.Context, m *mortal, receiver, source strin
 	}
 }
 
-// A process is killed in the middle of redriving, and the operation goes on in the next one. Its rate is such that each
-// kill leaves something to do. Half of the messages were refused, and of the others the sender was not told.
+// A process is killed in the middle of a redrive, and the next process continues the operation. The rate of the operation is low
+// enough that each kill leaves messages. Half of the messages were refused, and the callbacks of the others have failed.
 func TestKilledWhileRedriving(t *testing.T) {
 	t.Parallel()
 	var working atomic.Bool
@@ -254,7 +254,7 @@ func TestKilledWhileRedriving(t *testing.T) {
 			return 200, "1"
 		}
 		if got.Method == http.MethodGet {
-			return 404, "" // a POST that timed out is made again: any other answer would be asked for until the deadline for polls
+			return 404, "" // so that a POST that timed out is repeated: with any other answer it would be polled until the deadline
 		}
 		return 400, ""
 	})

@@ -18,7 +18,7 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// stored counts the messages of all streams of a server that have a text in them.
+// stored counts the messages of all streams of a server that contain a text.
 func stored(t *testing.T, js jetstream.JetStream, text string) (n int) {
 	t.Helper()
 	streams := js.ListStreams(t.Context())
@@ -35,7 +35,7 @@ func stored(t *testing.T, js jetstream.JetStream, text string) (n int) {
 	return n
 }
 
-// Skip keeps the payload of a message until it is forgotten; after a purge nothing that is stored has it.
+// Skip keeps the payload of a message until the message is removed. After a purge no stored message has it.
 func TestPurgeDropsThePayload(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
@@ -56,7 +56,7 @@ func TestPurgeDropsThePayload(t *testing.T) {
 	}
 }
 
-// A receiver or sender has a consumer in each of these streams, and servers allow 1,000 in one unless it says more.
+// A receiver or sender has a consumer in each of these streams. Servers allow 1,000 in a stream unless it has another limit.
 func TestStreamsTakeManyConsumers(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
@@ -70,7 +70,7 @@ func TestStreamsTakeManyConsumers(t *testing.T) {
 	}
 }
 
-// An operator may limit the streams of an existing server. Where they are full, messages are refused, and whatever was accepted is
+// An operator may limit the streams of an existing server. When they are full, messages are refused, and all accepted ones are
 // delivered.
 func TestFullStreamsDropNothing(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestFullStreamsDropNothing(t *testing.T) {
 	}
 }
 
-// A 202 of a receiver that cannot be asked is an empty response, whatever its body is.
+// A 202 of a receiver without a status endpoint is an empty response, whatever its body is.
 func TestAcceptedWithoutAStatusEndpoint(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -162,7 +162,7 @@ func TestNetworksByTheListener(t *testing.T) {
 	}
 }
 
-// What a receiver has unless it is configured is what the document says.
+// The defaults of a receiver are those of the OpenAPI document.
 func TestDefaultsOfAReceiver(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -185,8 +185,8 @@ func TestDefaultsOfAReceiver(t *testing.T) {
 	}
 }
 
-// A sender that is deleted has no access any more. One that is put again without token or secrets keeps those it has,
-// and an empty list of secrets removes them.
+// A deleted sender has no access. If it is PUT again without token or secrets, it has its earlier ones. An empty list of secrets
+// removes them.
 func TestTokenAndSecretsOfASender(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -199,7 +199,7 @@ func TestTokenAndSecretsOfASender(t *testing.T) {
 	signed := func(id string) bool {
 		n := callback.count()
 		s.want(202, "POST", "/v1/messages", "first", message("a", id, "ci"))
-		eventually(t, func() bool { return callback.count() > n }, "the sender is not told")
+		eventually(t, func() bool { return callback.count() > n }, "the callback is missing")
 		return callback.list()[n].Header.Get("Webhook-Signature") != ""
 	}
 	require.EqualValues(t, 1, put(object{"token": "first", "secrets": []string{webhook.NewSecret()}})["secret_count"])
@@ -222,8 +222,8 @@ func TestTokenAndSecretsOfASender(t *testing.T) {
 	s.want(400, "PUT", "/v1/senders/git", adminToken, object{"sources": []string{"a"}})
 }
 
-// A status endpoint may hang, reset, redirect, drip or flood: it is asked again, and its second answer is the response.
-// Of one that never does better the message fails.
+// A status endpoint may hang, reset, redirect, drip or flood: it is polled again, and its second answer is the response. If it
+// always misbehaves, the message fails.
 func TestHostileStatusEndpoints(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, func(c *Config) { c.Relay.MaxResponse, c.Relay.PollDeadline = 1000, 3*time.Second })
@@ -246,14 +246,14 @@ func TestHostileStatusEndpoints(t *testing.T) {
 	}
 	for _, name := range []string{"once-flood", "always-flood"} {
 		o := s.awaitStatus("a", name, "DONE")
-		require.Equal(t, true, o["truncated"], "a response that is too long is cut, and that is told")
+		require.Equal(t, true, o["truncated"], "a response that is too long is cut, and marked as truncated")
 		require.Len(t, o["response"], 1000)
 	}
 	require.Zero(t, h.count("/target"), "a redirect is not followed")
-	require.Less(t, h.written.Load(), int64(2*bufferRoom))
+	require.Less(t, h.written.Load(), int64(2*maxBuffered))
 }
 
-// goroutines counts those that run code of this module or of the server, by what started them.
+// goroutines counts the goroutines of this module and of the server by the function that started them.
 func goroutines() map[string]int {
 	buffer := make([]byte, 64<<20)
 	found := map[string]int{}
@@ -267,8 +267,8 @@ func goroutines() map[string]int {
 	return found
 }
 
-// After a stop in the middle of a request that waits and of an operation, no goroutine is left of the relay and its
-// server. It does not run beside other tests, which have goroutines of their own.
+// A stop during a request that waits and during an operation leaves no goroutine of the relay and its server. The test does not
+// run beside others, which have goroutines of their own.
 func TestStopLeavesNoGoroutine(t *testing.T) {
 	run := func() {
 		n, err := Start(t.Context(), testConfig(t.TempDir()), testLog())

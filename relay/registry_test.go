@@ -9,13 +9,13 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// A process whose watch of the registry has stopped, as when the server that had it dies, does not know of a sender that
-// another has made. The messages that it sends for it are told to the sender all the same.
+// The watch of the registry has stopped in a process, for instance because its server died. The process does not know a sender
+// that another has created. It still makes the callbacks to that sender.
 func TestSenderThatAProcessDoesNotKnowOf(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
 	external := func(c *Config) { c.NATS.URL = srv.URL() }
-	r, told := newPeer(t, nil), newPeer(t, nil)
+	r, callback := newPeer(t, nil), newPeer(t, nil)
 	behind := startSite(t, external)
 	behind.receiver("ci", r.URL, nil)
 	behind.sender("back", "none", "back/")
@@ -23,17 +23,17 @@ func TestSenderThatAProcessDoesNotKnowOf(t *testing.T) {
 	behind.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("any", "1", "ci")) // it has the pin from now on
 	stopWatches(t, srv)
 	s := startSite(t, external)
-	s.sender("git", told.URL, "git/")
-	s.sender("back", told.URL, "back/")
+	s.sender("git", callback.URL, "git/")
+	s.sender("back", callback.URL, "back/")
 	for i, source := range []string{"git%2Fa", "back%2Fa"} {
 		sender := source[:len(source)-len("%2Fa")]
 		s.want(202, "POST", "/v1/messages", sender+"-token", message(sender+"/a", "1", "ci"))
 		s.awaitStatus(source, "1", "DONE")
-		require.Equal(t, i+1, told.count(), "%s is not told", sender)
+		require.Equal(t, i+1, callback.count(), "%s gets no callback", sender)
 	}
 }
 
-// stopWatches removes the consumers of the watches of all processes, which notice by their heartbeats.
+// stopWatches removes the consumers of the watches of all processes, which notice it by missing heartbeats.
 func stopWatches(t *testing.T, srv *servertest.Server) {
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)
@@ -44,8 +44,8 @@ func stopWatches(t *testing.T, srv *servertest.Server) {
 	}
 }
 
-// A process whose watch of the registry has stopped knows that a receiver was deleted, and not that it is there again. The
-// messages that come for it from then on do not fail.
+// The watch of the registry has stopped in a process that knows that a receiver was deleted, and not that it was configured
+// again. Messages for it that come later do not fail.
 func TestReceiverThatIsThereAgain(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)

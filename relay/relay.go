@@ -26,10 +26,10 @@ const (
 	startTimeout = 2 * time.Minute
 	// httpDrain bounds the wait for requests in progress at a stop.
 	httpDrain = 10 * time.Second
-	// readTimeout bounds the time that a request may take to come in.
+	// readTimeout bounds the time in which a request must be received.
 	readTimeout = time.Minute
-	// writeTimeout bounds a request with its answer. It is longer than a request may take to come in, wait for a response and be
-	// answered.
+	// writeTimeout bounds a request with its answer. It is longer than the longest request, wait for a response and answer
+	// together.
 	writeTimeout = 7 * time.Minute
 	// eventTimeout bounds a request to the operator's URL.
 	eventTimeout = 30 * time.Second
@@ -47,19 +47,19 @@ type Node struct {
 	endWaits context.CancelFunc // ends stopping
 	stop     sync.Once
 	stopped  error
-	release  service.Closers // what is not the listener
+	release  service.Closers // everything but the listener
 	api      http.Handler
-	console  http.Handler // nil: there is none
+	console  http.Handler // nil: none
 }
 
 // Option changes how a node starts.
 type Option func(*Node)
 
-// Console serves another handler at /console/ on the relay's listener. The relay does not ask for a token there.
+// Console serves another handler at /console/ on the relay's listener. The relay requires no token there.
 func Console(h http.Handler) Option { return func(n *Node) { n.console = h } }
 
-// Start brings a relay up. When it returns, the relay serves, on the address of [Node.Addr]. What was started before
-// an error is stopped again.
+// Start starts a relay. When it returns, the relay serves on the address of [Node.Addr]. After an error nothing that it started
+// is left running.
 func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	return n, nil
 }
 
-// connect starts the embedded server, or connects to the one that was named.
+// connect starts the embedded server, or connects to the configured one.
 func (n *Node) connect(ctx context.Context) (err error) {
 	opts := service.NATSOptions("jetpull relay", n.log)
 	if n.cfg.NATS.URL != "" {
@@ -96,7 +96,7 @@ func (n *Node) connect(ctx context.Context) (err error) {
 	}
 	embedded, err := natsembed.Start(ctx, natsembed.Options{
 		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", SyncAlways: each == syncEach, SyncInterval: every,
-		MaxPayload: int32(store.EntryRoom + max(n.cfg.HTTP.MaxBodyBytes, work.MostJSON(n.cfg.Relay.MaxResponse))),
+		MaxPayload: int32(store.EntryOverhead + max(n.cfg.HTTP.MaxBodyBytes, work.MostJSON(n.cfg.Relay.MaxResponse))),
 		Logger:     n.log.With("part", "nats"),
 		// Nearly every message has a subject of its own, so the server's cache of subjects would only be filled and swept.
 		Configure: func(o *server.Options) error { o.NoSublistCache = true; return nil },
@@ -157,20 +157,20 @@ func (n *Node) listen(ctx context.Context) (err error) {
 	return err
 }
 
-// Handler is the relay's HTTP interface, for requests from this process.
+// Handler returns the relay's HTTP interface, for requests from this process.
 func (n *Node) Handler() http.Handler { return n.api }
 
-// Addr is the address that the relay listens on.
+// Addr returns the address of the listener.
 func (n *Node) Addr() string { return n.server.Addr() }
 
-// URL is Addr as a URL.
+// URL returns Addr as a URL.
 func (n *Node) URL() string { return "http://" + n.Addr() }
 
-// Wait returns when ctx ends, with nil, or when the listener failed.
+// Wait returns nil when ctx ends, or an error when the listener fails.
 func (n *Node) Wait(ctx context.Context) error { return n.server.Wait(ctx) }
 
-// Stop shuts down in order: no new requests, requests in progress are answered, what waits is given to other
-// processes at once, POSTs in flight finish within the configured drain. ctx bounds the requests only.
+// Stop shuts the relay down. It accepts no new requests, answers those in progress, hands waiting messages over to other
+// processes at once, and waits for POSTs in flight for at most the configured drain. ctx bounds only the requests.
 func (n *Node) Stop(ctx context.Context) error {
 	n.stop.Do(func() {
 		n.endWaits()

@@ -11,10 +11,10 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
-// sentryFlush bounds the wait for reports at a stop.
+// sentryFlush bounds the time in which a stop sends reports.
 const sentryFlush = 2 * time.Second
 
-// reporter writes errors to the log, and sends them to Sentry where a DSN is given.
+// reporter writes errors to the log, and sends them to Sentry if there is a DSN.
 type reporter struct {
 	log *slog.Logger
 	hub *sentry.Hub // nil without a DSN

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An error goes to the log, and to Sentry where a DSN is given, with what it was about as tags.
+// An error is logged, and sent to Sentry if there is a DSN, with its attributes as tags.
 func TestReporter(t *testing.T) {
 	t.Parallel()
 	sentry := newPeer(t, func(int, seen) (int, string) { return 200, "{}" })
@@ -35,7 +35,7 @@ func TestReporter(t *testing.T) {
 	require.ErrorContains(t, err, "[sentry] dsn")
 }
 
-// What somebody should look at is reported by a running relay, without payload or token.
+// A running relay reports errors that an operator should see, without payload or token.
 func TestRelayReportsToSentry(t *testing.T) {
 	t.Parallel()
 	sentry := newPeer(t, func(int, seen) (int, string) { return 200, "{}" })

@@ -22,7 +22,7 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// What the environment says to a test binary that is to be a member of a cluster.
+// The environment variables of a test binary that runs as a member of a cluster.
 const (
 	memberDir    = "RELAY_TEST_MEMBER_DIR"
 	memberNumber = "RELAY_TEST_MEMBER"
@@ -103,7 +103,7 @@ func (c *cluster) kill(i int) {
 	_ = c.members[i].cmd.Wait()
 }
 
-// awaitHealth waits until all members have all that is stored.
+// awaitHealth waits until each member has all stored data.
 func (c *cluster) awaitHealth() {
 	c.t.Helper()
 	for i := range c.members {
@@ -117,8 +117,8 @@ func (c *cluster) awaitHealth() {
 	}
 }
 
-// Servers of a cluster with three copies of everything are killed, one after the other and one at a time, while two
-// processes work. Nothing is lost, and the history is one that may be.
+// Servers of a cluster with three copies of all streams are killed, one at a time, while two processes work. Nothing is lost, and
+// the history is valid.
 func TestServersAreKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("elections take seconds: in nightly runs only")
@@ -161,7 +161,7 @@ func TestServersAreKilled(t *testing.T) {
 	h.check(processes[0].site(), kills*len(processes)*inWork)
 }
 
-// accepts is how many messages were accepted until now.
+// accepts returns how many messages were accepted so far.
 func (h *witness) accepts() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,10 +9,11 @@ import (
 // Setting is one key of the configuration.
 type Setting = service.Setting[Config]
 
-// Settings returns every key that is known, in the order of the sample file.
+// Settings returns all keys, in the order of the sample file.
 func Settings() []Setting { return schema.Settings() }
 
-// StrayVariables warns of environment variables that look like the relay's and are none, unless they are of its clients.
+// StrayVariables returns warnings for environment variables that have the relay's prefix and are neither its own nor its
+// clients'.
 func StrayVariables(environ []string, clients ...string) []string {
 	return schema.Stray(environ, clients...)
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// takeoverTime is of the processes in tests; see testConfig.
+// takeoverTime is the take-over time of the processes in tests; see testConfig.
 const takeoverTime = 2 * time.Second
 
-// Four processes share a server, and their clocks differ by hours. The one that sends to a receiver with a limit is
-// killed, and another takes over, again and again: the history is one that may be, no window is over its limit, and the
-// limit is used while nobody is killed.
+// Four processes share a server, and their clocks differ by hours. The one that sends to a receiver with a limit is killed, and
+// another takes over, again and again. The history is valid, no window is over its limit, and the limit is reached while no
+// process is killed.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	takeOvers, limit, window := 50, 100, 10*time.Second
@@ -44,7 +44,7 @@ func TestTakeOver(t *testing.T) {
 		var feeding sync.WaitGroup
 		feeding.Go(func() { feed(h, processes, round, limit/2) })
 		eventually(t, func() bool { return len(h.receivers["limited"].seen()) > sent }, "nobody has taken over")
-		victim := sending(t, processes) // now: a window after the last POST nobody can tell any more
+		victim := sending(t, processes) // now, because a window after the last POST the owner cannot be determined
 		feeding.Wait()
 		victim.kill()
 		feed(h, processes, takeOvers+round, 5)
@@ -62,7 +62,7 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// feed hands in n messages for each receiver, to the processes in turn; those that are dead are left out.
+// feed submits n messages for each receiver, to the running processes in turn.
 func feed(h *witness, processes []*mortal, round, n int) {
 	var senders sync.WaitGroup
 	for name := range h.receivers {
@@ -98,7 +98,7 @@ func sending(t *testing.T, processes []*mortal) (owner *mortal) {
 	return owner
 }
 
-// A process that stops in good order hands its work over at once, with its window.
+// A process that stops in good order hands its work and its window over at once.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)

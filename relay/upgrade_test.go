@@ -15,20 +15,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// storeOf7f96690 is a store that the build of commit 7f96690 has written with writeStore: messages that wait for a paused receiver, for one
-// that is down and for a sender that is down, failed ones, and an operation in the middle.
+// storeOf7f96690 is a store that the build of commit 7f96690 has written with writeStore. It has messages that wait for a paused
+// receiver, for one that is down and for a sender that is down, failed messages, and an operation in progress.
 const storeOf7f96690 = "testdata/store-7f96690.tar.gz"
 
 const (
 	inOrder = 5 // messages for the paused receiver
 	skipped = 8 // messages of the operation
-	// keptFailed is how long the store has failed messages and operations. Those of the archive are gone after that.
-	keptFailed = 30 * 24 * time.Hour
+	// retainedFailed is how long the store keeps failed messages and operations. Those of the archive expire after that.
+	retainedFailed = 30 * 24 * time.Hour
 )
 
 func upgradeConfig(dir string) *Config {
 	cfg := testConfig(dir)
-	cfg.Relay.CallbackDeadline, cfg.Relay.AutoRedrive = 100*365*24*time.Hour, nil // the store is older with each day
+	cfg.Relay.CallbackDeadline, cfg.Relay.AutoRedrive = 100*365*24*time.Hour, nil // the store gets older every day
 	return cfg
 }
 
@@ -104,7 +104,7 @@ func extract(t *testing.T, path, dir string) {
 	}
 }
 
-// A relay starts on the store of an earlier build, delivers what waits, and ends the operation that was in the middle.
+// A relay starts on the store of an earlier build, delivers the messages that wait, and completes the operation in progress.
 func TestStoreOfAnEarlierBuild(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -139,7 +139,7 @@ func TestStoreOfAnEarlierBuild(t *testing.T) {
 	s.awaitStatus("told", "wanted", "DONE")
 	require.Contains(t, callback.list()[0].Header.Get("Webhook-Id"), "told/wanted")
 
-	if time.Since(written) > keptFailed {
+	if time.Since(written) > retainedFailed {
 		return
 	}
 	op := s.ended(object{"id": string(id)})

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// waiting is what a message waits for, and until when; zero: that is not known.
+// waiting returns the reason why a message waits, and until when. A zero time means that the end is not known.
 func (s *site) waiting(source, id string) (reason string, until time.Time) {
 	s.t.Helper()
 	w, _ := s.status(source, id)["waiting"].(object)
@@ -23,7 +23,7 @@ func (s *site) waiting(source, id string) (reason string, until time.Time) {
 	return reason, until
 }
 
-// A message that has arrived and is not sent says why, and until when where that is a matter of time.
+// A message that has arrived and is not sent has a reason, and an end of the wait if it is known.
 func TestStatusSaysWhatAMessageWaitsFor(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)

@@ -164,7 +164,7 @@ func clusterShutdownR1(t *testing.T, c *crew) {
 	c.waiting(t, 1)
 	c.cluster.StopServer(leader)
 	// A client of that very server may lose its connection before the word reaches it.
-	statsBecome(t, sub, "the pull is told of the shutdown", func(s jetpull.Stats) bool { return s.Statuses[409]+s.Reconnects > 0 })
+	statsBecome(t, sub, "the pull is ended by the shutdown", func(s jetpull.Stats) bool { return s.Statuses[409]+s.Reconnects > 0 })
 	require.Empty(t, got)
 	c.cluster.StartServer(t, leader)
 	c.cluster.WaitReady(t, "S", "") // that of the consumer is not to be had from all members

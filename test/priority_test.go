@@ -73,7 +73,7 @@ func TestAdvisories(t *testing.T) {
 	}()
 	reaches(t, 2, "advisories are subscribed to", nc.NumSubscriptions)
 	require.NoError(t, nc.Flush())
-	told := func(want jetpull.PinAdvisory) {
+	advised := func(want jetpull.PinAdvisory) {
 		t.Helper()
 		got := receive(t, advisories, "advisory")
 		require.WithinDuration(t, time.Now(), got.Time, patience)
@@ -85,13 +85,13 @@ func TestAdvisories(t *testing.T) {
 		r.publish(t, 1)
 		ackAll(t, next(t, sub, jetpull.MaxWait(patience)))
 		id, _ := sub.Pin()
-		told(jetpull.PinAdvisory{Pinned: true, ID: id})
+		advised(jetpull.PinAdvisory{Pinned: true, ID: id})
 	}
 	pinned(first)
 	require.NoError(t, first.Unpin(t.Context()))
-	told(jetpull.PinAdvisory{Reason: "admin"})
+	advised(jetpull.PinAdvisory{Reason: "admin"})
 	pinned(first)
-	told(jetpull.PinAdvisory{Reason: "timeout"}) // it pulls no more, and its time is over
+	advised(jetpull.PinAdvisory{Reason: "timeout"}) // it pulls no more, and its time is over
 	pinned(second)
 	nc.Close()
 	requireIs(t, receive(t, ended, "error"), jetpull.ErrClosed, nats.ErrConnectionClosed)

@@ -65,7 +65,7 @@ func newThings(t *testing.T, js jetstream.JetStream) *things {
 	return s
 }
 
-func (s *things) told() [][2]*thing {
+func (s *things) reported() [][2]*thing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changes
@@ -117,7 +117,7 @@ func TestRegistry(t *testing.T) {
 	for _, s := range []*things{a, b} {
 		require.Equal(t, [][2]*thing{
 			{nil, {"x", 1, revision}}, {{"x", 1, revision}, {"x", 2, second}}, {{"x", 2, second}, nil}, {nil, {"x", 3, third}},
-		}, s.told())
+		}, s.reported())
 	}
 	require.Equal(t, []thing{{"x", 3, third}}, newThings(t, js()).All())
 }

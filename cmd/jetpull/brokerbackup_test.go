@@ -124,19 +124,19 @@ func TestBrokerBackupAndRestore(t *testing.T) {
 
 	// The server's own limit, three quarters of the free disk, does not hold for a restore, and --store-max holds after it.
 	file := filepath.Join(dir, "broker_messages.copy")
-	whole, err := os.ReadFile(file)
+	complete, err := os.ReadFile(file)
 	require.NoError(t, err)
-	changeCopy(t, dir, file, bytes.Replace(whole, []byte(`"max_bytes":-1`), []byte(`"max_bytes":1125899906842624`), 1))
+	changeCopy(t, dir, file, bytes.Replace(complete, []byte(`"max_bytes":-1`), []byte(`"max_bytes":1125899906842624`), 1))
 	large := filepath.Join(t.TempDir(), "large")
 	require.NoError(t, brokerRun(t, "restore", dir, "--store-dir", large))
 	url, stop = listen(t, brokercmd.New(new(bool)), "--admin-token", "secret", "--store-dir", large, "--store-max", "1KB")
 	require.Eventually(t, func() bool { return broadcast(url, "over") == 503 }, 20*time.Second, 5*time.Millisecond)
 	require.NoError(t, stop())
-	changeCopy(t, dir, file, whole)
+	changeCopy(t, dir, file, complete)
 
 	// A damaged file is refused by name, before anything is restored.
 	other := filepath.Join(t.TempDir(), "other")
-	for what, damaged := range map[string][]byte{"cut": whole[:len(whole)-2], "changed": append([]byte("x"), whole[1:]...)} {
+	for what, damaged := range map[string][]byte{"cut": complete[:len(complete)-2], "changed": append([]byte("x"), complete[1:]...)} {
 		require.NoError(t, os.WriteFile(file, damaged, 0o600))
 		require.ErrorContains(t, brokerRun(t, "restore", dir, "--store-dir", other), "broker_messages.copy has", what)
 		require.NoDirExists(t, other)

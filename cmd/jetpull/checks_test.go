@@ -87,7 +87,7 @@ func TestCreateRefusesGroups(t *testing.T) {
 
 // TestServerIsToldOfWhenTheRunBegins has options that only the consumer's
 // configuration rules out.
-func TestServerIsToldOfWhenTheRunBegins(t *testing.T) {
+func TestServerIsAnnouncedWhenTheRunBegins(t *testing.T) {
 	dir := t.TempDir()
 	r := jetpullRun(t, "consume", "S", "c", "--embedded", dir, "--create", "s.>", "--idle", "50ms", "--concurrency", "2", "--prefetch", "2")
 	require.Equal(t, cli.ExitNoMessages, r.code, r.err)

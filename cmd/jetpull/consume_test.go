@@ -70,7 +70,7 @@ func TestConsumeUntilInterrupted(t *testing.T) {
 	out, errOut, stop := f.start(t, "consume", "S", "c", "--json")
 	f.publish(t, "one", "two")
 	require.Eventually(t, func() bool { return strings.Count(out.String(), "\n") == 2 }, 10*time.Second, 5*time.Millisecond)
-	require.Equal(t, cli.ExitDone, stop(), "a worker that is told to stop has done its work")
+	require.Equal(t, cli.ExitDone, stop(), "a worker that is stopped has done its work")
 	all := jsonLines[pulling.Message](t, out.String())
 	require.Equal(t, "one", *all[0].Data)
 	require.Equal(t, 2, jsonLines[run.Tally](t, errOut.String())[0].Acked)
@@ -122,7 +122,7 @@ func TestConsumeExitCodeOfTheCommandSettles(t *testing.T) {
 }
 
 // TestConsumeTellsAFailureOnce has a command fail twice, which Consume logs and passes to OnError.
-func TestConsumeTellsAFailureOnce(t *testing.T) {
+func TestConsumeReportsAFailureOnce(t *testing.T) {
 	t.Parallel()
 	needShell(t)
 	for asJSON, want := range map[string]string{"--json=false": "1 acknowledged, 2 attempts failed in ", "--json": `"acked":1,"failed":2`} {
@@ -184,7 +184,7 @@ func TestConsumeKeepsSlowCommandsInProgress(t *testing.T) {
 	f.settled(t, 3)
 }
 
-func TestConsumeKeepsLinesWhole(t *testing.T) {
+func TestConsumeDoesNotMixLines(t *testing.T) {
 	t.Parallel()
 	needShell(t)
 	f := newFixture(t, jetstream.ConsumerConfig{})

@@ -90,7 +90,7 @@ func TestDLQ(t *testing.T) {
 	require.NoError(t, sub.Close(t.Context()))
 
 	r = jetpullRun(t, "dlq", "requeue", "D", "3", "--to", "nobody.stores", "--timeout", "1s", "-s", f.url)
-	require.Equal(t, cli.ExitFailed, r.code, "it is told, and not deleted")
+	require.Equal(t, cli.ExitFailed, r.code, "it is reported, and not deleted")
 	require.Contains(t, r.err, "dead letter 3: publish to nobody.stores")
 	require.Len(t, f.letters(t), 3)
 

@@ -93,7 +93,7 @@ func TestWatch(t *testing.T) {
 	require.Regexp(t, `pending 7, .*delivered 0/s, acked 0/s, pending \+0/s$`, lines[1])
 }
 
-func TestWatchTellsOfPinsAndOfTheEnd(t *testing.T) {
+func TestWatchShowsPinsAndTheEnd(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{
 		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"g"},
 	})

@@ -15,7 +15,7 @@ import (
 var handedBack = regexp.MustCompile(`, \d+ handed back`)
 
 // TestConsumeIdleTellsProgress has a run whose end is known by the backlog alone.
-func TestConsumeIdleTellsProgress(t *testing.T) {
+func TestConsumeIdleShowsProgress(t *testing.T) {
 	needShell(t)
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.publish(t, numbers(3)...)
@@ -27,7 +27,7 @@ func TestConsumeIdleTellsProgress(t *testing.T) {
 }
 
 // TestFetchFillTellsProgress has a fetch wait for more than there is.
-func TestFetchFillTellsProgress(t *testing.T) {
+func TestFetchFillShowsProgress(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.publish(t, "one")
 	out, errOut, stop := f.start(t, "fetch", "S", "c", "--fill", "--count", "3", "--wait", "30s", "--raw")

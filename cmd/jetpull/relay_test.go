@@ -103,13 +103,13 @@ func TestReadmeOfTheRelay(t *testing.T) {
 		outputs = append(outputs, string(out))
 	}
 	require.Len(t, outputs, 3)
-	var told struct {
+	var result struct {
 		Status   string
 		Response struct{ Got struct{ Branch string } }
 	}
-	require.NoError(t, json.Unmarshal([]byte(outputs[1]), &told), outputs[1])
-	require.Equal(t, "DONE", told.Status)
-	require.Equal(t, "main", told.Response.Got.Branch)
+	require.NoError(t, json.Unmarshal([]byte(outputs[1]), &result), outputs[1])
+	require.Equal(t, "DONE", result.Status)
+	require.Equal(t, "main", result.Response.Got.Branch)
 	require.Contains(t, outputs[2], `"code":200`)
 	require.Equal(t, "POST repo/push-1 1: \"{\\\"branch\\\": \\\"main\\\"}\"\n", got())
 	require.NoError(t, stop())

@@ -397,7 +397,7 @@ func TestResponseWithControlCharacters(t *testing.T) {
 		}
 	}
 	_, out, _ := s.do(t.Context(), "", "send", "--source", "s", "--id", "2", "--receiver", "json", "--wait", "20s", "--json", "1")
-	var told struct{ Response struct{ X string } }
-	require.NoError(t, json.Unmarshal([]byte(out), &told))
-	require.Equal(t, hostile, told.Response.X, "what is escaped is the same JSON")
+	var result struct{ Response struct{ X string } }
+	require.NoError(t, json.Unmarshal([]byte(out), &result))
+	require.Equal(t, hostile, result.Response.X, "what is escaped is the same JSON")
 }

@@ -80,7 +80,7 @@ func TestServerOfTheUsersOwn(t *testing.T) {
 	require.ErrorIs(t, err, jetstream.ErrStreamNotFound, "the stream is deleted")
 }
 
-func TestLedgerTellsWhatIsWrong(t *testing.T) {
+func TestLedgerReportsViolations(t *testing.T) {
 	message := func(id int) jetstream.Msg {
 		return body{data: []byte(`{"id":` + string(rune('0'+id)) + `,"cents":` + "5}")}
 	}

@@ -120,15 +120,15 @@ func (f *Feed) caughtUp(ctx context.Context, info *jetstream.StreamInfo) error {
 			if f.Reading != nil {
 				f.Reading()
 			}
-		} else if last, err = f.lastKept(ctx, info); err != nil {
+		} else if last, err = f.lastStored(ctx, info); err != nil {
 			f.Log.Debug("reading a stream", "stream", info.Config.Name, "error", err)
 		}
 	}
 }
 
-// lastKept is the last sequence at the time of info at which a message is still stored: what was deleted at the end of
-// a stream does not come.
-func (f *Feed) lastKept(ctx context.Context, info *jetstream.StreamInfo) (uint64, error) {
+// lastStored returns the last sequence, at the time of info, at which a message is still stored. Messages that were deleted at the
+// end of a stream are not delivered.
+func (f *Feed) lastStored(ctx context.Context, info *jetstream.StreamInfo) (uint64, error) {
 	last := info.State.LastSeq
 	if _, err := f.Reader.AtLeader(ctx, info.Config.Name, last); !errors.Is(err, stored.ErrNotFound) {
 		return last, err

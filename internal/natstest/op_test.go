@@ -112,10 +112,10 @@ func FuzzParser(f *testing.F) {
 			}
 			return ops, false
 		}
-		whole, failedWhole := parse(stream)
+		all, failedAll := parse(stream)
 		at := max(0, min(cut, len(stream)))
 		cutOps, failedCut := parse(stream[:at], stream[at:])
-		require.Equal(t, whole, cutOps, "a cut after %d bytes changes what is read", at)
-		require.Equal(t, failedWhole, failedCut)
+		require.Equal(t, all, cutOps, "a cut after %d bytes changes what is read", at)
+		require.Equal(t, failedAll, failedCut)
 	})
 }

@@ -35,7 +35,7 @@ func TestBarLogsWhereThereIsNoTerminal(t *testing.T) {
 	})
 }
 
-func TestBarTellsWhereItStopped(t *testing.T) {
+func TestBarShowsWhereItStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		bar := progress.New(&out, "orders", 10)

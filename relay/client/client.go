@@ -1,5 +1,5 @@
-// Package client is for those who talk to a relay: a [Client] for senders, [Callback] for the answers that they get,
-// and [Receiver] for those who get messages and answer at once or later.
+// Package client is the Go client of a relay. A sender uses [Client] to send messages and [Callback] to receive their results. A
+// receiver that answers later uses [Receiver].
 package client
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
-// The statuses that a message ends with.
+// The final statuses of a message.
 const (
 	StatusDone   = "DONE"
 	StatusFailed = "FAILED"
@@ -31,13 +31,13 @@ var (
 	ErrUnauthorized = errors.New("relay: not authorized")
 	// ErrNotFound: the relay does not know the receiver or the message.
 	ErrNotFound = errors.New("relay: not found")
-	// ErrConflict: another payload is there under the same ID.
+	// ErrConflict: the relay has a message with the same ID and another payload.
 	ErrConflict = errors.New("relay: another message has this ID")
-	// ErrUnavailable: the relay could not be reached, or not store the message. Send it again, with the same ID.
+	// ErrUnavailable: the relay could not be reached, or could not store the message. Send it again, with the same ID.
 	ErrUnavailable = errors.New("relay: not available")
 )
 
-// Error is what the relay answered instead of what was asked for.
+// Error is an error response of the relay.
 type Error struct {
 	Status  int
 	Code    string
@@ -62,18 +62,19 @@ func (e *Error) Is(target error) bool {
 	return e.Status >= http.StatusInternalServerError && target == ErrUnavailable
 }
 
-// Message is what a sender sends. Source and ID name it: the same pair is delivered once, however often it is sent.
+// Message is a message to send. Source and ID identify it: a message with the same pair is delivered once, however often it is
+// sent.
 type Message struct {
 	Source   string `json:"source_id"`
 	ID       string `json:"message_id"`
 	Receiver string `json:"receiver"`
-	// Payload is written as JSON; a json.RawMessage as it is.
+	// Payload is encoded as JSON. A json.RawMessage is sent unchanged.
 	Payload any `json:"payload"`
 	// Headers are set on the POST to the receiver.
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// Result is where a message is. Response is there once the receiver has answered; null is an empty response.
+// Result is the state of a message. Response is nil until the receiver has answered; null is an empty response.
 type Result struct {
 	Source   string          `json:"source_id"`
 	ID       string          `json:"message_id"`
@@ -84,14 +85,14 @@ type Result struct {
 	Error     *Failure `json:"error,omitempty"`
 }
 
-// Failure says why a message failed.
+// Failure is the reason why a message failed.
 type Failure struct {
 	Code    string `json:"code"`
 	Stage   string `json:"stage"`
 	Message string `json:"message"`
 }
 
-// Responded tells whether the receiver's response is there.
+// Responded reports whether the receiver has responded.
 func (r *Result) Responded() bool { return r.Response != nil && r.Error == nil }
 
 // Client sends messages to a relay. It may be used by several goroutines.
@@ -101,20 +102,20 @@ type Client struct {
 	http  *http.Client
 }
 
-// New makes a client of the relay at base, such as http://127.0.0.1:8080, with a sender's token; empty: none. A nil
-// http.Client is one with the default transport. Redirects are not followed, whatever the http.Client says: the token is for this relay alone.
+// New returns a client of the relay at base, such as http://127.0.0.1:8080. token is a sender's token, or empty. A nil
+// http.Client stands for one with the default transport. Redirects are never followed, because the token is for this relay alone.
 func New(base, token string, h *http.Client) *Client {
 	return &Client{strings.TrimSuffix(base, "/"), token, httpclient.New(h)}
 }
 
-// Send has the relay deliver a message. When it returns without an error the message is stored; one that was sent
-// before is not delivered again, and its present status is returned. After [ErrUnavailable] it may be stored.
+// Send hands a message to the relay, which delivers it. If the error is nil, the message is stored. A message that was sent
+// before is not delivered again, and Send returns its present status. After [ErrUnavailable] the message may be stored.
 func (c *Client) Send(ctx context.Context, m Message) (Result, error) {
 	return c.message(ctx, "/v1/messages", m)
 }
 
-// SendAndWait is Send, and waits up to d, at most 5 minutes, for the receiver's response. If that does not come in
-// time, the result has the status that the message has by then.
+// SendAndWait is Send, followed by a wait of up to d, at most 5 minutes, for the receiver's response. If there is none in time,
+// the result has the present status of the message.
 func (c *Client) SendAndWait(ctx context.Context, m Message, d time.Duration) (Result, error) {
 	return c.message(ctx, "/v1/messages?wait="+url.QueryEscape(d.String()), m)
 }
@@ -125,8 +126,8 @@ func (c *Client) message(ctx context.Context, path string, m Message) (Result, e
 	return r, err
 }
 
-// Wait waits up to d, at most 5 minutes, for the response to a message that was sent before; 0 does not wait. A message that was
-// published over NATS is [ErrNotFound] until the relay has read it.
+// Wait waits up to d, at most 5 minutes, for the response to a message that was sent before. With d = 0 it returns the present
+// status. A message that was published over NATS is [ErrNotFound] until the relay has read it.
 func (c *Client) Wait(ctx context.Context, source, id string, d time.Duration) (Result, error) {
 	var r Result
 	path := "/v1/messages/" + PathEscape(source) + "/" + PathEscape(id) + "/response?wait=" + url.QueryEscape(d.String())
@@ -134,15 +135,16 @@ func (c *Client) Wait(ctx context.Context, source, id string, d time.Duration) (
 	return r, err
 }
 
-// PathEscape writes an ID or a name as a segment of a path. Dots alone would be taken for directories.
+// PathEscape encodes an ID or a name as a segment of a path. It also encodes the dots of "." and "..", which would be
+// directories.
 func PathEscape(id string) string { return httpserve.EscapeID(id) }
 
 // maxAnswer bounds an answer of the relay, in bytes.
 const maxAnswer = 8 << 20
 
-// Call makes any request of the relay's interface, which GET /openapi.json describes. The body is written as JSON, a
-// []byte as it is; nil is none. The answer is read as JSON into what answer points to, as it is into a *[]byte; nil drops
-// it. An answer other than 2xx is an [*Error].
+// Call makes any request of the relay's interface, which GET /openapi.json describes. body is encoded as JSON; a []byte is sent
+// unchanged, and nil sends none. The answer is decoded from JSON into the value that answer points to; a *[]byte gets it
+// unchanged, and nil drops it. A status other than 2xx is an [*Error].
 func (c *Client) Call(ctx context.Context, method, path string, body, answer any) error {
 	data, ok := body.([]byte)
 	if body != nil && !ok {
@@ -185,7 +187,7 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 	return nil
 }
 
-// refusal is the error of an answer that is no success.
+// refusal returns the error of an answer other than 2xx.
 func refusal(status int, data []byte) error {
 	refused := &Error{Status: status}
 	var text struct {

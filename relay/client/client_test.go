@@ -61,7 +61,7 @@ func TestCallback(t *testing.T) {
 	require.Equal(t, 405, serve(httptest.NewRequest(http.MethodPut, "/", nil)))
 }
 
-// The signature of a request for a status is of one message: it shows nothing of another.
+// The signature of a status request is valid for one message only.
 func TestStatusIsOfTheMessageThatIsSigned(t *testing.T) {
 	verifier, err := NewVerifier(secret)
 	require.NoError(t, err)
@@ -150,7 +150,7 @@ func TestCall(t *testing.T) {
 	require.Error(t, c.Call(t.Context(), "BAD METHOD", "/", nil, nil))
 }
 
-// Whatever is sent to a handler, it answers, and takes only what it can read.
+// A handler answers any request, and accepts only those that it can decode.
 func FuzzHandlers(f *testing.F) {
 	f.Add("POST", "a/1", "1", []byte(`{"source_id":"a","message_id":"1","status":"DONE","response":null}`), "source=a&message=1")
 	f.Add("GET", "%2E/%zz", "x", []byte("{"), "source=%zz")

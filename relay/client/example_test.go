@@ -17,7 +17,7 @@ import (
 	"github.com/jetpull/jetpull/relay/client"
 )
 
-// startRelay runs a relay of this process alone.
+// startRelay runs a relay with an embedded server.
 func startRelay() (url string, stop func()) {
 	dir, err := os.MkdirTemp("", "relay-example-")
 	if err != nil {
@@ -74,7 +74,7 @@ func ExampleClient_SendAndWait() {
 	// DONE <nil>
 }
 
-// A receiver takes messages over, and answers when it is done.
+// A receiver accepts messages, and has a result later.
 func ExampleReceiver() {
 	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	verifier, err := client.NewVerifier(secret)
@@ -113,16 +113,16 @@ func ExampleReceiver() {
 	// DONE {"built":"5"} <nil>
 }
 
-// A sender is called back.
+// A sender gets results by callback.
 func ExampleCallback() {
 	const secret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 	verifier, err := client.NewVerifier(secret)
 	if err != nil {
 		panic(err)
 	}
-	told := make(chan client.Result, 1)
+	results := make(chan client.Result, 1)
 	git := httptest.NewServer(&client.Callback{Verifier: verifier, Handle: func(_ context.Context, r client.Result) error {
-		told <- r
+		results <- r
 		return nil
 	}})
 	defer git.Close()
@@ -135,7 +135,7 @@ func ExampleCallback() {
 
 	_, err = client.New(url, "git-token", nil).Send(context.Background(), client.Message{Source: "repo", ID: "1", Receiver: "ci", Payload: 1})
 	fmt.Println(err)
-	r := <-told
+	r := <-results
 	fmt.Println(r.Status, r.Error.Code)
 	// Output:
 	// <nil>

@@ -17,13 +17,13 @@ import (
 // maxBody bounds the body of a request from the relay, in bytes.
 const maxBody = 16 << 20
 
-// ErrSignature says that a request is not signed by the relay.
+// ErrSignature says that a request has no valid signature of the relay.
 var ErrSignature = errors.New("relay: the signature is not valid")
 
 // Verifier checks the Standard Webhooks signatures of the relay's requests.
 type Verifier struct{ secrets []*standardwebhooks.Webhook }
 
-// NewVerifier reads secrets, each whsec_ and base64; any of them may have signed.
+// NewVerifier returns a Verifier that accepts a signature with any of the secrets. Each secret is whsec_ and base64.
 func NewVerifier(secrets ...string) (*Verifier, error) {
 	v := &Verifier{}
 	for i, secret := range secrets {
@@ -58,21 +58,21 @@ type Delivery struct {
 	Payload []byte
 }
 
-// Receiver is the http.Handler of a receiver that answers later: a POST is answered with 202 as soon as Accept has
-// returned, and GET tells the relay what has become of a message.
+// Receiver is the http.Handler of a receiver that answers later. A POST is answered with 202 when Accept has returned. A GET
+// returns the result of a message.
 type Receiver struct {
-	// Verifier checks signatures; nil: none is checked.
+	// Verifier checks signatures. With nil, signatures are not checked.
 	Verifier *Verifier
-	// Accept takes a message over. It must keep it before it returns nil, because the relay does not send it again
-	// then; an error is answered with 500, and the relay tries again. It is called again for a message that the relay
-	// sends again, and must then do nothing.
+	// Accept stores a message. It must store it before it returns nil, because the relay does not send it again after that. An
+	// error is answered with 500, and the relay tries again. The relay may repeat a message that was accepted: then Accept must
+	// do nothing.
 	Accept func(ctx context.Context, d Delivery) error
-	// Result is what has become of a message: known is false for one that Accept has not taken, and response is nil
-	// while there is none. It is written as JSON.
+	// Result returns the result of a message. known is false for a message that Accept has not stored, and response is nil until
+	// there is a response, which is encoded as JSON.
 	Result func(ctx context.Context, source, id string) (response any, known bool, err error)
 }
 
-// StatusPath is what to put behind the URL of a [Receiver] for the relay's status_endpoint.
+// StatusPath completes the URL of a [Receiver] to the relay's status_endpoint.
 const StatusPath = "?source={source_id}&message={message_id}"
 
 // ServeHTTP implements http.Handler.
@@ -104,7 +104,7 @@ func (h *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Receiver) status(w http.ResponseWriter, r *http.Request) {
 	source, id := r.URL.Query().Get("source"), r.URL.Query().Get("message")
 	if h.Verifier != nil {
-		// The signature is of the message in the header.
+		// The signature covers the ID in the header, not the query.
 		if ofSource, ofID, err := splitID(r.Header.Get("Webhook-Id")); err != nil || ofSource != source || ofID != id {
 			http.Error(w, "signed for another message", http.StatusUnauthorized)
 			return
@@ -141,7 +141,7 @@ func splitID(webhookID string) (source, id string, err error) {
 	return source, id, err
 }
 
-// readSigned reads the body of a request that is signed; false: it was answered.
+// readSigned reads the body of a signed request. It returns false if it has answered the request with an error.
 func readSigned(w http.ResponseWriter, r *http.Request, v *Verifier) ([]byte, bool) {
 	if r.Method != http.MethodPost && r.Method != http.MethodGet {
 		w.Header().Set("Allow", "GET, POST")
@@ -164,10 +164,10 @@ func readSigned(w http.ResponseWriter, r *http.Request, v *Verifier) ([]byte, bo
 
 // Callback is the http.Handler of a sender's callback_endpoint.
 type Callback struct {
-	// Verifier checks signatures; nil: none is checked.
+	// Verifier checks signatures. With nil, signatures are not checked.
 	Verifier *Verifier
-	// Handle gets what became of a message. An error is answered with 500, and the relay calls again. The relay also calls again where
-	// the answer is lost, with the same webhook-id: handling an end for the second time must do nothing.
+	// Handle gets the result of a message. An error is answered with 500, and the relay repeats the request. It also repeats a
+	// request whose answer was lost, with the same webhook-id: to handle a result for the second time must do nothing.
 	Handle func(ctx context.Context, r Result) error
 }
 

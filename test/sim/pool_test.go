@@ -19,8 +19,8 @@ const (
 	// milliseconds, on a busy machine seconds; one that goes on for ever without
 	// time passing is found by this.
 	seedWait = 2 * time.Minute
-	// keptOutput bounds the output of a worker that is kept for a report.
-	keptOutput = 64 << 10
+	// maxOutput bounds the output of a worker that is retained for a report.
+	maxOutput = 64 << 10
 )
 
 // pool runs seeds in worker processes, as many at a time as there are CPUs.
@@ -53,7 +53,7 @@ func (p *pool) run() {
 func (p *pool) work() (again bool) {
 	w, err := startWorker(p.exe)
 	if err != nil {
-		p.tell(verdict{Wrongs: []string{err.Error()}})
+		p.report(verdict{Wrongs: []string{err.Error()}})
 		return false
 	}
 	defer w.stop()
@@ -63,7 +63,7 @@ func (p *pool) work() (again bool) {
 			return false
 		}
 		v, alive := w.run(seed, p.enough)
-		if !p.tell(v) {
+		if !p.report(v) {
 			return false
 		}
 		if !alive {
@@ -72,8 +72,8 @@ func (p *pool) work() (again bool) {
 	}
 }
 
-// tell passes a verdict on, and reports whether to go on.
-func (p *pool) tell(v verdict) bool {
+// report passes a verdict on, and returns whether to go on.
+func (p *pool) report(v verdict) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.over && !p.took(v) {
@@ -170,7 +170,7 @@ func (w *worker) verdict(seed uint64, text string) (verdict, bool) {
 
 // keep keeps a line of output for a report.
 func (w *worker) keep(line string) {
-	if w.output.Len() < keptOutput {
+	if w.output.Len() < maxOutput {
 		w.output.WriteString(line)
 	}
 }

@@ -70,14 +70,14 @@ func New(cfg Config) *Directory {
 	d.Producers = &Kind[domain.Producer]{
 		d: d, base: func(p *domain.Producer) *domain.Stakeholder { return &p.Stakeholder },
 		prepare: func(old domain.Producer, p *domain.Producer) error {
-			p.Token = d.keptToken(old.Token, p.Token)
+			p.Token = d.sameToken(old.Token, p.Token)
 			return nil
 		},
 	}
 	d.Channels = &Kind[domain.Channel]{
 		d: d, base: func(c *domain.Channel) *domain.Stakeholder { return &c.Stakeholder },
 		prepare: func(old domain.Channel, c *domain.Channel) error {
-			c.Token = d.keptToken(old.Token, c.Token)
+			c.Token = d.sameToken(old.Token, c.Token)
 			return nil
 		},
 	}

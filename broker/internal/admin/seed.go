@@ -99,8 +99,8 @@ func (d *Directory) RoleOf(channel, token string) (domain.Role, error) {
 	return best, nil
 }
 
-// keptToken returns the token to store in place of an old one: the old one unchanged, if both are the same token.
-func (d *Directory) keptToken(old, token string) string {
+// sameToken returns the token to store in place of an old one: the old one unchanged, if both are the same token.
+func (d *Directory) sameToken(old, token string) string {
 	switch {
 	case domain.TokenMatches(old, token) && (domain.Hashed(old) || !d.HashTokens):
 		return old

@@ -13,7 +13,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
-// adminToken is the token that a request proves its right with.
+// adminToken returns the token that a request sends as proof of its rights.
 func adminToken(r *http.Request) string {
 	if token := r.Header.Get("X-Broker-Admin-Token"); token != "" {
 		return token
@@ -21,7 +21,7 @@ func adminToken(r *http.Request) string {
 	return httpserve.Bearer(r)
 }
 
-// roleOf is what a request may do in its channel: all, with the admin token, or if there is none.
+// roleOf returns the role of a request in its channel. The admin token has all rights, and so has any request if there is none.
 func (a *API) roleOf(r *http.Request) (domain.Role, error) {
 	if a.opts.AdminToken == "" || a.isAdmin(r) {
 		return domain.RoleManage, nil
@@ -29,14 +29,14 @@ func (a *API) roleOf(r *http.Request) (domain.Role, error) {
 	return a.Directory.RoleOf(r.PathValue("channel"), adminToken(r))
 }
 
-// isAdmin tells whether a request has the admin token, from an address that has not shown too many wrong ones.
+// isAdmin reports whether a request has the admin token, and its address has not sent too many wrong ones.
 func (a *API) isAdmin(r *http.Request) bool {
 	return a.opts.AdminToken != "" && a.logins.Wait(r) == 0 && domain.TokenMatches(a.opts.AdminToken, adminToken(r))
 }
 
 var errNoAdmin = refuse(http.StatusUnauthorized, "admin token missing or wrong")
 
-// checkAccess refuses a request that may not do what its route does.
+// checkAccess refuses a request without the rights that its route needs.
 func (a *API) checkAccess(r *http.Request, needs int) error {
 	if needs == open || a.opts.AdminToken == "" || a.isAdmin(r) {
 		return nil
@@ -61,7 +61,7 @@ func (a *API) checkAccess(r *http.Request, needs int) error {
 	return a.logins.Refuse(r, adminToken(r), errNoAdmin)
 }
 
-// manages tells whether a request may change its channel, as far as is known now.
+// manages reports whether a request may change its channel, as far as this node knows.
 func (a *API) manages(r *http.Request) bool {
 	role, err := a.roleOf(r)
 	return err == nil && role >= domain.RoleManage
@@ -71,7 +71,7 @@ func (a *API) manages(r *http.Request) bool {
 // tokens of the channel, its producers and consumers.
 func (a *API) managesByToken(r *http.Request) bool { return a.opts.AdminToken != "" && a.manages(r) }
 
-// shownToken is a stored token for those who may see it.
+// shownToken returns a stored token, masked for requests that may not see it.
 func (a *API) shownToken(r *http.Request, stored string) string {
 	if domain.Hashed(stored) || !a.manages(r) {
 		return ""
@@ -79,7 +79,7 @@ func (a *API) shownToken(r *http.Request, stored string) string {
 	return stored
 }
 
-// shownURL is a callback URL, whose query and user may be secret, for those who may see it.
+// shownURL returns a callback URL. Its query and user may be secret, and are masked for requests that may not see them.
 func (a *API) shownURL(r *http.Request, callback string) string {
 	if !a.manages(r) {
 		return mask.URL(callback)
@@ -87,7 +87,7 @@ func (a *API) shownURL(r *http.Request, callback string) string {
 	return callback
 }
 
-// who names the holder of a request's right, for records of what was done.
+// who names the holder of a request's rights, for records of operations.
 func (a *API) who(r *http.Request) string {
 	switch {
 	case a.opts.AdminToken == "":
@@ -98,17 +98,17 @@ func (a *API) who(r *http.Request) string {
 	return "access token of " + r.PathValue("channel")
 }
 
-// noncesMost bounds the nonces that are remembered, at some 50 bytes each.
+// noncesMost bounds the remembered nonces, at some 50 bytes each.
 const noncesMost = 1 << 20
 
-// Gateway is what requests are signed with.
+// Gateway checks the signatures of requests.
 type Gateway struct {
 	Key []byte
-	// Scheme is that which requests must have: signature.V1, which both fulfil, or V2.
+	// Scheme is the scheme that requests must fulfil: signature.V1, which accepts both, or V2.
 	Scheme string
-	// Tolerance is how far the time of a signature may be off.
+	// Tolerance is the allowed deviation of a signature's time.
 	Tolerance time.Duration
-	// Exempt are fronts of paths that need no signature, beside /healthz and /readyz.
+	// Exempt are prefixes of paths that need no signature, in addition to /healthz and /readyz.
 	Exempt []string
 }
 
@@ -122,11 +122,10 @@ var (
 	errManyNonces         = refuse(http.StatusServiceUnavailable, "too many signed requests within the tolerance of their time: try again later, or lower hmac-timestamp-tolerance-seconds")
 )
 
-// verifyGateway checks the signature that a gateway in front puts on requests.
-// The body is read for it and put back.
+// verifyGateway checks the signature that a gateway puts on requests. It reads the body and puts it back.
 func (a *API) verifyGateway(r *http.Request) error {
 	g := a.opts.Gateway
-	// Who asks for the health, such as Kubernetes, cannot sign.
+	// Health probes, such as those of Kubernetes, cannot sign.
 	if g == nil || r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// What a token may do goes by its role and ends at its channel.
+// The rights of an access token depend on its role and are limited to its channel.
 func TestAccessTokens(t *testing.T) {
 	s := newSite(t, func(cfg *broker.Config) { cfg.Admin.Token = domain.HashToken("secret") })
 	admin := header{"X-Broker-Admin-Token": "secret"}
@@ -96,7 +96,7 @@ func TestAccessTokens(t *testing.T) {
 	s.expect(404, "Request resource not found", "DELETE", "/channel/ch/access/read", admin, "")
 }
 
-// Callback URLs may have secrets in them, which are for those who may change them, wherever they are shown.
+// Callback URLs may contain secrets. Wherever they are shown, the secrets are masked for callers that may not change them.
 func TestCallbackURLsAreMaskedForReaders(t *testing.T) {
 	s := newSite(t, func(cfg *broker.Config) {
 		cfg.Admin.Token = "secret"
@@ -123,7 +123,7 @@ func TestCallbackURLsAreMaskedForReaders(t *testing.T) {
 	}
 }
 
-// Tokens that are stored as hashes are shown once and good for what they were.
+// Tokens that are stored as hashes are shown once, and remain valid.
 func TestHashedTokens(t *testing.T) {
 	s := newSite(t, func(cfg *broker.Config) { cfg.Admin.HashTokens = true })
 	s.broadcast("m", "x", nil)

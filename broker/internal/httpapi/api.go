@@ -1,7 +1,5 @@
-// Package httpapi is the HTTP contract of the broker on the standard library's
-// ServeMux: routes, checks in their order, and the texts and codes of answers.
-// Its document is openapi.json, which a test holds against the routes and
-// against what they answer.
+// Package httpapi is the HTTP interface of the broker: routes, the order of checks, and the texts and codes of answers.
+// openapi.json documents it. A test compares the document with the routes and their answers.
 package httpapi
 
 import (
@@ -28,12 +26,12 @@ import (
 //go:embed openapi.json
 var openAPI []byte
 
-// The access of routes: what they ask for beside the tokens that they check themselves.
+// The access that routes need, in addition to the tokens that they check themselves.
 const (
 	open    = httpserve.Open // nothing
 	admin   = iota           // the admin token, if there is one
-	reads                    // that, or an access token of the channel with the role read
-	manages                  // that, or one with the role manage
+	reads                    // the admin token, or an access token of the channel with the role read
+	manages                  // the admin token, or an access token with the role manage
 )
 
 // API is the handler of all routes.
@@ -51,7 +49,7 @@ type API struct {
 	warnProxied func()
 }
 
-// The handlers are grouped by who uses them; kind has those of the registry.
+// The handlers are grouped by their users. kind has those of the registry.
 type (
 	messages  struct{ *API } // of broadcasts
 	workers   struct{ *API } // of the jobs of pull consumers
@@ -62,27 +60,27 @@ type (
 type Options struct {
 	// Logger gets an entry for each request. Default: discard.
 	Logger *slog.Logger
-	// Stopping ends when long polls are to end, before the server waits
-	// for them. Nil means never.
+	// Stopping ends when long polls are to end, before the server waits for them. Nil means never.
 	Stopping context.Context
-	// Backup copies the store. Nil: it is not this process's to copy.
+	// Backup copies the store. Nil means that the store is not this process's.
 	Backup *Backup
-	// AdminToken is needed for what is not everybody's; empty: nothing is. It may be a hash.
+	// AdminToken is required by routes that change or show more than one channel. It may be a hash. Empty means that no token is
+	// required.
 	AdminToken string
-	// FailedLogins is how many wrong admin tokens an address may show in a minute; 0: any number.
+	// FailedLogins is how many wrong admin tokens are accepted from an address per minute. 0 means any number.
 	FailedLogins int
-	// OpenMetrics lets everybody read the metrics.
+	// OpenMetrics serves the metrics without a token.
 	OpenMetrics bool
-	// Gateway checks the signatures of requests. Nil: they need none.
+	// Gateway checks the signatures of requests. Nil means that they need none.
 	Gateway *Gateway
-	// Listener is the address, and Loopback tells whether only this machine can reach it.
+	// Listener is the address of the listener. Loopback says that only this machine can reach it.
 	Listener string
 	Loopback bool
 	// MaxBody is the largest request body, in bytes.
 	MaxBody int64
-	// WriteTimeout bounds an answer, long polls included. 0: it has no bound.
+	// WriteTimeout bounds an answer, including long polls. 0 means no bound.
 	WriteTimeout time.Duration
-	// Seed is what the configuration wants to exist, to be shown.
+	// Seed is the configured seed, to be shown.
 	Seed any
 }
 
@@ -92,7 +90,7 @@ type Backup struct {
 	Copy    func(ctx context.Context, stream string, to io.Writer) error
 }
 
-// New makes the handler of a broker's routes.
+// New returns the handler of a broker's routes.
 func New(b *work.Broker, view View, opts Options) *API {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -119,7 +117,7 @@ func New(b *work.Broker, view View, opts Options) *API {
 func (a *API) routes() []httpserve.Route {
 	on := func(method, pattern string, access int, handle httpserve.Handler, query ...string) httpserve.Route {
 		if query == nil && strings.Contains(pattern, "{") {
-			query = []string{} // routes for monitors take any: probes add some of their own
+			query = []string{} // these routes accept any query, because health probes add some
 		}
 		return httpserve.On(method, pattern, access, handle, query...)
 	}
@@ -200,7 +198,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.frame.ServeHTTP(w, r)
 }
 
-// proxied tells whether a proxy passed a request on.
+// proxied reports whether a proxy has forwarded a request.
 func proxied(h http.Header) bool {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
 		if _, ok := h[name]; ok {
@@ -210,10 +208,10 @@ func proxied(h http.Header) bool {
 	return false
 }
 
-// withoutSlash is where a path leads that has a slash behind that of a route: the original redirects it there.
+// withoutSlash returns the path of a route without the trailing slash of the request, to which the original redirects.
 func (a *API) withoutSlash(r *http.Request) (to string, ok bool) {
 	escaped, ok := strings.CutSuffix(r.URL.EscapedPath(), "/")
-	if !ok || path.Clean(escaped) != escaped { // two slashes in front would lead to another host
+	if !ok || path.Clean(escaped) != escaped { // two leading slashes would lead to another host
 		return "", false
 	}
 	u := *r.URL
@@ -233,7 +231,7 @@ func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Rout
 	return a.checkAccess(r, route.Access)
 }
 
-// saidElsewhere tells whether who noticed why a request fails has logged it: each request of an outage would log it again.
+// saidElsewhere reports whether the cause of a failure is already logged. During an outage each request would log it again.
 func (a *API) saidElsewhere(r *http.Request, status int) bool {
 	return status == http.StatusServiceUnavailable && (r.URL.Path == "/readyz" || a.b.Ready() != nil)
 }
@@ -248,7 +246,7 @@ func (a *API) ready(http.ResponseWriter, *http.Request) error {
 	return nil
 }
 
-// link builds a relative URL whose every other part is an ID.
+// link builds a relative URL in which every second part is an ID.
 func link(parts ...string) string {
 	var b strings.Builder
 	for i, part := range parts {
@@ -261,7 +259,7 @@ func link(parts ...string) string {
 	return b.String()
 }
 
-// refuse makes an answer that is no success.
+// refuse returns an error with a status and a text.
 func refuse(status int, text string) error { return &httpserve.Error{Status: status, Message: text} }
 
 // The answers of the contract that several checks give.
@@ -289,7 +287,7 @@ var known = []httpserve.Known{
 	{Err: domain.ErrUnavailable, Status: http.StatusServiceUnavailable, Message: "the store is not available, try again"},
 }
 
-// describe finds the answer to an error, in the texts of the contract.
+// describe returns the answer to an error, with the texts of the contract.
 func describe(err error) *httpserve.Error {
 	e := httpserve.Describe(err, known)
 	switch {
@@ -303,7 +301,7 @@ func describe(err error) *httpserve.Error {
 
 func writeJSON(w http.ResponseWriter, value any) { httpserve.WriteJSON(w, http.StatusOK, value) }
 
-// done answers with a status alone, unless there is an error.
+// done answers with a status and no body, unless there is an error.
 func done(w http.ResponseWriter, status int, err error) error {
 	if err == nil {
 		w.WriteHeader(status)

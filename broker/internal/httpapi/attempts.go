@@ -9,7 +9,7 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
-// messageJob is a job beside its message.
+// messageJob is a job as listed with its message.
 type messageJob struct {
 	jobModel
 	ConsumerURL string
@@ -34,7 +34,7 @@ type attemptList struct {
 	Pages  map[string]string
 }
 
-// jobsOfMessage are the jobs of a message, with the number of attempts at those of push consumers.
+// jobsOfMessage returns the jobs of a message, with the number of attempts for push consumers.
 func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob, error) {
 	jobs := a.Jobs.JobsOf(m.Channel, m.Seq)
 	if err := a.Jobs.Complete(r.Context(), jobs); err != nil {
@@ -57,7 +57,7 @@ func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob
 	return models, nil
 }
 
-// listAttempts shows what the callbacks of a job were answered with, the last one first.
+// listAttempts lists the callbacks of a job and their answers, newest first.
 func (a workers) listAttempts(r *http.Request, k domain.Consumer) (any, error) {
 	id, err := domain.ParseJobID(r.PathValue("job"))
 	if err != nil || id.Consumer != k.Number {
@@ -78,7 +78,7 @@ func (a workers) listAttempts(r *http.Request, k domain.Consumer) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if page.Before != nil { // there may be fewer before it than a page has
+	if page.Before != nil { // the first page may be shorter than the limit
 		attempts = slices.DeleteFunc(attempts, func(t domain.Attempt) bool { return int64(t.Number) <= page.Before.At })
 	}
 	operator := a.manages(r)

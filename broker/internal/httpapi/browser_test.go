@@ -8,8 +8,8 @@ import (
 	"github.com/jetpull/jetpull/broker"
 )
 
-// A page of another site cannot use a browser to change what is in a broker that everybody on this machine may use, nor read
-// it by a name of its own that it has led here. It has no admin token, and a broker with one may have any name.
+// A page of another site cannot use a browser to change a broker without an admin token, nor read it through a host name that
+// resolves to this machine. A broker with an admin token may have any host name.
 func TestPagesOfOtherSites(t *testing.T) {
 	const pause = "/channel/ch/consumer/pull/pause"
 	for _, token := range []string{"", "secret"} {

@@ -27,9 +27,8 @@ import (
 	"github.com/jetpull/jetpull/broker"
 )
 
-// The contract holds on three servers with three replicas as it does on the
-// embedded server, with two broker processes of which each gets every other
-// request.
+// The contract holds on a cluster of three servers with three replicas as on the embedded server. Requests alternate between two
+// broker processes.
 func TestContractOnThreeServers(t *testing.T) {
 	cluster := servertest.RunCluster(t)
 	urls := make([]string, len(cluster.Servers))
@@ -85,10 +84,10 @@ func TestContractOnThreeServers(t *testing.T) {
 	}
 }
 
-// childConfig is where a broker process finds its configuration.
+// childConfig is the environment variable with the configuration of a broker process.
 const childConfig = "BROKER_TEST_CONFIG"
 
-// TestMain lets the test binary be a broker process.
+// TestMain lets the test binary run as a broker process.
 func TestMain(m *testing.M) {
 	if text := os.Getenv(childConfig); text != "" {
 		if err := child(text); err != nil {
@@ -122,8 +121,7 @@ func child(text string) error {
 	return n.Stop(stopping)
 }
 
-// startProcess starts a broker process, which is stopped with the test, and
-// returns its URL.
+// startProcess starts a broker process and returns its URL. The process is stopped with the test.
 func startProcess(t testing.TB, cfg *broker.Config) string {
 	t.Helper()
 	var text bytes.Buffer
@@ -147,9 +145,8 @@ func startProcess(t testing.TB, cfg *broker.Config) string {
 	return strings.TrimSpace(line)
 }
 
-// laterRoutes are the requests whose answers are made of what a node knows by
-// itself: news of other nodes is in them a moment later. All other answers have
-// everything that was answered before, on whatever node.
+// laterRoutes are the requests whose answers come from a node's memory, which follows other nodes with a short delay. All other
+// answers reflect everything that any node has answered before.
 var laterRoutes = regexp.MustCompile(`^(GET /(producers|channels|job-status|dlq-status|metrics)` +
 	`|GET /channel/[^/]+/(consumers|messages|messages-status|scheduled-messages)` +
 	`|(GET|POST|DELETE) /channel/[^/]+/consumer/[^/]+/dlq` +
@@ -160,7 +157,7 @@ func catchesUp(method, path string) bool {
 	return laterRoutes.MatchString(method + " " + path)
 }
 
-// channelOf is the path of a request's channel.
+// channelOf returns the path of a request's channel.
 func channelOf(path string) string {
 	parts := strings.SplitN(path, "/", 4)
 	if len(parts) < 3 || parts[1] != "channel" {
@@ -169,8 +166,7 @@ func channelOf(path string) string {
 	return "/channel/" + parts[2]
 }
 
-// agree waits until the nodes of a site know the same: each knows at once what
-// was asked of itself, so that then each knows all.
+// agree waits until the nodes of a site have the same state. Each node knows its own changes at once.
 func (s *site) agree(channel string) {
 	s.t.Helper()
 	if len(s.urls) < 2 {

@@ -124,7 +124,7 @@ func TestDeleteConsumer(t *testing.T) {
 	s.expect(412, "", "DELETE", path, header{"If-Unmodified-Since": "x"}, "")
 	s.expect(204, "", "DELETE", path, header{"If-Unmodified-Since": modified}, "")
 	s.expect(404, "", "GET", path, nil, "")
-	s.agree("/channel/ch") // another node leaves its jobs out a moment later
+	s.agree("/channel/ch") // the other node filters its jobs a moment later
 	var m struct {
 		Jobs []struct{ ListenerName string }
 	}
@@ -135,7 +135,7 @@ func TestDeleteConsumer(t *testing.T) {
 func TestBroadcastChecksInOrder(t *testing.T) {
 	s := newSite(t, func(c *broker.Config) { c.HTTP.MaxBodyBytes = 1000 })
 	const path = "/channel/ch/broadcast"
-	// Each request is right but for one thing more than the one before.
+	// Each request passes one check more than the one before.
 	s.expect(404, "Request resource not found", "POST", "/channel/none/broadcast", nil, "")
 	s.expect(403, "channel token does not match", "POST", path, nil, "")
 	s.expect(403, "channel token does not match", "POST", path, header{"X-Broker-Channel-Token": "ctx"}, "")
@@ -271,8 +271,7 @@ func TestOddIDsRoundTrip(t *testing.T) {
 	}
 }
 
-// What would have to be shown as text must be text. It is refused by name, and
-// nothing is made of it.
+// Fields that are shown as text must be UTF-8. Others are refused by name, and nothing is created.
 func TestBadUTF8IsRefused(t *testing.T) {
 	s := newSite(t, nil)
 	for _, r := range []struct{ method, path string }{
@@ -311,7 +310,7 @@ func TestBadUTF8IsRefused(t *testing.T) {
 	s.expect(201, "", "POST", "/channel/ch/broadcast", producer, "\xff")
 }
 
-// What no request could send afterwards is refused, and nothing is made of it.
+// Values that no later request could send in a header are refused, and nothing is created.
 func TestWhatNoHeaderCarriesIsRefused(t *testing.T) {
 	s := newSite(t, nil)
 	for _, tt := range []struct{ text, why string }{
@@ -386,7 +385,7 @@ func TestOpenMetrics(t *testing.T) {
 	s.expect(401, "", "GET", "/producers", nil, "")
 }
 
-// Where a 201 points to, there is the message, or the ID is refused.
+// The location of a 201 leads to the message, or the ID is refused.
 func TestSlashID(t *testing.T) {
 	s := newSite(t, nil)
 	for _, id := range []string{"/", "//", "a/", "/a"} {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A consumer gets the event types that it asks for, and what is filtered out is in no list and no count.
+// A consumer gets only its event types. Filtered messages are in none of its lists and counts.
 func TestEventTypes(t *testing.T) {
 	s := newSite(t, nil)
 	for _, bad := range []string{"a b", "a*b", "**", "ü", "{a", strings.Repeat("x", 129), strings.Repeat("xxxxxxx,", 300)} {
@@ -54,7 +54,7 @@ func TestEventTypes(t *testing.T) {
 	require.NotContains(t, status, `"none"`)
 }
 
-// A change of the event types holds for what is broadcast after it, and jobs that there are stay.
+// A change of the event types applies to later broadcasts. Existing jobs stay.
 func TestChangeOfEventTypes(t *testing.T) {
 	s := newSite(t, nil)
 	const path = "/channel/ch/consumer/k"

@@ -59,7 +59,7 @@ func TestGateway(t *testing.T) {
 		{sign(now.Add(-6*time.Minute), "key", "x"), 403, "request timestamp outside tolerance window"},
 		{sign(now.Add(6*time.Minute), "key", "x"), 403, "request timestamp outside tolerance window"},
 		{sign(now, "other", "x"), 403, "invalid signature"},
-		{sign(now, "a2V5", "x"), 403, "invalid signature"}, // the secret as it is written, not decoded
+		{sign(now, "a2V5", "x"), 403, "invalid signature"}, // the undecoded secret as the key
 		{sign(now, "key", "y"), 403, "invalid signature"},
 		{sign(now, "key", "x"), 201, ""},
 	} {
@@ -71,7 +71,8 @@ func TestGateway(t *testing.T) {
 	s.expect(200, "", "GET", "/metrics", nil, "")
 }
 
-// The original's signatures cover time and body: one of a GET, replayed, deletes a consumer. Scheme v2 prevents that.
+// The original's signatures cover only time and body: a replayed signature of a GET can delete a consumer. Scheme v2 prevents
+// that.
 func TestReplayedSignatures(t *testing.T) {
 	key := []byte("key")
 	for _, scheme := range []string{"v1", "v2"} {
@@ -136,11 +137,11 @@ func TestReplayedSignatures(t *testing.T) {
 	}
 }
 
-// What is too much is refused, and a client that sends slowly is cut.
+// A request over a limit is refused, and the connection of a slow client is closed.
 func TestLimitsOfARequest(t *testing.T) {
 	s := newSite(t, func(c *broker.Config) {
 		c.HTTP.MaxBodyBytes = 4 << 10
-		c.HTTP.ReadTimeout = time.Second // time enough for the requests that are not slow on purpose
+		c.HTTP.ReadTimeout = time.Second // long enough for the requests that are not slow on purpose
 	})
 	s.expect(413, "request body is larger than 4096 bytes", "PUT", "/producer/x", formType, "name="+strings.Repeat("x", 5<<10))
 	address := strings.TrimPrefix(s.base(), "http://")

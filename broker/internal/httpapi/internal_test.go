@@ -69,7 +69,7 @@ func TestLinksEscapeIDs(t *testing.T) {
 	require.Equal(t, "/producer/a.b", link("producer", "a.b"))
 }
 
-// A listener on loopback is not private behind a proxy, which is said once.
+// A loopback listener behind a proxy is not private. The log warns of that once.
 func TestProxiedRequestsAreWarnedOf(t *testing.T) {
 	for _, tt := range []struct {
 		loopback bool

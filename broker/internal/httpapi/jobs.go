@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// maxIncrement bounds what a claim may be prolonged by at a time, in seconds.
+	// maxIncrement bounds the timeout that a request adds to a claim, in seconds.
 	maxIncrement = 7 * 24 * 3600
-	// maxWait bounds a long poll, so that proxies on the way do not.
+	// maxWait bounds a long poll, so that proxies do not cut it off.
 	maxWait = 60 * time.Second
 )
 
@@ -42,8 +42,8 @@ type queuedJob struct {
 	ClaimExpiresAt     *time.Time `json:",omitempty"`
 }
 
-// checkConsumer makes the checks of a request with both tokens, in their order.
-// What an unknown consumer is answered with depends on the route.
+// checkConsumer checks both tokens of a request in the contract's order. unknown is the error for an unknown consumer, which
+// depends on the route.
 func (a *API) checkConsumer(r *http.Request, unknown error) (domain.Consumer, error) {
 	if _, err := a.checkChannelToken(r); err != nil {
 		return domain.Consumer{}, err
@@ -69,7 +69,7 @@ func (a operators) checkOwner(r *http.Request) (domain.Consumer, error) {
 	return a.checkConsumer(r, errNotFound)
 }
 
-// checkPull makes the checks of a worker's request.
+// checkPull checks a worker's request.
 func (a workers) checkPull(r *http.Request) (domain.Consumer, error) {
 	k, err := a.checkConsumer(r, refuse(http.StatusUnauthorized, "consumer could not be found"))
 	if err != nil {
@@ -81,7 +81,7 @@ func (a workers) checkPull(r *http.Request) (domain.Consumer, error) {
 	return k, nil
 }
 
-// checkJob makes the checks of a worker's request about a job.
+// checkJob checks a worker's request about a job.
 func (a workers) checkJob(r *http.Request) (domain.Job, error) {
 	k, err := a.checkPull(r)
 	if err != nil {
@@ -108,15 +108,15 @@ func (a workers) jobOf(ctx context.Context, k domain.Consumer, text string) (dom
 	return j, nil
 }
 
-// pollContext ends a long poll early when the server is to stop.
+// pollContext returns a context that also ends when the server is to stop.
 func (a *API) pollContext(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stay := context.AfterFunc(a.opts.Stopping, cancel)
 	return ctx, func() { stay(); cancel() }
 }
 
-// checkPoll makes the checks of a request for jobs, and reads how many it wants and how long it waits for one: the answer must get out
-// before the server gives up on it.
+// checkPoll checks a request for jobs, and returns the number of jobs and the wait. The wait is bounded so that the answer is
+// sent before the server's write timeout.
 func (a workers) checkPoll(r *http.Request) (k domain.Consumer, limit int, wait time.Duration, err error) {
 	if k, err = a.checkPull(r); err != nil {
 		return k, 0, 0, err
@@ -154,7 +154,7 @@ func (a workers) queuedJobs(r *http.Request) (any, error) {
 	return a.shownWork(r, work, err)
 }
 
-// claim gives jobs to one worker.
+// claim claims jobs for one worker.
 func (a workers) claim(r *http.Request) (any, error) {
 	k, limit, wait, err := a.checkPoll(r)
 	if err != nil {
@@ -170,7 +170,7 @@ func (a workers) claim(r *http.Request) (any, error) {
 	return a.shownWork(r, work, err)
 }
 
-// shownWork shows jobs; none when the poll was ended by a stop.
+// shownWork returns the form of jobs for clients. There are none if a stop has ended the poll.
 func (a workers) shownWork(r *http.Request, work []work.Work, err error) (any, error) {
 	if err != nil && (!errors.Is(err, context.Canceled) || r.Context().Err() != nil) {
 		return nil, err
@@ -235,8 +235,7 @@ func (a workers) getJob(r *http.Request, j domain.Job) (any, error) {
 	return detail, nil
 }
 
-// transitionRequest is what a worker sends. A number that is no whole one, or
-// negative, does not decode.
+// transitionRequest is the body of a worker's request. Numbers must be integers of 0 or more.
 type transitionRequest struct {
 	NextState          string
 	IncrementalTimeout uint32
@@ -271,8 +270,7 @@ func increment(seconds uint32) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// jobGone makes a job that is not there any more what these routes say of one
-// that never was.
+// jobGone converts the error for a deleted job to that for one that never existed.
 func jobGone(err error) error {
 	if errors.Is(err, domain.ErrNotFound) {
 		return errNoJob
@@ -325,16 +323,15 @@ type batchTransition struct {
 	transitionRequest
 }
 
-// batchResult is what the transition would have been answered with alone.
+// batchResult is the answer that the transition would have got alone.
 type batchResult struct {
 	ID     string
 	Status int
 	Error  string `json:",omitempty"`
 }
 
-// transitionJobs moves several jobs at a time, each as a request of its own
-// would. They wait for the disk together, which is what a worker's pace depends
-// on that completes one job after the other.
+// transitionJobs makes several transitions, each as in a request of its own. They wait for the disk together, which makes a
+// worker faster than completing one job after the other.
 func (a workers) transitionJobs(r *http.Request, k domain.Consumer) (any, error) {
 	var req struct{ Transitions []batchTransition }
 	if err := httpserve.ReadJSON(r, &req); err != nil {
@@ -352,8 +349,8 @@ func (a workers) transitionJobs(r *http.Request, k domain.Consumer) (any, error)
 	return map[string][]batchResult{"Result": results}, nil
 }
 
-// checkBatch refuses none, too many, and two of a job, which would have no
-// order: the transitions are made side by side.
+// checkBatch refuses an empty batch, one with too many transitions, and two transitions of one job: they run in parallel, without
+// an order.
 func checkBatch(transitions []batchTransition) error {
 	if len(transitions) == 0 {
 		return httpserve.BadRequest("Transitions is empty: give 1 to %d of them", maxPageSize)
@@ -371,8 +368,7 @@ func checkBatch(transitions []batchTransition) error {
 	return nil
 }
 
-// transitionOne runs in a goroutine of its own, so that nobody but itself can
-// recover a panic, which would end the process.
+// transitionOne runs in its own goroutine. It recovers a panic, which would otherwise end the process.
 func (a workers) transitionOne(ctx context.Context, k domain.Consumer, t batchTransition) (result batchResult) {
 	defer func() {
 		if p := recover(); p != nil {

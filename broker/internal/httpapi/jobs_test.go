@@ -154,7 +154,7 @@ func TestClaims(t *testing.T) {
 	require.Len(t, <-listening, 1)
 }
 
-// Several transitions in a request are answered as each would be alone.
+// Each transition of a batch is answered as it would be alone.
 func TestBatchOfTransitions(t *testing.T) {
 	s := newSite(t, nil)
 	s.put("/channel/ch/consumer/other", url.Values{"type": {"pull"}, "callbackUrl": {"http://h/"}, "token": {"kt"}})
@@ -330,9 +330,8 @@ func TestListJobs(t *testing.T) {
 	s.expect(404, "Request resource not found", "GET", "/channel/ch/consumer/none/jobs", nil, "")
 }
 
-// Without claims a job may be seen by several workers, and what they ask for is
-// decided one by one: one of them starts it, the others are told the same, and
-// the first outcome stands. Nothing is lost and nothing is stuck.
+// Without claims several workers may see a job. Their requests are decided one after the other: one worker starts the job, the
+// others get the same answer, and the first outcome counts. No job is lost or stuck.
 func TestWorkersWithoutClaims(t *testing.T) {
 	s := newSite(t, nil)
 	n, workers := 120, 32
@@ -343,7 +342,7 @@ func TestWorkersWithoutClaims(t *testing.T) {
 		s.broadcast(fmt.Sprint(i), "x", nil)
 	}
 	var mu sync.Mutex
-	done := map[string]int{} // how often a job's delivery was accepted
+	done := map[string]int{} // how often the delivery of a job was accepted
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {

@@ -39,8 +39,7 @@ type messageModel struct {
 	Headers         map[string]string
 }
 
-// payloadText puts a payload into JSON: as it is, or in base64 and saying so
-// where JSON could not carry it.
+// payloadText returns a payload as text for JSON. A payload that JSON cannot carry is encoded in base64, and encoding says so.
 func payloadText(payload []byte) (text, encoding string) {
 	if utf8.Valid(payload) {
 		return string(payload), ""
@@ -48,7 +47,7 @@ func payloadText(payload []byte) (text, encoding string) {
 	return base64.StdEncoding.EncodeToString(payload), "base64"
 }
 
-// headersOf makes no headers an empty object.
+// headersOf returns the headers, an empty map if there are none.
 func headersOf(m domain.Message) map[string]string {
 	if m.Headers == nil {
 		return map[string]string{}
@@ -56,11 +55,11 @@ func headersOf(m domain.Message) map[string]string {
 	return m.Headers
 }
 
-// checkChannelToken makes the first two checks of what needs a channel's token.
+// checkChannelToken makes the first two checks of requests that need a channel's token.
 func (a *API) checkChannelToken(r *http.Request) (domain.Channel, error) {
 	c, err := a.channel(r)
 	if errors.Is(err, domain.ErrNotFound) && a.opts.AdminToken != "" && !a.isAdmin(r) {
-		return c, errChannelToken // who has no token learns of no channel
+		return c, errChannelToken // without a token the answer does not reveal the channel
 	}
 	if err != nil {
 		return c, err
@@ -71,8 +70,8 @@ func (a *API) checkChannelToken(r *http.Request) (domain.Channel, error) {
 	return c, nil
 }
 
-// checkProducer makes the checks of a broadcast in their order. An access token of the channel that may publish stands for
-// the tokens of the channel and the producer.
+// checkProducer makes the checks of a broadcast in their order. An access token with the role publish replaces the tokens of the
+// channel and the producer.
 func (a messages) checkProducer(r *http.Request) (domain.Channel, domain.Producer, error) {
 	role, unknown := a.Directory.RoleOf(r.PathValue("channel"), adminToken(r))
 	publishes := role >= domain.RolePublish
@@ -150,7 +149,7 @@ func (a messages) schedule(r *http.Request, m domain.Message, at string) (domain
 	return m, err
 }
 
-// priorityOf reads the header; without one the priority is 0.
+// priorityOf reads the priority header. Without it the priority is 0.
 func priorityOf(r *http.Request) (int, error) {
 	text := r.Header.Get("X-Broker-Message-Priority")
 	if text == "" {
@@ -163,9 +162,8 @@ func priorityOf(r *http.Request) (int, error) {
 	return int(p), nil
 }
 
-// notMetadata are headers that are not kept though a producer may name them:
-// secrets, which would be shown to every reader and consumer, and those that
-// belong to one connection.
+// notMetadata are headers that are never stored, even if a producer names them: secrets, which every reader and consumer would
+// see, and headers of the connection.
 var notMetadata = map[string]bool{
 	"X-Broker-Channel-Token": true, "X-Broker-Producer-Token": true, "X-Broker-Consumer-Token": true,
 	"X-Broker-Admin-Token": true, "X-Broker-Signature": true, "Authorization": true, "Cookie": true,
@@ -173,7 +171,7 @@ var notMetadata = map[string]bool{
 	"Transfer-Encoding": true, "Upgrade": true, "Host": true, "Content-Length": true, "Expect": true,
 }
 
-// metadataOf takes the headers that the request names out of it.
+// metadataOf returns the headers that the request names as metadata.
 func metadataOf(r *http.Request) map[string]string {
 	names := strings.Join(r.Header.Values("X-Broker-Metadata-Headers"), ",")
 	if names == "" {
@@ -244,8 +242,7 @@ type countModel struct {
 	Links map[string]string
 }
 
-// messagesStatus counts nothing for a channel that does not exist, as the original
-// does.
+// messagesStatus answers 0 for a channel that does not exist, as the original does.
 func (a messages) messagesStatus(r *http.Request) (any, error) {
 	id := r.PathValue("channel")
 	counts := map[string]countModel{}
@@ -286,7 +283,7 @@ func (a messages) getScheduled(r *http.Request, c domain.Channel) (any, error) {
 		return nil, err
 	}
 	model := scheduledModel{
-		// The consumer number that no consumer has makes the ID an xid.
+		// A consumer number that no consumer has turns the sequence into an xid.
 		ID: domain.JobID{Seq: s.Seq}.String(), MessageID: s.ID, ContentType: s.ContentType, EventType: s.EventType, Priority: s.Priority,
 		ProducedBy: s.Producer, DispatchSchedule: s.For, Status: "SCHEDULED", Headers: headersOf(s.Message),
 	}

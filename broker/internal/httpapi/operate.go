@@ -206,7 +206,7 @@ func (a operators) deadStatus(r *http.Request) (any, error) {
 	for _, k := range a.Directory.Consumers.List("") {
 		for _, c := range a.Jobs.CountJobs(k.Number) {
 			if c.Status == domain.Dead && c.Count > 0 {
-				channel, _ := a.Directory.Channels.Find(r.Context(), "", k.Channel) // only its name is of use
+				channel, _ := a.Directory.Channels.Find(r.Context(), "", k.Channel) // only its name is used
 				consumers = append(consumers, deadCount{k.Channel, channel.Name, k.ID, k.Name, c.Count})
 			}
 		}
@@ -241,7 +241,7 @@ func (a operators) consumerStates(*http.Request) (any, error) {
 	return map[string]any{"Result": list}, nil
 }
 
-// initialized is the number that clients wait for in _status.
+// initialized is the status value that clients of _status wait for.
 const initialized = 3
 
 func (a operators) status(_ *http.Request) (any, error) {
@@ -250,7 +250,7 @@ func (a operators) status(_ *http.Request) (any, error) {
 
 var errNoBackup = refuse(http.StatusNotFound, "Request resource not found: this broker has no server of its own; back up the streams with the nats command")
 
-// listBackup names the streams to copy, in their order.
+// listBackup lists the streams to copy, in their order.
 func (a operators) listBackup(_ *http.Request) (any, error) {
 	if a.opts.Backup == nil {
 		return nil, errNoBackup
@@ -258,7 +258,7 @@ func (a operators) listBackup(_ *http.Request) (any, error) {
 	return map[string][]string{"Streams": a.opts.Backup.Streams}, nil
 }
 
-// copyStream sends the copy of a stream. One that breaks off has no end mark.
+// copyStream sends the copy of a stream. After an error the copy has no end mark.
 func (a operators) copyStream(w http.ResponseWriter, r *http.Request) error {
 	stream := r.PathValue("stream")
 	if a.opts.Backup == nil || !slices.Contains(a.opts.Backup.Streams, stream) {

@@ -38,12 +38,12 @@ func parseCursor(s string) (domain.Position, bool) {
 	at, err1 := strconv.ParseInt(first, 36, 64)
 	seq, err2 := strconv.ParseUint(second, 36, 64)
 	p := domain.Position{At: at, Seq: seq}
-	// Only what this broker made is taken: nothing has two cursors.
+	// A cursor in another form than this broker's is refused, so that a position has one cursor.
 	return p, ok && err1 == nil && err2 == nil && cursor(p) == s
 }
 
-// pageOf reads which page a request asks for. A cursor that was tampered with
-// is refused: the first page in its place would send a client round in circles.
+// pageOf returns the page that a request asks for. An invalid cursor is an error: with the first page instead, a client would
+// loop.
 func pageOf(r *http.Request) (domain.Page, error) {
 	page := domain.Page{Limit: pageSize}
 	query := r.URL.Query()
@@ -62,10 +62,9 @@ func pageOf(r *http.Request) (domain.Page, error) {
 	return page, nil
 }
 
-// paged cuts a page out of a list in memory that is ordered by number, newest
-// first.
+// paged returns a page of a list in memory that is ordered by number, newest first.
 func paged[T any](items []T, number func(T) uint32, page domain.Page) []T {
-	// first is the first one with a number below another.
+	// first returns the index of the first item with a number below the given one.
 	first := func(below int64) int {
 		return sort.Search(len(items), func(i int) bool { return int64(number(items[i])) < below })
 	}
@@ -80,7 +79,7 @@ func paged[T any](items []T, number func(T) uint32, page domain.Page) []T {
 	return items[from:min(to, from+page.Limit)]
 }
 
-// listOf is a page of links.
+// listOf returns a page of links.
 func listOf[T any](r *http.Request, items []T, url func(T) string, position func(T) domain.Position) listResult {
 	result := listResult{Result: make([]string, 0, len(items))}
 	for _, item := range items {
@@ -90,7 +89,7 @@ func listOf[T any](r *http.Request, items []T, url func(T) string, position func
 	return result
 }
 
-// pageLinks are the pages beside a page that is not empty. They keep the filter.
+// pageLinks returns the links to the neighbours of a page that is not empty. They keep the filter.
 func pageLinks[T any](r *http.Request, items []T, position func(T) domain.Position) map[string]string {
 	pages := map[string]string{}
 	if len(items) == 0 {
@@ -111,7 +110,7 @@ func pageLink(r *http.Request, name string, p domain.Position) string {
 	return (&url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: query.Encode()}).String()
 }
 
-// statusFilter reads the states that a list is to have; none, and an empty one, mean all.
+// statusFilter returns the states in the filter of a request. None, or an empty value, means all.
 func statusFilter(r *http.Request) (statuses []int, err error) {
 	for _, s := range r.URL.Query()["status"] {
 		if s == "" {

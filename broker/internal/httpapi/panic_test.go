@@ -19,9 +19,9 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// brittleStore has any number of jobs in flight, and panics over one of them.
+// brittleStore has any number of jobs in flight, and panics for one of them.
 type brittleStore struct {
-	work.Records // the rest is not called
+	work.Records // other methods are not called
 	panicsOver   uint64
 }
 
@@ -38,8 +38,8 @@ func (s brittleStore) Refresh(ctx context.Context, id domain.JobID) (domain.Job,
 
 func (brittleStore) PutJob(_ context.Context, j domain.Job) (domain.Job, error) { return j, nil }
 
-// A panic over one job is answered with 500 for that one and does not end the
-// process, in a request of its own or with others; the log says where it was.
+// A panic about one job is answered with 500 for that job, in a request of its own or in a batch. The process goes on, and the
+// log has the stack.
 func TestAPanicIsOfOneJob(t *testing.T) {
 	var log bytes.Buffer
 	srv := servertest.RunServer(t)

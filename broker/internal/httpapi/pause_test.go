@@ -18,8 +18,8 @@ func (s *site) consumerState(a answer) (state consumerState) {
 	return state
 }
 
-// Workers get no jobs of a consumer that is paused. What they hold they can complete.
-// A change of the consumer leaves it paused.
+// Workers get no jobs of a paused consumer, and can complete the jobs that they hold. An update of the consumer does not resume
+// it.
 func TestPausedConsumer(t *testing.T) {
 	s := newSite(t, nil)
 	const path = "/channel/ch/consumer/pull"
@@ -34,7 +34,7 @@ func TestPausedConsumer(t *testing.T) {
 	require.Equal(t, "operator", state.PausedBy)
 	require.NotZero(t, state.PausedAt)
 	require.Equal(t, state, s.consumerState(s.expect(200, "", "POST", path+"/pause", nil, "")), "it is already")
-	for range 2 { // nodes take turns
+	for range 2 { // nodes alternate
 		require.Eventually(t, func() bool { s.turn.Add(1); return s.consumerState(s.do("GET", path, nil, "")).State == "paused" }, 10*time.Second, time.Millisecond)
 	}
 	require.Contains(t, s.expect(200, "", "GET", "/consumers", nil, "").body, `"ConsumerID":"pull","Type":"pull","State":"paused"`)
@@ -56,7 +56,7 @@ func TestPausedConsumer(t *testing.T) {
 	go func() { waiting <- s.work("POST", "claim?wait=20s") }()
 	state = s.consumerState(s.expect(200, "", "POST", path+"/resume", nil, ""))
 	require.Equal(t, consumerState{State: "active", Name: "other"}, state)
-	require.Len(t, <-waiting, 1, "a worker that waits is told")
+	require.Len(t, <-waiting, 1, "a waiting worker gets an answer")
 	for _, what := range []string{"/pause", "/resume"} {
 		s.expect(404, "Request resource not found", "POST", "/channel/ch/consumer/none"+what, nil, "")
 		s.expect(404, "Request resource not found", "POST", "/channel/none/consumer/pull"+what, nil, "")

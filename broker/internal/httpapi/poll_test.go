@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A request that waits for jobs has no goroutine beside its own.
+// A request that waits for jobs uses no goroutine but its own.
 func TestPollStartsNoGoroutine(t *testing.T) {
 	stopping, stop := context.WithCancel(t.Context())
 	a := &API{opts: Options{Stopping: stopping}}

@@ -16,17 +16,17 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
-// kind is how one kind of producers, channels, consumers and access tokens is found, changed and shown.
+// kind has the handlers of one kind of object: producers, channels, consumers or access tokens.
 type kind[T any] struct {
 	*API
-	// segment names the ID in paths.
+	// segment is the name of the path value with the ID.
 	segment string
-	// inChannel says that it belongs to the channel of the path.
+	// inChannel says that objects belong to the channel in the path.
 	inChannel bool
 	base      func(*T) *domain.Stakeholder
-	// of has all of the kind.
+	// of holds all objects of the kind.
 	of *directory.Kind[T]
-	// fill reads the fields of a form that not all kinds have.
+	// fill reads the form fields that only some kinds have.
 	fill func(*http.Request, *T) error
 	url  func(T) string
 	view func(*http.Request, T) any
@@ -91,7 +91,7 @@ func (a *API) accesses() kind[domain.AccessToken] {
 	}
 }
 
-// find reads the one of the path as it is stored.
+// find returns the object in the path as stored.
 func (k kind[T]) find(r *http.Request) (T, error) {
 	channel := ""
 	if k.inChannel {
@@ -100,7 +100,7 @@ func (k kind[T]) find(r *http.Request) (T, error) {
 	return k.of.Refresh(r.Context(), channel, r.PathValue(k.segment))
 }
 
-// write shows one.
+// write sends an object.
 func (k kind[T]) write(w http.ResponseWriter, r *http.Request, t T) error {
 	w.Header().Set("Last-Modified", lastModified(*k.base(&t)))
 	writeJSON(w, k.view(r, t))
@@ -116,8 +116,8 @@ func (k kind[T]) get(w http.ResponseWriter, r *http.Request) error {
 	return k.write(w, r, t)
 }
 
-// put makes one, or changes one that has not changed since the time of the request's condition. A token that is stored as a hash is
-// shown for the last time.
+// put creates an object, or changes one that meets the request's precondition. A token that is stored as a hash is shown for the
+// last time.
 func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 	if err := checkForm(r); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 	return k.write(w, r, t)
 }
 
-// listAll is a page of links.
+// listAll returns a page of links.
 func (k kind[T]) listAll(r *http.Request) (any, error) {
 	if k.inChannel {
 		if _, err := k.channel(r); err != nil {
@@ -167,7 +167,7 @@ func (k kind[T]) listAll(r *http.Request) (any, error) {
 	return listOf(r, paged(k.of.List(r.PathValue("channel")), number, page), k.url, position), nil
 }
 
-// delete removes one that has not changed since the time of the request's condition.
+// delete removes an object that meets the request's precondition.
 func (k kind[T]) delete(w http.ResponseWriter, r *http.Request) error {
 	t, err := k.find(r)
 	if err != nil {
@@ -187,12 +187,12 @@ func (k kind[T]) delete(w http.ResponseWriter, r *http.Request) error {
 	return done(w, http.StatusNoContent, preconditioned(err))
 }
 
-// channel finds the channel of a request.
+// channel returns the channel of a request.
 func (a *API) channel(r *http.Request) (domain.Channel, error) {
 	return a.Directory.Channels.Find(r.Context(), "", r.PathValue("channel"))
 }
 
-// consumer finds the consumer of a request.
+// consumer returns the consumer of a request.
 func (a *API) consumer(r *http.Request) (domain.Consumer, error) {
 	return a.Directory.Consumers.Find(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 }
@@ -206,7 +206,7 @@ func (a operators) listAccesses(_ *http.Request, channel domain.Channel) (any, e
 	return map[string]any{"Result": models}, nil
 }
 
-// deleteAccess takes no condition: a token is withdrawn whatever else has changed.
+// deleteAccess takes no precondition: a token can be withdrawn whatever else has changed.
 func (a operators) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 	t, err := a.accesses().find(r)
 	if err != nil {
@@ -231,7 +231,8 @@ func (a operators) resumeConsumer(w http.ResponseWriter, r *http.Request) error 
 	return a.consumers().write(w, r, c)
 }
 
-// preconditioned renames a conflict on the registry: another request made or changed the object between the check and the write.
+// preconditioned converts a conflict in the registry: another request has created or changed the object between the check and the
+// write.
 func preconditioned(err error) error {
 	if errors.Is(err, domain.ErrConflict) {
 		return errPrecondition
@@ -243,7 +244,7 @@ func badField(name string, err error) error {
 	return httpserve.BadRequest("Bad Request: %s: %v", name, err)
 }
 
-// checkForm checks the content type, before anything else is looked at.
+// checkForm checks the content type first.
 func checkForm(r *http.Request) error {
 	const form = "application/x-www-form-urlencoded"
 	given := r.Header.Get("Content-Type")
@@ -277,7 +278,7 @@ func readForm(r *http.Request) error {
 	return nil
 }
 
-// fieldSizes are the sizes in bytes of those fields of forms that are stored.
+// fieldSizes are the limits in bytes of the form fields that are stored.
 var fieldSizes = map[string]int{
 	"name": domain.MaxText, "token": domain.MaxText, "signingSecret": domain.MaxText, "callbackUrl": domain.MaxLongText, "eventTypes": domain.MaxLongText,
 	"headers": domain.MaxLongText,
@@ -285,7 +286,7 @@ var fieldSizes = map[string]int{
 
 func lastModified(s domain.Stakeholder) string { return s.ChangedAt.UTC().Format(http.TimeFormat) }
 
-// checkUnmodified checks the condition of a change to something that exists.
+// checkUnmodified checks the precondition of a change to an existing object.
 func checkUnmodified(r *http.Request, s domain.Stakeholder) error {
 	switch since := r.Header.Get("If-Unmodified-Since"); since {
 	case "":
@@ -297,7 +298,7 @@ func checkUnmodified(r *http.Request, s domain.Stakeholder) error {
 	}
 }
 
-// fillStakeholder reads name and token. Without a token it makes one.
+// fillStakeholder reads name and token. It generates a missing token.
 func fillStakeholder(r *http.Request, id string, s *domain.Stakeholder) error {
 	if err := domain.CheckSize(id, domain.MaxText); err != nil {
 		return badField("ID", err)
@@ -315,7 +316,7 @@ func fillStakeholder(r *http.Request, id string, s *domain.Stakeholder) error {
 	return nil
 }
 
-// fillConsumer reads what a consumer has beside name and token.
+// fillConsumer reads the fields that only consumers have.
 func (a *API) fillConsumer(r *http.Request, c *domain.Consumer) (err error) {
 	c.Channel = r.PathValue("channel")
 	c.CallbackURL = r.PostFormValue("callbackUrl")

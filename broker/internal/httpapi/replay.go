@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// defaultReplayRate leaves room for what is broadcast meanwhile.
+	// defaultReplayRate leaves capacity for new broadcasts.
 	defaultReplayRate = 100
 	maxReplayRate     = 100_000
 )
@@ -48,7 +48,7 @@ type replayModel struct {
 	ChangedAt time.Time
 }
 
-// spec reads which jobs are meant. The time of a message makes the search for its job short.
+// spec parses the selection of a request. For a single message its time is added, which shortens the search for its job.
 func (a *API) spec(ctx context.Context, k domain.Consumer, q replayRequest) (domain.ReplaySpec, error) {
 	s, err := q.spec()
 	if err != nil || q.Message == "" {
@@ -163,14 +163,14 @@ type replayOf struct {
 // maxReplays bounds the list of replays.
 const maxReplays = 1000
 
-// listReplays returns those that run and the last ones that ended, the last one that was begun first.
+// listReplays lists running replays and the last ones that ended, newest first.
 func (a operators) listReplays(*http.Request) (any, error) {
 	list := []replayOf{}
 	for _, o := range a.b.Replays.AllReplays() {
 		number, err := strconv.ParseUint(o.Group, 10, 32)
 		k, known := a.Directory.ConsumerByNumber(uint32(number))
 		if err != nil || !known {
-			continue // the consumer was deleted
+			continue // its consumer was deleted
 		}
 		model, err := modelOfReplay(o)
 		if err != nil {

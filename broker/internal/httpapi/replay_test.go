@@ -19,7 +19,7 @@ type replayState struct {
 	Rate                     float64
 }
 
-// replay waits until a replay is as it is to be.
+// replay waits until a replay is in a state.
 func (s *site) replay(location, state string) (r replayState) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -36,7 +36,7 @@ func (s *site) count(body string) int {
 	return answer.Count
 }
 
-// settle delivers or fails what is queued.
+// settle delivers or fails the queued jobs.
 func (s *site) settle(state string) {
 	s.t.Helper()
 	for _, w := range s.work("POST", "claim?limit=100&wait=5s") {
@@ -125,7 +125,7 @@ func TestReplay(t *testing.T) {
 	require.Equal(t, []listed{{"ch", "pull", last, "DONE", "dead"}, {"ch", "pull", location, "DONE", ""}}, all.Result)
 }
 
-// A replay that is cancelled queues nothing any more, and while it runs there is no other.
+// A cancelled replay queues no more jobs. While a replay runs, no other can start.
 func TestReplayIsCancelled(t *testing.T) {
 	s := newSite(t, func(cfg *broker.Config) { cfg.Seed.Consumers = cfg.Seed.Consumers[:1] })
 	for i := range 20 {
@@ -147,7 +147,7 @@ func TestReplayIsCancelled(t *testing.T) {
 	require.Equal(t, rest.Count, rest.Replayed)
 }
 
-// Of those who ask for a replay at the same time one gets it.
+// If several callers start a replay at the same time, exactly one succeeds.
 func TestReplaysAtTheSameTime(t *testing.T) {
 	s := newSite(t, func(cfg *broker.Config) { cfg.Seed.Consumers = cfg.Seed.Consumers[:1] })
 	for i := range 50 {
@@ -177,7 +177,7 @@ func TestReplaysAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A time that the record of a replay cannot hold is refused.
+// A time that the record of a replay cannot store is refused.
 func TestReplayTime(t *testing.T) {
 	s := newSite(t, nil)
 	for _, body := range []string{`{"Since":"0000-01-01T00:00:00+23:59"}`, `{"Until":"9999-12-31T23:59:59-23:59"}`} {

@@ -21,7 +21,7 @@ func TestScheduled(t *testing.T) {
 	schedule(412, "scheduled time must be at least 2 minutes in the future", "m", time.Now().Add(time.Minute).Format(time.RFC3339))
 	require.Equal(t, "/channel/ch/scheduled-message/m", schedule(201, "", "m", at.Format(time.RFC3339)).header.Get("Location"))
 	schedule(409, "duplicate scheduled message id for channel", "m", at.Format(time.RFC3339))
-	s.agree("/channel/ch") // across kinds, another node refuses an ID a moment later
+	s.agree("/channel/ch") // the other node refuses an ID of the other kind a moment later
 	s.expect(409, "duplicate message id for channel", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": "m"}), "now")
 	var m struct {
 		ID, MessageID, ProducedBy, Status, Payload string
@@ -53,13 +53,13 @@ func TestScheduled(t *testing.T) {
 	s.broadcast("m", "now", nil)
 }
 
-// A scheduled message is broadcast when its time has come, and no sooner.
+// A scheduled message is broadcast at its time, and not earlier.
 func TestScheduledIsBroadcast(t *testing.T) {
 	s := newSite(t, func(c *broker.Config) { c.Scheduler.MinDelay = 0 })
 	at := time.Now().Add(1200 * time.Millisecond).UTC()
 	s.broadcast("m", "later", header{"X-Broker-Scheduled-For": at.Format(time.RFC3339Nano), "X-Broker-Message-Priority": "4", "X-Broker-Metadata-Headers": "X-A", "X-A": "1"})
 	queued, message := s.work("GET", "queued-jobs"), s.do("GET", "/channel/ch/message/m", nil, "")
-	if time.Now().Before(at) { // else either may have come after it
+	if time.Now().Before(at) { // otherwise the broadcast may have come first
 		require.Empty(t, queued)
 		require.Equal(t, 404, message.status, message.body)
 	}
@@ -84,7 +84,7 @@ func TestScheduledIsBroadcast(t *testing.T) {
 	s.expect(409, "duplicate message id for channel", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": "m"}), "again")
 }
 
-// The server counts schedules in nanoseconds of 64 bits, and broadcasts at once what is later than they go.
+// The server stores the time of a schedule in 64-bit nanoseconds, and broadcasts a message beyond that range at once.
 func TestScheduleBeyondNanoseconds(t *testing.T) {
 	s := newSite(t, nil)
 	for _, at := range []string{"2263-01-01T00:00:00Z", "9999-12-31T23:59:59Z"} {

@@ -20,7 +20,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service/openapi"
 )
 
-// site is a broker under test. Every answer is held against the document.
+// site is a broker under test. Every answer is checked against the document.
 type site struct {
 	t    testing.TB
 	urls []string // of its nodes
@@ -47,8 +47,8 @@ func with(h header, more header) header {
 	return all
 }
 
-// onCluster, if set, starts a site as several processes on a cluster in place of
-// one node with a server of its own, and returns their addresses.
+// onCluster, if set, starts the site as several processes on a cluster instead of one node with an embedded server, and returns
+// their addresses.
 var onCluster func(testing.TB, *broker.Config) []string
 
 func newSite(t testing.TB, change func(*broker.Config)) *site {
@@ -87,7 +87,7 @@ func newSite(t testing.TB, change func(*broker.Config)) *site {
 	return s
 }
 
-// base is the address for the next request: nodes take turns.
+// base returns the address for the next request: nodes alternate.
 func (s *site) base() string { return s.urls[int(s.turn.Add(1))%len(s.urls)] }
 
 type answer struct {
@@ -120,8 +120,7 @@ func (s *site) do(method, path string, h header, body string) answer {
 	return answer{resp.StatusCode, resp.Header, string(b)}
 }
 
-// expect makes a request and checks the answer's status, and its text if it is
-// an error.
+// expect makes a request and checks the answer's status, and the text of an error.
 func (s *site) expect(status int, text, method, path string, h header, body string) answer {
 	s.t.Helper()
 	a := s.do(method, path, h, body)

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Stored texts are bounded: each is in memory on every node for ever. The error has the field, its size and the limit, and not the text.
+// Stored texts are bounded, because every node holds each of them in memory. The error names the field, its size and the limit,
+// and does not show the text.
 func TestStoredTextsAreBounded(t *testing.T) {
 	s := newSite(t, nil)
 	for _, tt := range []struct {

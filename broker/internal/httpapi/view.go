@@ -7,14 +7,14 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// View is what the routes show.
+// View has the sources of the data that the routes show.
 type View struct {
 	Directory *directory.Directory
 	Messages  Messages
 	Jobs      Jobs
 }
 
-// Messages finds what was broadcast, or is to be.
+// Messages finds broadcasts and schedules.
 type Messages interface {
 	Message(ctx context.Context, channel, id string) (domain.Message, error)
 	MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]domain.Message, error)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a request has that the broker cannot use is refused, by name and value and with the values that are allowed.
+// An invalid value in a request is refused. The error has its name, the value and the allowed values.
 func TestWrongInputIsRefused(t *testing.T) {
 	s := newSite(t, nil)
 	for _, value := range []string{"-7", "high", "1.5", "0x1", "2147483648", "99999999999999999999", "-9223372036854775808"} {
@@ -47,7 +47,7 @@ func TestWrongInputIsRefused(t *testing.T) {
 		"PUT", "/channel/ch/consumer/bad", formType, "callbackUrl=/relative")
 }
 
-// A slash behind a path is redirected, as in the original.
+// A path with a trailing slash is redirected, as in the original.
 func TestSlashIsRedirected(t *testing.T) {
 	s := newSite(t, nil)
 	for _, r := range []struct {

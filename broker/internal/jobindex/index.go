@@ -1,8 +1,8 @@
-// Package jobindex is what a node knows in memory of messages, schedules and jobs. It knows no NATS: the store tells it what the streams
-// have.
+// Package jobindex is a node's index of messages, schedules and jobs in memory. It does not use NATS: the store passes the contents of the
+// streams to it.
 //
-// An [Index] has the messages of each channel, which of them were scheduled (schedules.go), and what is known of the jobs of each consumer
-// (consumer.go, settled.go). Its [Queue] has the jobs that can be taken, and what happens to jobs by itself at a time.
+// An [Index] has the messages of each channel, the scheduled ones (schedules.go), and the states of each consumer's jobs (consumer.go,
+// settled.go). Its [Queue] has the jobs that can be taken, and the timers of jobs.
 package jobindex
 
 import (
@@ -202,7 +202,7 @@ func (k *consumerIndex) fresh(e Entry) domain.Job {
 	}
 }
 
-// wants tells whether a message makes a job, if it has no record.
+// wants reports whether a message makes a job, if the job has no record.
 func (k *consumerIndex) wants(e Entry) bool { return k.consumer.Wants(e.Seq, e.eventType.Value()) }
 
 func queueKey(j domain.Job) key  { return key{-int64(j.Priority), j.ID.Seq} }

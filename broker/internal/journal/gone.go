@@ -24,8 +24,8 @@ type notice struct {
 
 func (s *base) noticeSubject() string { return s.cfg.Name + ".x.deleted" }
 
-// tell applies a notice here and sends it to the other nodes.
-func (s *messages) tell(n notice) {
+// announce applies a notice here and sends it to the other nodes.
+func (s *messages) announce(n notice) {
 	s.take(n)
 	if !s.cfg.Shared {
 		return
@@ -163,6 +163,6 @@ func (s *messages) ForgetChannel(ctx context.Context, channel string) error {
 		if len(seqs) == 0 {
 			return s.messageWrites.Durable(ctx)
 		}
-		s.tell(notice{Token: token, Seqs: seqs})
+		s.announce(notice{Token: token, Seqs: seqs})
 	}
 }

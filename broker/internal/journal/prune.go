@@ -143,7 +143,7 @@ func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error 
 	gone := map[string][]uint64{} // by channel
 	defer func() {
 		for token, seqs := range gone {
-			s.tell(notice{Token: token, Seqs: seqs})
+			s.announce(notice{Token: token, Seqs: seqs})
 		}
 	}()
 	var mu sync.Mutex

@@ -17,8 +17,8 @@ import (
 const (
 	// replayPrefix begins the keys of replays in the registry's bucket. The keys are grouped by consumer.
 	replayPrefix = "r."
-	// keptReplays is how many replays of a consumer are retained.
-	keptReplays = 20
+	// maxReplays is how many replays of a consumer are retained.
+	maxReplays = 20
 )
 
 func replayGroup(consumer uint32) string { return strconv.FormatUint(uint64(consumer), 10) }

@@ -29,7 +29,7 @@ func TestReplaysHavePlaces(t *testing.T) {
 		require.NoError(t, err)
 		return uint64(len(info.State.Subjects))
 	}
-	const ended = 3 * keptReplays
+	const ended = 3 * maxReplays
 	group := replayGroup(c.Number)
 	replay := func(number uint64, state bulk.State) bulk.Operation {
 		return bulk.Operation{ID: bulk.ID(group, number), Kind: domain.ReplayKind, Group: group, Number: number, Spec: json.RawMessage("{}"), State: state}
@@ -46,11 +46,11 @@ func TestReplaysHavePlaces(t *testing.T) {
 		_, err = s.Replays.Put(t.Context(), r)
 		require.NoError(t, err)
 	}
-	require.EqualValues(t, keptReplays, keys())
-	require.Len(t, s.Replays.In(group), keptReplays)
+	require.EqualValues(t, maxReplays, keys())
+	require.Len(t, s.Replays.In(group), maxReplays)
 	_, err = s.Replays.Fresh(t.Context(), bulk.ID(group, ended))
 	require.NoError(t, err)
-	for _, gone := range []uint64{ended - keptReplays, ended + 1} {
+	for _, gone := range []uint64{ended - maxReplays, ended + 1} {
 		_, err = s.Replays.Fresh(t.Context(), bulk.ID(group, gone))
 		require.ErrorIs(t, err, domain.ErrNotFound)
 		_, ok := s.Replays.Cached(bulk.ID(group, gone))

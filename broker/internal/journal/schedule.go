@@ -78,7 +78,7 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	if known != 0 && errors.Is(err, domain.ErrNotFound) {
 		// The known sequence came from a replica that may be ahead of the leader.
 		if raw, err = s.At(ctx, s.messageStream, known); errors.Is(err, domain.ErrNotFound) {
-			s.tell(notice{Token: token, Seqs: []uint64{known}})
+			s.announce(notice{Token: token, Seqs: []uint64{known}})
 		}
 	}
 	if errors.Is(err, domain.ErrNotFound) {
@@ -97,7 +97,7 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	} else if err != nil {
 		return fmt.Errorf("cancel message %q: %w", id, err)
 	}
-	s.tell(notice{Token: token, Seqs: []uint64{raw.Sequence}})
+	s.announce(notice{Token: token, Seqs: []uint64{raw.Sequence}})
 	return s.messageWrites.Durable(ctx)
 }
 

@@ -32,7 +32,7 @@ func startMember(t *testing.T, s *Store) *member {
 	note := func(shard int, held bool) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		assert.Equal(t, held, s.Shards.Owns(shard), "shard %d is told of as it is", shard)
+		assert.Equal(t, held, s.Shards.Owns(shard), "shard %d is reported as it is", shard)
 		m.held[shard] = held
 	}
 	ctx, cancel := context.WithCancel(t.Context())

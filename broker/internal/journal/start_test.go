@@ -149,7 +149,7 @@ func TestNodeWithoutReplicas(t *testing.T) {
 	}
 	info, infoErr := a.messageStream.Info(t.Context())
 	require.NoError(t, infoErr)
-	require.Equal(t, 3, info.Config.Replicas, "the messages have one copy now, and nobody was told")
+	require.Equal(t, 3, info.Config.Replicas, "the messages have one copy now, without a warning")
 	require.ErrorContains(t, err, "replicas")
 }
 

@@ -152,7 +152,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		Registry: s.reg, Writes: s.registryWrites, Messages: s.Messages, Changed: s.consumerChanged, Ready: s.Ready,
 		Shared: s.cfg.Shared, HashTokens: s.cfg.HashTokens,
 	})
-	s.replayTable = bulk.NewTable(s.reg, replayPrefix, keptReplays, earlierReplay)
+	s.replayTable = bulk.NewTable(s.reg, replayPrefix, maxReplays, earlierReplay)
 	s.Replays.Table = s.replayTable
 	err := s.syncStored(ctx)
 	if err == nil {

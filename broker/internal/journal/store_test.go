@@ -242,7 +242,7 @@ func TestScheduledMessage(t *testing.T) {
 }
 
 // A deletion on one node removes the message or schedule from the lists of the others.
-func TestDeletionsAreToldToOtherNodes(t *testing.T) {
+func TestDeletionsAreSentToOtherNodes(t *testing.T) {
 	srv := servertest.RunServer(t)
 	open := func() *Store {
 		s, err := Open(t.Context(), srv.JetStream(t, srv.Connect(t)), Config{Shared: true})

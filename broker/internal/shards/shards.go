@@ -56,7 +56,7 @@ type Sharing struct {
 	Shared bool
 	// Ticks is the stream of ticks, on TickSubject. A node that takes over a shard announces it on TakeOverSubject.
 	Ticks, TickSubject, TakeOverSubject string
-	// Records is the stream of job records. news tells how far it was read.
+	// Records is the stream of job records. News has the sequence up to which it was read.
 	Records string
 	News    *jsstream.Progress
 	Log     *slog.Logger

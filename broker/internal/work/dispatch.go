@@ -48,7 +48,7 @@ func (d *Dispatch) look(number uint32) {
 		return
 	}
 	if news && l.update(c) {
-		d.events.tell(EventClosed, c, "resumed")
+		d.events.notify(EventClosed, c, "resumed")
 	}
 	if d.Shards.Owns(l.shard) {
 		l.wake()

@@ -27,8 +27,8 @@ type operatorEvent struct {
 // notifier notifies operators of changes.
 type notifier struct{ *core }
 
-// tell reports a change to operators: in the log, in the metrics, and at the configured URL. It does not block.
-func (n *notifier) tell(event string, c domain.Consumer, reason string) {
+// notify reports a change to operators: in the log, in the metrics, and at the configured URL. It does not block.
+func (n *notifier) notify(event string, c domain.Consumer, reason string) {
 	n.Log.Warn("a consumer has changed", "event", event, "channel", c.Channel, "consumer", c.ID, "reason", reason)
 	n.Metrics.events.WithLabelValues(event).Inc()
 	n.Events.Send(operatorEvent{Event: event, Channel: c.Channel, Consumer: c.ID, Reason: reason, At: time.Now().UTC()})

@@ -25,7 +25,7 @@ func TestFronts(t *testing.T) {
 	require.Equal(t, []int{0, 0, 0}, places(1, "x", "y", "z"), "and those who ask once move nobody")
 	require.Equal(t, []int{0, 1, 2}, places(1, "a", "b", "c"))
 
-	now = now.Add(frontKept)
+	now = now.Add(frontExpiry)
 	require.Equal(t, []int{1, 2}, places(1, "b", "c"))
 	now = now.Add(time.Nanosecond)
 	require.Equal(t, []int{0, 1}, places(1, "b", "c"), "a is gone")

@@ -229,8 +229,8 @@ func (x *Jobs) withMessages(ctx context.Context, c domain.Consumer, jobs []domai
 }
 
 const (
-	// frontKept is how long a caller keeps its place after its last request.
-	frontKept = 30 * time.Second
+	// frontExpiry is how long a caller keeps its place after its last request.
+	frontExpiry = 30 * time.Second
 	// frontsMost bounds the places in a queue, and the callers remembered per queue.
 	frontsMost = 16
 	callerMost = 256
@@ -258,7 +258,7 @@ func (f *fronts) place(consumer uint32, name string, now time.Time) int {
 	if f.callers == nil {
 		f.callers = map[uint32][]caller{}
 	}
-	known := slices.DeleteFunc(f.callers[consumer], func(c caller) bool { return now.Sub(c.last) > frontKept })
+	known := slices.DeleteFunc(f.callers[consumer], func(c caller) bool { return now.Sub(c.last) > frontExpiry })
 	defer func() { f.callers[consumer] = known }()
 	place := 0
 	for i, c := range known {

@@ -203,7 +203,7 @@ func (l *lane) passes() (turn int, ok bool) {
 	changed, c := l.breaker.Current() != before, l.consumer
 	l.mu.Unlock()
 	if changed {
-		l.d.events.tell(EventHalfOpened, c, "")
+		l.d.events.notify(EventHalfOpened, c, "")
 	}
 	if !ok && wait < breaker.Forever {
 		l.sleep(wait)
@@ -374,7 +374,7 @@ func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) 
 		if state == breaker.Closed {
 			event = EventClosed
 		}
-		l.d.events.tell(event, c, "")
+		l.d.events.notify(event, c, "")
 		l.wake()
 	}
 	if save {

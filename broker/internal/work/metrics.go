@@ -53,7 +53,7 @@ func NewMetrics() *Metrics {
 		transitions: counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),
 		expiries:    counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
 		logins:      prometheus.NewCounter(prometheus.CounterOpts{Name: "broker_failed_logins_total", Help: "Requests with a wrong admin token."}),
-		events:      counter("broker_consumer_events_total", "Changes of consumers that operators are told of: paused, resumed, circuit breaker opened, half-open or closed.", "event"),
+		events:      counter("broker_consumer_events_total", "Changes of consumers that are reported to operators: paused, resumed, circuit breaker opened, half-open or closed.", "event"),
 	}
 	m.Registry.MustRegister(m.requests, m.broadcasts, m.callbacks, m.endToEnd, m.outcomes, m.attempts, m.claims, m.transitions,
 		m.expiries, m.events, m.logins, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -160,7 +160,7 @@ func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 }
 
 // Repeated pauses and resumes cause one event each.
-func TestPauseIsToldOnce(t *testing.T) {
+func TestPauseIsReportedOnce(t *testing.T) {
 	d := dispatch(t, 0)
 	defer d.stop()
 	for range 2 {
@@ -218,7 +218,7 @@ func TestSuccessDuringAWriteCounts(t *testing.T) {
 }
 
 // Each change of a circuit breaker causes an event, also when a resume closes it.
-func TestBreakerClosedByResumeIsTold(t *testing.T) {
+func TestBreakerClosedByResumeIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()

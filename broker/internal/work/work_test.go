@@ -306,7 +306,7 @@ func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
 }
 
 // The answer that a job was removed waits until the removal is on disk.
-func TestARemovedJobIsToldWhenThatIsStored(t *testing.T) {
+func TestARemovedJobIsReportedWhenThatIsStored(t *testing.T) {
 	s := newMemoryStore(1)
 	b := New(partsOf(s))
 	id := domain.JobID{Seq: 1, Consumer: 1}

@@ -114,7 +114,7 @@ type Engine struct {
 	events   chan func()
 	results  chan attempt
 	wakes    chan string // the partitions that have changed since the engine looked
-	missed   atomic.Bool // there was no room in wakes
+	missed   atomic.Bool // wakes was full
 
 	held    map[string]*hold
 	lanes   lanes   // the first has the gates without a limit
@@ -261,7 +261,7 @@ func (e *Engine) begin(now time.Time) {
 	e.turn++
 }
 
-// run is the goroutine of a handler. The channel has room for all that may have begun.
+// run is the goroutine of a handler. The channel can hold the results of all that may have begun.
 func (e *Engine) run(group []attempt) {
 	ctx := e.handlers
 	if e.Batch == 1 {

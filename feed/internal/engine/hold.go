@@ -119,15 +119,15 @@ func (e *Engine) fetch(now time.Time) {
 // wants adds what is to be read for a lane. Of a partition whose gate is not known yet it is one item where there are limits.
 func (l *lane) wants(e *Engine, wants []sqlstore.Want, holds []*hold) ([]sqlstore.Want, []*hold) {
 	most := l.most(e.Concurrency)
-	room := 2*most - l.active - len(l.queue)
+	free := 2*most - l.active - len(l.queue)
 	if l.limit == nil {
-		room = 2*most - e.active - len(l.queue)
+		free = 2*most - e.active - len(l.queue)
 	}
-	n := min(len(l.hungry), FetchMost-len(wants), room)
-	if n <= 0 || (len(l.queue) > 0 && 4*room < most) {
+	n := min(len(l.hungry), FetchMost-len(wants), free)
+	if n <= 0 || (len(l.queue) > 0 && 4*free < most) {
 		return wants, holds
 	}
-	limit := min((room+n-1)/n, max(1, fetchRows/n))
+	limit := min((free+n-1)/n, max(1, fetchRows/n))
 	for _, h := range l.hungry[:n] {
 		h.isHungry = false
 		if h.gone || h.leave || h.settling {

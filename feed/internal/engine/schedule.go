@@ -85,8 +85,8 @@ func (e *Engine) due(now time.Time) {
 
 // scan leases partitions that have work.
 func (e *Engine) scan(now time.Time) {
-	room := e.MaxPartitions - len(e.held)
-	if e.scanning || room <= 0 || now.Before(e.timers.scan) {
+	free := e.MaxPartitions - len(e.held)
+	if e.scanning || free <= 0 || now.Before(e.timers.scan) {
 		return
 	}
 	e.scanning = true
@@ -99,13 +99,13 @@ func (e *Engine) scan(now time.Time) {
 	e.timers.scan = now.Add(e.Jitter(interval))
 	e.async(func(ctx context.Context) func() {
 		begun := time.Now()
-		leases, err := e.tables.Acquire(ctx, e.terms, room, holds)
+		leases, err := e.tables.Acquire(ctx, e.terms, free, holds)
 		wait, asked := time.Duration(-1), 0
 		if err == nil && len(leases) == 0 && interval > 4*e.PollMin {
 			wait, err = e.tables.Soonest(ctx, e.terms)
 		}
 		// If nothing is free, ask others for partitions, one at a time, until they have no more than a fair share.
-		for more := e.Steal && err == nil && len(leases) == 0; more && asked < min(room, claimMost); {
+		for more := e.Steal && err == nil && len(leases) == 0; more && asked < min(free, claimMost); {
 			if more, err = e.tables.Claim(ctx, e.terms); more {
 				asked++
 			}

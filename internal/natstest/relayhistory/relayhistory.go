@@ -1,5 +1,6 @@
-// Package relayhistory checks the history of a run of the webhook relay: which messages senders sent, which requests receivers
-// got, and which ends were reported to senders, whatever was killed meanwhile. Tests record a [Run] and call [Run.Check].
+// Package relayhistory checks runs of the webhook relay in tests. Its rules hold for any run, whatever was killed: they relate
+// the messages that senders submitted, the requests that receivers got, and the results that were reported to senders. A test
+// records a [Run] and calls [Run.Check].
 package relayhistory
 
 import (
@@ -9,7 +10,7 @@ import (
 	"time"
 )
 
-// Traits are what a receiver promises, and how it is configured.
+// Traits are the promises of a receiver, and its configuration.
 type Traits struct {
 	Asked      bool   // it has a status endpoint
 	Unknown    string // at_least_once or at_most_once, without a status endpoint
@@ -20,11 +21,11 @@ type Traits struct {
 	TTL        time.Duration // 0: none
 }
 
-// mayFail reports whether a message may still fail after a request for it has succeeded.
+// mayFail reports whether a message may fail although its receiver has executed it.
 func (t *Traits) mayFail(reason string) bool {
 	switch {
 	case t.Asked:
-		// Nobody asks any longer than it lives.
+		// The status endpoint is not polled beyond the time to live.
 		return t.TTL > 0 && (reason == "EXPIRED" || reason == "UNKNOWN_OUTCOME")
 	case t.Unknown == "at_most_once":
 		return reason == "UNKNOWN_OUTCOME"
@@ -37,44 +38,44 @@ type Post struct {
 	Key     string
 	Attempt int
 	At      time.Time
-	Worked  bool // the receiver has done what it asks for, whether or not its answer was heard
-	Overlap bool // another was in progress
+	Worked  bool // the receiver has executed the message, whether or not its answer arrived
+	Overlap bool // another POST was in progress
 }
 
-// Receiver is what one receiver saw.
+// Receiver is the record of one receiver.
 type Receiver struct {
 	Traits
 	Posts []Post
 }
 
-// End is how the relay says that a message ended.
+// End is the end of a message as the relay reports it.
 type End struct {
 	Status   string // DONE or FAILED
 	Reason   string
 	Response string
 }
 
-// Run is what happened. A message's key is its source, a slash and its ID.
+// Run is the record of a run. The key of a message is its source, a slash and its ID.
 type Run struct {
 	Receivers map[string]Receiver
-	Offered   map[string]string    // the receiver of each message that was handed in
-	Accepted  map[string]bool      // those whose sender had an answer
+	Offered   map[string]string    // the receiver of each submitted message
+	Accepted  map[string]bool      // messages whose sender got an answer
 	Order     map[string][]string  // of each source, in the order in which they were accepted
-	Latest    map[string]time.Time // when a POST of a message may arrive at the latest, where it has a TTL and is not redriven
-	Ends      map[string]End       // of each message that the relay knows
-	Told      map[string][]string  // statuses that were reported to the sender, by message
+	Latest    map[string]time.Time // the latest time at which a POST of a message may arrive, if it has a TTL and was not redriven
+	Ends      map[string]End       // of each message that the relay has
+	Reported  map[string][]string  // statuses that callbacks reported to the sender, by message
 	Redriven  map[string]int       // how often, by message
 }
 
-// Tally counts what a run has only where processes were killed or answers got lost.
+// Tally counts repetitions. They occur only if processes were killed or answers were lost.
 type Tally struct {
-	Doubles int // POSTs that worked, of a message that had worked before
-	Repeats int // POSTs with the number of the one before
-	Retold  int // callbacks about an end that the sender knew
+	Doubles       int // executed POSTs of messages that had been executed before
+	Repeats       int // POSTs with the number of the previous one
+	ReportedAgain int // callbacks about an end that was already reported
 }
 
 // Most is the largest of the counts.
-func (t Tally) Most() int { return max(t.Doubles, t.Repeats, t.Retold) }
+func (t Tally) Most() int { return max(t.Doubles, t.Repeats, t.ReportedAgain) }
 
 type check struct {
 	*Run
@@ -82,7 +83,7 @@ type check struct {
 	wrongs []string
 }
 
-// Check returns what is wrong. All messages must have ended.
+// Check returns the violations. All messages must have ended.
 func (r *Run) Check() (Tally, []string) {
 	c := &check{Run: r}
 	posts := map[string][]Post{}
@@ -107,9 +108,9 @@ func (r *Run) Check() (Tally, []string) {
 			c.wrong("%s was sent and is not known", key)
 		}
 	}
-	for key := range r.Told {
+	for key := range r.Reported {
 		if _, ok := r.Ends[key]; !ok {
-			c.wrong("the sender was told of %s, which is not known", key)
+			c.wrong("%s was reported to the sender and is not known", key)
 		}
 	}
 	for name, receiver := range r.Receivers {
@@ -123,7 +124,7 @@ func (c *check) wrong(format string, args ...any) {
 	c.wrongs = append(c.wrongs, fmt.Sprintf(format, args...))
 }
 
-// message checks one message: its POSTs, its end, and that this end and no other was reported to the sender.
+// message checks one message: its POSTs, its end, and that this end was reported to the sender.
 func (c *check) message(traits Traits, key string, end End, posts []Post) {
 	worked, repeats, last, redriven := 0, 0, 0, c.Redriven[key]
 	for _, p := range posts {
@@ -161,21 +162,21 @@ func (c *check) message(traits Traits, key string, end End, posts []Post) {
 	c.reported(key, end, redriven)
 }
 
-// reported checks that the end was reported to the sender, and no other status but the failures before it.
+// reported checks that the end was reported to the sender, and no other status except earlier failures.
 func (c *check) reported(key string, end End, redriven int) {
-	told := c.Told[key]
-	if !slices.Contains(told, end.Status) {
-		c.wrong("the sender was not told of %s, which is %s", key, end.Status)
+	reported := c.Reported[key]
+	if !slices.Contains(reported, end.Status) {
+		c.wrong("%s is %s, which was not reported to the sender", key, end.Status)
 	}
-	for _, status := range told {
+	for _, status := range reported {
 		if status != end.Status && (redriven == 0 || status != "FAILED") {
-			c.wrong("the sender was told that %s is %s: it is %s", key, status, end.Status)
+			c.wrong("%s was reported to the sender as %s: it is %s", key, status, end.Status)
 		}
 	}
-	c.tally.Retold += max(0, len(told)-1-redriven)
+	c.tally.ReportedAgain += max(0, len(reported)-1-redriven)
 }
 
-// receiver checks the window and the order of a receiver.
+// receiver checks the rate window and the order of a receiver.
 func (c *check) receiver(name string, r Receiver) {
 	posts := slices.Clone(r.Posts)
 	slices.SortStableFunc(posts, func(a, b Post) int { return a.At.Compare(b.At) })
@@ -197,7 +198,7 @@ func (c *check) receiver(name string, r Receiver) {
 	for _, p := range posts {
 		source, _, _ := strings.Cut(p.Key, "/")
 		if turn[p.Key] == 0 || c.Redriven[p.Key] > 0 {
-			continue // its sender had no answer, or it was redriven: it has no place in the order
+			continue // its sender got no answer, or it was redriven: it has no place in the order
 		}
 		if turn[p.Key] < turn[last[source]] {
 			c.wrong("%s was sent to %s after %s", p.Key, name, last[source])

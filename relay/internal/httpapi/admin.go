@@ -28,7 +28,7 @@ const (
 	maxEndpoint  = 4 << 10 // bytes: every relay process keeps it in memory
 )
 
-// receiverBody is the configuration of a receiver, as it is given and shown. Durations are in seconds.
+// receiverBody is the configuration of a receiver in requests and answers. Durations are in seconds.
 type receiverBody struct {
 	PostEndpoint   string      `json:"post_endpoint"`
 	StatusEndpoint string      `json:"status_endpoint"`
@@ -40,14 +40,14 @@ type receiverBody struct {
 	Order          store.Order `json:"order"`
 	UnknownOutcome string      `json:"unknown_outcome"`
 	TTL            float64     `json:"ttl"`
-	Secrets        []string    `json:"secrets,omitempty"` // absent: those that are there stay; they are not shown
+	Secrets        []string    `json:"secrets,omitempty"` // absent: the present ones stay; they are not shown
 	Paused         bool        `json:"paused"`
 }
 
-// defaultReceiver is what a receiver has unless it is configured.
+// defaultReceiver has the defaults of a receiver.
 var defaultReceiver = receiverBody{Window: 1, RetryAfter: 5, MaxRetries: 5, Timeout: 30}
 
-// receiverView is what is shown of a receiver: no secret, only how many there are.
+// receiverView is the view of a receiver. It has the number of secrets instead of the secrets.
 type receiverView struct {
 	Name string `json:"name"`
 	receiverBody
@@ -59,11 +59,11 @@ type receiverState struct {
 	work.State
 	Disabled bool   `json:"disabled"`
 	Backlog  uint64 `json:"backlog"`
-	// Oldest is the age of the oldest that waits, in seconds; 0: none does.
+	// Oldest is the age of the oldest message that waits, in seconds. 0 means that none waits.
 	Oldest float64 `json:"oldest"`
 	// Answers are missing before the first answer to this process.
 	Answers *work.Answers `json:"answers,omitempty"`
-	// Waiting says why no POST can begin now.
+	// Waiting is the reason why no POST can begin now.
 	Waiting *work.Wait `json:"waiting,omitempty"`
 }
 
@@ -75,8 +75,8 @@ func viewReceiver(r store.Receiver) receiverView {
 	}}
 }
 
-// checkEndpoint refuses what is no URL. {source_id} and {message_id} may be in its path and query, but not in its host, which
-// a sender would choose then.
+// checkEndpoint checks a URL. {source_id} and {message_id} are allowed in its path and query. They are not allowed in its host,
+// since then a sender could choose the host.
 func checkEndpoint(field, endpoint string, empty bool) error {
 	if endpoint == "" && empty {
 		return nil
@@ -99,7 +99,7 @@ func checkSecrets(secrets []string) error {
 		return httpserve.BadRequest("secrets: there are %d, and %d are the most", len(secrets), maxSecrets)
 	}
 	for i, secret := range secrets {
-		// The error must not have the secret.
+		// The error must not contain the secret.
 		if strings.ContainsAny(secret, " \t\r\n") || !strings.HasPrefix(secret, "whsec_") {
 			return httpserve.BadRequest("secrets: number %d is not whsec_ and base64", i+1)
 		}
@@ -110,7 +110,7 @@ func checkSecrets(secrets []string) error {
 	return nil
 }
 
-// apply checks a configuration and makes a receiver of it.
+// apply checks a configuration and applies it to a receiver.
 func (b *receiverBody) apply(r *store.Receiver) error {
 	for _, err := range []error{
 		checkEndpoint("post_endpoint", b.PostEndpoint, false), checkEndpoint("status_endpoint", b.StatusEndpoint, true), checkSecrets(b.Secrets),
@@ -153,7 +153,7 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 	return nil
 }
 
-// newName is the name of what a PUT configures.
+// newName returns the name in the path of a PUT.
 func newName(r *http.Request) (string, error) {
 	name := r.PathValue("name")
 	if err := work.CheckID("the name", name); err != nil {
@@ -168,7 +168,8 @@ type records[T any] interface {
 	Put(ctx context.Context, record T) error
 }
 
-// change edits the record that a path names, and tries again if somebody changes it meanwhile. With create, a record that does not exist is created.
+// change edits the record that a path names, and tries again if another request changes it meanwhile. With create, a record that
+// does not exist is created.
 func change[T any](r *http.Request, table records[T], create bool, edit func(*T) error) (record T, err error) {
 	for {
 		record, err = table.Read(r.Context(), r.PathValue("name"))
@@ -184,7 +185,7 @@ func change[T any](r *http.Request, table records[T], create bool, edit func(*T)
 	}
 }
 
-// noContent answers a request that has no answer but its error.
+// noContent answers with 204, or returns the error.
 func noContent(w http.ResponseWriter, err error) error {
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
@@ -255,7 +256,7 @@ func (a *API) listReceivers(r *http.Request) (any, error) {
 	return map[string]any{"items": items}, nil
 }
 
-// deleteReceiver fails what waits for the receiver; the workers do that.
+// deleteReceiver marks a receiver as deleted. The workers then fail the messages that wait for it.
 func (a *API) deleteReceiver(w http.ResponseWriter, r *http.Request) error {
 	gone, err := change(r, a.store.Receivers, false, func(old *store.Receiver) error {
 		old.Deleted, old.Secrets = true, nil
@@ -269,13 +270,13 @@ func (a *API) deleteReceiver(w http.ResponseWriter, r *http.Request) error {
 
 // senderBody is the configuration of a sender.
 type senderBody struct {
-	CallbackEndpoint string   `json:"callback_endpoint"` // empty or none: it is not told
-	Token            string   `json:"token"`             // absent: the one that is there stays
-	Secrets          []string `json:"secrets"`           // absent: those that are there stay
+	CallbackEndpoint string   `json:"callback_endpoint"` // empty or none: there are no callbacks
+	Token            string   `json:"token"`             // absent: the present one stays
+	Secrets          []string `json:"secrets"`           // absent: the present ones stay
 	Sources          []string `json:"sources"`
 }
 
-// senderView is what is shown of a sender: neither token nor secret.
+// senderView is the view of a sender, without token and secrets.
 type senderView struct {
 	Name             string   `json:"name"`
 	CallbackEndpoint string   `json:"callback_endpoint"`

@@ -18,18 +18,18 @@ import (
 //go:embed openapi.json
 var openAPI []byte
 
-// maxAdminBody bounds the body of a request that is no message, if the server takes as much.
+// maxAdminBody bounds the body of a request other than a message, unless the server's limit is lower.
 const maxAdminBody = 4 << 20
 
-// Options say how the interface works.
+// Options configure the interface.
 type Options struct {
-	// AdminToken is what routes of the administration need. Empty: nobody needs any token.
+	// AdminToken is required by the routes of the administration. Empty means that no route needs a token.
 	AdminToken string
-	// FailedLogins is how many wrong tokens an address may show in a minute; 0: any number.
+	// FailedLogins is how many wrong tokens are accepted from an address per minute. 0 means any number.
 	FailedLogins int
-	// OpenMetrics lets everybody read the metrics.
+	// OpenMetrics serves the metrics without a token.
 	OpenMetrics bool
-	// Loopback says that only this machine reaches the listener.
+	// Loopback says that only this machine can reach the listener.
 	Loopback bool
 	// MaxBody is the largest body of a message, in bytes.
 	MaxBody int
@@ -51,11 +51,11 @@ type API struct {
 // The access of routes.
 const (
 	open   = httpserve.Open
-	admin  = iota // who has the admin token
-	sender        // who has a sender's token, or the admin token
+	admin  = iota // needs the admin token
+	sender        // needs a sender's token, or the admin token
 )
 
-// New makes the handler.
+// New returns the handler.
 func New(s *store.Store, w *work.Workers, opts Options) http.Handler {
 	a := &API{store: s, work: w, opts: opts, log: opts.Logger}
 	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, w.Metrics().LoginFailed)
@@ -104,7 +104,7 @@ func describe(err error) *httpserve.Error { return httpserve.Describe(err, known
 // check refuses a request before its route's handler sees it.
 func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Route) error {
 	if route.Access != sender {
-		// Those of senders have limits of their own.
+		// The routes of senders have limits of their own.
 		r.Body = http.MaxBytesReader(w, r.Body, int64(min(maxAdminBody, a.store.MaxPayload())))
 	}
 	if route.Access != open {
@@ -115,8 +115,8 @@ func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Rout
 	return checkNames(r)
 }
 
-// checkNames does not find what has a longer name than anything can have. Asked for it, the store would use a subject that
-// is longer than NATS takes, and lose the connection that all requests share.
+// checkNames answers 404 for a name that is longer than any valid name. The store would build a subject from it that is longer
+// than NATS allows, and the server would close the connection that all requests share.
 func checkNames(r *http.Request) error {
 	for _, segment := range []string{"source", "id", "name"} {
 		if name := r.PathValue(segment); len(name) > work.MaxID && r.Method != http.MethodPut {
@@ -126,7 +126,7 @@ func checkNames(r *http.Request) error {
 	return nil
 }
 
-// isAdmin tells whether a request may do everything.
+// isAdmin reports whether a request has all rights.
 func (a *API) isAdmin(r *http.Request) bool {
 	if a.opts.AdminToken == "" {
 		return httpserve.Bearer(r) == ""
@@ -146,7 +146,7 @@ func (a *API) authorize(r *http.Request, needed int) error {
 	return a.logins.Refuse(r, httpserve.Bearer(r), errUnauthorized)
 }
 
-// senderOf finds for which sender a request may use a source.
+// senderOf returns the sender for which a request may use a source.
 func (a *API) senderOf(r *http.Request, source string) (string, error) {
 	if a.isAdmin(r) {
 		return a.store.OwnerOf(source), nil

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// maxBatch is the most messages in a batch, and maxBatchBody the most bytes.
+	// maxBatch bounds the messages of a batch, and maxBatchBody its bytes.
 	maxBatch     = 1000
 	maxBatchBody = 64 << 20
-	// maxTogether is how many of them are stored together.
+	// maxTogether bounds the messages that are stored together.
 	maxTogether = 256
 )
 
@@ -28,8 +28,8 @@ type batchResult struct {
 	Error  *httpserve.Error `json:"error,omitempty"`
 }
 
-// postBatch stores up to 1,000 messages, in their order. A batch that is refused as a whole may have begun: what it has stored is
-// known when the batch is sent again.
+// postBatch stores up to 1,000 messages, in their order. A batch that is refused as a whole may be stored in part. If it is sent
+// again, the stored messages are duplicates.
 func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
 	results, err := a.storeLines(r, newLineReader(http.MaxBytesReader(w, r.Body, maxBatchBody), r.ContentLength, a.opts.MaxBody))
 	if err != nil {
@@ -42,19 +42,19 @@ func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		// The client may be gone. Then there is nobody to report an error to.
+		// An error means that the client is gone, so it cannot be reported.
 		_, _ = out.Write(data)
 	}
 	_ = out.Flush()
 	return nil
 }
 
-// storeLines stores the messages of a batch: those together whose lines have come. So it never holds more than the lines in its buffer
-// while it waits for a client that may send no more.
+// storeLines stores the messages of a batch. It stores together the lines that have been received. So it never keeps more than
+// the lines in its buffer while it waits for a slow client.
 func (a *API) storeLines(r *http.Request, lines lineReader) ([]batchResult, error) {
 	results := []batchResult{}
 	var offers []work.Offer
-	var numbers []int // of their lines
+	var numbers []int // their line numbers
 	flush := func() {
 		for i, verdict := range a.work.Submit(r.Context(), offers) {
 			_, body, err := answer(offers[i], verdict)
@@ -65,7 +65,7 @@ func (a *API) storeLines(r *http.Request, lines lineReader) ([]batchResult, erro
 		}
 		offers, numbers = offers[:0], numbers[:0]
 	}
-	defer flush() // the last ones, also of a batch that is refused
+	defer flush() // the last messages, also of a batch that is refused
 	for {
 		if len(offers) == maxTogether || !lines.buffered() {
 			flush()
@@ -101,13 +101,13 @@ func (a *API) storeLines(r *http.Request, lines lineReader) ([]batchResult, erro
 
 var errLongLine = errors.New("the line is too long")
 
-// lineReader reads the lines of a batch. Empty ones do not count. Its buffer has room for the longest line.
+// lineReader reads the lines of a batch. It skips empty lines. Its buffer can hold the longest line.
 type lineReader struct {
 	in   *bufio.Reader
 	most int // bytes of a line
 }
 
-// newLineReader reads lines of up to most bytes from a body of a size; -1: the size is not known.
+// newLineReader returns a reader of lines of up to most bytes. size is the length of the body, or -1 if it is not known.
 func newLineReader(body io.Reader, size int64, most int) lineReader {
 	room := int64(most + len("\r\n"))
 	if size >= 0 {
@@ -116,14 +116,14 @@ func newLineReader(body io.Reader, size int64, most int) lineReader {
 	return lineReader{bufio.NewReaderSize(body, int(room)), most}
 }
 
-// buffered reports whether a whole line has come, so that next does not wait for one.
+// buffered reports whether a complete line has been received, so that next does not block.
 func (l lineReader) buffered() bool {
 	come, _ := l.in.Peek(l.in.Buffered())
 	return bytes.IndexByte(come, '\n') >= 0
 }
 
-// next returns a line, which is good until the next call; errLongLine: it was longer than most, and is skipped; io.EOF: there is
-// none.
+// next returns a line, which is valid until the next call. It returns errLongLine for a line that is longer than most, which it
+// skips, and io.EOF at the end.
 func (l lineReader) next() ([]byte, error) {
 	for {
 		line, err := l.in.ReadSlice('\n')

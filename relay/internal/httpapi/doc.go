@@ -1,2 +1,2 @@
-// Package httpapi is the relay's HTTP interface. openapi.json documents it, and a test holds the two together.
+// Package httpapi is the relay's HTTP interface. openapi.json documents it. A test compares the document with the routes.
 package httpapi

@@ -24,7 +24,7 @@ const (
 	maxRate      = 1_000_000
 )
 
-// failedView is a failed message on the list.
+// failedView is the view of a failed message.
 type failedView struct {
 	ItemID   string         `json:"id"`
 	Source   string         `json:"source_id"`
@@ -37,7 +37,7 @@ type failedView struct {
 	Attempts int            `json:"attempts"`
 }
 
-// since reads a time, or a duration that counts back from now; empty: everything.
+// since parses a time, or a duration that counts back from now. An empty value is the zero time.
 func since(value string, now time.Time) (time.Time, error) {
 	if value == "" {
 		return time.Time{}, nil
@@ -51,7 +51,7 @@ func since(value string, now time.Time) (time.Time, error) {
 	return time.Time{}, httpserve.BadRequest("since: %q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h", value)
 }
 
-// filterBody chooses failed messages; what is empty chooses all.
+// filterBody is a filter for failed messages. Empty fields match all.
 type filterBody struct {
 	Receiver string `json:"receiver"`
 	Source   string `json:"source"`
@@ -61,7 +61,7 @@ type filterBody struct {
 	Since    string `json:"since"`
 }
 
-// filter checks the fields.
+// filter validates the fields.
 func (b filterBody) filter(now time.Time) (f store.Filter, err error) {
 	f = store.Filter{Receiver: b.Receiver, Source: b.Source, Message: b.Message, Stage: machine.Stage(b.Stage), Reason: machine.Reason(b.Reason)}
 	switch {
@@ -107,7 +107,7 @@ func (a *API) listFailed(r *http.Request) (any, error) {
 	return map[string]any{"items": items, "cursor": cursor}, nil
 }
 
-// operationBody says what to do to which failed messages.
+// operationBody selects the failed messages of an operation.
 type operationBody struct {
 	IDs    []string        `json:"ids"`
 	Filter *filterBody     `json:"filter"`
@@ -115,7 +115,7 @@ type operationBody struct {
 	Rate   json.RawMessage `json:"rate"`
 }
 
-// operation checks the body.
+// operation validates the body.
 func (b *operationBody) operation(verb string, now time.Time) (bulk.Operation, error) {
 	o := bulk.Operation{Kind: verb, Group: verb, By: "admin"}
 	var selection store.Selection
@@ -178,7 +178,7 @@ func (a *API) operate(verb string) func(http.ResponseWriter, *http.Request) erro
 	}
 }
 
-// operationView is an operation. One that was stored by an earlier build has neither By nor a time.
+// operationView is the view of an operation. An operation that an earlier build has stored has neither By nor a time.
 type operationView struct {
 	ID      string    `json:"id"`
 	Verb    string    `json:"verb"`
@@ -190,20 +190,20 @@ type operationView struct {
 	Rate    float64   `json:"rate,omitempty"`
 	Began   time.Time `json:"began,omitzero"`
 	Changed time.Time `json:"changed,omitzero"`
-	// Filter chose the messages; without one they were chosen by their IDs.
+	// Filter is the filter of the operation. It is nil if the operation has a list of IDs.
 	Filter *store.Filter `json:"filter,omitempty"`
 }
 
 func viewOperation(o bulk.Operation) operationView {
 	var selection store.Selection
-	_ = json.Unmarshal(o.Spec, &selection) // of an operation that cannot be read there is no filter to show
+	_ = json.Unmarshal(o.Spec, &selection) // an operation that cannot be parsed is shown without its filter
 	return operationView{
 		ID: o.ID, Verb: o.Kind, State: strings.ToLower(string(o.State)), Matched: o.Matched, Done: o.Done, Skipped: o.Skipped,
 		By: o.By, Rate: o.Rate, Began: o.CreatedAt, Changed: o.ChangedAt, Filter: selection.Filter,
 	}
 }
 
-// listOperations returns those that are kept, the last one that was begun first.
+// listOperations returns the stored operations, newest first.
 func (a *API) listOperations(*http.Request) (any, error) {
 	items := []operationView{}
 	for _, o := range a.store.Operations.All() {

@@ -22,7 +22,7 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
-// refused checks that an error is one for a client, and that its text can be an answer.
+// refused checks that an error is one for a client, and that its text is valid in an answer.
 func refused(t *testing.T, err error) {
 	t.Helper()
 	e := describe(err)
@@ -32,7 +32,7 @@ func refused(t *testing.T, err error) {
 	require.True(t, utf8.Valid(data))
 }
 
-// A message that is taken can be stored, POSTed and shown again.
+// An accepted message can be stored, POSTed and shown.
 func FuzzParseMessage(f *testing.F) {
 	f.Add([]byte(`{"source_id":"a","message_id":"1","receiver":"ci","payload":{"n":1},"headers":{"X-A":"b"}}`))
 	f.Add([]byte(`{"source_id":"\ud800","message_id":"\u0000","receiver":"..","payload":null}`))
@@ -64,7 +64,7 @@ func request(body []byte) *http.Request {
 	return httptest.NewRequest(http.MethodPut, "/", bytes.NewReader(body))
 }
 
-// A configuration that is taken is within its bounds, and shown without a secret.
+// An accepted configuration is within its limits, and is shown without a secret.
 func FuzzReceiverAndSender(f *testing.F) {
 	f.Add([]byte(`{"post_endpoint":"http://h/{source_id}","rate_limit":1,"window_size":0.5,"max_retries":0,"timeout":1e-3,"order":"source","secrets":["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]}`))
 	f.Add([]byte(`{"post_endpoint":"http://[::1]:0x/","ttl":1e400}`))
@@ -101,7 +101,7 @@ func FuzzReceiverAndSender(f *testing.F) {
 	})
 }
 
-// What chooses failed messages is understood or refused.
+// Filters and IDs of failed messages are validated, or refused.
 func FuzzOperation(f *testing.F) {
 	f.Add([]byte(`{"filter":{"since":"1h"},"rate":10,"dry_run":true}`), "1h", "30s")
 	f.Add([]byte(`{"ids":["1","18446744073709551616"]}`), "2026-01-02T15:04:05Z", "-0")
@@ -142,7 +142,7 @@ func FuzzOperation(f *testing.F) {
 	})
 }
 
-// Lines are read as they are in the whole body, whatever the size of the pieces, and of a body whose size is known and is not.
+// Lines are the same as in the complete body, whatever the size of the pieces, and whether or not the size of the body is known.
 func TestLinesOfABatch(t *testing.T) {
 	long := strings.Repeat("x", 50)
 	body := "a\r\n\n  b \n" + long + "\n" + strings.Repeat("y", 40) + "\r\n   \n" + long

@@ -18,7 +18,7 @@ import (
 // maxWait bounds ?wait=.
 const maxWait = 5 * time.Minute
 
-// messageBody is what a sender POSTs.
+// messageBody is the body of a sender's POST.
 type messageBody struct {
 	Source   string            `json:"source_id"`
 	ID       string            `json:"message_id"`
@@ -53,7 +53,7 @@ func parseMessage(data []byte) (messageBody, error) {
 	return m, nil
 }
 
-// offer is a message as the workers take it, if its sender may send it.
+// offer converts a message for the workers, if its sender may send it.
 func (a *API) offer(r *http.Request, m messageBody) (work.Offer, error) {
 	o := work.Offer{Source: m.Source, ID: m.ID, Receiver: m.Receiver, Headers: m.Headers, Payload: m.Payload, Trace: r.Header.Get("Traceparent")}
 	var err error
@@ -66,7 +66,7 @@ func (a *API) offer(r *http.Request, m messageBody) (work.Offer, error) {
 	return o, err
 }
 
-// answer is the answer to a message that was submitted.
+// answer returns the answer to a submitted message.
 func answer(o work.Offer, v work.Verdict) (int, accepted, error) {
 	body := accepted{o.Source, o.ID, v.Status}
 	switch {
@@ -108,7 +108,7 @@ func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// parseWait reads ?wait=; 0: there is none.
+// parseWait parses ?wait=. It returns 0 if there is none.
 func parseWait(r *http.Request) (time.Duration, error) {
 	d, err := httpserve.QueryDuration(r, "wait")
 	if err == nil && d > maxWait {
@@ -117,25 +117,24 @@ func parseWait(r *http.Request) (time.Duration, error) {
 	return d, err
 }
 
-// await answers with the response of a message, or with 202 when the wait ends first. The message is stored, and known is
-// how it was.
+// await answers with the response of a message, or with 202 when the wait ends first. known is the answer to the stored message.
 func (a *API) await(w http.ResponseWriter, r *http.Request, known accepted, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(a.opts.Stopping, cancel)()
 	record, err := a.store.Await(ctx, known.Source, known.ID)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrUnavailable) {
-		// Its partition, or the store, is being taken over.
+		// The wait failed, for instance because a partition or the store is being taken over.
 		httpserve.WriteJSON(w, http.StatusAccepted, known)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return writeTold(w, &record.Record)
+	return writeResult(w, &record.Record)
 }
 
-func writeTold(w http.ResponseWriter, r *machine.Record) error {
+func writeResult(w http.ResponseWriter, r *machine.Record) error {
 	if r.Status.Ended() || r.Status == machine.Responded {
 		httpserve.WriteJSON(w, http.StatusOK, work.Body(r))
 		return nil
@@ -144,7 +143,7 @@ func writeTold(w http.ResponseWriter, r *machine.Record) error {
 	return nil
 }
 
-// messageView is what is shown of a message.
+// messageView is the view of a message.
 type messageView struct {
 	Source   string         `json:"source_id"`
 	ID       string         `json:"message_id"`
@@ -155,11 +154,11 @@ type messageView struct {
 	Arrived  time.Time      `json:"arrived"`
 	Ended    *time.Time     `json:"ended,omitempty"`
 	Redrives int            `json:"redrives"`
-	// Waiting says why a message that has arrived is not sent now.
-	Waiting   *work.Wait      `json:"waiting,omitempty"`
-	Response  json.RawMessage `json:"response"`
-	Truncated bool            `json:"truncated,omitempty"`
-	Error     *work.ToldError `json:"error,omitempty"`
+	// Waiting is the reason why a message that has arrived is not sent now.
+	Waiting   *work.Wait          `json:"waiting,omitempty"`
+	Response  json.RawMessage     `json:"response"`
+	Truncated bool                `json:"truncated,omitempty"`
+	Error     *work.CallbackError `json:"error,omitempty"`
 }
 
 type attemptView struct {
@@ -170,19 +169,19 @@ type attemptView struct {
 	Duration float64   `json:"duration"`
 }
 
-// viewMessage is a message as an operator sees it, or as its sender does, without addresses.
+// viewMessage returns the view of a message for an operator, or for its sender. A sender's view has no addresses.
 func viewMessage(r *machine.Record, operator bool) messageView {
 	shown := mask.Addresses
-	told := work.Body(r)
+	body := work.Body(r)
 	if operator {
 		shown = func(text string) string { return text }
-		if told.Error != nil {
-			told.Error.Message = r.Failure.Error
+		if body.Error != nil {
+			body.Error.Message = r.Failure.Error
 		}
 	}
 	v := messageView{
 		Source: r.Source, ID: r.ID, Receiver: r.Receiver, Status: r.Status, Attempt: r.Attempt, Attempts: []attemptView{}, Arrived: r.ArrivedAt,
-		Redrives: r.Generation, Response: told.Response, Truncated: told.Truncated, Error: told.Error,
+		Redrives: r.Generation, Response: body.Response, Truncated: body.Truncated, Error: body.Error,
 	}
 	if !r.EndedAt.IsZero() {
 		v.Ended = &r.EndedAt
@@ -193,7 +192,7 @@ func viewMessage(r *machine.Record, operator bool) messageView {
 	return v
 }
 
-// findMessage reads the message that a path names, if the request may see it.
+// findMessage reads the message in the path, if the request may see it.
 func (a *API) findMessage(r *http.Request) (store.Versioned, error) {
 	source := r.PathValue("source")
 	if _, err := a.senderOf(r, source); err != nil {
@@ -221,5 +220,5 @@ func (a *API) getResponse(w http.ResponseWriter, r *http.Request) error {
 	if wait > 0 && !record.Status.Ended() && record.Status != machine.Responded {
 		return a.await(w, r, accepted{record.Source, record.ID, record.Status}, wait)
 	}
-	return writeTold(w, &record.Record)
+	return writeResult(w, &record.Record)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service/openapi"
 )
 
-// The document and the routes have the same operations, and ask for a token alike.
+// The document and the routes have the same operations, with the same tokens.
 func TestDocumentHasTheRoutes(t *testing.T) {
 	doc, err := openapi.Parse(openAPI)
 	require.NoError(t, err)

@@ -6,53 +6,53 @@ import (
 	"time"
 )
 
-// Kind is what happened to a message.
+// Kind is the kind of an event.
 type Kind int
 
 // The events.
 const (
-	Send      Kind = iota // an attempt is about to be made
-	Answered              // the POST of an attempt was answered, or certainly not sent
-	Lost                  // the POST of an attempt ended, or its process did, without an answer
-	Asked                 // the status endpoint gave a result, or says that it is pending
-	NeverSeen             // the status endpoint has not seen the message
-	Expire                // its time to live is over
-	GiveUp                // a worker cannot go on
-	Told                  // the sender answered its callback with 2xx
-	Redrive               // somebody wants it tried again
+	Send       Kind = iota // an attempt is about to be made
+	Answered               // the POST of an attempt was answered, or was certainly not sent
+	Lost                   // the POST of an attempt ended without an answer, or its process died
+	Asked                  // the status endpoint returned a result, or 202
+	NeverSeen              // the status endpoint has not seen the message
+	Expire                 // its time to live is over
+	GiveUp                 // a worker cannot go on
+	CalledBack             // the sender answered its callback with 2xx
+	Redrive                // the message is to be tried again
 )
 
-// Outcome is what an answer means.
+// Outcome classifies an answer.
 type Outcome int
 
 // The outcomes.
 const (
-	Result  Outcome = iota // the response, which may be empty
-	Pending                // accepted, the response comes later
-	Retry                  // not now
-	Refused                // never
+	Result  Outcome = iota // a response, which may be empty
+	Pending                // accepted; the response comes later
+	Retry                  // try again later
+	Refused                // refused for good
 )
 
-// Policy is what the configuration of receiver and sender says about a message.
+// Policy is the part of the configuration of receiver and sender that decides about a message.
 type Policy struct {
 	MaxAttempts    int           // POSTs in all, at least 1
 	RetryAfter     time.Duration // the pause between two
-	StatusEndpoint bool          // the receiver can be asked what became of a message
+	StatusEndpoint bool          // the receiver can be asked for the outcome of a POST
 	AtMostOnce     bool          // a POST without an answer is not repeated; without a StatusEndpoint only
-	Callback       bool          // the sender wants to be told
+	Callback       bool          // the sender has a callback endpoint
 }
 
-// Event is one event. Fields that its kind does not name are not read.
+// Event is one event. Next reads only the fields that belong to its kind.
 type Event struct {
 	Kind    Kind
 	Now     time.Time
 	Policy  Policy
-	Attempt int // Answered, Lost, NeverSeen: the attempt that it is about
+	Attempt int // Answered, Lost, NeverSeen: the number of the attempt
 
 	Outcome    Outcome         // Answered, Asked
 	Response   json.RawMessage // Answered, Asked with Result
 	Truncated  bool            // the same
-	RetryAfter time.Duration   // Answered with Retry: what the receiver asked for; 0: nothing
+	RetryAfter time.Duration   // Answered with Retry: the Retry-After of the receiver; 0: none
 	Note       Attempt         // Answered, Lost: for the history
 
 	Stage  Stage  // GiveUp, Expire
@@ -60,8 +60,8 @@ type Event struct {
 	Error  string // GiveUp, Expire
 }
 
-// Classify says what the status of an answer means. A 202 is pending only where there is a way to ask later;
-// without one it is an empty response.
+// Classify returns the meaning of a status code. A 202 is Pending only if there is a status endpoint. Without one it is an empty
+// response.
 func Classify(code int, statusEndpoint bool) Outcome {
 	switch {
 	case code == http.StatusAccepted && statusEndpoint:
@@ -74,8 +74,8 @@ func Classify(code int, statusEndpoint bool) Outcome {
 	return Refused
 }
 
-// Next applies an event. It returns false where the event does not belong to the record's status: then nothing is
-// written, because another worker was faster or the event is late.
+// Next applies an event. It returns false if the event is not valid in the record's status, since another worker was faster or
+// the event is late. Then nothing is written.
 //
 //	          create
 //	            │
@@ -101,7 +101,7 @@ func Next(r Record, e Event) (Record, bool) {
 		return asked(r, e)
 	case Expire:
 		if r.Status != Arrived && r.Status != Delivered {
-			// A POST in flight decides; a response that is there is delivered late rather than never.
+			// The outcome of a POST in flight decides. A response is delivered late rather than never.
 			return r, false
 		}
 		return fail(r, e, e.Stage, Expired, e.Error), true
@@ -110,8 +110,8 @@ func Next(r Record, e Event) (Record, bool) {
 			return r, false
 		}
 		return fail(r, e, e.Stage, e.Reason, e.Error), true
-	case Told:
-		return told(r, e)
+	case CalledBack:
+		return calledBack(r, e)
 	case Redrive:
 		return redrive(r, e)
 	}
@@ -123,7 +123,7 @@ func send(r Record, e Event) (Record, bool) {
 		return r, false
 	}
 	if r.Attempt >= e.Policy.MaxAttempts {
-		// The configuration was changed to fewer than were made.
+		// The configuration now allows fewer attempts than were made.
 		return fail(r, e, ToReceiver, Exhausted, "no attempt is left"), true
 	}
 	r.Status, r.Attempt, r.Unknown = Sending, r.Attempt+1, false
@@ -131,7 +131,7 @@ func send(r Record, e Event) (Record, bool) {
 	return r, true
 }
 
-// ended is the end of an attempt.
+// ended applies the end of an attempt.
 func ended(r Record, e Event) (Record, bool) {
 	switch e.Kind {
 	case Answered:
@@ -162,7 +162,7 @@ func ended(r Record, e Event) (Record, bool) {
 		return again(r, e), true
 	default: // NeverSeen
 		if r.Unknown {
-			// The POST was made: it counts, or a receiver that swallows every POST would get them for ever.
+			// The POST was made, so it counts. Otherwise a receiver that loses every POST would get them for ever.
 			return again(r, e), true
 		}
 		// The process died at or before the POST, and the receiver has not seen it.
@@ -215,16 +215,16 @@ func fail(r Record, e Event, stage Stage, reason Reason, text string) Record {
 	}
 	r.Failure = &Failure{Stage: stage, Reason: reason, Error: text, Time: e.Now}
 	r.Status, r.EndedAt, r.NextAt, r.Unknown = Failed, e.Now, time.Time{}, false
-	r.Told = !e.Policy.Callback
+	r.Reported = !e.Policy.Callback
 	return r
 }
 
-func told(r Record, e Event) (Record, bool) {
+func calledBack(r Record, e Event) (Record, bool) {
 	switch {
 	case r.Status == Responded:
 		r.Status, r.EndedAt = Done, e.Now
-	case r.Status == Failed && !r.Told:
-		r.Told = true
+	case r.Status == Failed && !r.Reported:
+		r.Reported = true
 	default:
 		return r, false
 	}
@@ -236,10 +236,10 @@ func redrive(r Record, e Event) (Record, bool) {
 		return r, false
 	}
 	stage, reason := r.Failure.Stage, r.Failure.Reason
-	r.Generation, r.Failure, r.Told = r.Generation+1, nil, false
+	r.Generation, r.Failure, r.Reported = r.Generation+1, nil, false
 	r.EndedAt, r.NextAt, r.ExpiresAt = time.Time{}, time.Time{}, time.Time{}
 	if stage == ToSender {
-		// The receiver has done its part; only the sender has to be told again.
+		// The receiver has done its part. Only the callback is repeated.
 		r.Status = Responded
 		if !e.Policy.Callback {
 			r.Status, r.EndedAt = Done, e.Now
@@ -248,7 +248,7 @@ func redrive(r Record, e Event) (Record, bool) {
 	}
 	r.Status, r.Attempt = Arrived, 0
 	if e.Policy.StatusEndpoint && (stage == FromReceiver || reason == UnknownOutcome) {
-		// The receiver has it, or may: it is asked before anything is sent.
+		// The receiver has the message, or may have it. It is asked before anything is sent.
 		r.Status, r.Unknown, r.SentAt = Sending, true, e.Now
 	}
 	return r, true

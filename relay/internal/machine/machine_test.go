@@ -59,7 +59,7 @@ func TestEveryEventInEveryStatus(t *testing.T) {
 		"expired":                  {Event{Kind: Expire, Policy: base}, to{Arrived: Failed, Delivered: Failed}},
 		"given up":                 {Event{Kind: GiveUp, Stage: ToReceiver}, to{Arrived: Failed, Sending: Failed, Delivered: Failed}},
 		"given up at the callback": {Event{Kind: GiveUp, Stage: ToSender}, to{Responded: Failed}},
-		"told":                     {Event{Kind: Told, Policy: callback}, to{Responded: Done, Failed: Failed}},
+		"told":                     {Event{Kind: CalledBack, Policy: callback}, to{Responded: Done, Failed: Failed}},
 		"redriven":                 {Event{Kind: Redrive, Policy: base}, to{Failed: Arrived}},
 	} {
 		for _, s := range statuses {
@@ -80,8 +80,8 @@ func TestEveryEventInEveryStatus(t *testing.T) {
 	}
 }
 
-// Two workers hold the same record. The compare-and-swap lets one write; the other applies its event to what the
-// first wrote. Whatever the order, the message ends once, and no POST is repeated that must not be.
+// Two workers hold the same record. The compare-and-swap lets one write, and the other applies its event to the record that the
+// first one wrote. In either order the message ends once, and no POST is repeated that must not be.
 func TestRaces(t *testing.T) {
 	for name, tt := range map[string]struct {
 		from          Record
@@ -125,13 +125,13 @@ func TestRaces(t *testing.T) {
 			Event{Kind: Send, Policy: base},
 			Sending, false,
 		},
-		"told twice":     {at(Responded, 1), Event{Kind: Told}, Event{Kind: Told}, Done, false},
+		"told twice":     {at(Responded, 1), Event{Kind: CalledBack}, Event{Kind: CalledBack}, Done, false},
 		"redriven twice": {at(Failed, 3), Event{Kind: Redrive}, Event{Kind: Redrive}, Arrived, false},
 		"told of the failure after the redrive": {
-			at(Failed, 3), Event{Kind: Redrive}, Event{Kind: Told}, Arrived, false,
+			at(Failed, 3), Event{Kind: Redrive}, Event{Kind: CalledBack}, Arrived, false,
 		},
 		"told of the failure before the redrive": {
-			at(Failed, 3), Event{Kind: Told}, Event{Kind: Redrive}, Arrived, true,
+			at(Failed, 3), Event{Kind: CalledBack}, Event{Kind: Redrive}, Arrived, true,
 		},
 		"asked after a time-out, the receiver has it": {
 			at(Sending, 1),
@@ -184,7 +184,7 @@ func TestClassify(t *testing.T) {
 	require.Equal(t, Result, Classify(202, false))
 }
 
-func TestRedriveOfAFailedCallbackTellsAgain(t *testing.T) {
+func TestRedriveOfAFailedCallbackCallsAgain(t *testing.T) {
 	r := at(Failed, 1)
 	r.Failure.Stage, r.Response = ToSender, json.RawMessage(`1`)
 	again, changed := Next(r, Event{Kind: Redrive, Policy: callback})

@@ -1,6 +1,6 @@
-// Package machine is the status machine of one message: a record, an event, the next record. It has no clock, lock,
-// goroutine or I/O. Whoever applies an event writes the result with a compare-and-swap of the record it was given, so
-// of two that apply events to the same record one wins and the other decides again from what is stored.
+// Package machine is the status machine of one message: a record and an event make the next record. It has no clock, lock,
+// goroutine or I/O. The caller writes the result with a compare-and-swap of the record that it passed. If two callers apply
+// events to the same record, one wins, and the other decides again from the stored record.
 package machine
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Status is where a message is.
+// Status is the status of a message.
 type Status string
 
 // The statuses. Sending has a number, [Record.Attempt].
@@ -21,10 +21,10 @@ const (
 	Failed    Status = "FAILED"
 )
 
-// Ended tells whether the status is an end.
+// Ended reports whether the status is final.
 func (s Status) Ended() bool { return s == Done || s == Failed }
 
-// Stage is the part of the way on which a message failed.
+// Stage is the worker at which a message failed.
 type Stage string
 
 // The stages.
@@ -45,25 +45,25 @@ type Reason string
 const (
 	Permanent       Reason = "PERMANENT"        // the receiver refused it: 3xx, or 4xx other than 408, 410, 425, 429
 	Exhausted       Reason = "EXHAUSTED"        // all attempts are used up
-	UnknownOutcome  Reason = "UNKNOWN_OUTCOME"  // a POST has no answer, and may not be repeated
+	UnknownOutcome  Reason = "UNKNOWN_OUTCOME"  // a POST has no answer, and must not be repeated
 	Expired         Reason = "EXPIRED"          // its time to live is over
-	UnknownReceiver Reason = "UNKNOWN_RECEIVER" // nobody configured the receiver
-	ReceiverDeleted Reason = "RECEIVER_DELETED" // the receiver was deleted while it waited
-	NoResponse      Reason = "NO_RESPONSE"      // the receiver answered 202 and no result before the deadline
-	NotTold         Reason = "NOT_TOLD"         // the sender's callback did not answer with 2xx before the deadline
-	Malformed       Reason = "MALFORMED"        // it cannot be read
+	UnknownReceiver Reason = "UNKNOWN_RECEIVER" // no receiver has this name
+	ReceiverDeleted Reason = "RECEIVER_DELETED" // the receiver was deleted while the message waited
+	NoResponse      Reason = "NO_RESPONSE"      // the receiver answered 202, and had no result before the deadline
+	CallbackFailed  Reason = "NOT_TOLD"         // the sender's callback did not answer with 2xx before the deadline
+	Malformed       Reason = "MALFORMED"        // the message cannot be decoded
 )
 
 // Reasons are all reasons.
-var Reasons = []Reason{Permanent, Exhausted, UnknownOutcome, Expired, UnknownReceiver, ReceiverDeleted, NoResponse, NotTold, Malformed}
+var Reasons = []Reason{Permanent, Exhausted, UnknownOutcome, Expired, UnknownReceiver, ReceiverDeleted, NoResponse, CallbackFailed, Malformed}
 
-// Infrastructure tells whether a later try may do better without anybody changing anything.
-func (r Reason) Infrastructure() bool { return r == Exhausted || r == NotTold }
+// Infrastructure reports whether a later attempt may succeed without a change of the message or the configuration.
+func (r Reason) Infrastructure() bool { return r == Exhausted || r == CallbackFailed }
 
 const (
-	// maxAttempts bounds the history that a record keeps, the latest.
+	// maxAttempts bounds the history in a record to the latest attempts.
 	maxAttempts = 50
-	// maxError bounds the text of one error in it, in bytes.
+	// maxError bounds the text of one error in the history, in bytes.
 	maxError = 256
 )
 
@@ -76,7 +76,7 @@ type Attempt struct {
 	Duration time.Duration `json:"duration"`
 }
 
-// Failure says how a message failed.
+// Failure is the reason of a failure, and where it happened.
 type Failure struct {
 	Stage  Stage     `json:"stage"`
 	Reason Reason    `json:"reason"`
@@ -84,14 +84,14 @@ type Failure struct {
 	Time   time.Time `json:"time"`
 }
 
-// Record is all that is stored of a message, but for its payload, which travels in the queues.
+// Record is the stored state of a message without its payload, which is in the entries of the queues.
 type Record struct {
 	Source   string `json:"source"`
 	ID       string `json:"id"`
 	Receiver string `json:"receiver"`
-	Sender   string `json:"sender,omitempty"` // the sender whose callback is called; empty: none was known
-	Hash     string `json:"hash"`             // of receiver and payload: tells a duplicate from a conflict
-	Ingest   string `json:"ingest,omitempty"` // names the request that stored it
+	Sender   string `json:"sender,omitempty"` // the sender that owns the source; empty: none did
+	Hash     string `json:"hash"`             // of receiver and payload: distinguishes a duplicate from a conflict
+	Ingest   string `json:"ingest,omitempty"` // the request that stored it
 
 	Status     Status    `json:"status"`
 	Generation int       `json:"generation,omitempty"` // how often it was redriven
@@ -107,10 +107,10 @@ type Record struct {
 	Response  json.RawMessage `json:"response,omitempty"`
 	Truncated bool            `json:"truncated,omitempty"` // the response was over the limit and is cut
 	Failure   *Failure        `json:"failure,omitempty"`
-	Told      bool            `json:"told,omitempty"` // the sender knows of the failure
+	Reported  bool            `json:"told,omitempty"` // the failure was reported to the sender, or there is no callback
 }
 
-// Expires tells whether the time to live is over.
+// Expires reports whether the time to live is over.
 func (r *Record) Expires(now time.Time) bool {
 	return !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt)
 }
@@ -121,6 +121,6 @@ func (r *Record) note(a Attempt) {
 	}
 	a.Number = r.Attempt
 	kept := r.Attempts[max(0, len(r.Attempts)-maxAttempts+1):]
-	// A copy: the record that this one came from keeps its own.
+	// A copy, because the previous record shares the array.
 	r.Attempts = append(append(make([]Attempt, 0, len(kept)+1), kept...), a)
 }

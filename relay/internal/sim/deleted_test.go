@@ -18,7 +18,7 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
-// inVirtualTime runs a test of a world without faults.
+// inVirtualTime runs a test with a world without faults.
 func inVirtualTime(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	ats.Register()
@@ -32,7 +32,7 @@ func inVirtualTime(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
-// deleteReceiver does as the route of that name.
+// deleteReceiver does the same as the route.
 func (p *process) deleteReceiver(name string) {
 	r, ok := p.store.Receivers.Get(name)
 	require.True(p.w.t, ok)
@@ -41,7 +41,7 @@ func (p *process) deleteReceiver(name string) {
 	require.NoError(p.w.t, p.store.DropWindow(context.Background(), name))
 }
 
-// ttl is how long the bucket has the entry of a receiver; empty: for ever.
+// ttl returns how long the bucket keeps the entry of a receiver, or "" if it is kept for ever.
 func ttl(t *testing.T, s *store.Store, name string) string {
 	stream, err := s.JetStream().Stream(context.Background(), "KV_relay_receiver_config")
 	require.NoError(t, err)
@@ -50,8 +50,8 @@ func ttl(t *testing.T, s *store.Store, name string) string {
 	return m.Header.Get(jetstream.MsgTTLHeader)
 }
 
-// The bucket says for 30 days that a receiver was deleted, and all processes know it. Its window is gone at once. A receiver that is
-// configured again stays.
+// For 30 days the bucket has an entry which says that a receiver was deleted, and all processes know it. The rate window is
+// removed at once. A receiver that is configured again stays.
 func TestDeletedReceiverIsForgotten(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, w *world) {
 		w.processes = []*process{w.start(0), w.start(1)}
@@ -92,7 +92,7 @@ func TestDeletedReceiverIsForgotten(t *testing.T) {
 	})
 }
 
-// settled takes a message whose sender was called for one that has a response.
+// settled treats a message whose callback was made as one that has a response.
 func settled(s machine.Status) machine.Status {
 	if s == machine.Done {
 		return machine.Responded
@@ -107,8 +107,8 @@ func forget(t *testing.T, s *store.Store, name string) {
 	require.NoError(t, stream.Purge(context.Background(), jetstream.WithPurgeSubject("$KV.relay_receiver_config.receiver."+name)))
 }
 
-// A process dies after it has created the record of a message and before the entry for its receiver. The receiver is deleted,
-// and nobody runs for longer than the receiver is remembered. The next process fails the message: no lane would.
+// A process dies after it has created the record of a message and before the entry for its receiver. The receiver is deleted, and
+// no process runs until the entry of the deleted receiver expires. The next process fails the message, since no lane would.
 func TestMessageOfAForgottenReceiverFails(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, w *world) {
 		p := w.start(0)

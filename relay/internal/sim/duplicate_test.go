@@ -15,8 +15,8 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
-// A message that waits for its receiver is handed in again long after the queue knows that it has it. It waits there once:
-// when it has failed and is taken off the list, it does not come back.
+// A message that waits for its receiver is submitted again after the queue's duplicate window. The queue has it only once: when
+// it has failed and is taken off the list, it does not reappear.
 func TestDuplicateOfWhatWaits(t *testing.T) {
 	ats.Register()
 	defer ats.Unregister()
@@ -57,8 +57,8 @@ func TestDuplicateOfWhatWaits(t *testing.T) {
 	})
 }
 
-// A process dies between the record of a message and its entry, so that the sender has no answer. The message is delivered once when the
-// sender sends it again.
+// A process dies between the record of a message and its entry, so that the sender gets no answer. When the sender sends the
+// message again, it is delivered once.
 func TestSentAgainAfterACrash(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, w *world) {
 		first, second := w.start(0), w.start(1)

@@ -15,12 +15,12 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
-// soon is a take-over time that lets a window that was taken for full be free again within the minute.
+// soon sets a take-over time after which a window that was assumed full is free within the minute.
 func soon(c *relay.WorkConfig) { c.Takeover = 10 * time.Second }
 
 func ok(string, int) *webhook.Answer { return answerOf(http.StatusOK, "1") }
 
-// atPoint calls f the first time that a worker comes to a point.
+// atPoint calls f the first time that a worker reaches a point.
 func atPoint(t *testing.T, at string, f func(node string)) {
 	var once sync.Once
 	work.OnCrashpoint(func(node, point string) {
@@ -31,8 +31,8 @@ func atPoint(t *testing.T, at string, f func(node string)) {
 	t.Cleanup(func() { work.OnCrashpoint(func(_, _ string) {}) })
 }
 
-// An answer that was heard counts, also where the store does not take it for a while.
-func TestAnAnswerIsKeptUntilItIsStored(t *testing.T) {
+// An answer that the relay has received counts, even if the store cannot write it for a while.
+func TestAnAnswerIsRetainedUntilItIsStored(t *testing.T) {
 	alone(t, ok, nil, func(t *testing.T, s *single) {
 		s.receiver(func(r *store.Receiver) { r.UnknownOutcome = store.AtMostOnce })
 		records, err := s.store.JetStream().Stream(t.Context(), "KV_relay_messages")
@@ -55,8 +55,8 @@ func TestAnAnswerIsKeptUntilItIsStored(t *testing.T) {
 	})
 }
 
-// SENDING is stored and the answer to that write is lost: the process knows that it has sent nothing, so that a receiver which
-// must not get a message twice gets it once, and no attempt is used up.
+// SENDING is stored, and the answer to that write is lost. The process recognizes that it has sent nothing. A receiver with
+// at_most_once gets the message once, and no attempt is used up.
 func TestTheAnswerToSendingIsLost(t *testing.T) {
 	alone(t, ok, nil, func(t *testing.T, s *single) {
 		s.receiver(func(r *store.Receiver) { r.UnknownOutcome = store.AtMostOnce })
@@ -79,8 +79,8 @@ func TestTheAnswerToSendingIsLost(t *testing.T) {
 	})
 }
 
-// A receiver gets its messages where the store has this process's name for the window, and the process does not know: the
-// answer to the write of the name was lost.
+// The answer to the write of the window's owner was lost. The store has this process's name, which the process does not know. The
+// receiver still gets its messages.
 func TestTheOwnNameWithoutAWindow(t *testing.T) {
 	alone(t, ok, soon, func(t *testing.T, s *single) {
 		s.receiver(func(r *store.Receiver) { r.RateLimit, r.Window = 100, time.Second })
@@ -93,7 +93,7 @@ func TestTheOwnNameWithoutAWindow(t *testing.T) {
 	})
 }
 
-// The same where the worker was started again, for another order, while its window was taken for full.
+// The same if the worker was restarted for another order while its window was assumed full.
 func TestAnotherOrderWhileTheWindowIsFull(t *testing.T) {
 	alone(t, ok, soon, func(t *testing.T, s *single) {
 		limit := func(r *store.Receiver) { r.RateLimit, r.Window = 100, 10*time.Second }
@@ -107,7 +107,7 @@ func TestAnotherOrderWhileTheWindowIsFull(t *testing.T) {
 	})
 }
 
-// A 410 of an endpoint that is the receiver's no more does not disable the receiver.
+// A 410 from a previous endpoint of a receiver does not disable the receiver.
 func TestALate410(t *testing.T) {
 	const newURL = "http://ci/new"
 	var s *single
@@ -127,7 +127,8 @@ func TestALate410(t *testing.T) {
 	})
 }
 
-// A message that the receiver has, or may have, is asked for when it is redriven, and sent only if the receiver does not know it.
+// Before a redrive sends a message that the receiver has, or may have, it asks the status endpoint. It sends the message only if
+// the receiver does not know it.
 func TestRedriveAsksFirst(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		failed := false
@@ -156,8 +157,8 @@ func TestRedriveAsksFirst(t *testing.T) {
 	}
 }
 
-// A lane in order holds a message until its next attempt. One that has expired meanwhile, and was purged, is not on the list
-// again when the lane comes to it.
+// An ordered lane holds a message until its next attempt. If the message has expired and was purged meanwhile, it is not listed
+// again when the lane continues.
 func TestPurgedWhileALaneHoldsIt(t *testing.T) {
 	refuse := func(url string, _ int) *webhook.Answer {
 		if url == hookURL {

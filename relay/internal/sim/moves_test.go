@@ -15,8 +15,8 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 )
 
-// A process that works dies, or stops in good order, beside one that stands by. What is handed in after that is with its
-// receiver within the take-over time and a second, or at once.
+// A working process dies, or stops in good order, beside a stand-by. Messages that are submitted after that reach their receiver
+// within the take-over time and a second, or at once.
 func TestWorkMoves(t *testing.T) {
 	for name, within := range map[string]time.Duration{"killed": takeover + time.Second, "stopped": time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -40,8 +40,7 @@ func TestWorkMoves(t *testing.T) {
 	}
 }
 
-// replace has the process that works end while another stands by, and returns how long after that a message is at its
-// receiver.
+// replace ends the working process while another stands by, and returns the time until a message reaches its receiver.
 func (w *world) replace(id string, graceful bool) time.Duration {
 	old, next := w.processes[0], w.start(1)
 	r := w.chance("pause")
@@ -69,8 +68,8 @@ func (w *world) replace(id string, graceful bool) time.Duration {
 	}
 }
 
-// Four processes share a receiver with a limit, and three of them die, one after the other. No window is over the limit,
-// and after the last take-over the one that is left uses it.
+// Four processes share a receiver with a limit, and three of them die, one after the other. No window is over the limit, and
+// after the last take-over the remaining process uses it fully.
 func TestLimitIsUsedAfterTakeOvers(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // see TestSimulation
 	ats.Register()
@@ -87,7 +86,7 @@ func TestLimitIsUsedAfterTakeOvers(t *testing.T) {
 		e.Asked, e.Order, e.Limit, e.Window, e.MaxRetries = true, "none", limit, window, 3
 		w.add(e, 0)
 		r, all := w.chance("play"), w.processes
-		w.processes = all[3:] // the one that messages are handed in to
+		w.processes = all[3:] // messages are submitted to the last one
 		for i := range messages {
 			require.True(t, w.submit(r, "a", fmt.Sprint(i), "r0"))
 		}
@@ -103,7 +102,7 @@ func TestLimitIsUsedAfterTakeOvers(t *testing.T) {
 		for i := limit; i < len(posts); i++ {
 			require.GreaterOrEqual(t, posts[i].At.Sub(posts[i-limit].At), window)
 		}
-		// By then the last of them has taken over, and the window that it took for full is over.
+		// By then the last process has taken over, and the window that it assumed full has passed.
 		begin := slices.IndexFunc(posts, func(p relayhistory.Post) bool { return p.At.Sub(killed) > 3*window })
 		last := posts[begin:]
 		require.Greater(t, len(last), 2*limit)

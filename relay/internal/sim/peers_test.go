@@ -20,11 +20,11 @@ import (
 const (
 	receiverTimeout = time.Second
 	callbackTimeout = 5 * time.Second
-	// wayTime bounds the time that a request, or an answer, is on its way. A request is over within its timeout, wherever it is.
+	// wayTime bounds the travel time of a request and of an answer. A request ends within its timeout, wherever it is.
 	wayTime = receiverTimeout / 4
 )
 
-// behaviour is how often, of 100 requests, something happens.
+// behaviour is how many of 100 requests have each fault.
 type behaviour struct {
 	refused int // the request is not sent
 	lost    int // the request or its answer gets lost
@@ -35,7 +35,7 @@ type behaviour struct {
 	pending bool
 }
 
-// receiver is a receiver in a world; the world's lock guards it.
+// receiver is a receiver in a world. It is guarded by the world's lock.
 type receiver struct {
 	name string
 	relayhistory.Traits
@@ -74,7 +74,7 @@ func drawReceiver(r *rand.Rand, name string) *receiver {
 	return e
 }
 
-// oneOf draws one of some.
+// oneOf draws one of its arguments.
 func oneOf(r *rand.Rand, of ...string) string { return of[r.IntN(len(of))] }
 
 var (
@@ -82,7 +82,7 @@ var (
 	errDead = errors.New("the process is dead")
 )
 
-// Exchange implements work.Client: the request is on its way whatever becomes of the process.
+// Exchange implements work.Client. A request travels on after its process has died.
 func (p *process) Exchange(ctx context.Context, req webhook.Request) (*webhook.Answer, error) {
 	w := p.w
 	target, err := url.Parse(req.URL)
@@ -147,7 +147,7 @@ func answerOf(code int, body string) *webhook.Answer {
 	return &webhook.Answer{Code: code, Header: http.Header{}, Body: []byte(body)}
 }
 
-// answer is what the other side does.
+// answer returns the answer of a receiver or of the sender.
 func (w *world) answer(target *url.URL, req webhook.Request, draw *int, b behaviour) *webhook.Answer {
 	id := req.Header.Get(webhook.HeaderID)
 	defer w.note("%s %s %s", req.Method, req.URL, id)
@@ -156,7 +156,7 @@ func (w *world) answer(target *url.URL, req webhook.Request, draw *int, b behavi
 	e := w.receivers[target.Host]
 	switch {
 	case e == nil:
-		return w.told(req, draw, b)
+		return w.handleCallback(req, draw, b)
 	case req.Method == http.MethodPost:
 		return e.post(req, id, draw)
 	}
@@ -173,17 +173,17 @@ func (w *world) answer(target *url.URL, req webhook.Request, draw *int, b behavi
 	return answerOf(http.StatusOK, strconv.Quote(key))
 }
 
-// told is the sender's callback.
-func (w *world) told(req webhook.Request, draw *int, b behaviour) *webhook.Answer {
+// handleCallback is the sender's callback endpoint.
+func (w *world) handleCallback(req webhook.Request, draw *int, b behaviour) *webhook.Answer {
 	if *draw -= b.failing; *draw < 0 {
 		return answerOf(http.StatusInternalServerError, "")
 	}
-	var body work.ToldBody
+	var body work.CallbackBody
 	if err := json.Unmarshal(req.Body, &body); err != nil {
 		return answerOf(http.StatusBadRequest, "")
 	}
 	key := body.Source + "/" + body.ID
-	w.run.Told[key] = append(w.run.Told[key], string(body.Status))
+	w.run.Reported[key] = append(w.run.Reported[key], string(body.Status))
 	return answerOf(http.StatusNoContent, "")
 }
 

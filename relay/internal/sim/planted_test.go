@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// plantedWithin is in how many seeds the simulation has to find a planted bug.
+// plantedWithin is the number of seeds within which the simulation has to find a planted bug.
 const plantedWithin = 300
 
-// planted are bugs that are put into the relay's source: what stands in a file, and what takes its place.
+// planted are the bugs to be planted: a text in a source file of the relay, and the text that replaces it.
 var planted = []struct{ name, file, text, bug string }{
 	{
 		name: "a window is counted from memory after a take-over", file: "work/gate.go",
@@ -43,14 +43,14 @@ var planted = []struct{ name, file, text, bug string }{
 	},
 }
 
-// TestPlantedBugsHaveTheirPlace: the planted bugs are not built each time, and the relay changes.
+// TestPlantedBugsHaveTheirPlace checks that each text is still in the source, since the bugs are not built in each run.
 func TestPlantedBugsHaveTheirPlace(t *testing.T) {
 	for _, p := range planted {
 		sourceWith(t, p.file, p.text)
 	}
 }
 
-// TestPlantedBugs builds the simulation with each bug in the relay and shows that it finds it.
+// TestPlantedBugs builds the simulation with each bug, and checks that the simulation finds it.
 func TestPlantedBugs(t *testing.T) {
 	if !*plantBugs {
 		t.Skip("builds the relay once for each bug: -sim.planted")
@@ -72,7 +72,7 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// sourceWith reads a file of the relay that has a text once.
+// sourceWith reads a file of the relay, which must contain a text once.
 func sourceWith(t *testing.T, file, text string) (path, source string) {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("..", file))

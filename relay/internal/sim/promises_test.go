@@ -33,13 +33,13 @@ const (
 	callbackURL = "http://git/told"
 )
 
-// peers answers the requests of a relay as a test says, and notes them. A nil answer: there is none.
+// peers answers the requests of a relay as a test decides, and records them. A nil answer means that there is none.
 type peers struct {
 	answer func(url string, n int) *webhook.Answer
 
 	mu  sync.Mutex
 	at  map[string][]time.Time
-	got []work.ToldBody // what the sender was told
+	got []work.CallbackBody // the results that were reported to the sender
 }
 
 // Exchange implements work.Client. n counts the requests to a URL from 1.
@@ -52,24 +52,24 @@ func (p *peers) Exchange(_ context.Context, r webhook.Request) (*webhook.Answer,
 	if answer == nil {
 		return nil, errLost
 	}
-	var body work.ToldBody
+	var body work.CallbackBody
 	if r.URL == callbackURL && answer.Code < 300 && json.Unmarshal(r.Body, &body) == nil {
 		p.got = append(p.got, body)
 	}
 	return answer, nil
 }
 
-// times are when a URL was requested.
+// times returns the times of the requests to a URL.
 func (p *peers) times(url string) []time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]time.Time(nil), p.at[url]...)
 }
 
-func (p *peers) told() []work.ToldBody {
+func (p *peers) results() []work.CallbackBody {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]work.ToldBody(nil), p.got...)
+	return append([]work.CallbackBody(nil), p.got...)
 }
 
 func asking(code int, retryAfter string) *webhook.Answer {
@@ -89,8 +89,8 @@ type single struct {
 	workers *work.Workers
 }
 
-// alone runs a test with a relay in virtual time. It has the default configuration but for what change says, and for the
-// take-over time: with a long one the workers ask the server less often, and hours pass in seconds.
+// alone runs a test with a relay in virtual time. It has the default configuration except for change and the take-over time. With
+// a long take-over time the workers poll the server less often, and hours pass in seconds.
 func alone(t *testing.T, answer func(url string, n int) *webhook.Answer, change func(*relay.WorkConfig), test func(*testing.T, *single)) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // see TestSimulation
@@ -123,7 +123,7 @@ func (s *single) start() {
 	log := slog.New(slog.DiscardHandler)
 	s.store, err = store.Open(s.t.Context(), s.nc, store.Config{
 		Name: "relay", Replicas: 1, Tombstone: s.cfg.Tombstone, Logger: log, Partitions: 1,
-		// The server expires files by a clock that is not of the bubble.
+		// The server expires files by a clock outside the bubble.
 		Storage: jetstream.MemoryStorage,
 	})
 	require.NoError(s.t, err)
@@ -162,7 +162,7 @@ func (s *single) submit(id string) work.Verdict {
 	return v
 }
 
-// until waits for a condition in virtual time, at which it looks a few hundred times.
+// until waits for a condition in virtual time, and checks it a few hundred times.
 func (s *single) until(bound time.Duration, met func() bool, otherwise string) {
 	s.t.Helper()
 	for deadline := time.Now().Add(bound); !met(); <-time.After(bound / 500) {
@@ -172,13 +172,13 @@ func (s *single) until(bound time.Duration, met func() bool, otherwise string) {
 	}
 }
 
-// awaitEnd waits until a message has ended and its sender was told so.
+// awaitEnd waits until a message has ended and the end was reported to the sender.
 func (s *single) awaitEnd(id string, status machine.Status, bound time.Duration) (v store.Versioned) {
 	s.t.Helper()
 	s.until(bound, func() bool {
 		var err error
 		v, err = s.store.Load(s.t.Context(), "a", id)
-		return err == nil && v.Status == status && (status == machine.Done || v.Told)
+		return err == nil && v.Status == status && (status == machine.Done || v.Reported)
 	}, fmt.Sprintf("%s is not %s", id, status))
 	return v
 }
@@ -190,8 +190,8 @@ func (s *single) failed() []store.Item {
 	return items
 }
 
-// A message that is done is known as long as its tombstone is kept; the same message after that is a new one. One that
-// failed is known as long as it can be redriven.
+// A completed message is known as long as its tombstone is kept. After that the same message is a new one. A failed message is
+// known as long as it can be redriven.
 func TestTombstone(t *testing.T) {
 	const tombstone = 10 * time.Minute
 	answer := func(url string, n int) *webhook.Answer {
@@ -219,8 +219,8 @@ func TestTombstone(t *testing.T) {
 	})
 }
 
-// A receiver that answers 202 and then has no result is asked until the deadline. The message fails, its sender is told
-// and it is on the list.
+// A receiver that answers 202 and then has no result is polled until the deadline. Then the message fails, its failure is
+// reported to the sender, and it is on the list.
 func TestPollDeadline(t *testing.T) {
 	const deadline = 10 * time.Minute
 	answer := func(url string, _ int) *webhook.Answer {
@@ -237,11 +237,11 @@ func TestPollDeadline(t *testing.T) {
 		require.GreaterOrEqual(t, v.EndedAt.Sub(begin), deadline)
 		polls := s.times(statusURL)
 		require.Greater(t, polls[len(polls)-1].Sub(begin), deadline-time.Minute, "it is asked until then")
-		told := s.told()
-		require.Len(t, told, 1)
-		require.Equal(t, machine.Failed, told[0].Status)
-		require.Equal(t, machine.NoResponse, told[0].Error.Code)
-		require.Equal(t, machine.FromReceiver, told[0].Error.Stage)
+		results := s.results()
+		require.Len(t, results, 1)
+		require.Equal(t, machine.Failed, results[0].Status)
+		require.Equal(t, machine.NoResponse, results[0].Error.Code)
+		require.Equal(t, machine.FromReceiver, results[0].Error.Stage)
 		items := s.failed()
 		require.Len(t, items, 1)
 		require.Equal(t, machine.NoResponse, items[0].Reason)
@@ -249,8 +249,8 @@ func TestPollDeadline(t *testing.T) {
 	})
 }
 
-// Whoever is asked again keeps to its Retry-After, in seconds or as a date, be it longer or shorter than the relay's own
-// pause. Those begin at a second at most and double up to ten.
+// Polls and callbacks keep to a Retry-After in seconds or as a date, whether it is longer or shorter than the relay's own pauses,
+// which begin at a second at most and double up to ten.
 func TestPausesBetweenRequests(t *testing.T) {
 	lost := func(n int) *webhook.Answer {
 		if n == 1 {
@@ -276,7 +276,7 @@ func TestPausesBetweenRequests(t *testing.T) {
 		{"callback", callbackURL, http.StatusServiceUnavailable, func(int) *webhook.Answer { return answerOf(http.StatusOK, "1") }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			const own, asked = 10, 3 // requests with a pause of the relay's own, and after them with one that is asked for
+			const own, asked = 10, 3 // requests with a pause of the relay's own, followed by requests with a Retry-After
 			answer := func(url string, n int) *webhook.Answer {
 				switch {
 				case url == hookURL:
@@ -303,7 +303,7 @@ func TestPausesBetweenRequests(t *testing.T) {
 					pauses = append(pauses, at[i+1].Sub(at[i]))
 				}
 				t.Log(pauses)
-				const slack = time.Second // of the server's timers, and of a date without fractions
+				const slack = time.Second // for the server's timers, and for dates without fractions
 				require.LessOrEqual(t, pauses[0], time.Second)
 				for i := range pauses[:own] {
 					require.LessOrEqual(t, pauses[i], 10*time.Second+slack)
@@ -317,7 +317,7 @@ func TestPausesBetweenRequests(t *testing.T) {
 	}
 }
 
-// What fails for want of a working receiver is redriven by itself after 10 minutes, then after an hour, and then held.
+// Messages that fail because their receiver does not work are redriven after 10 minutes, then after an hour, and then held.
 func TestAutomaticRedriveByDefault(t *testing.T) {
 	answer := func(url string, _ int) *webhook.Answer {
 		if url == hookURL {
@@ -327,7 +327,7 @@ func TestAutomaticRedriveByDefault(t *testing.T) {
 	}
 	alone(t, answer, nil, func(t *testing.T, s *single) {
 		s.submit("1")
-		s.until(90*time.Minute, func() bool { return len(s.told()) == 3 }, "it is not redriven twice")
+		s.until(90*time.Minute, func() bool { return len(s.results()) == 3 }, "it is not redriven twice")
 		<-time.After(65 * time.Minute)
 		at := s.times(hookURL)
 		require.Len(t, at, 3)
@@ -339,8 +339,8 @@ func TestAutomaticRedriveByDefault(t *testing.T) {
 	})
 }
 
-// A failed message can be redriven for 30 days and is then forgotten. What the server has is looked at instead of waited
-// for: a month of its timers takes minutes.
+// A failed message can be redriven for 30 days and is then removed. The test checks the server's settings instead of waiting: a
+// month of its timers takes minutes.
 func TestFailedMessagesAreForgotten(t *testing.T) {
 	const age = 30 * 24 * time.Hour
 	answer := func(url string, _ int) *webhook.Answer {

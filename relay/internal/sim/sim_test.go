@@ -23,7 +23,7 @@ var (
 	plantBugs = flag.Bool("sim.planted", false, "plant bugs into the relay and show that they are found")
 )
 
-// TestSimulation runs schedules from a seed on.
+// TestSimulation runs schedules, beginning with a seed.
 func TestSimulation(t *testing.T) {
 	first, count := *firstSeed, *seedCount
 	switch {
@@ -40,15 +40,15 @@ func TestSimulation(t *testing.T) {
 	default:
 		count = 500
 	}
-	// In a bubble hardly two goroutines run at a time: a second processor costs a third more time, and wins none.
+	// In a bubble hardly two goroutines run at a time: a second processor makes it a third slower.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	// The server has a ticker for the whole process; if it began in a bubble, time would not pass there.
+	// The server has a ticker for the process. If it began in a bubble, no time would pass there.
 	ats.Register()
 	defer ats.Unregister()
 	t.Logf("seeds from %d", first)
 	begin, failed := time.Now(), 0
-	var sum struct{ messages, redriven, kills, crashes, doubles, retold int }
+	var sum struct{ messages, redriven, kills, crashes, doubles, reportedAgain int }
 	for seed := first; seed < first+uint64(count); seed++ {
 		w, tally, wrongs := simulate(t, seed)
 		sum.messages += len(w.run.Ends)
@@ -58,7 +58,7 @@ func TestSimulation(t *testing.T) {
 		sum.kills += w.kills
 		sum.crashes += w.crashes
 		sum.doubles += tally.Doubles
-		sum.retold += tally.Retold
+		sum.reportedAgain += tally.ReportedAgain
 		if len(wrongs) == 0 {
 			continue
 		}

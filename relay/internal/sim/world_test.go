@@ -28,7 +28,7 @@ import (
 
 const (
 	takeover = 8 * time.Second
-	// faultTime is how long processes stop and die, and calmTime bounds the time after it until all has ended.
+	// faultTime is how long processes stop and die. calmTime bounds the time after that until all messages have ended.
 	faultTime = time.Minute
 	calmTime  = 2 * time.Hour
 )
@@ -46,14 +46,14 @@ type world struct {
 	run       *relayhistory.Run
 	receivers map[string]*receiver
 	processes []*process
-	drawn     map[string]int // how often something was drawn for
+	drawn     map[string]int // the number of draws for each purpose
 	redrives  []time.Duration
-	faults    bool // processes still die, and requests still get lost
+	faults    bool // processes die, and requests get lost
 	kills     int
 	crashes   int
 }
 
-// newWorld is a world with a plan that is drawn.
+// newWorld returns a world with a drawn plan.
 func newWorld(t *testing.T, seed uint64) *world {
 	w := emptyWorld(t, seed)
 	r := w.chance("plan")
@@ -74,7 +74,7 @@ func emptyWorld(t *testing.T, seed uint64) *world {
 		t: t, seed: seed, srv: srv, receivers: map[string]*receiver{}, drawn: map[string]int{}, faults: true,
 		run: &relayhistory.Run{
 			Receivers: map[string]relayhistory.Receiver{}, Offered: map[string]string{}, Accepted: map[string]bool{},
-			Order: map[string][]string{}, Ends: map[string]relayhistory.End{}, Told: map[string][]string{}, Latest: map[string]time.Time{},
+			Order: map[string][]string{}, Ends: map[string]relayhistory.End{}, Reported: map[string][]string{}, Latest: map[string]time.Time{},
 			Redriven: map[string]int{},
 		},
 	}
@@ -82,7 +82,7 @@ func emptyWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// chance draws for something that happens again and again, each time anew, whatever happens beside it.
+// chance returns random numbers for the next draw of a purpose, which are independent of other draws.
 func (w *world) chance(what string) *rand.Rand {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +110,7 @@ type process struct {
 	workers *work.Workers
 	dead    chan struct{} // closed when it was killed
 	ending  atomic.Bool
-	ended   chan struct{} // closed when it has
+	ended   chan struct{} // closed when it has ended
 }
 
 type silent struct{}
@@ -128,21 +128,21 @@ func (w *world) start(i int) *process {
 	return p
 }
 
-// open is the store of a process without its workers.
+// open opens the store of a process without workers.
 func (w *world) open(log *slog.Logger) (*nats.Conn, *store.Store) {
 	nc, err := w.srv.Connect(nats.NoReconnect())
 	require.NoError(w.t, err)
 	s, err := store.Open(context.Background(), nc, store.Config{
 		Name: "relay", Replicas: 1, Tombstone: 24 * time.Hour, Logger: log,
-		// The server lives as long as the schedule, and each consumer of a process costs time whenever one starts.
+		// The server lives as long as the schedule, and each consumer of a process costs time at every start.
 		Storage: jetstream.MemoryStorage, Partitions: 1,
 	})
 	require.NoError(w.t, err)
 	return nc, s
 }
 
-// over ends what is left of a process, once. Who comes second, such as a kill in a stop, waits for the first by a channel: time
-// stands still while somebody waits for a lock.
+// over ends a process, once. A second caller, such as a kill during a stop, waits on a channel, because virtual time stands still
+// while a goroutine waits for a lock.
 func (p *process) over() {
 	if p.ending.Swap(true) {
 		<-p.ended
@@ -163,7 +163,7 @@ func (p *process) isDead() bool {
 	}
 }
 
-// kill cuts a process off from the server and from all it has asked for; what is left of it ends by itself.
+// kill cuts a process off from the server and from its requests. Its goroutines then end by themselves.
 func (w *world) kill(p *process) {
 	w.mu.Lock()
 	killed := !p.isDead()
@@ -179,14 +179,14 @@ func (w *world) kill(p *process) {
 	w.outside.Go(p.over)
 }
 
-// crashpoint kills the process that has come to a named point, now and then.
+// crashpoint sometimes kills the process that has reached a named point.
 func (w *world) crashpoint(node, point string) {
 	w.mu.Lock()
 	faults, processes := w.faults, append([]*process(nil), w.processes...)
 	w.mu.Unlock()
 	odds := 25
 	if strings.HasSuffix(point, "-redriven") {
-		odds = 3 // it is passed once in a few schedules
+		odds = 3 // it is reached once in a few schedules
 	}
 	for _, p := range processes {
 		if faults && p.workers.Node() == node && w.chance(point).IntN(odds) == 0 {
@@ -200,7 +200,7 @@ func (w *world) crashpoint(node, point string) {
 	}
 }
 
-// configure draws receivers, and says where the sender is told.
+// configure draws receivers, and configures the sender's callback.
 func (w *world) configure(r *rand.Rand) {
 	sender := store.Sender{Name: "git", CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""}}
 	require.NoError(w.t, w.processes[0].store.Senders.Put(context.Background(), sender))
@@ -209,7 +209,7 @@ func (w *world) configure(r *rand.Rand) {
 	}
 }
 
-// add makes a receiver.
+// add configures a receiver.
 func (w *world) add(e *receiver, retryAfter time.Duration) {
 	w.receivers[e.name] = e
 	c := store.Receiver{
@@ -224,7 +224,7 @@ func (w *world) add(e *receiver, retryAfter time.Duration) {
 	w.note("%s: %+v", e.name, e.Traits)
 }
 
-// play lets senders hand in messages while processes stop and die.
+// play lets senders submit messages while processes stop and die.
 func (w *world) play() {
 	r := w.chance("play")
 	var senders sync.WaitGroup
@@ -248,7 +248,7 @@ func (w *world) play() {
 	senders.Wait()
 }
 
-// restart ends a process, in good order or not, and starts the next run of it after a while.
+// restart ends a process, in good order or not, and starts it again after a while.
 func (w *world) restart(i int, graceful bool, down time.Duration) {
 	p := w.processes[i]
 	if graceful && !p.isDead() {
@@ -266,11 +266,11 @@ func (w *world) restart(i int, graceful bool, down time.Duration) {
 	w.note("%s starts", next.name)
 }
 
-// sender hands in messages, one after the other, each until it is accepted and now and then once more.
+// sender submits messages, one after the other, each until it is accepted, and sometimes once more.
 func (w *world) sender(source string, n int) {
 	submit := w.submit
 	if w.chance(source+" way").IntN(3) == 0 {
-		submit = w.publish // all of them: messages that come in two ways have no order
+		submit = w.publish // for all messages: messages that come in two ways have no order
 	}
 	for i := range n {
 		r := w.chance(source)
@@ -297,7 +297,7 @@ func (w *world) sender(source string, n int) {
 	}
 }
 
-// living draws a process that may still live; nil: it is dead.
+// living draws a process that may be alive, or returns nil.
 func (w *world) living(r *rand.Rand) *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -307,7 +307,7 @@ func (w *world) living(r *rand.Rand) *process {
 	return nil
 }
 
-// submit hands a message in over HTTP, as the route does.
+// submit submits a message as the HTTP route does.
 func (w *world) submit(r *rand.Rand, source, id, receiver string) bool {
 	p := w.living(r)
 	if p == nil {
@@ -316,7 +316,7 @@ func (w *world) submit(r *rand.Rand, source, id, receiver string) bool {
 	offer := work.Offer{Source: source, ID: id, Receiver: receiver, Sender: "git", Payload: []byte(`1`)}
 	verdicts := make(chan work.Verdict, 1)
 	w.outside.Go(func() {
-		defer close(verdicts) // also where the process ends at a point of it
+		defer close(verdicts) // also if the process is killed at one of the points
 		verdicts <- p.workers.Submit(context.Background(), []work.Offer{offer})[0]
 	})
 	v, answered := <-verdicts
@@ -324,7 +324,7 @@ func (w *world) submit(r *rand.Rand, source, id, receiver string) bool {
 	return answered && v.Err == nil && !p.isDead()
 }
 
-// publish hands a message in over NATS.
+// publish submits a message over NATS.
 func (w *world) publish(r *rand.Rand, source, id, receiver string) bool {
 	p := w.living(r)
 	if p == nil {
@@ -339,8 +339,8 @@ func (w *world) publish(r *rand.Rand, source, id, receiver string) bool {
 	return err == nil
 }
 
-// calm waits until all messages have ended and the sender was told of all, and returns what has not. One process works
-// it off: the others have stopped in good order.
+// calm waits until all messages have ended and their ends were reported, and returns those that are missing. One process handles
+// them; the others have stopped in good order.
 func (w *world) calm() (wrongs []string) {
 	for _, p := range w.processes[1:] {
 		p.over()
@@ -355,12 +355,12 @@ func (w *world) calm() (wrongs []string) {
 				return []string{wrong}
 			}
 			<-time.After(time.Second)
-			for !w.isTold(key) && time.Now().Before(deadline) {
+			for !w.isReported(key) && time.Now().Before(deadline) {
 				<-time.After(time.Second)
 			}
 		}
 	}
-	// What nobody should send any more would be delivered again, and sent, by now.
+	// By now, a message that must not be sent again would have been redelivered and sent.
 	<-time.After(takeover + takeover/2)
 	for _, key := range keys {
 		if wrong := w.unsettled(s, key); wrong != "" {
@@ -370,13 +370,13 @@ func (w *world) calm() (wrongs []string) {
 	return wrongs
 }
 
-func (w *world) isTold(key string) bool {
+func (w *world) isReported(key string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.run.Told[key]) > 0
+	return len(w.run.Reported[key]) > 0
 }
 
-// unsettled notes how a message is, and says what is missing of its end.
+// unsettled logs the state of a message, and returns the part of its end that is missing.
 func (w *world) unsettled(s *store.Store, key string) string {
 	source, id, _ := strings.Cut(key, "/")
 	v, err := s.Load(context.Background(), source, id)
@@ -391,7 +391,7 @@ func (w *world) unsettled(s *store.Store, key string) string {
 	}
 	w.run.Ends[key], w.run.Redriven[key] = end, v.Generation
 	due := v.Failure != nil && v.Failure.Reason.Infrastructure() && v.Generation < len(w.redrives)
-	if due || !v.Status.Ended() || v.Status == machine.Failed && !v.Told || !slices.Contains(w.run.Told[key], end.Status) {
+	if due || !v.Status.Ended() || v.Status == machine.Failed && !v.Reported || !slices.Contains(w.run.Reported[key], end.Status) {
 		return fmt.Sprintf("%s has not ended: %+v", key, v.Record)
 	}
 	return ""

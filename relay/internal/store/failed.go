@@ -24,11 +24,11 @@ import (
 
 const (
 	headerFailed  = "Relay-Failed"  // what the list shows of a message
-	headerSettled = "Relay-Settled" // it is off the list: redriven, skipped or purged
-	// settledTTL is how long the notice of a message that is off the list is kept, for processes that are behind.
+	headerSettled = "Relay-Settled" // the message is off the list: redriven, skipped or purged
+	// settledTTL is how long the notice of a message that left the list is stored, for processes that read it late.
 	settledTTL = time.Hour
-	// indexWait bounds the wait for what fails while a list is asked for, and is how long nothing may come before the reader
-	// of the list is looked at.
+	// indexWait bounds the wait of a list for messages that are failing. It is also the time without news after which the reader
+	// of the list is checked.
 	indexWait = 500 * time.Millisecond
 )
 
@@ -43,7 +43,7 @@ type Item struct {
 	Error    string         `json:"error,omitempty"`
 	Time     time.Time      `json:"time"`
 	Attempts int            `json:"attempts"`
-	// Redrives is how often it was redriven before.
+	// Redrives is the number of earlier redrives.
 	Redrives int `json:"redrives,omitempty"`
 }
 
@@ -57,29 +57,29 @@ type Filter struct {
 	Since    time.Time      `json:"since,omitzero"`
 }
 
-// Match tells whether the filter chooses an item.
+// Match reports whether an item matches the filter.
 func (f *Filter) Match(i *Item) bool {
 	return (f.Receiver == "" || f.Receiver == i.Receiver) && (f.Source == "" || f.Source == i.Source) &&
 		(f.Message == "" || f.Message == i.ID) && (f.Stage == "" || f.Stage == i.Stage) && (f.Reason == "" || f.Reason == i.Reason) &&
 		(f.Since.IsZero() || !i.Time.Before(f.Since))
 }
 
-// Failed are the messages that failed, and the operations on them.
+// Failed has the failed messages, and the operations on them.
 type Failed struct {
 	*base
 	Operations *bulk.Table
 	failed     jetstream.Stream
 	index      *failedIndex
-	feed       jsstream.Feed // what index has
-	// failing counts messages whose record says FAILED, or is about to, and which are not on the list yet.
+	feed       jsstream.Feed // the reader of the list
+	// failing counts messages whose record says FAILED, or is about to, and which are not yet on the list.
 	failing atomic.Int64
 }
 
-// failedIndex is the list of failed messages, in memory.
+// failedIndex is the list of failed messages in memory.
 type failedIndex struct {
 	mu        sync.Mutex
 	bySubject map[string]*listed
-	order     []*listed // by sequence; with items that are off the list
+	order     []*listed // by sequence; includes items that are off the list
 }
 
 type listed struct {
@@ -106,7 +106,7 @@ func (x *failedIndex) add(subject string, item *Item) {
 	}
 }
 
-// forget drops the items that failed before a time, of which the stream has forgotten the messages.
+// forget drops the items that failed before a time, whose messages the stream has removed.
 func (x *failedIndex) forget(before time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -135,12 +135,12 @@ func (x *failedIndex) pick(seqs []uint64) (items []*listed) {
 	return items
 }
 
-// searchListed is the place of a sequence in a list that is in their order.
+// searchListed returns the place of a sequence in a list in order of sequences.
 func searchListed(list []*listed, seq uint64) (place int, found bool) {
 	return slices.BinarySearchFunc(list, seq, func(l *listed, seq uint64) int { return cmp.Compare(l.Seq, seq) })
 }
 
-// list returns items from the newest, before the sequence; limit 0: all.
+// list returns items from the newest, before the sequence. With limit 0 it returns all.
 func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -161,7 +161,8 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 	return found
 }
 
-// followFailed reads the list, and waits until it has all that is there: an operation must not end before it has seen all.
+// followFailed starts to read the list, and waits until it is complete, because an operation must not end before it has seen all
+// messages.
 func (s *Failed) followFailed(ctx, run context.Context) error {
 	s.feed = jsstream.Feed{
 		JS: s.js, Stream: s.failed, Reader: s.reader, HeadersOnly: true, Shared: !s.cfg.Embedded, See: s.failedChanged,
@@ -186,7 +187,7 @@ func (s *Failed) failedChanged(m jetstream.Msg, meta *jetstream.MsgMetadata) {
 	s.index.add(m.Subject(), &item)
 }
 
-// ReadItem reads what the list shows of a message; false: it is off the list.
+// ReadItem decodes the item of a message. It returns false if the message is off the list.
 func ReadItem(h nats.Header, seq uint64) (Item, bool) {
 	item := Item{Seq: seq}
 	if h.Get(headerSettled) != "" || json.Unmarshal([]byte(h.Get(headerFailed)), &item) != nil {
@@ -195,8 +196,8 @@ func ReadItem(h nats.Header, seq uint64) (Item, bool) {
 	return item, true
 }
 
-// Failing says that a record is about to say FAILED; the returned function, that its message is on the list or that
-// the record does not say so. Until then a list waits.
+// Failing announces that a record is about to say FAILED. The caller calls listed when the message is on the list, or the record
+// does not say so. Until then a list waits.
 func (s *Failed) Failing() (listed func()) {
 	s.failing.Add(1)
 	return sync.OnceFunc(func() { s.failing.Add(-1) })
@@ -233,13 +234,13 @@ func (s *Failed) list(ctx context.Context, i *Item, head, data []byte, opts ...j
 	return err
 }
 
-// maxQuarantined is how much of a subject is kept of what cannot be read. Of a longer one the list's own subject would be
-// longer than NATS takes.
+// maxQuarantined bounds the part of a subject in the name of a message that cannot be decoded. With a longer one the list's own
+// subject would be longer than NATS allows.
 const maxQuarantined = 512
 
-// Quarantine puts what cannot be read on the list.
+// Quarantine puts a message that cannot be decoded on the list.
 func (s *Failed) Quarantine(ctx context.Context, source, id string, data []byte, cause error) error {
-	// Not as it is, where it is not UTF-8: the JSON of the list would have another name than the subject.
+	// Without this, a name that is not UTF-8 would differ between the JSON of the list and the subject.
 	source = strings.ToValidUTF8(source[:min(len(source), maxQuarantined)], "")
 	item := Item{Source: source, ID: id, Stage: machine.FromSender, Reason: machine.Malformed, Error: cause.Error(), Time: s.Now()}
 	head, err := json.Marshal(item)
@@ -249,7 +250,8 @@ func (s *Failed) Quarantine(ctx context.Context, source, id string, data []byte,
 	return s.list(ctx, &item, head, data[:min(len(data), s.MaxPayload())])
 }
 
-// LastFailed waits until the list has what was stored when it was called, or failed in this process, and returns the last sequence.
+// LastFailed waits until the list has all messages that were stored before the call, or have failed in this process. It returns
+// the last sequence.
 func (s *Failed) LastFailed(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -261,8 +263,7 @@ func (s *Failed) LastFailed(ctx context.Context) (uint64, error) {
 	return last, nil
 }
 
-// awaitFailing waits for those that fail in this process. Where more and more do, the list is as good as it can be after a
-// while.
+// awaitFailing waits for the messages that are failing in this process. If more and more fail, it gives up after a while.
 func (s *Failed) awaitFailing(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, indexWait)
 	defer cancel()
@@ -277,7 +278,7 @@ func (s *Failed) awaitFailing(ctx context.Context) {
 	}
 }
 
-// ListFailed returns failed messages from the newest, before the sequence unless that is 0.
+// ListFailed returns failed messages from the newest, before the sequence. 0 means from the start.
 func (s *Failed) ListFailed(ctx context.Context, f Filter, before uint64, limit int) ([]Item, error) {
 	if _, err := s.LastFailed(ctx); err != nil {
 		return nil, err
@@ -285,12 +286,12 @@ func (s *Failed) ListFailed(ctx context.Context, f Filter, before uint64, limit 
 	oldest := s.Now().Add(-failedAge)
 	s.index.forget(oldest)
 	if f.Since.Before(oldest) {
-		f.Since = oldest // one that is held has a new place, behind younger ones
+		f.Since = oldest // a message that is on hold has a new sequence, after younger ones
 	}
 	return s.index.list(f, before, limit), nil
 }
 
-// FailedDepth counts the list by receiver, and says when the oldest failed.
+// FailedDepth counts the list by receiver, and returns when the oldest message failed.
 func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
 	s.index.forget(s.Now().Add(-failedAge))
 	depth = map[string]int{}
@@ -323,8 +324,8 @@ func (s *Failed) FailedEntry(ctx context.Context, seq uint64) (Entry, error) {
 	return DecodeEntry(m.Data)
 }
 
-// Settle takes a message off the list; how says why. Its payload is kept only if keep is set. ErrConflict: it is off
-// the list, or failed again.
+// Settle takes a message off the list. how is the reason. The payload is kept only if keep is set. ErrConflict: the message is
+// off the list, or has failed again.
 func (s *Failed) Settle(ctx context.Context, i *Item, how string, keep bool) error {
 	m := &nats.Msg{Subject: s.failedSubject(i), Header: nats.Header{headerSettled: {how}}}
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(i.Seq)}
@@ -343,8 +344,8 @@ func (s *Failed) Settle(ctx context.Context, i *Item, how string, keep bool) err
 	return err
 }
 
-// FailedStream is the name of the stream of failed messages, and FailedFilter the subject of all of them.
+// FailedStream returns the name of the stream of failed messages.
 func (s *Failed) FailedStream() string { return s.cfg.Name + "_failed_messages" }
 
-// FailedFilter is the subject of all failed messages.
+// FailedFilter returns the subject of all failed messages.
 func (s *Failed) FailedFilter() string { return s.cfg.Name + ".failed_messages.>" }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the stream has forgotten because of its age is not on the list, and takes no memory.
+// A message that the stream has removed because of its age is not on the list, and takes no memory.
 func TestIndexForgetsByAge(t *testing.T) {
 	now := time.Now()
 	s := &Failed{base: &base{}, index: newFailedIndex()}

@@ -14,8 +14,8 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
 
-// A store that is opened has the whole list, however long that is.
-func TestOpenedStoreHasTheWholeList(t *testing.T) {
+// An opened store has the complete list, however long it is.
+func TestOpenedStoreHasTheCompleteList(t *testing.T) {
 	n := 100_000
 	if testing.Short() {
 		n = 20_000
@@ -54,7 +54,7 @@ func TestOpenedStoreHasTheWholeList(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, n, len(items))
 
-	// The last message of the stream is removed, as by its age: nothing is waited for that is not going to come.
+	// The last message of the stream is removed, as if by its age. The reader does not wait for it.
 	require.NoError(t, s.failed.DeleteMsg(t.Context(), items[0].Seq))
 	items, err = open().ListFailed(t.Context(), Filter{}, 0, 0)
 	require.NoError(t, err)

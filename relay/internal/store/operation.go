@@ -22,20 +22,20 @@ const (
 
 const (
 	keyOperation = "operation."
-	// keptOperations is how many operations of a kind can be looked at.
-	keptOperations = 100
+	// maxOperations is how many operations of a kind are kept.
+	maxOperations = 100
 )
 
-// Selection says which failed messages an operation is for.
+// Selection selects the failed messages of an operation.
 type Selection struct {
-	Seqs   []uint64 `json:"seqs,omitempty"` // in ascending order; or Filter
+	Seqs   []uint64 `json:"seqs,omitempty"` // in ascending order; nil with a Filter
 	Filter *Filter  `json:"filter,omitempty"`
 }
 
 // openOperations reads the operations and follows them until run ends.
 func (s *Failed) openOperations(ctx, run context.Context, kv jetstream.KeyValue, stream jetstream.Stream) error {
 	all := registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.reader, Shared: !s.cfg.Embedded, Log: s.log})
-	s.Operations = bulk.NewTable(all, keyOperation, keptOperations, earlierOperation)
+	s.Operations = bulk.NewTable(all, keyOperation, maxOperations, earlierOperation)
 	wait, err := all.Open(ctx, run, s.reader)
 	if wait != nil {
 		s.running.Go(wait)
@@ -43,7 +43,7 @@ func (s *Failed) openOperations(ctx, run context.Context, kv jetstream.KeyValue,
 	return err
 }
 
-// earlierOperation reads an operation as it was stored before there was one form for all systems.
+// earlierOperation decodes an operation in the form of an earlier build, which was the relay's own.
 func earlierOperation(e registry.Entry) (bulk.Operation, error) {
 	var o struct {
 		Selection
@@ -66,8 +66,8 @@ func earlierOperation(e registry.Entry) (bulk.Operation, error) {
 	}, err
 }
 
-// SelectFailed returns at most limit messages of a selection that are on the list, the oldest first, from one sequence to another, and
-// the sequence at which to go on; 0: there are no more.
+// SelectFailed returns at most limit messages of a selection that are on the list, the oldest first, within a range of sequences.
+// next is the sequence at which to continue, or 0 if there are no more.
 func (s *Failed) SelectFailed(sel Selection, from, to uint64, limit int) (items []Item, next uint64) {
 	oldest := s.Now().Add(-failedAge)
 	s.index.mu.Lock()

@@ -16,18 +16,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Entry is a message in a queue: its record as it was, which saves a read where nobody has changed it since, and what
-// the record does not have.
+// Entry is a message in a queue. It has a copy of the record, which saves a read if nobody has changed the record since, and the
+// data that the record does not have.
 type Entry struct {
 	Versioned
-	// Headers are the sender's, for the receiver.
+	// Headers are those that the sender has set for the receiver.
 	Headers map[string]string `json:"headers,omitempty"`
 	// Trace is the sender's traceparent.
 	Trace   string `json:"trace,omitempty"`
 	Payload []byte `json:"-"`
 }
 
-// Encode writes an entry: a line of JSON, then the payload.
+// Encode encodes an entry as a line of JSON and the payload.
 func (e *Entry) Encode() ([]byte, error) {
 	head, err := json.Marshal(struct {
 		*Versioned
@@ -40,10 +40,10 @@ func (e *Entry) Encode() ([]byte, error) {
 	return append(append(head, '\n'), e.Payload...), nil
 }
 
-// ErrMalformed says that an entry or a record cannot be read, now or later.
+// ErrMalformed says that an entry or a record cannot be decoded, now or later.
 var ErrMalformed = errors.New("malformed")
 
-// DecodeEntry reads what Encode wrote.
+// DecodeEntry decodes the result of Encode.
 func DecodeEntry(data []byte) (Entry, error) {
 	head, payload, ok := bytes.Cut(data, []byte{'\n'})
 	if !ok {
@@ -57,14 +57,14 @@ func DecodeEntry(data []byte) (Entry, error) {
 	return e, nil
 }
 
-// Queues are the streams between workers, and the reminders of messages with a time to live.
+// Queues are the streams between the workers, and the reminders of messages with a time to live.
 type Queues struct {
 	*base
 	queues map[Queue]jetstream.Stream
 	ttls   jetstream.Stream
 }
 
-// Owner is the receiver or sender whose entry it is in a queue.
+// Owner returns the receiver or sender to which an entry belongs in a queue.
 func (e *Entry) Owner(q Queue) string {
 	if q == ToSender {
 		return e.Sender
@@ -72,9 +72,9 @@ func (e *Entry) Owner(q Queue) string {
 	return e.Receiver
 }
 
-// Enqueue begins to put an entry into a queue, behind those that were begun before. The returned function waits until the queue
-// has it. The same step of a message that is enqueued again within two minutes is there once; later it is there twice, and the
-// second finds the record changed.
+// Enqueue begins to put an entry into a queue, behind those of earlier calls. stored waits until the queue has it. If the same
+// step of a message is enqueued again within two minutes, the server drops the duplicate. Later there are two entries, and the
+// worker of the second finds the record changed.
 func (s *Queues) Enqueue(q Queue, e *Entry) (stored func(context.Context) error) {
 	data, err := e.Encode()
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Queues) Enqueue(q Queue, e *Entry) (stored func(context.Context) error)
 	return s.begin(m, jetstream.WithMsgID(msgID))
 }
 
-// begin is beginPublish where the sequence is of no interest.
+// begin is beginPublish without the sequence.
 func (s *Queues) begin(m *nats.Msg, opts ...jetstream.PublishOpt) (stored func(context.Context) error) {
 	published := s.beginPublish(m, opts...)
 	return func(ctx context.Context) error {
@@ -95,23 +95,23 @@ func (s *Queues) begin(m *nats.Msg, opts ...jetstream.PublishOpt) (stored func(c
 	}
 }
 
-// QueueFilter is the subject of what a queue has for one receiver or sender.
+// QueueFilter returns the subject of a queue's entries for one receiver or sender.
 func (s *Queues) QueueFilter(q Queue, owner string) string {
 	return s.subject(q, Token(owner), "*", "*")
 }
 
-// PartitionFilter is the subject of the messages from senders in one partition.
+// PartitionFilter returns the subject of the messages from senders in one partition.
 func (s *Queues) PartitionFilter(partition int) string {
 	return s.subject(FromSender, strconv.Itoa(partition), ">")
 }
 
-// SourceFilter is the subject of what a queue has for one receiver or sender of one source.
+// SourceFilter returns the subject of a queue's entries of one source for one receiver or sender.
 func (s *Queues) SourceFilter(q Queue, owner, source string) string {
 	return s.subject(q, Token(owner), Token(source), "*")
 }
 
-// First returns the first entry that a queue has on a subject, from a sequence on; nil: it has none. The leader of the stream says so: a
-// consumer could be gone, and what this process has seen could be old.
+// First returns the first entry that a queue has on a subject, at or after a sequence, or nil. It asks the leader of the stream:
+// the consumer may be gone, and the state in this process may be old.
 func (s *Queues) First(ctx context.Context, q Queue, filter string, from uint64) (*jetstream.RawStreamMsg, error) {
 	m, err := s.queues[q].GetMsg(ctx, from, jetstream.WithGetMsgSubject(filter))
 	switch {
@@ -123,7 +123,7 @@ func (s *Queues) First(ctx context.Context, q Queue, filter string, from uint64)
 	return m, nil
 }
 
-// Waiting returns the entry that a queue has for a message, and its sequence.
+// Waiting returns a message's entry in a queue, and its sequence.
 func (s *Queues) Waiting(ctx context.Context, q Queue, owner, source, id string) (Entry, uint64, error) {
 	m, err := s.queues[q].GetLastMsgForSubject(ctx, s.subject(q, Token(owner), Token(source), Token(id)))
 	switch {
@@ -136,11 +136,11 @@ func (s *Queues) Waiting(ctx context.Context, q Queue, owner, source, id string)
 	return e, m.Sequence, err
 }
 
-// maxDurable is the longest name that the server takes for a consumer.
+// maxDurable is the longest consumer name that the server accepts.
 const maxDurable = 255
 
-// Durable is the name of the consumer of a queue's entries for one receiver or sender. One that would be too long has a hash
-// in it.
+// Durable returns the name of the consumer of a queue's entries for one receiver or sender. A name that would be too long is
+// replaced by one with a hash.
 func (s *Queues) Durable(q Queue, owner string) string {
 	name := string(q) + "_" + Token(owner)
 	if len(name) > maxDurable {
@@ -150,7 +150,7 @@ func (s *Queues) Durable(q Queue, owner string) string {
 	return name
 }
 
-// Entries counts what a queue has.
+// Entries counts the entries of a queue.
 func (s *Queues) Entries(ctx context.Context, q Queue) (uint64, error) {
 	info, err := s.queues[q].Info(ctx)
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *Queues) Entries(ctx context.Context, q Queue) (uint64, error) {
 	return info.State.Msgs, nil
 }
 
-// Backlog counts the entries of a receiver or sender that wait, as [Queues.Backlogs] does.
+// Backlog counts the entries that wait for one receiver or sender, as [Queues.Backlogs] does.
 func (s *Queues) Backlog(ctx context.Context, q Queue, owner string) (uint64, error) {
 	consumer, err := s.queues[q].Consumer(ctx, s.Durable(q, owner))
 	switch {
@@ -171,8 +171,8 @@ func (s *Queues) Backlog(ctx context.Context, q Queue, owner string) (uint64, er
 	return waiting(consumer.CachedInfo()), nil
 }
 
-// Backlogs counts the entries that wait for each receiver or sender whose lane is there. All others have none, but for entries
-// that were stored a moment ago.
+// Backlogs counts the waiting entries of each receiver or sender that has a consumer. Others have none, except entries that were
+// stored a moment ago.
 func (s *Queues) Backlogs(ctx context.Context, q Queue) (map[string]uint64, error) {
 	found := map[string]uint64{}
 	list := s.queues[q].ListConsumers(ctx)
@@ -187,7 +187,7 @@ func (s *Queues) Backlogs(ctx context.Context, q Queue) (map[string]uint64, erro
 	return found, nil
 }
 
-// owner reads a QueueFilter.
+// owner parses a QueueFilter.
 func (s *Queues) owner(q Queue, filter string) (string, bool) {
 	rest, ok := strings.CutPrefix(filter, s.subject(q)+".")
 	if !ok {
@@ -198,19 +198,19 @@ func (s *Queues) owner(q Queue, filter string) (string, bool) {
 	return owner, err == nil
 }
 
-// waiting counts what a consumer has not delivered, and what was not acknowledged.
+// waiting counts the entries that a consumer has not delivered, or that are not acknowledged.
 func waiting(info *jetstream.ConsumerInfo) uint64 {
 	return info.NumPending + uint64(info.NumAckPending)
 }
 
-// Oldest returns how long ago the oldest of n entries of a receiver or sender was stored; 0: there is none.
+// Oldest returns the age of the oldest of n entries of a receiver or sender, or 0 if there is none.
 func (s *Queues) Oldest(ctx context.Context, q Queue, owner string, n uint64) (time.Duration, error) {
 	if n == 0 {
 		return 0, nil
 	}
 	first, err := s.First(ctx, q, s.QueueFilter(q, owner), 1)
 	if err != nil || first == nil {
-		return 0, err // it was worked off meanwhile
+		return 0, err // it was handled meanwhile
 	}
 	return max(0, s.Now().Sub(first.Time)), nil
 }
@@ -220,8 +220,8 @@ const (
 	headerTarget   = "Nats-Schedule-Target"
 )
 
-// Remind begins to have the server put a message on the list of [Store.TTLFilter] when its time to live is over. The returned
-// function waits until the server has it.
+// Remind schedules a reminder of a message: the server publishes it on [Queues.TTLFilter] when the time to live is over. stored
+// waits until the server has the schedule.
 func (s *Queues) Remind(source, id string, at time.Time) (stored func(context.Context) error) {
 	tokens := Token(source) + "." + Token(id)
 	return s.begin(&nats.Msg{Subject: s.cfg.Name + ".message_ttl.at." + tokens, Header: nats.Header{
@@ -230,13 +230,13 @@ func (s *Queues) Remind(source, id string, at time.Time) (stored func(context.Co
 	}})
 }
 
-// TTLFilter is the subject of messages whose time to live is over; its last two tokens are source and ID.
+// TTLFilter returns the subject of the reminders that are due. Its last two tokens are source and ID.
 func (s *Queues) TTLFilter() string { return s.cfg.Name + ".message_ttl.due.*.*" }
 
-// TTLStream is the name of the stream that has them.
+// TTLStream returns the name of the stream of reminders.
 func (s *base) TTLStream() string { return s.cfg.Name + "_message_ttl" }
 
-// Forget removes an entry of the queue to the receiver, or a reminder, that is settled.
+// Forget removes a settled entry from the queue to the receiver, or its reminder.
 func (s *Queues) Forget(ctx context.Context, q Queue, seq uint64) error {
 	stream := s.ttls
 	if q != "" {
@@ -248,8 +248,8 @@ func (s *Queues) Forget(ctx context.Context, q Queue, seq uint64) error {
 	return nil
 }
 
-// EnsureConsumer makes a durable consumer, or changes it to what it should be. That of a process with a server of its own is in memory:
-// it ends with the server, and the next one delivers at once what was not acknowledged.
+// EnsureConsumer creates or updates a durable consumer. On an embedded server the consumer is in memory: it ends with the server,
+// and the next one delivers unacknowledged messages at once.
 func (s *Queues) EnsureConsumer(ctx context.Context, stream string, cfg jetstream.ConsumerConfig) error {
 	cfg.MemoryStorage = s.cfg.Embedded || s.cfg.Storage == jetstream.MemoryStorage
 	if _, err := s.js.CreateOrUpdateConsumer(ctx, stream, cfg); err != nil {

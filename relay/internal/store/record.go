@@ -14,14 +14,14 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
 
-// Versioned is a record as it is stored.
+// Versioned is a record with its revision.
 type Versioned struct {
 	machine.Record
-	// Revision is what a compare-and-swap expects; 0: not stored.
+	// Revision is the revision that a compare-and-swap expects. 0 means that the record is not stored.
 	Revision uint64 `json:"revision,omitempty"`
 }
 
-// Records are the messages without their payloads. Each transition of one is a compare-and-swap.
+// Records stores the records of messages. Each transition is a compare-and-swap.
 type Records struct {
 	*base
 	records jetstream.Stream
@@ -35,13 +35,12 @@ func (s *Records) recordSubject(source, id string) string {
 	return "$KV." + s.recordBucket() + "." + Token(source) + "." + Token(id)
 }
 
-// Create begins to store the record of a new message. The returned function waits until it is stored. ErrConflict: there is one.
+// Create begins to store the record of a new message. created waits until it is stored. ErrConflict: a record exists.
 func (s *Records) Create(r machine.Record) (created func(context.Context) (Versioned, error)) {
 	return s.swap(Versioned{Record: r}, r)
 }
 
-// Swap writes next in the place of was. ErrConflict: was is not what is stored. A record that has ended is kept for a
-// time only.
+// Swap replaces was by next. ErrConflict: the stored record is not was. A record that has ended is kept for a limited time.
 func (s *Records) Swap(ctx context.Context, was Versioned, next machine.Record) (Versioned, error) {
 	return s.swap(was, next)(ctx)
 }
@@ -69,7 +68,7 @@ func (s *Records) swap(was Versioned, next machine.Record) func(context.Context)
 	}
 }
 
-// Load reads a record. ErrMalformed: it cannot be read, now or later.
+// Load reads a record. ErrMalformed: it cannot be decoded, now or later.
 func (s *Records) Load(ctx context.Context, source, id string) (Versioned, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -90,10 +89,11 @@ func (s *Records) Load(ctx context.Context, source, id string) (Versioned, error
 	return v, nil
 }
 
-// NotifyEnd wakes those who wait for a message to have a response or to end. A lost notice costs a waiter a second.
+// NotifyEnd wakes requests that wait for a message to have a response or to end. If the notice is lost, they wait a second
+// longer.
 func (s *Records) NotifyEnd(r *machine.Record) {
 	if s.cfg.Embedded && s.awaiting.Load() == 0 {
-		// Nobody waits. Whoever begins to from now on reads the record after that, which says that the message ended.
+		// No request waits. A request that begins to wait now reads the record afterwards, which says that the message ended.
 		return
 	}
 	_ = s.nc.Publish(s.endSubject(r.Source, r.ID), nil)
@@ -103,11 +103,11 @@ func (s *Records) endSubject(source, id string) string {
 	return s.cfg.Name + ".ended." + Token(source) + "." + Token(id)
 }
 
-// waitPoll is how often a waiter reads the record although nobody woke it.
+// waitPoll is how often a waiting request reads the record without a notice.
 const waitPoll = time.Second
 
-// Await returns the record once it has a response or has ended, or as it is when ctx ends. One that is not there yet, or
-// cannot be read for a while, is waited for as well.
+// Await returns the record when it has a response or has ended, or its present state when ctx ends. It also waits for a record
+// that does not exist yet, or that cannot be read for a while.
 func (s *Records) Await(ctx context.Context, source, id string) (Versioned, error) {
 	s.awaiting.Add(1)
 	defer s.awaiting.Add(-1)

@@ -17,20 +17,20 @@ import (
 	"github.com/jetpull/jetpull/internal/registry"
 )
 
-// Order says what a receiver may see out of order.
+// Order is the order in which a receiver gets messages.
 type Order string
 
 // The orders.
 const (
-	OrderNone     Order = "none"     // anything
-	OrderSource   Order = "source"   // nothing of one source
-	OrderReceiver Order = "receiver" // nothing of one source, and one POST is in flight at a time
+	OrderNone     Order = "none"     // no order
+	OrderSource   Order = "source"   // the messages of one source are in order
+	OrderReceiver Order = "receiver" // the same, and one POST is in flight at a time
 )
 
-// What is done about a POST without an answer where the receiver has no status endpoint.
+// The values of UnknownOutcome: what the relay does after a POST without an answer to a receiver without a status endpoint.
 const (
-	AtLeastOnce = "at_least_once" // it is made again, with the same webhook-id
-	AtMostOnce  = "at_most_once"  // the message fails
+	AtLeastOnce = "at_least_once" // repeat the POST, with the same webhook-id
+	AtMostOnce  = "at_most_once"  // fail the message
 )
 
 // Receiver is the configuration of a receiver.
@@ -49,14 +49,14 @@ type Receiver struct {
 	Secrets        []string      `json:"secrets,omitempty"`
 	Paused         bool          `json:"paused,omitempty"`
 	Disabled       bool          `json:"disabled,omitempty"` // it answered 410
-	Deleted        bool          `json:"deleted,omitempty"`  // kept while messages may wait for it
+	Deleted        bool          `json:"deleted,omitempty"`  // kept as long as messages may wait for the receiver
 	Revision       uint64        `json:"-"`
 }
 
 // Sender is the configuration of a sender.
 type Sender struct {
 	Name             string   `json:"name"`
-	CallbackEndpoint string   `json:"callback_endpoint,omitempty"` // empty: it is not told
+	CallbackEndpoint string   `json:"callback_endpoint,omitempty"` // empty: there are no callbacks
 	Token            string   `json:"token"`
 	Secrets          []string `json:"secrets,omitempty"`
 	Sources          []string `json:"sources"` // prefixes
@@ -72,7 +72,7 @@ func (s Sender) stored() (name string, revision uint64, deleted bool) {
 	return s.Name, s.Revision, s.Deleted
 }
 
-// Registry is what is configured, and who counts the rate windows.
+// Registry has the configuration of receivers and senders, and the owners of the rate windows.
 type Registry struct {
 	*base
 	Receivers Table[Receiver]
@@ -89,24 +89,24 @@ type configured interface {
 	stored() (name string, revision uint64, deleted bool)
 }
 
-// Table has the receivers or the senders. Of one that was deleted the bucket says so for 30 days.
+// Table has the receivers or the senders. The bucket keeps an entry of a deleted one for 30 days.
 type Table[T configured] struct {
 	*base
 	prefix  string
 	records *registry.Table[T]
 }
 
-// Get returns a record as this process knows it, one that was deleted too.
+// Get returns a record from this process's memory, also one that was deleted.
 func (t Table[T]) Get(name string) (T, bool) { return t.records.Cached(registry.ID{Name: name}) }
 
-// All returns all records, by name, those that were deleted too.
+// All returns all records by name, including deleted ones.
 func (t Table[T]) All() []T {
 	name := func(r T) string { name, _, _ := r.stored(); return name }
 	return slices.SortedFunc(slices.Values(t.records.All()), func(a, b T) int { return strings.Compare(name(a), name(b)) })
 }
 
-// Read reads a record from the bucket: another process may have made it a moment ago. ErrNotFound: there is none, or the one that is
-// returned was deleted.
+// Read reads a record from the bucket, since another process may just have created it. ErrNotFound: there is none, or the
+// returned one was deleted.
 func (t Table[T]) Read(ctx context.Context, name string) (T, error) {
 	r, err := t.records.Fresh(ctx, registry.ID{Name: name})
 	if _, _, deleted := r.stored(); err == nil && deleted || errors.Is(err, ErrNotFound) {
@@ -115,10 +115,11 @@ func (t Table[T]) Read(ctx context.Context, name string) (T, error) {
 	return r, err
 }
 
-// deletedAge is how long the bucket says that a receiver or sender was deleted. Until then a worker fails what waits for it.
+// deletedAge is how long the bucket keeps the entry of a deleted receiver or sender. Until then a worker fails the messages that
+// wait for it.
 const deletedAge = 30 * 24 * time.Hour
 
-// Put writes a record in the place of the one of its revision, and returns when this process knows it.
+// Put replaces the record with r's revision, and returns when this process's memory has the new one.
 func (t Table[T]) Put(ctx context.Context, r T) error {
 	name, revision, deleted := r.stored()
 	id := registry.ID{Name: name}
@@ -137,7 +138,7 @@ func (t Table[T]) Put(ctx context.Context, r T) error {
 	return err
 }
 
-// openRegistry reads what is configured and follows it until run ends.
+// openRegistry reads the configuration and follows it until run ends.
 func (s *Registry) openRegistry(ctx, run context.Context, kv jetstream.KeyValue, stream jetstream.Stream) error {
 	all := registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.reader, Shared: true, Log: s.log})
 	s.Receivers = addTable(all, s.base, "receiver.", func(r *Receiver, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
@@ -158,7 +159,7 @@ func (s *Registry) openRegistry(ctx, run context.Context, kv jetstream.KeyValue,
 	return err
 }
 
-// addTable gives a registry the table of the keys with a prefix. revise sets what is not in the JSON of a record.
+// addTable adds the table of the keys with a prefix. revise sets the fields that are not in the JSON of a record.
 func addTable[T configured](all *registry.Registry, b *base, prefix string, revise func(*T, registry.Entry), changed func(name string)) Table[T] {
 	return Table[T]{b, prefix, registry.Add(all, registry.Kind[T]{
 		Prefix: prefix, Key: keyOf, Encode: func(r T) any { return r },
@@ -178,25 +179,25 @@ func addTable[T configured](all *registry.Registry, b *base, prefix string, revi
 
 func keyOf(id registry.ID) string { return Token(id.Name) }
 
-// OnChange has the functions called after each change of a receiver or a sender, on the goroutine that reads the registry: they must not
-// block.
+// OnChange sets functions to be called after each change of a receiver or a sender. The goroutine that reads the registry calls
+// them, so they must not block.
 func (s *Registry) OnChange(receiver, sender func(name string)) {
 	s.listeners.Store(&listeners{receiver, sender})
 }
 
-// Window says who counts the POSTs to a receiver with a rate limit. Whoever is about to POST writes his name first;
-// who finds another's does not know the times of that one's last POSTs, unless it has left them.
+// Window is the ownership of a receiver's rate window. A process writes its name before its first POST. If it finds the name of
+// another, it does not know the times of that process's last POSTs, unless they are in Posts.
 type Window struct {
 	Owner string `json:"owner"`
-	// Left says that the owner has stopped counting, and Posts how long before that its last POSTs ended, the oldest
-	// first. Not times: the next owner's clock may be another, and this one's may have been set. A process that does not
-	// know this name of it takes the window for full.
+	// Left says that the owner has stopped counting. Posts are the ages of its last POSTs at that moment, the oldest first. They
+	// are ages, not times, because the clocks of two processes differ and may be set. A process that does not know this field
+	// assumes that the window is full.
 	Left     bool    `json:"stopped,omitempty"`
 	Posts    []Posts `json:"posts,omitempty"`
 	Revision uint64  `json:"-"`
 }
 
-// Posts are POSTs that ended together, or nearly so.
+// Posts are POSTs that ended at nearly the same time.
 type Posts struct {
 	Age   time.Duration `json:"age"`
 	Count int           `json:"count"`
@@ -206,7 +207,8 @@ func (s *Registry) windowSubject(receiver string) string {
 	return s.stateSubject("window." + Token(receiver))
 }
 
-// Window reads who counts. Revision 0: nobody has ever; nobody who is known does where what is stored cannot be read.
+// Window reads the owner of a window. Revision 0 means that there never was one. If the stored value cannot be decoded, the owner
+// is unknown.
 func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) {
 	entry, err := s.state.GetLastMsgForSubject(ctx, s.windowSubject(receiver))
 	switch {
@@ -223,7 +225,7 @@ func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) 
 	return w, nil
 }
 
-// PutWindow writes who counts in the place of what has the revision. ErrConflict: another was faster.
+// PutWindow replaces the window with the revision. ErrConflict: another process was faster.
 func (s *Registry) PutWindow(ctx context.Context, receiver string, w Window) (uint64, error) {
 	data, err := json.Marshal(w)
 	if err != nil {
@@ -233,7 +235,7 @@ func (s *Registry) PutWindow(ctx context.Context, receiver string, w Window) (ui
 	return s.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(w.Revision))
 }
 
-// DropWindow removes the rate window of a receiver that was deleted.
+// DropWindow removes the rate window of a deleted receiver.
 func (s *Registry) DropWindow(ctx context.Context, receiver string) error {
 	if err := s.state.Purge(ctx, jetstream.WithPurgeSubject(s.windowSubject(receiver))); err != nil {
 		return fmt.Errorf("%w: remove the window of %q: %w", ErrUnavailable, receiver, err)

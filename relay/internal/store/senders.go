@@ -5,16 +5,15 @@ import (
 	"slices"
 )
 
-// senderIndex finds senders by what a request shows, however many there are. It is made of all senders at the first request after one
-// has changed.
+// senderIndex finds senders by prefix and token, however many there are. The first request after a change of a sender builds it.
 type senderIndex struct {
-	changes  uint64                         // how many it knows of
+	changes  uint64                         // the number of changes that it includes
 	byPrefix map[string][]string            // names, ascending
-	byToken  map[[sha256.Size]byte][]string // the same; hashes, so that the time of a search says nothing of a token
+	byToken  map[[sha256.Size]byte][]string // the same; hashes, so that the time of a search reveals nothing about a token
 	longest  int                            // prefix, in bytes
 }
 
-// newSenderIndex is the index of senders that are sorted by name. Those that were deleted are not in it.
+// newSenderIndex builds the index of senders that are sorted by name. It leaves out deleted ones.
 func newSenderIndex(all []Sender) *senderIndex {
 	x := &senderIndex{byPrefix: map[string][]string{}, byToken: map[[sha256.Size]byte][]string{}}
 	for _, s := range all {
@@ -22,7 +21,7 @@ func newSenderIndex(all []Sender) *senderIndex {
 			continue
 		}
 		for _, prefix := range s.Sources {
-			if names := x.byPrefix[prefix]; !slices.Contains(names[max(0, len(names)-1):], s.Name) { // once, if it is given twice
+			if names := x.byPrefix[prefix]; !slices.Contains(names[max(0, len(names)-1):], s.Name) { // a sender may list a prefix twice
 				x.byPrefix[prefix] = append(names, s.Name)
 			}
 			x.longest = max(x.longest, len(prefix))
@@ -35,7 +34,7 @@ func newSenderIndex(all []Sender) *senderIndex {
 	return x
 }
 
-// owners are the senders that have the longest prefix of a source: several may have the same.
+// owners returns the senders with the longest prefix of a source. Several may have the same.
 func (x *senderIndex) owners(source string) []string {
 	for n := min(len(source), x.longest); n >= 0; n-- {
 		if names := x.byPrefix[source[:n]]; len(names) > 0 {
@@ -45,7 +44,7 @@ func (x *senderIndex) owners(source string) []string {
 	return nil
 }
 
-// withToken is which of the owners of a source has a token, the first by name; empty: none.
+// withToken returns the owner of a source that has a token, the first by name, or "".
 func (x *senderIndex) withToken(source, token string) string {
 	owners := x.owners(source)
 	for _, name := range x.byToken[sha256.Sum256([]byte(token))] {
@@ -66,7 +65,7 @@ func (s *Registry) senderIndex() *senderIndex {
 	return x
 }
 
-// OwnerOf returns the sender that has the longest prefix of a source, the first by name; empty: nobody has one.
+// OwnerOf returns the sender with the longest prefix of a source, the first by name, or "".
 func (s *Registry) OwnerOf(source string) string {
 	if owners := s.senderIndex().owners(source); len(owners) > 0 {
 		return owners[0]
@@ -74,12 +73,12 @@ func (s *Registry) OwnerOf(source string) string {
 	return ""
 }
 
-// OwnerByToken returns the sender that has the longest prefix of a source, and a token; empty: there is none.
+// OwnerByToken returns the sender with the longest prefix of a source and a token, or "".
 func (s *Registry) OwnerByToken(source, token string) string {
 	return s.senderIndex().withToken(source, token)
 }
 
-// KnowsToken tells whether a token is that of a sender.
+// KnowsToken reports whether a sender has the token.
 func (s *Registry) KnowsToken(token string) bool {
 	return len(s.senderIndex().byToken[sha256.Sum256([]byte(token))]) > 0
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The index finds what a look at all senders finds, whatever is changed and deleted: senders may share prefixes and tokens.
+// The index finds the same as a search of all senders, after any change or deletion. Senders may share prefixes and tokens.
 func TestSenderIndex(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	text := func(n int) string { return strings.Repeat("ab", n)[r.IntN(2):][:r.IntN(n+1)] }
@@ -50,7 +50,7 @@ func TestSenderIndex(t *testing.T) {
 	}
 }
 
-// longestPrefix is the length of the longest prefix of a source that a sender has; -1: it has none.
+// longestPrefix returns the length of a sender's longest prefix of a source, or -1.
 func longestPrefix(s Sender, source string) int {
 	longest := -1
 	for _, prefix := range s.Sources {
@@ -61,7 +61,7 @@ func longestPrefix(s Sender, source string) int {
 	return longest
 }
 
-// To find the sender of a source takes as long with a thousand senders as with one.
+// Finding the sender of a source takes as long with a thousand senders as with one.
 func BenchmarkSenderIndex(b *testing.B) {
 	for _, senders := range []int{1, 1000} {
 		var all []Sender

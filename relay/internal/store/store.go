@@ -1,5 +1,5 @@
-// Package store keeps the relay's state in JetStream: a record of each message, the queues between the workers, the
-// registry of receivers and senders, and the list of failed messages.
+// Package store keeps the relay's state in JetStream: a record of each message, the queues between the workers, the registry of
+// receivers and senders, and the list of failed messages.
 package store
 
 import (
@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// Partitions is how many workers the messages from senders are divided among, by source.
+	// defaultPartitions is the default of [Config.Partitions].
 	defaultPartitions = 10
-	// maxConsumers is for the streams that have a consumer for each receiver or sender; the server's own limit is 1,000.
+	// maxConsumers is for the streams with a consumer for each receiver or sender. The server's own limit is 1,000.
 	maxConsumers = 100_000
 	// maxPending bounds the writes that wait for the server's answer.
 	maxPending = 16 << 10
-	// writeTimeout is how long a write waits for the server. One that took longer may have been stored.
+	// writeTimeout bounds the wait for the answer to a write. A write that timed out may be stored.
 	writeTimeout = 5 * time.Second
 	// failedAge is how long a failed message can be redriven.
 	failedAge = 30 * 24 * time.Hour
-	// duplicates is how far back the queues know that they have an entry.
+	// duplicates is the time in which the queues detect a duplicate entry.
 	duplicates = 2 * time.Minute
 )
 
@@ -40,24 +40,24 @@ var (
 	ErrUnavailable = stored.ErrUnavailable
 )
 
-// Config says how the store keeps its data.
+// Config configures the store.
 type Config struct {
-	// Name is the front part of all streams, buckets and subjects.
+	// Name is the prefix of all streams, buckets and subjects.
 	Name string
 	// Replicas is the number of copies of each stream, at least 1.
 	Replicas int
-	// Embedded says that this process alone uses the server, which it has started itself.
+	// Embedded says that this process has started the server and is its only user.
 	Embedded bool
-	// Tombstone is how long the record of a message that is done is kept.
+	// Tombstone is how long the record of a completed message is kept.
 	Tombstone time.Duration
-	// Partitions is how many workers the messages from senders are divided among, by source; 0: 10.
+	// Partitions is the number of partitions of messages from senders, by source. Each has a worker. 0 means 10.
 	Partitions int
-	// Storage is where streams and consumers are; its zero value is a file.
+	// Storage is the storage of streams and consumers. The zero value is a file.
 	Storage jetstream.StorageType
 	Logger  *slog.Logger
 }
 
-// Store is the state of a relay. Its methods may be called from several goroutines.
+// Store is the state of a relay. It is safe for concurrent use.
 type Store struct {
 	*base
 	*Records
@@ -80,10 +80,10 @@ const (
 	ToSender     Queue = "to_sender"
 )
 
-// Open makes what is missing and reads registry and list of failed messages.
+// Open creates missing streams, and reads the registry and the list of failed messages.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
-	if most := nc.MaxPayload(); most <= EntryRoom {
-		return nil, fmt.Errorf("the server's max_payload is %d bytes, and each entry has up to %d beside its payload: set max_payload of the server to more, such as its default of 1MB", most, EntryRoom)
+	if most := nc.MaxPayload(); most <= EntryOverhead {
+		return nil, fmt.Errorf("the server's max_payload is %d bytes, and each entry has up to %d beside its payload: set max_payload of the server to more, such as its default of 1MB", most, EntryOverhead)
 	}
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithPublishAsyncTimeout(writeTimeout))
 	if err != nil {
@@ -110,13 +110,13 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Close ends what the store does by itself.
+// Close stops the goroutines of the store and waits for them.
 func (s *Store) Close() {
 	s.stop()
 	s.running.Wait()
 }
 
-// create makes the streams. The registry is read when they are there.
+// create creates the streams. The caller reads the registry after that.
 func (s *Store) create(ctx context.Context) (openRegistry func(ctx, run context.Context) error, err error) {
 	for _, q := range []Queue{FromSender, ToReceiver, FromReceiver, ToSender} {
 		c := s.streamConfig(string(q), s.subject(q)+".>")
@@ -133,7 +133,7 @@ func (s *Store) create(ctx context.Context) (openRegistry func(ctx, run context.
 	}
 	ttl := s.streamConfig("message_ttl", s.cfg.Name+".message_ttl.>")
 	ttl.Retention, ttl.AllowMsgSchedules, ttl.AllowMsgTTL = jetstream.LimitsPolicy, true, true
-	ttl.Discard = jetstream.DiscardOld // schedules go with no other; a message without its reminder expires when a worker looks at it
+	ttl.Discard = jetstream.DiscardOld // schedules need this; a message without its reminder expires when a worker looks at it
 	failed := s.streamConfig("failed_messages", s.cfg.Name+".failed_messages.>")
 	failed.MaxAge, failed.MaxMsgsPerSubject, failed.AllowMsgTTL = failedAge, 1, true
 	records := s.streamConfig("", "$KV."+s.recordBucket()+".>")
@@ -167,7 +167,7 @@ func (s *Store) bucketConfig(name string) jetstream.StreamConfig {
 	return c
 }
 
-// base is what all parts of the store have: the connection, the clock, and how streams are made and written to.
+// base has what all parts of the store share: the connection, the clock, and the functions that create streams and write to them.
 type base struct {
 	cfg     Config
 	nc      *nats.Conn
@@ -179,16 +179,16 @@ type base struct {
 	running sync.WaitGroup
 }
 
-// JetStream is what workers subscribe with.
+// JetStream is used by workers to subscribe.
 func (s *base) JetStream() jetstream.JetStream { return s.js }
 
-// Partitions is how many partitions messages from senders have.
+// Partitions returns the number of partitions of messages from senders.
 func (s *base) Partitions() int { return s.cfg.Partitions }
 
-// Embedded tells whether this process alone uses the server.
+// Embedded reports whether this process is the server's only user.
 func (s *base) Embedded() bool { return s.cfg.Embedded }
 
-// StreamName is the name of a queue's stream.
+// StreamName returns the name of a queue's stream.
 func (s *base) StreamName(q Queue) string { return s.cfg.Name + "_" + string(q) }
 
 func (s *base) stateSubject(key string) string { return "$KV." + s.cfg.Name + "_state." + key }
@@ -201,14 +201,14 @@ func (s *base) subject(q Queue, tokens ...string) string {
 	return subject
 }
 
-// streamConfig is what all streams have.
+// streamConfig returns the settings that all streams share.
 func (s *base) streamConfig(name string, subjects ...string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: s.cfg.Name + "_" + name, Subjects: subjects, Storage: s.cfg.Storage, Replicas: s.cfg.Replicas,
 		Duplicates: duplicates,
-		// Where an operator limits it, a full stream refuses what comes: nothing that was accepted is dropped.
+		// A stream that an operator limits refuses new messages when it is full. Nothing that was accepted is dropped.
 		Discard: jetstream.DiscardNew,
-		// A follower's answer may be old, and decisions are made on what is read.
+		// A follower's answer may be old, and decisions depend on reads.
 		AllowDirect: s.cfg.Replicas == 1,
 	}
 }
@@ -218,7 +218,7 @@ func (s *base) publish(ctx context.Context, m *nats.Msg, opts ...jetstream.Publi
 	return s.beginPublish(m, opts...)(ctx)
 }
 
-// beginPublish begins to store a message, behind those that were begun before. The returned function waits until it is stored.
+// beginPublish begins to store a message, behind those of earlier calls. stored waits until it is stored.
 func (s *base) beginPublish(m *nats.Msg, opts ...jetstream.PublishOpt) (stored func(context.Context) (uint64, error)) {
 	future, err := s.js.PublishMsgAsync(m, opts...)
 	return func(ctx context.Context) (uint64, error) {
@@ -239,34 +239,35 @@ func (s *base) beginPublish(m *nats.Msg, opts ...jetstream.PublishOpt) (stored f
 	}
 }
 
-// EntryRoom is what a message in a queue has beside its payload or response: record, history, headers.
-const EntryRoom = 256 << 10
+// EntryOverhead bounds what a message in a queue has in addition to its payload or response: record, history, headers.
+const EntryOverhead = 256 << 10
 
-// MaxPayload is the largest payload that all queues take, in bytes.
-func (s *base) MaxPayload() int { return max(1, int(s.nc.MaxPayload())-EntryRoom) }
+// MaxPayload returns the largest payload that all queues accept, in bytes.
+func (s *base) MaxPayload() int { return max(1, int(s.nc.MaxPayload())-EntryOverhead) }
 
-// lookEvery is how often the clock of the server is looked at: it may be set, and another server may lead.
-const lookEvery = 10 * time.Second
+// clockEvery is how often the clock of the server is read: it may be set, and another server may become the leader.
+const clockEvery = 10 * time.Second
 
-// clock is the server's, which has stamped what is in the streams. That of this process may be another, or be set.
+// clock is the server's clock, whose times are in the streams. The clock of this process may differ, or be set.
 type clock struct {
 	server time.Time
-	seen   time.Time // when it said so, by the monotonic clock of this process
+	seen   time.Time // when it was read, by the monotonic clock of this process
 }
 
-// Now is the time by the clock of the server. It is never ahead of it, and behind by the time that an answer takes.
+// Now returns the time by the clock of the server. It is never ahead of that clock. It is behind by at most the time that an
+// answer takes.
 func (s *base) Now() time.Time {
 	c := s.clock.Load()
 	return c.server.Add(time.Since(c.seen))
 }
 
-// followClock looks at the clock of the server, and again until run ends.
+// followClock reads the clock of the server, and repeats that until run ends.
 func (s *base) followClock(ctx, run context.Context) error {
 	if err := jsstream.Insist(ctx, s.lookAtClock); err != nil {
 		return err
 	}
 	s.running.Go(func() {
-		every := time.NewTicker(lookEvery)
+		every := time.NewTicker(clockEvery)
 		defer every.Stop()
 		for {
 			select {
@@ -292,19 +293,19 @@ func (s *base) lookAtClock(ctx context.Context) error {
 }
 
 const (
-	// readyTimeout bounds the write that shows whether the store takes any, and readyEvery is how long its answer is good.
+	// readyTimeout bounds the write that checks the store. readyEvery is how long its result is reused.
 	readyTimeout = time.Second
 	readyEvery   = 500 * time.Millisecond
 )
 
-// look is what a look at the store has found.
+// look is the result of a check of the store.
 type look struct {
 	at  time.Time
 	err error
 }
 
-// Ready returns why the store takes nothing, or nil. It writes: a server without a quorum, and one whose disk is full, answer
-// everything else.
+// Ready returns nil if the store accepts writes, or the reason why not. It makes a write, because a server without a quorum, or
+// with a full disk, answers all other requests.
 func (s *Store) Ready(ctx context.Context) error {
 	if !s.nc.IsConnected() {
 		return fmt.Errorf("%w: not connected to NATS (%s)", ErrUnavailable, s.nc.Status())

@@ -12,7 +12,7 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// With copies nothing is read from a follower, which may be behind; a bucket that was is changed.
+// With several replicas nothing is read from a follower, which may be behind. A bucket that allowed it is changed.
 func TestStreamsWithCopies(t *testing.T) {
 	t.Parallel()
 	nc := servertest.RunCluster(t).Connect(t)
@@ -37,7 +37,7 @@ func TestStreamsWithCopies(t *testing.T) {
 		require.False(t, status.(*jetstream.KeyValueBucketStatus).StreamInfo().Config.AllowDirect)
 	}
 
-	// A process that is started without --replicas takes no copies away.
+	// A process that is started without --replicas does not lower their number.
 	_, err = Open(t.Context(), nc, Config{Name: "relay", Replicas: 1, Tombstone: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	require.ErrorContains(t, err, "the stream relay_from_sender has 3 replicas and this process is configured with 1: give --replicas 3")
 	for info := range js.ListStreams(t.Context()).Info() {
@@ -45,8 +45,8 @@ func TestStreamsWithCopies(t *testing.T) {
 	}
 }
 
-// The limits that an operator gives a stream stay when a process starts, also one that changes the stream: so that a full one
-// refuses, where it would drop what was accepted.
+// The limits that an operator gives a stream stay when a process starts, even if it changes the stream. So a full stream refuses
+// messages and drops nothing that was accepted.
 func TestLimitsOfAnOperatorStay(t *testing.T) {
 	t.Parallel()
 	nc := servertest.RunServer(t).Connect(t)
@@ -73,16 +73,16 @@ func TestLimitsOfAnOperatorStay(t *testing.T) {
 	}
 }
 
-// A server that takes no entry is refused by the limit that says so; every message would be too large for it.
+// A server whose max_payload cannot hold an entry is refused with the limit in the error.
 func TestServerThatTakesNoEntry(t *testing.T) {
 	t.Parallel()
-	srv := servertest.RunServer(t, servertest.WithOptions(func(o *server.Options) { o.MaxPayload = EntryRoom }))
+	srv := servertest.RunServer(t, servertest.WithOptions(func(o *server.Options) { o.MaxPayload = EntryOverhead }))
 	_, err := Open(t.Context(), srv.Connect(t), Config{Name: "relay", Replicas: 1, Tombstone: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	require.ErrorContains(t, err, "the server's max_payload is 262144 bytes")
 	require.ErrorContains(t, err, "set max_payload of the server to more")
 }
 
-// An age that cannot be read is not 0, which would say that nothing waits.
+// An age that cannot be read is an error. 0 would mean that nothing waits.
 func TestOldestThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	nc := servertest.RunServer(t).Connect(t)
@@ -97,7 +97,7 @@ func TestOldestThatCannotBeRead(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnavailable)
 }
 
-// A bucket is as the client makes one.
+// A bucket has the same configuration as one that the client creates.
 func TestBucketsAreOfTheClientsShape(t *testing.T) {
 	t.Parallel()
 	nc := servertest.RunServer(t).Connect(t)

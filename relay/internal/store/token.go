@@ -8,7 +8,7 @@ import (
 	"github.com/jetpull/jetpull/internal/tokens"
 )
 
-// Token returns an ID as one token of a subject, as [tokens.Subject] does; the empty ID is =.
+// Token encodes an ID as one token of a subject, as [tokens.Subject] does. The empty ID is "=".
 func Token(id string) string {
 	if id == "" {
 		return "="

@@ -17,8 +17,8 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
-// fromReceiverAsync is the FromReceiverAsync worker of one receiver: it asks the status endpoint for responses that
-// are pending. Any number of processes do so side by side.
+// fromReceiverAsync is the FromReceiverAsync worker of one receiver: it polls the status endpoint for pending responses. Several
+// processes can do so at the same time.
 func (w *answers) fromReceiverAsync(name string) worker {
 	return w.entryWorker(store.FromReceiver, name, false, func(ctx context.Context, _ *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
 		return w.decide(ctx, e, false, func() error {
@@ -30,7 +30,7 @@ func (w *answers) fromReceiverAsync(name string) worker {
 	})
 }
 
-// poll asks once, the n-th time.
+// poll polls once, for the n-th time.
 func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
 	r, err := w.FindReceiver(ctx, name)
 	deleted := errors.Is(err, store.ErrNotFound)
@@ -59,47 +59,47 @@ func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	return w.apply(ctx, e, event)
 }
 
-// ToldBody is what a sender's callback gets, and what a request that waits is answered with.
-type ToldBody struct {
+// CallbackBody is the body of a sender's callback, and of the answer to a request that waits.
+type CallbackBody struct {
 	Source   string          `json:"source_id"`
 	ID       string          `json:"message_id"`
 	Status   machine.Status  `json:"status"`
 	Response json.RawMessage `json:"response"`
-	// Truncated says that the response had more than is kept, and is a string.
-	Truncated bool       `json:"truncated,omitempty"`
-	Error     *ToldError `json:"error,omitempty"`
+	// Truncated says that the response was longer than the limit. Then it is a string with the beginning.
+	Truncated bool           `json:"truncated,omitempty"`
+	Error     *CallbackError `json:"error,omitempty"`
 }
 
-// ToldError says why a message failed.
-type ToldError struct {
+// CallbackError is the reason why a message failed.
+type CallbackError struct {
 	Code    machine.Reason `json:"code"`
 	Stage   machine.Stage  `json:"stage"`
 	Message string         `json:"message"`
 }
 
-// Body is what a sender gets to know of a message: no addresses, which are for operators.
-func Body(r *machine.Record) ToldBody {
-	b := ToldBody{Source: r.Source, ID: r.ID, Status: r.Status, Response: r.Response, Truncated: r.Truncated}
+// Body returns what a sender may know of a message. It has no addresses, which are for operators.
+func Body(r *machine.Record) CallbackBody {
+	b := CallbackBody{Source: r.Source, ID: r.ID, Status: r.Status, Response: r.Response, Truncated: r.Truncated}
 	if len(b.Response) == 0 {
 		b.Response = json.RawMessage("null")
 	}
 	if r.Failure != nil {
-		b.Error = &ToldError{r.Failure.Reason, r.Failure.Stage, mask.Addresses(r.Failure.Error)}
+		b.Error = &CallbackError{r.Failure.Reason, r.Failure.Stage, mask.Addresses(r.Failure.Error)}
 	}
 	return b
 }
 
-// answers carries responses back: it asks receivers for them, and tells senders.
+// answers carries responses back: it polls receivers, and calls senders back.
 type answers struct{ *core }
 
-// toSender is the ToSender worker of one sender: it tells the sender what became of its messages until it answers 2xx.
+// toSender is the ToSender worker of one sender: it calls the sender back until it answers 2xx.
 func (w *answers) toSender(name string) worker {
 	return w.entryWorker(store.ToSender, name, false, func(ctx context.Context, _ *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
 		if meta.NumDelivered > 1 || e.Status == machine.Failed {
 			generation := e.Generation
 			v, err := w.store.Load(ctx, e.Source, e.ID)
 			if errors.Is(err, store.ErrNotFound) || err == nil && v.Generation != generation {
-				return nil // it is over, or it was redriven: the sender is told of that end
+				return nil // it is over, or it was redriven, and there will be a callback for that end
 			} else if err != nil {
 				return err
 			}
@@ -119,20 +119,20 @@ func (w *answers) calledBack(sender string, e *store.Entry, answer *webhook.Answ
 	w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", sender, "result", result(answer, err), "trace", traceID(e.Trace))
 }
 
-// callBack tells the sender once, the n-th time, and writes down that it knows.
+// callBack calls the sender back once, for the n-th time, and records a confirmation.
 func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
 	if e.Status == machine.Failed && e.Failure.Stage == machine.ToSender {
-		// Given up here, by a worker that ended before it was on the list, or before it had acknowledged.
+		// A worker has given up here, and ended before the message was on the list or the entry acknowledged.
 		return w.store.PutFailed(ctx, e)
 	}
-	if e.Status != machine.Responded && (e.Status != machine.Failed || e.Told) {
-		return nil // it knows, or the message is on its way again
+	if e.Status != machine.Responded && (e.Status != machine.Failed || e.Reported) {
+		return nil // the sender has confirmed, or the message was redriven
 	}
 	sender, err := w.findSender(ctx, name)
 	if err != nil {
 		return err
 	}
-	event := machine.Event{Kind: machine.Told}
+	event := machine.Event{Kind: machine.CalledBack}
 	if sender.CallbackEndpoint != "" {
 		w.crashpoint("before-callback")
 		answer, err := w.callSender(ctx, sender, e)
@@ -151,7 +151,7 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 			}
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a sender is given up: %w", err), "sender", name, "source", e.Source, "message", e.ID)
 			if e.Status == machine.Responded {
-				event = machine.Event{Kind: machine.GiveUp, Stage: machine.ToSender, Reason: machine.NotTold, Error: err.Error()}
+				event = machine.Event{Kind: machine.GiveUp, Stage: machine.ToSender, Reason: machine.CallbackFailed, Error: err.Error()}
 			}
 		}
 	}
@@ -161,14 +161,14 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	return w.decide(ctx, e, false, func() error {
 		next, ok := machine.Next(e.Record, event)
 		if !ok || e.Generation != generation {
-			return nil // it knows, or the message was redriven: it is told of that end
+			return nil // the sender has confirmed, or the message was redriven, and there will be a callback for that end
 		}
 		v, err := w.store.Swap(ctx, e.Versioned, next)
 		if err != nil {
 			return err
 		}
 		e.Versioned = v
-		w.crashpoint("after-told")
+		w.crashpoint("after-callback-stored")
 		if event.Kind == machine.GiveUp {
 			err = w.store.PutFailed(ctx, e)
 		}
@@ -177,7 +177,7 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	})
 }
 
-// findSender finds a sender that another process may have made a moment ago. One that was deleted has no endpoint.
+// findSender finds a sender that another process may just have created. A deleted sender has no endpoint.
 func (w *answers) findSender(ctx context.Context, name string) (store.Sender, error) {
 	s, ok := w.store.Senders.Get(name)
 	if ok && !s.Deleted {
@@ -202,7 +202,7 @@ func (w *answers) callSender(ctx context.Context, sender store.Sender, e *store.
 	h := http.Header{"User-Agent": {userAgent}, "Content-Type": {"application/json"}}
 	id := WebhookID(e.Source, e.ID)
 	if e.Generation > 0 {
-		// Another end of the same message: a sender that drops what it knows must not drop this.
+		// A second end of the same message needs another ID, or the sender would drop it as a duplicate.
 		id += "/" + itoa(e.Generation)
 	}
 	w.sign(h, sender.Secrets, id, payload)

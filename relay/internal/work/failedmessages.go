@@ -11,8 +11,8 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
-// failedMessages is the FailedMessages worker: it redrives what failed for want of a working receiver, a bounded
-// number of times, and leaves the rest on the list for somebody to decide.
+// failedMessages is the FailedMessages worker: it redrives messages that failed because their receiver did not work, a limited
+// number of times. The others stay on the list until an operator decides.
 func (w *operator) failedMessages() worker {
 	worker := w.newWorker(w.store.FailedStream(), "failed_messages", w.store.FailedFilter(), true)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
@@ -43,8 +43,8 @@ func (w *operator) failedMessages() worker {
 
 var errNotRedriven = errors.New("not redriven")
 
-// Redrive has a failed message tried again. Its steps may be done again after a crash: the record first, so that of
-// two who redrive one message one does; the list last, so that nothing gets lost.
+// Redrive tries a failed message again. Its steps can be repeated after a crash. The record is first, so that only one of two
+// concurrent redrives succeeds. The list is last, so that nothing gets lost.
 func (w *operator) Redrive(ctx context.Context, item *store.Item) error {
 	if item.Reason == machine.Malformed {
 		return fmt.Errorf("%w: it cannot be read", errNotRedriven)
@@ -80,7 +80,7 @@ func (w *operator) Redrive(ctx context.Context, item *store.Item) error {
 	return err
 }
 
-// redriveRecord takes the record of a message out of FAILED and enqueues it.
+// redriveRecord moves the record of a message out of FAILED and enqueues the message.
 func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *store.Item) error {
 	switch {
 	case e.Status == machine.Failed && e.Generation == item.Redrives:
@@ -98,7 +98,7 @@ func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *stor
 		w.crashpoint("after-redriven")
 	case e.Generation == item.Redrives+1 && (e.Status == machine.Arrived || e.Status == machine.Sending) && e.Attempt == 0,
 		e.Generation == item.Redrives+1 && e.Status == machine.Responded && item.Stage == machine.ToSender:
-		// A process died between the record and the enqueue.
+		// A process has died between the record and the enqueue.
 	default:
 		return fmt.Errorf("%w: it is %s", errNotRedriven, e.Status)
 	}
@@ -108,10 +108,10 @@ func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *stor
 	return w.follow(ctx, e)
 }
 
-// ItemID is the name of a failed message on the list, and ParseItemID its inverse.
+// ItemID returns the ID of a failed message on the list.
 func ItemID(seq uint64) string { return strconv.FormatUint(seq, 10) }
 
-// ParseItemID reads an [ItemID]; 0: it is none.
+// ParseItemID is the inverse of [ItemID]. It returns 0 for an invalid ID.
 func ParseItemID(id string) uint64 {
 	seq, err := strconv.ParseUint(id, 10, 64)
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 const (
 	HeaderMessageID = "Relay-Message-Id"
 	HeaderReceiver  = "Relay-Receiver"
-	// headerOffer is on messages that came in over HTTP and were stored by an earlier build.
+	// headerOffer is set on messages that an earlier build has received over HTTP and stored.
 	headerOffer = "Relay-Offer"
 )
 
@@ -45,7 +45,7 @@ type Offer struct {
 	Payload  []byte            `json:"-"`
 }
 
-// Outcome is what became of a message that a sender handed in.
+// Outcome is the result of a submitted message.
 type Outcome string
 
 // The outcomes.
@@ -55,14 +55,14 @@ const (
 	Conflict  Outcome = "conflict"
 )
 
-// Verdict is what became of a message, and its status. With an error it is not known whether the message is stored.
+// Verdict is the outcome of a submitted message, and its status. With an error it is not known whether the message is stored.
 type Verdict struct {
 	Outcome Outcome
 	Status  machine.Status
 	Err     error
 }
 
-// CheckID returns why an ID cannot be one, or nil.
+// CheckID returns the reason why an ID is not valid, or nil.
 func CheckID(what, id string) error {
 	switch {
 	case id == "":
@@ -72,13 +72,13 @@ func CheckID(what, id string) error {
 	case !utf8.ValidString(id):
 		return fmt.Errorf("%s is not UTF-8: %q", what, id)
 	case strings.ContainsRune(id, utf8.RuneError):
-		// JSON makes it of each half of a surrogate pair, and so one ID of several.
+		// JSON replaces each half of a surrogate pair by it, which would make one ID of several.
 		return fmt.Errorf("%s has the replacement character U+FFFD, which stands for what is no Unicode: %q", what, id)
 	}
 	return nil
 }
 
-// hash tells a duplicate from another message under the same ID. How JSON is spaced makes no difference.
+// hash distinguishes a duplicate from another message with the same ID. It ignores the spacing of JSON.
 func hash(receiver string, payload []byte) string {
 	var compact bytes.Buffer
 	if json.Compact(&compact, payload) == nil {
@@ -90,23 +90,25 @@ func hash(receiver string, payload []byte) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// ingest takes messages in: from senders, and those whose time to live is over.
+// ingest accepts messages from senders, and ends those whose time to live is over.
 type ingest struct{ *core }
 
-// intake is a message on its way in. Its record is created, then its entry for the receiver is stored: the create decides whether it is
-// new, and the entry has the payload. A sender has its answer after both. If the relay dies between them, the sender sends again.
+// intake is a message that is being accepted. First its record is created, which decides whether it is new. Then its entry for
+// the receiver is stored, with the payload. The sender gets its answer after both. If the relay dies in between, the sender sends
+// again.
 type intake struct {
 	store.Entry
 	verdict Verdict
-	unknown bool // nobody configured its receiver
+	unknown bool // no receiver has the name
 	created func(context.Context) (store.Versioned, error)
 	stored  []func(context.Context) error // its reminder and its entry, where it needs them
-	end     []func(error)                 // of its span, and of its wait for the list of failed messages
+	end     []func(error)                 // they end its span, and the wait of the list of failed messages for it
 }
 
-// Submit stores messages from senders in their order. Those of one call are stored together, so many take little longer than one.
+// Submit stores messages from senders in their order. It stores the messages of a call together, which takes little longer than
+// one.
 func (w *ingest) Submit(ctx context.Context, offers []Offer) []Verdict {
-	// A sender that goes away must not leave a record without its entry. The store bounds each wait.
+	// If the sender goes away, the record must still get its entry. The store bounds each wait.
 	ctx = context.WithoutCancel(ctx)
 	all, verdicts := make([]*intake, len(offers)), make([]Verdict, len(offers))
 	for i, o := range offers {
@@ -122,8 +124,8 @@ func (w *ingest) Submit(ctx context.Context, offers []Offer) []Verdict {
 	return verdicts
 }
 
-// fromSender is the FromSender worker of one partition: it drops duplicates, begins to track a message and routes it
-// to its receiver.
+// fromSender is the FromSender worker of one partition: it drops duplicates, creates the record of a message and enqueues it for
+// its receiver.
 func (w *ingest) fromSender(partition int) worker {
 	worker := w.newWorker(w.store.StreamName(store.FromSender), fmt.Sprintf("from_sender_%d", partition), w.store.PartitionFilter(partition), true)
 	turns := turns{w.core}
@@ -168,7 +170,7 @@ func (w *ingest) fromSender(partition int) worker {
 	return worker
 }
 
-// parseOffer reads a message of the stream from_sender. The subject has partition and source after the queue's name.
+// parseOffer decodes a message of the stream from_sender. The last tokens of the subject are partition and source.
 func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 	o := Offer{Payload: payload}
 	_, rest, _ := strings.Cut(subject, "."+string(store.FromSender)+".")
@@ -177,7 +179,7 @@ func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 		if err := json.Unmarshal([]byte(head), &o); err != nil {
 			return o, fmt.Errorf("header %s: %w", headerOffer, err)
 		}
-		// What a publisher may send is a matter of the subject, and so are order and partition.
+		// Permissions depend on the subject, and so do order and partition.
 		if store.Token(o.Source) != source {
 			return o, fmt.Errorf("header %s is of the source %q, and the subject of another: %q", headerOffer, o.Source, source)
 		}
@@ -195,7 +197,7 @@ func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 		CheckID("header "+HeaderReceiver, o.Receiver))
 }
 
-// create begins to store the record of a message. ingest names the message in from_sender, which may be delivered here twice; over
+// create begins to store the record of a message. ingest identifies the message in from_sender, which may be redelivered. Over
 // HTTP it is empty.
 func (w *ingest) create(ctx context.Context, o Offer, ingest string, at time.Time, kind trace.SpanKind) *intake {
 	in := &intake{end: []func(error){beginTrace(&o, kind)}}
@@ -225,9 +227,9 @@ func (w *ingest) create(ctx context.Context, o Offer, ingest string, at time.Tim
 	return in
 }
 
-// route waits for the record of a message and begins to put the message into the queue of its receiver. One that has moved on is
-// left alone: it is a duplicate, or this worker's own after a crash behind the enqueue. One that was known already is enqueued where
-// a process died before it had done so, and not if its entry waits.
+// route waits for the record of a message and begins to enqueue the message for its receiver. It skips a record in a later
+// status, which belongs to a duplicate, or to this worker's message after a crash behind the enqueue. It enqueues an ARRIVED
+// message again only if a process died before the enqueue, so that no entry waits.
 func (w *ingest) route(ctx context.Context, in *intake) {
 	if in.verdict.Err != nil {
 		return
@@ -250,8 +252,8 @@ func (w *ingest) route(ctx context.Context, in *intake) {
 	in.verdict.Err = err
 }
 
-// routeNew begins to enqueue a message that has arrived. If its receiver was deleted meanwhile, the message fails here: a receiver
-// that was forgotten has no lane that could give it up.
+// routeNew begins to enqueue a message that has arrived. If its receiver was deleted meanwhile, the message fails here, because a
+// deleted receiver that is forgotten has no lane that would fail it.
 func (w *ingest) routeNew(ctx context.Context, in *intake) error {
 	if in.unknown {
 		return w.apply(ctx, &in.Entry, machine.Event{
@@ -266,7 +268,7 @@ func (w *ingest) routeNew(ctx context.Context, in *intake) error {
 	return nil
 }
 
-// decideNew waits for the record of a message, and reports whether there was one already: then it is that one.
+// decideNew waits for the record of a message. If there was one already, it returns true and takes that one.
 func (w *ingest) decideNew(ctx context.Context, in *intake) (known bool, err error) {
 	ours := in.Record
 	in.verdict.Outcome = Accepted
@@ -275,10 +277,10 @@ func (w *ingest) decideNew(ctx context.Context, in *intake) (known bool, err err
 		in.Versioned, err = w.store.Load(ctx, ours.Source, ours.ID)
 		switch {
 		case errors.Is(err, store.ErrNotFound) && in.Revision != 0:
-			known = false // somebody deleted the key
+			known = false // the record was deleted
 			in.Versioned, err = w.store.Swap(ctx, in.Versioned, ours)
 		case errors.Is(err, store.ErrMalformed):
-			// Whether it is of the same message is not known, and to try again would hold up the source for ever.
+			// It is not known whether the record belongs to the same message. A retry would block the source for ever.
 			w.cfg.Reporter.Report(ctx, err, "source", ours.Source, "message", ours.ID)
 			in.verdict.Outcome, err = Conflict, nil
 		case err != nil:
@@ -303,7 +305,7 @@ func (w *ingest) finish(ctx context.Context, in *intake) {
 		in.verdict.Err = cmp.Or(in.verdict.Err, stored(ctx))
 	}
 	if in.stored != nil {
-		w.lanes.wake(store.ToReceiver, in.Receiver) // also where the server has not said that it has the entry: it may
+		w.lanes.wake(store.ToReceiver, in.Receiver) // also if the server has not confirmed the entry, which may be stored
 		w.crashpoint("after-route")
 	}
 	for _, end := range in.end {
@@ -315,7 +317,7 @@ func (w *ingest) finish(ctx context.Context, in *intake) {
 	}
 }
 
-// waits reports whether a message that has arrived has its entry in the queue of its receiver, and wakes the lane if it has.
+// waits reports whether a message that has arrived has its entry in the queue of its receiver. If so, it wakes the lane.
 func (w *core) waits(ctx context.Context, r *machine.Record) (bool, error) {
 	_, _, err := w.store.Waiting(ctx, store.ToReceiver, r.Receiver, r.Source, r.ID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -325,8 +327,8 @@ func (w *core) waits(ctx context.Context, r *machine.Record) (bool, error) {
 	return err == nil, err
 }
 
-// FindReceiver returns a receiver as this process knows it. The bucket decides whether one was deleted, or is not there: what this
-// process has seen of it may be old. Then the error is ErrNotFound.
+// FindReceiver returns a receiver from this process's memory, or from the bucket if it is deleted or missing there, because the
+// memory may be old. ErrNotFound: it does not exist, or was deleted.
 func (w *core) FindReceiver(ctx context.Context, name string) (store.Receiver, error) {
 	r, ok := w.store.Receivers.Get(name)
 	var err error

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// breakerFailures is after how many POSTs in a row that failed the breaker opens.
+	// breakerFailures is the number of failed POSTs in a row that opens the breaker.
 	breakerFailures = 5
 	breakerFirst    = time.Second
 )
@@ -23,28 +23,28 @@ var (
 	errExpired  = errors.New("the time to live is over")
 )
 
-// gate decides when the next POST to a receiver may begin: not while it is paused, disabled or asked for time, not
-// while its breaker is open, and never more than RateLimit in any Window.
+// gate decides when the next POST to a receiver may begin: not while the receiver is paused, disabled or on hold, not while its
+// breaker is open, and never more than RateLimit in any Window.
 //
-// A POST takes its place in the window when it begins and leaves it a whole window after it has ended. The receiver
-// sees it somewhere in between, so that whatever the network does, no window at the receiver has more than the limit.
+// A POST takes its place in the window when it begins and frees it a window after it has ended. The receiver sees it somewhere in
+// between. So no window at the receiver has more POSTs than the limit, whatever the network does.
 //
-// The times are in this process. Before the first POST the gate writes its name into the store. If it finds another's
-// there who has not left the times of its last POSTs, it takes the window for full. A process that was stalled may
-// have lost its pin without knowing, so the gate looks again whether the name is its own when that is older than half
-// of the time after which another takes over, and the one that takes over waits that much longer.
+// The times are in this process. Before the first POST the gate writes its name into the store. If it finds the name of another
+// process that has not saved the times of its last POSTs, it assumes that the window is full. A process that was stalled may have
+// lost its pin without noticing. So the gate reads the name again when the last read is older than half of the take-over time,
+// and a process that takes over waits that much longer.
 type gate struct {
 	w    *core
 	name string
 
-	checking chan struct{} // holds one token: who has it may read and write the owner of the window
+	checking chan struct{} // holds one token, which its holder needs to read or write the owner of the window
 
 	mu         sync.Mutex
-	changed    chan struct{} // closed when somebody who waits should look again
+	changed    chan struct{} // closed when waiting callers should look again
 	inFlight   int
 	sent       []time.Time // when the POSTs ended that may count, oldest first
 	fullUntil  time.Time
-	notBefore  time.Time // the receiver asked for time
+	notBefore  time.Time // the end of a hold, which the receiver asked for by Retry-After
 	breaker    breaker.Breaker
 	window     store.Window // as this process wrote it; Owner is empty until then
 	verifiedAt time.Time
@@ -56,13 +56,13 @@ func newGate(w *core, receiver string) *gate {
 	return g
 }
 
-// pokeLocked has everybody who waits look again.
+// pokeLocked makes waiting callers look again.
 func (g *gate) pokeLocked() {
 	close(g.changed)
 	g.changed = make(chan struct{})
 }
 
-// permit lets one POST begin.
+// permit allows one POST to begin.
 type permit struct {
 	store.Receiver
 	turn int // of the breaker
@@ -101,22 +101,22 @@ func (g *gate) acquire(ctx context.Context, stop <-chan struct{}, expires time.T
 	}
 }
 
-// forever is the wait for something that is not a matter of time.
+// forever is the wait for a change that has no known time.
 const forever = time.Hour
 
-// try takes a place, or says how long there is none for sure.
+// try takes a place, or returns how long there is certainly none.
 func (g *gate) try(r store.Receiver, now time.Time) (wait time.Duration, turn int, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if wait, _ = g.blockedLocked(r, now); wait > 0 {
 		return wait, 0, g.changed
 	}
-	turn, _ = g.breaker.Allow(now) // blockedLocked has found that it does
+	turn, _ = g.breaker.Allow(now) // blockedLocked has checked that it is allowed
 	g.inFlight++
 	return 0, turn, nil
 }
 
-// blockedLocked says how long no POST can begin, and what for.
+// blockedLocked returns how long no POST can begin, and the reason.
 func (g *gate) blockedLocked(r store.Receiver, now time.Time) (time.Duration, Reason) {
 	open := g.breaker.Wait(now)
 	switch {
@@ -134,7 +134,7 @@ func (g *gate) blockedLocked(r store.Receiver, now time.Time) (time.Duration, Re
 		return g.fullUntil.Sub(now), ForRate
 	}
 	if used := g.usedLocked(r, now); used >= r.RateLimit {
-		// With a lower limit than before, more than one has to leave.
+		// After the limit was lowered, several POSTs have to leave the window.
 		leaving := used - r.RateLimit
 		if leaving >= len(g.sent) {
 			return forever, ForRate
@@ -144,7 +144,7 @@ func (g *gate) blockedLocked(r store.Receiver, now time.Time) (time.Duration, Re
 	return 0, ""
 }
 
-// usedLocked counts what is in the window.
+// usedLocked counts the POSTs in the window.
 func (g *gate) usedLocked(r store.Receiver, now time.Time) int {
 	gone := 0
 	for gone < len(g.sent) && !now.Before(g.sent[gone].Add(r.Window)) {
@@ -154,7 +154,7 @@ func (g *gate) usedLocked(r store.Receiver, now time.Time) int {
 	return g.inFlight + len(g.sent)
 }
 
-// release ends what acquire began.
+// release reports the end of a POST for which acquire returned.
 func (g *gate) release(p permit, h health) {
 	was, is := g.releaseNow(p, h, time.Now())
 	switch {
@@ -184,20 +184,20 @@ func (g *gate) releaseNow(p permit, h health, now time.Time) (was, is breaker.St
 	return was, g.breaker.Current()
 }
 
-// forget ends a gate. An open breaker is forgotten with it.
+// forget closes a gate. The state of its breaker is lost.
 func (g *gate) forget() {
 	if g.state(store.Receiver{}).Breaker != "closed" {
 		g.w.notify(event{Event: eventClosed, Receiver: g.name, Reason: "nothing is sent"})
 	}
 }
 
-// breakerRules are those of a receiver. Its breaker is open no longer than its retries are apart: with short ones its messages are to
-// fail, or arrive, soon.
+// breakerRules returns the rules for a receiver's breaker. It is open no longer than the pause between retries, so that with
+// short pauses messages fail, or arrive, soon.
 func breakerRules(r store.Receiver) breaker.Rules {
 	return breaker.Rules{InARow: breakerFailures, Open: breakerFirst, MostOpen: min(r.RetryAfter, lastPause)}
 }
 
-// hold has nothing begin for a while, because the receiver asked for it.
+// hold blocks POSTs for a while, because the receiver asked for it.
 func (g *gate) hold(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -206,7 +206,7 @@ func (g *gate) hold(d time.Duration) {
 	}
 }
 
-// configured ends what a receiver asked for and lets its open breaker probe: the receiver was configured again.
+// configured ends a hold and lets an open breaker probe, because the receiver was configured again.
 func (g *gate) configured() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -215,8 +215,8 @@ func (g *gate) configured() {
 	g.pokeLocked()
 }
 
-// holds reports whether the gate knows something that holds up the next POST, and that would be lost with it. What is known of a
-// receiver that was deleted is of no use.
+// holds reports whether the gate has state that blocks the next POST and would be lost with it. The state of a deleted receiver
+// is not needed.
 func (g *gate) holds() bool {
 	if r, known := g.w.store.Receivers.Get(g.name); !known || r.Deleted {
 		return false
@@ -227,15 +227,15 @@ func (g *gate) holds() bool {
 	return now.Before(g.notBefore) || g.breaker.Wait(now) > 0 || now.Before(g.fullUntil)
 }
 
-// fresh tells whether this process was the one that counts so short a while ago that another, which has taken over
-// since, still takes the window for full.
+// fresh reports whether this process owned the window so recently that a process which has taken over since still assumes a full
+// window.
 func (g *gate) fresh() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.window.Owner != "" && time.Since(g.verifiedAt) < g.w.cfg.Takeover/2
 }
 
-// own makes sure that this process is the one that counts.
+// own makes sure that this process owns the window.
 func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) error {
 	if g.fresh() {
 		return nil
@@ -269,26 +269,26 @@ func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) 
 	return nil
 }
 
-// counts tells whether this process has what is found in the store. Its name alone does not say so: it may have been stored
-// by a write whose answer was lost, or be that of a run of the worker that left nothing behind.
+// counts reports whether the stored window is the one that this process wrote. The name alone does not prove it: it may be from a
+// write whose answer was lost, or from an earlier run of the worker that saved nothing.
 func (g *gate) counts(found store.Window) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.window.Owner != "" && found.Owner == g.window.Owner && !found.Left
 }
 
-// takeOver begins with what the one before has left.
+// takeOver begins with the POSTs that the previous owner saved.
 func (g *gate) takeOver(r store.Receiver, found store.Window, revision uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// Now, and not earlier: the POSTs of the one before can be as late as the write of the name.
+	// Not earlier than now: the previous owner may have made POSTs until the name was written.
 	now := time.Now()
 	g.window = store.Window{Owner: g.w.node, Revision: revision}
 	switch {
 	case found.Revision == 0:
-		// Nobody has sent anything, ever.
+		// There never was an owner.
 	case found.Left:
-		// How long ago it left is not known, so no time has passed since.
+		// It is not known how long ago they were saved, so their ages are taken as of now.
 		g.sent = g.sent[:0]
 		for _, p := range found.Posts {
 			g.sent = append(g.sent, slices.Repeat([]time.Time{now.Add(-max(0, p.Age))}, max(0, p.Count))...)
@@ -301,7 +301,7 @@ func (g *gate) takeOver(r store.Receiver, found store.Window, revision uint64) {
 	}
 }
 
-// leave writes down the times of the last POSTs for whoever counts next. Nothing may be in flight.
+// leave saves the ages of the last POSTs for the next owner. No POST may be in flight.
 func (g *gate) leave(ctx context.Context) {
 	<-g.checking
 	defer func() { g.checking <- struct{}{} }()
@@ -309,7 +309,7 @@ func (g *gate) leave(ctx context.Context) {
 	left := g.window
 	now := time.Now()
 	left.Left, left.Posts = true, merge(g.sent, now)
-	// What was taken for full is full for the next one too.
+	// If this process assumed that the window is full, the next owner has to assume it too.
 	usable := left.Owner != "" && g.inFlight == 0 && now.After(g.fullUntil)
 	g.window, g.verifiedAt = store.Window{}, time.Time{}
 	g.mu.Unlock()
@@ -321,11 +321,11 @@ func (g *gate) leave(ctx context.Context) {
 	}
 }
 
-// maxLeft bounds what is left of a window, of which the server takes no more than a message.
+// maxLeft bounds the saved POSTs of a window, which must fit into one message.
 const maxLeft = 1000
 
-// merge says how long before now POSTs ended, the oldest first. Of those that it takes together the last counts for all, so
-// that none leaves the window too early.
+// merge returns the ages of POSTs, the oldest first. If it merges several, the last one stands for all, so that none leaves the
+// window too early.
 func merge(sent []time.Time, now time.Time) []store.Posts {
 	var merged []store.Posts
 	for some := range slices.Chunk(sent, max(1, (len(sent)+maxLeft-1)/maxLeft)) {
@@ -334,7 +334,7 @@ func merge(sent []time.Time, now time.Time) []store.Posts {
 	return merged
 }
 
-// State is what a receiver's gate knows.
+// State is the state of a receiver's gate.
 type State struct {
 	Breaker    string `json:"breaker"` // closed, open or half_open
 	WindowUsed int    `json:"window_used"`

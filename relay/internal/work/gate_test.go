@@ -22,7 +22,7 @@ func newTestGate() *gate {
 	return &gate{w: &core{log: slog.New(slog.DiscardHandler)}, changed: make(chan struct{})}
 }
 
-// pass waits for a place as acquire does, without a registry and without an owner.
+// pass waits for a place as acquire does, without a registry and an owner.
 func (g *gate) pass(r store.Receiver) permit {
 	for {
 		wait, turn, changed := g.try(r, time.Now())
@@ -38,8 +38,8 @@ func (g *gate) pass(r store.Receiver) permit {
 	}
 }
 
-// Many workers with POSTs of any length: wherever between its begin and its end the receiver sees a POST, no window has
-// more than the limit.
+// With many workers and POSTs of any length no window has more than the limit, wherever between its begin and its end the
+// receiver sees a POST.
 func TestGateHoldsTheLimitWhereverThePOSTIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, posts = 7, 300
@@ -79,8 +79,8 @@ func TestGateHoldsTheLimitWhereverThePOSTIsSeen(t *testing.T) {
 	})
 }
 
-// An open breaker probes after 1 s, then after twice as long each time, and no later than the retries of the receiver are apart,
-// at least 1 s, or after 10 s.
+// An open breaker probes after 1 s, and then after twice as long each time, up to the receiver's pause between retries, but at
+// least 1 s and at most 10 s.
 func TestBreakerProbesNoLaterThanRetries(t *testing.T) {
 	for retryAfter, most := range map[time.Duration]time.Duration{
 		0: time.Second, 300 * time.Millisecond: time.Second, 5 * time.Second: 5 * time.Second, 10 * time.Second: 10 * time.Second, time.Hour: 10 * time.Second,
@@ -109,7 +109,7 @@ func TestBreakerProbesNoLaterThanRetries(t *testing.T) {
 	}
 }
 
-// POSTs that were in flight when the breaker opened are no probes: their ends let no other begin, and make no pause longer.
+// POSTs that were in flight when the breaker opened are not probes: their ends let no other begin, and make no pause longer.
 func TestBreakerKnowsItsProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newTestGate()
@@ -135,7 +135,7 @@ func TestBreakerKnowsItsProbe(t *testing.T) {
 	})
 }
 
-// What the one before has left is in the window; who has left nothing has left it full.
+// The new owner starts with the window that its predecessor saved. If there is none, it assumes that the window is full.
 func TestTakeOverOfAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := store.Receiver{RateLimit: 2, Window: 10 * time.Second}
@@ -157,7 +157,7 @@ func TestTakeOverOfAWindow(t *testing.T) {
 	})
 }
 
-// However many POSTs a window has, a process that stops hands them over, and the next one sends none of them too early.
+// A process that stops hands over the POSTs of its window, however many, and the next process sends none too early.
 func TestLargeWindowIsHandedOver(t *testing.T) {
 	const posts = 100_000
 	r := store.Receiver{Name: "ci", RateLimit: posts, Window: 24 * time.Hour}
@@ -186,7 +186,7 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 		require.True(t, late >= 0 && late < 200*time.Second, "POST %d counts %s later than it was", i, late)
 	}
 
-	// What cannot be read is a full window.
+	// A stored window that cannot be decoded counts as full.
 	_, err = nc.Request("$KV.relay_state.window.ci", []byte("{"), time.Minute)
 	require.NoError(t, err)
 	wait, reason := open("last").blockedLocked(r, time.Now())
@@ -219,7 +219,8 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-// What is published has the source of its subject, whatever its headers say, and no headers that a sender over HTTP could not set.
+// A message over NATS has the source of its subject, whatever its headers say. It has no headers that a sender could not set over
+// HTTP.
 func TestOfferIsOfItsSubject(t *testing.T) {
 	for offer, wrong := range map[string]string{
 		`{"source":"a/b"}`:                             "",

@@ -11,23 +11,22 @@ import (
 )
 
 const (
-	// idleAfter is how long a lane stays that has nothing to do.
+	// idleAfter is how long a lane without work stays.
 	idleAfter = 2 * time.Second
-	// consumerIdle is how long the server keeps the consumer of a lane that has ended everywhere.
+	// consumerIdle is how long the server keeps the consumer after the last process has ended its lane.
 	consumerIdle = 5 * time.Second
-	// followEvery is the time between two looks at what waits in the queues.
+	// followEvery is the interval at which the queues are checked for entries that wait.
 	followEvery = 2 * time.Second
-	// searchEvery is the time between two searches for entries without a consumer.
+	// searchEvery is the interval between searches for entries without a consumer.
 	searchEvery = time.Minute
 )
 
-// laneQueues are the queues whose entries lanes work on. An entry that moves on is in the next of them before it leaves the one
-// before.
+// laneQueues are the queues that lanes work on. A message is in the next of them before it leaves the one before.
 var laneQueues = []store.Queue{store.ToReceiver, store.FromReceiver, store.ToSender}
 
-// lanes are the workers of receivers and senders. A lane is there while its queue has something for its receiver or sender. A worker
-// that puts an entry into a queue wakes the lane. [lanes.follow] wakes those of entries that other processes, or an earlier run of
-// this one, have put there.
+// lanes are the workers of receivers and senders. A lane exists while its queue has entries for its receiver or sender. A worker
+// that puts an entry into a queue wakes the lane. [lanes.follow] wakes the lanes of entries that other processes, or an earlier
+// run of this one, have put there.
 type lanes struct {
 	w *Workers
 
@@ -36,25 +35,25 @@ type lanes struct {
 	closed  bool
 }
 
-// laneKey is a queue, and the receiver or sender whose entries in it a lane works on.
+// laneKey is a queue, and the receiver or sender whose entries a lane works on.
 type laneKey struct {
 	queue store.Queue
 	owner string
 }
 
-// lane is the worker of one receiver or sender. Its goroutine runs it, and ends it when it is idle.
+// lane is the worker of one receiver or sender. One goroutine runs it, and another ends it when it is idle.
 type lane struct {
 	laneKey
-	gate *gate // of the lane that sends to a receiver; nil in others
+	gate *gate // of a lane that sends to a receiver; nil in others
 
-	handled atomic.Uint64 // entries, by handlers that have ended
+	handled atomic.Uint64 // entries whose handlers have ended
 
 	// Guarded by lanes.mu.
 	woken bool // the queue may have got an entry since this was reset
 	end   context.CancelFunc
 }
 
-// wake has a lane work on what the queue has for a receiver or sender.
+// wake starts the lane of a receiver or sender, or makes it look at its queue again.
 func (l *lanes) wake(q store.Queue, owner string) {
 	key := laneKey{q, owner}
 	l.mu.Lock()
@@ -71,14 +70,14 @@ func (l *lanes) wake(q store.Queue, owner string) {
 	}
 }
 
-// close lets no lane start any more.
+// close prevents new lanes.
 func (l *lanes) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
 }
 
-// run works until there is nothing to do, or the workers stop.
+// run runs a lane until it is idle, or the workers stop.
 func (l *lanes) run(one *lane) {
 	for again := true; again; again = l.goesOn(one) {
 		ctx, end := context.WithCancel(l.w.ctx)
@@ -117,8 +116,8 @@ func (l *lanes) worker(one *lane, stop <-chan struct{}) worker {
 	}
 }
 
-// awaitIdle returns when a lane has had nothing to do for a while, its gate knows of nothing that holds up the next POST, and the server
-// says that no entry waits or is in work.
+// awaitIdle returns when a lane had no work for a while, its gate has nothing that blocks the next POST, and the server has no
+// entry that waits or is in progress.
 func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
 	every := time.NewTicker(idleAfter)
 	defer every.Stop()
@@ -130,7 +129,7 @@ func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
 		}
 		before := handled
 		handled = one.handled.Load()
-		// What is put into the queue after this wakes the lane again.
+		// An entry that is put into the queue after this check wakes the lane again.
 		if woken := l.look(one); woken || handled != before || one.gate != nil && one.gate.holds() {
 			continue
 		}
@@ -140,7 +139,7 @@ func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
 	}
 }
 
-// look reports whether a lane was woken since the last look.
+// look reports whether the lane was woken since the last call.
 func (l *lanes) look(one *lane) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +148,7 @@ func (l *lanes) look(one *lane) bool {
 	return woken
 }
 
-// restart has a lane begin again, with its receiver as it is configured then.
+// restart ends a lane and starts it again with the present configuration of its receiver.
 func (l *lanes) restart(one *lane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +156,7 @@ func (l *lanes) restart(one *lane) {
 	one.end()
 }
 
-// goesOn reports whether a lane whose worker has ended begins again. If not, the lane is gone.
+// goesOn reports whether a lane whose worker has ended begins again. Otherwise it removes the lane.
 func (l *lanes) goesOn(one *lane) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,7 +175,7 @@ func (l *lanes) get(q store.Queue, owner string) *lane {
 	return l.running[laneKey{q, owner}]
 }
 
-// gate returns the gate of a receiver, or one that knows nothing where the receiver has no lane here.
+// gate returns the gate of a receiver's lane, or a new one if the receiver has no lane here.
 func (l *lanes) gate(receiver string) *gate {
 	if one := l.get(store.ToReceiver, receiver); one != nil {
 		return one.gate
@@ -194,7 +193,8 @@ func (l *lanes) receiverChanged(name string) {
 
 func (l *lanes) senderChanged(name string) { l.dropMetrics(laneKey{store.ToSender, name}) }
 
-// dropMetrics removes what is counted of a receiver or sender that was deleted: a lane counts until its end.
+// dropMetrics removes the metrics of a receiver or sender if it is deleted. It is also called at the end of a lane, since a lane
+// counts until then.
 func (l *lanes) dropMetrics(key laneKey) {
 	if key.queue == store.ToSender {
 		if s, known := l.w.store.Senders.Get(key.owner); !known || s.Deleted {
@@ -205,7 +205,7 @@ func (l *lanes) dropMetrics(key laneKey) {
 	}
 }
 
-// follow wakes the lanes of what waits, whoever put it there.
+// follow wakes the lanes of entries that wait, whichever process has put them there.
 func (l *lanes) follow(ctx context.Context) {
 	every := time.NewTicker(followEvery)
 	defer every.Stop()
@@ -224,8 +224,9 @@ func (l *lanes) follow(ctx context.Context) {
 	}
 }
 
-// wakeWaiting wakes the lanes of consumers that have something. If a queue has more than its consumers, some entries have none: their
-// process died before it made one, or the server removed it while nobody ran. They are searched for, receiver by receiver.
+// wakeWaiting wakes the lanes of consumers that have entries. If a queue has more entries than its consumers count, some entries
+// have no consumer: their process died before it created one, or the server removed it while no process ran. They are searched
+// for by receiver.
 func (l *lanes) wakeWaiting(ctx context.Context, q store.Queue, searched map[store.Queue]time.Time) error {
 	all, err := l.w.store.Entries(ctx, q)
 	if err != nil || all == 0 {
@@ -260,7 +261,7 @@ func (l *lanes) wakeWaiting(ctx context.Context, q store.Queue, searched map[sto
 	return nil
 }
 
-// owners are those for whom a queue may have entries.
+// owners returns the receivers or senders for which a queue may have entries.
 func (l *lanes) owners(q store.Queue) (names []string) {
 	if q == store.ToSender {
 		for _, s := range l.w.store.Senders.All() {

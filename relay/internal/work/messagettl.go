@@ -11,7 +11,7 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
-// messageTTL is the worker that acts when a message's time to live is over. The server delivers the reminder.
+// messageTTL is the worker that handles the reminders that the server publishes when a time to live is over.
 func (w *ingest) messageTTL() worker {
 	worker := w.newWorker(w.store.TTLStream(), "message_ttl", w.store.TTLFilter(), false)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
@@ -36,7 +36,7 @@ func (w *ingest) messageTTL() worker {
 	return worker
 }
 
-// expire ends a message that is not on the wire, of which the server has reminded at a time by its clock.
+// expire ends a message unless its POST is in flight. at is the time of the reminder, by the server's clock.
 func (w *ingest) expire(ctx context.Context, source, id string, at time.Time) error {
 	v, err := w.store.Load(ctx, source, id)
 	switch {
@@ -47,9 +47,9 @@ func (w *ingest) expire(ctx context.Context, source, id string, at time.Time) er
 	case v.Status == machine.Sending:
 		return jetpull.Retry(time.Second, errors.New("an attempt is in flight"))
 	case !v.Expires(at):
-		return nil // it was redriven, or the reminder is of an earlier message of that name
+		return nil // it was redriven, or the reminder belongs to an earlier message with the same ID
 	}
-	// A process that ended it may have died before it was on the list; then its entry is still there.
+	// A process that ended it may have died before the message was on the list. Then its entry still exists.
 	ended := v.Status == machine.Failed && v.Failure.Reason == machine.Expired
 	queue, event := store.ToReceiver, machine.Event{Kind: machine.Expire, Now: w.store.Now(), Stage: machine.ToReceiver, Error: "it was not sent in time"}
 	if v.Status == machine.Delivered || ended && v.Failure.Stage == machine.FromReceiver {
@@ -66,7 +66,7 @@ func (w *ingest) expire(ctx context.Context, source, id string, at time.Time) er
 	case errors.Is(err, store.ErrNotFound) && ended:
 		return nil
 	case errors.Is(err, store.ErrNotFound):
-		// Between two queues, or an enqueue that is not made yet: whoever has it sees that it is over.
+		// The message is between two queues, or not enqueued yet. The worker that has it will see that it expired.
 		return jetpull.Retry(time.Second, err)
 	case err != nil:
 		return err

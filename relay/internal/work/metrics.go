@@ -34,7 +34,7 @@ type Metrics struct {
 
 var buckets = prometheus.ExponentialBuckets(0.0005, 2, 20) // 0.5 ms to 262 s
 
-// NewMetrics makes metrics with a registry of their own.
+// NewMetrics returns metrics with a registry of their own.
 func NewMetrics() *Metrics {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -73,7 +73,7 @@ func (m *Metrics) polled(receiver string, code int) {
 	m.polls.WithLabelValues(receiver, class(code)).Inc()
 }
 
-// class is the class of a status, such as 2xx. A receiver chooses its statuses, and each would have series of its own.
+// class is the class of a status, such as 2xx. A receiver chooses its statuses, and each status would have its own series.
 func class(code int) string {
 	if code < 100 || code > 599 {
 		return "other"
@@ -81,7 +81,7 @@ func class(code int) string {
 	return strconv.Itoa(code/100) + "xx"
 }
 
-// resultClass is [result] for a label.
+// resultClass is [result] as the value of a label.
 func resultClass(a *webhook.Answer, err error) string {
 	if a != nil {
 		return class(a.Code)
@@ -117,16 +117,16 @@ func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took 
 	t.count++
 }
 
-// maxAnswerTimes is how many of its last answers the times of a receiver are computed from.
+// maxAnswerTimes is the number of last answers from which the times of a receiver are computed.
 const maxAnswerTimes = 256
 
-// answerTimes is a ring of how long the last answers of a receiver took.
+// answerTimes is a ring of the response times of a receiver's last answers.
 type answerTimes struct {
 	last  [maxAnswerTimes]time.Duration
 	count int
 }
 
-// Answers is how long the last answers of a receiver to this process took, in seconds.
+// Answers are the response times of a receiver's last answers to this process, in seconds.
 type Answers struct {
 	Count int     `json:"count"`
 	P50   float64 `json:"p50"`
@@ -148,7 +148,7 @@ func (m *Metrics) Answers(receiver string) *Answers {
 	return &Answers{len(took), rank(50), rank(99)}
 }
 
-// calledBack counts a callback. An empty receiver was deleted and gets no series.
+// calledBack counts a callback. receiver is empty if the receiver was deleted, and gets no series then.
 func (m *Metrics) calledBack(sender, receiver string, a *webhook.Answer, err error, took time.Duration) {
 	m.callbacks.WithLabelValues(sender, resultClass(a, err)).Inc()
 	if receiver != "" && err == nil && a.Code >= 200 && a.Code <= 299 {
@@ -160,7 +160,7 @@ func (m *Metrics) delivered(receiver string, took time.Duration) {
 	m.responses.WithLabelValues(receiver).Observe(max(0, took).Seconds())
 }
 
-// forgetReceiver and forgetSender remove what is counted of one that was deleted.
+// forgetReceiver and forgetSender remove the metrics of a deleted receiver or sender.
 func (m *Metrics) forgetReceiver(name string) {
 	labels := prometheus.Labels{"receiver": name}
 	m.attempts.DeletePartialMatch(labels)
@@ -176,23 +176,23 @@ func (m *Metrics) forgetSender(name string) {
 	m.callbacks.DeletePartialMatch(prometheus.Labels{"sender": name})
 }
 
-// gauges are read when somebody scrapes.
+// gauges are collected at each scrape.
 type gauges struct{ w *Workers }
 
 var (
-	gaugeBacklog = prometheus.NewDesc("relay_backlog", "Messages that wait for their receiver.", []string{"receiver"}, nil)
-	gaugeAge     = prometheus.NewDesc("relay_oldest_seconds", "Age of the oldest message that waits for its receiver.", []string{"receiver"}, nil)
-	gaugePending = prometheus.NewDesc("relay_pending_responses", "Messages whose response is asked for at the status endpoint.", []string{"receiver"}, nil)
-	gaugeUntold  = prometheus.NewDesc("relay_callback_backlog", "Messages whose sender has yet to be called.", []string{"sender"}, nil)
-	gaugeWindow  = prometheus.NewDesc("relay_window_used", "POSTs in the receiver's rate window, where this process sends.", []string{"receiver"}, nil)
-	gaugeLimit   = prometheus.NewDesc("relay_window_limit", "POSTs that the receiver's rate window allows.", []string{"receiver"}, nil)
-	gaugeBreaker = prometheus.NewDesc("relay_breaker_open", "1 while the receiver's breaker is open or half open, where this process sends.", []string{"receiver"}, nil)
-	gaugeOff     = prometheus.NewDesc("relay_receiver_disabled", "1 while a receiver that answered 410 waits to be configured again.", []string{"receiver"}, nil)
-	gaugeFailed  = prometheus.NewDesc("relay_failed_messages", "Failed messages on the list.", []string{"receiver"}, nil)
-	gaugeOldest  = prometheus.NewDesc("relay_failed_oldest_seconds", "Age of the oldest failed message on the list.", nil, nil)
+	gaugeBacklog  = prometheus.NewDesc("relay_backlog", "Messages that wait for their receiver.", []string{"receiver"}, nil)
+	gaugeAge      = prometheus.NewDesc("relay_oldest_seconds", "Age of the oldest message that waits for its receiver.", []string{"receiver"}, nil)
+	gaugePending  = prometheus.NewDesc("relay_pending_responses", "Messages whose response is asked for at the status endpoint.", []string{"receiver"}, nil)
+	gaugeToSender = prometheus.NewDesc("relay_callback_backlog", "Messages whose sender has yet to be called.", []string{"sender"}, nil)
+	gaugeWindow   = prometheus.NewDesc("relay_window_used", "POSTs in the receiver's rate window, where this process sends.", []string{"receiver"}, nil)
+	gaugeLimit    = prometheus.NewDesc("relay_window_limit", "POSTs that the receiver's rate window allows.", []string{"receiver"}, nil)
+	gaugeBreaker  = prometheus.NewDesc("relay_breaker_open", "1 while the receiver's breaker is open or half open, where this process sends.", []string{"receiver"}, nil)
+	gaugeOff      = prometheus.NewDesc("relay_receiver_disabled", "1 while a receiver that answered 410 waits to be configured again.", []string{"receiver"}, nil)
+	gaugeFailed   = prometheus.NewDesc("relay_failed_messages", "Failed messages on the list.", []string{"receiver"}, nil)
+	gaugeOldest   = prometheus.NewDesc("relay_failed_oldest_seconds", "Age of the oldest failed message on the list.", nil, nil)
 )
 
-// scrapeTimeout bounds what a scrape asks the server.
+// scrapeTimeout bounds the requests that a scrape makes to the server.
 const scrapeTimeout = 2 * time.Second
 
 func (m *Metrics) observe(w *Workers) {
@@ -201,7 +201,7 @@ func (m *Metrics) observe(w *Workers) {
 	}, func() float64 { return float64(w.cfg.Events.Lost()) }))
 }
 
-// Describe implements prometheus.Collector. Without descriptions nothing is collected when the gauges are registered.
+// Describe implements prometheus.Collector. It has no descriptions, so that registering does not collect.
 func (gauges) Describe(chan<- *prometheus.Desc) {}
 
 func gauge(c chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
@@ -232,7 +232,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	gauge(c, gaugeOldest, g.age(oldest))
 }
 
-// collectQueues has what waits. What the server does not tell in time is left out.
+// collectQueues collects the lengths of the queues. It leaves out those for which the server does not answer in time.
 func (g gauges) collectQueues(ctx context.Context, c chan<- prometheus.Metric) {
 	s := g.w.store
 	toReceiver, err := s.Backlogs(ctx, store.ToReceiver)
@@ -254,7 +254,7 @@ func (g gauges) collectQueues(ctx context.Context, c chan<- prometheus.Metric) {
 	}
 	for _, sender := range s.Senders.All() {
 		if n := toSender[sender.Name]; senderErr == nil && (n > 0 || !sender.Deleted) {
-			gauge(c, gaugeUntold, float64(n), sender.Name)
+			gauge(c, gaugeToSender, float64(n), sender.Name)
 		}
 	}
 }
@@ -273,8 +273,8 @@ func (g gauges) age(t time.Time) float64 {
 	return max(0, g.w.store.Now().Sub(t).Seconds())
 }
 
-// State is what the process knows of a receiver's gate.
+// State returns the state of a receiver's gate in this process.
 func (w *Workers) State(r store.Receiver) State { return w.lanes.gate(r.Name).state(r) }
 
-// Metrics are the metrics of this process.
+// Metrics returns the metrics of this process.
 func (w *Workers) Metrics() *Metrics { return w.cfg.Metrics }

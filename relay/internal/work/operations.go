@@ -33,7 +33,7 @@ func newOperator(c *core) operator {
 	return w
 }
 
-// operation is a kind that does something to failed messages.
+// operation returns a kind of operation that calls do for each failed message.
 func (w *operator) operation(do func(context.Context, *store.Item) error) bulk.Kind {
 	choose := func(_ context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
 		var selection store.Selection

@@ -30,27 +30,27 @@ const userAgent = "jetpull-relay"
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// WebhookID is the webhook-id of a message.
+// WebhookID returns the webhook-id of a message.
 func WebhookID(source, id string) string {
 	return httpserve.EscapeID(source) + "/" + httpserve.EscapeID(id)
 }
 
-// reserved headers are the relay's, or the connection's.
+// reserved headers belong to the relay, or to the connection.
 var reserved = map[string]bool{
 	"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Connection": true, "Keep-Alive": true, "Upgrade": true,
 	"Te": true, "Trailer": true, "Proxy-Authorization": true, "Proxy-Connection": true, "Expect": true,
 }
 
-// reservedHeader tells whether a sender must not set a header of requests to receivers.
+// reservedHeader reports whether a sender must not set a header of requests to receivers.
 func reservedHeader(name string) bool {
 	name = http.CanonicalHeaderKey(name)
 	return reserved[name] || strings.HasPrefix(name, "Webhook-") || strings.HasPrefix(name, "Relay-")
 }
 
-// maxHeaders bounds the headers that a sender sets, with their values in bytes.
+// maxHeaders bounds the names and values of a sender's headers, in bytes.
 const maxHeaders = 16 << 10
 
-// CheckHeaders returns why a sender cannot set the headers of requests to a receiver, or nil.
+// CheckHeaders returns the reason why a sender cannot set the headers of requests to a receiver, or nil.
 func CheckHeaders(headers map[string]string) error {
 	size, names := 0, map[string]bool{}
 	for name, value := range headers {
@@ -91,7 +91,8 @@ func (w *core) post(ctx context.Context, r store.Receiver, e *store.Entry) (*web
 	})
 }
 
-// sign sets the headers of Standard Webhooks, the signature only where there are secrets. Those were checked when they were configured.
+// sign sets the headers of Standard Webhooks, and the signature if there are secrets, which were validated with the
+// configuration.
 func (w *core) sign(h http.Header, secrets []string, id string, payload []byte) {
 	now := wall()
 	h.Set(webhook.HeaderID, id)
@@ -126,7 +127,7 @@ func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webh
 	return answer, nil
 }
 
-// escape writes an ID so that it can stand in a path as well as in a query.
+// escape encodes an ID for a path or a query.
 func escape(id string) string {
 	if strings.Trim(id, ".") == "" {
 		return strings.ReplaceAll(id, ".", "%2E")
@@ -134,7 +135,7 @@ func escape(id string) string {
 	return strings.ReplaceAll(url.QueryEscape(id), "+", "%20")
 }
 
-// outcome is the event that a POST ended with, without its times.
+// outcome returns the event for the end of a POST, without its times.
 func outcome(r store.Receiver, answer *webhook.Answer, err error) machine.Event {
 	event := machine.Event{Kind: machine.Answered, Outcome: machine.Retry}
 	switch {
@@ -163,17 +164,17 @@ func outcome(r store.Receiver, answer *webhook.Answer, err error) machine.Event 
 	return event
 }
 
-// health is what a POST says of its receiver.
+// health is the evidence of a POST about its receiver.
 type health int
 
 const (
-	noPOST health = iota // none was made
+	noPOST health = iota // no POST was made
 	well
 	unwell
-	neither // it says nothing about whether the receiver works
+	neither // the receiver may work or not
 )
 
-// judge says whether a receiver works, for how long it wants no POST, and whether its endpoint is gone for good.
+// judge returns whether a receiver works, for how long it wants no POST, and whether its endpoint is gone for good.
 func judge(answer *webhook.Answer, err error) (verdict health, pause time.Duration, gone bool) {
 	switch {
 	case answer == nil && errors.Is(err, webhook.ErrForbiddenAddress):
@@ -193,26 +194,27 @@ func judge(answer *webhook.Answer, err error) (verdict health, pause time.Durati
 	return well, 0, false
 }
 
-// unknown tells whether an answer was to have a response that broke off.
+// unknown reports whether the response of an answer was cut off.
 func unknown(a *webhook.Answer) bool {
 	return a.Broken != nil && a.Code != http.StatusAccepted && machine.Classify(a.Code, false) == machine.Result
 }
 
-// maxEscape is how many bytes JSON makes of one at most: a control character, and <, > or &, are six.
+// maxEscape is the most bytes that JSON makes of one: it escapes a control character, <, > or & with six.
 const maxEscape = len(`\u0000`)
 
-// MostJSON is how many bytes the JSON of a response has at most.
+// MostJSON returns the most bytes of a response as JSON.
 func MostJSON(response int) int { return maxEscape*response + len(`""`) }
 
-// maxResponse is how many bytes of a response are kept: as JSON they are no larger than what the server takes.
+// maxResponse returns the most bytes of a response that are kept. As JSON they are no larger than the server's max_payload.
 func (w *core) maxResponse() int {
 	return min(w.cfg.MaxResponse, (w.store.MaxPayload()-len(`""`))/maxEscape)
 }
 
-// nested is JSON a few levels deeper, as it is in records, answers and callbacks: what is nested too deep there cannot be read.
+// nested returns JSON a few levels deeper, as in records, answers and callbacks. JSON that is nested too deep there cannot be
+// decoded.
 func nested(value []byte) []byte { return slices.Concat([]byte("[[[["), value, []byte("]]]]")) }
 
-// response is the body of an answer as the sender gets it: the receiver's JSON, or its text as a string.
+// response returns the body of an answer for the sender: the receiver's JSON, or its text as a string.
 func response(a *webhook.Answer) json.RawMessage {
 	switch {
 	case len(a.Body) == 0:
@@ -220,12 +222,12 @@ func response(a *webhook.Answer) json.RawMessage {
 	case !a.Truncated && utf8.Valid(a.Body) && json.Valid(a.Body) && json.Valid(nested(a.Body)):
 		return a.Body
 	}
-	// A string of valid UTF-8 can always be written.
+	// Marshal cannot fail for a string of valid UTF-8.
 	text, _ := json.Marshal(strings.ToValidUTF8(string(a.Body), "\uFFFD"))
 	return text
 }
 
-// tracer makes the spans of the relay, with the provider of the moment. Without one they cost nothing.
+// tracer returns the tracer of the current provider. Without a provider spans cost nothing.
 func tracer() trace.Tracer { return otel.Tracer("github.com/jetpull/jetpull/relay") }
 
 const (
@@ -234,13 +236,13 @@ const (
 	maxTrace = 128
 )
 
-// about are the attributes that say which message a span is of.
+// about returns the attributes that identify the message of a span.
 func about(source, id, receiver string) trace.SpanStartEventOption {
 	return trace.WithAttributes(
 		attribute.String("relay.source_id", source), attribute.String("relay.message_id", id), attribute.String("relay.receiver", receiver))
 }
 
-// beginTrace begins the span of a message that comes in. From then on the message's trace parent is that span.
+// beginTrace begins the span of a message that comes in, and makes it the parent of the message's later spans.
 func beginTrace(o *Offer, kind trace.SpanKind) (end func(error)) {
 	if len(o.Trace) > maxTrace {
 		o.Trace = ""
@@ -258,7 +260,7 @@ func beginTrace(o *Offer, kind trace.SpanKind) (end func(error)) {
 	}
 }
 
-// exchange makes a request that belongs to a message, in a span of its own.
+// exchange makes a request for a message, in a span of its own.
 func (w *core) exchange(ctx context.Context, name string, e *store.Entry, r webhook.Request) (*webhook.Answer, error) {
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{headerTrace: e.Trace})
 	ctx, span := tracer().Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), about(e.Source, e.ID, e.Receiver),
@@ -281,8 +283,8 @@ func (w *core) exchange(ctx context.Context, name string, e *store.Entry, r webh
 	return answer, err
 }
 
-// withoutURL is the error of a request without its URL, of which the path may be a secret: a sender sees the errors of its messages,
-// and not the endpoints of receivers.
+// withoutURL removes the URL from the error of a request: a sender sees the errors of its messages, and the endpoints of
+// receivers may be secret.
 func withoutURL(err error) error {
 	failed, ok := errors.AsType[*url.Error](err)
 	switch {
@@ -294,7 +296,7 @@ func withoutURL(err error) error {
 	return failed.Err
 }
 
-// traceID is the part of a trace parent by which logs and traces are searched.
+// traceID returns the trace ID of a traceparent, for the search in logs and traces.
 func traceID(parent string) string {
 	if parts := strings.SplitN(parent, "-", 3); len(parts) == 3 {
 		return parts[1]

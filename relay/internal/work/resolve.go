@@ -12,15 +12,15 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
-// grace is what the clocks of two processes, and the network, may add to the time after which a POST is over.
+// grace is added to the time after which a POST is over, for the network and for differences between the clocks of two processes.
 const grace = time.Second
 
-// inFlight is how long the POST of a SENDING may still be in flight, whoever has made it.
+// inFlight returns how long the POST of a SENDING may still be in flight, whichever process has made it.
 func (w *core) inFlight(r store.Receiver, e *store.Entry) time.Duration {
 	return e.SentAt.Add(sendWithin + r.Timeout + grace).Sub(w.store.Now())
 }
 
-// resolve finds out what became of a POST that has no answer.
+// resolve finds the outcome of a POST without an answer.
 func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
 	r, err := t.w.FindReceiver(ctx, t.name)
 	deleted := errors.Is(err, store.ErrNotFound)
@@ -30,7 +30,7 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
 	event := machine.Event{Policy: t.w.policy(r, e.Sender), Attempt: e.Attempt, Stage: machine.ToReceiver}
 	asked := r.StatusEndpoint != "" && !deleted
 	if asked {
-		// Each pause is as long as has passed since the first question, so that pauses double.
+		// Each pause is as long as the time since the first request, so that pauses double.
 		first, _ := t.asked.LoadOrStore(e.Revision, time.Now())
 		err = t.w.ask(ctx, r, e, min(max(time.Since(first.(time.Time)), firstPause), lastPause), &event)
 		switch now := t.w.store.Now(); {
@@ -47,7 +47,7 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
 	switch {
 	case asked:
 	case e.Unknown:
-		// It could be asked about when it was sent, and cannot be any more.
+		// The receiver had a status endpoint when the message was sent, and has none now.
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.UnknownOutcome, "the receiver has no status endpoint any more"
 	default:
 		event.Kind, event.Note = machine.Lost, machine.Attempt{Time: e.SentAt, Error: "the process that sent it ended"}
@@ -57,8 +57,8 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
 	return t.conclude(ctx, e, event)
 }
 
-// ask asks the status endpoint about a message. The event is what it has answered; an error says when to ask again, with a pause unless
-// the answer has another.
+// ask requests the status of a message from the status endpoint, and fills the event with the answer. After an error the request
+// is repeated after pause, unless the answer names another time.
 func (w *core) ask(ctx context.Context, r store.Receiver, e *store.Entry, pause time.Duration, event *machine.Event) error {
 	answer, err := w.get(ctx, r, e)
 	switch {

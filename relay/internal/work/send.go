@@ -20,26 +20,26 @@ import (
 // The way of a message from the queue of its receiver to the POST, and to the next queue:
 //
 //	deliver   the entry is taken into work, and its turn has come
-//	work      its status says what is next; a conflict reads it again
+//	work      its status decides what is next; after a conflict the record is read again
 //	attempt   the pause before a retry is over, and the gate of the receiver lets a POST begin
 //	send      SENDING(n) is stored, then the POST is made
-//	conclude  what became of the POST is stored
+//	conclude  the outcome of the POST is stored
 //	advance   the compare-and-swap of each of these writes
-//	follow    the entry of the next queue is stored; then the return of deliver acknowledges this one
+//	follow    the entry of the next queue is stored; then deliver returns and acknowledges this one
 //
-// The calls that leave this file are pure (outcome, health), or their name says all that this way depends on: gate.acquire waits
-// until a POST may begin, post makes it, resolve finds out what became of one without an answer.
+// The functions in other files are pure (outcome, judge), or are one step of this way: gate.acquire waits until a POST may begin,
+// post makes it, and resolve finds the outcome of a POST without an answer.
 
 const (
-	// sendWithin is how long after the time in SENDING(n) its POST begins at the latest. A process that took longer to store
-	// SENDING(n) takes it back.
+	// sendWithin is how long after the time in SENDING(n) the POST may begin. A process that took longer to store SENDING(n)
+	// takes it back.
 	sendWithin = 2 * time.Second
-	// orderedWindow and orderedBytes bound what an ordered lane holds. The messages behind one that waits for its next try are a
-	// part of it, and when it is full, the other sources wait too. Each is reported in progress twice in a take-over time, which
-	// for this many takes about 1 % of a processor.
+	// orderedWindow and orderedBytes bound the messages in an ordered lane. They include those behind a message that waits for
+	// its retry. When they are reached, the other sources wait too. Each message is reported in progress twice in a take-over
+	// time, which for this many takes about 1 % of a processor.
 	orderedWindow = 1024
 	orderedBytes  = 64 << 20
-	// maxSteps bounds how often a record is decided on again because others were faster.
+	// maxSteps bounds how often a decision is repeated because another process has changed the record.
 	maxSteps = 50
 )
 
@@ -48,10 +48,10 @@ type toReceiver struct {
 	w     *core
 	name  string
 	lane  *lane
-	order store.Order // that the lane keeps
+	order store.Order // as the lane was started
 	gate  *gate
 	turns turns
-	asked sync.Map        // when the outcome of a POST was first asked for, by the revision of its SENDING
+	asked sync.Map        // when the outcome of a POST was first requested, by the revision of its SENDING
 	stop  <-chan struct{} // closed when the lane is to stop
 }
 
@@ -69,23 +69,24 @@ func (w *core) toReceiver(one *lane, stop <-chan struct{}) worker {
 	return worker
 }
 
-// ordered reports whether a receiver's messages of one source are sent one after the other.
+// ordered reports whether a receiver gets the messages of one source one after the other.
 func ordered(r store.Receiver) bool { return r.Order != store.OrderNone && r.Order != "" }
 
-// sourceToken is the source in the subject of an entry, which ends with source and ID.
+// sourceToken returns the source in the subject of an entry, which ends with source and ID.
 func sourceToken(m *jetpull.Msg) string {
 	rest := m.Subject()[:max(0, strings.LastIndexByte(m.Subject(), '.'))]
 	return rest[strings.LastIndexByte(rest, '.')+1:]
 }
 
-// ended hands the window over.
+// ended saves the rate window for the next owner.
 func (t *toReceiver) ended() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.w.ctx), t.w.cfg.Takeover)
 	defer cancel()
 	t.gate.leave(ctx)
 }
 
-// deliver takes an entry of the queue as far as it gets. It is acknowledged if the error is nil, and delivered again otherwise.
+// deliver processes an entry of the queue as far as possible. The entry is acknowledged if the error is nil, and redelivered
+// otherwise.
 func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
 	r, _ := t.w.store.Receivers.Get(t.name)
 	if r.Order != t.order {
@@ -97,20 +98,20 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 			return err
 		}
 	}
-	// Of an entry that is delivered again the record is newer.
+	// The record is newer than the copy in a redelivered entry.
 	if err := t.w.decide(ctx, e, meta.NumDelivered > 1, func() error { return t.work(ctx, e) }); err != nil || !ordered(r) {
 		return err
 	}
-	return m.DoubleAck(ctx) // the next of its source is to find it gone
+	return m.DoubleAck(ctx) // confirmed, so that the check of the next entry of the source does not find this one
 }
 
-// reorder has the lane begin again: its receiver has another order.
+// reorder restarts the lane, because its receiver has another order.
 func (t *toReceiver) reorder() error {
 	t.w.lanes.restart(t.lane)
 	return jetpull.Retry(firstPause, errors.New("its lane begins again in another order"))
 }
 
-// work takes a message as far as it gets, by the status of its record.
+// work processes a message as far as possible, by the status of its record.
 func (t *toReceiver) work(ctx context.Context, e *store.Entry) (err error) {
 	for {
 		switch e.Status {
@@ -154,7 +155,7 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 	return t.w.apply(ctx, e, event)
 }
 
-// send makes an attempt: SENDING(n) is stored before the POST, and its result after it. The gate was acquired.
+// send makes an attempt: it stores SENDING(n) before the POST, and the result after it. The caller has acquired the gate.
 func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event machine.Event) error {
 	r, verdict := p.Receiver, noPOST
 	defer func() { t.gate.release(p, verdict) }()
@@ -176,15 +177,15 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 	t.w.crashpoint("after-sending")
 	late := away || t.w.store.Now().Sub(e.SentAt) > sendWithin || r.RateLimit > 0 && !t.gate.fresh()
 	if now, _ := t.w.store.Receivers.Get(t.name); late || now.Revision != r.Revision {
-		// While SENDING was written the receiver was configured again; or the store was away, or that took so long that another
-		// process may have the entry, or count the window, by now: it would not know that this POST is still to come.
+		// While SENDING was written, the receiver was configured again; or the store was not available, or slow, for so long that
+		// another process may now have the entry, or the window, without knowledge of this POST.
 		return t.conclude(ctx, e, unsent)
 	}
 	begun, at := time.Now(), t.w.store.Now()
 	answer, err := t.w.post(ctx, r, e)
 	t.w.crashpoint("after-post")
 	if answer == nil && ctx.Err() != nil {
-		// The worker was cut. What became of the POST is found out as after a crash.
+		// The worker was stopped during the POST. The outcome is resolved as after a crash.
 		verdict = neither
 		return jetpull.Retry(0, context.Cause(ctx))
 	}
@@ -198,7 +199,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 	return t.conclude(ctx, e, event)
 }
 
-// judge reports what a POST says of the receiver, and does what the receiver asks for.
+// judge reports the evidence of a POST about the receiver, and follows what the receiver asks for.
 func (t *toReceiver) judge(ctx context.Context, r store.Receiver, answer *webhook.Answer, err error) health {
 	verdict, pause, gone := judge(answer, err)
 	if gone {
@@ -208,8 +209,7 @@ func (t *toReceiver) judge(ctx context.Context, r store.Receiver, answer *webhoo
 	return verdict
 }
 
-// disable stops sending to a receiver whose endpoint is gone, until somebody configures it again: if that has happened since the
-// POST began, its answer is of no concern.
+// disable disables a receiver whose endpoint is gone. It does nothing if the receiver was configured again after the POST began.
 func (t *toReceiver) disable(ctx context.Context, r store.Receiver) {
 	r.Disabled = true
 	switch err := t.w.store.Receivers.Put(ctx, r); {
@@ -222,7 +222,7 @@ func (t *toReceiver) disable(ctx context.Context, r store.Receiver) {
 	}
 }
 
-// conclude stores what became of an attempt.
+// conclude stores the outcome of an attempt.
 func (t *toReceiver) conclude(ctx context.Context, e *store.Entry, event machine.Event) error {
 	if err := t.w.apply(ctx, e, event); err != nil {
 		return err
@@ -234,15 +234,15 @@ func (t *toReceiver) conclude(ctx context.Context, e *store.Entry, event machine
 	return nil
 }
 
-// decide has a step decide on an entry. If somebody has changed the record meanwhile, it is read, and the step decides again; read says
-// that it is read before the first step too.
+// decide runs a step that decides on an entry. If the record was changed meanwhile, decide reads it and runs the step again. With
+// read it reads the record before the first step too.
 func (w *core) decide(ctx context.Context, e *store.Entry, read bool, step func() error) error {
 	for range maxSteps {
 		if read {
 			var err error
 			e.Versioned, err = w.store.Load(ctx, e.Source, e.ID)
 			if errors.Is(err, store.ErrNotFound) {
-				return nil // its tombstone has expired: it was done long ago
+				return nil // its tombstone has expired: it was completed long ago
 			}
 			if err != nil {
 				return err
@@ -256,7 +256,7 @@ func (w *core) decide(ctx context.Context, e *store.Entry, read bool, step func(
 	return jetpull.Retry(time.Second, fmt.Errorf("the record changed %d times in a row", maxSteps))
 }
 
-// apply has the status machine decide on an event, and writes the transition.
+// apply passes an event to the status machine, and writes the transition.
 func (w *core) apply(ctx context.Context, e *store.Entry, event machine.Event) error {
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
@@ -265,7 +265,7 @@ func (w *core) apply(ctx context.Context, e *store.Entry, event machine.Event) e
 	return w.advance(ctx, e, next)
 }
 
-// advance writes a transition and does what follows from it.
+// advance writes a transition and takes the step that follows from it.
 func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record) error {
 	if next.Status == machine.Failed {
 		defer w.store.Failing()()
@@ -279,13 +279,13 @@ func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record)
 	return w.follow(ctx, e)
 }
 
-// swap writes a transition. While the store is away it tries again, until the worker stops: what this process knows of a POST, or that
-// it has made none, would be lost otherwise. away says that it had to.
+// swap writes a transition. If the store is not available, it tries until the worker stops, because the process would otherwise
+// lose the outcome of a POST, or the fact that it has made none. away says that it had to.
 func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) (away bool, err error) {
 	for ; ; away = true {
 		v, err := w.store.Swap(ctx, e.Versioned, next)
 		if away && errors.Is(err, store.ErrConflict) {
-			// The write before may have been stored, and its answer lost: no other process writes this time.
+			// The previous write may have been stored, and its answer lost. No other process writes this time.
 			v, err = w.store.Load(ctx, e.Source, e.ID)
 			if err == nil && (v.Status != next.Status || v.Attempt != next.Attempt || !v.SentAt.Equal(next.SentAt)) {
 				err = store.ErrConflict
@@ -307,7 +307,7 @@ func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) (a
 	}
 }
 
-// follow does what a status asks for beside the record. It may be done again after a crash.
+// follow takes the step that a status requires in addition to the record. It can be repeated after a crash.
 func (w *core) follow(ctx context.Context, e *store.Entry) error {
 	if e.Status == machine.Arrived || e.Status == machine.Sending {
 		return nil
@@ -318,11 +318,11 @@ func (w *core) follow(ctx context.Context, e *store.Entry) error {
 	case machine.Delivered:
 		return w.enqueue(ctx, store.FromReceiver, e)
 	case machine.Responded:
-		err = w.tell(ctx, e)
+		err = w.enqueueCallback(ctx, e)
 	case machine.Failed:
 		err = w.store.PutFailed(ctx, e)
-		if err == nil && !e.Told {
-			err = w.tell(ctx, e)
+		if err == nil && !e.Reported {
+			err = w.enqueueCallback(ctx, e)
 		}
 	case machine.Arrived, machine.Sending, machine.Done:
 	}
@@ -332,8 +332,8 @@ func (w *core) follow(ctx context.Context, e *store.Entry) error {
 	return err
 }
 
-// followAgain is follow for an entry that is delivered after its record has moved on. One that expired is on the list, or was taken
-// off it, where its reminder has removed the entry while this lane held it.
+// followAgain is follow for an entry that is redelivered after its record was changed. It skips an expired message: that is on
+// the list, or was taken off it, if its reminder has removed the entry while this lane had it.
 func (t *toReceiver) followAgain(ctx context.Context, e *store.Entry) error {
 	if e.Status == machine.Failed && e.Failure.Reason == machine.Expired {
 		if waits, err := t.w.waits(ctx, &e.Record); !waits {
@@ -343,14 +343,15 @@ func (t *toReceiver) followAgain(ctx context.Context, e *store.Entry) error {
 	return t.w.follow(ctx, e)
 }
 
-// tell puts a message into the queue to its sender, without the payload.
-func (w *core) tell(ctx context.Context, e *store.Entry) error {
-	told := *e
-	told.Payload, told.Headers = nil, nil
-	return w.enqueue(ctx, store.ToSender, &told)
+// enqueueCallback puts a message into the queue to its sender, without the payload.
+func (w *core) enqueueCallback(ctx context.Context, e *store.Entry) error {
+	callback := *e
+	callback.Payload, callback.Headers = nil, nil
+	return w.enqueue(ctx, store.ToSender, &callback)
 }
 
-// enqueue puts an entry into a queue and wakes its lane, also where the server has not said that it has the entry: it may.
+// enqueue puts an entry into a queue and wakes its lane. It does so even if the server has not confirmed the entry, which may be
+// stored.
 func (w *core) enqueue(ctx context.Context, q store.Queue, e *store.Entry) error {
 	defer w.lanes.wake(q, e.Owner(q))
 	return w.store.Enqueue(q, e)(ctx)

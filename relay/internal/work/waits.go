@@ -14,27 +14,27 @@ type Reason string
 
 // The reasons.
 const (
-	ForDisabled Reason = "disabled" // the receiver answered 410, and was not configured since
+	ForDisabled Reason = "disabled" // the receiver answered 410, and was not configured again
 	ForPause    Reason = "pause"    // the receiver is paused
 	ForOrder    Reason = "order"    // an earlier message of the source is not settled
 	ForBreaker  Reason = "breaker"  // the receiver failed too often in a row
-	ForHold     Reason = "hold"     // the receiver asked for time by Retry-After
+	ForHold     Reason = "hold"     // the receiver asked for a pause by Retry-After
 	ForRate     Reason = "rate"     // the window of the rate limit is full
-	ForRetry    Reason = "retry"    // the pause after an attempt that failed
+	ForRetry    Reason = "retry"    // the pause after a failed attempt
 )
 
-// Wait is what a message waits for.
+// Wait is the reason why a message waits.
 type Wait struct {
 	For Reason `json:"for"`
-	// Until is when that ends by itself; zero: it does not, or that is not known.
+	// Until is when the wait ends by itself. Zero means that it does not, or that the time is not known.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// ReceiverWait is what the next POST to a receiver waits for; nil: for nothing. Breaker, hold and rate are known where the
-// process sends.
+// ReceiverWait returns the reason why the next POST to a receiver waits, or nil. Only the process that sends to the receiver
+// knows its breaker, hold and rate.
 func (w *Workers) ReceiverWait(r store.Receiver) *Wait { return w.lanes.gate(r.Name).waits(r) }
 
-// MessageWait is what a message waits for; nil: for nothing, or for a free worker.
+// MessageWait returns the reason why a message waits. nil means that it does not wait, or waits for a free worker.
 func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*Wait, error) {
 	r, known := w.store.Receivers.Get(m.Receiver)
 	if m.Status != machine.Arrived || !known || r.Deleted {
@@ -49,18 +49,18 @@ func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*Wait, er
 			return &Wait{For: ForOrder}, err
 		}
 	}
-	// Both have to be over: the later one counts.
+	// Both waits have to end: the later end counts.
 	if m.NextAt.After(w.store.Now()) && (wait == nil || !wait.Until.IsZero() && wait.Until.Before(m.NextAt)) {
 		wait = &Wait{ForRetry, m.NextAt}
 	}
 	return wait, nil
 }
 
-// behind tells whether an earlier message of the source waits for the receiver.
+// behind reports whether an earlier message of the source waits for the receiver.
 func (w *Workers) behind(ctx context.Context, m *machine.Record) (bool, error) {
 	_, own, err := w.store.Waiting(ctx, store.ToReceiver, m.Receiver, m.Source, m.ID)
 	if errors.Is(err, store.ErrNotFound) {
-		return false, nil // it has moved on meanwhile
+		return false, nil // its status has changed meanwhile
 	} else if err != nil {
 		return false, err
 	}

@@ -1,5 +1,5 @@
-// Package work has the relay's workers, one file each: FromSender, ToReceiver, FromReceiverAsync, ToSender,
-// FailedMessages and MessageTTL. Each is a Consume of the jetpull client; what has one partition is pinned.
+// Package work has the relay's workers, each in its own file: FromSender, ToReceiver, FromReceiverAsync, ToSender, FailedMessages
+// and MessageTTL. Each is a Consume of the jetpull client. A worker of which only one process may run is pinned.
 package work
 
 import (
@@ -26,51 +26,51 @@ import (
 const (
 	// group is the priority group of every pinned worker.
 	group = "relay"
-	// restartPause is the wait before a worker that ended by itself is started again.
+	// restartPause is the pause before a worker that ended by itself is started again.
 	restartPause = time.Second
 	// firstPause and lastPause bound the pauses between polls, callbacks and probes of an open breaker.
 	firstPause = 250 * time.Millisecond
 	lastPause  = 10 * time.Second
-	// maxRetryAfter bounds what a receiver or sender may ask for.
+	// maxRetryAfter bounds the pause that a receiver or sender may ask for.
 	maxRetryAfter = time.Hour
-	// maxAckPending is how many entries of a queue may wait for their next try in the server.
+	// maxAckPending bounds the entries of a queue that are delivered and not acknowledged, most of which wait for a retry.
 	maxAckPending = 100_000
 )
 
-// Reporter is told of what somebody should look at.
+// Reporter receives errors that an operator should see.
 type Reporter interface {
-	// Report gets an error with what it was about, in pairs of key and value.
+	// Report reports an error. about are its attributes, in pairs of key and value.
 	Report(ctx context.Context, err error, about ...any)
 }
 
-// Client makes requests to receivers and senders. A [webhook.Client] does.
+// Client makes requests to receivers and senders, as [webhook.Client] does.
 type Client interface {
 	Exchange(ctx context.Context, r webhook.Request) (*webhook.Answer, error)
 }
 
-// Config says how the workers work.
+// Config configures the workers.
 type Config struct {
 	Concurrency      int           // messages of one receiver, sender or partition at a time
-	Takeover         time.Duration // how long a process that died keeps its work from others
+	Takeover         time.Duration // how long others cannot take over the work of a process that died
 	Drain            time.Duration // how long a stop waits for requests in flight
 	MaxResponse      int           // bytes of a response that are kept
-	PollDeadline     time.Duration // how long a pending response is asked for
-	CallbackDeadline time.Duration // how long a sender is called
+	PollDeadline     time.Duration // how long a pending response is polled for
+	CallbackDeadline time.Duration // how long a callback is repeated
 	AutoRedrive      []time.Duration
 	Client           Client
 	Logger           *slog.Logger
 	Reporter         Reporter
 	Metrics          *Metrics
-	Events           *events.Sender // to the operator; nil: to nobody
+	Events           *events.Sender // to the operator; nil: none are sent
 }
 
-// core is what all workers have.
+// core is shared by all workers.
 type core struct {
 	cfg   Config
 	store *store.Store
 	log   *slog.Logger
 	node  string
-	alone bool // nobody else uses the server
+	alone bool // no other process uses the server
 	lanes *lanes
 
 	failures failures
@@ -107,10 +107,10 @@ func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	return w
 }
 
-// Node names these workers, as opposed to those of other processes and of earlier runs of this one.
+// Node returns the name of these workers, which differs from those of other processes and of earlier runs of this one.
 func (w *Workers) Node() string { return w.node }
 
-// Close stops all workers: what no handler has begun is handed back at once, requests in flight are waited for.
+// Close stops all workers. Messages that no handler has begun are handed back at once, and Close waits for requests in flight.
 func (w *Workers) Close() {
 	w.stop()
 	w.lanes.close()
@@ -118,7 +118,7 @@ func (w *Workers) Close() {
 	w.notifyFailed()
 }
 
-// worker is a consumer and what is done with its messages.
+// worker is a consumer and the handler of its messages.
 type worker struct {
 	stream   string
 	consumer jetstream.ConsumerConfig
@@ -136,14 +136,14 @@ func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
 	opts := []jetpull.Option{jetpull.Concurrency(w.cfg.Concurrency), jetpull.DrainTimeout(w.cfg.Drain), jetpull.Logger(w.log.With("worker", durable))}
 	if pinned {
 		c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{group}, w.cfg.Takeover
-		// MaxWait is not for Consume, which ends its pulls in time; it is what Subscribe would warn of otherwise.
+		// Consume ends its pulls in time without MaxWait. It prevents a warning of Subscribe.
 		opts = append(opts, jetpull.Group(group), jetpull.MaxWait(w.cfg.Takeover/2))
 	}
 	return worker{stream: stream, consumer: c, opts: opts}
 }
 
-// entryWorker is the worker of what a queue has for one receiver or sender. An entry that cannot be read goes to the list of failed
-// messages.
+// entryWorker returns the worker of a queue's entries for one receiver or sender. It moves an entry that cannot be decoded to the
+// list of failed messages.
 func (w *core) entryWorker(q store.Queue, owner string, pinned bool, deliver func(context.Context, *jetpull.Msg, *jetstream.MsgMetadata, *store.Entry) error) worker {
 	worker := w.newWorker(w.store.StreamName(q), w.store.Durable(q, owner), w.store.QueueFilter(q, owner), pinned)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
@@ -161,7 +161,7 @@ func (w *core) entryWorker(q store.Queue, owner string, pinned bool, deliver fun
 	return worker
 }
 
-// again has a message handled again soon if its error does not say when.
+// again converts an error to one that has the message redelivered soon, unless the error has a pause.
 func (w *core) again(err error) error {
 	if errors.Is(err, store.ErrUnavailable) {
 		return jetpull.Retry(firstPause, err)
@@ -181,7 +181,7 @@ func (w *core) consume(ctx context.Context, worker worker) {
 			err = w.consumeOnce(ctx, worker)
 		}
 		if ctx.Err() != nil {
-			// That it was ended is no problem.
+			// A cancelled worker is not an error.
 			if err != nil && !errors.Is(err, context.Canceled) {
 				w.log.Warn("a worker ended", "worker", worker.consumer.Durable, "error", err)
 			}
@@ -213,15 +213,15 @@ func (w *core) consumeOnce(ctx context.Context, worker worker) error {
 	return sub.Consume(ctx, func(work context.Context, m *jetpull.Msg) error {
 		err := w.again(worker.handle(work, m))
 		if err != nil && ctx.Err() != nil {
-			// Another process shall have it at once.
+			// Another process can have it at once.
 			return jetpull.Retry(0, err)
 		}
 		return err
 	})
 }
 
-// policy is what the configuration says about a message. A sender that is not known here, or not any more, may be known to
-// another process: whoever is to call it looks again.
+// policy returns the part of the configuration that decides about a message. A sender that this process does not know may be
+// known to another one: the worker that makes the callback reads it again.
 func (w *core) policy(r store.Receiver, sender string) machine.Policy {
 	s, ok := w.store.Senders.Get(sender)
 	return machine.Policy{
@@ -230,7 +230,7 @@ func (w *core) policy(r store.Receiver, sender string) machine.Policy {
 	}
 }
 
-// pause is the n-th pause, n from 1: it doubles.
+// pause returns the n-th pause, with n from 1. Each is twice as long as the one before.
 func pause(n int) time.Duration {
 	d := firstPause
 	for range min(n-1, 10) {
@@ -239,8 +239,8 @@ func pause(n int) time.Duration {
 	return min(d, lastPause)
 }
 
-// pauseAsked is a pause, or what the answer, if there was one, asks for. Less than a second, of which HTTP knows nothing, would
-// keep a worker busy with the message.
+// pauseAsked returns the pause that the answer asks for, or the given pause if it asks for none. A receiver that asks for less
+// than a second would keep a worker busy with the message, so the pause is then at least a second or the given pause.
 func pauseAsked(pause time.Duration, answer *webhook.Answer) time.Duration {
 	if answer == nil || retryAfter(answer.Header) == 0 {
 		return pause
@@ -248,13 +248,13 @@ func pauseAsked(pause time.Duration, answer *webhook.Answer) time.Duration {
 	return max(retryAfter(answer.Header), min(pause, time.Second))
 }
 
-// retryAfter is what an answer asks for, bounded; 0: nothing.
+// retryAfter returns the bounded Retry-After of an answer, or 0.
 func retryAfter(h http.Header) time.Duration {
 	asked, _ := webhook.RetryAfter(h, wall())
 	return min(asked, maxRetryAfter)
 }
 
-// What tests set; nil outside of them.
+// Set by tests only.
 var (
 	wallClock    atomic.Pointer[func() time.Time]
 	onCrashpoint atomic.Pointer[func(node, point string)]
@@ -263,8 +263,9 @@ var (
 // SetClock sets the wall clock, for tests.
 func SetClock(f func() time.Time) { wallClock.Store(&f) }
 
-// wall is the time that others on the network are told, or tell. What is stored, or compared with what is, goes by
-// [store.Store.Now], and what is measured within the process by the monotonic clock.
+// wall returns the wall clock's time, which is used only for times that go to or come from others on the network. Stored times,
+// and times that are compared with them, are those of [store.Store.Now]. Durations within the process are measured by the
+// monotonic clock.
 func wall() time.Time {
 	if f := wallClock.Load(); f != nil {
 		return (*f)().Round(0).UTC()
@@ -272,8 +273,8 @@ func wall() time.Time {
 	return time.Now().Round(0).UTC()
 }
 
-// OnCrashpoint sets what is called at each point between a write and a request, for tests that end a process there. node
-// is the [Workers.Node] that has come to it.
+// OnCrashpoint sets the function that is called at each point between a write and a request, for tests that end a process there.
+// node is the [Workers.Node] of the process.
 func OnCrashpoint(f func(node, point string)) { onCrashpoint.Store(&f) }
 
 func (w *core) crashpoint(point string) {

@@ -52,9 +52,9 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 		}{text, code})
 		return code
 	}
-	Tell(s.Err, "jetpull: %s\n", text)
+	Notice(s.Err, "jetpull: %s\n", text)
 	if code == ExitUsage {
-		Tell(s.Err, "See: %s --help\n", cmd.CommandPath())
+		Notice(s.Err, "See: %s --help\n", cmd.CommandPath())
 	}
 	return code
 }

@@ -30,8 +30,8 @@ func WriteJSON(out io.Writer, v any) error {
 	return err
 }
 
-// Tell writes to stderr for whoever watches, with nothing that a terminal obeys. An error of that has no reader.
-func Tell(errOut io.Writer, format string, args ...any) {
+// Notice writes a text for the user to stderr, without control characters. It ignores errors, which it could not report.
+func Notice(errOut io.Writer, format string, args ...any) {
 	_, _ = io.WriteString(errOut, progress.Escape(fmt.Sprintf(format, args...)))
 }
 
@@ -90,5 +90,5 @@ func Warn(errOut io.Writer, asJSON bool, text string) {
 		}{text})
 		return
 	}
-	Tell(errOut, "jetpull: %s\n", text)
+	Notice(errOut, "jetpull: %s\n", text)
 }

@@ -170,7 +170,7 @@ func newList(g *client.Globals) *cobra.Command {
 				if d.filters() {
 					text = fmt.Sprintf("no dead letter of stream %q is meant by the filter", args[0])
 				}
-				cli.Tell(cmd.ErrOrStderr(), "%s\n", text)
+				cli.Notice(cmd.ErrOrStderr(), "%s\n", text)
 				return nil
 			}
 			return progress.Table(cmd.OutOrStdout(), []string{"seq", "time", "subject", "message", "consumer", "attempts", "reason"}, rows)
@@ -363,6 +363,6 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 	if result.Done == 1 {
 		letters = "dead letter"
 	}
-	cli.Tell(cmd.OutOrStdout(), "%s %s %s\n", did, progress.Count(result.Done), letters)
+	cli.Notice(cmd.OutOrStdout(), "%s %s %s\n", did, progress.Count(result.Done), letters)
 	return err
 }

@@ -147,7 +147,7 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 	if p.schedule.given() {
 		warning, err := p.schedule.store(cmd.Context(), l.JS, p)
 		if err == nil && warning != "" {
-			cli.Tell(cmd.ErrOrStderr(), "warning: %s\n", warning)
+			cli.Notice(cmd.ErrOrStderr(), "warning: %s\n", warning)
 		}
 		return p.report(cmd, g, 1, 0, err)
 	}
@@ -183,9 +183,9 @@ func (p *plan) report(cmd *cobra.Command, g *client.Globals, n int, took time.Du
 		}{n, took.Seconds()})
 	case g.Quiet || p.count == 0:
 	case p.schedule.given():
-		cli.Tell(cmd.ErrOrStderr(), "scheduled under %s\n", p.schedule.under)
+		cli.Notice(cmd.ErrOrStderr(), "scheduled under %s\n", p.schedule.under)
 	default:
-		cli.Tell(cmd.ErrOrStderr(), "%s published in %s, %s msg/s\n", progress.Count(n), progress.Short(took), progress.Count(progress.Rate(int64(n), took)))
+		cli.Notice(cmd.ErrOrStderr(), "%s published in %s, %s msg/s\n", progress.Count(n), progress.Short(took), progress.Count(progress.Rate(int64(n), took)))
 	}
 	return nil
 }

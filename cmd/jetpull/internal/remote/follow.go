@@ -55,7 +55,7 @@ func (s *Server) Follow(cmd *cobra.Command, o Operation, view any) (answer json.
 		return answer, nil
 	case ctx.Err() != nil:
 		bar.Clear()
-		cli.Tell(cmd.ErrOrStderr(), "The %s goes on in the %s, with %s of %s done.\n  %s   shows it\n  %s   ends it\n",
+		cli.Notice(cmd.ErrOrStderr(), "The %s goes on in the %s, with %s of %s done.\n  %s   shows it\n  %s   ends it\n",
 			o.Verb, s.name, progress.Count(done), progress.Count(o.Matched), o.Follow, o.Cancel)
 		return nil, cli.ErrInterrupted
 	}

@@ -295,7 +295,7 @@ func (c *call) none() error {
 		}
 	}
 	if !*c.JSON {
-		cli.Tell(c.cmd.ErrOrStderr(), "there are none\n")
+		cli.Notice(c.cmd.ErrOrStderr(), "there are none\n")
 	}
 	return nil
 }

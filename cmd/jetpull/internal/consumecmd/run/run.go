@@ -232,7 +232,7 @@ func (r *Run) Listens(url string) {
 		}{url})
 		return
 	}
-	cli.Tell(r.errOut, "The embedded server listens at %s without authentication: every program on this machine can use it\n", url)
+	cli.Notice(r.errOut, "The embedded server listens at %s without authentication: every program on this machine can use it\n", url)
 }
 
 func (r *Run) summary(t Tally) {
@@ -257,7 +257,7 @@ func (r *Run) summary(t Tally) {
 		}
 	}
 	took := time.Duration(t.Seconds * float64(time.Second))
-	cli.Tell(r.errOut, "%s in %s, %s/s\n", line, progress.Short(took), progress.Count(progress.Rate(int64(t.Acked+t.Failed+t.Terminated), took)))
+	cli.Notice(r.errOut, "%s in %s, %s/s\n", line, progress.Short(took), progress.Count(progress.Rate(int64(t.Acked+t.Failed+t.Terminated), took)))
 }
 
 // verdict is what the exit code says of the run. A worker without bounds that
@@ -336,5 +336,5 @@ func (r *Run) stopping() {
 	if running == 0 || r.quiet || r.json {
 		return
 	}
-	cli.Tell(r.errOut, "Stopping: %d messages are being handled and have %v; interrupt again to end at once\n", running, r.Drain)
+	cli.Notice(r.errOut, "Stopping: %d messages are being handled and have %v; interrupt again to end at once\n", running, r.Drain)
 }

@@ -30,7 +30,7 @@ func Commands(t *tables.DB) []*cobra.Command {
 			return t.WithExisting(cmd.Context(), func(s *feed.Store) error {
 				did, err := f(cmd.Context(), s, args)
 				if err == nil && !t.JSON {
-					cli.Tell(cmd.ErrOrStderr(), "%s\n", did)
+					cli.Notice(cmd.ErrOrStderr(), "%s\n", did)
 				}
 				return err
 			})
@@ -112,7 +112,7 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 			all := slices.Concat(opens, items)
 			err = t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], all, seal) })
 			if err == nil && !t.JSON {
-				cli.Tell(cmd.ErrOrStderr(), "%s items added to %s\n", progress.Count(len(items)), tables.OneLine(args[0]))
+				cli.Notice(cmd.ErrOrStderr(), "%s items added to %s\n", progress.Count(len(items)), tables.OneLine(args[0]))
 			}
 			return err
 		},
@@ -165,7 +165,7 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 				if t.JSON {
 					return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), map[string]int{"partitions": done.Partitions, "items": done.Items}))
 				}
-				cli.Tell(cmd.ErrOrStderr(), "%s partitions deleted, with %s items\n", progress.Count(done.Partitions), progress.Count(done.Items))
+				cli.Notice(cmd.ErrOrStderr(), "%s partitions deleted, with %s items\n", progress.Count(done.Partitions), progress.Count(done.Items))
 				return tables.UsageOf(err)
 			})
 		},

@@ -100,7 +100,7 @@ func newList(r *remote.Server) *cobra.Command {
 			if len(f) > 0 {
 				text = "no failed message is meant by the filter"
 			}
-			cli.Tell(cmd.ErrOrStderr(), "%s\n", text)
+			cli.Notice(cmd.ErrOrStderr(), "%s\n", text)
 			return nil
 		}
 		header := []string{">id", "time", "source", "message", "receiver", "stage", "reason", ">attempts", "error"}

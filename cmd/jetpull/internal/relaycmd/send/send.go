@@ -214,7 +214,7 @@ func sendBatch(r *remote.Server, cmd *cobra.Command, path string) error {
 		refused += n
 		if err != nil {
 			bar.Clear()
-			cli.Tell(cmd.ErrOrStderr(), "%s of %s messages were sent. Send the file again: those that are known are not delivered again.\n",
+			cli.Notice(cmd.ErrOrStderr(), "%s of %s messages were sent. Send the file again: those that are known are not delivered again.\n",
 				progress.Count(done), progress.Count(len(lines)))
 			return err
 		}
@@ -253,7 +253,7 @@ func sendChunk(r *remote.Server, cmd *cobra.Command, bar *progress.Bar, before i
 				return refused, err
 			}
 		} else if result.Error != nil {
-			cli.Tell(errOut, "message %d was refused: %s\n", before+i+1, result.Error.Message)
+			cli.Notice(errOut, "message %d was refused: %s\n", before+i+1, result.Error.Message)
 		}
 	}
 	return refused, nil
