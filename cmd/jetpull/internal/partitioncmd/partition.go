@@ -1,4 +1,4 @@
-// Package partitioncmd implements the commands that show and delete sets of partitions.
+// Package partitioncmd implements the commands that show, resize and delete sets of partitions.
 package partitioncmd
 
 import (
@@ -21,7 +21,7 @@ import (
 func New(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "partition",
-		Short: "Show or delete a set of partitions: order per key over several processes",
+		Short: "Show, resize or delete a set of partitions: order per key over several processes",
 		Args:  cobra.NoArgs,
 		RunE:  cli.Help,
 	}
@@ -39,7 +39,7 @@ func New(g *client.Globals) *cobra.Command {
 				return write(cmd.OutOrStdout(), g.JSON, rows)
 			})
 		},
-	}, newWatch(g), &cobra.Command{
+	}, newWatch(g), newResize(g), &cobra.Command{
 		Use:   "rm SET",
 		Short: "Delete a set: its consumers and its bucket, and no message",
 		Long: `rm deletes the consumers and the bucket of a set, and no message. It is refused
@@ -82,6 +82,37 @@ func newWatch(g *client.Globals) *cobra.Command {
 	cmd.Flags().DurationVarP(&interval, "interval", "i", interval, "how often to ask")
 	cli.Lasting(cmd.Flags(), "interval", &interval, 100*time.Millisecond)
 	return cmd
+}
+
+func newResize(g *client.Globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "resize SET PARTITIONS",
+		Short: "Change the number of partitions of a set without members and messages",
+		Long: `resize changes the number of partitions of a set, also in the SubjectTransform of
+its stream. A key belongs to another partition then, so first stop the publishers,
+let the members handle all messages, and stop the members. resize is refused
+while the set has members, or messages that were not handled. Afterwards start
+the members with the new number. A resize that failed can be repeated.`,
+		Example: `  jetpull partition resize billing 128`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			partitions, err := strconv.Atoi(args[1])
+			if err != nil {
+				return cli.Usage(fmt.Errorf("PARTITIONS %q is not a number", args[1]))
+			}
+			return withSet(cmd, g, args[0], func(ctx context.Context, set *partition.Set) error {
+				before := set.Config().Partitions
+				if err := set.Resize(ctx, partitions); err != nil {
+					return err
+				}
+				if g.JSON {
+					return cli.WriteJSON(cmd.OutOrStdout(), map[string]any{"set": args[0], "before": before, "partitions": partitions})
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "set %s has %d partitions, and had %d\n", args[0], partitions, before)
+				return err
+			})
+		},
+	}
 }
 
 // withSet runs f with a set, within the timeout for requests.
