@@ -24,8 +24,12 @@ import (
 // them to workers.
 
 // start makes the driver.
-func (s *Subscription) start(first *transport.FirstInbox) {
-	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), limitsOf(s.config()), first, transport.Hooks{
+func (s *Subscription) start(inboxes *transport.Inboxes) {
+	cfg, onOrder := s.config(), maxPrefetch
+	if cfg.AckPolicy != jetstream.AckNonePolicy {
+		onOrder = worker.OnOrder(cfg.MaxAckPending, maxPrefetch, s.trip)
+	}
+	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), limitsOf(cfg), onOrder, inboxes, transport.Hooks{
 		Arrived: s.arrived,
 		Wrap:    s.wrap,
 		Pin:     s.pinChanged,
@@ -94,7 +98,7 @@ type bindings struct {
 // on with others.
 func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err error) {
 	n := s.bindings.sent.Add(1)
-	info, err := s.handle.Info(ctx)
+	info, err := requestInfo(ctx, s.js, s.stream, s.consumer)
 	if err != nil {
 		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 			gone = fmt.Errorf("%w: consumer %q on stream %q: %w", ErrConsumerDeleted, s.consumer, s.stream, err)
@@ -135,9 +139,6 @@ type run struct {
 	report  *worker.Reporter
 	pool    *worker.Pool[*Msg]
 	demand  *transport.Standing
-
-	// Of the goroutine that carries out effects.
-	arrived [64]*Msg
 }
 
 // open starts reading ahead. Without a handler the caller settles what it takes. before is the run of the same call that has
@@ -252,12 +253,12 @@ const (
 
 // Deliver takes messages from the driver; with done there are no more.
 func (r *run) Deliver(ms []pull.Message, done bool, err error) {
-	for some := range slices.Chunk(ms, len(r.arrived)) {
+	var arrived [64]*Msg
+	for some := range slices.Chunk(ms, len(arrived)) {
 		for i, m := range some {
-			r.arrived[i] = m.(*Msg)
+			arrived[i] = m.(*Msg)
 		}
-		r.sub.counts.redelivered.Add(uint64(r.pool.Deliver(r.arrived[:len(some)])))
-		clear(r.arrived[:len(some)])
+		r.sub.counts.redelivered.Add(uint64(r.pool.Deliver(arrived[:len(some)])))
 	}
 	if done && err != nil {
 		r.pool.End(r.sub.public(err))

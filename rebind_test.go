@@ -12,14 +12,23 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// changedConsumer is a consumer whose configuration is another one than the Subscription knows.
+// changed is a JetStream with a consumer whose configuration is another one than the Subscription knows.
+type changed struct {
+	jetstream.JetStream
+	changedConsumer
+}
+
+func (c changed) Consumer(context.Context, string, string) (jetstream.Consumer, error) {
+	return c.changedConsumer, nil
+}
+
 type changedConsumer struct {
 	jetstream.Consumer
 	cfg jetstream.ConsumerConfig
 }
 
-func (c changedConsumer) Info(context.Context) (*jetstream.ConsumerInfo, error) {
-	return &jetstream.ConsumerInfo{Name: "C", Config: c.cfg}, nil
+func (c changedConsumer) CachedInfo() *jetstream.ConsumerInfo {
+	return &jetstream.ConsumerInfo{Name: "C", Config: c.cfg}
 }
 
 // lockedHandler notes whether something is logged while a Subscription's bindings are locked.
@@ -45,7 +54,7 @@ func (h *lockedHandler) Handle(context.Context, slog.Record) error {
 // logger with a lock held, also when the Subscription is closed by then and its callbacks run where they are posted.
 func TestARunEndsWithItsConfiguration(t *testing.T) {
 	log := &lockedHandler{}
-	s := &Subscription{handle: changedConsumer{cfg: jetstream.ConsumerConfig{AckWait: time.Minute}}}
+	s := &Subscription{js: changed{changedConsumer: changedConsumer{cfg: jetstream.ConsumerConfig{AckWait: time.Minute}}}}
 	log.s = s
 	s.bound.Store(bindingOf(&jetstream.ConsumerInfo{Name: "C"}))
 	s.notifier = worker.NewNotifier(func(func(context.Context)) bool { return false })

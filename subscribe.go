@@ -23,7 +23,6 @@ import (
 type Subscription struct {
 	js               jetstream.JetStream
 	nc               *nats.Conn
-	handle           jetstream.Consumer
 	stream, consumer string
 	ackPrefix        string // of the reply subjects of first version
 	defaults         *settings
@@ -82,17 +81,16 @@ func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer str
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
-	inbox, err := transport.OpenInbox(ctx, nc)
+	inboxes, err := transport.CheckInboxes(ctx, nc)
 	if err != nil {
 		return nil, requestError("subscribe", "an inbox", err)
 	}
 	s, err := bind(ctx, js, stream, consumer, opts)
 	if err != nil {
-		inbox.Drop()
 		return nil, err
 	}
-	s.trip = inbox.Trip
-	s.start(inbox)
+	s.trip = inboxes.Trip
+	s.start(inboxes)
 	return s, nil
 }
 
@@ -107,18 +105,13 @@ func SubscribeConsumer(ctx context.Context, js jetstream.JetStream, c jetstream.
 
 // bind reads the consumer's info and checks it against the options.
 func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts []Option) (*Subscription, error) {
-	var handle jetstream.Consumer
-	err := readInfo(ctx, js, stream, consumer, func(ctx context.Context) (err error) {
-		handle, err = js.Consumer(ctx, stream, consumer)
-		return err
-	})
+	info, err := readInfo(ctx, js, stream, consumer)
 	if err != nil {
 		return nil, err
 	}
-	info := handle.CachedInfo()
 	bound := bindingOf(info)
 	s := &Subscription{
-		js: js, nc: js.Conn(), handle: handle, stream: stream, consumer: info.Name,
+		js: js, nc: js.Conn(), stream: stream, consumer: info.Name,
 		ackPrefix: wire.AckPrefix + stream + "." + info.Name + ".",
 	}
 	s.calls.unpins = make(chan struct{}, 1)
@@ -132,20 +125,32 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	return s, nil
 }
 
-// readInfo calls read, which asks the server for a consumer's info, and returns why that could not be read.
-func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer string, read func(context.Context) error) error {
+// readInfo asks the server for a consumer's info.
+func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer string) (info *jetstream.ConsumerInfo, err error) {
 	subject := wire.InfoSubject(apiPrefix(js), stream, consumer)
-	err := transport.Request(ctx, js.Conn(), subject, read)
+	err = transport.Request(ctx, js.Conn(), subject, func(ctx context.Context) (err error) {
+		info, err = requestInfo(ctx, js, stream, consumer)
+		return err
+	})
 	var api *jetstream.APIError
 	switch {
 	case err == nil || errors.Is(err, nats.ErrPermissionViolation):
-		return err
+		return info, err
 	case errors.Is(err, jetstream.ErrNotPullConsumer):
-		return fmt.Errorf("jetpull: consumer %q on stream %q delivers by push; create it without DeliverSubject: %w", consumer, stream, ErrNotPull)
+		return nil, fmt.Errorf("jetpull: consumer %q on stream %q delivers by push; create it without DeliverSubject: %w", consumer, stream, ErrNotPull)
 	case errors.As(err, &api):
-		return fmt.Errorf("jetpull: consumer %q on stream %q: %w", consumer, stream, err)
+		return nil, fmt.Errorf("jetpull: consumer %q on stream %q: %w", consumer, stream, err)
 	}
-	return requestError("consumer info", subject, err)
+	return nil, requestError("consumer info", subject, err)
+}
+
+// requestInfo does not keep nats.go's consumer: it holds all of the info in memory.
+func requestInfo(ctx context.Context, js jetstream.JetStream, stream, consumer string) (*jetstream.ConsumerInfo, error) {
+	c, err := js.Consumer(ctx, stream, consumer)
+	if err != nil {
+		return nil, err
+	}
+	return c.CachedInfo(), nil
 }
 
 // Stream returns the name of the stream that the Subscription's consumer is on.
@@ -161,12 +166,7 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
-	var info *jetstream.ConsumerInfo
-	err := readInfo(ctx, s.js, s.stream, s.consumer, func(ctx context.Context) (err error) {
-		info, err = s.handle.Info(ctx)
-		return err
-	})
-	return info, err
+	return readInfo(ctx, s.js, s.stream, s.consumer)
 }
 
 // Close ends all calls on the Subscription with [ErrClosed], hands messages that they did not return back to the

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/model"
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
@@ -79,6 +80,23 @@ func TestWindowGrowsOverASlowLink(t *testing.T) {
 		w.consume(taking(&w.j, time.Millisecond))
 		w.soon(6*time.Second, "5 s of work and what it takes to grow", func() bool { return w.j.Len() == 5000 })
 	})
+}
+
+// A server that has reached MaxAckPending delivers as many messages again a round trip later, on any link: a pull is there when the
+// acknowledgements are.
+func TestMaxAckPendingIsOutstandingOnAnyLink(t *testing.T) {
+	for _, most := range []int{10, 256, 1000} {
+		for _, oneWay := range []time.Duration{2 * time.Millisecond, 50 * time.Millisecond} {
+			t.Run(fmt.Sprint(most, oneWay), func(t *testing.T) {
+				link := model.Delay{Min: oneWay, Max: oneWay}
+				onStage(t, stage.Config{Model: model.Config{Up: link, Down: link}, Consumer: jetstream.ConsumerConfig{MaxAckPending: most}}, func(_ *testing.T, w *world) {
+					w.Publish(20 * most)
+					w.consume(taking(&w.j, 0))
+					w.soon(20*2*oneWay*5/4, "a round trip for each MaxAckPending messages", func() bool { return w.j.Len() == 20*most })
+				})
+			})
+		}
+	}
 }
 
 // Bytes held stay within their limit, by default about 64 MiB, though large

@@ -54,8 +54,8 @@ func (m *member) start(ctx context.Context, n int, record ownerRecord) *run {
 func (r *run) own() (err error) {
 	key := fmt.Sprint(ownerPrefix, r.partition)
 	request, cancel := r.deadline(r.ctx)
-	defer cancel()
 	rev, err := r.table.Update(request, key, encode(ownerRecord{Member: r.options.name, Incarnation: r.Incarnation}), r.record.rev)
+	cancel()
 	if err != nil {
 		r.pause = retryPause
 		slog.Debug("partition: cannot take a partition yet", "partition", r.partition, "error", err)

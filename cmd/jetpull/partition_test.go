@@ -39,7 +39,9 @@ func TestPartition(t *testing.T) {
 	refused(cli.ExitUsage, `PARTITIONS "many" is not a number`, "resize", "billing", "many")
 	refused(cli.ExitUsage, "Partitions 2000 is not in 1..1024", "resize", "billing", "2000")
 	refused(cli.ExitError, `set "other"`, "resize", "other", "8")
-	require.Eventually(t, func() bool { return strings.Contains(f.run(t, "partition", "ls", "billing", "--json").out, `"pending":1`) }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return strings.Contains(f.run(t, "partition", "ls", "billing", "--json").out, `"pending":1`)
+	}, time.Minute, 10*time.Millisecond)
 	refused(cli.ExitError, "the set is not empty", "resize", "billing", "8")
 
 	handling, handle, consumed := make(chan struct{}), make(chan struct{}), make(chan error, 1)

@@ -196,8 +196,9 @@ func (e *Engine) coverStanding(now At, d *Demand) {
 	pin := e.limits.Pinned && e.pins[d.share.terms.Group].id != ""
 	refreshDue := pin && now >= s.lastPull+e.pinRefresh()
 	open := o.messages + o.promised
-	need := s.window - s.held - open
-	half := max(1, (s.window-s.workers+1)/2)
+	most := e.capacity.slots - e.capacity.slots/9 // the others are for calls beside a full window
+	need := min(s.window-s.held, most) - open
+	half := max(1, (min(s.window-s.workers, most)+1)/2)
 	batch := min(need, e.longMost())
 	if e.limits.Batch > 0 {
 		batch = min(batch, e.limits.Batch)

@@ -29,9 +29,6 @@ func (ib *Inbox) Terms() *Terms {
 	return &ib.share.terms
 }
 
-// Adopt makes an inbox that is subscribed already one of the pool.
-func (e *Engine) Adopt(ib *Inbox) { e.unused = append(e.unused, ib) }
-
 // pooled takes an idle inbox, or makes one.
 func (e *Engine) pooled() *Inbox {
 	if n := len(e.unused); n > 0 {

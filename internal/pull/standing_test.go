@@ -38,6 +38,9 @@ func TestStanding(t *testing.T) {
 		"messages that a status has promised count as on order for 800 ms": `
 			~post s stand 10; p1 msg 1 -> s=1 | p1 batch left=0; +800ms -> @800ms sub i2; p2 i2 9 3.2s hb1.6s | p1 msg 2 -> s=2
 			+1.2s -> @1.2s drain i1 | p1 msg 3 -> s=3`,
+		"a window beyond the channel is pulled for in halves of the channel too": `
+			slots 9; post s stand 100 -> sub i1; p1 i1 5 30s hb2s | p1 msg 1 -> s=1
+			credit s 1 -> sub i2; p2 i2 3 30s hb2s | p1 msg 2 -> s=2 | credit s 1 -> | p2 msg 3 4 -> s=3,4 | credit s 2 -> sub i3; p3 i3 3 30s hb2s`,
 		"it gets the slots that calls leave": `
 			slots 10; ~post a some 10 5s; post s stand 3; p1 404 -> sub i2; p2 i2 5 once 4.9s hb1s; p3 i1 3 30s hb2s`,
 		"ack none: its pull stays open for the next, and what it has no use for is kept": `
@@ -63,8 +66,8 @@ func TestStandingBytes(t *testing.T) {
 		"but over the user's MaxBytes is an error": `
 			~post s stand 99 mb=50; p1 bytes left=99 -> s=!bytes end`,
 		"64 MiB are shared by pulls that overlap": `
-			post s stand 1000 bytes=67108864 -> sub i1; p1 i1 500 30s hb2s mb33554432 | p1 msg 1 2 3 4 size=1048576 -> s=1,2,3,4
-			credit s 4 bytes=4194304 -> sub i2; p2 i2 252 30s hb2s mb18874368`,
+			slots 20; post s stand 16 bytes=67108864 -> sub i1; p1 i1 10 30s hb2s mb33554432 | p1 msg 1 2 3 4 size=1048576 -> s=1,2,3,4
+			credit s 4 bytes=4194304 -> sub i2; p2 i2 7 30s hb2s mb18874368`,
 		"promised bytes are reserved": `
 			~post s stand 50 bytes=67108864; p1 batch left=10 bytes=2097152; +800ms -> @800ms sub i2; p2 i2 50 3.2s hb1.6s mb17825792`,
 	})

@@ -61,20 +61,17 @@ type Driver struct {
 	ended  chan struct{} // closed when all frames have arrived after Close
 }
 
-// New returns a driver for a consumer that is pulled from by subject. first is an inbox that the server has
-// accepted.
-func New(nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbox, hooks Hooks) *Driver {
+// New returns a driver for a consumer that is pulled from by subject. Its windows may have onOrder messages on order.
+func New(nc *nats.Conn, subject string, lim pull.Limits, onOrder int, inboxes *Inboxes, hooks Hooks) *Driver {
 	d := &Driver{
-		nc: nc, subject: subject, hooks: hooks, epoch: epoch(nc), in: first.in,
+		nc: nc, subject: subject, hooks: hooks, epoch: epoch(nc), in: make(chan *nats.Msg, slots(onOrder)),
 		group: lifecycle.New(), refusals: NewRefusals(nc),
 		ended: make(chan struct{}),
 	}
 	d.over, d.end = context.WithCancelCause(context.Background())
-	d.engine = pull.New(first.base, lim, slots-statusSlots, rand.Uint64())
+	d.engine = pull.New(inboxes.base, lim, cap(d.in)-statusSlots, rand.Uint64())
 	d.reader.init(d)
-	ib := &pull.Inbox{Subject: first.sub.Subject, Prefix: first.base + ".0.", Ref: first.sub}
-	d.boxes.known = map[*nats.Subscription]*pull.Inbox{first.sub: ib}
-	d.engine.Adopt(ib)
+	d.boxes.known = map[*nats.Subscription]*pull.Inbox{}
 	changes := nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.DRAINING_SUBS, nats.CLOSED)
 	seen := nc.Stats().Reconnects
 	if nc.IsReconnecting() {

@@ -20,11 +20,11 @@ func TestHooksMayUseTheDriver(t *testing.T) {
 	stage.Run(t, stage.Config{}, func(s *stage.Stage) {
 		ctx, cancel := context.WithTimeout(s.T.Context(), time.Second)
 		defer cancel()
-		inbox, err := transport.OpenInbox(ctx, s.NC)
+		inboxes, err := transport.CheckInboxes(ctx, s.NC)
 		require.NoError(s.T, err)
 		over := errors.New("over")
 		var d *transport.Driver
-		d = transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, inbox, transport.Hooks{
+		d = transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{
 			Arrived: func(*nats.Msg) {},
 			Closed: func(error) error {
 				d.Stats("")
@@ -52,13 +52,13 @@ func TestEffectsAreCarriedOutInOrder(t *testing.T) {
 	stage.Run(t, stage.Config{}, func(s *stage.Stage) {
 		ctx, cancel := context.WithTimeout(s.T.Context(), time.Minute)
 		defer cancel()
-		inbox, err := transport.OpenInbox(ctx, s.NC)
+		inboxes, err := transport.CheckInboxes(ctx, s.NC)
 		require.NoError(s.T, err)
-		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, inbox, transport.Hooks{Arrived: func(*nats.Msg) {}})
+		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{Arrived: func(*nats.Msg) {}})
 		demand := pull.Demand{Ask: pull.Ask{Mode: pull.Standing, Window: 1, Workers: 1}, Ref: noSink{}}
 		other := pull.Demand{Ask: pull.Ask{Terms: pull.Terms{Priority: 1}, Mode: pull.Standing, Window: 1, Workers: 1}, Ref: noSink{}}
 		d.Do(func(e *pull.Engine, now pull.At) {
-			e.Post(now, &demand) // takes the inbox that is subscribed already
+			e.Post(now, &demand)
 			e.Post(now, &other)
 			e.Cancel(now, &other, nil)
 		})

@@ -13,18 +13,20 @@ import (
 )
 
 const (
-	// slots is the capacity of the channel into which all inboxes deliver. statusSlots of it are reserved for statuses and
-	// for frames on the wire of drained inboxes. nats.go drops a message if the channel is full, and the scheduler can
-	// delay the reader for any time, so the channel holds all messages that may be on order.
-	slots       = 2048
+	// statusSlots are the slots of the channel that are reserved for statuses and for frames on the wire of drained inboxes.
 	statusSlots = 32
 
 	// flushMost is how long one ping waits for its answer.
 	flushMost = 10 * time.Second
 )
 
-// MaxOnOrder is the most messages that may be on order at a time.
-const MaxOnOrder = slots - 256
+// MaxOnOrder is the most messages that a window may have on order.
+const MaxOnOrder = 1792
+
+// slots is the capacity of the channel into which all inboxes deliver: a full window, an eighth of it for calls beside it, and
+// statuses. nats.go drops a message if the channel is full, and the scheduler can delay the reader for any time, so the channel
+// holds all messages that may be on order.
+func slots(onOrder int) int { return onOrder + onOrder/8 + statusSlots }
 
 // inboxes are the subscriptions of the engine's inboxes. The driver's lock guards them.
 type inboxes struct {
@@ -49,39 +51,30 @@ func (b *inboxes) forget(ib *pull.Inbox) {
 	b.lastSub, b.last = nil, nil
 }
 
-// FirstInbox is the first pooled inbox of a subscription.
-type FirstInbox struct {
-	base string
-	in   chan *nats.Msg
-	sub  *nats.Subscription
+// Inboxes are where the inboxes of a subscription are.
+type Inboxes struct {
+	base string // of their subjects
 	// Trip is how long the server took to answer.
 	Trip time.Duration
 }
 
-// OpenInbox subscribes the first pooled inbox and waits until the server has accepted it, so that a missing
-// permission shows here and not as a time-out.
-func OpenInbox(ctx context.Context, nc *nats.Conn) (*FirstInbox, error) {
-	f := &FirstInbox{base: nc.NewInbox(), in: make(chan *nats.Msg, slots)}
-	sub, err := nc.ChanSubscribe(f.base+".0.*", f.in)
+// CheckInboxes subscribes an inbox until the server has accepted it, so that a missing permission shows here and not as a
+// time-out.
+func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
+	f := &Inboxes{base: nc.NewInbox()}
+	sub, err := nc.ChanSubscribe(f.base+".0.*", make(chan *nats.Msg, 1))
 	if err != nil {
 		return nil, err
 	}
-	f.sub = sub
+	defer func() { _ = sub.Unsubscribe() }()
 	sent := time.Now()
 	err = nc.FlushWithContext(ctx)
 	f.Trip = time.Since(sent)
 	if err == nil {
 		err = permissionError(nc, sub.Subject)
 	}
-	if err != nil {
-		_ = sub.Unsubscribe()
-		return nil, err
-	}
-	return f, nil
+	return f, err
 }
-
-// Drop gives up an inbox that no driver was made for.
-func (f *FirstInbox) Drop() { _ = f.sub.Unsubscribe() }
 
 func (d *Driver) subscribe(ib *pull.Inbox) (*nats.Subscription, error) {
 	sub, err := d.nc.ChanSubscribe(ib.Subject, d.in)
