@@ -62,9 +62,6 @@
 // Close ends. A client that dies keeps its pin, and so does one that stops before it has received the message with its
 // pin id. A stand-by then waits for the consumer's priority timeout, 2 minutes by default.
 //
-// The channel of messages on order is made for MaxAckPending at Subscribe, and for at least 256. If MaxAckPending is raised
-// by much, a slow link needs a new Subscription to be used in full.
-//
 // The server does not answer a request that a missing permission forbids. [Subscribe] and Info return that error when
 // their wait is over.
 //
@@ -75,7 +72,8 @@
 // Consume owns one, and more, up to [Concurrency], when messages come. When it returns they have ended, except for handlers that ignore their context
 // (see [DrainTimeout]). Such a handler can also run for longer than [HandlerTimeout]: its message fails when it returns.
 // No lock is held when a handler or callback is called. Without traffic, a Subscription with a Consume takes about 22 kB
-// of heap. A channel that can hold all messages on order takes 9 kB of it with a MaxAckPending of 1,000, and 16 kB at most.
+// of heap. A channel that can hold all messages on order takes 9 kB of it with a MaxAckPending of 1,000, and
+// 16 kB at most. It does not grow if MaxAckPending is raised: to use a slow link in full, subscribe again.
 //
 // # Options
 //

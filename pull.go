@@ -25,6 +25,7 @@ import (
 
 // start makes the driver.
 func (s *Subscription) start(inboxes *transport.Inboxes) {
+	s.trip = inboxes.Trip
 	cfg, onOrder := s.config(), maxPrefetch
 	if cfg.AckPolicy != jetstream.AckNonePolicy {
 		onOrder = worker.OnOrder(cfg.MaxAckPending, maxPrefetch, s.trip)

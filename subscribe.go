@@ -89,7 +89,6 @@ func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer str
 	if err != nil {
 		return nil, err
 	}
-	s.trip = inboxes.Trip
 	s.start(inboxes)
 	return s, nil
 }
@@ -109,13 +108,12 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	if err != nil {
 		return nil, err
 	}
-	bound := bindingOf(info)
 	s := &Subscription{
 		js: js, nc: js.Conn(), stream: stream, consumer: info.Name,
 		ackPrefix: wire.AckPrefix + stream + "." + info.Name + ".",
 	}
 	s.calls.unpins = make(chan struct{}, 1)
-	s.bound.Store(bound)
+	s.bound.Store(bindingOf(info))
 	s.gaps.next = info.Delivered.Consumer + 1
 	s.defaults, err = defaultSettings().with(callSubscribe, s.config(), opts, true)
 	if err != nil {

@@ -91,15 +91,12 @@ func Window(maxAckPending, most int, trip time.Duration) int {
 	return min(bound, most)
 }
 
-// leastOnOrder lets many calls wait on a consumer with a small MaxAckPending.
-const leastOnOrder = 256
-
 // OnOrder is how many messages may be on order: at most MaxAckPending can be outstanding. On a slow link as many again are on
-// order, so that a pull is at the server when acknowledgements arrive.
+// order, so that a pull is at the server when acknowledgements arrive. With a small MaxAckPending many calls can still wait.
 func OnOrder(maxAckPending, most int, trip time.Duration) int {
 	n := min(maxAckPending, most)
 	if n <= 0 {
 		return most
 	}
-	return min(most, max(leastOnOrder, n, Window(n, 2*n, trip)))
+	return min(most, max(256, n, Window(n, 2*n, trip)))
 }
