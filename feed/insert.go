@@ -176,7 +176,7 @@ func OpenAfter(gate int, d time.Duration) Item {
 	return Item{Gate: gate - 1, timer: new(int64((d + time.Millisecond - 1) / time.Millisecond))}
 }
 
-// elapsed is what becomes of an item of OpenAt or OpenAfter that is due. The first step of one with a duration begins that.
+// elapsed returns the result of an item of OpenAt or OpenAfter that is due. The first step of an item with a duration starts the duration.
 func elapsed(row *sqlstore.Item) sqlstore.Result {
 	r := sqlstore.Result{Item: row.ID, Version: row.Version, Gate: row.Gate, Status: sqlstore.Complete, Steps: 1}
 	if row.Step == 0 && *row.Timer > 0 {

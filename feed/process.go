@@ -107,7 +107,7 @@ func allFailed(n int, err error) ([]Response, []error) {
 // traceContext carries the parent of a span in the headers of requests and messages (W3C Trace Context).
 var traceContext propagation.TraceContext
 
-// handler makes the attempts of a watcher, each with a span where a tracer is given, and says what becomes of the items. It
+// handler makes the attempts of a watcher, each with a span if there is a tracer, and returns the results. It
 // is the engine's [engine.Handler].
 type handler struct {
 	*config

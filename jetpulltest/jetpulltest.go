@@ -88,7 +88,7 @@ const (
 	Term      Verb = "term"
 )
 
-// Outcome is what became of a message.
+// Outcome is the result of a message.
 type Outcome struct {
 	Verb Verb
 	// Delay is how long after a Nak the message is to be delivered again; 0: at once, or after Consume's own delay where an
@@ -104,7 +104,7 @@ type Outcome struct {
 	Err error
 }
 
-// OutcomeOf returns what became of m so far, from any goroutine. It panics if NewMsg has not made m.
+// OutcomeOf returns the present outcome of m, from any goroutine. It panics if NewMsg has not made m.
 func OutcomeOf(m *jetpull.Msg) Outcome {
 	r, ok := testmsg.RecorderOf(m).(*record)
 	if !ok {

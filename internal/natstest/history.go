@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// History is what became of the messages of a stream while a Consume handled them
-// and faults were made. It states in the end that
+// History records the messages of a stream while a Consume handles them and faults
+// are injected. At the end it checks that
 //
 //   - every message was handled with success,
 //   - none was handled again whose handler had succeeded, or was still running,
@@ -26,7 +26,7 @@ type History struct {
 	progress chan struct{} // closed with the next end of a handler
 }
 
-// past is what became of one message.
+// past is the record of one message.
 type past struct {
 	began, done int // handlings, and those that succeeded
 	running     bool
@@ -34,7 +34,7 @@ type past struct {
 	call        int // of all handlings, which the last one was
 }
 
-// keyPast is what became of the messages of one key.
+// keyPast is the record of the messages of one key.
 type keyPast struct {
 	last   uint64 // by first deliveries
 	busy   []uint64

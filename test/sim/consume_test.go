@@ -85,7 +85,7 @@ func (a *player) drawConsume() (*script, []jetpull.Option) {
 // defaultDrain is the default of DrainTimeout.
 const defaultDrain = 30 * time.Second
 
-// drawRetries draws what becomes of messages whose handlers fail.
+// drawRetries draws the results of messages whose handlers fail.
 func (a *player) drawRetries(s *script) (opts []jetpull.Option) {
 	if oneIn(a.rng, 2) {
 		most := pick(a.extra, 1500*time.Millisecond, 6*time.Second)

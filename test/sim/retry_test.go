@@ -10,9 +10,9 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/model"
 )
 
-// conclude finds what became of a message after its handlers had failed: given up,
-// retried in place, or back at the server. How many attempts it had the handlers do not
-// see, for a redelivery can have taken the place of what they were handed.
+// conclude determines the result of a message whose handlers have failed: given up,
+// retried in place, or back at the server. The handlers do not see the number of its
+// attempts, because a redelivery can have replaced the delivery that they got.
 func (a *audit) conclude(f *course) {
 	gone, deleted := a.plan.deletion()
 	last, retries, sure := map[*run]*handing{}, map[*run]int{}, map[*run]int{}

@@ -74,7 +74,7 @@ func TestAccessTokens(t *testing.T) {
 	}
 	s.expect(401, "producer could not be found", "POST", "/channel/ch/broadcast", with(tokens["publish"], header{"X-Broker-Producer-ID": "no"}), "x")
 
-	// Who may change a channel needs no other token to delete what waits in it.
+	// A token that may change a channel may also delete its jobs and scheduled messages.
 	later := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	for i, who := range []header{admin, tokens["manage"]} {
 		id := "later" + strconv.Itoa(i)

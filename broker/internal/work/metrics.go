@@ -47,7 +47,7 @@ func NewMetrics() *Metrics {
 		broadcasts:  counter("broker_broadcasts_total", "Messages offered, by result.", "result"),
 		callbacks:   histogram("broker_callback_seconds", "Time that callbacks took, by result.", "result"),
 		endToEnd:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "broker_delivery_seconds", Help: "Time from the receipt of a message to its delivery by callback.", Buckets: latencyBuckets}),
-		outcomes:    counter("broker_callback_outcomes_total", "What became of jobs after a callback; QUEUED is a retry.", "status"),
+		outcomes:    counter("broker_callback_outcomes_total", "States of jobs after a callback; QUEUED is a retry.", "status"),
 		attempts:    counter("broker_attempts_total", "Callbacks, by what they were answered with: the class of the status, timeout, or error.", "outcome"),
 		claims:      prometheus.NewCounter(prometheus.CounterOpts{Name: "broker_claims_total", Help: "Jobs claimed by workers."}),
 		transitions: counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),

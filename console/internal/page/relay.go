@@ -284,7 +284,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 func (r *receiver) describe() []string {
 	lines := []string{"The relay POSTs messages to " + withoutPassword(r.PostEndpoint) + ", and waits " + view.Span(seconds(r.Timeout)) + " for an answer."}
 	if r.StatusEndpoint != "" {
-		lines = append(lines, "It asks "+withoutPassword(r.StatusEndpoint)+" what became of a message.")
+		lines = append(lines, "It asks "+withoutPassword(r.StatusEndpoint)+" for the result of a message.")
 	}
 	if r.RateLimit > 0 {
 		lines = append(lines, fmt.Sprintf("At most %s in any %s.", view.Count(uint64(r.RateLimit), "POST"), view.Span(seconds(r.WindowSize))))

@@ -1,5 +1,5 @@
-// Package engine runs one watcher: it leases partitions, reads their items, has a [Handler] make attempts, and saves what
-// becomes of the items. It knows rows and not what package feed makes of them. All its statements are in [Tables].
+// Package engine runs one watcher: it leases partitions, reads their items, has a [Handler] make attempts, and saves
+// their results. It uses rows, and none of the types of package feed. All its statements are in [Tables].
 package engine
 
 import (
@@ -68,7 +68,7 @@ type Grants interface {
 type Handler interface {
 	// Process makes an attempt at each item and sets how it ended. It does not panic, but may end its goroutine.
 	Process(ctx context.Context, items []*sqlstore.Item, steps []Step)
-	// Failed returns what becomes of an item after an attempt that failed.
+	// Failed returns the result of an item after a failed attempt.
 	Failed(it *sqlstore.Item, err error) sqlstore.Result
 	// Conflict reports a result that was not saved.
 	Conflict(it *sqlstore.Item)

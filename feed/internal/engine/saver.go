@@ -15,7 +15,7 @@ const (
 	SaveBytes = 16 << 20
 )
 
-// attempt is an item that was fetched, of a partition that is held, and what becomes of it once its handler has returned.
+// attempt is an item that was fetched, of a partition that is held, and its result once its handler has returned.
 type attempt struct {
 	h         *hold
 	lane      *lane

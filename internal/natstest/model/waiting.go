@@ -70,7 +70,7 @@ func (c *Consumer) dropHead() {
 	c.waiting = c.waiting[1:]
 }
 
-// verdict is what becomes of the pull at the head of the queue.
+// verdict is the decision about the pull at the head of the queue.
 type verdict int
 
 const (

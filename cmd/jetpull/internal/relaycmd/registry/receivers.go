@@ -124,7 +124,7 @@ const timeoutFlag = "timeout-of-post"
 func receiverFields() *pflag.FlagSet {
 	fields := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fields.String("post-endpoint", "", "`URL` that messages are POSTed to")
-	fields.String("status-endpoint", "", "`URL` with {source_id} and {message_id} that says what became of a message")
+	fields.String("status-endpoint", "", "`URL` with {source_id} and {message_id} that returns the result of a message")
 	fields.Int("rate-limit", 0, "POSTs in any window, at most; 0 for no limit")
 	fields.Float64("window-size", 1, "`SECONDS` of a window")
 	fields.Float64("retry-after", 5, "`SECONDS` between attempts")

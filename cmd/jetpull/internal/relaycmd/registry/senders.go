@@ -22,7 +22,7 @@ type sender struct {
 // NewSenders is jetpull relay senders.
 func NewSenders(r *remote.Server) *cobra.Command {
 	fields := pflag.NewFlagSet("", pflag.ContinueOnError)
-	fields.String("callback-endpoint", "none", "`URL` that is told what became of messages, or none")
+	fields.String("callback-endpoint", "none", "`URL` that gets the results of messages, or none")
 	fields.StringArray("sources", nil, "`PREFIX` of the sender's sources, once for each; an empty one is all")
 	return kind[sender]{
 		relay: r, names: "senders",

@@ -228,7 +228,7 @@ func sendBatch(r *remote.Server, cmd *cobra.Command, path string) error {
 	return nil
 }
 
-// sendChunk sends some lines and reports what became of each, and how many were refused.
+// sendChunk sends some lines and reports the result of each, and how many were refused.
 func sendChunk(r *remote.Server, cmd *cobra.Command, bar *progress.Bar, before int, lines [][]byte) (refused int, err error) {
 	batch := remote.Request{Method: http.MethodPost, Path: "/v1/messages:batch", Body: bytes.Join(lines, []byte("\n")), Wait: r.Timeout}
 	answer, _, err := r.Ask(cmd.Context(), batch, nil)
