@@ -28,8 +28,8 @@ type attempt struct {
 	ResponseBodyEncoding string
 }
 
-// attemptsAt reads a page of the attempts at a job of a message, and their number beside the message.
-func attemptsAt(t testing.TB, n *Node, id, consumer, query string) (list []attempt, count int, next string) {
+// attemptsAt reads the attempts at a job of a message, and their number beside the message.
+func attemptsAt(t testing.TB, n *Node, id, consumer string) (list []attempt, count int) {
 	t.Helper()
 	code, body, _ := call(t, n, "GET", "/channel/ch/message/"+id, nil, "")
 	require.Equal(t, 200, code, body)
@@ -44,17 +44,14 @@ func attemptsAt(t testing.TB, n *Node, id, consumer, query string) (list []attem
 		if j.ListenerName != consumer {
 			continue
 		}
-		code, body, _ = call(t, n, "GET", j.AttemptsURL+query, nil, "")
+		code, body, _ = call(t, n, "GET", j.AttemptsURL, nil, "")
 		require.Equal(t, 200, code, body)
-		var answer struct {
-			Result []attempt
-			Pages  map[string]string
-		}
+		var answer struct{ Result []attempt }
 		require.NoError(t, json.Unmarshal([]byte(body), &answer))
-		return answer.Result, *j.Attempts, answer.Pages["next"]
+		return answer.Result, *j.Attempts
 	}
 	require.Fail(t, "no job", body)
-	return nil, 0, ""
+	return nil, 0
 }
 
 func numbers(list []attempt) (numbers []int) {
@@ -96,7 +93,7 @@ func TestAttempts(t *testing.T) {
 	waitState(t, n, "first", "k", "DELIVERED")
 	check := func(n *Node) {
 		t.Helper()
-		list, count, _ := attemptsAt(t, n, "m", "k", "")
+		list, count := attemptsAt(t, n, "m", "k")
 		require.Equal(t, 4, count)
 		require.Equal(t, []int{4, 3, 2, 1}, numbers(list))
 		require.Equal(t, []int{200, 0, 502, 418}, []int{list[0].StatusCode, list[1].StatusCode, list[2].StatusCode, list[3].StatusCode})
@@ -113,7 +110,7 @@ func TestAttempts(t *testing.T) {
 			require.Positive(t, a.Duration)
 			require.True(t, a.StartedAt.After(begin.Add(-time.Millisecond)) && a.StartedAt.Before(time.Now()), i)
 		}
-		list, count, _ = attemptsAt(t, n, "first", "k", "")
+		list, count = attemptsAt(t, n, "first", "k")
 		require.Equal(t, 1, count)
 		require.Len(t, list, 1)
 		require.Equal(t, attempt{Attempt: 1, StartedAt: list[0].StartedAt, Duration: list[0].Duration, StatusCode: 200, ResponseHeaders: map[string]string{}}, list[0])
@@ -137,39 +134,28 @@ func TestAttempts(t *testing.T) {
 	require.Zero(t, stored())
 }
 
-// The history is paged. It continues when a dead job is queued again, and ends when its consumer is deleted.
-func TestAttemptsInPages(t *testing.T) {
+// The last 100 attempts are listed. The history continues when a dead job is queued again, and ends when its consumer is deleted.
+func TestManyAttempts(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
 	defer receiver.Close()
 	cfg := testConfig(t)
-	cfg.Dispatch.MaxRetry, cfg.Dispatch.Backoff = 19, domain.Backoff{0}
+	cfg.Dispatch.MaxRetry, cfg.Dispatch.Backoff = 59, domain.Backoff{0}
 	n := startNode(t, cfg)
 	putConsumer(t, n, "k", receiver.URL, nil)
 	broadcast(t, n, "m", "x", nil)
 	waitState(t, n, "m", "k", "DEAD")
 	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/k/dlq", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, "requeue=kt")
 	require.Equal(t, 202, code, body)
-	require.Eventually(t, func() bool { _, count, _ := attemptsAt(t, n, "m", "k", ""); return count == 40 }, waitLong, waitStep)
-	first, _, next := attemptsAt(t, n, "m", "k", "")
-	require.Len(t, first, 25)
-	require.Equal(t, 40, first[0].Attempt)
-	second, _, _ := attemptsAt(t, n, "m", "k", next[strings.IndexByte(next, '?'):])
-	require.Len(t, second, 15)
-	require.Equal(t, 15, second[0].Attempt)
-	for previous, want := next, []int{25, 0}; len(want) > 0; want = want[1:] {
-		_, body, _ = call(t, n, "GET", previous, nil, "")
-		var page struct{ Pages map[string]string }
-		require.NoError(t, json.Unmarshal([]byte(body), &page))
-		previous = page.Pages["previous"]
-		before, _, _ := attemptsAt(t, n, "m", "k", previous[strings.IndexByte(previous, '?'):])
-		require.Len(t, before, want[0], "before the first there is none")
-	}
+	require.Eventually(t, func() bool { _, count := attemptsAt(t, n, "m", "k"); return count == 120 }, waitLong, waitStep)
+	list, _ := attemptsAt(t, n, "m", "k")
+	require.Len(t, list, 100)
+	require.Equal(t, []int{120, 21}, []int{list[0].Attempt, list[99].Attempt})
 
 	code, body, _ = call(t, n, "GET", "/channel/ch/consumer/k/job/"+domain.JobID{Seq: 1, Consumer: 1 << 30}.String()+"/attempts", nil, "")
 	require.Equal(t, 404, code, body)
 	c := mustConsumer(t, n, "k")
 	require.NoError(t, n.store.Directory.Consumers.Delete(t.Context(), c))
-	_, err := n.store.Jobs.AttemptAt(t.Context(), domain.JobID{Seq: 1, Consumer: c.Number}, 40)
+	_, err := n.store.Jobs.AttemptAt(t.Context(), domain.JobID{Seq: 1, Consumer: c.Number}, 120)
 	require.ErrorIs(t, err, domain.ErrNotFound, fmt.Sprint(c.Number))
 }
 
@@ -188,7 +174,7 @@ func TestFirstSuccessAfterAnAttemptWithoutRecord(t *testing.T) {
 	require.Equal(t, 200, code, body)
 	for want := 1; want <= 2; want++ {
 		waitState(t, n, "m", "k", "DELIVERED")
-		list, count, _ := attemptsAt(t, n, "m", "k", "")
+		list, count := attemptsAt(t, n, "m", "k")
 		require.Equal(t, want, count)
 		require.Len(t, list, want)
 		for _, a := range list {

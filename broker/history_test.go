@@ -42,7 +42,7 @@ type histories map[string]attempt
 func (h histories) check(t *testing.T, n *Node, consumer string, messages []string, before time.Time) (failures, missing int) {
 	t.Helper()
 	for _, id := range messages {
-		list, _, _ := attemptsAt(t, n, id, consumer, "")
+		list, _ := attemptsAt(t, n, id, consumer)
 		for i, a := range list {
 			if i == 0 {
 				missing += a.Attempt

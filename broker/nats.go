@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -31,9 +29,6 @@ const (
 	startPause = 250 * time.Millisecond
 	// startReminder is the interval between log lines about one wait.
 	startReminder = 30 * time.Second
-	// startSpace is how much free space a start needs: the server writes the configurations of its streams, and the broker tests
-	// writes.
-	startSpace = 4 << 20
 )
 
 // startEmbedded starts a NATS server in this process. It has no port, so only this process can reach it.
@@ -67,9 +62,6 @@ func (n *Node) connect(ctx context.Context) error {
 	opts := service.NATSOptions("jetpull broker", n.log)
 	var err error
 	if n.cfg.NATS.URL == "" {
-		if err = n.awaitSpace(ctx); err != nil {
-			return err
-		}
 		if n.embedded, err = startEmbedded(ctx, n.cfg, n.log, n.heard); err != nil {
 			return err
 		}
@@ -155,30 +147,6 @@ func unreached(err error) bool {
 		return true
 	}
 	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF)
-}
-
-// awaitSpace waits until the embedded server can start: without free space its writes would fail. The wait has no limit, just as
-// a running broker waits without a limit when its disk is full. If the free space is unknown, the start is tried.
-func (n *Node) awaitSpace(ctx context.Context) error {
-	look := n.disk
-	if look == nil {
-		look = diskSpace
-	}
-	return n.await(ctx, "space on the disk of its store", func() error {
-		dir, err := filepath.Abs(n.cfg.NATS.StoreDir)
-		if err != nil {
-			return nil //nolint:nilerr // a disk of unknown space is tried
-		}
-		free, _, err := look(dir)
-		for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) { // the first start creates it
-			dir = filepath.Dir(dir)
-			free, _, err = look(dir)
-		}
-		if err == nil && free < startSpace {
-			return fmt.Errorf("%s has %d bytes free, and a start needs %d: free some, or name another folder with --store-dir", dir, free, startSpace)
-		}
-		return nil
-	}, func(error) bool { return true })
 }
 
 // repair restarts the embedded server on the same store, if it refuses all writes after a full disk and there is space again. All

@@ -139,7 +139,7 @@ func TestNoSpaceForAttempts(t *testing.T) {
 	fail.Store(true)
 	send("dead")
 	waitState(t, n, "dead", "k", "DEAD")
-	list, count, _ := attemptsAt(t, n, "dead", "k", "")
+	list, count := attemptsAt(t, n, "dead", "k")
 	require.Equal(t, 2, count)
 	require.Equal(t, []int{2}, numbers(list), "all that is left is what the record has")
 
@@ -148,15 +148,26 @@ func TestNoSpaceForAttempts(t *testing.T) {
 	require.Eventually(t, func() bool { return readyCode(t, n) == 200 }, waitLong, waitStep)
 	broadcast(t, n, "later", "x", nil)
 	waitState(t, n, "later", "k", "DEAD")
-	list, _, _ = attemptsAt(t, n, "later", "k", "")
+	list, _ = attemptsAt(t, n, "later", "k")
 	require.Equal(t, []int{2, 1}, numbers(list))
 }
 
-// The same on a file system that is really full.
+// A start on a full file system fails. When there is space again, the next one has what was stored before.
 func TestStartOnAFullFileSystem(t *testing.T) {
 	dir := smallDisk(t, 200<<20)
 	filler := filepath.Join(dir, "filler")
-	startOnAFullDisk(t, dir, func() { fillDisk(t, filler) }, func() { require.NoError(t, os.Remove(filler)) })
+	cfg := testConfig(t)
+	cfg.NATS.StoreDir = filepath.Join(dir, "store")
+	n := startNode(t, cfg)
+	putConsumer(t, n, "k", "http://127.0.0.1:9/", map[string][]string{"type": {"pull"}})
+	broadcast(t, n, "m", "x", nil)
+	stopNode(t, n)
+
+	fillDisk(t, filler)
+	_, err := Start(t.Context(), cfg, testLogger(t))
+	require.ErrorContains(t, err, "no space left on device")
+	require.NoError(t, os.Remove(filler))
+	require.Len(t, claim(t, startNode(t, cfg), "k", "?wait=5s"), 1)
 }
 
 // smallDisk mounts a file system of the given size in bytes, which needs privileges.

@@ -74,7 +74,7 @@ func TestRetryAfterOfACallback(t *testing.T) {
 	n := startNode(t, cfg)
 	putConsumer(t, n, "k", receiver.URL, nil)
 	broadcast(t, n, "m", "x", nil)
-	require.Eventually(t, func() bool { list, _, _ := attemptsAt(t, n, "m", "k", ""); return len(list) == 1 }, waitLong, waitStep)
+	require.Eventually(t, func() bool { list, _ := attemptsAt(t, n, "m", "k"); return len(list) == 1 }, waitLong, waitStep)
 	stopNode(t, n)
 	waitState(t, startNode(t, cfg), "m", "k", "DELIVERED")
 	require.GreaterOrEqual(t, time.Duration(retried.Load()-asked.Load()), 2*time.Second)
@@ -96,7 +96,7 @@ func TestCallbackToAPrivateAddressIsNotMade(t *testing.T) {
 		waitState(t, n, "m", "k", want)
 		require.Equal(t, want == "DELIVERED", reached.Load())
 		if want == "DEAD" {
-			list, _, _ := attemptsAt(t, n, "m", "k", "")
+			list, _ := attemptsAt(t, n, "m", "k")
 			require.NotEmpty(t, list)
 			require.Regexp(t, `127\.0\.0\.1 is not public; see \[consumer-connection\] networks \(--consumer-connection-networks\)$`, list[0].Error)
 		}

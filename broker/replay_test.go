@@ -108,7 +108,7 @@ func TestReplaySurvivesARestart(t *testing.T) {
 	}
 	require.Equal(t, want, receiver.of(id))
 	require.Equal(t, want, receiver.first)
-	list, count, _ := attemptsAt(t, again, "0", "k", "")
+	list, count := attemptsAt(t, again, "0", "k")
 	require.Equal(t, 2, count)
 	require.Equal(t, []int{2, 1}, numbers(list))
 	require.Equal(t, 200, list[1].StatusCode, "what the record had of the first is in the history now")
@@ -195,7 +195,7 @@ func TestReplayOfAProcessThatDies(t *testing.T) {
 			require.Zero(t, end.Skipped)
 			calls, missing := 0, 0
 			for i := range messages {
-				list, count, _ := attemptsAt(t, m.node(), fmt.Sprint(i), "k", "")
+				list, count := attemptsAt(t, m.node(), fmt.Sprint(i), "k")
 				require.Equal(t, 2, count, "message %d", i)
 				require.Equal(t, 2, list[0].Attempt)
 				missing += count - len(list)

@@ -4,9 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -91,45 +89,4 @@ func TestStartDoesNotWaitForEver(t *testing.T) {
 	cfg.NATS.Creds = "/does/not/exist"
 	_, err = Start(t.Context(), cfg, testLogger(t))
 	require.ErrorContains(t, err, "open /does/not/exist")
-}
-
-// startOnAFullDisk starts a broker on a disk without space. The broker waits, and then has the data stored before.
-func startOnAFullDisk(t *testing.T, dir string, fill, empty func(), opts ...Option) {
-	t.Helper()
-	cfg := testConfig(t)
-	cfg.NATS.StoreDir = filepath.Join(dir, "store")
-	cfg.HTTP.Listener, _ = freeAddress(t)
-	n, err := Start(t.Context(), cfg, testLogger(t), opts...)
-	require.NoError(t, err)
-	putConsumer(t, n, "k", "http://127.0.0.1:9/", map[string][]string{"type": {"pull"}})
-	broadcast(t, n, "m", "x", nil)
-	stopNode(t, n)
-
-	fill()
-	var log lockedBuffer
-	started := make(chan *Node, 1)
-	go func() {
-		n, _ := Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, nil)), opts...)
-		started <- n
-	}()
-	waits(t, cfg.HTTP.Listener, "waits for space on the disk of its store", &log)
-	empty()
-	n = <-started
-	require.NotNil(t, n)
-	defer stopNode(t, n)
-	answered(t, cfg.HTTP.Listener, "/readyz", 200)
-	require.Len(t, claim(t, n, "k", "?wait=5s"), 1)
-}
-
-// A broker with an embedded server waits for space on a full disk.
-func TestStartOnAFullDisk(t *testing.T) {
-	var full atomic.Bool
-	startOnAFullDisk(t, t.TempDir(), func() { full.Store(true) }, func() { full.Store(false) }, func(n *Node) {
-		n.disk = func(string) (int64, int64, error) {
-			if full.Load() {
-				return 0, 100 << 30, nil
-			}
-			return 10 << 30, 100 << 30, nil
-		}
-	})
 }

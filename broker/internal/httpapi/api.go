@@ -164,7 +164,7 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", job, open, httpserve.ShowOf(workers{a}.checkJob, workers{a}.getJob)),
 		on("POST", job, open, httpserve.With(workers{a}.checkJob, workers{a}.transitionJob)),
 		on("DELETE", job, open, workers{a}.deleteJob),
-		on("GET", job+"/attempts", reads, httpserve.ShowOf(a.consumer, workers{a}.listAttempts), "next", "previous"),
+		on("GET", job+"/attempts", reads, httpserve.ShowOf(a.consumer, workers{a}.listAttempts)),
 		on("POST", job+"/extend", open, httpserve.ShowOf(workers{a}.checkJob, workers{a}.extendJob)),
 		on("POST", job+"/requeue-dead-job", open, httpserve.With(workers{a}.checkJob, workers{a}.requeueJob)),
 		on("GET", consumer+"/dlq", reads, httpserve.ShowOf(a.consumer, operators{a}.listDead), "next", "previous"),

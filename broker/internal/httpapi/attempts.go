@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -29,11 +28,6 @@ type attemptModel struct {
 	ResponseBodyEncoding string `json:",omitempty"`
 }
 
-type attemptList struct {
-	Result []attemptModel
-	Pages  map[string]string
-}
-
 // jobsOfMessage returns the jobs of a message, with the number of attempts for push consumers.
 func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob, error) {
 	jobs := a.Jobs.JobsOf(m.Channel, m.Seq)
@@ -57,44 +51,29 @@ func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob
 	return models, nil
 }
 
-// listAttempts lists the callbacks of a job and their answers, newest first.
+// listAttempts lists the last callbacks of a job and their answers, newest first.
 func (a workers) listAttempts(r *http.Request, k domain.Consumer) (any, error) {
 	id, err := domain.ParseJobID(r.PathValue("job"))
 	if err != nil || id.Consumer != k.Number {
 		return nil, errNotFound
 	}
-	page, err := pageOf(r)
+	attempts, err := a.b.Jobs.AttemptsOf(r.Context(), id, maxPageSize)
 	if err != nil {
 		return nil, err
-	}
-	after := 0
-	switch {
-	case page.After != nil:
-		after = int(page.After.At)
-	case page.Before != nil:
-		after = int(page.Before.At) + page.Limit + 1
-	}
-	attempts, err := a.b.Jobs.AttemptsOf(r.Context(), id, after, page.Limit)
-	if err != nil {
-		return nil, err
-	}
-	if page.Before != nil { // the first page may be shorter than the limit
-		attempts = slices.DeleteFunc(attempts, func(t domain.Attempt) bool { return int64(t.Number) <= page.Before.At })
 	}
 	operator := a.manages(r)
-	list := attemptList{Result: make([]attemptModel, len(attempts))}
+	models := make([]attemptModel, len(attempts))
 	for i, t := range attempts {
-		list.Result[i] = attemptModel{
+		models[i] = attemptModel{
 			Attempt: t.Number, StartedAt: t.StartedAt, Duration: t.Duration.Seconds(), StatusCode: t.StatusCode, Error: t.Error, ResponseHeaders: t.Header,
 		}
 		if !operator {
-			list.Result[i].Error = mask.Addresses(t.Error)
+			models[i].Error = mask.Addresses(t.Error)
 		}
-		list.Result[i].ResponseBody, list.Result[i].ResponseBodyEncoding = payloadText(t.Body)
+		models[i].ResponseBody, models[i].ResponseBodyEncoding = payloadText(t.Body)
 		if t.Header == nil {
-			list.Result[i].ResponseHeaders = map[string]string{}
+			models[i].ResponseHeaders = map[string]string{}
 		}
 	}
-	list.Pages = pageLinks(r, attempts, func(t domain.Attempt) domain.Position { return domain.Position{At: int64(t.Number)} })
-	return list, nil
+	return map[string][]attemptModel{"Result": models}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
@@ -111,15 +112,19 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consu
 	if err != nil {
 		return err
 	}
+	replay, err := work.NewReplay(k, spec, a.who(r))
+	if err != nil {
+		return err
+	}
 	if req.DryRun {
-		count, err := a.b.Replays.CountReplay(r.Context(), k, spec)
+		count, err := a.b.Replays.Operations.Count(r.Context(), replay)
 		if err != nil {
 			return err
 		}
 		writeJSON(w, map[string]int{"Count": count})
 		return nil
 	}
-	started, err := a.b.Replays.StartReplay(r.Context(), k, spec, a.who(r))
+	started, err := a.b.Replays.Operations.Begin(r.Context(), replay)
 	if running, ok := errors.AsType[*bulk.RunningError](err); ok {
 		url := replayURL(k, running.ID)
 		w.Header().Set("Location", url)
@@ -191,5 +196,9 @@ func (a operators) listReplays(*http.Request) (any, error) {
 }
 
 func (a *API) cancelReplay(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
-	return done(w, http.StatusNoContent, a.b.Replays.CancelReplay(r.Context(), k, r.PathValue("replay")))
+	replay, err := a.b.Replays.ReplayOf(r.Context(), k, r.PathValue("replay"))
+	if err == nil {
+		_, err = a.b.Replays.Operations.Cancel(r.Context(), replay.ID)
+	}
+	return done(w, http.StatusNoContent, err)
 }

@@ -85,23 +85,18 @@ func secretName(name string) bool {
 	return slices.ContainsFunc(secretNames, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// AttemptsOf returns up to limit attempts at a job, newest first, that precede the attempt number after. If after is 0, it begins
-// with the newest.
-func (x *Jobs) AttemptsOf(ctx context.Context, id domain.JobID, after, limit int) ([]domain.Attempt, error) {
+// AttemptsOf returns the last attempts at a job, up to limit, newest first.
+func (x *Jobs) AttemptsOf(ctx context.Context, id domain.JobID, limit int) ([]domain.Attempt, error) {
 	j, err := x.RefreshJob(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	number := j.Attempts
-	if after > 0 {
-		number = min(number, after-1)
-	}
-	if number == 1 && j.Attempts == 1 && j.Status == domain.Delivered {
+	if j.Attempts == 1 && j.Status == domain.Delivered {
 		// A stored attempt, if any, belongs to a callback whose outcome was never recorded.
 		return []domain.Attempt{lastAttempt(j)}, nil
 	}
 	attempts := []domain.Attempt{}
-	for ; number > 0 && len(attempts) < limit; number-- {
+	for number := j.Attempts; number > max(0, j.Attempts-limit); number-- {
 		a, err := x.Records.AttemptAt(ctx, id, number)
 		switch {
 		case err == nil:

@@ -141,7 +141,6 @@ type Broker struct {
 	Replays    *Replays
 	Pruner     *Pruner
 	core       *core
-	events     *notifier
 }
 
 // New returns a broker that is not started.
@@ -159,8 +158,7 @@ func New(p Parts) *Broker {
 	c.run, c.stop = context.WithCancel(context.Background())
 	c.work, c.cut = context.WithCancel(context.Background())
 	b := &Broker{core: c, Broadcasts: &Broadcasts{c}, Jobs: &Jobs{core: c}, Pruner: &Pruner{c}}
-	b.events = &notifier{c}
-	b.Dispatch = &Dispatch{core: c, jobs: b.Jobs, events: b.events, handOver: domain.NewToken(), lanes: map[uint32]*lane{}}
+	b.Dispatch = &Dispatch{core: c, jobs: b.Jobs, handOver: domain.NewToken(), lanes: map[uint32]*lane{}}
 	b.Replays = newReplays(c, b.Jobs)
 	p.Metrics.Registry.MustRegister(gauges{c, b.Dispatch})
 	return b
@@ -180,7 +178,7 @@ func (b *Broker) Start() {
 	b.core.running.Go(func() { b.Jobs.expireClaims(b.core.run) })
 	b.core.running.Go(func() { b.Dispatch.dispatch(b.core.run) })
 	b.core.running.Go(func() { b.Pruner.pruneLoop(b.core.run) })
-	b.core.running.Go(func() { b.Replays.operations.Run(b.core.run) })
+	b.core.running.Go(func() { b.Replays.Operations.Run(b.core.run) })
 	b.core.running.Go(func() {
 		b.core.Shards.Own(b.core.run, domain.Ownership{Gained: b.Dispatch.gained, Lost: b.Dispatch.lost})
 	})

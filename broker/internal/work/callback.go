@@ -29,20 +29,6 @@ type Poster interface {
 	PostKeep(ctx context.Context, url string, header http.Header, payload []byte, limit int) (*webhook.Answer, error)
 }
 
-// noteRefused logs, once per callback URL, that the address policy forbids it. Retries do not help.
-func (l *lane) noteRefused(c domain.Consumer, err error) {
-	if !errors.Is(err, webhook.ErrForbiddenAddress) {
-		return
-	}
-	l.mu.Lock()
-	known := l.refused
-	l.refused = true
-	l.mu.Unlock()
-	if !known {
-		l.d.Log.Error("callbacks of a consumer are refused by the policy on addresses", "channel", c.Channel, "consumer", c.ID, "error", err)
-	}
-}
-
 // tracer returns the tracer of the global provider. Without a provider spans cost nothing.
 func tracer() trace.Tracer { return otel.Tracer("github.com/jetpull/jetpull/broker") }
 

@@ -14,8 +14,7 @@ import (
 // Dispatch makes the callbacks of the push consumers in this node's shards.
 type Dispatch struct {
 	*core
-	jobs   *Jobs
-	events *notifier
+	jobs *Jobs
 	// handOver is the token of the claims with which this node hands over jobs whose callbacks are in progress.
 	handOver string
 
@@ -48,7 +47,7 @@ func (d *Dispatch) look(number uint32) {
 		return
 	}
 	if news && l.update(c) {
-		d.events.notify(EventClosed, c, "resumed")
+		d.notify(EventClosed, c, "resumed")
 	}
 	if d.Shards.Owns(l.shard) {
 		l.wake()

@@ -24,12 +24,9 @@ type operatorEvent struct {
 	At       time.Time
 }
 
-// notifier notifies operators of changes.
-type notifier struct{ *core }
-
 // notify reports a change to operators: in the log, in the metrics, and at the configured URL. It does not block.
-func (n *notifier) notify(event string, c domain.Consumer, reason string) {
-	n.Log.Warn("a consumer has changed", "event", event, "channel", c.Channel, "consumer", c.ID, "reason", reason)
-	n.Metrics.events.WithLabelValues(event).Inc()
-	n.Events.Send(operatorEvent{Event: event, Channel: c.Channel, Consumer: c.ID, Reason: reason, At: time.Now().UTC()})
+func (c *core) notify(event string, k domain.Consumer, reason string) {
+	c.Log.Warn("a consumer has changed", "event", event, "channel", k.Channel, "consumer", k.ID, "reason", reason)
+	c.Metrics.events.WithLabelValues(event).Inc()
+	c.Events.Send(operatorEvent{Event: event, Channel: k.Channel, Consumer: k.ID, Reason: reason, At: time.Now().UTC()})
 }

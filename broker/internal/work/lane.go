@@ -47,7 +47,6 @@ type lane struct {
 	breaker  breaker.Breaker
 	failing  time.Time // since when callbacks fail, as far as this node knows; zero: the last one succeeded
 	saving   bool      // saveFailing runs
-	refused  bool      // the log has said that callbacks to this URL are not allowed
 }
 
 func newLane(d *Dispatch, c domain.Consumer) *lane {
@@ -87,9 +86,6 @@ func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 			// Timers are a little late. At high rates the burst makes up for that.
 			l.pace = rate.NewLimiter(rate.Limit(c.RateLimit), max(1, int(c.RateLimit/50)))
 		}
-	}
-	if l.consumer.CallbackURL != c.CallbackURL {
-		l.refused = false
 	}
 	switch was, is := l.consumer.FailingSince, c.FailingSince; {
 	case is.IsZero() && !was.IsZero():
@@ -203,7 +199,7 @@ func (l *lane) passes() (turn int, ok bool) {
 	changed, c := l.breaker.Current() != before, l.consumer
 	l.mu.Unlock()
 	if changed {
-		l.d.events.notify(EventHalfOpened, c, "")
+		l.d.notify(EventHalfOpened, c, "")
 	}
 	if !ok && wait < breaker.Forever {
 		l.sleep(wait)
@@ -279,7 +275,6 @@ func (l *lane) try(job domain.Job, turn int) {
 	next := domain.Attempted(job, err == nil, done.asked(now), now, l.d.Rules.Backoff, l.d.Rules.MaxRetry)
 	l.d.Metrics.attempted(next.Status, message.ReceivedAt)
 	if err != nil {
-		l.noteRefused(c, err)
 		l.d.Log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", done.Error)
 	}
 	l.record(job, l.d.jobs.attempted(l.d.work, c, next, done), done.Error)
@@ -374,7 +369,7 @@ func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) 
 		if state == breaker.Closed {
 			event = EventClosed
 		}
-		l.d.events.notify(event, c, "")
+		l.d.notify(event, c, "")
 		l.wake()
 	}
 	if save {

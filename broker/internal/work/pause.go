@@ -45,7 +45,7 @@ func (d *Dispatch) setPause(ctx context.Context, channel, id string, change func
 			continue
 		}
 		if err == nil {
-			d.events.notify(pauseEvent(saved), saved, saved.Pause.Reason)
+			d.notify(pauseEvent(saved), saved, saved.Pause.Reason)
 		}
 		return saved, err
 	}
@@ -132,7 +132,7 @@ func (l *lane) saveFailing(c domain.Consumer) {
 		}
 		switch {
 		case err == nil && again && next.Paused():
-			l.d.events.notify(EventPaused, next, next.Pause.Reason)
+			l.d.notify(EventPaused, next, next.Pause.Reason)
 		case err == nil, errors.Is(err, domain.ErrNotFound), errors.Is(err, domain.ErrConflict):
 		default:
 			l.d.Log.Info("for how long callbacks fail is not stored", "channel", c.Channel, "consumer", c.ID, "error", err)

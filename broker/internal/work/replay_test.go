@@ -77,7 +77,7 @@ func TestReplayThatIsStoppedSkipsNothing(t *testing.T) {
 		run := func(d time.Duration) {
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan struct{})
-			go func() { defer close(ended); New(parts).Replays.operations.Run(ctx) }()
+			go func() { defer close(ended); New(parts).Replays.Operations.Run(ctx) }()
 			time.Sleep(d)
 			stop()
 			<-ended

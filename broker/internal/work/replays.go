@@ -36,13 +36,13 @@ type Replayed interface {
 type Replays struct {
 	*core
 	jobs       *Jobs
-	operations *bulk.Runner
+	Operations *bulk.Runner
 }
 
 func newReplays(c *core, jobs *Jobs) *Replays {
 	p := &Replays{core: c, jobs: jobs}
 	known := func(ctx context.Context) (uint64, error) { return c.Replays.LastRecord(ctx) }
-	p.operations = bulk.New(bulk.Config{
+	p.Operations = bulk.New(bulk.Config{
 		Records:   c.Replays,
 		Kinds:     map[string]bulk.Kind{domain.ReplayKind: {Known: known, Select: p.replayable, Page: replayPage}},
 		Process:   domain.NewID(),
@@ -55,28 +55,10 @@ func newReplays(c *core, jobs *Jobs) *Replays {
 	return p
 }
 
-func newReplay(c domain.Consumer, spec domain.ReplaySpec) (bulk.Operation, error) {
+// NewReplay returns the operation that queues jobs of a consumer again.
+func NewReplay(c domain.Consumer, spec domain.ReplaySpec, by string) (bulk.Operation, error) {
 	data, err := json.Marshal(spec)
-	return bulk.Operation{Kind: domain.ReplayKind, Group: strconv.FormatUint(uint64(c.Number), 10), Spec: data, Rate: spec.Rate}, err
-}
-
-// CountReplay counts the jobs that a replay would queue.
-func (p *Replays) CountReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (int, error) {
-	o, err := newReplay(c, spec)
-	if err != nil {
-		return 0, err
-	}
-	return p.operations.Count(ctx, o)
-}
-
-// StartReplay starts a replay. The error is a [bulk.RunningError] if another one of the consumer is running. by names the caller.
-func (p *Replays) StartReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec, by string) (bulk.Operation, error) {
-	o, err := newReplay(c, spec)
-	if err != nil {
-		return o, err
-	}
-	o.By = by
-	return p.operations.Begin(ctx, o)
+	return bulk.Operation{Kind: domain.ReplayKind, Group: strconv.FormatUint(uint64(c.Number), 10), Spec: data, Rate: spec.Rate, By: by}, err
 }
 
 // ReplayOf returns a replay as stored.
@@ -84,20 +66,11 @@ func (p *Replays) ReplayOf(ctx context.Context, c domain.Consumer, id string) (b
 	if group, _, _ := strings.Cut(id, "-"); group != strconv.FormatUint(uint64(c.Number), 10) {
 		return bulk.Operation{}, fmt.Errorf("%w: replay %q", domain.ErrNotFound, id)
 	}
-	return p.operations.Get(ctx, id)
+	return p.Operations.Get(ctx, id)
 }
 
 // AllReplays returns the retained replays of all consumers, as this process knows them.
 func (p *Replays) AllReplays() []bulk.Operation { return p.Replays.All() }
-
-// CancelReplay cancels a replay. It does not change one that has ended.
-func (p *Replays) CancelReplay(ctx context.Context, c domain.Consumer, id string) error {
-	if _, err := p.ReplayOf(ctx, c, id); err != nil {
-		return err
-	}
-	_, err := p.operations.Cancel(ctx, id)
-	return err
-}
 
 // TakesMessage reports whether a replay or a search selects a message by its ID and headers.
 func TakesMessage(s domain.ReplaySpec, m domain.Message) bool {
