@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"time"
 
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
 // Config is the configuration of a relay process. [Settings] lists the name of each field in the INI file, on the command line
@@ -51,22 +51,8 @@ type AdminConfig struct {
 	MaxFailed int
 }
 
-// WorkConfig configures the workers.
-type WorkConfig struct {
-	Concurrency      int
-	Takeover         time.Duration
-	Drain            time.Duration
-	Tombstone        time.Duration
-	MaxResponse      int
-	PollDeadline     time.Duration
-	CallbackDeadline time.Duration
-	CallbackTimeout  time.Duration
-	AutoRedrive      []time.Duration
-	// Networks restricts the addresses of receivers and callbacks: auto, public, any, or a list of networks.
-	Networks string
-	// EventURL gets a request for each event that operators should know of. Empty means that events are not sent.
-	EventURL string
-}
+// WorkConfig configures the workers. [Settings] documents each field.
+type WorkConfig = work.Rules
 
 // NATSConfig configures the NATS server that stores the state.
 type NATSConfig struct {

@@ -133,9 +133,7 @@ func (n *Node) startWork(ctx context.Context) error {
 	sender := events.Start(n.cfg.Relay.EventURL, "jetpull-relay", eventTimeout, n.log)
 	n.release.Add(sender.Close)
 	n.workers = work.Start(ctx, n.store, work.Config{
-		Concurrency: n.cfg.Relay.Concurrency, Takeover: n.cfg.Relay.Takeover, Drain: n.cfg.Relay.Drain, MaxResponse: n.cfg.Relay.MaxResponse,
-		PollDeadline: n.cfg.Relay.PollDeadline, CallbackDeadline: n.cfg.Relay.CallbackDeadline, AutoRedrive: n.cfg.Relay.AutoRedrive,
-		Client: client, Logger: n.log, Reporter: reporter, Metrics: work.NewMetrics(), Events: sender,
+		Rules: n.cfg.Relay, Client: client, Logger: n.log, Reporter: reporter, Metrics: work.NewMetrics(), Events: sender,
 	})
 	n.release.Add(n.workers.Close)
 	return nil

@@ -143,7 +143,7 @@ func TestFeedMetrics(t *testing.T) {
 		require.NoError(t, err)
 		return resp.StatusCode, string(body)
 	}
-	for path, want := range map[string]string{"/metrics": `feed_ended_items_total{status="Complete"} 2`, "/healthz": "ok", "/readyz": "ok"} {
+	for path, want := range map[string]string{"/metrics": `feed_ended_items_total{status="Complete"} 2`, "/healthz": "ok", "/readyz": "ready"} {
 		code, body := get(path)
 		require.Equal(t, http.StatusOK, code)
 		require.Contains(t, body, want)

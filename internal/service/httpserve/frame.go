@@ -52,7 +52,7 @@ type System struct {
 	Log *slog.Logger
 	// OpenMetrics lets everybody read /metrics.
 	OpenMetrics bool
-	// Observe gets each request, with the pattern of its route, its method's label and its status.
+	// Observe gets each request, with the pattern of its route, its method's label and its status. Nil: nobody does.
 	Observe func(pattern, method string, status int, took time.Duration)
 	// Unguarded says that no admin token is set, so that pages of other sites must be refused, and Loopback that only this machine
 	// reaches the listener.
@@ -62,7 +62,7 @@ type System struct {
 	Verify func(r *http.Request) error
 	// Redirect is where else a request belongs. Nil: none does.
 	Redirect func(r *http.Request) (to string, ok bool)
-	// Check refuses a request before its route's handler sees it. It bounds the body.
+	// Check refuses a request before its route's handler sees it. It bounds the body. Nil: it refuses none.
 	Check func(w http.ResponseWriter, r *http.Request, route Route) error
 	// Describe is the answer to a request that failed. It hides errors that are not expected.
 	Describe func(err error) *Error
@@ -99,8 +99,10 @@ func (f *Frame) handle(w http.ResponseWriter, r *http.Request, route Route) erro
 		// Its names could not be shown again in JSON.
 		return BadRequest("Bad Request: the path %q is not UTF-8", r.URL.EscapedPath())
 	}
-	if err := f.Check(w, r, route); err != nil {
-		return err
+	if f.Check != nil {
+		if err := f.Check(w, r, route); err != nil {
+			return err
+		}
 	}
 	if err := checkQuery(r, route.Query); err != nil {
 		return err
@@ -108,9 +110,10 @@ func (f *Frame) handle(w http.ResponseWriter, r *http.Request, route Route) erro
 	return route.Handle(w, r)
 }
 
-// Common are the routes that each system has. They may be used by everybody, except /metrics.
+// Common are the routes that each system has. They may be used by everybody, except /metrics. Document describes the others; nil: there
+// are none.
 func Common(metricsAccess int, metrics http.Handler, document []byte, ready Handler) []Route {
-	return []Route{
+	routes := []Route{
 		On("GET", healthPattern, Open, func(w http.ResponseWriter, _ *http.Request) error {
 			writeStatus(w, "ok")
 			return nil
@@ -126,11 +129,14 @@ func Common(metricsAccess int, metrics http.Handler, document []byte, ready Hand
 			metrics.ServeHTTP(w, r)
 			return nil
 		}),
-		On("GET", "/openapi.json", Open, func(w http.ResponseWriter, _ *http.Request) error {
-			write(w, http.StatusOK, "application/json", document)
-			return nil
-		}),
 	}
+	if document == nil {
+		return routes
+	}
+	return append(routes, On("GET", "/openapi.json", Open, func(w http.ResponseWriter, _ *http.Request) error {
+		write(w, http.StatusOK, "application/json", document)
+		return nil
+	}))
 }
 
 // Routed reports whether a path has a route.
@@ -145,7 +151,9 @@ func (f *Frame) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := &recorder{ResponseWriter: w}
 	pattern := f.serve(rec, r)
 	took := time.Since(begin)
-	f.Observe(pattern, methodLabel(r.Method), rec.Status(), took)
+	if f.Observe != nil {
+		f.Observe(pattern, methodLabel(r.Method), rec.Status(), took)
+	}
 	f.Log.LogAttrs(r.Context(), slog.LevelDebug, "request", append(requestID(w), slog.String("method", r.Method),
 		slog.String("path", r.URL.EscapedPath()), slog.Int("status", rec.Status()), slog.Duration("took", took))...)
 }

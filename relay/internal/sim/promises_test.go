@@ -128,8 +128,7 @@ func (s *single) start() {
 	})
 	require.NoError(s.t, err)
 	s.workers = work.Start(s.t.Context(), s.store, work.Config{
-		Concurrency: s.cfg.Concurrency, Takeover: s.cfg.Takeover, Drain: s.cfg.Drain, MaxResponse: s.cfg.MaxResponse, PollDeadline: s.cfg.PollDeadline,
-		CallbackDeadline: s.cfg.CallbackDeadline, AutoRedrive: s.cfg.AutoRedrive, Client: s.peers, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
+		Rules: s.cfg, Client: s.peers, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
 	})
 }
 

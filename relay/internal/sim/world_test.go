@@ -122,8 +122,11 @@ func (w *world) start(i int) *process {
 	log := slog.New(slog.DiscardHandler)
 	p.nc, p.store = w.open(log)
 	p.workers = work.Start(context.Background(), p.store, work.Config{
-		Concurrency: 4, Takeover: takeover, Drain: 5 * time.Second, MaxResponse: 1000, PollDeadline: calmTime, CallbackDeadline: calmTime,
-		AutoRedrive: w.redrives, Client: p, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
+		Rules: work.Rules{
+			Concurrency: 4, Takeover: takeover, Drain: 5 * time.Second, MaxResponse: 1000, PollDeadline: calmTime, CallbackDeadline: calmTime,
+			AutoRedrive: w.redrives,
+		},
+		Client: p, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
 	})
 	return p
 }

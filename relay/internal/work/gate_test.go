@@ -142,7 +142,7 @@ func TestTakeOverOfAWindow(t *testing.T) {
 		now := time.Now()
 		begin := func(found store.Window) time.Duration {
 			g := newTestGate()
-			g.w = &core{cfg: Config{Takeover: 4 * time.Second}, node: "me", log: slog.New(slog.DiscardHandler)}
+			g.w = &core{cfg: Config{Rules: Rules{Takeover: 4 * time.Second}}, node: "me", log: slog.New(slog.DiscardHandler)}
 			g.takeOver(r, found, 2)
 			g.pass(r)
 			took := time.Since(now)
@@ -166,7 +166,7 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	open := func(node string) *gate {
-		w := &core{cfg: Config{Takeover: time.Minute}, store: s, log: slog.New(slog.DiscardHandler), node: node}
+		w := &core{cfg: Config{Rules: Rules{Takeover: time.Minute}}, store: s, log: slog.New(slog.DiscardHandler), node: node}
 		g := newGate(w, r.Name)
 		require.NoError(t, g.own(t.Context(), nil, r))
 		return g

@@ -48,20 +48,29 @@ type Client interface {
 	Exchange(ctx context.Context, r webhook.Request) (*webhook.Answer, error)
 }
 
-// Config configures the workers.
-type Config struct {
+// Rules are the part that an operator configures.
+type Rules struct {
 	Concurrency      int           // messages of one receiver, sender or partition at a time
 	Takeover         time.Duration // how long others cannot take over the work of a process that died
 	Drain            time.Duration // how long a stop waits for requests in flight
+	Tombstone        time.Duration // how long the record of a message that is done is kept
 	MaxResponse      int           // bytes of a response that are kept
 	PollDeadline     time.Duration // how long a pending response is polled for
 	CallbackDeadline time.Duration // how long a callback is repeated
+	CallbackTimeout  time.Duration // how long one callback may take
 	AutoRedrive      []time.Duration
-	Client           Client
-	Logger           *slog.Logger
-	Reporter         Reporter
-	Metrics          *Metrics
-	Events           *events.Sender // to the operator; nil: none are sent
+	Networks         string // the allowed addresses of receivers and callbacks: auto, public, any, or a list of networks
+	EventURL         string // gets a request for each event that operators should know of; empty: none are sent
+}
+
+// Config configures the workers.
+type Config struct {
+	Rules
+	Client   Client
+	Logger   *slog.Logger
+	Reporter Reporter
+	Metrics  *Metrics
+	Events   *events.Sender // to the operator; nil: none are sent
 }
 
 // core is shared by all workers.

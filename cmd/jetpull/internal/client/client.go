@@ -263,6 +263,18 @@ func (t Target) OpenExisting(ctx context.Context, command string, errOut io.Writ
 	return t.Open(ctx, command, errOut)
 }
 
+// With runs f with a connection to an existing server, within the timeout for requests.
+func (g *Globals) With(cmd *cobra.Command, f func(context.Context, *Link) error) error {
+	l, err := g.Target.OpenExisting(cmd.Context(), strings.TrimPrefix(cmd.CommandPath(), "jetpull "), cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
+	defer cancel()
+	return f(ctx, l)
+}
+
 func (l *Link) connect(t Target, opts []nats.Option) error {
 	nc, err := nats.Connect(t.URL, opts...)
 	if err != nil {

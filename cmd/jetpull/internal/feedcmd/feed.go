@@ -272,25 +272,28 @@ const (
 	metricsConnections = 64
 )
 
+var errNotReady = errors.New("the database does not answer")
+
 // serve answers /metrics, /healthz and /readyz on an address, and /console/ where there are pages, until the returned function is called.
 func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, pages http.Handler, log *slog.Logger) (stop func(), err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(feedmetrics.New(s, w), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+	ready := func(_ http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), readyWait)
 		defer cancel()
 		if _, err := s.Partitions(ctx, feed.Query{Limit: 1}); err != nil {
-			log.Warn("feed: not ready", "error", err)
-			http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
-			return
+			return fmt.Errorf("%w: %w", errNotReady, err)
 		}
-		_, _ = fmt.Fprintln(w, "ok")
-	})
+		return nil
+	}
+	loopback, _ := service.Loopback(address) // listening on an address that is none fails
+	frame := httpserve.NewFrame(httpserve.System{
+		Log: log, Text: true, Unguarded: true, Loopback: loopback, Describe: func(err error) *httpserve.Error {
+			return httpserve.Describe(err, []httpserve.Known{{Err: errNotReady, Status: http.StatusServiceUnavailable, Message: errNotReady.Error()}})
+		},
+	}, httpserve.Common(httpserve.Open, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil, ready))
 	srv, err := httpserve.Listen(ctx, httpserve.Config{
-		Address: address, Flag: "--metrics", Handler: httpserve.Mount(ctx, "/console/", pages, localOnly(address, mux)), Read: metricsTime, Write: metricsTime, PerAddress: metricsConnections, Log: log,
+		Address: address, Flag: "--metrics", Handler: httpserve.Mount(ctx, "/console/", pages, frame), Read: metricsTime, Write: metricsTime, PerAddress: metricsConnections, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--metrics: %w", err)
@@ -301,19 +304,4 @@ func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, 
 			log.Warn("feed: metrics", "error", err)
 		}
 	}, nil
-}
-
-// localOnly has a listener on loopback go by local names only: a page of another site that has led a name of its own to this machine could read
-// the answers otherwise (DNS rebinding). An address that is none is what listening on it fails for.
-func localOnly(address string, h http.Handler) http.Handler {
-	if loopback, err := service.Loopback(address); err != nil || !loopback {
-		return h
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !httpserve.LocalName(r.Host) {
-			http.Error(w, fmt.Sprintf("a listener on loopback does not go by the name %q: use localhost or 127.0.0.1", r.Host), http.StatusForbidden)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
 }

@@ -117,20 +117,15 @@ func reset(ctx context.Context, js jetstream.JetStream, stream, consumer string,
 
 // change runs f within the timeout for requests, and prints what came of it.
 func change(cmd *cobra.Command, g *client.Globals, args []string, f func(context.Context, jetstream.JetStream) (outcome, string, error)) error {
-	l, err := g.Target.OpenExisting(cmd.Context(), "consumers", cmd.ErrOrStderr())
-	if err != nil {
+	return g.With(cmd, func(ctx context.Context, l *client.Link) error {
+		o, text, err := f(ctx, l.JS)
+		if err != nil {
+			return fmt.Errorf("%s consumer %q on stream %q: %w", cmd.Name(), args[1], args[0], err)
+		}
+		if o.Stream, o.Consumer = args[0], args[1]; g.JSON {
+			return cli.WriteJSON(cmd.OutOrStdout(), o)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "consumer %s on stream %s %s\n", args[1], args[0], text)
 		return err
-	}
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
-	defer cancel()
-	o, text, err := f(ctx, l.JS)
-	if err != nil {
-		return fmt.Errorf("%s consumer %q on stream %q: %w", cmd.Name(), args[1], args[0], err)
-	}
-	if o.Stream, o.Consumer = args[0], args[1]; g.JSON {
-		return cli.WriteJSON(cmd.OutOrStdout(), o)
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "consumer %s on stream %s %s\n", args[1], args[0], text)
-	return err
+	})
 }

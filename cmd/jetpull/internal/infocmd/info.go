@@ -41,7 +41,10 @@ lines elsewhere.`,
 			if !watching && (cmd.Flags().Changed("interval") || cmd.Flags().Changed("count")) {
 				return cli.Usage(errors.New("--interval and --count belong to --watch"))
 			}
-			return runInfo(cmd, g, watching, terms, args[0], args[1])
+			if watching {
+				return runWatch(cmd, g, terms, args[0], args[1])
+			}
+			return show(cmd, g, args[0], args[1])
 		},
 	}
 	flags := cmd.Flags()
@@ -53,9 +56,23 @@ lines elsewhere.`,
 	return cmd
 }
 
-func runInfo(cmd *cobra.Command, g *client.Globals, watching bool, terms watch.Terms, stream, name string) error {
+func show(cmd *cobra.Command, g *client.Globals, stream, name string) error {
+	return g.With(cmd, func(ctx context.Context, l *client.Link) error {
+		info, err := consumer.Info(ctx, l.JS, stream, name)
+		if err != nil {
+			return err
+		}
+		s := consumer.Observe(info, time.Now())
+		if g.JSON {
+			return cli.WriteJSON(cmd.OutOrStdout(), s)
+		}
+		return consumer.Print(cmd.OutOrStdout(), info, s)
+	})
+}
+
+func runWatch(cmd *cobra.Command, g *client.Globals, terms watch.Terms, stream, name string) error {
 	errOut := cmd.ErrOrStderr()
-	if watching && !g.JSON && progress.IsTerminal(cmd.OutOrStdout()) && progress.IsTerminal(errOut) {
+	if !g.JSON && progress.IsTerminal(cmd.OutOrStdout()) && progress.IsTerminal(errOut) {
 		// The view says it when the connection is lost, and a line in between would
 		// shift what is drawn.
 		errOut = io.Discard
@@ -65,20 +82,7 @@ func runInfo(cmd *cobra.Command, g *client.Globals, watching bool, terms watch.T
 		return err
 	}
 	defer l.Close()
-	if watching {
-		return watch.Run(cmd.Context(), cmd.OutOrStdout(), g.JSON, terms, l, stream, name)
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
-	defer cancel()
-	info, err := consumer.Info(ctx, l.JS, stream, name)
-	if err != nil {
-		return err
-	}
-	s := consumer.Observe(info, time.Now())
-	if g.JSON {
-		return cli.WriteJSON(cmd.OutOrStdout(), s)
-	}
-	return consumer.Print(cmd.OutOrStdout(), info, s)
+	return watch.Run(cmd.Context(), cmd.OutOrStdout(), g.JSON, terms, l, stream, name)
 }
 
 // NewUnpin returns the command unpin.
@@ -105,38 +109,33 @@ consumer's, if it has one only.`,
 }
 
 func runUnpin(cmd *cobra.Command, g *client.Globals, stream, name, group string) error {
-	l, err := g.Target.OpenExisting(cmd.Context(), "unpin", cmd.ErrOrStderr())
-	if err != nil {
+	return g.With(cmd, func(ctx context.Context, l *client.Link) error {
+		info, err := consumer.Info(ctx, l.JS, stream, name)
+		if err != nil {
+			return err
+		}
+		if group, err = pinGroup(info, group); err != nil {
+			return err
+		}
+		held := pinOf(info, group)
+		if err := jetpull.Unpin(ctx, l.JS, stream, name, group); err != nil {
+			return err
+		}
+		if g.JSON {
+			return cli.WriteJSON(cmd.OutOrStdout(), struct {
+				Stream   string `json:"stream"`
+				Consumer string `json:"consumer"`
+				Group    string `json:"group"`
+				Unpinned string `json:"unpinned,omitempty"`
+			}{stream, name, group, held})
+		}
+		text := "nobody was pinned"
+		if held != "" {
+			text = "the pin was " + held
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Unpinned group %s of consumer %s on stream %s; %s.\n", group, name, stream, text)
 		return err
-	}
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), g.Target.Timeout)
-	defer cancel()
-	info, err := consumer.Info(ctx, l.JS, stream, name)
-	if err != nil {
-		return err
-	}
-	if group, err = pinGroup(info, group); err != nil {
-		return err
-	}
-	held := pinOf(info, group)
-	if err := jetpull.Unpin(ctx, l.JS, stream, name, group); err != nil {
-		return err
-	}
-	if g.JSON {
-		return cli.WriteJSON(cmd.OutOrStdout(), struct {
-			Stream   string `json:"stream"`
-			Consumer string `json:"consumer"`
-			Group    string `json:"group"`
-			Unpinned string `json:"unpinned,omitempty"`
-		}{stream, name, group, held})
-	}
-	text := "nobody was pinned"
-	if held != "" {
-		text = "the pin was " + held
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "Unpinned group %s of consumer %s on stream %s; %s.\n", group, name, stream, text)
-	return err
+	})
 }
 
 // pinGroup checks the group to unpin, or finds the only one that there is.

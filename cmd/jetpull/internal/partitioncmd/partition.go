@@ -117,18 +117,13 @@ the members with the new number. A resize that failed can be repeated.`,
 
 // withSet runs f with a set, within the timeout for requests.
 func withSet(cmd *cobra.Command, g *client.Globals, name string, f func(context.Context, *partition.Set) error) error {
-	l, err := g.Target.OpenExisting(cmd.Context(), "partition", cmd.ErrOrStderr())
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
-	defer cancel()
-	set, err := partition.Load(ctx, l.JS, name)
-	if err != nil {
-		return err
-	}
-	return f(ctx, set)
+	return g.With(cmd, func(ctx context.Context, l *client.Link) error {
+		set, err := partition.Load(ctx, l.JS, name)
+		if err != nil {
+			return err
+		}
+		return f(ctx, set)
+	})
 }
 
 // row is a partition, as it is printed.
