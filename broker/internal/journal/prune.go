@@ -81,26 +81,21 @@ const sideBySide = 32
 
 // atOnce calls f for each item, up to sideBySide at a time, and returns the first error. After an error it starts no more calls.
 func atOnce[T any](items []T, f func(T) error) error {
-	work := make(chan T)
 	var failed atomic.Pointer[error]
-	var workers sync.WaitGroup
-	for range min(sideBySide, len(items)) {
-		workers.Go(func() {
-			for item := range work {
-				if err := f(item); err != nil {
-					failed.CompareAndSwap(nil, &err)
-				}
+	var running sync.WaitGroup
+	slots := make(chan struct{}, sideBySide)
+	for _, item := range items {
+		if slots <- struct{}{}; failed.Load() != nil {
+			break
+		}
+		running.Go(func() {
+			defer func() { <-slots }()
+			if err := f(item); err != nil {
+				failed.CompareAndSwap(nil, &err)
 			}
 		})
 	}
-	for _, item := range items {
-		if failed.Load() != nil {
-			break
-		}
-		work <- item
-	}
-	close(work)
-	workers.Wait()
+	running.Wait()
 	if err := failed.Load(); err != nil {
 		return *err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
@@ -35,28 +36,29 @@ var latencyBuckets = prometheus.ExponentialBuckets(0.0005, 2, 18) // 0.5 ms to 6
 
 // NewMetrics returns metrics with a registry of their own.
 func NewMetrics() *Metrics {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	auto := promauto.With(registry)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: latencyBuckets}, labels)
+		return auto.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: latencyBuckets}, labels)
 	}
 	m := &Metrics{
-		Registry:    prometheus.NewRegistry(),
+		Registry:    registry,
 		requests:    histogram("broker_http_request_seconds", "Time to answer a request, by route, method and status.", "route", "method", "status"),
 		broadcasts:  counter("broker_broadcasts_total", "Messages offered, by result.", "result"),
 		callbacks:   histogram("broker_callback_seconds", "Time that callbacks took, by result.", "result"),
-		endToEnd:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "broker_delivery_seconds", Help: "Time from the receipt of a message to its delivery by callback.", Buckets: latencyBuckets}),
+		endToEnd:    auto.NewHistogram(prometheus.HistogramOpts{Name: "broker_delivery_seconds", Help: "Time from the receipt of a message to its delivery by callback.", Buckets: latencyBuckets}),
 		outcomes:    counter("broker_callback_outcomes_total", "States of jobs after a callback; QUEUED is a retry.", "status"),
 		attempts:    counter("broker_attempts_total", "Callbacks, by what they were answered with: the class of the status, timeout, or error.", "outcome"),
-		claims:      prometheus.NewCounter(prometheus.CounterOpts{Name: "broker_claims_total", Help: "Jobs claimed by workers."}),
+		claims:      auto.NewCounter(prometheus.CounterOpts{Name: "broker_claims_total", Help: "Jobs claimed by workers."}),
 		transitions: counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),
 		expiries:    counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
-		logins:      prometheus.NewCounter(prometheus.CounterOpts{Name: "broker_failed_logins_total", Help: "Requests with a wrong admin token."}),
+		logins:      auto.NewCounter(prometheus.CounterOpts{Name: "broker_failed_logins_total", Help: "Requests with a wrong admin token."}),
 		events:      counter("broker_consumer_events_total", "Changes of consumers that are reported to operators: paused, resumed, circuit breaker opened, half-open or closed.", "event"),
 	}
-	m.Registry.MustRegister(m.requests, m.broadcasts, m.callbacks, m.endToEnd, m.outcomes, m.attempts, m.claims, m.transitions,
-		m.expiries, m.events, m.logins, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.begin()
 	return m
 }
@@ -149,12 +151,8 @@ var (
 	readyDesc   = prometheus.NewDesc("broker_ready", "1 where the process takes broadcasts, as /readyz says.", nil, nil)
 )
 
-// Describe implements prometheus.Collector.
-func (gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queuedDesc, deadDesc, backlogDesc, oldestDesc, bytesDesc, limitDesc, pausedDesc, openDesc, shardDesc, readyDesc} {
-		ch <- d
-	}
-}
+// Describe implements prometheus.Collector. Without descriptions nothing is collected when the gauges are registered.
+func (gauges) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (g gauges) Collect(ch chan<- prometheus.Metric) {
