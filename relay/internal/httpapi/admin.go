@@ -224,11 +224,7 @@ func (a *API) getReceiver(r *http.Request, receiver store.Receiver) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	view, err := a.viewWithState(r.Context(), receiver, backlog)
-	if err != nil {
-		return nil, err
-	}
-	return view, nil
+	return a.viewWithState(r.Context(), receiver, backlog)
 }
 
 func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint64) (receiverView, error) {

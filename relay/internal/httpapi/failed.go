@@ -203,6 +203,8 @@ func viewOperation(o bulk.Operation) operationView {
 	}
 }
 
+func shown(o bulk.Operation, err error) (any, error) { return viewOperation(o), err }
+
 // listOperations returns the stored operations, newest first.
 func (a *API) listOperations(*http.Request) (any, error) {
 	items := []operationView{}
@@ -214,17 +216,9 @@ func (a *API) listOperations(*http.Request) (any, error) {
 }
 
 func (a *API) getOperation(r *http.Request) (any, error) {
-	o, err := a.work.Operations.Get(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
-	return viewOperation(o), nil
+	return shown(a.work.Operations.Get(r.Context(), r.PathValue("id")))
 }
 
 func (a *API) cancelOperation(r *http.Request) (any, error) {
-	o, err := a.work.Operations.Cancel(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
-	return viewOperation(o), nil
+	return shown(a.work.Operations.Cancel(r.Context(), r.PathValue("id")))
 }

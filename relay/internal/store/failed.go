@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,9 +26,6 @@ const (
 	headerSettled = "Relay-Settled" // the message is off the list: redriven, skipped or purged
 	// settledTTL is how long the notice of a message that left the list is stored, for processes that read it late.
 	settledTTL = time.Hour
-	// indexWait bounds the wait of a list for messages that are failing. It is also the time without news after which the reader
-	// of the list is checked.
-	indexWait = 500 * time.Millisecond
 )
 
 // Item is a failed message on the list.
@@ -71,8 +67,6 @@ type Failed struct {
 	failed     jetstream.Stream
 	index      *failedIndex
 	feed       jsstream.Feed // the reader of the list
-	// failing counts messages whose record says FAILED, or is about to, and which are not yet on the list.
-	failing atomic.Int64
 }
 
 // failedIndex is the list of failed messages in memory.
@@ -196,13 +190,6 @@ func ReadItem(h nats.Header, seq uint64) (Item, bool) {
 	return item, true
 }
 
-// Failing announces that a record is about to say FAILED. The caller calls listed when the message is on the list, or the record
-// does not say so. Until then a list waits.
-func (s *Failed) Failing() (listed func()) {
-	s.failing.Add(1)
-	return sync.OnceFunc(func() { s.failing.Add(-1) })
-}
-
 func (s *Failed) failedSubject(i *Item) string {
 	return s.cfg.Name + ".failed_messages." + Token(i.Receiver) + "." + Token(i.Source) + "." + Token(i.ID)
 }
@@ -250,32 +237,16 @@ func (s *Failed) Quarantine(ctx context.Context, source, id string, data []byte,
 	return s.list(ctx, &item, head, data[:min(len(data), s.MaxPayload())])
 }
 
-// LastFailed waits until the list has all messages that were stored before the call, or have failed in this process. It returns
-// the last sequence.
+// LastFailed waits until the list has all messages that were stored on it before the call, and returns the last sequence. A message
+// is stored there some milliseconds after its record says FAILED.
 func (s *Failed) LastFailed(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	s.awaitFailing(ctx)
 	last, err := s.feed.UpToNow(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("%w: the list of failed messages is behind: %w", ErrUnavailable, err)
 	}
 	return last, nil
-}
-
-// awaitFailing waits for the messages that are failing in this process. If more and more fail, it gives up after a while.
-func (s *Failed) awaitFailing(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, indexWait)
-	defer cancel()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for s.failing.Load() > 0 {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // ListFailed returns failed messages from the newest, before the sequence. 0 means from the start.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -203,7 +204,7 @@ func (w *answers) callSender(ctx context.Context, sender store.Sender, e *store.
 	id := WebhookID(e.Source, e.ID)
 	if e.Generation > 0 {
 		// A second end of the same message needs another ID, or the sender would drop it as a duplicate.
-		id += "/" + itoa(e.Generation)
+		id += "/" + strconv.Itoa(e.Generation)
 	}
 	w.sign(h, sender.Secrets, id, payload)
 	return w.exchange(ctx, "callback", e, webhook.Request{Method: http.MethodPost, URL: sender.CallbackEndpoint, Header: h, Body: payload, Limit: 256})

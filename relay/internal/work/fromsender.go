@@ -102,7 +102,7 @@ type intake struct {
 	unknown bool // no receiver has the name
 	created func(context.Context) (store.Versioned, error)
 	stored  []func(context.Context) error // its reminder and its entry, where it needs them
-	end     []func(error)                 // they end its span, and the wait of the list of failed messages for it
+	end     func(error)                   // ends its span
 }
 
 // Submit stores messages from senders in their order. It stores the messages of a call together, which takes little longer than
@@ -200,7 +200,7 @@ func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 // create begins to store the record of a message. ingest identifies the message in from_sender, which may be redelivered. Over
 // HTTP it is empty.
 func (w *ingest) create(ctx context.Context, o Offer, ingest string, at time.Time, kind trace.SpanKind) *intake {
-	in := &intake{end: []func(error){beginTrace(&o, kind)}}
+	in := &intake{end: beginTrace(&o, kind)}
 	in.Entry = store.Entry{Headers: o.Headers, Trace: o.Trace, Payload: o.Payload}
 	in.Record = machine.Record{
 		Source: o.Source, ID: o.ID, Receiver: o.Receiver, Sender: o.Sender, Hash: hash(o.Receiver, o.Payload), Ingest: ingest,
@@ -214,8 +214,6 @@ func (w *ingest) create(ctx context.Context, o Offer, ingest string, at time.Tim
 			Kind: machine.GiveUp, Now: w.store.Now(), Stage: machine.FromSender, Reason: machine.UnknownReceiver,
 			Error: fmt.Sprintf("no receiver is called %q", o.Receiver), Policy: w.policy(receiver, o.Sender),
 		})
-		listed := w.store.Failing()
-		in.end = append(in.end, func(error) { listed() })
 	case err != nil:
 		in.verdict.Err = err
 		return in
@@ -308,9 +306,7 @@ func (w *ingest) finish(ctx context.Context, in *intake) {
 		w.lanes.wake(store.ToReceiver, in.Receiver) // also if the server has not confirmed the entry, which may be stored
 		w.crashpoint("after-route")
 	}
-	for _, end := range in.end {
-		end(in.verdict.Err)
-	}
+	in.end(in.verdict.Err)
 	if in.verdict.Err == nil {
 		w.cfg.Metrics.ingested(string(in.verdict.Outcome))
 		w.log.Debug("message from a sender", "source", in.Source, "message", in.ID, "receiver", in.Receiver, "outcome", in.verdict.Outcome, "trace", traceID(in.Trace))

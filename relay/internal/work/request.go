@@ -28,8 +28,6 @@ import (
 
 const userAgent = "jetpull-relay"
 
-func itoa(n int) string { return strconv.Itoa(n) }
-
 // WebhookID returns the webhook-id of a message.
 func WebhookID(source, id string) string {
 	return httpserve.EscapeID(source) + "/" + httpserve.EscapeID(id)
@@ -84,7 +82,7 @@ func (w *core) post(ctx context.Context, r store.Receiver, e *store.Entry) (*web
 			h.Set(name, value)
 		}
 	}
-	h.Set("Relay-Attempt", itoa(e.Attempt))
+	h.Set("Relay-Attempt", strconv.Itoa(e.Attempt))
 	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), e.Payload)
 	return w.exchange(ctx, "post", e, webhook.Request{
 		Method: http.MethodPost, URL: r.PostEndpoint, Header: h, Body: e.Payload, Timeout: r.Timeout, Limit: w.maxResponse(),
@@ -96,7 +94,7 @@ func (w *core) post(ctx context.Context, r store.Receiver, e *store.Entry) (*web
 func (w *core) sign(h http.Header, secrets []string, id string, payload []byte) {
 	now := wall()
 	h.Set(webhook.HeaderID, id)
-	h.Set(webhook.HeaderTimestamp, itoa(int(now.Unix())))
+	h.Set(webhook.HeaderTimestamp, strconv.Itoa(int(now.Unix())))
 	if len(secrets) == 0 {
 		return
 	}

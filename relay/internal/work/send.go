@@ -267,9 +267,6 @@ func (w *core) apply(ctx context.Context, e *store.Entry, event machine.Event) e
 
 // advance writes a transition and takes the step that follows from it.
 func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record) error {
-	if next.Status == machine.Failed {
-		defer w.store.Failing()()
-	}
 	if _, err := w.swap(ctx, e, next); err != nil {
 		return err
 	}
