@@ -27,10 +27,11 @@ type jobs struct {
 
 // Job also waits for a job whose message another node has just stored.
 func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
+	reached := s.messagesSeen.Reached() // before the lookup: the message may be read between the two
 	if j, ok := s.Lookup(id); ok {
 		return j, nil
 	}
-	if id.Seq > s.messagesSeen.Reached() {
+	if id.Seq > reached {
 		if err := s.awaitMessage(ctx, id); err != nil {
 			return domain.Job{}, err
 		}
