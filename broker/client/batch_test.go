@@ -70,20 +70,21 @@ func results(w http.ResponseWriter, results ...string) {
 	_, _ = fmt.Fprintf(w, `{"Result":[%s]}`, strings.Join(results, ","))
 }
 
-// An outcome counts as accepted only if the broker's answer names that job.
+// An outcome counts as accepted only if the broker's answer names that job in its place.
 func TestResultsBelongToJobs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		results []string
 		want    map[string]error // nil: accepted
 	}{
 		"in order":        {[]string{`{"ID":"a","Status":202}`, `{"ID":"b","Status":202}`}, nil},
-		"another order":   {[]string{`{"ID":"b","Status":409,"Error":"lost"}`, `{"ID":"a","Status":202}`}, map[string]error{"b": ErrClaimLost}},
+		"a claim is lost": {[]string{`{"ID":"a","Status":202}`, `{"ID":"b","Status":409,"Error":"lost"}`}, map[string]error{"b": ErrClaimLost}},
+		"another order":   {[]string{`{"ID":"b","Status":202}`, `{"ID":"a","Status":202}`}, map[string]error{"a": ErrUnavailable, "b": ErrUnavailable}},
 		"without a state": {[]string{`{"ID":"a"}`, `{"ID":"b","Status":202}`}, map[string]error{"a": ErrUnavailable}},
 		"without an ID":   {[]string{`{"Status":202}`, `{"ID":"b","Status":202}`}, map[string]error{"a": ErrUnavailable}},
 		"of another job":  {[]string{`{"ID":"c","Status":202}`, `{"ID":"b","Status":202}`}, map[string]error{"a": ErrUnavailable}},
 		"one of two":      {[]string{`{"ID":"a","Status":202}`}, map[string]error{"a": ErrUnavailable, "b": ErrUnavailable}},
 		"three of two":    {[]string{`{"ID":"a","Status":202}`, `{"ID":"b","Status":202}`, `{"ID":"c","Status":202}`}, map[string]error{"a": ErrUnavailable, "b": ErrUnavailable}},
-		"one twice":       {[]string{`{"ID":"a","Status":202}`, `{"ID":"a","Status":503}`}, map[string]error{"a": ErrUnavailable, "b": ErrUnavailable}},
+		"one twice":       {[]string{`{"ID":"a","Status":202}`, `{"ID":"a","Status":503}`}, map[string]error{"b": ErrUnavailable}},
 		"no success":      {[]string{`{"ID":"a","Status":202}`, `{"ID":"b","Status":100}`}, map[string]error{"b": ErrUnavailable}},
 		"none":            {nil, map[string]error{"a": ErrUnavailable, "b": ErrUnavailable}},
 	} {

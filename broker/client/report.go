@@ -18,7 +18,7 @@ func (k *Consumer) transitionAll(ctx context.Context, state string, jobs []*Job)
 	for i, j := range jobs {
 		err := failed
 		if err == nil {
-			err = verdict(results[j.ID])
+			err = results[i].verdict(j.ID)
 		}
 		if err != nil {
 			errs[i] = fmt.Errorf("job %s: %w", j.ID, err)
@@ -34,8 +34,8 @@ type result struct {
 	Error  string
 }
 
-// sendAll sends a batch of transitions and returns the results by job. An error concerns the request as a unit.
-func (k *Consumer) sendAll(ctx context.Context, state string, jobs []*Job) (map[string][]result, error) {
+// sendAll sends a batch of transitions and returns the results in the order of the jobs. An error concerns the request as a unit.
+func (k *Consumer) sendAll(ctx context.Context, state string, jobs []*Job) ([]result, error) {
 	type transition struct{ ID, NextState, ClaimToken string }
 	var request struct{ Transitions []transition }
 	for _, j := range jobs {
@@ -54,20 +54,14 @@ func (k *Consumer) sendAll(ctx context.Context, state string, jobs []*Job) (map[
 	if len(answer.Result) != len(jobs) {
 		return nil, fmt.Errorf("%w: %d results for %d transitions", ErrUnavailable, len(answer.Result), len(jobs))
 	}
-	byJob := map[string][]result{}
-	for _, r := range answer.Result {
-		byJob[r.ID] = append(byJob[r.ID], r)
-	}
-	return byJob, nil
+	return answer.Result, nil
 }
 
-// verdict returns the outcome of a job from its results, of which there must be exactly one. Otherwise the error allows a
-// repetition.
-func verdict(results []result) error {
-	if len(results) != 1 {
-		return fmt.Errorf("%w: the broker's answer has %d results for this job", ErrUnavailable, len(results))
-	}
-	switch r := results[0]; {
+// verdict returns the outcome of the job with this ID. If the result is not one of it, the error allows a repetition.
+func (r result) verdict(id string) error {
+	switch {
+	case r.ID != id:
+		return fmt.Errorf("%w: the broker's answer has a result of job %q in its place", ErrUnavailable, r.ID)
 	case r.Status >= http.StatusMultipleChoices:
 		return &Error{Status: r.Status, Text: r.Error, kind: kindOf(r.Status, ErrClaimLost)}
 	case r.Status < http.StatusOK:
