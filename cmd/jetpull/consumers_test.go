@@ -130,7 +130,12 @@ func TestPublishSchedule(t *testing.T) {
 	r = f.run(t, "publish", "s.a", "x", "--every", "1s", "--schedule", "s.x")
 	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "the stream needs AllowMsgSchedules")
-	r = f.run(t, "publish", "due.now", "x", "--cron", "never", "--schedule", "due.schedules.c")
-	require.Equal(t, cli.ExitError, r.code)
-	require.Contains(t, r.err, "schedule under due.schedules.c")
+	for want, flags := range map[string][]string{
+		`--cron "never" is not a pattern of six fields`:         {"--cron", "never"},
+		`--time-zone "Mars" is not known to the server: give a`: {"--cron", "@daily", "--time-zone", "Mars"},
+	} {
+		r := f.run(t, append([]string{"publish", "due.now", "x", "--schedule", "due.schedules.c"}, flags...)...)
+		require.Equal(t, cli.ExitUsage, r.code, "%q: %s", flags, r.err)
+		require.Contains(t, r.err, want)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/pflag"
 
@@ -87,6 +88,14 @@ func (s *schedule) store(ctx context.Context, js jetstream.JetStream, p *plan) (
 	target := m.Subject
 	m.Subject = s.under
 	ack, err := js.PublishMsg(ctx, m, s.options(target)...)
+	if refused, ok := errors.AsType[*jetstream.APIError](err); ok && s.cron != "" {
+		switch refused.ErrorCode {
+		case jetstream.ErrorCode(server.JSMessageSchedulesPatternInvalidErr):
+			return "", cli.Usage(fmt.Errorf("--cron %q is not a pattern of six fields, seconds first, such as '0 0 6 * * *', nor @hourly, @daily, @weekly, @monthly or @yearly: %w", s.cron, err))
+		case jetstream.ErrorCode(server.JSMessageSchedulesTimeZoneInvalidErr):
+			return "", cli.Usage(fmt.Errorf("--time-zone %q is not known to the server: give a name such as Europe/Berlin: %w", s.zone, err))
+		}
+	}
 	if err != nil {
 		return "", fmt.Errorf("schedule under %s: %w; the stream needs AllowMsgSchedules and both subjects, and --create NAME makes such a stream", s.under, err)
 	}
