@@ -117,6 +117,10 @@ var ErrGone = errors.New("its payload was gone from the stream when it was given
 // Requeue sends the message of a dead letter again, to the subject that it had or to another one. The returned function waits until a stream has
 // confirmed it, and then deletes the dead letter. Calls one after the other send in their order, whenever the functions are called. The message
 // has an ID of the dead letter's, so that one which is requeued twice within the stream's duplicate window is stored once.
+//
+// Messages are not sent in atomic batches (ADR-50). A batch needs the stream's permission and is for one stream. The server refuses it if one of
+// its messages is stored already, as after an interrupt. It cannot delete the dead letters, which takes longer than the publishing. Batches of 100,
+// one after the other, were 1.6 to 4.3 times slower.
 func Requeue(js jetstream.JetStream, stream jetstream.Stream, l *Letter, to string) (finish func(context.Context) error, err error) {
 	if l.Gone {
 		return nil, fmt.Errorf("dead letter %d: %w", l.Sequence, ErrGone)
