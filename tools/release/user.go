@@ -63,8 +63,8 @@ func library(dir string) (bool, error) {
 	return false, nil
 }
 
-// whitebox are the modules whose tests see unexported names, so that they cannot be a module of their own. Their users' go.sum names what
-// these tests need; their go.mod does not.
+// whitebox are the modules whose tests see unexported names, so that they cannot be a module of their own. The go.sum of a program that is
+// built of one names the modules that these tests need. Its go.mod does not.
 var whitebox = []string{own + "/broker", own + "/relay", own + "/feed"}
 
 // user is a module that imports one public package.
@@ -126,8 +126,8 @@ func upgraded(text, version string) error {
 	return errors.Join(failures...)
 }
 
-// unneeded says where users' modules name a module of ours for nothing: in go.mod one of which the user's program has no package, in go.sum one of which
-// no public package is built.
+// unneeded reports modules of ours that a user's module names for nothing: in go.mod one of which the user's program has no package, in
+// go.sum one of which no public package is built.
 func unneeded(users []user) error {
 	var all []string
 	for _, u := range users {
@@ -140,8 +140,9 @@ func unneeded(users []user) error {
 				failures = append(failures, fmt.Errorf("go.mod of a user of %s asks for %s, and the user's program has no package of it: move the tests that import it to a module of their own", u.pkg, name))
 			}
 		}
+		ofWhitebox := slices.ContainsFunc(whitebox, func(module string) bool { return slices.Contains(u.builtOf, module) })
 		for _, name := range named(u.sum) {
-			if !slices.Contains(all, name) && !slices.ContainsFunc(whitebox, func(module string) bool { return within(u.pkg, module) }) {
+			if !slices.Contains(all, name) && !ofWhitebox {
 				failures = append(failures, fmt.Errorf("go.sum of a user of %s has %s, of which no public package is built: move the tests that import it to a module of their own", u.pkg, name))
 			}
 		}

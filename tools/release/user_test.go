@@ -44,15 +44,16 @@ func TestUnneeded(t *testing.T) {
 	inSum.sum += dashboard + " v0.1.0/go.mod h1:x\n"
 	inMod := natsembed
 	inMod.mod += "require " + dashboard + " v0.1.0 // indirect\n"
-	broker := user{own + "/broker/client", "", dashboard + " v0.1.0/go.mod h1:x\n", nil}
+	broker := user{own + "/broker/client", "", dashboard + " v0.1.0/go.mod h1:x\n", []string{own + "/broker"}}
+	console := user{own + "/console", "", dashboard + " v0.1.0/go.mod h1:x\n", []string{own + "/console", own + "/feed"}}
 	for _, u := range []user{inSum, inMod} {
 		err := unneeded([]user{root, u})
 		if err == nil || !strings.Contains(err.Error(), u.pkg) || !strings.Contains(err.Error(), dashboard) {
 			t.Errorf("%+v: %v does not name the package and the module", u, err)
 		}
 	}
-	if err := unneeded([]user{root, broker}); err != nil {
-		t.Errorf("go.sum of a user of the broker: %v", err)
+	if err := unneeded([]user{root, broker, console}); err != nil {
+		t.Errorf("go.sum of a user of the broker, and of one of the console: %v", err)
 	}
 	broker.mod = "require " + dashboard + " v0.1.0 // indirect\n"
 	if err := unneeded([]user{root, broker}); err == nil {
