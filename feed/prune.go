@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 const (
 	// pruneRows is how many items one transaction of Prune deletes, or one page of an export has.
 	pruneRows = 1000
-	// pruning is the status of a partition of which items are being deleted. For inserters and operators it is not there.
+	// pruning is the status of a partition that was exported and whose items are being deleted. For inserters and operators it is not there.
 	pruning = "Pruning"
 )
 
@@ -27,8 +28,9 @@ type Pruned struct{ Partitions, Items int }
 // the rest; until then such a partition has the status Pruning, and cannot be reopened.
 //
 // If export is not nil, it is called with each partition and its items, by their IDs, before any of these is deleted. If it
-// returns an error, Prune deletes nothing of the partition and returns the error. After a crash a partition may be exported
-// again, and then with only those of its items that are left.
+// returns an error, or the items could not all be read, Prune deletes nothing of the partition and returns the error. A partition
+// that changes during its export, for example because it is reopened, is not deleted. A partition can be exported more than once: after a
+// crash or such a change, and by calls of Prune that run at the same time.
 //
 // The age counts from the time at which the partition was closed, by the database's clock. If that is not known, because another
 // program or an earlier version of this package closed it, the age counts from the first Prune.
@@ -37,7 +39,7 @@ func (s *Store) Prune(ctx context.Context, age time.Duration, export func(p Part
 		return Pruned{}, invalid("age", "%v is negative", age)
 	}
 	var done Pruned
-	err := eachPrunable(ctx, s.sql, age, func(id string) error { return prune(ctx, s.sql, id, export, &done) })
+	err := eachPrunable(ctx, s.sql, age, func(p *sqlstore.Partition) error { return prune(ctx, s.sql, p, export, &done) })
 	s.prunedPartitions.Add(int64(done.Partitions))
 	s.prunedItems.Add(int64(done.Items))
 	return done, wrapped(err, "prune")
@@ -49,7 +51,7 @@ func (s *Store) Pruned() Pruned {
 }
 
 // eachPrunable calls f with the partitions that were closed long enough ago.
-func eachPrunable(ctx context.Context, s *sqlstore.Store, age time.Duration, f func(id string) error) error {
+func eachPrunable(ctx context.Context, s *sqlstore.Store, age time.Duration, f func(*sqlstore.Partition) error) error {
 	err := s.Transact(ctx, func(tx *gorm.DB) error {
 		return tx.Exec("UPDATE partitions SET until = " + s.Dialect.Now + " WHERE status = 'Complete' AND until IS NULL").Error
 	})
@@ -65,10 +67,11 @@ func eachPrunable(ctx context.Context, s *sqlstore.Store, age time.Duration, f f
 		if len(page) == 0 {
 			return err
 		}
-		for _, p := range page {
+		for i := range page {
+			p := &page[i]
 			after = p.ID
 			if p.Status == pruning || (p.Until != nil && now.Sub(*p.Until) >= age) {
-				if err := f(p.ID); err != nil {
+				if err := f(p); err != nil {
 					return err
 				}
 			}
@@ -77,68 +80,78 @@ func eachPrunable(ctx context.Context, s *sqlstore.Store, age time.Duration, f f
 	return err
 }
 
-// prune deletes a partition. It marks it first: nobody can open it again between the export and the end of all items.
-func prune(ctx context.Context, s *sqlstore.Store, id string, export func(Partition, iter.Seq2[Item, error]) error, done *Pruned) error {
-	row, is, err := mark(ctx, s, id, sqlstore.Complete, pruning)
-	if errors.Is(err, ErrNotFound) {
-		return nil // somebody else was faster
-	}
-	if err != nil {
-		return fmt.Errorf("partition %q: %w", id, err)
-	}
-	if is != pruning {
-		return nil // it was opened again
-	}
-	if export != nil {
-		if err := export(partitionOf(&row), byID(ctx, s, id)); err != nil {
-			if row.Status == sqlstore.Complete {
-				_, _, markErr := mark(context.WithoutCancel(ctx), s, id, pruning, sqlstore.Complete)
-				err = errors.Join(err, markErr)
+// prune exports and deletes a partition, as it was read. Between the two it marks the partition, if it has not changed since: from then on
+// nobody can open it again. A marked partition was exported.
+func prune(ctx context.Context, s *sqlstore.Store, p *sqlstore.Partition, export func(Partition, iter.Seq2[Item, error]) error, done *Pruned) error {
+	id := p.ID
+	if p.Status != pruning {
+		if export != nil {
+			var unread error
+			err := export(partitionOf(p), byID(ctx, s, id, &unread))
+			if err = cmp.Or(err, unread); err != nil {
+				return fmt.Errorf("export partition %q: %w", id, err)
 			}
-			return fmt.Errorf("export partition %q: %w", id, err)
+		}
+		marked, err := mark(ctx, s, p)
+		if err != nil {
+			return fmt.Errorf("partition %q: %w", id, err)
+		}
+		if !marked {
+			return nil
 		}
 	}
 	for last := false; !last; {
-		n := 0
+		var items, partitions int64
 		err := s.Transact(ctx, func(tx *gorm.DB) error {
+			items, partitions = 0, 0 // where the transaction is repeated
 			var ids []string
-			err := tx.Table("items").Where("partition_id = ?", id).Order("id").Limit(pruneRows).Pluck("id", &ids).Error
-			n, last = len(ids), len(ids) < pruneRows
-			if err == nil && n > 0 {
-				err = tx.Where("partition_id = ? AND id <= ?", id, ids[n-1]).Delete(&sqlstore.Item{}).Error
-			}
-			if err != nil || !last {
+			if err := tx.Table("items").Where("partition_id = ?", id).Order("id").Limit(pruneRows).Pluck("id", &ids).Error; err != nil {
 				return err
 			}
-			return tx.Where("id = ? AND status = ?", id, pruning).Delete(&sqlstore.Partition{}).Error
+			if last = len(ids) < pruneRows; len(ids) > 0 {
+				deleted := tx.Where("partition_id = ? AND id <= ?", id, ids[len(ids)-1]).Delete(&sqlstore.Item{})
+				if items = deleted.RowsAffected; deleted.Error != nil {
+					return deleted.Error
+				}
+			}
+			if !last {
+				return nil
+			}
+			deleted := tx.Where("id = ? AND status = ?", id, pruning).Delete(&sqlstore.Partition{})
+			partitions = deleted.RowsAffected
+			return deleted.Error
 		})
 		if err != nil {
 			return fmt.Errorf("delete partition %q: %w", id, err)
 		}
-		done.Items += n
+		done.Items += int(items)
+		done.Partitions += int(partitions)
 	}
-	done.Partitions++
 	return nil
 }
 
-// mark changes a partition's status, if it has this one and no item that is not Complete, which another program may have
-// inserted. It returns the row as it was, and the status that it has now.
-func mark(ctx context.Context, s *sqlstore.Store, id, from, to string) (row sqlstore.Partition, is string, err error) {
+// mark sets a partition to Pruning and reports whether it did. It does not if the partition is gone or has changed, or if another program
+// has inserted an item that is not Complete.
+func mark(ctx context.Context, s *sqlstore.Store, read *sqlstore.Partition) (marked bool, err error) {
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
-		return s.ChangeIn(tx, id, func(tx *gorm.DB, p *sqlstore.Partition) error {
-			row, is = *p, p.Status
-			if open, err := sqlstore.AnyOpen(tx, id, "1 = 1"); err != nil || open || p.Status != from {
+		marked = false // where the transaction is repeated
+		return s.ChangeIn(tx, read.ID, func(tx *gorm.DB, p *sqlstore.Partition) error {
+			if open, err := sqlstore.AnyOpen(tx, p.ID, "1 = 1"); err != nil || open || p.Status != read.Status || p.Version != read.Version {
 				return err
 			}
-			is = to
-			return p.Update(tx, map[string]any{"status": to})
+			marked = true
+			return p.Update(tx, map[string]any{"status": pruning})
 		})
 	})
-	return row, is, err
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return marked, err
 }
 
-// byID are all items of a partition, by their IDs: pages in that order cost the same however large the partition is.
-func byID(ctx context.Context, s *sqlstore.Store, partition string) iter.Seq2[Item, error] {
+// byID are all items of a partition, by their IDs: pages in that order cost the same however large the partition is. It sets unread to the
+// error of a page that could not be read, because a caller may ignore it.
+func byID(ctx context.Context, s *sqlstore.Store, partition string, unread *error) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		for after := ""; ; {
 			var page []sqlstore.Item
@@ -146,6 +159,7 @@ func byID(ctx context.Context, s *sqlstore.Store, partition string) iter.Seq2[It
 				return db.Where("partition_id = ? AND id > ?", partition, after).Order("id").Limit(pruneRows).Find(&page).Error
 			})
 			if err != nil {
+				*unread = err
 				yield(Item{}, err)
 				return
 			}

@@ -86,8 +86,6 @@ func TestPruneExports(t *testing.T) {
 		exported := map[string]int{}
 		done, err := s.Prune(ctx, 0, func(p Partition, items iter.Seq2[Item, error]) error {
 			require.Equal(t, Complete, p.Status)
-			require.ErrorIs(t, s.Reopen(ctx, p.ID), ErrNotFound, "it is being deleted")
-			require.ErrorIs(t, s.Insert(ctx, p.ID, Item{}), ErrNotFound)
 			last := ""
 			for it, err := range items {
 				require.NoError(t, err)
@@ -104,30 +102,88 @@ func TestPruneExports(t *testing.T) {
 	})
 }
 
-// TestPruneGoesOn: what a process that ended early has left is deleted by the next.
-func TestPruneGoesOn(t *testing.T) {
+// TestPruneAndChanges: a partition that changed since it was read is not deleted, and another Prune deletes nothing that the first has yet to
+// export and fails to.
+func TestPruneAndChanges(t *testing.T) {
 	t.Parallel()
 	onEvery(t, func(t *testing.T, s *Store, _ string) {
-		closed(t, s, "a", 48*time.Hour, 5)
-		ctx, cancel := context.WithCancel(t.Context())
-		_, err := s.Prune(ctx, time.Hour, func(Partition, iter.Seq2[Item, error]) error { cancel(); return nil })
-		require.ErrorIs(t, err, context.Canceled)
-		require.EqualValues(t, 5, s.rowsOf(t, "a"))
-		p, err := s.Partition(t.Context(), "a")
+		ctx := t.Context()
+		closed(t, s, "a", 48*time.Hour, 2)
+		closed(t, s, "b", 48*time.Hour, pruneRows+7)
+		reopen := func(p Partition, _ iter.Seq2[Item, error]) error {
+			if p.ID == "a" { // b was read with it
+				require.NoError(t, s.Reopen(ctx, "b"))
+				require.NoError(t, s.ClosePartition(ctx, "b"))
+			}
+			return nil
+		}
+		done, err := s.Prune(ctx, time.Hour, reopen)
 		require.NoError(t, err)
-		require.Equal(t, Status(pruning), p.Status)
-		require.ErrorIs(t, s.Reopen(t.Context(), "a"), ErrNotFound)
-		w := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))
-		n := 0
-		done, err := s.Prune(t.Context(), 1000*time.Hour, func(_ Partition, items iter.Seq2[Item, error]) error {
+		require.Equal(t, Pruned{Partitions: 1, Items: 2}, done)
+		require.EqualValues(t, pruneRows+7, s.rowsOf(t, "b"))
+
+		full, inner := errors.New("no space left"), 0
+		_, err = s.Prune(ctx, 0, func(_ Partition, items iter.Seq2[Item, error]) error {
+			_, err := s.Prune(ctx, 0, func(_ Partition, items iter.Seq2[Item, error]) error {
+				for range items {
+					inner++
+				}
+				return full
+			})
+			require.ErrorIs(t, err, full)
+			return full
+		})
+		require.ErrorIs(t, err, full)
+		require.Equal(t, pruneRows+7, inner, "the other Prune exports it too")
+		require.EqualValues(t, pruneRows+7, s.rowsOf(t, "b"))
+		require.NoError(t, s.Reopen(ctx, "b"))
+	})
+}
+
+// TestPruneNoticesUnreadItems: an export that ignores the error of its items is refused.
+func TestPruneNoticesUnreadItems(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		closed(t, s, "a", 48*time.Hour, pruneRows+7)
+		ctx, cancel := context.WithCancel(t.Context())
+		read := 0
+		_, err := s.Prune(ctx, time.Hour, func(_ Partition, items iter.Seq2[Item, error]) error {
 			for range items {
-				n++
+				read++
+				cancel() // the second page cannot be read
 			}
 			return nil
 		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "export partition")
+		require.Equal(t, pruneRows+1, read)
+		require.EqualValues(t, pruneRows+7, s.rowsOf(t, "a"))
+	})
+}
+
+// TestPruneGoesOn: what a process that ended early has left is deleted by the next. It was exported.
+func TestPruneGoesOn(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		ctx := t.Context()
+		closed(t, s, "a", 48*time.Hour, 5)
+		row := sqlstore.Partition{}
+		require.NoError(t, s.sql.DB.First(&row, "id = ?", "a").Error)
+		marked, err := mark(ctx, s.sql, &row)
+		require.NoError(t, err)
+		require.True(t, marked)
+		marked, err = mark(ctx, s.sql, &row)
+		require.NoError(t, err)
+		require.False(t, marked, "it has changed")
+		p, err := s.Partition(ctx, "a")
+		require.NoError(t, err)
+		require.Equal(t, Status(pruning), p.Status)
+		require.ErrorIs(t, s.Reopen(ctx, "a"), ErrNotFound, "it is being deleted")
+		require.ErrorIs(t, s.Insert(ctx, "a", Item{}), ErrNotFound)
+		w := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))
+		done, err := s.Prune(ctx, 1000*time.Hour, func(Partition, iter.Seq2[Item, error]) error { return errors.New("exported again") })
 		require.NoError(t, err)
 		require.Equal(t, Pruned{Partitions: 1, Items: 5}, done)
-		require.Equal(t, 5, n)
 		require.NoError(t, w.stop(t))
 		create(t, s, Partition{ID: "a"})
 	})

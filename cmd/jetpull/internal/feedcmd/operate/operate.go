@@ -4,6 +4,7 @@ package operate
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,7 +154,7 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 			}
 			var export func(feed.Partition, iter.Seq2[feed.Item, error]) error
 			if file != "" {
-				f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+				f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
 				if err != nil {
 					return fmt.Errorf("--export: %w", err)
 				}
@@ -175,18 +176,34 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 	return cmd
 }
 
-// exportItems writes the items of a partition, and has them on the disk when it returns.
+// exportItems appends the items of a partition to a file, and has them on the disk when it returns. After an error the file is as it was. If a
+// crash has left part of a line at its end, the items begin on a line of their own.
 func exportItems(f *os.File, items iter.Seq2[feed.Item, error]) error {
-	out := bufio.NewWriter(f)
-	for it, err := range items {
-		if err == nil {
-			err = tables.WriteItem(out, it)
-		}
-		if err != nil {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	out, last := bufio.NewWriter(f), []byte{'\n'}
+	if n := info.Size(); n > 0 {
+		if _, err := f.ReadAt(last, n-1); err != nil {
 			return err
 		}
 	}
-	return errors.Join(out.Flush(), f.Sync())
+	if last[0] != '\n' {
+		err = out.WriteByte('\n')
+	}
+	for it, unread := range items {
+		if err = cmp.Or(err, unread); err == nil {
+			err = tables.WriteItem(out, it)
+		}
+		if err != nil {
+			return errors.Join(err, f.Truncate(info.Size()))
+		}
+	}
+	if err := errors.Join(out.Flush(), f.Sync()); err != nil {
+		return errors.Join(err, f.Truncate(info.Size()))
+	}
+	return nil
 }
 
 // readItems reads an item a line. Only the line's end is not part of it.
