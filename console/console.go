@@ -29,6 +29,7 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/page"
 	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/source"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
@@ -49,7 +50,7 @@ type Caller = page.Caller
 type Feed = page.FeedSource
 
 // JetStream is the source that an account of a NATS server is.
-func JetStream(js jetstream.JetStream) NATS { return page.JetStream{JS: js} }
+func JetStream(js jetstream.JetStream) NATS { return source.JetStream{JS: js} }
 
 // Role is what a token allows.
 type Role int

@@ -51,9 +51,10 @@ func Poll(least, most time.Duration) WatcherOption {
 func MaxPartitions(n int) WatcherOption { return func(c *config) { c.MaxPartitions = n } }
 
 // PartitionConcurrency sets how many items of one partition have begun and are not yet saved, at most; at least 1. By default as many
-// as [Concurrency] allows. A partition has one owner, so this holds over all watchers that have the option: a watcher gives a
-// partition up after what it has begun. When its lease ends by time, or DrainTimeout is over, the contexts of its handlers are
-// cancelled; a handler that does not heed that, or what it has begun elsewhere, may go on beside those of the next owner.
+// as [Concurrency] allows. A partition has one owner, so this holds over all watchers that have the option: a watcher
+// releases a partition after its handlers have returned. When DrainTimeout is over, or the watcher learns that its lease has ended, the
+// contexts of its handlers are cancelled. A handler that ignores its context, or whose watcher cannot reach the database, can run beside
+// those of the next owner.
 func PartitionConcurrency(n int) WatcherOption {
 	return func(c *config) { c.PartitionConcurrency, c.partitionGiven = n, true }
 }
@@ -68,13 +69,14 @@ type Limit struct {
 	Per  time.Duration
 }
 
-// Limits sets the limits of gates, one for a gate; none by default. Give them to each watcher: of limits that differ the smaller holds,
-// but a watcher without one is neither counted nor bound. While others wait, each watcher has a fair share. Up to a tenth of a rate is
-// not used, so that no window exceeds it.
+// Limits sets the limits of gates, one for a gate; none by default. Give the same to each watcher. If they differ, the smaller figure holds.
+// A watcher without a limit, or whose limit has 0 for a figure, is neither counted nor bound by that figure. A longer Per does not see
+// attempts from before a watcher asked for it. While others wait, each watcher has a fair share. Up to a tenth of a rate is not used, so that
+// no window exceeds it. An attempt begins when the watcher takes the item, just before its handler is called.
 //
-// After a watcher has died, its share of Concurrency stays counted for [Lease], and its attempts for Per. After a watcher was
-// stopped for longer than Lease, or with [ErrDrainTimeout], handlers that it has begun are not counted any more. The database is
-// SQLite, PostgreSQL or SQL Server.
+// After a watcher has died, its share of Concurrency stays counted for [Lease], and its attempts for Per. Running handlers are no longer
+// counted after their watcher was stopped, or could not reach the database, for longer than Lease, or after [ErrDrainTimeout]. The
+// database is SQLite, PostgreSQL or SQL Server.
 func Limits(l ...Limit) WatcherOption { return func(c *config) { c.limits = l } }
 
 // ManualCheckpoint leaves the gates where they are until [Store.Advance]. Off by default.

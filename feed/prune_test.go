@@ -123,7 +123,7 @@ func TestPruneAndChanges(t *testing.T) {
 		require.EqualValues(t, pruneRows+7, s.rowsOf(t, "b"))
 
 		full, inner := errors.New("no space left"), 0
-		_, err = s.Prune(ctx, 0, func(_ Partition, items iter.Seq2[Item, error]) error {
+		_, err = s.Prune(ctx, 0, func(Partition, iter.Seq2[Item, error]) error {
 			_, err := s.Prune(ctx, 0, func(_ Partition, items iter.Seq2[Item, error]) error {
 				for range items {
 					inner++

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -157,36 +156,4 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 			},
 		}},
 	}, nil
-}
-
-// PartitionSets implements [PartitionSource].
-func (j JetStream) PartitionSets(ctx context.Context, name string) ([]PartitionSet, error) {
-	names := []string{name}
-	if name == "" {
-		names = nil
-		buckets := j.JS.KeyValueStoreNames(ctx)
-		for bucket := range buckets.Name() {
-			if set, ok := strings.CutPrefix(bucket, "partition-"); ok { // as partition.Config.Name states
-				names = append(names, set)
-			}
-		}
-		if err := buckets.Error(); err != nil {
-			return nil, fmt.Errorf("buckets: %w", err)
-		}
-	}
-	var all []PartitionSet
-	for _, each := range names {
-		set, err := partition.Load(ctx, j.JS, each)
-		if err != nil && name == "" {
-			all = append(all, PartitionSet{Name: each, Err: err})
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		s := PartitionSet{Name: each, Stream: set.Stream(), Subject: set.Config().Subject, TTL: set.Config().TTL}
-		s.Partitions, s.Err = set.Status(ctx)
-		all = append(all, s)
-	}
-	return all, nil
 }

@@ -26,7 +26,7 @@ var hidden = []struct {
 	{"headers", "headers", func(view map[string]any) bool { return view["Headers"] != nil }},
 }
 
-const putLong = `Configure a %s, a new one or one that there is. What neither --file nor a flag gives
+const putLong = `Create or change a %s. A setting that neither --file nor a flag gives
 stays as it is. --file also takes %s, which other users of the
 machine could see in a command line. Without a token a new one gets a random one,
 which the answer shows.`

@@ -25,7 +25,7 @@ var nouns = []struct {
 		{use: "ls", short: "List producers, newest first", path: "/producers", columns: []string{"ID", "Name", "ChangedAt"}},
 		show("PRODUCER", "a producer"),
 		put("put PRODUCER", "producer", []string{"token"}, nil),
-		rm("rm PRODUCER", "Delete a producer. What it has broadcast or scheduled stays", nil, nil),
+		rm("rm PRODUCER", "Delete a producer. Its messages and schedules stay", nil, nil),
 	}},
 	{"consumers", "Show, configure, pause and delete consumers", []verb{
 		{

@@ -49,8 +49,8 @@ func NewReceivers(r *remote.Server) *cobra.Command {
 		put: &cobra.Command{
 			Use:   "put NAME",
 			Short: "Configure a receiver, a new one or one that there is",
-			Long: `Configure a receiver. What neither --file nor a flag gives is as the relay has it
-for a new one, except secrets: those that are there stay. Secrets come by --file,
+			Long: `Create or change a receiver. A setting that neither --file nor a flag gives has the
+relay's default, except secrets: those of the receiver stay. Secrets come by --file,
 since other users of the machine can see a command line.`,
 			Example: `  jetpull relay receivers put ci --post-endpoint http://127.0.0.1:9090/hook --rate-limit 200 --window-size 10
   jetpull relay receivers put ci --file ci.json --paused`,

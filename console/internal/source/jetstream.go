@@ -1,4 +1,5 @@
-package page
+// Package source reads and changes a NATS account for the console's pages.
+package source
 
 import (
 	"context"
@@ -6,26 +7,22 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/console/internal/page"
 	"github.com/jetpull/jetpull/internal/wire"
+	"github.com/jetpull/jetpull/partition"
 )
-
-// NATS is what the pages need of a NATS account.
-type NATS interface {
-	ConsumerSource
-	MessageSource
-	PartitionSource
-}
 
 // JetStream is the source of consumers and messages that an account of a NATS server is.
 type JetStream struct{ JS jetstream.JetStream }
 
-// Consumers implements [ConsumerSource].
+// Consumers implements [page.ConsumerSource].
 func (j JetStream) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, error) {
 	var all []*jetstream.ConsumerInfo
 	streams := j.JS.ListStreams(ctx)
@@ -54,7 +51,7 @@ func (j JetStream) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, er
 	return all, nil
 }
 
-// Oldest implements [ConsumerSource].
+// Oldest implements [page.ConsumerSource].
 func (j JetStream) Oldest(ctx context.Context, c *jetstream.ConsumerInfo) (time.Time, error) {
 	stream, err := j.JS.Stream(ctx, c.Stream)
 	if err != nil {
@@ -62,8 +59,11 @@ func (j JetStream) Oldest(ctx context.Context, c *jetstream.ConsumerInfo) (time.
 	}
 	// A consumer with several filters is asked for with the first message of any subject, which is at least as old.
 	subject := ">"
-	if f := filters(&c.Config); len(f) == 1 {
-		subject = f[0]
+	switch {
+	case c.Config.FilterSubject != "":
+		subject = c.Config.FilterSubject
+	case len(c.Config.FilterSubjects) == 1:
+		subject = c.Config.FilterSubjects[0]
 	}
 	m, err := stream.GetMsg(ctx, c.AckFloor.Stream+1, jetstream.WithGetMsgSubject(subject))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -75,24 +75,24 @@ func (j JetStream) Oldest(ctx context.Context, c *jetstream.ConsumerInfo) (time.
 	return m.Time, nil
 }
 
-// Pause implements [ConsumerSource].
+// Pause implements [page.ConsumerSource].
 func (j JetStream) Pause(ctx context.Context, stream, consumer string, until time.Time) error {
 	_, err := j.JS.PauseConsumer(ctx, stream, consumer, until)
 	return err
 }
 
-// Resume implements [ConsumerSource].
+// Resume implements [page.ConsumerSource].
 func (j JetStream) Resume(ctx context.Context, stream, consumer string) error {
 	_, err := j.JS.ResumeConsumer(ctx, stream, consumer)
 	return err
 }
 
-// Unpin implements [ConsumerSource].
+// Unpin implements [page.ConsumerSource].
 func (j JetStream) Unpin(ctx context.Context, stream, consumer, group string) error {
 	return jetpull.Unpin(ctx, j.JS, stream, consumer, group)
 }
 
-// Reset implements [ConsumerSource].
+// Reset implements [page.ConsumerSource].
 func (j JetStream) Reset(ctx context.Context, stream, consumer string, sequence uint64) error {
 	if sequence == 0 {
 		_, err := j.JS.ResetConsumer(ctx, stream, consumer)
@@ -102,12 +102,12 @@ func (j JetStream) Reset(ctx context.Context, stream, consumer string, sequence 
 	return err
 }
 
-// Delete implements [ConsumerSource].
+// Delete implements [page.ConsumerSource].
 func (j JetStream) Delete(ctx context.Context, stream, consumer string) error {
 	return j.JS.DeleteConsumer(ctx, stream, consumer)
 }
 
-// Streams implements [MessageSource].
+// Streams implements [page.MessageSource].
 func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
 	var all []*jetstream.StreamInfo
 	streams := j.JS.ListStreams(ctx)
@@ -120,7 +120,7 @@ func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error)
 	return all, nil
 }
 
-// Stream implements [MessageSource].
+// Stream implements [page.MessageSource].
 func (j JetStream) Stream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	stream, err := j.JS.Stream(ctx, name)
 	if err != nil {
@@ -132,7 +132,7 @@ func (j JetStream) Stream(ctx context.Context, name string) (*jetstream.StreamIn
 // batchBytes bounds one answer, so that large payloads do not fill the memory.
 const batchBytes = 16 << 20
 
-// Messages implements [MessageSource]. A stream that allows direct get answers to one request with all of them; another is asked for one
+// Messages implements [page.MessageSource]. A stream that allows direct get answers to one request with all of them; another is asked for one
 // after the other.
 func (j JetStream) Messages(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string, n int) ([]*jetstream.RawStreamMsg, error) {
 	if !info.Config.AllowDirect {
@@ -215,7 +215,7 @@ func (j JetStream) oneByOne(ctx context.Context, name string, from uint64, subje
 	return all, nil
 }
 
-// Message implements [MessageSource].
+// Message implements [page.MessageSource].
 func (j JetStream) Message(ctx context.Context, name string, seq uint64) (*jetstream.RawStreamMsg, error) {
 	stream, err := j.JS.Stream(ctx, name)
 	if err != nil {
@@ -224,7 +224,7 @@ func (j JetStream) Message(ctx context.Context, name string, seq uint64) (*jetst
 	return stream.GetMsg(ctx, seq)
 }
 
-// Publish implements [MessageSource].
+// Publish implements [page.MessageSource].
 func (j JetStream) Publish(ctx context.Context, m *nats.Msg, id string) (stream string, seq uint64, err error) {
 	var opts []jetstream.PublishOpt
 	if id != "" {
@@ -237,7 +237,7 @@ func (j JetStream) Publish(ctx context.Context, m *nats.Msg, id string) (stream 
 	return ack.Stream, ack.Sequence, nil
 }
 
-// DeleteMessage implements [MessageSource].
+// DeleteMessage implements [page.MessageSource].
 func (j JetStream) DeleteMessage(ctx context.Context, name string, seq uint64) error {
 	stream, err := j.JS.Stream(ctx, name)
 	if err != nil {
@@ -247,4 +247,36 @@ func (j JetStream) DeleteMessage(ctx context.Context, name string, seq uint64) e
 		return err
 	}
 	return nil
+}
+
+// PartitionSets implements [page.PartitionSource].
+func (j JetStream) PartitionSets(ctx context.Context, name string) ([]page.PartitionSet, error) {
+	names := []string{name}
+	if name == "" {
+		names = nil
+		buckets := j.JS.KeyValueStoreNames(ctx)
+		for bucket := range buckets.Name() {
+			if set, ok := strings.CutPrefix(bucket, "partition-"); ok { // as partition.Config.Name states
+				names = append(names, set)
+			}
+		}
+		if err := buckets.Error(); err != nil {
+			return nil, fmt.Errorf("buckets: %w", err)
+		}
+	}
+	var all []page.PartitionSet
+	for _, each := range names {
+		set, err := partition.Load(ctx, j.JS, each)
+		if err != nil && name == "" {
+			all = append(all, page.PartitionSet{Name: each, Err: err})
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		s := page.PartitionSet{Name: each, Stream: set.Stream(), Subject: set.Config().Subject, TTL: set.Config().TTL}
+		s.Partitions, s.Err = set.Status(ctx)
+		all = append(all, s)
+	}
+	return all, nil
 }
