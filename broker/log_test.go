@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,5 +81,6 @@ func TestRefusedCallbacks(t *testing.T) {
 	putConsumer(t, n, "k", "http://127.0.0.1:9/", nil)
 	broadcast(t, n, "m", "x", nil)
 	waitState(t, n, "m", "k", "DEAD")
-	require.Regexp(t, `level=WARN msg="a job is dead" channel=ch consumer=k .*networks \(--consumer-connection-networks\)`, log.String())
+	dead := regexp.MustCompile(`level=WARN msg="a job is dead" channel=ch consumer=k .*networks \(--consumer-connection-networks\)`)
+	require.Eventually(t, func() bool { return dead.MatchString(log.String()) }, waitLong, waitStep) // it is logged after the state is stored
 }
