@@ -29,13 +29,13 @@ import (
 )
 
 // TargetHelp says which server is used.
-const TargetHelp = `The server of fetch, consume, publish, info, unpin, dlq, partition and console is,
-in this order: --embedded, --server or --context, the environment's NATS_URL or
-NATS_CONTEXT, the context that the nats command has selected, or
-nats://127.0.0.1:4222. The flags for it, and NATS_USER,
-NATS_PASSWORD, NATS_TOKEN, NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and
-NATS_TIMEOUT, are those of the nats command. broker and relay have --nats or a
-server of their own; feed needs none.`
+const TargetHelp = `The server of fetch, consume, publish, info, consumers, unpin, dlq, partition and
+console is the first of these: --embedded, --server or --context, the environment's
+NATS_URL or NATS_CONTEXT, the context that the nats command has selected, and
+nats://127.0.0.1:4222. The flags for it, and NATS_USER, NATS_PASSWORD, NATS_TOKEN,
+NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and NATS_TIMEOUT, are those of
+the nats command. broker and relay have --nats, or a server of their own; feed
+needs none.`
 
 // Globals are the flags that all clients of a server have.
 type Globals struct {
