@@ -6,11 +6,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+)
+
+// The server's error codes of schedules, which nats.go does not name. The constants of nats-server 2.11 and 2.12 lack them.
+const (
+	schedulePatternInvalid  jetstream.ErrorCode = 10189
+	scheduleTimeZoneInvalid jetstream.ErrorCode = 10223
 )
 
 // schedule says when the stream publishes the message (ADR-51). All values are empty for a message that is published now.
@@ -90,9 +95,9 @@ func (s *schedule) store(ctx context.Context, js jetstream.JetStream, p *plan) (
 	ack, err := js.PublishMsg(ctx, m, s.options(target)...)
 	if refused, ok := errors.AsType[*jetstream.APIError](err); ok && s.cron != "" {
 		switch refused.ErrorCode {
-		case jetstream.ErrorCode(server.JSMessageSchedulesPatternInvalidErr):
+		case schedulePatternInvalid:
 			return "", cli.Usage(fmt.Errorf("--cron %q is not a pattern of six fields, seconds first, such as '0 0 6 * * *', nor @hourly, @daily, @weekly, @monthly or @yearly: %w", s.cron, err))
-		case jetstream.ErrorCode(server.JSMessageSchedulesTimeZoneInvalidErr):
+		case scheduleTimeZoneInvalid:
 			return "", cli.Usage(fmt.Errorf("--time-zone %q is not known to the server: give a name such as Europe/Berlin: %w", s.zone, err))
 		}
 	}
