@@ -62,7 +62,7 @@ func (s *Set) look(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := read(ctx, s.bucket, s.cfg.Partitions)
+	v, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -100,30 +100,32 @@ func (v *view) owner(n int) string {
 
 var errWatchEnded = errors.New("partition: the bucket cannot be followed: it was deleted, or the connection is closed")
 
-// read returns what the bucket has now.
-func read(ctx context.Context, t table, partitions int) (*view, error) {
-	w, err := t.WatchAll(ctx)
+// read returns what the bucket has now. It makes no watcher: that would be a consumer of the bucket's stream, for each look.
+func (s *Set) read(ctx context.Context) (*view, error) {
+	name := s.bucket.Bucket()
+	stream, err := s.js.Stream(ctx, "KV_"+name)
 	if err != nil {
 		return nil, fmt.Errorf("partition: read the bucket: %w", err)
 	}
-	defer func() { _ = w.Stop() }()
-	v := newView(partitions)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("partition: read the bucket: %w", ctx.Err())
-		case e, ok := <-w.Updates():
-			if !ok {
-				return nil, errWatchEnded
-			}
-			if e == nil {
-				return v, nil
-			}
-			if err := v.apply(e); err != nil {
-				return nil, err
-			}
+	prefix := "$KV." + name + "."
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
+	if err != nil {
+		return nil, fmt.Errorf("partition: read the bucket: %w", err)
+	}
+	v := newView(s.cfg.Partitions)
+	for subject := range info.State.Subjects {
+		e, err := s.bucket.Get(ctx, strings.TrimPrefix(subject, prefix))
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue // it was removed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("partition: read the bucket: %w", err)
+		}
+		if err := v.apply(e); err != nil {
+			return nil, err
 		}
 	}
+	return v, nil
 }
 
 // bucket is the table on a server.

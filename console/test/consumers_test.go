@@ -108,12 +108,17 @@ func TestPartitions(t *testing.T) {
 	for i := range 20 {
 		publish(t, env.JS, fmt.Sprintf("orders.%d", i), 1)
 	}
+	created, err := env.JS.Conn().SubscribeSync("$JS.EVENT.ADVISORY.CONSUMER.CREATED.>")
+	require.NoError(t, err)
 	b := openTab(t, serve(t, console.Config{NATS: console.JetStream(env.JS)}), wide)
 	b.open("sets")
 	b.eventually("billing", "orders.{partition}.*", "no member", "20", "1 set")
 	b.audit()
 	b.press("billing")
 	b.eventually("No member works on the partitions, and 20 messages wait.", "4 partitions")
+	require.NoError(t, env.JS.Conn().Flush())
+	_, err = created.NextMsg(time.Nanosecond)
+	require.ErrorIs(t, err, nats.ErrTimeout, "no consumer was made to look")
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
