@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -20,14 +20,21 @@ import (
 
 // WriteJSON writes one value on one line, with nothing that a terminal obeys.
 func WriteJSON(out io.Writer, v any) error {
+	line, err := encode(v)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(out, progress.Escape(string(line)))
+	return err
+}
+
+// encode is a value as a line of JSON.
+func encode(v any) ([]byte, error) {
 	var line bytes.Buffer
 	enc := json.NewEncoder(&line)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return err
-	}
-	_, err := io.WriteString(out, progress.Escape(line.String()))
-	return err
+	err := enc.Encode(v)
+	return line.Bytes(), err
 }
 
 // Notice writes a text for the user to stderr, without control characters. It ignores errors, which it could not report.
@@ -37,8 +44,6 @@ func Notice(errOut io.Writer, format string, args ...any) {
 
 // otherFlags are the flags by the options of the library that they set, where the names differ.
 var otherFlags = map[string]string{"n": "--count", "MaxWait": "--wait", "FillBatch": "--fill"}
-
-var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
 
 // flagOf is the flag that sets an option of the library, such as --min-pending for MinPending.
 func flagOf(option string) string {
@@ -80,6 +85,15 @@ func Every(ctx context.Context, interval time.Duration, f func() error) error {
 			return nil
 		}
 	}
+}
+
+// Log is a log of warnings and errors, as text or as JSON.
+func Log(errOut io.Writer, asJSON bool) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: slog.LevelWarn}
+	if asJSON {
+		return slog.New(slog.NewJSONHandler(errOut, opts))
+	}
+	return slog.New(slog.NewTextHandler(errOut, opts))
 }
 
 // Warn reports a problem that does not end the command.

@@ -15,9 +15,6 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/failed"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/registry"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/send"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
@@ -75,13 +72,7 @@ func New(asJSON *bool) *cobra.Command {
   jetpull relay --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
 	})
 	beside.Flag(cmd)
-	r := remote.Relay(asJSON)
-	for _, sub := range []*cobra.Command{
-		send.New(r), send.NewStatus(r), failed.New(r), failed.NewOperation(r, "redrive", "Have failed messages tried again"), registry.NewReceivers(r), registry.NewSenders(r),
-	} {
-		r.Flags(sub)
-		cmd.AddCommand(sub)
-	}
+	cmd.AddCommand(clients(asJSON)...)
 	cmd.AddCommand(newEchoCommand())
 	return cmd
 }

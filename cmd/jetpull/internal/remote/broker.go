@@ -39,7 +39,7 @@ func NewBroker(asJSON *bool) *Broker {
 	b := &Broker{}
 	b.Server = &Server{
 		JSON: asJSON, name: "broker", envURL: BrokerURL, envToken: brokerToken, tokenFlag: "admin-token", tokenOf: "the administration, or of access to a channel",
-		denied: client.ErrDenied, unavailable: client.ErrUnavailable,
+		denied: client.ErrDenied, unavailable: client.ErrUnavailable, notFound: client.ErrNotFound,
 		send: func(ctx context.Context, base, token string, r Request) (data json.RawMessage, header http.Header, err error) {
 			h, err := b.client()
 			if err == nil {

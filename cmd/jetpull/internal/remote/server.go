@@ -2,7 +2,6 @@
 package remote
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,13 +11,11 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/internal/progress"
 )
 
 const defaultURL = "http://127.0.0.1:8080"
@@ -28,11 +25,11 @@ type Server struct {
 	JSON    *bool
 	Timeout time.Duration
 
-	name                string // of the command that runs one
-	envURL, envToken    string
-	tokenFlag, tokenOf  string
-	denied, unavailable error // of its client
-	send                func(ctx context.Context, base, token string, r Request) (data json.RawMessage, header http.Header, err error)
+	name                          string // of the command that runs one
+	envURL, envToken              string
+	tokenFlag, tokenOf            string
+	denied, unavailable, notFound error // of its client
+	send                          func(ctx context.Context, base, token string, r Request) (data json.RawMessage, header http.Header, err error)
 
 	url, token string
 }
@@ -109,43 +106,10 @@ func (s *Server) explain(ctx context.Context, err error) error {
 // Print writes what the server answered: as it is with --json, else as text.
 func (s *Server) Print(cmd *cobra.Command, answer json.RawMessage, text string) error {
 	if *s.JSON {
-		var line bytes.Buffer
-		if err := json.Compact(&line, answer); err != nil {
-			return fmt.Errorf("the %s answered no JSON: %w", s.name, err)
-		}
-		text = progress.Escape(line.String()) + "\n"
+		return cli.WriteJSON(cmd.OutOrStdout(), answer)
 	}
 	_, err := io.WriteString(cmd.OutOrStdout(), text)
 	return err
-}
-
-// List writes items: each on a line with --json, else a table with the row that each makes.
-func List[T any](s *Server, cmd *cobra.Command, items []json.RawMessage, header []string, row func(*T) []string) error {
-	var rows [][]string
-	for _, item := range items {
-		if *s.JSON {
-			if err := s.Print(cmd, item, ""); err != nil {
-				return err
-			}
-			continue
-		}
-		var view T
-		if err := json.Unmarshal(item, &view); err != nil {
-			return fmt.Errorf("read the %s's list: %w", s.name, err)
-		}
-		rows = append(rows, row(&view))
-	}
-	if *s.JSON {
-		return nil
-	}
-	return progress.Table(cmd.OutOrStdout(), header, rows)
-}
-
-// Table is rows under a header as text.
-func Table(header []string, rows [][]string) string {
-	var b strings.Builder
-	_ = progress.Table(&b, header, rows) // a row has as many cells as the header, and a Builder takes all
-	return b.String()
 }
 
 // ReadFile reads a file, or standard input for "-".
@@ -154,21 +118,4 @@ func ReadFile(cmd *cobra.Command, path string) ([]byte, error) {
 		return io.ReadAll(cmd.InOrStdin())
 	}
 	return os.ReadFile(path)
-}
-
-// completeTime bounds the completion of a name: the user waits for it with a half-typed line.
-const completeTime = 2 * time.Second
-
-// Complete makes the shell complete the arguments of a command with what names returns for the arguments before.
-func (s *Server) Complete(cmd *cobra.Command, names func(ctx context.Context, args []string) ([]string, error)) {
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
-		defer cancel()
-		found, err := names(ctx, args)
-		if err != nil {
-			cobra.CompDebugln(err.Error(), false)
-			return nil, cobra.ShellCompDirectiveError
-		}
-		return found, cobra.ShellCompDirectiveNoFileComp
-	}
 }

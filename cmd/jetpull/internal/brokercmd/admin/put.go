@@ -32,48 +32,44 @@ machine could see in a command line. Without a token a new one gets a random one
 which the answer shows.`
 
 // put is the verb that configures what the last word of use names. Secret fields have no flag.
-func put(use, one string, secret []string, flags func(*pflag.FlagSet)) verb {
-	return verb{
-		use: use, short: "Configure a " + one + ", a new one or one that there is", long: fmt.Sprintf(putLong, one, strings.Join(secret, ", ")),
-		fields: func(set *pflag.FlagSet) {
+func put(use, one string, secret []string, flags func(*pflag.FlagSet)) remote.Verb {
+	return remote.Verb{
+		Use: use, Short: "Configure a " + one + ", a new one or one that there is", Long: fmt.Sprintf(putLong, one, strings.Join(secret, ", ")),
+		Fields: func(set *pflag.FlagSet) {
 			set.String("name", "", "its `NAME`; that in the path if there is none")
 			if flags != nil {
 				flags(set)
 			}
 		},
-		run: func(c *call) error {
-			given, err := c.given.Given(c.cmd)
+		Run: func(c *remote.Call) error {
+			given, err := c.Body()
 			if err != nil {
 				return err
 			}
-			known := slices.Clone(secret)
-			c.given.VisitAll(func(f *pflag.Flag) { known = append(known, camel(f.Name)) })
+			known := slices.Concat(secret, c.KnownFields())
 			for name := range given {
 				if !slices.Contains(known, name) {
 					return cli.Usage(fmt.Errorf("--file: a %s has no field %q, but %s", one, name, strings.Join(known, ", ")))
 				}
 			}
-			return c.put(one, known, given)
+			return write(c, one, known, given)
 		},
 	}
 }
 
-// last is the word of a usage line that names what it is about.
-func last(use string) string { return use[strings.LastIndexByte(use, ' ')+1:] }
-
-// put writes what is there with what is given in its place, unless somebody else has changed it meanwhile.
-func (c *call) put(one string, known []string, given map[string]any) error {
-	word := last(c.use)
-	path := c.to(words[word].item)
+// write writes what is there with what is given in its place, unless somebody else has changed it meanwhile.
+func write(c *remote.Call, one string, known []string, given map[string]any) error {
+	word := c.Word()
+	path := c.To(words[word].Item)
 	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
 	view := map[string]any{}
-	_, got, err := c.Ask(c.cmd.Context(), remote.Request{Method: http.MethodGet, Path: path}, &view)
+	_, got, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodGet, Path: path}, &view)
 	switch {
 	case err == nil:
 		header.Set("If-Unmodified-Since", got.Get("Last-Modified"))
 		for _, h := range hidden {
 			if _, ok := given[h.field]; !ok && slices.Contains(known, h.field) && h.is(view) {
-				return cli.Usage(fmt.Errorf("the %s %q has %s, which the broker does not show: give %q in --file, or it would be lost; with null it is removed or made anew", one, c.names[word], h.what, h.field))
+				return cli.Usage(fmt.Errorf("the %s %q has %s, which the broker does not show: give %q in --file, or it would be lost; with null it is removed or made anew", one, c.Names[word], h.what, h.field))
 			}
 		}
 	case !errors.Is(err, client.ErrNotFound):
@@ -90,11 +86,11 @@ func (c *call) put(one string, known []string, given map[string]any) error {
 	for field, value := range given {
 		form.Set(field, text(value))
 	}
-	answer, _, err := c.Ask(c.cmd.Context(), remote.Request{Method: http.MethodPut, Path: path, Header: header, Body: []byte(form.Encode())}, nil)
+	answer, _, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodPut, Path: path, Header: header, Body: []byte(form.Encode())}, nil)
 	if err != nil {
 		return err
 	}
-	return c.show(answer)
+	return c.Show(answer)
 }
 
 // text is a value as a form has it: a list has commas, and an object is JSON.
@@ -118,23 +114,23 @@ func text(value any) string {
 }
 
 // rm is the verb that deletes what the last word of use names, if nobody changes it meanwhile.
-func rm(use, short string, check func(*call) error, flags func(*pflag.FlagSet)) verb {
-	return verb{use: use, short: short, flags: flags, run: func(c *call) error {
+func rm(use, short string, check func(*remote.Call) error, flags func(*pflag.FlagSet)) remote.Verb {
+	return remote.Verb{Use: use, Short: short, Flags: flags, Run: func(c *remote.Call) error {
 		if check != nil {
 			if err := check(c); err != nil {
 				return err
 			}
 		}
-		path := c.to(words[last(use)].item)
-		_, got, err := c.Ask(c.cmd.Context(), remote.Request{Method: http.MethodGet, Path: path}, nil)
+		path := c.To(words[c.Word()].Item)
+		_, got, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodGet, Path: path}, nil)
 		if err != nil {
 			return err
 		}
 		header := http.Header{"If-Unmodified-Since": {got.Get("Last-Modified")}}
-		if force, err := c.cmd.Flags().GetBool("force"); err == nil && force && check == nil {
+		if force, err := c.Cmd.Flags().GetBool("force"); err == nil && force && check == nil {
 			path += "?force=true"
 		}
-		_, _, err = c.Ask(c.cmd.Context(), remote.Request{Method: http.MethodDelete, Path: path, Header: header}, nil)
+		_, _, err = c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodDelete, Path: path, Header: header}, nil)
 		return err
 	}}
 }
@@ -143,11 +139,11 @@ func rm(use, short string, check func(*call) error, flags func(*pflag.FlagSet)) 
 func force(flags *pflag.FlagSet) { flags.Bool("force", false, "delete what waits in it, too") }
 
 // unused refuses to delete a consumer with jobs to do, unless that is forced.
-func unused(c *call) error {
-	if forced, err := c.cmd.Flags().GetBool("force"); err != nil || forced {
+func unused(c *remote.Call) error {
+	if forced, err := c.Cmd.Flags().GetBool("force"); err != nil || forced {
 		return err
 	}
-	states, err := c.pages(c.cmd.Context(), "/consumers", 1)
+	states, err := c.Items(c.Cmd.Context(), "/consumers", 1)
 	if err != nil || len(states) == 0 {
 		return err // the request that deletes it says that it does not exist
 	}
@@ -156,7 +152,7 @@ func unused(c *call) error {
 		return err
 	}
 	if waiting.Queued+waiting.Inflight > 0 {
-		return fmt.Errorf("consumer %q has %d queued jobs and %d in flight, which are deleted with it: give --force", c.names["CONSUMER"], waiting.Queued, waiting.Inflight)
+		return fmt.Errorf("consumer %q has %d queued jobs and %d in flight, which are deleted with it: give --force", c.Names["CONSUMER"], waiting.Queued, waiting.Inflight)
 	}
 	return nil
 }

@@ -3,34 +3,29 @@ package admin
 import (
 	"net/http"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 )
 
 // nouns are the commands of jetpull broker that administer one.
-var nouns = []struct {
-	name, short string
-	verbs       []verb
-}{
-	{"channels", "Show, configure and delete channels", []verb{
-		{use: "ls", short: "List channels, newest first", path: "/channels", columns: []string{"ID", "Name", "ChangedAt"}},
+var nouns = []remote.Noun{
+	{Name: "channels", Short: "Show, configure and delete channels", Verbs: []remote.Verb{
+		{Use: "ls", Short: "List channels, newest first", Path: "/channels", Columns: []string{"ID", "Name", "ChangedAt"}},
 		show("CHANNEL", "a channel"),
 		put("put CHANNEL", "channel", []string{"token"}, nil),
 		rm("rm CHANNEL", "Delete a channel with all in it. One in use is refused, with what waits in it", nil, force),
 	}},
-	{"producers", "Show, configure and delete producers", []verb{
-		{use: "ls", short: "List producers, newest first", path: "/producers", columns: []string{"ID", "Name", "ChangedAt"}},
+	{Name: "producers", Short: "Show, configure and delete producers", Verbs: []remote.Verb{
+		{Use: "ls", Short: "List producers, newest first", Path: "/producers", Columns: []string{"ID", "Name", "ChangedAt"}},
 		show("PRODUCER", "a producer"),
 		put("put PRODUCER", "producer", []string{"token"}, nil),
 		rm("rm PRODUCER", "Delete a producer. Its messages and schedules stay", nil, nil),
 	}},
-	{"consumers", "Show, configure, pause and delete consumers", []verb{
+	{Name: "consumers", Short: "Show, configure, pause and delete consumers", Verbs: []remote.Verb{
 		{
-			use: "ls [CHANNEL]", short: "List consumers with their states and backlogs", path: "/consumers",
-			columns: []string{"ChannelID", "ConsumerID", "Type", "State", "PausedBy", "Breaker", ">Queued", ">Inflight", ">Delivered", ">Dead"},
+			Use: "ls [CHANNEL]", Short: "List consumers with their states and backlogs", Path: "/consumers",
+			Columns: []string{"ChannelID", "ConsumerID", "Type", "State", "PausedBy", "Breaker", ">Queued", ">Inflight", ">Delivered", ">Dead"},
 		},
 		show("CHANNEL CONSUMER", "a consumer"),
 		put("put CHANNEL CONSUMER", "consumer", []string{"token", "signingSecret", "headers"}, func(flags *pflag.FlagSet) {
@@ -41,115 +36,95 @@ var nouns = []struct {
 			flags.Float64("rate-limit", 0, "callbacks a second, at most")
 		}),
 		rm("rm CHANNEL CONSUMER", "Delete a consumer and its jobs. One with jobs to do is refused, with their number", unused, force),
-		{use: "pause CHANNEL CONSUMER", short: "Let the jobs of a consumer wait", method: http.MethodPost, path: words["CONSUMER"].item + "/pause"},
-		{use: "resume CHANNEL CONSUMER", short: "Let a paused consumer go on", method: http.MethodPost, path: words["CONSUMER"].item + "/resume"},
+		{Use: "pause CHANNEL CONSUMER", Short: "Let the jobs of a consumer wait", Method: http.MethodPost, Path: words["CONSUMER"].Item + "/pause"},
+		{Use: "resume CHANNEL CONSUMER", Short: "Let a paused consumer go on", Method: http.MethodPost, Path: words["CONSUMER"].Item + "/resume"},
 	}},
-	{"access", "Show, configure and delete the access tokens of channels", []verb{
-		{use: "ls CHANNEL", short: "List the access tokens of a channel", path: words["ACCESS"].list, columns: []string{"ID", "Name", "Role", "ChangedAt"}},
+	{Name: "access", Short: "Show, configure and delete the access tokens of channels", Verbs: []remote.Verb{
+		{Use: "ls CHANNEL", Short: "List the access tokens of a channel", Path: words["ACCESS"].List, Columns: []string{"ID", "Name", "Role", "ChangedAt"}},
 		show("CHANNEL ACCESS", "an access token"),
 		put("put CHANNEL ACCESS", "access token", []string{"token"}, func(flags *pflag.FlagSet) {
 			flags.String("role", "", "read, publish or manage")
 		}),
 		rm("rm CHANNEL ACCESS", "Delete an access token", nil, nil),
 	}},
-	{"messages", "Search and show messages", []verb{
+	{Name: "messages", Short: "Search and show messages", Verbs: []remote.Verb{
 		{
-			use: "ls CHANNEL", short: "List the messages of a channel, newest first", path: words["MESSAGE"].list,
-			columns: []string{"ID", "ReceivedAt", "ProducedBy", "EventType", "ContentType", "Payload"},
-			flags: func(flags *pflag.FlagSet) {
+			Use: "ls CHANNEL", Short: "List the messages of a channel, newest first", Path: words["MESSAGE"].List,
+			Columns: []string{"ID", "ReceivedAt", "ProducedBy", "EventType", "ContentType", "Payload"},
+			Flags: func(flags *pflag.FlagSet) {
 				flags.String("id", "", "only that with this `ID`")
 				flags.String("event-type", "", "only those of these `TYPES`, with commas; one that ends in * is for all with that front")
 				flags.StringArray("metadata", nil, "only those with the metadata header `NAME:VALUE`; may be given several times")
-				at(flags, "since", "only those received since")
-				at(flags, "until", "only those received before")
+				remote.Since(flags, "since", "only those received since")
+				remote.Since(flags, "until", "only those received before")
 			},
 		},
 		show("CHANNEL MESSAGE", "a message, with the states of its jobs"),
 	}},
-	{"scheduled", "Show and cancel scheduled messages", []verb{
+	{Name: "scheduled", Short: "Show and cancel scheduled messages", Verbs: []remote.Verb{
 		{
-			use: "ls CHANNEL", short: "List the scheduled messages of a channel", path: words["SCHEDULED"].list,
-			columns: []string{"messageId", "dispatchSchedule", "status", "producedBy", "eventType", "payload"},
+			Use: "ls CHANNEL", Short: "List the scheduled messages of a channel", Path: words["SCHEDULED"].List,
+			Columns: []string{"messageId", "dispatchSchedule", "status", "producedBy", "eventType", "payload"},
 		},
 		show("CHANNEL SCHEDULED", "a scheduled message"),
-		{use: "cancel CHANNEL SCHEDULED", short: "Cancel a scheduled message", run: (*call).cancelScheduled},
+		{Use: "cancel CHANNEL SCHEDULED", Short: "Cancel a scheduled message", Run: cancelScheduled},
 	}},
-	{"jobs", "Show jobs, and requeue or delete dead ones", []verb{
+	{Name: "jobs", Short: "Show jobs, and requeue or delete dead ones", Verbs: []remote.Verb{
 		{
-			use: "ls CHANNEL CONSUMER", short: "List the jobs of a consumer, of the newest message first", path: jobsPath,
-			columns: []string{"MessageID", "Status", "StatusChangedAt", ">Retries", ">Attempts", "Due"},
-			flags: func(flags *pflag.FlagSet) {
+			Use: "ls CHANNEL CONSUMER", Short: "List the jobs of a consumer, of the newest message first", Path: jobsPath,
+			Columns: []string{"MessageID", "Status", "StatusChangedAt", ">Retries", ">Attempts", "Due"},
+			Flags: func(flags *pflag.FlagSet) {
 				flags.String("status", "", "only those that are QUEUED, INFLIGHT, DELIVERED or DEAD")
 			},
 		},
-		{use: "show CHANNEL CONSUMER MESSAGE", short: "Show the job of a message", run: (*call).showJob},
+		{Use: "show CHANNEL CONSUMER MESSAGE", Short: "Show the job of a message", Run: showJob},
 		{
-			use: "attempts CHANNEL CONSUMER MESSAGE", short: "List the callbacks of a push job, the last one first", run: (*call).attempts,
-			columns: []string{">Attempt", "StartedAt", ">Duration", ">StatusCode", "Error", "ResponseBody"},
+			Use: "attempts CHANNEL CONSUMER MESSAGE", Short: "List the callbacks of a push job, the last one first", Run: attempts,
+			Columns: []string{">Attempt", "StartedAt", ">Duration", ">StatusCode", "Error", "ResponseBody"},
 		},
 		{
-			use: "requeue CHANNEL CONSUMER [MESSAGE...]", short: "Queue dead jobs again", run: (*call).requeue, long: `Queue the dead jobs of these messages again, or all with --all. Each gets its
+			Use: "requeue CHANNEL CONSUMER [MESSAGE...]", Short: "Queue dead jobs again", Run: requeue, Long: `Queue the dead jobs of these messages again, or all with --all. Each gets its
 retries again. This is a replay: the broker does it, at --rate, and an interrupt
 ends this command and not the replay.`,
-			flags: func(flags *pflag.FlagSet) {
+			Flags: func(flags *pflag.FlagSet) {
 				flags.Bool("all", false, "all dead jobs of the consumer")
 				paced(flags)
 			},
 		},
 		{
-			use: "purge CHANNEL CONSUMER [MESSAGE...]", short: "Delete dead jobs that have used up their retries", run: (*call).purge,
-			flags: func(flags *pflag.FlagSet) {
+			Use: "purge CHANNEL CONSUMER [MESSAGE...]", Short: "Delete dead jobs that have used up their retries", Run: purge,
+			Flags: func(flags *pflag.FlagSet) {
 				flags.Bool("all", false, "all of the consumer that have used up their retries")
 			},
 		},
 	}},
-	{"replay", "Queue dead or delivered jobs again", []verb{
+	{Name: "replay", Short: "Queue dead or delivered jobs again", Verbs: []remote.Verb{
 		{
-			use: "ls [CHANNEL] [CONSUMER]", short: "List replays that run, and the last ones that ended", path: words["REPLAY"].list,
-			columns: []string{"ChannelID", "ConsumerID", "ID", "State", ">Count", ">Replayed", ">Skipped", "CreatedAt"},
+			Use: "ls [CHANNEL] [CONSUMER]", Short: "List replays that run, and the last ones that ended", Path: words["REPLAY"].List,
+			Columns: []string{"ChannelID", "ConsumerID", "ID", "State", ">Count", ">Replayed", ">Skipped", "CreatedAt"},
 		},
 		{
-			use: "start CHANNEL CONSUMER", short: "Queue dead or delivered jobs again", run: (*call).startReplay, long: `Queue settled jobs of a consumer again: all, or those that the flags choose. The
+			Use: "start CHANNEL CONSUMER", Short: "Queue dead or delivered jobs again", Run: startReplay, Long: `Queue settled jobs of a consumer again: all, or those that the flags choose. The
 broker does it, at --rate. This command shows how far it is, and an interrupt ends
 only the command.`,
-			flags: func(flags *pflag.FlagSet) {
+			Flags: func(flags *pflag.FlagSet) {
 				flags.String("status", "", "only jobs that are DEAD, or only DELIVERED")
 				flags.String("message", "", "only that of the message with this `ID`")
 				flags.StringToString("metadata", nil, "only those of messages with the metadata header `NAME=VALUE`")
-				at(flags, "since", "only those of messages received since")
-				at(flags, "until", "only those of messages received before")
+				remote.Since(flags, "since", "only those of messages received since")
+				remote.Since(flags, "until", "only those of messages received before")
 				paced(flags)
 			},
 		},
-		{use: "status CHANNEL CONSUMER REPLAY", short: "Show how far a replay is", path: words["REPLAY"].item, run: (*call).replayStatus, flags: func(flags *pflag.FlagSet) {
-			flags.Bool("follow", false, "until its end")
-		}},
-		{use: "cancel CHANNEL CONSUMER REPLAY", short: "End a replay; what it has queued stays queued", method: http.MethodDelete, path: words["REPLAY"].item},
+		{Use: "status CHANNEL CONSUMER REPLAY", Short: "Show how far a replay is", Path: words["REPLAY"].Item, Run: (*remote.Call).OperationStatus, Flags: remote.Follow},
+		{Use: "cancel CHANNEL CONSUMER REPLAY", Short: "End a replay; what it has queued stays queued", Method: http.MethodDelete, Path: words["REPLAY"].Item},
 	}},
 }
 
 // paced are the flags of what queues many jobs.
-func paced(flags *pflag.FlagSet) {
-	flags.Float64("rate", 100, "jobs a second")
-	flags.Bool("dry-run", false, "say how many there are, and do nothing")
-	flags.Bool("detach", false, "do not wait for the end")
-}
+func paced(flags *pflag.FlagSet) { remote.Paced(flags, 100, "jobs a second") }
 
 // show is the verb that shows what the last word names.
-func show(names, what string) verb {
-	return verb{use: "show " + names, short: "Show " + what, path: words[last(names)].item, aliases: []string{"get"}}
-}
-
-// New returns the commands that administer the broker that their flags name.
-func New(asJSON *bool) (cmds []*cobra.Command) {
-	b := remote.NewBroker(asJSON)
-	for _, noun := range nouns {
-		cmd := &cobra.Command{Use: noun.name, Short: noun.short, Args: cobra.NoArgs, RunE: cli.Help}
-		b.Flags(cmd)
-		for _, v := range noun.verbs {
-			cmd.AddCommand(v.command(b))
-		}
-		cmds = append(cmds, cmd)
-	}
-	return cmds
+func show(names, what string) remote.Verb {
+	return remote.Verb{Use: "show " + names, Short: "Show " + what, Path: words[remote.Verb{Use: names}.Word()].Item, Aliases: []string{"get"}}
 }

@@ -1,0 +1,129 @@
+package remote
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/internal/progress"
+)
+
+// Operation is what a server does in the background with many things.
+type Operation struct {
+	ID, Verb, State string
+	Running         bool
+	Matched, Done   int
+}
+
+// Paced adds the flags of a verb that starts an operation. Rate is that of the server.
+func Paced(flags *pflag.FlagSet, rate float64, usage string) {
+	flags.Float64("rate", rate, usage)
+	flags.Bool("dry-run", false, "say how many there are, and do nothing")
+	flags.Bool("detach", false, "do not wait for the end")
+}
+
+// Operate starts an operation and follows it to its end, or counts what it is for. It returns how many that is. The body's
+// further fields are those that the flags of [Paced] set.
+func (c *Call) Operate(path string, body map[string]any) (matched int, err error) {
+	flags := c.Cmd.Flags()
+	rate, err1 := flags.GetFloat64("rate")
+	dry, err2 := flags.GetBool("dry-run")
+	detach, err3 := flags.GetBool("detach")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return 0, err
+	}
+	body[c.Field("rate")], body[c.Field("dry-run")] = rate, dry
+	answer, header, err := c.Ask(c.Cmd.Context(), Request{Method: http.MethodPost, Path: path, Body: body}, nil)
+	if err != nil {
+		return 0, err
+	}
+	var o Operation
+	if len(answer) > 0 {
+		if o, err = c.Operation(answer); err != nil {
+			return 0, err
+		}
+	}
+	if dry {
+		return o.Matched, c.Print(c.Cmd, answer, progress.Count(o.Matched)+" "+c.Units+"\n")
+	}
+	at := header.Get("Location")
+	c.Names[c.OperationWord] = cmp.Or(o.ID, at[strings.LastIndexByte(at, '/')+1:])
+	return c.follow(answer, !detach)
+}
+
+// OperationStatus shows an operation, with --follow until its end.
+func (c *Call) OperationStatus() error {
+	wait, err := c.Cmd.Flags().GetBool("follow")
+	if err == nil {
+		_, err = c.follow(nil, wait)
+	}
+	return err
+}
+
+// Follow adds the flag of [Call.OperationStatus].
+func Follow(flags *pflag.FlagSet) { flags.Bool("follow", false, "until its end") }
+
+// lookEvery is the time between two looks at an operation.
+const lookEvery = 200 * time.Millisecond
+
+// errOver ends the looks at an operation that has ended.
+var errOver = errors.New("the operation is over")
+
+// follow prints an operation, at its end if it is to wait for that, and returns how many things it is for. The answer is what is known of it.
+// A server that restarts continues an operation, and so does follow.
+func (c *Call) follow(answer json.RawMessage, wait bool) (matched int, err error) {
+	ctx, path := c.Cmd.Context(), c.To(c.Words[c.OperationWord].Item)
+	if len(answer) == 0 {
+		if answer, err = c.Get(ctx, path, nil); err != nil {
+			return 0, err
+		}
+	}
+	o, err := c.Operation(answer)
+	if err != nil {
+		return 0, err
+	}
+	if wait && o.Running {
+		bar := progress.New(c.Cmd.ErrOrStderr(), o.Verb, int64(o.Matched))
+		defer bar.Clear()
+		bar.Add(o.Done)
+		show := c.line(c.OperationShow)
+		answered := time.Now()
+		err := cli.Every(ctx, lookEvery, func() error {
+			now, err := c.Get(ctx, path, nil)
+			switch {
+			case errors.Is(err, c.unavailable) && time.Since(answered) < c.Timeout:
+				return nil
+			case err != nil:
+				return fmt.Errorf("%w; the %s goes on when the %s does: %s", err, o.Verb, c.name, show)
+			}
+			before := o.Done
+			if o, err = c.Operation(now); err != nil {
+				return err
+			}
+			answered = time.Now()
+			bar.Add(o.Done - before)
+			if answer = now; !o.Running {
+				return errOver
+			}
+			return nil
+		})
+		switch {
+		case ctx.Err() != nil && o.Running:
+			bar.Clear()
+			cli.Notice(c.Cmd.ErrOrStderr(), "The %s goes on in the %s, with %s of %s done.\n  %s   shows it\n  %s   ends it\n",
+				o.Verb, c.name, progress.Count(o.Done), progress.Count(o.Matched), show, c.line(c.OperationCancel))
+			return 0, cli.ErrInterrupted
+		case !errors.Is(err, errOver):
+			return 0, err
+		}
+		bar.Clear()
+	}
+	return o.Matched, c.Print(c.Cmd, answer, fmt.Sprintf("%s %s: %s, %s of %s %s\n", o.Verb, o.ID, o.State, progress.Count(o.Done), progress.Count(o.Matched), c.Units))
+}

@@ -1,0 +1,389 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
+)
+
+// API is a server whose requests are commands.
+type API struct {
+	*Server
+	// AddFlags adds the flags that say which server.
+	AddFlags func(*cobra.Command)
+	// Words are what the words in capitals of usage lines stand for.
+	Words map[string]Word
+	// Choices are the values of flags that have few.
+	Choices map[string][]string
+	// Field is the field or the parameter that a flag sets.
+	Field func(flag string) string
+	// Page reads a page of a list, and the path of the next page; "" after the last.
+	Page func(c *Call, path string, answer json.RawMessage) (items []json.RawMessage, next string, err error)
+	// Name is that of an item of a list.
+	Name func(item json.RawMessage) (string, error)
+	// Linked replaces links in a list by what they show; nil: there are none.
+	Linked func(c *Call, items []json.RawMessage) ([]json.RawMessage, error)
+	// Explain says more about a refusal; nil: there is nothing to say.
+	Explain func(error) error
+	// Operation reads an operation on what Units names. OperationWord stands for one, and two commands show it until its end, and end it.
+	Operation                                            func(answer json.RawMessage) (Operation, error)
+	Units, OperationWord, OperationShow, OperationCancel string
+}
+
+// Word is what a word in capitals of a usage line stands for. Its paths have such words too.
+type Word struct {
+	Kind string // "scheduled message"
+	Item string // the path of one
+	List string // and of all, to complete its name
+	Ls   string // the command that lists all
+}
+
+// Noun is a command with verbs.
+type Noun struct {
+	Name, Short string
+	Verbs       []Verb
+}
+
+// Verb is one command. Without Run it makes a request and prints the answer.
+type Verb struct {
+	Use, Short, Long, Example string
+	Method                    string // GET if empty
+	Path                      string
+	Columns                   []string             // the fields that a list shows; nil: the answer is no list
+	Flags                     func(*pflag.FlagSet) // parameters of the request
+	Fields                    func(*pflag.FlagSet) // fields of its body
+	Aliases                   []string
+	Run                       func(*Call) error
+}
+
+// Call is a verb that runs.
+type Call struct {
+	*API
+	Verb
+	Cmd   *cobra.Command
+	Names map[string]string // of what is meant, by words
+	Args  []string
+
+	fields *Fields
+}
+
+// Commands returns the nouns as commands.
+func (a *API) Commands(nouns []Noun) (cmds []*cobra.Command) {
+	for _, noun := range nouns {
+		cmd := &cobra.Command{Use: noun.Name, Short: noun.Short, Args: cobra.NoArgs, RunE: cli.Help}
+		a.AddFlags(cmd)
+		for _, v := range noun.Verbs {
+			cmd.AddCommand(a.verb(v))
+		}
+		cmds = append(cmds, cmd)
+	}
+	return cmds
+}
+
+// Command returns a verb as a command of its own.
+func (a *API) Command(v Verb) *cobra.Command {
+	cmd := a.verb(v)
+	a.AddFlags(cmd)
+	return cmd
+}
+
+func (a *API) verb(v Verb) *cobra.Command {
+	cmd := &cobra.Command{Use: v.Use, Aliases: v.Aliases, Short: v.Short, Long: v.Long, Example: v.Example}
+	order, least, most := v.words()
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most || slices.Contains(args, "") {
+			return fmt.Errorf("usage: %s, not %d arguments %q", cmd.UseLine(), len(args), args)
+		}
+		return nil
+	}
+	if v.Flags != nil {
+		v.Flags(cmd.Flags())
+	}
+	fields := &Fields{FlagSet: pflag.NewFlagSet("", pflag.ContinueOnError), Name: a.Field}
+	if v.Fields != nil {
+		v.Fields(fields.FlagSet)
+		fields.Register(cmd)
+	}
+	for name, values := range a.Choices {
+		if cmd.Flags().Lookup(name) != nil {
+			_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+		}
+	}
+	if v.Columns != nil {
+		limit := cmd.Flags().Int("limit", 100, "list so many at most; 0 for all")
+		cli.Range(cmd.Flags(), "limit", limit, 0, math.MaxInt32)
+	}
+	call := func(cmd *cobra.Command, args []string) *Call {
+		c := &Call{API: a, Verb: v, Cmd: cmd, Names: map[string]string{}, Args: args, fields: fields}
+		for i, word := range order[:min(len(order), len(args))] {
+			c.Names[word] = args[i]
+		}
+		return c
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, run := call(cmd, args), v.Run
+		switch {
+		case run == nil && v.Columns != nil:
+			run = (*Call).List
+		case run == nil:
+			run = (*Call).Request
+		}
+		return c.explain(run(c))
+	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+		defer cancel()
+		names, err := call(cmd, args).names(ctx, a.Words[order[min(len(args), len(order)-1)]])
+		if err != nil {
+			cobra.CompDebugln(err.Error(), false)
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+	return cmd
+}
+
+// completeTime bounds the completion of a name: the user waits for it with a half-typed line.
+const completeTime = 2 * time.Second
+
+// words are those of the usage line, in order, and how many arguments there can be.
+func (v Verb) words() (order []string, least, most int) {
+	for _, word := range strings.Fields(v.Use)[1:] {
+		order = append(order, strings.Trim(word, "[]."))
+		most++
+		if !strings.HasPrefix(word, "[") {
+			least++
+		}
+		if strings.HasSuffix(word, "...]") {
+			most = math.MaxInt
+		}
+	}
+	return order, least, most
+}
+
+// Word is the last one of the usage line, which names what the verb is about.
+func (v Verb) Word() string { return v.Use[strings.LastIndexByte(v.Use, ' ')+1:] }
+
+// To fills in the words of a path.
+func (c *Call) To(path string) string {
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		if name, ok := c.Names[part]; ok {
+			parts[i] = httpserve.EscapeID(name)
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+// Given are the values of the command's own flags that were given, as they are called in requests: a string, or a list. Limit is
+// not for the server.
+func (c *Call) Given() url.Values {
+	q := url.Values{}
+	c.Cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		list, isList := f.Value.(pflag.SliceValue)
+		switch {
+		case !f.Changed, f.Name == "limit":
+		case isList:
+			q[c.Field(f.Name)] = list.GetSlice()
+		default:
+			q.Set(c.Field(f.Name), f.Value.String())
+		}
+	})
+	return q
+}
+
+// pathWithFlags is the path of the request, with flags as parameters.
+func (c *Call) pathWithFlags() string {
+	if q := c.Given().Encode(); q != "" && c.Flags != nil {
+		return c.To(c.Path) + "?" + q
+	}
+	return c.To(c.Path)
+}
+
+// Body are the fields that --file and flags give.
+func (c *Call) Body() (map[string]any, error) { return c.fields.Given(c.Cmd) }
+
+// KnownFields are those that have a flag.
+func (c *Call) KnownFields() (names []string) {
+	c.fields.VisitAll(func(f *pflag.Flag) { names = append(names, c.Field(f.Name)) })
+	return names
+}
+
+// Request makes the request and prints what is answered, if anything.
+func (c *Call) Request() error {
+	r := Request{Method: c.Method, Path: c.pathWithFlags()}
+	if r.Method == "" {
+		r.Method = http.MethodGet
+	}
+	if c.Fields != nil {
+		body, err := c.Body()
+		if err != nil {
+			return err
+		}
+		r.Body = body
+	}
+	answer, _, err := c.Ask(c.Cmd.Context(), r, nil)
+	if err != nil || len(answer) == 0 {
+		return err
+	}
+	return c.Show(answer)
+}
+
+// Show prints an answer.
+func (c *Call) Show(answer json.RawMessage) error {
+	return cli.Show(c.Cmd.OutOrStdout(), *c.JSON, answer)
+}
+
+// Items reads a list up to a limit; 0 is all.
+func (c *Call) Items(ctx context.Context, path string, limit int) (items []json.RawMessage, err error) {
+	for path != "" && (limit == 0 || len(items) < limit) {
+		answer, err := c.Get(ctx, path, nil)
+		if err != nil {
+			return nil, err
+		}
+		page, next, err := c.Page(c, path, answer)
+		if err != nil {
+			return nil, fmt.Errorf("read the %s's list: %w", c.name, err)
+		}
+		items, path = append(items, page...), next
+	}
+	if limit > 0 {
+		items = items[:min(len(items), limit)]
+	}
+	return items, nil
+}
+
+// List prints a list.
+func (c *Call) List() error {
+	limit, err := c.Cmd.Flags().GetInt("limit")
+	if err != nil {
+		return err
+	}
+	items, err := c.Items(c.Cmd.Context(), c.pathWithFlags(), limit)
+	if err == nil && c.Linked != nil {
+		items, err = c.Linked(c, items)
+	}
+	if err != nil {
+		return err
+	}
+	if len(items) == 0 {
+		if err := c.Exists(); err != nil {
+			return err
+		}
+	}
+	return cli.List(c.Cmd, *c.JSON, c.Columns, cli.All(items))
+}
+
+// Exists returns an error if what is named, in the usage line or by a flag, does not exist: there is nothing of it then.
+func (c *Call) Exists() error {
+	order, _, _ := c.words()
+	for word := range c.Words {
+		if f := c.Cmd.Flags().Lookup(strings.ToLower(word)); f != nil && f.Changed {
+			c.Names[word], order = f.Value.String(), append(order, word)
+		}
+	}
+	for _, word := range order {
+		if of := c.Words[word]; of.Item == "" || c.Names[word] == "" {
+			continue
+		}
+		if err := c.exists(word); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exists asks for what a word names.
+func (c *Call) exists(word string) error {
+	of := c.Words[word]
+	_, err := c.Get(c.Cmd.Context(), c.To(of.Item), nil)
+	if !errors.Is(err, c.notFound) {
+		return err
+	}
+	return missing{fmt.Errorf("no %s %q; see what there is with: %s", of.Kind, c.Names[word], c.line(of.Ls))}
+}
+
+// missing says what does not exist.
+type missing struct{ error }
+
+// line is a command line, with names in place of words.
+func (c *Call) line(usage string) string {
+	line := "jetpull " + c.name
+	for part := range strings.FieldsSeq(usage) {
+		if name, ok := c.Names[part]; ok {
+			part = name
+		}
+		line += " " + part
+	}
+	return line
+}
+
+// explain names what does not exist.
+func (c *Call) explain(err error) error {
+	if errors.Is(err, c.notFound) {
+		if what, ok := errors.AsType[missing](c.Exists()); ok {
+			return what
+		}
+	}
+	if c.Explain != nil {
+		return c.Explain(err)
+	}
+	return err
+}
+
+// names are those that a word can stand for.
+func (c *Call) names(ctx context.Context, of Word) (names []string, err error) {
+	if of.List == "" {
+		return nil, nil
+	}
+	items, err := c.Items(ctx, c.To(of.List), 100)
+	for _, item := range items {
+		name, err := c.Name(item)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, err
+}
+
+// Since is a flag with a time, or how long ago that was.
+func Since(flags *pflag.FlagSet, name, usage string) {
+	flags.Var(new(moment), name, usage+", a `TIME` such as 2026-01-02T15:04:05Z, or 1h ago")
+}
+
+// moment is a time of RFC 3339.
+type moment string
+
+// String, Set and Type implement pflag.Value.
+func (m *moment) String() string { return string(*m) }
+
+// Set reads a time, or a duration before now.
+func (m *moment) Set(text string) error {
+	if ago, err := time.ParseDuration(text); err == nil {
+		text = time.Now().Add(-ago).UTC().Format(time.RFC3339Nano)
+	} else if _, err := time.Parse(time.RFC3339, text); err != nil {
+		return errors.New("it is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h")
+	}
+	*m = moment(text)
+	return nil
+}
+
+// Type names the value in a usage text.
+func (m *moment) Type() string { return "string" }
