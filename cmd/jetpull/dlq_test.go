@@ -65,8 +65,8 @@ func TestDLQ(t *testing.T) {
 
 	r := jetpullRun(t, "dlq", "show", "D", "2", "-s", f.url)
 	require.Equal(t, cli.ExitDone, r.code, r.err)
-	for _, want := range []string{"message   1 of stream S, published to s.0", "by consumer c, after 1 attempts", "the database is away", "X-Kind: one", "\n1\n"} {
-		require.Contains(t, r.out, want)
+	for _, want := range []string{`subject +s.0\n`, `stream +S\n`, `stream seq +1\n`, `consumer +c\n`, `attempts +1\n`, `reason +the database is away\n`, `headers x-kind +one\n`, `text +1\n`} {
+		require.Regexp(t, want, r.out)
 	}
 	require.Equal(t, cli.ExitError, jetpullRun(t, "dlq", "show", "D", "1", "-s", f.url).code, "it is none")
 
@@ -139,13 +139,10 @@ func TestDLQRequeueIsResumed(t *testing.T) {
 func TestDLQSaysThatThereIsNothing(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.giveUp(t, 1)
-	for line, want := range map[string]string{
-		"ls D --reason nothing": `no dead letter of stream "D" is meant by the filter` + "\n",
-		"ls S":                  `stream "S" has no dead letters` + "\n",
-	} {
+	for _, line := range []string{"ls D --reason nothing", "ls S"} {
 		r := jetpullRun(t, append([]string{"dlq", "-s", f.url}, strings.Fields(line)...)...)
 		require.Equal(t, cli.ExitDone, r.code, r.err)
-		require.Equal(t, want, r.err, line)
+		require.Equal(t, "there are none\n", r.err, line)
 		require.Empty(t, r.out, line)
 	}
 	r := jetpullRun(t, "dlq", "ls", "NONE", "-s", f.url)

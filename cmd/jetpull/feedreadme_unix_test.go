@@ -118,7 +118,7 @@ func TestReadmeOfTheFeed(t *testing.T) {
 			r.until(t, line, syscall.SIGTERM, r.complete(t))
 			r.ranking(t)
 		case strings.HasSuffix(line, "feed watch"):
-			r.until(t, line, syscall.SIGTERM, func(out string) bool { return strings.Contains(out, "partition") })
+			r.until(t, line, syscall.SIGTERM, func(out string) bool { return strings.Contains(out, "every partition is complete") })
 		default:
 			r.do(t, line)
 		}

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,6 +34,7 @@ type Letter struct {
 	Size     int         `json:"size"`
 	Headers  nats.Header `json:"headers,omitempty"` // those that the message had
 	Data     []byte      `json:"data,omitempty"`
+	Text     string      `json:"text,omitempty"` // Data, if that is UTF-8
 }
 
 // Filter says which dead letters are meant: those that all of its fields fit.
@@ -42,16 +46,20 @@ type Filter struct {
 }
 
 func (f *Filter) fits(l *Letter) bool {
-	fits := len(f.Sequences) == 0
-	for _, n := range f.Sequences {
-		fits = fits || n == l.Sequence
-	}
-	return fits && (f.Reason == nil || f.Reason.MatchString(l.Reason)) && (f.Subject == "" || wire.Matches(f.Subject, l.Subject)) && !l.Time.Before(f.Since)
+	return (len(f.Sequences) == 0 || slices.Contains(f.Sequences, l.Sequence)) && (f.Reason == nil || f.Reason.MatchString(l.Reason)) && (f.Subject == "" || wire.Matches(f.Subject, l.Subject)) && !l.Time.Before(f.Since)
 }
 
-// Each calls do with each dead letter in stream that fits, in the order of their sequences, until that fails. Messages that
-// are no dead letters are passed over.
-func Each(ctx context.Context, stream jetstream.Stream, f *Filter, do func(*Letter) error) error {
+// All are the dead letters in stream that fit, in the order of their sequences. Messages that are no dead letters are passed over.
+func All(ctx context.Context, stream jetstream.Stream, f *Filter) iter.Seq2[*Letter, error] {
+	return func(yield func(*Letter, error) bool) {
+		if err := each(ctx, stream, f, func(l *Letter) bool { return yield(l, nil) }); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// each calls do with each dead letter that fits, until that returns false.
+func each(ctx context.Context, stream jetstream.Stream, f *Filter, do func(*Letter) bool) error {
 	info, err := stream.Info(ctx)
 	if err != nil {
 		return err
@@ -78,10 +86,8 @@ func Each(ctx context.Context, stream jetstream.Stream, f *Filter, do func(*Lett
 		if err != nil {
 			return err
 		}
-		if l := letter(m, meta); l != nil && f.fits(l) {
-			if err := do(l); err != nil {
-				return err
-			}
+		if l := letter(m, meta); l != nil && f.fits(l) && !do(l) {
+			return nil
 		}
 		if meta.NumPending == 0 || meta.Sequence.Stream >= last { // what was stored meanwhile is for the next time
 			return nil
@@ -103,12 +109,16 @@ func letter(m jetstream.Msg, meta *jetstream.MsgMetadata) *Letter {
 			own[key] = values
 		}
 	}
-	return &Letter{
+	l := &Letter{
 		Sequence: meta.Sequence.Stream, Time: meta.Timestamp.UTC(), Subject: h.Get(jetpull.HeaderDeadSubject),
 		Stream: h.Get(jetpull.HeaderDeadStream), Origin: origin, Consumer: h.Get(jetpull.HeaderDeadConsumer),
 		Attempts: attempts, Reason: h.Get(jetpull.HeaderDeadReason), Gone: h.Get(jetpull.HeaderDeadPayload) != "",
 		Size: len(m.Data()), Headers: own, Data: m.Data(),
 	}
+	if utf8.Valid(l.Data) {
+		l.Text = string(l.Data)
+	}
+	return l
 }
 
 // ErrGone says that a dead letter has no payload to requeue.

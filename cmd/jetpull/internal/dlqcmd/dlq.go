@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"iter"
 	"maps"
 	"math"
 	"regexp"
@@ -124,13 +124,9 @@ func (d *dlq) open(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// each does something with each dead letter that is chosen.
-func (d *dlq) each(cmd *cobra.Command, args []string, do func(*deadletters.Letter) error) error {
-	if err := d.open(cmd, args); err != nil {
-		return err
-	}
-	defer d.link.Close()
-	return deadletters.Each(cmd.Context(), d.stream, &d.chosen, do)
+// letters are the dead letters that are chosen.
+func (d *dlq) letters(cmd *cobra.Command) iter.Seq2[*deadletters.Letter, error] {
+	return deadletters.All(cmd.Context(), d.stream, &d.chosen)
 }
 
 // streamAndSequences wants a stream, and sequences behind it where there may be some.
@@ -150,30 +146,22 @@ func newList(g *client.Globals) *cobra.Command {
 		Short: "List dead letters",
 		Args:  streamAndSequences(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var rows [][]string
-			err := d.each(cmd, args, func(l *deadletters.Letter) error {
-				if g.JSON {
-					l.Data, l.Headers = nil, nil
-					return cli.WriteJSON(cmd.OutOrStdout(), l)
-				}
-				rows = append(rows, []string{
-					strconv.FormatUint(l.Sequence, 10), l.Time.Local().Format(time.DateTime), progress.Readable(l.Subject),
-					fmt.Sprintf("%s/%d", l.Stream, l.Origin), l.Consumer, strconv.Itoa(l.Attempts), progress.Readable(l.Reason),
-				})
-				return nil
-			})
-			if err != nil || g.JSON {
+			if err := d.open(cmd, args); err != nil {
 				return err
 			}
-			if len(rows) == 0 {
-				text := fmt.Sprintf("stream %q has no dead letters", args[0])
-				if d.filters() {
-					text = fmt.Sprintf("no dead letter of stream %q is meant by the filter", args[0])
+			defer d.link.Close()
+			heads := func(yield func(*deadletters.Letter, error) bool) {
+				for l, err := range d.letters(cmd) {
+					if l != nil {
+						l.Data, l.Text, l.Headers = nil, "", nil
+					}
+					if !yield(l, err) {
+						return
+					}
 				}
-				cli.Notice(cmd.ErrOrStderr(), "%s\n", text)
-				return nil
 			}
-			return progress.Table(cmd.OutOrStdout(), []string{"seq", "time", "subject", "message", "consumer", "attempts", "reason"}, rows)
+			columns := []string{">seq", "time", "subject", "stream", ">stream_seq", "consumer", ">attempts", "reason"}
+			return cli.List(cmd, g.JSON, columns, heads)
 		},
 	}
 	d.register(cmd, false)
@@ -191,41 +179,24 @@ func newShow(g *client.Globals) *cobra.Command {
 			return cli.CheckName("stream", args[0])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			found := false
-			err := (&dlq{Globals: g}).each(cmd, args, func(l *deadletters.Letter) error {
-				found = true
-				if g.JSON {
-					return cli.WriteJSON(cmd.OutOrStdout(), l)
-				}
-				return printLetter(cmd.OutOrStdout(), l)
-			})
-			if err == nil && !found {
-				err = fmt.Errorf(noLetter, args[0], args[1])
+			d := &dlq{Globals: g}
+			if err := d.open(cmd, args); err != nil {
+				return err
 			}
-			return err
+			defer d.link.Close()
+			for l, err := range d.letters(cmd) {
+				if err != nil {
+					return err
+				}
+				return cli.Show(cmd.OutOrStdout(), g.JSON, l)
+			}
+			return fmt.Errorf(noLetter, args[0], args[1])
 		},
 	}
 }
 
 // noLetter is the error of a sequence that is not that of a dead letter.
 const noLetter = "stream %q has no dead letter %v"
-
-func printLetter(out io.Writer, l *deadletters.Letter) error {
-	b := fmt.Appendf(nil, "message   %d of stream %s, published to %s\ngiven up  %s by consumer %s, after %d attempts\nreason    %s\n",
-		l.Origin, progress.Readable(l.Stream), progress.Readable(l.Subject), l.Time.Local().Format(time.DateTime), progress.Readable(l.Consumer), l.Attempts, progress.Readable(l.Reason))
-	for _, name := range slices.Sorted(maps.Keys(l.Headers)) {
-		for _, value := range l.Headers[name] {
-			b = fmt.Appendf(b, "    %s: %s\n", progress.Readable(name), progress.Readable(value))
-		}
-	}
-	if l.Gone {
-		b = append(b, "the payload was gone from the stream\n"...)
-	} else {
-		b = fmt.Appendf(b, "%s\n", progress.Readable(string(l.Data)))
-	}
-	_, err := out.Write(b)
-	return err
-}
 
 func newRequeue(g *client.Globals) *cobra.Command {
 	d := &dlq{Globals: g}
@@ -283,12 +254,7 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 		return err
 	}
 	defer d.link.Close()
-	var result struct {
-		Done   int  `json:"done"`
-		Failed int  `json:"failed"`
-		DryRun bool `json:"dry_run"`
-	}
-	result.DryRun = d.dryRun
+	result := result{DryRun: d.dryRun}
 	missing := map[uint64]bool{}
 	for _, n := range d.chosen.Sequences {
 		missing[n] = true
@@ -313,19 +279,23 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 	}
 	var work errgroup.Group
 	work.SetLimit(atOnce)
-	err := deadletters.Each(cmd.Context(), d.stream, &d.chosen, func(l *deadletters.Letter) error {
+	var err error
+	for l, unread := range d.letters(cmd) {
+		if err = unread; err == nil && !d.dryRun {
+			err = limit.Wait(cmd.Context())
+		}
+		if err != nil {
+			break
+		}
 		delete(missing, l.Sequence)
 		if d.dryRun {
 			ended(nil)
-			return nil
+			continue
 		}
-		if err := limit.Wait(cmd.Context()); err != nil {
-			return err
-		}
-		finish, err := begin(l)
-		if err != nil {
-			ended(err)
-			return nil
+		finish, refused := begin(l)
+		if refused != nil {
+			ended(refused)
+			continue
 		}
 		work.Go(func() error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), d.link.Timeout)
@@ -333,8 +303,7 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 			ended(finish(ctx))
 			return nil
 		})
-		return nil
-	})
+	}
 	_ = work.Wait()
 	bar.Clear()
 	if cmd.Context().Err() != nil {
@@ -353,16 +322,27 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 		}
 		result.Failed += len(missing)
 	}
-	if d.JSON {
-		return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), result))
+	return errors.Join(err, result.print(cmd, d.JSON))
+}
+
+// result is how many dead letters were changed.
+type result struct {
+	Done   int  `json:"done"`
+	Failed int  `json:"failed"`
+	DryRun bool `json:"dry_run"`
+}
+
+func (r result) print(cmd *cobra.Command, asJSON bool) error {
+	if asJSON {
+		return cli.WriteJSON(cmd.OutOrStdout(), r)
 	}
-	did, letters := verb+"d", "dead letters"
-	if d.dryRun {
-		did = "would " + verb
+	did, letters := cmd.Name()+"d", "dead letters"
+	if r.DryRun {
+		did = "would " + cmd.Name()
 	}
-	if result.Done == 1 {
+	if r.Done == 1 {
 		letters = "dead letter"
 	}
-	cli.Notice(cmd.OutOrStdout(), "%s %s %s\n", did, progress.Count(result.Done), letters)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s\n", did, progress.Count(r.Done), letters)
 	return err
 }

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -19,70 +17,85 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd/consumer"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd/watch"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
 // New returns the command info.
 func New(g *client.Globals) *cobra.Command {
 	var watching bool
-	var terms watch.Terms
+	var interval time.Duration
 	cmd := &cobra.Command{
 		Use:   "info STREAM CONSUMER",
 		Short: "Show a consumer: pending, unacknowledged, redelivered, pins, rates",
 		Long: `info shows what the server says of a consumer. With --watch it goes on showing
-it, with rates and with each switch of a pin: in place on a terminal, and as
-lines elsewhere.`,
+it, with rates: in place on a terminal, and as lines elsewhere.`,
 		Example: `  jetpull info ORDERS worker
   jetpull info ORDERS worker --watch
-  jetpull info ORDERS worker --watch --json --count 60 > minute.jsonl`,
+  jetpull info ORDERS worker --watch --json > looks.jsonl`,
 		Args: cli.StreamAndConsumer,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !watching && (cmd.Flags().Changed("interval") || cmd.Flags().Changed("count")) {
-				return cli.Usage(errors.New("--interval and --count belong to --watch"))
+			if !watching && cmd.Flags().Changed("interval") {
+				return cli.Usage(errors.New("--interval belongs to --watch"))
 			}
 			if watching {
-				return runWatch(cmd, g, terms, args[0], args[1])
+				return watch(cmd, g, interval, args)
 			}
-			return show(cmd, g, args[0], args[1])
+			return g.With(cmd, func(ctx context.Context, l *client.Link) error {
+				s, err := look(ctx, l, args)
+				if err != nil {
+					return err
+				}
+				return cli.Show(cmd.OutOrStdout(), g.JSON, s)
+			})
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&watching, "watch", "w", false, "go on until interrupted")
-	flags.DurationVarP(&terms.Interval, "interval", "i", time.Second, "how often to ask, with --watch")
-	flags.IntVarP(&terms.Count, "count", "n", 0, "end --watch after `N` times; 0 for never")
-	cli.Lasting(flags, "interval", &terms.Interval, 100*time.Millisecond)
-	cli.Range(flags, "count", &terms.Count, 0, math.MaxInt)
+	flags.DurationVarP(&interval, "interval", "i", time.Second, "how often to ask, with --watch")
+	cli.Lasting(flags, "interval", &interval, 100*time.Millisecond)
 	return cmd
 }
 
-func show(cmd *cobra.Command, g *client.Globals, stream, name string) error {
-	return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-		info, err := consumer.Info(ctx, l.JS, stream, name)
-		if err != nil {
-			return err
-		}
-		s := consumer.Observe(info, time.Now())
-		if g.JSON {
-			return cli.WriteJSON(cmd.OutOrStdout(), s)
-		}
-		return consumer.Print(cmd.OutOrStdout(), info, s)
-	})
+// look asks for the state of a consumer.
+func look(ctx context.Context, l *client.Link, args []string) (*consumer.State, error) {
+	info, err := consumer.Info(ctx, l.JS, args[0], args[1])
+	if err != nil {
+		return nil, err
+	}
+	return new(consumer.Observe(info, time.Now())), nil
 }
 
-func runWatch(cmd *cobra.Command, g *client.Globals, terms watch.Terms, stream, name string) error {
-	errOut := cmd.ErrOrStderr()
-	if !g.JSON && progress.IsTerminal(cmd.OutOrStdout()) && progress.IsTerminal(errOut) {
-		// The view says it when the connection is lost, and a line in between would
-		// shift what is drawn.
-		errOut = io.Discard
-	}
-	l, err := g.Target.OpenExisting(cmd.Context(), "info", errOut)
+// watch shows a consumer at every interval until interrupted: in place on a terminal, and as lines elsewhere. A server that does not answer
+// is reported and asked again. A consumer that is gone ends the watch.
+func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args []string) error {
+	l, err := g.Target.OpenExisting(cmd.Context(), "info", cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	return watch.Run(cmd.Context(), cmd.OutOrStdout(), g.JSON, terms, l, stream, name)
+	out := cmd.OutOrStdout()
+	var before *consumer.State
+	return cli.Every(cmd.Context(), interval, func() error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
+		defer cancel()
+		s, err := look(ctx, l, args)
+		gone := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
+		switch {
+		case err != nil && (before == nil || gone || cmd.Context().Err() != nil):
+			return err
+		case err != nil:
+			cli.Warn(cmd.ErrOrStderr(), g.JSON, cli.Plain(err))
+			return nil
+		case before != nil:
+			s.Rates = consumer.Between(*before, *s)
+		}
+		before = s
+		if !g.JSON && !progress.IsTerminal(out) {
+			_, err := fmt.Fprintln(out, s.Line())
+			return err
+		}
+		return cli.Redraw(cmd, g.JSON, func() error { return cli.Show(cmd.OutOrStdout(), g.JSON, s) })
+	})
 }
 
 // NewUnpin returns the command unpin.

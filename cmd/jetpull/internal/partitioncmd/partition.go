@@ -4,7 +4,6 @@ package partitioncmd
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"time"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
-	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/partition"
 )
 
@@ -36,7 +34,7 @@ func New(g *client.Globals) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return write(cmd.OutOrStdout(), g.JSON, rows)
+				return cli.List(cmd, g.JSON, columns, cli.All(rows))
 			})
 		},
 	}, newWatch(g), newResize(g), &cobra.Command{
@@ -148,26 +146,8 @@ func status(ctx context.Context, set *partition.Set) ([]row, error) {
 	return rows, err
 }
 
-// write prints rows: as a table, or as an object a line.
-func write(out io.Writer, asJSON bool, rows []row) error {
-	if asJSON {
-		for _, r := range rows {
-			if err := cli.WriteJSON(out, r); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	table := make([][]string, 0, len(rows))
-	for _, r := range rows {
-		member, since := "-", "-"
-		if r.Since != nil {
-			member, since = r.Member, r.Since.Local().Format(time.RFC3339)
-		}
-		table = append(table, []string{strconv.Itoa(r.Partition), member, since, strconv.FormatUint(r.Pending, 10), strconv.FormatUint(r.AckPending, 10)})
-	}
-	return progress.Table(out, []string{">PARTITION", "MEMBER", "SINCE", ">PENDING", ">UNACKNOWLEDGED"}, table)
-}
+// columns are those of a list of partitions.
+var columns = []string{">partition", "member", "since", ">pending", ">ack_pending"}
 
 // watch prints the owners, and then each partition whose owner has changed since the last look. A look that fails is reported, and the
 // next one follows.
@@ -198,6 +178,6 @@ func watch(cmd *cobra.Command, g *client.Globals, l *client.Link, name string, i
 		if len(rows) == 0 {
 			return nil
 		}
-		return write(cmd.OutOrStdout(), g.JSON, rows)
+		return cli.List(cmd, g.JSON, columns, cli.All(rows))
 	})
 }

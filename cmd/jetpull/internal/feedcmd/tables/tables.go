@@ -2,11 +2,11 @@
 package tables
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"os"
 	"slices"
@@ -93,7 +93,7 @@ type itemJSON struct {
 }
 
 // Shown is a partition as it is shown.
-func Shown(p *feed.Partition) Partition {
+func Shown(p feed.Partition) Partition {
 	return Partition{p.ID, p.Gate, p.Status, p.Owner, timeOrNil(p.Until), p.Epoch, p.Sealed, p.Version}
 }
 
@@ -104,55 +104,24 @@ func timeOrNil(at time.Time) *time.Time {
 	return &at
 }
 
-// A list can be longer than memory, so its columns have fixed widths.
-const (
-	partitionLine = "%-30s  %-9s  %4v  %-6s  %s\n"
-	itemLine      = "%-30s  %-9s  %4v  %7v  %s\n"
+// items are an item's fields that a list shows, and partitions those of a partition.
+var (
+	items      = []string{"id", "status", ">gate", ">attempt", "text"}
+	partitions = []string{"id", "status", ">gate", "sealed", "owner"}
 )
 
-func (t *DB) printPartition(out io.Writer, p feed.Partition) error {
-	if t.JSON {
-		return cli.WriteJSON(out, Shown(&p))
-	}
-	sealed := "open"
-	if p.Sealed {
-		sealed = "sealed"
-	}
-	_, err := fmt.Fprintf(out, partitionLine, OneLine(p.ID), p.Status, p.Gate, sealed, OneLine(cmp.Or(p.Owner, "–")))
-	return err
-}
-
-func (t *DB) printItem(out io.Writer, it feed.Item) error {
-	if t.JSON {
-		return WriteItem(out, it)
-	}
-	_, err := fmt.Fprintf(out, itemLine, OneLine(it.ID), it.Status, it.Gate, it.Attempt, OneLine(string(it.Data)))
-	return err
-}
-
 // WriteItem prints an item as a line of JSON.
-func WriteItem(out io.Writer, it feed.Item) error {
-	line := itemJSON{
+func WriteItem(out io.Writer, it feed.Item) error { return cli.WriteJSON(out, shownItem(it)) }
+
+func shownItem(it feed.Item) itemJSON {
+	shown := itemJSON{
 		PartitionID: it.Partition, ID: it.ID, Gate: it.Gate, Status: it.Status, Attempt: it.Attempt, Errors: append([]string{}, it.Errors...),
 		Data: append([]byte{}, it.Data...), NotBefore: timeOrNil(it.NotBefore), Version: it.Version, History: append([]feed.Attempt{}, it.History()...),
 	}
 	if utf8.Valid(it.Data) {
-		line.Text = new(string(it.Data))
+		shown.Text = new(string(it.Data))
 	}
-	return cli.WriteJSON(out, line)
-}
-
-// header prints the names of what printPartition and printItem print, where that is text.
-func (t *DB) header(out io.Writer, items bool) error {
-	if t.JSON {
-		return nil
-	}
-	if items {
-		_, err := fmt.Fprintf(out, itemLine, "item", "status", "gate", "attempt", "data")
-		return err
-	}
-	_, err := fmt.Fprintf(out, partitionLine, "partition", "status", "gate", "sealed", "owner")
-	return err
+	return shown
 }
 
 // OneLine shows text of users on one line of a terminal, without its control characters.
@@ -190,31 +159,28 @@ func NewList(t *DB) *cobra.Command {
 		if atGate {
 			q.Gate = &gate
 		}
-		return t.WithExisting(ctx, func(s *feed.Store) error {
+		return t.WithExisting(ctx, func(s *feed.Store) (err error) {
 			if len(args) == 0 {
-				if err := t.header(out, false); err != nil {
-					return err
-				}
-				behind := func(q *feed.Query, p feed.Partition) { q.After = p.ID }
-				return each(ctx, q, s.Partitions, behind, func(p feed.Partition) error { return t.printPartition(out, p) })
+				all := pages(ctx, q, s.Partitions, Shown, func(p feed.Partition) string { return p.ID })
+				return cli.List(cmd, t.JSON, partitions, all)
 			}
 			if _, err := s.Partition(ctx, args[0]); err != nil {
 				return err
 			}
 			q.Partition = args[0]
+			all := pages(ctx, q, s.Items, shownItem, func(it feed.Item) string { return it.ID })
 			if !data {
-				if err := t.header(out, true); err != nil {
+				return cli.List(cmd, t.JSON, items, all)
+			}
+			for it, err := range all {
+				if err != nil {
+					return err
+				}
+				if _, err := out.Write(append(it.Data, '\n')); err != nil {
 					return err
 				}
 			}
-			behind := func(q *feed.Query, it feed.Item) { q.After = it.ID }
-			return each(ctx, q, s.Items, behind, func(it feed.Item) error {
-				if data {
-					_, err := out.Write(append(it.Data, '\n'))
-					return err
-				}
-				return t.printItem(out, it)
-			})
+			return nil
 		})
 	}
 	return cmd
@@ -230,20 +196,24 @@ func statusOf(text string) (feed.Status, error) {
 	return all[i], nil
 }
 
-type lister[T any] func(context.Context, feed.Query) ([]T, error)
-
-// each calls do with what list returns, a page at a time. next has the query go on behind one.
-func each[T any](ctx context.Context, q feed.Query, list lister[T], next func(*feed.Query, T), do func(T) error) error {
-	for {
-		page, err := list(ctx, q)
-		if err != nil || len(page) == 0 {
-			return err
-		}
-		for _, one := range page {
-			if err := do(one); err != nil {
-				return err
+// pages are what list returns, page after page, each as shown has it. A page begins behind the ID of the last one.
+func pages[T, V any](ctx context.Context, q feed.Query, list func(context.Context, feed.Query) ([]T, error), shown func(T) V, id func(T) string) iter.Seq2[V, error] {
+	return func(yield func(V, error) bool) {
+		for {
+			page, err := list(ctx, q)
+			if err != nil {
+				var none V
+				yield(none, err)
 			}
-			next(&q, one)
+			if err != nil || len(page) == 0 {
+				return
+			}
+			for _, one := range page {
+				if !yield(shown(one), nil) {
+					return
+				}
+			}
+			q.After = id(page[len(page)-1])
 		}
 	}
 }
@@ -257,56 +227,37 @@ func NewShow(t *DB) *cobra.Command {
 			ctx, out := cmd.Context(), cmd.OutOrStdout()
 			return t.WithExisting(ctx, func(s *feed.Store) error {
 				if len(args) == 2 {
-					return t.showItem(ctx, out, s, args[0], args[1])
+					it, err := s.Item(ctx, args[0], args[1])
+					if err != nil {
+						return err
+					}
+					return cli.Show(out, t.JSON, shownItem(it))
 				}
-				return t.showPartition(ctx, out, s, args[0])
+				p, err := s.Partition(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				counts, err := s.Counts(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				shown := struct {
+					Partition
+					Gates []gate `json:"gates"`
+				}{Shown(p), []gate{}}
+				for _, n := range slices.Sorted(maps.Keys(counts)) {
+					shown.Gates = append(shown.Gates, gate{n, counts[n].Available, counts[n].Complete, counts[n].Failed})
+				}
+				return cli.Show(out, t.JSON, shown)
 			})
 		},
 	}
 }
 
-func (t *DB) showItem(ctx context.Context, out io.Writer, s *feed.Store, partition, id string) error {
-	it, err := s.Item(ctx, partition, id)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(t.header(out, true), t.printItem(out, it)); err != nil || t.JSON {
-		return err
-	}
-	history := it.History()
-	if len(history) == 0 { // of a version before there was one
-		for i, text := range it.Errors {
-			if _, err := fmt.Fprintf(out, "  failed  attempt %d: %s\n", i+1, OneLine(text)); err != nil {
-				return err
-			}
-		}
-	}
-	for _, a := range history {
-		at := a.At.UTC().Format("2006-01-02 15:04:05 UTC")
-		if _, err := fmt.Fprintf(out, "  failed %s  gate %d  attempt %d: %s\n", at, a.Gate, a.Attempt, OneLine(a.Error)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (t *DB) showPartition(ctx context.Context, out io.Writer, s *feed.Store, id string) error {
-	p, err := s.Partition(ctx, id)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(t.header(out, false), t.printPartition(out, p)); err != nil || t.JSON {
-		return err
-	}
-	counts, err := s.Counts(ctx, id)
-	if err != nil {
-		return err
-	}
-	for _, gate := range slices.Sorted(maps.Keys(counts)) {
-		c := counts[gate]
-		if _, err := fmt.Fprintf(out, "  gate %-4d  available %d, complete %d, failed %d\n", gate, c.Available, c.Complete, c.Failed); err != nil {
-			return err
-		}
-	}
-	return nil
+// gate has the numbers of items at a gate.
+type gate struct {
+	Gate      int `json:"gate"`
+	Available int `json:"available"`
+	Complete  int `json:"complete"`
+	Failed    int `json:"failed"`
 }

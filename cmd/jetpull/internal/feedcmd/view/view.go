@@ -2,13 +2,10 @@
 package view
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +14,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
 	"github.com/jetpull/jetpull/feed"
-	"github.com/jetpull/jetpull/internal/progress"
 )
 
 // viewLimit is how many partitions the view has: what fits a screen.
@@ -44,9 +40,9 @@ func New(t *tables.DB) *cobra.Command {
 until interrupted. Items at the partition's gate are processed now; those above
 wait for it. The rate is of steps: of items that passed to a higher gate, were
 complete or are to be processed again, in a second. An owner is shown by the
-first %d letters of its ID; --json has it whole.`, viewLimit, shownOwner),
+first letters of its ID; --json has it whole.`, viewLimit),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.WithExisting(cmd.Context(), func(s *feed.Store) error { return watch(cmd.Context(), cmd.OutOrStdout(), t.JSON, s, every) })
+			return t.WithExisting(cmd.Context(), func(s *feed.Store) error { return watch(cmd, t.JSON, s, every) })
 		},
 	}
 	cmd.Flags().DurationVar(&every, "interval", time.Second, "time between two looks")
@@ -54,8 +50,8 @@ first %d letters of its ID; --json has it whole.`, viewLimit, shownOwner),
 	return cmd
 }
 
-func watch(ctx context.Context, out io.Writer, asJSON bool, s *feed.Store, every time.Duration) error {
-	onScreen := progress.IsTerminal(out) && !asJSON
+func watch(cmd *cobra.Command, asJSON bool, s *feed.Store, every time.Duration) error {
+	ctx := cmd.Context()
 	before, at := map[string]int64{}, time.Now()
 	return cli.Every(ctx, every, func() error {
 		lines, now, err := progressOf(ctx, s, before, time.Since(at))
@@ -63,7 +59,13 @@ func watch(ctx context.Context, out io.Writer, asJSON bool, s *feed.Store, every
 			return err
 		}
 		before, at = now, time.Now()
-		return draw(out, lines, asJSON, onScreen)
+		return cli.Redraw(cmd, asJSON, func() error {
+			if len(lines) == 0 && !asJSON {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "every partition is complete")
+				return err
+			}
+			return cli.List(cmd, asJSON, columns, cli.All(lines))
+		})
 	})
 }
 
@@ -93,7 +95,7 @@ func progressOf(ctx context.Context, s *feed.Store, before map[string]int64, too
 			return nil, nil, err
 		}
 		if was, ok := before[p.ID]; ok {
-			line.Rate = float64(max(0, line.Steps-was)) / max(took.Seconds(), 0.001)
+			line.Rate = math.Round(float64(max(0, line.Steps-was))/max(took.Seconds(), 0.001)*10) / 10
 		}
 		now[p.ID] = line.Steps
 		lines = append(lines, line)
@@ -103,7 +105,7 @@ func progressOf(ctx context.Context, s *feed.Store, before map[string]int64, too
 
 // progressLine is a partition with its counts.
 func progressLine(ctx context.Context, s *feed.Store, p feed.Partition) (progressJSON, error) {
-	line := progressJSON{Partition: tables.Shown(&p)}
+	line := progressJSON{Partition: tables.Shown(p)}
 	counts, err := s.Counts(ctx, p.ID)
 	if err != nil {
 		return line, err
@@ -119,42 +121,5 @@ func progressLine(ctx context.Context, s *feed.Store, p feed.Partition) (progres
 	return line, err
 }
 
-func draw(out io.Writer, lines []progressJSON, asJSON, onScreen bool) error {
-	var text string
-	switch {
-	case asJSON:
-		var b bytes.Buffer
-		for i := range lines {
-			if err := cli.WriteJSON(&b, &lines[i]); err != nil {
-				return err
-			}
-		}
-		text = b.String()
-	case onScreen:
-		text = "\x1b[H\x1b[2J" + progress.Fit(out, table(lines))
-	default:
-		text = table(lines)
-	}
-	_, err := io.WriteString(out, text)
-	return err
-}
-
-// shownOwner is how much of an owner's UUID is shown.
-const shownOwner = 8
-
-// table is the view as text. The name of a partition comes last, where a narrow terminal cuts it.
-func table(lines []progressJSON) string {
-	header := []string{"status", ">gate", ">at gate", ">above", ">complete", ">failed", ">rate", "owner", "partition"}
-	rows := make([][]string, len(lines))
-	for i := range lines {
-		l := &lines[i]
-		owner := []rune(tables.OneLine(l.Owner))
-		rows[i] = []string{
-			string(l.Status), strconv.Itoa(l.Gate), progress.Count(l.AtGate), progress.Count(l.Above), progress.Count(l.Complete), progress.Count(l.Failed),
-			progress.Count(int64(math.Round(l.Rate))) + "/s", string(owner[:min(len(owner), shownOwner)]), tables.OneLine(l.ID),
-		}
-	}
-	var b strings.Builder
-	_ = progress.Table(&b, header, rows) // a row has as many cells as the header, and a Builder takes all
-	return b.String()
-}
+// columns are those of the view. The name of a partition comes last, where a narrow terminal cuts it.
+var columns = []string{"status", ">gate", ">at_gate", ">above", ">complete", ">failed", ">rate", "owner:9", "id"}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -35,11 +34,17 @@ func Info(ctx context.Context, js jetstream.JetStream, stream, consumer string) 
 	return c.CachedInfo(), nil
 }
 
-// State is a consumer at one moment, as --json prints it.
+// State is a consumer at one moment, with what of its configuration explains the numbers.
 type State struct {
 	Stream      string    `json:"stream"`
 	Consumer    string    `json:"consumer"`
 	Time        time.Time `json:"time"`
+	PushTo      string    `json:"push_to,omitempty"` // a subject; empty: it is a pull consumer
+	Filter      []string  `json:"filter,omitempty"`
+	AckPolicy   string    `json:"ack_policy"`
+	AckWait     string    `json:"ack_wait,omitempty"`
+	MaxPending  int       `json:"max_ack_pending,omitempty"`
+	MaxDeliver  int       `json:"max_deliver,omitempty"`
 	Pending     uint64    `json:"pending"`
 	AckPending  int       `json:"ack_pending"`
 	Redelivered int       `json:"redelivered"`
@@ -67,12 +72,20 @@ type Pin struct {
 
 // Observe is the state of a consumer that has this info.
 func Observe(info *jetstream.ConsumerInfo, now time.Time) State {
+	c := info.Config
 	s := State{
-		Stream: info.Stream, Consumer: info.Name, Time: now.UTC(),
+		Stream: info.Stream, Consumer: info.Name, Time: now.UTC(), PushTo: c.DeliverSubject, Filter: c.FilterSubjects,
+		AckPolicy: strings.ToLower(strings.TrimPrefix(c.AckPolicy.String(), "Ack")), MaxPending: max(0, c.MaxAckPending), MaxDeliver: max(0, c.MaxDeliver),
 		Pending: info.NumPending, AckPending: info.NumAckPending,
 		Redelivered: info.NumRedelivered, Waiting: info.NumWaiting, Paused: info.Paused,
 		Delivered: Position{info.Delivered.Consumer, info.Delivered.Stream, info.Delivered.Last},
 		AckFloor:  Position{info.AckFloor.Consumer, info.AckFloor.Stream, info.AckFloor.Last},
+	}
+	if c.FilterSubject != "" {
+		s.Filter = []string{c.FilterSubject}
+	}
+	if c.AckPolicy != jetstream.AckNonePolicy {
+		s.AckWait = c.AckWait.String()
 	}
 	for _, g := range info.PriorityGroups {
 		p := Pin{Group: g.Group, ID: g.PinnedClientID}
@@ -82,73 +95,6 @@ func Observe(info *jetstream.ConsumerInfo, now time.Time) State {
 		s.Pins = append(s.Pins, p)
 	}
 	return s
-}
-
-// Print writes the info of a consumer, and its state.
-func Print(out io.Writer, info *jetstream.ConsumerInfo, s State) error {
-	rows := [][2]string{
-		{"consumer", s.Consumer + " on stream " + s.Stream},
-		{"kind", kindOf(info)},
-		{"filter", cmp.Or(info.Config.FilterSubject, strings.Join(info.Config.FilterSubjects, ", "))},
-		{"pending", progress.Count(s.Pending)},
-		{"ack pending", progress.Count(s.AckPending)},
-		{"redelivered", progress.Count(s.Redelivered)},
-		{"waiting pulls", progress.Count(s.Waiting)},
-		{"delivered", positionText(s.Delivered, s.Time)},
-		{"ack floor", positionText(s.AckFloor, s.Time)},
-	}
-	if s.Paused {
-		rows = append(rows, [2]string{"paused", "yes"})
-	}
-	for _, p := range s.Pins {
-		rows = append(rows, [2]string{"pin of " + p.Group, PinText(p, s.Time)})
-	}
-	width := 0
-	for _, r := range rows {
-		width = max(width, len(r[0]))
-	}
-	var b strings.Builder
-	for _, r := range rows {
-		if r[1] != "" {
-			fmt.Fprintf(&b, "%-*s  %s\n", width, r[0], progress.Readable(r[1]))
-		}
-	}
-	_, err := io.WriteString(out, b.String())
-	return err
-}
-
-func positionText(p Position, now time.Time) string {
-	text := fmt.Sprintf("%s (stream sequence %s)", progress.Count(p.Consumer), progress.Count(p.Stream))
-	if p.Last != nil {
-		text += ", last " + ago(*p.Last, now)
-	}
-	return text
-}
-
-// PinText says who holds a pin, and since when.
-func PinText(p Pin, now time.Time) string {
-	switch {
-	case p.ID == "":
-		return "nobody"
-	case p.Since == nil:
-		return p.ID
-	}
-	return p.ID + ", since " + ago(*p.Since, now)
-}
-
-// ago rounds the time since then for a reader. Clocks of two machines differ, so it
-// is never negative.
-func ago(then, now time.Time) string {
-	d := max(0, now.Sub(then))
-	switch {
-	case d < time.Minute:
-		d = d.Round(100 * time.Millisecond)
-	case d < time.Hour:
-		d = d.Round(time.Second)
-	default:
-		d = d.Round(time.Minute)
-	}
-	return d.String() + " ago"
 }
 
 // Rates are changes a second between two looks at a consumer.
@@ -175,29 +121,15 @@ func Between(before, after State) *Rates {
 	}
 }
 
-// Text is the rates in words.
-func (r *Rates) Text() string {
-	return fmt.Sprintf("delivered %.0f/s, acked %.0f/s, pending %+.0f/s", r.Delivered, r.Acked, r.Pending)
-}
-
-func kindOf(info *jetstream.ConsumerInfo) string {
-	c := info.Config
-	kind := []string{"pull"}
-	if c.DeliverSubject != "" {
-		kind[0] = "push to " + c.DeliverSubject
+// Line is the state in one line.
+func (s *State) Line() string {
+	line := fmt.Sprintf("%s pending %s, ack pending %s, redelivered %s, waiting pulls %s",
+		s.Time.Local().Format(time.TimeOnly), progress.Count(s.Pending), progress.Count(s.AckPending), progress.Count(s.Redelivered), progress.Count(s.Waiting))
+	if r := s.Rates; r != nil {
+		line += fmt.Sprintf(", delivered %.0f/s, acked %.0f/s, pending %+.0f/s", r.Delivered, r.Acked, r.Pending)
 	}
-	if c.Durable == "" {
-		kind = append(kind, "ephemeral")
+	for _, p := range s.Pins {
+		line += fmt.Sprintf(", pin of %s: %s", p.Group, cmp.Or(p.ID, "nobody"))
 	}
-	kind = append(kind, "ack "+strings.ToLower(strings.TrimPrefix(c.AckPolicy.String(), "Ack")))
-	if c.AckPolicy != jetstream.AckNonePolicy {
-		kind = append(kind, "ack wait "+c.AckWait.String())
-		if c.MaxAckPending > 0 {
-			kind = append(kind, fmt.Sprintf("at most %s unacknowledged", progress.Count(c.MaxAckPending)))
-		}
-	}
-	if c.MaxDeliver > 0 {
-		kind = append(kind, fmt.Sprintf("at most %d deliveries", c.MaxDeliver))
-	}
-	return strings.Join(kind, ", ")
+	return line
 }

@@ -18,13 +18,3 @@ func TestRates(t *testing.T) {
 	require.Nil(t, Between(at(10, 1, 1, 0, 1), at(10, 2, 2, 0, 2)), "no time has passed")
 	require.Nil(t, Between(at(10, 100, 100, 0, 0), at(11, 5, 5, 0, 0)), "it is another consumer")
 }
-
-func TestAgo(t *testing.T) {
-	now := time.Unix(1_000_000, 0)
-	for d, want := range map[time.Duration]string{
-		1234 * time.Millisecond: "1.2s ago", 75*time.Second + 1: "1m15s ago",
-		3*time.Hour + 10*time.Second: "3h0m0s ago", -time.Second: "0s ago",
-	} {
-		require.Equal(t, want, ago(now.Add(-d), now))
-	}
-}
