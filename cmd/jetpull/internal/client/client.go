@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"net"
 	"os"
@@ -212,7 +211,7 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 	if err != nil {
 		return nil, err
 	}
-	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := cli.Log(errOut, false)
 	l := &Link{Timeout: t.Timeout}
 	opts := append(service.NATSOptions("jetpull "+command, log), nats.Timeout(t.Timeout), nats.ReconnectHandler(func(nc *nats.Conn) {
 		log.Warn("connected again", "server", mask.URL(nc.ConnectedUrl()))

@@ -3,7 +3,6 @@ package servercmd
 
 import (
 	"fmt"
-	"log/slog"
 	"math"
 
 	"github.com/spf13/cobra"
@@ -25,7 +24,7 @@ find it without a flag while it has the default port. For production run nats-se
   jetpull publish orders.new two --create ORDERS`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+			o.Logger = cli.Log(cmd.ErrOrStderr(), false)
 			srv, err := natsembed.Start(cmd.Context(), o)
 			if err != nil {
 				return fmt.Errorf("%w; choose another --port, or 0 for any that is free, and a --dir that no other server uses", err)

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
@@ -96,15 +95,8 @@ func (c *Command) run(ctx context.Context, m *jetpull.Msg) error {
 	return nil
 }
 
-// described is what a message says of itself.
-type described interface {
-	Metadata() (*jetstream.MsgMetadata, error)
-	Headers() nats.Header
-	Subject() string
-}
-
 // messageEnv is what a command finds in its environment.
-func messageEnv(m described) ([]string, error) {
+func messageEnv(m jetstream.Msg) ([]string, error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return nil, err

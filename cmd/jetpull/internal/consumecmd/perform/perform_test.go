@@ -74,7 +74,7 @@ func TestLines(t *testing.T) {
 }
 
 func TestEnvironmentOfACommand(t *testing.T) {
-	env, err := messageEnv(headersOnly{nats.Header{"B-1": {"x", "y"}, "Zero": {"a\x00b"}}})
+	env, err := messageEnv(headersOnly{headers: nats.Header{"B-1": {"x", "y"}, "Zero": {"a\x00b"}}})
 	require.NoError(t, err)
 	require.Contains(t, env, "JETPULL_HEADER_B_1=x")
 	require.Contains(t, env, `JETPULL_HEADERS={"B-1":["x","y"],"Zero":["a\u0000b"]}`)
@@ -88,7 +88,10 @@ func TestEnvironmentOfACommand(t *testing.T) {
 }
 
 // headersOnly is a message of which only the headers matter.
-type headersOnly struct{ headers nats.Header }
+type headersOnly struct {
+	jetstream.Msg
+	headers nats.Header
+}
 
 func (m headersOnly) Metadata() (*jetstream.MsgMetadata, error) {
 	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: 7}}, nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/journal"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 	"github.com/jetpull/jetpull/internal/progress"
 )
@@ -43,8 +41,6 @@ type Run struct {
 	json   bool
 	quiet  bool
 	stop   context.CancelFunc
-	// journal reports what Consume logs.
-	journal journal.Journal
 
 	mu      sync.Mutex
 	started int
@@ -69,7 +65,6 @@ type Tally struct {
 // bar among them.
 func New(cmd *cobra.Command, g *client.Globals, terms Terms, pending uint64, prints bool) *Run {
 	r := &Run{Terms: terms, open: map[uint64]bool{}, json: g.JSON, quiet: g.Quiet, errOut: cmd.ErrOrStderr()}
-	r.journal.Warn = r.warn
 	switch {
 	case g.Quiet, g.JSON, prints && progress.IsTerminal(cmd.OutOrStdout()):
 	case r.Count > 0:
@@ -120,7 +115,7 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 	}
 	lastWords.Store(&sumUp)
 	defer lastWords.Store(nil)
-	opts = append(opts, jetpull.OnError(r.problem), jetpull.Logger(slog.New(&r.journal)))
+	opts = append(opts, jetpull.Logger(cli.Log(r.errOut, r.json)))
 	err := sub.Consume(runCtx, r.one, opts...)
 	stop()
 	watch.Wait()
@@ -211,18 +206,6 @@ func (r *Run) watchIdle(ctx context.Context) {
 		timer.Reset(left)
 	}
 }
-
-// problem reports what went wrong, as it happens. ErrOutput is what the run ends with; of a status there is an error for each
-// pull, and one record in the log for all.
-func (r *Run) problem(err error) {
-	_, status := errors.AsType[*jetpull.StatusError](err)
-	if !errors.Is(err, pulling.ErrOutput) && !status && !r.journal.Has(err) {
-		r.warn(cli.Plain(err))
-	}
-}
-
-// warn reports a problem of the run.
-func (r *Run) warn(text string) { cli.Warn(r.errOut, r.json, text) }
 
 // Listens says where other clients find the server of this process.
 func (r *Run) Listens(url string) {
