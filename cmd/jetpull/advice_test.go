@@ -28,9 +28,6 @@ func TestErrorsNameFlags(t *testing.T) {
 		r = f.run(t, append(strings.Fields(tt.line), "--json")...)
 		require.Contains(t, jsonLines[struct{ Error string }](t, r.err)[0].Error, tt.want[:10], "in JSON too")
 	}
-	r := f.run(t, "fetch", "S", "c", "--max-bytes", "10")
-	require.Equal(t, cli.ExitError, r.code)
-	require.Contains(t, r.err, "raise --max-bytes")
 }
 
 // TestErrorsSayWhatToDo has names that do not exist.

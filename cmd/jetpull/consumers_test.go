@@ -117,7 +117,7 @@ func TestPublishSchedule(t *testing.T) {
 
 	for want, flags := range map[string][]string{
 		`--at "tomorrow" is not a time to come`: {"--at", "tomorrow", "--schedule", "s.x"},
-		"give one of --at, --every and --cron":  {"--every", "1s", "--cron", "@daily", "--schedule", "s.x"},
+		"[cron every] were all set":             {"--every", "1s", "--cron", "@daily", "--schedule", "s.x"},
 		`--schedule "" is not a subject`:        {"--every", "1s"},
 		`--schedule "s.a" is not a subject`:     {"--every", "1s", "--schedule", "s.a"},
 		"need --at, --every or --cron":          {"--schedule", "s.x"},

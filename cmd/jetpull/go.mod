@@ -11,7 +11,6 @@ require (
 	github.com/getsentry/sentry-go v0.50.0 // indirect
 	github.com/glebarez/go-sqlite v1.21.2 // indirect
 	github.com/glebarez/sqlite v1.11.0 // indirect
-	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/golang-sql/civil v0.0.0-20220223132316-b832511892a9 // indirect
 	github.com/golang-sql/sqlexp v0.1.0 // indirect
@@ -66,6 +65,7 @@ require (
 )
 
 require (
+	github.com/go-logr/logr v1.4.4
 	github.com/jetpull/jetpull v0.0.0
 	github.com/jetpull/jetpull/broker v0.0.0
 	github.com/jetpull/jetpull/console v0.0.0

@@ -78,11 +78,11 @@ func TestConnectionFlags(t *testing.T) {
 		require.Equal(t, cli.ExitDone, r.code, "%q: %s", args, r.err)
 	}
 	for want, args := range map[string][]string{
-		"--password needs --user":      {"--password", "pw"},
-		"--tlscert and --tlskey":       {"--tlskey", "k.pem"},
-		"there are an API prefix":      {"--js-domain", "hub", "--js-api-prefix", "$JS.hub.API"},
-		"is not more than 0":           {"--timeout", "0s"},
-		"each say which server to use": {"--context", "mine"},
+		"--password needs --user":   {"--password", "pw"},
+		"--tlscert and --tlskey":    {"--tlskey", "k.pem"},
+		"[js-api-prefix js-domain]": {"--js-domain", "hub", "--js-api-prefix", "$JS.hub.API"},
+		"is not more than 0":        {"--timeout", "0s"},
+		"[context server]":          {"--context", "mine"},
 	} {
 		r := jetpullRun(t, append([]string{"info", "S", "c", "-s", srv.URL()}, args...)...)
 		require.Equal(t, cli.ExitUsage, r.code, want)

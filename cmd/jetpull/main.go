@@ -117,7 +117,7 @@ func newRootCommand(g *client.Globals) *cobra.Command {
 	} {
 		for _, sub := range append(cmd.Commands(), cmd) {
 			if !sub.HasSubCommands() {
-				g.Register(sub.Flags())
+				g.Register(sub)
 			}
 		}
 		root.AddCommand(cmd)

@@ -3,7 +3,6 @@ package main
 import (
 	"regexp"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -24,17 +23,4 @@ func TestConsumeIdleShowsProgress(t *testing.T) {
 	require.Regexp(t, `^consume: 2 of 3 in 2\.\d+s, 1/s\n3 acknowledged in \S+s, 1/s\n$`, r.err)
 	r = f.run(t, "consume", "S", "c", "--idle", "100ms", "-q")
 	require.Equal(t, cli.ExitNoMessages, r.code, r.err)
-}
-
-// TestFetchFillTellsProgress has a fetch wait for more than there is.
-func TestFetchFillShowsProgress(t *testing.T) {
-	f := newFixture(t, jetstream.ConsumerConfig{})
-	f.publish(t, "one")
-	out, errOut, stop := f.start(t, "fetch", "S", "c", "--fill", "--count", "3", "--wait", "30s", "--raw")
-	require.Eventually(t, func() bool {
-		return regexp.MustCompile(`^fetch: 1 of 3 in 2(\.\d+)?s, \d/s\n`).MatchString(errOut.String())
-	}, 10*time.Second, 10*time.Millisecond)
-	f.publish(t, "two", "three")
-	require.Eventually(t, func() bool { return out.String() == "one\ntwo\nthree\n" }, 10*time.Second, 5*time.Millisecond)
-	require.Equal(t, cli.ExitDone, stop(), errOut.String())
 }

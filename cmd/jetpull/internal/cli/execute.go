@@ -32,7 +32,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	began := false // before that, an error is one of the command line
-	root.PersistentPreRun = func(*cobra.Command, []string) { began = true }
+	onRun(root, func() { began = true })
 	cmd, err := unknown(root, args)
 	if err == nil {
 		cmd, err = root.ExecuteContextC(ctx)
@@ -57,6 +57,19 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 		Notice(s.Err, "See: %s --help\n", cmd.CommandPath())
 	}
 	return code
+}
+
+// onRun has f called before a command runs, when its flags and arguments have been checked.
+func onRun(cmd *cobra.Command, f func()) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			f()
+			return run(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		onRun(sub, f)
+	}
 }
 
 // unknown looks for the name of a command that does not exist, before the first flag of args. Its error names the commands that

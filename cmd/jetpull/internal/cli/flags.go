@@ -81,14 +81,6 @@ func Given[V any](flags *pflag.FlagSet, values map[string]V) (given []V) {
 	return given
 }
 
-// Exclude refuses flags of which only one can be given.
-func Exclude(flags *pflag.FlagSet, one, other string) error {
-	if flags.Changed(one) && flags.Changed(other) {
-		return Usage(fmt.Errorf("--%s and --%s exclude each other; give one of them", one, other))
-	}
-	return nil
-}
-
 // CheckURL refuses what is not the URL of an HTTP server.
 func CheckURL(flag, text string) error {
 	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {

@@ -33,22 +33,3 @@ func CheckGroup(name string) error {
 	}
 	return nil
 }
-
-// IsSubject reports whether a message can be published to subject or, where
-// wildcards are fine, whether a stream can be over it.
-func IsSubject(subject string, wildcards bool) bool {
-	tokens := strings.Split(subject, ".")
-	for i, token := range tokens {
-		switch {
-		case token == "", strings.ContainsAny(token, " \t\r\n\f"):
-			return false
-		case token == "*", token == ">":
-			if !wildcards || token == ">" && i < len(tokens)-1 {
-				return false
-			}
-		case !wildcards && strings.ContainsAny(token, "*>"):
-			return false
-		}
-	}
-	return true
-}

@@ -61,9 +61,6 @@ func Plain(err error) string {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		text = strings.ReplaceAll(text, api.Error(), api.Description)
 	}
-	if errors.Is(err, jetpull.ErrMaxBytes) {
-		return strings.Replace(text, "raise MaxBytes", "raise --max-bytes", 1)
-	}
 	return text
 }
 

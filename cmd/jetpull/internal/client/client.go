@@ -45,8 +45,8 @@ type Globals struct {
 
 // Register adds the flags to a command that is a client of a server, with the names that the nats command has for them. The
 // systems have their own: a flag that a command would ignore is not there.
-func (g *Globals) Register(flags *pflag.FlagSet) {
-	t := &g.Target
+func (g *Globals) Register(cmd *cobra.Command) {
+	t, flags := &g.Target, cmd.Flags()
 	flags.SetNormalizeFunc(otherNames)
 	flags.StringVarP(&t.URL, "server", "s", "", "`URL` of the server; may be a list with commas (NATS_URL; also --nats)")
 	flags.StringVar(&t.Context, "context", "", "`NAME` of a context of the nats command, or the absolute path of its file (NATS_CONTEXT)")
@@ -62,6 +62,11 @@ func (g *Globals) Register(flags *pflag.FlagSet) {
 	flags.DurationVar(&t.Timeout, "timeout", defaultTimeout, "limit for connecting and for a request (NATS_TIMEOUT)")
 	flags.BoolVarP(&g.JSON, "json", "j", false, "print JSON, one value per line; errors too")
 	flags.BoolVarP(&g.Quiet, "quiet", "q", false, "print no progress and no summary on stderr; problems are printed all the same")
+	cmd.MarkFlagsMutuallyExclusive("server", "context", "embedded")
+	cmd.MarkFlagsMutuallyExclusive("js-domain", "js-api-prefix")
+	if flags.Lookup("raw") != nil {
+		cmd.MarkFlagsMutuallyExclusive("raw", "json")
+	}
 }
 
 // defaultTimeout is that of the nats command.
@@ -167,15 +172,6 @@ type Link struct {
 // Resolve fills in what the user did not say, from the environment and the nats
 // command's selection.
 func (t Target) Resolve() (Target, error) {
-	var given []string
-	for flag, value := range map[string]string{"--server": t.URL, "--context": t.Context, "--embedded": t.Embedded} {
-		if value != "" {
-			given = append(given, flag)
-		}
-	}
-	if len(given) > 1 {
-		return t, cli.Usage(errors.New("--embedded, --server and --context each say which server to use; give one of them"))
-	}
 	var err error
 	if t.Timeout, err = timeoutFromEnvironment(t.Timeout); err != nil {
 		return t, err
@@ -192,7 +188,7 @@ func (t Target) Resolve() (Target, error) {
 	if t.Embedded == "" && t.port != 0 {
 		return t, cli.Usage(fmt.Errorf("--embedded-port %d needs --embedded", t.port))
 	}
-	if len(given) == 1 {
+	if t.URL+t.Context+t.Embedded != "" {
 		return t, checkURLs("--server", t.URL)
 	}
 	if t.URL = os.Getenv("NATS_URL"); t.URL != "" {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
@@ -109,20 +110,18 @@ their delivery counted.`,
 	cli.Range(flags, "max-attempts", &f.maxAttempts, 1, math.MaxInt)
 	cli.Lasting(flags, "drain-timeout", &f.Drain, 0)
 	cli.Checked(flags, "dead-letter", func() error {
-		if !cli.IsSubject(f.deadLetter, false) {
+		if !server.IsValidPublishSubject(f.deadLetter) {
 			return fmt.Errorf("--dead-letter %q is not a subject to publish to", f.deadLetter)
 		}
 		return nil
 	})
-	f.Flags.Register(flags)
+	f.Flags.Register(cmd)
 	return cmd
 }
 
 // check refuses flags that do not go together.
 func (f *consume) check() error {
 	switch {
-	case f.Raw && f.JSON:
-		return cli.Usage(errors.New("--raw and --json exclude each other"))
 	case f.Raw && len(f.argv) > 0:
 		return cli.Usage(errors.New("--raw is for messages that are printed, not for a command"))
 	case f.prefetch > 0 && f.prefetch < f.workers():

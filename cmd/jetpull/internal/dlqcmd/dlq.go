@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -83,7 +84,7 @@ func (d *dlq) choose(args []string) (err error) {
 		}
 		d.chosen.Sequences = append(d.chosen.Sequences, n)
 	}
-	if d.subject != "" && !cli.IsSubject(d.subject, true) {
+	if d.subject != "" && !server.IsValidSubject(d.subject) {
 		return cli.Usage(fmt.Errorf("--subject %q is not a subject", d.subject))
 	}
 	if d.since < 0 {
@@ -211,7 +212,7 @@ that were sent and whose dead letter was not deleted yet are stored once, within
 the stream's duplicate window.`,
 		Args: streamAndSequences(true),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if d.to != "" && !cli.IsSubject(d.to, false) {
+			if d.to != "" && !server.IsValidPublishSubject(d.to) {
 				return cli.Usage(fmt.Errorf("--to %q is not a subject to publish to", d.to))
 			}
 			return d.change(cmd, args, func(l *deadletters.Letter) (func(context.Context) error, error) {

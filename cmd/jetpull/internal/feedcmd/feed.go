@@ -111,6 +111,7 @@ func New() *cobra.Command {
 	fs.BoolVar(&f.autoClose, "auto-close", false, "close sealed partitions after their last item")
 	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "leave gates to jetpull feed advance")
 	fs.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
+	cmd.MarkFlagsMutuallyExclusive("handler", "exec", "publish")
 	cli.Range(fs, "concurrency", &f.concurrency, 1, math.MaxInt)
 	cli.Range(fs, "partition-concurrency", &f.partitionConcurrency, 0, math.MaxInt)
 	cli.Lasting(fs, "timeout", &f.timeout, time.Millisecond)
@@ -184,14 +185,8 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 
 // check says what the flags lack.
 func (f *flags) check() error {
-	given := 0
-	for _, way := range []string{f.handler, f.exec, f.publish} {
-		if way != "" {
-			given++
-		}
-	}
 	switch {
-	case given != 1:
+	case f.handler+f.exec+f.publish == "":
 		return errors.New("give one of --handler URL, --exec COMMAND and --publish SUBJECT: what the items are for")
 	case f.handler == "" && (f.health != "" || f.secret != ""):
 		return errors.New("--health and --secret are for --handler")

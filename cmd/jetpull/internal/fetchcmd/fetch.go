@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,10 +20,10 @@ import (
 type fetch struct {
 	*client.Globals
 	pulling.Flags
-	count, maxBytes int
-	wait            time.Duration
-	noWait, fill    bool
-	settle          string
+	count        int
+	wait         time.Duration
+	noWait, fill bool
+	settle       string
 }
 
 // New returns the command fetch.
@@ -50,12 +49,12 @@ came; with --no-wait it never waits. Nothing within --wait is 4 too; 3 is only f
 	flags.DurationVarP(&f.wait, "wait", "w", 5*time.Second, "how long to wait where nothing is there, or for all messages with --fill")
 	flags.BoolVar(&f.noWait, "no-wait", false, "take what is there now")
 	flags.BoolVar(&f.fill, "fill", false, "wait until all --count messages are there")
-	flags.IntVar(&f.maxBytes, "max-bytes", 0, "take no more than `BYTES`, overhead included")
 	flags.StringVar(&f.settle, "settle", "ack", "what to do with a message that is printed: ack, nak, term or none")
 	cli.Range(flags, "count", &f.count, 1, math.MaxInt32)
-	cli.Range(flags, "max-bytes", &f.maxBytes, 1, math.MaxInt32)
 	cli.Lasting(flags, "wait", &f.wait, time.Millisecond)
-	f.Flags.Register(flags)
+	f.Flags.Register(cmd)
+	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
+	cmd.MarkFlagsMutuallyExclusive("fill", "no-wait")
 	return cmd
 }
 
@@ -64,21 +63,9 @@ var settlers = map[string]func(*jetpull.Msg) error{
 	"ack": nil, "nak": (*jetpull.Msg).Nak, "term": (*jetpull.Msg).Term, "none": func(*jetpull.Msg) error { return nil },
 }
 
-func (f *fetch) check(cmd *cobra.Command) error {
+func (f *fetch) run(cmd *cobra.Command, args []string) (err error) {
 	if _, ok := settlers[f.settle]; !ok {
 		return cli.Usage(fmt.Errorf("--settle %q is none of ack, nak, term and none", f.settle))
-	}
-	for _, both := range [][2]string{{"wait", "no-wait"}, {"fill", "no-wait"}, {"raw", "json"}} {
-		if err := cli.Exclude(cmd.Flags(), both[0], both[1]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (f *fetch) run(cmd *cobra.Command, args []string) (err error) {
-	if err := f.check(cmd); err != nil {
-		return err
 	}
 	ctx := cmd.Context()
 	p, err := f.Open(cmd, f.Globals, args)
@@ -86,7 +73,7 @@ func (f *fetch) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	msgs, err := f.take(cmd, p.Sub)
+	msgs, err := f.take(ctx, p.Sub)
 	if ctx.Err() != nil && err != nil {
 		return cli.ErrInterrupted
 	}
@@ -109,38 +96,16 @@ func (f *fetch) run(cmd *cobra.Command, args []string) (err error) {
 	return nil
 }
 
-// fillPoll is how often a fetch that waits for all messages looks how many have come.
-const fillPoll = 200 * time.Millisecond
-
-// take fetches the messages. One that waits for all of them shows how many have come.
-func (f *fetch) take(cmd *cobra.Command, sub *jetpull.Subscription) ([]*jetpull.Msg, error) {
-	opts := cli.Given(cmd.Flags(), map[string]jetpull.Option{"max-bytes": jetpull.MaxBytes(f.maxBytes)})
+// take fetches the messages.
+func (f *fetch) take(ctx context.Context, sub *jetpull.Subscription) ([]*jetpull.Msg, error) {
+	opts := []jetpull.Option{jetpull.MaxWait(f.wait)}
+	if f.noWait {
+		opts = []jetpull.Option{jetpull.NoWait()}
+	}
 	if f.fill {
 		opts = append(opts, jetpull.FillBatch())
 	}
-	if f.noWait {
-		opts = append(opts, jetpull.NoWait())
-	} else {
-		opts = append(opts, jetpull.MaxWait(f.wait))
-	}
-	if !f.fill {
-		return sub.Fetch(cmd.Context(), f.count, opts...)
-	}
-	bar, came := f.Bar(cmd, int64(f.count), false), uint64(0)
-	defer bar.Clear()
-	ctx, stop := context.WithCancel(cmd.Context())
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		_ = cli.Every(ctx, fillPoll, func() error {
-			before := came
-			came = sub.Stats().Messages
-			bar.Add(int(came - before))
-			return nil
-		})
-	})
-	defer watch.Wait()
-	defer stop()
-	return sub.Fetch(cmd.Context(), f.count, opts...)
+	return sub.Fetch(ctx, f.count, opts...)
 }
 
 // settleAll does with the printed messages what the user asked for. The server

@@ -157,15 +157,12 @@ func pinGroup(info *jetstream.ConsumerInfo, group string) (string, error) {
 	switch {
 	case info.Config.PriorityPolicy != jetstream.PriorityPolicyPinned:
 		return "", cli.Usage(fmt.Errorf("consumer %s has no pins: its priority policy is not pinned_client", info.Name))
-	case group == "" && len(groups) == 1:
-		return groups[0], nil
-	case group == "":
+	case group == "" && len(groups) > 1:
 		return "", cli.Usage(fmt.Errorf("consumer %s has the groups %s; name one with --group", info.Name, strings.Join(groups, ", ")))
+	case group != "" && !slices.Contains(groups, group):
+		return "", cli.Usage(fmt.Errorf("consumer %s has no group %q; it has %s", info.Name, group, strings.Join(groups, ", ")))
 	}
-	if slices.Contains(groups, group) {
-		return group, nil
-	}
-	return "", cli.Usage(fmt.Errorf("consumer %s has no group %q; it has %s", info.Name, group, strings.Join(groups, ", ")))
+	return cmp.Or(group, groups[0]), nil
 }
 
 // pinOf is the pin id that the server has for a group, or "".

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strconv"
 	"sync"
 	"time"
@@ -19,13 +20,37 @@ import (
 const (
 	// longestLine is the size of the largest payload that --lines reads: the most that a server can be configured for.
 	longestLine = 64 << 20
-	// linesAhead is how many lines may wait for their confirmation. More of them make nothing faster.
-	linesAhead = 8192
+	// ahead is how many messages may wait for their confirmation. More of them make nothing faster.
+	ahead = 8192
 )
 
-// lines publishes each line of a reader, and returns how many a stream has confirmed. The confirmations come to one inbox and are counted, in
+// lines are a message for each line of a reader. A message is valid until the next one.
+func (p *plan) lines(in io.Reader) iter.Seq2[*nats.Msg, error] {
+	return func(yield func(*nats.Msg, error) bool) {
+		subject, err := p.subject(fields{Count: 1})
+		m := &nats.Msg{Subject: string(subject), Header: p.header}
+		scan := bufio.NewScanner(in)
+		scan.Buffer(make([]byte, 0, 64<<10), longestLine)
+		for n := 1; err == nil; n++ {
+			if !scan.Scan() {
+				if err = scan.Err(); err == nil {
+					return
+				}
+				err = fmt.Errorf("read line %d: %w", n, err)
+				break
+			}
+			m.Data = scan.Bytes()
+			if !yield(m, nil) {
+				return
+			}
+		}
+		yield(nil, err)
+	}
+}
+
+// publish publishes messages, and returns how many a stream has confirmed. The confirmations come to one inbox and are counted, in
 // whatever order: that takes half the time of a future for each. After an error, those that are not confirmed may be stored.
-func (p *plan) lines(ctx context.Context, nc *nats.Conn, in io.Reader, wait time.Duration, done func()) (confirmed int, err error) {
+func publish(ctx context.Context, nc *nats.Conn, messages iter.Seq2[*nats.Msg, error], wait time.Duration, done func()) (confirmed int, err error) {
 	c := &confirmations{done: done, more: make(chan struct{}, 1)}
 	inbox := nc.NewInbox()
 	sub, err := nc.Subscribe(inbox+".*", c.take)
@@ -33,29 +58,22 @@ func (p *plan) lines(ctx context.Context, nc *nats.Conn, in io.Reader, wait time
 		return 0, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := sub.SetPendingLimits(2*linesAhead, -1); err != nil {
+	if err := sub.SetPendingLimits(2*ahead, -1); err != nil {
 		return 0, err
 	}
-	subject, err := p.subject(fields{Count: 1})
-	if err != nil {
-		return 0, err
-	}
-	scan := bufio.NewScanner(in)
-	scan.Buffer(make([]byte, 0, 64<<10), longestLine)
 	sent := 0
-	m := &nats.Msg{Subject: string(subject), Header: p.header}
-	for scan.Scan() {
-		if err := c.wait(ctx, nc, sent-linesAhead, wait); err != nil {
+	for m, err := range messages {
+		if err == nil {
+			err = c.wait(ctx, nc, sent-ahead, wait)
+		}
+		if err != nil {
 			return c.count(), err
 		}
 		sent++
-		m.Data, m.Reply = scan.Bytes(), inbox+"."+strconv.Itoa(sent)
+		m.Reply = inbox + "." + strconv.Itoa(sent)
 		if err := nc.PublishMsg(m); err != nil {
-			return c.count(), fmt.Errorf("publish line %d to %s: %w", sent, m.Subject, err)
+			return c.count(), fmt.Errorf("publish message %d to %s: %w", sent, m.Subject, err)
 		}
-	}
-	if err := scan.Err(); err != nil {
-		return c.count(), fmt.Errorf("read line %d: %w", sent+1, err)
 	}
 	err = c.wait(ctx, nc, sent, wait)
 	return c.count(), err
@@ -116,7 +134,7 @@ func (c *confirmations) count() int {
 	return c.confirmed
 }
 
-// wait returns when n lines are confirmed, or with the first refusal, or an error when nothing is confirmed for so long.
+// wait returns when n messages are confirmed, or with the first refusal, or an error when nothing is confirmed for so long.
 func (c *confirmations) wait(ctx context.Context, nc *nats.Conn, n int, long time.Duration) error {
 	for flushed := false; ; {
 		c.mu.Lock()
@@ -138,7 +156,7 @@ func (c *confirmations) wait(ctx context.Context, nc *nats.Conn, n int, long tim
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(long):
-			return errors.New("no stream confirmed a line for " + long.String() + "; those that were not confirmed may be stored")
+			return errors.New("no stream confirmed a message for " + long.String() + "; those that were not confirmed may be stored")
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
@@ -60,7 +61,7 @@ With --create NAME and --count 0 the stream is made, and nothing is published.`,
 			if len(args) == 0 || len(args) > 2 {
 				return cli.Usage(fmt.Errorf("publish wants a subject and a body, not %d arguments %q", len(args), args))
 			}
-			if !strings.Contains(args[0], "{{") && !cli.IsSubject(args[0], false) {
+			if !strings.Contains(args[0], "{{") && !server.IsValidPublishSubject(args[0]) {
 				return cli.Usage(fmt.Errorf("%q is not a subject to publish to", args[0]))
 			}
 			return nil
@@ -74,7 +75,7 @@ With --create NAME and --count 0 the stream is made, and nothing is published.`,
 	cli.Range(flags, "size", &p.size, 0, math.MaxInt32)
 	cli.HeaderFlag(flags, &p.headers)
 	flags.BoolVar(&p.perLine, "lines", false, "publish each line of standard input")
-	p.schedule.register(flags)
+	p.schedule.register(cmd)
 	flags.StringVar(&p.create, "create", "", "make the stream `NAME` over the subject's first token and all below, if it is missing")
 	return cmd
 }
@@ -155,13 +156,11 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 	if p.count > 1 || p.perLine {
 		bar = g.Bar(cmd, int64(p.count), p.perLine)
 	}
-	begin := time.Now()
-	var n int
+	begin, messages := time.Now(), p.templates
 	if p.perLine {
-		n, err = p.lines(cmd.Context(), l.NC, cmd.InOrStdin(), l.Timeout, func() { bar.Add(1) })
-	} else {
-		n, err = p.publish(cmd.Context(), l.JS, func() { bar.Add(1) })
+		messages = p.lines(cmd.InOrStdin())
 	}
+	n, err := publish(cmd.Context(), l.NC, messages, l.Timeout, func() { bar.Add(1) })
 	took := time.Since(begin)
 	bar.Clear()
 	return p.report(cmd, g, n, took, err)
@@ -211,46 +210,14 @@ func (p *plan) makeStream(ctx context.Context, l *client.Link, subject string) e
 	return nil
 }
 
-// ahead is how many messages may wait for the stream's confirmation.
-const ahead = 256
-
-// publish publishes all messages, and returns how many a stream has confirmed. done is called for each.
-func (p *plan) publish(ctx context.Context, js jetstream.JetStream, done func()) (confirmed int, err error) {
-	var waiting []jetstream.PubAckFuture
-	confirm := func() error {
-		select {
-		case <-waiting[0].Ok():
-		case err := <-waiting[0].Err():
-			return fmt.Errorf("publish to %s: %w", waiting[0].Msg().Subject, err)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		waiting = waiting[1:]
-		confirmed++
-		done()
-		return nil
-	}
+// templates are --count messages that are made of the templates.
+func (p *plan) templates(yield func(*nats.Msg, error) bool) {
 	for i := range p.count {
 		m, err := p.message(i + 1)
-		if err != nil {
-			return confirmed, err
-		}
-		f, err := js.PublishMsgAsync(m)
-		if err != nil {
-			return confirmed, fmt.Errorf("publish to %s: %w", m.Subject, err)
-		}
-		if waiting = append(waiting, f); len(waiting) == ahead {
-			if err := confirm(); err != nil {
-				return confirmed, err
-			}
+		if !yield(m, err) || err != nil {
+			return
 		}
 	}
-	for len(waiting) > 0 {
-		if err := confirm(); err != nil {
-			return confirmed, err
-		}
-	}
-	return confirmed, nil
 }
 
 func (p *plan) message(n int) (*nats.Msg, error) {

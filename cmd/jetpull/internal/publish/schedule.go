@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
@@ -24,13 +25,15 @@ type schedule struct {
 	every                 time.Duration
 }
 
-func (s *schedule) register(flags *pflag.FlagSet) {
+func (s *schedule) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.StringVar(&s.at, "at", "", "have the stream publish the message at a `TIME` such as 2027-01-31T18:00:00Z")
 	flags.DurationVar(&s.every, "every", 0, "have the stream publish it again and again")
 	flags.StringVar(&s.cron, "cron", "", "have the stream publish it by a `PATTERN` of six fields, seconds first, or @hourly, @daily, @weekly, @monthly, @yearly")
 	flags.StringVar(&s.zone, "time-zone", "", "`NAME` of the time zone of --cron, such as Europe/Berlin (default UTC)")
 	flags.StringVar(&s.under, "schedule", "", "`SUBJECT` of the same stream under which the schedule is stored; a schedule that is there is replaced")
 	cli.Lasting(flags, "every", &s.every, time.Second)
+	cmd.MarkFlagsMutuallyExclusive("at", "every", "cron")
 }
 
 // given reports whether there is a schedule.
@@ -38,24 +41,16 @@ func (s *schedule) given() bool { return s.at != "" || s.every != 0 || s.cron !=
 
 // check refuses what cannot be together.
 func (s *schedule) check(subject string, count int) error {
-	ways := 0
-	for _, given := range []bool{s.at != "", s.every != 0, s.cron != ""} {
-		if given {
-			ways++
-		}
-	}
 	switch {
-	case ways > 1:
-		return errors.New("give one of --at, --every and --cron")
-	case ways == 0 && s.under+s.zone != "":
+	case !s.given() && s.under+s.zone != "":
 		return errors.New("--schedule and --time-zone need --at, --every or --cron")
-	case ways == 0:
+	case !s.given():
 		return nil
 	case s.zone != "" && s.cron == "":
 		return errors.New("--time-zone belongs to --cron; --at has the zone in its time")
 	case count != 1:
 		return fmt.Errorf("a schedule is one message, and --count is %d", count)
-	case s.under == subject || !cli.IsSubject(s.under, false):
+	case s.under == subject || !server.IsValidPublishSubject(s.under):
 		return fmt.Errorf("--schedule %q is not a subject beside %s: name one of the same stream, such as schedules.%[2]s", s.under, subject)
 	}
 	if s.at != "" {

@@ -16,10 +16,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
@@ -38,7 +38,8 @@ type Flags struct {
 }
 
 // Register adds the flags to a command.
-func (f *Flags) Register(flags *pflag.FlagSet) {
+func (f *Flags) Register(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.BoolVar(&f.Raw, "raw", false, "print the payloads alone, a line each")
 	flags.StringVar(&f.group, "group", "", "priority `GROUP` to pull in; a consumer with groups needs one")
 	flags.Int64Var(&f.minPending, "min-pending", 0, "pull only while at least `N` messages are pending (overflow)")
@@ -58,7 +59,7 @@ func (f *Flags) checkSubjects() error {
 		return errors.New("--create is empty; name the subjects of the stream")
 	}
 	for _, s := range f.subjects {
-		if !cli.IsSubject(s, true) {
+		if !server.IsValidSubject(s) {
 			return fmt.Errorf("--create %q is not a subject", s)
 		}
 	}

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
-	"regexp"
-	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -40,9 +39,9 @@ func Start(ctx context.Context, service string, log *slog.Logger) (stop func(con
 	if err != nil || !wanted {
 		return func(context.Context) {}, err
 	}
-	if err := checkTraceSecrets(os.Getenv); err != nil {
-		return func(context.Context) {}, err
-	}
+	// The exporter would print a variable that it cannot read, secrets and all, and go on without it.
+	var misread atomic.Bool
+	otel.SetLogger(funcr.New(func(string, string) { misread.Store(true) }, funcr.Options{}))
 	exporter, err := newExporter(ctx)
 	if errors.Is(err, errNoExporter) {
 		log.Warn("the environment asks for traces, and none are exported", "error", err)
@@ -50,6 +49,9 @@ func Start(ctx context.Context, service string, log *slog.Logger) (stop func(con
 	}
 	if err != nil {
 		return nil, fmt.Errorf("export of traces: %w", err)
+	}
+	if misread.Load() {
+		return nil, cli.Usage(errors.New("a variable OTEL_EXPORTER_OTLP_… cannot be read: headers are name=value with commas between, where a percent sign begins an encoded byte; an endpoint is a URL such as http://127.0.0.1:4318"))
 	}
 	// The environment comes last, so that it overrides the name.
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(semconv.ServiceName(service)), resource.WithFromEnv())
@@ -100,26 +102,3 @@ func traceExporter(getenv func(string) string) (wanted bool, err error) {
 		return false, cli.Usage(fmt.Errorf("%s=%q: only http/protobuf is supported; collectors take it on port 4318 by default", name, protocol))
 	}
 }
-
-// checkTraceSecrets refuses those variables of the exporter that may hold a
-// secret and that it could not read. It would print what it could not read,
-// secret and all, and go on without it.
-func checkTraceSecrets(getenv func(string) string) error {
-	for _, name := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
-		for i, entry := range strings.Split(getenv(name), ",") {
-			if strings.TrimSpace(entry) != "" && !header.MatchString(entry) { // none, as after a last comma, does no harm
-				return cli.Usage(fmt.Errorf("%s: entry %d is not name=value; write commas between entries, and percent-encode what is special in a value", name, i+1))
-			}
-		}
-	}
-	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
-		if _, err := url.Parse(strings.TrimSpace(getenv(name))); err != nil {
-			return cli.Usage(fmt.Errorf("%s is not a URL; write one such as http://127.0.0.1:4318", name))
-		}
-	}
-	return nil
-}
-
-// header is name=value: a token (RFC 9110, section 5.6.2), and a value in which a percent sign begins an encoded byte. An error about one
-// shows nothing of it: what looks like a name can be a part of the secret.
-var header = regexp.MustCompile("^\\s*[0-9A-Za-z!#$%&'*+.^_`|~-]+\\s*=(?s:[^%]|%[0-9A-Fa-f]{2})*$")

@@ -67,14 +67,14 @@ func TestNoHeaderOfTheExportIsLogged(t *testing.T) {
 				output, ok := StartInChild(t, map[string]string{variable: value})
 				require.NotContains(t, output, secretToken)
 				require.False(t, ok, "it would export without the header")
-				require.Contains(t, output, variable+": entry ")
+				require.Contains(t, output, "OTEL_EXPORTER_OTLP_… cannot be read")
 			})
 		}
 	}
 	output, ok := StartInChild(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://user:" + secretToken + "@127.0.0.1:port"})
 	require.NotContains(t, output, secretToken)
 	require.False(t, ok)
-	require.Contains(t, output, "OTEL_EXPORTER_OTLP_ENDPOINT is not a URL")
+	require.Contains(t, output, "OTEL_EXPORTER_OTLP_… cannot be read")
 }
 
 // Headers that the exporter can read are not refused, and the exporter logs nothing about them.
@@ -83,7 +83,6 @@ func TestHeadersOfTheExportThatAreRight(t *testing.T) {
 		"x-key=" + secretToken,
 		" x-key = " + secretToken + " , x-team=a ",
 		"authorization=Basic%20" + secretToken + "==,x-empty=",
-		"x-key=" + secretToken + ",",
 		"   ",
 	} {
 		output, ok := StartInChild(t, map[string]string{"OTEL_EXPORTER_OTLP_HEADERS": value})

@@ -54,11 +54,11 @@ func Commands(t *tables.DB) []*cobra.Command {
 			}),
 		operation("reopen PARTITION", "Make a complete or failed partition available, and unsealed", one,
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
-				return tables.OneLine(args[0]) + " is Available and unsealed", s.Reopen(ctx, args[0])
+				return progress.Readable(args[0]) + " is Available and unsealed", s.Reopen(ctx, args[0])
 			}),
 		operation("close PARTITION", "Make a partition complete whose items all are", one,
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
-				return tables.OneLine(args[0]) + " is Complete", s.ClosePartition(ctx, args[0])
+				return progress.Readable(args[0]) + " is Complete", s.ClosePartition(ctx, args[0])
 			}),
 		operation("advance PARTITION GATE", "Move a partition to a gate; all below it must be complete",
 			func(cmd *cobra.Command, args []string) (err error) {
@@ -71,7 +71,7 @@ func Commands(t *tables.DB) []*cobra.Command {
 				return nil
 			},
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
-				return fmt.Sprintf("%s is at gate %d", tables.OneLine(args[0]), gate), s.Advance(ctx, args[0], gate)
+				return fmt.Sprintf("%s is at gate %d", progress.Readable(args[0]), gate), s.Advance(ctx, args[0], gate)
 			}),
 	}
 }
@@ -80,11 +80,11 @@ func Commands(t *tables.DB) []*cobra.Command {
 func changed(n int, partition, one, more string) string {
 	switch n {
 	case 0:
-		return fmt.Sprintf("no item of %s is Failed", tables.OneLine(partition))
+		return fmt.Sprintf("no item of %s is Failed", progress.Readable(partition))
 	case 1:
-		return fmt.Sprintf("1 item of %s %s", tables.OneLine(partition), one)
+		return fmt.Sprintf("1 item of %s %s", progress.Readable(partition), one)
 	}
-	return fmt.Sprintf("%s items of %s %s", progress.Count(n), tables.OneLine(partition), more)
+	return fmt.Sprintf("%s items of %s %s", progress.Count(n), progress.Readable(partition), more)
 }
 
 func newAddCommand(t *tables.DB) *cobra.Command {
@@ -113,7 +113,7 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 			all := slices.Concat(opens, items)
 			err = t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], all, seal) })
 			if err == nil && !t.JSON {
-				cli.Notice(cmd.ErrOrStderr(), "%s items added to %s\n", progress.Count(len(items)), tables.OneLine(args[0]))
+				cli.Notice(cmd.ErrOrStderr(), "%s items added to %s\n", progress.Count(len(items)), progress.Readable(args[0]))
 			}
 			return err
 		},

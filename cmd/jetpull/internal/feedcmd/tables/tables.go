@@ -10,7 +10,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -122,17 +121,6 @@ func shownItem(it feed.Item) itemJSON {
 		shown.Text = new(string(it.Data))
 	}
 	return shown
-}
-
-// OneLine shows text of users on one line of a terminal, without its control characters.
-func OneLine(text string) string {
-	const most = 100
-	quoted := strconv.Quote(text)
-	quoted = quoted[1 : len(quoted)-1]
-	if runes := []rune(quoted); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return quoted
 }
 
 // NewList is jetpull feed ls.
