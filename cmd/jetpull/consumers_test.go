@@ -82,7 +82,7 @@ func TestPublishLines(t *testing.T) {
 	require.NoError(t, err)
 	r = jetpullRunWith(t, strings.NewReader("short\n"+strings.Repeat("x", 200)+"\nshort\n"), "publish", "--nats", f.url, "s.a", "--lines")
 	require.Equal(t, cli.ExitError, r.code)
-	require.Contains(t, r.err, "message size exceeds maximum allowed")
+	require.Contains(t, r.err, "message 2: message size exceeds maximum allowed")
 	r = jetpullRunWith(t, strings.NewReader("x\n"), "publish", "--nats", f.url, "nowhere", "--lines")
 	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "no stream is over the subject")

@@ -10,6 +10,7 @@ import (
 	"io"
 	"iter"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -95,7 +96,7 @@ func (c *confirmations) take(m *nats.Msg) {
 	if err == nil {
 		c.confirmed++
 	} else if c.err == nil {
-		c.err = err
+		c.err = fmt.Errorf("message %s: %w", m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], err)
 	}
 	c.mu.Unlock()
 	if err == nil {
