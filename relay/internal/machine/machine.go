@@ -16,7 +16,6 @@ const (
 	Lost                   // the POST of an attempt ended without an answer, or its process died
 	Asked                  // the status endpoint returned a result, or 202
 	NeverSeen              // the status endpoint has not seen the message
-	Expire                 // its time to live is over
 	GiveUp                 // a worker cannot go on
 	CalledBack             // the sender answered its callback with 2xx
 	Redrive                // the message is to be tried again
@@ -55,9 +54,9 @@ type Event struct {
 	RetryAfter time.Duration   // Answered with Retry: the Retry-After of the receiver; 0: none
 	Note       Attempt         // Answered, Lost: for the history
 
-	Stage  Stage  // GiveUp, Expire
+	Stage  Stage  // GiveUp
 	Reason Reason // GiveUp
-	Error  string // GiveUp, Expire
+	Error  string // GiveUp
 }
 
 // Classify returns the meaning of a status code. A 202 is Pending only if there is a status endpoint. Without one it is an empty
@@ -99,12 +98,6 @@ func Next(r Record, e Event) (Record, bool) {
 		return ended(r, e)
 	case Asked:
 		return asked(r, e)
-	case Expire:
-		if r.Status != Arrived && r.Status != Delivered {
-			// The outcome of a POST in flight decides. A response is delivered late rather than never.
-			return r, false
-		}
-		return fail(r, e, e.Stage, Expired, e.Error), true
 	case GiveUp:
 		if r.Status.Ended() || (r.Status == Responded) != (e.Stage == ToSender) {
 			return r, false
@@ -177,6 +170,9 @@ func again(r Record, e Event) Record {
 	}
 	r.Status, r.Unknown = Arrived, false
 	r.NextAt = e.Now.Add(max(e.Policy.RetryAfter, e.RetryAfter))
+	if !r.ExpiresAt.IsZero() && r.ExpiresAt.Before(r.NextAt) {
+		r.NextAt = r.ExpiresAt // it fails then
+	}
 	return r
 }
 

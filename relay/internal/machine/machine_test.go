@@ -56,7 +56,6 @@ func TestEveryEventInEveryStatus(t *testing.T) {
 		"never seen":               {Event{Kind: NeverSeen, Attempt: 1, Policy: status}, to{Sending: Arrived}},
 		"asked: result":            {Event{Kind: Asked, Policy: status}, to{Sending: Done, Delivered: Done}},
 		"asked: pending":           {Event{Kind: Asked, Outcome: Pending, Policy: status}, to{Sending: Delivered}},
-		"expired":                  {Event{Kind: Expire, Policy: base}, to{Arrived: Failed, Delivered: Failed}},
 		"given up":                 {Event{Kind: GiveUp, Stage: ToReceiver}, to{Arrived: Failed, Sending: Failed, Delivered: Failed}},
 		"given up at the callback": {Event{Kind: GiveUp, Stage: ToSender}, to{Responded: Failed}},
 		"told":                     {Event{Kind: CalledBack, Policy: callback}, to{Responded: Done, Failed: Failed}},
@@ -109,14 +108,14 @@ func TestRaces(t *testing.T) {
 		},
 		"expired while it is polled": {
 			at(Delivered, 1),
-			Event{Kind: Expire, Policy: base},
+			Event{Kind: GiveUp, Stage: FromReceiver, Reason: Expired, Policy: base},
 			Event{Kind: Asked, Policy: base},
 			Failed, false,
 		},
 		"result just before it expires": {
 			at(Delivered, 1),
 			Event{Kind: Asked, Policy: base},
-			Event{Kind: Expire, Policy: base},
+			Event{Kind: GiveUp, Stage: FromReceiver, Reason: Expired, Policy: base},
 			Done, false,
 		},
 		"two senders of the same attempt": {

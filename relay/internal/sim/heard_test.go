@@ -157,9 +157,8 @@ func TestRedriveAsksFirst(t *testing.T) {
 	}
 }
 
-// An ordered lane holds a message until its next attempt. If the message has expired and was purged meanwhile, it is not listed
-// again when the lane continues.
-func TestPurgedWhileALaneHoldsIt(t *testing.T) {
+// A message whose next attempt is due after its time to live fails as soon as that is over, and is listed once.
+func TestItExpiresBeforeItsNextAttempt(t *testing.T) {
 	refuse := func(url string, _ int) *webhook.Answer {
 		if url == hookURL {
 			return answerOf(http.StatusTooEarly, "")
@@ -171,7 +170,8 @@ func TestPurgedWhileALaneHoldsIt(t *testing.T) {
 			r.Order, r.MaxRetries, r.RetryAfter, r.TTL = store.OrderSource, 3, 10*time.Minute, time.Minute
 		})
 		s.submit("1")
-		s.awaitEnd("1", machine.Failed, 5*time.Minute)
+		v := s.awaitEnd("1", machine.Failed, 5*time.Minute)
+		require.Less(t, v.EndedAt.Sub(v.ArrivedAt), time.Minute+time.Second)
 		s.until(time.Minute, func() bool { return len(s.failed()) == 1 }, "not on the list")
 		require.NoError(t, s.store.Settle(t.Context(), &s.failed()[0], store.Purge, false))
 		<-time.After(20 * time.Minute)

@@ -371,3 +371,22 @@ func TestFailedMessagesAreForgotten(t *testing.T) {
 		require.ElementsMatch(t, []string{"1", "younger"}, listed)
 	})
 }
+
+// All messages of a receiver to which nothing is sent expire in time, though the relay works on a few of them at a time.
+func TestAllExpireWhileTheReceiverIsPaused(t *testing.T) {
+	const messages, ttl = 300, time.Minute
+	for _, order := range []store.Order{store.OrderNone, store.OrderSource, store.OrderReceiver} {
+		alone(t, ok, nil, func(t *testing.T, s *single) {
+			s.receiver(func(r *store.Receiver) { r.Order, r.Paused, r.TTL = order, true, ttl })
+			for i := range messages {
+				s.submit(fmt.Sprint(i))
+			}
+			for i := range messages {
+				v := s.awaitEnd(fmt.Sprint(i), machine.Failed, 2*ttl)
+				require.Equal(t, machine.Expired, v.Failure.Reason)
+				require.Less(t, v.EndedAt.Sub(v.ArrivedAt), ttl+5*time.Second, order)
+			}
+			require.Empty(t, s.times(hookURL))
+		})
+	}
+}

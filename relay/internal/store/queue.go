@@ -57,11 +57,10 @@ func DecodeEntry(data []byte) (Entry, error) {
 	return e, nil
 }
 
-// Queues are the streams between the workers, and the reminders of messages with a time to live.
+// Queues are the streams between the workers.
 type Queues struct {
 	*base
 	queues map[Queue]jetstream.Stream
-	ttls   jetstream.Stream
 }
 
 // Owner returns the receiver or sender to which an entry belongs in a queue.
@@ -82,22 +81,21 @@ func (s *Queues) Enqueue(q Queue, e *Entry) (stored func(context.Context) error)
 	}
 	source, id := Token(e.Source), Token(e.ID)
 	msgID := source + "." + id + "." + strconv.FormatUint(e.Revision, 36)
-	m := &nats.Msg{Subject: s.subject(q, Token(e.Owner(q)), source, id), Data: data}
-	return s.begin(m, jetstream.WithMsgID(msgID))
-}
-
-// begin is beginPublish without the sequence.
-func (s *Queues) begin(m *nats.Msg, opts ...jetstream.PublishOpt) (stored func(context.Context) error) {
-	published := s.beginPublish(m, opts...)
+	published := s.beginPublish(&nats.Msg{Subject: s.subject(q, Token(e.Owner(q)), source, id), Data: data}, jetstream.WithMsgID(msgID))
 	return func(ctx context.Context) error {
 		_, err := published(ctx)
 		return err
 	}
 }
 
-// QueueFilter returns the subject of a queue's entries for one receiver or sender.
-func (s *Queues) QueueFilter(q Queue, owner string) string {
-	return s.subject(q, Token(owner), "*", "*")
+// Filter returns the subject of a queue's entries for one receiver or sender: all of them, those of one source, or those of one
+// message.
+func (s *Queues) Filter(q Queue, owner string, sourceAndID ...string) string {
+	tokens := []string{Token(owner), "*", "*"}
+	for i, of := range sourceAndID {
+		tokens[i+1] = Token(of)
+	}
+	return s.subject(q, tokens...)
 }
 
 // PartitionFilter returns the subject of the messages from senders in one partition.
@@ -105,15 +103,10 @@ func (s *Queues) PartitionFilter(partition int) string {
 	return s.subject(FromSender, strconv.Itoa(partition), ">")
 }
 
-// SourceFilter returns the subject of a queue's entries of one source for one receiver or sender.
-func (s *Queues) SourceFilter(q Queue, owner, source string) string {
-	return s.subject(q, Token(owner), Token(source), "*")
-}
-
-// First returns the first entry that a queue has on a subject, at or after a sequence, or nil. It asks the leader of the stream:
-// the consumer may be gone, and the state in this process may be old.
-func (s *Queues) First(ctx context.Context, q Queue, filter string, from uint64) (*jetstream.RawStreamMsg, error) {
-	m, err := s.queues[q].GetMsg(ctx, from, jetstream.WithGetMsgSubject(filter))
+// First returns the first entry that a queue has on a subject, or nil. It asks the leader of the stream: the consumer may be gone,
+// and the state in this process may be old.
+func (s *Queues) First(ctx context.Context, q Queue, filter string) (*jetstream.RawStreamMsg, error) {
+	m, err := s.queues[q].GetMsg(ctx, 1, jetstream.WithGetMsgSubject(filter))
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return nil, nil
@@ -121,19 +114,6 @@ func (s *Queues) First(ctx context.Context, q Queue, filter string, from uint64)
 		return nil, fmt.Errorf("%w: read the first entry of %s: %w", ErrUnavailable, filter, err)
 	}
 	return m, nil
-}
-
-// Waiting returns a message's entry in a queue, and its sequence.
-func (s *Queues) Waiting(ctx context.Context, q Queue, owner, source, id string) (Entry, uint64, error) {
-	m, err := s.queues[q].GetLastMsgForSubject(ctx, s.subject(q, Token(owner), Token(source), Token(id)))
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return Entry{}, 0, ErrNotFound
-	case err != nil:
-		return Entry{}, 0, fmt.Errorf("%w: read the entry of %q %q: %w", ErrUnavailable, source, id, err)
-	}
-	e, err := DecodeEntry(m.Data)
-	return e, m.Sequence, err
 }
 
 // maxDurable is the longest consumer name that the server accepts.
@@ -187,7 +167,7 @@ func (s *Queues) Backlogs(ctx context.Context, q Queue) (map[string]uint64, erro
 	return found, nil
 }
 
-// owner parses a QueueFilter.
+// owner parses a Filter.
 func (s *Queues) owner(q Queue, filter string) (string, bool) {
 	rest, ok := strings.CutPrefix(filter, s.subject(q)+".")
 	if !ok {
@@ -208,44 +188,11 @@ func (s *Queues) Oldest(ctx context.Context, q Queue, owner string, n uint64) (t
 	if n == 0 {
 		return 0, nil
 	}
-	first, err := s.First(ctx, q, s.QueueFilter(q, owner), 1)
+	first, err := s.First(ctx, q, s.Filter(q, owner))
 	if err != nil || first == nil {
 		return 0, err // it was handled meanwhile
 	}
 	return max(0, s.Now().Sub(first.Time)), nil
-}
-
-const (
-	headerSchedule = "Nats-Schedule"
-	headerTarget   = "Nats-Schedule-Target"
-)
-
-// Remind schedules a reminder of a message: the server publishes it on [Queues.TTLFilter] when the time to live is over. stored
-// waits until the server has the schedule.
-func (s *Queues) Remind(source, id string, at time.Time) (stored func(context.Context) error) {
-	tokens := Token(source) + "." + Token(id)
-	return s.begin(&nats.Msg{Subject: s.cfg.Name + ".message_ttl.at." + tokens, Header: nats.Header{
-		headerSchedule: {"@at " + at.UTC().Format(time.RFC3339Nano)},
-		headerTarget:   {s.cfg.Name + ".message_ttl.due." + tokens},
-	}})
-}
-
-// TTLFilter returns the subject of the reminders that are due. Its last two tokens are source and ID.
-func (s *Queues) TTLFilter() string { return s.cfg.Name + ".message_ttl.due.*.*" }
-
-// TTLStream returns the name of the stream of reminders.
-func (s *base) TTLStream() string { return s.cfg.Name + "_message_ttl" }
-
-// Forget removes a settled entry from the queue to the receiver, or its reminder.
-func (s *Queues) Forget(ctx context.Context, q Queue, seq uint64) error {
-	stream := s.ttls
-	if q != "" {
-		stream = s.queues[q]
-	}
-	if err := stream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-		return fmt.Errorf("%w: delete message %d: %w", ErrUnavailable, seq, err)
-	}
-	return nil
 }
 
 // EnsureConsumer creates or updates a durable consumer. On an embedded server the consumer is in memory: it ends with the server,

@@ -131,9 +131,6 @@ func (s *Store) create(ctx context.Context) (openRegistry func(ctx, run context.
 			return nil, err
 		}
 	}
-	ttl := s.streamConfig("message_ttl", s.cfg.Name+".message_ttl.>")
-	ttl.Retention, ttl.AllowMsgSchedules, ttl.AllowMsgTTL = jetstream.LimitsPolicy, true, true
-	ttl.Discard = jetstream.DiscardOld // schedules need this; a message without its reminder expires when a worker looks at it
 	failed := s.streamConfig("failed_messages", s.cfg.Name+".failed_messages.>")
 	failed.MaxAge, failed.MaxMsgsPerSubject, failed.AllowMsgTTL = failedAge, 1, true
 	records := s.streamConfig("", "$KV."+s.recordBucket()+".>")
@@ -142,7 +139,7 @@ func (s *Store) create(ctx context.Context) (openRegistry func(ctx, run context.
 	for _, one := range []struct {
 		into   *jetstream.Stream
 		config jetstream.StreamConfig
-	}{{&s.ttls, ttl}, {&s.failed, failed}, {&s.records, records}} {
+	}{{&s.failed, failed}, {&s.records, records}} {
 		if *one.into, err = jsstream.Make(ctx, s.js, one.config); err != nil {
 			return nil, err
 		}
@@ -284,11 +281,11 @@ func (s *base) followClock(ctx, run context.Context) error {
 func (s *base) lookAtClock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	stream, err := s.js.Stream(ctx, s.TTLStream())
+	info, err := s.state.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("%w: ask for the time: %w", ErrUnavailable, err)
 	}
-	s.clock.Store(&clock{stream.CachedInfo().TimeStamp, time.Now()})
+	s.clock.Store(&clock{info.TimeStamp, time.Now()})
 	return nil
 }
 

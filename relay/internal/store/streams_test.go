@@ -28,7 +28,7 @@ func TestStreamsWithCopies(t *testing.T) {
 		require.False(t, info.Config.AllowDirect, info.Config.Name)
 		found++
 	}
-	require.Equal(t, 9, found)
+	require.Equal(t, 8, found)
 	for _, name := range []string{"relay_receiver_config", "relay_state"} {
 		bucket, err := js.KeyValue(t.Context(), name)
 		require.NoError(t, err)

@@ -44,7 +44,7 @@ func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	case deleted:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
 	case e.Expires(now):
-		event.Kind, event.Error = machine.Expire, "the receiver has not answered in time"
+		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.Expired, "the receiver has not answered in time"
 	case now.Sub(since) > w.cfg.PollDeadline:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, "the receiver has not answered in time"
 	case r.StatusEndpoint == "":

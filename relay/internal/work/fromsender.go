@@ -90,7 +90,7 @@ func hash(receiver string, payload []byte) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// ingest accepts messages from senders, and ends those whose time to live is over.
+// ingest accepts messages from senders.
 type ingest struct{ *core }
 
 // intake is a message that is being accepted. First its record is created, which decides whether it is new. Then its entry for
@@ -101,8 +101,8 @@ type intake struct {
 	verdict Verdict
 	unknown bool // no receiver has the name
 	created func(context.Context) (store.Versioned, error)
-	stored  []func(context.Context) error // its reminder and its entry, where it needs them
-	end     func(error)                   // ends its span
+	stored  func(context.Context) error // its entry; nil: it needs none
+	end     func(error)                 // ends its span
 }
 
 // Submit stores messages from senders in their order. It stores the messages of a call together, which takes little longer than
@@ -259,10 +259,7 @@ func (w *ingest) routeNew(ctx context.Context, in *intake) error {
 			Error: "the receiver was deleted", Policy: w.policy(store.Receiver{}, in.Sender),
 		})
 	}
-	if !in.ExpiresAt.IsZero() {
-		in.stored = append(in.stored, w.store.Remind(in.Source, in.ID, in.ExpiresAt))
-	}
-	in.stored = append(in.stored, w.store.Enqueue(store.ToReceiver, &in.Entry))
+	in.stored = w.store.Enqueue(store.ToReceiver, &in.Entry)
 	return nil
 }
 
@@ -299,10 +296,8 @@ func (w *ingest) decideNew(ctx context.Context, in *intake) (known bool, err err
 
 // finish waits until the message is in its queue.
 func (w *ingest) finish(ctx context.Context, in *intake) {
-	for _, stored := range in.stored {
-		in.verdict.Err = cmp.Or(in.verdict.Err, stored(ctx))
-	}
 	if in.stored != nil {
+		in.verdict.Err = in.stored(ctx)
 		w.lanes.wake(store.ToReceiver, in.Receiver) // also if the server has not confirmed the entry, which may be stored
 		w.crashpoint("after-route")
 	}
@@ -315,12 +310,11 @@ func (w *ingest) finish(ctx context.Context, in *intake) {
 
 // waits reports whether a message that has arrived has its entry in the queue of its receiver. If so, it wakes the lane.
 func (w *core) waits(ctx context.Context, r *machine.Record) (bool, error) {
-	_, _, err := w.store.Waiting(ctx, store.ToReceiver, r.Receiver, r.Source, r.ID)
-	if errors.Is(err, store.ErrNotFound) {
-		return false, nil
+	entry, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, r.Receiver, r.Source, r.ID))
+	if entry != nil {
+		w.lanes.wake(store.ToReceiver, r.Receiver)
 	}
-	w.lanes.wake(store.ToReceiver, r.Receiver)
-	return err == nil, err
+	return entry != nil, err
 }
 
 // FindReceiver returns a receiver from this process's memory, or from the bucket if it is deleted or missing there, because the

@@ -249,7 +249,7 @@ func (l *lanes) wakeWaiting(ctx context.Context, q store.Queue, searched map[sto
 		if l.get(q, owner) != nil {
 			continue
 		}
-		first, err := l.w.store.First(ctx, q, l.w.store.QueueFilter(q, owner), 1)
+		first, err := l.w.store.First(ctx, q, l.w.store.Filter(q, owner))
 		if err != nil {
 			return err
 		}

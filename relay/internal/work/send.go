@@ -93,7 +93,7 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 		return t.reorder()
 	}
 	if ordered(r) {
-		turn, err := t.turns.mine(ctx, m, store.ToReceiver, t.w.store.SourceFilter(store.ToReceiver, t.name, e.Source))
+		turn, err := t.turns.mine(ctx, m, store.ToReceiver, t.w.store.Filter(store.ToReceiver, t.name, e.Source))
 		if err != nil || !turn {
 			return err
 		}
@@ -120,7 +120,7 @@ func (t *toReceiver) work(ctx context.Context, e *store.Entry) (err error) {
 		case machine.Sending:
 			err = t.resolve(ctx, e)
 		case machine.Delivered, machine.Responded, machine.Done, machine.Failed:
-			return t.followAgain(ctx, e)
+			return t.w.follow(ctx, e)
 		}
 		if err != nil || e.Status != machine.Sending {
 			return err
@@ -137,7 +137,7 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 	event := machine.Event{Policy: t.w.policy(p.Receiver, e.Sender), Now: t.w.store.Now(), Stage: machine.ToReceiver}
 	switch {
 	case errors.Is(err, errExpired):
-		event.Kind, event.Error = machine.Expire, "it was not sent in time"
+		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.Expired, "it was not sent in time"
 	case errors.Is(err, errStopping):
 		return jetpull.Retry(0, err)
 	case errors.Is(err, store.ErrNotFound):
@@ -327,17 +327,6 @@ func (w *core) follow(ctx context.Context, e *store.Entry) error {
 		w.store.NotifyEnd(&e.Record)
 	}
 	return err
-}
-
-// followAgain is follow for an entry that is redelivered after its record was changed. It skips an expired message: that is on
-// the list, or was taken off it, if its reminder has removed the entry while this lane had it.
-func (t *toReceiver) followAgain(ctx context.Context, e *store.Entry) error {
-	if e.Status == machine.Failed && e.Failure.Reason == machine.Expired {
-		if waits, err := t.w.waits(ctx, &e.Record); !waits {
-			return err
-		}
-	}
-	return t.w.follow(ctx, e)
 }
 
 // enqueueCallback puts a message into the queue to its sender, without the payload.

@@ -20,7 +20,7 @@ type turns struct{ w *core }
 // mine reports whether an entry is the first one of its queue that matches a filter, which is that of its source. If not, mine
 // has handed the message back.
 func (t turns) mine(ctx context.Context, m *jetpull.Msg, q store.Queue, filter string) (bool, error) {
-	first, err := t.w.store.First(ctx, q, filter, 1)
+	first, err := t.w.store.First(ctx, q, filter)
 	if err != nil {
 		return false, err
 	}

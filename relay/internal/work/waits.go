@@ -2,7 +2,6 @@ package work
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jetpull/jetpull/relay/internal/machine"
@@ -58,14 +57,12 @@ func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*Wait, er
 
 // behind reports whether an earlier message of the source waits for the receiver.
 func (w *Workers) behind(ctx context.Context, m *machine.Record) (bool, error) {
-	_, own, err := w.store.Waiting(ctx, store.ToReceiver, m.Receiver, m.Source, m.ID)
-	if errors.Is(err, store.ErrNotFound) {
-		return false, nil // its status has changed meanwhile
-	} else if err != nil {
-		return false, err
+	own, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, m.Receiver, m.Source, m.ID))
+	if own == nil {
+		return false, err // without an error, its status has changed meanwhile
 	}
-	first, err := w.store.First(ctx, store.ToReceiver, w.store.SourceFilter(store.ToReceiver, m.Receiver, m.Source), 1)
-	return first != nil && first.Sequence < own, err
+	first, err := w.store.First(ctx, store.ToReceiver, w.store.Filter(store.ToReceiver, m.Receiver, m.Source))
+	return first != nil && first.Sequence < own.Sequence, err
 }
 
 func (g *gate) waits(r store.Receiver) *Wait {

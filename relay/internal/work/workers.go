@@ -1,5 +1,5 @@
-// Package work has the relay's workers, each in its own file: FromSender, ToReceiver, FromReceiverAsync, ToSender, FailedMessages
-// and MessageTTL. Each is a Consume of the jetpull client. A worker of which only one process may run is pinned.
+// Package work has the relay's workers: FromSender, ToReceiver, FromReceiverAsync, ToSender and FailedMessages. Each is a Consume of
+// the jetpull client. A worker of which only one process may run is pinned.
 package work
 
 import (
@@ -107,7 +107,6 @@ func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	for partition := range s.Partitions() {
 		w.run(w.fromSender(partition))
 	}
-	w.run(w.messageTTL())
 	w.run(w.failedMessages())
 	w.running.Go(func() { w.Operations.Run(w.ctx) })
 	s.OnChange(w.lanes.receiverChanged, w.lanes.senderChanged)
@@ -154,7 +153,7 @@ func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
 // entryWorker returns the worker of a queue's entries for one receiver or sender. It moves an entry that cannot be decoded to the
 // list of failed messages.
 func (w *core) entryWorker(q store.Queue, owner string, pinned bool, deliver func(context.Context, *jetpull.Msg, *jetstream.MsgMetadata, *store.Entry) error) worker {
-	worker := w.newWorker(w.store.StreamName(q), w.store.Durable(q, owner), w.store.QueueFilter(q, owner), pinned)
+	worker := w.newWorker(w.store.StreamName(q), w.store.Durable(q, owner), w.store.Filter(q, owner), pinned)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()
 		if err != nil {
