@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"encoding/json"
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
-	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
 const (
@@ -35,6 +33,15 @@ type failedView struct {
 	Error    string         `json:"error"`
 	Time     time.Time      `json:"time"`
 	Attempts int            `json:"attempts"`
+}
+
+// itemID returns the ID of a failed message on the list.
+func itemID(seq uint64) string { return strconv.FormatUint(seq, 10) }
+
+// parseItemID is the inverse of itemID. It returns 0 for an ID that is not a number.
+func parseItemID(id string) uint64 {
+	seq, _ := strconv.ParseUint(id, 10, 64)
+	return seq
 }
 
 // since parses a time, or a duration that counts back from now. An empty value is the zero time.
@@ -88,7 +95,7 @@ func (a *API) listFailed(r *http.Request) (any, error) {
 	}
 	var before uint64
 	if value := q.Get("cursor"); value != "" {
-		if before = work.ParseItemID(value); before == 0 {
+		if before = parseItemID(value); before == 0 {
 			return nil, httpserve.BadRequest("cursor: %q is none", value)
 		}
 	}
@@ -98,41 +105,37 @@ func (a *API) listFailed(r *http.Request) (any, error) {
 	}
 	items := []failedView{}
 	for _, i := range found {
-		items = append(items, failedView{work.ItemID(i.Seq), i.Source, i.ID, i.Receiver, i.Stage, i.Reason, i.Error, i.Time, i.Attempts})
+		items = append(items, failedView{itemID(i.Seq), i.Source, i.ID, i.Receiver, i.Stage, i.Reason, i.Error, i.Time, i.Attempts})
 	}
 	cursor := ""
 	if len(found) == limit {
-		cursor = work.ItemID(found[len(found)-1].Seq)
+		cursor = itemID(found[len(found)-1].Seq)
 	}
 	return map[string]any{"items": items, "cursor": cursor}, nil
 }
 
 // operationBody selects the failed messages of an operation.
 type operationBody struct {
-	IDs    []string        `json:"ids"`
-	Filter *filterBody     `json:"filter"`
-	DryRun bool            `json:"dry_run"`
-	Rate   json.RawMessage `json:"rate"`
+	IDs    []string    `json:"ids"`
+	Filter *filterBody `json:"filter"`
+	DryRun bool        `json:"dry_run"`
+	Rate   float64     `json:"rate"` // messages a second; 0: no limit
 }
 
 // operation validates the body.
 func (b *operationBody) operation(verb string, now time.Time) (bulk.Operation, error) {
-	o := bulk.Operation{Kind: verb, Group: verb, By: "admin"}
+	o := bulk.Operation{Kind: verb, Group: verb, By: "admin", Rate: b.Rate}
 	var selection store.Selection
 	switch {
 	case (b.IDs == nil) == (b.Filter == nil):
 		return o, httpserve.BadRequest("give either ids or filter; an empty filter is all")
 	case len(b.IDs) > maxIDs:
 		return o, httpserve.BadRequest("ids: there are %d, and %d are the most", len(b.IDs), maxIDs)
-	}
-	if len(b.Rate) > 0 && string(b.Rate) != "null" {
-		err := json.Unmarshal(b.Rate, &o.Rate)
-		if err != nil || math.IsNaN(o.Rate) || o.Rate < 0 || o.Rate > maxRate {
-			return o, httpserve.BadRequest("rate: %s is not a number of messages a second from 0, which is no limit, to %d", b.Rate, maxRate)
-		}
+	case b.Rate < 0 || b.Rate > maxRate:
+		return o, httpserve.BadRequest("rate: %g is not a number of messages a second from 0, which is no limit, to %d", b.Rate, maxRate)
 	}
 	for _, id := range b.IDs {
-		seq := work.ParseItemID(id)
+		seq := parseItemID(id)
 		if seq == 0 {
 			return o, httpserve.BadRequest("ids: %q is none that GET /v1/failed shows", id)
 		}

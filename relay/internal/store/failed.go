@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,7 +77,8 @@ type failedIndex struct {
 
 type listed struct {
 	Item
-	off bool // the list
+	subject string
+	off     bool // the list
 }
 
 func newFailedIndex() *failedIndex { return &failedIndex{bySubject: map[string]*listed{}} }
@@ -91,7 +91,7 @@ func (x *failedIndex) add(subject string, item *Item) {
 		delete(x.bySubject, subject)
 	}
 	if item != nil {
-		one := &listed{Item: *item}
+		one := &listed{Item: *item, subject: subject}
 		x.bySubject[subject] = one
 		x.order = append(x.order, one)
 	}
@@ -104,34 +104,18 @@ func (x *failedIndex) add(subject string, item *Item) {
 func (x *failedIndex) forget(before time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	kept := slices.IndexFunc(x.order, func(l *listed) bool { return !l.off && !l.Time.Before(before) })
-	if kept < 0 {
-		kept = len(x.order)
-	}
-	found := false
-	for _, l := range x.order[:kept] {
-		found = found || !l.off
-		l.off = true
-	}
-	if found {
-		x.order = slices.Clone(x.order[kept:])
-		maps.DeleteFunc(x.bySubject, func(_ string, l *listed) bool { return l.off })
-	}
-}
-
-// pick returns the items of sequences.
-func (x *failedIndex) pick(seqs []uint64) (items []*listed) {
-	for _, seq := range seqs {
-		if i, ok := searchListed(x.order, seq); ok {
-			items = append(items, x.order[i])
+	for len(x.order) > 0 && (x.order[0].off || x.order[0].Time.Before(before)) {
+		if !x.order[0].off {
+			delete(x.bySubject, x.order[0].subject)
 		}
+		x.order = x.order[1:]
 	}
-	return items
 }
 
-// searchListed returns the place of a sequence in a list in order of sequences.
-func searchListed(list []*listed, seq uint64) (place int, found bool) {
-	return slices.BinarySearchFunc(list, seq, func(l *listed, seq uint64) int { return cmp.Compare(l.Seq, seq) })
+// place returns the place of a sequence in order.
+func (x *failedIndex) place(seq uint64) int {
+	place, _ := slices.BinarySearchFunc(x.order, seq, func(l *listed, seq uint64) int { return cmp.Compare(l.Seq, seq) })
+	return place
 }
 
 // list returns items from the newest, before the sequence. With limit 0 it returns all.
@@ -140,7 +124,7 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 	defer x.mu.Unlock()
 	end := len(x.order)
 	if before > 0 {
-		end, _ = searchListed(x.order, before)
+		end = x.place(before)
 	}
 	var found []Item
 	for _, l := range slices.Backward(x.order[:end]) {
@@ -208,15 +192,10 @@ func (s *Failed) PutFailed(ctx context.Context, e *Entry) error {
 	if err != nil {
 		return err
 	}
+	m := &nats.Msg{Subject: s.failedSubject(&item), Header: nats.Header{headerFailed: {string(head)}}, Data: data}
 	msgID := Token(e.Source) + "." + Token(e.ID) + "." + strconv.FormatUint(e.Revision, 36)
-	return s.list(ctx, &item, head, data, jetstream.WithMsgID(msgID))
-}
-
-// list puts an item on the list.
-func (s *Failed) list(ctx context.Context, i *Item, head, data []byte, opts ...jetstream.PublishOpt) error {
-	_, err := s.publish(ctx, &nats.Msg{Subject: s.failedSubject(i), Header: nats.Header{headerFailed: {string(head)}}, Data: data}, opts...)
-	if err == nil {
-		s.log.Info("message failed", "source", i.Source, "message", i.ID, "receiver", i.Receiver, "stage", i.Stage, "reason", i.Reason, "error", i.Error)
+	if _, err = s.publish(ctx, m, jetstream.WithMsgID(msgID)); err == nil {
+		s.log.Info("message failed", "source", e.Source, "message", e.ID, "receiver", e.Receiver, "stage", item.Stage, "reason", item.Reason, "error", item.Error)
 	}
 	return err
 }
@@ -225,16 +204,14 @@ func (s *Failed) list(ctx context.Context, i *Item, head, data []byte, opts ...j
 // subject would be longer than NATS allows.
 const maxQuarantined = 512
 
-// Quarantine puts a message that cannot be decoded on the list.
-func (s *Failed) Quarantine(ctx context.Context, source, id string, data []byte, cause error) error {
+// Quarantine puts a message that cannot be decoded on the list, as one of a source that is its subject.
+func (s *Failed) Quarantine(ctx context.Context, subject, id string, data []byte, cause error) error {
+	e := Entry{Payload: data[:min(len(data), s.MaxPayload())]}
 	// Without this, a name that is not UTF-8 would differ between the JSON of the list and the subject.
-	source = strings.ToValidUTF8(source[:min(len(source), maxQuarantined)], "")
-	item := Item{Source: source, ID: id, Stage: machine.FromSender, Reason: machine.Malformed, Error: cause.Error(), Time: s.Now()}
-	head, err := json.Marshal(item)
-	if err != nil {
-		return fmt.Errorf("write the failed message %q %q: %w", source, id, err)
-	}
-	return s.list(ctx, &item, head, data[:min(len(data), s.MaxPayload())])
+	e.Source, e.ID = strings.ToValidUTF8(subject[:min(len(subject), maxQuarantined)], ""), id
+	e.Status, e.EndedAt = machine.Failed, s.Now()
+	e.Failure = &machine.Failure{Stage: machine.FromSender, Reason: machine.Malformed, Error: cause.Error(), Time: e.EndedAt}
+	return s.PutFailed(ctx, &e)
 }
 
 // LastFailed waits until the list has all messages that were stored on it before the call, and returns the last sequence. A message
@@ -254,11 +231,7 @@ func (s *Failed) ListFailed(ctx context.Context, f Filter, before uint64, limit 
 	if _, err := s.LastFailed(ctx); err != nil {
 		return nil, err
 	}
-	oldest := s.Now().Add(-failedAge)
-	s.index.forget(oldest)
-	if f.Since.Before(oldest) {
-		f.Since = oldest // a message that is on hold has a new sequence, after younger ones
-	}
+	s.index.forget(s.Now().Add(-failedAge))
 	return s.index.list(f, before, limit), nil
 }
 

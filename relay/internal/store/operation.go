@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,19 +70,14 @@ func earlierOperation(e registry.Entry) (bulk.Operation, error) {
 // SelectFailed returns at most limit messages of a selection that are on the list, the oldest first, within a range of sequences.
 // next is the sequence at which to continue, or 0 if there are no more.
 func (s *Failed) SelectFailed(sel Selection, from, to uint64, limit int) (items []Item, next uint64) {
-	oldest := s.Now().Add(-failedAge)
+	s.index.forget(s.Now().Add(-failedAge))
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
-	chosen := s.index.order
-	if sel.Filter == nil {
-		chosen = s.index.pick(sel.Seqs)
-	}
-	begin, _ := searchListed(chosen, from)
-	for _, l := range chosen[begin:] {
+	for _, l := range s.index.order[s.index.place(from):] {
 		switch {
 		case l.Seq > to:
 			return items, 0
-		case l.off || l.Time.Before(oldest) || sel.Filter != nil && !sel.Filter.Match(&l.Item):
+		case l.off || !sel.match(&l.Item):
 		case len(items) == limit:
 			return items, l.Seq
 		default:
@@ -89,4 +85,12 @@ func (s *Failed) SelectFailed(sel Selection, from, to uint64, limit int) (items 
 		}
 	}
 	return items, 0
+}
+
+func (s *Selection) match(i *Item) bool {
+	if s.Filter != nil {
+		return s.Filter.Match(i)
+	}
+	_, found := slices.BinarySearch(s.Seqs, i.Seq)
+	return found
 }

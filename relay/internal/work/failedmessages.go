@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/relay/internal/machine"
@@ -106,16 +105,4 @@ func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *stor
 		return w.enqueue(ctx, store.ToReceiver, e)
 	}
 	return w.follow(ctx, e)
-}
-
-// ItemID returns the ID of a failed message on the list.
-func ItemID(seq uint64) string { return strconv.FormatUint(seq, 10) }
-
-// ParseItemID is the inverse of [ItemID]. It returns 0 for an invalid ID.
-func ParseItemID(id string) uint64 {
-	seq, err := strconv.ParseUint(id, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return seq
 }
