@@ -18,7 +18,7 @@ const plantedWithin = 300
 var planted = []struct{ name, file, text, bug string }{
 	{
 		name: "a window is counted from memory after a take-over", file: "work/gate.go",
-		text: "\t\tg.fullUntil = now.Add(r.Window)\n", bug: "",
+		text: "\t\tposts = []store.Posts{{Count: r.RateLimit}}\n", bug: "",
 	},
 	{
 		name: "a record is written over when its message is handed in again", file: "store/record.go",

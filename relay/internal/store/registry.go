@@ -185,10 +185,10 @@ func (s *Registry) OnChange(receiver, sender func(name string)) {
 	s.listeners.Store(&listeners{receiver, sender})
 }
 
-// Window is the ownership of a receiver's rate window. A process writes its name before its first POST. If it finds the name of
-// another, it does not know the times of that process's last POSTs, unless they are in Posts.
+// Window is the ownership of a receiver's rate window. A process writes it before its first POST, and owns the window as long as the
+// revision is its own. If it finds that of another, it does not know the times of that process's last POSTs, unless they are in Posts.
 type Window struct {
-	Owner string `json:"owner"`
+	Owner string `json:"owner"` // for operators
 	// Left says that the owner has stopped counting. Posts are the ages of its last POSTs at that moment, the oldest first. They
 	// are ages, not times, because the clocks of two processes differ and may be set. A process that does not know this field
 	// assumes that the window is full.

@@ -99,7 +99,6 @@ type ingest struct{ *core }
 type intake struct {
 	store.Entry
 	verdict Verdict
-	unknown bool // no receiver has the name
 	created func(context.Context) (store.Versioned, error)
 	stored  func(context.Context) error // its entry; nil: it needs none
 	end     func(error)                 // ends its span
@@ -207,9 +206,8 @@ func (w *ingest) create(ctx context.Context, o Offer, ingest string, at time.Tim
 		Status: machine.Arrived, ArrivedAt: at.UTC(),
 	}
 	receiver, err := w.FindReceiver(ctx, o.Receiver)
-	in.unknown = errors.Is(err, store.ErrNotFound)
 	switch {
-	case in.unknown:
+	case errors.Is(err, store.ErrNotFound):
 		in.Record, _ = machine.Next(in.Record, machine.Event{
 			Kind: machine.GiveUp, Now: w.store.Now(), Stage: machine.FromSender, Reason: machine.UnknownReceiver,
 			Error: fmt.Sprintf("no receiver is called %q", o.Receiver), Policy: w.policy(receiver, o.Sender),
@@ -244,23 +242,10 @@ func (w *ingest) route(ctx context.Context, in *intake) {
 			waits, err = w.waits(ctx, &in.Record)
 		}
 		if err == nil && !waits {
-			err = w.routeNew(ctx, in)
+			in.stored = w.store.Enqueue(store.ToReceiver, &in.Entry)
 		}
 	}
 	in.verdict.Err = err
-}
-
-// routeNew begins to enqueue a message that has arrived. If its receiver was deleted meanwhile, the message fails here, because a
-// deleted receiver that is forgotten has no lane that would fail it.
-func (w *ingest) routeNew(ctx context.Context, in *intake) error {
-	if in.unknown {
-		return w.apply(ctx, &in.Entry, machine.Event{
-			Kind: machine.GiveUp, Now: w.store.Now(), Stage: machine.FromSender, Reason: machine.ReceiverDeleted,
-			Error: "the receiver was deleted", Policy: w.policy(store.Receiver{}, in.Sender),
-		})
-	}
-	in.stored = w.store.Enqueue(store.ToReceiver, &in.Entry)
-	return nil
 }
 
 // decideNew waits for the record of a message. If there was one already, it returns true and takes that one.

@@ -43,10 +43,9 @@ type gate struct {
 	changed    chan struct{} // closed when waiting callers should look again
 	inFlight   int
 	sent       []time.Time // when the POSTs ended that may count, oldest first
-	fullUntil  time.Time
-	notBefore  time.Time // the end of a hold, which the receiver asked for by Retry-After
+	notBefore  time.Time   // the end of a hold, which the receiver asked for by Retry-After
 	breaker    breaker.Breaker
-	window     store.Window // as this process wrote it; Owner is empty until then
+	window     uint64 // the revision of the stored window that this process wrote; 0: it does not own the window
 	verifiedAt time.Time
 }
 
@@ -130,8 +129,6 @@ func (g *gate) blockedLocked(r store.Receiver, now time.Time) (time.Duration, Re
 		return g.notBefore.Sub(now), ForHold
 	case r.RateLimit <= 0:
 		return 0, ""
-	case now.Before(g.fullUntil):
-		return g.fullUntil.Sub(now), ForRate
 	}
 	if used := g.usedLocked(r, now); used >= r.RateLimit {
 		// After the limit was lowered, several POSTs have to leave the window.
@@ -224,7 +221,7 @@ func (g *gate) holds() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	return now.Before(g.notBefore) || g.breaker.Wait(now) > 0 || now.Before(g.fullUntil)
+	return now.Before(g.notBefore) || g.breaker.Wait(now) > 0
 }
 
 // fresh reports whether this process owned the window so recently that a process which has taken over since still assumes a full
@@ -232,7 +229,7 @@ func (g *gate) holds() bool {
 func (g *gate) fresh() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.window.Owner != "" && time.Since(g.verifiedAt) < g.w.cfg.Takeover/2
+	return time.Since(g.verifiedAt) < g.w.cfg.Takeover/2
 }
 
 // own makes sure that this process owns the window.
@@ -256,7 +253,7 @@ func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) 
 	if err != nil {
 		return err
 	}
-	if !g.counts(found) {
+	if !g.owns(found) {
 		revision, err := g.w.store.PutWindow(ctx, g.name, store.Window{Owner: g.w.node, Revision: found.Revision})
 		if err != nil {
 			return fmt.Errorf("take over the window: %w", err)
@@ -269,49 +266,46 @@ func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) 
 	return nil
 }
 
-// counts reports whether the stored window is the one that this process wrote. The name alone does not prove it: it may be from a
-// write whose answer was lost, or from an earlier run of the worker that saved nothing.
-func (g *gate) counts(found store.Window) bool {
+// owns reports whether a stored window is the one that this process wrote.
+func (g *gate) owns(found store.Window) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.window.Owner != "" && found.Owner == g.window.Owner && !found.Left
+	return found.Revision != 0 && found.Revision == g.window
 }
 
 // takeOver begins with the POSTs that the previous owner saved.
 func (g *gate) takeOver(r store.Receiver, found store.Window, revision uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// Not earlier than now: the previous owner may have made POSTs until the name was written.
+	g.window, g.sent = revision, nil
+	// Not earlier than now: the previous owner may have made POSTs until the new one was written. It is not known how long ago the
+	// posts were saved, so their ages are taken as of now.
 	now := time.Now()
-	g.window = store.Window{Owner: g.w.node, Revision: revision}
-	switch {
-	case found.Revision == 0:
-		// There never was an owner.
-	case found.Left:
-		// It is not known how long ago they were saved, so their ages are taken as of now.
-		g.sent = g.sent[:0]
-		for _, p := range found.Posts {
-			g.sent = append(g.sent, slices.Repeat([]time.Time{now.Add(-max(0, p.Age))}, max(0, p.Count))...)
-		}
-	default:
-		g.fullUntil = now.Add(r.Window)
+	posts := found.Posts
+	if found.Revision != 0 && !found.Left {
+		// It is not known when the previous owner has made its last POSTs, so the window is full. A process that was stalled may make
+		// some after this.
+		posts = []store.Posts{{Count: r.RateLimit}}
 		if !g.w.alone {
-			g.fullUntil = g.fullUntil.Add(g.w.cfg.Takeover / 2)
+			now = now.Add(g.w.cfg.Takeover / 2)
 		}
+	}
+	for _, p := range posts {
+		g.sent = append(g.sent, slices.Repeat([]time.Time{now.Add(-p.Age)}, max(0, p.Count))...)
 	}
 }
 
 // leave saves the ages of the last POSTs for the next owner. No POST may be in flight.
-func (g *gate) leave(ctx context.Context) {
+func (g *gate) leave() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.w.ctx), g.w.cfg.Takeover)
+	defer cancel()
 	<-g.checking
 	defer func() { g.checking <- struct{}{} }()
 	g.mu.Lock()
-	left := g.window
 	now := time.Now()
-	left.Left, left.Posts = true, merge(g.sent, now)
-	// If this process assumed that the window is full, the next owner has to assume it too.
-	usable := left.Owner != "" && g.inFlight == 0 && now.After(g.fullUntil)
-	g.window, g.verifiedAt = store.Window{}, time.Time{}
+	left := store.Window{Owner: g.w.node, Revision: g.window, Left: true, Posts: merge(g.sent, now)}
+	usable := g.window != 0 && g.inFlight == 0
+	g.window, g.verifiedAt = 0, time.Time{}
 	g.mu.Unlock()
 	if !usable {
 		return
@@ -354,9 +348,6 @@ func (g *gate) state(r store.Receiver) State {
 	}
 	if r.RateLimit > 0 {
 		s.WindowUsed = g.usedLocked(r, now)
-		if now.Before(g.fullUntil) {
-			s.WindowUsed = r.RateLimit
-		}
 	}
 	return s
 }

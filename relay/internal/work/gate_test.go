@@ -166,7 +166,7 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	open := func(node string) *gate {
-		w := &core{cfg: Config{Rules: Rules{Takeover: time.Minute}}, store: s, log: slog.New(slog.DiscardHandler), node: node}
+		w := &core{ctx: t.Context(), cfg: Config{Rules: Rules{Takeover: time.Minute}}, store: s, log: slog.New(slog.DiscardHandler), node: node}
 		g := newGate(w, r.Name)
 		require.NoError(t, g.own(t.Context(), nil, r))
 		return g
@@ -176,7 +176,7 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 		first.sent = append(first.sent, time.Now().Add(-20*time.Hour).Add(time.Duration(i)*500*time.Millisecond))
 	}
 	sent := first.sent
-	first.leave(t.Context())
+	first.leave()
 	next := open("next")
 	wait, _ := next.blockedLocked(store.Receiver{RateLimit: posts + 1, Window: r.Window}, time.Now())
 	require.Zero(t, wait)

@@ -3,10 +3,8 @@ package work
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
@@ -46,8 +44,6 @@ type lane struct {
 	laneKey
 	gate *gate // of a lane that sends to a receiver; nil in others
 
-	handled atomic.Uint64 // entries whose handlers have ended
-
 	// Guarded by lanes.mu.
 	woken bool // the queue may have got an entry since this was reset
 	end   context.CancelFunc
@@ -86,11 +82,6 @@ func (l *lanes) run(one *lane) {
 		l.mu.Unlock()
 		worker := l.worker(one, ctx.Done())
 		worker.consumer.InactiveThreshold = consumerIdle
-		handle := worker.handle
-		worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
-			defer one.handled.Add(1)
-			return handle(ctx, m)
-		}
 		var idle sync.WaitGroup
 		idle.Go(func() {
 			defer end()
@@ -121,16 +112,14 @@ func (l *lanes) worker(one *lane, stop <-chan struct{}) worker {
 func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
 	every := time.NewTicker(idleAfter)
 	defer every.Stop()
-	for handled := uint64(0); ; {
+	for {
 		select {
 		case <-every.C:
 		case <-ctx.Done():
 			return
 		}
-		before := handled
-		handled = one.handled.Load()
 		// An entry that is put into the queue after this check wakes the lane again.
-		if woken := l.look(one); woken || handled != before || one.gate != nil && one.gate.holds() {
+		if woken := l.look(one); woken || one.gate != nil && one.gate.holds() {
 			continue
 		}
 		if n, err := l.w.store.Backlog(ctx, one.queue, one.owner); err == nil && n == 0 {

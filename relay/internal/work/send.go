@@ -59,7 +59,7 @@ func (w *core) toReceiver(one *lane, stop <-chan struct{}) worker {
 	r, _ := w.store.Receivers.Get(one.owner)
 	t := &toReceiver{w: w, name: one.owner, lane: one, order: r.Order, gate: one.gate, turns: turns{w}, stop: stop}
 	worker := w.entryWorker(store.ToReceiver, t.name, true, t.deliver)
-	worker.ended = t.ended
+	worker.ended = t.gate.leave
 	if ordered(r) {
 		worker.opts = append(worker.opts, jetpull.OrderedBy(sourceToken), jetpull.Prefetch(max(orderedWindow, w.cfg.Concurrency)), jetpull.PrefetchBytes(orderedBytes))
 	}
@@ -76,13 +76,6 @@ func ordered(r store.Receiver) bool { return r.Order != store.OrderNone && r.Ord
 func sourceToken(m *jetpull.Msg) string {
 	rest := m.Subject()[:max(0, strings.LastIndexByte(m.Subject(), '.'))]
 	return rest[strings.LastIndexByte(rest, '.')+1:]
-}
-
-// ended saves the rate window for the next owner.
-func (t *toReceiver) ended() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.w.ctx), t.w.cfg.Takeover)
-	defer cancel()
-	t.gate.leave(ctx)
 }
 
 // deliver processes an entry of the queue as far as possible. The entry is acknowledged if the error is nil, and redelivered
