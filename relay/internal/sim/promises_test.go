@@ -352,18 +352,20 @@ func TestFailedMessagesAreForgotten(t *testing.T) {
 		failed, err := s.store.JetStream().Stream(t.Context(), s.store.FailedStream())
 		require.NoError(t, err)
 		require.Equal(t, age, failed.CachedInfo().Config.MaxAge)
+		list := func(id string, before time.Duration) {
+			e := store.Entry{}
+			e.Source, e.ID, e.Receiver, e.EndedAt, e.Failure = "a", id, "ci", time.Now().Add(-before), &machine.Failure{Reason: machine.Permanent}
+			require.NoError(t, s.store.PutFailed(t.Context(), &e))
+		}
+		list("older", age+time.Minute)
 		s.submit("1")
 		v := s.awaitEnd("1", machine.Failed, time.Minute)
+		list("younger", age-time.Minute)
 		records, err := s.store.JetStream().Stream(t.Context(), "KV_relay_messages")
 		require.NoError(t, err)
 		record, err := records.GetMsg(t.Context(), v.Revision)
 		require.NoError(t, err)
 		require.Equal(t, age.String(), record.Header.Get("Nats-TTL"), "it is known as long as it is on the list")
-		for id, before := range map[string]time.Duration{"older": age + time.Minute, "younger": age - time.Minute} {
-			e := store.Entry{Versioned: v}
-			e.ID, e.EndedAt = id, time.Now().Add(-before)
-			require.NoError(t, s.store.PutFailed(t.Context(), &e))
-		}
 		var listed []string
 		for _, item := range s.failed() {
 			listed = append(listed, item.ID)

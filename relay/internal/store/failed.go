@@ -100,7 +100,7 @@ func (x *failedIndex) add(subject string, item *Item) {
 	}
 }
 
-// forget drops the items that failed before a time, whose messages the stream has removed.
+// forget drops the items that failed before a time, whose messages the stream has removed, from the front of the list.
 func (x *failedIndex) forget(before time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
