@@ -109,11 +109,11 @@ type lineReader struct {
 
 // newLineReader returns a reader of lines of up to most bytes. size is the length of the body, or -1 if it is not known.
 func newLineReader(body io.Reader, size int64, most int) lineReader {
-	room := int64(most + len("\r\n"))
+	longest := int64(most + len("\r\n"))
 	if size >= 0 {
-		room = min(room, size+1)
+		longest = min(longest, size+1)
 	}
-	return lineReader{bufio.NewReaderSize(body, int(room)), most}
+	return lineReader{bufio.NewReaderSize(body, int(longest)), most}
 }
 
 // buffered reports whether a complete line has been received, so that next does not block.
@@ -126,20 +126,17 @@ func (l lineReader) buffered() bool {
 // skips, and io.EOF at the end.
 func (l lineReader) next() ([]byte, error) {
 	for {
-		line, err := l.in.ReadSlice('\n')
-		long := errors.Is(err, bufio.ErrBufferFull)
-		for errors.Is(err, bufio.ErrBufferFull) {
-			_, err = l.in.ReadSlice('\n')
+		line, long, err := l.in.ReadLine()
+		for more := long; more && err == nil; {
+			_, more, err = l.in.ReadLine()
 		}
 		switch line = bytes.TrimSpace(line); {
-		case err != nil && !errors.Is(err, io.EOF):
+		case err != nil:
 			return nil, err
 		case long || len(line) > l.most:
 			return nil, errLongLine
 		case len(line) > 0:
 			return line, nil
-		case err != nil:
-			return nil, err
 		}
 	}
 }

@@ -91,7 +91,6 @@ type Record struct {
 	Receiver string `json:"receiver"`
 	Sender   string `json:"sender,omitempty"` // the sender that owns the source; empty: none did
 	Hash     string `json:"hash"`             // of receiver and payload: distinguishes a duplicate from a conflict
-	Ingest   string `json:"ingest,omitempty"` // the request that stored it
 
 	Status     Status    `json:"status"`
 	Generation int       `json:"generation,omitempty"` // how often it was redriven

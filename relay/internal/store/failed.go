@@ -205,10 +205,10 @@ func (s *Failed) PutFailed(ctx context.Context, e *Entry) error {
 const maxQuarantined = 512
 
 // Quarantine puts a message that cannot be decoded on the list, as one of a source that is its subject.
-func (s *Failed) Quarantine(ctx context.Context, subject, id string, data []byte, cause error) error {
+func (s *Failed) Quarantine(ctx context.Context, subject string, seq uint64, data []byte, cause error) error {
 	e := Entry{Payload: data[:min(len(data), s.MaxPayload())]}
 	// Without this, a name that is not UTF-8 would differ between the JSON of the list and the subject.
-	e.Source, e.ID = strings.ToValidUTF8(subject[:min(len(subject), maxQuarantined)], ""), id
+	e.Source, e.ID = strings.ToValidUTF8(subject[:min(len(subject), maxQuarantined)], ""), strconv.FormatUint(seq, 10)
 	e.Status, e.EndedAt = machine.Failed, s.Now()
 	e.Failure = &machine.Failure{Stage: machine.FromSender, Reason: machine.Malformed, Error: cause.Error(), Time: e.EndedAt}
 	return s.PutFailed(ctx, &e)

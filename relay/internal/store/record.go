@@ -80,9 +80,6 @@ func (s *Records) Load(ctx context.Context, source, id string) (Versioned, error
 		return Versioned{}, fmt.Errorf("%w: read the record of %q %q: %w", ErrUnavailable, source, id, err)
 	}
 	v := Versioned{Revision: raw.Sequence}
-	if len(raw.Data) == 0 {
-		return v, fmt.Errorf("%w: message %q of source %q", ErrNotFound, id, source)
-	}
 	if err := json.Unmarshal(raw.Data, &v.Record); err != nil {
 		return v, fmt.Errorf("%w: read the record of %q %q: %w", ErrMalformed, source, id, err)
 	}

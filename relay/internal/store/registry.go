@@ -79,11 +79,8 @@ type Registry struct {
 	Senders   Table[Sender]
 	index     atomic.Pointer[senderIndex]
 	changes   atomic.Uint64 // of senders
-	listeners atomic.Pointer[listeners]
+	changed   atomic.Pointer[func(q Queue, owner string)]
 }
-
-// listeners are called after each change.
-type listeners struct{ receiver, sender func(name string) }
 
 type configured interface {
 	stored() (name string, revision uint64, deleted bool)
@@ -142,15 +139,11 @@ func (t Table[T]) Put(ctx context.Context, r T) error {
 func (s *Registry) openRegistry(ctx, run context.Context, kv jetstream.KeyValue, stream jetstream.Stream) error {
 	all := registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.reader, Shared: true, Log: s.log})
 	s.Receivers = addTable(all, s.base, "receiver.", func(r *Receiver, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
-		if l := s.listeners.Load(); l != nil {
-			l.receiver(name)
-		}
+		s.announce(ToReceiver, name)
 	})
 	s.Senders = addTable(all, s.base, "sender.", func(r *Sender, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
 		s.changes.Add(1)
-		if l := s.listeners.Load(); l != nil {
-			l.sender(name)
-		}
+		s.announce(ToSender, name)
 	})
 	wait, err := all.Open(ctx, run, s.reader)
 	if wait != nil {
@@ -179,10 +172,14 @@ func addTable[T configured](all *registry.Registry, b *base, prefix string, revi
 
 func keyOf(id registry.ID) string { return Token(id.Name) }
 
-// OnChange sets functions to be called after each change of a receiver or a sender. The goroutine that reads the registry calls
-// them, so they must not block.
-func (s *Registry) OnChange(receiver, sender func(name string)) {
-	s.listeners.Store(&listeners{receiver, sender})
+// OnChange sets a function to be called after each change of a receiver or a sender, with the queue to it. The goroutine that reads the
+// registry calls it, so it must not block.
+func (s *Registry) OnChange(changed func(q Queue, owner string)) { s.changed.Store(&changed) }
+
+func (s *Registry) announce(q Queue, owner string) {
+	if changed := s.changed.Load(); changed != nil {
+		(*changed)(q, owner)
+	}
 }
 
 // Window is the ownership of a receiver's rate window. A process writes it before its first POST, and owns the window as long as the

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -111,7 +110,7 @@ func (w *ingest) Submit(ctx context.Context, offers []Offer) []Verdict {
 	ctx = context.WithoutCancel(ctx)
 	all, verdicts := make([]*intake, len(offers)), make([]Verdict, len(offers))
 	for i, o := range offers {
-		all[i] = w.create(ctx, o, "", w.store.Now(), trace.SpanKindProducer)
+		all[i] = w.create(ctx, o, w.store.Now(), trace.SpanKindProducer)
 	}
 	for _, in := range all {
 		w.route(ctx, in)
@@ -134,7 +133,6 @@ func (w *ingest) fromSender(partition int) worker {
 		if err != nil {
 			return err
 		}
-		ingest := strconv.FormatUint(meta.Sequence.Stream, 10)
 		o, err := parseOffer(m.Subject(), m.Headers(), m.Data())
 		if most := w.store.MaxPayload(); err == nil && len(o.Payload) > most {
 			err = fmt.Errorf("the payload has %d bytes: %d are the most", len(o.Payload), most)
@@ -142,7 +140,7 @@ func (w *ingest) fromSender(partition int) worker {
 		if err != nil {
 			w.cfg.Metrics.ingested("malformed")
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a message that was published cannot be read: %w", err), "subject", m.Subject())
-			return w.store.Quarantine(ctx, m.Subject(), ingest, m.Data(), err)
+			return w.store.Quarantine(ctx, m.Subject(), meta.Sequence.Stream, m.Data(), err)
 		}
 		r, ok := w.store.Receivers.Get(o.Receiver)
 		ordered := !ok || r.Order != store.OrderNone
@@ -155,7 +153,7 @@ func (w *ingest) fromSender(partition int) worker {
 		if o.Sender == "" {
 			o.Sender = w.store.OwnerOf(o.Source)
 		}
-		in := w.create(ctx, o, ingest, meta.Timestamp, trace.SpanKindConsumer)
+		in := w.create(ctx, o, meta.Timestamp, trace.SpanKindConsumer)
 		w.route(ctx, in)
 		w.finish(ctx, in)
 		if in.verdict.Err != nil {
@@ -196,13 +194,12 @@ func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 		CheckID("header "+HeaderReceiver, o.Receiver))
 }
 
-// create begins to store the record of a message. ingest identifies the message in from_sender, which may be redelivered. Over
-// HTTP it is empty.
-func (w *ingest) create(ctx context.Context, o Offer, ingest string, at time.Time, kind trace.SpanKind) *intake {
+// create begins to store the record of a message.
+func (w *ingest) create(ctx context.Context, o Offer, at time.Time, kind trace.SpanKind) *intake {
 	in := &intake{end: beginTrace(&o, kind)}
 	in.Entry = store.Entry{Headers: o.Headers, Trace: o.Trace, Payload: o.Payload}
 	in.Record = machine.Record{
-		Source: o.Source, ID: o.ID, Receiver: o.Receiver, Sender: o.Sender, Hash: hash(o.Receiver, o.Payload), Ingest: ingest,
+		Source: o.Source, ID: o.ID, Receiver: o.Receiver, Sender: o.Sender, Hash: hash(o.Receiver, o.Payload),
 		Status: machine.Arrived, ArrivedAt: at.UTC(),
 	}
 	receiver, err := w.FindReceiver(ctx, o.Receiver)
@@ -256,9 +253,6 @@ func (w *ingest) decideNew(ctx context.Context, in *intake) (known bool, err err
 	if known = errors.Is(err, store.ErrConflict); known {
 		in.Versioned, err = w.store.Load(ctx, ours.Source, ours.ID)
 		switch {
-		case errors.Is(err, store.ErrNotFound) && in.Revision != 0:
-			known = false // the record was deleted
-			in.Versioned, err = w.store.Swap(ctx, in.Versioned, ours)
 		case errors.Is(err, store.ErrMalformed):
 			// It is not known whether the record belongs to the same message. A retry would block the source for ever.
 			w.cfg.Reporter.Report(ctx, err, "source", ours.Source, "message", ours.ID)
@@ -266,7 +260,7 @@ func (w *ingest) decideNew(ctx context.Context, in *intake) (known bool, err err
 		case err != nil:
 		case in.Hash != ours.Hash:
 			in.verdict.Outcome = Conflict
-		case ours.Ingest == "" || in.Ingest != ours.Ingest:
+		default:
 			in.verdict.Outcome = Duplicate
 		}
 	}

@@ -93,7 +93,7 @@ func (l *lanes) run(one *lane) {
 	if one.gate != nil {
 		one.gate.forget()
 	}
-	l.dropMetrics(one.laneKey)
+	l.dropMetrics(one.queue, one.owner)
 }
 
 func (l *lanes) worker(one *lane, stop <-chan struct{}) worker {
@@ -172,25 +172,23 @@ func (l *lanes) gate(receiver string) *gate {
 	return &gate{w: l.w.core, name: receiver}
 }
 
-// receiverChanged and senderChanged are called after each change of the registry.
-func (l *lanes) receiverChanged(name string) {
-	if one := l.get(store.ToReceiver, name); one != nil {
+// changed is called after each change of the registry.
+func (l *lanes) changed(q store.Queue, owner string) {
+	if one := l.get(q, owner); one != nil && one.gate != nil {
 		one.gate.configured()
 	}
-	l.dropMetrics(laneKey{store.ToReceiver, name})
+	l.dropMetrics(q, owner)
 }
-
-func (l *lanes) senderChanged(name string) { l.dropMetrics(laneKey{store.ToSender, name}) }
 
 // dropMetrics removes the metrics of a receiver or sender if it is deleted. It is also called at the end of a lane, since a lane
 // counts until then.
-func (l *lanes) dropMetrics(key laneKey) {
-	if key.queue == store.ToSender {
-		if s, known := l.w.store.Senders.Get(key.owner); !known || s.Deleted {
-			l.w.cfg.Metrics.forgetSender(key.owner)
+func (l *lanes) dropMetrics(q store.Queue, owner string) {
+	if q == store.ToSender {
+		if s, known := l.w.store.Senders.Get(owner); !known || s.Deleted {
+			l.w.cfg.Metrics.forget("sender", owner)
 		}
-	} else if r, known := l.w.store.Receivers.Get(key.owner); !known || r.Deleted {
-		l.w.cfg.Metrics.forgetReceiver(key.owner)
+	} else if r, known := l.w.store.Receivers.Get(owner); !known || r.Deleted {
+		l.w.cfg.Metrics.forget("receiver", owner)
 	}
 }
 

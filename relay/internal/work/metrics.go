@@ -160,20 +160,17 @@ func (m *Metrics) delivered(receiver string, took time.Duration) {
 	m.responses.WithLabelValues(receiver).Observe(max(0, took).Seconds())
 }
 
-// forgetReceiver and forgetSender remove the metrics of a deleted receiver or sender.
-func (m *Metrics) forgetReceiver(name string) {
-	labels := prometheus.Labels{"receiver": name}
-	m.attempts.DeletePartialMatch(labels)
-	m.polls.DeletePartialMatch(labels)
-	m.responses.DeletePartialMatch(labels)
-	m.endToEnd.DeletePartialMatch(labels)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.answers, name)
-}
-
-func (m *Metrics) forgetSender(name string) {
-	m.callbacks.DeletePartialMatch(prometheus.Labels{"sender": name})
+// forget removes the metrics of a deleted receiver or sender.
+func (m *Metrics) forget(label, name string) {
+	labels := prometheus.Labels{label: name}
+	for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.attempts, m.polls, m.callbacks, m.responses, m.endToEnd} {
+		vec.DeletePartialMatch(labels)
+	}
+	if label == "receiver" {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.answers, name)
+	}
 }
 
 // gauges are collected at each scrape.

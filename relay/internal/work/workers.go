@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -109,7 +108,7 @@ func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	}
 	w.run(w.failedMessages())
 	w.running.Go(func() { w.Operations.Run(w.ctx) })
-	s.OnChange(w.lanes.receiverChanged, w.lanes.senderChanged)
+	s.OnChange(w.lanes.changed)
 	w.running.Go(func() { w.lanes.follow(w.ctx) })
 	w.running.Go(func() { watch.Every(w.ctx, failedEvery, w.notifyFailed) })
 	return w
@@ -162,7 +161,7 @@ func (w *core) entryWorker(q store.Queue, owner string, pinned bool, deliver fun
 		e, err := store.DecodeEntry(m.Data())
 		if err != nil {
 			w.cfg.Reporter.Report(ctx, err, "subject", m.Subject())
-			return w.store.Quarantine(ctx, m.Subject(), strconv.FormatUint(meta.Sequence.Stream, 10), m.Data(), err)
+			return w.store.Quarantine(ctx, m.Subject(), meta.Sequence.Stream, m.Data(), err)
 		}
 		return deliver(ctx, m, meta, &e)
 	}
