@@ -29,11 +29,7 @@ type Entry struct {
 
 // Encode encodes an entry as a line of JSON and the payload.
 func (e *Entry) Encode() ([]byte, error) {
-	head, err := json.Marshal(struct {
-		*Versioned
-		Headers map[string]string `json:"headers,omitempty"`
-		Trace   string            `json:"trace,omitempty"`
-	}{&e.Versioned, e.Headers, e.Trace})
+	head, err := json.Marshal(e)
 	if err != nil {
 		return nil, fmt.Errorf("write the entry of %q %q: %w", e.Source, e.ID, err)
 	}

@@ -227,7 +227,7 @@ func (w *ingest) route(ctx context.Context, in *intake) {
 	if in.verdict.Err != nil {
 		return
 	}
-	known, err := w.decideNew(ctx, in)
+	err := w.decideNew(ctx, in)
 	w.crashpoint("after-create")
 	switch {
 	case err != nil || in.verdict.Outcome == Conflict:
@@ -235,7 +235,7 @@ func (w *ingest) route(ctx context.Context, in *intake) {
 		err = w.follow(ctx, &in.Entry)
 	case in.Status == machine.Arrived && in.Attempt == 0:
 		waits := false
-		if known {
+		if in.verdict.Outcome == Duplicate {
 			waits, err = w.waits(ctx, &in.Record)
 		}
 		if err == nil && !waits {
@@ -245,12 +245,12 @@ func (w *ingest) route(ctx context.Context, in *intake) {
 	in.verdict.Err = err
 }
 
-// decideNew waits for the record of a message. If there was one already, it returns true and takes that one.
-func (w *ingest) decideNew(ctx context.Context, in *intake) (known bool, err error) {
+// decideNew waits for the record of a message. If there was one already, it takes that one.
+func (w *ingest) decideNew(ctx context.Context, in *intake) (err error) {
 	ours := in.Record
 	in.verdict.Outcome = Accepted
 	in.Versioned, err = in.created(ctx)
-	if known = errors.Is(err, store.ErrConflict); known {
+	if errors.Is(err, store.ErrConflict) {
 		in.Versioned, err = w.store.Load(ctx, ours.Source, ours.ID)
 		switch {
 		case errors.Is(err, store.ErrMalformed):
@@ -270,7 +270,7 @@ func (w *ingest) decideNew(ctx context.Context, in *intake) (known bool, err err
 	if err == nil && in.verdict.Outcome == Conflict {
 		w.log.Warn("another message under the same ID is dropped", "source", ours.Source, "message", ours.ID)
 	}
-	return known, err
+	return err
 }
 
 // finish waits until the message is in its queue.

@@ -212,18 +212,6 @@ func (g *gate) configured() {
 	g.pokeLocked()
 }
 
-// holds reports whether the gate has state that blocks the next POST and would be lost with it. The state of a deleted receiver
-// is not needed.
-func (g *gate) holds() bool {
-	if r, known := g.w.store.Receivers.Get(g.name); !known || r.Deleted {
-		return false
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := time.Now()
-	return now.Before(g.notBefore) || g.breaker.Wait(now) > 0
-}
-
 // fresh reports whether this process owned the window so recently that a process which has taken over since still assumes a full
 // window.
 func (g *gate) fresh() bool {

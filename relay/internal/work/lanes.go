@@ -107,8 +107,7 @@ func (l *lanes) worker(one *lane, stop <-chan struct{}) worker {
 	}
 }
 
-// awaitIdle returns when a lane had no work for a while, its gate has nothing that blocks the next POST, and the server has no
-// entry that waits or is in progress.
+// awaitIdle returns when nothing has woken a lane for a while, and the server has no entry that waits or is in progress.
 func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
 	every := time.NewTicker(idleAfter)
 	defer every.Stop()
@@ -119,7 +118,7 @@ func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
 			return
 		}
 		// An entry that is put into the queue after this check wakes the lane again.
-		if woken := l.look(one); woken || one.gate != nil && one.gate.holds() {
+		if l.look(one) {
 			continue
 		}
 		if n, err := l.w.store.Backlog(ctx, one.queue, one.owner); err == nil && n == 0 {
