@@ -92,7 +92,7 @@ type Table struct {
 }
 
 // NewTable adds a table to a registry that is not open yet. kept is the number of places of a group. earlier reads an entry that another
-// build has stored, which names no kind.
+// build has stored, which names no kind; nil: it is ignored.
 func NewTable(r *registry.Registry, prefix string, kept uint64, earlier func(registry.Entry) (Operation, error)) *Table {
 	t := &Table{kept: kept}
 	t.table = registry.Add(r, registry.Kind[Operation]{
@@ -107,8 +107,11 @@ func NewTable(r *registry.Registry, prefix string, kept uint64, earlier func(reg
 		Decode: func(e registry.Entry) (registry.ID, Operation, error) {
 			var o Operation
 			err := json.Unmarshal(e.Value, &o)
-			if o.Kind == "" {
+			if o.Kind == "" && earlier != nil {
 				o, err = earlier(e)
+			}
+			if err == nil && o.Kind == "" {
+				err = errors.New("it is an operation without a kind")
 			}
 			o.Revision = e.Revision
 			return t.place(o.ID), o, err

@@ -181,7 +181,7 @@ func (a *API) operate(verb string) func(http.ResponseWriter, *http.Request) erro
 	}
 }
 
-// operationView is the view of an operation. An operation that an earlier build has stored has neither By nor a time.
+// operationView is the view of an operation.
 type operationView struct {
 	ID      string    `json:"id"`
 	Verb    string    `json:"verb"`

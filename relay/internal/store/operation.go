@@ -2,11 +2,7 @@ package store
 
 import (
 	"context"
-	"encoding/json"
-	"math"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -36,35 +32,12 @@ type Selection struct {
 // openOperations reads the operations and follows them until run ends.
 func (s *Failed) openOperations(ctx, run context.Context, kv jetstream.KeyValue, stream jetstream.Stream) error {
 	all := registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.reader, Shared: !s.cfg.Embedded, Log: s.log})
-	s.Operations = bulk.NewTable(all, keyOperation, maxOperations, earlierOperation)
+	s.Operations = bulk.NewTable(all, keyOperation, maxOperations, nil)
 	wait, err := all.Open(ctx, run, s.reader)
 	if wait != nil {
 		s.running.Go(wait)
 	}
 	return err
-}
-
-// earlierOperation decodes an operation in the form of an earlier build, which was the relay's own.
-func earlierOperation(e registry.Entry) (bulk.Operation, error) {
-	var o struct {
-		Selection
-		ID, Verb, State string
-		Upto            uint64
-		Rate            float64
-		Matched, Done   int
-		Begun           time.Time
-	}
-	if err := json.Unmarshal(e.Value, &o); err != nil {
-		return bulk.Operation{}, err
-	}
-	if o.Filter == nil {
-		o.Upto = math.MaxUint64
-	}
-	spec, err := json.Marshal(o.Selection)
-	return bulk.Operation{
-		ID: o.ID, Kind: o.Verb, Spec: spec, Rate: o.Rate, State: bulk.State(strings.ToUpper(o.State)), UpTo: o.Upto, Next: 1,
-		Matched: o.Matched, Done: o.Done, CreatedAt: o.Begun, ChangedAt: e.Created,
-	}, err
 }
 
 // SelectFailed returns at most limit messages of a selection that are on the list, the oldest first, within a range of sequences.

@@ -185,7 +185,6 @@ func (s *Registry) announce(q Queue, owner string) {
 // Window is the ownership of a receiver's rate window. A process writes it before its first POST, and owns the window as long as the
 // revision is its own. If it finds that of another, it does not know the times of that process's last POSTs, unless they are in Posts.
 type Window struct {
-	Owner string `json:"owner"` // for operators
 	// Left says that the owner has stopped counting. Posts are the ages of its last POSTs at that moment, the oldest first. They
 	// are ages, not times, because the clocks of two processes differ and may be set. A process that does not know this field
 	// assumes that the window is full.
@@ -204,8 +203,8 @@ func (s *Registry) windowSubject(receiver string) string {
 	return s.stateSubject("window." + Token(receiver))
 }
 
-// Window reads the owner of a window. Revision 0 means that there never was one. If the stored value cannot be decoded, the owner
-// is unknown.
+// Window reads a window. Revision 0 means that there never was one. If the stored value cannot be decoded, it is that of an owner who
+// has saved nothing.
 func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) {
 	entry, err := s.state.GetLastMsgForSubject(ctx, s.windowSubject(receiver))
 	switch {

@@ -29,9 +29,9 @@ var (
 // A POST takes its place in the window when it begins and frees it a window after it has ended. The receiver sees it somewhere in
 // between. So no window at the receiver has more POSTs than the limit, whatever the network does.
 //
-// The times are in this process. Before the first POST the gate writes its name into the store. If it finds the name of another
-// process that has not saved the times of its last POSTs, it assumes that the window is full. A process that was stalled may have
-// lost its pin without noticing. So the gate reads the name again when the last read is older than half of the take-over time,
+// The times are in this process. Before the first POST the gate writes the window into the store. If it finds one of another process
+// that has not saved the times of its last POSTs, it assumes that the window is full. A process that was stalled may have
+// lost its pin without noticing. So the gate reads the revision again when the last read is older than half of the take-over time,
 // and a process that takes over waits that much longer.
 type gate struct {
 	w    *core
@@ -242,7 +242,7 @@ func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) 
 		return err
 	}
 	if !g.owns(found) {
-		revision, err := g.w.store.PutWindow(ctx, g.name, store.Window{Owner: g.w.node, Revision: found.Revision})
+		revision, err := g.w.store.PutWindow(ctx, g.name, store.Window{Revision: found.Revision})
 		if err != nil {
 			return fmt.Errorf("take over the window: %w", err)
 		}
@@ -291,7 +291,7 @@ func (g *gate) leave() {
 	defer func() { g.checking <- struct{}{} }()
 	g.mu.Lock()
 	now := time.Now()
-	left := store.Window{Owner: g.w.node, Revision: g.window, Left: true, Posts: merge(g.sent, now)}
+	left := store.Window{Revision: g.window, Left: true, Posts: merge(g.sent, now)}
 	usable := g.window != 0 && g.inFlight == 0
 	g.window, g.verifiedAt = 0, time.Time{}
 	g.mu.Unlock()

@@ -150,9 +150,9 @@ func TestTakeOverOfAWindow(t *testing.T) {
 			return took
 		}
 		require.Zero(t, begin(store.Window{}), "nobody has ever sent")
-		require.Equal(t, 12*time.Second, begin(store.Window{Owner: "dead", Revision: 1}))
+		require.Equal(t, 12*time.Second, begin(store.Window{Revision: 1}))
 		require.Equal(t, 7*time.Second, begin(store.Window{
-			Owner: "other", Revision: 1, Left: true, Posts: []store.Posts{{Age: 3 * time.Second, Count: 1}, {Age: time.Second, Count: 1}},
+			Revision: 1, Left: true, Posts: []store.Posts{{Age: 3 * time.Second, Count: 1}, {Age: time.Second, Count: 1}},
 		}))
 	})
 }
