@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/registry"
@@ -30,8 +29,8 @@ type Selection struct {
 }
 
 // openOperations reads the operations and follows them until run ends.
-func (s *Failed) openOperations(ctx, run context.Context, kv jetstream.KeyValue, stream jetstream.Stream) error {
-	all := registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.reader, Shared: !s.cfg.Embedded, Log: s.log})
+func (s *Failed) openOperations(ctx, run context.Context) error {
+	all := registry.New(registry.Config{JS: s.js, KV: s.stateKV, Stream: s.state, Leader: s.reader, Shared: !s.cfg.Embedded, Log: s.log})
 	s.Operations = bulk.NewTable(all, keyOperation, maxOperations, nil)
 	wait, err := all.Open(ctx, run, s.reader)
 	if wait != nil {

@@ -75,6 +75,8 @@ func (s Sender) stored() (name string, revision uint64, deleted bool) {
 // Registry has the configuration of receivers and senders, and the owners of the rate windows.
 type Registry struct {
 	*base
+	config    jetstream.Stream // of the bucket of receivers and senders
+	configKV  jetstream.KeyValue
 	Receivers Table[Receiver]
 	Senders   Table[Sender]
 	index     atomic.Pointer[senderIndex]
@@ -136,8 +138,8 @@ func (t Table[T]) Put(ctx context.Context, r T) error {
 }
 
 // openRegistry reads the configuration and follows it until run ends.
-func (s *Registry) openRegistry(ctx, run context.Context, kv jetstream.KeyValue, stream jetstream.Stream) error {
-	all := registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.reader, Shared: true, Log: s.log})
+func (s *Registry) openRegistry(ctx, run context.Context) error {
+	all := registry.New(registry.Config{JS: s.js, KV: s.configKV, Stream: s.config, Leader: s.reader, Shared: true, Log: s.log})
 	s.Receivers = addTable(all, s.base, "receiver.", func(r *Receiver, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
 		s.announce(ToReceiver, name)
 	})

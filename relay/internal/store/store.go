@@ -96,12 +96,11 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		base: b, Records: &Records{base: b}, Queues: &Queues{base: b, queues: map[Queue]jetstream.Stream{}},
 		Failed: &Failed{base: b, index: newFailedIndex()}, Registry: &Registry{base: b}, stop: stop,
 	}
-	openRegistry, err := s.create(ctx)
-	if err != nil {
+	if err := s.create(ctx); err != nil {
 		stop()
 		return nil, err
 	}
-	for _, follow := range []func(ctx, run context.Context) error{s.followClock, openRegistry, s.followFailed} {
+	for _, follow := range []func(ctx, run context.Context) error{s.followClock, s.openRegistry, s.openOperations, s.followFailed} {
 		if err := follow(ctx, run); err != nil {
 			s.Close()
 			return nil, err
@@ -116,8 +115,8 @@ func (s *Store) Close() {
 	s.running.Wait()
 }
 
-// create creates the streams. The caller reads the registry after that.
-func (s *Store) create(ctx context.Context) (openRegistry func(ctx, run context.Context) error, err error) {
+// create creates the streams.
+func (s *Store) create(ctx context.Context) (err error) {
 	for _, q := range []Queue{FromSender, ToReceiver, FromReceiver, ToSender} {
 		c := s.streamConfig(string(q), s.subject(q)+".>")
 		c.Retention, c.MaxConsumers = jetstream.WorkQueuePolicy, maxConsumers
@@ -128,7 +127,7 @@ func (s *Store) create(ctx context.Context) (openRegistry func(ctx, run context.
 			}
 		}
 		if s.queues[q], err = jsstream.Make(ctx, s.js, c); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	failed := s.streamConfig("failed_messages", s.cfg.Name+".failed_messages.>")
@@ -141,21 +140,14 @@ func (s *Store) create(ctx context.Context) (openRegistry func(ctx, run context.
 		config jetstream.StreamConfig
 	}{{&s.failed, failed}, {&s.records, records}} {
 		if *one.into, err = jsstream.Make(ctx, s.js, one.config); err != nil {
-			return nil, err
-		}
-	}
-	config, stream, err := jsstream.MakeBucket(ctx, s.js, s.bucketConfig("receiver_config"))
-	if err != nil {
-		return nil, err
-	}
-	state, stateStream, err := jsstream.MakeBucket(ctx, s.js, s.bucketConfig("state"))
-	s.state = stateStream
-	return func(ctx, run context.Context) error {
-		if err := s.openRegistry(ctx, run, config, stream); err != nil {
 			return err
 		}
-		return s.openOperations(ctx, run, state, stateStream)
-	}, err
+	}
+	if s.configKV, s.config, err = jsstream.MakeBucket(ctx, s.js, s.bucketConfig("receiver_config")); err != nil {
+		return err
+	}
+	s.stateKV, s.state, err = jsstream.MakeBucket(ctx, s.js, s.bucketConfig("state"))
+	return err
 }
 
 func (s *Store) bucketConfig(name string) jetstream.StreamConfig {
@@ -171,6 +163,7 @@ type base struct {
 	js      jetstream.JetStream
 	log     *slog.Logger
 	state   jetstream.Stream // of the bucket of rate windows and operations
+	stateKV jetstream.KeyValue
 	clock   atomic.Pointer[clock]
 	reader  *jsstream.Reader
 	running sync.WaitGroup

@@ -126,7 +126,6 @@ func (w *ingest) Submit(ctx context.Context, offers []Offer) []Verdict {
 // its receiver.
 func (w *ingest) fromSender(partition int) worker {
 	worker := w.newWorker(w.store.StreamName(store.FromSender), fmt.Sprintf("from_sender_%d", partition), w.store.PartitionFilter(partition), true)
-	turns := turns{w.core}
 	worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()
@@ -145,7 +144,7 @@ func (w *ingest) fromSender(partition int) worker {
 		r, ok := w.store.Receivers.Get(o.Receiver)
 		ordered := !ok || r.Order != store.OrderNone
 		if ordered {
-			turn, err := turns.mine(ctx, m, store.FromSender, m.Subject())
+			turn, err := w.itsTurn(ctx, m, store.FromSender, m.Subject())
 			if err != nil || !turn {
 				return err
 			}

@@ -78,9 +78,7 @@ func (w *core) post(ctx context.Context, r store.Receiver, e *store.Entry) (*web
 		h.Set("Content-Type", "application/octet-stream")
 	}
 	for name, value := range e.Headers {
-		if !reservedHeader(name) {
-			h.Set(name, value)
-		}
+		h.Set(name, value)
 	}
 	h.Set("Relay-Attempt", strconv.Itoa(e.Attempt))
 	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), e.Payload)
@@ -228,11 +226,7 @@ func response(a *webhook.Answer) json.RawMessage {
 // tracer returns the tracer of the current provider. Without a provider spans cost nothing.
 func tracer() trace.Tracer { return otel.Tracer("github.com/jetpull/jetpull/relay") }
 
-const (
-	headerTrace = "traceparent"
-	// maxTrace bounds the traceparent of a sender, which has 55 bytes today.
-	maxTrace = 128
-)
+const headerTrace = "traceparent"
 
 // about returns the attributes that identify the message of a span.
 func about(source, id, receiver string) trace.SpanStartEventOption {
@@ -242,9 +236,6 @@ func about(source, id, receiver string) trace.SpanStartEventOption {
 
 // beginTrace begins the span of a message that comes in, and makes it the parent of the message's later spans.
 func beginTrace(o *Offer, kind trace.SpanKind) (end func(error)) {
-	if len(o.Trace) > maxTrace {
-		o.Trace = ""
-	}
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{headerTrace: o.Trace})
 	ctx, span := tracer().Start(ctx, "message", trace.WithSpanKind(kind), about(o.Source, o.ID, o.Receiver))
 	carrier := propagation.MapCarrier{}

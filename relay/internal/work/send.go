@@ -50,17 +50,16 @@ type toReceiver struct {
 	lane  *lane
 	order store.Order // as the lane was started
 	gate  *gate
-	turns turns
 	asked sync.Map        // when the outcome of a POST was first requested, by the revision of its SENDING
 	stop  <-chan struct{} // closed when the lane is to stop
 }
 
 func (w *core) toReceiver(one *lane, stop <-chan struct{}) worker {
 	r, _ := w.store.Receivers.Get(one.owner)
-	t := &toReceiver{w: w, name: one.owner, lane: one, order: r.Order, gate: one.gate, turns: turns{w}, stop: stop}
+	t := &toReceiver{w: w, name: one.owner, lane: one, order: r.Order, gate: one.gate, stop: stop}
 	worker := w.entryWorker(store.ToReceiver, t.name, true, t.deliver)
 	worker.ended = t.gate.leave
-	if ordered(r) {
+	if ordered(r.Order) {
 		worker.opts = append(worker.opts, jetpull.OrderedBy(sourceToken), jetpull.Prefetch(max(orderedWindow, w.cfg.Concurrency)), jetpull.PrefetchBytes(orderedBytes))
 	}
 	if r.Order == store.OrderReceiver {
@@ -70,7 +69,7 @@ func (w *core) toReceiver(one *lane, stop <-chan struct{}) worker {
 }
 
 // ordered reports whether a receiver gets the messages of one source one after the other.
-func ordered(r store.Receiver) bool { return r.Order != store.OrderNone && r.Order != "" }
+func ordered(o store.Order) bool { return o != store.OrderNone && o != "" }
 
 // sourceToken returns the source in the subject of an entry, which ends with source and ID.
 func sourceToken(m *jetpull.Msg) string {
@@ -81,18 +80,14 @@ func sourceToken(m *jetpull.Msg) string {
 // deliver processes an entry of the queue as far as possible. The entry is acknowledged if the error is nil, and redelivered
 // otherwise.
 func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
-	r, _ := t.w.store.Receivers.Get(t.name)
-	if r.Order != t.order {
-		return t.reorder()
-	}
-	if ordered(r) {
-		turn, err := t.turns.mine(ctx, m, store.ToReceiver, t.w.store.Filter(store.ToReceiver, t.name, e.Source))
+	if ordered(t.order) {
+		turn, err := t.w.itsTurn(ctx, m, store.ToReceiver, t.w.store.Filter(store.ToReceiver, t.name, e.Source))
 		if err != nil || !turn {
 			return err
 		}
 	}
 	// The record is newer than the copy in a redelivered entry.
-	if err := t.w.decide(ctx, e, meta.NumDelivered > 1, func() error { return t.work(ctx, e) }); err != nil || !ordered(r) {
+	if err := t.w.decide(ctx, e, meta.NumDelivered > 1, func() error { return t.work(ctx, e) }); err != nil || !ordered(t.order) {
 		return err
 	}
 	return m.DoubleAck(ctx) // confirmed, so that the check of the next entry of the source does not find this one
