@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/internal/stored"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // Run runs operations that this process began, and takes over those that no process runs, until ctx ends. It returns when none runs
@@ -17,14 +18,12 @@ func (r *Runner) Run(ctx context.Context) {
 	r.mu.Lock()
 	r.ctx = ctx
 	r.mu.Unlock()
-	ticker := time.NewTicker(r.every)
-	defer ticker.Stop()
 	type sighting struct {
 		revision uint64
 		at       time.Time
 	}
 	seen := map[string]sighting{}
-	for ctx.Err() == nil {
+	watch.Every(ctx, r.every, func() {
 		before := seen
 		seen = map[string]sighting{}
 		for _, o := range r.cfg.Records.All() {
@@ -41,11 +40,7 @@ func (r *Runner) Run(ctx context.Context) {
 				r.takeOver(ctx, o)
 			}
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-		}
-	}
+	})
 	r.mu.Lock()
 	r.ctx = nil
 	r.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-
 	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/registry"
 )

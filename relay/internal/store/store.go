@@ -16,6 +16,7 @@ import (
 
 	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/stored"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 const (
@@ -257,16 +258,7 @@ func (s *base) followClock(ctx, run context.Context) error {
 		return err
 	}
 	s.running.Go(func() {
-		every := time.NewTicker(clockEvery)
-		defer every.Stop()
-		for {
-			select {
-			case <-run.Done():
-				return
-			case <-every.C:
-				_ = s.lookAtClock(run) // without an answer the monotonic clock goes on
-			}
-		}
+		watch.Every(run, clockEvery, func() { _ = s.lookAtClock(run) }) // without an answer the monotonic clock goes on
 	})
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jetpull/jetpull/internal/watch"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
@@ -193,21 +194,14 @@ func (l *lanes) dropMetrics(q store.Queue, owner string) {
 
 // follow wakes the lanes of entries that wait, whichever process has put them there.
 func (l *lanes) follow(ctx context.Context) {
-	every := time.NewTicker(followEvery)
-	defer every.Stop()
 	searched := map[store.Queue]time.Time{}
-	for {
+	watch.Every(ctx, followEvery, func() {
 		for _, q := range laneQueues {
 			if err := l.wakeWaiting(ctx, q, searched); err != nil && ctx.Err() == nil {
 				l.w.log.Info("a queue is looked at again", "queue", q, "error", err)
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-every.C:
-		}
-	}
+	})
 }
 
 // wakeWaiting wakes the lanes of consumers that have entries. If a queue has more entries than its consumers count, some entries
