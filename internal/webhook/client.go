@@ -71,15 +71,8 @@ func NewClient(policy Policy, timeout time.Duration) *Client {
 	}
 }
 
-// Post sends one request and returns nil for an answer of 2xx, and a
-// *StatusError for any other.
-func (c *Client) Post(ctx context.Context, target string, header http.Header, payload []byte) error {
-	_, err := c.PostKeep(ctx, target, header, payload, excerptLimit)
-	return err
-}
-
-// PostKeep is Post, and returns the answer, if there was one, with up to limit bytes of
-// its body, success or not.
+// PostKeep sends one request and returns the answer, if there was one, with up to limit bytes of its body. An answer that is not 2xx is
+// a *StatusError.
 func (c *Client) PostKeep(ctx context.Context, target string, header http.Header, payload []byte, limit int) (*Answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %s: %w", c.timeout, context.DeadlineExceeded))
 	defer cancel()

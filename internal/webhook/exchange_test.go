@@ -113,7 +113,7 @@ func TestExchangeNeverRepeats(t *testing.T) {
 			require.Error(t, err)
 			require.NotErrorIs(t, err, ErrNotSent)
 			require.EqualValues(t, 2, calls.Load(), "%s with %q", name, body)
-			post := func() error { return c.Post(t.Context(), srv.URL, http.Header{name: {"key"}}, []byte(body)) }
+			post := func() error { return postTo(t, c, srv.URL, http.Header{name: {"key"}}, []byte(body)) }
 			calls.Store(0)
 			require.NoError(t, post())
 			require.Error(t, post())
