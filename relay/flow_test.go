@@ -288,6 +288,21 @@ func TestTimeToLive(t *testing.T) {
 	require.Equal(t, `{"n":"1"}`, r.list()[0].Body)
 }
 
+// A message whose next attempt is due after its time to live is not sent once more when that is over.
+func TestNoAttemptWhenItExpires(t *testing.T) {
+	t.Parallel()
+	const messages = 200
+	s := startSite(t)
+	r := newPeer(t, func(int, seen) (int, string) { return http.StatusTooEarly, "" })
+	s.receiver("ci", r.URL, object{"ttl": 1, "retry_after": 60})
+	s.batch("a", "ci", messages)
+	for i := range messages {
+		o := s.awaitStatus("a", fmt.Sprint(i), "FAILED")
+		require.Equal(t, "EXPIRED", o["error"].(object)["code"])
+		require.LessOrEqual(t, o["attempt"].(float64), 1.0)
+	}
+}
+
 func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)

@@ -31,7 +31,7 @@ var planted = []struct{ name, file, text, bug string }{
 	},
 	{
 		name: "a message is sent whose time to live is over", file: "work/gate.go",
-		text: "\t\tif !expires.IsZero() && !g.w.store.Now().Before(expires) {\n", bug: "\t\tif false {\n",
+		text: "\t\tif !expires.IsZero() && expires.Sub(g.w.store.Now()) <= dueWithin {\n", bug: "\t\tif false {\n",
 	},
 	{
 		name: "a redrive that a process died in is taken for done", file: "work/failedmessages.go",

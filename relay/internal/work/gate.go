@@ -78,7 +78,7 @@ func (g *gate) acquire(ctx context.Context, stop <-chan struct{}, expires time.T
 				return p, err
 			}
 		}
-		if !expires.IsZero() && !g.w.store.Now().Before(expires) {
+		if !expires.IsZero() && expires.Sub(g.w.store.Now()) <= dueWithin {
 			return p, errExpired
 		}
 		var wait time.Duration

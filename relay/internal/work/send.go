@@ -34,6 +34,9 @@ const (
 	// sendWithin is how long after the time in SENDING(n) the POST may begin. A process that took longer to store SENDING(n)
 	// takes it back.
 	sendWithin = 2 * time.Second
+	// dueWithin is how far a time may be ahead that counts as reached. An entry that is redelivered at that time may come before this
+	// process's reading of the server's clock says so.
+	dueWithin = time.Millisecond
 	// orderedWindow and orderedBytes bound the messages in an ordered lane. They include those behind a message that waits for
 	// its retry. When they are reached, the other sources wait too. Each message is reported in progress twice in a take-over
 	// time, which for this many takes about 1 % of a processor.
@@ -118,7 +121,7 @@ func (t *toReceiver) work(ctx context.Context, e *store.Entry) (err error) {
 
 // attempt waits for the receiver and makes an attempt.
 func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
-	if wait := e.NextAt.Sub(t.w.store.Now()); !e.NextAt.IsZero() && wait > time.Millisecond {
+	if wait := e.NextAt.Sub(t.w.store.Now()); !e.NextAt.IsZero() && wait > dueWithin {
 		return jetpull.Retry(wait, errors.New("its next attempt is not due yet"))
 	}
 	p, err := t.gate.acquire(ctx, t.stop, e.ExpiresAt)
