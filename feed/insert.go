@@ -118,7 +118,7 @@ func newItems(p *sqlstore.Partition, items []sqlstore.Item) error {
 			it.Data = []byte{}
 		}
 		if it.Timer != nil && (*it.Timer < 0 || *it.Timer > maxDelay.Milliseconds()) {
-			return invalid("OpenAfter", "%d ms is not in 0..%v", *it.Timer, maxDelay)
+			return invalid("OpenAfter", "%v is not in 0..%v", time.Duration(*it.Timer)*time.Millisecond, maxDelay)
 		}
 		if it.NotBefore != nil {
 			at := it.NotBefore.UTC().Truncate(time.Microsecond)
@@ -173,7 +173,11 @@ func OpenAt(gate int, at time.Time) Item {
 // OpenAfter returns an item like that of [OpenAt] that keeps a gate closed for a duration, a year at most, from when a watcher
 // first looks at the partition at gate-1. Leave that gate without other items, and the duration begins when all below is Complete.
 func OpenAfter(gate int, d time.Duration) Item {
-	return Item{Gate: gate - 1, timer: new(int64((d + time.Millisecond - 1) / time.Millisecond))}
+	ms := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return Item{Gate: gate - 1, timer: &ms}
 }
 
 // elapsed returns the result of an item of OpenAt or OpenAfter that is due. The first step of an item with a duration starts the duration.

@@ -66,6 +66,11 @@ func TestTimersAreStored(t *testing.T) {
 	s := openStore(t, backends[0].fresh(t))
 	create(t, s, Partition{ID: "q", Gate: 2})
 	require.ErrorIs(t, s.Insert(t.Context(), "q", OpenAfter(2, time.Hour)), ErrGatePassed, "it is open")
-	require.ErrorIs(t, s.Insert(t.Context(), "q", OpenAfter(4, -time.Hour)), ErrInvalid)
-	require.ErrorIs(t, s.Insert(t.Context(), "q", OpenAfter(4, 2*maxDelay)), ErrInvalid)
+	for d, want := range map[time.Duration]string{
+		-time.Second: "OpenAfter: -1s is not in 0..8760h0m0s", 2 * maxDelay: "OpenAfter: 17520h0m0s is not in 0..",
+	} {
+		err := s.Insert(t.Context(), "q", OpenAfter(4, d))
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, want)
+	}
 }

@@ -184,6 +184,9 @@ func TestPruneAndExport(t *testing.T) {
 	r := jetpullFeed(t, db, "", "prune", "--older-than", "0s", "--export", filepath.Join(file, "no folder"))
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.err, "--export")
+	r = jetpullFeed(t, db, "", "prune", "--older-than", "0s", "--export", "")
+	require.Equal(t, 2, r.code, "as of a shell's unset variable")
+	require.Contains(t, r.err, "--export: it is empty; give a file, or leave it out")
 	require.Len(t, itemLines(t, db, "ls", "p"), 2, "nothing was deleted")
 
 	r = jetpullFeed(t, db, "", "prune", "--older-than", "0s", "--export", file, "--json")
@@ -207,9 +210,17 @@ func TestGateOpensLater(t *testing.T) {
 	require.Zero(t, jetpullFeed(t, db, "a\n", "add", "p").code)
 	require.Zero(t, jetpullFeed(t, db, "b\n", "add", "p", "--gate", "2", "--open-after", "10ms", "--open-at", "2020-01-01T00:00:00Z", "--seal").code)
 	require.Zero(t, jetpullFeed(t, db, "c\n", "add", "later", "--gate", "1", "--open-at", "2999-01-01T00:00:00Z").code)
-	for _, wrong := range [][]string{{"--open-after", "1h"}, {"--gate", "1", "--open-at", "tomorrow"}} {
-		r := jetpullFeed(t, db, "", append([]string{"add", "p"}, wrong...)...)
+	for want, wrong := range map[string][]string{
+		"gate 0 is open from the beginning":               {"--open-after", "1h"},
+		`--open-at "tomorrow" is no time`:                 {"--gate", "1", "--open-at", "tomorrow"},
+		"--open-at: it is empty":                          {"--gate", "1", "--open-at", ""},
+		"the year is 0":                                   {"--gate", "1", "--open-at", "0000-01-01T00:00:00Z"},
+		"--open-after -1s is not in 0s..8760h0m0s":        {"--gate", "1", "--open-after", "-1s"},
+		"--open-after 99999h0m0s is not in 0s..8760h0m0s": {"--gate", "1", "--open-after", "99999h"},
+	} {
+		r := jetpullFeed(t, db, "", append([]string{"add", "new"}, wrong...)...)
 		require.Equal(t, 2, r.code, r.err)
+		require.Contains(t, r.err, want)
 	}
 	var bodies sync.Map
 	stop := startWatcher(t, db, func(w http.ResponseWriter, r *http.Request) {

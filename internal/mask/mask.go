@@ -79,6 +79,8 @@ func single(raw string) string {
 		path, query = tail[:i], tail[i:i+1]+hidden
 	}
 	switch {
+	case raw == "": // what is empty has nothing to hide
+		return ""
 	case file || strings.HasPrefix(front, "sqlite://") && authority == "":
 	case !hosts.MatchString(authority):
 		return front + hidden

@@ -12,7 +12,7 @@ import (
 
 func TestURL(t *testing.T) {
 	for raw, want := range map[string]string{
-		"":                               "…",
+		"":                               "",
 		"http://127.0.0.1:9090/hook":     "http://127.0.0.1:9090/hook",
 		"http://u:p@h/a/b?token=Q#f":     "http://…@h/a/b?…",
 		"http://h/a#token":               "http://h/a#…",

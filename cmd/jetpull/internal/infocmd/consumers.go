@@ -12,6 +12,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd/consumer"
 )
 
 // NewConsumers returns the command consumers, whose subcommands change what a consumer delivers.
@@ -108,11 +109,15 @@ handled may so be delivered again. It needs a server 2.14.`,
 	return cmd
 }
 
-func reset(ctx context.Context, js jetstream.JetStream, stream, consumer string, to uint64) (*jetstream.ConsumerResetResponse, error) {
-	if to > 0 {
-		return js.ResetConsumerToSequence(ctx, stream, consumer, to)
+// reset asks for the consumer first: a server does not answer the request to reset one that does not exist.
+func reset(ctx context.Context, js jetstream.JetStream, stream, name string, to uint64) (*jetstream.ConsumerResetResponse, error) {
+	if _, err := consumer.Info(ctx, js, stream, name); err != nil {
+		return nil, err
 	}
-	return js.ResetConsumer(ctx, stream, consumer)
+	if to > 0 {
+		return js.ResetConsumerToSequence(ctx, stream, name, to)
+	}
+	return js.ResetConsumer(ctx, stream, name)
 }
 
 // change runs f within the timeout for requests, and prints what came of it.
