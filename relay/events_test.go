@@ -6,7 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -84,6 +89,24 @@ func TestEventsArrive(t *testing.T) {
 	}, "failed messages are not reported")
 	require.Equal(t, failed, sum)
 	require.LessOrEqual(t, n, failed/2)
+
+	// The README shows such an event.
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	sample := regexp.MustCompile(`\{"Event":"messages failed".*?\}`).Find(readme)
+	for _, r := range operator.list() {
+		if strings.Contains(r.Body, "messages failed") {
+			require.Equal(t, fieldsOf(t, r.Body), fieldsOf(t, string(sample)))
+		}
+	}
+}
+
+// fieldsOf is the names of the fields of an object.
+func fieldsOf(t *testing.T, text string) []string {
+	t.Helper()
+	var fields map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal([]byte(text), &fields), text)
+	return slices.Sorted(maps.Keys(fields))
 }
 
 // A URL that is down blocks neither messages nor a stop. Lost events are logged and counted.

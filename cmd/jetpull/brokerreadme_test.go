@@ -34,15 +34,12 @@ func TestReadmeOfTheBroker(t *testing.T) {
 		if len(claimed.Result) == 1 {
 			command = strings.NewReplacer("JOB_ID", claimed.Result[0].ID, "CLAIM_TOKEN", claimed.Result[0].ClaimToken).Replace(command)
 		}
-		cmd := exec.CommandContext(t.Context(), "sh", "-euc", command)
-		cmd.Env = append(os.Environ(), "B="+url)
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s\n%s", command, out)
+		out := typed(t, url, command)
 		if strings.Contains(command, "/claim?") {
-			require.NoError(t, json.Unmarshal(out, &claimed), string(out))
-			require.Len(t, claimed.Result, 1, string(out))
+			require.NoError(t, json.Unmarshal([]byte(out), &claimed), out)
+			require.Len(t, claimed.Result, 1, out)
 		}
-		outputs = append(outputs, string(out))
+		outputs = append(outputs, out)
 	}
 	require.Len(t, outputs, 7)
 	require.Contains(t, outputs[3], "201 Created")
@@ -50,5 +47,29 @@ func TestReadmeOfTheBroker(t *testing.T) {
 	require.Contains(t, outputs[4], `"Payload":"two chairs"`)
 	require.Contains(t, outputs[5], "202 Accepted")
 	require.Contains(t, outputs[6], `"Status":"DELIVERED"`)
+
+	// The commands of later sections are about the same channel and consumer.
+	for heading, want := range map[string]string{
+		"Callbacks": `"Headers":{"X-Api-Key":"…"}`, "Receivers that fail": `"State":"active"`, "Search": `"Result":[]`, "Replay": "202 Accepted",
+	} {
+		commands, err := commandsOf("../../broker/README.md", heading)
+		require.NoError(t, err)
+		require.NotEmpty(t, commands, heading)
+		last := ""
+		for _, command := range commands {
+			last = typed(t, url, command)
+		}
+		require.Contains(t, last, want, heading)
+	}
 	require.NoError(t, stop())
+}
+
+// typed runs a command of the README at a broker.
+func typed(t *testing.T, url, command string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-euc", command)
+	cmd.Env = append(os.Environ(), "B="+url)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s\n%s", command, out)
+	return string(out)
 }
