@@ -290,7 +290,7 @@ func (e *Engine) failing(what string, err error) bool {
 	e.lastErr = err
 	e.tally.DatabaseErrors.Add(1)
 	if e.db.Err() == nil {
-		e.Log.Error("feed: database", "statement", what, "error", firstLine(err), "pause", e.pause)
+		e.Log.Error("feed: database", "statement", what, "error", oneLine(err), "pause", e.pause)
 	}
 	return true
 }

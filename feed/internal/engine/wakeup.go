@@ -52,7 +52,7 @@ func (e *Engine) listen() {
 		if err == nil || e.db.Err() != nil {
 			return
 		}
-		e.Log.Warn("feed: no wake-ups by LISTEN", "error", firstLine(err), "again", listenAgain)
+		e.Log.Warn("feed: no wake-ups by LISTEN", "error", oneLine(err), "again", listenAgain)
 		_ = sqlstore.Sleep(e.db, e.Jitter(listenAgain)) // Listen returns at its end
 	}
 }
@@ -61,3 +61,6 @@ func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line
 }
+
+// oneLine is an error without line breaks, for a log. The error of a PostgreSQL that does not answer has a line for each address.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
