@@ -126,6 +126,12 @@ func TestBrokerObjects(t *testing.T) {
 		{2, "usage: ", []string{"channels", "rm", ""}},
 		{2, "--limit -1", []string{"channels", "ls", "--limit", "-1"}},
 		{2, "neither a time", []string{"messages", "ls", "orders", "--since", "soon"}},
+		{2, "--message: it is empty", []string{"replay", "start", "sample-channel", "sample-consumer", "--message", ""}},
+		{2, "--status: it is empty", []string{"replay", "start", "sample-channel", "sample-consumer", "--status", ""}},
+		{1, `no message "none"; see what there is with: jetpull broker messages ls`, []string{"replay", "start", "sample-channel", "sample-consumer", "--message", "none"}},
+		{2, "--rate NaN is no number", []string{"replay", "start", "sample-channel", "sample-consumer", "--rate", "NaN"}},
+		{2, "--file: it is empty", []string{"channels", "put", "orders", "--file", ""}},
+		{1, "--file: open none: ", []string{"channels", "put", "orders", "--file", "none"}},
 		{2, "not a JSON object", []string{"channels", "put", "x", "--file", "-"}},
 		{2, "give messages, whose IDs jobs ls shows, or --all", []string{"jobs", "purge", "orders", "k"}},
 		{1, "Rate: 0: give a number", []string{"jobs", "requeue", "sample-channel", "sample-consumer", "--all", "--rate", "0"}},
@@ -195,6 +201,7 @@ func TestBrokerJobs(t *testing.T) {
 	require.Regexp(t, `^replay \S+: DONE, 1 of 1 jobs\nreplay \S+: DONE, 1 of 1 jobs\n$`, s.want(0, "jobs", "requeue", "orders", "billing", "m1", "m2"))
 	require.Eventually(t, func() bool { return s.count("DELIVERED") == 2 }, 30*time.Second, 10*time.Millisecond)
 	s.fails(1, `message "m1": its job is not dead`, "jobs", "requeue", "orders", "billing", "m1")
+	s.fails(1, `message "m1": its job is not dead, but DELIVERED`, "jobs", "purge", "orders", "billing", "m1")
 	require.Regexp(t, `^replay \S+: DONE, 27 of 27 jobs\n$`, s.want(0, "jobs", "requeue", "orders", "billing", "--all", "--rate", "10000"))
 	require.Eventually(t, func() bool { return s.count("DELIVERED") == 29 }, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, "0 dead jobs were deleted\n", s.want(0, "jobs", "purge", "orders", "billing", "--all"))

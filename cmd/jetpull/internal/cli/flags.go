@@ -25,10 +25,11 @@ func Lasting(flags *pflag.FlagSet, name string, d *time.Duration, least time.Dur
 	Range(flags, name, d, least, MaxLong)
 }
 
-// NotEmpty has a flag refuse an empty value, as of a shell's unset variable: it would mean another server than the user thinks of.
-func NotEmpty(flags *pflag.FlagSet, name string, value *string, what string) {
+// NotEmpty has a flag refuse an empty value, as of a shell's unset variable: it would mean another server, or more, than the user thinks of.
+func NotEmpty(flags *pflag.FlagSet, name, what string) {
+	value := flags.Lookup(name).Value
 	Checked(flags, name, func() error {
-		if *value == "" {
+		if value.String() == "" {
 			return fmt.Errorf("--%s: it is empty; give %s, or leave it out", name, what)
 		}
 		return nil

@@ -22,6 +22,7 @@ type Fields struct {
 func (f *Fields) Register(cmd *cobra.Command) {
 	cmd.Flags().AddFlagSet(f.FlagSet)
 	cmd.Flags().StringVar(&f.file, "file", "", "`FILE` with the configuration as JSON; - for standard input")
+	cli.NotEmpty(cmd.Flags(), "file", "a file, or - for standard input")
 }
 
 // Given returns the fields that the file and the flags have. The flags go first.
@@ -53,7 +54,7 @@ func (f *Fields) Given(cmd *cobra.Command) (fields map[string]any, err error) {
 func readObject(cmd *cobra.Command, file string) (fields map[string]any, err error) {
 	data, err := ReadFile(cmd, file)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
+		return nil, fmt.Errorf("--file: %w", err)
 	}
 	if err := json.Unmarshal(data, &fields); err != nil {
 		return nil, cli.Usage(fmt.Errorf("--file %s is not a JSON object: %w", file, err))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -38,6 +39,9 @@ func (c *Call) Operate(path string, body map[string]any) (matched int, err error
 	detach, err3 := flags.GetBool("detach")
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return 0, err
+	}
+	if math.IsNaN(rate) || math.IsInf(rate, 0) {
+		return 0, cli.Usage(fmt.Errorf("--rate %v is no number", rate))
 	}
 	body[c.Field("rate")], body[c.Field("dry-run")] = rate, dry
 	answer, header, err := c.Ask(c.Cmd.Context(), Request{Method: http.MethodPost, Path: path, Body: body}, nil)

@@ -111,6 +111,11 @@ func (a *API) verb(v Verb) *cobra.Command {
 	}
 	if v.Flags != nil {
 		v.Flags(cmd.Flags())
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { // an empty filter, as of a shell's unset variable, would choose everything
+			if f.Value.Type() == "string" {
+				cli.NotEmpty(cmd.Flags(), f.Name, "a value")
+			}
+		})
 	}
 	fields := &Fields{FlagSet: pflag.NewFlagSet("", pflag.ContinueOnError), Name: a.Field}
 	if v.Fields != nil {

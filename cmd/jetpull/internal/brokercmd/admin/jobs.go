@@ -109,8 +109,13 @@ func purge(c *remote.Call) error {
 	}
 	for _, message := range messages {
 		c.Names["MESSAGE"] = message
-		id, _, err := job(c, message)
-		if err == nil {
+		id, view, err := job(c, message)
+		var has struct{ Status string }
+		switch {
+		case err != nil:
+		case json.Unmarshal(view, &has) == nil && has.Status != "DEAD":
+			err = fmt.Errorf("its job is not dead, but %s", has.Status)
+		default:
 			_, _, err = c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodDelete, Path: c.To(words["CONSUMER"].Item) + "/job/" + id, Header: header}, nil)
 		}
 		if err != nil {

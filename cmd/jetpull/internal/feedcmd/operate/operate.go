@@ -122,7 +122,7 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 	cmd.Flags().BoolVar(&seal, "seal", false, "say that no more items will come")
 	cmd.Flags().StringVar(&at, "open-at", "", "keep the gate closed until this `TIME`, such as 2027-01-31T18:00:00Z")
 	cmd.Flags().DurationVar(&after, "open-after", 0, "keep the gate closed for that long after all below the gate before it is complete")
-	cli.NotEmpty(cmd.Flags(), "open-at", &at, "a time")
+	cli.NotEmpty(cmd.Flags(), "open-at", "a time")
 	cli.Lasting(cmd.Flags(), "open-after", &after, 0)
 	return cmd
 }
@@ -175,7 +175,7 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 	}
 	cmd.Flags().DurationVar(&age, "older-than", 0, "for how long a partition has been closed, such as 720h")
 	cmd.Flags().StringVar(&file, "export", "", "append the items to this `FILE` first, a JSON object a line, as ls --json prints them")
-	cli.NotEmpty(cmd.Flags(), "export", &file, "a file")
+	cli.NotEmpty(cmd.Flags(), "export", "a file")
 	return cmd
 }
 
