@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -34,7 +33,6 @@ type inboxes struct {
 	lastSub *nats.Subscription // of the last frame, and its inbox
 	last    *pull.Inbox
 	drained []*pull.Inbox
-	quiet   []chan struct{} // closed when no inbox drains
 }
 
 func (b *inboxes) of(sub *nats.Subscription) *pull.Inbox {
@@ -61,7 +59,7 @@ type Inboxes struct {
 // CheckInboxes subscribes an inbox until the server has accepted it, so that a missing permission shows here and not as a
 // time-out.
 func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
-	f := &Inboxes{base: nc.NewInbox()}
+	f, before := &Inboxes{base: nc.NewInbox()}, nc.LastError()
 	sub, err := nc.ChanSubscribe(f.base+".0.*", make(chan *nats.Msg, 1))
 	if err != nil {
 		return nil, err
@@ -71,21 +69,22 @@ func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
 	err = nc.FlushWithContext(ctx)
 	f.Trip = time.Since(sent)
 	if err == nil {
-		err = permissionError(nc, sub.Subject)
+		err = Refusal(nc, sub.Subject, before)
 	}
 	return f, err
 }
 
-func (d *Driver) subscribe(ib *pull.Inbox) (*nats.Subscription, error) {
+// subscribe returns nil if the connection is closed.
+func (d *Driver) subscribe(ib *pull.Inbox) *nats.Subscription {
 	sub, err := d.nc.ChanSubscribe(ib.Subject, d.in)
 	if err != nil {
-		return nil, fmt.Errorf("subscribe to inbox %s: %w", ib.Subject, err)
+		return nil
 	}
 	d.mu.Lock()
 	ib.Ref = sub
 	d.boxes.known[sub] = ib
 	d.mu.Unlock()
-	return sub, nil
+	return sub
 }
 
 func (d *Driver) unsubscribe(ib *pull.Inbox) {
@@ -168,8 +167,8 @@ func (d *Driver) take(now pull.At, raw *nats.Msg) {
 		}
 	}
 	if ib == nil {
-		d.engine.Stray(d.hooks.Wrap(raw, size, nil))
+		d.engine.Stray(d.hooks.Wrap(raw, size))
 		return
 	}
-	d.engine.Message(now, ib, d.hooks.Wrap(raw, size, ib.Terms()), size, pin)
+	d.engine.Message(now, ib, d.hooks.Wrap(raw, size), size, pin)
 }

@@ -1,5 +1,7 @@
 package worker
 
+import "github.com/jetpull/jetpull/internal/pull"
+
 // park holds e, which its handler has left unsettled, until Vacate.
 func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 	q := &p.queue
@@ -8,8 +10,8 @@ func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 		q.mu.Unlock()
 		return
 	}
-	q.leave(s, e)
-	e.parked, e.looks = true, 0
+	s.e = nil
+	e.parked = true
 	q.parked++
 	p.workers.Add(1) // the drain waits for it too
 	m, id := e.msg, e.id
@@ -29,8 +31,8 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 		return
 	}
 	e.outcome = how
-	q.done(e, p.ops.Now())
-	var c Credit
+	q.done(e)
+	var c pull.Credit
 	if q.starving {
 		c = q.give(true)
 	} else {
@@ -51,10 +53,10 @@ func (p *Pool[M]) abandon() {
 	defer q.mu.Unlock()
 	p.closed = true
 	if p.ops.Handle == nil {
-		q.finish(&q.slots[0], p.ops.Now())
+		q.finish(&q.slots[0])
 	}
 	for _, e := range q.all(func(e *entry[M]) bool { return e.parked }) {
-		q.done(e, p.ops.Now())
+		q.done(e)
 		p.workers.Done()
 	}
 }

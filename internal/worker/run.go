@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -56,15 +55,6 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 		p.workers.Wait()
 		close(done)
 	}()
-	if errors.Is(p.err, ErrReconfigured) { // handlers are not cancelled for that
-		select {
-		case <-done:
-		case <-ctx.Done():
-			p.endedAt = p.ops.Now()
-		case <-p.ops.Over.Done():
-			p.err, p.endedAt = context.Cause(p.ops.Over), p.ops.Now()
-		}
-	}
 	return p.drain(done, cancel)
 }
 
@@ -122,8 +112,7 @@ func (p *Pool[M]) Left() time.Duration {
 func (p *Pool[M]) Close() {
 	p.End(nil)
 	p.abandon()
-	p.retry.Stop()
-	p.alive.timer.Stop()
+	p.timer.Stop()
 	if p.acks != nil {
 		p.acks.close()
 	}
