@@ -1,56 +1,56 @@
-// Package jetpull turns the messages of NATS JetStream pull consumers into finished work.
+// Package jetpull pulls messages from NATS JetStream consumers, and runs a handler on each.
 //
-// A [Subscription] is a client's hold on one pull consumer. [Subscription.Next] gets one message, [Subscription.Fetch]
-// gets up to n, [Subscription.Messages] iterates over messages, and [Subscription.Consume] runs a handler for each.
-// Streams and consumers are created with the jetstream package of nats.go. A [Msg] is a [jetstream.Msg].
+// A [Subscription] is a client's binding to one pull consumer. [Subscription.Next] gets one message, [Subscription.Fetch]
+// gets up to n, [Subscription.Messages] iterates over messages, and [Subscription.Consume] runs a handler for each. Create
+// streams and consumers with the jetstream package of nats.go. A [Msg] is a [jetstream.Msg].
 //
 // # Guarantees
 //
-// No message is stranded. A message that arrives after its caller has returned goes to the next caller, or is handed
-// back to the server at once. After Close, a cancelled context or a break, other clients get the messages that were not
-// handed over within a round trip, not after AckWait.
+// No message is stranded. A message that arrives after its caller has returned goes to the next caller, or is handed back
+// to the server at once. After Close, a cancelled context or a break, other clients can get the messages that were not
+// handed over within a round trip. They need not wait for AckWait.
 //
-// Every pull ends: by its messages, by a status of the server, or by a deadline in the client. Within their deadline,
-// calls retry after a lost connection, a change of leader, a restart of the server and status 503. They return by that
-// deadline. If Next or Fetch waits for 300 ms or more and [Heartbeat] is not set, one lost pull or answer costs at most
-// half of the wait, and 3 s. Consume and Messages pull again within a second of a reconnect, a status 503 or 409, or a
-// change of leader. If the server drops a pull without an answer while nothing is delivered, they notice within 5 s. If
-// several pulls in a row stay unanswered, up to 5 s pass before the next one.
+// Every pull ends: by its messages, by a status of the server, or by a deadline in the client. Within their deadline, calls
+// retry after a lost connection, a change of leader, a restart of the server and status 503. They return by that deadline.
+// If Next or Fetch waits for 300 ms or more and [Heartbeat] is not set, one lost pull or answer costs at most half of the
+// wait, and 3 s at most. Consume and Messages pull again within a second of a reconnect, a status 503 or 409, or a change
+// of leader. If the server drops a pull without an answer while nothing is delivered, they notice within 5 s. If several
+// pulls in a row stay unanswered, up to 5 s pass before the next one.
 //
-// Messages and an error are never returned together. A status frame is never returned as a message, and a message is
-// never taken for a status.
+// Messages and an error are never returned together. A status frame is never returned as a message, and a message is never
+// taken for a status.
 //
 // # Order
 //
-// Next, Fetch, Messages, and Consume with one handler at a time return messages in the order in which the server
-// delivers them: stream order, except for redelivered messages. Callers that wait at the same time are served in the
-// order of their calls, whichever pull brings the message. [OrderedBy] keeps the order of messages with the same key
-// within one Consume, and handles other keys in parallel. A message whose handler fails is then retried in place:
-// [Msg.Delivered] does not grow on such retries, and a handler that NAKs its message itself releases its key. A key that
-// keeps failing can fill the window, which stops pulling.
+// Next, Fetch, Messages, and Consume with one handler at a time return messages in the order in which the server delivers
+// them: stream order, except for redelivered messages. Callers that wait at the same time are served in the order of their
+// calls, whichever pull brings the message. [OrderedBy] keeps the order of messages with the same key within one Consume,
+// and handles other keys in parallel. A message whose handler fails is then retried in place: [Msg.Delivered] does not grow
+// on such retries, and a handler that NAKs its message itself releases its key. A key that keeps failing can fill the
+// window, which stops pulling.
 //
 // # Redelivery
 //
-// Delivery is at least once. The server redelivers a message that is not acknowledged within AckWait. Messages and
-// Consume report in time that a message is in progress (see [KeepAlive]), so a slow handler causes no redelivery. The
-// messages in flight when a connection or a server breaks are redelivered. So are messages whose acknowledgement had not
-// left when the process ended: with several handlers it waits up to 200 µs for others. A Consume remembers the last
+// Delivery is at least once. The server redelivers a message that is not acknowledged within AckWait. Messages and Consume
+// report in time that a message is in progress (see [KeepAlive]), so a slow handler causes no redelivery. The messages in
+// flight when a connection or a server breaks are redelivered. So are messages whose acknowledgement was not sent when the
+// process ended: with several handlers, an acknowledgement waits up to 200 µs for others. A Consume remembers the last
 // thousand messages that it settled. If the server redelivers one of them, also after a reset of the consumer (nats.go's
 // ResetConsumer), no handler is called. It forgets them when the consumer is recreated, or when it has held none for
 // ten AckWaits. Other calls and processes do not share this memory. If the consumer was deleted, [ConfirmAcks] waits
 // until its context ends: the server answers 503, as it does for a consumer without a leader.
 //
-// A message that is handed back counts as delivered, so each stop of a worker that has read it ahead counts too. A
-// message at the last delivery that MaxDeliver allows is not delivered again: Consume handles those that it holds within
-// [DrainTimeout], but other clients do not get those still on their way when Consume ends, or held by Messages, Next or
-// Fetch when they end. If the stream of dead letters is down, last deliveries stop Consume (see [DeadLetter]). Set
-// MaxDeliver well above the number of failures that a message is allowed, or leave it out and use [MaxAttempts].
+// Handing a message back uses up a delivery. So does each stop of a worker that has read the message ahead. The server does
+// not deliver a message again after the last delivery that MaxDeliver allows. When Consume ends, it still handles such
+// messages that it holds, within [DrainTimeout]. But no client gets those that are still on their way then, or that
+// Messages, Next or Fetch hold when they end. If the stream of dead letters is down, last deliveries stop Consume (see
+// [DeadLetter]). Leave MaxDeliver out and use [MaxAttempts], or make it far larger.
 //
-// With ack policy all, one acknowledgement covers all messages before it. Consume refuses such a consumer; with
-// Messages, Next and Fetch the caller decides what to acknowledge. With ack policy none, a server that crashed delivers
-// messages again that it has forgotten, handled or not. Nothing can be handed back: a late message waits for the next
-// call with the same options, and Close loses messages that were read ahead or on the wire, and counts them in
-// Stats.Dropped. The pulls of a call that has ended stay open until they expire, 30 s at most, and count for MaxWaiting.
+// With ack policy all, one acknowledgement covers all messages before it. Consume refuses such a consumer; with Messages,
+// Next and Fetch the caller decides what to acknowledge. With ack policy none, a server that has crashed repeats deliveries
+// that it has forgotten. Nothing can be handed back: a late message waits for the next call with the same options, and
+// Close loses messages that were read ahead or on the wire, and counts them in Stats.Dropped. The pulls of a call that has
+// ended stay open until they expire, 30 s at most, and count for MaxWaiting.
 //
 // # Changes of the consumer
 //
@@ -63,25 +63,25 @@
 // Consume, Messages or Close ends. A client that dies keeps its pin, and so does one that stops before it has received the
 // message with its pin id. A stand-by then waits for the consumer's priority timeout, 2 minutes by default.
 //
-// The server does not answer a request that a missing permission forbids. [Subscribe] and Info return that error when
-// their wait is over.
+// The server does not answer a request without the needed permission. [Subscribe] and Info fail when their wait is over.
 //
 // # Goroutines and memory
 //
-// A Subscription owns one goroutine that watches the connection. At times it owns one that reads while no caller does,
-// one for each inbox that is drained, one that reads the configuration, and one for callbacks. Close waits for them.
-// Consume owns one, and more, up to [Concurrency], when messages come. When it returns they have ended, except for handlers that ignore their context
-// (see [DrainTimeout]). Such a handler can also run for longer than [HandlerTimeout]: its message fails when it returns.
-// No lock is held when a handler or callback is called. Without traffic, a Subscription with a Consume takes about 22 kB
-// of heap. A channel that can hold all messages on order takes 9 kB of it with a MaxAckPending of 1,000, and
-// 16 kB at most. It does not grow if MaxAckPending is raised: to use a slow link in full, subscribe again.
+// A Subscription owns one goroutine that watches the connection. At times it owns one that reads while no caller does, one
+// for each inbox that is drained, one that reads the configuration, and one for callbacks. Close waits for them. Consume
+// owns one, and more, up to [Concurrency], when messages arrive. When it returns they have ended, except for handlers that
+// ignore their context (see [DrainTimeout] and [HandlerTimeout]). No lock is held when a handler or callback is called.
+//
+// Without traffic, a Subscription with a Consume takes about 22 kB of heap, if MaxAckPending is 1,000. 9 kB of it are a
+// channel that can hold all messages that open pulls may bring. With a larger MaxAckPending the channel takes 16 kB at
+// most. It does not grow if MaxAckPending is raised later: to use a slow link in full, subscribe again.
 //
 // # Options
 //
-// Options given to [Subscribe] are the defaults of all calls. Options given to a call hold for that call. If a call
-// cannot use an option, giving it to the call is an error, and a default is ignored. [OnPin] and [OnUnpin] can only be
-// given to Subscribe. Without a [Logger], each failure of a handler writes a line to slog's default logger.
+// Options of [Subscribe] are the defaults of all calls. Options of a call apply to that call. An option that a call cannot
+// use is an error of that call, but is ignored as a default. [OnPin] and [OnUnpin] can only be given to Subscribe. Without
+// a [Logger], each failure of a handler writes a line to slog's default logger.
 //
-// The protocol is that of ADR-13 (pull subscribe) and ADR-42 (priority groups) of NATS, as implemented in nats-server
-// 2.15. Servers before 2.11 are refused.
+// The protocol is that of ADR-13 (pull subscribe) and ADR-42 (priority groups) of NATS, as implemented in nats-server 2.15.
+// Servers before 2.11 are refused.
 package jetpull

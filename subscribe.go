@@ -18,7 +18,7 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// Subscription is a client's hold on one pull consumer. All its methods may be called
+// Subscription is a client's binding to one pull consumer. All its methods may be called
 // from any number of goroutines. It owns goroutines and subscriptions until it is closed.
 type Subscription struct {
 	js               jetstream.JetStream

@@ -9,7 +9,8 @@
 //	}
 //	defer n.Stop(context.Background())
 //
-// Producers and workers use package [github.com/jetpull/jetpull/broker/client]. DESIGN.md describes the implementation.
+// Producers and workers in Go use package [github.com/jetpull/jetpull/broker/client]. README.md describes the HTTP interface. DESIGN.md
+// describes the implementation.
 //
 // # Model
 //

@@ -1,4 +1,4 @@
-// Package feed runs work that fans out and in again, on a relational database.
+// Package feed runs work that fans out and joins again, on a relational database.
 //
 // A [Partition] has [Item]s. Each item is at a gate, which is a number. The partition has a gate too: the lowest one with an
 // item that is not Complete. A [Watcher] leases partitions and calls a [Processor] for the items at the partition's gate. When
@@ -6,8 +6,8 @@
 // at lower gates are Complete. All state is in two tables, partitions and items, which other programs may read and write (see
 // [Store]).
 //
-// The watcher works in passes over a partition, oldest item first. An item that is retried, or becomes due, behind the position
-// of the pass is processed in the next pass. So failing items do not delay others.
+// A watcher works in passes over a partition, oldest item first. If an item has to be retried, or becomes due, after the pass has
+// gone past it, the next pass processes it. So failing items do not delay others.
 //
 // # Guarantees
 //

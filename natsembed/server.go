@@ -8,7 +8,7 @@
 //	defer srv.Stop()
 //	nc, err := srv.Connect()
 //
-// A program that works with or without a server of the user calls [Connect].
+// [Connect] is for programs whose user may name a server: without one it starts a server in the process.
 package natsembed
 
 import (

@@ -1,14 +1,12 @@
-// Package otelpull brings OpenTelemetry to workers that use jetpull: spans that
-// continue the trace of each message, and metrics read from a Subscription's
-// counters. Names follow the semantic conventions for messaging, version 1.43;
-// NATS has none of its own there, so messaging.system is "nats". On spans and
-// metrics alike messaging.destination.name is the stream, and
-// messaging.destination.subscription.name and messaging.consumer.group.name are the
-// consumer. There can be as many subjects as messages, so the subject is on spans only, as
-// nats.subject. server.address is not set: messages do not have it.
+// Package otelpull adds OpenTelemetry to workers that use jetpull: spans that continue the trace of each message, and metrics
+// from the counters of a Subscription.
 //
-// It uses the OpenTelemetry API only. If the program sets up no SDK, it does nothing
-// and costs very little.
+// Names follow the semantic conventions for messaging, version 1.43. These have no value for NATS, so messaging.system is
+// "nats". On spans and metrics, messaging.destination.name is the stream, and messaging.destination.subscription.name and
+// messaging.consumer.group.name are the consumer. There can be as many subjects as messages, so only spans have the
+// subject, as nats.subject. server.address is not set, because messages do not have it.
+//
+// The package uses only the OpenTelemetry API. If the program sets up no SDK, it does nothing and costs very little.
 package otelpull
 
 import (

@@ -41,6 +41,7 @@
 // # Changing the number of partitions
 //
 // With another number of partitions, keys belong to other partitions. So stop the publishers, wait until [Set.Status] shows
-// nothing pending, stop the members, call [Set.Resize], and open the set with the new number. Resize changes the stream's
-// SubjectTransform. It fails while a message or a member is left. Open refuses a number that differs from that of the set.
+// nothing pending, stop the members, call [Set.Resize], and open the set with the new number. Resize also changes the
+// SubjectTransform of the stream. It fails while the set has a member or an unhandled message. [Open] refuses a number that
+// differs from that of the set.
 package partition

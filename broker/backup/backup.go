@@ -2,7 +2,7 @@
 //
 // A copy of a stream is a file. It begins with a line of JSON that describes it. The server's own snapshot follows in pieces,
 // each prefixed by its length in four bytes. A length of 0 ends the file; without it the file is incomplete. The streams are
-// copied one after the other, in the order of [Streams], so that a copy never refers to something that an earlier copy lacks.
+// copied one after the other, in the order of [Streams], so that a copy has everything to which the copies before it refer.
 package backup
 
 import (

@@ -1,5 +1,5 @@
-// Package client is the client of a webhook broker: it broadcasts messages, and works off the jobs of pull consumers like
-// jetpull's Consume.
+// Package client is the Go client of a webhook broker. A producer broadcasts messages with [Client.Broadcast]. A worker handles the jobs
+// of a pull consumer with [Consumer.Consume], which works like jetpull's Consume. [Admin] administers a broker.
 package client
 
 import (

@@ -1,6 +1,6 @@
 // Command jetpull works with JetStream pull consumers from a shell: it fetches
-// messages, runs a command for each, watches a consumer, moves a pin, and runs
-// the systems that are built on the library.
+// messages, runs a command for each, watches a consumer and moves a pin. It also
+// runs the broker, the relay, the feed and the console.
 package main
 
 import (
@@ -101,7 +101,7 @@ func version() string {
 func newRootCommand(g *client.Globals) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "jetpull",
-		Short: "Turn JetStream pull consumers into finished work",
+		Short: "Handle messages of JetStream pull consumers, and run the systems built on that",
 		Long: `jetpull works with the pull consumers of NATS JetStream.
 
 ` + client.TargetHelp + `

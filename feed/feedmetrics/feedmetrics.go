@@ -2,7 +2,7 @@
 //
 //	registry.MustRegister(feedmetrics.New(store, watcher))
 //
-// It is a package of its own so that a program without Prometheus does not link its client.
+// It is a separate package, so that a program without Prometheus does not link the Prometheus client.
 package feedmetrics
 
 import (
