@@ -281,7 +281,7 @@ var errReadOnly = &page.Problem{
 
 func gone(action string) error {
 	return &page.Problem{
-		Status: http.StatusConflict, Text: "The action " + strconv.Quote(action) + " is not possible now: its object has changed meanwhile. Nothing was changed.",
+		Status: http.StatusConflict, Text: "The action " + strconv.Quote(action) + " is not possible now: its object has changed meanwhile, or its source does not answer. Nothing was changed.",
 		Fix: "Look at the page again.",
 	}
 }

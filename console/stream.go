@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,6 +41,7 @@ type render struct {
 
 	mu    sync.Mutex
 	at    time.Time
+	page  *view.Page // the last that was built
 	shown frame
 	err   error
 }
@@ -81,6 +83,7 @@ func (r *render) update(ctx context.Context, l *view.Layout, build page.Func, re
 	}
 	r.at = req.Now
 	p, err := build(ctx, req)
+	p, err = r.orLast(p, err)
 	if r.err = err; err != nil {
 		return frame{}, err
 	}
@@ -99,6 +102,33 @@ func (r *render) update(ctx context.Context, l *view.Layout, build page.Func, re
 	r.err = err
 	r.shown = frame{changed(r.shown.html, event("", b.Bytes())), changed(r.shown.asked, event("asked", asked))}
 	return r.shown, r.err
+}
+
+// orLast is the page. Parts whose source does not answer are those of the last page, in grey.
+func (r *render) orLast(p *view.Page, err error) (*view.Page, error) {
+	stale := func(part view.Part, why string) view.Part {
+		part.Source.Stale, part.Source.Error = true, why
+		return part
+	}
+	problem, ok := errors.AsType[*page.Problem](err)
+	switch {
+	case err == nil && r.page != nil:
+		for i, part := range p.Parts {
+			known := slices.IndexFunc(r.page.Parts, func(last view.Part) bool { return last.ID == part.ID && !last.Unknown() })
+			if part.Unknown() && part.Source.Error != "" && known >= 0 {
+				p.Parts[i] = stale(r.page.Parts[known], part.Source.Error)
+			}
+		}
+	case err != nil && r.page != nil && ok && problem.Err != nil && problem.Status != http.StatusNotFound:
+		last := *r.page
+		last.Parts = slices.Clone(last.Parts)
+		for i, part := range last.Parts {
+			last.Parts[i] = stale(part, problem.Err.Error())
+		}
+		return &last, nil
+	}
+	r.page = p
+	return p, err
 }
 
 // changed is the last message where the next is the same.

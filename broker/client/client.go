@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -25,7 +26,7 @@ const errorLimit = 4 << 10
 // The errors that callers distinguish with errors.Is.
 var (
 	// ErrNotFound says that there is no such channel, message or job.
-	ErrNotFound = errors.New("not found")
+	ErrNotFound error = notFound{}
 	// ErrDenied says that a token does not match or is missing.
 	ErrDenied = errors.New("denied")
 	// ErrDuplicate says that the channel has a message with this ID, so that an
@@ -38,6 +39,13 @@ var (
 	// message ID.
 	ErrUnavailable = errors.New("broker unavailable")
 )
+
+// notFound is also [fs.ErrNotExist], for callers that do not import this package.
+type notFound struct{}
+
+func (notFound) Error() string { return "not found" }
+
+func (notFound) Is(target error) bool { return target == fs.ErrNotExist }
 
 // Error is an answer of the broker with a status other than success.
 type Error struct {

@@ -46,6 +46,45 @@ func TestStale(t *testing.T) {
 	b.eventually("NATS does not answer, so there is nothing to show here yet")
 }
 
+// An open page of any kind keeps its last state, in grey, while its source is away. A page that is opened then does not say that there is nothing.
+func TestStalePages(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	f := newFakes("orders")
+	base := serve(t, f.config())
+	var open []*tab
+	for _, page := range []string{
+		"overview", "sets", "set?name=orders", "consumer?stream=orders&name=orders", "deadletters", "broker", "channel?name=orders", "brokerconsumer?channel=orders&consumer=orders",
+		"brokermessage?channel=orders&id=orders", "scheduled?channel=orders&id=orders", "relay", "receiver?name=orders", "failed", "relaymessage?source=orders&id=orders",
+		"feed", "partition?id=orders", "item?partition=orders&id=orders", "operations",
+	} {
+		b := openTab(t, base, wide)
+		b.open(page)
+		b.eventually("orders")
+		open = append(open, b)
+	}
+	f.fail(errAway)
+	for _, b := range open {
+		b.eventually("Stale: ", "does not answer ("+errAway.Error())
+		require.Contains(t, b.text(), "orders", b.url())
+		require.NotContains(t, b.text(), "nothing to show", b.url())
+	}
+	f.fail(nil)
+	for _, b := range open {
+		b.gone("Stale")
+	}
+	f = newFakes("orders")
+	f.fail(errAway)
+	b := openTab(t, serve(t, f.config()), wide)
+	for _, page := range []string{"failed", "feed", "sets", "broker", "brokerconsumer?channel=orders&consumer=orders", "relaymessage?source=orders&id=orders"} {
+		b.open(page)
+		b.eventually(errAway.Error())
+		for _, wrong := range []string{"Not found", "No failed message", "No partition", "No set", "This list shows the"} {
+			require.NotContains(t, b.text(), wrong, page)
+		}
+	}
+}
+
 // site is a console with tokens that can be changed.
 func site(t *testing.T) (base string, admin *atomic.Value) {
 	t.Helper()

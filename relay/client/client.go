@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"strings"
@@ -55,7 +56,7 @@ func (e *Error) Is(target error) bool {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return target == ErrUnauthorized
 	case http.StatusNotFound:
-		return target == ErrNotFound
+		return target == ErrNotFound || target == fs.ErrNotExist
 	case http.StatusConflict:
 		return target == ErrConflict
 	}

@@ -261,7 +261,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	defer cancel()
 	var c brokerConsumer
 	if err := b.call.Call(ctx, http.MethodGet, counts.path(), nil, &c); err != nil {
-		return nil, &Problem{Status: http.StatusNotFound, Text: fmt.Sprintf("The broker does not show consumer %q of channel %q", name, channel), Err: err, Fix: "The list of consumers shows all that there are."}
+		return nil, notShown(brokerName, err, "The list of consumers shows all that there are.", "consumer %q of channel %q", name, channel)
 	}
 	var letters struct {
 		DeadJobs []struct {

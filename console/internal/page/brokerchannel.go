@@ -51,7 +51,7 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 		Next   time.Time                      `json:"next_scheduled_message_at"`
 	}
 	if err := b.call.Call(ctx, http.MethodGet, channelPath(name)+"/messages-status", nil, &status); err != nil {
-		return nil, &Problem{Status: http.StatusNotFound, Text: fmt.Sprintf("The broker does not show channel %q", name), Err: err, Fix: "The list of consumers shows the channels that have some."}
+		return nil, notShown(brokerName, err, "The list of consumers shows the channels that have some.", "channel %q", name)
 	}
 	head := view.Part{
 		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now}, Actions: []view.Action{b.broadcast(name, consumers)},
@@ -75,7 +75,7 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 
 // ids is a part with links to messages, of which the broker lists the paths.
 func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channel, empty string) view.Part {
-	part := view.Part{ID: id, Title: title}
+	part := view.Part{ID: id, Title: title, Source: view.Source{Name: brokerName, Asked: r.Now}}
 	var answer struct {
 		Result []string `json:"result"`
 	}
@@ -138,7 +138,7 @@ func (b *Broker) scheduled(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	at := channelPath(channel) + "/scheduled-message/" + url.PathEscape(id)
 	if err := b.call.Call(ctx, http.MethodGet, at, nil, &m); err != nil {
-		return nil, &Problem{Status: http.StatusNotFound, Text: fmt.Sprintf("The broker does not show scheduled message %q of channel %q", id, channel), Err: err, Fix: "It may have been cancelled. The page of the channel shows all that are scheduled."}
+		return nil, notShown(brokerName, err, "It may have been cancelled. The page of the channel shows all that are scheduled.", "scheduled message %q of channel %q", id, channel)
 	}
 	part := view.Part{
 		ID: "scheduled", Source: view.Source{Name: brokerName, Asked: r.Now},

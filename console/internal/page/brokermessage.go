@@ -32,7 +32,7 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 		}
 	}
 	if err := b.call.Call(ctx, http.MethodGet, "/channel/"+url.PathEscape(channel)+"/message/"+url.PathEscape(id), nil, &m); err != nil {
-		return nil, &Problem{Status: http.StatusNotFound, Text: fmt.Sprintf("The broker does not show message %q of channel %q", id, channel), Err: err, Fix: "It may have been pruned. Check both names."}
+		return nil, notShown(brokerName, err, "It may have been pruned. Check both names.", "message %q of channel %q", id, channel)
 	}
 	timeline := &view.List{
 		Path: "brokermessage", Empty: "The message has no job.",

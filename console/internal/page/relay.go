@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,7 +18,8 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// Caller makes requests to the HTTP interface of a system. The answer is decoded from JSON. The relay's client is one.
+// Caller makes requests to the HTTP interface of a system. The answer is decoded from JSON. An answer 404 is [fs.ErrNotExist]. The relay's client
+// is one.
 type Caller interface {
 	Call(ctx context.Context, method, path string, body, answer any) error
 }
@@ -337,6 +340,14 @@ func systemRefused(system string, err error) error {
 	return &Problem{Status: http.StatusBadGateway, Text: "The " + system + " did not do this. Nothing was changed, unless the answer was lost", Err: err, Fix: "Look at the state before you try again."}
 }
 
+// notShown is why a system does not show an object: there is none, or the system does not answer.
+func notShown(system string, err error, fix, format string, args ...any) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &Problem{Status: http.StatusNotFound, Text: "The " + system + " has no " + fmt.Sprintf(format, args...), Err: err, Fix: fix}
+	}
+	return &Problem{Status: http.StatusBadGateway, Text: "The " + system + " does not answer", Err: err, Fix: "Try again. If it stays so, look at the " + system + "."}
+}
+
 // message is a message of the relay as a timeline.
 func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	src, id := r.Query.Get("source"), r.Query.Get("id")
@@ -361,7 +372,7 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 		} `json:"error"`
 	}
 	if err := y.call.Call(ctx, http.MethodGet, "/v1/messages/"+url.PathEscape(src)+"/"+url.PathEscape(id), nil, &m); err != nil {
-		return nil, &Problem{Status: http.StatusNotFound, Text: fmt.Sprintf("The relay does not show message %q of source %q", id, src), Err: err, Fix: "Check both names."}
+		return nil, notShown(relayName, err, "Check both names.", "message %q of source %q", id, src)
 	}
 	tone := view.Plain
 	switch m.Status {

@@ -64,6 +64,9 @@ type Part struct {
 	Actions []Action
 }
 
+// Unknown reports whether the part's source has not answered yet. Then the part shows nothing of it: no list is empty because nobody has read it.
+func (p Part) Unknown() bool { return p.Source.Name != "" && p.Source.Asked.IsZero() }
+
 // Source states how current the data of a part is.
 type Source struct {
 	Name string
