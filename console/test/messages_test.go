@@ -56,6 +56,7 @@ func TestMessages(t *testing.T) {
 		}
 		b.open("message?stream=ORDERS&seq=1")
 		b.eventually("Payload as json", `"order": 0`)
+		require.NotContains(t, b.text(), "Headers", "those of the direct get API are no headers of the message")
 		_, err = env.JS.Publish(t.Context(), "orders.nested", []byte(`{"lines":[{"sku":"a","price":1.50},{"sku":"b"}],"note":"<b>\u202e</b>"}`))
 		require.NoError(t, err)
 		folded := openTab(t, b.base, wide)

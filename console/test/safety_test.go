@@ -1,10 +1,12 @@
 package test
 
 import (
+	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -82,6 +84,36 @@ func TestStalePages(t *testing.T) {
 		for _, wrong := range []string{"Not found", "No failed message", "No partition", "No set", "This list shows the"} {
 			require.NotContains(t, b.text(), wrong, page)
 		}
+	}
+}
+
+// A payload that is too large for its page is shown in part, which the page states, and the link for all of it is an attachment.
+func TestDownloads(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("large ", 8<<20/6)
+	f := newFakes("orders")
+	f.payload = large
+	f.nats.messages[0].Data = []byte(large)
+	base := serve(t, f.config())
+	for _, page := range []string{
+		"message?stream=orders&seq=1", "deadletter?stream=orders&seq=1", "brokermessage?channel=orders&id=orders", "scheduled?channel=orders&id=orders", "item?partition=orders&id=orders",
+		"relaymessage?source=orders&id=orders",
+	} {
+		text, _ := fetch(t, base+page)
+		require.Contains(t, string(text), "These are the first 65,536 bytes of 8,388,60", page)
+		require.Less(t, len(text), 200<<10, page)
+		links := regexp.MustCompile(`href="([^"]*download[^"]*)"`).FindSubmatch(text)
+		require.NotEmpty(t, links, page)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+html.UnescapeString(string(links[1])), nil)
+		require.NoError(t, err)
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		all, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, large, strings.Trim(string(all), `"`), page)
+		require.Contains(t, answer.Header.Get("Content-Disposition"), "attachment; filename=", page)
+		require.Equal(t, "application/octet-stream", answer.Header.Get("Content-Type"), page)
 	}
 }
 

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,6 +27,8 @@ import (
 type fakes struct {
 	name string
 	nats *fakeNATS
+	// payload is what messages and items have in place of the name; empty: the name.
+	payload string
 
 	mu    sync.Mutex
 	calls []string
@@ -169,16 +172,23 @@ func (f *fakes) broker(at string) any {
 	case strings.HasSuffix(at, "messages"):
 		return map[string]any{"result": []string{"/channel/c/message/" + url.PathEscape(n)}}
 	case strings.Contains(at, "/scheduled-message/"):
-		return map[string]any{"contentType": n, "producedBy": n, "status": n, "payload": n, "dispatchSchedule": now}
+		return map[string]any{"contentType": n, "producedBy": n, "status": n, "payload": cmp.Or(f.payload, n), "dispatchSchedule": now}
 	case strings.Contains(at, "/message/"):
 		return map[string]any{
-			"Payload": n, "ContentType": n, "ProducedBy": n, "Status": n, "ReceivedAt": now,
+			"Payload": cmp.Or(f.payload, n), "ContentType": n, "ProducedBy": n, "Status": n, "ReceivedAt": now,
 			"Jobs": []any{map[string]any{"ListenerName": n, "Status": "DEAD", "StatusChangedAt": now, "AttemptsURL": "/attempts", "ConsumerURL": "/channel/c/consumer/" + url.PathEscape(n)}},
 		}
 	case part == f.nth(2):
 		return paused
 	}
 	return state
+}
+
+func (f *fakes) response() any {
+	if f.payload != "" {
+		return f.payload
+	}
+	return map[string]string{f.name: f.name}
 }
 
 func (f *fakes) relay(at string) any {
@@ -201,7 +211,7 @@ func (f *fakes) relay(at string) any {
 		}}}
 	}
 	return map[string]any{
-		"receiver": n, "status": "FAILED", "arrived": now, "ended": now, "response": map[string]string{n: n}, "error": map[string]string{"code": n, "stage": n, "message": n},
+		"receiver": n, "status": "FAILED", "arrived": now, "ended": now, "response": f.response(), "error": map[string]string{"code": n, "stage": n, "message": n},
 		"attempts": []any{map[string]any{"number": 1, "time": now, "error": n}},
 	}
 }
@@ -238,7 +248,7 @@ func (f fakeFeed) Counts(_ context.Context, id string) (map[int]feed.Counts, err
 }
 
 func (f fakeFeed) item() feed.Item {
-	return feed.Item{ID: f.name, Partition: f.name, Status: feed.Failed, Attempt: 2, Errors: []string{f.name}, Data: []byte(f.name)}
+	return feed.Item{ID: f.name, Partition: f.name, Status: feed.Failed, Attempt: 2, Errors: []string{f.name}, Data: []byte(cmp.Or(f.payload, f.name))}
 }
 
 func (f fakeFeed) Items(context.Context, feed.Query) ([]feed.Item, error) {

@@ -140,9 +140,13 @@ func (b *Broker) scheduled(ctx context.Context, r Request) (*view.Page, error) {
 	if err := b.call.Call(ctx, http.MethodGet, at, nil, &m); err != nil {
 		return nil, notShown(brokerName, err, "It may have been cancelled. The page of the channel shows all that are scheduled.", "scheduled message %q of channel %q", id, channel)
 	}
+	payload := brokerPayload(m.Payload, m.PayloadEncoding)
+	if r.Query.Has("download") {
+		return download(id, payload)
+	}
 	part := view.Part{
 		ID: "scheduled", Source: view.Source{Name: brokerName, Asked: r.Now},
-		Texts: []view.Block{brokerPayload(m.Payload, m.PayloadEncoding, r.Query, "scheduled", channel, id)},
+		Texts: []view.Block{payloadBlock(payload, r.Query, "scheduled", "channel", channel, "id", id)},
 		Facts: []view.Fact{
 			{Name: "Status", Value: view.Text(m.Status)},
 			{Name: "Sent at", Value: view.Ago(m.DispatchSchedule, "not stated")},
@@ -168,14 +172,11 @@ func (b *Broker) scheduled(ctx context.Context, r Request) (*view.Page, error) {
 }
 
 // brokerPayload is a payload as the broker shows it: binary ones are encoded.
-func brokerPayload(text, encoding string, q url.Values, page, channel, id string) view.Block {
-	data := []byte(text)
+func brokerPayload(text, encoding string) []byte {
 	if encoding == "base64" {
 		if decoded, err := base64.StdEncoding.DecodeString(text); err == nil {
-			data = decoded
+			return decoded
 		}
 	}
-	block := payloadBlock(data, q, page, "channel", channel, "id", id)
-	block.Links = block.Links[:len(block.Links)-1] // the broker has no download
-	return block
+	return []byte(text)
 }

@@ -34,6 +34,10 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 	if err := b.call.Call(ctx, http.MethodGet, "/channel/"+url.PathEscape(channel)+"/message/"+url.PathEscape(id), nil, &m); err != nil {
 		return nil, notShown(brokerName, err, "It may have been pruned. Check both names.", "message %q of channel %q", id, channel)
 	}
+	payload := brokerPayload(m.Payload, m.PayloadEncoding)
+	if r.Query.Has("download") {
+		return download(id, payload)
+	}
 	timeline := &view.List{
 		Path: "brokermessage", Empty: "The message has no job.",
 		Columns: []view.Column{{Title: "When"}, {Title: "Consumer"}, {Title: "What"}, {Title: "Answer"}, {Title: "Took", Number: true}, {Title: "Error", Wide: true}},
@@ -85,7 +89,6 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 		tone = view.Bad
 	}
 	timeline.Found = view.Bounded(len(m.Jobs), false, "job")
-	block := brokerPayload(m.Payload, m.PayloadEncoding, r.Query, "brokermessage", channel, id)
 	return &view.Page{
 		Nav: "broker", Title: id, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}},
 		Parts: []view.Part{
@@ -99,7 +102,7 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 					{Name: "Content type", Value: view.Text(m.ContentType)},
 				},
 			},
-			{ID: "payload", Texts: []view.Block{block}},
+			{ID: "payload", Texts: []view.Block{payloadBlock(payload, r.Query, "brokermessage", "channel", channel, "id", id)}},
 		},
 	}, nil
 }

@@ -372,6 +372,9 @@ func (d *DeadLetters) one(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		return nil, streamError(stream, err)
 	}
+	if r.Query.Has("download") {
+		return download(stream+"-"+strconv.FormatUint(seq, 10), m.Data)
+	}
 	h := m.Header
 	if !isDeadLetter(m) {
 		return nil, notFound("Look at it as a message of its stream.", "Message %d of stream %s is no dead letter.", seq, stream)

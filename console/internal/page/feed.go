@@ -333,6 +333,9 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		return nil, feedError(err, fmt.Sprintf("item %q in a partition %q", id, partition))
 	}
+	if r.Query.Has("download") {
+		return download(id, it.Data)
+	}
 	tone, sentence := view.Plain, fmt.Sprintf("The item is %s at gate %d.", it.Status, it.Gate)
 	part := view.Part{
 		ID: "item", Source: view.Source{Name: feedName, Asked: r.Now},
@@ -367,10 +370,9 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 		failures.Rows = append(failures.Rows, view.Row{ID: "e-" + strconv.Itoa(i), Cells: []view.Value{view.Int(max(1, it.Attempt-len(it.Errors)+1+i)), view.Sentence(text)}})
 	}
 	part.List = failures
-	block := payloadBlock(it.Data, r.Query, "item", "partition", partition, "id", id)
-	block.Links = block.Links[:len(block.Links)-1]
-	part.Texts = []view.Block{block}
-	return &view.Page{Nav: "feed", Title: id, Crumbs: []view.Link{{Text: "Feed", Href: "feed"}, {Text: partition, Href: link("partition", "id", partition)}}, Parts: []view.Part{part}}, nil
+	return &view.Page{Nav: "feed", Title: id, Crumbs: []view.Link{{Text: "Feed", Href: "feed"}, {Text: partition, Href: link("partition", "id", partition)}}, Parts: []view.Part{
+		part, {ID: "payload", Texts: []view.Block{payloadBlock(it.Data, r.Query, "item", "partition", partition, "id", id)}},
+	}}, nil
 }
 
 // The kinds of operations on partitions that failures hold.
@@ -443,8 +445,8 @@ func (f *Feed) blockedActions(b feed.Backlog) []view.Action {
 	}
 	return []view.Action{
 		one("retry-all", kindRetryFailed, "Retry the failed items of all blocked partitions",
-			"Try the failed items of all partitions again that failures hold, with no attempts counted. The rate is one of partitions.", false),
+			"Try the failed items of all partitions again that failures hold, with no attempts counted. The rate is the number of partitions.", false),
 		one("skip-all", kindSkipFailed, "Skip the failed items of all blocked partitions",
-			"Count the failed items of all partitions that failures hold as complete without their work being done, so that the gates open. This cannot be undone. The rate is one of partitions.", true),
+			"Count the failed items of all partitions that failures hold as complete without their work being done, so that the gates open. This cannot be undone. The rate is the number of partitions.", true),
 	}
 }

@@ -47,7 +47,7 @@ func NewMessages(s *sample.Sampler, source MessageSource) *Messages {
 
 // Pages are the functions of the pages by their paths.
 func (m *Messages) Pages() map[string]Func {
-	return map[string]Func{"streams": m.streams, "messages": m.messages, "message": m.message, "payload": m.payload}
+	return map[string]Func{"streams": m.streams, "messages": m.messages, "message": m.message}
 }
 
 var streamOrders = map[string]func(a, b *jetstream.StreamInfo) int{
@@ -261,6 +261,9 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 		return nil, err
 	}
 	stream, seq := r.Query.Get("stream"), strconv.FormatUint(one.Sequence, 10)
+	if r.Query.Has("download") {
+		return download(stream+"-"+seq, one.Data)
+	}
 	beside := func(seq uint64) string { return link("message", "stream", stream, "seq", strconv.FormatUint(seq, 10)) }
 	facts := []view.Fact{
 		{Name: "Subject", Value: view.Text(one.Subject)},
@@ -324,13 +327,4 @@ func ownHeaders(h nats.Header) nats.Header {
 		}
 	}
 	return own
-}
-
-// payload sends a payload as a file.
-func (m *Messages) payload(ctx context.Context, r Request) (*view.Page, error) {
-	one, err := m.read(ctx, r.Query)
-	if err != nil {
-		return nil, err
-	}
-	return &view.Page{Download: &view.Download{Name: fmt.Sprintf("%s-%d.bin", r.Query.Get("stream"), one.Sequence), Data: one.Data}}, nil
 }

@@ -161,7 +161,8 @@ type NATS interface {
 // maxShown is how many bytes of a payload a page shows.
 const maxShown = 64 << 10
 
-// payloadBlock shows a payload as text, JSON or hex, as the parameter "as" of the query says, or as what it looks like.
+// payloadBlock shows a payload as text, JSON or hex, as the parameter "as" of the query says, or as what it looks like. The parameter
+// "download" of its page sends all of it.
 func payloadBlock(data []byte, q url.Values, page string, pairs ...string) view.Block {
 	kind := q.Get("as")
 	shown, note := data, ""
@@ -173,7 +174,7 @@ func payloadBlock(data []byte, q url.Values, page string, pairs ...string) view.
 	for _, as := range []string{"text", "json", "hex"} {
 		block.Links = append(block.Links, view.Link{Text: as, Href: link(page, append([]string{"as", as}, pairs...)...)})
 	}
-	block.Links = append(block.Links, view.Link{Text: "download", Href: link("payload", pairs...)})
+	block.Links = append(block.Links, view.Link{Text: "download", Href: link(page, append([]string{"download", "1"}, pairs...)...)})
 	isJSON := len(data) > 0 && len(data) <= maxShown && json.Valid(data)
 	if kind == "" {
 		switch {
@@ -210,6 +211,11 @@ func payloadBlock(data []byte, q url.Values, page string, pairs ...string) view.
 	block.Title += " as " + kind
 	block.Note = note
 	return block
+}
+
+// download sends a payload in place of its page.
+func download(name string, data []byte) (*view.Page, error) {
+	return &view.Page{Download: &view.Download{Name: name + ".bin", Data: data}}, nil
 }
 
 // printable is the begin of data as text. Bytes that are no text, and characters that could change how the rest of the page is read, are

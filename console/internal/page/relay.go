@@ -298,6 +298,9 @@ func (r *receiver) describe() []string {
 		fmt.Sprintf("A POST that failed is repeated after %s, at most %s.", view.Span(seconds(r.RetryAfter)), view.Count(uint64(max(0, r.MaxRetries)), "time")),
 		"Order: "+r.Order+". If the outcome of a POST is not known: "+strings.ReplaceAll(r.UnknownOutcome, "_", " ")+".",
 		"POSTs are signed with "+view.Count(uint64(r.SecretCount), "secret")+", which this page does not show.")
+	if r.SecretCount == 0 {
+		lines[len(lines)-1] = "POSTs are not signed: the receiver has no secret."
+	}
 	if r.TTL > 0 {
 		lines = append(lines, "A message that was not delivered within "+view.Span(seconds(r.TTL))+" is failed.")
 	}
@@ -417,8 +420,11 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	parts := []view.Part{part}
 	if len(m.Response) > 0 && string(m.Response) != "null" {
-		block := payloadBlock(m.Response, url.Values{}, "relaymessage")
-		block.Title, block.Links = "Response", nil
+		if r.Query.Has("download") {
+			return download(id, m.Response)
+		}
+		block := payloadBlock(m.Response, r.Query, "relaymessage", "source", src, "id", id)
+		block.Title = "Response"
 		parts = append(parts, view.Part{ID: "response", Texts: []view.Block{block}})
 	}
 	return &view.Page{Nav: "relay", Title: id, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}, {Text: m.Receiver, Href: link("receiver", "name", m.Receiver)}}, Parts: parts}, nil

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -186,13 +187,16 @@ func direct(m *nats.Msg) (*jetstream.RawStreamMsg, error) {
 	}
 	one := &jetstream.RawStreamMsg{Subject: m.Header.Get("Nats-Subject"), Sequence: seq, Time: at, Data: m.Data, Header: nats.Header{}}
 	for key, values := range m.Header {
-		switch key {
-		case "Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence", "Nats-UpTo-Sequence":
-		default:
+		if !ofDirectGet[key] {
 			one.Header[key] = values
 		}
 	}
 	return one, nil
+}
+
+// ofDirectGet are the headers that the direct get API adds. The message does not have them.
+var ofDirectGet = map[string]bool{
+	"Nats-Stream": true, "Nats-Subject": true, "Nats-Sequence": true, "Nats-Time-Stamp": true, "Nats-Num-Pending": true, "Nats-Last-Sequence": true, "Nats-UpTo-Sequence": true,
 }
 
 func (j JetStream) oneByOne(ctx context.Context, name string, from uint64, subject string, n int) ([]*jetstream.RawStreamMsg, error) {
@@ -221,7 +225,12 @@ func (j JetStream) Message(ctx context.Context, name string, seq uint64) (*jetst
 	if err != nil {
 		return nil, err
 	}
-	return stream.GetMsg(ctx, seq)
+	m, err := stream.GetMsg(ctx, seq)
+	if err == nil {
+		m.Header = maps.Clone(m.Header)
+		maps.DeleteFunc(m.Header, func(key string, _ []string) bool { return ofDirectGet[key] })
+	}
+	return m, err
 }
 
 // Publish implements [page.MessageSource].

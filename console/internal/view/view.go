@@ -88,7 +88,7 @@ func render(w io.Writer, name string, l *Layout) error {
 }
 
 // Here is the address of the page, with its filter and without what belongs to one action.
-func (l *Layout) Here() string { return address(l.Path, "do", "did", "live") }
+func (l *Layout) Here() string { return address(l.Path, "do", "did", "live", "download") }
 
 // Doing is the address of the page that confirms an action.
 func (l *Layout) Doing(name string) string {
