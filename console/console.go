@@ -118,7 +118,9 @@ func Handler(cfg Config) *Console {
 		c.add("Consumers", "consumers", consumers.Pages())
 		c.add("Partitions", "sets", page.NewPartitions(cfg.NATS).Pages())
 		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS).Pages())
-		c.add("Dead letters", "deadletters", page.NewDeadLetters(c.sampler, cfg.NATS, runner).Pages())
+		letters := page.NewDeadLetters(c.sampler, cfg.NATS, runner)
+		summaries = append(summaries, letters)
+		c.add("Dead letters", "deadletters", letters.Pages())
 	}
 	if cfg.Broker != nil {
 		broker := page.NewBroker(c.sampler, cfg.Broker)

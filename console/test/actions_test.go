@@ -37,8 +37,8 @@ var steps = []step{
 
 	{page: "brokerconsumer?channel=orders&consumer=orders", label: "Pause", done: "Paused.", call: "POST /channel/orders/consumer/orders/pause"},
 	{page: "brokerconsumer?channel=orders&consumer=orders2", label: "Resume", done: "Resumed.", call: "POST /channel/orders/consumer/orders2/resume"},
-	{page: "brokerconsumer?channel=orders&consumer=orders", label: "Requeue all dead jobs", asks: true, done: "Began to requeue jobs.", call: `POST /channel/orders/consumer/orders/replay  {"Status":"DEAD"}`},
-	{page: "brokerconsumer?channel=orders&consumer=orders", label: "Replay delivered jobs", asks: true, fields: [][2]string{{"rate", "7"}}, done: "Began to replay jobs.", call: `POST /channel/orders/consumer/orders/replay  {"Rate":7,"Status":"DELIVERED"}`},
+	{page: "brokerconsumer?channel=orders&consumer=orders", label: "Requeue all dead jobs", asks: true, done: "Began to requeue 9 jobs.", call: `POST /channel/orders/consumer/orders/replay  {"Status":"DEAD"}`},
+	{page: "brokerconsumer?channel=orders&consumer=orders", label: "Replay delivered jobs", asks: true, fields: [][2]string{{"rate", "7"}}, done: "Began to replay 9 jobs.", call: `POST /channel/orders/consumer/orders/replay  {"Rate":7,"Status":"DELIVERED"}`},
 	{page: "brokermessage?channel=orders&id=orders", label: "Queue again", done: "Queued again for orders (dead).", call: `POST /channel/c/consumer/orders/replay  {"Message":"orders","Status":"DEAD"}`},
 	{page: "channel?name=orders", label: "Broadcast a test message", asks: true, fields: tokens, done: "Broadcast message", call: `POST /channel/orders/broadcast channel-secret {"test":true}`},
 	{page: "scheduled?channel=orders&id=orders", label: "Cancel the message", asks: true, fields: tokens, done: "Cancelled message orders.", call: "DELETE /channel/orders/scheduled-message/orders channel-secret"},

@@ -163,6 +163,8 @@ func (f *fakes) broker(at string) any {
 		return map[string]any{"Result": []any{map[string]any{
 			"URL": operation, "ChannelID": n, "ConsumerID": n, "State": "RUNNING", "Status": n, "Message": n, "By": n, "Count": 9, "CreatedAt": now, "ChangedAt": now,
 		}}}
+	case strings.Contains(at, "/replay/"):
+		return map[string]any{"Count": 9}
 	case strings.HasSuffix(at, "/dlq"):
 		return map[string]any{"DeadJobs": []any{map[string]any{"StatusChangedAt": now, "MessageURL": "/channel/c/message/" + url.PathEscape(n)}}}
 	case strings.HasSuffix(at, "/attempts"):

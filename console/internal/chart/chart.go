@@ -18,6 +18,8 @@ type Chart struct {
 	Line, Area string
 	// Now, Least and Most are the last, the least and the greatest value as text. They are empty while there is no data.
 	Now, Least, Most string
+	// Exact has the same values without rounding.
+	Exact string
 	// Span is the time that the chart shows. It is an hour, and less while there is less data.
 	Span string
 	// Bound is the limit as text; empty: there is none.
@@ -116,6 +118,8 @@ func line(title string, values []float64, width, height int, limit float64) Char
 	}
 	c.Line, c.Area = path.String(), area.String()
 	c.Now, c.Least, c.Most = number(last), number(least), number(most)
+	exact := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 32) } // as samples are kept
+	c.Exact = fmt.Sprintf("now %s, lowest %s, highest %s", exact(last), exact(least), exact(most))
 	return c
 }
 

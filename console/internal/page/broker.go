@@ -57,6 +57,8 @@ type Broker struct {
 	call    BrokerSource
 	latest  *sample.Latest[[]jobs]
 	history *sample.History
+	// delivered measures the delivered jobs of all consumers. Only the sampler's goroutine uses it.
+	delivered meter
 }
 
 const brokerName = "broker"
@@ -65,6 +67,7 @@ const brokerName = "broker"
 const (
 	histQueued = iota
 	histDead
+	histDelivered
 	brokerWidth
 )
 
@@ -100,7 +103,7 @@ func (b *Broker) ask(ctx context.Context) ([]jobs, error) {
 	}
 	now := time.Now()
 	var all []jobs
-	queued, dead := 0, 0
+	queued, dead, delivered := 0, 0, 0
 	for _, k := range states.Result {
 		one := jobs{Channel: k.ChannelID, Consumer: k.ConsumerID, brokerState: k.brokerState}
 		for _, c := range counts[one.Channel][one.Consumer] {
@@ -115,12 +118,13 @@ func (b *Broker) ask(ctx context.Context) ([]jobs, error) {
 				one.dead, one.oldestDead = c.Count, c.Oldest
 			}
 		}
-		queued, dead = queued+one.queued, dead+one.dead
+		queued, dead, delivered = queued+one.queued, dead+one.dead, delivered+one.delivered
 		one.now = one.judge()
-		b.history.Put(now, one.path(), float64(one.queued), float64(one.dead))
+		b.history.Put(now, one.path(), float64(one.queued), float64(one.dead), float64(one.delivered))
 		all = append(all, one)
 	}
-	b.history.Put(now, total, float64(queued), float64(dead))
+	b.delivered = b.delivered.next(now, uint64(delivered))
+	b.history.Put(now, total, float64(queued), float64(dead), b.delivered.rate)
 	return all, nil
 }
 
@@ -356,7 +360,7 @@ func (b *Broker) replay(j jobs, status, name, label, confirm string) view.Action
 			if err := b.call.Call(ctx, http.MethodPost, j.path()+"/replay", map[string]any{"Status": status, "DryRun": true}, &answer); err != nil {
 				return "How many these are is not known: " + err.Error()
 			}
-			return "At this moment these are " + view.Count(uint64(answer.Count), "job") + ", if you give no time. Nothing has been changed yet."
+			return "That is " + view.Count(uint64(answer.Count), "job") + " at this moment, if you give no time. Nothing has been changed yet."
 		},
 		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
 			body, err := request(form)
@@ -367,7 +371,13 @@ func (b *Broker) replay(j jobs, status, name, label, confirm string) view.Action
 			if err != nil {
 				return view.Outcome{}, systemRefused(brokerName, err)
 			}
-			return view.Outcome{Text: "Began to " + name + " jobs.", Then: operationLink(brokerName, header.Get("Location"))}, nil
+			var begun struct{ Count int }
+			if err := b.call.Call(ctx, http.MethodGet, header.Get("Location"), nil, &begun); err != nil {
+				return view.Outcome{}, &Problem{Status: http.StatusBadGateway, Text: "The operation has begun, but how many jobs it is for is not known", Err: err, Fix: "The list of operations shows it."}
+			}
+			return view.Outcome{
+				Count: begun.Count, Text: "Began to " + name + " " + view.Count(uint64(begun.Count), "job") + ".", Then: operationLink(brokerName, header.Get("Location")),
+			}, nil
 		},
 	}
 }

@@ -48,11 +48,11 @@ func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 
 func (c *Consumers) now(now time.Time, s sample.Sample[[]*consumer], one *consumer) view.Part {
 	values := func(i int) []float64 { return c.history.Values(now, one.key, i, 360) }
-	return view.Part{
+	part := view.Part{
 		ID: "now", Source: source("NATS", s),
 		Problem: one.state.sentence, ProblemTone: one.state.tone, Actions: c.actions(one),
 		Facts: []view.Fact{
-			{Name: "In this state since", Value: sinceValue(one)},
+			{Name: "In this state since", Value: one.since.value()},
 			{Name: "Pending", Value: view.Number(one.NumPending)},
 			{Name: "Ack pending", Value: ackPending(one)},
 			{Name: "Redelivered", Value: quietZero(view.Int(one.NumRedelivered), one.NumRedelivered > 0, view.Warn)},
@@ -70,6 +70,10 @@ func (c *Consumers) now(now time.Time, s sample.Sample[[]*consumer], one *consum
 			chart.Large("Redelivered", values(histRedelivered)),
 		},
 	}
+	if until := one.Config.PauseUntil; one.Paused && until != nil {
+		part.Facts = slices.Insert(part.Facts, 1, view.Fact{Name: "Paused until", Value: view.Ago(*until, "")})
+	}
+	return part
 }
 
 // sequence leads to a message of the stream.

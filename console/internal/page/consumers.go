@@ -50,18 +50,33 @@ type consumer struct {
 	key   string
 	seen  time.Time
 	state state
-	// since is when the state was first seen, and sinceStart reports whether that was in the first sample of all.
-	since      time.Time
-	sinceStart bool
-	// rate is the number of deliveries in a second, over the last rateWindow. marks are what it is computed from.
-	rate   float64
-	marks  []mark
+	since since
+	meter
 	oldest time.Time
 }
 
+// meter measures the rate of a count: how much it grows in a second, over the last rateWindow.
+type meter struct {
+	rate  float64
+	marks []mark
+}
+
 type mark struct {
-	at        time.Time
-	delivered uint64
+	at    time.Time
+	count uint64
+}
+
+// next is the meter with one more value. The marks of a meter do not change.
+func (m meter) next(now time.Time, count uint64) meter {
+	for len(m.marks) > 1 && now.Sub(m.marks[1].at) >= rateWindow {
+		m.marks = m.marks[1:]
+	}
+	m.rate = 0
+	if len(m.marks) > 0 && count >= m.marks[0].count {
+		m.rate = float64(count-m.marks[0].count) / now.Sub(m.marks[0].at).Seconds()
+	}
+	m.marks = append(m.marks[:len(m.marks):len(m.marks)], mark{now, count})
+	return m
 }
 
 const (
@@ -106,9 +121,9 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 		before := c.before[one.key]
 		one.measure(before, now)
 		one.state = stateOf(info, one.rate)
-		one.since, one.sinceStart = now, c.before == nil
+		one.since = since{now, c.before == nil}
 		if before != nil && before.state.word == one.state.word {
-			one.since, one.sinceStart = before.since, before.sinceStart
+			one.since = before.since
 		}
 		one.oldest = c.oldestOf(ctx, one, &reads)
 		c.history.Put(now, one.key, float64(info.NumPending), float64(info.NumAckPending), one.rate, float64(info.NumRedelivered))
@@ -132,16 +147,9 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 // measure computes the rate of deliveries. A consumer that was recreated or reset starts again at zero.
 func (c *consumer) measure(before *consumer, now time.Time) {
 	if before != nil && before.Created.Equal(c.Created) && before.Delivered.Consumer <= c.Delivered.Consumer {
-		c.marks = before.marks
+		c.meter = before.meter
 	}
-	for len(c.marks) > 1 && now.Sub(c.marks[1].at) >= rateWindow {
-		c.marks = c.marks[1:]
-	}
-	if len(c.marks) > 0 {
-		first := c.marks[0]
-		c.rate = float64(c.Delivered.Consumer-first.delivered) / now.Sub(first.at).Seconds()
-	}
-	c.marks = append(c.marks[:len(c.marks):len(c.marks)], mark{now, c.Delivered.Consumer})
+	c.meter = c.next(now, c.Delivered.Consumer)
 }
 
 // oldestOf reads the first message after the acknowledgement floor, unless it is known from before. Reads is how many more
@@ -333,7 +341,7 @@ func (c *Consumers) row(now time.Time, one *consumer) view.Row {
 		view.Linked(one.Stream, link("messages", "stream", one.Stream)),
 		view.Linked(one.Name, link("consumer", "stream", one.Stream, "name", one.Name)),
 		one.state.value(),
-		sinceValue(one),
+		one.since.value(),
 		view.Number(one.NumPending),
 		{Chart: chart.Small("Pending", c.history.Values(now, one.key, histPending, 60))},
 		ackPending(one),
@@ -364,11 +372,16 @@ func quietZero(v view.Value, notable bool, tone view.Tone) view.Value {
 	return v
 }
 
-// sinceValue is when the state began. A state that the first sample found may have begun at any time before.
-func sinceValue(c *consumer) view.Value {
-	if c.sinceStart {
-		// The state was there when the console took its first sample.
-		return view.Value{Time: c.since, Prefix: "over "}
+// since is when the console first saw a state. If that was in its first sample of all, the state may have begun at any time before.
+type since struct {
+	at    time.Time
+	start bool
+}
+
+func (s since) value() view.Value {
+	v := view.Ago(s.at, "")
+	if s.start {
+		v.Prefix = "over "
 	}
-	return view.Ago(c.since, "")
+	return v
 }

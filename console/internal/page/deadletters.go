@@ -279,7 +279,7 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 
 func (d *DeadLetters) letters(q url.Values, info *jetstream.StreamInfo, f *letterFilter, found []*jetstream.RawStreamMsg, next uint64) *view.List {
 	list := &view.List{
-		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s in stream %s", view.Bounded(len(found), false, "dead letter"), view.Number(info.State.Msgs).Text, f.Stream),
+		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s in stream %s", view.Bounded(len(found), false, "dead letter"), view.Count(info.State.Msgs, "message"), f.Stream),
 		Empty: "No dead letter matches this filter.",
 		Columns: []view.Column{
 			{Title: "Given up", Number: true}, {Title: "From"}, {Title: "Consumer"}, {Title: "Subject"}, {Title: "Attempts", Number: true}, {Title: "Reason", Wide: true},
@@ -318,7 +318,7 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 		if err != nil {
 			return "How many these are is not known, since the server did not answer in time: " + err.Error()
 		}
-		return "At this moment these are " + view.Bounded(n, more, "dead letter") + ". Nothing has been changed yet."
+		return "That is " + view.Bounded(n, more, "dead letter") + " at this moment. Nothing has been changed yet."
 	}
 	begin := func(kind string) func(context.Context, url.Values) (view.Outcome, error) {
 		return func(ctx context.Context, form url.Values) (view.Outcome, error) {

@@ -177,7 +177,7 @@ func (y *Relay) preview(ctx context.Context, verb string, filter map[string]stri
 	if err := y.call.Call(ctx, http.MethodPost, "/v1/failed:"+verb, map[string]any{"filter": filter, "dry_run": true}, &answer); err != nil {
 		return "How many these are is not known: " + err.Error()
 	}
-	return "At this moment these are " + view.Count(uint64(answer.Matched), "message") + ". Nothing has been changed yet."
+	return "That is " + view.Count(uint64(answer.Matched), "message") + " at this moment. Nothing has been changed yet."
 }
 
 // relayOperation is an operation of the relay.

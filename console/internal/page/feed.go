@@ -428,7 +428,7 @@ func (f *Feed) blockedActions(b feed.Backlog) []view.Action {
 		return view.Action{
 			Name: name, Label: label, Target: target, Confirm: confirm, Danger: danger, Fields: []view.Field{rateField},
 			Preview: func(context.Context) string {
-				return fmt.Sprintf("At this moment these are %s. Nothing has been changed yet.", view.Count(uint64(b.BlockedPartitions), "partition"))
+				return fmt.Sprintf("That is %s of %s at this moment. Nothing has been changed yet.", view.Count(uint64(b.Failed), "failed item"), view.Count(uint64(b.BlockedPartitions), "partition"))
 			},
 			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
 				rate, err := parseRate(form.Get("rate"))

@@ -78,6 +78,45 @@ func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T
 	return bad + warn
 }
 
+// leads makes a value a link.
+func leads(v view.Value, to string) view.Value {
+	v.Href = to
+	return v
+}
+
+// Overview implements [Summary].
+func (d *DeadLetters) Overview(ctx context.Context, r Request) view.Part {
+	s := d.latest.Fresh(ctx)
+	part := view.Part{ID: "deadletters", Title: "Dead letters", Source: source("NATS", s)}
+	if s.At.IsZero() {
+		return part
+	}
+	n, oldest, newest := uint64(0), time.Time{}, time.Time{}
+	for _, info := range s.Value {
+		if info.State.Msgs == 0 {
+			continue
+		}
+		if first := info.State.FirstTime; oldest.IsZero() || first.Before(oldest) {
+			oldest = first
+		}
+		if last := info.State.LastTime; last.After(newest) {
+			newest = last
+		}
+		n += info.State.Msgs
+	}
+	part.Problem, part.ProblemTone = "There is no dead letter.", view.Good
+	if n > 0 {
+		part.Problem, part.ProblemTone = fmt.Sprintf("%s given up, and nobody has requeued or purged them.", countIs(n, "message")), view.Bad
+	}
+	part.Facts = []view.Fact{
+		{Name: "Failures to look at", Value: leads(view.Number(n), "deadletters")},
+		{Name: "Streams", Value: view.Int(len(s.Value))},
+		{Name: "Oldest", Value: view.Ago(oldest, "There is no dead letter")},
+		{Name: "Newest", Value: view.Ago(newest, "There is no dead letter")},
+	}
+	return part
+}
+
 // total is the key of the history of all objects of a source together. No object has an empty name.
 const total = ""
 
@@ -89,12 +128,15 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 		return part
 	}
 	var pending, ackPending uint64
-	rate := 0.0
+	rate, oldest := 0.0, time.Time{}
 	for _, one := range s.Value {
+		if !one.oldest.IsZero() && (oldest.IsZero() || one.oldest.Before(oldest)) {
+			oldest = one.oldest
+		}
 		pending, ackPending, rate = pending+one.NumPending, ackPending+uint64(one.NumAckPending), rate+one.rate
 	}
 	trouble := judge(&part, "consumers", "consumer", s.Value, consumerOrders["state"], func(one *consumer) state { return one.state }, func(one *consumer) (name, since, waiting view.Value) {
-		return view.Linked(one.key, link("consumer", "stream", one.Stream, "name", one.Name)), sinceValue(one), view.Number(one.NumPending)
+		return view.Linked(one.key, link("consumer", "stream", one.Stream, "name", one.Name)), one.since.value(), view.Number(one.NumPending)
 	})
 	part.Facts = []view.Fact{
 		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value)).Text, "consumers")},
@@ -102,6 +144,7 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Pending", Value: view.Number(pending)},
 		{Name: "Ack pending", Value: view.Number(ackPending)},
 		{Name: "Deliveries", Value: view.Rate(rate)},
+		{Name: "Oldest unacknowledged", Value: view.Ago(oldest, "Every delivered message is acknowledged")},
 	}
 	part.Charts = c.charts(r, total)
 	return part
@@ -129,7 +172,7 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 		}
 	}
 	judge(&part, "relay", "receiver", s.Value, receiverOrders["state"], func(one receiver) state { return one.now }, func(one receiver) (name, since, waiting view.Value) {
-		return view.Linked(one.Name, link("receiver", "name", one.Name)), view.None("The relay does not state it"), view.Int(one.backlog())
+		return view.Linked(one.Name, link("receiver", "name", one.Name)), one.since.value(), view.Int(one.backlog())
 	})
 	part.Facts = []view.Fact{
 		{Name: "Receivers", Value: view.Linked(view.Int(len(s.Value)).Text, "relay")},
@@ -153,7 +196,7 @@ func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
 	part.Facts = []view.Fact{
 		{Name: "Ready", Value: view.Int(s.Value.Ready)},
 		{Name: "Behind a gate", Value: view.Int(s.Value.Gated)},
-		{Name: "Failures to look at", Value: view.Linked(view.Int(s.Value.Failed).Text, "feed?status=Failed")},
+		{Name: "Failures to look at", Value: leads(view.Int(s.Value.Failed), "feed?status=Failed")},
 		{Name: "Oldest ready", Value: view.Duration(s.Value.Oldest.Round(time.Second))},
 	}
 	part.Charts = []chart.Chart{chart.Large("Ready items", f.history.Values(r.Now, total, histReady, 360)), chart.Large("Failed items", f.history.Values(r.Now, total, histFailed, 360))}
@@ -167,8 +210,11 @@ func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
 	if s.At.IsZero() {
 		return part
 	}
-	queued, dead := 0, 0
+	queued, dead, oldest := 0, 0, time.Time{}
 	for _, one := range s.Value {
+		if one.queued > 0 && (oldest.IsZero() || one.oldest.Before(oldest)) {
+			oldest = one.oldest
+		}
 		queued, dead = queued+one.queued, dead+one.dead
 	}
 	judge(&part, "broker", "consumer", s.Value, jobOrders["state"], func(one jobs) state { return one.now }, func(one jobs) (name, since, waiting view.Value) {
@@ -177,8 +223,10 @@ func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
 	part.Facts = []view.Fact{
 		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value)).Text, "broker")},
 		{Name: "Queued", Value: view.Int(queued)},
+		{Name: "Oldest waiting", Value: view.Ago(oldest, "Nothing is queued")},
 		{Name: "Failures to look at", Value: view.Linked(view.Count(uint64(dead), "dead job"), "broker?state=dead")},
 	}
-	part.Charts = []chart.Chart{chart.Large("Queued", b.history.Values(r.Now, total, histQueued, 360)), chart.Large("Dead", b.history.Values(r.Now, total, histDead, 360))}
+	values := func(i int) []float64 { return b.history.Values(r.Now, total, i, 360) }
+	part.Charts = []chart.Chart{chart.Large("Queued", values(histQueued)), chart.Large("Delivered in a second", values(histDelivered)), chart.Large("Dead", values(histDead))}
 	return part
 }

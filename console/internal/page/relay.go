@@ -52,7 +52,8 @@ type receiver struct {
 			P99   float64 `json:"p99"`
 		} `json:"answers"`
 	} `json:"state"`
-	now state
+	now   state
+	since since
 }
 
 // Relay are the pages of a relay.
@@ -60,6 +61,8 @@ type Relay struct {
 	call    Caller
 	latest  *sample.Latest[[]receiver]
 	history *sample.History
+	// before are the receivers of the last sample. Only the sampler's goroutine uses it.
+	before map[string]receiver
 }
 
 const relayName = "relay"
@@ -92,13 +95,19 @@ func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
 	}
 	now := time.Now()
 	window, backlog := 0, 0
+	found := make(map[string]receiver, len(answer.Items))
 	for i, r := range answer.Items {
-		answer.Items[i].now = r.judge()
+		r.now, r.since = r.judge(), since{now, y.before == nil}
+		if before, ok := y.before[r.Name]; ok && before.now.word == r.now.word {
+			r.since = before.since
+		}
+		answer.Items[i], found[r.Name] = r, r
 		if r.State != nil {
 			y.history.Put(now, r.Name, float64(r.State.WindowUsed), float64(r.State.Backlog))
 			window, backlog = window+r.State.WindowUsed, backlog+r.State.Backlog
 		}
 	}
+	y.before = found
 	y.history.Put(now, total, float64(window), float64(backlog))
 	return answer.Items, nil
 }
@@ -200,6 +209,7 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 		Columns: []view.Column{
 			{Title: "Receiver", Sort: "name"},
 			{Title: "State", Sort: "state"},
+			{Title: "Since", Help: "When the console first saw this state"},
 			{Title: "Backlog", Number: true, Sort: "backlog"},
 			{Title: "Last hour", Help: "Backlog over the last hour"},
 			{Title: "Oldest waiting", Number: true},
@@ -220,7 +230,7 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 		}
 		p50, p99 := one.answers()
 		list.Rows = append(list.Rows, view.Row{ID: "r-" + one.Name, Cells: []view.Value{
-			view.Linked(one.Name, link("receiver", "name", one.Name)), one.now.value(), view.Int(one.backlog()),
+			view.Linked(one.Name, link("receiver", "name", one.Name)), one.now.value(), one.since.value(), view.Int(one.backlog()),
 			{Chart: chart.Small("Backlog", y.history.Values(r.Now, one.Name, histBacklog, 60))},
 			one.oldest(), one.window(), flight, p50, p99, view.Text(withoutPassword(one.PostEndpoint)),
 		}})
@@ -264,6 +274,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 			{
 				ID: "receiver", Source: source(relayName, s), Problem: st.sentence, ProblemTone: st.tone, Actions: y.actions(one),
 				Facts: []view.Fact{
+					{Name: "In this state since", Value: one.since.value()},
 					{Name: "Backlog", Value: view.Int(one.backlog())},
 					{Name: "Oldest waiting", Value: one.oldest()},
 					{Name: "Window", Value: one.window()},
