@@ -85,7 +85,7 @@ func leads(v view.Value, to string) view.Value {
 }
 
 // Overview implements [Summary].
-func (d *DeadLetters) Overview(ctx context.Context, r Request) view.Part {
+func (d *DeadLetters) Overview(ctx context.Context, _ Request) view.Part {
 	s := d.latest.Fresh(ctx)
 	part := view.Part{ID: "deadletters", Title: "Dead letters", Source: source("NATS", s)}
 	if s.At.IsZero() {
