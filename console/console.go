@@ -122,13 +122,14 @@ func Handler(cfg Config) *Console {
 		summaries = append(summaries, letters)
 		c.add("Dead letters", "deadletters", letters.Pages())
 	}
+	var broker *page.Broker
 	if cfg.Broker != nil {
-		broker := page.NewBroker(c.sampler, cfg.Broker)
+		broker = page.NewBroker(c.sampler, cfg.Broker)
 		summaries, operations = append(summaries, broker), append(operations, broker)
 		c.add("Broker", "broker", broker.Pages())
 	}
 	if cfg.Relay != nil {
-		relay := page.NewRelay(c.sampler, cfg.Relay)
+		relay := page.NewRelay(c.sampler, cfg.Relay, broker)
 		summaries, operations = append(summaries, relay), append(operations, relay)
 		c.add("Relay", "relay", relay.Pages())
 		c.add("Failed", "failed", nil)

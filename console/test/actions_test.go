@@ -134,6 +134,8 @@ func TestActions(t *testing.T) {
 			b.open("log")
 			b.eventually(fmt.Sprintf("%d actions", len(steps)))
 			require.NotContains(t, b.text(), "secret", "tokens that a user has typed are nowhere")
+			b.open("failed?receiver=orders")
+			b.eventually("Failed messages of the relay", "Dead jobs of the broker", "1 consumer", "orders/orders")
 			for _, one := range filters {
 				b.open(one[0])
 				d.search(b, one[1])

@@ -1,16 +1,19 @@
 package test
 
 import (
+	"fmt"
 	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -115,6 +118,43 @@ func TestDownloads(t *testing.T) {
 		require.Contains(t, answer.Header.Get("Content-Disposition"), "attachment; filename=", page)
 		require.Equal(t, "application/octet-stream", answer.Header.Get("Content-Type"), page)
 	}
+}
+
+// The stream of a hidden tab ends, and begins again when the tab is shown.
+func TestHiddenTab(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	fake := &fakeNATS{consumers: []*jetstream.ConsumerInfo{{Stream: "S", Name: "worker", NumPending: 7}}}
+	c := console.Handler(console.Config{NATS: fake})
+	var streams atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("live") {
+			streams.Add(1)
+			defer streams.Add(-1)
+		}
+		c.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+		c.Close()
+	})
+	b := openTab(t, s.URL+"/", wide)
+	b.open("consumers")
+	open := func(n int64) {
+		t.Helper()
+		require.Eventually(t, func() bool { return streams.Load() == n }, waitMost, time.Millisecond)
+	}
+	open(1)
+	hide := func(hidden bool) {
+		evaluate[bool](b, fmt.Sprintf(`Object.defineProperty(document, "hidden", {value: %t, configurable: true}); document.dispatchEvent(new Event("visibilitychange"))`, hidden))
+	}
+	hide(true)
+	open(0)
+	fake.set(func() { fake.consumers[0] = &jetstream.ConsumerInfo{Stream: "S", Name: "worker", NumPending: 4321} })
+	hide(false)
+	b.eventually("4,321")
+	open(1)
 }
 
 // site is a console with tokens that can be changed.

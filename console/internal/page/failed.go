@@ -81,7 +81,7 @@ func (y *Relay) failed(ctx context.Context, r Request) (*view.Page, error) {
 		Items  []failedItem `json:"items"`
 		Cursor string       `json:"cursor"`
 	}
-	part := view.Part{ID: "failed", Source: view.Source{Name: relayName, Asked: r.Now}}
+	part := view.Part{ID: "failed", Title: "Failed messages of the relay", Source: view.Source{Name: relayName, Asked: r.Now}}
 	if err := y.call.Call(ctx, http.MethodGet, "/v1/failed?"+asked.Encode(), nil, &answer); err != nil {
 		part.Source = view.Source{Name: relayName, Error: err.Error()}
 	}
@@ -113,7 +113,30 @@ func (y *Relay) failed(ctx context.Context, r Request) (*view.Page, error) {
 		{Name: "reason", Label: "Reason", Value: q.Get("reason")},
 		{Name: "since", Label: "Since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
 	}
-	return &view.Page{Nav: "failed", Title: "Failed messages of the relay", Filter: &view.Filter{Path: "failed", Fields: fields}, Parts: []view.Part{part}}, nil
+	page := &view.Page{Nav: "failed", Title: "Failed", Filter: &view.Filter{Path: "failed", Fields: fields}, Parts: []view.Part{part}}
+	if y.broker != nil {
+		page.Parts = append(page.Parts, y.broker.failed(ctx, q.Get("receiver")))
+	}
+	return page, nil
+}
+
+// failed lists the consumers that have dead jobs. Their pages have the actions.
+func (b *Broker) failed(ctx context.Context, receiver string) view.Part {
+	s := b.latest.Fresh(ctx)
+	part := view.Part{ID: "dead", Title: "Dead jobs of the broker", Source: source(brokerName, s)}
+	part.List = &view.List{
+		Path: "failed", Empty: "No consumer of this name has dead jobs. This list shows consumers of the broker that refused messages in all attempts. Only the filter for the receiver applies to it.",
+		Columns: []view.Column{{Title: "Consumer"}, {Title: "Since", Help: "When the first of its dead jobs became so"}, {Title: "Dead", Number: true}},
+	}
+	for _, one := range s.Value {
+		if name := one.Channel + "/" + one.Consumer; one.dead > 0 && contains(receiver, name) && len(part.List.Rows) < pageSize {
+			part.List.Rows = append(part.List.Rows, view.Row{ID: "k-" + name, Cells: []view.Value{
+				view.Linked(name, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)), view.Ago(one.oldestDead, "not stated"), view.Int(one.dead),
+			}})
+		}
+	}
+	part.List.Found = view.Bounded(len(part.List.Rows), len(part.List.Rows) == pageSize, "consumer")
+	return part
 }
 
 // oneFailed adds the actions on a failed message to its page, if the message is on the list.

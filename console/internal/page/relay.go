@@ -59,6 +59,7 @@ type receiver struct {
 // Relay are the pages of a relay.
 type Relay struct {
 	call    Caller
+	broker  *Broker
 	latest  *sample.Latest[[]receiver]
 	history *sample.History
 	// before are the receivers of the last sample. Only the sampler's goroutine uses it.
@@ -74,9 +75,9 @@ const (
 	relayWidth
 )
 
-// NewRelay makes the pages, and has the sampler ask the relay.
-func NewRelay(s *sample.Sampler, call Caller) *Relay {
-	r := &Relay{call: call, history: sample.NewHistory(relayWidth)}
+// NewRelay makes the pages, and has the sampler ask the relay. The page of failures has those of the broker too; nil: there is no broker.
+func NewRelay(s *sample.Sampler, call Caller, broker *Broker) *Relay {
+	r := &Relay{call: call, broker: broker, history: sample.NewHistory(relayWidth)}
 	r.latest = sample.Add(s, r.ask)
 	return r
 }
