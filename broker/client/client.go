@@ -26,7 +26,7 @@ const errorLimit = 4 << 10
 // The errors that callers distinguish with errors.Is.
 var (
 	// ErrNotFound says that there is no such channel, message or job.
-	ErrNotFound error = notFound{}
+	ErrNotFound = errors.New("not found")
 	// ErrDenied says that a token does not match or is missing.
 	ErrDenied = errors.New("denied")
 	// ErrDuplicate says that the channel has a message with this ID, so that an
@@ -39,13 +39,6 @@ var (
 	// message ID.
 	ErrUnavailable = errors.New("broker unavailable")
 )
-
-// notFound is also [fs.ErrNotExist], for callers that do not import this package.
-type notFound struct{}
-
-func (notFound) Error() string { return "not found" }
-
-func (notFound) Is(target error) bool { return target == fs.ErrNotExist }
 
 // Error is an answer of the broker with a status other than success.
 type Error struct {
@@ -64,7 +57,7 @@ func (e *Error) Unwrap() error { return e.kind }
 func kindOf(status int, conflict error) error {
 	switch status {
 	case http.StatusNotFound:
-		return ErrNotFound
+		return errors.Join(ErrNotFound, fs.ErrNotExist) // the latter for callers that do not import this package
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return ErrDenied
 	case http.StatusConflict:
