@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/journal"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/natsembed"
 )
@@ -23,8 +25,6 @@ const (
 	// rewriteSync is how often the server syncs files that it rewrites on its own. The broker syncs everything else before it
 	// answers.
 	rewriteSync = 2 * time.Second
-	// restartPause is the least time between two restarts of the server.
-	restartPause = 5 * time.Second
 	// startPause is the interval between checks of a condition that a start waits for.
 	startPause = 250 * time.Millisecond
 	// startReminder is the interval between log lines about one wait.
@@ -149,22 +149,6 @@ func unreached(err error) bool {
 	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF)
 }
 
-// repair restarts the embedded server on the same store, if it refuses all writes after a full disk and there is space again. All
-// answered writes are in the store, and refused ones are not.
-func (n *Node) repair(ctx context.Context) {
-	if !n.store.Writers.Stuck() || time.Since(n.restarted) < restartPause {
-		return
-	}
-	n.restarted = time.Now()
-	n.log.Warn("the disk has space again: restarting the embedded server, because it keeps a write error for good")
-	if err := n.embedded.Restart(ctx); err != nil {
-		n.log.Error("the embedded server could not be started again, trying again", "error", err)
-		return
-	}
-	n.store.Writers.Restarted()
-	n.log.Info("the embedded server runs again")
-}
-
 // captureHandler passes log records on, and the text of each record of the embedded server to said.
 type captureHandler struct {
 	slog.Handler
@@ -193,9 +177,12 @@ func (h captureHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // Enabled implements slog.Handler: records below the log's level are captured too.
 func (h captureHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-// heard handles a line of the embedded server's log.
+// heard handles a line of the embedded server's log. If the system has no space for a write, the server (nats-server 2.15.2)
+// answers neither that write nor any later one, and only its log says why. A server that is started again has all that was
+// answered, so this ends the node.
 func (n *Node) heard(text string) {
-	if s := n.listens.Load(); s != nil {
-		s.Writers.ServerSaid(text)
+	if journal.NoSpace(text) && n.broken.Err() == nil {
+		n.log.Error("the broker ends, because its disk is full: start it again when there is space", "reason", text)
+		n.breakDown(fmt.Errorf("%w: %s", domain.ErrStoreFull, text))
 	}
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,10 +53,9 @@ type Node struct {
 	handler atomic.Pointer[httpapi.API]
 	// waitsFor is the condition that the start waits for, nil for none.
 	waitsFor atomic.Pointer[string]
-	// restarted is the time of the last restart of the embedded server, for repair.
-	restarted time.Time
-	// listens is the open store, which reads the embedded server's log.
-	listens atomic.Pointer[journal.Store]
+	// broken ends, with the cause, when the embedded server can write nothing more.
+	broken    context.Context
+	breakDown context.CancelCauseFunc
 
 	api         http.Handler // serves from handler, or answers why it is not set yet
 	console     http.Handler // nil: none
@@ -98,6 +98,7 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	}
 	n := &Node{cfg: cfg, log: log}
 	n.stopping, n.endPolls = context.WithCancel(context.WithoutCancel(ctx))
+	n.broken, n.breakDown = context.WithCancelCause(context.WithoutCancel(ctx))
 	for _, option := range opts {
 		option(n)
 	}
@@ -160,7 +161,6 @@ func (n *Node) startBroker(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}
-	n.listens.Store(n.store)
 	n.release.Add(n.store.Close)
 	policy, err := n.cfg.policy()
 	if err != nil {
@@ -193,14 +193,14 @@ func (n *Node) startBroker(ctx context.Context) error {
 // watchSpace checks the free space until the node is released.
 func (n *Node) watchSpace(js jetstream.JetStream) (full func() error, usage func(context.Context) (work.Usage, error)) {
 	r := newSpaceMonitor(n.cfg, js, n.log)
-	if r.repair = n.repair; n.disk != nil {
+	if n.disk != nil {
 		r.disk = n.disk
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { watch.Every(ctx, spacePause, func() { r.look(ctx) }) })
 	n.release.Add(func() { cancel(); running.Wait() })
-	return r.Err, r.usage
+	return func() error { return cmp.Or(context.Cause(n.broken), r.Err()) }, r.usage
 }
 
 func (n *Node) jetStream() (jetstream.JetStream, error) {
@@ -265,8 +265,14 @@ func (n *Node) URL() string {
 	return "http://" + n.Addr()
 }
 
-// Wait returns nil when ctx ends, or an error when the listener fails.
-func (n *Node) Wait(ctx context.Context) error { return n.server.Wait(ctx) }
+// Wait returns nil when ctx ends, or an error when the listener fails or the embedded server can write nothing more, because its
+// disk is full. Stop the node after either.
+func (n *Node) Wait(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.broken, cancel)()
+	return errors.Join(n.server.Wait(ctx), context.Cause(n.broken))
+}
 
 // Stop shuts down in order: new requests are refused, long polls end, requests in progress are answered, callbacks in progress
 // finish and waiting jobs are given back. ctx bounds this. A concurrent call waits for the first one, whatever its own ctx, and

@@ -1,15 +1,13 @@
 package broker
 
 import (
+	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -32,51 +30,40 @@ func limitFiles(t *testing.T, most uint64) (lift func()) {
 	return lift
 }
 
-// startWithSpace starts a node on a disk whose free space the test sets.
-func startWithSpace(t *testing.T, cfg *Config) (n *Node, free *atomic.Int64) {
-	t.Helper()
-	free = new(atomic.Int64)
-	free.Store(1 << 30) // enough to start, and not to broadcast
-	n, err := Start(t.Context(), cfg, testLogger(t), func(n *Node) {
-		n.disk = func(string) (int64, int64, error) { return free.Load(), 100 << 30, nil }
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { stopNode(t, n) })
-	return n, free
-}
-
-func readyCode(t *testing.T, n *Node) int {
-	t.Helper()
-	code, _, _ := call(t, n, "GET", "/readyz", nil, "")
-	return code
-}
-
-// The system has no space for a write, here because of the size of a file. The process need not be restarted: when there is
-// space, the embedded server is. Answered messages are there, refused ones are not, and /readyz always reports the state.
+// The system has no space for a write, here because of the size of a file. The node reports that and ends, and refuses everything
+// until it is stopped. Started again with space, it has all that was answered and nothing that was refused.
 func TestNoSpaceOnTheDisk(t *testing.T) {
 	cfg := testConfig(t)
-	n, free := startWithSpace(t, cfg)
+	n, err := Start(t.Context(), cfg, testLogger(t))
+	require.NoError(t, err)
+	stop := sync.OnceFunc(func() { stopNode(t, n) })
+	t.Cleanup(stop)
 	putConsumer(t, n, "k", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
+	waiting, end := context.WithCancel(t.Context())
+	end()
+	require.NoError(t, n.Wait(waiting))
 
 	// This stores a message directly, without the check of the free space.
 	lift := limitFiles(t, 3<<20+1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	context.AfterFunc(n.broken, cancel)
 	payload := []byte(strings.Repeat("x", 1<<20))
 	var taken []string
 	refused := ""
 	for i := 0; refused == ""; i++ {
 		require.Less(t, i, 100)
 		id := fmt.Sprint("m", i)
-		_, err := n.store.Messages.Append(t.Context(), domain.Message{ID: id, Channel: "ch", Producer: "pr", ContentType: "t", Payload: payload})
-		if err != nil {
-			require.ErrorIs(t, err, domain.ErrStoreFull)
+		if _, err := n.store.Messages.Append(ctx, domain.Message{ID: id, Channel: "ch", Producer: "pr", ContentType: "t", Payload: payload}); err != nil {
 			refused = id
-			break
+		} else {
+			taken = append(taken, id)
 		}
-		taken = append(taken, id)
 	}
 	require.NotEmpty(t, taken)
-	require.True(t, n.store.Writers.Stuck())
-	require.Equal(t, 503, readyCode(t, n))
+	require.ErrorIs(t, n.Wait(t.Context()), domain.ErrStoreFull)
+	code, _, _ := call(t, n, "GET", "/readyz", nil, "")
+	require.Equal(t, 503, code)
 	code, body, _ := call(t, n, "POST", "/channel/ch/broadcast", map[string]string{
 		"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt",
 	}, "x")
@@ -84,72 +71,18 @@ func TestNoSpaceOnTheDisk(t *testing.T) {
 	require.Contains(t, body, "the store is full")
 
 	lift()
-	require.ErrorIs(t, n.store.Ready(), domain.ErrStoreFull, "there is space, and the server accepts nothing yet")
-	free.Store(10 << 30)
-	require.Eventually(t, func() bool { return readyCode(t, n) == 200 }, waitLong, waitStep)
-	require.False(t, n.store.Writers.Stuck())
-	there := func(n *Node, id string) bool {
-		code, _, _ := call(t, n, "GET", "/channel/ch/message/"+id, nil, "")
+	stop()
+	again := startNode(t, cfg)
+	there := func(id string) bool {
+		code, _, _ := call(t, again, "GET", "/channel/ch/message/"+id, nil, "")
 		return code == 200
 	}
 	for _, id := range taken {
-		require.True(t, there(n, id), id)
+		require.True(t, there(id), id)
 	}
-	require.False(t, there(n, refused))
-	broadcast(t, n, refused, "now there is space", nil)
-	require.Len(t, claim(t, n, "k", "?limit=100&wait=5s"), len(taken)+1)
-	stopNode(t, n)
-	again := startNode(t, cfg)
-	for _, id := range append(taken, refused) {
-		require.True(t, there(again, id), id)
-	}
-}
-
-// After an attempt for which there was no space, the server refuses all attempts until it is restarted. Callbacks go on
-// meanwhile, and their outcomes count. Histories are complete again once there is space.
-func TestNoSpaceForAttempts(t *testing.T) {
-	var fail atomic.Bool
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if fail.Load() {
-			w.WriteHeader(http.StatusTeapot)
-		}
-	}))
-	defer receiver.Close()
-	cfg := testConfig(t)
-	cfg.Dispatch.MaxRetry = 1
-	n, free := startWithSpace(t, cfg)
-	putConsumer(t, n, "k", receiver.URL, nil)
-	send := func(id string) {
-		_, err := n.store.Messages.Append(t.Context(), domain.Message{ID: id, Channel: "ch", Producer: "pr", ContentType: "t"})
-		require.NoError(t, err)
-	}
-	send("m")
-	waitState(t, n, "m", "k", "DELIVERED")
-	id := domain.JobID{Seq: 1, Consumer: mustConsumer(t, n, "k").Number}
-	lift := limitFiles(t, 3<<20+1000)
-	var err error
-	for i := 1; err == nil; i++ {
-		require.Less(t, i, 100)
-		err = n.store.Jobs.KeepAttempt(t.Context(), id, domain.Attempt{Number: i, Body: make([]byte, 512<<10)})
-	}
-	require.ErrorIs(t, err, domain.ErrStoreFull)
-	require.True(t, n.store.Writers.Stuck())
-	require.Equal(t, 503, readyCode(t, n))
-	require.NoError(t, n.store.Recordable())
-	fail.Store(true)
-	send("dead")
-	waitState(t, n, "dead", "k", "DEAD")
-	list, count := attemptsAt(t, n, "dead", "k")
-	require.Equal(t, 2, count)
-	require.Equal(t, []int{2}, numbers(list), "all that is left is what the record has")
-
-	lift()
-	free.Store(10 << 30)
-	require.Eventually(t, func() bool { return readyCode(t, n) == 200 }, waitLong, waitStep)
-	broadcast(t, n, "later", "x", nil)
-	waitState(t, n, "later", "k", "DEAD")
-	list, _ = attemptsAt(t, n, "later", "k")
-	require.Equal(t, []int{2, 1}, numbers(list))
+	require.False(t, there(refused))
+	broadcast(t, again, refused, "now there is space", nil)
+	require.Len(t, claim(t, again, "k", "?limit=100&wait=5s"), len(taken)+1)
 }
 
 // A start on a full file system fails. When there is space again, the next one has what was stored before.

@@ -26,11 +26,9 @@ const (
 type spaceMonitor struct {
 	dir  string
 	most int64 // bytes that the streams may take; 0: as much as the disk has
-	used func(ctx context.Context) (int64, error)
+	used func(ctx context.Context) (work.Usage, error)
 	disk func(dir string) (free, all int64, err error)
 	log  *slog.Logger
-	// repair is called with each check that finds space on the disk.
-	repair func(ctx context.Context)
 
 	watch.Condition // the store is full
 }
@@ -38,10 +36,7 @@ type spaceMonitor struct {
 func newSpaceMonitor(cfg *Config, js jetstream.JetStream, log *slog.Logger) *spaceMonitor {
 	return &spaceMonitor{
 		dir: cfg.NATS.StoreDir, most: cfg.NATS.StoreMax, disk: diskSpace, log: log,
-		used: func(ctx context.Context) (int64, error) {
-			u, err := accountUsage(js)(ctx)
-			return u.Bytes, err
-		},
+		used: accountUsage(js),
 	}
 }
 
@@ -58,38 +53,31 @@ func accountUsage(js jetstream.JetStream) func(context.Context) (work.Usage, err
 
 // usage returns the size of the streams, and the size from which messages are refused.
 func (r *spaceMonitor) usage(ctx context.Context) (work.Usage, error) {
-	used, err := r.used(ctx)
+	u, err := r.used(ctx)
 	if err != nil {
-		return work.Usage{}, err
+		return u, err
 	}
 	free, all, err := r.disk(r.dir)
 	if err != nil {
 		return work.Usage{}, err
 	}
-	limit := used + free - reserve(all)
+	limit := u.Bytes + free - min(max(all/20, minReserve), maxReserve)
 	if r.most > 0 {
 		limit = min(limit, r.most)
 	}
-	return work.Usage{Bytes: used, Limit: max(limit, 1)}, nil
+	return work.Usage{Bytes: u.Bytes, Limit: max(limit, 1)}, nil
 }
 
-// reserve returns how much of a disk must stay free.
-func reserve(all int64) int64 { return min(max(all/20, minReserve), maxReserve) }
-
 func (r *spaceMonitor) look(ctx context.Context) {
-	full, err := r.diskIsFull()
-	if err == nil && full == nil {
-		// This runs before the query of the server, which may be stopped. It does so below the store's limit too: a running
-		// server is needed to empty the store.
-		if r.repair != nil {
-			r.repair(ctx)
-		}
-		full, err = r.storeIsFull(ctx)
-	}
+	u, err := r.usage(ctx)
 	if err != nil {
-		// On an error the last known state stays until the next check.
+		// The last known state stays until the next check.
 		r.log.Debug("space of the store", "error", err)
 		return
+	}
+	var full error
+	if max(u.Bytes, 1) >= u.Limit {
+		full = fmt.Errorf("%w: it has %d bytes, and its limit is %d (--store-max, or the disk less a reserve): work jobs off, prune, free some of the disk, or raise the limit", domain.ErrStoreFull, u.Bytes, u.Limit)
 	}
 	switch begun, ended := r.Set(full); {
 	case begun:
@@ -97,26 +85,4 @@ func (r *spaceMonitor) look(ctx context.Context) {
 	case ended:
 		r.log.Info("the store has space again")
 	}
-}
-
-func (r *spaceMonitor) storeIsFull(ctx context.Context) (full, err error) {
-	if r.most == 0 {
-		return nil, nil
-	}
-	used, err := r.used(ctx)
-	if err == nil && used >= r.most {
-		full = fmt.Errorf("%w: it has %d bytes, and --store-max is %d: work jobs off, prune, or raise it", domain.ErrStoreFull, used, r.most)
-	}
-	return full, err
-}
-
-func (r *spaceMonitor) diskIsFull() (full, err error) {
-	free, all, err := r.disk(r.dir)
-	if err != nil {
-		return nil, err
-	}
-	if reserve := reserve(all); free < reserve {
-		return fmt.Errorf("%w: the disk has %d bytes free, and %d are in reserve: free some", domain.ErrStoreFull, free, reserve), nil
-	}
-	return nil, nil
 }

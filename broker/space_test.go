@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/work"
 )
 
 func TestBroadcastsFollowTheSpace(t *testing.T) {
@@ -20,7 +21,7 @@ func TestBroadcastsFollowTheSpace(t *testing.T) {
 	var log lockedBuffer
 	r := &spaceMonitor{
 		most: 1000, log: slog.New(slog.NewTextHandler(&log, nil)),
-		used: func(context.Context) (int64, error) { return used, failed },
+		used: func(context.Context) (work.Usage, error) { return work.Usage{Bytes: used}, failed },
 		disk: func(string) (int64, int64, error) { return free, 100 << 30, failed },
 	}
 	look := func(wantUsed, wantFree int64, want string) {
@@ -35,28 +36,17 @@ func TestBroadcastsFollowTheSpace(t *testing.T) {
 		}
 	}
 	look(999, 10<<30, "")
-	look(1000, 10<<30, "it has 1000 bytes, and --store-max is 1000")
+	look(1000, 10<<30, "it has 1000 bytes, and its limit is 1000")
 	look(2000, 10<<30, "it has 2000 bytes")
 	failed = errors.New("not now")
 	look(0, 10<<30, "it has 2000 bytes")
 	failed = nil
 	look(0, 10<<30, "")
-	look(0, 1<<30, "the disk has 1073741824 bytes free, and 2147483648 are in reserve")
+	look(0, 1<<30, "it has 0 bytes, and its limit is 1")
 	look(0, 3<<30, "")
-	// A server that refuses writes is restarted as soon as the disk has space, even if the server does not answer or is at its
-	// limit.
-	repaired := 0
-	r.repair = func(context.Context) { repaired++ }
-	look(0, 1<<30, "in reserve")
-	require.Zero(t, repaired)
-	asked := r.used
-	r.used = func(context.Context) (int64, error) { return 0, errors.New("it does not run") }
-	look(0, 3<<30, "in reserve")
-	require.Equal(t, 1, repaired)
-	r.used = asked
-	look(1000, 3<<30, "--store-max is 1000")
-	require.Equal(t, 2, repaired)
-	look(0, 3<<30, "")
+	r.most = 0
+	look(1<<30, 2<<30, "its limit is 1073741824")
+	look(1<<30, 2<<30+1, "")
 	require.Equal(t, 3, strings.Count(log.String(), "broadcasts are refused"))
 	require.Equal(t, 3, strings.Count(log.String(), "space again"))
 }

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,7 +70,7 @@ func (c *Writer) close() {
 // domain.ErrConflict or another refusal of the server nothing was stored. After any other domain.ErrUnavailable, or the end of
 // ctx, it is not known whether the message was stored.
 func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint64, error) {
-	if err := errors.Join(c.Failure(), c.stuck()); err != nil {
+	if err := c.Failure(); err != nil {
 		return 0, err
 	}
 	if msg.Header == nil {
@@ -100,9 +99,6 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 		case errors.Is(err, errRefused), ctx.Err() != nil, time.Now().After(deadline):
 			return 0, err
 		}
-		if err := c.stuck(); err != nil {
-			return 0, err
-		}
 		lost = lost || !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, errUnderWay)
 		select {
 		case <-c.stop:
@@ -116,13 +112,8 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 
 // Try stores one message whatever its subject has, if the server accepts it at once.
 func (c *Writer) Try(ctx context.Context, msg *nats.Msg) error {
-	if err := c.stuck(); err != nil {
-		return err
-	}
-	if _, err := c.request(ctx, msg); err != nil {
-		return cmp.Or(c.stuck(), err)
-	}
-	return nil
+	_, err := c.request(ctx, msg)
+	return err
 }
 
 // connected waits until there is a connection to write on.
@@ -243,15 +234,15 @@ func (c *Writer) refused(api *jetstream.APIError) error {
 		return fmt.Errorf("%w: stream %s: %w: %w", domain.ErrTooLarge, c.name, errRefused, api)
 	}
 	err := fmt.Errorf("%w: stream %s: %w: %w", domain.ErrUnavailable, c.name, errRefused, api)
-	if api.ErrorCode == storageExceeded || api.ErrorCode == insufficientResources || noSpace(api.Description) {
+	if api.ErrorCode == storageExceeded || api.ErrorCode == insufficientResources || NoSpace(api.Description) {
 		err = fmt.Errorf("%w: stream %s: %w: %w", domain.ErrStoreFull, c.name, errRefused, api)
-		c.full.Store(&refusal{time.Now(), err, !c.Shared && noSpace(api.Description)})
+		c.full.Store(&refusal{time.Now(), err})
 	}
 	return err
 }
 
-// noSpace reports whether the system had no space: on the disk, in a quota, or for a file of that size.
-func noSpace(text string) bool {
+// NoSpace reports whether a text says that the system had no space: on the disk, in a quota, or for a file of that size.
+func NoSpace(text string) bool {
 	for _, system := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if strings.Contains(text, system.Error()) {
 			return true
@@ -270,8 +261,6 @@ const (
 type refusal struct {
 	at  time.Time
 	err error
-	// stuck says that the server refuses all writes until it is restarted, because it keeps a write error of the disk for good.
-	stuck bool
 }
 
 // fullMemory is how long a refusal counts as the state of the store, if nothing else is written.
@@ -279,7 +268,7 @@ const fullMemory = 5 * time.Second
 
 // NoSpace is why the last write was refused, if that is not long ago.
 func (c *Writer) NoSpace() error {
-	if r := c.full.Load(); r != nil && (r.stuck || time.Since(r.at) < fullMemory) {
+	if r := c.full.Load(); r != nil && time.Since(r.at) < fullMemory {
 		return r.err
 	}
 	return nil
@@ -310,35 +299,3 @@ func (w Writers) Failure() error { return w.first((*Writer).Failure) }
 
 // NoSpace is why a last write was refused, if that is not long ago.
 func (w Writers) NoSpace() error { return w.first((*Writer).NoSpace) }
-
-// ServerSaid handles a line of the embedded server's log. The server (nats-server 2.15.2) does not answer a write for which the
-// system had no space, nor any write after it. Only the log reports the reason.
-func (w Writers) ServerSaid(text string) {
-	if !noSpace(text) {
-		return
-	}
-	for _, c := range w {
-		if strings.Contains(text, "["+c.name+"]") || strings.Contains(text, "> "+c.name+"'") {
-			c.full.Store(&refusal{time.Now(), fmt.Errorf("%w: stream %s: %s", domain.ErrStoreFull, c.name, text), true})
-		}
-	}
-}
-
-// stuck returns why the server refuses writes to the stream until it is restarted, or nil.
-func (c *Writer) stuck() error {
-	if r := c.full.Load(); r != nil && r.stuck {
-		return r.err
-	}
-	return nil
-}
-
-// Stuck reports whether the embedded server refuses all writes because there was no space for one. It has to be restarted when
-// there is space.
-func (w Writers) Stuck() bool { return w.first((*Writer).stuck) != nil }
-
-// Restarted is called after a restart of the server.
-func (w Writers) Restarted() {
-	for _, c := range w {
-		c.full.Store(nil)
-	}
-}
