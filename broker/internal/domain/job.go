@@ -229,16 +229,6 @@ func Remove(job Job, now time.Time, maxRetry int) (Job, error) {
 	return Settle(job, Removed, now), nil
 }
 
-// DeadLetter ends a job whose message can never be read. Its retries are used up, so that it can be removed.
-func DeadLetter(job Job, now time.Time, maxRetry int) (next Job, changed bool) {
-	if job.Status.Settled() {
-		return job, false
-	}
-	next = Settle(job, Dead, now)
-	next.Retries = max(job.Retries, maxRetry)
-	return next, true
-}
-
 func startClaim(job Job, token string, timeout time.Duration, now time.Time, limit time.Duration) Job {
 	job.Status = Inflight
 	job.ChangedAt = now

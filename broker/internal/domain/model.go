@@ -118,8 +118,6 @@ type Message struct {
 	ReceivedAt time.Time
 	// Trace is the W3C trace parent of the broadcast, if it had one.
 	Trace string
-	// Unreadable is why a stored message can never be decoded. Such a message has only a sequence, payload and time.
-	Unreadable error
 }
 
 // Scheduled is a message to be broadcast at a later time.

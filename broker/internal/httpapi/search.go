@@ -80,7 +80,7 @@ func (a messages) searchMessages(r *http.Request, c domain.Channel, page domain.
 		}
 		reads += len(seqs)
 		for _, seq := range seqs {
-			if m, ok := found[seq]; ok && m.Unreadable == nil && work.TakesMessage(s, m) {
+			if m, ok := found[seq]; ok && work.TakesMessage(s, m) {
 				result.Result = append(result.Result, link("channel", c.ID, "message", m.ID))
 			}
 		}

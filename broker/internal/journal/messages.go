@@ -112,6 +112,11 @@ func (s *messages) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]do
 			if token, _ := s.ChannelOf(seq); token != "" {
 				gone[seq] = token
 			}
+		case errors.Is(err, errEnvelope):
+			// Its jobs would stay at the head of their queues.
+			s.log.Error("a message that cannot be decoded is ignored until the next start", "sequence", seq, "error", err)
+			token, _ := s.ChannelOf(seq)
+			s.RemoveMessages(token, []uint64{seq})
 		default:
 			failed = err
 		}
@@ -126,11 +131,10 @@ func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, e
 		return domain.Message{}, fmt.Errorf("read message %d: %w", seq, err)
 	}
 	m, _, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
-	if err != nil {
-		return domain.Message{Seq: seq, Payload: raw.Data, ReceivedAt: raw.Time.UTC(), Unreadable: fmt.Errorf("%s: %w", raw.Subject, err)}, nil
+	if err == nil {
+		s.cache.put(m)
 	}
-	s.cache.put(m)
-	return m, nil
+	return m, err
 }
 
 // ListMessages returns a page of a channel's messages.
@@ -150,7 +154,7 @@ func (s *messages) refs(ctx context.Context, seqs []uint64) ([]domain.MessageRef
 	}
 	refs := make([]domain.MessageRef, 0, len(seqs))
 	for _, seq := range seqs {
-		if m, ok := messages[seq]; ok && m.Unreadable == nil {
+		if m, ok := messages[seq]; ok {
 			refs = append(refs, domain.MessageRef{ID: m.ID, Seq: seq})
 		}
 	}
@@ -184,6 +188,8 @@ type envelope struct {
 	Trace       string            `json:"tp,omitempty"`
 	For         int64             `json:"at,omitempty"`
 }
+
+var errEnvelope = errors.New("its header " + headerEnvelope + " is not an envelope")
 
 func encodeEnvelope(m domain.Message, scheduledFor time.Time) (string, error) {
 	body, err := json.Marshal(envelope{
@@ -219,7 +225,7 @@ func decodeSummary(header string) (s summary, err error) {
 	s.priority, err1 = strconv.Atoi(first)
 	s.receivedAt, err2 = strconv.ParseInt(second, 10, 64)
 	if !ok1 || !ok2 || err1 != nil || err2 != nil {
-		return summary{}, fmt.Errorf("header %s: %q is not an envelope", headerEnvelope, header)
+		return summary{}, fmt.Errorf("%w: %q", errEnvelope, header)
 	}
 	if s.body = rest; !strings.HasPrefix(rest, "{") {
 		s.eventType, s.body, _ = strings.Cut(rest, " ")
@@ -235,7 +241,7 @@ func decodeMessage(seq uint64, stored time.Time, hdr nats.Header, payload []byte
 	}
 	var e envelope
 	if err := json.Unmarshal([]byte(s.body), &e); err != nil {
-		return domain.Message{}, time.Time{}, fmt.Errorf("message %d: envelope: %w", seq, err)
+		return domain.Message{}, time.Time{}, fmt.Errorf("message %d: %w: %w", seq, errEnvelope, err)
 	}
 	m := domain.Message{
 		Seq: seq, ID: e.ID, Channel: e.Channel, Producer: e.Producer, ContentType: e.ContentType,

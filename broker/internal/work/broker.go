@@ -108,9 +108,6 @@ type core struct {
 	calls sync.WaitGroup // goroutines of lanes
 }
 
-// storePause is the interval between checks of a store that is not ready.
-const storePause = 250 * time.Millisecond
-
 // troubleLevel is the level for problems with one job. While the store is down, that is logged once and not for each job.
 func (c *core) troubleLevel() slog.Level {
 	if c.Health.Ready() != nil {

@@ -26,7 +26,10 @@ func (x *Jobs) expireClaims(ctx context.Context) {
 		if !x.Rules.Recovery {
 			continue
 		}
-		x.awaitStore(ctx)
+		if x.Health.Recordable() != nil {
+			x.Index.Queue.ExpireAfter(j, expirePause)
+			continue
+		}
 		select {
 		case expiring <- struct{}{}:
 		case <-ctx.Done():
@@ -37,24 +40,6 @@ func (x *Jobs) expireClaims(ctx context.Context) {
 			x.expire(ctx, j)
 		})
 	}
-}
-
-// awaitStore waits while the store does not accept job records, so that an outage causes one line in the log and not one for each
-// job that is due.
-func (x *Jobs) awaitStore(ctx context.Context) {
-	err := x.Health.Recordable()
-	if err == nil {
-		return
-	}
-	x.Log.Warn("what is due waits for the store", "error", err)
-	for x.Health.Recordable() != nil {
-		select {
-		case <-time.After(storePause):
-		case <-ctx.Done():
-			return
-		}
-	}
-	x.Log.Info("the store is ready again, what is due goes on")
 }
 
 // expire ends an expired claim. If the store does not accept the record, another attempt follows.

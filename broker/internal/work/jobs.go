@@ -40,8 +40,9 @@ func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, caller string,
 
 func (x *Jobs) queuedNow(ctx context.Context, c domain.Consumer, place, limit int) ([]Work, error) {
 	for {
-		work, ended, err := x.withMessages(ctx, c, from(x.Index.Queue.Queued(c.Number, (place+1)*limit), place, limit))
-		if len(work) > 0 || !ended || err != nil {
+		jobs := from(x.Index.Queue.Queued(c.Number, (place+1)*limit), place, limit)
+		work, err := x.withMessages(ctx, jobs)
+		if len(work) > 0 || len(jobs) == 0 || err != nil {
 			return work, err
 		}
 	}
@@ -57,7 +58,11 @@ func (x *Jobs) ClaimJobs(ctx context.Context, c domain.Consumer, limit int, time
 		return len(work) > 0 || limit == 0, err
 	})
 	if ctx.Err() != nil {
-		x.release(context.WithoutCancel(ctx), work)
+		var jobs []domain.Job
+		for _, w := range work {
+			jobs = append(jobs, w.Job)
+		}
+		x.release(context.WithoutCancel(ctx), jobs)
 		return nil, context.Cause(ctx)
 	}
 	x.Metrics.claimed(len(work))
@@ -65,16 +70,16 @@ func (x *Jobs) ClaimJobs(ctx context.Context, c domain.Consumer, limit int, time
 }
 
 // release releases claims that no worker has received.
-func (x *Jobs) release(ctx context.Context, work []Work) {
+func (x *Jobs) release(ctx context.Context, jobs []domain.Job) {
 	var wg sync.WaitGroup
-	for _, w := range work {
+	for _, claimed := range jobs {
 		wg.Go(func() {
-			_, err := x.change(ctx, w.Job.ID, func(j domain.Job) (domain.Job, bool, error) {
-				next, changed := domain.Release(j, w.Job.Claim, time.Now())
+			_, err := x.change(ctx, claimed.ID, func(j domain.Job) (domain.Job, bool, error) {
+				next, changed := domain.Release(j, claimed.Claim, time.Now())
 				return next, changed, nil
 			})
 			if err != nil {
-				x.Log.Info("claim that no worker got is left to expire", "job", w.Job.ID, "error", err)
+				x.Log.Info("claim that no worker got is left to expire", "job", claimed.ID, "error", err)
 			}
 		})
 	}
@@ -115,7 +120,7 @@ func (x *Jobs) claimNow(caller context.Context, c domain.Consumer, limit int, ti
 		if len(jobs) == 0 {
 			return nil, err
 		}
-		if work, err := x.fill(ctx, c, jobs); len(work) > 0 || err != nil {
+		if work, err := x.fill(ctx, jobs); len(work) > 0 || err != nil {
 			return work, err
 		}
 	}
@@ -161,71 +166,35 @@ func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout 
 
 // fill adds the messages to claimed jobs. If the message of a job cannot be read now, the job is released. It returns an error
 // only if no job is left.
-func (x *Jobs) fill(ctx context.Context, c domain.Consumer, jobs []domain.Job) ([]Work, error) {
-	work, _, err := x.withMessages(ctx, c, jobs)
+func (x *Jobs) fill(ctx context.Context, jobs []domain.Job) ([]Work, error) {
+	work, err := x.withMessages(ctx, jobs)
 	if err == nil {
 		return work, nil
 	}
-	x.release(ctx, withoutMessage(jobs, work))
+	x.release(ctx, slices.DeleteFunc(jobs, func(j domain.Job) bool {
+		return slices.ContainsFunc(work, func(w Work) bool { return w.Job.ID == j.ID })
+	}))
 	if len(work) == 0 {
 		return nil, err
 	}
-	x.Log.Warn("some claimed jobs had to be left out", "claimed", len(jobs), "given", len(work), "error", err)
+	x.Log.Warn("some claimed jobs had to be left out", "given", len(work), "error", err)
 	return work, nil
 }
 
-// endUnreadable ends a job whose message can never be read. Otherwise the job would stay at the head of the queue. The reason is
-// in the history of its attempts.
-func (x *Jobs) endUnreadable(ctx context.Context, c domain.Consumer, w Work) error {
-	_, err := x.change(ctx, w.Job.ID, func(j domain.Job) (domain.Job, bool, error) {
-		now := time.Now()
-		next, changed := domain.DeadLetter(j, now, x.Rules.MaxRetry)
-		if changed {
-			x.Log.Error("a job is dead: its message can never be read", "channel", c.Channel, "consumer", c.ID, "job", j.ID, "error", w.Message.Unreadable)
-			next = x.attempted(ctx, c, next, ended{Attempt: domain.Attempt{StartedAt: now.UTC(), Error: w.Message.Unreadable.Error()}})
-		}
-		return next, changed, nil
-	})
-	if errors.Is(err, domain.ErrNotFound) {
-		return nil // its message was pruned
-	}
-	return err
-}
-
-// withoutMessage returns the jobs that are not part of work.
-func withoutMessage(jobs []domain.Job, work []Work) (rest []Work) {
-	filled := make(map[domain.JobID]bool, len(work))
-	for _, w := range work {
-		filled[w.Job.ID] = true
-	}
-	for _, j := range jobs {
-		if !filled[j.ID] {
-			rest = append(rest, Work{Job: j})
-		}
-	}
-	return rest
-}
-
-// withMessages adds the messages. It leaves out jobs whose messages were pruned. It also leaves out jobs whose messages could not
-// be read, and returns an error for them. Jobs whose messages can never be read have ended when it returns.
-func (x *Jobs) withMessages(ctx context.Context, c domain.Consumer, jobs []domain.Job) (work []Work, ended bool, err error) {
+// withMessages adds the messages. It leaves out jobs whose messages were pruned or can never be read, which are in no queue any
+// more when it returns. It also leaves out jobs whose messages could not be read, and returns an error for them.
+func (x *Jobs) withMessages(ctx context.Context, jobs []domain.Job) (work []Work, err error) {
 	seqs := make([]uint64, len(jobs))
 	for i, j := range jobs {
 		seqs[i] = j.ID.Seq
 	}
 	messages, err := x.Messages.MessagesAt(ctx, seqs)
 	for _, j := range jobs {
-		m, ok := messages[j.ID.Seq]
-		switch {
-		case !ok:
-		case m.Unreadable != nil:
-			ended = true
-			err = errors.Join(err, x.endUnreadable(context.WithoutCancel(ctx), c, Work{j, m}))
-		default:
+		if m, ok := messages[j.ID.Seq]; ok {
 			work = append(work, Work{j, m})
 		}
 	}
-	return work, ended, err
+	return work, err
 }
 
 const (

@@ -256,7 +256,7 @@ func (l *lane) try(job domain.Job, turn int) {
 		delete(l.calling, job.ID)
 		l.mu.Unlock()
 	}()
-	message, ok := l.load(c, job)
+	message, ok := l.load(job)
 	if !ok {
 		l.withdraw(turn)
 		return
@@ -281,8 +281,8 @@ func (l *lane) try(job domain.Job, turn int) {
 }
 
 // load reads the message of a job. If it cannot be read now, the job is taken again later.
-func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
-	work, _, err := l.d.jobs.withMessages(l.d.work, c, []domain.Job{job})
+func (l *lane) load(job domain.Job) (domain.Message, bool) {
+	work, err := l.d.jobs.withMessages(l.d.work, []domain.Job{job})
 	if len(work) == 1 {
 		return work[0].Message, true
 	}

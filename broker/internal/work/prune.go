@@ -70,7 +70,6 @@ type exported struct {
 	Payload     []byte            // base64 in JSON
 	ReceivedAt  time.Time
 	Jobs        []exportedJob
-	Error       string `json:",omitempty"` // why the message cannot be decoded
 }
 
 type exportedJob struct {
@@ -118,9 +117,6 @@ func (p *Pruner) exported(ctx context.Context, m domain.Message) exported {
 	e := exported{
 		Channel: m.Channel, ID: m.ID, Producer: m.Producer, ContentType: m.ContentType, EventType: m.EventType, Priority: m.Priority,
 		Headers: m.Headers, Payload: m.Payload, ReceivedAt: m.ReceivedAt,
-	}
-	if m.Unreadable != nil {
-		e.Error = m.Unreadable.Error()
 	}
 	for _, j := range p.Index.JobsOf(m.Channel, m.Seq) {
 		if c, ok := p.Consumers.ConsumerByNumber(j.ID.Consumer); ok {

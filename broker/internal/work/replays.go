@@ -101,8 +101,7 @@ func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64,
 	}
 	jobs, next := p.Replays.Settled(r, from, limit)
 	if (len(r.Spec.Metadata) > 0 || r.Spec.Message != "") && len(jobs) > 0 {
-		c, _ := p.Consumers.ConsumerByNumber(r.Consumer)
-		work, _, err := p.jobs.withMessages(ctx, c, jobs)
+		work, err := p.jobs.withMessages(ctx, jobs)
 		if err != nil {
 			return nil, from, err
 		}
