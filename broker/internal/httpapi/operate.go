@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"math"
 	"net/http"
@@ -30,24 +31,35 @@ func (a operators) listDead(r *http.Request, k domain.Consumer) (any, error) {
 		return nil, err
 	}
 	jobs := a.Jobs.ListDead(k.Number, page)
-	seqs := make([]uint64, len(jobs))
-	for i, j := range jobs {
-		seqs[i] = j.ID.Seq
-	}
-	messages, err := a.Messages.MessagesAt(r.Context(), seqs)
+	list := deadList{DeadJobs: make([]deadJob, 0, len(jobs))}
+	err = a.eachMessage(r.Context(), jobs, func(j domain.Job, m domain.Message) {
+		list.DeadJobs = append(list.DeadJobs, deadJob{modelOfJob(j, k), link("channel", k.Channel, "message", m.ID), requeueURL(k, j)})
+	})
 	if err != nil {
 		return nil, err
-	}
-	list := deadList{DeadJobs: make([]deadJob, 0, len(jobs))}
-	for _, j := range jobs {
-		if m, ok := messages[j.ID.Seq]; ok {
-			list.DeadJobs = append(list.DeadJobs, deadJob{modelOfJob(j, k), link("channel", k.Channel, "message", m.ID), requeueURL(k, j)})
-		}
 	}
 	list.Pages = pageLinks(r, jobs, func(j domain.Job) domain.Position {
 		return domain.Position{At: j.ChangedAt.UnixNano(), Seq: j.ID.Seq}
 	})
 	return list, nil
+}
+
+// eachMessage calls show with each job whose message is stored, in order.
+func (a operators) eachMessage(ctx context.Context, jobs []domain.Job, show func(domain.Job, domain.Message)) error {
+	seqs := make([]uint64, len(jobs))
+	for i, j := range jobs {
+		seqs[i] = j.ID.Seq
+	}
+	messages, err := a.Messages.MessagesAt(ctx, seqs)
+	if err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		if m, ok := messages[j.ID.Seq]; ok {
+			show(j, m)
+		}
+	}
+	return nil
 }
 
 // listedJob is a job of any status and of either type of consumer.
@@ -78,19 +90,12 @@ func (a operators) listJobs(r *http.Request, k domain.Consumer) (any, error) {
 	if err := a.Jobs.Complete(r.Context(), jobs); err != nil {
 		return nil, err
 	}
-	seqs := make([]uint64, len(jobs))
-	for i, j := range jobs {
-		seqs[i] = j.ID.Seq
-	}
-	messages, err := a.Messages.MessagesAt(r.Context(), seqs)
+	list := jobList{Result: []listedJob{}, Pages: map[string]string{}}
+	err = a.eachMessage(r.Context(), jobs, func(j domain.Job, m domain.Message) {
+		list.Result = append(list.Result, listedJob{j.ID.String(), m.ID, j.Status.String(), j.ChangedAt, j.Priority, j.Retries, j.Attempts, j.Due, j.Replay})
+	})
 	if err != nil {
 		return nil, err
-	}
-	list := jobList{Result: []listedJob{}, Pages: map[string]string{}}
-	for _, j := range jobs {
-		if m, ok := messages[j.ID.Seq]; ok {
-			list.Result = append(list.Result, listedJob{j.ID.String(), m.ID, j.Status.String(), j.ChangedAt, j.Priority, j.Retries, j.Attempts, j.Due, j.Replay})
-		}
 	}
 	if next != 0 {
 		list.Pages["next"] = pageLink(r, "next", domain.Position{Seq: next})

@@ -168,7 +168,7 @@ type replayOf struct {
 // maxReplays bounds the list of replays.
 const maxReplays = 1000
 
-// listReplays lists running replays and the last ones that ended, newest first.
+// listReplays lists the last replays, newest first.
 func (a operators) listReplays(*http.Request) (any, error) {
 	list := []replayOf{}
 	for _, o := range a.b.Replays.AllReplays() {
@@ -183,16 +183,8 @@ func (a operators) listReplays(*http.Request) (any, error) {
 		}
 		list = append(list, replayOf{model, k.Channel, k.ID, replayURL(k, o.ID)})
 	}
-	byTime := func(x, y replayOf) int { return cmp.Or(y.CreatedAt.Compare(x.CreatedAt), cmp.Compare(x.URL, y.URL)) }
-	slices.SortFunc(list, byTime)
-	ended := 0
-	list = slices.DeleteFunc(list, func(r replayOf) bool {
-		if r.State != string(bulk.Running) {
-			ended++
-		}
-		return ended > maxReplays && r.State != string(bulk.Running)
-	})
-	return map[string]any{"Result": list}, nil
+	slices.SortFunc(list, func(x, y replayOf) int { return cmp.Or(y.CreatedAt.Compare(x.CreatedAt), cmp.Compare(x.URL, y.URL)) })
+	return map[string]any{"Result": list[:min(len(list), maxReplays)]}, nil
 }
 
 func (a *API) cancelReplay(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {

@@ -159,10 +159,16 @@ func (x *Index) RemoveConsumer(number uint32) {
 }
 
 // PutRecord takes a record into the index, if it is news.
-func (x *Index) PutRecord(j domain.Job) {
+func (x *Index) PutRecord(j domain.Job) { x.SeeRecord(j, 0) }
+
+// SeeRecord is like PutRecord when all messages up to a sequence are known. It ignores a record whose message is one of them and not
+// in the index: the message was deleted.
+func (x *Index) SeeRecord(j domain.Job, known uint64) {
 	x.change(func() {
 		if k := x.consumers[j.ID.Consumer]; k != nil {
-			k.apply(j)
+			if _, there := k.channel.find(j.ID.Seq); there || j.ID.Seq > known {
+				k.apply(j)
+			}
 		} else if held := x.orphans[j.ID.Consumer]; len(held) < maxOrphans {
 			x.orphans[j.ID.Consumer] = append(held, j)
 		}

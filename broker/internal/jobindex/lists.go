@@ -52,17 +52,31 @@ func (x *Index) ListJobs(number uint32, status domain.JobStatus, before uint64, 
 	if k == nil {
 		return nil, 0
 	}
-	looked := 0
-	k.channel.messages.descend(&Entry{Seq: before}, func(e Entry) bool {
-		if j, ok := k.job(e.Seq); ok && (status == 0 || j.Status == status) {
+	next = k.channel.walk(before, limit, func(e Entry) bool {
+		j, ok := k.job(e.Seq)
+		takes := ok && (status == 0 || j.Status == status)
+		if takes {
 			jobs = append(jobs, j)
 		}
-		if looked++; looked == finishedPage || len(jobs) == limit {
+		return takes
+	})
+	return jobs, next
+}
+
+// walk calls take with the messages before one, newest first, until it has taken limit of them or was called finishedPage times. It
+// returns where to continue; 0 is the end.
+func (c *channelIndex) walk(before uint64, limit int, take func(Entry) bool) (next uint64) {
+	looked, taken := 0, 0
+	c.messages.descend(&Entry{Seq: before}, func(e Entry) bool {
+		if take(e) {
+			taken++
+		}
+		if looked++; looked == finishedPage || taken == limit {
 			next = e.Seq
 		}
 		return next == 0
 	})
-	return jobs, next
+	return next
 }
 
 // pageOf returns a page of a set, newest first, of the elements that take accepts. A nil take accepts all.
@@ -113,15 +127,12 @@ func (x *Index) SearchMessages(channel string, s domain.ReplaySpec, eventTypes s
 	if c == nil {
 		return nil, 0
 	}
-	looked := 0
-	c.messages.descend(&Entry{Seq: before}, func(e Entry) bool {
-		if s.TakesTime(FromUnixNano(e.At)) && domain.MatchesEventType(eventTypes, e.eventType.Value()) {
+	next = c.walk(before, limit, func(e Entry) bool {
+		takes := s.TakesTime(FromUnixNano(e.At)) && domain.MatchesEventType(eventTypes, e.eventType.Value())
+		if takes {
 			seqs = append(seqs, e.Seq)
 		}
-		if looked++; looked == finishedPage || len(seqs) == limit {
-			next = e.Seq
-		}
-		return next == 0
+		return takes
 	})
 	return seqs, next
 }
@@ -268,26 +279,4 @@ func timesOf(s *orderedSet[key]) (oldest, newest time.Time) {
 		return oldest, newest
 	}
 	return time.Unix(0, s.first().major).UTC(), time.Unix(0, s.last().major).UTC()
-}
-
-// Strays returns the deleted messages up to a sequence of which there are still records, with the tokens of their channels.
-func (x *Index) Strays(upTo uint64) map[uint64]string {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	strays := map[uint64]string{}
-	for token, c := range x.channels {
-		look := func(seq uint64) bool {
-			if _, kept := c.find(seq); !kept && seq <= upTo {
-				strays[seq] = token
-			}
-			return true
-		}
-		for _, k := range c.consumers {
-			for seq := range k.records {
-				look(seq)
-			}
-			k.settled.bySeq.ascend(nil, func(e settledJob) bool { return look(e.seq()) })
-		}
-	}
-	return strays
 }

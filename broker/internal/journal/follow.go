@@ -73,5 +73,6 @@ func (s *jobs) seeRecord(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		s.log.Warn("record that cannot be read ignored", "subject", msg.Subject(), "error", err)
 		return
 	}
-	s.PutRecord(j)
+	// A process that was killed while it pruned leaves records without messages, and so does a backup that was made meanwhile.
+	s.SeeRecord(j, s.messagesSeen.Reached())
 }

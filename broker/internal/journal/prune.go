@@ -27,7 +27,7 @@ func (s *messages) Prune(ctx context.Context, seqs []uint64) error {
 	deleted := make(map[uint64]string, len(seqs)) // the tokens of their channels
 	err := atOnce(seqs, func(seq uint64) error {
 		token, _ := s.ChannelOf(seq)
-		s.awaitNews(ctx, map[uint64]string{seq: token})
+		s.awaitNews(ctx, seq)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -122,7 +122,7 @@ func (s *messages) forgetGone(ctx context.Context, messages map[uint64]string) e
 		return err
 	})
 	if len(gone) > 0 {
-		s.awaitNews(ctx, gone)
+		s.awaitNews(ctx, slices.Max(slices.Collect(maps.Keys(gone))))
 	}
 	return errors.Join(err, s.forget(ctx, gone))
 }
@@ -160,21 +160,14 @@ func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error 
 // newsWait bounds the wait for the streams to report a message.
 const newsWait = 2 * time.Second
 
-// awaitNews waits until the feeds have reported the given messages and their records. The map has the tokens of the channels by
-// sequence. This node's own writes are in the index at once. If the feed reported them after they were removed, they would be
-// added again. If another node deletes a message meanwhile, the feed never reports it.
-func (s *base) awaitNews(ctx context.Context, of map[uint64]string) {
+// awaitNews waits until the feed has reported a message that is to be deleted. This node's own messages are in the index at once. If
+// the feed reported one after it was removed, it would be added again. If another node deletes it meanwhile, the feed never
+// reports it.
+func (s *base) awaitNews(ctx context.Context, seq uint64) {
 	ctx, cancel := context.WithTimeout(ctx, newsWait)
 	defer cancel()
-	last, record := uint64(0), uint64(0)
-	for seq, token := range of {
-		last = max(last, seq)
-		for _, j := range s.JobsOf(token, seq) {
-			record = max(record, j.Revision)
-		}
-	}
-	if err := errors.Join(s.messagesSeen.Wait(ctx, last), s.jobsSeen.Wait(ctx, record)); err != nil {
-		s.log.Debug("no news of messages that are deleted", "last", last, "error", err)
+	if err := s.messagesSeen.Wait(ctx, seq); err != nil {
+		s.log.Debug("no news of a message that is deleted", "sequence", seq, "error", err)
 	}
 }
 

@@ -91,7 +91,7 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	// no limit, as elsewhere: the schedule is deleted, and after another answer the caller's next attempt would get a 404.
 	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsstream.CommitTimeout)
 	defer cancel()
-	s.awaitNews(asked, map[uint64]string{raw.Sequence: token})
+	s.awaitNews(asked, raw.Sequence)
 	if err := s.delete(asked, raw.Sequence); errors.Is(err, domain.ErrNotFound) {
 		return s.gone(ctx, fmt.Errorf("%w: message %q was broadcast or cancelled meanwhile", domain.ErrNotFound, id))
 	} else if err != nil {

@@ -270,19 +270,7 @@ func (s *Store) load(ctx, run context.Context) error {
 	if err := s.follow(ctx, run, s.messageStream, true, s.messagesSeen, s.Messages.seeMessage); err != nil {
 		return err
 	}
-	known := s.messagesSeen.Reached()
-	if err := s.follow(ctx, run, s.jobStream, false, s.jobsSeen, s.Jobs.seeRecord); err != nil {
-		return err
-	}
-	// Records without messages are left by a process that was killed while it pruned, and by a backup that was made meanwhile.
-	if strays := s.Strays(known); len(strays) > 0 {
-		s.running.Go(func() {
-			if err := s.Messages.forgetGone(run, strays); err != nil && run.Err() == nil {
-				s.log.Warn("records of messages that are gone are left to the next start", "messages", len(strays), "error", err)
-			}
-		})
-	}
-	return nil
+	return s.follow(ctx, run, s.jobStream, false, s.jobsSeen, s.Jobs.seeRecord)
 }
 
 // Close stops following the streams. Unsent writes fail. Own must have returned before.
