@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,7 +40,9 @@ func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 	waitState(t, n, "m2", "good", "DELIVERED")
 	waitState(t, n, "m2", "bad", "DEAD")
 	putConsumer(t, n, "paused", receiver.URL, nil)
-	_, err := n.broker.Dispatch.PauseConsumer(t.Context(), "ch", "paused", domain.PausedFailing)
+	paused := mustConsumer(t, n, "paused")
+	paused.Pause = domain.Pause{Reason: domain.PausedFailing, At: time.Now()}
+	_, err := n.store.Directory.SaveConsumer(t.Context(), paused)
 	require.NoError(t, err)
 	tokens := map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"}
 	job := claim(t, n, "pull", "?limit=1")[0]

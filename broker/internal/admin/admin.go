@@ -84,8 +84,6 @@ func New(cfg Config) *Directory {
 	d.Accesses = &Kind[domain.AccessToken]{
 		d: d, base: func(t *domain.AccessToken) *domain.Stakeholder { return &t.Stakeholder },
 		channel: func(t *domain.AccessToken) *string { return &t.Channel },
-		write:   func(t domain.AccessToken, s *stored) { s.Role = t.Role },
-		read:    func(s stored, t *domain.AccessToken) { t.Role = s.Role },
 		prepare: func(_ domain.AccessToken, t *domain.AccessToken) error {
 			t.Token = domain.HashToken(t.Token)
 			return nil
@@ -94,7 +92,7 @@ func New(cfg Config) *Directory {
 	d.Consumers = &Kind[domain.Consumer]{
 		d: d, base: func(c *domain.Consumer) *domain.Stakeholder { return &c.Stakeholder },
 		channel: func(c *domain.Consumer) *string { return &c.Channel },
-		write:   writeConsumer, read: readConsumer, prepare: checkSecret, complete: d.begin,
+		prepare: checkSecret, complete: d.begin,
 		forget: func(ctx context.Context, c domain.Consumer) error { return cfg.Messages.ForgetConsumer(ctx, c) },
 	}
 	add(d.Producers, "p.", nil)
@@ -105,7 +103,7 @@ func New(cfg Config) *Directory {
 }
 
 func add[T any](k *Kind[T], prefix string, changed func(was, is *T)) {
-	k.table = registry.Add(k.d.Registry, registry.Kind[T]{Prefix: prefix, Key: key, Encode: k.encode, Decode: k.decode, Changed: changed})
+	k.table = registry.Add(k.d.Registry, registry.Kind[T]{Prefix: prefix, Key: key, Encode: func(t T) any { return t }, Decode: k.decode, Changed: changed})
 }
 
 // Kind holds the objects of one kind. An object created by another node is found at once. Changes and removals by other nodes are
@@ -116,9 +114,6 @@ type Kind[T any] struct {
 	base  func(*T) *domain.Stakeholder
 	// channel returns the channel field of an object, nil for kinds that do not belong to a channel.
 	channel func(*T) *string
-	// write and read convert the fields that only some kinds have. nil: there are none.
-	write func(T, *stored)
-	read  func(stored, *T)
 	// prepare checks and completes a new value before it replaces old, which is zero for a new object. nil: nothing to do.
 	prepare func(old T, t *T) error
 	// complete sets the fields that are known when the object is stored. nil: nothing to do.

@@ -5,38 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/registry"
 	"github.com/jetpull/jetpull/internal/webhook"
 )
-
-// stored is the form of every object in the bucket. The first revision of a key is the object's number. It is not known before
-// the write, so the first value carries 0, which means "this revision".
-type stored struct {
-	Number    uint32
-	ID        string
-	Name      string
-	Token     string
-	CreatedAt time.Time
-	ChangedAt time.Time
-
-	Channel       string              `json:",omitempty"`
-	CallbackURL   string              `json:",omitempty"`
-	Type          domain.ConsumerType `json:",omitempty"`
-	Since         uint64              `json:",omitempty"`
-	Concurrency   int                 `json:",omitempty"`
-	RateLimit     float64             `json:",omitempty"`
-	SigningSecret string              `json:",omitempty"`
-	Headers       map[string]string   `json:",omitempty"`
-	Pause         domain.Pause        `json:",omitzero"`
-	FailingSince  time.Time           `json:",omitzero"`
-
-	EventTypes string               `json:",omitempty"`
-	Filters    []domain.EventFilter `json:",omitempty"`
-	Role       domain.Role          `json:",omitempty"`
-}
 
 // key returns a key without the prefix of its kind.
 func key(id registry.ID) string {
@@ -46,41 +19,11 @@ func key(id registry.ID) string {
 	return domain.SubjectToken(id.Group) + "." + domain.SubjectToken(id.Name)
 }
 
-func (k *Kind[T]) encode(t T) any {
-	b := k.base(&t)
-	s := stored{Number: b.Number, ID: b.ID, Name: b.Name, Token: b.Token, CreatedAt: b.CreatedAt, ChangedAt: b.ChangedAt, Channel: k.id(&t).Group}
-	if k.write != nil {
-		k.write(t, &s)
-	}
-	return s
-}
-
 func (k *Kind[T]) decode(e registry.Entry) (id registry.ID, t T, err error) {
-	var s stored
-	err = json.Unmarshal(e.Value, &s)
-	b := domain.Stakeholder{ID: s.ID, Name: s.Name, Token: s.Token, CreatedAt: s.CreatedAt, ChangedAt: s.ChangedAt, Number: s.Number}
-	*k.base(&t) = b.At(e.Revision)
-	if k.channel != nil {
-		*k.channel(&t) = s.Channel
-	}
-	if k.read != nil {
-		k.read(s, &t)
-	}
+	err = json.Unmarshal(e.Value, &t)
+	b := k.base(&t)
+	*b = b.At(e.Revision)
 	return k.id(&t), t, err
-}
-
-func readConsumer(s stored, c *domain.Consumer) {
-	c.CallbackURL, c.Type, c.Since = s.CallbackURL, s.Type, s.Since
-	c.Concurrency, c.RateLimit, c.SigningSecret = s.Concurrency, s.RateLimit, s.SigningSecret
-	c.Headers, c.Pause, c.FailingSince = s.Headers, s.Pause, s.FailingSince
-	c.EventTypes, c.Filters = s.EventTypes, s.Filters
-}
-
-func writeConsumer(c domain.Consumer, s *stored) {
-	s.CallbackURL, s.Type, s.Since = c.CallbackURL, c.Type, c.Since
-	s.Concurrency, s.RateLimit, s.SigningSecret = c.Concurrency, c.RateLimit, c.SigningSecret
-	s.Headers, s.Pause, s.FailingSince = c.Headers, c.Pause, c.FailingSince
-	s.EventTypes, s.Filters = c.EventTypes, c.Filters
 }
 
 func checkSecret(_ domain.Consumer, c *domain.Consumer) error {

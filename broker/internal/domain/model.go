@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// Stakeholder has the fields that producers, channels and consumers share. Its JSON form is what clients see.
+// Stakeholder has the fields that producers, channels and consumers share. The JSON form of each of these types is what is stored.
 type Stakeholder struct {
 	ID        string
 	Name      string
 	Token     string
-	CreatedAt time.Time `json:"-"`
+	CreatedAt time.Time
 	ChangedAt time.Time
 	// Number is assigned by the store when the object is created. It is unique and never changes. Younger objects have larger
-	// numbers.
-	Number uint32 `json:"-"`
+	// numbers. The first stored value has 0, because the number is the revision of that write.
+	Number uint32
 	// Revision is the store's revision of the object, 0 for one not stored yet.
 	Revision uint64 `json:"-"`
 }
@@ -61,11 +61,11 @@ func ParseConsumerType(s string) (ConsumerType, error) {
 // Consumer gets a job for every message that is stored in its channel after the consumer was created.
 type Consumer struct {
 	Stakeholder
-	Channel     string `json:"-"`
+	Channel     string
 	CallbackURL string
 	Type        ConsumerType
 	// Since is the sequence of the last message that precedes the consumer. It has no jobs up to there.
-	Since uint64 `json:"-"`
+	Since uint64 `json:",omitempty"`
 	// Concurrency bounds the callbacks in progress. 0 means the broker's default.
 	Concurrency int `json:",omitempty"`
 	// RateLimit bounds the callbacks started per second. 0 means no bound.
@@ -73,13 +73,13 @@ type Consumer struct {
 	// EventTypes selects future messages: a comma-separated list of names, or prefixes followed by an asterisk. Empty means all.
 	EventTypes string `json:",omitempty"`
 	// Filters is the history of EventTypes, maintained by the store. The last one is in force.
-	Filters []EventFilter `json:"-"`
+	Filters []EventFilter `json:",omitempty"`
 	// SigningSecret turns on Standard Webhooks signatures, if not empty.
-	SigningSecret string `json:"-"`
+	SigningSecret string `json:",omitempty"`
 	// Headers are sent with each callback. Their values may be secret.
-	Headers map[string]string `json:"-"`
+	Headers map[string]string `json:",omitempty"`
 	// Pause makes the jobs wait, if it has a reason.
-	Pause Pause `json:"-"`
+	Pause Pause `json:",omitzero"`
 	// FailingSince is the stored start of a series of failed callbacks. Zero means that the last callback succeeded.
 	FailingSince time.Time `json:",omitzero"`
 }

@@ -141,8 +141,8 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", consumer, reads, consumers.get),
 		on("PUT", consumer, manages, consumers.put),
 		on("DELETE", consumer, manages, consumers.delete),
-		on("POST", consumer+"/pause", manages, operators{a}.pauseConsumer),
-		on("POST", consumer+"/resume", manages, operators{a}.resumeConsumer),
+		on("POST", consumer+"/pause", manages, operators{a}.changed(a.b.Dispatch.PauseConsumer)),
+		on("POST", consumer+"/resume", manages, operators{a}.changed(a.b.Dispatch.ResumeConsumer)),
 
 		on("GET", channel+"/access", manages, httpserve.ShowOf(a.channel, operators{a}.listAccesses)),
 		on("GET", channel+"/access/{access}", manages, a.accesses().get),

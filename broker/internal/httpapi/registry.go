@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"mime"
@@ -45,7 +46,7 @@ func (a *API) producers() kind[domain.Producer] {
 			return nil
 		},
 		url:  func(p domain.Producer) string { return link("producer", p.ID) },
-		view: func(_ *http.Request, p domain.Producer) any { return p.Stakeholder },
+		view: func(_ *http.Request, p domain.Producer) any { return modelOf(p.Stakeholder) },
 	}
 }
 
@@ -215,20 +216,15 @@ func (a operators) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 	return done(w, http.StatusNoContent, preconditioned(a.Directory.Accesses.Delete(r.Context(), t)))
 }
 
-func (a operators) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.b.Dispatch.PauseConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), domain.PausedByOperator)
-	if err != nil {
-		return preconditioned(err)
+// changed returns the handler of a request that pauses or resumes a consumer.
+func (a operators) changed(change func(ctx context.Context, channel, id string) (domain.Consumer, error)) httpserve.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		c, err := change(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+		if err != nil {
+			return preconditioned(err)
+		}
+		return a.consumers().write(w, r, c)
 	}
-	return a.consumers().write(w, r, c)
-}
-
-func (a operators) resumeConsumer(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.b.Dispatch.ResumeConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
-	if err != nil {
-		return preconditioned(err)
-	}
-	return a.consumers().write(w, r, c)
 }
 
 // preconditioned converts a conflict in the registry: another request has created or changed the object between the check and the
@@ -347,8 +343,20 @@ func (a *API) fillConsumer(r *http.Request, c *domain.Consumer) (err error) {
 	return nil
 }
 
+// objectModel has the fields that all objects show.
+type objectModel struct {
+	ID        string
+	Name      string
+	Token     string
+	ChangedAt time.Time
+}
+
+func modelOf(s domain.Stakeholder) objectModel {
+	return objectModel{s.ID, s.Name, s.Token, s.ChangedAt}
+}
+
 type channelModel struct {
-	domain.Stakeholder
+	objectModel
 	ConsumersURL      string
 	MessagesURL       string
 	BroadcastURL      string
@@ -356,13 +364,19 @@ type channelModel struct {
 }
 
 type accessModel struct {
-	domain.Stakeholder
+	objectModel
 	Role  string
 	Token string `json:",omitempty"`
 }
 
 type consumerModel struct {
-	domain.Consumer
+	objectModel
+	CallbackURL        string
+	Type               domain.ConsumerType
+	Concurrency        int       `json:",omitempty"`
+	RateLimit          float64   `json:",omitempty"`
+	EventTypes         string    `json:",omitempty"`
+	FailingSince       time.Time `json:",omitzero"`
 	DeadLetterQueueURL string
 	Signed             bool              `json:",omitempty"`
 	Headers            map[string]string `json:",omitempty"` // without their values
@@ -374,19 +388,20 @@ type consumerModel struct {
 
 func modelOfChannel(c domain.Channel) channelModel {
 	url := link("channel", c.ID)
-	return channelModel{c.Stakeholder, url + "/consumers", url + "/messages", url + "/broadcast", url + "/messages-status"}
+	return channelModel{modelOf(c.Stakeholder), url + "/consumers", url + "/messages", url + "/broadcast", url + "/messages-status"}
 }
 
 func modelOfAccess(t domain.AccessToken) accessModel {
-	return accessModel{t.Stakeholder, t.Role.String(), t.Token}
+	return accessModel{modelOf(t.Stakeholder), t.Role.String(), t.Token}
 }
 
 func (a *API) modelOfConsumer(r *http.Request, c domain.Consumer) any {
 	m := consumerModel{
-		Consumer: c, DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Signed: c.SigningSecret != "",
+		objectModel: modelOf(c.Stakeholder), CallbackURL: a.shownURL(r, c.CallbackURL), Type: c.Type,
+		Concurrency: c.Concurrency, RateLimit: c.RateLimit, EventTypes: c.EventTypes, FailingSince: c.FailingSince,
+		DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Signed: c.SigningSecret != "",
 		State: stateOf(c), PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, Breaker: string(a.b.Dispatch.Breaker(c)),
 	}
-	m.CallbackURL = a.shownURL(r, c.CallbackURL)
 	for name := range c.Headers {
 		if m.Headers == nil {
 			m.Headers = map[string]string{}

@@ -174,6 +174,7 @@ func (b *Broker) Metrics() *Metrics { return b.core.Metrics }
 func (b *Broker) Start() {
 	b.core.running.Go(func() { b.Jobs.expireClaims(b.core.run) })
 	b.core.running.Go(func() { b.Dispatch.dispatch(b.core.run) })
+	b.core.running.Go(func() { b.Dispatch.watchFailing(b.core.run) })
 	b.core.running.Go(func() { b.Pruner.pruneLoop(b.core.run) })
 	b.core.running.Go(func() { b.Replays.Operations.Run(b.core.run) })
 	b.core.running.Go(func() {

@@ -46,7 +46,7 @@ type lane struct {
 	calling  map[domain.JobID]domain.Job // jobs whose callbacks are in progress, as they were taken
 	breaker  breaker.Breaker
 	failing  time.Time // since when callbacks fail, as far as this node knows; zero: the last one succeeded
-	saving   bool      // saveFailing runs
+	failed   time.Time // when the last one failed
 }
 
 func newLane(d *Dispatch, c domain.Consumer) *lane {
@@ -87,11 +87,8 @@ func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 			l.pace = rate.NewLimiter(rate.Limit(c.RateLimit), max(1, int(c.RateLimit/50)))
 		}
 	}
-	switch was, is := l.consumer.FailingSince, c.FailingSince; {
-	case is.IsZero() && !was.IsZero():
-		l.failing = is // a callback succeeded, here or on the shard's previous owner
-	case l.failing.IsZero():
-		l.failing = is
+	if l.consumer.Number == 0 || c.FailingSince.IsZero() && !l.consumer.FailingSince.IsZero() {
+		l.failing = c.FailingSince // a new lane, or a callback succeeded, here or on the shard's previous owner
 	}
 	l.consumer, l.signer = c, signer
 	return breakerClosed
@@ -353,15 +350,14 @@ func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) 
 	}
 	changed := l.breaker.Outcome(l.d.Rules.Rules, turn, success, now)
 	state := l.breaker.Current()
-	if success {
+	switch {
+	case success:
 		l.failing = time.Time{}
-	} else if l.failing.IsZero() {
+	case l.failing.IsZero():
 		l.failing = now
 	}
-	save := false
-	if !l.saving {
-		_, save = l.failingIn(l.consumer, now)
-		l.saving = save
+	if !success {
+		l.failed = now
 	}
 	l.mu.Unlock()
 	if changed {
@@ -371,8 +367,5 @@ func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) 
 		}
 		l.d.notify(event, c, "")
 		l.wake()
-	}
-	if save {
-		l.d.calls.Go(func() { l.saveFailing(c) })
 	}
 }

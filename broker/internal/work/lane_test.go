@@ -75,6 +75,7 @@ func dispatch(t *testing.T, jobs int) *dispatching {
 	d.begin = func() {
 		b.core.running.Go(func() { b.Jobs.expireClaims(b.core.run) })
 		b.core.running.Go(func() { b.Dispatch.dispatch(b.core.run) })
+		b.core.running.Go(func() { b.Dispatch.watchFailing(b.core.run) })
 		synctest.Wait()
 	}
 	d.stop = sync.OnceFunc(func() {

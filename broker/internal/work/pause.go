@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/watch"
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
 // PauseConsumer pauses a consumer: no callback begins, and workers get no jobs. Callbacks and claims in progress go on. It
 // changes nothing if the consumer is paused already.
-func (d *Dispatch) PauseConsumer(ctx context.Context, channel, id, reason string) (domain.Consumer, error) {
+func (d *Dispatch) PauseConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
 	return d.setPause(ctx, channel, id, func(c *domain.Consumer) bool {
 		if c.Paused() {
 			return false
 		}
-		c.Pause = domain.Pause{Reason: reason, At: time.Now().UTC()}
+		c.Pause = domain.Pause{Reason: domain.PausedByOperator, At: time.Now().UTC()}
 		return true
 	})
 }
@@ -37,26 +38,22 @@ func (d *Dispatch) setPause(ctx context.Context, channel, id string, change func
 		if err != nil {
 			return c, err
 		}
+		paused := c.Paused()
 		if !change(&c) {
 			return c, d.Consumers.AwaitDurable(ctx, c.Revision)
 		}
 		saved, err := d.Consumers.SaveConsumer(ctx, c)
-		if errors.Is(err, domain.ErrConflict) {
+		switch {
+		case errors.Is(err, domain.ErrConflict):
 			continue
-		}
-		if err == nil {
-			d.notify(pauseEvent(saved), saved, saved.Pause.Reason)
+		case err == nil && saved.Paused() && !paused:
+			d.notify(EventPaused, saved, saved.Pause.Reason)
+		case err == nil && paused && !saved.Paused():
+			d.notify(EventResumed, saved, "")
 		}
 		return saved, err
 	}
 	return domain.Consumer{}, domain.ErrConflict
-}
-
-func pauseEvent(c domain.Consumer) string {
-	if c.Paused() {
-		return EventPaused
-	}
-	return EventResumed
 }
 
 // Breaker returns the state of a consumer's circuit breaker. It is empty if there is none, or if another node makes the
@@ -87,59 +84,58 @@ func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
 	return consumers
 }
 
-// failingShare delays the write of FailingSince by a twentieth of the time to the pause, so that a short outage of a receiver
-// causes no write.
-const failingShare = 20
+const (
+	// failingShare delays the write of FailingSince by a twentieth of the time to the pause, so that a short outage of a receiver
+	// causes no write.
+	failingShare = 20
+	// failingCheck is the longest interval between checks of the consumers whose callbacks fail.
+	failingCheck = time.Minute
+)
 
-// failingTimeout bounds that write.
-const failingTimeout = 2 * time.Second
-
-// failingIn returns the consumer with FailingSince or a pause set by its last callbacks, and whether that is a change. l.mu is
-// held.
-func (l *lane) failingIn(c domain.Consumer, now time.Time) (_ domain.Consumer, changed bool) {
-	after, failing := l.d.Rules.PauseAfter, now.Sub(l.failing)
-	switch stored := !c.FailingSince.IsZero(); {
-	case after == 0 || c.Paused():
-		return c, false
-	case l.failing.IsZero():
-		c.FailingSince = time.Time{}
-		return c, stored
-	case failing >= after:
-		c.Pause, c.FailingSince = domain.Pause{Reason: domain.PausedFailing, At: now.UTC()}, time.Time{}
-		return c, true
-	case !stored && failing >= after/failingShare:
-		c.FailingSince = l.failing.UTC()
-		return c, true
+// watchFailing stores since when callbacks fail, and pauses the consumers whose callbacks have failed for the configured time, until
+// ctx ends.
+func (d *Dispatch) watchFailing(ctx context.Context) {
+	if d.Rules.PauseAfter == 0 {
+		return
 	}
-	return c, false
+	watch.Every(ctx, min(failingCheck, d.Rules.PauseAfter/failingShare), func() {
+		for _, l := range d.lanesOf(anyShard) {
+			if c, changed := l.failingNow(); changed && d.Shards.Owns(l.shard) {
+				if _, err := d.setPause(ctx, c.Channel, c.ID, l.noteFailing); err != nil && ctx.Err() == nil {
+					d.Log.Info("for how long callbacks fail is not stored, trying again later", "channel", c.Channel, "consumer", c.ID, "error", err)
+				}
+			}
+		}
+	})
 }
 
-// saveFailing stores the result of failingIn, and repeats that for callbacks that end meanwhile. After an error the next callback
-// tries again.
-func (l *lane) saveFailing(c domain.Consumer) {
-	ctx, cancel := context.WithTimeout(l.d.run, failingTimeout)
-	defer cancel()
-	for again := true; again; {
-		stored, err := l.d.Consumers.RefreshConsumer(ctx, c.Channel, c.ID)
-		l.mu.Lock()
-		next, changed := l.failingIn(stored, time.Now())
-		// A consumer that was deleted and recreated with the same ID has another number.
-		again = err == nil && changed && stored.Number == c.Number
-		l.saving = again
-		l.mu.Unlock()
-		if again {
-			next, err = l.d.Consumers.SaveConsumer(ctx, next)
-		}
-		switch {
-		case err == nil && again && next.Paused():
-			l.d.notify(EventPaused, next, next.Pause.Reason)
-		case err == nil, errors.Is(err, domain.ErrNotFound), errors.Is(err, domain.ErrConflict):
-		default:
-			l.d.Log.Info("for how long callbacks fail is not stored", "channel", c.Channel, "consumer", c.ID, "error", err)
-			l.mu.Lock()
-			l.saving = false
-			l.mu.Unlock()
-			return
-		}
+// failingNow returns the lane's consumer, and whether noteFailing would change it.
+func (l *lane) failingNow() (c domain.Consumer, changed bool) {
+	l.mu.Lock()
+	c = l.consumer
+	l.mu.Unlock()
+	next := c
+	return c, l.noteFailing(&next)
+}
+
+// noteFailing sets FailingSince of a consumer, or pauses it, by its last callbacks, and reports whether that is a change. Another
+// consumer may have its ID by now.
+func (l *lane) noteFailing(c *domain.Consumer) (changed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	after, failing := l.d.Rules.PauseAfter, l.failed.Sub(l.failing)
+	switch stored := !c.FailingSince.IsZero(); {
+	case c.Paused(), c.Number != l.number:
+		return false
+	case l.failing.IsZero():
+		c.FailingSince = time.Time{}
+		return stored
+	case failing >= after:
+		c.Pause, c.FailingSince = domain.Pause{Reason: domain.PausedFailing, At: time.Now().UTC()}, time.Time{}
+		return true
+	case !stored && failing >= after/failingShare:
+		c.FailingSince = l.failing.UTC()
+		return true
 	}
+	return false
 }

@@ -79,6 +79,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		}
 		call := func(success bool) {
 			d.Dispatch.lane(1).health(consumer(), 0, success, time.Now())
+			time.Sleep(failingCheck)
 			d.change(consumer()) // the feed reports the change
 		}
 		begin := time.Now()
@@ -119,7 +120,8 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		d.change(consumer())
 		time.Sleep(day)
 		call(false)
-		require.Equal(t, domain.Pause{Reason: domain.PausedFailing, At: time.Now().UTC()}, consumer().Pause)
+		require.Equal(t, domain.PausedFailing, consumer().Pause.Reason)
+		require.WithinDuration(t, time.Now(), consumer().Pause.At, failingCheck)
 		require.EqualValues(t, 1, d.counted(t, EventPaused))
 
 		_, err = d.Dispatch.ResumeConsumer(t.Context(), "ch", "k")
@@ -146,6 +148,7 @@ func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 		next.Number, next.Revision = 2, 7
 		d.store.consumer = next
 		old.health(pushed, 0, false, time.Now()) // the feed reports the delete later
+		time.Sleep(failingCheck)
 		synctest.Wait()
 		now, _ := d.store.RefreshConsumer(t.Context(), "ch", "k")
 		require.Equal(t, next, now)
@@ -164,7 +167,7 @@ func TestPauseIsReportedOnce(t *testing.T) {
 	d := dispatch(t, 0)
 	defer d.stop()
 	for range 2 {
-		c, err := d.Dispatch.PauseConsumer(t.Context(), "ch", "k", domain.PausedByOperator)
+		c, err := d.Dispatch.PauseConsumer(t.Context(), "ch", "k")
 		require.NoError(t, err)
 		require.Equal(t, domain.PausedByOperator, c.Pause.Reason)
 	}
@@ -174,7 +177,7 @@ func TestPauseIsReportedOnce(t *testing.T) {
 		require.Zero(t, c.Pause)
 	}
 	require.Equal(t, []float64{1, 1}, []float64{d.counted(t, EventPaused), d.counted(t, EventResumed)})
-	_, err := d.Dispatch.PauseConsumer(t.Context(), "ch", "none", domain.PausedByOperator)
+	_, err := d.Dispatch.PauseConsumer(t.Context(), "ch", "none")
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
 
@@ -202,10 +205,14 @@ func TestSuccessDuringAWriteCounts(t *testing.T) {
 		d.core.Rules.PauseAfter = 2 * day
 		d.begin()
 		now := func() domain.Consumer { c, _ := d.store.RefreshConsumer(t.Context(), "ch", "k"); return c }
-		call := func(success bool) { d.Dispatch.lane(1).health(pushed, 0, success, time.Now()); synctest.Wait() }
+		call := func(success bool) {
+			d.Dispatch.lane(1).health(pushed, 0, success, time.Now())
+			time.Sleep(failingCheck)
+			synctest.Wait()
+		}
 		call(false)
 		time.Sleep(3 * time.Hour)
-		call(false) // this write blocks
+		call(false) // the write that follows blocks
 		call(true)
 		close(slow.gate)
 		synctest.Wait()

@@ -87,8 +87,6 @@ func (x *Jobs) PurgeDead(ctx context.Context, c domain.Consumer) (int, error) {
 
 // eachDead calls do for the dead jobs, page by page, and counts those that it changed. It skips jobs in other states.
 func (x *Jobs) eachDead(ctx context.Context, c domain.Consumer, do func(context.Context, domain.JobID) error) (int, error) {
-	var mu sync.Mutex
-	var failed error
 	count := 0
 	page := domain.Page{Limit: deadPage}
 	for {
@@ -96,22 +94,22 @@ func (x *Jobs) eachDead(ctx context.Context, c domain.Consumer, do func(context.
 		if len(jobs) == 0 {
 			return count, nil
 		}
+		errs := make([]error, len(jobs))
 		var wg sync.WaitGroup
-		for _, j := range jobs {
-			wg.Go(func() {
-				err := do(ctx, j.ID)
-				mu.Lock()
-				defer mu.Unlock()
-				switch {
-				case err == nil:
-					count++
-				case errors.Is(err, domain.ErrNotFound), errors.Is(err, domain.ErrRetriesLeft), errors.Is(err, domain.ErrInvalidTransition):
-				default:
-					failed = err
-				}
-			})
+		for i, j := range jobs {
+			wg.Go(func() { errs[i] = do(ctx, j.ID) })
 		}
 		wg.Wait()
+		var failed error
+		for _, err := range errs {
+			switch {
+			case err == nil:
+				count++
+			case errors.Is(err, domain.ErrNotFound), errors.Is(err, domain.ErrRetriesLeft), errors.Is(err, domain.ErrInvalidTransition):
+			default:
+				failed = err
+			}
+		}
 		if failed != nil {
 			return count, failed
 		}
