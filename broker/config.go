@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -35,6 +34,8 @@ type Config struct {
 
 	// Warnings are logged at the start: settings that were accepted and have no effect.
 	Warnings []string
+	// seeded says that a file has a seed, which may be empty.
+	seeded bool
 }
 
 // HTTPConfig configures the listener.
@@ -205,19 +206,6 @@ func notice(retention time.Duration) (slog.Level, string) {
 		return slog.LevelWarn, "finished messages are kept for ever: memory and disk grow; set [prune] message-retention-days"
 	}
 	return slog.LevelInfo, fmt.Sprintf("finished messages are deleted %v days after their broadcast; [prune] message-retention-days changes that", retention.Hours()/24)
-}
-
-// warnUnused warns of settings of the embedded server that have no effect with an existing one.
-func (c *Config) warnUnused() {
-	if c.NATS.URL == "" {
-		return
-	}
-	for _, s := range Settings() {
-		value, used := map[string]string{"store-dir": c.NATS.StoreDir, "sync": c.NATS.Sync, "store-max": strconv.FormatInt(c.NATS.StoreMax, 10)}[s.Key]
-		if s.Section == "nats" && used && value != s.Default {
-			c.Warnings = append(c.Warnings, fmt.Sprintf("[nats] %s: %q has no effect on the existing server that url names", s.Key, value))
-		}
-	}
 }
 
 // loopback reports whether the listener is reachable from this machine only.

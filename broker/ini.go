@@ -34,39 +34,27 @@ type Sources = service.Sources
 // is unknown or has a bad value.
 func LoadConfig(from Sources) (*Config, error) {
 	c := DefaultConfig()
-	seeded := false
-	err := schema.Load(c, from, func(data []byte) (err error) {
-		seeded, err = c.readINI(data)
-		return err
-	})
-	if err != nil {
+	if err := schema.Load(c, from, c.ReadINI); err != nil {
 		return nil, err
 	}
-	if !seeded {
+	if !c.seeded {
 		c.seedSamples()
 	}
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	c.warnUnused()
 	return c, nil
 }
 
 // ReadINI applies an INI file to the configuration.
 func (c *Config) ReadINI(data []byte) error {
-	_, err := c.readINI(data)
-	return err
-}
-
-// readINI reports whether the file has a seed, which may be empty.
-func (c *Config) readINI(data []byte) (seeded bool, err error) {
 	file, err := service.ParseINI(data)
 	if err != nil {
-		return false, err
+		return err
 	}
-	seeded = slices.ContainsFunc(file.SectionStrings(), isSeedSection)
+	c.seeded = slices.ContainsFunc(file.SectionStrings(), isSeedSection)
 	consumers := file.Section(sectionConsumers)
-	return seeded, errors.Join(schema.Read(c, file, func(section *ini.Section) error {
+	return errors.Join(schema.Read(c, file, func(section *ini.Section) error {
 		switch name := section.Name(); {
 		case name == sectionDatabase:
 			c.warn("[rdbms] is accepted for compatibility and has no effect: there is no database")

@@ -25,9 +25,8 @@ const (
 	// rewriteSync is how often the server syncs files that it rewrites on its own. The broker syncs everything else before it
 	// answers.
 	rewriteSync = 2 * time.Second
-	// startPause is the interval between checks of a condition that a start waits for.
-	startPause = 250 * time.Millisecond
-	// startReminder is the interval between log lines about one wait.
+	// startPause is the interval between attempts to connect at the start, and startReminder that between log lines about it.
+	startPause    = 250 * time.Millisecond
 	startReminder = 30 * time.Second
 )
 
@@ -91,32 +90,22 @@ func meaning(sync string) string {
 	return "written, and on disk within " + sync + "; a power failure before loses it"
 }
 
-// await calls look until it succeeds, ctx ends, or its error is permanent. The log names the condition and the reason. /readyz
-// names only the condition, because the reason may contain addresses and folders.
-func (n *Node) await(ctx context.Context, what string, look func() error, passes func(error) bool) error {
-	var said time.Time
-	for {
-		err := look()
-		if err == nil {
-			if !said.IsZero() {
-				n.log.Info("the start goes on", "waited for", what)
-			}
-			n.waitsFor.Store(nil)
-			return nil
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
-		if !passes(err) {
+// dial connects to the servers in url. It waits for a server that is not reachable, but not for one that refuses. The log has the
+// reason. /readyz has not, because the reason may contain addresses.
+func (n *Node) dial(ctx context.Context, opts []nats.Option) (err error) {
+	for said := (time.Time{}); ; {
+		if n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, opts...); err == nil || !unreached(err) {
+			n.dialing.Store(false)
 			return err
 		}
-		n.waitsFor.Store(&what)
+		n.dialing.Store(true)
 		if time.Since(said) > startReminder {
 			said = time.Now()
-			n.log.Warn("the start waits", "for", what, "reason", err)
+			n.log.Warn("the start waits for its NATS servers", "reason", err)
 		}
 		select {
 		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-time.After(startPause):
 		}
 	}
@@ -124,18 +113,10 @@ func (n *Node) await(ctx context.Context, what string, look func() error, passes
 
 // starting is the answer to requests during the start.
 func (n *Node) starting() string {
-	if what := n.waitsFor.Load(); what != nil {
-		return "the broker starts: it waits for " + *what
+	if n.dialing.Load() {
+		return "the broker starts: it waits for its NATS servers"
 	}
 	return "the broker starts: try again in a moment"
-}
-
-// dial connects to the servers in url. It waits for a server that is not reachable, but not for one that refuses.
-func (n *Node) dial(ctx context.Context, opts []nats.Option) error {
-	return n.await(ctx, "its NATS servers", func() (err error) {
-		n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, opts...)
-		return err
-	}, unreached)
 }
 
 // unreached reports whether a connection failed because no server was there or answered.

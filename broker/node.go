@@ -51,8 +51,8 @@ type Node struct {
 	progress func()          // reports progress of the start
 	// handler serves all requests once the broker has started.
 	handler atomic.Pointer[httpapi.API]
-	// waitsFor is the condition that the start waits for, nil for none.
-	waitsFor atomic.Pointer[string]
+	// dialing says that the start waits for the NATS servers.
+	dialing atomic.Bool
 	// broken ends, with the cause, when the embedded server can write nothing more.
 	broken    context.Context
 	breakDown context.CancelCauseFunc

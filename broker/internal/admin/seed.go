@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
 // Seed creates the wanted objects that do not exist. Existing ones are left unchanged, as they may have been edited since, except
@@ -54,31 +54,20 @@ func hashTokens[T any](ctx context.Context, k *Kind[T], what string) error {
 	return nil
 }
 
-const (
-	// seedTimeout bounds one attempt at a write, and seedPause is the wait before the next.
-	seedTimeout = 2 * time.Second
-	seedPause   = 250 * time.Millisecond
-)
-
 // insist repeats a put while the store does not answer, as at the start of a cluster. A conflict is passed over: an earlier
 // attempt or another node has created the object.
 func insist[T any](ctx context.Context, k *Kind[T], what string, t T) error {
-	for {
-		attempt, done := context.WithTimeout(ctx, seedTimeout)
-		_, err := k.Put(attempt, t)
-		done()
-		switch noAnswer := errors.Is(err, domain.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded); {
-		case noAnswer && ctx.Err() == nil:
-		case err == nil || errors.Is(err, domain.ErrConflict):
+	err := jsstream.Insist(ctx, func(ctx context.Context) error {
+		_, err := k.Put(ctx, t)
+		if errors.Is(err, domain.ErrConflict) {
 			return nil
-		default:
-			return fmt.Errorf("make or change the %s %q as the configuration wants it: %w", what, k.base(&t).ID, err)
 		}
-		select {
-		case <-time.After(seedPause):
-		case <-ctx.Done():
-		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("make or change the %s %q as the configuration wants it: %w", what, k.base(&t).ID, err)
 	}
+	return nil
 }
 
 // RoleOf returns the highest role that a token has in a channel. An error says that the role is not known: another node may have

@@ -3,7 +3,6 @@ package domain
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -88,10 +87,5 @@ func CheckToken(token string) error {
 	return CheckSent(token)
 }
 
-// NewToken returns a random token of 20 characters, 120 bits.
-func NewToken() string {
-	var raw [15]byte
-	// rand.Read never returns an error: it crashes the program instead.
-	_, _ = rand.Read(raw[:])
-	return base64.RawURLEncoding.EncodeToString(raw[:])
-}
+// NewToken returns a random token of at least 128 bits.
+func NewToken() string { return rand.Text() }

@@ -28,7 +28,7 @@ func TestAccessTokens(t *testing.T) {
 		made := s.expect(200, "", "PUT", "/channel/ch/access/"+role, adminForm, "role="+role)
 		var token struct{ ID, Role, Token string }
 		s.json(made, &token)
-		require.Len(t, token.Token, 20)
+		require.Len(t, token.Token, 26)
 		require.Equal(t, role, token.Role)
 		tokens[role] = header{"Authorization": "Bearer " + token.Token}
 	}
