@@ -129,28 +129,39 @@ func (p *pair) broadcast(ctx context.Context, round, n int) {
 	producers.Wait()
 }
 
+// claimedJob is a job as claim answers it.
+type claimedJob struct {
+	ID, ClaimToken string
+	Message        struct{ MessageID string }
+}
+
+// ask makes a worker's request to one of the brokers.
+func (p *pair) ask(ctx context.Context, broker int, path string, body, answer any) error {
+	tokens := http.Header{"X-Broker-Channel-Token": {"ct"}, "X-Broker-Consumer-Token": {"kt"}}
+	_, err := client.NewAdmin("http://"+p.brokers[broker].listen, "", nil).Send(ctx, "POST", "/channel/ch/consumer/pull"+path, tokens, body, answer)
+	return err
+}
+
 // claim claims jobs from one broker, and reports them to the other, until ctx ends.
 func (p *pair) claim(ctx context.Context, from int) {
 	m, other := p.brokers[from], p.brokers[1-from]
 	for ctx.Err() == nil {
-		var jobs []*client.Job
-		err := m.persist(ctx, func() (err error) {
-			jobs, err = p.clients[from].Consumer("ch", "ct", "pull", "kt").Claim(ctx, 5, 0, time.Second)
-			return err
-		})
+		var claimed struct{ Result []claimedJob }
+		err := m.persist(ctx, func() error { return p.ask(ctx, from, "/claim?limit=5&wait=1s", nil, &claimed) })
 		if err != nil && ctx.Err() == nil {
 			p.t.Errorf("claim: %v", err)
 			return
 		}
-		for _, j := range jobs {
+		for _, j := range claimed.Result {
 			err := other.persist(ctx, func() error {
-				return p.clients[1-from].Consumer("ch", "ct", "pull", "kt").Delivered(ctx, j)
+				return p.ask(ctx, 1-from, "/job/"+j.ID, map[string]string{"NextState": "DELIVERED", "ClaimToken": j.ClaimToken}, nil)
 			})
+			answer, refused := errors.AsType[*client.Error](err)
 			switch {
 			case err == nil:
-				p.settled.add(j.MessageID)
-			case !errors.Is(err, client.ErrClaimLost) && ctx.Err() == nil:
-				p.t.Errorf("message %s, whose job a worker holds: %v", j.MessageID, err)
+				p.settled.add(j.Message.MessageID)
+			case (!refused || answer.Status != http.StatusConflict) && ctx.Err() == nil:
+				p.t.Errorf("message %s, whose job a worker holds: %v", j.Message.MessageID, err)
 			}
 		}
 	}

@@ -169,28 +169,6 @@ func TestWorkersShareAQueue(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// Outcomes of the same time are reported in one request, and each job gets its own result.
-func TestSeveralOutcomes(t *testing.T) {
-	c := newBroker(t, nil)
-	ctx := t.Context()
-	for i := range 4 {
-		_, err := c.Broadcast(ctx, producer, client.Message{ID: fmt.Sprint(i), Payload: []byte("x")})
-		require.NoError(t, err)
-	}
-	k := c.Consumer("ch", "ct", "k", "kt")
-	jobs, err := k.Claim(ctx, 4, 0, 0)
-	require.NoError(t, err)
-	require.Len(t, jobs, 4)
-	require.NoError(t, k.Delivered(ctx))
-	require.NoError(t, k.Dead(ctx, jobs[3]))
-	err = k.Delivered(ctx, jobs...)
-	require.ErrorIs(t, err, client.ErrClaimLost)
-	require.ErrorContains(t, err, jobs[3].ID)
-	require.NotContains(t, err.Error(), jobs[0].ID)
-	require.NoError(t, k.Delivered(ctx, jobs[:3]...), "it may be repeated")
-	require.ErrorIs(t, c.Consumer("ch", "ct", "k", "wrong").Delivered(ctx, jobs...), client.ErrDenied)
-}
-
 // A claim is extended while its handler runs. A job whose handler fails is queued again when its claim ends. A Fatal error makes
 // it dead.
 func TestConsumeKeepsRetriesAndKills(t *testing.T) {

@@ -107,17 +107,6 @@ func (j *Job) Delivered(ctx context.Context) error { return j.transition(ctx, "D
 // Dead reports that the work can never be done. It may be repeated.
 func (j *Job) Dead(ctx context.Context) error { return j.transition(ctx, "DEAD") }
 
-// Delivered reports up to 100 different jobs as done in one request. The broker writes them to disk together, which takes hardly
-// longer than one. The error joins those of the jobs, each with its ID. The call may be repeated.
-func (k *Consumer) Delivered(ctx context.Context, jobs ...*Job) error {
-	return k.transitionAll(ctx, "DELIVERED", jobs)
-}
-
-// Dead reports up to 100 different jobs as dead in one request, like [Consumer.Delivered].
-func (k *Consumer) Dead(ctx context.Context, jobs ...*Job) error {
-	return k.transitionAll(ctx, "DEAD", jobs)
-}
-
 func (j *Job) transition(ctx context.Context, state string) error {
 	_, err := j.post(ctx, "", map[string]any{"NextState": state, "ClaimToken": j.claim}, nil)
 	return err
