@@ -99,7 +99,7 @@ func New(b *work.Broker, view View, opts Options) *API {
 		opts.Stopping = context.Background()
 	}
 	a := &API{View: view, b: b, opts: opts, log: opts.Logger}
-	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, b.Metrics().LoginFailed)
+	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, b.Metrics.LoginFailed)
 	if g := opts.Gateway; g != nil {
 		a.nonces = signature.NewNonces(2*g.Tolerance, noncesMost)
 	}
@@ -109,7 +109,7 @@ func New(b *work.Broker, view View, opts Options) *API {
 	})
 	a.frame = httpserve.NewFrame(httpserve.System{
 		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
-		Observe: b.Metrics().Request, Verify: a.verifyGateway, Redirect: a.withoutSlash, Check: a.check, Describe: describe, Text: true, Quiet: a.saidElsewhere,
+		Observe: b.Metrics.Request, Verify: a.verifyGateway, Redirect: a.withoutSlash, Check: a.check, Describe: describe, Text: true, Quiet: a.saidElsewhere,
 	}, a.routes())
 	return a
 }
@@ -127,7 +127,7 @@ func (a *API) routes() []httpserve.Route {
 		consumer = channel + "/consumer/{consumer}"
 		job      = consumer + "/job/{job}"
 	)
-	metrics := promhttp.HandlerFor(a.b.Metrics().Registry, promhttp.HandlerOpts{})
+	metrics := promhttp.HandlerFor(a.b.Metrics.Registry, promhttp.HandlerOpts{})
 	return append(httpserve.Common(admin, metrics, openAPI, a.ready),
 		on("GET", "/producers", admin, httpserve.Show(producers.listAll), "next", "previous"),
 		on("GET", "/producer/{producer}", admin, producers.get),
@@ -147,7 +147,7 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", channel+"/access", manages, httpserve.ShowOf(a.channel, operators{a}.listAccesses)),
 		on("GET", channel+"/access/{access}", manages, a.accesses().get),
 		on("PUT", channel+"/access/{access}", manages, a.accesses().put),
-		on("DELETE", channel+"/access/{access}", manages, operators{a}.deleteAccess),
+		on("DELETE", channel+"/access/{access}", manages, a.accesses().delete),
 
 		on("POST", channel+"/broadcast", open, messages{a}.broadcast),
 		on("GET", channel+"/messages", reads, httpserve.ShowOf(a.channel, messages{a}.listMessages), append(searchFields, "next", "previous", "status")...),

@@ -293,11 +293,11 @@ func TestBadUTF8IsRefused(t *testing.T) {
 		}
 	}
 	for text, h := range map[string]header{
-		`invalid: message ID "a\xffb" is not UTF-8`:      {"X-Broker-Message-ID": "a\xffb"},
-		`invalid: content type "text/\xff" is not UTF-8`: {"Content-Type": "text/\xff"},
-		`invalid: metadata header "X-A" is not UTF-8`:    {"X-Broker-Metadata-Headers": "X-A", "X-A": "\xff"},
-		"producer could not be found":                    {"X-Broker-Producer-ID": "\xff"},
-		"channel token does not match":                   {"X-Broker-Channel-Token": "\xff"},
+		`invalid: message ID: it is not UTF-8`:            {"X-Broker-Message-ID": "a\xffb"},
+		`invalid: content type: it is not UTF-8`:          {"Content-Type": "text/\xff"},
+		`invalid: metadata header "X-A": it is not UTF-8`: {"X-Broker-Metadata-Headers": "X-A", "X-A": "\xff"},
+		"producer could not be found":                     {"X-Broker-Producer-ID": "\xff"},
+		"channel token does not match":                    {"X-Broker-Channel-Token": "\xff"},
 	} {
 		status := map[string]int{"producer could not be found": 401, "channel token does not match": 403}[text]
 		s.expect(max(400, status), text, "POST", "/channel/ch/broadcast", with(producer, h), "x")

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,7 +48,7 @@ func TestPaged(t *testing.T) {
 		{domain.Page{Limit: 2, Before: at(0)}, []uint32{3, 1}},
 		{domain.Page{Limit: 9, Before: at(0)}, items},
 	} {
-		require.Equal(t, tt.want, paged(items, number, tt.page), "%+v", tt.page)
+		require.Equal(t, tt.want, paged(slices.Clone(items), number, tt.page), "%+v", tt.page)
 	}
 	require.Empty(t, paged(nil, number, domain.Page{Limit: 2, Before: at(4)}))
 }

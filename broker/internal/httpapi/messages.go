@@ -143,7 +143,7 @@ func (a messages) schedule(r *http.Request, m domain.Message, at string) (domain
 	}
 	m, err = a.b.Broadcasts.Schedule(r.Context(), m, when)
 	if errors.Is(err, domain.ErrScheduleTooSoon) {
-		minutes := strconv.FormatFloat(a.b.Rules().MinDelay.Minutes(), 'f', -1, 64)
+		minutes := strconv.FormatFloat(a.b.Rules.MinDelay.Minutes(), 'f', -1, 64)
 		return m, refuse(http.StatusPreconditionFailed, "scheduled time must be at least "+minutes+" minutes in the future")
 	}
 	return m, err
@@ -251,8 +251,8 @@ func (a messages) messagesStatus(r *http.Request) (any, error) {
 			counts[name] = countModel{count, map[string]string{"messages": fmt.Sprintf("%s?status=%d", link("channel", id, list), status)}}
 		}
 	}
-	add("DISPATCHED", "messages", domain.Dispatched, a.Messages.CountMessages(id))
-	scheduled := a.Messages.CountScheduled(id)
+	add("DISPATCHED", "messages", domain.Dispatched, a.Index.CountMessages(id))
+	scheduled := a.Index.CountScheduled(id)
 	add("SCHEDULED_SCHEDULED", "scheduled-messages", domain.Pending, scheduled.Pending)
 	add("SCHEDULED_DISPATCHED", "scheduled-messages", domain.Dispatched, scheduled.Dispatched)
 	answer := map[string]any{"counts": counts}

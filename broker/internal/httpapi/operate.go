@@ -30,7 +30,7 @@ func (a operators) listDead(r *http.Request, k domain.Consumer) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	jobs := a.Jobs.ListDead(k.Number, page)
+	jobs := a.Index.ListDead(k.Number, page)
 	list := deadList{DeadJobs: make([]deadJob, 0, len(jobs))}
 	err = a.eachMessage(r.Context(), jobs, func(j domain.Job, m domain.Message) {
 		list.DeadJobs = append(list.DeadJobs, deadJob{modelOfJob(j, k), link("channel", k.Channel, "message", m.ID), requeueURL(k, j)})
@@ -87,7 +87,7 @@ func (a operators) listJobs(r *http.Request, k domain.Consumer) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Jobs.Complete(r.Context(), jobs); err != nil {
+	if err := a.Complete(r.Context(), jobs); err != nil {
 		return nil, err
 	}
 	list := jobList{Result: []listedJob{}, Pages: map[string]string{}}
@@ -126,7 +126,7 @@ func (a operators) findJobs(r *http.Request, k domain.Consumer) (jobs []domain.J
 			return nil, 0, err
 		}
 		another := func(j domain.Job) bool { return j.ID.Consumer != k.Number || status != 0 && j.Status != status }
-		return slices.DeleteFunc(a.Jobs.JobsOf(k.Channel, m.Seq), another), 0, nil
+		return slices.DeleteFunc(a.Index.JobsOf(k.Channel, m.Seq), another), 0, nil
 	}
 	next = math.MaxUint64
 	if page.After != nil {
@@ -134,7 +134,7 @@ func (a operators) findJobs(r *http.Request, k domain.Consumer) (jobs []domain.J
 	}
 	for looks := 0; next != 0 && len(jobs) < limit && looks < maxSearchLooks; looks++ {
 		var more []domain.Job
-		more, next = a.Jobs.ListJobs(k.Number, status, next, limit-len(jobs))
+		more, next = a.Index.ListJobs(k.Number, status, next, limit-len(jobs))
 		jobs = append(jobs, more...)
 	}
 	return jobs, next, nil
@@ -183,7 +183,7 @@ type statusCount struct {
 func (a operators) jobStatus(_ *http.Request) (any, error) {
 	result := map[string]map[string][]statusCount{}
 	for _, k := range a.Directory.Consumers.List("") {
-		for _, c := range a.Jobs.CountJobs(k.Number) {
+		for _, c := range a.Index.CountJobs(k.Number) {
 			if c.Count == 0 {
 				continue
 			}
@@ -209,7 +209,7 @@ type deadCount struct {
 func (a operators) deadStatus(r *http.Request) (any, error) {
 	consumers := []deadCount{}
 	for _, k := range a.Directory.Consumers.List("") {
-		for _, c := range a.Jobs.CountJobs(k.Number) {
+		for _, c := range a.Index.CountJobs(k.Number) {
 			if c.Status == domain.Dead && c.Count > 0 {
 				channel, _ := a.Directory.Channels.Find(r.Context(), "", k.Channel) // only its name is used
 				consumers = append(consumers, deadCount{k.Channel, channel.Name, k.ID, k.Name, c.Count})
@@ -238,7 +238,7 @@ func (a operators) consumerStates(*http.Request) (any, error) {
 			Breaker: string(a.b.Dispatch.Breaker(c)), FailingSince: c.FailingSince,
 		}
 		counts := []*int{&s.Queued, &s.Inflight, &s.Delivered, &s.Dead}
-		for i, c := range a.Jobs.CountJobs(c.Number) {
+		for i, c := range a.Index.CountJobs(c.Number) {
 			*counts[i] = c.Count
 		}
 		list = append(list, s)

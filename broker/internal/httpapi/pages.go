@@ -4,7 +4,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,19 +64,14 @@ func pageOf(r *http.Request) (domain.Page, error) {
 
 // paged returns a page of a list in memory that is ordered by number, newest first.
 func paged[T any](items []T, number func(T) uint32, page domain.Page) []T {
-	// first returns the index of the first item with a number below the given one.
-	first := func(below int64) int {
-		return sort.Search(len(items), func(i int) bool { return int64(number(items[i])) < below })
-	}
-	from, to := 0, len(items)
 	switch {
 	case page.After != nil:
-		from = first(page.After.At)
+		items = slices.DeleteFunc(items, func(t T) bool { return int64(number(t)) >= page.After.At })
 	case page.Before != nil:
-		to = first(page.Before.At + 1)
-		from = max(0, to-page.Limit)
+		items = slices.DeleteFunc(items, func(t T) bool { return int64(number(t)) <= page.Before.At })
+		return items[max(0, len(items)-page.Limit):]
 	}
-	return items[from:min(to, from+page.Limit)]
+	return items[:min(len(items), page.Limit)]
 }
 
 // listOf returns a page of links.

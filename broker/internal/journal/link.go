@@ -11,22 +11,20 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// outageGrace is how long the connection may be down before waiting callers get an error. A server that restarts, or another one
-// of its cluster, is usually back by then.
-const outageGrace = time.Second
+const (
+	// outageGrace is how long the connection may be down before waiting callers get an error. A server that restarts, or another one
+	// of its cluster, is usually back by then.
+	outageGrace = time.Second
+	// linkPause is the interval at which a caller looks for a connection.
+	linkPause = 10 * time.Millisecond
+)
 
 // Link tracks since when the connection is down. Nothing may be published during an outage: nats.go would buffer it and send it
 // later, when nobody waits for the answer.
 type Link struct {
-	nc      *nats.Conn
-	current atomic.Pointer[outage] // nil while connected
-	count   atomic.Uint64          // of outages so far
-}
-
-// outage is a time without a connection.
-type outage struct {
-	since time.Time
-	over  chan struct{}
+	nc    *nats.Conn
+	since atomic.Pointer[time.Time] // the begin of the outage; nil while connected
+	count atomic.Uint64             // of outages so far
 }
 
 // WatchLink returns a Link, and a function that follows the connection's state until its context ends.
@@ -50,50 +48,46 @@ func WatchLink(nc *nats.Conn) (l *Link, watch func(run context.Context)) {
 	}
 }
 
+// look records the current state of the connection. The state may have changed again since the event that caused the call; then
+// another event follows.
+func (l *Link) look() {
+	now := time.Now()
+	if l.nc.IsConnected() {
+		l.since.Store(nil)
+	} else {
+		l.since.CompareAndSwap(nil, &now)
+	}
+}
+
 // Outages returns how often the connection was lost.
 func (l *Link) Outages() uint64 { return l.count.Load() }
 
 // Down returns an error with the start of the current outage, or nil.
 func (l *Link) Down() error {
-	if o := l.current.Load(); o != nil {
-		return fmt.Errorf("%w: not connected to NATS since %s", domain.ErrUnavailable, o.since.Format(time.TimeOnly))
+	if since := l.since.Load(); since != nil {
+		return fmt.Errorf("%w: not connected to NATS since %s", domain.ErrUnavailable, since.Format(time.TimeOnly))
 	}
 	return nil
-}
-
-// look records the current state of the connection. The state may have changed again since the event that caused the call; then
-// another event follows.
-func (l *Link) look() {
-	o := l.current.Load()
-	switch connected := l.nc.IsConnected(); {
-	case connected && o != nil:
-		l.current.Store(nil)
-		close(o.over)
-	case !connected && o == nil:
-		l.current.Store(&outage{since: time.Now(), over: make(chan struct{})})
-	}
 }
 
 // Await waits for a connection. It gives up after the connection was down for outageGrace.
 func (l *Link) Await(ctx context.Context) error {
-	if o := l.current.Load(); o != nil {
-		return o.wait(ctx, nil, o.since.Add(outageGrace))
-	}
-	return nil
+	return l.wait(ctx, nil, time.Now().Add(outageGrace), true)
 }
 
-// wait waits for the end of the outage. It returns an error if the outage lasts longer than until the given time.
-func (o *outage) wait(ctx context.Context, stop <-chan struct{}, until time.Time) error {
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	select {
-	case <-o.over:
-		return nil
-	case <-timer.C:
-		return fmt.Errorf("%w: not connected to NATS for %s", domain.ErrUnavailable, time.Since(o.since).Round(time.Millisecond))
-	case <-stop:
-		return errStopped
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// wait waits for a connection until a time, or, if it is to fail fast, at most until outageGrace after the start of the outage.
+func (l *Link) wait(ctx context.Context, stop <-chan struct{}, until time.Time, failFast bool) error {
+	for since := l.since.Load(); since != nil; since = l.since.Load() {
+		if now := time.Now(); !now.Before(until) || failFast && !now.Before(since.Add(outageGrace)) {
+			return fmt.Errorf("%w: not connected to NATS for %s", domain.ErrUnavailable, now.Sub(*since).Round(time.Millisecond))
+		}
+		select {
+		case <-time.After(linkPause):
+		case <-stop:
+			return errStopped
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+	return nil
 }

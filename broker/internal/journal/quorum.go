@@ -27,11 +27,6 @@ type Quorum struct {
 	watch.Condition
 }
 
-// NewQuorum returns a Quorum that assumes a majority until Watch has checked.
-func NewQuorum(js jetstream.JetStream, log *slog.Logger, streams ...string) *Quorum {
-	return &Quorum{js: js, log: log, streams: streams}
-}
-
 // Watch checks until run ends, and logs each change once.
 func (q *Quorum) Watch(run context.Context) {
 	watch.Every(run, quorumPause, func() {

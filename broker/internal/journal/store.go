@@ -173,7 +173,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 func newStore(js jetstream.JetStream, cfg Config) *Store {
 	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, messagesSeen: jsstream.NewProgress(), jobsSeen: jsstream.NewProgress()}
 	b.Index = jobindex.New()
-	b.quorum = NewQuorum(js, cfg.Logger, cfg.messages(), cfg.jobs())
+	b.quorum = &Quorum{js: js, streams: []string{cfg.messages(), cfg.jobs()}, log: cfg.Logger}
 	m := &messages{base: b, cache: newPayloadCache()}
 	return &Store{base: b, Messages: m, Jobs: &jobs{b, m}, Replays: &replays{base: b}}
 }

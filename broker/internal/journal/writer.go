@@ -80,7 +80,7 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 	deadline := time.Now().Add(jsstream.CommitTimeout)
 	lost := false // an answer may have been lost
 	for {
-		if err := c.connected(ctx, deadline); err != nil {
+		if err := c.link.wait(ctx, c.stop, deadline, c.FailFast); err != nil {
 			if lost {
 				return 0, fmt.Errorf("%w, it is not known whether the message was stored", err)
 			}
@@ -114,18 +114,6 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 func (c *Writer) Try(ctx context.Context, msg *nats.Msg) error {
 	_, err := c.request(ctx, msg)
 	return err
-}
-
-// connected waits until there is a connection to write on.
-func (c *Writer) connected(ctx context.Context, deadline time.Time) error {
-	o := c.link.current.Load()
-	if o == nil {
-		return nil
-	}
-	if soon := o.since.Add(outageGrace); c.FailFast && soon.Before(deadline) {
-		deadline = soon
-	}
-	return o.wait(ctx, c.stop, deadline)
 }
 
 // settleLost finds out whether a conflict was caused by this write itself, whose answer was lost. No two writes are equal,

@@ -47,7 +47,7 @@ func (b *Broadcasts) Schedule(ctx context.Context, m domain.Message, at time.Tim
 }
 
 func (b *Broadcasts) prepare(m domain.Message) (domain.Message, error) {
-	if err := b.full(); err != nil {
+	if err := b.Full(); err != nil {
 		return m, err
 	}
 	if m.ID == "" {
@@ -63,26 +63,25 @@ func (b *Broadcasts) prepare(m domain.Message) (domain.Message, error) {
 		return m, fmt.Errorf("%w: the payload has %d bytes, at most %d are allowed", domain.ErrTooLarge, len(m.Payload), limit)
 	}
 	for what, text := range map[string]string{"message ID": m.ID, "content type": m.ContentType} {
-		if err := domain.CheckSize(text, domain.MaxText); err != nil {
+		if err := checkText(text, domain.MaxText); err != nil {
 			return m, fmt.Errorf("%w: %s: %w", domain.ErrInvalid, what, err)
 		}
 	}
 	for name, value := range m.Headers {
-		if err := domain.CheckSize(name+value, domain.MaxLongText); err != nil {
+		if err := checkText(name+value, domain.MaxLongText); err != nil {
 			return m, fmt.Errorf("%w: metadata header %.64q: %w", domain.ErrInvalid, name, err)
 		}
-		if !utf8.ValidString(name) || !utf8.ValidString(value) {
-			return m, fmt.Errorf("%w: metadata header %q is not UTF-8", domain.ErrInvalid, name)
-		}
-	}
-	if !utf8.ValidString(m.ID) {
-		return m, fmt.Errorf("%w: message ID %q is not UTF-8", domain.ErrInvalid, m.ID)
 	}
 	if err := domain.CheckEventType(m.EventType); err != nil {
 		return m, fmt.Errorf("%w: %w", domain.ErrInvalid, err)
 	}
-	if !utf8.ValidString(m.ContentType) {
-		return m, fmt.Errorf("%w: content type %q is not UTF-8", domain.ErrInvalid, m.ContentType)
-	}
 	return m, nil
+}
+
+// checkText refuses a text that is too long, or that an answer in JSON could not show unchanged.
+func checkText(text string, limit int) error {
+	if !utf8.ValidString(text) {
+		return errors.New("it is not UTF-8")
+	}
+	return domain.CheckSize(text, limit)
 }

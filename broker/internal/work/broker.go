@@ -89,7 +89,7 @@ type Parts struct {
 	Events  *events.Sender
 	Log     *slog.Logger
 	Metrics *Metrics
-	// Full returns why no more messages can be stored now, or nil. A nil Full means that there is always space.
+	// Full returns why no more messages can be stored now, or nil. Without it there is always space.
 	Full func() error
 	// Usage returns how much of the store is used. A nil Usage means that this is not known.
 	Usage func(ctx context.Context) (Usage, error)
@@ -122,22 +122,14 @@ func (c *core) died(j domain.Job, reason string) {
 	c.Log.Warn("a job is dead", "channel", k.Channel, "consumer", k.ID, "job", j.ID, "retries", j.Retries, "reason", reason)
 }
 
-// full returns why no more messages can be stored now, or nil.
-func (c *core) full() error {
-	if c.Full == nil {
-		return nil
-	}
-	return c.Full()
-}
-
 // Broker is one node. Its parts may be used by several goroutines.
 type Broker struct {
+	*core
 	Broadcasts *Broadcasts
 	Jobs       *Jobs
 	Dispatch   *Dispatch
 	Replays    *Replays
 	Pruner     *Pruner
-	core       *core
 }
 
 // New returns a broker that is not started.
@@ -151,6 +143,9 @@ func New(p Parts) *Broker {
 	if p.Index == nil {
 		p.Index = jobindex.New()
 	}
+	if p.Full == nil {
+		p.Full = func() error { return nil }
+	}
 	c := &core{Parts: p}
 	c.run, c.stop = context.WithCancel(context.Background())
 	c.work, c.cut = context.WithCancel(context.Background())
@@ -162,13 +157,7 @@ func New(p Parts) *Broker {
 }
 
 // Ready reports why the broker cannot take messages now, or nil.
-func (b *Broker) Ready() error { return errors.Join(b.core.Health.Ready(), b.core.full()) }
-
-// Rules returns the broker's rules.
-func (b *Broker) Rules() Rules { return b.core.Rules }
-
-// Metrics returns the broker's metrics.
-func (b *Broker) Metrics() *Metrics { return b.core.Metrics }
+func (b *Broker) Ready() error { return errors.Join(b.core.Health.Ready(), b.core.Full()) }
 
 // Start starts dispatching.
 func (b *Broker) Start() {

@@ -169,7 +169,7 @@ func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job
 	if next.Attempts == 1 && next.Status == domain.Delivered {
 		return next
 	}
-	if x.full() != nil {
+	if x.Full() != nil {
 		a.answer, a.Body = nil, nil
 	}
 	if err := x.Records.KeepAttempt(ctx, next.ID, a.masked(c)); err != nil {

@@ -50,7 +50,7 @@ func (x *Jobs) expire(ctx context.Context, j domain.Job) {
 	}
 	switch _, err := x.Records.PutJob(ctx, next); {
 	case err == nil:
-		x.Metrics.expired(next.Status)
+		x.Metrics.expiries.WithLabelValues(next.Status.String()).Inc()
 		if next.Status == domain.Dead {
 			x.died(next, "its claim has ended, and its retries are used up")
 		}

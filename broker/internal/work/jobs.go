@@ -65,7 +65,7 @@ func (x *Jobs) ClaimJobs(ctx context.Context, c domain.Consumer, limit int, time
 		x.release(context.WithoutCancel(ctx), jobs)
 		return nil, context.Cause(ctx)
 	}
-	x.Metrics.claimed(len(work))
+	x.Metrics.claims.Add(float64(len(work)))
 	return work, err
 }
 

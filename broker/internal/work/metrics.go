@@ -113,11 +113,6 @@ func (m *Metrics) attempted(next domain.JobStatus, receivedAt time.Time) {
 	}
 }
 
-func (m *Metrics) claimed(n int)                   { m.claims.Add(float64(n)) }
-func (m *Metrics) transitioned(s domain.JobStatus) { m.transitions.WithLabelValues(s.String()).Inc() }
-
-func (m *Metrics) expired(next domain.JobStatus) { m.expiries.WithLabelValues(next.String()).Inc() }
-
 const (
 	// backlogSeries bounds the consumers whose backlog and age are exported: those with the oldest messages.
 	backlogSeries = 1000
@@ -184,7 +179,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		gauge(oldestDesc, time.Since(l.Oldest).Seconds(), l.Consumer.Channel, l.Consumer.ID)
 	}
 	ready := 0.0
-	if g.Health.Ready() == nil && g.full() == nil {
+	if g.Health.Ready() == nil && g.Full() == nil {
 		ready = 1
 	}
 	gauge(readyDesc, ready)

@@ -39,7 +39,7 @@ func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Re
 	if err != nil {
 		return j, err
 	}
-	x.Metrics.transitioned(req.Next)
+	x.Metrics.transitions.WithLabelValues(req.Next.String()).Inc()
 	if made && j.Status == domain.Dead {
 		x.died(j, "its worker says so")
 	}
