@@ -20,7 +20,7 @@ func TestSampleConfigIsTheDefault(t *testing.T) {
 	require.Empty(t, got.Seed.Skipped)
 	require.Equal(t, 7*24*time.Hour, got.Prune.Retention, "memory and disk level off by themselves")
 	require.Len(t, got.Seed.Consumers, 1)
-	got.Seed = SeedData{}
+	got.Seed, got.seeded = SeedData{}, false
 	require.Equal(t, DefaultConfig(), got)
 	require.NoError(t, got.Validate())
 }
