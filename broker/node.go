@@ -179,7 +179,8 @@ func (n *Node) startBroker(ctx context.Context) error {
 			MinDelay: n.cfg.Scheduler.MinDelay, Shared: n.cfg.NATS.URL != "",
 		},
 	}
-	if err := s.Directory.Seed(ctx, n.cfg.Seed.objects()); err != nil {
+	producers, channels, consumers := n.cfg.Seed.objects()
+	if err := s.Directory.Seed(ctx, producers, channels, consumers); err != nil {
 		return fmt.Errorf("start the broker: %w", err)
 	}
 	if n.embedded != nil {

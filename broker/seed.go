@@ -165,18 +165,17 @@ func checkConsumerSection(section *ini.Section) error {
 }
 
 // objects returns the objects for the broker to create.
-func (s SeedData) objects() domain.Seed {
-	var made domain.Seed
+func (s SeedData) objects() (producers []domain.Producer, channels []domain.Channel, consumers []domain.Consumer) {
 	for _, item := range s.Producers {
-		made.Producers = append(made.Producers, domain.Producer{Stakeholder: item.stakeholder()})
+		producers = append(producers, domain.Producer{Stakeholder: item.stakeholder()})
 	}
 	for _, item := range s.Channels {
-		made.Channels = append(made.Channels, domain.Channel{Stakeholder: item.stakeholder()})
+		channels = append(channels, domain.Channel{Stakeholder: item.stakeholder()})
 	}
 	for _, item := range s.Consumers {
-		made.Consumers = append(made.Consumers, domain.Consumer{Stakeholder: item.stakeholder(), Channel: item.Channel, CallbackURL: item.CallbackURL, Type: item.Type})
+		consumers = append(consumers, domain.Consumer{Stakeholder: item.stakeholder(), Channel: item.Channel, CallbackURL: item.CallbackURL, Type: item.Type})
 	}
-	return made
+	return producers, channels, consumers
 }
 
 func (i SeedItem) stakeholder() domain.Stakeholder {

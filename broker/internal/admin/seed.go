@@ -12,14 +12,14 @@ import (
 
 // Seed creates the wanted objects that do not exist. Existing ones are left unchanged, as they may have been edited since, except
 // that plain tokens are hashed if HashTokens is set.
-func (d *Directory) Seed(ctx context.Context, wanted domain.Seed) error {
-	if err := seed(ctx, d.Producers, "producer", wanted.Producers); err != nil {
+func (d *Directory) Seed(ctx context.Context, producers []domain.Producer, channels []domain.Channel, consumers []domain.Consumer) error {
+	if err := seed(ctx, d.Producers, "producer", producers); err != nil {
 		return err
 	}
-	if err := seed(ctx, d.Channels, "channel", wanted.Channels); err != nil {
+	if err := seed(ctx, d.Channels, "channel", channels); err != nil {
 		return err
 	}
-	if err := seed(ctx, d.Consumers, "consumer", wanted.Consumers); err != nil || !d.HashTokens {
+	if err := seed(ctx, d.Consumers, "consumer", consumers); err != nil || !d.HashTokens {
 		return err
 	}
 	if err := hashTokens(ctx, d.Producers, "producer"); err != nil {

@@ -22,12 +22,6 @@ type Position struct {
 	Seq uint64 // orders items with the same At
 }
 
-// MessageRef is an entry of a list of messages.
-type MessageRef struct {
-	ID  string
-	Seq uint64
-}
-
 // StatusCount is the number of a consumer's jobs in a state.
 type StatusCount struct {
 	Status JobStatus
@@ -61,13 +55,4 @@ func (w Waiting) Err() error {
 	}
 	return fmt.Errorf("%w: it has %d consumers, %d queued jobs, %d jobs in flight and %d scheduled messages: delete them with it by ?force=true",
 		ErrWaiting, w.Consumers, w.Queued, w.Inflight, w.Scheduled)
-}
-
-// Ownership is notified which shards this node dispatches. Gained and Lost of one shard are never called at the same time.
-type Ownership struct {
-	// Gained is called when this node has gained a shard, or has confirmed it after a moment of doubt. By then this node knows
-	// all that others have recorded.
-	Gained func(shard int)
-	// Lost is called when another node is to dispatch. That node waits a moment for it.
-	Lost func(shard int)
 }

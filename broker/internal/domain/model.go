@@ -156,13 +156,6 @@ type Job struct {
 // Exhausted reports whether the job has used up its retries.
 func (j Job) Exhausted(maxRetry int) bool { return j.Retries >= maxRetry }
 
-// Seed is the set of objects to create at the start if they do not exist. An object without a token gets a random one.
-type Seed struct {
-	Producers []Producer
-	Channels  []Channel
-	Consumers []Consumer
-}
-
 const (
 	maxEventType  = 128  // bytes of an event type, or of a pattern
 	maxEventTypes = 2048 // bytes of a list of patterns

@@ -223,18 +223,16 @@ func (a messages) listMessages(r *http.Request, c domain.Channel) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var refs []domain.MessageRef
+	var list []domain.Message
 	if len(filter) == 0 || slices.Contains(filter, int(domain.Dispatched)) {
 		if slices.ContainsFunc(searchFields, r.URL.Query().Has) {
 			return a.searchMessages(r, c, page)
 		}
-		if refs, err = a.Messages.ListMessages(r.Context(), c.ID, page); err != nil {
+		if list, err = a.Messages.InOrder(r.Context(), a.Index.MessageSeqs(c.ID, page)); err != nil {
 			return nil, err
 		}
 	}
-	return listOf(r, refs,
-		func(m domain.MessageRef) string { return link("channel", c.ID, "message", m.ID) },
-		func(m domain.MessageRef) domain.Position { return domain.Position{Seq: m.Seq} }), nil
+	return listOf(r, list, func(m domain.Message) string { return link("channel", c.ID, "message", m.ID) }, placeOf), nil
 }
 
 type countModel struct {
@@ -307,7 +305,7 @@ func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) 
 	if len(filter) > 0 {
 		status = domain.MessageStatus(filter[0])
 	}
-	items, err := a.Messages.ListScheduled(r.Context(), c.ID, status, page)
+	items, err := a.Messages.InOrder(r.Context(), a.Index.ScheduledSeqs(c.ID, status, page))
 	if err != nil {
 		return nil, err
 	}
@@ -315,11 +313,11 @@ func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) 
 	for _, s := range items {
 		urls = append(urls, link("channel", c.ID, "scheduled-message", s.ID))
 	}
-	return map[string]any{
-		"result": urls,
-		"pages":  pageLinks(r, items, func(s domain.MessageRef) domain.Position { return domain.Position{Seq: s.Seq} }),
-	}, nil
+	return map[string]any{"result": urls, "pages": pageLinks(r, items, placeOf)}, nil
 }
+
+// placeOf returns the place of a message in a list.
+func placeOf(m domain.Message) domain.Position { return domain.Position{Seq: m.Seq} }
 
 // cancelScheduled needs what a broadcast needs, or the right to change the channel.
 func (a messages) cancelScheduled(w http.ResponseWriter, r *http.Request) error {

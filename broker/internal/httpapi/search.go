@@ -74,13 +74,13 @@ func (a messages) searchMessages(r *http.Request, c domain.Channel, page domain.
 	for looks := 0; before != 0 && len(result.Result) < limit && looks < maxSearchLooks && reads < maxSearchReads; looks++ {
 		var seqs []uint64
 		seqs, before = a.Index.SearchMessages(c.ID, s, eventTypes, before, limit-len(result.Result))
-		found, err := a.Messages.MessagesAt(r.Context(), seqs)
+		found, err := a.Messages.InOrder(r.Context(), seqs)
 		if err != nil {
 			return nil, err
 		}
 		reads += len(seqs)
-		for _, seq := range seqs {
-			if m, ok := found[seq]; ok && work.TakesMessage(s, m) {
+		for _, m := range found {
+			if work.TakesMessage(s, m) {
 				result.Result = append(result.Result, link("channel", c.ID, "message", m.ID))
 			}
 		}

@@ -21,8 +21,8 @@ type View struct {
 type Messages interface {
 	Message(ctx context.Context, channel, id string) (domain.Message, error)
 	MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]domain.Message, error)
-	ListMessages(ctx context.Context, channel string, page domain.Page) ([]domain.MessageRef, error)
+	// InOrder returns the messages with the given sequences that are stored, in that order.
+	InOrder(ctx context.Context, seqs []uint64) ([]domain.Message, error)
 	Scheduled(ctx context.Context, channel, id string) (domain.Scheduled, error)
-	ListScheduled(ctx context.Context, channel string, status domain.MessageStatus, page domain.Page) ([]domain.MessageRef, error)
 	CancelScheduled(ctx context.Context, channel, id string) error
 }

@@ -144,7 +144,7 @@ func TestAScheduleBeyondTheLeaderIsNotKnownNow(t *testing.T) {
 	require.ErrorIs(t, err, domain.ErrDuplicateMessage)
 	soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	_, err = s.Messages.ListScheduled(soon, "ch", 0, domain.Page{Limit: 5})
+	_, err = s.Messages.InOrder(soon, s.ScheduledSeqs("ch", 0, domain.Page{Limit: 5}))
 	require.ErrorIs(t, err, domain.ErrUnavailable)
 	require.Equal(t, 1, s.Messages.CountScheduled("ch").Pending)
 	leader.applied.Store(0)

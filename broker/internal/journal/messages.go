@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,7 +26,6 @@ type messages struct {
 
 // Append stores a message under its ID, or fails with [domain.ErrDuplicateMessage].
 func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message, error) {
-	m.Priority = clampPriority(m.Priority)
 	m.ReceivedAt = time.Now().UTC()
 	header, err := encodeEnvelope(m, time.Time{})
 	if err != nil {
@@ -137,32 +135,16 @@ func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, e
 	return m, err
 }
 
-// ListMessages returns a page of a channel's messages.
-func (s *messages) ListMessages(ctx context.Context, channel string, page domain.Page) ([]domain.MessageRef, error) {
-	return s.refs(ctx, s.MessageSeqs(channel, page))
-}
-
-// ListScheduled returns a page of a channel's scheduled messages. If status is not 0, it lists only those with that status.
-func (s *messages) ListScheduled(ctx context.Context, channel string, status domain.MessageStatus, page domain.Page) ([]domain.MessageRef, error) {
-	return s.refs(ctx, s.ScheduledSeqs(channel, status, page))
-}
-
-func (s *messages) refs(ctx context.Context, seqs []uint64) ([]domain.MessageRef, error) {
+// InOrder is like MessagesAt, and returns the messages in the order of the sequences.
+func (s *messages) InOrder(ctx context.Context, seqs []uint64) (list []domain.Message, err error) {
 	messages, err := s.MessagesAt(ctx, seqs)
-	if err != nil {
-		return nil, err
-	}
-	refs := make([]domain.MessageRef, 0, len(seqs))
 	for _, seq := range seqs {
 		if m, ok := messages[seq]; ok {
-			refs = append(refs, domain.MessageRef{ID: m.ID, Seq: seq})
+			list = append(list, m)
 		}
 	}
-	return refs, nil
+	return list, err
 }
-
-// clampPriority limits a priority to the range of the index.
-func clampPriority(p int) int { return min(max(p, 0), math.MaxInt32) }
 
 // The headers of a stored message. One of them is the envelope. It begins with the priority and the time, which every node reads
 // of every message. The rest is read only together with the payload.

@@ -99,11 +99,3 @@ func (s *base) upToNow(ctx context.Context) (last uint64, err error) {
 	}
 	return last, err
 }
-
-// Settled reads one part of the index at a time, so that other callers are not blocked for long.
-func (s *replays) Settled(r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64) {
-	for next = from; next > 0 && len(jobs) < limit; {
-		jobs, next = s.SettledFrom(r, next, jobs, limit)
-	}
-	return jobs, next
-}

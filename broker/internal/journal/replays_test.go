@@ -114,14 +114,14 @@ func TestPagesOfAReplayWaitForNoNews(t *testing.T) {
 		require.NoError(t, err)
 		replay.UpTo, err = s.Replays.LastRecord(ctx)
 		require.NoError(t, err)
-		page, _ := s.Replays.Settled(replay, 1, jobs)
+		page, _ := s.SettledFrom(replay, 1, nil, jobs)
 		require.Len(t, page, i+1)
 	}
 	replay.UpTo++ // this record was deleted
 	count := 0
 	for from := uint64(1); from > 0; {
 		var page []domain.Job
-		page, from = s.Replays.Settled(replay, from, 1)
+		page, from = s.SettledFrom(replay, from, nil, 1)
 		count += len(page)
 	}
 	require.Equal(t, jobs, count)

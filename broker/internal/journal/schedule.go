@@ -16,7 +16,6 @@ import (
 // Schedule stores a message to be broadcast at a time, or fails with [domain.ErrDuplicateMessage]. The server holds the message
 // and publishes it on its broadcast subject when the time comes.
 func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time) error {
-	m.Priority = clampPriority(m.Priority)
 	m.ReceivedAt = time.Now().UTC()
 	header, err := encodeEnvelope(m, at)
 	if err != nil {

@@ -35,7 +35,7 @@ func broadcastNow(t testing.TB, s *Store, id string) domain.Message {
 func statuses(t testing.TB, s *Store) map[string]domain.MessageStatus {
 	found := map[string]domain.MessageStatus{}
 	for _, status := range []domain.MessageStatus{domain.Pending, domain.Dispatched} {
-		refs, err := s.Messages.ListScheduled(t.Context(), "ch", status, domain.Page{Limit: 100})
+		refs, err := s.Messages.InOrder(t.Context(), s.ScheduledSeqs("ch", status, domain.Page{Limit: 100}))
 		require.NoError(t, err)
 		for _, ref := range refs {
 			found[ref.ID] = status

@@ -39,7 +39,7 @@ func startMember(t *testing.T, s *Store) *member {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.Shards.Own(ctx, domain.Ownership{Gained: func(shard int) { note(shard, true) }, Lost: func(shard int) { note(shard, false) }})
+		s.Shards.Own(ctx, func(shard int) { note(shard, true) }, func(shard int) { note(shard, false) })
 	}()
 	m.stop = sync.OnceFunc(func() { cancel(); <-ended })
 	t.Cleanup(m.stop)
@@ -100,18 +100,15 @@ func TestNextOwnerKnowsWhatIsInProgress(t *testing.T) {
 	gained, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		first.Shards.Own(ctx, domain.Ownership{
-			Gained: func(s int) {
-				if s == shard {
-					close(gained)
-				}
-			},
-			Lost: func(s int) {
-				if s == shard {
-					_, err := first.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Inflight, Due: time.Now().Add(time.Hour)})
-					assert.NoError(t, err)
-				}
-			},
+		first.Shards.Own(ctx, func(s int) {
+			if s == shard {
+				close(gained)
+			}
+		}, func(s int) {
+			if s == shard {
+				_, err := first.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Inflight, Due: time.Now().Add(time.Hour)})
+				assert.NoError(t, err)
+			}
 		})
 	}()
 	<-gained
@@ -119,16 +116,13 @@ func TestNextOwnerKnowsWhatIsInProgress(t *testing.T) {
 	nextCtx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		next.Shards.Own(nextCtx, domain.Ownership{
-			Gained: func(s int) {
-				if s == shard {
-					j, err := next.Jobs.Job(t.Context(), id)
-					assert.NoError(t, err)
-					known <- j.Status
-				}
-			},
-			Lost: func(int) {},
-		})
+		next.Shards.Own(nextCtx, func(s int) {
+			if s == shard {
+				j, err := next.Jobs.Job(t.Context(), id)
+				assert.NoError(t, err)
+				known <- j.Status
+			}
+		}, func(int) {})
 	})
 	defer running.Wait()
 	defer stop()

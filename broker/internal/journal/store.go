@@ -202,18 +202,14 @@ func (s *Store) syncStored(ctx context.Context) error {
 	if s.cfg.SyncDir == "" {
 		return nil
 	}
-	// This is read before the sync, because the sync may miss messages that arrive during it.
-	messages, err := jsstream.InfoOf(ctx, s.messageStream)
-	if err != nil {
-		return fmt.Errorf("read the state of the messages stream: %w", err)
-	}
-	jobs, err := jsstream.InfoOf(ctx, s.jobStream)
-	if err != nil {
-		return fmt.Errorf("read the state of the jobs stream: %w", err)
-	}
 	s.registryWrites.Sync.StartAt(0)
-	s.messageWrites.Sync.StartAt(messages.State.LastSeq)
-	s.jobWrites.Sync.StartAt(jobs.State.LastSeq)
+	for w, stream := range map[*Writer]jetstream.Stream{s.messageWrites: s.messageStream, s.jobWrites: s.jobStream} {
+		info, err := jsstream.InfoOf(ctx, stream)
+		if err != nil {
+			return fmt.Errorf("read the state of stream %s: %w", w.name, err)
+		}
+		w.Sync.StartAt(info.State.LastSeq) // read before the sync, because that may miss messages that arrive during it
+	}
 	if err := s.cfg.disk().Tree(s.cfg.SyncDir); err != nil {
 		return fmt.Errorf("sync the store folder: %w", err)
 	}

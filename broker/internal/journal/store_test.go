@@ -182,9 +182,9 @@ func TestPagesOfMessages(t *testing.T) {
 	for i := range 7 {
 		appendMessage(t, s, "ch", fmt.Sprint(i), 0)
 	}
-	list := func(page domain.Page) (ids []string, refs []domain.MessageRef) {
+	list := func(page domain.Page) (ids []string, refs []domain.Message) {
 		page.Limit = 3
-		refs, err := s.Messages.ListMessages(t.Context(), "ch", page)
+		refs, err := s.Messages.InOrder(t.Context(), s.MessageSeqs("ch", page))
 		require.NoError(t, err)
 		for _, r := range refs {
 			ids = append(ids, r.ID)

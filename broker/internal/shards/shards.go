@@ -124,11 +124,11 @@ func (s *Part) Owns(shard int) bool {
 }
 
 // Own takes part in the ownership until ctx ends. Then it hands over. A process with an embedded server owns all shards at once.
-func (s *Part) Own(ctx context.Context, o domain.Ownership) {
+func (s *Part) Own(ctx context.Context, gained, lost func(shard int)) {
 	if !s.Shared {
 		for shard := range shardCount {
 			s.set(shard, &lease{until: math.MaxInt64})
-			o.Gained(shard)
+			gained(shard)
 		}
 		<-ctx.Done()
 		return
@@ -136,7 +136,7 @@ func (s *Part) Own(ctx context.Context, o domain.Ownership) {
 	var wg sync.WaitGroup
 	holders := make([]*holder, shardCount)
 	for shard := range shardCount {
-		holders[shard] = &holder{s: s, shard: shard, o: o, events: make(chan func(), 16)}
+		holders[shard] = &holder{s: s, shard: shard, gained: gained, lost: lost, events: make(chan func(), 16)}
 		wg.Go(func() { holders[shard].hold(ctx) })
 	}
 	unhear := s.hearTakeOvers(holders)
@@ -181,9 +181,10 @@ func (s *Part) hearTakeOvers(holders []*holder) (stop func()) {
 type holder struct {
 	s      *Part
 	shard  int
-	o      domain.Ownership
+	gained func(shard int)
+	lost   func(shard int)
 	events chan func()
-	active bool // Gained was called, and Lost was not
+	active bool // gained was called, and lost was not
 }
 
 // post drops an event that does not fit: more ticks follow, and the next pull reports a lost pin again.
@@ -229,7 +230,7 @@ func (h *holder) lose() {
 	if h.active {
 		h.active = false
 		h.s.Log.Info("dispatching of a shard ends here", "shard", h.shard)
-		h.o.Lost(h.shard)
+		h.lost(h.shard)
 	}
 }
 
@@ -285,7 +286,7 @@ func (h *holder) proved(ctx context.Context, t tick) {
 	s.set(h.shard, held)
 	h.active = true
 	s.Log.Info("dispatching of a shard begins here", "shard", h.shard)
-	h.o.Gained(h.shard)
+	h.gained(h.shard)
 }
 
 // takeOver notifies the previous owner, waits while that records its work in progress, and then until the index has those

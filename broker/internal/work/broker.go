@@ -167,7 +167,7 @@ func (b *Broker) Start() {
 	b.core.running.Go(func() { b.Pruner.pruneLoop(b.core.run) })
 	b.core.running.Go(func() { b.Replays.Operations.Run(b.core.run) })
 	b.core.running.Go(func() {
-		b.core.Shards.Own(b.core.run, domain.Ownership{Gained: b.Dispatch.gained, Lost: b.Dispatch.lost})
+		b.core.Shards.Own(b.core.run, b.Dispatch.gained, b.Dispatch.lost)
 	})
 }
 
@@ -233,8 +233,10 @@ type Records interface {
 type Shards interface {
 	Shard(channel string) int
 	Shards() int
-	// Own takes part in the ownership until ctx ends. Then it hands over.
-	Own(ctx context.Context, o domain.Ownership)
+	// Own takes part in the ownership until ctx ends. Then it hands over. gained is called when this node has gained a shard, or has
+	// confirmed it after a moment of doubt, and knows all that others have recorded. lost is called when another node is to dispatch,
+	// which waits a moment for it. The two are never called at the same time for one shard.
+	Own(ctx context.Context, gained, lost func(shard int))
 	// Owns reports whether a callback of a shard may begin on this node now.
 	Owns(shard int) bool
 }

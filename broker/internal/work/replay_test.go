@@ -21,20 +21,6 @@ type replayStore struct {
 
 func (s *replayStore) LastRecord(context.Context) (uint64, error) { return 100, nil }
 
-func (s *replayStore) Settled(_ domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for seq := from; seq <= uint64(len(s.jobs)); seq++ {
-		if len(jobs) == limit {
-			return jobs, seq
-		}
-		if j := s.jobs[domain.JobID{Seq: seq, Consumer: 1}]; j.Status == domain.Dead {
-			jobs = append(jobs, j)
-		}
-	}
-	return jobs, 0
-}
-
 func (s *replayStore) Cached(string) (bulk.Operation, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,8 +51,9 @@ func TestReplayThatIsStoppedSkipsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &replayStore{memoryStore: newMemoryStore(20)}
 		for id, j := range s.jobs {
-			j.Status, j.Retries = domain.Dead, 5
+			j.Status, j.Retries, j.Revision = domain.Dead, 5, id.Seq
 			s.jobs[id] = j
+			s.index.PutRecord(j)
 		}
 		parts := partsOf(s.memoryStore)
 		parts.Replays = s

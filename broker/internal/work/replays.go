@@ -27,9 +27,6 @@ type Replayed interface {
 	// LastRecord returns the revision of the last record of any job. All records up to there are on disk and, with their
 	// messages, known here. Otherwise it returns ErrUnavailable.
 	LastRecord(ctx context.Context) (uint64, error)
-	// Settled returns up to limit jobs of a consumer, from a sequence on, that match a replay except for its metadata, and where
-	// to continue. 0 means that there are no more.
-	Settled(r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64)
 }
 
 // Replays queues settled jobs again. A consumer has one running replay at most.
@@ -99,7 +96,10 @@ func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64,
 	if err = json.Unmarshal(o.Spec, &r.Spec); err != nil {
 		return nil, from, fmt.Errorf("replay %s: %w", o.ID, err)
 	}
-	jobs, next := p.Replays.Settled(r, from, limit)
+	var jobs []domain.Job
+	for next = from; next > 0 && len(jobs) < limit; {
+		jobs, next = p.Index.SettledFrom(r, next, jobs, limit) // a part at a time, so that other callers are not blocked for long
+	}
 	if (len(r.Spec.Metadata) > 0 || r.Spec.Message != "") && len(jobs) > 0 {
 		work, err := p.jobs.withMessages(ctx, jobs)
 		if err != nil {

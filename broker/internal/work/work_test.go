@@ -76,7 +76,7 @@ func (s *memoryStore) Shards() int            { return 1 }
 func (s *memoryStore) Shard(string) int       { return 0 }
 func (s *memoryStore) Recordable() error      { return s.Ready() }
 
-func (s *memoryStore) Own(ctx context.Context, _ domain.Ownership) { <-ctx.Done() }
+func (s *memoryStore) Own(ctx context.Context, _, _ func(int)) { <-ctx.Done() }
 
 func (s *memoryStore) AttemptAt(context.Context, domain.JobID, int) (domain.Attempt, error) {
 	return domain.Attempt{}, domain.ErrNotFound
