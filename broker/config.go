@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/httpapi"
@@ -155,7 +153,7 @@ func (c *Config) Validate() error {
 	_, gateway := c.Gateway.check()
 	_, _, sync := c.NATS.parseSync()
 	_, policy := c.policy()
-	errs = append(errs, gateway, sync, policy, checkNodeName(c.Prune.NodeName), c.Seed.validate(),
+	errs = append(errs, gateway, sync, policy, c.Seed.validate(),
 		service.CheckListener(c.HTTP.Listener, "change channels and read messages", c.Admin.Token, c.HTTP.Open))
 	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
 		errs = append(errs, fmt.Errorf("[http] tls-cert %q and tls-key %q: give both, or neither", c.HTTP.TLSCert, c.HTTP.TLSKey))
@@ -172,32 +170,6 @@ func (c *Config) Validate() error {
 	}
 	named("[consumer-connection] token-header-name", work.CheckTokenHeader(c.Connection.TokenHeader))
 	return errors.Join(errs...)
-}
-
-// checkNodeName refuses a name that is not a plain file name, because exports are named after the node.
-func checkNodeName(n string) error {
-	if n == "." || n == ".." || strings.ContainsFunc(n, func(r rune) bool { return r == '/' || r == '\\' || unicode.IsControl(r) }) {
-		return fmt.Errorf("[prune] export-node-name: %q cannot be part of a file's name: leave out slashes, backslashes and control characters, and use neither . nor ..; the folder is export-path", n)
-	}
-	return nil
-}
-
-// tryExportPath creates the folder of exports, and checks with a temporary file that it is writable.
-func tryExportPath(folder string) error {
-	if folder == "" {
-		return nil
-	}
-	err := os.MkdirAll(folder, 0o750)
-	if err == nil {
-		var file *os.File
-		if file, err = os.CreateTemp(folder, "try-*"); err == nil {
-			err = errors.Join(file.Close(), os.Remove(file.Name()))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("[prune] export-path %s: %w: no message is deleted until the broker can write there; name another folder, or none", folder, err)
-	}
-	return nil
 }
 
 // notice returns the log line about finished messages.

@@ -195,10 +195,6 @@ func TestConfigValidate(t *testing.T) {
 		{map[string]string{"consumer-connection-token-header-name": "Authorization"}, ""},
 		{map[string]string{"gateway-auth-hmac-timestamp-tolerance-seconds": "0"}, `[gateway-auth] hmac-timestamp-tolerance-seconds: "0" is not a number of seconds from 1`},
 		{map[string]string{"gateway-auth-hmac-timestamp-tolerance-seconds": "1"}, ""},
-		{map[string]string{"prune-export-node-name": "a/b"}, `[prune] export-node-name: "a/b"`},
-		{map[string]string{"prune-export-node-name": `a\b`}, `[prune] export-node-name: "a\\b"`},
-		{map[string]string{"prune-export-node-name": ".."}, `[prune] export-node-name: ".."`},
-		{map[string]string{"prune-export-node-name": "node.7_b-x"}, ""},
 	} {
 		_, err := LoadConfig(Sources{Flags: tt.flags})
 		if tt.want == "" {
@@ -255,7 +251,7 @@ func FuzzReadINI(f *testing.F) {
 	})
 }
 
-// A setting of the embedded server and one of an existing server together cause a warning or an error.
+// A setting of an existing server is an error with the embedded one.
 func TestConfigOfTheServer(t *testing.T) {
 	load := func(flags map[string]string) (*Config, error) { return LoadConfig(Sources{Flags: flags}) }
 	for _, key := range []string{"creds", "domain"} {
@@ -267,12 +263,6 @@ func TestConfigOfTheServer(t *testing.T) {
 	c, err := load(map[string]string{"nats": "nats://h", "creds": "x", "domain": "y", "replicas": "3"})
 	require.NoError(t, err)
 	require.Empty(t, c.Warnings)
-	c, err = load(map[string]string{"nats": "nats://h", "store-dir": "x", "sync": "2m", "store-max": "5KB"})
-	require.NoError(t, err)
-	require.Len(t, c.Warnings, 3)
-	require.Contains(t, c.Warnings[1], `[nats] store-max: "5000" has no effect`)
-	require.Contains(t, c.Warnings[0], `[nats] store-dir: "x" has no effect`)
-	require.Contains(t, c.Warnings[2], `[nats] sync: "2m" has no effect`)
 }
 
 func TestStrayVariables(t *testing.T) {

@@ -119,9 +119,6 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	}
 	level, text := notice(cfg.Prune.Retention)
 	n.notice(ctx, level, text)
-	if err := tryExportPath(cfg.Prune.ExportPath); err != nil {
-		n.notice(ctx, slog.LevelWarn, err.Error())
-	}
 	for _, step := range []func(context.Context) error{n.listen, n.connect, n.startBroker} {
 		if err := step(ctx); err != nil {
 			if n.server != nil {

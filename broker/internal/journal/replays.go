@@ -3,10 +3,10 @@ package journal
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/bulk"
@@ -23,28 +23,21 @@ const (
 
 func replayGroup(consumer uint32) string { return strconv.FormatUint(uint64(consumer), 10) }
 
-// earlierReplay decodes the record of a replay in its older form, before replays were bulk operations.
-func earlierReplay(e registry.Entry) (bulk.Operation, error) {
+// earlierReplay decodes the record of a replay in its older form, before replays were bulk operations. The fields that are not set
+// here have the same names.
+func earlierReplay(e registry.Entry) (o bulk.Operation, err error) {
 	var r struct {
-		Consumer                 uint32
-		Number, UpTo, Next       uint64
-		Spec                     json.RawMessage
-		State                    bulk.State
-		Count, Replayed, Skipped int
-		Owner                    string
-		CreatedAt, ChangedAt     time.Time
+		Consumer        uint32
+		Count, Replayed int
 	}
 	var spec domain.ReplaySpec
-	err := json.Unmarshal(e.Value, &r)
-	if err == nil {
-		err = json.Unmarshal(r.Spec, &spec)
+	if err = errors.Join(json.Unmarshal(e.Value, &o), json.Unmarshal(e.Value, &r)); err == nil {
+		err = json.Unmarshal(o.Spec, &spec)
 	}
-	group := replayGroup(r.Consumer)
-	return bulk.Operation{
-		ID: bulk.ID(group, r.Number), Kind: domain.ReplayKind, Group: group, Number: r.Number, Spec: r.Spec, Rate: spec.Rate,
-		State: r.State, UpTo: r.UpTo, Next: r.Next, Matched: r.Count, Done: r.Replayed, Skipped: r.Skipped,
-		Owner: r.Owner, CreatedAt: r.CreatedAt, ChangedAt: r.ChangedAt,
-	}, err
+	o.Group = replayGroup(r.Consumer)
+	o.ID, o.Kind, o.Rate = bulk.ID(o.Group, o.Number), domain.ReplayKind, spec.Rate
+	o.Matched, o.Done = r.Count, r.Replayed
+	return o, err
 }
 
 // replays stores replays and finds their jobs.

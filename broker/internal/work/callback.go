@@ -67,11 +67,7 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 		span.End()
 	}()
 	header := d.callbackHeader(c, m, j)
-	carrier := propagation.MapCarrier{}
-	traceContext.Inject(ctx, carrier)
-	if own := carrier[traceParent]; own != "" {
-		header["Traceparent"] = []string{own}
-	}
+	traceContext.Inject(ctx, propagation.HeaderCarrier(header))
 	if signer != nil {
 		// The ID of the job, not of the message: it is the same for all retries and differs between consumers. Receivers detect
 		// duplicates by it.

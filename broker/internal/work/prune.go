@@ -38,6 +38,11 @@ func (p *Pruner) pruneLoop(ctx context.Context) {
 // PruneFinished deletes messages that are older than the retention and whose jobs are all settled, and returns their number. If a
 // folder is configured, it exports them first. If the export fails, it deletes nothing.
 func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) {
+	if p.Rules.ExportPath != "" { // also when there is nothing to export, so that the log names a folder that cannot be made at once
+		if err := os.MkdirAll(p.Rules.ExportPath, 0o750); err != nil {
+			return 0, fmt.Errorf("[prune] export-path: %w", err)
+		}
+	}
 	before := now.Add(-p.Rules.Retention)
 	count := 0
 	for ctx.Err() == nil {
@@ -87,9 +92,6 @@ func (p *Pruner) export(ctx context.Context, seqs []uint64, now time.Time) (err 
 	name := "messages-" + now.UTC().Format(time.DateOnly) + ".jsonl"
 	if p.Rules.NodeName != "" {
 		name = p.Rules.NodeName + "-" + name
-	}
-	if err := os.MkdirAll(p.Rules.ExportPath, 0o750); err != nil {
-		return err
 	}
 	file, err := os.OpenFile(filepath.Join(p.Rules.ExportPath, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
