@@ -152,7 +152,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 	}
 	cfg := journal.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, HashTokens: n.cfg.Admin.HashTokens, Logger: n.log, Progress: n.progress}
 	if mode, _, err := n.cfg.NATS.parseSync(); err == nil && mode == syncGroups && n.embedded != nil {
-		cfg.SyncDir, cfg.OnSync = n.cfg.NATS.StoreDir, n.onSync
+		cfg.SyncDir, cfg.Disk.Note = n.cfg.NATS.StoreDir, n.onSync
 	}
 	n.store, err = journal.Open(ctx, js, cfg)
 	if err != nil {

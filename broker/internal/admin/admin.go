@@ -69,31 +69,22 @@ func New(cfg Config) *Directory {
 	d := &Directory{Config: cfg, byNumber: map[uint32]domain.Consumer{}}
 	d.Producers = &Kind[domain.Producer]{
 		d: d, base: func(p *domain.Producer) *domain.Stakeholder { return &p.Stakeholder },
-		prepare: func(old domain.Producer, p *domain.Producer) error {
-			p.Token = d.sameToken(old.Token, p.Token)
-			return nil
-		},
+		token: d.sameToken,
 	}
 	d.Channels = &Kind[domain.Channel]{
 		d: d, base: func(c *domain.Channel) *domain.Stakeholder { return &c.Stakeholder },
-		prepare: func(old domain.Channel, c *domain.Channel) error {
-			c.Token = d.sameToken(old.Token, c.Token)
-			return nil
-		},
+		token: d.sameToken,
 	}
 	d.Accesses = &Kind[domain.AccessToken]{
 		d: d, base: func(t *domain.AccessToken) *domain.Stakeholder { return &t.Stakeholder },
 		channel: func(t *domain.AccessToken) *string { return &t.Channel },
-		prepare: func(_ domain.AccessToken, t *domain.AccessToken) error {
-			t.Token = domain.HashToken(t.Token)
-			return nil
-		},
+		token:   func(_, token string) string { return domain.HashToken(token) },
 	}
 	d.Consumers = &Kind[domain.Consumer]{
 		d: d, base: func(c *domain.Consumer) *domain.Stakeholder { return &c.Stakeholder },
-		channel: func(c *domain.Consumer) *string { return &c.Channel },
-		prepare: checkSecret, complete: d.begin,
-		forget: func(ctx context.Context, c domain.Consumer) error { return cfg.Messages.ForgetConsumer(ctx, c) },
+		channel:  func(c *domain.Consumer) *string { return &c.Channel },
+		complete: d.begin,
+		forget:   func(ctx context.Context, c domain.Consumer) error { return cfg.Messages.ForgetConsumer(ctx, c) },
 	}
 	add(d.Producers, "p.", nil)
 	add(d.Channels, "c.", nil)
@@ -114,8 +105,8 @@ type Kind[T any] struct {
 	base  func(*T) *domain.Stakeholder
 	// channel returns the channel field of an object, nil for kinds that do not belong to a channel.
 	channel func(*T) *string
-	// prepare checks and completes a new value before it replaces old, which is zero for a new object. nil: nothing to do.
-	prepare func(old T, t *T) error
+	// token returns what is stored of a token in place of the old one, which is empty for a new object. nil: the token itself.
+	token func(old, token string) string
 	// complete sets the fields that are known when the object is stored. nil: nothing to do.
 	complete func(ctx context.Context, t *T) error
 	// forget deletes the data that belong to a removed object. nil: nothing to do.
@@ -165,10 +156,8 @@ func (k *Kind[T]) Put(ctx context.Context, t T) (T, error) {
 	if err != nil && !errors.Is(err, domain.ErrNotFound) {
 		return t, err
 	}
-	if k.prepare != nil {
-		if err := k.prepare(old, &t); err != nil {
-			return t, err
-		}
+	if s := k.base(&t); k.token != nil {
+		s.Token = k.token(k.base(&old).Token, s.Token)
 	}
 	if err == nil && reflect.DeepEqual(old, t) {
 		return old, k.d.AwaitDurable(ctx, k.base(&old).Revision)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/registry"
-	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 // key returns a key without the prefix of its kind.
@@ -24,16 +23,6 @@ func (k *Kind[T]) decode(e registry.Entry) (id registry.ID, t T, err error) {
 	b := k.base(&t)
 	*b = b.At(e.Revision)
 	return k.id(&t), t, err
-}
-
-func checkSecret(_ domain.Consumer, c *domain.Consumer) error {
-	if c.SigningSecret == "" {
-		return nil
-	}
-	if _, err := webhook.NewSigner(c.SigningSecret); err != nil {
-		return fmt.Errorf("%w: signingSecret: %w", domain.ErrInvalid, err)
-	}
-	return nil
 }
 
 // begin sets the sequence after which a new consumer gets jobs. The messages up to that sequence must be on disk first. Otherwise

@@ -327,7 +327,11 @@ func (a *API) fillConsumer(r *http.Request, c *domain.Consumer) (err error) {
 			return badField("rateLimit", fmt.Errorf("%q: give a number of callbacks per second, more than 0 and up to 1000000", s))
 		}
 	}
-	c.SigningSecret = r.PostFormValue("signingSecret")
+	if c.SigningSecret = r.PostFormValue("signingSecret"); c.SigningSecret != "" {
+		if _, err := webhook.NewSigner(c.SigningSecret); err != nil {
+			return badField("signingSecret", err)
+		}
+	}
 	if c.Headers, err = work.ParseHeaders(r.PostFormValue("headers"), a.b.Rules.TokenHeader); err != nil {
 		return badField("headers", err)
 	}

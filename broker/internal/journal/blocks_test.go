@@ -45,7 +45,7 @@ func fillBlock(t *testing.T, s *Store, dir string, number int) (seq uint64) {
 func TestBlockNumberIsSkipped(t *testing.T) {
 	dir := t.TempDir()
 	sizes := newSyncedSizes()
-	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: sizes.note}})
 	defer stop()
 	makeConsumer(t, s, "ch", "k", domain.Pull)
 	blocks := blocksOf(dir, s.cfg.messages())

@@ -39,7 +39,7 @@ func heldUp(t *testing.T, g *Group, call func() error) (goOn func()) {
 func TestDeletesSurviveAPowerFailure(t *testing.T) {
 	dir := t.TempDir()
 	sizes := newSyncedSizes()
-	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: sizes.note}})
 	defer stop()
 	k := makeConsumer(t, s, "ch", "gone", domain.Pull)
 	makeConsumer(t, s, "ch", "stays", domain.Pull)
@@ -78,7 +78,7 @@ func TestCancelThatRemovesABlockSyncsTheFolder(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
 	var names []string // files in the blocks' folder, at its last sync
-	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: func(f *os.File) error {
+	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Fsync: func(f *os.File) error {
 		if f.Name() == blocksOf(dir, "broker_messages") {
 			entries, err := os.ReadDir(f.Name())
 			if err != nil {
@@ -92,7 +92,7 @@ func TestCancelThatRemovesABlockSyncsTheFolder(t *testing.T) {
 			}
 		}
 		return f.Sync()
-	}})
+	}}})
 	defer stop()
 	makeConsumer(t, s, "ch", "k", domain.Pull)
 	require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: "m", Channel: "ch"}, time.Now().Add(time.Hour)))
@@ -187,7 +187,7 @@ func TestWhatComesAfterAConsumerGoesWithItsMessage(t *testing.T) {
 func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {
 	dir := t.TempDir()
 	sizes := newSyncedSizes()
-	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note, Logger: slog.New(slog.DiscardHandler)})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: sizes.note}, Logger: slog.New(slog.DiscardHandler)})
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	id := domain.JobID{Seq: storeOnly(t, s, "m", 10), Consumer: k.Number}

@@ -12,7 +12,8 @@ import (
 
 // Disk syncs files and folders.
 type Disk struct {
-	// Note is called with each file that was synced, and its size when the sync began. Default: nothing.
+	// Note is called with each file that was synced, and its size when the sync began, before any caller learns of the sync. Default:
+	// nothing.
 	Note func(path string, size int64)
 	// Fsync replaces the file's own Sync, for tests of a failing disk. Nil means the file's own.
 	Fsync func(f *os.File) error

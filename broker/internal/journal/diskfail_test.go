@@ -87,7 +87,7 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 	dir := t.TempDir()
 	var d brokenDisk
 	var log lines
-	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Fsync: d.fsync}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	stopped := sync.OnceFunc(stop)
 	defer stopped()
 	makeConsumer(t, s, "ch", "k", domain.Pull)
@@ -123,7 +123,7 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 	require.Contains(t, logged[0], "stream=broker_messages")
 
 	stopped()
-	s, stop = runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync})
+	s, stop = runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Fsync: d.fsync}})
 	defer stop()
 	require.Equal(t, http.StatusOK, readiness(s))
 	appendMessage(t, s, "ch", "after", 0)
@@ -146,7 +146,7 @@ func requireDiskFailure(t *testing.T, err error) {
 func TestNoCallbacksAfterTheDiskFailed(t *testing.T) {
 	dir := t.TempDir()
 	var d brokenDisk
-	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Fsync: d.fsync}})
 	defer stop()
 	require.NoError(t, s.Recordable())
 	k := makeConsumer(t, s, "ch", "k", domain.Push)

@@ -102,7 +102,7 @@ func runOn(t *testing.T, dir string, cfg Config) (s *Store, stop func()) {
 func TestPowerFailure(t *testing.T) {
 	dir := t.TempDir()
 	sizes := newSyncedSizes()
-	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: sizes.note}})
 	defer stop()
 	atOpen := newSyncedSizes()
 	sizes.mu.Lock()
@@ -194,7 +194,7 @@ func TestPowerFailure(t *testing.T) {
 func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 	dir := t.TempDir()
 	sizes := newSyncedSizes()
-	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: sizes.note}})
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	const all = 4500 // two block files of messages
@@ -258,7 +258,7 @@ func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 func TestPowerFailureKeepsTheBoundOfAReplay(t *testing.T) {
 	dir := t.TempDir()
 	sizes := newSyncedSizes()
-	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: sizes.note}})
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	m := appendMessage(t, s, "ch", "m", 0)

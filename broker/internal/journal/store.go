@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -37,19 +36,13 @@ type Config struct {
 	// SyncDir is the store folder of the embedded server, if the broker is to sync writes before it answers them. Empty leaves
 	// syncs to the server.
 	SyncDir string
-	// OnSync is called with each file that was synced here, and its size when the sync began, before any caller learns of the
-	// sync. Tests simulate a power failure with it. Default: nothing.
-	OnSync func(path string, size int64)
+	// Disk syncs files there. Tests simulate a power failure and a failing disk with it.
+	Disk Disk
 	// Progress is called repeatedly while [Open] reads the stored data. Default: nothing.
 	Progress func()
 	// Logger gets errors that cannot be returned to a caller. Default: discard.
 	Logger *slog.Logger
-
-	// fsync simulates a failing disk in tests.
-	fsync func(f *os.File) error
 }
-
-func (c Config) disk() Disk { return Disk{Note: c.OnSync, Fsync: c.fsync} }
 
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
@@ -179,14 +172,15 @@ func newStore(js jetstream.JetStream, cfg Config) *Store {
 }
 
 func (s *Store) makeWriters() {
-	w := Writing{
-		Shared: s.cfg.Shared, SyncDir: s.cfg.SyncDir, Disk: s.cfg.disk(), Envelope: headerEnvelope, Log: s.log,
+	synced := func(stream string) *Writer {
+		w := NewWriter(s.nc, s.link, stream)
+		if s.cfg.SyncDir != "" {
+			w.Sync = NewGroup(s.cfg.SyncDir, stream, s.cfg.Disk, s.log)
+		}
+		return w
 	}
-	s.registryWrites = NewWriter(s.nc, s.link, "KV_"+s.cfg.registry(), w)
-	s.messageWrites = NewWriter(s.nc, s.link, s.cfg.messages(), w)
-	s.jobWrites = NewWriter(s.nc, s.link, s.cfg.jobs(), w)
-	w.SyncDir = ""
-	s.attemptWrites = NewWriter(s.nc, s.link, s.cfg.attempts(), w)
+	s.registryWrites, s.messageWrites, s.jobWrites = synced("KV_"+s.cfg.registry()), synced(s.cfg.messages()), synced(s.cfg.jobs())
+	s.attemptWrites = NewWriter(s.nc, s.link, s.cfg.attempts())
 	s.Writers = Writers{s.registryWrites, s.messageWrites, s.jobWrites, s.attemptWrites}
 	s.messageWrites.FailFast = true
 	for w, stream := range map[*Writer]jetstream.Stream{s.messageWrites: s.messageStream, s.jobWrites: s.jobStream} {
@@ -210,7 +204,7 @@ func (s *Store) syncStored(ctx context.Context) error {
 		}
 		w.Sync.StartAt(info.State.LastSeq) // read before the sync, because that may miss messages that arrive during it
 	}
-	if err := s.cfg.disk().Tree(s.cfg.SyncDir); err != nil {
+	if err := s.cfg.Disk.Tree(s.cfg.SyncDir); err != nil {
 		return fmt.Errorf("sync the store folder: %w", err)
 	}
 	return nil

@@ -77,11 +77,11 @@ func TestNothingIsSyncedAgainAfterAStart(t *testing.T) {
 	old := []uint64{appendMessage(t, s, "ch", "a", 0).Seq, appendMessage(t, s, "ch", "b", 0).Seq, fillBlock(t, s, dir, 2)}
 	stop()
 	var syncs atomic.Int64
-	s, stop = runOn(t, dir, Config{SyncDir: dir, OnSync: func(path string, _ int64) {
+	s, stop = runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: func(path string, _ int64) {
 		if filepath.Dir(path) == blocksOf(dir, "broker_messages") {
 			syncs.Add(1)
 		}
-	}})
+	}}})
 	defer stop()
 	atOpen := syncs.Load()
 	require.Positive(t, atOpen)
@@ -100,7 +100,7 @@ func TestNothingIsSyncedAgainAfterAStart(t *testing.T) {
 func TestRepeatedPutWaitsForTheFirst(t *testing.T) {
 	dir := t.TempDir()
 	var d brokenDisk
-	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Fsync: d.fsync}})
 	defer stop()
 	producer := func(id string) domain.Producer {
 		return domain.Producer{Stakeholder: domain.Stakeholder{ID: id, Name: "n", Token: "t"}}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -20,19 +19,6 @@ import (
 	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
-// Writing configures how writes to the streams reach the disk.
-type Writing struct {
-	// Shared says that the server does not belong to this process.
-	Shared bool
-	// SyncDir is the store folder of the embedded server, if the broker is to sync writes before it answers them. Empty leaves
-	// syncs to the server.
-	SyncDir string
-	Disk    Disk
-	// Envelope is a header that is unique for each message. Only a repeated send has the same value.
-	Envelope string
-	Log      *slog.Logger
-}
-
 // Writer writes to one stream. Concurrent writes are sent in parallel, and share a sync if the broker does the syncing.
 type Writer struct {
 	nc   *nats.Conn
@@ -41,7 +27,7 @@ type Writer struct {
 	// FailFast says that a write without a connection fails soon, because its caller can repeat it. Otherwise the write waits as
 	// long as for an answer.
 	FailFast bool
-	Writing
+	// Sync brings writes to disk before they are answered. Nil leaves that to the server.
 	Sync *Group
 	stop chan struct{}
 	full atomic.Pointer[refusal] // of the last write, if there was no space for it
@@ -50,12 +36,8 @@ type Writer struct {
 }
 
 // NewWriter returns a writer to the stream with that name.
-func NewWriter(nc *nats.Conn, link *Link, name string, w Writing) *Writer {
-	c := &Writer{nc: nc, link: link, name: name, stop: make(chan struct{}), Writing: w}
-	if w.SyncDir != "" {
-		c.Sync = NewGroup(w.SyncDir, name, w.Disk, w.Log)
-	}
-	return c
+func NewWriter(nc *nats.Conn, link *Link, name string) *Writer {
+	return &Writer{nc: nc, link: link, name: name, stop: make(chan struct{})}
 }
 
 // close waits for the sync in progress. Writes that are not durable yet fail.
@@ -126,7 +108,7 @@ func (c *Writer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) 
 	if err != nil {
 		return 0, err
 	}
-	if bytes.Equal(stored.Data, msg.Data) && stored.Header.Get(c.Envelope) == msg.Header.Get(c.Envelope) {
+	if bytes.Equal(stored.Data, msg.Data) && stored.Header.Get(headerEnvelope) == msg.Header.Get(headerEnvelope) {
 		c.acknowledged(stored.Sequence)
 		return stored.Sequence, nil
 	}

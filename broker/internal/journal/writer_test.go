@@ -58,7 +58,7 @@ func newWriter(t *testing.T) *writer {
 	t.Helper()
 	w := &writer{peer: natstest.NewPeer(t)}
 	s := replicated(t, w.peer)
-	w.Writer = NewWriter(s.nc, s.link, "S", Writing{})
+	w.Writer = NewWriter(s.nc, s.link, "S")
 	w.FailFast = true
 	w.answer = func(_ int, m natstest.Request) { w.peer.ReplyJSON(m.Reply, map[string]any{"seq": 5}) }
 	w.peer.OnRequest("a", func(_ *natstest.Peer, m natstest.Request) {

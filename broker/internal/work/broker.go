@@ -86,9 +86,8 @@ type Parts struct {
 	Rules  Rules
 	Poster Poster
 	// Events sends changes of consumers to the operator's URL. nil means that none are sent.
-	Events  *events.Sender
-	Log     *slog.Logger
-	Metrics *Metrics
+	Events *events.Sender
+	Log    *slog.Logger
 	// Full returns why no more messages can be stored now, or nil. Without it there is always space.
 	Full func() error
 	// Usage returns how much of the store is used. A nil Usage means that this is not known.
@@ -98,6 +97,7 @@ type Parts struct {
 // core is shared by all parts of a broker.
 type core struct {
 	Parts
+	Metrics *Metrics
 
 	run     context.Context // ends when nothing new may begin
 	stop    context.CancelFunc
@@ -137,22 +137,19 @@ func New(p Parts) *Broker {
 	if p.Log == nil {
 		p.Log = slog.New(slog.DiscardHandler)
 	}
-	if p.Metrics == nil {
-		p.Metrics = NewMetrics()
-	}
 	if p.Index == nil {
 		p.Index = jobindex.New()
 	}
 	if p.Full == nil {
 		p.Full = func() error { return nil }
 	}
-	c := &core{Parts: p}
+	c := &core{Parts: p, Metrics: NewMetrics()}
 	c.run, c.stop = context.WithCancel(context.Background())
 	c.work, c.cut = context.WithCancel(context.Background())
 	b := &Broker{core: c, Broadcasts: &Broadcasts{c}, Jobs: &Jobs{core: c}, Pruner: &Pruner{c}}
 	b.Dispatch = &Dispatch{core: c, jobs: b.Jobs, handOver: domain.NewToken(), lanes: map[uint32]*lane{}}
 	b.Replays = newReplays(c, b.Jobs)
-	p.Metrics.Registry.MustRegister(gauges{c, b.Dispatch})
+	c.Metrics.Registry.MustRegister(gauges{c, b.Dispatch})
 	return b
 }
 
