@@ -168,7 +168,7 @@ func (c *Config) Validate() error {
 	if c.Breaker.EventURL != "" {
 		named("[broker] event-url", webhook.CheckURL(c.Breaker.EventURL))
 	}
-	named("[consumer-connection] token-header-name", work.CheckTokenHeader(c.Connection.TokenHeader))
+	named("[consumer-connection] token-header-name", work.CheckHeaderName(c.Connection.TokenHeader))
 	return errors.Join(errs...)
 }
 

@@ -63,8 +63,6 @@ type Node struct {
 	notices     io.Writer // gets lines about the configuration that the log's level hides; nil: none
 	// onSync lets tests simulate a power failure.
 	onSync func(path string, size int64)
-	// disk replaces the query for the disk's space in tests.
-	disk func(dir string) (free, all int64, err error)
 }
 
 // Option changes how a node starts.
@@ -190,10 +188,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 
 // watchSpace checks the free space until the node is released.
 func (n *Node) watchSpace(js jetstream.JetStream) (full func() error, usage func(context.Context) (work.Usage, error)) {
-	r := newSpaceMonitor(n.cfg, js, n.log)
-	if n.disk != nil {
-		r.disk = n.disk
-	}
+	r := &spaceMonitor{dir: n.cfg.NATS.StoreDir, most: n.cfg.NATS.StoreMax, disk: diskSpace, used: accountUsage(js), log: n.log}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { watch.Every(ctx, spacePause, func() { r.look(ctx) }) })

@@ -33,13 +33,6 @@ type spaceMonitor struct {
 	watch.Condition // the store is full
 }
 
-func newSpaceMonitor(cfg *Config, js jetstream.JetStream, log *slog.Logger) *spaceMonitor {
-	return &spaceMonitor{
-		dir: cfg.NATS.StoreDir, most: cfg.NATS.StoreMax, disk: diskSpace, log: log,
-		used: accountUsage(js),
-	}
-}
-
 // accountUsage returns the usage of the account as the server reports it.
 func accountUsage(js jetstream.JetStream) func(context.Context) (work.Usage, error) {
 	return func(ctx context.Context) (work.Usage, error) {

@@ -200,19 +200,15 @@ func (k *Kind[T]) Delete(ctx context.Context, t T) error {
 	// The removal must be completed even if the caller hangs up, because the object can no longer be named. For the same reason
 	// the deadline does not include the wait for a slow disk.
 	ctx = context.WithoutCancel(ctx)
-	if err := k.remove(ctx, t); err != nil {
+	removing, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
+	defer cancel()
+	if err := k.table.Delete(removing, k.id(&t), k.base(&t).Revision, 0); err != nil {
 		return err
 	}
 	if err := k.d.Writes.Durable(ctx); err != nil || k.forget == nil {
 		return err
 	}
 	return k.forget(ctx, t)
-}
-
-func (k *Kind[T]) remove(ctx context.Context, t T) error {
-	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
-	defer cancel()
-	return k.table.Delete(ctx, k.id(&t), k.base(&t).Revision, 0)
 }
 
 // DeleteChannel deletes a channel with its consumers, access tokens, messages and schedules. Unless it is forced it fails with

@@ -58,9 +58,9 @@ type (
 
 // Options change how an API works.
 type Options struct {
-	// Logger gets an entry for each request. Default: discard.
+	// Logger gets an entry for each request.
 	Logger *slog.Logger
-	// Stopping ends when long polls are to end, before the server waits for them. Nil means never.
+	// Stopping ends when long polls are to end, before the server waits for them.
 	Stopping context.Context
 	// Backup copies the store. Nil means that the store is not this process's.
 	Backup *Backup
@@ -92,12 +92,6 @@ type Backup struct {
 
 // New returns the handler of a broker's routes.
 func New(b *work.Broker, view View, opts Options) *API {
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
-	if opts.Stopping == nil {
-		opts.Stopping = context.Background()
-	}
 	a := &API{View: view, b: b, opts: opts, log: opts.Logger}
 	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, b.Metrics.LoginFailed)
 	if g := opts.Gateway; g != nil {

@@ -63,8 +63,8 @@ func TestTokenHeaderIsNoneOfTheOthers(t *testing.T) {
 	b := New(partsOf(newMemoryStore(0)))
 	for name := range b.Dispatch.callbackHeader(pushed, domain.Message{EventType: "e"}, domain.Job{Replay: "1-1"}) {
 		if name != testRules.TokenHeader {
-			require.ErrorContains(t, CheckTokenHeader(strings.ToLower(name)), "is a header that callbacks have anyway", name)
+			require.ErrorContains(t, CheckHeaderName(strings.ToLower(name)), "is a header that callbacks have anyway", name)
 		}
 	}
-	require.NoError(t, CheckTokenHeader(testRules.TokenHeader))
+	require.NoError(t, CheckHeaderName(testRules.TokenHeader))
 }

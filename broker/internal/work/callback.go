@@ -182,15 +182,8 @@ var ownHeaders = []string{
 	"Transfer-Encoding", "Upgrade",
 }
 
-// CheckTokenHeader refuses a header name that cannot carry the tokens of consumers.
-func CheckTokenHeader(name string) error {
-	if err := checkHeaderName(name); err != nil {
-		return fmt.Errorf("%w, such as X-Broker-Consumer-Token", err)
-	}
-	return nil
-}
-
-func checkHeaderName(name string) error {
+// CheckHeaderName refuses a name of a header that a callback cannot have in addition to its own.
+func CheckHeaderName(name string) error {
 	if name == "" || strings.ContainsFunc(name, notInName) {
 		return fmt.Errorf("%q is no name of an HTTP header: use letters, digits and hyphens", name)
 	}
@@ -217,7 +210,7 @@ func ParseHeaders(text, tokenHeader string) (map[string]string, error) {
 	}
 	for name, value := range given {
 		own := http.CanonicalHeaderKey(name)
-		if err := checkHeaderName(name); err != nil {
+		if err := CheckHeaderName(name); err != nil {
 			return nil, err
 		}
 		if strings.HasPrefix(own, "X-Broker-") || own == http.CanonicalHeaderKey(tokenHeader) {
