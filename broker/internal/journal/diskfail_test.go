@@ -1,8 +1,8 @@
 package journal
 
 import (
-	"context"
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
