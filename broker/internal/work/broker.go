@@ -154,17 +154,17 @@ func New(p Parts) *Broker {
 }
 
 // Ready reports why the broker cannot take messages now, or nil.
-func (b *Broker) Ready() error { return errors.Join(b.core.Health.Ready(), b.core.Full()) }
+func (b *Broker) Ready() error { return errors.Join(b.Health.Ready(), b.Full()) }
 
 // Start starts dispatching.
 func (b *Broker) Start() {
-	b.core.running.Go(func() { b.Jobs.expireClaims(b.core.run) })
-	b.core.running.Go(func() { b.Dispatch.dispatch(b.core.run) })
-	b.core.running.Go(func() { b.Dispatch.watchFailing(b.core.run) })
-	b.core.running.Go(func() { b.Pruner.pruneLoop(b.core.run) })
-	b.core.running.Go(func() { b.Replays.Operations.Run(b.core.run) })
-	b.core.running.Go(func() {
-		b.core.Shards.Own(b.core.run, b.Dispatch.gained, b.Dispatch.lost)
+	b.running.Go(func() { b.Jobs.expireClaims(b.run) })
+	b.running.Go(func() { b.Dispatch.dispatch(b.run) })
+	b.running.Go(func() { b.Dispatch.watchFailing(b.run) })
+	b.running.Go(func() { b.Pruner.pruneLoop(b.run) })
+	b.running.Go(func() { b.Replays.Operations.Run(b.run) })
+	b.running.Go(func() {
+		b.Shards.Own(b.run, b.Dispatch.gained, b.Dispatch.lost)
 	})
 }
 
@@ -177,12 +177,12 @@ func (b *Broker) Close(ctx context.Context) error {
 	for _, l := range b.Dispatch.lanesOf(anyShard) {
 		l.close()
 	}
-	b.core.stop()
-	cutter := context.AfterFunc(ctx, b.core.cut)
-	b.core.calls.Wait()
+	b.stop()
+	cutter := context.AfterFunc(ctx, b.cut)
+	b.calls.Wait()
 	cutter()
-	b.core.cut()
-	b.core.running.Wait()
+	b.cut()
+	b.running.Wait()
 	return context.Cause(ctx)
 }
 

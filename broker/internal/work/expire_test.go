@@ -59,7 +59,7 @@ func TestDueWaitsForTheStore(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		<-done
-		b.core.running.Wait()
+		b.running.Wait()
 	})
 }
 

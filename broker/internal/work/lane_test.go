@@ -70,12 +70,12 @@ func dispatch(t *testing.T, jobs int) *dispatching {
 	parts := partsOf(s)
 	parts.Poster = r
 	b := New(parts)
-	b.core.Rules.Concurrency = 1
+	b.Rules.Concurrency = 1
 	d := &dispatching{Broker: b, store: s, receiver: r}
 	d.begin = func() {
-		b.core.running.Go(func() { b.Jobs.expireClaims(b.core.run) })
-		b.core.running.Go(func() { b.Dispatch.dispatch(b.core.run) })
-		b.core.running.Go(func() { b.Dispatch.watchFailing(b.core.run) })
+		b.running.Go(func() { b.Jobs.expireClaims(b.run) })
+		b.running.Go(func() { b.Dispatch.dispatch(b.run) })
+		b.running.Go(func() { b.Dispatch.watchFailing(b.run) })
 		synctest.Wait()
 	}
 	d.stop = sync.OnceFunc(func() {
@@ -159,7 +159,7 @@ func TestConcurrencyOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 50)
 		defer d.stop()
-		d.core.Rules.Concurrency = 3
+		d.Rules.Concurrency = 3
 		hang := make(chan struct{})
 		for _, id := range []string{"1", "2", "3"} {
 			d.receiver.hang[id] = hang
@@ -207,7 +207,7 @@ func TestHandOverWhileAnOutcomeIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 2)
 		defer d.stop()
-		d.core.Rules.Concurrency = 2
+		d.Rules.Concurrency = 2
 		d.receiver.hang["2"] = make(chan struct{})
 		write := make(chan struct{})
 		d.store.slow = map[uint64]chan struct{}{1: write}
@@ -324,7 +324,7 @@ func TestRetriesOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 1)
 		defer d.stop()
-		d.core.Rules.Backoff, d.core.Rules.MaxRetry = domain.Backoff{time.Minute, time.Hour}, 2
+		d.Rules.Backoff, d.Rules.MaxRetry = domain.Backoff{time.Minute, time.Hour}, 2
 		d.receiver.fail = errors.New("500")
 		d.begin()
 		for calls, wait := range []time.Duration{time.Minute, time.Hour} {
@@ -357,7 +357,7 @@ func TestRetryAfterOfALane(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := dispatch(t, 1)
 			defer d.stop()
-			d.core.Rules.Backoff, d.core.Rules.MaxRetry = domain.Backoff{time.Minute}, 1
+			d.Rules.Backoff, d.Rules.MaxRetry = domain.Backoff{time.Minute}, 1
 			d.receiver.fail = errors.New("failed")
 			d.receiver.answer = &webhook.Answer{Code: tt.code, Header: http.Header{"Retry-After": {tt.value}}}
 			begin := time.Now()
@@ -377,7 +377,7 @@ func TestChangedRateOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 10)
 		defer d.stop()
-		d.core.Rules.Concurrency = 3
+		d.Rules.Concurrency = 3
 		limited := func(rate float64) {
 			c := pushed
 			c.RateLimit = rate

@@ -23,8 +23,8 @@ func TestBreakerOfALane(t *testing.T) {
 		const jobs = 40
 		d := dispatch(t, jobs)
 		defer d.stop()
-		d.core.Rules.Rules = openingRules
-		d.core.Rules.Backoff, d.core.Rules.MaxRetry = domain.Backoff{time.Second}, 100
+		d.Rules.Rules = openingRules
+		d.Rules.Backoff, d.Rules.MaxRetry = domain.Backoff{time.Second}, 100
 		d.receiver.fail = errors.New("500")
 		d.begin()
 		require.Len(t, d.receiver.called(), 4)
@@ -49,7 +49,7 @@ func TestBreakerOfALane(t *testing.T) {
 // counted returns how often operators were notified of an event.
 func (d *dispatching) counted(t *testing.T, event string) (n float64) {
 	t.Helper()
-	families, err := d.core.Metrics.Registry.Gather()
+	families, err := d.Metrics.Registry.Gather()
 	require.NoError(t, err)
 	for _, f := range families {
 		if f.GetName() != "broker_consumer_events_total" {
@@ -70,7 +70,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		const day = 24 * time.Hour
 		d := dispatch(t, 0)
 		defer d.stop()
-		d.core.Rules.PauseAfter = 2 * day
+		d.Rules.PauseAfter = 2 * day
 		d.begin()
 		consumer := func() domain.Consumer {
 			synctest.Wait()
@@ -138,8 +138,8 @@ func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 		const day = 24 * time.Hour
 		d := dispatch(t, 0)
 		defer d.stop()
-		d.core.Rules.PauseAfter = 2 * day
-		d.core.Rules.Rules = breaker.Rules{FailurePercent: 50, MinCallbacks: 3, Window: 30 * day, Open: time.Hour}
+		d.Rules.PauseAfter = 2 * day
+		d.Rules.Rules = breaker.Rules{FailurePercent: 50, MinCallbacks: 3, Window: 30 * day, Open: time.Hour}
 		d.begin()
 		old := d.Dispatch.lane(pushed.Number)
 		old.health(pushed, 0, false, time.Now())
@@ -201,8 +201,8 @@ func TestSuccessDuringAWriteCounts(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()
 		slow := &slowStore{memoryStore: d.store, gate: make(chan struct{})}
-		d.core.Consumers = slow
-		d.core.Rules.PauseAfter = 2 * day
+		d.Consumers = slow
+		d.Rules.PauseAfter = 2 * day
 		d.begin()
 		now := func() domain.Consumer { c, _ := d.store.RefreshConsumer(t.Context(), "ch", "k"); return c }
 		call := func(success bool) {
@@ -229,7 +229,7 @@ func TestBreakerClosedByResumeIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()
-		d.core.Rules.Rules = breaker.Rules{FailurePercent: 50, MinCallbacks: 1, Window: time.Minute, Open: time.Hour}
+		d.Rules.Rules = breaker.Rules{FailurePercent: 50, MinCallbacks: 1, Window: time.Minute, Open: time.Hour}
 		d.begin()
 		d.Dispatch.lane(1).health(pushed, 0, false, time.Now())
 		require.EqualValues(t, 1, d.counted(t, EventOpened))
