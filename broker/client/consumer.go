@@ -98,6 +98,9 @@ func (k *Consumer) list(ctx context.Context, method, rest string) ([]*Job, error
 	return jobs, nil
 }
 
+// Start moves a job that was listed to INFLIGHT. Unlike Claim it does not report whether another worker was first.
+func (j *Job) Start(ctx context.Context) error { return j.transition(ctx, "INFLIGHT") }
+
 // Delivered reports that the work is done. It may be repeated.
 func (j *Job) Delivered(ctx context.Context) error { return j.transition(ctx, "DELIVERED") }
 
