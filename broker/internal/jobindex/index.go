@@ -166,9 +166,12 @@ func (x *Index) PutRecord(j domain.Job) { x.SeeRecord(j, 0) }
 func (x *Index) SeeRecord(j domain.Job, known uint64) {
 	x.change(func() {
 		if k := x.consumers[j.ID.Consumer]; k != nil {
-			if _, there := k.channel.find(j.ID.Seq); there || j.ID.Seq > known {
-				k.apply(j)
+			if j.ID.Seq <= known {
+				if _, there := k.channel.find(j.ID.Seq); !there {
+					return
+				}
 			}
+			k.apply(j)
 		} else if held := x.orphans[j.ID.Consumer]; len(held) < maxOrphans {
 			x.orphans[j.ID.Consumer] = append(held, j)
 		}
