@@ -23,8 +23,9 @@ import (
 // Processor processes items. Its methods are called by several goroutines.
 type Processor interface {
 	// Process makes one attempt at a step of an item. An error or a panic is a failed attempt; see [Permanent] and
-	// [RetryAfter]. Its context carries the values of Run's and outlives it for DrainTimeout; it ends early when
-	// the lease is lost, after which nothing that Process returns is saved.
+	// [RetryAfter]. Its context carries the values of Run's and outlives it for DrainTimeout. It ends early when the
+	// database reports that the lease is lost, after which nothing that Process returns is saved. While the watcher cannot reach the
+	// database, it does not end: the lease is often held still when the database is back.
 	Process(ctx context.Context, it Item) (Response, error)
 }
 
@@ -200,7 +201,7 @@ func (h *handler) step(it *Item, resp *Response, err error) engine.Step {
 // Failed implements [engine.Handler].
 func (h *handler) Failed(row *sqlstore.Item, err error) sqlstore.Result {
 	it := itemOf(row)
-	h.onError(it, err)
+	h.report(it, err)
 	r := sqlstore.Result{
 		Item: it.ID, Version: it.Version, Gate: it.Gate, Status: sqlstore.Available, Attempt: it.Attempt,
 		Errors: addError(it.Errors, err.Error()), History: new(addAttempt(it, err.Error())),
@@ -213,24 +214,29 @@ func (h *handler) Failed(row *sqlstore.Item, err error) sqlstore.Result {
 	if after, ok := errors.AsType[*retryAfterError](err); ok {
 		r.Delay = after.after
 	} else {
-		h.delay(&r)
+		r.Delay = defaultBackoff(r.Attempt)
+		h.guarded("Backoff", func() { r.Delay = h.backoff(r.Attempt) })
 	}
 	r.Delay = min(max(r.Delay, 0), maxDelay)
 	return r
 }
 
-// delay sets the delay of Backoff. A panic of it fails the item for good.
-func (h *handler) delay(r *sqlstore.Result) {
-	defer func() {
-		if v := recover(); v != nil {
-			r.Status, r.Errors = sqlstore.Failed, addError(r.Errors, fmt.Sprintf("Backoff panicked: %v", v))
-		}
-	}()
-	r.Delay = h.backoff(r.Attempt)
+// Conflict implements [engine.Handler].
+func (h *handler) Conflict(row *sqlstore.Item) { h.report(itemOf(row), ErrConflict) }
+
+func (h *handler) report(it Item, err error) {
+	h.guarded("OnError", func() { h.onError(it, err) })
 }
 
-// Conflict implements [engine.Handler].
-func (h *handler) Conflict(row *sqlstore.Item) { h.onError(itemOf(row), ErrConflict) }
+// guarded calls a function of an option. Its panic is logged, because it would end the process each time that the item is processed.
+func (h *handler) guarded(option string, f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			h.Log.Error("feed: panic", "option", option, "panic", v, "stack", string(debug.Stack()))
+		}
+	}()
+	f()
+}
 
 // Attempt is one that failed.
 type Attempt struct {

@@ -3,6 +3,8 @@ package feed
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -36,4 +38,24 @@ func TestTypedNilErrors(t *testing.T) {
 			require.Contains(t, it.Errors[0], "panic")
 		})
 	}
+}
+
+// TestPanicsOfOptions: a panic of Backoff or OnError ends no watcher. The attempt has failed, with the delay of the default.
+func TestPanicsOfOptions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient()
+		c.create(Partition{ID: "p"})
+		require.NoError(t, c.insert(t.Context(), "p", Item{ID: "a"}))
+		begin, calls := time.Now(), 0
+		p := ProcessorFunc(func(context.Context, Item) (Response, error) {
+			calls++
+			return Response{Done: true}, failedBefore(Item{Attempt: calls}, 2)
+		})
+		opts := []WatcherOption{AutoClose(), Backoff(func(int) time.Duration { panic("no delay") }), OnError(func(Item, error) { panic("no room") })}
+		onModel(t, c, p, opts, func(*Watcher) { time.Sleep(10 * time.Second) })
+		require.Equal(t, 2, calls)
+		require.Equal(t, Complete, Status(c.items["p"][0].Status))
+		require.Greater(t, time.Since(begin), 800*time.Millisecond)
+	})
 }

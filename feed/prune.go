@@ -52,32 +52,48 @@ func (s *Store) Pruned() Pruned {
 
 // eachPrunable calls f with the partitions that were closed long enough ago.
 func eachPrunable(ctx context.Context, s *sqlstore.Store, age time.Duration, f func(*sqlstore.Partition) error) error {
-	err := s.Transact(ctx, func(tx *gorm.DB) error {
-		return tx.Exec("UPDATE partitions SET until = " + s.Dialect.Now + " WHERE status = 'Complete' AND until IS NULL").Error
-	})
-	for after := ""; err == nil; {
+	for after := ""; ; {
 		var page []sqlstore.Partition
 		var now time.Time
-		err = s.Read(ctx, func(db *gorm.DB) (err error) {
+		err := s.Read(ctx, func(db *gorm.DB) (err error) {
 			if now, err = s.Now(db); err != nil {
 				return err
 			}
 			return db.Where("status IN ('Complete', '"+pruning+"') AND id > ?", after).Order("id").Limit(pruneRows).Find(&page).Error
 		})
-		if len(page) == 0 {
+		if err == nil {
+			err = dated(ctx, s, page, now)
+		}
+		if len(page) == 0 || err != nil {
 			return err
 		}
 		for i := range page {
 			p := &page[i]
 			after = p.ID
-			if p.Status == pruning || (p.Until != nil && now.Sub(*p.Until) >= age) {
+			if p.Status == pruning || now.Sub(*p.Until) >= age {
 				if err := f(p); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	return err
+}
+
+// dated has the age of partitions begin now if the time of their end is not known.
+func dated(ctx context.Context, s *sqlstore.Store, page []sqlstore.Partition, now time.Time) error {
+	var ids []string
+	for i := range page {
+		if page[i].Until == nil {
+			page[i].Until = &now
+			ids = append(ids, page[i].ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return s.Transact(ctx, func(tx *gorm.DB) error {
+		return tx.Table("partitions").Where("status = 'Complete' AND until IS NULL AND id IN ?", ids).Update("until", gorm.Expr(s.Dialect.Now)).Error
+	})
 }
 
 // prune exports and deletes a partition, as it was read. Between the two it marks the partition, if it has not changed since: from then on

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
@@ -62,6 +63,25 @@ func TestPrune(t *testing.T) {
 		_, err = s.Prune(ctx, -1, nil)
 		require.ErrorIs(t, err, ErrInvalid)
 	})
+}
+
+// TestPruneDatesInSteps: many partitions of an earlier version, whose end is not known, are dated by small transactions.
+func TestPruneDatesInSteps(t *testing.T) {
+	s := openStore(t, backends[0].fresh(t))
+	rows := make([]sqlstore.Partition, 2*pruneRows+5)
+	for i := range rows {
+		rows[i] = sqlstore.Partition{ID: fmt.Sprint(i), Status: sqlstore.Complete, Version: 1}
+	}
+	require.NoError(t, s.sql.DB.CreateInBatches(rows, 1000).Error)
+	var most, all int64
+	note := func(db *gorm.DB) { most, all = max(most, db.RowsAffected), all+db.RowsAffected }
+	require.NoError(t, s.sql.DB.Callback().Update().After("gorm:update").Register("note", note))
+	require.NoError(t, s.sql.DB.Callback().Raw().After("gorm:raw").Register("note", note))
+	done, err := s.Prune(t.Context(), time.Hour, nil)
+	require.NoError(t, err)
+	require.Zero(t, done)
+	require.EqualValues(t, pruneRows, most)
+	require.EqualValues(t, len(rows), all)
 }
 
 // TestPruneExports: all is exported before it is deleted; where the export fails, nothing is, and the partition can be opened.

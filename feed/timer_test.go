@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,4 +74,8 @@ func TestTimersAreStored(t *testing.T) {
 		require.ErrorIs(t, err, ErrInvalid)
 		require.ErrorContains(t, err, want)
 	}
+	require.ErrorIs(t, s.Insert(t.Context(), "q", OpenAfter(4, math.MaxInt64)), ErrInvalid)
+	require.ErrorIs(t, s.Insert(t.Context(), "q", OpenAfter(4, math.MinInt64)), ErrInvalid)
+	require.ErrorIs(t, s.Insert(t.Context(), "q", OpenAt(4, time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC))), ErrInvalid)
+	require.NoError(t, s.Insert(t.Context(), "q", OpenAt(4, time.Time{}), OpenAt(4, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))))
 }

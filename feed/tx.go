@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"io"
+	"reflect"
 
 	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
@@ -40,27 +41,25 @@ func (s *Store) changeTx(ctx context.Context, tx any, what, partition string, f 
 
 // inTx runs f in the caller's transaction, and has watchers woken when that has committed.
 func inTx(ctx context.Context, s *sqlstore.Store, tx any, partition string, f func(tx *gorm.DB) error) error {
-	var pool gorm.ConnPool
+	if pointer := reflect.ValueOf(tx); pointer.Kind() == reflect.Pointer && pointer.IsNil() {
+		return invalid("tx", "a nil %T is no transaction", tx)
+	}
 	switch tx := tx.(type) {
 	case *sql.Tx:
-		if tx != nil {
-			pool = tx
-		}
+		return s.In(ctx, tx, partition, f)
 	case *gorm.DB:
-		if tx != nil {
-			if _, begun := tx.Statement.ConnPool.(gorm.TxCommitter); begun {
-				pool = tx.Statement.ConnPool
-			}
+		if tx.Error != nil { // of Begin
+			return tx.Error
+		}
+		if _, begun := tx.Statement.ConnPool.(gorm.TxCommitter); begun {
+			return s.In(ctx, tx.Statement.ConnPool, partition, f)
 		}
 	case pgx.Tx:
 		db := sql.OpenDB(pgxTx{tx})
 		defer func() { _ = db.Close() }() // closes nothing but itself
-		pool = db
+		return s.In(ctx, db, partition, f)
 	}
-	if pool == nil {
-		return invalid("tx", "a %T is no transaction; give a *sql.Tx, a pgx.Tx, or a *gorm.DB after Begin", tx)
-	}
-	return s.In(ctx, pool, partition, f)
+	return invalid("tx", "a %T is no transaction; give a *sql.Tx, a pgx.Tx, or a *gorm.DB after Begin", tx)
 }
 
 // pgxTx is a transaction of pgx as the one connection of a database/sql pool: the connection of a transaction begun with

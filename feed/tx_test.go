@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/glebarez/sqlite"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 )
@@ -141,8 +143,10 @@ func TestNoTransaction(t *testing.T) {
 	create(t, s, Partition{ID: "p"})
 	pool, err := s.sql.DB.DB()
 	require.NoError(t, err)
+	require.ErrorIs(t, s.InsertTx(t.Context(), s.sql.DB.WithContext(canceled(t)).Begin(), "p", Item{}), context.Canceled)
 	for want, tx := range map[string]any{
-		"<nil>": nil, "string": "tx", "*sql.Tx": (*sql.Tx)(nil), "*gorm.DB": s.sql.DB, "*sql.DB": pool,
+		"<nil>": nil, "string": "tx", "nil *sql.Tx": (*sql.Tx)(nil), "*gorm.DB": s.sql.DB, "*sql.DB": pool, "nil *pgxpool.Tx": (*pgxpool.Tx)(nil),
+		"nil *gorm.DB": (*gorm.DB)(nil),
 	} {
 		err := s.InsertTx(t.Context(), tx, "p", Item{})
 		require.ErrorIs(t, err, ErrInvalid)
@@ -150,6 +154,27 @@ func TestNoTransaction(t *testing.T) {
 		_, err = s.CreatePartitionTx(t.Context(), tx, Partition{ID: "q"})
 		require.ErrorIs(t, err, ErrInvalid)
 	}
+}
+
+// TestManyInsertsOfATransaction: one goroutine waits for the end of a transaction of SQLite, however many inserts it has, and wakes the watcher then.
+func TestManyInsertsOfATransaction(t *testing.T) {
+	dsn := backends[0].fresh(t)
+	s := openStore(t, dsn)
+	create(t, s, Partition{ID: "p"}, Item{ID: "first"})
+	got, w := processed(t, s, rarely)
+	awaitItem(t, got, "p/first")
+	c := begins(t, s, dsn)["sql"]()
+	for i := range 300 {
+		require.NoError(t, s.InsertTx(t.Context(), c.tx, "p", Item{ID: fmt.Sprint(i)}))
+	}
+	stacks := make([]byte, 1<<22)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	require.Less(t, strings.Count(string(stacks), "sqlstore.(*Store).InTurn("), 10)
+	require.NoError(t, c.commit())
+	for range 300 {
+		<-got
+	}
+	require.NoError(t, w.stop(t))
 }
 
 // TestTransactionsUnderKills: orders and their work are stored by one transaction, which commits or not, while one of two

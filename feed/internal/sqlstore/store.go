@@ -30,10 +30,11 @@ type Store struct {
 	memory bool
 	// Patience is how long a statement is tried again that the database gave up for another one.
 	Patience time.Duration
-	// life ends with Close, which waits for the transactions that wait for one of the caller's; see In.
+	// life ends with Close, which waits for the transactions that wait for one of the caller's, one for a partition; see In.
 	life    context.Context
 	end     context.CancelFunc
 	waiting sync.WaitGroup
+	waits   sync.Map // by partition
 }
 
 // New makes a store on a database of GORM.
@@ -181,7 +182,7 @@ func (s *Store) Write(ctx context.Context, id string, f func(tx *gorm.DB) error)
 }
 
 // In is Write in a transaction of the caller's. PostgreSQL notifies by itself when that commits. On SQLite a transaction of
-// the Store's, which gets its turn when the caller's has ended, finds the partition and wakes the watchers of this process.
+// the Store's, which gets its turn when the caller's has ended, wakes the watchers of this process.
 func (s *Store) In(ctx context.Context, pool gorm.ConnPool, id string, f func(tx *gorm.DB) error) error {
 	tx := s.DB.Session(&gorm.Session{Context: ctx})
 	tx.Statement.ConnPool = pool
@@ -189,9 +190,23 @@ func (s *Store) In(ctx context.Context, pool gorm.ConnPool, id string, f func(tx
 		return err
 	}
 	if s.Dialect.OneWriter {
-		s.waiting.Go(func() {
-			_ = s.Change(s.life, id, func(*gorm.DB, *Partition) error { return nil }) // else the poll finds what there is
-		})
+		if _, waits := s.waits.Swap(id, true); !waits {
+			s.waiting.Go(func() { s.wakeAfter(id) })
+		}
 	}
 	return s.notify(tx, id)
+}
+
+// wakeAfter wakes watchers when it can write. A caller's transaction that comes later has another one wait for it: it cannot have
+// begun to write while this one has the lock.
+func (s *Store) wakeAfter(id string) {
+	defer s.waits.Delete(id)
+	err := s.Transact(s.life, func(tx *gorm.DB) error {
+		_, err := s.Dialect.lock(tx, id)
+		s.waits.Delete(id)
+		return err
+	})
+	if err == nil { // else the poll finds what there is
+		s.Send(id)
+	}
 }
