@@ -333,20 +333,8 @@ func recorded(s engine.Tables, p Processor, note func(event) error, opts ...Watc
 		}
 		return resp, errors.Join(err, r.note(e))
 	}), opts...)
-	w.tables, w.config.Grants = r, grantsOf(s)
+	w.tables = r
 	return w
-}
-
-// grantsOf are the limits beside tables.
-func grantsOf(s engine.Tables) engine.Grants {
-	switch s := s.(type) {
-	case *client:
-		return s
-	case *faulty:
-		limits, _ := sqlstore.NewLimits(s.Store)
-		return limits
-	}
-	return nil
 }
 
 func (r *witness) Fetch(ctx context.Context, t sqlstore.Terms, wants []sqlstore.Want) ([]sqlstore.Item, error) {

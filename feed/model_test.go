@@ -391,18 +391,17 @@ func (c *client) Announce(context.Context) error                       { c.hub.S
 func (c *client) Listen(context.Context, func(partition string)) error { return nil }
 
 func (c *client) Grant(ctx context.Context, t sqlstore.Terms, asks []sqlstore.Ask) (grants []sqlstore.Grant, err error) {
-	failed := c.read(ctx, "grant", func() {
+	err = c.read(ctx, "grant", func() {
 		for i := range asks {
 			state := c.limits[asks[i].Gate]
 			if state == nil {
 				state = &sqlstore.LimitState{}
 				c.limits[asks[i].Gate] = state
 			}
-			g, wrong := state.Grant(c.now(), t, &asks[i])
-			grants, err = append(grants, g), errors.Join(err, wrong)
+			grants = append(grants, state.Grant(c.now(), t, &asks[i]))
 		}
 	})
-	if err := errors.Join(failed, err); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return grants, c.answer("grant")

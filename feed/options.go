@@ -69,14 +69,14 @@ type Limit struct {
 	Per  time.Duration
 }
 
-// Limits sets the limits of gates, one for a gate; none by default. Give the same to each watcher. If they differ, the smaller figure holds.
-// A watcher without a limit, or whose limit has 0 for a figure, is neither counted nor bound by that figure. A longer Per does not see
-// attempts from before a watcher asked for it. While others wait, each watcher has a fair share. Up to a tenth of a rate is not used, so that
-// no window exceeds it. An attempt begins when the watcher takes the item, just before its handler is called.
+// Limits sets the limits of gates, one for a gate; none by default. Give the same to each watcher. While they differ, each watcher obeys its
+// own figures, so the largest ones hold, and attempts are counted for the shortest Per. A watcher without a limit, or whose limit has 0 for a
+// figure, is neither counted nor bound by that figure. While others wait, each watcher has a fair share. Up to a tenth of a rate is not used,
+// so that no window exceeds it. An attempt begins when the watcher takes the item, just before its handler is called.
 //
 // After a watcher has died, its share of Concurrency stays counted for [Lease], and its attempts for Per. Running handlers are no longer
-// counted after their watcher was stopped, or could not reach the database, for longer than Lease, or after [ErrDrainTimeout]. The
-// database is SQLite, PostgreSQL or SQL Server.
+// counted after their watcher was stopped, could not reach the database, or waited for its locks, for longer than Lease, or after
+// [ErrDrainTimeout]. The database is SQLite, PostgreSQL or SQL Server.
 func Limits(l ...Limit) WatcherOption { return func(c *config) { c.limits = l } }
 
 // ManualCheckpoint leaves the gates where they are until [Store.Advance]. Off by default.
@@ -90,7 +90,7 @@ func AutoClose() WatcherOption { return func(c *config) { c.AutoClose = true } }
 func MaxRetries(n int) WatcherOption { return func(c *config) { c.maxRetries = n } }
 
 // Backoff sets the least delay after the attempt with this number, 1 for the first; 0 or less: none; a year at most. By
-// default 1 s, doubling to 1 min, a fifth more or less by chance. The attempt fails for good where f panics.
+// default 1 s, doubling to 1 min, a fifth more or less by chance, which also holds where f panics.
 func Backoff(f func(attempt int) time.Duration) WatcherOption {
 	return func(c *config) { c.backoff = f }
 }
@@ -126,7 +126,7 @@ func Tracer(tp trace.TracerProvider) WatcherOption {
 
 // OnError sets what is called for each failed attempt, and with [ErrConflict] for each result that was not saved,
 // because the lease was lost or another program wrote the item. It is called by several goroutines and must not
-// block for long. None by default.
+// block for long. A panic in it is logged. None by default.
 func OnError(f func(Item, error)) WatcherOption { return func(c *config) { c.onError = f } }
 
 const (
@@ -222,7 +222,7 @@ func checkLimits(limits []Limit) error {
 }
 
 func defaultBackoff(attempt int) time.Duration {
-	return jitter(min(time.Minute, time.Second<<min(attempt-1, 6)))
+	return jitter(min(time.Minute, time.Second<<min(max(attempt-1, 0), 6)))
 }
 
 // jitter is d, a fifth more or less.

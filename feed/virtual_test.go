@@ -18,7 +18,7 @@ import (
 func onModel(t *testing.T, c *client, p Processor, opts []WatcherOption, f func(w *Watcher)) {
 	t.Helper()
 	w := NewWatcher(nil, p, append(quick(), opts...)...)
-	w.tables, w.config.Grants = c, c
+	w.tables = c
 	run := start(t, w)
 	f(w)
 	require.NoError(t, run.stop(t))

@@ -2,14 +2,12 @@ package feed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/jetpull/jetpull/feed/internal/engine"
-	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // WakeupSubject is the NATS subject of wake-ups; the payload is a partition's ID.
@@ -21,6 +19,7 @@ type Watcher struct {
 	tables    engine.Tables
 	processor Processor
 	config    *config
+	noLimits  bool // the database's clock may stand still within a transaction
 	tally     engine.Tally
 }
 
@@ -29,9 +28,7 @@ func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
 	w := &Watcher{processor: p, config: newConfig(opts)}
 	if s != nil {
 		w.tables = s.sql
-		if limits, ok := sqlstore.NewLimits(s.sql); ok {
-			w.config.Grants = limits
-		}
+		w.noLimits = s.sql.Dialect.Later == ""
 	}
 	return w
 }
@@ -39,7 +36,7 @@ func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
 // Run processes items until ctx ends. Then nothing more is begun, running handlers go on for [DrainTimeout], and their
 // results are saved; after that their context is cancelled. It returns nil once all is saved and the leases are given
 // back, and [ErrDrainTimeout] DrainTimeout and a second after the end of ctx at the latest, whatever handlers and
-// database do. [ErrInvalid] names an option that cannot be used. Errors of the database do not end it: they are
+// database do. The leases that it could not give back, also those of handlers that still run, end by time. [ErrInvalid] names an option that cannot be used. Errors of the database do not end it: they are
 // logged, and it tries again.
 func (w *Watcher) Run(ctx context.Context) error {
 	switch {
@@ -51,7 +48,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if err := w.config.check(); err != nil {
 		return err
 	}
-	if w.config.Grants == nil && len(w.config.limits) > 0 {
+	if w.noLimits && len(w.config.limits) > 0 {
 		return invalid("Limits", "need SQLite, PostgreSQL or SQL Server")
 	}
 	if ctx.Err() != nil {
@@ -64,8 +61,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 	e := engine.New(ctx, w.config.Config, w.tables, h, &w.tally)
 	defer w.wakeups(e)()
-	if drained, err := e.Run(ctx); !drained {
-		return errors.Join(fmt.Errorf("feed: %w of %v is over: handlers are still running, or leases could not be given back", ErrDrainTimeout, w.config.DrainTimeout), err)
+	if !e.Run(ctx) {
+		return fmt.Errorf("feed: %w of %v is over: handlers are still running, or leases could not be given back", ErrDrainTimeout, w.config.DrainTimeout)
 	}
 	return nil
 }

@@ -424,7 +424,7 @@ func TestDrainTimeout(t *testing.T) {
 		require.ErrorIs(t, w.stop(t), ErrDrainTimeout)
 		p, err := s.Partition(t.Context(), "p")
 		require.NoError(t, err)
-		require.Empty(t, p.Owner)
+		require.NotEmpty(t, p.Owner, "the lease ends by time: a handler still runs")
 		for _, id := range []string{"stuck", "polite"} {
 			it, err := s.Item(t.Context(), "p", id)
 			require.NoError(t, err)

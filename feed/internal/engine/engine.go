@@ -50,6 +50,8 @@ type Tables interface {
 	Fetch(ctx context.Context, t sqlstore.Terms, wants []sqlstore.Want) ([]sqlstore.Item, error)
 	Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.Result) ([]bool, error)
 	Settle(ctx context.Context, t sqlstore.Terms, l sqlstore.Lease) (sqlstore.Outcome, int, error)
+	// Grant gives parts of limits, one for each ask.
+	Grant(ctx context.Context, t sqlstore.Terms, asks []sqlstore.Ask) ([]sqlstore.Grant, error)
 
 	// Subscribe has f called for each partition that this process changes, and Listen for the changes of other processes,
 	// until ctx or the connection ends. Listen returns nil at once where the database cannot notify. f does not block.
@@ -57,11 +59,6 @@ type Tables interface {
 	Listen(ctx context.Context, f func(partition string)) error
 	// Announce has all these called with the partition "": any may have changed.
 	Announce(ctx context.Context) error
-}
-
-// Grants gives parts of limits, one for each ask. A [sqlstore.Limits] implements it.
-type Grants interface {
-	Grant(ctx context.Context, t sqlstore.Terms, asks []sqlstore.Ask) ([]sqlstore.Grant, error)
 }
 
 // Handler makes the attempts. Its methods are called by several goroutines.
@@ -85,7 +82,6 @@ type Config struct {
 	Concurrency, MaxPartitions            int
 	PartitionConcurrency                  int              // items of a partition that have begun and are not saved
 	Limits                                []sqlstore.Limit // one of a gate
-	Grants                                Grants           // of Limits
 	Batch                                 int              // items of a call, at least 1
 	Lease, PollMin, PollMax, DrainTimeout time.Duration
 	Manual, AutoClose, Steal              bool
@@ -122,7 +118,6 @@ type Engine struct {
 	drained []*hold // to settle
 	leaving []*hold // to give back
 	active  int     // begun, not saved
-	asked   int64   // asks for grants
 
 	fetching, scanning, renewing, asking bool
 	settling                             int
@@ -130,7 +125,6 @@ type Engine struct {
 
 	timers   timers
 	stopping bool
-	lastErr  error
 }
 
 var (
@@ -156,9 +150,9 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 	return e
 }
 
-// Run processes items until ctx has ended and all leases are returned. If the time for that is over it returns false, and
-// the last error of the database since ctx ended.
-func (e *Engine) Run(ctx context.Context) (drained bool, err error) {
+// Run processes items until ctx has ended and all leases are returned. If the time for that is over it returns false. Then the leases that
+// it holds end by time: their handlers may still run.
+func (e *Engine) Run(ctx context.Context) (drained bool) {
 	defer e.tables.Subscribe(e.Wake)()
 	e.wg.Go(e.listen)
 	e.wg.Go(saver{e}.run)
@@ -171,7 +165,7 @@ func (e *Engine) Run(ctx context.Context) (drained bool, err error) {
 	e.wg.Wait()
 	e.tally.Leases.Add(-int64(len(e.held)))
 	e.tally.Running.Add(-int64(e.active))
-	return drained, e.lastErr
+	return drained
 }
 
 // loop runs until all is handed back, or the time for that is over.
@@ -194,7 +188,6 @@ func (e *Engine) loop(ctx context.Context) (drained bool) {
 			e.cancel(errDrained)
 		}
 		if e.stopping && !now.Before(e.timers.abandon) {
-			e.abandon()
 			return false
 		}
 		e.pump(now)
@@ -287,24 +280,11 @@ func (e *Engine) run(group []attempt) {
 // stop begins the end: nothing is begun any more, and each lease goes back after its last result.
 func (e *Engine) stop() {
 	now := time.Now()
-	e.stopping, e.lastErr = true, nil // what failed before is over
+	e.stopping = true
 	e.timers.cancel = now.Add(e.DrainTimeout)
 	e.timers.abandon = e.timers.cancel.Add(graceAfterDrain)
 	for _, h := range e.held {
 		e.letGo(h)
-	}
-}
-
-// abandon gives the leases back under handlers that do not return. Their results are written nowhere.
-func (e *Engine) abandon() {
-	leases := make([]sqlstore.Lease, 0, len(e.held))
-	for _, h := range e.held {
-		leases = append(leases, h.Lease)
-	}
-	ctx, cancel := context.WithTimeout(e.db, handBack)
-	defer cancel()
-	if err := e.release(ctx, leases, true); err != nil {
-		e.lastErr = errors.Join(e.lastErr, err)
 	}
 }
 

@@ -287,7 +287,6 @@ func (e *Engine) failing(what string, err error) bool {
 		return false
 	}
 	e.pause = min(max(2*e.pause, errorPause), maxPause)
-	e.lastErr = err
 	e.tally.DatabaseErrors.Add(1)
 	if e.db.Err() == nil {
 		e.Log.Error("feed: database", "statement", what, "error", oneLine(err), "pause", e.pause)

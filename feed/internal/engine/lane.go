@@ -16,8 +16,6 @@ const (
 	// usePart is the part of a rate's window in which a begin has to be used that was granted, up to useMost.
 	usePart = 20
 	useMost = time.Second
-	// beginPause is how long a watcher waits at most for begins that another one may return.
-	beginPause = time.Second
 )
 
 // lane is the items of the gates without a limit, or of one gate with a limit. Items of different lanes do not wait for each
@@ -156,13 +154,12 @@ func (e limiter) ask(now time.Time) {
 	}
 	asks := make([]sqlstore.Ask, len(lanes))
 	for i, l := range lanes {
-		e.asked++
-		asks[i] = l.ask(e.asked, e.Concurrency)
+		asks[i] = l.ask(e.Concurrency)
 	}
 	e.asking = true
 	e.async(func(ctx context.Context) func() {
 		begun := time.Now()
-		grants, err := e.Grants.Grant(ctx, e.terms, asks)
+		grants, err := e.tables.Grant(ctx, e.terms, asks)
 		return func() {
 			e.asking = false
 			now := time.Now()
@@ -180,9 +177,9 @@ func (e limiter) ask(now time.Time) {
 
 // ask is what the lane needs: as much again as it has used since the last ask, and what is in its queue. Until there is an
 // answer it keeps to the share that it names.
-func (l *lane) ask(number int64, concurrency int) sqlstore.Ask {
+func (l *lane) ask(concurrency int) sqlstore.Ask {
 	waiting := min(len(l.queue), concurrency)
-	a := sqlstore.Ask{Limit: *l.limit, Number: number, Begins: waiting, Use: l.use, BackAt: l.backAt, Back: l.back}
+	a := sqlstore.Ask{Limit: *l.limit, Begins: waiting, Use: l.use, BackAt: l.backAt, Back: l.back}
 	used := 0
 	if l.spent > 0 {
 		used = 2 * l.peak
@@ -206,35 +203,33 @@ func (l *lane) granted(a *sqlstore.Ask, g sqlstore.Grant, begun, now time.Time, 
 	l.trusted, l.usable = begun.Add(lease), begun.Add(a.Use)
 	l.use = useOf(l.limit, now.Sub(begun))
 	l.met = g.Share >= a.Demand && g.Begins >= a.Begins
-	pause := min(sharePause, lease/3)
-	if l.limit.Rate > 0 {
+	pause := sharePause
+	switch {
+	case a.Begins == 0 && l.spent == 0 && l.share <= l.active && l.begins+l.back == 0:
+		pause = lease // nothing but to keep the share
+	case g.Begins < a.Begins: // until the window has passed on, or another watcher has returned some
+		pause = l.use / 2
+	case l.limit.Rate > 0:
 		pause = min(pause, l.use/2)
 	}
-	switch {
-	case g.Begins < a.Begins && g.Wait > 0:
-		pause = max(time.Millisecond, min(g.Wait, beginPause))
-		if l.limit.Concurrency > 0 {
-			pause = min(pause, lease/3)
-		}
-	case a.Begins == 0 && l.spent == 0 && l.share <= l.active && l.begins+l.back == 0:
-		pause = lease / 3 // nothing but to keep the share
-	}
-	l.next = now.Add(pause)
+	l.next = now.Add(min(pause, lease/3))
 }
 
 // leave gives all back at the end of Run, when no handler runs.
 func (e limiter) leave() {
-	if e.asked == 0 {
-		return
-	}
 	var asks []sqlstore.Ask
 	for _, l := range e.lanes[1:] {
-		for at, n := range map[int64]int{l.backAt: l.back, l.at: l.begins} {
-			e.asked++
-			asks = append(asks, sqlstore.Ask{Limit: *l.limit, Number: e.asked, BackAt: at, Back: max(0, n), Leave: true})
+		if l.next.IsZero() {
+			continue // it has never asked
 		}
+		for at, n := range map[int64]int{l.backAt: l.back, l.at: l.begins} {
+			asks = append(asks, sqlstore.Ask{Limit: *l.limit, BackAt: at, Back: max(0, n), Leave: true})
+		}
+	}
+	if len(asks) == 0 {
+		return
 	}
 	ctx, cancel := context.WithTimeout(e.db, handBack)
 	defer cancel()
-	_, _ = e.Grants.Grant(ctx, e.terms, asks) // if it fails they end by time
+	_, _ = e.tables.Grant(ctx, e.terms, asks) // if it fails they end by time
 }

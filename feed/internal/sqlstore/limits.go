@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,10 +23,9 @@ type Limit struct {
 // Ask is what a watcher needs of a limit. It is an absolute figure, so that one whose answer got lost does no harm.
 type Ask struct {
 	Limit
-	Number int64 // grows with each ask of a watcher
-	Keep   int   // the share that it does not give back now
-	Demand int   // the share that it wants, at least Keep
-	Begins int   // how many items it wants to begin within Use
+	Keep   int // the share that it does not give back now
+	Demand int // the share that it wants, at least Keep
+	Begins int // how many items it wants to begin within Use
 	Use    time.Duration
 	// BackAt is the At of a grant of which Back begins were not used and will not be.
 	BackAt int64
@@ -35,11 +33,10 @@ type Ask struct {
 	Leave  bool // the watcher ends
 }
 
-// Grant is the answer to an ask. If it grants less than was asked for, Wait is when more begins may be available.
+// Grant is the answer to an ask.
 type Grant struct {
 	Share, Begins int
 	At            int64
-	Wait          time.Duration
 }
 
 // windowParts is in how many parts a window is counted: begins count for that part of it longer.
@@ -48,79 +45,65 @@ const windowParts = 100
 // LimitState is the column state of feed_limits. Times are milliseconds of the database's clock.
 type LimitState struct {
 	Shares map[string]*limitShare `json:"shares"` // by owner
-	Begins []limitBegins          `json:"begins"` // in the order of time
+	Begins []limitBegins          `json:"begins"` // of the last window of the last ask
 }
 
 // limitShare is one watcher's.
 type limitShare struct {
-	Until  int64 `json:"until"`
-	Number int64 `json:"number"`
-	Share  int   `json:"share"`
-	Waits  bool  `json:"waits"` // for a greater share
-	Late   bool  `json:"late"`  // for more begins
-	Limit  Limit `json:"limit"`
+	Until int64 `json:"until"`
+	Share int   `json:"share"`
+	Waits bool  `json:"waits"` // for a greater share
+	Late  bool  `json:"late"`  // for more begins
 }
 
 // limitBegins are begins that may be made until a time.
 type limitBegins struct {
-	At   int64 `json:"at"`
-	N    int   `json:"n"`
-	Gone int64 `json:"gone"` // when no window of a limit then known has them any more
+	At int64 `json:"at"`
+	N  int   `json:"n"`
 }
 
-// Grant decides about an ask at a time. An ask that was overtaken by a later one of its watcher is an error.
-func (s *LimitState) Grant(now time.Time, t Terms, a *Ask) (Grant, error) {
-	owner := t.Owner
+// Grant decides about an ask at a time, by the limit of the watcher that asks.
+func (s *LimitState) Grant(now time.Time, t Terms, a *Ask) (g Grant) {
 	ms := now.UnixMilli()
 	for other, share := range s.Shares {
 		if share.Until < ms {
 			delete(s.Shares, other)
 		}
 	}
-	mine := s.Shares[owner]
-	if mine == nil {
-		mine = &limitShare{}
-	}
-	if a.Number <= mine.Number {
-		return Grant{}, fmt.Errorf("%w: ask %d of a limit came after %d", ErrConflict, a.Number, mine.Number)
-	}
 	for i := range s.Begins {
 		if b := &s.Begins[i]; b.At == a.BackAt {
 			b.N = max(0, b.N-a.Back)
 		}
 	}
-	s.Begins = slices.DeleteFunc(s.Begins, func(b limitBegins) bool { return b.N == 0 || b.Gone < ms })
+	s.Begins = slices.DeleteFunc(s.Begins, func(b limitBegins) bool {
+		return b.N == 0 || (a.Rate > 0 && b.At < ms-a.Per.Milliseconds())
+	})
 	if a.Leave {
-		delete(s.Shares, owner)
-		return Grant{}, nil
+		delete(s.Shares, t.Owner)
+		return g
 	}
-	had := mine.Share
 	if s.Shares == nil {
 		s.Shares = map[string]*limitShare{}
 	}
-	*mine = limitShare{Until: ms + t.Length.Milliseconds() + 1, Number: a.Number, Limit: a.Limit}
-	s.Shares[owner] = mine
-	var g Grant
-	g.Share = max(0, min(a.Demand, s.free(owner, had)))
-	mine.Share, mine.Waits = max(a.Keep, g.Share), g.Share < a.Demand
-	s.begin(ms, owner, a, &g)
-	mine.Late = g.Begins < a.Begins
-	return g, nil
+	mine := s.Shares[t.Owner]
+	if mine == nil {
+		mine = &limitShare{}
+		s.Shares[t.Owner] = mine
+	}
+	g.Share = max(0, min(a.Demand, s.free(a.Concurrency, t.Owner)))
+	s.begin(ms, t.Owner, a, &g)
+	*mine = limitShare{
+		Until: ms + t.Length.Milliseconds() + 1, Share: max(a.Keep, g.Share), Waits: g.Share < a.Demand, Late: g.Begins < a.Begins,
+	}
+	return g
 }
 
 // free is how great a share can be: what the others have not, without the part of each that waits.
-func (s *LimitState) free(owner string, had int) int {
-	free := math.MaxInt
-	for _, by := range s.Shares {
-		if by.Limit.Concurrency > 0 {
-			free = min(free, s.freeOf(by.Limit.Concurrency, owner, had))
-		}
+func (s *LimitState) free(concurrency int, owner string) int {
+	if concurrency == 0 {
+		return math.MaxInt
 	}
-	return free
-}
-
-func (s *LimitState) freeOf(concurrency int, owner string, had int) int {
-	sharers, taken, without := 1, 0, false
+	sharers, taken, without, had := 1, 0, false, s.Shares[owner].Share
 	for other, share := range s.Shares {
 		if other == owner {
 			continue
@@ -146,56 +129,32 @@ func (s *LimitState) freeOf(concurrency int, owner string, had int) int {
 // begin grants begins, which may be made until g.At. A window that has one of them has those before it whose time was not over a
 // window ago.
 func (s *LimitState) begin(ms int64, owner string, a *Ask, g *Grant) {
+	g.Begins = a.Begins
 	if a.Rate == 0 {
-		g.Begins = a.Begins
 		return
 	}
-	longest, left, late, first := time.Duration(0), a.Begins, 1, int64(0)
-	for other, by := range s.Shares {
-		if other != owner && by.Late {
+	left, late := a.Rate, 1
+	for _, b := range s.Begins {
+		left -= b.N
+	}
+	for other, share := range s.Shares {
+		if other != owner && share.Late {
 			late++
-		}
-		longest = max(longest, by.Limit.Per)
-		if n, since := s.left(ms, &by.Limit); n < left {
-			left, first = max(0, n), since
 		}
 	}
 	if left < a.Begins {
-		g.Begins = (left + late - 1) / late
-		if g.Begins == left && first > 0 {
-			g.Wait = time.Duration(first-ms+1)*time.Millisecond + longest
-		}
-	} else {
-		g.Begins = left
+		g.Begins = (max(0, left) + late - 1) / late
 	}
 	if g.Begins == 0 {
 		return
 	}
 	part := max(1, a.Per.Milliseconds()/windowParts)
 	g.At = ((ms+a.Use.Milliseconds())/part + 1) * part
-	gone := g.At + longest.Milliseconds() + part
 	if i := slices.IndexFunc(s.Begins, func(b limitBegins) bool { return b.At == g.At }); i >= 0 {
 		s.Begins[i].N += g.Begins
-		s.Begins[i].Gone = max(s.Begins[i].Gone, gone)
 		return
 	}
-	s.Begins = append(s.Begins, limitBegins{g.At, g.Begins, gone})
-	slices.SortFunc(s.Begins, func(x, y limitBegins) int { return cmp.Compare(x.At, y.At) })
-}
-
-// left is how many begins a limit leaves at a time, and when the first of its window were over.
-func (s *LimitState) left(ms int64, l *Limit) (n int, first int64) {
-	if l.Rate == 0 {
-		return math.MaxInt, 0
-	}
-	n = l.Rate
-	for _, b := range s.Begins {
-		if b.At >= ms-l.Per.Milliseconds() {
-			n -= b.N
-			first = cmp.Or(first, b.At)
-		}
-	}
-	return n, first
+	s.Begins = append(s.Begins, limitBegins{g.At, g.Begins})
 }
 
 // limitRow is a row of feed_limits.
@@ -208,18 +167,12 @@ type limitRow struct {
 // TableName is GORM's hook.
 func (limitRow) TableName() string { return "feed_limits" }
 
-// Limits is the table feed_limits.
-type Limits struct{ store *Store }
-
-// NewLimits are the limits of a store; false: its clock may stand still within a transaction, so it cannot have any.
-func NewLimits(s *Store) (*Limits, bool) { return &Limits{s}, s.Dialect.Later != "" }
-
 // Grant decides about asks, which are in the order of their gates, in one transaction.
-func (l *Limits) Grant(ctx context.Context, t Terms, asks []Ask) (grants []Grant, err error) {
-	err = l.store.Transact(ctx, func(tx *gorm.DB) error {
+func (s *Store) Grant(ctx context.Context, t Terms, asks []Ask) (grants []Grant, err error) {
+	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		grants = make([]Grant, len(asks))
 		for i := range asks {
-			if err := l.grantOne(tx, t, &asks[i], &grants[i]); err != nil {
+			if err := s.grantOne(tx, t, &asks[i], &grants[i]); err != nil {
 				return err
 			}
 		}
@@ -229,7 +182,7 @@ func (l *Limits) Grant(ctx context.Context, t Terms, asks []Ask) (grants []Grant
 }
 
 // grantOne locks the row of a limit by a write. The clock is read after that, which may have waited.
-func (l *Limits) grantOne(tx *gorm.DB, t Terms, a *Ask, g *Grant) error {
+func (s *Store) grantOne(tx *gorm.DB, t Terms, a *Ask, g *Grant) error {
 	of := func() *gorm.DB { return tx.Table("feed_limits").Where("gate = ?", a.Gate) }
 	lock := func() (bool, error) {
 		locked := of().Update("version", gorm.Expr("version + 1"))
@@ -246,7 +199,7 @@ func (l *Limits) grantOne(tx *gorm.DB, t Terms, a *Ask, g *Grant) error {
 	}
 	var text string
 	var now RowTime
-	if err := of().Select("state, "+l.store.Dialect.Now).Row().Scan(&text, &now); err != nil {
+	if err := of().Select("state, "+s.Dialect.Now).Row().Scan(&text, &now); err != nil {
 		return err
 	}
 	var state LimitState
@@ -255,9 +208,7 @@ func (l *Limits) grantOne(tx *gorm.DB, t Terms, a *Ask, g *Grant) error {
 			return fmt.Errorf("the row of gate %d in feed_limits cannot be read: %w", a.Gate, err)
 		}
 	}
-	if *g, err = state.Grant(now.Time, t, a); err != nil {
-		return err
-	}
+	*g = state.Grant(now.Time, t, a)
 	written, err := json.Marshal(state)
 	if err != nil {
 		return err
