@@ -38,10 +38,9 @@ func wrapped(err error, format string, args ...any) error {
 	return fmt.Errorf("feed: %s: %w", fmt.Sprintf(format, args...), err)
 }
 
-type permanentError struct{ err error }
+type permanentError struct{ error }
 
-func (e *permanentError) Error() string { return e.err.Error() }
-func (e *permanentError) Unwrap() error { return e.err }
+func (e *permanentError) Unwrap() error { return e.error }
 
 // Permanent is the result of a [Processor] whose item cannot succeed: it becomes Failed at once, whatever
 // [MaxRetries] says. For nil it returns nil.
@@ -53,12 +52,11 @@ func Permanent(err error) error {
 }
 
 type retryAfterError struct {
+	error
 	after time.Duration
-	err   error
 }
 
-func (e *retryAfterError) Error() string { return e.err.Error() }
-func (e *retryAfterError) Unwrap() error { return e.err }
+func (e *retryAfterError) Unwrap() error { return e.error }
 
 // RetryAfter is the result of a [Processor] whose item is to be processed again after d instead of [Backoff]'s
 // delay, at once if d is 0 or less, and after a year at the latest. It counts as an attempt. For a nil error it
@@ -67,5 +65,5 @@ func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &retryAfterError{d, err}
+	return &retryAfterError{err, d}
 }

@@ -3,7 +3,6 @@ package feed
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,11 +55,7 @@ func createPartition(p Partition, items []Item, write func(id string, f func(tx 
 // its gate, [ErrDuplicate] and [ErrInvalid].
 func (s *Store) Insert(ctx context.Context, partition string, items ...Item) error {
 	rows := sqlstore.Map(items, rowOf)
-	err := s.sql.Change(ctx, partition, kept(func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) }))
-	if errors.Is(err, errTaken) {
-		err = nameTaken(ctx, s.sql.DB, partition, rows, err)
-	}
-	return wrapped(err, "insert into partition %q", partition)
+	return s.change(ctx, "insert into", partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) })
 }
 
 // insertInto adds items to a partition whose row is locked.
@@ -75,24 +70,6 @@ func insertInto(tx *gorm.DB, p *sqlstore.Partition, items []sqlstore.Item) error
 		return err
 	}
 	return p.Update(tx, map[string]any{"status": Available})
-}
-
-// errTaken is the ErrDuplicate of an index: one of the items is in the table, and only a query finds which.
-var errTaken = fmt.Errorf("one of the items: %w", ErrDuplicate)
-
-// nameTaken is errTaken with an item that is in the partition already.
-func nameTaken(ctx context.Context, db *gorm.DB, partition string, items []sqlstore.Item, err error) error {
-	for part := range slices.Chunk(items, insertBatch) {
-		ids := sqlstore.Map(part, func(it *sqlstore.Item) string { return it.ID })
-		var taken []string
-		if db.WithContext(ctx).Table("items").Where("partition_id = ? AND id IN ?", partition, ids).Limit(1).Pluck("id", &taken).Error != nil {
-			return err
-		}
-		if len(taken) > 0 {
-			return fmt.Errorf("item %q: %w", taken[0], ErrDuplicate)
-		}
-	}
-	return err
 }
 
 // newItems checks items for a partition whose row is locked or new, and completes them.
@@ -142,7 +119,7 @@ func insertRows(tx *gorm.DB, rows []sqlstore.Item) error {
 	}
 	err := tx.CreateInBatches(rows, insertBatch).Error
 	if err != nil && sqlstore.Duplicate(tx, err) {
-		return errTaken
+		return fmt.Errorf("one of the items: %w", ErrDuplicate)
 	}
 	return err
 }

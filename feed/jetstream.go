@@ -279,6 +279,7 @@ func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, err
 	case p == nil:
 		return nil, invalid("Processor", "is nil")
 	}
+	call, _ := batchOf(ProcessorFunc(p.Process))
 	return func(ctx context.Context, m *jetpull.Msg) error {
 		it, reply, err := receivedItem(m)
 		if err != nil {
@@ -287,7 +288,7 @@ func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, err
 		if !trace.SpanContextFromContext(ctx).IsValid() { // else the handler is in otelpull's
 			ctx = traceContext.Extract(ctx, propagation.HeaderCarrier(m.Headers()))
 		}
-		resps, errs := attempt(ctx, single{p}, []Item{it})
+		resps, errs := attempt(ctx, call, []Item{it})
 		resp, err := resps[0], errs[0]
 		if err != nil && ctx.Err() != nil {
 			return err // called off: that is no attempt that failed, and another worker makes it
@@ -311,23 +312,17 @@ func publishReply(ctx context.Context, js jetstream.JetStream, subject string, r
 }
 
 func receivedItem(m *jetpull.Msg) (it Item, reply string, err error) {
-	text := func(name string) string {
-		value := m.Headers().Get(name)
-		if value == "" {
+	header := m.Headers()
+	for _, name := range []string{HeaderItem, HeaderPartition, HeaderIdempotencyKey, HeaderReply} {
+		if header.Get(name) == "" {
 			err = errors.Join(err, fmt.Errorf("header %s is missing", name))
 		}
-		return value
 	}
-	number := func(name string) int {
-		n, parseErr := strconv.Atoi(text(name))
-		if parseErr != nil {
-			err = errors.Join(err, fmt.Errorf("header %s: %w", name, parseErr))
-		}
-		return n
-	}
+	gate, noGate := strconv.Atoi(header.Get(HeaderGate))
+	attempt, noAttempt := strconv.Atoi(header.Get(HeaderAttempt))
 	it = Item{
-		ID: text(HeaderItem), Partition: text(HeaderPartition), Gate: number(HeaderGate), Attempt: number(HeaderAttempt),
-		Status: Available, Data: m.Data(), key: text(HeaderIdempotencyKey),
+		ID: header.Get(HeaderItem), Partition: header.Get(HeaderPartition), Gate: gate, Attempt: attempt,
+		Status: Available, Data: m.Data(), key: header.Get(HeaderIdempotencyKey),
 	}
-	return it, text(HeaderReply), err
+	return it, header.Get(HeaderReply), errors.Join(err, noGate, noAttempt)
 }

@@ -18,7 +18,6 @@ type config struct {
 	engine.Config
 	maxRetries                           int
 	limits                               []Limit
-	partitionGiven                       bool
 	requeue                              time.Duration
 	backoff                              func(int) time.Duration
 	onError                              func(Item, error)
@@ -56,7 +55,7 @@ func MaxPartitions(n int) WatcherOption { return func(c *config) { c.MaxPartitio
 // contexts of its handlers are cancelled. A handler that ignores its context, or whose watcher cannot reach the database, can run beside
 // those of the next owner.
 func PartitionConcurrency(n int) WatcherOption {
-	return func(c *config) { c.PartitionConcurrency, c.partitionGiven = n, true }
+	return func(c *config) { c.PartitionConcurrency = n }
 }
 
 // Limit bounds what is done at a gate, over all partitions and all watchers that have the same [Limits].
@@ -142,7 +141,7 @@ const (
 func newConfig(opts []WatcherOption) *config {
 	c := &config{
 		Config: engine.Config{
-			Concurrency: 64, MaxPartitions: 1000, Lease: 30 * time.Second, PollMin: 100 * time.Millisecond, PollMax: 5 * time.Second,
+			Concurrency: 64, PartitionConcurrency: maxConcurrency, MaxPartitions: 1000, Lease: 30 * time.Second, PollMin: 100 * time.Millisecond, PollMax: 5 * time.Second,
 			DrainTimeout: 30 * time.Second, Log: slog.Default(), Jitter: jitter,
 		},
 		maxRetries: 5, requeue: time.Second, backoff: defaultBackoff, onError: func(Item, error) {},
@@ -153,9 +152,6 @@ func newConfig(opts []WatcherOption) *config {
 			continue
 		}
 		o(c)
-	}
-	if !c.partitionGiven {
-		c.PartitionConcurrency = c.Concurrency
 	}
 	c.Limits = sqlstore.Map(c.limits, func(l *Limit) sqlstore.Limit { return sqlstore.Limit(*l) })
 	return c

@@ -59,37 +59,33 @@ type ProcessorFunc func(context.Context, Item) (Response, error)
 // Process calls the function.
 func (f ProcessorFunc) Process(ctx context.Context, it Item) (Response, error) { return f(ctx, it) }
 
-// single is a Processor as a [BatchProcessor] whose batches have one item.
-type single struct{ Processor }
+// batch makes an attempt at each of some items.
+type batch func(ctx context.Context, items []Item) ([]Response, []error)
 
-// BatchSize implements [BatchProcessor].
-func (single) BatchSize() int { return 1 }
-
-// ProcessBatch implements [BatchProcessor].
-func (p single) ProcessBatch(ctx context.Context, items []Item) ([]Response, []error) {
-	resp, err := p.Process(ctx, items[0])
-	return []Response{resp}, []error{err}
-}
-
-// batches is p as a BatchProcessor with batches of at least one.
-func batches(p Processor) BatchProcessor {
-	if b, ok := p.(BatchProcessor); ok && b.BatchSize() > 1 {
-		return b
+// batchOf is what calls a processor, and how many items a call has at most.
+func batchOf(p Processor) (batch, int) {
+	if b, ok := p.(BatchProcessor); ok {
+		if n := b.BatchSize(); n > 1 {
+			return b.ProcessBatch, n
+		}
 	}
-	return single{p}
+	return func(ctx context.Context, items []Item) ([]Response, []error) {
+		resp, err := p.Process(ctx, items[0])
+		return []Response{resp}, []error{err}
+	}, 1
 }
 
 // errRegression is the error of a Response with a gate below the item's.
 var errRegression = errors.New("the response's gate is below the item's")
 
 // attempt makes an attempt at each item. A panic, also one in the methods of a returned error, is an error.
-func attempt(ctx context.Context, p BatchProcessor, items []Item) (resps []Response, errs []error) {
+func attempt(ctx context.Context, call batch, items []Item) (resps []Response, errs []error) {
 	defer func() {
 		if r := recover(); r != nil {
 			resps, errs = allFailed(len(items), fmt.Errorf("panic: %v\n%s", r, debug.Stack()))
 		}
 	}()
-	resps, errs = p.ProcessBatch(ctx, items)
+	resps, errs = call(ctx, items)
 	if len(resps) != len(items) || len(errs) != len(items) {
 		return allFailed(len(items), fmt.Errorf("ProcessBatch returned %d responses and %d errors for %d items", len(resps), len(errs), len(items)))
 	}
@@ -112,8 +108,8 @@ var traceContext propagation.TraceContext
 // is the engine's [engine.Handler].
 type handler struct {
 	*config
-	processor BatchProcessor
-	tracer    trace.Tracer // nil: none
+	call   batch
+	tracer trace.Tracer // nil: none
 }
 
 // Process implements [engine.Handler].
@@ -141,7 +137,7 @@ func (h *handler) Process(ctx context.Context, rows []*sqlstore.Item, steps []en
 
 func (h *handler) attempt(ctx context.Context, items []Item) (resps []Response, errs []error) {
 	if h.tracer == nil {
-		return attempt(ctx, h.processor, items)
+		return attempt(ctx, h.call, items)
 	}
 	spans := make([]trace.Span, len(items))
 	for i, it := range items {
@@ -156,7 +152,7 @@ func (h *handler) attempt(ctx context.Context, items []Item) (resps []Response, 
 			endSpan(span, items[i], resps[i], errs[i])
 		}
 	}()
-	resps, errs = attempt(ctx, h.processor, items)
+	resps, errs = attempt(ctx, h.call, items)
 	return resps, errs
 }
 

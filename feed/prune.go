@@ -13,12 +13,8 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-const (
-	// pruneRows is how many items one transaction of Prune deletes, or one page of an export has.
-	pruneRows = 1000
-	// pruning is the status of a partition that was exported and whose items are being deleted. For inserters and operators it is not there.
-	pruning = "Pruning"
-)
+// pruneRows is how many items one transaction of Prune deletes, or one page of an export has.
+const pruneRows = 1000
 
 // Pruned is how much [Store.Prune] deleted.
 type Pruned struct{ Partitions, Items int }
@@ -59,7 +55,7 @@ func eachPrunable(ctx context.Context, s *sqlstore.Store, age time.Duration, f f
 			if now, err = s.Now(db); err != nil {
 				return err
 			}
-			return db.Where("status IN ('Complete', '"+pruning+"') AND id > ?", after).Order("id").Limit(pruneRows).Find(&page).Error
+			return db.Where("status IN ('Complete', 'Pruning') AND id > ?", after).Order("id").Limit(pruneRows).Find(&page).Error
 		})
 		if err == nil {
 			err = dated(ctx, s, page, now)
@@ -70,7 +66,7 @@ func eachPrunable(ctx context.Context, s *sqlstore.Store, age time.Duration, f f
 		for i := range page {
 			p := &page[i]
 			after = p.ID
-			if p.Status == pruning || now.Sub(*p.Until) >= age {
+			if p.Status == sqlstore.Pruning || now.Sub(*p.Until) >= age {
 				if err := f(p); err != nil {
 					return err
 				}
@@ -100,7 +96,7 @@ func dated(ctx context.Context, s *sqlstore.Store, page []sqlstore.Partition, no
 // nobody can open it again. A marked partition was exported.
 func prune(ctx context.Context, s *sqlstore.Store, p *sqlstore.Partition, export func(Partition, iter.Seq2[Item, error]) error, done *Pruned) error {
 	id := p.ID
-	if p.Status != pruning {
+	if p.Status != sqlstore.Pruning {
 		if export != nil {
 			var unread error
 			err := export(partitionOf(p), byID(ctx, s, id, &unread))
@@ -133,7 +129,7 @@ func prune(ctx context.Context, s *sqlstore.Store, p *sqlstore.Partition, export
 			if !last {
 				return nil
 			}
-			deleted := tx.Where("id = ? AND status = ?", id, pruning).Delete(&sqlstore.Partition{})
+			deleted := tx.Where("id = ? AND status = ?", id, sqlstore.Pruning).Delete(&sqlstore.Partition{})
 			partitions = deleted.RowsAffected
 			return deleted.Error
 		})
@@ -156,7 +152,7 @@ func mark(ctx context.Context, s *sqlstore.Store, read *sqlstore.Partition) (mar
 				return err
 			}
 			marked = true
-			return p.Update(tx, map[string]any{"status": pruning})
+			return p.Update(tx, map[string]any{"status": sqlstore.Pruning})
 		})
 	})
 	if errors.Is(err, ErrNotFound) {

@@ -197,7 +197,7 @@ func TestPruneGoesOn(t *testing.T) {
 		require.False(t, marked, "it has changed")
 		p, err := s.Partition(ctx, "a")
 		require.NoError(t, err)
-		require.Equal(t, Status(pruning), p.Status)
+		require.Equal(t, Status(sqlstore.Pruning), p.Status)
 		require.ErrorIs(t, s.Reopen(ctx, "a"), ErrNotFound, "it is being deleted")
 		require.ErrorIs(t, s.Insert(ctx, "a", Item{}), ErrNotFound)
 		w := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))

@@ -120,11 +120,11 @@ func TestTraces(t *testing.T) {
 // TestTracesOfBatches: each item has a span of its own, also where the batch panics.
 func TestTracesOfBatches(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
+	call, most := batchOf(batcher{f: func([]Item) ([]Response, []error) { panic("boom") }})
+	require.Equal(t, 4, most)
 	h := handler{
-		config: newConfig(nil), processor: batches(batcher{f: func([]Item) ([]Response, []error) { panic("boom") }}),
-		tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test"),
+		config: newConfig(nil), call: call, tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test"),
 	}
-	require.Equal(t, 4, h.processor.BatchSize())
 	steps := make([]engine.Step, 2)
 	h.Process(t.Context(), []*sqlstore.Item{{ID: "a"}, {ID: "b"}}, steps)
 	require.ErrorContains(t, steps[1].Err, "boom")

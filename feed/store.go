@@ -112,15 +112,5 @@ func (s *Store) Migrate(ctx context.Context) error {
 
 // change locks a partition and changes it, in one transaction. The error says in which operation it came.
 func (s *Store) change(ctx context.Context, what, partition string, f func(tx *gorm.DB, p *sqlstore.Partition) error) error {
-	return wrapped(s.sql.Change(ctx, partition, kept(f)), "%s partition %q", what, partition)
-}
-
-// kept is f, but for a partition that is being pruned.
-func kept(f func(tx *gorm.DB, p *sqlstore.Partition) error) func(tx *gorm.DB, p *sqlstore.Partition) error {
-	return func(tx *gorm.DB, p *sqlstore.Partition) error {
-		if p.Status == pruning {
-			return ErrNotFound
-		}
-		return f(tx, p)
-	}
+	return wrapped(s.sql.Change(ctx, partition, f), "%s partition %q", what, partition)
 }

@@ -378,50 +378,6 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	})
 }
 
-// TestDuplicateIsNamed: the error of an Insert says which of many items is there already, also in a later statement.
-func TestDuplicateIsNamed(t *testing.T) {
-	t.Parallel()
-	onEvery(t, func(t *testing.T, s *Store, _ string) {
-		create(t, s, Partition{ID: "p"}, Item{ID: "there"})
-		create(t, s, Partition{ID: "q"}, Item{ID: "elsewhere"})
-		items := make([]Item, 500)
-		items[0].ID, items[450].ID = "elsewhere", "there"
-		err := s.Insert(t.Context(), "p", items...)
-		require.ErrorIs(t, err, ErrDuplicate)
-		require.EqualError(t, err, `feed: insert into partition "p": item "there": duplicate ID`)
-	})
-}
-
-// TestImpossibleIDs: what no ID can be is not found, also where the database takes no such text.
-func TestImpossibleIDs(t *testing.T) {
-	t.Parallel()
-	onEvery(t, func(t *testing.T, s *Store, _ string) {
-		ctx := t.Context()
-		create(t, s, Partition{ID: "p"}, Item{ID: "a"})
-		for _, id := range []string{"a\x00", "\xff", ""} {
-			_, err := s.Partition(ctx, id)
-			require.ErrorIs(t, err, ErrNotFound)
-			_, err = s.Counts(ctx, id)
-			require.ErrorIs(t, err, ErrNotFound)
-			for _, in := range []string{id, "p"} {
-				_, err = s.Item(ctx, in, id)
-				require.ErrorIs(t, err, ErrNotFound)
-				require.ErrorIs(t, s.Retry(ctx, in, id), ErrNotFound)
-			}
-			require.ErrorIs(t, s.Insert(ctx, id, Item{}), ErrNotFound)
-			require.ErrorIs(t, s.Seal(ctx, id), ErrNotFound)
-		}
-		_, err := s.Items(ctx, Query{Partition: "p", After: "\xff"})
-		require.ErrorIs(t, err, ErrNotFound)
-		_, err = s.Items(ctx, Query{Partition: "\xff"})
-		require.ErrorIs(t, err, ErrInvalid)
-		for _, q := range []Query{{Partition: "p\x00"}, {After: "\xff"}} {
-			_, err = s.Partitions(ctx, q)
-			require.ErrorIs(t, err, ErrInvalid)
-		}
-	})
-}
-
 func TestManyItemsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	onEvery(t, func(t *testing.T, s *Store, _ string) {

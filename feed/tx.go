@@ -35,7 +35,7 @@ func (s *Store) SealTx(ctx context.Context, tx any, partition string) error {
 
 // changeTx is change in the caller's transaction.
 func (s *Store) changeTx(ctx context.Context, tx any, what, partition string, f func(tx *gorm.DB, p *sqlstore.Partition) error) error {
-	err := inTx(ctx, s.sql, tx, partition, func(tx *gorm.DB) error { return s.sql.ChangeIn(tx, partition, kept(f)) })
+	err := inTx(ctx, s.sql, tx, partition, func(tx *gorm.DB) error { return s.sql.ChangeIn(tx, partition, f) })
 	return wrapped(err, "%s partition %q", what, partition)
 }
 

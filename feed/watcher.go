@@ -54,8 +54,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	h := &handler{config: w.config, processor: batches(w.processor)}
-	w.config.Batch = h.processor.BatchSize()
+	h := &handler{config: w.config}
+	h.call, w.config.Batch = batchOf(w.processor)
 	if w.config.tracers != nil {
 		h.tracer = w.config.tracers.Tracer("github.com/jetpull/jetpull/feed")
 	}

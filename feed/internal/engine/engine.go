@@ -287,12 +287,3 @@ func (e *Engine) stop() {
 		e.letGo(h)
 	}
 }
-
-// release gives leases back. At the end of Run it wakes the other watchers, which would find them by their polls only.
-func (e *Engine) release(ctx context.Context, leases []sqlstore.Lease, atEnd bool) error {
-	err := e.tables.Release(ctx, e.terms, leases)
-	if err == nil && atEnd {
-		_ = e.tables.Announce(ctx) // a hint
-	}
-	return err
-}

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -101,25 +100,14 @@ func sqliteFile(dsn string) (path, query string) {
 }
 
 // createPrivate creates an empty file for SQLite, which would create one that others can read. The files beside it get its mode. An
-// existing file is left alone. If it cannot create one, SQLite creates it or reports the error: a file system without hard links has
-// no modes.
-//
-// The file gets its name after it was closed: to close one that a connection of this process has open would end SQLite's locks on it.
+// existing file is left alone. If it cannot create one, SQLite reports the error.
 func createPrivate(path, query string) {
 	if values, err := url.ParseQuery(query); err != nil || (values.Has("mode") && values.Get("mode") != "rwc") {
 		return
 	}
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return
+	if f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
+		_ = f.Close()
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".feed-*") // for the owner alone
-	if err != nil {
-		return
-	}
-	if f.Close() == nil {
-		_ = os.Link(f.Name(), path)
-	}
-	_ = os.Remove(f.Name())
 }
 
 // configure makes two settings of a connection to PostgreSQL, unless the DSN has another value. The server ends a transaction whose

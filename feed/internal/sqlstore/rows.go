@@ -2,9 +2,7 @@ package sqlstore
 
 import (
 	"encoding/json"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"gorm.io/gorm"
 )
@@ -14,6 +12,8 @@ const (
 	Available = "Available"
 	Complete  = "Complete"
 	Failed    = "Failed"
+	// Pruning is a partition that was exported and whose items are being deleted.
+	Pruning = "Pruning"
 )
 
 // Partition is a row of partitions.
@@ -117,9 +117,4 @@ func First[R any](tx *gorm.DB) (row R, err error) {
 		err = ErrNotFound
 	}
 	return row, err
-}
-
-// Possible reports whether a row can have this ID. PostgreSQL refuses other texts even in a query.
-func Possible(id string) bool {
-	return utf8.ValidString(id) && !strings.Contains(id, "\x00")
 }
