@@ -52,7 +52,7 @@ func eachPrunable(ctx context.Context, s *sqlstore.Store, age time.Duration, f f
 		var page []sqlstore.Partition
 		var now time.Time
 		err := s.Read(ctx, func(db *gorm.DB) (err error) {
-			if now, err = s.Now(db); err != nil {
+			if now, err = s.Dialect.Clock(db); err != nil {
 				return err
 			}
 			return db.Where("status IN ('Complete', 'Pruning') AND id > ?", after).Order("id").Limit(pruneRows).Find(&page).Error

@@ -272,7 +272,7 @@ func TestSlowHandlersKeepTheirLease(t *testing.T) {
 				require.NoError(t, err)
 				h := newHistory(t, s, 4)
 				slow := ProcessorFunc(func(ctx context.Context, _ Item) (Response, error) {
-					now, err := s.sql.Now(s.sql.DB.WithContext(ctx))
+					now, err := s.sql.Dialect.Clock(s.sql.DB.WithContext(ctx))
 					if err != nil || now.Before(dead.Until) {
 						return Response{}, Permanent(fmt.Errorf("began at %v, before the end of a lease, %v: %w", now, dead.Until, err))
 					}

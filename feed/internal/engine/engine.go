@@ -53,6 +53,11 @@ type Tables interface {
 	// Grant gives parts of limits, one for each ask.
 	Grant(ctx context.Context, t sqlstore.Terms, asks []sqlstore.Ask) ([]sqlstore.Grant, error)
 
+	Changes
+}
+
+// Changes is how an engine hears of changes before it polls.
+type Changes interface {
 	// Subscribe has f called for each partition that this process changes, and Listen for the changes of other processes,
 	// until ctx or the connection ends. Listen returns nil at once where the database cannot notify. f does not block.
 	Subscribe(f func(partition string)) (cancel func())

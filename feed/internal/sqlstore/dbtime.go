@@ -37,21 +37,21 @@ func (t *RowTime) Scan(v any) error {
 // Value implements driver.Valuer.
 func (t RowTime) Value() (driver.Value, error) { return t.Time, nil }
 
-// Now is the database's clock.
-func (s *Store) Now(tx *gorm.DB) (time.Time, error) {
+// Clock is the database's clock.
+func (d *dialect) Clock(tx *gorm.DB) (time.Time, error) {
 	var now RowTime
-	err := tx.Raw("SELECT " + s.Dialect.Now).Row().Scan(&now)
+	err := tx.Raw("SELECT " + d.Now).Row().Scan(&now)
 	return now.Time, err
 }
 
-// later is the database's clock plus d, as an expression or a time.
-func (s *Store) later(tx *gorm.DB, d time.Duration) (any, error) {
-	switch ms := d.Milliseconds(); strings.Count(s.Dialect.Later, "?") {
+// later is the database's clock plus a duration, as an expression or a time.
+func (d *dialect) later(tx *gorm.DB, after time.Duration) (any, error) {
+	switch ms := after.Milliseconds(); strings.Count(d.Later, "?") {
 	case 1:
-		return gorm.Expr(s.Dialect.Later, ms), nil
+		return gorm.Expr(d.Later, ms), nil
 	case 2:
-		return gorm.Expr(s.Dialect.Later, ms%1000, ms/1000), nil
+		return gorm.Expr(d.Later, ms%1000, ms/1000), nil
 	}
-	now, err := s.Now(tx)
-	return now.Add(d), err
+	now, err := d.Clock(tx)
+	return now.Add(after), err
 }

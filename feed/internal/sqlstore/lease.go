@@ -92,7 +92,7 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds map[string]bo
 	slices.SortFunc(rows, func(a, b Partition) int { return cmp.Compare(a.ID, b.ID) })
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		taken = taken[:0]
-		until, err := s.later(tx, t.Length+s.Dialect.slack)
+		until, err := s.Dialect.later(tx, t.Length+s.Dialect.slack)
 		if err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claim
 			if err := s.Dialect.lockOwned(tx, t, ids); err != nil {
 				return err
 			}
-			until, err := s.later(tx, t.Length+s.Dialect.slack)
+			until, err := s.Dialect.later(tx, t.Length+s.Dialect.slack)
 			if err != nil {
 				return err
 			}
@@ -178,7 +178,7 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 			if err := s.Dialect.lockOwned(tx, t, ids); err != nil {
 				return err
 			}
-			freed, err := s.freed(tx)
+			freed, err := s.Dialect.freed(tx)
 			if err != nil {
 				return err
 			}
@@ -203,11 +203,11 @@ func (d *dialect) lockOwned(tx *gorm.DB, t Terms, ids []string) error {
 }
 
 // freed is what a partition is without its lease.
-func (s *Store) freed(tx *gorm.DB) (map[string]any, error) {
-	until, err := s.later(tx, ClaimWait)
+func (d *dialect) freed(tx *gorm.DB) (map[string]any, error) {
+	until, err := d.later(tx, ClaimWait)
 	return map[string]any{
 		"owner": nil, "version": gorm.Expr("version + 1"),
-		"until": gorm.Expr("CASE WHEN claimant IS NULL OR claimant = '' THEN "+s.Dialect.Now+" ELSE ? END", until),
+		"until": gorm.Expr("CASE WHEN claimant IS NULL OR claimant = '' THEN "+d.Now+" ELSE ? END", until),
 	}, err
 }
 
@@ -253,7 +253,7 @@ func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 // duration where nothing is known to come.
 func (s *Store) Soonest(ctx context.Context, t Terms) (time.Duration, error) {
 	db := s.DB.WithContext(ctx)
-	now, err := s.Now(db)
+	now, err := s.Dialect.Clock(db)
 	if err != nil {
 		return 0, err
 	}

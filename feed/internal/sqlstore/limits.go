@@ -172,7 +172,7 @@ func (s *Store) Grant(ctx context.Context, t Terms, asks []Ask) (grants []Grant,
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		grants = make([]Grant, len(asks))
 		for i := range asks {
-			if err := s.grantOne(tx, t, &asks[i], &grants[i]); err != nil {
+			if err := s.Dialect.grant(tx, t, &asks[i], &grants[i]); err != nil {
 				return err
 			}
 		}
@@ -181,8 +181,8 @@ func (s *Store) Grant(ctx context.Context, t Terms, asks []Ask) (grants []Grant,
 	return grants, err
 }
 
-// grantOne locks the row of a limit by a write. The clock is read after that, which may have waited.
-func (s *Store) grantOne(tx *gorm.DB, t Terms, a *Ask, g *Grant) error {
+// grant locks the row of a limit by a write. The clock is read after that, which may have waited.
+func (d *dialect) grant(tx *gorm.DB, t Terms, a *Ask, g *Grant) error {
 	of := func() *gorm.DB { return tx.Table("feed_limits").Where("gate = ?", a.Gate) }
 	lock := func() (bool, error) {
 		locked := of().Update("version", gorm.Expr("version + 1"))
@@ -199,7 +199,7 @@ func (s *Store) grantOne(tx *gorm.DB, t Terms, a *Ask, g *Grant) error {
 	}
 	var text string
 	var now RowTime
-	if err := of().Select("state, "+s.Dialect.Now).Row().Scan(&text, &now); err != nil {
+	if err := of().Select("state, "+d.Now).Row().Scan(&text, &now); err != nil {
 		return err
 	}
 	var state LimitState

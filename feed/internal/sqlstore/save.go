@@ -67,7 +67,7 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 				set["history"] = *r.History
 			}
 			if r.Delay > 0 {
-				if set["not_before"], err = s.later(tx, time.Duration(r.DelayMS())*time.Millisecond); err != nil {
+				if set["not_before"], err = s.Dialect.later(tx, time.Duration(r.DelayMS())*time.Millisecond); err != nil {
 					return err
 				}
 			}

@@ -32,7 +32,7 @@ func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 		if !p.OwnedBy(t.Owner, l.Epoch) {
 			return nil
 		}
-		set, err := s.freed(tx)
+		set, err := s.Dialect.freed(tx)
 		if err != nil {
 			return err
 		}
