@@ -98,7 +98,8 @@ func serveNaive(ctx context.Context, dir, target, messages string, ready func(ur
 		}
 	}
 	return sub.Consume(ctx, func(ctx context.Context, m *jetpull.Msg) error {
-		return client.Post(ctx, target, http.Header{}, m.Data())
+		_, err := client.PostKeep(ctx, target, http.Header{}, m.Data(), 0)
+		return err
 	}, jetpull.Concurrency(naiveWorkers))
 }
 
