@@ -36,8 +36,8 @@
 // flight when a connection or a server breaks are redelivered. So are messages whose acknowledgement was not sent when the
 // process ended: with several handlers, an acknowledgement waits up to 200 µs for others. A Consume remembers the last
 // thousand messages that it settled. If the server redelivers one of them, also after a reset of the consumer (nats.go's
-// ResetConsumer), no handler is called. It forgets them when the consumer is recreated, or when it has held none for
-// ten AckWaits. Other calls and processes do not share this memory. If the consumer was deleted, [ConfirmAcks] waits
+// ResetConsumer), no handler is called. It forgets them when the consumer is recreated, or when it has settled none for
+// AckWait and 5 s. Other calls and processes do not share this memory. If the consumer was deleted, [ConfirmAcks] waits
 // until its context ends: the server answers 503, as it does for a consumer without a leader.
 //
 // Handing a message back uses up a delivery. So does each stop of a worker that has read the message ahead. The server does
@@ -57,11 +57,10 @@
 // The client reads the consumer's configuration again when the consumer was recreated or did not answer, refuses a pull
 // for a limit, or when the connection was lost. It notices any other change at the next of these events. If a limit was
 // lowered, the calls that share the refused pull end with [ErrLimitExceeded], and later calls keep within the limit.
-// Consume and Messages then hand back messages that were not started. The running handlers have [DrainTimeout], as at the
-// end of Consume. When they have returned, the calls pull again, or end with [ErrInvalidOption] if a new call would. A handler
-// that goes on after its context was cancelled ends Consume with [ErrDrainTimeout]. A pinned client gives up its pin when
-// Consume, Messages or Close ends. A client that dies keeps its pin, and so does one that stops before it has received the
-// message with its pin id. A stand-by then waits for the consumer's priority timeout, 2 minutes by default.
+// Consume and Messages then hand back messages that were not started. When the running handlers have returned, they pull
+// again, or end with [ErrInvalidOption] if a new call would. A pinned client gives up its pin when Consume, Messages or
+// Close ends. A client that dies keeps its pin, and so does one that stops before it has received the message with its
+// pin id. A stand-by then waits for the consumer's priority timeout, 2 minutes by default.
 //
 // The server does not answer a request without the needed permission. [Subscribe] and Info fail when their wait is over.
 //

@@ -84,9 +84,17 @@ func (s *Subscription) get(ctx context.Context, what string, n int, set *setting
 	if refused := s.driver.Refused(); refused != nil {
 		return nil, s.wrapError(what, refused)
 	}
-	err = fmt.Errorf("no message within %v: %w", (s.driver.Now() - begun).Round(time.Millisecond), err)
+	if timeout, ok := c.Err.(*pull.Timeout); ok { //nolint:errorlint // the engine does not wrap its own
+		now := s.driver.Now()
+		text := fmt.Sprintf("no message within %v", (now - begun).Round(time.Millisecond))
+		// A pull expires before the deadline, so that the call can end by it.
+		if left := (ask.Deadline - now).Round(time.Millisecond); left > 0 && timeout.Cause == nil {
+			text += fmt.Sprintf(": the pull expired %v before the deadline", left)
+		}
+		err = fmt.Errorf("%s: %w", text, err)
+	}
 	if byContext {
-		err = fmt.Errorf("%w: %w", err, context.DeadlineExceeded)
+		err = &contextTimeout{err}
 	}
 	return nil, s.wrapError(what, err)
 }

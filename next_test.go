@@ -38,7 +38,7 @@ var fetches = map[string]struct {
 }{
 	"what is there":                  {stored: 3, n: 2, got: 2},
 	"less than the batch":            {stored: 3, n: 10, got: 3},
-	"nothing":                        {n: 10, at: 4900 * milli, is: []error{jetpull.ErrTimeout, nats.ErrTimeout}, not: context.DeadlineExceeded, says: "no message within 4.9s: "},
+	"nothing":                        {n: 10, at: 4900 * milli, is: []error{jetpull.ErrTimeout, nats.ErrTimeout}, not: context.DeadlineExceeded, says: "no message within 4.9s: the pull expired 100ms before the deadline: "},
 	"what comes first":               {later: 2, n: 10, got: 1, at: second},
 	"what comes late":                {later: 1, n: 10, opts: opts(jetpull.MaxWait(time.Minute)), got: 1, at: second},
 	"the whole batch":                {stored: 1, later: 4, n: 5, opts: opts(jetpull.FillBatch()), got: 5, at: 4 * second},
@@ -47,8 +47,8 @@ var fetches = map[string]struct {
 	"nothing now":                    {n: 1, opts: opts(jetpull.NoWait()), is: []error{jetpull.ErrNoMessages, jetstream.ErrNoMessages}},
 	"what is there now":              {stored: 2, n: 10, opts: opts(jetpull.NoWait()), got: 2},
 	"MaxWait":                        {n: 1, opts: opts(jetpull.MaxWait(second)), at: 900 * milli, is: []error{jetpull.ErrTimeout}, not: context.DeadlineExceeded},
-	"a short MaxWait":                {n: 1, opts: opts(jetpull.MaxWait(50 * milli)), at: 45 * milli, is: []error{jetpull.ErrTimeout}, says: "no message within 45ms: "},
-	"the context's deadline":         {n: 1, ctx: 30 * second, at: 29900 * milli, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}, says: "no message within 29.9s: "},
+	"a short MaxWait":                {n: 1, opts: opts(jetpull.MaxWait(50 * milli)), at: 45 * milli, is: []error{jetpull.ErrTimeout}, says: "no message within 45ms: the pull expired 5ms before the deadline: "},
+	"the context's deadline":         {n: 1, ctx: 30 * second, at: 29900 * milli, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}, says: "no message within 29.9s: the pull expired 100ms before the deadline: "},
 	"the context's before MaxWait's": {n: 1, ctx: second, opts: opts(jetpull.MaxWait(2 * second)), at: 900 * milli, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}},
 	"MaxWait's before the context's": {n: 1, ctx: 2 * second, opts: opts(jetpull.MaxWait(second)), at: 900 * milli, is: []error{jetpull.ErrTimeout}, not: context.DeadlineExceeded},
 	"the end of the context":         {n: 1, cancel: second, at: second, is: []error{context.Canceled, errBroken}, not: jetpull.ErrTimeout},
@@ -85,6 +85,7 @@ func TestFetch(t *testing.T) {
 			require.False(t, tt.not != nil && errors.Is(r.err, tt.not), "%v", r.err)
 			if tt.says != "" {
 				require.ErrorContains(t, r.err, tt.says)
+				require.NotContains(t, r.err.Error(), "deadline exceeded", "it was not yet")
 			}
 			if tt.ctx < 0 {
 				require.Empty(t, w.Pulls(), "nothing is sent")

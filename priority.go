@@ -3,7 +3,6 @@ package jetpull
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -44,7 +43,7 @@ func (s *Subscription) pinChanged(group, id string, gained bool) {
 		s.calls.pinning.Add(1)
 	}
 	s.notifier.Post(func() {
-		s.defaults.log().Debug("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
+		s.defaults.log().Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
 		if f != nil {
 			f(PinEvent{Group: group, ID: id})
 		}
@@ -137,41 +136,63 @@ type PinAdvisory struct {
 }
 
 const (
-	advisories       = "$JS.EVENT.ADVISORY.CONSUMER."
-	pinnedAdvisory   = advisories + "PINNED."
-	unpinnedAdvisory = advisories + "UNPINNED."
+	pinnedAdvisory   = "$JS.EVENT.ADVISORY.CONSUMER.PINNED"
+	unpinnedAdvisory = "$JS.EVENT.ADVISORY.CONSUMER.UNPINNED"
 )
 
 // Advisories yields the pinned and unpinned advisories of a consumer from the first step of the loop on, in the
 // order the server sends them. It ends without an error with ctx or the loop, and with an error when the connection
-// closes. An advisory that cannot be read is yielded as an error and the loop goes on. So is [nats.ErrSlowConsumer], which says
-// that advisories were dropped, because 524,288 of them, or 64 MiB, waited for the loop. The subscription is to all advisories
-// of the consumer, and needs that permission.
+// closes. An advisory that cannot be read is yielded as an error and the loop goes on. Up to 256 wait for a slow loop; those
+// beyond are dropped, and an error says how many.
 func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer string) iter.Seq2[PinAdvisory, error] {
 	return func(yield func(PinAdvisory, error) bool) {
 		if err := checkTarget(ctx, js, stream, consumer); err != nil {
 			yield(PinAdvisory{}, err)
 			return
 		}
-		sub, err := js.Conn().SubscribeSync(advisories + "*." + stream + "." + consumer)
-		if err != nil {
-			yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w", closedError(err)))
-			return
-		}
-		defer func() { _ = sub.Unsubscribe() }() // it fails on a closed connection, where nothing is subscribed
-		for {
-			m, err := sub.NextMsgWithContext(ctx)
-			switch {
-			case ctx.Err() != nil:
+		in := make(chan *nats.Msg, 256)
+		nc := js.Conn()
+		// Before anything else, so that a connection that closes now is noticed.
+		closed := nc.StatusChanged(nats.CLOSED)
+		defer nc.RemoveStatusListener(closed)
+		var subs []*nats.Subscription
+		defer func() {
+			for _, sub := range subs {
+				_ = sub.Unsubscribe()
+			}
+		}()
+		for _, prefix := range []string{pinnedAdvisory, unpinnedAdvisory} {
+			sub, err := nc.ChanSubscribe(prefix+"."+stream+"."+consumer, in)
+			if err != nil {
+				yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w", closedError(err)))
 				return
-			case err != nil:
-				if !yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w", closedError(err))) || !errors.Is(err, nats.ErrSlowConsumer) {
-					return
+			}
+			subs = append(subs, sub)
+		}
+		reported := 0
+		for {
+			select {
+			case m := <-in:
+				dropped := 0
+				for _, sub := range subs {
+					n, _ := sub.Dropped() // it fails on a closed connection, which ends the loop
+					dropped += n
 				}
-			case strings.HasPrefix(m.Subject, pinnedAdvisory), strings.HasPrefix(m.Subject, unpinnedAdvisory):
+				if n := dropped - reported; n > 0 {
+					reported = dropped
+					err := fmt.Errorf("jetpull: advisories: %d were dropped, because the loop was slower than they came; work elsewhere", n)
+					if !yield(PinAdvisory{}, err) {
+						return
+					}
+				}
 				if !yield(parseAdvisory(m)) {
 					return
 				}
+			case <-closed:
+				yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w: %w", ErrClosed, nats.ErrConnectionClosed))
+				return
+			case <-ctx.Done():
+				return
 			}
 		}
 	}
@@ -181,6 +202,6 @@ func parseAdvisory(m *nats.Msg) (a PinAdvisory, err error) {
 	if err := json.Unmarshal(m.Data, &a); err != nil {
 		return PinAdvisory{}, fmt.Errorf("jetpull: advisory on %s: %w", m.Subject, err)
 	}
-	a.Pinned = strings.HasPrefix(m.Subject, pinnedAdvisory)
+	a.Pinned = strings.HasPrefix(m.Subject, pinnedAdvisory+".")
 	return a, nil
 }

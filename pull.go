@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,9 +31,11 @@ func (s *Subscription) start(inboxes *transport.Inboxes) {
 		onOrder = worker.OnOrder(cfg.MaxAckPending, maxPrefetch, s.trip)
 	}
 	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), limitsOf(cfg), onOrder, inboxes, transport.Hooks{
-		Wrap: s.wrap,
-		Pin:  s.pinChanged,
-		Read: s.read,
+		Arrived: s.arrived,
+		Wrap:    s.wrap,
+		Pin:     s.pinChanged,
+		Read:    s.read,
+		Closed:  closedError,
 	})
 	s.notifier = worker.NewNotifier(s.driver.Go)
 }
@@ -48,14 +52,18 @@ func limitsOf(cfg *jetstream.ConsumerConfig) pull.Limits {
 	}
 }
 
-// wrap makes a message of a frame, and counts the deliveries that are left out before it, where that says that they were lost.
-// Each has an allocation of its own: messages that share one keep each other's payloads and headers in memory.
-func (s *Subscription) wrap(raw *nats.Msg, size int) pull.Message {
-	m := &Msg{raw: raw, sub: s, size: size}
+// arrived counts the deliveries that are left out, where that says that they were lost. A status has no number.
+func (s *Subscription) arrived(raw *nats.Msg) {
 	if s.bound.Load().numbered {
-		s.gaps.note(m.ack().ConsumerSeq)
+		a, _ := wire.ParseAck(s.ackPrefix, raw.Reply)
+		s.gaps.note(a.ConsumerSeq)
 	}
-	return m
+}
+
+// wrap makes a message of a frame. Each has an allocation of its own: messages that share one keep each other's payloads and
+// headers in memory.
+func (s *Subscription) wrap(raw *nats.Msg, size int, terms *pull.Terms) pull.Message {
+	return &Msg{raw: raw, sub: s, terms: terms, size: size}
 }
 
 // binding is the consumer as it was read last. It is replaced, not changed.
@@ -80,9 +88,17 @@ func bindingOf(info *jetstream.ConsumerInfo) *binding {
 // config is the consumer's configuration as it was read last.
 func (s *Subscription) config() *jetstream.ConsumerConfig { return &s.bound.Load().cfg }
 
+// bindings puts the readings of the consumer in order.
+type bindings struct {
+	sent atomic.Uint64
+	mu   sync.Mutex
+	last uint64 // the newest reading that was answered
+}
+
 // read reads the consumer. If it has changed, the runs end before a message of the new configuration can arrive. The calls go
-// on with others. The driver reads once at a time.
+// on with others.
 func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err error) {
+	n := s.bindings.sent.Add(1)
 	info, err := requestInfo(ctx, s.js, s.stream, s.consumer)
 	if err != nil {
 		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -90,14 +106,27 @@ func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err err
 		}
 		return lim, gone, err
 	}
-	old, now := s.bound.Load(), bindingOf(info)
-	if !old.created.Equal(now.created) || !reflect.DeepEqual(old.cfg, now.cfg) {
-		s.bound.Store(now)
+	if s.rebind(n, bindingOf(info)) {
 		for _, r := range s.openRuns() {
 			r.reconfigured()
 		}
 	}
 	return limitsOf(s.config()), nil, nil
+}
+
+// rebind takes in the n-th reading, and reports whether the consumer has changed.
+func (s *Subscription) rebind(n uint64, now *binding) bool {
+	s.bindings.mu.Lock()
+	defer s.bindings.mu.Unlock()
+	if n < s.bindings.last { // a later one has been answered
+		return false
+	}
+	s.bindings.last = n
+	if old := s.bound.Load(); old.created.Equal(now.created) && reflect.DeepEqual(old.cfg, now.cfg) {
+		return false
+	}
+	s.bound.Store(now)
+	return true
 }
 
 // run is a call of Messages or Consume, as long as the consumer's configuration stays as it is: a standing demand, and the pool
@@ -110,7 +139,7 @@ type run struct {
 	bound   *binding // the consumer
 	report  *worker.Reporter
 	pool    *worker.Pool[*Msg]
-	demand  pull.Demand
+	demand  *transport.Standing
 }
 
 // open starts reading ahead. Without a handler the caller settles what it takes. before is the run of the same call that has
@@ -121,6 +150,7 @@ func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run 
 	log := set.log().With("stream", s.stream, "consumer", s.consumer)
 	r := &run{sub: s, call: c, set: set, handler: h, bound: bound, report: worker.NewReporter(log, o.onError, o.onEvent != nil, s.notifier)}
 	pool := o.Settings
+	pool.Ahead = 2 * s.trip
 	ops := r.ops()
 	if h == nil {
 		pool.Workers = 1
@@ -138,10 +168,10 @@ func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run 
 	if o.Prefetch == 0 && bytes == 0 {
 		bytes = worker.MaxBytes
 	}
-	r.demand.Ref, r.demand.Ask = r, pull.Ask{
-		Mode: pull.Standing, Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: pool.Workers, Bytes: bytes,
-	}
-	s.driver.Do(func(e *pull.Engine, now pull.At) { e.Post(now, &r.demand) })
+	r.demand = s.driver.Standing(pull.Ask{
+		Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: pool.Workers, Bytes: bytes,
+	}, r)
+	r.demand.Open()
 	s.calls.mu.Lock()
 	s.calls.runs = append(s.calls.runs, r)
 	s.calls.mu.Unlock()
@@ -167,10 +197,9 @@ func (r *run) ops() worker.Ops[*Msg] {
 			Ack: (*Msg).Ack, Nak: (*Msg).NakWithDelay, Term: (*Msg).TermWithReason, InProgress: (*Msg).InProgress, HandBack: r.handBack,
 		},
 		Failed: r.failed,
-		Credit: func(c pull.Credit) {
-			s.driver.Do(func(e *pull.Engine, now pull.At) { e.Credit(now, &r.demand, c) })
-		},
-		Halt:   func() { s.driver.Do(func(e *pull.Engine, now pull.At) { e.Cancel(now, &r.demand, nil) }) },
+		Credit: func(c worker.Credit) { r.demand.Credit(pull.Credit(c)) },
+		Halt:   func() { r.demand.Leave() },
+		Over:   s.driver.Over(),
 		Report: r.report,
 	}
 }
@@ -185,7 +214,7 @@ func (m *Msg) identify() (id worker.ID, delivered uint64) {
 func (r *run) handBack(m *Msg) {
 	switch {
 	case r.sub.bound.Load().ackNone:
-		r.sub.driver.Do(func(e *pull.Engine, now pull.At) { e.Return(now, r.demand.Terms, m, m.size) })
+		r.demand.Return(m, m.size)
 	case m.Nak() == nil:
 		r.sub.counts.handedBack.Add(1)
 	}
@@ -208,8 +237,9 @@ func (s *Subscription) poolConsumer(cfg *jetstream.ConsumerConfig, handlers bool
 	if c.Patience <= 0 {
 		c.Patience = defaultAckWait
 	}
+	c.Longest = c.Patience
 	for _, d := range cfg.BackOff {
-		c.Patience = min(c.Patience, d)
+		c.Patience, c.Longest = min(c.Patience, d), max(c.Longest, d)
 	}
 	return c
 }
@@ -254,7 +284,7 @@ func (r *run) reconfigured() {
 	err := r.set.check(r.call, cfg, nil, true) // as a new call is
 	if err == nil {
 		err = worker.ErrReconfigured
-		r.report.Later(slog.LevelDebug, "jetpull: the consumer's configuration has changed",
+		r.report.Later(slog.LevelInfo, "jetpull: the consumer's configuration has changed",
 			"ack_wait", cfg.AckWait, "backoff", cfg.BackOff, "max_deliver", cfg.MaxDeliver, "max_ack_pending", cfg.MaxAckPending)
 	} else {
 		r.report.Later(slog.LevelWarn, "jetpull: the consumer's configuration has changed, and this call does not fit it", "error", err)

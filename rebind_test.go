@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/internal/pull"
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
@@ -43,15 +42,15 @@ func (*lockedHandler) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h *lockedHandler) Handle(context.Context, slog.Record) error {
 	h.logged++
-	if h.s.calls.mu.TryLock() {
-		h.s.calls.mu.Unlock()
+	if h.s.bindings.mu.TryLock() {
+		h.s.bindings.mu.Unlock()
 	} else {
 		h.locked++
 	}
 	return nil
 }
 
-// TestARunEndsWithItsConfiguration: what a reading brings ends the runs, and calls no
+// TestARunEndsWithItsConfiguration: what a reading brings is taken in by order of the readings, ends the runs, and calls no
 // logger with a lock held, also when the Subscription is closed by then and its callbacks run where they are posted.
 func TestARunEndsWithItsConfiguration(t *testing.T) {
 	log := &lockedHandler{}
@@ -60,7 +59,7 @@ func TestARunEndsWithItsConfiguration(t *testing.T) {
 	s.bound.Store(bindingOf(&jetstream.ConsumerInfo{Name: "C"}))
 	s.notifier = worker.NewNotifier(func(func(context.Context)) bool { return false })
 	r := &run{sub: s, call: callMessages, set: defaultSettings(), report: worker.NewReporter(slog.New(log), nil, false, s.notifier)}
-	r.pool = worker.New(worker.Ops[*Msg]{Now: func() pull.At { return 0 }, Halt: func() {}, Report: r.report}, worker.Settings{Workers: 1}, worker.Consumer{})
+	r.pool = worker.New(worker.Ops[*Msg]{Now: func() worker.At { return 0 }, Halt: func() {}, Report: r.report}, worker.Settings{Workers: 1}, worker.Consumer{})
 	s.calls.runs = []*run{r}
 	if _, _, err := s.read(t.Context()); err != nil {
 		t.Fatal(err)
@@ -70,5 +69,9 @@ func TestARunEndsWithItsConfiguration(t *testing.T) {
 	}
 	if log.logged != 1 || log.locked != 0 {
 		t.Errorf("%d lines were logged, of which %d with the lock held", log.logged, log.locked)
+	}
+	stale := bindingOf(&jetstream.ConsumerInfo{Name: "C", Config: jetstream.ConsumerConfig{AckWait: time.Second}})
+	if s.rebind(0, stale) || s.config().AckWait != time.Minute {
+		t.Errorf("a reading that was answered late was taken in: AckWait is %v", s.config().AckWait)
 	}
 }

@@ -19,7 +19,7 @@ import (
 // condition, which is named in its comment, so code that checks for those goes on working.
 var (
 	// ErrTimeout says that the deadline of a call passed before a message came, or that its last pull expired, which is
-	// 100 ms before (see [MaxWait]). If the call ended by the deadline of its context, the
+	// 100 ms before (see [MaxWait]); the text says which, and when. If the call ended by the deadline of its context, the
 	// error matches [context.DeadlineExceeded] too. Also matches [nats.ErrTimeout].
 	ErrTimeout error = &sentinel{"timeout", []error{nats.ErrTimeout}}
 	// ErrNoMessages says that a call with NoWait found nothing to deliver. Also matches [jetstream.ErrNoMessages].
@@ -143,7 +143,7 @@ func (s *Subscription) publicOf(ctx context.Context, err error) error {
 	if err == pull.ErrEmpty { //nolint:errorlint // the engine does not wrap its own
 		return ErrNoMessages
 	}
-	return closedError(err)
+	return err
 }
 
 // timeoutError is ErrTimeout with the last problem before it.
@@ -153,6 +153,13 @@ func timeoutError(cause error) error {
 	}
 	return fmt.Errorf("%w: last problem: %w", ErrTimeout, cause)
 }
+
+// contextTimeout is the timeout of a call that ended by the deadline of its context, which may be about to end.
+type contextTimeout struct{ error }
+
+func (e *contextTimeout) Unwrap() error { return e.error }
+
+func (e *contextTimeout) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // contextError is the error of a call whose context has ended.
 func contextError(ctx context.Context, cause error) error {

@@ -27,15 +27,17 @@ type Subscription struct {
 	ackPrefix        string // of the reply subjects of first version
 	defaults         *settings
 	trip             time.Duration // to the server and back, when it was made
-	reconnects       uint64        // of the connection, until then
 	driver           *transport.Driver
 	notifier         *worker.Notifier
 	recorder         testmsg.Recorder // of a message that no server delivered; nil: there is one
 
-	bound atomic.Pointer[binding] // the consumer as it was read last; see config
+	// The consumer as it was read last; see config.
+	bound    atomic.Pointer[binding]
+	bindings bindings
 
 	counts counts
-	gaps   gaps // of the goroutine that reads
+	gaps   gaps        // of the goroutine that reads
+	warned atomic.Bool // see warnLastDelivery
 	calls  calls
 }
 
@@ -107,7 +109,7 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 		return nil, err
 	}
 	s := &Subscription{
-		js: js, nc: js.Conn(), stream: stream, consumer: info.Name, reconnects: js.Conn().Stats().Reconnects,
+		js: js, nc: js.Conn(), stream: stream, consumer: info.Name,
 		ackPrefix: wire.AckPrefix + stream + "." + info.Name + ".",
 	}
 	s.calls.unpins = make(chan struct{}, 1)
@@ -117,22 +119,21 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	if err != nil {
 		return nil, err
 	}
+	s.warnLastDelivery(s.defaults)
 	return s, nil
 }
 
 // readInfo asks the server for a consumer's info.
 func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer string) (info *jetstream.ConsumerInfo, err error) {
 	subject := wire.InfoSubject(apiPrefix(js), stream, consumer)
-	before := js.Conn().LastError()
-	info, err = requestInfo(ctx, js, stream, consumer)
-	if err == nil {
-		return info, nil
-	}
-	if refused := transport.Refusal(js.Conn(), subject, before); refused != nil {
-		return nil, refused
-	}
+	err = transport.Request(ctx, js.Conn(), subject, func(ctx context.Context) (err error) {
+		info, err = requestInfo(ctx, js, stream, consumer)
+		return err
+	})
 	var api *jetstream.APIError
 	switch {
+	case err == nil || errors.Is(err, nats.ErrPermissionViolation):
+		return info, err
 	case errors.Is(err, jetstream.ErrNotPullConsumer):
 		return nil, fmt.Errorf("jetpull: consumer %q on stream %q delivers by push; create it without DeliverSubject: %w", consumer, stream, ErrNotPull)
 	case errors.As(err, &api):

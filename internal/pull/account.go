@@ -50,6 +50,7 @@ type ending struct {
 	status wire.Status // the status that ended it; its Code is 0 if there was none
 	silent bool        // its deadline passed without an answer
 	lost   bool        // the connection broke
+	fatal  error       // it could not be sent
 	unsure bool        // more may arrive for it
 }
 
@@ -78,7 +79,7 @@ func (e *Engine) newPull(now At, s *share, k kind, ib *Inbox) *pull {
 func (e *Engine) send(now At, p *pull, batch int) {
 	p.req.Batch, p.left = batch, batch
 	e.capacity.free -= batch
-	p.deadline = now + p.maxSilence()
+	p.deadline = now + e.patience(p)
 	e.schedule(p.deadline)
 	p.inbox.share, p.inbox.pull = p.share, p
 	p.share.pulls = append(p.share.pulls, p)
@@ -96,7 +97,7 @@ func (e *Engine) arrived(now At, p *pull, size int) {
 	if p.kind == oneShot && !p.ended {
 		// The server does not end the pull while it is at MaxAckPending. Messages that have come must not wait for
 		// that.
-		p.deadline = now + oneShotSilence
+		p.deadline = now + e.quickWait()
 		e.schedule(p.deadline)
 	}
 	p.share.tries, p.share.claimed = 0, false
@@ -127,7 +128,7 @@ func (e *Engine) end(now At, p *pull, o ending) {
 		e.retire(p, o.silent)
 	} else {
 		e.capacity.free += p.left
-		e.release(p.inbox)
+		e.release(p.inbox, o.fatal != nil)
 	}
 	e.noteEnding(now, p, o)
 	if d := p.owner; d != nil && !d.Done {
@@ -184,7 +185,7 @@ func (e *Engine) noteEnding(now At, p *pull, o ending) {
 // tooSoon reports whether the server ended p without messages although p was to wait, or because of an id that it did
 // not carry. Pulling again at once could go on for ever, as fast as the server answers.
 func tooSoon(now At, p *pull, st wire.Status) bool {
-	if p.got > 0 || p.ended || st.Code == 0 || p.req.MaxBytes > 0 && st.Condition == wire.MaxBytes {
+	if p.got > 0 || st.Code == 0 || p.req.MaxBytes > 0 && st.Condition == wire.MaxBytes {
 		return false
 	}
 	class := st.Condition.Class()
@@ -197,6 +198,7 @@ func tooSoon(now At, p *pull, st wire.Status) bool {
 //
 //	| the pull                                           | the demand                                              |
 //	| ---                                                | ---                                                     |
+//	| could not be sent                                  | ends with the reason                                    |
 //	| ended without an answer, or was a one-shot; some   | ends                                                    |
 //	| was lost, or was a long pull without an answer     | is pulled for again                                     |
 //	| was a no-wait pull without an answer               | waits by a long pull: the consumer may be at            |
@@ -222,6 +224,8 @@ func (e *Engine) decide(now At, d *Demand, p *pull, o ending) {
 	}
 	d.noHeartbeat = d.noHeartbeat || o.silent && p.kind != noWait || st.Condition == wire.MaxWaiting
 	switch {
+	case o.fatal != nil:
+		e.finish(d, o.fatal)
 	case some && (o.silent || o.lost || o.filled && p.kind == oneShot):
 		e.finish(d, nil)
 	case o.lost, o.silent && p.kind != noWait:

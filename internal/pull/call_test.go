@@ -23,7 +23,7 @@ func TestCalls(t *testing.T) {
 		"the long pull ends with the first messages": `
 			~post a some 9 5s; p1 pending -> sub i2; p2 i2 9 once 4.9s hb1s | +2s; p2 msg 1 2 3; p2 404 -> unsub i2; a=1,2,3`,
 		"at MaxAckPending no status follows what a long pull has brought": `
-			~post a some 9 5s; ~p1 404; +1s; p2 msg 1; +2s -> @500ms drain i2; a=1`,
+			~post a some 9 5s; ~p1 404; +1s; p2 msg 1; +2s -> @2s drain i2; a=1`,
 		"fill, by a caller that reads and is not woken": `
 			post a fill 5 5s reads -> sub i1; p1 i1 5 now | p1 msg 1 2; p1 404 -> sub i2; p2 i2 3 4.9s hb1s
 			p2 msg 3 4; p2 msg 5 -> unsub i2`,
@@ -82,9 +82,9 @@ func TestSharing(t *testing.T) {
 func TestAccounting(t *testing.T) {
 	playAll(t, map[string]string{
 		"R3: a status overtakes the messages that it counts": `
-			~post a some 5 5s; p1 msg 1; p1 batch left=2; +799ms; p1 msg 2; p1 404; p1 msg 3 -> a=1,2,3 | post b some 1 5s -> p2 i1 1 now`,
-		"they are awaited for 800 ms, and welcome later": `
-			~post a fill 5 9s; p1 408 left=3; +2s -> @800ms drain i1; sub i2; p2 i2 5 8.1s hb1s
+			~post a some 5 5s; p1 msg 1; p1 batch left=2; +1.999s; p1 msg 2; p1 404; p1 msg 3 -> a=1,2,3 | post b some 1 5s -> p2 i1 1 now`,
+		"they are awaited for 2 s, and welcome later": `
+			~post a fill 5 9s; p1 408 left=3; +2s -> @2s drain i1; sub i2; p2 i2 5 6.9s hb1s
 			p1 msg 1; drained i1; p2 msg 2 3 4 5 -> a=1,2,3,4,5; drain i2`,
 		"more has arrived than the status admits, or is pending than was asked for": `
 			~post a some 5 9s; p1 msg 1 2 3; p1 408 left=4 -> a=1,2,3
@@ -109,6 +109,9 @@ func TestFailures(t *testing.T) {
 		"a no-wait pull without an answer costs half of the wait, 2 s at most": `
 			~post a some 1 1s; +500ms -> @500ms drain i1; sub i2; p2 i2 1 once 400ms hb75ms | p1 msg 1 -> a=1; drain i2
 			post b some 1 9s -> sub i3; p3 i3 1 now | +2s -> @2s drain i3; sub i4; p4 i4 1 once 6.9s hb1s`,
+		"or four round trips, 500 ms at least": `
+			~post a some 2 5s; +200ms; ~p1 404; p2 msg 1 2 -> a=1,2; unsub i2 | post b some 2 5s -> p3 i1 2 now
+			p3 msg 3; +2s -> @700ms drain i1; b=3`,
 		"two missed heartbeats cost half of the wait, 3 s at most, and the next pull is refused aloud": `
 			~post a some 1 9s; ~p1 404; +1s; p2 100; +2.1s -> @2.1s drain i2; sub i3; p3 i3 1 once 5.8s single
 			p2 msg 1 -> a=1; drain i3 | post b some 1 2s -> p4 i1 1 now | p4 404 -> sub i4; p5 i4 1 once 1.9s hb450ms
@@ -120,14 +123,18 @@ func TestFailures(t *testing.T) {
 			~post a some 1 9s; p1 503 -> read | unreadable; +199ms; +1ms -> @1ms p2 i1 1 now
 			p2 waiting; +400ms -> @400ms p3 i1 1 now | p3 503 -> read | +500ms; +34ms -> @33.333333ms p4 i1 1 now
 			p4 503; +534ms -> @533.333333ms p5 i1 1 now | p5 404 -> sub i2; p6 i2 1 once 7.232s single | p6 msg 1 -> a=1; unsub i2
-			post b some 1 5s -> p7 i1 1 now | p7 503; configured; unreadable gone -> read; b=!gone`,
+			post b some 1 5s -> p7 i1 1 now | p7 503; configured; unreadable gone -> b=!gone`,
 		"a timeout has what stood in the way": `
 			~post a some 1 300ms; p1 shutdown left=1 ->
 			+1s -> @200ms p2 i1 1 now; @250ms drain i1; sub i2; p3 i2 1 once 45ms single; @300ms a=!timeout:shutdown; drain i2
 			post b some 1 300ms -> sub i3; p4 i3 1 now | p4 shutdown left=1; +1s -> @300ms b=!timeout:shutdown`,
 		"reconnected: all pulls end, and calls go on where they were": `
 			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post c some 3 5s g=x -> sub i3; p4 i3 3 now g=x
-			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; sub i4; p5 i4 3 now; drain i3; read | p5 503; up -> p6 i4 3 now`,
+			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; sub i4; p5 i4 3 now; drain i3; read | p5 503; up -> p6 i4 3 now; read`,
+		"a pull that cannot be sent": `
+			~post a some 1 5s; sendfailed p1 -> drain i1 | sendfailed p1; +200ms -> @200ms sub i2; p2 i2 1 now
+			p2 404 -> sub i3; p3 i3 1 once 4.7s hb1s | sendfailed p3 fatal -> unsub i3; a=!fatal | post b some 1 5s -> p4 i2 1 now
+			sendfailed p4 fatal -> unsub i2; b=!fatal`,
 		"no call asks for more than MaxRequestExpires, but one whose user chose the wait": `
 			limits expires=1s; ~post a some 1 2.1s; ~p1 404; post b some 1 5s chosen -> p3 i1 1 now
 			p3 404 -> sub i3; p4 i3 1 once 4.9s hb1s | p4 limit -> unsub i3; read; b=!limit

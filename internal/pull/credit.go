@@ -8,8 +8,11 @@ import (
 )
 
 const (
-	// byteParts is into how many parts a byte window is divided. Each pull asks for one of them, so that pulls overlap.
-	byteParts = 4
+	// largeBytes is a byte window in which pulls overlap: each asks for half of the free bytes, if 1/leastFree of the
+	// window is free. In a smaller window a pull asks for all free bytes, so that most messages fit a pull, and the next
+	// pull waits until half of the window is free.
+	largeBytes = 64 << 20
+	leastFree  = 8
 	// refreshBytes is the max_bytes of a pull that only refreshes a pin: less than the size of any message.
 	refreshBytes = 1
 	// mostAbandoned is how many pulls a standing demand gives up as silent before it waits until the inbox of
@@ -63,6 +66,8 @@ func (e *Engine) healthy(d *Demand) {
 	if s.reported && !d.Done {
 		s.reported = false
 		e.do(Effect{Kind: Healthy, Demand: d})
+		e.config.reading = false // a reading from before may be out of date
+		e.config.epoch++
 		e.readConfig()
 	}
 }
@@ -88,6 +93,8 @@ func (e *Engine) silence(now At, d *Demand, p *pull) {
 func (e *Engine) standingEnded(now At, d *Demand, p *pull, o ending) {
 	st := o.status
 	switch class := st.Condition.Class(); {
+	case o.fatal != nil:
+		e.finish(d, o.fatal)
 	case o.silent:
 		e.silence(now, d, p)
 	case o.lost && d.stand.reported: // with the connection
@@ -98,7 +105,7 @@ func (e *Engine) standingEnded(now At, d *Demand, p *pull, o ending) {
 		e.healthy(d)
 		e.tooLarge(d, p, st)
 	case st.Condition == wire.ConsumerDeleted:
-		e.awaitConfig()
+		e.awaitConfig(now, now+e.backOffTime(0, lastBackOff))
 		e.trouble(d, &Refused{st})
 	case class == wire.Retry, st.Condition == wire.LimitExceeded:
 		e.trouble(d, &Refused{st})
@@ -139,7 +146,7 @@ type onOrder struct {
 	bytes           int // of all messages
 }
 
-func (d *Demand) onOrder() (o onOrder) {
+func (e *Engine) onOrder(now At, d *Demand) (o onOrder) {
 	for _, p := range d.share.pulls {
 		if p.owner != d {
 			continue
@@ -151,7 +158,7 @@ func (d *Demand) onOrder() (o onOrder) {
 		case !p.ended:
 			o.pulls++
 			o.messages += p.left
-		default:
+		case now < p.promisedUntil():
 			o.ended++
 			o.promised += p.left
 		}
@@ -185,7 +192,7 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 //	| less than half of the window free, nobody starves   | waits for credit                              |
 //	| less free of the byte window than a pull may ask    | waits for credit                              |
 func (e *Engine) coverStanding(now At, d *Demand) {
-	s, o := d.stand, d.onOrder()
+	s, o := d.stand, e.onOrder(now, d)
 	pin := e.limits.Pinned && e.pins[d.share.terms.Group].id != ""
 	refreshDue := pin && now >= s.lastPull+e.pinRefresh()
 	open := o.messages + o.promised
@@ -231,11 +238,15 @@ func (e *Engine) coverStanding(now At, d *Demand) {
 // pullBytes is the max_bytes of the next pull, 0 for none. It reports false if too little of the byte window is free.
 func (e *Engine) pullBytes(d *Demand, o onOrder) (n int, ok bool) {
 	s := d.stand
-	if s.bytes > 0 && !s.oversize {
-		n = max(1, s.bytes/byteParts)
-		if s.bytes-s.heldBytes-o.bytes < n {
-			return 0, false
-		}
+	free := s.bytes - s.heldBytes - o.bytes
+	switch {
+	case s.bytes == 0 || s.oversize:
+	case s.bytes < largeBytes && free >= 1 && (free >= s.bytes/2 || o.messages+o.promised == 0):
+		n = free
+	case s.bytes >= largeBytes && free >= s.bytes/leastFree:
+		n = free / 2
+	default:
+		return 0, false
 	}
 	if d.MaxBytes > 0 && (n == 0 || n > d.MaxBytes) {
 		n = d.MaxBytes

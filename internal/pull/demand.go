@@ -128,9 +128,7 @@ func (e *Engine) Post(now At, d *Demand) {
 	}
 	e.schedule(d.Deadline)
 	e.unstash(d) // before anything is pulled for it
-	if e.config.awaited && d.Mode == Standing {
-		e.readConfig()
-	}
+	e.readIfDue(now)
 	if !d.Done && d.n > 0 && d.Mode == Some {
 		e.finish(d, nil)
 	}

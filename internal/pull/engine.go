@@ -40,7 +40,8 @@ type Engine struct {
 	unused   []*Inbox // pooled inboxes without a pull
 	draining int      // inboxes that drain
 	capacity capacity
-	seq      uint64 // of inboxes and pulls
+	seq      uint64        // of inboxes and pulls
+	trip     time.Duration // smoothed time from a no-wait pull to its first answer
 
 	down   bool  // the connection is down
 	dead   error // why no demand is accepted; nil: all are
@@ -315,7 +316,7 @@ func (e *Engine) heard(now At, p *pull, st wire.Status) {
 		p.left = left
 		if left > 0 {
 			p.ended, p.status, p.deadline = true, st, now+promiseGrace
-			e.schedule(p.deadline)
+			e.schedule(p.promisedUntil())
 			e.cover(now, p.share)
 			return
 		}

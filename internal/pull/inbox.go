@@ -21,6 +21,14 @@ type Inbox struct {
 	memory pull // of the pull that is open on it
 }
 
+// Terms are those of the pull that ib served last; nil: there was none.
+func (ib *Inbox) Terms() *Terms {
+	if ib.share == nil {
+		return nil
+	}
+	return &ib.share.terms
+}
+
 // pooled takes an idle inbox, or makes one.
 func (e *Engine) pooled() *Inbox {
 	if n := len(e.unused); n > 0 {
@@ -38,9 +46,9 @@ func (e *Engine) single() *Inbox {
 	return &Inbox{Prefix: e.base + ".", single: true}
 }
 
-// release gives back an inbox on which nothing more can arrive.
-func (e *Engine) release(ib *Inbox) {
-	if ib.single || e.closed {
+// release gives back an inbox on which nothing more can arrive. A broken one may not even be subscribed.
+func (e *Engine) release(ib *Inbox, broken bool) {
+	if ib.single || e.closed || broken {
 		e.drop(ib)
 		return
 	}

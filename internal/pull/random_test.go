@@ -31,14 +31,14 @@ type chaos struct {
 	*world
 	*rand.Rand
 
-	up       []upward // what the server has not seen
-	down     []func() // what the client has not seen
-	served   []*served
-	gone     map[*Inbox]bool // the server has no such subscription
-	cut      bool
-	sizes    []int // of the messages, whose numbers begin with 0
-	arrived  []int
-	answered int // readings
+	up      []upward // what the server has not seen
+	down    []func() // what the client has not seen
+	served  []*served
+	gone    map[*Inbox]bool // the server has no such subscription
+	cut     bool
+	sizes   []int // of the messages, whose numbers begin with 0
+	arrived []int
+	needs   []uint64 // of the readings that are not answered
 }
 
 type (
@@ -115,7 +115,11 @@ func (c *chaos) sends(f *Effect, p *sent) {
 
 // settled carries out what the last step has led to.
 func (c *chaos) settled() {
+	reads := c.reads
 	c.act()
+	for ; reads < c.reads; reads++ {
+		c.needs = append(c.needs, c.e.Epoch())
+	}
 	for _, d := range c.demands {
 		c.must(d.Done || d.Mode == Standing || d.Deadline > c.now, "%v outlives its deadline", d.Ref)
 	}
@@ -148,6 +152,8 @@ func (c *chaos) step() {
 		c.clientReads()
 	case n < 96:
 		c.connection()
+	case n < 97:
+		c.sendFails()
 	case n < 98 && c.one(8):
 		c.e.Fail(c.now, errors.New("refused"), false)
 	default:
@@ -310,26 +316,37 @@ func (c *chaos) connection() {
 	clear(c.gone)
 }
 
+// sendFails has the pull that went out last fail.
+func (c *chaos) sendFails() {
+	last := len(c.up) - 1
+	if last < 0 || c.up[last].pull == nil || c.up[last].pull.ib.pull == nil {
+		return
+	}
+	ib := c.up[last].pull.ib
+	c.up = c.up[:last]
+	c.e.SendFailed(c.now, ib, failure(script.Words{c.pick("", "", "fatal")}, "fatal"))
+}
+
 // configuration answers a reading.
 func (c *chaos) configuration() {
-	lim := c.e.limits
-	switch {
-	case c.answered == c.reads:
+	if len(c.needs) == 0 {
 		return
-	case c.one(4):
-		c.configured(lim, failure(script.Words{c.pick("", "", "gone")}, "gone"), errors.New("unreadable"))
-	default:
-		if c.one(4) {
-			lim.Batch = 5
-		}
-		c.configured(lim, nil, nil)
 	}
-	c.answered++
+	lim, needs := c.e.limits, c.needs[0]
+	c.needs = c.needs[1:]
+	if c.one(4) {
+		c.e.Unreadable(c.now, failure(script.Words{c.pick("", "", "gone")}, "gone"))
+		return
+	}
+	if c.one(4) {
+		lim.Batch = 5
+	}
+	c.e.Configured(c.now, lim, needs)
 }
 
 // flow lets everything on the wire arrive, and answers all readings.
 func (c *chaos) flow() {
-	for len(c.up) > 0 || len(c.down) > 0 || c.answered < c.reads {
+	for len(c.up) > 0 || len(c.down) > 0 || len(c.needs) > 0 {
 		c.serverReads()
 		c.clientReads()
 		c.configuration()

@@ -36,7 +36,8 @@ func TestStanding(t *testing.T) {
 			~post s stand 5; post r stand 5 -> sub i2; p2 i2 5 30s hb2s | post a some 1 5s -> sub i3; p3 i3 1 now
 			p2 msg 1 -> a=1 | p2 msg 2 -> r=2 | p1 msg 3 -> s=3 | p3 msg 4 -> s=4 | cancel r -> r=!canceled end; drain i2 | p2 msg 5 -> s=5`,
 		"messages that a status has promised count as on order for 800 ms": `
-			~post s stand 10; p1 msg 1 -> s=1 | p1 batch left=0; +800ms -> @800ms drain i1; sub i2; p2 i2 9 3.2s hb1.6s | p1 msg 2 -> s=2`,
+			~post s stand 10; p1 msg 1 -> s=1 | p1 batch left=0; +800ms -> @800ms sub i2; p2 i2 9 3.2s hb1.6s | p1 msg 2 -> s=2
+			+1.2s -> @1.2s drain i1 | p1 msg 3 -> s=3`,
 		"a window beyond the channel is pulled for in halves of the channel too": `
 			slots 9; post s stand 100 -> sub i1; p1 i1 5 30s hb2s | p1 msg 1 -> s=1
 			credit s 1 -> sub i2; p2 i2 3 30s hb2s | p1 msg 2 -> s=2 | credit s 1 -> | p2 msg 3 4 -> s=3,4 | credit s 2 -> sub i3; p3 i3 3 30s hb2s`,
@@ -47,24 +48,28 @@ func TestStanding(t *testing.T) {
 			p1 msg 3; return 2; post r stand 5 -> r=2,3; sub i2; p2 i2 3 30s hb2s | return 1 -> r=1 | p1 msg 4 -> r=4`,
 		"ack none: what was kept takes its place in the window": `
 			limits acknone; ~post a some 1 5s mb=300; cancel a -> a=!canceled
-			p1 msg 1; post s stand 4 bytes=400 -> s=1; p2 i1 3 30s hb2s mb100`,
+			p1 msg 1; post s stand 4 bytes=250 -> s=1; p2 i1 3 30s hb2s mb150`,
 	})
 }
 
 func TestStandingBytes(t *testing.T) {
 	playAll(t, map[string]string{
-		"each pull asks for a quarter, where that is free": `
-			post s stand 8 bytes=800 -> sub i1; p1 i1 8 30s hb2s mb200 | p1 msg 1 2 -> s=1,2; drain i1; sub i2; p2 i2 6 30s hb2s mb200
-			p2 msg 3 4 -> s=3,4; drain i2; sub i3; p3 i3 4 30s hb2s mb200 | p3 msg 5 6 -> s=5,6; drain i3 | credit s 1 -> | credit s 1 -> sub i4; p4 i4 4 30s hb2s mb200`,
+		"exact: all that is free, and the next waits for half of it": `
+			post s stand 99 bytes=400 -> sub i1; p1 i1 99 30s hb2s mb400 | p1 msg 1 2 3 4 -> s=1,2,3,4; drain i1
+			credit s 1 -> sub i2; p2 i2 96 30s hb2s mb100 | credit s 1; credit s 1; p2 msg 5 -> s=5; drain i2; sub i3; p3 i3 97 30s hb2s mb200`,
 		"a message that does not fit comes alone, without a limit": `
-			~post s stand 8 bytes=800; p1 msg 1 -> s=1 | p1 bytes left=7 bytes=100 -> p2 i1 7 30s hb2s mb200 | p2 bytes left=7 bytes=200; credit s 1 -> p3 i1 1 30s hb2s
-			credit s 0 window=300; p3 msg 3 size=9000 -> s=3 | credit s 1 bytes=9000 -> p4 i1 300 30s hb2s mb200`,
+			~post s stand 99 bytes=300; p1 msg 1 2 -> s=1,2 | p1 bytes left=97 bytes=100 -> p2 i1 97 30s hb2s mb100
+			p2 bytes left=97 bytes=100; credit s 1; credit s 1 -> p3 i1 1 30s hb2s
+			credit s 0 window=300; p3 msg 3 size=9000 -> s=3 | credit s 1 bytes=9000 -> p4 i1 300 30s hb2s mb300`,
 		"so does one that is over MaxRequestMaxBytes": `
 			limits bytes=50; ~post s stand 9 bytes=67108864; p1 bytes left=9 -> p2 i1 1 30s hb2s | p2 msg 1 -> s=1; p3 i1 8 30s hb2s mb50`,
 		"but over the user's MaxBytes is an error": `
 			~post s stand 99 mb=50; p1 bytes left=99 -> s=!bytes end`,
+		"64 MiB are shared by pulls that overlap": `
+			slots 20; post s stand 16 bytes=67108864 -> sub i1; p1 i1 10 30s hb2s mb33554432 | p1 msg 1 2 3 4 size=1048576 -> s=1,2,3,4
+			credit s 4 bytes=4194304 -> sub i2; p2 i2 7 30s hb2s mb18874368`,
 		"promised bytes are reserved": `
-			~post s stand 50 bytes=67108864; p1 batch left=10 bytes=2097152; +700ms; credit s 0 -> | +100ms -> @100ms drain i1; sub i2; p2 i2 50 3.2s hb1.6s mb16777216`,
+			~post s stand 50 bytes=67108864; p1 batch left=10 bytes=2097152; +800ms -> @800ms sub i2; p2 i2 50 3.2s hb1.6s mb17825792`,
 	})
 }
 
@@ -92,20 +97,20 @@ func TestSilence(t *testing.T) {
 			+600ms; p2 408 left=9 -> p3 i2 9 3.3s hb1.65s | p1 msg 1 -> s=1`,
 		"503: back off, probe": `
 			~post s stand 9; p1 503 -> read; s 503 | +200ms -> @200ms p2 i1 9 600ms | p2 503 -> s 503
-			+400ms -> @400ms p3 i1 9 600ms | p3 msg 1 2 3 4 5 6 7 8 9 -> s healthy; s=1,2,3,4,5,6,7,8,9`,
+			+400ms -> @400ms p3 i1 9 600ms | p3 msg 1 2 3 4 5 6 7 8 9 -> s healthy; read; s=1,2,3,4,5,6,7,8,9`,
 		"reconnected: at once, and the configuration is read": `
 			~post s stand 9; +5.7s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms; @5.7s drain i2; s silent | down -> s lost
-			down; drained i1; drained i2; +1m; up -> sub i3; p3 i3 9 600ms; read | up -> drain i3; sub i4; p4 i4 9 600ms`,
+			down; drained i1; drained i2; +1m; up -> sub i3; p3 i3 9 600ms; read | up -> drain i3; sub i4; p4 i4 9 600ms; read`,
 		"deleted: nothing is pulled before the configuration was read": `
-			~post s stand 9; p1 deleted -> drain i1; read; s deleted | drained i1; +200ms; unreadable gone -> read; s gone
-			unreadable; post a some 1 5s -> read; sub i2; p2 i2 1 now | p2 deleted -> drain i2; a=!deleted
+			~post s stand 9; p1 deleted -> drain i1; s deleted | drained i1; +200ms -> @200ms read | unreadable gone -> s gone
+			+200ms -> @200ms read | unreadable; post a some 1 5s -> sub i2; p2 i2 1 now | p2 deleted -> drain i2; a=!deleted
 			configured; +600ms -> @400ms sub i3; p3 i3 9 600ms`,
 		"refused for good": `
-			~post s stand 9; p1 push -> s=!push end | post r stand 9; +200ms -> @200ms p2 i1 9 29.8s hb2s`,
+			~post s stand 9; p1 push -> s=!push end | post r stand 9; +200ms -> @200ms p2 i1 9 29.8s hb2s | sendfailed p2 fatal -> unsub i1; r=!fatal end`,
 		"over a limit: read, and pull within it": `
 			~post s stand 9; p1 limit -> read; s limit | configured batch=5; +200ms -> @200ms p2 i1 5 600ms
-			p2 msg 1 -> s healthy; read; s=1 | p2 limit -> s limit | configured batch=3; +200ms -> read; @200ms p3 i1 3 600ms
-			p3 limit -> s limit | unreadable; +400ms -> read; @400ms p4 i1 3 600ms | p4 limit -> s limit`,
+			p2 msg 1 -> s healthy; read; s=1 | p2 limit -> s limit | configured batch=3; +200ms -> @200ms p3 i1 3 600ms
+			p3 limit -> read; s limit | unreadable; +400ms -> @400ms p4 i1 3 600ms | p4 limit -> read; s limit`,
 	})
 }
 
@@ -118,7 +123,7 @@ func TestPins(t *testing.T) {
 		"and with a full byte window, by a pull that brings nothing": `
 			limits pinned ttl=6s; ~post s stand 9 g=g bytes=100; p1 msg 1 pin=x -> pin x; s=1; drain i1
 			+2s -> @2s sub i2; p2 i2 8 2s hb1s mb1 g=g id=x | p2 bytes left=8; +2s -> @2s p3 i2 8 2s hb1s mb1 g=g id=x
-			+1.9s; p3 408 left=8; credit s 1 -> p4 i2 9 2s hb1s mb25 g=g id=x`,
+			+1.9s; p3 408 left=8; credit s 1 -> p4 i2 9 2s hb1s mb100 g=g id=x`,
 		"as soon as calls leave slots": `
 			limits pinned ttl=6s; slots 4; ~post s stand 2 g=g; p1 msg 1 2 pin=x -> pin x; s=1,2
 			post a some 9 9s -> p2 i1 4 now | +2s -> @2s drain i1 | drained i1 -> sub i2; p3 i2 1 2s hb1s mb1 g=g id=x; sub i3; p4 i3 2 once 6.9s hb1s`,
@@ -141,6 +146,6 @@ func TestPins(t *testing.T) {
 		"no pull overtakes the message that brings it": `
 			limits pinned batch=2; ~post s stand 9 g=g; p1 batch left=1; p1 msg 1 pin=x -> pin x; s=1; p2 i1 2 30s hb2s g=g id=x`,
 		"unless that is lost": `
-			limits pinned batch=2; ~post s stand 9 g=g; p1 batch left=1; +800ms -> @800ms drain i1; sub i2; p2 i2 2 3.2s hb1.6s g=g`,
+			limits pinned batch=2; ~post s stand 9 g=g; p1 batch left=1; +800ms -> @800ms sub i2; p2 i2 2 3.2s hb1.6s g=g`,
 	})
 }

@@ -152,7 +152,7 @@ func (w *world) send(f *Effect) *sent {
 	if open := ib.pull; open != nil && open.owner != nil && r.MaxBytes > refreshBytes && open.owner.Bytes > 0 &&
 		!w.e.limits.Pinned { // a server brings nothing more for the pulls of a stand-by that has the pin now
 		d := open.owner
-		bytes := d.stand.heldBytes + d.onOrder().bytes
+		bytes := d.stand.heldBytes + w.e.onOrder(w.now, d).bytes
 		w.must(bytes <= d.Bytes, "%d bytes are held or on order", bytes)
 	}
 	w.pulls = append(w.pulls, p)
@@ -258,7 +258,7 @@ func (w *world) checkWaits() {
 	for _, s := range e.shares {
 		looks := slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.kind == noWait && !p.ended })
 		for _, d := range s.demands {
-			waits := at(s.retryAt) || noSlots || e.config.awaited && e.config.reading
+			waits := at(s.retryAt) || noSlots || e.config.awaited && at(e.config.readAt)
 			if d.Mode != Standing {
 				w.must(d.pull != nil || waits || looks && !d.long, "nothing is done for %v: %+v", d.Ref, e.capacity)
 			} else if d.stand.held == 0 && !slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.owner == d }) {

@@ -11,9 +11,11 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,49 +24,51 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// Hooks connect the driver with messages and the consumer.
+// Hooks connect the driver with messages and the consumer. Wrap is called with the driver's lock held.
 type Hooks struct {
-	// Wrap makes a message of a frame. It is called for each message in the order of their arrival, with the driver's lock held.
-	Wrap func(raw *nats.Msg, size int) pull.Message
+	// Arrived is called for each frame, in order; while an inbox drains with the driver's lock held.
+	Arrived func(raw *nats.Msg)
+	// Wrap makes a message of a frame. terms are those of the pull; nil: it is not known.
+	Wrap func(raw *nats.Msg, size int, terms *pull.Terms) pull.Message
 	// Pin reports that the pin id of a group was gained or lost.
 	Pin func(group, id string, gained bool)
 	// Read reads the consumer's configuration. gone says that it does not exist.
 	Read func(ctx context.Context) (lim pull.Limits, gone, err error)
-}
-
-// Sink receives the messages and problems of a standing demand, whose Ref it is, in order, from one goroutine at a time and
-// without a lock. Deliver must not keep ms.
-type Sink interface {
-	Deliver(ms []pull.Message, done bool, err error)
-	Problem(err error)
-	Healthy()
+	// Closed returns the error of calls on a connection that failed with err.
+	Closed func(err error) error
 }
 
 // Driver is the I/O around the pull engine of one consumer.
 type Driver struct {
-	nc      *nats.Conn
-	subject string // of pulls
-	hooks   Hooks
-	epoch   time.Time
-	group   *lifecycle.Group
+	nc       *nats.Conn
+	subject  string // of pulls
+	hooks    Hooks
+	epoch    time.Time
+	group    *lifecycle.Group
+	refusals *Refusals
+	over     context.Context // ends with the driver or the connection, and has their error as its cause
+	end      context.CancelCauseFunc
 
-	mu      sync.Mutex
-	engine  *pull.Engine
-	in      chan *nats.Msg
-	nudged  bool // a nudge is not yet attended to
-	acting  bool // a goroutine carries out effects
-	reader  reader
-	boxes   inboxes
-	quiet   []chan struct{} // closed when no inbox drains, and what came is carried out
-	refused error           // the connection's last error before the last pull was sent
+	reconnects atomic.Uint64
+
+	mu     sync.Mutex
+	engine *pull.Engine
+	in     chan *nats.Msg
+	nudged bool // a nudge is not yet attended to
+	acting bool // a goroutine carries out effects
+	reader reader
+	boxes  inboxes
+	ended  chan struct{} // closed when all frames have arrived after Close
 }
 
 // New returns a driver for a consumer that is pulled from by subject. Its windows may have onOrder messages on order.
 func New(nc *nats.Conn, subject string, lim pull.Limits, onOrder int, inboxes *Inboxes, hooks Hooks) *Driver {
 	d := &Driver{
 		nc: nc, subject: subject, hooks: hooks, epoch: epoch(nc), in: make(chan *nats.Msg, slots(onOrder)),
-		group: lifecycle.New(), refused: nc.LastError(),
+		group: lifecycle.New(), refusals: NewRefusals(nc),
+		ended: make(chan struct{}),
 	}
+	d.over, d.end = context.WithCancelCause(context.Background())
 	d.engine = pull.New(inboxes.base, lim, cap(d.in)-statusSlots, rand.Uint64())
 	d.reader.init(d)
 	d.boxes.known = map[*nats.Subscription]*pull.Inbox{}
@@ -89,6 +93,12 @@ func epoch(nc *nats.Conn) time.Time {
 // Now is the time since the driver's epoch, as the engine counts it.
 func (d *Driver) Now() pull.At { return time.Since(d.epoch) }
 
+// Over ends when the driver is closed, and when the connection is drained or closed. Its cause is the error of calls.
+func (d *Driver) Over() context.Context { return d.over }
+
+// Reconnects is how often the connection came back.
+func (d *Driver) Reconnects() uint64 { return d.reconnects.Load() }
+
 // Stats returns the engine's counters, how many messages are outstanding, and the pin id that is held in group.
 func (d *Driver) Stats(group string) (st pull.Stats, outstanding int, pin string) {
 	d.mu.Lock()
@@ -97,13 +107,11 @@ func (d *Driver) Stats(group string) (st pull.Stats, outstanding int, pin string
 	return st, outstanding, d.engine.PinID(group)
 }
 
-// Do runs f with the engine, and carries out the effects. If f posts a standing demand, the background reader reads for it,
-// unless a caller does.
+// Do runs f with the engine, and carries out the effects.
 func (d *Driver) Do(f func(e *pull.Engine, now pull.At)) {
 	d.mu.Lock()
 	f(d.engine, d.Now())
-	d.ensureReader()
-	d.reader.check(d)
+	d.reader.late(d)
 	d.act()
 	d.mu.Unlock()
 }
@@ -126,12 +134,7 @@ func (d *Driver) act() {
 		})
 	}
 	d.acting = false
-	if !d.engine.Draining() {
-		for _, q := range d.quiet {
-			close(q)
-		}
-		d.quiet = nil
-	}
+	d.checkEnded()
 	if d.reader.nudge {
 		d.sendNudge()
 	}
@@ -172,59 +175,73 @@ func (d *Driver) perform(f *pull.Effect) {
 	}
 }
 
-// send sends a pull. If it cannot be sent, the connection is lost or closed, which the engine hears from watch.
+// send sends a pull.
 func (d *Driver) send(f *pull.Effect) {
+	err := d.publish(f)
+	if err == nil {
+		return
+	}
+	var fatal error
+	if !d.passes(err) {
+		fatal = fmt.Errorf("jetpull: pull on %s: %w", d.subject, d.hooks.Closed(err))
+	}
+	d.mu.Lock()
+	d.engine.SendFailed(d.Now(), f.Inbox, fatal)
+	d.reader.nudge = true
+	d.mu.Unlock()
+}
+
+func (d *Driver) publish(f *pull.Effect) error {
 	sub, _ := f.Inbox.Ref.(*nats.Subscription)
 	if sub == nil {
-		if sub = d.subscribe(f.Inbox); sub == nil {
-			return
+		var err error
+		if sub, err = d.subscribe(f.Inbox); err != nil {
+			return err
 		}
 	}
 	if f.Single {
 		_ = sub.AutoUnsubscribe(f.Pull.Batch + 1)
 	}
-	before := d.nc.LastError()
-	d.mu.Lock()
-	d.refused = before
-	d.mu.Unlock()
-	_ = d.nc.PublishRequest(d.subject, f.Reply, f.Pull.JSON())
+	d.refusals.Mark(d.nc)
+	return d.nc.PublishRequest(d.subject, f.Reply, f.Pull.JSON())
 }
 
-// Close ends all calls with err, hands back messages on the wire, and waits until that is done. If ctx ends first, the rest goes
-// on in the background, and takes as long as an inbox may take to drain, at most.
-func (d *Driver) Close(ctx context.Context, err error) error {
-	d.Do(func(e *pull.Engine, now pull.At) {
-		if !e.Closed() {
-			e.Close(now, err)
+// passes reports whether a publish failed for a temporary reason: the connection is broken, will be back, and
+// the engine has not been notified yet.
+func (d *Driver) passes(err error) bool {
+	for _, final := range []error{nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrBadSubject, nats.ErrMaxPayload} {
+		if errors.Is(err, final) {
+			return false
 		}
-	})
-	d.AwaitQuiet(ctx)
-	d.reader.timer.Stop() // or it would keep the driver in memory until it fires
-	if ctx.Err() == nil {
-		return nil
 	}
-	d.group.Go(func(ctx context.Context) {
-		d.AwaitQuiet(ctx)
-		d.group.Stop()
-	})
-	return fmt.Errorf("jetpull: close: what is on the wire has not been handed back: %w", ctx.Err())
+	return !d.nc.IsClosed()
 }
 
-// AwaitQuiet waits until nothing is on the wire of inboxes that were dropped, and what came is handed back.
-func (d *Driver) AwaitQuiet(ctx context.Context) {
+// Close ends all calls with err, hands back messages on the wire, and waits until that is done and all goroutines
+// of the driver have stopped. If ctx ends first, the rest goes on in the background.
+func (d *Driver) Close(ctx context.Context, err error) error {
 	d.mu.Lock()
-	if !d.engine.Draining() && !d.acting {
-		d.mu.Unlock()
-		return
+	if !d.engine.Closed() {
+		d.end(err)
+		d.engine.Close(d.Now(), err)
+		d.ensureReader()
+		d.reader.nudge = true
 	}
-	quiet := make(chan struct{})
-	d.quiet = append(d.quiet, quiet)
-	d.ensureReader()
+	d.act()
 	d.mu.Unlock()
 	select {
-	case <-quiet:
+	case <-d.ended:
 	case <-ctx.Done():
+		// The rest takes as long as an inbox may take to drain, at most.
+		d.group.Go(func(context.Context) {
+			<-d.ended
+			d.reader.timer.Stop()
+			d.group.Stop()
+		})
+		return fmt.Errorf("jetpull: close: what is on the wire has not been handed back: %w", ctx.Err())
 	}
+	d.reader.timer.Stop() // or it would keep the driver in memory until it fires
+	return nil
 }
 
 // Stop ends the driver's goroutines, after Close, and waits for them.
@@ -238,3 +255,14 @@ func (d *Driver) Stop(ctx context.Context) error {
 
 // Go runs f on a goroutine of the driver's; see lifecycle.Group.
 func (d *Driver) Go(f func(ctx context.Context)) bool { return d.group.Go(f) }
+
+// checkEnded lets Close go on when all frames have arrived, and the NAKs are sent.
+func (d *Driver) checkEnded() {
+	if d.engine.Closed() && !d.reader.reading && !d.acting && !d.engine.Pending() {
+		select {
+		case <-d.ended:
+		default:
+			close(d.ended)
+		}
+	}
+}

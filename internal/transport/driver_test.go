@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest/stage"
@@ -23,13 +25,15 @@ func TestHooksMayUseTheDriver(t *testing.T) {
 		over := errors.New("over")
 		var d *transport.Driver
 		d = transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{
-			Read: func(context.Context) (lim pull.Limits, gone, err error) {
+			Arrived: func(*nats.Msg) {},
+			Closed: func(error) error {
 				d.Stats("")
-				return lim, over, over
+				return over
 			},
 		})
-		s.Peer.Cut() // a new connection has the configuration read
-		c := d.Get(ctx, pull.Ask{Want: 1, Deadline: d.Now() + time.Minute})
+		s.NC.Close()
+		synctest.Wait()
+		c := d.Get(ctx, pull.Ask{Want: 1})
 		require.ErrorIs(s.T, c.Err, over)
 		require.NoError(s.T, d.Close(ctx, over))
 		require.NoError(s.T, d.Stop(ctx))
@@ -50,7 +54,7 @@ func TestEffectsAreCarriedOutInOrder(t *testing.T) {
 		defer cancel()
 		inboxes, err := transport.CheckInboxes(ctx, s.NC)
 		require.NoError(s.T, err)
-		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{})
+		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{Arrived: func(*nats.Msg) {}})
 		demand := pull.Demand{Ask: pull.Ask{Mode: pull.Standing, Window: 1, Workers: 1}, Ref: noSink{}}
 		other := pull.Demand{Ask: pull.Ask{Terms: pull.Terms{Priority: 1}, Mode: pull.Standing, Window: 1, Workers: 1}, Ref: noSink{}}
 		d.Do(func(e *pull.Engine, now pull.At) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -30,67 +31,128 @@ func (d *Driver) watch(ctx context.Context, changes chan nats.Status, seen uint6
 
 // connectionIs reports the state of the connection to the engine, and whether it was lost since the last report.
 func (d *Driver) connectionIs(s nats.Status, again bool) {
+	draining, closed := d.hooks.Closed(nats.ErrConnectionDraining), d.hooks.Closed(nats.ErrConnectionClosed)
 	d.Do(func(e *pull.Engine, now pull.At) {
+		d.reader.nudge = true
 		switch s {
 		case nats.CONNECTED:
 			if again || e.Down() {
+				d.reconnects.Add(1)
 				e.Disconnected()
 				e.Reconnected(now)
 			}
 		case nats.DISCONNECTED, nats.RECONNECTING:
 			e.Disconnected()
 		case nats.DRAINING_SUBS, nats.DRAINING_PUBS:
-			e.Fail(now, nats.ErrConnectionDraining, true)
+			d.end(draining)
+			e.Fail(now, draining, true)
 		case nats.CLOSED:
-			e.Fail(now, nats.ErrConnectionClosed, true)
+			d.end(closed)
+			e.Fail(now, closed, true)
 		}
 	})
 }
 
-const (
-	// readAgain is how long after a reading the next one follows, at first; it doubles up to readAgainMost. A reading may take
-	// twice as long: it can stay unanswered while the consumer has no leader.
-	readAgain     = 250 * time.Millisecond
-	readAgainMost = 500 * time.Millisecond
-)
+// readMost is how long a reading of the consumer's configuration may take.
+const readMost = 2 * time.Second
 
-// readConfig reads the consumer's configuration on a goroutine of the driver's, until the engine needs no other reading.
+// readConfig reads the consumer's configuration on a goroutine of the driver's.
 func (d *Driver) readConfig() {
 	d.group.Go(func(ctx context.Context) {
-		for wait := readAgain; ctx.Err() == nil; wait = min(2*wait, readAgainMost) {
-			once, cancel := context.WithTimeout(ctx, 2*wait)
-			lim, gone, err := d.hooks.Read(once)
-			cancel()
-			again := false
-			d.Do(func(e *pull.Engine, now pull.At) { again = e.Configured(now, lim, gone, err) })
-			if !again {
-				return
+		ctx, cancel := context.WithTimeout(ctx, readMost)
+		defer cancel()
+		d.mu.Lock()
+		epoch := d.engine.Epoch()
+		d.mu.Unlock()
+		lim, gone, err := d.hooks.Read(ctx)
+		d.Do(func(e *pull.Engine, now pull.At) {
+			d.reader.nudge = true
+			if err != nil {
+				e.Unreadable(now, gone)
+			} else {
+				e.Configured(now, lim, epoch)
 			}
-			pause := time.NewTimer(wait)
-			select {
-			case <-pause.C:
-			case <-ctx.Done():
-			}
-			pause.Stop()
-		}
+		})
 	})
+}
+
+// lookForRefusal ends all demands if pulls stayed unanswered because the server has refused them. The lock is
+// held.
+func (d *Driver) lookForRefusal(now pull.At) {
+	s, _ := d.engine.Stats()
+	if s.Silent == d.reader.silent {
+		return
+	}
+	d.reader.silent = s.Silent
+	if err := d.refusals.News(d.nc, d.subject); err != nil {
+		d.engine.Fail(now, err, false)
+	}
 }
 
 // Refused returns the server's refusal of the last pull; nil: it did not refuse it.
-func (d *Driver) Refused() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return Refusal(d.nc, d.subject, d.refused)
+func (d *Driver) Refused() error { return d.refusals.News(d.nc, d.subject) }
+
+// Refusals distinguish a new refusal of the server from earlier ones. The server sends a refusal on the connection and
+// never answers the request, and nats.go keeps returning the last one, long after the permission was given.
+type Refusals struct {
+	mu  sync.Mutex
+	old error // the last refusal before the last request was sent
 }
 
-// Refusal returns the server's refusal of what was sent to subject, or subscribed to; nil: it did not refuse it. before was the
-// connection's last error before that. The server sends a refusal on the connection and never answers the request, and nats.go
-// keeps returning the last one, long after the permission was given. It makes an error for each, so another error is
-// another refusal.
-func Refusal(nc *nats.Conn, subject string, before error) error {
-	err := nc.LastError()
-	if err == before || !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) { //nolint:errorlint // which error it is counts, not of what kind
+// NewRefusals returns Refusals for which all refusals until now are old.
+func NewRefusals(nc *nats.Conn) *Refusals {
+	r := &Refusals{}
+	r.Mark(nc)
+	return r
+}
+
+// Mark is called before something is sent.
+func (r *Refusals) Mark(nc *nats.Conn) {
+	last := violation(nc)
+	r.mu.Lock()
+	r.old = last
+	r.mu.Unlock()
+}
+
+// News returns the refusal of the last request on subject, or nil. nats.go makes an error for each refusal,
+// so another error is another refusal.
+func (r *Refusals) News(nc *nats.Conn, subject string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := violation(nc)
+	if last == nil || last == r.old { //nolint:errorlint // which error it is counts, not of what kind
+		return nil
+	}
+	return permissionError(nc, subject)
+}
+
+// violation is the connection's last error if that is a refusal.
+func violation(nc *nats.Conn) error {
+	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		return err
+	}
+	return nil
+}
+
+// permissionError is the server's refusal of a publish or subscription to subject, if that was the connection's
+// last error.
+func permissionError(nc *nats.Conn, subject string) error {
+	err := violation(nc)
+	if err == nil || !strings.Contains(err.Error(), `"`+subject+`"`) {
 		return nil
 	}
 	return fmt.Errorf("jetpull: the user may not use subject %s; allow it in the server's permissions: %w", subject, err)
+}
+
+// Request runs f, which sends a request on subject. The server never answers a request that it refuses: then the error is
+// the refusal.
+func Request(ctx context.Context, nc *nats.Conn, subject string, f func(context.Context) error) error {
+	r := NewRefusals(nc)
+	err := f(ctx)
+	if err != nil {
+		if refused := r.News(nc, subject); refused != nil {
+			return refused
+		}
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ type inboxes struct {
 	lastSub *nats.Subscription // of the last frame, and its inbox
 	last    *pull.Inbox
 	drained []*pull.Inbox
+	quiet   []chan struct{} // closed when no inbox drains
 }
 
 func (b *inboxes) of(sub *nats.Subscription) *pull.Inbox {
@@ -59,7 +61,7 @@ type Inboxes struct {
 // CheckInboxes subscribes an inbox until the server has accepted it, so that a missing permission shows here and not as a
 // time-out.
 func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
-	f, before := &Inboxes{base: nc.NewInbox()}, nc.LastError()
+	f := &Inboxes{base: nc.NewInbox()}
 	sub, err := nc.ChanSubscribe(f.base+".0.*", make(chan *nats.Msg, 1))
 	if err != nil {
 		return nil, err
@@ -69,22 +71,21 @@ func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
 	err = nc.FlushWithContext(ctx)
 	f.Trip = time.Since(sent)
 	if err == nil {
-		err = Refusal(nc, sub.Subject, before)
+		err = permissionError(nc, sub.Subject)
 	}
 	return f, err
 }
 
-// subscribe returns nil if the connection is closed.
-func (d *Driver) subscribe(ib *pull.Inbox) *nats.Subscription {
+func (d *Driver) subscribe(ib *pull.Inbox) (*nats.Subscription, error) {
 	sub, err := d.nc.ChanSubscribe(ib.Subject, d.in)
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("subscribe to inbox %s: %w", ib.Subject, err)
 	}
 	d.mu.Lock()
 	ib.Ref = sub
 	d.boxes.known[sub] = ib
 	d.mu.Unlock()
-	return sub
+	return sub, nil
 }
 
 func (d *Driver) unsubscribe(ib *pull.Inbox) {
@@ -167,8 +168,8 @@ func (d *Driver) take(now pull.At, raw *nats.Msg) {
 		}
 	}
 	if ib == nil {
-		d.engine.Stray(d.hooks.Wrap(raw, size))
+		d.engine.Stray(d.hooks.Wrap(raw, size, nil))
 		return
 	}
-	d.engine.Message(now, ib, d.hooks.Wrap(raw, size), size, pin)
+	d.engine.Message(now, ib, d.hooks.Wrap(raw, size, ib.Terms()), size, pin)
 }

@@ -2,38 +2,39 @@ package worker
 
 import "time"
 
-// look has keepHouse called after d at the latest. The queue's lock is held.
-func (p *Pool[M]) look(d time.Duration) {
-	if at := p.ops.Now() + d; !p.closed && (p.lookAt == 0 || at < p.lookAt) {
-		p.lookAt = at
-		p.timer.Reset(d)
+// keepAlive checks held messages each quarter of AckWait. It reports a message in progress that has been held for
+// half of AckWait, and logs workers that do not finish. The queue's lock guards it.
+type keepAlive struct {
+	timer *time.Timer
+	armed bool
+}
+
+// hangs is the number of checks, ten times AckWait, after which a message is logged that a worker has or left unsettled.
+const hangs = 40
+
+func (k *keepAlive) arm(patience time.Duration) {
+	if !k.armed && patience > 0 {
+		k.armed = true
+		k.timer.Reset(max(time.Millisecond, patience/4))
 	}
 }
 
-// forgetAfter is how many looks in a row, ten AckWaits, find nothing held until the messages that were settled are forgotten. By then
-// those whose acknowledgement was lost must have been redelivered.
-const forgetAfter = 40
-
-// keepHouse looks at the held messages each quarter of AckWait, and when a retry in place is due. It reports a message in
-// progress that has been held for half of AckWait. When nothing is held, and no message has come since the last look, it releases
-// memory and resets the window.
+// keepHouse is called each quarter of AckWait while something is held or remembered.
 func (p *Pool[M]) keepHouse() {
-	q := &p.queue
+	q, disturbed := &p.queue, p.ops.Report.Disturbed()
 	q.mu.Lock()
 	if p.closed { // the timer had fired by then
 		q.mu.Unlock()
 		return
 	}
 	now, wait := p.ops.Now(), q.consumer.Patience
-	next := max(time.Millisecond, wait/4)
 	var due []M
+	var hanging []uint64
 	for e := q.held.next; e != &q.held; e = e.next {
-		switch {
-		case e.due > now:
-			next = min(next, e.due-now)
-		case e.due > 0 && !q.stopped:
-			e.due = 0
-			q.wake(e)
+		if e.taken || e.parked {
+			if e.looks++; e.looks == hangs {
+				hanging = append(hanging, e.id.Seq)
+			}
 		}
 		// A message that is retried in place, or waits for its dead letter, is kept in progress even without
 		// KeepAlive: no other client may get it.
@@ -44,28 +45,40 @@ func (p *Pool[M]) keepHouse() {
 		e.since = now
 		due = append(due, e.latest)
 	}
-	h := &q.history
-	if q.n == 0 && h.highest == h.looked {
-		q.window.restart()
-		q.free = nil
-		if len(q.lines) == 0 { // a handler that has handed its message back may still run
-			q.lines = map[string]*line[M]{}
-		}
-		if h.idle++; p.ops.Report.Disturbed() {
-			h.idle = 0
-		}
-	} else {
-		h.looked, h.idle = h.highest, 0
+	idle := q.n == 0 && q.history.highest == q.history.looked
+	q.history.looked = q.history.highest
+	if disturbed {
+		q.history.memory.lastAt = now
 	}
-	if h.idle == forgetAfter {
-		h.memory = memory{}
+	if idle {
+		q.trim(now)
 	}
-	p.lookAt = 0
-	if q.n > 0 || len(h.memory.ids) > 0 {
-		p.look(next)
+	p.alive.armed = false
+	if q.n > 0 || len(q.history.memory.ids) > 0 {
+		p.alive.arm(wait)
 	}
 	q.mu.Unlock()
 	for _, m := range due {
 		_ = p.ops.InProgress(m) // it fails if the message was settled meanwhile
+	}
+	if len(hanging) > 0 {
+		p.ops.Report.Log().Warn("jetpull: messages were taken more than ten times AckWait ago and are not settled: their handler hangs, or ManualAck waits; see HandlerTimeout",
+			"sequences", hanging[:min(len(hanging), sequencesMost)], "for", wait*hangs/4)
+	}
+}
+
+// lateMost is how long after AckWait the server may redeliver a message.
+const lateMost = 5 * time.Second
+
+// trim releases memory when nothing is held and no message has come since the last check, and resets the window.
+// Settled messages are forgotten when all messages whose acknowledgement was lost must have been redelivered.
+func (q *queue[M]) trim(now At) {
+	q.window.restart()
+	q.free = nil
+	if len(q.lines) == 0 { // a handler that has handed its message back may still run
+		q.lines = map[string]*line[M]{}
+	}
+	if now-q.history.memory.lastAt > q.consumer.Longest+lateMost {
+		q.history.memory = memory{}
 	}
 }

@@ -1,7 +1,5 @@
 package worker
 
-import "github.com/jetpull/jetpull/internal/pull"
-
 // park holds e, which its handler has left unsettled, until Vacate.
 func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 	q := &p.queue
@@ -10,8 +8,8 @@ func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 		q.mu.Unlock()
 		return
 	}
-	s.e = nil
-	e.parked = true
+	q.leave(s, e)
+	e.parked, e.looks = true, 0
 	q.parked++
 	p.workers.Add(1) // the drain waits for it too
 	m, id := e.msg, e.id
@@ -31,8 +29,8 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 		return
 	}
 	e.outcome = how
-	q.done(e)
-	var c pull.Credit
+	q.done(e, p.ops.Now())
+	var c Credit
 	if q.starving {
 		c = q.give(true)
 	} else {
@@ -53,10 +51,10 @@ func (p *Pool[M]) abandon() {
 	defer q.mu.Unlock()
 	p.closed = true
 	if p.ops.Handle == nil {
-		q.finish(&q.slots[0])
+		q.finish(&q.slots[0], p.ops.Now())
 	}
 	for _, e := range q.all(func(e *entry[M]) bool { return e.parked }) {
-		q.done(e)
+		q.done(e, p.ops.Now())
 		p.workers.Done()
 	}
 }

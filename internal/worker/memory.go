@@ -19,13 +19,15 @@ type memory struct {
 	ids      []ID
 	outcomes []Outcome
 	oldest   int // once the memory is full
+	lastAt   At  // when something was last added
 }
 
 // add stores an outcome, and drops the oldest beyond most.
-func (m *memory) add(id ID, o Outcome, most int) {
+func (m *memory) add(now At, id ID, o Outcome, most int) {
 	if o != Acked && o != Terminated || most == 0 {
 		return
 	}
+	m.lastAt = now
 	switch {
 	case len(m.ids) < most:
 		m.ids, m.outcomes = append(m.ids, id), append(m.outcomes, o)

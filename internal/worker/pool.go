@@ -8,17 +8,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"sync"
 	"time"
-
-	"github.com/jetpull/jetpull/internal/pull"
 )
 
 // Ops are the operations of a pool on messages and on its driver. Now, Paused, Identify, Size and Settled are called
 // with the queue's lock held, and do no I/O. The others are called without it.
 type Ops[M any] struct {
-	Now      func() pull.At
+	Now      func() At
 	Paused   func() bool // nil: never. While it is true no message is begun; Resume follows its end
 	Identify func(M) (id ID, delivered uint64)
 	Size     func(M) int
@@ -32,8 +30,9 @@ type Ops[M any] struct {
 	// Failed takes a failed attempt that settled its message, its number from 1, and its outcome.
 	Failed func(m M, attempt int, outcome string, after time.Duration, err error)
 
-	Credit func(pull.Credit)
-	Halt   func() // ends pulling
+	Credit func(Credit)
+	Halt   func()          // ends pulling
+	Over   context.Context // ends when no pool can follow; its cause is the reason
 	Report *Reporter
 }
 
@@ -49,8 +48,9 @@ type Acks[M any] struct {
 // Settings are those of one call.
 type Settings struct {
 	Workers        int
-	Prefetch       int // 0: adaptive
-	PrefetchBytes  int // 0: MaxBytes where Prefetch is adaptive, else no bound
+	Prefetch       int           // 0: adaptive
+	PrefetchBytes  int           // 0: MaxBytes where Prefetch is adaptive, else no bound
+	Ahead          time.Duration // two round trips
 	KeepAlive      bool
 	RetryDelays    []time.Duration // nil: the consumer's BackOff, else the default
 	MaxAttempts    int             // 0: no limit
@@ -65,13 +65,15 @@ type Settings struct {
 type Consumer struct {
 	AckNone    bool          // nothing is acknowledged or redelivered
 	Patience   time.Duration // the shortest AckWait; 0: nothing is redelivered
+	Longest    time.Duration // the longest
 	BackOff    []time.Duration
 	MaxDeliver uint64 // 0: no limit
 	Window     int    // the most messages that may be held or on order
 	Remembers  int    // settled messages that are remembered
 }
 
-// ErrReconfigured is the reason for which a pool ends when its consumer's configuration has changed. Another pool follows.
+// ErrReconfigured is the reason for which a pool ends when its consumer's configuration has changed. Running handlers finish
+// without a time limit, and another pool follows, unless the call's context or Ops.Over ends first.
 var ErrReconfigured = errors.New("the consumer's configuration has changed")
 
 // Pool holds the messages of one call, as long as the consumer's configuration stays as it is.
@@ -81,9 +83,9 @@ type Pool[M any] struct {
 	queue queue[M]
 
 	// Owned by the pool, and stopped by Close.
-	acks    *ackBatch[M]   // nil: each message is acknowledged at once
-	timer   *time.Timer    // of keepHouse
-	lookAt  pull.At        // when it fires; 0: it does not. Under the queue's lock
+	acks    *ackBatch[M] // nil: each message is acknowledged at once
+	alive   keepAlive
+	retry   *time.Timer    // of the message that is retried in place next
 	workers sync.WaitGroup // and messages that are parked
 	closed  bool           // under the queue's lock
 
@@ -91,7 +93,7 @@ type Pool[M any] struct {
 	halt    sync.Once
 	ended   chan struct{} // closed when the call is to end, and messages that were not started are handed back
 	err     error         // why it ended by itself; read after ended
-	endedAt pull.At
+	endedAt At
 }
 
 // New returns a pool that has no messages.
@@ -104,7 +106,7 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	q.held.prev, q.held.next = &q.held, &q.held
 	q.quota.limited, q.quota.left = set.StopAfter > 0, set.StopAfter
 	q.window = window{
-		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes,
+		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes, ahead: workAhead + set.Ahead,
 		bound: consumer.Window, patient: consumer.Patience / 4,
 	}
 	if set.Prefetch == 0 {
@@ -114,8 +116,10 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	if set.Workers > 1 && ops.Handle != nil {
 		p.acks = newAckBatch(ops.Ack, ops.Report.Error)
 	}
-	p.timer = time.AfterFunc(time.Hour, p.keepHouse)
-	p.timer.Stop()
+	p.retry = time.AfterFunc(time.Hour, p.wakeRetries)
+	p.retry.Stop()
+	p.alive.timer = time.AfterFunc(time.Hour, p.keepHouse)
+	p.alive.timer.Stop()
 	return p
 }
 
@@ -141,16 +145,17 @@ func (p *Pool[M]) Size() (waiting, running int) {
 	defer q.mu.Unlock()
 	waiting = q.n - q.parked
 	for i := range q.slots {
-		if q.slots[i].e != nil {
+		if s := &q.slots[i]; s.owned > 0 {
 			running++
+			waiting -= min(int(s.claimed.Load()), s.owned)
 		}
 	}
-	return max(0, waiting-running), running
+	return max(0, waiting), running
 }
 
 // Deliver takes messages that arrived, and returns how many were redeliveries. It must not run twice at the same time.
 func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
-	var keys []string
+	var keys []keyed
 	for i := 0; p.ops.Key != nil && i < len(ms); i++ {
 		keys = append(keys, p.keyOf(ms[i]))
 	}
@@ -173,21 +178,21 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 		switch {
 		case e != nil:
 			e.replace(m, delivered)
-			q.release(size)
+			q.credit.add(size)
 		case known == Acked:
 			again = append(again, func() error { return p.ops.Ack(m) })
-			q.release(size)
+			q.credit.add(size)
 		case known == Terminated:
 			again = append(again, func() error { return p.ops.Term(m, "") })
-			q.release(size)
+			q.credit.add(size)
 		case q.stopped:
 			back = append(back, m)
-			q.release(size)
+			q.credit.add(size)
 		default:
 			e = q.add()
 			e.msg, e.latest, e.id, e.delivered, e.size, e.since = m, m, id, delivered, size, now
 			if keys != nil {
-				e.key = keys[i]
+				e.key, e.keyPanic = keys[i].key, keys[i].err
 			}
 			q.enqueue(e)
 		}
@@ -201,8 +206,8 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	if q.ready.n == 0 && c.N == 0 { // no worker wakes to return it
 		c = q.give(q.starving)
 	}
-	if wait := q.consumer.Patience; wait > 0 {
-		p.look(wait / 4)
+	if !p.closed {
+		p.alive.arm(q.consumer.Patience)
 	}
 	q.mu.Unlock()
 	for _, a := range again {
@@ -233,7 +238,7 @@ func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	how := p.ops.Settled(e.msg)
 	switch {
 	case how == Naked && e.parked:
-		q.done(e)
+		q.done(e, p.ops.Now())
 		p.workers.Done()
 	case how == Naked:
 		q.remove(e)
@@ -244,10 +249,9 @@ func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	return e, Undecided
 }
 
-// release counts the credit of a message that is not held.
-func (q *queue[M]) release(bytes int) {
-	q.credit.N++
-	q.credit.Bytes += bytes
+func (c *credit) add(bytes int) {
+	c.n++
+	c.bytes += bytes
 }
 
 // replace replaces e's delivery by a redelivery. A worker keeps the delivery that it has: an acknowledgement of any
@@ -259,18 +263,22 @@ func (e *entry[M]) replace(m M, delivered uint64) {
 	}
 }
 
-// keyOf returns the key of a message; "" if the key function panics, which is reported. The function is the user's, and runs on the
-// goroutine that delivers the messages of all calls.
-func (p *Pool[M]) keyOf(m M) (key string) {
+// keyed is the key of a message, or the panic of the function that makes it.
+type keyed struct {
+	key string
+	err error
+}
+
+// keyOf returns the key of a message. A message for which the key function panics gets a unique key, where it blocks no
+// other. The function is the user's, and runs on the goroutine that delivers the messages of all calls.
+func (p *Pool[M]) keyOf(m M) (k keyed) {
 	defer func() {
 		if v := recover(); v != nil {
 			id, _ := p.ops.Identify(m)
-			err := recovered("the OrderedBy function", v)
-			p.ops.Report.Later(slog.LevelError, "jetpull: OrderedBy panicked, and its message has the empty key", "sequence", id.Seq, "error", err)
-			p.ops.Report.Error(err)
+			k = keyed{fmt.Sprintf("\x00panic.%d", id.Seq), recovered(keyFunction, v)}
 		}
 	}()
-	return p.ops.Key(m)
+	return keyed{key: p.ops.Key(m)}
 }
 
 // Resume lets workers begin messages, after Paused.

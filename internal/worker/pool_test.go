@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest/script"
-	"github.com/jetpull/jetpull/internal/pull"
 )
 
 func playAll(t *testing.T, scripts map[string]string) {
@@ -46,12 +45,12 @@ func TestWorkersStartWithMessages(t *testing.T) {
 		var ran atomic.Int32
 		release := make(chan struct{})
 		p := New(Ops[*msg]{
-			Now: func() pull.At { return 0 }, Identify: func(m *msg) (ID, uint64) { return m.id, 1 }, Size: func(*msg) int { return 1 },
+			Now: func() At { return 0 }, Identify: func(m *msg) (ID, uint64) { return m.id, 1 }, Size: func(*msg) int { return 1 },
 			Handle:  func(context.Context, *msg) error { ran.Add(1); <-release; return nil },
 			Settled: func(*msg) Outcome { return Undecided },
 			Acks:    Acks[*msg]{Ack: func(*msg) error { return nil }, HandBack: func(*msg) {}},
-			Credit:  func(pull.Credit) {}, Halt: func() {}, Report: &Reporter{},
-		}, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, Consumer{Patience: time.Minute, Remembers: 10})
+			Credit:  func(Credit) {}, Halt: func() {}, Report: &Reporter{},
+		}, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, Consumer{Patience: time.Minute, Longest: time.Minute, Remembers: 10})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- p.Run(ctx) }()
@@ -103,7 +102,7 @@ func TestNothingRunsAfterClose(t *testing.T) {
 		s.deliver(script.Words{"in", "2"})
 		s.pool.keepHouse() // its timer had fired when the pool was closed
 		looks, now := 0, s.pool.ops.Now
-		s.pool.ops.Now = func() pull.At { looks++; return now() }
+		s.pool.ops.Now = func() At { looks++; return now() }
 		time.Sleep(time.Hour)
 		require.Zero(t, looks)
 	})
@@ -129,6 +128,8 @@ func TestManualAck(t *testing.T) {
 			pool manual; in 1 -> h1 | stop; in 2 -> back2 | settle 1 -> run`,
 		"for the drain's time": `
 			pool manual drain=2s; in 1; stop -> h1 | +2s -> @2s run: 0 ran, 0 left, 0 unstarted, 1 unsettled | settle 1 ->`,
+		"and is reported": `
+			pool manual wait=4s keepalive=off; in 1 -> h1 | +41s -> @40s hangs[1] | settle 1 ->`,
 	})
 }
 
@@ -190,8 +191,11 @@ func TestRetries(t *testing.T) {
 			pool keyed delays=5s; do 1 err; in 1 2 key=a; stop -> h1; wpi1; back1; back2; run`,
 		"keys: the window is full of them": `
 			pool keyed prefetch=2 delays=5s; do 1 err,err; do 2 err; in 1 key=a -> h1; wpi1 | in 2 key=b -> h2; wpi2`,
-		"a key function that panics gives the empty key": `
-			pool keyed delays=0s maxdeliver=3; in 1 none; in 2 key=a -> h1; ack1; h2; ack2`,
+		"a key function that panics holds up no other": `
+			pool keyed delays=0s maxdeliver=3; in 1; in 2 key=a -> nokey1; nak:1s 1; h2; ack2 | in 1 n=2 key=a -> h1; ack1
+			in 3 n=3 none -> nokey3; term:failed 3 times: the OrderedBy function panicked: runtime error: index out of range [1] with length 1 3`,
+		"and with ack policy none": `
+			pool keyed acknone; in 1; in 2 key=a; +1m -> nokey1; h2`,
 		"dead letters": `
 			pool attempts=2 dead delays=5s; do 1 err,err,err; in 1 -> h1; nak:5s 1 | refused; in 1 n=2 -> h1; dead1; nak:5s 1
 			accepted; in 1 n=3 -> h1; dead1; term:failed 3 times: err 1`,
@@ -217,9 +221,9 @@ func TestRedelivery(t *testing.T) {
 			pool; do 1 5s; in 1 2; in 1 n=2; in 2 n=2; +5s -> h1; @5s ack1; @5s h2; @5s ack2`,
 		"of what was settled is settled again, if it is the same message": `
 			pool; do 2 term; in 1 2 -> h1; ack1; h2; term:asked 2 | in 1 2 -> ack1; term: 2 | in 1 stored=2 -> h1; ack1`,
-		"is remembered for ten AckWaits, and so many": `
+		"is remembered for two AckWaits, and so many": `
 			pool remembers=2 wait=4s; in 1 2 3; in 1 n=2; in 3 n=2 -> h1; ack1; h2; ack2; h3; ack3; h1; ack1; ack3
-			+39s; in 3 n=3 -> ack3 | +1m; in 3 n=4 -> h3; ack3`,
+			+10s; in 3 n=3 -> h3; ack3`,
 	})
 }
 
@@ -227,8 +231,8 @@ func TestKeepAlive(t *testing.T) {
 	playAll(t, map[string]string{
 		"from half of AckWait on": `
 			pool wait=4s; do 1 5s; in 1 2; +9s -> h1; @2s wpi1; @2s wpi2; @4s wpi1; @4s wpi2; @5s ack1; @5s h2; @5s ack2`,
-		"off": `
-			pool wait=1s keepalive=off; do 2 30s; in 1 2 3; +10s -> h1; ack1; h2 | changed; +20s -> back3; @20s ack2; @20s run`,
+		"off; what a handler that hangs holds up is reported once": `
+			pool wait=1s keepalive=off; do 2 30s; in 1 2 3; +10s -> h1; ack1; h2; @10s hangs[2 3] | changed; +20s -> back3; @20s ack2; @20s run`,
 	})
 }
 
@@ -239,8 +243,10 @@ func TestStop(t *testing.T) {
 			in 7; in 1 n=2; +1s -> back7; @1s ack1; @1s h6; @1s ack6; @1s run`,
 		"the drain ends": `
 			pool drain=2s delays=9s; do 1 hang; in 1; stop; +2s -> h1; @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted`,
-		"a change of the configuration drains handlers": `
-			pool drain=2s; do 1 1s; in 1 2 -> h1 | changed; in 1 n=2; +9s -> back2; @1s ack1; @1s run`,
+		"a change of the configuration waits for handlers": `
+			pool drain=2s; do 1 9s; in 1 2 -> h1 | changed; in 1 n=2; +9s -> back2; @9s ack1; @9s run`,
+		"unless the call ends": `
+			pool drain=2s delays=9s; do 1 hang; in 1 -> h1 | changed; +9s -> | stop; +2s -> @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted`,
 		"with handlers that go on, and last deliveries": `
 			pool drain=2s maxdeliver=2; do 1 stuck; in 1; in 2 n=2; stop; +9s -> h1; @2s back2; @2.95s run: 1 ran, 1 left, 1 unstarted; @2s last[2]`,
 	})

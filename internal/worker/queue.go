@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/jetpull/jetpull/internal/pull"
 )
+
+// At is a point in time: the duration since the driver's epoch.
+type At = time.Duration
 
 // ID identifies a message, also in a stream that was recreated.
 type ID struct {
@@ -24,12 +26,14 @@ type entry[M any] struct {
 	delivered uint64 // by the server, of the newest delivery
 	size      int
 	key       string
+	keyPanic  error // the panic of the key function: no handler gets the message
 
-	since   pull.At // when it arrived, or was last reported in progress
+	since   At      // when it arrived, or was last reported in progress
 	retries int     // in place
-	due     pull.At // when it is retried in place; 0: it is not
+	due     At      // when it is retried in place; 0: it is not
 	taken   bool    // by a worker
 	parked  bool    // its handler has returned without settling it
+	looks   int     // checks by keepAlive while a worker had it, or it was parked
 	insists bool    // its worker waits for its dead letter to be stored
 	gone    bool    // it is not held any more, and only its worker has it
 	outcome Outcome // how its worker settled it
@@ -44,11 +48,12 @@ type line[M any] struct {
 	waiting fifo[M]
 }
 
-// slot is what a worker has.
+// slot is the batch that a worker has taken. It begins the messages one after the other, without the lock.
 type slot[M any] struct {
-	e     *entry[M] // nil: nothing, or a message that waits for its retry, or that is parked
-	n     int       // messages that the worker has handled since
-	since pull.At
+	batch   []*entry[M] // nil for one that is retried in place
+	claimed atomic.Int32
+	owned   int // messages of the batch, less those taken back from the worker
+	since   At  // when the batch was taken
 }
 
 // queue is between the reader and the workers. Of the Ops only Now, Paused, Identify, Size and Settled are called with
@@ -78,9 +83,9 @@ type queue[M any] struct {
 
 	// The state that is reported to the pull engine, under mu.
 	window   window
-	credit   pull.Credit // of messages that are no longer held, not yet returned
-	starving bool        // it knows that a worker waits
-	serial   uint64      // of the last pull.Credit
+	credit   credit
+	starving bool   // it knows that a worker waits
+	serial   uint64 // of the last Credit
 
 	history history // under mu
 }
@@ -88,8 +93,7 @@ type queue[M any] struct {
 // history is the highest sequence delivered, and the outcomes of settled messages.
 type history struct {
 	highest uint64 // stream sequence
-	looked  uint64 // highest at the last look of keepHouse
-	idle    int    // looks in a row that found nothing held
+	looked  uint64 // highest at the last check of keepAlive
 	memory  memory
 }
 
@@ -111,6 +115,17 @@ type quota struct {
 	limited bool
 	left    int
 	busy    int // messages that workers have, or that are parked
+}
+
+// credit counts messages that are no longer held and not yet returned to the pull engine.
+type credit struct{ n, bytes int }
+
+// Credit returns N messages, of Bytes together, to the pull engine. Window is how many may be held or on order, and
+// Starving says that a worker waits. If two overtake each other, the one with the higher Serial counts.
+type Credit struct {
+	N, Bytes, Window int
+	Starving         bool
+	Serial           uint64
 }
 
 // ordered reports whether messages stand in lines by key.
@@ -152,7 +167,8 @@ func (q *queue[M]) remove(e *entry[M]) {
 	e.gone = true
 	e.prev.next, e.next.prev = e.next, e.prev
 	q.n--
-	q.release(e.size)
+	q.credit.n++
+	q.credit.bytes += e.size
 }
 
 // advance makes the next message of e's key ready.
@@ -228,22 +244,20 @@ func (q *queue[M]) over() bool {
 // next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or
 // StopAfter is reached.
 func (q *queue[M]) next(s *slot[M]) *entry[M] {
+	i := int(s.claimed.Add(1)) - 1
+	if i < len(s.batch) {
+		return s.batch[i]
+	}
 	q.mu.Lock()
-	if s.e != nil {
-		q.finish(s)
-		s.n++
-	}
-	if s.n > 0 && (s.n >= q.window.sample || q.ready.n == 0) {
-		now := q.ops.Now()
-		q.window.measured((now - s.since) / time.Duration(s.n))
-		s.n, s.since = 0, now
-	}
+	now := q.ops.Now()
+	n, size := q.finish(s, now)
 	for q.available() == 0 && !q.over() {
-		if q.window.taken {
+		n = 0 // the time while it waits does not count
+		if q.window.taken > 0 {
 			q.window.starved()
 		}
-		q.window.taken = false
-		news := q.credit.N > 0 || !q.starving
+		q.window.taken = 0
+		news := q.credit.n > 0 || !q.starving
 		q.starving = true
 		c := q.give(true)
 		if news {
@@ -256,14 +270,13 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 			q.some.Wait()
 			q.waiting--
 		}
-		s.since = q.ops.Now()
+		now = q.ops.Now()
 	}
-	if q.available() > 0 {
-		s.e = q.ready.pop()
-		s.e.taken, q.window.taken = true, true
-		q.quota.busy++
+	if n > 0 {
+		q.window.measured(n, now-s.since, size)
 	}
-	e := s.e
+	s.since = now
+	e := q.fill(s)
 	q.startWorker()
 	c := q.creditDue()
 	q.mu.Unlock()
@@ -280,17 +293,52 @@ func (q *queue[M]) empty() bool {
 	return q.available() == 0 && !q.over() && !q.stopped
 }
 
-// finish removes the message that the worker of a slot has handled.
-func (q *queue[M]) finish(s *slot[M]) {
-	if s.e != nil {
-		q.done(s.e)
+// batchMost is how many messages the only worker takes at a time, and batchTime how much work that is at most.
+const (
+	batchMost = 32
+	batchTime = 5 * time.Millisecond
+)
+
+// fill takes the next batch of ready messages and returns the first; nil if there is none. Several workers take
+// one at a time, or one would hold messages that others could handle.
+func (q *queue[M]) fill(s *slot[M]) *entry[M] {
+	most := 1
+	if len(q.slots) == 1 && q.window.each > 0 {
+		most = int(max(1, min(batchMost, batchTime/q.window.each)))
 	}
-	s.e = nil
+	for range min(q.available(), most) {
+		e := q.ready.pop()
+		e.taken = true
+		s.batch = append(s.batch, e)
+	}
+	s.owned = len(s.batch)
+	q.window.taken += s.owned
+	q.quota.busy += s.owned
+	s.claimed.Store(1)
+	if s.owned == 0 {
+		return nil
+	}
+	return s.batch[0]
+}
+
+// finish removes the messages that the worker of a slot has handled. It returns their number, and the size of one.
+func (q *queue[M]) finish(s *slot[M], now At) (n, size int) {
+	for _, e := range s.batch[:s.owned] {
+		n++
+		if e == nil {
+			continue
+		}
+		size = e.size
+		q.done(e, now)
+	}
+	clear(s.batch)
+	s.batch, s.owned = s.batch[:0], 0
+	return n, size
 }
 
 // done removes e, which was handled.
-func (q *queue[M]) done(e *entry[M]) {
-	q.history.memory.add(e.id, e.outcome, q.consumer.Remembers)
+func (q *queue[M]) done(e *entry[M], now At) {
+	q.history.memory.add(now, e.id, e.outcome, q.consumer.Remembers)
 	q.remove(e)
 	q.advance(e)
 	if e.parked {
@@ -304,25 +352,42 @@ func (q *queue[M]) done(e *entry[M]) {
 	}
 }
 
+// leave takes e from its worker, which keeps the rest of its batch.
+func (q *queue[M]) leave(s *slot[M], e *entry[M]) {
+	for i := range s.batch {
+		if s.batch[i] == e {
+			s.batch[i] = nil
+		}
+	}
+}
+
 // give returns all credit.
-func (q *queue[M]) give(starving bool) pull.Credit {
+func (q *queue[M]) give(starving bool) Credit {
 	q.serial++
-	c := q.credit
-	c.Window, c.Starving, c.Serial = q.prefetch(), starving, q.serial
-	q.credit = pull.Credit{}
+	c := Credit{q.credit.n, q.credit.bytes, q.prefetch(), starving, q.serial}
+	q.credit = credit{}
 	return c
 }
 
 // creditDue returns all credit once it is half of the window.
-func (q *queue[M]) creditDue() (c pull.Credit) {
-	if 2*q.credit.N < q.window.size && (q.window.bytes == 0 || 2*q.credit.Bytes < q.window.bytes) {
+func (q *queue[M]) creditDue() (c Credit) {
+	if 2*q.credit.n < q.window.size && (q.window.bytes == 0 || 2*q.credit.bytes < q.window.bytes) {
 		return c
 	}
 	return q.give(q.starving)
 }
 
-// unstarted removes and returns the messages that no worker has begun, except those for which keep returns true.
+// unstarted removes and returns the messages that no worker has begun, also the rest of a worker's batch, except those
+// for which keep returns true.
 func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
+	for i := range q.slots {
+		s := &q.slots[i]
+		for from := int(s.claimed.Swap(int32(len(s.batch)))); s.owned > from; {
+			s.owned--
+			q.quota.busy--
+			s.batch[s.owned].taken = false
+		}
+	}
 	waiting := q.all(func(e *entry[M]) bool { return !e.taken })
 	slices.SortStableFunc(waiting, func(a, b *entry[M]) int { return cmp.Compare(a.id.Seq, b.id.Seq) })
 	for _, e := range waiting {

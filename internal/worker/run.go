@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -55,6 +56,15 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 		p.workers.Wait()
 		close(done)
 	}()
+	if errors.Is(p.err, ErrReconfigured) { // handlers are not cancelled for that
+		select {
+		case <-done:
+		case <-ctx.Done():
+			p.endedAt = p.ops.Now()
+		case <-p.ops.Over.Done():
+			p.err, p.endedAt = context.Cause(p.ops.Over), p.ops.Now()
+		}
+	}
 	return p.drain(done, cancel)
 }
 
@@ -112,7 +122,8 @@ func (p *Pool[M]) Left() time.Duration {
 func (p *Pool[M]) Close() {
 	p.End(nil)
 	p.abandon()
-	p.timer.Stop()
+	p.retry.Stop()
+	p.alive.timer.Stop()
 	if p.acks != nil {
 		p.acks.close()
 	}

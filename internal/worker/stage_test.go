@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest/script"
-	"github.com/jetpull/jetpull/internal/pull"
 )
 
 // msg is one delivery of a message.
@@ -45,7 +44,7 @@ type stage struct {
 	log               []string
 	plan              map[uint64][]string // what the handler does with a message, attempt by attempt
 	had               map[uint64]*msg     // what handlers have had
-	returned, arrived pull.Credit
+	returned, arrived credit
 	deadLetterErr     error
 }
 
@@ -68,7 +67,7 @@ func (s *stage) WithAttrs([]slog.Attr) slog.Handler       { return s }
 func (s *stage) WithGroup(string) slog.Handler            { return s }
 
 func (s *stage) Handle(_ context.Context, r slog.Record) error {
-	for text, short := range map[string]string{"at their last delivery": "last"} {
+	for text, short := range map[string]string{"at their last delivery": "last", "taken more than": "hangs", "gave no key": "nokey"} {
 		r.Attrs(func(a slog.Attr) bool {
 			if strings.Contains(r.Message, text) && strings.HasPrefix(a.Key, "sequence") {
 				s.note("%s%v", short, a.Value)
@@ -136,7 +135,7 @@ func (s *stage) ops() Ops[*msg] {
 		}
 	}
 	return Ops[*msg]{
-		Now:      func() pull.At { return time.Since(start) },
+		Now:      func() At { return time.Since(start) },
 		Identify: func(m *msg) (ID, uint64) { return m.id, m.delivered },
 		Size:     func(*msg) int { return 10 },
 		Handle:   s.handle, Settled: func(m *msg) Outcome { return Outcome(m.settled.Load()) },
@@ -147,12 +146,13 @@ func (s *stage) ops() Ops[*msg] {
 			HandBack: func(m *msg) { _ = did("back")(m) },
 		},
 		Failed: func(*msg, int, string, time.Duration, error) {},
-		Credit: func(c pull.Credit) {
+		Credit: func(c Credit) {
 			s.mu.Lock()
-			s.returned = pull.Credit{N: s.returned.N + c.N, Bytes: s.returned.Bytes + c.Bytes}
+			s.returned = credit{s.returned.n + c.N, s.returned.bytes + c.Bytes}
 			s.mu.Unlock()
 		},
 		Halt:   func() {},
+		Over:   context.Background(),
 		Report: NewReporter(slog.New(s), nil, false, NewNotifier(notify)),
 	}
 }
@@ -168,7 +168,7 @@ func (s *stage) ops() Ops[*msg] {
 //	changed (the configuration), refused (dead letters are refused), accepted
 //
 // h1 is a handler that begins, the other effects are ack1, nak:1s 1, term:reason 1, wpi1, dead1,
-// back1, n1, run with what a DrainError says, and the report last[1].
+// back1, n1, run with what a DrainError says, and the reports last[1], hangs[1], nokey1.
 func play(t *testing.T, text string) {
 	s := newStage(t)
 	script.Play(t, text, func(ws script.Words) {
@@ -191,7 +191,7 @@ func play(t *testing.T, text string) {
 func consumer(ws script.Words) Consumer {
 	wait := ws.Durations("wait", "30s")[0]
 	return Consumer{
-		AckNone: ws.Has("acknone"), Patience: wait, BackOff: ws.Durations("backoff", "1s"),
+		AckNone: ws.Has("acknone"), Patience: wait, Longest: wait, BackOff: ws.Durations("backoff", "1s"),
 		MaxDeliver: uint64(ws.Number("maxdeliver", 0)), Window: 100, Remembers: ws.Number("remembers", 9),
 	}
 }
@@ -288,8 +288,7 @@ func (s *stage) deliver(ws script.Words) {
 	var ms []*msg
 	for _, w := range ws[1:] {
 		if seq, err := strconv.ParseUint(w, 10, 64); err == nil { // or key=value
-			s.arrived.N++
-			s.arrived.Bytes += 10
+			s.arrived.add(10)
 			ms = append(ms, &msg{id: ID{seq, int64(ws.Number("stored", 0))}, delivered: uint64(max(1, ws.Number("n", 0))), key: ws[len(ws)-1]})
 		}
 	}
@@ -307,5 +306,5 @@ func (s *stage) end() {
 	q := &s.pool.queue
 	waiting, running := s.pool.Size()
 	require.Zero(s.t, waiting+running+q.n+len(q.lines)+q.ready.n, "messages are held")
-	require.Equal(s.t, s.arrived, pull.Credit{N: s.returned.N + q.credit.N, Bytes: s.returned.Bytes + q.credit.Bytes}, "credit")
+	require.Equal(s.t, s.arrived, credit{s.returned.n + q.credit.n, s.returned.bytes + q.credit.bytes}, "credit")
 }

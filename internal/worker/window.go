@@ -4,30 +4,30 @@ import "time"
 
 const (
 	firstWindow = 16
-	// sampleMost and sampleTime bound a sample: reading the clock for each message costs as much as taking one.
-	sampleMost = 32
-	sampleTime = 5 * time.Millisecond
 	// lineTime is about the time of one message at the highest rate at which a server delivers when each message is
 	// acknowledged.
 	lineTime = 3 * time.Microsecond
+	// workAhead is how long an adaptive window keeps the workers busy, at least and beyond two round trips.
+	workAhead = 10 * time.Millisecond
 	// MaxBytes bounds the bytes that an adaptive window holds and has on order.
 	MaxBytes = 64 << 20
 )
 
-// window is how many messages may be held or on order. An adaptive one doubles whenever a worker had to wait although messages
-// kept coming, and is bounded so that the last message of a full window waits for a quarter of AckWait. The queue's lock
-// guards it.
+// window is how many messages may be held or on order. An adaptive one is enough for workAhead at the measured
+// rate, doubles whenever a worker had to wait although messages kept coming, and is bounded so that the last
+// message of a full window waits for a quarter of AckWait. The queue's lock guards it.
 type window struct {
 	fixed   bool
 	workers int
 	bound   int           // by MaxAckPending, or what may be on order
 	patient time.Duration // a quarter of AckWait; 0: messages may wait for ever
 	bytes   int           // 0: no bound
+	ahead   time.Duration // that it is to keep the workers busy for
 
-	size   int
-	taken  bool          // a message was taken since a worker last waited
-	each   time.Duration // smoothed time that a worker spends on a message
-	sample int           // of how many messages the time is measured together
+	size    int
+	taken   int           // messages taken since a worker last waited
+	each    time.Duration // smoothed time that a worker spends on a message
+	payload int           // smoothed size of a message
 }
 
 // restart begins with a small window.
@@ -46,15 +46,18 @@ func (w *window) starved() {
 	}
 }
 
-// measured records that a worker handled a message in each.
-func (w *window) measured(each time.Duration) {
-	each = max(each, 1)
+// measured records that a worker handled n messages in d, of which one had the given size.
+func (w *window) measured(n int, d time.Duration, size int) {
+	each := max(d/time.Duration(n), 1)
 	if w.each == 0 {
-		w.each = each
+		w.each, w.payload = each, size
 	}
 	w.each += (each - w.each) / 4
-	w.sample = int(min(sampleMost, sampleTime/w.each))
-	w.fit()
+	w.payload += (size - w.payload) / 4
+	if !w.fixed {
+		w.size = max(w.size, w.lasting(w.ahead))
+		w.fit()
+	}
 }
 
 // fit keeps the size within its bounds: at least all workers are busy and one message is at hand for each.
@@ -63,10 +66,18 @@ func (w *window) fit() {
 		return
 	}
 	most := w.bound
+	if w.payload > 0 && w.bytes > 0 {
+		most = min(most, w.bytes/w.payload)
+	}
 	if w.patient > 0 && w.each > 0 {
-		most = int(min(float64(most), float64(w.patient)/float64(w.each)*float64(w.workers)))
+		most = min(most, w.lasting(w.patient))
 	}
 	w.size = max(w.workers+1, min(w.size, most))
+}
+
+// lasting is how many messages the workers handle in d.
+func (w *window) lasting(d time.Duration) int {
+	return int(min(float64(w.bound), float64(d)/float64(max(w.each, 1))*float64(w.workers)))
 }
 
 // Window is the most messages that a window may have. It is below the consumer's MaxAckPending: a server that has
