@@ -111,6 +111,9 @@ func (s *Store) unfail(ctx context.Context, what, partition string, items []stri
 }
 
 func unfailOne(tx *gorm.DB, p *sqlstore.Partition, id string, set map[string]any) error {
+	if !sqlstore.Possible(id) {
+		return fmt.Errorf("item %q: %w", id, ErrNotFound)
+	}
 	done := tx.Table("items").Where("partition_id = ? AND id = ? AND status = 'Failed'", p.ID, id).Updates(set)
 	if done.Error != nil || done.RowsAffected == 1 {
 		return done.Error

@@ -18,6 +18,9 @@ func (q Query) checked() (Query, error) {
 	default:
 		return q, invalid("Query.Status", "%q; give Available, Complete, Failed or nothing", string(q.Status))
 	}
+	if !sqlstore.Possible(q.Partition) {
+		return q, notID("Query.Partition", q.Partition)
+	}
 	if q.Limit < 0 {
 		return q, invalid("Query.Limit", "%d is below 0", q.Limit)
 	}
@@ -25,6 +28,10 @@ func (q Query) checked() (Query, error) {
 		q.Limit = defaultLimit
 	}
 	return q, nil
+}
+
+func notID(name, id string) error {
+	return invalid(name, "%q is no ID: it has a zero byte or is not UTF-8; give an ID as it was returned", id)
 }
 
 // rows selects from a table with that column of partitions, in the order of another, from after on.
@@ -57,6 +64,9 @@ func (s *Store) Partition(ctx context.Context, id string) (Partition, error) {
 }
 
 func findPartition(db *gorm.DB, id string) (sqlstore.Partition, error) {
+	if !sqlstore.Possible(id) {
+		return sqlstore.Partition{}, ErrNotFound
+	}
 	return sqlstore.First[sqlstore.Partition](db.Where("id = ?", id))
 }
 
@@ -65,6 +75,9 @@ func (s *Store) Partitions(ctx context.Context, q Query) ([]Partition, error) {
 	q, err := q.checked()
 	if err != nil {
 		return nil, err
+	}
+	if !sqlstore.Possible(q.After) {
+		return nil, notID("Query.After", q.After)
 	}
 	var rows []sqlstore.Partition
 	err = s.sql.Read(ctx, func(db *gorm.DB) error { return q.rows(db, "id", "id", q.After).Find(&rows).Error })
@@ -86,6 +99,9 @@ func (s *Store) Item(ctx context.Context, partition, id string) (Item, error) {
 }
 
 func findItem(tx *gorm.DB, partition, id string) (sqlstore.Item, error) {
+	if !sqlstore.Possible(partition) || !sqlstore.Possible(id) {
+		return sqlstore.Item{}, ErrNotFound
+	}
 	return sqlstore.First[sqlstore.Item](tx.Where("partition_id = ? AND id = ?", partition, id))
 }
 

@@ -399,3 +399,33 @@ func TestManyItemsKeepTheirOrder(t *testing.T) {
 		require.Equal(t, map[int]Counts{0: {Available: len(items)}}, counts(t, s, "p"))
 	})
 }
+
+// TestImpossibleIDs: what no ID can be is not found, also where the database takes no such text.
+func TestImpossibleIDs(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		ctx := t.Context()
+		create(t, s, Partition{ID: "p"}, Item{ID: "a"})
+		for _, id := range []string{"a\x00", "\xff", ""} {
+			_, err := s.Partition(ctx, id)
+			require.ErrorIs(t, err, ErrNotFound)
+			_, err = s.Counts(ctx, id)
+			require.ErrorIs(t, err, ErrNotFound)
+			for _, in := range []string{id, "p"} {
+				_, err = s.Item(ctx, in, id)
+				require.ErrorIs(t, err, ErrNotFound)
+				require.ErrorIs(t, s.Retry(ctx, in, id), ErrNotFound)
+			}
+			require.ErrorIs(t, s.Insert(ctx, id, Item{}), ErrNotFound)
+			require.ErrorIs(t, s.Seal(ctx, id), ErrNotFound)
+		}
+		_, err := s.Items(ctx, Query{Partition: "p", After: "\xff"})
+		require.ErrorIs(t, err, ErrNotFound)
+		_, err = s.Items(ctx, Query{Partition: "\xff"})
+		require.ErrorIs(t, err, ErrInvalid)
+		for _, q := range []Query{{Partition: "p\x00"}, {After: "\xff"}} {
+			_, err = s.Partitions(ctx, q)
+			require.ErrorIs(t, err, ErrInvalid)
+		}
+	})
+}

@@ -2,7 +2,9 @@ package sqlstore
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"gorm.io/gorm"
 )
@@ -117,4 +119,9 @@ func First[R any](tx *gorm.DB) (row R, err error) {
 		err = ErrNotFound
 	}
 	return row, err
+}
+
+// Possible reports whether a row can have this ID. PostgreSQL refuses other texts even in a query.
+func Possible(id string) bool {
+	return utf8.ValidString(id) && !strings.Contains(id, "\x00")
 }

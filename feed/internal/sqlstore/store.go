@@ -156,6 +156,9 @@ func (s *Store) Change(ctx context.Context, id string, f func(tx *gorm.DB, p *Pa
 
 // ChangeIn is Change within a transaction.
 func (s *Store) ChangeIn(tx *gorm.DB, id string, f func(tx *gorm.DB, p *Partition) error) error {
+	if !Possible(id) {
+		return ErrNotFound
+	}
 	p, err := s.Dialect.lock(tx, id)
 	if err == nil && p.Status == Pruning {
 		err = ErrNotFound
