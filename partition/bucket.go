@@ -116,7 +116,10 @@ func (s *Set) read(ctx context.Context) (*view, error) {
 	for subject := range info.State.Subjects {
 		e, err := s.bucket.Get(ctx, strings.TrimPrefix(subject, prefix))
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			continue // it was removed
+			// The leader lists the key. A replica that answers can be behind and not have it yet, so only a marker shows that it was removed.
+			if _, err = stream.GetLastMsgForSubject(ctx, subject); err == nil {
+				continue
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("partition: read the bucket: %w", err)
