@@ -204,7 +204,7 @@ func TestBrokerJobs(t *testing.T) {
 	s.fails(1, `message "m1": its job is not dead, but DELIVERED`, "jobs", "purge", "orders", "billing", "m1")
 	require.Regexp(t, `^replay \S+: DONE, 27 of 27 jobs\n$`, s.want(0, "jobs", "requeue", "orders", "billing", "--all", "--rate", "10000"))
 	require.Eventually(t, func() bool { return s.count("DELIVERED") == 29 }, 30*time.Second, 10*time.Millisecond)
-	require.Equal(t, "0 dead jobs were deleted\n", s.want(0, "jobs", "purge", "orders", "billing", "--all"))
+	require.Equal(t, "0 dead jobs deleted\n", s.want(0, "jobs", "purge", "orders", "billing", "--all"))
 	require.Equal(t, "14 jobs\n", s.want(0, "replay", "start", "orders", "billing", "--status", "DELIVERED", "--metadata", "X-Tenant=acme", "--since", "1h", "--dry-run"))
 	require.Equal(t, "0 jobs\n", s.want(0, "replay", "start", "orders", "billing", "--until", "2026-01-02T15:04:05Z", "--dry-run"))
 }
@@ -281,7 +281,7 @@ func TestBrokerAdminToken(t *testing.T) {
 	s.broadcast("later", "X-Broker-Scheduled-For", time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	s.want(0, "producers", "rm", "shop")
 	require.Empty(t, s.want(0, "scheduled", "cancel", "orders", "later"))
-	require.Equal(t, "0 dead jobs were deleted\n", s.want(0, "jobs", "purge", "orders", "billing", "--all"))
+	require.Equal(t, "0 dead jobs deleted\n", s.want(0, "jobs", "purge", "orders", "billing", "--all"))
 	s.fails(1, "the token of --admin-token or $JETPULL_BROKER_ADMIN_TOKEN does not allow it", "channels", "ls", "--admin-token", "wrong")
 	t.Setenv("JETPULL_BROKER_ADMIN_TOKEN", "")
 	s.fails(1, "give --admin-token or $JETPULL_BROKER_ADMIN_TOKEN", "channels", "ls")

@@ -82,7 +82,7 @@ func TestConsumeBoundedAndInterrupted(t *testing.T) {
 	f.publish(t, "one")
 	require.Eventually(t, func() bool { return out.String() == "one\n" }, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, cli.ExitInterrupted, stop())
-	require.Contains(t, errOut.String(), "interrupted after 1 messages")
+	require.Contains(t, errOut.String(), "interrupted after 1 message\n")
 }
 
 func TestConsumeRunsACommandPerMessage(t *testing.T) {

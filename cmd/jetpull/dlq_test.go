@@ -89,11 +89,6 @@ func TestDLQ(t *testing.T) {
 	require.NoError(t, jetpull.ConfirmAcks(t.Context(), again...))
 	require.NoError(t, sub.Close(t.Context()))
 
-	r = jetpullRun(t, "dlq", "requeue", "D", "3", "--to", "nobody.stores", "--timeout", "1s", "-s", f.url)
-	require.Equal(t, cli.ExitFailed, r.code, "it is reported, and not deleted")
-	require.Contains(t, r.err, "dead letter 3: publish to nobody.stores")
-	require.Len(t, f.letters(t), 3)
-
 	r = jetpullRun(t, "dlq", "purge", "D", "3", "5", "-j", "-s", f.url)
 	require.JSONEq(t, `{"done":2,"failed":0,"dry_run":false}`, r.out)
 	require.Equal(t, []uint64{7}, f.letters(t))
@@ -102,7 +97,28 @@ func TestDLQ(t *testing.T) {
 	require.Empty(t, f.letters(t))
 }
 
-// TestDLQSaysThatThereIsNothing: an empty table could be a stream that is not there, or a filter with a slip.
+// A requeue to a subject that no stream has ends at once and deletes nothing, also if a subscriber has the subject, which answers nothing.
+func TestDLQRequeueToNoStream(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.giveUp(t, 3)
+	nc := f.srv.Connect(t)
+	_, err := nc.SubscribeSync("subscribed")
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	for _, to := range []string{"nobody.stores", "subscribed"} {
+		r := f.run(t, "dlq", "requeue", "D", "--all", "--to", to, "--timeout", "1s")
+		require.Equal(t, cli.ExitError, r.code, r.err)
+		require.Equal(t, fmt.Sprintf("jetpull: no stream has the subject %q; create a stream that has it, or give another subject with --to\n", to), r.err)
+		require.Equal(t, "requeued 0 dead letters\n", r.out)
+		require.Len(t, f.letters(t), 3)
+	}
+	require.NoError(t, f.js.DeleteStream(t.Context(), "S"))
+	r := f.run(t, "dlq", "requeue", "D", "3", "4")
+	require.Equal(t, cli.ExitFailed, r.code, "others may have another subject")
+	require.Contains(t, r.err, `dead letter 3: no stream has the subject "s.1"; create a stream that has it, or give another subject with --to`)
+	require.Contains(t, r.err, "2 dead letters could not be requeued\n")
+}
+
 // A requeue sends in order, and one that was interrupted is completed by the same command: each message is stored once more.
 func TestDLQRequeueIsResumed(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
@@ -136,6 +152,7 @@ func TestDLQRequeueIsResumed(t *testing.T) {
 	}
 }
 
+// TestDLQSaysThatThereIsNothing: an empty table could be a stream that is not there, or a filter with a slip.
 func TestDLQSaysThatThereIsNothing(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.giveUp(t, 1)

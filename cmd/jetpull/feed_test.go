@@ -54,6 +54,7 @@ func TestFeedFromTheShell(t *testing.T) {
 	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
 	require.Equal(t, result{err: "3 items added to p\n"}, jetpullFeed(t, db, "a\n\nc", "add", "p"))
 	require.Equal(t, result{}, jetpullFeed(t, db, "last\n", "add", "p", "--gate", "2", "--seal", "--json"))
+	require.Equal(t, result{err: "1 item added to one\n"}, jetpullFeed(t, db, "a\n", "add", "one", "--gate", "1"))
 	r := jetpullFeed(t, db, "late\n", "add", "p")
 	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "sealed")

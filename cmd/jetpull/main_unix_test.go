@@ -45,7 +45,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	require.Equal(t, "started\n", line)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.Eventually(t, func() bool {
-		return strings.Contains(said.String(), "Stopping: 1 messages are being handled and have 10m0s; interrupt again to end at once\n")
+		return strings.Contains(said.String(), "Stopping: 1 message in progress, with up to 10m0s to end; interrupt again to end at once\n")
 	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, pipe.SetReadDeadline(time.Now().Add(10*time.Second)))

@@ -124,14 +124,19 @@ func TestSendersCommands(t *testing.T) {
 	s.want(0, "send", "--token", "of-the-shop", "--source", "shop/2", "--id", "1", "--receiver", "ci", "1")
 	require.Empty(t, s.want(0, "senders", "rm", "s/1"))
 	require.NotContains(t, s.want(0, "senders", "ls"), "s/1")
-	for want, args := range map[string][]string{
-		`no sender "s/1"`:   {"senders", "show", "s/1"},
-		"token is missing":  {"senders", "put", "s/2", "--sources", "a"},
-		"sources: give the": {"senders", "put", "s/2", "--file", "-"},
+	for _, tt := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{1, `no sender "s/1"`, []string{"senders", "show", "s/1"}},
+		{2, `sender "s/1" is new and needs a token of its own, which its requests carry: give {"token": "…"} in --file`, []string{"senders", "put", "s/1", "--sources", "a"}},
+		{1, "sources: give the", []string{"senders", "put", "s/2", "--file", "-"}},
+		{1, "the token of --token", []string{"senders", "put", "s/2", "--sources", "a", "--token", "of-the-shop"}},
 	} {
-		code, _, errOut := s.do(t.Context(), `{"token":"t"}`, args...)
-		require.Equal(t, 1, code)
-		require.Contains(t, errOut, want)
+		code, _, errOut := s.do(t.Context(), `{"token":"t"}`, tt.args...)
+		require.Equal(t, tt.code, code, errOut)
+		require.Contains(t, errOut, tt.want)
 	}
 }
 
@@ -288,7 +293,7 @@ func TestFailedAndRedrive(t *testing.T) {
 	code, out, errOut := s.do(t.Context(), "", "redrive", newest.ID, newest.ID)
 	require.Equal(t, 1, code)
 	require.Regexp(t, `^redrive [\w-]+: done, 0 of 0 messages\n$`, out)
-	require.Contains(t, errOut, "1 of 1 IDs are not on the list of failed messages")
+	require.Contains(t, errOut, "1 of 1 ID not found on the list of failed messages")
 }
 
 // An interrupt leaves a redrive to the relay and says how to go on.

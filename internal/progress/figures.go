@@ -18,6 +18,14 @@ func Count[N int | int64 | uint64](n N) string {
 	return sign + digits
 }
 
+// Plural writes n with its noun, such as "1 item" or "1,204 items".
+func Plural[N int | int64 | uint64](n N, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return Count(n) + " " + noun
+}
+
 // Rate is n per second, 0 where no time has passed.
 func Rate(n int64, took time.Duration) int64 {
 	if took <= 0 {

@@ -107,6 +107,7 @@ func TestFigures(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -45678: "-45,678", -456: "-456"} {
 		require.Equal(t, want, progress.Count(n))
 	}
+	require.Equal(t, "0 items, 1 item, 1,204 items", progress.Plural(0, "item")+", "+progress.Plural(1, "item")+", "+progress.Plural(1204, "item"))
 	require.EqualValues(t, 0, progress.Rate(5, 0))
 	require.EqualValues(t, 2000, progress.Rate(500, 250*time.Millisecond))
 	for d, want := range map[time.Duration]string{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/backup"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
+	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -33,7 +34,7 @@ func backupCommand(asJSON *bool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return from.Print(cmd, answer, fmt.Sprintf("backup of %d streams in %s\n", len(list.Streams), args[0]))
+			return from.Print(cmd, answer, fmt.Sprintf("backup of %s in %s\n", progress.Plural(len(list.Streams), "stream"), args[0]))
 		},
 	}
 	from.Flags(cmd)

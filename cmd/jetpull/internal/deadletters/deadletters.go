@@ -124,6 +124,14 @@ func letter(m jetstream.Msg, meta *jetstream.MsgMetadata) *Letter {
 // ErrGone says that a dead letter has no payload to requeue.
 var ErrGone = errors.New("its payload was gone from the stream when it was given up")
 
+// NoStreamError says that a message was not requeued because no stream has its subject.
+type NoStreamError struct{ Subject string }
+
+// Error names the subject.
+func (e *NoStreamError) Error() string {
+	return fmt.Sprintf("no stream has the subject %q; create a stream that has it, or give another subject with --to", e.Subject)
+}
+
 // Requeue sends the message of a dead letter again, to the subject that it had or to another one. The returned function waits until a stream has
 // confirmed it, and then deletes the dead letter. Calls one after the other send in their order, whenever the functions are called. The message
 // has an ID of the dead letter's, so that one which is requeued twice within the stream's duplicate window is stored once.
@@ -140,7 +148,12 @@ func Requeue(js jetstream.JetStream, stream jetstream.Stream, l *Letter, to stri
 	}
 	m := &nats.Msg{Subject: to, Header: l.Headers, Data: l.Data}
 	id := fmt.Sprintf("requeue:%s:%d:%d", stream.CachedInfo().Config.Name, l.Sequence, l.Time.UnixNano())
-	failed := func(err error) error { return fmt.Errorf("dead letter %d: publish to %s: %w", l.Sequence, to, err) }
+	failed := func(err error) error {
+		if errors.Is(err, jetstream.ErrNoStreamResponse) {
+			return fmt.Errorf("dead letter %d: %w", l.Sequence, &NoStreamError{to})
+		}
+		return fmt.Errorf("dead letter %d: publish to %s: %w", l.Sequence, to, err)
+	}
 	confirmed, err := js.PublishMsgAsync(m, jetstream.WithMsgID(id))
 	if err != nil {
 		return nil, failed(err)
@@ -152,8 +165,15 @@ func Requeue(js jetstream.JetStream, stream jetstream.Stream, l *Letter, to stri
 		case err := <-confirmed.Err():
 			return failed(err)
 		case <-ctx.Done():
-			return failed(context.Cause(ctx))
 		}
+		err := context.Cause(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			// A subscriber that answers nothing keeps the server from reporting that no stream has the subject.
+			if _, missing := js.StreamNameBySubject(context.WithoutCancel(ctx), to); errors.Is(missing, jetstream.ErrStreamNotFound) {
+				err = jetstream.ErrNoStreamResponse
+			}
+		}
+		return failed(err)
 	}, nil
 }
 

@@ -245,7 +245,7 @@ func newPurge(g *client.Globals) *cobra.Command {
 const atOnce = 64
 
 // change does something to each dead letter that is chosen: begin is called in their order, and what it returns for up to atOnce of them at a time.
-// One for which that fails is reported, and the others go on.
+// One for which that fails is reported, and the others go on, unless --to names a subject that no stream has: then all would fail.
 func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.Letter) (func(context.Context) error, error)) error {
 	verb := cmd.Name()
 	if len(args) == 1 && !d.all && !d.filters() {
@@ -262,7 +262,7 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 	}
 	bar := d.Bar(cmd, int64(d.stream.CachedInfo().State.Msgs), true)
 	var mu sync.Mutex
-	ended := func(err error) {
+	ended := func(err error) error {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -271,48 +271,54 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 			bar.Add(1)
 		case cmd.Context().Err() == nil:
 			result.Failed++
+			if noStream, ok := errors.AsType[*deadletters.NoStreamError](err); ok && d.to != "" {
+				return noStream
+			}
 			cli.Warn(bar.Over(cmd.ErrOrStderr()), d.JSON, cli.Plain(err))
 		}
+		return nil
 	}
 	limit := rate.NewLimiter(rate.Inf, 1)
 	if d.rate > 0 {
 		limit.SetLimit(rate.Limit(d.rate))
 	}
-	var work errgroup.Group
+	work, hopeful := errgroup.WithContext(cmd.Context()) // ends with the first error of ended
 	work.SetLimit(atOnce)
 	var err error
 	for l, unread := range d.letters(cmd) {
 		if err = unread; err == nil && !d.dryRun {
-			err = limit.Wait(cmd.Context())
+			err = limit.Wait(hopeful)
 		}
 		if err != nil {
 			break
 		}
 		delete(missing, l.Sequence)
 		if d.dryRun {
-			ended(nil)
+			_ = ended(nil)
 			continue
 		}
 		finish, refused := begin(l)
 		if refused != nil {
-			ended(refused)
+			_ = ended(refused)
 			continue
 		}
 		work.Go(func() error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), d.link.Timeout)
+			unconfirmed := fmt.Errorf("not confirmed within %v: %w", d.link.Timeout, context.DeadlineExceeded)
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), d.link.Timeout, unconfirmed)
 			defer cancel()
-			ended(finish(ctx))
-			return nil
+			return ended(finish(ctx))
 		})
 	}
-	_ = work.Wait()
+	if hopeless := work.Wait(); hopeless != nil {
+		err = hopeless
+	}
 	bar.Clear()
 	if cmd.Context().Err() != nil {
-		err = fmt.Errorf("%w: %s of %d dead letters was done", cli.ErrInterrupted, verb, result.Done)
+		err = fmt.Errorf("%w: %s of %s was done", cli.ErrInterrupted, verb, progress.Plural(result.Done, "dead letter"))
 	}
 	if err == nil {
 		if result.Failed > 0 {
-			err = errors.Join(cli.ErrFailed, fmt.Errorf("%d dead letters are left as they were", result.Failed))
+			err = cli.Failed("%s could not be %sd", progress.Plural(result.Failed, "dead letter"), verb)
 		}
 		for _, n := range slices.Sorted(maps.Keys(missing)) {
 			text := noLetter
@@ -337,13 +343,10 @@ func (r result) print(cmd *cobra.Command, asJSON bool) error {
 	if asJSON {
 		return cli.WriteJSON(cmd.OutOrStdout(), r)
 	}
-	did, letters := cmd.Name()+"d", "dead letters"
+	did := cmd.Name() + "d"
 	if r.DryRun {
 		did = "would " + cmd.Name()
 	}
-	if r.Done == 1 {
-		letters = "dead letter"
-	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s\n", did, progress.Count(r.Done), letters)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", did, progress.Plural(r.Done, "dead letter"))
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/partition"
 )
 
@@ -106,7 +107,7 @@ the members with the new number. A resize that failed can be repeated.`,
 				if g.JSON {
 					return cli.WriteJSON(cmd.OutOrStdout(), map[string]any{"set": args[0], "before": before, "partitions": partitions})
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "set %s has %d partitions, and had %d\n", args[0], partitions, before)
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "set %s has %s, and had %d\n", args[0], progress.Plural(partitions, "partition"), before)
 				return err
 			})
 		},

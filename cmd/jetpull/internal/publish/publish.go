@@ -170,7 +170,7 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 func (p *plan) report(cmd *cobra.Command, g *client.Globals, n int, took time.Duration, err error) error {
 	switch {
 	case cmd.Context().Err() != nil:
-		return fmt.Errorf("%w after %d messages", cli.ErrInterrupted, n)
+		return fmt.Errorf("%w after %s", cli.ErrInterrupted, progress.Plural(n, "message"))
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
 		return fmt.Errorf("no stream is over the subject; make one with --create NAME: %w", err)
 	case err != nil:

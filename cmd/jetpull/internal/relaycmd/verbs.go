@@ -14,6 +14,8 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
+	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/relay/client"
 )
 
 var words = map[string]remote.Word{
@@ -120,6 +122,7 @@ file has others. Without a callback endpoint the sender gets no callbacks.`,
 				fields.String("callback-endpoint", "none", "`URL` that gets the results of messages, or none")
 				fields.StringArray("sources", nil, "`PREFIX` of the sender's sources, once for each; an empty one is all")
 			},
+			Run: putSender,
 		},
 		{Use: "rm SENDER", Short: "Remove a sender; no callback to it is made any more", Method: http.MethodDelete, Path: words["SENDER"].Item},
 	}},
@@ -139,6 +142,24 @@ file has others. Without a callback endpoint the sender gets no callbacks.`,
 		{Use: "status OPERATION", Short: "Show how far an operation is", Run: (*remote.Call).OperationStatus, Flags: remote.Follow},
 		{Use: "cancel OPERATION", Short: "End an operation; what is done stays done", Method: http.MethodDelete, Path: words["OPERATION"].Item},
 	}},
+}
+
+// putSender refuses a new sender without a token before the relay does: only the command knows how it takes one.
+func putSender(c *remote.Call) error {
+	body, err := c.Body()
+	if err != nil {
+		return err
+	}
+	if token, _ := body["token"].(string); token == "" {
+		_, err := c.Get(c.Cmd.Context(), c.To(c.Path), nil)
+		switch {
+		case errors.Is(err, client.ErrNotFound):
+			return cli.Usage(fmt.Errorf(`sender %q is new and needs a token of its own, which its requests carry: give {"token": "…"} in --file`, c.Names["SENDER"]))
+		case err != nil:
+			return err
+		}
+	}
+	return c.RequestWith(body)
 }
 
 // filters are the flags that choose failed messages.
@@ -191,7 +212,7 @@ it: an interrupt ends this command and not the operation.`,
 			matched, err := c.Operate("/v1/failed:"+verb, body)
 			switch {
 			case err == nil && matched < len(ids):
-				return fmt.Errorf("%d of %d IDs are not on the list of failed messages, which failed ls shows", len(ids)-matched, len(ids))
+				return fmt.Errorf("%d of %s not found on the list of failed messages, which failed ls shows", len(ids)-matched, progress.Plural(len(ids), "ID"))
 			case err == nil && matched == 0:
 				return c.Exists()
 			}

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -230,19 +231,21 @@ func (c *Call) KnownFields() (names []string) {
 	return names
 }
 
-// Request makes the request and prints what is answered, if anything.
+// Request makes the request, with the fields that were given as its body, and prints the answer if there is one.
 func (c *Call) Request() error {
-	r := Request{Method: c.Method, Path: c.pathWithFlags()}
-	if r.Method == "" {
-		r.Method = http.MethodGet
+	if c.Fields == nil {
+		return c.RequestWith(nil)
 	}
-	if c.Fields != nil {
-		body, err := c.Body()
-		if err != nil {
-			return err
-		}
-		r.Body = body
+	body, err := c.Body()
+	if err != nil {
+		return err
 	}
+	return c.RequestWith(body)
+}
+
+// RequestWith is Request with another body; nil sends none.
+func (c *Call) RequestWith(body any) error {
+	r := Request{Method: cmp.Or(c.Method, http.MethodGet), Path: c.pathWithFlags(), Body: body}
 	answer, _, err := c.Ask(c.Cmd.Context(), r, nil)
 	if err != nil || len(answer) == 0 {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
+	"github.com/jetpull/jetpull/internal/progress"
 )
 
 // hidden are the fields whose values the broker does not show, each with what is shown instead if there is one.
@@ -152,7 +153,7 @@ func unused(c *remote.Call) error {
 		return err
 	}
 	if waiting.Queued+waiting.Inflight > 0 {
-		return fmt.Errorf("consumer %q has %d queued jobs and %d in flight, which are deleted with it: give --force", c.Names["CONSUMER"], waiting.Queued, waiting.Inflight)
+		return fmt.Errorf("consumer %q has %s and %d in flight, which are deleted with it: give --force", c.Names["CONSUMER"], progress.Plural(waiting.Queued, "queued job"), waiting.Inflight)
 	}
 	return nil
 }

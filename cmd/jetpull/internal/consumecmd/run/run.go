@@ -252,7 +252,7 @@ func (r *Run) verdict(ctx context.Context) error {
 	case !r.bounded():
 		return nil
 	case ctx.Err() != nil && !r.idled && (r.Count == 0 || r.started < r.Count):
-		return fmt.Errorf("%w after %d messages", cli.ErrInterrupted, r.started)
+		return fmt.Errorf("%w after %s", cli.ErrInterrupted, progress.Plural(r.started, "message"))
 	case r.idled && r.started == 0:
 		return fmt.Errorf("%w within %v", jetpull.ErrNoMessages, r.Idle)
 	case r.idled && r.Count > 0 && r.started < r.Count:
@@ -319,5 +319,5 @@ func (r *Run) stopping() {
 	if running == 0 || r.quiet || r.json {
 		return
 	}
-	cli.Notice(r.errOut, "Stopping: %d messages are being handled and have %v; interrupt again to end at once\n", running, r.Drain)
+	cli.Notice(r.errOut, "Stopping: %s in progress, with up to %v to end; interrupt again to end at once\n", progress.Plural(running, "message"), r.Drain)
 }

@@ -113,7 +113,7 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 			all := slices.Concat(opens, items)
 			err = t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], all, seal) })
 			if err == nil && !t.JSON {
-				cli.Notice(cmd.ErrOrStderr(), "%s items added to %s\n", progress.Count(len(items)), progress.Readable(args[0]))
+				cli.Notice(cmd.ErrOrStderr(), "%s added to %s\n", progress.Plural(len(items), "item"), progress.Readable(args[0]))
 			}
 			return tables.UsageOf(err)
 		},
@@ -168,7 +168,7 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 				if t.JSON {
 					return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), map[string]int{"partitions": done.Partitions, "items": done.Items}))
 				}
-				cli.Notice(cmd.ErrOrStderr(), "%s partitions deleted, with %s items\n", progress.Count(done.Partitions), progress.Count(done.Items))
+				cli.Notice(cmd.ErrOrStderr(), "%s deleted, with %s\n", progress.Plural(done.Partitions, "partition"), progress.Plural(done.Items, "item"))
 				return tables.UsageOf(err)
 			})
 		},
