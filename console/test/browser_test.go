@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -179,6 +180,20 @@ func (b *tab) look(l look) {
 func (b *tab) open(page string) {
 	b.t.Helper()
 	run(b, chromedp.Navigate(b.base+page))
+}
+
+// openHidden opens a page in a tab that says of itself that it is hidden.
+func (b *tab) openHidden(path string) {
+	b.t.Helper()
+	command(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
+		Source: `Object.defineProperty(document, "hidden", {value: true, configurable: true})`,
+	})
+	b.open(path)
+}
+
+func (b *tab) hide(hidden bool) {
+	b.t.Helper()
+	evaluate[bool](b, fmt.Sprintf(`Object.defineProperty(document, "hidden", {value: %t, configurable: true}); document.dispatchEvent(new Event("visibilitychange"))`, hidden))
 }
 
 func (b *tab) noScript() {

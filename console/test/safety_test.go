@@ -1,7 +1,6 @@
 package test
 
 import (
-	"fmt"
 	"html"
 	"io"
 	"net/http"
@@ -120,16 +119,17 @@ func TestDownloads(t *testing.T) {
 	}
 }
 
-// The stream of a hidden tab ends, and begins again when the tab is shown.
+// The stream of a hidden tab ends, also that of a tab which was opened in the background, and begins again when the tab is shown.
 func TestHiddenTab(t *testing.T) {
 	t.Parallel()
 	startBrowser(t)
 	fake := &fakeNATS{consumers: []*jetstream.ConsumerInfo{{Stream: "S", Name: "worker", NumPending: 7}}}
 	c := console.Handler(console.Config{NATS: fake})
-	var streams atomic.Int64
+	var begun, streams atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("live") {
 			streams.Add(1)
+			begun.Add(1)
 			defer streams.Add(-1)
 		}
 		c.ServeHTTP(w, r)
@@ -140,20 +140,21 @@ func TestHiddenTab(t *testing.T) {
 		c.Close()
 	})
 	b := openTab(t, s.URL+"/", wide)
-	b.open("consumers")
 	open := func(n int64) {
 		t.Helper()
-		require.Eventually(t, func() bool { return streams.Load() == n }, waitMost, time.Millisecond)
+		require.Eventually(t, func() bool { return begun.Load() > 0 && streams.Load() == n }, waitMost, time.Millisecond)
 	}
-	open(1)
-	hide := func(hidden bool) {
-		evaluate[bool](b, fmt.Sprintf(`Object.defineProperty(document, "hidden", {value: %t, configurable: true}); document.dispatchEvent(new Event("visibilitychange"))`, hidden))
-	}
-	hide(true)
+	b.openHidden("consumers")
 	open(0)
 	fake.set(func() { fake.consumers[0] = &jetstream.ConsumerInfo{Stream: "S", Name: "worker", NumPending: 4321} })
-	hide(false)
+	b.hide(false)
 	b.eventually("4,321")
+	open(1)
+	b.hide(true)
+	open(0)
+	fake.set(func() { fake.consumers[0] = &jetstream.ConsumerInfo{Stream: "S", Name: "worker", NumPending: 765} })
+	b.hide(false)
+	b.eventually("765")
 	open(1)
 }
 

@@ -29,6 +29,8 @@
   // A stream sends "asked" with the time of each source's last answer. What else it sends has no name and is morphed into the page.
   document.addEventListener("asked", (event) => {
     heard = Date.now();
+    // hx-sse ends the stream of a hidden tab at this event. It has none of it if the tab was opened in the background.
+    if (document.hidden) document.dispatchEvent(new Event("visibilitychange"));
     for (const [source, at] of Object.entries(JSON.parse(event.detail.data))) {
       for (const time of document.querySelectorAll("time[data-source]")) {
         if (time.dataset.source !== source) continue;
