@@ -18,8 +18,8 @@ func TestGatesThatOpenLater(t *testing.T) {
 		c := newClient()
 		c.create(Partition{ID: "p"})
 		begin := time.Now()
-		require.NoError(t, c.insert(t.Context(), "p", Item{ID: "a"}, OpenAfter(2, time.Hour), Item{ID: "b", Gate: 2},
-			OpenAt(4, begin.Add(5*time.Hour)), Item{ID: "with", Gate: 3}, Item{ID: "c", Gate: 4}))
+		require.NoError(t, c.insert(t.Context(), "p", Item{ID: "a"}, OpenAfter(2, time.Minute), Item{ID: "b", Gate: 2},
+			OpenAt(4, begin.Add(5*time.Minute)), Item{ID: "with", Gate: 3}, Item{ID: "c", Gate: 4}))
 		require.NoError(t, c.seal(t.Context(), "p"))
 		began := map[string]time.Duration{}
 		calls := make(chan string, 10)
@@ -27,19 +27,19 @@ func TestGatesThatOpenLater(t *testing.T) {
 			began[it.ID] = time.Since(begin)
 			calls <- it.ID
 			if it.ID == "a" {
-				time.Sleep(time.Hour)
+				time.Sleep(time.Minute)
 			}
 			return done()
 		})
 		onModel(t, c, slow, []WatcherOption{AutoClose(), Concurrency(1)}, func(*Watcher) {
-			time.Sleep(6 * time.Hour)
+			time.Sleep(6 * time.Minute)
 			require.Len(t, calls, 4)
 			require.Less(t, began["a"], time.Second)
-			require.InDelta(t, 2*time.Hour, began["b"], float64(time.Second), "an hour after a has ended")
-			require.GreaterOrEqual(t, began["b"], 2*time.Hour)
-			require.InDelta(t, 2*time.Hour, began["with"], float64(time.Second), "it does not wait at its gate")
-			require.InDelta(t, 5*time.Hour, began["c"], float64(time.Second))
-			require.GreaterOrEqual(t, began["c"], 5*time.Hour)
+			require.InDelta(t, 2*time.Minute, began["b"], float64(time.Second), "a minute after a has ended")
+			require.GreaterOrEqual(t, began["b"], 2*time.Minute)
+			require.InDelta(t, 2*time.Minute, began["with"], float64(time.Second), "it does not wait at its gate")
+			require.InDelta(t, 5*time.Minute, began["c"], float64(time.Second))
+			require.GreaterOrEqual(t, began["c"], 5*time.Minute)
 			require.True(t, c.partitions["p"].Status == string(Complete))
 		})
 	})
