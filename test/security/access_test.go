@@ -66,7 +66,8 @@ var allowed = map[string]map[string]access{
 		"GET /channel/{channel}/consumer/{consumer}/replay/{replay}":             readers,
 		"DELETE /channel/{channel}/consumer/{consumer}/replay/{replay}":          managers,
 
-		"GET /consumers": admins, "GET /replays": admins, "GET /job-status": admins, "GET /dlq-status": admins, "GET /metrics": admins, "GET /backup": admins, "GET /backup/{stream}": admins,
+		"GET /consumers": admins, "GET /replays": admins, "GET /dead-jobs": admins, "POST /dead-jobs/requeue": admins, "POST /dead-jobs/purge": admins,
+		"GET /dead-jobs/operations": admins, "GET /dead-jobs/operations/{operation}": admins, "DELETE /dead-jobs/operations/{operation}": admins, "GET /job-status": admins, "GET /dlq-status": admins, "GET /metrics": admins, "GET /backup": admins, "GET /backup/{stream}": admins,
 		"GET /_status": everybody, "GET /healthz": everybody, "GET /readyz": everybody, "GET /openapi.json": everybody,
 	},
 	"relay": {

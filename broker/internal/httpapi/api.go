@@ -171,6 +171,12 @@ func (a *API) routes() []httpserve.Route {
 
 		on("GET", "/consumers", admin, httpserve.Show(operators{a}.consumerStates)),
 		on("GET", "/replays", admin, httpserve.Show(operators{a}.listReplays)),
+		on("GET", "/dead-jobs", admin, httpserve.Show(operators{a}.listAllDead), "consumer", "producer", "message", "reason", "since", "until", "limit"),
+		on("POST", "/dead-jobs/requeue", admin, operators{a}.changeDead(domain.RequeueKind)),
+		on("POST", "/dead-jobs/purge", admin, operators{a}.changeDead(domain.PurgeKind)),
+		on("GET", "/dead-jobs/operations", admin, httpserve.Show(operators{a}.listDeadOperations)),
+		on("GET", "/dead-jobs/operations/{operation}", admin, httpserve.Show(operators{a}.getDeadOperation)),
+		on("DELETE", "/dead-jobs/operations/{operation}", admin, operators{a}.cancelDeadOperation),
 		on("GET", "/job-status", admin, httpserve.Show(operators{a}.jobStatus)),
 		on("GET", "/dlq-status", admin, httpserve.Show(operators{a}.deadStatus)),
 		on("GET", "/_status", open, httpserve.Show(operators{a}.status)),

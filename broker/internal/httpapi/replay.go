@@ -172,6 +172,9 @@ const maxReplays = 1000
 func (a operators) listReplays(*http.Request) (any, error) {
 	list := []replayOf{}
 	for _, o := range a.b.Replays.AllReplays() {
+		if o.Kind != domain.ReplayKind {
+			continue
+		}
 		number, err := strconv.ParseUint(o.Group, 10, 32)
 		k, known := a.Directory.ConsumerByNumber(uint32(number))
 		if err != nil || !known {

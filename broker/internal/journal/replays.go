@@ -61,6 +61,9 @@ func (s *replays) Put(ctx context.Context, o bulk.Operation) (bulk.Operation, er
 // All implements [bulk.Records]. It leaves out the replays of consumers that were just deleted.
 func (s *replays) All() []bulk.Operation {
 	return slices.DeleteFunc(s.Table.All(), func(o bulk.Operation) bool {
+		if o.Kind != domain.ReplayKind {
+			return false // it is for all consumers
+		}
 		number, err := strconv.ParseUint(o.Group, 10, 32)
 		_, known := s.Directory.ConsumerByNumber(uint32(number))
 		return err != nil || !known

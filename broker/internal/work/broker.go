@@ -223,6 +223,8 @@ type Records interface {
 	KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attempt) error
 	// AttemptAt returns a stored attempt, or ErrNotFound.
 	AttemptAt(ctx context.Context, id domain.JobID, number int) (domain.Attempt, error)
+	// Complete fills in the fields of jobs that the index lacks.
+	Complete(ctx context.Context, jobs []domain.Job) error
 }
 
 // Shards assigns the dispatching to push consumers. Each channel belongs to one shard, and each shard to one node. For a moment

@@ -29,7 +29,7 @@ type Replayed interface {
 	LastRecord(ctx context.Context) (uint64, error)
 }
 
-// Replays queues settled jobs again. A consumer has one running replay at most.
+// Replays queues settled jobs again, and changes dead jobs of all consumers. A consumer has one running replay at most.
 type Replays struct {
 	*core
 	jobs       *Jobs
@@ -40,8 +40,12 @@ func newReplays(c *core, jobs *Jobs) *Replays {
 	p := &Replays{core: c, jobs: jobs}
 	known := func(ctx context.Context) (uint64, error) { return c.Replays.LastRecord(ctx) }
 	p.Operations = bulk.New(bulk.Config{
-		Records:   c.Replays,
-		Kinds:     map[string]bulk.Kind{domain.ReplayKind: {Known: known, Select: p.replayable, Page: replayPage}},
+		Records: c.Replays,
+		Kinds: map[string]bulk.Kind{
+			domain.ReplayKind:  {Known: known, Select: p.replayable, Page: replayPage},
+			domain.RequeueKind: p.deadKind(known, func(j domain.Job) (domain.Job, error) { return domain.Requeue(j, time.Now()) }),
+			domain.PurgeKind:   p.deadKind(known, func(j domain.Job) (domain.Job, error) { return domain.Remove(j, time.Now(), c.Rules.MaxRetry) }),
+		},
 		Process:   domain.NewID(),
 		Shared:    c.Rules.Shared,
 		Lost:      replayLost,
@@ -66,7 +70,7 @@ func (p *Replays) ReplayOf(ctx context.Context, c domain.Consumer, id string) (b
 	return p.Operations.Get(ctx, id)
 }
 
-// AllReplays returns the retained replays of all consumers, as this process knows them.
+// AllReplays returns the retained replays and operations on dead jobs, as this process knows them.
 func (p *Replays) AllReplays() []bulk.Operation { return p.Replays.All() }
 
 // TakesMessage reports whether a replay or a search selects a message by its ID and headers.

@@ -82,6 +82,8 @@ func (s *memoryStore) AttemptAt(context.Context, domain.JobID, int) (domain.Atte
 	return domain.Attempt{}, domain.ErrNotFound
 }
 
+func (s *memoryStore) Complete(context.Context, []domain.Job) error { return nil }
+
 func (s *memoryStore) KeepAttempt(context.Context, domain.JobID, domain.Attempt) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

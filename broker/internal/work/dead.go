@@ -1,0 +1,104 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/internal/bulk"
+)
+
+// Dead returns dead jobs of all consumers that a filter selects, newest first, and the time before which to continue, which is zero at the
+// end. It looks at limit jobs, so there may be fewer that match, even none, before the end.
+func (x *Jobs) Dead(ctx context.Context, f domain.DeadFilter, limit int) (work []Work, next time.Time, err error) {
+	jobs, last := x.Index.Dead(f.TakesConsumer, nanos(f.Since, 0), nanos(f.Until, math.MaxInt64), true, limit)
+	work, err = x.matchDead(ctx, f, jobs)
+	return work, jobindex.FromUnixNano(last), err
+}
+
+// nanos returns a time in the form of the index. A time that has none is before or after all jobs.
+func nanos(at time.Time, otherwise int64) int64 {
+	switch {
+	case at.IsZero():
+		return otherwise
+	case at.Year() < 1970:
+		return 0
+	case at.Year() > 2200:
+		return math.MaxInt64
+	}
+	return at.UnixNano()
+}
+
+// matchDead returns those of the dead jobs that a filter selects by their records and messages.
+func (x *Jobs) matchDead(ctx context.Context, f domain.DeadFilter, jobs []domain.Job) (matched []Work, err error) {
+	if err := x.Records.Complete(ctx, jobs); err != nil {
+		return nil, err
+	}
+	all, err := x.withMessages(ctx, jobs)
+	for _, w := range all {
+		if c, ok := x.Consumers.ConsumerByNumber(w.Job.ID.Consumer); ok && w.Job.Status == domain.Dead && f.Takes(w.Job, c, w.Message) {
+			matched = append(matched, w)
+		}
+	}
+	return matched, err
+}
+
+// NewDeadOperation returns the operation of a kind on all dead jobs that a filter selects.
+func NewDeadOperation(kind string, f domain.DeadFilter, rate float64, by string) (bulk.Operation, error) {
+	data, err := json.Marshal(f)
+	return bulk.Operation{Kind: kind, Group: kind, Spec: data, Rate: rate, By: by}, err
+}
+
+// DeadOperation returns an operation on dead jobs as stored.
+func (p *Replays) DeadOperation(ctx context.Context, id string) (bulk.Operation, error) {
+	o, err := p.Operations.Get(ctx, id)
+	if err == nil && o.Kind == domain.ReplayKind {
+		err = fmt.Errorf("%w: operation %q", domain.ErrNotFound, id)
+	}
+	return o, err
+}
+
+// deadKind is an operation that changes dead jobs, the oldest first. Its position is the time at which they became dead. Jobs that became
+// dead again later are left out.
+func (p *Replays) deadKind(known func(context.Context) (uint64, error), change func(domain.Job) (domain.Job, error)) bulk.Kind {
+	return bulk.Kind{Known: known, Page: replayPage, Select: func(ctx context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
+		var f domain.DeadFilter
+		if err = json.Unmarshal(o.Spec, &f); err != nil {
+			return nil, from, fmt.Errorf("operation %s: %w", o.ID, err)
+		}
+		jobs, last := p.Index.Dead(f.TakesConsumer, max(int64(from), nanos(f.Since, 0)), nanos(f.Until, math.MaxInt64), false, limit)
+		if last > 0 {
+			next = uint64(last) + 1
+		}
+		work, err := p.jobs.matchDead(ctx, f, jobs)
+		if err != nil {
+			return nil, from, err
+		}
+		for _, w := range work {
+			if w.Job.Revision <= o.UpTo {
+				items = append(items, func(ctx context.Context) (bool, error) { return p.changeDead(ctx, o, w.Job.ID, change) })
+			}
+		}
+		return items, next, nil
+	}}
+}
+
+// changeDead changes a job, if it is still dead as it was at the start of the operation.
+func (p *Replays) changeDead(ctx context.Context, o bulk.Operation, id domain.JobID, change func(domain.Job) (domain.Job, error)) (done bool, err error) {
+	_, err = p.jobs.change(ctx, id, func(j domain.Job) (next domain.Job, changed bool, err error) {
+		if done = j.Revision <= o.UpTo; !done {
+			return j, false, nil
+		}
+		next, err = change(j)
+		return next, true, err
+	})
+	if errors.Is(err, domain.ErrNotFound) || errors.Is(err, domain.ErrRetriesLeft) || errors.Is(err, domain.ErrInvalidTransition) {
+		return false, nil
+	}
+	return done && err == nil, err
+}
