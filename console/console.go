@@ -265,7 +265,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, b
 			c.fail(w, r, l, gone(name))
 			return
 		case l.Confirm.Preview != nil:
-			l.Preview = l.Confirm.Preview(r.Context())
+			l.Preview = l.Confirm.Preview(r.Context(), url.Values{})
 		}
 	}
 	c.write(w, r, http.StatusOK, l)
@@ -311,6 +311,11 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 	action := p.Action(name)
 	if action == nil {
 		c.fail(w, r, l, gone(name))
+		return
+	}
+	if action.Preview != nil && r.PostForm.Has("count") {
+		l.Page, l.Confirm, l.Preview = p, action.Filled(r.PostForm), action.Preview(r.Context(), r.PostForm)
+		c.write(w, r, http.StatusOK, l)
 		return
 	}
 	// A browser that goes away does not end an action halfway.

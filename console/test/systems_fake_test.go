@@ -198,7 +198,7 @@ func (f *fakes) relay(at string) any {
 	receiver := func(i int, paused, disabled bool) any {
 		return map[string]any{
 			"name": f.nth(i), "post_endpoint": "http://" + n, "status_endpoint": n, "order": n, "unknown_outcome": n, "paused": paused, "rate_limit": 5, "window_size": 1,
-			"state": map[string]any{"breaker": n, "disabled": disabled, "backlog": 3, "oldest": 5, "answers": map[string]any{"count": 3, "p50": 0.012, "p99": 0.3}},
+			"state": map[string]any{"breaker": n, "disabled": disabled, "backlog": 3, "oldest": 5, "answers": map[string]any{"total": 300, "count": 3, "p50": 0.012, "p99": 0.3}},
 		}
 	}
 	item := map[string]any{"id": n, "source_id": n, "message_id": n, "receiver": n, "stage": n, "reason": n, "error": n, "time": now}
@@ -206,7 +206,7 @@ func (f *fakes) relay(at string) any {
 	case "/v1/receivers":
 		return map[string]any{"items": []any{receiver(1, false, false), receiver(2, true, false), receiver(3, false, true)}}
 	case "/v1/failed":
-		return map[string]any{"items": []any{item}}
+		return map[string]any{"items": []any{item}, "total": 3}
 	case "/v1/operations":
 		return map[string]any{"items": []any{map[string]any{
 			"id": "redrive-1", "verb": n, "state": "running", "matched": 9, "by": n, "began": now, "changed": now, "filter": map[string]string{"receiver": n},

@@ -65,6 +65,8 @@ func TestRelay(t *testing.T) {
 	b.press("Resume")
 	b.eventually("Done. Resumed.")
 
+	b.open("overview")
+	b.eventually("Failures to look at\n3", "Answers to this relay process in a second")
 	b.open("failed?receiver=billing")
 	b.eventually("3 failed messages", "m0", "m1", "m2")
 	b.audit()
@@ -264,6 +266,16 @@ channel=orders
 	b.open("brokerconsumer?channel=orders&consumer=billing")
 	b.eventually("2 jobs are dead")
 	b.press("Requeue all dead jobs…")
+	b.eventually("That is 2 jobs at this moment")
+	// The preview counts what the form selects.
+	since := func(at string) {
+		evaluate[string](b, fmt.Sprintf(`document.querySelector("main [name=since]").value = %q`, at))
+		b.press("Count again")
+	}
+	since("2100-01-01T00:00")
+	b.eventually("That is 0 jobs at this moment")
+	require.Equal(t, "2100-01-01T00:00", evaluate[string](b, `document.querySelector("main [name=since]").value`))
+	since("")
 	b.eventually("That is 2 jobs at this moment")
 	b.audit()
 	b.press("Requeue all dead jobs")

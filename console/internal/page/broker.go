@@ -355,12 +355,17 @@ func (b *Broker) replay(j jobs, status, name, label, confirm string) view.Action
 	return view.Action{
 		Name: name, Label: label, Target: j.Channel + "/" + j.Consumer, Confirm: confirm,
 		Fields: []view.Field{{Name: "since", Label: "Received since (UTC; empty: ever)", Type: "datetime-local"}, {Name: "rate", Label: "At most in a second (empty: 100)", Type: "number"}},
-		Preview: func(ctx context.Context) string {
+		Preview: func(ctx context.Context, form url.Values) string {
+			body, err := request(form)
+			if err != nil {
+				return err.Error()
+			}
+			body["DryRun"] = true
 			var answer struct{ Count int }
-			if err := b.call.Call(ctx, http.MethodPost, j.path()+"/replay", map[string]any{"Status": status, "DryRun": true}, &answer); err != nil {
+			if err := b.call.Call(ctx, http.MethodPost, j.path()+"/replay", body, &answer); err != nil {
 				return "How many these are is not known: " + err.Error()
 			}
-			return "That is " + view.Count(uint64(answer.Count), "job") + " at this moment, if you give no time. Nothing has been changed yet."
+			return "That is " + view.Count(uint64(answer.Count), "job") + " at this moment. Nothing has been changed yet."
 		},
 		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
 			body, err := request(form)

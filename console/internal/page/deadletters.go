@@ -313,7 +313,7 @@ func letterLink(stream string, seq uint64) string {
 // allActions are for all dead letters that a filter matches.
 func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []view.Action {
 	f.Last = info.State.LastSeq
-	preview := func(ctx context.Context) string {
+	preview := func(ctx context.Context, _ url.Values) string {
 		n, more, err := d.count(ctx, f)
 		if err != nil {
 			return "How many these are is not known, since the server did not answer in time: " + err.Error()

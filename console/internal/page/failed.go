@@ -163,7 +163,7 @@ func (y *Relay) failedActions(filter map[string]string, single bool) []view.Acti
 		a := view.Action{Name: verb, Label: label, Target: words, Danger: danger, Confirm: confirm}
 		if !single {
 			a.Name, a.Label, a.Fields = verb+"-all", label+" all that match", []view.Field{rateField}
-			a.Preview = func(ctx context.Context) string { return y.preview(ctx, verb, filter) }
+			a.Preview = func(ctx context.Context, _ url.Values) string { return y.preview(ctx, verb, filter) }
 		}
 		a.Do = func(ctx context.Context, form url.Values) (view.Outcome, error) {
 			rate, err := parseRate(form.Get("rate"))

@@ -427,7 +427,7 @@ func (f *Feed) blockedActions(b feed.Backlog) []view.Action {
 	one := func(name, kind, label, confirm string, danger bool) view.Action {
 		return view.Action{
 			Name: name, Label: label, Target: target, Confirm: confirm, Danger: danger, Fields: []view.Field{rateField},
-			Preview: func(context.Context) string {
+			Preview: func(context.Context, url.Values) string {
 				return fmt.Sprintf("That is %s of %s at this moment. Nothing has been changed yet.", view.Count(uint64(b.Failed), "failed item"), view.Count(uint64(b.BlockedPartitions), "partition"))
 			},
 			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {

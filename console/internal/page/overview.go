@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,10 +179,25 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Receivers", Value: view.Linked(view.Int(len(s.Value)).Text, "relay")},
 		{Name: "Backlog", Value: view.Int(backlog)},
 		{Name: "Oldest waiting", Value: view.Duration(seconds(oldest).Round(time.Second))},
-		{Name: "Failures to look at", Value: view.Linked("failed messages", "failed")},
+		{Name: "Failures to look at", Value: leads(y.listed(r.Now), "failed")},
 	}
-	part.Charts = []chart.Chart{chart.Large("Backlog", y.history.Values(r.Now, total, histBacklog, 360)), chart.Large("POSTs in the windows", y.history.Values(r.Now, total, histWindow, 360))}
+	values := func(i int) []float64 { return y.history.Values(r.Now, total, i, 360) }
+	part.Charts = []chart.Chart{
+		chart.Large("Backlog", values(histBacklog)), chart.Large("Answers to this relay process in a second", values(histAnswers)), chart.Large("Failed messages", values(histListed)),
+	}
 	return part
+}
+
+// listed is the newest known number of failed messages of the last minute.
+func (y *Relay) listed(now time.Time) view.Value {
+	const minute = 6
+	values := y.history.Values(now, total, histListed, 360)
+	for _, n := range slices.Backward(values[len(values)-minute:]) {
+		if !math.IsNaN(n) {
+			return quietZero(view.Int(int(n)), n > 0, view.Bad)
+		}
+	}
+	return view.None("How many messages are on the list is not known now")
 }
 
 // Overview implements [Summary].

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -47,6 +48,7 @@ type receiver struct {
 		Backlog    int     `json:"backlog"`
 		Oldest     float64 `json:"oldest"`
 		Answers    *struct {
+			Total int     `json:"total"`
 			Count int     `json:"count"`
 			P50   float64 `json:"p50"`
 			P99   float64 `json:"p99"`
@@ -64,6 +66,8 @@ type Relay struct {
 	history *sample.History
 	// before are the receivers of the last sample. Only the sampler's goroutine uses it.
 	before map[string]receiver
+	// answered measures the answers of all receivers. Only the sampler's goroutine uses it.
+	answered meter
 }
 
 const relayName = "relay"
@@ -72,6 +76,8 @@ const relayName = "relay"
 const (
 	histWindow = iota
 	histBacklog
+	histListed
+	histAnswers
 	relayWidth
 )
 
@@ -95,7 +101,7 @@ func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
 		return nil, err
 	}
 	now := time.Now()
-	window, backlog := 0, 0
+	window, backlog, answered := 0, 0, 0
 	found := make(map[string]receiver, len(answer.Items))
 	for i, r := range answer.Items {
 		r.now, r.since = r.judge(), since{now, y.before == nil}
@@ -104,13 +110,28 @@ func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
 		}
 		answer.Items[i], found[r.Name] = r, r
 		if r.State != nil {
-			y.history.Put(now, r.Name, float64(r.State.WindowUsed), float64(r.State.Backlog))
+			y.history.Put(now, r.Name, float64(r.State.WindowUsed), float64(r.State.Backlog), math.NaN(), math.NaN())
 			window, backlog = window+r.State.WindowUsed, backlog+r.State.Backlog
+			if r.State.Answers != nil {
+				answered += r.State.Answers.Total
+			}
 		}
 	}
 	y.before = found
-	y.history.Put(now, total, float64(window), float64(backlog))
+	y.answered = y.answered.next(now, uint64(answered))
+	y.history.Put(now, total, float64(window), float64(backlog), y.countFailed(ctx), y.answered.rate)
 	return answer.Items, nil
+}
+
+// countFailed returns how many messages are on the list of failed ones. It is not a number if the relay does not know that now.
+func (y *Relay) countFailed(ctx context.Context) float64 {
+	var answer struct {
+		Total int `json:"total"`
+	}
+	if err := y.call.Call(ctx, http.MethodGet, "/v1/failed?limit=1", nil, &answer); err != nil {
+		return math.NaN()
+	}
+	return float64(answer.Total)
 }
 
 // judge states what is going on with a receiver. The first case that applies is the one that an operator has to know.

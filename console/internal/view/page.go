@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"io"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -197,11 +198,21 @@ type Action struct {
 	Fields []Field
 	// Confirm states what will happen, with the number of objects. An action with it is confirmed on a page of its own.
 	Confirm string
-	// Preview adds to Confirm what takes a moment to find out, such as a count of all objects; nil: nothing.
-	Preview func(ctx context.Context) string
+	// Preview adds to Confirm what takes a moment to find out, such as a count of all objects that the form selects; nil: nothing.
+	Preview func(ctx context.Context, form url.Values) string
 	// Danger marks an action that cannot be undone.
 	Danger bool
 	Do     func(ctx context.Context, form url.Values) (Outcome, error)
+}
+
+// Filled is the action with what a user has typed in its fields.
+func (a *Action) Filled(form url.Values) *Action {
+	filled := *a
+	filled.Fields = slices.Clone(a.Fields)
+	for i, f := range filled.Fields {
+		filled.Fields[i].Value = form.Get(f.Name)
+	}
+	return &filled
 }
 
 // Entry is a line of the log of actions.

@@ -111,7 +111,7 @@ func (a *API) listFailed(r *http.Request) (any, error) {
 	if len(found) == limit {
 		cursor = itemID(found[len(found)-1].Seq)
 	}
-	return map[string]any{"items": items, "cursor": cursor}, nil
+	return map[string]any{"items": items, "cursor": cursor, "total": a.store.CountFailed()}, nil
 }
 
 // operationBody selects the failed messages of an operation.

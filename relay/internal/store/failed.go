@@ -235,6 +235,13 @@ func (s *Failed) ListFailed(ctx context.Context, f Filter, before uint64, limit 
 	return s.index.list(f, before, limit), nil
 }
 
+// CountFailed returns how many messages are on the list.
+func (s *Failed) CountFailed() int {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	return len(s.index.bySubject)
+}
+
 // FailedDepth counts the list by receiver, and returns when the oldest message failed.
 func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
 	s.index.forget(s.Now().Add(-failedAge))

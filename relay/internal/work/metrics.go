@@ -126,8 +126,9 @@ type answerTimes struct {
 	count int
 }
 
-// Answers are the response times of a receiver's last answers to this process, in seconds.
+// Answers are the response times of the last Count of a receiver's answers to this process, in seconds. Total is all since its start.
 type Answers struct {
+	Total int     `json:"total"`
 	Count int     `json:"count"`
 	P50   float64 `json:"p50"`
 	P99   float64 `json:"p99"`
@@ -141,11 +142,12 @@ func (m *Metrics) Answers(receiver string) *Answers {
 		m.mu.Unlock()
 		return nil
 	}
-	took := slices.Clone(t.last[:min(t.count, maxAnswerTimes)])
+	total := t.count
+	took := slices.Clone(t.last[:min(total, maxAnswerTimes)])
 	m.mu.Unlock()
 	slices.Sort(took)
 	rank := func(percent int) float64 { return took[(len(took)*percent+99)/100-1].Seconds() }
-	return &Answers{len(took), rank(50), rank(99)}
+	return &Answers{total, len(took), rank(50), rank(99)}
 }
 
 // calledBack counts a callback. receiver is empty if the receiver was deleted, and gets no series then.
