@@ -370,9 +370,27 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 		failures.Rows = append(failures.Rows, view.Row{ID: "e-" + strconv.Itoa(i), Cells: []view.Value{view.Int(max(1, it.Attempt-len(it.Errors)+1+i)), view.Sentence(text)}})
 	}
 	part.List = failures
-	return &view.Page{Nav: "feed", Title: id, Crumbs: []view.Link{{Text: "Feed", Href: "feed"}, {Text: partition, Href: link("partition", "id", partition)}}, Parts: []view.Part{
-		part, {ID: "payload", Texts: []view.Block{payloadBlock(it.Data, r.Query, "item", "partition", partition, "id", id)}},
-	}}, nil
+	page := &view.Page{Nav: "feed", Title: id, Crumbs: []view.Link{{Text: "Feed", Href: "feed"}, {Text: partition, Href: link("partition", "id", partition)}}, Parts: []view.Part{part}}
+	// The history ends with the attempts of this step.
+	if history := it.History(); len(history) > len(it.Errors) {
+		page.Parts = append(page.Parts, earlierPart(history[:len(history)-len(it.Errors)]))
+	}
+	page.Parts = append(page.Parts, view.Part{ID: "payload", Texts: []view.Block{payloadBlock(it.Data, r.Query, "item", "partition", partition, "id", id)}})
+	return page, nil
+}
+
+// earlierPart has the failed attempts before the last retry and of earlier steps, newest first.
+func earlierPart(attempts []feed.Attempt) view.Part {
+	list := &view.List{
+		Found: view.Bounded(len(attempts), false, "failed attempt"), Path: "item",
+		Columns: []view.Column{{Title: "When", Number: true}, {Title: "Gate", Number: true}, {Title: "Attempt", Number: true}, {Title: "Error", Wide: true}},
+	}
+	for i, a := range slices.Backward(attempts) {
+		list.Rows = append(list.Rows, view.Row{ID: "h-" + strconv.Itoa(i), Cells: []view.Value{
+			view.Ago(a.At, "not stated"), {Text: strconv.Itoa(a.Gate)}, view.Int(a.Attempt), view.Sentence(a.Error),
+		}})
+	}
+	return view.Part{ID: "earlier", Title: "Before a retry or at an earlier step", List: list}
 }
 
 // The kinds of operations on partitions that failures hold.
