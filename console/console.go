@@ -112,32 +112,37 @@ func Handler(cfg Config) *Console {
 	}
 	var summaries []page.Summary
 	c.add("Overview", "overview", nil)
+	var letters *page.DeadLetters
+	var broker *page.Broker
+	var relay *page.Relay
+	var feed *page.Feed
 	if cfg.NATS != nil {
 		consumers := page.NewConsumers(c.sampler, cfg.NATS)
 		summaries = append(summaries, consumers)
 		c.add("Consumers", "consumers", consumers.Pages())
 		c.add("Partitions", "sets", page.NewPartitions(cfg.NATS).Pages())
 		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS).Pages())
-		letters := page.NewDeadLetters(c.sampler, cfg.NATS, runner)
+		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner)
 		summaries = append(summaries, letters)
 		c.add("Dead letters", "deadletters", letters.Pages())
 	}
-	var broker *page.Broker
 	if cfg.Broker != nil {
 		broker = page.NewBroker(c.sampler, cfg.Broker)
 		summaries, operations = append(summaries, broker), append(operations, broker)
 		c.add("Broker", "broker", broker.Pages())
 	}
 	if cfg.Relay != nil {
-		relay := page.NewRelay(c.sampler, cfg.Relay, broker)
+		relay = page.NewRelay(c.sampler, cfg.Relay)
 		summaries, operations = append(summaries, relay), append(operations, relay)
 		c.add("Relay", "relay", relay.Pages())
-		c.add("Failed", "failed", nil)
 	}
 	if cfg.Feed != nil {
-		feed := page.NewFeed(c.sampler, cfg.Feed, runner)
+		feed = page.NewFeed(c.sampler, cfg.Feed, runner)
 		summaries = append(summaries, feed)
 		c.add("Feed", "feed", feed.Pages())
+	}
+	if relay != nil || broker != nil {
+		c.add("Failed", "failed", page.NewFailures(relay, broker, letters, feed).Pages())
 	}
 	runner.Start(c.sampler)
 	c.pages["overview"] = page.Overview(summaries)

@@ -47,9 +47,12 @@ var steps = []step{
 	{page: "receiver?name=orders", label: "Pause", done: "Paused.", call: "PUT /v1/receivers/orders"},
 	{page: "receiver?name=orders2", label: "Resume", done: "Resumed.", call: "PUT /v1/receivers/orders2"},
 	{page: "receiver?name=orders3", label: "Enable", done: "Enabled.", call: "PUT /v1/receivers/orders3"},
-	{page: "failed?receiver=orders", label: "Redrive all that match", asks: true, done: "Began to redrive 3 messages.", call: `POST /v1/failed:redrive  {"filter":{"receiver":"orders"}`},
-	{page: "failed", label: "Skip all that match", asks: true, fields: [][2]string{{"rate", "2"}}, done: "Began to skip 3 messages.", call: `POST /v1/failed:skip  {"filter":{},"rate":2}`},
-	{page: "failed", label: "Purge all that match", asks: true, done: "Began to purge 3 messages.", call: `POST /v1/failed:purge  {"filter":{},"rate":0}`},
+	{page: "failed?receiver=orders", label: "Requeue all that match", asks: true, done: "Began to redrive 3 failed messages of the relay. Began to requeue 9 dead jobs of the broker.", call: `POST /v1/failed:redrive  {"filter":{"receiver":"orders"}`},
+	{page: "failed?receiver=orders&system=broker", label: "Requeue all that match", asks: true, fields: [][2]string{{"rate", "7"}}, done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders","Rate":7}`},
+	{page: "failed", label: "Skip all that match", asks: true, fields: [][2]string{{"rate", "2"}}, done: "Began to skip 3 failed messages of the relay.", call: `POST /v1/failed:skip  {"filter":{},"rate":2}`},
+	{page: "failed?reason=EXHAUSTED", label: "Purge all that match", asks: true, done: "Began to purge 3 failed messages of the relay.", call: `POST /v1/failed:purge  {"filter":{"reason":"EXHAUSTED"},"rate":0}`},
+	{page: "failed?reason=NO_ANSWER&source=orders", label: "Purge all that match", asks: true, done: "Began to purge 9 dead jobs of the broker.", call: `POST /dead-jobs/purge  {"Producer":"orders","Reason":"NO_ANSWER"}`},
+	{page: "operation?system=broker&id=" + url.QueryEscape("/dead-jobs/operations/requeue-1"), label: "Cancel", asks: true, done: "Cancelled.", call: "DELETE /dead-jobs/operations/requeue-1"},
 	{page: "relaymessage?source=orders&id=orders", label: "Redrive", done: "Began to redrive", call: `POST /v1/failed:redrive  {"filter":{"message":"orders","source":"orders"}`},
 	{page: "relaymessage?source=orders&id=orders", label: "Skip", asks: true, done: "Began to skip", call: `POST /v1/failed:skip  {"filter":{"message":"orders","source":"orders"}`},
 	{page: "relaymessage?source=orders&id=orders", label: "Purge", asks: true, done: "Began to purge", call: `POST /v1/failed:purge  {"filter":{"message":"orders","source":"orders"}`},
@@ -135,7 +138,7 @@ func TestActions(t *testing.T) {
 			b.eventually(fmt.Sprintf("%d actions", len(steps)))
 			require.NotContains(t, b.text(), "secret", "tokens that a user has typed are nowhere")
 			b.open("failed?receiver=orders")
-			b.eventually("Failed messages of the relay", "Dead jobs of the broker", "1 consumer", "orders/orders")
+			b.eventually("2 failures", "orders/orders", "Other failures", "Dead letters", "Failed items of the feed")
 			for _, one := range filters {
 				b.open(one[0])
 				d.search(b, one[1])

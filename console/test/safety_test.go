@@ -83,7 +83,7 @@ func TestStalePages(t *testing.T) {
 	for _, page := range []string{"failed", "feed", "sets", "broker", "brokerconsumer?channel=orders&consumer=orders", "relaymessage?source=orders&id=orders"} {
 		b.open(page)
 		b.eventually(errAway.Error())
-		for _, wrong := range []string{"Not found", "No failed message", "No partition", "No set", "This list shows the"} {
+		for _, wrong := range []string{"Not found", "No failure", "No partition", "No set", "This list shows the"} {
 			require.NotContains(t, b.text(), wrong, page)
 		}
 	}

@@ -163,6 +163,12 @@ func (f *fakes) broker(at string) any {
 		return map[string]any{"Result": []any{map[string]any{
 			"URL": operation, "ChannelID": n, "ConsumerID": n, "State": "RUNNING", "Status": n, "Message": n, "By": n, "Count": 9, "CreatedAt": now, "ChangedAt": now,
 		}}}
+	case at == "/dead-jobs":
+		return map[string]any{"Result": []any{map[string]any{"ID": n, "ChannelID": n, "ConsumerID": n, "MessageID": n, "ProducedBy": n, "DeadSince": now, "Reason": n, "Attempts": 3}}}
+	case at == "/dead-jobs/operations":
+		return map[string]any{"Result": []any{map[string]any{
+			"URL": "/dead-jobs/operations/requeue-1", "Kind": n, "State": "RUNNING", "Count": 9, "By": n, "Filter": map[string]string{"Consumer": n}, "CreatedAt": now, "ChangedAt": now,
+		}}}
 	case strings.Contains(at, "/replay/"):
 		return map[string]any{"Count": 9}
 	case strings.HasSuffix(at, "/dlq"):

@@ -390,7 +390,7 @@ func (b *Broker) replay(j jobs, status, name, label, confirm string) view.Action
 // System implements [OperationSource].
 func (b *Broker) System() string { return brokerName }
 
-// Operations implements [OperationSource]. They are replays, and their IDs are their paths.
+// Operations implements [OperationSource]. The IDs of operations are their paths.
 func (b *Broker) Operations(ctx context.Context) ([]Operation, error) {
 	var answer struct {
 		Result []struct {
@@ -402,7 +402,10 @@ func (b *Broker) Operations(ctx context.Context) ([]Operation, error) {
 	if err := b.call.Call(ctx, http.MethodGet, "/replays", nil, &answer); err != nil {
 		return nil, err
 	}
-	var all []Operation
+	all, err := b.deadOperations(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, r := range answer.Result {
 		kind := "replay"
 		if r.Status == "DEAD" {

@@ -92,7 +92,7 @@ func (o *Operations) part(q url.Values, now time.Time, system string, s sample.S
 		return cmp.Or(cmp.Compare(boolInt(a.State != running), boolInt(b.State != running)), b.Began.Compare(a.Began))
 	})
 	list := &view.List{
-		Found: view.Bounded(len(rows), false, "operation"), Empty: operationsEmpty, Path: "operations", Query: q,
+		Found: view.Bounded(len(rows), false, "operation") + " of the " + system, Empty: operationsEmpty, Path: "operations", Query: q,
 		Columns: []view.Column{
 			{Title: "Operation"},
 			{Title: "State"},

@@ -240,7 +240,7 @@ func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value)).Text, "broker")},
 		{Name: "Queued", Value: view.Int(queued)},
 		{Name: "Oldest waiting", Value: view.Ago(oldest, "Nothing is queued")},
-		{Name: "Failures to look at", Value: view.Linked(view.Count(uint64(dead), "dead job"), "broker?state=dead")},
+		{Name: "Failures to look at", Value: view.Linked(view.Count(uint64(dead), "dead job"), "failed?system=broker")},
 	}
 	values := func(i int) []float64 { return b.history.Values(r.Now, total, i, 360) }
 	part.Charts = []chart.Chart{chart.Large("Queued", values(histQueued)), chart.Large("Delivered in a second", values(histDelivered)), chart.Large("Dead", values(histDead))}

@@ -61,7 +61,6 @@ type receiver struct {
 // Relay are the pages of a relay.
 type Relay struct {
 	call    Caller
-	broker  *Broker
 	latest  *sample.Latest[[]receiver]
 	history *sample.History
 	// before are the receivers of the last sample. Only the sampler's goroutine uses it.
@@ -81,16 +80,16 @@ const (
 	relayWidth
 )
 
-// NewRelay makes the pages, and has the sampler ask the relay. The page of failures has those of the broker too; nil: there is no broker.
-func NewRelay(s *sample.Sampler, call Caller, broker *Broker) *Relay {
-	r := &Relay{call: call, broker: broker, history: sample.NewHistory(relayWidth)}
+// NewRelay makes the pages, and has the sampler ask the relay.
+func NewRelay(s *sample.Sampler, call Caller) *Relay {
+	r := &Relay{call: call, history: sample.NewHistory(relayWidth)}
 	r.latest = sample.Add(s, r.ask)
 	return r
 }
 
 // Pages are the functions of the pages by their paths.
 func (y *Relay) Pages() map[string]Func {
-	return map[string]Func{"relay": y.list, "receiver": y.one, "failed": y.failed, "relaymessage": y.message}
+	return map[string]Func{"relay": y.list, "receiver": y.one, "relaymessage": y.message}
 }
 
 func (y *Relay) ask(ctx context.Context) ([]receiver, error) {

@@ -1,0 +1,375 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// Failures is the page of the failures of all systems. A system that is nil is not there.
+type Failures struct {
+	relay   *Relay
+	broker  *Broker
+	letters *DeadLetters
+	feed    *Feed
+}
+
+// NewFailures makes the page.
+func NewFailures(relay *Relay, broker *Broker, letters *DeadLetters, feed *Feed) *Failures {
+	return &Failures{relay, broker, letters, feed}
+}
+
+// Pages are the functions of the pages by their paths.
+func (f *Failures) Pages() map[string]Func { return map[string]Func{"failed": f.list} }
+
+// failure is a failed message of the relay or a dead job of the broker. Its system's list continues after it at its cursor.
+type failure struct {
+	system, id, cursor string
+	at                 time.Time
+	cells              []view.Value // from the receiver on
+}
+
+// failedSystem is a system with a list of failures.
+type failedSystem struct {
+	name, noun string
+	fields     []string          // of its filter
+	names      map[string]string // of the page's fields in its filter, where they differ
+	reasons    []string
+	usualRate  string
+	list       func(ctx context.Context, filter map[string]string, cursor string) ([]failure, string, error)
+	count      func(ctx context.Context, verb string, filter map[string]string) (int, error)
+	// begin starts an operation, and returns its ID and the number of its objects; below 0: that is not known.
+	begin func(ctx context.Context, verb string, filter map[string]string, rate float64) (id string, n int, err error)
+	verbs map[string]string // of the page's actions
+
+	filter map[string]string
+	found  []failure
+	next   string
+	err    error
+}
+
+// end is the cursor of a list that has been shown to its end.
+const end = "end"
+
+// systems are the systems that can have failures that the query selects.
+func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
+	if f.relay != nil {
+		all = append(all, &failedSystem{
+			name: relayName, noun: "failed message", fields: failedFields, usualRate: "no limit",
+			reasons: []string{"PERMANENT", "EXHAUSTED", "UNKNOWN_OUTCOME", "EXPIRED", "UNKNOWN_RECEIVER", "RECEIVER_DELETED", "NO_RESPONSE", "NOT_TOLD", "MALFORMED"},
+			list:    f.relay.failures, count: f.relay.count, verbs: map[string]string{"requeue": "redrive", "skip": "skip", "purge": "purge"},
+			begin: func(ctx context.Context, verb string, filter map[string]string, rate float64) (string, int, error) {
+				o, err := f.relay.begin(ctx, verb, filter, rate)
+				return o.ID, o.Matched, err
+			},
+		})
+	}
+	if f.broker != nil {
+		all = append(all, &failedSystem{
+			name: brokerName, noun: "dead job", fields: deadFields, usualRate: "100", names: map[string]string{"receiver": "consumer", "source": "producer"},
+			reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"},
+			list:    f.broker.failures, count: f.broker.countDead, verbs: map[string]string{"requeue": "requeue", "purge": "purge"}, begin: f.broker.beginDead,
+		})
+	}
+	filter := map[string]string{}
+	for _, name := range failedFields {
+		if value := strings.TrimSpace(q.Get(name)); value != "" {
+			filter[name] = value
+		}
+	}
+	if since := filter["since"]; since != "" {
+		at, err := parseTime(since)
+		if err != nil {
+			return nil, err
+		}
+		filter["since"] = at.UTC().Format(time.RFC3339)
+	}
+	known := func(s *failedSystem) bool { return slices.Contains(s.reasons, filter["reason"]) }
+	elsewhere := slices.ContainsFunc(all, known)
+	all = slices.DeleteFunc(all, func(s *failedSystem) bool {
+		if q.Get("system") != "" && q.Get("system") != s.name || filter["reason"] != "" && elsewhere && !known(s) {
+			return true
+		}
+		s.filter = map[string]string{}
+		for name, value := range filter {
+			name = cmp.Or(s.names[name], name)
+			if !slices.Contains(s.fields, name) {
+				return true // it has nothing of that kind
+			}
+			s.filter[name] = value
+		}
+		return false
+	})
+	return all, nil
+}
+
+// ask asks the systems, except those whose list has ended, at the same time.
+func ask(ctx context.Context, systems []*failedSystem, q url.Values) {
+	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
+	defer cancel()
+	var asked sync.WaitGroup
+	for _, s := range systems {
+		if cursor := q.Get(s.name); cursor != end {
+			asked.Go(func() { s.found, s.next, s.err = s.list(ctx, s.filter, cursor) })
+		}
+	}
+	asked.Wait()
+}
+
+// merge returns the failures of all systems, newest first, as far as no system can have others between them, and the query of the
+// rest; nil: there is none.
+func merge(systems []*failedSystem, q url.Values) (all []failure, next url.Values) {
+	var horizon time.Time
+	for _, s := range systems {
+		if s.next == "" {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339Nano, s.next) // that of the broker is a time
+		if err != nil && len(s.found) > 0 {
+			at = s.found[len(s.found)-1].at
+		}
+		if at.After(horizon) {
+			horizon = at
+		}
+	}
+	more := false
+	next = q
+	for _, s := range systems {
+		n := slices.IndexFunc(s.found, func(f failure) bool { return f.at.Before(horizon) })
+		cursor := q.Get(s.name)
+		switch {
+		case s.err != nil:
+		case n > 0:
+			cursor = s.found[n-1].cursor
+		case n < 0:
+			n, cursor = len(s.found), cmp.Or(s.next, end)
+		}
+		if s.err == nil {
+			all = append(all, s.found[:n]...)
+			more = more || cursor != end
+		}
+		next = with(next, s.name, cursor)
+	}
+	slices.SortStableFunc(all, func(a, b failure) int { return b.at.Compare(a.at) })
+	if !more {
+		next = nil
+	}
+	return all, next
+}
+
+// joined are the names of systems.
+func joined(systems []*failedSystem) string {
+	names := make([]string, len(systems))
+	for i, s := range systems {
+		names[i] = s.name
+	}
+	return strings.Join(names, " and ")
+}
+
+func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
+	q := r.Query
+	systems, err := f.systems(q)
+	if err != nil {
+		return nil, err
+	}
+	ask(ctx, systems, q)
+	page := &view.Page{Nav: "failed", Title: "Failed", Filter: f.form(q)}
+	var answered []*failedSystem
+	var away []string
+	var failed error
+	for _, s := range systems {
+		if s.err != nil {
+			failed = errors.Join(failed, s.err)
+			page.Parts = append(page.Parts, view.Part{ID: s.name, Title: "Failures of the " + s.name, Source: view.Source{Name: s.name, Error: s.err.Error()}})
+			away = append(away, "The list does not have the failures of the "+s.name+", which does not answer. Whether there are any is not known now.")
+			continue
+		}
+		answered = append(answered, s)
+	}
+	rows, next := merge(systems, q)
+	if len(answered) == 0 && failed != nil {
+		page.Parts = []view.Part{{ID: "failed", Source: view.Source{Name: joined(systems), Error: failed.Error()}}}
+	} else {
+		part := view.Part{ID: "failed", Problem: strings.Join(away, " "), ProblemTone: view.Warn, Source: view.Source{Name: joined(answered), Asked: r.Now}, List: &view.List{
+			Found: view.Bounded(len(rows), next != nil, "failure"), Path: "failed", Query: q, Next: next,
+			Empty: "No failure matches. This list shows messages that the relay could not deliver, or whose answer it could not carry back, and dead jobs of the broker: those whose attempts all failed.",
+			Columns: []view.Column{
+				{Title: "Failed", Number: true}, {Title: "System"}, {Title: "Receiver"}, {Title: "Source"}, {Title: "Message", Wide: true}, {Title: "Stage"}, {Title: "Reason"}, {Title: "Attempts", Number: true}, {Title: "Error", Wide: true},
+			},
+		}}
+		if len(rows) == 0 && next != nil {
+			part.List.Empty = "None of the failures that were looked at matches. The next page looks at more."
+		}
+		for _, one := range rows {
+			part.List.Rows = append(part.List.Rows, view.Row{ID: "f-" + one.system + "-" + one.id, Cells: append([]view.Value{view.Ago(one.at, "not stated"), view.Text(one.system)}, one.cells...)})
+		}
+		part.Actions = actions(answered)
+		page.Parts = append([]view.Part{part}, page.Parts...)
+	}
+	if others := f.others(ctx); len(others) > 0 {
+		page.Parts = append(page.Parts, view.Part{ID: "others", Title: "Other failures", Facts: others})
+	}
+	return page, nil
+}
+
+// others are the numbers of failures that have lists of their own.
+func (f *Failures) others(ctx context.Context) (facts []view.Fact) {
+	notKnown := func(system string) view.Value {
+		return view.Word(view.Warn, "not known now: "+system+" does not answer")
+	}
+	if f.letters != nil {
+		fact := view.Fact{Name: "Dead letters", Value: notKnown("NATS")}
+		if s := f.letters.latest.Fresh(ctx); s.Err == nil && !s.At.IsZero() {
+			n := uint64(0)
+			for _, info := range s.Value {
+				n += info.State.Msgs
+			}
+			fact.Value = leads(view.Number(n), "deadletters")
+		}
+		facts = append(facts, fact)
+	}
+	if f.feed != nil {
+		fact := view.Fact{Name: "Failed items of the feed", Value: notKnown(feedName)}
+		if s := f.feed.latest.Fresh(ctx); s.Err == nil && !s.At.IsZero() {
+			fact.Value = leads(view.Int(s.Value.Failed), "feed?status=Failed")
+		}
+		facts = append(facts, fact)
+	}
+	return facts
+}
+
+// words describe what the filter selects.
+func (s *failedSystem) words() string {
+	words := s.noun + "s of the " + s.name
+	for _, name := range s.fields {
+		if s.filter[name] != "" {
+			words += ", " + name + " " + s.filter[name]
+		}
+	}
+	return words
+}
+
+// actions are for all failures of the systems that the filter selects. A system without any, or without the verb, has no part in them.
+func actions(systems []*failedSystem) (all []view.Action) {
+	for _, a := range []struct {
+		verb, label, confirm string
+		danger               bool
+	}{
+		{"requeue", "Requeue all that match", "Try all %s again. What fails again comes back to this list.", false},
+		{"skip", "Skip all that match", "Take all %s off the list. They stay FAILED, and are not tried again.", true},
+		{"purge", "Purge all that match", "Take all %s off the list, and give them up: nobody can try them again. This cannot be undone.", true},
+	} {
+		var with []*failedSystem
+		var words, rates []string
+		for _, s := range systems {
+			if len(s.found) > 0 && s.verbs[a.verb] != "" {
+				with, words, rates = append(with, s), append(words, s.words()), append(rates, s.usualRate+" in the "+s.name)
+			}
+		}
+		if len(with) == 0 {
+			continue
+		}
+		limit := "At most in a second, in each system (empty: " + strings.Join(rates, ", ") + ")"
+		if len(with) == 1 {
+			limit = "At most in a second (empty: " + with[0].usualRate + ")"
+		}
+		one := view.Action{
+			Name: a.verb + "-all", Label: a.label, Target: strings.Join(words, "; "), Danger: a.danger, Confirm: fmt.Sprintf(a.confirm, strings.Join(words, ", and all ")),
+			Fields:  []view.Field{{Name: "rate", Label: limit, Type: "number"}},
+			Preview: func(ctx context.Context, _ url.Values) string { return preview(ctx, a.verb, with) },
+			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+				return begin(ctx, a.verb, with, form)
+			},
+		}
+		if a.verb == "purge" && slices.ContainsFunc(with, func(s *failedSystem) bool { return s.name == brokerName }) {
+			one.Confirm += " The broker skips jobs that a worker gave up before their retries were used up."
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// preview counts what an action is for.
+func preview(ctx context.Context, verb string, systems []*failedSystem) string {
+	var counts, unknown []string
+	for _, s := range systems {
+		n, err := s.count(ctx, s.verbs[verb], s.filter)
+		if err != nil {
+			unknown = append(unknown, "How many "+s.noun+"s of the "+s.name+" these are is not known now: "+err.Error()+".")
+			continue
+		}
+		counts = append(counts, view.Count(uint64(n), s.noun)+" of the "+s.name)
+	}
+	text := ""
+	if len(counts) > 0 {
+		text = "That is " + strings.Join(counts, " and ") + " at this moment. "
+	}
+	return strings.Join(append([]string{text + "Nothing has been changed yet."}, unknown...), " ")
+}
+
+// begin starts an operation in each system. If one refuses, the others go on.
+func begin(ctx context.Context, verb string, systems []*failedSystem, form url.Values) (view.Outcome, error) {
+	rate, err := parseRate(form.Get("rate"))
+	if err != nil {
+		return view.Outcome{}, err
+	}
+	out := view.Outcome{Then: "operations"}
+	var begun, refused []string
+	var refusals error
+	for _, s := range systems {
+		id, n, err := s.begin(ctx, s.verbs[verb], s.filter, rate)
+		if err != nil {
+			refused, refusals = append(refused, s.name), errors.Join(refusals, err)
+			continue
+		}
+		what := view.Count(uint64(max(0, n)), s.noun)
+		if n < 0 {
+			what = s.noun + "s"
+		}
+		begun = append(begun, "Began to "+s.verbs[verb]+" "+what+" of the "+s.name+".")
+		if out.Count += max(0, n); len(systems) == 1 {
+			out.Then = operationLink(s.name, id)
+		}
+	}
+	if out.Text = strings.Join(begun, " "); len(refused) == 0 {
+		return out, nil
+	}
+	p := &Problem{Status: http.StatusBadGateway, Err: refusals, Fix: "Look at the operations before you try again: those that began go on."}
+	p.Text = strings.TrimSpace(out.Text + " The " + strings.Join(refused, " and the ") + " did not do this. Nothing was changed there, unless the answer was lost")
+	return out, p
+}
+
+// form is the filter of the list. It has what the systems that are there can be asked for.
+func (f *Failures) form(q url.Values) *view.Filter {
+	systems, _ := f.systems(url.Values{}) // an empty query has no time that cannot be read
+	reasons, names := []view.Option{{Text: "all"}}, []view.Option{{Text: "all"}}
+	for _, s := range systems {
+		names = append(names, view.Option{Value: s.name, Text: s.name})
+		for _, reason := range s.reasons {
+			reasons = append(reasons, view.Option{Value: reason, Text: reason + " (" + s.name + ")"})
+		}
+	}
+	fields := []view.Field{
+		choice(q, "system", "System", names...),
+		{Name: "receiver", Label: "Receiver or consumer", Value: q.Get("receiver"), Type: "search"},
+		{Name: "source", Label: "Source or producer", Value: q.Get("source")},
+		{Name: "message", Label: "Message", Value: q.Get("message")},
+		choice(q, "reason", "Reason", reasons...),
+		{Name: "since", Label: "Since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
+	}
+	if f.relay != nil {
+		fields = append(fields, choice(q, "stage", "Stage", view.Option{Text: "all"}, view.Option{Value: "from_sender", Text: "from sender"}, view.Option{Value: "to_receiver", Text: "to receiver"},
+			view.Option{Value: "from_receiver", Text: "from receiver"}, view.Option{Value: "to_sender", Text: "to sender"}))
+	}
+	return &view.Filter{Path: "failed", Fields: fields}
+}

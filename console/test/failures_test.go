@@ -1,0 +1,210 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"html"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+	brokerclient "github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/console"
+	"github.com/jetpull/jetpull/relay"
+	"github.com/jetpull/jetpull/relay/client"
+)
+
+// failing are a relay and a broker, each with messages that all failed, until mended.
+type failing struct {
+	relay  *client.Client
+	broker *brokerclient.Admin
+	mended atomic.Bool
+}
+
+// startFailing sends n messages to the receiver billing of the relay, and to the consumers billing and crm of the broker.
+func startFailing(t *testing.T, n int) *failing {
+	t.Helper()
+	f := &failing{}
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !f.mended.Load() {
+			http.Error(w, "no", http.StatusBadRequest)
+		}
+	}))
+	t.Cleanup(target.Close)
+	cfg, err := relay.LoadConfig(relay.Sources{Flags: map[string]string{"listen": "127.0.0.1:0", "store-dir": t.TempDir(), "admin-token": "secret"}})
+	require.NoError(t, err)
+	node, err := relay.Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = node.Stop(context.Background()) })
+	f.relay = client.New(node.URL(), "secret", nil)
+	require.NoError(t, f.relay.Call(t.Context(), http.MethodPut, "/v1/receivers/billing", map[string]any{"post_endpoint": target.URL}, nil))
+
+	dir := t.TempDir()
+	file := filepath.Join(dir, "broker.cfg")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `[broker]
+max-retry=0
+[initial-channels]
+orders=Orders
+[initial-producers]
+shop=Shop
+[initial-consumers]
+billing=%s
+crm=%s
+[initial-channel-tokens]
+orders=channel-token
+[initial-producer-tokens]
+shop=producer-token
+[billing]
+token=consumer-token
+channel=orders
+[crm]
+token=consumer-token
+channel=orders
+`, target.URL, "http://127.0.0.1:1/"), 0o600))
+	brokerCfg, err := broker.LoadConfig(broker.Sources{File: file, Flags: map[string]string{"listen": "127.0.0.1:0", "store-dir": filepath.Join(dir, "store"), "admin-token": "secret"}})
+	require.NoError(t, err)
+	brokerNode, err := broker.Start(t.Context(), brokerCfg, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = brokerNode.Stop(context.Background()) })
+	f.broker = brokerclient.NewAdmin(brokerNode.URL(), "secret", nil)
+	producer := brokerclient.Producer{Channel: "orders", ChannelToken: "channel-token", ID: "shop", Token: "producer-token"}
+	for i := range n {
+		id := fmt.Sprintf("m%02d", i)
+		_, err := f.relay.Send(t.Context(), client.Message{Source: "shop", ID: id, Receiver: "billing", Payload: 1})
+		require.NoError(t, err)
+		_, err = brokerclient.New(brokerNode.URL(), nil).Broadcast(t.Context(), producer, brokerclient.Message{ID: id, Payload: []byte("1")})
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool {
+		var dead, failed struct{ Count, Matched int }
+		require.NoError(t, f.broker.Call(t.Context(), http.MethodPost, "/dead-jobs/requeue", map[string]any{"DryRun": true}, &dead))
+		require.NoError(t, f.relay.Call(t.Context(), http.MethodPost, "/v1/failed:redrive", map[string]any{"filter": map[string]any{}, "dry_run": true}, &failed))
+		return dead.Count == 2*n && failed.Matched == n
+	}, waitMost, waitMost/1000)
+	return f
+}
+
+var (
+	failureRow  = regexp.MustCompile(`<tr id="f-((?:relay|broker)-[^"]+)"`)
+	failureTime = regexp.MustCompile(`<td class="number" data-title="Failed"><span class="when"><time[^>]* datetime="([^"]+)"`)
+	nextLink    = regexp.MustCompile(`<a href="(failed\?[^"]+)">Next</a>`)
+)
+
+// The pages of the list have each failure of each system once, newest first, and a filter means the same to all systems.
+func TestFailuresOfAllSystems(t *testing.T) {
+	t.Parallel()
+	const n = 60
+	f := startFailing(t, n)
+	base := serve(t, console.Config{Relay: f.relay, Broker: f.broker})
+	walk := func(page string) (found map[string]int) {
+		t.Helper()
+		seen, last := map[string]bool{}, "9999"
+		found = map[string]int{}
+		for pages := 0; page != ""; pages++ {
+			require.Less(t, pages, 3*n, "the pages have an end")
+			text, _ := fetch(t, base+page)
+			for _, row := range failureRow.FindAllStringSubmatch(string(text), -1) {
+				require.False(t, seen[row[1]], row[1])
+				seen[row[1]] = true
+				system, _, _ := strings.Cut(row[1], "-")
+				found[system]++
+			}
+			for _, at := range failureTime.FindAllStringSubmatch(string(text), -1) {
+				require.LessOrEqual(t, at[1], last)
+				last = at[1]
+			}
+			page = ""
+			if next := nextLink.FindStringSubmatch(string(text)); next != nil {
+				page = html.UnescapeString(next[1])
+			}
+		}
+		return found
+	}
+	for query, want := range map[string]map[string]int{
+		"":                         {"relay": n, "broker": 2 * n},
+		"system=relay":             {"relay": n},
+		"receiver=billing":         {"relay": n, "broker": n},
+		"receiver=orders/crm":      {"broker": n},
+		"source=shop&message=m07":  {"relay": 1, "broker": 2},
+		"source=none":              {},
+		"reason=NO_ANSWER":         {"broker": n},
+		"reason=PERMANENT":         {"relay": n},
+		"stage=to_receiver":        {"relay": n},
+		"stage=to_sender":          {},
+		"since=2099-01-01T00:00":   {},
+		"since=2020-01-01T00:00":   {"relay": n, "broker": 2 * n},
+		"reason=EXHAUSTED":         {},
+		"system=broker&reason=":    {"broker": 2 * n},
+		"system=broker&stage=to_s": {},
+	} {
+		require.Equal(t, want, walk("failed?"+query), query)
+	}
+
+	// The page offers the reasons and stages that the systems know, and no others.
+	text, _ := fetch(t, base+"failed")
+	for _, one := range []struct {
+		call interface {
+			Call(ctx context.Context, method, path string, body, answer any) error
+		}
+		path, field string
+	}{{f.relay, "/v1/failed?reason=none", "reason"}, {f.relay, "/v1/failed?stage=none", "stage"}, {f.broker, "/dead-jobs?reason=none", "reason"}} {
+		err := one.call.Call(t.Context(), http.MethodGet, one.path, nil, nil)
+		require.Error(t, err)
+		_, names, ok := strings.Cut(err.Error(), "is none of ")
+		require.True(t, ok, err)
+		for _, name := range strings.FieldsFunc(names, func(r rune) bool { return strings.ContainsRune("[], \n", r) }) {
+			require.Contains(t, string(text), `<option value="`+name+`"`, one.path)
+			require.NoError(t, one.call.Call(t.Context(), http.MethodGet, strings.Replace(one.path, "none", name, 1), nil, nil))
+		}
+	}
+}
+
+// An operator finds the failures of all systems, and has all that match tried again.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	f := startFailing(t, 3)
+	b := openTab(t, serve(t, console.Config{Relay: f.relay, Broker: f.broker}), wide)
+	b.open("failed")
+	b.eventually("9 failures", "PERMANENT", "REFUSED", "The consumer answered with status 400.", "NO_ANSWER", "The consumer did not answer.")
+	b.audit()
+	b.shoot("failures")
+	b.open("failed?receiver=billing")
+	b.eventually("6 failures")
+	b.press("Requeue all that match…")
+	b.eventually("That is 3 failed messages of the relay and 3 dead jobs of the broker at this moment. Nothing has been changed yet.")
+	b.audit()
+	b.shoot("failures-requeue")
+	f.mended.Store(true)
+	b.press("Requeue all that match")
+	b.eventually("Done. Began to redrive 3 failed messages of the relay. Began to requeue 3 dead jobs of the broker.", "failed messages, receiver billing", "dead jobs, consumer billing")
+	b.audit()
+	b.open("failed?receiver=billing")
+	b.eventually("No failure matches.")
+	b.open("failed")
+	b.eventually("3 failures")
+	b.press("Purge all that match…")
+	b.eventually("That is 3 dead jobs of the broker at this moment.", "cannot be undone")
+	fillField(b, "rate", "1")
+	b.press("Purge all that match")
+	b.eventually("Began to purge 3 dead jobs of the broker.", "Running")
+	b.press("Cancel…")
+	b.press("Cancel")
+	b.eventually("Cancelled:")
+
+	// What a system that is away has is not known. The other one is shown all the same, and can be acted on.
+	b = openTab(t, serve(t, console.Config{Relay: client.New("http://127.0.0.1:1", "secret", nil), Broker: f.broker}), wide)
+	b.open("failed?receiver=crm")
+	b.eventually("Failures of the relay", "relay does not answer, so there is nothing to show here yet", "Whether there are any is not known now.", "NO_ANSWER")
+	b.audit()
+	b.shoot("failures-away")
+}
