@@ -31,12 +31,24 @@ func TestMessages(t *testing.T) {
 		b := openTab(t, serve(t, console.Config{NATS: console.JetStream(env.JS)}), wide)
 		b.open("streams")
 		b.eventually("ORDERS", "orders.>", "63", "1 stream")
+		list := openTab(t, b.base, wide)
+		list.open("streams")
+		list.eventually("63")
+		if direct {
+			b.audit()
+			b.shoot("streams")
+		}
 		b.press("ORDERS")
 		b.eventually("sequences 1 to 63", "orders.paid", "<script>alert(1)</script>", "600.0 KiB")
 		if direct {
 			b.audit()
 			b.shoot("messages")
 		}
+		// Both open lists show a message that is stored now.
+		_, err = env.JS.Publish(t.Context(), "orders.nested", []byte(`{"lines":[{"sku":"a","price":1.50},{"sku":"b"}],"note":"<b>\u202e</b>"}`))
+		require.NoError(t, err)
+		b.eventually("sequences 1 to 64", "orders.nested")
+		list.eventually("64")
 		b.open("messages?stream=ORDERS&subject=orders.paid")
 		b.eventually("61")
 		b.gone("orders.new")
@@ -57,8 +69,6 @@ func TestMessages(t *testing.T) {
 		b.open("message?stream=ORDERS&seq=1")
 		b.eventually("Payload as json", `"order": 0`)
 		require.NotContains(t, b.text(), "Headers", "those of the direct get API are no headers of the message")
-		_, err = env.JS.Publish(t.Context(), "orders.nested", []byte(`{"lines":[{"sku":"a","price":1.50},{"sku":"b"}],"note":"<b>\u202e</b>"}`))
-		require.NoError(t, err)
 		folded := openTab(t, b.base, wide)
 		folded.noScript() // a page folds without scripts
 		folded.open("message?stream=ORDERS&seq=64")

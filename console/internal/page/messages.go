@@ -114,7 +114,8 @@ func emptyTime(n uint64, at time.Time) view.Value {
 // messageRows is how many messages a page of a list has.
 const messageRows = 25
 
-// messages lists the newest messages, or those from a sequence or time on.
+// messages lists the newest messages, or those from a sequence or time on. The newest are live. A list from a time on is not,
+// since each render would search for its first message again.
 func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	name := q.Get("stream")
@@ -163,7 +164,7 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 	}
 	part.List = list
 	return &view.Page{
-		Nav: "streams", Title: name, Crumbs: []view.Link{{Text: "Messages", Href: "streams"}}, Static: true,
+		Nav: "streams", Title: name, Crumbs: []view.Link{{Text: "Messages", Href: "streams"}}, Static: q.Get("seq") != "" || q.Get("since") != "",
 		Filter: &view.Filter{Path: "messages", Fields: []view.Field{
 			{Name: "stream", Value: name, Hidden: true},
 			{Name: "subject", Label: "Subject", Value: q.Get("subject"), Type: "search", Placeholder: "orders.*"},
