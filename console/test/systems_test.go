@@ -243,6 +243,14 @@ channel=orders
 	b := openTab(t, serve(t, console.Config{Broker: call}), wide)
 	b.open("broker")
 	b.eventually("billing", "1 consumer")
+	b.audit()
+	b.shoot("broker")
+	// An open list shows what somebody else does.
+	consumer := "/channel/orders/consumer/billing/"
+	require.NoError(t, call.Call(t.Context(), http.MethodPost, consumer+"pause", nil, nil))
+	b.eventually("paused by")
+	require.NoError(t, call.Call(t.Context(), http.MethodPost, consumer+"resume", nil, nil))
+	b.gone("paused by")
 	b.open("brokerconsumer?channel=orders&consumer=billing")
 	b.eventually("3 jobs are dead", "m0", "m1", "m2")
 	require.NotContains(t, b.text(), "hidden")
