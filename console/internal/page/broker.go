@@ -176,7 +176,7 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 			one.now.value(), view.Ago(one.since(), "It is not paused, and no job is dead"), view.Int(one.queued),
 			{Chart: chart.Small("Queued", b.history.Values(r.Now, one.path(), histQueued, 60))},
 			one.oldestValue(), view.Int(one.inflight), view.Int(one.delivered),
-			quietZero(view.Int(one.dead), one.dead > 0, view.Bad),
+			one.deadValue(),
 		}})
 	}
 	return &view.Page{
@@ -197,6 +197,15 @@ func (j *jobs) oldestValue() view.Value {
 		return view.None("Nothing is queued")
 	}
 	return view.Ago(j.oldest, "not stated")
+}
+
+// deadValue leads to the dead jobs of the consumer, with their reasons.
+func (j *jobs) deadValue() view.Value {
+	v := quietZero(view.Int(j.dead), j.dead > 0, view.Bad)
+	if j.dead > 0 {
+		v.Href = link("failed", "system", brokerName, "receiver", j.Channel+"/"+j.Consumer)
+	}
+	return v
 }
 
 func fitsJobs(want string, j jobs) bool {
@@ -308,7 +317,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 					{Name: "Oldest queued", Value: counts.oldestValue()},
 					{Name: "In flight", Value: view.Int(counts.inflight)},
 					{Name: "Delivered", Value: view.Int(counts.delivered)},
-					{Name: "Dead", Value: quietZero(view.Int(counts.dead), counts.dead > 0, view.Bad)},
+					{Name: "Dead", Value: counts.deadValue()},
 				},
 				Charts: []chart.Chart{chart.Large("Queued", values(histQueued)), chart.Large("Dead", values(histDead))},
 			},

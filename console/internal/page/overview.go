@@ -179,7 +179,7 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Receivers", Value: view.Linked(view.Int(len(s.Value)).Text, "relay")},
 		{Name: "Backlog", Value: view.Int(backlog)},
 		{Name: "Oldest waiting", Value: view.Duration(seconds(oldest).Round(time.Second))},
-		{Name: "Failures to look at", Value: leads(y.listed(r.Now), "failed")},
+		{Name: "Failures to look at", Value: leads(y.listed(r.Now), "failed?system=relay")},
 	}
 	values := func(i int) []float64 { return y.history.Values(r.Now, total, i, 360) }
 	part.Charts = []chart.Chart{

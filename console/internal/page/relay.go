@@ -301,7 +301,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 					{Name: "Window", Value: one.window()},
 					{Name: "Answers, p50", Value: p50},
 					{Name: "Answers, p99", Value: p99},
-					{Name: "Failed messages", Value: view.Linked("look at them", link("failed", "receiver", name))},
+					{Name: "Failed messages", Value: view.Linked("look at them", link("failed", "system", relayName, "receiver", name))},
 				},
 				Charts: []chart.Chart{chart.Against("Window use", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", values(histBacklog))},
 			},
