@@ -142,7 +142,8 @@ func checkID(name, id string) error {
 
 // OpenAt returns an item for [Store.Insert] that keeps a gate closed until a time, also if all below is Complete before. It is at
 // gate-1, and no [Processor] gets it: it is Complete when the time has come, by the database's clock. If gate-1 has a [Limit], it counts
-// for that as an attempt. Watchers of older versions of this package hand it to their processor, without data.
+// for that as an attempt. Watchers of older versions of this package hand it to their processor, without data. A time in
+// the past keeps nothing closed. That includes the zero time, as in Item.NotBefore.
 func OpenAt(gate int, at time.Time) Item {
 	return Item{Gate: gate - 1, NotBefore: at, timer: new(int64(0))}
 }

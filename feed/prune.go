@@ -35,13 +35,17 @@ func (s *Store) Prune(ctx context.Context, age time.Duration, export func(p Part
 		return Pruned{}, invalid("age", "%v is negative", age)
 	}
 	var done Pruned
-	err := eachPrunable(ctx, s.sql, age, func(p *sqlstore.Partition) error { return prune(ctx, s.sql, p, export, &done) })
-	s.prunedPartitions.Add(int64(done.Partitions))
-	s.prunedItems.Add(int64(done.Items))
+	count := func(partitions, items int64) {
+		done.Partitions += int(partitions)
+		done.Items += int(items)
+		s.prunedPartitions.Add(partitions)
+		s.prunedItems.Add(items)
+	}
+	err := eachPrunable(ctx, s.sql, age, func(p *sqlstore.Partition) error { return prune(ctx, s.sql, p, export, count) })
 	return done, wrapped(err, "prune")
 }
 
-// Pruned returns what this Store has deleted by [Store.Prune] since it was opened.
+// Pruned returns what this Store has deleted by [Store.Prune] since it was opened. Calls that are running or ended early count too.
 func (s *Store) Pruned() Pruned {
 	return Pruned{Partitions: int(s.prunedPartitions.Load()), Items: int(s.prunedItems.Load())}
 }
@@ -93,8 +97,8 @@ func dated(ctx context.Context, s *sqlstore.Store, page []sqlstore.Partition, no
 }
 
 // prune exports and deletes a partition, as it was read. Between the two it marks the partition, if it has not changed since: from then on
-// nobody can open it again. A marked partition was exported.
-func prune(ctx context.Context, s *sqlstore.Store, p *sqlstore.Partition, export func(Partition, iter.Seq2[Item, error]) error, done *Pruned) error {
+// nobody can open it again. A marked partition was exported. After each transaction it calls count with the rows deleted.
+func prune(ctx context.Context, s *sqlstore.Store, p *sqlstore.Partition, export func(Partition, iter.Seq2[Item, error]) error, count func(partitions, items int64)) error {
 	id := p.ID
 	if p.Status != sqlstore.Pruning {
 		if export != nil {
@@ -136,8 +140,7 @@ func prune(ctx context.Context, s *sqlstore.Store, p *sqlstore.Partition, export
 		if err != nil {
 			return fmt.Errorf("delete partition %q: %w", id, err)
 		}
-		done.Items += int(items)
-		done.Partitions += int(partitions)
+		count(partitions, items)
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func TestPruneExports(t *testing.T) {
 		require.NoError(t, s.Reopen(ctx, "a"))
 		require.NoError(t, s.ClosePartition(ctx, "a"))
 
-		exported := map[string]int{}
+		exported, pruned := map[string]int{}, s.Pruned()
 		done, err := s.Prune(ctx, 0, func(p Partition, items iter.Seq2[Item, error]) error {
 			require.Equal(t, Complete, p.Status)
 			last := ""
@@ -111,12 +111,16 @@ func TestPruneExports(t *testing.T) {
 				require.NoError(t, err)
 				require.Greater(t, it.ID, last)
 				require.Equal(t, p.ID, string(it.Data))
+				require.Equal(t, pruned, s.Pruned(), "rows count once they are deleted, also before Prune returns")
 				last = it.ID
 				exported[p.ID]++
 			}
+			pruned.Partitions++
+			pruned.Items += exported[p.ID]
 			return nil
 		})
 		require.NoError(t, err)
+		require.Equal(t, pruned, s.Pruned())
 		require.Equal(t, Pruned{Partitions: 2, Items: pruneRows + 9}, done)
 		require.Equal(t, map[string]int{"a": pruneRows + 7, "b": 2}, exported)
 	})

@@ -152,7 +152,7 @@ func TestDLQRequeueIsResumed(t *testing.T) {
 	}
 }
 
-// TestDLQSaysThatThereIsNothing: an empty table could be a stream that is not there, or a filter with a slip.
+// TestDLQSaysThatThereIsNothing: an empty table could also mean that the stream is missing, or that the filter has a typing error.
 func TestDLQSaysThatThereIsNothing(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.giveUp(t, 1)

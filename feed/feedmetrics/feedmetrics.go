@@ -59,7 +59,7 @@ var (
 	ended      = desc("ended_items_total", "Items saved as Complete or Failed.", "status")
 	leaseEvent = desc("lease_events_total", "Leases taken, lost to another watcher after their time, and asked of another watcher (steal).", "event")
 	gates      = desc("gates_total", "Gates passed, and gates blocked by failed items.", "result")
-	prunedRows = desc("pruned_total", "Rows that this process has deleted by Prune: partitions and items.", "table")
+	prunedRows = desc("pruned_total", "Rows of partitions and items that Store.Prune has deleted since this process opened the store. Other processes, such as jetpull feed prune, do not count.", "table")
 )
 
 // counts are what watchers do. Each is the sum over the watchers of a collector.
