@@ -23,11 +23,11 @@ import (
 	"github.com/jetpull/jetpull/relay/client"
 )
 
-// failing are a relay and a broker, each with messages that all failed, until mended.
+// failing are a relay and a broker, each with messages that all failed, until repaired.
 type failing struct {
-	relay  *client.Client
-	broker *brokerclient.Admin
-	mended atomic.Bool
+	relay    *client.Client
+	broker   *brokerclient.Admin
+	repaired atomic.Bool
 }
 
 // startFailing sends n messages to the receiver billing of the relay, and to the consumers billing and crm of the broker.
@@ -35,7 +35,7 @@ func startFailing(t *testing.T, n int) *failing {
 	t.Helper()
 	f := &failing{}
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !f.mended.Load() {
+		if !f.repaired.Load() {
 			http.Error(w, "no", http.StatusBadRequest)
 		}
 	}))
@@ -188,7 +188,7 @@ func TestFailures(t *testing.T) {
 	b.eventually("That is 3 failed messages of the relay and 3 dead jobs of the broker at this moment. Nothing has been changed yet.")
 	b.audit()
 	b.shoot("failures-requeue")
-	f.mended.Store(true)
+	f.repaired.Store(true)
 	b.press("Requeue all that match")
 	b.eventually("Done. Began to redrive 3 failed messages of the relay. Began to requeue 3 dead jobs of the broker.", "failed messages, receiver billing", "dead jobs, consumer billing")
 	b.audit()
@@ -205,7 +205,7 @@ func TestFailures(t *testing.T) {
 	b.press("Cancel")
 	b.eventually("Cancelled:")
 
-	// What a system that is away has is not known. The other one is shown all the same, and can be acted on.
+	// The failures of a system that does not answer are not known. Those of the other are shown, and can be acted on.
 	b = openTab(t, serve(t, console.Config{Relay: client.New("http://127.0.0.1:1", "secret", nil), Broker: f.broker}), wide)
 	b.open("failed?receiver=crm")
 	b.eventually("Failures of the relay", "relay does not answer, so there is nothing to show here yet", "Whether there are any is not known now.", "NO_ANSWER")
