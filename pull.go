@@ -31,11 +31,10 @@ func (s *Subscription) start(inboxes *transport.Inboxes) {
 		onOrder = worker.OnOrder(cfg.MaxAckPending, maxPrefetch, s.trip)
 	}
 	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), limitsOf(cfg), onOrder, inboxes, transport.Hooks{
-		Arrived: s.arrived,
-		Wrap:    s.wrap,
-		Pin:     s.pinChanged,
-		Read:    s.read,
-		Closed:  closedError,
+		Wrap:   s.wrap,
+		Pin:    s.pinChanged,
+		Read:   s.read,
+		Closed: closedError,
 	})
 	s.notifier = worker.NewNotifier(s.driver.Go)
 }
@@ -52,18 +51,14 @@ func limitsOf(cfg *jetstream.ConsumerConfig) pull.Limits {
 	}
 }
 
-// arrived counts the deliveries that are left out, where that says that they were lost. A status has no number.
-func (s *Subscription) arrived(raw *nats.Msg) {
-	if s.bound.Load().numbered {
-		a, _ := wire.ParseAck(s.ackPrefix, raw.Reply)
-		s.gaps.note(a.ConsumerSeq)
-	}
-}
-
-// wrap makes a message of a frame. Each has an allocation of its own: messages that share one keep each other's payloads and
-// headers in memory.
+// wrap makes a message of a frame, and counts the deliveries that are left out before it, where that says that they were lost.
+// Each has an allocation of its own: messages that share one keep each other's payloads and headers in memory.
 func (s *Subscription) wrap(raw *nats.Msg, size int, terms *pull.Terms) pull.Message {
-	return &Msg{raw: raw, sub: s, terms: terms, size: size}
+	m := &Msg{raw: raw, sub: s, terms: terms, size: size}
+	if s.bound.Load().numbered {
+		s.gaps.note(m.ack().ConsumerSeq)
+	}
+	return m
 }
 
 // binding is the consumer as it was read last. It is replaced, not changed.
@@ -139,7 +134,7 @@ type run struct {
 	bound   *binding // the consumer
 	report  *worker.Reporter
 	pool    *worker.Pool[*Msg]
-	demand  *transport.Standing
+	demand  pull.Demand
 }
 
 // open starts reading ahead. Without a handler the caller settles what it takes. before is the run of the same call that has
@@ -168,10 +163,10 @@ func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run 
 	if o.Prefetch == 0 && bytes == 0 {
 		bytes = worker.MaxBytes
 	}
-	r.demand = s.driver.Standing(pull.Ask{
-		Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: pool.Workers, Bytes: bytes,
-	}, r)
-	r.demand.Open()
+	r.demand.Ref, r.demand.Ask = r, pull.Ask{
+		Mode: pull.Standing, Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: pool.Workers, Bytes: bytes,
+	}
+	s.driver.Do(func(e *pull.Engine, now pull.At) { e.Post(now, &r.demand) })
 	s.calls.mu.Lock()
 	s.calls.runs = append(s.calls.runs, r)
 	s.calls.mu.Unlock()
@@ -197,8 +192,10 @@ func (r *run) ops() worker.Ops[*Msg] {
 			Ack: (*Msg).Ack, Nak: (*Msg).NakWithDelay, Term: (*Msg).TermWithReason, InProgress: (*Msg).InProgress, HandBack: r.handBack,
 		},
 		Failed: r.failed,
-		Credit: func(c worker.Credit) { r.demand.Credit(pull.Credit(c)) },
-		Halt:   func() { r.demand.Leave() },
+		Credit: func(c worker.Credit) {
+			s.driver.Do(func(e *pull.Engine, now pull.At) { e.Credit(now, &r.demand, pull.Credit(c)) })
+		},
+		Halt:   func() { s.driver.Do(func(e *pull.Engine, now pull.At) { e.Cancel(now, &r.demand, nil) }) },
 		Over:   s.driver.Over(),
 		Report: r.report,
 	}
@@ -214,7 +211,7 @@ func (m *Msg) identify() (id worker.ID, delivered uint64) {
 func (r *run) handBack(m *Msg) {
 	switch {
 	case r.sub.bound.Load().ackNone:
-		r.demand.Return(m, m.size)
+		r.sub.driver.Do(func(e *pull.Engine, now pull.At) { e.Return(now, r.demand.Terms, m, m.size) })
 	case m.Nak() == nil:
 		r.sub.counts.handedBack.Add(1)
 	}

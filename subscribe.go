@@ -126,14 +126,16 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 // readInfo asks the server for a consumer's info.
 func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer string) (info *jetstream.ConsumerInfo, err error) {
 	subject := wire.InfoSubject(apiPrefix(js), stream, consumer)
-	err = transport.Request(ctx, js.Conn(), subject, func(ctx context.Context) (err error) {
-		info, err = requestInfo(ctx, js, stream, consumer)
-		return err
-	})
+	before := js.Conn().LastError()
+	info, err = requestInfo(ctx, js, stream, consumer)
+	if err == nil {
+		return info, nil
+	}
+	if refused := transport.Refusal(js.Conn(), subject, before); refused != nil {
+		return nil, refused
+	}
 	var api *jetstream.APIError
 	switch {
-	case err == nil || errors.Is(err, nats.ErrPermissionViolation):
-		return info, err
 	case errors.Is(err, jetstream.ErrNotPullConsumer):
 		return nil, fmt.Errorf("jetpull: consumer %q on stream %q delivers by push; create it without DeliverSubject: %w", consumer, stream, ErrNotPull)
 	case errors.As(err, &api):

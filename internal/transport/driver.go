@@ -24,11 +24,10 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// Hooks connect the driver with messages and the consumer. Wrap is called with the driver's lock held.
+// Hooks connect the driver with messages and the consumer.
 type Hooks struct {
-	// Arrived is called for each frame, in order; while an inbox drains with the driver's lock held.
-	Arrived func(raw *nats.Msg)
-	// Wrap makes a message of a frame. terms are those of the pull; nil: it is not known.
+	// Wrap makes a message of a frame. It is called for each message in the order of their arrival, with the driver's lock
+	// held. terms are those of the pull; nil: it is not known.
 	Wrap func(raw *nats.Msg, size int, terms *pull.Terms) pull.Message
 	// Pin reports that the pin id of a group was gained or lost.
 	Pin func(group, id string, gained bool)
@@ -38,35 +37,42 @@ type Hooks struct {
 	Closed func(err error) error
 }
 
+// Sink receives the messages and problems of a standing demand, whose Ref it is, in order, from one goroutine at a time and
+// without a lock. Deliver must not keep ms.
+type Sink interface {
+	Deliver(ms []pull.Message, done bool, err error)
+	Problem(err error)
+	Healthy()
+}
+
 // Driver is the I/O around the pull engine of one consumer.
 type Driver struct {
-	nc       *nats.Conn
-	subject  string // of pulls
-	hooks    Hooks
-	epoch    time.Time
-	group    *lifecycle.Group
-	refusals *Refusals
-	over     context.Context // ends with the driver or the connection, and has their error as its cause
-	end      context.CancelCauseFunc
+	nc      *nats.Conn
+	subject string // of pulls
+	hooks   Hooks
+	epoch   time.Time
+	group   *lifecycle.Group
+	over    context.Context // ends with the driver or the connection, and has their error as its cause
+	end     context.CancelCauseFunc
 
 	reconnects atomic.Uint64
 
-	mu     sync.Mutex
-	engine *pull.Engine
-	in     chan *nats.Msg
-	nudged bool // a nudge is not yet attended to
-	acting bool // a goroutine carries out effects
-	reader reader
-	boxes  inboxes
-	ended  chan struct{} // closed when all frames have arrived after Close
+	mu      sync.Mutex
+	engine  *pull.Engine
+	in      chan *nats.Msg
+	nudged  bool // a nudge is not yet attended to
+	acting  bool // a goroutine carries out effects
+	reader  reader
+	boxes   inboxes
+	quiet   []chan struct{} // closed when no inbox drains, and what came is carried out
+	refused error           // the connection's last error before the last pull was sent
 }
 
 // New returns a driver for a consumer that is pulled from by subject. Its windows may have onOrder messages on order.
 func New(nc *nats.Conn, subject string, lim pull.Limits, onOrder int, inboxes *Inboxes, hooks Hooks) *Driver {
 	d := &Driver{
 		nc: nc, subject: subject, hooks: hooks, epoch: epoch(nc), in: make(chan *nats.Msg, slots(onOrder)),
-		group: lifecycle.New(), refusals: NewRefusals(nc),
-		ended: make(chan struct{}),
+		group: lifecycle.New(), refused: nc.LastError(),
 	}
 	d.over, d.end = context.WithCancelCause(context.Background())
 	d.engine = pull.New(inboxes.base, lim, cap(d.in)-statusSlots, rand.Uint64())
@@ -107,11 +113,13 @@ func (d *Driver) Stats(group string) (st pull.Stats, outstanding int, pin string
 	return st, outstanding, d.engine.PinID(group)
 }
 
-// Do runs f with the engine, and carries out the effects.
+// Do runs f with the engine, and carries out the effects. If f posts a standing demand, the background reader reads for it,
+// unless a caller does.
 func (d *Driver) Do(f func(e *pull.Engine, now pull.At)) {
 	d.mu.Lock()
 	f(d.engine, d.Now())
-	d.reader.late(d)
+	d.ensureReader()
+	d.reader.check(d)
 	d.act()
 	d.mu.Unlock()
 }
@@ -134,7 +142,12 @@ func (d *Driver) act() {
 		})
 	}
 	d.acting = false
-	d.checkEnded()
+	if !d.engine.Draining() {
+		for _, q := range d.quiet {
+			close(q)
+		}
+		d.quiet = nil
+	}
 	if d.reader.nudge {
 		d.sendNudge()
 	}
@@ -185,10 +198,7 @@ func (d *Driver) send(f *pull.Effect) {
 	if !d.passes(err) {
 		fatal = fmt.Errorf("jetpull: pull on %s: %w", d.subject, d.hooks.Closed(err))
 	}
-	d.mu.Lock()
-	d.engine.SendFailed(d.Now(), f.Inbox, fatal)
-	d.reader.nudge = true
-	d.mu.Unlock()
+	d.Do(func(e *pull.Engine, now pull.At) { e.SendFailed(now, f.Inbox, fatal) })
 }
 
 func (d *Driver) publish(f *pull.Effect) error {
@@ -202,7 +212,10 @@ func (d *Driver) publish(f *pull.Effect) error {
 	if f.Single {
 		_ = sub.AutoUnsubscribe(f.Pull.Batch + 1)
 	}
-	d.refusals.Mark(d.nc)
+	before := d.nc.LastError()
+	d.mu.Lock()
+	d.refused = before
+	d.mu.Unlock()
 	return d.nc.PublishRequest(d.subject, f.Reply, f.Pull.JSON())
 }
 
@@ -217,31 +230,42 @@ func (d *Driver) passes(err error) bool {
 	return !d.nc.IsClosed()
 }
 
-// Close ends all calls with err, hands back messages on the wire, and waits until that is done and all goroutines
-// of the driver have stopped. If ctx ends first, the rest goes on in the background.
+// Close ends all calls with err, hands back messages on the wire, and waits until that is done. If ctx ends first, the rest goes
+// on in the background, and takes as long as an inbox may take to drain, at most.
 func (d *Driver) Close(ctx context.Context, err error) error {
-	d.mu.Lock()
-	if !d.engine.Closed() {
-		d.end(err)
-		d.engine.Close(d.Now(), err)
-		d.ensureReader()
-		d.reader.nudge = true
+	d.Do(func(e *pull.Engine, now pull.At) {
+		if !e.Closed() {
+			d.end(err)
+			e.Close(now, err)
+		}
+	})
+	d.AwaitQuiet(ctx)
+	d.reader.timer.Stop() // or it would keep the driver in memory until it fires
+	if ctx.Err() == nil {
+		return nil
 	}
-	d.act()
+	d.group.Go(func(ctx context.Context) {
+		d.AwaitQuiet(ctx)
+		d.group.Stop()
+	})
+	return fmt.Errorf("jetpull: close: what is on the wire has not been handed back: %w", ctx.Err())
+}
+
+// AwaitQuiet waits until nothing is on the wire of inboxes that were dropped, and what came is handed back.
+func (d *Driver) AwaitQuiet(ctx context.Context) {
+	d.mu.Lock()
+	if !d.engine.Draining() && !d.acting {
+		d.mu.Unlock()
+		return
+	}
+	quiet := make(chan struct{})
+	d.quiet = append(d.quiet, quiet)
+	d.ensureReader()
 	d.mu.Unlock()
 	select {
-	case <-d.ended:
+	case <-quiet:
 	case <-ctx.Done():
-		// The rest takes as long as an inbox may take to drain, at most.
-		d.group.Go(func(context.Context) {
-			<-d.ended
-			d.reader.timer.Stop()
-			d.group.Stop()
-		})
-		return fmt.Errorf("jetpull: close: what is on the wire has not been handed back: %w", ctx.Err())
 	}
-	d.reader.timer.Stop() // or it would keep the driver in memory until it fires
-	return nil
 }
 
 // Stop ends the driver's goroutines, after Close, and waits for them.
@@ -255,14 +279,3 @@ func (d *Driver) Stop(ctx context.Context) error {
 
 // Go runs f on a goroutine of the driver's; see lifecycle.Group.
 func (d *Driver) Go(f func(ctx context.Context)) bool { return d.group.Go(f) }
-
-// checkEnded lets Close go on when all frames have arrived, and the NAKs are sent.
-func (d *Driver) checkEnded() {
-	if d.engine.Closed() && !d.reader.reading && !d.acting && !d.engine.Pending() {
-		select {
-		case <-d.ended:
-		default:
-			close(d.ended)
-		}
-	}
-}

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest/stage"
@@ -25,7 +24,6 @@ func TestHooksMayUseTheDriver(t *testing.T) {
 		over := errors.New("over")
 		var d *transport.Driver
 		d = transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{
-			Arrived: func(*nats.Msg) {},
 			Closed: func(error) error {
 				d.Stats("")
 				return over
@@ -54,7 +52,7 @@ func TestEffectsAreCarriedOutInOrder(t *testing.T) {
 		defer cancel()
 		inboxes, err := transport.CheckInboxes(ctx, s.NC)
 		require.NoError(s.T, err)
-		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{Arrived: func(*nats.Msg) {}})
+		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{})
 		demand := pull.Demand{Ask: pull.Ask{Mode: pull.Standing, Window: 1, Workers: 1}, Ref: noSink{}}
 		other := pull.Demand{Ask: pull.Ask{Terms: pull.Terms{Priority: 1}, Mode: pull.Standing, Window: 1, Workers: 1}, Ref: noSink{}}
 		d.Do(func(e *pull.Engine, now pull.At) {

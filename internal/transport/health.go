@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,7 +32,6 @@ func (d *Driver) watch(ctx context.Context, changes chan nats.Status, seen uint6
 func (d *Driver) connectionIs(s nats.Status, again bool) {
 	draining, closed := d.hooks.Closed(nats.ErrConnectionDraining), d.hooks.Closed(nats.ErrConnectionClosed)
 	d.Do(func(e *pull.Engine, now pull.At) {
-		d.reader.nudge = true
 		switch s {
 		case nats.CONNECTED:
 			if again || e.Down() {
@@ -66,7 +64,6 @@ func (d *Driver) readConfig() {
 		d.mu.Unlock()
 		lim, gone, err := d.hooks.Read(ctx)
 		d.Do(func(e *pull.Engine, now pull.At) {
-			d.reader.nudge = true
 			if err != nil {
 				e.Unreadable(now, gone)
 			} else {
@@ -76,83 +73,21 @@ func (d *Driver) readConfig() {
 	})
 }
 
-// lookForRefusal ends all demands if pulls stayed unanswered because the server has refused them. The lock is
-// held.
-func (d *Driver) lookForRefusal(now pull.At) {
-	s, _ := d.engine.Stats()
-	if s.Silent == d.reader.silent {
-		return
-	}
-	d.reader.silent = s.Silent
-	if err := d.refusals.News(d.nc, d.subject); err != nil {
-		d.engine.Fail(now, err, false)
-	}
-}
-
 // Refused returns the server's refusal of the last pull; nil: it did not refuse it.
-func (d *Driver) Refused() error { return d.refusals.News(d.nc, d.subject) }
-
-// Refusals distinguish a new refusal of the server from earlier ones. The server sends a refusal on the connection and
-// never answers the request, and nats.go keeps returning the last one, long after the permission was given.
-type Refusals struct {
-	mu  sync.Mutex
-	old error // the last refusal before the last request was sent
+func (d *Driver) Refused() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return Refusal(d.nc, d.subject, d.refused)
 }
 
-// NewRefusals returns Refusals for which all refusals until now are old.
-func NewRefusals(nc *nats.Conn) *Refusals {
-	r := &Refusals{}
-	r.Mark(nc)
-	return r
-}
-
-// Mark is called before something is sent.
-func (r *Refusals) Mark(nc *nats.Conn) {
-	last := violation(nc)
-	r.mu.Lock()
-	r.old = last
-	r.mu.Unlock()
-}
-
-// News returns the refusal of the last request on subject, or nil. nats.go makes an error for each refusal,
-// so another error is another refusal.
-func (r *Refusals) News(nc *nats.Conn, subject string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	last := violation(nc)
-	if last == nil || last == r.old { //nolint:errorlint // which error it is counts, not of what kind
-		return nil
-	}
-	return permissionError(nc, subject)
-}
-
-// violation is the connection's last error if that is a refusal.
-func violation(nc *nats.Conn) error {
-	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
-		return err
-	}
-	return nil
-}
-
-// permissionError is the server's refusal of a publish or subscription to subject, if that was the connection's
-// last error.
-func permissionError(nc *nats.Conn, subject string) error {
-	err := violation(nc)
-	if err == nil || !strings.Contains(err.Error(), `"`+subject+`"`) {
+// Refusal returns the server's refusal of what was sent to subject, or subscribed to; nil: it did not refuse it. before was the
+// connection's last error before that. The server sends a refusal on the connection and never answers the request, and nats.go
+// keeps returning the last one, long after the permission was given. It makes an error for each, so another error is
+// another refusal.
+func Refusal(nc *nats.Conn, subject string, before error) error {
+	err := nc.LastError()
+	if err == before || !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) { //nolint:errorlint // which error it is counts, not of what kind
 		return nil
 	}
 	return fmt.Errorf("jetpull: the user may not use subject %s; allow it in the server's permissions: %w", subject, err)
-}
-
-// Request runs f, which sends a request on subject. The server never answers a request that it refuses: then the error is
-// the refusal.
-func Request(ctx context.Context, nc *nats.Conn, subject string, f func(context.Context) error) error {
-	r := NewRefusals(nc)
-	err := f(ctx)
-	if err != nil {
-		if refused := r.News(nc, subject); refused != nil {
-			return refused
-		}
-	}
-	return err
 }

@@ -34,7 +34,6 @@ type inboxes struct {
 	lastSub *nats.Subscription // of the last frame, and its inbox
 	last    *pull.Inbox
 	drained []*pull.Inbox
-	quiet   []chan struct{} // closed when no inbox drains
 }
 
 func (b *inboxes) of(sub *nats.Subscription) *pull.Inbox {
@@ -61,7 +60,7 @@ type Inboxes struct {
 // CheckInboxes subscribes an inbox until the server has accepted it, so that a missing permission shows here and not as a
 // time-out.
 func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
-	f := &Inboxes{base: nc.NewInbox()}
+	f, before := &Inboxes{base: nc.NewInbox()}, nc.LastError()
 	sub, err := nc.ChanSubscribe(f.base+".0.*", make(chan *nats.Msg, 1))
 	if err != nil {
 		return nil, err
@@ -71,7 +70,7 @@ func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
 	err = nc.FlushWithContext(ctx)
 	f.Trip = time.Since(sent)
 	if err == nil {
-		err = permissionError(nc, sub.Subject)
+		err = Refusal(nc, sub.Subject, before)
 	}
 	return f, err
 }

@@ -9,10 +9,8 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-const (
-	// readAtOnce bounds how many frames are taken under one lock.
-	readAtOnce = 128
-)
+// readAtOnce bounds how many frames are taken under one lock.
+const readAtOnce = 128
 
 // nudgeFrame wakes the reader, so that it checks its timer, the drained inboxes, and whether another goroutine
 // has ended its own demand. It arrives like any other frame, so that the reader waits on one channel.
@@ -21,10 +19,10 @@ var nudgeFrame = &nats.Msg{}
 // reader is the state of reading. The driver's lock guards it.
 type reader struct {
 	reading bool        // a goroutine reads
+	call    *Call       // of the caller that reads; nil for the background reader
 	armed   pull.At     // when the timer fires; 0: it does not
 	nudge   bool        // the reader is to be nudged when the lock is released
 	timer   *time.Timer // of the engine's next tick
-	silent  uint64      // silent pulls that were looked into
 	frames  []*nats.Msg // memory for frames that are read together; the goroutine that reads owns it
 }
 
@@ -37,9 +35,10 @@ func (r *reader) init(d *Driver) {
 	r.timer.Stop()
 }
 
-// late requests a nudge if the reader's timer fires too late.
-func (r *reader) late(d *Driver) {
-	if due := d.engine.NextTick(); due != 0 && (r.armed == 0 || due < r.armed) {
+// check requests a nudge if another goroutine has ended the reader's demand, or if its timer fires too late.
+func (r *reader) check(d *Driver) {
+	due := d.engine.NextTick()
+	if r.call != nil && r.call.Done || due != 0 && (r.armed == 0 || due < r.armed) {
 		r.nudge = true
 	}
 }
@@ -100,7 +99,7 @@ func (d *Driver) await(ctx context.Context, w *Call) {
 	if !w.Done && !d.reader.reading {
 		d.reader.reading, w.Reading = true, true
 	} else if d.reader.reading {
-		d.reader.late(d)
+		d.reader.check(d)
 	}
 	for !w.Reading {
 		if w.ready == nil {
@@ -130,6 +129,7 @@ func (d *Driver) await(ctx context.Context, w *Call) {
 // read reads until w is done, then passes the reading on. Without a waiter it reads until nothing can arrive any
 // more. The lock is held, and released meanwhile.
 func (d *Driver) read(ctx context.Context, w *Call) {
+	d.reader.call = w
 	for {
 		if w != nil && w.Done || w == nil && !d.engine.Busy() && len(d.boxes.drained) == 0 {
 			d.resign()
@@ -147,7 +147,6 @@ func (d *Driver) read(ctx context.Context, w *Call) {
 			d.engine.Cancel(d.Now(), &w.Demand, &pull.Timeout{Cause: w.Cause()})
 		default:
 			d.reader.reading = false
-			d.checkEnded()
 			return
 		}
 	}
@@ -165,9 +164,6 @@ func (d *Driver) receive(ctx context.Context) []*nats.Msg {
 	for range min(len(d.in), readAtOnce-1) {
 		some = append(some, <-d.in)
 	}
-	for _, m := range some {
-		d.hooks.Arrived(m)
-	}
 	d.reader.frames = some
 	return some
 }
@@ -175,12 +171,12 @@ func (d *Driver) receive(ctx context.Context) []*nats.Msg {
 // resign passes the reading on: to the first demand whose caller waits, else to the background reader if
 // frames can still arrive.
 func (d *Driver) resign() {
+	d.reader.call = nil
 	if d.engine.PassReading() {
 		return
 	}
 	d.reader.reading = false
 	d.ensureReader()
-	d.checkEnded()
 }
 
 // ensureReader starts the background reader if frames can arrive and no goroutine reads.
@@ -207,7 +203,10 @@ func (d *Driver) takeAll(some []*nats.Msg) {
 		if now = d.Now(); d.reader.armed != 0 && d.reader.armed <= now {
 			d.reader.armed = 0
 			d.engine.Tick(now)
-			d.lookForRefusal(now)
+			if err := Refusal(d.nc, d.subject, d.refused); err != nil {
+				d.engine.Fail(now, err, false)
+				d.refused = d.nc.LastError()
+			}
 		}
 		d.takeDrained(now)
 	}
@@ -219,36 +218,11 @@ func (d *Driver) takeDrained(now pull.At) {
 		return
 	}
 	for range len(d.in) {
-		m := <-d.in
-		d.hooks.Arrived(m)
-		d.take(now, m)
+		d.take(now, <-d.in)
 	}
 	for _, ib := range d.boxes.drained {
 		d.boxes.forget(ib)
 		d.engine.Drained(now, ib)
 	}
 	d.boxes.drained = d.boxes.drained[:0]
-	if !d.engine.Draining() {
-		for _, q := range d.boxes.quiet {
-			close(q)
-		}
-		d.boxes.quiet = nil
-	}
-}
-
-// AwaitQuiet waits until nothing is on the wire of inboxes that were dropped.
-func (d *Driver) AwaitQuiet(ctx context.Context) {
-	d.mu.Lock()
-	if !d.engine.Draining() {
-		d.mu.Unlock()
-		return
-	}
-	quiet := make(chan struct{})
-	d.boxes.quiet = append(d.boxes.quiet, quiet)
-	d.ensureReader()
-	d.mu.Unlock()
-	select {
-	case <-quiet:
-	case <-ctx.Done():
-	}
 }
