@@ -183,14 +183,13 @@ func TestInvalidLimits(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, backends[0].fresh(t))
 	for want, o := range map[string]WatcherOption{
-		"Limits: gate 1 is given twice":              Limits(Limit{Gate: 1, Rate: 1, Per: time.Second}, Limit{Gate: 1, Concurrency: 2}),
-		"Limits: gate -1 is below 0, the first gate": Limits(Limit{Gate: -1, Concurrency: 5}),
-		"Limits: gate 2 has neither":                 Limits(Limit{Gate: 2}),
-		"Limits: gate 0 has a Concurrency of -1":     Limits(Limit{Concurrency: -1}),
-		"Limits: gate 0 has a Per of 999ms":          Limits(Limit{Rate: 1, Per: 999 * time.Millisecond}),
-		"Limits: gate 0 has a Per of 0s":             Limits(Limit{Rate: 1}),
-		"Limits: gate 0 has a Per of 1s but no Rat":  Limits(Limit{Concurrency: 1, Per: time.Second}),
-		"PartitionConcurrency: 0 is below 1":         PartitionConcurrency(0),
+		"Limits: gate 1 is given twice":             Limits(Limit{Gate: 1, Rate: 1, Per: time.Second}, Limit{Gate: 1, Concurrency: 2}),
+		"Limits: gate 2 has neither":                Limits(Limit{Gate: 2}),
+		"Limits: gate 0 has a Concurrency of -1":    Limits(Limit{Concurrency: -1}),
+		"Limits: gate 0 has a Per of 999ms":         Limits(Limit{Rate: 1, Per: 999 * time.Millisecond}),
+		"Limits: gate 0 has a Per of 0s":            Limits(Limit{Rate: 1}),
+		"Limits: gate 0 has a Per of 1s but no Rat": Limits(Limit{Concurrency: 1, Per: time.Second}),
+		"PartitionConcurrency: 0 is below 1":        PartitionConcurrency(0),
 	} {
 		err := NewWatcher(s, finish, o).Run(t.Context())
 		require.ErrorIs(t, err, ErrInvalid)

@@ -198,8 +198,6 @@ func checkLimits(limits []Limit) error {
 	for _, l := range limits {
 		wrong := ""
 		switch {
-		case l.Gate < 0:
-			wrong = "is below 0, the first gate"
 		case gates[l.Gate]:
 			wrong = "is given twice; give one limit for a gate"
 		case l.Concurrency < 0 || l.Rate < 0:
