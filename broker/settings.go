@@ -40,10 +40,10 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	service.Number("broker", "max-workers", "200", 1, 1<<16, "most callbacks of one consumer at a time, whatever it asks for", func(c *Config) *int { return &c.Dispatch.MaxWorkers }),
 	service.Number("broker", "concurrency", "32", 1, 1<<16, "callbacks of one consumer at a time, unless it has its own number", func(c *Config) *int { return &c.Dispatch.Concurrency }),
 	service.Number("broker", "max-retry", "5", 0, 255, "retries before a job is dead", func(c *Config) *int { return &c.Dispatch.MaxRetry }),
-	duration("broker", "rational-delay-in-seconds", "2", time.Second, 0, "grace on top of a claim's time limit", func(c *Config) *time.Duration { return &c.Dispatch.RationalDelay }),
+	duration("broker", "rational-delay-in-seconds", "2", time.Second, 0, "time for which a claim stays valid after its time limit", func(c *Config) *time.Duration { return &c.Dispatch.RationalDelay }),
 	service.Seconds("broker", "retry-backoff-delays-in-seconds", "5,30,60,120,180", 1, "waits before the retries of a callback", func(c *Config) *[]time.Duration { return &c.Dispatch.Backoff }),
 	service.Boolean("broker", "recovery-workers-enabled", "true", "let this process end claims that are over", func(c *Config) *bool { return &c.Dispatch.Recovery }),
-	service.Number("broker", "breaker-failure-percent", "0", 0, 100, "share of failed callbacks that opens a consumer's circuit breaker, so that none is made for a time; 0: never", func(c *Config) *int { return &c.Breaker.FailurePercent }),
+	service.Number("broker", "breaker-failure-percent", "0", 0, 100, "percentage of failed callbacks at which a consumer's circuit breaker opens, which stops its callbacks for a time; 0: never", func(c *Config) *int { return &c.Breaker.FailurePercent }),
 	service.Number("broker", "breaker-min-callbacks", "10", 1, 1<<20, "callbacks that a window must have had before the breaker opens", func(c *Config) *int { return &c.Breaker.MinCallbacks }),
 	duration("broker", "breaker-window-in-seconds", "60", time.Second, time.Second, "time over which the breaker counts", func(c *Config) *time.Duration { return &c.Breaker.Window }),
 	duration("broker", "breaker-open-in-seconds", "30", time.Second, time.Second, "time without callbacks; then one is made, whose outcome decides", func(c *Config) *time.Duration { return &c.Breaker.Open }),
@@ -84,7 +84,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 
 	service.Text("admin", "token", "", "token that changing and reading the registry needs, in X-Broker-Admin-Token; or its hash: sha256: and 64 hexadecimal digits", func(c *Config) *string { return &c.Admin.Token }),
 	service.Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20, "wrong admin tokens that one address may show in a minute, which are logged and counted; beyond that no admin token is accepted from there until the minute is over; behind a proxy all have its address; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
-	service.Boolean("admin", "hash-tokens", "false", "store the tokens of producers and channels as hashes, those that are there too; each is shown once then", func(c *Config) *bool { return &c.Admin.HashTokens }),
+	service.Boolean("admin", "hash-tokens", "false", "store the tokens of producers and channels as hashes, also those that exist already; a token is then shown only once", func(c *Config) *bool { return &c.Admin.HashTokens }),
 
 	service.Text("nats", "url", "", "existing NATS server or cluster; empty runs one in this process", func(c *Config) *string { return &c.NATS.URL }),
 	service.Text("nats", "creds", "", "credentials file for it", func(c *Config) *string { return &c.NATS.Creds }),

@@ -92,7 +92,7 @@ func restore(ctx context.Context, from, dir string) error {
 func healthCommand(asJSON *bool) *cobra.Command {
 	of := remote.NewBroker(asJSON)
 	cmd := &cobra.Command{
-		Use: "health", Short: "Tell by the exit status whether a broker is ready", Args: cobra.NoArgs,
+		Use: "health", Short: "Exit with 0 if a broker is ready, and with 1 if not", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := of.Get(cmd.Context(), "/readyz", nil)
 			return err

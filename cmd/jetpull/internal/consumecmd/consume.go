@@ -87,7 +87,7 @@ their delivery counted.`,
 	}
 	flags := cmd.Flags()
 	flags.IntVarP(&f.Count, "count", "n", 0, "end after `N` messages; 0 for never")
-	flags.DurationVar(&f.Idle, "idle", 0, "end when nothing has come for this `LONG`; 0 for never")
+	flags.DurationVar(&f.Idle, "idle", 0, "end when no message has come for this `DURATION`, such as 10s; 0 for never")
 	flags.IntVar(&f.concurrency, "concurrency", 1, "handle `N` messages at a time")
 	flags.StringVar(&f.orderedBy, "ordered-by", "", "keep order among messages with the same `KEY`: subject, or header:NAME")
 	flags.IntVar(&f.prefetch, "prefetch", 0, "hold `N` messages at most, those being handled included; by default it adapts")

@@ -60,9 +60,9 @@ type dlq struct {
 // register adds the flags that choose dead letters and, for a command that changes something, those that it needs beside them.
 func (d *dlq) register(cmd *cobra.Command, changes bool) {
 	flags := cmd.Flags()
-	flags.StringVar(&d.reason, "reason", "", "those whose reason matches the regular `EXPRESSION`")
-	flags.StringVar(&d.subject, "subject", "", "those of messages published to `SUBJECT`, wildcards allowed")
-	flags.DurationVar(&d.since, "since", 0, "those stored in the last `LONG`")
+	flags.StringVar(&d.reason, "reason", "", "only those whose reason matches the regular `EXPRESSION`")
+	flags.StringVar(&d.subject, "subject", "", "only those of messages that were published to `SUBJECT`, wildcards allowed")
+	flags.DurationVar(&d.since, "since", 0, "only those stored in the last `DURATION`, such as 24h")
 	if changes {
 		flags.BoolVar(&d.all, "all", false, "all of them; needed where neither sequences nor a filter are given")
 		flags.BoolVar(&d.dryRun, "dry-run", false, "say what would be done, and do nothing")
@@ -204,9 +204,9 @@ func newRequeue(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "requeue STREAM [SEQUENCE...]",
 		Short: "Publish messages of dead letters again, and delete the dead letters",
-		Long: `requeue publishes the message of each dead letter that is meant to the subject that
-it had, or to --to, in order. The dead letter is deleted when a stream has confirmed
-that. The message keeps its headers, and is new to its stream: consumers deliver it
+		Long: `requeue publishes the messages of the dead letters that the arguments choose, in
+order, to the subjects that they had, or to --to. A dead letter is deleted when a
+stream has confirmed its message. The message keeps its headers, and is new to its stream: consumers deliver it
 for the first time. After an interrupt, the same command does the rest; messages
 that were sent and whose dead letter was not deleted yet are stored once, within
 the stream's duplicate window.`,

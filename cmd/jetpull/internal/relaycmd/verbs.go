@@ -86,7 +86,7 @@ var nouns = []remote.Noun{
 		},
 		{Use: "show RECEIVER", Short: "Show a receiver, with its breaker, window and backlog", Path: words["RECEIVER"].Item},
 		{
-			Use: "put RECEIVER", Short: "Configure a receiver, a new one or one that there is", Method: http.MethodPut, Path: words["RECEIVER"].Item,
+			Use: "put RECEIVER", Short: "Create or change a receiver", Method: http.MethodPut, Path: words["RECEIVER"].Item,
 			Long: `Create or change a receiver. A setting that neither --file nor a flag gives has the
 relay's default, except secrets: those of the receiver stay. Secrets come by --file,
 since other users of the machine can see a command line.`,
@@ -95,7 +95,7 @@ since other users of the machine can see a command line.`,
 			Fields: func(fields *pflag.FlagSet) {
 				fields.String("post-endpoint", "", "`URL` that messages are POSTed to")
 				fields.String("status-endpoint", "", "`URL` with {source_id} and {message_id} that returns the result of a message")
-				fields.Int("rate-limit", 0, "POSTs in any window, at most; 0 for no limit")
+				fields.Int("rate-limit", 0, "most POSTs in any window of --window-size; 0 for no limit")
 				fields.Float64("window-size", 1, "`SECONDS` of a window")
 				fields.Float64("retry-after", 5, "`SECONDS` between attempts")
 				fields.Int("max-retries", 5, "attempts after the first")
@@ -112,7 +112,7 @@ since other users of the machine can see a command line.`,
 		{Use: "ls", Short: "List the senders", Path: "/v1/senders", Columns: []string{"name", "callback_endpoint", "sources", ">secret_count"}},
 		{Use: "show SENDER", Short: "Show a sender", Path: words["SENDER"].Item},
 		{
-			Use: "put SENDER", Short: "Configure a sender, a new one or one that there is", Method: http.MethodPut, Path: words["SENDER"].Item,
+			Use: "put SENDER", Short: "Create or change a sender", Method: http.MethodPut, Path: words["SENDER"].Item,
 			Long: `Configure a sender. The token of a new one, and secrets, come by --file, since other
 users of the machine can see a command line. Those that are there stay, unless the
 file has others. Without a callback endpoint the sender gets no callbacks.`,

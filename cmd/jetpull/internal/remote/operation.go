@@ -72,7 +72,7 @@ func (c *Call) OperationStatus() error {
 }
 
 // Follow adds the flag of [Call.OperationStatus].
-func Follow(flags *pflag.FlagSet) { flags.Bool("follow", false, "until its end") }
+func Follow(flags *pflag.FlagSet) { flags.Bool("follow", false, "show the progress until its end") }
 
 // lookEvery is the time between two looks at an operation.
 const lookEvery = 200 * time.Millisecond

@@ -47,7 +47,7 @@ func (s *Server) Flags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&s.url, "url", "", "`URL` of the "+s.name+"; $"+s.envURL+", or "+defaultURL)
 	flags.StringVar(&s.token, s.tokenFlag, "", "`TOKEN` of "+s.tokenOf+"; seen in the list of processes, so better $"+s.envToken)
-	flags.DurationVar(&s.Timeout, "timeout", 10*time.Second, "limit for a request, waits for a response not counted")
+	flags.DurationVar(&s.Timeout, "timeout", 10*time.Second, "longest time for a request, without the time of --wait")
 	flags.BoolVar(s.JSON, "json", false, "print JSON, one value per line; errors too")
 }
 

@@ -20,10 +20,10 @@ import (
 )
 
 // Help is what the help of a command says of it.
-const Help = `Traces are exported by OTLP over HTTP where the environment says so as
-OpenTelemetry has it: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER,
-OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and so on. Only a build with the tag
-otlp has the exporter, because that brings gRPC:
+const Help = `Traces are exported by OTLP over HTTP if OpenTelemetry's environment variables ask
+for it: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER, OTEL_TRACES_SAMPLER,
+OTEL_SERVICE_NAME and so on. The exporter depends on gRPC, so only a build with
+the tag otlp has it:
 go install -tags otlp github.com/jetpull/jetpull/cmd/jetpull@latest`
 
 // errNoExporter says that this build exports no traces.

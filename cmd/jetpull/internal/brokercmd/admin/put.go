@@ -27,17 +27,17 @@ var hidden = []struct {
 	{"headers", "headers", func(view map[string]any) bool { return view["Headers"] != nil }},
 }
 
-const putLong = `Create or change a %s. A setting that neither --file nor a flag gives
-stays as it is. --file also takes %s, which other users of the
-machine could see in a command line. Without a token a new one gets a random one,
-which the answer shows.`
+const putLong = `Create or change %s. A setting that neither --file nor a flag gives
+stays as it is. Give secrets in --file (%s):
+other users of the machine can see a command line. If you create it without a
+token, the broker generates one and the answer shows it.`
 
 // put is the verb that configures what the last word of use names. Secret fields have no flag.
 func put(use, one string, secret []string, flags func(*pflag.FlagSet)) remote.Verb {
 	return remote.Verb{
-		Use: use, Short: "Configure a " + one + ", a new one or one that there is", Long: fmt.Sprintf(putLong, one, strings.Join(secret, ", ")),
+		Use: use, Short: "Create or change " + article(one), Long: fmt.Sprintf(putLong, article(one), strings.Join(secret, ", ")),
 		Fields: func(set *pflag.FlagSet) {
-			set.String("name", "", "its `NAME`; that in the path if there is none")
+			set.String("name", "", "`NAME` to show; a new one without it is shown by its ID")
 			if flags != nil {
 				flags(set)
 			}
@@ -50,12 +50,20 @@ func put(use, one string, secret []string, flags func(*pflag.FlagSet)) remote.Ve
 			known := slices.Concat(secret, c.KnownFields())
 			for name := range given {
 				if !slices.Contains(known, name) {
-					return cli.Usage(fmt.Errorf("--file: a %s has no field %q, but %s", one, name, strings.Join(known, ", ")))
+					return cli.Usage(fmt.Errorf("--file: %s has no field %q, but %s", article(one), name, strings.Join(known, ", ")))
 				}
 			}
 			return write(c, one, known, given)
 		},
 	}
+}
+
+// article is a noun with its article.
+func article(noun string) string {
+	if strings.HasPrefix(noun, "a") {
+		return "an " + noun
+	}
+	return "a " + noun
 }
 
 // write writes what is there with what is given in its place, unless somebody else has changed it meanwhile.
@@ -137,7 +145,9 @@ func rm(use, short string, check func(*remote.Call) error, flags func(*pflag.Fla
 }
 
 // force is the flag of what deletes more than it names.
-func force(flags *pflag.FlagSet) { flags.Bool("force", false, "delete what waits in it, too") }
+func force(flags *pflag.FlagSet) {
+	flags.Bool("force", false, "delete it together with the messages and jobs that wait in it")
+}
 
 // unused refuses to delete a consumer with jobs to do, unless that is forced.
 func unused(c *remote.Call) error {

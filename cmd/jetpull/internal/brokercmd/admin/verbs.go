@@ -29,21 +29,21 @@ var nouns = []remote.Noun{
 		},
 		show("CHANNEL CONSUMER", "a consumer"),
 		put("put CHANNEL CONSUMER", "consumer", []string{"token", "signingSecret", "headers"}, func(flags *pflag.FlagSet) {
-			flags.String("callback-url", "", "`URL` that messages are POSTed to; one that is pulled has one too")
-			flags.String("type", "", "push or pull")
-			flags.StringSlice("event-types", nil, "`TYPES` that it gets, with commas; one that ends in * is for all with that front; none: all")
-			flags.Int("concurrency", 0, "callbacks in progress, at most")
-			flags.Float64("rate-limit", 0, "callbacks a second, at most")
+			flags.String("callback-url", "", "`URL` that messages are POSTed to; a pull consumer needs one too, and the broker does not call it")
+			flags.String("type", "", "push: the broker calls --callback-url; pull: workers claim jobs")
+			flags.StringSlice("event-types", nil, "event `TYPES` that it gets, separated by commas; order.* is every type that begins with order.; without it, all")
+			flags.Int("concurrency", 0, "most callbacks in progress, 1 to 65536; the broker's --broker-concurrency if it was never set")
+			flags.Float64("rate-limit", 0, "most callbacks per second, above 0 and up to 1000000; no limit if it was never set")
 		}),
 		rm("rm CHANNEL CONSUMER", "Delete a consumer and its jobs. One with jobs to do is refused, with their number", unused, force),
-		{Use: "pause CHANNEL CONSUMER", Short: "Let the jobs of a consumer wait", Method: http.MethodPost, Path: words["CONSUMER"].Item + "/pause"},
-		{Use: "resume CHANNEL CONSUMER", Short: "Let a paused consumer go on", Method: http.MethodPost, Path: words["CONSUMER"].Item + "/resume"},
+		{Use: "pause CHANNEL CONSUMER", Short: "Pause a consumer: its jobs wait until resume", Method: http.MethodPost, Path: words["CONSUMER"].Item + "/pause"},
+		{Use: "resume CHANNEL CONSUMER", Short: "Resume a paused consumer", Method: http.MethodPost, Path: words["CONSUMER"].Item + "/resume"},
 	}},
 	{Name: "access", Short: "Show, configure and delete the access tokens of channels", Verbs: []remote.Verb{
 		{Use: "ls CHANNEL", Short: "List the access tokens of a channel", Path: words["ACCESS"].List, Columns: []string{"ID", "Name", "Role", "ChangedAt"}},
 		show("CHANNEL ACCESS", "an access token"),
 		put("put CHANNEL ACCESS", "access token", []string{"token"}, func(flags *pflag.FlagSet) {
-			flags.String("role", "", "read, publish or manage")
+			flags.String("role", "", "what the token allows: read, publish or manage")
 		}),
 		rm("rm CHANNEL ACCESS", "Delete an access token", nil, nil),
 	}},
@@ -53,7 +53,7 @@ var nouns = []remote.Noun{
 			Columns: []string{"ID", "ReceivedAt", "ProducedBy", "EventType", "ContentType", "Payload"},
 			Flags: func(flags *pflag.FlagSet) {
 				flags.String("id", "", "only that with this `ID`")
-				flags.String("event-type", "", "only those of these `TYPES`, with commas; one that ends in * is for all with that front")
+				flags.String("event-type", "", "only those of these event `TYPES`, separated by commas; order.* is every type that begins with order.")
 				flags.StringArray("metadata", nil, "only those with the metadata header `NAME:VALUE`; may be given several times")
 				remote.Since(flags, "since", "only those received since")
 				remote.Since(flags, "until", "only those received before")
@@ -83,18 +83,18 @@ var nouns = []remote.Noun{
 			Columns: []string{">Attempt", "StartedAt", ">Duration", ">StatusCode", "Error", "ResponseBody"},
 		},
 		{
-			Use: "requeue CHANNEL CONSUMER [MESSAGE...]", Short: "Queue dead jobs again", Run: requeue, Long: `Queue the dead jobs of these messages again, or all with --all. Each gets its
-retries again. This is a replay: the broker does it, at --rate, and an interrupt
-ends this command and not the replay.`,
+			Use: "requeue CHANNEL CONSUMER [MESSAGE...]", Short: "Queue dead jobs again", Run: requeue, Long: `Queue the dead jobs of these messages again, or all with --all. Each can be
+retried as often as a new job. The broker does this as a replay, at --rate. An
+interrupt ends this command but not the replay; see jetpull broker replay.`,
 			Flags: func(flags *pflag.FlagSet) {
 				flags.Bool("all", false, "all dead jobs of the consumer")
 				paced(flags)
 			},
 		},
 		{
-			Use: "purge CHANNEL CONSUMER [MESSAGE...]", Short: "Delete dead jobs that have used up their retries", Run: purge,
+			Use: "purge CHANNEL CONSUMER [MESSAGE...]", Short: "Delete dead jobs that have no retries left", Run: purge,
 			Flags: func(flags *pflag.FlagSet) {
-				flags.Bool("all", false, "all of the consumer that have used up their retries")
+				flags.Bool("all", false, "all dead jobs of the consumer that have no retries left")
 			},
 		},
 	}},
@@ -104,11 +104,11 @@ ends this command and not the replay.`,
 			Columns: []string{"ChannelID", "ConsumerID", "ID", "State", ">Count", ">Replayed", ">Skipped", "CreatedAt"},
 		},
 		{
-			Use: "start CHANNEL CONSUMER", Short: "Queue dead or delivered jobs again", Run: startReplay, Long: `Queue settled jobs of a consumer again: all, or those that the flags choose. The
-broker does it, at --rate. This command shows how far it is, and an interrupt ends
-only the command.`,
+			Use: "start CHANNEL CONSUMER", Short: "Queue dead or delivered jobs again", Run: startReplay, Long: `Queue dead and delivered jobs of a consumer again: all, or those that match every
+flag. The broker does this, at --rate. This command shows the progress. An interrupt
+ends this command but not the replay.`,
 			Flags: func(flags *pflag.FlagSet) {
-				flags.String("status", "", "only jobs that are DEAD, or only DELIVERED")
+				flags.String("status", "", "only jobs with this status: DEAD or DELIVERED")
 				flags.String("message", "", "only that of the message with this `ID`")
 				flags.StringToString("metadata", nil, "only those of messages with the metadata header `NAME=VALUE`")
 				remote.Since(flags, "since", "only those of messages received since")

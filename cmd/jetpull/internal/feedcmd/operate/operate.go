@@ -118,10 +118,10 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 			return tables.UsageOf(err)
 		},
 	}
-	cmd.Flags().IntVar(&gate, "gate", 0, "gate of the items")
-	cmd.Flags().BoolVar(&seal, "seal", false, "say that no more items will come")
+	cmd.Flags().IntVar(&gate, "gate", 0, "gate of the items; gate 0 is the first")
+	cmd.Flags().BoolVar(&seal, "seal", false, "seal the partition: it gets no more items")
 	cmd.Flags().StringVar(&at, "open-at", "", "keep the gate closed until this `TIME`, such as 2027-01-31T18:00:00Z")
-	cmd.Flags().DurationVar(&after, "open-after", 0, "keep the gate closed for that long after all below the gate before it is complete")
+	cmd.Flags().DurationVar(&after, "open-after", 0, "keep the gate closed for this long after all items below the previous gate are complete")
 	cli.NotEmpty(cmd.Flags(), "open-at", "a time")
 	cli.Lasting(cmd.Flags(), "open-after", &after, 0)
 	return cmd
