@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
@@ -112,6 +113,38 @@ func TestConsoleCommand(t *testing.T) {
 	require.NoError(t, answer.Body.Close())
 	require.Contains(t, string(text), "This list shows the consumers of all streams")
 	require.Contains(t, string(text), "read-only")
+	cancel()
+	require.Zero(t, <-code)
+}
+
+// The console starts without NATS. Its pages state that it does not answer, and show it when it does.
+func TestConsoleStartsWithoutNATS(t *testing.T) {
+	srv := servertest.RunServer(t)
+	srv.Stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		code <- execute(ctx, []string{"console", "--nats", srv.URL(), "--listen", "127.0.0.1:0"}, strings.NewReader(""), in, io.Discard)
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	base := strings.TrimPrefix(strings.TrimSpace(line), "console: listening on ")
+	shows := func(path, want string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			_, text := page(t, http.DefaultClient, base+path)
+			return strings.Contains(text, want)
+		}, time.Minute, 50*time.Millisecond, "%s: %s", path, want)
+	}
+	for _, path := range []string{"consumers", "streams"} {
+		shows(path, "NATS does not answer, so there is nothing to show here yet: <bdi>there is no connection to a NATS server now")
+	}
+	shows("messages?stream=ORDERS", "NATS does not answer for stream ORDERS: there is no connection to a NATS server now")
+
+	srv.Start()
+	shows("consumers", "This list shows the consumers of all streams")
+	shows("messages?stream=ORDERS", "There is no stream")
 	cancel()
 	require.Zero(t, <-code)
 }

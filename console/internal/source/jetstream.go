@@ -23,6 +23,14 @@ import (
 // JetStream is the source of consumers and messages that an account of a NATS server is.
 type JetStream struct{ JS jetstream.JetStream }
 
+// away is the error in words where there is no connection: nats.go states that a buffer of no bytes is full.
+func away(err error) error {
+	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return errors.New("there is no connection to a NATS server now")
+	}
+	return err
+}
+
 // Consumers implements [page.ConsumerSource].
 func (j JetStream) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, error) {
 	var all []*jetstream.ConsumerInfo
@@ -47,7 +55,7 @@ func (j JetStream) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, er
 		}
 	}
 	if err := streams.Err(); err != nil {
-		return nil, fmt.Errorf("streams: %w", err)
+		return nil, away(fmt.Errorf("streams: %w", err))
 	}
 	return all, nil
 }
@@ -116,7 +124,7 @@ func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error)
 		all = append(all, info)
 	}
 	if err := streams.Err(); err != nil {
-		return nil, fmt.Errorf("streams: %w", err)
+		return nil, away(fmt.Errorf("streams: %w", err))
 	}
 	return all, nil
 }
@@ -125,7 +133,7 @@ func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error)
 func (j JetStream) Stream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	stream, err := j.JS.Stream(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, away(err)
 	}
 	return stream.CachedInfo(), nil
 }
@@ -270,7 +278,7 @@ func (j JetStream) PartitionSets(ctx context.Context, name string) ([]page.Parti
 			}
 		}
 		if err := buckets.Error(); err != nil {
-			return nil, fmt.Errorf("buckets: %w", err)
+			return nil, away(fmt.Errorf("buckets: %w", err))
 		}
 	}
 	var all []page.PartitionSet

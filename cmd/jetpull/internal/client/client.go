@@ -155,9 +155,11 @@ func timeoutFromEnvironment(d time.Duration) (time.Duration, error) {
 type Target struct {
 	URL, Context, Embedded string
 	Timeout                time.Duration
-	login                  login
-	domain, prefix         string
-	port                   int
+	// NoWait has Open succeed while no server answers: each request fails until one does.
+	NoWait         bool
+	login          login
+	domain, prefix string
+	port           int
 }
 
 // Link is a connection to the server, with the server itself where it runs in
@@ -272,6 +274,10 @@ func (g *Globals) With(cmd *cobra.Command, f func(context.Context, *Link) error)
 
 func (l *Link) connect(t Target, opts []nats.Option) error {
 	nc, err := nats.Connect(t.URL, opts...)
+	if t.NoWait && err != nil && noAnswer(err) {
+		// A request that fails is not made later.
+		nc, err = nats.Connect(t.URL, append(opts, nats.RetryOnFailedConnect(true), nats.ReconnectBufSize(-1))...)
+	}
 	if err != nil {
 		l.Close()
 		return connectError(t.URL, err)
@@ -291,6 +297,12 @@ func (l *Link) connect(t Target, opts []nats.Option) error {
 		l.Close()
 	}
 	return err
+}
+
+// noAnswer reports whether no server answers. One that refuses a login has answered.
+func noAnswer(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return errors.Is(err, nats.ErrNoServers) || ok && op.Op == "dial"
 }
 
 // connectError says what to do about a connection that was not made. It

@@ -28,7 +28,9 @@ const help = `Serve a web page on which an operator sees consumers, messages, de
 broker, a relay and a feed, and fixes what went wrong.
 
 The sources are those that are named: --server or --embedded for NATS, --broker, --relay
-and --feed. With none of these, NATS is found as for the other commands.
+and --feed. With none of these, NATS is found as for the other commands. The
+console starts without NATS, a broker or a relay that does not answer, and states so on
+its pages. The database of the feed must answer.
 
 Without --console-token everybody who reaches the address may do everything, so
 it must be on loopback then. --console-read-token allows to look, and no more.`
@@ -137,6 +139,7 @@ func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globa
 	t := g.Target
 	named := t.URL != "" || t.Context != "" || t.Embedded != ""
 	if named || f.broker == "" && f.relay == "" && f.feed == "" {
+		t.NoWait = true
 		l, err := t.Open(ctx, "console", cmd.ErrOrStderr())
 		if err != nil {
 			return err
