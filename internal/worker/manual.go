@@ -8,7 +8,7 @@ func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 		q.mu.Unlock()
 		return
 	}
-	q.leave(s, e)
+	s.e = nil
 	e.parked, e.looks = true, 0
 	q.parked++
 	p.workers.Add(1) // the drain waits for it too
@@ -51,7 +51,7 @@ func (p *Pool[M]) abandon() {
 	defer q.mu.Unlock()
 	p.closed = true
 	if p.ops.Handle == nil {
-		q.finish(&q.slots[0], p.ops.Now())
+		q.finish(&q.slots[0])
 	}
 	for _, e := range q.all(func(e *entry[M]) bool { return e.parked }) {
 		q.done(e, p.ops.Now())

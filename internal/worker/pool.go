@@ -145,12 +145,11 @@ func (p *Pool[M]) Size() (waiting, running int) {
 	defer q.mu.Unlock()
 	waiting = q.n - q.parked
 	for i := range q.slots {
-		if s := &q.slots[i]; s.owned > 0 {
+		if q.slots[i].e != nil {
 			running++
-			waiting -= min(int(s.claimed.Load()), s.owned)
 		}
 	}
-	return max(0, waiting), running
+	return max(0, waiting-running), running
 }
 
 // Deliver takes messages that arrived, and returns how many were redeliveries. It must not run twice at the same time.

@@ -232,7 +232,7 @@ func TestKeepAlive(t *testing.T) {
 		"from half of AckWait on": `
 			pool wait=4s; do 1 5s; in 1 2; +9s -> h1; @2s wpi1; @2s wpi2; @4s wpi1; @4s wpi2; @5s ack1; @5s h2; @5s ack2`,
 		"off; what a handler that hangs holds up is reported once": `
-			pool wait=1s keepalive=off; do 2 30s; in 1 2 3; +10s -> h1; ack1; h2; @10s hangs[2 3] | changed; +20s -> back3; @20s ack2; @20s run`,
+			pool wait=1s keepalive=off; do 2 30s; in 1 2 3; +10s -> h1; ack1; h2; @10s hangs[2] | changed; +20s -> back3; @20s ack2; @20s run`,
 	})
 }
 

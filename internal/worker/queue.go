@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -48,12 +47,11 @@ type line[M any] struct {
 	waiting fifo[M]
 }
 
-// slot is the batch that a worker has taken. It begins the messages one after the other, without the lock.
+// slot is what a worker has.
 type slot[M any] struct {
-	batch   []*entry[M] // nil for one that is retried in place
-	claimed atomic.Int32
-	owned   int // messages of the batch, less those taken back from the worker
-	since   At  // when the batch was taken
+	e     *entry[M] // nil: nothing, or a message that waits for its retry, or that is parked
+	n     int       // messages handled in this sample
+	since At        // when the sample began; 0: there was none
 }
 
 // queue is between the reader and the workers. Of the Ops only Now, Paused, Identify, Size and Settled are called with
@@ -244,19 +242,25 @@ func (q *queue[M]) over() bool {
 // next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or
 // StopAfter is reached.
 func (q *queue[M]) next(s *slot[M]) *entry[M] {
-	i := int(s.claimed.Add(1)) - 1
-	if i < len(s.batch) {
-		return s.batch[i]
-	}
 	q.mu.Lock()
-	now := q.ops.Now()
-	n, size := q.finish(s, now)
+	var size int
+	if s.e != nil {
+		size = s.e.size
+		q.finish(s)
+		s.n++
+	}
+	if s.since == 0 || s.n >= q.window.sample || q.available() == 0 {
+		now := q.ops.Now()
+		if s.n > 0 {
+			q.window.measured(s.n, now-s.since, size)
+		}
+		s.n, s.since = 0, now
+	}
 	for q.available() == 0 && !q.over() {
-		n = 0 // the time while it waits does not count
-		if q.window.taken > 0 {
+		if q.window.taken {
 			q.window.starved()
 		}
-		q.window.taken = 0
+		q.window.taken = false
 		news := q.credit.n > 0 || !q.starving
 		q.starving = true
 		c := q.give(true)
@@ -270,13 +274,14 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 			q.some.Wait()
 			q.waiting--
 		}
-		now = q.ops.Now()
+		s.since = q.ops.Now()
 	}
-	if n > 0 {
-		q.window.measured(n, now-s.since, size)
+	if q.available() > 0 {
+		s.e = q.ready.pop()
+		s.e.taken, q.window.taken = true, true
+		q.quota.busy++
 	}
-	s.since = now
-	e := q.fill(s)
+	e := s.e
 	q.startWorker()
 	c := q.creditDue()
 	q.mu.Unlock()
@@ -293,47 +298,12 @@ func (q *queue[M]) empty() bool {
 	return q.available() == 0 && !q.over() && !q.stopped
 }
 
-// batchMost is how many messages the only worker takes at a time, and batchTime how much work that is at most.
-const (
-	batchMost = 32
-	batchTime = 5 * time.Millisecond
-)
-
-// fill takes the next batch of ready messages and returns the first; nil if there is none. Several workers take
-// one at a time, or one would hold messages that others could handle.
-func (q *queue[M]) fill(s *slot[M]) *entry[M] {
-	most := 1
-	if len(q.slots) == 1 && q.window.each > 0 {
-		most = int(max(1, min(batchMost, batchTime/q.window.each)))
+// finish removes the message that the worker of a slot has handled.
+func (q *queue[M]) finish(s *slot[M]) {
+	if s.e != nil {
+		q.done(s.e, q.ops.Now())
+		s.e = nil
 	}
-	for range min(q.available(), most) {
-		e := q.ready.pop()
-		e.taken = true
-		s.batch = append(s.batch, e)
-	}
-	s.owned = len(s.batch)
-	q.window.taken += s.owned
-	q.quota.busy += s.owned
-	s.claimed.Store(1)
-	if s.owned == 0 {
-		return nil
-	}
-	return s.batch[0]
-}
-
-// finish removes the messages that the worker of a slot has handled. It returns their number, and the size of one.
-func (q *queue[M]) finish(s *slot[M], now At) (n, size int) {
-	for _, e := range s.batch[:s.owned] {
-		n++
-		if e == nil {
-			continue
-		}
-		size = e.size
-		q.done(e, now)
-	}
-	clear(s.batch)
-	s.batch, s.owned = s.batch[:0], 0
-	return n, size
 }
 
 // done removes e, which was handled.
@@ -349,15 +319,6 @@ func (q *queue[M]) done(e *entry[M], now At) {
 	q.quota.busy--
 	if q.quota.left--; q.over() {
 		q.some.Broadcast()
-	}
-}
-
-// leave takes e from its worker, which keeps the rest of its batch.
-func (q *queue[M]) leave(s *slot[M], e *entry[M]) {
-	for i := range s.batch {
-		if s.batch[i] == e {
-			s.batch[i] = nil
-		}
 	}
 }
 
@@ -377,17 +338,8 @@ func (q *queue[M]) creditDue() (c Credit) {
 	return q.give(q.starving)
 }
 
-// unstarted removes and returns the messages that no worker has begun, also the rest of a worker's batch, except those
-// for which keep returns true.
+// unstarted removes and returns the messages that no worker has begun, except those for which keep returns true.
 func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
-	for i := range q.slots {
-		s := &q.slots[i]
-		for from := int(s.claimed.Swap(int32(len(s.batch)))); s.owned > from; {
-			s.owned--
-			q.quota.busy--
-			s.batch[s.owned].taken = false
-		}
-	}
 	waiting := q.all(func(e *entry[M]) bool { return !e.taken })
 	slices.SortStableFunc(waiting, func(a, b *entry[M]) int { return cmp.Compare(a.id.Seq, b.id.Seq) })
 	for _, e := range waiting {

@@ -260,7 +260,7 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 		q.mu.Unlock()
 		return false
 	}
-	q.leave(s, e)
+	s.e = nil
 	q.quota.busy--
 	e.taken, e.msg = false, e.latest
 	e.retries++

@@ -4,6 +4,9 @@ import "time"
 
 const (
 	firstWindow = 16
+	// sampleMost and sampleTime bound a sample: reading the clock for each message costs as much as taking one.
+	sampleMost = 32
+	sampleTime = 5 * time.Millisecond
 	// lineTime is about the time of one message at the highest rate at which a server delivers when each message is
 	// acknowledged.
 	lineTime = 3 * time.Microsecond
@@ -25,9 +28,10 @@ type window struct {
 	ahead   time.Duration // that it is to keep the workers busy for
 
 	size    int
-	taken   int           // messages taken since a worker last waited
+	taken   bool          // a message was taken since a worker last waited
 	each    time.Duration // smoothed time that a worker spends on a message
 	payload int           // smoothed size of a message
+	sample  int           // of how many messages the time is measured together
 }
 
 // restart begins with a small window.
@@ -53,6 +57,7 @@ func (w *window) measured(n int, d time.Duration, size int) {
 		w.each, w.payload = each, size
 	}
 	w.each += (each - w.each) / 4
+	w.sample = int(min(sampleMost, sampleTime/w.each))
 	w.payload += (size - w.payload) / 4
 	if !w.fixed {
 		w.size = max(w.size, w.lasting(w.ahead))
