@@ -31,10 +31,9 @@ func (s *Subscription) start(inboxes *transport.Inboxes) {
 		onOrder = worker.OnOrder(cfg.MaxAckPending, maxPrefetch, s.trip)
 	}
 	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), limitsOf(cfg), onOrder, inboxes, transport.Hooks{
-		Wrap:   s.wrap,
-		Pin:    s.pinChanged,
-		Read:   s.read,
-		Closed: closedError,
+		Wrap: s.wrap,
+		Pin:  s.pinChanged,
+		Read: s.read,
 	})
 	s.notifier = worker.NewNotifier(s.driver.Go)
 }

@@ -48,7 +48,7 @@ func (s *Subscription) Stats() Stats {
 			Failed: s.counts.failed.Load(), TimedOut: s.counts.timedOut.Load(), Retried: s.counts.retried.Load(),
 			DeadLettered: s.counts.deadLettered.Load(), Terminated: s.counts.terminated.Load(),
 		},
-		Redelivered: s.counts.redelivered.Load(), Reconnects: s.driver.Reconnects(),
+		Redelivered: s.counts.redelivered.Load(), Reconnects: s.nc.Stats().Reconnects - s.reconnects,
 		Outstanding: outstanding, Pin: pin, Statuses: ps.Statuses,
 	}
 	if s.bound.Load().ackNone {

@@ -177,7 +177,7 @@ func contextError(ctx context.Context, cause error) error {
 }
 
 func (s *Subscription) wrapError(what string, err error) error {
-	return fmt.Errorf("jetpull: %s from consumer %q on stream %q: %w", what, s.consumer, s.stream, err)
+	return fmt.Errorf("jetpull: %s from consumer %q on stream %q: %w", what, s.consumer, s.stream, closedError(err))
 }
 
 // requestError wraps the error of an API request.

@@ -27,6 +27,7 @@ type Subscription struct {
 	ackPrefix        string // of the reply subjects of first version
 	defaults         *settings
 	trip             time.Duration // to the server and back, when it was made
+	reconnects       uint64        // of the connection, until then
 	driver           *transport.Driver
 	notifier         *worker.Notifier
 	recorder         testmsg.Recorder // of a message that no server delivered; nil: there is one
@@ -109,7 +110,7 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 		return nil, err
 	}
 	s := &Subscription{
-		js: js, nc: js.Conn(), stream: stream, consumer: info.Name,
+		js: js, nc: js.Conn(), stream: stream, consumer: info.Name, reconnects: js.Conn().Stats().Reconnects,
 		ackPrefix: wire.AckPrefix + stream + "." + info.Name + ".",
 	}
 	s.calls.unpins = make(chan struct{}, 1)

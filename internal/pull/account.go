@@ -50,7 +50,6 @@ type ending struct {
 	status wire.Status // the status that ended it; its Code is 0 if there was none
 	silent bool        // its deadline passed without an answer
 	lost   bool        // the connection broke
-	fatal  error       // it could not be sent
 	unsure bool        // more may arrive for it
 }
 
@@ -128,7 +127,7 @@ func (e *Engine) end(now At, p *pull, o ending) {
 		e.retire(p, o.silent)
 	} else {
 		e.capacity.free += p.left
-		e.release(p.inbox, o.fatal != nil)
+		e.release(p.inbox)
 	}
 	e.noteEnding(now, p, o)
 	if d := p.owner; d != nil && !d.Done {
@@ -198,7 +197,6 @@ func tooSoon(now At, p *pull, st wire.Status) bool {
 //
 //	| the pull                                           | the demand                                              |
 //	| ---                                                | ---                                                     |
-//	| could not be sent                                  | ends with the reason                                    |
 //	| ended without an answer, or was a one-shot; some   | ends                                                    |
 //	| was lost, or was a long pull without an answer     | is pulled for again                                     |
 //	| was a no-wait pull without an answer               | waits by a long pull: the consumer may be at            |
@@ -224,8 +222,6 @@ func (e *Engine) decide(now At, d *Demand, p *pull, o ending) {
 	}
 	d.noHeartbeat = d.noHeartbeat || o.silent && p.kind != noWait || st.Condition == wire.MaxWaiting
 	switch {
-	case o.fatal != nil:
-		e.finish(d, o.fatal)
 	case some && (o.silent || o.lost || o.filled && p.kind == oneShot):
 		e.finish(d, nil)
 	case o.lost, o.silent && p.kind != noWait:

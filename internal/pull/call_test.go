@@ -131,10 +131,6 @@ func TestFailures(t *testing.T) {
 		"reconnected: all pulls end, and calls go on where they were": `
 			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post c some 3 5s g=x -> sub i3; p4 i3 3 now g=x
 			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; sub i4; p5 i4 3 now; drain i3; read | p5 503; up -> p6 i4 3 now; read`,
-		"a pull that cannot be sent": `
-			~post a some 1 5s; sendfailed p1 -> drain i1 | sendfailed p1; +200ms -> @200ms sub i2; p2 i2 1 now
-			p2 404 -> sub i3; p3 i3 1 once 4.7s hb1s | sendfailed p3 fatal -> unsub i3; a=!fatal | post b some 1 5s -> p4 i2 1 now
-			sendfailed p4 fatal -> unsub i2; b=!fatal`,
 		"no call asks for more than MaxRequestExpires, but one whose user chose the wait": `
 			limits expires=1s; ~post a some 1 2.1s; ~p1 404; post b some 1 5s chosen -> p3 i1 1 now
 			p3 404 -> sub i3; p4 i3 1 once 4.9s hb1s | p4 limit -> unsub i3; read; b=!limit

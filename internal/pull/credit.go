@@ -93,8 +93,6 @@ func (e *Engine) silence(now At, d *Demand, p *pull) {
 func (e *Engine) standingEnded(now At, d *Demand, p *pull, o ending) {
 	st := o.status
 	switch class := st.Condition.Class(); {
-	case o.fatal != nil:
-		e.finish(d, o.fatal)
 	case o.silent:
 		e.silence(now, d, p)
 	case o.lost && d.stand.reported: // with the connection

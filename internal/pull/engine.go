@@ -157,9 +157,6 @@ func (e *Engine) Effects(done []Effect) []Effect {
 	return batch
 }
 
-// Pending reports whether there are effects to carry out.
-func (e *Engine) Pending() bool { return len(e.effects) > 0 }
-
 // Busy reports whether something can still arrive.
 func (e *Engine) Busy() bool {
 	if e.draining > 0 {

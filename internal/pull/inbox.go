@@ -46,9 +46,9 @@ func (e *Engine) single() *Inbox {
 	return &Inbox{Prefix: e.base + ".", single: true}
 }
 
-// release gives back an inbox on which nothing more can arrive. A broken one may not even be subscribed.
-func (e *Engine) release(ib *Inbox, broken bool) {
-	if ib.single || e.closed || broken {
+// release gives back an inbox on which nothing more can arrive.
+func (e *Engine) release(ib *Inbox) {
+	if ib.single || e.closed {
 		e.drop(ib)
 		return
 	}

@@ -42,22 +42,6 @@ func (e *Engine) Reconnected(now At) {
 	e.readConfig()
 }
 
-// SendFailed ends the pull on ib, which could not be sent. If fatal is not nil, it never can be, and its demands end with
-// that error. Otherwise the connection is broken and that was not reported yet: the next pull is delayed.
-func (e *Engine) SendFailed(now At, ib *Inbox, fatal error) {
-	p := ib.pull
-	if p == nil {
-		return
-	}
-	if fatal != nil {
-		e.end(now, p, ending{fatal: fatal})
-	} else {
-		e.backOff(now, p.share)
-		e.end(now, p, ending{lost: true, unsure: true})
-	}
-	e.cover(now, ib.share)
-}
-
 // Fail ends all demands with err, and all pulls: the server takes none, not even those on their way. With
 // final, later demands fail too.
 func (e *Engine) Fail(now At, err error, final bool) {

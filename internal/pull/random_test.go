@@ -152,8 +152,6 @@ func (c *chaos) step() {
 		c.clientReads()
 	case n < 96:
 		c.connection()
-	case n < 97:
-		c.sendFails()
 	case n < 98 && c.one(8):
 		c.e.Fail(c.now, errors.New("refused"), false)
 	default:
@@ -314,17 +312,6 @@ func (c *chaos) connection() {
 		c.drained(ib)
 	}
 	clear(c.gone)
-}
-
-// sendFails has the pull that went out last fail.
-func (c *chaos) sendFails() {
-	last := len(c.up) - 1
-	if last < 0 || c.up[last].pull == nil || c.up[last].pull.ib.pull == nil {
-		return
-	}
-	ib := c.up[last].pull.ib
-	c.up = c.up[:last]
-	c.e.SendFailed(c.now, ib, failure(script.Words{c.pick("", "", "fatal")}, "fatal"))
 }
 
 // configuration answers a reading.

@@ -20,7 +20,7 @@ import (
 //	p1 404 left=2 bytes=0      a status of statuses, with what is pending of the pull
 //	+5s                        time passes: @2s is an effect after 2 s
 //	credit s 3                 window=9 starving bytes=300 serial=2
-//	cancel a, down, up, drained i1, sendfailed p1 [fatal], fail [final], close
+//	cancel a, down, up, drained i1, fail [final], close
 //	configured [batch=… late], unreadable [gone], return 7 [g=x], givenup x [g=x]
 //
 // A message has 100 bytes. An effect is sub i1, unsub i1, drain i1, nak 1, read,
@@ -87,8 +87,6 @@ func (w *world) event(ws script.Words) {
 				w.drained(ib)
 			}
 		}
-	case "sendfailed":
-		w.e.SendFailed(w.now, w.pull(ws[1]).ib, failure(ws, "fatal"))
 	case "configured":
 		w.e.Configured(w.now, limits(ws), w.e.Epoch()-map[bool]uint64{true: 1}[ws.Has("late")])
 	case "unreadable":

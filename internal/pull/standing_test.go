@@ -106,7 +106,7 @@ func TestSilence(t *testing.T) {
 			+200ms -> @200ms read | unreadable; post a some 1 5s -> sub i2; p2 i2 1 now | p2 deleted -> drain i2; a=!deleted
 			configured; +600ms -> @400ms sub i3; p3 i3 9 600ms`,
 		"refused for good": `
-			~post s stand 9; p1 push -> s=!push end | post r stand 9; +200ms -> @200ms p2 i1 9 29.8s hb2s | sendfailed p2 fatal -> unsub i1; r=!fatal end`,
+			~post s stand 9; p1 push -> s=!push end | post r stand 9; +200ms -> @200ms p2 i1 9 29.8s hb2s`,
 		"over a limit: read, and pull within it": `
 			~post s stand 9; p1 limit -> read; s limit | configured batch=5; +200ms -> @200ms p2 i1 5 600ms
 			p2 msg 1 -> s healthy; read; s=1 | p2 limit -> s limit | configured batch=3; +200ms -> @200ms p3 i1 3 600ms

@@ -312,5 +312,5 @@ func (w *world) end() {
 		w.must(d.Done, "%v is not done", d.Ref)
 	}
 	w.pass(w.now + time.Hour)
-	w.must(w.e.NextTick() == 0 && !w.e.Pending(), "something is left to do")
+	w.must(w.e.NextTick() == 0 && len(w.e.effects) == 0, "something is left to do")
 }

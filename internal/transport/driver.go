@@ -11,11 +11,9 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,8 +31,6 @@ type Hooks struct {
 	Pin func(group, id string, gained bool)
 	// Read reads the consumer's configuration. gone says that it does not exist.
 	Read func(ctx context.Context) (lim pull.Limits, gone, err error)
-	// Closed returns the error of calls on a connection that failed with err.
-	Closed func(err error) error
 }
 
 // Sink receives the messages and problems of a standing demand, whose Ref it is, in order, from one goroutine at a time and
@@ -54,8 +50,6 @@ type Driver struct {
 	group   *lifecycle.Group
 	over    context.Context // ends with the driver or the connection, and has their error as its cause
 	end     context.CancelCauseFunc
-
-	reconnects atomic.Uint64
 
 	mu      sync.Mutex
 	engine  *pull.Engine
@@ -80,9 +74,7 @@ func New(nc *nats.Conn, subject string, lim pull.Limits, onOrder int, inboxes *I
 	d.boxes.known = map[*nats.Subscription]*pull.Inbox{}
 	changes := nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.DRAINING_SUBS, nats.CLOSED)
 	seen := nc.Stats().Reconnects
-	if nc.IsReconnecting() {
-		d.engine.Disconnected()
-	}
+	d.connectionIs(nc.Status(), false)
 	d.group.Go(func(ctx context.Context) { d.watch(ctx, changes, seen) })
 	return d
 }
@@ -101,9 +93,6 @@ func (d *Driver) Now() pull.At { return time.Since(d.epoch) }
 
 // Over ends when the driver is closed, and when the connection is drained or closed. Its cause is the error of calls.
 func (d *Driver) Over() context.Context { return d.over }
-
-// Reconnects is how often the connection came back.
-func (d *Driver) Reconnects() uint64 { return d.reconnects.Load() }
 
 // Stats returns the engine's counters, how many messages are outstanding, and the pin id that is held in group.
 func (d *Driver) Stats(group string) (st pull.Stats, outstanding int, pin string) {
@@ -188,25 +177,12 @@ func (d *Driver) perform(f *pull.Effect) {
 	}
 }
 
-// send sends a pull.
+// send sends a pull. If it cannot be sent, the connection is lost or closed, which the engine hears from watch.
 func (d *Driver) send(f *pull.Effect) {
-	err := d.publish(f)
-	if err == nil {
-		return
-	}
-	var fatal error
-	if !d.passes(err) {
-		fatal = fmt.Errorf("jetpull: pull on %s: %w", d.subject, d.hooks.Closed(err))
-	}
-	d.Do(func(e *pull.Engine, now pull.At) { e.SendFailed(now, f.Inbox, fatal) })
-}
-
-func (d *Driver) publish(f *pull.Effect) error {
 	sub, _ := f.Inbox.Ref.(*nats.Subscription)
 	if sub == nil {
-		var err error
-		if sub, err = d.subscribe(f.Inbox); err != nil {
-			return err
+		if sub = d.subscribe(f.Inbox); sub == nil {
+			return
 		}
 	}
 	if f.Single {
@@ -216,18 +192,7 @@ func (d *Driver) publish(f *pull.Effect) error {
 	d.mu.Lock()
 	d.refused = before
 	d.mu.Unlock()
-	return d.nc.PublishRequest(d.subject, f.Reply, f.Pull.JSON())
-}
-
-// passes reports whether a publish failed for a temporary reason: the connection is broken, will be back, and
-// the engine has not been notified yet.
-func (d *Driver) passes(err error) bool {
-	for _, final := range []error{nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrBadSubject, nats.ErrMaxPayload} {
-		if errors.Is(err, final) {
-			return false
-		}
-	}
-	return !d.nc.IsClosed()
+	_ = d.nc.PublishRequest(d.subject, f.Reply, f.Pull.JSON())
 }
 
 // Close ends all calls with err, hands back messages on the wire, and waits until that is done. If ctx ends first, the rest goes

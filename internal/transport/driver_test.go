@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest/stage"
@@ -24,16 +24,31 @@ func TestHooksMayUseTheDriver(t *testing.T) {
 		over := errors.New("over")
 		var d *transport.Driver
 		d = transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{
-			Closed: func(error) error {
+			Read: func(context.Context) (lim pull.Limits, gone, err error) {
 				d.Stats("")
-				return over
+				return lim, over, over
 			},
 		})
-		s.NC.Close()
-		synctest.Wait()
-		c := d.Get(ctx, pull.Ask{Want: 1})
+		s.Peer.Cut() // a new connection has the configuration read
+		c := d.Get(ctx, pull.Ask{Want: 1, Deadline: d.Now() + time.Minute})
 		require.ErrorIs(s.T, c.Err, over)
 		require.NoError(s.T, d.Close(ctx, over))
+		require.NoError(s.T, d.Stop(ctx))
+	})
+}
+
+// A connection that is lost before the driver watches it ends calls too.
+func TestADriverOnAClosedConnection(t *testing.T) {
+	stage.Run(t, stage.Config{}, func(s *stage.Stage) {
+		ctx, cancel := context.WithTimeout(s.T.Context(), time.Second)
+		defer cancel()
+		inboxes, err := transport.CheckInboxes(ctx, s.NC)
+		require.NoError(s.T, err)
+		s.NC.Close()
+		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{})
+		c := d.Get(ctx, pull.Ask{Want: 1, Deadline: d.Now() + time.Minute})
+		require.ErrorIs(s.T, c.Err, nats.ErrConnectionClosed)
+		require.NoError(s.T, d.Close(ctx, errors.New("over")))
 		require.NoError(s.T, d.Stop(ctx))
 	})
 }

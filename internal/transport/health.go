@@ -30,23 +30,21 @@ func (d *Driver) watch(ctx context.Context, changes chan nats.Status, seen uint6
 
 // connectionIs reports the state of the connection to the engine, and whether it was lost since the last report.
 func (d *Driver) connectionIs(s nats.Status, again bool) {
-	draining, closed := d.hooks.Closed(nats.ErrConnectionDraining), d.hooks.Closed(nats.ErrConnectionClosed)
 	d.Do(func(e *pull.Engine, now pull.At) {
 		switch s {
 		case nats.CONNECTED:
 			if again || e.Down() {
-				d.reconnects.Add(1)
 				e.Disconnected()
 				e.Reconnected(now)
 			}
 		case nats.DISCONNECTED, nats.RECONNECTING:
 			e.Disconnected()
 		case nats.DRAINING_SUBS, nats.DRAINING_PUBS:
-			d.end(draining)
-			e.Fail(now, draining, true)
+			d.end(nats.ErrConnectionDraining)
+			e.Fail(now, nats.ErrConnectionDraining, true)
 		case nats.CLOSED:
-			d.end(closed)
-			e.Fail(now, closed, true)
+			d.end(nats.ErrConnectionClosed)
+			e.Fail(now, nats.ErrConnectionClosed, true)
 		}
 	})
 }

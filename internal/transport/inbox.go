@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -75,16 +74,17 @@ func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
 	return f, err
 }
 
-func (d *Driver) subscribe(ib *pull.Inbox) (*nats.Subscription, error) {
+// subscribe returns nil if the connection is closed.
+func (d *Driver) subscribe(ib *pull.Inbox) *nats.Subscription {
 	sub, err := d.nc.ChanSubscribe(ib.Subject, d.in)
 	if err != nil {
-		return nil, fmt.Errorf("subscribe to inbox %s: %w", ib.Subject, err)
+		return nil
 	}
 	d.mu.Lock()
 	ib.Ref = sub
 	d.boxes.known[sub] = ib
 	d.mu.Unlock()
-	return sub, nil
+	return sub
 }
 
 func (d *Driver) unsubscribe(ib *pull.Inbox) {
