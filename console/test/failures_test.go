@@ -34,7 +34,7 @@ type failing struct {
 func startFailing(t *testing.T, n int) *failing {
 	t.Helper()
 	f := &failing{}
-	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if !f.repaired.Load() {
 			http.Error(w, "no", http.StatusBadRequest)
 		}
