@@ -211,6 +211,10 @@ func (a *audit) excusedDelivery(d *delivery) bool {
 		if r.life == d.life && r.end >= d.at && (end.killed > 0 && r.end >= end.killed || a.excused(r.end-trip, r.end+trip)) {
 			return true
 		}
+		// A run gives back what no handler has when it is stopped, which may be long before its last handler ends.
+		if r.life == d.life && r.stopped >= d.at && a.excused(r.stopped-trip, r.stopped+trip) {
+			return true
+		}
 	}
 	return a.reboundInOutage(end.bound, d.at)
 }
