@@ -117,36 +117,43 @@ func TestConsoleCommand(t *testing.T) {
 	require.Zero(t, <-code)
 }
 
-// The console starts without NATS. Its pages state that it does not answer, and show it when it does.
-func TestConsoleStartsWithoutNATS(t *testing.T) {
-	srv := servertest.RunServer(t)
-	srv.Stop()
-	ctx, cancel := context.WithCancel(t.Context())
-	out, in := io.Pipe()
-	code := make(chan int, 1)
-	go func() {
-		code <- execute(ctx, []string{"console", "--nats", srv.URL(), "--listen", "127.0.0.1:0"}, strings.NewReader(""), in, io.Discard)
-	}()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	base := strings.TrimPrefix(strings.TrimSpace(line), "console: listening on ")
-	shows := func(path, want string) {
-		t.Helper()
-		require.Eventually(t, func() bool {
-			_, text := page(t, http.DefaultClient, base+path)
-			return strings.Contains(text, want)
-		}, time.Minute, 50*time.Millisecond, "%s: %s", path, want)
+// The console starts without NATS. Its pages state that it does not answer, and show it when it does. A request to a server that is away
+// fails, and is not made later, whether NATS answered at the start or not.
+func TestConsoleWithoutNATS(t *testing.T) {
+	for _, away := range []bool{true, false} {
+		srv := servertest.RunServer(t)
+		if away {
+			srv.Stop()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		out, in := io.Pipe()
+		code := make(chan int, 1)
+		go func() {
+			code <- execute(ctx, []string{"console", "--nats", srv.URL(), "--listen", "127.0.0.1:0"}, strings.NewReader(""), in, io.Discard)
+		}()
+		line, err := bufio.NewReader(out).ReadString('\n')
+		require.NoError(t, err)
+		base := strings.TrimPrefix(strings.TrimSpace(line), "console: listening on ")
+		shows := func(path, want string) {
+			t.Helper()
+			require.Eventually(t, func() bool {
+				_, text := page(t, http.DefaultClient, base+path)
+				return strings.Contains(text, want)
+			}, time.Minute, 50*time.Millisecond, "%s: %s", path, want)
+		}
+		if away {
+			for _, path := range []string{"consumers", "streams"} {
+				shows(path, "NATS does not answer, so there is nothing to show here yet: <bdi>there is no connection to a NATS server now")
+			}
+			srv.Start()
+		}
+		shows("consumers", "This list shows the consumers of all streams")
+		shows("messages?stream=ORDERS", "There is no stream")
+		srv.Stop()
+		shows("messages?stream=ORDERS", "NATS does not answer for stream ORDERS: there is no connection to a NATS server now")
+		cancel()
+		require.Zero(t, <-code)
 	}
-	for _, path := range []string{"consumers", "streams"} {
-		shows(path, "NATS does not answer, so there is nothing to show here yet: <bdi>there is no connection to a NATS server now")
-	}
-	shows("messages?stream=ORDERS", "NATS does not answer for stream ORDERS: there is no connection to a NATS server now")
-
-	srv.Start()
-	shows("consumers", "This list shows the consumers of all streams")
-	shows("messages?stream=ORDERS", "There is no stream")
-	cancel()
-	require.Zero(t, <-code)
 }
 
 // The environment's tokens have the names that the systems' own commands read.

@@ -71,8 +71,8 @@ func (b *Broker) countDead(ctx context.Context, verb string, filter map[string]s
 	return answer.Count, err
 }
 
-// beginDead starts an operation on all dead jobs that a filter selects, and returns its path and the number of the jobs. That is -1 if the
-// operation has begun and the broker does not tell.
+// beginDead starts an operation on all dead jobs that a filter selects, and returns its path and the number of the jobs, which is -1
+// if the operation has begun and the broker does not state it.
 func (b *Broker) beginDead(ctx context.Context, verb string, filter map[string]string, rate float64) (at string, n int, err error) {
 	body := deadBody(filter)
 	if rate > 0 {

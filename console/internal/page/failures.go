@@ -265,7 +265,7 @@ func actions(systems []*failedSystem) (all []view.Action) {
 		verb, label, confirm string
 		danger               bool
 	}{
-		{"requeue", "Requeue all that match", "Try all %s again. What fails again comes back to this list.", false},
+		{"requeue", "Requeue all that match", "Try all %s again. Those that fail again come back to this list.", false},
 		{"skip", "Skip all that match", "Take all %s off the list. They stay FAILED, and are not tried again.", true},
 		{"purge", "Purge all that match", "Take all %s off the list, and give them up: nobody can try them again. This cannot be undone.", true},
 	} {

@@ -273,10 +273,12 @@ func (g *Globals) With(cmd *cobra.Command, f func(context.Context, *Link) error)
 }
 
 func (l *Link) connect(t Target, opts []nats.Option) error {
+	if t.NoWait {
+		opts = append(opts, nats.ReconnectBufSize(-1)) // a request that has failed is not made later
+	}
 	nc, err := nats.Connect(t.URL, opts...)
 	if t.NoWait && err != nil && noAnswer(err) {
-		// A request that fails is not made later.
-		nc, err = nats.Connect(t.URL, append(opts, nats.RetryOnFailedConnect(true), nats.ReconnectBufSize(-1))...)
+		nc, err = nats.Connect(t.URL, append(opts, nats.RetryOnFailedConnect(true))...)
 	}
 	if err != nil {
 		l.Close()
