@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -81,6 +82,7 @@ channel=orders
 		id := fmt.Sprintf("m%02d", i)
 		_, err := f.relay.Send(t.Context(), client.Message{Source: "shop", ID: id, Receiver: "billing", Payload: 1})
 		require.NoError(t, err)
+		f.awaitFailed(t, id)
 		_, err = brokerclient.New(brokerNode.URL(), nil).Broadcast(t.Context(), producer, brokerclient.Message{ID: id, Payload: []byte("1")})
 		require.NoError(t, err)
 	}
@@ -91,6 +93,17 @@ channel=orders
 		return dead.Count == 2*n && failed.Matched == n
 	}, waitMost, waitMost/1000)
 	return f
+}
+
+// awaitFailed waits until a message is on the relay's list. The relay lists messages as they come to it: two that fail at once may be
+// there in the other order than they failed in.
+func (f *failing) awaitFailed(t *testing.T, id string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var list struct{ Items []any }
+		require.NoError(t, f.relay.Call(t.Context(), http.MethodGet, "/v1/failed?message="+id, nil, &list))
+		return len(list.Items) == 1
+	}, waitMost, time.Millisecond)
 }
 
 var (
