@@ -174,7 +174,7 @@ func TestLoggersAndCallbacksMayUseTheSubscription(t *testing.T) {
 	}, jetpull.Group("g"))
 }
 
-// Without a logger of the user's, warnings and errors go to slog's default at the level that it has.
+// Without a logger of the user's, lines go to slog's default, and normal operation has level debug.
 func TestTheDefaultLogger(t *testing.T) {
 	for level, lines := range map[slog.Level]int{slog.LevelDebug: 3, slog.LevelError: 0} {
 		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {

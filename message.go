@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/internal/pull"
 	"github.com/jetpull/jetpull/internal/testmsg"
 	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/internal/worker"
@@ -23,8 +22,7 @@ import (
 type Msg struct {
 	raw     *nats.Msg
 	sub     *Subscription
-	terms   *pull.Terms // of the pull that brought it
-	size    int         // that the server counts against MaxBytes
+	size    int // that the server counts against MaxBytes
 	settled atomic.Bool
 	how     atomic.Uint32 // the worker.Outcome; set once the acknowledgement is sent, for a NAK before, see settle
 }
@@ -193,8 +191,8 @@ func (m *Msg) publish(body []byte) error {
 	return nil
 }
 
-// AckNext acknowledges the message and returns the next one, as Ack and [Subscription.Next] do. Without opts it pulls
-// with the terms that brought the message. The server does not confirm the acknowledgement.
+// AckNext acknowledges the message and returns the next one, as Ack and [Subscription.Next] do, with the same options. The
+// server does not confirm the acknowledgement.
 //
 // The message is acknowledged even if no next one comes, unless the error matches [ErrInvalidOption] or
 // [jetstream.ErrMsgAlreadyAckd], or says that the acknowledgement could not be sent; then it can still be acknowledged.
@@ -214,11 +212,6 @@ func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	// If the context has ended only the pull is left out: the finished message is acknowledged.
 	if err := cmp.Or(m.Ack(), err); err != nil {
 		return nil, err
-	}
-	if len(opts) == 0 && m.terms != nil && *m.terms != s.defaults.terms {
-		own := *set
-		own.terms = *m.terms
-		set = &own
 	}
 	return s.next(ctx, set)
 }

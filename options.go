@@ -93,10 +93,10 @@ func OnUnpin(f func(PinEvent)) Option {
 	return Option{"OnUnpin", callSubscribe, func(s *settings) { s.onUnpin = f }, problem(f == nil, nilFunction)}
 }
 
-// Logger sets where changes of state, failed handlers, retries and dead letters are logged. By default
-// [slog.Default] gets warnings and errors, at the level that it has when the call begins. Each failure is logged, so
-// if many are expected, set a Logger that limits them. The logger's handler is called by workers and by the goroutine
-// of the callbacks: if it blocks, they wait. It must not close the Subscription.
+// Logger sets where changes of state, failed handlers, retries and dead letters are logged. By default that is
+// [slog.Default], as it is when the call begins. Retries, and the beginning and the end of Consume, have level debug. Each
+// failure is logged, so if many are expected, set a Logger that limits them. The logger's handler is called by workers and
+// by the goroutine of the callbacks: if it blocks, they wait. It must not close the Subscription.
 func Logger(l *slog.Logger) Option {
 	const fix = "the logger is nil; use slog.New(slog.DiscardHandler) to discard the log"
 	return Option{"Logger", callRun, func(s *settings) { s.logger = l }, problem(l == nil, fix)}
@@ -113,7 +113,7 @@ func Concurrency(n int) Option {
 // its message back itself releases its key. A key that keeps failing can fill the window: then no more messages are
 // pulled, and each failure is logged with its sequence. If the consumer's configuration changes, a message at its last
 // delivery may be handled before an earlier one of its key. key is called once per delivery and must not block. If it
-// panics, no handler is called, other messages do not wait, and the message counts as one whose handler failed.
+// panics, that is logged and reported to [OnError], and the message has the empty key.
 func OrderedBy(key func(*Msg) string) Option {
 	return Option{"OrderedBy", callConsume, func(s *settings) { s.run.orderedBy = key }, problem(key == nil, nilFunction)}
 }
@@ -121,15 +121,14 @@ func OrderedBy(key func(*Msg) string) Option {
 // Prefetch fixes how many messages Messages and Consume read ahead, including those being handled: 1..1792, and
 // for Consume at least [Concurrency]. By default the number adapts. It is enough for 10 ms of work, grows while
 // handlers wait for messages, and shrinks so that no message waits longer than a quarter of the consumer's AckWait.
-// The messages held and on order are at most 1792 and about 64 MiB. A message over an eighth of that may be pulled
-// alone, when nothing else is held. With Prefetch only [PrefetchBytes] limits the bytes.
+// The messages held and on order are at most 1792 and about 64 MiB. With Prefetch only [PrefetchBytes] limits the bytes.
 func Prefetch(n int) Option {
 	return Option{"Prefetch", callRun, func(s *settings) { s.run.Prefetch = n }, within(n, 1, maxPrefetch, " messages")}
 }
 
-// PrefetchBytes limits the messages that Messages and Consume read ahead to n bytes, n ≥ 1,
-// counted as by MaxBytes. A single larger message is still delivered, when nothing else
-// is held. By default about 64 MiB, and no limit if [Prefetch] is set.
+// PrefetchBytes limits the messages that Messages and Consume read ahead to n bytes, n ≥ 1, counted as by MaxBytes. A message
+// over a quarter of that is pulled alone, when nothing else is held, whatever its size. By default about 64 MiB, and no limit
+// if [Prefetch] is set.
 func PrefetchBytes(n int) Option {
 	return Option{"PrefetchBytes", callRun, func(s *settings) { s.run.PrefetchBytes = n }, within(n, 1, maxBatch, " bytes")}
 }

@@ -3,6 +3,7 @@ package jetpull
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -136,63 +137,41 @@ type PinAdvisory struct {
 }
 
 const (
-	pinnedAdvisory   = "$JS.EVENT.ADVISORY.CONSUMER.PINNED"
-	unpinnedAdvisory = "$JS.EVENT.ADVISORY.CONSUMER.UNPINNED"
+	advisories       = "$JS.EVENT.ADVISORY.CONSUMER."
+	pinnedAdvisory   = advisories + "PINNED."
+	unpinnedAdvisory = advisories + "UNPINNED."
 )
 
 // Advisories yields the pinned and unpinned advisories of a consumer from the first step of the loop on, in the
 // order the server sends them. It ends without an error with ctx or the loop, and with an error when the connection
-// closes. An advisory that cannot be read is yielded as an error and the loop goes on. Up to 256 wait for a slow loop; those
-// beyond are dropped, and an error says how many.
+// closes. An advisory that cannot be read is yielded as an error and the loop goes on. So is [nats.ErrSlowConsumer], which says
+// that advisories were dropped, because 524,288 of them, or 64 MiB, waited for the loop. The subscription is to all advisories
+// of the consumer, and needs that permission.
 func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer string) iter.Seq2[PinAdvisory, error] {
 	return func(yield func(PinAdvisory, error) bool) {
 		if err := checkTarget(ctx, js, stream, consumer); err != nil {
 			yield(PinAdvisory{}, err)
 			return
 		}
-		in := make(chan *nats.Msg, 256)
-		nc := js.Conn()
-		// Before anything else, so that a connection that closes now is noticed.
-		closed := nc.StatusChanged(nats.CLOSED)
-		defer nc.RemoveStatusListener(closed)
-		var subs []*nats.Subscription
-		defer func() {
-			for _, sub := range subs {
-				_ = sub.Unsubscribe()
-			}
-		}()
-		for _, prefix := range []string{pinnedAdvisory, unpinnedAdvisory} {
-			sub, err := nc.ChanSubscribe(prefix+"."+stream+"."+consumer, in)
-			if err != nil {
-				yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w", closedError(err)))
-				return
-			}
-			subs = append(subs, sub)
+		sub, err := js.Conn().SubscribeSync(advisories + "*." + stream + "." + consumer)
+		if err != nil {
+			yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w", closedError(err)))
+			return
 		}
-		reported := 0
+		defer func() { _ = sub.Unsubscribe() }() // it fails on a closed connection, where nothing is subscribed
 		for {
-			select {
-			case m := <-in:
-				dropped := 0
-				for _, sub := range subs {
-					n, _ := sub.Dropped() // it fails on a closed connection, which ends the loop
-					dropped += n
+			m, err := sub.NextMsgWithContext(ctx)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				if !yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w", closedError(err))) || !errors.Is(err, nats.ErrSlowConsumer) {
+					return
 				}
-				if n := dropped - reported; n > 0 {
-					reported = dropped
-					err := fmt.Errorf("jetpull: advisories: %d were dropped, because the loop was slower than they came; work elsewhere", n)
-					if !yield(PinAdvisory{}, err) {
-						return
-					}
-				}
+			case strings.HasPrefix(m.Subject, pinnedAdvisory), strings.HasPrefix(m.Subject, unpinnedAdvisory):
 				if !yield(parseAdvisory(m)) {
 					return
 				}
-			case <-closed:
-				yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w: %w", ErrClosed, nats.ErrConnectionClosed))
-				return
-			case <-ctx.Done():
-				return
 			}
 		}
 	}
@@ -202,6 +181,6 @@ func parseAdvisory(m *nats.Msg) (a PinAdvisory, err error) {
 	if err := json.Unmarshal(m.Data, &a); err != nil {
 		return PinAdvisory{}, fmt.Errorf("jetpull: advisory on %s: %w", m.Subject, err)
 	}
-	a.Pinned = strings.HasPrefix(m.Subject, pinnedAdvisory+".")
+	a.Pinned = strings.HasPrefix(m.Subject, pinnedAdvisory)
 	return a, nil
 }

@@ -52,8 +52,8 @@ func limitsOf(cfg *jetstream.ConsumerConfig) pull.Limits {
 
 // wrap makes a message of a frame, and counts the deliveries that are left out before it, where that says that they were lost.
 // Each has an allocation of its own: messages that share one keep each other's payloads and headers in memory.
-func (s *Subscription) wrap(raw *nats.Msg, size int, terms *pull.Terms) pull.Message {
-	m := &Msg{raw: raw, sub: s, terms: terms, size: size}
+func (s *Subscription) wrap(raw *nats.Msg, size int) pull.Message {
+	m := &Msg{raw: raw, sub: s, size: size}
 	if s.bound.Load().numbered {
 		s.gaps.note(m.ack().ConsumerSeq)
 	}
@@ -144,7 +144,6 @@ func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run 
 	log := set.log().With("stream", s.stream, "consumer", s.consumer)
 	r := &run{sub: s, call: c, set: set, handler: h, bound: bound, report: worker.NewReporter(log, o.onError, o.onEvent != nil, s.notifier)}
 	pool := o.Settings
-	pool.Ahead = 2 * s.trip
 	ops := r.ops()
 	if h == nil {
 		pool.Workers = 1
@@ -191,8 +190,8 @@ func (r *run) ops() worker.Ops[*Msg] {
 			Ack: (*Msg).Ack, Nak: (*Msg).NakWithDelay, Term: (*Msg).TermWithReason, InProgress: (*Msg).InProgress, HandBack: r.handBack,
 		},
 		Failed: r.failed,
-		Credit: func(c worker.Credit) {
-			s.driver.Do(func(e *pull.Engine, now pull.At) { e.Credit(now, &r.demand, pull.Credit(c)) })
+		Credit: func(c pull.Credit) {
+			s.driver.Do(func(e *pull.Engine, now pull.At) { e.Credit(now, &r.demand, c) })
 		},
 		Halt:   func() { s.driver.Do(func(e *pull.Engine, now pull.At) { e.Cancel(now, &r.demand, nil) }) },
 		Over:   s.driver.Over(),

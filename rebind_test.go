@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/pull"
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
@@ -59,7 +60,7 @@ func TestARunEndsWithItsConfiguration(t *testing.T) {
 	s.bound.Store(bindingOf(&jetstream.ConsumerInfo{Name: "C"}))
 	s.notifier = worker.NewNotifier(func(func(context.Context)) bool { return false })
 	r := &run{sub: s, call: callMessages, set: defaultSettings(), report: worker.NewReporter(slog.New(log), nil, false, s.notifier)}
-	r.pool = worker.New(worker.Ops[*Msg]{Now: func() worker.At { return 0 }, Halt: func() {}, Report: r.report}, worker.Settings{Workers: 1}, worker.Consumer{})
+	r.pool = worker.New(worker.Ops[*Msg]{Now: func() pull.At { return 0 }, Halt: func() {}, Report: r.report}, worker.Settings{Workers: 1}, worker.Consumer{})
 	s.calls.runs = []*run{r}
 	if _, _, err := s.read(t.Context()); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package jetpull
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -54,7 +55,7 @@ type settings struct {
 	terms     pull.Terms
 	onPin     func(PinEvent)
 	onUnpin   func(PinEvent)
-	logger    *slog.Logger // nil: see log
+	logger    *slog.Logger // nil: slog's default
 	run       runSettings
 	given     map[string]bool           // the options that were given, by name
 	checked   *jetstream.ConsumerConfig // against which they were checked last
@@ -82,13 +83,8 @@ func defaultSettings() *settings {
 	}
 }
 
-// log is where a call logs: by default to slog's default logger, as it is when the call begins.
-func (s *settings) log() *slog.Logger {
-	if s.logger != nil {
-		return s.logger
-	}
-	return slog.New(worker.Warnings{Handler: slog.Default().Handler()})
-}
+// log is where a call logs.
+func (s *settings) log() *slog.Logger { return cmp.Or(s.logger, slog.Default()) }
 
 // settings are those of one call, after the checks that every call shares.
 func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*settings, error) {

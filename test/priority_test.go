@@ -71,7 +71,7 @@ func TestAdvisories(t *testing.T) {
 		}
 		close(ended)
 	}()
-	reaches(t, 2, "advisories are subscribed to", nc.NumSubscriptions)
+	reaches(t, 1, "advisories are subscribed to", nc.NumSubscriptions)
 	require.NoError(t, nc.Flush())
 	advised := func(want jetpull.PinAdvisory) {
 		t.Helper()

@@ -78,7 +78,7 @@ func (e *Engine) newPull(now At, s *share, k kind, ib *Inbox) *pull {
 func (e *Engine) send(now At, p *pull, batch int) {
 	p.req.Batch, p.left = batch, batch
 	e.capacity.free -= batch
-	p.deadline = now + e.patience(p)
+	p.deadline = now + p.maxSilence()
 	e.schedule(p.deadline)
 	p.inbox.share, p.inbox.pull = p.share, p
 	p.share.pulls = append(p.share.pulls, p)
@@ -96,7 +96,7 @@ func (e *Engine) arrived(now At, p *pull, size int) {
 	if p.kind == oneShot && !p.ended {
 		// The server does not end the pull while it is at MaxAckPending. Messages that have come must not wait for
 		// that.
-		p.deadline = now + e.quickWait()
+		p.deadline = now + oneShotSilence
 		e.schedule(p.deadline)
 	}
 	p.share.tries, p.share.claimed = 0, false

@@ -8,11 +8,8 @@ import (
 )
 
 const (
-	// largeBytes is a byte window in which pulls overlap: each asks for half of the free bytes, if 1/leastFree of the
-	// window is free. In a smaller window a pull asks for all free bytes, so that most messages fit a pull, and the next
-	// pull waits until half of the window is free.
-	largeBytes = 64 << 20
-	leastFree  = 8
+	// byteParts is into how many parts a byte window is divided. Each pull asks for one of them, so that pulls overlap.
+	byteParts = 4
 	// refreshBytes is the max_bytes of a pull that only refreshes a pin: less than the size of any message.
 	refreshBytes = 1
 	// mostAbandoned is how many pulls a standing demand gives up as silent before it waits until the inbox of
@@ -236,15 +233,11 @@ func (e *Engine) coverStanding(now At, d *Demand) {
 // pullBytes is the max_bytes of the next pull, 0 for none. It reports false if too little of the byte window is free.
 func (e *Engine) pullBytes(d *Demand, o onOrder) (n int, ok bool) {
 	s := d.stand
-	free := s.bytes - s.heldBytes - o.bytes
-	switch {
-	case s.bytes == 0 || s.oversize:
-	case s.bytes < largeBytes && free >= 1 && (free >= s.bytes/2 || o.messages+o.promised == 0):
-		n = free
-	case s.bytes >= largeBytes && free >= s.bytes/leastFree:
-		n = free / 2
-	default:
-		return 0, false
+	if s.bytes > 0 && !s.oversize {
+		n = max(1, s.bytes/byteParts)
+		if s.bytes-s.heldBytes-o.bytes < n {
+			return 0, false
+		}
 	}
 	if d.MaxBytes > 0 && (n == 0 || n > d.MaxBytes) {
 		n = d.MaxBytes

@@ -9,10 +9,10 @@ const (
 	// StandingExpires is how long the pulls of a standing demand live.
 	StandingExpires = 30 * time.Second
 
-	// quickSilence is how long a no-wait pull may stay unanswered before a round trip has been measured, and
-	// quickFloor the least after that.
-	quickSilence = 2 * time.Second
-	quickFloor   = 500 * time.Millisecond
+	// quickSilence is how long a no-wait pull may stay unanswered, and oneShotSilence how long a one-shot that has brought
+	// messages.
+	quickSilence   = time.Second
+	oneShotSilence = 500 * time.Millisecond
 	// leastPatience is the least that a no-wait pull may stay silent where calls with short waits share it.
 	leastPatience = 150 * time.Millisecond
 	// expiryGrace is how long after its expiry a pull may still be answered.
@@ -107,43 +107,28 @@ func (e *Engine) scheduleAll(now At) {
 // promisedUntil is how long the messages count as on order that are counted by the status that ended p.
 func (p *pull) promisedUntil() At { return p.deadline - promiseGrace + promiseHold }
 
-// patience is how long p may stay silent after it was sent.
-func (e *Engine) patience(p *pull) time.Duration {
+// maxSilence is how long p may stay silent after it was sent.
+func (p *pull) maxSilence() time.Duration {
 	switch {
 	case p.kind == noWait:
-		return min(e.quickWait(), p.patience)
+		return p.patience
 	case p.req.Heartbeat > 0:
-		return min(2*p.req.Heartbeat+ExpiresMargin+e.trip, p.req.Expires+expiryGrace)
+		return min(2*p.req.Heartbeat+ExpiresMargin, p.req.Expires+expiryGrace)
 	}
 	return p.req.Expires + expiryGrace
 }
 
 // answered notes that the server has answered p.
 func (e *Engine) answered(now At, p *pull) {
-	if p.got == 0 && p.kind == noWait && !p.ended {
-		sample := now - p.sent
-		if e.trip == 0 {
-			e.trip = sample
-		}
-		e.trip += (sample - e.trip) / 8
-	}
 	switch {
 	case p.ended, p.kind == oneShot && p.got > 0:
 		return
 	case p.kind == noWait:
-		p.deadline = now + e.patience(p)
+		p.deadline = now + p.maxSilence()
 	case p.req.Heartbeat > 0:
-		p.deadline = min(now+e.patience(p), p.sent+p.req.Expires+expiryGrace)
+		p.deadline = min(now+p.maxSilence(), p.sent+p.req.Expires+expiryGrace)
 	}
 	e.schedule(p.deadline)
-}
-
-// quickWait is how long the server may take for a pull that does not wait.
-func (e *Engine) quickWait() time.Duration {
-	if e.trip == 0 {
-		return quickSilence
-	}
-	return min(quickSilence, max(quickFloor, 4*e.trip))
 }
 
 // expiresIn is the expiry of a pull whose caller waits for left.

@@ -40,8 +40,7 @@ type Engine struct {
 	unused   []*Inbox // pooled inboxes without a pull
 	draining int      // inboxes that drain
 	capacity capacity
-	seq      uint64        // of inboxes and pulls
-	trip     time.Duration // smoothed time from a no-wait pull to its first answer
+	seq      uint64 // of inboxes and pulls
 
 	down   bool  // the connection is down
 	dead   error // why no demand is accepted; nil: all are

@@ -21,14 +21,6 @@ type Inbox struct {
 	memory pull // of the pull that is open on it
 }
 
-// Terms are those of the pull that ib served last; nil: there was none.
-func (ib *Inbox) Terms() *Terms {
-	if ib.share == nil {
-		return nil
-	}
-	return &ib.share.terms
-}
-
 // pooled takes an idle inbox, or makes one.
 func (e *Engine) pooled() *Inbox {
 	if n := len(e.unused); n > 0 {

@@ -25,8 +25,8 @@ import (
 // Hooks connect the driver with messages and the consumer.
 type Hooks struct {
 	// Wrap makes a message of a frame. It is called for each message in the order of their arrival, with the driver's lock
-	// held. terms are those of the pull; nil: it is not known.
-	Wrap func(raw *nats.Msg, size int, terms *pull.Terms) pull.Message
+	// held.
+	Wrap func(raw *nats.Msg, size int) pull.Message
 	// Pin reports that the pin id of a group was gained or lost.
 	Pin func(group, id string, gained bool)
 	// Read reads the consumer's configuration. gone says that it does not exist.

@@ -167,8 +167,8 @@ func (d *Driver) take(now pull.At, raw *nats.Msg) {
 		}
 	}
 	if ib == nil {
-		d.engine.Stray(d.hooks.Wrap(raw, size, nil))
+		d.engine.Stray(d.hooks.Wrap(raw, size))
 		return
 	}
-	d.engine.Message(now, ib, d.hooks.Wrap(raw, size, ib.Terms()), size, pin)
+	d.engine.Message(now, ib, d.hooks.Wrap(raw, size), size, pin)
 }

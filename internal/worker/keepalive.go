@@ -1,25 +1,31 @@
 package worker
 
-import "time"
+import (
+	"time"
 
-// keepAlive checks held messages each quarter of AckWait. It reports a message in progress that has been held for
-// half of AckWait, and logs workers that do not finish. The queue's lock guards it.
-type keepAlive struct {
-	timer *time.Timer
-	armed bool
-}
+	"github.com/jetpull/jetpull/internal/pull"
+)
 
-// hangs is the number of checks, ten times AckWait, after which a message is logged that a worker has or left unsettled.
-const hangs = 40
+// hangs is how many AckWaits a worker may have a message, or leave it unsettled, until that is logged.
+const hangs = 10
 
-func (k *keepAlive) arm(patience time.Duration) {
-	if !k.armed && patience > 0 {
-		k.armed = true
-		k.timer.Reset(max(time.Millisecond, patience/4))
+// look has keepHouse called after d at the latest. The queue's lock is held.
+func (p *Pool[M]) look(now pull.At, d time.Duration) {
+	if at := now + d; !p.closed && (p.lookAt == 0 || at < p.lookAt) {
+		p.lookAt = at
+		p.timer.Reset(d)
 	}
 }
 
-// keepHouse is called each quarter of AckWait while something is held or remembered.
+// lookAgain has keepHouse called within a quarter of AckWait. The queue's lock is held.
+func (p *Pool[M]) lookAgain(now pull.At) {
+	if wait := p.queue.consumer.Patience; wait > 0 {
+		p.look(now, max(time.Millisecond, wait/4))
+	}
+}
+
+// keepHouse is called each quarter of AckWait while something is held or remembered, and when a retry in place is due. It
+// reports a message in progress that has been held for half of AckWait, and logs workers that do not finish.
 func (p *Pool[M]) keepHouse() {
 	q, disturbed := &p.queue, p.ops.Report.Disturbed()
 	q.mu.Lock()
@@ -28,13 +34,22 @@ func (p *Pool[M]) keepHouse() {
 		return
 	}
 	now, wait := p.ops.Now(), q.consumer.Patience
+	p.lookAt = 0
 	var due []M
 	var hanging []uint64
 	for e := q.held.next; e != &q.held; e = e.next {
-		if e.taken || e.parked {
-			if e.looks++; e.looks == hangs {
-				hanging = append(hanging, e.id.Seq)
-			}
+		switch {
+		case e.due > now:
+			p.look(now, e.due-now)
+		case e.due > 0:
+			e.due = 0
+			q.wake(e)
+		case !e.taken && !e.parked || e.seen < 0:
+		case e.seen == 0:
+			e.seen = now
+		case now-e.seen >= hangs*wait:
+			e.seen = -1
+			hanging = append(hanging, e.id.Seq)
 		}
 		// A message that is retried in place, or waits for its dead letter, is kept in progress even without
 		// KeepAlive: no other client may get it.
@@ -53,9 +68,8 @@ func (p *Pool[M]) keepHouse() {
 	if idle {
 		q.trim(now)
 	}
-	p.alive.armed = false
 	if q.n > 0 || len(q.history.memory.ids) > 0 {
-		p.alive.arm(wait)
+		p.lookAgain(now)
 	}
 	q.mu.Unlock()
 	for _, m := range due {
@@ -63,7 +77,7 @@ func (p *Pool[M]) keepHouse() {
 	}
 	if len(hanging) > 0 {
 		p.ops.Report.Log().Warn("jetpull: messages were taken more than ten times AckWait ago and are not settled: their handler hangs, or ManualAck waits; see HandlerTimeout",
-			"sequences", hanging[:min(len(hanging), sequencesMost)], "for", wait*hangs/4)
+			"sequences", hanging[:min(len(hanging), sequencesMost)], "for", hangs*wait)
 	}
 }
 
@@ -72,7 +86,7 @@ const lateMost = 5 * time.Second
 
 // trim releases memory when nothing is held and no message has come since the last check, and resets the window.
 // Settled messages are forgotten when all messages whose acknowledgement was lost must have been redelivered.
-func (q *queue[M]) trim(now At) {
+func (q *queue[M]) trim(now pull.At) {
 	q.window.restart()
 	q.free = nil
 	if len(q.lines) == 0 { // a handler that has handed its message back may still run

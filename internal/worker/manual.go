@@ -1,5 +1,7 @@
 package worker
 
+import "github.com/jetpull/jetpull/internal/pull"
+
 // park holds e, which its handler has left unsettled, until Vacate.
 func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 	q := &p.queue
@@ -9,7 +11,7 @@ func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 		return
 	}
 	s.e = nil
-	e.parked, e.looks = true, 0
+	e.parked, e.seen = true, 0
 	q.parked++
 	p.workers.Add(1) // the drain waits for it too
 	m, id := e.msg, e.id
@@ -30,7 +32,7 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 	}
 	e.outcome = how
 	q.done(e, p.ops.Now())
-	var c Credit
+	var c pull.Credit
 	if q.starving {
 		c = q.give(true)
 	} else {

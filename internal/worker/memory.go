@@ -1,6 +1,10 @@
 package worker
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/jetpull/jetpull/internal/pull"
+)
 
 // Outcome is how a message was settled.
 type Outcome uint8
@@ -18,12 +22,12 @@ const (
 type memory struct {
 	ids      []ID
 	outcomes []Outcome
-	oldest   int // once the memory is full
-	lastAt   At  // when something was last added
+	oldest   int     // once the memory is full
+	lastAt   pull.At //  when something was last added
 }
 
 // add stores an outcome, and drops the oldest beyond most.
-func (m *memory) add(now At, id ID, o Outcome, most int) {
+func (m *memory) add(now pull.At, id ID, o Outcome, most int) {
 	if o != Acked && o != Terminated || most == 0 {
 		return
 	}

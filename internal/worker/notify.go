@@ -132,12 +132,9 @@ func (r *Reporter) Healthy() {
 // Failed logs that a handler failed, and passes the error to OnError if no event reports it. An attempt that does not settle
 // its message makes no event.
 func (r *Reporter) Failed(seq uint64, err error, settles bool) {
-	switch p, panicked := errors.AsType[*PanicError](err); {
-	case panicked && p.what == keyFunction:
-		r.log.Error("jetpull: OrderedBy gave no key, and no handler gets the message", "sequence", seq, "error", err)
-	case panicked:
+	if _, panicked := errors.AsType[*PanicError](err); panicked {
 		r.log.Error("jetpull: handler panicked", "sequence", seq, "error", err)
-	default:
+	} else {
 		r.log.Warn("jetpull: handler failed", "sequence", seq, "error", err)
 	}
 	if !r.events || !settles {
@@ -159,19 +156,3 @@ func (r *Reporter) LastDeliveries(failed bool, seqs ...uint64) {
 
 // sequencesMost bounds the sequences in a line of the log.
 const sequencesMost = 20
-
-// Warnings is a handler that passes on warnings and errors, where the handler that it wraps is enabled for them.
-type Warnings struct{ slog.Handler }
-
-// Enabled implements [slog.Handler].
-func (w Warnings) Enabled(ctx context.Context, l slog.Level) bool {
-	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
-}
-
-// WithAttrs implements [slog.Handler].
-func (w Warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return Warnings{w.Handler.WithAttrs(attrs)}
-}
-
-// WithGroup implements [slog.Handler].
-func (w Warnings) WithGroup(name string) slog.Handler { return Warnings{w.Handler.WithGroup(name)} }

@@ -52,39 +52,35 @@ func TestWindow(t *testing.T) {
 		w       window
 		starved int // times
 		each    time.Duration
-		size    int // of a message
 		want    int
 	}{
-		"doubles while workers starve":         {window{}, 3, 0, 0, 8 * 16},
-		"up to what may be on order":           {window{}, 9, 0, 0, 1000},
-		"is enough for 10 ms":                  {window{workers: 64}, 0, ms, 9, 640},
-		"and two round trips":                  {window{workers: 9, ahead: 30 * ms}, 0, ms, 9, 270},
-		"grows for no slow handler":            {window{}, 0, 20 * ms, 9, 16},
-		"within a quarter of AckWait":          {window{patient: 250 * ms}, 5, 20 * ms, 9, 12},
-		"of several workers":                   {window{patient: 250 * ms, workers: 4}, 5, 20 * ms, 9, 50},
-		"a message at hand for each at least":  {window{patient: ms, workers: 4}, 5, time.Second, 9, 5},
-		"though that is over the bound":        {window{workers: 1200}, 1, 0, 0, 1201},
-		"within its bytes":                     {window{bytes: 64 << 20}, 9, time.Microsecond, 1 << 20, 64},
-		"of which a message may have them all": {window{bytes: 64 << 20}, 9, time.Microsecond, 99 << 20, 2},
-		"fixed":                                {window{fixed: true}, 5, time.Microsecond, 9, 16},
+		"doubles while workers starve":        {window{}, 3, 0, 8 * 16},
+		"up to what may be on order":          {window{}, 9, 0, 1000},
+		"is enough for 10 ms":                 {window{workers: 64}, 0, ms, 640},
+		"grows for no slow handler":           {window{}, 0, 20 * ms, 16},
+		"within a quarter of AckWait":         {window{patient: 250 * ms}, 5, 20 * ms, 12},
+		"of several workers":                  {window{patient: 250 * ms, workers: 4}, 5, 20 * ms, 50},
+		"a message at hand for each at least": {window{patient: ms, workers: 4}, 5, time.Second, 5},
+		"though that is over the bound":       {window{workers: 1200}, 1, 0, 1201},
+		"fixed":                               {window{fixed: true}, 5, time.Microsecond, 16},
 	} {
 		w := &tt.w
-		w.workers, w.ahead, w.size, w.bound = max(1, w.workers), max(workAhead, w.ahead), 16, 1000
+		w.workers, w.size, w.bound = max(1, w.workers), 16, 1000
 		for range tt.starved {
 			w.starved()
 		}
 		for range 30 {
 			if tt.each > 0 {
-				w.measured(1, tt.each, tt.size)
+				w.measured(1, tt.each)
 			}
 		}
 		require.Equal(t, tt.want, w.size, name)
 	}
-	w := &window{workers: 1, ahead: workAhead, size: 16, bound: 1000, patient: time.Second}
+	w := &window{workers: 1, size: 16, bound: 1000, patient: time.Second}
 	for each, want := range map[time.Duration]int{100 * ms: 10, ms: 1000} {
 		for range 60 {
 			w.starved()
-			w.measured(1, each, 9)
+			w.measured(1, each)
 		}
 		require.InDelta(t, want, w.size, 60, "with handlers of %v", each)
 	}

@@ -8,15 +8,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/pull"
 )
 
 // Ops are the operations of a pool on messages and on its driver. Now, Paused, Identify, Size and Settled are called
 // with the queue's lock held, and do no I/O. The others are called without it.
 type Ops[M any] struct {
-	Now      func() At
+	Now      func() pull.At
 	Paused   func() bool // nil: never. While it is true no message is begun; Resume follows its end
 	Identify func(M) (id ID, delivered uint64)
 	Size     func(M) int
@@ -30,7 +32,7 @@ type Ops[M any] struct {
 	// Failed takes a failed attempt that settled its message, its number from 1, and its outcome.
 	Failed func(m M, attempt int, outcome string, after time.Duration, err error)
 
-	Credit func(Credit)
+	Credit func(pull.Credit)
 	Halt   func()          // ends pulling
 	Over   context.Context // ends when no pool can follow; its cause is the reason
 	Report *Reporter
@@ -48,9 +50,8 @@ type Acks[M any] struct {
 // Settings are those of one call.
 type Settings struct {
 	Workers        int
-	Prefetch       int           // 0: adaptive
-	PrefetchBytes  int           // 0: MaxBytes where Prefetch is adaptive, else no bound
-	Ahead          time.Duration // two round trips
+	Prefetch       int // 0: adaptive
+	PrefetchBytes  int // 0: MaxBytes where Prefetch is adaptive, else no bound
 	KeepAlive      bool
 	RetryDelays    []time.Duration // nil: the consumer's BackOff, else the default
 	MaxAttempts    int             // 0: no limit
@@ -83,9 +84,9 @@ type Pool[M any] struct {
 	queue queue[M]
 
 	// Owned by the pool, and stopped by Close.
-	acks    *ackBatch[M] // nil: each message is acknowledged at once
-	alive   keepAlive
-	retry   *time.Timer    // of the message that is retried in place next
+	acks    *ackBatch[M]   // nil: each message is acknowledged at once
+	timer   *time.Timer    // of keepHouse
+	lookAt  pull.At        // when it fires; 0: it does not. Under the queue's lock
 	workers sync.WaitGroup // and messages that are parked
 	closed  bool           // under the queue's lock
 
@@ -93,7 +94,7 @@ type Pool[M any] struct {
 	halt    sync.Once
 	ended   chan struct{} // closed when the call is to end, and messages that were not started are handed back
 	err     error         // why it ended by itself; read after ended
-	endedAt At
+	endedAt pull.At
 }
 
 // New returns a pool that has no messages.
@@ -106,7 +107,7 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	q.held.prev, q.held.next = &q.held, &q.held
 	q.quota.limited, q.quota.left = set.StopAfter > 0, set.StopAfter
 	q.window = window{
-		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes, ahead: workAhead + set.Ahead,
+		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes,
 		bound: consumer.Window, patient: consumer.Patience / 4,
 	}
 	if set.Prefetch == 0 {
@@ -116,10 +117,8 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	if set.Workers > 1 && ops.Handle != nil {
 		p.acks = newAckBatch(ops.Ack, ops.Report.Error)
 	}
-	p.retry = time.AfterFunc(time.Hour, p.wakeRetries)
-	p.retry.Stop()
-	p.alive.timer = time.AfterFunc(time.Hour, p.keepHouse)
-	p.alive.timer.Stop()
+	p.timer = time.AfterFunc(time.Hour, p.keepHouse)
+	p.timer.Stop()
 	return p
 }
 
@@ -154,7 +153,7 @@ func (p *Pool[M]) Size() (waiting, running int) {
 
 // Deliver takes messages that arrived, and returns how many were redeliveries. It must not run twice at the same time.
 func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
-	var keys []keyed
+	var keys []string
 	for i := 0; p.ops.Key != nil && i < len(ms); i++ {
 		keys = append(keys, p.keyOf(ms[i]))
 	}
@@ -177,21 +176,21 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 		switch {
 		case e != nil:
 			e.replace(m, delivered)
-			q.credit.add(size)
+			q.release(size)
 		case known == Acked:
 			again = append(again, func() error { return p.ops.Ack(m) })
-			q.credit.add(size)
+			q.release(size)
 		case known == Terminated:
 			again = append(again, func() error { return p.ops.Term(m, "") })
-			q.credit.add(size)
+			q.release(size)
 		case q.stopped:
 			back = append(back, m)
-			q.credit.add(size)
+			q.release(size)
 		default:
 			e = q.add()
 			e.msg, e.latest, e.id, e.delivered, e.size, e.since = m, m, id, delivered, size, now
 			if keys != nil {
-				e.key, e.keyPanic = keys[i].key, keys[i].err
+				e.key = keys[i]
 			}
 			q.enqueue(e)
 		}
@@ -205,9 +204,7 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	if q.ready.n == 0 && c.N == 0 { // no worker wakes to return it
 		c = q.give(q.starving)
 	}
-	if !p.closed {
-		p.alive.arm(q.consumer.Patience)
-	}
+	p.lookAgain(now)
 	q.mu.Unlock()
 	for _, a := range again {
 		p.check(a())
@@ -248,11 +245,6 @@ func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	return e, Undecided
 }
 
-func (c *credit) add(bytes int) {
-	c.n++
-	c.bytes += bytes
-}
-
 // replace replaces e's delivery by a redelivery. A worker keeps the delivery that it has: an acknowledgement of any
 // delivery settles the message.
 func (e *entry[M]) replace(m M, delivered uint64) {
@@ -262,22 +254,18 @@ func (e *entry[M]) replace(m M, delivered uint64) {
 	}
 }
 
-// keyed is the key of a message, or the panic of the function that makes it.
-type keyed struct {
-	key string
-	err error
-}
-
-// keyOf returns the key of a message. A message for which the key function panics gets a unique key, where it blocks no
-// other. The function is the user's, and runs on the goroutine that delivers the messages of all calls.
-func (p *Pool[M]) keyOf(m M) (k keyed) {
+// keyOf returns the key of a message. If the key function panics, that is reported, and the message has the empty key. The
+// function is the user's, and runs on the goroutine that delivers the messages of all calls.
+func (p *Pool[M]) keyOf(m M) (key string) {
 	defer func() {
 		if v := recover(); v != nil {
 			id, _ := p.ops.Identify(m)
-			k = keyed{fmt.Sprintf("\x00panic.%d", id.Seq), recovered(keyFunction, v)}
+			err := recovered("the OrderedBy function", v)
+			p.ops.Report.Later(slog.LevelError, "jetpull: OrderedBy panicked, and its message has the empty key", "sequence", id.Seq, "error", err)
+			p.ops.Report.Error(err)
 		}
 	}()
-	return keyed{key: p.ops.Key(m)}
+	return p.ops.Key(m)
 }
 
 // Resume lets workers begin messages, after Paused.

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"slices"
 	"sync"
-	"time"
-)
 
-// At is a point in time: the duration since the driver's epoch.
-type At = time.Duration
+	"github.com/jetpull/jetpull/internal/pull"
+)
 
 // ID identifies a message, also in a stream that was recreated.
 type ID struct {
@@ -25,14 +23,13 @@ type entry[M any] struct {
 	delivered uint64 // by the server, of the newest delivery
 	size      int
 	key       string
-	keyPanic  error // the panic of the key function: no handler gets the message
 
-	since   At      // when it arrived, or was last reported in progress
+	since   pull.At // when it arrived, or was last reported in progress
 	retries int     // in place
-	due     At      // when it is retried in place; 0: it is not
+	due     pull.At // when it is retried in place; 0: it is not
 	taken   bool    // by a worker
 	parked  bool    // its handler has returned without settling it
-	looks   int     // checks by keepAlive while a worker had it, or it was parked
+	seen    pull.At // when keepHouse first found it with a worker, or parked; -1: that was logged
 	insists bool    // its worker waits for its dead letter to be stored
 	gone    bool    // it is not held any more, and only its worker has it
 	outcome Outcome // how its worker settled it
@@ -51,7 +48,7 @@ type line[M any] struct {
 type slot[M any] struct {
 	e     *entry[M] // nil: nothing, or a message that waits for its retry, or that is parked
 	n     int       // messages handled in this sample
-	since At        // when the sample began; 0: there was none
+	since pull.At   // when the sample began; 0: there was none
 }
 
 // queue is between the reader and the workers. Of the Ops only Now, Paused, Identify, Size and Settled are called with
@@ -81,9 +78,9 @@ type queue[M any] struct {
 
 	// The state that is reported to the pull engine, under mu.
 	window   window
-	credit   credit
-	starving bool   // it knows that a worker waits
-	serial   uint64 // of the last Credit
+	credit   pull.Credit // of messages that are no longer held, not yet returned
+	starving bool        // it knows that a worker waits
+	serial   uint64      // of the last pull.Credit
 
 	history history // under mu
 }
@@ -91,7 +88,7 @@ type queue[M any] struct {
 // history is the highest sequence delivered, and the outcomes of settled messages.
 type history struct {
 	highest uint64 // stream sequence
-	looked  uint64 // highest at the last check of keepAlive
+	looked  uint64 // highest at the last look of keepHouse
 	memory  memory
 }
 
@@ -113,17 +110,6 @@ type quota struct {
 	limited bool
 	left    int
 	busy    int // messages that workers have, or that are parked
-}
-
-// credit counts messages that are no longer held and not yet returned to the pull engine.
-type credit struct{ n, bytes int }
-
-// Credit returns N messages, of Bytes together, to the pull engine. Window is how many may be held or on order, and
-// Starving says that a worker waits. If two overtake each other, the one with the higher Serial counts.
-type Credit struct {
-	N, Bytes, Window int
-	Starving         bool
-	Serial           uint64
 }
 
 // ordered reports whether messages stand in lines by key.
@@ -165,8 +151,13 @@ func (q *queue[M]) remove(e *entry[M]) {
 	e.gone = true
 	e.prev.next, e.next.prev = e.next, e.prev
 	q.n--
-	q.credit.n++
-	q.credit.bytes += e.size
+	q.release(e.size)
+}
+
+// release counts the credit of a message that is not held.
+func (q *queue[M]) release(bytes int) {
+	q.credit.N++
+	q.credit.Bytes += bytes
 }
 
 // advance makes the next message of e's key ready.
@@ -243,16 +234,14 @@ func (q *queue[M]) over() bool {
 // StopAfter is reached.
 func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	q.mu.Lock()
-	var size int
 	if s.e != nil {
-		size = s.e.size
 		q.finish(s)
 		s.n++
 	}
 	if s.since == 0 || s.n >= q.window.sample || q.available() == 0 {
 		now := q.ops.Now()
 		if s.n > 0 {
-			q.window.measured(s.n, now-s.since, size)
+			q.window.measured(s.n, now-s.since)
 		}
 		s.n, s.since = 0, now
 	}
@@ -261,7 +250,7 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 			q.window.starved()
 		}
 		q.window.taken = false
-		news := q.credit.n > 0 || !q.starving
+		news := q.credit.N > 0 || !q.starving
 		q.starving = true
 		c := q.give(true)
 		if news {
@@ -307,7 +296,7 @@ func (q *queue[M]) finish(s *slot[M]) {
 }
 
 // done removes e, which was handled.
-func (q *queue[M]) done(e *entry[M], now At) {
+func (q *queue[M]) done(e *entry[M], now pull.At) {
 	q.history.memory.add(now, e.id, e.outcome, q.consumer.Remembers)
 	q.remove(e)
 	q.advance(e)
@@ -323,16 +312,17 @@ func (q *queue[M]) done(e *entry[M], now At) {
 }
 
 // give returns all credit.
-func (q *queue[M]) give(starving bool) Credit {
+func (q *queue[M]) give(starving bool) pull.Credit {
 	q.serial++
-	c := Credit{q.credit.n, q.credit.bytes, q.prefetch(), starving, q.serial}
-	q.credit = credit{}
+	c := q.credit
+	c.Window, c.Starving, c.Serial = q.prefetch(), starving, q.serial
+	q.credit = pull.Credit{}
 	return c
 }
 
 // creditDue returns all credit once it is half of the window.
-func (q *queue[M]) creditDue() (c Credit) {
-	if 2*q.credit.n < q.window.size && (q.window.bytes == 0 || 2*q.credit.bytes < q.window.bytes) {
+func (q *queue[M]) creditDue() (c pull.Credit) {
+	if 2*q.credit.N < q.window.size && (q.window.bytes == 0 || 2*q.credit.Bytes < q.window.bytes) {
 		return c
 	}
 	return q.give(q.starving)

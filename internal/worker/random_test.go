@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/pull"
 )
 
 // TestRandomOutcomes draws messages, outcomes, redeliveries and the end, and checks that
@@ -39,10 +41,10 @@ type drawn struct {
 }
 
 type course struct { // of a message
-	last          *msg // its latest delivery
-	done, settled bool // its handler was done with it; the server knows
-	back          At   // handed back until then
-	runs          int  // handlers that have it
+	last          *msg    // its latest delivery
+	done, settled bool    // its handler was done with it; the server knows
+	back          pull.At // handed back until then
+	runs          int     // handlers that have it
 	tries         uint64
 }
 
@@ -141,7 +143,7 @@ func (d *drawn) deliver(next *uint64) {
 			send(seq)
 		}
 	}
-	for ; *next < uint64(len(d.messages)) && d.delivered-d.returned.n < d.set.Prefetch; *next++ {
+	for ; *next < uint64(len(d.messages)) && d.delivered-d.returned.N < d.set.Prefetch; *next++ {
 		send(*next)
 	}
 	d.mu.Unlock()
@@ -172,7 +174,7 @@ func (d *drawn) play() {
 			d.failf("message %d: %+v", seq, *s)
 		}
 	}
-	if q := &d.pool.queue; d.returned.n+q.credit.n != d.delivered || q.n > 0 || len(q.lines) > 0 {
-		d.failf("%d of %d credits are back, %d messages are held", d.returned.n+q.credit.n, d.delivered, q.n)
+	if q := &d.pool.queue; d.returned.N+q.credit.N != d.delivered || q.n > 0 || len(q.lines) > 0 {
+		d.failf("%d of %d credits are back, %d messages are held", d.returned.N+q.credit.N, d.delivered, q.n)
 	}
 }

@@ -122,8 +122,7 @@ func (p *Pool[M]) Left() time.Duration {
 func (p *Pool[M]) Close() {
 	p.End(nil)
 	p.abandon()
-	p.retry.Stop()
-	p.alive.timer.Stop()
+	p.timer.Stop()
 	if p.acks != nil {
 		p.acks.close()
 	}

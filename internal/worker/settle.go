@@ -12,19 +12,15 @@ import (
 
 // PanicError is a panic of the user's code. Its text has the stack, for the logger and OnError.
 type PanicError struct {
-	what  string // the function that panicked
 	text  string // the message with the panic's value
 	stack []byte
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("jetpull: %s\n%s", e.text, e.stack) }
 
-// keyFunction is the function that panicked if a message has no key.
-const keyFunction = "the OrderedBy function"
-
 // recovered is the error of a panic with value v, made where it is recovered.
 func recovered(what string, v any) *PanicError {
-	return &PanicError{what, fmt.Sprintf("%s panicked: %v", what, v), debug.Stack()}
+	return &PanicError{fmt.Sprintf("%s panicked: %v", what, v), debug.Stack()}
 }
 
 // RetryError is the result of a handler whose message is to be handled again After a time of its own.
@@ -71,15 +67,12 @@ const (
 	// firstDelay and lastDelay are the default delays of a retry: the first, which doubles, and the longest.
 	firstDelay = time.Second
 	lastDelay  = time.Minute
-	// panicDelay is the least delay for a message that the key function panics for: nothing slows that down, as
-	// it may a handler.
-	panicDelay = time.Second
 
 	maxReason = 1024
 )
 
-// handle runs the handler for e, unless the key function panicked, and settles e by the result. A handler that has run
-// for HandlerTimeout has failed, whatever it returns.
+// handle runs the handler for e, and settles e by the result. A handler that has run for HandlerTimeout has failed, whatever
+// it returns.
 func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 	limited, cancel := ctx, func() {}
 	if d := p.set.HandlerTimeout; d > 0 {
@@ -100,9 +93,7 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 		cancel()
 		p.conclude(ctx, s, e, err)
 	}()
-	if err = e.keyPanic; err == nil {
-		err = p.ops.Handle(limited, e.msg)
-	}
+	err = p.ops.Handle(limited, e.msg)
 	returned = true
 }
 
@@ -200,18 +191,14 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 	if retry, ok := errors.AsType[*RetryError](err); ok {
 		delay = max(0, retry.After)
 	}
-	if e.keyPanic != nil {
-		delay = max(delay, panicDelay)
-	}
 	p.again(s, e, try, delay)
 }
 
-// again retries e after a delay: in place if messages are ordered by key, else by the server. The key function is
-// called once per delivery.
+// again retries e after a delay: in place if messages are ordered by key, else by the server.
 func (p *Pool[M]) again(s *slot[M], e *entry[M], try attempt, delay time.Duration) {
-	p.ops.Report.Log().Info("jetpull: message is retried", "sequence", e.id.Seq, "after", delay)
+	p.ops.Report.Log().Debug("jetpull: message is retried", "sequence", e.id.Seq, "after", delay)
 	m := e.msg // once it waits for its retry, e is another worker's
-	if p.queue.ordered() && e.keyPanic == nil && p.retryInPlace(s, e, delay) {
+	if p.queue.ordered() && p.retryInPlace(s, e, delay) {
 		p.ops.Failed(m, try.number, Retried, delay, try.err)
 		return
 	}
@@ -264,35 +251,14 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 	q.quota.busy--
 	e.taken, e.msg = false, e.latest
 	e.retries++
-	e.looks = 0
+	e.seen = 0
 	e.since = p.ops.Now()
 	e.due = max(1, e.since+delay)
+	p.look(e.since, delay)
 	m := e.msg
 	q.mu.Unlock()
 	_ = p.ops.InProgress(m) // its handler may have taken nearly all of AckWait, without KeepAlive
-	p.wakeRetries()
 	return true
-}
-
-// wakeRetries makes the messages ready whose retry is due, and sets the timer for the next.
-func (p *Pool[M]) wakeRetries() {
-	q := &p.queue
-	q.mu.Lock()
-	now, next := p.ops.Now(), At(0)
-	for e := q.held.next; e != &q.held; e = e.next {
-		switch {
-		case e.due == 0:
-		case e.due <= now:
-			e.due = 0
-			q.wake(e)
-		case next == 0 || e.due < next:
-			next = e.due
-		}
-	}
-	if next > 0 && !q.stopped {
-		p.retry.Reset(next - now)
-	}
-	q.mu.Unlock()
 }
 
 // deadReason is the text for the dead letter and the server's advisory of the error for which a message is given up.

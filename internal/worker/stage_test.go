@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest/script"
+	"github.com/jetpull/jetpull/internal/pull"
 )
 
 // msg is one delivery of a message.
@@ -44,7 +45,7 @@ type stage struct {
 	log               []string
 	plan              map[uint64][]string // what the handler does with a message, attempt by attempt
 	had               map[uint64]*msg     // what handlers have had
-	returned, arrived credit
+	returned, arrived pull.Credit
 	deadLetterErr     error
 }
 
@@ -67,7 +68,7 @@ func (s *stage) WithAttrs([]slog.Attr) slog.Handler       { return s }
 func (s *stage) WithGroup(string) slog.Handler            { return s }
 
 func (s *stage) Handle(_ context.Context, r slog.Record) error {
-	for text, short := range map[string]string{"at their last delivery": "last", "taken more than": "hangs", "gave no key": "nokey"} {
+	for text, short := range map[string]string{"at their last delivery": "last", "taken more than": "hangs", "OrderedBy panicked": "nokey"} {
 		r.Attrs(func(a slog.Attr) bool {
 			if strings.Contains(r.Message, text) && strings.HasPrefix(a.Key, "sequence") {
 				s.note("%s%v", short, a.Value)
@@ -135,7 +136,7 @@ func (s *stage) ops() Ops[*msg] {
 		}
 	}
 	return Ops[*msg]{
-		Now:      func() At { return time.Since(start) },
+		Now:      func() pull.At { return time.Since(start) },
 		Identify: func(m *msg) (ID, uint64) { return m.id, m.delivered },
 		Size:     func(*msg) int { return 10 },
 		Handle:   s.handle, Settled: func(m *msg) Outcome { return Outcome(m.settled.Load()) },
@@ -146,9 +147,9 @@ func (s *stage) ops() Ops[*msg] {
 			HandBack: func(m *msg) { _ = did("back")(m) },
 		},
 		Failed: func(*msg, int, string, time.Duration, error) {},
-		Credit: func(c Credit) {
+		Credit: func(c pull.Credit) {
 			s.mu.Lock()
-			s.returned = credit{s.returned.n + c.N, s.returned.bytes + c.Bytes}
+			s.returned = pull.Credit{N: s.returned.N + c.N, Bytes: s.returned.Bytes + c.Bytes}
 			s.mu.Unlock()
 		},
 		Halt:   func() {},
@@ -288,7 +289,8 @@ func (s *stage) deliver(ws script.Words) {
 	var ms []*msg
 	for _, w := range ws[1:] {
 		if seq, err := strconv.ParseUint(w, 10, 64); err == nil { // or key=value
-			s.arrived.add(10)
+			s.arrived.N++
+			s.arrived.Bytes += 10
 			ms = append(ms, &msg{id: ID{seq, int64(ws.Number("stored", 0))}, delivered: uint64(max(1, ws.Number("n", 0))), key: ws[len(ws)-1]})
 		}
 	}
@@ -306,5 +308,5 @@ func (s *stage) end() {
 	q := &s.pool.queue
 	waiting, running := s.pool.Size()
 	require.Zero(s.t, waiting+running+q.n+len(q.lines)+q.ready.n, "messages are held")
-	require.Equal(s.t, s.arrived, credit{s.returned.n + q.credit.n, s.returned.bytes + q.credit.bytes}, "credit")
+	require.Equal(s.t, s.arrived, pull.Credit{N: s.returned.N + q.credit.N, Bytes: s.returned.Bytes + q.credit.Bytes}, "credit")
 }

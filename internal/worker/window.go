@@ -10,7 +10,7 @@ const (
 	// lineTime is about the time of one message at the highest rate at which a server delivers when each message is
 	// acknowledged.
 	lineTime = 3 * time.Microsecond
-	// workAhead is how long an adaptive window keeps the workers busy, at least and beyond two round trips.
+	// workAhead is how long an adaptive window keeps the workers busy, at least.
 	workAhead = 10 * time.Millisecond
 	// MaxBytes bounds the bytes that an adaptive window holds and has on order.
 	MaxBytes = 64 << 20
@@ -25,13 +25,11 @@ type window struct {
 	bound   int           // by MaxAckPending, or what may be on order
 	patient time.Duration // a quarter of AckWait; 0: messages may wait for ever
 	bytes   int           // 0: no bound
-	ahead   time.Duration // that it is to keep the workers busy for
 
-	size    int
-	taken   bool          // a message was taken since a worker last waited
-	each    time.Duration // smoothed time that a worker spends on a message
-	payload int           // smoothed size of a message
-	sample  int           // of how many messages the time is measured together
+	size   int
+	taken  bool          // a message was taken since a worker last waited
+	each   time.Duration // smoothed time that a worker spends on a message
+	sample int           // of how many messages the time is measured together
 }
 
 // restart begins with a small window.
@@ -50,17 +48,16 @@ func (w *window) starved() {
 	}
 }
 
-// measured records that a worker handled n messages in d, of which one had the given size.
-func (w *window) measured(n int, d time.Duration, size int) {
+// measured records that a worker handled n messages in d.
+func (w *window) measured(n int, d time.Duration) {
 	each := max(d/time.Duration(n), 1)
 	if w.each == 0 {
-		w.each, w.payload = each, size
+		w.each = each
 	}
 	w.each += (each - w.each) / 4
 	w.sample = int(min(sampleMost, sampleTime/w.each))
-	w.payload += (size - w.payload) / 4
 	if !w.fixed {
-		w.size = max(w.size, w.lasting(w.ahead))
+		w.size = max(w.size, w.lasting(workAhead))
 		w.fit()
 	}
 }
@@ -71,9 +68,6 @@ func (w *window) fit() {
 		return
 	}
 	most := w.bound
-	if w.payload > 0 && w.bytes > 0 {
-		most = min(most, w.bytes/w.payload)
-	}
 	if w.patient > 0 && w.each > 0 {
 		most = min(most, w.lasting(w.patient))
 	}

@@ -37,7 +37,7 @@ var planted = []struct {
 	},
 	{
 		name: "a redelivery does not free its credit", file: "internal/worker/pool.go",
-		text: "\t\t\te.replace(m, delivered)\n\t\t\tq.credit.add(size)\n",
+		text: "\t\t\te.replace(m, delivered)\n\t\t\tq.release(size)\n",
 		bug:  "\t\t\te.replace(m, delivered)\n",
 	},
 	{
