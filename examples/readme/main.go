@@ -18,8 +18,8 @@ type order struct {
 	Customer string
 }
 
-// ship handles one message, and its result settles the message: nil acknowledges it, and after an error it is handled
-// again, 1 s later at first and 1 min at most. A payload that is not an order in JSON is terminated.
+// ship handles one message. If it returns nil, the message is acknowledged. If it returns an error, the message is retried,
+// at first after 1 s, and later after 1 min at most. A payload that is not an order in JSON is terminated.
 func ship(_ context.Context, o order, _ *jetpull.Msg) error {
 	log.Printf("order %d goes to %s", o.ID, o.Customer)
 	return nil
