@@ -12,23 +12,25 @@ BENCHARGS ?=
 REV      ?=
 VERSION  ?= v0.1.0
 # In inputs: with a time Go's fuzzing can end in its own deadline and fail.
-FUZZTIME ?= 20000x
-# Instruments all packages, so that coverage guides the fuzzing.
-FUZZBUILD ?= -fuzz .
+export FUZZTIME ?= 20000x
 SEED     ?=
 COUNT    ?= 2000
 DURATION ?= 2m
 
 # The modules that go.work names, each a folder.
 MODULES := $(shell sed -n 's/^\t\.\/\{0,1\}/.\//p' go.work)
+# The modules whose go.mod and go.sum must be tidy.
+TIDY    ?= $(MODULES) ./tools ./tools/packaging
 # Our own packages in tools, which is no module of go.work.
 TOOLS   := ./apidoc ./deploylint ./licenses ./release ./sbom ./vulncheck
 # The race detector needs a C compiler. Where it finds nothing a test sleeps for a second at its end, unless GORACE says otherwise.
 RACE    := $(if $(shell command -v $$($(GO) env CC)),-race)
 export GORACE ?= atexit_sleep_ms=0
+# What is built without the race detector is built as a release is, so that the programs of one run share one build.
+PLAIN   := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -vet=off'
 # Packages whose tests run at a time, one more than processors: many wait more than they compute. The longest begin first.
 PACKAGES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-LONGEST  := ./test ./feed ./relay ./broker ./cmd/jetpull ./relay/internal/store ./console/test ./test/partition ./broker/internal/journal .
+LONGEST  := ./console/test ./feed ./test ./relay ./broker ./cmd/jetpull ./broker/internal/journal . ./broker/internal/httpapi ./test/partition ./test/security ./test/model ./partition
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,32 +64,28 @@ build: ## Compile every package of every module
 # What is weighed means nothing under the race detector, the relay's simulation and the scenarios beside it take eight times as long there, and
 # the command is also built without -tags otlp.
 test: ## Run the tests of all modules, under the race detector where there is a C compiler
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -p $(PACKAGES) -short -tags otlp -timeout 30m $(TESTARGS) \
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -p $(PACKAGES) -short -tags otlp -timeout 30m $(TESTARGS) $(TESTEXEC) \
 		$(LONGEST) $$($(GO) list work | grep -v '/relay/internal/sim$$')
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
-	$(GO) test -race=false $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 500
-	$(GO) test -race=false -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
-	cd tools && GOWORK=off GOFLAGS= $(GO) test -race=false -count 1 $(TOOLS)
-	cd tools/packaging && GOWORK=off GOFLAGS= $(GO) test -race=false -count 1 ./...
+	$(PLAIN) $(GO) test $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 200
+	$(PLAIN) $(GO) test -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
+	cd tools && GOWORK=off $(PLAIN) $(GO) test -count 1 $(TOOLS)
+	cd tools/packaging && GOWORK=off $(PLAIN) $(GO) test -count 1 ./...
 
 tidy: ## Fail where a module's go.mod or go.sum is not tidy
-	@printf '%s\n' $(MODULES) ./tools ./tools/packaging | xargs -P 4 -I MODULE bash -c \
+	@printf '%s\n' $(TIDY) | xargs -P 4 -I MODULE bash -c \
 		'cd MODULE && difference=$$(GOWORK=off $(GO) mod tidy -diff) || { echo "go mod tidy -diff: MODULE"; echo "$$difference"; exit 1; }'
 
 # It runs vet, and sees the command with -tags otlp alone: make test compiles the one file that is without.
 lint: $(BIN)/golangci-lint ## Run golangci-lint, at the version that tools/go.mod pins
 	$(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
-	cd tools && GOWORK=off GOFLAGS='$(GOFLAGS) -race=false' $(BIN)/golangci-lint run --config ../.golangci.yml $(addsuffix /...,$(TOOLS))
+	cd tools && GOWORK=off $(PLAIN) $(BIN)/golangci-lint run --config ../.golangci.yml $(addsuffix /...,$(TOOLS))
 
-# One build serves all targets of a package: linking takes longer than 5,000 inputs.
+# With -fuzz the build has what lets coverage guide the fuzzing.
 fuzz: ## Run every fuzz target for FUZZTIME (20000x, that many inputs) each
 	@grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u | while read -r dir; do \
-		$(GO) test -c $(FUZZBUILD) -ldflags '-s -w' -o $(CURDIR)/$(OUT)/fuzz/test "$$dir"; \
-		grep -hoE '^func Fuzz[A-Za-z0-9_]*' "$$dir"/*_test.go | while read -r _ target; do \
-			echo "$$dir $$target"; \
-			(cd "$$dir" && $(CURDIR)/$(OUT)/fuzz/test -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) \
-				-test.fuzzcachedir "$(CURDIR)/$(OUT)/fuzz/$$dir" </dev/null); \
-		done; \
+		$(GO) test -c -fuzz . -ldflags '-s -w' -o $(CURDIR)/$(OUT)/fuzz/test "$$dir"; \
+		(cd "$$dir" && $(CURDIR)/tools/fuzz.sh $(CURDIR)/$(OUT)/fuzz/test -test.run '^$$'); \
 	done
 
 examples: ## Run the tests of the examples
@@ -105,7 +103,7 @@ soak: ## Work a broker through 24 accelerated hours with retention: memory and s
 
 nightly: nightly-release nightly-simulation nightly-tests ## What takes too long for ci: see CONTRIBUTING.md
 
-nightly-release: build $(BIN)/vulncheck $(BIN)/govulncheck release-check release-snapshot nats-matrix ## The part of nightly that is about releases
+nightly-release: tidy build $(BIN)/vulncheck $(BIN)/govulncheck release-check release-snapshot nats-matrix ## The part of nightly that is about releases
 	$(VULNCHECK) || test $$? = 4
 
 nightly-simulation: COUNT = 100000
@@ -182,22 +180,25 @@ release-snapshot: $(BIN)/goreleaser $(BIN)/sbom ## Build all files of a release 
 # What fails fast comes first. Without build: the linter compiles all that is imported and
 # checks the types of the rest, and to link each program takes longer than that. To compile takes longer than all tests, so
 # the linter, the tests and the commands that tests run share one build of each package, with the race detector. The linter has vet's checks.
-# No result comes from go's cache, which does not see the programs that tests build and run.
+# No result comes from go's cache, which does not see the programs that tests build and run. A package's fuzz targets
+# run after its tests, from the same program: to link another takes longer than 5,000 inputs.
 ci: FUZZTIME = 5000x
-ci: FUZZBUILD =
+# To tidy the modules of the tools, go downloads all that the tests of their dependencies import. Nobody imports these modules, so nightly does it.
+ci: TIDY = $(MODULES)
+ci: TESTEXEC = -exec $(CURDIR)/tools/fuzz.sh
 ci: export GOFLAGS := $(GOFLAGS) $(RACE) -vet=off
 ci: export CGO_ENABLED = $(if $(RACE),1,0)
 ci: TESTARGS += -count=1
-ci: tidy lint test fuzz ## Run all that a change must pass
+ci: tidy lint test ## Run all that a change must pass
 
 $(BIN)/golangci-lint $(BIN)/govulncheck: tools/go.mod tools/go.sum
-	GOWORK=off $(GO) build -C tools -race=false -o $(BIN)/ $$(sed -nE 's,^\t([^ ]+/$(@F))$$,\1,p' tools/go.mod)
+	GOWORK=off $(PLAIN) $(GO) build -C tools -o $(BIN)/ $$(sed -nE 's,^\t([^ ]+/$(@F))$$,\1,p' tools/go.mod)
 	@touch $@
 
 $(BIN)/goreleaser: tools/packaging/go.mod tools/packaging/go.sum
-	GOWORK=off $(GO) build -C tools/packaging -race=false -o $(BIN)/ github.com/goreleaser/goreleaser/v2
+	GOWORK=off $(PLAIN) $(GO) build -C tools/packaging -o $(BIN)/ github.com/goreleaser/goreleaser/v2
 	@touch $@
 
 $(BIN)/release $(BIN)/vulncheck $(BIN)/licenses $(BIN)/sbom: tools/go.mod tools/go.sum $(wildcard tools/release/*.go tools/vulncheck/*.go tools/licenses/*.go tools/sbom/*.go)
-	GOWORK=off $(GO) build -C tools -race=false -o $(BIN)/ ./$(@F)
+	GOWORK=off $(PLAIN) $(GO) build -C tools -o $(BIN)/ ./$(@F)
 	@touch $@

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Runs the program of a package's tests with its arguments, in the package's folder, and then each fuzz target of the package for
+# FUZZTIME. It is made for go test -exec.
+set -euo pipefail
+"$@"
+targets=$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' ./*_test.go || true)
+[ -n "$targets" ] || exit 0
+corpus=$(go env GOCACHE)/fuzz/$(go list .)
+while read -r _ target; do
+	echo "$PWD $target"
+	"$1" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$FUZZTIME" -test.fuzzcachedir "$corpus" </dev/null
+done <<<"$targets"
