@@ -222,7 +222,7 @@ func TestWhatEndsConsumeAndMessages(t *testing.T) {
 		"Close":               {func(w *world) error { return w.sub.Close(w.t.Context()) }, []error{jetpull.ErrClosed}, true},
 		"a drain":             {func(w *world) error { return w.NC.Drain() }, []error{jetpull.ErrClosed}, true},
 		"a closed connection": {func(w *world) error { w.NC.Close(); return nil }, []error{jetpull.ErrClosed, nats.ErrConnectionClosed}, false},
-		"a deletion":          {func(w *world) error { w.C().Delete(); return nil }, []error{jetpull.ErrConsumerDeleted}, false},
+		"a deletion":          {func(w *world) error { w.C().Delete(); return nil }, []error{jetpull.ErrConsumerDeleted}, true},
 	} {
 		t.Run(name, at(jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
 			w.Publish(40)

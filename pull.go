@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -82,17 +80,9 @@ func bindingOf(info *jetstream.ConsumerInfo) *binding {
 // config is the consumer's configuration as it was read last.
 func (s *Subscription) config() *jetstream.ConsumerConfig { return &s.bound.Load().cfg }
 
-// bindings puts the readings of the consumer in order.
-type bindings struct {
-	sent atomic.Uint64
-	mu   sync.Mutex
-	last uint64 // the newest reading that was answered
-}
-
 // read reads the consumer. If it has changed, the runs end before a message of the new configuration can arrive. The calls go
-// on with others.
+// on with others. The driver reads once at a time.
 func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err error) {
-	n := s.bindings.sent.Add(1)
 	info, err := requestInfo(ctx, s.js, s.stream, s.consumer)
 	if err != nil {
 		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -100,27 +90,14 @@ func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err err
 		}
 		return lim, gone, err
 	}
-	if s.rebind(n, bindingOf(info)) {
+	old, now := s.bound.Load(), bindingOf(info)
+	if !old.created.Equal(now.created) || !reflect.DeepEqual(old.cfg, now.cfg) {
+		s.bound.Store(now)
 		for _, r := range s.openRuns() {
 			r.reconfigured()
 		}
 	}
-	return limitsOf(s.config()), nil, nil
-}
-
-// rebind takes in the n-th reading, and reports whether the consumer has changed.
-func (s *Subscription) rebind(n uint64, now *binding) bool {
-	s.bindings.mu.Lock()
-	defer s.bindings.mu.Unlock()
-	if n < s.bindings.last { // a later one has been answered
-		return false
-	}
-	s.bindings.last = n
-	if old := s.bound.Load(); old.created.Equal(now.created) && reflect.DeepEqual(old.cfg, now.cfg) {
-		return false
-	}
-	s.bound.Store(now)
-	return true
+	return limitsOf(&now.cfg), nil, nil
 }
 
 // run is a call of Messages or Consume, as long as the consumer's configuration stays as it is: a standing demand, and the pool

@@ -32,9 +32,7 @@ type Subscription struct {
 	notifier         *worker.Notifier
 	recorder         testmsg.Recorder // of a message that no server delivered; nil: there is one
 
-	// The consumer as it was read last; see config.
-	bound    atomic.Pointer[binding]
-	bindings bindings
+	bound atomic.Pointer[binding] // the consumer as it was read last; see config
 
 	counts counts
 	gaps   gaps        // of the goroutine that reads

@@ -120,14 +120,14 @@ func TestFailures(t *testing.T) {
 			~post a some 1 9s; p1 503 -> read | unreadable; +199ms; +1ms -> @1ms p2 i1 1 now
 			p2 waiting; +400ms -> @400ms p3 i1 1 now | p3 503 -> read | +500ms; +34ms -> @33.333333ms p4 i1 1 now
 			p4 503; +534ms -> @533.333333ms p5 i1 1 now | p5 404 -> sub i2; p6 i2 1 once 7.232s single | p6 msg 1 -> a=1; unsub i2
-			post b some 1 5s -> p7 i1 1 now | p7 503; configured; unreadable gone -> b=!gone`,
+			post b some 1 5s -> p7 i1 1 now | p7 503; configured; unreadable gone -> read; b=!gone`,
 		"a timeout has what stood in the way": `
 			~post a some 1 300ms; p1 shutdown left=1 ->
 			+1s -> @200ms p2 i1 1 now; @250ms drain i1; sub i2; p3 i2 1 once 45ms single; @300ms a=!timeout:shutdown; drain i2
 			post b some 1 300ms -> sub i3; p4 i3 1 now | p4 shutdown left=1; +1s -> @300ms b=!timeout:shutdown`,
 		"reconnected: all pulls end, and calls go on where they were": `
 			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post c some 3 5s g=x -> sub i3; p4 i3 3 now g=x
-			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; sub i4; p5 i4 3 now; drain i3; read | p5 503; up -> p6 i4 3 now; read`,
+			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; sub i4; p5 i4 3 now; drain i3; read | p5 503; up -> p6 i4 3 now`,
 		"no call asks for more than MaxRequestExpires, but one whose user chose the wait": `
 			limits expires=1s; ~post a some 1 2.1s; ~p1 404; post b some 1 5s chosen -> p3 i1 1 now
 			p3 404 -> sub i3; p4 i3 1 once 4.9s hb1s | p4 limit -> unsub i3; read; b=!limit

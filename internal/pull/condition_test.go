@@ -29,7 +29,7 @@ func TestConditions(t *testing.T) {
 		"423":                            {"", "", "unsub i2", "unsub i2", ""},
 		"503":                            {"read", "read", "unsub i2; read", "unsub i2; read", "read; s %"},
 		"leader shutdown":                {"drain i1", "drain i1", "drain i2", "drain i2", "drain i1; s %"},
-		"deleted":                        {"drain i1; a=!%", "drain i1; a=!%", "drain i2; a=!%", "drain i2; a=!%", "drain i1; s %"},
+		"deleted":                        {"drain i1; a=!%", "drain i1; a=!%", "drain i2; a=!%", "drain i2; a=!%", "drain i1; read; s %"},
 	} {
 		for _, name := range strings.Fields(names) {
 			for i, kind := range kinds {
@@ -64,7 +64,7 @@ func TestNoConditionMakesPullsRunInCircles(t *testing.T) {
 					w.drained(w.draining[0])
 				}
 				if w.e.config.reading {
-					w.e.Configured(w.now, Limits{Pinned: true}, w.e.Epoch())
+					w.e.Configured(w.now, Limits{Pinned: true}, nil, nil)
 					w.act()
 				}
 				w.pass(w.now + time.Millisecond)

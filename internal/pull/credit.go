@@ -63,8 +63,6 @@ func (e *Engine) healthy(d *Demand) {
 	if s.reported && !d.Done {
 		s.reported = false
 		e.do(Effect{Kind: Healthy, Demand: d})
-		e.config.reading = false // a reading from before may be out of date
-		e.config.epoch++
 		e.readConfig()
 	}
 }
@@ -100,7 +98,8 @@ func (e *Engine) standingEnded(now At, d *Demand, p *pull, o ending) {
 		e.healthy(d)
 		e.tooLarge(d, p, st)
 	case st.Condition == wire.ConsumerDeleted:
-		e.awaitConfig(now, now+e.backOffTime(0, lastBackOff))
+		e.config.awaited = true
+		e.readConfig()
 		e.trouble(d, &Refused{st})
 	case class == wire.Retry, st.Condition == wire.LimitExceeded:
 		e.trouble(d, &Refused{st})

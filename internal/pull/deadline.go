@@ -54,7 +54,6 @@ func (e *Engine) NextTick() At { return e.due }
 
 // Tick acts on the deadlines that have passed.
 func (e *Engine) Tick(now At) {
-	e.readIfDue(now)
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; i >= 0 && !e.down; i-- {
 			if p := s.pulls[i]; p.deadline <= now {
@@ -80,9 +79,6 @@ func (e *Engine) scheduleAll(now At) {
 		if t > now {
 			e.schedule(t)
 		}
-	}
-	if e.awaitsConfig() {
-		later(e.config.readAt)
 	}
 	for _, s := range e.shares {
 		for _, p := range s.pulls {

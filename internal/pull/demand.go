@@ -128,7 +128,9 @@ func (e *Engine) Post(now At, d *Demand) {
 	}
 	e.schedule(d.Deadline)
 	e.unstash(d) // before anything is pulled for it
-	e.readIfDue(now)
+	if e.config.awaited && !e.config.reading && d.Mode == Standing {
+		e.readConfig()
+	}
 	if !d.Done && d.n > 0 && d.Mode == Some {
 		e.finish(d, nil)
 	}

@@ -33,12 +33,6 @@ func (e *Engine) Reconnected(now At) {
 		}
 		e.cover(now, s)
 	}
-	if e.config.awaited {
-		e.config.readAt = now
-		e.readIfDue(now)
-		return
-	}
-	e.config.reading = false // a reading that was under way is lost
 	e.readConfig()
 }
 

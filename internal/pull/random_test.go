@@ -31,14 +31,14 @@ type chaos struct {
 	*world
 	*rand.Rand
 
-	up      []upward // what the server has not seen
-	down    []func() // what the client has not seen
-	served  []*served
-	gone    map[*Inbox]bool // the server has no such subscription
-	cut     bool
-	sizes   []int // of the messages, whose numbers begin with 0
-	arrived []int
-	needs   []uint64 // of the readings that are not answered
+	up       []upward // what the server has not seen
+	down     []func() // what the client has not seen
+	served   []*served
+	gone     map[*Inbox]bool // the server has no such subscription
+	cut      bool
+	sizes    []int // of the messages, whose numbers begin with 0
+	arrived  []int
+	answered int // readings
 }
 
 type (
@@ -115,11 +115,7 @@ func (c *chaos) sends(f *Effect, p *sent) {
 
 // settled carries out what the last step has led to.
 func (c *chaos) settled() {
-	reads := c.reads
 	c.act()
-	for ; reads < c.reads; reads++ {
-		c.needs = append(c.needs, c.e.Epoch())
-	}
 	for _, d := range c.demands {
 		c.must(d.Done || d.Mode == Standing || d.Deadline > c.now, "%v outlives its deadline", d.Ref)
 	}
@@ -316,24 +312,24 @@ func (c *chaos) connection() {
 
 // configuration answers a reading.
 func (c *chaos) configuration() {
-	if len(c.needs) == 0 {
+	lim := c.e.limits
+	switch {
+	case c.answered == c.reads:
 		return
+	case c.one(4):
+		c.configured(lim, failure(script.Words{c.pick("", "", "gone")}, "gone"), errors.New("unreadable"))
+	default:
+		if c.one(4) {
+			lim.Batch = 5
+		}
+		c.configured(lim, nil, nil)
 	}
-	lim, needs := c.e.limits, c.needs[0]
-	c.needs = c.needs[1:]
-	if c.one(4) {
-		c.e.Unreadable(c.now, failure(script.Words{c.pick("", "", "gone")}, "gone"))
-		return
-	}
-	if c.one(4) {
-		lim.Batch = 5
-	}
-	c.e.Configured(c.now, lim, needs)
+	c.answered++
 }
 
 // flow lets everything on the wire arrive, and answers all readings.
 func (c *chaos) flow() {
-	for len(c.up) > 0 || len(c.down) > 0 || len(c.needs) > 0 {
+	for len(c.up) > 0 || len(c.down) > 0 || c.answered < c.reads {
 		c.serverReads()
 		c.clientReads()
 		c.configuration()

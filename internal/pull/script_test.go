@@ -21,7 +21,7 @@ import (
 //	+5s                        time passes: @2s is an effect after 2 s
 //	credit s 3                 window=9 starving bytes=300 serial=2
 //	cancel a, down, up, drained i1, fail [final], close
-//	configured [batch=… late], unreadable [gone], return 7 [g=x], givenup x [g=x]
+//	configured [batch=…], unreadable [gone], return 7 [g=x], givenup x [g=x]
 //
 // A message has 100 bytes. An effect is sub i1, unsub i1, drain i1, nak 1, read,
 // pin x, unpin x, a=1,2!error for a demand that is done or got messages, "s error"
@@ -88,9 +88,9 @@ func (w *world) event(ws script.Words) {
 			}
 		}
 	case "configured":
-		w.e.Configured(w.now, limits(ws), w.e.Epoch()-map[bool]uint64{true: 1}[ws.Has("late")])
+		w.configured(limits(ws), nil, nil)
 	case "unreadable":
-		w.e.Unreadable(w.now, failure(ws, "gone"))
+		w.configured(Limits{}, failure(ws, "gone"), errors.New("unreadable"))
 	case "return":
 		w.e.Return(w.now, terms(ws), message(script.Number(ws[1])), 100)
 	case "givenup":
@@ -105,6 +105,14 @@ func (w *world) event(ws script.Words) {
 			return
 		}
 		w.frame(w.pull(verb), ws[1:])
+	}
+}
+
+// configured ends a reading, and begins another if that is asked for.
+func (w *world) configured(lim Limits, gone, err error) {
+	if w.e.Configured(w.now, lim, gone, err) {
+		w.log = append(w.log, "read")
+		w.reads++
 	}
 }
 

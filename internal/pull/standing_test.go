@@ -93,20 +93,20 @@ func TestSilence(t *testing.T) {
 			+600ms; p2 408 left=9 -> p3 i2 9 3.3s hb1.65s | p1 msg 1 -> s=1`,
 		"503: back off, probe": `
 			~post s stand 9; p1 503 -> read; s 503 | +200ms -> @200ms p2 i1 9 600ms | p2 503 -> s 503
-			+400ms -> @400ms p3 i1 9 600ms | p3 msg 1 2 3 4 5 6 7 8 9 -> s healthy; read; s=1,2,3,4,5,6,7,8,9`,
+			+400ms -> @400ms p3 i1 9 600ms | p3 msg 1 2 3 4 5 6 7 8 9 -> s healthy; s=1,2,3,4,5,6,7,8,9 | configured -> read | configured ->`,
 		"reconnected: at once, and the configuration is read": `
 			~post s stand 9; +5.7s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms; @5.7s drain i2; s silent | down -> s lost
-			down; drained i1; drained i2; +1m; up -> sub i3; p3 i3 9 600ms; read | up -> drain i3; sub i4; p4 i4 9 600ms; read`,
+			down; drained i1; drained i2; +1m; up -> sub i3; p3 i3 9 600ms; read | up -> drain i3; sub i4; p4 i4 9 600ms | down; unreadable -> s lost | up -> drain i4; sub i5; p5 i5 9 600ms; read`,
 		"deleted: nothing is pulled before the configuration was read": `
-			~post s stand 9; p1 deleted -> drain i1; s deleted | drained i1; +200ms -> @200ms read | unreadable gone -> s gone
-			+200ms -> @200ms read | unreadable; post a some 1 5s -> sub i2; p2 i2 1 now | p2 deleted -> drain i2; a=!deleted
+			~post s stand 9; p1 deleted -> drain i1; read; s deleted | drained i1; +200ms; unreadable gone -> read; s gone
+			unreadable; post a some 1 5s -> read; sub i2; p2 i2 1 now | p2 deleted -> drain i2; a=!deleted
 			configured; +600ms -> @400ms sub i3; p3 i3 9 600ms`,
 		"refused for good": `
 			~post s stand 9; p1 push -> s=!push end | post r stand 9; +200ms -> @200ms p2 i1 9 29.8s hb2s`,
 		"over a limit: read, and pull within it": `
 			~post s stand 9; p1 limit -> read; s limit | configured batch=5; +200ms -> @200ms p2 i1 5 600ms
-			p2 msg 1 -> s healthy; read; s=1 | p2 limit -> s limit | configured batch=3; +200ms -> @200ms p3 i1 3 600ms
-			p3 limit -> read; s limit | unreadable; +400ms -> @400ms p4 i1 3 600ms | p4 limit -> read; s limit`,
+			p2 msg 1 -> s healthy; read; s=1 | p2 limit -> s limit | configured batch=3; +200ms -> read; @200ms p3 i1 3 600ms
+			p3 limit -> s limit | unreadable; +400ms -> read; @400ms p4 i1 3 600ms | p4 limit -> s limit`,
 	})
 }
 

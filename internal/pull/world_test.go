@@ -258,7 +258,7 @@ func (w *world) checkWaits() {
 	for _, s := range e.shares {
 		looks := slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.kind == noWait && !p.ended })
 		for _, d := range s.demands {
-			waits := at(s.retryAt) || noSlots || e.config.awaited && at(e.config.readAt)
+			waits := at(s.retryAt) || noSlots || e.config.awaited && e.config.reading
 			if d.Mode != Standing {
 				w.must(d.pull != nil || waits || looks && !d.long, "nothing is done for %v: %+v", d.Ref, e.capacity)
 			} else if d.stand.held == 0 && !slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.owner == d }) {

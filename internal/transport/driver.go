@@ -60,13 +60,14 @@ type Driver struct {
 	boxes   inboxes
 	quiet   []chan struct{} // closed when no inbox drains, and what came is carried out
 	refused error           // the connection's last error before the last pull was sent
+	round   func()          // ends the reading of the configuration that is under way, and the pause after it
 }
 
 // New returns a driver for a consumer that is pulled from by subject. Its windows may have onOrder messages on order.
 func New(nc *nats.Conn, subject string, lim pull.Limits, onOrder int, inboxes *Inboxes, hooks Hooks) *Driver {
 	d := &Driver{
 		nc: nc, subject: subject, hooks: hooks, epoch: epoch(nc), in: make(chan *nats.Msg, slots(onOrder)),
-		group: lifecycle.New(), refused: nc.LastError(),
+		group: lifecycle.New(), refused: nc.LastError(), round: func() {},
 	}
 	d.over, d.end = context.WithCancelCause(context.Background())
 	d.engine = pull.New(inboxes.base, lim, cap(d.in)-statusSlots, rand.Uint64())

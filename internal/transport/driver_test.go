@@ -53,6 +53,44 @@ func TestADriverOnAClosedConnection(t *testing.T) {
 	})
 }
 
+// A reading of the configuration that was lost with a connection is begun anew when there is another, not when its time is over,
+// and no two run at a time.
+func TestAReadingThatWasLostWithItsConnection(t *testing.T) {
+	stage.Run(t, stage.Config{}, func(s *stage.Stage) {
+		ctx, cancel := context.WithTimeout(s.T.Context(), time.Hour)
+		defer cancel()
+		inboxes, err := transport.CheckInboxes(ctx, s.NC)
+		require.NoError(s.T, err)
+		var begun []time.Duration
+		running := 0
+		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{
+			Read: func(ctx context.Context) (lim pull.Limits, gone, err error) {
+				running++
+				require.Equal(s.T, 1, running)
+				if begun = append(begun, s.Elapsed()); len(begun) < 4 {
+					<-ctx.Done()
+					err = ctx.Err()
+				}
+				running--
+				return lim, nil, err
+			},
+		})
+		for range 3 {
+			s.Peer.Cut()
+			stage.Pass(100 * time.Millisecond)
+		}
+		require.Len(s.T, begun, 3)
+		require.Equal(s.T, begun[0]+200*time.Millisecond, begun[2], "each begins with its connection")
+		stage.Pass(time.Minute)
+		require.Len(s.T, begun, 3, "nothing waits for it")
+		s.Peer.Cut()
+		stage.Pass(time.Minute)
+		require.Len(s.T, begun, 4)
+		require.NoError(s.T, d.Close(ctx, errors.New("over")))
+		require.NoError(s.T, d.Stop(ctx))
+	})
+}
+
 type noSink struct{}
 
 func (noSink) Deliver([]pull.Message, bool, error) {}

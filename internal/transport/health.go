@@ -36,6 +36,7 @@ func (d *Driver) connectionIs(s nats.Status, again bool) {
 			if again || e.Down() {
 				e.Disconnected()
 				e.Reconnected(now)
+				d.round() // what was asked for on the old connection is lost
 			}
 		case nats.DISCONNECTED, nats.RECONNECTING:
 			e.Disconnected()
@@ -49,25 +50,28 @@ func (d *Driver) connectionIs(s nats.Status, again bool) {
 	})
 }
 
-// readMost is how long a reading of the consumer's configuration may take.
-const readMost = 2 * time.Second
+const (
+	// readFirst is how long the first reading of the consumer's configuration may take, and when the next one follows if the
+	// engine needs one; it doubles up to readMost. While the consumer has no leader no reading is answered.
+	readFirst = 500 * time.Millisecond
+	readMost  = time.Second
+)
 
-// readConfig reads the consumer's configuration on a goroutine of the driver's.
+// readConfig reads the consumer's configuration on a goroutine of the driver's, until the engine needs no other reading.
 func (d *Driver) readConfig() {
 	d.group.Go(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, readMost)
-		defer cancel()
-		d.mu.Lock()
-		epoch := d.engine.Epoch()
-		d.mu.Unlock()
-		lim, gone, err := d.hooks.Read(ctx)
-		d.Do(func(e *pull.Engine, now pull.At) {
-			if err != nil {
-				e.Unreadable(now, gone)
-			} else {
-				e.Configured(now, lim, epoch)
+		for wait, again := readFirst, true; again && ctx.Err() == nil; wait = min(2*wait, readMost) {
+			round, cancel := context.WithTimeout(ctx, wait)
+			d.mu.Lock()
+			d.round = cancel
+			d.mu.Unlock()
+			lim, gone, err := d.hooks.Read(round)
+			d.Do(func(e *pull.Engine, now pull.At) { again = e.Configured(now, lim, gone, err) })
+			if again {
+				<-round.Done()
 			}
-		})
+			cancel()
+		}
 	})
 }
 
