@@ -1,6 +1,7 @@
 package jetpull
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,6 +122,9 @@ func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run 
 	log := set.log().With("stream", s.stream, "consumer", s.consumer)
 	r := &run{sub: s, call: c, set: set, handler: h, bound: bound, report: worker.NewReporter(log, o.onError, o.onEvent != nil, s.notifier)}
 	pool := o.Settings
+	if pool.Prefetch == 0 {
+		pool.PrefetchBytes = cmp.Or(pool.PrefetchBytes, worker.MaxBytes)
+	}
 	ops := r.ops()
 	if h == nil {
 		pool.Workers = 1
@@ -134,12 +138,8 @@ func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run 
 	if before != nil && before.bound.created.Equal(bound.created) {
 		r.pool.Remember(before.pool)
 	}
-	bytes := o.PrefetchBytes
-	if o.Prefetch == 0 && bytes == 0 {
-		bytes = worker.MaxBytes
-	}
 	r.demand.Ref, r.demand.Ask = r, pull.Ask{
-		Mode: pull.Standing, Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: pool.Workers, Bytes: bytes,
+		Mode: pull.Standing, Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: pool.Workers, Bytes: pool.PrefetchBytes,
 	}
 	s.driver.Do(func(e *pull.Engine, now pull.At) { e.Post(now, &r.demand) })
 	s.calls.mu.Lock()
@@ -163,9 +163,7 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Identify: (*Msg).identify,
 		Size:     func(m *Msg) int { return m.size },
 		Settled:  func(m *Msg) worker.Outcome { return worker.Outcome(m.how.Load()) },
-		Acks: worker.Acks[*Msg]{
-			Ack: (*Msg).Ack, Nak: (*Msg).NakWithDelay, Term: (*Msg).TermWithReason, InProgress: (*Msg).InProgress, HandBack: r.handBack,
-		},
+		Ack:      (*Msg).Ack, Nak: (*Msg).NakWithDelay, Term: (*Msg).TermWithReason, InProgress: (*Msg).InProgress, HandBack: r.handBack,
 		Failed: r.failed,
 		Credit: func(c pull.Credit) {
 			s.driver.Do(func(e *pull.Engine, now pull.At) { e.Credit(now, &r.demand, c) })

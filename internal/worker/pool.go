@@ -5,7 +5,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -26,7 +25,13 @@ type Ops[M any] struct {
 
 	Handle  func(context.Context, M) error // nil: the caller settles what it takes
 	Settled func(M) Outcome                // how its handler has settled it
-	Acks[M]
+	// The acknowledgements of a message; HandBack is for those that no handler has started.
+	Ack        func(M) error
+	Nak        func(M, time.Duration) error
+	Term       func(M, string) error
+	InProgress func(M) error
+	HandBack   func(M)
+
 	// DeadLetter stores a dead letter, and logs the result; nil: there are none. Its error matches ErrFinal if nothing can be sent any more.
 	DeadLetter func(ctx context.Context, m M, reason string, attempts int) error
 	// Failed takes a failed attempt that settled its message, its number from 1, and its outcome.
@@ -38,20 +43,11 @@ type Ops[M any] struct {
 	Report *Reporter
 }
 
-// Acks send the acknowledgements of a message to the server.
-type Acks[M any] struct {
-	Ack        func(M) error
-	Nak        func(M, time.Duration) error
-	Term       func(M, string) error
-	InProgress func(M) error
-	HandBack   func(M) // for messages that no handler has started
-}
-
 // Settings are those of one call.
 type Settings struct {
 	Workers        int
 	Prefetch       int // 0: adaptive
-	PrefetchBytes  int // 0: MaxBytes where Prefetch is adaptive, else no bound
+	PrefetchBytes  int // 0: no bound
 	KeepAlive      bool
 	RetryDelays    []time.Duration // nil: the consumer's BackOff, else the default
 	MaxAttempts    int             // 0: no limit
@@ -109,9 +105,6 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	q.window = window{
 		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes,
 		bound: consumer.Window, patient: consumer.Patience / 4,
-	}
-	if set.Prefetch == 0 {
-		q.window.bytes = cmp.Or(set.PrefetchBytes, MaxBytes)
 	}
 	q.window.restart()
 	if set.Workers > 1 && ops.Handle != nil {

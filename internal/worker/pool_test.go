@@ -49,8 +49,8 @@ func TestWorkersStartWithMessages(t *testing.T) {
 			Now: func() pull.At { return 0 }, Identify: func(m *msg) (ID, uint64) { return m.id, 1 }, Size: func(*msg) int { return 1 },
 			Handle:  func(context.Context, *msg) error { ran.Add(1); <-release; return nil },
 			Settled: func(*msg) Outcome { return Undecided },
-			Acks:    Acks[*msg]{Ack: func(*msg) error { return nil }, HandBack: func(*msg) {}},
-			Credit:  func(pull.Credit) {}, Halt: func() {}, Report: &Reporter{},
+			Ack:     func(*msg) error { return nil }, HandBack: func(*msg) {},
+			Credit: func(pull.Credit) {}, Halt: func() {}, Report: &Reporter{},
 		}, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, Consumer{Patience: time.Minute, Longest: time.Minute, Remembers: 10})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

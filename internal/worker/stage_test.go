@@ -140,13 +140,11 @@ func (s *stage) ops() Ops[*msg] {
 		Identify: func(m *msg) (ID, uint64) { return m.id, m.delivered },
 		Size:     func(*msg) int { return 10 },
 		Handle:   s.handle, Settled: func(m *msg) Outcome { return Outcome(m.settled.Load()) },
-		Acks: Acks[*msg]{
-			Ack: did("ack"), InProgress: did("wpi"),
-			Nak:      func(m *msg, d time.Duration) error { return did(fmt.Sprintf("nak:%v ", d))(m) },
-			Term:     func(m *msg, reason string) error { return did("term:" + reason + " ")(m) },
-			HandBack: func(m *msg) { _ = did("back")(m) },
-		},
-		Failed: func(*msg, int, string, time.Duration, error) {},
+		Ack: did("ack"), InProgress: did("wpi"),
+		Nak:      func(m *msg, d time.Duration) error { return did(fmt.Sprintf("nak:%v ", d))(m) },
+		Term:     func(m *msg, reason string) error { return did("term:" + reason + " ")(m) },
+		HandBack: func(m *msg) { _ = did("back")(m) },
+		Failed:   func(*msg, int, string, time.Duration, error) {},
 		Credit: func(c pull.Credit) {
 			s.mu.Lock()
 			s.returned = pull.Credit{N: s.returned.N + c.N, Bytes: s.returned.Bytes + c.Bytes}
