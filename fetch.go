@@ -81,9 +81,6 @@ func (s *Subscription) get(ctx context.Context, what string, n int, set *setting
 	if !errors.Is(err, ErrTimeout) {
 		return nil, s.wrapError(what, err)
 	}
-	if refused := s.driver.Refused(); refused != nil {
-		return nil, s.wrapError(what, refused)
-	}
 	if timeout, ok := c.Err.(*pull.Timeout); ok { //nolint:errorlint // the engine does not wrap its own
 		now := s.driver.Now()
 		text := fmt.Sprintf("no message within %v", (now - begun).Round(time.Millisecond))

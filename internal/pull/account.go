@@ -27,6 +27,7 @@ type pull struct {
 	owner *Demand // the standing demand it was sent for
 	// refresh is set if the pull only refreshes a pin, and is too small for a message.
 	refresh bool
+	alone   bool // it is for a message that fitted no other
 
 	demands  int // that it covers
 	need     int // messages that those still want

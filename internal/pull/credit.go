@@ -33,10 +33,9 @@ type standing struct {
 	notified bool // delivered messages are about to be handed over
 	// oversize is set if the next message is larger than a pull may ask for: it is pulled alone.
 	oversize bool
-	// quiet is set when a pull has expired with at least half of its batch unused: the other open pulls are enough,
-	// and one replaces all when they have ended. arriving is set when a message comes after that: the next pull goes
-	// out when the others may bring only a few more.
-	quiet, arriving bool
+	// quiet is set if the last pull has expired with at least half of its batch unused: the other open pulls are enough, and the
+	// next one goes out when they may bring only a few messages.
+	quiet bool
 
 	// Trouble. After it the next pull is a probe: short-lived and without heartbeat, so that the server refuses it with
 	// a reason such as MaxWaiting. A pull with heartbeats would be dropped without an answer.
@@ -87,6 +86,7 @@ func (e *Engine) silence(now At, d *Demand, p *pull) {
 // standingEnded updates the standing demand whose pull has ended.
 func (e *Engine) standingEnded(now At, d *Demand, p *pull, o ending) {
 	st := o.status
+	d.stand.quiet = st.Condition == wire.Expired && p.got <= p.req.Batch/2 && !p.probe()
 	switch class := st.Condition.Class(); {
 	case o.silent:
 		e.silence(now, d, p)
@@ -106,9 +106,6 @@ func (e *Engine) standingEnded(now At, d *Demand, p *pull, o ending) {
 	case class == wire.Config, class == wire.Terminal:
 		e.finish(d, &Refused{st})
 	default:
-		if st.Condition == wire.Expired && p.got <= p.req.Batch/2 && !p.probe() {
-			d.stand.quiet, d.stand.arriving = true, false
-		}
 		e.healthy(d)
 	}
 }
@@ -117,19 +114,11 @@ func (e *Engine) standingEnded(now At, d *Demand, p *pull, o ending) {
 func (e *Engine) tooLarge(d *Demand, p *pull, st wire.Status) {
 	switch {
 	case p.got > 0, p.refresh:
-	case d.MaxBytes > 0 && p.req.MaxBytes == e.mostBytes(d):
+	case p.alone:
 		e.finish(d, &Refused{st}) // it does not fit the user's limit and never will
 	default:
 		d.stand.oversize = true
 	}
-}
-
-// mostBytes is the largest max_bytes of a pull for d, if its caller has a limit.
-func (e *Engine) mostBytes(d *Demand) int {
-	if e.limits.Bytes > 0 {
-		return min(d.MaxBytes, e.limits.Bytes)
-	}
-	return d.MaxBytes
 }
 
 // onOrder counts the messages that the pulls of a standing demand may still bring.
@@ -182,7 +171,7 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 //	| the next message fits no pull                       | waits until nothing is held or on order       |
 //	| the pin has to be refreshed                         | goes out, if need be with refreshBytes        |
 //	| window full, or a quarter of MaxWaiting is open     | waits                                         |
-//	| quiet, and a pull is open                           | waits for that one's end                      |
+//	| quiet, and an eighth of the window is on order      | waits                                         |
 //	| less than half of the window free, nobody starves   | waits for credit                              |
 //	| less free of the byte window than a pull may ask    | waits for credit                              |
 func (e *Engine) coverStanding(now At, d *Demand) {
@@ -197,9 +186,7 @@ func (e *Engine) coverStanding(now At, d *Demand) {
 	if e.limits.Batch > 0 {
 		batch = min(batch, e.limits.Batch)
 	}
-	if s.arriving && o.messages < max(1, min(s.window, cmp.Or(e.limits.Batch, s.window))/8) {
-		s.quiet = false
-	}
+	enough := max(1, min(s.window, cmp.Or(e.limits.Batch, s.window))/8) // in quiet times
 	wait := false
 	switch {
 	case e.config.awaited:
@@ -215,7 +202,7 @@ func (e *Engine) coverStanding(now At, d *Demand) {
 	case s.oversize:
 		batch, wait = 1, s.held > 0 || open > 0
 	case refreshDue:
-	case batch < 1, e.manyPulls(o), s.quiet && o.messages > 0:
+	case batch < 1, e.manyPulls(o), s.quiet && o.messages >= enough:
 		wait = true
 	case need < half:
 		wait = open > 0 || s.held > 0 && !s.starving
@@ -257,7 +244,7 @@ func (e *Engine) pullStanding(now At, d *Demand, batch, bytes int, refresh bool)
 	if refresh {
 		p.req.MaxBytes = refreshBytes
 	} else {
-		s.oversize = false
+		p.alone, s.oversize = s.oversize, false
 	}
 	switch beat := d.Terms.Heartbeat; {
 	case s.probing:

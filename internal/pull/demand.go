@@ -186,7 +186,7 @@ func (e *Engine) deliver(d *Demand, m Message, size int) {
 	d.add(m, size)
 	switch {
 	case d.Mode == Standing:
-		d.stand.arriving, d.stand.starving = true, false
+		d.stand.starving = false
 		e.notify(d)
 	case d.Want == 0 || d.MaxBytes > 0 && d.bytes >= d.MaxBytes:
 		e.finish(d, nil)

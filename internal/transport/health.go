@@ -75,13 +75,6 @@ func (d *Driver) readConfig() {
 	})
 }
 
-// Refused returns the server's refusal of the last pull; nil: it did not refuse it.
-func (d *Driver) Refused() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return Refusal(d.nc, d.subject, d.refused)
-}
-
 // Refusal returns the server's refusal of what was sent to subject, or subscribed to; nil: it did not refuse it. before was the
 // connection's last error before that. The server sends a refusal on the connection and never answers the request, and nats.go
 // keeps returning the last one, long after the permission was given. It makes an error for each, so another error is

@@ -202,11 +202,11 @@ func (d *Driver) takeAll(some []*nats.Msg) {
 		d.nudged = false
 		if now = d.Now(); d.reader.armed != 0 && d.reader.armed <= now {
 			d.reader.armed = 0
-			d.engine.Tick(now)
 			if err := Refusal(d.nc, d.subject, d.refused); err != nil {
 				d.engine.Fail(now, err, false)
 				d.refused = d.nc.LastError()
 			}
+			d.engine.Tick(now)
 		}
 		d.takeDrained(now)
 	}
