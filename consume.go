@@ -43,14 +43,14 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	}
 	set.run.onStart()
 	r := s.open(callConsume, set, h, nil)
-	r.report.Log().Debug("jetpull: consuming", "concurrency", set.run.Workers)
+	r.report.Log.Debug("jetpull: consuming", "concurrency", set.run.Workers)
 	var drained error
 	for next := r; next != nil; next = r.next(ctx) {
 		r = next
 		drained = r.pool.Run(ctx)
 	}
 	r.close(min(closeMost, r.pool.Left()))
-	r.report.Log().Debug("jetpull: consuming ended")
+	r.report.Log.Debug("jetpull: consuming ended")
 	if drained != nil {
 		drained = fmt.Errorf("%w: %w", ErrDrainTimeout, drained)
 	}

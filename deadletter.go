@@ -66,7 +66,7 @@ func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts in
 		dead.Header.Set(HeaderDeadPayload, "too large")
 		_, err = s.js.PublishMsg(ctx, dead, id)
 	}
-	log := r.report.Log().With("sequence", m.Sequence(), "subject", m.Subject(), "dead_letter", subject, "attempts", attempts, "reason", reason)
+	log := r.report.Log.With("sequence", m.Sequence(), "subject", m.Subject(), "dead_letter", subject, "attempts", attempts, "reason", reason)
 	if err != nil {
 		err = fmt.Errorf("jetpull: dead letter of stream sequence %s to %s: %w", sequence, subject, err)
 		log.Warn("jetpull: dead letter was not stored", "error", err)

@@ -34,7 +34,7 @@ func (s *Subscription) start(inboxes *transport.Inboxes) {
 		Pin:  s.pinChanged,
 		Read: s.read,
 	})
-	s.notifier = worker.NewNotifier(s.driver.Go)
+	s.notifier = &worker.Notifier{Start: s.driver.Go}
 }
 
 func limitsOf(cfg *jetstream.ConsumerConfig) pull.Limits {
@@ -120,7 +120,7 @@ func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run 
 	bound := s.bound.Load()
 	o, cfg := &set.run, &bound.cfg
 	log := set.log().With("stream", s.stream, "consumer", s.consumer)
-	r := &run{sub: s, call: c, set: set, handler: h, bound: bound, report: worker.NewReporter(log, o.onError, o.onEvent != nil, s.notifier)}
+	r := &run{sub: s, call: c, set: set, handler: h, bound: bound, report: &worker.Reporter{Log: log, OnError: o.onError, Events: o.onEvent != nil, Notifier: s.notifier}}
 	pool := o.Settings
 	if pool.Prefetch == 0 {
 		pool.PrefetchBytes = cmp.Or(pool.PrefetchBytes, worker.MaxBytes)
@@ -192,13 +192,11 @@ func (r *run) handBack(m *Msg) {
 
 // poolConsumer is the part of cfg that a pool uses. Only messages that handlers settle are remembered.
 func (s *Subscription) poolConsumer(cfg *jetstream.ConsumerConfig, handlers bool) worker.Consumer {
-	c := worker.Consumer{
-		AckNone: cfg.AckPolicy == jetstream.AckNonePolicy, BackOff: cfg.BackOff,
-		MaxDeliver: uint64(max(0, cfg.MaxDeliver)), Window: maxPrefetch,
-	}
+	c := worker.Consumer{AckNone: cfg.AckPolicy == jetstream.AckNonePolicy, Window: maxPrefetch}
 	if c.AckNone {
 		return c
 	}
+	c.BackOff, c.MaxDeliver = cfg.BackOff, uint64(max(0, cfg.MaxDeliver))
 	c.Window = worker.Window(cfg.MaxAckPending, maxPrefetch, s.trip)
 	if handlers {
 		c.Remembers = remembered

@@ -76,7 +76,7 @@ func (p *Pool[M]) keepHouse() {
 		_ = p.ops.InProgress(m) // it fails if the message was settled meanwhile
 	}
 	if len(hanging) > 0 {
-		p.ops.Report.Log().Warn("jetpull: messages were taken more than ten times AckWait ago and are not settled: their handler hangs, or ManualAck waits; see HandlerTimeout",
+		p.ops.Report.Log.Warn("jetpull: messages were taken more than ten times AckWait ago and are not settled: their handler hangs, or ManualAck waits; see HandlerTimeout",
 			"sequences", hanging[:min(len(hanging), sequencesMost)], "for", hangs*wait)
 	}
 }

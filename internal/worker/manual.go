@@ -1,7 +1,5 @@
 package worker
 
-import "github.com/jetpull/jetpull/internal/pull"
-
 // park holds e, which its handler has left unsettled, until Vacate.
 func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 	q := &p.queue
@@ -32,12 +30,7 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 	}
 	e.outcome = how
 	q.done(e, p.ops.Now())
-	var c pull.Credit
-	if q.starving {
-		c = q.give(true)
-	} else {
-		c = q.creditDue()
-	}
+	c := q.creditDue()
 	q.mu.Unlock()
 	p.workers.Done()
 	if c.N > 0 {

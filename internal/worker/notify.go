@@ -12,15 +12,12 @@ import (
 // Notifier calls the user's callbacks in order, on a goroutine that lives as long as there are any, so that
 // none delays the delivery of messages.
 type Notifier struct {
-	start func(func(context.Context)) bool
+	Start func(func(context.Context)) bool // starts the goroutine; false: it cannot
 
 	mu      sync.Mutex
 	queue   []func()
 	calling bool
 }
-
-// NewNotifier returns a Notifier that starts its goroutine with start.
-func NewNotifier(start func(func(context.Context)) bool) *Notifier { return &Notifier{start: start} }
 
 // Post calls f after the callbacks that were posted before. After the Subscription was closed it calls f itself: the goroutine
 // has ended, and handlers may still run.
@@ -30,7 +27,7 @@ func (n *Notifier) Post(f func()) {
 	idle := !n.calling
 	n.calling = true
 	n.mu.Unlock()
-	if idle && !n.start(n.call) {
+	if idle && !n.Start(n.call) {
 		n.call(context.Background())
 	}
 }
@@ -54,10 +51,10 @@ func (n *Notifier) call(context.Context) {
 // problemsMost of them wait, so that a callback that blocks does not fill the memory. Problems beyond that are
 // counted.
 type Reporter struct {
-	log      *slog.Logger
-	onError  func(error) // nil: none
-	events   bool        // failed attempts go to OnEvent, and not to OnError too
-	notifier *Notifier
+	Log      *slog.Logger
+	OnError  func(error) // nil: none
+	Events   bool        // failed attempts go to OnEvent, and not to OnError too
+	Notifier *Notifier
 
 	disturbed atomic.Bool
 	waiting   atomic.Int64
@@ -67,26 +64,18 @@ type Reporter struct {
 // problemsMost is how many problems may wait for OnError. All handlers may fail at once.
 const problemsMost = 4096
 
-// NewReporter returns a Reporter that logs to log and calls onError by n. With events OnEvent gets the failed attempts.
-func NewReporter(log *slog.Logger, onError func(error), events bool, n *Notifier) *Reporter {
-	return &Reporter{log: log, onError: onError, events: events, notifier: n}
-}
-
-// Log is the logger.
-func (r *Reporter) Log() *slog.Logger { return r.log }
-
 // Later logs on the goroutine of the callbacks. It is for events that occur while messages are delivered, or under a lock,
 // where the user's logger must not be called.
 func (r *Reporter) Later(level slog.Level, text string, args ...any) {
-	r.notifier.Post(func() {
-		r.log.Log(context.Background(), level, text, args...) //nolint:sloglint // callers give a literal
+	r.Notifier.Post(func() {
+		r.Log.Log(context.Background(), level, text, args...) //nolint:sloglint // callers give a literal
 	})
 }
 
 // Error passes err to OnError.
 func (r *Reporter) Error(err error) {
-	if r.onError != nil {
-		r.Call(func() { r.onError(err) })
+	if r.OnError != nil {
+		r.Call(func() { r.OnError(err) })
 	}
 }
 
@@ -99,14 +88,14 @@ func (r *Reporter) Call(f func()) {
 		return
 	}
 	r.waiting.Add(1)
-	r.notifier.Post(func() {
+	r.Notifier.Post(func() {
 		r.waiting.Add(-1)
 		f()
 		if r.waiting.Load() > 0 {
 			return
 		}
-		if n := r.missed.Swap(0); n > 0 && r.onError != nil {
-			r.onError(fmt.Errorf("jetpull: %d more problems were only counted: OnError or OnEvent is too slow; return from it at once, and work elsewhere", n))
+		if n := r.missed.Swap(0); n > 0 && r.OnError != nil {
+			r.OnError(fmt.Errorf("jetpull: %d more problems were only counted: OnError or OnEvent is too slow; return from it at once, and work elsewhere", n))
 		}
 	})
 }
@@ -133,11 +122,11 @@ func (r *Reporter) Healthy() {
 // its message makes no event.
 func (r *Reporter) Failed(seq uint64, err error, settles bool) {
 	if _, panicked := errors.AsType[*PanicError](err); panicked {
-		r.log.Error("jetpull: handler panicked", "sequence", seq, "error", err)
+		r.Log.Error("jetpull: handler panicked", "sequence", seq, "error", err)
 	} else {
-		r.log.Warn("jetpull: handler failed", "sequence", seq, "error", err)
+		r.Log.Warn("jetpull: handler failed", "sequence", seq, "error", err)
 	}
-	if !r.events || !settles {
+	if !r.Events || !settles {
 		r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
 	}
 }
@@ -147,7 +136,7 @@ func (r *Reporter) LastDeliveries(failed bool, seqs ...uint64) {
 	r.Later(slog.LevelWarn, "jetpull: messages were handed back at their last delivery; the server delivers them no more: MaxDeliver counts each stop",
 		"messages", len(seqs), "sequences", seqs[:min(len(seqs), sequencesMost)])
 	for _, seq := range seqs {
-		if failed && r.events {
+		if failed && r.Events {
 			continue
 		}
 		r.Error(fmt.Errorf("jetpull: stream sequence %d was handed back at its last delivery: take it from the stream; a larger MaxDeliver prevents it", seq))

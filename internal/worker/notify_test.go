@@ -18,10 +18,10 @@ func TestOnError(t *testing.T) {
 		var log bytes.Buffer
 		logged := func(text string) int { return strings.Count(log.String(), text) }
 		release := make(chan struct{})
-		r := NewReporter(slog.New(slog.NewTextHandler(&log, nil)), func(err error) {
+		r := &Reporter{Log: slog.New(slog.NewTextHandler(&log, nil)), Notifier: &Notifier{Start: notify}, OnError: func(err error) {
 			<-release
 			got = append(got, err)
-		}, false, NewNotifier(notify))
+		}}
 		all := make([]error, problemsMost+3)
 		for i := range all {
 			all[i] = errors.New("problem")

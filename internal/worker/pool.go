@@ -135,13 +135,7 @@ func (p *Pool[M]) Size() (waiting, running int) {
 	q := &p.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	waiting = q.n - q.parked
-	for i := range q.slots {
-		if q.slots[i].e != nil {
-			running++
-		}
-	}
-	return max(0, waiting-running), running
+	return max(0, q.n-q.quota.busy), q.quota.busy - q.parked
 }
 
 // Deliver takes messages that arrived, and returns how many were redeliveries. It must not run twice at the same time.
@@ -156,11 +150,7 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	q.mu.Lock()
 	now, before := p.ops.Now(), q.ready.n
 	for i, m := range ms {
-		var id ID
-		var delivered uint64
-		if !q.consumer.AckNone {
-			id, delivered = p.ops.Identify(m)
-		}
+		id, delivered := p.ops.Identify(m)
 		if delivered > 1 {
 			redelivered++
 		}
@@ -194,9 +184,6 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	q.startWorker()
 	q.starving = q.ready.n == 0 && q.hungry()
 	c := q.creditDue()
-	if q.ready.n == 0 && c.N == 0 { // no worker wakes to return it
-		c = q.give(q.starving)
-	}
 	p.lookAgain(now)
 	q.mu.Unlock()
 	for _, a := range again {
@@ -298,7 +285,7 @@ func (p *Pool[M]) handBackAll(back []*entry[M]) {
 	var last []uint64
 	consumer := p.queue.consumer
 	for _, e := range back {
-		if consumer.isLast(e.delivered) && !consumer.AckNone {
+		if consumer.isLast(e.delivered) {
 			last = append(last, e.id.Seq)
 		}
 		p.ops.HandBack(e.latest)

@@ -252,7 +252,7 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 		q.window.taken = false
 		news := q.credit.N > 0 || !q.starving
 		q.starving = true
-		c := q.give(true)
+		c := q.creditDue()
 		if news {
 			q.mu.Unlock()
 			q.ops.Credit(c)
@@ -311,21 +311,15 @@ func (q *queue[M]) done(e *entry[M], now pull.At) {
 	}
 }
 
-// give returns all credit.
-func (q *queue[M]) give(starving bool) pull.Credit {
-	q.serial++
-	c := q.credit
-	c.Window, c.Starving, c.Serial = q.prefetch(), starving, q.serial
-	q.credit = pull.Credit{}
-	return c
-}
-
-// creditDue returns all credit once it is half of the window.
+// creditDue returns all credit once it is half of the window, or at once if a worker waits.
 func (q *queue[M]) creditDue() (c pull.Credit) {
-	if 2*q.credit.N < q.window.size && (q.window.bytes == 0 || 2*q.credit.Bytes < q.window.bytes) {
+	if !q.starving && 2*q.credit.N < q.window.size && (q.window.bytes == 0 || 2*q.credit.Bytes < q.window.bytes) {
 		return c
 	}
-	return q.give(q.starving)
+	q.serial++
+	c, q.credit = q.credit, pull.Credit{}
+	c.Window, c.Starving, c.Serial = q.prefetch(), q.starving, q.serial
+	return c
 }
 
 // unstarted removes and returns the messages that no worker has begun, except those for which keep returns true.

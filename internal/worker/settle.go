@@ -97,21 +97,12 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 	returned = true
 }
 
-// seq is e's sequence in the stream. With ack policy none only the log uses it.
-func (p *Pool[M]) seq(e *entry[M]) uint64 {
-	if e.id.Seq == 0 {
-		id, _ := p.ops.Identify(e.msg)
-		return id.Seq
-	}
-	return e.id.Seq
-}
-
 // conclude settles a message by its handler's result, unless the handler has settled it.
 func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err error) {
 	none := p.queue.consumer.AckNone
 	how := p.ops.Settled(e.msg)
 	if err != nil {
-		p.ops.Report.Failed(p.seq(e), err, !none && how == Undecided)
+		p.ops.Report.Failed(e.id.Seq, err, !none && how == Undecided)
 	}
 	switch {
 	case none:
@@ -196,7 +187,7 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 
 // again retries e after a delay: in place if messages are ordered by key, else by the server.
 func (p *Pool[M]) again(s *slot[M], e *entry[M], try attempt, delay time.Duration) {
-	p.ops.Report.Log().Debug("jetpull: message is retried", "sequence", e.id.Seq, "after", delay)
+	p.ops.Report.Log.Debug("jetpull: message is retried", "sequence", e.id.Seq, "after", delay)
 	m := e.msg // once it waits for its retry, e is another worker's
 	if p.queue.ordered() && p.retryInPlace(s, e, delay) {
 		p.ops.Failed(m, try.number, Retried, delay, try.err)

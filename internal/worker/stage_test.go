@@ -152,7 +152,7 @@ func (s *stage) ops() Ops[*msg] {
 		},
 		Halt:   func() {},
 		Over:   context.Background(),
-		Report: NewReporter(slog.New(s), nil, false, NewNotifier(notify)),
+		Report: &Reporter{Log: slog.New(s), Notifier: &Notifier{Start: notify}},
 	}
 }
 
