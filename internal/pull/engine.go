@@ -226,7 +226,7 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	e.stats.Bytes += uint64(size)
 	s, p := ib.share, ib.pull
 	if s == nil {
-		e.Stray(m)
+		e.do(Effect{Kind: Nak, Msg: m})
 		return
 	}
 	if p != nil && e.steady(now, p, size, pin) {
@@ -275,9 +275,6 @@ func (e *Engine) steady(now At, p *pull, size int, pin string) bool {
 		d != nil && len(s.demands) == 1 && s.demands[0] == d && !d.stand.troubled() && !e.capacity.awaited &&
 		(pin == "" || pin == e.pins[s.terms.Group].id)
 }
-
-// Stray takes a message that arrived on an unknown inbox.
-func (e *Engine) Stray(m Message) { e.do(Effect{Kind: Nak, Msg: m}) }
 
 // Status takes a status frame that arrived on ib for the pull whose reply subject ends in token.
 func (e *Engine) Status(now At, ib *Inbox, token string, st wire.Status) {

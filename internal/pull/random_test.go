@@ -250,7 +250,7 @@ func (c *chaos) deliver(p *served) {
 	c.down = append(c.down, func() {
 		c.arrived = append(c.arrived, m)
 		if c.boxes[p.ib].gone {
-			c.e.Stray(message(m)) // the driver knows of no such inbox any more
+			c.e.Message(c.now, &Inbox{}, message(m), 0, "") // the driver knows of no such inbox any more
 		} else {
 			c.e.Message(c.now, p.ib, message(m), size, pin)
 		}

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -35,9 +36,10 @@ type inboxes struct {
 	drained []*pull.Inbox
 }
 
+// of returns the inbox of a subscription. One that was dropped has an inbox without a pull.
 func (b *inboxes) of(sub *nats.Subscription) *pull.Inbox {
 	if sub != b.lastSub {
-		b.lastSub, b.last = sub, b.known[sub]
+		b.lastSub, b.last = sub, cmp.Or(b.known[sub], &pull.Inbox{})
 	}
 	return b.last
 }
@@ -150,7 +152,7 @@ func (d *Driver) take(now pull.At, raw *nats.Msg) {
 		return
 	}
 	ib := d.boxes.of(raw.Sub)
-	if raw.Reply == "" && ib != nil && strings.HasPrefix(raw.Subject, ib.Prefix) {
+	if raw.Reply == "" && strings.HasPrefix(raw.Subject, ib.Prefix) {
 		if s, ok := wire.ParseStatus(raw.Header); ok {
 			d.engine.Status(now, ib, raw.Subject[strings.LastIndexByte(raw.Subject, '.')+1:], s)
 		}
@@ -165,10 +167,6 @@ func (d *Driver) take(now pull.At, raw *nats.Msg) {
 				size -= len("NATS/1.0\r\n\r\n")
 			}
 		}
-	}
-	if ib == nil {
-		d.engine.Stray(d.hooks.Wrap(raw, size))
-		return
 	}
 	d.engine.Message(now, ib, d.hooks.Wrap(raw, size), size, pin)
 }

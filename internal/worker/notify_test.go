@@ -62,7 +62,7 @@ func TestWindow(t *testing.T) {
 		"of several workers":                  {window{patient: 250 * ms, workers: 4}, 5, 20 * ms, 50},
 		"a message at hand for each at least": {window{patient: ms, workers: 4}, 5, time.Second, 5},
 		"though that is over the bound":       {window{workers: 1200}, 1, 0, 1201},
-		"fixed":                               {window{fixed: true}, 5, time.Microsecond, 16},
+		"fixed":                               {window{fixed: 16}, 5, time.Microsecond, 16},
 	} {
 		w := &tt.w
 		w.workers, w.size, w.bound = max(1, w.workers), 16, 1000

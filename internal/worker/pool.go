@@ -5,9 +5,11 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -101,9 +103,9 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	q.consumer = consumer
 	q.lines, q.slots = map[string]*line[M]{}, make([]slot[M], set.Workers)
 	q.held.prev, q.held.next = &q.held, &q.held
-	q.quota.limited, q.quota.left = set.StopAfter > 0, set.StopAfter
+	q.quota.left = cmp.Or(set.StopAfter, math.MaxInt)
 	q.window = window{
-		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes,
+		fixed: set.Prefetch, workers: set.Workers, bytes: set.PrefetchBytes,
 		bound: consumer.Window, patient: consumer.Patience / 4,
 	}
 	q.window.restart()

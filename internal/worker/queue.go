@@ -107,9 +107,8 @@ func (q *queue[M]) hungry() bool {
 
 // quota is how many messages are still to be handled, those that workers have included.
 type quota struct {
-	limited bool
-	left    int
-	busy    int // messages that workers have, or that are parked
+	left int // math.MaxInt without StopAfter
+	busy int // messages that workers have, or that are parked
 }
 
 // ordered reports whether messages stand in lines by key.
@@ -204,12 +203,7 @@ func (q *queue[M]) all(keep func(*entry[M]) bool) (es []*entry[M]) {
 }
 
 // prefetch is how many messages may be held or on order. StopAfter limits it.
-func (q *queue[M]) prefetch() int {
-	if q.quota.limited {
-		return min(q.window.size, q.quota.left)
-	}
-	return q.window.size
-}
+func (q *queue[M]) prefetch() int { return min(q.window.size, q.quota.left) }
 
 // paused reports whether ready messages have to wait.
 func (q *queue[M]) paused() bool { return q.ops.Paused != nil && q.ready.n > 0 && q.ops.Paused() }
@@ -219,15 +213,12 @@ func (q *queue[M]) available() int {
 	if q.paused() {
 		return 0
 	}
-	if q.quota.limited {
-		return min(q.ready.n, q.quota.left-q.quota.busy)
-	}
-	return q.ready.n
+	return min(q.ready.n, q.quota.left-q.quota.busy)
 }
 
 // over reports whether workers get no messages beyond the available ones.
 func (q *queue[M]) over() bool {
-	return q.stopped && q.parked == 0 && !q.paused() || q.quota.limited && q.quota.left == 0
+	return q.stopped && q.parked == 0 && !q.paused() || q.quota.left == 0
 }
 
 // next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or

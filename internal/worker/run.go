@@ -106,7 +106,7 @@ func (p *Pool[M]) handBackUnstarted() (unstarted, parked int) {
 	return len(back), parked
 }
 
-// Quota is how many messages StopAfter leaves to be handled; 0 without it.
+// Quota is how many messages StopAfter leaves to be handled.
 func (p *Pool[M]) Quota() int {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()

@@ -20,7 +20,7 @@ const (
 // rate, doubles whenever a worker had to wait although messages kept coming, and is bounded so that the last
 // message of a full window waits for a quarter of AckWait. The queue's lock guards it.
 type window struct {
-	fixed   bool
+	fixed   int // by Prefetch; 0: it is adaptive
 	workers int
 	bound   int           // by MaxAckPending, or what may be on order
 	patient time.Duration // a quarter of AckWait; 0: messages may wait for ever
@@ -34,18 +34,14 @@ type window struct {
 
 // restart begins with a small window.
 func (w *window) restart() {
-	if !w.fixed {
-		w.size = max(firstWindow, 2*w.workers)
-		w.fit()
-	}
+	w.size = max(firstWindow, 2*w.workers)
+	w.fit()
 }
 
 // starved doubles the window.
 func (w *window) starved() {
-	if !w.fixed {
-		w.size *= 2
-		w.fit()
-	}
+	w.size *= 2
+	w.fit()
 }
 
 // measured records that a worker handled n messages in d.
@@ -56,15 +52,14 @@ func (w *window) measured(n int, d time.Duration) {
 	}
 	w.each += (each - w.each) / 4
 	w.sample = int(min(sampleMost, sampleTime/w.each))
-	if !w.fixed {
-		w.size = max(w.size, w.lasting(workAhead))
-		w.fit()
-	}
+	w.size = max(w.size, w.lasting(workAhead))
+	w.fit()
 }
 
 // fit keeps the size within its bounds: at least all workers are busy and one message is at hand for each.
 func (w *window) fit() {
-	if w.fixed {
+	if w.fixed > 0 {
+		w.size = w.fixed
 		return
 	}
 	most := w.bound
