@@ -59,16 +59,14 @@ console-assets: ## Fetch the console's files of others from npm at the versions 
 
 build: ## Compile every package of every module
 	$(GO) build work
-	$(GO) build -tags otlp -o /dev/null ./cmd/jetpull
 
-# What is weighed means nothing under the race detector, the relay's simulation and the scenarios beside it take eight times as long there, and
-# the command is also built without -tags otlp.
+# What is weighed means nothing under the race detector, and the relay's simulation and the scenarios beside it take eight times as long there.
 test: ## Run the tests of all modules, under the race detector where there is a C compiler
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -p $(PACKAGES) -short -tags otlp -timeout 30m $(TESTARGS) $(TESTEXEC) \
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -p $(PACKAGES) -short -timeout 30m $(TESTARGS) $(TESTEXEC) \
 		$(LONGEST) $$($(GO) list work | grep -v '/relay/internal/sim$$')
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
 	$(PLAIN) $(GO) test $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 200
-	$(PLAIN) $(GO) test -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
+	$(PLAIN) $(GO) test -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) ./test ./broker
 	cd tools && GOWORK=off $(PLAIN) $(GO) test -count 1 $(TOOLS)
 	cd tools/packaging && GOWORK=off $(PLAIN) $(GO) test -count 1 ./...
 
@@ -76,7 +74,7 @@ tidy: ## Fail where a module's go.mod or go.sum is not tidy
 	@printf '%s\n' $(TIDY) | xargs -P 4 -I MODULE bash -c \
 		'cd MODULE && difference=$$(GOWORK=off $(GO) mod tidy -diff) || { echo "go mod tidy -diff: MODULE"; echo "$$difference"; exit 1; }'
 
-# It runs vet, and sees the command with -tags otlp alone: make test compiles the one file that is without.
+# It runs vet too.
 lint: $(BIN)/golangci-lint ## Run golangci-lint, at the version that tools/go.mod pins
 	$(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
 	cd tools && GOWORK=off $(PLAIN) $(BIN)/golangci-lint run --config ../.golangci.yml $(addsuffix /...,$(TOOLS))
@@ -115,7 +113,7 @@ nightly-simulation: sim-planted sim soak ## The part of nightly that simulates
 
 nightly-tests: FUZZTIME = 2000000x
 nightly-tests: fuzz ## The part of nightly that runs all tests at length
-	$(GO) test $(RACE) -tags otlp -timeout 2h -count 1 -skip '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) work
+	$(GO) test $(RACE) -timeout 2h -count 1 -skip '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) work
 	$(GO) test ./test/partition -v -timeout 0 -count 1 $(TESTARGS) -partition.messages 200000 -partition.partitions 64 -partition.faults 104
 
 bench: ## Measure the client against nats.go; figures and a chart in out/bench

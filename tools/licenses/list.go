@@ -45,7 +45,7 @@ func list(root string) ([]*holding, error) {
 		goos, goarch, _ := strings.Cut(platform, "/")
 		// Without the workspace: the versions are those of the command's go.mod.
 		out, err := output(filepath.Join(root, "cmd", "jetpull"), []string{"GOWORK=off", "GOOS=" + goos, "GOARCH=" + goarch, "CGO_ENABLED=0"},
-			"list", "-deps", "-tags", "otlp", "-f", "{{with .Module}}{{.Path}}\t{{.Version}}\t{{.Dir}}\t{{$.Dir}}{{end}}", ".")
+			"list", "-deps", "-f", "{{with .Module}}{{.Path}}\t{{.Version}}\t{{.Dir}}\t{{$.Dir}}{{end}}", ".")
 		if err != nil {
 			return nil, err
 		}

@@ -42,7 +42,7 @@ func run(ctx context.Context, out io.Writer, program, database string, modules [
 	}
 	for _, module := range modules {
 		_, _ = fmt.Fprintf(out, "vulncheck: %s\n", module)
-		cmd := exec.CommandContext(ctx, program, "-db", database, "-tags", "otlp", "./...")
+		cmd := exec.CommandContext(ctx, program, "-db", database, "./...")
 		cmd.Dir, cmd.Stdout, cmd.Stderr = module, out, out
 		err := cmd.Run()
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == foundStatus {

@@ -2,8 +2,11 @@ package cli
 
 import (
 	"cmp"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -24,6 +27,66 @@ func Range[N cmp.Ordered](flags *pflag.FlagSet, name string, value *N, least, mo
 func Lasting(flags *pflag.FlagSet, name string, d *time.Duration, least time.Duration) {
 	Range(flags, name, d, least, MaxLong)
 }
+
+// Interval adds the flag that says how often a view asks.
+func Interval(flags *pflag.FlagSet, d *time.Duration) {
+	flags.DurationVarP(d, "interval", "i", time.Second, "how often to ask")
+	Lasting(flags, "interval", d, 100*time.Millisecond)
+}
+
+// moment is the value of a flag with a time.
+type moment struct {
+	*time.Time
+	past bool // a duration is how long ago it was
+}
+
+// Time adds a flag for a time.
+func Time(flags *pflag.FlagSet, at *time.Time, name, usage string) {
+	flags.Var(&moment{at, false}, name, usage+" `TIME`, such as 2027-01-31T18:00:00Z")
+}
+
+// Future is Time, and refuses a time that is over.
+func Future(flags *pflag.FlagSet, at *time.Time, name, usage string) {
+	Time(flags, at, name, usage)
+	Checked(flags, name, func() error {
+		if !at.After(time.Now()) {
+			return fmt.Errorf("--%s %s is over; give a time to come", name, at.Format(time.RFC3339))
+		}
+		return nil
+	})
+}
+
+// Past adds a flag for a time, or how long ago that was.
+func Past(flags *pflag.FlagSet, at *time.Time, name, usage string) {
+	flags.Var(&moment{at, true}, name, usage+" `TIME`, such as 2026-01-02T15:04:05Z, or 1h for an hour ago")
+}
+
+// String implements pflag.Value.
+func (m *moment) String() string {
+	if m.Time == nil || m.IsZero() {
+		return ""
+	}
+	return m.UTC().Format(time.RFC3339Nano)
+}
+
+// Set implements pflag.Value.
+func (m *moment) Set(text string) error {
+	at, err := time.Parse(time.RFC3339, text)
+	ago, noDuration := time.ParseDuration(text)
+	switch {
+	case m.past && noDuration == nil && ago >= 0:
+		at = time.Now().Add(-ago)
+	case m.past && err != nil:
+		return errors.New("it is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h")
+	case err != nil:
+		return errors.New("it is no time such as 2027-01-31T18:00:00Z")
+	}
+	*m.Time = at
+	return nil
+}
+
+// Type implements pflag.Value.
+func (*moment) Type() string { return "time" }
 
 // NotEmpty has a flag refuse an empty value, as of a shell's unset variable: it would mean another server, or more, than the user thinks of.
 func NotEmpty(flags *pflag.FlagSet, name, what string) {
@@ -103,4 +166,20 @@ func Header(text string) (name, value string, err error) {
 		return "", "", Usage(fmt.Errorf("--header %q is not 'Name: value'", text))
 	}
 	return name, value, nil
+}
+
+// Authorities are the system's certificate authorities, with those of a file in PEM.
+func Authorities(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool()
+	}
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", file)
+	}
+	return roots, nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpclient"
@@ -91,16 +91,9 @@ func (b *Broker) Stream(ctx context.Context, path string) (io.ReadCloser, error)
 func (b *Broker) client() (*http.Client, error) {
 	h := httpclient.New(nil)
 	if b.ca != "" {
-		text, err := os.ReadFile(natscontext.ExpandHome(b.ca))
+		roots, err := cli.Authorities(natscontext.ExpandHome(b.ca))
 		if err != nil {
 			return nil, fmt.Errorf("--tlsca: %w", err)
-		}
-		roots, err := x509.SystemCertPool()
-		if err != nil {
-			roots = x509.NewCertPool()
-		}
-		if !roots.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("--tlsca %s has no certificate in PEM", b.ca)
 		}
 		h.Transport = &http.Transport{
 			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},

@@ -3,15 +3,13 @@ package tracing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
@@ -22,12 +20,7 @@ import (
 // Help is what the help of a command says of it.
 const Help = `Traces are exported by OTLP over HTTP if OpenTelemetry's environment variables ask
 for it: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER, OTEL_TRACES_SAMPLER,
-OTEL_SERVICE_NAME and so on. The exporter depends on gRPC, so only a build with
-the tag otlp has it:
-go install -tags otlp github.com/jetpull/jetpull/cmd/jetpull@latest`
-
-// errNoExporter says that this build exports no traces.
-var errNoExporter = errors.New("this build has no exporter; install one with: go install -tags otlp github.com/jetpull/jetpull/cmd/jetpull@latest")
+OTEL_SERVICE_NAME and so on.`
 
 // traceFlush bounds the export of the last spans at the end.
 const traceFlush = 5 * time.Second
@@ -39,19 +32,13 @@ func Start(ctx context.Context, service string, log *slog.Logger) (stop func(con
 	if err != nil || !wanted {
 		return func(context.Context) {}, err
 	}
-	// The exporter would print a variable that it cannot read, secrets and all, and go on without it.
-	var misread atomic.Bool
-	otel.SetLogger(funcr.New(func(string, string) { misread.Store(true) }, funcr.Options{}))
-	exporter, err := newExporter(ctx)
-	if errors.Is(err, errNoExporter) {
-		log.Warn("the environment asks for traces, and none are exported", "error", err)
-		return func(context.Context) {}, nil
+	c, err := newCollector(os.Getenv)
+	if err != nil {
+		return nil, cli.Usage(err)
 	}
+	exporter, err := otlptrace.New(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("export of traces: %w", err)
-	}
-	if misread.Load() {
-		return nil, cli.Usage(errors.New("a variable OTEL_EXPORTER_OTLP_… cannot be read: headers are name=value with commas between, where a percent sign begins an encoded byte; an endpoint is a URL such as http://127.0.0.1:4318"))
 	}
 	// The environment comes last, so that it overrides the name.
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(semconv.ServiceName(service)), resource.WithFromEnv())
@@ -72,33 +59,17 @@ func Start(ctx context.Context, service string, log *slog.Logger) (stop func(con
 
 // traceExporter reads whether spans are to be exported. An exporter that this program
 // does not have is refused, because missing spans would be noticed too late.
-func traceExporter(getenv func(string) string) (wanted bool, err error) {
-	first := func(names ...string) (name, value string) {
-		for _, name := range names {
-			if value := getenv(name); value != "" {
-				return name, value
-			}
-		}
-		return names[0], ""
-	}
-	if getenv("OTEL_SDK_DISABLED") == "true" {
+func traceExporter(getenv environment) (wanted bool, err error) {
+	_, endpoint := getenv.lookup("ENDPOINT")
+	exporter := getenv("OTEL_TRACES_EXPORTER")
+	switch {
+	case getenv("OTEL_SDK_DISABLED") == "true", exporter == "none", exporter == "" && endpoint == "":
 		return false, nil
+	case exporter != "" && exporter != "otlp":
+		return false, cli.Usage(fmt.Errorf("OTEL_TRACES_EXPORTER=%q: traces are exported by otlp only, or none", exporter))
 	}
-	switch name, exporter := first("OTEL_TRACES_EXPORTER"); exporter {
-	case "none":
-		return false, nil
-	case "":
-		if _, endpoint := first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"); endpoint == "" {
-			return false, nil
-		}
-	case "otlp":
-	default:
-		return false, cli.Usage(fmt.Errorf("%s=%q: traces are exported by otlp only, or none", name, exporter))
-	}
-	switch name, protocol := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol {
-	case "", "http/protobuf":
-		return true, nil
-	default:
+	if name, protocol := getenv.lookup("PROTOCOL"); protocol != "" && protocol != "http/protobuf" {
 		return false, cli.Usage(fmt.Errorf("%s=%q: only http/protobuf is supported; collectors take it on port 4318 by default", name, protocol))
 	}
+	return true, nil
 }
