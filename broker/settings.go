@@ -73,7 +73,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	ignored("dlq", "summary-update-interval-seconds", "600", "the summary is always up to date"),
 
 	service.Choice("gateway-auth", "mode", "none", []string{"none", "hmac"}, "whether requests must be signed", func(c *Config) *string { return &c.Gateway.Mode }),
-	service.Choice("gateway-auth", "scheme", "v1", []string{"v1", "v2"}, "what a signature must cover: v1, the original's, time and body; v2 method, path, query and a nonce too. v1 accepts both", func(c *Config) *string { return &c.Gateway.Scheme }),
+	service.Choice("gateway-auth", "scheme", "v1", []string{"v1", "v2"}, "what the signature of a request must cover; v1: time and body, as in the original; v2: method, path, query and a nonce too. With v1 the broker accepts both", func(c *Config) *string { return &c.Gateway.Scheme }),
 	service.Text("gateway-auth", "hmac-shared-secret", "", "key of the signatures, in base64", func(c *Config) *string { return &c.Gateway.Secret }),
 	duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, time.Second, "seconds that a signature's time may be off, 1 at least", func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
 	Setting{
@@ -83,7 +83,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	},
 
 	service.Text("admin", "token", "", "token that changing and reading the registry needs, in X-Broker-Admin-Token; or its hash: sha256: and 64 hexadecimal digits", func(c *Config) *string { return &c.Admin.Token }),
-	service.Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20, "wrong admin tokens that one address may show in a minute, which are logged and counted; beyond that no admin token is accepted from there until the minute is over; behind a proxy all have its address; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
+	service.Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20, "most requests with a wrong admin token from one address in a minute, after which the broker refuses each admin token from it until the minute is over; all clients behind a proxy share its address; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
 	service.Boolean("admin", "hash-tokens", "false", "store the tokens of producers and channels as hashes, also those that exist already; a token is then shown only once", func(c *Config) *bool { return &c.Admin.HashTokens }),
 
 	service.Text("nats", "url", "", "existing NATS server or cluster; empty runs one in this process", func(c *Config) *string { return &c.NATS.URL }),
@@ -94,7 +94,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	service.Bytes("nats", "store-max", "0", "bytes that the embedded server may keep, such as 20GB; broadcasts are refused then; 0 is what the disk has, less a reserve of a twentieth", func(c *Config) *int64 { return &c.NATS.StoreMax }),
 	service.Text("nats", "name", "broker", "front part of the names of streams and subjects", func(c *Config) *string { return &c.NATS.Name }),
 	service.Number("nats", "replicas", "1", 1, 5, "copies of each stream", func(c *Config) *int { return &c.NATS.Replicas }),
-	service.Text("nats", "sync", "always", "when writes to the embedded server are synced: always, before they are answered, together with others; each, one by one; or an interval such as 2m", func(c *Config) *string { return &c.NATS.Sync }),
+	service.Text("nats", "sync", "always", "when the embedded server syncs what it has written to the disk; always: before the answer, several writes at a time; each: before the answer, one write at a time; or an interval such as 2m: a crash of the machine loses the writes since the last sync", func(c *Config) *string { return &c.NATS.Sync }),
 ).Clamp((*Config).warn) // files of the original have values above the limits
 
 // ignored is a key of the original's files that has no effect.

@@ -59,6 +59,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if w.config.tracers != nil {
 		h.tracer = w.config.tracers.Tracer("github.com/jetpull/jetpull/feed")
 	}
+	w.config.Log.Info("feed: watching", "concurrency", w.config.Concurrency, "lease", w.config.Lease)
 	e := engine.New(ctx, w.config.Config, w.tables, h, &w.tally)
 	defer w.wakeups(e)()
 	if !e.Run(ctx) {

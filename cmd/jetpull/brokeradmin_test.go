@@ -256,7 +256,7 @@ func TestBrokerMessages(t *testing.T) {
 	require.Len(t, ids(), 30)
 	require.Equal(t, []string{"m29", "m28"}, ids("--limit", "2"))
 	require.Equal(t, []string{"m7"}, ids("--id", "m7"))
-	require.Len(t, ids("--event-type", "order.*", "--metadata", "X-Tenant:acme", "--since", "1h"), 15)
+	require.Len(t, ids("--event-type", "order.*", "--metadata", "X-Tenant=acme", "--since", "1h"), 15)
 	require.Empty(t, ids("--until", "1h"))
 	require.Regexp(t, `x-tenant +acme\n`, s.want(0, "messages", "show", "orders", "m7"))
 

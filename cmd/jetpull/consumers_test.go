@@ -21,7 +21,7 @@ func TestConsumersPauseAndResume(t *testing.T) {
 	require.Contains(t, r.err, "say how long")
 	r = f.run(t, "consumers", "pause", "S", "c", "--until", "2001-01-01T00:00:00Z")
 	require.Equal(t, cli.ExitUsage, r.code)
-	require.Contains(t, r.err, `--until "2001-01-01T00:00:00Z" is not a time to come`)
+	require.Contains(t, r.err, "--until 2001-01-01T00:00:00Z is over; give a time to come")
 
 	r = f.run(t, "consumers", "pause", "S", "c", "--for", "1h")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
@@ -116,13 +116,14 @@ func TestPublishSchedule(t *testing.T) {
 	}
 
 	for want, flags := range map[string][]string{
-		`--at "tomorrow" is not a time to come`: {"--at", "tomorrow", "--schedule", "s.x"},
-		"[cron every] were all set":             {"--every", "1s", "--cron", "@daily", "--schedule", "s.x"},
-		`--schedule "" is not a subject`:        {"--every", "1s"},
-		`--schedule "s.a" is not a subject`:     {"--every", "1s", "--schedule", "s.a"},
-		"need --at, --every or --cron":          {"--schedule", "s.x"},
-		"--time-zone belongs to --cron":         {"--every", "1s", "--time-zone", "UTC", "--schedule", "s.x"},
-		"a schedule is one message":             {"--every", "1s", "--schedule", "s.x", "--count", "2"},
+		`"--at" flag: it is no time such as`: {"--at", "tomorrow", "--schedule", "s.x"},
+		"--at 2001-01-01T00:00:00Z is over":  {"--at", "2001-01-01T00:00:00Z", "--schedule", "s.x"},
+		"[cron every] were all set":          {"--every", "1s", "--cron", "@daily", "--schedule", "s.x"},
+		`--schedule "" is not a subject`:     {"--every", "1s"},
+		`--schedule "s.a" is not a subject`:  {"--every", "1s", "--schedule", "s.a"},
+		"need --at, --every or --cron":       {"--schedule", "s.x"},
+		"--time-zone belongs to --cron":      {"--every", "1s", "--time-zone", "UTC", "--schedule", "s.x"},
+		"a schedule is one message":          {"--every", "1s", "--schedule", "s.x", "--count", "2"},
 	} {
 		r := f.run(t, append([]string{"publish", "s.a", "x"}, flags...)...)
 		require.Equal(t, cli.ExitUsage, r.code, "%q: %s", flags, r.err)

@@ -190,16 +190,16 @@ func TestDLQNamesWhatIsNoDeadLetter(t *testing.T) {
 
 func TestDLQRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
-		"purge which?":                  {"purge", "D"},
-		"requeue which?":                {"requeue", "D"},
-		"is not the sequence":           {"purge", "D", "x"},
-		"--reason":                      {"ls", "D", "--reason", "("},
-		"--subject":                     {"ls", "D", "--subject", "a..b"},
-		"--since":                       {"ls", "D", "--since", "-1s"},
-		"--to":                          {"requeue", "D", "--all", "--to", "a.*"},
-		"wants the name of the stream":  {"ls"},
-		"wants a stream and a sequence": {"show", "D"},
-		"is not the name of a stream":   {"purge", "a.b", "1"},
+		"purge which?":                 {"purge", "D"},
+		"requeue which?":               {"requeue", "D"},
+		"is not the sequence":          {"purge", "D", "x"},
+		"--reason":                     {"ls", "D", "--reason", "("},
+		"--subject":                    {"ls", "D", "--subject", "a..b"},
+		"--since":                      {"ls", "D", "--since", "-1s"},
+		"--to":                         {"requeue", "D", "--all", "--to", "a.*"},
+		"usage: jetpull dlq ls STREAM": {"ls"},
+		"dlq show STREAM SEQUENCE":     {"show", "D"},
+		"is not the name of a stream":  {"purge", "a.b", "1"},
 	} {
 		r := jetpullRun(t, append([]string{"dlq"}, args...)...)
 		require.Equal(t, cli.ExitUsage, r.code, "%q", args)

@@ -97,7 +97,7 @@ func TestUnknown(t *testing.T) {
 		"relay --listen :1":                     "",
 		"consume O w --create 'o.>' -- ./x --y": "",
 		"relay --lisen :1":                      "no flag --lisen",
-		"rely":                                  "no command rely",
+		"rely":                                  `unknown command "rely"`,
 	} {
 		require.Contains(t, unknown(line), want, line)
 	}

@@ -186,6 +186,7 @@ func TestFeedSaysWhatToDo(t *testing.T) {
 		{`--handler "foo" is not a URL such as http://`, cli.ExitUsage, db, []string{"--handler", "foo"}},
 		{`--health "foo" is not a URL such as http://`, cli.ExitUsage, db, []string{"--handler", "http://127.0.0.1:1", "--health", "foo"}},
 		{"in use; free the address, or choose another with --metrics", cli.ExitError, db, []string{"--exec", "true", "--metrics", taken.Addr().String()}},
+		{"gate 2 is given twice; give one limit for a gate", cli.ExitUsage, db, []string{"--exec", "true", "--limit", "2=1", "--limit", "2=2"}},
 		{"--concurrency 0 is not in 1..", cli.ExitUsage, db, []string{"--exec", "true", "--concurrency", "0"}},
 	} {
 		r := jetpullFeed(t, tt.db, "x\n", tt.args...)

@@ -107,9 +107,7 @@ func newRootCommand(g *client.Globals) *cobra.Command {
 ` + client.TargetHelp + `
 
 ` + cli.ExitCodesHelp,
-		Args:    cobra.NoArgs,
 		Version: version(),
-		RunE:    cli.Help,
 	}
 	root.SetVersionTemplate("jetpull {{.Version}}\n")
 	for _, cmd := range []*cobra.Command{
@@ -123,7 +121,7 @@ func newRootCommand(g *client.Globals) *cobra.Command {
 		root.AddCommand(cmd)
 	}
 	root.AddCommand(servercmd.New(), brokercmd.New(&g.JSON), relaycmd.New(&g.JSON), feedcmd.New(), licenses.New(), &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "jetpull", version())
 			return err

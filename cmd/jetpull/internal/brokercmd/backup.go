@@ -21,7 +21,7 @@ import (
 func backupCommand(asJSON *bool) *cobra.Command {
 	from := remote.NewBroker(asJSON)
 	cmd := &cobra.Command{
-		Use: "backup DIR", Short: "Copy the store of a running broker with a server of its own into a new folder", Args: cobra.ExactArgs(1),
+		Use: "backup DIR", Short: "Copy the store of a running broker with a server of its own into a new folder",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var list struct{ Streams []string }
 			answer, err := from.Get(cmd.Context(), "/backup", &list)
@@ -34,7 +34,7 @@ func backupCommand(asJSON *bool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return from.Print(cmd, answer, fmt.Sprintf("backup of %s in %s\n", progress.Plural(len(list.Streams), "stream"), args[0]))
+			return from.Print(cmd, answer, "backup of %s in %s\n", progress.Plural(len(list.Streams), "stream"), args[0])
 		},
 	}
 	from.Flags(cmd)
@@ -44,7 +44,7 @@ func backupCommand(asJSON *bool) *cobra.Command {
 func restoreCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use: "restore DIR", Short: "Make the store of a broker from a backup, in a folder that is new or empty", Args: cobra.ExactArgs(1),
+		Use: "restore DIR", Short: "Make the store of a broker from a backup, in a folder that is new or empty",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 				return fmt.Errorf("--store-dir %s is not empty: name another", dir)
@@ -92,7 +92,7 @@ func restore(ctx context.Context, from, dir string) error {
 func healthCommand(asJSON *bool) *cobra.Command {
 	of := remote.NewBroker(asJSON)
 	cmd := &cobra.Command{
-		Use: "health", Short: "Exit with 0 if a broker is ready, and with 1 if not", Args: cobra.NoArgs,
+		Use: "health", Short: "Exit with 0 if a broker is ready, and with 1 if not",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := of.Get(cmd.Context(), "/readyz", nil)
 			return err

@@ -32,7 +32,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	began := false // before that, an error is one of the command line
-	onRun(root, func() { began = true })
+	prepare(root, func() { began = true })
 	cmd, err := unknown(root, args)
 	if err == nil {
 		cmd, err = root.ExecuteContextC(ctx)
@@ -59,16 +59,21 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 	return code
 }
 
-// onRun has f called before a command runs, when its flags and arguments have been checked.
-func onRun(cmd *cobra.Command, f func()) {
-	if run := cmd.RunE; run != nil {
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			f()
-			return run(cmd, args)
-		}
+// prepare has a command and those below it check their arguments, show their help if they do nothing else, and call begin before they run.
+func prepare(cmd *cobra.Command, begin func()) {
+	if cmd.Args == nil {
+		cmd.Args = Arguments
+	}
+	run := cmd.RunE
+	if run == nil {
+		run = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		begin()
+		return run(cmd, args)
 	}
 	for _, sub := range cmd.Commands() {
-		onRun(sub, f)
+		prepare(sub, begin)
 	}
 }
 
@@ -99,6 +104,3 @@ func unknown(root *cobra.Command, args []string) (*cobra.Command, error) {
 	}
 	return cmd, nil
 }
-
-// Help is the run function of a command that only has others.
-func Help(cmd *cobra.Command, _ []string) error { return cmd.Help() }

@@ -3,6 +3,8 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,10 +20,33 @@ func CheckName(of, name string) error {
 	return nil
 }
 
+// Words are those that the arguments of a usage line stand for, in order, and how many arguments there can be.
+func Words(use string) (words []string, least, most int) {
+	for _, word := range strings.Fields(use)[1:] {
+		words = append(words, strings.Trim(word, "[]."))
+		most++
+		if !strings.HasPrefix(word, "[") {
+			least++
+		}
+		if strings.HasSuffix(word, "...]") {
+			most = math.MaxInt
+		}
+	}
+	return words, least, most
+}
+
+// Arguments wants as many arguments as the usage line has, and none that is empty, as of a shell's unset variable.
+func Arguments(cmd *cobra.Command, args []string) error {
+	if _, least, most := Words(cmd.Use); len(args) < least || len(args) > most || slices.Contains(args, "") {
+		return fmt.Errorf("usage: %s, not %d arguments %q", cmd.UseLine(), len(args), args)
+	}
+	return nil
+}
+
 // StreamAndConsumer wants exactly the two names.
 func StreamAndConsumer(cmd *cobra.Command, args []string) error {
 	if len(args) != 2 {
-		return fmt.Errorf("%s wants the names of a stream and a consumer, not %d arguments %q", cmd.Name(), len(args), args)
+		return fmt.Errorf("usage: %s, not %d arguments %q", cmd.UseLine(), len(args), args)
 	}
 	return cmp.Or(CheckName("stream", args[0]), CheckName("consumer", args[1]))
 }

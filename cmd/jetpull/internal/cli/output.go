@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/progress"
@@ -35,6 +36,15 @@ func encode(v any) ([]byte, error) {
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
 	return line.Bytes(), err
+}
+
+// Answer prints what came of a command: a value as JSON, or a text.
+func Answer(cmd *cobra.Command, asJSON bool, value any, format string, args ...any) error {
+	if asJSON {
+		return WriteJSON(cmd.OutOrStdout(), value)
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), format, args...)
+	return err
 }
 
 // Notice writes a text for the user to stderr, without control characters. It ignores errors, which it could not report.

@@ -252,17 +252,18 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 	return l, l.connect(t, append(opts, own...))
 }
 
-// OpenExisting is Open for a command that finds nothing in a store that is new: it makes none.
-func (t Target) OpenExisting(ctx context.Context, command string, errOut io.Writer) (*Link, error) {
-	if _, err := os.Stat(t.Embedded); t.Embedded != "" && errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("--embedded %s: there is no such folder; name the one of a server that has run", t.Embedded)
+// OpenExisting connects for a command that finds nothing in a store that is new: it makes none.
+func (g *Globals) OpenExisting(cmd *cobra.Command) (*Link, error) {
+	dir := g.Target.Embedded
+	if _, err := os.Stat(dir); dir != "" && errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("--embedded %s: there is no such folder; name the one of a server that has run", dir)
 	}
-	return t.Open(ctx, command, errOut)
+	return g.Target.Open(cmd.Context(), strings.TrimPrefix(cmd.CommandPath(), "jetpull "), cmd.ErrOrStderr())
 }
 
 // With runs f with a connection to an existing server, within the timeout for requests.
 func (g *Globals) With(cmd *cobra.Command, f func(context.Context, *Link) error) error {
-	l, err := g.Target.OpenExisting(cmd.Context(), strings.TrimPrefix(cmd.CommandPath(), "jetpull "), cmd.ErrOrStderr())
+	l, err := g.OpenExisting(cmd)
 	if err != nil {
 		return err
 	}
@@ -270,6 +271,32 @@ func (g *Globals) With(cmd *cobra.Command, f func(context.Context, *Link) error)
 	ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
 	defer cancel()
 	return f(ctx, l)
+}
+
+// Watch calls look at once and then at each interval until interrupted, each time within the timeout for requests, and has what it has seen
+// shown. An error of a look is reported, and the next one follows, unless it is the first or says that the stream or the consumer is gone.
+func (g *Globals) Watch(cmd *cobra.Command, interval time.Duration, look func(context.Context, *Link) (show func() error, err error)) error {
+	l, err := g.OpenExisting(cmd)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	first := true
+	return cli.Every(cmd.Context(), interval, func() error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
+		defer cancel()
+		show, err := look(ctx, l)
+		gone := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
+		switch {
+		case err == nil:
+			first = false
+			return show()
+		case first, gone, cmd.Context().Err() != nil:
+			return err
+		}
+		cli.Warn(cmd.ErrOrStderr(), g.JSON, cli.Plain(err))
+		return nil
+	})
 }
 
 func (l *Link) connect(t Target, opts []nats.Option) error {

@@ -63,7 +63,6 @@ func New(g *client.Globals) *cobra.Command {
 		Long:  help,
 		Example: `  jetpull console --embedded data
   jetpull console --nats nats://n1:4222 --relay http://relay:8080 --feed postgres://feed@db/feed`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, g) },
 	}
 	flags := cmd.Flags()

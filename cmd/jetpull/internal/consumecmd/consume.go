@@ -46,10 +46,11 @@ ends it. It prints each message and acknowledges it; or, after --, it runs a
 command for each, with the payload on its standard input.
 
 The command's exit code settles the message:
-  0      acknowledged
-  65     (EX_DATAERR) terminated: never delivered again
-  other  handled again, after --retry-delays and up to --max-attempts; with
-         --ordered-by in place, and JETPULL_DELIVERED does not grow
+  0          acknowledged
+  65         (EX_DATAERR) terminated: never delivered again
+  any other  the command runs again, after --retry-delays and up to --max-attempts.
+             With --ordered-by later messages of the key wait for that, and
+             JETPULL_DELIVERED does not grow
 
 With --json standard output has a line for what came of each message, and what
 commands print goes to standard error.

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
@@ -37,8 +36,6 @@ DeadLetter, has put into a stream. STREAM is the stream that stores them.`,
   jetpull dlq show DEAD 7
   jetpull dlq requeue DEAD --subject 'orders.>' --dry-run
   jetpull dlq purge DEAD 7 8 9`,
-		Args: cobra.NoArgs,
-		RunE: cli.Help,
 	}
 	cmd.AddCommand(newList(g), newShow(g), newRequeue(g), newPurge(g))
 	return cmd
@@ -47,10 +44,9 @@ DeadLetter, has put into a stream. STREAM is the stream that stores them.`,
 // dlq is a command on dead letters: flags that choose some, and what is open while it runs.
 type dlq struct {
 	*client.Globals
-	reason, subject, to string
-	since               time.Duration
-	all, dryRun         bool
-	rate                int
+	reason, to  string
+	all, dryRun bool
+	rate        int
 
 	link   *client.Link
 	stream jetstream.Stream
@@ -61,8 +57,20 @@ type dlq struct {
 func (d *dlq) register(cmd *cobra.Command, changes bool) {
 	flags := cmd.Flags()
 	flags.StringVar(&d.reason, "reason", "", "only those whose reason matches the regular `EXPRESSION`")
-	flags.StringVar(&d.subject, "subject", "", "only those of messages that were published to `SUBJECT`, wildcards allowed")
-	flags.DurationVar(&d.since, "since", 0, "only those stored in the last `DURATION`, such as 24h")
+	flags.StringVar(&d.chosen.Subject, "subject", "", "only those of messages that were published to `SUBJECT`, wildcards allowed")
+	cli.Past(flags, &d.chosen.Since, "since", "only those stored since")
+	cli.Checked(flags, "reason", func() (err error) {
+		if d.chosen.Reason, err = regexp.Compile(d.reason); err != nil {
+			err = fmt.Errorf("--reason: %w", err)
+		}
+		return err
+	})
+	cli.Checked(flags, "subject", func() error {
+		if !server.IsValidSubject(d.chosen.Subject) {
+			return fmt.Errorf("--subject %q is not a subject", d.chosen.Subject)
+		}
+		return nil
+	})
 	if changes {
 		flags.BoolVar(&d.all, "all", false, "all of them; needed where neither sequences nor a filter are given")
 		flags.BoolVar(&d.dryRun, "dry-run", false, "say what would be done, and do nothing")
@@ -72,11 +80,15 @@ func (d *dlq) register(cmd *cobra.Command, changes bool) {
 }
 
 // filters reports whether a flag leaves dead letters out.
-func (d *dlq) filters() bool { return d.reason != "" || d.subject != "" || d.since != 0 }
+func (d *dlq) filters() bool {
+	return d.chosen.Reason != nil || d.chosen.Subject != "" || !d.chosen.Since.IsZero()
+}
 
-// choose reads what flags and arguments, of which the first is the stream, say.
-func (d *dlq) choose(args []string) (err error) {
-	d.chosen.Subject = d.subject
+// open reads the arguments, which are a stream of dead letters and sequences, and connects to the stream. The link has to be closed.
+func (d *dlq) open(cmd *cobra.Command, args []string) (err error) {
+	if err := cli.CheckName("stream", args[0]); err != nil {
+		return err
+	}
 	for _, arg := range args[1:] {
 		n, err := strconv.ParseUint(arg, 10, 64)
 		if err != nil || n == 0 {
@@ -84,30 +96,7 @@ func (d *dlq) choose(args []string) (err error) {
 		}
 		d.chosen.Sequences = append(d.chosen.Sequences, n)
 	}
-	if d.subject != "" && !server.IsValidSubject(d.subject) {
-		return cli.Usage(fmt.Errorf("--subject %q is not a subject", d.subject))
-	}
-	if d.since < 0 {
-		return cli.Usage(fmt.Errorf("--since %v is less than 0", d.since))
-	}
-	if d.since > 0 {
-		d.chosen.Since = time.Now().Add(-d.since)
-	}
-	if d.reason != "" {
-		if d.chosen.Reason, err = regexp.Compile(d.reason); err != nil {
-			return cli.Usage(fmt.Errorf("--reason: %w", err))
-		}
-	}
-	return nil
-}
-
-// open chooses dead letters and connects to their stream. The link has to be closed.
-func (d *dlq) open(cmd *cobra.Command, args []string) error {
-	err := d.choose(args)
-	if err != nil {
-		return err
-	}
-	if d.link, err = d.Target.OpenExisting(cmd.Context(), "dlq", cmd.ErrOrStderr()); err != nil {
+	if d.link, err = d.OpenExisting(cmd); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), d.link.Timeout)
@@ -130,22 +119,11 @@ func (d *dlq) letters(cmd *cobra.Command) iter.Seq2[*deadletters.Letter, error] 
 	return deadletters.All(cmd.Context(), d.stream, &d.chosen)
 }
 
-// streamAndSequences wants a stream, and sequences behind it where there may be some.
-func streamAndSequences(sequences bool) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 || !sequences && len(args) > 1 {
-			return cli.Usage(fmt.Errorf("%s wants the name of the stream of dead letters, not %d arguments %q", cmd.CommandPath(), len(args), args))
-		}
-		return cli.CheckName("stream", args[0])
-	}
-}
-
 func newList(g *client.Globals) *cobra.Command {
 	d := &dlq{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "ls STREAM",
 		Short: "List dead letters",
-		Args:  streamAndSequences(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := d.open(cmd, args); err != nil {
 				return err
@@ -173,12 +151,6 @@ func newShow(g *client.Globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show STREAM SEQUENCE",
 		Short: "Print one dead letter, with its headers and its payload",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return cli.Usage(fmt.Errorf("%s wants a stream and a sequence, not %d arguments %q", cmd.CommandPath(), len(args), args))
-			}
-			return cli.CheckName("stream", args[0])
-		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d := &dlq{Globals: g}
 			if err := d.open(cmd, args); err != nil {
@@ -210,7 +182,6 @@ stream has confirmed its message. The message keeps its headers, and is new to i
 for the first time. After an interrupt, the same command does the rest; messages
 that were sent and whose dead letter was not deleted yet are stored once, within
 the stream's duplicate window.`,
-		Args: streamAndSequences(true),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if d.to != "" && !server.IsValidPublishSubject(d.to) {
 				return cli.Usage(fmt.Errorf("--to %q is not a subject to publish to", d.to))
@@ -230,7 +201,6 @@ func newPurge(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge STREAM [SEQUENCE...]",
 		Short: "Delete dead letters",
-		Args:  streamAndSequences(true),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return d.change(cmd, args, func(l *deadletters.Letter) (func(context.Context) error, error) {
 				return func(ctx context.Context) error { return deadletters.Delete(ctx, d.stream, l) }, nil
@@ -329,7 +299,11 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 		}
 		result.Failed += len(missing)
 	}
-	return errors.Join(err, result.print(cmd, d.JSON))
+	did := verb + "d"
+	if d.dryRun {
+		did = "would " + verb
+	}
+	return errors.Join(err, cli.Answer(cmd, d.JSON, result, "%s %s\n", did, progress.Plural(result.Done, "dead letter")))
 }
 
 // result is how many dead letters were changed.
@@ -337,16 +311,4 @@ type result struct {
 	Done   int  `json:"done"`
 	Failed int  `json:"failed"`
 	DryRun bool `json:"dry_run"`
-}
-
-func (r result) print(cmd *cobra.Command, asJSON bool) error {
-	if asJSON {
-		return cli.WriteJSON(cmd.OutOrStdout(), r)
-	}
-	did := cmd.Name() + "d"
-	if r.DryRun {
-		did = "would " + cmd.Name()
-	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", did, progress.Plural(r.Done, "dead letter"))
-	return err
 }

@@ -2,7 +2,6 @@
 package feedcmd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +80,6 @@ func New() *cobra.Command {
   jetpull feed --exec ./classify.sh --auto-close
   jetpull feed --handler http://127.0.0.1:8080/item --auto-close
   jetpull feed --db postgres://feed@127.0.0.1/feed --handler http://127.0.0.1:8080/item`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, t, f) },
 	}
 	t.Flags(cmd)
@@ -178,7 +176,6 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 			}
 			defer stop()
 		}
-		log.Info("feed: watching", "to", cmp.Or(f.exec, f.publish, mask.URL(f.handler)))
 		return tables.UsageOf(w.Run(cmd.Context()))
 	})
 }

@@ -17,7 +17,7 @@ import (
 
 // NewConsumers returns the command consumers, whose subcommands change what a consumer delivers.
 func NewConsumers(g *client.Globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "consumers", Short: "Pause, resume or reset a consumer", Args: cobra.NoArgs, RunE: cli.Help}
+	cmd := &cobra.Command{Use: "consumers", Short: "Pause, resume or reset a consumer"}
 	cmd.AddCommand(newPause(g), newResume(g), newReset(g))
 	return cmd
 }
@@ -34,7 +34,7 @@ type outcome struct {
 
 func newPause(g *client.Globals) *cobra.Command {
 	var long time.Duration
-	var until string
+	var until time.Time
 	cmd := &cobra.Command{
 		Use:   "pause STREAM CONSUMER",
 		Short: "Deliver nothing for a time",
@@ -45,13 +45,11 @@ consumer resumes by itself, or with jetpull consumers resume.`,
   jetpull consumers pause ORDERS worker --until 2027-01-31T18:00:00Z`,
 		Args: cli.StreamAndConsumer,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			end := time.Now().Add(long)
-			if until != "" {
-				var err error
-				if end, err = time.Parse(time.RFC3339, until); err != nil || !end.After(time.Now()) {
-					return cli.Usage(fmt.Errorf("--until %q is not a time to come, such as 2027-01-31T18:00:00Z", until))
-				}
-			} else if long == 0 {
+			end := until
+			if end.IsZero() {
+				end = time.Now().Add(long)
+			}
+			if until.IsZero() && long == 0 {
 				return cli.Usage(errors.New("say how long: --for 1h, or --until 2027-01-31T18:00:00Z"))
 			}
 			return change(cmd, g, args, func(ctx context.Context, js jetstream.JetStream) (outcome, string, error) {
@@ -64,7 +62,7 @@ consumer resumes by itself, or with jetpull consumers resume.`,
 		},
 	}
 	cmd.Flags().DurationVar(&long, "for", 0, "pause for a time")
-	cmd.Flags().StringVar(&until, "until", "", "pause until a `TIME` such as 2027-01-31T18:00:00Z")
+	cli.Future(cmd.Flags(), &until, "until", "pause until a")
 	cmd.MarkFlagsMutuallyExclusive("for", "until")
 	cli.Lasting(cmd.Flags(), "for", &long, time.Second)
 	return cmd
@@ -127,10 +125,7 @@ func change(cmd *cobra.Command, g *client.Globals, args []string, f func(context
 		if err != nil {
 			return fmt.Errorf("%s consumer %q on stream %q: %w", cmd.Name(), args[1], args[0], err)
 		}
-		if o.Stream, o.Consumer = args[0], args[1]; g.JSON {
-			return cli.WriteJSON(cmd.OutOrStdout(), o)
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "consumer %s on stream %s %s\n", args[1], args[0], text)
-		return err
+		o.Stream, o.Consumer = args[0], args[1]
+		return cli.Answer(cmd, g.JSON, o, "consumer %s on stream %s %s\n", args[1], args[0], text)
 	})
 }

@@ -49,10 +49,8 @@ it, with rates: in place on a terminal, and as lines elsewhere.`,
 			})
 		},
 	}
-	flags := cmd.Flags()
-	flags.BoolVarP(&watching, "watch", "w", false, "go on until interrupted")
-	flags.DurationVarP(&interval, "interval", "i", time.Second, "how often to ask, with --watch")
-	cli.Lasting(flags, "interval", &interval, 100*time.Millisecond)
+	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "go on until interrupted")
+	cli.Interval(cmd.Flags(), &interval)
 	return cmd
 }
 
@@ -65,36 +63,25 @@ func look(ctx context.Context, l *client.Link, args []string) (*consumer.State, 
 	return new(consumer.Observe(info, time.Now())), nil
 }
 
-// watch shows a consumer at every interval until interrupted: in place on a terminal, and as lines elsewhere. A server that does not answer
-// is reported and asked again. A consumer that is gone ends the watch.
+// watch shows a consumer at every interval until interrupted: in place on a terminal, and as lines elsewhere.
 func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args []string) error {
-	l, err := g.Target.OpenExisting(cmd.Context(), "info", cmd.ErrOrStderr())
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	out := cmd.OutOrStdout()
 	var before *consumer.State
-	return cli.Every(cmd.Context(), interval, func() error {
-		ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
-		defer cancel()
+	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
 		s, err := look(ctx, l, args)
-		gone := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
-		switch {
-		case err != nil && (before == nil || gone || cmd.Context().Err() != nil):
-			return err
-		case err != nil:
-			cli.Warn(cmd.ErrOrStderr(), g.JSON, cli.Plain(err))
-			return nil
-		case before != nil:
+		if err != nil {
+			return nil, err
+		}
+		if before != nil {
 			s.Rates = consumer.Between(*before, *s)
 		}
 		before = s
-		if !g.JSON && !progress.IsTerminal(out) {
-			_, err := fmt.Fprintln(out, s.Line())
-			return err
-		}
-		return cli.Redraw(cmd, g.JSON, func() error { return cli.Show(cmd.OutOrStdout(), g.JSON, s) })
+		return func() error {
+			if out := cmd.OutOrStdout(); !g.JSON && !progress.IsTerminal(out) {
+				_, err := fmt.Fprintln(out, s.Line())
+				return err
+			}
+			return cli.Redraw(cmd, g.JSON, func() error { return cli.Show(cmd.OutOrStdout(), g.JSON, s) })
+		}, nil
 	})
 }
 
@@ -134,20 +121,16 @@ func runUnpin(cmd *cobra.Command, g *client.Globals, stream, name, group string)
 		if err := jetpull.Unpin(ctx, l.JS, stream, name, group); err != nil {
 			return err
 		}
-		if g.JSON {
-			return cli.WriteJSON(cmd.OutOrStdout(), struct {
-				Stream   string `json:"stream"`
-				Consumer string `json:"consumer"`
-				Group    string `json:"group"`
-				Unpinned string `json:"unpinned,omitempty"`
-			}{stream, name, group, held})
-		}
 		text := "nobody was pinned"
 		if held != "" {
 			text = "the pin was " + held
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Unpinned group %s of consumer %s on stream %s; %s.\n", group, name, stream, text)
-		return err
+		return cli.Answer(cmd, g.JSON, struct {
+			Stream   string `json:"stream"`
+			Consumer string `json:"consumer"`
+			Group    string `json:"group"`
+			Unpinned string `json:"unpinned,omitempty"`
+		}{stream, name, group, held}, "Unpinned group %s of consumer %s on stream %s; %s.\n", group, name, stream, text)
 	})
 }
 

@@ -14,7 +14,7 @@ var text string
 // New is the command.
 func New() *cobra.Command {
 	return &cobra.Command{
-		Use: "licenses", Short: "Print the licences of the software that jetpull contains", Args: cobra.NoArgs,
+		Use: "licenses", Short: "Print the licences of the software that jetpull contains",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := io.WriteString(cmd.OutOrStdout(), text)
 			return err

@@ -21,14 +21,11 @@ func New(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "partition",
 		Short: "Show, resize or delete a set of partitions: order per key over several processes",
-		Args:  cobra.NoArgs,
-		RunE:  cli.Help,
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:     "ls SET",
 		Short:   "List the partitions of a set: owner, since when, pending, unacknowledged",
 		Example: `  jetpull partition ls billing`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withSet(cmd, g, args[0], func(ctx context.Context, set *partition.Set) error {
 				rows, err := status(ctx, set)
@@ -45,17 +42,12 @@ func New(g *client.Globals) *cobra.Command {
 while the set has members. What the consumers had acknowledged is forgotten: a
 set that is opened again begins with the first message of its stream.`,
 		Example: `  jetpull partition rm billing`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withSet(cmd, g, args[0], func(ctx context.Context, set *partition.Set) error {
 				if err := set.Delete(ctx); err != nil {
 					return err
 				}
-				if g.JSON {
-					return cli.WriteJSON(cmd.OutOrStdout(), map[string]string{"deleted": args[0]})
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "deleted set %s\n", args[0])
-				return err
+				return cli.Answer(cmd, g.JSON, map[string]string{"deleted": args[0]}, "deleted set %s\n", args[0])
 			})
 		},
 	})
@@ -63,23 +55,14 @@ set that is opened again begins with the first message of its stream.`,
 }
 
 func newWatch(g *client.Globals) *cobra.Command {
-	interval := time.Second
+	var interval time.Duration
 	cmd := &cobra.Command{
 		Use:     "watch SET",
 		Short:   "Print each change of an owner, until interrupted",
 		Example: `  jetpull partition watch billing --json`,
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			l, err := g.Target.OpenExisting(cmd.Context(), "partition", cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			defer l.Close()
-			return watch(cmd, g, l, args[0], interval)
-		},
+		RunE:    func(cmd *cobra.Command, args []string) error { return watch(cmd, g, interval, args[0]) },
 	}
-	cmd.Flags().DurationVarP(&interval, "interval", "i", interval, "how often to ask")
-	cli.Lasting(cmd.Flags(), "interval", &interval, 100*time.Millisecond)
+	cli.Interval(cmd.Flags(), &interval)
 	return cmd
 }
 
@@ -93,7 +76,6 @@ let the members handle all messages, and stop the members. resize is refused
 while the set has members, or messages that were not handled. Afterwards start
 the members with the new number. A resize that failed can be repeated.`,
 		Example: `  jetpull partition resize billing 128`,
-		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			partitions, err := strconv.Atoi(args[1])
 			if err != nil {
@@ -104,11 +86,8 @@ the members with the new number. A resize that failed can be repeated.`,
 				if err := set.Resize(ctx, partitions); err != nil {
 					return err
 				}
-				if g.JSON {
-					return cli.WriteJSON(cmd.OutOrStdout(), map[string]any{"set": args[0], "before": before, "partitions": partitions})
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "set %s has %s, and had %d\n", args[0], progress.Plural(partitions, "partition"), before)
-				return err
+				return cli.Answer(cmd, g.JSON, map[string]any{"set": args[0], "before": before, "partitions": partitions},
+					"set %s has %s, and had %d\n", args[0], progress.Plural(partitions, "partition"), before)
 			})
 		},
 	}
@@ -150,35 +129,30 @@ func status(ctx context.Context, set *partition.Set) ([]row, error) {
 // columns are those of a list of partitions.
 var columns = []string{">partition", "member", "since", ">pending", ">ack_pending"}
 
-// watch prints the owners, and then each partition whose owner has changed since the last look. A look that fails is reported, and the
-// next one follows.
-func watch(cmd *cobra.Command, g *client.Globals, l *client.Link, name string, interval time.Duration) error {
-	ctx := cmd.Context()
-	loading, cancel := context.WithTimeout(ctx, l.Timeout)
-	defer cancel()
-	set, err := partition.Load(loading, l.JS, name)
-	if err != nil {
-		return err
-	}
-	owners := map[int]row{}
-	return cli.Every(ctx, interval, func() error {
-		looking, cancel := context.WithTimeout(ctx, l.Timeout)
-		defer cancel()
-		rows, err := status(looking, set)
-		if err != nil {
-			if ctx.Err() == nil {
-				cli.Warn(cmd.ErrOrStderr(), g.JSON, cli.Plain(err))
+// watch prints the owners, and then each partition whose owner has changed since the last look.
+func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, name string) error {
+	var set *partition.Set
+	owners := map[int]string{}
+	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
+		if set == nil {
+			if set, err = partition.Load(ctx, l.JS, name); err != nil {
+				return nil, err
 			}
-			return nil
+		}
+		rows, err := status(ctx, set)
+		if err != nil {
+			return nil, err
 		}
 		rows = slices.DeleteFunc(rows, func(r row) bool {
 			before, known := owners[r.Partition]
-			owners[r.Partition] = r
-			return known && before.Member == r.Member
+			owners[r.Partition] = r.Member
+			return known && before == r.Member
 		})
-		if len(rows) == 0 {
-			return nil
-		}
-		return cli.List(cmd, g.JSON, columns, cli.All(rows))
+		return func() error {
+			if len(rows) == 0 {
+				return nil
+			}
+			return cli.List(cmd, g.JSON, columns, cli.All(rows))
+		}, nil
 	})
 }

@@ -160,7 +160,7 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 	if p.perLine {
 		messages = p.lines(cmd.InOrStdin())
 	}
-	n, err := publish(cmd.Context(), l.NC, messages, l.Timeout, func() { bar.Add(1) })
+	n, err := publish(cmd.Context(), l.JS, messages, l.Timeout, func() { bar.Add(1) })
 	took := time.Since(begin)
 	bar.Clear()
 	return p.report(cmd, g, n, took, err)

@@ -21,13 +21,14 @@ const (
 
 // schedule says when the stream publishes the message (ADR-51). All values are empty for a message that is published now.
 type schedule struct {
-	at, cron, zone, under string
-	every                 time.Duration
+	at                time.Time
+	every             time.Duration
+	cron, zone, under string
 }
 
 func (s *schedule) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&s.at, "at", "", "have the stream publish the message at a `TIME` such as 2027-01-31T18:00:00Z")
+	cli.Future(flags, &s.at, "at", "have the stream publish the message at a")
 	flags.DurationVar(&s.every, "every", 0, "have the stream publish it again and again")
 	flags.StringVar(&s.cron, "cron", "", "have the stream publish it by a `PATTERN` of six fields, seconds first, or @hourly, @daily, @weekly, @monthly, @yearly")
 	flags.StringVar(&s.zone, "time-zone", "", "`NAME` of the time zone of --cron, such as Europe/Berlin (default UTC)")
@@ -37,7 +38,7 @@ func (s *schedule) register(cmd *cobra.Command) {
 }
 
 // given reports whether there is a schedule.
-func (s *schedule) given() bool { return s.at != "" || s.every != 0 || s.cron != "" }
+func (s *schedule) given() bool { return !s.at.IsZero() || s.every != 0 || s.cron != "" }
 
 // check refuses what cannot be together.
 func (s *schedule) check(subject string, count int) error {
@@ -53,11 +54,6 @@ func (s *schedule) check(subject string, count int) error {
 	case s.under == subject || !server.IsValidPublishSubject(s.under):
 		return fmt.Errorf("--schedule %q is not a subject beside %s: name one of the same stream, such as schedules.%[2]s", s.under, subject)
 	}
-	if s.at != "" {
-		if at, err := time.Parse(time.RFC3339, s.at); err != nil || !at.After(time.Now()) {
-			return fmt.Errorf("--at %q is not a time to come, such as 2027-01-31T18:00:00Z", s.at)
-		}
-	}
 	return nil
 }
 
@@ -65,9 +61,8 @@ func (s *schedule) check(subject string, count int) error {
 func (s *schedule) options(target string) []jetstream.PublishOpt {
 	opts := []jetstream.PublishOpt{jetstream.WithScheduleTarget(target)}
 	switch {
-	case s.at != "":
-		at, _ := time.Parse(time.RFC3339, s.at) // checked
-		opts = append(opts, jetstream.WithScheduleAt(at))
+	case !s.at.IsZero():
+		opts = append(opts, jetstream.WithScheduleAt(s.at))
 	case s.every != 0:
 		opts = append(opts, jetstream.WithScheduleEvery(s.every))
 	default:

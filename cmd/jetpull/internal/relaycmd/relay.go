@@ -87,7 +87,6 @@ func newEchoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "echo",
 		Short: "Run a receiver to try a relay with: it prints what it gets, and sends it back",
-		Args:  cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9090", "`ADDRESS` to listen on, of this machine only")
 	cmd.Flags().IntVar(&status, "status", http.StatusOK, "`CODE` to answer with")

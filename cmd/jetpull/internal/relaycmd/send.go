@@ -103,7 +103,7 @@ func respond(c *remote.Call, wait time.Duration, method, path string, body any) 
 	if result.Responded() {
 		text += progress.Escape(string(result.Response)) + "\n"
 	}
-	err = c.Print(c.Cmd, answer, text)
+	err = c.Print(c.Cmd, answer, "%s", text)
 	switch {
 	case err != nil:
 		return err

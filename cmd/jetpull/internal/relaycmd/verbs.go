@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -114,8 +115,8 @@ since other users of the machine can see a command line.`,
 		{
 			Use: "put SENDER", Short: "Create or change a sender", Method: http.MethodPut, Path: words["SENDER"].Item,
 			Long: `Configure a sender. The token of a new one, and secrets, come by --file, since other
-users of the machine can see a command line. Those that are there stay, unless the
-file has others. Without a callback endpoint the sender gets no callbacks.`,
+users of the machine can see a command line. A sender keeps its token and secrets
+if the file has none. Without a callback endpoint the sender gets no callbacks.`,
 			Example: `  jetpull relay senders put shop --file shop.json --sources shop/ --callback-endpoint http://127.0.0.1:9091/done
   echo '{"token": "'"$TOKEN"'"}' | jetpull relay senders put shop --file - --sources shop/`,
 			Fields: func(fields *pflag.FlagSet) {
@@ -170,7 +171,7 @@ func filter(flags *pflag.FlagSet) {
 	flags.String("source", "", "only those of the source `ID`")
 	flags.String("stage", "", "only those that failed at `STAGE`, as failed ls shows it")
 	flags.String("reason", "", "only those that failed for `REASON`, as failed ls shows it")
-	remote.Since(flags, "since", "only those that failed since")
+	cli.Past(flags, new(time.Time), "since", "only those that failed since")
 }
 
 // operation is the verb that has the relay do something with failed messages.

@@ -55,7 +55,7 @@ func (c *Call) Operate(path string, body map[string]any) (matched int, err error
 		}
 	}
 	if dry {
-		return o.Matched, c.Print(c.Cmd, answer, progress.Count(o.Matched)+" "+c.Units+"\n")
+		return o.Matched, c.Print(c.Cmd, answer, "%s %s\n", progress.Count(o.Matched), c.Units)
 	}
 	at := header.Get("Location")
 	c.Names[c.OperationWord] = cmp.Or(o.ID, at[strings.LastIndexByte(at, '/')+1:])
@@ -129,5 +129,5 @@ func (c *Call) follow(answer json.RawMessage, wait bool) (matched int, err error
 		}
 		bar.Clear()
 	}
-	return o.Matched, c.Print(c.Cmd, answer, fmt.Sprintf("%s %s: %s, %s of %s %s\n", o.Verb, o.ID, o.State, progress.Count(o.Done), progress.Count(o.Matched), c.Units))
+	return o.Matched, c.Print(c.Cmd, answer, "%s %s: %s, %s of %s %s\n", o.Verb, o.ID, o.State, progress.Count(o.Done), progress.Count(o.Matched), c.Units)
 }

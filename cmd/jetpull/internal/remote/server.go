@@ -104,12 +104,8 @@ func (s *Server) explain(ctx context.Context, err error) error {
 }
 
 // Print writes what the server answered: as it is with --json, else as text.
-func (s *Server) Print(cmd *cobra.Command, answer json.RawMessage, text string) error {
-	if *s.JSON {
-		return cli.WriteJSON(cmd.OutOrStdout(), answer)
-	}
-	_, err := io.WriteString(cmd.OutOrStdout(), text)
-	return err
+func (s *Server) Print(cmd *cobra.Command, answer json.RawMessage, format string, args ...any) error {
+	return cli.Answer(cmd, *s.JSON, answer, format, args...)
 }
 
 // ReadFile reads a file, or standard input for "-".

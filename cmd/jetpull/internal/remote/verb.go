@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -84,7 +83,7 @@ type Call struct {
 // Commands returns the nouns as commands.
 func (a *API) Commands(nouns []Noun) (cmds []*cobra.Command) {
 	for _, noun := range nouns {
-		cmd := &cobra.Command{Use: noun.Name, Short: noun.Short, Args: cobra.NoArgs, RunE: cli.Help}
+		cmd := &cobra.Command{Use: noun.Name, Short: noun.Short}
 		a.AddFlags(cmd)
 		for _, v := range noun.Verbs {
 			cmd.AddCommand(a.verb(v))
@@ -103,13 +102,7 @@ func (a *API) Command(v Verb) *cobra.Command {
 
 func (a *API) verb(v Verb) *cobra.Command {
 	cmd := &cobra.Command{Use: v.Use, Aliases: v.Aliases, Short: v.Short, Long: v.Long, Example: v.Example}
-	order, least, most := v.words()
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) < least || len(args) > most || slices.Contains(args, "") {
-			return fmt.Errorf("usage: %s, not %d arguments %q", cmd.UseLine(), len(args), args)
-		}
-		return nil
-	}
+	order, _, most := cli.Words(v.Use)
 	if v.Flags != nil {
 		v.Flags(cmd.Flags())
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { // an empty filter, as of a shell's unset variable, would choose everything
@@ -168,21 +161,6 @@ func (a *API) verb(v Verb) *cobra.Command {
 // completeTime bounds the completion of a name: the user waits for it with a half-typed line.
 const completeTime = 2 * time.Second
 
-// words are those of the usage line, in order, and how many arguments there can be.
-func (v Verb) words() (order []string, least, most int) {
-	for _, word := range strings.Fields(v.Use)[1:] {
-		order = append(order, strings.Trim(word, "[]."))
-		most++
-		if !strings.HasPrefix(word, "[") {
-			least++
-		}
-		if strings.HasSuffix(word, "...]") {
-			most = math.MaxInt
-		}
-	}
-	return order, least, most
-}
-
 // Word is the last one of the usage line, which names what the verb is about.
 func (v Verb) Word() string { return v.Use[strings.LastIndexByte(v.Use, ' ')+1:] }
 
@@ -197,8 +175,8 @@ func (c *Call) To(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// Given are the values of the command's own flags that were given, as they are called in requests: a string, or a list. Limit is
-// not for the server.
+// Given are the values of the command's own flags that were given, as they are called in requests: a string, or a list. A pair
+// NAME=VALUE is NAME:VALUE there, as in a header. Limit is not for the server.
 func (c *Call) Given() url.Values {
 	q := url.Values{}
 	c.Cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
@@ -207,6 +185,11 @@ func (c *Call) Given() url.Values {
 		case !f.Changed, f.Name == "limit":
 		case isList:
 			q[c.Field(f.Name)] = list.GetSlice()
+		case f.Value.Type() == "stringToString":
+			pairs, _ := c.Cmd.Flags().GetStringToString(f.Name) // it has this type
+			for name, value := range pairs {
+				q.Add(c.Field(f.Name), name+":"+value)
+			}
 		default:
 			q.Set(c.Field(f.Name), f.Value.String())
 		}
@@ -300,7 +283,7 @@ func (c *Call) List() error {
 
 // Exists returns an error if what is named, in the usage line or by a flag, does not exist: there is nothing of it then.
 func (c *Call) Exists() error {
-	order, _, _ := c.words()
+	order, _, _ := cli.Words(c.Use)
 	for word := range c.Words {
 		if f := c.Cmd.Flags().Lookup(strings.ToLower(word)); f != nil && f.Changed {
 			c.Names[word], order = f.Value.String(), append(order, word)
@@ -370,28 +353,3 @@ func (c *Call) names(ctx context.Context, of Word) (names []string, err error) {
 	}
 	return names, err
 }
-
-// Since is a flag with a time, or how long ago that was.
-func Since(flags *pflag.FlagSet, name, usage string) {
-	flags.Var(new(moment), name, usage+", a `TIME` such as 2026-01-02T15:04:05Z, or 1h ago")
-}
-
-// moment is a time of RFC 3339.
-type moment string
-
-// String, Set and Type implement pflag.Value.
-func (m *moment) String() string { return string(*m) }
-
-// Set reads a time, or a duration before now.
-func (m *moment) Set(text string) error {
-	if ago, err := time.ParseDuration(text); err == nil {
-		text = time.Now().Add(-ago).UTC().Format(time.RFC3339Nano)
-	} else if _, err := time.Parse(time.RFC3339, text); err != nil {
-		return errors.New("it is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h")
-	}
-	*m = moment(text)
-	return nil
-}
-
-// Type names the value in a usage text.
-func (m *moment) Type() string { return "string" }

@@ -52,7 +52,6 @@ func (s System[C]) Command(cmd *cobra.Command) *cobra.Command {
 	}
 	file := flags.String("config", "", "INI file to read")
 	sample := flags.Bool("print-config", false, "print a sample configuration file and exit")
-	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *sample {
 			_, err := io.WriteString(cmd.OutOrStdout(), s.Sample())

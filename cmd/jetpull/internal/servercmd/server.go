@@ -22,7 +22,6 @@ no authentication: each user and process of this machine can use it. Other comma
 find it without a flag while it has the default port. For production run nats-server.`,
 		Example: `  jetpull server
   jetpull publish orders.new two --create ORDERS`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Logger = cli.Log(cmd.ErrOrStderr(), false)
 			srv, err := natsembed.Start(cmd.Context(), o)

@@ -105,7 +105,7 @@ func purge(c *remote.Call) error {
 		if err != nil {
 			return err
 		}
-		return c.Print(c.Cmd, answer, fmt.Sprintf("%s deleted\n", progress.Plural(purged.DeletedCount, "dead job")))
+		return c.Print(c.Cmd, answer, "%s deleted\n", progress.Plural(purged.DeletedCount, "dead job"))
 	}
 	for _, message := range messages {
 		c.Names["MESSAGE"] = message

@@ -2,9 +2,11 @@ package admin
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 )
 
@@ -54,9 +56,9 @@ var nouns = []remote.Noun{
 			Flags: func(flags *pflag.FlagSet) {
 				flags.String("id", "", "only that with this `ID`")
 				flags.String("event-type", "", "only those of these event `TYPES`, separated by commas; order.* is every type that begins with order.")
-				flags.StringArray("metadata", nil, "only those with the metadata header `NAME:VALUE`; may be given several times")
-				remote.Since(flags, "since", "only those received since")
-				remote.Since(flags, "until", "only those received before")
+				metadata(flags, "only those")
+				cli.Past(flags, new(time.Time), "since", "only those received since")
+				cli.Past(flags, new(time.Time), "until", "only those received before")
 			},
 		},
 		show("CHANNEL MESSAGE", "a message, with the states of its jobs"),
@@ -110,15 +112,21 @@ ends this command but not the replay.`,
 			Flags: func(flags *pflag.FlagSet) {
 				flags.String("status", "", "only jobs with this status: DEAD or DELIVERED")
 				flags.String("message", "", "only that of the message with this `ID`")
-				flags.StringToString("metadata", nil, "only those of messages with the metadata header `NAME=VALUE`")
-				remote.Since(flags, "since", "only those of messages received since")
-				remote.Since(flags, "until", "only those of messages received before")
+				metadata(flags, "only those of messages")
+				cli.Past(flags, new(time.Time), "since", "only those of messages received since")
+				cli.Past(flags, new(time.Time), "until", "only those of messages received before")
 				paced(flags)
 			},
 		},
 		{Use: "status CHANNEL CONSUMER REPLAY", Short: "Show how far a replay is", Path: words["REPLAY"].Item, Run: (*remote.Call).OperationStatus, Flags: remote.Follow},
 		{Use: "cancel CHANNEL CONSUMER REPLAY", Short: "End a replay; what it has queued stays queued", Method: http.MethodDelete, Path: words["REPLAY"].Item},
 	}},
+}
+
+// metadata adds the flag that filters by the metadata headers of messages.
+func metadata(flags *pflag.FlagSet, those string) {
+	flags.StringToString("metadata", nil, those+" with the metadata header `NAME=VALUE`; may be given several times")
+	flags.Lookup("metadata").DefValue = "" // or the help would show [] as the default
 }
 
 // paced are the flags of what queues many jobs.

@@ -26,8 +26,8 @@ import (
 // Commands are the commands that add items, and operate what has failed.
 func Commands(t *tables.DB) []*cobra.Command {
 	// An operation returns what it has done, for whoever typed it.
-	operation := func(use, short string, args cobra.PositionalArgs, f func(context.Context, *feed.Store, []string) (string, error)) *cobra.Command {
-		return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
+	operation := func(use, short string, f func(context.Context, *feed.Store, []string) (string, error)) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
 			return t.WithExisting(cmd.Context(), func(s *feed.Store) error {
 				did, err := f(cmd.Context(), s, args)
 				if err == nil && !t.JSON {
@@ -37,41 +37,41 @@ func Commands(t *tables.DB) []*cobra.Command {
 			})
 		}}
 	}
-	var gate int // to advance to
-	atLeastOne, one := cobra.MinimumNArgs(1), cobra.ExactArgs(1)
+	advance := operation("advance PARTITION GATE", "Move a partition to a gate; all below it must be complete",
+		func(ctx context.Context, s *feed.Store, args []string) (string, error) {
+			gate, _ := strconv.Atoi(args[1]) // checked
+			return fmt.Sprintf("%s is at gate %d", progress.Readable(args[0]), gate), s.Advance(ctx, args[0], gate)
+		})
+	advance.Args = func(cmd *cobra.Command, args []string) error {
+		if err := cli.Arguments(cmd, args); err != nil {
+			return err
+		}
+		if _, err := strconv.Atoi(args[1]); err != nil {
+			return fmt.Errorf("gate %q is not a whole number", args[1])
+		}
+		return nil
+	}
 	return []*cobra.Command{
+		advance,
 		newAddCommand(t),
 		newPruneCommand(t),
-		operation("retry PARTITION [ITEM…]", "Make failed items available again; all unless some are named", atLeastOne,
+		operation("retry PARTITION [ITEM...]", "Make failed items available again; all unless some are named",
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
 				n, err := s.RetryFailed(ctx, args[0], args[1:]...)
 				return changed(n, args[0], "is Available again", "are Available again"), err
 			}),
-		operation("skip PARTITION [ITEM…]", "Make failed items complete; all unless some are named", atLeastOne,
+		operation("skip PARTITION [ITEM...]", "Make failed items complete; all unless some are named",
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
 				n, err := s.SkipFailed(ctx, args[0], args[1:]...)
 				return changed(n, args[0], "is skipped, and Complete", "are skipped, and Complete"), err
 			}),
-		operation("reopen PARTITION", "Make a complete or failed partition available, and unsealed", one,
+		operation("reopen PARTITION", "Make a complete or failed partition available, and unsealed",
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
 				return progress.Readable(args[0]) + " is Available and unsealed", s.Reopen(ctx, args[0])
 			}),
-		operation("close PARTITION", "Make a partition complete whose items all are", one,
+		operation("close PARTITION", "Make a partition complete whose items all are",
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
 				return progress.Readable(args[0]) + " is Complete", s.ClosePartition(ctx, args[0])
-			}),
-		operation("advance PARTITION GATE", "Move a partition to a gate; all below it must be complete",
-			func(cmd *cobra.Command, args []string) (err error) {
-				if err := cobra.ExactArgs(2)(cmd, args); err != nil {
-					return err
-				}
-				if gate, err = strconv.Atoi(args[1]); err != nil {
-					return fmt.Errorf("gate %q is not a whole number", args[1])
-				}
-				return nil
-			},
-			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
-				return fmt.Sprintf("%s is at gate %d", progress.Readable(args[0]), gate), s.Advance(ctx, args[0], gate)
 			}),
 	}
 }
@@ -90,15 +90,11 @@ func changed(n int, partition, one, more string) string {
 func newAddCommand(t *tables.DB) *cobra.Command {
 	var gate int
 	var seal bool
-	var at string
+	var at time.Time
 	var after time.Duration
 	cmd := &cobra.Command{
 		Use: "add PARTITION", Short: "Add an item for each line of stdin; creates the partition if it is not there",
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[0] == "" {
-				return cli.Usage(errors.New("PARTITION is empty; name the partition to add to"))
-			}
 			if gate < 0 {
 				return cli.Usage(fmt.Errorf("--gate %d is below 0, the first gate", gate))
 			}
@@ -120,24 +116,19 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 	}
 	cmd.Flags().IntVar(&gate, "gate", 0, "gate of the items; gate 0 is the first")
 	cmd.Flags().BoolVar(&seal, "seal", false, "seal the partition: it gets no more items")
-	cmd.Flags().StringVar(&at, "open-at", "", "keep the gate closed until this `TIME`, such as 2027-01-31T18:00:00Z")
+	cli.Time(cmd.Flags(), &at, "open-at", "keep the gate closed until this")
 	cmd.Flags().DurationVar(&after, "open-after", 0, "keep the gate closed for this long after all items below the previous gate are complete")
-	cli.NotEmpty(cmd.Flags(), "open-at", "a time")
 	cli.Lasting(cmd.Flags(), "open-after", &after, 0)
 	return cmd
 }
 
 // openings are the items that keep the gate closed; none without the flags.
-func openings(gate int, at string, after time.Duration) (items []feed.Item, err error) {
-	if (at != "" || after != 0) && gate == 0 {
+func openings(gate int, at time.Time, after time.Duration) (items []feed.Item, err error) {
+	if (!at.IsZero() || after != 0) && gate == 0 {
 		return nil, errors.New("gate 0 is open from the beginning; give --open-at and --open-after with a --gate above it")
 	}
-	if at != "" {
-		opens, err := time.Parse(time.RFC3339, at)
-		if err != nil {
-			return nil, fmt.Errorf("--open-at %q is no time; give one like 2027-01-31T18:00:00Z", at)
-		}
-		items = append(items, feed.OpenAt(gate, opens))
+	if !at.IsZero() {
+		items = append(items, feed.OpenAt(gate, at))
 	}
 	if after != 0 {
 		items = append(items, feed.OpenAfter(gate, after))
@@ -149,7 +140,7 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 	var age time.Duration
 	var file string
 	cmd := &cobra.Command{
-		Use: "prune", Short: "Delete partitions that were closed long ago, with their items", Args: cobra.NoArgs,
+		Use: "prune", Short: "Delete partitions that were closed long ago, with their items",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if !cmd.Flags().Changed("older-than") {
 				return cli.Usage(errors.New("--older-than is missing; say for how long a partition must have been closed, as in --older-than 720h"))

@@ -129,7 +129,7 @@ func NewList(t *DB) *cobra.Command {
 	var data bool
 	var status string
 	cmd := &cobra.Command{
-		Use: "ls [PARTITION]", Short: "List partitions, or the items of one, oldest first", Args: cobra.MaximumNArgs(1),
+		Use: "ls [PARTITION]", Short: "List partitions, or the items of one, oldest first",
 	}
 	cmd.Flags().IntVar(&gate, "gate", 0, "list only the items at this gate")
 	cmd.Flags().StringVar(&status, "status", "", "list only what is Available, Complete or Failed")
@@ -210,7 +210,6 @@ func pages[T, V any](ctx context.Context, q feed.Query, list func(context.Contex
 func NewShow(t *DB) *cobra.Command {
 	return &cobra.Command{
 		Use: "show PARTITION [ITEM]", Short: "Show a partition with its counts by gate, or an item with its failed attempts",
-		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, out := cmd.Context(), cmd.OutOrStdout()
 			return t.WithExisting(ctx, func(s *feed.Store) error {

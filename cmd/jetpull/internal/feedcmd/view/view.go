@@ -35,7 +35,7 @@ type progressJSON struct {
 func New(t *tables.DB) *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
-		Use: "watch", Short: "Show partitions as they are worked off, until interrupted", Args: cobra.NoArgs,
+		Use: "watch", Short: "Show partitions as they are worked off, until interrupted",
 		Long: fmt.Sprintf(`Show the first %d partitions that are not complete, and what the last ones came to,
 until interrupted. Items at the partition's gate are processed now; those above
 wait for it. The rate is of steps: of items that passed to a higher gate, were
@@ -45,8 +45,7 @@ first letters of its ID; --json has it whole.`, viewLimit),
 			return t.WithExisting(cmd.Context(), func(s *feed.Store) error { return watch(cmd, t.JSON, s, every) })
 		},
 	}
-	cmd.Flags().DurationVar(&every, "interval", time.Second, "time between two looks")
-	cli.Lasting(cmd.Flags(), "interval", &every, 100*time.Millisecond)
+	cli.Interval(cmd.Flags(), &every)
 	return cmd
 }
 
