@@ -163,9 +163,7 @@ func putSender(c *remote.Call) error {
 	return c.RequestWith(body)
 }
 
-// filters are the flags that choose failed messages.
-var filters = []string{"receiver", "source", "stage", "reason", "since"}
-
+// filter adds the flags that choose failed messages.
 func filter(flags *pflag.FlagSet) {
 	flags.String("receiver", "", "only those for the receiver `NAME`")
 	flags.String("source", "", "only those of the source `ID`")
@@ -192,13 +190,7 @@ it: an interrupt ends this command and not the operation.`,
 			if err != nil {
 				return err
 			}
-			ids, body, chosen := slices.Compact(slices.Sorted(slices.Values(c.Args))), map[string]any{}, map[string]string{}
-			given := c.Given()
-			for _, name := range filters {
-				if given.Get(name) != "" {
-					chosen[name] = given.Get(name)
-				}
-			}
+			ids, body, chosen := slices.Compact(slices.Sorted(slices.Values(c.Args))), map[string]any{}, c.Given()
 			filtered := all || len(chosen) > 0
 			switch {
 			case len(ids) == 0 && !filtered:

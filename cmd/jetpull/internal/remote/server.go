@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -106,12 +105,4 @@ func (s *Server) explain(ctx context.Context, err error) error {
 // Print writes what the server answered: as it is with --json, else as text.
 func (s *Server) Print(cmd *cobra.Command, answer json.RawMessage, format string, args ...any) error {
 	return cli.Answer(cmd, *s.JSON, answer, format, args...)
-}
-
-// ReadFile reads a file, or standard input for "-".
-func ReadFile(cmd *cobra.Command, path string) ([]byte, error) {
-	if path == "-" {
-		return io.ReadAll(cmd.InOrStdin())
-	}
-	return os.ReadFile(path)
 }

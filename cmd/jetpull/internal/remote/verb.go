@@ -6,9 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,8 +80,6 @@ type Call struct {
 	Cmd   *cobra.Command
 	Names map[string]string // of what is meant, by words
 	Args  []string
-
-	fields *Fields
 }
 
 // Commands returns the nouns as commands.
@@ -111,10 +113,10 @@ func (a *API) verb(v Verb) *cobra.Command {
 			}
 		})
 	}
-	fields := &Fields{FlagSet: pflag.NewFlagSet("", pflag.ContinueOnError), Name: a.Field}
 	if v.Fields != nil {
-		v.Fields(fields.FlagSet)
-		fields.Register(cmd)
+		v.Fields(cmd.Flags())
+		cmd.Flags().String("file", "", "`FILE` with the configuration as JSON; - for standard input")
+		cli.NotEmpty(cmd.Flags(), "file", "a file, or - for standard input")
 	}
 	for name, values := range a.Choices {
 		if cmd.Flags().Lookup(name) != nil {
@@ -126,7 +128,7 @@ func (a *API) verb(v Verb) *cobra.Command {
 		cli.Range(cmd.Flags(), "limit", limit, 0, math.MaxInt32)
 	}
 	call := func(cmd *cobra.Command, args []string) *Call {
-		c := &Call{API: a, Verb: v, Cmd: cmd, Names: map[string]string{}, Args: args, fields: fields}
+		c := &Call{API: a, Verb: v, Cmd: cmd, Names: map[string]string{}, Args: args}
 		for i, word := range order[:min(len(order), len(args))] {
 			c.Names[word] = args[i]
 		}
@@ -175,42 +177,83 @@ func (c *Call) To(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// Given are the values of the command's own flags that were given, as they are called in requests: a string, or a list. A pair
-// NAME=VALUE is NAME:VALUE there, as in a header. Limit is not for the server.
-func (c *Call) Given() url.Values {
-	q := url.Values{}
-	c.Cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-		list, isList := f.Value.(pflag.SliceValue)
-		switch {
-		case !f.Changed, f.Name == "limit":
-		case isList:
-			q[c.Field(f.Name)] = list.GetSlice()
-		case f.Value.Type() == "stringToString":
-			pairs, _ := c.Cmd.Flags().GetStringToString(f.Name) // it has this type
-			for name, value := range pairs {
-				q.Add(c.Field(f.Name), name+":"+value)
-			}
-		default:
-			q.Set(c.Field(f.Name), f.Value.String())
+// own are the flags that a command obeys itself. No request has them.
+var own = []string{"all", "detach", "dry-run", "file", "follow", "force", "help", "limit", "rate", "wait"}
+
+// visit calls f for each flag that sets a field or a parameter of the request.
+func (c *Call) visit(f func(field string, flag *pflag.Flag)) {
+	c.Cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
+		if !slices.Contains(own, flag.Name) {
+			f(c.Field(flag.Name), flag)
 		}
 	})
-	return q
 }
 
-// pathWithFlags is the path of the request, with flags as parameters.
+// Given are the fields or parameters whose flags were given.
+func (c *Call) Given() map[string]any {
+	given := map[string]any{}
+	c.visit(func(field string, flag *pflag.Flag) {
+		list, isList := flag.Value.(pflag.SliceValue)
+		pairs, notPairs := c.Cmd.Flags().GetStringToString(flag.Name)
+		switch text := flag.Value.String(); {
+		case !flag.Changed:
+		case isList:
+			given[field] = list.GetSlice()
+		case notPairs == nil:
+			given[field] = pairs
+		case flag.Value.Type() != "string" && json.Valid([]byte(text)): // numbers and booleans are written as JSON writes them
+			given[field] = json.RawMessage(text)
+		default:
+			given[field] = text
+		}
+	})
+	return given
+}
+
+// pathWithFlags is the path of the request, with flags as parameters. A pair NAME=VALUE is NAME:VALUE there, as in a header.
 func (c *Call) pathWithFlags() string {
-	if q := c.Given().Encode(); q != "" && c.Flags != nil {
-		return c.To(c.Path) + "?" + q
+	if c.Flags == nil {
+		return c.To(c.Path)
 	}
-	return c.To(c.Path)
+	q := url.Values{}
+	for name, value := range c.Given() {
+		switch value := value.(type) {
+		case []string:
+			q[name] = value
+		case map[string]string:
+			for key, value := range value {
+				q.Add(name, key+":"+value)
+			}
+		default:
+			q.Set(name, fmt.Sprintf("%s", value))
+		}
+	}
+	return strings.TrimSuffix(c.To(c.Path)+"?"+q.Encode(), "?")
 }
 
-// Body are the fields that --file and flags give.
-func (c *Call) Body() (map[string]any, error) { return c.fields.Given(c.Cmd) }
+// Body are the fields that the file of --file and flags give. The flags go first.
+func (c *Call) Body() (fields map[string]any, err error) {
+	fields = map[string]any{}
+	if file, _ := c.Cmd.Flags().GetString("file"); file != "" {
+		data, err := readFile(c.Cmd, file)
+		if err != nil {
+			return nil, fmt.Errorf("--file: %w", err)
+		}
+		err = json.Unmarshal(data, &fields)
+		if err == nil && fields == nil {
+			err = errors.New("it is null")
+		}
+		if err != nil {
+			return nil, cli.Usage(fmt.Errorf("--file %s is not a JSON object with the fields of a configuration: %w", file, err))
+		}
+	}
+	maps.Copy(fields, c.Given())
+	return fields, nil
+}
 
 // KnownFields are those that have a flag.
 func (c *Call) KnownFields() (names []string) {
-	c.fields.VisitAll(func(f *pflag.Flag) { names = append(names, c.Field(f.Name)) })
+	c.visit(func(field string, _ *pflag.Flag) { names = append(names, field) })
 	return names
 }
 
@@ -352,4 +395,12 @@ func (c *Call) names(ctx context.Context, of Word) (names []string, err error) {
 		names = append(names, name)
 	}
 	return names, err
+}
+
+// readFile reads a file, or standard input for "-".
+func readFile(cmd *cobra.Command, path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(cmd.InOrStdin())
+	}
+	return os.ReadFile(path)
 }

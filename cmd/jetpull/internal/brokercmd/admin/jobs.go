@@ -152,16 +152,6 @@ func requeue(c *remote.Call) error {
 var replaysPath = words["CONSUMER"].Item + "/replay"
 
 func startReplay(c *remote.Call) error {
-	body := map[string]any{}
-	for name, values := range c.Given() {
-		body[name] = values[0]
-	}
-	metadata, err := c.Cmd.Flags().GetStringToString("metadata")
-	if err != nil {
-		return err
-	}
-	body["metadata"] = metadata
-	delete(body, "detach")
-	_, err = c.Operate(c.To(replaysPath), body)
+	_, err := c.Operate(c.To(replaysPath), c.Given())
 	return err
 }
