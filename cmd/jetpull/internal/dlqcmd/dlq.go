@@ -290,13 +290,7 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 		if result.Failed > 0 {
 			err = cli.Failed("%s could not be %sd", progress.Plural(result.Failed, "dead letter"), verb)
 		}
-		for _, n := range slices.Sorted(maps.Keys(missing)) {
-			text := noLetter
-			if d.filters() {
-				text += " that the filter fits"
-			}
-			err = errors.Join(err, fmt.Errorf(text, args[0], n))
-		}
+		err = errors.Join(err, d.missing(args[0], missing))
 		result.Failed += len(missing)
 	}
 	did := verb + "d"
@@ -304,6 +298,18 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 		did = "would " + verb
 	}
 	return errors.Join(err, cli.Answer(cmd, d.JSON, result, "%s %s\n", did, progress.Plural(result.Done, "dead letter")))
+}
+
+// missing is the error of sequences that are not those of dead letters, or whose dead letters the filter does not fit.
+func (d *dlq) missing(stream string, sequences map[uint64]bool) (err error) {
+	text := noLetter
+	if d.filters() {
+		text += " that the filter fits"
+	}
+	for _, n := range slices.Sorted(maps.Keys(sequences)) {
+		err = errors.Join(err, fmt.Errorf(text, stream, n))
+	}
+	return err
 }
 
 // result is how many dead letters were changed.
