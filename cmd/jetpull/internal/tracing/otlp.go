@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"golang.org/x/net/http/httpguts"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
@@ -164,7 +165,7 @@ func (c *collector) post(ctx context.Context, body []byte) (after time.Duration,
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
 	if resp.StatusCode/100 == 2 {
-		return -1, err
+		return -1, errors.Join(err, refused(text))
 	}
 	err = fmt.Errorf("the collector answered with status %s: %.200q", resp.Status, text)
 	switch resp.StatusCode {
@@ -173,6 +174,41 @@ func (c *collector) post(ctx context.Context, body []byte) (after time.Duration,
 		return after, err
 	}
 	return -1, err
+}
+
+// refused is an error if an answer says that the collector did not take some spans. The answer's field 1 has their number in its field 1, and
+// the reason in its field 2.
+func refused(answer []byte) error {
+	partial, _ := field(answer, 1)
+	_, spans := field(partial, 1)
+	reason, _ := field(partial, 2)
+	if spans == 0 && len(reason) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the collector refused %d spans: %q", spans, reason)
+}
+
+// field returns the last value of a field of a message in protobuf, which is text or a number.
+func field(message []byte, wanted protowire.Number) (text []byte, number uint64) {
+	for len(message) > 0 {
+		tag, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			break
+		}
+		message = message[n:]
+		if n = protowire.ConsumeFieldValue(tag, kind, message); n < 0 {
+			break
+		}
+		switch {
+		case tag != wanted:
+		case kind == protowire.BytesType:
+			text, _ = protowire.ConsumeBytes(message)
+		case kind == protowire.VarintType:
+			number, _ = protowire.ConsumeVarint(message)
+		}
+		message = message[n:]
+	}
+	return text, number
 }
 
 var _ otlptrace.Client = (*collector)(nil)

@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/pem"
@@ -19,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/sdk/trace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -178,4 +180,22 @@ func TestExportIsRepeated(t *testing.T) {
 		require.ErrorContains(t, export(t.Context(), t, c), "400")
 		require.Len(t, attempts, 1)
 	})
+}
+
+// An answer that takes some of the spans is an error with the number and the reason of the others.
+func TestRefusedSpansAreAnError(t *testing.T) {
+	partial := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 7)
+	partial = protowire.AppendString(protowire.AppendTag(partial, 2, protowire.BytesType), "too many")
+	answer := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), partial)
+	c, err := newCollector(in(nil))
+	require.NoError(t, err)
+	c.http.Transport = roundTrip(func(*http.Request) *http.Response {
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(answer))}
+	})
+	require.EqualError(t, export(t.Context(), t, c), `traces export: the collector refused 7 spans: "too many"`)
+}
+
+func FuzzRefused(f *testing.F) {
+	f.Add([]byte("\x0a\x04\x08\x07\x12\x00"))
+	f.Fuzz(func(_ *testing.T, answer []byte) { _ = refused(answer) })
 }
