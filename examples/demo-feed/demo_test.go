@@ -30,7 +30,7 @@ func TestDemo(t *testing.T) {
 	text := out.String()
 	require.Regexp(t, `(?m)^Berlin +11 +1 `, text)
 	require.Regexp(t, `(?m)^Oslo +10 +1 `, text)
-	require.Regexp(t, `6\d attempts: \d+ by watcher A, which was killed after [\d.]+m?s, \d+ by B\. \d were made twice`, text)
+	require.Regexp(t, `6\d attempts: \d+ by watcher A, which was killed after [\d.]+m?s, \d+ by B\. \d items were attempted twice`, text)
 	require.Contains(t, screen.String(), "watcher A is killed")
 	require.Contains(t, screen.String(), "Berlin 11 of 11 (ranked)")
 	picture, err := os.Open(chart)

@@ -47,7 +47,7 @@ func (d *demo) report(ctx context.Context, out io.Writer) error {
 	if err := d.draw(); err != nil {
 		return err
 	}
-	fmt.Fprintf(&page, "The gates over time: %s\n", d.chart)
+	fmt.Fprintf(&page, "Chart of the gates over time: %s\n", d.chart)
 	_, err := io.WriteString(out, page.String())
 	return err
 }
@@ -129,7 +129,7 @@ func (d *demo) proof(out io.Writer) error {
 	if repeated > concurrency {
 		return fmt.Errorf("%d attempts were repeated; the killed watcher had begun %d at most", repeated, concurrency)
 	}
-	_, err := fmt.Fprintf(out, "%d attempts: %d by watcher A, which was killed after %s, %d by B. %d were made twice, because A had begun them.\n",
+	_, err := fmt.Fprintf(out, "%d attempts: %d by watcher A, which was killed after %s, %d by B. %d items were attempted twice, because A had begun them when it was killed.\n",
 		len(d.calls), byWatcher["A"], progress.Short(d.killed), byWatcher["B"], repeated)
 	return err
 }

@@ -20,7 +20,7 @@ func TestDemo(t *testing.T) {
 	require.Regexp(t, `(?m)^builds +answers later +102 +102  202: 102 +[1-9]`, text)
 	require.Regexp(t, `(?m)^partner +200 in 10 s +24 +24  200: 24 `, text)
 	require.Regexp(t, `(?m)^billing +refuses all at first +60 +120  200: 60, 422: 60 `, text)
-	require.Contains(t, text, "60 failed, were redriven and are done")
+	require.Contains(t, text, "60 failed at first, and succeeded after a redrive")
 	require.Contains(t, screen.String(), "events: 301 in ")
 	svg, err := os.ReadFile(chart)
 	require.NoError(t, err)

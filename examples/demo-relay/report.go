@@ -22,10 +22,10 @@ func (d *demo) report(out io.Writer, chart string) error {
 			progress.Count(r.densest()), fmt.Sprintf("%s in %g s", progress.Count(r.limit), r.window.Seconds()),
 		})
 	}
-	if err := progress.Table(out, []string{"receiver", "", ">events", ">POSTs", "answers", ">polls", ">most in a window", ">limit"}, rows); err != nil {
+	if err := progress.Table(out, []string{"receiver", "", ">events", ">POSTs", "answers", ">polls", ">most POSTs in a window", ">limit"}, rows); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(out, "\n%s events of %d sources in %s. %s failed, were redriven and are done. Each sender was called for each end.\n",
+	if _, err := fmt.Fprintf(out, "\n%s events of %d sources in %s. %s failed at first, and succeeded after a redrive. Each sender got a callback for each result.\n",
 		progress.Count(d.events), len(sources), progress.Short(d.lasted), progress.Count(d.redriven)); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (d *demo) report(out io.Writer, chart string) error {
 	if err := d.draw(chart); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "Each receiver's rate against its limit: %s\n", chart)
+	_, err := fmt.Fprintf(out, "Chart of each receiver's rate and its limit: %s\n", chart)
 	return err
 }
 

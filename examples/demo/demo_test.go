@@ -29,10 +29,10 @@ func TestDemo(t *testing.T) {
 	require.Regexp(t, `(?m)^next +Next, AckNext +16 +400 `, text)
 	require.Regexp(t, `(?m)^pinned +Next, Ack +1 of 2 +400 `, text)
 
-	require.Regexp(t, `(?s)(Ada|Grace) is pinned.*unpin asked for.*unpin asked for`, text)
+	require.Regexp(t, `(?s)(Ada|Grace) is pinned.*unpin requested.*unpin requested`, text)
 	require.Regexp(t, `Ada did [1-9]\d*, Grace [1-9]\d*, out of order 0`, text, "the stand-by took over")
 
-	require.Contains(t, text, "What the server says after a restart on the same files:")
+	require.Contains(t, text, "The counters of the server after a restart on the same files:")
 	require.Regexp(t, `(?m)^fetch +1,203 +0 +[\d,]+ of [\d,]+ +0 +0$`, text)
 	require.Regexp(t, `(?m)^next +400 +0 +[\d,]+ of [\d,]+ +0 +0$`, text)
 	require.Regexp(t, `(?m)^pinned +400 +0 +[\d,]+ of [\d,]+ +0 +0$`, text)
@@ -72,7 +72,7 @@ func TestServerOfTheUsersOwn(t *testing.T) {
 	srv := servertest.RunServer(t)
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), settings{orders: minOrders, url: srv.URL()}, &out, io.Discard))
-	require.Contains(t, out.String(), "What the server says:")
+	require.Contains(t, out.String(), "The counters of the server:")
 	require.NotContains(t, out.String(), "restart")
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)

@@ -139,7 +139,7 @@ func (r *rota) count(ctx context.Context, sub *jetpull.Subscription, name string
 		return nil
 	}
 	if every := r.share / (unpins + 1); done%every == 0 && done/every <= unpins {
-		r.note("unpin asked for")
+		r.note("unpin requested")
 		// The other worker may end the work meanwhile, and ctx with it.
 		return sub.Unpin(context.WithoutCancel(ctx))
 	}

@@ -38,9 +38,9 @@ func (d *demo) write(ctx context.Context, out *strings.Builder, restarted bool) 
 	if err := errors.Join(d.printSteps(out), d.printPins(out)); err != nil {
 		return err
 	}
-	heading := "What the server says:"
+	heading := "The counters of the server:"
 	if restarted {
-		heading = "What the server says after a restart on the same files:"
+		heading = "The counters of the server after a restart on the same files:"
 	}
 	fmt.Fprintf(out, "\n%s\n", heading)
 	if err := d.printProof(ctx, out); err != nil {
@@ -51,7 +51,7 @@ func (d *demo) write(ctx context.Context, out *strings.Builder, restarted bool) 
 		return fmt.Errorf("the ledger is not even: of %d orders %d were worked off once, %d deliveries were repeats; %s came in and %s went out",
 			b.orders, b.once, b.repeated, euros(b.published), euros(b.received))
 	}
-	fmt.Fprintf(out, "\nAll %s orders, worth %s, were worked off exactly once.\n", progress.Count(b.orders), euros(b.received))
+	fmt.Fprintf(out, "\nAll %s orders, worth %s, were handled exactly once.\n", progress.Count(b.orders), euros(b.received))
 	if d.home.keeps {
 		fmt.Fprintf(out, "The store is in %s; look at it with: jetpull info %s pinned --embedded %s\n",
 			d.home.srv.Dir(), stream, d.home.srv.Dir())

@@ -43,7 +43,7 @@ func run(ctx context.Context, listen string) error {
 	defer c.Close()
 	srv := &http.Server{Addr: listen, Handler: c, ReadHeaderTimeout: time.Minute}
 	context.AfterFunc(ctx, func() { _ = srv.Close() })
-	fmt.Printf("Open http://%s/ in a browser. Ctrl-C ends the demo and removes what it has stored.\n", listen)
+	fmt.Printf("Open http://%s/ in a browser. Ctrl-C ends the demo and deletes its data.\n", listen)
 	if err := srv.ListenAndServe(); err != nil && ctx.Err() == nil {
 		return err
 	}
