@@ -1,7 +1,6 @@
 package main
 
 import (
-	"regexp"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -9,9 +8,6 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
-
-// handedBack is a part of the summary that depends on how fast messages came.
-var handedBack = regexp.MustCompile(`, \d+ handed back`)
 
 // TestConsumeIdleTellsProgress has a run whose end is known by the backlog alone.
 func TestConsumeIdleShowsProgress(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/feed"
 )
 
 // The exit codes, which the help of the root command documents.
@@ -54,7 +55,7 @@ func ExitCode(ctx context.Context, err error) int {
 	switch {
 	case err == nil:
 		return ExitDone
-	case errors.As(err, &usage), errors.Is(err, jetpull.ErrInvalidOption):
+	case errors.As(err, &usage), errors.Is(err, jetpull.ErrInvalidOption), errors.Is(err, feed.ErrInvalid):
 		return ExitUsage
 	case errors.Is(err, ErrInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return ExitInterrupted

@@ -67,10 +67,7 @@ not started go back to the server at once, and running commands have
 later, with all of their process group, and their messages go back too. A second
 interrupt or SIGTERM kills them at once, and ends with 130.
 
-A consumer with ack policy all is refused: create it with the explicit policy.
-
-A run with --count may take a few messages more than it needs; these go back, with
-their delivery counted.`,
+A consumer with ack policy all is refused: create it with the explicit policy.`,
 		Example: `  jetpull consume ORDERS worker
   jetpull consume ORDERS worker --create 'orders.>' --embedded ./data --embedded-port 4222
   jetpull consume ORDERS worker --concurrency 8 -- ./ship.sh
@@ -96,7 +93,7 @@ their delivery counted.`,
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "give a message up after `N` attempts; by default there are as many as the consumer allows deliveries")
 	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` to publish messages to that are given up; needs --max-attempts, and a stream over the subject")
 	flags.DurationVar(&f.Drain, "drain-timeout", 30*time.Second, "how long running commands may take after the end; with 0 they are ended at once")
-	cli.Range(flags, "count", &f.Count, 0, math.MaxInt)
+	cli.Range(flags, "count", &f.Count, 0, math.MaxInt32)
 	cli.Lasting(flags, "idle", &f.Idle, 0)
 	cli.Range(flags, "concurrency", &f.concurrency, 1, maxHeld)
 	cli.Range(flags, "prefetch", &f.prefetch, 1, maxHeld)
@@ -166,8 +163,8 @@ func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []j
 		// Three steps, as --help says, where the library doubles from 1 s to 1 min.
 		opts = append(opts, jetpull.RetryDelays(time.Second, 5*time.Second, 30*time.Second))
 	}
-	if f.Count > 0 && f.prefetch == 0 {
-		opts = append(opts, jetpull.Prefetch(f.boundedPrefetch(cfg.MaxDeliver)))
+	if f.Count > 0 {
+		opts = append(opts, jetpull.StopAfter(f.Count))
 	}
 	return opts
 }
@@ -178,17 +175,6 @@ func (f *consume) workers() int {
 		return min(f.concurrency, f.Count)
 	}
 	return f.concurrency
-}
-
-// boundedPrefetch is how many messages a run with --count holds at most. Messages
-// beyond the count are handed back, which counts as a delivery, so the number is small if
-// deliveries are limited or if a command takes far longer than a pull.
-func (f *consume) boundedPrefetch(maxDeliver int) int {
-	least := max(1, f.workers())
-	if maxDeliver > 0 || len(f.argv) > 0 {
-		return least
-	}
-	return max(least, min(f.Count, 100))
 }
 
 func (f *consume) run(cmd *cobra.Command, args []string) (err error) {

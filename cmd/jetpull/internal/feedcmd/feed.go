@@ -155,7 +155,7 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 	}
 	p, closeProcessor, err := f.processor(cmd.Context(), nc, errOut)
 	if err != nil {
-		return tables.UsageOf(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, closeProcessor()) }()
 	return t.With(cmd.Context(), func(s *feed.Store) error {
@@ -176,7 +176,7 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 			}
 			defer stop()
 		}
-		return tables.UsageOf(w.Run(cmd.Context()))
+		return w.Run(cmd.Context())
 	})
 }
 

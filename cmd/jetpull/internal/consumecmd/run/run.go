@@ -128,7 +128,7 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 	return errors.Join(err, r.verdict(ctx))
 }
 
-// one handles one message, or hands it back where the run has enough.
+// one handles one message, or hands it back where the output takes no more.
 func (r *Run) one(ctx context.Context, m *jetpull.Msg) error {
 	if !r.begin() {
 		return m.Nak()
@@ -141,16 +141,13 @@ func (r *Run) one(ctx context.Context, m *jetpull.Msg) error {
 func (r *Run) begin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.broken != nil || r.Count > 0 && r.started == r.Count {
+	if r.broken != nil {
 		r.tally.Returned++
 		return false
 	}
 	r.started++
 	r.running++
 	r.last = time.Now()
-	if r.started == r.Count {
-		r.stop() // pulling ends; what is running goes on
-	}
 	return true
 }
 

@@ -111,7 +111,7 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 			if err == nil && !t.JSON {
 				cli.Notice(cmd.ErrOrStderr(), "%s added to %s\n", progress.Plural(len(items), "item"), progress.Readable(args[0]))
 			}
-			return tables.UsageOf(err)
+			return err
 		},
 	}
 	cmd.Flags().IntVar(&gate, "gate", 0, "gate of the items; gate 0 is the first")
@@ -160,7 +160,7 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 					return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), map[string]int{"partitions": done.Partitions, "items": done.Items}))
 				}
 				cli.Notice(cmd.ErrOrStderr(), "%s deleted, with %s\n", progress.Plural(done.Partitions, "partition"), progress.Plural(done.Items, "item"))
-				return tables.UsageOf(err)
+				return err
 			})
 		},
 	}

@@ -37,7 +37,7 @@ func (t *DB) Flags(cmd *cobra.Command) {
 func (t *DB) With(ctx context.Context, f func(s *feed.Store) error) (err error) {
 	s, err := feed.Open(ctx, t.dsn)
 	if err != nil {
-		return UsageOf(err)
+		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	return f(s)
@@ -53,14 +53,6 @@ func (t *DB) WithExisting(ctx context.Context, f func(s *feed.Store) error) erro
 		}
 	}
 	return t.With(ctx, f)
-}
-
-// UsageOf makes an error of an option, or of the DSN, one of the command line.
-func UsageOf(err error) error {
-	if errors.Is(err, feed.ErrInvalid) {
-		return cli.Usage(err)
-	}
-	return err
 }
 
 // Partition is a partition with the columns' names.
