@@ -22,7 +22,8 @@ import (
 type Msg struct {
 	raw     *nats.Msg
 	sub     *Subscription
-	size    int // that the server counts against MaxBytes
+	run     *run // with ManualAck: the one that holds it
+	size    int  // that the server counts against MaxBytes
 	settled atomic.Bool
 	how     atomic.Uint32 // the worker.Outcome; set once the acknowledgement is sent, for a NAK before, see settle
 }
@@ -155,8 +156,9 @@ func (m *Msg) is(how worker.Outcome) {
 	default:
 		m.sub.counts.acks.Add(1)
 	}
-	if m.sub.calls.manual.Load() > 0 {
-		m.sub.vacate(m)
+	if m.run != nil {
+		id, _ := m.identify()
+		m.run.pool.Vacate(m, id)
 	}
 }
 

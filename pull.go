@@ -145,9 +145,6 @@ func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run 
 	s.calls.mu.Lock()
 	s.calls.runs = append(s.calls.runs, r)
 	s.calls.mu.Unlock()
-	if o.ManualAck {
-		s.calls.manual.Add(1)
-	}
 	if s.bound.Load() != bound { // it changed before the run was one of those that are ended for it
 		r.reconfigured()
 	}
@@ -226,6 +223,9 @@ func (r *run) Deliver(ms []pull.Message, done bool, err error) {
 	for some := range slices.Chunk(ms, len(arrived)) {
 		for i, m := range some {
 			arrived[i] = m.(*Msg)
+			if r.set.run.ManualAck {
+				arrived[i].run = r
+			}
 		}
 		r.sub.counts.redelivered.Add(uint64(r.pool.Deliver(arrived[:len(some)])))
 	}
@@ -282,9 +282,6 @@ func (r *run) release() {
 	s.calls.mu.Lock()
 	s.calls.runs = slices.DeleteFunc(s.calls.runs, func(o *run) bool { return o == r })
 	s.calls.mu.Unlock()
-	if r.set.run.ManualAck {
-		s.calls.manual.Add(-1)
-	}
 }
 
 // close ends the call. It hands back the messages that were not started. While the connection is up, and within most, it waits
@@ -302,16 +299,6 @@ func (r *run) close(most time.Duration) {
 	}
 	_ = s.nc.FlushWithContext(ctx)
 	s.giveUpPin(ctx, r.set.terms.Group)
-}
-
-// vacate removes a message that its handler returned unsettled, and that is settled now.
-func (s *Subscription) vacate(m *Msg) {
-	id, _ := m.identify()
-	for _, r := range s.openRuns() {
-		if r.set.run.ManualAck {
-			r.pool.Vacate(m, id)
-		}
-	}
 }
 
 // openRuns are the calls of Messages and Consume that run.

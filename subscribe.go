@@ -45,7 +45,6 @@ type calls struct {
 	mu   sync.Mutex
 	runs []*run // under mu
 
-	manual  atomic.Int32  // how many runs have ManualAck
 	unpins  chan struct{} // has an element while one gives up its pin
 	pinning atomic.Int32  // calls of OnPin that have not returned; runs begin no message meanwhile
 }

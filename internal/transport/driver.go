@@ -71,7 +71,12 @@ func New(nc *nats.Conn, subject string, lim pull.Limits, onOrder int, inboxes *I
 	}
 	d.over, d.end = context.WithCancelCause(context.Background())
 	d.engine = pull.New(inboxes.base, lim, cap(d.in)-statusSlots, rand.Uint64())
-	d.reader.init(d)
+	d.reader.timer = time.AfterFunc(time.Hour, func() {
+		d.mu.Lock()
+		d.sendNudge()
+		d.mu.Unlock()
+	})
+	d.reader.timer.Stop()
 	d.boxes.known = map[*nats.Subscription]*pull.Inbox{}
 	changes := nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.DRAINING_SUBS, nats.CLOSED)
 	seen := nc.Stats().Reconnects
@@ -138,16 +143,10 @@ func (d *Driver) act() {
 		}
 		d.quiet = nil
 	}
-	if d.reader.nudge {
-		d.sendNudge()
-	}
 }
 
-// unlocked runs f without the lock, after a requested nudge.
+// unlocked runs f without the lock.
 func (d *Driver) unlocked(f func()) {
-	if d.reader.nudge {
-		d.sendNudge()
-	}
 	d.mu.Unlock()
 	f()
 	d.mu.Lock()

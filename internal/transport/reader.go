@@ -21,25 +21,15 @@ type reader struct {
 	reading bool        // a goroutine reads
 	call    *Call       // of the caller that reads; nil for the background reader
 	armed   pull.At     // when the timer fires; 0: it does not
-	nudge   bool        // the reader is to be nudged when the lock is released
 	timer   *time.Timer // of the engine's next tick
 	frames  []*nats.Msg // memory for frames that are read together; the goroutine that reads owns it
 }
 
-func (r *reader) init(d *Driver) {
-	r.timer = time.AfterFunc(time.Hour, func() {
-		d.mu.Lock()
-		d.sendNudge()
-		d.mu.Unlock()
-	})
-	r.timer.Stop()
-}
-
-// check requests a nudge if another goroutine has ended the reader's demand, or if its timer fires too late.
+// check nudges the reader if another goroutine has ended the reader's demand, or if its timer fires too late.
 func (r *reader) check(d *Driver) {
 	due := d.engine.NextTick()
 	if r.call != nil && r.call.Done || due != 0 && (r.armed == 0 || due < r.armed) {
-		r.nudge = true
+		d.sendNudge()
 	}
 }
 
@@ -58,7 +48,7 @@ func (r *reader) arm(d *Driver) {
 
 // sendNudge nudges the reader. The lock is held.
 func (d *Driver) sendNudge() {
-	if d.reader.nudge = false; d.nudged {
+	if d.nudged {
 		return
 	}
 	d.nudged = true
@@ -87,14 +77,8 @@ func wake(ready any) {
 func (d *Driver) Get(ctx context.Context, ask pull.Ask) *Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := &Call{}
-	c.Ask, c.Ref, c.Got = ask, c.ready, c.one[:0]
-	d.await(ctx, c)
-	return c
-}
-
-// await posts a demand and returns when it is done. The lock is held, and released meanwhile.
-func (d *Driver) await(ctx context.Context, w *Call) {
+	w := &Call{}
+	w.Ask, w.Ref, w.Got = ask, w.ready, w.one[:0]
 	d.engine.Post(d.Now(), &w.Demand)
 	if !w.Done && !d.reader.reading {
 		d.reader.reading, w.Reading = true, true
@@ -120,19 +104,25 @@ func (d *Driver) await(ctx context.Context, w *Call) {
 		}
 		if w.Done && !w.Reading {
 			d.act()
-			return
+			return w
 		}
 	}
 	d.read(ctx, w)
+	return w
 }
 
-// read reads until w is done, then passes the reading on. Without a waiter it reads until nothing can arrive any
-// more. The lock is held, and released meanwhile.
+// read reads until w is done. Then it passes the reading on: to the first demand whose caller waits, else to the background
+// reader if frames can still arrive. Without w it reads until nothing can arrive any more. The lock is held, and released
+// meanwhile.
 func (d *Driver) read(ctx context.Context, w *Call) {
 	d.reader.call = w
 	for {
 		if w != nil && w.Done || w == nil && !d.engine.Busy() && len(d.boxes.drained) == 0 {
-			d.resign()
+			d.reader.call = nil
+			if !d.engine.PassReading() {
+				d.reader.reading = false
+				d.ensureReader()
+			}
 			d.act()
 			return
 		}
@@ -168,17 +158,6 @@ func (d *Driver) receive(ctx context.Context) []*nats.Msg {
 	return some
 }
 
-// resign passes the reading on: to the first demand whose caller waits, else to the background reader if
-// frames can still arrive.
-func (d *Driver) resign() {
-	d.reader.call = nil
-	if d.engine.PassReading() {
-		return
-	}
-	d.reader.reading = false
-	d.ensureReader()
-}
-
 // ensureReader starts the background reader if frames can arrive and no goroutine reads.
 func (d *Driver) ensureReader() {
 	if d.reader.reading || !d.engine.Busy() && len(d.boxes.drained) == 0 {
@@ -191,33 +170,29 @@ func (d *Driver) ensureReader() {
 	})
 }
 
-// takeAll passes frames that have arrived to the engine.
+// takeAll passes frames that have arrived to the engine. After a nudge it looks at the timer, and closes the drained inboxes.
 func (d *Driver) takeAll(some []*nats.Msg) {
 	now := d.Now()
 	for _, m := range some {
 		d.take(now, m)
 	}
 	clear(some)
-	if d.nudged {
-		d.nudged = false
-		if now = d.Now(); d.reader.armed != 0 && d.reader.armed <= now {
-			d.reader.armed = 0
-			if err := Refusal(d.nc, d.subject, d.refused); err != nil {
-				d.engine.Fail(now, err, false)
-				d.refused = d.nc.LastError()
-			}
-			d.engine.Tick(now)
-		}
-		d.takeDrained(now)
+	if !d.nudged {
+		return
 	}
-}
-
-// takeDrained closes the drained inboxes, after their frames were taken.
-func (d *Driver) takeDrained(now pull.At) {
+	d.nudged = false
+	if now = d.Now(); d.reader.armed != 0 && d.reader.armed <= now {
+		d.reader.armed = 0
+		if err := Refusal(d.nc, d.subject, d.refused); err != nil {
+			d.engine.Fail(now, err, false)
+			d.refused = d.nc.LastError()
+		}
+		d.engine.Tick(now)
+	}
 	if len(d.boxes.drained) == 0 {
 		return
 	}
-	for range len(d.in) {
+	for range len(d.in) { // the frames of drained inboxes first
 		d.take(now, <-d.in)
 	}
 	for _, ib := range d.boxes.drained {
