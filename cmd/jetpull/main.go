@@ -101,8 +101,9 @@ func version() string {
 func newRootCommand(g *client.Globals) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "jetpull",
-		Short: "Handle messages of JetStream pull consumers, and run the systems built on that",
-		Long: `jetpull works with the pull consumers of NATS JetStream.
+		Short: "Handle messages of JetStream pull consumers, and run the broker, the relay, the feed and the console",
+		Long: `jetpull handles messages of NATS JetStream pull consumers. It also runs a webhook
+broker, a webhook relay, a feed of work on a database, and a web console.
 
 ` + client.TargetHelp + `
 

@@ -29,15 +29,15 @@ import (
 )
 
 const help = `Run the webhook broker: producers broadcast messages to channels over HTTP, and
-every consumer of a channel gets each of them, pushed to its callback or pulled
+every consumer of a channel gets each message, pushed to its callback or pulled
 by its workers.
 
-Without --nats it runs a NATS server in this process, which keeps everything in
---store-dir; a message that was answered with 201 is then on disk (--sync
-always). With --nats, or with --context as the nats command has it, it uses an
-existing server or cluster, and several broker processes on it share the work.
-Neither NATS_URL nor a selected context counts here: where messages are kept is
-not left to what a shell happens to have.
+Without --nats the broker runs a NATS server in this process, with its store in
+--store-dir. When the broker answers 201, the message is then on disk (--sync
+always). With --nats, or with --context (a context of the nats command), it uses
+an existing server or cluster, and several broker processes on it share the work.
+The broker ignores NATS_URL and the selected context, so that the environment of
+a shell does not determine where messages are stored.
 
 ` + serve.ConfigHelp + `
 ` + tracing.Help

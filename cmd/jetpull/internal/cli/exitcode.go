@@ -25,11 +25,11 @@ const (
 const ExitCodesHelp = `Exit codes:
   0    done
   1    error
-  2    the command line is wrong, or asks for what the consumer cannot do
+  2    the command line is invalid, or the consumer does not support the request
   3    no messages
-  4    timeout: no or fewer messages than asked for came in time, or no answer did
-  5    done, but a message was not acknowledged: its command failed
-  130  interrupted before the work asked for was done`
+  4    timeout: the server did not respond, or too few messages arrived in time
+  5    done, but a message was not acknowledged, because its command failed
+  130  interrupted before the work was done`
 
 // usageError is a command line that cannot be carried out.
 type usageError struct{ error }

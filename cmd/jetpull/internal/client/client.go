@@ -28,13 +28,13 @@ import (
 )
 
 // TargetHelp says which server is used.
-const TargetHelp = `The server of fetch, consume, publish, info, consumers, unpin, dlq, partition and
-console is the first of these: --embedded, --server or --context, the environment's
-NATS_URL or NATS_CONTEXT, the context that the nats command has selected, and
-nats://127.0.0.1:4222. The flags for it, and NATS_USER, NATS_PASSWORD, NATS_TOKEN,
-NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and NATS_TIMEOUT, are those of
-the nats command. broker and relay have --nats, or a server of their own; feed
-needs none.`
+const TargetHelp = `fetch, consume, publish, info, consumers, unpin, dlq, partition and console use the
+first of these servers: --embedded, --server or --context, NATS_URL or NATS_CONTEXT in
+the environment, the context that is selected in the nats command, and
+nats://127.0.0.1:4222. The flags for the server, and NATS_USER, NATS_PASSWORD,
+NATS_TOKEN, NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and NATS_TIMEOUT, are
+those of the nats command. broker and relay run a server of their own, or use that of
+--nats. feed needs no server.`
 
 // Globals are the flags that all clients of a server have.
 type Globals struct {
@@ -48,20 +48,20 @@ type Globals struct {
 func (g *Globals) Register(cmd *cobra.Command) {
 	t, flags := &g.Target, cmd.Flags()
 	flags.SetNormalizeFunc(otherNames)
-	flags.StringVarP(&t.URL, "server", "s", "", "`URL` of the server; may be a list with commas (NATS_URL; also --nats)")
+	flags.StringVarP(&t.URL, "server", "s", "", "`URL` of the server, or several, separated by commas (NATS_URL; also --nats)")
 	flags.StringVar(&t.Context, "context", "", "`NAME` of a context of the nats command, or the absolute path of its file (NATS_CONTEXT)")
 	flags.StringVar(&t.Embedded, "embedded", "", "run a server in this process, with its store in `DIR`")
 	cli.NotEmpty(flags, "server", "a URL")
 	cli.NotEmpty(flags, "context", "a name")
 	cli.NotEmpty(flags, "embedded", "a folder")
-	flags.IntVar(&t.port, "embedded-port", 0, "`PORT` of that server on 127.0.0.1; 0 for any that is free")
+	flags.IntVar(&t.port, "embedded-port", 0, "`PORT` of that server on 127.0.0.1; 0 for any free port")
 	cli.Range(flags, "embedded-port", &t.port, 0, math.MaxUint16)
 	t.login.register(flags)
 	flags.StringVar(&t.domain, "js-domain", "", "JetStream `DOMAIN` (also --domain)")
 	flags.StringVar(&t.prefix, "js-api-prefix", "", "`PREFIX` of the JetStream API")
 	flags.DurationVar(&t.Timeout, "timeout", defaultTimeout, "limit for connecting and for a request (NATS_TIMEOUT)")
 	flags.BoolVarP(&g.JSON, "json", "j", false, "print JSON, one value per line; errors too")
-	flags.BoolVarP(&g.Quiet, "quiet", "q", false, "print no progress and no summary on stderr; problems are printed all the same")
+	flags.BoolVarP(&g.Quiet, "quiet", "q", false, "print no progress and no summary on stderr, only problems")
 	cmd.MarkFlagsMutuallyExclusive("server", "context", "embedded")
 	cmd.MarkFlagsMutuallyExclusive("js-domain", "js-api-prefix")
 	if flags.Lookup("raw") != nil {
@@ -101,13 +101,13 @@ type login struct{ natscontext.Context }
 
 func (l *login) register(flags *pflag.FlagSet) {
 	flags.StringVar(&l.User, "user", "", "`NAME` of the user (NATS_USER)")
-	flags.StringVar(&l.Password, "password", "", "`PASSWORD` of the user; others on this machine see it in the list of processes, so better NATS_PASSWORD")
-	flags.StringVar(&l.Token, "token", "", "`TOKEN` of the user; seen as a password is, so better NATS_TOKEN")
+	flags.StringVar(&l.Password, "password", "", "`PASSWORD` of the user; prefer NATS_PASSWORD, because other users of this machine can see the command line")
+	flags.StringVar(&l.Token, "token", "", "`TOKEN` of the user; prefer NATS_TOKEN, for the same reason")
 	flags.StringVar(&l.Creds, "creds", "", "`FILE` with user credentials (NATS_CREDS)")
 	flags.StringVar(&l.NKey, "nkey", "", "`FILE` with an nkey's seed (NATS_NKEY)")
 	flags.StringVar(&l.Cert, "tlscert", "", "`FILE` with a TLS certificate, in PEM (NATS_CERT)")
 	flags.StringVar(&l.Key, "tlskey", "", "`FILE` with its key (NATS_KEY)")
-	flags.StringVar(&l.CA, "tlsca", "", "`FILE` with the certificates of authorities (NATS_CA)")
+	flags.StringVar(&l.CA, "tlsca", "", "`FILE` with CA certificates (NATS_CA)")
 	flags.BoolVar(&l.TLSFirst, "tlsfirst", false, "begin with the TLS handshake")
 }
 

@@ -24,16 +24,16 @@ import (
 	relayclient "github.com/jetpull/jetpull/relay/client"
 )
 
-const help = `Serve a web page on which an operator sees consumers, messages, dead letters, a
-broker, a relay and a feed, and fixes what went wrong.
+const help = `Serve a web console for operators. It shows consumers, messages, dead letters, a
+broker, a relay and a feed, and has actions to fix failures.
 
-The sources are those that are named: --server or --embedded for NATS, --broker, --relay
-and --feed. With none of these, NATS is found as for the other commands. The
-console starts without NATS, a broker or a relay that does not answer, and states so on
-its pages. The database of the feed must answer.
+The flags select the sources: --server or --embedded for NATS, --broker, --relay and
+--feed. Without these flags, the console finds NATS as the other commands do. If NATS,
+the broker or the relay does not respond, the console starts anyway, and shows this on
+its pages. The database of the feed must respond.
 
-Without --console-token everybody who reaches the address may do everything, so
-it must be on loopback then. --console-read-token allows to look, and no more.`
+Without --console-token everybody who reaches the address may do everything, so the
+address must be on loopback. --console-read-token gives access without actions.`
 
 // The environment variables that have tokens.
 const (
@@ -59,7 +59,7 @@ func New(g *client.Globals) *cobra.Command {
 	f := &flags{}
 	cmd := &cobra.Command{
 		Use:   "console",
-		Short: "Serve a web page to see and fix consumers, relay and feed",
+		Short: "Serve a web console for consumers, broker, relay and feed",
 		Long:  help,
 		Example: `  jetpull console --embedded data
   jetpull console --nats nats://n1:4222 --relay http://relay:8080 --feed postgres://feed@db/feed`,

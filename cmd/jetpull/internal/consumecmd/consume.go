@@ -40,10 +40,10 @@ func New(g *client.Globals) *cobra.Command {
 	f := &consume{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "consume STREAM CONSUMER [flags] [-- COMMAND [ARGUMENT...]]",
-		Short: "Work messages off: print them, or run a command for each",
-		Long: `consume works messages off until it is interrupted, or until --count or --idle
-ends it. It prints each message and acknowledges it; or, after --, it runs a
-command for each, with the payload on its standard input.
+		Short: "Handle messages: print them, or run a command for each",
+		Long: `consume handles messages until it is interrupted, or until --count or --idle
+ends it. It prints and acknowledges each message. With a COMMAND after --, it runs
+the command for each message, with the payload on standard input.
 
 The command's exit code settles the message:
   0          acknowledged
@@ -52,22 +52,22 @@ The command's exit code settles the message:
              With --ordered-by later messages of the key wait for that, and
              JETPULL_DELIVERED does not grow
 
-With --json standard output has a line for what came of each message, and what
-commands print goes to standard error.
+With --json, consume prints a line with the outcome of each message on standard
+output, and the output of commands goes to standard error.
 
-Its environment has JETPULL_STREAM, JETPULL_CONSUMER, JETPULL_DOMAIN,
+The command's environment has JETPULL_STREAM, JETPULL_CONSUMER, JETPULL_DOMAIN,
 JETPULL_SUBJECT, JETPULL_STREAM_SEQ, JETPULL_CONSUMER_SEQ, JETPULL_DELIVERED,
 JETPULL_PENDING, JETPULL_TIME, JETPULL_HEADERS (all headers, as JSON), and
 JETPULL_HEADER_NAME for the first value of each header. A message stays in
 progress for as long as its command runs.
 
-The first interrupt or SIGTERM ends the work in good order: messages that were
-not started go back to the server at once, and running commands have
---drain-timeout to end. After that they get SIGTERM, and SIGKILL half a second
-later, with all of their process group, and their messages go back too. A second
-interrupt or SIGTERM kills them at once, and ends with 130.
+The first interrupt or SIGTERM starts a clean shutdown: unstarted messages go back
+to the server at once, and running commands have --drain-timeout to finish. After
+that, their process groups get SIGTERM, and half a second later SIGKILL, and their
+messages go back too. A second interrupt or SIGTERM kills them at once, and consume
+exits with 130.
 
-A consumer with ack policy all is refused: create it with the explicit policy.`,
+consume refuses a consumer with ack policy all: create it with the explicit policy.`,
 		Example: `  jetpull consume ORDERS worker
   jetpull consume ORDERS worker --create 'orders.>' --embedded ./data --embedded-port 4222
   jetpull consume ORDERS worker --concurrency 8 -- ./ship.sh
@@ -85,14 +85,14 @@ A consumer with ack policy all is refused: create it with the explicit policy.`,
 	}
 	flags := cmd.Flags()
 	flags.IntVarP(&f.Count, "count", "n", 0, "end after `N` messages; 0 for never")
-	flags.DurationVar(&f.Idle, "idle", 0, "end when no message has come for this `DURATION`, such as 10s; 0 for never")
+	flags.DurationVar(&f.Idle, "idle", 0, "end when no message has arrived for this `DURATION`, such as 10s; 0 for never")
 	flags.IntVar(&f.concurrency, "concurrency", 1, "handle `N` messages at a time")
 	flags.StringVar(&f.orderedBy, "ordered-by", "", "keep order among messages with the same `KEY`: subject, or header:NAME")
-	flags.IntVar(&f.prefetch, "prefetch", 0, "hold `N` messages at most, those being handled included; by default it adapts")
-	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … attempt at a message that failed; for a command 1s,5s,30s, unless the consumer has a backoff")
-	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "give a message up after `N` attempts; by default there are as many as the consumer allows deliveries")
-	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` to publish messages to that are given up; needs --max-attempts, and a stream over the subject")
-	flags.DurationVar(&f.Drain, "drain-timeout", 30*time.Second, "how long running commands may take after the end; with 0 they are ended at once")
+	flags.IntVar(&f.prefetch, "prefetch", 0, "hold `N` messages at most, including those in progress; adapts by default")
+	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … attempt after a failure; with a command 1s,5s,30s, unless the consumer has a BackOff")
+	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "give a message up after `N` attempts; the default is the consumer's MaxDeliver")
+	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` for copies of messages that are given up; needs --max-attempts, and a stream with that subject")
+	flags.DurationVar(&f.Drain, "drain-timeout", 30*time.Second, "how long running commands may continue when consume ends; with 0 they are ended at once")
 	cli.Range(flags, "count", &f.Count, 0, math.MaxInt32)
 	cli.Lasting(flags, "idle", &f.Idle, 0)
 	cli.Range(flags, "concurrency", &f.concurrency, 1, maxHeld)

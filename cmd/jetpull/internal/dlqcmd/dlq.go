@@ -29,7 +29,7 @@ import (
 func New(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dlq",
-		Short: "Look at dead letters, requeue and purge them",
+		Short: "Show, requeue and purge dead letters",
 		Long: `dlq works with the dead letters that consume --dead-letter, or Consume with
 DeadLetter, has put into a stream. STREAM is the stream that stores them.`,
 		Example: `  jetpull dlq ls DEAD --since 24h --reason 'timeout|refused'
@@ -176,12 +176,12 @@ func newRequeue(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "requeue STREAM [SEQUENCE...]",
 		Short: "Publish messages of dead letters again, and delete the dead letters",
-		Long: `requeue publishes the messages of the dead letters that the arguments choose, in
-order, to the subjects that they had, or to --to. A dead letter is deleted when a
-stream has confirmed its message. The message keeps its headers, and is new to its stream: consumers deliver it
-for the first time. After an interrupt, the same command does the rest; messages
-that were sent and whose dead letter was not deleted yet are stored once, within
-the stream's duplicate window.`,
+		Long: `requeue publishes the messages of the selected dead letters, in order, to their
+original subjects, or to --to. It deletes a dead letter when a stream has confirmed
+the message. The message keeps its headers, but is new to the stream: consumers
+deliver it for the first time. After an interrupt, run the same command again for the
+rest. If a message was published and its dead letter not yet deleted, the message is
+stored only once within the stream's duplicate window.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if d.to != "" && !server.IsValidPublishSubject(d.to) {
 				return cli.Usage(fmt.Errorf("--to %q is not a subject to publish to", d.to))
@@ -192,7 +192,7 @@ the stream's duplicate window.`,
 		},
 	}
 	d.register(cmd, true)
-	cmd.Flags().StringVar(&d.to, "to", "", "publish to `SUBJECT`, not to the one that each had")
+	cmd.Flags().StringVar(&d.to, "to", "", "publish to `SUBJECT` instead of the original subjects")
 	return cmd
 }
 

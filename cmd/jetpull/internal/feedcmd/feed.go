@@ -34,24 +34,23 @@ import (
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
-const help = `Run a watcher of the feed: it leases partitions and has their items processed,
-gate by gate, until a signal stops it. Several watchers may run on one database.
+const help = `Run a watcher of the feed. It leases partitions and processes their items, gate by
+gate, until a signal stops it. Several watchers may share a database.
 
-With --handler, items are posted to a URL, with the headers Feed-Item,
+With --handler, the watcher POSTs each item to a URL, with the headers Feed-Item,
 Feed-Partition, Feed-Gate, Feed-Attempt and Idempotency-Key. The answer is JSON:
-{"done": true}, or {"gate": 1} to go on at another gate, with "data" to replace
-the item's. Any status but 2xx is a failed attempt.
+{"done": true}, or {"gate": 1} to continue at another gate. "data" replaces the
+item's data. Any status except 2xx is a failed attempt.
 
-With --exec, a shell command is run for each item, with the item on stdin and
-FEED_ITEM, FEED_PARTITION, FEED_GATE, FEED_ATTEMPT and IDEMPOTENCY_KEY in its
-environment. It prints the same JSON, or nothing where the item is done. Any
-exit code but 0 is a failed attempt, and 65 (EX_DATAERR) one that is not
-repeated.
+With --exec, the watcher runs a shell command for each item, with the item on stdin
+and FEED_ITEM, FEED_PARTITION, FEED_GATE, FEED_ATTEMPT and IDEMPOTENCY_KEY in the
+environment. The command prints the same JSON, or nothing if the item is done. Any
+exit code except 0 is a failed attempt. 65 (EX_DATAERR) is one without a retry.
 
-With --publish, items are published to a subject of the JetStream of --nats,
-for workers on other machines: see JetStreamHandler in the package feed.
+With --publish, the watcher publishes each item to a JetStream subject on --nats, for
+workers on other machines: see JetStreamHandler in package feed.
 
-The subcommands add items, show what there is, and operate what has failed.
+The subcommands add items, show partitions and items, and retry or skip failed items.
 
 ` + tracing.Help
 
@@ -74,7 +73,7 @@ func New() *cobra.Command {
 	t, f := &tables.DB{}, &flags{}
 	cmd := &cobra.Command{
 		Use:   "feed",
-		Short: "Work off partitions of items on a database, gate by gate",
+		Short: "Process partitions of items on a database, gate by gate",
 		Long:  help,
 		Example: `  seq 500 | jetpull feed add resumes --seal
   jetpull feed --exec ./classify.sh --auto-close
@@ -87,27 +86,27 @@ func New() *cobra.Command {
 	fs.StringVar(&f.handler, "handler", "", "`URL` that items are posted to")
 	fs.StringVar(&f.exec, "exec", "", "shell `COMMAND` that is run for each item")
 	fs.StringVar(&f.publish, "publish", "", "JetStream `SUBJECT` that items are published to; needs --nats")
-	fs.StringVar(&f.health, "health", "", "`URL` that answers GET with 2xx while the handler can work; none unless given")
+	fs.StringVar(&f.health, "health", "", "`URL` that answers GET with 2xx while the handler can work; none by default")
 	fs.StringVar(&f.secret, "secret", "", "sign the requests of --handler with `SECRET`, as Standard Webhooks describes; base64 with or without the prefix whsec_")
-	fs.StringVar(&f.nats, "nats", "", "`URL` of a NATS server for wake-ups and --publish; none unless given")
-	fs.IntVar(&f.concurrency, "concurrency", 64, "most items in work or not yet saved, in this watcher")
-	fs.Var(&f.limits, "limit", "`GATE=LIMIT` over all watchers with this flag, such as 2=10 for 10 items at a time, 2=100/1s for 100 begun in any second, or 2=10,100/1s; repeatable")
-	fs.IntVar(&f.partitionConcurrency, "partition-concurrency", 0, "most items of one partition in work or not yet saved; 0: as many as --concurrency allows")
-	fs.DurationVar(&f.lease, "lease", 30*time.Second, "how long a partition waits for a watcher that died before another takes it")
+	fs.StringVar(&f.nats, "nats", "", "`URL` of a NATS server for wake-ups and --publish; none by default")
+	fs.IntVar(&f.concurrency, "concurrency", 64, "maximum number of items of this watcher that are in progress or not yet saved")
+	fs.Var(&f.limits, "limit", "`GATE=LIMIT` for all watchers with this flag together, such as 2=10 for 10 items at a time, 2=100/1s for 100 that begin in any second, or 2=10,100/1s; repeatable")
+	fs.IntVar(&f.partitionConcurrency, "partition-concurrency", 0, "maximum number of items of one partition that are in progress or not yet saved; 0: as many as --concurrency allows")
+	fs.DurationVar(&f.lease, "lease", 30*time.Second, "how long a partition waits for a watcher that crashed before another one takes it over")
 	fs.DurationVar(&f.pollMin, "poll-min", 100*time.Millisecond, "time between two queries for work while there is some")
 	fs.DurationVar(&f.pollMax, "poll-max", 5*time.Second, "time between two queries for work while there is none")
-	fs.IntVar(&f.partitions, "max-partitions", 1000, "most partitions that this watcher leases")
+	fs.IntVar(&f.partitions, "max-partitions", 1000, "maximum number of partitions that this watcher leases")
 	fs.IntVar(&f.retries, "max-retries", 5, "attempts after the first; 0: none, -1: no limit")
 	fs.DurationVar(&f.backoff, "backoff", time.Second, "delay after the first failed attempt; it doubles with each, up to a minute; 0: none")
 	fs.DurationVar(&f.requeue, "requeue", time.Second, "delay before the next attempt at an item that did not fail and stays at its gate")
 	fs.DurationVar(&f.drain, "drain-timeout", 30*time.Second, "how long running attempts may take after a signal")
 	fs.DurationVar(&f.timeout, "timeout", time.Minute, "how long an attempt may take")
-	fs.StringVar(&f.metrics, "metrics", "", "`ADDRESS` to answer /metrics, /healthz and /readyz on, such as 127.0.0.1:9090; none unless given")
+	fs.StringVar(&f.metrics, "metrics", "", "`ADDRESS` of /metrics, /healthz and /readyz, such as 127.0.0.1:9090; none by default")
 	fs.BoolVar(&f.console, "console", true, "serve the console at /console/ of --metrics")
 	fs.StringVar(&f.consoleToken, "console-token", "", "`TOKEN` that the console asks for; without one it is served on loopback only")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	fs.BoolVar(&f.autoClose, "auto-close", false, "close sealed partitions after their last item")
-	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "open no gate; jetpull feed advance does it")
+	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "do not open gates; use jetpull feed advance")
 	fs.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
 	cmd.MarkFlagsMutuallyExclusive("handler", "exec", "publish")
 	cli.Range(fs, "concurrency", &f.concurrency, 1, math.MaxInt)

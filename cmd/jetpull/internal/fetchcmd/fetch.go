@@ -31,25 +31,25 @@ func New(g *client.Globals) *cobra.Command {
 	f := &fetch{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "fetch STREAM CONSUMER",
-		Short: "Take messages once, print and acknowledge them",
-		Long: `fetch takes up to --count messages in one pull, prints them, and settles them
-after they are printed.
+		Short: "Fetch messages once, print and acknowledge them",
+		Long: `fetch gets up to --count messages with one pull, prints them, and then settles
+them.
 
-It returns with what is there, and waits for the first message only if nothing
-is. With --fill it waits for all of them, up to --wait, and exits with 4 if fewer
-came; with --no-wait it never waits. Nothing within --wait is 4 too; 3 is only for
---no-wait.`,
+It returns the available messages. If there are none, it waits for the first one, up
+to --wait. With --fill it waits for all --count messages, up to --wait. With --no-wait
+it never waits. It exits with 4 if no message, or with --fill fewer messages than
+--count, arrived in time, and with 3 if --no-wait finds no message.`,
 		Example: `  jetpull fetch ORDERS worker --count 10
   jetpull fetch ORDERS worker --settle nak --json | jq .data`,
 		Args: cli.StreamAndConsumer,
 		RunE: f.run,
 	}
 	flags := cmd.Flags()
-	flags.IntVarP(&f.count, "count", "n", 1, "take `N` messages at most")
-	flags.DurationVarP(&f.wait, "wait", "w", 5*time.Second, "how long to wait where nothing is there, or for all messages with --fill")
-	flags.BoolVar(&f.noWait, "no-wait", false, "take what is there now")
-	flags.BoolVar(&f.fill, "fill", false, "wait until all --count messages are there")
-	flags.StringVar(&f.settle, "settle", "ack", "what to do with a message that is printed: ack, nak, term or none")
+	flags.IntVarP(&f.count, "count", "n", 1, "get `N` messages at most")
+	flags.DurationVarP(&f.wait, "wait", "w", 5*time.Second, "how long to wait for the first message, or with --fill for all messages")
+	flags.BoolVar(&f.noWait, "no-wait", false, "get only messages that are available now")
+	flags.BoolVar(&f.fill, "fill", false, "wait until all --count messages have arrived")
+	flags.StringVar(&f.settle, "settle", "ack", "reply to each printed message: ack, nak, term or none")
 	cli.Range(flags, "count", &f.count, 1, math.MaxInt32)
 	cli.Lasting(flags, "wait", &f.wait, time.Millisecond)
 	f.Flags.Register(cmd)

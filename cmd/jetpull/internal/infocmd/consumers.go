@@ -37,7 +37,7 @@ func newPause(g *client.Globals) *cobra.Command {
 	var until time.Time
 	cmd := &cobra.Command{
 		Use:   "pause STREAM CONSUMER",
-		Short: "Deliver nothing for a time",
+		Short: "Stop deliveries for a time",
 		Long: `pause makes the server deliver no message of a consumer until --until, or for the
 time of --for. Messages that were delivered can be acknowledged meanwhile. The
 consumer resumes by itself, or with jetpull consumers resume.`,
@@ -70,7 +70,7 @@ consumer resumes by itself, or with jetpull consumers resume.`,
 
 func newResume(g *client.Globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "resume STREAM CONSUMER", Short: "Deliver again", Example: `  jetpull consumers resume ORDERS worker`, Args: cli.StreamAndConsumer,
+		Use: "resume STREAM CONSUMER", Short: "Resume deliveries", Example: `  jetpull consumers resume ORDERS worker`, Args: cli.StreamAndConsumer,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return change(cmd, g, args, func(ctx context.Context, js jetstream.JetStream) (outcome, string, error) {
 				_, err := js.ResumeConsumer(ctx, args[0], args[1])
@@ -84,7 +84,7 @@ func newReset(g *client.Globals) *cobra.Command {
 	var to int
 	cmd := &cobra.Command{
 		Use:   "reset STREAM CONSUMER",
-		Short: "Deliver again from the acknowledgement floor, or from a sequence",
+		Short: "Redeliver from the acknowledgement floor, or from a sequence",
 		Long: `reset makes the server forget what is pending and what was acknowledged above the
 floor, and deliver again from there, in order, with delivery counts that begin at
 1. With --to it delivers again from a sequence of the stream. Messages that were

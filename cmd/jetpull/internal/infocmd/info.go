@@ -90,7 +90,7 @@ func NewUnpin(g *client.Globals) *cobra.Command {
 	var group string
 	cmd := &cobra.Command{
 		Use:   "unpin STREAM CONSUMER [GROUP]",
-		Short: "Take the pin of a priority group from the client that holds it",
+		Short: "Take the pin of a priority group away from the client that has it",
 		Long: `unpin makes the server pin another client of a priority group with the
 pinned_client policy, with the next message. Without a group it takes the
 consumer's, if it has one only.`,

@@ -37,8 +37,8 @@ func New(g *client.Globals) *cobra.Command {
 		},
 	}, newWatch(g), newResize(g), &cobra.Command{
 		Use:   "rm SET",
-		Short: "Delete a set: its consumers and its bucket, and no message",
-		Long: `rm deletes the consumers and the bucket of a set, and no message. It is refused
+		Short: "Delete a set: its consumers and its bucket, but no messages",
+		Long: `rm deletes the consumers and the bucket of a set, but no messages. It is refused
 while the set has members. What the consumers had acknowledged is forgotten: a
 set that is opened again begins with the first message of its stream.`,
 		Example: `  jetpull partition rm billing`,

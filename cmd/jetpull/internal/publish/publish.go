@@ -42,17 +42,18 @@ func New(g *client.Globals) *cobra.Command {
 	p := &plan{}
 	cmd := &cobra.Command{
 		Use:   "publish SUBJECT [BODY]",
-		Short: "Publish messages to a stream, and wait until it has them",
-		Long: `publish stores messages in the stream over SUBJECT. Without BODY it reads that from
-standard input, and publishes it as it is, or with --lines each of its lines. SUBJECT
-and BODY are templates: {{.Count}} is the number of the message, {{.Time}} and
-{{.UnixNano}} are when it is made, {{.Random 10}} are ten letters.
+		Short: "Publish messages to a stream, and wait until they are stored",
+		Long: `publish publishes to SUBJECT, and waits until the stream has stored the messages.
+Without BODY it publishes its standard input as one message, or with --lines each line
+as a message. SUBJECT and BODY are templates: {{.Count}} is the number of the message,
+{{.Time}} and {{.UnixNano}} are the current time, and {{.Random 10}} is ten random
+letters.
 
-With --at, --every or --cron the stream stores a schedule under --schedule SUBJECT,
-and publishes the message when it is due. Deleting that subject's message ends it. A
-consumer over both subjects gets the schedule too: filter it.
+With --at, --every or --cron the stream stores a schedule on --schedule SUBJECT, and
+publishes the message when it is due. To end the schedule, delete the message on that
+subject. If a consumer covers both subjects, it also receives the schedule: use a filter.
 
-With --create NAME and --count 0 the stream is made, and nothing is published.`,
+With --create NAME and --count 0 it creates the stream and publishes nothing.`,
 		Example: `  jetpull publish orders.new '{"id":{{.Count}}}' --count 1000
   jetpull publish 'orders.{{.Random 2}}' x --size 1024 --create ORDERS --embedded ./data
   jetpull publish orders.new --lines < orders.jsonl

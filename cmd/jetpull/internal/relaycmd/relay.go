@@ -26,16 +26,16 @@ import (
 	"github.com/jetpull/jetpull/relay/client"
 )
 
-const help = `Run the webhook relay: senders hand in messages over HTTP or NATS, the relay POSTs
-each to its receiver within the receiver's rate limit, and carries the response
-back.
+const help = `Run the webhook relay. Senders submit messages over HTTP or NATS. The relay POSTs
+each message to its receiver, within the receiver's rate limit, and returns the
+response to the sender.
 
-Without --nats it runs a NATS server in this process, which keeps everything in
+Without --nats the relay runs a NATS server in this process, with its store in
 --store-dir. With --nats it uses an existing server or cluster, and several relay
 processes on it share the work.
 
 ` + serve.ConfigHelp + `
-The subcommands are clients of a relay that runs, and a receiver to try it with.
+The subcommands are clients of a running relay, and echo, a receiver for trying it out.
 
 ` + tracing.Help
 
@@ -86,7 +86,7 @@ func newEchoCommand() *cobra.Command {
 	var status int
 	cmd := &cobra.Command{
 		Use:   "echo",
-		Short: "Run a receiver to try a relay with: it prints what it gets, and sends it back",
+		Short: "Run a receiver for trying out a relay: it prints each message, and returns it",
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9090", "`ADDRESS` to listen on, of this machine only")
 	cmd.Flags().IntVar(&status, "status", http.StatusOK, "`CODE` to answer with")

@@ -16,10 +16,10 @@ func New() *cobra.Command {
 	var o natsembed.Options
 	cmd := &cobra.Command{
 		Use:   "server",
-		Short: "Run a NATS server with JetStream on this machine, for a first look",
+		Short: "Run a NATS server with JetStream on this machine, for experiments",
 		Long: `server runs a NATS server with JetStream on 127.0.0.1 until it is interrupted. It has
-no authentication: each user and process of this machine can use it. Other commands
-find it without a flag while it has the default port. For production run nats-server.`,
+no authentication: each user and process of this machine can use it. With the default
+port, other commands find it without a flag. In production, use nats-server.`,
 		Example: `  jetpull server
   jetpull publish orders.new two --create ORDERS`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -36,7 +36,7 @@ find it without a flag while it has the default port. For production run nats-se
 			return nil
 		},
 	}
-	cmd.Flags().IntVar(&o.Port, "port", 4222, "`PORT` on 127.0.0.1; 0 for any that is free")
+	cmd.Flags().IntVar(&o.Port, "port", 4222, "`PORT` on 127.0.0.1; 0 for any free port")
 	cmd.Flags().StringVar(&o.Dir, "dir", "nats-data", "folder `DIR` of the store; empty for a temporary one")
 	cli.Range(cmd.Flags(), "port", &o.Port, 0, math.MaxUint16)
 	return cmd

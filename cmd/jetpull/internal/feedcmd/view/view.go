@@ -35,7 +35,7 @@ type progressJSON struct {
 func New(t *tables.DB) *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
-		Use: "watch", Short: "Show partitions as they are worked off, until interrupted",
+		Use: "watch", Short: "Show the progress of partitions, until interrupted",
 		Long: fmt.Sprintf(`Show the first %d partitions that are not complete, and what the last ones came to,
 until interrupted. Items at the partition's gate are processed now; those above
 wait for it. The rate is of steps: of items that passed to a higher gate, were
