@@ -9,6 +9,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -154,6 +155,44 @@ func TestConsoleWithoutNATS(t *testing.T) {
 		cancel()
 		require.Zero(t, <-code)
 	}
+}
+
+// The console starts without the database of the feed. Its pages state that it does not answer, and show it when it does. A DSN at which no
+// database can answer is an error at once.
+func TestConsoleWithoutDatabase(t *testing.T) {
+	dir := t.TempDir()
+	there, away := filepath.Join(dir, "there"), filepath.Join(dir, "away")
+	require.NoError(t, os.Mkdir(there, 0o700))
+	store, err := feed.Open(t.Context(), "sqlite:"+filepath.Join(there, "feed.db"))
+	require.NoError(t, err)
+	_, err = store.CreatePartition(t.Context(), feed.Partition{ID: "applications"}, feed.Item{ID: "first"})
+	require.NoError(t, err)
+	require.NoError(t, store.Close())
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		code <- execute(ctx, []string{"console", "--feed", "sqlite:" + filepath.Join(away, "feed.db"), "--listen", "127.0.0.1:0"}, strings.NewReader(""), in, io.Discard)
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	base := strings.TrimPrefix(strings.TrimSpace(line), "console: listening on ")
+	for _, path := range []string{"overview", "feed", "partition?id=applications", "item?partition=applications&id=first"} {
+		_, text := page(t, http.DefaultClient, base+path)
+		require.Contains(t, text, "folder "+away+" is not there", path)
+		require.NotContains(t, text, "Not found", path)
+	}
+	require.NoError(t, os.Rename(there, away))
+	for path, want := range map[string]string{"overview": "1 item is ready", "feed": "applications", "partition?id=applications": "first", "item?partition=applications&id=first": "Available"} {
+		require.Eventually(t, func() bool {
+			_, text := page(t, http.DefaultClient, base+path)
+			return strings.Contains(text, want)
+		}, time.Minute, 50*time.Millisecond, "%s: %s", path, want)
+	}
+	cancel()
+	require.Zero(t, <-code)
+
+	require.NotZero(t, execute(t.Context(), []string{"console", "--feed", "mysql://db", "--listen", "127.0.0.1:0"}, strings.NewReader(""), io.Discard, io.Discard))
 }
 
 // The environment's tokens have the names that the systems' own commands read.

@@ -17,7 +17,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/console"
-	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/tokens"
@@ -28,9 +27,9 @@ const help = `Serve a web console for operators. It shows consumers, messages, d
 broker, a relay and a feed, and has actions to fix failures.
 
 The flags select the sources: --server or --embedded for NATS, --broker, --relay and
---feed. Without these flags, the console finds NATS as the other commands do. If NATS,
-the broker or the relay does not respond, the console starts anyway, and shows this on
-its pages. The database of the feed must respond.
+--feed. Without these flags, the console finds NATS as the other commands do. If a source
+does not respond, the console starts anyway, shows this on its pages, and shows the
+source as soon as it responds.
 
 Without --console-token everybody who reaches the address may do everything, so the
 address must be on loopback. --console-read-token gives access without actions.`
@@ -159,12 +158,12 @@ func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globa
 		cfg.Relay = relayclient.New(f.relay, cmp.Or(f.relayToken, os.Getenv(envRelayToken)), nil)
 	}
 	if f.feed != "" {
-		store, err := feed.Open(ctx, f.feed, feed.NoMigrate())
+		late, err := openFeed(ctx, f.feed)
 		if err != nil {
-			return fmt.Errorf("--feed: %w", err)
+			return err
 		}
-		closers.Add(func() { _ = store.Close() }) // it only read
-		cfg.Feed = store
+		closers.Add(late.Close)
+		cfg.Feed = late
 	}
 	return nil
 }
