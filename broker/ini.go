@@ -21,11 +21,7 @@ const (
 )
 
 // DefaultConfig returns the configuration without any file, flag or variable.
-func DefaultConfig() *Config {
-	c := &Config{}
-	schema.Defaults(c)
-	return c
-}
+func DefaultConfig() *Config { return schema.New() }
 
 // Sources are the sources of a configuration. Later ones take precedence: the file, then the environment, then flags.
 type Sources = service.Sources

@@ -70,11 +70,7 @@ type NATSConfig struct {
 type SentryConfig struct{ DSN string }
 
 // DefaultConfig returns the configuration without any file, flag or variable.
-func DefaultConfig() *Config {
-	c := &Config{}
-	schema.Defaults(c)
-	return c
-}
+func DefaultConfig() *Config { return schema.New() }
 
 // Sources are the sources of a configuration. A later one overrides an earlier one: the file, then the environment, then flags.
 type Sources = service.Sources

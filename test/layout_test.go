@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -221,5 +222,25 @@ func TestLimitsFire(t *testing.T) {
 		}
 		require.Len(t, got, 1, name)
 		require.Contains(t, got[0], tc.want, name)
+	}
+}
+
+// systemLines are the most lines of each system, without its tests. The feed's test server counts as a test.
+var systemLines = map[string]int{"broker": 12768, "relay": 6300, "feed": 5554}
+
+// TestTheSystemsAreSmall holds the code of broker, relay and feed against their limits.
+func TestTheSystemsAreSmall(t *testing.T) {
+	for system, most := range systemLines {
+		lines := 0
+		err := filepath.WalkDir(filepath.Join("..", system), func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.HasSuffix(path.Dir(filepath.ToSlash(name)), "pgtest") {
+				return err
+			}
+			text, err := os.ReadFile(name)
+			lines += strings.Count(string(text), "\n")
+			return err
+		})
+		require.NoError(t, err)
+		require.LessOrEqual(t, lines, most, "lines of %s: cut some, or say in the commit why it needs more", system)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpclient"
 )
@@ -87,7 +89,7 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 		return nil, fmt.Errorf("make the request: %w", mask.Error(err, c.base))
 	}
 	for name, values := range header {
-		if strings.ContainsFunc(name, noName) || strings.ContainsFunc(strings.Join(values, ""), noValue) {
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(strings.Join(values, "")) {
 			return nil, fmt.Errorf("the header %q has what cannot be sent", name)
 		}
 	}
@@ -115,10 +117,6 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 	}
 	return resp.Header, nil
 }
-
-// noName and noValue report runes that the name and the value of a header must not have.
-func noName(r rune) bool  { return r <= ' ' || r > '~' || strings.ContainsRune(`()<>@,;:\"/[]?={}`, r) }
-func noValue(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // segment escapes an ID as one segment of a path.
 func segment(id string) string {

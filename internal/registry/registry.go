@@ -141,18 +141,17 @@ func (r *Registry) write(ctx context.Context, key string, value []byte, revision
 	return written, r.known(ctx, written)
 }
 
-// remove deletes the value of a revision, and returns when this process knows it. The bucket says for some time that it is
-// gone, for a process that was cut off; 0: for ever.
-func (r *Registry) remove(ctx context.Context, key string, revision uint64, remember time.Duration) error {
-	marker := nats.NewMsg(r.subject(key))
-	marker.Header.Set("KV-Operation", "DEL")
+// replace stores a message in the place of the value of a revision, and returns when this process knows it. The bucket keeps the message
+// for some time; 0: for ever.
+func (r *Registry) replace(ctx context.Context, key string, m *nats.Msg, revision uint64, keep time.Duration) error {
+	m.Subject = r.subject(key)
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(revision)}
-	if remember > 0 {
-		opts = append(opts, jetstream.WithMsgTTL(remember))
+	if keep > 0 {
+		opts = append(opts, jetstream.WithMsgTTL(keep))
 	}
-	ack, err := r.cfg.JS.PublishMsg(ctx, marker, opts...)
+	ack, err := r.cfg.JS.PublishMsg(ctx, m, opts...)
 	if err != nil {
-		return r.refused(key, 0, err)
+		return r.refused(key, len(m.Data), err)
 	}
 	return r.known(ctx, ack.Sequence)
 }

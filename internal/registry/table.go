@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/stored"
@@ -162,17 +163,35 @@ func (t *Table[T]) In(group string) []T {
 // Put writes a record in the place of the one of a revision, or a new one if that is 0. It returns the revision that it has
 // now when this process knows it.
 func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64) (uint64, error) {
-	data, err := json.Marshal(t.kind.Encode(value))
+	data, err := t.encode(id, value)
 	if err != nil {
-		return 0, fmt.Errorf("encode registry key %s: %w", t.key(id), err)
+		return 0, err
 	}
 	return t.r.write(ctx, t.key(id), data, revision)
+}
+
+// Expire writes a record in the place of the one of a revision, and returns when this process knows it. The bucket drops the record after
+// some time.
+func (t *Table[T]) Expire(ctx context.Context, id ID, value T, revision uint64, after time.Duration) error {
+	data, err := t.encode(id, value)
+	if err != nil {
+		return err
+	}
+	return t.r.replace(ctx, t.key(id), &nats.Msg{Data: data}, revision, after)
+}
+
+func (t *Table[T]) encode(id ID, value T) ([]byte, error) {
+	data, err := json.Marshal(t.kind.Encode(value))
+	if err != nil {
+		return nil, fmt.Errorf("encode registry key %s: %w", t.key(id), err)
+	}
+	return data, nil
 }
 
 // Delete removes the record of a revision, and returns when this process knows it. The bucket says for some time that it is
 // gone, for processes that are cut off; 0: for ever.
 func (t *Table[T]) Delete(ctx context.Context, id ID, revision uint64, remember time.Duration) error {
-	return t.r.remove(ctx, t.key(id), revision, remember)
+	return t.r.replace(ctx, t.key(id), &nats.Msg{Header: nats.Header{"KV-Operation": {"DEL"}}}, revision, remember)
 }
 
 // Purge removes the records of a group from the bucket, without markers. Each process has to [Table.Forget] them.

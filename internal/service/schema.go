@@ -54,8 +54,9 @@ func (s *Schema[C]) Clamp(warn func(c *C, warning string)) *Schema[C] {
 // Settings returns every key, in the order of the sample file.
 func (s *Schema[C]) Settings() []Setting[C] { return slices.Clone(s.settings) }
 
-// Defaults sets every key to its default.
-func (s *Schema[C]) Defaults(c *C) {
+// New returns a configuration in which every key has its default.
+func (s *Schema[C]) New() *C {
+	c := new(C)
 	for _, one := range s.settings {
 		if one.Ignored {
 			continue
@@ -65,6 +66,7 @@ func (s *Schema[C]) Defaults(c *C) {
 			panic(err)
 		}
 	}
+	return c
 }
 
 // Sources is where a configuration comes from. Later sources win: the file, then the environment, then flags.

@@ -43,11 +43,7 @@ func (c *config) readINI(data []byte) error {
 	return testSchema.Read(c, file, UnknownSection)
 }
 
-func defaults() *config {
-	c := &config{}
-	testSchema.Defaults(c)
-	return c
-}
+func defaults() *config { return testSchema.New() }
 
 func TestDefaultsAndSample(t *testing.T) {
 	want := &config{name: "here", mode: "a", size: 3, wait: 1500 * time.Millisecond, waits: []time.Duration{time.Second, 2 * time.Second}, space: 1000}

@@ -2,6 +2,7 @@ package tokens
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 )
 
@@ -25,6 +26,15 @@ func Subject(id string) string {
 		}
 	}
 	return b.String()
+}
+
+// ParseSubject is the inverse of [Subject]. It refuses a token that Subject does not return.
+func ParseSubject(token string) (string, error) {
+	id, err := url.PathUnescape(strings.ReplaceAll(token, "=", "%"))
+	if err != nil || token == "" || Subject(id) != token {
+		return "", fmt.Errorf("token %q: it is not made of letters, digits, - and _, and = with two hex digits", token)
+	}
+	return id, nil
 }
 
 func isPlain(c byte) bool {

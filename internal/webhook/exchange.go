@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -90,6 +91,14 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 	answer.Body = body
 	return answer, nil
 }
+
+// connectionHeaders belong to a connection, or are its proxies'.
+var connectionHeaders = []string{
+	"Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// OfConnection reports whether a header, in its canonical form, belongs to the connection, so that no user can set it.
+func OfConnection(name string) bool { return slices.Contains(connectionHeaders, name) }
 
 // sentOnce is a header with which the transport repeats no request by itself, uncounted: it does so for those with a key, of
 // which it does not find the name in lower case.

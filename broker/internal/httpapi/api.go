@@ -15,8 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/signature"
 	"github.com/jetpull/jetpull/broker/internal/work"
@@ -121,8 +119,7 @@ func (a *API) routes() []httpserve.Route {
 		consumer = channel + "/consumer/{consumer}"
 		job      = consumer + "/job/{job}"
 	)
-	metrics := promhttp.HandlerFor(a.b.Metrics.Registry, promhttp.HandlerOpts{})
-	return append(httpserve.Common(admin, metrics, openAPI, a.ready),
+	return append(httpserve.Common(admin, a.b.Metrics.Handler(), openAPI, a.ready),
 		on("GET", "/producers", admin, httpserve.Show(producers.listAll), "next", "previous"),
 		on("GET", "/producer/{producer}", admin, producers.get),
 		on("PUT", "/producer/{producer}", admin, producers.put),
@@ -300,11 +297,3 @@ func describe(err error) *httpserve.Error {
 }
 
 func writeJSON(w http.ResponseWriter, value any) { httpserve.WriteJSON(w, http.StatusOK, value) }
-
-// done answers with a status and no body, unless there is an error.
-func done(w http.ResponseWriter, status int, err error) error {
-	if err == nil {
-		w.WriteHeader(status)
-	}
-	return err
-}

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -101,25 +100,7 @@ func (a operators) changeDead(kind string) httpserve.Handler {
 		if err != nil {
 			return err
 		}
-		if req.DryRun {
-			count, err := a.b.Replays.Operations.Count(r.Context(), o)
-			if err != nil {
-				return err
-			}
-			writeJSON(w, map[string]int{"Count": count})
-			return nil
-		}
-		o, err = a.b.Replays.Operations.Begin(r.Context(), o)
-		if running, ok := errors.AsType[*bulk.RunningError](err); ok {
-			w.Header().Set("Location", deadOperations+running.ID)
-			return refuse(http.StatusConflict, "the operation "+deadOperations+running.ID+" is running: wait for its end, which GET of that path shows, or cancel it with DELETE")
-		}
-		if err != nil {
-			return err
-		}
-		w.Header().Set("Location", deadOperations+o.ID)
-		w.WriteHeader(http.StatusAccepted)
-		return nil
+		return begin(w, r, a.b.Replays.Operations, o, req.DryRun, "operation", func(id string) string { return deadOperations + id })
 	}
 }
 
@@ -172,5 +153,5 @@ func (a operators) cancelDeadOperation(w http.ResponseWriter, r *http.Request) e
 	if err == nil {
 		_, err = a.b.Replays.Operations.Cancel(r.Context(), o.ID)
 	}
-	return done(w, http.StatusNoContent, err)
+	return httpserve.Done(w, http.StatusNoContent, err)
 }

@@ -247,7 +247,7 @@ func (a workers) transitionJob(w http.ResponseWriter, r *http.Request, j domain.
 	if err := httpserve.ReadJSON(r, &req); err != nil {
 		return err
 	}
-	return done(w, http.StatusAccepted, a.transition(r.Context(), j, req))
+	return httpserve.Done(w, http.StatusAccepted, a.transition(r.Context(), j, req))
 }
 
 func (a workers) transition(ctx context.Context, j domain.Job, req transitionRequest) error {
@@ -302,7 +302,7 @@ func (a workers) requeueJob(w http.ResponseWriter, r *http.Request, j domain.Job
 	if errors.Is(err, domain.ErrInvalidTransition) {
 		return refuse(http.StatusBadRequest, "job could not be found")
 	}
-	return done(w, http.StatusAccepted, jobGone(err))
+	return httpserve.Done(w, http.StatusAccepted, jobGone(err))
 }
 
 func (a workers) deleteJob(w http.ResponseWriter, r *http.Request) error {
@@ -314,7 +314,7 @@ func (a workers) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || id.Consumer != k.Number {
 		return errNotFound
 	}
-	return done(w, http.StatusNoContent, a.b.Jobs.RemoveJob(r.Context(), id))
+	return httpserve.Done(w, http.StatusNoContent, a.b.Jobs.RemoveJob(r.Context(), id))
 }
 
 // batchTransition is one transition of several in a request.

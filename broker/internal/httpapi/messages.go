@@ -16,6 +16,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 type jobModel struct {
@@ -163,15 +164,13 @@ func priorityOf(r *http.Request) (int, error) {
 }
 
 // notMetadata are headers that are never stored, even if a producer names them: secrets, which every reader and consumer would
-// see, and headers of the connection.
+// see.
 var notMetadata = map[string]bool{
 	"X-Broker-Channel-Token": true, "X-Broker-Producer-Token": true, "X-Broker-Consumer-Token": true,
 	"X-Broker-Admin-Token": true, "X-Broker-Signature": true, "Authorization": true, "Cookie": true,
-	"Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Proxy-Authorization": true, "Te": true, "Trailer": true,
-	"Transfer-Encoding": true, "Upgrade": true, "Host": true, "Content-Length": true, "Expect": true,
 }
 
-// metadataOf returns the headers that the request names as metadata.
+// metadataOf returns the headers that the request names as metadata, without secrets and headers of the connection.
 func metadataOf(r *http.Request) map[string]string {
 	names := strings.Join(r.Header.Values("X-Broker-Metadata-Headers"), ",")
 	if names == "" {
@@ -180,7 +179,8 @@ func metadataOf(r *http.Request) map[string]string {
 	kept := map[string]string{}
 	for name := range strings.SplitSeq(names, ",") {
 		name = strings.TrimSpace(name)
-		if value := r.Header.Get(name); value != "" && !notMetadata[http.CanonicalHeaderKey(name)] {
+		own := http.CanonicalHeaderKey(name)
+		if value := r.Header.Get(name); value != "" && !notMetadata[own] && !webhook.OfConnection(own) {
 			kept[name] = value
 		}
 	}
@@ -326,5 +326,5 @@ func (a messages) cancelScheduled(w http.ResponseWriter, r *http.Request) error 
 			return err
 		}
 	}
-	return done(w, http.StatusNoContent, a.Messages.CancelScheduled(r.Context(), r.PathValue("channel"), r.PathValue("message")))
+	return httpserve.Done(w, http.StatusNoContent, a.Messages.CancelScheduled(r.Context(), r.PathValue("channel"), r.PathValue("message")))
 }

@@ -188,7 +188,7 @@ func (k kind[T]) delete(w http.ResponseWriter, r *http.Request) error {
 	if err == nil {
 		k.log.Warn("deleted on request", "kind", k.segment, "path", r.URL.EscapedPath(), "by", k.who(r))
 	}
-	return done(w, http.StatusNoContent, preconditioned(err))
+	return httpserve.Done(w, http.StatusNoContent, preconditioned(err))
 }
 
 // channel returns the channel of a request.

@@ -116,26 +116,27 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consu
 	if err != nil {
 		return err
 	}
-	if req.DryRun {
-		count, err := a.b.Replays.Operations.Count(r.Context(), replay)
-		if err != nil {
-			return err
+	return begin(w, r, a.b.Replays.Operations, replay, req.DryRun, "replay", func(id string) string { return replayURL(k, id) })
+}
+
+// begin begins an operation and answers with its path, or counts its items. what names its kind in errors.
+func begin(w http.ResponseWriter, r *http.Request, operations *bulk.Runner, o bulk.Operation, dryRun bool, what string, path func(id string) string) error {
+	if dryRun {
+		count, err := operations.Count(r.Context(), o)
+		if err == nil {
+			writeJSON(w, map[string]int{"Count": count})
 		}
-		writeJSON(w, map[string]int{"Count": count})
-		return nil
-	}
-	started, err := a.b.Replays.Operations.Begin(r.Context(), replay)
-	if running, ok := errors.AsType[*bulk.RunningError](err); ok {
-		url := replayURL(k, running.ID)
-		w.Header().Set("Location", url)
-		return refuse(http.StatusConflict, "the replay "+url+" is running: wait for its end, which GET of that path shows, or cancel it with DELETE")
-	}
-	if err != nil {
 		return err
 	}
-	w.Header().Set("Location", replayURL(k, started.ID))
-	w.WriteHeader(http.StatusAccepted)
-	return nil
+	o, err := operations.Begin(r.Context(), o)
+	if running, ok := errors.AsType[*bulk.RunningError](err); ok {
+		w.Header().Set("Location", path(running.ID))
+		return refuse(http.StatusConflict, "the "+what+" "+path(running.ID)+" is running: wait for its end, which GET of that path shows, or cancel it with DELETE")
+	}
+	if err == nil {
+		w.Header().Set("Location", path(o.ID))
+	}
+	return httpserve.Done(w, http.StatusAccepted, err)
 }
 
 func (a *API) getReplay(r *http.Request, k domain.Consumer) (any, error) {
@@ -195,5 +196,5 @@ func (a *API) cancelReplay(w http.ResponseWriter, r *http.Request, k domain.Cons
 	if err == nil {
 		_, err = a.b.Replays.Operations.Cancel(r.Context(), replay.ID)
 	}
-	return done(w, http.StatusNoContent, err)
+	return httpserve.Done(w, http.StatusNoContent, err)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/internal/service/metrics"
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
 	"github.com/jetpull/jetpull/internal/webhook/events"
 )
@@ -149,7 +150,7 @@ func New(p Parts) *Broker {
 	b := &Broker{core: c, Broadcasts: &Broadcasts{c}, Jobs: &Jobs{core: c}, Pruner: &Pruner{c}}
 	b.Dispatch = &Dispatch{core: c, jobs: b.Jobs, handOver: domain.NewToken(), lanes: map[uint32]*lane{}}
 	b.Replays = newReplays(c, b.Jobs)
-	c.Metrics.Registry.MustRegister(gauges{c, b.Dispatch})
+	c.Metrics.Registry.MustRegister(metrics.Gauges(gauges{c, b.Dispatch}.collect))
 	return b
 }
 

@@ -12,13 +12,13 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/service/spans"
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
@@ -29,31 +29,16 @@ type Poster interface {
 	PostKeep(ctx context.Context, url string, header http.Header, payload []byte, limit int) (*webhook.Answer, error)
 }
 
-// tracer returns the tracer of the global provider. Without a provider spans cost nothing.
-func tracer() trace.Tracer { return otel.Tracer("github.com/jetpull/jetpull/broker") }
-
-var traceContext = propagation.TraceContext{}
-
-const traceParent = "traceparent"
+const tracer = "github.com/jetpull/jetpull/broker"
 
 // StartSpan begins the span of a broadcast. parent is a W3C trace parent or empty. The returned one is stored with the message.
 func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Context, own string, end func(error)) {
-	ctx = traceContext.Extract(ctx, propagation.MapCarrier{traceParent: parent})
-	ctx, span := tracer().Start(ctx, name, trace.WithSpanKind(trace.SpanKindProducer))
-	carrier := propagation.MapCarrier{}
-	traceContext.Inject(ctx, carrier)
-	return ctx, carrier[traceParent], func(err error) {
-		if err != nil {
-			span.SetStatus(codes.Error, err.Error())
-		}
-		span.End()
-	}
+	return spans.BeginMessage(ctx, tracer, name, parent, trace.WithSpanKind(trace.SpanKindProducer))
 }
 
 // callback sends one message to a push consumer.
 func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webhook.Signer, m domain.Message, j domain.Job) (a ended, err error) {
-	ctx = traceContext.Extract(ctx, propagation.MapCarrier{traceParent: m.Trace})
-	ctx, span := tracer().Start(ctx, "callback", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+	ctx, span := spans.Begin(ctx, tracer, "callback", m.Trace, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		attribute.String("messaging.destination.name", m.Channel),
 		attribute.String("messaging.message.id", m.ID),
 		attribute.String("broker.consumer", c.ID),
@@ -67,7 +52,7 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 		span.End()
 	}()
 	header := d.callbackHeader(c, m, j)
-	traceContext.Inject(ctx, propagation.HeaderCarrier(header))
+	spans.Inject(ctx, header)
 	if signer != nil {
 		// The ID of the job, not of the message: it is the same for all retries and differs between consumers. Receivers detect
 		// duplicates by it.
@@ -174,20 +159,18 @@ func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job
 	return next
 }
 
-// ownHeaders are the headers of a callback that the broker or the connection sets, except the token's and Webhook-….
+// ownHeaders are the headers of a callback that the broker sets, except the token's and Webhook-….
 var ownHeaders = []string{
 	"Content-Type", "X-Broker-Message-Priority", "X-Broker-Channel-Id", "X-Broker-Consumer-Id", "X-Broker-Message-Id", "User-Agent",
 	"X-Request-Id", "X-Broker-Metadata-Headers", "X-Broker-Event-Type", "X-Broker-Replay", "Traceparent",
-	"Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
-	"Transfer-Encoding", "Upgrade",
 }
 
 // CheckHeaderName refuses a name of a header that a callback cannot have in addition to its own.
 func CheckHeaderName(name string) error {
-	if name == "" || strings.ContainsFunc(name, notInName) {
+	if !httpguts.ValidHeaderFieldName(name) {
 		return fmt.Errorf("%q is no name of an HTTP header: use letters, digits and hyphens", name)
 	}
-	if own := http.CanonicalHeaderKey(name); slices.Contains(ownHeaders, own) || strings.HasPrefix(own, "Webhook-") {
+	if own := http.CanonicalHeaderKey(name); slices.Contains(ownHeaders, own) || webhook.OfConnection(own) || strings.HasPrefix(own, "Webhook-") {
 		return fmt.Errorf("%q is a header that callbacks have anyway: use another", name)
 	}
 	return nil
@@ -228,12 +211,6 @@ func ParseHeaders(text, tokenHeader string) (map[string]string, error) {
 		headers[own] = value
 	}
 	return headers, nil
-}
-
-// notInName reports characters that are not allowed in header names (RFC 9110, section 5.6.2).
-func notInName(r rune) bool {
-	alphanumeric := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
-	return !alphanumeric && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
 
 // headerSafe replaces characters that are not allowed in header values. An ID may contain them.

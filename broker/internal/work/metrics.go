@@ -9,55 +9,42 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/service/metrics"
 )
 
 // Metrics are a node's Prometheus metrics.
 type Metrics struct {
-	Registry *prometheus.Registry
+	*metrics.Set
 
-	requests    *prometheus.HistogramVec
 	broadcasts  *prometheus.CounterVec
 	callbacks   *prometheus.HistogramVec
-	endToEnd    prometheus.Histogram
+	endToEnd    prometheus.Observer
 	outcomes    *prometheus.CounterVec
 	attempts    *prometheus.CounterVec
 	claims      prometheus.Counter
 	transitions *prometheus.CounterVec
 	expiries    *prometheus.CounterVec
 	events      *prometheus.CounterVec
-	logins      prometheus.Counter
 }
 
 var latencyBuckets = prometheus.ExponentialBuckets(0.0005, 2, 18) // 0.5 ms to 65 s
 
 // NewMetrics returns metrics with a registry of their own.
 func NewMetrics() *Metrics {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	auto := promauto.With(registry)
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	}
-	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return auto.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: latencyBuckets}, labels)
-	}
+	set := metrics.New("broker", latencyBuckets)
 	m := &Metrics{
-		Registry:    registry,
-		requests:    histogram("broker_http_request_seconds", "Time to answer a request, by route, method and status.", "route", "method", "status"),
-		broadcasts:  counter("broker_broadcasts_total", "Messages offered, by result.", "result"),
-		callbacks:   histogram("broker_callback_seconds", "Time that callbacks took, by result.", "result"),
-		endToEnd:    auto.NewHistogram(prometheus.HistogramOpts{Name: "broker_delivery_seconds", Help: "Time from the receipt of a message to its delivery by callback.", Buckets: latencyBuckets}),
-		outcomes:    counter("broker_callback_outcomes_total", "States of jobs after a callback; QUEUED is a retry.", "status"),
-		attempts:    counter("broker_attempts_total", "Callbacks, by what they were answered with: the class of the status, timeout, or error.", "outcome"),
-		claims:      auto.NewCounter(prometheus.CounterOpts{Name: "broker_claims_total", Help: "Jobs claimed by workers."}),
-		transitions: counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),
-		expiries:    counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
-		logins:      auto.NewCounter(prometheus.CounterOpts{Name: "broker_failed_logins_total", Help: "Requests with a wrong admin token."}),
-		events:      counter("broker_consumer_events_total", "Changes of consumers that are reported to operators: paused, resumed, circuit breaker opened, half-open or closed.", "event"),
+		Set:         set,
+		broadcasts:  set.Counter("broker_broadcasts_total", "Messages offered, by result.", "result"),
+		callbacks:   set.Histogram("broker_callback_seconds", "Time that callbacks took, by result.", "result"),
+		endToEnd:    set.Histogram("broker_delivery_seconds", "Time from the receipt of a message to its delivery by callback.").WithLabelValues(),
+		outcomes:    set.Counter("broker_callback_outcomes_total", "States of jobs after a callback; QUEUED is a retry.", "status"),
+		attempts:    set.Counter("broker_attempts_total", "Callbacks, by what they were answered with: the class of the status, timeout, or error.", "outcome"),
+		claims:      set.Counter("broker_claims_total", "Jobs claimed by workers.").WithLabelValues(),
+		transitions: set.Counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),
+		expiries:    set.Counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
+		events:      set.Counter("broker_consumer_events_total", "Changes of consumers that are reported to operators: paused, resumed, circuit breaker opened, half-open or closed.", "event"),
 	}
 	m.begin()
 	return m
@@ -77,14 +64,6 @@ func (m *Metrics) begin() {
 	}
 }
 
-// Request counts an answered request.
-func (m *Metrics) Request(route, method string, status int, took time.Duration) {
-	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Observe(took.Seconds())
-}
-
-// LoginFailed counts a request with a wrong admin token.
-func (m *Metrics) LoginFailed() { m.logins.Inc() }
-
 func resultLabel(ok bool) string {
 	if ok {
 		return "ok"
@@ -99,7 +78,7 @@ func (m *Metrics) called(a domain.Attempt, err error) {
 	outcome := "error"
 	switch {
 	case a.StatusCode != 0:
-		outcome = strconv.Itoa(a.StatusCode/100) + "xx"
+		outcome = metrics.Class(a.StatusCode)
 	case errors.Is(err, context.DeadlineExceeded):
 		outcome = "timeout"
 	}
@@ -146,20 +125,9 @@ var (
 	readyDesc   = prometheus.NewDesc("broker_ready", "1 where the process takes broadcasts, as /readyz says.", nil, nil)
 )
 
-// Describe implements prometheus.Collector. Without descriptions nothing is collected when the gauges are registered.
-func (gauges) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector.
-func (g gauges) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-	}
+func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	for shard := range g.Shards.Shards() {
-		value := 0.0
-		if g.Shards.Owns(shard) {
-			value = 1
-		}
-		gauge(shardDesc, value, strconv.Itoa(shard))
+		gauge(shardDesc, metrics.OneIf(g.Shards.Owns(shard)), strconv.Itoa(shard))
 	}
 	backlogs := g.Index.Backlogs()
 	queued := 0
@@ -178,11 +146,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		gauge(backlogDesc, float64(l.Queued+l.Inflight), l.Consumer.Channel, l.Consumer.ID)
 		gauge(oldestDesc, time.Since(l.Oldest).Seconds(), l.Consumer.Channel, l.Consumer.ID)
 	}
-	ready := 0.0
-	if g.Health.Ready() == nil && g.Full() == nil {
-		ready = 1
-	}
-	gauge(readyDesc, ready)
+	gauge(readyDesc, metrics.OneIf(g.Health.Ready() == nil && g.Full() == nil))
 	if g.Usage == nil {
 		return
 	}

@@ -237,6 +237,14 @@ func Show(show func(*http.Request) (any, error)) Handler {
 	}
 }
 
+// Done answers with a status and no body, unless there is an error, which it returns.
+func Done(w http.ResponseWriter, status int, err error) error {
+	if err == nil {
+		w.WriteHeader(status)
+	}
+	return err
+}
+
 // With makes a handler of one that gets what a request names, once that is found.
 func With[T any](find func(*http.Request) (T, error), handle func(http.ResponseWriter, *http.Request, T) error) Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {

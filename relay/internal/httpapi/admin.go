@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -153,60 +152,16 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 	return nil
 }
 
-// newName returns the name in the path of a PUT.
-func newName(r *http.Request) (string, error) {
-	name := r.PathValue("name")
-	if err := work.CheckID("the name", name); err != nil {
-		return "", httpserve.BadRequest("%v", err)
-	}
-	return name, nil
-}
-
-// records is the table of receivers or of senders.
-type records[T any] interface {
-	Read(ctx context.Context, name string) (T, error)
-	Put(ctx context.Context, record T) error
-}
-
-// change edits the record that a path names, and tries again if another request changes it meanwhile. With create, a record that
-// does not exist is created.
-func change[T any](r *http.Request, table records[T], create bool, edit func(*T) error) (record T, err error) {
-	for {
-		record, err = table.Read(r.Context(), r.PathValue("name"))
-		if missing := errors.Is(err, store.ErrNotFound); err != nil && (!missing || !create) {
-			return record, err
-		}
-		if err = edit(&record); err != nil {
-			return record, err
-		}
-		if err = table.Put(r.Context(), record); !errors.Is(err, store.ErrConflict) {
-			return record, err
-		}
-	}
-}
-
-// noContent answers with 204, or returns the error.
-func noContent(w http.ResponseWriter, err error) error {
-	if err == nil {
-		w.WriteHeader(http.StatusNoContent)
-	}
-	return err
-}
-
 func (a *API) putReceiver(r *http.Request) (any, error) {
-	name, err := newName(r)
-	if err != nil {
-		return nil, err
-	}
 	body := defaultReceiver
 	if err := httpserve.ReadJSON(r, &body); err != nil {
 		return nil, err
 	}
-	receiver, err := change(r, a.store.Receivers, true, func(old *store.Receiver) error {
+	receiver, err := a.store.Receivers.Change(r.Context(), r.PathValue("name"), true, func(old *store.Receiver) error {
 		if old.Deleted {
 			*old = store.Receiver{Revision: old.Revision}
 		}
-		old.Name = name
+		old.Name = r.PathValue("name")
 		return body.apply(old)
 	})
 	if err != nil {
@@ -215,11 +170,11 @@ func (a *API) putReceiver(r *http.Request) (any, error) {
 	return viewReceiver(receiver), nil
 }
 
-func (a *API) findReceiver(r *http.Request) (store.Receiver, error) {
-	return a.store.Receivers.Read(r.Context(), r.PathValue("name"))
-}
-
-func (a *API) getReceiver(r *http.Request, receiver store.Receiver) (any, error) {
+func (a *API) getReceiver(r *http.Request) (any, error) {
+	receiver, err := a.store.Receivers.Read(r.Context(), r.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
 	backlog, err := a.store.Backlog(r.Context(), store.ToReceiver, receiver.Name)
 	if err != nil {
 		return nil, err
@@ -254,14 +209,14 @@ func (a *API) listReceivers(r *http.Request) (any, error) {
 
 // deleteReceiver marks a receiver as deleted. The workers then fail the messages that wait for it.
 func (a *API) deleteReceiver(w http.ResponseWriter, r *http.Request) error {
-	gone, err := change(r, a.store.Receivers, false, func(old *store.Receiver) error {
+	gone, err := a.store.Receivers.Change(r.Context(), r.PathValue("name"), false, func(old *store.Receiver) error {
 		old.Deleted, old.Secrets = true, nil
 		return nil
 	})
 	if err == nil {
 		err = a.store.DropWindow(r.Context(), gone.Name)
 	}
-	return noContent(w, err)
+	return httpserve.Done(w, http.StatusNoContent, err)
 }
 
 // senderBody is the configuration of a sender.
@@ -326,16 +281,12 @@ func (b *senderBody) apply(s *store.Sender) error {
 }
 
 func (a *API) putSender(r *http.Request) (any, error) {
-	name, err := newName(r)
-	if err != nil {
-		return nil, err
-	}
 	var body senderBody
 	if err := httpserve.ReadJSON(r, &body); err != nil {
 		return nil, err
 	}
-	s, err := change(r, a.store.Senders, true, func(old *store.Sender) error {
-		old.Name = name
+	s, err := a.store.Senders.Change(r.Context(), r.PathValue("name"), true, func(old *store.Sender) error {
+		old.Name = r.PathValue("name")
 		return body.apply(old)
 	})
 	if err != nil {
@@ -344,12 +295,9 @@ func (a *API) putSender(r *http.Request) (any, error) {
 	return viewSender(s), nil
 }
 
-func (a *API) findSender(r *http.Request) (store.Sender, error) {
-	return a.store.Senders.Read(r.Context(), r.PathValue("name"))
-}
-
-func (a *API) getSender(_ *http.Request, s store.Sender) (any, error) {
-	return viewSender(s), nil
+func (a *API) getSender(r *http.Request) (any, error) {
+	s, err := a.store.Senders.Read(r.Context(), r.PathValue("name"))
+	return viewSender(s), err
 }
 
 func (a *API) listSenders(_ *http.Request) (any, error) {
@@ -363,9 +311,9 @@ func (a *API) listSenders(_ *http.Request) (any, error) {
 }
 
 func (a *API) deleteSender(w http.ResponseWriter, r *http.Request) error {
-	_, err := change(r, a.store.Senders, false, func(old *store.Sender) error {
+	_, err := a.store.Senders.Change(r.Context(), r.PathValue("name"), false, func(old *store.Sender) error {
 		*old = store.Sender{Name: old.Name, Revision: old.Revision, Deleted: true}
 		return nil
 	})
-	return noContent(w, err)
+	return httpserve.Done(w, http.StatusNoContent, err)
 }

@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/tokens"
 	"github.com/jetpull/jetpull/relay/internal/store"
@@ -44,7 +42,6 @@ type API struct {
 	store *store.Store
 	work  *work.Workers
 	opts  Options
-	log   *slog.Logger
 	// logins limits wrong admin tokens.
 	logins *httpserve.Logins
 }
@@ -58,23 +55,23 @@ const (
 
 // New returns the handler.
 func New(s *store.Store, w *work.Workers, opts Options) http.Handler {
-	a := &API{store: s, work: w, opts: opts, log: opts.Logger}
-	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, w.Metrics().LoginFailed)
+	a := &API{store: s, work: w, opts: opts}
+	a.logins = httpserve.NewLogins(opts.FailedLogins, opts.Logger, w.Metrics().LoginFailed)
 	return httpserve.NewFrame(httpserve.System{
-		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
+		Log: opts.Logger, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
 		Observe: w.Metrics().Request, Check: a.check, Describe: describe,
-	}, append(a.routes(), httpserve.Common(admin, promhttp.HandlerFor(w.Metrics().Registry, promhttp.HandlerOpts{}), openAPI, a.ready)...))
+	}, append(a.routes(), httpserve.Common(admin, w.Metrics().Handler(), openAPI, a.ready)...))
 }
 
 func (a *API) routes() []httpserve.Route {
 	on := httpserve.On
 	return []httpserve.Route{
 		on("GET", "/v1/receivers", admin, httpserve.Show(a.listReceivers)),
-		on("GET", "/v1/receivers/{name}", admin, httpserve.ShowOf(a.findReceiver, a.getReceiver)),
+		on("GET", "/v1/receivers/{name}", admin, httpserve.Show(a.getReceiver)),
 		on("PUT", "/v1/receivers/{name}", admin, httpserve.Show(a.putReceiver)),
 		on("DELETE", "/v1/receivers/{name}", admin, a.deleteReceiver),
 		on("GET", "/v1/senders", admin, httpserve.Show(a.listSenders)),
-		on("GET", "/v1/senders/{name}", admin, httpserve.ShowOf(a.findSender, a.getSender)),
+		on("GET", "/v1/senders/{name}", admin, httpserve.Show(a.getSender)),
 		on("PUT", "/v1/senders/{name}", admin, httpserve.Show(a.putSender)),
 		on("DELETE", "/v1/senders/{name}", admin, a.deleteSender),
 
@@ -116,11 +113,16 @@ func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Rout
 	return checkNames(r)
 }
 
-// checkNames answers 404 for a name that is longer than any valid name. The store would build a subject from it that is longer
-// than NATS allows, and the server would close the connection that all requests share.
+// checkNames refuses a name that a PUT cannot give. It answers 404 for another name that is longer than any valid name. The store would
+// build a subject from it that is longer than NATS allows, and the server would close the connection that all requests share.
 func checkNames(r *http.Request) error {
+	if r.Method == http.MethodPut {
+		if err := work.CheckID("the name", r.PathValue("name")); err != nil {
+			return httpserve.BadRequest("%v", err)
+		}
+	}
 	for _, segment := range []string{"source", "id", "name"} {
-		if name := r.PathValue(segment); len(name) > work.MaxID && r.Method != http.MethodPut {
+		if name := r.PathValue(segment); len(name) > work.MaxID {
 			return httpserve.NotFound("nothing has a name of %d bytes: %d are the most", len(name), work.MaxID)
 		}
 	}

@@ -58,19 +58,15 @@ func since(value string, now time.Time) (time.Time, error) {
 	return time.Time{}, httpserve.BadRequest("since: %q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h", value)
 }
 
-// filterBody is a filter for failed messages. Empty fields match all.
+// filterBody is a filter for failed messages whose time may also be a duration.
 type filterBody struct {
-	Receiver string `json:"receiver"`
-	Source   string `json:"source"`
-	Message  string `json:"message"`
-	Stage    string `json:"stage"`
-	Reason   string `json:"reason"`
-	Since    string `json:"since"`
+	store.Filter
+	Since string `json:"since"`
 }
 
 // filter validates the fields.
 func (b filterBody) filter(now time.Time) (f store.Filter, err error) {
-	f = store.Filter{Receiver: b.Receiver, Source: b.Source, Message: b.Message, Stage: machine.Stage(b.Stage), Reason: machine.Reason(b.Reason)}
+	f = b.Filter
 	switch {
 	case b.Stage != "" && !slices.Contains(machine.Stages, f.Stage):
 		return f, httpserve.BadRequest("stage: %q is none of %v", b.Stage, machine.Stages)
@@ -83,7 +79,9 @@ func (b filterBody) filter(now time.Time) (f store.Filter, err error) {
 
 func (a *API) listFailed(r *http.Request) (any, error) {
 	q := r.URL.Query()
-	f, err := filterBody{q.Get("receiver"), q.Get("source"), q.Get("message"), q.Get("stage"), q.Get("reason"), q.Get("since")}.filter(a.store.Now())
+	f, err := filterBody{store.Filter{
+		Receiver: q.Get("receiver"), Source: q.Get("source"), Message: q.Get("message"), Stage: machine.Stage(q.Get("stage")), Reason: machine.Reason(q.Get("reason")),
+	}, q.Get("since")}.filter(a.store.Now())
 	if err != nil {
 		return nil, err
 	}

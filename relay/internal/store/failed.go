@@ -146,11 +146,7 @@ func (s *Failed) followFailed(ctx, run context.Context) error {
 		JS: s.js, Stream: s.failed, Reader: s.reader, HeadersOnly: true, Shared: !s.cfg.Embedded, See: s.failedChanged,
 		Seen: jsstream.NewProgress(), Log: s.log,
 	}
-	wait, err := jsstream.Follow(ctx, run, s.feed)
-	if wait != nil {
-		s.running.Go(wait)
-	}
-	if err != nil {
+	if err := s.follows(jsstream.Follow(ctx, run, s.feed)); err != nil {
 		return fmt.Errorf("read the failed messages: %w", err)
 	}
 	return nil
@@ -242,10 +238,10 @@ func (s *Failed) CountFailed() int {
 	return len(s.index.bySubject)
 }
 
-// FailedDepth counts the list by receiver, and returns when the oldest message failed.
+// FailedDepth counts the list by receiver, and returns when the oldest message failed, or the present time if there is none.
 func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
 	s.index.forget(s.Now().Add(-failedAge))
-	depth = map[string]int{}
+	depth, oldest = map[string]int{}, s.Now()
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	for _, l := range s.index.order {
@@ -253,7 +249,7 @@ func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
 			continue
 		}
 		depth[l.Receiver]++
-		if oldest.IsZero() {
+		if l.Time.Before(oldest) {
 			oldest = l.Time
 		}
 	}

@@ -31,11 +31,7 @@ type Selection struct {
 func (s *Failed) openOperations(ctx, run context.Context) error {
 	all := registry.New(registry.Config{JS: s.js, KV: s.stateKV, Stream: s.state, Leader: s.reader, Shared: !s.cfg.Embedded, Log: s.log})
 	s.Operations = bulk.NewTable(all, keyOperation, maxOperations, nil)
-	wait, err := all.Open(ctx, run, s.reader)
-	if wait != nil {
-		s.running.Go(wait)
-	}
-	return err
+	return s.follows(all.Open(ctx, run, s.reader))
 }
 
 // SelectFailed returns at most limit messages of a selection that are on the list, the oldest first, within a range of sequences.

@@ -90,7 +90,6 @@ type configured interface {
 
 // Table has the receivers or the senders. The bucket keeps an entry of a deleted one for 30 days.
 type Table[T configured] struct {
-	*base
 	prefix  string
 	records *registry.Table[T]
 }
@@ -121,42 +120,45 @@ const deletedAge = 30 * 24 * time.Hour
 // Put replaces the record with r's revision, and returns when this process's memory has the new one.
 func (t Table[T]) Put(ctx context.Context, r T) error {
 	name, revision, deleted := r.stored()
-	id := registry.ID{Name: name}
-	if !deleted {
-		_, err := t.records.Put(ctx, id, r, revision)
-		return err
+	if deleted {
+		return t.records.Expire(ctx, registry.ID{Name: name}, r, revision, deletedAge)
 	}
-	data, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("write that %s%s was deleted: %w", t.prefix, name, err)
-	}
-	m := &nats.Msg{Subject: "$KV." + t.cfg.Name + "_receiver_config." + t.prefix + keyOf(id), Data: data}
-	if _, err = t.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithMsgTTL(deletedAge)); err == nil {
-		_, err = t.records.Fresh(ctx, id)
-	}
+	_, err := t.records.Put(ctx, registry.ID{Name: name}, r, revision)
 	return err
+}
+
+// Change edits a record, and tries again if another process changes it meanwhile. With create, a record that does not exist is created.
+func (t Table[T]) Change(ctx context.Context, name string, create bool, edit func(*T) error) (T, error) {
+	for {
+		record, err := t.Read(ctx, name)
+		if err == nil || create && errors.Is(err, ErrNotFound) {
+			err = edit(&record)
+		}
+		if err == nil {
+			err = t.Put(ctx, record)
+		}
+		if !errors.Is(err, ErrConflict) {
+			return record, err
+		}
+	}
 }
 
 // openRegistry reads the configuration and follows it until run ends.
 func (s *Registry) openRegistry(ctx, run context.Context) error {
 	all := registry.New(registry.Config{JS: s.js, KV: s.configKV, Stream: s.config, Leader: s.reader, Shared: true, Log: s.log})
-	s.Receivers = addTable(all, s.base, "receiver.", func(r *Receiver, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
+	s.Receivers = addTable(all, "receiver.", func(r *Receiver, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
 		s.announce(ToReceiver, name)
 	})
-	s.Senders = addTable(all, s.base, "sender.", func(r *Sender, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
+	s.Senders = addTable(all, "sender.", func(r *Sender, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
 		s.changes.Add(1)
 		s.announce(ToSender, name)
 	})
-	wait, err := all.Open(ctx, run, s.reader)
-	if wait != nil {
-		s.running.Go(wait)
-	}
-	return err
+	return s.follows(all.Open(ctx, run, s.reader))
 }
 
 // addTable adds the table of the keys with a prefix. revise sets the fields that are not in the JSON of a record.
-func addTable[T configured](all *registry.Registry, b *base, prefix string, revise func(*T, registry.Entry), changed func(name string)) Table[T] {
-	return Table[T]{b, prefix, registry.Add(all, registry.Kind[T]{
+func addTable[T configured](all *registry.Registry, prefix string, revise func(*T, registry.Entry), changed func(name string)) Table[T] {
+	return Table[T]{prefix, registry.Add(all, registry.Kind[T]{
 		Prefix: prefix, Key: keyOf, Encode: func(r T) any { return r },
 		Decode: func(e registry.Entry) (id registry.ID, r T, err error) {
 			if id.Name, err = ParseToken(strings.TrimPrefix(e.Key, prefix)); err == nil {

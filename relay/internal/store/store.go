@@ -252,6 +252,14 @@ func (s *base) Now() time.Time {
 	return c.server.Add(time.Since(c.seen))
 }
 
+// follows has Close wait for the end of a reader that has begun.
+func (s *base) follows(wait func(), err error) error {
+	if wait != nil {
+		s.running.Go(wait)
+	}
+	return err
+}
+
 // followClock reads the clock of the server, and repeats that until run ends.
 func (s *base) followClock(ctx, run context.Context) error {
 	if err := jsstream.Insist(ctx, s.lookAtClock); err != nil {

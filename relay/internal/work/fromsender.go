@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/service/spans"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -187,7 +188,7 @@ func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 		if decoded, err := url.PathUnescape(source); err == nil {
 			o.Source = decoded
 		}
-		o.ID, o.Receiver, o.Trace = h.Get(HeaderMessageID), h.Get(HeaderReceiver), cmp.Or(h.Get(headerTrace), h.Get("Traceparent"))
+		o.ID, o.Receiver, o.Trace = h.Get(HeaderMessageID), h.Get(HeaderReceiver), cmp.Or(h.Get("traceparent"), h.Get("Traceparent"))
 	}
 	return o, errors.Join(CheckID("the source, which is the end of the subject,", o.Source), CheckID("header "+HeaderMessageID, o.ID),
 		CheckID("header "+HeaderReceiver, o.Receiver))
@@ -195,7 +196,8 @@ func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 
 // create begins to store the record of a message.
 func (w *ingest) create(ctx context.Context, o Offer, at time.Time, kind trace.SpanKind) *intake {
-	in := &intake{end: beginTrace(&o, kind)}
+	in := &intake{}
+	_, o.Trace, in.end = spans.BeginMessage(context.Background(), tracer, "message", o.Trace, trace.WithSpanKind(kind), about(o.Source, o.ID, o.Receiver))
 	in.Entry = store.Entry{Headers: o.Headers, Trace: o.Trace, Payload: o.Payload}
 	in.Record = machine.Record{
 		Source: o.Source, ID: o.ID, Receiver: o.Receiver, Sender: o.Sender, Hash: hash(o.Receiver, o.Payload),

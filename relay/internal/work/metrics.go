@@ -9,24 +9,21 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/jetpull/jetpull/internal/service/metrics"
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
 // Metrics are the Prometheus metrics of one process.
 type Metrics struct {
-	Registry  *prometheus.Registry
-	requests  *prometheus.HistogramVec
+	*metrics.Set
 	ingest    *prometheus.CounterVec
 	attempts  *prometheus.HistogramVec
 	polls     *prometheus.CounterVec
 	callbacks *prometheus.CounterVec
 	responses *prometheus.HistogramVec
 	endToEnd  *prometheus.HistogramVec
-	logins    prometheus.Counter
 
 	mu      sync.Mutex
 	answers map[string]*answerTimes // by receiver
@@ -36,55 +33,29 @@ var buckets = prometheus.ExponentialBuckets(0.0005, 2, 20) // 0.5 ms to 262 s
 
 // NewMetrics returns metrics with a registry of their own.
 func NewMetrics() *Metrics {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	auto := promauto.With(registry)
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	}
-	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return auto.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
-	}
+	set := metrics.New("relay", buckets)
 	return &Metrics{
 		answers:   map[string]*answerTimes{},
-		Registry:  registry,
-		requests:  histogram("relay_http_request_seconds", "Time to answer a request, by route, method and status.", "route", "method", "status"),
-		ingest:    counter("relay_messages_total", "Messages from senders, by outcome.", "outcome"),
-		attempts:  histogram("relay_attempt_seconds", "Time that POSTs to a receiver took, by class of status, or why there is none.", "receiver", "result"),
-		polls:     counter("relay_polls_total", "Requests to status endpoints that were answered, by class of status.", "receiver", "status"),
-		callbacks: counter("relay_callbacks_total", "Callbacks to senders, by class of status, or why there is none.", "sender", "result"),
-		responses: histogram("relay_response_seconds", "Time from the arrival of a message to its receiver's response.", "receiver"),
-		endToEnd:  histogram("relay_end_to_end_seconds", "Time from the arrival of a message to the 2xx of its sender's callback.", "receiver"),
-		logins:    auto.NewCounter(prometheus.CounterOpts{Name: "relay_failed_logins_total", Help: "Requests with a wrong token."}),
+		Set:       set,
+		ingest:    set.Counter("relay_messages_total", "Messages from senders, by outcome.", "outcome"),
+		attempts:  set.Histogram("relay_attempt_seconds", "Time that POSTs to a receiver took, by class of status, or why there is none.", "receiver", "result"),
+		polls:     set.Counter("relay_polls_total", "Requests to status endpoints that were answered, by class of status.", "receiver", "status"),
+		callbacks: set.Counter("relay_callbacks_total", "Callbacks to senders, by class of status, or why there is none.", "sender", "result"),
+		responses: set.Histogram("relay_response_seconds", "Time from the arrival of a message to its receiver's response.", "receiver"),
+		endToEnd:  set.Histogram("relay_end_to_end_seconds", "Time from the arrival of a message to the 2xx of its sender's callback.", "receiver"),
 	}
 }
-
-// Request counts an answered request.
-func (m *Metrics) Request(route, method string, status int, took time.Duration) {
-	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Observe(took.Seconds())
-}
-
-// LoginFailed counts a request with a wrong token.
-func (m *Metrics) LoginFailed() { m.logins.Inc() }
 
 func (m *Metrics) ingested(outcome string) { m.ingest.WithLabelValues(outcome).Inc() }
 
 func (m *Metrics) polled(receiver string, code int) {
-	m.polls.WithLabelValues(receiver, class(code)).Inc()
-}
-
-// class is the class of a status, such as 2xx. A receiver chooses its statuses, and each status would have its own series.
-func class(code int) string {
-	if code < 100 || code > 599 {
-		return "other"
-	}
-	return strconv.Itoa(code/100) + "xx"
+	m.polls.WithLabelValues(receiver, metrics.Class(code)).Inc()
 }
 
 // resultClass is [result] as the value of a label.
 func resultClass(a *webhook.Answer, err error) string {
 	if a != nil {
-		return class(a.Code)
+		return metrics.Class(a.Code)
 	}
 	return result(a, err)
 }
@@ -195,44 +166,36 @@ var (
 const scrapeTimeout = 2 * time.Second
 
 func (m *Metrics) observe(w *Workers) {
-	m.Registry.MustRegister(gauges{w}, prometheus.NewCounterFunc(prometheus.CounterOpts{
+	m.Registry.MustRegister(metrics.Gauges(gauges{w}.collect), prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "relay_events_lost_total", Help: "Events that could not be sent to the operator's URL.",
 	}, func() float64 { return float64(w.cfg.Events.Lost()) }))
 }
 
-// Describe implements prometheus.Collector. It has no descriptions, so that registering does not collect.
-func (gauges) Describe(chan<- *prometheus.Desc) {}
-
-func gauge(c chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
-	c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-}
-
-// Collect implements prometheus.Collector.
-func (g gauges) Collect(c chan<- prometheus.Metric) {
+func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	g.collectQueues(ctx, c)
+	g.collectQueues(ctx, gauge)
 	for _, r := range g.w.store.Receivers.All() {
 		if r.Deleted {
 			continue
 		}
 		state := g.w.lanes.gate(r.Name).state(r)
-		gauge(c, gaugeBreaker, oneIf(state.Breaker != "closed"), r.Name)
-		gauge(c, gaugeOff, oneIf(r.Disabled), r.Name)
+		gauge(gaugeBreaker, metrics.OneIf(state.Breaker != "closed"), r.Name)
+		gauge(gaugeOff, metrics.OneIf(r.Disabled), r.Name)
 		if r.RateLimit > 0 {
-			gauge(c, gaugeWindow, float64(state.WindowUsed), r.Name)
-			gauge(c, gaugeLimit, float64(r.RateLimit), r.Name)
+			gauge(gaugeWindow, float64(state.WindowUsed), r.Name)
+			gauge(gaugeLimit, float64(r.RateLimit), r.Name)
 		}
 	}
 	depth, oldest := g.w.store.FailedDepth()
 	for receiver, n := range depth {
-		gauge(c, gaugeFailed, float64(n), receiver)
+		gauge(gaugeFailed, float64(n), receiver)
 	}
-	gauge(c, gaugeOldest, g.age(oldest))
+	gauge(gaugeOldest, max(0, g.w.store.Now().Sub(oldest).Seconds()))
 }
 
 // collectQueues collects the lengths of the queues. It leaves out those for which the server does not answer in time.
-func (g gauges) collectQueues(ctx context.Context, c chan<- prometheus.Metric) {
+func (g gauges) collectQueues(ctx context.Context, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	s := g.w.store
 	toReceiver, err := s.Backlogs(ctx, store.ToReceiver)
 	pending, pendingErr := s.Backlogs(ctx, store.FromReceiver)
@@ -242,34 +205,20 @@ func (g gauges) collectQueues(ctx context.Context, c chan<- prometheus.Metric) {
 	}
 	for _, r := range s.Receivers.All() {
 		if n := toReceiver[r.Name]; err == nil && (n > 0 || !r.Deleted) {
-			gauge(c, gaugeBacklog, float64(n), r.Name)
+			gauge(gaugeBacklog, float64(n), r.Name)
 			if oldest, err := s.Oldest(ctx, store.ToReceiver, r.Name, n); err == nil {
-				gauge(c, gaugeAge, oldest.Seconds(), r.Name)
+				gauge(gaugeAge, oldest.Seconds(), r.Name)
 			}
 		}
 		if n := pending[r.Name]; pendingErr == nil && (n > 0 || r.StatusEndpoint != "" && !r.Deleted) {
-			gauge(c, gaugePending, float64(n), r.Name)
+			gauge(gaugePending, float64(n), r.Name)
 		}
 	}
 	for _, sender := range s.Senders.All() {
 		if n := toSender[sender.Name]; senderErr == nil && (n > 0 || !sender.Deleted) {
-			gauge(c, gaugeToSender, float64(n), sender.Name)
+			gauge(gaugeToSender, float64(n), sender.Name)
 		}
 	}
-}
-
-func oneIf(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func (g gauges) age(t time.Time) float64 {
-	if t.IsZero() {
-		return 0
-	}
-	return max(0, g.w.store.Now().Sub(t).Seconds())
 }
 
 // State returns the state of a receiver's gate in this process.

@@ -13,14 +13,13 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/service/spans"
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
@@ -33,16 +32,10 @@ func WebhookID(source, id string) string {
 	return httpserve.EscapeID(source) + "/" + httpserve.EscapeID(id)
 }
 
-// reserved headers belong to the relay, or to the connection.
-var reserved = map[string]bool{
-	"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Connection": true, "Keep-Alive": true, "Upgrade": true,
-	"Te": true, "Trailer": true, "Proxy-Authorization": true, "Proxy-Connection": true, "Expect": true,
-}
-
-// reservedHeader reports whether a sender must not set a header of requests to receivers.
+// reservedHeader reports whether a header of requests to receivers belongs to the relay or to the connection. A sender must not set it.
 func reservedHeader(name string) bool {
 	name = http.CanonicalHeaderKey(name)
-	return reserved[name] || strings.HasPrefix(name, "Webhook-") || strings.HasPrefix(name, "Relay-")
+	return webhook.OfConnection(name) || strings.HasPrefix(name, "Webhook-") || strings.HasPrefix(name, "Relay-")
 }
 
 // maxHeaders bounds the names and values of a sender's headers, in bytes.
@@ -223,10 +216,7 @@ func response(a *webhook.Answer) json.RawMessage {
 	return text
 }
 
-// tracer returns the tracer of the current provider. Without a provider spans cost nothing.
-func tracer() trace.Tracer { return otel.Tracer("github.com/jetpull/jetpull/relay") }
-
-const headerTrace = "traceparent"
+const tracer = "github.com/jetpull/jetpull/relay"
 
 // about returns the attributes that identify the message of a span.
 func about(source, id, receiver string) trace.SpanStartEventOption {
@@ -234,28 +224,12 @@ func about(source, id, receiver string) trace.SpanStartEventOption {
 		attribute.String("relay.source_id", source), attribute.String("relay.message_id", id), attribute.String("relay.receiver", receiver))
 }
 
-// beginTrace begins the span of a message that comes in, and makes it the parent of the message's later spans.
-func beginTrace(o *Offer, kind trace.SpanKind) (end func(error)) {
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{headerTrace: o.Trace})
-	ctx, span := tracer().Start(ctx, "message", trace.WithSpanKind(kind), about(o.Source, o.ID, o.Receiver))
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
-	o.Trace = carrier[headerTrace]
-	return func(err error) {
-		if err != nil {
-			span.SetStatus(codes.Error, err.Error())
-		}
-		span.End()
-	}
-}
-
 // exchange makes a request for a message, in a span of its own.
 func (w *core) exchange(ctx context.Context, name string, e *store.Entry, r webhook.Request) (*webhook.Answer, error) {
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{headerTrace: e.Trace})
-	ctx, span := tracer().Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), about(e.Source, e.ID, e.Receiver),
+	ctx, span := spans.Begin(ctx, tracer, name, e.Trace, trace.WithSpanKind(trace.SpanKindClient), about(e.Source, e.ID, e.Receiver),
 		trace.WithAttributes(attribute.Int("relay.attempt", e.Attempt), attribute.String("http.request.method", r.Method)))
 	defer span.End()
-	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
+	spans.Inject(ctx, r.Header)
 	answer, err := w.cfg.Client.Exchange(ctx, r)
 	err = withoutURL(err)
 	switch {

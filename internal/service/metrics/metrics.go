@@ -1,0 +1,83 @@
+// Package metrics has the shared parts of the systems' Prometheus metrics.
+package metrics
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Set is the metrics of one process, with those of its HTTP interface. It may be used by several goroutines.
+type Set struct {
+	Registry *prometheus.Registry
+	buckets  []float64
+	requests *prometheus.HistogramVec
+	logins   prometheus.Counter
+}
+
+// New returns the metrics of a system, whose name begins their names. All histograms have the same buckets, in seconds.
+func New(system string, buckets []float64) *Set {
+	s := &Set{Registry: prometheus.NewRegistry(), buckets: buckets}
+	s.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.requests = s.Histogram(system+"_http_request_seconds", "Time to answer a request, by route, method and status.", "route", "method", "status")
+	s.logins = s.Counter(system+"_failed_logins_total", "Requests with a wrong token.").WithLabelValues()
+	return s
+}
+
+// Handler serves the metrics.
+func (s *Set) Handler() http.Handler { return promhttp.HandlerFor(s.Registry, promhttp.HandlerOpts{}) }
+
+// Counter adds a counter.
+func (s *Set) Counter(name, help string, labels ...string) *prometheus.CounterVec {
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	s.Registry.MustRegister(vec)
+	return vec
+}
+
+// Histogram adds a histogram.
+func (s *Set) Histogram(name, help string, labels ...string) *prometheus.HistogramVec {
+	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: s.buckets}, labels)
+	s.Registry.MustRegister(vec)
+	return vec
+}
+
+// Request counts an answered request.
+func (s *Set) Request(route, method string, status int, took time.Duration) {
+	s.requests.WithLabelValues(route, method, strconv.Itoa(status)).Observe(took.Seconds())
+}
+
+// LoginFailed counts a request with a wrong token.
+func (s *Set) LoginFailed() { s.logins.Inc() }
+
+// Gauges are computed at each scrape. A Gauges is a function that reports each of them to gauge.
+type Gauges func(gauge func(d *prometheus.Desc, value float64, labels ...string))
+
+// Describe implements prometheus.Collector. It has no descriptions, so that registering does not compute.
+func (Gauges) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (g Gauges) Collect(c chan<- prometheus.Metric) {
+	g(func(d *prometheus.Desc, value float64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	})
+}
+
+// OneIf is the value of a gauge that is 1 or 0.
+func OneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Class is the class of a status, such as 2xx. The other side of a request chooses its statuses, and each would have its own series.
+func Class(code int) string {
+	if code < 100 || code > 599 {
+		return "other"
+	}
+	return strconv.Itoa(code/100) + "xx"
+}
