@@ -55,10 +55,10 @@
 // # Changes of the consumer
 //
 // The client reads the consumer's configuration again when the consumer was recreated or did not answer, refuses a pull
-// for a limit, or when the connection was lost. It notices any other change at the next of these events. If a limit was
-// lowered, the calls that share the refused pull end with [ErrLimitExceeded], and later calls keep within the limit.
-// Consume and Messages then hand back messages that were not started. When the running handlers have returned, they pull
-// again, or end with [ErrInvalidOption] if a new call would. A pinned client gives up its pin when Consume, Messages or
+// for a limit, or when the connection was lost. It waits 1 s for the answer. It notices any other change at the next of these
+// events. If a limit was lowered, the calls that share the refused pull end with [ErrLimitExceeded], and later calls keep
+// within the limit. Consume and Messages then hand back messages that were not started. When the running handlers have returned,
+// they pull again, or end with [ErrInvalidOption] if a new call would. A pinned client gives up its pin when Consume, Messages or
 // Close ends. A client that dies keeps its pin, and so does one that stops before it has received the message with its
 // pin id. A stand-by then waits for the consumer's priority timeout, 2 minutes by default.
 //

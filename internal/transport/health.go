@@ -50,18 +50,15 @@ func (d *Driver) connectionIs(s nats.Status, again bool) {
 	})
 }
 
-const (
-	// readFirst is how long the first reading of the consumer's configuration may take, and when the next one follows if the
-	// engine needs one; it doubles up to readMost. While the consumer has no leader no reading is answered.
-	readFirst = 500 * time.Millisecond
-	readMost  = time.Second
-)
+// readMost is how long a reading of the consumer's configuration may take, and when the next one follows if the engine needs
+// one. While the consumer has no leader no reading is answered.
+const readMost = time.Second
 
 // readConfig reads the consumer's configuration on a goroutine of the driver's, until the engine needs no other reading.
 func (d *Driver) readConfig() {
 	d.group.Go(func(ctx context.Context) {
-		for wait, again := readFirst, true; again && ctx.Err() == nil; wait = min(2*wait, readMost) {
-			round, cancel := context.WithTimeout(ctx, wait)
+		for again := true; again && ctx.Err() == nil; {
+			round, cancel := context.WithTimeout(ctx, readMost)
 			d.mu.Lock()
 			d.round = cancel
 			d.mu.Unlock()
