@@ -15,14 +15,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/test/servertest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/broker/internal/journal"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 func externalConfig(t testing.TB, url string, replicas int) *Config {

@@ -17,12 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/broker/internal/domain"
-
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 

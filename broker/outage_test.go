@@ -13,12 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/test/servertest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 const outageWorkers = 4

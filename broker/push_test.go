@@ -11,11 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel"
-
-	"github.com/jetpull/jetpull/broker/internal/domain"
-
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // The rate and concurrency of a consumer's callbacks stay within its settings.

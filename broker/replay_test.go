@@ -9,9 +9,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jetpull/jetpull/test/servertest"
-
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 type replayed struct {

@@ -8,11 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/test/servertest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // Two broker processes share a server. The one that dispatches is killed and cannot hand over. The other takes over once the pin

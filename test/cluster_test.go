@@ -6,13 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/test/servertest"
-
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // crew is a cluster with a replicated stream "S", and a connection to it.

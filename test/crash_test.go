@@ -12,14 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/test/servertest"
-
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // serverEnv names the folder of a server that this test binary is to be, and

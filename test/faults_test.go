@@ -7,14 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/test/servertest"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // The tests here run Consume over what breaks on real servers, with a checker that

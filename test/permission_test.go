@@ -6,14 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/test/servertest"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // deniable runs a server whose user may not publish to a subject, and returns what

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/test/servertest"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // The broker connects as a context of the nats command says, with its user and

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/test/servertest"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -23,6 +21,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/otelpull"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // scene is a consumer with messages and an SDK that records.

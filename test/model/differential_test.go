@@ -8,13 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/jetpull/jetpull/internal/natstest/model"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/internal/natstest/model"
 )
 
 const (

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/internal/natstest/model"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest/model"
 )
 
 // script is what a client does, step by step.

@@ -4,11 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/internal/natstest/model"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/natstest/model"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/internal/natstest"
-
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // proxied is a server, a proxy in front of it and a client behind it.

@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/internal/natstest"
-
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 func TestServerOptions(t *testing.T) {

@@ -19,12 +19,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/test/servertest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // The contract holds on a cluster of three servers with three replicas as on the embedded server. Requests alternate between two
