@@ -119,9 +119,11 @@ func TestStatus408RequestsPending(t *testing.T) {
 	_, err = w.sub.Fetch(t.Context(), 10, jetpull.MaxWait(time.Second))
 	requireIs(t, err, jetpull.ErrTimeout)
 	sent = w.pulls(t)[before:]
-	require.Len(t, sent, 2)
-	require.Equal(t, 10, sent[1].Batch)
-	require.True(t, sent[1].NoWait)
+	require.GreaterOrEqual(t, len(sent), 2, "another one follows if heartbeats are late")
+	for _, pull := range sent {
+		require.Equal(t, 10, pull.Batch)
+		require.True(t, pull.NoWait)
+	}
 }
 
 func TestStatus409ConsumerDeleted(t *testing.T) {
