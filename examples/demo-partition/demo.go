@@ -29,10 +29,24 @@ type observer struct {
 	repeated   int
 	outOfOrder int
 	all        chan struct{} // closed when all orders were handled
+
+	// All members print into one pipe, so that their lines are read in the order in which they were printed.
+	lines, output *os.File
+	end           chan struct{} // closed when all lines were read
 }
 
-func (o *observer) read(out io.Reader) {
-	for lines := bufio.NewScanner(out); lines.Scan(); {
+func newObserver() (*observer, error) {
+	o := &observer{next: map[string]int{}, all: make(chan struct{}), end: make(chan struct{})}
+	var err error
+	if o.lines, o.output, err = os.Pipe(); err == nil {
+		go o.read()
+	}
+	return o, err
+}
+
+func (o *observer) read() {
+	defer close(o.end)
+	for lines := bufio.NewScanner(o.lines); lines.Scan(); {
 		var name, customer string
 		var order int
 		if _, err := fmt.Sscanf(lines.Text(), "%s order %d of %s", &name, &order, &customer); err == nil {
@@ -70,17 +84,15 @@ func demo(ctx context.Context, chart string, out io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	o := &observer{next: map[string]int{}, all: make(chan struct{})}
-	var readers sync.WaitGroup
+	o, err := newObserver()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = o.lines.Close() }()
 	member := func(name string) (*exec.Cmd, error) {
 		cmd := exec.CommandContext(ctx, os.Args[0], "-member", name, "-nats", srv.URL())
 		cmd.Env = append(os.Environ(), "PARTITION_EXAMPLE=member")
-		cmd.Stderr = os.Stderr
-		pipe, err := cmd.StdoutPipe()
-		if err != nil {
-			return nil, err
-		}
-		readers.Go(func() { o.read(pipe) })
+		cmd.Stdout, cmd.Stderr = o.output, os.Stderr
 		return cmd, cmd.Start()
 	}
 	var running []*exec.Cmd
@@ -118,10 +130,11 @@ func demo(ctx context.Context, chart string, out io.Writer) error {
 	for _, cmd := range running {
 		err = errors.Join(err, cmd.Process.Signal(os.Interrupt))
 	}
-	readers.Wait()
 	for _, cmd := range running {
 		err = errors.Join(err, cmd.Wait())
 	}
+	_ = o.output.Close()
+	<-o.end
 	stopWatching()
 	watch.Wait()
 	if err == nil {
