@@ -145,6 +145,10 @@ func (r *Registry) write(ctx context.Context, key string, value []byte, revision
 // for some time; 0: for ever.
 func (r *Registry) replace(ctx context.Context, key string, m *nats.Msg, revision uint64, keep time.Duration) error {
 	m.Subject = r.subject(key)
+	if domain := r.cfg.JS.Options().Domain; domain != "" {
+		// A leaf node that has JetStream passes on only what begins with the prefix of the domain's API.
+		m.Subject = "$JS." + domain + ".API." + m.Subject
+	}
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(revision)}
 	if keep > 0 {
 		opts = append(opts, jetstream.WithMsgTTL(keep))
