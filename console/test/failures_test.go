@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"html"
 	"log/slog"
@@ -27,6 +28,7 @@ import (
 // failing are a relay and a broker, each with messages that all failed, until repaired.
 type failing struct {
 	relay    *client.Client
+	relayURL string
 	broker   *brokerclient.Admin
 	repaired atomic.Bool
 }
@@ -46,7 +48,8 @@ func startFailing(t *testing.T, n int) *failing {
 	node, err := relay.Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = node.Stop(context.Background()) })
-	f.relay = client.New(node.URL(), "secret", nil)
+	f.relayURL = node.URL()
+	f.relay = client.New(f.relayURL, "secret", nil)
 	require.NoError(t, f.relay.Call(t.Context(), http.MethodPut, "/v1/receivers/billing", map[string]any{"post_endpoint": target.URL}, nil))
 
 	dir := t.TempDir()
@@ -225,4 +228,64 @@ func TestFailures(t *testing.T) {
 	b.eventually("Failures of the relay", "relay does not answer, so there is nothing to show here yet", "Whether there are any is not known now.", "NO_ANSWER")
 	b.audit()
 	b.shoot("failures-away")
+}
+
+// roundTripper is a function that makes requests.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// The failures of a system that no longer answers stay on the list, marked as those of an earlier time. The actions are for the others.
+func TestFailuresOfASystemThatGoesAway(t *testing.T) {
+	t.Parallel()
+	f := startFailing(t, 2)
+	var away atomic.Bool
+	relay := client.New(f.relayURL, "secret", &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		if away.Load() {
+			return nil, errors.New("the relay is away")
+		}
+		return http.DefaultTransport.RoundTrip(r)
+	})})
+	base := serve(t, console.Config{Relay: relay, Broker: f.broker})
+	staleRows := regexp.MustCompile(`<tr id="f-(\w+)-[^"]*" class="stale">`)
+	list := func(query string) (stale, fresh map[string]int, text string) {
+		page, _ := fetch(t, base+"failed"+query)
+		stale, fresh = map[string]int{}, map[string]int{}
+		for _, row := range staleRows.FindAllSubmatch(page, -1) {
+			stale[string(row[1])]++
+		}
+		for _, row := range failureRow.FindAllSubmatch(page, -1) {
+			system, _, _ := strings.Cut(string(row[1]), "-")
+			fresh[system]++
+		}
+		for system, n := range stale {
+			if fresh[system] -= n; fresh[system] == 0 {
+				delete(fresh, system)
+			}
+		}
+		return stale, fresh, string(page)
+	}
+	stale, fresh, _ := list("")
+	require.Empty(t, stale)
+	require.Equal(t, map[string]int{"relay": 2, "broker": 4}, fresh)
+	list("?system=relay")
+
+	away.Store(true)
+	stale, fresh, text := list("")
+	require.Equal(t, map[string]int{"relay": 2}, stale)
+	require.Equal(t, map[string]int{"broker": 4}, fresh)
+	require.Contains(t, text, "The relay does not answer. Its failures, in grey, are those of ")
+	require.NotContains(t, text, "failed messages of the relay")
+	stale, fresh, text = list("?system=relay")
+	require.Equal(t, map[string]int{"relay": 2}, stale)
+	require.Empty(t, fresh)
+	require.NotContains(t, text, "Requeue all")
+	// What was never asked is not known.
+	_, _, text = list("?receiver=billing")
+	require.Contains(t, text, "Whether there are any is not known now.")
+
+	away.Store(false)
+	stale, fresh, _ = list("")
+	require.Empty(t, stale)
+	require.Equal(t, map[string]int{"relay": 2, "broker": 4}, fresh)
 }

@@ -22,11 +22,24 @@ type Failures struct {
 	broker  *Broker
 	letters *DeadLetters
 	feed    *Feed
+
+	mu   sync.Mutex
+	seen map[string]seen // the last answers, by what was asked
 }
+
+// seen is what a system answered once.
+type seen struct {
+	at    time.Time
+	found []failure
+	next  string
+}
+
+// maxSeen is how many answers are kept for the time when their systems do not answer.
+const maxSeen = 100
 
 // NewFailures makes the page.
 func NewFailures(relay *Relay, broker *Broker, letters *DeadLetters, feed *Feed) *Failures {
-	return &Failures{relay, broker, letters, feed}
+	return &Failures{relay: relay, broker: broker, letters: letters, feed: feed, seen: map[string]seen{}}
 }
 
 // Pages are the functions of the pages by their paths.
@@ -37,6 +50,7 @@ type failure struct {
 	system, id, cursor string
 	at                 time.Time
 	cells              []view.Value // from the receiver on
+	stale              bool         // its system does not answer now
 }
 
 // failedSystem is a system with a list of failures.
@@ -53,8 +67,7 @@ type failedSystem struct {
 	verbs map[string]string // of the page's actions
 
 	filter map[string]string
-	found  []failure
-	next   string
+	seen   // the answer: that of now if err is nil, and an earlier one or none otherwise
 	err    error
 }
 
@@ -113,18 +126,39 @@ func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
 	return all, nil
 }
 
-// ask asks the systems, except those whose list has ended, at the same time.
-func ask(ctx context.Context, systems []*failedSystem, q url.Values) {
+// ask asks the systems, except those whose list has ended, at the same time. A system that does not answer has the answer that it last gave.
+func (f *Failures) ask(ctx context.Context, systems []*failedSystem, r Request) {
 	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
 	defer cancel()
 	var asked sync.WaitGroup
 	for _, s := range systems {
-		if cursor := q.Get(s.name); cursor != end {
-			asked.Go(func() { s.found, s.next, s.err = s.list(ctx, s.filter, cursor) })
+		if cursor := r.Query.Get(s.name); cursor != end {
+			asked.Go(func() {
+				answer := seen{at: r.Now}
+				answer.found, answer.next, s.err = s.list(ctx, s.filter, cursor)
+				s.seen = f.last(fmt.Sprint(s.name, s.filter, cursor), answer, s.err)
+			})
 		}
 	}
 	asked.Wait()
 }
+
+// last keeps an answer. After an error it returns the one that is kept, if there is one.
+func (f *Failures) last(asked string, answer seen, err error) seen {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		return f.seen[asked]
+	}
+	if len(f.seen) >= maxSeen {
+		clear(f.seen)
+	}
+	f.seen[asked] = answer
+	return answer
+}
+
+// unknown reports whether a system does not answer, and has never answered this.
+func (s *failedSystem) unknown() bool { return s.err != nil && s.at.IsZero() }
 
 // merge returns the failures of all systems, newest first, as far as no system can have others between them, and the query of the
 // rest; nil: there is none.
@@ -148,14 +182,17 @@ func merge(systems []*failedSystem, q url.Values) (all []failure, next url.Value
 		n := slices.IndexFunc(s.found, func(f failure) bool { return f.at.Before(horizon) })
 		cursor := q.Get(s.name)
 		switch {
-		case s.err != nil:
+		case s.unknown():
 		case n > 0:
 			cursor = s.found[n-1].cursor
 		case n < 0:
 			n, cursor = len(s.found), cmp.Or(s.next, end)
 		}
-		if s.err == nil {
-			all = append(all, s.found[:n]...)
+		if !s.unknown() {
+			for _, one := range s.found[:n] {
+				one.stale = s.err != nil
+				all = append(all, one)
+			}
 			more = more || cursor != end
 		}
 		next = with(next, s.name, cursor)
@@ -182,25 +219,33 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	ask(ctx, systems, q)
+	f.ask(ctx, systems, r)
 	page := &view.Page{Nav: "failed", Title: "Failed", Filter: f.form(q)}
-	var answered []*failedSystem
+	var answered, stale []*failedSystem
 	var away []string
 	var failed error
 	for _, s := range systems {
-		if s.err != nil {
-			failed = errors.Join(failed, s.err)
+		failed = errors.Join(failed, s.err)
+		switch {
+		case s.err == nil:
+			answered = append(answered, s)
+		case s.unknown():
 			page.Parts = append(page.Parts, view.Part{ID: s.name, Title: "Failures of the " + s.name, Source: view.Source{Name: s.name, Error: s.err.Error()}})
 			away = append(away, "The list does not have the failures of the "+s.name+", which does not answer. Whether there are any is not known now.")
-			continue
+		default:
+			stale = append(stale, s)
+			away = append(away, "The "+s.name+" does not answer. Its failures, in grey, are those of "+s.at.UTC().Format(time.TimeOnly)+" UTC.")
 		}
-		answered = append(answered, s)
 	}
 	rows, next := merge(systems, q)
-	if len(answered) == 0 && failed != nil {
+	source := view.Source{Name: joined(answered), Asked: r.Now}
+	if len(answered) == 0 && len(stale) > 0 {
+		source = view.Source{Name: joined(stale), Asked: stale[0].at, Stale: true, Error: failed.Error()}
+	}
+	if len(answered)+len(stale) == 0 && failed != nil {
 		page.Parts = []view.Part{{ID: "failed", Source: view.Source{Name: joined(systems), Error: failed.Error()}}}
 	} else {
-		part := view.Part{ID: "failed", Problem: strings.Join(away, " "), ProblemTone: view.Warn, Source: view.Source{Name: joined(answered), Asked: r.Now}, List: &view.List{
+		part := view.Part{ID: "failed", Problem: strings.Join(away, " "), ProblemTone: view.Warn, Source: source, List: &view.List{
 			Found: view.Bounded(len(rows), next != nil, "failure"), Path: "failed", Query: q, Next: next,
 			Empty: "No failure matches. This list shows messages that the relay could not deliver, or whose answer it could not carry back, and dead jobs of the broker: those whose attempts all failed.",
 			Columns: []view.Column{
@@ -211,7 +256,7 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 			part.List.Empty = "None of the failures that were looked at matches. The next page looks at more."
 		}
 		for _, one := range rows {
-			part.List.Rows = append(part.List.Rows, view.Row{ID: "f-" + one.system + "-" + one.id, Cells: append([]view.Value{view.Ago(one.at, "not stated"), view.Text(one.system)}, one.cells...)})
+			part.List.Rows = append(part.List.Rows, view.Row{ID: "f-" + one.system + "-" + one.id, Stale: one.stale, Cells: append([]view.Value{view.Ago(one.at, "not stated"), view.Text(one.system)}, one.cells...)})
 		}
 		part.Actions = actions(answered)
 		page.Parts = append([]view.Part{part}, page.Parts...)

@@ -137,6 +137,8 @@ type Column struct {
 type Row struct {
 	ID    string
 	Cells []Value
+	// Stale rows are from a source that does not answer now.
+	Stale bool
 }
 
 // List is a table of objects.
