@@ -280,7 +280,7 @@ func TestFailuresOfASystemThatGoesAway(t *testing.T) {
 	require.Equal(t, map[string]int{"relay": 2}, stale)
 	require.Empty(t, fresh)
 	require.NotContains(t, text, "Requeue all")
-	// What was never asked is not known.
+	// A question that was not asked before has no answer.
 	_, _, text = list("?receiver=billing")
 	require.Contains(t, text, "Whether there are any is not known now.")
 
