@@ -30,7 +30,7 @@ export GORACE ?= atexit_sleep_ms=0
 PLAIN   := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -vet=off'
 # The number of packages that are tested at a time. It is one more than the processors, because many tests mostly wait. The longest begin first.
 PACKAGES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-LONGEST  := ./console/test ./feed ./test ./relay ./broker ./cmd/jetpull ./broker/internal/journal . ./broker/internal/httpapi ./test/partition ./test/security ./test/model ./partition
+LONGEST  := ./test ./feed ./relay ./broker ./cmd/jetpull ./console/test ./broker/internal/journal . ./broker/internal/httpapi ./test/partition ./test/security ./test/model ./partition
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -221,16 +221,20 @@ func TestHealthIsAskedOnce(t *testing.T) {
 	const calls = 20
 	var well atomic.Bool
 	var together, most, processed atomic.Int64
-	asked := make(chan struct{}, 1000)
+	asked, refuse := make(chan struct{}, 1000), make(chan struct{})
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", func(_ http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) {
 		if n := together.Add(1); n > most.Load() {
 			most.Store(n)
 		}
 		defer together.Add(-1)
 		asked <- struct{}{}
 		if !well.Load() {
-			<-r.Context().Done() // until the request's time is over
+			select {
+			case <-refuse:
+			case <-r.Context().Done():
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
 	mux.HandleFunc("POST /item", func(w http.ResponseWriter, _ *http.Request) {
@@ -239,7 +243,7 @@ func TestHealthIsAskedOnce(t *testing.T) {
 	})
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
-	p, err := NewHTTPProcessor(srv.URL+"/item", Health(srv.URL+"/health"), Timeout(200*time.Millisecond))
+	p, err := NewHTTPProcessor(srv.URL+"/item", Health(srv.URL+"/health"))
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	for range calls {
@@ -250,12 +254,14 @@ func TestHealthIsAskedOnce(t *testing.T) {
 		})
 	}
 	<-asked
+	refuse <- struct{}{}
 	<-asked
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = p.Process(ended, Item{})
 	require.ErrorIs(t, err, context.Canceled, "a call that waits ends with its context")
 	well.Store(true)
+	refuse <- struct{}{}
 	wg.Wait()
 	require.EqualValues(t, 1, most.Load())
 	require.EqualValues(t, calls, processed.Load())
