@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the passwords of compose.yaml at its first start, and leaves them alone later: nats-credentials.sh NATS_DIR BROKER_DIR
-# NATS_DIR/nats.conf is for the three NATS servers, BROKER_DIR/broker.cfg for the brokers. To change the passwords, stop all
+# Generates the passwords of compose.yaml at the first start, and keeps them afterwards: nats-credentials.sh NATS_DIR BROKER_DIR
+# The three NATS servers read NATS_DIR/nats.conf, and the brokers read BROKER_DIR/broker.cfg. To change the passwords, stop all
 # services and delete both volumes.
 set -eu
 nats=$1/nats.conf
@@ -9,14 +9,14 @@ if [ -e "$nats" ] && [ -e "$broker" ]; then
 	exit 0
 fi
 umask 077
-# Of a first start that was interrupted.
+# These files are left from a first start that was interrupted.
 rm -f "$nats.new" "$broker.new"
 password() { od -An -tx1 -N24 /dev/urandom | tr -d ' \n'; }
 client=$(password)
 route=$(password)
 cat >"$nats.new" <<END
 listen: 0.0.0.0:4222
-# For the health check in the container.
+# The health check in the container uses this listener.
 http: 127.0.0.1:8222
 jetstream { store_dir: /data }
 authorization { user: broker, password: "$client" }
@@ -32,7 +32,7 @@ cat >"$broker.new" <<END
 url=nats://broker:$client@n1:4222,nats://broker:$client@n2:4222,nats://broker:$client@n3:4222
 replicas=3
 END
-# The user of the image.
+# The image runs as this user.
 [ "$(id -u)" != 0 ] || chown 65532:65532 "$broker.new"
 mv "$nats.new" "$nats"
 mv "$broker.new" "$broker"
