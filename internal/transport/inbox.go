@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -39,7 +38,9 @@ type inboxes struct {
 // of returns the inbox of a subscription. One that was dropped has an inbox without a pull.
 func (b *inboxes) of(sub *nats.Subscription) *pull.Inbox {
 	if sub != b.lastSub {
-		b.lastSub, b.last = sub, cmp.Or(b.known[sub], &pull.Inbox{})
+		if b.lastSub, b.last = sub, b.known[sub]; b.last == nil {
+			b.last = &pull.Inbox{}
+		}
 	}
 	return b.last
 }
