@@ -312,7 +312,9 @@ func (p *process) consume(ctx context.Context, n int, h jetpull.Handler) (floor 
 			continue
 		}
 		if missed { // which the number of this delivery shows
+			p.mu.Lock()
 			back = append(back, seq)
+			p.mu.Unlock()
 			stop()
 			break
 		}
