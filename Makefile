@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed bench-console bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-plain tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed bench-console bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -60,11 +60,15 @@ console-assets: ## Fetch the console's third-party files from npm, at the versio
 build: ## Compile every package of every module
 	$(GO) build work
 
-# Tests that measure memory are meaningless under the race detector. The relay's simulation and its scenarios take eight times as long there.
-test: ## Run the tests of all modules, under the race detector if there is a C compiler
+test: test-race test-plain ## Run the tests of all modules, under the race detector if there is a C compiler
+
+test-race: ## Run the part of test that is under the race detector
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -p $(PACKAGES) -short -timeout 30m $(TESTARGS) $(TESTEXEC) \
 		$(LONGEST) $$($(GO) list work | grep -v '/relay/internal/sim$$')
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
+
+# Tests that measure memory are meaningless under the race detector. The relay's simulation and its scenarios take eight times as long there.
+test-plain: ## Run the part of test that is not under the race detector
 	$(PLAIN) $(GO) test $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 200
 	$(PLAIN) $(GO) test -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) ./test ./broker
 	cd tools && GOWORK=off $(PLAIN) $(GO) test -count 1 $(TOOLS)
@@ -74,10 +78,14 @@ tidy: ## Fail if the go.mod or go.sum of a module is not tidy
 	@printf '%s\n' $(TIDY) | xargs -P 4 -I MODULE bash -c \
 		'cd MODULE && difference=$$(GOWORK=off $(GO) mod tidy -diff) || { echo "go mod tidy -diff: MODULE"; echo "$$difference"; exit 1; }'
 
+lint: lint-modules lint-tools ## Run golangci-lint, at the version in tools/go.mod
+
 # It includes vet.
-lint: $(BIN)/golangci-lint ## Run golangci-lint, at the version in tools/go.mod
+lint-modules: $(BIN)/golangci-lint ## Run golangci-lint on the modules of go.work
 	$(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
-	cd tools && GOWORK=off $(PLAIN) $(BIN)/golangci-lint run --config ../.golangci.yml $(addsuffix /...,$(TOOLS))
+
+lint-tools: $(BIN)/golangci-lint ## Run golangci-lint on the tools
+	cd tools && GOWORK=off $(PLAIN) $(BIN)/golangci-lint run --allow-parallel-runners --config ../.golangci.yml $(addsuffix /...,$(TOOLS))
 
 # With -fuzz the build has what lets coverage guide the fuzzing.
 fuzz: ## Run every fuzz target for FUZZTIME (20000x: 20,000 inputs)
@@ -175,19 +183,28 @@ release-snapshot: $(BIN)/goreleaser $(BIN)/sbom ## Build all files of a release 
 	cd dist && sha256sum --check --quiet SHA256SUMS
 	cd tools/packaging && GOWORK=off $(GO) test -count 1 . -dist $(CURDIR)/dist
 
-# Checks that fail fast run first. ci does not run build: the linter compiles all imported packages and checks the types of the
-# rest, and linking each program takes longer than that. Compiling takes longer than all tests, so the linter, the tests and the
-# commands that tests run share one build of each package, with the race detector. The linter includes vet. Go's cache of test
-# results is not used, because it ignores the programs that tests build and run. The fuzz targets of a package run after its tests,
-# in the same program: linking another one takes longer than 5,000 inputs.
-ci: FUZZTIME = 5000x
-# To tidy the modules of the tools, go downloads all that the tests of their dependencies import. Nobody imports these modules, so nightly does it.
-ci: TIDY = $(MODULES)
-ci: TESTEXEC = -exec $(CURDIR)/tools/fuzz.sh
+# Processor time is what ci takes. Compiling takes more of it than all tests, so the linter, the tests and the commands that tests run
+# share one build of each package, with the race detector, and ci does not run build: linking each program takes longer. The linter
+# includes vet. Go's cache of test results is not used, because it ignores the programs that tests build and run. The fuzz targets of a
+# package run after its tests, in the same program: linking another one takes longer than 5,000 inputs. What needs a build without
+# the race detector uses the time in which the tests wait.
+ci: export FUZZTIME = 5000x
 ci: export GOFLAGS := $(GOFLAGS) $(RACE) -vet=off
 ci: export CGO_ENABLED = $(if $(RACE),1,0)
-ci: TESTARGS += -count=1
-ci: tidy lint test ## Run all checks that a change must pass
+ci: export TESTEXEC = -exec $(CURDIR)/tools/fuzz.sh
+ci: export TESTARGS += -count=1
+ci: prepare ## Run all checks that a change must pass
+	$(MAKE) lint-modules
+	@mkdir -p $(OUT)
+	nice -n 19 $(MAKE) lint-tools test-plain >$(OUT)/ci-plain.log 2>&1 & plain=$$!; trap 'kill $$plain 2>/dev/null || true' EXIT; \
+		status=0; $(MAKE) test-race || status=$$?; wait $$plain || status=$$?; cat $(OUT)/ci-plain.log; exit $$status
+
+# Downloads mostly wait for the network, and the linter's build for the compiler. To tidy the modules of the tools, go downloads all
+# that the tests of their dependencies import. Nobody imports these modules, so nightly does it.
+prepare: ## Check that the modules of go.work are tidy, and download all modules, while the linter is built
+	{ $(MAKE) tidy TIDY='$(MODULES)'; \
+		for dir in tools tools/packaging; do GOWORK=off $(GO) list -C $$dir -deps -test ./... >/dev/null; done; } & downloads=$$!; \
+		$(MAKE) $(BIN)/golangci-lint; wait $$downloads
 
 $(BIN)/golangci-lint $(BIN)/govulncheck: tools/go.mod tools/go.sum
 	GOWORK=off $(PLAIN) $(GO) build -C tools -o $(BIN)/ $$(sed -nE 's,^\t([^ ]+/$(@F))$$,\1,p' tools/go.mod)
