@@ -49,6 +49,9 @@ type Caller = page.Caller
 // Feed is the source of the pages of a feed.
 type Feed = page.FeedSource
 
+// FeedWatcher counts the items that a watcher has completed.
+type FeedWatcher = page.FeedWatcher
+
 // JetStream is the source that an account of a NATS server is.
 func JetStream(js jetstream.JetStream) NATS { return source.JetStream{JS: js} }
 
@@ -72,6 +75,8 @@ type Config struct {
 	Relay Caller
 	// Feed is a feed. A feed.Store is one. Nil: there is no feed.
 	Feed Feed
+	// FeedWatcher is a watcher of this process, whose throughput is shown. A feed.Watcher is one. Nil: no throughput of the feed is shown.
+	FeedWatcher FeedWatcher
 	// Access is the role of a token. It is asked again with each request, so a session ends when its token changes. Nil: everybody who
 	// reaches the console is an admin.
 	Access func(token string) Role
@@ -137,7 +142,7 @@ func Handler(cfg Config) *Console {
 		c.add("Relay", "relay", relay.Pages())
 	}
 	if cfg.Feed != nil {
-		feed = page.NewFeed(c.sampler, cfg.Feed, runner)
+		feed = page.NewFeed(c.sampler, cfg.Feed, cfg.FeedWatcher, runner)
 		summaries = append(summaries, feed)
 		c.add("Feed", "feed", feed.Pages())
 	}

@@ -253,6 +253,7 @@ func TestConsoleOfAFeed(t *testing.T) {
 	store, err := feed.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "feed.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	watcher := feed.NewWatcher(store, feed.ProcessorFunc(func(context.Context, feed.Item) (feed.Response, error) { return feed.Response{Done: true}, nil }))
 	for _, tt := range []struct {
 		address, token string
 		want           int
@@ -261,7 +262,7 @@ func TestConsoleOfAFeed(t *testing.T) {
 		{"127.0.0.1:9090", "secret", http.StatusUnauthorized},
 		{"0.0.0.0:9090", "", http.StatusUnauthorized},
 	} {
-		c, err := consolecmd.OfFeed(store, tt.address, tt.token, slog.New(slog.DiscardHandler))
+		c, err := consolecmd.OfFeed(store, watcher, tt.address, tt.token, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/feed", nil)

@@ -150,9 +150,9 @@ func TestFeed(t *testing.T) {
 		return feed.Response{Done: true}, nil
 	}))
 	go func() { done <- w.Run(ctx) }()
-	b := openTab(t, serve(t, console.Config{Feed: store}), wide)
+	b := openTab(t, serve(t, console.Config{Feed: store, FeedWatcher: w}), wide)
 	b.open("overview")
-	b.eventually("3 partitions are held by 9 failed items, until somebody retries or skips them.")
+	b.eventually("3 partitions are held by 9 failed items, until somebody retries or skips them.", "Items completed by this process in a second")
 	b.audit()
 	b.open("feed")
 	b.eventually("résumés <script>alert(1)</script>", "Failed", "3 partitions are held")

@@ -34,9 +34,13 @@ type FeedSource interface {
 	Advance(ctx context.Context, partition string, gate int) error
 }
 
+// FeedWatcher counts the items that a watcher of this process has completed. A [feed.Watcher] is one.
+type FeedWatcher interface{ Stats() feed.Stats }
+
 // Feed are the pages of a feed.
 type Feed struct {
 	source  FeedSource
+	watcher FeedWatcher // nil: none is in this process
 	runner  *Runner
 	latest  *sample.Latest[feed.Backlog]
 	history *sample.History
@@ -46,19 +50,25 @@ type Feed struct {
 const (
 	histReady = iota
 	histFailed
+	histCompleted
 	feedWidth
 )
 
 const feedName = "feed"
 
-// NewFeed makes the pages, and has the sampler ask the feed. The runner runs operations on many partitions.
-func NewFeed(s *sample.Sampler, source FeedSource, runner *Runner) *Feed {
-	f := &Feed{source: source, runner: runner, history: sample.NewHistory(feedWidth)}
+// NewFeed makes the pages, and has the sampler ask the feed. The runner runs operations on many partitions. A nil watcher is none.
+func NewFeed(s *sample.Sampler, source FeedSource, watcher FeedWatcher, runner *Runner) *Feed {
+	f := &Feed{source: source, watcher: watcher, runner: runner, history: sample.NewHistory(feedWidth)}
 	f.addKinds()
+	var completed meter
 	f.latest = sample.Add(s, func(ctx context.Context) (feed.Backlog, error) {
 		b, err := source.Backlog(ctx)
+		now := time.Now()
+		if watcher != nil {
+			completed = completed.next(now, uint64(watcher.Stats().Completed))
+		}
 		if err == nil {
-			f.history.Put(time.Now(), total, float64(b.Ready), float64(b.Failed))
+			f.history.Put(now, total, float64(b.Ready), float64(b.Failed), completed.rate)
 		}
 		return b, err
 	})

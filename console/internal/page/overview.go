@@ -215,7 +215,12 @@ func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Failures to look at", Value: leads(view.Int(s.Value.Failed), "feed?status=Failed")},
 		{Name: "Oldest ready", Value: view.Duration(s.Value.Oldest.Round(time.Second))},
 	}
-	part.Charts = []chart.Chart{chart.Large("Ready items", f.history.Values(r.Now, total, histReady, 360)), chart.Large("Failed items", f.history.Values(r.Now, total, histFailed, 360))}
+	values := func(i int) []float64 { return f.history.Values(r.Now, total, i, 360) }
+	part.Charts = []chart.Chart{chart.Large("Ready items", values(histReady))}
+	if f.watcher != nil {
+		part.Charts = append(part.Charts, chart.Large("Items completed by this process in a second", values(histCompleted)))
+	}
+	part.Charts = append(part.Charts, chart.Large("Failed items", values(histFailed)))
 	return part
 }
 

@@ -71,14 +71,14 @@ func (b *Beside) Stop(ctx context.Context) error {
 	return err
 }
 
-// OfFeed is the console of a feed that listens on an address. Without a token it is open to everybody who reaches a loopback address, and to
+// OfFeed is the console of a feed and its watcher that listens on an address. Without a token it is open to everybody who reaches a loopback address, and to
 // nobody elsewhere. The caller closes it.
-func OfFeed(s *feed.Store, address, token string, log *slog.Logger) (*console.Console, error) {
+func OfFeed(s *feed.Store, w *feed.Watcher, address, token string, log *slog.Logger) (*console.Console, error) {
 	loopback, err := service.Loopback(address)
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("--metrics %q is not host:port, such as 127.0.0.1:9090", address))
 	}
-	cfg := console.Config{Feed: s, Loopback: loopback, Log: log}
+	cfg := console.Config{Feed: s, FeedWatcher: w, Loopback: loopback, Log: log}
 	if token != "" || !loopback {
 		cfg.Access = (&flags{token: token}).role
 	}

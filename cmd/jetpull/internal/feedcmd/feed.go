@@ -162,7 +162,7 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 		if f.metrics != "" {
 			var pages http.Handler
 			if f.console {
-				c, err := consolecmd.OfFeed(s, f.metrics, f.consoleToken, log)
+				c, err := consolecmd.OfFeed(s, w, f.metrics, f.consoleToken, log)
 				if err != nil {
 					return err
 				}

@@ -305,6 +305,7 @@ func (w *World) beginFeed(ctx context.Context, dir string) error {
 		next := it.Gate + 1
 		return feed.Response{Gate: &next, Done: next == 3}, nil
 	}), feed.Concurrency(6), feed.Logger(slog.New(slog.DiscardHandler)), feed.AutoClose())
+	w.Console.FeedWatcher = watcher
 	w.running.Go(func() { w.warn(ctx, "feed", watcher.Run(ctx)) })
 	return nil
 }
