@@ -37,11 +37,10 @@ type inboxes struct {
 
 // of returns the inbox of a subscription. One that was dropped has an inbox without a pull.
 func (b *inboxes) of(sub *nats.Subscription) *pull.Inbox {
-	if sub == b.lastSub {
-		return b.last
-	}
-	if b.lastSub, b.last = sub, b.known[sub]; b.last == nil {
-		b.last = &pull.Inbox{}
+	if sub != b.lastSub {
+		if b.lastSub, b.last = sub, b.known[sub]; b.last == nil {
+			b.last = &pull.Inbox{}
+		}
 	}
 	return b.last
 }
