@@ -81,71 +81,117 @@ var filters = [][3]string{
 	{"log", "Unpin", "1 action"},
 }
 
-// driver is a way to use the pages.
-type driver struct {
-	press  func(b *tab, label string)
-	fill   func(b *tab, name, text string)
-	search func(b *tab, text string)
-	script bool
+// user uses the pages in one way.
+type user interface {
+	open(page string)
+	press(label string)
+	fill(name, text string)
+	search(text string)
+	eventually(texts ...string)
+	text() string
 }
 
-var drivers = map[string]driver{
-	"clicks": {
-		script: true, press: (*tab).press, fill: fillField,
-		search: func(b *tab, text string) { fillField(b, "q", text) },
-	},
-	"keys": {
-		script: true,
-		press:  func(b *tab, label string) { b.focus(label); b.keys("\r") },
-		fill:   func(b *tab, name, text string) { b.focusField(name); b.keys(text) },
-		search: func(b *tab, text string) { b.slash(); b.keys(text) },
-	},
-	"without script": {
-		press: (*tab).press, fill: fillField,
-		search: func(b *tab, text string) { fillField(b, "q", text); b.press("Filter") },
-	},
+// clicks uses a tab by clicking.
+type clicks struct{ *tab }
+
+func (u clicks) fill(name, text string) { fillField(u.tab, name, text) }
+func (u clicks) search(text string)     { fillField(u.tab, "q", text) }
+
+// keys uses a tab by keyboard alone.
+type keys struct{ *tab }
+
+func (u keys) press(label string)     { u.focus(label); u.keys("\r") }
+func (u keys) fill(name, text string) { u.focusField(name); u.keys(text) }
+func (u keys) search(text string)     { u.slash(); u.keys(text) }
+
+// noScript uses a tab without scripts.
+type noScript struct{ clicks }
+
+func (u noScript) search(text string) { u.fill("q", text); u.press("Filter") }
+
+// turns uses a tab by clicking and by keyboard in turns. All that it presses is reached with the tab key, and could be clicked on.
+type turns struct {
+	*tab
+	all  []user
+	next int
 }
+
+func (u *turns) turn() user {
+	u.next++
+	return u.all[u.next%len(u.all)]
+}
+
+func (u *turns) press(label string) {
+	u.focus(label)
+	u.clickable()
+	u.turn().press(label)
+}
+func (u *turns) fill(name, text string) { u.turn().fill(name, text) }
+func (u *turns) search(text string)     { u.turn().search(text) }
 
 func fillField(b *tab, name, text string) { b.typeInto(fmt.Sprintf("main [name=%s]", name), text) }
+
+// act takes a step, and waits until the page states its outcome.
+func (s step) act(t *testing.T, u user, f *fakes) {
+	t.Helper()
+	u.open(s.page)
+	if s.asks {
+		u.press(s.label + "…")
+		u.eventually(s.label + "?")
+	}
+	for _, field := range s.fields {
+		u.fill(field[0], field[1])
+	}
+	u.press(s.label)
+	u.eventually("Done. " + s.done)
+	if s.call != "" {
+		f.called(t, s.call)
+	}
+}
 
 // Each action of each page works by clicking, by keyboard alone, and without scripts.
 func TestActions(t *testing.T) {
 	startBrowser(t)
-	for name, d := range drivers {
+	for name, make := range map[string]func(t *testing.T, base string) user{
+		"clicks and keys": func(t *testing.T, base string) user {
+			b := openTab(t, base, wide)
+			return &turns{tab: b, all: []user{clicks{b}, keys{b}}}
+		},
+		"without scripts": func(t *testing.T, base string) user { return &plain{t: t, base: base} },
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFakes("orders")
-			b := openTab(t, serve(t, f.config()), wide)
-			if !d.script {
-				b.noScript()
-			}
+			u := make(t, serve(t, f.config()))
 			for _, s := range steps {
-				b.open(s.page)
-				if s.asks {
-					d.press(b, s.label+"…")
-					b.eventually(s.label + "?")
-				}
-				for _, field := range s.fields {
-					d.fill(b, field[0], field[1])
-				}
-				d.press(b, s.label)
-				b.eventually("Done. " + s.done)
-				if s.call != "" {
-					f.called(t, s.call)
-				}
+				s.act(t, u, f)
 			}
-			b.open("log")
-			b.eventually(fmt.Sprintf("%d actions", len(steps)))
-			require.NotContains(t, b.text(), "secret", "tokens that a user has typed are nowhere")
-			b.open("failed?receiver=orders")
-			b.eventually("2 failures", "orders/orders", "Other failures", "Dead letters", "Failed items of the feed")
+			u.open("log")
+			u.eventually(fmt.Sprintf("%d actions", len(steps)))
+			require.NotContains(t, u.text(), "secret", "tokens that a user has typed are nowhere")
+			u.open("failed?receiver=orders")
+			u.eventually("2 failures", "orders/orders", "Other failures", "Dead letters", "Failed items of the feed")
 			for _, one := range filters {
-				b.open(one[0])
-				d.search(b, one[1])
-				b.eventually(one[2])
+				u.open(one[0])
+				u.search(one[1])
+				u.eventually(one[2])
 			}
 		})
 	}
+	// A browser without scripts does what plain requests do: it acts at once, it asks first, it has fields, and it filters a list.
+	t.Run("a browser without scripts", func(t *testing.T) {
+		t.Parallel()
+		f := newFakes("orders")
+		b := openTab(t, serve(t, f.config()), wide)
+		b.noScript()
+		u := noScript{clicks{b}}
+		for _, s := range steps[:5] {
+			s.act(t, u, f)
+		}
+		u.open(filters[0][0])
+		u.search(filters[0][1])
+		u.eventually(filters[0][2])
+	})
 }
 
 // pages are all pages of [fakes] with a name.
@@ -189,7 +235,7 @@ func TestHostileNames(t *testing.T) {
 			f := newFakes(name)
 			base := serve(t, f.config())
 			for _, page := range pages(f.name) {
-				text, _ := fetch(t, base+page)
+				text := read(t, base+page)
 				for _, attack := range []string{"<script>alert", "<img", `href="javascript:`, "\x00"} {
 					require.NotContains(t, string(text), attack, page)
 				}

@@ -71,7 +71,8 @@ func startBrowser(t *testing.T) context.Context {
 			return
 		}
 		// Chromium has a process for the menu of the address bar of each window unless this menu is drawn without WebUI.
-		features := "Translate,BlinkGenPropertyTrees,WebUIOmniboxPopup,WebUIOmniboxAimPopup"
+		// No test goes back to a page, so none is kept for that, and no process is started in advance.
+		features := "Translate,BlinkGenPropertyTrees,WebUIOmniboxPopup,WebUIOmniboxAimPopup,BackForwardCache,SpareRendererForSitePerProcess"
 		options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.Flag("disable-features", features), chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(dir),
 			chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
 			chromedp.WSURLReadTimeout(time.Minute))
@@ -321,6 +322,18 @@ func (b *tab) focus(label string) {
 func (b *tab) focusField(name string) {
 	b.t.Helper()
 	b.tabTo(fmt.Sprintf(`e.name === %q`, name))
+}
+
+// clickable fails unless a click at the centre of what has the focus reaches it.
+func (b *tab) clickable() {
+	b.t.Helper()
+	over := evaluate[string](b, `(() => {
+		const e = document.activeElement;
+		e.scrollIntoView({block: "center"});
+		const r = e.getBoundingClientRect(), hit = document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2);
+		return e === hit || e.contains(hit) ? "" : String(hit?.outerHTML.slice(0, 200));
+	})()`)
+	require.Empty(b.t, over, "this is over a button or link")
 }
 
 // tabTo presses the tab key until a script is true for the element e that has the focus. It presses it as often as there seem to be elements

@@ -39,6 +39,21 @@ func many(n int) *fakeNATS {
 	return fake
 }
 
+// read reads a page or file.
+func read(t testing.TB, url string) []byte {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	r.Header.Set("Accept-Encoding", "identity") // what a test only looks at need not be compressed
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, answer.StatusCode, url)
+	return text
+}
+
 // fetch reads a page or file as a browser does, and returns the size of what came over the wire.
 func fetch(t testing.TB, url string) (text []byte, size int) {
 	t.Helper()

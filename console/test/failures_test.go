@@ -127,7 +127,7 @@ func TestFailuresOfAllSystems(t *testing.T) {
 		found = map[string]int{}
 		for pages := 0; page != ""; pages++ {
 			require.Less(t, pages, 3*n, "the pages have an end")
-			text, _ := fetch(t, base+page)
+			text := read(t, base+page)
 			for _, row := range failureRow.FindAllStringSubmatch(string(text), -1) {
 				require.False(t, seen[row[1]], row[1])
 				seen[row[1]] = true
@@ -166,7 +166,7 @@ func TestFailuresOfAllSystems(t *testing.T) {
 	}
 
 	// The page offers the reasons and stages that the systems know, and no others.
-	text, _ := fetch(t, base+"failed")
+	text := read(t, base+"failed")
 	for _, one := range []struct {
 		call interface {
 			Call(ctx context.Context, method, path string, body, answer any) error
@@ -249,7 +249,7 @@ func TestFailuresOfASystemThatGoesAway(t *testing.T) {
 	base := serve(t, console.Config{Relay: relay, Broker: f.broker})
 	staleRows := regexp.MustCompile(`<tr id="f-(\w+)-[^"]*" class="stale">`)
 	list := func(query string) (stale, fresh map[string]int, text string) {
-		page, _ := fetch(t, base+"failed"+query)
+		page := read(t, base+"failed"+query)
 		stale, fresh = map[string]int{}, map[string]int{}
 		for _, row := range staleRows.FindAllSubmatch(page, -1) {
 			stale[string(row[1])]++

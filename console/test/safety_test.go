@@ -56,35 +56,55 @@ func TestStalePages(t *testing.T) {
 	startBrowser(t)
 	f := newFakes("orders")
 	base := serve(t, f.config())
-	var open []*tab
+	// A browser morphs what a stream sends into the page. All pages have that in common.
+	b := openTab(t, base, wide)
+	b.open("overview")
+	b.eventually("orders")
+	var open []*live
 	for _, page := range []string{
 		"overview", "sets", "set?name=orders", "consumer?stream=orders&name=orders", "deadletters", "broker", "channel?name=orders", "brokerconsumer?channel=orders&consumer=orders",
 		"brokermessage?channel=orders&id=orders", "scheduled?channel=orders&id=orders", "relay", "receiver?name=orders", "failed", "relaymessage?source=orders&id=orders",
 		"feed", "partition?id=orders", "item?partition=orders&id=orders", "operations",
 	} {
-		b := openTab(t, base, wide)
-		b.open(page)
-		b.eventually("orders")
-		open = append(open, b)
+		p := &plain{t: t, base: base}
+		p.open(page)
+		l := p.live()
+		l.until("orders", func(text string) bool { return strings.Contains(text, "orders") })
+		open = append(open, l)
 	}
 	f.fail(errAway)
-	for _, b := range open {
-		b.eventually("Stale: ", "does not answer ("+errAway.Error())
-		require.Contains(t, b.text(), "orders", b.url())
-		require.NotContains(t, b.text(), "nothing to show", b.url())
+	for _, l := range open {
+		text := l.until("Stale", func(text string) bool {
+			return strings.Contains(text, "Stale: ") && strings.Contains(text, "does not answer ("+errAway.Error())
+		})
+		require.Contains(t, text, "orders", l.page)
+		require.NotContains(t, text, "nothing to show", l.page)
 	}
+	b.eventually("Stale: ", "does not answer ("+errAway.Error())
+	require.Contains(t, b.text(), "orders")
+	require.NotContains(t, b.text(), "nothing to show")
 	f.fail(nil)
-	for _, b := range open {
-		b.gone("Stale")
+	for _, l := range open {
+		l.until("no Stale", func(text string) bool { return !strings.Contains(text, "Stale") })
 	}
+	b.gone("Stale")
+
 	f = newFakes("orders")
 	f.fail(errAway)
-	b := openTab(t, serve(t, f.config()), wide)
+	base = serve(t, f.config())
 	for _, page := range []string{"failed", "feed", "sets", "broker", "brokerconsumer?channel=orders&consumer=orders", "relaymessage?source=orders&id=orders"} {
-		b.open(page)
-		b.eventually(errAway.Error())
-		for _, wrong := range []string{"Not found", "No failure", "No partition", "No set", "This list shows the"} {
-			require.NotContains(t, b.text(), wrong, page)
+		p := &plain{t: t, base: base}
+		p.open(page)
+		texts := []string{p.text()}
+		if p.stream() != "" {
+			texts = append(texts, p.live().until(errAway.Error(), func(text string) bool { return strings.Contains(text, errAway.Error()) }))
+		} else {
+			require.Contains(t, p.text(), errAway.Error(), page)
+		}
+		for _, text := range texts {
+			for _, wrong := range []string{"Not found", "No failure", "No partition", "No set", "This list shows the"} {
+				require.NotContains(t, text, wrong, page)
+			}
 		}
 	}
 }
@@ -101,7 +121,7 @@ func TestDownloads(t *testing.T) {
 		"message?stream=orders&seq=1", "deadletter?stream=orders&seq=1", "brokermessage?channel=orders&id=orders", "scheduled?channel=orders&id=orders", "item?partition=orders&id=orders",
 		"relaymessage?source=orders&id=orders",
 	} {
-		text, _ := fetch(t, base+page)
+		text := read(t, base+page)
 		require.Contains(t, string(text), "These are the first 65,536 bytes of 8,388,60", page)
 		require.Less(t, len(text), 200<<10, page)
 		links := regexp.MustCompile(`href="([^"]*download[^"]*)"`).FindSubmatch(text)
@@ -214,25 +234,27 @@ func TestSignIn(t *testing.T) {
 func TestSignInAndOut(t *testing.T) {
 	t.Parallel()
 	startBrowser(t)
-	for name, d := range drivers {
+	for name, use := range map[string]func(b *tab) user{
+		"clicks":         func(b *tab) user { return clicks{b} },
+		"keys":           func(b *tab) user { return keys{b} },
+		"without script": func(b *tab) user { b.noScript(); return noScript{clicks{b}} },
+	} {
 		base, _ := site(t)
 		b := openTab(t, base, wide)
-		if !d.script {
-			b.noScript()
-		}
-		b.open("consumer?stream=S&name=worker")
-		b.eventually("Sign in")
-		d.fill(b, "token", "reader")
-		d.press(b, "Sign in")
-		b.eventually("7 messages wait")
+		u := use(b)
+		u.open("consumer?stream=S&name=worker")
+		u.eventually("Sign in")
+		u.fill("token", "reader")
+		u.press("Sign in")
+		u.eventually("7 messages wait")
 		if name == "keys" {
 			b.focus("Sign out")
 			b.keys("\r")
 		} else {
 			b.click(".who button")
 		}
-		b.eventually("Sign in")
-		require.NotContains(t, b.text(), "worker", name)
+		u.eventually("Sign in")
+		require.NotContains(t, u.text(), "worker", name)
 	}
 }
 
