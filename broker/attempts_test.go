@@ -146,7 +146,7 @@ func TestManyAttempts(t *testing.T) {
 	waitState(t, n, "m", "k", "DEAD")
 	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/k/dlq", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, "requeue=kt")
 	require.Equal(t, 202, code, body)
-	require.Eventually(t, func() bool { _, count := attemptsAt(t, n, "m", "k"); return count == 120 }, waitLong, waitStep)
+	waitUntil(t, func() bool { _, count := attemptsAt(t, n, "m", "k"); return count == 120 }, "not all attempts are in the history")
 	list, _ := attemptsAt(t, n, "m", "k")
 	require.Len(t, list, 100)
 	require.Equal(t, []int{120, 21}, []int{list[0].Attempt, list[99].Attempt})
@@ -182,7 +182,7 @@ func TestFirstSuccessAfterAnAttemptWithoutRecord(t *testing.T) {
 		}
 		if want == 1 {
 			location := startReplay(t, n, "{}")
-			require.Eventually(t, func() bool { return replayOf(t, n, location).State == "DONE" }, waitLong, waitStep)
+			waitUntil(t, func() bool { return replayOf(t, n, location).State == "DONE" }, "the replay does not end")
 		}
 	}
 }

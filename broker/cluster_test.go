@@ -121,7 +121,7 @@ func TestTwoNodesShareClaims(t *testing.T) {
 // Two workers on two nodes race for the head of one queue, and each does half of the jobs. A worker that loses the race for all
 // jobs it tried looks again at once: it never gets an empty answer while jobs are queued, and never waits for a new job.
 func TestWorkerThatLosesEveryRaceLooksAgain(t *testing.T) {
-	const jobs = 1000
+	const jobs = 200
 	srv := servertest.RunServer(t)
 	a := startNode(t, patient(externalConfig(t, srv.URL(), 1)))
 	b := startNode(t, patient(externalConfig(t, srv.URL(), 1)))

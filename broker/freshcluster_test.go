@@ -15,7 +15,10 @@ import (
 // the other half afterwards. Both nodes are ready soon after the cluster is. The time is logged and not checked, because it
 // depends on the machine.
 func TestStartsOnFreshClusters(t *testing.T) {
-	starts := repetitions(20)
+	starts := 20
+	if testing.Short() {
+		starts = 2 // one of each half
+	}
 	var longest time.Duration
 	for i := range starts {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {

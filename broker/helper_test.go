@@ -29,17 +29,24 @@ func containsLine(text, line string) bool {
 	return false
 }
 
-// waitLong bounds a wait for a condition, which is checked every waitStep.
 const (
+	// waitLong bounds a wait for a condition, which is checked every waitStep.
 	waitLong = 15 * time.Second
 	waitStep = 5 * time.Millisecond
-	// waitLongest bounds waits after a kill. waitShort is for conditions that hold for a moment only.
+	// waitLongest bounds waits after a kill.
 	waitLongest = 90 * time.Second
-	waitShort   = 100 * time.Microsecond
+	// waitShort is the first step of waitUntil, and waitRarely the longest.
+	waitShort  = 100 * time.Microsecond
+	waitRarely = 25 * time.Millisecond
 )
 
-// waitUntil waits for a condition that may hold for a moment only. Its bound covers the server's wait for requests in flight.
+// waitUntil waits for a condition. It checks often at first, because the condition may hold for a moment only, and then less often,
+// because a check may be a request, which costs more than what it waits for. Its bound covers the server's wait for requests in flight.
 func waitUntil(t testing.TB, met func() bool, otherwise string) {
 	t.Helper()
-	require.Eventually(t, met, waitLongest, waitShort, otherwise)
+	for begin := time.Now(); !met(); {
+		waited := time.Since(begin)
+		require.Less(t, waited, waitLongest, otherwise)
+		time.Sleep(min(max(waited/10, waitShort), waitRarely))
+	}
 }

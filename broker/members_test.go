@@ -207,7 +207,7 @@ func TestBrokersOnAClusterLoseNoJob(t *testing.T) {
 	t.Parallel()
 	rounds, messages := 20, 2500
 	if testing.Short() {
-		rounds, messages = 2, 750
+		rounds, messages = 2, 300
 	}
 	urls := startMembers(t)
 	p := &pair{t: t}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -133,8 +134,7 @@ func jobStates(t testing.TB, n *Node, id string) map[string]string {
 
 func waitState(t testing.TB, n *Node, id, consumer, state string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return jobStates(t, n, id)[consumer] == state }, 15*time.Second, 5*time.Millisecond,
-		"message %s for %s does not get %s", id, consumer, state)
+	waitUntil(t, func() bool { return jobStates(t, n, id)[consumer] == state }, fmt.Sprintf("message %s for %s does not get %s", id, consumer, state))
 }
 
 func TestPushDelivery(t *testing.T) {

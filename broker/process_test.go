@@ -123,7 +123,9 @@ func (m *mortal) start() {
 	require.NoError(m.t, m.cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(m.t, err, "the broker did not start")
-	m.listen = strings.TrimPrefix(strings.TrimSpace(line), "http://")
+	if listen := strings.TrimPrefix(strings.TrimSpace(line), "http://"); listen != m.listen { // only at the first start: clients read it afterwards
+		m.listen = listen
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.up == nil {

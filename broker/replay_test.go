@@ -97,7 +97,7 @@ func TestReplaySurvivesARestart(t *testing.T) {
 	require.Less(t, len(receiver.of(id)), messages, "the stop is in the middle")
 
 	again := startNode(t, cfg)
-	require.Eventually(t, func() bool { return replayOf(t, again, location).State == "DONE" }, waitLong, waitStep)
+	waitUntil(t, func() bool { return replayOf(t, again, location).State == "DONE" }, "the replay does not end")
 	require.Equal(t, replayed{ID: id, State: "DONE", Count: messages, Replayed: messages}, replayOf(t, again, location))
 	for i := range messages {
 		waitState(t, again, fmt.Sprint(i), "k", "DELIVERED")
@@ -153,7 +153,7 @@ func TestReplayIsTakenOver(t *testing.T) {
 	id := replayOf(t, n, location).ID
 	require.Eventually(t, func() bool { return len(receiver.of(id)) >= 2 }, waitLong, waitStep)
 	victim.kill()
-	require.Eventually(t, func() bool { return replayOf(t, n, location).State == "DONE" }, waitLongest, waitStep)
+	waitUntil(t, func() bool { return replayOf(t, n, location).State == "DONE" }, "the replay is not taken over")
 	require.Eventually(t, func() bool { return len(receiver.of(id)) == messages }, waitLongest, waitStep)
 	for i, times := range receiver.of(id) {
 		// A callback that was in progress during the kill may be repeated.
