@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	faultMessages = flag.Int("partition.messages", 3000, "messages of TestMembersCrash")
+	faultMessages = flag.Int("partition.messages", 1200, "messages of TestMembersCrash")
 	partitions    = flag.Int("partition.partitions", 16, "partitions of the same")
 	faultCount    = flag.Int("partition.faults", 8, "faults of TestMembersCrash")
 )
@@ -51,6 +51,8 @@ type fleet struct {
 	mu       sync.Mutex
 	events   []event
 	stops    []frozen
+	success  map[string]bool // the messages that have succeeded
+	ahead    chan struct{}   // has an element for each message that was published and has not succeeded
 	procs    map[string]*proc
 	number   int
 }
@@ -91,6 +93,10 @@ func (f *fleet) start() string {
 			e.member = name
 			f.mu.Lock()
 			f.events = append(f.events, e)
+			if id := fmt.Sprint(e.Key, " ", e.Number); e.Kind == "ok" && !f.success[id] {
+				f.success[id] = true
+				<-f.ahead
+			}
 			f.mu.Unlock()
 		}
 	}()
@@ -144,8 +150,11 @@ func (f *fleet) cutOff(name string) {
 // passOn waits until other members have the partitions of one that is silent.
 func (f *fleet) passOn(name string, from time.Time) {
 	f.eventually("another member has its partitions", func() bool {
+		if time.Since(from) <= f.cfg.TTL {
+			return false
+		}
 		all, err := f.set.Status(f.t.Context())
-		return err == nil && time.Since(from) > f.cfg.TTL && !slices.ContainsFunc(all, func(p partition.Partition) bool { return p.Member == name })
+		return err == nil && !slices.ContainsFunc(all, func(p partition.Partition) bool { return p.Member == name })
 	})
 }
 
@@ -172,14 +181,12 @@ func (f *fleet) any() string {
 func (f *fleet) handled() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	seen := map[string]bool{}
-	for _, e := range f.events {
-		if e.Kind == "ok" {
-			seen[fmt.Sprint(e.Key, " ", e.Number)] = true
-		}
-	}
-	return len(seen)
+	return len(f.success)
 }
+
+// aheadPerPartition bounds how many messages wait for their handling. A member that is silent holds those of its partitions, so that
+// the others do not handle all messages before the next fault.
+const aheadPerPartition = 3
 
 // launch creates the stream and the set, starts members, and publishes.
 func launch(t *testing.T, url string, replicas int, retention jetstream.RetentionPolicy, members int) *fleet {
@@ -187,7 +194,7 @@ func launch(t *testing.T, url string, replicas int, retention jetstream.Retentio
 	nc := natstest.Connect(t, url)
 	f := &fleet{t: t, js: natstest.JetStream(t, nc), url: url, replicas: replicas, procs: map[string]*proc{}, cfg: partition.Config{
 		Name: "set", Partitions: *partitions, Subject: "orders.{partition}.*", TTL: time.Second, AckWait: 30 * time.Second,
-	}}
+	}, success: map[string]bool{}, ahead: make(chan struct{}, aheadPerPartition**partitions)}
 	create(t, f.js, *partitions, replicas, retention)
 	var err error
 	f.set, err = partition.Open(t.Context(), f.js, "ORDERS", f.cfg)
@@ -205,6 +212,11 @@ func launch(t *testing.T, url string, replicas int, retention jetstream.Retentio
 	go func() {
 		for n := range *faultMessages {
 			subject, number := fmt.Sprintf("orders.k%d", n%keys), n/keys
+			select {
+			case f.ahead <- struct{}{}:
+			case <-t.Context().Done():
+				return
+			}
 			for t.Context().Err() == nil {
 				if _, err := f.js.Publish(t.Context(), subject, fmt.Append(nil, number), jetstream.WithMsgID(fmt.Sprint(n))); err == nil {
 					break
@@ -261,7 +273,7 @@ func TestMembersCrash(t *testing.T) {
 func TestLinksFail(t *testing.T) {
 	f := launch(t, servertest.RunServer(t).URL(), 1, jetstream.LimitsPolicy, 4)
 	for n := range *faultCount {
-		f.more(*faultMessages / (*faultCount + 2))
+		f.more(*faultMessages / (*faultCount + 5))
 		switch name := f.any(); n % 3 {
 		case 0:
 			f.procs[name].proxy.Cut()
@@ -293,7 +305,7 @@ func TestMembersCrashOnACluster(t *testing.T) {
 
 func crash(f *fleet, fault func(n int)) {
 	for n := range *faultCount {
-		f.more(*faultMessages / (*faultCount + 2))
+		f.more(*faultMessages / (*faultCount + 5))
 		switch {
 		case fault != nil && n%4 == 3:
 			fault(n)
