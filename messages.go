@@ -9,8 +9,8 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// closeMost is how long the end of Messages and Consume waits for what is on the wire:
-// longer than a round trip takes on a connection that carries anything.
+// closeMost bounds what the end of Messages, Consume and Close waits for on the wire: longer than a round trip takes on a
+// connection that carries anything. Without a leader the server does not answer the last requests.
 const closeMost = time.Second
 
 // Messages yields messages in the order of their arrival, read ahead by overlapping pulls. The body of the loop

@@ -185,7 +185,7 @@ func (s *Subscription) Close(ctx context.Context) error {
 		return err
 	}
 	if s.nc.IsConnected() {
-		ctx, cancel := context.WithTimeout(ctx, tidyMost)
+		ctx, cancel := context.WithTimeout(ctx, closeMost)
 		defer cancel()
 		_ = s.nc.FlushWithContext(ctx)
 		if len(s.openRuns()) == 0 { // or else the last of them does, when it has settled its messages
@@ -194,9 +194,6 @@ func (s *Subscription) Close(ctx context.Context) error {
 	}
 	return s.driver.Stop(ctx)
 }
-
-// tidyMost bounds the last requests of Close: without a leader the server does not answer them.
-const tidyMost = time.Second
 
 // gaps counts the deliveries that the consumer numbered and that never came. The goroutine that reads owns next.
 type gaps struct {
