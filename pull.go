@@ -138,8 +138,9 @@ func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run 
 	if before != nil && before.bound.created.Equal(bound.created) {
 		r.pool.Remember(before.pool)
 	}
+	_, _, window := r.pool.Size()
 	r.demand.Ref, r.demand.Ask = r, pull.Ask{
-		Mode: pull.Standing, Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: pool.Workers, Bytes: pool.PrefetchBytes,
+		Mode: pull.Standing, Terms: set.terms, MaxBytes: set.maxBytes, Window: window, Workers: pool.Workers, Bytes: pool.PrefetchBytes,
 	}
 	s.driver.Do(func(e *pull.Engine, now pull.At) { e.Post(now, &r.demand) })
 	s.calls.mu.Lock()

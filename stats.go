@@ -1,5 +1,7 @@
 package jetpull
 
+import "github.com/jetpull/jetpull/internal/pull"
+
 // Stats are counters of a Subscription since Subscribe, and gauges of its
 // present state. Reading them is cheap: no request is sent.
 type Stats struct {
@@ -38,7 +40,10 @@ type Attempts struct {
 
 // Stats returns the Subscription's counters.
 func (s *Subscription) Stats() Stats {
-	ps, outstanding, pin := s.driver.Stats(s.defaults.terms.Group)
+	var ps pull.Stats
+	var outstanding int
+	s.driver.Do(func(e *pull.Engine, _ pull.At) { ps, outstanding = e.Stats() })
+	pin, _ := s.Pin()
 	st := Stats{
 		Pulls: ps.Pulls, Messages: ps.Messages, Bytes: ps.Bytes,
 		Acks: s.counts.acks.Load(), Naks: s.counts.naks.Load(),
@@ -55,10 +60,10 @@ func (s *Subscription) Stats() Stats {
 		st.Dropped += s.Missed()
 	}
 	for _, r := range s.openRuns() {
-		waiting, running := r.pool.Size()
+		waiting, running, window := r.pool.Size()
 		st.Buffered += waiting
 		st.Running += running
-		st.Window += r.pool.Window()
+		st.Window += window
 	}
 	return st
 }

@@ -100,14 +100,6 @@ func (d *Driver) Now() pull.At { return time.Since(d.epoch) }
 // Over ends when the driver is closed, and when the connection is drained or closed. Its cause is the error of calls.
 func (d *Driver) Over() context.Context { return d.over }
 
-// Stats returns the engine's counters, how many messages are outstanding, and the pin id that is held in group.
-func (d *Driver) Stats(group string) (st pull.Stats, outstanding int, pin string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	st, outstanding = d.engine.Stats()
-	return st, outstanding, d.engine.PinID(group)
-}
-
 // Do runs f with the engine, and carries out the effects. If f posts a standing demand, the background reader reads for it,
 // unless a caller does.
 func (d *Driver) Do(f func(e *pull.Engine, now pull.At)) {

@@ -25,7 +25,7 @@ func TestHooksMayUseTheDriver(t *testing.T) {
 		var d *transport.Driver
 		d = transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{
 			Read: func(context.Context) (lim pull.Limits, gone, err error) {
-				d.Stats("")
+				d.Do(func(*pull.Engine, pull.At) {})
 				return lim, over, over
 			},
 		})

@@ -125,19 +125,13 @@ func (p *Pool[M]) Remember(before *Pool[M]) {
 	p.queue.history = before.queue.history
 }
 
-// Window returns how many messages may be held or on order.
-func (p *Pool[M]) Window() int {
-	p.queue.mu.Lock()
-	defer p.queue.mu.Unlock()
-	return p.queue.prefetch()
-}
-
-// Size returns how many messages wait, and how many are with workers; those that are parked are neither.
-func (p *Pool[M]) Size() (waiting, running int) {
+// Size returns how many messages wait, how many are with workers, and how many may be held or on order. Those that are parked
+// neither wait nor run.
+func (p *Pool[M]) Size() (waiting, running, window int) {
 	q := &p.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return max(0, q.n-q.quota.busy), q.quota.busy - q.parked
+	return max(0, q.n-q.quota.busy), q.quota.busy - q.parked, q.prefetch()
 }
 
 // Deliver takes messages that arrived, and returns how many were redeliveries. It must not run twice at the same time.

@@ -20,17 +20,8 @@ type DrainError struct {
 }
 
 func (e *DrainError) Error() string {
-	text := fmt.Sprintf("%d handlers ran for more than %v after the end and were cancelled", e.Running, e.After)
-	if e.Left > 0 {
-		text += fmt.Sprintf("; %d of them go on although their context is cancelled", e.Left)
-	}
-	if e.Unsettled > 0 {
-		text += fmt.Sprintf("; %d messages were left unsettled", e.Unsettled)
-	}
-	if e.Unstarted > 0 {
-		text += fmt.Sprintf("; %d messages at their last delivery, or to be drained, were not handled: OnError has the sequences of the former", e.Unstarted)
-	}
-	return text
+	return fmt.Sprintf("%d handlers ran for more than %v after the end and were cancelled, and %d of them go on; %d messages were left unsettled; %d messages at their last delivery, or to be drained, were not handled",
+		e.Running, e.After, e.Left, e.Unsettled, e.Unstarted)
 }
 
 // Run handles messages until ctx or the call ends, and drains. It returns a *DrainError if handlers had to be
@@ -80,7 +71,7 @@ func (p *Pool[M]) drain(done <-chan struct{}, cancel context.CancelFunc) error {
 	}
 	e := &DrainError{After: p.set.DrainTimeout}
 	e.Unstarted, e.Unsettled = p.handBackUnstarted()
-	_, e.Running = p.Size()
+	_, e.Running, _ = p.Size()
 	cancel()
 	if e.Running+e.Unstarted+e.Unsettled == 0 {
 		return nil
@@ -90,7 +81,7 @@ func (p *Pool[M]) drain(done <-chan struct{}, cancel context.CancelFunc) error {
 		select {
 		case <-done:
 		case <-timer.C:
-			_, e.Left = p.Size()
+			_, e.Left, _ = p.Size()
 		}
 	}
 	return e

@@ -304,7 +304,7 @@ func (s *stage) end() {
 	s.pool.Close()
 	synctest.Wait()
 	q := &s.pool.queue
-	waiting, running := s.pool.Size()
+	waiting, running, _ := s.pool.Size()
 	require.Zero(s.t, waiting+running+q.n+len(q.lines)+q.ready.n, "messages are held")
 	require.Equal(s.t, s.arrived, pull.Credit{N: s.returned.N + q.credit.N, Bytes: s.returned.Bytes + q.credit.Bytes}, "credit")
 }
