@@ -61,7 +61,8 @@ func (e *Engine) coverNoWait(now At, s *share) {
 		case d.Mode == Standing, d.pull != nil, d.long:
 			continue
 		case inFlight != nil:
-			e.hurry(now, inFlight, d)
+			inFlight.deadline = min(inFlight.deadline, now+max(leastPatience, (d.Deadline-now)/2)) // half of d's wait
+			e.schedule(inFlight.deadline)
 			continue
 		case batch > 0 && e.limits.Batch > 0 && batch+d.Want > e.limits.Batch:
 			continue
@@ -80,12 +81,6 @@ func (e *Engine) coverNoWait(now At, s *share) {
 	if p != nil {
 		e.send(now, p, min(batch, e.capacity.free))
 	}
-}
-
-// hurry limits how long p, for which d waits, may be silent: to half of d's wait.
-func (e *Engine) hurry(now At, p *pull, d *Demand) {
-	p.deadline = min(p.deadline, now+max(leastPatience, (d.Deadline-now)/2))
-	e.schedule(p.deadline)
 }
 
 // full reports whether no slot is free for another pull, and notes that one waits.
@@ -115,7 +110,7 @@ func (e *Engine) coverLong(now At, s *share, mode Mode) bool {
 			if e.full() {
 				return false
 			}
-			p = e.newPull(now, s, s.longKind(mode), e.single())
+			p = e.newPull(now, s, s.longKind(mode), &Inbox{Prefix: e.base + ".", single: true})
 			p.req.MaxBytes = d.bytesLeft()
 			capped = !s.unshared || !d.Chosen // a wait that the user chose is refused where it is over the limit
 		}

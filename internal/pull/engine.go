@@ -188,24 +188,16 @@ func (e *Engine) Stats() (s Stats, outstanding int) {
 // PassReading makes the caller of the demand that has waited longest read for all, and reports whether one
 // waits. It is woken after the callers whose demands are done.
 func (e *Engine) PassReading() bool {
-	d := e.first()
-	if d == nil {
-		return false
-	}
-	d.Reading = true
-	e.do(Effect{Kind: Wake, Demand: d})
-	return true
-}
-
-func (e *Engine) first() *Demand {
 	for _, s := range e.shares {
 		for _, d := range s.demands {
 			if d.Mode != Standing {
-				return d
+				d.Reading = true
+				e.do(Effect{Kind: Wake, Demand: d})
+				return true
 			}
 		}
 	}
-	return nil
+	return false
 }
 
 // Message takes a message that arrived on ib. size is its size as the server counts it against max_bytes; pin is the

@@ -33,11 +33,6 @@ func (e *Engine) pooled() *Inbox {
 	return &Inbox{Subject: prefix + "*", Prefix: prefix}
 }
 
-// single makes an inbox for one pull.
-func (e *Engine) single() *Inbox {
-	return &Inbox{Prefix: e.base + ".", single: true}
-}
-
 // release gives back an inbox on which nothing more can arrive.
 func (e *Engine) release(ib *Inbox) {
 	if ib.single || e.closed {
