@@ -108,30 +108,29 @@ func awaitOlderTransactions(t *testing.T, s *Store) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// onShapes runs a test on stores of these shapes, with the database's statistics and without.
-func onShapes(t *testing.T, b backend, all []shape, test func(t *testing.T, s *Store, partitions int)) {
+// onShapes runs a test on databases of these shapes, without the database's statistics and then with them.
+func onShapes(t *testing.T, b backend, all []shape, test func(t *testing.T, dsn string, partitions int)) {
 	for _, shape := range all {
-		for _, analyzed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, analyzed %v", shape.name, analyzed), func(t *testing.T) {
-				s := openStore(t, b.fresh(t))
-				fillShape(t, s, b.name, shape.partitions, shape.items, shape.complete)
-				if analyzed {
-					require.NoError(t, s.sql.DB.Exec("ANALYZE").Error)
-				}
-				test(t, s, shape.partitions)
-			})
-		}
+		t.Run(shape.name, func(t *testing.T) {
+			dsn := b.fresh(t)
+			s := openStore(t, dsn)
+			fillShape(t, s, b.name, shape.partitions, shape.items, shape.complete)
+			t.Run("not analyzed", func(t *testing.T) { test(t, dsn, shape.partitions) })
+			require.NoError(t, s.sql.DB.Exec("ANALYZE").Error)
+			t.Run("analyzed", func(t *testing.T) { test(t, dsn, shape.partitions) })
+		})
 	}
 }
 
 // fetchSome leases partitions, fetches items of them as a watcher does in the middle of a pass, and returns their
-// number and the queries for them.
+// number and the queries for them. The leases end with the test.
 func fetchSome(t *testing.T, s *Store, partitions, limit int) (items int, r *recorder) {
 	t.Helper()
 	n := min(partitions, engine.FetchMost)
 	leases, err := s.sql.Acquire(t.Context(), theTerms, n, nil)
 	require.NoError(t, err)
 	require.Len(t, leases, n)
+	t.Cleanup(func() { require.NoError(t, s.sql.Release(context.WithoutCancel(t.Context()), theTerms, leases)) })
 	wants := make([]sqlstore.Want, 0, n)
 	for _, l := range leases {
 		wants = append(wants, sqlstore.Want{Lease: l, After: 100, Limit: limit})
@@ -147,16 +146,14 @@ func fetchSome(t *testing.T, s *Store, partitions, limit int) (items int, r *rec
 func TestFetchReadsWhatItReturns(t *testing.T) {
 	t.Parallel()
 	const limit = 64
-	test := func(t *testing.T, s *Store, partitions int) {
-		items, r := fetchSome(t, s, partitions, limit)
-		// Two pages for each item, and for each partition the ways down the indexes.
-		require.LessOrEqual(t, buffers(t, r), 2*items+20*items/limit, "%s", r.queries[0].sql)
-	}
-	t.Run("pgx", func(t *testing.T) { onShapes(t, backends[1], shapes(30_000), test) })
-	t.Run("another driver", func(t *testing.T) {
-		onShapes(t, backend{"unknown", func(t *testing.T) string {
-			return unknownPrefix + backends[1].fresh(t)
-		}}, shapes(30_000), test)
+	onShapes(t, backends[1], shapes(30_000), func(t *testing.T, dsn string, partitions int) {
+		for driver, prefix := range map[string]string{"pgx": "", "another driver": unknownPrefix} {
+			t.Run(driver, func(t *testing.T) {
+				items, r := fetchSome(t, openStore(t, prefix+dsn), partitions, limit)
+				// Two pages for each item, and for each partition the ways down the indexes.
+				require.LessOrEqual(t, buffers(t, r), 2*items+20*items/limit, "%s", r.queries[0].sql)
+			})
+		}
 	})
 }
 
@@ -182,8 +179,8 @@ func buffers(t *testing.T, r *recorder) (pages int) {
 // TestSQLiteReadsByIndex: on SQLite a fetch goes by the index of available items, and sorts nothing. SQLite plans by averages: few items do.
 func TestSQLiteReadsByIndex(t *testing.T) {
 	t.Parallel()
-	onShapes(t, backends[0], shapes(3000), func(t *testing.T, s *Store, partitions int) {
-		_, r := fetchSome(t, s, partitions, 64)
+	onShapes(t, backends[0], shapes(3000), func(t *testing.T, dsn string, partitions int) {
+		_, r := fetchSome(t, openStore(t, dsn), partitions, 64)
 		plan := planText(t, r)
 		require.Contains(t, plan, "SEARCH i USING INDEX items_available (partition_id=? AND gate=? AND seq>?)", plan)
 		require.NotContains(t, plan, "TEMP B-TREE", plan)

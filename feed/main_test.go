@@ -1,12 +1,14 @@
 package feed
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,9 +55,7 @@ var backends = []backend{
 			t.Skip(err)
 		}
 		require.NoError(t, err)
-		dsn, err := server.Database(t.Context())
-		require.NoError(t, err)
-		return dsn
+		return emptyDatabase(t, server)
 	}},
 	{"sqlserver", func(t *testing.T) string {
 		dsn := os.Getenv("FEED_TEST_SQLSERVER")
@@ -68,6 +68,33 @@ var backends = []backend{
 		}
 		return dsn
 	}},
+}
+
+// spare are databases of tests that have ended.
+var spare struct {
+	mu   sync.Mutex
+	dsns []string
+}
+
+// emptyDatabase is a database of a test that has ended, or a new one. At the end of the test others may have it.
+func emptyDatabase(t *testing.T, server *pgtest.Server) (dsn string) {
+	spare.mu.Lock()
+	if last := len(spare.dsns) - 1; last >= 0 {
+		dsn, spare.dsns = spare.dsns[last], spare.dsns[:last]
+	}
+	spare.mu.Unlock()
+	if dsn == "" {
+		var err error
+		dsn, err = server.Database(t.Context())
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() {
+		require.NoError(t, server.Empty(context.WithoutCancel(t.Context()), dsn))
+		spare.mu.Lock()
+		defer spare.mu.Unlock()
+		spare.dsns = append(spare.dsns, dsn)
+	})
+	return dsn
 }
 
 // unknown is PostgreSQL as a database of which the feed knows nothing.

@@ -22,7 +22,7 @@ import (
 
 var (
 	simSeed    = flag.Uint64("feed.seed", 0, "seed of the first schedule; 0: 1 with -short, otherwise drawn")
-	simCount   = flag.Int("feed.count", 1000, "how many schedules to simulate, each with the next seed")
+	simCount   = flag.Int("feed.count", 0, "how many schedules to simulate, each with the next seed; 0: 300 with -short, otherwise 1000")
 	simPlanted = flag.Bool("feed.planted", false, "plant bugs and show that they are found")
 )
 
@@ -389,8 +389,15 @@ func TestSimulation(t *testing.T) {
 			first = rand.Uint64N(1 << 40)
 		}
 	}
-	t.Logf("%d schedules from seed %d on", *simCount, first)
-	seeds(t, first, *simCount, func(t *testing.T, seed uint64) bool {
+	count := *simCount
+	if count == 0 {
+		count = 1000
+		if testing.Short() {
+			count = 300
+		}
+	}
+	t.Logf("%d schedules from seed %d on", count, first)
+	seeds(t, first, count, func(t *testing.T, seed uint64) bool {
 		wrong, history := simulate(t, seed, "")
 		if len(wrong) > 0 {
 			t.Errorf("seed %d: %s\n%s\nreplay: go test ./feed -run TestSimulation -feed.count 1 -feed.seed %d", seed, strings.Join(wrong, "\n"), history, seed)

@@ -281,7 +281,7 @@ func TestSlowHandlersKeepTheirLease(t *testing.T) {
 						return Response{}, err
 					}
 					// Until the lease was renewed past several times its length.
-					tick := time.NewTicker(5 * time.Millisecond)
+					tick := time.NewTicker(50 * time.Millisecond)
 					defer tick.Stop()
 					for p := first; p.Until.Sub(first.Until) < 2500*time.Millisecond; <-tick.C {
 						if p, err = s.Partition(ctx, "p"); err != nil {
