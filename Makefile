@@ -30,6 +30,8 @@ export GORACE ?= atexit_sleep_ms=0
 PLAIN   := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -vet=off'
 # The number of packages that are tested at a time. It is one more than the processors, because many tests mostly wait. The longest begin first.
 PACKAGES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# The packages that test-race leaves out: benchmarks alone, and the relay's simulation, which has a line of its own.
+UNTESTED := /bench/(broker|partition|relay)$$|/feed/internal/bench$$|/relay/internal/sim$$
 LONGEST  := ./test ./feed ./relay ./broker ./cmd/jetpull ./console/test ./broker/internal/journal . ./broker/internal/httpapi ./test/partition ./test/security ./test/model ./partition
 
 help: ## Show the targets
@@ -64,7 +66,7 @@ test: test-race test-plain ## Run the tests of all modules, under the race detec
 
 test-race: ## Run the part of test that is under the race detector
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -p $(PACKAGES) -short -timeout 30m $(TESTARGS) $(TESTEXEC) \
-		$(LONGEST) $$($(GO) list work | grep -v '/relay/internal/sim$$')
+		$(LONGEST) $$($(GO) list work | grep -vE '$(UNTESTED)')
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
 
 # Tests that measure memory are meaningless under the race detector. The relay's simulation and its scenarios take eight times as long there.
@@ -85,7 +87,7 @@ lint-modules: $(BIN)/golangci-lint ## Run golangci-lint on the modules of go.wor
 	$(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
 
 lint-tools: $(BIN)/golangci-lint ## Run golangci-lint on the tools
-	cd tools && GOWORK=off $(PLAIN) $(BIN)/golangci-lint run --allow-parallel-runners --config ../.golangci.yml $(addsuffix /...,$(TOOLS))
+	cd tools && GOWORK=off $(PLAIN) $(BIN)/golangci-lint run --config ../.golangci.yml $(addsuffix /...,$(TOOLS))
 
 # With -fuzz the build has what lets coverage guide the fuzzing.
 fuzz: ## Run every fuzz target for FUZZTIME (20000x: 20,000 inputs)
@@ -120,7 +122,7 @@ nightly-simulation: sim-planted sim soak ## Run the simulations of nightly
 	$(GO) test ./partition -v -run '^TestSimulation$$' -timeout 0 -count 1 $(TESTARGS) -partition.count 20000
 
 nightly-tests: FUZZTIME = 2000000x
-nightly-tests: fuzz ## Run the fuzz targets and all tests of nightly
+nightly-tests: lint fuzz ## Run the linter, the fuzz targets and all tests of nightly
 	$(GO) test $(RACE) -timeout 2h -count 1 -skip '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) work
 	$(GO) test ./test/partition -v -timeout 0 -count 1 $(TESTARGS) -partition.messages 200000 -partition.partitions 64 -partition.faults 104
 
@@ -185,9 +187,9 @@ release-snapshot: $(BIN)/goreleaser $(BIN)/sbom ## Build all files of a release 
 
 # Processor time is what ci takes. Compiling takes more of it than all tests, so the linter, the tests and the commands that tests run
 # share one build of each package, with the race detector, and ci does not run build: linking each program takes longer. The linter
-# includes vet. Go's cache of test results is not used, because it ignores the programs that tests build and run. The fuzz targets of a
-# package run after its tests, in the same program: linking another one takes longer than 5,000 inputs. What needs a build without
-# the race detector uses the time in which the tests wait.
+# includes vet. The tools, which need a build of their own, are linted in nightly. Go's cache of test results is not used, because it
+# ignores the programs that tests build and run. The fuzz targets of a package run after its tests, in the same program: linking
+# another one takes longer than 5,000 inputs. What needs a build without the race detector uses the time in which the tests wait.
 ci: export FUZZTIME = 5000x
 ci: export GOFLAGS := $(GOFLAGS) $(RACE) -vet=off
 ci: export CGO_ENABLED = $(if $(RACE),1,0)
@@ -196,7 +198,7 @@ ci: export TESTARGS += -count=1
 ci: prepare ## Run all checks that a change must pass
 	$(MAKE) lint-modules
 	@mkdir -p $(OUT)
-	nice -n 19 $(MAKE) lint-tools test-plain >$(OUT)/ci-plain.log 2>&1 & plain=$$!; trap 'kill $$plain 2>/dev/null || true' EXIT; \
+	nice -n 19 $(MAKE) test-plain >$(OUT)/ci-plain.log 2>&1 & plain=$$!; trap 'kill $$plain 2>/dev/null || true' EXIT; \
 		status=0; $(MAKE) test-race || status=$$?; wait $$plain || status=$$?; cat $(OUT)/ci-plain.log; exit $$status
 
 # Downloads mostly wait for the network, and the linter's build for the compiler. To tidy the modules of the tools, go downloads all

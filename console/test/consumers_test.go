@@ -70,7 +70,7 @@ func TestConsumers(t *testing.T) {
 	for m := range fetched.Messages() {
 		require.NoError(t, m.DoubleAck(t.Context()))
 	}
-	b.eventually("28")
+	b.eventually("No client pulls, and 28 messages wait.")
 	b.press("Reset…")
 	b.eventually("has delivered up to sequence 5", "This cannot be undone.")
 	b.audit()
