@@ -109,26 +109,6 @@ type noScript struct{ clicks }
 
 func (u noScript) search(text string) { u.fill("q", text); u.press("Filter") }
 
-// turns uses a tab by clicking and by keyboard in turns. All that it presses is reached with the tab key, and could be clicked on.
-type turns struct {
-	*tab
-	all  []user
-	next int
-}
-
-func (u *turns) turn() user {
-	u.next++
-	return u.all[u.next%len(u.all)]
-}
-
-func (u *turns) press(label string) {
-	u.focus(label)
-	u.clickable()
-	u.turn().press(label)
-}
-func (u *turns) fill(name, text string) { u.turn().fill(name, text) }
-func (u *turns) search(text string)     { u.turn().search(text) }
-
 func fillField(b *tab, name, text string) { b.typeInto(fmt.Sprintf("main [name=%s]", name), text) }
 
 // act takes a step, and waits until the page states its outcome.
@@ -153,11 +133,13 @@ func (s step) act(t *testing.T, u user, f *fakes) {
 func TestActions(t *testing.T) {
 	startBrowser(t)
 	for name, make := range map[string]func(t *testing.T, base string) user{
-		"clicks and keys": func(t *testing.T, base string) user {
+		"clicks": func(t *testing.T, base string) user { return clicks{openTab(t, base, wide)} },
+		"keys":   func(t *testing.T, base string) user { return keys{openTab(t, base, wide)} },
+		"without scripts": func(t *testing.T, base string) user {
 			b := openTab(t, base, wide)
-			return &turns{tab: b, all: []user{clicks{b}, keys{b}}}
+			b.noScript()
+			return noScript{clicks{b}}
 		},
-		"without scripts": func(t *testing.T, base string) user { return &plain{t: t, base: base} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -178,20 +160,6 @@ func TestActions(t *testing.T) {
 			}
 		})
 	}
-	// A browser without scripts does what plain requests do: it acts at once, it asks first, it has fields, and it filters a list.
-	t.Run("a browser without scripts", func(t *testing.T) {
-		t.Parallel()
-		f := newFakes("orders")
-		b := openTab(t, serve(t, f.config()), wide)
-		b.noScript()
-		u := noScript{clicks{b}}
-		for _, s := range steps[:5] {
-			s.act(t, u, f)
-		}
-		u.open(filters[0][0])
-		u.search(filters[0][1])
-		u.eventually(filters[0][2])
-	})
 }
 
 // pages are all pages of [fakes] with a name.
