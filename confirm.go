@@ -30,9 +30,8 @@ const (
 // until ctx ends.
 //
 // The error joins one for each message that is not confirmed, with its stream sequence: [ErrTimeout], which matches
-// [ErrNoResponders] too if that was the last problem, [ErrClosed] or [jetstream.ErrMsgAlreadyAckd]. Except after the
-// last, the message can be acknowledged again. Messages of a consumer with ack policy none are refused before anything
-// is sent.
+// [ErrNoResponders] too if that was the last problem, [ErrClosed] or [jetstream.ErrMsgAlreadyAckd]. Except after the last,
+// the message can be acknowledged again. Messages of a consumer with ack policy none are refused before anything is sent.
 func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
 	if err := checkContext(ctx); err != nil {
 		return err

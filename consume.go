@@ -35,7 +35,7 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 			return invalid("Use", "a Middleware returned a nil Handler")
 		}
 	}
-	if err := s.checkDeadLetter(ctx, set); err != nil {
+	if err := s.checkDeadLetter(ctx, set.run.deadLetter); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}

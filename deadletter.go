@@ -81,8 +81,7 @@ func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts in
 
 // checkDeadLetter refuses a dead letter subject that no stream stores, and one that the consumer delivers: that would
 // be a loop. A loop through other streams shows in the log, which has a line for each dead letter.
-func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error {
-	subject := set.run.deadLetter
+func (s *Subscription) checkDeadLetter(ctx context.Context, subject string) error {
 	if subject == "" {
 		return nil
 	}
@@ -97,18 +96,7 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error
 	case stream == s.stream && s.delivers(subject):
 		return invalid("DeadLetter", "%q is delivered by consumer %q itself, which would be a loop; use a subject outside its filter", subject, s.consumer)
 	}
-	s.warnLastDelivery(set)
 	return nil
-}
-
-// warnLastDelivery warns, once for a Subscription, where dead letters can stop Consume.
-func (s *Subscription) warnLastDelivery(set *settings) {
-	n := s.config().MaxDeliver
-	if set.run.deadLetter == "" || n <= 0 || s.warned.Swap(true) {
-		return
-	}
-	set.log().Warn("jetpull: at the last delivery that MaxDeliver allows Consume waits until the dead letter is stored; without MaxDeliver, MaxAttempts alone decides",
-		"stream", s.stream, "consumer", s.consumer, "max_deliver", n)
 }
 
 // delivers reports whether the consumer's filter matches a subject.

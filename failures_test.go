@@ -133,15 +133,6 @@ func TestDeadLettersThatWouldComeBackAreRefused(t *testing.T) {
 	}
 }
 
-// A finite MaxDeliver can lose a message or stop a worker.
-func TestWarningsOfDeadLetters(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{MaxDeliver: 5}, func(t *testing.T, w *world) {
-		log := jetpull.Logger(w.Logs.Logger())
-		w.subscribe(w.JS, jetpull.DeadLetter("dead.letters"), jetpull.MaxAttempts(3), log)
-		require.Len(t, w.Logs.With("level=WARN", "MaxDeliver"), 1)
-	})
-}
-
 // A message that Consume has read ahead at its last delivery, and that DrainTimeout leaves no time for, is reported: the server
 // would not deliver it again.
 func TestLastDeliveriesThatAreNotHandledAreReported(t *testing.T) {

@@ -23,9 +23,8 @@ func (s *Subscription) Next(ctx context.Context, opts ...Option) (*Msg, error) {
 	return s.next(ctx, set)
 }
 
-// Fetch returns up to n messages, at least one. It first sends a no-wait pull. If no
-// message is available, a long pull waits for the first messages, or with [FillBatch]
-// for all n. Memory grows with the messages that arrive, not with n.
+// Fetch returns up to n messages, at least one. It first sends a no-wait pull. If no message is available, a long pull waits
+// for the first messages, or with [FillBatch] for all n. Memory grows with the messages that arrive, not with n.
 //
 // Messages and an error are never returned together: if some have arrived the error is nil, and the next call
 // returns the error that ended the pull if it persists. The errors are those of [Subscription.Next].
@@ -90,8 +89,8 @@ func (s *Subscription) get(ctx context.Context, what string, n int, set *setting
 		}
 		err = fmt.Errorf("%s: %w", text, err)
 	}
-	if byContext {
-		err = &contextTimeout{err}
+	if byContext && !errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", err, context.DeadlineExceeded)
 	}
 	return nil, s.wrapError(what, err)
 }

@@ -85,7 +85,6 @@ func TestFetch(t *testing.T) {
 			require.False(t, tt.not != nil && errors.Is(r.err, tt.not), "%v", r.err)
 			if tt.says != "" {
 				require.ErrorContains(t, r.err, tt.says)
-				require.NotContains(t, r.err.Error(), "deadline exceeded", "it was not yet")
 			}
 			if tt.ctx < 0 {
 				require.Empty(t, w.Pulls(), "nothing is sent")

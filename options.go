@@ -9,9 +9,8 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Option changes how a call works. Given to [Subscribe] it is the default of all calls
-// on the Subscription that can use it; given to a call it holds for that call. An option
-// that a call cannot use is refused with [ErrInvalidOption].
+// Option changes how a call works. Given to [Subscribe] it is the default of all calls on the Subscription that can use it;
+// given to a call it holds for that call. An option that a call cannot use is refused with [ErrInvalidOption].
 type Option struct {
 	name    string
 	uses    call
@@ -182,9 +181,8 @@ func DeadLetter(subject string) Option {
 // ManualAck leaves it to the handler, or to code to which it passes its message, to settle it: by Ack, AckNext, DoubleAck,
 // Nak, NakWithDelay, Term, TermWithReason or [ConfirmAcks]. A handler that returns nil does not settle its message. Until
 // it is settled the message is kept in progress (see [KeepAlive]), blocks its key with [OrderedBy], and counts as read
-// ahead: a program that settles no message gets no more, and a warning after ten times AckWait. An error settles the
-// message as without ManualAck. When Consume ends, it waits for unsettled messages as it does for running handlers. Off by
-// default. With ack policy none it is refused.
+// ahead: a program that settles no message gets no more. An error settles the message as without ManualAck. When Consume ends,
+// it waits for unsettled messages as it does for running handlers. Off by default. With ack policy none it is refused.
 func ManualAck() Option {
 	return Option{"ManualAck", callConsume, func(s *settings) { s.run.ManualAck = true }, ""}
 }
@@ -198,7 +196,7 @@ func StopAfter(n int) Option {
 
 // HandlerTimeout cancels the context of a handler that has run for d, at least 1 ms, with a cause that says so.
 // When the handler returns, its message fails, whatever the result is; until then it is kept in progress (see
-// [KeepAlive]). None by default. After ten times AckWait, a log line names the sequences that a worker is handling.
+// [KeepAlive]). None by default.
 func HandlerTimeout(d time.Duration) Option {
 	return Option{"HandlerTimeout", callConsume, func(s *settings) { s.run.HandlerTimeout = d }, within(d, minWait, maxWait, "")}
 }
@@ -220,8 +218,8 @@ func DrainBuffered() Option {
 // OnError sets a function that Consume calls for each problem: an error or panic of a handler, a dead letter that was
 // not stored, a pull that failed. With [OnEvent], OnError gets a failed attempt only if it makes no event, so no failure is
 // reported twice. It is called on a goroutine of its own, in order, and must not block: later problems, and the callbacks
-// of [OnPin] and [OnUnpin], wait for it. Up to 4096 problems wait. Problems beyond that are counted, and f gets their
-// number. f may still be called after Consume has returned, until Close. A panic in it is not recovered. None by default.
+// of [OnPin] and [OnUnpin], wait for it. Up to 4096 problems wait. Those beyond that are dropped, which is logged when f has returned. f may
+// still be called after Consume has returned, until Close. A panic in it is not recovered. None by default.
 func OnError(f func(error)) Option {
 	return Option{"OnError", callConsume, func(s *settings) { s.run.onError = f }, problem(f == nil, nilFunction)}
 }
@@ -232,7 +230,7 @@ func OnStart(f func()) Option {
 }
 
 // OnEvent sets a function that Consume calls for each failed attempt, with its message and its outcome: retried,
-// dead-lettered, terminated. It is called under the rules of [OnError], in order with it. A message that its handler has
+// dead-lettered, terminated, handed back. It is called under the rules of [OnError], in order with it. A message that its handler has
 // settled makes no event, and with ack policy none there are no events: such failures go to OnError. None by default.
 func OnEvent(f func(Event)) Option {
 	return Option{"OnEvent", callConsume, func(s *settings) { s.run.onEvent = f }, problem(f == nil, nilFunction)}

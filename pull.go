@@ -49,7 +49,7 @@ func limitsOf(cfg *jetstream.ConsumerConfig) pull.Limits {
 	}
 }
 
-// wrap makes a message of a frame, and counts the deliveries that are left out before it, where that says that they were lost.
+// wrap makes a message of a frame, and counts the deliveries missing before it, if a gap in their numbers means a loss.
 // Each has an allocation of its own: messages that share one keep each other's payloads and headers in memory.
 func (s *Subscription) wrap(raw *nats.Msg, size int) pull.Message {
 	m := &Msg{raw: raw, sub: s, size: size}
@@ -84,14 +84,14 @@ func (s *Subscription) config() *jetstream.ConsumerConfig { return &s.bound.Load
 // read reads the consumer. If it has changed, the runs end before a message of the new configuration can arrive. The calls go
 // on with others. The driver reads once at a time.
 func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err error) {
-	info, err := requestInfo(ctx, s.js, s.stream, s.consumer)
+	c, err := s.js.Consumer(ctx, s.stream, s.consumer)
 	if err != nil {
 		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 			gone = fmt.Errorf("%w: consumer %q on stream %q: %w", ErrConsumerDeleted, s.consumer, s.stream, err)
 		}
 		return lim, gone, err
 	}
-	old, now := s.bound.Load(), bindingOf(info)
+	old, now := s.bound.Load(), bindingOf(c.CachedInfo())
 	if !old.created.Equal(now.created) || !reflect.DeepEqual(old.cfg, now.cfg) {
 		s.bound.Store(now)
 		for _, r := range s.openRuns() {
@@ -167,7 +167,7 @@ func (r *run) ops() worker.Ops[*Msg] {
 			s.driver.Do(func(e *pull.Engine, now pull.At) { e.Credit(now, &r.demand, c) })
 		},
 		Halt:   func() { s.driver.Do(func(e *pull.Engine, now pull.At) { e.Cancel(now, &r.demand, nil) }) },
-		Over:   s.driver.Over(),
+		Over:   s.driver.Over,
 		Report: r.report,
 	}
 }
@@ -178,7 +178,7 @@ func (m *Msg) identify() (id worker.ID, delivered uint64) {
 }
 
 // handBack hands back messages that no handler has started. With ack policy none it keeps them for the next call. If it
-// fails the connection is gone for good, and the server redelivers the message after AckWait.
+// fails, the server redelivers the message after AckWait.
 func (r *run) handBack(m *Msg) {
 	switch {
 	case r.sub.bound.Load().ackNone:
@@ -235,7 +235,7 @@ func (r *run) Deliver(ms []pull.Message, done bool, err error) {
 	}
 }
 
-// Problem takes the reason for which a pull failed.
+// Problem takes the reason for which a pull failed. A deleted consumer ends the call, unless it awaits another.
 func (r *run) Problem(err error) {
 	err = r.sub.public(err)
 	r.report.Problem(err)

@@ -15,7 +15,7 @@ type Stats struct {
 	HandedBack, Dropped uint64
 	// Redelivered counts redeliveries that Messages and Consume got.
 	Redelivered uint64
-	// Silent counts pulls that the server never answered.
+	// Silent counts pulls that the server did not answer, or stopped answering.
 	Silent uint64
 	Attempts
 	// Reconnects counts how often the connection came back.

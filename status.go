@@ -35,8 +35,7 @@ var (
 	// ErrBadRequest says that the server refused the terms of a pull (status
 	// 400 and 412). Also matches [jetstream.ErrBadRequest].
 	ErrBadRequest error = &sentinel{"bad request", []error{jetstream.ErrBadRequest}}
-	// ErrLimitExceeded says that a pull is over the consumer's
-	// MaxRequestBatch, MaxRequestExpires or MaxRequestMaxBytes.
+	// ErrLimitExceeded says that a pull is over the consumer's MaxRequestBatch, MaxRequestExpires or MaxRequestMaxBytes.
 	ErrLimitExceeded error = &sentinel{"consumer limit exceeded", nil}
 	// ErrMaxWaiting says that the consumer holds as many pulls as its MaxWaiting allows.
 	ErrMaxWaiting error = &sentinel{"too many waiting pulls", nil}
@@ -74,8 +73,7 @@ func (s *sentinel) Error() string { return "jetpull: " + s.text }
 
 func (s *sentinel) Is(target error) bool { return slices.Contains(s.also, target) }
 
-// StatusError is a status frame of the server that ended a call. It matches
-// the sentinel of its condition with [errors.Is].
+// StatusError is a status frame of the server that ended a call. It matches the sentinel of its condition with [errors.Is].
 type StatusError struct {
 	// Code is the status code, such as 409.
 	Code int
@@ -153,13 +151,6 @@ func timeoutError(cause error) error {
 	}
 	return fmt.Errorf("%w: last problem: %w", ErrTimeout, cause)
 }
-
-// contextTimeout is the timeout of a call that ended by the deadline of its context, which may be about to end.
-type contextTimeout struct{ error }
-
-func (e *contextTimeout) Unwrap() error { return e.error }
-
-func (e *contextTimeout) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // contextError is the error of a call whose context has ended.
 func contextError(ctx context.Context, cause error) error {

@@ -24,23 +24,22 @@ type Subscription struct {
 	js               jetstream.JetStream
 	nc               *nats.Conn
 	stream, consumer string
-	ackPrefix        string // of the reply subjects of first version
+	ackPrefix        string // how reply subjects of the first form begin: see wire.Ack
 	defaults         *settings
 	trip             time.Duration // to the server and back, when it was made
 	reconnects       uint64        // of the connection, until then
 	driver           *transport.Driver
 	notifier         *worker.Notifier
-	recorder         testmsg.Recorder // of a message that no server delivered; nil: there is one
+	recorder         testmsg.Recorder // of messages that jetpulltest made; nil: a server delivers them
 
 	bound atomic.Pointer[binding] // the consumer as it was read last; see config
 
 	counts counts
-	gaps   gaps        // of the goroutine that reads
-	warned atomic.Bool // see warnLastDelivery
+	gaps   gaps // of the goroutine that reads
 	calls  calls
 }
 
-// calls are those under way that others have to know of.
+// calls are the open runs, and what they share.
 type calls struct {
 	mu   sync.Mutex
 	runs []*run // under mu
@@ -49,7 +48,7 @@ type calls struct {
 	pinning atomic.Int32  // calls of OnPin that have not returned; runs begin no message meanwhile
 }
 
-// counts are what the messages of a Subscription report of themselves.
+// counts are the counters that the engine does not have.
 type counts struct {
 	acks, naks, terms, inProgress, redelivered, handedBack atomic.Uint64
 	failed, timedOut, retried, deadLettered, terminated    atomic.Uint64 // attempts
@@ -117,17 +116,16 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	if err != nil {
 		return nil, err
 	}
-	s.warnLastDelivery(s.defaults)
 	return s, nil
 }
 
 // readInfo asks the server for a consumer's info.
-func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer string) (info *jetstream.ConsumerInfo, err error) {
+func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer string) (*jetstream.ConsumerInfo, error) {
 	subject := wire.InfoSubject(apiPrefix(js), stream, consumer)
 	before := js.Conn().LastError()
-	info, err = requestInfo(ctx, js, stream, consumer)
+	c, err := js.Consumer(ctx, stream, consumer)
 	if err == nil {
-		return info, nil
+		return c.CachedInfo(), nil
 	}
 	if refused := transport.Refusal(js.Conn(), subject, before); refused != nil {
 		return nil, refused
@@ -140,15 +138,6 @@ func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer stri
 		return nil, fmt.Errorf("jetpull: consumer %q on stream %q: %w", consumer, stream, err)
 	}
 	return nil, requestError("consumer info", subject, err)
-}
-
-// requestInfo does not keep nats.go's consumer: it holds all of the info in memory.
-func requestInfo(ctx context.Context, js jetstream.JetStream, stream, consumer string) (*jetstream.ConsumerInfo, error) {
-	c, err := js.Consumer(ctx, stream, consumer)
-	if err != nil {
-		return nil, err
-	}
-	return c.CachedInfo(), nil
 }
 
 // Stream returns the name of the stream that the Subscription's consumer is on.
@@ -217,7 +206,7 @@ func (g *gaps) note(n uint64) {
 // as missed before the message after it is returned.
 func (s *Subscription) Missed() uint64 { return s.gaps.missed.Load() }
 
-// checkTarget refuses a consumer or group that no call can work with.
+// checkTarget refuses a js, stream or consumer that no call can work with.
 func checkTarget(ctx context.Context, js jetstream.JetStream, stream, consumer string) error {
 	if err := checkContext(ctx); err != nil {
 		return err
@@ -227,7 +216,7 @@ func checkTarget(ctx context.Context, js jetstream.JetStream, stream, consumer s
 	}
 	for _, name := range [][2]string{{"stream", stream}, {"consumer", consumer}} {
 		if name[1] == "" || strings.ContainsAny(name[1], " \t\r\n\f.*>/\\") {
-			return invalid(name[0], "%q is not a %s name: it must not be empty nor contain spaces, tabs, dots, * or >", name[1], name[0])
+			return invalid(name[0], "%q is not a %s name: it must not be empty nor contain spaces, tabs, dots, slashes, * or >", name[1], name[0])
 		}
 	}
 	return nil

@@ -25,7 +25,7 @@ var clientDirs = []string{"", "internal/pull", "internal/transport", "internal/w
 // file that is no test, comments and blank ones included.
 const (
 	rootLines, rootFiles = 2500, 16
-	clientLines          = 7124
+	clientLines          = 7000
 )
 
 // clientFiles are the sources of the client, tests left out, by their paths in the

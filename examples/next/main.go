@@ -1,5 +1,5 @@
-// Next takes one message at a time: a plain loop, acknowledging and pulling in
-// one protocol message, and many goroutines that share their pulls.
+// Next takes one message at a time: a plain loop that acknowledges and pulls, and
+// many goroutines that share their pulls.
 //
 // It needs nothing: without -nats it starts a server of its own. It ends by itself.
 package main

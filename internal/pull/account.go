@@ -35,7 +35,7 @@ type pull struct {
 	got      int
 	bytes    int
 	sent     At
-	heard    At // when it brought the last message
+	brought  At // when it brought the last message
 	patience At // how long a no-wait pull may stay silent
 	deadline At
 	ended    bool        // a status came, and messages that it counts have not
@@ -85,23 +85,19 @@ func (e *Engine) send(now At, p *pull, batch int) {
 	p.share.pulls = append(p.share.pulls, p)
 	e.stats.Pulls++
 	req := p.req
-	e.do(Effect{
-		Kind: Send, Inbox: p.inbox, Pull: &req, Reply: p.reply,
-		Single: p.inbox.single && req.Heartbeat == 0 && req.MaxBytes == 0,
-	})
+	e.do(Effect{Kind: Send, Inbox: p.inbox, Pull: &req, Reply: p.reply})
 }
 
 // arrived accounts for a message that p brought.
 func (e *Engine) arrived(now At, p *pull, size int) {
 	e.answered(now, p)
 	if p.kind == oneShot && !p.ended {
-		// The server does not end the pull while it is at MaxAckPending. Messages that have come must not wait for
-		// that.
+		// The server does not end the pull while it is at MaxAckPending. Messages that have come must not wait for that.
 		p.deadline = now + oneShotSilence
 		e.schedule(p.deadline)
 	}
 	p.share.tries, p.share.claimed = 0, false
-	p.heard = now
+	p.brought = now
 	e.account(p, size)
 	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {
 		// The server drops a pull whose bytes are used up, without a status.
@@ -202,7 +198,7 @@ func tooSoon(now At, p *pull, st wire.Status) bool {
 //	| was lost, or was a long pull without an answer     | is pulled for again                                     |
 //	| was a no-wait pull without an answer               | waits by a long pull: the consumer may be at            |
 //	|                                                    | MaxAckPending; with NoWait it is pulled for once more   |
-//	| is filled, for demands before this one             | gets a no-wait pull                                     |
+//	| is filled, for demands before this one             | gets a no-wait pull; with Fill, a long one if it had one |
 //	| is refused for its terms, or the consumer is gone  | ends with the status                                    |
 //	| had an old pin id                                  | is pulled for again                                     |
 //	| ended by any other status; some                    | ends                                                    |

@@ -110,20 +110,20 @@ func TestFailures(t *testing.T) {
 			~post a some 1 1s; +500ms -> @500ms drain i1; sub i2; p2 i2 1 once 400ms hb75ms | p1 msg 1 -> a=1; drain i2
 			post b some 1 9s -> sub i3; p3 i3 1 now | +2s -> @1s drain i3; sub i4; p4 i4 1 once 7.9s hb1s`,
 		"two missed heartbeats cost half of the wait, 3 s at most, and the next pull is refused aloud": `
-			~post a some 1 9s; ~p1 404; +1s; p2 100; +2.1s -> @2.1s drain i2; sub i3; p3 i3 1 once 5.8s single
+			~post a some 1 9s; ~p1 404; +1s; p2 100; +2.1s -> @2.1s drain i2; sub i3; p3 i3 1 once 5.8s
 			p2 msg 1 -> a=1; drain i3 | post b some 1 2s -> p4 i1 1 now | p4 404 -> sub i4; p5 i4 1 once 1.9s hb450ms
-			+1s -> @1s drain i4; sub i5; p6 i5 1 once 900ms single`,
+			+1s -> @1s drain i4; sub i5; p6 i5 1 once 900ms`,
 		"the user's heartbeat, where there is time for it": `
 			~post a some 1 30s hb=5s; ~p1 404; cancel a -> a=!canceled; drain i2 | post b some 1 8s hb=5s -> p3 i1 1 now
-			p3 404 -> sub i3; p4 i3 1 once 7.9s single`,
+			p3 404 -> sub i3; p4 i3 1 once 7.9s`,
 		"503 and the like: back off, and look at the consumer": `
 			~post a some 1 9s; p1 503 -> read | unreadable; +199ms; +1ms -> @1ms p2 i1 1 now
 			p2 waiting; +400ms -> @400ms p3 i1 1 now | p3 503 -> read | +500ms; +34ms -> @33.333333ms p4 i1 1 now
-			p4 503; +534ms -> @533.333333ms p5 i1 1 now | p5 404 -> sub i2; p6 i2 1 once 7.232s single | p6 msg 1 -> a=1; unsub i2
+			p4 503; +534ms -> @533.333333ms p5 i1 1 now | p5 404 -> sub i2; p6 i2 1 once 7.232s | p6 msg 1 -> a=1; unsub i2
 			post b some 1 5s -> p7 i1 1 now | p7 503; configured; unreadable gone -> read; b=!gone`,
 		"a timeout has what stood in the way": `
 			~post a some 1 300ms; p1 shutdown left=1 ->
-			+1s -> @200ms p2 i1 1 now; @250ms drain i1; sub i2; p3 i2 1 once 45ms single; @300ms a=!timeout:shutdown; drain i2
+			+1s -> @200ms p2 i1 1 now; @250ms drain i1; sub i2; p3 i2 1 once 45ms; @300ms a=!timeout:shutdown; drain i2
 			post b some 1 300ms -> sub i3; p4 i3 1 now | p4 shutdown left=1; +1s -> @300ms b=!timeout:shutdown`,
 		"reconnected: all pulls end, and calls go on where they were": `
 			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post c some 3 5s g=x -> sub i3; p4 i3 3 now g=x

@@ -2,7 +2,7 @@ package pull
 
 // config is the state of reading the consumer's configuration.
 type config struct {
-	reading bool // the driver reads
+	reading bool // the driver reads the configuration
 	stale   bool // the configuration may have changed since the reading began: another follows it
 	// awaited is set while standing demands wait for a reading, because the consumer was gone and may have been recreated.
 	awaited bool

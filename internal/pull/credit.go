@@ -46,7 +46,7 @@ type standing struct {
 	retryAt   At   // no probe before this
 }
 
-// troubled reports whether the next frame ends a disturbance.
+// troubled reports whether the next message changes more than accounts: see steady.
 func (s *standing) troubled() bool {
 	return s.probing || s.reported || s.quiet || s.starving
 }

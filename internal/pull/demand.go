@@ -12,8 +12,7 @@ const (
 	Standing             // never: it keeps a window on order until it leaves
 )
 
-// Terms are the terms of a pull in a priority group, and its heartbeat. Pulls with equal terms serve each
-// other's callers.
+// Terms are the terms of a pull in a priority group, and its heartbeat. Pulls with equal terms serve each other's callers.
 type Terms struct {
 	Group         string
 	MinPending    int64

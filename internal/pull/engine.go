@@ -88,7 +88,7 @@ const (
 	ReadConfig                    // read the consumer's configuration
 )
 
-// Effect is one thing to do. Effects are carried out in order. Of the effects of one event, changes of pins come first.
+// Effect is one thing to do. Effects are carried out in order. Among those that wait together, changes of pins come first.
 type Effect struct {
 	Kind   EffectKind
 	Done   bool
@@ -96,7 +96,6 @@ type Effect struct {
 	Inbox  *Inbox
 	Pull   *wire.Request
 	Reply  string // where the answers to Pull go
-	Single bool   // Pull ends with its inbox, after one frame more than its batch
 	Demand *Demand
 	Msg    Message
 	Msgs   []Message
@@ -185,7 +184,7 @@ func (e *Engine) Stats() (s Stats, outstanding int) {
 	return s, e.capacity.slots - e.capacity.free
 }
 
-// PassReading makes the caller of the demand that has waited longest read for all, and reports whether one
+// PassReading makes the first call in any share group read for all, and reports whether one
 // waits. It is woken after the callers whose demands are done.
 func (e *Engine) PassReading() bool {
 	for _, s := range e.shares {
@@ -205,7 +204,7 @@ func (e *Engine) PassReading() bool {
 //
 //	| state                                        | the message goes to                                      |
 //	| ---                                          | ---                                                      |
-//	| no pull was ever sent from ib                | the server, by a NAK                                     |
+//	| ib was dropped                               | the server, by a NAK                                     |
 //	| its share group has a call that wants more   | the one that was posted first                            |
 //	| its share group has standing demands         | the one whose pull brought it, or else any               |
 //	| other calls have its terms                   | the one that was posted first                            |
@@ -263,7 +262,7 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 // p's standing demand is the only one of its share group and without trouble, and no pull waits for the slot that it frees.
 func (e *Engine) steady(now At, p *pull, size int, pin string) bool {
 	d, s := p.owner, p.share
-	return p.heard == now && p.left > 1 && !p.ended && (p.req.MaxBytes == 0 || p.bytes+size < p.req.MaxBytes) &&
+	return p.brought == now && p.left > 1 && !p.ended && (p.req.MaxBytes == 0 || p.bytes+size < p.req.MaxBytes) &&
 		d != nil && len(s.demands) == 1 && s.demands[0] == d && !d.stand.troubled() && !e.capacity.awaited &&
 		(pin == "" || pin == e.pins[s.terms.Group].id)
 }

@@ -36,13 +36,11 @@ func (e *Engine) pooled() *Inbox {
 // release gives back an inbox on which nothing more can arrive.
 func (e *Engine) release(ib *Inbox) {
 	if ib.single || e.closed {
-		e.drop(ib)
+		e.do(Effect{Kind: Unsubscribe, Inbox: ib})
 		return
 	}
 	e.unused = append(e.unused, ib)
 }
-
-func (e *Engine) drop(ib *Inbox) { e.do(Effect{Kind: Unsubscribe, Inbox: ib}) }
 
 // retire drains the inbox of p, on which all its remaining messages may still arrive.
 func (e *Engine) retire(p *pull, silent bool) {

@@ -65,7 +65,7 @@ func (e *Engine) Close(now At, err error) {
 		s.stash = nil
 	}
 	for _, ib := range e.unused {
-		e.drop(ib)
+		e.do(Effect{Kind: Unsubscribe, Inbox: ib})
 	}
 	e.unused = nil
 }

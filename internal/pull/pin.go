@@ -19,9 +19,8 @@ func (p pins) set(group, id string) {
 	p[group] = h
 }
 
-// pinGained takes the pin id of a message that the pull by brought, and reports whether
-// it is new. Pulls without it stand by from now on, so they end, and new pulls with it
-// take their place.
+// pinGained takes the pin id of a message that the pull by brought, and reports whether it is new. Pulls without it stand by
+// from now on, so they end, and new pulls with it take their place.
 func (e *Engine) pinGained(now At, group, id string, by *pull) bool {
 	before := e.pins[group].id
 	if before == id || e.pins[group].lost == id {

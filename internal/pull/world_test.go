@@ -175,7 +175,6 @@ func pullText(f *Effect) string {
 	add(r.Group != "", "g=", r.Group)
 	add(r.Priority > 0, "prio=", r.Priority)
 	add(r.ID != "", "id=", r.ID)
-	add(f.Single, "single")
 	return text
 }
 

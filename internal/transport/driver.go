@@ -48,7 +48,7 @@ type Driver struct {
 	hooks   Hooks
 	epoch   time.Time
 	group   *lifecycle.Group
-	over    context.Context // ends with the driver or the connection, and has their error as its cause
+	Over    context.Context // ends when the driver is closed, and when the connection is drained or closed; its cause is the error of calls
 	end     context.CancelCauseFunc
 
 	mu      sync.Mutex
@@ -69,7 +69,7 @@ func New(nc *nats.Conn, subject string, lim pull.Limits, onOrder int, inboxes *I
 		nc: nc, subject: subject, hooks: hooks, epoch: epoch(nc), in: make(chan *nats.Msg, slots(onOrder)),
 		group: lifecycle.New(), refused: nc.LastError(), round: func() {},
 	}
-	d.over, d.end = context.WithCancelCause(context.Background())
+	d.Over, d.end = context.WithCancelCause(context.Background())
 	d.engine = pull.New(inboxes.base, lim, cap(d.in)-statusSlots, rand.Uint64())
 	d.reader.timer = time.AfterFunc(time.Hour, func() {
 		d.mu.Lock()
@@ -96,9 +96,6 @@ func epoch(nc *nats.Conn) time.Time {
 
 // Now is the time since the driver's epoch, as the engine counts it.
 func (d *Driver) Now() pull.At { return time.Since(d.epoch) }
-
-// Over ends when the driver is closed, and when the connection is drained or closed. Its cause is the error of calls.
-func (d *Driver) Over() context.Context { return d.over }
 
 // Do runs f with the engine, and carries out the effects. If f posts a standing demand, the background reader reads for it,
 // unless a caller does.
@@ -153,7 +150,7 @@ func (d *Driver) perform(f *pull.Effect) {
 	case pull.Drain:
 		d.drain(f.Inbox, f.Silent)
 	case pull.Nak:
-		_ = f.Msg.Nak() // it fails if the connection is gone for good
+		_ = f.Msg.Nak() // if it fails, the server redelivers the message after AckWait
 	case pull.Wake:
 		wake(f.Demand.Ref)
 	case pull.Deliver:
@@ -171,14 +168,8 @@ func (d *Driver) perform(f *pull.Effect) {
 
 // send sends a pull. If it cannot be sent, the connection is lost or closed, which the engine hears from watch.
 func (d *Driver) send(f *pull.Effect) {
-	sub, _ := f.Inbox.Ref.(*nats.Subscription)
-	if sub == nil {
-		if sub = d.subscribe(f.Inbox); sub == nil {
-			return
-		}
-	}
-	if f.Single {
-		_ = sub.AutoUnsubscribe(f.Pull.Batch + 1)
+	if f.Inbox.Ref == nil && !d.subscribe(f.Inbox) {
+		return
 	}
 	before := d.nc.LastError()
 	d.mu.Lock()

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// statusSlots are the slots of the channel that are reserved for statuses and for frames on the wire of drained inboxes.
+	// statusSlots are the slots of the channel that are reserved for statuses and for frames on the wire of inboxes that drain.
 	statusSlots = 32
 
 	// flushMost is how long one ping waits for its answer.
@@ -35,7 +35,7 @@ type inboxes struct {
 	drained []*pull.Inbox
 }
 
-// of returns the inbox of a subscription. One that was dropped has an inbox without a pull.
+// of returns the inbox of a subscription. A dropped one has an empty inbox.
 func (b *inboxes) of(sub *nats.Subscription) *pull.Inbox {
 	if sub != b.lastSub {
 		if b.lastSub, b.last = sub, b.known[sub]; b.last == nil {
@@ -52,9 +52,9 @@ func (b *inboxes) forget(ib *pull.Inbox) {
 	b.lastSub, b.last = nil, nil
 }
 
-// Inboxes are where the inboxes of a subscription are.
+// Inboxes are what CheckInboxes found.
 type Inboxes struct {
-	base string // of their subjects
+	base string // of the subjects of all inboxes
 	// Trip is how long the server took to answer.
 	Trip time.Duration
 }
@@ -77,17 +77,17 @@ func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
 	return f, err
 }
 
-// subscribe returns nil if the connection is closed.
-func (d *Driver) subscribe(ib *pull.Inbox) *nats.Subscription {
+// subscribe reports false if the connection is closed.
+func (d *Driver) subscribe(ib *pull.Inbox) bool {
 	sub, err := d.nc.ChanSubscribe(ib.Subject, d.in)
 	if err != nil {
-		return nil
+		return false
 	}
 	d.mu.Lock()
 	ib.Ref = sub
 	d.boxes.known[sub] = ib
 	d.mu.Unlock()
-	return sub
+	return true
 }
 
 func (d *Driver) unsubscribe(ib *pull.Inbox) {
@@ -99,9 +99,8 @@ func (d *Driver) unsubscribe(ib *pull.Inbox) {
 	d.mu.Unlock()
 }
 
-// drain unsubscribes ib and, a round trip later, reports that all frames on the wire have arrived. After silence it
-// first waits for an answer to a ping: the connection may be stalled, and messages that come through later need their
-// inbox.
+// drain unsubscribes ib and, a round trip later, reports that all frames on the wire have arrived. After silence it first
+// waits for an answer to a ping: the connection may be stalled, and messages that come through later need their inbox.
 func (d *Driver) drain(ib *pull.Inbox, silent bool) {
 	sub, _ := ib.Ref.(*nats.Subscription)
 	if sub == nil || !silent && sub.Drain() != nil {

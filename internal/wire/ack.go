@@ -1,6 +1,10 @@
 package wire
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // AckPrefix begins the reply subject of every message that a JetStream consumer delivers.
 const AckPrefix = "$JS.ACK."
@@ -49,30 +53,23 @@ func ParseAck(prefix, subject string) (a Ack, ok bool) {
 
 // parse reads the numbers that s begins with.
 func (a *Ack) parse(s string) (ok bool) {
-	if a.Delivered, s, ok = number(s, 0, 0); !ok {
+	if a.Delivered, s, ok = number(s); !ok {
 		return false
 	}
-	if a.StreamSeq, s, ok = number(s, 0, 0); !ok {
+	if a.StreamSeq, s, ok = number(s); !ok {
 		return false
 	}
-	if a.ConsumerSeq, s, ok = number(s, 0, 0); !ok {
+	if a.ConsumerSeq, s, ok = number(s); !ok {
 		return false
 	}
-	i, stored := 0, uint64(0)
-	for ; i+8 <= len(s); i += 8 { // a time has 19 digits
-		eight, ok := eightDigits(s[i : i+8])
-		if !ok {
-			break
-		}
-		stored = stored*100_000_000 + eight
-	}
-	stored, _, ok = number(s, i, stored)
+	stored, _, ok := number(s)
 	a.Timestamp = int64(stored)
 	return ok && a.Timestamp >= 0
 }
 
-// number reads the decimal number that s begins with, and the dot behind it. Its first i digits have been read, and are n.
-func number(s string, i int, n uint64) (_ uint64, rest string, ok bool) {
+// number reads the decimal number that s begins with, and the dot behind it.
+func number(s string) (n uint64, rest string, ok bool) {
+	i := 0
 	for ; i < len(s) && s[i]-'0' <= 9; i++ {
 		n = n*10 + uint64(s[i]-'0')
 	}
@@ -82,15 +79,23 @@ func number(s string, i int, n uint64) (_ uint64, rest string, ok bool) {
 	return n, s[i+1:], true
 }
 
-// eightDigits reads a number of eight digits in a third of the time: it adds up the digits to pairs, and those to the number.
-func eightDigits(s string) (n uint64, ok bool) {
-	n = uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
-		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-	n ^= 0x3030303030303030                                 // of each digit, its value is left
-	if (n|(n+0x0606060606060606))&0xf0f0f0f0f0f0f0f0 != 0 { // one is over 9
-		return 0, false
-	}
-	n = n*10 + n>>8
-	const pairs = 0x000000ff000000ff
-	return (n&pairs*(100+1_000_000<<32) + n>>16&pairs*(1+10_000<<32)) >> 32, true
+// Acknowledgement payloads, published to a message's reply subject. They are
+// shared by all callers and must not be written to.
+var (
+	// VerbAck settles the message.
+	VerbAck = []byte("+ACK")
+	// VerbNak hands the message back for redelivery.
+	VerbNak = []byte("-NAK")
+	// VerbProgress restarts the message's ack wait.
+	VerbProgress = []byte("+WPI")
+	// VerbTerm settles the message as one never to be redelivered.
+	VerbTerm = []byte("+TERM")
+)
+
+// Nak returns the payload that hands a message back for redelivery after delay.
+func Nak(delay time.Duration) []byte {
+	return fmt.Appendf(nil, `%s {"delay":%d}`, VerbNak, int64(delay))
 }
+
+// Term returns the payload that ends a message for good. The server puts the reason into its advisory.
+func Term(reason string) []byte { return fmt.Appendf(nil, "%s %s", VerbTerm, reason) }

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// ackBatch gathers the acknowledgements of handlers that run at the same time. If each were sent when its handler ends,
-// each would cost a write and a wake-up of the server, which is more than all other costs of a message with a short
-// handler.
+// ackBatch gathers the acknowledgements of handlers that run at the same time. If each were sent when its handler ends, each
+// would cost a write and a wake-up of the server, which is more than all other costs of a message with a short handler.
 type ackBatch[M any] struct {
 	ack     func(M) error
 	report  func(error)

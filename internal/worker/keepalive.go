@@ -6,9 +6,6 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// hangs is how many AckWaits a worker may have a message, or leave it unsettled, until that is logged.
-const hangs = 10
-
 // look has keepHouse called after d at the latest. The queue's lock is held.
 func (p *Pool[M]) look(now pull.At, d time.Duration) {
 	if at := now + d; !p.closed && (p.lookAt == 0 || at < p.lookAt) {
@@ -25,7 +22,7 @@ func (p *Pool[M]) lookAgain(now pull.At) {
 }
 
 // keepHouse is called each quarter of AckWait while something is held or remembered, and when a retry in place is due. It
-// reports a message in progress that has been held for half of AckWait, and logs workers that do not finish.
+// reports a message in progress that has been held for half of AckWait.
 func (p *Pool[M]) keepHouse() {
 	q, disturbed := &p.queue, p.ops.Report.Disturbed()
 	q.mu.Lock()
@@ -36,7 +33,6 @@ func (p *Pool[M]) keepHouse() {
 	now, wait := p.ops.Now(), q.consumer.Patience
 	p.lookAt = 0
 	var due []M
-	var hanging []uint64
 	for e := q.held.next; e != &q.held; e = e.next {
 		switch {
 		case e.due > now:
@@ -44,12 +40,6 @@ func (p *Pool[M]) keepHouse() {
 		case e.due > 0:
 			e.due = 0
 			q.wake(e)
-		case !e.taken && !e.parked || e.seen < 0:
-		case e.seen == 0:
-			e.seen = now
-		case now-e.seen >= hangs*wait:
-			e.seen = -1
-			hanging = append(hanging, e.id.Seq)
 		}
 		// A message that is retried in place, or waits for its dead letter, is kept in progress even without
 		// KeepAlive: no other client may get it.
@@ -74,10 +64,6 @@ func (p *Pool[M]) keepHouse() {
 	q.mu.Unlock()
 	for _, m := range due {
 		_ = p.ops.InProgress(m) // it fails if the message was settled meanwhile
-	}
-	if len(hanging) > 0 {
-		p.ops.Report.Log.Warn("jetpull: messages were taken more than ten times AckWait ago and are not settled: their handler hangs, or ManualAck waits; see HandlerTimeout",
-			"sequences", hanging[:min(len(hanging), sequencesMost)], "for", hangs*wait)
 	}
 }
 

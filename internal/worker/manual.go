@@ -9,7 +9,7 @@ func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 		return
 	}
 	s.e = nil
-	e.parked, e.seen = true, 0
+	e.parked = true
 	q.parked++
 	p.workers.Add(1) // the drain waits for it too
 	m, id := e.msg, e.id

@@ -48,8 +48,7 @@ func (n *Notifier) call(context.Context) {
 }
 
 // Reporter logs the events of one call, each change of state once, and passes problems to OnError. At most
-// problemsMost of them wait, so that a callback that blocks does not fill the memory. Problems beyond that are
-// counted.
+// problemsMost of them wait, so that a callback that blocks does not fill the memory. Those beyond that are dropped, and one line of the log says so.
 type Reporter struct {
 	Log      *slog.Logger
 	OnError  func(error) // nil: none
@@ -58,7 +57,7 @@ type Reporter struct {
 
 	disturbed atomic.Bool
 	waiting   atomic.Int64
-	missed    atomic.Int64
+	missed    atomic.Bool
 }
 
 // problemsMost is how many problems may wait for OnError. All handlers may fail at once.
@@ -72,31 +71,27 @@ func (r *Reporter) Later(level slog.Level, text string, args ...any) {
 	})
 }
 
-// Error passes err to OnError.
+// Error passes err to OnError, unless it is nil, as that of an acknowledgement that was sent.
 func (r *Reporter) Error(err error) {
-	if r.OnError != nil {
+	if err != nil && r.OnError != nil {
 		r.Call(func() { r.OnError(err) })
 	}
 }
 
-// Call calls a callback of the user on the goroutine of the callbacks. If too many wait, it only counts the call.
+// Call calls a callback of the user on the goroutine of the callbacks. If too many wait, it does not.
 func (r *Reporter) Call(f func()) {
 	if r.waiting.Load() >= problemsMost {
-		if r.missed.Add(1) == 1 {
-			r.Later(slog.LevelWarn, "jetpull: OnError or OnEvent is too slow, and further problems are only counted", "waiting", problemsMost)
+		if !r.missed.Swap(true) {
+			r.Later(slog.LevelWarn, "jetpull: OnError or OnEvent is too slow, and does not get further problems; return from it at once, and work elsewhere", "waiting", problemsMost)
 		}
 		return
 	}
 	r.waiting.Add(1)
 	r.Notifier.Post(func() {
-		r.waiting.Add(-1)
+		if r.waiting.Add(-1) == 0 {
+			r.missed.Store(false)
+		}
 		f()
-		if r.waiting.Load() > 0 {
-			return
-		}
-		if n := r.missed.Swap(0); n > 0 && r.OnError != nil {
-			r.OnError(fmt.Errorf("jetpull: %d more problems were only counted: OnError or OnEvent is too slow; return from it at once, and work elsewhere", n))
-		}
 	})
 }
 

@@ -183,7 +183,7 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	p.lookAgain(now)
 	q.mu.Unlock()
 	for _, a := range again {
-		p.check(a())
+		p.ops.Report.Error(a())
 	}
 	for _, m := range back {
 		p.ops.HandBack(m)

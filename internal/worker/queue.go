@@ -14,7 +14,7 @@ type ID struct {
 	Stored int64  // nanoseconds since 1970
 }
 
-// entry is a message that is held. There is one for each stream sequence: a redelivery of a held message replaces its
+// entry is a message that is held. There is one for each ID: a redelivery of a held message replaces its
 // delivery.
 type entry[M any] struct {
 	msg       M // the delivery that is handled; not changed while a worker has it
@@ -29,7 +29,6 @@ type entry[M any] struct {
 	due     pull.At // when it is retried in place; 0: it is not
 	taken   bool    // by a worker
 	parked  bool    // its handler has returned without settling it
-	seen    pull.At // when keepHouse first found it with a worker, or parked; -1: that was logged
 	insists bool    // its worker waits for its dead letter to be stored
 	gone    bool    // it is not held any more, and only its worker has it
 	outcome Outcome // how its worker settled it
@@ -111,9 +110,6 @@ type quota struct {
 	busy int // messages that workers have, or that are parked
 }
 
-// ordered reports whether messages stand in lines by key.
-func (q *queue[M]) ordered() bool { return q.ops.Key != nil }
-
 // add returns a new entry. The caller fills it and calls enqueue.
 func (q *queue[M]) add() *entry[M] {
 	var e *entry[M]
@@ -131,7 +127,7 @@ func (q *queue[M]) add() *entry[M] {
 
 // enqueue makes e ready, or puts it into the line of its key.
 func (q *queue[M]) enqueue(e *entry[M]) {
-	if q.ordered() {
+	if q.ops.Key != nil {
 		l := q.lines[e.key]
 		if l != nil {
 			l.waiting.push(e)
@@ -162,7 +158,7 @@ func (q *queue[M]) release(bytes int) {
 // advance makes the next message of e's key ready.
 func (q *queue[M]) advance(e *entry[M]) {
 	l := q.lines[e.key]
-	if !q.ordered() || l == nil || l.head != e {
+	if l == nil || l.head != e {
 		return
 	}
 	if l.waiting.n == 0 {
@@ -192,7 +188,7 @@ func (q *queue[M]) find(id ID) *entry[M] {
 	return nil
 }
 
-// all returns the held entries, in the order of their arrival.
+// all returns the held entries for which keep reports true, in the order of their arrival.
 func (q *queue[M]) all(keep func(*entry[M]) bool) (es []*entry[M]) {
 	for e := q.held.next; e != &q.held; e = e.next {
 		if keep(e) {
@@ -271,7 +267,7 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	return e
 }
 
-// empty reports whether no message is ready for a worker.
+// empty reports whether a worker would have to wait for a message.
 func (q *queue[M]) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -10,22 +10,7 @@ import (
 // DrainGrace is how long after DrainTimeout a call waits for handlers whose context it has cancelled.
 const DrainGrace = time.Second
 
-// DrainError says that handlers still ran when DrainTimeout had passed.
-type DrainError struct {
-	Running   int // handlers that ran then
-	Unsettled int // messages that handlers had left unsettled then
-	Unstarted int // messages that were to be handled before the end, and were not started
-	Left      int // handlers that go on although their context is cancelled
-	After     time.Duration
-}
-
-func (e *DrainError) Error() string {
-	return fmt.Sprintf("%d handlers ran for more than %v after the end and were cancelled, and %d of them go on; %d messages were left unsettled; %d messages at their last delivery, or to be drained, were not handled",
-		e.Running, e.After, e.Left, e.Unsettled, e.Unstarted)
-}
-
-// Run handles messages until ctx or the call ends, and drains. It returns a *DrainError if handlers had to be
-// cancelled.
+// Run handles messages until ctx or the call ends, and drains. It returns an error if the drain timed out.
 func (p *Pool[M]) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -59,7 +44,8 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 	return p.drain(done, cancel)
 }
 
-// drain waits until the running handlers are done, and cancels them after DrainTimeout.
+// drain waits until the running handlers are done, and cancels them after DrainTimeout. Its error counts them, those that go on
+// although they are cancelled, and the messages that were not settled or not started.
 func (p *Pool[M]) drain(done <-chan struct{}, cancel context.CancelFunc) error {
 	timer := time.NewTimer(p.set.DrainTimeout)
 	defer timer.Stop()
@@ -69,26 +55,26 @@ func (p *Pool[M]) drain(done <-chan struct{}, cancel context.CancelFunc) error {
 		return nil
 	case <-timer.C:
 	}
-	e := &DrainError{After: p.set.DrainTimeout}
-	e.Unstarted, e.Unsettled = p.handBackUnstarted()
-	_, e.Running, _ = p.Size()
+	unstarted, unsettled := p.handBackUnstarted()
+	_, running, _ := p.Size()
+	left := 0
 	cancel()
-	if e.Running+e.Unstarted+e.Unsettled == 0 {
+	if running+unstarted+unsettled == 0 {
 		return nil
 	}
-	if e.Running > 0 {
+	if running > 0 {
 		timer.Reset(DrainGrace * 19 / 20)
 		select {
 		case <-done:
 		case <-timer.C:
-			_, e.Left, _ = p.Size()
+			_, left, _ = p.Size()
 		}
 	}
-	return e
+	return fmt.Errorf("%d handlers ran for more than %v after the end and were cancelled, and %d of them go on; %d messages were left unsettled; %d messages at their last delivery, or to be drained, were not handled",
+		running, p.set.DrainTimeout, left, unsettled, unstarted)
 }
 
-// handBackUnstarted hands back the messages that no worker has begun. It returns their number, and how many are
-// parked.
+// handBackUnstarted hands back the messages that no worker has begun. It returns their number, and how many are parked.
 func (p *Pool[M]) handBackUnstarted() (unstarted, parked int) {
 	p.queue.mu.Lock()
 	back, parked := p.queue.unstarted(func(*entry[M]) bool { return false }), p.queue.parked

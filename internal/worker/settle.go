@@ -113,7 +113,7 @@ func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err err
 	case how == Undecided:
 		p.acknowledge(e)
 	case how == Naked:
-		p.release(e) // its key goes on
+		p.release(e) // before its redelivery comes: see known
 	default:
 		e.outcome = how
 	}
@@ -126,15 +126,7 @@ func (p *Pool[M]) acknowledge(e *entry[M]) {
 		p.acks.add(e.msg, !p.queue.empty())
 		return
 	}
-	p.check(p.ops.Ack(e.msg))
-}
-
-// check reports that an acknowledgement could not be sent: the connection is gone for good, and the server
-// redelivers the message.
-func (p *Pool[M]) check(err error) {
-	if err != nil {
-		p.ops.Report.Error(err)
-	}
+	p.ops.Report.Error(p.ops.Ack(e.msg))
 }
 
 // release removes e before the server can redeliver it, and returns its newest delivery, which is handed back.
@@ -145,7 +137,7 @@ func (p *Pool[M]) release(e *entry[M]) M {
 	return e.latest
 }
 
-// Outcome of a failed attempt. A message that was handed back at its last delivery is not delivered again.
+// Results of a failed attempt, for Ops.Failed; an Outcome is how a message was settled.
 const (
 	Retried      = "retried"
 	DeadLettered = "dead_lettered"
@@ -171,7 +163,7 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 		return
 	}
 	limit := p.set.MaxAttempts
-	if limit == 0 && q.ordered() {
+	if limit == 0 && p.ops.Key != nil {
 		limit = int(q.consumer.MaxDeliver) // the server's count does not grow with retries in place
 	}
 	delay := p.delay(q.consumer, try.number)
@@ -189,7 +181,7 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 func (p *Pool[M]) again(s *slot[M], e *entry[M], try attempt, delay time.Duration) {
 	p.ops.Report.Log.Debug("jetpull: message is retried", "sequence", e.id.Seq, "after", delay)
 	m := e.msg // once it waits for its retry, e is another worker's
-	if p.queue.ordered() && p.retryInPlace(s, e, delay) {
+	if p.ops.Key != nil && p.retryInPlace(s, e, delay) {
 		p.ops.Failed(m, try.number, Retried, delay, try.err)
 		return
 	}
@@ -205,14 +197,14 @@ func (p *Pool[M]) nak(e *entry[M], try attempt, delay time.Duration) {
 	if try.last {
 		outcome = HandedBack
 	}
-	p.check(p.ops.Nak(p.release(e), delay))
+	p.ops.Report.Error(p.ops.Nak(p.release(e), delay))
 	p.ops.Failed(m, try.number, outcome, delay, try.err)
 }
 
 // terminate ends a message for good.
 func (p *Pool[M]) terminate(e *entry[M], try attempt, outcome, reason string) {
 	e.outcome = Terminated
-	p.check(p.ops.Term(e.msg, reason))
+	p.ops.Report.Error(p.ops.Term(e.msg, reason))
 	p.ops.Failed(e.msg, try.number, outcome, 0, try.err)
 }
 
@@ -242,7 +234,6 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 	q.quota.busy--
 	e.taken, e.msg = false, e.latest
 	e.retries++
-	e.seen = 0
 	e.since = p.ops.Now()
 	e.due = max(1, e.since+delay)
 	p.look(e.since, delay)
