@@ -153,6 +153,9 @@ func Handler(cfg Config) *Console {
 	c.pages["overview"] = page.Overview(summaries)
 	c.add("Operations", "operations", page.NewOperations(c.sampler, operations).Pages())
 	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.actions.all)})
+	for name, build := range c.pages {
+		c.pages[name] = build.Within(sample.Patience)
+	}
 	return c
 }
 

@@ -270,8 +270,6 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 			counts = one
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	var c brokerConsumer
 	if err := b.call.Call(ctx, http.MethodGet, counts.path(), nil, &c); err != nil {
 		return nil, notShown(brokerName, err, "The list of consumers shows all that there are.", "consumer %q of channel %q", name, channel)

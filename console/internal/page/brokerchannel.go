@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -44,8 +43,6 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 			consumers++
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	var status struct {
 		Counts map[string]struct{ Count int } `json:"counts"`
 		Next   time.Time                      `json:"next_scheduled_message_at"`
@@ -130,8 +127,6 @@ func (b *Broker) broadcast(channel string, consumers int) view.Action {
 // scheduled shows a scheduled message.
 func (b *Broker) scheduled(ctx context.Context, r Request) (*view.Page, error) {
 	channel, id := r.Query.Get("channel"), r.Query.Get("id")
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	var m struct {
 		ContentType, EventType, ProducedBy, Status, Payload, PayloadEncoding string
 		DispatchSchedule, DispatchedAt                                       time.Time

@@ -13,15 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
 // message shows a message with the attempts of each of its jobs.
 func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 	channel, id := r.Query.Get("channel"), r.Query.Get("id")
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	var m struct {
 		Payload, PayloadEncoding, ContentType, ProducedBy, Status string
 		ReceivedAt                                                time.Time

@@ -142,8 +142,6 @@ func (f *letterFilter) words() string {
 // scan reads backwards from a sequence until it has n that fit. It stops before, with more, at maxScanned messages or scanTime. Next
 // is the sequence that the search continues at; 0: it has reached the begin.
 func (d *DeadLetters) scan(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64, n int) (found []*jetstream.RawStreamMsg, next uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	begun, scanned := time.Now(), 0
 	for high := from; high >= max(1, info.State.FirstSeq); {
 		if scanned >= maxScanned || time.Since(begun) > scanTime {
@@ -366,8 +364,6 @@ func (d *DeadLetters) one(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	m, err := d.source.Message(ctx, stream, seq)
 	if err != nil {
 		return nil, streamError(stream, err)

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -128,8 +127,6 @@ func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
 
 // ask asks the systems, except those whose list has ended, at the same time. A system that does not answer has the answer that it last gave.
 func (f *Failures) ask(ctx context.Context, systems []*failedSystem, r Request) {
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	var asked sync.WaitGroup
 	for _, s := range systems {
 		if cursor := r.Query.Get(s.name); cursor != end {
@@ -219,7 +216,11 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		return nil, err
 	}
+	var others []view.Fact
+	var waiting sync.WaitGroup
+	waiting.Go(func() { others = f.others(ctx) })
 	f.ask(ctx, systems, r)
+	waiting.Wait()
 	page := &view.Page{Nav: "failed", Title: "Failed", Filter: f.form(q)}
 	var answered, stale []*failedSystem
 	var away []string
@@ -261,7 +262,7 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 		part.Actions = actions(answered)
 		page.Parts = append([]view.Part{part}, page.Parts...)
 	}
-	if others := f.others(ctx); len(others) > 0 {
+	if len(others) > 0 {
 		page.Parts = append(page.Parts, view.Part{ID: "others", Title: "Other failures", Facts: others})
 	}
 	return page, nil

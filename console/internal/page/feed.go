@@ -110,8 +110,6 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	if !s.At.IsZero() {
 		head.Problem, head.ProblemTone = st.sentence, st.tone
 	}
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	status := feed.Status(q.Get("status"))
 	found, err := f.source.Partitions(ctx, feed.Query{Partition: strings.TrimSpace(q.Get("q")), Status: status, After: q.Get("after"), Limit: pageSize + 1})
 	part := view.Part{ID: "partitions", Title: "Partitions", Source: view.Source{Name: feedName, Asked: r.Now}}
@@ -192,8 +190,6 @@ func feedError(err error, what string) error {
 func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	id := q.Get("id")
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	p, err := f.source.Partition(ctx, id)
 	if err != nil {
 		return nil, feedError(err, fmt.Sprintf("partition %q", id))
@@ -337,8 +333,6 @@ func (f *Feed) actions(p feed.Partition, failed int) []view.Action {
 
 func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 	partition, id := r.Query.Get("partition"), r.Query.Get("id")
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	it, err := f.source.Item(ctx, partition, id)
 	if err != nil {
 		return nil, feedError(err, fmt.Sprintf("item %q in a partition %q", id, partition))

@@ -119,8 +119,6 @@ const messageRows = 25
 func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	name := q.Get("stream")
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	info, err := m.source.Stream(ctx, name)
 	if err != nil {
 		return nil, streamError(name, err)
@@ -246,8 +244,6 @@ func (m *Messages) read(ctx context.Context, q url.Values) (*jetstream.RawStream
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	one, err := m.source.Message(ctx, q.Get("stream"), seq)
 	if err != nil {
 		return nil, streamError(q.Get("stream"), err)

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/sample"
@@ -72,9 +73,12 @@ func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
 			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: running, Text: "running"}, view.Option{Value: "ended", Text: "ended"}),
 		}},
 	}
+	page.Parts = make([]view.Part, len(o.sources))
+	var parts sync.WaitGroup // the sources are waited for at the same time
 	for i, source := range o.sources {
-		page.Parts = append(page.Parts, o.part(q, r.Now, source.System(), o.latest[i].Fresh(ctx)))
+		parts.Go(func() { page.Parts[i] = o.part(q, r.Now, source.System(), o.latest[i].Fresh(ctx)) })
 	}
+	parts.Wait()
 	if len(o.sources) == 0 {
 		page.Parts = []view.Part{{ID: "operations", Lines: []string{operationsEmpty}}}
 	}

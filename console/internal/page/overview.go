@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -18,13 +19,15 @@ type Summary interface {
 	Overview(ctx context.Context, r Request) view.Part
 }
 
-// Overview is the page with a part for each source.
+// Overview is the page with a part for each source. The sources are waited for at the same time.
 func Overview(all []Summary) Func {
 	return func(ctx context.Context, r Request) (*view.Page, error) {
-		page := &view.Page{Nav: "overview", Title: "Overview"}
-		for _, one := range all {
-			page.Parts = append(page.Parts, one.Overview(ctx, r))
+		page := &view.Page{Nav: "overview", Title: "Overview", Parts: make([]view.Part, len(all))}
+		var parts sync.WaitGroup
+		for i, one := range all {
+			parts.Go(func() { page.Parts[i] = one.Overview(ctx, r) })
 		}
+		parts.Wait()
 		if len(all) == 0 {
 			page.Parts = []view.Part{{ID: "overview", Lines: []string{"This console has no source. Start it with --nats, --relay or --feed."}}}
 		}

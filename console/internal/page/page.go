@@ -31,6 +31,15 @@ type Request struct {
 // Func builds a page.
 type Func func(ctx context.Context, r Request) (*view.Page, error)
 
+// Within is the function with a limit on the time that the page waits for all of its sources together.
+func (f Func) Within(most time.Duration) Func {
+	return func(ctx context.Context, r Request) (*view.Page, error) {
+		ctx, cancel := context.WithTimeout(ctx, most)
+		defer cancel()
+		return f(ctx, r)
+	}
+}
+
 type userKey struct{}
 
 // WithUser is a context of an action of a user.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/partition"
 )
@@ -73,8 +72,6 @@ func (s *PartitionSet) judge() state {
 }
 
 func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	q := r.Query
 	sets, err := p.source.PartitionSets(ctx, "")
 	part := view.Part{ID: "sets", Source: view.Source{Name: "NATS", Asked: r.Now}}
@@ -115,8 +112,6 @@ func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 }
 
 func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	name := r.Query.Get("name")
 	sets, err := p.source.PartitionSets(ctx, name)
 	switch {

@@ -386,8 +386,6 @@ func notShown(system string, err error, fix, format string, args ...any) error {
 // message is a message of the relay as a timeline.
 func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	src, id := r.Query.Get("source"), r.Query.Get("id")
-	ctx, cancel := context.WithTimeout(ctx, sample.Patience)
-	defer cancel()
 	var m struct {
 		Receiver string     `json:"receiver"`
 		Status   string     `json:"status"`
