@@ -10,7 +10,9 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -96,79 +98,65 @@ func cpuTime(t testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// 100 open pages ask the source as often as one does.
-func TestManyOpenPages(t *testing.T) {
-	fake := many(1000)
-	base := serve(t, console.Config{NATS: fake})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	// Pages that are open are counted by the events that they get.
-	open := func(n int) {
-		for range n {
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"consumers?live=1", nil)
-			require.NoError(t, err)
-			answer, err := http.DefaultClient.Do(r)
-			require.NoError(t, err)
-			lines := bufio.NewReader(answer.Body)
-			_, err = lines.ReadString('\n')
-			require.NoError(t, err)
-			go func() {
-				defer answer.Body.Close()
-				_, _ = io.Copy(io.Discard, lines)
-			}()
-		}
-	}
-	measure := func() (asks int, cpu time.Duration, memory uint64) {
-		runtime.GC()
-		before := cpuTime(t)
-		asked := fake.asked()
-		time.Sleep(5 * time.Second)
-		cpu = cpuTime(t) - before
-		asks = fake.asked() - asked
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return asks, cpu, m.HeapInuse + m.StackInuse
-	}
-	if testing.Short() {
-		t.Skip("it measures for 10 seconds")
-	}
-	open(1)
-	asks, cpu, memory := measure()
-	open(99)
-	allAsks, allCPU, allMemory := measure()
-	t.Logf("one page: %d requests, %v of CPU in 5 s; 100 pages: %d requests, %v of CPU, %d kB more", asks, cpu, allAsks, allCPU, (int64(allMemory)-int64(memory))/1024)
-	require.LessOrEqual(t, allAsks, asks+2)
-	require.Less(t, int64(allMemory)-int64(memory), int64(50<<20))
+// openPage opens a page as a browser does, and returns the lines of its stream of events.
+func openPage(t testing.TB, url string) *bufio.Scanner {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = answer.Body.Close() })
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, 1<<20)
+	return lines
 }
 
-// BenchmarkLive measures how long it takes until a change of a source has been sent to an open page. It reports the 95th percentile.
-func BenchmarkLive(b *testing.B) {
-	fake := many(1000)
-	base := serve(b, console.Config{NATS: fake})
-	r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, base+"consumer?stream=STREAM_00&name=consumer-0000&live=1", nil)
-	require.NoError(b, err)
-	answer, err := http.DefaultClient.Do(r)
-	require.NoError(b, err)
-	defer func() { _ = answer.Body.Close() }()
-	events := bufio.NewScanner(answer.Body)
-	events.Buffer(nil, 1<<20)
-	var took []time.Duration
-	for pending := uint64(1001); b.Loop(); pending++ {
-		begun := time.Now()
-		fake.set(func() {
-			next := *fake.consumers[0]
-			next.NumPending = pending
-			fake.consumers[0] = &next
+// BenchmarkOpenPages measures what open pages cost. A source changes as soon as all pages have its last change, so each sample of it is sent
+// to each page. It reports the time until the last page has a change, the processor time and the memory of the process, which includes the
+// browser's side of the connections, and how often the source is queried.
+func BenchmarkOpenPages(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			fake := many(1000)
+			base := serve(b, console.Config{NATS: fake})
+			pages := make([]*bufio.Scanner, n)
+			for i := range pages {
+				pages[i] = openPage(b, base+"consumers?live=1")
+			}
+			var took []time.Duration
+			begun, cpu, asked := time.Now(), cpuTime(b), fake.asked()
+			for pending := uint64(10_000); b.Loop(); pending++ {
+				changed := time.Now()
+				fake.set(func() {
+					next := *fake.consumers[0]
+					next.NumPending = pending
+					fake.consumers[0] = &next
+				})
+				shown := fmt.Sprintf("%d,%03d", pending/1000, pending%1000)
+				var all sync.WaitGroup
+				for _, page := range pages {
+					all.Go(func() {
+						for page.Scan() && !strings.Contains(page.Text(), shown) {
+						}
+					})
+				}
+				all.Wait()
+				took = append(took, time.Since(changed))
+			}
+			elapsed := time.Since(begun).Seconds()
+			b.ReportMetric(100*(cpuTime(b)-cpu).Seconds()/elapsed, "cpu-%")
+			b.ReportMetric(float64(fake.asked()-asked)/elapsed, "queries/s")
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			b.ReportMetric(float64(m.HeapInuse+m.StackInuse)/1e6, "MB")
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)*95/100].Microseconds())/1000, "p95-ms")
+			for _, page := range pages {
+				require.NoError(b, page.Err())
+			}
 		})
-		shown := fmt.Sprintf("%d,%03d", pending/1000, pending%1000)
-		for events.Scan() && !strings.Contains(events.Text(), shown) {
-		}
-		took = append(took, time.Since(begun))
 	}
-	require.NoError(b, events.Err())
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)*95/100].Microseconds())/1000, "p95-ms")
 }
 
 // BenchmarkPages measures how long a page takes to be answered, with many objects. It reports the 95th percentile.
