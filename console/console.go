@@ -308,7 +308,7 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 	const maxForm = 1 << 20
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
-		c.fail(w, r, l, &page.Problem{Status: http.StatusBadRequest, Text: "The form cannot be read.", Err: err})
+		c.fail(w, r, l, &page.Problem{Status: http.StatusBadRequest, Text: "The form cannot be read. Nothing was changed", Err: err, Fix: "Open the page again, and send at most 1 MiB."})
 		return
 	}
 	if l.ReadOnly {

@@ -64,7 +64,7 @@ var steps = []step{
 	{page: "partition?id=orders", label: "Skip all failed", asks: true, done: "1 item is counted as complete.", call: "feed skip orders"},
 	{page: "partition?id=orders", label: "Reopen", done: "Reopened.", call: "feed reopen orders"},
 	{page: "partition?id=orders2", label: "Seal", asks: true, done: "Sealed.", call: "feed seal orders2"},
-	{page: "partition?id=orders2", label: "Advance", done: "Advanced to gate 1.", call: "feed advance orders2 1"},
+	{page: "partition?id=orders2", label: "Advance", asks: true, done: "Advanced to gate 1.", call: "feed advance orders2 1"},
 	{page: "partition?id=orders2", label: "Close", asks: true, done: "Closed.", call: "feed close orders2"},
 	{page: "item?partition=orders&id=orders", label: "Retry", done: "The item is available again.", call: "feed retry orders orders"},
 	{page: "item?partition=orders&id=orders", label: "Skip", asks: true, done: "The item counts as complete.", call: "feed skip orders orders"},

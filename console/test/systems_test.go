@@ -185,6 +185,7 @@ func TestFeed(t *testing.T) {
 	b.press("Seal…")
 	b.press("Seal")
 	b.eventually("Sealed. No more items will come.")
+	b.press("Advance…")
 	b.press("Advance")
 	b.eventually("The feed refused this")
 	b.open("feed?status=Failed")

@@ -43,6 +43,9 @@ func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	page.Parts = append([]view.Part{c.now(r.Now, s, one)}, c.groups(one)...)
 	page.Parts = append(page.Parts, view.Part{ID: "configuration", Title: "Configuration", Lines: describe(one.ConsumerInfo)})
+	for i := range page.Parts[1:] {
+		page.Parts[i+1].Source.Stale = s.Stale() // the first part states why
+	}
 	return page, nil
 }
 
@@ -58,7 +61,7 @@ func (c *Consumers) now(now time.Time, s sample.Sample[[]*consumer], one *consum
 			{Name: "Redelivered", Value: quietZero(view.Int(one.NumRedelivered), one.NumRedelivered > 0, view.Warn)},
 			{Name: "Waiting pulls", Value: view.Int(one.NumWaiting)},
 			{Name: "Rate", Value: view.Rate(one.rate)},
-			{Name: "Oldest unacknowledged", Value: view.Ago(one.oldest, "Every delivered message is acknowledged")},
+			{Name: "Oldest unacknowledged", Value: one.oldestValue()},
 			{Name: "Delivered up to", Value: sequence(one.Stream, one.Delivered)},
 			{Name: "Acknowledged up to", Value: sequence(one.Stream, one.AckFloor)},
 			{Name: "Created", Value: view.Ago(one.Created, "The server did not state it")},
@@ -68,6 +71,8 @@ func (c *Consumers) now(now time.Time, s sample.Sample[[]*consumer], one *consum
 			chart.Against("Ack pending", values(histAckPending), float64(max(0, one.Config.MaxAckPending))),
 			chart.Large("Deliveries in a second", values(histRate)),
 			chart.Large("Redelivered", values(histRedelivered)),
+			chart.Large("Waiting pulls", values(histWaiting)),
+			chart.Large("Oldest unacknowledged, in seconds", values(histOldest)),
 		},
 	}
 	if until := one.Config.PauseUntil; one.Paused && until != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -83,16 +84,17 @@ const (
 	rateWindow = 10 * time.Second
 	// oldestAtOnce bounds the messages that one sample reads to find out how old they are.
 	oldestAtOnce = 32
-	// consumerWidth values of each consumer are kept for an hour.
-	consumerWidth = 4
 )
 
-// The values of the history.
+// The values of a consumer's history.
 const (
 	histPending = iota
 	histAckPending
 	histRate
 	histRedelivered
+	histWaiting
+	histOldest
+	consumerWidth
 )
 
 // NewConsumers makes the pages, and has the sampler ask their source.
@@ -116,6 +118,7 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 	all := make([]*consumer, len(infos))
 	found := make(map[string]*consumer, len(infos))
 	reads := oldestAtOnce
+	pending, rate := 0.0, 0.0
 	for i, info := range infos {
 		one := &consumer{ConsumerInfo: info, key: info.Stream + "/" + info.Name, seen: now}
 		before := c.before[one.key]
@@ -126,15 +129,12 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 			one.since = before.since
 		}
 		one.oldest = c.oldestOf(ctx, one, &reads)
-		c.history.Put(now, one.key, float64(info.NumPending), float64(info.NumAckPending), one.rate, float64(info.NumRedelivered))
+		c.history.Put(now, one.key, float64(info.NumPending), float64(info.NumAckPending), one.rate, float64(info.NumRedelivered), float64(info.NumWaiting), one.unacknowledged())
+		pending, rate = pending+float64(info.NumPending), rate+one.rate
 		all[i] = one
 		found[one.key] = one
 	}
-	pending, ackPending, rate, redelivered := 0.0, 0.0, 0.0, 0.0
-	for _, one := range all {
-		pending, ackPending, rate, redelivered = pending+float64(one.NumPending), ackPending+float64(one.NumAckPending), rate+one.rate, redelivered+float64(one.NumRedelivered)
-	}
-	c.history.Put(now, total, pending, ackPending, rate, redelivered)
+	c.history.Put(now, total, pending, math.NaN(), rate, math.NaN(), math.NaN(), math.NaN())
 	c.before = found
 	for key := range c.oldest {
 		if found[key] == nil {
@@ -173,6 +173,24 @@ func (c *Consumers) oldestOf(ctx context.Context, one *consumer, reads *int) tim
 	}
 	c.oldest[one.key] = oldest{one.AckFloor.Stream, at}
 	return at
+}
+
+// unacknowledged is the age of the oldest unacknowledged message in seconds. It is not a number if that is not known.
+func (c *consumer) unacknowledged() float64 {
+	switch {
+	case c.NumAckPending == 0:
+		return 0
+	case c.oldest.IsZero():
+		return math.NaN()
+	}
+	return max(0, c.seen.Sub(c.oldest).Seconds())
+}
+
+func (c *consumer) oldestValue() view.Value {
+	if c.NumAckPending > 0 {
+		return view.Ago(c.oldest, "It has not been read yet, or is not stored any more")
+	}
+	return view.None("Every delivered message is acknowledged")
 }
 
 // state is what is going on with a consumer.
@@ -348,7 +366,7 @@ func (c *Consumers) row(now time.Time, one *consumer) view.Row {
 		quietZero(view.Int(one.NumRedelivered), one.NumRedelivered > 0, view.Warn),
 		view.Int(one.NumWaiting),
 		view.Rate(one.rate),
-		view.Ago(one.oldest, "Every delivered message is acknowledged"),
+		one.oldestValue(),
 	}}
 }
 

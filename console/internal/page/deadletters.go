@@ -228,7 +228,7 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	options := []view.Option{}
 	for _, info := range s.Value {
-		options = append(options, view.Option{Value: info.Config.Name, Text: fmt.Sprintf("%s (%s)", info.Config.Name, view.Number(info.State.Msgs).Text)})
+		options = append(options, view.Option{Value: info.Config.Name, Text: fmt.Sprintf("%s (%s)", info.Config.Name, view.Count(info.State.Msgs, "message"))})
 	}
 	page := &view.Page{Nav: "deadletters", Title: "Dead letters"}
 	part := view.Part{ID: "deadletters", Source: source("NATS", s)}

@@ -319,7 +319,7 @@ func (f *Feed) actions(p feed.Partition, failed int) []view.Action {
 	}
 	return append(all,
 		view.Action{
-			Name: "advance", Label: "Advance", Target: p.ID, Fields: []view.Field{{Name: "gate", Label: "To gate", Value: strconv.Itoa(p.Gate + 1), Type: "number", Required: true}},
+			Name: "advance", Label: "Advance", Target: p.ID, Confirm: "Advance partition " + p.ID + " to a gate. That is refused while an item below it is not complete, and cannot be undone.", Fields: []view.Field{{Name: "gate", Label: "To gate", Value: strconv.Itoa(p.Gate + 1), Type: "number", Required: true}},
 			Do: act(func(ctx context.Context, form url.Values) (int, string, error) {
 				gate, err := strconv.Atoi(strings.TrimSpace(form.Get("gate")))
 				if err != nil {

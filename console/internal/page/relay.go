@@ -305,7 +305,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 				},
 				Charts: []chart.Chart{chart.Against("Window use", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", values(histBacklog))},
 			},
-			{ID: "configuration", Title: "Configuration", Lines: one.describe()},
+			{ID: "configuration", Title: "Configuration", Lines: one.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
 		}
 		return page, nil
 	}
@@ -399,8 +399,13 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 			Error    string    `json:"error"`
 			Duration float64   `json:"duration"`
 		} `json:"attempts"`
-		Response json.RawMessage `json:"response"`
-		Error    *struct {
+		Waiting *struct {
+			For   string    `json:"for"`
+			Until time.Time `json:"until"`
+		} `json:"waiting"`
+		Response  json.RawMessage `json:"response"`
+		Truncated bool            `json:"truncated"`
+		Error     *struct {
 			Code, Stage, Message string
 		} `json:"error"`
 	}
@@ -445,6 +450,9 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "Redrives", Value: view.Int(m.Redrives)},
 		},
 	}
+	if m.Waiting != nil {
+		part.Facts = append(part.Facts, view.Fact{Name: "Waits for", Value: view.Text(m.Waiting.For)}, view.Fact{Name: "Waits until", Value: view.Ago(m.Waiting.Until, "That is not known")})
+	}
 	if m.Status == "FAILED" {
 		y.oneFailed(ctx, &part, src, id)
 	}
@@ -455,6 +463,9 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 		}
 		block := payloadBlock(m.Response, r.Query, "relaymessage", "source", src, "id", id)
 		block.Title = "Response"
+		if m.Truncated {
+			block.Note = strings.TrimSpace("The relay has kept only the begin of the response. " + block.Note)
+		}
 		parts = append(parts, view.Part{ID: "response", Texts: []view.Block{block}})
 	}
 	return &view.Page{Nav: "relay", Title: id, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}, {Text: m.Receiver, Href: link("receiver", "name", m.Receiver)}}, Parts: parts}, nil

@@ -13,7 +13,7 @@ const (
 )
 
 // History keeps the values of the last hour of any number of objects, with width values each. It may be used by several
-// goroutines. A value takes 4 bytes, so 1,000 objects of 4 values take 6 MB.
+// goroutines. A value takes 4 bytes, so 1,000 objects of 6 values take 9 MB.
 type History struct {
 	width int
 
