@@ -1,15 +1,114 @@
 package page
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/view"
 )
+
+// failure is a failed message of the relay or a dead job of the broker. Its system's list continues after it at its cursor.
+type failure struct {
+	system, id, cursor string
+	at                 time.Time
+	cells              []view.Value // from the receiver on
+	stale              bool         // its system does not answer now
+}
+
+// failedSystem is a system with a list of failures.
+type failedSystem struct {
+	name, noun string
+	fields     []string          // of its filter
+	names      map[string]string // of the page's fields in its filter, where they differ
+	reasons    []string
+	usualRate  string
+	list       func(ctx context.Context, filter map[string]string, cursor string) ([]failure, string, error)
+	count      func(ctx context.Context, verb string, filter map[string]string) (int, error)
+	// begin starts an operation, and returns its ID and the number of its objects; below 0: that is not known.
+	begin func(ctx context.Context, verb string, filter map[string]string, rate float64) (id string, n int, err error)
+	verbs map[string]string // of the page's actions
+
+	filter map[string]string
+	seen   // the answer: that of now if err is nil, and an earlier one or none otherwise
+	err    error
+}
+
+// end is the cursor of a list that has been shown to its end.
+const end = "end"
+
+// systems are the systems that can have failures that the query selects.
+func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
+	if f.relay != nil {
+		all = append(all, &failedSystem{
+			name: relayName, noun: "failed message", fields: failedFields, usualRate: "no limit",
+			reasons: []string{"PERMANENT", "EXHAUSTED", "UNKNOWN_OUTCOME", "EXPIRED", "UNKNOWN_RECEIVER", "RECEIVER_DELETED", "NO_RESPONSE", "NOT_TOLD", "MALFORMED"},
+			list:    f.relay.failures, count: f.relay.count, verbs: map[string]string{"requeue": "redrive", "skip": "skip", "purge": "purge"},
+			begin: func(ctx context.Context, verb string, filter map[string]string, rate float64) (string, int, error) {
+				o, err := f.relay.begin(ctx, verb, filter, rate)
+				return o.ID, o.Matched, err
+			},
+		})
+	}
+	if f.broker != nil {
+		all = append(all, &failedSystem{
+			name: brokerName, noun: "dead job", fields: deadFields, usualRate: "100", names: map[string]string{"receiver": "consumer", "source": "producer"},
+			reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"},
+			list:    f.broker.failures, count: f.broker.countDead, verbs: map[string]string{"requeue": "requeue", "purge": "purge"}, begin: f.broker.beginDead,
+		})
+	}
+	filter := map[string]string{}
+	for _, name := range failedFields {
+		if value := strings.TrimSpace(q.Get(name)); value != "" {
+			filter[name] = value
+		}
+	}
+	if since := filter["since"]; since != "" {
+		at, err := parseTime(since)
+		if err != nil {
+			return nil, err
+		}
+		filter["since"] = at.UTC().Format(time.RFC3339)
+	}
+	known := func(s *failedSystem) bool { return slices.Contains(s.reasons, filter["reason"]) }
+	elsewhere := slices.ContainsFunc(all, known)
+	all = slices.DeleteFunc(all, func(s *failedSystem) bool {
+		if q.Get("system") != "" && q.Get("system") != s.name || filter["reason"] != "" && elsewhere && !known(s) {
+			return true
+		}
+		s.filter = map[string]string{}
+		for name, value := range filter {
+			name = cmp.Or(s.names[name], name)
+			if !slices.Contains(s.fields, name) {
+				return true // it has nothing of that kind
+			}
+			s.filter[name] = value
+		}
+		return false
+	})
+	return all, nil
+}
+
+// unknown reports whether a system does not answer, and has never answered this.
+func (s *failedSystem) unknown() bool { return s.err != nil && s.at.IsZero() }
+
+// words describe what the filter selects.
+func (s *failedSystem) words() string {
+	words := s.noun + "s of the " + s.name
+	for _, name := range s.fields {
+		if s.filter[name] != "" {
+			words += ", " + name + " " + s.filter[name]
+		}
+	}
+	return words
+}
 
 // failedItem is a line of the relay's list of failed messages.
 type failedItem struct {
@@ -154,4 +253,111 @@ func (y *Relay) Operations(ctx context.Context) ([]Operation, error) {
 // CancelOperation implements [OperationSource].
 func (y *Relay) CancelOperation(ctx context.Context, id string) error {
 	return y.call.Call(ctx, http.MethodDelete, "/v1/operations/"+url.PathEscape(id), nil, nil)
+}
+
+// deadFields are the filters of the broker's list of dead jobs, by their names in its interface.
+var deadFields = []string{"consumer", "producer", "message", "reason", "since"}
+
+// failures asks the broker for dead jobs of all consumers that a filter of its interface selects, from a cursor on.
+func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {
+	asked := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	for name, value := range filter {
+		asked.Set(name, value)
+	}
+	if cursor != "" {
+		asked.Set("until", cursor)
+	}
+	var answer struct {
+		Result []struct {
+			ID, ChannelID, ConsumerID, MessageID, ProducedBy, Reason string
+			DeadSince                                                time.Time
+			StatusCode, Attempts                                     int
+		}
+		Next string
+	}
+	err = b.call.Call(ctx, http.MethodGet, "/dead-jobs?"+asked.Encode(), nil, &answer)
+	for _, j := range answer.Result {
+		attempts, text := view.Int(j.Attempts), "Its worker gave it up, or did not complete it in time."
+		switch j.Reason {
+		case "REFUSED":
+			text = fmt.Sprintf("The consumer answered with status %d.", j.StatusCode)
+		case "NO_ANSWER":
+			text = "The consumer did not answer."
+		default:
+			attempts = view.None("The broker counts callbacks, which a pull consumer does not get")
+		}
+		found = append(found, failure{system: brokerName, id: j.ID, at: j.DeadSince, cursor: j.DeadSince.Format(time.RFC3339Nano), cells: []view.Value{
+			view.Linked(j.ChannelID+"/"+j.ConsumerID, link("brokerconsumer", "channel", j.ChannelID, "consumer", j.ConsumerID)), view.Text(j.ProducedBy),
+			view.Linked(j.MessageID, link("brokermessage", "channel", j.ChannelID, "id", j.MessageID)),
+			view.None("The broker has no stages"), view.Text(j.Reason), attempts, view.Sentence(text),
+		}})
+	}
+	return found, answer.Next, err
+}
+
+// deadBody is a request for all dead jobs that a filter selects. Its fields are those of the filter, capitalized.
+func deadBody(filter map[string]string) map[string]any {
+	body := map[string]any{}
+	for name, value := range filter {
+		body[strings.ToUpper(name[:1])+name[1:]] = value
+	}
+	return body
+}
+
+// countDead is how many dead jobs a filter selects.
+func (b *Broker) countDead(ctx context.Context, verb string, filter map[string]string) (int, error) {
+	body := deadBody(filter)
+	body["DryRun"] = true
+	var answer struct{ Count int }
+	err := b.call.Call(ctx, http.MethodPost, "/dead-jobs/"+verb, body, &answer)
+	return answer.Count, err
+}
+
+// beginDead starts an operation on all dead jobs that a filter selects, and returns its path and the number of the jobs, which is -1
+// if the operation has begun and the broker does not state it.
+func (b *Broker) beginDead(ctx context.Context, verb string, filter map[string]string, rate float64) (at string, n int, err error) {
+	body := deadBody(filter)
+	if rate > 0 {
+		body["Rate"] = rate
+	}
+	header, err := b.call.Send(ctx, http.MethodPost, "/dead-jobs/"+verb, nil, body, nil)
+	if err != nil {
+		return "", 0, err
+	}
+	at = header.Get("Location")
+	begun := struct{ Count int }{-1}
+	_ = b.call.Call(ctx, http.MethodGet, at, nil, &begun) // the count stays unknown
+	return at, begun.Count, nil
+}
+
+// deadOperations are the operations on dead jobs of all consumers.
+func (b *Broker) deadOperations(ctx context.Context) (all []Operation, err error) {
+	var answer struct {
+		Result []struct {
+			URL, Kind, State, By string
+			Count, Done, Skipped int
+			Filter               json.RawMessage
+			CreatedAt, ChangedAt time.Time
+		}
+	}
+	if err := b.call.Call(ctx, http.MethodGet, "/dead-jobs/operations", nil, &answer); err != nil {
+		return nil, err
+	}
+	for _, o := range answer.Result {
+		var filter map[string]string
+		if err := json.Unmarshal(o.Filter, &filter); err != nil {
+			return nil, fmt.Errorf("read the filter of operation %s: %w", o.URL, err)
+		}
+		words := "dead jobs"
+		for _, name := range deadFields {
+			if value := filter[strings.ToUpper(name[:1])+name[1:]]; value != "" {
+				words += ", " + name + " " + value
+			}
+		}
+		all = append(all, Operation{
+			System: brokerName, ID: o.URL, Kind: o.Kind, By: o.By, What: words, State: strings.ToLower(o.State),
+			Matched: o.Count, Done: o.Done, Skipped: o.Skipped, Began: o.CreatedAt, Changed: o.ChangedAt,
+		})
+	}
+	return all, nil
 }

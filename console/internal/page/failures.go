@@ -44,87 +44,6 @@ func NewFailures(relay *Relay, broker *Broker, letters *DeadLetters, feed *Feed)
 // Pages are the functions of the pages by their paths.
 func (f *Failures) Pages() map[string]Func { return map[string]Func{"failed": f.list} }
 
-// failure is a failed message of the relay or a dead job of the broker. Its system's list continues after it at its cursor.
-type failure struct {
-	system, id, cursor string
-	at                 time.Time
-	cells              []view.Value // from the receiver on
-	stale              bool         // its system does not answer now
-}
-
-// failedSystem is a system with a list of failures.
-type failedSystem struct {
-	name, noun string
-	fields     []string          // of its filter
-	names      map[string]string // of the page's fields in its filter, where they differ
-	reasons    []string
-	usualRate  string
-	list       func(ctx context.Context, filter map[string]string, cursor string) ([]failure, string, error)
-	count      func(ctx context.Context, verb string, filter map[string]string) (int, error)
-	// begin starts an operation, and returns its ID and the number of its objects; below 0: that is not known.
-	begin func(ctx context.Context, verb string, filter map[string]string, rate float64) (id string, n int, err error)
-	verbs map[string]string // of the page's actions
-
-	filter map[string]string
-	seen   // the answer: that of now if err is nil, and an earlier one or none otherwise
-	err    error
-}
-
-// end is the cursor of a list that has been shown to its end.
-const end = "end"
-
-// systems are the systems that can have failures that the query selects.
-func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
-	if f.relay != nil {
-		all = append(all, &failedSystem{
-			name: relayName, noun: "failed message", fields: failedFields, usualRate: "no limit",
-			reasons: []string{"PERMANENT", "EXHAUSTED", "UNKNOWN_OUTCOME", "EXPIRED", "UNKNOWN_RECEIVER", "RECEIVER_DELETED", "NO_RESPONSE", "NOT_TOLD", "MALFORMED"},
-			list:    f.relay.failures, count: f.relay.count, verbs: map[string]string{"requeue": "redrive", "skip": "skip", "purge": "purge"},
-			begin: func(ctx context.Context, verb string, filter map[string]string, rate float64) (string, int, error) {
-				o, err := f.relay.begin(ctx, verb, filter, rate)
-				return o.ID, o.Matched, err
-			},
-		})
-	}
-	if f.broker != nil {
-		all = append(all, &failedSystem{
-			name: brokerName, noun: "dead job", fields: deadFields, usualRate: "100", names: map[string]string{"receiver": "consumer", "source": "producer"},
-			reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"},
-			list:    f.broker.failures, count: f.broker.countDead, verbs: map[string]string{"requeue": "requeue", "purge": "purge"}, begin: f.broker.beginDead,
-		})
-	}
-	filter := map[string]string{}
-	for _, name := range failedFields {
-		if value := strings.TrimSpace(q.Get(name)); value != "" {
-			filter[name] = value
-		}
-	}
-	if since := filter["since"]; since != "" {
-		at, err := parseTime(since)
-		if err != nil {
-			return nil, err
-		}
-		filter["since"] = at.UTC().Format(time.RFC3339)
-	}
-	known := func(s *failedSystem) bool { return slices.Contains(s.reasons, filter["reason"]) }
-	elsewhere := slices.ContainsFunc(all, known)
-	all = slices.DeleteFunc(all, func(s *failedSystem) bool {
-		if q.Get("system") != "" && q.Get("system") != s.name || filter["reason"] != "" && elsewhere && !known(s) {
-			return true
-		}
-		s.filter = map[string]string{}
-		for name, value := range filter {
-			name = cmp.Or(s.names[name], name)
-			if !slices.Contains(s.fields, name) {
-				return true // it has nothing of that kind
-			}
-			s.filter[name] = value
-		}
-		return false
-	})
-	return all, nil
-}
-
 // ask asks the systems, except those whose list has ended, at the same time. A system that does not answer has the answer that it last gave.
 func (f *Failures) ask(ctx context.Context, systems []*failedSystem, r Request) {
 	var asked sync.WaitGroup
@@ -153,9 +72,6 @@ func (f *Failures) last(asked string, answer seen, err error) seen {
 	f.seen[asked] = answer
 	return answer
 }
-
-// unknown reports whether a system does not answer, and has never answered this.
-func (s *failedSystem) unknown() bool { return s.err != nil && s.at.IsZero() }
 
 // merge returns the failures of all systems, newest first, as far as no system can have others between them, and the query of the
 // rest; nil: there is none.
@@ -292,17 +208,6 @@ func (f *Failures) others(ctx context.Context) (facts []view.Fact) {
 		facts = append(facts, fact)
 	}
 	return facts
-}
-
-// words describe what the filter selects.
-func (s *failedSystem) words() string {
-	words := s.noun + "s of the " + s.name
-	for _, name := range s.fields {
-		if s.filter[name] != "" {
-			words += ", " + name + " " + s.filter[name]
-		}
-	}
-	return words
 }
 
 // actions are for all failures of the systems that the filter selects. A system without any, or without the verb, has no part in them.
