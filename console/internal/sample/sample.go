@@ -155,9 +155,11 @@ func (l *Latest[T]) run(ask func(context.Context) (T, error)) {
 	}
 }
 
-// pause waits for the next request. The interval is computed again when a page is opened, since that kicks.
+// pause waits for the next request. The interval is computed again when a page is opened, since that kicks. Intervals begin at multiples of
+// their length: however long each source takes to answer, all are asked at the same times, and an open page is rendered once for all answers.
 func (l *Latest[T]) pause() {
-	timer := time.NewTimer(l.sampler.interval())
+	interval, now := l.sampler.interval(), time.Now()
+	timer := time.NewTimer(now.Truncate(interval).Add(interval).Sub(now))
 	defer timer.Stop()
 	select {
 	case <-l.sampler.ctx.Done():

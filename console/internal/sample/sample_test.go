@@ -48,6 +48,25 @@ func TestASourceIsAskedOncePerInterval(t *testing.T) {
 	})
 }
 
+func TestSourcesAreAskedAtTheSameTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		defer s.Close()
+		defer s.Watch()()
+		asked := make([]time.Time, 3)
+		for i := range asked {
+			Add(s, func(context.Context) (int, error) {
+				asked[i] = time.Now()
+				time.Sleep(time.Duration(i) * 70 * time.Millisecond)
+				return 0, nil
+			})
+		}
+		time.Sleep(time.Minute + watchedInterval/2)
+		synctest.Wait()
+		require.Equal(t, []time.Time{asked[0], asked[0], asked[0]}, asked)
+	})
+}
+
 func TestAPageWaitsForASource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New()
