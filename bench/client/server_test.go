@@ -71,7 +71,11 @@ func (s *system) start() (err error) {
 	if s.process, err = child.Start(s.dir); err != nil {
 		return err
 	}
-	s.admin, err = s.connect(false)
+	if s.admin, err = s.connect(false); err != nil {
+		return err
+	}
+	// After the last stream's end the server removes the folder of all streams, perhaps while it stores the first file of the next one.
+	_, err = s.admin.CreateStream(context.Background(), jetstream.StreamConfig{Name: "STAYS"})
 	return err
 }
 
