@@ -2,6 +2,7 @@
 # Runs the program of a package's tests with its arguments, in the package's folder, and then each fuzz target of the package for
 # FUZZTIME. It is made for go test -exec.
 set -euo pipefail
+unset GOGC GOMEMLIMIT # ci sets them for the compiler
 "$@"
 targets=$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' ./*_test.go || true)
 [ -n "$targets" ] || exit 0
