@@ -37,6 +37,8 @@ type Consumers struct {
 	before map[string]*consumer
 	// oldest is when the oldest unacknowledged message of a consumer was stored. Only the sampler's goroutine uses it.
 	oldest map[string]oldest
+	// first is the consumer that the next sample begins with. Only the sampler's goroutine uses it.
+	first int
 }
 
 // oldest is valid for as long as the acknowledgement floor is the same.
@@ -119,7 +121,10 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 	found := make(map[string]*consumer, len(infos))
 	reads := oldestAtOnce
 	pending, rate := 0.0, 0.0
-	for i, info := range infos {
+	for n := range infos {
+		// Each sample begins further on, so each consumer is at some time among the first, for which there are enough reads.
+		i := (c.first + n) % len(infos)
+		info := infos[i]
 		one := &consumer{ConsumerInfo: info, key: info.Stream + "/" + info.Name, seen: now}
 		before := c.before[one.key]
 		one.measure(before, now)
@@ -135,7 +140,7 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 		found[one.key] = one
 	}
 	c.history.Put(now, total, pending, math.NaN(), rate, math.NaN(), math.NaN(), math.NaN())
-	c.before = found
+	c.before, c.first = found, c.first+oldestAtOnce
 	for key := range c.oldest {
 		if found[key] == nil {
 			delete(c.oldest, key)
