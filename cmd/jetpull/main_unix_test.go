@@ -56,3 +56,24 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	require.Equal(t, cli.ExitInterrupted, exit.ExitCode())
 	require.Contains(t, said.String(), "0 acknowledged in ", "it sums up")
 }
+
+// A reader such as head that closes standard output ends a command without an error text.
+func TestClosedOutputEndsQuietly(t *testing.T) {
+	db := newDB(t)
+	require.Zero(t, jetpullFeed(t, db, "1\n2\n", "add", "p").code)
+	for _, args := range [][]string{{"feed", "ls", "--json", "--db", db}, {"feed", "ls", "p", "--db", db}, {"feed", "show", "p", "--db", db}, {"licenses"}, {"version"}} {
+		read, write, err := os.Pipe()
+		require.NoError(t, err)
+		require.NoError(t, read.Close())
+		cmd := exec.Command(os.Args[0], args...)
+		cmd.Env = append(os.Environ(), asJetpull+"=1")
+		var said strings.Builder
+		cmd.Stdout, cmd.Stderr = write, &said
+		err = cmd.Run()
+		require.NoError(t, write.Close())
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		require.True(t, ok, "%v: %v", args, err)
+		require.Equal(t, cli.ExitClosed, exit.ExitCode(), args)
+		require.Empty(t, said.String(), args)
+	}
+}

@@ -44,6 +44,9 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 		err = Usage(err)
 	}
 	code := ExitCode(ctx, err)
+	if code == ExitClosed {
+		return code // the user has seen enough
+	}
 	text := explain(cmd, err)
 	if *asJSON {
 		_ = WriteJSON(s.Err, struct {

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/feed"
@@ -19,6 +22,7 @@ const (
 	ExitTimeout     = 4
 	ExitFailed      = 5
 	ExitInterrupted = 130
+	ExitClosed      = 141 // as of a program that SIGPIPE ends
 )
 
 // ExitCodesHelp is the part of the root command's help that documents them.
@@ -29,7 +33,8 @@ const ExitCodesHelp = `Exit codes:
   3    no messages
   4    timeout: the server did not respond, or too few messages arrived in time
   5    done, but a message was not acknowledged, because its command failed
-  130  interrupted before the work was done`
+  130  interrupted before the work was done
+  141  the reader of standard output closed it before the end, such as head`
 
 // usageError is a command line that cannot be carried out.
 type usageError struct{ error }
@@ -49,6 +54,12 @@ var (
 	ErrInterrupted = errors.New("interrupted")
 )
 
+// outputClosed reports whether err is that of standard output whose reader has gone. A connection that breaks has an error of another type.
+func outputClosed(err error) bool {
+	written, ok := errors.AsType[*fs.PathError](err)
+	return ok && written.Path == os.Stdout.Name() && errors.Is(written, syscall.EPIPE)
+}
+
 // ExitCode is that of a command that ended with err.
 func ExitCode(ctx context.Context, err error) int {
 	var usage usageError
@@ -57,6 +68,8 @@ func ExitCode(ctx context.Context, err error) int {
 		return ExitDone
 	case errors.As(err, &usage), errors.Is(err, jetpull.ErrInvalidOption), errors.Is(err, feed.ErrInvalid):
 		return ExitUsage
+	case outputClosed(err):
+		return ExitClosed
 	case errors.Is(err, ErrInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return ExitInterrupted
 	case errors.Is(err, ErrFailed):

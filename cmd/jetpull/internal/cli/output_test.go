@@ -1,8 +1,13 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,6 +21,14 @@ func TestPlain(t *testing.T) {
 	require.Equal(t, `--concurrency: 4: consumer "Concurrency" has ack policy all`, Plain(err))
 	theirs := errors.New("Prefetch is no flag of mine")
 	require.Equal(t, theirs.Error(), Plain(theirs), "only errors of options speak of options")
+}
+
+// A connection that breaks is an error, also where the system has the same number for it as for a closed standard output.
+func TestOnlyOutputIsClosed(t *testing.T) {
+	closed := fmt.Errorf("list: %w", &fs.PathError{Op: "write", Path: os.Stdout.Name(), Err: syscall.EPIPE})
+	require.Equal(t, ExitClosed, ExitCode(context.Background(), closed))
+	require.Equal(t, ExitError, ExitCode(context.Background(), &net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.EPIPE)}))
+	require.Equal(t, ExitError, ExitCode(context.Background(), &fs.PathError{Op: "write", Path: os.Stdout.Name(), Err: syscall.ENOSPC}))
 }
 
 func TestFlagOf(t *testing.T) {
