@@ -49,8 +49,10 @@ demo-feed: ## Rank 500 résumés with two watchers, and kill one of them; writes
 demo-partition: ## Keep the orders of 40 customers in order over three processes, and kill one of them; writes out/demo-partition.svg
 	$(GO) run ./examples/demo-partition
 
+# With go run it would end with an error: that exits with 1 after an interrupt, whatever the program does.
 demo-console: ## Serve the console on 127.0.0.1:8222, with all systems and some failures
-	$(GO) run ./console/test/demo
+	$(GO) build -o $(BIN)/demo-console ./console/test/demo
+	$(BIN)/demo-console
 
 screenshots: ## Write the screenshots in docs/console with Debian's chromium, from the data of demo-console
 	@mkdir -p docs/console
