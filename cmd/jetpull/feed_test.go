@@ -187,12 +187,36 @@ func TestFeedSaysWhatToDo(t *testing.T) {
 		{`--health "foo" is not a URL such as http://`, cli.ExitUsage, db, []string{"--handler", "http://127.0.0.1:1", "--health", "foo"}},
 		{"in use; free the address, or choose another with --metrics", cli.ExitError, db, []string{"--exec", "true", "--metrics", taken.Addr().String()}},
 		{"gate 2 is given twice; give one limit for a gate", cli.ExitUsage, db, []string{"--exec", "true", "--limit", "2=1", "--limit", "2=2"}},
-		{"--concurrency 0 is not in 1..", cli.ExitUsage, db, []string{"--exec", "true", "--concurrency", "0"}},
 	} {
 		r := jetpullFeed(t, tt.db, "x\n", tt.args...)
 		require.Equal(t, tt.code, r.code, "%q: %s", tt.args, r.err)
 		require.Contains(t, r.err, tt.want)
 		require.NotContains(t, r.err, "feed: watching")
+	}
+}
+
+// Wrong values of flags are refused before anything is logged, served or created.
+func TestFeedRefusesValuesFirst(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "none.db")
+	for want, values := range map[string][]string{
+		"gate 2 is given twice":             {"--limit", "2=1", "--limit", "2=2"},
+		"1ms is not in 1s..24h":             {"--limit", "2=1/1ms"},
+		"--concurrency 0 is not in 1..":     {"--concurrency", "0"},
+		"--lease 1ms is not in 100ms..24h":  {"--lease", "1ms"},
+		"--poll-min 0s is not in 1ms..":     {"--poll-min", "0s"},
+		"--poll-max 0s is not in 1ms..":     {"--poll-max", "0s"},
+		"--poll-max 1ms is below":           {"--poll-max", "1ms"},
+		"--max-partitions 0 is not in 1..":  {"--max-partitions", "0"},
+		"--max-retries -2 is not in -1..":   {"--max-retries", "-2"},
+		"--requeue -1s is not in 0s..":      {"--requeue", "-1s"},
+		"--drain-timeout -1s is not in 0s.": {"--drain-timeout", "-1s"},
+	} {
+		args := append([]string{"--exec", "true", "--metrics", "127.0.0.1:0", "--nats", "nats://127.0.0.1:1"}, values...)
+		r := jetpullFeed(t, "sqlite:"+file, "", args...)
+		require.Equal(t, cli.ExitUsage, r.code, r.err)
+		require.Contains(t, r.err, want)
+		require.NotContains(t, r.err, `"level"`, "it has logged")
+		require.NoFileExists(t, file)
 	}
 }
 

@@ -87,6 +87,8 @@ func TestFeedExec(t *testing.T) {
 	require.NotRegexp(t, `\n\S+ \S+  0 +2 `, items["bad data"]+items["says no"])
 	require.Regexp(t, `\n\S+ \S+  0 +3 +the command took over`, items["slow"])
 	require.Contains(t, errOut.String(), "not for the log to hide\n")
+	require.Equal(t, 1, strings.Count(errOut.String(), "wrong"), "the log repeats it: %s", errOut.String())
+	require.Contains(t, errOut.String(), `"error":"exit status 65"`)
 	require.Regexp(t, `attempt 3 of p/[A-Za-z0-9]{22} [0-9a-f]{32}\n`, errOut.String())
 	require.Equal(t, "moves\n", jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "5").out, "it waits for the failed ones")
 	require.Zero(t, jetpullFeed(t, db, "", "skip", "p").code)
@@ -189,7 +191,7 @@ func TestFeedLimits(t *testing.T) {
 		"cd "+dir+` && for n in 1 2 3 4 5; do mkdir $n 2>/dev/null && { sleep 0.01; rmdir $n; exit; }; done; exit 1`)...)
 	awaitStatus(t, db, "p", "Complete")
 	stop()
-	for flag, want := range map[string]string{"2": "does not begin with a gate's number", "2=1/1ms": "Per of 1ms", "2=x": "is not one number"} {
+	for flag, want := range map[string]string{"2": "does not begin with a gate's number", "2=1/1ms": "1ms is not in 1s..24h", "2=x": "is not one number"} {
 		r := jetpullFeed(t, db, "", "--exec", "true", "--limit", flag)
 		require.Equal(t, cli.ExitUsage, r.code, r.err)
 		require.Contains(t, r.err, want)

@@ -33,7 +33,7 @@ func (e *Engine) end(a *attempt, s *Step) {
 	}
 	if s.Err != nil {
 		e.Log.Warn("feed: attempt failed", "partition", a.item.PartitionID, "item", a.item.ID, "gate", a.item.Gate, "attempt", a.item.Attempt,
-			"error", firstLine(s.Err))
+			"error", logged(s.Err))
 		s.Result = e.handler.Failed(&a.item, s.Err)
 	}
 	a.result = s.Result

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"errors"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -57,9 +59,14 @@ func (e *Engine) listen() {
 	}
 }
 
-func firstLine(err error) string {
+// logged is the value of an error of a handler in a log: its own, or its first line.
+func logged(err error) slog.Value {
+	var own slog.LogValuer
+	if errors.As(err, &own) {
+		return own.LogValue()
+	}
 	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
+	return slog.StringValue(line)
 }
 
 // oneLine is an error without line breaks, for a log. The error of a PostgreSQL that does not answer has a line for each address.

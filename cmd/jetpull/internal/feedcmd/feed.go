@@ -109,7 +109,14 @@ func New() *cobra.Command {
 	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "do not open gates; use jetpull feed advance")
 	fs.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
 	cmd.MarkFlagsMutuallyExclusive("handler", "exec", "publish")
-	cli.Range(fs, "concurrency", &f.concurrency, 1, math.MaxInt)
+	cli.Range(fs, "concurrency", &f.concurrency, 1, 100_000)
+	cli.Range(fs, "lease", &f.lease, 100*time.Millisecond, 24*time.Hour)
+	cli.Lasting(fs, "poll-min", &f.pollMin, time.Millisecond)
+	cli.Lasting(fs, "poll-max", &f.pollMax, time.Millisecond)
+	cli.Range(fs, "max-partitions", &f.partitions, 1, math.MaxInt)
+	cli.Range(fs, "max-retries", &f.retries, -1, math.MaxInt)
+	cli.Lasting(fs, "requeue", &f.requeue, 0)
+	cli.Lasting(fs, "drain-timeout", &f.drain, 0)
 	cli.Range(fs, "partition-concurrency", &f.partitionConcurrency, 0, math.MaxInt)
 	cli.Lasting(fs, "timeout", &f.timeout, time.Millisecond)
 	cli.Checked(fs, "backoff", func() error {
@@ -188,6 +195,8 @@ func (f *flags) check() error {
 		return errors.New("--health and --secret are for --handler")
 	case f.publish != "" && f.nats == "":
 		return errors.New("--publish needs --nats URL")
+	case f.pollMax < f.pollMin:
+		return fmt.Errorf("--poll-max %v is below --poll-min %v", f.pollMax, f.pollMin)
 	}
 	for flag, url := range map[string]string{"--handler": f.handler, "--health": f.health} {
 		if url != "" {

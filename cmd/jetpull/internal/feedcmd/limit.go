@@ -2,6 +2,7 @@ package feedcmd
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,13 +32,16 @@ func (l *limits) String() string {
 	return strings.Join(list, " ")
 }
 
-// Set implements pflag.Value. It checks the syntax; a watcher checks the values.
+// Set implements pflag.Value. It refuses all that a watcher would refuse.
 func (l *limits) Set(text string) error {
 	gate, rest, found := strings.Cut(text, "=")
 	n, err := strconv.Atoi(gate)
 	limit := feed.Limit{Gate: n}
 	if err != nil || !found {
 		return fmt.Errorf("%q does not begin with a gate's number and =; give one such as 2=10,100/1s", text)
+	}
+	if slices.ContainsFunc(*l, func(given feed.Limit) bool { return given.Gate == n }) {
+		return fmt.Errorf("gate %d is given twice; give one limit for a gate, such as %d=10,100/1s", n, n)
 	}
 	for part := range strings.SplitSeq(rest, ",") {
 		number, per, isRate := strings.Cut(part, "/")
@@ -52,6 +56,9 @@ func (l *limits) Set(text string) error {
 		limit.Rate = n
 		if limit.Per, err = time.ParseDuration(per); err != nil {
 			return fmt.Errorf("%q: %q is no time such as 1s, 90s or 1h", text, per)
+		}
+		if limit.Per < time.Second || limit.Per > 24*time.Hour {
+			return fmt.Errorf("%q: %v is not in 1s..24h", text, limit.Per)
 		}
 	}
 	*l = append(*l, limit)
