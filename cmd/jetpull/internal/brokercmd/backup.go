@@ -21,7 +21,10 @@ import (
 func backupCommand(asJSON *bool) *cobra.Command {
 	from := remote.NewBroker(asJSON)
 	cmd := &cobra.Command{
-		Use: "backup DIR", Short: "Copy the store of a running broker with a server of its own into a new folder",
+		Use: "backup DIR", Short: "Copy the store of a running broker to a new or empty folder",
+		Long: `backup copies the streams of a running broker to the folder DIR, which must be new
+or empty. The broker must run its own server, not that of --nats. If backup fails,
+the copy in DIR is not complete, and restore refuses it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var list struct{ Streams []string }
 			answer, err := from.Get(cmd.Context(), "/backup", &list)
@@ -44,7 +47,9 @@ func backupCommand(asJSON *bool) *cobra.Command {
 func restoreCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use: "restore DIR", Short: "Make the store of a broker from a backup, in a folder that is new or empty",
+		Use: "restore DIR", Short: "Create the store of a broker from a backup",
+		Long: `restore creates the folder --store-dir from the backup in the folder DIR. The folder
+must be new or empty. If restore fails, it creates nothing.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 				return fmt.Errorf("--store-dir %s is not empty: name another", dir)
@@ -64,7 +69,7 @@ func restoreCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&dir, "store-dir", "broker-data", "`FOLDER` of the store to make")
+	cmd.Flags().StringVar(&dir, "store-dir", "broker-data", "`FOLDER` to create, for the --store-dir of a broker")
 	return cmd
 }
 
@@ -92,7 +97,7 @@ func restore(ctx context.Context, from, dir string) error {
 func healthCommand(asJSON *bool) *cobra.Command {
 	of := remote.NewBroker(asJSON)
 	cmd := &cobra.Command{
-		Use: "health", Short: "Exit with 0 if a broker is ready, and with 1 if not",
+		Use: "health", Short: "Exit with 0 if a broker is ready, and with 1 if it is not or does not answer",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := of.Get(cmd.Context(), "/readyz", nil)
 			return err

@@ -102,7 +102,7 @@ func New(asJSON *bool) *cobra.Command {
   jetpull broker --config broker.cfg --listen 0.0.0.0:8080 --admin-token "$TOKEN"
   jetpull broker --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
 	})
-	cmd.Flags().StringVar(&natsContext, "context", "", "`NAME` of a context of the nats command, or the path of its file, to connect with")
+	cmd.Flags().StringVar(&natsContext, "context", "", "connect to the server of a context of the nats command: its `NAME`, or the path of its file")
 	cmd.Flags().BoolVar(&open, "open", false, "the same as --http-open true")
 	beside.Flag(cmd)
 	old.flags(cmd.Flags())

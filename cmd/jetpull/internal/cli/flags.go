@@ -30,7 +30,7 @@ func Lasting(flags *pflag.FlagSet, name string, d *time.Duration, least time.Dur
 
 // Interval adds the flag that says how often a view asks.
 func Interval(flags *pflag.FlagSet, d *time.Duration) {
-	flags.DurationVarP(d, "interval", "i", time.Second, "how often to ask")
+	flags.DurationVarP(d, "interval", "i", time.Second, "time between two requests, at least 100ms")
 	Lasting(flags, "interval", d, 100*time.Millisecond)
 }
 

@@ -61,7 +61,7 @@ consumer resumes by itself, or with jetpull consumers resume.`,
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&long, "for", 0, "pause for a time")
+	cmd.Flags().DurationVar(&long, "for", 0, "pause for a `DURATION` such as 1h, at least 1s")
 	cli.Future(cmd.Flags(), &until, "until", "pause until a")
 	cmd.MarkFlagsMutuallyExclusive("for", "until")
 	cli.Lasting(cmd.Flags(), "for", &long, time.Second)
@@ -88,7 +88,7 @@ func newReset(g *client.Globals) *cobra.Command {
 		Long: `reset makes the server forget what is pending and what was acknowledged above the
 floor, and deliver again from there, in order, with delivery counts that begin at
 1. With --to it delivers again from a sequence of the stream. Messages that were
-handled may so be delivered again. It needs a server 2.14.`,
+handled can be delivered again. It needs a server 2.14 or later.`,
 		Example: `  jetpull consumers reset ORDERS worker
   jetpull consumers reset ORDERS worker --to 1200`,
 		Args: cli.StreamAndConsumer,
@@ -102,7 +102,7 @@ handled may so be delivered again. It needs a server 2.14.`,
 			})
 		},
 	}
-	cmd.Flags().IntVar(&to, "to", 0, "deliver again from `SEQUENCE` of the stream")
+	cmd.Flags().IntVar(&to, "to", 0, "deliver again from `SEQUENCE` of the stream, 1 or more; by default from the acknowledgement floor")
 	cli.Range(cmd.Flags(), "to", &to, 1, math.MaxInt)
 	return cmd
 }

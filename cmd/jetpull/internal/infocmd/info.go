@@ -27,11 +27,13 @@ func New(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "info STREAM CONSUMER",
 		Short: "Show a consumer: pending, unacknowledged, redelivered, pins, rates",
-		Long: `info shows what the server says of a consumer. With --watch it goes on showing
-it, with rates: in place on a terminal, and as lines elsewhere.`,
+		Long: `info shows the state of a consumer, as the server reports it. With --watch it
+repeats this every --interval until it is interrupted, with rates per second: in
+place on a terminal, and as lines elsewhere. While the server does not answer it
+reports that and goes on. It ends when the consumer is deleted.`,
 		Example: `  jetpull info ORDERS worker
   jetpull info ORDERS worker --watch
-  jetpull info ORDERS worker --watch --json > looks.jsonl`,
+  jetpull info ORDERS worker --watch --json > states.jsonl`,
 		Args: cli.StreamAndConsumer,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !watching && cmd.Flags().Changed("interval") {
@@ -49,7 +51,7 @@ it, with rates: in place on a terminal, and as lines elsewhere.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "go on until interrupted")
+	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "show the state every --interval, until interrupted")
 	cli.Interval(cmd.Flags(), &interval)
 	return cmd
 }
@@ -90,11 +92,13 @@ func NewUnpin(g *client.Globals) *cobra.Command {
 	var group string
 	cmd := &cobra.Command{
 		Use:   "unpin STREAM CONSUMER [GROUP]",
-		Short: "Take the pin of a priority group away from the client that has it",
-		Long: `unpin makes the server pin another client of a priority group with the
-pinned_client policy, with the next message. Without a group it takes the
-consumer's, if it has one only.`,
-		Example: `  jetpull unpin ORDERS worker`,
+		Short: "Take the pin of a priority group from the client that holds it",
+		Long: `unpin takes the pin of a priority group with the pinned_client policy from the
+client that holds it, and prints the id of the pin. The server pins another client
+with the next message. GROUP can be left out if the consumer has only one group.
+With another policy, or without such a group, the command fails and changes nothing.`,
+		Example: `  jetpull unpin ORDERS worker
+  jetpull unpin ORDERS worker primary`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 3 {
 				return cli.StreamAndConsumer(cmd, args)
@@ -103,7 +107,7 @@ consumer's, if it has one only.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return runUnpin(cmd, g, args[0], args[1], group) },
 	}
-	cmd.Flags().StringVar(&group, "group", "", "the `GROUP`")
+	cmd.Flags().StringVar(&group, "group", "", "priority `GROUP` whose pin is taken; the same as the argument")
 	cli.Checked(cmd.Flags(), "group", func() error { return cli.CheckGroup(group) })
 	return cmd
 }

@@ -35,7 +35,7 @@ Without --nats the relay runs a NATS server in this process, with its store in
 processes on it share the work.
 
 ` + serve.ConfigHelp + `
-The subcommands are clients of a running relay, and echo, a receiver for trying it out.
+The subcommands are clients of a running relay. echo is a receiver for trying it out.
 
 ` + tracing.Help
 
@@ -88,8 +88,8 @@ func newEchoCommand() *cobra.Command {
 		Use:   "echo",
 		Short: "Run a receiver for trying out a relay: it prints each message, and returns it",
 	}
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9090", "`ADDRESS` to listen on, of this machine only")
-	cmd.Flags().IntVar(&status, "status", http.StatusOK, "`CODE` to answer with")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9090", "`ADDRESS` to listen on, on loopback")
+	cmd.Flags().IntVar(&status, "status", http.StatusOK, "HTTP status `CODE` of each answer, 200 to 599")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if status < 200 || status > 599 {
 			return cli.Usage(fmt.Errorf("--status %d is not from 200 to 599", status))

@@ -21,7 +21,7 @@ const maxWait = 5 * time.Minute
 
 // waitFlag adds the flag --wait.
 func waitFlag(flags *pflag.FlagSet) *time.Duration {
-	return flags.Duration("wait", 0, "wait so long for the response, at most 5m")
+	return flags.Duration("wait", 0, "wait for the response for a `DURATION`, at most 5m; without a response in time it fails with exit code 4; 0: do not wait")
 }
 
 // sendVerb is jetpull relay send.
@@ -34,13 +34,13 @@ func sendVerb() remote.Verb {
 		Use: "send [PAYLOAD]", Short: "Send a message",
 		Long: `Send a message to a receiver. The payload is JSON, from the argument or from
 standard input. A message that was sent before under the same --source and --id
-is not delivered again: its present status is printed. POST /v1/messages:batch
+is not delivered again, and its current status is printed. POST /v1/messages:batch
 takes up to 1,000 messages.`,
 		Example: `  jetpull relay send --source repo --id push-1 --receiver ci --wait 30s '{"branch": "main"}'`,
 		Flags: func(flags *pflag.FlagSet) {
-			flags.StringVar(&m.Source, "source", "", "`ID` of the source")
-			flags.StringVar(&m.ID, "id", "", "`ID` of the message, one of its own for each")
-			flags.StringVar(&m.Receiver, "receiver", "", "`NAME` of the receiver")
+			flags.StringVar(&m.Source, "source", "", "`ID` of the source; required")
+			flags.StringVar(&m.ID, "id", "", "`ID` of the message, unique for its source; required")
+			flags.StringVar(&m.Receiver, "receiver", "", "`NAME` of the receiver; required")
 			cli.HeaderFlag(flags, &headers)
 			flags.BoolVar(&text, "text", false, "send the payload as a JSON string, whatever it is")
 			wait = waitFlag(flags)
@@ -117,9 +117,9 @@ func respond(c *remote.Call, wait time.Duration, method, path string, body any) 
 
 // statusVerb is jetpull relay status.
 var statusVerb = remote.Verb{
-	Use: "status SOURCE MESSAGE", Short: "Show where a message is, with each attempt",
-	Long: `Show where a message is, with each attempt. With --wait the response is printed
-instead, once it is there.`,
+	Use: "status SOURCE MESSAGE", Short: "Show the state of a message, with each attempt",
+	Long: `Show the state of a message, with each attempt. With --wait it waits for the
+response and prints that instead.`,
 	Path:  "/v1/messages/SOURCE/MESSAGE",
 	Flags: func(flags *pflag.FlagSet) { waitFlag(flags) },
 	Run: func(c *remote.Call) error {

@@ -39,7 +39,7 @@ func clients(asJSON *bool) []*cobra.Command {
 		Units: "messages", OperationWord: "OPERATION", OperationShow: "operations status --follow OPERATION", OperationCancel: "operations cancel OPERATION",
 	}
 	cmds := api.Commands(nouns)
-	for _, v := range []remote.Verb{sendVerb(), statusVerb, operation("redrive", "Have failed messages tried again")} {
+	for _, v := range []remote.Verb{sendVerb(), statusVerb, operation("redrive", "Send failed messages again")} {
 		cmds = append(cmds, api.Command(v))
 	}
 	return cmds
@@ -89,43 +89,43 @@ var nouns = []remote.Noun{
 		{
 			Use: "put RECEIVER", Short: "Create or change a receiver", Method: http.MethodPut, Path: words["RECEIVER"].Item,
 			Long: `Create or change a receiver. A setting that neither --file nor a flag gives has the
-relay's default, except secrets: those of the receiver stay. Secrets come by --file,
-since other users of the machine can see a command line.`,
+relay's default, except secrets: those of the receiver stay. Give secrets in --file:
+other users of the machine can see a command line.`,
 			Example: `  jetpull relay receivers put ci --post-endpoint http://127.0.0.1:9090/hook --rate-limit 200 --window-size 10
   jetpull relay receivers put ci --file ci.json --paused`,
 			Fields: func(fields *pflag.FlagSet) {
 				fields.String("post-endpoint", "", "`URL` that messages are POSTed to")
-				fields.String("status-endpoint", "", "`URL` with {source_id} and {message_id} that returns the result of a message")
-				fields.Int("rate-limit", 0, "most POSTs in any window of --window-size; 0 for no limit")
-				fields.Float64("window-size", 1, "`SECONDS` of a window")
-				fields.Float64("retry-after", 5, "`SECONDS` between attempts")
-				fields.Int("max-retries", 5, "attempts after the first")
-				fields.Float64(timeoutFlag, 30, "`SECONDS` that a POST may take")
-				fields.String("order", "none", "none, source or receiver")
-				fields.String("unknown-outcome", "at_least_once", "at_least_once or at_most_once")
-				fields.Float64("ttl", 0, "`SECONDS` that a message may take to its response; 0 for no limit")
-				fields.Bool("paused", false, "send nothing")
+				fields.String("status-endpoint", "", "`URL` with {source_id} and {message_id} that returns the result of a message; empty: none")
+				fields.Int("rate-limit", 0, "maximum POSTs in any window of --window-size; 0: no limit")
+				fields.Float64("window-size", 1, "`SECONDS` of the window of --rate-limit")
+				fields.Float64("retry-after", 5, "`SECONDS` between two attempts")
+				fields.Int("max-retries", 5, "attempts after the first; then the message fails; 0: none")
+				fields.Float64(timeoutFlag, 30, "`SECONDS` that a POST may take, with its answer")
+				fields.String("order", "none", "order of POSTs: none, source (one message of a source at a time) or receiver (one message at a time)")
+				fields.String("unknown-outcome", "at_least_once", "after a POST without an answer: at_least_once sends the message again, at_most_once fails it")
+				fields.Float64("ttl", 0, "`SECONDS` from the acceptance of a message to its response, after which it fails; 0: no limit")
+				fields.Bool("paused", false, "send nothing until the receiver is changed; messages wait")
 			},
 		},
-		{Use: "rm RECEIVER", Short: "Remove a receiver; what waits for it fails", Method: http.MethodDelete, Path: words["RECEIVER"].Item},
+		{Use: "rm RECEIVER", Short: "Remove a receiver; messages that wait for it fail", Method: http.MethodDelete, Path: words["RECEIVER"].Item},
 	}},
 	{Name: "senders", Short: "Show and configure senders", Verbs: []remote.Verb{
 		{Use: "ls", Short: "List the senders", Path: "/v1/senders", Columns: []string{"name", "callback_endpoint", "sources", ">secret_count"}},
 		{Use: "show SENDER", Short: "Show a sender", Path: words["SENDER"].Item},
 		{
 			Use: "put SENDER", Short: "Create or change a sender", Method: http.MethodPut, Path: words["SENDER"].Item,
-			Long: `Configure a sender. The token of a new one, and secrets, come by --file, since other
-users of the machine can see a command line. A sender keeps its token and secrets
-if the file has none. Without a callback endpoint the sender gets no callbacks.`,
+			Long: `Create or change a sender. Give its secrets, and the token of a new sender, in --file:
+other users of the machine can see a command line. A sender keeps its token and
+secrets if the file has none. Without a callback endpoint it gets no callbacks.`,
 			Example: `  jetpull relay senders put shop --file shop.json --sources shop/ --callback-endpoint http://127.0.0.1:9091/done
   echo '{"token": "'"$TOKEN"'"}' | jetpull relay senders put shop --file - --sources shop/`,
 			Fields: func(fields *pflag.FlagSet) {
-				fields.String("callback-endpoint", "none", "`URL` that gets the results of messages, or none")
-				fields.StringArray("sources", nil, "`PREFIX` of the sender's sources, once for each; an empty one is all")
+				fields.String("callback-endpoint", "none", "`URL` to which the results of messages are POSTed, or none")
+				fields.StringArray("sources", nil, "`PREFIX` of the sources for which the sender may send; may be given several times; an empty one allows all")
 			},
 			Run: putSender,
 		},
-		{Use: "rm SENDER", Short: "Remove a sender; no callback to it is made any more", Method: http.MethodDelete, Path: words["SENDER"].Item},
+		{Use: "rm SENDER", Short: "Remove a sender; it gets no more callbacks", Method: http.MethodDelete, Path: words["SENDER"].Item},
 	}},
 	{Name: "failed", Short: "Show and settle failed messages", Verbs: []remote.Verb{
 		{
@@ -135,13 +135,13 @@ if the file has none. Without a callback endpoint the sender gets no callbacks.`
 		operation("skip", "Take failed messages off the list; they stay FAILED"),
 		operation("purge", "Take failed messages off the list and drop their payloads"),
 	}},
-	{Name: "operations", Short: "Show and cancel what the relay does with failed messages", Verbs: []remote.Verb{
+	{Name: "operations", Short: "Show and cancel operations on failed messages: redrive, skip, purge", Verbs: []remote.Verb{
 		{
-			Use: "ls", Short: "List operations, the last one first", Path: "/v1/operations",
+			Use: "ls", Short: "List operations, newest first", Path: "/v1/operations",
 			Columns: []string{"id", "verb", "state", ">matched", ">done", ">skipped", "by", "began"},
 		},
-		{Use: "status OPERATION", Short: "Show how far an operation is", Run: (*remote.Call).OperationStatus, Flags: remote.Follow},
-		{Use: "cancel OPERATION", Short: "End an operation; what is done stays done", Method: http.MethodDelete, Path: words["OPERATION"].Item},
+		{Use: "status OPERATION", Short: "Show the progress of an operation", Run: (*remote.Call).OperationStatus, Flags: remote.Follow},
+		{Use: "cancel OPERATION", Short: "End an operation; messages that it has handled stay so", Method: http.MethodDelete, Path: words["OPERATION"].Item},
 	}},
 }
 
@@ -165,11 +165,11 @@ func putSender(c *remote.Call) error {
 
 // filter adds the flags that choose failed messages.
 func filter(flags *pflag.FlagSet) {
-	flags.String("receiver", "", "only those for the receiver `NAME`")
-	flags.String("source", "", "only those of the source `ID`")
-	flags.String("stage", "", "only those that failed at `STAGE`, as failed ls shows it")
-	flags.String("reason", "", "only those that failed for `REASON`, as failed ls shows it")
-	cli.Past(flags, new(time.Time), "since", "only those that failed since")
+	flags.String("receiver", "", "only messages for the receiver `NAME`")
+	flags.String("source", "", "only messages of the source `ID`")
+	flags.String("stage", "", "only messages that failed at `STAGE`, as failed ls shows it")
+	flags.String("reason", "", "only messages that failed for `REASON`, as failed ls shows it")
+	cli.Past(flags, new(time.Time), "since", "only messages that failed since")
 }
 
 // operation is the verb that has the relay do something with failed messages.
@@ -178,12 +178,12 @@ func operation(verb, short string) remote.Verb {
 		Use: verb + " [ID...]", Short: short,
 		Long: short + `.
 
-Give their IDs, as failed ls shows them, or flags that choose them. The relay does
-it: an interrupt ends this command and not the operation.`,
+Give their IDs, as failed ls shows them, or flags that select them. The relay does
+this in the background: an interrupt ends this command but not the operation.`,
 		Flags: func(flags *pflag.FlagSet) {
 			filter(flags)
-			flags.Bool("all", false, "all that failed")
-			remote.Paced(flags, 0, "messages a second at most; 0 for no limit")
+			flags.Bool("all", false, "all failed messages")
+			remote.Paced(flags, 0, "maximum messages per second; 0: no limit")
 		},
 		Run: func(c *remote.Call) error {
 			all, err := c.Cmd.Flags().GetBool("all")

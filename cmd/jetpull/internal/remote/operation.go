@@ -26,8 +26,8 @@ type Operation struct {
 // Paced adds the flags of a verb that starts an operation. Rate is that of the server.
 func Paced(flags *pflag.FlagSet, rate float64, usage string) {
 	flags.Float64("rate", rate, usage)
-	flags.Bool("dry-run", false, "say how many there are, and do nothing")
-	flags.Bool("detach", false, "do not wait for the end")
+	flags.Bool("dry-run", false, "only print the number of matching items")
+	flags.Bool("detach", false, "start it and do not wait for its end")
 }
 
 // Operate starts an operation and follows it to its end, or counts what it is for. It returns how many that is. The body's
@@ -72,7 +72,7 @@ func (c *Call) OperationStatus() error {
 }
 
 // Follow adds the flag of [Call.OperationStatus].
-func Follow(flags *pflag.FlagSet) { flags.Bool("follow", false, "show the progress until its end") }
+func Follow(flags *pflag.FlagSet) { flags.Bool("follow", false, "show the progress until it ends") }
 
 // lookEvery is the time between two looks at an operation.
 const lookEvery = 200 * time.Millisecond

@@ -44,9 +44,9 @@ type Request struct {
 // Flags adds the flags that say which server to a command and those below it.
 func (s *Server) Flags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&s.url, "url", "", "`URL` of the "+s.name+"; $"+s.envURL+", or "+defaultURL)
-	flags.StringVar(&s.token, s.tokenFlag, "", "`TOKEN` of "+s.tokenOf+"; seen in the list of processes, so better $"+s.envToken)
-	flags.DurationVar(&s.Timeout, "timeout", 10*time.Second, "longest time for a request, without the time of --wait")
+	flags.StringVar(&s.url, "url", "", "`URL` of the "+s.name+"; by default $"+s.envURL+", or else "+defaultURL)
+	flags.StringVar(&s.token, s.tokenFlag, "", "`TOKEN` of "+s.tokenOf+"; prefer $"+s.envToken+", because other users of this machine can see the command line")
+	flags.DurationVar(&s.Timeout, "timeout", 10*time.Second, "time limit of a request; the time of --wait is added to it")
 	flags.BoolVar(s.JSON, "json", false, "print JSON, one value per line; errors too")
 }
 

@@ -124,7 +124,7 @@ func (a *API) verb(v Verb) *cobra.Command {
 		}
 	}
 	if v.Columns != nil {
-		limit := cmd.Flags().Int("limit", 100, "list at most this many; 0 for all")
+		limit := cmd.Flags().Int("limit", 100, "list at most this many; 0: all")
 		cli.Range(cmd.Flags(), "limit", limit, 0, math.MaxInt32)
 	}
 	call := func(cmd *cobra.Command, args []string) *Call {

@@ -50,7 +50,7 @@ func (s System[C]) Command(cmd *cobra.Command) *cobra.Command {
 			flags.String(one.Flag(), one.Default, fmt.Sprintf("%s ([%s] %s, $%s)", one.Help, one.Section, one.Key, one.Env()))
 		}
 	}
-	file := flags.String("config", "", "INI file to read")
+	file := flags.String("config", "", "INI `FILE` with the configuration; without it, no file is read")
 	sample := flags.Bool("print-config", false, "print a sample configuration file and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *sample {

@@ -16,13 +16,13 @@ var nouns = []remote.Noun{
 		{Use: "ls", Short: "List channels, newest first", Path: "/channels", Columns: []string{"ID", "Name", "ChangedAt"}},
 		show("CHANNEL", "a channel"),
 		put("put CHANNEL", "channel", []string{"token"}, nil),
-		rm("rm CHANNEL", "Delete a channel with all in it. One in use is refused, with what waits in it", nil, force),
+		rm("rm CHANNEL", "Delete a channel with its consumers and messages; without --force only if no job waits in it", nil, force),
 	}},
 	{Name: "producers", Short: "Show, configure and delete producers", Verbs: []remote.Verb{
 		{Use: "ls", Short: "List producers, newest first", Path: "/producers", Columns: []string{"ID", "Name", "ChangedAt"}},
 		show("PRODUCER", "a producer"),
 		put("put PRODUCER", "producer", []string{"token"}, nil),
-		rm("rm PRODUCER", "Delete a producer. Its messages and schedules stay", nil, nil),
+		rm("rm PRODUCER", "Delete a producer; its messages and schedules stay", nil, nil),
 	}},
 	{Name: "consumers", Short: "Show, configure, pause and delete consumers", Verbs: []remote.Verb{
 		{
@@ -31,13 +31,13 @@ var nouns = []remote.Noun{
 		},
 		show("CHANNEL CONSUMER", "a consumer"),
 		put("put CHANNEL CONSUMER", "consumer", []string{"token", "signingSecret", "headers"}, func(flags *pflag.FlagSet) {
-			flags.String("callback-url", "", "`URL` that messages are POSTed to; a pull consumer needs one too, and the broker does not call it")
-			flags.String("type", "", "push: the broker calls --callback-url; pull: workers claim jobs")
-			flags.StringSlice("event-types", nil, "event `TYPES` that it gets, separated by commas; order.* is every type that begins with order.; without it, all")
-			flags.Int("concurrency", 0, "most callbacks in progress, 1 to 65536; the broker's --broker-concurrency if it was never set")
-			flags.Float64("rate-limit", 0, "most callbacks per second, above 0 and up to 1000000; no limit if it was never set")
+			flags.String("callback-url", "", "`URL` that messages are POSTed to; a pull consumer needs one too, although the broker does not call it")
+			flags.String("type", "", "push: the broker calls --callback-url; pull: workers claim jobs; a new consumer without it is push")
+			flags.StringSlice("event-types", nil, "event `TYPES` that it gets, separated by commas; order.* is every type that begins with order.; empty: all")
+			flags.Int("concurrency", 0, "maximum callbacks in progress, 1 to 65536; if it was never set, the broker's --broker-concurrency")
+			flags.Float64("rate-limit", 0, "maximum callbacks per second, above 0 and up to 1000000; if it was never set, no limit")
 		}),
-		rm("rm CHANNEL CONSUMER", "Delete a consumer and its jobs. One with jobs to do is refused, with their number", unused, force),
+		rm("rm CHANNEL CONSUMER", "Delete a consumer and its jobs; without --force only if no job is queued or in flight", unused, force),
 		{Use: "pause CHANNEL CONSUMER", Short: "Pause a consumer: its jobs wait until resume", Method: http.MethodPost, Path: words["CONSUMER"].Item + "/pause"},
 		{Use: "resume CHANNEL CONSUMER", Short: "Resume a paused consumer", Method: http.MethodPost, Path: words["CONSUMER"].Item + "/resume"},
 	}},
@@ -54,11 +54,11 @@ var nouns = []remote.Noun{
 			Use: "ls CHANNEL", Short: "List the messages of a channel, newest first", Path: words["MESSAGE"].List,
 			Columns: []string{"ID", "ReceivedAt", "ProducedBy", "EventType", "ContentType", "Payload"},
 			Flags: func(flags *pflag.FlagSet) {
-				flags.String("id", "", "only that with this `ID`")
-				flags.String("event-type", "", "only those of these event `TYPES`, separated by commas; order.* is every type that begins with order.")
-				metadata(flags, "only those")
-				cli.Past(flags, new(time.Time), "since", "only those received since")
-				cli.Past(flags, new(time.Time), "until", "only those received before")
+				flags.String("id", "", "only the message with this `ID`")
+				flags.String("event-type", "", "only messages of these event `TYPES`, separated by commas; order.* is every type that begins with order.")
+				metadata(flags, "only messages")
+				cli.Past(flags, new(time.Time), "since", "only messages received since")
+				cli.Past(flags, new(time.Time), "until", "only messages received before")
 			},
 		},
 		show("CHANNEL MESSAGE", "a message, with the states of its jobs"),
@@ -73,15 +73,15 @@ var nouns = []remote.Noun{
 	}},
 	{Name: "jobs", Short: "Show jobs, and requeue or delete dead ones", Verbs: []remote.Verb{
 		{
-			Use: "ls CHANNEL CONSUMER", Short: "List the jobs of a consumer, of the newest message first", Path: jobsPath,
+			Use: "ls CHANNEL CONSUMER", Short: "List the jobs of a consumer, newest message first", Path: jobsPath,
 			Columns: []string{"MessageID", "Status", "StatusChangedAt", ">Retries", ">Attempts", "Due"},
 			Flags: func(flags *pflag.FlagSet) {
-				flags.String("status", "", "only those that are QUEUED, INFLIGHT, DELIVERED or DEAD")
+				flags.String("status", "", "only jobs with this status: QUEUED, INFLIGHT, DELIVERED or DEAD")
 			},
 		},
 		{Use: "show CHANNEL CONSUMER MESSAGE", Short: "Show the job of a message", Run: showJob},
 		{
-			Use: "attempts CHANNEL CONSUMER MESSAGE", Short: "List the callbacks of a push job, the last one first", Run: attempts,
+			Use: "attempts CHANNEL CONSUMER MESSAGE", Short: "List the callbacks of a push job, newest first", Run: attempts,
 			Columns: []string{">Attempt", "StartedAt", ">Duration", ">StatusCode", "Error", "ResponseBody"},
 		},
 		{
@@ -95,6 +95,8 @@ interrupt ends this command but not the replay; see jetpull broker replay.`,
 		},
 		{
 			Use: "purge CHANNEL CONSUMER [MESSAGE...]", Short: "Delete dead jobs that have no retries left", Run: purge,
+			Long: `Delete the dead jobs of these messages, or all with --all. A job that has retries left
+is not deleted. Deleted jobs cannot be queued again.`,
 			Flags: func(flags *pflag.FlagSet) {
 				flags.Bool("all", false, "all dead jobs of the consumer that have no retries left")
 			},
@@ -102,7 +104,7 @@ interrupt ends this command but not the replay; see jetpull broker replay.`,
 	}},
 	{Name: "replay", Short: "Queue dead or delivered jobs again", Verbs: []remote.Verb{
 		{
-			Use: "ls [CHANNEL] [CONSUMER]", Short: "List replays that run, and the last ones that ended", Path: words["REPLAY"].List,
+			Use: "ls [CHANNEL] [CONSUMER]", Short: "List the running replays and the last ones that ended", Path: words["REPLAY"].List,
 			Columns: []string{"ChannelID", "ConsumerID", "ID", "State", ">Count", ">Replayed", ">Skipped", "CreatedAt"},
 		},
 		{
@@ -111,15 +113,15 @@ flag. The broker does this, at --rate. This command shows the progress. An inter
 ends this command but not the replay.`,
 			Flags: func(flags *pflag.FlagSet) {
 				flags.String("status", "", "only jobs with this status: DEAD or DELIVERED")
-				flags.String("message", "", "only that of the message with this `ID`")
-				metadata(flags, "only those of messages")
-				cli.Past(flags, new(time.Time), "since", "only those of messages received since")
-				cli.Past(flags, new(time.Time), "until", "only those of messages received before")
+				flags.String("message", "", "only the job of the message with this `ID`")
+				metadata(flags, "only jobs of messages")
+				cli.Past(flags, new(time.Time), "since", "only jobs of messages received since")
+				cli.Past(flags, new(time.Time), "until", "only jobs of messages received before")
 				paced(flags)
 			},
 		},
-		{Use: "status CHANNEL CONSUMER REPLAY", Short: "Show how far a replay is", Path: words["REPLAY"].Item, Run: (*remote.Call).OperationStatus, Flags: remote.Follow},
-		{Use: "cancel CHANNEL CONSUMER REPLAY", Short: "End a replay; what it has queued stays queued", Method: http.MethodDelete, Path: words["REPLAY"].Item},
+		{Use: "status CHANNEL CONSUMER REPLAY", Short: "Show the progress of a replay", Path: words["REPLAY"].Item, Run: (*remote.Call).OperationStatus, Flags: remote.Follow},
+		{Use: "cancel CHANNEL CONSUMER REPLAY", Short: "End a replay; jobs that it has queued stay queued", Method: http.MethodDelete, Path: words["REPLAY"].Item},
 	}},
 }
 
@@ -130,7 +132,9 @@ func metadata(flags *pflag.FlagSet, those string) {
 }
 
 // paced are the flags of what queues many jobs.
-func paced(flags *pflag.FlagSet) { remote.Paced(flags, 100, "jobs a second") }
+func paced(flags *pflag.FlagSet) {
+	remote.Paced(flags, 100, "maximum jobs per second, from 1 to 100000")
+}
 
 // show is the verb that shows what the last word names.
 func show(names, what string) remote.Verb {
