@@ -18,7 +18,7 @@ import (
 
 // The headers that Consume adds to a dead letter.
 const (
-	// HeaderDeadReason is the error of the last attempt, in one line of at most 1,024 bytes; of a panic, its value.
+	// HeaderDeadReason is the error of the last attempt, or the value of its panic, in one line of at most 1,024 bytes.
 	HeaderDeadReason = "Dead-Letter-Reason"
 	// HeaderDeadStream is the stream that the message was in.
 	HeaderDeadStream = "Dead-Letter-Stream"
@@ -28,12 +28,12 @@ const (
 	HeaderDeadSubject = "Dead-Letter-Subject"
 	// HeaderDeadConsumer is the consumer that delivered it.
 	HeaderDeadConsumer = "Dead-Letter-Consumer"
-	// HeaderDeadAttempts is how often it was tried: its deliveries, and its retries by OrderedBy.
+	// HeaderDeadAttempts is the number of attempts: its deliveries, and its retries by OrderedBy.
 	HeaderDeadAttempts = "Dead-Letter-Attempts"
 	// HeaderDeadMsgID is the Nats-Msg-Id that the message had, if any.
 	HeaderDeadMsgID = "Dead-Letter-Msg-Id"
-	// HeaderDeadPayload says why the copy has no payload: "too large" where with the headers above it is over the server's
-	// max_payload.
+	// HeaderDeadPayload is "too large" if the copy has no payload, because the payload and the headers above together
+	// exceed the server's max_payload.
 	HeaderDeadPayload = "Dead-Letter-Payload"
 )
 

@@ -37,14 +37,14 @@ func HandleJSON[T any](h func(ctx context.Context, v T, m *Msg) error) Handler {
 	}
 }
 
-// Retry is the result of a handler whose message is to be handled again after the given time: at once if that
+// Retry returns an error with which a [Handler] has its message handled again after the given time: at once if that
 // is 0 or less, and after a year at most. [MaxAttempts] still applies. err says why and may be nil.
 func Retry(after time.Duration, err error) error {
 	return &worker.RetryError{After: min(after, maxWait), Err: err}
 }
 
-// Terminate is the result of a handler whose message is never to be delivered again. The reason goes to the server's
-// advisory, in one line of at most 1,024 bytes; it makes no dead letter. err says why and may be nil.
+// Terminate returns an error with which a [Handler] ends its message for good, without a dead letter. The reason goes
+// to the server's advisory, in one line of at most 1,024 bytes. err says why and may be nil.
 func Terminate(reason string, err error) error {
 	return &worker.TerminateError{Reason: reason, Err: err}
 }

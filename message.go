@@ -33,7 +33,7 @@ var _ jetstream.Msg = (*Msg)(nil)
 // Data returns the payload.
 func (m *Msg) Data() []byte { return m.raw.Data }
 
-// Headers returns the headers; nil if there are none.
+// Headers returns the headers, or nil if there are none.
 func (m *Msg) Headers() nats.Header { return m.raw.Header }
 
 // Subject returns the subject that the message was published to.
@@ -61,14 +61,14 @@ func (m *Msg) Metadata() (*jetstream.MsgMetadata, error) {
 	}, nil
 }
 
-// Sequence returns the message's sequence in its stream, 0 if its reply
+// Sequence returns the message's sequence in its stream, or 0 if its reply
 // subject does not have it. Unlike Metadata it allocates nothing.
 func (m *Msg) Sequence() uint64 {
 	return m.ack().StreamSeq
 }
 
-// Delivered returns how often the server has delivered the message, this time included; 0 if its reply subject does
-// not have it. Retries in place, which Consume makes with [OrderedBy], are no deliveries. It allocates nothing.
+// Delivered returns how often the server has delivered the message, this time included, or 0 if its reply subject does
+// not have the number. Retries in place, which Consume makes with [OrderedBy], do not count. It allocates nothing.
 func (m *Msg) Delivered() uint64 {
 	return m.ack().Delivered
 }
@@ -96,8 +96,8 @@ func (m *Msg) NakWithDelay(delay time.Duration) error {
 // Term makes the server never redeliver the message.
 func (m *Msg) Term() error { return m.settle(wire.VerbTerm, worker.Terminated) }
 
-// TermWithReason is Term with a reason for the server's advisory, which gets it in one line of at most 1,024
-// bytes: one over the server's max_payload would keep the message from being settled.
+// TermWithReason is Term with a reason for the server's advisory. The reason is sent as one line and cut at
+// 1,024 bytes, because the server would not accept one over its max_payload.
 func (m *Msg) TermWithReason(reason string) error {
 	if reason = worker.Line(reason); reason == "" {
 		return m.Term()

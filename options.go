@@ -161,7 +161,7 @@ func MaxAttempts(n int) Option {
 	return Option{"MaxAttempts", callConsume, func(s *settings) { s.run.MaxAttempts = n }, positive(int64(n), "limit")}
 }
 
-// DeadLetter sets the subject to which messages are published that are given up by MaxAttempts, with their
+// DeadLetter sets the subject to which Consume publishes the messages that MaxAttempts gives up, with their
 // headers and payload, and headers that state the reason (see [HeaderDeadReason]). The original is terminated only
 // when a stream has confirmed the copy. None by default. A stream must store the subject, and the consumer must not
 // deliver it. A consumer that delivers headers only is refused, because the copy would have no payload.

@@ -84,8 +84,8 @@ func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 }
 
 // Unpin asks the server to take the pin of the Subscription's group from the client that holds it, so that another client
-// is pinned with the next message. If the pin changed within the last milliseconds, the server may pin a pull that was given
-// up; then no client is pinned until the priority timeout.
+// is pinned with the next message: see [Unpin]. If the pin changed within the last milliseconds, the server may pin a pull
+// that has ended; then no client is pinned until the priority timeout.
 func (s *Subscription) Unpin(ctx context.Context) error {
 	return Unpin(ctx, s.js, s.stream, s.consumer, s.defaults.terms.Group)
 }
@@ -121,14 +121,14 @@ func Unpin(ctx context.Context, js jetstream.JetStream, stream, consumer, group 
 
 // PinAdvisory is the server's advisory that a priority group has a new pinned client, or has lost its pinned client.
 type PinAdvisory struct {
-	// Pinned is set where a pin was given, and not where one was taken.
+	// Pinned is true if a client was pinned, and false if a client lost its pin.
 	Pinned bool
 	// Stream, Consumer and Group name the priority group.
 	Stream, Consumer, Group string
-	// ID is the pin id that was given; empty where one was taken.
+	// ID is the id of the new pin. It is empty if a client lost its pin.
 	ID string `json:"pinned_id"`
-	// Reason says why a pin was taken: "admin" for an unpin request, "timeout" where the client did not pull
-	// within the priority timeout.
+	// Reason says why a client lost its pin: "admin" for an unpin request, "timeout" if it did not pull within
+	// the priority timeout.
 	Reason string
 	// Time is when the server sent the advisory.
 	Time time.Time `json:"timestamp"`

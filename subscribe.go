@@ -146,7 +146,7 @@ func (s *Subscription) Stream() string { return s.stream }
 // Consumer returns the name of the Subscription's consumer.
 func (s *Subscription) Consumer() string { return s.consumer }
 
-// Info asks the server for the consumer's current state.
+// Info asks the server for the consumer's current state. Without a deadline on ctx it waits 5 s.
 func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	if err := checkContext(ctx); err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
-// Config is the configuration of a broker process. Settings gives each of its fields a name in the INI file, on the command line
-// and in the environment.
+// Config is the configuration of a broker process. [Settings] lists the name of each field in the INI file, on the command line and in the
+// environment, with its default.
 type Config struct {
 	HTTP       HTTPConfig
 	Log        LogConfig
@@ -30,7 +30,7 @@ type Config struct {
 	NATS       NATSConfig
 	Seed       SeedData
 
-	// Warnings are logged at the start: settings that were accepted and have no effect.
+	// Warnings name settings that were accepted and have no effect. Start logs them.
 	Warnings []string
 	// seeded says that a file has a seed, which may be empty.
 	seeded bool
@@ -38,13 +38,13 @@ type Config struct {
 
 // HTTPConfig configures the listener.
 type HTTPConfig struct {
-	Listener     string
-	ReadTimeout  time.Duration
-	WriteTimeout time.Duration
-	// PerAddress is how many connections an address may have. 0 means any number.
+	Listener     string        // the address to listen on; 127.0.0.1:8080 by default
+	ReadTimeout  time.Duration // the time limit to read a request; 240 s by default; 0: none
+	WriteTimeout time.Duration // the time limit to write an answer, long polls included; 240 s by default; 0: none
+	// PerAddress is the maximum number of connections from one address. 0 means no limit. The default is 1,024.
 	PerAddress   int
-	MaxBodyBytes int
-	// TLSCert and TLSKey are files. If both are empty, there is no TLS.
+	MaxBodyBytes int // the maximum size of a request's body, up to 60 MiB; 4 MiB by default
+	// TLSCert and TLSKey are files in PEM. If both are empty, there is no TLS.
 	TLSCert, TLSKey string
 	// Open allows an address other than loopback without an admin token.
 	Open bool
@@ -54,65 +54,66 @@ type HTTPConfig struct {
 
 // LogConfig configures the log.
 type LogConfig struct {
-	Filename string
-	Level    string
+	Filename string // the file to log to; empty: standard error
+	Level    string // debug, info (the default), warn, error or fatal
 }
 
-// [Settings] documents each field of these, by section and key.
 type (
-	// DispatchConfig configures jobs and their retries.
+	// DispatchConfig configures jobs and their retries. [Settings] documents its fields, in section broker.
 	DispatchConfig = work.DispatchRules
-	// BreakerConfig configures the handling of consumers whose callbacks fail.
+	// BreakerConfig configures the handling of consumers whose callbacks fail. [Settings] documents its fields, in section broker.
 	BreakerConfig = work.BreakerRules
-	// ConnectionConfig configures the callbacks of push consumers.
+	// ConnectionConfig configures the callbacks of push consumers. [Settings] documents its fields, in section consumer-connection.
 	ConnectionConfig = work.CallbackRules
-	// PruneConfig configures the pruning of finished messages.
+	// PruneConfig configures the pruning of finished messages. [Settings] documents its fields, in section prune.
 	PruneConfig = work.PruneRules
 )
 
 // SchedulerConfig configures scheduled messages.
 type SchedulerConfig struct {
-	MinDelay time.Duration
+	MinDelay time.Duration // how far in the future a message must be scheduled at least; 2 minutes by default
 }
 
 // GatewayConfig configures the signatures of requests.
 type GatewayConfig struct {
-	// Mode is none or hmac.
+	// Mode is none (the default), with which requests need no signature, or hmac.
 	Mode string
-	// Scheme is v1 or v2. v1, the original's, covers time and body. v2 also covers method, path, query and a nonce. With v1 the
-	// broker accepts requests of both schemes. Empty means v1.
+	// Scheme is v1 or v2. v1 is that of the original webhook-broker, and covers time and body. v2 also covers method, path, query and a nonce.
+	// With v1 the broker accepts requests of both schemes. Empty means v1.
 	Scheme string
 	// Secret is the key of the signatures in base64.
 	Secret    string
-	Tolerance time.Duration
-	Exempt    []string
+	Tolerance time.Duration // the maximum difference between a signature's time and the clock, at least 1 s; 5 minutes by default
+	Exempt    []string      // prefixes of paths that need no signature, beside /healthz and /readyz; /_status and /metrics by default
 }
 
 // AdminConfig configures access to the registry.
 type AdminConfig struct {
-	// Token may be a hash: sha256: and 64 hexadecimal digits.
+	// Token is the admin token, or its hash: sha256: and 64 hexadecimal digits. Empty means that requests need none: see HTTPConfig.Open.
 	Token string
 	// HashTokens stores the tokens of producers and channels as hashes.
 	HashTokens bool
-	// MaxFailed is how many wrong admin tokens are accepted from an address per minute. 0 means any number.
+	// MaxFailed is the maximum number of requests with a wrong admin token from one address in a minute. Beyond it, all its requests with an
+	// admin token are refused until the minute is over. 0 means no limit. The default is 60.
 	MaxFailed int
 }
 
 // NATSConfig configures the NATS server.
 type NATSConfig struct {
-	// URL of an existing server. Empty means an embedded server.
+	// URL is that of an existing server, or several with commas. Empty means an embedded server.
 	URL   string
-	Creds string
-	// StartWait is how long a start waits for the servers without any progress. 0 means forever.
+	Creds string // the file with the credentials for an existing server; empty: none
+	// StartWait is how long a start waits for the servers without any progress before it fails. 0 means no limit. The default is 2 minutes.
 	StartWait time.Duration
 	// Domain is the JetStream domain. Empty means the server's own.
 	Domain   string
-	StoreDir string
-	Name     string
-	Replicas int
-	// StoreMax is the most bytes that messages may take on the embedded server. 0 means the size of the disk, less a reserve.
+	StoreDir string // the folder of the embedded server; broker-data by default
+	Name     string // the first part of the names of streams and subjects; broker by default
+	Replicas int    // the copies of each stream, 1 (the default) to 5
+	// StoreMax is the maximum number of bytes in the embedded server's store. 0 means the size of the disk, less a reserve of a twentieth.
 	StoreMax int64
-	// Sync is always, each, or the interval at which the embedded server syncs to disk.
+	// Sync is when the embedded server syncs to disk: always (the default) and each before the answer, for several writes at a time or for one.
+	// Otherwise it is an interval such as 2m; a crash of the machine can lose the writes since then.
 	Sync string
 }
 
@@ -142,7 +143,7 @@ func (c *NATSConfig) parseSync() (word string, every time.Duration, err error) {
 	return service.ParseSync(c.Sync, syncGroups, syncEach)
 }
 
-// Validate checks rules that span several settings.
+// Validate checks the rules that concern several settings. [LoadConfig] and [Start] call it.
 func (c *Config) Validate() error {
 	var errs []error
 	named := func(name string, err error) {

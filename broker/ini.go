@@ -20,14 +20,14 @@ const (
 	sectionDatabase       = "rdbms"
 )
 
-// DefaultConfig returns the configuration without any file, flag or variable.
+// DefaultConfig returns the configuration in which every setting has its default. It has no Seed.
 func DefaultConfig() *Config { return schema.New() }
 
-// Sources are the sources of a configuration. Later ones take precedence: the file, then the environment, then flags.
+// Sources are the sources of a configuration. A later one overrides an earlier one: the file, then the environment, then flags.
 type Sources = service.Sources
 
-// LoadConfig reads and checks a configuration. Its error names every key that
-// is unknown or has a bad value.
+// LoadConfig reads and validates a configuration. If no file names objects to create and there is no admin token, Seed has a sample channel,
+// producer and consumer. The error names every key that is unknown or has an invalid value.
 func LoadConfig(from Sources) (*Config, error) {
 	c := DefaultConfig()
 	if err := schema.Load(c, from, c.ReadINI); err != nil {
@@ -42,7 +42,7 @@ func LoadConfig(from Sources) (*Config, error) {
 	return c, nil
 }
 
-// ReadINI applies an INI file to the configuration.
+// ReadINI sets the fields for which an INI file has keys, and leaves the others. Its error names every key that is unknown or invalid.
 func (c *Config) ReadINI(data []byte) error {
 	file, err := service.ParseINI(data)
 	if err != nil {

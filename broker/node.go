@@ -68,24 +68,24 @@ type Node struct {
 // Option changes how a node starts.
 type Option func(*Node)
 
-// NATSOptions adds options to the connection to an existing server, such as credentials that are not in a file. The options of
-// the configuration are applied after them.
+// NATSOptions adds options to the connection to an existing server, such as credentials that are not in a file. The options of the configuration
+// are applied after them. An embedded server ignores them.
 func NATSOptions(opts ...nats.Option) Option {
 	return func(n *Node) { n.natsOptions = append(n.natsOptions, opts...) }
 }
 
-// Notices writes notices about the configuration, such as clamped values, to w if the log's level hides them.
+// Notices also writes notices about the configuration, such as values that were reduced to a limit, to w if the level of the log hides them.
 func Notices(w io.Writer) Option {
 	return func(n *Node) { n.notices = w }
 }
 
-// Console serves another handler at /console/ on the broker's listener. The broker does not check a token there.
+// Console also serves h at /console/ on the broker's listener. The broker does not check a token there, so h must.
 func Console(h http.Handler) Option {
 	return func(n *Node) { n.console = h }
 }
 
-// Start starts a broker. When it returns, the broker serves requests at Addr. Until then requests are answered with 503, and
-// /healthz with 200. After an error everything that was started is stopped again.
+// Start starts a broker. When it returns, the broker serves requests at [Node.Addr]. Until then it answers them with 503, and /healthz with 200.
+// ctx limits the start alone; [Node.Stop] stops the broker. After an error everything that was started has been stopped.
 func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	// The limit applies from the first contact with a server: an embedded one may read its blocks for a long time before.
 	wait := n.cfg.NATS.StartWait
 	stall := time.AfterFunc(math.MaxInt64, func() {
-		cancel(fmt.Errorf("the start has waited for %v ([nats] start-wait-in-seconds; 0: without an end): %w", wait, context.DeadlineExceeded))
+		cancel(fmt.Errorf("the start has waited for %v ([nats] start-wait-in-seconds; 0: no limit): %w", wait, context.DeadlineExceeded))
 	})
 	defer func() { stall.Stop(); cancel(nil) }()
 	n.progress = func() {
@@ -258,8 +258,8 @@ func (n *Node) URL() string {
 	return "http://" + n.Addr()
 }
 
-// Wait returns nil when ctx ends, or an error when the listener fails or the embedded server can write nothing more, because its
-// disk is full. Stop the node after either.
+// Wait blocks until ctx ends, and then returns nil. It returns an error earlier if the listener fails, or if the embedded server can no longer
+// write because the disk is full. Stop the node in each case.
 func (n *Node) Wait(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -267,9 +267,8 @@ func (n *Node) Wait(ctx context.Context) error {
 	return errors.Join(n.server.Wait(ctx), context.Cause(n.broken))
 }
 
-// Stop shuts down in order: new requests are refused, long polls end, requests in progress are answered, callbacks in progress
-// finish and waiting jobs are given back. ctx bounds this. A concurrent call waits for the first one, whatever its own ctx, and
-// returns the same.
+// Stop shuts the broker down. It refuses new requests, ends long polls, answers requests in progress, waits for callbacks in progress, and gives
+// waiting jobs back. When ctx ends, it no longer waits. A concurrent call waits for the first one, whatever its own ctx.
 func (n *Node) Stop(ctx context.Context) error {
 	n.stopOnce.Do(func() { n.stopped = n.shutDown(ctx) })
 	return n.stopped

@@ -12,7 +12,7 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
-// SeedData are the objects that the configuration wants to exist.
+// SeedData are the objects that a start creates if they are missing.
 type SeedData struct {
 	Channels  []SeedItem
 	Producers []SeedItem
@@ -21,7 +21,7 @@ type SeedData struct {
 	Skipped []string `json:",omitempty"`
 }
 
-// SeedItem is a channel or producer. Without a token it gets a random one.
+// SeedItem is a channel or producer. If Token is empty, the broker generates one.
 type SeedItem struct {
 	ID    string
 	Name  string
@@ -33,11 +33,11 @@ type ConsumerType = domain.ConsumerType
 
 // The types of consumers.
 const (
-	Push = domain.Push // to its callback
-	Pull = domain.Pull // by its workers, which claim them
+	Push = domain.Push // the broker POSTs them to its callback
+	Pull = domain.Pull // its workers claim them
 )
 
-// SeedConsumer is a consumer.
+// SeedConsumer is a consumer. Channel is the ID of its channel, and Type is [Push] or [Pull].
 type SeedConsumer struct {
 	SeedItem
 	CallbackURL string

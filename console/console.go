@@ -37,7 +37,7 @@ import (
 // NATS is the source of the pages of consumers and messages.
 type NATS = page.NATS
 
-// PartitionSet is a set of partitions as its page shows it.
+// PartitionSet is a set of package partition as the console shows it.
 type PartitionSet = page.PartitionSet
 
 // Broker is the source of the pages of a broker.
@@ -52,42 +52,45 @@ type Feed = page.FeedSource
 // FeedWatcher counts the items that a watcher has completed.
 type FeedWatcher = page.FeedWatcher
 
-// JetStream is the source that an account of a NATS server is.
+// JetStream returns the source for the account of js, with its API prefix and domain.
 func JetStream(js jetstream.JetStream) NATS { return source.JetStream{JS: js} }
 
-// Role is what a token allows.
+// Role is what a token allows its user to do.
 type Role int
 
 // The roles.
 const (
-	NoAccess Role = iota
-	ReadOnly
-	Admin
+	NoAccess Role = iota // the token is not valid
+	ReadOnly             // it shows pages
+	Admin                // it also allows actions
 )
 
-// Config states what a console shows, and who may use it.
+// Config configures a console: its sources, and who may use it. The zero value shows an empty console to everybody.
 type Config struct {
-	// NATS is the account whose consumers and messages are shown. Nil: none are.
+	// NATS is the account whose consumers and messages the console shows: see [JetStream]. Nil leaves these pages out.
 	NATS NATS
-	// Broker makes requests to a broker with its admin token. An Admin of package broker/client does. Nil: there is no broker.
+	// Broker makes requests to a broker with its admin token. An Admin of package broker/client implements it. Nil leaves the
+	// broker's pages out.
 	Broker Broker
-	// Relay makes requests to a relay with its admin token. A Client of package relay/client does. Nil: there is no relay.
+	// Relay makes requests to a relay with its admin token. A Client of package relay/client implements it. Nil leaves the relay's
+	// pages out.
 	Relay Caller
-	// Feed is a feed. A feed.Store is one. Nil: there is no feed.
+	// Feed reads and changes the tables of a feed. A feed.Store implements it. Nil leaves the feed's pages out.
 	Feed Feed
-	// FeedWatcher is a watcher of this process, whose throughput is shown. A feed.Watcher is one. Nil: no throughput of the feed is shown.
+	// FeedWatcher is a watcher in this process, whose throughput the console shows. A feed.Watcher implements it. Nil shows no
+	// throughput of the feed.
 	FeedWatcher FeedWatcher
-	// Access is the role of a token. It is asked again with each request, so a session ends when its token changes. Nil: everybody who
-	// reaches the console is an admin.
+	// Access returns the role of a token. It is called with each request, so a session ends when its token is no longer valid. If it
+	// is nil, everybody who can reach the console is an Admin.
 	Access func(token string) Role
-	// Loopback states that only this machine reaches the listener. Requests for other host names are refused then, because another
-	// site may resolve its own name to this machine (DNS rebinding).
+	// Loopback states that only this machine can reach the listener. The console then refuses requests for other host names, because
+	// a website can resolve its own name to this machine (DNS rebinding).
 	Loopback bool
-	// Log gets each action and each wrong token; nil: slog.Default.
+	// Log gets each action and each wrong token. Nil means slog.Default.
 	Log *slog.Logger
 }
 
-// Console serves the pages. It may be used by several goroutines.
+// Console is an [http.Handler] that serves the pages. It may be used by several goroutines.
 type Console struct {
 	cfg      Config
 	log      *slog.Logger
@@ -102,7 +105,7 @@ type Console struct {
 	version  string
 }
 
-// Handler makes a console. It samples its sources until Close.
+// Handler returns a console. It samples its sources for the charts until Close.
 func Handler(cfg Config) *Console {
 	c := &Console{cfg: cfg, log: cfg.Log, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog(), origin: http.NewCrossOriginProtection()}
 	if c.log == nil {

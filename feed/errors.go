@@ -10,21 +10,21 @@ import (
 
 // The errors of a [Store] and a [Watcher] wrap one of these, or the database's own.
 var (
-	// ErrNotFound says that there is no partition, or no item, with this ID.
+	// ErrNotFound says that no partition or item has this ID.
 	ErrNotFound = sqlstore.ErrNotFound
-	// ErrClosed says that the partition takes no items, because it is sealed or Complete.
+	// ErrClosed says that the partition accepts no items, because it is sealed or Complete.
 	ErrClosed = sqlstore.ErrClosed
-	// ErrGatePassed says that the partition is past this gate already.
+	// ErrGatePassed says that the partition has passed this gate.
 	ErrGatePassed = sqlstore.ErrGatePassed
-	// ErrDuplicate says that there is a partition, or an item in it, with this ID already.
+	// ErrDuplicate says that a partition, or an item of the partition, already has this ID.
 	ErrDuplicate = sqlstore.ErrDuplicate
-	// ErrNotDone says that an item is not Complete that would have to be.
+	// ErrNotDone says that an item is not Complete, and the operation needs it to be.
 	ErrNotDone = sqlstore.ErrNotDone
-	// ErrConflict says that a row is not in the state that the write was for, or that somebody else wrote it first.
+	// ErrConflict says that a row is not in the state that the write expected, or that another program wrote it first.
 	ErrConflict = sqlstore.ErrConflict
 	// ErrInvalid says that a field or an option cannot be used; the error names it.
 	ErrInvalid = sqlstore.ErrInvalid
-	// ErrDrainTimeout says that handlers had not returned when DrainTimeout was over.
+	// ErrDrainTimeout says that handlers still ran when [DrainTimeout] was over.
 	ErrDrainTimeout = errors.New("drain timeout")
 )
 
@@ -42,8 +42,8 @@ type permanentError struct{ error }
 
 func (e *permanentError) Unwrap() error { return e.error }
 
-// Permanent is the result of a [Processor] whose item cannot succeed: it becomes Failed at once, whatever
-// [MaxRetries] says. For nil it returns nil.
+// Permanent returns an error for a [Processor] whose item cannot succeed. The item is Failed at once, whatever [MaxRetries] is. If err is nil,
+// it returns nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -58,9 +58,8 @@ type retryAfterError struct {
 
 func (e *retryAfterError) Unwrap() error { return e.error }
 
-// RetryAfter is the result of a [Processor] whose item is to be processed again after d instead of [Backoff]'s
-// delay, at once if d is 0 or less, and after a year at the latest. It counts as an attempt. For a nil error it
-// returns nil.
+// RetryAfter returns an error for a [Processor] whose item is to be processed again after d instead of the delay of [Backoff]. A d of 0 or less
+// means at once, and the maximum is a year. It counts as a failed attempt. If err is nil, it returns nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil

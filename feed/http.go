@@ -45,7 +45,8 @@ func (it Item) header() map[string][]string {
 // HTTPOption changes how the processor of [NewHTTPProcessor] works.
 type HTTPOption func(*httpProcessor) error
 
-// Timeout sets how long a request may take with its answer, at least 1 ms. By default 1 minute.
+// Timeout sets the time limit of a request with its answer, at least 1 ms. The default is 1 minute. A request that exceeds it is a failed
+// attempt.
 func Timeout(d time.Duration) HTTPOption {
 	return func(p *httpProcessor) error {
 		if d < time.Millisecond {
@@ -56,8 +57,8 @@ func Timeout(d time.Duration) HTTPOption {
 	}
 }
 
-// Secret signs requests as Standard Webhooks describes, with the idempotency key as the message's id. The secrets are
-// base64 with or without the prefix whsec_, separated by spaces; each gives a signature. None by default.
+// Secret signs requests as Standard Webhooks describes, with the idempotency key as the webhook-id. secrets are one or more secrets in base64,
+// separated by spaces, with or without the prefix whsec_. Each request has a signature for each secret. By default requests are not signed.
 func Secret(secrets string) HTTPOption {
 	return func(p *httpProcessor) error {
 		signer, err := webhook.NewSigner(secrets)
@@ -69,10 +70,9 @@ func Secret(secrets string) HTTPOption {
 	}
 }
 
-// Health names a URL that answers GET with 2xx while the handler can work. It is asked before the first request, and
-// after one that got no answer or a 5xx; until it says yes, once a second, no request is sent and no attempt counts.
-// Items wait for that as for the handler, so a watcher that is stopped meanwhile takes all of [DrainTimeout]. None by
-// default.
+// Health sets a URL that answers GET with 2xx while the handler can work. The processor requests it before the first item, and after a request
+// that got no answer or a 5xx. Until it answers with 2xx, the processor requests it once a second and sends no items; no attempt is counted.
+// Waiting items count as running, so a watcher that is stopped meanwhile takes all of [DrainTimeout]. None by default.
 func Health(url string) HTTPOption {
 	return func(p *httpProcessor) error {
 		if err := checkURL("Health", url); err != nil {
@@ -95,13 +95,12 @@ type httpProcessor struct {
 	sick   atomic.Bool   // the health is to be asked for
 }
 
-// NewHTTPProcessor makes a processor that posts an item's data to a URL, with [HeaderItem], [HeaderPartition],
-// [HeaderGate], [HeaderAttempt] and [HeaderIdempotencyKey], which is the same for all attempts of a step and another for
-// the next. An answer of 2xx has what [ParseResponse] reads. Any other answer is a failed attempt, and so are a
-// redirect, a body over 1 MiB, one that is not JSON, and an error as ParseResponse reads it, with any status. A header
-// Retry-After of a failed attempt is obeyed; it comes before retry_after in the body. The URL is the operator's, so it may be on
-// loopback or in a private network; link-local addresses, where clouds keep credentials, are refused. Errors are
-// [ErrInvalid].
+// NewHTTPProcessor returns a processor that POSTs an item's data to a URL, with the headers [HeaderItem], [HeaderPartition], [HeaderGate],
+// [HeaderAttempt] and [HeaderIdempotencyKey]. The key is the same for all attempts of a step, and differs between steps. An answer with status
+// 2xx has a body that [ParseResponse] can read. Any other status is a failed attempt. So are a redirect, a body over 1 MiB, a body that is not
+// JSON, and a body with an error, whatever the status. A header Retry-After of a failed attempt sets the delay, and takes precedence over
+// retry_after in the body. The URL may be on loopback or in a private network. Link-local addresses are refused, because clouds serve
+// credentials there. Errors are [ErrInvalid].
 func NewHTTPProcessor(url string, opts ...HTTPOption) (Processor, error) {
 	if err := checkURL("url", url); err != nil {
 		return nil, err

@@ -19,9 +19,9 @@ import (
 // insertBatch is how many rows one INSERT has; SQL Server takes 2,100 parameters.
 const insertBatch = 200
 
-// CreatePartition creates a partition with its items, all or nothing. Of p it takes ID, Gate and Sealed, of items
-// what [Store.Insert] takes; an empty ID is generated. It returns the partition as it is in the table. Errors are
-// [ErrDuplicate], [ErrGatePassed] for an item below the partition's gate, and [ErrInvalid].
+// CreatePartition creates a partition and its items in one transaction. It uses the fields ID, Gate and Sealed of p, and of the items those that
+// [Store.Insert] uses. It generates an ID for each that is empty. It returns the partition as stored. Errors are [ErrDuplicate], [ErrGatePassed]
+// for an item below the partition's gate, and [ErrInvalid].
 func (s *Store) CreatePartition(ctx context.Context, p Partition, items ...Item) (Partition, error) {
 	return createPartition(p, items, func(id string, f func(tx *gorm.DB) error) error { return s.sql.Write(ctx, id, f) })
 }
@@ -50,9 +50,9 @@ func createPartition(p Partition, items []Item, write func(id string, f func(tx 
 	return partitionOf(&row), nil
 }
 
-// Insert adds items to a partition, all or none. It takes ID, Gate, Data and NotBefore; an empty ID is generated.
-// Errors are [ErrNotFound], [ErrClosed] where the partition is sealed or Complete, [ErrGatePassed] for an item below
-// its gate, [ErrDuplicate] and [ErrInvalid].
+// Insert adds items to a partition in one transaction. It uses their fields ID, Gate, Data and NotBefore, and generates an ID for each that is
+// empty. Errors are [ErrNotFound], [ErrClosed] if the partition is sealed or Complete, [ErrGatePassed] for an item below its gate,
+// [ErrDuplicate] and [ErrInvalid].
 func (s *Store) Insert(ctx context.Context, partition string, items ...Item) error {
 	rows := sqlstore.Map(items, rowOf)
 	return s.change(ctx, "insert into", partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) })
@@ -140,16 +140,16 @@ func checkID(name, id string) error {
 	return nil
 }
 
-// OpenAt returns an item for [Store.Insert] that keeps a gate closed until a time, also if all below is Complete before. It is at
-// gate-1, and no [Processor] gets it: it is Complete when the time has come, by the database's clock. If gate-1 has a [Limit], it counts
-// for that as an attempt. Watchers of older versions of this package hand it to their processor, without data. A time in
-// the past keeps nothing closed. That includes the zero time, as in Item.NotBefore.
+// OpenAt returns an item for [Store.Insert] that keeps a gate closed until a time, even if all items below the gate are Complete before. The
+// item is at gate-1 and is not passed to the [Processor]. It becomes Complete at that time, by the database's clock. If gate-1 has a [Limit],
+// this counts as an attempt. Watchers of older versions of this package pass the item to their processor, without data. A time in the past does
+// not keep the gate closed, nor does the zero time.
 func OpenAt(gate int, at time.Time) Item {
 	return Item{Gate: gate - 1, NotBefore: at, timer: new(int64(0))}
 }
 
-// OpenAfter returns an item like that of [OpenAt] that keeps a gate closed for a duration, a year at most, from when a watcher
-// first looks at the partition at gate-1. Leave that gate without other items, and the duration begins when all below is Complete.
+// OpenAfter is like [OpenAt], for a duration of at most a year. The duration begins when a watcher first looks at the partition at gate-1. If
+// gate-1 has no other items, that is when all items at lower gates are Complete.
 func OpenAfter(gate int, d time.Duration) Item {
 	ms := d.Milliseconds()
 	if d%time.Millisecond > 0 {

@@ -35,7 +35,7 @@ const (
 	closeWait = 5 * time.Second
 )
 
-// HeaderReply is the header of a message of [JetStreamProcessor] with the subject that wants the answer.
+// HeaderReply is the header of a message of [JetStreamProcessor] with the subject to which the worker publishes the answer.
 const HeaderReply = "Feed-Reply"
 
 var (
@@ -46,8 +46,8 @@ var (
 // JetStreamOption changes how the processor of [NewJetStreamProcessor] works.
 type JetStreamOption func(*JetStreamProcessor) error
 
-// ReplyTimeout sets how long an attempt may take, from its publication to the reply; at least 1 s. The wait for a
-// worker counts, and while NATS is down the time goes on. By default 5 minutes.
+// ReplyTimeout sets the time limit of an attempt, from its publication to the reply, at least 1 s. It includes the wait for a worker, and the
+// time for which NATS is down. The default is 5 minutes. An attempt that exceeds it has failed.
 func ReplyTimeout(d time.Duration) JetStreamOption {
 	return func(p *JetStreamProcessor) error {
 		if d < time.Second {
@@ -58,7 +58,7 @@ func ReplyTimeout(d time.Duration) JetStreamOption {
 	}
 }
 
-// JetStreamProcessor is a [Processor] whose items are processed on other machines.
+// JetStreamProcessor is a [Processor] that passes items to workers, on this or other machines, through JetStream.
 type JetStreamProcessor struct {
 	js      jetstream.JetStream
 	subject string // of items
@@ -75,21 +75,19 @@ type JetStreamProcessor struct {
 	calls sync.Map // chan []byte by call
 }
 
-// NewJetStreamProcessor makes a processor that publishes each attempt to subject, with the item's data and the headers
-// that [NewHTTPProcessor] sends, and waits for the reply. Workers read the subject with a consumer that they share, on
-// as many machines as there are, through [JetStreamHandler]. One stream or two must capture subject and
-// subject.done.>, where the replies go; this is one that does, with a consumer for the workers:
+// NewJetStreamProcessor returns a processor that publishes each attempt to subject, with the item's data and the headers of [NewHTTPProcessor],
+// and waits for the reply. Any number of workers share a consumer of the subject, through [JetStreamHandler]. One or two streams must capture
+// subject, and subject.done.> for the replies. This creates such a stream, and a consumer for the workers:
 //
 //	js.CreateStream(ctx, jetstream.StreamConfig{
 //		Name: "RESUMES", Subjects: []string{"resumes", "resumes.done.>"}, Retention: jetstream.WorkQueuePolicy, AllowMsgTTL: true,
 //	})
 //	js.CreateConsumer(ctx, "RESUMES", jetstream.ConsumerConfig{Durable: "workers", FilterSubject: "resumes"})
 //
-// A reply is for one call of Process. One that comes after the call, because it took longer than [ReplyTimeout], the
-// lease was lost or the watcher died, is dropped, and the item is processed again with the same idempotency key. With
-// AllowMsgTTL the stream drops by itself an attempt for which nobody waits any more. While NATS is down, attempts wait
-// until their ReplyTimeout. The processor creates a consumer for its replies, and Close deletes it. Errors are
-// [ErrInvalid] or NATS's own.
+// A reply belongs to one call of Process. If it arrives after the call has ended, because it took longer than [ReplyTimeout], the lease was lost
+// or the watcher died, it is dropped, and the item is processed again with the same idempotency key. With AllowMsgTTL the stream deletes
+// attempts for which nothing waits any more. While NATS is down, attempts wait until their ReplyTimeout. The processor creates a consumer for
+// its replies, and Close deletes it. Errors are [ErrInvalid] or those of NATS.
 func NewJetStreamProcessor(ctx context.Context, js jetstream.JetStream, subject string, opts ...JetStreamOption) (*JetStreamProcessor, error) {
 	switch {
 	case js == nil:
@@ -260,18 +258,18 @@ func (p *JetStreamProcessor) Close() error {
 // replyWait bounds the tries to publish a reply. After it the item's message is redelivered, and processed again.
 const replyWait = time.Minute
 
-// JetStreamHandler makes a handler for Consume that processes the items of a [JetStreamProcessor], on a consumer of the
-// stream that captures its subject:
+// JetStreamHandler returns a handler for Consume that processes the items of a [JetStreamProcessor]. The consumer is one of the stream that
+// captures the processor's subject:
 //
 //	handler, err := feed.JetStreamHandler(js, feed.ProcessorFunc(process))
 //	sub, err := jetpull.Subscribe(ctx, js, "RESUMES", "workers")
 //	err = sub.Consume(ctx, handler, jetpull.Concurrency(8))
 //
-// An item has ID, Partition, Gate, Status, Attempt, Data and its idempotency key. An error of Process is sent in the
-// reply, with [Permanent] and [RetryAfter], and counts as an attempt; the message is acknowledged once the reply
-// is stored. If the worker dies, its Consume ends before Process returns, or the reply cannot be stored, the message
-// is redelivered. A message that is no item is terminated. A worker in another language publishes the answer that a handler
-// of [NewHTTPProcessor] would give, to the subject in the header [HeaderReply], and then acknowledges the message.
+// An item has its ID, Partition, Gate, Status, Attempt, Data and idempotency key. An error of Process is sent in the reply, with [Permanent] and
+// [RetryAfter], and is a failed attempt. The message is acknowledged when the reply is stored. It is redelivered if the worker dies, if Consume
+// ends before Process returns, or if the reply cannot be stored. A message that is not an item is terminated. A worker in another language
+// publishes the answer that a handler of [NewHTTPProcessor] would return, to the subject in the header [HeaderReply], and then acknowledges the
+// message.
 func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, error) {
 	switch {
 	case js == nil:

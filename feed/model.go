@@ -11,8 +11,8 @@ import (
 // Status is the state of an item or a partition.
 type Status string
 
-// The states. An item is Available until it is Complete or Failed. A partition is Failed while its gate has a Failed
-// item and no Available one, and Complete when it was closed.
+// The states. An item is Available until it is Complete or Failed. A partition is Failed while its gate has a Failed item and no Available one.
+// It is Complete when it has been closed.
 const (
 	Available Status = "Available"
 	Complete  Status = "Complete"
@@ -23,32 +23,32 @@ const (
 type Partition struct {
 	// ID has at most 255 bytes, no control characters, and no space at either end.
 	ID string
-	// Gate is the gate whose items are processed; the items above it wait.
+	// Gate is the gate whose items are processed. Items at higher gates wait.
 	Gate   int
 	Status Status
-	// Owner is the watcher that has the lease, and Until the lease's end by the database's clock; empty and zero
-	// if no watcher has it.
+	// Owner is the watcher that holds the lease, and Until is the end of the lease by the database's clock. They are empty and zero if no
+	// watcher holds it.
 	Owner string
 	Until time.Time
 	// Epoch grows with each lease; Version starts at 1 and grows with each write.
 	Epoch, Version int64
-	// Sealed says that no more items will come.
+	// Sealed says that the partition accepts no more items.
 	Sealed bool
 }
 
 // Item is a piece of work in a partition.
 type Item struct {
-	// ID is unique in the partition, under the rules of a partition's.
+	// ID is unique in the partition. The rules of Partition.ID apply.
 	ID, Partition string
 	Gate          int
 	Status        Status
-	// Attempt counts the attempts of the present step, and Errors says how those failed, oldest first; of more than
-	// 50 the last 50 are kept, each cut at 2,048 bytes. A step ends with a Response; in its first call Attempt is 1.
+	// Attempt is the number of attempts of the current step; it is 1 in the first call of a Processor. A step ends with a Response. Errors has
+	// the errors of the step's failed attempts, oldest first: the last 50, each cut at 2,048 bytes.
 	Attempt int
 	Errors  []string
-	// Data is the item's content, which the feed does not look into.
+	// Data is the item's content. The feed does not interpret it.
 	Data []byte
-	// NotBefore is when the item is processed at the earliest, in the years 1 to 9999; zero: at once.
+	// NotBefore is the earliest time at which the item is processed, in the years 1 to 9999. Zero means at once.
 	NotBefore time.Time
 	// Version starts at 1 and grows with each write.
 	Version int64
@@ -60,7 +60,7 @@ type Item struct {
 	timer   *int64 // see OpenAfter
 }
 
-// IdempotencyKey is the same for all attempts of a step, by whichever watcher, and another for the next step.
+// IdempotencyKey returns a key that is the same for all attempts of a step, in any watcher, and differs between steps.
 func (it Item) IdempotencyKey() string {
 	if it.key != "" {
 		return it.key
@@ -69,28 +69,29 @@ func (it Item) IdempotencyKey() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Response is how a [Processor] ends a step of an item.
+// Response is the result of a step of an item.
 type Response struct {
-	// Gate is the item's next gate; nil: it stays. At the same gate it is processed again after [Requeue]'s delay. A
-	// lower gate is a permanent error.
+	// Gate is the item's next gate. Nil means the same gate, where the item is processed again after the delay of [Requeue]. A lower gate is a
+	// permanent error.
 	Gate *int `json:"gate"`
 	// Done makes the item Complete.
 	Done bool `json:"done"`
-	// Data replaces the item's; nil, in JSON null, leaves it. It is stored as given, also empty or not JSON. Data that
-	// the database refuses, over 1,000,000,000 bytes or by a constraint of its operator's, is a failed attempt.
+	// Data replaces the item's data. Nil, null in JSON, leaves it unchanged. It is stored as given, even if it is empty or not JSON. If the
+	// database refuses it, because it is over 1,000,000,000 bytes or violates a constraint that an operator added, the attempt has failed.
 	Data json.RawMessage `json:"data"`
 }
 
-// Query selects rows. A zero field does not restrict it.
+// Query selects rows. A zero field selects all.
 type Query struct {
+	// Partition is the ID of one partition: [Store.Partitions] lists it, and [Store.Items] lists its items.
 	Partition string
 	Gate      *int
 	Status    Status
-	// After is the last ID of the page before. For items it needs Partition.
+	// After is the last ID of the previous page. Empty means the first page. For items it needs Partition.
 	After string
-	// Limit is the most rows of a page; 0: 1,000.
+	// Limit is the maximum number of rows in a page. 0 means 1,000.
 	Limit int
 }
 
-// Counts are how many items of a gate have which status.
+// Counts are the numbers of items at a gate, by status.
 type Counts struct{ Available, Complete, Failed int }

@@ -9,8 +9,8 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// Seal says that no more items will come: [Store.Insert] is then refused, and a watcher with [AutoClose] closes the
-// partition after the last item. Sealing again does nothing. The error is [ErrNotFound].
+// Seal closes a partition for new items: [Store.Insert] then returns [ErrClosed]. A watcher with [AutoClose] closes the partition when its last
+// item is Complete. If it is sealed already, Seal does nothing. The error is [ErrNotFound].
 func (s *Store) Seal(ctx context.Context, partition string) error {
 	return s.change(ctx, "seal", partition, seal)
 }
@@ -22,8 +22,8 @@ func seal(tx *gorm.DB, p *sqlstore.Partition) error {
 	return p.Update(tx, map[string]any{"sealed": true})
 }
 
-// ClosePartition makes a partition Complete, sealed or not. Closing again does nothing. Errors are [ErrNotFound], and
-// [ErrNotDone] while an item is not Complete.
+// ClosePartition makes a partition Complete, whether it is sealed or not. If it is Complete already, ClosePartition does nothing. Errors are
+// [ErrNotFound], and [ErrNotDone] while an item is not Complete.
 func (s *Store) ClosePartition(ctx context.Context, partition string) error {
 	return s.change(ctx, "close", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		if p.Status == sqlstore.Complete {
@@ -39,9 +39,8 @@ func (s *Store) ClosePartition(ctx context.Context, partition string) error {
 	})
 }
 
-// Advance moves a partition to a gate. At the gate already it does nothing. Errors are [ErrNotFound], [ErrGatePassed]
-// if the partition is above that gate, [ErrNotDone] while an item below the gate is not Complete, and [ErrClosed]
-// if the partition is Complete.
+// Advance moves a partition to a gate. If it is at that gate already, Advance does nothing. Errors are [ErrNotFound], [ErrGatePassed] if the
+// partition is above that gate, [ErrNotDone] while an item below the gate is not Complete, and [ErrClosed] if the partition is Complete.
 func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
 	return s.change(ctx, fmt.Sprintf("advance to gate %d:", gate), partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		switch {
@@ -61,26 +60,26 @@ func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
 	})
 }
 
-// Retry makes Failed items Available at once, with Attempt 0 and no Errors: the named ones, or all if none is named.
-// [Item.History] has the errors still.
-// Errors are [ErrNotFound], and [ErrConflict] for a named item that is not Failed; then none is changed.
+// Retry makes Failed items Available, to be processed at once, with Attempt 0 and no Errors: the named items, or all Failed items of the
+// partition if none is named. [Item.History] keeps their errors. Errors are [ErrNotFound], and [ErrConflict] for a named item that is not
+// Failed. After an error no item is changed.
 func (s *Store) Retry(ctx context.Context, partition string, items ...string) error {
 	_, err := s.RetryFailed(ctx, partition, items...)
 	return err
 }
 
-// RetryFailed is [Store.Retry], and returns how many items it changed.
+// RetryFailed is like [Store.Retry], and returns how many items it changed.
 func (s *Store) RetryFailed(ctx context.Context, partition string, items ...string) (int, error) {
 	return s.unfail(ctx, "retry", partition, items, map[string]any{"status": Available, "attempt": 0, "errors": nil, "not_before": nil})
 }
 
-// Skip makes Failed items Complete without processing them, under the rules of [Store.Retry].
+// Skip makes Failed items Complete without processing them. It selects items, and fails, as [Store.Retry] does.
 func (s *Store) Skip(ctx context.Context, partition string, items ...string) error {
 	_, err := s.SkipFailed(ctx, partition, items...)
 	return err
 }
 
-// SkipFailed is [Store.Skip], and returns how many items it changed.
+// SkipFailed is like [Store.Skip], and returns how many items it changed.
 func (s *Store) SkipFailed(ctx context.Context, partition string, items ...string) (int, error) {
 	return s.unfail(ctx, "skip", partition, items, map[string]any{"status": Complete, "not_before": nil})
 }

@@ -26,106 +26,106 @@ type config struct {
 	wakeupsGiven, tracerGiven, nilOption bool
 }
 
-// WatcherOption changes how a [Watcher] works. Of an option that is given twice the last holds.
+// WatcherOption changes how a [Watcher] works. If an option is given twice, the last one applies.
 type WatcherOption func(*config)
 
-// Concurrency sets how many items have begun and are not yet saved, at most; 1 to 100,000. By default 64. As many
-// more may have been read ahead.
+// Concurrency sets the maximum number of items that the watcher has begun and not yet saved, 1 to 100,000. The default is 64. The watcher may
+// read as many more items ahead.
 func Concurrency(n int) WatcherOption { return func(c *config) { c.Concurrency = n } }
 
-// Lease sets how long a partition stays with a watcher that died, by the database's clock; 100 ms to 24 h. By default 30 s.
-// A lease is renewed after a third of it, however long handlers take. It is also how long a statement of the watcher may
-// take before it is given up and tried again, but for 10 s at least.
+// Lease sets how long a watcher holds a partition after it died, 100 ms to 24 h by the database's clock. The default is 30 s. A live watcher
+// renews its leases after a third of that, however long handlers take. Lease is also the time limit of each of the watcher's statements, if it
+// is more than 10 s; otherwise that is 10 s. A statement that exceeds it is cancelled and tried again.
 func Lease(d time.Duration) WatcherOption { return func(c *config) { c.Lease = d } }
 
-// Poll sets how often the database is asked for work: every least while there is some, then ever less often up to
-// every most, both a fifth more or less by chance. At least 1 ms, and most is not below least. By default 100 ms and 5 s.
+// Poll sets how often the watcher queries the database for work. While there is work the interval is least. Without work it grows up to most.
+// Both vary at random by up to a fifth. least is at least 1 ms, and most is not below least. The defaults are 100 ms and 5 s.
 func Poll(least, most time.Duration) WatcherOption {
 	return func(c *config) { c.PollMin, c.PollMax = least, most }
 }
 
-// MaxPartitions sets how many leases the watcher holds, at most; at least 1. By default 1,000. A partition without work
-// takes none; where others wait, one with work gives its lease up after it has had it for a lease's length. Nothing of it is
-// begun then until what has begun is over: where handlers take long, give more than there are partitions with work.
+// MaxPartitions sets the maximum number of leases, 1 or more. The default is 1,000. A watcher leases only partitions with work. If others wait,
+// it releases a partition that it has held for the time of [Lease], after the items that it has begun. So if handlers take long, set a number
+// above that of the partitions with work.
 func MaxPartitions(n int) WatcherOption { return func(c *config) { c.MaxPartitions = n } }
 
-// PartitionConcurrency sets how many items of one partition have begun and are not yet saved, at most; at least 1. By default as many
-// as [Concurrency] allows. A partition has one owner, so this holds over all watchers that have the option: a watcher
-// releases a partition after its handlers have returned. When DrainTimeout is over, or the watcher learns that its lease has ended, the
-// contexts of its handlers are cancelled. A handler that ignores its context, or whose watcher cannot reach the database, can run beside
-// those of the next owner.
+// PartitionConcurrency sets the maximum number of items of one partition that are begun and not yet saved, 1 or more. The default is that of
+// [Concurrency]. A partition has one owner, so the limit holds over all watchers with the option: a watcher releases a partition only after its
+// handlers have returned. There is one exception. When DrainTimeout is over, or the watcher learns that its lease has ended, it cancels the
+// contexts of its handlers. A handler that ignores its context, or whose watcher cannot reach the database, can then run at the same time as
+// handlers of the next owner.
 func PartitionConcurrency(n int) WatcherOption {
 	return func(c *config) { c.PartitionConcurrency = n }
 }
 
-// Limit bounds what is done at a gate, over all partitions and all watchers that have the same [Limits].
+// Limit limits the work at a gate, over all partitions and all watchers that have the same [Limits]. Concurrency, Rate or both are set.
 type Limit struct {
 	Gate int
-	// Concurrency is how many items of the gate have begun and are not yet saved, at most; 0: any number.
+	// Concurrency is the maximum number of items at the gate that are begun and not yet saved. 0 means no limit.
 	Concurrency int
-	// Rate is how many attempts begin in any window of Per, at most; 0: any number. Per is 1 s to 24 h, by the database's clock.
+	// Rate is the maximum number of attempts that begin in any window of Per, which is 1 s to 24 h by the database's clock. 0 means no limit.
 	Rate int
 	Per  time.Duration
 }
 
-// Limits sets the limits of gates, one for a gate; none by default. Give the same to each watcher. While they differ, each watcher obeys its
-// own figures, so the largest ones hold, and attempts are counted for the shortest Per. A watcher without a limit, or whose limit has 0 for a
-// figure, is neither counted nor bound by that figure. While others wait, each watcher has a fair share. Up to a tenth of a rate is not used,
-// so that no window exceeds it. An attempt begins when the watcher takes the item, just before its handler is called.
+// Limits sets limits of gates, at most one for each gate. By default there are none. The database must be SQLite, PostgreSQL or SQL Server. Give
+// the same limits to each watcher. While they differ, each watcher obeys its own numbers, so the largest ones apply, and attempts are counted
+// for the shortest Per. A watcher without a limit, or with 0 for a number, is neither counted nor limited by it. While several watchers wait,
+// each gets a fair share. Up to a tenth of a rate stays unused, so that no window exceeds it. An attempt begins when the watcher takes the item,
+// just before it calls the handler.
 //
-// After a watcher has died, its share of Concurrency stays counted for [Lease], and its attempts for Per. Running handlers are no longer
-// counted after their watcher was stopped, could not reach the database, or waited for its locks, for longer than Lease, or after
-// [ErrDrainTimeout]. The database is SQLite, PostgreSQL or SQL Server.
+// After a watcher has died, its share of Concurrency stays counted for the time of [Lease], and its attempts for Per. Running handlers are no
+// longer counted if their watcher was stopped, could not reach the database, or waited for the database's locks, for longer than Lease. The same
+// holds after [ErrDrainTimeout].
 func Limits(l ...Limit) WatcherOption { return func(c *config) { c.limits = l } }
 
-// ManualCheckpoint leaves the gates where they are until [Store.Advance]. Off by default.
+// ManualCheckpoint makes the watcher leave partitions at their gates until the program calls [Store.Advance]. Off by default.
 func ManualCheckpoint() WatcherOption { return func(c *config) { c.Manual = true } }
 
-// AutoClose makes a sealed partition Complete once all its items are. Off by default.
+// AutoClose makes the watcher close a sealed partition when all of its items are Complete. Off by default.
 func AutoClose() WatcherOption { return func(c *config) { c.AutoClose = true } }
 
-// MaxRetries sets how many more attempts a step has after its first; 0: none; -1: for ever. By default 5. After the last
-// the item is Failed.
+// MaxRetries sets the number of attempts of a step after its first. 0 means no retry, and -1 no limit. The default is 5. When the last attempt
+// fails, the item is Failed.
 func MaxRetries(n int) WatcherOption { return func(c *config) { c.maxRetries = n } }
 
-// Backoff sets the least delay after the attempt with this number, 1 for the first; 0 or less: none; a year at most. By
-// default 1 s, doubling to 1 min, a fifth more or less by chance, which also holds where f panics.
+// Backoff sets a function that returns the least delay after a failed attempt, given its number, from 1. A delay of 0 or less means none, and
+// the maximum is a year. The default, also if f panics, is 1 s, doubled with each attempt up to 1 min, and varied at random by up to a fifth.
 func Backoff(f func(attempt int) time.Duration) WatcherOption {
 	return func(c *config) { c.backoff = f }
 }
 
-// Requeue sets the delay after which an item is processed again whose Response left it at its gate; 0: none; a year at
-// most. By default 1 s.
+// Requeue sets the delay before an item is processed again after a Response that left it at its gate, 0 to a year. The default is 1 s.
 func Requeue(d time.Duration) WatcherOption { return func(c *config) { c.requeue = d } }
 
-// DrainTimeout sets how long handlers may go on after the end of Run's context before theirs is cancelled; 0: not at
-// all. By default 30 s.
+// DrainTimeout sets how long handlers may run after Run's context has ended, before theirs end. 0 means not at all. The default is 30 s.
 func DrainTimeout(d time.Duration) WatcherOption { return func(c *config) { c.DrainTimeout = d } }
 
-// Steal makes a watcher that finds no partition free ask the watcher with the most leases for one, and go on as long
-// as that has two more than itself. The other begins nothing more of it and gives it up after the items that it has begun,
-// so nothing is repeated. Off by default.
+// Steal makes a watcher that finds no free partition request one from the watcher with the most leases, as long as that one has at least two
+// more leases than itself. The other watcher begins no further item of the partition, finishes those that it has begun, and then releases it, so
+// no item is repeated. Off by default.
 func Steal() WatcherOption { return func(c *config) { c.Steal = true } }
 
-// Wakeups makes the watcher look for work when a message comes on [WakeupSubject], and publishes there what this
-// Store changes. None by default; changes of this process and, on PostgreSQL, of others wake it in any case.
-// While NATS is down the polls find what there is.
+// Wakeups makes the watcher look for work when a message arrives on [WakeupSubject], and publish there the partitions that this Store changes.
+// None by default. Changes by this process, and on PostgreSQL those by other processes, wake the watcher without it. While NATS is down, the
+// watcher finds work by polling.
 func Wakeups(nc *nats.Conn) WatcherOption {
 	return func(c *config) { c.wakeups, c.wakeupsGiven = nc, true }
 }
 
-// Logger sets where failed attempts, lost leases and errors of the database are logged. By default [slog.Default].
+// Logger sets the logger for failed attempts, lost leases and errors of the database. The default is [slog.Default]. The error of an attempt is
+// logged by its first line, or by its LogValue if it is a [slog.LogValuer].
 func Logger(l *slog.Logger) WatcherOption { return func(c *config) { c.Log = l } }
 
-// Tracer makes a span for each attempt, named process, with the IDs of partition and item, the gate and the attempt. The
-// processors that send items away pass it on in the header traceparent. None by default.
+// Tracer creates a span named process for each attempt, with the IDs of partition and item, the gate and the attempt. The processors that send
+// items over HTTP or JetStream pass the trace on in the header traceparent. None by default.
 func Tracer(tp trace.TracerProvider) WatcherOption {
 	return func(c *config) { c.tracers, c.tracerGiven = tp, true }
 }
 
-// OnError sets what is called for each failed attempt, and with [ErrConflict] for each result that was not saved,
-// because the lease was lost or another program wrote the item. It is called by several goroutines and must not
-// block for long. A panic in it is logged. None by default.
+// OnError sets a function that is called for each failed attempt. It is also called with [ErrConflict] for each result that was not saved,
+// because the lease was lost or another program wrote the item. It is called by several goroutines and must not block for long. A panic in it is
+// logged. None by default.
 func OnError(f func(Item, error)) WatcherOption { return func(c *config) { c.onError = f } }
 
 const (

@@ -22,21 +22,21 @@ import (
 
 // Processor processes items. Its methods are called by several goroutines.
 type Processor interface {
-	// Process makes one attempt at a step of an item. An error or a panic is a failed attempt; see [Permanent] and
-	// [RetryAfter]. Its context carries the values of Run's and outlives it for DrainTimeout. It ends early when the
-	// database reports that the lease is lost, after which nothing that Process returns is saved. While the watcher cannot reach the
-	// database, it does not end: the lease is often held still when the database is back.
+	// Process makes one attempt at a step of an item. An error or a panic is a failed attempt; see [Permanent] and [RetryAfter]. ctx has the
+	// values of Run's context, and ends up to DrainTimeout after that. It ends earlier if the database reports that the lease is lost; the
+	// result of Process is then not saved. It does not end while the watcher cannot reach the database, because the watcher often still holds
+	// the lease when the database is back.
 	Process(ctx context.Context, it Item) (Response, error)
 }
 
-// BatchProcessor is a [Processor] that takes several items in one call, of one or more partitions, each at its gate.
+// BatchProcessor is a [Processor] that processes several items in one call. They may be of several partitions.
 type BatchProcessor interface {
 	Processor
-	// BatchSize is the most items of a call, asked for once; under 2: Process is called instead.
+	// BatchSize returns the maximum number of items of a call. Run calls it once. If it is less than 2, Process is called instead.
 	BatchSize() int
-	// ProcessBatch returns a Response and an error for each item. If it returns another number of either, or
-	// panics, the attempt has failed for all. Its context outlives Run's for DrainTimeout. It does not end when a lease is
-	// lost, because the leases of other items may be held. Results for items of a lost lease are not saved.
+	// ProcessBatch returns a Response and an error for each item. If it returns another number of either, or panics, the attempt has failed for
+	// all items. ctx ends up to DrainTimeout after Run's context. It does not end when a lease is lost, because the watcher may hold the leases
+	// of other items. Results for items of a lost lease are not saved.
 	ProcessBatch(ctx context.Context, items []Item) ([]Response, []error)
 }
 
@@ -53,10 +53,10 @@ func apply[P any, O ~func(P) error](name string, p P, opts []O) error {
 	return nil
 }
 
-// ProcessorFunc is a function as a [Processor].
+// ProcessorFunc is a function that implements [Processor].
 type ProcessorFunc func(context.Context, Item) (Response, error)
 
-// Process calls the function.
+// Process calls f.
 func (f ProcessorFunc) Process(ctx context.Context, it Item) (Response, error) { return f(ctx, it) }
 
 // batch makes an attempt at each of some items.
@@ -234,11 +234,11 @@ func (h *handler) guarded(option string, f func()) {
 	f()
 }
 
-// Attempt is one that failed.
+// Attempt is a failed attempt.
 type Attempt struct {
-	// At is when it ended, by the clock of the watcher's machine.
+	// At is the time at which it ended, by the clock of the watcher's machine.
 	At time.Time `json:"at"`
-	// Gate is where the item was, and Attempt the number of the attempt in its step.
+	// Gate is the gate of the item, and Attempt is the number of the attempt in its step, from 1.
 	Gate    int    `json:"gate"`
 	Attempt int    `json:"attempt"`
 	Error   string `json:"error"`
@@ -251,8 +251,8 @@ const (
 	maxAttemptText = 512
 )
 
-// History returns the attempts that failed, of all steps and also before a [Store.Retry], oldest first. Of more than 50
-// the last 50 are kept, each error cut at 512 bytes.
+// History returns the failed attempts of all steps, oldest first, including those before a [Store.Retry]. It has the last 50, and each error is
+// cut at 512 bytes.
 func (it Item) History() []Attempt {
 	if it.history == "" {
 		return nil

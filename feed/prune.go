@@ -16,20 +16,20 @@ import (
 // pruneRows is how many items one transaction of Prune deletes, or one page of an export has.
 const pruneRows = 1000
 
-// Pruned is how much [Store.Prune] deleted.
+// Pruned counts the rows that [Store.Prune] deleted.
 type Pruned struct{ Partitions, Items int }
 
-// Prune deletes the partitions that have been Complete for longer than age, with their items, and returns how many. Each
-// transaction deletes at most 1,000 items, so that nobody waits for long. Where Prune ends early, the next one deletes
-// the rest; until then such a partition has the status Pruning, and cannot be reopened.
+// Prune deletes the partitions that have been Complete for at least age, with their items, and returns how many rows it deleted. Each
+// transaction deletes at most 1,000 items, so that it blocks others only briefly. If Prune ends early, the next call deletes the rest. Until
+// then such a partition has the status Pruning, and cannot be reopened. A negative age is [ErrInvalid].
 //
-// If export is not nil, it is called with each partition and its items, by their IDs, before any of these is deleted. If it
-// returns an error, or the items could not all be read, Prune deletes nothing of the partition and returns the error. A partition
-// that changes during its export, for example because it is reopened, is not deleted. A partition can be exported more than once: after a
-// crash or such a change, and by calls of Prune that run at the same time.
+// If export is not nil, Prune calls it with each partition and its items, ordered by ID, before it deletes any of them. If export returns an
+// error, or an item cannot be read, Prune deletes nothing of the partition and returns the error. If a partition changes during its export, for
+// example because it is reopened, Prune does not delete it. A partition can be exported more than once: after a crash or such a change, and by
+// concurrent calls of Prune.
 //
-// The age counts from the time at which the partition was closed, by the database's clock. If that is not known, because another
-// program or an earlier version of this package closed it, the age counts from the first Prune.
+// The age counts from the time at which the partition was closed, by the database's clock. If that is not known, because another program or an
+// earlier version of this package closed it, the age counts from the first Prune.
 func (s *Store) Prune(ctx context.Context, age time.Duration, export func(p Partition, items iter.Seq2[Item, error]) error) (Pruned, error) {
 	if age < 0 {
 		return Pruned{}, invalid("age", "%v is negative", age)
@@ -45,7 +45,7 @@ func (s *Store) Prune(ctx context.Context, age time.Duration, export func(p Part
 	return done, wrapped(err, "prune")
 }
 
-// Pruned returns what this Store has deleted by [Store.Prune] since it was opened. Calls that are running or ended early count too.
+// Pruned returns how many rows [Store.Prune] has deleted on this Store since it was opened, including calls that still run or ended early.
 func (s *Store) Pruned() Pruned {
 	return Pruned{Partitions: int(s.prunedPartitions.Load()), Items: int(s.prunedItems.Load())}
 }

@@ -70,7 +70,7 @@ func findPartition(db *gorm.DB, id string) (sqlstore.Partition, error) {
 	return sqlstore.First[sqlstore.Partition](db.Where("id = ?", id))
 }
 
-// Partitions returns a page of partitions in the order of their IDs' bytes. The error is [ErrInvalid].
+// Partitions returns a page of partitions, ordered by the bytes of their IDs. The error is [ErrInvalid].
 func (s *Store) Partitions(ctx context.Context, q Query) ([]Partition, error) {
 	q, err := q.checked()
 	if err != nil {
@@ -105,9 +105,9 @@ func findItem(tx *gorm.DB, partition, id string) (sqlstore.Item, error) {
 	return sqlstore.First[sqlstore.Item](tx.Where("partition_id = ? AND id = ?", partition, id))
 }
 
-// Items returns a page of items, oldest first: in the order of their insertion, and those of one Insert as they were
-// given. A page takes the database time that grows with all items of the partition, unless Gate and the status Available
-// are given; for a large one give a high Limit. Errors are [ErrInvalid], and [ErrNotFound] where Query.After is no item.
+// Items returns a page of items in the order of their insertion; items of one Insert are in the order in which they were given. The time of the
+// query grows with the number of items in the partition, for each page, unless Gate is given and Status is Available. So set a high Limit for a
+// large partition. Errors are [ErrInvalid], and [ErrNotFound] if Query.After names no item.
 func (s *Store) Items(ctx context.Context, q Query) ([]Item, error) {
 	q, err := q.checked()
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Store) Items(ctx context.Context, q Query) ([]Item, error) {
 	return sqlstore.Map(rows, itemOf), nil
 }
 
-// Counts returns how many items of a partition have which status, by gate, or [ErrNotFound].
+// Counts returns the numbers of items of a partition by gate and status. The error is [ErrNotFound].
 func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, error) {
 	var rows []struct {
 		Gate int
@@ -158,9 +158,9 @@ func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, e
 	return counts, nil
 }
 
-// Steps returns how many steps of a partition's items are over, or [ErrNotFound]. Each [Response] that was saved ended one: the item
-// passed to a higher gate, was Complete, or was to be processed again at its gate. From one call to the next this is how fast work
-// goes, also while all items are still to be processed at other gates.
+// Steps returns the number of steps that a partition's items have completed, or [ErrNotFound]. Each [Response] that was saved completed one: the
+// item moved to a higher gate, became Complete, or stays at its gate to be processed again. The difference between two calls is the throughput,
+// even while no item is Complete yet.
 func (s *Store) Steps(ctx context.Context, partition string) (int64, error) {
 	var n int64
 	err := s.sql.Read(ctx, func(db *gorm.DB) error {
@@ -172,18 +172,18 @@ func (s *Store) Steps(ctx context.Context, partition string) (int64, error) {
 	return n, wrapped(err, "count the steps of partition %q", partition)
 }
 
-// Backlog is what the tables have that is not Complete.
+// Backlog counts the items that are not Complete.
 type Backlog struct {
-	// Ready are the Available items that may be processed now, also those that are being processed. Delayed wait for
-	// their time, and Gated for their gate.
+	// Ready counts the Available items that may be processed now, including those in progress. Delayed counts those that wait for their
+	// NotBefore, and Gated those above the gate of their partition.
 	Ready, Delayed, Gated int
-	// Failed items hold the gates of BlockedPartitions until an operator retries or skips them.
+	// Failed counts Failed items. BlockedPartitions counts partitions that stay at their gate until an operator retries or skips these.
 	Failed, BlockedPartitions int
-	// Oldest is how long ago the oldest of the items that are Ready was inserted; 0 where there is none.
+	// Oldest is the time since the oldest of the Ready items was inserted. It is 0 if there is none.
 	Oldest time.Duration
 }
 
-// Backlog counts all items that are not Complete, by an index, in time that grows with their number.
+// Backlog counts all items that are not Complete. It uses an index; its time grows with their number.
 func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
 	var b Backlog
 	const gated = "i.gate > p.gate"

@@ -45,10 +45,10 @@ func encodeReply(resp Response, err error) ([]byte, error) {
 	return json.Marshal(body)
 }
 
-// ParseResponse reads what a handler outside this process returns: the JSON of a [Response], or {"error": {"message": "…",
-// "no_retry": true, "retry_after": 1.5}} with a delay in seconds, which is returned as an error, with [Permanent] and
-// [RetryAfter]. Instead of "data" there may be "bytes", base64, for what is not JSON; "data": null leaves the item's data. It
-// is for processors.
+// ParseResponse parses the answer of a handler in another process, for use in a [Processor]. It is the JSON of a [Response], or an error such as
+// {"error": {"message": "…", "no_retry": true, "retry_after": 1.5}}, with a delay in seconds. ParseResponse returns such an error as an error,
+// with [Permanent] and [RetryAfter]. "bytes" in base64 may replace "data" for data that is not JSON. "data": null leaves the item's data
+// unchanged.
 func ParseResponse(text []byte) (Response, error) {
 	resp, said, err := decodeReply(text)
 	return resp, cmp.Or(err, said)

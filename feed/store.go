@@ -10,14 +10,14 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// Store is the tables of a database. It may be used by several goroutines, and several processes may have one on the
+// Store gives access to the tables of a feed in a database. It may be used by several goroutines, and several processes may have a Store on the
 // same database.
 //
-// Other programs may read both tables and write them. Of partitions they write id, gate, status and version, of items
-// partition_id, id, gate, status, data and version; the rest has defaults. They change a row with UPDATE … SET
-// version = version + 1 … WHERE id = … AND version = …: such a write stays, and a watcher's result for the older
-// version is dropped. They must commit soon: while the row of a partition is locked, the watcher that holds it saves nothing,
-// and its leases can end. A not_before that is no time, such as infinity, is read as zero.
+// Other programs may read and write both tables. In partitions they write id, gate, status and version. In items they write partition_id, id,
+// gate, status, data and version. The other columns have defaults. They change a row with UPDATE … SET version = version + 1 … WHERE id = … AND
+// version = …. Such a write stays, and a watcher's result for the older version is dropped. They must commit soon: while the row of a partition
+// is locked, the watcher that holds the partition saves nothing, and its leases can end. A not_before that is no time, such as infinity, is read
+// as zero.
 type Store struct {
 	sql   *sqlstore.Store
 	owned bool // Close closes the database
@@ -31,22 +31,22 @@ type Store struct {
 // StoreOption changes how a Store is opened.
 type StoreOption func(*Store)
 
-// NoMigrate leaves the tables as they are. By default they are created and brought up to date.
+// NoMigrate leaves the tables unchanged. By default they are created, and migrated to this version of the package.
 func NoMigrate() StoreOption { return func(s *Store) { s.migrate = false } }
 
-// PublishWakeups publishes the partitions that this Store changes to [WakeupSubject], after the commit, for
-// the watchers with [Wakeups]. None by default. A connection that is down costs nothing but their latency.
+// PublishWakeups publishes the ID of each partition that this Store changes to [WakeupSubject], after the commit, for watchers with [Wakeups].
+// None by default. While the connection is down, those watchers find the work by polling.
 func PublishWakeups(nc *nats.Conn) StoreOption { return func(s *Store) { s.publish = nc } }
 
 // Open opens a database and migrates its tables unless [NoMigrate] is given. The DSN is one of
 //
-//	sqlite:feed.db                          a file, created if it is not there; sqlite::memory: is lost with the Store
+//	sqlite:feed.db                          a file, created if it is missing; sqlite::memory: is lost with the Store
 //	postgres://user:password@host/database
 //	sqlserver://user:password@host?database=name
 //
-// A SQLite file is created for its owner alone, and is in WAL mode with each commit synced; a writer waits 10 s for others. A connection to PostgreSQL has
-// idle_in_transaction_session_timeout at 10 s and jit off, unless the DSN sets them. The errors name the DSN without
-// its password. A DSN that is none of these is [ErrInvalid].
+// A SQLite file can be read and written by its owner alone. It is in WAL mode, and each commit is synced. A writer waits up to 10 s for other
+// writers. On PostgreSQL, idle_in_transaction_session_timeout is 10 s and jit is off, unless the DSN sets them. Errors show the DSN without its
+// password. Any other DSN is [ErrInvalid].
 func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) {
 	db, err := sqlstore.Open(ctx, dsn)
 	if err != nil {
@@ -63,11 +63,10 @@ func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) 
 	return s, nil
 }
 
-// NewStore makes a Store on a database of GORM. SQLite, PostgreSQL and SQL Server have statements and indexes of their own;
-// any other database that has transactions, FOR UPDATE and CURRENT_TIMESTAMP works by those that GORM writes. There the
-// connection's time zone is UTC, and IDs compare as the database compares text. The caller closes the database after the
-// Store. On PostgreSQL it is fast with the pgx driver only, which is GORM's default, and with jit=off in the DSN, as
-// [Open] has it.
+// NewStore returns a Store on a database that the program has opened with GORM. For SQLite, PostgreSQL and SQL Server it has its own statements
+// and indexes. Any other database that has transactions, FOR UPDATE and CURRENT_TIMESTAMP works with the statements that GORM generates. For
+// such a database the connection's time zone must be UTC, and IDs compare as the database compares text. The caller closes the database after
+// the Store. PostgreSQL is fast only with the pgx driver, which is GORM's default, and with jit=off in the DSN, which [Open] sets.
 func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, error) {
 	s := &Store{migrate: true}
 	for _, o := range opts {
@@ -94,8 +93,8 @@ func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, er
 	return s, nil
 }
 
-// Close gives up the connections of a Store that [Open] made. Watchers on it must have ended, and so must transactions of
-// [Store.InsertTx].
+// Close closes the connections of a Store that [Open] returned. Before that, its watchers and the transactions of [Store.InsertTx] must have
+// ended.
 func (s *Store) Close() error {
 	s.sql.Stop()
 	if !s.owned {
@@ -104,8 +103,8 @@ func (s *Store) Close() error {
 	return wrapped(s.sql.Close(), "close the database")
 }
 
-// Migrate brings the tables to this version of the package. Several processes may call it at the same time on SQLite and
-// PostgreSQL; elsewhere one at a time. [Open] and [NewStore] call it unless [NoMigrate] is given.
+// Migrate changes the tables to those of this version of the package. On SQLite and PostgreSQL several processes may call it at the same time;
+// on other databases only one. [Open] and [NewStore] call it unless [NoMigrate] is given.
 func (s *Store) Migrate(ctx context.Context) error {
 	return wrapped(s.sql.Migrate(ctx), "migrate the tables")
 }

@@ -13,22 +13,22 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// InsertTx is [Store.Insert] as a part of the caller's transaction on the Store's database: a *[sql.Tx], a [pgx.Tx] on
-// PostgreSQL, or a *[gorm.DB] that is in a transaction. The items are there once the caller commits. A rollback leaves nothing.
-// On PostgreSQL and SQLite watchers are woken after the commit; elsewhere their polls find the items. After an error roll back.
+// InsertTx is [Store.Insert] in the caller's transaction on the Store's database. tx is a *[sql.Tx], a [pgx.Tx] on PostgreSQL, or a *[gorm.DB]
+// that is in a transaction. The items exist once the caller commits. A rollback leaves nothing. On PostgreSQL and SQLite, watchers are woken
+// after the commit; on other databases they find the items by polling. After an error, roll back.
 //
-// The transaction has the partition locked until it ends: keep it short, see [Store].
+// The transaction locks the row of the partition until it ends, so keep it short: see [Store].
 func (s *Store) InsertTx(ctx context.Context, tx any, partition string, items ...Item) error {
 	rows := sqlstore.Map(items, rowOf)
 	return s.changeTx(ctx, tx, "insert into", partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) })
 }
 
-// CreatePartitionTx is [Store.CreatePartition] in the caller's transaction, under the rules of [Store.InsertTx].
+// CreatePartitionTx is [Store.CreatePartition] in the caller's transaction: see [Store.InsertTx].
 func (s *Store) CreatePartitionTx(ctx context.Context, tx any, p Partition, items ...Item) (Partition, error) {
 	return createPartition(p, items, func(id string, f func(tx *gorm.DB) error) error { return inTx(ctx, s.sql, tx, id, f) })
 }
 
-// SealTx is [Store.Seal] in the caller's transaction, under the rules of [Store.InsertTx].
+// SealTx is [Store.Seal] in the caller's transaction: see [Store.InsertTx].
 func (s *Store) SealTx(ctx context.Context, tx any, partition string) error {
 	return s.changeTx(ctx, tx, "seal", partition, seal)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/engine"
 )
 
-// WakeupSubject is the NATS subject of wake-ups; the payload is a partition's ID.
+// WakeupSubject is the NATS subject of wake-ups. The payload of a wake-up is the ID of a partition.
 const WakeupSubject = "jetpull.feed.wakeup"
 
-// Watcher leases partitions and has their items processed. Several may run on the same tables, in one process or
-// many; each Run is an owner of its own.
+// Watcher leases partitions and calls a [Processor] for their items. Several watchers may run on the same tables, in one process or in many.
+// Each call of Run is an owner of its own.
 type Watcher struct {
 	tables    engine.Tables
 	processor Processor
@@ -23,7 +23,7 @@ type Watcher struct {
 	tally     engine.Tally
 }
 
-// NewWatcher makes a watcher. [Watcher.Run] returns an error for an option that cannot be used.
+// NewWatcher returns a watcher. If an option is not valid, [Watcher.Run] returns the error.
 func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
 	w := &Watcher{processor: p, config: newConfig(opts)}
 	if s != nil {
@@ -33,11 +33,10 @@ func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
 	return w
 }
 
-// Run processes items until ctx ends. Then nothing more is begun, running handlers go on for [DrainTimeout], and their
-// results are saved; after that their context is cancelled. It returns nil once all is saved and the leases are given
-// back, and [ErrDrainTimeout] DrainTimeout and a second after the end of ctx at the latest, whatever handlers and
-// database do. The leases that it could not give back, also those of handlers that still run, end by time. [ErrInvalid] names an option that cannot be used. Errors of the database do not end it: they are
-// logged, and it tries again.
+// Run processes items until ctx ends. Then it begins no further item, and running handlers go on for up to [DrainTimeout]; after that it cancels
+// their contexts. Run returns nil when all results are saved and all leases are released. Otherwise it returns [ErrDrainTimeout], at the latest
+// DrainTimeout and a second after ctx ended, whatever handlers and the database do. Leases that it could not release expire. [ErrInvalid] names
+// an option that is not valid. Errors of the database do not end Run: it logs them and tries again.
 func (w *Watcher) Run(ctx context.Context) error {
 	switch {
 	case w.tables == nil:
@@ -88,28 +87,27 @@ func (w *Watcher) wakeups(e *engine.Engine) (end func()) {
 	}
 }
 
-// Stats are what a [Watcher] has done since it was made.
+// Stats are counters of a [Watcher] since it was created, except for Running and Leases, which are gauges.
 type Stats struct {
-	// Running is how many items are begun and not yet saved, Leases how many partitions are held.
+	// Running is the number of items that are begun and not yet saved, and Leases is the number of leases held.
 	Running, Leases int
-	// Attempts are the calls for an item that returned, of which FailedAttempts returned an error; HandlerTime is what
-	// they took together.
+	// Attempts counts the attempts that ended, and FailedAttempts those that ended with an error. HandlerTime is the sum of their durations.
 	Attempts, FailedAttempts int64
 	HandlerTime              time.Duration
-	// Completed and Failed are the items that were saved as Complete and as Failed.
+	// Completed and Failed count the items that were saved as Complete and as Failed.
 	Completed, Failed int64
-	// Conflicts are the results that were not saved, because the lease was lost or another program wrote the item.
+	// Conflicts counts the results that were not saved, because the lease was lost or another program wrote the item.
 	Conflicts int64
-	// LeasesTaken were free. LeasesLost ended by time and went to another watcher. Steals are the partitions that
-	// other watchers were asked for; see [Steal].
+	// LeasesTaken counts the leases that the watcher took, and LeasesLost those that expired and went to another watcher. Steals counts the
+	// partitions that it requested from other watchers; see [Steal].
 	LeasesTaken, LeasesLost, Steals int64
-	// GatesPassed and GatesBlocked are how often the last item at a gate was Complete, and how often one was Failed.
+	// GatesPassed counts gates whose last item became Complete, and GatesBlocked counts gates that a Failed item blocked.
 	GatesPassed, GatesBlocked int64
-	// DatabaseErrors are the statements that failed, each of which is tried again.
+	// DatabaseErrors counts the statements that failed. Each is tried again.
 	DatabaseErrors int64
 }
 
-// Stats returns what the watcher has done, in all its Runs. It may be called at any time and asks nobody.
+// Stats returns the counters of all Runs. It may be called at any time and makes no request.
 func (w *Watcher) Stats() Stats {
 	c := &w.tally
 	return Stats{

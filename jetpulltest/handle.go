@@ -10,12 +10,12 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// Handle runs h with m and settles m by what h returns, as Consume does: nil acknowledges it, [jetpull.Terminate] ends it,
-// [jetpull.Retry] hands it back with its delay, and another error, or a panic, without one. A message that h has settled
-// itself is left alone. m must be of [NewMsg].
+// Handle runs h with m and settles m by its result, as Consume does. After nil m is acknowledged. [jetpull.Terminate]
+// terminates it. [jetpull.Retry] NAKs it with a delay. After another error or a panic it is NAKed without a delay. If h has
+// settled m itself, Handle does not. m must be a message of [NewMsg].
 //
-// Options of Consume have no part in it: an error hands m back whatever its number of deliveries, and a handler for
-// [jetpull.ManualAck] is called without Handle, which would acknowledge m.
+// Handle knows no options of Consume: after an error it NAKs m, whatever its number of deliveries. Call a handler for
+// [jetpull.ManualAck] directly, because Handle would acknowledge m.
 func Handle(ctx context.Context, h jetpull.Handler, m *jetpull.Msg) Outcome {
 	err := run(ctx, h, m)
 	if OutcomeOf(m).Verb == Unsettled {

@@ -1,6 +1,6 @@
 // Package jetpulltest helps to test handlers of jetpull.
 //
-// [NewMsg] makes a message without a server, [Handle] runs a handler with it as Consume would, and [OutcomeOf] returns how the
+// [NewMsg] returns a message without a server, [Handle] runs a handler with it as Consume would, and [OutcomeOf] returns how the
 // message was settled:
 //
 //	m := jetpulltest.NewMsg("orders.created", []byte(`{"id":1}`))
@@ -26,7 +26,7 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Option changes the message that NewMsg makes.
+// Option changes the message that [NewMsg] returns.
 type Option func(*delivery)
 
 // delivery is what the server says of a message.
@@ -39,24 +39,24 @@ type delivery struct {
 	header           nats.Header
 }
 
-// Stream sets the names of the message's stream and consumer; by default STREAM and consumer.
+// Stream sets the names of the message's stream and consumer. The defaults are STREAM and consumer.
 func Stream(stream, consumer string) Option {
 	return func(d *delivery) { d.stream, d.consumer = stream, consumer }
 }
 
-// Sequence sets the message's sequence in its stream; by default 1.
+// Sequence sets the message's sequence in its stream. The default is 1.
 func Sequence(n uint64) Option { return func(d *delivery) { d.sequence = n } }
 
-// Delivered sets how often the message has been delivered, this time included; by default 1.
+// Delivered sets how often the message has been delivered, this time included. The default is 1.
 func Delivered(n uint64) Option { return func(d *delivery) { d.delivered = n } }
 
-// Stored sets when the stream stored the message; by default now.
+// Stored sets the time at which the stream stored the message. The default is the current time.
 func Stored(t time.Time) Option { return func(d *delivery) { d.stored = t } }
 
-// Pending sets how many messages the consumer has behind this one; by default 0.
+// Pending sets how many messages the consumer has after this one. The default is 0.
 func Pending(n uint64) Option { return func(d *delivery) { d.pending = n } }
 
-// Header adds a header; it may be given for several.
+// Header adds a header. It may be given several times.
 func Header(key, value string) Option {
 	return func(d *delivery) {
 		if d.header == nil {
@@ -66,8 +66,8 @@ func Header(key, value string) Option {
 	}
 }
 
-// NewMsg returns a message as a consumer delivers it for the first time. It needs no server: what settles it is recorded, see
-// [OutcomeOf]. Its AckNext acknowledges it and finds no next message, [jetpull.ErrNoMessages].
+// NewMsg returns a message like that of a consumer that delivers it for the first time. It needs no server: acknowledgements
+// are recorded, and [OutcomeOf] returns them. AckNext acknowledges the message and returns [jetpull.ErrNoMessages].
 func NewMsg(subject string, data []byte, opts ...Option) *jetpull.Msg {
 	d := delivery{stream: "STREAM", consumer: "consumer", sequence: 1, delivered: 1, stored: time.Now()}
 	for _, o := range opts {
@@ -88,23 +88,23 @@ const (
 	Term      Verb = "term"
 )
 
-// Outcome is the result of a message.
+// Outcome is how a message was settled, and with what.
 type Outcome struct {
 	Verb Verb
-	// Delay is how long after a Nak the message is to be delivered again; 0: at once, or after Consume's own delay where an
-	// error was no [jetpull.Retry].
+	// Delay is the delay of a Nak. 0 means that the server redelivers the message at once, or that Consume would choose
+	// the delay, because the handler's error was not a [jetpull.Retry].
 	Delay time.Duration
-	// Reason is that of a Term.
+	// Reason is the reason of a Term, or empty.
 	Reason string
-	// Confirmed says that an Ack would have been confirmed by the server: DoubleAck, ConfirmAcks.
+	// Confirmed says that the Ack was one that waits for the server: DoubleAck or ConfirmAcks.
 	Confirmed bool
-	// InProgress is how often the message was reported in progress.
+	// InProgress counts the calls of InProgress.
 	InProgress int
-	// Err is what the handler returned, or its panic, where Handle ran it.
+	// Err is the error that the handler returned, or its panic. Only [Handle] sets it.
 	Err error
 }
 
-// OutcomeOf returns the present outcome of m, from any goroutine. It panics if NewMsg has not made m.
+// OutcomeOf returns the current outcome of m. It may be called from any goroutine. It panics if m is not a message of [NewMsg].
 func OutcomeOf(m *jetpull.Msg) Outcome {
 	r, ok := testmsg.RecorderOf(m).(*record)
 	if !ok {

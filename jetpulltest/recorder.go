@@ -9,7 +9,7 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// Recorder is a handler that notes its calls. Its methods may be called from any number of goroutines.
+// Recorder is a handler that records its calls. Its methods may be called from any number of goroutines.
 type Recorder struct {
 	h jetpull.Handler
 
@@ -24,7 +24,7 @@ type Call struct {
 	Err error // what the handler returned
 }
 
-// NewRecorder returns a Recorder that hands its messages on to h; nil: it acknowledges them.
+// NewRecorder returns a Recorder that calls h for each message. If h is nil, it acknowledges each message.
 func NewRecorder(h jetpull.Handler) *Recorder {
 	if h == nil {
 		h = func(context.Context, *jetpull.Msg) error { return nil }
@@ -32,7 +32,7 @@ func NewRecorder(h jetpull.Handler) *Recorder {
 	return &Recorder{h: h, more: make(chan struct{})}
 }
 
-// Handle is the [jetpull.Handler]. A call is noted when h has returned, and not if it panics.
+// Handle is the [jetpull.Handler]. A call is recorded when h has returned. A call that panics is not.
 func (r *Recorder) Handle(ctx context.Context, m *jetpull.Msg) error {
 	err := r.h(ctx, m)
 	r.mu.Lock()
@@ -50,7 +50,7 @@ func (r *Recorder) Calls() []Call {
 	return slices.Clone(r.calls)
 }
 
-// Wait waits until there have been n calls, and returns all that there have been. It fails if ctx ends first.
+// Wait waits until n calls have been recorded, and returns all calls so far. It fails if ctx ends first.
 func (r *Recorder) Wait(ctx context.Context, n int) ([]Call, error) {
 	for {
 		r.mu.Lock()

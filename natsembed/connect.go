@@ -10,8 +10,8 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
-// Connect connects to the server at url. If url is empty it starts a server in a temporary folder first, which
-// stop shuts down and removes; stop closes the connection too, and may be called more than once.
+// Connect connects to the server at url. If url is empty, it first starts a server in a temporary folder. stop closes the
+// connection, and stops that server and removes its folder. It may be called more than once.
 func Connect(ctx context.Context, url string, opts ...nats.Option) (nc *nats.Conn, stop func(), err error) {
 	remove := func() {}
 	if url == "" {

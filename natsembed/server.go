@@ -8,7 +8,7 @@
 //	defer srv.Stop()
 //	nc, err := srv.Connect()
 //
-// [Connect] is for programs whose user may name a server: without one it starts a server in the process.
+// [Connect] is for programs whose user may name a server. If the user names none, it starts one in the process.
 package natsembed
 
 import (
@@ -34,28 +34,28 @@ const (
 	host      = "127.0.0.1"
 )
 
-// Options say how a server is run.
+// Options configure a server. The zero value is usable.
 type Options struct {
-	// Dir is the folder of the store. It is made if it is missing, and no two servers can use it at the same time.
-	// Empty: a temporary folder, which Stop removes.
+	// Dir is the folder of the store. It is created if it is missing. Two servers cannot use it at the same time.
+	// Empty means a temporary folder, which Stop removes.
 	Dir string
-	// Port is the TCP port on 127.0.0.1; 0: any that is free; [NoPort]: none.
+	// Port is the TCP port on 127.0.0.1. 0 means any free port, and [NoPort] means that the server does not listen.
 	Port int
-	// Name is the server's; empty: jetpull.
+	// Name is the name of the server. Empty means jetpull.
 	Name string
-	// SyncAlways makes the server sync every write to disk before it acknowledges it. Otherwise it syncs every
-	// SyncInterval; 0: the server's own 2 minutes.
+	// SyncAlways makes the server sync every write to disk before it acknowledges it. Without it the server syncs every
+	// SyncInterval, where 0 means the server's default of 2 minutes. A crash of the machine can lose the writes since then.
 	SyncAlways   bool
 	SyncInterval time.Duration
-	// MaxPayload is the largest message in bytes; 0: the server's own 1 MiB.
+	// MaxPayload is the maximum size of a message in bytes. 0 means the server's default of 1 MiB.
 	MaxPayload int32
-	// Logger gets the server's warnings and errors; nil discards them.
+	// Logger gets the server's warnings and errors. Nil discards them.
 	Logger *slog.Logger
-	// Configure changes what the server is started with, after all else was set; nil: nothing.
+	// Configure changes the options of the server after all others were set. Its error ends Start. Nil changes nothing.
 	Configure func(*server.Options) error
 }
 
-// NoPort as a port: only this process reaches the server, by [Server.Connect].
+// NoPort is an [Options.Port] with which the server does not listen. Only [Server.Connect] reaches it.
 const NoPort = -1
 
 // Server is a running server. It listens on loopback only.
@@ -70,8 +70,8 @@ type Server struct {
 	stop   func()
 }
 
-// Start starts a server and waits until it takes connections, for a minute at most. The caller calls
-// [Server.Stop]. The error wraps a [net.OpError] of "listen" where the server cannot listen on the port.
+// Start starts a server and waits until it accepts connections, for a minute at most. The caller calls [Server.Stop]. If the
+// server cannot listen on the port, the error wraps a [net.OpError] with the operation "listen".
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Port < NoPort || o.Port > 65535 {
 		return nil, fmt.Errorf("natsembed: port %d is not in 0..65535; 0 is any that is free, -1 none", o.Port)
@@ -104,8 +104,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Restart stops the server and starts another on the same store, on the same port. Connections that reconnect go on with it. After an
-// error there is no server; another call may start one.
+// Restart stops the server, and starts another one on the same store and port. Connections that reconnect continue with it.
+// After an error no server runs; another Restart may start one.
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +207,7 @@ func awaitReady(ctx context.Context, srv *server.Server, log *serverLog) error {
 	return fmt.Errorf("%w: %w", context.Cause(ctx), log.last())
 }
 
-// URL is the address for clients; empty with [NoPort].
+// URL returns the URL for clients. It is empty with [NoPort].
 func (s *Server) URL() string {
 	if !s.listen {
 		return ""
@@ -215,7 +215,7 @@ func (s *Server) URL() string {
 	return "nats://" + net.JoinHostPort(host, strconv.Itoa(s.Port()))
 }
 
-// Port is the port for clients, or [NoPort].
+// Port returns the port for clients, or [NoPort].
 func (s *Server) Port() int {
 	if !s.listen {
 		return NoPort
@@ -232,16 +232,16 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// Unwrap is the nats-server itself.
+// Unwrap returns the nats-server itself.
 func (s *Server) Unwrap() *server.Server {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.srv
 }
 
-// Dir is the folder of the store.
+// Dir returns the folder of the store.
 func (s *Server) Dir() string { return s.dir }
 
-// Stop shuts the server down in good order and waits for it. The store stays, unless its folder was temporary.
-// Another Stop does nothing.
+// Stop shuts the server down in order and waits for it. It keeps the store, unless the folder is a temporary one. A second Stop
+// does nothing.
 func (s *Server) Stop() { s.stop() }

@@ -69,11 +69,13 @@ func outcomes(s *jetpull.Stats) map[jetpull.EventOutcome]uint64 {
 	}
 }
 
-// Observe reports the Stats of a Subscription as metrics each time that the meter's reader collects. Each has the stream as
-// messaging.destination.name and the consumer as messaging.destination.subscription.name, as the spans of [Handler] have,
-// and attrs; server.address is for the program to know. messaging.client.consumed.messages counts what was given to
-// handlers and callers, without what waits for them and what was handed back. Unregister the result before the Subscription
-// is closed. It fails if the meter refuses an instrument, and with [jetpull.ErrInvalidOption] if sub or an option is nil.
+// Observe reports the Stats of a Subscription as metrics, each time that the meter's reader collects. Each metric has the
+// stream as messaging.destination.name and the consumer as messaging.destination.subscription.name, as the spans of [Handler]
+// have, and attrs. Add server.address to attrs if it is known. messaging.client.consumed.messages counts the messages that
+// handlers and callers got, without those that wait for them or were handed back.
+//
+// Unregister the result before the Subscription is closed. Observe fails if the meter refuses an instrument, and with
+// [jetpull.ErrInvalidOption] if sub or an option is nil.
 func Observe(sub *jetpull.Subscription, attrs []attribute.KeyValue, opts ...Option) (metric.Registration, error) {
 	if sub == nil {
 		return nil, fmt.Errorf("otelpull: %w: sub: is nil", jetpull.ErrInvalidOption)

@@ -31,7 +31,7 @@ import (
 // scope names the instrumentation.
 const scope = "github.com/jetpull/jetpull/otelpull"
 
-// Option changes what [Handler] and [Observe] use.
+// Option configures [Handler], [Middleware], [Observe] and [ObserveSet]. Each ignores options that it does not use.
 type Option func(*config)
 
 type config struct {
@@ -71,31 +71,33 @@ func isNil(option string) error {
 	return fmt.Errorf("otelpull: %w: %s: is nil; leave it out for the default", jetpull.ErrInvalidOption, option)
 }
 
-// WithTracerProvider sets where spans go; by default the global provider.
+// WithTracerProvider sets the provider of tracers. The default is the global provider.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
-// WithMeterProvider sets where metrics go; by default the global provider.
+// WithMeterProvider sets the provider of meters. The default is the global provider.
 func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) { c.meters = p } }
 
-// WithPropagator sets how the trace is read from a message's headers; by
-// default the global propagator, which reads nothing until the program sets one.
+// WithPropagator sets the propagator that reads the trace from a message's headers. The default is the global propagator, which
+// reads nothing until the program sets one.
 func WithPropagator(p propagation.TextMapPropagator) Option {
 	return func(c *config) { c.propagator = p }
 }
 
-// WithBacklog has [Observe] ask the server for the consumer's state when the reader collects, at most once an interval, 1 s or
-// more; by default not at all.
+// WithBacklog makes [Observe] also report the consumer's backlog. It requests the consumer's state from the server when the
+// reader collects, at most once per interval, which is 1 s or more. By default it does not.
 func WithBacklog(interval time.Duration) Option { return func(c *config) { c.backlog = interval } }
 
-// Middleware is [Handler] for jetpull.Use.
+// Middleware returns [Handler] as a [jetpull.Middleware], for [jetpull.Use].
 func Middleware(opts ...Option) (jetpull.Middleware, error) { return instrument(opts) }
 
-// Handler wraps h so that each message is handled in a span that continues the trace in the message's headers, and links to
-// the span there, in which the message was created. Its duration is recorded in messaging.process.duration, in seconds. On
-// both jetpull.outcome is what h's result asks for: ack, retry or terminate. An error or panic of h marks the span, and is on
-// both as error.type: the type of the error, whatever [fmt.Errorf], errors.Join, [jetpull.Retry] and [jetpull.Terminate] have
-// put around it, or what its method ErrorType() string returns. It fails with [jetpull.ErrInvalidOption] if h or an option is
-// nil, and if the meter cannot make the histogram.
+// Handler returns a handler that calls h for each message in a span. The span continues the trace in the message's headers, and
+// links to the span in which the message was created. The duration is recorded in messaging.process.duration, in seconds.
+//
+// Span and metric have the attribute jetpull.outcome, which is the result that h returned: ack, retry or terminate. An error or
+// panic of h marks the span, and both have it as error.type. That is the type of the error, without what [fmt.Errorf],
+// errors.Join, [jetpull.Retry] and [jetpull.Terminate] wrap around it, or the result of its method ErrorType() string.
+//
+// Handler fails with [jetpull.ErrInvalidOption] if h or an option is nil, and if the meter cannot create the histogram.
 func Handler(h jetpull.Handler, opts ...Option) (jetpull.Handler, error) {
 	if h == nil {
 		return nil, fmt.Errorf("otelpull: %w: handler: is nil", jetpull.ErrInvalidOption)

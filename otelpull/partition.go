@@ -25,9 +25,9 @@ var partitionCounters = []struct {
 	{"jetpull.partition.lost", "{membership}", "Memberships that ended because no heartbeat was stored within the TTL.", func(s *partition.Stats) uint64 { return s.Lost }},
 }
 
-// ObserveSet reports the Stats of a Set of partitions as metrics each time that the meter's reader collects. Each has the stream as
-// messaging.destination.name, the name of the set as messaging.consumer.group.name, and attrs. It fails if the meter refuses an
-// instrument, and with [jetpull.ErrInvalidOption] if set or an option is nil.
+// ObserveSet reports the Stats of a Set of partitions as metrics, each time that the meter's reader collects. Each metric has
+// the stream as messaging.destination.name, the name of the set as messaging.consumer.group.name, and attrs. ObserveSet fails
+// if the meter refuses an instrument, and with [jetpull.ErrInvalidOption] if set or an option is nil.
 func ObserveSet(set *partition.Set, attrs []attribute.KeyValue, opts ...Option) (metric.Registration, error) {
 	if set == nil {
 		return nil, fmt.Errorf("otelpull: %w: set: is nil", jetpull.ErrInvalidOption)

@@ -21,15 +21,16 @@ var (
 // Partition is the state of a partition.
 type Partition struct {
 	Number int
-	// Member is the name of the owner, or "" where there is none, or one that is silent for the TTL.
+	// Member is the name of the owner. It is empty if there is none, or if its last heartbeat is older than the TTL.
 	Member string
-	// Since is when the owner took it, by the server's clock.
+	// Since is the time at which the owner took the partition, by the server's clock. It is zero if there is no owner.
 	Since time.Time
-	// Pending counts messages that were not delivered yet, and AckPending those that were and are not acknowledged.
+	// Pending counts the messages that were not delivered yet, and AckPending those that were delivered and not acknowledged.
 	Pending, AckPending uint64
 }
 
-// Status returns the state of all partitions, in order. It reads the bucket and lists the stream's consumers.
+// Status returns the states of all partitions, ordered by number. It reads the bucket and lists the stream's consumers. It
+// fails if a consumer was deleted.
 func (s *Set) Status(ctx context.Context) ([]Partition, error) {
 	v, err := s.look(ctx)
 	if err != nil {
@@ -78,8 +79,8 @@ func (s *Set) refuseMembers(ctx context.Context) error {
 	return err
 }
 
-// Delete deletes the consumers and the bucket of the set, and no message. It is refused with [ErrHasMembers] while members are there; one
-// that crashed is, until its TTL is over. A Delete that failed can be repeated.
+// Delete deletes the consumers and the bucket of the set. It deletes no message. It returns [ErrHasMembers] while the set has
+// members. A member that crashed counts until its TTL is over. If a Delete fails, it can be repeated.
 func (s *Set) Delete(ctx context.Context) error {
 	if err := s.refuseMembers(ctx); err != nil {
 		return err
@@ -97,10 +98,11 @@ func (s *Set) Delete(ctx context.Context) error {
 	return nil
 }
 
-// Resize changes the number of partitions: that of the stream's SubjectTransform, if it has one, and the consumers. A key belongs to another
-// partition then. So stop the publishers, let members handle all messages, and stop the members. Resize is refused with [ErrHasMembers]
-// while members are there, and with [ErrNotEmpty] where a message is pending or not acknowledged. Open the set again afterwards: this
-// Set is of the old number, and refuses to work. A Resize that failed can be repeated, with a Set that [Load] returns.
+// Resize changes the number of partitions: the consumers, and the stream's SubjectTransform if there is one. Keys then belong
+// to other partitions. So stop the publishers, let members handle all messages, and stop the members first. Resize returns
+// [ErrHasMembers] while the set has members, and [ErrNotEmpty] if a message is pending or not acknowledged. Afterwards open the
+// set again: the methods of this Set, which has the old number, return errors. If a Resize fails, it can be repeated with a Set
+// that [Load] returns.
 func (s *Set) Resize(ctx context.Context, partitions int) error {
 	to := *s
 	to.cfg.Partitions = partitions

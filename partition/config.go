@@ -19,15 +19,17 @@ type Config struct {
 	// Name is unique in the account: 1 to 64 letters, digits, '-' and '_'. The consumers are NAME-0, NAME-1, and so on; the bucket
 	// is partition-NAME.
 	Name string
-	// Partitions is their number, 1 to 1,024.
+	// Partitions is the number of partitions, 1 to 1,024.
 	Partitions int
 	// Subject is the pattern of the messages as they are stored, with one token {partition}: "orders.{partition}.>".
 	Subject string
-	// MaxAckPending is how many messages of a partition can be with its owner; 0 means 256.
+	// MaxAckPending is the consumers' MaxAckPending: the maximum number of messages of a partition that are delivered and not
+	// acknowledged. 0 means 256.
 	MaxAckPending int
-	// AckWait is that of the consumers, at least 100 ms; 0 means 30 s. Consume reports that long handlers are in progress.
+	// AckWait is the consumers' AckWait, at least 100 ms. 0 means 30 s. Handlers may take longer: Consume reports that their
+	// messages are in progress.
 	AckWait time.Duration
-	// TTL is how long a member can be silent before it is gone: at least 1 s; 0 means 10 s.
+	// TTL is the time without a heartbeat after which a member counts as gone, at least 1 s. 0 means 10 s.
 	TTL time.Duration
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Of returns the partition of a key, from 0 to partitions-1, as the server's partition function computes it from the same
-// text. For several tokens the server hashes them one after the other, without the dots. It is 0 where partitions is less than 1.
+// Of returns the partition of a key, from 0 to partitions-1. It computes the same number as the server's partition function. If
+// the server hashes several tokens, key is their text without the dots. If partitions is less than 1, Of returns 0.
 func Of(key string, partitions int) int {
 	if partitions < 1 {
 		return 0
@@ -19,9 +19,10 @@ func Of(key string, partitions int) int {
 	return int(h.Sum32() % uint32(partitions)) //nolint:gosec // partitions is at most 1,024 in a Set, and never below 1
 }
 
-// Transform returns the SubjectTransform of a stream that adds the partition of the first wildcard of source, before it:
-// with 64 partitions, "orders.*" becomes "orders.{{partition(64,1)}}.{{wildcard(1)}}". A source without a wildcard
-// is returned as its own destination, which [Open] refuses because it has no partition.
+// Transform returns the SubjectTransform with which a stream adds a token with the partition before the first wildcard of
+// source. The partition is computed from that wildcard. With 64 partitions, "orders.*" becomes
+// "orders.{{partition(64,1)}}.{{wildcard(1)}}". A source without a wildcard gets no partition, and [Open] refuses such a
+// stream.
 func Transform(partitions int, source string) jetstream.SubjectTransformConfig {
 	var out []string
 	wildcards := 0

@@ -16,8 +16,8 @@ import (
 
 // The errors of a member, for use with [errors.Is].
 var (
-	// ErrMembershipLost is the cause with which the contexts of handlers end when this member did not renew its key in time: its
-	// process was stopped, or the server could not be reached, for the TTL.
+	// ErrMembershipLost is the cause with which the contexts of handlers end if this member stored no heartbeat within the TTL,
+	// because its process was stopped or the server could not be reached.
 	ErrMembershipLost = errors.New("partition: membership lost: no heartbeat was stored within the TTL")
 	// ErrMemberInUse says that another member of the set has the same name.
 	ErrMemberInUse = errors.New("partition: member name in use")

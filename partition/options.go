@@ -19,21 +19,23 @@ type options struct {
 	consume            []jetpull.Option
 }
 
-// Member sets the name of this member, which is unique in the set: 1 to 64 letters, digits, '-' and '_'. The default is made of the host's
-// name, the process's ID and a random part. A process that restarts with the same name waits until the key of its
-// predecessor has expired. While another member uses the name, Consume returns [ErrMemberInUse].
+// Member sets the name of this member, which is unique in the set: 1 to 64 letters, digits, '-' and '_'. The default consists
+// of the host's name, the process ID and a random part. A process that restarts with the same name waits until its
+// predecessor's key has expired, for up to [Config].TTL. While another member uses the name, Consume returns [ErrMemberInUse].
 func Member(name string) Option { return func(o *options) { o.name = name } }
 
-// OnAssign sets a function that is called when this member gets a partition, before its first message is handled. why is the
-// reason, for a log. Calls for different partitions can run at the same time.
+// OnAssign sets a function that is called when this member gets a partition, before the partition's first message is handled.
+// why is the reason, for a log. Calls for different partitions can run at the same time. None by default.
 func OnAssign(f func(partition int, why string)) Option { return func(o *options) { o.onAssign = f } }
 
-// OnRevoke sets a function that is called when this member loses a partition, after its last handler has returned and, unless the
-// membership was lost, before another member gets it. Calls for different partitions can run at the same time.
+// OnRevoke sets a function that is called when this member loses a partition, after the last handler of the partition has
+// returned. Unless the membership was lost, no other member gets the partition before it returns. Calls for different
+// partitions can run at the same time. None by default.
 func OnRevoke(f func(partition int, why string)) Option { return func(o *options) { o.onRevoke = f } }
 
-// With adds options for the Consume of each partition: Concurrency, OrderedBy, RetryDelays, MaxAttempts, DeadLetter, DrainTimeout and
-// others. Concurrency is that of one partition.
+// With adds options for the Consume of each partition: Concurrency, OrderedBy, RetryDelays, MaxAttempts, DeadLetter,
+// DrainTimeout and others. Each applies to one partition: with Concurrency(2), a member runs at most two handlers for each of
+// its partitions.
 func With(opts ...jetpull.Option) Option {
 	return func(o *options) { o.consume = append(o.consume, opts...) }
 }

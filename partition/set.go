@@ -13,7 +13,7 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// Set is the partitions of a stream. Its methods may be called from any number of goroutines.
+// Set is a stream that is divided into partitions. Its methods may be called from any number of goroutines.
 type Set struct {
 	js     jetstream.JetStream
 	stream string
@@ -23,16 +23,16 @@ type Set struct {
 	counts *counts
 }
 
-// Stats are counters of a Set in this process since it was opened, and Owned, which is a gauge.
+// Stats are counters of a Set in this process since it was opened, except for Owned, which is a gauge.
 type Stats struct {
-	// Owned is how many partitions the members in this process have now.
+	// Owned is the number of partitions that members in this process own now.
 	Owned int
-	// Assigned and Revoked count partitions that came to members in this process and left them.
+	// Assigned and Revoked count the partitions that members in this process got and lost.
 	Assigned, Revoked uint64
-	// Takeovers counts those whose owner had not released them, and Resets the consumers that had messages pending when their
-	// owner changed.
+	// Takeovers counts the partitions that members in this process got although the owner had not released them. Resets counts
+	// the consumers that they reset, because messages were not acknowledged when the owner changed.
 	Takeovers, Resets uint64
-	// Lost counts how often a member in this process lost its membership.
+	// Lost counts how often members in this process lost their membership.
 	Lost uint64
 }
 
@@ -53,10 +53,11 @@ func (s *Set) Config() Config { return s.cfg }
 // Stream returns the name of the stream.
 func (s *Set) Stream() string { return s.stream }
 
-// Open returns the Set of a stream. It creates the bucket and the consumers that are missing, and updates AckWait, MaxAckPending and
-// TTL of those that are there. It refuses, with an error that names the cause, a stream whose subjects have no partition at that place, or
-// another number of them; a set that was made otherwise; an interest stream that lacks a consumer of the set, because such a
-// stream keeps no message of that partition; and a server before 2.11.
+// Open returns the Set of a stream. It creates the bucket and the consumers that are missing, and updates AckWait,
+// MaxAckPending and TTL of existing ones. It returns an error that names the cause for a stream whose subjects do not have the
+// partition at the place of {partition}, or have another number of partitions; for a set that was created with another
+// configuration; for an interest stream that lacks a consumer of the set, because such a stream keeps no message of that
+// partition; and for a server before 2.11.
 func Open(ctx context.Context, js jetstream.JetStream, stream string, cfg Config) (*Set, error) {
 	s := &Set{js: js, stream: stream, cfg: cfg, counts: new(counts)}
 	if err := s.cfg.complete(); err != nil {
@@ -164,7 +165,7 @@ func (s *Set) compare(made record) error {
 		s.cfg.Name, made.Stream, made.Partitions, made.Subject, s.stream, s.cfg.Partitions, s.cfg.Subject)
 }
 
-// Load returns a Set that was opened before, in any process, by its name. It creates and changes nothing.
+// Load returns a Set by its name, after any process has opened it. It creates and changes nothing.
 func Load(ctx context.Context, js jetstream.JetStream, name string) (*Set, error) {
 	if !validName(name) {
 		return nil, invalid("Name %q: use 1 to 64 letters, digits, '-' and '_'", name)
@@ -184,12 +185,13 @@ func Load(ctx context.Context, js jetstream.JetStream, name string) (*Set, error
 }
 
 // Consume makes this process a member of the set until ctx ends. It runs h for the messages of the partitions that the member
-// owns, and passes partitions on when members join or leave. Each call in a process is a member of its own.
+// owns. When members join or leave, it takes or releases partitions. Each call is a member of its own, also within a process.
 //
-// When ctx ends, handlers finish, messages that were not started are handed back, and the partitions are released. The contexts of handlers that run
-// for longer than their DrainTimeout are cancelled. Consume returns when the last handler has returned, and until then no other member gets its
-// partition. It returns [ErrMemberInUse] if the name is taken, and an error if the bucket or a consumer was deleted, the set was
-// resized, or an option cannot be used. A lost membership is no error: the member joins again.
+// When ctx ends, Consume hands back the messages that no handler has started, waits for the running handlers, and releases its
+// partitions. It cancels the context of a handler that runs for longer than DrainTimeout. It returns when the last handler has
+// returned; until then no other member gets the handler's partition. It returns [ErrMemberInUse] if the name is taken, and an
+// error if the bucket or a consumer was deleted, the set was resized, or an option is not valid. A lost membership does not end
+// Consume: the member joins again.
 func (s *Set) Consume(ctx context.Context, h jetpull.Handler, opts ...Option) error {
 	if h == nil {
 		return invalid("handler is nil; give the function that handles a message")

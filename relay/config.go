@@ -13,8 +13,8 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
-// Config is the configuration of a relay process. [Settings] lists the name of each field in the INI file, on the command line
-// and in the environment.
+// Config is the configuration of a relay process. [Settings] lists the name of each field in the INI file, on the command line and in the
+// environment, with its default.
 type Config struct {
 	HTTP   HTTPConfig
 	Log    LogConfig
@@ -26,9 +26,9 @@ type Config struct {
 
 // HTTPConfig configures the listener.
 type HTTPConfig struct {
-	Listener     string
-	MaxBodyBytes int
-	// PerAddress is the most connections of one address. 0 means any number.
+	Listener     string // the address to listen on; 127.0.0.1:8080 by default
+	MaxBodyBytes int    // the maximum size of a message's body, up to 8 MiB; 1 MiB by default
+	// PerAddress is the maximum number of connections from one address. 0 means no limit. The default is 1,024.
 	PerAddress int
 	// Open allows an address other than loopback without an admin token.
 	Open bool
@@ -38,45 +38,45 @@ type HTTPConfig struct {
 
 // LogConfig configures the log.
 type LogConfig struct {
-	Filename string
-	Level    string
+	Filename string // the file to log to; empty: standard error
+	Level    string // debug, info (the default), warn or error
 }
 
 // AdminConfig configures the administration of the relay.
 type AdminConfig struct {
-	// Token is the admin token. Empty means that no request needs a token, which is allowed on loopback only.
+	// Token is the admin token. Empty means that requests need none: see HTTPConfig.Open.
 	Token string
-	// MaxFailed is how many wrong tokens are accepted from an address per minute. After that no admin token is accepted from
-	// there. 0 means any number.
+	// MaxFailed is the maximum number of requests with a wrong token from one address in a minute. Beyond it, all its requests with an admin
+	// token are refused until the minute is over. 0 means no limit. The default is 60.
 	MaxFailed int
 }
 
-// WorkConfig configures the workers. [Settings] documents each field.
+// WorkConfig configures the delivery of messages. [Settings] documents its fields, in section relay.
 type WorkConfig = work.Rules
 
 // NATSConfig configures the NATS server that stores the state.
 type NATSConfig struct {
-	// URL of an existing server. Empty means a server in this process.
+	// URL is that of an existing server, or several with commas. Empty means a server in this process.
 	URL      string
-	Creds    string
-	StoreDir string
-	Name     string
-	Replicas int
-	// Sync is each, or the interval at which the embedded server syncs to disk.
+	Creds    string // the file with the credentials for an existing server; empty: none
+	StoreDir string // the folder of the embedded server; relay-data by default
+	Name     string // the first part of the names of streams and subjects; relay by default
+	Replicas int    // the copies of each stream, 1 (the default) to 5
+	// Sync is when the embedded server syncs to disk: each, before each answer, or an interval, 2m by default.
 	Sync string
 }
 
-// SentryConfig configures where errors are reported.
+// SentryConfig has the DSN of the Sentry project that errors are reported to. Empty means that they are only logged.
 type SentryConfig struct{ DSN string }
 
-// DefaultConfig returns the configuration without any file, flag or variable.
+// DefaultConfig returns the configuration in which every setting has its default.
 func DefaultConfig() *Config { return schema.New() }
 
 // Sources are the sources of a configuration. A later one overrides an earlier one: the file, then the environment, then flags.
 type Sources = service.Sources
 
-// LoadConfig reads and checks a configuration. The error names every key that is unknown or has a bad value. A value that cannot
-// be read counts as its default in the checks of others.
+// LoadConfig reads and validates a configuration. The error names every key that is unknown or has an invalid value. In the checks of other
+// keys, an invalid value counts as its default.
 func LoadConfig(from Sources) (*Config, error) {
 	c := DefaultConfig()
 	if err := errors.Join(schema.Load(c, from, c.ReadINI), c.Validate()); err != nil {
@@ -85,7 +85,7 @@ func LoadConfig(from Sources) (*Config, error) {
 	return c, nil
 }
 
-// ReadINI applies an INI file to the configuration.
+// ReadINI sets the fields for which an INI file has keys, and leaves the others. Its error names every key that is unknown or invalid.
 func (c *Config) ReadINI(data []byte) error {
 	file, err := service.ParseINI(data)
 	if err != nil {
@@ -99,7 +99,7 @@ func SampleConfig() string { return schema.Sample("Configuration of the webhook 
 
 var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
-// Validate makes the checks that need more than one key.
+// Validate checks the rules that concern several settings. [LoadConfig] and [Start] call it.
 func (c *Config) Validate() error {
 	var errs []error
 	if _, _, err := service.ParseSync(c.NATS.Sync, syncEach); err != nil {

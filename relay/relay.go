@@ -55,11 +55,11 @@ type Node struct {
 // Option changes how a node starts.
 type Option func(*Node)
 
-// Console serves another handler at /console/ on the relay's listener. The relay requires no token there.
+// Console also serves h at /console/ on the relay's listener. The relay does not check a token there, so h must.
 func Console(h http.Handler) Option { return func(n *Node) { n.console = h } }
 
-// Start starts a relay. When it returns, the relay serves on the address of [Node.Addr]. After an error nothing that it started
-// is left running.
+// Start starts a relay. When it returns, the relay serves requests at [Node.Addr]. ctx limits the start alone; [Node.Stop] stops the relay.
+// After an error everything that was started has been stopped.
 func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -164,11 +164,11 @@ func (n *Node) Addr() string { return n.server.Addr() }
 // URL returns Addr as a URL.
 func (n *Node) URL() string { return "http://" + n.Addr() }
 
-// Wait returns nil when ctx ends, or an error when the listener fails.
+// Wait blocks until ctx ends, and then returns nil. It returns an error earlier if the listener fails. Stop the node in each case.
 func (n *Node) Wait(ctx context.Context) error { return n.server.Wait(ctx) }
 
-// Stop shuts the relay down. It accepts no new requests, answers those in progress, hands waiting messages over to other
-// processes at once, and waits for POSTs in flight for at most the configured drain. ctx bounds only the requests.
+// Stop shuts the relay down. It refuses new requests and answers those in progress, for which it waits until ctx ends. It hands waiting messages
+// over to other processes at once. It waits for POSTs in flight for the configured drain, 35 s by default, whatever ctx is.
 func (n *Node) Stop(ctx context.Context) error {
 	n.stop.Do(func() {
 		n.endWaits()

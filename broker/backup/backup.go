@@ -43,7 +43,7 @@ func Streams(name string) []string {
 	return []string{name + "_attempts", name + "_jobs", "KV_" + name + "_registry", name + "_messages"}
 }
 
-// Write copies a stream.
+// Write writes a copy of a stream to to. The stream may be in use.
 func Write(ctx context.Context, nc *nats.Conn, stream string, to io.Writer) error {
 	inbox := nats.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
@@ -114,10 +114,10 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, request []byte, ans
 	return nil
 }
 
-// ErrTruncated says that a copy has no end mark.
+// ErrTruncated says that a copy has no end mark, so that it is incomplete.
 var ErrTruncated = errors.New("the copy is incomplete")
 
-// Check reads a copy to its end.
+// Check reads a copy to its end. It returns [ErrTruncated] if the end is missing, and another error if the [Format] is newer.
 func Check(from io.Reader) error {
 	_, pieces, err := open(from)
 	if err != nil {
@@ -165,7 +165,7 @@ func each(pieces io.Reader, do func([]byte) error) error {
 	}
 }
 
-// Read creates a stream from its copy.
+// Read creates a stream from its copy. It fails if the server has a stream with that name.
 func Read(ctx context.Context, nc *nats.Conn, stream string, from io.Reader) error {
 	h, pieces, err := open(from)
 	if err != nil {

@@ -29,7 +29,8 @@ type entry struct {
 	Bytes                int64
 }
 
-// Save stores copies of streams in a folder, which must be new or empty. fetch opens one copy after the other.
+// Save stores copies of streams in the folder dir, which it creates. If dir exists, it must be empty. Save calls fetch for each stream, in the
+// given order, and closes what fetch returns. If it fails, the backup is incomplete, and [Load] refuses it.
 func Save(ctx context.Context, dir string, streams []string, fetch func(ctx context.Context, stream string) (io.ReadCloser, error)) error {
 	if err := requireEmpty(dir); err != nil {
 		return err
@@ -108,7 +109,7 @@ func syncPath(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Load restores the streams of a backup to a server that has none of them.
+// Load restores the streams of the backup in the folder dir. It fails if the server has one of them, or if a copy is damaged.
 func Load(ctx context.Context, dir string, nc *nats.Conn) error {
 	text, err := os.ReadFile(filepath.Join(dir, manifestName))
 	if err != nil {

@@ -21,8 +21,8 @@ func NewAdmin(baseURL, token string, httpClient *http.Client) *Admin {
 	return &Admin{client: New(baseURL, httpClient), token: token}
 }
 
-// Call makes a request and decodes the answer into answer, unless that is nil. A body that is not nil is sent as JSON. Any status
-// but success is an [Error].
+// Call makes a request and decodes the answer into answer, unless that is nil. A body that is not nil is sent as JSON. If the status is not a
+// success, the error is an [Error].
 func (a *Admin) Call(ctx context.Context, method, path string, body, answer any) error {
 	_, err := a.Send(ctx, method, path, nil, body, answer)
 	return err

@@ -27,25 +27,23 @@ const errorLimit = 4 << 10
 
 // The errors that callers distinguish with errors.Is.
 var (
-	// ErrNotFound says that there is no such channel, message or job.
+	// ErrNotFound says that the channel, message or job does not exist. The error also matches fs.ErrNotExist.
 	ErrNotFound = errors.New("not found")
 	// ErrDenied says that a token does not match or is missing.
 	ErrDenied = errors.New("denied")
-	// ErrDuplicate says that the channel has a message with this ID, so that an
-	// earlier attempt to broadcast it has succeeded.
+	// ErrDuplicate says that the channel already has a message with this ID: an earlier attempt to broadcast it has succeeded.
 	ErrDuplicate = errors.New("duplicate message ID")
-	// ErrClaimLost says that the claim is over: it expired, or somebody else
-	// has the job.
+	// ErrClaimLost says that the claim is over: it expired, or another worker has the job.
 	ErrClaimLost = errors.New("claim lost")
-	// ErrUnavailable says that the broker cannot serve the request now. The caller may repeat it; a broadcast needs the same
-	// message ID.
+	// ErrUnavailable says that the broker could not be reached, or cannot serve the request now. The caller may repeat it. A broadcast that is
+	// repeated needs the same message ID, because the first attempt may have succeeded.
 	ErrUnavailable = errors.New("broker unavailable")
 )
 
-// Error is an answer of the broker with a status other than success.
+// Error is an answer of the broker with a status other than success. It matches the error of this package for its status, if there is one.
 type Error struct {
-	Status int
-	Text   string
+	Status int    // the HTTP status
+	Text   string // the body of the answer, up to 4 KiB
 	kind   error
 }
 
@@ -76,8 +74,8 @@ type Client struct {
 	http *http.Client
 }
 
-// New returns a client of the broker at a URL such as http://127.0.0.1:8080. A nil httpClient means one without a timeout of its
-// own: every call has a context. Redirects are never followed, because tokens are for this broker alone.
+// New returns a client of the broker at a URL such as http://127.0.0.1:8080. If httpClient is nil, requests have no timeout but that of their
+// ctx. Redirects are never followed, because the tokens are for this broker only.
 func New(baseURL string, httpClient *http.Client) *Client {
 	return &Client{base: strings.TrimSuffix(baseURL, "/"), http: httpclient.New(httpClient)}
 }
@@ -123,12 +121,12 @@ func segment(id string) string {
 	return strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
 }
 
-// Producer broadcasts to one channel.
+// Producer is a producer that broadcasts to one channel.
 type Producer struct {
-	Channel      string
+	Channel      string // the ID of the channel
 	ChannelToken string
-	ID           string
-	Token        string
+	ID           string // of the producer
+	Token        string // of the producer
 }
 
 // Message is what a producer broadcasts.
@@ -138,11 +136,11 @@ type Message struct {
 	Payload     []byte // at least one byte
 	ContentType string // application/octet-stream if empty
 	EventType   string // matched by the filters of consumers
-	Priority    int
+	Priority    int    // from 0; jobs of a higher priority go first
 	// Headers are stored and passed on to consumers. Headers that the other fields and Producer set, such as Content-Type, are an
 	// error.
 	Headers map[string]string
-	// At is when to broadcast. Zero means now. The broker rounds it up to whole seconds.
+	// At is the time at which the broker broadcasts the message, rounded up to whole seconds. Zero means at once.
 	At time.Time
 }
 
@@ -152,7 +150,8 @@ var broadcastHeaders = map[string]bool{
 	"X-Broker-Message-Id": true, "Content-Type": true, "X-Broker-Event-Type": true, "X-Broker-Message-Priority": true, "X-Broker-Scheduled-For": true,
 }
 
-// Broadcast stores a message and returns its URL, relative to the broker's.
+// Broadcast stores a message and returns its URL, relative to the broker's. When it returns without an error, the message is on disk. Errors are
+// [ErrDuplicate], [ErrDenied], [ErrNotFound], [ErrUnavailable] and an [Error] for other statuses.
 func (c *Client) Broadcast(ctx context.Context, p Producer, m Message) (location string, err error) {
 	header := http.Header{
 		"X-Broker-Channel-Token":  {p.ChannelToken},

@@ -24,21 +24,20 @@ const (
 	settleTime  = 15 * time.Second
 )
 
-// Handler does the work of one job. A nil error completes the job. An error from Fatal makes it dead. After any other error the
-// job is queued again when its claim ends. The context of a handler ends when the claim is lost, or Options.Drain after that of
-// Consume.
+// Handler does the work of one job. If it returns nil, the job is completed. An error from [Fatal] makes the job dead. After any other error the
+// job is queued again when its claim ends. The context of a handler ends when the claim is lost, or [Options].Drain after Consume's context.
 type Handler func(ctx context.Context, j *Job) error
 
-// Options change how Consume works. The zero value is usable.
+// Options configure Consume. The zero value is usable.
 type Options struct {
-	// Concurrency is the number of jobs in work at a time. Default 1.
+	// Concurrency is the maximum number of handlers that run at a time. 0 means 1.
 	Concurrency int
-	// Timeout is added to the broker's limit for each claim, in whole seconds. Consume extends claims while a handler runs, so
-	// that Timeout may be shorter than the longest work. Default 0.
+	// Timeout is added to the broker's claim time, 32.25 s by default, in whole seconds. Consume extends claims while a handler runs, so
+	// Timeout may be shorter than the longest work. The default is 0.
 	Timeout time.Duration
-	// Drain is how long handlers may go on after Consume's context has ended. Default 30 s.
+	// Drain is how long handlers may run on after Consume's context has ended. 0 means 30 s.
 	Drain time.Duration
-	// OnError is called with each problem, by several goroutines. Default: nothing.
+	// OnError is called with each problem, by several goroutines. Nil discards them.
 	OnError func(error)
 }
 
@@ -49,9 +48,9 @@ func (f fatal) Unwrap() error { return f.error }
 // Fatal marks an error of a handler as permanent: the job becomes dead without a retry.
 func Fatal(err error) error { return fatal{err} }
 
-// Consume claims jobs and runs h for each until ctx ends. Then it waits for the handlers that run, and returns nil. It returns
-// early if the broker denies the tokens or does not know the consumer. Any other error goes to OnError, and Consume asks the
-// broker again. A request without an answer after a minute plus Timeout is such an error.
+// Consume claims jobs and runs h for each until ctx ends. Then it waits for the running handlers, and returns nil. It returns earlier, with
+// [ErrDenied] or [ErrNotFound], if the broker refuses the tokens or does not know the consumer. After any other error it calls OnError and tries
+// again. A request without an answer after a minute plus Timeout is such an error.
 func (k *Consumer) Consume(ctx context.Context, h Handler, o Options) error {
 	if h == nil {
 		return errors.New("consume: the handler is nil")

@@ -18,7 +18,7 @@ type Consumer struct {
 	header http.Header
 }
 
-// Consumer returns the pull consumer with the given tokens. It makes no request.
+// Consumer returns the pull consumer with the given ID and token, of the channel with the given ID and token. It makes no request.
 func (c *Client) Consumer(channel, channelToken, id, token string) *Consumer {
 	return &Consumer{
 		client: c, path: "/channel/" + segment(channel) + "/consumer/" + segment(id),
@@ -26,7 +26,7 @@ func (c *Client) Consumer(channel, channelToken, id, token string) *Consumer {
 	}
 }
 
-// Job is a message for a consumer to work off. Its methods may be called by several goroutines.
+// Job is a message that one consumer has to work on. Its methods may be called by several goroutines.
 type Job struct {
 	ID          string
 	MessageID   string
@@ -35,10 +35,10 @@ type Job struct {
 	EventType   string
 	Headers     map[string]string
 	Priority    int
-	// Replay is the ID of the last replay that queued the job again, empty if there is none. The message may have been worked off
+	// Replay is the ID of the last replay that queued the job again. It is empty if there is none. After a replay the work may have been done
 	// before.
 	Replay string
-	// ClaimExpires is when the claim ends unless it is extended, zero for a job that was listed and not claimed.
+	// ClaimExpires is the time at which the claim ends unless it is extended. It is zero for a job that was listed and not claimed.
 	ClaimExpires time.Time
 
 	consumer *Consumer
@@ -57,8 +57,8 @@ type jobJSON struct {
 	}
 }
 
-// Claim claims up to limit queued jobs for this caller alone. If there are none, it waits for one up to the given time. The
-// claims last as long as the broker's limit plus timeout, in whole seconds.
+// Claim claims up to limit queued jobs for this caller. If there are none, it waits for one for up to wait, and then returns none. Each claim
+// lasts for the broker's claim time, 32.25 s by default, plus timeout in whole seconds.
 func (k *Consumer) Claim(ctx context.Context, limit int, timeout, wait time.Duration) ([]*Job, error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	if wait > 0 {
@@ -98,13 +98,13 @@ func (k *Consumer) list(ctx context.Context, method, rest string) ([]*Job, error
 	return jobs, nil
 }
 
-// Start moves a job that was listed to INFLIGHT. Unlike Claim it does not report whether another worker was first.
+// Start moves a job that was listed to INFLIGHT. Unlike [Consumer.Claim] it does not report whether another worker was first.
 func (j *Job) Start(ctx context.Context) error { return j.transition(ctx, "INFLIGHT") }
 
-// Delivered reports that the work is done. It may be repeated.
+// Delivered reports that the work is done. It may be called again. If the claim is over, it returns [ErrClaimLost].
 func (j *Job) Delivered(ctx context.Context) error { return j.transition(ctx, "DELIVERED") }
 
-// Dead reports that the work can never be done. It may be repeated.
+// Dead reports that the work cannot be done: the job is not retried. It may be called again. If the claim is over, it returns [ErrClaimLost].
 func (j *Job) Dead(ctx context.Context) error { return j.transition(ctx, "DEAD") }
 
 func (j *Job) transition(ctx context.Context, state string) error {
@@ -112,7 +112,8 @@ func (j *Job) transition(ctx context.Context, state string) error {
 	return err
 }
 
-// Extend renews the claim for its full limit from now, plus timeout in whole seconds, and returns when it ends.
+// Extend makes the claim last from now for the broker's claim time plus timeout in whole seconds, and returns the time at which it ends. If the
+// claim is over, it returns [ErrClaimLost].
 func (j *Job) Extend(ctx context.Context, timeout time.Duration) (time.Time, error) {
 	var answer struct{ ClaimExpiresAt time.Time }
 	header, err := j.post(ctx, "/extend", map[string]any{"IncrementalTimeout": int(timeout / time.Second), "ClaimToken": j.claim}, &answer)

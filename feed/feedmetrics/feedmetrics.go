@@ -34,10 +34,10 @@ type collector struct {
 	next     time.Time // not to be counted before
 }
 
-// New makes a collector of a store's backlog and of what watchers have done. The backlog is counted when Prometheus
-// scrapes, but not within 5 s of the last time, and where counting takes long, for a twentieth of the time: a scrape in
-// between gets the numbers of before. While the database does not answer, feed_database_up is 0 and the backlog left
-// out. All processes on a database see the same backlog; add up only what watchers do.
+// New returns a collector of the backlog of a store and the counters of watchers. The backlog is counted when Prometheus scrapes, at most once
+// in 5 s, and less often if counting takes long, so that it takes at most a twentieth of the time. A scrape between two counts returns the
+// earlier numbers. While the database does not answer, feed_database_up is 0 and the backlog is left out. All processes on a database report the
+// same backlog, so add up only the counters of watchers.
 func New(s *feed.Store, watchers ...*feed.Watcher) prometheus.Collector {
 	return newCollector(s.Backlog, s.Pruned, watchers...)
 }

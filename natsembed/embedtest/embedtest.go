@@ -15,9 +15,9 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// Env is a server of one test, with a connection to it.
+// Env is the server of a test, with a connection to it.
 type Env struct {
-	// Server has no port; its Connect makes further connections.
+	// Server listens on no port. Its Connect returns further connections.
 	Server *natsembed.Server
 	Conn   *nats.Conn
 	JS     jetstream.JetStream
@@ -28,14 +28,15 @@ type Env struct {
 // setupMost bounds how long the server may take for the stream and the consumer.
 const setupMost = time.Minute
 
-// Start starts a server that only this process reaches, with a stream of the given subjects, test.> if there are none, and a
-// consumer on it. The test fails if that does not work; all of it goes when the test ends.
+// Start starts a server that only this process can reach. It creates a stream with the given subjects, or test.> if there are
+// none, and a durable pull consumer on it. If a step fails, the test fails. Everything is removed when the test ends.
 func Start(tb testing.TB, subjects ...string) *Env {
 	tb.Helper()
 	return StartWith(tb, jetstream.StreamConfig{Subjects: subjects}, jetstream.ConsumerConfig{})
 }
 
-// StartWith is Start with a configuration of the stream and of the consumer. Names that are empty become STREAM and consumer.
+// StartWith is like [Start] with a configuration of the stream and of the consumer. An empty name of the stream is STREAM, and
+// of the consumer is consumer. Empty subjects are test.>.
 func StartWith(tb testing.TB, stream jetstream.StreamConfig, consumer jetstream.ConsumerConfig) *Env {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), setupMost)

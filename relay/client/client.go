@@ -28,21 +28,21 @@ const (
 
 // Errors of the relay, for errors.Is.
 var (
-	// ErrUnauthorized: the token is not valid, or not for this source.
+	// ErrUnauthorized says that the token is not valid, or not for this source.
 	ErrUnauthorized = errors.New("relay: not authorized")
-	// ErrNotFound: the relay does not know the receiver or the message.
+	// ErrNotFound says that the relay does not know the receiver or the message. The error also matches fs.ErrNotExist.
 	ErrNotFound = errors.New("relay: not found")
-	// ErrConflict: the relay has a message with the same ID and another payload.
+	// ErrConflict says that the relay has a message with the same ID and another payload.
 	ErrConflict = errors.New("relay: another message has this ID")
-	// ErrUnavailable: the relay could not be reached, or could not store the message. Send it again, with the same ID.
+	// ErrUnavailable says that the relay could not be reached, or could not store the message. Send it again, with the same ID.
 	ErrUnavailable = errors.New("relay: not available")
 )
 
 // Error is an error response of the relay.
 type Error struct {
-	Status  int
-	Code    string
-	Message string
+	Status  int    // the HTTP status
+	Code    string // the relay's code of the error; empty if the answer is not the relay's
+	Message string // its text
 }
 
 // Error names the status, the code and the message.
@@ -50,7 +50,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("relay: answered %d %s: %s", e.Status, e.Code, e.Message)
 }
 
-// Is makes the errors of this package match.
+// Is reports whether target is the error of this package for the status.
 func (e *Error) Is(target error) bool {
 	switch e.Status {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -63,27 +63,26 @@ func (e *Error) Is(target error) bool {
 	return e.Status >= http.StatusInternalServerError && target == ErrUnavailable
 }
 
-// Message is a message to send. Source and ID identify it: a message with the same pair is delivered once, however often it is
-// sent.
+// Message is a message to send. Source and ID identify it: the relay delivers a message with the same pair once, however often it is sent.
 type Message struct {
 	Source   string `json:"source_id"`
 	ID       string `json:"message_id"`
-	Receiver string `json:"receiver"`
+	Receiver string `json:"receiver"` // its name
 	// Payload is encoded as JSON. A json.RawMessage is sent unchanged.
 	Payload any `json:"payload"`
 	// Headers are set on the POST to the receiver.
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// Result is the state of a message. Response is nil until the receiver has answered; null is an empty response.
+// Result is the state of a message.
 type Result struct {
 	Source   string          `json:"source_id"`
 	ID       string          `json:"message_id"`
-	Status   string          `json:"status"`
-	Response json.RawMessage `json:"response,omitempty"`
+	Status   string          `json:"status"`             // [StatusDone], [StatusFailed] or a state before these
+	Response json.RawMessage `json:"response,omitempty"` // nil until the receiver has answered; null is an empty response
 	// Truncated says that the relay kept only the beginning of the response, as a JSON string.
 	Truncated bool     `json:"truncated,omitempty"`
-	Error     *Failure `json:"error,omitempty"`
+	Error     *Failure `json:"error,omitempty"` // the reason of StatusFailed; nil otherwise
 }
 
 // Failure is the reason why a message failed.
@@ -93,7 +92,7 @@ type Failure struct {
 	Message string `json:"message"`
 }
 
-// Responded reports whether the receiver has responded.
+// Responded reports whether the receiver has responded, and the message has not failed.
 func (r *Result) Responded() bool { return r.Response != nil && r.Error == nil }
 
 // Client sends messages to a relay. It may be used by several goroutines.
@@ -103,20 +102,21 @@ type Client struct {
 	http  *http.Client
 }
 
-// New returns a client of the relay at base, such as http://127.0.0.1:8080. token is a sender's token, or empty. A nil
-// http.Client stands for one with the default transport. Redirects are never followed, because the token is for this relay alone.
+// New returns a client of the relay at base, such as http://127.0.0.1:8080. token is a sender's token, the admin token, or empty. If h is nil,
+// requests have no timeout but that of their ctx. Redirects are never followed, because the token is for this relay only.
 func New(base, token string, h *http.Client) *Client {
 	return &Client{strings.TrimSuffix(base, "/"), token, httpclient.New(h)}
 }
 
-// Send hands a message to the relay, which delivers it. If the error is nil, the message is stored. A message that was sent
-// before is not delivered again, and Send returns its present status. After [ErrUnavailable] the message may be stored.
+// Send sends a message to the relay. If the error is nil, the relay has stored the message and delivers it. If a message with this Source and ID
+// was sent before, it is not delivered again, and Send returns its current state. Errors are [ErrUnauthorized], [ErrNotFound], [ErrConflict],
+// [ErrUnavailable], after which the message may be stored, and an [*Error] for other statuses.
 func (c *Client) Send(ctx context.Context, m Message) (Result, error) {
 	return c.message(ctx, "/v1/messages", m)
 }
 
-// SendAndWait is Send, followed by a wait of up to d, at most 5 minutes, for the receiver's response. If there is none in time,
-// the result has the present status of the message.
+// SendAndWait is like Send, and waits for the receiver's response for up to d, at most 5 minutes. If there is no response in time, it returns
+// the current state without an error.
 func (c *Client) SendAndWait(ctx context.Context, m Message, d time.Duration) (Result, error) {
 	return c.message(ctx, "/v1/messages?wait="+url.QueryEscape(d.String()), m)
 }
@@ -127,8 +127,8 @@ func (c *Client) message(ctx context.Context, path string, m Message) (Result, e
 	return r, err
 }
 
-// Wait waits up to d, at most 5 minutes, for the response to a message that was sent before. With d = 0 it returns the present
-// status. A message that was published over NATS is [ErrNotFound] until the relay has read it.
+// Wait waits for the response to a message that was sent before, for up to d, at most 5 minutes. With d = 0, and if there is no response in
+// time, it returns the current state. A message that was published over NATS is [ErrNotFound] until the relay has read it.
 func (c *Client) Wait(ctx context.Context, source, id string, d time.Duration) (Result, error) {
 	var r Result
 	path := "/v1/messages/" + PathEscape(source) + "/" + PathEscape(id) + "/response?wait=" + url.QueryEscape(d.String())
@@ -136,16 +136,15 @@ func (c *Client) Wait(ctx context.Context, source, id string, d time.Duration) (
 	return r, err
 }
 
-// PathEscape encodes an ID or a name as a segment of a path. It also encodes the dots of "." and "..", which would be
-// directories.
+// PathEscape escapes an ID or a name as one segment of a path. It also escapes dots, so that "." and ".." are not taken for directories.
 func PathEscape(id string) string { return httpserve.EscapeID(id) }
 
 // maxAnswer bounds an answer of the relay, in bytes.
 const maxAnswer = 8 << 20
 
-// Call makes any request of the relay's interface, which GET /openapi.json describes. body is encoded as JSON; a []byte is sent
-// unchanged, and nil sends none. The answer is decoded from JSON into the value that answer points to; a *[]byte gets it
-// unchanged, and nil drops it. A status other than 2xx is an [*Error].
+// Call makes any request of the relay's interface, which GET /openapi.json describes. body is encoded as JSON. A []byte is sent unchanged, and
+// with nil no body is sent. The answer is decoded from JSON into the value that answer points to. A *[]byte gets the answer unchanged, and with
+// nil it is discarded. If the status is not 2xx, the error is an [*Error].
 func (c *Client) Call(ctx context.Context, method, path string, body, answer any) error {
 	data, ok := body.([]byte)
 	if body != nil && !ok {

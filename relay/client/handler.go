@@ -23,7 +23,7 @@ var ErrSignature = errors.New("relay: the signature is not valid")
 // Verifier checks the Standard Webhooks signatures of the relay's requests.
 type Verifier struct{ secrets []*standardwebhooks.Webhook }
 
-// NewVerifier returns a Verifier that accepts a signature with any of the secrets. Each secret is whsec_ and base64.
+// NewVerifier returns a Verifier that accepts a signature with any of the secrets, at least one. Each secret is whsec_ and base64.
 func NewVerifier(secrets ...string) (*Verifier, error) {
 	v := &Verifier{}
 	for i, secret := range secrets {
@@ -39,7 +39,8 @@ func NewVerifier(secrets ...string) (*Verifier, error) {
 	return v, nil
 }
 
-// Verify returns ErrSignature unless the body is signed with one of the secrets, within 5 minutes of now.
+// Verify returns [ErrSignature] unless the body is signed with one of the secrets, and the time of the signature is within 5 minutes of the
+// clock.
 func (v *Verifier) Verify(h http.Header, body []byte) (err error) {
 	for _, secret := range v.secrets {
 		if err = secret.Verify(body, h); err == nil {
@@ -53,26 +54,26 @@ func (v *Verifier) Verify(h http.Header, body []byte) (err error) {
 type Delivery struct {
 	Source  string
 	ID      string
-	Attempt int
+	Attempt int // the number of the POST, from 1
 	Header  http.Header
 	Payload []byte
 }
 
-// Receiver is the http.Handler of a receiver that answers later. A POST is answered with 202 when Accept has returned. A GET
-// returns the result of a message.
+// Receiver is the http.Handler of a receiver that responds later. It answers a POST with 202 when Accept has returned nil, and a GET with the
+// response to a message.
 type Receiver struct {
-	// Verifier checks signatures. With nil, signatures are not checked.
+	// Verifier checks signatures. If it is nil, signatures are not checked.
 	Verifier *Verifier
-	// Accept stores a message. It must store it before it returns nil, because the relay does not send it again after that. An
-	// error is answered with 500, and the relay tries again. The relay may repeat a message that was accepted: then Accept must
-	// do nothing.
+	// Accept stores a message. It must do so before it returns nil, because the relay does not send the message again after that. After an
+	// error the answer is 500, and the relay tries again. The relay may send an accepted message again. Then Accept must return nil and do
+	// nothing.
 	Accept func(ctx context.Context, d Delivery) error
-	// Result returns the result of a message. known is false for a message that Accept has not stored, and response is nil until
-	// there is a response, which is encoded as JSON.
+	// Result returns the response to a message. known is false for a message that Accept has not stored. response is nil until there is a
+	// response. It is encoded as JSON.
 	Result func(ctx context.Context, source, id string) (response any, known bool, err error)
 }
 
-// StatusPath completes the URL of a [Receiver] to the relay's status_endpoint.
+// StatusPath is appended to the URL of a [Receiver] to get the receiver's status_endpoint.
 const StatusPath = "?source={source_id}&message={message_id}"
 
 // ServeHTTP implements http.Handler.
@@ -164,10 +165,10 @@ func readSigned(w http.ResponseWriter, r *http.Request, v *Verifier) ([]byte, bo
 
 // Callback is the http.Handler of a sender's callback_endpoint.
 type Callback struct {
-	// Verifier checks signatures. With nil, signatures are not checked.
+	// Verifier checks signatures. If it is nil, signatures are not checked.
 	Verifier *Verifier
-	// Handle gets the result of a message. An error is answered with 500, and the relay repeats the request. It also repeats a
-	// request whose answer was lost, with the same webhook-id: to handle a result for the second time must do nothing.
+	// Handle handles the result of a message. After an error the answer is 500, and the relay repeats the request. It also repeats a request
+	// whose answer was lost, with the same webhook-id. Then Handle must return nil and do nothing.
 	Handle func(ctx context.Context, r Result) error
 }
 
