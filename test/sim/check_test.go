@@ -31,6 +31,14 @@ func (a *audit) checkLoss() {
 	}
 }
 
+// held reports whether a handler had the message of d when d was sent: a consumer that
+// was created again delivers it again, and it is not handled again.
+func (f *course) held(d *delivery) bool {
+	return slices.ContainsFunc(f.handings, func(h *handing) bool {
+		return h.life == d.life && h.at <= d.at && (!h.done || d.at <= h.over)
+	})
+}
+
 // checkLossUnacked holds what was sent and not handed over, where nothing is
 // acknowledged, against what Close says was dropped. That counts what others were sent
 // too, but nothing twice.
@@ -40,7 +48,7 @@ func (a *audit) checkLossUnacked() {
 	for _, seq := range a.order {
 		sent += uint64(len(a.courses[seq].deliveries))
 		for _, d := range a.courses[seq].deliveries {
-			if d.got == nil && !a.excusedDelivery(d) && (!deleted || d.at > gone.at) {
+			if d.got == nil && !a.excusedDelivery(d) && (!deleted || d.at > gone.at) && !a.courses[seq].held(d) {
 				missing[d.life] = append(missing[d.life], seq)
 			}
 		}
