@@ -93,13 +93,19 @@ func call(t testing.TB, n *Node, method, path string, header map[string]string, 
 	return resp.StatusCode, string(b), resp.Header
 }
 
+// putConsumer tries again after 503, as a client does: a stream may have no leader at present.
 func putConsumer(t testing.TB, n *Node, id, callback string, more url.Values) {
 	t.Helper()
 	form := url.Values{"token": {"kt"}, "callbackUrl": {callback}}
 	for k, v := range more {
 		form[k] = v
 	}
-	code, body, _ := call(t, n, "PUT", "/channel/ch/consumer/"+id, map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, form.Encode())
+	header := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
+	code, body := 0, ""
+	waitUntil(t, func() bool {
+		code, body, _ = call(t, n, "PUT", "/channel/ch/consumer/"+id, header, form.Encode())
+		return code != http.StatusServiceUnavailable
+	}, "consumer "+id+" cannot be stored")
 	require.Equal(t, 200, code, body)
 }
 
