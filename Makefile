@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-plain tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed bench-console bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed bench-console bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -64,7 +64,7 @@ console-assets: ## Fetch the console's third-party files from npm, at the versio
 build: ## Compile every package of every module
 	$(GO) build work
 
-test: test-race test-plain ## Run the tests of all modules, under the race detector if there is a C compiler
+test: test-race test-plain test-tools ## Run the tests of all modules, under the race detector if there is a C compiler
 
 test-race: ## Run the part of test that is under the race detector
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -p $(PACKAGES) -short -timeout 30m $(TESTARGS) $(TESTEXEC) \
@@ -72,9 +72,11 @@ test-race: ## Run the part of test that is under the race detector
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
 
 # Tests that measure memory are meaningless under the race detector. The relay's simulation and its scenarios take eight times as long there.
-test-plain: ## Run the part of test that is not under the race detector
+test-plain: ## Run the part of test that is not under the race detector, the tools left out
 	$(PLAIN) $(GO) test $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 200
 	$(PLAIN) $(GO) test -exec 'env -u GOGC -u GOMEMLIMIT' -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) ./test ./broker
+
+test-tools: ## Run the tests of the tools and of the packages of a release
 	cd tools && GOWORK=off $(PLAIN) $(GO) test -count 1 $(TOOLS)
 	cd tools/packaging && GOWORK=off $(PLAIN) $(GO) test -count 1 ./...
 
@@ -203,8 +205,10 @@ ci: export TESTARGS += -count=1
 ci: prepare ## Run all checks that a change must pass
 	$(MAKE) lint-modules
 	@mkdir -p $(OUT)
-	nice -n 19 $(MAKE) test-plain >$(OUT)/ci-plain.log 2>&1 & plain=$$!; trap 'kill $$plain 2>/dev/null || true' EXIT; \
-		status=0; $(MAKE) test-race || status=$$?; wait $$plain || status=$$?; cat $(OUT)/ci-plain.log; exit $$status
+	parts=; trap 'kill $$parts 2>/dev/null || true' EXIT; status=0; \
+		for part in plain tools; do nice -n 19 $(MAKE) test-$$part >$(OUT)/ci-$$part.log 2>&1 & parts+=" $$!"; done; \
+		$(MAKE) test-race || status=$$?; for part in $$parts; do wait $$part || status=$$?; done; \
+		cat $(OUT)/ci-plain.log $(OUT)/ci-tools.log; exit $$status
 
 # Downloads mostly wait for the network, and the linter's build for the compiler. To tidy the modules of the tools, go downloads all
 # that the tests of their dependencies import. Nobody imports these modules, so nightly does it.

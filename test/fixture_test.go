@@ -21,7 +21,7 @@ import (
 
 const (
 	// patience bounds every wait for something that has to happen.
-	patience = 30 * time.Second
+	patience = 2 * time.Minute
 	// forever is a wait that no test sits out: what returns before patience is over
 	// has not waited for its deadline.
 	forever = time.Hour
