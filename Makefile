@@ -202,6 +202,8 @@ ci: export GOFLAGS := $(GOFLAGS) $(RACE) -vet=off
 ci: export CGO_ENABLED = $(if $(RACE),1,0)
 ci: export TESTEXEC = -exec $(CURDIR)/tools/fuzz.sh
 ci: export TESTARGS += -count=1
+# One package fewer than test has at a time: what the tests leave of the processors is used by the parts of test beside them.
+ci: export PACKAGES := $(shell getconf _NPROCESSORS_ONLN)
 ci: prepare ## Run all checks that a change must pass
 	$(MAKE) lint-modules
 	@mkdir -p $(OUT)
