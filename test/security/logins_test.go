@@ -2,8 +2,6 @@ package security
 
 import (
 	"net/http"
-	"regexp"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,6 +40,7 @@ func TestNobodyLearnsWhatExists(t *testing.T) {
 func TestFailedLoginsAreLimited(t *testing.T) {
 	for name, route := range map[string]string{"broker": "/producers", "relay": "/v1/receivers"} {
 		s := start(t, name, "--admin-token", adminToken, "--admin-max-failed-logins-per-minute", "5", "--http-open-metrics", "true")
+		s.client.Transport = &http.Transport{DisableKeepAlives: true} // net/http sends a request again only on a connection that it has used before
 		limited := false
 		for range 12 { // a minute may end meanwhile
 			a := s.ask(t, http.MethodGet, route, bearer("guess"), "")
@@ -51,11 +50,7 @@ func TestFailedLoginsAreLimited(t *testing.T) {
 		require.True(t, limited, name)
 		require.Equal(t, http.StatusTooManyRequests, s.ask(t, http.MethodGet, route, bearer(adminToken), "").status, name)
 		require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, route, nil, "").status, "%s: no token is no wrong one", name)
-		counted := regexp.MustCompile(`\n` + name + `_failed_logins_total (\d+)\n`).FindSubmatch(s.ask(t, http.MethodGet, "/metrics", nil, "").body)
-		require.NotNil(t, counted, name)
-		n, err := strconv.Atoi(string(counted[1]))
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, n, 13, "%s: more, if net/http has sent a request again", name)
+		require.Contains(t, string(s.ask(t, http.MethodGet, "/metrics", nil, "").body), "\n"+name+"_failed_logins_total 13\n")
 		s.alive(t)
 	}
 }
