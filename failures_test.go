@@ -68,6 +68,13 @@ func TestDeadLetter(t *testing.T) {
 			jetpull.HeaderDeadSubject: {"s.order"}, jetpull.HeaderDeadConsumer: {"C"}, jetpull.HeaderDeadAttempts: {"2"},
 			jetpull.HeaderDeadReason: {"the handler panicked: does not work"}, // without the stack
 		}, dead.Header)
+		// A copy whose headers take it over max_payload is stored without the payload.
+		w.PublishTo("s.order", nil, strings.Repeat("x", int(w.NC.MaxPayload())))
+		stage.Pass(time.Minute)
+		require.Empty(t, w.C().Unsettled())
+		dead = w.Model.Message("D", 2)
+		require.Equal(t, "too large", dead.Header.Get(jetpull.HeaderDeadPayload))
+		require.Empty(t, dead.Body)
 	})
 }
 

@@ -185,6 +185,10 @@ func TestMessageAccessors(t *testing.T) {
 		"v2":                   {"$JS.ACK.hub.ACCHASH.ORDERS.worker.3.77.81.1700000000123456789.5.token", "hub", nats.Header{"K": {"v"}}},
 		"no domain":            {"$JS.ACK._.ACCHASH.ORDERS.worker.3.77.81.1700000000123456789.5", "", nil},
 		"a status in a header": {"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "", status},
+		"an expiry in one":     {"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "", nats.Header{"Status": {"408"}, "Nats-Pending-Messages": {"1"}, "Nats-Pending-Bytes": {"0"}}},
+		"a deletion in one":    {"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "", nats.Header{"Status": {"409"}, "Description": {"Consumer Deleted"}}},
+		"a heartbeat in one":   {"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "", nats.Header{"Status": {"100"}}},
+		"no responders in one": {"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "", nats.Header{"Status": {"503"}}},
 		"not of JetStream":     {"somewhere.else", "none", nil},
 	} {
 		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {

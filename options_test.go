@@ -343,12 +343,19 @@ func TestArgumentsOfCalls(t *testing.T) {
 func TestSubscribeRefuses(t *testing.T) {
 	onPolicies(t, func(t *testing.T, w *world) {
 		w.foreign(jetstream.ConsumerConfig{Name: "push", DeliverSubject: "d"})
+		w.foreign(jetstream.ConsumerConfig{Name: "headers", HeadersOnly: true})
+		sub, err := jetpull.Subscribe(t.Context(), w.JS, "S", "headers")
+		require.NoError(t, err)
+		err = sub.Consume(t.Context(), nothing, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.a"))
+		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+		require.ErrorContains(t, err, "headers only")
+		require.NoError(t, sub.Close(t.Context()))
 		// Nothing about a consumer says that nats.go's OrderedConsumer made it.
 		live := jetstream.ConsumerConfig{
 			Name: "live_7", AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 5 * time.Minute,
 		}
 		w.foreign(live)
-		sub, err := jetpull.Subscribe(t.Context(), w.JS, "S", "live_7")
+		sub, err = jetpull.Subscribe(t.Context(), w.JS, "S", "live_7")
 		require.NoError(t, err)
 		require.NoError(t, sub.Close(t.Context()))
 		before := w.NC.NumSubscriptions()

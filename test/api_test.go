@@ -3,7 +3,6 @@ package test
 import (
 	"bytes"
 	"flag"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,9 +33,11 @@ func TestAPI(t *testing.T) {
 			}
 			want, err := os.ReadFile(path)
 			require.NoError(t, err, "a package without a golden file: make api writes it")
-			if diff := firstDifference(string(want), string(got)); diff != "" {
-				t.Errorf("the API of %s is not that of %s: if the change was meant, make api\n%s", p.ImportPath, path, diff)
+			was, is := strings.Split(string(want), "\n"), strings.Split(string(got), "\n")
+			for i := range min(len(was), len(is)) {
+				require.Equal(t, was[i], is[i], "line %d of %s: if the change was meant, make api", i+1, path)
 			}
+			require.Equal(t, len(was), len(is), "lines of %s: if the change was meant, make api", path)
 		})
 	}
 
@@ -51,24 +52,6 @@ func TestAPI(t *testing.T) {
 			t.Errorf("%s is the API of a package that is gone: if that was meant, make api", file)
 		}
 	}
-}
-
-func TestFirstDifference(t *testing.T) {
-	for _, tt := range []struct{ want, got, diff string }{
-		{"", "", ""},
-		{"a\nb\n", "a\nb\n", ""},
-		{"a\nb\n", "a\nc\n", "line 2:\n-b\n+c"},
-		{"a\nb\n", "a\n", "line 2:\n-b\n+"},
-		{"a\n", "a\nb\n", "line 2:\n-\n+b"},
-		{"a\n", "a", "line 2:\n-\n+(end of file)"},
-	} {
-		require.Equal(t, tt.diff, firstDifference(tt.want, tt.got))
-	}
-}
-
-func TestGoldenName(t *testing.T) {
-	require.Equal(t, "jetpull.txt", goldenName(module))
-	require.Equal(t, "broker_client.txt", goldenName(module+"/broker/client"))
 }
 
 // goldenName returns the name of a package's golden file.
@@ -89,26 +72,4 @@ func goDoc(t *testing.T, importPath string) []byte {
 	out, err := cmd.Output()
 	require.NoError(t, err, "go doc -all %s: %s", importPath, stderr.String())
 	return out
-}
-
-// firstDifference returns the first line in which two texts differ, or "".
-func firstDifference(want, got string) string {
-	if want == got {
-		return ""
-	}
-	const end = "(end of file)"
-	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
-	for i := range max(len(a), len(b)) {
-		was, is := end, end
-		if i < len(a) {
-			was = a[i]
-		}
-		if i < len(b) {
-			is = b[i]
-		}
-		if was != is {
-			return fmt.Sprintf("line %d:\n-%s\n+%s", i+1, was, is)
-		}
-	}
-	return ""
 }

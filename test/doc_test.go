@@ -3,10 +3,6 @@ package test
 import (
 	"encoding/json"
 	"errors"
-	"go/ast"
-	"go/doc"
-	"go/parser"
-	"go/token"
 	"io"
 	"io/fs"
 	"os"
@@ -83,108 +79,6 @@ func readSources(t *testing.T) {
 func importable(p publicPackage) bool {
 	return p.Name != "main" && len(p.GoFiles) > 0 && !strings.Contains(p.ImportPath+"/", "/internal/") &&
 		shipped(p.ImportPath)
-}
-
-func TestImportable(t *testing.T) {
-	files := []string{"a.go"}
-	require.True(t, importable(publicPackage{ImportPath: module, Name: "jetpull", GoFiles: files}))
-	require.True(t, importable(publicPackage{ImportPath: module + "/broker/client", Name: "client", GoFiles: files}))
-	require.False(t, importable(publicPackage{ImportPath: module + "/broker/client", Name: "client"}))
-	require.False(t, importable(publicPackage{ImportPath: module + "/cmd/jetpull", Name: "main", GoFiles: files}))
-	require.False(t, importable(publicPackage{ImportPath: module + "/internal/wire", Name: "wire", GoFiles: files}))
-	require.False(t, importable(publicPackage{ImportPath: module + "/test", Name: "test", GoFiles: files}))
-	require.False(t, importable(publicPackage{ImportPath: module + "/otelpull/test", Name: "test", GoFiles: files}))
-}
-
-// TestEveryExportedNameIsDocumented wants a comment on every exported function,
-// method, type, constant and variable. Fields of a struct are left to its author: a
-// comment that says no more than the name would be worse than none.
-func TestEveryExportedNameIsDocumented(t *testing.T) {
-	for _, p := range publicPackages(t) {
-		fset := token.NewFileSet()
-		var files []*ast.File
-		for _, name := range p.GoFiles {
-			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.ParseComments)
-			require.NoError(t, err)
-			files = append(files, file)
-		}
-		for _, missing := range undocumented(t, fset, files) {
-			t.Errorf("%s: %s has no comment", p.ImportPath, missing)
-		}
-	}
-}
-
-// undocumented names what is exported by a package and has no comment, in order. One
-// comment may speak for a group of constants or variables.
-func undocumented(t *testing.T, fset *token.FileSet, files []*ast.File) (missing []string) {
-	t.Helper()
-	p, err := doc.NewFromFiles(fset, files, module)
-	require.NoError(t, err)
-	want := func(comment, name string) {
-		if comment == "" {
-			missing = append(missing, name)
-		}
-	}
-	functions := func(of string, funcs []*doc.Func) {
-		for _, f := range funcs {
-			want(f.Doc, of+f.Name)
-		}
-	}
-	values := func(all []*doc.Value) {
-		for _, v := range all {
-			for _, spec := range v.Decl.Specs {
-				spec := spec.(*ast.ValueSpec)
-				want(v.Doc+spec.Doc.Text()+spec.Comment.Text(), spec.Names[0].Name)
-			}
-		}
-	}
-	want(p.Doc, "the package")
-	functions("", p.Funcs)
-	values(append(p.Consts, p.Vars...))
-	for _, typ := range p.Types {
-		want(typ.Doc, typ.Name)
-		functions("", typ.Funcs)
-		functions(typ.Name+".", typ.Methods)
-		values(append(typ.Consts, typ.Vars...))
-	}
-	slices.Sort(missing)
-	return missing
-}
-
-func TestUndocumentedFindsAll(t *testing.T) {
-	const source = `package p
-
-func Bare() {}
-
-// Good is good.
-func Good() {}
-
-func hidden() {}
-
-type Type struct{ Field int }
-
-func (t *Type) Method() {}
-func (t *Type) method() {}
-func (h hid) Method()   {}
-
-func New() *Type { return nil }
-
-// A group.
-const (
-	One = 1
-	Two = 2
-)
-
-var Lone, lone = 1, 2
-
-const Kind Type = 1
-
-type hid struct{ Field int }
-`
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, "p.go", source, parser.ParseComments)
-	require.NoError(t, err)
-	require.Equal(t, []string{"Bare", "Kind", "Lone", "New", "Type", "Type.Method", "the package"}, undocumented(t, fset, []*ast.File{file}))
 }
 
 // Each package that users import has an example that go doc shows and go test compiles.

@@ -111,21 +111,20 @@ func TestNothingIsLostOverFaults(t *testing.T) {
 	}
 }
 
-// A connection that does not come back ends the calls.
-func TestConnectionThatDoesNotReconnect(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.consumer(t, jetstream.ConsumerConfig{})
-	proxy := natstest.NewProxy(t, r.server.URL())
-	sub := subscribe(t, natstest.JetStream(t, connect(t, proxy.URL(), nats.NoReconnect())), "S", "C")
-	waiting := call(t.Context(), sub, 5, jetpull.MaxWait(forever))
-	r.waiting(t, 1)
-	proxy.Cut()
-	requireIs(t, receive(t, waiting, "end of the call").err, jetpull.ErrClosed, nats.ErrConnectionClosed)
-}
-
 // electing is how long a cluster in one busy process may be without a leader.
 const electing = 60 * time.Second
+
+// replicated is a cluster with a stream and a consumer of three replicas. The connection of the rig begins at one server.
+func replicated(t *testing.T, cfg jetstream.ConsumerConfig) (*servertest.Cluster, *rig, *jetpull.Subscription) {
+	t.Helper()
+	cluster := servertest.RunCluster(t)
+	nc := cluster.Connect(t, nats.DontRandomize())
+	r := &rig{nc: nc, js: natstest.JetStream(t, cluster.Connect(t))}
+	natstest.StreamWith(t, r.js, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, Replicas: 3})
+	r.consumer(t, cfg)
+	cluster.WaitReady(t, "S", "C")
+	return cluster, r, subscribe(t, natstest.JetStream(t, nc), "S", "C")
+}
 
 // TestConsumeInACluster: the consumer's leader is taken away again and again, and
 // each server once.
@@ -135,13 +134,7 @@ func TestConsumeInACluster(t *testing.T) {
 	if testing.Short() {
 		stepDowns = 3
 	}
-	cluster := servertest.RunCluster(t)
-	nc, pub := cluster.Connect(t, nats.DontRandomize()), cluster.Connect(t)
-	r := &rig{nc: pub, js: natstest.JetStream(t, pub)}
-	natstest.StreamWith(t, r.js, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, Replicas: 3})
-	r.consumer(t, jetstream.ConsumerConfig{AckWait: 2 * time.Second, MaxAckPending: 50})
-	cluster.WaitReady(t, "S", "C")
-	sub := subscribe(t, natstest.JetStream(t, nc), "S", "C")
+	cluster, r, sub := replicated(t, jetstream.ConsumerConfig{AckWait: 2 * time.Second, MaxAckPending: 50})
 	c := newChecker()
 	run := consume(t, sub, c.noting(failing()), jetpull.Concurrency(4), byKey)
 	stopFeed := feed(t, r.js, 200)
@@ -160,4 +153,25 @@ func TestConsumeInACluster(t *testing.T) {
 	c.wait(t, total, electing)
 	run.end(t)
 	c.check(t, total)
+}
+
+// A leader that steps down may take a pull with it, or what it was about to deliver. A
+// call misses that long before its deadline: none times out while there are messages.
+func TestCallsInACluster(t *testing.T) {
+	t.Parallel()
+	const stepDowns, burst = 8, 200
+	const total = (stepDowns + 1) * burst
+	cluster, r, sub := replicated(t, jetstream.ConsumerConfig{AckWait: time.Second, MaxAckPending: -1})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	seen, callers := callTogether(ctx, t, sub, total, 5*time.Second)
+	for range stepDowns {
+		r.publish(t, burst)
+		cluster.StepDownConsumer(t, "S", "C")
+	}
+	r.publish(t, burst)
+	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.AckFloor.Stream == total }, "every message is acknowledged")
+	stop()
+	callers.Wait()
+	require.Equal(t, total, seen.len())
 }

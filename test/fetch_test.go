@@ -1,7 +1,6 @@
 package test
 
 import (
-	"bytes"
 	"fmt"
 	"testing"
 	"time"
@@ -118,55 +117,4 @@ func TestAPIPrefixAcrossAccounts(t *testing.T) {
 	_, err = sub.Next(t.Context(), jetpull.MaxWait(300*time.Millisecond))
 	requireIs(t, err, jetpull.ErrTimeout)
 	r.ackPending(t, 0)
-}
-
-// TestMessagesKeepTheirContent: subject, headers and payload of any size. A stored
-// message may carry any header, those of a status frame included, and none is taken for
-// one.
-func TestMessagesKeepTheirContent(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxAckPending: -1})
-	var want []*nats.Msg
-	for i, size := range []int{0, 1, 100, 4 << 10, 4<<10 + 1, 70 << 10, 900 << 10} {
-		header := nats.Header{"No": {fmt.Sprint(i)}, "no": {"lower"}}
-		want = append(want, &nats.Msg{Subject: fmt.Sprintf("s.%d", i), Header: header, Data: bytes.Repeat([]byte{'a' + byte(i)}, size)})
-	}
-	for _, header := range []nats.Header{
-		{"Status": {"404"}, "Description": {"No Messages"}},
-		{"Status": {"409"}, "Description": {"Consumer Deleted"}},
-		{"Status": {"100"}},
-		{"Status": {"503"}},
-		{"Status": {"408"}, "Nats-Pending-Messages": {"1"}, "Nats-Pending-Bytes": {"0"}},
-	} {
-		want = append(want, &nats.Msg{Subject: "s.status", Header: header, Data: []byte{}})
-	}
-	send := func() {
-		for _, m := range want {
-			_, err := r.js.PublishMsg(t.Context(), m)
-			require.NoError(t, err)
-		}
-	}
-	check := func(msgs []*jetpull.Msg) {
-		t.Helper()
-		require.Len(t, msgs, len(want))
-		for i, m := range msgs {
-			require.Equal(t, want[i].Subject, m.Subject())
-			require.Equal(t, want[i].Header, m.Headers())
-			require.True(t, bytes.Equal(want[i].Data, m.Data()), "message %d of %d bytes", i, len(m.Data()))
-		}
-		ackAll(t, msgs...)
-	}
-	send()
-	check(fetch(t, sub, len(want), jetpull.FillBatch()))
-	send()
-	var msgs []*jetpull.Msg
-	for range want {
-		msgs = append(msgs, next(t, sub))
-	}
-	check(msgs)
-	got := call(t.Context(), sub, len(want), jetpull.FillBatch(), jetpull.MaxWait(forever))
-	r.waiting(t, 1)
-	send()
-	check(served(t, got, "messages to a waiting pull"))
 }

@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -38,11 +37,7 @@ var (
 
 // pinnedConsumer has a priority timeout of two minutes, the server's default.
 func pinnedConsumer() jetstream.ConsumerConfig {
-	return priorityConsumer(jetstream.PriorityPolicyPinned, "A")
-}
-
-func priorityConsumer(policy jetstream.PriorityPolicy, groups ...string) jetstream.ConsumerConfig {
-	return jetstream.ConsumerConfig{PriorityPolicy: policy, PriorityGroups: groups, AckWait: time.Minute}
+	return jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"A"}, AckWait: time.Minute}
 }
 
 // rig is a server with a stream "S" that takes s.>, and a connection to it.
@@ -54,17 +49,11 @@ type rig struct {
 
 func newRig(t *testing.T, opts ...servertest.ServerOption) *rig {
 	t.Helper()
-	r := newServer(t, opts...)
-	natstest.Stream(t, r.js, "S", "s.>")
-	return r
-}
-
-// newServer is a rig without its stream.
-func newServer(t *testing.T, opts ...servertest.ServerOption) *rig {
-	t.Helper()
 	server := servertest.RunServer(t, opts...)
 	nc := server.Connect(t)
-	return &rig{server: server, nc: nc, js: server.JetStream(t, nc)}
+	r := &rig{server: server, nc: nc, js: server.JetStream(t, nc)}
+	natstest.Stream(t, r.js, "S", "s.>")
+	return r
 }
 
 // consumer makes a durable consumer "C" of the rig's stream.
@@ -195,19 +184,10 @@ func (r *rig) pending(t *testing.T, n uint64) {
 	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumPending == n }, fmt.Sprintf("%d pending", n))
 }
 
-// delivered is how many deliveries the server counts.
-func (r *rig) delivered(t *testing.T) uint64 {
-	t.Helper()
-	c, err := r.js.Consumer(t.Context(), "S", "C")
-	require.NoError(t, err)
-	return c.CachedInfo().Delivered.Consumer
-}
-
-// tap is a rig whose subscription goes through a recording proxy.
+// tap is a rig whose subscription goes through a proxy.
 type tap struct {
 	*rig
 	sub   *jetpull.Subscription
-	wire  *natstest.Recording
 	proxy *natstest.Proxy
 }
 
@@ -216,48 +196,19 @@ func newTap(t *testing.T, cfg jetstream.ConsumerConfig) *tap {
 	r := newRig(t)
 	r.consumer(t, cfg)
 	proxy := natstest.NewProxy(t, r.server.URL())
-	rec := proxy.Record()
-	return &tap{rig: r, sub: subscribe(t, natstest.JetStream(t, connect(t, proxy.URL())), "S", "C"), wire: rec, proxy: proxy}
-}
-
-// pulls are the pulls that the client has sent so far.
-func (w *tap) pulls(t *testing.T) (all []natstest.PullRequest) {
-	t.Helper()
-	_, err := w.sub.Info(t.Context()) // it goes behind them
-	require.NoError(t, err)
-	for _, op := range w.wire.Ops() {
-		if op.Subject == nextSubject {
-			var req natstest.PullRequest
-			require.NoError(t, json.Unmarshal(op.Body, &req))
-			all = append(all, req)
-		}
-	}
-	return all
-}
-
-// rawPull sends a pull that the library knows nothing of, and returns its
-// inbox.
-func rawPull(t *testing.T, nc *nats.Conn, body string) *nats.Subscription {
-	t.Helper()
-	sub, err := nc.SubscribeSync(nc.NewInbox())
-	require.NoError(t, err)
-	require.NoError(t, nc.PublishRequest(nextSubject, sub.Subject, []byte(body)))
-	require.NoError(t, nc.FlushTimeout(patience))
-	return sub
+	return &tap{rig: r, sub: subscribe(t, natstest.JetStream(t, connect(t, proxy.URL())), "S", "C"), proxy: proxy}
 }
 
 // result is what a call of Next or Fetch came back with.
 type result struct {
 	msgs []*jetpull.Msg
 	err  error
-	took time.Duration
 }
 
 // call runs Fetch, or Next for n of 0, on a goroutine.
 func call(ctx context.Context, sub *jetpull.Subscription, n int, opts ...jetpull.Option) <-chan result {
 	out := make(chan result, 1)
 	go func() {
-		start := time.Now()
 		var r result
 		if n == 0 {
 			var m *jetpull.Msg
@@ -267,7 +218,6 @@ func call(ctx context.Context, sub *jetpull.Subscription, n int, opts ...jetpull
 		} else {
 			r.msgs, r.err = sub.Fetch(ctx, n, opts...)
 		}
-		r.took = time.Since(start)
 		out <- r
 	}()
 	return out
@@ -326,19 +276,6 @@ func bodies(msgs []*jetpull.Msg) []string {
 func ackAll(t *testing.T, msgs ...*jetpull.Msg) {
 	t.Helper()
 	require.NoError(t, jetpull.ConfirmAcks(t.Context(), msgs...))
-}
-
-// requireStatus checks that err carries a status frame of the server, and is
-// each of the given errors.
-func requireStatus(t *testing.T, err error, code int, description string, is ...error) {
-	t.Helper()
-	require.Error(t, err)
-	var status *jetpull.StatusError
-	require.True(t, errors.As(err, &status), "no StatusError in: %v", err)
-	require.Equal(t, code, status.Code, "%v", err)
-	require.Equal(t, description, status.Description)
-	require.Equal(t, nextSubject, status.Subject)
-	requireIs(t, err, is...)
 }
 
 func requireIs(t *testing.T, err error, is ...error) {

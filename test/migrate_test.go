@@ -210,6 +210,22 @@ func TestMigratePrograms(t *testing.T) {
 			return workWithNATS(ctx, c)
 		},
 		"jetpull": workWithJetpull,
+		"jetpull with a handler for nats.go": func(ctx context.Context, js jetstream.JetStream, c jetstream.Consumer) error {
+			sub, err := jetpull.SubscribeConsumer(ctx, js, c)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
+			return keepHandler(ctx, sub, func(m jetstream.Msg) {
+				go func() { // it may settle its message after it has returned
+					settle := m.Ack
+					if ship(ctx, m.Data()) != nil {
+						settle = m.Nak
+					}
+					assert.NoError(t, settle())
+				}()
+			})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clear(shipments.calls)
@@ -217,50 +233,6 @@ func TestMigratePrograms(t *testing.T) {
 			endsWhenSettled(t, c, func(ctx context.Context) error { return work(ctx, env.JS, c) })
 			require.Equal(t, map[string]int{"1": 1, "2": 2, "3": 1}, shipments.calls)
 		})
-	}
-}
-
-// TestMigrateKeepsHandlers has a handler of nats.go's do all that one may do with its message, at once and later.
-func TestMigrateKeepsHandlers(t *testing.T) {
-	bodies := []string{"ack", "double ack", "term", "nak", "later", "in progress"}
-	env, c := publishTo(t, bodies...)
-	sub, err := jetpull.SubscribeConsumer(t.Context(), env.JS, c)
-	require.NoError(t, err)
-	defer sub.Close(context.Background())
-	var calls sync.Map
-	var later sync.WaitGroup
-	endsWhenSettled(t, c, func(ctx context.Context) error {
-		return keepHandler(ctx, sub, func(m jetstream.Msg) {
-			meta, err := m.Metadata()
-			assert.NoError(t, err)
-			calls.Store(string(m.Data()), meta.NumDelivered)
-			settle := m.Ack
-			switch body := string(m.Data()); {
-			case body == "double ack":
-				settle = func() error { return m.DoubleAck(ctx) }
-			case body == "term":
-				settle = m.Term
-			case body == "nak" && meta.NumDelivered == 1:
-				settle = m.Nak
-			case body == "in progress":
-				assert.NoError(t, m.InProgress())
-			case body == "later":
-				later.Go(func() {
-					assert.Eventually(t, func() bool {
-						info, err := c.Info(t.Context())
-						return err == nil && info.NumPending == 0 && info.NumAckPending == 1
-					}, time.Minute, time.Millisecond, "all others are settled, and this one is not acknowledged by the handler's return")
-					assert.NoError(t, m.Ack())
-				})
-				return
-			}
-			assert.NoError(t, settle())
-		})
-	})
-	later.Wait()
-	for _, body := range bodies {
-		n, _ := calls.Load(body)
-		require.EqualValues(t, map[bool]int{false: 1, true: 2}[body == "nak"], n, body)
 	}
 }
 

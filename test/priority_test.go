@@ -2,9 +2,6 @@ package test
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,41 +12,6 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest"
 )
-
-// pinLog notes the callbacks of a subscription in their order.
-type pinLog struct {
-	mu     sync.Mutex
-	events []string
-}
-
-func (l *pinLog) options() []jetpull.Option {
-	note := func(what string) func(jetpull.PinEvent) {
-		return func(e jetpull.PinEvent) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.events = append(l.events, what+" "+e.Group+" "+e.ID)
-		}
-	}
-	return []jetpull.Option{jetpull.Group("A"), jetpull.OnPin(note("pin")), jetpull.OnUnpin(note("unpin"))}
-}
-
-func (l *pinLog) all() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.events)
-}
-
-// require waits until the callbacks were just these.
-func (l *pinLog) require(t *testing.T, want ...string) {
-	t.Helper()
-	eventually(t, func() error {
-		if got := l.all(); len(got) < len(want) {
-			return fmt.Errorf("only %q", got)
-		}
-		return nil
-	}, "callbacks %q", want)
-	require.Equal(t, want, l.all())
-}
 
 // TestAdvisories: by whom a pin is gained and why it is lost, until the connection ends.
 func TestAdvisories(t *testing.T) {
