@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,11 +85,12 @@ func TestFanOutAndIn(t *testing.T) {
 		for p := range partitions {
 			create(t, s, Partition{ID: fmt.Sprint("p", p), Sealed: true}, append(make([]Item, each), Item{ID: "rank", Gate: 1})...)
 		}
-		failed := sync.Map{}
+		var seen sync.Map
+		var items atomic.Int64
 		var watchers []*running
 		for range 2 {
 			watchers = append(watchers, h.watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
-				if _, before := failed.LoadOrStore(it.Partition+it.ID, true); !before && it.ID[len(it.ID)-1]%2 == 0 {
+				if _, before := seen.LoadOrStore(it.Partition+it.ID, true); !before && items.Add(1)%2 == 0 {
 					return Response{}, errors.New("at first")
 				}
 				return done()
