@@ -23,11 +23,15 @@ MODULES := $(shell sed -n 's/^\t\.\/\{0,1\}/.\//p' go.work)
 TIDY    ?= $(MODULES) ./tools ./tools/packaging
 # Our own packages in tools, a module that is not in go.work.
 TOOLS   := ./apidoc ./deploylint ./licenses ./release ./sbom ./vulncheck
+# Debugging information takes an eighth of the compiler's time.
+NODEBUG := -gcflags=all=-dwarf=false
 # The race detector needs a C compiler. A test binary without findings sleeps for a second at its end, unless GORACE sets another time.
-RACE    := $(if $(shell command -v $$($(GO) env CC)),-race)
+# SQLite is C that was translated to Go. The detector does not watch it, because that takes as long as all else in the feed's tests.
+# Other packages share code of generic types, and the detector must see all of that.
+RACE    := $(if $(shell command -v $$($(GO) env CC)),-race $(NODEBUG) -gcflags=modernc.org/sqlite/lib=-race=false)
 export GORACE ?= atexit_sleep_ms=0
 # What is built without the race detector is built as a release is, so that the programs of one run share one build.
-PLAIN   := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -vet=off'
+PLAIN   := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -vet=off $(NODEBUG)'
 # The number of packages that are tested at a time. It is one more than the processors, because many tests mostly wait. The longest begin first.
 PACKAGES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # The packages that test-race leaves out: benchmarks alone, and the relay's simulation, which has a line of its own.
@@ -220,7 +224,7 @@ prepare: ## Check that the modules of go.work are tidy, and download all modules
 		$(MAKE) $(BIN)/golangci-lint; wait $$downloads
 
 $(BIN)/golangci-lint $(BIN)/govulncheck: tools/go.mod tools/go.sum
-	GOWORK=off $(PLAIN) $(GO) build -C tools -o $(BIN)/ $$(sed -nE 's,^\t([^ ]+/$(@F))$$,\1,p' tools/go.mod)
+	GOWORK=off $(PLAIN) $(GO) build -C tools -ldflags '-s -w' -o $(BIN)/ $$(sed -nE 's,^\t([^ ]+/$(@F))$$,\1,p' tools/go.mod)
 	@touch $@
 
 $(BIN)/goreleaser: tools/packaging/go.mod tools/packaging/go.sum
