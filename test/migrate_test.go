@@ -92,8 +92,7 @@ func TestMigrateRows(t *testing.T) {
 	require.Greater(t, rows, 40)
 	file := filepath.Join(t.TempDir(), "rows.go")
 	require.NoError(t, os.WriteFile(file, []byte(code.String()), 0o600))
-	// Not vet's own checks: what the code does with its errors is not what it shows.
-	out, err := exec.Command("go", "vet", "-bool", file).CombinedOutput()
+	out, err := exec.Command("go", "build", file).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 
