@@ -241,8 +241,8 @@ func (a *audit) again(f *course, h *handing, d *delivery) bool {
 	if h.dead && (a.plan.loseDead > 0 || h.run.end <= h.when+handlerMost+stopSlack) {
 		return false // it is handed back where its dead letter is not confirmed, as when the drain is over
 	}
-	if gone, ok := a.plan.deletion(); ok && f.deliveredAs(h) <= gone.at && d.at > gone.at {
-		return false // the new consumer knows nothing of what the old one delivered
+	if gone, ok := a.plan.deletion(); ok && f.deliveredAs(h) <= gone.at+gone.length && d.at > gone.at+gone.length {
+		return false // the new consumer knows nothing of what the old one delivered, also while its deletion was on the way
 	}
 	return !anyWithin(f.forgotten, h.when, sent) && d.at > sent && !a.excused(h.when, sent) && !a.killedAt(h.life, h.when)
 }
