@@ -17,7 +17,7 @@ import (
 func TestIdleReceiversHaveNoGoroutine(t *testing.T) {
 	receivers := 1000
 	if testing.Short() {
-		receivers = 200
+		receivers = 60
 	}
 	srv := servertest.RunServer(t)
 	js, err := jetstream.New(srv.Connect(t))
