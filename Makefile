@@ -77,7 +77,7 @@ test-race: ## Run the part of test that is under the race detector
 
 # Tests that measure memory are meaningless under the race detector. The relay's simulation and its scenarios take eight times as long there.
 test-plain: ## Run the part of test that is not under the race detector, the tools left out
-	$(PLAIN) $(GO) test $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 200
+	$(PLAIN) $(GO) test $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 100
 	$(PLAIN) $(GO) test -exec 'env -u GOGC -u GOMEMLIMIT' -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) ./test ./broker
 
 test-tools: ## Run the tests of the tools and of the packages of a release
@@ -197,8 +197,8 @@ release-snapshot: $(BIN)/goreleaser $(BIN)/sbom ## Build all files of a release 
 # share one build of each package, with the race detector, and ci does not run build: linking each program takes longer. The linter
 # includes vet. The tools, which need a build of their own, are linted in nightly. Go's cache of test results is not used, because it
 # ignores the programs that tests build and run. The fuzz targets of a package run after its tests, in the same program: linking
-# another one takes longer than 5,000 inputs. What needs a build without the race detector uses the time in which the tests wait.
-ci: export FUZZTIME = 5000x
+# another one takes longer than 2,000 inputs. What needs a build without the race detector uses the time in which the tests wait.
+ci: export FUZZTIME = 2000x
 # The compiler and the linter take a fifth to a third less processor time if they collect garbage less often. Tests have Go's own settings.
 prepare ci: export GOGC = 400
 prepare ci: export GOMEMLIMIT = 3GiB
@@ -223,8 +223,12 @@ prepare: ## Check that the modules of go.work are tidy, and download all modules
 		for dir in tools tools/packaging; do GOWORK=off $(GO) list -C $$dir -deps -test ./... >/dev/null; done; } & downloads=$$!; \
 		$(MAKE) $(BIN)/golangci-lint; wait $$downloads
 
-$(BIN)/golangci-lint $(BIN)/govulncheck: tools/go.mod tools/go.sum
-	GOWORK=off $(PLAIN) $(GO) build -C tools -ldflags '-s -w' -o $(BIN)/ $$(sed -nE 's,^\t([^ ]+/$(@F))$$,\1,p' tools/go.mod)
+$(BIN)/golangci-lint: tools/golangci-lint.sh tools/go.mod tools/go.sum .golangci.yml
+	GOWORK=off $(PLAIN) tools/golangci-lint.sh $(BIN)
+	@touch $@
+
+$(BIN)/govulncheck: tools/go.mod tools/go.sum
+	GOWORK=off $(PLAIN) $(GO) build -C tools -o $(BIN)/ golang.org/x/vuln/cmd/govulncheck
 	@touch $@
 
 $(BIN)/goreleaser: tools/packaging/go.mod tools/packaging/go.sum

@@ -175,6 +175,9 @@ func TestSimulation(t *testing.T) {
 
 // The simulation finds each planted bug within 200 seeds.
 func TestPlantedBugs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it looks for the simulation's faults, and takes longer than the simulation")
+	}
 	for _, bug := range []plant{noReset, wrongReset, samePin, otherMember, lostDelivery, earlyDelete} {
 		t.Run(string(bug), func(t *testing.T) {
 			for seed := range uint64(200) {
