@@ -25,6 +25,9 @@ func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attem
 		p.terminate(e, try, TermSent, why)
 		return
 	}
+	p.queue.mu.Lock()
+	e.insists = try.last
+	p.queue.mu.Unlock()
 	var err error
 	ended := p.ended
 	for wait := deadLetterPause; ; wait = min(2*wait, deadLetterPauseMost) {
@@ -35,9 +38,6 @@ func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attem
 		if !try.last || ctx.Err() != nil || errors.Is(err, ErrFinal) {
 			break
 		}
-		p.queue.mu.Lock()
-		e.insists = true
-		p.queue.mu.Unlock()
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:

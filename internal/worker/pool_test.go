@@ -201,6 +201,8 @@ func TestRetries(t *testing.T) {
 		"at the last delivery the worker insists": `
 			pool attempts=2 dead maxdeliver=2 wait=4s keepalive=off; do 1 err; refused; in 1 n=2 -> h1; dead1
 			+3s -> @1s dead1; @2s wpi1; @3s dead1 | accepted; +4s -> @1s wpi1; @3s wpi1; @4s dead1; @4s term:failed 2 times: err 1`,
+		"from its first try on": `
+			pool attempts=2 dead storing=3s maxdeliver=2 wait=4s keepalive=off; do 1 err; in 1 n=2 -> h1; dead1 | +3s -> @2s wpi1; @3s term:failed 2 times: err 1`,
 		"until the drain ends": `
 			pool attempts=2 dead maxdeliver=2 drain=2s delays=9s; do 1 err; refused; in 1 n=2 -> h1; dead1 | stop -> dead1
 			+3s -> @1s dead1; @2s dead1; @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled`,

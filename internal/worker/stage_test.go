@@ -249,6 +249,7 @@ func (s *stage) open(ws script.Words) {
 	if ws.Has("dead") {
 		ops.DeadLetter = func(_ context.Context, m *msg, _ string, _ int) error {
 			s.note("dead%d", m.id.Seq)
+			time.Sleep(ws.Durations("storing", "0s")[0])
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return s.deadLetterErr
