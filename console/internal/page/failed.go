@@ -70,12 +70,15 @@ func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
 			filter[name] = value
 		}
 	}
-	if since := filter["since"]; since != "" {
-		at, err := parseTime(since)
+	for _, name := range []string{"since", "until"} {
+		if filter[name] == "" {
+			continue
+		}
+		at, err := parseTime(filter[name])
 		if err != nil {
 			return nil, err
 		}
-		filter["since"] = at.UTC().Format(time.RFC3339)
+		filter[name] = at.UTC().Format(time.RFC3339)
 	}
 	known := func(s *failedSystem) bool { return slices.Contains(s.reasons, filter["reason"]) }
 	elsewhere := slices.ContainsFunc(all, known)
@@ -124,7 +127,7 @@ type failedItem struct {
 }
 
 // failedFields are the filters of the relay's list of failed messages, by their names in its interface.
-var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since"}
+var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since", "until"}
 
 // failedWords describe a filter. There is none for messages that were chosen by their IDs.
 func failedWords(filter map[string]string) string {
@@ -256,7 +259,7 @@ func (y *Relay) CancelOperation(ctx context.Context, id string) error {
 }
 
 // deadFields are the filters of the broker's list of dead jobs, by their names in its interface.
-var deadFields = []string{"consumer", "producer", "message", "reason", "since"}
+var deadFields = []string{"consumer", "producer", "message", "reason", "since", "until"}
 
 // failures asks the broker for dead jobs of all consumers that a filter of its interface selects, from a cursor on.
 func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {
