@@ -82,7 +82,7 @@ func TestMaterials(t *testing.T) {
 	r := released(t)
 	out := filepath.Join(t.TempDir(), "sbom.json")
 	cmd := exec.Command("go", "run", "./sbom", "-version", tag, "-time", "1", "-o", out, r.command)
-	cmd.Dir, cmd.Env = "..", append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false")
+	cmd.Dir, cmd.Env = "..", append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false -gcflags=all=-dwarf=false")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
