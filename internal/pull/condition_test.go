@@ -20,16 +20,16 @@ var kinds = []string{
 // TestConditions has what each status, % again, leads to at once, by kind.
 func TestConditions(t *testing.T) {
 	for names, effects := range map[string][]string{
-		"100":                            {"", "", "", "", ""},
-		"400 push":                       {"a=!%", "a=!%", "unsub i2; a=!%", "unsub i2; a=!%", "s=!% end"},
-		"404 408 pending interest batch": {"sub i2; p2 i2 3 once 4.9s hb1s", "a=!empty", "unsub i2; sub i3; p3 i3 3 once 950ms hb212.5ms", "unsub i2; sub i3; p3 i3 3 950ms hb212.5ms", "p2 i1 9 30s hb15s"},
-		"bytes":                          {"a=!%", "a=!%", "unsub i2; a=!%", "unsub i2; a=!%", "p2 i1 1 30s hb15s"},
-		"limit":                          {"read; a=!%", "read; a=!%", "unsub i2; read; a=!%", "unsub i2; read; a=!%", "read; s %"},
-		"waiting other":                  {"", "", "unsub i2", "unsub i2", "s %"},
-		"423":                            {"", "", "unsub i2", "unsub i2", ""},
-		"503":                            {"read", "read", "unsub i2; read", "unsub i2; read", "read; s %"},
-		"leader shutdown":                {"drain i1", "drain i1", "drain i2", "drain i2", "drain i1; s %"},
-		"deleted":                        {"drain i1; a=!%", "drain i1; a=!%", "drain i2; a=!%", "drain i2; a=!%", "drain i1; read; s %"},
+		"100":                                  {"", "", "", "", ""},
+		"400 412 push":                         {"a=!%", "a=!%", "unsub i2; a=!%", "unsub i2; a=!%", "s=!% end"},
+		"404 408 empty pending interest batch": {"sub i2; p2 i2 3 once 4.9s hb1s", "a=!empty", "unsub i2; sub i3; p3 i3 3 once 950ms hb212.5ms", "unsub i2; sub i3; p3 i3 3 950ms hb212.5ms", "p2 i1 9 30s hb15s"},
+		"bytes":                                {"a=!%", "a=!%", "unsub i2; a=!%", "unsub i2; a=!%", "p2 i1 1 30s hb15s"},
+		"limit longer larger":                  {"read; a=!%", "read; a=!%", "unsub i2; read; a=!%", "unsub i2; read; a=!%", "read; s %"},
+		"waiting other":                        {"", "", "unsub i2", "unsub i2", "s %"},
+		"423 wrongpin":                         {"", "", "unsub i2", "unsub i2", ""},
+		"503":                                  {"read", "read", "unsub i2; read", "unsub i2; read", "read; s %"},
+		"leader shutdown":                      {"drain i1", "drain i1", "drain i2", "drain i2", "drain i1; s %"},
+		"deleted lower":                        {"drain i1; a=!%", "drain i1; a=!%", "drain i2; a=!%", "drain i2; a=!%", "drain i1; read; s %"},
 	} {
 		for _, name := range strings.Fields(names) {
 			for i, kind := range kinds {

@@ -207,7 +207,9 @@ var statuses = map[string]wire.Status{
 	"limit": status(409, "Exceeded MaxRequestBatch of 5"), "waiting": status(409, "Exceeded MaxWaiting"),
 	"deleted": status(409, "Consumer Deleted"), "push": status(409, "Consumer is push based"),
 	"leader": status(409, "Leadership Change"), "shutdown": status(409, "Server Shutdown"),
-	"423": status(423, "Nats-Pin-Id mismatch"), "503": status(503, ""), "other": status(499, "New"),
+	"423": status(423, "Nats-Pin-Id mismatch"), "wrongpin": status(423, "Nats-Wrong-Pin-Id"), "412": status(412, "Required Api Level"),
+	"lower": status(409, "consumer deleted"), "longer": status(409, "Exceeded MaxRequestExpires of 1s"), "larger": status(409, "Exceeded MaxRequestMaxBytes of 100"),
+	"empty": status(408, ""), "503": status(503, ""), "other": status(499, "New"),
 }
 
 func status(code int, description string) wire.Status {
