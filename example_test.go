@@ -17,6 +17,12 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
+// The examples use these, which that of Subscription.Consume makes.
+var (
+	js  jetstream.JetStream
+	sub *jetpull.Subscription
+)
+
 // A service runs until SIGTERM or Ctrl-C. Then Consume pulls no more, hands back what it has read ahead, and waits for
 // the handlers that run.
 func ExampleSubscription_Consume() {
@@ -57,24 +63,6 @@ func ExampleSubscription_Consume() {
 // The loop reads ahead. When it ends, by break too, what it has not got goes back to the server.
 func ExampleSubscription_Messages() {
 	ctx := context.Background()
-	nc, err := nats.Connect(nats.DefaultURL)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer sub.Close(ctx)
-
 	for m, err := range sub.Messages(ctx) {
 		if err != nil {
 			log.Print(err) // the loop ends after it
@@ -94,24 +82,6 @@ func ExampleSubscription_Messages() {
 // A batch job takes what is there, up to 100 messages at a time, until nothing is left.
 func ExampleSubscription_Fetch() {
 	ctx := context.Background()
-	nc, err := nats.Connect(nats.DefaultURL)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer sub.Close(ctx)
-
 	for {
 		msgs, err := sub.Fetch(ctx, 100, jetpull.NoWait())
 		if errors.Is(err, jetpull.ErrNoMessages) {
@@ -139,25 +109,7 @@ func ExampleHandleJSON() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	nc, err := nats.Connect(nats.DefaultURL)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer sub.Close(context.Background())
-
-	err = sub.Consume(ctx, jetpull.HandleJSON(func(_ context.Context, o order, m *jetpull.Msg) error {
+	err := sub.Consume(ctx, jetpull.HandleJSON(func(_ context.Context, o order, m *jetpull.Msg) error {
 		log.Printf("order %d of %s, delivery %d", o.ID, o.Customer, m.Delivered())
 		return nil
 	}))
@@ -178,17 +130,6 @@ func ExampleUse() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	nc, err := nats.Connect(nats.DefaultURL)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		log.Print(err)
-		return
-	}
 	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker", jetpull.Use(logged))
 	if err != nil {
 		log.Print(err)
@@ -206,24 +147,6 @@ func ExampleUse() {
 func ExampleManualAck() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	nc, err := nats.Connect(nats.DefaultURL)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer sub.Close(context.Background())
-
 	queue := make(chan *jetpull.Msg)
 	go func() {
 		for m := range queue {
@@ -234,7 +157,7 @@ func ExampleManualAck() {
 		}
 	}()
 	// Consume waits, for DrainTimeout at most, until all that were passed on are settled.
-	err = sub.Consume(ctx, func(ctx context.Context, m *jetpull.Msg) error {
+	err := sub.Consume(ctx, func(ctx context.Context, m *jetpull.Msg) error {
 		select {
 		case queue <- m:
 			return nil
@@ -253,29 +176,11 @@ func ExampleManualAck() {
 func ExampleDeadLetter() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	nc, err := nats.Connect(nats.DefaultURL)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		log.Print(err)
-		return
-	}
 	if _, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"dead.>"}}); err != nil {
 		log.Print(err)
 		return
 	}
-	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer sub.Close(context.Background())
-
-	err = sub.Consume(ctx, func(_ context.Context, m *jetpull.Msg) error {
+	err := sub.Consume(ctx, func(_ context.Context, m *jetpull.Msg) error {
 		return fmt.Errorf("order %s: out of stock", m.Data())
 	},
 		jetpull.MaxAttempts(5),
@@ -300,24 +205,6 @@ func ExampleDeadLetter() {
 func ExampleConfirmAcks() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	nc, err := nats.Connect(nats.DefaultURL)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer sub.Close(context.Background())
-
 	msgs, err := sub.Fetch(ctx, 100)
 	if err != nil {
 		log.Print(err)
@@ -332,18 +219,6 @@ func ExampleConfirmAcks() {
 func ExampleAdvisories() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	nc, err := nats.Connect(nats.DefaultURL)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-
 	for a, err := range jetpull.Advisories(ctx, js, "ORDERS", "worker") {
 		switch {
 		case err != nil:
@@ -361,17 +236,6 @@ func ExampleAdvisories() {
 func ExampleGroup() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	nc, err := nats.Connect(nats.DefaultURL)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		log.Print(err)
-		return
-	}
 	c, err := js.CreateOrUpdateConsumer(ctx, "ORDERS", jetstream.ConsumerConfig{
 		Durable: "billing", PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"main"}, PinnedTTL: 10 * time.Second,
 	})
@@ -398,24 +262,6 @@ func ExampleGroup() {
 // A loop acknowledges a message and gets the next one.
 func ExampleMsg_AckNext() {
 	ctx := context.Background()
-	nc, err := nats.Connect(nats.DefaultURL)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer sub.Close(ctx)
-
 	m, err := sub.Next(ctx)
 	for err == nil {
 		log.Printf("order %s", m.Data())
