@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/jetpull/jetpull"
 )
 
@@ -220,8 +222,7 @@ func (a *player) allowed(ctx context.Context, what string, c pullCall, err error
 		return true
 	case c.limited && errors.Is(err, jetpull.ErrMaxBytes):
 		return true
-	case errors.Is(err, jetpull.ErrLimitExceeded):
-		a.wasRefused(refusal{life: a.name, at: a.now(), what: what, call: c})
+	case errors.Is(err, jetpull.ErrLimitExceeded) && a.plan.limits(c):
 		return true
 	}
 	a.wrong("%s: %s: %v", a.name, what, err)
@@ -231,15 +232,15 @@ func (a *player) allowed(ctx context.Context, what string, c pullCall, err error
 // drawTerms draws what a call says to a priority group; the group itself is a
 // default of the Subscription.
 func (a *player) drawTerms() []jetpull.Option {
-	switch policies[a.plan.consumer.PriorityPolicy] {
-	case "overflow":
+	switch a.plan.consumer.PriorityPolicy {
+	case jetstream.PriorityPolicyOverflow:
 		if oneIn(a.rng, 2) {
 			return []jetpull.Option{jetpull.MinPending(int64(1 + a.rng.IntN(10)))}
 		}
 		if oneIn(a.rng, 2) {
 			return []jetpull.Option{jetpull.MinAckPending(int64(1 + a.rng.IntN(10)))}
 		}
-	case "prioritized":
+	case jetstream.PriorityPolicyPrioritized:
 		return []jetpull.Option{jetpull.Priority(a.rng.IntN(4))}
 	}
 	return nil

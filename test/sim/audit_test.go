@@ -74,9 +74,7 @@ func (s *schedule) check(history []model.Event) []string {
 	a.checkOrder()
 	a.checkDelays()
 	a.checkPins()
-	a.checkStats()
 	a.checkRate()
-	a.checkRefusals()
 	return s.wrongs
 }
 

@@ -1,11 +1,11 @@
 package sim
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -270,6 +270,16 @@ func (p *plan) all() []jetstream.ConsumerConfig {
 	return all
 }
 
+// limits reports whether a call may be refused: it asks for more than the consumer allows at some time, or shares the pull of one
+// that does, by a limit that is new.
+func (p *plan) limits(c pullCall) bool {
+	return slices.ContainsFunc(p.all(), func(cfg jetstream.ConsumerConfig) bool {
+		now := p.consumer
+		return cfg.MaxRequestBatch > 0 && (c.batch > cfg.MaxRequestBatch || cfg.MaxRequestBatch != now.MaxRequestBatch) ||
+			cfg.MaxRequestExpires > 0 && (c.wait > cfg.MaxRequestExpires || cfg.MaxRequestExpires != now.MaxRequestExpires)
+	})
+}
+
 // ackWaits are the shortest and the longest AckWait.
 func (p *plan) ackWaits() (least, most time.Duration) {
 	least = math.MaxInt64
@@ -383,47 +393,26 @@ func (p *plan) trip() time.Duration {
 
 // String is the plan as a failing seed prints it.
 func (p *plan) String() string {
-	var b strings.Builder
-	c := p.consumer
-	fmt.Fprintf(&b, "seed %d: ack %s, MaxWaiting %d, %s, priority %s", p.seed, c.AckPolicy, c.MaxWaiting, describe(&c), policies[c.PriorityPolicy])
-	if p.pinned() {
-		fmt.Fprintf(&b, " (TTL %v)", c.PinnedTTL)
-	}
-	m := p.model
-	fmt.Fprintf(&b, "\nserver: R%d, quorum %v, outage %v, wake %v, up %v, down %v, loses %.3f, remote %t\n",
-		m.Replicas, m.Quorum.Max, m.Outage.Max, m.Wake.Max, m.Up.Max, m.Down.Max, m.Lose, m.Remote)
-	fmt.Fprintf(&b, "dead letters: loses %.1f\n", p.loseDead)
-	fmt.Fprintf(&b, "%d messages in %v\n", len(p.publish), p.active)
+	text := fmt.Sprintf("seed %d: %s\nserver: %+v\n%d messages in %v, a share of %.1f of the dead letters is lost\n",
+		p.seed, asJSON(p.consumer), p.model, len(p.publish), p.active, p.loseDead)
 	for i, lives := range p.procs {
 		for j, l := range lives {
-			fmt.Fprintf(&b, "%s: %v to %v, %s:", lifeName(i, j), l.from, l.to, l.end)
-			for _, a := range l.actors {
-				fmt.Fprintf(&b, " %s", a.kind)
-			}
-			b.WriteByte('\n')
+			text += fmt.Sprintf("%s: %+v\n", lifeName(i, j), l)
 		}
 	}
 	for _, f := range p.faults {
-		fmt.Fprintf(&b, "fault at %v: %s", f.at, f.kind)
-		if f.length > 0 {
-			fmt.Fprintf(&b, " for %v", f.length)
-		}
+		text += fmt.Sprintf("fault at %v: %s for %v", f.at, f.kind, f.length)
 		if f.to.Durable != "" {
-			fmt.Fprintf(&b, ", now %s", describe(&f.to))
+			text += ", now " + asJSON(f.to)
 		}
-		b.WriteByte('\n')
+		text += "\n"
 	}
-	return b.String()
+	return text
 }
 
-func describe(c *jetstream.ConsumerConfig) string {
-	return fmt.Sprintf("AckWait %v, BackOff %v, MaxAckPending %d, MaxDeliver %d, MaxRequestBatch %d, MaxRequestExpires %v",
-		c.AckWait, c.BackOff, c.MaxAckPending, c.MaxDeliver, c.MaxRequestBatch, c.MaxRequestExpires)
-}
-
-var policies = map[jetstream.PriorityPolicy]string{
-	jetstream.PriorityPolicyNone: "none", jetstream.PriorityPolicyOverflow: "overflow",
-	jetstream.PriorityPolicyPinned: "pinned_client", jetstream.PriorityPolicyPrioritized: "prioritized",
+func asJSON(c jetstream.ConsumerConfig) string {
+	text, _ := json.Marshal(c)
+	return string(text)
 }
 
 // lifeName names a life; it also begins the inboxes of its connection.

@@ -6,8 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 )
 
@@ -77,22 +77,15 @@ func TestPlantedBugs(t *testing.T) {
 	}
 	for _, p := range planted {
 		t.Run(p.name, func(t *testing.T) {
-			exe := buildWith(t, p.file, p.text, p.bug)
-			var given atomic.Uint64
-			tried, found := 0, verdict{}
-			(&pool{
-				exe:  exe,
-				next: func() (uint64, bool) { n := given.Add(1); return n, n <= plantedWithin },
-				took: func(v verdict) bool {
-					tried++
-					found = v
-					return len(v.Wrongs) == 0
-				},
-			}).run()
-			if len(found.Wrongs) == 0 {
-				t.Fatalf("%d seeds did not find it", tried)
+			found := runWorkers(t, buildWith(t, p.file, p.text, p.bug), 1, plantedWithin)
+			if len(found) == 0 {
+				t.Fatalf("%d seeds did not find it", plantedWithin)
 			}
-			t.Logf("found by seed %d, the %d. that was run: %s", found.Seed, tried, found.Wrongs[0])
+			how := regexp.MustCompile("WRONG .*|panic: .*|fatal error: .*").FindString(found[0])
+			if how == "" {
+				t.Fatalf("its worker has failed for another reason: %s", found[0])
+			}
+			t.Log(how)
 		})
 	}
 }

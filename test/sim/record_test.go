@@ -87,17 +87,13 @@ type journal struct {
 	runs     []*run
 	wrongs   []string
 	suspects map[uint64]bool // messages that something is wrong with
-	calls    []callSpan
+	calls    []span          // of the client, for the rate of requests
 	lives    map[string]*lifeEnd
 	outages  []span        // when something was broken
 	changes  []change      // of the consumer's configuration
-	refusals []refusal     // of calls, by a limit of the consumer
 	hushes   []span        // when nothing came through
 	quiet    time.Duration // when the calm phase began
 }
-
-// callSpan is one call of the client, for the rate of requests.
-type callSpan struct{ from, to time.Duration }
 
 // span is a stretch of time.
 type span struct{ from, to time.Duration }
@@ -116,93 +112,76 @@ func newJournal(p *plan) *journal {
 
 func (j *journal) now() time.Duration { return time.Since(j.start) }
 
-// wrong notes what no client should do.
-func (j *journal) wrong(format string, args ...any) {
+// locked runs f, for any goroutine.
+func (j *journal) locked(f func(now time.Duration)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.wrongs = append(j.wrongs, fmt.Sprintf("%v: ", time.Since(j.start))+fmt.Sprintf(format, args...))
+	f(time.Since(j.start))
+}
+
+// wrong notes what no client should do.
+func (j *journal) wrong(format string, args ...any) {
+	j.locked(func(now time.Duration) {
+		j.wrongs = append(j.wrongs, fmt.Sprintf("%v: ", now)+fmt.Sprintf(format, args...))
+	})
 }
 
 // wrongWith notes what is wrong with a message.
 func (j *journal) wrongWith(seq uint64, format string, args ...any) {
 	j.wrong("message #%d: "+format, append([]any{seq}, args...)...)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.suspects[seq] = true
+	j.locked(func(time.Duration) { j.suspects[seq] = true })
 }
 
 // handed notes a message that an actor got.
 func (j *journal) handed(life string, r *run, m *jetpull.Msg) *handing {
-	h := &handing{life: life, run: r, key: m.Subject(), at: j.now()}
+	h := &handing{life: life, run: r, key: m.Subject()}
 	if meta, err := m.Metadata(); err != nil {
 		j.wrong("%s got a message without metadata: %v", life, err)
 	} else {
 		h.deliveryID = deliveryID{meta.Sequence.Stream, meta.Sequence.Consumer, meta.NumDelivered}
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.handings = append(j.handings, h)
+	j.locked(func(now time.Duration) { h.at, j.handings = now, append(j.handings, h) })
 	return h
 }
 
 // settled notes what an actor did with a message, at the time it did.
 func (j *journal) settled(h *handing, verb string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	h.verb, h.when = verb, time.Since(j.start)
-	h.tried = h.tried || verb == acked
+	j.locked(func(now time.Duration) { h.verb, h.when, h.tried = verb, now, h.tried || verb == acked })
 }
 
 // failed notes that the handler of a message failed at a time.
 func (j *journal) failed(h *handing, at, after time.Duration) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	h.failed, h.when, h.after = true, at, after
+	j.locked(func(time.Duration) { h.failed, h.when, h.after = true, at, after })
 }
 
 // unsettled takes a verb back that could not be sent.
-func (j *journal) unsettled(h *handing) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	h.verb = ""
-}
+func (j *journal) unsettled(h *handing) { j.locked(func(time.Duration) { h.verb = "" }) }
 
 // returned notes that the handler of a message is done.
 func (j *journal) returned(h *handing) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	h.done, h.over = true, time.Since(j.start)
+	j.locked(func(now time.Duration) { h.done, h.over = true, now })
 }
 
 func (j *journal) began(r *run) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	r.from = time.Since(j.start)
-	j.runs = append(j.runs, r)
+	j.locked(func(now time.Duration) { r.from, j.runs = now, append(j.runs, r) })
 }
 
 // stopping notes that runs are stopped: r, or all of a life.
 func (j *journal) stopping(life string, r *run) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, o := range j.runs {
-		if o.life == life && !o.over && o.stopped == 0 && (r == nil || o == r) {
-			o.stopped = time.Since(j.start)
+	j.locked(func(now time.Duration) {
+		for _, o := range j.runs {
+			if o.life == life && !o.over && o.stopped == 0 && (r == nil || o == r) {
+				o.stopped = now
+			}
 		}
-	}
+	})
 }
 
-func (j *journal) ended(r *run) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	r.end, r.over = time.Since(j.start), true
-}
+func (j *journal) ended(r *run) { j.locked(func(now time.Duration) { r.end, r.over = now, true }) }
 
 // called notes a call and what it took.
 func (j *journal) called(from time.Duration) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.calls = append(j.calls, callSpan{from, time.Since(j.start)})
+	j.locked(func(now time.Duration) { j.calls = append(j.calls, span{from, now}) })
 }
 
 // deleted reports whether the consumer was not there at some time since, or a
@@ -220,9 +199,7 @@ type change struct {
 }
 
 func (j *journal) changed(cfg jetstream.ConsumerConfig) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.changes = append(j.changes, change{time.Since(j.start), cfg})
+	j.locked(func(now time.Duration) { j.changes = append(j.changes, change{now, cfg}) })
 }
 
 // configs are the configurations that the consumer had from one time to another.
@@ -242,29 +219,12 @@ func (j *journal) configs(from, to time.Duration) (all []jetstream.ConsumerConfi
 	return append(all, now)
 }
 
-// refusal is a call that ended with ErrLimitExceeded.
-type refusal struct {
-	life, what string
-	at         time.Duration
-	call       pullCall
-}
-
-func (j *journal) wasRefused(r refusal) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.refusals = append(j.refusals, r)
-}
-
 // broke notes a stretch in which something was broken.
 func (j *journal) broke(from, to time.Duration) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.outages = append(j.outages, span{from, to})
+	j.locked(func(time.Duration) { j.outages = append(j.outages, span{from, to}) })
 }
 
 // life is the end of a life, to be filled in.
 func (j *journal) life(name string, end lifeEnd) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.lives[name] = &end
+	j.locked(func(time.Duration) { j.lives[name] = &end })
 }

@@ -1,12 +1,18 @@
 package sim
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
-	"sync/atomic"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -16,10 +22,17 @@ var (
 	seedCount  = flag.Int("sim.count", 150, "how many schedules to run, each with the next seed")
 	duration   = flag.Duration("sim.duration", 0, "fail unless all schedules have run within this time; 0 is no limit")
 	repeat     = flag.Int("sim.repeat", 1, "how often to run each seed")
-	reportMost = flag.Int("sim.reports", 3, "stop after this many seeds that fail")
 	everything = flag.Bool("sim.everything", false, "print the whole history of a seed that fails, not only what concerns the messages in question")
 	plantBugs  = flag.Bool("sim.planted", false, "plant bugs into the client and show that they are found")
-	asWorker   = flag.Bool("sim.worker", false, "be a worker process (for the tests themselves)")
+	worker     = flag.String("sim.worker", "", "be a worker process, 0/2 or 1/2 of two (for the tests themselves)")
+)
+
+const (
+	// seedWait is how long one schedule may take in real time. It takes milliseconds, on a busy machine seconds; one that
+	// goes on for ever without time passing is found by this.
+	seedWait = 2 * time.Minute
+	// failuresMost is after how many seeds that fail a worker stops.
+	failuresMost = 3
 )
 
 // TestSimulation runs schedules from a seed on.
@@ -32,71 +45,100 @@ func TestSimulation(t *testing.T) {
 	default:
 		first = rand.Uint64N(1 << 40)
 	}
-	t.Logf("seeds from %d", first)
-	var given atomic.Int64
-	total := int64(*seedCount * *repeat)
 	started := time.Now()
-	res := runPool(t, ownBinary(t), *reportMost, func() (uint64, bool) {
-		n := given.Add(1) - 1
-		late := *duration > 0 && time.Since(started) > *duration
-		return first + uint64(n)/uint64(*repeat), n < total && !late
-	})
-	took := time.Since(started)
-	t.Logf("%d schedules in %v, %.0f a minute on %d CPUs: %+v", res.ran, took.Round(time.Millisecond),
-		float64(res.ran)/took.Minutes(), runtime.GOMAXPROCS(0), res.counts)
-	if !t.Failed() && int64(res.ran) < total {
-		t.Errorf("only %d of %d schedules ran within %v", res.ran, total, *duration)
-	}
-}
-
-// ownBinary is the test binary that runs.
-func ownBinary(t *testing.T) string {
-	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
-		t.Fatalf("sim: where is the test binary: %v", err)
+		t.Fatal(err)
 	}
-	return exe
+	for _, failure := range runWorkers(t, exe, first, *seedCount) {
+		t.Error(failure)
+	}
+	total, took := *seedCount**repeat, time.Since(started)
+	t.Logf("%d schedules from seed %d in %v, %.0f a minute on %d CPUs", total, first, took.Round(time.Millisecond),
+		float64(total)/took.Minutes(), runtime.GOMAXPROCS(0))
 }
 
-// result is what came of many seeds.
-type result struct {
-	ran    int
-	counts counts
-}
-
-// progressEvery is after how many schedules a long run says how far it is.
-const progressEvery = 10_000
-
-// runPool runs seeds and fails the test for each that fails, up to a number.
-func runPool(t *testing.T, exe string, most int, next func() (uint64, bool)) result {
+// runWorkers runs seeds in worker processes, one for each CPU, and returns the output of those that have failed. When one has, the
+// others are killed.
+func runWorkers(t *testing.T, exe string, first uint64, count int) (failures []string) {
 	t.Helper()
-	var res result
-	failed := 0
-	p := &pool{exe: exe, next: next, took: func(v verdict) bool {
-		res.ran++
-		res.counts.add(v.Counts)
-		if res.ran%progressEvery == 0 {
-			t.Logf("%d schedules ran", res.ran)
-		}
-		if len(v.Wrongs) == 0 {
-			return true
-		}
-		failed++
-		t.Error(failure(v))
-		return failed < most
-	}}
-	p.run()
-	return res
-}
-
-// failure is what a seed that failed prints.
-func failure(v verdict) string {
-	text := v.Report
-	if text == "" {
-		for _, w := range v.Wrongs {
-			text += "WRONG " + w + "\n"
+	n := runtime.GOMAXPROCS(0)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	outputs := make([]string, n)
+	var workers sync.WaitGroup
+	for i := range n {
+		workers.Go(func() {
+			if outputs[i] = runWorker(ctx, filepath.Join(t.TempDir(), fmt.Sprint(i)), exe, fmt.Sprintf("%d/%d", i, n), first, count); outputs[i] != "" {
+				cancel(errors.New("another worker has failed"))
+			}
+		})
+	}
+	workers.Wait()
+	for _, output := range outputs {
+		if output != "" {
+			failures = append(failures, output)
 		}
 	}
-	return fmt.Sprintf("seed %d fails\n%s\nreplay: make sim SEED=%d COUNT=1 TESTARGS=-sim.repeat=20", v.Seed, text, v.Seed)
+	return failures
+}
+
+// runWorker runs a worker process, and returns its output if it has failed by itself.
+func runWorker(ctx context.Context, logName, exe, part string, first uint64, count int) string {
+	log, err := os.Create(logName)
+	if err != nil {
+		return err.Error()
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(ctx, exe, "-test.run=^TestWorker$", "-test.v", "-test.timeout=0", "-sim.worker="+part, fmt.Sprintf("-sim.seed=%d", first),
+		fmt.Sprintf("-sim.count=%d", count), fmt.Sprintf("-sim.repeat=%d", *repeat), fmt.Sprintf("-sim.duration=%v", *duration), fmt.Sprintf("-sim.everything=%t", *everything))
+	// One thread runs all goroutines of a schedule, so that a seed does nearly the same each time.
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOTRACEBACK=all")
+	cmd.Stdout, cmd.Stderr = log, log
+	if _, err := cmd.StdinPipe(); err != nil { // it ends with this process
+		return err.Error()
+	}
+	err = cmd.Run()
+	if err == nil || ctx.Err() != nil {
+		return ""
+	}
+	text, _ := os.ReadFile(logName)
+	return fmt.Sprintf("worker %s: %v\n%s", part, err, ofFailures(text))
+}
+
+// ofFailures is the output of a worker without that of seeds that passed.
+func ofFailures(output []byte) string {
+	all, seed := "", ""
+	for line := range strings.Lines(string(output)) {
+		switch {
+		case strings.HasPrefix(line, "=== RUN"):
+			all, seed = all+seed, line
+		case strings.Contains(line, "--- PASS"):
+			seed = ""
+		default:
+			seed += line
+		}
+	}
+	return all + seed
+}
+
+// TestWorker is a worker process: it runs its part of the seeds, one after the other.
+func TestWorker(t *testing.T) {
+	var i, n int
+	if _, err := fmt.Sscanf(*worker, "%d/%d", &i, &n); err != nil {
+		t.Skip("run by the other tests, in processes of their own")
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
+	started, failed := time.Now(), 0
+	for ; i < *seedCount**repeat && failed < failuresMost; i += n {
+		if *duration > 0 && time.Since(started) > *duration {
+			t.Fatalf("only %d of %d schedules ran within %v", i, *seedCount**repeat, *duration)
+		}
+		if !runSeed(t, *firstSeed+uint64(i / *repeat)) {
+			failed++
+		}
+	}
 }
