@@ -267,18 +267,6 @@ func TestConfirmAcksFailsForSome(t *testing.T) {
 	})
 }
 
-// A consumer without a leader for a while costs no confirmation.
-func TestConfirmAcksWithoutALeader(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		ms := w.take(3)
-		w.Take(func(op natstest.Op) bool {
-			return strings.HasPrefix(op.Subject, "$JS.ACK.") && w.Elapsed() < 2500*time.Millisecond && w.Peer.NoResponders(op.Reply)
-		})
-		require.NoError(t, jetpull.ConfirmAcks(t.Context(), ms...))
-		require.Equal(t, 3*time.Second, w.Elapsed())
-	})
-}
-
 // A server that answers all at once after a while, and a connection that comes back, make no slow consumer.
 func TestConfirmAcksTakesAllAnswers(t *testing.T) {
 	for name, hold := range map[string]func(*world, bool){

@@ -21,22 +21,6 @@ import (
 
 var nothing = func(context.Context, *jetpull.Msg) error { return nil }
 
-func TestConsumeHandlesAndAcknowledges(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.Publish(100)
-		r := w.consume(taking(&w.j, 0))
-		stage.Pass(time.Second)
-		w.Publish(50)
-		stage.Pass(time.Second)
-		require.Equal(t, stage.UpTo(150), w.j.All(), "stream order with one worker")
-		require.NoError(t, r.stop())
-		require.Empty(t, r.errs.all())
-		require.Len(t, w.Acks("+ACK"), 150)
-		require.Empty(t, append(w.Acks("+WPI"), w.Acks("-NAK")...))
-		require.LessOrEqual(t, len(w.Pulls()), 40, "read ahead, not one by one")
-	})
-}
-
 func delays(d ...time.Duration) []jetpull.Option { return opts(jetpull.RetryDelays(d...)) }
 
 func returns(err error) jetpull.Handler { return func(ctx, *jetpull.Msg) error { return err } }
@@ -108,30 +92,6 @@ func TestConsumeSettlesByWhatTheHandlerReturns(t *testing.T) {
 	}
 }
 
-// Consume cannot make one acknowledgement cover others. The other calls leave it to
-// the caller what is covered.
-func TestConsumeRefusesAckPolicyAll(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy}, func(t *testing.T, w *world) {
-		err := w.sub.Consume(ended(t), nothing)
-		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
-		require.ErrorContains(t, err, "all")
-		require.ErrorContains(t, err, "explicit", "one way out")
-		require.ErrorContains(t, err, "Messages", "the other")
-		require.Empty(t, w.Pulls())
-		ms := w.take(3)
-		w.Publish(3)
-		for m, err := range w.sub.Messages(t.Context()) {
-			require.NoError(t, err)
-			stage.Pass(milli)
-			require.NoError(t, m.Ack())
-			break
-		}
-		stage.Pass(milli)
-		require.Empty(t, w.C().Held(), "one acknowledgement covers those before, and the rest went back")
-		require.EqualValues(t, 3, ms[2].Sequence())
-	})
-}
-
 func TestConsumeStats(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(30)
@@ -152,53 +112,34 @@ func TestConsumeStats(t *testing.T) {
 	})
 }
 
-func TestDrainLetsRunningHandlersFinish(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.Publish(50)
-		var cancelled atomic.Bool
-		r := w.consume(func(ctx context.Context, _ *jetpull.Msg) error {
-			<-time.After(20 * time.Second)
-			cancelled.Store(ctx.Err() != nil)
-			return nil
-		}, jetpull.Concurrency(3))
-		r.cancel()
-		synctest.Wait()
-		require.Zero(t, w.Elapsed())
-		require.True(t, r.running())
-		require.Len(t, w.C().Held(), 3, "what was read ahead goes back at once")
-		require.Empty(t, w.Acks("+ACK"))
-		naks, pulls := len(w.Acks("-NAK")), len(w.Pulls())
-		require.NoError(t, r.result())
-		near(t, 20*time.Second, w.Elapsed(), 100*time.Millisecond, "the time of a handler")
-		require.Len(t, w.Acks("+ACK"), 3)
-		require.False(t, cancelled.Load(), "the handlers' context outlives Consume's")
-		require.Len(t, w.Pulls(), pulls, "nothing is pulled while it drains")
-		require.Len(t, w.Acks("-NAK"), naks)
-		require.EqualValues(t, naks, w.sub.Stats().HandedBack)
-	})
-}
-
 func TestDrainTimeout(t *testing.T) {
-	untilCancelled := func(ctx context.Context, _ *jetpull.Msg) error { <-ctx.Done(); return ctx.Err() }
+	slow, untilCancelled := jetpull.ErrDrainTimeout, func(ctx context.Context, _ *jetpull.Msg) error { <-ctx.Done(); return ctx.Err() }
 	for name, tt := range map[string]struct {
 		drain   time.Duration
 		handler jetpull.Handler
 		takes   time.Duration
+		is      error
 		says    string
 		naks    int
 	}{
-		"handlers are cancelled": {5 * time.Second, untilCancelled, 5 * time.Second, "2 handlers", 10},
-		"at once":                {0, untilCancelled, 0, "2 handlers", 10},
-		"handlers that go on":    {5 * time.Second, taking(&stage.Journal{}, time.Minute), 6 * time.Second, "go on", 8},
+		"handlers finish":        {30 * time.Second, func(ctx ctx, _ *jetpull.Msg) error { <-time.After(20 * time.Second); return ctx.Err() }, 20 * time.Second, nil, "", 8},
+		"handlers are cancelled": {5 * time.Second, untilCancelled, 5 * time.Second, slow, "2 handlers", 10},
+		"at once":                {0, untilCancelled, 0, slow, "2 handlers", 10},
+		"handlers that go on":    {5 * time.Second, taking(&stage.Journal{}, time.Minute), 6 * time.Second, slow, "go on", 8},
 	} {
 		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 			w.Publish(10)
 			r := w.consume(tt.handler, jetpull.Concurrency(2), jetpull.DrainTimeout(tt.drain))
-			err := r.stop()
+			pulls := len(w.Pulls())
+			r.cancel()
+			synctest.Wait()
+			require.EqualValues(t, 8, w.sub.Stats().HandedBack, "what was read ahead goes back at once")
+			err := r.result()
 			near(t, tt.takes, w.Elapsed(), 100*time.Millisecond)
-			require.ErrorIs(t, err, jetpull.ErrDrainTimeout)
-			require.ErrorContains(t, err, tt.says)
+			require.ErrorIs(t, err, tt.is)
+			require.Contains(t, fmt.Sprint(err), tt.says)
 			require.Len(t, w.Acks("-NAK"), tt.naks)
+			require.Len(t, w.Pulls(), pulls, "nothing is pulled while it drains")
 			stage.Pass(time.Minute)
 			require.Len(t, w.Acks("+ACK"), 10-tt.naks, "what they settle later counts")
 		}))

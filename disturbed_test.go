@@ -191,25 +191,6 @@ func TestTheDefaultLogger(t *testing.T) {
 	}
 }
 
-// All idle Consumes of a connection pull at the same time, whenever they began, and so have their heartbeats at the same time:
-// the process wakes up once for all.
-func TestIdleConsumesAreInStep(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		for range 5 {
-			w.consumeOn(w.subscribe(w.JS), taking(&w.j, 0))
-			stage.Pass(700 * time.Millisecond)
-		}
-		stage.Pass(5 * time.Second)
-		settled := time.Now()
-		stage.Pass(2 * time.Minute)
-		pulls := w.PullsSince(settled)
-		require.Len(t, pulls, 5*4)
-		for _, p := range pulls {
-			require.Less(t, p.At.Sub(pulls[0].At)%(2*time.Second), 10*time.Millisecond)
-		}
-	})
-}
-
 // A pull falls silent because the network is, its inbox waits for a sign of life, and the connection breaks.
 func TestASilentInboxEndsWithItsConnection(t *testing.T) {
 	for range 20 {

@@ -3,7 +3,6 @@ package jetpull_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,44 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
 var bySubject = jetpull.OrderedBy((*jetpull.Msg).Subject)
-
-// A message that failed stays here, first of its key, and is kept in progress
-// until its turn, whatever KeepAlive says. Others of its key wait, and those of
-// other keys do not.
-func TestOrderedFailuresAreRetriedInPlace(t *testing.T) {
-	for name, opts := range map[string][]jetpull.Option{
-		"one worker": nil, "workers": {jetpull.Concurrency(4)}, "KeepAlive off": {jetpull.KeepAlive(false)},
-	} {
-		t.Run(name, at(jetstream.ConsumerConfig{AckWait: 2 * time.Second}, func(t *testing.T, w *world) {
-			for _, key := range []string{"s.a", "s.a", "s.b", "s.a", "s.b"} {
-				w.PublishTo(key, nil, "")
-			}
-			var again time.Duration
-			r := w.consume(func(_ ctx, m *jetpull.Msg) error {
-				if n := w.j.Note(m.Sequence()); m.Sequence() == 1 && n == 1 {
-					return jetpull.Retry(20*time.Second, errBroken)
-				}
-				again = w.Elapsed()
-				return nil
-			}, append(opts, bySubject)...)
-			stage.Pass(10 * time.Second)
-			require.ElementsMatch(t, []int{1, 3, 5}, w.j.All())
-			require.GreaterOrEqual(t, len(w.Acks("+WPI", 1)), 5)
-			stage.Pass(time.Minute)
-			require.Equal(t, []int{1, 2, 4}, w.j.All()[3:])
-			near(t, 20*time.Second, again, 20*time.Millisecond)
-			require.Empty(t, w.Acks("-NAK"))
-			require.Len(t, r.errs.all(), 1)
-			require.NoError(t, r.stop())
-			require.Equal(t, 1, w.deliveries(1), "Delivered does not grow")
-		}))
-	}
-}
 
 func TestDeadLetter(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
@@ -75,37 +40,6 @@ func TestDeadLetter(t *testing.T) {
 		dead = w.Model.Message("D", 2)
 		require.Equal(t, "too large", dead.Header.Get(jetpull.HeaderDeadPayload))
 		require.Empty(t, dead.Body)
-	})
-}
-
-// A copy that is not stored keeps the original; one whose confirmation is lost is
-// stored once.
-func TestDeadLetterThatFailsKeepsTheOriginal(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		var tries int
-		w.Take(func(op natstest.Op) bool {
-			if op.Subject != "dead.letters" {
-				return false
-			}
-			tries++
-			return w.Peer.ReplyError(op.Reply, 400, 10054, "message size exceeds maximum allowed")
-		})
-		w.Model.AddStream("D", "dead.>")
-		w.Publish(1)
-		r := w.consume(failing(&w.j, 99, 1), jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.letters"), jetpull.RetryDelays(0))
-		stage.Pass(30 * time.Second)
-		require.Empty(t, w.Acks("+TERM"), "terminated without a copy")
-		require.Equal(t, []uint64{1}, w.C().Unsettled())
-		require.NotZero(t, tries)
-		require.LessOrEqual(t, tries, 40, "no flood of tries")
-		require.True(t, slices.ContainsFunc(r.errs.all(), func(err error) bool { return strings.Contains(err.Error(), "dead letter") }))
-		w.Take(nil)
-		w.Model.LosePublishes("D", 1)
-		w.soon(2*time.Minute, "it is stored, and not confirmed", func() bool { return w.Model.Messages("D") == 1 })
-		w.Model.LosePublishes("D", 0)
-		stage.Pass(2 * time.Minute)
-		require.Equal(t, 1, w.Model.Messages("D"))
-		require.Len(t, w.Acks("+TERM", 1), 1)
 	})
 }
 

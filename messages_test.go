@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/natstest/model"
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
@@ -75,43 +74,6 @@ func TestMessagesYieldsTheErrorOfItsContextOnce(t *testing.T) {
 			require.ErrorIs(t, errs[0], context.DeadlineExceeded, what)
 		}
 		require.Equal(t, time.Second, w.Elapsed())
-	})
-}
-
-func TestMessagesWaitsOutDisturbances(t *testing.T) {
-	server := model.Config{Replicas: 3, Outage: model.Delay{Min: time.Second, Max: time.Second}}
-	onStage(t, stage.Config{Model: server}, func(t *testing.T, w *world) {
-		disturb := []func(){
-			w.Peer.Cut,
-			func() { w.C().StepDown() },
-			w.Model.Crash,
-			func() { w.C().DropPulls() },
-			func() {
-				w.answer(503, "")
-				w.C().EndPulls(503, "")
-				time.AfterFunc(3*time.Second, func() { w.TakePulls(nil) })
-			},
-			func() {
-				cfg := w.C().Config()
-				w.C().Delete()
-				time.AfterFunc(time.Minute, func() { w.AddConsumer(cfg) })
-			},
-		}
-		w.Publish(1)
-		n := 0
-		for m, err := range w.sub.Messages(t.Context(), jetpull.AwaitConsumer()) {
-			require.NoError(t, err)
-			require.NoError(t, m.Ack())
-			if n == len(disturb) {
-				break
-			}
-			stage.Pass(time.Second)
-			disturb[n]()
-			n++
-			w.Publish(1)
-		}
-		require.Equal(t, len(disturb), n)
-		require.LessOrEqual(t, w.Elapsed(), 80*time.Second, "61 s of which nothing could be done, 5 s of waiting")
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -220,75 +219,9 @@ func TestMessageAccessors(t *testing.T) {
 	}
 }
 
-// A caller that leaves ends its pull at once. A message on the wire for it
-// goes to the next caller, or back.
-func TestCancelWithAMessageOnTheWire(t *testing.T) {
-	explicit, none, all := jetstream.AckExplicitPolicy, jetstream.AckNonePolicy, jetstream.AckAllPolicy
-	for name, tt := range map[string]struct {
-		policy  jetstream.AckPolicy
-		another bool
-	}{
-		"nobody waits": {explicit, false}, "another waits": {explicit, true}, "ack policy none": {none, false}, "ack policy all": {all, false},
-	} {
-		t.Run(name, at(jetstream.ConsumerConfig{AckPolicy: tt.policy}, func(t *testing.T, w *world) {
-			c, cancel := context.WithCancel(t.Context())
-			got := w.next(c, jetpull.MaxWait(time.Minute))
-			stage.Pass(time.Second)
-			inbox := w.Pulls()[1].Reply
-			require.True(t, w.Peer.HasInterest(inbox))
-			w.Peer.Pause(true)
-			w.Publish(1)
-			cancel()
-			require.ErrorIs(t, (<-got).err, context.Canceled)
-			var other <-chan result
-			if tt.another {
-				other = w.next(t.Context(), jetpull.MaxWait(time.Minute))
-			}
-			w.Peer.Pause(false)
-			stage.Pass(0)
-			require.False(t, w.Peer.HasInterest(inbox), "unsubscribed without any time passing")
-			handedBack := tt.policy != none && !tt.another
-			require.Equal(t, handedBack, slices.Equal([]int{1}, w.Acked("-NAK")))
-			require.Equal(t, handedBack, w.sub.Stats().HandedBack == 1)
-			if other == nil {
-				other = w.next(t.Context(), jetpull.NoWait())
-			}
-			r := <-other
-			require.NoError(t, r.err)
-			require.EqualValues(t, 1, r.ms[0].Sequence())
-			require.Zero(t, w.sub.Stats().Dropped)
-		}))
-	}
-}
-
 // closing is Close in the background.
 func (w *world) closing(ctx context.Context) <-chan result {
 	return w.later(func() ([]*jetpull.Msg, error) { return nil, w.sub.Close(ctx) })
-}
-
-// Calls end at once; what is on the wire goes back, and the server has it before
-// Close returns. With ack policy none there is no way back: it is counted.
-func TestCloseHandsBackWhatIsOnTheWire(t *testing.T) {
-	for name, policy := range map[string]jetstream.AckPolicy{"explicit": jetstream.AckExplicitPolicy, "none": jetstream.AckNonePolicy} {
-		t.Run(name, at(jetstream.ConsumerConfig{AckPolicy: policy}, func(t *testing.T, w *world) {
-			got := w.fetch(t.Context(), 3, jetpull.FillBatch(), jetpull.MaxWait(time.Minute))
-			next := w.next(t.Context(), jetpull.MaxWait(time.Minute))
-			stage.Pass(time.Second)
-			w.Peer.Pause(true)
-			w.Publish(4)
-			closed, again := w.closing(t.Context()), w.closing(t.Context())
-			require.ErrorIs(t, (<-got).err, jetpull.ErrClosed)
-			require.ErrorIs(t, (<-next).err, jetpull.ErrClosed)
-			require.Empty(t, closed)
-			w.Peer.Pause(false)
-			require.NoError(t, (<-closed).err)
-			require.NoError(t, (<-again).err)
-			require.Empty(t, w.C().Held())
-			st := w.sub.Stats()
-			require.EqualValues(t, 4, max(st.HandedBack, st.Dropped))
-			require.Equal(t, name == "explicit", st.Dropped == 0)
-		}))
-	}
 }
 
 func TestCloseOfAnIdleSubscription(t *testing.T) {

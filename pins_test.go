@@ -181,29 +181,6 @@ func TestAnEndWhileOnPinRuns(t *testing.T) {
 	}, jetpull.Group("g"), jetpull.OnPin(func(jetpull.PinEvent) { <-time.After(5 * time.Second) }))
 }
 
-// Only a pull keeps the pin, also while all workers are busy; a stand-by pulls once
-// in an expiry.
-func TestConsumeKeepsItsPin(t *testing.T) {
-	var log pinLog
-	on(t, pinnedCfg, func(t *testing.T, w *world) {
-		w.Publish(3)
-		r := w.consume(func(ctx ctx, _ *jetpull.Msg) error { <-ctx.Done(); return nil }, jetpull.Prefetch(2))
-		w.consumeOn(w.subscribe(natstest.JetStream(t, w.Connect()), jetpull.Group("g")), taking(&w.j, 0))
-		stage.Pass(10 * time.Minute)
-		id, _ := w.sub.Pin()
-		require.Equal(t, w.C().Pin(), id)
-		pulls := slices.DeleteFunc(w.Pulls(), func(p stage.Pull) bool { return p.Req.ID != id })
-		for i := range pulls[1:] {
-			require.LessOrEqual(t, pulls[i+1].At.Sub(pulls[i].At), pinnedCfg.PinnedTTL/2)
-		}
-		require.LessOrEqual(t, len(pulls), 600/3+5, "one pull each third of the priority timeout")
-		require.LessOrEqual(t, len(w.Pulls())-len(pulls), 600/3+5)
-		require.Equal(t, []string{"pinned g 1"}, log.all())
-		require.Zero(t, w.j.Len())
-		require.ErrorIs(t, r.stop(), jetpull.ErrDrainTimeout)
-	}, log.options()...)
-}
-
 // A client that stops gives up its pin when what it had is settled, so that a
 // stand-by is at work at once and not after the priority timeout.
 func TestAPinIsGivenUpAtTheEnd(t *testing.T) {
@@ -279,22 +256,6 @@ func TestAPinIsGivenUpOnce(t *testing.T) {
 		}
 		require.Equal(t, 1, unpins)
 		require.Empty(t, w.C().Pin())
-	}, jetpull.Group("g"))
-}
-
-// The pin fades while nothing can be pulled. If the client then looked for work
-// without a pause, virtual time would stand still and the test would never end.
-func TestConsumePinnedWhileDisconnected(t *testing.T) {
-	on(t, pinnedCfg, func(t *testing.T, w *world) {
-		w.Publish(10)
-		w.consume(taking(&w.j, 0))
-		stage.Pass(time.Second)
-		w.disconnect()
-		stage.Pass(10 * time.Minute)
-		w.reconnect()
-		w.Publish(10)
-		stage.Pass(2 * time.Second)
-		require.Equal(t, stage.UpTo(20), w.j.All())
 	}, jetpull.Group("g"))
 }
 

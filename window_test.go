@@ -73,15 +73,6 @@ func TestAdaptiveWindow(t *testing.T) {
 	})
 }
 
-// Over a link of 50 ms each way workers are fed all the same.
-func TestWindowGrowsOverASlowLink(t *testing.T) {
-	onStage(t, stage.Config{Model: slow, Consumer: jetstream.ConsumerConfig{MaxAckPending: -1}}, func(_ *testing.T, w *world) {
-		w.Publish(5000)
-		w.consume(taking(&w.j, time.Millisecond))
-		w.soon(6*time.Second, "5 s of work and what it takes to grow", func() bool { return w.j.Len() == 5000 })
-	})
-}
-
 // A server that has reached MaxAckPending delivers as many messages again a round trip later, on any link: a pull is there when the
 // acknowledgements are.
 func TestMaxAckPendingIsOutstandingOnAnyLink(t *testing.T) {
