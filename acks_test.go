@@ -32,7 +32,6 @@ func (w *world) take(n int) (all []*jetpull.Msg) {
 }
 
 func TestAcknowledgements(t *testing.T) {
-	tooLong := "status 500:\r\n" + strings.Repeat("x", 2<<20) // more than the server takes
 	cut := "+TERM status 500: " + strings.Repeat("x", 1012)
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		for _, tt := range []struct {

@@ -27,7 +27,7 @@ func returns(err error) jetpull.Handler { return func(ctx, *jetpull.Msg) error {
 
 var (
 	errCause = errors.New("cause")
-	tooLong  = "status 500:\r\n" + strings.Repeat("x", 2<<20)
+	tooLong  = "status 500:\r\n" + strings.Repeat("x", 2<<20) // more than the server takes
 )
 
 // outcomes are what a handler's result makes of a message.

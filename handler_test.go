@@ -148,31 +148,19 @@ func TestOnEvent(t *testing.T) {
 	})
 }
 
-// A message that fails at the last delivery that the server makes is not delivered again.
-func TestOnEventAtTheLastDelivery(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{MaxDeliver: 1}, func(t *testing.T, w *world) {
-		got := make(chan jetpull.Event, 3)
-		r := w.consume(func(ctx, *jetpull.Msg) error { return jetpull.Retry(time.Second, nil) }, jetpull.OnEvent(func(e jetpull.Event) { got <- e }))
-		w.Publish(1)
-		e := <-got
-		require.Equal(t, jetpull.HandedBack, e.Outcome)
-		require.NoError(t, r.stop())
-	})
-}
-
 // Of OnError and OnEvent one gets a failure: OnEvent the attempts that make an event, OnError all else.
 func TestAFailureIsReportedOnce(t *testing.T) {
 	failing := func(ctx, *jetpull.Msg) error { return errBroken }
 	waiting := func(c ctx, _ *jetpull.Msg) error { <-c.Done(); return c.Err() }
 	for name, tt := range map[string]struct {
-		cfg    jetstream.ConsumerConfig
-		h      jetpull.Handler // of the first attempt
-		opts   []jetpull.Option
-		events int32
-		errs   []string // with OnEvent
-		alone  []string // without it
+		cfg   jetstream.ConsumerConfig
+		h     jetpull.Handler // of the first attempt
+		opts  []jetpull.Option
+		event jetpull.EventOutcome
+		errs  []string // with OnEvent
+		alone []string // without it
 	}{
-		"an error": {h: failing, events: 1, alone: []string{"broken"}},
+		"an error": {h: failing, event: jetpull.Retried, alone: []string{"broken"}},
 		"one of a message that the handler has settled": {
 			h: func(_ ctx, m *jetpull.Msg) error { return errors.Join(m.Ack(), errBroken) }, errs: []string{"broken"}, alone: []string{"broken"},
 		},
@@ -180,30 +168,31 @@ func TestAFailureIsReportedOnce(t *testing.T) {
 			cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, h: failing, errs: []string{"broken"}, alone: []string{"broken"},
 		},
 		"a time limit": {
-			h: waiting, opts: opts(jetpull.HandlerTimeout(time.Second)), events: 1, alone: []string{"HandlerTimeout"},
+			h: waiting, opts: opts(jetpull.HandlerTimeout(time.Second)), event: jetpull.Retried, alone: []string{"HandlerTimeout"},
 		},
 		"a time limit of an ordered message": {
-			h: waiting, opts: opts(jetpull.HandlerTimeout(time.Second), jetpull.OrderedBy((*jetpull.Msg).Subject)), events: 1, alone: []string{"HandlerTimeout"},
+			h: waiting, opts: opts(jetpull.HandlerTimeout(time.Second), jetpull.OrderedBy((*jetpull.Msg).Subject)), event: jetpull.Retried, alone: []string{"HandlerTimeout"},
 		},
 		"the last delivery": {
-			cfg: jetstream.ConsumerConfig{MaxDeliver: 1}, h: failing, events: 1, alone: []string{"broken", "its last delivery"},
+			cfg: jetstream.ConsumerConfig{MaxDeliver: 1}, h: failing, event: jetpull.HandedBack, alone: []string{"broken", "its last delivery"},
 		},
 		"a dead letter that is not stored": {
 			h: failing, opts: opts(jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s")),
-			events: 1, errs: []string{"to dead.s"}, alone: []string{"broken", "to dead.s"},
+			event: jetpull.Retried, errs: []string{"to dead.s"}, alone: []string{"broken", "to dead.s"},
 		},
 	} {
 		for _, both := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, with OnEvent %t", name, both), at(tt.cfg, func(t *testing.T, w *world) {
 				w.Model.AddStream("D", "dead.>")
 				w.Model.LosePublishes("D", 1)
-				var events, attempts atomic.Int32
+				var attempts atomic.Int32
+				events := make(chan jetpull.EventOutcome, 9)
 				want, o := tt.alone, append(opts(jetpull.RetryDelays(time.Second)), tt.opts...)
 				if tt.cfg.AckPolicy == jetstream.AckNonePolicy {
 					o = tt.opts
 				}
 				if both {
-					want, o = tt.errs, append(o, jetpull.OnEvent(func(jetpull.Event) { events.Add(1) }))
+					want, o = tt.errs, append(o, jetpull.OnEvent(func(e jetpull.Event) { events <- e.Outcome }))
 				}
 				r := w.consume(func(c ctx, m *jetpull.Msg) error {
 					if attempts.Add(1) == 1 {
@@ -214,9 +203,8 @@ func TestAFailureIsReportedOnce(t *testing.T) {
 				w.Publish(1)
 				stage.Pass(10 * time.Second)
 				require.NoError(t, r.stop())
-				if both {
-					require.Equal(t, tt.events, events.Load())
-				}
+				require.Equal(t, both && tt.event != "", len(events) == 1)
+				require.True(t, len(events) == 0 || <-events == tt.event)
 				errs := r.errs.all()
 				require.Len(t, errs, len(want), "%v", errs)
 				for i, text := range want {

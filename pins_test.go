@@ -120,47 +120,31 @@ func TestPinCallbacks(t *testing.T) {
 
 // Messages of a pin wait until its OnPin has returned, those of each pin and in each call that reads ahead.
 func TestOnPinReturnsBeforeTheFirstMessage(t *testing.T) {
-	reads := map[string]func(w *world, take func(seq uint64)){
-		"Consume": func(w *world, take func(uint64)) {
-			w.consume(func(_ ctx, m *jetpull.Msg) error { take(m.Sequence()); return nil })
-		},
-		"Consume with many workers": func(w *world, take func(uint64)) {
-			w.consume(func(_ ctx, m *jetpull.Msg) error { take(m.Sequence()); return nil }, jetpull.Concurrency(8))
-		},
-		"Messages": func(w *world, take func(uint64)) {
-			go func() {
-				for m, err := range w.sub.Messages(w.t.Context()) {
-					if err != nil {
-						return
-					}
-					take(m.Sequence())
-					_ = m.Ack()
+	for name, read := range map[string]func(*world, jetpull.Handler){
+		"Consume":                   func(w *world, h jetpull.Handler) { _ = w.sub.Consume(w.t.Context(), h) },
+		"Consume with many workers": func(w *world, h jetpull.Handler) { _ = w.sub.Consume(w.t.Context(), h, jetpull.Concurrency(8)) },
+		"Messages": func(w *world, h jetpull.Handler) {
+			for m, err := range w.sub.Messages(w.t.Context()) {
+				if err == nil {
+					_, _ = h(w.t.Context(), m), m.Ack()
 				}
-			}()
-		},
-	}
-	for name, read := range reads {
-		t.Run(name, func(t *testing.T) {
-			var mu sync.Mutex
-			var events []string
-			note := func(format string, args ...any) {
-				mu.Lock()
-				defer mu.Unlock()
-				events = append(events, fmt.Sprintf(format, args...))
 			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const pinned, message = 0, 1
+			var events stage.Journal
 			onPinned(t, func(t *testing.T, w *world) {
 				w.Publish(3)
-				read(w, func(uint64) { note("message") })
+				go read(w, func(ctx, *jetpull.Msg) error { events.Note(message); return nil })
 				stage.Pass(3 * time.Second)
 				w.C().Unpin("g")
 				w.Publish(2)
 				stage.Pass(20 * time.Second)
-				mu.Lock()
-				defer mu.Unlock()
-				require.Equal(t, []string{"pinned", "message", "message", "message", "pinned", "message", "message"}, events)
+				require.Equal(t, []int{pinned, message, message, message, pinned, message, message}, events.All())
 			}, jetpull.Group("g"), jetpull.OnPin(func(jetpull.PinEvent) {
 				<-time.After(time.Second) // it loads what the handlers need
-				note("pinned")
+				events.Note(pinned)
 			}))
 		})
 	}

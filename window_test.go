@@ -15,39 +15,6 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
-// All messages that Consume holds, running or waiting, are kept in progress, so that a slow
-// handler is no reason for a redelivery.
-func TestKeepAlive(t *testing.T) {
-	for name, tt := range map[string]struct {
-		wait, each time.Duration
-		n          int
-		opts       []jetpull.Option
-		beats      [2]int // of the last message, at least and at most
-		again      bool
-	}{
-		"running":            {wait: 4 * time.Second, each: time.Minute, n: 1, beats: [2]int{19, 31}},
-		"waiting":            {wait: time.Second, each: 3 * time.Second, n: 10, opts: []jetpull.Option{jetpull.Prefetch(10)}, beats: [2]int{30, 70}},
-		"300 of 20 ms":       {wait: time.Second, each: 20 * time.Millisecond, n: 300},
-		"300 on four":        {wait: time.Second, each: 20 * time.Millisecond, n: 300, opts: []jetpull.Option{jetpull.Concurrency(4)}},
-		"behind one another": {wait: 2 * time.Second, each: 7 * time.Second, n: 5, opts: []jetpull.Option{bySubject}, beats: [2]int{2, 70}},
-		"off":                {wait: time.Second, each: 2500 * time.Millisecond, n: 1, opts: []jetpull.Option{jetpull.KeepAlive(false)}, again: true},
-	} {
-		t.Run(name, at(jetstream.ConsumerConfig{AckWait: tt.wait}, func(t *testing.T, w *world) {
-			w.Publish(tt.n)
-			w.consume(taking(&w.j, tt.each), tt.opts...)
-			stage.Pass(2 * time.Minute)
-			require.ElementsMatch(t, stage.UpTo(tt.n), w.j.All())
-			require.Equal(t, tt.again, w.deliveries(0) > tt.n)
-			beats := len(w.Acks("+WPI", tt.n))
-			require.GreaterOrEqual(t, beats, tt.beats[0])
-			if tt.beats[1] > 0 || tt.again {
-				require.LessOrEqual(t, beats, tt.beats[1])
-			}
-			require.EqualValues(t, len(w.Acks("+WPI")), w.sub.Stats().InProgress)
-		}))
-	}
-}
-
 // How much is held follows the handlers' speed: workers never wait for messages
 // that are there, and none waits for more than a quarter of AckWait.
 func TestAdaptiveWindow(t *testing.T) {

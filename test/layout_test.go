@@ -25,18 +25,21 @@ var clientDirs = []string{"", "internal/pull", "internal/transport", "internal/w
 const (
 	rootLines, rootFiles = 2500, 16
 	clientLines          = 7000
+	testLines            = 13000 // of its tests, those on real servers and the simulation included
 )
 
-// clientFiles are the sources of the client, tests left out, by their paths in the
-// module.
-func clientFiles(t *testing.T) map[string]string {
+// clientFiles are the sources of the client, tests left out.
+func clientFiles(t *testing.T) map[string]string { return goFiles(t, clientDirs, false) }
+
+// goFiles are the tests in directories, or the other Go files, by their paths in the project.
+func goFiles(t *testing.T, dirs []string, tests bool) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	for _, dir := range clientDirs {
+	for _, dir := range dirs {
 		names, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
 		require.NoError(t, err)
 		for _, name := range names {
-			if strings.HasSuffix(name, "_test.go") {
+			if strings.HasSuffix(name, "_test.go") != tests {
 				continue
 			}
 			text, err := os.ReadFile(name)
@@ -68,6 +71,14 @@ func TestTheClientIsSmall(t *testing.T) {
 	require.LessOrEqual(t, inRoot, rootFiles, "files in the root package")
 	require.LessOrEqual(t, root, rootLines, "lines in the root package")
 	require.LessOrEqual(t, all, clientLines, "lines in the client")
+}
+
+func TestTheTestsOfTheClientAreSmall(t *testing.T) {
+	lines := 0
+	for _, text := range goFiles(t, append([]string{"test", "test/sim", "test/servertest"}, clientDirs...), true) {
+		lines += strings.Count(text, "\n")
+	}
+	require.LessOrEqual(t, lines, testLines, "lines of tests: does another test fail for the same bug?")
 }
 
 // TestTheEngineIsPure: the pull engine starts no goroutine and knows no channel.

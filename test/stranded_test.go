@@ -15,37 +15,19 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// The tests here hold the rule that nothing is stranded: AckWait is an hour, so what
-// is with another puller in the end was handed back to the server and not forgotten.
-
-// history notes which messages were handed over, each once.
-type history struct{ seen tally }
-
-func (h *history) add(t *testing.T, msgs ...*jetpull.Msg) int {
-	for _, m := range msgs {
-		if n := h.seen.add(fmt.Sprint(m.Sequence())); n > 1 {
-			t.Errorf("message %d was handed over %d times; this delivery is number %d", m.Sequence(), n, m.Delivered())
-		}
-	}
-	return h.seen.len()
+// handed notes which messages were handed over, each once.
+type handed struct {
+	*testing.T
+	seen tally
 }
 
-// note is add with an acknowledgement.
-func (h *history) note(t *testing.T, msgs ...*jetpull.Msg) {
-	h.add(t, msgs...)
-	for _, m := range msgs {
-		if err := m.Ack(); err != nil {
-			t.Errorf("ack of message %d: %v", m.Sequence(), err)
-		}
+func (h *handed) note(m *jetpull.Msg) {
+	if n := h.seen.add(fmt.Sprint(m.Sequence())); n > 1 {
+		h.Errorf("message %d was handed over %d times; this delivery is number %d", m.Sequence(), n, m.Delivered())
 	}
 }
 
-// all waits until n messages are handed over.
-func (h *history) all(t *testing.T, n int) {
-	t.Helper()
-	reaches(t, n, "everything is handed over", h.seen.len)
-}
-
+// AckWait is an hour, so what is with another puller in the end was handed back to the server and not forgotten.
 func TestNothingIsStrandedWhenCallersGo(t *testing.T) {
 	t.Parallel()
 	const callers, total = 24, 6000
@@ -56,12 +38,12 @@ func TestNothingIsStrandedWhenCallersGo(t *testing.T) {
 	nc := r.server.Connect(t)
 	sub, err := jetpull.Subscribe(t.Context(), natstest.JetStream(t, nc), "S", "C")
 	require.NoError(t, err)
-	var h history
+	h := &handed{T: t}
 	var calling sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	for i := range callers {
-		calling.Go(func() { goAtRandom(ctx, t, sub, &h, rand.New(rand.NewPCG(seed, uint64(i)))) })
+		calling.Go(func() { goAtRandom(ctx, sub, h, rand.New(rand.NewPCG(seed, uint64(i)))) })
 	}
 	for i := range total / 100 { // in bursts, so that callers wait in between
 		natstest.Publish(t, r.js, fmt.Sprintf("s.%d", i), 100)
@@ -70,37 +52,38 @@ func TestNothingIsStrandedWhenCallersGo(t *testing.T) {
 	stop()
 	calling.Wait()
 	require.Positive(t, h.seen.len())
-	other := consume(t, subscribe(t, r.js, "S", "C"), func(_ context.Context, m *jetpull.Msg) error { h.add(t, m); return nil })
-	h.all(t, total)
+	other := consume(t, subscribe(t, r.js, "S", "C"), func(_ context.Context, m *jetpull.Msg) error { h.note(m); return nil })
+	reaches(t, total, "everything is handed over", h.seen.len)
 	r.ackPending(t, 0)
 	other.end(t)
 	require.Zero(t, libSubscriptions(nc), "no inbox is left")
 }
 
 // goAtRandom calls Fetch and AckNext with contexts that end soon.
-func goAtRandom(ctx context.Context, t *testing.T, sub *jetpull.Subscription, h *history, rng *rand.Rand) {
+func goAtRandom(ctx context.Context, sub *jetpull.Subscription, h *handed, rng *rand.Rand) {
 	terms := [][]jetpull.Option{
-		nil, nil,
-		{jetpull.NoWait()},
-		{jetpull.FillBatch()},
-		{jetpull.Heartbeat(50 * time.Millisecond)},
-		{jetpull.MaxBytes(60 + rng.IntN(500))},
+		nil, nil, {jetpull.NoWait()}, {jetpull.FillBatch()}, {jetpull.Heartbeat(50 * time.Millisecond)}, {jetpull.MaxBytes(60 + rng.IntN(500))},
 		{jetpull.MaxWait(time.Millisecond + time.Duration(rng.IntN(int(10*time.Millisecond))))},
 	}
 	for ctx.Err() == nil {
 		callCtx, cancel := context.WithTimeout(ctx, time.Duration(rng.IntN(int(3*time.Millisecond))))
 		msgs, err := sub.Fetch(callCtx, 1+rng.IntN(20), terms[rng.IntN(len(terms))]...)
 		if len(msgs) > 0 && err != nil {
-			t.Errorf("%d messages and an error: %v", len(msgs), err)
+			h.Errorf("%d messages and an error: %v", len(msgs), err)
 		}
 		if len(msgs) > 0 && rng.IntN(4) == 0 {
-			if next, _ := msgs[0].AckNext(callCtx); next != nil {
-				h.note(t, next)
+			h.note(msgs[0])
+			next, _ := msgs[0].AckNext(callCtx)
+			if msgs = msgs[1:]; next != nil {
+				msgs = append(msgs, next)
 			}
-			h.add(t, msgs[0])
-			msgs = msgs[1:]
 		}
-		h.note(t, msgs...)
+		for _, m := range msgs {
+			h.note(m)
+			if err := m.Ack(); err != nil {
+				h.Errorf("ack of message %d: %v", m.Sequence(), err)
+			}
+		}
 		cancel()
 	}
 }

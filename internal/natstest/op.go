@@ -13,17 +13,13 @@ import (
 // user is the longest a client sends.
 const maxControlLine = 64 << 10
 
-// VerbUnparsed is the verb of an operation in a recording that says, in its
-// body, why nothing more of the connection could be read.
-const VerbUnparsed = "UNPARSED"
-
 // Op is one protocol operation that a client sent.
 type Op struct {
-	// Conn counts the connections of the proxy or peer from 1.
+	// Conn counts the connections of the peer from 1.
 	Conn int
 	// At is when the operation was complete.
 	At time.Time
-	// Verb is PUB, HPUB, SUB, UNSUB, PING, PONG or CONNECT, or VerbUnparsed.
+	// Verb is PUB, HPUB, SUB, UNSUB, PING, PONG or CONNECT.
 	Verb string
 	// Subject of PUB, HPUB and SUB.
 	Subject string
@@ -68,13 +64,10 @@ type opParser struct {
 	missing int // bytes of payload and its line end still to come
 	header  int // bytes of the payload that are header
 	payload []byte
-	keep    bool // the operation at hand is to be emitted
-	failed  bool // for the owner to note that feed has failed
 }
 
-// feed parses the next bytes. With record off it only keeps its place. After
-// an error the parser is of no more use.
-func (p *opParser) feed(b []byte, record bool) error {
+// feed parses the next bytes. After an error the parser is of no more use.
+func (p *opParser) feed(b []byte) error {
 	for len(b) > 0 {
 		if p.missing > 0 {
 			b = p.takePayload(b)
@@ -94,7 +87,7 @@ func (p *opParser) feed(b []byte, record bool) error {
 			line = p.line
 		}
 		b = b[end+1:]
-		if err := p.control(bytes.TrimSuffix(line, []byte("\r")), record); err != nil {
+		if err := p.control(bytes.TrimSuffix(line, []byte("\r"))); err != nil {
 			return err
 		}
 		p.line = p.line[:0]
@@ -106,13 +99,11 @@ func (p *opParser) feed(b []byte, record bool) error {
 func (p *opParser) takePayload(b []byte) []byte {
 	n := min(len(b), p.missing)
 	p.missing -= n
-	if p.keep {
-		p.payload = append(p.payload, b[:n]...)
-		if p.missing == 0 {
-			body := p.payload[:len(p.payload)-len("\r\n")]
-			p.op.Header, p.op.Body = body[:p.header:p.header], body[p.header:]
-			p.finish()
-		}
+	p.payload = append(p.payload, b[:n]...)
+	if p.missing == 0 {
+		body := p.payload[:len(p.payload)-len("\r\n")]
+		p.op.Header, p.op.Body = body[:p.header:p.header], body[p.header:]
+		p.finish()
 	}
 	return b[n:]
 }
@@ -124,14 +115,11 @@ func (p *opParser) finish() {
 }
 
 // control takes one control line. If a payload follows, it sets its length.
-func (p *opParser) control(line []byte, record bool) error {
-	if !record && len(line) > 0 && !bytes.ContainsAny(line[:1], "PpHh") {
-		return nil // no payload can follow: a proxy that does not record saves the work
-	}
+func (p *opParser) control(line []byte) error {
 	verb, args, _ := strings.Cut(string(line), " ")
 	verb = strings.ToUpper(verb)
 	fields := strings.Fields(args)
-	p.keep, p.header = record, 0
+	p.header = 0
 	op := Op{Verb: verb}
 	var err error
 	switch verb {
@@ -153,7 +141,7 @@ func (p *opParser) control(line []byte, record bool) error {
 		return fmt.Errorf("natstest: client sent %.80q: %w", line, err)
 	}
 	p.op = op
-	if record && p.missing == 0 {
+	if p.missing == 0 {
 		p.finish()
 	}
 	return nil

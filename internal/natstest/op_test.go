@@ -17,13 +17,13 @@ const clientStream = "CONNECT {\"verbose\":false}\r\n" +
 	"pub empty 0\r\n\r\n" +
 	"UNSUB 2\r\nPONG\r\n"
 
-func parseInPieces(t *testing.T, stream string, size int, record bool) []Op {
+func parseInPieces(t *testing.T, stream string, size int) []Op {
 	t.Helper()
 	var ops []Op
 	parser := opParser{emit: func(op Op) { ops = append(ops, op) }}
 	for len(stream) > 0 {
 		n := min(size, len(stream))
-		require.NoError(t, parser.feed([]byte(stream[:n]), record))
+		require.NoError(t, parser.feed([]byte(stream[:n])))
 		stream = stream[n:]
 	}
 	require.Zero(t, parser.missing)
@@ -45,14 +45,13 @@ func TestParserCutsAtAnyBorder(t *testing.T) {
 		"[0] PONG",
 	}
 	for size := 1; size <= len(clientStream); size++ {
-		ops := parseInPieces(t, clientStream, size, true)
+		ops := parseInPieces(t, clientStream, size)
 		var got []string
 		for _, op := range ops {
 			got = append(got, op.String())
 		}
 		require.Equal(t, want, got, "in pieces of %d bytes", size)
 		require.Equal(t, "NATS/1.0\r\nA: b\r\n\r\n", string(ops[6].Header))
-		require.Empty(t, parseInPieces(t, clientStream, size, false), "without record, in pieces of %d", size)
 	}
 }
 
@@ -70,7 +69,7 @@ func TestParserRefuses(t *testing.T) {
 		strings.Repeat("x", maxControlLine+1),
 	} {
 		parser := opParser{emit: func(Op) {}}
-		require.Error(t, parser.feed([]byte(stream), true), "%.40q", stream)
+		require.Error(t, parser.feed([]byte(stream)), "%.40q", stream)
 	}
 }
 
@@ -106,7 +105,7 @@ func FuzzParser(f *testing.F) {
 		parse := func(pieces ...[]byte) (ops []string, failed bool) {
 			parser := opParser{emit: func(op Op) { ops = append(ops, op.String()) }}
 			for _, piece := range pieces {
-				if parser.feed(piece, true) != nil {
+				if parser.feed(piece) != nil {
 					return ops, true
 				}
 			}

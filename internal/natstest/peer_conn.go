@@ -97,7 +97,7 @@ func (c *peerConn) read() {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := c.pipe.Read(buf)
-		if parseErr := parser.feed(buf[:n], true); parseErr != nil {
+		if parseErr := parser.feed(buf[:n]); parseErr != nil {
 			c.peer.protocolError(c, parseErr)
 			return
 		}

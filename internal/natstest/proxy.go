@@ -13,19 +13,16 @@ import (
 // Proxy is a TCP proxy on loopback in front of a NATS server. Its faults may
 // be set at any time, from any goroutine, and act on all connections.
 type Proxy struct {
-	tb       testing.TB // nil for ListenProxy
 	upstream string
 	listener net.Listener
 	wg       sync.WaitGroup
 
-	mu        sync.Mutex
-	closed    bool
-	refuse    bool
-	hole      bool
-	delay     time.Duration
-	lastConn  int
-	links     []*link
-	recording *Recording
+	mu     sync.Mutex
+	closed bool
+	refuse bool
+	hole   bool
+	delay  time.Duration
+	links  []*link
 }
 
 // NewProxy starts a proxy to a server, given by its URL, and closes it when
@@ -36,7 +33,6 @@ func NewProxy(tb testing.TB, upstream string) *Proxy {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p.tb = tb
 	tb.Cleanup(p.Close)
 	return p
 }
@@ -107,16 +103,6 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
-// Record starts to record what clients send, on open and new connections. Of
-// several recordings only the last goes on.
-func (p *Proxy) Record() *Recording {
-	r := &Recording{tb: p.tb}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.recording = r
-	return r
-}
-
 // Connections is how many clients are connected through the proxy.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
@@ -160,8 +146,6 @@ func (p *Proxy) connect(client net.Conn) {
 	}
 	l := newLink(p, client, server)
 	p.mu.Lock()
-	p.lastConn++
-	l.id = p.lastConn
 	refused := p.closed || p.refuse
 	if !refused {
 		p.links = append(p.links, l)
@@ -184,8 +168,8 @@ func (p *Proxy) refuses() bool {
 }
 
 // faults is what a chunk that was just read has to suffer.
-func (p *Proxy) faults() (delay time.Duration, hole bool, recording *Recording) {
+func (p *Proxy) faults() (delay time.Duration, hole bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.delay, p.hole, p.recording
+	return p.delay, p.hole
 }

@@ -20,7 +20,6 @@ const (
 // that reads and one that writes.
 type link struct {
 	proxy          *Proxy
-	id             int
 	client, server net.Conn
 	done           chan struct{}
 	once           sync.Once
@@ -40,11 +39,10 @@ func newLink(p *Proxy, client, server net.Conn) *link {
 // run moves bytes until the link is closed from either side.
 func (l *link) run() {
 	var wg sync.WaitGroup
-	parser := &opParser{}
 	up, down := newPipeline(), newPipeline()
-	wg.Go(func() { l.read(l.client, up, func(b []byte, r *Recording) { l.record(parser, b, r) }) })
+	wg.Go(func() { l.read(l.client, up) })
 	wg.Go(func() { l.write(l.server, up) })
-	wg.Go(func() { l.read(l.server, down, nil) })
+	wg.Go(func() { l.read(l.server, down) })
 	wg.Go(func() { l.write(l.client, down) })
 	wg.Wait()
 }
@@ -61,16 +59,13 @@ func (l *link) close() {
 // read puts what comes from a connection on its way, stamped with when it is
 // to arrive. Stamps never make a writer wait for more than the delay, so the
 // rate is that of the connection.
-func (l *link) read(from net.Conn, to *pipeline, watch func([]byte, *Recording)) {
+func (l *link) read(from net.Conn, to *pipeline) {
 	defer to.chunks.end()
 	buf := make([]byte, chunkSize)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			delay, hole, recording := l.proxy.faults()
-			if watch != nil {
-				watch(buf[:n], recording)
-			}
+			delay, hole := l.proxy.faults()
 			if hole {
 				l.torn.Store(true)
 			} else if !to.put(chunk{due: time.Now().Add(delay), bytes: bytes.Clone(buf[:n])}, l.done) {
@@ -99,7 +94,7 @@ func (l *link) write(to net.Conn, from *pipeline) {
 				return
 			}
 			// The hole swallows what is on its way too.
-			if _, hole, _ := l.proxy.faults(); hole {
+			if _, hole := l.proxy.faults(); hole {
 				l.torn.Store(true)
 			} else if _, err := to.Write(c.bytes); err != nil {
 				return
@@ -121,24 +116,6 @@ func (l *link) waitUntil(due time.Time, timer *time.Timer) bool {
 		return true
 	case <-l.done:
 		return false
-	}
-}
-
-// record keeps the parser in step with the stream, so that a recording may
-// begin at any time.
-func (l *link) record(parser *opParser, b []byte, to *Recording) {
-	if parser.failed {
-		return
-	}
-	parser.emit = func(op Op) {
-		op.Conn = l.id
-		to.log.add(op)
-	}
-	if err := parser.feed(b, to != nil); err != nil {
-		parser.failed = true
-		if to != nil {
-			to.log.add(Op{Conn: l.id, At: time.Now(), Verb: VerbUnparsed, Body: []byte(err.Error())})
-		}
 	}
 }
 

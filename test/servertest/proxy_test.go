@@ -22,37 +22,6 @@ func proxied(t *testing.T, opts ...nats.Option) (*natstest.Proxy, *nats.Conn) {
 	return p, natstest.Connect(t, p.URL(), opts...)
 }
 
-func TestProxyRecordsWhatTheClientSends(t *testing.T) {
-	p, nc := proxied(t)
-	require.NoError(t, nc.Flush())
-	rec := p.Record() // in the middle of a connection
-	sub, err := nc.SubscribeSync("a.*")
-	require.NoError(t, err)
-	require.NoError(t, sub.AutoUnsubscribe(2))
-	body := bytes.Repeat([]byte("PUB x 1\r\nSUB y 9\r\n"), 20_000) // many chunks
-	require.NoError(t, nc.PublishMsg(&nats.Msg{Subject: "a.b", Reply: "r", Data: body, Header: nats.Header{"K": {"v"}}}))
-	require.NoError(t, nc.Publish("a.c", []byte("short")))
-	require.NoError(t, nc.Flush())
-	rec.Wait(func(ops []natstest.Op) bool { return len(ops) == 5 })
-
-	ops := rec.Ops()
-	require.Equal(t, "[1] SUB a.* 1", ops[0].String())
-	require.Equal(t, "[1] UNSUB 1 max 2", ops[1].String())
-	require.Equal(t, "HPUB", ops[2].Verb)
-	require.Equal(t, "r", ops[2].Reply)
-	require.True(t, bytes.Equal(body, ops[2].Body))
-	require.Equal(t, "NATS/1.0\r\nK: v\r\n\r\n", string(ops[2].Header))
-	require.Equal(t, `[1] PUB a.c "short"`, ops[3].String())
-	require.Equal(t, "PING", ops[4].Verb)
-	m, err := sub.NextMsg(waitTimeout)
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(body, m.Data), "the stream itself is unchanged")
-
-	rec.Reset()
-	require.NoError(t, nc.Flush())
-	rec.Wait(func(ops []natstest.Op) bool { return len(ops) == 1 })
-}
-
 func TestProxyBlackHoleTearsAConnection(t *testing.T) {
 	var cuts atomic.Int32
 	p, nc := proxied(t, nats.DisconnectErrHandler(func(*nats.Conn, error) { cuts.Add(1) }))

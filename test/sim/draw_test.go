@@ -270,13 +270,13 @@ func (p *plan) all() []jetstream.ConsumerConfig {
 	return all
 }
 
-// limits reports whether a call may be refused: it asks for more than the consumer allows at some time, or shares the pull of one
-// that does, by a limit that is new.
+// limits reports whether a call may be refused by a limit: it asks for more than the consumer allows at some time, or a limit
+// changes, which the client, or another call that shares the pull, need not know yet.
 func (p *plan) limits(c pullCall) bool {
+	was := &p.consumer
 	return slices.ContainsFunc(p.all(), func(cfg jetstream.ConsumerConfig) bool {
-		now := p.consumer
-		return cfg.MaxRequestBatch > 0 && (c.batch > cfg.MaxRequestBatch || cfg.MaxRequestBatch != now.MaxRequestBatch) ||
-			cfg.MaxRequestExpires > 0 && (c.wait > cfg.MaxRequestExpires || cfg.MaxRequestExpires != now.MaxRequestExpires)
+		return cfg.MaxRequestBatch != was.MaxRequestBatch || cfg.MaxRequestExpires != was.MaxRequestExpires ||
+			cfg.MaxRequestBatch > 0 && c.batch > cfg.MaxRequestBatch || cfg.MaxRequestExpires > 0 && c.wait > cfg.MaxRequestExpires
 	})
 }
 

@@ -2,13 +2,14 @@ package sim
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // plantedWithin is in how many seeds the simulation has to find a planted bug.
@@ -37,7 +38,7 @@ var planted = []struct {
 	},
 	{
 		name: "a redelivery does not free its credit", file: "internal/worker/pool.go",
-		text: "\t\t\te.replace(m, delivered)\n\t\t\tq.release(size)\n",
+		text: "\t\t\te.replace(m, delivered)\n\t\t\tq.countCredit(size)\n",
 		bug:  "\t\t\te.replace(m, delivered)\n",
 	},
 	{
@@ -52,7 +53,7 @@ var planted = []struct {
 	},
 	{
 		name: "a message that is done is handled again", file: "internal/worker/pool.go",
-		text: "\t\treturn nil, q.history.memory.outcome(id)\n",
+		text: "\t\treturn nil, q.history.memory.settlement(id)\n",
 		bug:  "\t\treturn nil, Undecided\n",
 	},
 	{
@@ -78,13 +79,9 @@ func TestPlantedBugs(t *testing.T) {
 	for _, p := range planted {
 		t.Run(p.name, func(t *testing.T) {
 			found := runWorkers(t, buildWith(t, p.file, p.text, p.bug), 1, plantedWithin)
-			if len(found) == 0 {
-				t.Fatalf("%d seeds did not find it", plantedWithin)
-			}
+			require.NotEmpty(t, found, "%d seeds did not find it", plantedWithin)
 			how := regexp.MustCompile("WRONG .*|panic: .*|fatal error: .*").FindString(found[0])
-			if how == "" {
-				t.Fatalf("its worker has failed for another reason: %s", found[0])
-			}
+			require.NotEmpty(t, how, "its worker has failed for another reason: %s", found[0])
 			t.Log(how)
 		})
 	}
@@ -94,16 +91,10 @@ func TestPlantedBugs(t *testing.T) {
 func sourceWith(t *testing.T, file, text string) (path, source string) {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(raw), text); n != 1 {
-		t.Fatalf("%s has the text %q %d times instead of once; plant the bug where that code is now", file, text, n)
-	}
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(raw), text), "%s has the text %q once; plant the bug where that code is now", file, text)
 	return path, string(raw)
 }
 
@@ -114,17 +105,10 @@ func buildWith(t *testing.T, file, text, bug string) string {
 	dir := t.TempDir()
 	changed, overlay, exe := filepath.Join(dir, filepath.Base(file)), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "sim.test")
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string]string{changed: strings.Replace(source, text, bug, 1), overlay: string(replace)} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", exe, ".")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatal(fmt.Errorf("%s: %w\n%s", cmd, err, out))
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(source, text, bug, 1)), 0o600))
+	require.NoError(t, os.WriteFile(overlay, replace, 0o600))
+	out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", exe, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	return exe
 }

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 var (
@@ -47,9 +49,7 @@ func TestSimulation(t *testing.T) {
 	}
 	started := time.Now()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, failure := range runWorkers(t, exe, first, *seedCount) {
 		t.Error(failure)
 	}
