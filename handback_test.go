@@ -10,10 +10,10 @@ import (
 // sending notes what is known of a message while its acknowledgement is sent.
 type sending struct {
 	m   *Msg
-	how worker.Outcome
+	how worker.Settlement
 }
 
-func (s *sending) Sent([]byte, bool) { s.how = worker.Outcome(s.m.how.Load()) }
+func (s *sending) Sent([]byte, bool) { s.how = worker.Settlement(s.m.how.Load()) }
 
 // TestHandBackIsKnownBeforeItIsSent: the redelivery of a message that was handed back can be here before the call that
 // handed it back has returned. If that were not known by then, it would be taken for a copy of the message that is held,
@@ -26,7 +26,7 @@ func TestHandBackIsKnownBeforeItIsSent(t *testing.T) {
 		s := &sending{}
 		s.m = testmsg.New("a", "", nil, nil, s).(*Msg)
 		if err := handBack(s.m); err != nil || s.how != worker.Naked {
-			t.Errorf("%s: outcome %v while it was sent, error %v", name, s.how, err)
+			t.Errorf("%s: settled as %v while it was sent, error %v", name, s.how, err)
 		}
 	}
 }

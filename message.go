@@ -25,7 +25,7 @@ type Msg struct {
 	run     *run // with ManualAck: the one that holds it
 	size    int  // that the server counts against MaxBytes
 	settled atomic.Bool
-	how     atomic.Uint32 // the worker.Outcome; set once the acknowledgement is sent, for a NAK before, see settle
+	how     atomic.Uint32 // the worker.Settlement; set once the acknowledgement is sent, for a NAK before, see settle
 }
 
 var _ jetstream.Msg = (*Msg)(nil)
@@ -146,7 +146,7 @@ func (m *Msg) DoubleAck(ctx context.Context) error {
 }
 
 // is notes that the message was settled.
-func (m *Msg) is(how worker.Outcome) {
+func (m *Msg) is(how worker.Settlement) {
 	m.how.Store(uint32(how))
 	switch how {
 	case worker.Naked:
@@ -163,7 +163,7 @@ func (m *Msg) is(how worker.Outcome) {
 }
 
 // settle sends the one acknowledgement of a message.
-func (m *Msg) settle(body []byte, how worker.Outcome) error {
+func (m *Msg) settle(body []byte, how worker.Settlement) error {
 	if !m.settled.CompareAndSwap(false, true) {
 		return jetstream.ErrMsgAlreadyAckd
 	}

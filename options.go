@@ -13,7 +13,7 @@ import (
 // given to a call it holds for that call. An option that a call cannot use is refused with [ErrInvalidOption].
 type Option struct {
 	name    string
-	uses    call
+	uses    callKind
 	apply   func(*settings)
 	problem string // what is wrong with its value, for any call and consumer; empty: nothing
 }

@@ -105,7 +105,7 @@ func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err err
 // that it fills.
 type run struct {
 	sub     *Subscription
-	call    call
+	kind    callKind
 	set     *settings
 	handler Handler  // nil: the caller settles what it takes
 	bound   *binding // the consumer
@@ -116,11 +116,11 @@ type run struct {
 
 // open starts reading ahead. Without a handler the caller settles what it takes. before is the run of the same call that has
 // ended; nil: it is the first.
-func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run {
+func (s *Subscription) open(c callKind, set *settings, h Handler, before *run) *run {
 	bound := s.bound.Load()
 	o, cfg := &set.run, &bound.cfg
 	log := set.log().With("stream", s.stream, "consumer", s.consumer)
-	r := &run{sub: s, call: c, set: set, handler: h, bound: bound, report: &worker.Reporter{Log: log, OnError: o.onError, Events: o.onEvent != nil, Notifier: s.notifier}}
+	r := &run{sub: s, kind: c, set: set, handler: h, bound: bound, report: &worker.Reporter{Log: log, OnError: o.onError, Events: o.onEvent != nil, Notifier: s.notifier}}
 	pool := o.Settings
 	if pool.Prefetch == 0 {
 		pool.PrefetchBytes = cmp.Or(pool.PrefetchBytes, worker.MaxBytes)
@@ -160,7 +160,7 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Paused:   func() bool { return s.calls.pinning.Load() > 0 },
 		Identify: (*Msg).identify,
 		Size:     func(m *Msg) int { return m.size },
-		Settled:  func(m *Msg) worker.Outcome { return worker.Outcome(m.how.Load()) },
+		Settled:  func(m *Msg) worker.Settlement { return worker.Settlement(m.how.Load()) },
 		Ack:      (*Msg).Ack, Nak: (*Msg).NakWithDelay, Term: (*Msg).TermWithReason, InProgress: (*Msg).InProgress, HandBack: r.handBack,
 		Failed: r.failed,
 		Credit: func(c pull.Credit) {
@@ -190,22 +190,22 @@ func (r *run) handBack(m *Msg) {
 
 // poolConsumer is the part of cfg that a pool uses. Only messages that handlers settle are remembered.
 func (s *Subscription) poolConsumer(cfg *jetstream.ConsumerConfig, handlers bool) worker.Consumer {
-	c := worker.Consumer{AckNone: cfg.AckPolicy == jetstream.AckNonePolicy, Window: maxPrefetch}
+	c := worker.Consumer{AckNone: cfg.AckPolicy == jetstream.AckNonePolicy, WindowMost: maxPrefetch}
 	if c.AckNone {
 		return c
 	}
 	c.BackOff, c.MaxDeliver = cfg.BackOff, uint64(max(0, cfg.MaxDeliver))
-	c.Window = worker.Window(cfg.MaxAckPending, maxPrefetch, s.trip)
+	c.WindowMost = worker.WindowMost(cfg.MaxAckPending, maxPrefetch, s.trip)
 	if handlers {
 		c.Remembers = remembered
 	}
-	c.Patience = cfg.AckWait
-	if c.Patience <= 0 {
-		c.Patience = defaultAckWait
+	c.Shortest = cfg.AckWait
+	if c.Shortest <= 0 {
+		c.Shortest = defaultAckWait
 	}
-	c.Longest = c.Patience
+	c.Longest = c.Shortest
 	for _, d := range cfg.BackOff {
-		c.Patience, c.Longest = min(c.Patience, d), max(c.Longest, d)
+		c.Shortest, c.Longest = min(c.Shortest, d), max(c.Longest, d)
 	}
 	return c
 }
@@ -250,7 +250,7 @@ func (r *run) Healthy() { r.report.Healthy() }
 // reconfigured ends the run, and the call too where a new one would fail.
 func (r *run) reconfigured() {
 	cfg := r.sub.config()
-	err := r.set.check(r.call, cfg, nil, true) // as a new call is
+	err := r.set.check(r.kind, cfg, nil, true) // as a new call is
 	if err == nil {
 		err = worker.ErrReconfigured
 		r.report.Later(slog.LevelInfo, "jetpull: the consumer's configuration has changed",
@@ -272,12 +272,12 @@ func (r *run) next(ctx context.Context) *run {
 			return nil
 		}
 	}
-	r.release()
-	return r.sub.open(r.call, &set, r.handler, r)
+	r.endPool()
+	return r.sub.open(r.kind, &set, r.handler, r)
 }
 
-// release ends the run's pool and takes the run off the list.
-func (r *run) release() {
+// endPool ends the run's pool and takes the run off the list.
+func (r *run) endPool() {
 	r.pool.Close()
 	s := r.sub
 	s.calls.mu.Lock()
@@ -288,7 +288,7 @@ func (r *run) release() {
 // close ends the call. It hands back the messages that were not started. While the connection is up, and within most, it waits
 // until messages on the wire have been handed back too. Then it gives up the pin.
 func (r *run) close(most time.Duration) {
-	r.release()
+	r.endPool()
 	s := r.sub
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()

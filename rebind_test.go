@@ -59,7 +59,7 @@ func TestARunEndsWithItsConfiguration(t *testing.T) {
 	log.s = s
 	s.bound.Store(bindingOf(&jetstream.ConsumerInfo{Name: "C"}))
 	s.notifier = &worker.Notifier{Start: func(func(context.Context)) bool { return false }}
-	r := &run{sub: s, call: callMessages, set: defaultSettings(), report: &worker.Reporter{Log: slog.New(log), Notifier: s.notifier}}
+	r := &run{sub: s, kind: callMessages, set: defaultSettings(), report: &worker.Reporter{Log: slog.New(log), Notifier: s.notifier}}
 	r.pool = worker.New(worker.Ops[*Msg]{Now: func() pull.At { return 0 }, Halt: func() {}, Report: r.report}, worker.Settings{Workers: 1}, worker.Consumer{})
 	s.calls.runs = []*run{r}
 	if _, _, err := s.read(t.Context()); err != nil {

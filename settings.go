@@ -27,11 +27,11 @@ const (
 	maxPrefetch = transport.MaxOnOrder
 )
 
-// call is a set of the operations that an option can be used for.
-type call uint8
+// callKind is a kind of call, or a set of them for which an option can be used.
+type callKind uint8
 
 const (
-	callNext call = 1 << iota
+	callNext callKind = 1 << iota
 	callFetch
 	callMessages
 	callConsume
@@ -42,8 +42,8 @@ const (
 	callAll  = callPull | callRun
 )
 
-func (c call) String() string {
-	return map[call]string{callNext: "Next", callFetch: "Fetch", callMessages: "Messages", callConsume: "Consume", callSubscribe: "Subscribe"}[c]
+func (c callKind) String() string {
+	return map[callKind]string{callNext: "Next", callFetch: "Fetch", callMessages: "Messages", callConsume: "Consume", callSubscribe: "Subscribe"}[c]
 }
 
 // settings are the combined options of a call.
@@ -87,7 +87,7 @@ func defaultSettings() *settings {
 func (s *settings) log() *slog.Logger { return cmp.Or(s.logger, slog.Default()) }
 
 // settings are those of one call, after the checks that every call shares.
-func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*settings, error) {
+func (s *Subscription) settings(ctx context.Context, c callKind, opts []Option) (*settings, error) {
 	if err := checkContext(ctx); err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*se
 
 // with returns the settings of a call on a consumer with cfg: the defaults, changed by opts. bounded says that its context has
 // a deadline.
-func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option, bounded bool) (*settings, error) {
+func (s *settings) with(c callKind, cfg *jetstream.ConsumerConfig, opts []Option, bounded bool) (*settings, error) {
 	if len(opts) == 0 && c&callPull != 0 && s.checked == cfg {
 		return s, nil
 	}
@@ -137,7 +137,7 @@ func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option, bo
 // check refuses options that contradict each other, and options that do not fit the consumer, so that the caller gets a
 // specific error instead of the server's 400. callOpts are the options that were given to the call itself. A default
 // heartbeat can be too long for a call, which then ignores it.
-func (s *settings) check(c call, cfg *jetstream.ConsumerConfig, callOpts map[string]bool, bounded bool) error {
+func (s *settings) check(c callKind, cfg *jetstream.ConsumerConfig, callOpts map[string]bool, bounded bool) error {
 	o, t, policy := &s.run, &s.terms, cfg.PriorityPolicy
 	beat, longest := time.Duration(0), time.Duration(math.MaxInt64) // of a heartbeat
 	switch {

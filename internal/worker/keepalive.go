@@ -16,7 +16,7 @@ func (p *Pool[M]) look(now pull.At, d time.Duration) {
 
 // lookAgain has keepHouse called within a quarter of AckWait. The queue's lock is held.
 func (p *Pool[M]) lookAgain(now pull.At) {
-	if wait := p.queue.consumer.Patience; wait > 0 {
+	if wait := p.queue.consumer.Shortest; wait > 0 {
 		p.look(now, max(time.Millisecond, wait/4))
 	}
 }
@@ -30,7 +30,7 @@ func (p *Pool[M]) keepHouse() {
 		q.mu.Unlock()
 		return
 	}
-	now, wait := p.ops.Now(), q.consumer.Patience
+	now, wait := p.ops.Now(), q.consumer.Shortest
 	p.lookAt = 0
 	var due []M
 	for e := q.held.next; e != &q.held; e = e.next {

@@ -28,7 +28,7 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 		q.mu.Unlock()
 		return
 	}
-	e.outcome = how
+	e.how = how
 	q.done(e, p.ops.Now())
 	c := q.creditDue()
 	q.mu.Unlock()

@@ -27,12 +27,12 @@ func (n *Notifier) Post(f func()) {
 	idle := !n.calling
 	n.calling = true
 	n.mu.Unlock()
-	if idle && !n.Start(n.call) {
-		n.call(context.Background())
+	if idle && !n.Start(n.callQueued) {
+		n.callQueued(context.Background())
 	}
 }
 
-func (n *Notifier) call(context.Context) {
+func (n *Notifier) callQueued(context.Context) {
 	for {
 		n.mu.Lock()
 		if len(n.queue) == 0 {

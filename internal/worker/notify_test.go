@@ -56,9 +56,9 @@ func TestWindow(t *testing.T) {
 		"up to what may be on order":          {window{}, 9, 0, 1000},
 		"is enough for 10 ms":                 {window{workers: 64}, 0, ms, 640},
 		"grows for no slow handler":           {window{}, 0, 20 * ms, 16},
-		"within a quarter of AckWait":         {window{patient: 250 * ms}, 5, 20 * ms, 12},
-		"of several workers":                  {window{patient: 250 * ms, workers: 4}, 5, 20 * ms, 50},
-		"a message at hand for each at least": {window{patient: ms, workers: 4}, 5, time.Second, 5},
+		"within a quarter of AckWait":         {window{waitMost: 250 * ms}, 5, 20 * ms, 12},
+		"of several workers":                  {window{waitMost: 250 * ms, workers: 4}, 5, 20 * ms, 50},
+		"a message at hand for each at least": {window{waitMost: ms, workers: 4}, 5, time.Second, 5},
 		"though that is over the bound":       {window{workers: 1200}, 1, 0, 1201},
 		"fixed":                               {window{fixed: 16}, 5, time.Microsecond, 16},
 	} {
@@ -74,7 +74,7 @@ func TestWindow(t *testing.T) {
 		}
 		require.Equal(t, tt.want, w.size, name)
 	}
-	w := &window{workers: 1, size: 16, bound: 1000, patient: time.Second}
+	w := &window{workers: 1, size: 16, bound: 1000, waitMost: time.Second}
 	for each, want := range map[time.Duration]int{100 * ms: 10, ms: 1000} {
 		for range 60 {
 			w.starved()
@@ -82,7 +82,7 @@ func TestWindow(t *testing.T) {
 		}
 		require.InDelta(t, want, w.size, 60, "with handlers of %v", each)
 	}
-	require.Equal(t, []int{666, 9000, 9000, 1}, []int{Window(1000, 9000, 0), Window(1000, 9000, 5*ms), Window(0, 9000, 0), Window(2, 9000, 0)})
+	require.Equal(t, []int{666, 9000, 9000, 1}, []int{WindowMost(1000, 9000, 0), WindowMost(1000, 9000, 5*ms), WindowMost(0, 9000, 0), WindowMost(2, 9000, 0)})
 }
 
 func TestDefaultDelays(t *testing.T) {

@@ -26,7 +26,7 @@ type Ops[M any] struct {
 	Key      func(M) string // nil: messages are not ordered by key
 
 	Handle  func(context.Context, M) error // nil: the caller settles what it takes
-	Settled func(M) Outcome                // how its handler has settled it
+	Settled func(M) Settlement             // how its handler has settled it
 	// The acknowledgements of a message; HandBack is for those that no handler has started.
 	Ack        func(M) error
 	Nak        func(M, time.Duration) error
@@ -63,11 +63,11 @@ type Settings struct {
 // Consumer is the part of the consumer's configuration that a pool uses.
 type Consumer struct {
 	AckNone    bool          // nothing is acknowledged or redelivered
-	Patience   time.Duration // the shortest AckWait; 0: nothing is redelivered
+	Shortest   time.Duration // the shortest AckWait; 0: nothing is redelivered
 	Longest    time.Duration // the longest
 	BackOff    []time.Duration
 	MaxDeliver uint64 // 0: no limit
-	Window     int    // the most messages that may be held or on order
+	WindowMost int    // the most messages that may be held or on order
 	Remembers  int    // settled messages that are remembered
 }
 
@@ -106,7 +106,7 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	q.quota.left = cmp.Or(set.StopAfter, math.MaxInt)
 	q.window = window{
 		fixed: set.Prefetch, workers: set.Workers, bytes: set.PrefetchBytes,
-		bound: consumer.Window, patient: consumer.Patience / 4,
+		bound: consumer.WindowMost, waitMost: consumer.Shortest / 4,
 	}
 	q.window.restart()
 	if set.Workers > 1 && ops.Handle != nil {
@@ -155,16 +155,16 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 		switch {
 		case e != nil:
 			e.replace(m, delivered)
-			q.release(size)
+			q.countCredit(size)
 		case known == Acked:
 			again = append(again, func() error { return p.ops.Ack(m) })
-			q.release(size)
+			q.countCredit(size)
 		case known == Terminated:
 			again = append(again, func() error { return p.ops.Term(m, "") })
-			q.release(size)
+			q.countCredit(size)
 		case q.stopped:
 			back = append(back, m)
-			q.release(size)
+			q.countCredit(size)
 		default:
 			e = q.add()
 			e.msg, e.latest, e.id, e.delivered, e.size, e.since = m, m, id, delivered, size, now
@@ -194,10 +194,10 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	return redelivered
 }
 
-// known returns the held entry of a message, or else the outcome that is remembered for it. A message that its handler, or
+// known returns the held entry of a message, or else how it is remembered to be settled. A message that its handler, or
 // the loop of Messages, has settled itself is held until the handler returns. A redelivery of one that it handed back is a
 // message like any other. The lock is held.
-func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
+func (p *Pool[M]) known(id ID) (*entry[M], Settlement) {
 	q := &p.queue
 	if id.Seq > q.history.highest || id.Seq == 0 {
 		q.history.highest = max(q.history.highest, id.Seq)
@@ -205,7 +205,7 @@ func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	}
 	e := q.find(id)
 	if e == nil {
-		return nil, q.history.memory.outcome(id)
+		return nil, q.history.memory.settlement(id)
 	}
 	how := p.ops.Settled(e.msg)
 	switch {

@@ -44,49 +44,28 @@ func TestHandling(t *testing.T) {
 func TestWorkersStartWithMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ran atomic.Int32
-		release := make(chan struct{})
-		p := New(Ops[*msg]{
-			Now: func() pull.At { return 0 }, Identify: func(m *msg) (ID, uint64) { return m.id, 1 }, Size: func(*msg) int { return 1 },
-			Handle:  func(context.Context, *msg) error { ran.Add(1); <-release; return nil },
-			Settled: func(*msg) Outcome { return Undecided },
-			Ack:     func(*msg) error { return nil }, HandBack: func(*msg) {},
-			Credit: func(pull.Credit) {}, Halt: func() {}, Report: &Reporter{},
-		}, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, Consumer{Patience: time.Minute, Longest: time.Minute, Remembers: 10})
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- p.Run(ctx) }()
-		started := func() int {
-			synctest.Wait()
-			p.queue.mu.Lock()
-			defer p.queue.mu.Unlock()
-			return p.queue.started
-		}
-		require.Equal(t, 1, started())
-		seq := uint64(0)
-		deliver := func(n int) {
+		release, s := make(chan struct{}), newStage(t)
+		ops := s.ops()
+		ops.Handle = func(context.Context, *msg) error { ran.Add(1); <-release; return nil }
+		s.run(ops, Settings{Workers: 64, Prefetch: 100, DrainTimeout: time.Second}, consumer(nil))
+		seq := 0
+		for _, step := range []struct{ n, started int }{{0, 1}, {1, 1}, {1, 2}, {3, 5}, {95, 64}} { // the first takes the first
 			var ms []*msg
-			for range n {
+			for range step.n {
 				seq++
-				ms = append(ms, &msg{id: ID{Seq: seq}})
+				ms = append(ms, &msg{id: ID{Seq: uint64(seq)}})
 			}
-			p.Deliver(ms)
+			s.arrive(ms)
+			synctest.Wait()
+			s.pool.queue.mu.Lock()
+			require.Equal(t, step.started, s.pool.queue.started)
+			s.pool.queue.mu.Unlock()
+			require.EqualValues(t, min(seq, 64), ran.Load(), "each message is handled while the others are")
 		}
-		deliver(1)
-		require.Equal(t, 1, started(), "the one that waits takes it")
-		deliver(1)
-		require.Equal(t, 2, started())
-		deliver(3)
-		require.Equal(t, 5, started())
-		require.EqualValues(t, 5, ran.Load(), "each message is handled while the others are")
-		deliver(95)
-		require.Equal(t, 64, started())
-		require.EqualValues(t, 64, ran.Load())
 		close(release)
 		synctest.Wait()
 		require.EqualValues(t, 100, ran.Load())
-		stop()
-		require.NoError(t, <-ended)
-		p.Close()
+		s.end()
 	})
 }
 

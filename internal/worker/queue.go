@@ -24,14 +24,14 @@ type entry[M any] struct {
 	size      int
 	key       string
 
-	since   pull.At // when it arrived, or was last reported in progress
-	retries int     // in place
-	due     pull.At // when it is retried in place; 0: it is not
-	taken   bool    // by a worker
-	parked  bool    // its handler has returned without settling it
-	insists bool    // its worker waits for its dead letter to be stored
-	gone    bool    // it is not held any more, and only its worker has it
-	outcome Outcome // how its worker settled it
+	since   pull.At    // when it arrived, or was last reported in progress
+	retries int        // in place
+	due     pull.At    // when it is retried in place; 0: it is not
+	taken   bool       // by a worker
+	parked  bool       // its handler has returned without settling it
+	insists bool       // its worker waits for its dead letter to be stored
+	gone    bool       // it is not held any more, and only its worker has it
+	how     Settlement // by its worker
 
 	prev, next *entry[M] // in the list of all that are held
 	behind     *entry[M] // the next in the ready queue, or in the line of its key
@@ -84,7 +84,7 @@ type queue[M any] struct {
 	history history // under mu
 }
 
-// history is the highest sequence delivered, and the outcomes of settled messages.
+// history is the highest sequence delivered, and how messages were settled.
 type history struct {
 	highest uint64 // stream sequence
 	looked  uint64 // highest at the last look of keepHouse
@@ -146,11 +146,11 @@ func (q *queue[M]) remove(e *entry[M]) {
 	e.gone = true
 	e.prev.next, e.next.prev = e.next, e.prev
 	q.n--
-	q.release(e.size)
+	q.countCredit(e.size)
 }
 
-// release counts the credit of a message that is not held.
-func (q *queue[M]) release(bytes int) {
+// countCredit counts the credit of a message that is not held.
+func (q *queue[M]) countCredit(bytes int) {
 	q.credit.N++
 	q.credit.Bytes += bytes
 }
@@ -284,7 +284,7 @@ func (q *queue[M]) finish(s *slot[M]) {
 
 // done removes e, which was handled.
 func (q *queue[M]) done(e *entry[M], now pull.At) {
-	q.history.memory.add(now, e.id, e.outcome, q.consumer.Remembers)
+	q.history.memory.add(now, e.id, e.how, q.consumer.Remembers)
 	q.remove(e)
 	q.advance(e)
 	if e.parked {

@@ -152,7 +152,7 @@ func (d *drawn) deliver(next *uint64) {
 
 func (d *drawn) play() {
 	d.start = time.Now().Add(-time.Second)
-	consumer := Consumer{Patience: 2 * time.Second, Longest: time.Hour, Window: 100, Remembers: 1000}
+	consumer := Consumer{Shortest: 2 * time.Second, Longest: time.Hour, WindowMost: 100, Remembers: 1000}
 	d.open(consumer)
 	ctx, stop := context.WithCancel(d.t.Context())
 	ended := make(chan error)

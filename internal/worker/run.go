@@ -107,15 +107,15 @@ func (p *Pool[M]) Close() {
 
 // work handles messages until the queue is stopped and empty. If a handler ends its goroutine (runtime.Goexit),
 // another takes the worker's place.
-func (p *Pool[M]) work(call, ctx context.Context, s *slot[M]) {
+func (p *Pool[M]) work(callCtx, ctx context.Context, s *slot[M]) {
 	clean := false
 	defer func() {
 		if !clean {
-			p.workers.Go(func() { p.work(call, ctx, s) })
+			p.workers.Go(func() { p.work(callCtx, ctx, s) })
 		}
 	}()
 	for {
-		if call.Err() != nil {
+		if callCtx.Err() != nil {
 			p.End(nil) // no message is begun after the end of ctx
 		}
 		e := p.queue.next(s)

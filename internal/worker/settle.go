@@ -113,15 +113,15 @@ func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err err
 	case how == Undecided:
 		p.acknowledge(e)
 	case how == Naked:
-		p.release(e) // before its redelivery comes: see known
+		p.removeEntry(e) // before its redelivery comes: see known
 	default:
-		e.outcome = how
+		e.how = how
 	}
 }
 
 // acknowledge acknowledges e, perhaps with others.
 func (p *Pool[M]) acknowledge(e *entry[M]) {
-	e.outcome = Acked
+	e.how = Acked
 	if p.acks != nil {
 		p.acks.add(e.msg, !p.queue.empty())
 		return
@@ -129,15 +129,15 @@ func (p *Pool[M]) acknowledge(e *entry[M]) {
 	p.ops.Report.Error(p.ops.Ack(e.msg))
 }
 
-// release removes e before the server can redeliver it, and returns its newest delivery, which is handed back.
-func (p *Pool[M]) release(e *entry[M]) M {
+// removeEntry removes e before the server can redeliver it, and returns its newest delivery, which is handed back.
+func (p *Pool[M]) removeEntry(e *entry[M]) M {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
 	p.queue.remove(e)
 	return e.latest
 }
 
-// Results of a failed attempt, for Ops.Failed; an Outcome is how a message was settled.
+// The outcomes of a failed attempt, for Ops.Failed.
 const (
 	Retried      = "retried"
 	DeadLettered = "dead_lettered"
@@ -197,13 +197,13 @@ func (p *Pool[M]) nak(e *entry[M], try attempt, delay time.Duration) {
 	if try.last {
 		outcome = HandedBack
 	}
-	p.ops.Report.Error(p.ops.Nak(p.release(e), delay))
+	p.ops.Report.Error(p.ops.Nak(p.removeEntry(e), delay))
 	p.ops.Failed(m, try.number, outcome, delay, try.err)
 }
 
 // terminate ends a message for good.
 func (p *Pool[M]) terminate(e *entry[M], try attempt, outcome, reason string) {
-	e.outcome = Terminated
+	e.how = Terminated
 	p.ops.Report.Error(p.ops.Term(e.msg, reason))
 	p.ops.Failed(e.msg, try.number, outcome, 0, try.err)
 }

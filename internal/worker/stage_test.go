@@ -27,7 +27,7 @@ type msg struct {
 	id        ID
 	delivered uint64
 	key       string
-	settled   atomic.Uint32 // an Outcome, by its handler
+	settled   atomic.Uint32 // an Settlement, by its handler
 	acks      atomic.Int32  // how often it was settled
 }
 
@@ -139,7 +139,7 @@ func (s *stage) ops() Ops[*msg] {
 		Now:      func() pull.At { return time.Since(start) },
 		Identify: func(m *msg) (ID, uint64) { return m.id, m.delivered },
 		Size:     func(*msg) int { return 10 },
-		Handle:   s.handle, Settled: func(m *msg) Outcome { return Outcome(m.settled.Load()) },
+		Handle:   s.handle, Settled: func(m *msg) Settlement { return Settlement(m.settled.Load()) },
 		Ack: did("ack"), InProgress: did("wpi"),
 		Nak:      func(m *msg, d time.Duration) error { return did(fmt.Sprintf("nak:%v ", d))(m) },
 		Term:     func(m *msg, reason string) error { return did("term:" + reason + " ")(m) },
@@ -190,8 +190,8 @@ func play(t *testing.T, text string) {
 func consumer(ws script.Words) Consumer {
 	wait := ws.Durations("wait", "30s")[0]
 	return Consumer{
-		AckNone: ws.Has("acknone"), Patience: wait, Longest: wait, BackOff: ws.Durations("backoff", "1s"),
-		MaxDeliver: uint64(ws.Number("maxdeliver", 0)), Window: 100, Remembers: ws.Number("remembers", 9),
+		AckNone: ws.Has("acknone"), Shortest: wait, Longest: wait, BackOff: ws.Durations("backoff", "1s"),
+		MaxDeliver: uint64(ws.Number("maxdeliver", 0)), WindowMost: 100, Remembers: ws.Number("remembers", 9),
 	}
 }
 
@@ -260,12 +260,15 @@ func (s *stage) open(ws script.Words) {
 		RetryDelays: ws.Durations("delays", ""), HandlerTimeout: ws.Durations("timeout", "0s")[0], DrainTimeout: ws.Durations("drain", "30s")[0],
 		ManualAck: ws.Has("manual"), StopAfter: ws.Number("stopafter", 0), DrainBuffered: ws.Has("buffered"),
 	}
-	ctx, stop := context.WithCancel(s.t.Context())
-	s.stop = stop
 	if ws.Has("messages") {
 		ops.Handle = nil
 	}
-	s.pool = New(ops, set, consumer(ws))
+	s.run(ops, set, consumer(ws))
+}
+
+func (s *stage) run(ops Ops[*msg], set Settings, c Consumer) {
+	ctx, stop := context.WithCancel(s.t.Context())
+	s.stop, s.pool = stop, New(ops, set, c)
 	if ops.Handle == nil {
 		close(s.ended)
 		return
@@ -292,11 +295,14 @@ func (s *stage) deliver(ws script.Words) {
 	var ms []*msg
 	for _, w := range ws[1:] {
 		if seq, err := strconv.ParseUint(w, 10, 64); err == nil { // or key=value
-			s.arrived.N++
-			s.arrived.Bytes += 10
 			ms = append(ms, &msg{id: ID{seq, int64(ws.Number("stored", 0))}, delivered: uint64(max(1, ws.Number("n", 0))), key: ws[len(ws)-1]})
 		}
 	}
+	s.arrive(ms)
+}
+
+func (s *stage) arrive(ms []*msg) {
+	s.arrived = pull.Credit{N: s.arrived.N + len(ms), Bytes: s.arrived.Bytes + 10*len(ms)}
 	s.pool.Deliver(ms)
 }
 

@@ -20,11 +20,11 @@ const (
 // rate, doubles whenever a worker had to wait although messages kept coming, and is bounded so that the last
 // message of a full window waits for a quarter of AckWait. The queue's lock guards it.
 type window struct {
-	fixed   int // by Prefetch; 0: it is adaptive
-	workers int
-	bound   int           // by MaxAckPending, or what may be on order
-	patient time.Duration // a quarter of AckWait; 0: messages may wait for ever
-	bytes   int           // 0: no bound
+	fixed    int // by Prefetch; 0: it is adaptive
+	workers  int
+	bound    int           // by MaxAckPending, or what may be on order
+	waitMost time.Duration // a quarter of AckWait; 0: messages may wait for ever
+	bytes    int           // 0: no bound
 
 	size   int
 	taken  bool          // a message was taken since a worker last waited
@@ -63,8 +63,8 @@ func (w *window) fit() {
 		return
 	}
 	most := w.bound
-	if w.patient > 0 && w.each > 0 {
-		most = min(most, w.lasting(w.patient))
+	if w.waitMost > 0 && w.each > 0 {
+		most = min(most, w.lasting(w.waitMost))
 	}
 	w.size = max(w.workers+1, min(w.size, most))
 }
@@ -74,10 +74,10 @@ func (w *window) lasting(d time.Duration) int {
 	return int(min(float64(w.bound), float64(d)/float64(max(w.each, 1))*float64(w.workers)))
 }
 
-// Window is the most messages that a window may have. It is below the consumer's MaxAckPending: a server that has
+// WindowMost is the most messages that a window may have. It is below the consumer's MaxAckPending: a server that has
 // reached that limit delivers one message for each acknowledgement, and not several at once. On a slow link
 // acknowledgements take long, so the window needs all of MaxAckPending, and most is the bound.
-func Window(maxAckPending, most int, trip time.Duration) int {
+func WindowMost(maxAckPending, most int, trip time.Duration) int {
 	bound := maxAckPending * 2 / 3
 	if bound <= 0 || trip > time.Duration(bound)*lineTime {
 		return most
@@ -92,5 +92,5 @@ func OnOrder(maxAckPending, most int, trip time.Duration) int {
 	if n <= 0 {
 		return most
 	}
-	return min(most, max(256, n, Window(n, 2*n, trip)))
+	return min(most, max(256, n, WindowMost(n, 2*n, trip)))
 }
