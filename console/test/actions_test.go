@@ -175,7 +175,7 @@ func pages(name string) []string {
 	return []string{
 		"overview", "sets", one("set", "name", name), "consumers", one("consumer", "stream", name, "name", name), "streams", one("messages", "stream", name, "seq", "1"), one("message", "stream", name, "seq", "1"),
 		one("message", "stream", name, "seq", "1", "as", "hex"), one("deadletters", "stream", name), one("deadletter", "stream", name, "seq", "1"),
-		one("deadletters", "stream", name, "do", "purge-all"), "broker", "channels", one("channel", "name", name), one("channel", "name", name, "do", "broadcast"),
+		one("deadletters", "stream", name, "do", "purge-all"), "broker", one("channel", "name", name), one("channel", "name", name, "do", "broadcast"),
 		one("brokerconsumer", "channel", name, "consumer", name), one("brokermessage", "channel", name, "id", name), one("scheduled", "channel", name, "id", name),
 		"relay", one("receiver", "name", name), "failed", one("failed", "receiver", name, "source", name), one("relaymessage", "source", name, "id", name),
 		"feed", one("partition", "id", name), one("item", "partition", name, "id", name), "operations", one("operation", "system", "relay", "id", "redrive-1"),

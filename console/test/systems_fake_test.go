@@ -177,8 +177,6 @@ func (f *fakes) broker(at string) any {
 		return map[string]any{"Result": []any{map[string]any{"Attempt": 1, "StatusCode": 500, "StartedAt": now, "Error": n}}}
 	case strings.HasSuffix(at, "/messages-status"):
 		return map[string]any{"counts": map[string]any{"DISPATCHED": map[string]int{"Count": 5}}}
-	case at == "/channels":
-		return map[string]any{"result": []string{"/channel/" + url.PathEscape(n)}}
 	case strings.HasSuffix(at, "messages"):
 		return map[string]any{"result": []string{"/channel/c/message/" + url.PathEscape(n)}}
 	case strings.Contains(at, "/scheduled-message/"):

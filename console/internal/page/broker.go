@@ -80,7 +80,7 @@ func NewBroker(s *sample.Sampler, call BrokerSource) *Broker {
 
 // Pages are the functions of the pages by their paths.
 func (b *Broker) Pages() map[string]Func {
-	return map[string]Func{"broker": b.list, "channels": b.channels, "channel": b.channel, "scheduled": b.scheduled, "brokerconsumer": b.one, "brokermessage": b.message}
+	return map[string]Func{"broker": b.list, "channel": b.channel, "scheduled": b.scheduled, "brokerconsumer": b.one, "brokermessage": b.message}
 }
 
 func (b *Broker) ask(ctx context.Context) ([]jobs, error) {
@@ -188,10 +188,7 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "sort", Value: q.Get("sort"), Hidden: true},
 			{Name: "desc", Value: q.Get("desc"), Hidden: true},
 		}},
-		Parts: []view.Part{{
-			ID: "broker", Source: source(brokerName, s), List: list,
-			Facts: []view.Fact{{Name: "Channels", Value: view.Linked("all, also those without consumers", "channels")}},
-		}},
+		Parts: []view.Part{{ID: "broker", Source: source(brokerName, s), List: list}},
 	}, nil
 }
 
@@ -287,7 +284,6 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	if err := b.call.Call(ctx, http.MethodGet, counts.path()+"/dlq", nil, &letters); err != nil {
 		dead.Source = view.Source{Name: brokerName, Error: err.Error()}
 	}
-	dead.Facts = []view.Fact{{Name: "Reasons and filters", Value: view.Linked("failures of this consumer", link("failed", "system", brokerName, "receiver", channel+"/"+name))}}
 	dead.List = &view.List{Found: fmt.Sprintf("%s shown of %d", view.Bounded(len(letters.DeadJobs), false, "dead job"), counts.dead), Path: "brokerconsumer", Empty: "No job is dead.", Columns: []view.Column{{Title: "Dead since"}, {Title: "Message"}}}
 	for i, j := range letters.DeadJobs {
 		id, _ := url.PathUnescape(path.Base(j.MessageURL)) // an ID that cannot be read leads to a page that states this

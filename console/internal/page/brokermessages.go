@@ -36,52 +36,10 @@ func producerHeader(form url.Values) http.Header {
 	return h
 }
 
-// channels lists the channels, also those without consumers, which the list of consumers does not have.
-func (b *Broker) channels(ctx context.Context, r Request) (*view.Page, error) {
-	next := r.Query.Get("next")
-	part, after := b.ids(ctx, r, "channels", "", "/channels?"+url.Values{"next": {next}}.Encode(), "This list shows the channels of the broker. PUT /channel/CHANNEL creates one.",
-		func(name string) string { return link("channel", "name", name) })
-	if part.List != nil {
-		part.List.Path, part.List.Columns = "channels", []view.Column{{Title: "Channel"}}
-		part.List.Found = view.Bounded(len(part.List.Rows), false, "channel") + " shown"
-		if len(part.List.Rows) == messageRows { // the last page has a link to the next one, too
-			part.List.Next = with(r.Query, "next", after)
-		}
-	}
-	return &view.Page{Nav: "broker", Title: "Channels", Crumbs: []view.Link{{Text: "Broker", Href: "broker"}}, Static: true, Parts: []view.Part{part}}, nil
-}
-
-// searchFields are the filters of a channel's messages, by their names in the broker's interface.
-var searchFields = []string{"id", "eventType", "metadata", "since", "until"}
-
-// search is the query of the broker's search for the messages of a channel that the query of a page selects.
-func search(q url.Values) (url.Values, error) {
-	asked := url.Values{"limit": {strconv.Itoa(messageRows)}, "next": {q.Get("next")}}
-	for _, name := range searchFields {
-		value := strings.TrimSpace(q.Get(name))
-		if value == "" {
-			continue
-		}
-		if name == "since" || name == "until" {
-			at, err := parseTime(value)
-			if err != nil {
-				return nil, err
-			}
-			value = at.UTC().Format(time.RFC3339)
-		}
-		asked.Set(name, value)
-	}
-	return asked, nil
-}
-
-// channel shows the newest messages of a channel, or those that a filter selects, and those that are scheduled.
+// channel shows the newest messages of a channel, and those that are scheduled.
 func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	name := q.Get("name")
-	asked, err := search(q)
-	if err != nil {
-		return nil, err
-	}
 	s := b.latest.Fresh(ctx)
 	consumers := 0
 	for _, one := range s.Value {
@@ -94,7 +52,7 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 		Next   time.Time                      `json:"next_scheduled_message_at"`
 	}
 	if err := b.call.Call(ctx, http.MethodGet, channelPath(name)+"/messages-status", nil, &status); err != nil {
-		return nil, notShown(brokerName, err, "The list of channels shows all that there are.", "channel %q", name)
+		return nil, notShown(brokerName, err, "The list of consumers shows the channels that have some.", "channel %q", name)
 	}
 	head := view.Part{
 		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now}, Actions: []view.Action{b.broadcast(name, consumers)},
@@ -105,50 +63,33 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "Next scheduled", Value: view.Ago(status.Next, "Nothing is scheduled")},
 		},
 	}
-	scheduled, _ := b.ids(ctx, r, "scheduled", "Scheduled messages", channelPath(name)+"/scheduled-messages?status=101",
-		"No message is scheduled. A broadcast with a time to send at is here until then, and can be cancelled.",
-		func(id string) string { return link("scheduled", "channel", name, "id", id) })
-	messages, next := b.ids(ctx, r, "messages", "Messages, the newest first", channelPath(name)+"/messages?"+asked.Encode(),
-		"The channel has no such message. Producers broadcast them with POST /channel/CHANNEL/broadcast.",
-		func(id string) string { return link("brokermessage", "channel", name, "id", id) })
-	if messages.List != nil && next != "" {
-		messages.List.Next = with(q, "next", next)
-		messages.List.Empty = "The broker has searched a part of the channel, and no message there matches. The next page continues the search."
-	}
 	return &view.Page{
-		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: "Channels", Href: "channels"}}, Static: q.Get("next") != "",
-		Filter: &view.Filter{Path: "channel", Fields: []view.Field{
-			{Name: "name", Value: name, Hidden: true},
-			{Name: "id", Label: "Message", Value: q.Get("id"), Type: "search"},
-			{Name: "eventType", Label: "Event type", Value: q.Get("eventType"), Placeholder: "order.*"},
-			{Name: "metadata", Label: "Metadata", Value: q.Get("metadata"), Placeholder: "X-Tenant:acme"},
-			{Name: "since", Label: "Received since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
-			{Name: "until", Label: "Until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
-		}},
-		Parts: []view.Part{head, scheduled, messages},
+		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}},
+		Parts: []view.Part{
+			head,
+			b.ids(ctx, r, "scheduled", "Scheduled messages", channelPath(name)+"/scheduled-messages?status=101", "scheduled", name,
+				"No message is scheduled. A broadcast with a time to send at is here until then, and can be cancelled."),
+			b.ids(ctx, r, "messages", "Newest messages", channelPath(name)+"/messages", "brokermessage", name, "The channel has no message. Producers broadcast them with POST /channel/CHANNEL/broadcast."),
+		},
 	}, nil
 }
 
-// ids is a part with links to the pages of objects, of which the broker lists the paths, and the cursor of the list's next page.
-func (b *Broker) ids(ctx context.Context, r Request, id, title, from, empty string, to func(id string) string) (part view.Part, next string) {
-	part = view.Part{ID: id, Title: title, Source: view.Source{Name: brokerName, Asked: r.Now}}
+// ids is a part with links to messages, of which the broker lists the paths.
+func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channel, empty string) view.Part {
+	part := view.Part{ID: id, Title: title, Source: view.Source{Name: brokerName, Asked: r.Now}}
 	var answer struct {
-		Result []string          `json:"result"`
-		Pages  map[string]string `json:"pages"`
+		Result []string `json:"result"`
 	}
 	if err := b.call.Call(ctx, http.MethodGet, from, nil, &answer); err != nil {
 		part.Source = view.Source{Name: brokerName, Error: err.Error()}
-		return part, ""
+		return part
 	}
 	part.List = &view.List{Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Empty: empty, Columns: []view.Column{{Title: "Message"}}}
 	for _, one := range answer.Result {
-		name, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be read leads to a page that states this
-		part.List.Rows = append(part.List.Rows, view.Row{ID: id + "-" + name, Cells: []view.Value{view.Linked(name, to(name))}})
+		message, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be read leads to a page that states this
+		part.List.Rows = append(part.List.Rows, view.Row{ID: id + "-" + message, Cells: []view.Value{view.Linked(message, link(to, "channel", channel, "id", message))}})
 	}
-	if u, err := url.Parse(answer.Pages["next"]); err == nil {
-		next = u.Query().Get("next")
-	}
-	return part, next
+	return part
 }
 
 // broadcast sends a message as a producer does, with the tokens of one.
