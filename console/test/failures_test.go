@@ -158,8 +158,6 @@ func TestFailuresOfAllSystems(t *testing.T) {
 		"stage=to_sender":          {},
 		"since=2099-01-01T00:00":   {},
 		"since=2020-01-01T00:00":   {"relay": n, "broker": 2 * n},
-		"until=2020-01-01T00:00":   {},
-		"until=2099-01-01T00:00":   {"relay": n, "broker": 2 * n},
 		"reason=EXHAUSTED":         {},
 		"system=broker&reason=":    {"broker": 2 * n},
 		"system=broker&stage=to_s": {},

@@ -70,15 +70,12 @@ func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
 			filter[name] = value
 		}
 	}
-	for _, name := range []string{"since", "until"} {
-		if filter[name] == "" {
-			continue
-		}
-		at, err := parseTime(filter[name])
+	if since := filter["since"]; since != "" {
+		at, err := parseTime(since)
 		if err != nil {
 			return nil, err
 		}
-		filter[name] = at.UTC().Format(time.RFC3339)
+		filter["since"] = at.UTC().Format(time.RFC3339)
 	}
 	known := func(s *failedSystem) bool { return slices.Contains(s.reasons, filter["reason"]) }
 	elsewhere := slices.ContainsFunc(all, known)
@@ -127,7 +124,7 @@ type failedItem struct {
 }
 
 // failedFields are the filters of the relay's list of failed messages, by their names in its interface.
-var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since", "until"}
+var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since"}
 
 // failedWords describe a filter. There is none for messages that were chosen by their IDs.
 func failedWords(filter map[string]string) string {
@@ -259,7 +256,7 @@ func (y *Relay) CancelOperation(ctx context.Context, id string) error {
 }
 
 // deadFields are the filters of the broker's list of dead jobs, by their names in its interface.
-var deadFields = []string{"consumer", "producer", "message", "reason", "since", "until"}
+var deadFields = []string{"consumer", "producer", "message", "reason", "since"}
 
 // failures asks the broker for dead jobs of all consumers that a filter of its interface selects, from a cursor on.
 func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {

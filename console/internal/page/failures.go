@@ -317,7 +317,6 @@ func (f *Failures) form(q url.Values) *view.Filter {
 		{Name: "message", Label: "Message", Value: q.Get("message")},
 		choice(q, "reason", "Reason", reasons...),
 		{Name: "since", Label: "Since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
-		{Name: "until", Label: "Until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
 	}
 	if f.relay != nil {
 		fields = append(fields, choice(q, "stage", "Stage", view.Option{Text: "all"}, view.Option{Value: "from_sender", Text: "from sender"}, view.Option{Value: "to_receiver", Text: "to receiver"},

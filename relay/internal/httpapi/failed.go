@@ -35,14 +35,17 @@ type failedView struct {
 	Attempts int            `json:"attempts"`
 }
 
-// parseItemID returns the sequence that the ID of a failed message is. It returns 0 for an ID that is not a number.
+// itemID returns the ID of a failed message on the list.
+func itemID(seq uint64) string { return strconv.FormatUint(seq, 10) }
+
+// parseItemID is the inverse of itemID. It returns 0 for an ID that is not a number.
 func parseItemID(id string) uint64 {
 	seq, _ := strconv.ParseUint(id, 10, 64)
 	return seq
 }
 
-// moment parses a time, or a duration that counts back from now. An empty value is the zero time.
-func moment(field, value string, now time.Time) (time.Time, error) {
+// since parses a time, or a duration that counts back from now. An empty value is the zero time.
+func since(value string, now time.Time) (time.Time, error) {
 	if value == "" {
 		return time.Time{}, nil
 	}
@@ -52,14 +55,13 @@ func moment(field, value string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(value); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	return time.Time{}, httpserve.BadRequest("%s: %q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h", field, value)
+	return time.Time{}, httpserve.BadRequest("since: %q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h", value)
 }
 
 // filterBody is a filter for failed messages whose time may also be a duration.
 type filterBody struct {
 	store.Filter
 	Since string `json:"since"`
-	Until string `json:"until"`
 }
 
 // filter validates the fields.
@@ -71,17 +73,15 @@ func (b filterBody) filter(now time.Time) (f store.Filter, err error) {
 	case b.Reason != "" && !slices.Contains(machine.Reasons, f.Reason):
 		return f, httpserve.BadRequest("reason: %q is none of %v", b.Reason, machine.Reasons)
 	}
-	since, sinceErr := moment("since", b.Since, now)
-	until, untilErr := moment("until", b.Until, now)
-	f.Since, f.Until = since, until
-	return f, cmp.Or(sinceErr, untilErr)
+	f.Since, err = since(b.Since, now)
+	return f, err
 }
 
 func (a *API) listFailed(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	f, err := filterBody{store.Filter{
 		Receiver: q.Get("receiver"), Source: q.Get("source"), Message: q.Get("message"), Stage: machine.Stage(q.Get("stage")), Reason: machine.Reason(q.Get("reason")),
-	}, q.Get("since"), q.Get("until")}.filter(a.store.Now())
+	}, q.Get("since")}.filter(a.store.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -103,11 +103,11 @@ func (a *API) listFailed(r *http.Request) (any, error) {
 	}
 	items := []failedView{}
 	for _, i := range found {
-		items = append(items, failedView{strconv.FormatUint(i.Seq, 10), i.Source, i.ID, i.Receiver, i.Stage, i.Reason, i.Error, i.Time, i.Attempts})
+		items = append(items, failedView{itemID(i.Seq), i.Source, i.ID, i.Receiver, i.Stage, i.Reason, i.Error, i.Time, i.Attempts})
 	}
 	cursor := ""
 	if len(found) == limit {
-		cursor = items[limit-1].ItemID
+		cursor = itemID(found[len(found)-1].Seq)
 	}
 	return map[string]any{"items": items, "cursor": cursor, "total": a.store.CountFailed()}, nil
 }

@@ -121,7 +121,7 @@ func FuzzOperation(f *testing.F) {
 		if err != nil {
 			refused(t, err)
 		}
-		if _, err := moment("since", from, time.Now()); err != nil {
+		if _, err := since(from, time.Now()); err != nil {
 			refused(t, err)
 		}
 		r := request(nil)

@@ -50,14 +50,13 @@ type Filter struct {
 	Stage    machine.Stage  `json:"stage,omitempty"`
 	Reason   machine.Reason `json:"reason,omitempty"`
 	Since    time.Time      `json:"since,omitzero"`
-	Until    time.Time      `json:"until,omitzero"` // exclusive
 }
 
 // Match reports whether an item matches the filter.
 func (f *Filter) Match(i *Item) bool {
 	return (f.Receiver == "" || f.Receiver == i.Receiver) && (f.Source == "" || f.Source == i.Source) &&
 		(f.Message == "" || f.Message == i.ID) && (f.Stage == "" || f.Stage == i.Stage) && (f.Reason == "" || f.Reason == i.Reason) &&
-		!i.Time.Before(f.Since) && (f.Until.IsZero() || i.Time.Before(f.Until))
+		(f.Since.IsZero() || !i.Time.Before(f.Since))
 }
 
 // Failed has the failed messages, and the operations on them.
