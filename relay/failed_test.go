@@ -128,7 +128,19 @@ func TestSkipAndPurge(t *testing.T) {
 	// A message can be selected by its ID, and all operations are listed.
 	require.Empty(t, s.failed("source=a&message=1"))
 	require.Len(t, s.failed("source=a&message=2"), 1)
-	require.EqualValues(t, 1, s.operate("skip", object{"filter": object{"source": "a", "message": "2"}})["done"])
+	// By its time too, for the list and for operations. The bound is not part of the range.
+	at := left[0]["time"].(string)
+	for _, tt := range []struct {
+		since, until string
+		want         int
+	}{{at, "", 1}, {"", at, 0}, {at, "2099-01-01T00:00:00Z", 1}, {"1h", "0s", 1}, {"2h", "1h", 0}} {
+		require.Len(t, s.failed("since="+tt.since+"&until="+tt.until), tt.want, tt)
+		dry := s.want(200, "POST", "/v1/failed:skip", adminToken, object{"filter": object{"since": tt.since, "until": tt.until}, "dry_run": true})
+		require.EqualValues(t, tt.want, dry["matched"], tt)
+	}
+	op = s.operate("skip", object{"filter": object{"source": "a", "message": "2", "until": "2099-01-01T00:00:00Z"}})
+	require.EqualValues(t, 1, op["done"])
+	require.Equal(t, "2099-01-01T00:00:00Z", op["filter"].(object)["until"])
 	require.Empty(t, s.failed(""))
 	verbs := map[any]int{}
 	for _, one := range s.want(200, "GET", "/v1/operations", adminToken, nil)["items"].([]any) {

@@ -163,6 +163,8 @@ func TestBadInput(t *testing.T) {
 		{400, "GET", "/v1/failed?limit=0", nil, "limit"},
 		{400, "GET", "/v1/failed?cursor=x", nil, "cursor"},
 		{400, "GET", "/v1/failed?since=yesterday", nil, "since"},
+		{400, "GET", "/v1/failed?until=tomorrow", nil, "until"},
+		{400, "POST", "/v1/failed:purge", object{"filter": object{"until": "-1h"}}, "until"},
 		{400, "GET", "/v1/failed?recvr=ci", nil, `"recvr" with value "ci" is not known: give one of receiver`},
 		{400, "GET", "/v1/failed?stage=to_recvr", nil, `stage: "to_recvr" is none of [from_sender`},
 		{400, "GET", "/v1/failed?reason=permanent", nil, `reason: "permanent" is none of [PERMANENT`},

@@ -207,6 +207,7 @@ func TestSendThatFails(t *testing.T) {
 		{1, `no receiver "nobody"; see what there is with: jetpull relay receivers ls`, []string{"failed", "ls", "--receiver", "nobody"}},
 		{1, `no receiver "nobody"; see what there is with: jetpull relay receivers ls`, []string{"redrive", "--receiver", "nobody"}},
 		{2, "neither a time", []string{"failed", "ls", "--since", "soon"}},
+		{2, "neither a time", []string{"redrive", "--until", "soon"}},
 		{1, "post_endpoint", []string{"receivers", "put", "x"}},
 		{2, "not a JSON object", []string{"receivers", "put", "x", "--file", "-"}},
 	} {
@@ -274,6 +275,7 @@ func failedMessages(t *testing.T, s *shell, n int) (open func()) {
 func TestFailedAndRedrive(t *testing.T) {
 	s := newShell(t)
 	open := failedMessages(t, s, 12)
+	require.Empty(t, s.want(0, "failed", "ls", "--until", "1h", "--json"))
 	list := s.want(0, "failed", "ls", "--receiver", "ci", "--limit", "3")
 	require.Equal(t, 5, strings.Count(list, "\n"), list)
 	require.Contains(t, list, "ci")

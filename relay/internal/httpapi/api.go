@@ -80,7 +80,7 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", "/v1/messages/{source}/{id}", sender, httpserve.ShowOf(a.findMessage, a.getMessage)),
 		on("GET", "/v1/messages/{source}/{id}/response", sender, a.getResponse),
 
-		on("GET", "/v1/failed", admin, httpserve.Show(a.listFailed), "receiver", "source", "message", "stage", "reason", "since", "limit", "cursor"),
+		on("GET", "/v1/failed", admin, httpserve.Show(a.listFailed), "receiver", "source", "message", "stage", "reason", "since", "until", "limit", "cursor"),
 		on("POST", "/v1/failed:redrive", admin, a.operate(store.Redrive)),
 		on("POST", "/v1/failed:skip", admin, a.operate(store.Skip)),
 		on("POST", "/v1/failed:purge", admin, a.operate(store.Purge)),

@@ -44,24 +44,23 @@ func parseItemID(id string) uint64 {
 	return seq
 }
 
-// since parses a time, or a duration that counts back from now. An empty value is the zero time.
-func since(value string, now time.Time) (time.Time, error) {
-	if value == "" {
-		return time.Time{}, nil
-	}
-	if at, err := time.Parse(time.RFC3339, value); err == nil {
+// moment parses the time of a field, or a duration that counts back from now. An empty value is the zero time.
+func moment(field, value string, now time.Time) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, value)
+	if err == nil || value == "" {
 		return at, nil
 	}
 	if d, err := time.ParseDuration(value); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	return time.Time{}, httpserve.BadRequest("since: %q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h", value)
+	return time.Time{}, httpserve.BadRequest("%s: %q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h", field, value)
 }
 
-// filterBody is a filter for failed messages whose time may also be a duration.
+// filterBody is a filter for failed messages whose times may also be durations.
 type filterBody struct {
 	store.Filter
 	Since string `json:"since"`
+	Until string `json:"until"`
 }
 
 // filter validates the fields.
@@ -73,7 +72,9 @@ func (b filterBody) filter(now time.Time) (f store.Filter, err error) {
 	case b.Reason != "" && !slices.Contains(machine.Reasons, f.Reason):
 		return f, httpserve.BadRequest("reason: %q is none of %v", b.Reason, machine.Reasons)
 	}
-	f.Since, err = since(b.Since, now)
+	if f.Since, err = moment("since", b.Since, now); err == nil {
+		f.Until, err = moment("until", b.Until, now)
+	}
 	return f, err
 }
 
@@ -81,7 +82,7 @@ func (a *API) listFailed(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	f, err := filterBody{store.Filter{
 		Receiver: q.Get("receiver"), Source: q.Get("source"), Message: q.Get("message"), Stage: machine.Stage(q.Get("stage")), Reason: machine.Reason(q.Get("reason")),
-	}, q.Get("since")}.filter(a.store.Now())
+	}, q.Get("since"), q.Get("until")}.filter(a.store.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -139,8 +140,7 @@ func (b *operationBody) operation(verb string, now time.Time) (bulk.Operation, e
 		}
 		selection.Seqs = append(selection.Seqs, seq)
 	}
-	slices.Sort(selection.Seqs)
-	selection.Seqs = slices.Compact(selection.Seqs)
+	selection.Seqs = slices.Compact(slices.Sorted(slices.Values(selection.Seqs)))
 	if b.Filter != nil {
 		f, err := b.Filter.filter(now)
 		if err != nil {

@@ -103,7 +103,7 @@ func FuzzReceiverAndSender(f *testing.F) {
 
 // Filters and IDs of failed messages are validated, or refused.
 func FuzzOperation(f *testing.F) {
-	f.Add([]byte(`{"filter":{"since":"1h"},"rate":10,"dry_run":true}`), "1h", "30s")
+	f.Add([]byte(`{"filter":{"since":"1h","until":"1m"},"rate":10,"dry_run":true}`), "1h", "30s")
 	f.Add([]byte(`{"ids":["1","18446744073709551616"]}`), "2026-01-02T15:04:05Z", "-0")
 	f.Add([]byte("a\n\n{}\n"), "9999999h", "NaN")
 	f.Fuzz(func(t *testing.T, data []byte, from, wait string) {
@@ -121,7 +121,7 @@ func FuzzOperation(f *testing.F) {
 		if err != nil {
 			refused(t, err)
 		}
-		if _, err := since(from, time.Now()); err != nil {
+		if _, err := moment("since", from, time.Now()); err != nil {
 			refused(t, err)
 		}
 		r := request(nil)

@@ -50,13 +50,14 @@ type Filter struct {
 	Stage    machine.Stage  `json:"stage,omitempty"`
 	Reason   machine.Reason `json:"reason,omitempty"`
 	Since    time.Time      `json:"since,omitzero"`
+	Until    time.Time      `json:"until,omitzero"` // exclusive
 }
 
 // Match reports whether an item matches the filter.
 func (f *Filter) Match(i *Item) bool {
 	return (f.Receiver == "" || f.Receiver == i.Receiver) && (f.Source == "" || f.Source == i.Source) &&
 		(f.Message == "" || f.Message == i.ID) && (f.Stage == "" || f.Stage == i.Stage) && (f.Reason == "" || f.Reason == i.Reason) &&
-		(f.Since.IsZero() || !i.Time.Before(f.Since))
+		(f.Since.IsZero() || !i.Time.Before(f.Since)) && (f.Until.IsZero() || i.Time.Before(f.Until))
 }
 
 // Failed has the failed messages, and the operations on them.
@@ -245,12 +246,11 @@ func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	for _, l := range s.index.order {
-		if l.off {
-			continue
-		}
-		depth[l.Receiver]++
-		if l.Time.Before(oldest) {
-			oldest = l.Time
+		if !l.off {
+			depth[l.Receiver]++
+			if l.Time.Before(oldest) {
+				oldest = l.Time
+			}
 		}
 	}
 	return depth, oldest

@@ -170,6 +170,7 @@ func filter(flags *pflag.FlagSet) {
 	flags.String("stage", "", "only messages that failed at `STAGE`, as failed ls shows it")
 	flags.String("reason", "", "only messages that failed for `REASON`, as failed ls shows it")
 	cli.Past(flags, new(time.Time), "since", "only messages that failed since")
+	cli.Past(flags, new(time.Time), "until", "only messages that failed before")
 }
 
 // operation is the verb that has the relay do something with failed messages.
