@@ -23,7 +23,7 @@ var tokens = [][2]string{{"producer", "shop"}, {"producertoken", "producer-secre
 
 // steps are all actions of all pages.
 var steps = []step{
-	{page: "consumer?stream=orders&name=orders", label: "Pause", done: "Paused until", call: "nats pause orders"},
+	{page: "consumer?stream=orders&name=orders", label: "Pause", done: "Paused. It resumes in", call: "nats pause orders"},
 	{page: "consumer?stream=orders&name=orders2", label: "Resume", done: "Resumed.", call: "nats resume orders2"},
 	{page: "consumer?stream=orders&name=orders", label: "Unpin", done: "Unpinned client orders", call: "nats unpin orders"},
 	{page: "consumer?stream=orders&name=orders", label: "Reset", asks: true, fields: [][2]string{{"seq", "5"}}, done: "Reset. It begins again at sequence 5.", call: "nats reset orders"},

@@ -55,7 +55,7 @@ func TestConsumers(t *testing.T) {
 	b.shoot("consumer")
 
 	b.press("Pause")
-	b.eventually("Done. Paused until", "Resume", "Paused until\nin 59 min")
+	b.eventually("Done. Paused. It resumes in 59 min.", "Resume", "Paused until\nin 59 min")
 	info := consumerInfo(t, env.JS, "billing")
 	require.True(t, info.Paused)
 	b.audit()

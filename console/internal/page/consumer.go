@@ -193,7 +193,7 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 				if err != nil {
 					return "", err
 				}
-				return fmt.Sprintf("Paused until %s UTC. What is delivered already can still be acknowledged.", until.Format(time.DateTime)),
+				return "Paused. It resumes " + view.At(until) + ". What is delivered already can still be acknowledged.",
 					c.source.Pause(ctx, one.Stream, one.Name, until)
 			}, "It is not paused."),
 		},
@@ -337,7 +337,7 @@ func delivers(cfg *jetstream.ConsumerConfig) string {
 		return fmt.Sprintf("It begins at sequence %d.", cfg.OptStartSeq)
 	case jetstream.DeliverByStartTimePolicy:
 		if cfg.OptStartTime != nil {
-			return "It begins at " + cfg.OptStartTime.UTC().Format(time.DateTime) + " UTC."
+			return "It begins with the first message that was stored after this time: " + view.At(*cfg.OptStartTime) + "."
 		}
 		return "It begins at a time that the server did not state."
 	case jetstream.DeliverLastPerSubjectPolicy:

@@ -272,7 +272,7 @@ func Log(all func() []view.Entry) Func {
 				result = view.Word(view.Bad, "failed")
 			}
 			list.Rows = append(list.Rows, view.Row{ID: "a-" + strconv.Itoa(e.ID), Cells: []view.Value{
-				view.Ago(e.Time, ""), view.Text(e.Who), view.Text(e.Action), view.Text(e.Target), view.Int(e.Count), result, view.Sentence(e.Outcome),
+				view.Ago(e.Time, ""), view.Text(e.Who), view.Text(e.Action), view.Text(e.Target), view.Int(e.Count), result, view.Prose(e.Outcome),
 			}})
 		}
 		return &view.Page{

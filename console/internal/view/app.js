@@ -32,11 +32,11 @@
     // hx-sse ends the stream of a hidden tab at this event. It has none of it if the tab was opened in the background.
     if (document.hidden) document.dispatchEvent(new Event("visibilitychange"));
     for (const [source, at] of Object.entries(JSON.parse(event.detail.data))) {
-      for (const time of document.querySelectorAll("time[data-source]")) {
-        if (time.dataset.source !== source) continue;
+      for (const asked of document.querySelectorAll("[data-source]")) {
+        if (asked.dataset.source !== source) continue;
+        const time = asked.querySelector("time");
         time.dateTime = at;
         time.title = at.replace("T", " ").replace("Z", " UTC");
-        time.textContent = at.slice(11, 19) + " UTC";
       }
     }
     tick();

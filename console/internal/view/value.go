@@ -5,6 +5,7 @@ package view
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -40,6 +41,8 @@ type Value struct {
 	Bar    *Bar
 	// Code shows the text in a monospaced font.
 	Code bool
+	// Prose shows the times in the text, as At writes them, relative to now.
+	Prose bool
 }
 
 // Bar is the share of done, waiting and failed objects, in percent.
@@ -187,6 +190,32 @@ func Ago(t time.Time, why string) Value {
 		return None(why)
 	}
 	return Value{Time: t.UTC()}
+}
+
+// Prose is a sentence with times that At has written.
+func Prose(s string) Value {
+	v := Sentence(s)
+	v.Prose = true
+	return v
+}
+
+const isoTime = "2006-01-02T15:04:05.000Z"
+
+// At is a time within a sentence. A problem, a line, an outcome and a Prose value show it relative to now.
+func At(t time.Time) string { return t.UTC().Format(isoTime) }
+
+var atTime = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\b`)
+
+// prose splits a sentence into texts and times. What only looks like a time stays text.
+func prose(s string) (parts []Value) {
+	begin := 0
+	for _, found := range atTime.FindAllStringIndex(s, -1) {
+		if at, err := time.Parse(isoTime, s[found[0]:found[1]]); err == nil && !at.IsZero() {
+			parts = append(parts, Value{Text: s[begin:found[0]]}, Value{Time: at})
+			begin = found[1]
+		}
+	}
+	return append(parts, Value{Text: s[begin:]})
 }
 
 func rounded(n float64) string {

@@ -58,11 +58,13 @@ type Failure struct {
 
 var parsed = template.Must(template.New("").Funcs(template.FuncMap{
 	"ago":   ago,
-	"iso":   func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") },
+	"iso":   At,
 	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") },
 	"clock": func(t time.Time) string { return t.UTC().Format("15:04:05") },
 	"ctx":   func(l *Layout, v any) scope { return scope{l, v} },
 	"value": func(l *Layout, v Value) scope { return scope{l, v} },
+	"prose": prose,
+	"when":  func(t time.Time) Value { return Value{Time: t} },
 }).ParseFS(templates, "templates/*.html"))
 
 // scope is a value of a page with the layout that it is shown in.

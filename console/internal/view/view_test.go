@@ -62,6 +62,10 @@ func TestValues(t *testing.T) {
 	for text, at := range map[string]time.Time{"now": now, "5 s ago": now.Add(-5 * time.Second), "in 3 min": now.Add(3 * time.Minute), "47 h ago": now.Add(-47 * time.Hour), "2 d ago": now.Add(-50 * time.Hour)} {
 		require.Equal(t, text, ago(now, at))
 	}
+	l := &Layout{Now: now, Page: &Page{Parts: []Part{{Problem: "It failed " + At(now.Add(-time.Minute)) + ", not 2026-99-99T00:00:00.000Z."}}}}
+	var b strings.Builder
+	require.NoError(t, RenderLive(&b, l))
+	require.Contains(t, b.String(), `It failed <time class="ago " datetime="2027-01-15T07:59:00.000Z" title="2027-01-15 07:59:00.000 UTC">1 min ago</time>, not 2026-99-99T00:00:00.000Z.</bdi>`)
 	long := Text(strings.Repeat("ä", 10<<10))
 	require.Contains(t, long.Text, "(10,240 characters)")
 	require.Less(t, len(long.Title), 3000)
