@@ -58,6 +58,7 @@ func startFailing(t *testing.T, n int) *failing {
 max-retry=0
 [initial-channels]
 orders=Orders
+unused=Unused
 [initial-producers]
 shop=Shop
 [initial-consumers]
@@ -65,6 +66,7 @@ billing=%s
 crm=%s
 [initial-channel-tokens]
 orders=channel-token
+unused=channel-token
 [initial-producer-tokens]
 shop=producer-token
 [billing]
@@ -146,24 +148,75 @@ func TestFailuresOfAllSystems(t *testing.T) {
 		return found
 	}
 	for query, want := range map[string]map[string]int{
-		"":                         {"relay": n, "broker": 2 * n},
-		"system=relay":             {"relay": n},
-		"receiver=billing":         {"relay": n, "broker": n},
-		"receiver=orders/crm":      {"broker": n},
-		"source=shop&message=m07":  {"relay": 1, "broker": 2},
-		"source=none":              {},
-		"reason=NO_ANSWER":         {"broker": n},
-		"reason=PERMANENT":         {"relay": n},
-		"stage=to_receiver":        {"relay": n},
-		"stage=to_sender":          {},
-		"since=2099-01-01T00:00":   {},
-		"since=2020-01-01T00:00":   {"relay": n, "broker": 2 * n},
+		"":                        {"relay": n, "broker": 2 * n},
+		"system=relay":            {"relay": n},
+		"receiver=billing":        {"relay": n, "broker": n},
+		"receiver=orders/crm":     {"broker": n},
+		"source=shop&message=m07": {"relay": 1, "broker": 2},
+		"source=none":             {},
+		"reason=NO_ANSWER":        {"broker": n},
+		"reason=PERMANENT":        {"relay": n},
+		"stage=to_receiver":       {"relay": n},
+		"stage=to_sender":         {},
+		"since=2099-01-01T00:00":  {},
+		"since=2020-01-01T00:00":  {"relay": n, "broker": 2 * n},
+		"until=2020-01-01T00:00":  {},
+		"until=2099-01-01T00:00":  {"relay": n, "broker": 2 * n},
+		"since=2020-01-01T00:00&until=2098-01-01T00:00": {"relay": n, "broker": 2 * n},
 		"reason=EXHAUSTED":         {},
 		"system=broker&reason=":    {"broker": 2 * n},
 		"system=broker&stage=to_s": {},
 	} {
 		require.Equal(t, want, walk("failed?"+query), query)
 	}
+
+	require.Contains(t, string(read(t, base+"failed?since=2020-01-01T00:00&until=2099-01-01T00:00&do=requeue-all")),
+		fmt.Sprintf("That is %d failed messages of the relay and %d dead jobs of the broker at this moment.", n, 2*n), "an action is for what the list shows")
+	p := &plain{t: t, base: base}
+	p.open("failed?since=2021-01-01T00:00&until=2020-01-01T00:00")
+	require.Equal(t, http.StatusBadRequest, p.status)
+	require.Contains(t, p.text(), "is not after")
+
+	// So do the lists of the broker.
+	rows := func(page, begin string, next bool) (n int) {
+		t.Helper()
+		text := string(read(t, base+page))
+		require.Equal(t, next, strings.Contains(text, ">Next</a>"), page)
+		return strings.Count(text, `<tr id="`+begin)
+	}
+	const crm = "brokerconsumer?channel=orders&consumer=crm&"
+	for query, want := range map[string]int{
+		"message=m01": 1, "message=none": 0, "producer=none": 0, "reason=REFUSED": 0, "since=2099-01-01T00:00": 0, "until=2020-01-01T00:00": 0,
+		"message=m01&producer=shop&reason=NO_ANSWER&since=2020-01-01T00:00&until=2099-01-01T00:00": 1,
+	} {
+		require.Equal(t, want, rows(crm+query, "j-", false), query)
+	}
+	require.Equal(t, 50, rows(crm+"reason=NO_ANSWER", "j-", true))
+	p.open(crm + "reason=NO_ANSWER")
+	p.press("Next")
+	p.eventually(fmt.Sprintf("%d dead jobs shown of %d", n-50, n))
+	require.Contains(t, string(read(t, base+crm+"message=m01&do=requeue-all")), "That is 1 dead job of the broker at this moment.")
+	const orders = "channel?name=orders&"
+	for query, want := range map[string]int{
+		"id=m01": 1, "id=none": 0, "event=order.*": 0, "header=X-Tenant:acme": 0, "since=2099-01-01T00:00": 0, "until=2020-01-01T00:00": 0,
+		"id=m01&since=2020-01-01T00:00&until=2099-01-01T00:00": 1,
+	} {
+		require.Equal(t, want, rows(orders+query, "messages-", false), query)
+	}
+	require.Equal(t, 50, rows(orders+"until=2099-01-01T00:00", "messages-", true))
+	p.open(orders)
+	p.press("Next")
+	p.eventually(fmt.Sprintf("%d messages shown", n-50))
+	p.open(orders + "header=acme")
+	p.eventually("Give the metadata header as NAME:VALUE")
+
+	// A channel without consumers is on the list.
+	p.open("broker")
+	p.eventually("2 consumers, and 1 channel without consumers")
+	p.search("unused")
+	p.eventually("0 consumers, and 1 channel without consumers")
+	p.press("unused")
+	p.eventually("The channel has no message.")
 
 	// The page offers the reasons and stages that the systems know, and no others.
 	text := read(t, base+"failed")
@@ -274,7 +327,7 @@ func TestFailuresOfASystemThatGoesAway(t *testing.T) {
 	stale, fresh, text := list("")
 	require.Equal(t, map[string]int{"relay": 2}, stale)
 	require.Equal(t, map[string]int{"broker": 4}, fresh)
-	require.Contains(t, text, "The relay does not answer. Its failures, in grey, are those of ")
+	require.Contains(t, text, "The relay does not answer. It listed the failures in grey <time ")
 	require.NotContains(t, text, "failed messages of the relay")
 	stale, fresh, text = list("?system=relay")
 	require.Equal(t, map[string]int{"relay": 2}, stale)

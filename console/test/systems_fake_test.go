@@ -33,6 +33,7 @@ type fakes struct {
 	mu    sync.Mutex
 	calls []string
 	err   error
+	n     int
 }
 
 func newFakes(name string) *fakes {
@@ -97,6 +98,25 @@ func (f *fakes) failure() error {
 	return f.err
 }
 
+// count gives the sources another number of objects.
+func (f *fakes) count(n int) {
+	f.nats.set(func() {
+		first, stream := *f.nats.consumers[0], *f.nats.streams[0]
+		first.NumPending, stream.State.Msgs = uint64(n), uint64(n)
+		f.nats.consumers[0], f.nats.streams[0] = &first, &stream
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n = n
+}
+
+// number is what count has set.
+func (f *fakes) number() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.n
+}
+
 // called waits for a call that begins so.
 func (f *fakes) called(t testing.TB, begin string) {
 	t.Helper()
@@ -156,9 +176,9 @@ func (f *fakes) broker(at string) any {
 	operation := "/channel/" + url.PathEscape(n) + "/consumer/" + url.PathEscape(n) + "/replay/1"
 	switch {
 	case at == "/job-status":
-		return map[string]any{n: map[string]any{n: []map[string]any{{"status": 1001, "count": 2, "oldestItemTimestamp": now}, {"status": 1004, "count": 3}}}}
+		return map[string]any{n: map[string]any{n: []map[string]any{{"status": 1001, "count": cmp.Or(f.number(), 2), "oldestItemTimestamp": now}, {"status": 1004, "count": 3}}}}
 	case at == "/consumers":
-		return map[string]any{"Result": []any{state, paused}}
+		return map[string]any{"Result": []any{state, paused}, "Unused": []string{f.nth(3)}}
 	case at == "/replays":
 		return map[string]any{"Result": []any{map[string]any{
 			"URL": operation, "ChannelID": n, "ConsumerID": n, "State": "RUNNING", "Status": n, "Message": n, "By": n, "Count": 9, "CreatedAt": now, "ChangedAt": now,
@@ -171,8 +191,6 @@ func (f *fakes) broker(at string) any {
 		}}}
 	case strings.Contains(at, "/replay/"):
 		return map[string]any{"Count": 9}
-	case strings.HasSuffix(at, "/dlq"):
-		return map[string]any{"DeadJobs": []any{map[string]any{"StatusChangedAt": now, "MessageURL": "/channel/c/message/" + url.PathEscape(n)}}}
 	case strings.HasSuffix(at, "/attempts"):
 		return map[string]any{"Result": []any{map[string]any{"Attempt": 1, "StatusCode": 500, "StartedAt": now, "Error": n}}}
 	case strings.HasSuffix(at, "/messages-status"):
@@ -204,10 +222,10 @@ func (f *fakes) relay(at string) any {
 	receiver := func(i int, paused, disabled bool) any {
 		return map[string]any{
 			"name": f.nth(i), "post_endpoint": "http://" + n, "status_endpoint": n, "order": n, "unknown_outcome": n, "paused": paused, "rate_limit": 5, "window_size": 1,
-			"state": map[string]any{"breaker": n, "disabled": disabled, "backlog": 3, "oldest": 5, "answers": map[string]any{"total": 300, "count": 3, "p50": 0.012, "p99": 0.3}},
+			"state": map[string]any{"breaker": n, "disabled": disabled, "backlog": cmp.Or(f.number(), 3), "oldest": 5, "answers": map[string]any{"total": 300, "count": 3, "p50": 0.012, "p99": 0.3}},
 		}
 	}
-	item := map[string]any{"id": n, "source_id": n, "message_id": n, "receiver": n, "stage": n, "reason": n, "error": n, "time": now}
+	item := map[string]any{"id": n, "source_id": n, "message_id": n, "receiver": n, "stage": n, "reason": n, "error": n, "time": now, "attempts": f.number()}
 	switch at {
 	case "/v1/receivers":
 		return map[string]any{"items": []any{receiver(1, false, false), receiver(2, true, false), receiver(3, false, true)}}
@@ -215,7 +233,7 @@ func (f *fakes) relay(at string) any {
 		return map[string]any{"items": []any{item}, "total": 3}
 	case "/v1/operations":
 		return map[string]any{"items": []any{map[string]any{
-			"id": "redrive-1", "verb": n, "state": "running", "matched": 9, "by": n, "began": now, "changed": now, "filter": map[string]string{"receiver": n},
+			"id": "redrive-1", "verb": n, "state": "running", "matched": cmp.Or(f.number(), 9), "by": n, "began": now, "changed": now, "filter": map[string]string{"receiver": n},
 		}}}
 	}
 	return map[string]any{
@@ -228,7 +246,7 @@ func (f *fakes) relay(at string) any {
 type fakeFeed struct{ *fakes }
 
 func (f fakeFeed) Backlog(context.Context) (feed.Backlog, error) {
-	return feed.Backlog{Ready: 3, Failed: 2, BlockedPartitions: 1}, f.failure()
+	return feed.Backlog{Ready: cmp.Or(f.number(), 3), Failed: 2, BlockedPartitions: 1}, f.failure()
 }
 
 func (f fakeFeed) Partitions(_ context.Context, q feed.Query) ([]feed.Partition, error) {
@@ -252,7 +270,7 @@ func (f fakeFeed) Counts(_ context.Context, id string) (map[int]feed.Counts, err
 	if id != f.name {
 		return map[int]feed.Counts{0: {Available: 5}}, f.failure()
 	}
-	return map[int]feed.Counts{0: {Available: 5, Failed: 2}, 1: {Complete: 4}}, f.failure()
+	return map[int]feed.Counts{0: {Available: cmp.Or(f.number(), 5), Failed: 2}, 1: {Complete: 4}}, f.failure()
 }
 
 func (f fakeFeed) item() feed.Item {

@@ -317,7 +317,7 @@ channel=orders
 		fillField(b, field[0], field[1])
 	}
 	b.press("Cancel the message")
-	b.eventually("Done. Cancelled message", "No message is scheduled.", "Newest messages")
+	b.eventually("Done. Cancelled message", "No message is scheduled.", "Messages, newest first")
 	b.audit()
 	b.open("brokerconsumer?channel=orders&consumer=billing")
 	b.eventually("No job is dead.")

@@ -229,9 +229,9 @@ type consumerState struct {
 	Queued, Inflight, Delivered, Dead int
 }
 
-// consumerStates returns the state of all consumers.
+// consumerStates returns the state of all consumers, and the channels that have none.
 func (a operators) consumerStates(*http.Request) (any, error) {
-	list := []consumerState{}
+	list, used, unused := []consumerState{}, map[string]bool{}, []string{}
 	for _, c := range a.Directory.Consumers.List("") {
 		s := consumerState{
 			ChannelID: c.Channel, ConsumerID: c.ID, Type: string(c.Type), State: stateOf(c), PausedAt: c.Pause.At, PausedBy: c.Pause.Reason,
@@ -241,9 +241,14 @@ func (a operators) consumerStates(*http.Request) (any, error) {
 		for i, c := range a.Index.CountJobs(c.Number) {
 			*counts[i] = c.Count
 		}
-		list = append(list, s)
+		list, used[c.Channel] = append(list, s), true
 	}
-	return map[string]any{"Result": list}, nil
+	for _, c := range a.Directory.Channels.List("") {
+		if !used[c.ID] {
+			unused = append(unused, c.ID)
+		}
+	}
+	return map[string]any{"Result": list, "Unused": unused}, nil
 }
 
 // initialized is the status value that clients of _status wait for.

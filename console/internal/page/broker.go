@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"path"
-	"strconv"
 	"strings"
 	"time"
 
@@ -52,10 +50,16 @@ func consumerPath(channel, consumer string) string {
 	return "/channel/" + url.PathEscape(channel) + "/consumer/" + url.PathEscape(consumer)
 }
 
+// brokerSample are the consumers of a broker, and its channels that have none.
+type brokerSample struct {
+	consumers []jobs
+	unused    []string
+}
+
 // Broker are the pages of a broker.
 type Broker struct {
 	call    BrokerSource
-	latest  *sample.Latest[[]jobs]
+	latest  *sample.Latest[brokerSample]
 	history *sample.History
 	// delivered measures the delivered jobs of all consumers. Only the sampler's goroutine uses it.
 	delivered meter
@@ -83,26 +87,27 @@ func (b *Broker) Pages() map[string]Func {
 	return map[string]Func{"broker": b.list, "channel": b.channel, "scheduled": b.scheduled, "brokerconsumer": b.one, "brokermessage": b.message}
 }
 
-func (b *Broker) ask(ctx context.Context) ([]jobs, error) {
+func (b *Broker) ask(ctx context.Context) (all brokerSample, err error) {
 	var counts map[string]map[string][]struct {
 		Status int       `json:"status"`
 		Count  int       `json:"count"`
 		Oldest time.Time `json:"oldestItemTimestamp"`
 	}
 	if err := b.call.Call(ctx, http.MethodGet, "/job-status", nil, &counts); err != nil {
-		return nil, err
+		return all, err
 	}
 	var states struct {
 		Result []struct {
 			ChannelID, ConsumerID string
 			brokerState
 		}
+		Unused []string
 	}
 	if err := b.call.Call(ctx, http.MethodGet, "/consumers", nil, &states); err != nil {
-		return nil, err
+		return all, err
 	}
 	now := time.Now()
-	var all []jobs
+	all.unused = states.Unused
 	queued, dead, delivered := 0, 0, 0
 	for _, k := range states.Result {
 		one := jobs{Channel: k.ChannelID, Consumer: k.ConsumerID, brokerState: k.brokerState}
@@ -121,7 +126,7 @@ func (b *Broker) ask(ctx context.Context) ([]jobs, error) {
 		queued, dead, delivered = queued+one.queued, dead+one.dead, delivered+one.delivered
 		one.now = one.judge()
 		b.history.Put(now, one.path(), float64(one.queued), float64(one.dead), float64(one.delivered))
-		all = append(all, one)
+		all.consumers = append(all.consumers, one)
 	}
 	b.delivered = b.delivered.next(now, uint64(delivered))
 	b.history.Put(now, total, float64(queued), float64(dead), b.delivered.rate)
@@ -144,16 +149,28 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := b.latest.Fresh(ctx)
 	q := r.Query
 	var rows []jobs
-	for _, one := range s.Value {
+	for _, one := range s.Value.consumers {
 		if contains(q.Get("q"), one.Channel, one.Consumer, one.Channel+"/"+one.Consumer) && fitsJobs(q.Get("state"), one) {
 			rows = append(rows, one)
 		}
 	}
+	found := view.Count(uint64(len(rows)), "consumer")
+	unused := 0
+	for _, channel := range s.Value.unused {
+		one := jobs{Channel: channel, now: state{"no consumer", view.Plain, "Nobody gets the messages of this channel."}}
+		if contains(q.Get("q"), channel) && fitsJobs(q.Get("state"), one) {
+			rows = append(rows, one)
+			unused++
+		}
+	}
+	if unused > 0 {
+		found += ", and " + view.Count(uint64(unused), "channel") + " without consumers"
+	}
 	sorted, descending := order(q, rows, jobOrders, "state", false)
 	shown, previous, next := slice(q, rows)
 	list := &view.List{
-		Found: view.Bounded(len(rows), false, "consumer"), Path: "broker", Query: q, Sorted: sorted, Descending: descending, Previous: previous, Next: next,
-		Empty: "This list shows the consumers of the broker's channels. PUT /channel/CHANNEL/consumer/CONSUMER creates one.",
+		Found: found, Path: "broker", Query: q, Sorted: sorted, Descending: descending, Previous: previous, Next: next,
+		Empty: "This list shows the channels of the broker with their consumers. PUT /channel/CHANNEL and PUT /channel/CHANNEL/consumer/CONSUMER create them.",
 		Columns: []view.Column{
 			{Title: "Channel", Sort: "name"},
 			{Title: "Consumer"},
@@ -167,12 +184,12 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Title: "Dead", Number: true, Sort: "dead"},
 		},
 	}
-	if len(rows) == 0 && len(s.Value) > 0 {
-		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(len(s.Value)), "consumer"))
+	if all := len(s.Value.consumers) + len(s.Value.unused); len(rows) == 0 && all > 0 {
+		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(all), "consumer or channel"))
 	}
 	for _, one := range shown {
 		list.Rows = append(list.Rows, view.Row{ID: "b-" + one.path(), Cells: []view.Value{
-			view.Linked(one.Channel, link("channel", "name", one.Channel)), view.Linked(one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)),
+			view.Linked(one.Channel, link("channel", "name", one.Channel)), one.name(),
 			one.now.value(), view.Ago(one.since(), "It is not paused, and no job is dead"), view.Int(one.queued),
 			{Chart: chart.Small("Queued", b.history.Values(r.Now, one.path(), histQueued, 60))},
 			one.oldestValue(), view.Int(one.inflight), view.Int(one.delivered),
@@ -184,12 +201,21 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 		Filter: &view.Filter{Path: "broker", Fields: []view.Field{
 			{Name: "q", Label: "Name", Value: q.Get("q"), Type: "search", Placeholder: "channel or consumer"},
 			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: "trouble", Text: "needs attention"},
-				view.Option{Value: "paused", Text: "paused"}, view.Option{Value: "dead", Text: "with dead jobs"}),
+				view.Option{Value: "paused", Text: "paused"}, view.Option{Value: "dead", Text: "with dead jobs"},
+				view.Option{Value: "unused", Text: "no consumer"}),
 			{Name: "sort", Value: q.Get("sort"), Hidden: true},
 			{Name: "desc", Value: q.Get("desc"), Hidden: true},
 		}},
 		Parts: []view.Part{{ID: "broker", Source: source(brokerName, s), List: list}},
 	}, nil
+}
+
+// name leads to the consumer.
+func (j *jobs) name() view.Value {
+	if j.Consumer == "" {
+		return view.None("The channel has no consumer")
+	}
+	return view.Linked(j.Consumer, link("brokerconsumer", "channel", j.Channel, "consumer", j.Consumer))
 }
 
 func (j *jobs) oldestValue() view.Value {
@@ -216,6 +242,8 @@ func fitsJobs(want string, j jobs) bool {
 		return j.State == "paused"
 	case "dead":
 		return j.dead > 0
+	case "unused":
+		return j.Consumer == ""
 	}
 	return true
 }
@@ -234,7 +262,7 @@ func (j *jobs) judge() state {
 	waiting := countWait(uint64(j.queued))
 	since := ""
 	if !j.FailingSince.IsZero() {
-		since = " No callback has succeeded since " + j.FailingSince.UTC().Format(time.DateTime) + " UTC."
+		since = " No callback has succeeded since the first failure, " + view.At(j.FailingSince) + "."
 	}
 	switch {
 	case j.State == "paused" && j.PausedBy == "failing":
@@ -265,7 +293,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	channel, name := r.Query.Get("channel"), r.Query.Get("consumer")
 	s := b.latest.Fresh(ctx)
 	counts := jobs{Channel: channel, Consumer: name}
-	for _, one := range s.Value {
+	for _, one := range s.Value.consumers {
 		if one.Channel == channel && one.Consumer == name {
 			counts = one
 		}
@@ -274,20 +302,9 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	if err := b.call.Call(ctx, http.MethodGet, counts.path(), nil, &c); err != nil {
 		return nil, notShown(brokerName, err, "The list of consumers shows all that there are.", "consumer %q of channel %q", name, channel)
 	}
-	var letters struct {
-		DeadJobs []struct {
-			StatusChangedAt time.Time
-			MessageURL      string
-		}
-	}
-	dead := view.Part{ID: "dead", Title: "Dead jobs", Source: view.Source{Name: brokerName, Asked: r.Now}}
-	if err := b.call.Call(ctx, http.MethodGet, counts.path()+"/dlq", nil, &letters); err != nil {
-		dead.Source = view.Source{Name: brokerName, Error: err.Error()}
-	}
-	dead.List = &view.List{Found: fmt.Sprintf("%s shown of %d", view.Bounded(len(letters.DeadJobs), false, "dead job"), counts.dead), Path: "brokerconsumer", Empty: "No job is dead.", Columns: []view.Column{{Title: "Dead since"}, {Title: "Message"}}}
-	for i, j := range letters.DeadJobs {
-		id, _ := url.PathUnescape(path.Base(j.MessageURL)) // an ID that cannot be read leads to a page that states this
-		dead.List.Rows = append(dead.List.Rows, view.Row{ID: "j-" + strconv.Itoa(i), Cells: []view.Value{view.Ago(j.StatusChangedAt, "not stated"), view.Linked(id, link("brokermessage", "channel", channel, "id", id))}})
+	dead, filter, err := b.deadJobs(ctx, r, counts)
+	if err != nil {
+		return nil, err
 	}
 	counts.brokerState = c.brokerState // it has the breaker, whichever node makes the callbacks
 	st := counts.judge()
@@ -303,7 +320,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	values := func(i int) []float64 { return b.history.Values(r.Now, counts.path(), i, 360) }
 	return &view.Page{
-		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}},
+		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}}, Filter: filter,
 		Parts: []view.Part{
 			{
 				ID: "consumer", Source: source(brokerName, s), Problem: st.sentence, ProblemTone: st.tone, Lines: lines, Actions: b.actions(counts, &c),

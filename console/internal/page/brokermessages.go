@@ -36,13 +36,13 @@ func producerHeader(form url.Values) http.Header {
 	return h
 }
 
-// channel shows the newest messages of a channel, and those that are scheduled.
+// channel shows the messages of a channel that the filter selects, and those that are scheduled.
 func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	name := q.Get("name")
 	s := b.latest.Fresh(ctx)
 	consumers := 0
-	for _, one := range s.Value {
+	for _, one := range s.Value.consumers {
 		if one.Channel == name {
 			consumers++
 		}
@@ -52,7 +52,7 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 		Next   time.Time                      `json:"next_scheduled_message_at"`
 	}
 	if err := b.call.Call(ctx, http.MethodGet, channelPath(name)+"/messages-status", nil, &status); err != nil {
-		return nil, notShown(brokerName, err, "The list of consumers shows the channels that have some.", "channel %q", name)
+		return nil, notShown(brokerName, err, "The list of the broker shows all that there are.", "channel %q", name)
 	}
 	head := view.Part{
 		ID: "channel", Source: view.Source{Name: brokerName, Asked: r.Now}, Actions: []view.Action{b.broadcast(name, consumers)},
@@ -63,33 +63,77 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "Next scheduled", Value: view.Ago(status.Next, "Nothing is scheduled")},
 		},
 	}
+	scheduled, _ := b.ids(ctx, r, "scheduled", "Scheduled messages", channelPath(name)+"/scheduled-messages?status=101", "scheduled", name,
+		"No message is scheduled. A broadcast with a time to send at is here until then, and can be cancelled.")
+	messages, err := b.search(ctx, r, name)
 	return &view.Page{
-		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}},
-		Parts: []view.Part{
-			head,
-			b.ids(ctx, r, "scheduled", "Scheduled messages", channelPath(name)+"/scheduled-messages?status=101", "scheduled", name,
-				"No message is scheduled. A broadcast with a time to send at is here until then, and can be cancelled."),
-			b.ids(ctx, r, "messages", "Newest messages", channelPath(name)+"/messages", "brokermessage", name, "The channel has no message. Producers broadcast them with POST /channel/CHANNEL/broadcast."),
-		},
-	}, nil
+		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}}, Parts: []view.Part{head, scheduled, messages},
+		Filter: &view.Filter{Path: "channel", Fields: []view.Field{
+			{Name: "name", Value: name, Hidden: true},
+			{Name: "id", Label: "Message", Value: q.Get("id"), Type: "search"},
+			{Name: "event", Label: "Event type", Value: q.Get("event"), Placeholder: "order.*"},
+			{Name: "header", Label: "Metadata header", Value: q.Get("header"), Placeholder: "X-Tenant:acme"},
+			{Name: "since", Label: "Received since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
+			{Name: "until", Label: "Until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
+		}},
+	}, err
 }
 
-// ids is a part with links to messages, of which the broker lists the paths.
-func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channel, empty string) view.Part {
-	part := view.Part{ID: id, Title: title, Source: view.Source{Name: brokerName, Asked: r.Now}}
+// search is the part with the messages of a channel that the page's filter selects.
+func (b *Broker) search(ctx context.Context, r Request, channel string) (view.Part, error) {
+	filter := map[string]string{"limit": strconv.Itoa(pageSize)} // with a limit it is a search, which has an end
+	for name, field := range map[string]string{"id": "id", "event": "eventType", "header": "metadata", "since": "since", "until": "until", "next": "next"} {
+		if value := strings.TrimSpace(r.Query.Get(name)); value != "" {
+			filter[field] = value
+		}
+	}
+	if err := timesOf(filter); err != nil {
+		return view.Part{}, err
+	}
+	const title = "Messages, newest first"
+	if header := filter["metadata"]; header != "" && !strings.Contains(header, ":") {
+		return view.Part{ID: "messages", Title: title, Problem: "Give the metadata header as NAME:VALUE, such as X-Tenant:acme.", ProblemTone: view.Warn}, nil
+	}
+	asked := url.Values{}
+	for field, value := range filter {
+		asked.Set(field, value)
+	}
+	empty := "The channel has no message. Producers broadcast them with POST /channel/CHANNEL/broadcast."
+	if len(filter) > 1 {
+		empty = "No message matches."
+	}
+	part, next := b.ids(ctx, r, "messages", title, channelPath(channel)+"/messages?"+asked.Encode(), "brokermessage", channel, empty)
+	if part.List != nil && next != "" {
+		part.List.Next = with(r.Query, "next", next)
+		if len(part.List.Rows) == 0 {
+			part.List.Empty = "None of the messages that were looked at matches. The next page looks at more."
+		}
+	}
+	return part, nil
+}
+
+// ids is a part with links to messages, of which the broker lists the paths, and the cursor of the next page.
+func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channel, empty string) (part view.Part, next string) {
+	part = view.Part{ID: id, Title: title, Source: view.Source{Name: brokerName, Asked: r.Now}}
 	var answer struct {
 		Result []string `json:"result"`
+		Pages  struct {
+			Next string `json:"next"`
+		} `json:"pages"`
 	}
 	if err := b.call.Call(ctx, http.MethodGet, from, nil, &answer); err != nil {
 		part.Source = view.Source{Name: brokerName, Error: err.Error()}
-		return part
+		return part, ""
 	}
 	part.List = &view.List{Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Empty: empty, Columns: []view.Column{{Title: "Message"}}}
 	for _, one := range answer.Result {
 		message, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be read leads to a page that states this
 		part.List.Rows = append(part.List.Rows, view.Row{ID: id + "-" + message, Cells: []view.Value{view.Linked(message, link(to, "channel", channel, "id", message))}})
 	}
-	return part
+	if link, err := url.Parse(answer.Pages.Next); err == nil {
+		next = link.Query().Get("next")
+	}
+	return part, next
 }
 
 // broadcast sends a message as a producer does, with the tokens of one.

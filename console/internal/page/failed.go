@@ -44,6 +44,25 @@ type failedSystem struct {
 // end is the cursor of a list that has been shown to its end.
 const end = "end"
 
+// timesOf replaces the times of a filter that a user has entered by those that the systems take.
+func timesOf(filter map[string]string) error {
+	var bounds []time.Time
+	for _, name := range []string{"since", "until"} {
+		if filter[name] == "" {
+			continue
+		}
+		at, err := parseTime(filter[name])
+		if err != nil {
+			return err
+		}
+		bounds, filter[name] = append(bounds, at), at.UTC().Format(time.RFC3339)
+	}
+	if len(bounds) == 2 && !bounds[1].After(bounds[0]) {
+		return invalid("Give an end that is later.", "%s, the end of the time, is not after %s, its begin.", filter["until"], filter["since"])
+	}
+	return nil
+}
+
 // systems are the systems that can have failures that the query selects.
 func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
 	if f.relay != nil {
@@ -58,11 +77,7 @@ func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
 		})
 	}
 	if f.broker != nil {
-		all = append(all, &failedSystem{
-			name: brokerName, noun: "dead job", fields: deadFields, usualRate: "100", names: map[string]string{"receiver": "consumer", "source": "producer"},
-			reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"},
-			list:    f.broker.failures, count: f.broker.countDead, verbs: map[string]string{"requeue": "requeue", "purge": "purge"}, begin: f.broker.beginDead,
-		})
+		all = append(all, f.broker.deadSystem())
 	}
 	filter := map[string]string{}
 	for _, name := range failedFields {
@@ -70,12 +85,8 @@ func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
 			filter[name] = value
 		}
 	}
-	if since := filter["since"]; since != "" {
-		at, err := parseTime(since)
-		if err != nil {
-			return nil, err
-		}
-		filter["since"] = at.UTC().Format(time.RFC3339)
+	if err := timesOf(filter); err != nil {
+		return nil, err
 	}
 	known := func(s *failedSystem) bool { return slices.Contains(s.reasons, filter["reason"]) }
 	elsewhere := slices.ContainsFunc(all, known)
@@ -124,7 +135,7 @@ type failedItem struct {
 }
 
 // failedFields are the filters of the relay's list of failed messages, by their names in its interface.
-var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since"}
+var failedFields = []string{"receiver", "source", "message", "stage", "reason", "since", "until"}
 
 // failedWords describe a filter. There is none for messages that were chosen by their IDs.
 func failedWords(filter map[string]string) string {
@@ -256,7 +267,64 @@ func (y *Relay) CancelOperation(ctx context.Context, id string) error {
 }
 
 // deadFields are the filters of the broker's list of dead jobs, by their names in its interface.
-var deadFields = []string{"consumer", "producer", "message", "reason", "since"}
+var deadFields = []string{"consumer", "producer", "message", "reason", "since", "until"}
+
+// deadSystem is the broker with its list of dead jobs.
+func (b *Broker) deadSystem() *failedSystem {
+	return &failedSystem{
+		name: brokerName, noun: "dead job", fields: deadFields, usualRate: "100", names: map[string]string{"receiver": "consumer", "source": "producer"},
+		reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"},
+		list:    b.failures, count: b.countDead, verbs: map[string]string{"requeue": "requeue", "purge": "purge"}, begin: b.beginDead,
+	}
+}
+
+// deadJobs are the dead jobs of one consumer, which the page's filter selects from those of all consumers.
+func (b *Broker) deadJobs(ctx context.Context, r Request, of jobs) (view.Part, *view.Filter, error) {
+	q, s := r.Query, b.deadSystem()
+	s.filter = map[string]string{"consumer": of.Channel + "/" + of.Consumer}
+	for _, name := range deadFields[1:] { // the consumer is that of the page
+		if value := strings.TrimSpace(q.Get(name)); value != "" {
+			s.filter[name] = value
+		}
+	}
+	part := view.Part{ID: "dead", Title: "Dead jobs", Source: view.Source{Name: brokerName, Asked: r.Now}}
+	if err := timesOf(s.filter); err != nil {
+		return part, nil, err
+	}
+	reasons := []view.Option{{Text: "all"}}
+	for _, reason := range s.reasons {
+		reasons = append(reasons, view.Option{Value: reason, Text: reason})
+	}
+	filter := &view.Filter{Path: "brokerconsumer", Fields: []view.Field{
+		{Name: "channel", Value: of.Channel, Hidden: true},
+		{Name: "consumer", Value: of.Consumer, Hidden: true},
+		{Name: "message", Label: "Message of a dead job", Value: q.Get("message"), Type: "search"},
+		{Name: "producer", Label: "Producer", Value: q.Get("producer")},
+		choice(q, "reason", "Reason", reasons...),
+		{Name: "since", Label: "Dead since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
+		{Name: "until", Label: "Dead until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
+	}}
+	var next string
+	if s.found, next, s.err = s.list(ctx, s.filter, q.Get("next")); s.err != nil {
+		part.Source = view.Source{Name: brokerName, Error: s.err.Error()}
+		return part, filter, nil
+	}
+	part.Actions = actions([]*failedSystem{s})
+	part.List = &view.List{
+		Found: fmt.Sprintf("%s shown of %d", view.Bounded(len(s.found), false, "dead job"), of.dead), Path: "brokerconsumer", Query: q, Empty: "No job is dead.",
+		Columns: []view.Column{{Title: "Dead since"}, {Title: "Producer"}, {Title: "Message", Wide: true}, {Title: "Reason"}, {Title: "Attempts", Number: true}, {Title: "Error", Wide: true}},
+	}
+	if len(s.filter) > 1 {
+		part.List.Empty = "No dead job matches."
+	}
+	if next != "" {
+		part.List.Next = with(q, "next", next)
+	}
+	for _, one := range s.found {
+		part.List.Rows = append(part.List.Rows, view.Row{ID: "j-" + one.id, Cells: append([]view.Value{view.Ago(one.at, "not stated"), one.cells[1], one.cells[2]}, one.cells[4:]...)})
+	}
+	return part, filter, nil
+}
 
 // failures asks the broker for dead jobs of all consumers that a filter of its interface selects, from a cursor on.
 func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {
@@ -264,7 +332,7 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 	for name, value := range filter {
 		asked.Set(name, value)
 	}
-	if cursor != "" {
+	if cursor != "" { // it is before the filter's own
 		asked.Set("until", cursor)
 	}
 	var answer struct {

@@ -151,7 +151,7 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 			away = append(away, "The list does not have the failures of the "+s.name+", which does not answer. Whether there are any is not known now.")
 		default:
 			stale = append(stale, s)
-			away = append(away, "The "+s.name+" does not answer. Its failures, in grey, are those of "+s.at.UTC().Format(time.TimeOnly)+" UTC.")
+			away = append(away, "The "+s.name+" does not answer. It listed the failures in grey "+view.At(s.at)+".")
 		}
 	}
 	rows, next := merge(systems, q)
@@ -317,6 +317,7 @@ func (f *Failures) form(q url.Values) *view.Filter {
 		{Name: "message", Label: "Message", Value: q.Get("message")},
 		choice(q, "reason", "Reason", reasons...),
 		{Name: "since", Label: "Since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
+		{Name: "until", Label: "Until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
 	}
 	if f.relay != nil {
 		fields = append(fields, choice(q, "stage", "Stage", view.Option{Text: "all"}, view.Option{Value: "from_sender", Text: "from sender"}, view.Option{Value: "to_receiver", Text: "to receiver"},

@@ -71,7 +71,7 @@ func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T
 		}
 		if len(list.Rows) < most {
 			name, since, waiting := show(one)
-			list.Rows = append(list.Rows, view.Row{ID: path + "-" + strconv.Itoa(len(list.Rows)), Cells: []view.Value{name, st.value(), since, waiting, view.Sentence(st.sentence)}})
+			list.Rows = append(list.Rows, view.Row{ID: path + "-" + strconv.Itoa(len(list.Rows)), Cells: []view.Value{name, st.value(), since, waiting, view.Prose(st.sentence)}})
 		}
 	}
 	part.Problem, part.ProblemTone = worst(len(all), bad, warn, noun)
@@ -235,17 +235,17 @@ func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
 		return part
 	}
 	queued, dead, oldest := 0, 0, time.Time{}
-	for _, one := range s.Value {
+	for _, one := range s.Value.consumers {
 		if one.queued > 0 && (oldest.IsZero() || one.oldest.Before(oldest)) {
 			oldest = one.oldest
 		}
 		queued, dead = queued+one.queued, dead+one.dead
 	}
-	judge(&part, "broker", "consumer", s.Value, jobOrders["state"], func(one jobs) state { return one.now }, func(one jobs) (name, since, waiting view.Value) {
+	judge(&part, "broker", "consumer", s.Value.consumers, jobOrders["state"], func(one jobs) state { return one.now }, func(one jobs) (name, since, waiting view.Value) {
 		return view.Linked(one.Channel+"/"+one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)), view.Ago(one.since(), "not stated"), view.Int(one.queued)
 	})
 	part.Facts = []view.Fact{
-		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value)).Text, "broker")},
+		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value.consumers)).Text, "broker")},
 		{Name: "Queued", Value: view.Int(queued)},
 		{Name: "Oldest waiting", Value: view.Ago(oldest, "Nothing is queued")},
 		{Name: "Failures to look at", Value: view.Linked(view.Count(uint64(dead), "dead job"), "failed?system=broker")},
