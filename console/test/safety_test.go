@@ -1,6 +1,7 @@
 package test
 
 import (
+	"fmt"
 	"html"
 	"io"
 	"net/http"
@@ -105,6 +106,30 @@ func TestStalePages(t *testing.T) {
 			for _, wrong := range []string{"Not found", "No failure", "No partition", "No set", "This list shows the"} {
 				require.NotContains(t, text, wrong, page)
 			}
+		}
+	}
+}
+
+// A live change appears on an open page of each family within a second. A machine that is busy may take longer, but not for each change.
+func TestLiveChanges(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	f := newFakes("orders")
+	b := openTab(t, serve(t, f.config()), wide)
+	n := 1000
+	for _, page := range []string{
+		"overview", "consumers", "consumer?stream=orders&name=orders", "streams", "deadletters", "broker", "brokerconsumer?channel=orders&consumer=orders",
+		"relay", "receiver?name=orders", "failed", "feed", "partition?id=orders", "operations",
+	} {
+		b.open(page)
+		b.eventually("orders")
+		for begun, took := time.Now(), waitMost; took > time.Second; {
+			require.Less(t, time.Since(begun), waitMost, "%s shows a change after %s", page, took)
+			n++
+			f.count(n)
+			changed := time.Now()
+			b.eventually(fmt.Sprintf("1,%03d", n-1000))
+			took = time.Since(changed)
 		}
 	}
 }
