@@ -62,7 +62,11 @@ func TestNothingIsStrandedWhenCallersGo(t *testing.T) {
 // goAtRandom calls Fetch and AckNext with contexts that end soon.
 func goAtRandom(ctx context.Context, sub *jetpull.Subscription, h *handed, rng *rand.Rand) {
 	terms := [][]jetpull.Option{
-		nil, nil, {jetpull.NoWait()}, {jetpull.FillBatch()}, {jetpull.Heartbeat(50 * time.Millisecond)}, {jetpull.MaxBytes(60 + rng.IntN(500))},
+		nil, nil,
+		{jetpull.NoWait()},
+		{jetpull.FillBatch()},
+		{jetpull.Heartbeat(50 * time.Millisecond)},
+		{jetpull.MaxBytes(60 + rng.IntN(500))},
 		{jetpull.MaxWait(time.Millisecond + time.Duration(rng.IntN(int(10*time.Millisecond))))},
 	}
 	for ctx.Err() == nil {
