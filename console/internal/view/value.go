@@ -206,7 +206,7 @@ func At(t time.Time) string { return t.UTC().Format(isoTime) }
 
 var atTime = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\b`)
 
-// prose splits a sentence into texts and times. What only looks like a time stays text.
+// prose splits a sentence into texts and times. Text that only looks like a time stays as it is.
 func prose(s string) (parts []Value) {
 	begin := 0
 	for _, found := range atTime.FindAllStringIndex(s, -1) {
