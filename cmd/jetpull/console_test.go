@@ -50,7 +50,7 @@ func TestConsoleBesideASystem(t *testing.T) {
 		want    string
 	}{
 		"relay":  {func() *cobra.Command { return relaycmd.New(new(bool)) }, "relay", "This list shows the receivers of the relay."},
-		"broker": {func() *cobra.Command { return brokercmd.New(new(bool)) }, "broker", "This list shows the consumers of the broker"},
+		"broker": {func() *cobra.Command { return brokercmd.New(new(bool)) }, "broker", "This list shows the channels of the broker"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base, stop := listen(t, tt.command(), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0", "--admin-token", "secret")
