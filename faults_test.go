@@ -101,6 +101,7 @@ func TestCallsThatCannotPull(t *testing.T) {
 				require.LessOrEqual(t, at, wait)
 				require.GreaterOrEqual(t, at, wait-100*time.Millisecond, "where the server ends the pull")
 			}
+			require.Equal(t, name == "no answers" || name == "a black hole", w.sub.Stats().Silent > 0)
 			w.Publish(1)
 			tt.end(w)
 			stage.Pass(time.Second)

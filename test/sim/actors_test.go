@@ -222,7 +222,8 @@ func (a *player) allowed(ctx context.Context, what string, c pullCall, err error
 		return true
 	case c.limited && errors.Is(err, jetpull.ErrMaxBytes):
 		return true
-	case errors.Is(err, jetpull.ErrLimitExceeded) && a.plan.limits(c):
+	case errors.Is(err, jetpull.ErrLimitExceeded):
+		a.wasRefused(refusal{life: a.name, at: a.now(), what: what, call: c})
 		return true
 	}
 	a.wrong("%s: %s: %v", a.name, what, err)

@@ -74,7 +74,9 @@ func (s *schedule) check(history []model.Event) []string {
 	a.checkOrder()
 	a.checkDelays()
 	a.checkPins()
+	a.checkStats()
 	a.checkRate()
+	a.checkRefusals()
 	return s.wrongs
 }
 

@@ -270,16 +270,6 @@ func (p *plan) all() []jetstream.ConsumerConfig {
 	return all
 }
 
-// limits reports whether a call may be refused by a limit: it asks for more than the consumer allows at some time, or a limit
-// changes, which the client, or another call that shares the pull, need not know yet.
-func (p *plan) limits(c pullCall) bool {
-	was := &p.consumer
-	return slices.ContainsFunc(p.all(), func(cfg jetstream.ConsumerConfig) bool {
-		return cfg.MaxRequestBatch != was.MaxRequestBatch || cfg.MaxRequestExpires != was.MaxRequestExpires ||
-			cfg.MaxRequestBatch > 0 && c.batch > cfg.MaxRequestBatch || cfg.MaxRequestExpires > 0 && c.wait > cfg.MaxRequestExpires
-	})
-}
-
 // ackWaits are the shortest and the longest AckWait.
 func (p *plan) ackWaits() (least, most time.Duration) {
 	least = math.MaxInt64

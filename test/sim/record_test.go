@@ -91,6 +91,7 @@ type journal struct {
 	lives    map[string]*lifeEnd
 	outages  []span        // when something was broken
 	changes  []change      // of the consumer's configuration
+	refusals []refusal     // of calls, by a limit of the consumer
 	hushes   []span        // when nothing came through
 	quiet    time.Duration // when the calm phase began
 }
@@ -217,6 +218,17 @@ func (j *journal) configs(from, to time.Duration) (all []jetstream.ConsumerConfi
 		now = c.ConsumerConfig
 	}
 	return append(all, now)
+}
+
+// refusal is a call that ended with ErrLimitExceeded.
+type refusal struct {
+	life, what string
+	at         time.Duration
+	call       pullCall
+}
+
+func (j *journal) wasRefused(r refusal) {
+	j.locked(func(time.Duration) { j.refusals = append(j.refusals, r) })
 }
 
 // broke notes a stretch in which something was broken.

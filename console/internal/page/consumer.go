@@ -193,7 +193,7 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 				if err != nil {
 					return "", err
 				}
-				return "Paused. It resumes " + view.At(until) + ". What is delivered already can still be acknowledged.",
+				return "Paused. It resumes " + view.At(until) + ". Delivered messages can still be acknowledged.",
 					c.source.Pause(ctx, one.Stream, one.Name, until)
 			}, "It is not paused."),
 		},
