@@ -31,6 +31,9 @@ func Mount(ctx context.Context, path string, other, rest http.Handler) http.Hand
 	})
 }
 
+// nowhere is an address from which no connection can come, so wrong tokens of others do not count for what runs in this process.
+const nowhere = "0.0.0.0:0"
+
 // InProcess carries requests to a handler in this process. It buffers the answers.
 type InProcess struct{ Handler http.Handler }
 
@@ -38,7 +41,7 @@ type InProcess struct{ Handler http.Handler }
 func (p InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	a := &answer{header: http.Header{}}
 	served := r.Clone(r.Context())
-	served.RequestURI, served.RemoteAddr = r.URL.RequestURI(), "127.0.0.1:0"
+	served.RequestURI, served.RemoteAddr = r.URL.RequestURI(), nowhere
 	if served.Body == nil {
 		served.Body = http.NoBody
 	}

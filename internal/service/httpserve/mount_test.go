@@ -3,6 +3,7 @@ package httpserve
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -66,4 +67,22 @@ func TestInProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
 	require.Equal(t, http.StatusTeapot, answer.StatusCode)
+}
+
+// The console of a broker or relay works on while somebody on the same machine guesses tokens.
+func TestGuessesDoNotLockOutThisProcess(t *testing.T) {
+	logins := NewLogins(1, slog.New(slog.DiscardHandler), func() {})
+	guess := httptest.NewRequest(http.MethodGet, "/", nil)
+	guess.RemoteAddr = "127.0.0.1:40000"
+	require.NoError(t, logins.Failed(guess))
+	require.NotZero(t, logins.Wait(guess))
+	asked := false
+	client := &http.Client{Transport: InProcess{http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked = true
+		require.Zero(t, logins.Wait(r))
+	})}}
+	answer, err := client.Get("http://localhost/")
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.True(t, asked)
 }
