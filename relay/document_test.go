@@ -31,5 +31,5 @@ func TestRequestsWithoutARoute(t *testing.T) {
 	s := startSite(t)
 	s.want(404, "GET", "/v1/nothing", adminToken, nil)
 	s.want(404, "GET", "/v1//receivers", adminToken, nil)
-	s.want(405, "PATCH", "/v1/receivers/x", adminToken, nil)
+	s.want(405, "POST", "/v1/receivers/x", adminToken, nil)
 }

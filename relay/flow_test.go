@@ -163,29 +163,42 @@ func TestFailuresAreListedReportedAndRedriven(t *testing.T) {
 	require.NotNil(t, op)
 }
 
-func TestGoneDisablesAndPUTEnables(t *testing.T) {
+// A receiver that answered 410 gets nothing until it is enabled, or its configuration is PUT again. Pause and resume do neither.
+func TestGoneDisables(t *testing.T) {
 	t.Parallel()
-	s := startSite(t)
-	gone := true
-	r := newPeer(t, func(int, seen) (int, string) {
-		if gone {
-			return 410, ""
+	for method, enable := range map[string]object{"PUT": {"timeout": 7}, "PATCH": {"enable": true}} {
+		s := startSite(t)
+		gone := true
+		r := newPeer(t, func(int, seen) (int, string) {
+			if gone {
+				return 410, ""
+			}
+			return 200, "1"
+		})
+		s.receiver("ci", r.URL, object{"timeout": 7})
+		s.want(202, "POST", "/v1/messages", adminToken, message("a", "1", "ci"))
+		shown := func() object { return s.want(200, "GET", "/v1/receivers/ci", adminToken, nil) }
+		state := func() object { return shown()["state"].(object) }
+		eventually(t, func() bool { return state()["disabled"] == true }, "it is not disabled")
+		s.want(202, "POST", "/v1/messages", adminToken, message("a", "2", "ci"))
+		require.EqualValues(t, 2, state()["backlog"])
+		for _, paused := range []bool{true, false} {
+			require.Equal(t, paused, s.want(200, "PATCH", "/v1/receivers/ci", adminToken, object{"paused": paused})["paused"])
+			require.Equal(t, true, state()["disabled"])
+			require.EqualValues(t, 7, shown()["timeout"])
 		}
-		return 200, "1"
-	})
-	s.receiver("ci", r.URL, nil)
-	s.want(202, "POST", "/v1/messages", adminToken, message("a", "1", "ci"))
-	eventually(t, func() bool {
-		return s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"].(object)["disabled"] == true
-	}, "it is not disabled")
-	s.want(202, "POST", "/v1/messages", adminToken, message("a", "2", "ci"))
-	state := s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"].(object)
-	require.EqualValues(t, 2, state["backlog"])
-	gone = false
-	s.receiver("ci", r.URL, nil)
-	s.awaitStatus("a", "1", "DONE")
-	s.awaitStatus("a", "2", "DONE")
-	require.Equal(t, 3, r.count())
+		gone = false
+		if method == "PUT" {
+			enable["post_endpoint"] = r.URL
+		}
+		s.want(200, method, "/v1/receivers/ci", adminToken, enable)
+		s.awaitStatus("a", "1", "DONE")
+		s.awaitStatus("a", "2", "DONE")
+		require.Equal(t, 3, r.count())
+		require.EqualValues(t, 7, shown()["timeout"])
+		s.want(404, "PATCH", "/v1/receivers/other", adminToken, object{"paused": true})
+		s.want(400, "PATCH", "/v1/receivers/ci", adminToken, object{"timeout": 1})
+	}
 }
 
 // A PUT configures a receiver while a POST is in flight, which is then answered with 410. The 410 belongs to the earlier

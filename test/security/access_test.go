@@ -71,7 +71,7 @@ var allowed = map[string]map[string]access{
 		"GET /_status": everybody, "GET /healthz": everybody, "GET /readyz": everybody, "GET /openapi.json": everybody,
 	},
 	"relay": {
-		"GET /v1/receivers": admins, "GET /v1/receivers/{name}": admins, "PUT /v1/receivers/{name}": admins, "DELETE /v1/receivers/{name}": admins,
+		"GET /v1/receivers": admins, "GET /v1/receivers/{name}": admins, "PUT /v1/receivers/{name}": admins, "PATCH /v1/receivers/{name}": admins, "DELETE /v1/receivers/{name}": admins,
 		"GET /v1/senders": admins, "GET /v1/senders/{name}": admins, "PUT /v1/senders/{name}": admins, "DELETE /v1/senders/{name}": admins,
 		"POST /v1/messages": senders, "POST /v1/messages:batch": senders,
 		"GET /v1/messages/{source}/{id}": senders, "GET /v1/messages/{source}/{id}/response": senders,

@@ -164,10 +164,27 @@ func (a *API) putReceiver(r *http.Request) (any, error) {
 		old.Name = r.PathValue("name")
 		return body.apply(old)
 	})
-	if err != nil {
+	return viewReceiver(receiver), err
+}
+
+// patchReceiver pauses, resumes or enables a receiver, and leaves the rest as it is. A PUT of what a client has read would undo what another
+// has written since, and would enable a receiver that was disabled since.
+func (a *API) patchReceiver(r *http.Request) (any, error) {
+	var body struct {
+		Paused *bool `json:"paused"` // absent: the present value stays
+		Enable bool  `json:"enable"` // false: a disabled receiver stays disabled
+	}
+	if err := httpserve.ReadJSON(r, &body); err != nil {
 		return nil, err
 	}
-	return viewReceiver(receiver), nil
+	receiver, err := a.store.Receivers.Change(r.Context(), r.PathValue("name"), false, func(old *store.Receiver) error {
+		if body.Paused != nil {
+			old.Paused = *body.Paused
+		}
+		old.Disabled = old.Disabled && !body.Enable
+		return nil
+	})
+	return viewReceiver(receiver), err
 }
 
 func (a *API) getReceiver(r *http.Request) (any, error) {

@@ -69,6 +69,7 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", "/v1/receivers", admin, httpserve.Show(a.listReceivers)),
 		on("GET", "/v1/receivers/{name}", admin, httpserve.Show(a.getReceiver)),
 		on("PUT", "/v1/receivers/{name}", admin, httpserve.Show(a.putReceiver)),
+		on("PATCH", "/v1/receivers/{name}", admin, httpserve.Show(a.patchReceiver)),
 		on("DELETE", "/v1/receivers/{name}", admin, a.deleteReceiver),
 		on("GET", "/v1/senders", admin, httpserve.Show(a.listSenders)),
 		on("GET", "/v1/senders/{name}", admin, httpserve.Show(a.getSender)),
