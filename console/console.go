@@ -114,10 +114,7 @@ func Handler(cfg Config) *Console {
 	c.sessions = newSessions(cfg.Access, c.log)
 	c.static, c.version = assets()
 	runner := page.NewRunner(c.log)
-	var operations []page.OperationSource
-	if cfg.NATS != nil || cfg.Feed != nil {
-		operations = append(operations, runner)
-	}
+	operations := []page.OperationSource{runner}
 	var summaries []page.Summary
 	c.add("Overview", "overview", nil)
 	var letters *page.DeadLetters
@@ -125,7 +122,7 @@ func Handler(cfg Config) *Console {
 	var relay *page.Relay
 	var feed *page.Feed
 	if cfg.NATS != nil {
-		consumers := page.NewConsumers(c.sampler, cfg.NATS)
+		consumers := page.NewConsumers(c.sampler, cfg.NATS, runner)
 		summaries = append(summaries, consumers)
 		c.add("Consumers", "consumers", consumers.Pages())
 		c.add("Partitions", "sets", page.NewPartitions(cfg.NATS).Pages())
@@ -135,12 +132,12 @@ func Handler(cfg Config) *Console {
 		c.add("Dead letters", "deadletters", letters.Pages())
 	}
 	if cfg.Broker != nil {
-		broker = page.NewBroker(c.sampler, cfg.Broker)
+		broker = page.NewBroker(c.sampler, cfg.Broker, runner)
 		summaries, operations = append(summaries, broker), append(operations, broker)
 		c.add("Broker", "broker", broker.Pages())
 	}
 	if cfg.Relay != nil {
-		relay = page.NewRelay(c.sampler, cfg.Relay)
+		relay = page.NewRelay(c.sampler, cfg.Relay, runner)
 		summaries, operations = append(summaries, relay), append(operations, relay)
 		c.add("Relay", "relay", relay.Pages())
 	}

@@ -34,6 +34,8 @@ var steps = []step{
 	{page: "deadletters?stream=orders", label: "Purge all that match", asks: true, done: "Began to purge dead letters: 20 objects.", call: "nats deletemessage 20"},
 	{page: "deadletter?stream=orders&seq=1", label: "Requeue", done: "Requeued:", call: "nats publish orders"},
 	{page: "deadletter?stream=orders&seq=2", label: "Purge", asks: true, done: "Deleted dead letter 2.", call: "nats deletemessage 2"},
+	{page: "consumers", label: "Resume all that match", asks: true, done: "Began to resume consumers: 1 object.", call: "nats resume orders2"},
+	{page: "consumers?q=orders", label: "Delete all that match", asks: true, done: "Began to delete consumers: 2 objects.", call: "nats delete orders"},
 
 	{page: "brokerconsumer?channel=orders&consumer=orders", label: "Pause", done: "Paused.", call: "POST /channel/orders/consumer/orders/pause"},
 	{page: "brokerconsumer?channel=orders&consumer=orders2", label: "Resume", done: "Resumed.", call: "POST /channel/orders/consumer/orders2/resume"},
@@ -45,10 +47,12 @@ var steps = []step{
 	{page: "channel?name=orders", label: "Broadcast a test message", asks: true, fields: tokens, done: "Broadcast message", call: `POST /channel/orders/broadcast channel-secret {"test":true}`},
 	{page: "scheduled?channel=orders&id=orders", label: "Cancel the message", asks: true, fields: tokens, done: "Cancelled message orders.", call: "DELETE /channel/orders/scheduled-message/orders channel-secret"},
 	{page: "operation?system=broker&id=" + url.QueryEscape("/channel/orders/consumer/orders/replay/1"), label: "Cancel", asks: true, done: "Cancelled.", call: "DELETE /channel/orders/consumer/orders/replay/1"},
+	{page: "broker?state=paused", label: "Resume all that match", asks: true, done: "Began to resume broker consumers: 1 object.", call: "POST /channel/orders/consumer/orders2/resume"},
 
-	{page: "receiver?name=orders", label: "Pause", done: "Paused.", call: "PUT /v1/receivers/orders"},
-	{page: "receiver?name=orders2", label: "Resume", done: "Resumed.", call: "PUT /v1/receivers/orders2"},
-	{page: "receiver?name=orders3", label: "Enable", done: "Enabled.", call: "PUT /v1/receivers/orders3"},
+	{page: "receiver?name=orders", label: "Pause", done: "Paused.", call: "PATCH /v1/receivers/orders"},
+	{page: "receiver?name=orders2", label: "Resume", done: "Resumed.", call: "PATCH /v1/receivers/orders2"},
+	{page: "receiver?name=orders3", label: "Enable", done: "Enabled.", call: "PATCH /v1/receivers/orders3"},
+	{page: "relay?q=orders3", label: "Enable all that match", asks: true, fields: [][2]string{{"rate", "7"}}, done: "Began to enable receivers: 1 object.", call: "PATCH /v1/receivers/orders3"},
 	{page: "failed?receiver=orders", label: "Requeue all that match", asks: true, done: "Began to redrive 3 failed messages of the relay. Began to requeue 9 dead jobs of the broker.", call: `POST /v1/failed:redrive  {"filter":{"receiver":"orders"}`},
 	{page: "failed?receiver=orders&system=broker", label: "Requeue all that match", asks: true, fields: [][2]string{{"rate", "7"}}, done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders","Rate":7}`},
 	{page: "failed", label: "Skip all that match", asks: true, fields: [][2]string{{"rate", "2"}}, done: "Began to skip 3 failed messages of the relay.", call: `POST /v1/failed:skip  {"filter":{},"rate":2}`},
@@ -60,8 +64,9 @@ var steps = []step{
 	{page: "relaymessage?source=orders&id=orders", label: "Purge", asks: true, done: "Began to purge", call: `POST /v1/failed:purge  {"filter":{"message":"orders","source":"orders"}`},
 	{page: "operation?system=relay&id=redrive-1", label: "Cancel", asks: true, done: "Cancelled.", call: "DELETE /v1/operations/redrive-1"},
 
-	{page: "feed", label: "Retry the failed items of all blocked partitions", asks: true, done: "Began to retry failed items: 2 objects.", call: "feed retry orders2"},
-	{page: "feed", label: "Skip the failed items of all blocked partitions", asks: true, done: "Began to skip failed items: 2 objects.", call: "feed skip orders2"},
+	{page: "feed", label: "Retry the failed items of all that match", asks: true, done: "Began to retry the failed items of partitions: 1 object.", call: "feed retry orders"},
+	{page: "feed", label: "Skip the failed items of all that match", asks: true, done: "Began to skip the failed items of partitions: 1 object.", call: "feed skip orders"},
+	{page: "feed", label: "Advance all that match", asks: true, fields: [][2]string{{"gate", "3"}}, done: "Began to advance partitions: 2 objects.", call: "feed advance orders 3"},
 	{page: "partition?id=orders", label: "Retry all failed", asks: true, done: "1 item is available again.", call: "feed retry orders"},
 	{page: "partition?id=orders", label: "Skip all failed", asks: true, done: "1 item is counted as complete.", call: "feed skip orders"},
 	{page: "partition?id=orders", label: "Reopen", done: "Reopened.", call: "feed reopen orders"},
@@ -177,10 +182,10 @@ func pages(name string) []string {
 	return []string{
 		"overview", "sets", one("set", "name", name), "consumers", one("consumer", "stream", name, "name", name), "streams", one("messages", "stream", name, "seq", "1"), one("message", "stream", name, "seq", "1"),
 		one("message", "stream", name, "seq", "1", "as", "hex"), one("deadletters", "stream", name), one("deadletter", "stream", name, "seq", "1"),
-		one("deadletters", "stream", name, "do", "purge-all"), "broker", one("channel", "name", name), one("channel", "name", name, "do", "broadcast"), one("channel", "name", name, "header", name+":"+name),
+		one("deadletters", "stream", name, "do", "purge-all"), one("consumers", "q", name, "do", "delete-all"), "broker", one("broker", "q", name, "do", "pause-all"), one("channel", "name", name), one("channel", "name", name, "do", "broadcast"), one("channel", "name", name, "header", name+":"+name),
 		one("brokerconsumer", "channel", name, "consumer", name, "message", name), one("brokermessage", "channel", name, "id", name), one("scheduled", "channel", name, "id", name),
-		"relay", one("receiver", "name", name), "failed", one("failed", "receiver", name, "source", name), one("relaymessage", "source", name, "id", name),
-		"feed", one("partition", "id", name), one("item", "partition", name, "id", name), "operations", one("operation", "system", "relay", "id", "redrive-1"),
+		"relay", one("relay", "q", name, "do", "enable-all"), one("receiver", "name", name), "failed", one("failed", "receiver", name, "source", name), one("relaymessage", "source", name, "id", name),
+		"feed", one("feed", "do", "advance-all"), one("partition", "id", name), one("item", "partition", name, "id", name), "operations", one("operation", "system", "relay", "id", "redrive-1"),
 		one("operation", "system", "broker", "id", replay), "log", one("log", "q", name),
 	}
 }

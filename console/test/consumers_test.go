@@ -42,6 +42,14 @@ func TestConsumers(t *testing.T) {
 	publish(t, env.JS, "orders.new", 6)
 	b.eventually("31")
 
+	// The dry run of an action on all states their number.
+	b.press("Delete all that match…")
+	b.eventually("That is 5 consumers at this moment: ORDERS/billing,", "This cannot be undone.")
+	b.audit()
+	b.shoot("consumers-delete")
+	b.press("Cancel")
+	b.eventually("5 consumers")
+
 	// The filter is in the URL, and the list follows it as one types.
 	b.typeInto("input[name=q]", "bil")
 	b.eventually("1 consumer")

@@ -146,7 +146,7 @@ func TestDeadLetters(t *testing.T) {
 	b.open("deadletters?stream=DLQ&origin=OTHER")
 	b.press("Requeue all that match…")
 	b.press("Requeue all that match")
-	b.eventually("Ended: 0 objects are done, 1 object is skipped.", "1 object is skipped, and stays as it is. The first reason: publish to nobody.takes")
+	b.eventually("Ended: 0 objects are done, 1 object is skipped.", "Objects that refused are skipped.", "publish to nobody.takes")
 
 	// An operation at a rate can be cancelled, and what it has not done stays.
 	b.open("deadletters?stream=DLQ&origin=ORDERS")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,6 +61,7 @@ type brokerSample struct {
 type Broker struct {
 	call    BrokerSource
 	latest  *sample.Latest[brokerSample]
+	all     *objects[jobs]
 	history *sample.History
 	// delivered measures the delivered jobs of all consumers. Only the sampler's goroutine uses it.
 	delivered meter
@@ -75,10 +77,18 @@ const (
 	brokerWidth
 )
 
-// NewBroker makes the pages, and has the sampler ask the broker.
-func NewBroker(s *sample.Sampler, call BrokerSource) *Broker {
+// NewBroker makes the pages, and has the sampler ask the broker. The runner runs operations on many consumers.
+func NewBroker(s *sample.Sampler, call BrokerSource, runner *Runner) *Broker {
 	b := &Broker{call: call, history: sample.NewHistory(brokerWidth)}
 	b.latest = sample.Add(s, b.ask)
+	b.all = sampled(objects[jobs]{
+		runner: runner, noun: "broker consumer", actions: b.actions,
+		name: func(j jobs) string { return j.path() }, // the IDs of both may contain any separator
+		offers: []offer{
+			{name: "pause", label: "Pause", confirm: "Jobs wait."},
+			{name: "resume", label: "Resume", confirm: "Jobs go on."},
+		},
+	}, brokerName, b.latest, func(s brokerSample) []jobs { return s.consumers }, fitsConsumerJobs)
 	return b
 }
 
@@ -150,7 +160,7 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	var rows []jobs
 	for _, one := range s.Value.consumers {
-		if contains(q.Get("q"), one.Channel, one.Consumer, one.Channel+"/"+one.Consumer) && fitsJobs(q.Get("state"), one) {
+		if fitsConsumerJobs(q, one) {
 			rows = append(rows, one)
 		}
 	}
@@ -196,7 +206,7 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 			one.deadValue(),
 		}})
 	}
-	return &view.Page{
+	page := &view.Page{
 		Nav: "broker", Title: "Broker",
 		Filter: &view.Filter{Path: "broker", Fields: []view.Field{
 			{Name: "q", Label: "Name", Value: q.Get("q"), Type: "search", Placeholder: "channel or consumer"},
@@ -207,7 +217,11 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "desc", Value: q.Get("desc"), Hidden: true},
 		}},
 		Parts: []view.Part{{ID: "broker", Source: source(brokerName, s), List: list}},
-	}, nil
+	}
+	// A channel without consumers has no action.
+	consumers := slices.DeleteFunc(slices.Clone(shown), func(j jobs) bool { return j.Consumer == "" })
+	page.Parts[0].Actions = b.all.forAll(s.Stale(), q, page.Filter, consumers, len(rows) > len(shown))
+	return page, nil
 }
 
 // name leads to the consumer.
@@ -232,6 +246,10 @@ func (j *jobs) deadValue() view.Value {
 		v.Href = link("failed", "system", brokerName, "receiver", j.Channel+"/"+j.Consumer)
 	}
 	return v
+}
+
+func fitsConsumerJobs(q url.Values, j jobs) bool {
+	return contains(q.Get("q"), j.Channel, j.Consumer, j.Channel+"/"+j.Consumer) && fitsJobs(q.Get("state"), j)
 }
 
 func fitsJobs(want string, j jobs) bool {
@@ -323,7 +341,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}}, Filter: filter,
 		Parts: []view.Part{
 			{
-				ID: "consumer", Source: source(brokerName, s), Problem: st.sentence, ProblemTone: st.tone, Lines: lines, Actions: b.actions(counts, &c),
+				ID: "consumer", Source: source(brokerName, s), Problem: st.sentence, ProblemTone: st.tone, Lines: lines, Actions: b.actions(counts),
 				Facts: []view.Fact{
 					{Name: "State", Value: st.value()},
 					{Name: "Since", Value: view.Ago(counts.since(), "It is not paused, and no job is dead")},
@@ -341,7 +359,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	}, nil
 }
 
-func (b *Broker) actions(j jobs, c *brokerConsumer) []view.Action {
+func (b *Broker) actions(j jobs) []view.Action {
 	target := j.Channel + "/" + j.Consumer
 	set := func(verb, text string) func(context.Context, url.Values) (view.Outcome, error) {
 		return func(ctx context.Context, _ url.Values) (view.Outcome, error) {
@@ -352,7 +370,7 @@ func (b *Broker) actions(j jobs, c *brokerConsumer) []view.Action {
 		}
 	}
 	all := []view.Action{{Name: "pause", Label: "Pause", Target: target, Do: set("pause", "Paused. Jobs wait.")}}
-	if c.State == "paused" {
+	if j.State == "paused" {
 		all = []view.Action{{Name: "resume", Label: "Resume", Target: target, Do: set("resume", "Resumed. Jobs go on.")}}
 	}
 	return append(all, b.replay(j, "DEAD", "requeue", "Requeue all dead jobs", fmt.Sprintf("Queue all dead jobs of consumer %s again, with no attempts counted.", j.Consumer)),

@@ -53,7 +53,7 @@ func (c *Consumers) now(now time.Time, s sample.Sample[[]*consumer], one *consum
 	values := func(i int) []float64 { return c.history.Values(now, one.key, i, 360) }
 	part := view.Part{
 		ID: "now", Source: source("NATS", s),
-		Problem: one.state.sentence, ProblemTone: one.state.tone, Actions: c.actions(one),
+		Problem: one.state.sentence, ProblemTone: one.state.tone, Actions: thenAsk(c.latest, c.actions(one)),
 		Facts: []view.Fact{
 			{Name: "In this state since", Value: one.since.value()},
 			{Name: "Pending", Value: view.Number(one.NumPending)},
@@ -113,7 +113,7 @@ func (c *Consumers) groups(one *consumer) []view.Part {
 			} else {
 				part.Facts = append(part.Facts, view.Fact{Name: "Pinned client", Value: view.Code(pinned.PinnedClientID)},
 					view.Fact{Name: "Pinned since", Value: view.Ago(pinned.PinnedTS, "The server did not state it")})
-				part.Actions = []view.Action{c.unpin(one, group, pinned.PinnedClientID)}
+				part.Actions = thenAsk(c.latest, []view.Action{c.unpin(one, group, pinned.PinnedClientID)})
 			}
 			part.Facts = append(part.Facts, view.Fact{Name: "Pin is lost after", Value: view.Duration(one.Config.PinnedTTL)})
 		}
@@ -130,7 +130,6 @@ func (c *Consumers) unpin(one *consumer, group, client string) view.Action {
 			if err := c.source.Unpin(ctx, one.Stream, one.Name, form.Get("group")); err != nil {
 				return view.Outcome{}, refused(err, "The pin was not changed.")
 			}
-			c.latest.Next(ctx)
 			return view.Outcome{Count: 1, Text: fmt.Sprintf("Unpinned client %s of group %s. The next client that pulls is pinned.", client, form.Get("group"))}, nil
 		},
 	}
@@ -171,12 +170,35 @@ var pauseChoices = []view.Option{
 	{Value: "168h", Text: "7 days"},
 }
 
+var pauseFields = []view.Field{
+	{Name: "for", Label: "Pause for", Options: pauseChoices, Value: "1h"},
+	{Name: "until", Label: "or until (UTC)", Type: "datetime-local"},
+}
+
+// consumerOffers are the actions for all consumers that match.
+var consumerOffers = []offer{
+	{name: "resume", label: "Resume", confirm: "Messages are delivered again."},
+	{
+		name: "pause", label: "Pause", confirm: "What is delivered already can still be acknowledged.", fields: pauseFields,
+		check: func(form url.Values) error { // all consumers are paused until the same time
+			until, err := pauseEnd(time.Now(), form)
+			form.Set("until", until.Format("2006-01-02T15:04:05"))
+			return err
+		},
+	},
+	{
+		name: "reset", label: "Reset", danger: true,
+		confirm: "Each delivers messages again from its first unacknowledged one on. Handlers see messages a second time. This cannot be undone.",
+	},
+	{name: "delete", label: "Delete", danger: true, confirm: "The streams keep what their retention keeps. This cannot be undone."},
+}
+
 func (c *Consumers) actions(one *consumer) []view.Action {
 	var all []view.Action
 	if one.Paused {
 		all = append(all, view.Action{
 			Name: "resume", Label: "Resume", Target: one.key,
-			Do: c.act(func(ctx context.Context, _ url.Values) (string, error) {
+			Do: act(func(ctx context.Context, _ url.Values) (string, error) {
 				return "Resumed. Messages are delivered again.", c.source.Resume(ctx, one.Stream, one.Name)
 			}, "It stays paused."),
 		})
@@ -184,11 +206,8 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 	all = append(all,
 		view.Action{
 			Name: "pause", Label: "Pause", Target: one.key,
-			Fields: []view.Field{
-				{Name: "for", Label: "Pause for", Options: pauseChoices, Value: "1h"},
-				{Name: "until", Label: "or until (UTC)", Type: "datetime-local"},
-			},
-			Do: c.act(func(ctx context.Context, form url.Values) (string, error) {
+			Fields: pauseFields,
+			Do: act(func(ctx context.Context, form url.Values) (string, error) {
 				until, err := pauseEnd(time.Now(), form)
 				if err != nil {
 					return "", err
@@ -203,7 +222,7 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 				"It is acknowledged up to sequence %d and has delivered up to sequence %d; %s unacknowledged. Handlers see messages a second time. This cannot be undone.",
 				one.Stream, one.Name, one.AckFloor.Stream, one.Delivered.Stream, countIs(uint64(one.NumAckPending), "message")),
 			Fields: []view.Field{{Name: "seq", Label: "Begin at sequence (empty: the first unacknowledged message)", Type: "number"}},
-			Do: c.act(func(ctx context.Context, form url.Values) (string, error) {
+			Do: act(func(ctx context.Context, form url.Values) (string, error) {
 				seq, err := parseSequence(form.Get("seq"))
 				if err != nil {
 					return "", err
@@ -223,7 +242,6 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 				if err := c.source.Delete(ctx, one.Stream, one.Name); err != nil {
 					return view.Outcome{}, refused(err, "It was not deleted.")
 				}
-				c.latest.Next(ctx)
 				return view.Outcome{Count: 1, Text: fmt.Sprintf("Deleted consumer %s of stream %s.", one.Name, one.Stream), Then: "consumers"}, nil
 			},
 		})
@@ -238,7 +256,7 @@ func countIs(n uint64, noun string) string {
 }
 
 // act is an action on one consumer: do returns its outcome in words, and rest is what holds where it fails.
-func (c *Consumers) act(do func(context.Context, url.Values) (string, error), rest string) func(context.Context, url.Values) (view.Outcome, error) {
+func act(do func(context.Context, url.Values) (string, error), rest string) func(context.Context, url.Values) (view.Outcome, error) {
 	return func(ctx context.Context, form url.Values) (view.Outcome, error) {
 		text, err := do(ctx, form)
 		if p, ok := errors.AsType[*Problem](err); ok {
@@ -247,7 +265,6 @@ func (c *Consumers) act(do func(context.Context, url.Values) (string, error), re
 		if err != nil {
 			return view.Outcome{}, refused(err, rest)
 		}
-		c.latest.Next(ctx)
 		return view.Outcome{Count: 1, Text: text}, nil
 	}
 }

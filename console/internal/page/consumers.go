@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/url"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,6 +33,7 @@ type ConsumerSource interface {
 type Consumers struct {
 	source  ConsumerSource
 	latest  *sample.Latest[[]*consumer]
+	all     *objects[*consumer]
 	history *sample.History
 	// before is what the last sample found, by key. Only the sampler's goroutine uses it.
 	before map[string]*consumer
@@ -99,10 +101,13 @@ const (
 	consumerWidth
 )
 
-// NewConsumers makes the pages, and has the sampler ask their source.
-func NewConsumers(s *sample.Sampler, source ConsumerSource) *Consumers {
+// NewConsumers makes the pages, and has the sampler ask their source. The runner runs operations on many consumers.
+func NewConsumers(s *sample.Sampler, source ConsumerSource, runner *Runner) *Consumers {
 	c := &Consumers{source: source, history: sample.NewHistory(consumerWidth), oldest: map[string]oldest{}}
 	c.latest = sample.Add(s, c.ask)
+	c.all = sampled(objects[*consumer]{
+		runner: runner, noun: "consumer", name: func(one *consumer) string { return one.key }, actions: c.actions, offers: consumerOffers,
+	}, "NATS", c.latest, func(all []*consumer) []*consumer { return all }, fitsConsumer)
 	return c
 }
 
@@ -278,7 +283,7 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	var rows []*consumer
 	for _, one := range s.Value {
-		if contains(q.Get("q"), one.Stream, one.Name, one.key) && (q.Get("stream") == "" || q.Get("stream") == one.Stream) && fitsState(q.Get("state"), one) {
+		if fitsConsumer(q, one) {
 			rows = append(rows, one)
 		}
 	}
@@ -307,7 +312,7 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 	for _, one := range shown {
 		list.Rows = append(list.Rows, c.row(r.Now, one))
 	}
-	return &view.Page{
+	page := &view.Page{
 		Nav: "consumers", Title: "Consumers",
 		Filter: &view.Filter{Path: "consumers", Fields: []view.Field{
 			{Name: "q", Label: "Name", Value: q.Get("q"), Type: "search", Placeholder: "stream or consumer"},
@@ -318,7 +323,13 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "desc", Value: q.Get("desc"), Hidden: true},
 		}},
 		Parts: []view.Part{{ID: "consumers", Source: source("NATS", s), List: list}},
-	}, nil
+	}
+	page.Parts[0].Actions = c.all.forAll(s.Stale(), q, page.Filter, shown, len(rows) > len(shown))
+	return page, nil
+}
+
+func fitsConsumer(q url.Values, c *consumer) bool {
+	return contains(q.Get("q"), c.Stream, c.Name, c.key) && (q.Get("stream") == "" || q.Get("stream") == c.Stream) && fitsState(q.Get("state"), c)
 }
 
 func fitsState(want string, c *consumer) bool {

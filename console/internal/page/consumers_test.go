@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -38,7 +39,7 @@ func TestTheOldestMessageOfAStuckConsumerIsKnown(t *testing.T) {
 		s := sample.New()
 		defer s.Close()
 		defer s.Watch()()
-		c := NewConsumers(s, &busy{})
+		c := NewConsumers(s, &busy{}, NewRunner(slog.New(slog.DiscardHandler)))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		all := c.latest.Get().Value

@@ -1,8 +1,8 @@
 package page
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -43,6 +43,7 @@ type Feed struct {
 	watcher FeedWatcher // nil: none is in this process
 	runner  *Runner
 	latest  *sample.Latest[feed.Backlog]
+	all     *objects[feed.Partition]
 	history *sample.History
 }
 
@@ -59,7 +60,7 @@ const feedName = "feed"
 // NewFeed makes the pages, and has the sampler ask the feed. The runner runs operations on many partitions. A nil watcher is none.
 func NewFeed(s *sample.Sampler, source FeedSource, watcher FeedWatcher, runner *Runner) *Feed {
 	f := &Feed{source: source, watcher: watcher, runner: runner, history: sample.NewHistory(feedWidth)}
-	f.addKinds()
+	f.all = f.allPartitions()
 	var completed meter
 	f.latest = sample.Add(s, func(ctx context.Context) (feed.Backlog, error) {
 		b, err := source.Backlog(ctx)
@@ -110,8 +111,9 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	if !s.At.IsZero() {
 		head.Problem, head.ProblemTone = st.sentence, st.tone
 	}
-	status := feed.Status(q.Get("status"))
-	found, err := f.source.Partitions(ctx, feed.Query{Partition: strings.TrimSpace(q.Get("q")), Status: status, After: q.Get("after"), Limit: pageSize + 1})
+	query := partitionQuery(q, pageSize+1)
+	query.After = q.Get("after")
+	found, err := f.source.Partitions(ctx, query)
 	part := view.Part{ID: "partitions", Title: "Partitions", Source: view.Source{Name: feedName, Asked: r.Now}}
 	if err != nil {
 		part.Source = view.Source{Name: feedName, Error: err.Error()}
@@ -121,7 +123,8 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		Empty:   "No partition matches. This list shows the partitions of the feed; `jetpull feed add NAME` makes one of the lines of its input.",
 		Columns: []view.Column{{Title: "Partition"}, {Title: "Status"}, {Title: "Gate", Number: true}, {Title: "Sealed"}, {Title: "Lease"}, {Title: "Until", Number: true}},
 	}
-	if len(found) > pageSize {
+	more := len(found) > pageSize
+	if more {
 		found = found[:pageSize]
 		list.Next = with(q, "after", found[pageSize-1].ID)
 	}
@@ -131,17 +134,22 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		}})
 	}
 	part.List = list
-	if s.Value.BlockedPartitions > 0 && (status == "" || status == feed.Failed) && q.Get("q") == "" {
-		part.Actions = f.blockedActions(s.Value)
-	}
-	return &view.Page{
+	page := &view.Page{
 		Nav: "feed", Title: "Feed",
 		Filter: &view.Filter{Path: "feed", Fields: []view.Field{
 			{Name: "q", Label: "Partition", Value: q.Get("q"), Type: "search", Placeholder: "its whole name"},
 			choice(q, "status", "Status", view.Option{Value: "", Text: "all"}, view.Option{Value: "Failed", Text: "failed"}, view.Option{Value: "Available", Text: "available"}, view.Option{Value: "Complete", Text: "complete"}),
 		}},
 		Parts: []view.Part{head, part},
-	}, nil
+	}
+	all := f.all.forAll(err != nil, q, page.Filter, found, more || query.After != "")
+	for i, a := range all {
+		if failedOnly(strings.TrimSuffix(a.Name, "-all")) && !s.Stale() {
+			all[i].Confirm += fmt.Sprintf(" The whole feed has %s in %s.", view.Count(uint64(s.Value.Failed), "failed item"), view.Count(uint64(s.Value.BlockedPartitions), "blocked partition"))
+		}
+	}
+	page.Parts[1].Actions = all
+	return page, nil
 }
 
 func feedStatus(s feed.Status) view.Value {
@@ -321,14 +329,22 @@ func (f *Feed) actions(p feed.Partition, failed int) []view.Action {
 		view.Action{
 			Name: "advance", Label: "Advance", Target: p.ID, Confirm: "Advance partition " + p.ID + " to a gate. That is refused while an item below it is not complete, and cannot be undone.", Fields: []view.Field{{Name: "gate", Label: "To gate", Value: strconv.Itoa(p.Gate + 1), Type: "number", Required: true}},
 			Do: act(func(ctx context.Context, form url.Values) (int, string, error) {
-				gate, err := strconv.Atoi(strings.TrimSpace(form.Get("gate")))
+				gate, err := parseGate(form.Get("gate"))
 				if err != nil {
-					return 0, "", invalid("Give a whole number.", "%q is no gate.", form.Get("gate"))
+					return 0, "", err
 				}
 				return 1, fmt.Sprintf("Advanced to gate %d.", gate), f.source.Advance(ctx, p.ID, gate)
 			}),
 		},
 		view.Action{Name: "close", Label: "Close", Target: p.ID, Confirm: "Close partition " + p.ID + ". That is refused while an item is not complete.", Do: plain("Closed.", f.source.ClosePartition)})
+}
+
+func parseGate(text string) (int, error) {
+	gate, err := strconv.Atoi(strings.TrimSpace(text))
+	if err != nil {
+		return 0, invalid("Give a whole number.", "%q is no gate.", text)
+	}
+	return gate, nil
 }
 
 func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
@@ -397,78 +413,77 @@ func earlierPart(attempts []feed.Attempt) view.Part {
 	return view.Part{ID: "earlier", Title: "Before a retry or at an earlier step", List: list}
 }
 
-// The kinds of operations on partitions that failures hold.
-const (
-	kindRetryFailed = "retry failed items"
-	kindSkipFailed  = "skip failed items"
-	// blockedPage is how many partitions are read at once.
-	blockedPage = 500
-)
+// partitionsPage is how many partitions are read at once.
+const partitionsPage = 500
 
-// addKinds adds the operations to the runner. The selection is the partitions by their names, and the position is an index of these plus one.
-func (f *Feed) addKinds() {
-	add := func(kind string, do func(ctx context.Context, partition string, items ...string) (int, error)) {
-		f.runner.add(kind, blockedPage, func(_ context.Context, selection json.RawMessage, from uint64, limit int) (all []func(context.Context) error, next uint64, err error) {
-			var partitions []string
-			if err := json.Unmarshal(selection, &partitions); err != nil {
-				return nil, 0, err
+// failedOnly reports whether an action is for partitions that failures hold.
+func failedOnly(action string) bool { return action == "retry" || action == "skip" }
+
+// allPartitions are the actions for all partitions that match.
+func (f *Feed) allPartitions() *objects[feed.Partition] {
+	return (&objects[feed.Partition]{
+		runner: f.runner, noun: "partition", matching: f.matching, find: f.find, name: func(p feed.Partition) string { return p.ID },
+		actions: func(p feed.Partition) []view.Action {
+			failed := 0
+			if p.Status == feed.Failed {
+				failed = 1 // the number is not known, and no operation needs it
 			}
-			end := min(len(partitions), int(from)-1+limit)
-			for _, id := range partitions[from-1 : end] {
-				all = append(all, func(ctx context.Context) error {
-					_, err := do(ctx, id)
+			return f.actions(p, failed)
+		},
+		offers: []offer{
+			{name: "retry", label: "Retry the failed items of", confirm: "No attempts are counted."},
+			{
+				name: "skip", label: "Skip the failed items of", danger: true,
+				confirm: "They count as complete without their work being done, so that the gates open. This cannot be undone.",
+			},
+			{name: "reopen", label: "Reopen", confirm: "They take items again."},
+			{name: "seal", label: "Seal", confirm: "No more items can be added, until they are reopened."},
+			{
+				name: "advance", label: "Advance", danger: true, fields: []view.Field{{Name: "gate", Label: "To gate (empty: each to its next one)", Type: "number"}},
+				confirm: "A partition refuses while an item below the gate is not complete. This cannot be undone.",
+				check: func(form url.Values) error {
+					_, err := parseGate(cmp.Or(form.Get("gate"), "0"))
 					return err
-				})
-			}
-			if end < len(partitions) {
-				next = uint64(end) + 1
-			}
-			return all, next, nil
-		})
-	}
-	add(kindRetryFailed, f.source.RetryFailed)
-	add(kindSkipFailed, f.source.SkipFailed)
+				},
+			},
+			{name: "close", label: "Close", confirm: "A partition refuses while an item is not complete."},
+		},
+	}).add()
 }
 
-// blocked reads the names of the partitions that are held by failures.
-func (f *Feed) blocked(ctx context.Context) (all []string, err error) {
-	for after := ""; ; after = all[len(all)-1] {
-		found, err := f.source.Partitions(ctx, feed.Query{Status: feed.Failed, After: after, Limit: blockedPage})
-		for _, p := range found {
-			all = append(all, p.ID)
-		}
-		if err != nil || len(found) < blockedPage {
-			return all, err
+// matching reads the partitions that the query of the list selects, for an action.
+func (f *Feed) matching(ctx context.Context, q url.Values, action string, most int) (all []feed.Partition, more bool, err error) {
+	query := partitionQuery(q, partitionsPage)
+	if failedOnly(action) && query.Status == "" {
+		query.Status = feed.Failed // few of a million are
+	}
+	for ; ; query.After = all[len(all)-1].ID {
+		found, err := f.source.Partitions(ctx, query)
+		all = append(all, found...)
+		switch {
+		case err != nil || len(found) < partitionsPage:
+			return all, false, err
+		case most > 0 && len(all) >= most:
+			return all[:most], true, nil
 		}
 	}
 }
 
-// blockedActions are for all partitions that are held by failures.
-func (f *Feed) blockedActions(b feed.Backlog) []view.Action {
-	target := "partitions that failures hold"
-	one := func(name, kind, label, confirm string, danger bool) view.Action {
-		return view.Action{
-			Name: name, Label: label, Target: target, Confirm: confirm, Danger: danger, Fields: []view.Field{rateField},
-			Preview: func(context.Context, url.Values) string {
-				return fmt.Sprintf("That is %s of %s at this moment. Nothing has been changed yet.", view.Count(uint64(b.Failed), "failed item"), view.Count(uint64(b.BlockedPartitions), "partition"))
-			},
-			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
-				rate, err := parseRate(form.Get("rate"))
-				if err != nil {
-					return view.Outcome{}, err
-				}
-				partitions, err := f.blocked(ctx)
-				if err != nil {
-					return view.Outcome{}, feedError(err, "such partition")
-				}
-				return f.runner.begin(ctx, kind, target, partitions, rate)
-			},
+// partitionQuery is the query of the list.
+func partitionQuery(q url.Values, limit int) feed.Query {
+	return feed.Query{Partition: strings.TrimSpace(q.Get("q")), Status: feed.Status(q.Get("status")), Limit: limit}
+}
+
+// find reads partitions one by one. It leaves out those that do not exist any more.
+func (f *Feed) find(ctx context.Context, ids []string) (all []feed.Partition, err error) {
+	for _, id := range ids {
+		p, err := f.source.Partition(ctx, id)
+		if err != nil && !errors.Is(err, feed.ErrNotFound) {
+			return nil, err
+		}
+		if err == nil {
+			all = append(all, p)
 		}
 	}
-	return []view.Action{
-		one("retry-all", kindRetryFailed, "Retry the failed items of all blocked partitions",
-			"Try the failed items of all partitions again that failures hold, with no attempts counted. The rate is the number of partitions.", false),
-		one("skip-all", kindSkipFailed, "Skip the failed items of all blocked partitions",
-			"Count the failed items of all partitions that failures hold as complete without their work being done, so that the gates open. This cannot be undone. The rate is the number of partitions.", true),
-	}
+	return all, nil
 }

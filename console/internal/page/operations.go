@@ -26,8 +26,8 @@ type Operation struct {
 	State                  string
 	Matched, Done, Skipped int
 	Began, Changed         time.Time
-	// Note states what happened to objects that were skipped.
-	Note string
+	// Notes state what happened to objects that were skipped, and what the operation waits for.
+	Notes []string
 }
 
 const running = "running"
@@ -188,7 +188,7 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 		op := s.Value[found]
 		page.Title = op.Kind
 		part := view.Part{
-			ID: "operation", Source: source(system, s), Problem: operationSentence(op),
+			ID: "operation", Source: source(system, s), Problem: operationSentence(op), Lines: op.Notes,
 			Facts: []view.Fact{
 				{Name: "State", Value: operationState(op)},
 				{Name: "For", Value: view.Text(op.What)},
@@ -199,9 +199,6 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 				{Name: "Rate", Value: operationRate(op)},
 				{Name: "End", Value: operationEnd(op, r.Now)},
 			},
-		}
-		if op.Note != "" {
-			part.Lines = []string{op.Note}
 		}
 		if op.State == running {
 			part.Actions = []view.Action{o.cancel(each, o.latest[i], op)}

@@ -62,6 +62,7 @@ type receiver struct {
 type Relay struct {
 	call    Caller
 	latest  *sample.Latest[[]receiver]
+	all     *objects[receiver]
 	history *sample.History
 	// before are the receivers of the last sample. Only the sampler's goroutine uses it.
 	before map[string]receiver
@@ -80,10 +81,18 @@ const (
 	relayWidth
 )
 
-// NewRelay makes the pages, and has the sampler ask the relay.
-func NewRelay(s *sample.Sampler, call Caller) *Relay {
+// NewRelay makes the pages, and has the sampler ask the relay. The runner runs operations on many receivers.
+func NewRelay(s *sample.Sampler, call Caller, runner *Runner) *Relay {
 	r := &Relay{call: call, history: sample.NewHistory(relayWidth)}
 	r.latest = sample.Add(s, r.ask)
+	r.all = sampled(objects[receiver]{
+		runner: runner, noun: "receiver", name: func(one receiver) string { return one.Name }, actions: r.actions,
+		offers: []offer{
+			{name: "pause", label: "Pause", confirm: "Messages to them wait. Those that are disabled stay disabled."},
+			{name: "resume", label: "Resume", confirm: "Those that are disabled stay disabled."},
+			{name: "enable", label: "Enable", confirm: "They have answered 410 (gone). Those that are paused stay paused."},
+		},
+	}, relayName, r.latest, func(all []receiver) []receiver { return all }, fitsReceiver)
 	return r
 }
 
@@ -218,7 +227,7 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	var rows []receiver
 	for _, one := range s.Value {
-		if contains(q.Get("q"), one.Name, one.PostEndpoint) && (q.Get("state") == "" || one.now.severity() <= 1) {
+		if fitsReceiver(q, one) {
 			rows = append(rows, one)
 		}
 	}
@@ -256,7 +265,7 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 			one.oldest(), one.window(), flight, p50, p99, view.Text(withoutPassword(one.PostEndpoint)),
 		}})
 	}
-	return &view.Page{
+	page := &view.Page{
 		Nav: "relay", Title: "Relay",
 		Filter: &view.Filter{Path: "relay", Fields: []view.Field{
 			{Name: "q", Label: "Receiver", Value: q.Get("q"), Type: "search", Placeholder: "name or endpoint"},
@@ -265,7 +274,13 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "desc", Value: q.Get("desc"), Hidden: true},
 		}},
 		Parts: []view.Part{{ID: "receivers", Source: source(relayName, s), List: list}},
-	}, nil
+	}
+	page.Parts[0].Actions = y.all.forAll(s.Stale(), q, page.Filter, shown, len(rows) > len(shown))
+	return page, nil
+}
+
+func fitsReceiver(q url.Values, r receiver) bool {
+	return contains(q.Get("q"), r.Name, r.PostEndpoint) && (q.Get("state") == "" || r.now.severity() <= 1)
 }
 
 // withoutPassword is a URL without a password in it, and without a query, where tokens often are.
@@ -293,7 +308,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 		values := func(i int) []float64 { return y.history.Values(r.Now, name, i, 360) }
 		page.Parts = []view.Part{
 			{
-				ID: "receiver", Source: source(relayName, s), Problem: st.sentence, ProblemTone: st.tone, Actions: y.actions(one),
+				ID: "receiver", Source: source(relayName, s), Problem: st.sentence, ProblemTone: st.tone, Actions: thenAsk(y.latest, y.actions(one)),
 				Facts: []view.Fact{
 					{Name: "In this state since", Value: one.since.value()},
 					{Name: "Backlog", Value: view.Int(one.backlog())},
@@ -339,33 +354,23 @@ func (r *receiver) describe() []string {
 	return lines
 }
 
-// put writes a receiver's configuration. Secrets that are left out stay. A PUT also ends the state "disabled".
-func (y *Relay) put(ctx context.Context, one receiver, paused bool) error {
-	body := map[string]any{
-		"post_endpoint": one.PostEndpoint, "status_endpoint": one.StatusEndpoint, "rate_limit": one.RateLimit, "window_size": one.WindowSize, "retry_after": one.RetryAfter,
-		"max_retries": one.MaxRetries, "timeout": one.Timeout, "order": one.Order, "unknown_outcome": one.UnknownOutcome, "ttl": one.TTL, "paused": paused,
-	}
-	return y.call.Call(ctx, http.MethodPut, "/v1/receivers/"+url.PathEscape(one.Name), body, nil)
-}
-
 func (y *Relay) actions(one receiver) []view.Action {
-	set := func(paused bool, text string) func(context.Context, url.Values) (view.Outcome, error) {
+	set := func(field string, value bool, text string) func(context.Context, url.Values) (view.Outcome, error) {
 		return func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-			if err := y.put(ctx, one, paused); err != nil {
+			if err := y.call.Call(ctx, http.MethodPatch, "/v1/receivers/"+url.PathEscape(one.Name), map[string]bool{field: value}, nil); err != nil {
 				return view.Outcome{}, systemRefused(relayName, err)
 			}
-			y.latest.Next(ctx)
 			return view.Outcome{Count: 1, Text: text}, nil
 		}
 	}
 	var all []view.Action
 	if one.Paused {
-		all = append(all, view.Action{Name: "resume", Label: "Resume", Target: one.Name, Do: set(false, "Resumed. The relay sends messages to "+one.Name+" again.")})
+		all = append(all, view.Action{Name: "resume", Label: "Resume", Target: one.Name, Do: set("paused", false, "Resumed. "+one.Name+" is not paused any more.")})
 	} else {
-		all = append(all, view.Action{Name: "pause", Label: "Pause", Target: one.Name, Do: set(true, "Paused. Messages to "+one.Name+" wait.")})
+		all = append(all, view.Action{Name: "pause", Label: "Pause", Target: one.Name, Do: set("paused", true, "Paused. Messages to "+one.Name+" wait.")})
 	}
 	if one.State != nil && one.State.Disabled {
-		all = append(all, view.Action{Name: "enable", Label: "Enable", Target: one.Name, Do: set(one.Paused, "Enabled. The relay sends messages to "+one.Name+" again.")})
+		all = append(all, view.Action{Name: "enable", Label: "Enable", Target: one.Name, Do: set("enable", true, "Enabled. "+one.Name+" is not disabled any more.")})
 	}
 	return all
 }

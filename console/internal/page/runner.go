@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
@@ -21,7 +23,7 @@ import (
 // runnerGroup is the group of the console's own operations.
 const runnerGroup = "console"
 
-// Runner runs operations in the console, for systems that have none of their own. Their records are in memory: when the console stops,
+// Runner runs operations in the console, for systems and objects that have none of their own. Their records are in memory: when the console stops,
 // an operation ends as if it was cancelled. Its finished part is not undone.
 type Runner struct {
 	records *memory
@@ -29,9 +31,17 @@ type Runner struct {
 	bulk    *bulk.Runner
 
 	mu sync.Mutex
-	// refused is why objects of an operation were skipped: the first reason, by operation.
-	refused map[string]string
+	// refused is why objects of an operation were skipped: the first reasons, by operation.
+	refused map[string][]string
+	// waits is why an operation does not go on now.
+	waits map[string]string
+	// chosen are the objects of operations that run, by selection. Begun counts these operations.
+	chosen map[string]chosen
+	begun  int
 }
+
+// errAway is the error of an action that was not tried, because its system does not answer. The operation waits for the system.
+var errAway = errors.New("nothing was done")
 
 // task is what an operation is for: its description, and the selection in the form of the operation's kind.
 type task struct {
@@ -41,7 +51,7 @@ type task struct {
 
 // NewRunner makes a runner that runs nothing before Start. Pages add their kinds of operations before.
 func NewRunner(log *slog.Logger) *Runner {
-	r := &Runner{records: &memory{all: map[string]bulk.Operation{}}, kinds: map[string]bulk.Kind{}, refused: map[string]string{}}
+	r := &Runner{records: &memory{all: map[string]bulk.Operation{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{}, waits: map[string]string{}, chosen: map[string]chosen{}}
 	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: "console", Lost: time.Minute, Now: time.Now, Log: log, Kinds: r.kinds})
 	return r
 }
@@ -72,6 +82,52 @@ func (r *Runner) add(kind string, size int, choose selector) {
 	}
 }
 
+// chosen are the objects of an operation, by their names, and the form that its user has sent.
+type chosen struct {
+	names []string
+	form  url.Values
+}
+
+// namedPage is how many names are selected at once.
+const namedPage = 500
+
+// addNamed adds a kind of operations on objects that are chosen by their names before anything is changed. The selection is a key of
+// r.chosen, and the position an index of the names plus one. Prepare makes the function for each of some names, which are selected together.
+// After an error the object is not tried again, because its action may have taken effect.
+func (r *Runner) addNamed(kind string, prepare func(names []string, form url.Values) func(ctx context.Context, name string) error) {
+	r.add(kind, namedPage, func(_ context.Context, selection json.RawMessage, from uint64, limit int) (all []func(context.Context) error, next uint64, err error) {
+		r.mu.Lock()
+		c := r.chosen[string(selection)] // none after the operation
+		r.mu.Unlock()
+		end := min(len(c.names), int(from)-1+limit)
+		names := c.names[min(int(from)-1, end):end]
+		do := prepare(names, c.form)
+		for _, name := range names {
+			all = append(all, func(ctx context.Context) error {
+				err := do(ctx, name)
+				if err != nil && !errors.Is(err, errAway) {
+					err = errors.New(short(name) + ": " + err.Error())
+				}
+				return err
+			})
+		}
+		if end < len(c.names) {
+			next = uint64(end) + 1
+		}
+		return all, next, nil
+	})
+}
+
+// beginNamed starts an operation of a kind that addNamed has added.
+func (r *Runner) beginNamed(ctx context.Context, kind, what string, c chosen, rate float64) (view.Outcome, error) {
+	r.mu.Lock()
+	r.begun++
+	key := r.begun
+	r.chosen[strconv.Itoa(key)] = c
+	r.mu.Unlock()
+	return r.begin(ctx, kind, what, key, rate)
+}
+
 // begin starts an operation on all objects of a selection.
 func (r *Runner) begin(ctx context.Context, kind, what string, selection any, rate float64) (view.Outcome, error) {
 	data, err := json.Marshal(selection)
@@ -90,19 +146,23 @@ func (r *Runner) begin(ctx context.Context, kind, what string, selection any, ra
 	}, nil
 }
 
-// item judges how an object of an operation ended. A server that does not answer has the object done again later; one that refuses it
-// has it skipped, and it stays as it is.
+// item judges how an object of an operation ended. If the server does not answer, the object is tried again later. If the server refuses
+// the action, the object is skipped.
 func (r *Runner) item(ctx context.Context, id string, err error) (done bool, _ error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.waits, id)
 	switch {
 	case err == nil:
 		return true, nil
+	case errors.Is(err, errAway):
+		r.waits[id] = err.Error()
+		return false, err
 	case ctx.Err() != nil, errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed):
 		return false, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.refused[id] == "" {
-		r.refused[id] = err.Error()
+	if len(r.refused[id]) < firstShown {
+		r.refused[id] = append(r.refused[id], err.Error())
 	}
 	return false, nil
 }
@@ -124,8 +184,14 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 			System: r.System(), ID: o.ID, Kind: o.Kind, By: o.By, What: t.What, State: stateWord(o.State),
 			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Began: o.CreatedAt, Changed: o.ChangedAt,
 		}
-		if why := r.refused[o.ID]; why != "" {
-			op.Note = fmt.Sprintf("%s skipped, and stays as it is. The first reason: %s", countIs(uint64(o.Skipped), "object"), why)
+		if o.State != bulk.Running {
+			delete(r.chosen, string(t.Select))
+		} else if why := r.waits[o.ID]; why != "" {
+			op.Notes = []string{"It waits, and goes on when the system answers: " + why}
+		}
+		if why := r.refused[o.ID]; len(why) > 0 {
+			op.Notes = append(op.Notes, "Objects that refused are skipped. They stay as they are, unless the reason says otherwise. The first reasons:")
+			op.Notes = append(op.Notes, why...)
 		}
 		all = append(all, op)
 	}

@@ -1,0 +1,239 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// objects are the objects of a list. The list offers actions of their pages for all objects that its filter matches. Such an operation
+// first reads the names of these objects, and then runs the action of each object's page.
+type objects[T any] struct {
+	runner  *Runner
+	noun    string         // of one object; the nouns of all lists differ
+	name    func(T) string // unique among the objects
+	actions func(T) []view.Action
+	offers  []offer
+	// matching returns the objects that a query of the list selects now. It may leave out objects for which the action is not
+	// possible. It stops at most, with more. 0: it does not stop.
+	matching func(ctx context.Context, q url.Values, action string, most int) (found []T, more bool, err error)
+	// find returns the objects of some names as they are now. It may return others too.
+	find func(ctx context.Context, names []string) ([]T, error)
+}
+
+// offer is an action of the page of an object that a list offers for all objects.
+type offer struct {
+	name, label string // of the object's action
+	confirm     string // what happens to the objects
+	danger      bool
+	fields      []view.Field
+	// check refuses what is wrong for every object, and can replace values; nil: nothing is wrong.
+	check func(form url.Values) error
+}
+
+const (
+	// objectTimeout bounds the action on one object.
+	objectTimeout = 30 * time.Second
+	// firstShown is how many names a preview has, and how many refusals an operation states.
+	firstShown = 5
+)
+
+// add adds the kinds of operations to the runner.
+func (o *objects[T]) add() *objects[T] {
+	for _, each := range o.offers {
+		o.runner.addNamed(o.kind(each), func(names []string, form url.Values) func(context.Context, string) error {
+			return o.doer(each.name, names, form)
+		})
+	}
+	return o
+}
+
+// kind is that of the operations of an action, such as "pause consumers".
+func (o *objects[T]) kind(each offer) string { return strings.ToLower(each.label) + " " + o.noun + "s" }
+
+// sampled completes objects that are all in the sample of a system, and adds them.
+func sampled[T, S any](o objects[T], system string, latest *sample.Latest[S], all func(S) []T, fits func(url.Values, T) bool) *objects[T] {
+	now := func(s sample.Sample[S]) ([]T, error) {
+		if s.Stale() {
+			return nil, fmt.Errorf("%s does not answer: %w", system, cmp.Or(s.Err, context.DeadlineExceeded))
+		}
+		return all(s.Value), nil
+	}
+	o.find = func(ctx context.Context, _ []string) ([]T, error) { return now(latest.Fresh(ctx)) }
+	o.matching = func(ctx context.Context, q url.Values, _ string, _ int) (found []T, more bool, err error) {
+		all, err := now(latest.Next(ctx))
+		for _, one := range all {
+			if fits(q, one) {
+				found = append(found, one)
+			}
+		}
+		return found, false, err
+	}
+	return o.add()
+}
+
+// doer returns a function that runs an action on one object of some names. Before the first action it reads all of these objects. If they
+// cannot be read, it changes none, and returns errAway for each.
+func (o *objects[T]) doer(action string, names []string, form url.Values) func(context.Context, string) error {
+	var once sync.Once
+	found := map[string]T{}
+	var away error
+	return func(ctx context.Context, name string) error {
+		ctx, cancel := context.WithTimeout(ctx, objectTimeout)
+		defer cancel()
+		once.Do(func() {
+			all, err := o.find(ctx, names)
+			for _, one := range all {
+				found[o.name(one)] = one
+			}
+			away = err
+		})
+		if away != nil {
+			return fmt.Errorf("%w: %w", errAway, away)
+		}
+		one, ok := found[name]
+		if !ok {
+			return errors.New("it does not exist any more")
+		}
+		do := o.action(one, action)
+		if do == nil {
+			return errors.New("its state has changed, and this is not possible now")
+		}
+		values := url.Values{}
+		for _, f := range do.Fields {
+			values.Set(f.Name, cmp.Or(form.Get(f.Name), f.Value))
+		}
+		_, err := do.Do(ctx, values)
+		return err
+	}
+}
+
+// action is the action of a name on the page of an object; nil: the page does not offer it.
+func (o *objects[T]) action(one T, name string) *view.Action {
+	return (&view.Page{Parts: []view.Part{{Actions: o.actions(one)}}}).Action(name)
+}
+
+// choose reads the names of the objects for which an action is possible, of n that match.
+func (o *objects[T]) choose(ctx context.Context, q url.Values, action string, most int) (names []string, n int, more bool, err error) {
+	found, more, err := o.matching(ctx, q, action, most)
+	for _, one := range found {
+		if o.action(one, action) != nil {
+			names = append(names, o.name(one))
+		}
+	}
+	slices.Sort(names)
+	return names, len(found), more, err
+}
+
+// forAll are the actions for all objects that the query of a list selects. The list shows some of these; more: there are others. A stale
+// list has no actions.
+func (o *objects[T]) forAll(stale bool, q url.Values, filter *view.Filter, shown []T, more bool) (all []view.Action) {
+	rate := rateField
+	rate.Value = "50" // each of these actions is a request of its own
+	var filters []string
+	for _, f := range filter.Fields {
+		if f.Value != "" && f.Name != "sort" && f.Name != "desc" {
+			filters = append(filters, strings.ToLower(cmp.Or(f.Label, f.Name))+" "+f.Value)
+		}
+	}
+	what := o.noun + "s"
+	if len(filters) > 0 {
+		what += " that match " + strings.Join(filters, ", ")
+	}
+	for _, each := range o.offers {
+		if stale || !more && !slices.ContainsFunc(shown, func(one T) bool { return o.action(one, each.name) != nil }) {
+			continue
+		}
+		all = append(all, view.Action{
+			Name: each.name + "-all", Label: each.label + " all that match", Target: what, Danger: each.danger, Fields: append(slices.Clone(each.fields), rate),
+			Confirm: fmt.Sprintf("%s all %s. %s The operation runs in the background, and can be cancelled.", each.label, what, each.confirm),
+			Preview: func(ctx context.Context, _ url.Values) string { return o.preview(ctx, q, each.name) },
+			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+				return o.begin(ctx, q, each, what, form)
+			},
+		})
+	}
+	return all
+}
+
+// preview states how many objects an action is for, and the first names.
+func (o *objects[T]) preview(ctx context.Context, q url.Values, action string) string {
+	ctx, cancel := context.WithTimeout(ctx, scanTime)
+	defer cancel()
+	names, n, more, err := o.choose(ctx, q, action, maxScanned)
+	switch {
+	case err != nil:
+		return "How many these are is not known now, so nothing can begin: " + err.Error() + "."
+	case len(names) == 0 && more:
+		return fmt.Sprintf("This is possible for none of the first %s. The filter matches more, which were not looked at.", view.Count(uint64(n), o.noun))
+	case len(names) == 0:
+		return fmt.Sprintf("The filter matches %s. This is possible for none of them.", view.Count(uint64(n), o.noun))
+	}
+	first := make([]string, min(len(names), firstShown), firstShown+1)
+	for i := range first {
+		first[i] = short(names[i])
+	}
+	if len(names) > firstShown {
+		first = append(first, "…")
+	}
+	text := fmt.Sprintf("That is %s at this moment: %s.", view.Bounded(len(names), more, o.noun), strings.Join(first, ", "))
+	if left := n - len(names); left > 0 {
+		text += " This is not possible for " + view.Bounded(left, more, "other "+o.noun) + "."
+	}
+	return text + " Nothing has been changed yet."
+}
+
+// begin starts an operation on all objects for which the action is possible now.
+func (o *objects[T]) begin(ctx context.Context, q url.Values, each offer, what string, form url.Values) (view.Outcome, error) {
+	rate, err := parseRate(form.Get(rateField.Name))
+	if err == nil && each.check != nil {
+		err = each.check(form)
+	}
+	if err != nil {
+		return view.Outcome{}, err
+	}
+	names, _, _, err := o.choose(ctx, q, each.name, 0)
+	switch {
+	case err != nil:
+		return view.Outcome{}, &Problem{Status: http.StatusBadGateway, Text: "Which objects match is not known now. Nothing was changed", Err: err, Fix: "Try again."}
+	case len(names) == 0:
+		return view.Outcome{}, &Problem{Status: http.StatusConflict, Text: "This is possible for no object that matches now. Nothing was changed.", Fix: "Look at the list again."}
+	}
+	values := url.Values{}
+	for _, f := range each.fields {
+		values.Set(f.Name, form.Get(f.Name))
+	}
+	return o.runner.beginNamed(ctx, o.kind(each), what, chosen{names, values}, rate)
+}
+
+// short is a name, cut for a sentence.
+func short(name string) string {
+	if text, cut := printable([]byte(name), 80); cut {
+		return text + "…"
+	}
+	return name
+}
+
+// thenAsk has a source asked again after each action, so that the next page shows its effect.
+func thenAsk[T any](latest *sample.Latest[T], all []view.Action) []view.Action {
+	for i, a := range all {
+		all[i].Do = func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			outcome, err := a.Do(ctx, form)
+			if err == nil {
+				latest.Next(ctx)
+			}
+			return outcome, err
+		}
+	}
+	return all
+}
