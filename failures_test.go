@@ -25,6 +25,7 @@ func TestDeadLetter(t *testing.T) {
 		w.consume(func(ctx, *jetpull.Msg) error { panic("does\nnot work") }, jetpull.MaxAttempts(2), jetpull.DeadLetter("dead.letters"), jetpull.RetryDelays(0))
 		stage.Pass(time.Minute)
 		require.Len(t, w.Acks("+TERM", 1), 1)
+		require.NotContains(t, fmt.Sprint(w.Ops("PUB")), "STREAM.INFO", "who may not read streams has dead letters too")
 		dead := w.Model.Message("D", 1)
 		require.Equal(t, "payload", string(dead.Body))
 		require.Equal(t, nats.Header{

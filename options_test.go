@@ -346,7 +346,7 @@ func TestSubscribeRefuses(t *testing.T) {
 		w.foreign(jetstream.ConsumerConfig{Name: "headers", HeadersOnly: true})
 		sub, err := jetpull.Subscribe(t.Context(), w.JS, "S", "headers")
 		require.NoError(t, err)
-		err = sub.Consume(t.Context(), nothing, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.a"))
+		err = sub.Consume(ended(t), nothing, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.a"))
 		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 		require.ErrorContains(t, err, "headers only")
 		require.NoError(t, sub.Close(t.Context()))

@@ -227,7 +227,10 @@ func TestAPinIsGivenUpOnce(t *testing.T) {
 		w.Publish(4)
 		one, other := w.consume(taking(&w.j, 0)), w.consume(taking(&w.j, 0))
 		stage.Pass(time.Second)
-		require.NotEmpty(t, w.C().Pin())
+		pin := w.C().Pin()
+		require.NotEmpty(t, pin)
+		stage.Pass(time.Minute)
+		require.Equal(t, pin, w.C().Pin(), "pulls keep it")
 		one.cancel()
 		other.cancel()
 		require.NoError(t, one.result())
@@ -297,7 +300,7 @@ func TestAdvisories(t *testing.T) {
 		{unpinnedAdvisory + "C", `{"timestamp":"2026-11-20T10:00:00.5Z","stream":"S","consumer":"C","group":"g","reason":"timeout"}`, jetpull.PinAdvisory{Stream: "S", Consumer: "C", Group: "g", Reason: "timeout", Time: at}},
 		{pinnedAdvisory + "other", `{"group":"x"}`, jetpull.PinAdvisory{}},
 		{pinnedAdvisory + "C", `no json`, jetpull.PinAdvisory{}},
-		{pinnedAdvisory + "C", `{"timestamp":"soon"}`, jetpull.PinAdvisory{}},
+		{pinnedAdvisory + "C", `{"group":"g","timestamp":"soon"}`, jetpull.PinAdvisory{}},
 		{pinnedAdvisory + "C", `{"group":"h"}`, jetpull.PinAdvisory{Pinned: true, Group: "h"}},
 	}
 	onPinned(t, func(t *testing.T, w *world) {
@@ -314,6 +317,7 @@ func TestAdvisories(t *testing.T) {
 		for a, err := range jetpull.Advisories(ctx, w.JS, "S", "C") {
 			if err != nil {
 				require.ErrorContains(t, err, pinnedAdvisory)
+				require.Zero(t, a)
 				errs++
 				continue
 			}

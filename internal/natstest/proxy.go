@@ -103,13 +103,6 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
-// Connections is how many clients are connected through the proxy.
-func (p *Proxy) Connections() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.links)
-}
-
 // Close closes the proxy and all its connections and waits for its
 // goroutines. A NewProxy is closed when the test ends.
 func (p *Proxy) Close() {

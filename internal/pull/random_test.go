@@ -39,6 +39,7 @@ type chaos struct {
 	sizes    []int // of the messages, whose numbers begin with 0
 	arrived  []int
 	answered int // readings
+	strays   int // messages of inboxes that the driver has forgotten
 }
 
 type (
@@ -84,6 +85,10 @@ func (c *chaos) play(steps int) {
 		}
 	}
 	c.settled()
+	if c.one(4) { // what is on the wire arrives after Close
+		c.e.Close(c.now, errClosed)
+		c.settled()
+	}
 	for range 3 {
 		c.flow()
 		c.pass(c.now + time.Minute)
@@ -250,6 +255,7 @@ func (c *chaos) deliver(p *served) {
 	c.down = append(c.down, func() {
 		c.arrived = append(c.arrived, m)
 		if c.boxes[p.ib].gone {
+			c.strays++
 			c.e.Message(c.now, &Inbox{}, message(m), 0, "") // the driver knows of no such inbox any more
 		} else {
 			c.e.Message(c.now, p.ib, message(m), size, pin)
@@ -353,6 +359,7 @@ func (c *chaos) account() {
 		missing += uint64(1 - places[m])
 	}
 	s, _ := c.e.Stats()
+	c.must(int(s.HandedBack)+c.strays == len(c.naks), "%d messages were handed back, and %d are counted", len(c.naks), s.HandedBack)
 	c.must(len(all)+int(missing) == len(c.arrived), "messages came from nowhere: %v", all)
 	c.must(missing == s.Dropped && (missing == 0 || c.e.limits.AckNone), "%d messages are missing, and %d were dropped", missing, s.Dropped)
 }

@@ -163,7 +163,7 @@ func TestRetries(t *testing.T) {
 		"keys: what a handler hands back goes behind": `
 			pool keyed delays=1s; do 1 nak; in 1 2 key=a -> h1; h2; ack2 | in 1 key=a n=2 -> h1; ack1`,
 		"keys: what it hands back goes behind it while it runs": `
-			pool keyed workers=2 wait=4s keepalive=off; do 1 nak9s; in 1 key=a ~> h1 | in 1 n=2 key=a; stop ~> back1
+			pool keyed workers=2 wait=4s keepalive=off; do 1 nak9s; in 1 key=a ~> h1 | in 1 n=2 key=a; in 1 n=3 key=a; stop ~> back1
 			+9s ~> @9s run`,
 		"keys: a stop hands back": `
 			pool keyed delays=5s; do 1 err; in 1 2 key=a; stop -> h1; wpi1; back1; back2; run`,

@@ -56,9 +56,9 @@ func TestProxyDelayKeepsOrderAndRate(t *testing.T) {
 	rtt()
 
 	const pieces = 1000
-	ch := make(chan *nats.Msg, pieces)
-	_, err := nc.ChanSubscribe("a", ch)
+	sub, err := nc.SubscribeSync("a")
 	require.NoError(t, err)
+	require.NoError(t, sub.SetPendingLimits(pieces, -1))
 	body := strings.Repeat("x", 64<<10)
 	send := func() time.Duration {
 		start := time.Now()
@@ -66,7 +66,8 @@ func TestProxyDelayKeepsOrderAndRate(t *testing.T) {
 			require.NoError(t, nc.Publish("a", fmt.Appendf(nil, "%d %s", i, body)))
 		}
 		for i := range pieces {
-			m := next(t, ch)
+			m, err := sub.NextMsg(waitTimeout)
+			require.NoError(t, err)
 			require.True(t, bytes.HasPrefix(m.Data, fmt.Appendf(nil, "%d ", i)), "message %d is %.20q", i, m.Data)
 		}
 		return time.Since(start)
@@ -79,34 +80,4 @@ func TestProxyDelayKeepsOrderAndRate(t *testing.T) {
 
 	p.Delay(0)
 	require.NoError(t, nc.Flush())
-}
-
-func TestListenProxy(t *testing.T) {
-	_, err := natstest.ListenProxy("127.0.0.1:4222")
-	require.ErrorContains(t, err, "want a URL")
-	s := RunServer(t)
-	p, err := natstest.ListenProxy(s.URL())
-	require.NoError(t, err)
-	nc := natstest.Connect(t, p.URL())
-	require.NoError(t, nc.Flush())
-	s.Stop()
-	require.NoError(t, eventually(waitTimeout, func() error {
-		if n := p.Connections(); n != 0 {
-			return fmt.Errorf("%d connections to a stopped server", n)
-		}
-		return nil
-	}))
-	p.Close()
-	p.Close()
-}
-
-func next(t *testing.T, ch <-chan *nats.Msg) *nats.Msg {
-	t.Helper()
-	select {
-	case m := <-ch:
-		return m
-	case <-time.After(waitTimeout):
-		t.Fatal("no message")
-		return nil
-	}
 }
