@@ -39,7 +39,6 @@ var steps = []step{
 
 	{page: "brokerconsumer?channel=orders&consumer=orders", label: "Pause", done: "Paused.", call: "POST /channel/orders/consumer/orders/pause"},
 	{page: "brokerconsumer?channel=orders&consumer=orders2", label: "Resume", done: "Resumed.", call: "POST /channel/orders/consumer/orders2/resume"},
-	{page: "brokerconsumer?channel=orders&consumer=orders", label: "Requeue all dead jobs", asks: true, done: "Began to requeue 9 jobs.", call: `POST /channel/orders/consumer/orders/replay  {"Status":"DEAD"}`},
 	{page: "brokerconsumer?channel=orders&consumer=orders", label: "Replay delivered jobs", asks: true, fields: [][2]string{{"rate", "7"}}, done: "Began to replay 9 jobs.", call: `POST /channel/orders/consumer/orders/replay  {"Rate":7,"Status":"DELIVERED"}`},
 	{page: "brokerconsumer?channel=orders&consumer=orders&reason=REFUSED&until=2099-01-01T00:00", label: "Requeue all that match", asks: true, done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders/orders","Reason":"REFUSED","Until":"2099-01-01T00:00:00Z"}`},
 	{page: "brokerconsumer?channel=orders&consumer=orders&message=m1", label: "Purge all that match", asks: true, done: "Began to purge 9 dead jobs of the broker.", call: `POST /dead-jobs/purge  {"Consumer":"orders/orders","Message":"m1"}`},

@@ -276,8 +276,8 @@ channel=orders
 	b.eventually("Queued again for billing (dead).", "1 job, 1 DELIVERED.")
 	b.open("brokerconsumer?channel=orders&consumer=billing")
 	b.eventually("2 jobs are dead")
-	b.press("Requeue all dead jobs…")
-	b.eventually("That is 2 jobs at this moment")
+	b.press("Replay delivered jobs…")
+	b.eventually("That is 1 job at this moment")
 	// The preview counts what the form selects.
 	since := func(at string) {
 		evaluate[string](b, fmt.Sprintf(`document.querySelector("main [name=since]").value = %q`, at))
@@ -287,10 +287,13 @@ channel=orders
 	b.eventually("That is 0 jobs at this moment")
 	require.Equal(t, "2100-01-01T00:00", evaluate[string](b, `document.querySelector("main [name=since]").value`))
 	since("")
-	b.eventually("That is 2 jobs at this moment")
+	b.eventually("That is 1 job at this moment")
 	b.audit()
-	b.press("Requeue all dead jobs")
-	b.eventually("Began to requeue 2 jobs.", "Ended: 2 objects are done")
+	b.press("Cancel")
+	b.press("Requeue all that match…")
+	b.eventually("That is 2 dead jobs of the broker at this moment")
+	b.press("Requeue all that match")
+	b.eventually("Began to requeue 2 dead jobs of the broker.", "Ended: 2 objects are done")
 	// A replay that was begun elsewhere is listed too.
 	require.NoError(t, call.Call(t.Context(), http.MethodPost, "/channel/orders/consumer/billing/replay", map[string]any{"Status": "DELIVERED", "Rate": 1}, nil))
 	b.open("operations")

@@ -373,14 +373,13 @@ func (b *Broker) actions(j jobs) []view.Action {
 	if j.State == "paused" {
 		all = []view.Action{{Name: "resume", Label: "Resume", Target: target, Do: set("resume", "Resumed. Jobs go on.")}}
 	}
-	return append(all, b.replay(j, "DEAD", "requeue", "Requeue all dead jobs", fmt.Sprintf("Queue all dead jobs of consumer %s again, with no attempts counted.", j.Consumer)),
-		b.replay(j, "DELIVERED", "replay", "Replay delivered jobs", fmt.Sprintf("Queue the jobs again that consumer %s has received already. It gets their messages a second time.", j.Consumer)))
+	return append(all, b.replay(j))
 }
 
-// replay queues jobs of a state again.
-func (b *Broker) replay(j jobs, status, name, label, confirm string) view.Action {
+// replay queues delivered jobs again. The list of dead jobs has an action for these.
+func (b *Broker) replay(j jobs) view.Action {
 	request := func(form url.Values) (map[string]any, error) {
-		body := map[string]any{"Status": status}
+		body := map[string]any{"Status": "DELIVERED"}
 		if since := form.Get("since"); since != "" {
 			at, err := parseTime(since)
 			if err != nil {
@@ -395,8 +394,9 @@ func (b *Broker) replay(j jobs, status, name, label, confirm string) view.Action
 		return body, err
 	}
 	return view.Action{
-		Name: name, Label: label, Target: j.Channel + "/" + j.Consumer, Confirm: confirm,
-		Fields: []view.Field{{Name: "since", Label: "Received since (UTC; empty: ever)", Type: "datetime-local"}, {Name: "rate", Label: "At most in a second (empty: 100)", Type: "number"}},
+		Name: "replay", Label: "Replay delivered jobs", Target: j.Channel + "/" + j.Consumer,
+		Confirm: fmt.Sprintf("Queue the jobs again that consumer %s has received already. It gets their messages a second time.", j.Consumer),
+		Fields:  []view.Field{{Name: "since", Label: "Received since (UTC; empty: ever)", Type: "datetime-local"}, {Name: "rate", Label: "At most in a second (empty: 100)", Type: "number"}},
 		Preview: func(ctx context.Context, form url.Values) string {
 			body, err := request(form)
 			if err != nil {
@@ -423,7 +423,7 @@ func (b *Broker) replay(j jobs, status, name, label, confirm string) view.Action
 				return view.Outcome{}, &Problem{Status: http.StatusBadGateway, Text: "The operation has begun, but how many jobs it is for is not known", Err: err, Fix: "The list of operations shows it."}
 			}
 			return view.Outcome{
-				Count: begun.Count, Text: "Began to " + name + " " + view.Count(uint64(begun.Count), "job") + ".", Then: operationLink(brokerName, header.Get("Location")),
+				Count: begun.Count, Text: "Began to replay " + view.Count(uint64(begun.Count), "job") + ".", Then: operationLink(brokerName, header.Get("Location")),
 			}, nil
 		},
 	}
