@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed bench-console bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-programs test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed bench-console bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -34,9 +34,12 @@ export GORACE ?= atexit_sleep_ms=0
 PLAIN   := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -vet=off $(NODEBUG)'
 # The number of packages that are tested at a time. It is one more than the processors, because many tests mostly wait. The longest begin first.
 PACKAGES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-# The packages that test-race leaves out: benchmarks alone, and the relay's simulation, which has a line of its own.
-UNTESTED := /bench/(broker|partition|relay)$$|/feed/internal/bench$$|/relay/internal/sim$$
-LONGEST  := ./test ./feed ./relay ./broker ./cmd/jetpull ./console/test ./broker/internal/journal . ./broker/internal/httpapi ./test/partition ./test/security ./test/model ./partition
+# The packages that test-race leaves out: benchmarks alone, the relay's simulation, which has a line of its own, and PROGRAMS.
+UNTESTED := /bench/(broker|partition|relay)$$|/feed/internal/bench$$|/relay/internal/sim$$|/cmd/jetpull$$|/console/test$$|/test/(partition|security)$$|/examples/
+LONGEST  := ./feed ./relay ./test ./broker ./broker/internal/journal . ./broker/internal/httpapi ./test/model ./partition
+# Packages whose tests run programs, or open pages in a browser. What these programs are made of is tested under the race detector in its own
+# packages, and nightly tests these under it too: there it takes them four times the processor time.
+PROGRAMS := ./console/test ./cmd/jetpull ./test/partition ./test/security ./examples/...
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,12 +71,15 @@ console-assets: ## Fetch the console's third-party files from npm, at the versio
 build: ## Compile every package of every module
 	$(GO) build work
 
-test: test-race test-plain test-tools ## Run the tests of all modules, under the race detector if there is a C compiler
+test: test-race test-programs test-plain test-tools ## Run the tests of all modules, under the race detector if there is a C compiler
 
 test-race: ## Run the part of test that is under the race detector
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -p $(PACKAGES) -short -timeout 30m $(TESTARGS) $(TESTEXEC) \
 		$(LONGEST) $$($(GO) list work | grep -vE '$(UNTESTED)')
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
+
+test-programs: ## Run the part of test that runs programs, or opens pages in a browser
+	$(PLAIN) $(GO) test -p $(PACKAGES) -short -timeout 30m $(TESTARGS) $(TESTEXEC) $(PROGRAMS)
 
 # Tests that measure memory are meaningless under the race detector. The relay's simulation and its scenarios take eight times as long there.
 test-plain: ## Run the part of test that is not under the race detector, the tools left out
@@ -193,11 +199,12 @@ release-snapshot: $(BIN)/goreleaser $(BIN)/sbom ## Build all files of a release 
 	cd dist && sha256sum --check --quiet SHA256SUMS
 	cd tools/packaging && GOWORK=off $(GO) test -count 1 . -dist $(CURDIR)/dist
 
-# Processor time is what ci takes. Compiling takes more of it than all tests, so the linter, the tests and the commands that tests run
-# share one build of each package, with the race detector, and ci does not run build: linking each program takes longer. The linter
-# includes vet. The tools, which need a build of their own, are linted in nightly. Go's cache of test results is not used, because it
-# ignores the programs that tests build and run. The fuzz targets of a package run after its tests, in the same program: linking
-# another one takes longer than 2,000 inputs. What needs a build without the race detector uses the time in which the tests wait.
+# Processor time is what ci takes, and compiling takes much of it. So each package is compiled twice at most: with the race detector for
+# test-race, and as a release for all else. ci does not run build: linking each program takes longer. The linter includes vet. The tools,
+# which need a build of their own, are linted in nightly. Go's cache of test results is not used, because it ignores the programs that
+# tests build and run. The fuzz targets of a package run after its tests, in the same program: linking another one takes longer than 2,000
+# inputs. What needs no race detector uses the time in which the tests wait: the tests of programs beside the others, because they mostly
+# wait too, and the rest with a low priority.
 ci: export FUZZTIME = 2000x
 # The compiler and the linter take a fifth to a third less processor time if they collect garbage less often. Tests have Go's own settings.
 prepare ci: export GOGC = 400
@@ -209,12 +216,13 @@ ci: export TESTARGS += -count=1
 # One package fewer than test has at a time: what the tests leave of the processors is used by the parts of test beside them.
 ci: export PACKAGES := $(shell getconf _NPROCESSORS_ONLN)
 ci: prepare ## Run all checks that a change must pass
-	$(MAKE) lint-modules
+	$(PLAIN) $(MAKE) lint-modules
 	@mkdir -p $(OUT)
 	parts=; trap 'kill $$parts 2>/dev/null || true' EXIT; status=0; \
+		$(MAKE) test-programs >$(OUT)/ci-programs.log 2>&1 & parts+=" $$!"; \
 		for part in plain tools; do nice -n 19 $(MAKE) test-$$part >$(OUT)/ci-$$part.log 2>&1 & parts+=" $$!"; done; \
 		$(MAKE) test-race || status=$$?; for part in $$parts; do wait $$part || status=$$?; done; \
-		cat $(OUT)/ci-plain.log $(OUT)/ci-tools.log; exit $$status
+		cat $(OUT)/ci-{programs,plain,tools}.log; exit $$status
 
 # Downloads mostly wait for the network, and the linter's build for the compiler. To tidy the modules of the tools, go downloads all
 # that the tests of their dependencies import. Nobody imports these modules, so nightly does it.
