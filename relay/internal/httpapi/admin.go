@@ -111,12 +111,9 @@ func checkSecrets(secrets []string) error {
 
 // apply checks a configuration and applies it to a receiver.
 func (b *receiverBody) apply(r *store.Receiver) error {
-	for _, err := range []error{
-		checkEndpoint("post_endpoint", b.PostEndpoint, false), checkEndpoint("status_endpoint", b.StatusEndpoint, true), checkSecrets(b.Secrets),
-	} {
-		if err != nil {
-			return err
-		}
+	err := cmp.Or(checkEndpoint("post_endpoint", b.PostEndpoint, false), checkEndpoint("status_endpoint", b.StatusEndpoint, true), checkSecrets(b.Secrets))
+	if err != nil {
+		return err
 	}
 	for _, d := range []struct {
 		field        string
@@ -266,10 +263,7 @@ func (b *senderBody) apply(s *store.Sender) error {
 	if b.CallbackEndpoint == noCallback {
 		b.CallbackEndpoint = ""
 	}
-	if err := checkEndpoint("callback_endpoint", b.CallbackEndpoint, true); err != nil {
-		return err
-	}
-	if err := checkSecrets(b.Secrets); err != nil {
+	if err := cmp.Or(checkEndpoint("callback_endpoint", b.CallbackEndpoint, true), checkSecrets(b.Secrets)); err != nil {
 		return err
 	}
 	if b.Token != "" {
@@ -306,10 +300,7 @@ func (a *API) putSender(r *http.Request) (any, error) {
 		old.Name = r.PathValue("name")
 		return body.apply(old)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return viewSender(s), nil
+	return viewSender(s), err
 }
 
 func (a *API) getSender(r *http.Request) (any, error) {

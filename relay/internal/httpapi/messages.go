@@ -60,7 +60,7 @@ func (a *API) offer(r *http.Request, m messageBody) (work.Offer, error) {
 	if o.Sender, err = a.senderOf(r, m.Source); err != nil {
 		return o, err
 	}
-	if _, err = a.work.FindReceiver(r.Context(), m.Receiver); errors.Is(err, store.ErrNotFound) {
+	if _, err = a.store.Receivers.Find(r.Context(), m.Receiver); errors.Is(err, store.ErrNotFound) {
 		err = httpserve.NotFound("no receiver is called %q", m.Receiver)
 	}
 	return o, err

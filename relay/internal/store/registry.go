@@ -113,6 +113,16 @@ func (t Table[T]) Read(ctx context.Context, name string) (T, error) {
 	return r, err
 }
 
+// Find returns a record from this process's memory, or from the bucket if it is deleted or missing there, because the memory may be old.
+// ErrNotFound: as in Read.
+func (t Table[T]) Find(ctx context.Context, name string) (T, error) {
+	r, ok := t.Get(name)
+	if _, _, deleted := r.stored(); ok && !deleted {
+		return r, nil
+	}
+	return t.Read(ctx, name)
+}
+
 // deletedAge is how long the bucket keeps the entry of a deleted receiver or sender. Until then a worker fails the messages that
 // wait for it.
 const deletedAge = 30 * 24 * time.Hour

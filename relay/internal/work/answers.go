@@ -33,7 +33,7 @@ func (w *answers) fromReceiverAsync(name string) worker {
 
 // poll polls once, for the n-th time.
 func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
-	r, err := w.FindReceiver(ctx, name)
+	r, err := w.store.Receivers.Find(ctx, name)
 	deleted := errors.Is(err, store.ErrNotFound)
 	if err != nil && !deleted {
 		return jetpull.Retry(firstPause, err)
@@ -129,8 +129,8 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	if e.Status != machine.Responded && (e.Status != machine.Failed || e.Reported) {
 		return nil // the sender has confirmed, or the message was redriven
 	}
-	sender, err := w.findSender(ctx, name)
-	if err != nil {
+	sender, err := w.store.Senders.Find(ctx, name)
+	if err != nil && !errors.Is(err, store.ErrNotFound) { // a sender that was deleted has no endpoint
 		return err
 	}
 	event := machine.Event{Kind: machine.CalledBack}
@@ -176,19 +176,6 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		w.store.NotifyEnd(&e.Record)
 		return err
 	})
-}
-
-// findSender finds a sender that another process may just have created. A deleted sender has no endpoint.
-func (w *answers) findSender(ctx context.Context, name string) (store.Sender, error) {
-	s, ok := w.store.Senders.Get(name)
-	if ok && !s.Deleted {
-		return s, nil
-	}
-	s, err := w.store.Senders.Read(ctx, name)
-	if errors.Is(err, store.ErrNotFound) {
-		err = nil
-	}
-	return s, err
 }
 
 func (w *answers) callSender(ctx context.Context, sender store.Sender, e *store.Entry) (*webhook.Answer, error) {

@@ -49,7 +49,7 @@ func (w *operator) Redrive(ctx context.Context, item *store.Item) error {
 		return fmt.Errorf("%w: it cannot be read", errNotRedriven)
 	}
 	if item.Stage != machine.ToSender {
-		if _, err := w.FindReceiver(ctx, item.Receiver); errors.Is(err, store.ErrNotFound) {
+		if _, err := w.store.Receivers.Find(ctx, item.Receiver); errors.Is(err, store.ErrNotFound) {
 			return fmt.Errorf("%w: receiver %q: %w", errNotRedriven, item.Receiver, err)
 		} else if err != nil {
 			return err

@@ -203,7 +203,7 @@ func (w *ingest) create(ctx context.Context, o Offer, at time.Time, kind trace.S
 		Source: o.Source, ID: o.ID, Receiver: o.Receiver, Sender: o.Sender, Hash: hash(o.Receiver, o.Payload),
 		Status: machine.Arrived, ArrivedAt: at.UTC(),
 	}
-	receiver, err := w.FindReceiver(ctx, o.Receiver)
+	receiver, err := w.store.Receivers.Find(ctx, o.Receiver)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		in.Record, _ = machine.Next(in.Record, machine.Event{
@@ -295,15 +295,4 @@ func (w *core) waits(ctx context.Context, r *machine.Record) (bool, error) {
 		w.lanes.wake(store.ToReceiver, r.Receiver)
 	}
 	return entry != nil, err
-}
-
-// FindReceiver returns a receiver from this process's memory, or from the bucket if it is deleted or missing there, because the
-// memory may be old. ErrNotFound: it does not exist, or was deleted.
-func (w *core) FindReceiver(ctx context.Context, name string) (store.Receiver, error) {
-	r, ok := w.store.Receivers.Get(name)
-	var err error
-	if !ok || r.Deleted {
-		r, err = w.store.Receivers.Read(ctx, name)
-	}
-	return r, err
 }

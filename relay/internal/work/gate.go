@@ -70,7 +70,7 @@ type permit struct {
 // acquire waits until a POST may begin, or the lane is to stop. The caller reports the end of the POST to release.
 func (g *gate) acquire(ctx context.Context, stop <-chan struct{}, expires time.Time) (p permit, err error) {
 	for {
-		if p.Receiver, err = g.w.FindReceiver(ctx, g.name); err != nil {
+		if p.Receiver, err = g.w.store.Receivers.Find(ctx, g.name); err != nil {
 			return p, err
 		}
 		if p.RateLimit > 0 {

@@ -22,7 +22,7 @@ func (w *core) inFlight(r store.Receiver, e *store.Entry) time.Duration {
 
 // resolve finds the outcome of a POST without an answer.
 func (t *toReceiver) resolve(ctx context.Context, e *store.Entry) error {
-	r, err := t.w.FindReceiver(ctx, t.name)
+	r, err := t.w.store.Receivers.Find(ctx, t.name)
 	deleted := errors.Is(err, store.ErrNotFound)
 	if err != nil && !deleted {
 		return jetpull.Retry(firstPause, err)
