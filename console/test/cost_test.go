@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -13,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -111,36 +114,79 @@ func openPage(t testing.TB, url string) *bufio.Scanner {
 	return lines
 }
 
+const (
+	// pagesVariable has the number and the URL of the pages that TestReadPages opens.
+	pagesVariable = "CONSOLE_TEST_PAGES"
+	// firstPending is shown by the first change of BenchmarkOpenPages, and each change adds one.
+	firstPending = uint64(10_000)
+)
+
+// TestReadPages is the browsers' side of BenchmarkOpenPages, in a process of its own. It opens the pages, and prints a line when all of them
+// have the next change. It ends when a page ends.
+func TestReadPages(t *testing.T) {
+	number, url, ok := strings.Cut(os.Getenv(pagesVariable), " ")
+	if !ok {
+		t.Skip("it is a part of BenchmarkOpenPages")
+	}
+	n, err := strconv.Atoi(number)
+	require.NoError(t, err)
+	pages := make([]*bufio.Scanner, n)
+	for i := range pages {
+		pages[i] = openPage(t, url)
+	}
+	for pending := firstPending; ; pending++ {
+		shown := fmt.Sprintf("%d,%03d", pending/1000, pending%1000)
+		var all sync.WaitGroup
+		var ended atomic.Bool
+		for _, page := range pages {
+			all.Go(func() {
+				for !strings.Contains(page.Text(), shown) {
+					if !page.Scan() {
+						ended.Store(true)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		if ended.Load() {
+			return
+		}
+		fmt.Println(pending)
+	}
+}
+
 // BenchmarkOpenPages measures what open pages cost. A source changes as soon as all pages have its last change, so each sample of it is sent
-// to each page. It reports the time until the last page has a change, the processor time and the memory of the process, which includes the
-// browser's side of the connections, and how often the source is queried.
+// to each page. It reports the time until the last page has a change, the processor time and the memory of the console's process, and how
+// often the source is queried.
 func BenchmarkOpenPages(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			fake := many(1000)
 			base := serve(b, console.Config{NATS: fake})
-			pages := make([]*bufio.Scanner, n)
-			for i := range pages {
-				pages[i] = openPage(b, base+"consumers?live=1")
-			}
-			var took []time.Duration
-			begun, cpu, asked := time.Now(), cpuTime(b), fake.asked()
-			for pending := uint64(10_000); b.Loop(); pending++ {
-				changed := time.Now()
+			reader := exec.CommandContext(b.Context(), os.Args[0], "-test.run", "^TestReadPages$", "-test.timeout", "0")
+			reader.Env = append(os.Environ(), fmt.Sprintf("%s=%d %sconsumers?live=1", pagesVariable, n, base))
+			out, err := reader.StdoutPipe()
+			require.NoError(b, err)
+			require.NoError(b, reader.Start())
+			lines := bufio.NewScanner(out)
+			pending := firstPending
+			change := func() {
 				fake.set(func() {
 					next := *fake.consumers[0]
 					next.NumPending = pending
 					fake.consumers[0] = &next
 				})
-				shown := fmt.Sprintf("%d,%03d", pending/1000, pending%1000)
-				var all sync.WaitGroup
-				for _, page := range pages {
-					all.Go(func() {
-						for page.Scan() && !strings.Contains(page.Text(), shown) {
-						}
-					})
-				}
-				all.Wait()
+				require.True(b, lines.Scan(), "the pages ended")
+				require.Equal(b, strconv.FormatUint(pending, 10), lines.Text())
+				pending++
+			}
+			change() // now all pages are open
+			var took []time.Duration
+			begun, cpu, asked := time.Now(), cpuTime(b), fake.asked()
+			for b.Loop() {
+				changed := time.Now()
+				change()
 				took = append(took, time.Since(changed))
 			}
 			elapsed := time.Since(begun).Seconds()
@@ -152,9 +198,8 @@ func BenchmarkOpenPages(b *testing.B) {
 			b.ReportMetric(float64(m.HeapInuse+m.StackInuse)/1e6, "MB")
 			slices.Sort(took)
 			b.ReportMetric(float64(took[len(took)*95/100].Microseconds())/1000, "p95-ms")
-			for _, page := range pages {
-				require.NoError(b, page.Err())
-			}
+			require.NoError(b, reader.Process.Kill())
+			_ = reader.Wait() // it was killed
 		})
 	}
 }
