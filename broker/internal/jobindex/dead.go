@@ -15,9 +15,8 @@ func (x *Index) Dead(take func(domain.Consumer) bool, from, to int64, newest boo
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	type dead struct {
-		at int64
-		k  *consumerIndex
-		e  key
+		key
+		of *consumerIndex
 	}
 	var found []dead
 	more := false
@@ -27,10 +26,10 @@ func (x *Index) Dead(take func(domain.Consumer) bool, from, to int64, newest boo
 			if newest {
 				a, b = b, a
 			}
-			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.e.seq, b.e.seq), cmp.Compare(a.k.consumer.Number, b.k.consumer.Number))
+			return cmp.Or(cmp.Compare(a.major, b.major), cmp.Compare(a.seq, b.seq), cmp.Compare(a.of.consumer.Number, b.of.consumer.Number))
 		})
 		n := min(limit, len(found))
-		for n > 0 && n < len(found) && found[n].at == found[n-1].at {
+		for n > 0 && n < len(found) && found[n].major == found[n-1].major {
 			n++
 		}
 		if n == len(found) {
@@ -38,26 +37,24 @@ func (x *Index) Dead(take func(domain.Consumer) bool, from, to int64, newest boo
 		}
 		found, more = found[:n], true
 		if newest {
-			from = found[n-1].at
+			from = found[n-1].major
 		} else {
-			to = found[n-1].at + 1
+			to = found[n-1].major + 1
 		}
 	}
+	full := 2 * limit
 	for _, k := range x.consumers {
 		if !take(k.consumer) {
 			continue
 		}
-		n, before := 0, int64(0)
 		collect := func(e key) bool {
 			if e.major < from || e.major >= to {
 				return false
 			}
-			if n++; n > limit && e.major != before {
-				more = true
-				return false
+			if found = append(found, dead{e, k}); len(found) > full {
+				trim()
+				full = max(full, 2*len(found))
 			}
-			before = e.major
-			found = append(found, dead{e.major, k, e})
 			return true
 		}
 		if newest {
@@ -65,16 +62,13 @@ func (x *Index) Dead(take func(domain.Consumer) bool, from, to int64, newest boo
 		} else {
 			k.settled.dead.ascend(&key{from - 1, math.MaxUint64}, collect)
 		}
-		if len(found) > 4*limit {
-			trim()
-		}
 	}
 	trim()
 	if more {
-		last = found[len(found)-1].at
+		last = found[len(found)-1].major
 	}
 	for _, d := range found {
-		if j, ok := d.k.job(d.e.seq); ok {
+		if j, ok := d.of.job(d.seq); ok {
 			jobs = append(jobs, j)
 		}
 	}

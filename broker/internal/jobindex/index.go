@@ -63,6 +63,14 @@ func (x *Index) channel(token string) *channelIndex {
 	return c
 }
 
+// known returns the index of a channel, an empty one if there is none. mu is held.
+func (x *Index) known(channel string) *channelIndex {
+	if c := x.channels[domain.SubjectToken(channel)]; c != nil {
+		return c
+	}
+	return &channelIndex{}
+}
+
 func (c *channelIndex) find(seq uint64) (Entry, bool) { return c.messages.get(Entry{Seq: seq}) }
 
 // AddMessage takes a stored message into the index and queues its jobs.

@@ -12,12 +12,8 @@ import (
 func (x *Index) JobsOf(channel string, seq uint64) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	c := x.channels[domain.SubjectToken(channel)]
-	if c == nil {
-		return nil
-	}
 	var jobs []domain.Job
-	for _, k := range c.consumers {
+	for _, k := range x.known(channel).consumers {
 		if j, ok := k.job(seq); ok {
 			jobs = append(jobs, j)
 		}
@@ -106,11 +102,7 @@ func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Pos
 func (x *Index) MessageSeqs(channel string, page domain.Page) []uint64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	c := x.channels[domain.SubjectToken(channel)]
-	if c == nil {
-		return nil
-	}
-	entries := pageOf(&c.messages, page, func(p domain.Position) Entry { return Entry{Seq: p.Seq} }, nil)
+	entries := pageOf(&x.known(channel).messages, page, func(p domain.Position) Entry { return Entry{Seq: p.Seq} }, nil)
 	seqs := make([]uint64, len(entries))
 	for i, e := range entries {
 		seqs[i] = e.Seq
@@ -123,11 +115,7 @@ func (x *Index) MessageSeqs(channel string, page domain.Page) []uint64 {
 func (x *Index) SearchMessages(channel string, s domain.ReplaySpec, eventTypes string, before uint64, limit int) (seqs []uint64, next uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	c := x.channels[domain.SubjectToken(channel)]
-	if c == nil {
-		return nil, 0
-	}
-	next = c.walk(before, limit, func(e Entry) bool {
+	next = x.known(channel).walk(before, limit, func(e Entry) bool {
 		takes := s.TakesTime(FromUnixNano(e.At)) && domain.MatchesEventType(eventTypes, e.eventType.Value())
 		if takes {
 			seqs = append(seqs, e.Seq)
@@ -141,10 +129,7 @@ func (x *Index) SearchMessages(channel string, s domain.ReplaySpec, eventTypes s
 func (x *Index) CountMessages(channel string) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if c := x.channels[domain.SubjectToken(channel)]; c != nil {
-		return c.messages.len()
-	}
-	return 0
+	return x.known(channel).messages.len()
 }
 
 // finishedPage bounds how many messages are checked under one lock.
@@ -242,41 +227,40 @@ func (x *Index) CountJobs(number uint32) []domain.StatusCount {
 		switch status {
 		case domain.Queued:
 			c.Count = k.open.len() - k.inflight.len()
-			c.Oldest, c.Newest = k.openTimes()
+			c.Oldest, c.Newest = ends(&k.open, k.queuedAt)
 		case domain.Inflight:
 			c.Count = k.inflight.len()
-			c.Oldest, c.Newest = timesOf(&k.inflight)
+			c.Oldest, c.Newest = ends(&k.inflight, key.time)
 		case domain.Delivered:
 			c.Count = k.settled.delivered
-			c.Oldest, c.Newest = k.settled.deliveredTimes()
+			if c.Count > 0 {
+				c.Oldest, c.Newest = ends(&k.settled.bySeq, settledJob.deliveredAt)
+			}
 		case domain.Dead:
 			c.Count = k.settled.dead.len()
-			c.Oldest, c.Newest = timesOf(&k.settled.dead)
+			c.Oldest, c.Newest = ends(&k.settled.dead, key.time)
 		}
 	}
 	return counts
 }
 
-// openTimes returns since when the jobs of the oldest and the newest message with a queued job are queued. It skips jobs in
-// flight, of which there are few.
-func (k *consumerIndex) openTimes() (oldest, newest time.Time) {
-	at := func(walk func(*seqKey, func(seqKey) bool)) (at time.Time) {
-		walk(nil, func(seq seqKey) bool {
-			j, ok := k.job(uint64(seq))
-			if ok && j.Status == domain.Queued {
-				at = j.ChangedAt
-			}
-			return at.IsZero()
-		})
-		return at
-	}
-	return at(k.open.ascend), at(k.open.descend)
+// ends returns the times of the first and the last element of a set that has one. It skips those for which at returns zero.
+func ends[K ordered[K]](s *orderedSet[K], at func(K) time.Time) (oldest, newest time.Time) {
+	s.ascend(nil, func(e K) bool {
+		oldest = at(e)
+		return oldest.IsZero()
+	})
+	s.descend(nil, func(e K) bool {
+		newest = at(e)
+		return newest.IsZero()
+	})
+	return oldest, newest
 }
 
-// timesOf returns the first and the last time in a set that is ordered by time.
-func timesOf(s *orderedSet[key]) (oldest, newest time.Time) {
-	if s.len() == 0 {
-		return oldest, newest
+// queuedAt returns since when a job is queued. The time of a job in flight is zero; there are few of them.
+func (k *consumerIndex) queuedAt(seq seqKey) time.Time {
+	if j, ok := k.job(uint64(seq)); ok && j.Status == domain.Queued {
+		return j.ChangedAt
 	}
-	return time.Unix(0, s.first().major).UTC(), time.Unix(0, s.last().major).UTC()
+	return time.Time{}
 }

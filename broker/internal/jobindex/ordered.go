@@ -3,6 +3,7 @@ package jobindex
 import (
 	"slices"
 	"sort"
+	"time"
 )
 
 // chunkSize bounds how many keys an insertion or deletion moves.
@@ -17,6 +18,9 @@ type key struct {
 func (k key) less(o key) bool {
 	return k.major < o.major || k.major == o.major && k.seq < o.seq
 }
+
+// time returns the time of a key that is ordered by time.
+func (k key) time() time.Time { return FromUnixNano(k.major) }
 
 // seqKey orders entries by sequence.
 type seqKey uint64
@@ -126,13 +130,8 @@ func (s *orderedSet[K]) remove(k K) bool {
 
 func (s *orderedSet[K]) len() int { return s.size }
 
-// first and last return the ends of a set, which must not be empty.
+// first returns the first key of a set, which must not be empty.
 func (s *orderedSet[K]) first() K { return s.chunks[0][0] }
-
-func (s *orderedSet[K]) last() K {
-	c := s.chunks[len(s.chunks)-1]
-	return c[len(c)-1]
-}
 
 // ascend calls f for each key after k, in order, until f returns false. A nil k
 // starts at the front.

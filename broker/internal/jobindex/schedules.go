@@ -76,10 +76,7 @@ func (x *Index) Waiting(token, subject string) uint64 {
 func (x *Index) ScheduledSeqs(channel string, status domain.MessageStatus, page domain.Page) (seqs []uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	c := x.channels[domain.SubjectToken(channel)]
-	if c == nil {
-		return nil
-	}
+	c := x.known(channel)
 	at := func(p domain.Position) scheduled { return scheduled{seq: p.Seq} }
 	for _, s := range pageOf(&c.scheduled, page, at, func(s scheduled) bool { return status == 0 || s.status() == status }) {
 		seqs = append(seqs, s.seq)
@@ -91,12 +88,8 @@ func (x *Index) ScheduledSeqs(channel string, status domain.MessageStatus, page 
 func (x *Index) CountScheduled(channel string) (counts domain.ScheduledCounts) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	c := x.channels[domain.SubjectToken(channel)]
-	if c == nil {
-		return counts
-	}
 	next := int64(0)
-	c.scheduled.ascend(nil, func(s scheduled) bool {
+	x.known(channel).scheduled.ascend(nil, func(s scheduled) bool {
 		if s.at == 0 {
 			counts.Dispatched++
 			return true

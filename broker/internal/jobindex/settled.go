@@ -32,6 +32,14 @@ func (s settledJob) status() domain.JobStatus {
 
 func (s settledJob) less(o settledJob) bool { return s.seq() < o.seq() }
 
+// deliveredAt returns when the job was delivered, zero if it was not.
+func (s settledJob) deliveredAt() time.Time {
+	if s.status() != domain.Delivered {
+		return time.Time{}
+	}
+	return FromUnixNano(s.at())
+}
+
 // job expands s to a job, with the fields that the index has.
 func (s settledJob) job(consumer uint32) domain.Job {
 	return domain.Job{
@@ -72,22 +80,6 @@ func (s *settledJobs) remove(e settledJob) {
 	case domain.Delivered:
 		s.delivered--
 	}
-}
-
-// deliveredTimes returns when the jobs of the oldest and of the newest message with a delivered job were delivered.
-func (s *settledJobs) deliveredTimes() (oldest, newest time.Time) {
-	if s.delivered == 0 {
-		return oldest, newest
-	}
-	s.bySeq.ascend(nil, func(e settledJob) bool {
-		oldest = FromUnixNano(e.at())
-		return e.status() != domain.Delivered
-	})
-	s.bySeq.descend(nil, func(e settledJob) bool {
-		newest = FromUnixNano(e.at())
-		return e.status() != domain.Delivered
-	})
-	return oldest, newest
 }
 
 // SettledFrom checks a part of a consumer's settled jobs, appends those that the replay selects, and returns where to continue.

@@ -33,7 +33,7 @@ func TestDeliveredTimes(t *testing.T) {
 	}
 	check := func(oldest, newest int64) {
 		t.Helper()
-		o, n := s.deliveredTimes()
+		o, n := ends(&s.bySeq, settledJob.deliveredAt)
 		require.Equal(t, []int64{oldest, newest}, []int64{UnixNano(o), UnixNano(n)})
 	}
 	check(0, 0)
