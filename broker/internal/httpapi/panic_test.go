@@ -43,7 +43,7 @@ func (brittleStore) PutJob(_ context.Context, j domain.Job) (domain.Job, error) 
 func TestAPanicIsOfOneJob(t *testing.T) {
 	var log bytes.Buffer
 	srv := servertest.RunServer(t)
-	journalStore, err := journal.Open(t.Context(), srv.JetStream(t, srv.Connect(t)), journal.Config{})
+	journalStore, err := journal.Open(t.Context(), srv.JetStream(t, srv.Connect(t)), journal.Config{Name: "broker", Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(journalStore.Close)
 	_, err = journalStore.Directory.Channels.Save(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: "ch", Token: "ct"}})

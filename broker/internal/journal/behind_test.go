@@ -43,7 +43,7 @@ func openBehind(t *testing.T, srv *servertest.Server) (*Store, *behind) {
 	require.NoError(t, b.nc.Flush())
 	js, err := jetstream.NewWithAPIPrefix(srv.Connect(t), behindAPI)
 	require.NoError(t, err)
-	s, err := Open(t.Context(), js, Config{Shared: true})
+	s, err := openAs(t.Context(), js, Config{Shared: true})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	s.Reader = jsstream.NewReader(js, 3, s.link.Await)

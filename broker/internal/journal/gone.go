@@ -58,9 +58,7 @@ func (s *messages) listen(run context.Context) error {
 			return
 		}
 		// The message may be read after the notice of its deletion, or never. If it is read later, it is listed until it is used.
-		wait, cancel := context.WithTimeout(run, catchUp)
-		_ = s.messagesSeen.Wait(wait, slices.Max(n.Seqs))
-		cancel()
+		s.awaitNews(run, slices.Max(n.Seqs), catchUp)
 		s.take(n)
 	})
 	if err != nil {

@@ -21,7 +21,7 @@ func TestPrunedInAnOutage(t *testing.T) {
 	srv := servertest.RunServer(t)
 	proxy := natstest.NewProxy(t, srv.URL())
 	a := shared(t, srv)
-	b, err := Open(t.Context(), srv.JetStream(t, natstest.Connect(t, proxy.URL())), Config{Shared: true})
+	b, err := openAs(t.Context(), srv.JetStream(t, natstest.Connect(t, proxy.URL())), Config{Shared: true})
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
 	k := makeConsumer(t, a, "ch", "k", domain.Pull)

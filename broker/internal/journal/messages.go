@@ -72,14 +72,10 @@ func (s *messages) Message(ctx context.Context, channel, id string) (domain.Mess
 		return domain.Message{}, err
 	}
 	if raw.Sequence > s.messagesSeen.Reached() && s.cfg.Shared {
-		// Another node has just stored it. Its jobs appear when the stream is read. On an error the message is returned without
-		// them.
-		wait, cancel := context.WithTimeout(ctx, catchUp)
-		defer cancel()
-		_ = s.messagesSeen.Wait(wait, raw.Sequence)
+		s.awaitNews(ctx, raw.Sequence, catchUp) // another node has just stored it; its jobs appear when the stream is read
 	}
-	m, _, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
-	return m, err
+	m, err := decodeMessage(raw)
+	return m.Message, err
 }
 
 // MessagesAt reads the messages that are not in the cache, several at a time.
@@ -128,11 +124,11 @@ func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, e
 	if err != nil {
 		return domain.Message{}, fmt.Errorf("read message %d: %w", seq, err)
 	}
-	m, _, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
+	m, err := decodeMessage(raw)
 	if err == nil {
-		s.cache.put(m)
+		s.cache.put(m.Message)
 	}
-	return m, err
+	return m.Message, err
 }
 
 // InOrder is like MessagesAt, and returns the messages in the order of the sequences.
@@ -215,25 +211,28 @@ func decodeSummary(header string) (s summary, err error) {
 	return s, nil
 }
 
-// decodeMessage rebuilds a message. If the server's scheduler has published it, its time of receipt is the time it was stored.
-func decodeMessage(seq uint64, stored time.Time, hdr nats.Header, payload []byte) (domain.Message, time.Time, error) {
-	s, err := decodeSummary(hdr.Get(headerEnvelope))
+// decodeMessage rebuilds a message and its schedule, if it has one. If the server's scheduler has published the message, its time of
+// receipt is the time it was stored.
+func decodeMessage(raw *jetstream.RawStreamMsg) (m domain.Scheduled, err error) {
+	s, err := decodeSummary(raw.Header.Get(headerEnvelope))
 	if err != nil {
-		return domain.Message{}, time.Time{}, fmt.Errorf("message %d: %w", seq, err)
+		return m, fmt.Errorf("message %d: %w", raw.Sequence, err)
 	}
 	var e envelope
 	if err := json.Unmarshal([]byte(s.body), &e); err != nil {
-		return domain.Message{}, time.Time{}, fmt.Errorf("message %d: %w: %w", seq, errEnvelope, err)
+		return m, fmt.Errorf("message %d: %w: %w", raw.Sequence, errEnvelope, err)
 	}
-	m := domain.Message{
-		Seq: seq, ID: e.ID, Channel: e.Channel, Producer: e.Producer, ContentType: e.ContentType,
-		EventType: s.eventType, Priority: s.priority, Headers: e.Headers, Payload: payload, Trace: e.Trace,
+	m.Message = domain.Message{
+		Seq: raw.Sequence, ID: e.ID, Channel: e.Channel, Producer: e.Producer, ContentType: e.ContentType,
+		EventType: s.eventType, Priority: s.priority, Headers: e.Headers, Payload: raw.Data, Trace: e.Trace,
 		ReceivedAt: jobindex.FromUnixNano(s.receivedAt),
 	}
-	if hdr.Get(headerScheduler) != "" {
-		m.ReceivedAt = stored.UTC()
+	m.For = jobindex.FromUnixNano(e.For)
+	if raw.Header.Get(headerScheduler) != "" {
+		m.DispatchedAt = raw.Time.UTC()
+		m.ReceivedAt = m.DispatchedAt
 	}
-	return m, jobindex.FromUnixNano(e.For), nil
+	return m, nil
 }
 
 // payloadCache holds the messages last stored or read here, up to a number of bytes. A message is usually read soon after it was

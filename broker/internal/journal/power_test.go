@@ -89,7 +89,7 @@ func runOn(t *testing.T, dir string, cfg Config) (s *Store, stop func()) {
 	require.NoError(t, err)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	s, err = Open(t.Context(), js, cfg)
+	s, err = openAs(t.Context(), js, cfg)
 	require.NoError(t, err)
 	return s, func() {
 		s.Close()

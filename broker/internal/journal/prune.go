@@ -27,7 +27,7 @@ func (s *messages) Prune(ctx context.Context, seqs []uint64) error {
 	deleted := make(map[uint64]string, len(seqs)) // the tokens of their channels
 	err := atOnce(seqs, func(seq uint64) error {
 		token, _ := s.ChannelOf(seq)
-		s.awaitNews(ctx, seq)
+		s.awaitNews(ctx, seq, newsWait)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -122,7 +122,7 @@ func (s *messages) forgetGone(ctx context.Context, messages map[uint64]string) e
 		return err
 	})
 	if len(gone) > 0 {
-		s.awaitNews(ctx, slices.Max(slices.Collect(maps.Keys(gone))))
+		s.awaitNews(ctx, slices.Max(slices.Collect(maps.Keys(gone))), newsWait)
 	}
 	return errors.Join(err, s.forget(ctx, gone))
 }
@@ -157,17 +157,16 @@ func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error 
 	})
 }
 
-// newsWait bounds the wait for the streams to report a message.
+// newsWait bounds the wait for a message that is to be deleted. If the feed reported it after it was removed, it would be added again.
 const newsWait = 2 * time.Second
 
-// awaitNews waits until the feed has reported a message that is to be deleted. This node's own messages are in the index at once. If
-// the feed reported one after it was removed, it would be added again. If another node deletes it meanwhile, the feed never
+// awaitNews waits for a limited time until the feed has reported a message. If another node deletes it meanwhile, the feed never
 // reports it.
-func (s *base) awaitNews(ctx context.Context, seq uint64) {
-	ctx, cancel := context.WithTimeout(ctx, newsWait)
+func (s *base) awaitNews(ctx context.Context, seq uint64, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := s.messagesSeen.Wait(ctx, seq); err != nil {
-		s.log.Debug("no news of a message that is deleted", "sequence", seq, "error", err)
+		s.log.Debug("no news of a message", "sequence", seq, "error", err)
 	}
 }
 

@@ -36,10 +36,7 @@ func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time)
 	if err := s.messageWrites.DurableAt(ctx, seq); err != nil {
 		return err
 	}
-	// A schedule that was answered with success is listed. If the feed is late, it is listed a moment later.
-	wait, cancel := context.WithTimeout(ctx, catchUp)
-	defer cancel()
-	_ = s.messagesSeen.Wait(wait, seq)
+	s.awaitNews(ctx, seq, catchUp) // a schedule that was answered with success is listed
 	return nil
 }
 
@@ -47,22 +44,16 @@ func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time)
 func (s *messages) Scheduled(ctx context.Context, channel, id string) (domain.Scheduled, error) {
 	token, idToken := domain.SubjectToken(channel), domain.SubjectToken(id)
 	raw, err := s.Last(ctx, s.messageStream, s.cfg.scheduleSubject(token, idToken))
-	if err == nil {
-		m, at, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
-		return domain.Scheduled{Message: m, For: at}, err
+	if errors.Is(err, domain.ErrNotFound) {
+		raw, err = s.Last(ctx, s.messageStream, s.cfg.messageSubject(token, idToken))
+		if err == nil && raw.Header.Get(headerScheduler) == "" {
+			err = fmt.Errorf("%w: message %q was not scheduled", domain.ErrNotFound, id)
+		}
 	}
-	if !errors.Is(err, domain.ErrNotFound) {
-		return domain.Scheduled{}, err
-	}
-	raw, err = s.Last(ctx, s.messageStream, s.cfg.messageSubject(token, idToken))
 	if err != nil {
 		return domain.Scheduled{}, err
 	}
-	if raw.Header.Get(headerScheduler) == "" {
-		return domain.Scheduled{}, fmt.Errorf("%w: message %q was not scheduled", domain.ErrNotFound, id)
-	}
-	m, at, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
-	return domain.Scheduled{Message: m, For: at, DispatchedAt: raw.Time.UTC()}, err
+	return decodeMessage(raw)
 }
 
 // CancelScheduled fails with [domain.ErrNotFound] when there is none that is pending.
@@ -90,7 +81,7 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	// no limit, as elsewhere: the schedule is deleted, and after another answer the caller's next attempt would get a 404.
 	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsstream.CommitTimeout)
 	defer cancel()
-	s.awaitNews(asked, raw.Sequence)
+	s.awaitNews(asked, raw.Sequence, newsWait)
 	if err := s.delete(asked, raw.Sequence); errors.Is(err, domain.ErrNotFound) {
 		return s.gone(ctx, fmt.Errorf("%w: message %q was broadcast or cancelled meanwhile", domain.ErrNotFound, id))
 	} else if err != nil {

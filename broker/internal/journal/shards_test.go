@@ -62,7 +62,7 @@ var allShards = []int{0, 1, 2, 3, 4, 5, 6, 7}
 
 func shared(t *testing.T, srv *servertest.Server) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), srv.JetStream(t, srv.Connect(t)), Config{Shared: true})
+	s, err := openAs(t.Context(), srv.JetStream(t, srv.Connect(t)), Config{Shared: true})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s

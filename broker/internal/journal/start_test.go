@@ -62,7 +62,7 @@ func TestServerOfTheNewsIsLost(t *testing.T) {
 		nc := cluster.Servers[i].Connect(t)
 		js, err := jetstream.New(nc)
 		require.NoError(t, err)
-		s, err := Open(t.Context(), js, Config{Shared: true, Replicas: 3})
+		s, err := openAs(t.Context(), js, Config{Shared: true, Replicas: 3})
 		require.NoError(t, err)
 		return s
 	}
@@ -117,7 +117,7 @@ func TestStartWithoutAWatchEnds(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := Open(ctx, js, Config{Shared: true})
+		_, err := openAs(ctx, js, Config{Shared: true})
 		ended <- err
 	}()
 	select {
@@ -133,10 +133,10 @@ func TestNodeWithoutReplicas(t *testing.T) {
 	cluster := servertest.RunCluster(t)
 	js, err := jetstream.New(cluster.Connect(t))
 	require.NoError(t, err)
-	a, err := Open(t.Context(), js, Config{Shared: true, Replicas: 3})
+	a, err := openAs(t.Context(), js, Config{Shared: true, Replicas: 3})
 	require.NoError(t, err)
 	defer a.Close()
-	b, err := Open(t.Context(), js, Config{Shared: true})
+	b, err := openAs(t.Context(), js, Config{Shared: true})
 	if err == nil {
 		b.Close()
 	}

@@ -24,9 +24,9 @@ import (
 
 // Config configures a store.
 type Config struct {
-	// Name is the prefix of all stream names and subjects, so that several brokers can share one NATS. Default "broker".
+	// Name is the prefix of all stream names and subjects, so that several brokers can share one NATS.
 	Name string
-	// Replicas is the number of copies of each stream. Default 1.
+	// Replicas is the number of copies of each stream.
 	Replicas int
 	// Shared says that other processes use the streams too. Then this node looks up unknown objects in the store, and only one
 	// node at a time makes the callbacks of a channel.
@@ -40,24 +40,8 @@ type Config struct {
 	Disk Disk
 	// Progress is called repeatedly while [Open] reads the stored data. Default: nothing.
 	Progress func()
-	// Logger gets errors that cannot be returned to a caller. Default: discard.
+	// Logger gets errors that cannot be returned to a caller.
 	Logger *slog.Logger
-}
-
-func (c Config) withDefaults() Config {
-	if c.Name == "" {
-		c.Name = "broker"
-	}
-	if c.Replicas == 0 {
-		c.Replicas = 1
-	}
-	if c.Progress == nil {
-		c.Progress = func() {}
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return c
 }
 
 func (c Config) registry() string { return c.Name + "_registry" }
@@ -117,7 +101,6 @@ type Store struct {
 	Jobs     *jobs
 	Replays  *replays
 	Shards   *shards.Part
-	Writers  Writers
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -126,7 +109,7 @@ type Store struct {
 // Open creates the streams if they do not exist, and reads everything into memory. When it returns, the store knows everything
 // that was stored before the call. The connection remains the caller's.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
-	s := newStore(js, cfg.withDefaults())
+	s := newStore(js, cfg)
 	if err := s.makeStreams(ctx); err != nil {
 		return nil, err
 	}
@@ -181,7 +164,6 @@ func (s *Store) makeWriters() {
 	}
 	s.registryWrites, s.messageWrites, s.jobWrites = synced("KV_"+s.cfg.registry()), synced(s.cfg.messages()), synced(s.cfg.jobs())
 	s.attemptWrites = NewWriter(s.nc, s.link, s.cfg.attempts())
-	s.Writers = Writers{s.registryWrites, s.messageWrites, s.jobWrites, s.attemptWrites}
 	s.messageWrites.FailFast = true
 	for w, stream := range map[*Writer]jetstream.Stream{s.messageWrites: s.messageStream, s.jobWrites: s.jobStream} {
 		w.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
@@ -265,7 +247,9 @@ func (s *Store) load(ctx, run context.Context) error {
 
 // Close stops following the streams. Unsent writes fail. Own must have returned before.
 func (s *Store) Close() {
-	s.Writers.Close()
+	for _, w := range []*Writer{s.registryWrites, s.messageWrites, s.jobWrites, s.attemptWrites} {
+		w.close()
+	}
 	s.stop()
 	s.running.Wait()
 }
@@ -296,12 +280,17 @@ func (s *Store) Ready() error {
 	if !s.nc.IsConnected() || s.link.Down() != nil {
 		return fmt.Errorf("%w: not connected to NATS (%s)", domain.ErrUnavailable, s.nc.Status())
 	}
-	return cmp.Or(s.quorum.Err(), s.Writers.NoSpace(), s.Writers.Failure())
+	return cmp.Or(s.quorum.Err(), s.messageWrites.NoSpace(), s.jobWrites.NoSpace(), s.attemptWrites.NoSpace(), s.failure())
 }
 
 // Recordable returns why the outcome of a callback cannot be stored now, or nil.
 func (s *Store) Recordable() error {
-	return cmp.Or(s.link.Down(), s.quorum.Err(), s.jobWrites.NoSpace(), s.Writers.Failure())
+	return cmp.Or(s.link.Down(), s.quorum.Err(), s.jobWrites.NoSpace(), s.failure())
+}
+
+// failure returns why writes can no longer be confirmed as on disk, or nil.
+func (s *Store) failure() error {
+	return cmp.Or(s.registryWrites.Failure(), s.messageWrites.Failure(), s.jobWrites.Failure())
 }
 
 func (s *Store) consumerChanged(c domain.Consumer, removed bool) {

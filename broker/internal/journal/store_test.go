@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -19,10 +21,19 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
+// openAs opens a store with a configuration whose name is the usual one, and whose log goes nowhere unless it is set.
+func openAs(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
+	cfg.Name = "broker"
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return Open(ctx, js, cfg)
+}
+
 func openStore(t testing.TB, srv *servertest.Server) *Store {
 	t.Helper()
 	js := srv.JetStream(t, srv.Connect(t))
-	s, err := Open(t.Context(), js, Config{})
+	s, err := openAs(t.Context(), js, Config{})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
@@ -245,7 +256,7 @@ func TestScheduledMessage(t *testing.T) {
 func TestDeletionsAreSentToOtherNodes(t *testing.T) {
 	srv := servertest.RunServer(t)
 	open := func() *Store {
-		s, err := Open(t.Context(), srv.JetStream(t, srv.Connect(t)), Config{Shared: true})
+		s, err := openAs(t.Context(), srv.JetStream(t, srv.Connect(t)), Config{Shared: true})
 		require.NoError(t, err)
 		t.Cleanup(s.Close)
 		return s

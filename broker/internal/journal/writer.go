@@ -243,29 +243,3 @@ func (c *Writer) NoSpace() error {
 	}
 	return nil
 }
-
-// Writers are the writers to all streams.
-type Writers []*Writer
-
-// Close closes the writers. Writes that are not durable yet fail.
-func (w Writers) Close() {
-	for _, c := range w {
-		c.close()
-	}
-}
-
-// first returns the first error that a writer has.
-func (w Writers) first(of func(*Writer) error) error {
-	for _, c := range w {
-		if err := of(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Failure returns why writes can no longer be confirmed as on disk, or nil.
-func (w Writers) Failure() error { return w.first((*Writer).Failure) }
-
-// NoSpace is why a last write was refused, if that is not long ago.
-func (w Writers) NoSpace() error { return w.first((*Writer).NoSpace) }
