@@ -166,7 +166,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 	n.release.Add(callbacks.Close, sender.Close)
 	s := n.store
 	parts := work.Parts{
-		Consumers: s.Directory, Messages: s.Messages, Records: s.Jobs,
+		Consumers: s.Directory, Settings: s.Directory.Consumers, Messages: s.Messages, Records: s.Jobs,
 		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Health: s,
 		Events: sender, Poster: callbacks, Log: n.log, Usage: accountUsage(js),
 		Rules: work.Rules{

@@ -42,7 +42,7 @@ func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 	putConsumer(t, n, "paused", receiver.URL, nil)
 	paused := mustConsumer(t, n, "paused")
 	paused.Pause = domain.Pause{Reason: domain.PausedFailing, At: time.Now()}
-	_, err := n.store.Directory.SaveConsumer(t.Context(), paused)
+	_, err := n.store.Directory.Consumers.Save(t.Context(), paused)
 	require.NoError(t, err)
 	tokens := map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"}
 	job := claim(t, n, "pull", "?limit=1")[0]
@@ -77,7 +77,7 @@ func TestSeriesOfBacklogsAreBounded(t *testing.T) {
 	n := startNode(t, testConfig(t))
 	const consumers = 1010
 	for i := range consumers {
-		_, err := n.store.Directory.SaveConsumer(t.Context(), domain.Consumer{
+		_, err := n.store.Directory.Consumers.Save(t.Context(), domain.Consumer{
 			Stakeholder: domain.Stakeholder{ID: fmt.Sprint(i), Name: "k", Token: "t"}, Channel: "ch", CallbackURL: "http://h/", Type: domain.Pull,
 		})
 		require.NoError(t, err)

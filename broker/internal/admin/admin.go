@@ -68,20 +68,20 @@ type Directory struct {
 func New(cfg Config) *Directory {
 	d := &Directory{Config: cfg, byNumber: map[uint32]domain.Consumer{}}
 	d.Producers = &Kind[domain.Producer]{
-		d: d, base: func(p *domain.Producer) *domain.Stakeholder { return &p.Stakeholder },
+		d: d, Base: func(p *domain.Producer) *domain.Stakeholder { return &p.Stakeholder },
 		token: d.sameToken,
 	}
 	d.Channels = &Kind[domain.Channel]{
-		d: d, base: func(c *domain.Channel) *domain.Stakeholder { return &c.Stakeholder },
+		d: d, Base: func(c *domain.Channel) *domain.Stakeholder { return &c.Stakeholder },
 		token: d.sameToken,
 	}
 	d.Accesses = &Kind[domain.AccessToken]{
-		d: d, base: func(t *domain.AccessToken) *domain.Stakeholder { return &t.Stakeholder },
+		d: d, Base: func(t *domain.AccessToken) *domain.Stakeholder { return &t.Stakeholder },
 		channel: func(t *domain.AccessToken) *string { return &t.Channel },
 		token:   func(_, token string) string { return domain.HashToken(token) },
 	}
 	d.Consumers = &Kind[domain.Consumer]{
-		d: d, base: func(c *domain.Consumer) *domain.Stakeholder { return &c.Stakeholder },
+		d: d, Base: func(c *domain.Consumer) *domain.Stakeholder { return &c.Stakeholder },
 		channel:  func(c *domain.Consumer) *string { return &c.Channel },
 		complete: d.begin,
 		forget:   func(ctx context.Context, c domain.Consumer) error { return cfg.Messages.ForgetConsumer(ctx, c) },
@@ -102,7 +102,8 @@ func add[T any](k *Kind[T], prefix string, changed func(was, is *T)) {
 type Kind[T any] struct {
 	d     *Directory
 	table *registry.Table[T]
-	base  func(*T) *domain.Stakeholder
+	// Base returns the fields that all objects have.
+	Base func(*T) *domain.Stakeholder
 	// channel returns the channel field of an object, nil for kinds that do not belong to a channel.
 	channel func(*T) *string
 	// token returns what is stored of a token in place of the old one, which is empty for a new object. nil: the token itself.
@@ -114,7 +115,7 @@ type Kind[T any] struct {
 }
 
 func (k *Kind[T]) id(t *T) registry.ID {
-	id := registry.ID{Name: k.base(t).ID}
+	id := registry.ID{Name: k.Base(t).ID}
 	if k.channel != nil {
 		id.Group = *k.channel(t)
 	}
@@ -144,7 +145,7 @@ func (k *Kind[T]) List(channel string) []T {
 	if channel == "" {
 		items = k.table.All()
 	}
-	slices.SortFunc(items, func(a, b T) int { return cmp.Compare(k.base(&b).Number, k.base(&a).Number) })
+	slices.SortFunc(items, func(a, b T) int { return cmp.Compare(k.Base(&b).Number, k.Base(&a).Number) })
 	return items
 }
 
@@ -156,11 +157,11 @@ func (k *Kind[T]) Put(ctx context.Context, t T) (T, error) {
 	if err != nil && !errors.Is(err, domain.ErrNotFound) {
 		return t, err
 	}
-	if s := k.base(&t); k.token != nil {
-		s.Token = k.token(k.base(&old).Token, s.Token)
+	if s := k.Base(&t); k.token != nil {
+		s.Token = k.token(k.Base(&old).Token, s.Token)
 	}
 	if err == nil && reflect.DeepEqual(old, t) {
-		return old, k.d.AwaitDurable(ctx, k.base(&old).Revision)
+		return old, k.d.Writes.DurableAt(ctx, k.Base(&old).Revision) // its writer may still be waiting
 	}
 	return k.Save(ctx, t)
 }
@@ -176,7 +177,7 @@ func (k *Kind[T]) Save(ctx context.Context, t T) (T, error) {
 			return t, err
 		}
 	}
-	s := k.base(&t)
+	s := k.Base(&t)
 	s.ChangedAt = time.Now().UTC()
 	if s.Revision == 0 {
 		s.CreatedAt = s.ChangedAt
@@ -189,7 +190,7 @@ func (k *Kind[T]) Save(ctx context.Context, t T) (T, error) {
 		return t, err
 	}
 	*s = s.At(revision)
-	return t, k.d.AwaitDurable(ctx, revision)
+	return t, k.d.Writes.DurableAt(ctx, revision)
 }
 
 // Delete removes an object and the data that belong to it.
@@ -202,7 +203,7 @@ func (k *Kind[T]) Delete(ctx context.Context, t T) error {
 	ctx = context.WithoutCancel(ctx)
 	removing, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()
-	if err := k.table.Delete(removing, k.id(&t), k.base(&t).Revision, 0); err != nil {
+	if err := k.table.Delete(removing, k.id(&t), k.Base(&t).Revision, 0); err != nil {
 		return err
 	}
 	if err := k.d.Writes.Durable(ctx); err != nil || k.forget == nil {
@@ -248,11 +249,6 @@ func deleteAll[T any](ctx context.Context, k *Kind[T], items []T) error {
 	return nil
 }
 
-// AwaitDurable returns once an object that was read with this revision is on disk. Its writer may still be waiting.
-func (d *Directory) AwaitDurable(ctx context.Context, revision uint64) error {
-	return d.Writes.DurableAt(ctx, revision)
-}
-
 // consumerChanged is called with each change of a consumer.
 func (d *Directory) consumerChanged(was, is *domain.Consumer) {
 	// It was deleted, or deleted and recreated before this node saw it.
@@ -276,14 +272,4 @@ func (d *Directory) ConsumerByNumber(number uint32) (domain.Consumer, bool) {
 	defer d.mu.RUnlock()
 	c, ok := d.byNumber[number]
 	return c, ok
-}
-
-// RefreshConsumer is [Kind.Refresh] of a consumer.
-func (d *Directory) RefreshConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
-	return d.Consumers.Refresh(ctx, channel, id)
-}
-
-// SaveConsumer is [Kind.Save] of a consumer.
-func (d *Directory) SaveConsumer(ctx context.Context, c domain.Consumer) (domain.Consumer, error) {
-	return d.Consumers.Save(ctx, c)
 }

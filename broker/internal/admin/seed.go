@@ -33,7 +33,7 @@ func seed[T any](ctx context.Context, k *Kind[T], what string, wanted []T) error
 		if _, err := k.table.Find(ctx, k.id(&t)); err == nil {
 			continue
 		}
-		k.base(&t).Token = cmp.Or(k.base(&t).Token, domain.NewToken())
+		k.Base(&t).Token = cmp.Or(k.Base(&t).Token, domain.NewToken())
 		if err := insist(ctx, k, what, t); err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func seed[T any](ctx context.Context, k *Kind[T], what string, wanted []T) error
 // hashTokens replaces plain stored tokens by hashes. It passes over conflicts: a concurrent change hashes the token too.
 func hashTokens[T any](ctx context.Context, k *Kind[T], what string) error {
 	for _, t := range k.List("") {
-		if domain.Hashed(k.base(&t).Token) {
+		if domain.Hashed(k.Base(&t).Token) {
 			continue
 		}
 		if err := insist(ctx, k, what, t); err != nil {
@@ -65,7 +65,7 @@ func insist[T any](ctx context.Context, k *Kind[T], what string, t T) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("make or change the %s %q as the configuration wants it: %w", what, k.base(&t).ID, err)
+		return fmt.Errorf("make or change the %s %q as the configuration wants it: %w", what, k.Base(&t).ID, err)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func key(id registry.ID) string {
 
 func (k *Kind[T]) decode(e registry.Entry) (id registry.ID, t T, err error) {
 	err = json.Unmarshal(e.Value, &t)
-	b := k.base(&t)
+	b := k.Base(&t)
 	*b = b.At(e.Revision)
 	return k.id(&t), t, err
 }

@@ -202,7 +202,7 @@ func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {
 
 	since := storeOnly(t, s, "n", 10)
 	made := heldUp(t, s.messageWrites.Sync, func() error {
-		_, err := s.Directory.SaveConsumer(t.Context(), domain.Consumer{
+		_, err := s.Directory.Consumers.Save(t.Context(), domain.Consumer{
 			Stakeholder: domain.Stakeholder{ID: "late", Token: "t"}, Channel: "ch", CallbackURL: "http://127.0.0.1/", Type: domain.Pull,
 		})
 		return err

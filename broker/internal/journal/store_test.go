@@ -45,7 +45,7 @@ func makeConsumer(t testing.TB, s *Store, channel, id string, kind domain.Consum
 		_, err := s.Directory.Channels.Save(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: channel, Token: "t"}})
 		require.NoError(t, err)
 	}
-	c, err := s.Directory.SaveConsumer(t.Context(), domain.Consumer{
+	c, err := s.Directory.Consumers.Save(t.Context(), domain.Consumer{
 		Stakeholder: domain.Stakeholder{ID: id, Token: "t"}, Channel: channel, CallbackURL: "http://127.0.0.1/", Type: kind,
 	})
 	require.NoError(t, err)

@@ -76,13 +76,13 @@ func (r Rules) ClaimLimit() time.Duration { return r.Timeout + 250*time.Millisec
 // Parts are the dependencies of a broker.
 type Parts struct {
 	Consumers Consumers
+	Settings  Settings
 	Messages  Messages
 	Records   Records
-	// Index has the jobs in memory. nil means an empty one.
-	Index   *jobindex.Index
-	Replays Replayed
-	Shards  Shards
-	Health  Health
+	Index     *jobindex.Index // the jobs in memory
+	Replays   Replayed
+	Shards    Shards
+	Health    Health
 
 	Rules  Rules
 	Poster Poster
@@ -135,12 +135,6 @@ type Broker struct {
 
 // New returns a broker that is not started.
 func New(p Parts) *Broker {
-	if p.Log == nil {
-		p.Log = slog.New(slog.DiscardHandler)
-	}
-	if p.Index == nil {
-		p.Index = jobindex.New()
-	}
 	if p.Full == nil {
 		p.Full = func() error { return nil }
 	}
@@ -187,14 +181,16 @@ func (b *Broker) Close(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Consumers finds consumers, and changes them while their callbacks are made.
+// Consumers finds consumers in memory.
 type Consumers interface {
-	// ConsumerByNumber returns a consumer in memory.
 	ConsumerByNumber(number uint32) (domain.Consumer, bool)
-	// RefreshConsumer returns a consumer as stored.
-	RefreshConsumer(ctx context.Context, channel, id string) (domain.Consumer, error)
-	SaveConsumer(ctx context.Context, c domain.Consumer) (domain.Consumer, error)
-	AwaitDurable(ctx context.Context, revision uint64) error
+}
+
+// Settings reads and changes the stored consumers.
+type Settings interface {
+	Refresh(ctx context.Context, channel, id string) (domain.Consumer, error)
+	// Put returns once the consumer is on disk, also if it changes nothing. It fails with ErrConflict if the stored revision is another.
+	Put(ctx context.Context, c domain.Consumer) (domain.Consumer, error)
 }
 
 // Messages stores, finds and deletes broadcasts and schedules. A stored message is on disk when a call returns, as far as the

@@ -39,7 +39,7 @@ func (x *Jobs) matchDead(ctx context.Context, f domain.DeadFilter, jobs []domain
 	if err := x.Records.Complete(ctx, jobs); err != nil {
 		return nil, err
 	}
-	all, err := x.withMessages(ctx, jobs)
+	all, err := x.WithMessages(ctx, jobs)
 	for _, w := range all {
 		if c, ok := x.Consumers.ConsumerByNumber(w.Job.ID.Consumer); ok && w.Job.Status == domain.Dead && f.Takes(w.Job, c, w.Message) {
 			matched = append(matched, w)

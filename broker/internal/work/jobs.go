@@ -26,37 +26,21 @@ type Jobs struct {
 // identified by name, ask repeatedly, each begins at another place. If there is no job, it waits for one up to the given time.
 func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, caller string, limit int, wait time.Duration) ([]Work, error) {
 	place := x.fronts.place(c.Number, caller, time.Now())
-	var work []Work
-	err := x.poll(ctx, c, wait, func() (bool, error) {
-		var err error
-		work, err = x.queuedNow(ctx, c, place, limit)
-		return len(work) > 0 || limit == 0, err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return work, nil
-}
-
-func (x *Jobs) queuedNow(ctx context.Context, c domain.Consumer, place, limit int) ([]Work, error) {
-	for {
-		jobs := from(x.Index.Queue.Queued(c.Number, (place+1)*limit), place, limit)
-		work, err := x.withMessages(ctx, jobs)
-		if len(work) > 0 || len(jobs) == 0 || err != nil {
-			return work, err
+	return x.poll(ctx, c, limit, wait, func() ([]Work, error) {
+		for {
+			jobs := from(x.Index.Queue.Queued(c.Number, (place+1)*limit), place, limit)
+			work, err := x.WithMessages(ctx, jobs)
+			if len(work) > 0 || len(jobs) == 0 || err != nil {
+				return work, err
+			}
 		}
-	}
+	})
 }
 
 // ClaimJobs claims up to limit queued jobs for one worker alone. If there are none, it waits for one up to the given time. The
 // claims end after the claim limit plus the timeout, unless they are extended.
 func (x *Jobs) ClaimJobs(ctx context.Context, c domain.Consumer, limit int, timeout, wait time.Duration) ([]Work, error) {
-	var work []Work
-	err := x.poll(ctx, c, wait, func() (bool, error) {
-		var err error
-		work, err = x.claimNow(ctx, c, limit, timeout)
-		return len(work) > 0 || limit == 0, err
-	})
+	work, err := x.poll(ctx, c, limit, wait, func() ([]Work, error) { return x.claimNow(ctx, c, limit, timeout) })
 	if ctx.Err() != nil {
 		var jobs []domain.Job
 		for _, w := range work {
@@ -86,24 +70,25 @@ func (x *Jobs) release(ctx context.Context, jobs []domain.Job) {
 	wg.Wait()
 }
 
-// poll calls look at once, and again whenever the consumer gets a job, until look is done or the time is over.
-func (x *Jobs) poll(ctx context.Context, c domain.Consumer, wait time.Duration, look func() (done bool, err error)) error {
+// poll calls look at once, and again whenever the consumer gets a job, until look finds work or the time is over.
+func (x *Jobs) poll(ctx context.Context, c domain.Consumer, limit int, wait time.Duration, look func() ([]Work, error)) ([]Work, error) {
 	timeout := time.After(wait)
 	for {
 		// The signal is obtained first, so that a job that arrives during the look is noticed.
 		signal := x.Index.Queue.QueuedSignal(c.Number)
-		if done, err := look(); done || err != nil || wait <= 0 {
-			return err
+		work, err := look()
+		if err != nil || len(work) > 0 || limit == 0 || wait <= 0 {
+			return work, err
 		}
 		select {
 		case <-signal:
 			if current, ok := x.Consumers.ConsumerByNumber(c.Number); !ok || current.Type != domain.Pull {
-				return nil
+				return nil, nil
 			}
 		case <-timeout:
-			return nil
+			return nil, nil
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
 }
@@ -167,7 +152,7 @@ func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout 
 // fill adds the messages to claimed jobs. If the message of a job cannot be read now, the job is released. It returns an error
 // only if no job is left.
 func (x *Jobs) fill(ctx context.Context, jobs []domain.Job) ([]Work, error) {
-	work, err := x.withMessages(ctx, jobs)
+	work, err := x.WithMessages(ctx, jobs)
 	if err == nil {
 		return work, nil
 	}
@@ -181,9 +166,9 @@ func (x *Jobs) fill(ctx context.Context, jobs []domain.Job) ([]Work, error) {
 	return work, nil
 }
 
-// withMessages adds the messages. It leaves out jobs whose messages were pruned or can never be read, which are in no queue any
+// WithMessages adds the messages. It leaves out jobs whose messages were pruned or can never be read, which are in no queue any
 // more when it returns. It also leaves out jobs whose messages could not be read, and returns an error for them.
-func (x *Jobs) withMessages(ctx context.Context, jobs []domain.Job) (work []Work, err error) {
+func (x *Jobs) WithMessages(ctx context.Context, jobs []domain.Job) (work []Work, err error) {
 	seqs := make([]uint64, len(jobs))
 	for i, j := range jobs {
 		seqs[i] = j.ID.Seq

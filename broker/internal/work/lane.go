@@ -279,7 +279,7 @@ func (l *lane) try(job domain.Job, turn int) {
 
 // load reads the message of a job. If it cannot be read now, the job is taken again later.
 func (l *lane) load(job domain.Job) (domain.Message, bool) {
-	work, err := l.d.jobs.withMessages(l.d.work, []domain.Job{job})
+	work, err := l.d.jobs.WithMessages(l.d.work, []domain.Job{job})
 	if len(work) == 1 {
 		return work[0].Message, true
 	}

@@ -13,36 +13,32 @@ import (
 // PauseConsumer pauses a consumer: no callback begins, and workers get no jobs. Callbacks and claims in progress go on. It
 // changes nothing if the consumer is paused already.
 func (d *Dispatch) PauseConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
-	return d.setPause(ctx, channel, id, func(c *domain.Consumer) bool {
-		if c.Paused() {
-			return false
+	return d.setPause(ctx, channel, id, func(c *domain.Consumer) {
+		if !c.Paused() {
+			c.Pause = domain.Pause{Reason: domain.PausedByOperator, At: time.Now().UTC()}
 		}
-		c.Pause = domain.Pause{Reason: domain.PausedByOperator, At: time.Now().UTC()}
-		return true
 	})
 }
 
 // ResumeConsumer undoes PauseConsumer.
 func (d *Dispatch) ResumeConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
-	return d.setPause(ctx, channel, id, func(c *domain.Consumer) bool {
-		was := c.Paused()
-		c.Pause, c.FailingSince = domain.Pause{}, time.Time{}
-		return was
+	return d.setPause(ctx, channel, id, func(c *domain.Consumer) {
+		if c.Paused() {
+			c.Pause, c.FailingSince = domain.Pause{}, time.Time{}
+		}
 	})
 }
 
 // setPause changes the stored consumer, and repeats that after a conflict.
-func (d *Dispatch) setPause(ctx context.Context, channel, id string, change func(*domain.Consumer) bool) (domain.Consumer, error) {
+func (d *Dispatch) setPause(ctx context.Context, channel, id string, change func(*domain.Consumer)) (domain.Consumer, error) {
 	for range maxTries {
-		c, err := d.Consumers.RefreshConsumer(ctx, channel, id)
+		c, err := d.Settings.Refresh(ctx, channel, id)
 		if err != nil {
 			return c, err
 		}
 		paused := c.Paused()
-		if !change(&c) {
-			return c, d.Consumers.AwaitDurable(ctx, c.Revision)
-		}
-		saved, err := d.Consumers.SaveConsumer(ctx, c)
+		change(&c)
+		saved, err := d.Settings.Put(ctx, c)
 		switch {
 		case errors.Is(err, domain.ErrConflict):
 			continue
@@ -101,7 +97,7 @@ func (d *Dispatch) watchFailing(ctx context.Context) {
 	watch.Every(ctx, min(failingCheck, d.Rules.PauseAfter/failingShare), func() {
 		for _, l := range d.lanesOf(anyShard) {
 			if c, changed := l.failingNow(); changed && d.Shards.Owns(l.shard) {
-				if _, err := d.setPause(ctx, c.Channel, c.ID, l.noteFailing); err != nil && ctx.Err() == nil {
+				if _, err := d.setPause(ctx, c.Channel, c.ID, func(c *domain.Consumer) { l.noteFailing(c) }); err != nil && ctx.Err() == nil {
 					d.Log.Info("for how long callbacks fail is not stored, trying again later", "channel", c.Channel, "consumer", c.ID, "error", err)
 				}
 			}

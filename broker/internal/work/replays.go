@@ -105,7 +105,7 @@ func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64,
 		jobs, next = p.Index.SettledFrom(r, next, jobs, limit) // a part at a time, so that other callers are not blocked for long
 	}
 	if (len(r.Spec.Metadata) > 0 || r.Spec.Message != "") && len(jobs) > 0 {
-		work, err := p.jobs.withMessages(ctx, jobs)
+		work, err := p.jobs.WithMessages(ctx, jobs)
 		if err != nil {
 			return nil, from, err
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,11 +49,29 @@ type stored interface {
 	Shards
 	Health
 	known() *jobindex.Index
+	RefreshConsumer(ctx context.Context, channel, id string) (domain.Consumer, error)
+	SaveConsumer(ctx context.Context, c domain.Consumer) (domain.Consumer, error)
+}
+
+// settings are the consumers of a store.
+type settings struct{ stored }
+
+func (s settings) Refresh(ctx context.Context, channel, id string) (domain.Consumer, error) {
+	return s.RefreshConsumer(ctx, channel, id)
+}
+
+func (s settings) Put(ctx context.Context, c domain.Consumer) (domain.Consumer, error) {
+	if now, err := s.RefreshConsumer(ctx, c.Channel, c.ID); err != nil || reflect.DeepEqual(now, c) {
+		return now, err
+	}
+	return s.SaveConsumer(ctx, c)
 }
 
 // partsOf returns the parts of a broker that uses one store for its jobs.
 func partsOf(s stored) Parts {
-	return Parts{Consumers: s, Messages: s, Records: s, Index: s.known(), Shards: s, Health: s, Rules: testRules}
+	return Parts{
+		Consumers: s, Settings: settings{s}, Messages: s, Records: s, Index: s.known(), Shards: s, Health: s, Rules: testRules, Log: slog.New(slog.DiscardHandler),
+	}
 }
 
 func newMemoryStore(n int) *memoryStore {
@@ -93,8 +113,7 @@ func (s *memoryStore) KeepAttempt(context.Context, domain.JobID, domain.Attempt)
 
 func (s *memoryStore) Owns(int) bool { return s.owned.Load() }
 
-func (s *memoryStore) Consumers(string) []domain.Consumer         { return nil }
-func (s *memoryStore) AwaitDurable(context.Context, uint64) error { return nil }
+func (s *memoryStore) Consumers(string) []domain.Consumer { return nil }
 
 func (s *memoryStore) RefreshConsumer(_ context.Context, _, id string) (domain.Consumer, error) {
 	s.mu.Lock()
