@@ -240,8 +240,7 @@ func (n *Node) serve(gateway *httpapi.Gateway) {
 		Listener: n.cfg.HTTP.Listener, Loopback: n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
 		Gateway: gateway,
 	}
-	view := httpapi.View{Directory: n.store.Directory, Index: n.store.Index, Messages: n.store.Messages, Complete: n.store.Jobs.Complete}
-	n.handler.Store(httpapi.New(n.broker, view, opts))
+	n.handler.Store(httpapi.New(n.broker, n.store.Directory, n.store.Messages, opts))
 }
 
 // Handler returns the broker's HTTP interface, for requests from this process.

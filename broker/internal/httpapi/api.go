@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	directory "github.com/jetpull/jetpull/broker/internal/admin"
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/signature"
 	"github.com/jetpull/jetpull/broker/internal/work"
@@ -34,7 +35,9 @@ const (
 
 // API is the handler of all routes.
 type API struct {
-	View
+	Directory *directory.Directory
+	Messages  Messages
+
 	b     *work.Broker
 	opts  Options
 	log   *slog.Logger
@@ -89,8 +92,8 @@ type Backup struct {
 }
 
 // New returns the handler of a broker's routes.
-func New(b *work.Broker, view View, opts Options) *API {
-	a := &API{View: view, b: b, opts: opts, log: opts.Logger}
+func New(b *work.Broker, d *directory.Directory, m Messages, opts Options) *API {
+	a := &API{Directory: d, Messages: m, b: b, opts: opts, log: opts.Logger}
 	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, b.Metrics.LoginFailed)
 	if g := opts.Gateway; g != nil {
 		a.nonces = signature.NewNonces(2*g.Tolerance, noncesMost)
@@ -163,8 +166,8 @@ func (a *API) routes() []httpserve.Route {
 		on("DELETE", consumer+"/dlq", open, httpserve.Show(operators{a}.purgeDead)),
 
 		on("POST", consumer+"/replay", manages, httpserve.With(a.consumer, a.startReplay)),
-		on("GET", consumer+"/replay/{replay}", reads, httpserve.ShowOf(a.consumer, a.getReplay)),
-		on("DELETE", consumer+"/replay/{replay}", manages, httpserve.With(a.consumer, a.cancelReplay)),
+		on("GET", consumer+"/replay/{replay}", reads, httpserve.ShowOf(a.replay, showReplay)),
+		on("DELETE", consumer+"/replay/{replay}", manages, httpserve.With(a.replay, a.cancel)),
 
 		on("GET", "/consumers", admin, httpserve.Show(operators{a}.consumerStates)),
 		on("GET", "/replays", admin, httpserve.Show(operators{a}.listReplays)),
@@ -172,8 +175,8 @@ func (a *API) routes() []httpserve.Route {
 		on("POST", "/dead-jobs/requeue", admin, operators{a}.changeDead(domain.RequeueKind)),
 		on("POST", "/dead-jobs/purge", admin, operators{a}.changeDead(domain.PurgeKind)),
 		on("GET", "/dead-jobs/operations", admin, httpserve.Show(operators{a}.listDeadOperations)),
-		on("GET", "/dead-jobs/operations/{operation}", admin, httpserve.Show(operators{a}.getDeadOperation)),
-		on("DELETE", "/dead-jobs/operations/{operation}", admin, operators{a}.cancelDeadOperation),
+		on("GET", "/dead-jobs/operations/{operation}", admin, httpserve.ShowOf(a.deadOperation, showDeadOperation)),
+		on("DELETE", "/dead-jobs/operations/{operation}", admin, httpserve.With(a.deadOperation, a.cancel)),
 		on("GET", "/job-status", admin, httpserve.Show(operators{a}.jobStatus)),
 		on("GET", "/dlq-status", admin, httpserve.Show(operators{a}.deadStatus)),
 		on("GET", "/_status", open, httpserve.Show(operators{a}.status)),

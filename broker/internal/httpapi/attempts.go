@@ -30,8 +30,8 @@ type attemptModel struct {
 
 // jobsOfMessage returns the jobs of a message, with the number of attempts for push consumers.
 func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob, error) {
-	jobs := a.Index.JobsOf(m.Channel, m.Seq)
-	if err := a.Complete(r.Context(), jobs); err != nil {
+	jobs := a.b.Index.JobsOf(m.Channel, m.Seq)
+	if err := a.b.Records.Complete(r.Context(), jobs); err != nil {
 		return nil, err
 	}
 	models := []messageJob{}

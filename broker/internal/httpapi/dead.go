@@ -114,7 +114,7 @@ type deadOperation struct {
 	CreatedAt, ChangedAt time.Time
 }
 
-func modelOfDead(o bulk.Operation) (any, error) {
+func showDeadOperation(_ *http.Request, o bulk.Operation) (any, error) {
 	model := deadOperation{
 		ID: o.ID, URL: deadOperations + o.ID, Kind: o.Kind, State: string(o.State), Count: o.Matched, Done: o.Done, Skipped: o.Skipped,
 		By: o.By, Rate: o.Rate, CreatedAt: o.CreatedAt, ChangedAt: o.ChangedAt,
@@ -124,14 +124,14 @@ func modelOfDead(o bulk.Operation) (any, error) {
 }
 
 // listDeadOperations lists the last operations on dead jobs of all consumers, newest first.
-func (a operators) listDeadOperations(*http.Request) (any, error) {
+func (a operators) listDeadOperations(r *http.Request) (any, error) {
 	all := slices.DeleteFunc(a.b.Replays.AllReplays(), func(o bulk.Operation) bool { return o.Kind == domain.ReplayKind })
 	slices.SortFunc(all, func(x, y bulk.Operation) int {
 		return cmp.Or(y.CreatedAt.Compare(x.CreatedAt), cmp.Compare(x.ID, y.ID))
 	})
 	list := []any{}
 	for _, o := range all {
-		model, err := modelOfDead(o)
+		model, err := showDeadOperation(r, o)
 		if err != nil {
 			return nil, err
 		}
@@ -140,18 +140,6 @@ func (a operators) listDeadOperations(*http.Request) (any, error) {
 	return map[string]any{"Result": list}, nil
 }
 
-func (a operators) getDeadOperation(r *http.Request) (any, error) {
-	o, err := a.b.Replays.DeadOperation(r.Context(), r.PathValue("operation"))
-	if err != nil {
-		return nil, err
-	}
-	return modelOfDead(o)
-}
-
-func (a operators) cancelDeadOperation(w http.ResponseWriter, r *http.Request) error {
-	o, err := a.b.Replays.DeadOperation(r.Context(), r.PathValue("operation"))
-	if err == nil {
-		_, err = a.b.Replays.Operations.Cancel(r.Context(), o.ID)
-	}
-	return httpserve.Done(w, http.StatusNoContent, err)
+func (a *API) deadOperation(r *http.Request) (bulk.Operation, error) {
+	return a.b.Replays.DeadOperation(r.Context(), r.PathValue("operation"))
 }

@@ -23,7 +23,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	doc, err := openapi.Parse(openAPI)
 	require.NoError(t, err)
 	served := map[string]bool{}
-	for _, r := range New(work.New(work.Parts{}), View{Directory: &directory.Directory{}}, Options{Logger: slog.New(slog.DiscardHandler), Stopping: t.Context()}).routes() {
+	for _, r := range New(work.New(work.Parts{}), &directory.Directory{}, nil, Options{Logger: slog.New(slog.DiscardHandler), Stopping: t.Context()}).routes() {
 		served[r.Method+" "+r.Pattern] = r.Access != open
 	}
 	require.Equal(t, served, doc.Operations())
@@ -83,7 +83,7 @@ func TestProxiedRequestsAreWarnedOf(t *testing.T) {
 		{false, "X-Forwarded-For", 0},
 	} {
 		var log bytes.Buffer
-		a := New(work.New(work.Parts{}), View{Directory: &directory.Directory{}}, Options{Loopback: tt.loopback, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		a := New(work.New(work.Parts{}), &directory.Directory{}, nil, Options{Loopback: tt.loopback, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for range 2 {
 			r := httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody)
 			r.Header.Set(tt.header, "192.0.2.1")

@@ -216,18 +216,17 @@ func (a workers) getJob(r *http.Request, j domain.Job) (any, error) {
 	if j, err = a.b.Jobs.RefreshJob(r.Context(), j.ID); err != nil {
 		return nil, jobGone(err)
 	}
-	messages, err := a.Messages.MessagesAt(r.Context(), []uint64{j.ID.Seq})
+	found, err := a.b.Jobs.WithMessages(r.Context(), []domain.Job{j})
 	if err != nil {
 		return nil, err
 	}
-	m, ok := messages[j.ID.Seq]
-	if !ok {
+	if len(found) == 0 {
 		return nil, errNoJob
 	}
 	detail := jobDetail{
-		jobModel: modelOfJob(j, k), MessageURL: link("channel", k.Channel, "message", m.ID),
+		jobModel: modelOfJob(j, k), MessageURL: link("channel", k.Channel, "message", found[0].Message.ID),
 		ChannelURL: link("channel", k.Channel), ConsumerURL: link("channel", k.Channel, "consumer", k.ID),
-		ProducerURL: link("producer", m.Producer),
+		ProducerURL: link("producer", found[0].Message.Producer),
 	}
 	if j.Status == domain.Dead {
 		detail.JobRequeueURL = requeueURL(k, j)

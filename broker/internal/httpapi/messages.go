@@ -19,6 +19,15 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
+// Messages finds broadcasts and schedules.
+type Messages interface {
+	Message(ctx context.Context, channel, id string) (domain.Message, error)
+	// InOrder returns the messages with the given sequences that are stored, in that order.
+	InOrder(ctx context.Context, seqs []uint64) ([]domain.Message, error)
+	Scheduled(ctx context.Context, channel, id string) (domain.Scheduled, error)
+	CancelScheduled(ctx context.Context, channel, id string) error
+}
+
 type jobModel struct {
 	ListenerEndpoint string
 	ListenerName     string
@@ -228,7 +237,7 @@ func (a messages) listMessages(r *http.Request, c domain.Channel) (any, error) {
 		if slices.ContainsFunc(searchFields, r.URL.Query().Has) {
 			return a.searchMessages(r, c, page)
 		}
-		if list, err = a.Messages.InOrder(r.Context(), a.Index.MessageSeqs(c.ID, page)); err != nil {
+		if list, err = a.Messages.InOrder(r.Context(), a.b.Index.MessageSeqs(c.ID, page)); err != nil {
 			return nil, err
 		}
 	}
@@ -249,8 +258,8 @@ func (a messages) messagesStatus(r *http.Request) (any, error) {
 			counts[name] = countModel{count, map[string]string{"messages": fmt.Sprintf("%s?status=%d", link("channel", id, list), status)}}
 		}
 	}
-	add("DISPATCHED", "messages", domain.Dispatched, a.Index.CountMessages(id))
-	scheduled := a.Index.CountScheduled(id)
+	add("DISPATCHED", "messages", domain.Dispatched, a.b.Index.CountMessages(id))
+	scheduled := a.b.Index.CountScheduled(id)
 	add("SCHEDULED_SCHEDULED", "scheduled-messages", domain.Pending, scheduled.Pending)
 	add("SCHEDULED_DISPATCHED", "scheduled-messages", domain.Dispatched, scheduled.Dispatched)
 	answer := map[string]any{"counts": counts}
@@ -305,7 +314,7 @@ func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) 
 	if len(filter) > 0 {
 		status = domain.MessageStatus(filter[0])
 	}
-	items, err := a.Messages.InOrder(r.Context(), a.Index.ScheduledSeqs(c.ID, status, page))
+	items, err := a.Messages.InOrder(r.Context(), a.b.Index.ScheduledSeqs(c.ID, status, page))
 	if err != nil {
 		return nil, err
 	}

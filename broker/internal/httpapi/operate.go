@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
 	"math"
 	"net/http"
@@ -30,36 +29,19 @@ func (a operators) listDead(r *http.Request, k domain.Consumer) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	jobs := a.Index.ListDead(k.Number, page)
+	jobs := a.b.Index.ListDead(k.Number, page)
 	list := deadList{DeadJobs: make([]deadJob, 0, len(jobs))}
-	err = a.eachMessage(r.Context(), jobs, func(j domain.Job, m domain.Message) {
-		list.DeadJobs = append(list.DeadJobs, deadJob{modelOfJob(j, k), link("channel", k.Channel, "message", m.ID), requeueURL(k, j)})
-	})
+	found, err := a.b.Jobs.WithMessages(r.Context(), jobs)
 	if err != nil {
 		return nil, err
+	}
+	for _, w := range found {
+		list.DeadJobs = append(list.DeadJobs, deadJob{modelOfJob(w.Job, k), link("channel", k.Channel, "message", w.Message.ID), requeueURL(k, w.Job)})
 	}
 	list.Pages = pageLinks(r, jobs, func(j domain.Job) domain.Position {
 		return domain.Position{At: j.ChangedAt.UnixNano(), Seq: j.ID.Seq}
 	})
 	return list, nil
-}
-
-// eachMessage calls show with each job whose message is stored, in order.
-func (a operators) eachMessage(ctx context.Context, jobs []domain.Job, show func(domain.Job, domain.Message)) error {
-	seqs := make([]uint64, len(jobs))
-	for i, j := range jobs {
-		seqs[i] = j.ID.Seq
-	}
-	messages, err := a.Messages.MessagesAt(ctx, seqs)
-	if err != nil {
-		return err
-	}
-	for _, j := range jobs {
-		if m, ok := messages[j.ID.Seq]; ok {
-			show(j, m)
-		}
-	}
-	return nil
 }
 
 // listedJob is a job of any status and of either type of consumer.
@@ -87,15 +69,17 @@ func (a operators) listJobs(r *http.Request, k domain.Consumer) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Complete(r.Context(), jobs); err != nil {
+	if err := a.b.Records.Complete(r.Context(), jobs); err != nil {
+		return nil, err
+	}
+	found, err := a.b.Jobs.WithMessages(r.Context(), jobs)
+	if err != nil {
 		return nil, err
 	}
 	list := jobList{Result: []listedJob{}, Pages: map[string]string{}}
-	err = a.eachMessage(r.Context(), jobs, func(j domain.Job, m domain.Message) {
-		list.Result = append(list.Result, listedJob{j.ID.String(), m.ID, j.Status.String(), j.ChangedAt, j.Priority, j.Retries, j.Attempts, j.Due, j.Replay})
-	})
-	if err != nil {
-		return nil, err
+	for _, w := range found {
+		j := w.Job
+		list.Result = append(list.Result, listedJob{j.ID.String(), w.Message.ID, j.Status.String(), j.ChangedAt, j.Priority, j.Retries, j.Attempts, j.Due, j.Replay})
 	}
 	if next != 0 {
 		list.Pages["next"] = pageLink(r, "next", domain.Position{Seq: next})
@@ -126,7 +110,7 @@ func (a operators) findJobs(r *http.Request, k domain.Consumer) (jobs []domain.J
 			return nil, 0, err
 		}
 		another := func(j domain.Job) bool { return j.ID.Consumer != k.Number || status != 0 && j.Status != status }
-		return slices.DeleteFunc(a.Index.JobsOf(k.Channel, m.Seq), another), 0, nil
+		return slices.DeleteFunc(a.b.Index.JobsOf(k.Channel, m.Seq), another), 0, nil
 	}
 	next = math.MaxUint64
 	if page.After != nil {
@@ -134,7 +118,7 @@ func (a operators) findJobs(r *http.Request, k domain.Consumer) (jobs []domain.J
 	}
 	for looks := 0; next != 0 && len(jobs) < limit && looks < maxSearchLooks; looks++ {
 		var more []domain.Job
-		more, next = a.Index.ListJobs(k.Number, status, next, limit-len(jobs))
+		more, next = a.b.Index.ListJobs(k.Number, status, next, limit-len(jobs))
 		jobs = append(jobs, more...)
 	}
 	return jobs, next, nil
@@ -183,7 +167,7 @@ type statusCount struct {
 func (a operators) jobStatus(_ *http.Request) (any, error) {
 	result := map[string]map[string][]statusCount{}
 	for _, k := range a.Directory.Consumers.List("") {
-		for _, c := range a.Index.CountJobs(k.Number) {
+		for _, c := range a.b.Index.CountJobs(k.Number) {
 			if c.Count == 0 {
 				continue
 			}
@@ -209,7 +193,7 @@ type deadCount struct {
 func (a operators) deadStatus(r *http.Request) (any, error) {
 	consumers := []deadCount{}
 	for _, k := range a.Directory.Consumers.List("") {
-		for _, c := range a.Index.CountJobs(k.Number) {
+		for _, c := range a.b.Index.CountJobs(k.Number) {
 			if c.Status == domain.Dead && c.Count > 0 {
 				channel, _ := a.Directory.Channels.Find(r.Context(), "", k.Channel) // only its name is used
 				consumers = append(consumers, deadCount{k.Channel, channel.Name, k.ID, k.Name, c.Count})
@@ -238,7 +222,7 @@ func (a operators) consumerStates(*http.Request) (any, error) {
 			Breaker: string(a.b.Dispatch.Breaker(c)), FailingSince: c.FailingSince,
 		}
 		counts := []*int{&s.Queued, &s.Inflight, &s.Delivered, &s.Dead}
-		for i, c := range a.Index.CountJobs(c.Number) {
+		for i, c := range a.b.Index.CountJobs(c.Number) {
 			*counts[i] = c.Count
 		}
 		list, used[c.Channel] = append(list, s), true

@@ -51,7 +51,7 @@ func TestAPanicIsOfOneJob(t *testing.T) {
 	k, err := journalStore.Directory.Consumers.Save(t.Context(), domain.Consumer{Stakeholder: domain.Stakeholder{ID: "k", Token: "kt"}, Channel: "ch", Type: domain.Pull})
 	require.NoError(t, err)
 	store := brittleStore{panicsOver: 2}
-	api := New(work.New(work.Parts{Records: store}), View{Directory: journalStore.Directory}, Options{MaxBody: 1 << 20, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	api := New(work.New(work.Parts{Records: store}), journalStore.Directory, nil, Options{MaxBody: 1 << 20, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	post := func(path, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodPost, "/channel/ch/consumer/k"+path, strings.NewReader(body))
 		r.Header.Set("X-Broker-Channel-Token", "ct")

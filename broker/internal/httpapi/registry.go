@@ -24,7 +24,6 @@ type kind[T any] struct {
 	segment string
 	// inChannel says that objects belong to the channel in the path.
 	inChannel bool
-	base      func(*T) *domain.Stakeholder
 	// of holds all objects of the kind.
 	of *directory.Kind[T]
 	// fill reads the form fields that only some kinds have.
@@ -38,7 +37,6 @@ type kind[T any] struct {
 func (a *API) producers() kind[domain.Producer] {
 	return kind[domain.Producer]{
 		API: a, segment: "producer", of: a.Directory.Producers,
-		base: func(p *domain.Producer) *domain.Stakeholder { return &p.Stakeholder },
 		fill: func(_ *http.Request, p *domain.Producer) error {
 			if err := domain.CheckSent(p.ID); err != nil {
 				return badField("ID "+strconv.Quote(p.ID), err)
@@ -53,7 +51,6 @@ func (a *API) producers() kind[domain.Producer] {
 func (a *API) channels() kind[domain.Channel] {
 	return kind[domain.Channel]{
 		API: a, segment: "channel", of: a.Directory.Channels,
-		base: func(c *domain.Channel) *domain.Stakeholder { return &c.Stakeholder },
 		fill: func(*http.Request, *domain.Channel) error { return nil },
 		url:  func(c domain.Channel) string { return link("channel", c.ID) },
 		view: func(_ *http.Request, c domain.Channel) any { return modelOfChannel(c) },
@@ -70,7 +67,6 @@ func (a *API) channels() kind[domain.Channel] {
 func (a *API) consumers() kind[domain.Consumer] {
 	return kind[domain.Consumer]{
 		API: a, segment: "consumer", inChannel: true, of: a.Directory.Consumers,
-		base: func(c *domain.Consumer) *domain.Stakeholder { return &c.Stakeholder },
 		fill: a.fillConsumer,
 		url:  func(c domain.Consumer) string { return link("channel", c.Channel, "consumer", c.ID) },
 		view: a.modelOfConsumer,
@@ -80,7 +76,6 @@ func (a *API) consumers() kind[domain.Consumer] {
 func (a *API) accesses() kind[domain.AccessToken] {
 	return kind[domain.AccessToken]{
 		API: a, segment: "access", inChannel: true, of: a.Directory.Accesses,
-		base: func(t *domain.AccessToken) *domain.Stakeholder { return &t.Stakeholder },
 		fill: func(r *http.Request, t *domain.AccessToken) (err error) {
 			t.Channel = r.PathValue("channel")
 			if t.Role, err = domain.ParseRole(r.PostFormValue("role")); err != nil {
@@ -103,7 +98,7 @@ func (k kind[T]) find(r *http.Request) (T, error) {
 
 // write sends an object.
 func (k kind[T]) write(w http.ResponseWriter, r *http.Request, t T) error {
-	w.Header().Set("Last-Modified", lastModified(*k.base(&t)))
+	w.Header().Set("Last-Modified", lastModified(*k.of.Base(&t)))
 	writeJSON(w, k.view(r, t))
 	return nil
 }
@@ -113,7 +108,7 @@ func (k kind[T]) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	k.base(&t).Token = k.shownToken(r, k.base(&t).Token)
+	k.of.Base(&t).Token = k.shownToken(r, k.of.Base(&t).Token)
 	return k.write(w, r, t)
 }
 
@@ -130,7 +125,7 @@ func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 	}
 	t, err := k.find(r)
 	if err == nil {
-		err = checkUnmodified(r, *k.base(&t))
+		err = checkUnmodified(r, *k.of.Base(&t))
 	}
 	if err != nil && !errors.Is(err, domain.ErrNotFound) {
 		return err
@@ -138,17 +133,17 @@ func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 	if err := readForm(r); err != nil {
 		return err
 	}
-	if err := fillStakeholder(r, r.PathValue(k.segment), k.base(&t)); err != nil {
+	if err := fillStakeholder(r, r.PathValue(k.segment), k.of.Base(&t)); err != nil {
 		return err
 	}
 	if err := k.fill(r, &t); err != nil {
 		return err
 	}
-	token := k.base(&t).Token
+	token := k.of.Base(&t).Token
 	if t, err = k.of.Put(r.Context(), t); err != nil {
 		return preconditioned(err)
 	}
-	k.base(&t).Token = token
+	k.of.Base(&t).Token = token
 	return k.write(w, r, t)
 }
 
@@ -163,7 +158,7 @@ func (k kind[T]) listAll(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	number := func(t T) uint32 { return k.base(&t).Number }
+	number := func(t T) uint32 { return k.of.Base(&t).Number }
 	position := func(t T) domain.Position { return domain.Position{At: int64(number(t))} }
 	return listOf(r, paged(k.of.List(r.PathValue("channel")), number, page), k.url, position), nil
 }
@@ -175,7 +170,7 @@ func (k kind[T]) delete(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if k.segment != "access" {
-		err = checkUnmodified(r, *k.base(&t))
+		err = checkUnmodified(r, *k.of.Base(&t))
 	}
 	if err != nil {
 		return err

@@ -139,13 +139,16 @@ func begin(w http.ResponseWriter, r *http.Request, operations *bulk.Runner, o bu
 	return httpserve.Done(w, http.StatusAccepted, err)
 }
 
-func (a *API) getReplay(r *http.Request, k domain.Consumer) (any, error) {
-	replay, err := a.b.Replays.ReplayOf(r.Context(), k, r.PathValue("replay"))
+// replay returns the replay of a request.
+func (a *API) replay(r *http.Request) (bulk.Operation, error) {
+	k, err := a.consumer(r)
 	if err != nil {
-		return nil, err
+		return bulk.Operation{}, err
 	}
-	return modelOfReplay(replay)
+	return a.b.Replays.ReplayOf(r.Context(), k, r.PathValue("replay"))
 }
+
+func showReplay(_ *http.Request, o bulk.Operation) (any, error) { return modelOfReplay(o) }
 
 func modelOfReplay(replay bulk.Operation) (replayModel, error) {
 	var spec domain.ReplaySpec
@@ -191,10 +194,8 @@ func (a operators) listReplays(*http.Request) (any, error) {
 	return map[string]any{"Result": list[:min(len(list), maxReplays)]}, nil
 }
 
-func (a *API) cancelReplay(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
-	replay, err := a.b.Replays.ReplayOf(r.Context(), k, r.PathValue("replay"))
-	if err == nil {
-		_, err = a.b.Replays.Operations.Cancel(r.Context(), replay.ID)
-	}
+// cancel cancels an operation, also one on dead jobs.
+func (a *API) cancel(w http.ResponseWriter, r *http.Request, o bulk.Operation) error {
+	_, err := a.b.Replays.Operations.Cancel(r.Context(), o.ID)
 	return httpserve.Done(w, http.StatusNoContent, err)
 }

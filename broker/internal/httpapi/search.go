@@ -73,7 +73,7 @@ func (a messages) searchMessages(r *http.Request, c domain.Channel, page domain.
 	reads := 0
 	for looks := 0; before != 0 && len(result.Result) < limit && looks < maxSearchLooks && reads < maxSearchReads; looks++ {
 		var seqs []uint64
-		seqs, before = a.Index.SearchMessages(c.ID, s, eventTypes, before, limit-len(result.Result))
+		seqs, before = a.b.Index.SearchMessages(c.ID, s, eventTypes, before, limit-len(result.Result))
 		found, err := a.Messages.InOrder(r.Context(), seqs)
 		if err != nil {
 			return nil, err

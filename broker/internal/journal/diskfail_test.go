@@ -76,7 +76,7 @@ func partsOf(s *Store) work.Parts {
 }
 
 func readiness(s *Store) int {
-	api := httpapi.New(work.New(partsOf(s)), httpapi.View{Directory: s.Directory}, httpapi.Options{Logger: slog.New(slog.DiscardHandler), Stopping: context.Background()})
+	api := httpapi.New(work.New(partsOf(s)), s.Directory, nil, httpapi.Options{Logger: slog.New(slog.DiscardHandler), Stopping: context.Background()})
 	answer := httptest.NewRecorder()
 	api.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	return answer.Code
