@@ -15,6 +15,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/journal"
 	"github.com/jetpull/jetpull/internal/service"
+	"github.com/jetpull/jetpull/internal/watch"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -103,10 +104,8 @@ func (n *Node) dial(ctx context.Context, opts []nats.Option) (err error) {
 			said = time.Now()
 			n.log.Warn("the start waits for its NATS servers", "reason", err)
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(startPause):
+		if ended := watch.Sleep(ctx, startPause); ended != nil {
+			return fmt.Errorf("%w: %w", ended, err)
 		}
 	}
 }

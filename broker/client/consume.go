@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 const (
@@ -66,17 +68,9 @@ func (k *Consumer) Consume(ctx context.Context, h Handler, o Options) error {
 	defer cut()
 	r := &run{consumer: k, handler: h, options: o, work: work, slots: make(chan struct{}, o.Concurrency)}
 	err := r.claimLoop(ctx)
-	done := make(chan struct{})
-	go func() {
-		r.workers.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(o.Drain):
-		cut()
-		<-done
-	}
+	drain := time.AfterFunc(o.Drain, cut)
+	defer drain.Stop()
+	r.workers.Wait()
 	return err
 }
 
@@ -124,9 +118,7 @@ func (r *run) claimLoop(ctx context.Context) error {
 		if ctx.Err() == nil {
 			r.options.OnError(fmt.Errorf("claim: %w", err))
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if watch.Sleep(ctx, pause) != nil {
 			return nil
 		}
 		pause = min(2*pause, maxPause)
@@ -193,9 +185,7 @@ func (r *run) keep(ctx context.Context, cancel context.CancelCauseFunc, j *Job) 
 			cancel(ErrClaimLost)
 			return
 		}
-		select {
-		case <-time.After(left / 2):
-		case <-ctx.Done():
+		if watch.Sleep(ctx, left/2) != nil {
 			return
 		}
 		trying, stop := context.WithDeadline(ctx, expires)
@@ -228,9 +218,7 @@ func (r *run) settle(j *Job, state string) {
 		if !errors.Is(err, ErrUnavailable) {
 			return
 		}
-		select {
-		case <-time.After(minPause << try):
-		case <-ctx.Done():
+		if watch.Sleep(ctx, minPause<<try) != nil {
 			return
 		}
 	}

@@ -170,7 +170,7 @@ func (r *Runner) save(ctx context.Context, o Operation) (Operation, error) {
 		if now.State == Cancelled {
 			o.State = Cancelled
 		}
-		if err := sleep(ctx, triesPause); err != nil {
+		if err := watch.Sleep(ctx, triesPause); err != nil {
 			return o, err
 		}
 	}
@@ -258,19 +258,5 @@ func (p *pace) wait(ctx context.Context) error {
 	}
 	until := p.next.Sub(now)
 	p.next = p.next.Add(p.every)
-	return sleep(ctx, until)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 || ctx.Err() != nil {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return watch.Sleep(ctx, until)
 }

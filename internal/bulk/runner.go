@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/internal/stored"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 const (
@@ -126,7 +127,7 @@ func (r *Runner) Begin(ctx context.Context, o Operation) (Operation, error) {
 		if _, err = r.cfg.Records.Fresh(ctx, o.ID); err != nil && !errors.Is(err, stored.ErrNotFound) {
 			return o, err
 		}
-		if err := sleep(ctx, triesPause); err != nil {
+		if err := watch.Sleep(ctx, triesPause); err != nil {
 			return o, err
 		}
 	}
@@ -169,7 +170,7 @@ func (r *Runner) Cancel(ctx context.Context, id string) (Operation, error) {
 		if o, err = r.cfg.Records.Put(ctx, o); !errors.Is(err, stored.ErrConflict) {
 			return o, err
 		}
-		if err := sleep(ctx, triesPause); err != nil {
+		if err := watch.Sleep(ctx, triesPause); err != nil {
 			return o, err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/stored"
+	"github.com/jetpull/jetpull/internal/watch"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
@@ -106,10 +107,8 @@ func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jets
 		if time.Since(begin) >= applyTime {
 			return nil, fmt.Errorf("%w: the leader of stream %s has not applied message %d yet", stored.ErrUnavailable, stream, seq)
 		}
-		select {
-		case <-ctx.Done():
-			return nil, missing(context.Cause(ctx), "")
-		case <-time.After(RetryPause):
+		if err := watch.Sleep(ctx, RetryPause); err != nil {
+			return nil, missing(err, "")
 		}
 	}
 }
@@ -164,10 +163,8 @@ func (r *Reader) fromLeader(ctx context.Context, stream string, request leaderRe
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		select {
-		case <-ctx.Done():
+		if watch.Sleep(ctx, RetryPause) != nil {
 			return nil, last
-		case <-time.After(RetryPause):
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/stored"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // noPeers is the server's error code for a stream for which there are not enough
@@ -46,10 +47,8 @@ func Insist(ctx context.Context, f func(ctx context.Context) error) error {
 		if absent || !passes(err) && !raced {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(RetryPause):
+		if ended := watch.Sleep(ctx, RetryPause); ended != nil {
+			return fmt.Errorf("%w: %w", ended, err)
 		}
 	}
 }
@@ -130,10 +129,8 @@ func AskState(ctx context.Context, stream jetstream.Stream) (jetstream.StreamSta
 		if err == nil {
 			return info.State, nil
 		}
-		select {
-		case <-ctx.Done():
+		if watch.Sleep(ctx, RetryPause) != nil {
 			return jetstream.StreamState{}, fmt.Errorf("%w: state of a stream: %w", stored.ErrUnavailable, err)
-		case <-time.After(RetryPause):
 		}
 	}
 }

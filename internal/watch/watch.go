@@ -1,4 +1,4 @@
-// Package watch checks for a problem periodically, and stores the last result.
+// Package watch checks for a problem periodically, and stores the last result. It also waits for a time or the end of a context.
 package watch
 
 import (
@@ -29,6 +29,21 @@ func (c *Condition) Set(err error) (begun, ended bool) {
 		c.problem.Store(&err)
 	}
 	return err != nil && !was, err == nil && was
+}
+
+// Sleep returns after d, or when ctx ends with its cause.
+func Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 || ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Every calls f at once and then after each pause, until ctx ends.

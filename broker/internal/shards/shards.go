@@ -206,10 +206,7 @@ func (h *holder) hold(ctx context.Context) {
 				return
 			}
 			h.s.Log.Info("ticks of a shard are read again", "shard", h.shard, "error", err)
-			select {
-			case <-reading.Done():
-			case <-time.After(shardPause):
-			}
+			_ = watch.Sleep(reading, shardPause)
 		}
 	})
 	for ctx.Err() == nil {
@@ -299,10 +296,8 @@ func (s *Part) takeOver(ctx context.Context, shard int) error {
 	if err := s.JS.Conn().Publish(s.TakeOverSubject, b); err != nil {
 		return err
 	}
-	select {
-	case <-time.After(handOver):
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := watch.Sleep(ctx, handOver); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, newsTime)
 	defer cancel()

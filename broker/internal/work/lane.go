@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/watch"
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
@@ -330,10 +331,8 @@ func (l *lane) record(job, next domain.Job, reason string) {
 			next.Revision = now.Revision
 			continue
 		}
-		select {
-		case <-l.d.work.Done():
+		if watch.Sleep(l.d.work, outcomePause<<try) != nil {
 			return
-		case <-time.After(outcomePause << try):
 		}
 	}
 	l.d.Log.Log(l.d.work, l.d.troubleLevel(), "the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
