@@ -173,7 +173,6 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// notice returns the log line about finished messages.
 func notice(retention time.Duration) (slog.Level, string) {
 	if retention == 0 {
 		return slog.LevelWarn, "finished messages are kept for ever: memory and disk grow; set [prune] message-retention-days"

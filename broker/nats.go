@@ -57,7 +57,6 @@ func startEmbedded(ctx context.Context, cfg *Config, log *slog.Logger, said func
 	return srv, nil
 }
 
-// connect starts the embedded server, or connects to the configured one.
 func (n *Node) connect(ctx context.Context) error {
 	opts := service.NATSOptions("jetpull broker", n.log)
 	var err error

@@ -131,7 +131,6 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	return n, nil
 }
 
-// notice logs a remark about the configuration.
 func (n *Node) notice(ctx context.Context, level slog.Level, text string) {
 	if n.notices == nil || n.log.Enabled(ctx, level) {
 		n.log.Log(ctx, level, "configuration", "notice", text)
@@ -203,7 +202,6 @@ func (n *Node) jetStream() (jetstream.JetStream, error) {
 	return jetstream.New(n.nc)
 }
 
-// backup returns the backup of the embedded server's streams.
 func (n *Node) backup() *httpapi.Backup {
 	if n.embedded == nil {
 		return nil

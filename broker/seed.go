@@ -164,7 +164,6 @@ func checkConsumerSection(section *ini.Section) error {
 	return errors.Join(errs...)
 }
 
-// objects returns the objects for the broker to create.
 func (s SeedData) objects() (producers []domain.Producer, channels []domain.Channel, consumers []domain.Consumer) {
 	for _, item := range s.Producers {
 		producers = append(producers, domain.Producer{Stakeholder: item.stakeholder()})

@@ -33,7 +33,6 @@ type spaceMonitor struct {
 	watch.Condition // the store is full
 }
 
-// accountUsage returns the usage of the account as the server reports it.
 func accountUsage(js jetstream.JetStream) func(context.Context) (work.Usage, error) {
 	return func(ctx context.Context) (work.Usage, error) {
 		info, err := js.AccountInfo(ctx)

@@ -75,7 +75,6 @@ func checkName(stream string) error {
 	return nil
 }
 
-// requireEmpty refuses a folder with something in it.
 func requireEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {

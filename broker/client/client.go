@@ -116,7 +116,6 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 	return resp.Header, nil
 }
 
-// segment escapes an ID as one segment of a path.
 func segment(id string) string {
 	return strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
 }

@@ -249,7 +249,6 @@ func deleteAll[T any](ctx context.Context, k *Kind[T], items []T) error {
 	return nil
 }
 
-// consumerChanged is called with each change of a consumer.
 func (d *Directory) consumerChanged(was, is *domain.Consumer) {
 	// It was deleted, or deleted and recreated before this node saw it.
 	if was != nil && (is == nil || is.Number != was.Number) {

@@ -43,7 +43,6 @@ func (d *Directory) begin(ctx context.Context, c *domain.Consumer) error {
 	return err
 }
 
-// inForce returns the event types of the last filter.
 func inForce(filters []domain.EventFilter) string {
 	if len(filters) == 0 {
 		return ""

@@ -13,7 +13,6 @@ import (
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
-// adminToken returns the token that a request sends as proof of its rights.
 func adminToken(r *http.Request) string {
 	if token := r.Header.Get("X-Broker-Admin-Token"); token != "" {
 		return token
@@ -36,7 +35,6 @@ func (a *API) isAdmin(r *http.Request) bool {
 
 var errNoAdmin = refuse(http.StatusUnauthorized, "admin token missing or wrong")
 
-// checkAccess refuses a request without the rights that its route needs.
 func (a *API) checkAccess(r *http.Request, needs int) error {
 	if needs == open || a.opts.AdminToken == "" || a.isAdmin(r) {
 		return nil

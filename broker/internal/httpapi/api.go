@@ -198,7 +198,6 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.frame.ServeHTTP(w, r)
 }
 
-// proxied reports whether a proxy has forwarded a request.
 func proxied(h http.Header) bool {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
 		if _, ok := h[name]; ok {
@@ -225,7 +224,6 @@ func (a *API) withoutSlash(r *http.Request) (to string, ok bool) {
 	return (&url.URL{Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery}).String(), true
 }
 
-// check refuses a request before its route's handler sees it.
 func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Route) error {
 	r.Body = http.MaxBytesReader(w, r.Body, a.opts.MaxBody)
 	return a.checkAccess(r, route.Access)
@@ -259,7 +257,6 @@ func link(parts ...string) string {
 	return b.String()
 }
 
-// refuse returns an error with a status and a text.
 func refuse(status int, text string) error { return &httpserve.Error{Status: status, Message: text} }
 
 // The answers of the contract that several checks give.

@@ -28,7 +28,6 @@ type attemptModel struct {
 	ResponseBodyEncoding string `json:",omitempty"`
 }
 
-// jobsOfMessage returns the jobs of a message, with the number of attempts for push consumers.
 func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob, error) {
 	jobs := a.b.Index.JobsOf(m.Channel, m.Seq)
 	if err := a.b.Records.Complete(r.Context(), jobs); err != nil {

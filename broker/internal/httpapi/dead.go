@@ -104,7 +104,6 @@ func (a operators) changeDead(kind string) httpserve.Handler {
 	}
 }
 
-// deadOperation is an operation on dead jobs of all consumers.
 type deadOperation struct {
 	ID, URL, Kind, State string
 	Count, Done, Skipped int
@@ -123,7 +122,6 @@ func showDeadOperation(_ *http.Request, o bulk.Operation) (any, error) {
 	return model, err
 }
 
-// listDeadOperations lists the last operations on dead jobs of all consumers, newest first.
 func (a operators) listDeadOperations(r *http.Request) (any, error) {
 	all := slices.DeleteFunc(a.b.Replays.AllReplays(), func(o bulk.Operation) bool { return o.Kind == domain.ReplayKind })
 	slices.SortFunc(all, func(x, y bulk.Operation) int {

@@ -69,7 +69,6 @@ func (a operators) checkOwner(r *http.Request) (domain.Consumer, error) {
 	return a.checkConsumer(r, errNotFound)
 }
 
-// checkPull checks a worker's request.
 func (a workers) checkPull(r *http.Request) (domain.Consumer, error) {
 	k, err := a.checkConsumer(r, refuse(http.StatusUnauthorized, "consumer could not be found"))
 	if err != nil {
@@ -81,7 +80,6 @@ func (a workers) checkPull(r *http.Request) (domain.Consumer, error) {
 	return k, nil
 }
 
-// checkJob checks a worker's request about a job.
 func (a workers) checkJob(r *http.Request) (domain.Job, error) {
 	k, err := a.checkPull(r)
 	if err != nil {
@@ -90,7 +88,6 @@ func (a workers) checkJob(r *http.Request) (domain.Job, error) {
 	return a.jobOf(r.Context(), k, r.PathValue("job"))
 }
 
-// jobOf finds a job of a pull consumer.
 func (a workers) jobOf(ctx context.Context, k domain.Consumer, text string) (domain.Job, error) {
 	id, err := domain.ParseJobID(text)
 	if err != nil {
@@ -132,7 +129,6 @@ func (a workers) checkPoll(r *http.Request) (k domain.Consumer, limit int, wait 
 	return k, limit, min(wait, longest), err
 }
 
-// limitOf reads how many items a request wants.
 func limitOf(r *http.Request, least int) (limit int, err error) {
 	limit = pageSize
 	if s := r.URL.Query().Get("limit"); s != "" {
@@ -154,7 +150,6 @@ func (a workers) queuedJobs(r *http.Request) (any, error) {
 	return a.shownWork(r, work, err)
 }
 
-// claim claims jobs for one worker.
 func (a workers) claim(r *http.Request) (any, error) {
 	k, limit, wait, err := a.checkPoll(r)
 	if err != nil {
@@ -316,7 +311,6 @@ func (a workers) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	return httpserve.Done(w, http.StatusNoContent, a.b.Jobs.RemoveJob(r.Context(), id))
 }
 
-// batchTransition is one transition of several in a request.
 type batchTransition struct {
 	ID string
 	transitionRequest

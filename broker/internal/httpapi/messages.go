@@ -57,7 +57,6 @@ func payloadText(payload []byte) (text, encoding string) {
 	return base64.StdEncoding.EncodeToString(payload), "base64"
 }
 
-// headersOf returns the headers, an empty map if there are none.
 func headersOf(m domain.Message) map[string]string {
 	if m.Headers == nil {
 		return map[string]string{}
@@ -159,7 +158,6 @@ func (a messages) schedule(r *http.Request, m domain.Message, at string) (domain
 	return m, err
 }
 
-// priorityOf reads the priority header. Without it the priority is 0.
 func priorityOf(r *http.Request) (int, error) {
 	text := r.Header.Get("X-Broker-Message-Priority")
 	if text == "" {
@@ -325,7 +323,6 @@ func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) 
 	return map[string]any{"result": urls, "pages": pageLinks(r, items, placeOf)}, nil
 }
 
-// placeOf returns the place of a message in a list.
 func placeOf(m domain.Message) domain.Position { return domain.Position{Seq: m.Seq} }
 
 // cancelScheduled needs what a broadcast needs, or the right to change the channel.

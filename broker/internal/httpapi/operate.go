@@ -244,7 +244,6 @@ func (a operators) status(_ *http.Request) (any, error) {
 
 var errNoBackup = refuse(http.StatusNotFound, "Request resource not found: this broker has no server of its own; back up the streams with the nats command")
 
-// listBackup lists the streams to copy, in their order.
 func (a operators) listBackup(_ *http.Request) (any, error) {
 	if a.opts.Backup == nil {
 		return nil, errNoBackup

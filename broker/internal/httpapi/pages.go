@@ -74,7 +74,6 @@ func paged[T any](items []T, number func(T) uint32, page domain.Page) []T {
 	return items[:min(len(items), page.Limit)]
 }
 
-// listOf returns a page of links.
 func listOf[T any](r *http.Request, items []T, url func(T) string, position func(T) domain.Position) listResult {
 	result := listResult{Result: make([]string, 0, len(items))}
 	for _, item := range items {

@@ -96,7 +96,6 @@ func (k kind[T]) find(r *http.Request) (T, error) {
 	return k.of.Refresh(r.Context(), channel, r.PathValue(k.segment))
 }
 
-// write sends an object.
 func (k kind[T]) write(w http.ResponseWriter, r *http.Request, t T) error {
 	w.Header().Set("Last-Modified", lastModified(*k.of.Base(&t)))
 	writeJSON(w, k.view(r, t))
@@ -147,7 +146,6 @@ func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 	return k.write(w, r, t)
 }
 
-// listAll returns a page of links.
 func (k kind[T]) listAll(r *http.Request) (any, error) {
 	if k.inChannel {
 		if _, err := k.channel(r); err != nil {
@@ -186,12 +184,10 @@ func (k kind[T]) delete(w http.ResponseWriter, r *http.Request) error {
 	return httpserve.Done(w, http.StatusNoContent, preconditioned(err))
 }
 
-// channel returns the channel of a request.
 func (a *API) channel(r *http.Request) (domain.Channel, error) {
 	return a.Directory.Channels.Find(r.Context(), "", r.PathValue("channel"))
 }
 
-// consumer returns the consumer of a request.
 func (a *API) consumer(r *http.Request) (domain.Consumer, error) {
 	return a.Directory.Consumers.Find(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 }
@@ -240,7 +236,6 @@ func checkForm(r *http.Request) error {
 	return nil
 }
 
-// readForm parses the fields of a form.
 func readForm(r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -301,7 +296,6 @@ func fillStakeholder(r *http.Request, id string, s *domain.Stakeholder) error {
 	return nil
 }
 
-// fillConsumer reads the fields that only consumers have.
 func (a *API) fillConsumer(r *http.Request, c *domain.Consumer) (err error) {
 	c.Channel = r.PathValue("channel")
 	c.CallbackURL = r.PostFormValue("callbackUrl")
@@ -336,7 +330,6 @@ func (a *API) fillConsumer(r *http.Request, c *domain.Consumer) (err error) {
 	return nil
 }
 
-// objectModel has the fields that all objects show.
 type objectModel struct {
 	ID        string
 	Name      string

@@ -139,7 +139,6 @@ func begin(w http.ResponseWriter, r *http.Request, operations *bulk.Runner, o bu
 	return httpserve.Done(w, http.StatusAccepted, err)
 }
 
-// replay returns the replay of a request.
 func (a *API) replay(r *http.Request) (bulk.Operation, error) {
 	k, err := a.consumer(r)
 	if err != nil {
@@ -172,7 +171,6 @@ type replayOf struct {
 // maxReplays bounds the list of replays.
 const maxReplays = 1000
 
-// listReplays lists the last replays, newest first.
 func (a operators) listReplays(*http.Request) (any, error) {
 	list := []replayOf{}
 	for _, o := range a.b.Replays.AllReplays() {

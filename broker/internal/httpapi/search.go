@@ -20,7 +20,6 @@ const (
 	maxSearchReads = 1000
 )
 
-// search reads what a request searches for.
 func (a messages) search(r *http.Request, page domain.Page) (s domain.ReplaySpec, eventTypes string, limit int, err error) {
 	query := r.URL.Query()
 	if page.Before != nil {

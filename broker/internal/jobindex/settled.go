@@ -47,7 +47,6 @@ func (s settledJob) job(consumer uint32) domain.Job {
 	}
 }
 
-// settledJobs are the settled jobs of one consumer.
 type settledJobs struct {
 	bySeq     orderedSet[settledJob]
 	dead      orderedSet[key] // by the time of the change

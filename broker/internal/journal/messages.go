@@ -195,7 +195,6 @@ type summary struct {
 	body       string // the rest, undecoded
 }
 
-// decodeSummary decodes the beginning of an envelope.
 func decodeSummary(header string) (s summary, err error) {
 	first, rest, ok1 := strings.Cut(header, " ")
 	second, rest, ok2 := strings.Cut(rest, " ")

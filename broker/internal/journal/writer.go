@@ -193,7 +193,6 @@ func (c *Writer) request(ctx context.Context, msg *nats.Msg) (pubAck, error) {
 	return ack, nil
 }
 
-// refused converts an error that the server answered with.
 func (c *Writer) refused(api *jetstream.APIError) error {
 	switch api.ErrorCode {
 	case jetstream.JSErrCodeStreamWrongLastSequence:

@@ -157,7 +157,6 @@ func (s *Part) sendTick() {
 	}
 }
 
-// hearTakeOvers listens for nodes that are about to dispatch.
 func (s *Part) hearTakeOvers(holders []*holder) (stop func()) {
 	sub, err := s.JS.Conn().Subscribe(s.TakeOverSubject, func(msg *nats.Msg) {
 		var t takeOver
@@ -231,7 +230,6 @@ func (h *holder) lose() {
 	}
 }
 
-// read reads ticks until ctx ends.
 func (h *holder) read(ctx context.Context) error {
 	s, name := h.s, shardConsumer(h.shard)
 	_, err := s.JS.CreateOrUpdateConsumer(ctx, s.Ticks, jetstream.ConsumerConfig{

@@ -119,7 +119,6 @@ func lastAttempt(j domain.Job) domain.Attempt {
 	return a
 }
 
-// failed returns the error text of an answer's status, empty for a success.
 func failed(code int) string {
 	if code == 0 {
 		return "no answer"

@@ -36,7 +36,6 @@ func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Contex
 	return spans.BeginMessage(ctx, tracer, name, parent, trace.WithSpanKind(trace.SpanKindProducer))
 }
 
-// callback sends one message to a push consumer.
 func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webhook.Signer, m domain.Message, j domain.Job) (a ended, err error) {
 	ctx, span := spans.Begin(ctx, tracer, "callback", m.Trace, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		attribute.String("messaging.destination.name", m.Channel),
@@ -125,7 +124,6 @@ func (a ended) asked(now time.Time) time.Duration {
 	return min(wait, maxRetryAfter)
 }
 
-// newAttempt returns the attempt of a callback that has ended.
 func newAttempt(begin time.Time, answer *webhook.Answer, err error) ended {
 	a := ended{Attempt: domain.Attempt{StartedAt: begin.UTC(), Duration: time.Since(begin)}}
 	if answer != nil {

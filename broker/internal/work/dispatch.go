@@ -92,7 +92,6 @@ func (d *Dispatch) lanesOf(shard int) []*lane {
 	return lanes
 }
 
-// gained starts the dispatching of a shard.
 func (d *Dispatch) gained(shard int) {
 	for _, l := range d.lanesOf(shard) {
 		l.gained()

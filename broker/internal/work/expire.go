@@ -15,7 +15,6 @@ const (
 	expirePause = time.Second
 )
 
-// expireClaims ends expired claims until ctx ends.
 func (x *Jobs) expireClaims(ctx context.Context) {
 	expiring := make(chan struct{}, maxExpiring)
 	for {

@@ -56,7 +56,6 @@ func newLane(d *Dispatch, c domain.Consumer) *lane {
 	return l
 }
 
-// revision returns the revision of the settings.
 func (l *lane) revision() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

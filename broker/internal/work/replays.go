@@ -90,7 +90,6 @@ func TakesMessage(s domain.ReplaySpec, m domain.Message) bool {
 	return true
 }
 
-// replayable returns the next jobs of a replay.
 func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
 	consumer, err := strconv.ParseUint(o.Group, 10, 32)
 	if err != nil {
