@@ -96,7 +96,7 @@ func (a operators) changeDead(kind string) httpserve.Handler {
 		if err != nil {
 			return err
 		}
-		o, err := work.NewDeadOperation(kind, f, rate, a.who(r))
+		o, err := work.NewOperation(kind, kind, f, rate, a.who(r))
 		if err != nil {
 			return err
 		}
@@ -139,5 +139,5 @@ func (a operators) listDeadOperations(r *http.Request) (any, error) {
 }
 
 func (a *API) deadOperation(r *http.Request) (bulk.Operation, error) {
-	return a.b.Replays.DeadOperation(r.Context(), r.PathValue("operation"))
+	return a.b.Replays.Operation(r.Context(), r.PathValue("operation"), func(o bulk.Operation) bool { return o.Kind != domain.ReplayKind })
 }

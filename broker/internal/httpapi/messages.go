@@ -304,11 +304,11 @@ func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	status := domain.MessageStatus(0)
 	filter, err := statusFilter(r)
 	if err != nil {
 		return nil, err
 	}
+	status := domain.MessageStatus(0)
 	if len(filter) > 0 {
 		status = domain.MessageStatus(filter[0])
 	}
@@ -316,11 +316,8 @@ func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	urls := make([]string, 0, len(items))
-	for _, s := range items {
-		urls = append(urls, link("channel", c.ID, "scheduled-message", s.ID))
-	}
-	return map[string]any{"result": urls, "pages": pageLinks(r, items, placeOf)}, nil
+	list := listOf(r, items, func(m domain.Message) string { return link("channel", c.ID, "scheduled-message", m.ID) }, placeOf)
+	return map[string]any{"result": list.Result, "pages": list.Pages}, nil
 }
 
 func placeOf(m domain.Message) domain.Position { return domain.Position{Seq: m.Seq} }

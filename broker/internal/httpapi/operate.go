@@ -138,7 +138,7 @@ func (a operators) requeueDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || !tokens.Same(k.Token, r.PostFormValue("requeue")) {
 		return refuse(http.StatusBadRequest, "`requeue` form param must match consumer token")
 	}
-	if _, err := a.b.Jobs.RequeueDead(r.Context(), k); err != nil {
+	if _, err := a.b.Jobs.ChangeDead(r.Context(), k, a.b.Jobs.RequeueJob); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusAccepted)
@@ -150,7 +150,7 @@ func (a operators) purgeDead(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := a.b.Jobs.PurgeDead(r.Context(), k)
+	n, err := a.b.Jobs.ChangeDead(r.Context(), k, a.b.Jobs.RemoveJob)
 	if err != nil {
 		return nil, err
 	}

@@ -112,7 +112,7 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consu
 	if err != nil {
 		return err
 	}
-	replay, err := work.NewReplay(k, spec, a.who(r))
+	replay, err := work.NewOperation(domain.ReplayKind, work.ReplayGroup(k), spec, spec.Rate, a.who(r))
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,9 @@ func (a *API) replay(r *http.Request) (bulk.Operation, error) {
 	if err != nil {
 		return bulk.Operation{}, err
 	}
-	return a.b.Replays.ReplayOf(r.Context(), k, r.PathValue("replay"))
+	return a.b.Replays.Operation(r.Context(), r.PathValue("replay"), func(o bulk.Operation) bool {
+		return o.Kind == domain.ReplayKind && o.Group == work.ReplayGroup(k)
+	})
 }
 
 func showReplay(_ *http.Request, o bulk.Operation) (any, error) { return modelOfReplay(o) }

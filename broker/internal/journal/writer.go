@@ -92,12 +92,6 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 	}
 }
 
-// Try stores one message whatever its subject has, if the server accepts it at once.
-func (c *Writer) Try(ctx context.Context, msg *nats.Msg) error {
-	_, err := c.request(ctx, msg)
-	return err
-}
-
 // settleLost finds out whether a conflict was caused by this write itself, whose answer was lost. No two writes are equal,
 // because they contain times and tokens.
 func (c *Writer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) {

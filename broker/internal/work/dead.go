@@ -3,7 +3,6 @@ package work
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -48,21 +47,6 @@ func (x *Jobs) matchDead(ctx context.Context, f domain.DeadFilter, jobs []domain
 	return matched, err
 }
 
-// NewDeadOperation returns the operation of a kind on all dead jobs that a filter selects.
-func NewDeadOperation(kind string, f domain.DeadFilter, rate float64, by string) (bulk.Operation, error) {
-	data, err := json.Marshal(f)
-	return bulk.Operation{Kind: kind, Group: kind, Spec: data, Rate: rate, By: by}, err
-}
-
-// DeadOperation returns an operation on dead jobs as stored.
-func (p *Replays) DeadOperation(ctx context.Context, id string) (bulk.Operation, error) {
-	o, err := p.Operations.Get(ctx, id)
-	if err == nil && o.Kind == domain.ReplayKind {
-		err = fmt.Errorf("%w: operation %q", domain.ErrNotFound, id)
-	}
-	return o, err
-}
-
 // deadKind is an operation that changes dead jobs, the oldest first. Its position is the time at which they became dead. Jobs that became
 // dead again later are left out.
 func (p *Replays) deadKind(known func(context.Context) (uint64, error), change func(domain.Job) (domain.Job, error)) bulk.Kind {
@@ -97,7 +81,7 @@ func (p *Replays) changeDead(ctx context.Context, o bulk.Operation, id domain.Jo
 		next, err = change(j)
 		return next, true, err
 	})
-	if errors.Is(err, domain.ErrNotFound) || errors.Is(err, domain.ErrRetriesLeft) || errors.Is(err, domain.ErrInvalidTransition) {
+	if notDead(err) {
 		return false, nil
 	}
 	return done && err == nil, err

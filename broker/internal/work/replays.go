@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -56,18 +55,22 @@ func newReplays(c *core, jobs *Jobs) *Replays {
 	return p
 }
 
-// NewReplay returns the operation that queues jobs of a consumer again.
-func NewReplay(c domain.Consumer, spec domain.ReplaySpec, by string) (bulk.Operation, error) {
+// NewOperation returns an operation of a kind on the items that spec selects.
+func NewOperation(kind, group string, spec any, rate float64, by string) (bulk.Operation, error) {
 	data, err := json.Marshal(spec)
-	return bulk.Operation{Kind: domain.ReplayKind, Group: strconv.FormatUint(uint64(c.Number), 10), Spec: data, Rate: spec.Rate, By: by}, err
+	return bulk.Operation{Kind: kind, Group: group, Spec: data, Rate: rate, By: by}, err
 }
 
-// ReplayOf returns a replay as stored.
-func (p *Replays) ReplayOf(ctx context.Context, c domain.Consumer, id string) (bulk.Operation, error) {
-	if group, _, _ := strings.Cut(id, "-"); group != strconv.FormatUint(uint64(c.Number), 10) {
-		return bulk.Operation{}, fmt.Errorf("%w: replay %q", domain.ErrNotFound, id)
+// ReplayGroup is the group of a consumer's replays.
+func ReplayGroup(c domain.Consumer) string { return strconv.FormatUint(uint64(c.Number), 10) }
+
+// Operation returns an operation as stored, if it is one of those that is accepts.
+func (p *Replays) Operation(ctx context.Context, id string, is func(bulk.Operation) bool) (bulk.Operation, error) {
+	o, err := p.Operations.Get(ctx, id)
+	if err == nil && !is(o) {
+		err = fmt.Errorf("%w: operation %q", domain.ErrNotFound, id)
 	}
-	return p.Operations.Get(ctx, id)
+	return o, err
 }
 
 // AllReplays returns the retained replays and operations on dead jobs, as this process knows them.

@@ -75,18 +75,9 @@ func (x *Jobs) RemoveJob(ctx context.Context, id domain.JobID) error {
 // deadPage is how many dead jobs are changed at a time.
 const deadPage = 500
 
-// RequeueDead queues all dead jobs of a consumer with all their retries.
-func (x *Jobs) RequeueDead(ctx context.Context, c domain.Consumer) (int, error) {
-	return x.eachDead(ctx, c, x.RequeueJob)
-}
-
-// PurgeDead removes the dead jobs of a consumer that have used up their retries.
-func (x *Jobs) PurgeDead(ctx context.Context, c domain.Consumer) (int, error) {
-	return x.eachDead(ctx, c, x.RemoveJob)
-}
-
-// eachDead calls do for the dead jobs, page by page, and counts those that it changed. It skips jobs in other states.
-func (x *Jobs) eachDead(ctx context.Context, c domain.Consumer, do func(context.Context, domain.JobID) error) (int, error) {
+// ChangeDead calls change for the dead jobs of a consumer, page by page, and counts those that it changed. It skips jobs that are in
+// another state by then.
+func (x *Jobs) ChangeDead(ctx context.Context, c domain.Consumer, change func(context.Context, domain.JobID) error) (int, error) {
 	count := 0
 	page := domain.Page{Limit: deadPage}
 	for {
@@ -97,7 +88,7 @@ func (x *Jobs) eachDead(ctx context.Context, c domain.Consumer, do func(context.
 		errs := make([]error, len(jobs))
 		var wg sync.WaitGroup
 		for i, j := range jobs {
-			wg.Go(func() { errs[i] = do(ctx, j.ID) })
+			wg.Go(func() { errs[i] = change(ctx, j.ID) })
 		}
 		wg.Wait()
 		var failed error
@@ -105,8 +96,7 @@ func (x *Jobs) eachDead(ctx context.Context, c domain.Consumer, do func(context.
 			switch {
 			case err == nil:
 				count++
-			case errors.Is(err, domain.ErrNotFound), errors.Is(err, domain.ErrRetriesLeft), errors.Is(err, domain.ErrInvalidTransition):
-			default:
+			case !notDead(err):
 				failed = err
 			}
 		}
@@ -116,6 +106,11 @@ func (x *Jobs) eachDead(ctx context.Context, c domain.Consumer, do func(context.
 		last := jobs[len(jobs)-1]
 		page.After = &domain.Position{At: last.ChangedAt.UnixNano(), Seq: last.ID.Seq}
 	}
+}
+
+// notDead reports whether a dead job was not changed because it is in another state, or has retries left.
+func notDead(err error) bool {
+	return errors.Is(err, domain.ErrNotFound) || errors.Is(err, domain.ErrRetriesLeft) || errors.Is(err, domain.ErrInvalidTransition)
 }
 
 // maxTries bounds the attempts at a change after conflicts with others.
