@@ -10,10 +10,8 @@
 //
 // # Group sync
 //
-// Group sync brings to disk what an embedded server has acknowledged. It is the only part of the broker that accesses the
-// server's files. JetStream acknowledges a message when it has written it to a block file. It syncs that file every two minutes
-// by default, or after every message. A [Group] syncs the block files of one stream itself, once for all waiting writers. It
-// relies on these properties of nats-server 2.15.2, which are not documented promises:
+// A [Group] is the only part of the broker that accesses the files of an embedded server. It relies on these properties of nats-server
+// 2.15.2, which are not documented promises:
 //
 //   - The blocks of a stream are the files N.blk in jetstream/$G/streams/STREAM/msgs of the store folder. The numbers rise and have gaps.
 //   - A message is in the last block, by write(2), before it is acknowledged. It stays there as long as it is stored, or until the server
@@ -22,7 +20,4 @@
 //
 // So two syncs cover all acknowledged writes: one of the last block that was synced before and of all younger blocks, and one of
 // the folder if its list has changed. broker/DESIGN.md, "Durability", lists the remaining gaps.
-//
-// A sync that fails is the last one: the system may have dropped the data that it could not write, and report success for the
-// next sync of the file. From then on every caller gets that [Failure].
 package journal
