@@ -84,7 +84,7 @@ func (n *Node) connect(ctx context.Context) error {
 }
 
 func meaning(sync string) string {
-	if sync == "always" || sync == "each" {
+	if sync == syncGroups || sync == syncEach {
 		return "on disk"
 	}
 	return "written, and on disk within " + sync + "; a power failure before loses it"

@@ -90,10 +90,6 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	gateway, err := cfg.Gateway.check()
-	if err != nil {
-		return nil, err
-	}
 	n := &Node{cfg: cfg, log: log}
 	n.stopping, n.endPolls = context.WithCancel(context.WithoutCancel(ctx))
 	n.broken, n.breakDown = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -127,7 +123,7 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 			return nil, err
 		}
 	}
-	n.serve(gateway)
+	n.serve()
 	return n, nil
 }
 
@@ -232,7 +228,8 @@ func (n *Node) listen(ctx context.Context) (err error) {
 }
 
 // serve routes requests to the broker, which has started.
-func (n *Node) serve(gateway *httpapi.Gateway) {
+func (n *Node) serve() {
+	gateway, _ := n.cfg.Gateway.check() // as Validate has done
 	opts := httpapi.Options{
 		Logger: n.log, Stopping: n.stopping, Backup: n.backup(), AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics,
 		Listener: n.cfg.HTTP.Listener, Loopback: n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),

@@ -285,10 +285,7 @@ func (a workers) extendJob(r *http.Request, j domain.Job) (any, error) {
 		return nil, err
 	}
 	j, err = a.b.Jobs.ExtendJob(r.Context(), j.ID, req.ClaimToken, timeout)
-	if err != nil {
-		return nil, err
-	}
-	return map[string]any{"ID": j.ID.String(), "ClaimExpiresAt": j.Due}, nil
+	return map[string]any{"ID": j.ID.String(), "ClaimExpiresAt": j.Due}, err
 }
 
 func (a workers) requeueJob(w http.ResponseWriter, r *http.Request, j domain.Job) error {

@@ -137,12 +137,10 @@ func (a messages) broadcast(w http.ResponseWriter, r *http.Request) (err error) 
 	} else {
 		m, err = a.b.Broadcasts.Broadcast(ctx, m)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		w.Header().Set("Location", link("channel", channel.ID, kind, m.ID))
 	}
-	w.Header().Set("Location", link("channel", channel.ID, kind, m.ID))
-	w.WriteHeader(http.StatusCreated)
-	return nil
+	return httpserve.Done(w, http.StatusCreated, err)
 }
 
 func (a messages) schedule(r *http.Request, m domain.Message, at string) (domain.Message, error) {
@@ -204,10 +202,8 @@ func (a messages) getMessage(r *http.Request, c domain.Channel) (any, error) {
 		DispatchedAt: m.ReceivedAt, Status: "DISPATCHED", Headers: headersOf(m),
 	}
 	model.Payload, model.PayloadEncoding = payloadText(m.Payload)
-	if model.Jobs, err = a.jobsOfMessage(r, m); err != nil {
-		return nil, err
-	}
-	return model, nil
+	model.Jobs, err = a.jobsOfMessage(r, m)
+	return model, err
 }
 
 func modelOfJob(j domain.Job, k domain.Consumer) jobModel {

@@ -138,11 +138,8 @@ func (a operators) requeueDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || !tokens.Same(k.Token, r.PostFormValue("requeue")) {
 		return refuse(http.StatusBadRequest, "`requeue` form param must match consumer token")
 	}
-	if _, err := a.b.Jobs.ChangeDead(r.Context(), k, a.b.Jobs.RequeueJob); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusAccepted)
-	return nil
+	_, err = a.b.Jobs.ChangeDead(r.Context(), k, a.b.Jobs.RequeueJob)
+	return httpserve.Done(w, http.StatusAccepted, err)
 }
 
 func (a operators) purgeDead(r *http.Request) (any, error) {
@@ -151,10 +148,7 @@ func (a operators) purgeDead(r *http.Request) (any, error) {
 		return nil, err
 	}
 	n, err := a.b.Jobs.ChangeDead(r.Context(), k, a.b.Jobs.RemoveJob)
-	if err != nil {
-		return nil, err
-	}
-	return map[string]int{"deletedCount": n}, nil
+	return map[string]int{"deletedCount": n}, err
 }
 
 type statusCount struct {

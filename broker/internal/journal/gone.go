@@ -64,11 +64,7 @@ func (s *messages) listen(run context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen to other nodes: %w", err)
 	}
-	context.AfterFunc(run, func() {
-		if err := sub.Unsubscribe(); err != nil {
-			s.log.Debug("end of listening to other nodes", "error", err)
-		}
-	})
+	context.AfterFunc(run, func() { _ = sub.Unsubscribe() })
 	return nil
 }
 

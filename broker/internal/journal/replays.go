@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -56,18 +55,6 @@ func (s *replays) Put(ctx context.Context, o bulk.Operation) (bulk.Operation, er
 		return o, err
 	}
 	return o, s.registryWrites.DurableAt(ctx, o.Revision)
-}
-
-// All implements [bulk.Records]. It leaves out the replays of consumers that were just deleted.
-func (s *replays) All() []bulk.Operation {
-	return slices.DeleteFunc(s.Table.All(), func(o bulk.Operation) bool {
-		if o.Kind != domain.ReplayKind {
-			return false // it is for all consumers
-		}
-		number, err := strconv.ParseUint(o.Group, 10, 32)
-		_, known := s.Directory.ConsumerByNumber(uint32(number))
-		return err != nil || !known
-	})
 }
 
 // LastRecord waits until the last record is on disk, because a sequence lost in a power failure is assigned again. It also waits,
