@@ -38,10 +38,7 @@ func (a *API) producers() kind[domain.Producer] {
 	return kind[domain.Producer]{
 		API: a, segment: "producer", of: a.Directory.Producers,
 		fill: func(_ *http.Request, p *domain.Producer) error {
-			if err := domain.CheckSent(p.ID); err != nil {
-				return badField("ID "+strconv.Quote(p.ID), err)
-			}
-			return nil
+			return badField("ID "+strconv.Quote(p.ID), domain.CheckSent(p.ID))
 		},
 		url:  func(p domain.Producer) string { return link("producer", p.ID) },
 		view: func(_ *http.Request, p domain.Producer) any { return modelOf(p.Stakeholder) },
@@ -78,10 +75,8 @@ func (a *API) accesses() kind[domain.AccessToken] {
 		API: a, segment: "access", inChannel: true, of: a.Directory.Accesses,
 		fill: func(r *http.Request, t *domain.AccessToken) (err error) {
 			t.Channel = r.PathValue("channel")
-			if t.Role, err = domain.ParseRole(r.PostFormValue("role")); err != nil {
-				return badField("role", err)
-			}
-			return nil
+			t.Role, err = domain.ParseRole(r.PostFormValue("role"))
+			return badField("role", err)
 		},
 		view: func(_ *http.Request, t domain.AccessToken) any { return modelOfAccess(t) },
 	}
@@ -221,7 +216,11 @@ func preconditioned(err error) error {
 	return err
 }
 
+// badField refuses a field for a reason. Without a reason it returns nil.
 func badField(name string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return httpserve.BadRequest("Bad Request: %s: %v", name, err)
 }
 
@@ -324,10 +323,8 @@ func (a *API) fillConsumer(r *http.Request, c *domain.Consumer) (err error) {
 	if c.Headers, err = work.ParseHeaders(r.PostFormValue("headers"), a.b.Rules.TokenHeader); err != nil {
 		return badField("headers", err)
 	}
-	if c.EventTypes, err = domain.ParseEventTypes(r.PostFormValue("eventTypes")); err != nil {
-		return badField("eventTypes", err)
-	}
-	return nil
+	c.EventTypes, err = domain.ParseEventTypes(r.PostFormValue("eventTypes"))
+	return badField("eventTypes", err)
 }
 
 type objectModel struct {

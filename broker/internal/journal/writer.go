@@ -114,10 +114,7 @@ func (c *Writer) Durable(ctx context.Context) error {
 	if c.Sync == nil {
 		return nil
 	}
-	if err := c.Sync.Wait(ctx); err != nil {
-		return c.unsynced(err)
-	}
-	return nil
+	return c.unsynced(c.Sync.Wait(ctx))
 }
 
 // DurableAt is Durable for one message that is known to be stored, by any process. It returns at once if the last sync covered
@@ -136,13 +133,13 @@ func (c *Writer) Failure() error {
 	if c.Sync == nil {
 		return nil
 	}
-	if err := c.Sync.Failure(); err != nil {
-		return c.unsynced(err)
-	}
-	return nil
+	return c.unsynced(c.Sync.Failure())
 }
 
 func (c *Writer) unsynced(err error) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("%w: sync stream %s: %w", domain.ErrUnavailable, c.name, err)
 }
 
