@@ -151,8 +151,8 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", channel+"/scheduled-message/{message}", reads, httpserve.ShowOf(a.channel, messages{a}.getScheduled)),
 		on("DELETE", channel+"/scheduled-message/{message}", open, messages{a}.cancelScheduled),
 
-		on("GET", consumer+"/queued-jobs", open, httpserve.Show(workers{a}.queuedJobs), "limit", "wait"),
-		on("POST", consumer+"/claim", open, httpserve.Show(workers{a}.claim), "limit", "wait", "timeout"),
+		on("GET", consumer+"/queued-jobs", open, workers{a}.poll(workers{a}.queuedJobs), "limit", "wait"),
+		on("POST", consumer+"/claim", open, workers{a}.poll(workers{a}.claim), "limit", "wait", "timeout"),
 		on("GET", consumer+"/jobs", reads, httpserve.ShowOf(a.consumer, operators{a}.listJobs), "status", "message", "limit", "next"),
 		on("POST", consumer+"/jobs", open, httpserve.ShowOf(workers{a}.checkPull, workers{a}.transitionJobs)),
 		on("GET", job, open, httpserve.ShowOf(workers{a}.checkJob, workers{a}.getJob)),

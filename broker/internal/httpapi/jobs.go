@@ -105,30 +105,6 @@ func (a workers) jobOf(ctx context.Context, k domain.Consumer, text string) (dom
 	return j, nil
 }
 
-// pollContext returns a context that also ends when the server is to stop.
-func (a *API) pollContext(r *http.Request) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(r.Context())
-	stay := context.AfterFunc(a.opts.Stopping, cancel)
-	return ctx, func() { stay(); cancel() }
-}
-
-// checkPoll checks a request for jobs, and returns the number of jobs and the wait. The wait is bounded so that the answer is
-// sent before the server's write timeout.
-func (a workers) checkPoll(r *http.Request) (k domain.Consumer, limit int, wait time.Duration, err error) {
-	if k, err = a.checkPull(r); err != nil {
-		return k, 0, 0, err
-	}
-	if limit, err = limitOf(r, 0); err != nil {
-		return k, 0, 0, err
-	}
-	longest := maxWait
-	if write := a.opts.WriteTimeout; write > 0 {
-		longest = min(longest, write/2)
-	}
-	wait, err = httpserve.QueryDuration(r, "wait")
-	return k, limit, min(wait, longest), err
-}
-
 func limitOf(r *http.Request, least int) (limit int, err error) {
 	limit = pageSize
 	if s := r.URL.Query().Get("limit"); s != "" {
@@ -139,42 +115,53 @@ func limitOf(r *http.Request, least int) (limit int, err error) {
 	return min(limit, maxPageSize), nil
 }
 
-func (a workers) queuedJobs(r *http.Request) (any, error) {
-	k, limit, wait, err := a.checkPoll(r)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := a.pollContext(r)
-	defer cancel()
-	work, err := a.b.Jobs.QueuedJobs(ctx, k, r.RemoteAddr, limit, wait)
-	return a.shownWork(r, work, err)
+// pollContext returns a context that also ends when the server is to stop.
+func (a *API) pollContext(r *http.Request) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(r.Context())
+	stay := context.AfterFunc(a.opts.Stopping, cancel)
+	return ctx, func() { stay(); cancel() }
 }
 
-func (a workers) claim(r *http.Request) (any, error) {
-	k, limit, wait, err := a.checkPoll(r)
-	if err != nil {
-		return nil, err
-	}
+// poll answers a request for jobs with those that find returns. The wait ends before the server's write timeout, so that the answer is
+// sent. There are none if a stop has ended the wait.
+func (a workers) poll(find func(ctx context.Context, r *http.Request, k domain.Consumer, limit int, wait time.Duration) ([]work.Work, error)) httpserve.Handler {
+	return httpserve.ShowOf(a.checkPull, func(r *http.Request, k domain.Consumer) (any, error) {
+		limit, err := limitOf(r, 0)
+		if err != nil {
+			return nil, err
+		}
+		wait, err := httpserve.QueryDuration(r, "wait")
+		if err != nil {
+			return nil, err
+		}
+		longest := maxWait
+		if write := a.opts.WriteTimeout; write > 0 {
+			longest = min(longest, write/2)
+		}
+		ctx, cancel := a.pollContext(r)
+		defer cancel()
+		found, err := find(ctx, r, k, limit, min(wait, longest))
+		if err != nil && (!errors.Is(err, context.Canceled) || r.Context().Err() != nil) {
+			return nil, err
+		}
+		result := make([]queuedJob, len(found))
+		for i, w := range found {
+			result[i] = modelOfWork(w)
+		}
+		return map[string][]queuedJob{"Result": result}, nil
+	})
+}
+
+func (a workers) queuedJobs(ctx context.Context, r *http.Request, k domain.Consumer, limit int, wait time.Duration) ([]work.Work, error) {
+	return a.b.Jobs.QueuedJobs(ctx, k, r.RemoteAddr, limit, wait)
+}
+
+func (a workers) claim(ctx context.Context, r *http.Request, k domain.Consumer, limit int, wait time.Duration) ([]work.Work, error) {
 	timeout, err := httpserve.QueryDuration(r, "timeout")
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := a.pollContext(r)
-	defer cancel()
-	work, err := a.b.Jobs.ClaimJobs(ctx, k, limit, min(timeout, maxIncrement*time.Second).Truncate(time.Second), wait)
-	return a.shownWork(r, work, err)
-}
-
-// shownWork returns the form of jobs for clients. There are none if a stop has ended the poll.
-func (a workers) shownWork(r *http.Request, work []work.Work, err error) (any, error) {
-	if err != nil && (!errors.Is(err, context.Canceled) || r.Context().Err() != nil) {
-		return nil, err
-	}
-	result := make([]queuedJob, len(work))
-	for i, item := range work {
-		result[i] = modelOfWork(item)
-	}
-	return map[string][]queuedJob{"Result": result}, nil
+	return a.b.Jobs.ClaimJobs(ctx, k, limit, min(timeout, maxIncrement*time.Second).Truncate(time.Second), wait)
 }
 
 func modelOfWork(item work.Work) queuedJob {
