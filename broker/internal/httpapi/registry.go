@@ -384,11 +384,9 @@ func (a *API) modelOfConsumer(r *http.Request, c domain.Consumer) any {
 		Concurrency: c.Concurrency, RateLimit: c.RateLimit, EventTypes: c.EventTypes, FailingSince: c.FailingSince,
 		DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Signed: c.SigningSecret != "",
 		State: stateOf(c), PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, Breaker: string(a.b.Dispatch.Breaker(c)),
+		Headers: map[string]string{},
 	}
 	for name := range c.Headers {
-		if m.Headers == nil {
-			m.Headers = map[string]string{}
-		}
 		m.Headers[name] = "…"
 	}
 	return m
