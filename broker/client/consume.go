@@ -88,7 +88,7 @@ type run struct {
 // processes.
 func (r *run) claimLoop(ctx context.Context) error {
 	pause := minPause
-	for {
+	for ctx.Err() == nil {
 		select {
 		case r.slots <- struct{}{}:
 		case <-ctx.Done():
@@ -118,11 +118,10 @@ func (r *run) claimLoop(ctx context.Context) error {
 		if ctx.Err() == nil {
 			r.options.OnError(fmt.Errorf("claim: %w", err))
 		}
-		if watch.Sleep(ctx, pause) != nil {
-			return nil
-		}
+		_ = watch.Sleep(ctx, pause)
 		pause = min(2*pause, maxPause)
 	}
+	return nil
 }
 
 // claim bounds one request: a broker behind a firewall that drops packets never answers.
