@@ -138,6 +138,6 @@ func (a operators) listDeadOperations(r *http.Request) (any, error) {
 	return map[string]any{"Result": list}, nil
 }
 
-func (a *API) deadOperation(r *http.Request) (bulk.Operation, error) {
+func (a operators) deadOperation(r *http.Request) (bulk.Operation, error) {
 	return a.b.Replays.Operation(r.Context(), r.PathValue("operation"), func(o bulk.Operation) bool { return o.Kind != domain.ReplayKind })
 }
