@@ -99,7 +99,8 @@ func TestManualAck(t *testing.T) {
 		"a handler that fails, or settles itself": `
 			pool manual delays=1s; do 1 err; do 2 nak; in 1 2 3 -> h1; nak:1s 1; h2; h3 | settle 3; in 1 2 n=2 -> h1; h2 | settle 1; settle 2 ->`,
 		"a redelivery takes its place": `
-			pool manual wait=4s; in 1 -> h1 | in 1 n=2; +2s -> @2s wpi1 | settle 1; in 1 n=3 -> ack1`,
+			pool manual wait=4s; in 1 -> h1 | in 1 n=2; +2s -> @2s wpi1 | settle 1; in 1 n=3 -> ack1
+			in 2; in 2 n=2 -> h2 | settle 2 nak; in 2 n=3 -> h2 | settle 2 ->`,
 		"one that was handed back is delivered again": `
 			pool manual; in 1 -> h1 | settle 1 nak; in 1 n=2 -> h1 | settle 1; stop -> run`,
 		"one that was handed back is delivered again before that is known, and the redelivery is held": `
@@ -167,6 +168,8 @@ func TestRetries(t *testing.T) {
 			+9s ~> @9s run`,
 		"keys: a stop hands back": `
 			pool keyed delays=5s; do 1 err; in 1 2 key=a; stop -> h1; wpi1; back1; back2; run`,
+		"keys: a retry that is due waits for a worker": `
+			pool keyed wait=4s delays=1s; do 1 err; do 2 3s; in 1 key=a -> h1; wpi1 | in 2 key=b; +3s -> h2; @2s wpi1; @2s wpi2; @3s ack2; @3s h1; @3s ack1`,
 		"keys: the window is full of them": `
 			pool keyed prefetch=2 delays=5s; do 1 err,err; do 2 err; in 1 key=a -> h1; wpi1 | in 2 key=b -> h2; wpi2`,
 		"a key function that panics gives the empty key": `
@@ -188,19 +191,20 @@ func TestRetries(t *testing.T) {
 		"HandlerTimeout fails when the handler returns": `
 			pool timeout=2s delays=1s; do 1 hang; do 2 5s; in 1 2; +9s -> h1; @2s nak:1s 1; @2s h2; @7s nak:1s 2`,
 		"and with keys": `
-			pool timeout=2s delays=1s keyed; do 1 5s; in 1 2 key=a; +9s -> h1; @5s wpi1; @6s h1; @6s ack1; @6s h2; @6s ack2`,
+			pool timeout=2s delays=1s keyed; do 1 5s; in 1 2 key=a; +9s -> h1; @5s wpi1; @6s h1; @6s ack1; @6s h2; @6s ack2
+			do 3 hang; in 3 key=a -> h3 | stop; +2s -> @2s nak:1s 3; @2s run`,
 	})
 }
 
 func TestRedelivery(t *testing.T) {
 	playAll(t, map[string]string{
 		"replaces what is held": `
-			pool; do 1 5s; in 1 2; in 1 n=2; in 2 n=2; +5s -> h1; @5s ack1; @5s h2; @5s ack2`,
+			pool prefetch=3; do 1 5s; in 1 2; in 1 n=2; in 2 n=2; +5s -> h1; @5s ack1; @5s h2; @5s ack2`,
 		"of what was settled is settled again, if it is the same message": `
 			pool; do 2 term; in 1 2 -> h1; ack1; h2; term:asked 2 | in 1 2 -> ack1; term: 2 | in 1 stored=2 -> h1; ack1`,
 		"is remembered for two AckWaits, and so many": `
 			pool remembers=2 wait=4s; in 1 2 3; in 1 n=2; in 3 n=2 -> h1; ack1; h2; ack2; h3; ack3; h1; ack1; ack3
-			+10s; in 3 n=3 -> h3; ack3`,
+			+5s; in 3 n=3 -> ack3 | +5s; in 3 n=3 -> h3; ack3`,
 	})
 }
 
@@ -224,6 +228,8 @@ func TestStop(t *testing.T) {
 			pool drain=2s; do 1 9s; in 1 2 -> h1 | changed; in 1 n=2; +9s -> back2; @9s ack1; @9s run`,
 		"unless the call ends": `
 			pool drain=2s delays=9s; do 1 hang; in 1 -> h1 | changed; +9s -> | stop; +2s -> @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled`,
+		"the close sends acknowledgements that wait": `
+			pool workers=2; do 1 1s; in 1 ~> h1 | stop; +1s ~> @1s run | close ~> ack1`,
 		"with handlers that go on, and last deliveries": `
 			pool drain=2s maxdeliver=2; do 1 stuck; in 1; in 2 n=2; stop; +9s -> h1; @2s back2; @2.95s run: 1 ran, 1 left, 1 unstarted, 0 unsettled; @2s last[2]`,
 	})

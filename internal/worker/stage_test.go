@@ -27,8 +27,7 @@ type msg struct {
 	id        ID
 	delivered uint64
 	key       string
-	settled   atomic.Uint32 // an Settlement, by its handler
-	acks      atomic.Int32  // how often it was settled
+	settled   atomic.Uint32 // a Settlement, by its handler
 }
 
 // stage is a pool and a server that only takes notes. It is also the pool's log.
