@@ -143,7 +143,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
-	cfg := journal.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, HashTokens: n.cfg.Admin.HashTokens, Logger: n.log, Progress: n.progress}
+	cfg := journal.Config{Name: cmp.Or(n.cfg.NATS.Name, "broker"), Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, HashTokens: n.cfg.Admin.HashTokens, Logger: n.log, Progress: n.progress}
 	if mode, _, err := n.cfg.NATS.parseSync(); err == nil && mode == syncGroups && n.embedded != nil {
 		cfg.SyncDir, cfg.Disk.Note = n.cfg.NATS.StoreDir, n.onSync
 	}

@@ -70,6 +70,20 @@ func startNode(t testing.TB, cfg *Config) *Node {
 	return n
 }
 
+// A store that was written without a name is found with the usual one: an empty [nats] name is the default.
+func TestAnEmptyNameIsTheDefault(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.NATS.Name = ""
+	n := startNode(t, cfg)
+	_, err := n.store.Directory.Channels.Find(t.Context(), "", "ch")
+	require.NoError(t, err)
+	stopNode(t, n)
+	cfg.NATS.Name = "broker"
+	cfg.Seed = SeedData{}
+	_, err = startNode(t, cfg).store.Directory.Channels.Find(t.Context(), "", "ch")
+	require.NoError(t, err)
+}
+
 // stopNode stops a node, which may be stopped already.
 func stopNode(t testing.TB, n *Node) {
 	t.Helper()
