@@ -170,6 +170,8 @@ func TestRetries(t *testing.T) {
 			pool keyed delays=5s; do 1 err; in 1 2 key=a; stop -> h1; wpi1; back1; back2; run`,
 		"keys: a retry that is due waits for a worker": `
 			pool keyed wait=4s delays=1s; do 1 err; do 2 3s; in 1 key=a -> h1; wpi1 | in 2 key=b; +3s -> h2; @2s wpi1; @2s wpi2; @3s ack2; @3s h1; @3s ack1`,
+		"keys: or starts one": `
+			pool keyed workers=2 delays=1s; do 1 err; do 2 9s; in 1 key=a ~> h1; wpi1 | in 2 key=b; +9s ~> h2; @1s h1; @1s ack1; @9s ack2`,
 		"keys: the window is full of them": `
 			pool keyed prefetch=2 delays=5s; do 1 err,err; do 2 err; in 1 key=a -> h1; wpi1 | in 2 key=b -> h2; wpi2`,
 		"a key function that panics gives the empty key": `
@@ -199,7 +201,7 @@ func TestRetries(t *testing.T) {
 func TestRedelivery(t *testing.T) {
 	playAll(t, map[string]string{
 		"replaces what is held": `
-			pool prefetch=3; do 1 5s; in 1 2; in 1 n=2; in 2 n=2; +5s -> h1; @5s ack1; @5s h2; @5s ack2`,
+			pool prefetch=3 attempts=2; do 1 5s; do 2 err; in 1 2; in 1 n=2; in 2 n=2; +5s -> h1; @5s ack1; @5s h2; @5s term:failed 2 times: err 2`,
 		"of what was settled is settled again, if it is the same message": `
 			pool; do 2 term; in 1 2 -> h1; ack1; h2; term:asked 2 | in 1 2 -> ack1; term: 2 | in 1 stored=2 -> h1; ack1`,
 		"is remembered for two AckWaits, and so many": `
