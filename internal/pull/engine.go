@@ -217,7 +217,7 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	e.stats.Bytes += uint64(size)
 	s, p := ib.share, ib.pull
 	if s == nil {
-		e.do(Effect{Kind: Nak, Msg: m})
+		e.handBack(m)
 		return
 	}
 	if p != nil && e.steady(now, p, size, pin) {

@@ -74,10 +74,7 @@ func (s *share) next(owner *Demand) *Demand {
 
 // without returns list without x.
 func without[T comparable](list []T, x T) []T {
-	if i := slices.Index(list, x); i >= 0 {
-		return slices.Delete(list, i, i+1)
-	}
-	return list
+	return slices.DeleteFunc(list, func(y T) bool { return y == x })
 }
 
 // late takes a message for which no demand in its share group waits. Another demand gets it, or it is handed back to the
@@ -85,24 +82,27 @@ func without[T comparable](list []T, x T) []T {
 // group that other calls find.
 func (e *Engine) late(terms Terms, m Message, size int) *share {
 	s := e.shareOf(terms, false)
-	d := s.next(nil)
-	switch {
+	switch d := s.next(nil); {
 	case d != nil:
 		e.deliver(d, m, size)
-	case !e.limits.AckNone:
-		e.stats.HandedBack++
-		e.do(Effect{Kind: Nak, Msg: m})
-	case e.closed:
-		e.stats.Dropped++
+	case e.closed || !e.limits.AckNone:
+		e.handBack(m)
 	default:
 		// A call that ends can return messages that are older than some that have arrived since.
-		i := 0
-		for i < len(s.stash) && s.stash[i].msg.Sequence() < m.Sequence() {
-			i++
-		}
+		i, _ := slices.BinarySearchFunc(s.stash, m.Sequence(), func(a stashed, seq uint64) int { return int(a.msg.Sequence() - seq) })
 		s.stash = slices.Insert(s.stash, i, stashed{m, size})
 	}
 	return s
+}
+
+// handBack returns a message to the server. With ack policy none the server takes none back, so the message is lost.
+func (e *Engine) handBack(m Message) {
+	if e.limits.AckNone {
+		e.stats.Dropped++
+		return
+	}
+	e.stats.HandedBack++
+	e.do(Effect{Kind: Nak, Msg: m})
 }
 
 // Return takes back a message that a standing demand with these terms got and does not need, if it cannot
