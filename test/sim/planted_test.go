@@ -23,8 +23,8 @@ var planted = []struct {
 }{
 	{
 		name: "one nak is dropped when a caller has gone", file: "internal/pull/share.go",
-		text: "\t\te.stats.HandedBack++\n\t\te.do(Effect{Kind: Nak, Msg: m})\n",
-		bug:  "\t\te.stats.HandedBack++\n\t\tif e.stats.HandedBack > 1 {\n\t\t\te.do(Effect{Kind: Nak, Msg: m})\n\t\t}\n",
+		text: "\te.stats.HandedBack++\n\te.do(Effect{Kind: Nak, Msg: m})\n",
+		bug:  "\te.stats.HandedBack++\n\tif e.stats.HandedBack > 1 {\n\t\te.do(Effect{Kind: Nak, Msg: m})\n\t}\n",
 	},
 	{
 		name: "a status settles the account of its pull twice", file: "internal/pull/engine.go",

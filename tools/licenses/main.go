@@ -1,20 +1,23 @@
 // Command licenses writes the licence notices of all modules in the jetpull command into cmd/jetpull/internal/licenses/licenses.txt,
-// which jetpull licenses prints:
+// and compressed into licenses.txt.gz there, which jetpull licenses prints:
 //
-//	licenses        # write the file
-//	licenses check  # fail if the file differs
+//	licenses        # write the files
+//	licenses check  # fail if a file differs
 //
 // It takes the texts from the module cache, for all platforms of a release. Run it from the root of the repository.
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
 
-// noticesFile is the file that the command embeds.
+// noticesFile is in each package of a release. The command embeds the compressed one.
 const noticesFile = "cmd/jetpull/internal/licenses/licenses.txt"
 
 func main() {
@@ -39,11 +42,43 @@ func run(root string, args []string) error {
 	}
 	path := filepath.Join(root, noticesFile)
 	if !check {
-		return os.WriteFile(path, text, 0o644)
+		packed, err := pack(text)
+		return errors.Join(err, os.WriteFile(path, text, 0o644), os.WriteFile(path+".gz", packed, 0o644))
 	}
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return compare(old, text)
+	if err := compare(old, text); err != nil {
+		return err
+	}
+	embedded, err := unpack(path + ".gz")
+	if err != nil {
+		return err
+	}
+	return compare(embedded, text)
+}
+
+func pack(text []byte) ([]byte, error) {
+	var packed bytes.Buffer
+	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.Write(text)
+	err = errors.Join(err, w.Close())
+	return packed.Bytes(), err
+}
+
+func unpack(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	r, err := gzip.NewReader(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return io.ReadAll(r)
 }

@@ -2,21 +2,27 @@
 package licenses
 
 import (
+	"bytes"
+	"compress/gzip"
 	_ "embed"
 	"io"
 
 	"github.com/spf13/cobra"
 )
 
-//go:embed licenses.txt
-var text string
+//go:embed licenses.txt.gz
+var packed []byte
 
 // New is the command.
 func New() *cobra.Command {
 	return &cobra.Command{
 		Use: "licenses", Short: "Print the licences of the software that jetpull contains",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := io.WriteString(cmd.OutOrStdout(), text)
+			text, err := gzip.NewReader(bytes.NewReader(packed))
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(cmd.OutOrStdout(), text)
 			return err
 		},
 	}
