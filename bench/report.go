@@ -18,6 +18,7 @@ import (
 // headlines are the rows of the chart and of the first table of docs/bench.md: benchmarks in a user's words, and the rival's call.
 var headlines = []struct{ name, words, rival string }{
 	{"Next/goroutines=1", "one message at a time (Next)", "jetstream Next"},
+	{"Next/goroutines=8", "one at a time on 8 goroutines (Next)", "jetstream Next"},
 	{"Next/goroutines=64", "one at a time on 64 goroutines (Next)", "jetstream Next"},
 	{"AckNext/link=loopback", "ack and next message (AckNext)", "jetstream Next"},
 	{"Fetch/batch=10", "batches of 10 (Fetch)", "jetstream Fetch"},
@@ -75,8 +76,10 @@ func summary(values []float64) benchmath.Summary {
 const (
 	ours   = "jetpull"
 	theirs = "nats.go"
-	timeOf = "sec/op"
-	cpuOf  = "cpu-sec/op"
+	// bareName is the loop with one ChanSubscribe.
+	bareName = "ChanSubscribe"
+	timeOf   = "sec/op"
+	cpuOf    = "cpu-sec/op"
 )
 
 // chart draws the ratios of the rates.
@@ -107,20 +110,26 @@ func (f figures) summary(rounds int) string {
 	fmt.Fprintf(&b, `![The rate of jetpull beside that of nats.go](bench.svg)
 
 Medians of %d interleaved rounds on %d processors. The server is a process of its own. A round counts only if each message
-was received exactly once and acknowledged. The last three columns have jetpull beside nats.go: the ratio of the rates and of the
-client's CPU times, taken round by round, and the allocations per message. Figures that are worse than those of nats.go are bold.
+was received exactly once and acknowledged. The next three columns have jetpull beside nats.go: the ratio of the rates and of the
+client's CPU times, taken round by round, and the allocations per message. Figures that are worse than those of nats.go are bold. The
+column "limit" has the rate of jetpull beside that of a loop which publishes its pulls by hand and reads one ChanSubscribe: no client on
+nats.go's connection does less.
 
-| | jetpull | nats.go | rate | CPU | allocations |
-| --- | --- | --- | --- | --- | --- |
+| | jetpull | nats.go | rate | CPU | allocations | limit |
+| --- | --- | --- | --- | --- | --- | --- |
 `, rounds, runtime.NumCPU())
 	for _, h := range headlines {
 		rate, cpu := f.ratio(h.name, theirs, ours, timeOf).Center, f.ratio(h.name, ours, theirs, cpuOf).Center
 		if rate == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s with %s | %s | %s | %.1f to %.1f |\n", h.words, perSecond(f.of(h.name, ours, timeOf)),
+		limit := "–"
+		if bare := f.ratio(h.name, bareName, ours, timeOf).Center; bare > 0 {
+			limit = times(bare)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s with %s | %s | %s | %.1f to %.1f | %s |\n", h.words, perSecond(f.of(h.name, ours, timeOf)),
 			perSecond(f.of(h.name, theirs, timeOf)), h.rival, bold(times(rate), loses(rate)), bold(times(cpu), cpu >= 1.005),
-			f.of(h.name, ours, "allocs/op").Center, f.of(h.name, theirs, "allocs/op").Center)
+			f.of(h.name, ours, "allocs/op").Center, f.of(h.name, theirs, "allocs/op").Center, limit)
 	}
 	const idle = "Idle/consumes=1000"
 	fmt.Fprintf(&b, "\nAn idle Consume needs %.1f kB of heap (nats.go: %.1f kB), and 1,000 of them %.2f %% of a core (nats.go: %.2f %%).\n",

@@ -15,6 +15,8 @@ const (
 	poolHandlerTime = time.Millisecond
 	slowHandlerTime = 20 * time.Millisecond
 	slowMessages    = 300
+
+	bare = "ChanSubscribe"
 )
 
 var (
@@ -28,14 +30,17 @@ var (
 	}{{"link=loopback", workload{}}, {"link=5ms", workload{slow: true}}}
 )
 
-// compare runs both clients, nats.go first: benchstat shows the second beside the first.
-func compare(b *testing.B, name string, w workload, theirs, ours work) {
+// contender is a client, and how it reads a round.
+type contender struct {
+	name string
+	run  work
+}
+
+// compare runs the clients, nats.go first: benchstat shows each of the others beside the first.
+func compare(b *testing.B, name string, w workload, theirs, ours work, others ...contender) {
 	b.Helper()
 	b.Run(name, func(b *testing.B) {
-		for _, client := range []struct {
-			name string
-			run  work
-		}{{"nats.go", theirs}, {"jetpull", ours}} {
+		for _, client := range append([]contender{{"nats.go", theirs}, {"jetpull", ours}}, others...) {
 			b.Run("client="+client.name, func(b *testing.B) {
 				b.ReportAllocs()
 				r, err := play(b.Context(), b, b.N, w, client.run)
@@ -49,18 +54,18 @@ func compare(b *testing.B, name string, w workload, theirs, ours work) {
 }
 
 func BenchmarkNext(b *testing.B) {
-	for _, n := range []int{1, 64} {
-		compare(b, fmt.Sprintf("goroutines=%d", n), workload{}, natsNext(n), oursNext(n))
+	for _, n := range []int{1, 8, 64} {
+		compare(b, fmt.Sprintf("goroutines=%d", n), workload{}, natsNext(n), oursNext(n), contender{bare, bareNext(n)})
 	}
 }
 
 func BenchmarkAckNext(b *testing.B) {
-	compare(b, "link=loopback", workload{}, natsNext(1), oursAckNext)
+	compare(b, "link=loopback", workload{}, natsNext(1), oursAckNext, contender{bare, bareAckNext})
 }
 
 func BenchmarkFetch(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
-		compare(b, fmt.Sprintf("batch=%d", n), workload{}, natsFetch(n), oursFetch(n))
+		compare(b, fmt.Sprintf("batch=%d", n), workload{}, natsFetch(n), oursFetch(n), contender{bare, bareFetch(n)})
 	}
 }
 
@@ -94,10 +99,7 @@ func BenchmarkSlowHandler(b *testing.B) {
 		b.Skip("it counts, and needs no second round")
 	}
 	w := workload{config: jetstream.ConsumerConfig{AckWait: time.Second}, duplicates: true}
-	for _, client := range []struct {
-		name string
-		run  work
-	}{{"nats.go", natsSlowHandler}, {"jetpull", oursSlowHandler}} {
+	for _, client := range []contender{{"nats.go", natsSlowHandler}, {"jetpull", oursSlowHandler}} {
 		b.Run("messages=300/client="+client.name, func(b *testing.B) {
 			calls := 0
 			for range b.N {

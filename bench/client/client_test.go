@@ -33,6 +33,9 @@ func TestBenchmarksRun(t *testing.T) {
 		assert.Contains(t, string(out), "Benchmark"+name+"/client=nats.go")
 		assert.Contains(t, string(out), "Benchmark"+name+"/client=jetpull")
 	}
+	for _, name := range []string{"Next/goroutines=8", "AckNext/link=loopback", "Fetch/batch=10"} {
+		assert.Contains(t, string(out), "Benchmark"+name+"/client=ChanSubscribe")
+	}
 	assert.Contains(t, string(out), "cpu-ns/op")
 	assert.Contains(t, string(out), "allocs/op")
 }
