@@ -20,13 +20,14 @@ var (
 
 // Partition is the state of a partition.
 type Partition struct {
-	Number int
+	Number int `json:"partition"`
 	// Member is the name of the owner. It is empty if there is none, or if its last heartbeat is older than the TTL.
-	Member string
+	Member string `json:"member,omitempty"`
 	// Since is the time at which the owner took the partition, by the server's clock. It is zero if there is no owner.
-	Since time.Time
+	Since time.Time `json:"since,omitzero"`
 	// Pending counts the messages that were not delivered yet, and AckPending those that were delivered and not acknowledged.
-	Pending, AckPending uint64
+	Pending    uint64 `json:"pending"`
+	AckPending uint64 `json:"ack_pending"`
 }
 
 // Status returns the states of all partitions, ordered by number. It reads the bucket and lists the stream's consumers. It

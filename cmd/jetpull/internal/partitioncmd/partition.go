@@ -28,7 +28,7 @@ func New(g *client.Globals) *cobra.Command {
 		Example: `  jetpull partition ls billing`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withSet(cmd, g, args[0], func(ctx context.Context, set *partition.Set) error {
-				rows, err := status(ctx, set)
+				rows, err := set.Status(ctx)
 				if err != nil {
 					return err
 				}
@@ -104,28 +104,6 @@ func withSet(cmd *cobra.Command, g *client.Globals, name string, f func(context.
 	})
 }
 
-// row is a partition, as it is printed.
-type row struct {
-	Partition  int        `json:"partition"`
-	Member     string     `json:"member,omitempty"`
-	Since      *time.Time `json:"since,omitempty"`
-	Pending    uint64     `json:"pending"`
-	AckPending uint64     `json:"ack_pending"`
-}
-
-func status(ctx context.Context, set *partition.Set) ([]row, error) {
-	all, err := set.Status(ctx)
-	rows := make([]row, 0, len(all))
-	for _, p := range all {
-		r := row{Partition: p.Number, Member: p.Member, Pending: p.Pending, AckPending: p.AckPending}
-		if p.Member != "" {
-			r.Since = &p.Since
-		}
-		rows = append(rows, r)
-	}
-	return rows, err
-}
-
 // columns are those of a list of partitions.
 var columns = []string{">partition", "member", "since", ">pending", ">ack_pending"}
 
@@ -139,14 +117,14 @@ func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, name s
 				return nil, err
 			}
 		}
-		rows, err := status(ctx, set)
+		rows, err := set.Status(ctx)
 		if err != nil {
 			return nil, err
 		}
-		rows = slices.DeleteFunc(rows, func(r row) bool {
-			before, known := owners[r.Partition]
-			owners[r.Partition] = r.Member
-			return known && before == r.Member
+		rows = slices.DeleteFunc(rows, func(p partition.Partition) bool {
+			before, known := owners[p.Number]
+			owners[p.Number] = p.Member
+			return known && before == p.Member
 		})
 		return func() error {
 			if len(rows) == 0 {
