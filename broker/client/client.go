@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpclient"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // errorLimit bounds how much of an error's text is read.
@@ -99,6 +99,10 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 		}
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, mask.Error(err, c.base))
 	}
+	if body, ok := result.(*io.ReadCloser); ok && resp.StatusCode == http.StatusOK {
+		*body = resp.Body
+		return resp.Header, nil
+	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, errorLimit))
@@ -114,10 +118,6 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 		return nil, fmt.Errorf("%w: read the answer: %w", ErrUnavailable, err)
 	}
 	return resp.Header, nil
-}
-
-func segment(id string) string {
-	return strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
 }
 
 // Producer is a producer that broadcasts to one channel.
@@ -181,7 +181,7 @@ func (c *Client) Broadcast(ctx context.Context, p Producer, m Message) (location
 	if !m.At.IsZero() {
 		header.Set("X-Broker-Scheduled-For", m.At.UTC().Format(time.RFC3339Nano))
 	}
-	answer, err := c.do(ctx, http.MethodPost, "/channel/"+segment(p.Channel)+"/broadcast", header, m.Payload, ErrDuplicate, nil)
+	answer, err := c.do(ctx, http.MethodPost, "/channel/"+httpserve.EscapeID(p.Channel)+"/broadcast", header, m.Payload, ErrDuplicate, nil)
 	if err != nil {
 		return "", fmt.Errorf("broadcast to channel %q: %w", p.Channel, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // Consumer is a pull consumer of a broker.
@@ -21,7 +23,7 @@ type Consumer struct {
 // Consumer returns the pull consumer with the given ID and token, of the channel with the given ID and token. It makes no request.
 func (c *Client) Consumer(channel, channelToken, id, token string) *Consumer {
 	return &Consumer{
-		client: c, path: "/channel/" + segment(channel) + "/consumer/" + segment(id),
+		client: c, path: "/channel/" + httpserve.EscapeID(channel) + "/consumer/" + httpserve.EscapeID(id),
 		header: http.Header{"X-Broker-Channel-Token": {channelToken}, "X-Broker-Consumer-Token": {token}},
 	}
 }
@@ -85,7 +87,6 @@ func (k *Consumer) list(ctx context.Context, method, rest string) ([]*Job, error
 	for i, j := range answer.Result {
 		payload := []byte(j.Message.Payload)
 		if j.Message.PayloadEncoding == "base64" {
-			var err error
 			if payload, err = base64.StdEncoding.DecodeString(j.Message.Payload); err != nil {
 				return nil, fmt.Errorf("payload of job %s: %w", j.ID, err)
 			}

@@ -4,20 +4,16 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
-	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpclient"
 )
 
@@ -40,12 +36,12 @@ func NewBroker(asJSON *bool) *Broker {
 	b.Server = &Server{
 		JSON: asJSON, name: "broker", envURL: BrokerURL, envToken: brokerToken, tokenFlag: "admin-token", tokenOf: "the administration, or of access to a channel",
 		denied: client.ErrDenied, unavailable: client.ErrUnavailable, notFound: client.ErrNotFound,
-		send: func(ctx context.Context, base, token string, r Request) (data json.RawMessage, header http.Header, err error) {
+		send: func(ctx context.Context, base, token string, r Request, answer any) (http.Header, error) {
 			h, err := b.client()
-			if err == nil {
-				header, err = client.NewAdmin(base, token, h).Send(ctx, r.Method, r.Path, r.Header, r.Body, &data)
+			if err != nil {
+				return nil, err
 			}
-			return data, header, err
+			return client.NewAdmin(base, token, h).Send(ctx, r.Method, r.Path, r.Header, r.Body, answer)
 		},
 	}
 	return b
@@ -60,31 +56,11 @@ func (b *Broker) Flags(cmd *cobra.Command) {
 }
 
 // Stream returns the body of the answer to a GET, which may be long.
-func (b *Broker) Stream(ctx context.Context, path string) (io.ReadCloser, error) {
-	base, err := b.base()
-	if err != nil {
-		return nil, err
+func (b *Broker) Stream(ctx context.Context, path string) (body io.ReadCloser, err error) {
+	if _, err = b.request(ctx, Request{Method: http.MethodGet, Path: path}, &body); err != nil {
+		err = b.explain(ctx, err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(base, "/")+path, nil)
-	if err != nil {
-		return nil, mask.Error(err, base)
-	}
-	if token := b.secret(); token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	h, err := b.client()
-	if err != nil {
-		return nil, err
-	}
-	resp, err := h.Do(req)
-	if err != nil {
-		return nil, b.explain(ctx, mask.Error(err, base))
-	}
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return nil, errors.Join(fmt.Errorf("GET %s: %s: %s", path, resp.Status, text), resp.Body.Close())
-	}
-	return resp.Body, nil
+	return body, err
 }
 
 // client is one that trusts --tlsca and signs with the secret, if there are any.

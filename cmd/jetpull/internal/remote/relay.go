@@ -19,10 +19,11 @@ func Relay(asJSON *bool) *Server {
 	return &Server{
 		JSON: asJSON, name: "relay", envURL: RelayURL, envToken: RelayToken, tokenFlag: "token", tokenOf: "a sender or the administration",
 		denied: client.ErrUnauthorized, unavailable: client.ErrUnavailable, notFound: client.ErrNotFound,
-		send: func(ctx context.Context, base, token string, r Request) (json.RawMessage, http.Header, error) {
-			var data []byte
-			err := client.New(base, token, nil).Call(ctx, r.Method, r.Path, r.Body, &data)
-			return data, nil, err
+		send: func(ctx context.Context, base, token string, r Request, answer any) (http.Header, error) {
+			if text, ok := answer.(*json.RawMessage); ok {
+				answer = (*[]byte)(text) // which may be empty
+			}
+			return nil, client.New(base, token, nil).Call(ctx, r.Method, r.Path, r.Body, answer)
 		},
 	}
 }

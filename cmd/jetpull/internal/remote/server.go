@@ -28,7 +28,7 @@ type Server struct {
 	envURL, envToken              string
 	tokenFlag, tokenOf            string
 	denied, unavailable, notFound error // of its client
-	send                          func(ctx context.Context, base, token string, r Request) (data json.RawMessage, header http.Header, err error)
+	send                          func(ctx context.Context, base, token string, r Request, answer any) (http.Header, error)
 
 	url, token string
 }
@@ -50,25 +50,24 @@ func (s *Server) Flags(cmd *cobra.Command) {
 	flags.BoolVar(s.JSON, "json", false, "print JSON, one value per line; errors too")
 }
 
-// base returns the URL of the server.
-func (s *Server) base() (string, error) {
+// request makes a request. The answer is a pointer to a json.RawMessage, or what else the client of the server fills in.
+func (s *Server) request(ctx context.Context, r Request, answer any) (http.Header, error) {
 	base := cmp.Or(s.url, os.Getenv(s.envURL), defaultURL)
-	return base, cli.CheckURL("--url", base)
+	if err := cli.CheckURL("--url", base); err != nil {
+		return nil, err
+	}
+	return s.send(ctx, base, s.secret(), r, answer)
 }
 
 // Ask makes a request, and reads the answer into view unless that is nil.
 func (s *Server) Ask(ctx context.Context, r Request, view any) (answer json.RawMessage, header http.Header, err error) {
-	base, err := s.base()
-	if err != nil {
-		return nil, nil, err
-	}
 	limited, cancel := context.WithTimeout(ctx, s.Timeout+r.Wait)
 	defer cancel()
-	answer, header, err = s.send(limited, base, s.secret(), r)
-	if err != nil {
+	header, err = s.request(limited, r, &answer)
+	switch {
+	case err != nil:
 		return nil, nil, s.explain(ctx, err)
-	}
-	if view == nil {
+	case view == nil:
 		return answer, header, nil
 	}
 	if err := json.Unmarshal(answer, view); err != nil {
