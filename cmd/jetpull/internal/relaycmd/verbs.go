@@ -187,12 +187,8 @@ this in the background: an interrupt ends this command but not the operation.`,
 			remote.Paced(flags, 0, "maximum messages per second; 0: no limit")
 		},
 		Run: func(c *remote.Call) error {
-			all, err := c.Cmd.Flags().GetBool("all")
-			if err != nil {
-				return err
-			}
 			ids, body, chosen := slices.Compact(slices.Sorted(slices.Values(c.Args))), map[string]any{}, c.Given()
-			filtered := all || len(chosen) > 0
+			filtered := c.Is("all") || len(chosen) > 0
 			switch {
 			case len(ids) == 0 && !filtered:
 				return cli.Usage(errors.New("give IDs of failed messages, flags that choose some, or --all"))

@@ -33,11 +33,9 @@ func Paced(flags *pflag.FlagSet, rate float64, usage string) {
 // Operate starts an operation and follows it to its end, or counts what it is for. It returns how many that is. The body's
 // further fields are those that the flags of [Paced] set.
 func (c *Call) Operate(path string, body map[string]any) (matched int, err error) {
-	flags := c.Cmd.Flags()
-	rate, err1 := flags.GetFloat64("rate")
-	dry, err2 := flags.GetBool("dry-run")
-	detach, err3 := flags.GetBool("detach")
-	if err := errors.Join(err1, err2, err3); err != nil {
+	dry := c.Is("dry-run")
+	rate, err := c.Cmd.Flags().GetFloat64("rate")
+	if err != nil {
 		return 0, err
 	}
 	if math.IsNaN(rate) || math.IsInf(rate, 0) {
@@ -59,15 +57,12 @@ func (c *Call) Operate(path string, body map[string]any) (matched int, err error
 	}
 	at := header.Get("Location")
 	c.Names[c.OperationWord] = cmp.Or(o.ID, at[strings.LastIndexByte(at, '/')+1:])
-	return c.follow(answer, !detach)
+	return c.follow(answer, !c.Is("detach"))
 }
 
 // OperationStatus shows an operation, with --follow until its end.
 func (c *Call) OperationStatus() error {
-	wait, err := c.Cmd.Flags().GetBool("follow")
-	if err == nil {
-		_, err = c.follow(nil, wait)
-	}
+	_, err := c.follow(nil, c.Is("follow"))
 	return err
 }
 

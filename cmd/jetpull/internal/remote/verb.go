@@ -189,6 +189,12 @@ func (c *Call) visit(f func(field string, flag *pflag.Flag)) {
 	})
 }
 
+// Is reports whether a flag that is a switch was given. It is false for a verb without the flag.
+func (c *Call) Is(flag string) bool {
+	on, _ := c.Cmd.Flags().GetBool(flag)
+	return on
+}
+
 // Given are the fields or parameters whose flags were given.
 func (c *Call) Given() map[string]any {
 	given := map[string]any{}
@@ -333,24 +339,19 @@ func (c *Call) Exists() error {
 		}
 	}
 	for _, word := range order {
-		if of := c.Words[word]; of.Item == "" || c.Names[word] == "" {
+		of := c.Words[word]
+		if of.Item == "" || c.Names[word] == "" {
 			continue
 		}
-		if err := c.exists(word); err != nil {
+		_, err := c.Get(c.Cmd.Context(), c.To(of.Item), nil)
+		switch {
+		case errors.Is(err, c.notFound):
+			return missing{fmt.Errorf("no %s %q; see what there is with: %s", of.Kind, c.Names[word], c.line(of.Ls))}
+		case err != nil:
 			return err
 		}
 	}
 	return nil
-}
-
-// exists asks for what a word names.
-func (c *Call) exists(word string) error {
-	of := c.Words[word]
-	_, err := c.Get(c.Cmd.Context(), c.To(of.Item), nil)
-	if !errors.Is(err, c.notFound) {
-		return err
-	}
-	return missing{fmt.Errorf("no %s %q; see what there is with: %s", of.Kind, c.Names[word], c.line(of.Ls))}
 }
 
 // missing says what does not exist.

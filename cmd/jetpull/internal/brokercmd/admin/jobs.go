@@ -82,12 +82,11 @@ func cancelScheduled(c *remote.Call) error {
 
 // chosen are the messages that are named, or none for all. One of both has to be given.
 func chosen(c *remote.Call) ([]string, error) {
-	all, err := c.Cmd.Flags().GetBool("all")
 	messages := c.Args[2:]
-	if err == nil && all == (len(messages) > 0) {
-		err = cli.Usage(errors.New("give messages, whose IDs jobs ls shows, or --all"))
+	if c.Is("all") == (len(messages) > 0) {
+		return nil, cli.Usage(errors.New("give messages, whose IDs jobs ls shows, or --all"))
 	}
-	return messages, err
+	return messages, nil
 }
 
 func purge(c *remote.Call) error {

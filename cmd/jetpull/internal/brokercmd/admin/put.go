@@ -136,7 +136,7 @@ func rm(use, short string, check func(*remote.Call) error, flags func(*pflag.Fla
 			return err
 		}
 		header := http.Header{"If-Unmodified-Since": {got.Get("Last-Modified")}}
-		if force, err := c.Cmd.Flags().GetBool("force"); err == nil && force && check == nil {
+		if c.Is("force") && check == nil {
 			path += "?force=true"
 		}
 		_, _, err = c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodDelete, Path: path, Header: header}, nil)
@@ -151,8 +151,8 @@ func force(flags *pflag.FlagSet) {
 
 // unused refuses to delete a consumer with jobs to do, unless that is forced.
 func unused(c *remote.Call) error {
-	if forced, err := c.Cmd.Flags().GetBool("force"); err != nil || forced {
-		return err
+	if c.Is("force") {
+		return nil
 	}
 	states, err := c.Items(c.Cmd.Context(), "/consumers", 1)
 	if err != nil || len(states) == 0 {
