@@ -46,7 +46,7 @@ a shell does not determine where messages are stored.
 func New(asJSON *bool) *cobra.Command {
 	var natsContext string
 	var open bool
-	var old original
+	var old []string // what has no effect of the flags of webhook-broker
 	var opts []broker.Option
 	var beside consolecmd.Beside
 	cmd := serve.System[broker.Config]{
@@ -64,15 +64,12 @@ func New(asJSON *bool) *cobra.Command {
 				}
 				opts = append(opts, option)
 			}
-			if old.command != "broker" {
-				return cli.Usage(fmt.Errorf("--command %q is not known: a broker is all that this command runs, and it prunes by itself (--prune-message-retention-days)", old.command))
-			}
 			return nil
 		},
 		Load: func(from broker.Sources) (*broker.Config, error) {
 			cfg, err := broker.LoadConfig(from)
 			if err == nil {
-				cfg.Warnings = append(append(cfg.Warnings, old.warnings()...), broker.StrayVariables(os.Environ(), remote.BrokerURL)...)
+				cfg.Warnings = append(append(cfg.Warnings, old...), broker.StrayVariables(os.Environ(), remote.BrokerURL)...)
 			}
 			return cfg, err
 		},
@@ -105,7 +102,7 @@ func New(asJSON *bool) *cobra.Command {
 	cmd.Flags().StringVar(&natsContext, "context", "", "connect to the server of a context of the nats command: its `NAME`, or the path of its file")
 	cmd.Flags().BoolVar(&open, "open", false, "the same as --http-open true")
 	beside.Flag(cmd)
-	old.flags(cmd.Flags())
+	addOriginalFlags(cmd.Flags(), &old)
 	cmd.AddCommand(backupCommand(asJSON), restoreCommand(), healthCommand(asJSON))
 	cmd.AddCommand(admin.New(asJSON)...)
 	return cmd
@@ -156,29 +153,28 @@ func WithOriginalFlags(args []string) []string {
 	return args
 }
 
-// original are those of its flags that have no use here.
-type original struct {
-	migrate, command string
-	stopOnChange     bool
-}
-
-func (o *original) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.migrate, "migrate", "", "")
-	flags.StringVar(&o.command, "command", "broker", "")
-	flags.BoolVar(&o.stopOnChange, "stop-on-conf-change", false, "")
+// addOriginalFlags adds those of its flags that have no use here. Given ones add a warning that they have no effect.
+func addOriginalFlags(flags *pflag.FlagSet, warnings *[]string) {
+	flags.Func("migrate", "", func(path string) error {
+		*warnings = append(*warnings, fmt.Sprintf("--migrate %q has no effect: there is no database", path))
+		return nil
+	})
+	flags.BoolFunc("stop-on-conf-change", "", func(text string) error {
+		if text == "false" {
+			return nil
+		}
+		*warnings = append(*warnings, "--stop-on-conf-change has no effect: the configuration is read at the start, so restart the broker when it changes")
+		return nil
+	})
 	flags.Bool("do-not-watch-conf-change", false, "")
+	command := flags.String("command", "broker", "")
+	cli.Checked(flags, "command", func() error {
+		if *command != "broker" {
+			return fmt.Errorf("--command %q is not known: a broker is all that this command runs, and it prunes by itself (--prune-message-retention-days)", *command)
+		}
+		return nil
+	})
 	for _, name := range originalFlags[1:] {
 		_ = flags.MarkHidden(name) // it exists
 	}
-}
-
-// warnings say what has no effect.
-func (o *original) warnings() (warnings []string) {
-	if o.migrate != "" {
-		warnings = append(warnings, fmt.Sprintf("--migrate %q has no effect: there is no database", o.migrate))
-	}
-	if o.stopOnChange {
-		warnings = append(warnings, "--stop-on-conf-change has no effect: the configuration is read at the start, so restart the broker when it changes")
-	}
-	return warnings
 }
