@@ -17,8 +17,8 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"golang.org/x/net/http/httpguts"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/internal/mask"
@@ -176,39 +176,17 @@ func (c *collector) post(ctx context.Context, body []byte) (after time.Duration,
 	return -1, err
 }
 
-// refused is an error if an answer says that the collector did not take some spans. The answer's field 1 has their number in its field 1, and
-// the reason in its field 2.
+// refused is an error if an answer says that the collector did not take some spans. The Go package of an ExportTraceServiceResponse imports gRPC.
+// Messages with the same fields read it: its field 1, and in there the number of spans in field 1 and the reason in field 2.
 func refused(answer []byte) error {
-	partial, _ := field(answer, 1)
-	_, spans := field(partial, 1)
-	reason, _ := field(partial, 2)
-	if spans == 0 && len(reason) == 0 {
-		return nil
+	var partial wrapperspb.BytesValue
+	var spans wrapperspb.Int64Value
+	var reason tracepb.Status
+	err := errors.Join(proto.Unmarshal(answer, &partial), proto.Unmarshal(partial.GetValue(), &spans), proto.Unmarshal(partial.GetValue(), &reason))
+	if err != nil || spans.GetValue() == 0 && reason.GetMessage() == "" {
+		return nil //nolint:nilerr // an answer that is not protobuf says nothing
 	}
-	return fmt.Errorf("the collector refused %d spans: %q", spans, reason)
-}
-
-// field returns the last value of a field of a message in protobuf, which is text or a number.
-func field(message []byte, wanted protowire.Number) (text []byte, number uint64) {
-	for len(message) > 0 {
-		tag, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			break
-		}
-		message = message[n:]
-		if n = protowire.ConsumeFieldValue(tag, kind, message); n < 0 {
-			break
-		}
-		switch {
-		case tag != wanted:
-		case kind == protowire.BytesType:
-			text, _ = protowire.ConsumeBytes(message)
-		case kind == protowire.VarintType:
-			number, _ = protowire.ConsumeVarint(message)
-		}
-		message = message[n:]
-	}
-	return text, number
+	return fmt.Errorf("the collector refused %d spans: %q", spans.GetValue(), reason.GetMessage())
 }
 
 var _ otlptrace.Client = (*collector)(nil)
