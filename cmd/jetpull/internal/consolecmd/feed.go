@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/jetpull/jetpull/console"
@@ -17,16 +16,16 @@ const openPatience = 2 * time.Second
 // lateFeed is a feed whose database need not answer when the console starts: each request opens it until it is open. A connection that is
 // lost later is the Store's own concern.
 type lateFeed struct {
-	dsn     string
-	opening chan struct{} // has one element while a request opens the database
-	opened  atomic.Pointer[feed.Store]
+	dsn    string
+	opened chan *feed.Store // has one element, which a request takes while it opens the database; nil: it is not open
 }
 
 var _ console.Feed = (*lateFeed)(nil)
 
 // openFeed fails if no database can ever answer at the DSN. The caller closes the feed.
 func openFeed(ctx context.Context, dsn string) (*lateFeed, error) {
-	l := &lateFeed{dsn: dsn, opening: make(chan struct{}, 1)}
+	l := &lateFeed{dsn: dsn, opened: make(chan *feed.Store, 1)}
+	l.opened <- nil
 	ctx, cancel := context.WithTimeout(ctx, openPatience)
 	defer cancel()
 	if _, err := l.store(ctx); errors.Is(err, feed.ErrInvalid) {
@@ -37,28 +36,21 @@ func openFeed(ctx context.Context, dsn string) (*lateFeed, error) {
 
 // Close must not be called while a request runs.
 func (l *lateFeed) Close() {
-	if s := l.opened.Load(); s != nil {
+	if s := <-l.opened; s != nil {
 		_ = s.Close() // it has no work of its own
 	}
 }
 
-func (l *lateFeed) store(ctx context.Context) (*feed.Store, error) {
-	if s := l.opened.Load(); s != nil {
-		return s, nil
-	}
+func (l *lateFeed) store(ctx context.Context) (s *feed.Store, err error) {
 	select {
-	case l.opening <- struct{}{}:
+	case s = <-l.opened:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	defer func() { <-l.opening }()
-	if s := l.opened.Load(); s != nil {
-		return s, nil
+	if s == nil {
+		s, err = feed.Open(ctx, l.dsn, feed.NoMigrate())
 	}
-	s, err := feed.Open(ctx, l.dsn, feed.NoMigrate())
-	if err == nil {
-		l.opened.Store(s)
-	}
+	l.opened <- s
 	return s, err
 }
 
