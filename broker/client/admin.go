@@ -30,13 +30,14 @@ func (a *Admin) Call(ctx context.Context, method, path string, body, answer any)
 
 // Send is like Call with additional headers, such as the tokens of a channel and a producer. A body of type []byte is sent unchanged. An answer of
 // type *io.ReadCloser gets the body, for the caller to close. Send returns the headers of the answer. Location names what it started or created.
-func (a *Admin) Send(ctx context.Context, method, path string, header http.Header, body, answer any) (_ http.Header, err error) {
+func (a *Admin) Send(ctx context.Context, method, path string, header http.Header, body, answer any) (http.Header, error) {
 	send := http.Header{}
 	if a.token != "" {
 		send.Set("Authorization", "Bearer "+a.token)
 	}
 	data, ok := body.([]byte)
 	if body != nil && !ok {
+		var err error
 		if data, err = json.Marshal(body); err != nil {
 			return nil, fmt.Errorf("write the body of %s %s: %w", method, path, err)
 		}

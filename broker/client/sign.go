@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -26,10 +27,7 @@ func Signing(secret string, next http.RoundTripper) (http.RoundTripper, error) {
 	if len(key) == 0 {
 		return nil, errors.New("the secret of signatures is empty: give the broker's hmac-shared-secret")
 	}
-	if next == nil {
-		next = http.DefaultTransport
-	}
-	return &signing{key, next}, nil
+	return &signing{key, cmp.Or(next, http.DefaultTransport)}, nil
 }
 
 type signing struct {
