@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,39 +22,14 @@ const insertBatch = 200
 // [Store.Insert] uses. It generates an ID for each that is empty. It returns the partition as stored. Errors are [ErrDuplicate], [ErrGatePassed]
 // for an item below the partition's gate, and [ErrInvalid].
 func (s *Store) CreatePartition(ctx context.Context, p Partition, items ...Item) (Partition, error) {
-	return createPartition(p, items, func(id string, f func(tx *gorm.DB) error) error { return s.sql.Write(ctx, id, f) })
-}
-
-// createPartition creates a partition with its items in the transaction that write makes.
-func createPartition(p Partition, items []Item, write func(id string, f func(tx *gorm.DB) error) error) (Partition, error) {
-	p.ID = cmp.Or(p.ID, nuid.Next())
-	row := sqlstore.Partition{ID: p.ID, Gate: p.Gate, Status: sqlstore.Available, Sealed: p.Sealed, Version: 1}
-	rows := sqlstore.Map(items, rowOf)
-	err := cmp.Or(checkID("Partition.ID", p.ID), newItems(&row, rows))
-	if err == nil {
-		err = write(p.ID, func(tx *gorm.DB) error {
-			err := tx.Create(&row).Error
-			if err != nil && sqlstore.Duplicate(tx, err) {
-				err = ErrDuplicate
-			}
-			if err != nil {
-				return err
-			}
-			return insertRows(tx, rows)
-		})
-	}
-	if err != nil {
-		return Partition{}, wrapped(err, "create partition %q", p.ID)
-	}
-	return partitionOf(&row), nil
+	return s.CreatePartitionTx(ctx, own{}, p, items...)
 }
 
 // Insert adds items to a partition in one transaction. It uses their fields ID, Gate, Data and NotBefore, and generates an ID for each that is
 // empty. Errors are [ErrNotFound], [ErrClosed] if the partition is sealed or Complete, [ErrGatePassed] for an item below its gate,
 // [ErrDuplicate] and [ErrInvalid].
 func (s *Store) Insert(ctx context.Context, partition string, items ...Item) error {
-	rows := sqlstore.Map(items, rowOf)
-	return s.change(ctx, "insert into", partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) })
+	return s.InsertTx(ctx, own{}, partition, items...)
 }
 
 // insertInto adds items to a partition whose row is locked.

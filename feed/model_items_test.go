@@ -127,7 +127,7 @@ func (c *client) Settle(ctx context.Context, t sqlstore.Terms, l sqlstore.Lease)
 	return result, gate, err
 }
 
-// judge is a statement for each question, as Store's.
+// judge is a statement for what is at the gate, for the next gate and for the rest, as Store's.
 func (tx *transaction) judge(t sqlstore.Terms, p *sqlstore.Partition) (sqlstore.Outcome, error) {
 	var failure error
 	has := func(condition func(it *sqlstore.Item) bool) (found bool) {
@@ -136,12 +136,13 @@ func (tx *transaction) judge(t sqlstore.Terms, p *sqlstore.Partition) (sqlstore.
 		}
 		return found
 	}
-	due, later, next := false, false, (*int)(nil)
+	due, later, failed, next := false, false, false, (*int)(nil)
 	failure = tx.read(tx.ctx, tx.name, func() {
 		for _, it := range tx.items[p.ID] {
 			if it.Gate == p.Gate && it.Status == sqlstore.Available {
 				due, later = due || tx.due(it), true
 			}
+			failed = failed || (it.Gate == p.Gate && it.Status == sqlstore.Failed)
 		}
 	})
 	switch {
@@ -149,7 +150,7 @@ func (tx *transaction) judge(t sqlstore.Terms, p *sqlstore.Partition) (sqlstore.
 		return sqlstore.Again, failure
 	case later:
 		return sqlstore.Idle, failure
-	case has(func(it *sqlstore.Item) bool { return it.Gate == p.Gate && it.Status == sqlstore.Failed }):
+	case failed:
 		p.Status = sqlstore.Failed
 		return sqlstore.Blocked, failure
 	}

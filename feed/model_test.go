@@ -297,13 +297,17 @@ func (c *client) owned(ctx context.Context, name string, t sqlstore.Terms, ids [
 }
 
 func (c *client) Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) error {
-	return c.owned(ctx, "release", t, sortedIDs(leases), func(p *sqlstore.Partition) bool {
+	err := c.owned(ctx, "release", t, sortedIDs(leases), func(p *sqlstore.Partition) bool {
 		given := slices.Contains(leases, leaseOf(p.ID, p.Epoch))
 		if given {
 			c.freed(p)
 		}
 		return given
 	})
+	if err == nil {
+		c.hub.Send(leases[0].ID)
+	}
+	return err
 }
 
 func (c *client) freed(p *sqlstore.Partition) {
@@ -387,7 +391,6 @@ func (c *client) Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, 
 }
 
 func (c *client) Subscribe(f func(string)) func()                      { return c.hub.Subscribe(f) }
-func (c *client) Announce(context.Context) error                       { c.hub.Send(""); return nil }
 func (c *client) Listen(context.Context, func(partition string)) error { return nil }
 
 func (c *client) Grant(ctx context.Context, t sqlstore.Terms, asks []sqlstore.Ask) (grants []sqlstore.Grant, err error) {

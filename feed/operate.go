@@ -1,8 +1,10 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 
 	"gorm.io/gorm"
 
@@ -12,27 +14,18 @@ import (
 // Seal closes a partition for new items: [Store.Insert] then returns [ErrClosed]. A watcher with [AutoClose] closes the partition when its last
 // item is Complete. If it is sealed already, Seal does nothing. The error is [ErrNotFound].
 func (s *Store) Seal(ctx context.Context, partition string) error {
-	return s.change(ctx, "seal", partition, seal)
-}
-
-func seal(tx *gorm.DB, p *sqlstore.Partition) error {
-	if p.Sealed {
-		return nil
-	}
-	return p.Update(tx, map[string]any{"sealed": true})
+	return s.SealTx(ctx, own{}, partition)
 }
 
 // ClosePartition makes a partition Complete, whether it is sealed or not. If it is Complete already, ClosePartition does nothing. Errors are
 // [ErrNotFound], and [ErrNotDone] while an item is not Complete.
 func (s *Store) ClosePartition(ctx context.Context, partition string) error {
-	return s.change(ctx, "close", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+	return s.change(ctx, own{}, "close", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		if p.Status == sqlstore.Complete {
 			return nil
 		}
-		if open, err := sqlstore.AnyOpen(tx, p.ID, "1 = 1"); err != nil {
-			return err
-		} else if open {
-			return ErrNotDone
+		if open, err := sqlstore.LowestOpen(tx, p.ID, math.MinInt); err != nil || open != nil {
+			return cmp.Or(err, ErrNotDone)
 		}
 		closed := gorm.Expr(s.sql.Dialect.Now) // see Prune
 		return p.Update(tx, map[string]any{"status": Complete, "owner": nil, "claimant": nil, "until": closed})
@@ -42,7 +35,7 @@ func (s *Store) ClosePartition(ctx context.Context, partition string) error {
 // Advance moves a partition to a gate. If it is at that gate already, Advance does nothing. Errors are [ErrNotFound], [ErrGatePassed] if the
 // partition is above that gate, [ErrNotDone] while an item below the gate is not Complete, and [ErrClosed] if the partition is Complete.
 func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
-	return s.change(ctx, fmt.Sprintf("advance to gate %d:", gate), partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+	return s.change(ctx, own{}, fmt.Sprintf("advance to gate %d:", gate), partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		switch {
 		case gate == p.Gate:
 			return nil
@@ -51,10 +44,8 @@ func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
 		case p.Status == sqlstore.Complete:
 			return ErrClosed
 		}
-		if open, err := sqlstore.AnyOpen(tx, p.ID, "gate < ?", gate); err != nil {
-			return err
-		} else if open {
-			return ErrNotDone
+		if open, err := sqlstore.LowestOpen(tx, p.ID, math.MinInt); err != nil || (open != nil && *open < gate) {
+			return cmp.Or(err, ErrNotDone)
 		}
 		return p.Update(tx, map[string]any{"gate": gate, "status": Available})
 	})
@@ -87,7 +78,7 @@ func (s *Store) SkipFailed(ctx context.Context, partition string, items ...strin
 // unfail changes the named items, or all, from Failed to what set says, and unblocks the partition.
 func (s *Store) unfail(ctx context.Context, what, partition string, items []string, set map[string]any) (n int, err error) {
 	set["version"] = gorm.Expr("version + 1")
-	err = s.change(ctx, what, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+	err = s.change(ctx, own{}, what, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		n = len(items)
 		if n == 0 {
 			done := tx.Table("items").Where("partition_id = ? AND status = 'Failed'", p.ID).Updates(set)
@@ -101,7 +92,7 @@ func (s *Store) unfail(ctx context.Context, what, partition string, items []stri
 				return err
 			}
 		}
-		return unblock(tx, p)
+		return s.unblock(tx, p)
 	})
 	if err != nil {
 		return 0, err
@@ -125,15 +116,11 @@ func unfailOne(tx *gorm.DB, p *sqlstore.Partition, id string, set map[string]any
 }
 
 // unblock makes a partition Available whose gate has items again, or no failed one any more.
-func unblock(tx *gorm.DB, p *sqlstore.Partition) error {
+func (s *Store) unblock(tx *gorm.DB, p *sqlstore.Partition) error {
 	if p.Status != sqlstore.Failed {
 		return nil
 	}
-	some, err := sqlstore.Has(tx, p.ID, "gate = ? AND status = 'Available'", p.Gate)
-	if err != nil {
-		return err
-	}
-	failed, err := sqlstore.Has(tx, p.ID, "gate = ? AND status = 'Failed'", p.Gate)
+	_, some, failed, err := s.sql.Dialect.AtGate(tx, p)
 	if err != nil || (failed && !some) {
 		return err
 	}
@@ -143,7 +130,7 @@ func unblock(tx *gorm.DB, p *sqlstore.Partition) error {
 // Reopen makes a Complete or Failed partition Available and unsealed, with its items as they were. The error is
 // [ErrNotFound]. A partition that is blocked by a Failed item at its gate fails again as soon as a watcher leases it.
 func (s *Store) Reopen(ctx context.Context, partition string) error {
-	return s.change(ctx, "reopen", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+	return s.change(ctx, own{}, "reopen", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		if p.Status == sqlstore.Available && !p.Sealed {
 			return nil
 		}

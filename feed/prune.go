@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"time"
 
 	"gorm.io/gorm"
@@ -150,8 +151,8 @@ func prune(ctx context.Context, s *sqlstore.Store, p *sqlstore.Partition, export
 func mark(ctx context.Context, s *sqlstore.Store, read *sqlstore.Partition) (marked bool, err error) {
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		marked = false // where the transaction is repeated
-		return s.ChangeIn(tx, read.ID, func(tx *gorm.DB, p *sqlstore.Partition) error {
-			if open, err := sqlstore.AnyOpen(tx, p.ID, "1 = 1"); err != nil || open || p.Status != read.Status || p.Version != read.Version {
+		return s.Change(tx, read.ID, func(tx *gorm.DB, p *sqlstore.Partition) error {
+			if open, err := sqlstore.LowestOpen(tx, p.ID, math.MinInt); err != nil || open != nil || p.Status != read.Status || p.Version != read.Version {
 				return err
 			}
 			marked = true

@@ -64,10 +64,7 @@ func (s *Store) Partition(ctx context.Context, id string) (Partition, error) {
 }
 
 func findPartition(db *gorm.DB, id string) (sqlstore.Partition, error) {
-	if !sqlstore.Possible(id) {
-		return sqlstore.Partition{}, ErrNotFound
-	}
-	return sqlstore.First[sqlstore.Partition](db.Where("id = ?", id))
+	return sqlstore.First[sqlstore.Partition](db, "id = ?", id)
 }
 
 // Partitions returns a page of partitions, ordered by the bytes of their IDs. The error is [ErrInvalid].
@@ -99,10 +96,7 @@ func (s *Store) Item(ctx context.Context, partition, id string) (Item, error) {
 }
 
 func findItem(tx *gorm.DB, partition, id string) (sqlstore.Item, error) {
-	if !sqlstore.Possible(partition) || !sqlstore.Possible(id) {
-		return sqlstore.Item{}, ErrNotFound
-	}
-	return sqlstore.First[sqlstore.Item](tx.Where("partition_id = ? AND id = ?", partition, id))
+	return sqlstore.First[sqlstore.Item](tx, "partition_id = ? AND id = ?", partition, id)
 }
 
 // Items returns a page of items in the order of their insertion; items of one Insert are in the order in which they were given. The time of the

@@ -56,6 +56,8 @@ func (r *silentServer) QueryContext(_ context.Context, query string, _ []driver.
 		return &recordedRow{columns: []string{"ready", "delayed", "gated", "since", "now"}, row: []driver.Value{int64(1), int64(0), int64(0), time.Now(), time.Now()}}, nil
 	case strings.HasPrefix(query, "SELECT COUNT(*), COUNT(DISTINCT"):
 		return &recordedRow{columns: []string{"n", "partitions"}, row: []driver.Value{int64(1), int64(1)}}, nil
+	case strings.HasPrefix(query, "SELECT CASE WHEN EXISTS"):
+		return &recordedRow{columns: []string{"due", "available", "failed"}, row: []driver.Value{int64(0), int64(0), int64(0)}}, nil
 	case strings.Contains(query, "MIN(gate)"):
 		return &recordedRow{columns: []string{"gate"}, row: []driver.Value{nil}}, nil
 	case strings.Contains(query, "MIN("), strings.HasPrefix(query, "SELECT SYSUTCDATETIME"):

@@ -108,8 +108,3 @@ func (s *Store) Close() error {
 func (s *Store) Migrate(ctx context.Context) error {
 	return wrapped(s.sql.Migrate(ctx), "migrate the tables")
 }
-
-// change locks a partition and changes it, in one transaction. The error says in which operation it came.
-func (s *Store) change(ctx context.Context, what, partition string, f func(tx *gorm.DB, p *sqlstore.Partition) error) error {
-	return wrapped(s.sql.Change(ctx, partition, f), "%s partition %q", what, partition)
-}

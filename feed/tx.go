@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -8,6 +9,7 @@ import (
 	"reflect"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nuid"
 	"gorm.io/gorm"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
@@ -20,31 +22,60 @@ import (
 // The transaction locks the row of the partition until it ends, so keep it short: see [Store].
 func (s *Store) InsertTx(ctx context.Context, tx any, partition string, items ...Item) error {
 	rows := sqlstore.Map(items, rowOf)
-	return s.changeTx(ctx, tx, "insert into", partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) })
+	return s.change(ctx, tx, "insert into", partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) })
 }
 
 // CreatePartitionTx is [Store.CreatePartition] in the caller's transaction: see [Store.InsertTx].
 func (s *Store) CreatePartitionTx(ctx context.Context, tx any, p Partition, items ...Item) (Partition, error) {
-	return createPartition(p, items, func(id string, f func(tx *gorm.DB) error) error { return inTx(ctx, s.sql, tx, id, f) })
+	p.ID = cmp.Or(p.ID, nuid.Next())
+	row := sqlstore.Partition{ID: p.ID, Gate: p.Gate, Status: sqlstore.Available, Sealed: p.Sealed, Version: 1}
+	rows := sqlstore.Map(items, rowOf)
+	err := cmp.Or(checkID("Partition.ID", p.ID), newItems(&row, rows))
+	if err == nil {
+		err = inTx(ctx, s.sql, tx, p.ID, func(tx *gorm.DB) error {
+			err := tx.Create(&row).Error
+			if err != nil && sqlstore.Duplicate(tx, err) {
+				err = ErrDuplicate
+			}
+			if err != nil {
+				return err
+			}
+			return insertRows(tx, rows)
+		})
+	}
+	if err != nil {
+		return Partition{}, wrapped(err, "create partition %q", p.ID)
+	}
+	return partitionOf(&row), nil
 }
 
 // SealTx is [Store.Seal] in the caller's transaction: see [Store.InsertTx].
 func (s *Store) SealTx(ctx context.Context, tx any, partition string) error {
-	return s.changeTx(ctx, tx, "seal", partition, seal)
+	return s.change(ctx, tx, "seal", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+		if p.Sealed {
+			return nil
+		}
+		return p.Update(tx, map[string]any{"sealed": true})
+	})
 }
 
-// changeTx is change in the caller's transaction.
-func (s *Store) changeTx(ctx context.Context, tx any, what, partition string, f func(tx *gorm.DB, p *sqlstore.Partition) error) error {
-	err := inTx(ctx, s.sql, tx, partition, func(tx *gorm.DB) error { return s.sql.ChangeIn(tx, partition, f) })
+// own is the transaction that the Store makes, where the caller gives none.
+type own struct{}
+
+// change locks a partition and changes it, in a transaction. The error says in which operation it came.
+func (s *Store) change(ctx context.Context, tx any, what, partition string, f func(tx *gorm.DB, p *sqlstore.Partition) error) error {
+	err := inTx(ctx, s.sql, tx, partition, func(tx *gorm.DB) error { return s.sql.Change(tx, partition, f) })
 	return wrapped(err, "%s partition %q", what, partition)
 }
 
-// inTx runs f in the caller's transaction, and has watchers woken when that has committed.
+// inTx runs f in a transaction, and has watchers woken when that has committed.
 func inTx(ctx context.Context, s *sqlstore.Store, tx any, partition string, f func(tx *gorm.DB) error) error {
 	if pointer := reflect.ValueOf(tx); pointer.Kind() == reflect.Pointer && pointer.IsNil() {
 		return invalid("tx", "a nil %T is no transaction", tx)
 	}
 	switch tx := tx.(type) {
+	case own:
+		return s.Write(ctx, partition, f)
 	case *sql.Tx:
 		return s.In(ctx, tx, partition, f)
 	case *gorm.DB:

@@ -7,7 +7,7 @@ UPDATE "partitions" SET "until"=DATEADD(millisecond, @p1, DATEADD(second, @p2, S
 SELECT * FROM "partitions" WHERE owner = @p1 AND id IN (@p2);
 
 -- release
-UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p2, DATEADD(second, @p3, SYSUTCDATETIME())) END,"version"=version + 1 WHERE owner = @p4 AND (((id = @p5 AND epoch = @p6)));
+UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p2, DATEADD(second, @p3, SYSUTCDATETIME())) END,"version"=version + 1 WHERE owner = @p4 AND (id = @p5 AND epoch = @p6);
 
 -- claim
 SELECT CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END AS owner, COUNT(*) AS n FROM partitions p WHERE p.status = 'Available' AND p.owner <> '' AND NOT p.until <= SYSUTCDATETIME() GROUP BY CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END;
@@ -30,26 +30,21 @@ UPDATE "items" SET "attempt"=@p1,"data"=@p2,"errors"=@p3,"gate"=@p4,"history"=@p
 -- settle
 UPDATE partitions SET gate = gate WHERE id = @p1;
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM items i WHERE partition_id = @p1 AND (gate = @p2 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME())) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM items i WHERE partition_id = @p1 AND (gate = @p2 AND status = 'Available') ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM items i WHERE partition_id = @p1 AND (gate = @p2 AND status = 'Failed') ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p1 AND gate > @p2 AND status = 'Available' UNION ALL SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p3 AND gate > @p4 AND status = 'Failed') gates;
-SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Available' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Failed' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT CASE WHEN EXISTS (SELECT 1 FROM items i WHERE i.partition_id = @p1 AND i.gate = @p2 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME())) THEN 1 ELSE 0 END, CASE WHEN EXISTS (SELECT 1 FROM items i WHERE i.partition_id = @p3 AND i.gate = @p4 AND i.status = 'Available') THEN 1 ELSE 0 END, CASE WHEN EXISTS (SELECT 1 FROM items i WHERE i.partition_id = @p5 AND i.gate = @p6 AND i.status = 'Failed') THEN 1 ELSE 0 END;
+SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p1 AND gate >= @p2 AND status = 'Available' UNION ALL SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p3 AND gate >= @p4 AND status = 'Failed') gates;
+SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p1 AND gate >= @p2 AND status = 'Available' UNION ALL SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p3 AND gate >= @p4 AND status = 'Failed') gates;
 UPDATE "partitions" SET "owner"=@p1,"status"=@p2,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p3, DATEADD(second, @p4, SYSUTCDATETIME())) END,"version"=@p5 WHERE id = @p6 AND version = @p7;
 
 -- close
 UPDATE partitions SET gate = gate WHERE id = @p1;
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Available' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Failed' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p1 AND gate >= @p2 AND status = 'Available' UNION ALL SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p3 AND gate >= @p4 AND status = 'Failed') gates;
 UPDATE "partitions" SET "claimant"=@p1,"owner"=@p2,"status"=@p3,"until"=SYSUTCDATETIME(),"version"=@p4 WHERE id = @p5 AND version = @p6;
 
 -- advance
 UPDATE partitions SET gate = gate WHERE id = @p1;
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Available' AND gate < @p2) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-SELECT "seq" FROM items i WHERE partition_id = @p1 AND (status = 'Failed' AND gate < @p2) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p1 AND gate >= @p2 AND status = 'Available' UNION ALL SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p3 AND gate >= @p4 AND status = 'Failed') gates;
 UPDATE "partitions" SET "gate"=@p1,"status"=@p2,"version"=@p3 WHERE id = @p4 AND version = @p5;
 
 -- retry

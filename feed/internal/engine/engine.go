@@ -44,6 +44,7 @@ type Tables interface {
 	Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, error)
 	Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, error)
 	Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (held, claimed map[sqlstore.Lease]bool, err error)
+	// Release also wakes watchers, which may want to lease the partitions.
 	Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) error
 	Claim(ctx context.Context, t sqlstore.Terms) (bool, error)
 
@@ -62,8 +63,6 @@ type Changes interface {
 	// until ctx or the connection ends. Listen returns nil at once where the database cannot notify. f does not block.
 	Subscribe(f func(partition string)) (cancel func())
 	Listen(ctx context.Context, f func(partition string)) error
-	// Announce has all these called with the partition "": any may have changed.
-	Announce(ctx context.Context) error
 }
 
 // Handler makes the attempts. Its methods are called by several goroutines.

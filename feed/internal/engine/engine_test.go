@@ -23,7 +23,6 @@ type oneTable struct {
 	settled  sqlstore.Outcome // what Settle returns when all is saved
 	save     error            // what Save returns, once
 	wake     func(partition string)
-	announce int
 }
 
 func (o *oneTable) Acquire(context.Context, sqlstore.Terms, int, map[string]bool) ([]sqlstore.Lease, error) {
@@ -46,8 +45,6 @@ func (o *oneTable) Subscribe(f func(partition string)) func()           { o.wake
 func (o *oneTable) Grant(context.Context, sqlstore.Terms, []sqlstore.Ask) ([]sqlstore.Grant, error) {
 	return nil, nil
 }
-
-func (o *oneTable) Announce(context.Context) error { o.announce++; return nil }
 
 func (o *oneTable) Release(context.Context, sqlstore.Terms, []sqlstore.Lease) error {
 	o.released++

@@ -259,13 +259,10 @@ func (e *Engine) giveBack() {
 	if len(leases) == 0 {
 		return
 	}
-	atEnd := e.stopping
 	e.async(func(ctx context.Context) func() {
 		err := e.tables.Release(ctx, e.terms, leases)
 		if err != nil {
 			_ = sqlstore.Sleep(ctx, errorPause) // at its end the error is noted at once
-		} else if atEnd {
-			_ = e.tables.Announce(ctx) // a hint: other watchers would find them by their polls only
 		}
 		return func() {
 			failed := e.failing("release", err)

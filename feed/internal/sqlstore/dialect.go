@@ -68,5 +68,5 @@ func (d *dialect) lock(tx *gorm.DB, id string) (Partition, error) {
 	} else if err := tx.Exec(d.locking, id).Error; err != nil {
 		return Partition{}, err
 	}
-	return First[Partition](tx.Where("id = ?", id))
+	return First[Partition](tx, "id = ?", id)
 }

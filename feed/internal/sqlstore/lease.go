@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -134,23 +133,19 @@ func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claim
 	held, claimed = map[Lease]bool{}, map[Lease]bool{}
 	for part := range slices.Chunk(leases, renewBatch) {
 		ids := Map(part, func(l *Lease) string { return l.ID })
+		mine := s.DB.Where("owner = ? AND id IN ?", t.Owner, ids)
 		err := s.Transact(ctx, func(tx *gorm.DB) error {
-			if err := s.Dialect.lockOwned(tx, t, ids); err != nil {
-				return err
-			}
 			until, err := s.Dialect.later(tx, t.Length+s.Dialect.slack)
 			if err != nil {
 				return err
 			}
-			return tx.Table("partitions").Where("owner = ? AND id IN ?", t.Owner, ids).
-				Updates(map[string]any{"until": until, "version": gorm.Expr("version + 1")}).Error
+			return s.Dialect.updateOwned(tx, mine, map[string]any{"until": until, "version": gorm.Expr("version + 1")})
 		})
 		if err != nil {
 			return nil, nil, err
 		}
 		var rows []Partition
-		err = s.DB.WithContext(ctx).Where("owner = ? AND id IN ?", t.Owner, ids).Find(&rows).Error
-		if err != nil {
+		if err := s.DB.WithContext(ctx).Where(mine).Find(&rows).Error; err != nil {
 			return nil, nil, err
 		}
 		for i := range rows {
@@ -164,25 +159,22 @@ func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claim
 	return held, claimed, nil
 }
 
-// Release gives leases back. A partition that another watcher claims is kept for that for a moment. The epoch is
-// compared, because a release of which the answer got lost is tried again, and the watcher may have leased the partition
+// Release gives leases back, and wakes watchers. A partition that another watcher claims is kept for that for a moment. The epoch
+// is compared, because a release of which the answer got lost is tried again, and the watcher may have leased the partition
 // again meanwhile.
 func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 	for part := range slices.Chunk(leases, renewBatch) {
-		args, ids := make([]any, 0, 2*len(part)), make([]string, len(part))
-		for i, l := range part {
-			args, ids[i] = append(args, l.ID, l.Epoch), l.ID
+		these := s.DB
+		for _, l := range part {
+			these = these.Or("id = ? AND epoch = ?", l.ID, l.Epoch)
 		}
-		these := strings.Repeat(" OR (id = ? AND epoch = ?)", len(part))[len(" OR "):]
-		err := s.Transact(ctx, func(tx *gorm.DB) error {
-			if err := s.Dialect.lockOwned(tx, t, ids); err != nil {
-				return err
-			}
+		// One of them wakes a watcher that does not hold it to look for all.
+		err := s.Write(ctx, part[0].ID, func(tx *gorm.DB) error {
 			freed, err := s.Dialect.freed(tx)
 			if err != nil {
 				return err
 			}
-			return tx.Table("partitions").Where("owner = ?", t.Owner).Where("("+these+")", args...).Updates(freed).Error
+			return s.Dialect.updateOwned(tx, s.DB.Where("owner = ?", t.Owner).Where(these), freed)
 		})
 		if err != nil {
 			return err
@@ -191,15 +183,17 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 	return nil
 }
 
-// lockOwned locks those of the partitions that the watcher has, in the order of their IDs, as a save does: an UPDATE of
+// updateOwned changes partitions that a watcher has. It locks them first, in the order of their IDs, as a save does: an UPDATE of
 // several takes them in the order in which they lie in the table. SQL Server's goes by the IDs itself.
-func (d *dialect) lockOwned(tx *gorm.DB, t Terms, ids []string) error {
-	if d.locking != "" {
-		return nil
+func (d *dialect) updateOwned(tx, which *gorm.DB, set map[string]any) error {
+	if d.locking == "" {
+		var locked []string
+		err := tx.Table("partitions").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where(which).Order("id").Pluck("id", &locked).Error
+		if err != nil {
+			return err
+		}
 	}
-	var locked []string
-	return tx.Table("partitions").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
-		Where("owner = ? AND id IN ?", t.Owner, ids).Order("id").Pluck("id", &locked).Error
+	return tx.Table("partitions").Where(which).Updates(set).Error
 }
 
 // freed is what a partition is without its lease.

@@ -56,12 +56,6 @@ func (s *Store) Listen(ctx context.Context, f func(partition string)) error {
 	return errors.Join(failure, err)
 }
 
-// Announce notifies all listeners that any partition may have changed.
-func (s *Store) Announce(ctx context.Context) error {
-	s.Send("")
-	return s.notify(s.DB.WithContext(ctx), "")
-}
-
 // notify notifies other processes of a change when the transaction commits, if the database supports it.
 func (s *Store) notify(tx *gorm.DB, partition string) error {
 	if s.Dialect.Name != "postgres" {

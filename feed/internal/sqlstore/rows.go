@@ -95,26 +95,15 @@ func EncodeErrors(list []string) *string {
 	return &text
 }
 
-// Has reports whether the partition has an item for which the condition holds.
-func Has(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
-	var found []int64
-	err := tx.Table("items i").Where("partition_id = ?", partition).Where(condition, args...).Limit(1).Pluck("seq", &found).Error
-	return len(found) > 0, err
-}
-
-// AnyOpen reports whether the partition has an item for which the condition holds and which is not Complete. Each status is
-// queried alone, because each has its index.
-func AnyOpen(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
-	found, err := Has(tx, partition, "status = 'Available' AND "+condition, args...)
-	if err != nil || found {
-		return found, err
+// First reads the row that has these IDs.
+func First[R any](tx *gorm.DB, condition string, ids ...string) (row R, err error) {
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		if args[i] = id; !Possible(id) {
+			return row, ErrNotFound
+		}
 	}
-	return Has(tx, partition, "status = 'Failed' AND "+condition, args...)
-}
-
-// First reads one row.
-func First[R any](tx *gorm.DB) (row R, err error) {
-	found := tx.Limit(1).Find(&row)
+	found := tx.Where(condition, args...).Limit(1).Find(&row)
 	if err = found.Error; err == nil && found.RowsAffected == 0 {
 		err = ErrNotFound
 	}

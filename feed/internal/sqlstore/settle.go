@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"math"
 
 	"gorm.io/gorm"
 )
@@ -62,41 +63,50 @@ func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 
 // judge looks at a partition's items and adds to set what it is to be.
 func (d *dialect) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (Outcome, error) {
-	if due, err := Has(tx, p.ID, "gate = ? AND "+d.dueItems(), p.Gate); err != nil || due {
-		return Again, err
-	}
-	if later, err := Has(tx, p.ID, "gate = ? AND status = 'Available'", p.Gate); err != nil || later {
-		return Idle, err
-	}
-	if failed, err := Has(tx, p.ID, "gate = ? AND status = 'Failed'", p.Gate); err != nil || failed {
-		set["status"] = Failed
-		return Blocked, err
-	}
-	next, err := nextGate(tx, p)
-	if err != nil {
+	due, later, failed, err := d.AtGate(tx, p)
+	switch {
+	case err != nil:
 		return Lost, err
+	case due:
+		return Again, nil
+	case later:
+		return Idle, nil
+	case failed:
+		set["status"] = Failed
+		return Blocked, nil
 	}
-	if next != nil {
-		if t.Manual {
-			return Idle, nil
-		}
+	next, err := LowestOpen(tx, p.ID, p.Gate)
+	switch {
+	case err != nil:
+		return Lost, err
+	case next != nil && t.Manual:
+		return Idle, nil
+	case next != nil:
 		set["gate"] = *next
 		return Passed, nil
-	}
-	if !t.AutoClose || !p.Sealed {
+	case !t.AutoClose || !p.Sealed:
 		return Idle, nil
 	}
-	open, err := AnyOpen(tx, p.ID, "1 = 1")
-	if err != nil || open {
+	if below, err := LowestOpen(tx, p.ID, math.MinInt); err != nil || below != nil {
 		return Idle, err
 	}
 	set["status"] = Complete
 	return Closed, nil
 }
 
-// nextGate is the lowest gate above the partition's that has items which are not Complete, or nil. Each status has its index.
-func nextGate(tx *gorm.DB, p *Partition) (next *int, err error) {
-	const above = "SELECT MIN(gate) AS gate FROM items WHERE partition_id = ? AND gate > ? AND status = "
-	err = tx.Raw("SELECT MIN(gate) FROM ("+above+"'Available' UNION ALL "+above+"'Failed') gates", p.ID, p.Gate, p.ID, p.Gate).Row().Scan(&next)
-	return next, err
+// AtGate reports which items a partition has at its gate: Available ones whose time has come, Available ones, and Failed ones.
+func (d *dialect) AtGate(tx *gorm.DB, p *Partition) (due, available, failed bool, err error) {
+	has := func(condition string) string {
+		return "CASE WHEN EXISTS (SELECT 1 FROM items i WHERE i.partition_id = @id AND i.gate = @gate AND " + condition + ") THEN 1 ELSE 0 END"
+	}
+	err = tx.Raw("SELECT "+has(d.dueItems())+", "+has("i.status = 'Available'")+", "+has("i.status = 'Failed'"),
+		map[string]any{"id": p.ID, "gate": p.Gate}).Row().Scan(&due, &available, &failed)
+	return due, available, failed, err
+}
+
+// LowestOpen is the lowest gate, from a gate on, at which a partition has items that are not Complete, or nil. Each status has its index.
+func LowestOpen(tx *gorm.DB, partition string, from int) (gate *int, err error) {
+	const lowest = "SELECT MIN(gate) AS gate FROM items WHERE partition_id = ? AND gate >= ? AND status = "
+	err = tx.Raw("SELECT MIN(gate) FROM ("+lowest+"'Available' UNION ALL "+lowest+"'Failed') gates", partition, from, partition, from).Row().Scan(&gate)
+	return gate, err
 }

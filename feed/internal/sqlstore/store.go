@@ -149,16 +149,8 @@ func (s *Store) InTurn(ctx context.Context, transact func() error) error {
 	return transact()
 }
 
-// Change locks a partition, changes it, and wakes watchers after the commit. One that is being pruned is not found.
-func (s *Store) Change(ctx context.Context, id string, f func(tx *gorm.DB, p *Partition) error) error {
-	return s.Write(ctx, id, func(tx *gorm.DB) error { return s.ChangeIn(tx, id, f) })
-}
-
-// ChangeIn is Change within a transaction.
-func (s *Store) ChangeIn(tx *gorm.DB, id string, f func(tx *gorm.DB, p *Partition) error) error {
-	if !Possible(id) {
-		return ErrNotFound
-	}
+// Change locks a partition and changes it, in a transaction. One that is being pruned is not found.
+func (s *Store) Change(tx *gorm.DB, id string, f func(tx *gorm.DB, p *Partition) error) error {
 	p, err := s.Dialect.lock(tx, id)
 	if err == nil && p.Status == Pruning {
 		err = ErrNotFound
