@@ -3,6 +3,7 @@ package feed
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -161,13 +162,13 @@ func parseAnswer(a *webhook.Answer) (Response, error) {
 		return Response{}, fmt.Errorf("the answer with status %d is too large: it has more than %d bytes", a.Code, maxAnswer)
 	}
 	text := bytes.TrimSpace(a.Body)
-	resp, said, err := decodeReply(text)
-	success := a.Code >= 200 && a.Code <= 299
+	resp, err := ParseResponse(text)
+	success, unread := a.Code >= 200 && a.Code <= 299, errors.Is(err, errNoResponse)
 	switch {
-	case success && err != nil:
+	case success && unread:
 		return Response{}, fmt.Errorf("the answer is %w", err)
-	case said != nil:
-		return Response{}, fmt.Errorf("answered with status %d: %w", a.Code, said)
+	case err != nil && !unread:
+		return Response{}, fmt.Errorf("answered with status %d: %w", a.Code, err)
 	case !success:
 		return Response{}, fmt.Errorf("answered with status %d: %.*q", a.Code, maxExcerpt, text)
 	}

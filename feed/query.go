@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"gorm.io/gorm"
@@ -52,15 +53,19 @@ func (q Query) rows(db *gorm.DB, partition, order string, after any) *gorm.DB {
 	return db
 }
 
-// Partition returns a partition, or [ErrNotFound].
-func (s *Store) Partition(ctx context.Context, id string) (Partition, error) {
-	var p Partition
-	err := s.sql.Read(ctx, func(db *gorm.DB) error {
-		row, err := findPartition(db, id)
-		p = partitionOf(&row)
+// read runs statements that only read. The error says in which operation it came.
+func read[T any](ctx context.Context, s *Store, what string, f func(db *gorm.DB) (T, error)) (found T, err error) {
+	err = s.sql.Read(ctx, func(db *gorm.DB) (err error) {
+		found, err = f(db)
 		return err
 	})
-	return p, wrapped(err, "partition %q", id)
+	return found, wrapped(err, "%s", what)
+}
+
+// Partition returns a partition, or [ErrNotFound].
+func (s *Store) Partition(ctx context.Context, id string) (Partition, error) {
+	row, err := read(ctx, s, fmt.Sprintf("partition %q", id), func(db *gorm.DB) (sqlstore.Partition, error) { return findPartition(db, id) })
+	return partitionOf(&row), err
 }
 
 func findPartition(db *gorm.DB, id string) (sqlstore.Partition, error) {
@@ -76,23 +81,17 @@ func (s *Store) Partitions(ctx context.Context, q Query) ([]Partition, error) {
 	if !sqlstore.Possible(q.After) {
 		return nil, notID("Query.After", q.After)
 	}
-	var rows []sqlstore.Partition
-	err = s.sql.Read(ctx, func(db *gorm.DB) error { return q.rows(db, "id", "id", q.After).Find(&rows).Error })
-	if err != nil {
-		return nil, wrapped(err, "list partitions")
-	}
-	return sqlstore.Map(rows, partitionOf), nil
+	rows, err := read(ctx, s, "list partitions", func(db *gorm.DB) (rows []sqlstore.Partition, err error) {
+		err = q.rows(db, "id", "id", q.After).Find(&rows).Error
+		return rows, err
+	})
+	return sqlstore.Map(rows, partitionOf), err
 }
 
 // Item returns an item of a partition, or [ErrNotFound].
 func (s *Store) Item(ctx context.Context, partition, id string) (Item, error) {
-	var it Item
-	err := s.sql.Read(ctx, func(db *gorm.DB) error {
-		row, err := findItem(db, partition, id)
-		it = itemOf(&row)
-		return err
-	})
-	return it, wrapped(err, "item %q of partition %q", id, partition)
+	row, err := read(ctx, s, fmt.Sprintf("item %q of partition %q", id, partition), func(db *gorm.DB) (sqlstore.Item, error) { return findItem(db, partition, id) })
+	return itemOf(&row), err
 }
 
 func findItem(tx *gorm.DB, partition, id string) (sqlstore.Item, error) {
@@ -110,60 +109,53 @@ func (s *Store) Items(ctx context.Context, q Query) ([]Item, error) {
 	if q.After != "" && q.Partition == "" {
 		return nil, invalid("Query.After", "an item's ID is unique in its partition only; give Query.Partition")
 	}
-	var rows []sqlstore.Item
-	err = s.sql.Read(ctx, func(db *gorm.DB) error {
+	rows, err := read(ctx, s, "list items", func(db *gorm.DB) (rows []sqlstore.Item, err error) {
 		var after sqlstore.Item
 		if q.After != "" {
 			if after, err = findItem(db, q.Partition, q.After); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return q.rows(db, "partition_id", "seq", after.Seq).Find(&rows).Error
+		err = q.rows(db, "partition_id", "seq", after.Seq).Find(&rows).Error
+		return rows, err
 	})
-	if err != nil {
-		return nil, wrapped(err, "list items")
-	}
-	return sqlstore.Map(rows, itemOf), nil
+	return sqlstore.Map(rows, itemOf), err
 }
 
 // Counts returns the numbers of items of a partition by gate and status. The error is [ErrNotFound].
 func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, error) {
-	var rows []struct {
-		Gate int
-		Counts
-	}
 	count := func(s Status) string {
 		return "COUNT(CASE WHEN status = '" + string(s) + "' THEN 1 END) AS " + string(s)
 	}
 	columns := []string{"gate", count(Available), count(Complete), count(Failed)}
-	err := s.sql.Read(ctx, func(db *gorm.DB) error {
-		if _, err := findPartition(db, partition); err != nil {
-			return err
+	return read(ctx, s, fmt.Sprintf("count the items of partition %q", partition), func(db *gorm.DB) (map[int]Counts, error) {
+		var rows []struct {
+			Gate int
+			Counts
 		}
-		return db.Table("items").Select(columns).Where("partition_id = ?", partition).Group("gate").Find(&rows).Error
+		if _, err := findPartition(db, partition); err != nil {
+			return nil, err
+		}
+		err := db.Table("items").Select(columns).Where("partition_id = ?", partition).Group("gate").Find(&rows).Error
+		counts := map[int]Counts{}
+		for _, row := range rows {
+			counts[row.Gate] = row.Counts
+		}
+		return counts, err
 	})
-	if err != nil {
-		return nil, wrapped(err, "count the items of partition %q", partition)
-	}
-	counts := map[int]Counts{}
-	for _, row := range rows {
-		counts[row.Gate] = row.Counts
-	}
-	return counts, nil
 }
 
 // Steps returns the number of steps that a partition's items have completed, or [ErrNotFound]. Each [Response] that was saved completed one: the
 // item moved to a higher gate, became Complete, or stays at its gate to be processed again. The difference between two calls is the throughput,
 // even while no item is Complete yet.
 func (s *Store) Steps(ctx context.Context, partition string) (int64, error) {
-	var n int64
-	err := s.sql.Read(ctx, func(db *gorm.DB) error {
+	return read(ctx, s, fmt.Sprintf("count the steps of partition %q", partition), func(db *gorm.DB) (n int64, err error) {
 		if _, err := findPartition(db, partition); err != nil {
-			return err
+			return 0, err
 		}
-		return db.Raw("SELECT COALESCE(SUM(step), 0) FROM items WHERE partition_id = ?", partition).Scan(&n).Error
+		err = db.Raw("SELECT COALESCE(SUM(step), 0) FROM items WHERE partition_id = ?", partition).Scan(&n).Error
+		return n, err
 	})
-	return n, wrapped(err, "count the steps of partition %q", partition)
 }
 
 // Backlog counts the items that are not Complete.

@@ -2,14 +2,16 @@ package feed
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 )
 
-var errNoObject = errors.New("it is no object")
+var (
+	errNoResponse = errors.New("not the JSON of a response")
+	errNoObject   = errors.New("it is no object")
+)
 
 // replyBody is a Response or an error as JSON.
 type replyBody struct {
@@ -50,31 +52,25 @@ func encodeReply(resp Response, err error) ([]byte, error) {
 // with [Permanent] and [RetryAfter]. "bytes" in base64 may replace "data" for data that is not JSON. "data": null leaves the item's data
 // unchanged.
 func ParseResponse(text []byte) (Response, error) {
-	resp, said, err := decodeReply(text)
-	return resp, cmp.Or(err, said)
-}
-
-// decodeReply reads what encodeReply writes. It separates the error that the handler said from that of its JSON.
-func decodeReply(text []byte) (resp Response, said, err error) {
 	var body replyBody
-	err = json.Unmarshal(text, &body)
+	err := json.Unmarshal(text, &body)
 	if err == nil && !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		err = errNoObject
 	}
 	if err != nil {
-		return Response{}, nil, fmt.Errorf("not the JSON of a response: %w: %.*q", err, maxExcerpt, text)
+		return Response{}, fmt.Errorf("%w: %w: %.*q", errNoResponse, err, maxExcerpt, text)
 	}
 	if body.Error == nil {
-		resp = Response{Gate: body.Gate, Done: body.Done}
+		resp := Response{Gate: body.Gate, Done: body.Done}
 		switch {
 		case body.Bytes != nil:
 			resp.Data = *body.Bytes
 		case body.Data != nil:
 			resp.Data = *body.Data
 		}
-		return resp, nil, nil
+		return resp, nil
 	}
-	said = errors.New(body.Error.Message)
+	said := errors.New(body.Error.Message)
 	if body.Error.NoRetry {
 		said = Permanent(said)
 	}
@@ -83,5 +79,5 @@ func decodeReply(text []byte) (resp Response, said, err error) {
 		seconds := min(max(*body.Error.After, 0), maxDelay.Seconds())
 		said = RetryAfter(time.Duration(seconds*float64(time.Second)), said)
 	}
-	return Response{}, said, nil
+	return Response{}, said
 }
