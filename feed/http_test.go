@@ -175,46 +175,6 @@ func TestHTTPRequests(t *testing.T) {
 	require.NotEqual(t, got[1].Get("Idempotency-Key"), got[2].Get("Idempotency-Key"))
 }
 
-// batcher is a function as a BatchProcessor.
-type batcher struct {
-	ProcessorFunc
-	f func([]Item) ([]Response, []error)
-}
-
-func (batcher) BatchSize() int { return 4 }
-
-func (b batcher) ProcessBatch(_ context.Context, items []Item) ([]Response, []error) {
-	return b.f(items)
-}
-
-func TestBatches(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, s *Store, _ string) {
-		create(t, s, Partition{ID: "p", Sealed: true}, make([]Item, 10)...)
-		var mu sync.Mutex
-		var sizes []int
-		w := watch(t, s, batcher{f: func(items []Item) ([]Response, []error) {
-			mu.Lock()
-			defer mu.Unlock()
-			sizes = append(sizes, len(items))
-			if len(sizes) == 1 {
-				return nil, nil // as many as no items: all of them failed
-			}
-			out := make([]Response, len(items))
-			for i := range out {
-				out[i].Done = true
-			}
-			return out, make([]error, len(items))
-		}}, AutoClose())
-		awaitPartition(t, s, "p", Complete)
-		require.NoError(t, w.stop(t))
-		for _, n := range sizes {
-			require.LessOrEqual(t, n, 4)
-		}
-		require.Less(t, len(sizes), 10)
-	})
-}
-
 // TestHealthIsAskedOnce: of many calls that wait for a handler to be well, one asks.
 func TestHealthIsAskedOnce(t *testing.T) {
 	t.Parallel()

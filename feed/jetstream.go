@@ -277,7 +277,6 @@ func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, err
 	case p == nil:
 		return nil, invalid("Processor", "is nil")
 	}
-	call, _ := batchOf(ProcessorFunc(p.Process))
 	return func(ctx context.Context, m *jetpull.Msg) error {
 		it, reply, err := receivedItem(m)
 		if err != nil {
@@ -286,8 +285,7 @@ func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, err
 		if !trace.SpanContextFromContext(ctx).IsValid() { // else the handler is in otelpull's
 			ctx = traceContext.Extract(ctx, propagation.HeaderCarrier(m.Headers()))
 		}
-		resps, errs := attempt(ctx, call, []Item{it})
-		resp, err := resps[0], errs[0]
+		resp, err := attempt(ctx, p, it)
 		if err != nil && ctx.Err() != nil {
 			return err // called off: that is no attempt that failed, and another worker makes it
 		}

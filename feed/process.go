@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -20,24 +19,13 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// Processor processes items. Its methods are called by several goroutines.
+// Processor processes items. Its method is called by several goroutines. To process several items by one request, collect those of such calls.
 type Processor interface {
 	// Process makes one attempt at a step of an item. An error or a panic is a failed attempt; see [Permanent] and [RetryAfter]. ctx has the
 	// values of Run's context, and ends up to DrainTimeout after that. It ends earlier if the database reports that the lease is lost; the
 	// result of Process is then not saved. It does not end while the watcher cannot reach the database, because the watcher often still holds
 	// the lease when the database is back.
 	Process(ctx context.Context, it Item) (Response, error)
-}
-
-// BatchProcessor is a [Processor] that processes several items in one call. They may be of several partitions.
-type BatchProcessor interface {
-	Processor
-	// BatchSize returns the maximum number of items of a call. Run calls it once. If it is less than 2, Process is called instead.
-	BatchSize() int
-	// ProcessBatch returns a Response and an error for each item. If it returns another number of either, or panics, the attempt has failed for
-	// all items. ctx ends up to DrainTimeout after Run's context. It does not end when a lease is lost, because the watcher may hold the leases
-	// of other items. Results for items of a lost lease are not saved.
-	ProcessBatch(ctx context.Context, items []Item) ([]Response, []error)
 }
 
 // apply applies the options of a processor.
@@ -59,46 +47,20 @@ type ProcessorFunc func(context.Context, Item) (Response, error)
 // Process calls f.
 func (f ProcessorFunc) Process(ctx context.Context, it Item) (Response, error) { return f(ctx, it) }
 
-// batch makes an attempt at each of some items.
-type batch func(ctx context.Context, items []Item) ([]Response, []error)
-
-// batchOf is what calls a processor, and how many items a call has at most.
-func batchOf(p Processor) (batch, int) {
-	if b, ok := p.(BatchProcessor); ok {
-		if n := b.BatchSize(); n > 1 {
-			return b.ProcessBatch, n
-		}
-	}
-	return func(ctx context.Context, items []Item) ([]Response, []error) {
-		resp, err := p.Process(ctx, items[0])
-		return []Response{resp}, []error{err}
-	}, 1
-}
-
 // errRegression is the error of a Response with a gate below the item's.
 var errRegression = errors.New("the response's gate is below the item's")
 
-// attempt makes an attempt at each item. A panic, also one in the methods of a returned error, is an error.
-func attempt(ctx context.Context, call batch, items []Item) (resps []Response, errs []error) {
+// attempt makes an attempt at an item. A panic, also one in the methods of a returned error, is an error.
+func attempt(ctx context.Context, p Processor, it Item) (resp Response, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			resps, errs = allFailed(len(items), fmt.Errorf("panic: %v\n%s", r, debug.Stack()))
+			resp, err = Response{}, fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	resps, errs = call(ctx, items)
-	if len(resps) != len(items) || len(errs) != len(items) {
-		return allFailed(len(items), fmt.Errorf("ProcessBatch returned %d responses and %d errors for %d items", len(resps), len(errs), len(items)))
+	if resp, err = p.Process(ctx, it); err != nil {
+		_ = err.Error() // panics here, and not later, for a nil pointer of an error's type
 	}
-	for _, err := range errs {
-		if err != nil {
-			_ = err.Error() // panics here, and not later, for a nil pointer of an error's type
-		}
-	}
-	return resps, errs
-}
-
-func allFailed(n int, err error) ([]Response, []error) {
-	return make([]Response, n), slices.Repeat([]error{err}, n)
+	return resp, err
 }
 
 // traceContext carries the parent of a span in the headers of requests and messages (W3C Trace Context).
@@ -108,59 +70,35 @@ var traceContext propagation.TraceContext
 // is the engine's [engine.Handler].
 type handler struct {
 	*config
-	call   batch
-	tracer trace.Tracer // nil: none
+	processor Processor
+	tracer    trace.Tracer // nil: none
 }
 
 // Process implements [engine.Handler].
-func (h *handler) Process(ctx context.Context, rows []*sqlstore.Item, steps []engine.Step) {
-	items := make([]Item, 0, len(rows))
-	for i, row := range rows {
-		if row.Timer == nil {
-			items = append(items, itemOf(row))
-		} else {
-			steps[i] = engine.Step{Result: elapsed(row)}
-		}
+func (h *handler) Process(ctx context.Context, row *sqlstore.Item) (sqlstore.Result, error) {
+	if row.Timer != nil {
+		return elapsed(row), nil
 	}
-	if len(items) == 0 {
-		return
+	it := itemOf(row)
+	resp, err := h.traced(ctx, it)
+	if err == nil && resp.Gate != nil && *resp.Gate < it.Gate {
+		err = Permanent(fmt.Errorf("%w: %d, item %d", errRegression, *resp.Gate, it.Gate))
 	}
-	resps, errs := h.attempt(ctx, items)
-	n := 0
-	for i, row := range rows {
-		if row.Timer == nil {
-			steps[i] = h.step(&items[n], &resps[n], errs[n])
-			n++
-		}
-	}
+	return h.result(&it, &resp), err
 }
 
-func (h *handler) attempt(ctx context.Context, items []Item) (resps []Response, errs []error) {
+func (h *handler) traced(ctx context.Context, it Item) (resp Response, err error) {
 	if h.tracer == nil {
-		return attempt(ctx, h.call, items)
+		return attempt(ctx, h.processor, it)
 	}
-	spans := make([]trace.Span, len(items))
-	for i, it := range items {
-		var inSpan context.Context
-		if inSpan, spans[i] = h.span(ctx, it); len(items) == 1 {
-			ctx = inSpan
-		}
-	}
-	resps, errs = allFailed(len(items), engine.ErrExited)
-	defer func() {
-		for i, span := range spans {
-			endSpan(span, items[i], resps[i], errs[i])
-		}
-	}()
-	resps, errs = attempt(ctx, h.call, items)
-	return resps, errs
-}
-
-func (h *handler) span(ctx context.Context, it Item) (context.Context, trace.Span) {
-	return h.tracer.Start(ctx, "process", trace.WithAttributes(
+	ctx, span := h.tracer.Start(ctx, "process", trace.WithAttributes(
 		attribute.String("feed.partition", it.Partition), attribute.String("feed.item", it.ID),
 		attribute.Int("feed.gate", it.Gate), attribute.Int("feed.attempt", it.Attempt),
 	))
+	err = engine.ErrExited
+	defer func() { endSpan(span, it, resp, err) }()
+	resp, err = attempt(ctx, h.processor, it)
+	return resp, err
 }
 
 func endSpan(span trace.Span, it Item, resp Response, err error) {
@@ -176,11 +114,8 @@ func endSpan(span trace.Span, it Item, resp Response, err error) {
 	span.End()
 }
 
-// step is what a Response makes of an item.
-func (h *handler) step(it *Item, resp *Response, err error) engine.Step {
-	if err == nil && resp.Gate != nil && *resp.Gate < it.Gate {
-		err = Permanent(fmt.Errorf("%w: %d, item %d", errRegression, *resp.Gate, it.Gate))
-	}
+// result is what a Response makes of an item.
+func (h *handler) result(it *Item, resp *Response) sqlstore.Result {
 	r := sqlstore.Result{Item: it.ID, Version: it.Version, Gate: it.Gate, Status: sqlstore.Available, Data: resp.Data, Steps: 1}
 	if resp.Gate != nil {
 		r.Gate = *resp.Gate
@@ -191,7 +126,7 @@ func (h *handler) step(it *Item, resp *Response, err error) engine.Step {
 	case r.Gate == it.Gate:
 		r.Delay = h.requeue
 	}
-	return engine.Step{Result: r, Err: err}
+	return r
 }
 
 // Failed implements [engine.Handler].

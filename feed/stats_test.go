@@ -14,7 +14,6 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/jetpull/jetpull/feed/internal/engine"
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
@@ -117,17 +116,15 @@ func TestTraces(t *testing.T) {
 	require.Contains(t, ended[1].Attributes(), attribute.Bool("feed.done", true))
 }
 
-// TestTracesOfBatches: each item has a span of its own, also where the batch panics.
-func TestTracesOfBatches(t *testing.T) {
+// TestTraceOfAPanic: the span of an attempt ends also where the processor panics.
+func TestTraceOfAPanic(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
-	call, most := batchOf(batcher{f: func([]Item) ([]Response, []error) { panic("boom") }})
-	require.Equal(t, 4, most)
 	h := handler{
-		config: newConfig(nil), call: call, tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test"),
+		config: newConfig(nil), processor: ProcessorFunc(func(context.Context, Item) (Response, error) { panic("boom") }),
+		tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test"),
 	}
-	steps := make([]engine.Step, 2)
-	h.Process(t.Context(), []*sqlstore.Item{{ID: "a"}, {ID: "b"}}, steps)
-	require.ErrorContains(t, steps[1].Err, "boom")
-	require.Len(t, spans.Ended(), 2)
-	require.Equal(t, codes.Error, spans.Ended()[1].Status().Code)
+	_, err := h.Process(t.Context(), &sqlstore.Item{ID: "a"})
+	require.ErrorContains(t, err, "boom")
+	require.Len(t, spans.Ended(), 1)
+	require.Equal(t, codes.Error, spans.Ended()[0].Status().Code)
 }

@@ -53,8 +53,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	h := &handler{config: w.config}
-	h.call, w.config.Batch = batchOf(w.processor)
+	h := &handler{config: w.config, processor: w.processor}
 	if w.config.tracers != nil {
 		h.tracer = w.config.tracers.Tracer("github.com/jetpull/jetpull/feed")
 	}

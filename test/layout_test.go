@@ -194,7 +194,7 @@ func TestTableViolationsFire(t *testing.T) {
 }
 
 // systemLines are the most lines of each system, without its tests. The feed's test server counts as a test.
-var systemLines = map[string]int{"broker": 12452, "relay": 6294, "feed": 5554}
+var systemLines = map[string]int{"broker": 12452, "relay": 6294, "feed": 5414}
 
 // TestTheSystemsAreSmall holds the code of broker, relay and feed against their limits.
 func TestTheSystemsAreSmall(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,18 +66,13 @@ type Changes interface {
 
 // Handler makes the attempts. Its methods are called by several goroutines.
 type Handler interface {
-	// Process makes an attempt at each item and sets how it ended. It does not panic, but may end its goroutine.
-	Process(ctx context.Context, items []*sqlstore.Item, steps []Step)
+	// Process makes an attempt at an item and returns a result, of which the engine sets the lease, or an error. It does not panic, but
+	// may end its goroutine.
+	Process(ctx context.Context, it *sqlstore.Item) (sqlstore.Result, error)
 	// Failed returns the result of an item after a failed attempt.
 	Failed(it *sqlstore.Item, err error) sqlstore.Result
 	// Conflict reports a result that was not saved.
 	Conflict(it *sqlstore.Item)
-}
-
-// Step is how an attempt ended: with a result, of which the engine sets the lease, or with an error.
-type Step struct {
-	Result sqlstore.Result
-	Err    error
 }
 
 // Config is the options of a watcher.
@@ -86,7 +80,6 @@ type Config struct {
 	Concurrency, MaxPartitions            int
 	PartitionConcurrency                  int              // items of a partition that have begun and are not saved
 	Limits                                []sqlstore.Limit // one of a gate
-	Batch                                 int              // items of a call, at least 1
 	Lease, PollMin, PollMax, DrainTimeout time.Duration
 	Manual, AutoClose, Steal              bool
 	Log                                   *slog.Logger
@@ -250,8 +243,8 @@ func (e *Engine) begin(now time.Time) {
 		if started := e.lanes[(e.turn+i)%len(e.lanes)].take(now, e.Concurrency-e.active, e.PartitionConcurrency); len(started) > 0 {
 			e.active += len(started)
 			e.tally.Running.Add(int64(len(started)))
-			for group := range slices.Chunk(started, e.Batch) {
-				go e.run(group)
+			for i := range started {
+				go e.run(&started[i])
 			}
 		}
 	}
@@ -259,26 +252,15 @@ func (e *Engine) begin(now time.Time) {
 }
 
 // run is the goroutine of a handler. The channel can hold the results of all that may have begun.
-func (e *Engine) run(group []attempt) {
-	ctx := e.handlers
-	if e.Batch == 1 {
-		ctx = group[0].h.ctx
-	}
-	items, steps := make([]*sqlstore.Item, len(group)), make([]Step, len(group))
-	for i := range group {
-		items[i], steps[i].Err = &group[i].item, ErrExited
-		items[i].Attempt++
-	}
-	begun := time.Now()
+func (e *Engine) run(a *attempt) {
+	a.item.Attempt++
+	begun, result, err := time.Now(), sqlstore.Result{}, ErrExited
 	defer func() {
-		took := time.Since(begun)
-		for i := range group {
-			e.tally.attempted(took, steps[i].Err)
-			e.end(&group[i], &steps[i])
-			e.results <- group[i]
-		}
+		e.tally.attempted(time.Since(begun), err)
+		e.end(a, result, err)
+		e.results <- *a
 	}()
-	e.handler.Process(ctx, items, steps)
+	result, err = e.handler.Process(a.h.ctx, &a.item)
 }
 
 // stop begins the end: nothing is begun any more, and each lease goes back after its last result.

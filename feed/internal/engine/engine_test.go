@@ -102,23 +102,21 @@ func (o *oneTable) Settle(context.Context, sqlstore.Terms, sqlstore.Lease) (sqls
 	return o.settled, 0, nil
 }
 
-// calls is a Handler that reports the sizes of its calls, and completes each item.
+// calls is a Handler that reports its calls, and completes each item.
 type calls struct {
-	sizes     chan int
+	begun     chan string
 	err       error
 	failed    chan error
 	conflicts chan string
 }
 
 func newCalls() *calls {
-	return &calls{sizes: make(chan int, 100), failed: make(chan error, 100), conflicts: make(chan string, 100)}
+	return &calls{begun: make(chan string, 100), failed: make(chan error, 100), conflicts: make(chan string, 100)}
 }
 
-func (c *calls) Process(_ context.Context, items []*sqlstore.Item, steps []Step) {
-	c.sizes <- len(items)
-	for i, it := range items {
-		steps[i] = Step{Result: sqlstore.Result{Item: it.ID, Version: it.Version, Status: sqlstore.Complete}, Err: c.err}
-	}
+func (c *calls) Process(_ context.Context, it *sqlstore.Item) (sqlstore.Result, error) {
+	c.begun <- it.ID
+	return sqlstore.Result{Item: it.ID, Version: it.Version, Status: sqlstore.Complete}, c.err
 }
 
 func (c *calls) Failed(it *sqlstore.Item, err error) sqlstore.Result {
@@ -128,9 +126,9 @@ func (c *calls) Failed(it *sqlstore.Item, err error) sqlstore.Result {
 
 func (c *calls) Conflict(it *sqlstore.Item) { c.conflicts <- it.ID }
 
-func testConfig(batch int) Config {
+func testConfig() Config {
 	return Config{
-		Concurrency: 4, PartitionConcurrency: 4, MaxPartitions: 10, Batch: batch, Lease: time.Second, PollMin: 10 * time.Millisecond, PollMax: time.Second,
+		Concurrency: 4, PartitionConcurrency: 4, MaxPartitions: 10, Lease: time.Second, PollMin: 10 * time.Millisecond, PollMax: time.Second,
 		DrainTimeout: time.Second, Log: slog.New(slog.DiscardHandler), Jitter: func(d time.Duration) time.Duration { return d },
 	}
 }
@@ -140,7 +138,7 @@ func run(t *testing.T, o *oneTable, c *calls, tally *Tally) (stop func() (draine
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan bool, 1)
-	e := New(ctx, testConfig(1), o, c, tally)
+	e := New(ctx, testConfig(), o, c, tally)
 	go func() { ended <- e.Run(ctx) }()
 	return func() bool {
 		cancel()
@@ -158,7 +156,7 @@ func TestItemsAreProcessed(t *testing.T) {
 		stop := run(t, o, c, tally)
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 50, tally.Completed.Load())
-		require.Len(t, c.sizes, 50)
+		require.Len(t, c.begun, 50)
 		require.Zero(t, tally.Leases.Load())
 		o.mu.Lock()
 		o.items = append(o.items, sqlstore.Item{PartitionID: "p", ID: "late", Seq: 100, Version: 1})
@@ -202,25 +200,26 @@ func TestFailedAttempts(t *testing.T) {
 	})
 }
 
-// TestBatchesNeedTheirLeases: no call has an item of a lease that may have ended, behind one of a lease that has not.
-func TestBatchesNeedTheirLeases(t *testing.T) {
+// TestItemsNeedTheirLeases: no item of a lease that may have ended begins, behind those of leases that have not.
+func TestItemsNeedTheirLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls()
-		e := New(t.Context(), testConfig(4), &oneTable{}, c, &Tally{})
+		e := New(t.Context(), testConfig(), &oneTable{}, c, &Tally{})
 		defer e.stopDB()
 		now := time.Now()
 		for _, trusted := range []time.Time{now, now, now.Add(-1), now} {
 			e.lanes[0].queue = append(e.lanes[0].queue, attempt{h: &hold{trusted: trusted, ctx: t.Context()}})
 		}
 		e.begin(now)
-		require.Equal(t, 2, <-c.sizes)
+		synctest.Wait()
+		require.Len(t, c.begun, 2)
 		require.Len(t, e.lanes[0].queue, 2, "they wait for the renewal")
 	})
 }
 
 // TestMissedWakeups: when more wake-ups come than the engine keeps, it looks at all partitions.
 func TestMissedWakeups(t *testing.T) {
-	e := New(t.Context(), testConfig(1), &oneTable{}, newCalls(), &Tally{})
+	e := New(t.Context(), testConfig(), &oneTable{}, newCalls(), &Tally{})
 	defer e.stopDB()
 	h := &hold{Lease: sqlstore.Lease{ID: "p"}, ended: true, lane: e.lanes[0], inFlight: map[string]struct{}{"a": {}}}
 	e.held["p"] = h

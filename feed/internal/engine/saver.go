@@ -26,17 +26,17 @@ type attempt struct {
 }
 
 // end sets the result. An error of a handler that was called off is no attempt that failed.
-func (e *Engine) end(a *attempt, s *Step) {
-	if s.Err != nil && a.h.ctx.Err() != nil {
+func (e *Engine) end(a *attempt, result sqlstore.Result, err error) {
+	if err != nil && a.h.ctx.Err() != nil {
 		a.abandoned = true
 		return
 	}
-	if s.Err != nil {
+	if err != nil {
 		e.Log.Warn("feed: attempt failed", "partition", a.item.PartitionID, "item", a.item.ID, "gate", a.item.Gate, "attempt", a.item.Attempt,
-			"error", logged(s.Err))
-		s.Result = e.handler.Failed(&a.item, s.Err)
+			"error", logged(err))
+		result = e.handler.Failed(&a.item, err)
 	}
-	a.result = s.Result
+	a.result = result
 	a.result.Lease = a.h.Lease
 }
 
@@ -86,7 +86,7 @@ func (e saver) save(batch []attempt) {
 		if refused == nil {
 			continue
 		}
-		e.end(a, &Step{Err: fmt.Errorf("the database refused the result: %w", refused)})
+		e.end(a, sqlstore.Result{}, fmt.Errorf("the database refused the result: %w", refused))
 		if !a.abandoned && e.write(one) != nil {
 			_ = sqlstore.Sleep(e.db, maxPause) // the item is processed again, and others go on meanwhile
 		}
