@@ -36,7 +36,6 @@ type Run struct {
 	Handle func(context.Context, *jetpull.Msg) error
 
 	bar    *progress.Bar
-	line   *progress.Line // of a run without an end
 	errOut io.Writer
 	json   bool
 	quiet  bool
@@ -69,17 +68,15 @@ func New(cmd *cobra.Command, g *client.Globals, terms Terms, pending uint64, pri
 	case g.Quiet, g.JSON, prints && progress.IsTerminal(cmd.OutOrStdout()):
 	case r.Count > 0:
 		r.bar = progress.New(r.errOut, "consume", int64(r.Count))
-	case r.bounded():
+	case r.bounded(), progress.IsTerminal(r.errOut): // elsewhere, a run without an end would write lines for as long as it lasts
 		r.bar = progress.NewOpen(r.errOut, "consume", int64(pending))
-	default:
-		r.line = progress.NewLine(r.errOut)
 	}
 	r.errOut = r.Over(r.errOut)
 	return r
 }
 
 // Over returns a writer to out that does not mix with the run's progress.
-func (r *Run) Over(out io.Writer) io.Writer { return r.line.Over(r.bar.Over(out)) }
+func (r *Run) Over(out io.Writer) io.Writer { return r.bar.Over(out) }
 
 // lastWords is what a run still says when a second signal ends the process; nil: nothing.
 var lastWords atomic.Pointer[func()]
@@ -101,12 +98,9 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 	if r.Idle > 0 {
 		watch.Go(func() { r.watchIdle(runCtx) })
 	}
-	if r.line != nil {
-		watch.Go(func() { r.live(runCtx, sub) })
-	}
 	defer context.AfterFunc(ctx, r.stopping)()
 	sumUp := func() {
-		r.line.Clear()
+		r.bar.Clear() // the summary says it
 		r.mu.Lock()
 		t := r.tally
 		r.mu.Unlock()
@@ -119,9 +113,9 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 	err := sub.Consume(runCtx, r.one, opts...)
 	stop()
 	watch.Wait()
-	r.bar.Clear() // the summary says it
 	r.tally.Returned += int(sub.Stats().HandedBack)
 	if errors.Is(err, jetpull.ErrInvalidOption) {
+		r.bar.Clear()
 		return err
 	}
 	sumUp()
@@ -258,54 +252,6 @@ func (r *Run) verdict(ctx context.Context) error {
 		return fmt.Errorf("%w: %s failed or were terminated", cli.ErrFailed, progress.Count(len(r.open)))
 	}
 	return nil
-}
-
-const (
-	// liveEvery is how often the live line is drawn, and backlogEvery how often the server is asked for the backlog.
-	liveEvery    = 500 * time.Millisecond
-	backlogEvery = 2 * time.Second
-)
-
-// live shows how a run without an end goes, until ctx ends. The rate is that of the time since the backlog was asked for.
-func (r *Run) live(ctx context.Context, sub *jetpull.Subscription) {
-	var asked time.Time
-	var before int
-	var rate int64
-	pending := ""
-	_ = cli.Every(ctx, liveEvery, func() error {
-		if took := time.Since(asked); took >= backlogEvery {
-			n := r.handled()
-			rate, before, asked = progress.Rate(int64(n-before), took), n, time.Now()
-			if info, err := sub.Info(ctx); err == nil {
-				pending = progress.Count(info.NumPending) + " pending"
-			}
-		}
-		r.line.Set(r.state(rate, pending)...)
-		return nil
-	})
-	r.line.Clear()
-}
-
-// handled is how many attempts have ended.
-func (r *Run) handled() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.tally.Acked + r.tally.Failed + r.tally.Terminated
-}
-
-// state is what came of the messages so far, the most important first.
-func (r *Run) state(rate int64, pending string) (parts []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t := r.tally
-	parts = append(parts, progress.Count(t.Acked)+" handled", progress.Count(rate)+"/s")
-	if failed := t.Failed + t.Terminated; failed > 0 {
-		parts = append(parts, progress.Count(failed)+" failed")
-	}
-	if pending != "" {
-		parts = append(parts, pending)
-	}
-	return append(parts, fmt.Sprintf("%d in flight", r.running))
 }
 
 // stopping says, when the run is interrupted, what it waits for.
