@@ -43,6 +43,7 @@ type Filter struct {
 	Reason    *regexp.Regexp // of the reason; nil: any
 	Subject   string         // that the message was published to, wildcards allowed; empty: any
 	Since     time.Time      // when the dead letter was stored; zero: ever
+	Heads     bool           // read them without headers and payload
 }
 
 func (f *Filter) fits(l *Letter) bool {
@@ -86,7 +87,11 @@ func each(ctx context.Context, stream jetstream.Stream, f *Filter, do func(*Lett
 		if err != nil {
 			return err
 		}
-		if l := letter(m, meta); l != nil && f.fits(l) && !do(l) {
+		l := letter(m, meta)
+		if l != nil && f.Heads {
+			l.Headers, l.Data, l.Text = nil, nil, ""
+		}
+		if l != nil && f.fits(l) && !do(l) {
 			return nil
 		}
 		if meta.NumPending == 0 || meta.Sequence.Stream >= last { // what was stored meanwhile is for the next time

@@ -84,8 +84,8 @@ func (d *dlq) filters() bool {
 	return d.chosen.Reason != nil || d.chosen.Subject != "" || !d.chosen.Since.IsZero()
 }
 
-// open reads the arguments, which are a stream of dead letters and sequences, and connects to the stream. The link has to be closed.
-func (d *dlq) open(cmd *cobra.Command, args []string) (err error) {
+// with reads the arguments, which are a stream of dead letters and sequences, and runs f with a connection to the stream.
+func (d *dlq) with(cmd *cobra.Command, args []string, f func() error) (err error) {
 	if err := cli.CheckName("stream", args[0]); err != nil {
 		return err
 	}
@@ -99,19 +99,17 @@ func (d *dlq) open(cmd *cobra.Command, args []string) (err error) {
 	if d.link, err = d.OpenExisting(cmd); err != nil {
 		return err
 	}
+	defer d.link.Close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), d.link.Timeout)
 	defer cancel()
 	d.stream, err = d.link.JS.Stream(ctx, args[0])
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		err = fmt.Errorf("no such stream %q: %w", args[0], err)
-	default:
-		err = fmt.Errorf("stream %q: %w", args[0], err)
+		return fmt.Errorf("no such stream %q: %w", args[0], err)
+	case err != nil:
+		return fmt.Errorf("stream %q: %w", args[0], err)
 	}
-	d.link.Close()
-	return err
+	return f()
 }
 
 // letters are the dead letters that are chosen.
@@ -125,22 +123,9 @@ func newList(g *client.Globals) *cobra.Command {
 		Use:   "ls STREAM",
 		Short: "List dead letters",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := d.open(cmd, args); err != nil {
-				return err
-			}
-			defer d.link.Close()
-			heads := func(yield func(*deadletters.Letter, error) bool) {
-				for l, err := range d.letters(cmd) {
-					if l != nil {
-						l.Data, l.Text, l.Headers = nil, "", nil
-					}
-					if !yield(l, err) {
-						return
-					}
-				}
-			}
+			d.chosen.Heads = true
 			columns := []string{">seq", "time", "subject", "stream", ">stream_seq", "consumer", ">attempts", "reason"}
-			return cli.List(cmd, g.JSON, columns, heads)
+			return d.with(cmd, args, func() error { return cli.List(cmd, g.JSON, columns, d.letters(cmd)) })
 		},
 	}
 	d.register(cmd, false)
@@ -153,17 +138,15 @@ func newShow(g *client.Globals) *cobra.Command {
 		Short: "Print one dead letter, with its headers and its payload",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d := &dlq{Globals: g}
-			if err := d.open(cmd, args); err != nil {
-				return err
-			}
-			defer d.link.Close()
-			for l, err := range d.letters(cmd) {
-				if err != nil {
-					return err
+			return d.with(cmd, args, func() error {
+				for l, err := range d.letters(cmd) {
+					if err != nil {
+						return err
+					}
+					return cli.Show(cmd.OutOrStdout(), g.JSON, l)
 				}
-				return cli.Show(cmd.OutOrStdout(), g.JSON, l)
-			}
-			return fmt.Errorf(noLetter, args[0], args[1])
+				return fmt.Errorf(noLetter, args[0], args[1])
+			})
 		},
 	}
 }
@@ -217,14 +200,14 @@ const atOnce = 64
 // change does something to each dead letter that is chosen: begin is called in their order, and what it returns for up to atOnce of them at a time.
 // One for which that fails is reported, and the others go on, unless --to names a subject that no stream has: then all would fail.
 func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.Letter) (func(context.Context) error, error)) error {
-	verb := cmd.Name()
 	if len(args) == 1 && !d.all && !d.filters() {
-		return cli.Usage(fmt.Errorf("%s which? Name sequences, give --reason, --subject or --since, or --all", verb))
+		return cli.Usage(fmt.Errorf("%s which? Name sequences, give --reason, --subject or --since, or --all", cmd.Name()))
 	}
-	if err := d.open(cmd, args); err != nil {
-		return err
-	}
-	defer d.link.Close()
+	return d.with(cmd, args, func() error { return d.changeEach(cmd, args[0], begin) })
+}
+
+func (d *dlq) changeEach(cmd *cobra.Command, stream string, begin func(*deadletters.Letter) (func(context.Context) error, error)) error {
+	verb := cmd.Name()
 	result := result{DryRun: d.dryRun}
 	missing := map[uint64]bool{}
 	for _, n := range d.chosen.Sequences {
@@ -290,7 +273,7 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 		if result.Failed > 0 {
 			err = cli.Failed("%s could not be %sd", progress.Plural(result.Failed, "dead letter"), verb)
 		}
-		err = errors.Join(err, d.missing(args[0], missing))
+		err = errors.Join(err, d.missing(stream, missing))
 		result.Failed += len(missing)
 	}
 	did := verb + "d"
