@@ -159,11 +159,13 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 		}
 		opts = append(opts, feed.Wakeups(nc))
 	}
-	p, closeProcessor, err := f.processor(cmd.Context(), nc, errOut)
+	p, err := f.processor(cmd.Context(), nc, errOut)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeProcessor()) }()
+	if c, ok := p.(io.Closer); ok {
+		defer func() { err = errors.Join(err, c.Close()) }()
+	}
 	return t.With(cmd.Context(), func(s *feed.Store) error {
 		w := feed.NewWatcher(s, p, opts...)
 		if f.metrics != "" {
@@ -208,22 +210,17 @@ func (f *flags) check() error {
 	return nil
 }
 
-// processor makes what the items are given to, and what ends that.
-func (f *flags) processor(ctx context.Context, nc *nats.Conn, errOut io.Writer) (feed.Processor, func() error, error) {
-	nothing := func() error { return nil }
+// processor makes what the items are given to. If it is an io.Closer, it is to be closed at the end.
+func (f *flags) processor(ctx context.Context, nc *nats.Conn, errOut io.Writer) (feed.Processor, error) {
 	switch {
 	case f.exec != "":
-		return &shell.Processor{Command: f.exec, Timeout: f.timeout, Stderr: errOut}, nothing, nil
+		return &shell.Processor{Command: f.exec, Timeout: f.timeout, Stderr: errOut}, nil
 	case f.publish != "":
 		js, err := jetstream.New(nc)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		p, err := feed.NewJetStreamProcessor(ctx, js, f.publish, feed.ReplyTimeout(f.timeout))
-		if err != nil {
-			return nil, nil, err
-		}
-		return p, p.Close, nil
+		return feed.NewJetStreamProcessor(ctx, js, f.publish, feed.ReplyTimeout(f.timeout))
 	}
 	opts := []feed.HTTPOption{feed.Timeout(f.timeout)}
 	if f.health != "" {
@@ -232,8 +229,7 @@ func (f *flags) processor(ctx context.Context, nc *nats.Conn, errOut io.Writer) 
 	if f.secret != "" {
 		opts = append(opts, feed.Secret(f.secret))
 	}
-	p, err := feed.NewHTTPProcessor(f.handler, opts...)
-	return p, nothing, err
+	return feed.NewHTTPProcessor(f.handler, opts...)
 }
 
 // doubling is the delay after each attempt: it doubles up to a minute, or stays what it is where that is more.

@@ -90,10 +90,8 @@ func newEchoCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9090", "`ADDRESS` to listen on, on loopback")
 	cmd.Flags().IntVar(&status, "status", http.StatusOK, "HTTP status `CODE` of each answer, 200 to 599")
+	cli.Range(cmd.Flags(), "status", &status, 200, 599)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if status < 200 || status > 599 {
-			return cli.Usage(fmt.Errorf("--status %d is not from 200 to 599", status))
-		}
 		if loopback, err := service.Loopback(listen); err != nil || !loopback {
 			return cli.Usage(fmt.Errorf("--listen %q is not an address of this machine only, such as 127.0.0.1:9090", listen))
 		}
