@@ -19,7 +19,7 @@ import (
 )
 
 func backupCommand(asJSON *bool) *cobra.Command {
-	from := remote.NewBroker(asJSON)
+	from := remote.Broker(asJSON)
 	cmd := &cobra.Command{
 		Use: "backup DIR", Short: "Copy the store of a running broker to a new or empty folder",
 		Long: `backup copies the streams of a running broker to the folder DIR, which must be new
@@ -95,7 +95,7 @@ func restore(ctx context.Context, from, dir string) error {
 }
 
 func healthCommand(asJSON *bool) *cobra.Command {
-	of := remote.NewBroker(asJSON)
+	of := remote.Broker(asJSON)
 	cmd := &cobra.Command{
 		Use: "health", Short: "Exit with 0 if a broker is ready, and with 1 if it is not or does not answer",
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -27,9 +27,8 @@ var words = map[string]remote.Word{
 
 // clients are the commands that are clients of a running relay.
 func clients(asJSON *bool) []*cobra.Command {
-	r := remote.Relay(asJSON)
 	api := &remote.API{
-		Server: r, AddFlags: r.Flags, Words: words, Field: snake, Page: page, Name: nameOf,
+		Server: remote.Relay(asJSON), Words: words, Field: snake, Page: page, Name: nameOf,
 		Choices: map[string][]string{"order": {"none", "source", "receiver"}, "unknown-outcome": {"at_least_once", "at_most_once"}},
 		Operation: func(answer json.RawMessage) (o remote.Operation, err error) {
 			err = json.Unmarshal(answer, &o)

@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
@@ -27,7 +29,8 @@ type Server struct {
 	name                          string // of the command that runs one
 	envURL, envToken              string
 	tokenFlag, tokenOf            string
-	denied, unavailable, notFound error // of its client
+	denied, unavailable, notFound error                // of its client
+	more                          func(*pflag.FlagSet) // adds flags that one kind of server has; nil: none
 	send                          func(ctx context.Context, base, token string, r Request, answer any) (http.Header, error)
 
 	url, token string
@@ -48,6 +51,9 @@ func (s *Server) Flags(cmd *cobra.Command) {
 	flags.StringVar(&s.token, s.tokenFlag, "", "`TOKEN` of "+s.tokenOf+"; prefer $"+s.envToken+", because other users of this machine can see the command line")
 	flags.DurationVar(&s.Timeout, "timeout", 10*time.Second, "time limit of a request; the time of --wait is added to it")
 	flags.BoolVar(s.JSON, "json", false, "print JSON, one value per line; errors too")
+	if s.more != nil {
+		s.more(flags)
+	}
 }
 
 // request makes a request. The answer is a pointer to a json.RawMessage, or what else the client of the server fills in.
@@ -74,6 +80,14 @@ func (s *Server) Ask(ctx context.Context, r Request, view any) (answer json.RawM
 		return nil, nil, fmt.Errorf("read the %s's answer to %s %s: %w", s.name, r.Method, r.Path, err)
 	}
 	return answer, header, nil
+}
+
+// Stream returns the body of the answer to a GET, which may be long.
+func (s *Server) Stream(ctx context.Context, path string) (body io.ReadCloser, err error) {
+	if _, err = s.request(ctx, Request{Method: http.MethodGet, Path: path}, &body); err != nil {
+		err = s.explain(ctx, err)
+	}
+	return body, err
 }
 
 // secret returns the token to show.

@@ -26,8 +26,6 @@ import (
 // API is a server whose requests are commands.
 type API struct {
 	*Server
-	// AddFlags adds the flags that say which server.
-	AddFlags func(*cobra.Command)
 	// Words are what the words in capitals of usage lines stand for.
 	Words map[string]Word
 	// Choices are the values of flags that have few.
@@ -86,7 +84,7 @@ type Call struct {
 func (a *API) Commands(nouns []Noun) (cmds []*cobra.Command) {
 	for _, noun := range nouns {
 		cmd := &cobra.Command{Use: noun.Name, Short: noun.Short}
-		a.AddFlags(cmd)
+		a.Server.Flags(cmd)
 		for _, v := range noun.Verbs {
 			cmd.AddCommand(a.verb(v))
 		}
@@ -98,7 +96,7 @@ func (a *API) Commands(nouns []Noun) (cmds []*cobra.Command) {
 // Command returns a verb as a command of its own.
 func (a *API) Command(v Verb) *cobra.Command {
 	cmd := a.verb(v)
-	a.AddFlags(cmd)
+	a.Server.Flags(cmd)
 	return cmd
 }
 

@@ -29,9 +29,8 @@ var words = map[string]remote.Word{
 
 // New returns the commands that administer the broker that their flags name.
 func New(asJSON *bool) []*cobra.Command {
-	b := remote.NewBroker(asJSON)
 	api := &remote.API{
-		Server: b.Server, AddFlags: b.Flags, Words: words, Field: camel, Page: page, Name: nameOf, Linked: linked, Explain: explain,
+		Server: remote.Broker(asJSON), Words: words, Field: camel, Page: page, Name: nameOf, Linked: linked, Explain: explain,
 		Choices: map[string][]string{
 			"status": {"QUEUED", "INFLIGHT", "DELIVERED", "DEAD"}, "type": {"push", "pull"}, "role": {"read", "publish", "manage"},
 		},
