@@ -84,7 +84,7 @@ type Call struct {
 func (a *API) Commands(nouns []Noun) (cmds []*cobra.Command) {
 	for _, noun := range nouns {
 		cmd := &cobra.Command{Use: noun.Name, Short: noun.Short}
-		a.Server.Flags(cmd)
+		a.Flags(cmd)
 		for _, v := range noun.Verbs {
 			cmd.AddCommand(a.verb(v))
 		}
@@ -96,7 +96,7 @@ func (a *API) Commands(nouns []Noun) (cmds []*cobra.Command) {
 // Command returns a verb as a command of its own.
 func (a *API) Command(v Verb) *cobra.Command {
 	cmd := a.verb(v)
-	a.Server.Flags(cmd)
+	a.Flags(cmd)
 	return cmd
 }
 
