@@ -274,15 +274,23 @@ func TestStrayVariables(t *testing.T) {
 // Without a seed in the configuration the samples of the original are created. With an admin token they are not, because the
 // samples' tokens are public.
 func TestSamplesWhereNothingIsSeeded(t *testing.T) {
+	samples := SeedData{
+		Channels:  []SeedItem{{ID: "sample-channel", Name: "Sample Channel", Token: "sample-channel-token"}},
+		Producers: []SeedItem{{ID: "sample-producer", Name: "Sample Producer", Token: "sample-producer-token"}},
+		Consumers: []SeedConsumer{{
+			SeedItem:    SeedItem{ID: "sample-consumer", Name: "sample-consumer", Token: "sample-consumer-token"},
+			CallbackURL: "http://sample-endpoint/webhook-receiver", Channel: "sample-channel", Type: Push,
+		}},
+	}
 	for _, tt := range []struct {
 		name, ini string
 		flags     map[string]string
 		want      SeedData
 		warned    bool
 	}{
-		{name: "nothing", want: samples()},
-		{name: "a file without seeds", ini: "[broker]\nmax-retry=3\n", want: samples()},
-		{name: "beyond loopback", ini: "[http]\nlistener=:8080\nopen=true\n", want: samples(), warned: true},
+		{name: "nothing", want: samples},
+		{name: "a file without seeds", ini: "[broker]\nmax-retry=3\n", want: samples},
+		{name: "beyond loopback", ini: "[http]\nlistener=:8080\nopen=true\n", want: samples, warned: true},
 		{name: "an empty section", ini: "[initial-channels]\n"},
 		{name: "another section", ini: "[initial-producers]\np=P\n", want: SeedData{Producers: []SeedItem{{ID: "p", Name: "P"}}}},
 		{name: "an admin token", flags: map[string]string{"admin-token": "secret"}},

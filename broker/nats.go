@@ -95,10 +95,8 @@ func meaning(sync string) string {
 func (n *Node) dial(ctx context.Context, opts []nats.Option) (err error) {
 	for said := (time.Time{}); ; {
 		if n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, opts...); err == nil || !unreached(err) {
-			n.dialing.Store(false)
 			return err
 		}
-		n.dialing.Store(true)
 		if time.Since(said) > startReminder {
 			said = time.Now()
 			n.log.Warn("the start waits for its NATS servers", "reason", err)
@@ -107,14 +105,6 @@ func (n *Node) dial(ctx context.Context, opts []nats.Option) (err error) {
 			return fmt.Errorf("%w: %w", ended, err)
 		}
 	}
-}
-
-// starting is the answer to requests during the start.
-func (n *Node) starting() string {
-	if n.dialing.Load() {
-		return "the broker starts: it waits for its NATS servers"
-	}
-	return "the broker starts: try again in a moment"
 }
 
 // unreached reports whether a connection failed because no server was there or answered.

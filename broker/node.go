@@ -51,8 +51,6 @@ type Node struct {
 	progress func()          // reports progress of the start
 	// handler serves all requests once the broker has started.
 	handler atomic.Pointer[httpapi.API]
-	// dialing says that the start waits for the NATS servers.
-	dialing atomic.Bool
 	// broken ends, with the cause, when the embedded server can write nothing more.
 	broken    context.Context
 	breakDown context.CancelCauseFunc
@@ -209,7 +207,7 @@ func (n *Node) backup() *httpapi.Backup {
 
 // listen starts the listener before the broker can serve, so that a waiting start is visible.
 func (n *Node) listen(ctx context.Context) (err error) {
-	starting := httpserve.Starting(true, n.starting)
+	starting := httpserve.Starting(true, func() string { return "the broker starts: it waits for its NATS servers, or reads its store" })
 	n.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if api := n.handler.Load(); api != nil {
 			api.ServeHTTP(w, r)
@@ -232,7 +230,7 @@ func (n *Node) serve() {
 	gateway, _ := n.cfg.Gateway.check() // as Validate has done
 	opts := httpapi.Options{
 		Logger: n.log, Stopping: n.stopping, Backup: n.backup(), AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics,
-		Listener: n.cfg.HTTP.Listener, Loopback: n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
+		Loopback: n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
 		Gateway: gateway,
 	}
 	n.handler.Store(httpapi.New(n.broker, n.store.Directory, n.store.Messages, opts))
@@ -264,16 +262,13 @@ func (n *Node) Wait(ctx context.Context) error {
 // Stop shuts the broker down. It refuses new requests, ends long polls, answers requests in progress, waits for callbacks in progress, and gives
 // waiting jobs back. When ctx ends, it no longer waits. A concurrent call waits for the first one, whatever its own ctx.
 func (n *Node) Stop(ctx context.Context) error {
-	n.stopOnce.Do(func() { n.stopped = n.shutDown(ctx) })
+	n.stopOnce.Do(func() {
+		n.endPolls()
+		n.stopped = n.server.Stop(ctx, httpDrain)
+		if err := n.broker.Close(ctx); err != nil {
+			n.stopped = errors.Join(n.stopped, fmt.Errorf("callbacks were cut: %w", err))
+		}
+		n.release.Close()
+	})
 	return n.stopped
-}
-
-func (n *Node) shutDown(ctx context.Context) error {
-	n.endPolls()
-	err := n.server.Stop(ctx, httpDrain)
-	if closeErr := n.broker.Close(ctx); closeErr != nil {
-		err = errors.Join(err, fmt.Errorf("callbacks were cut: %w", closeErr))
-	}
-	n.release.Close()
-	return err
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,24 +55,15 @@ func (s SeedData) shown() SeedData {
 	return s
 }
 
-// samples are the objects that the original creates without a configuration. Its documentation broadcasts to them.
-func samples() SeedData {
-	return SeedData{
-		Channels:  []SeedItem{{ID: "sample-channel", Name: "Sample Channel", Token: "sample-channel-token"}},
-		Producers: []SeedItem{{ID: "sample-producer", Name: "Sample Producer", Token: "sample-producer-token"}},
-		Consumers: []SeedConsumer{{
-			SeedItem:    SeedItem{ID: "sample-consumer", Name: "sample-consumer", Token: "sample-consumer-token"},
-			CallbackURL: "http://sample-endpoint/webhook-receiver", Channel: "sample-channel", Type: Push,
-		}},
-	}
-}
-
-// seedSamples adds the samples, unless there is an admin token: the tokens of the samples are public.
+// seedSamples adds the objects that the original creates without a configuration, unless there is an admin token: their tokens are
+// public. The documentation of the original broadcasts to them.
 func (c *Config) seedSamples() {
 	if c.Admin.Token != "" {
 		return
 	}
-	c.Seed = samples()
+	_ = c.ReadINI([]byte(sampleSeed)) // a test reads it too
+	// The consumer of the sample file can be tried without a receiver. The original's cannot.
+	c.Seed.Consumers[0].CallbackURL, c.Seed.Consumers[0].Type = "http://sample-endpoint/webhook-receiver", Push
 	if !c.HTTP.loopback() {
 		c.Warnings = append(c.Warnings, "sample-channel, sample-producer and sample-consumer are made, with tokens that everybody knows: say under [initial-channels] what is to be made, or leave it empty")
 	}
@@ -137,7 +129,7 @@ func seedConsumer(file *ini.File, key *ini.Key, channels []SeedItem) (SeedConsum
 func (s *SeedData) validate() error {
 	var errs []error
 	check := func(what, text string) {
-		if err := domain.CheckSent(text); err != nil {
+		if err := cmp.Or(domain.CheckSent(text), domain.CheckSize(text, domain.MaxText)); err != nil {
 			errs = append(errs, fmt.Errorf("%s cannot be used: %w", what, err))
 		}
 	}

@@ -47,8 +47,8 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	service.Number("broker", "breaker-min-callbacks", "10", 1, 1<<20, "minimum callbacks in the window before the breaker can open", func(c *Config) *int { return &c.Breaker.MinCallbacks }),
 	duration("broker", "breaker-window-in-seconds", "60", time.Second, time.Second, "seconds over which the breaker counts callbacks", func(c *Config) *time.Duration { return &c.Breaker.Window }),
 	duration("broker", "breaker-open-in-seconds", "30", time.Second, time.Second, "seconds for which an open breaker makes no callbacks; then it makes one, and closes if that succeeds", func(c *Config) *time.Duration { return &c.Breaker.Open }),
-	duration("broker", "pause-after-failing-days", "0", 24*time.Hour, 0, "days for which all callbacks of a consumer must have failed before it is paused; 0: never", func(c *Config) *time.Duration { return &c.Breaker.PauseAfter }),
-	service.Text("broker", "event-url", "", "URL that gets a POST when a consumer is paused or resumed, or its breaker opens, half-opens or closes", func(c *Config) *string { return &c.Breaker.EventURL }),
+	duration("broker", "pause-after-failing-days", "0", 24*time.Hour, 0, "days for which all callbacks of a consumer must have failed before it is paused, counted since the start of the process that makes them; 0: never", func(c *Config) *time.Duration { return &c.Breaker.PauseAfter }),
+	service.Text("broker", "event-url", "", "URL that gets a POST when a consumer is paused or resumed, or its breaker opens or closes", func(c *Config) *string { return &c.Breaker.EventURL }),
 	ignored("broker", "priority-dispatcher-enabled", "true", "priority is always respected"),
 	ignored("broker", "retrigger-base-endpoint", "", "jobs are retried without HTTP"),
 
@@ -73,7 +73,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	ignored("dlq", "summary-update-interval-seconds", "600", "the summary is always up to date"),
 
 	service.Choice("gateway-auth", "mode", "none", []string{"none", "hmac"}, "whether requests must be signed", func(c *Config) *string { return &c.Gateway.Mode }),
-	service.Choice("gateway-auth", "scheme", "v1", []string{"v1", "v2"}, "what the signature of a request must cover; v1: time and body, as in the original (the broker accepts a request that is signed for v2 too); v2: also method, path, query and a nonce", func(c *Config) *string { return &c.Gateway.Scheme }),
+	service.Choice("gateway-auth", "scheme", "v1", []string{"v1", "v2"}, "what the signature of a request must cover; v1: time and body, as in the original (the broker accepts a request that is signed for v2 too); v2: also method, path and query", func(c *Config) *string { return &c.Gateway.Scheme }),
 	service.Text("gateway-auth", "hmac-shared-secret", "", "key of the signatures, in base64; mode hmac needs it", func(c *Config) *string { return &c.Gateway.Secret }),
 	duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, time.Second, "maximum difference in seconds between a signature's time and the broker's clock, 1 at least", func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
 	Setting{

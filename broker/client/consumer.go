@@ -99,9 +99,6 @@ func (k *Consumer) list(ctx context.Context, method, rest string) ([]*Job, error
 	return jobs, nil
 }
 
-// Start moves a job that was listed to INFLIGHT. Unlike [Consumer.Claim] it does not report whether another worker was first.
-func (j *Job) Start(ctx context.Context) error { return j.transition(ctx, "INFLIGHT") }
-
 // Delivered reports that the work is done. It may be called again. If the claim is over, it returns [ErrClaimLost].
 func (j *Job) Delivered(ctx context.Context) error { return j.transition(ctx, "DELIVERED") }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jetpull/jetpull/internal/tokens"
@@ -29,10 +30,8 @@ func (r Role) String() string { return roleNames[r] }
 
 // ParseRole is the inverse of [Role.String].
 func ParseRole(name string) (Role, error) {
-	for r := RoleRead; r <= RoleManage; r++ {
-		if roleNames[r] == name {
-			return r, nil
-		}
+	if r := slices.Index(roleNames[:], name); r > 0 {
+		return Role(r), nil
 	}
 	return RoleNone, fmt.Errorf("role %q is not known: use read, publish or manage", name)
 }

@@ -104,13 +104,6 @@ func TestTransitionRaces(t *testing.T) {
 		_, err = Extend(lost, "mine", 0, t0, limit)
 		require.ErrorIs(t, err, ErrClaimLost)
 	}
-	released, ok := Release(held, "mine", t0)
-	require.True(t, ok)
-	require.Equal(t, Job{Status: Queued, ChangedAt: t0}, released)
-	for _, over := range []Job{expired, done, others} {
-		_, ok = Release(over, "mine", t0)
-		require.False(t, ok)
-	}
 	_, err = Extend(held, "", 0, t0, limit)
 	require.ErrorIs(t, err, ErrClaimLost, "a claim with a token is not extended without")
 }

@@ -169,15 +169,6 @@ func Claim(job Job, token string, timeout time.Duration, now time.Time, limit ti
 	return startClaim(job, token, timeout, now, limit), nil
 }
 
-// Release undoes a claim whose worker never learned of it. The job is queued again without counting a retry. Release changes
-// nothing if the claim has ended.
-func Release(job Job, token string, now time.Time) (Job, bool) {
-	if job.Status != Inflight || !tokens.Same(job.Claim, token) {
-		return job, false
-	}
-	return Settle(job, Queued, now), true
-}
-
 // Extend renews the claim of an inflight job for a full limit from now, plus timeout. If the claim has a token, it must match.
 func Extend(job Job, token string, timeout time.Duration, now time.Time, limit time.Duration) (Job, error) {
 	if job.Status != Inflight {

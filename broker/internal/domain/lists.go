@@ -1,9 +1,6 @@
 package domain
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Page selects a part of a list. Lists run from the newest to the oldest. At most one of After and Before is set. A zero Page is
 // the first page.
@@ -43,16 +40,4 @@ type ScheduledCounts struct {
 	Pending    int
 	Dispatched int
 	Next       time.Time // when the next one is broadcast, zero if there is none
-}
-
-// Waiting is what is lost with a channel that is deleted.
-type Waiting struct{ Consumers, Queued, Inflight, Scheduled int }
-
-// Err is [ErrWaiting] with the counts, or nil if there is nothing.
-func (w Waiting) Err() error {
-	if w == (Waiting{}) {
-		return nil
-	}
-	return fmt.Errorf("%w: it has %d consumers, %d queued jobs, %d jobs in flight and %d scheduled messages: delete them with it by ?force=true",
-		ErrWaiting, w.Consumers, w.Queued, w.Inflight, w.Scheduled)
 }

@@ -80,8 +80,6 @@ type Consumer struct {
 	Headers map[string]string `json:",omitempty"`
 	// Pause makes the jobs wait, if it has a reason.
 	Pause Pause `json:",omitzero"`
-	// FailingSince is the stored start of a series of failed callbacks. Zero means that the last callback succeeded.
-	FailingSince time.Time `json:",omitzero"`
 }
 
 // The reasons why the jobs of a consumer wait.

@@ -19,14 +19,6 @@ type ReplaySpec struct {
 	Rate float64
 }
 
-// Replay selects the jobs of a consumer that have been settled since before its record UpTo. So it never queues a job twice,
-// however often the job is settled and however many nodes run the replay.
-type Replay struct {
-	Consumer uint32
-	Spec     ReplaySpec
-	UpTo     uint64
-}
-
 // Takes reports whether the replay selects jobs in a state.
 func (s ReplaySpec) Takes(status JobStatus) bool {
 	return status == s.Status || s.Status == 0 && (status == Dead || status == Delivered)

@@ -12,12 +12,10 @@ import (
 	"net/url"
 	"path"
 	"strings"
-	"sync"
 	"time"
 
 	directory "github.com/jetpull/jetpull/broker/internal/admin"
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/signature"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
@@ -44,10 +42,6 @@ type API struct {
 	frame *httpserve.Frame
 	// logins limits wrong admin tokens.
 	logins *httpserve.Logins
-	// nonces are those of signed requests.
-	nonces *signature.Nonces
-	// warnProxied warns once that the listener is not private.
-	warnProxied func()
 }
 
 // The handlers are grouped by their users. kind has those of the registry.
@@ -74,8 +68,7 @@ type Options struct {
 	OpenMetrics bool
 	// Gateway checks the signatures of requests. Nil means that they need none.
 	Gateway *Gateway
-	// Listener is the address of the listener. Loopback says that only this machine can reach it.
-	Listener string
+	// Loopback says that only this machine can reach the listener.
 	Loopback bool
 	// MaxBody is the largest request body, in bytes.
 	MaxBody int64
@@ -95,13 +88,6 @@ type Backup struct {
 func New(b *work.Broker, d *directory.Directory, m Messages, opts Options) *API {
 	a := &API{Directory: d, Messages: m, b: b, opts: opts, log: opts.Logger}
 	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, b.Metrics.LoginFailed)
-	if g := opts.Gateway; g != nil {
-		a.nonces = signature.NewNonces(2*g.Tolerance, noncesMost)
-	}
-	a.warnProxied = sync.OnceFunc(func() {
-		a.log.Warn("a request came through a proxy: a listener on loopback is not private then; set [admin] token, and [consumer-connection] networks to public",
-			"listener", opts.Listener)
-	})
 	a.frame = httpserve.NewFrame(httpserve.System{
 		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
 		Observe: b.Metrics.Request, Verify: a.verifyGateway, Redirect: a.withoutSlash, Check: a.check, Describe: describe, Text: true, Quiet: a.saidElsewhere,
@@ -192,19 +178,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		id = domain.NewID()
 	}
 	w.Header().Set("X-Request-ID", id)
-	if a.opts.Loopback && proxied(r.Header) {
-		a.warnProxied()
-	}
 	a.frame.ServeHTTP(w, r)
-}
-
-func proxied(h http.Header) bool {
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
-		if _, ok := h[name]; ok {
-			return true
-		}
-	}
-	return false
 }
 
 // withoutSlash returns the path of a route without the trailing slash of the request, to which the original redirects.

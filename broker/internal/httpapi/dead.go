@@ -123,7 +123,7 @@ func showDeadOperation(_ *http.Request, o bulk.Operation) (any, error) {
 }
 
 func (a operators) listDeadOperations(r *http.Request) (any, error) {
-	all := slices.DeleteFunc(a.b.Replays.AllReplays(), func(o bulk.Operation) bool { return o.Kind == domain.ReplayKind })
+	all := slices.DeleteFunc(a.b.Parts.Replays.All(), func(o bulk.Operation) bool { return o.Kind == domain.ReplayKind })
 	slices.SortFunc(all, func(x, y bulk.Operation) int {
 		return cmp.Or(y.CreatedAt.Compare(x.CreatedAt), cmp.Compare(x.ID, y.ID))
 	})

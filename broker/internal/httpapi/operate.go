@@ -198,11 +198,8 @@ func (a operators) deadStatus(r *http.Request) (any, error) {
 }
 
 type consumerState struct {
-	ChannelID, ConsumerID, Type, State string
-	PausedAt                           time.Time `json:",omitzero"`
-	PausedBy                           string    `json:",omitempty"`
-	Breaker                            string    `json:",omitempty"`
-	FailingSince                       time.Time `json:",omitzero"`
+	ChannelID, ConsumerID, Type string
+	stateModel
 	// The numbers of jobs in the order of domain.JobStatuses.
 	Queued, Inflight, Delivered, Dead int
 }
@@ -211,10 +208,7 @@ type consumerState struct {
 func (a operators) consumerStates(*http.Request) (any, error) {
 	list, used, unused := []consumerState{}, map[string]bool{}, []string{}
 	for _, c := range a.Directory.Consumers.List("") {
-		s := consumerState{
-			ChannelID: c.Channel, ConsumerID: c.ID, Type: string(c.Type), State: stateOf(c), PausedAt: c.Pause.At, PausedBy: c.Pause.Reason,
-			Breaker: string(a.b.Dispatch.Breaker(c)), FailingSince: c.FailingSince,
-		}
+		s := consumerState{ChannelID: c.Channel, ConsumerID: c.ID, Type: string(c.Type), stateModel: stateOf(a.b.Dispatch, c)}
 		counts := []*int{&s.Queued, &s.Inflight, &s.Delivered, &s.Dead}
 		for i, c := range a.b.Index.CountJobs(c.Number) {
 			*counts[i] = c.Count

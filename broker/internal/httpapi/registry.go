@@ -356,17 +356,21 @@ type consumerModel struct {
 	objectModel
 	CallbackURL        string
 	Type               domain.ConsumerType
-	Concurrency        int       `json:",omitempty"`
-	RateLimit          float64   `json:",omitempty"`
-	EventTypes         string    `json:",omitempty"`
-	FailingSince       time.Time `json:",omitzero"`
+	Concurrency        int     `json:",omitempty"`
+	RateLimit          float64 `json:",omitempty"`
+	EventTypes         string  `json:",omitempty"`
 	DeadLetterQueueURL string
 	Signed             bool              `json:",omitempty"`
 	Headers            map[string]string `json:",omitempty"` // without their values
-	State              string
-	PausedAt           time.Time `json:",omitzero"`
-	PausedBy           string    `json:",omitempty"`
-	Breaker            string    `json:",omitempty"`
+	stateModel
+}
+
+type stateModel struct {
+	State        string
+	PausedAt     time.Time `json:",omitzero"`
+	PausedBy     string    `json:",omitempty"`
+	Breaker      string    `json:",omitempty"`
+	FailingSince time.Time `json:",omitzero"`
 }
 
 func modelOfChannel(c domain.Channel) channelModel {
@@ -381,10 +385,9 @@ func modelOfAccess(t domain.AccessToken) accessModel {
 func (a *API) modelOfConsumer(r *http.Request, c domain.Consumer) any {
 	m := consumerModel{
 		objectModel: modelOf(c.Stakeholder), CallbackURL: a.shownURL(r, c.CallbackURL), Type: c.Type,
-		Concurrency: c.Concurrency, RateLimit: c.RateLimit, EventTypes: c.EventTypes, FailingSince: c.FailingSince,
+		Concurrency: c.Concurrency, RateLimit: c.RateLimit, EventTypes: c.EventTypes,
 		DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Signed: c.SigningSecret != "",
-		State: stateOf(c), PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, Breaker: string(a.b.Dispatch.Breaker(c)),
-		Headers: map[string]string{},
+		stateModel: stateOf(a.b.Dispatch, c), Headers: map[string]string{},
 	}
 	for name := range c.Headers {
 		m.Headers[name] = "…"
@@ -392,9 +395,10 @@ func (a *API) modelOfConsumer(r *http.Request, c domain.Consumer) any {
 	return m
 }
 
-func stateOf(c domain.Consumer) string {
+func stateOf(d *work.Dispatch, c domain.Consumer) stateModel {
+	s := stateModel{"active", c.Pause.At, c.Pause.Reason, string(d.Breaker(c)), d.FailingSince(c)}
 	if c.Paused() {
-		return "paused"
+		s.State = "paused"
 	}
-	return "active"
+	return s
 }

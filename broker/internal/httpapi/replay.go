@@ -175,7 +175,7 @@ const maxReplays = 1000
 
 func (a operators) listReplays(*http.Request) (any, error) {
 	list := []replayOf{}
-	for _, o := range a.b.Replays.AllReplays() {
+	for _, o := range a.b.Parts.Replays.All() {
 		if o.Kind != domain.ReplayKind {
 			continue
 		}

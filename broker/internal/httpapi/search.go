@@ -59,15 +59,13 @@ func (a messages) searchMessages(r *http.Request, c domain.Channel, page domain.
 	}
 	if s.Message != "" { // at most one
 		m, err := a.Messages.Message(r.Context(), c.ID, s.Message)
-		switch {
-		case errors.Is(err, domain.ErrNotFound):
+		if errors.Is(err, domain.ErrNotFound) {
 			return result, nil
-		case err != nil:
-			return nil, err
-		case s.TakesTime(m.ReceivedAt) && domain.MatchesEventType(eventTypes, m.EventType) && work.TakesMessage(s, m):
+		}
+		if s.TakesTime(m.ReceivedAt) && domain.MatchesEventType(eventTypes, m.EventType) && work.TakesMessage(s, m) {
 			result.Result = append(result.Result, link("channel", c.ID, "message", m.ID))
 		}
-		return result, nil
+		return result, err
 	}
 	reads := 0
 	for looks := 0; before != 0 && len(result.Result) < limit && looks < maxSearchLooks && reads < maxSearchReads; looks++ {

@@ -61,9 +61,6 @@ func (q *Queue) GiveBack(j domain.Job) {
 	})
 }
 
-// closed is the signal for consumers that do not exist.
-var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
-
 // QueuedSignal returns a channel that is closed when the consumer gets
 // another queued job.
 func (q *Queue) QueuedSignal(number uint32) <-chan struct{} {
@@ -71,7 +68,9 @@ func (q *Queue) QueuedSignal(number uint32) <-chan struct{} {
 	defer q.x.mu.Unlock()
 	k := q.x.consumers[number]
 	if k == nil {
-		return closed
+		gone := make(chan struct{})
+		close(gone)
+		return gone
 	}
 	if k.signal == nil {
 		k.signal = make(chan struct{})

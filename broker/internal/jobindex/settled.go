@@ -81,11 +81,12 @@ func (s *settledJobs) remove(e settledJob) {
 	}
 }
 
-// SettledFrom checks a part of a consumer's settled jobs, appends those that the replay selects, and returns where to continue.
-func (x *Index) SettledFrom(r domain.Replay, from uint64, jobs []domain.Job, limit int) (_ []domain.Job, next uint64) {
+// SettledFrom checks a part of a consumer's settled jobs, appends those that the replay selects and whose records are not later than upTo,
+// and returns where to continue.
+func (x *Index) SettledFrom(consumer uint32, s domain.ReplaySpec, upTo, from uint64, jobs []domain.Job, limit int) (_ []domain.Job, next uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	k := x.consumers[r.Consumer]
+	k := x.consumers[consumer]
 	if k == nil {
 		return jobs, 0
 	}
@@ -96,8 +97,8 @@ func (x *Index) SettledFrom(r domain.Replay, from uint64, jobs []domain.Job, lim
 			return false
 		}
 		m, kept := k.channel.find(e.seq())
-		if kept && e.revision() <= r.UpTo && r.Spec.Takes(e.status()) && r.Spec.TakesTime(time.Unix(0, m.At)) {
-			jobs = append(jobs, e.job(r.Consumer))
+		if kept && e.revision() <= upTo && s.Takes(e.status()) && s.TakesTime(time.Unix(0, m.At)) {
+			jobs = append(jobs, e.job(consumer))
 		}
 		return true
 	})

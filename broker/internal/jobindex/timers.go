@@ -32,7 +32,7 @@ func (q *Queue) await(t timer) {
 	}
 }
 
-// GiveBackAfter calls [Queue.GiveBack] after a pause.
+// GiveBackAfter calls [Queue.GiveBack] after a pause. It makes Expired return an ended claim again.
 func (q *Queue) GiveBackAfter(j domain.Job, pause time.Duration) {
 	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: j.ID, revision: j.Revision, taken: true}) })
 }
@@ -40,11 +40,6 @@ func (q *Queue) GiveBackAfter(j domain.Job, pause time.Duration) {
 // WakeAfter makes a consumer look for a job again after a pause.
 func (q *Queue) WakeAfter(consumer uint32, pause time.Duration) {
 	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: domain.JobID{Consumer: consumer}}) })
-}
-
-// ExpireAfter makes Expired return an ended claim again after a pause.
-func (q *Queue) ExpireAfter(j domain.Job, pause time.Duration) {
-	q.x.change(func() { q.await(timer{at: time.Now().Add(pause), id: j.ID, revision: j.Revision}) })
 }
 
 // Expired waits for a claim that has ended. Meanwhile it queues the jobs whose time has come. ok is false when ctx has ended.
@@ -89,7 +84,6 @@ func (q *Queue) tick() (over domain.Job, ok bool, wait time.Duration) {
 	}
 	if t.taken {
 		k.giveBack(t.id, t.revision)
-		return over, false, 0
 	}
 	j, known := k.job(t.id.Seq)
 	switch {

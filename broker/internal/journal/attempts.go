@@ -4,19 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-func (c Config) attemptSubject(seq, consumer, number string) string {
-	return c.Name + ".a." + seq + "." + consumer + "." + number
-}
-
-func (c Config) subjectOfAttempt(id domain.JobID, number int) string {
-	return c.attemptSubject(strconv.FormatUint(id.Seq, 10), strconv.FormatUint(uint64(id.Consumer), 10), strconv.Itoa(number))
+// attemptSubject takes numbers, or wildcards.
+func (c Config) attemptSubject(seq, consumer, number any) string {
+	return fmt.Sprintf("%s.a.%v.%v.%v", c.Name, seq, consumer, number)
 }
 
 // KeepAttempt waits for the message's sync, because another message could get its sequence. It does not wait for the attempt's
@@ -29,14 +25,14 @@ func (s *jobs) KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attemp
 	if err != nil {
 		return fmt.Errorf("encode attempt %d of job %s: %w", a.Number, id, err)
 	}
-	_, err = s.attemptWrites.request(ctx, &nats.Msg{Subject: s.cfg.subjectOfAttempt(id, a.Number), Data: data})
+	_, err = s.attemptWrites.request(ctx, &nats.Msg{Subject: s.cfg.attemptSubject(id.Seq, id.Consumer, a.Number), Data: data})
 	return err
 }
 
 // AttemptAt implements the records of jobs.
 func (s *jobs) AttemptAt(ctx context.Context, id domain.JobID, number int) (domain.Attempt, error) {
 	var a domain.Attempt
-	raw, err := s.Last(ctx, s.attemptStream, s.cfg.subjectOfAttempt(id, number))
+	raw, err := s.Last(ctx, s.attemptStream, s.cfg.attemptSubject(id.Seq, id.Consumer, number))
 	if err != nil {
 		return a, err
 	}

@@ -91,7 +91,7 @@ func TestALeaderThatIsBehindForgetsNothing(t *testing.T) {
 
 	soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // several requests
 	defer cancel()
-	messages, err := s.Messages.MessagesAt(soon, []uint64{m.Seq})
+	messages, err := s.Messages.InOrder(soon, []uint64{m.Seq})
 	require.ErrorIs(t, err, domain.ErrUnavailable)
 	require.Empty(t, messages)
 	require.Len(t, s.Queue.Queued(k.Number, 5), 2, "the job was forgotten")
@@ -99,7 +99,7 @@ func TestALeaderThatIsBehindForgetsNothing(t *testing.T) {
 	claimed, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Inflight, ChangedAt: time.Now()})
 	require.NoError(t, err)
 	for _, err := range []error{
-		s.Messages.forgetGone(soon, map[uint64]string{m.Seq: domain.SubjectToken("ch")}),
+		s.Messages.forgetGone(soon, m.Seq, domain.SubjectToken("ch")),
 	} {
 		require.ErrorIs(t, err, domain.ErrUnavailable)
 	}
@@ -109,9 +109,9 @@ func TestALeaderThatIsBehindForgetsNothing(t *testing.T) {
 
 	// The leader applies the message during the read.
 	leader.asks.Store(3)
-	messages, err = s.Messages.MessagesAt(t.Context(), []uint64{m.Seq})
+	messages, err = s.Messages.InOrder(t.Context(), []uint64{m.Seq})
 	require.NoError(t, err)
-	require.Equal(t, "m", messages[m.Seq].ID)
+	require.Equal(t, "m", messages[0].ID)
 }
 
 // A worker reports a job on a node that has not read its message yet, and the leader has not applied it either. The answer is

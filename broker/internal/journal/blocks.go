@@ -61,19 +61,13 @@ func (b *blockFolder) look() ([]int, error) {
 }
 
 func listBlocks(dir string) ([]int, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	names, err := f.Readdirnames(-1)
-	// The file was only read.
-	_ = f.Close()
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	var numbers []int
-	for _, name := range names {
-		number, ok := strings.CutSuffix(name, ".blk")
+	for _, entry := range entries {
+		number, ok := strings.CutSuffix(entry.Name(), ".blk")
 		if n, err := strconv.Atoi(number); ok && err == nil {
 			numbers = append(numbers, n)
 		}

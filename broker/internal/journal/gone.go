@@ -112,30 +112,6 @@ func (s *messages) revive(ctx context.Context, id domain.JobID) (done func(), er
 	return done, nil
 }
 
-// CountWaiting implements admin.Messages.
-func (s *messages) CountWaiting(ctx context.Context, channel string, consumers []domain.Consumer) (domain.Waiting, error) {
-	w := domain.Waiting{Consumers: len(consumers)}
-	if _, err := s.upToNow(ctx); err != nil {
-		return w, err
-	}
-	for _, k := range consumers {
-		counts := s.CountJobs(k.Number)
-		if counts == nil {
-			return w, fmt.Errorf("%w: the jobs of consumer %s are not counted yet", domain.ErrUnavailable, k.ID)
-		}
-		for _, c := range counts {
-			switch c.Status {
-			case domain.Queued:
-				w.Queued += c.Count
-			case domain.Inflight:
-				w.Inflight += c.Count
-			}
-		}
-	}
-	w.Scheduled = s.CountScheduled(channel).Pending
-	return w, nil
-}
-
 // forgetPage bounds the messages in one notice.
 const forgetPage = 1000
 

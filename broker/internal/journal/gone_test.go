@@ -55,7 +55,7 @@ func TestPrunedInAnOutage(t *testing.T) {
 	_, err = b.Jobs.Job(t.Context(), domain.JobID{Seq: tried.Seq, Consumer: k.Number})
 	require.ErrorIs(t, err, domain.ErrNotFound)
 	require.NoError(t, put(b, fresh.Seq, domain.Inflight))
-	messages, err := b.Messages.MessagesAt(t.Context(), []uint64{fresh.Seq})
+	messages, err := b.Messages.InOrder(t.Context(), []uint64{fresh.Seq})
 	require.NoError(t, err)
 	require.Empty(t, messages)
 	require.Empty(t, b.Queue.Queued(k.Number, 5))

@@ -140,26 +140,18 @@ func (g *Group) serve(r *round) {
 		return // the caller that reset it has closed done before it released the turn
 	}
 	if r.err = g.Failure(); r.err == nil {
-		r.err = g.serveAcked()
+		acked := g.acked.Load()
+		if r.err = g.sync(); r.err == nil {
+			g.synced.Store(acked)
+		}
+	}
+	if failure, failed := errors.AsType[*Failure](r.err); failed && g.Failure() == nil {
+		g.mu.Lock()
+		g.failed = failure
+		g.mu.Unlock()
+		g.log.Error("the disk failed: nothing that is written from now on is confirmed", "error", failure)
 	}
 	close(r.done)
-}
-
-// serveAcked syncs and records the highest synced sequence, or the failure.
-func (g *Group) serveAcked() error {
-	acked := g.acked.Load()
-	err := g.sync()
-	if err == nil {
-		g.synced.Store(acked)
-		return nil
-	}
-	if _, failed := errors.AsType[*Failure](err); failed {
-		g.mu.Lock()
-		g.failed = err
-		g.mu.Unlock()
-		g.log.Error("the disk failed: nothing that is written from now on is confirmed", "error", err)
-	}
-	return err
 }
 
 // Failure returns the error of the first sync that failed, or nil.

@@ -28,18 +28,17 @@ type jobs struct {
 // Job also waits for a job whose message another node has just stored.
 func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	reached := s.messagesSeen.Reached() // before the lookup: the message may be read between the two
-	if j, ok := s.Lookup(id); ok {
-		return j, nil
-	}
-	if id.Seq > reached {
+	j, ok := s.Lookup(id)
+	if !ok && id.Seq > reached {
 		if err := s.awaitMessage(ctx, id); err != nil {
-			return domain.Job{}, err
+			return j, err
 		}
-		if j, ok := s.Lookup(id); ok {
-			return j, nil
-		}
+		j, ok = s.Lookup(id)
 	}
-	return domain.Job{}, fmt.Errorf("%w: job %s", domain.ErrNotFound, id)
+	if !ok {
+		return j, fmt.Errorf("%w: job %s", domain.ErrNotFound, id)
+	}
+	return j, nil
 }
 
 // awaitMessage waits until this node has read a message that another node has announced, if it is stored.
@@ -124,7 +123,7 @@ func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, err
 		known, ok := s.Lookup(id)
 		consumer, there := s.Directory.ConsumerByNumber(id.Consumer)
 		if ok && known.Revision > 0 && there {
-			return domain.Job{}, s.messages.forgetGone(ctx, map[uint64]string{id.Seq: domain.SubjectToken(consumer.Channel)})
+			return domain.Job{}, s.messages.forgetGone(ctx, id.Seq, domain.SubjectToken(consumer.Channel))
 		}
 		return domain.Job{}, nil
 	}

@@ -1,10 +1,12 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,16 +49,18 @@ func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message
 	return m, s.messageWrites.DurableAt(ctx, seq)
 }
 
-// refusal converts a conflict on a subject that was expected to be empty. A caller that learns of the stored message will not
-// send it again, so refusal returns only when that message is on disk.
+// refusal converts a conflict on a subject that was expected to be empty.
 func (s *messages) refusal(ctx context.Context, err error) error {
 	if !errors.Is(err, domain.ErrConflict) {
 		return err
 	}
-	if err := s.messageWrites.Durable(ctx); err != nil {
-		return err
-	}
-	return domain.ErrDuplicateMessage
+	return s.onDisk(ctx, domain.ErrDuplicateMessage)
+}
+
+// onDisk returns err once everything that was written before is on disk. err is based on what is stored, and a caller that gets it will not
+// repeat its request.
+func (s *messages) onDisk(ctx context.Context, err error) error {
+	return cmp.Or(s.messageWrites.Durable(ctx), err)
 }
 
 // MaxPayload is the largest payload of a message. The rest of the server's limit is left for the headers.
@@ -78,45 +82,43 @@ func (s *messages) Message(ctx context.Context, channel, id string) (domain.Mess
 	return m.Message, err
 }
 
-// MessagesAt reads the messages that are not in the cache, several at a time.
-func (s *messages) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]domain.Message, error) {
-	found := make(map[uint64]domain.Message, len(seqs))
-	var missing []uint64
-	for _, seq := range seqs {
+// InOrder reads the messages that are not in the cache, several at a time.
+func (s *messages) InOrder(ctx context.Context, seqs []uint64) (list []domain.Message, err error) {
+	list = make([]domain.Message, len(seqs))
+	var missing []int
+	for i, seq := range seqs {
 		if m, ok := s.cache.get(seq); ok {
-			found[seq] = m
+			list[i] = m
 		} else {
-			missing = append(missing, seq)
+			missing = append(missing, i)
 		}
-	}
-	if len(missing) == 0 {
-		return found, nil
 	}
 	var mu sync.Mutex
 	var failed error
 	gone := map[uint64]string{}
-	_ = atOnce(missing, func(seq uint64) error {
-		m, err := s.messageAt(ctx, seq)
+	_ = atOnce(missing, func(i int) error {
+		m, err := s.messageAt(ctx, seqs[i])
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
 		case err == nil:
-			found[seq] = m
+			list[i] = m
 		case errors.Is(err, domain.ErrNotFound):
-			if token, _ := s.ChannelOf(seq); token != "" {
-				gone[seq] = token
+			if token, _ := s.ChannelOf(seqs[i]); token != "" {
+				gone[seqs[i]] = token
 			}
 		case errors.Is(err, errEnvelope):
 			// Its jobs would stay at the head of their queues.
-			s.log.Error("a message that cannot be decoded is ignored until the next start", "sequence", seq, "error", err)
-			token, _ := s.ChannelOf(seq)
-			s.RemoveMessages(token, []uint64{seq})
+			s.log.Error("a message that cannot be decoded is ignored until the next start", "sequence", seqs[i], "error", err)
+			token, _ := s.ChannelOf(seqs[i])
+			s.RemoveMessages(token, []uint64{seqs[i]})
 		default:
 			failed = err
 		}
 		return nil
 	})
-	return found, errors.Join(failed, s.forgetGone(ctx, gone))
+	list = slices.DeleteFunc(list, func(m domain.Message) bool { return m.Seq == 0 })
+	return list, errors.Join(failed, s.forget(ctx, gone))
 }
 
 func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, error) {
@@ -129,17 +131,6 @@ func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, e
 		s.cache.put(m.Message)
 	}
 	return m.Message, err
-}
-
-// InOrder is like MessagesAt, and returns the messages in the order of the sequences.
-func (s *messages) InOrder(ctx context.Context, seqs []uint64) (list []domain.Message, err error) {
-	messages, err := s.MessagesAt(ctx, seqs)
-	for _, seq := range seqs {
-		if m, ok := messages[seq]; ok {
-			list = append(list, m)
-		}
-	}
-	return list, err
 }
 
 // The headers of a stored message. One of them is the envelope. It begins with the priority and the time, which every node reads

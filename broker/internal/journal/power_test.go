@@ -243,7 +243,7 @@ func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 
 	again, stopAgain := runOn(t, after, Config{})
 	defer stopAgain()
-	left, err := again.Messages.MessagesAt(t.Context(), kept)
+	left, err := again.Messages.InOrder(t.Context(), kept)
 	require.NoError(t, err)
 	require.Equal(t, len(kept), len(left))
 	for _, seq := range kept {

@@ -81,6 +81,9 @@ const sideBySide = 32
 
 // atOnce calls f for each item, up to sideBySide at a time, and returns the first error. After an error it starts no more calls.
 func atOnce[T any](items []T, f func(T) error) error {
+	if len(items) == 0 {
+		return nil // also the case of most calls: the messages are cached
+	}
 	var failed atomic.Pointer[error]
 	var running sync.WaitGroup
 	slots := make(chan struct{}, sideBySide)
@@ -102,29 +105,15 @@ func atOnce[T any](items []T, f func(T) error) error {
 	return nil
 }
 
-// forgetGone removes messages from the index if the store confirms that they are deleted. The map has the tokens of their
-// channels by sequence. They were deleted by another node whose notice is late or lost, or by a process that was killed before it
-// had deleted their records. The store must be asked because the report of the deletion may come from a replica that is behind.
-func (s *messages) forgetGone(ctx context.Context, messages map[uint64]string) error {
-	if len(messages) == 0 {
-		return nil
-	}
-	var mu sync.Mutex
-	gone := map[uint64]string{}
-	err := atOnce(slices.Collect(maps.Keys(messages)), func(seq uint64) error {
-		_, err := s.At(ctx, s.messageStream, seq)
-		if errors.Is(err, domain.ErrNotFound) {
-			mu.Lock()
-			defer mu.Unlock()
-			gone[seq] = messages[seq]
-			return nil
-		}
+// forgetGone removes a message from the index if the store confirms that it is deleted. It was deleted by another node whose notice is
+// late or lost, or by a process that was killed before it had deleted its records. The store must be asked because the report of the
+// deletion may come from a replica that is behind.
+func (s *messages) forgetGone(ctx context.Context, seq uint64, token string) error {
+	if _, err := s.At(ctx, s.messageStream, seq); !errors.Is(err, domain.ErrNotFound) {
 		return err
-	})
-	if len(gone) > 0 {
-		s.awaitNews(ctx, slices.Max(slices.Collect(maps.Keys(gone))), newsWait)
 	}
-	return errors.Join(err, s.forget(ctx, gone))
+	s.awaitNews(ctx, seq, newsWait)
+	return s.forget(ctx, map[uint64]string{seq: token})
 }
 
 // forget deletes the records of deleted messages.
@@ -184,7 +173,7 @@ func (s *messages) Stored(ctx context.Context) (first, last uint64, err error) {
 func (s *messages) ForgetConsumer(ctx context.Context, c domain.Consumer) error {
 	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()
-	err := s.attemptStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.attemptSubject("*", strconv.FormatUint(uint64(c.Number), 10), "*")))
+	err := s.attemptStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.attemptSubject("*", c.Number, "*")))
 	if err == nil {
 		err = s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.jobSubject(c.Number, "*")))
 	}

@@ -107,21 +107,21 @@ func TestPagesOfAReplayWaitForNoNews(t *testing.T) {
 	_, err := s.Directory.Consumers.Find(ctx, "ch", "k") // like the request for a replay
 	require.NoError(t, err)
 	const jobs = 60
-	replay := domain.Replay{Consumer: c.Number, Spec: domain.ReplaySpec{Status: domain.Dead}}
+	dead, upTo := domain.ReplaySpec{Status: domain.Dead}, uint64(0)
 	for i := range jobs {
 		m := appendMessage(t, other, "ch", strconv.Itoa(i), 0)
 		_, err := other.Jobs.PutJob(ctx, domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: c.Number}, Status: domain.Dead, ChangedAt: time.Now()})
 		require.NoError(t, err)
-		replay.UpTo, err = s.Replays.LastRecord(ctx)
+		upTo, err = s.Replays.LastRecord(ctx)
 		require.NoError(t, err)
-		page, _ := s.SettledFrom(replay, 1, nil, jobs)
+		page, _ := s.SettledFrom(c.Number, dead, upTo, 1, nil, jobs)
 		require.Len(t, page, i+1)
 	}
-	replay.UpTo++ // this record was deleted
+	upTo++ // this record was deleted
 	count := 0
 	for from := uint64(1); from > 0; {
 		var page []domain.Job
-		page, from = s.SettledFrom(replay, from, nil, 1)
+		page, from = s.SettledFrom(c.Number, dead, upTo, from, nil, 1)
 		count += len(page)
 	}
 	require.Equal(t, jobs, count)

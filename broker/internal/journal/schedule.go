@@ -72,7 +72,7 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 		}
 	}
 	if errors.Is(err, domain.ErrNotFound) {
-		return s.gone(ctx, err)
+		return s.onDisk(ctx, err)
 	}
 	if err != nil {
 		return err
@@ -83,19 +83,10 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	defer cancel()
 	s.awaitNews(asked, raw.Sequence, newsWait)
 	if err := s.delete(asked, raw.Sequence); errors.Is(err, domain.ErrNotFound) {
-		return s.gone(ctx, fmt.Errorf("%w: message %q was broadcast or cancelled meanwhile", domain.ErrNotFound, id))
+		return s.onDisk(ctx, fmt.Errorf("%w: message %q was broadcast or cancelled meanwhile", domain.ErrNotFound, id))
 	} else if err != nil {
 		return fmt.Errorf("cancel message %q: %w", id, err)
 	}
 	s.announce(notice{Token: token, Seqs: []uint64{raw.Sequence}})
 	return s.messageWrites.Durable(ctx)
-}
-
-// gone returns err, which says that a schedule does not exist, once that is on disk. The schedule may just have been cancelled,
-// and a caller that gets err will not cancel it again.
-func (s *messages) gone(ctx context.Context, err error) error {
-	if failed := s.messageWrites.Durable(ctx); failed != nil {
-		return failed
-	}
-	return err
 }

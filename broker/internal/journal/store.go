@@ -121,7 +121,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s.Reader = jsstream.NewReader(js, s.cfg.Replicas, s.link.Await)
 	s.Shards = shards.New(shards.Sharing{
 		JS: js, Link: s.link, Shared: s.cfg.Shared, Ticks: s.cfg.ticks(), TickSubject: s.cfg.Name + ".t", TakeOverSubject: s.cfg.Name + ".x.dispatch",
-		Records: s.cfg.jobs(), News: s.jobsSeen, Log: s.log,
+		UpToNow: s.upToNow, Log: s.log,
 	})
 	s.makeWriters()
 	s.Directory = admin.New(admin.Config{

@@ -123,9 +123,9 @@ func TestJobsOfConsumers(t *testing.T) {
 
 	ids := func(jobs []domain.Job) (ids []string) {
 		for _, j := range jobs {
-			ms, err := s.Messages.MessagesAt(t.Context(), []uint64{j.ID.Seq})
+			ms, err := s.Messages.InOrder(t.Context(), []uint64{j.ID.Seq})
 			require.NoError(t, err)
-			ids = append(ids, ms[j.ID.Seq].ID)
+			ids = append(ids, ms[0].ID)
 		}
 		return ids
 	}
@@ -238,10 +238,10 @@ func TestScheduledMessage(t *testing.T) {
 	jobs := s.Queue.Queued(c.Number, 5)
 	require.Len(t, jobs, 1)
 	require.Equal(t, 3, jobs[0].Priority)
-	ms, err := s.Messages.MessagesAt(ctx, []uint64{jobs[0].ID.Seq})
+	ms, err := s.Messages.InOrder(ctx, []uint64{jobs[0].ID.Seq})
 	require.NoError(t, err)
-	require.Equal(t, "later", string(ms[jobs[0].ID.Seq].Payload))
-	require.Equal(t, "b", ms[jobs[0].ID.Seq].Headers["A"])
+	require.Equal(t, "later", string(ms[0].Payload))
+	require.Equal(t, "b", ms[0].Headers["A"])
 	counts := s.Messages.CountScheduled("ch")
 	require.Equal(t, 1, counts.Pending)
 	require.Equal(t, 1, counts.Dispatched)

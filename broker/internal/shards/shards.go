@@ -19,7 +19,6 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
@@ -56,9 +55,8 @@ type Sharing struct {
 	Shared bool
 	// Ticks is the stream of ticks, on TickSubject. A node that takes over a shard announces it on TakeOverSubject.
 	Ticks, TickSubject, TakeOverSubject string
-	// Records is the stream of job records. News has the sequence up to which it was read.
-	Records string
-	News    *jsstream.Progress
+	// UpToNow returns when this node has read all that is stored.
+	UpToNow func(ctx context.Context) (last uint64, err error)
 	Log     *slog.Logger
 }
 
@@ -101,10 +99,8 @@ type takeOver struct {
 	Shard int
 }
 
-func shardConsumer(shard int) string       { return "shard_" + strconv.Itoa(shard) }
-func (s *Part) now() time.Duration         { return time.Since(s.begin) }
-func (s *Part) lease(shard int) *lease     { return s.held[shard].Load() }
-func (s *Part) set(shard int, held *lease) { s.held[shard].Store(held) }
+func shardConsumer(shard int) string { return "shard_" + strconv.Itoa(shard) }
+func (s *Part) now() time.Duration   { return time.Since(s.begin) }
 
 // Shard returns the shard of a channel, from 0 to Shards-1.
 func (s *Part) Shard(channel string) int {
@@ -119,7 +115,7 @@ func (s *Part) Shards() int { return shardCount }
 // Owns reports whether a callback of a shard may begin on this node now. During an outage, a process with an embedded server
 // still owns its shards, because there is no other node.
 func (s *Part) Owns(shard int) bool {
-	held := s.lease(shard)
+	held := s.held[shard].Load()
 	return held != nil && held.until > s.now() && (!s.Shared || held.outages == s.Link.Outages())
 }
 
@@ -127,7 +123,7 @@ func (s *Part) Owns(shard int) bool {
 func (s *Part) Own(ctx context.Context, gained, lost func(shard int)) {
 	if !s.Shared {
 		for shard := range shardCount {
-			s.set(shard, &lease{until: math.MaxInt64})
+			s.held[shard].Store(&lease{until: math.MaxInt64})
 			gained(shard)
 		}
 		<-ctx.Done()
@@ -222,7 +218,7 @@ func (h *holder) hold(ctx context.Context) {
 
 // lose makes the broker stop dispatching the shard and record its work in progress.
 func (h *holder) lose() {
-	h.s.set(h.shard, nil)
+	h.s.held[h.shard].Store(nil)
 	if h.active {
 		h.active = false
 		h.s.Log.Info("dispatching of a shard ends here", "shard", h.shard)
@@ -272,13 +268,13 @@ func (h *holder) proved(ctx context.Context, t tick) {
 		return
 	}
 	if owned {
-		s.set(h.shard, held)
+		s.held[h.shard].Store(held)
 		return
 	}
 	if err := s.takeOver(ctx, h.shard); err != nil {
 		s.Log.Info("a shard is taken over without the last news of its jobs", "shard", h.shard, "error", err)
 	}
-	s.set(h.shard, held)
+	s.held[h.shard].Store(held)
 	h.active = true
 	s.Log.Info("dispatching of a shard begins here", "shard", h.shard)
 	h.gained(h.shard)
@@ -299,10 +295,6 @@ func (s *Part) takeOver(ctx context.Context, shard int) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, newsTime)
 	defer cancel()
-	// A new handle is used, because the cached state of the other one is read concurrently.
-	jobs, err := s.JS.Stream(ctx, s.Records)
-	if err != nil {
-		return err
-	}
-	return s.News.Wait(ctx, jobs.CachedInfo().State.LastSeq)
+	_, err = s.UpToNow(ctx)
+	return err
 }

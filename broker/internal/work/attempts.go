@@ -16,7 +16,9 @@ const (
 	// attemptBody and attemptHeader bound the stored part of an answer, in bytes.
 	attemptBody   = 4 << 10
 	attemptHeader = 4 << 10
-	mask          = "…"
+	// bodyLimit is how many bytes of a body are read. No secret is longer than the difference to attemptBody.
+	bodyLimit = attemptBody + domain.MaxLongText
+	mask      = "…"
 )
 
 // secretNames are parts of header names whose values are not stored.
@@ -29,15 +31,6 @@ func secretsOf(c domain.Consumer) []string {
 	return slices.DeleteFunc(secrets, func(s string) bool { return s == "" })
 }
 
-// bodyLimit is how many bytes of an answer's body are read: attemptBody plus the length of the longest secret.
-func bodyLimit(c domain.Consumer) int {
-	limit := attemptBody
-	for _, secret := range secretsOf(c) {
-		limit = max(limit, attemptBody+len(secret))
-	}
-	return limit
-}
-
 // masked returns an attempt as it may be shown: bounded, and without the secrets of the consumer and its receiver.
 func (a ended) masked(c domain.Consumer) domain.Attempt {
 	var pairs []string
@@ -47,8 +40,8 @@ func (a ended) masked(c domain.Consumer) domain.Attempt {
 	hide := strings.NewReplacer(pairs...).Replace
 	a.Error = strings.ToValidUTF8(hide(a.Error), "\uFFFD")
 	body, limit := hide(string(a.Body)), attemptBody
-	if longest := bodyLimit(c) - attemptBody; len(a.Body) >= attemptBody+longest {
-		limit = max(0, min(limit, len(body)-longest)) // the end may be the beginning of a secret that masking has moved into the limit
+	if len(a.Body) >= bodyLimit {
+		limit = max(0, min(limit, len(body)-domain.MaxLongText)) // the end may be the beginning of a secret that masking has moved into the limit
 	}
 	a.Body = cut([]byte(body), limit)
 	header, left := map[string]string{}, attemptHeader

@@ -43,7 +43,7 @@ type DispatchRules struct {
 // BreakerRules configure the handling of consumers whose callbacks fail.
 type BreakerRules struct {
 	breaker.Rules
-	// PauseAfter is how long callbacks must fail before the consumer is paused. 0 means never.
+	// PauseAfter is how long callbacks must fail in one process before the consumer is paused. 0 means never.
 	PauseAfter time.Duration
 	// EventURL gets a request for each change of a consumer's state, if it is not empty.
 	EventURL string
@@ -155,7 +155,6 @@ func (b *Broker) Ready() error { return errors.Join(b.Health.Ready(), b.Full()) 
 func (b *Broker) Start() {
 	b.running.Go(func() { b.Jobs.expireClaims(b.run) })
 	b.running.Go(func() { b.Dispatch.dispatch(b.run) })
-	b.running.Go(func() { b.Dispatch.watchFailing(b.run) })
 	b.running.Go(func() { b.Pruner.pruneLoop(b.run) })
 	b.running.Go(func() { b.Replays.Operations.Run(b.run) })
 	b.running.Go(func() {
@@ -199,9 +198,9 @@ type Messages interface {
 	Append(ctx context.Context, m domain.Message) (domain.Message, error)
 	Schedule(ctx context.Context, m domain.Message, at time.Time) error
 	MaxPayload() int
-	// MessagesAt loads messages by sequence. Deleted ones are missing in the result. With ErrUnavailable it returns those that
-	// could be read.
-	MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]domain.Message, error)
+	// InOrder loads messages by sequence, in that order. Deleted ones are missing in the result. With ErrUnavailable it returns those
+	// that could be read.
+	InOrder(ctx context.Context, seqs []uint64) ([]domain.Message, error)
 	// Prune deletes messages and the records of their jobs.
 	Prune(ctx context.Context, seqs []uint64) error
 }

@@ -58,7 +58,7 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 		signer.Sign(header, j.ID.String(), time.Now(), m.Payload)
 	}
 	begin := time.Now()
-	answer, err := d.Poster.PostKeep(ctx, c.CallbackURL, header, m.Payload, bodyLimit(c))
+	answer, err := d.Poster.PostKeep(ctx, c.CallbackURL, header, m.Payload, bodyLimit)
 	if errors.Is(err, webhook.ErrForbiddenAddress) {
 		err = fmt.Errorf("%w; see [consumer-connection] networks (--consumer-connection-networks)", err)
 	}

@@ -65,24 +65,9 @@ func (p *Replays) deadKind(known func(context.Context) (uint64, error), change f
 		}
 		for _, w := range work {
 			if w.Job.Revision <= o.UpTo {
-				items = append(items, func(ctx context.Context) (bool, error) { return p.changeDead(ctx, o, w.Job.ID, change) })
+				items = append(items, p.item(o, w.Job.ID, func(_ context.Context, j domain.Job) (domain.Job, error) { return change(j) }))
 			}
 		}
 		return items, next, nil
 	}}
-}
-
-// changeDead changes a job, if it is still dead as it was at the start of the operation.
-func (p *Replays) changeDead(ctx context.Context, o bulk.Operation, id domain.JobID, change func(domain.Job) (domain.Job, error)) (done bool, err error) {
-	_, err = p.jobs.change(ctx, id, func(j domain.Job) (next domain.Job, changed bool, err error) {
-		if done = j.Revision <= o.UpTo; !done {
-			return j, false, nil
-		}
-		next, err = change(j)
-		return next, true, err
-	})
-	if notDead(err) {
-		return false, nil
-	}
-	return done && err == nil, err
 }

@@ -42,36 +42,33 @@ func (d *Dispatch) dispatch(ctx context.Context) {
 // look creates, updates or closes a consumer's lane, and makes it look for a job.
 func (d *Dispatch) look(number uint32) {
 	c, known := d.Consumers.ConsumerByNumber(number)
-	l, news := d.laneOf(number, c, known && c.Type == domain.Push)
+	l := d.laneOf(number, c, known && c.Type == domain.Push)
 	if l == nil {
 		return
 	}
-	if news && l.update(c) {
-		d.notify(EventClosed, c, "resumed")
-	}
-	if d.Shards.Owns(l.shard) {
+	if l.update(c); d.Shards.Owns(l.shard) {
 		l.wake()
 	}
 }
 
-// laneOf returns the lane of a push consumer, and whether the lane has yet to take the consumer's settings.
-func (d *Dispatch) laneOf(number uint32, c domain.Consumer, push bool) (l *lane, news bool) {
+// laneOf returns the lane of a push consumer.
+func (d *Dispatch) laneOf(number uint32, c domain.Consumer, push bool) *lane {
 	if l := d.lane(number); l != nil && push {
-		return l, l.revision() != c.Revision
+		return l
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	l = d.lanes[number]
+	l := d.lanes[number]
 	switch {
 	case push && !d.closing:
 		l = newLane(d, c)
 		d.lanes[number] = l
-		return l, false
+		return l
 	case l != nil && !push:
 		delete(d.lanes, number)
 		l.close()
 	}
-	return nil, false
+	return nil
 }
 
 func (d *Dispatch) lane(consumer uint32) *lane {
@@ -104,28 +101,24 @@ func (d *Dispatch) lost(shard int) {
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, l := range d.lanesOf(shard) {
-		wg.Go(func() { l.handOver(ctx) })
+		l.mu.Lock()
+		jobs := slices.Collect(maps.Values(l.calling))
+		l.mu.Unlock()
+		for _, j := range jobs {
+			wg.Go(func() { d.recordCall(ctx, j) })
+		}
 	}
 	wg.Wait()
 }
 
-// handOver records which jobs are in flight, so that the next node leaves them alone. If an outcome is written at the same time,
-// the order does not matter: after the outcome there is nothing to hand over, and a record before it is replaced by the outcome.
-func (l *lane) handOver(ctx context.Context) {
-	l.mu.Lock()
-	jobs := slices.Collect(maps.Values(l.calling))
-	l.mu.Unlock()
-	var wg sync.WaitGroup
-	for _, j := range jobs {
-		wg.Go(func() {
-			next, err := domain.Claim(j, l.d.handOver, 0, time.Now(), l.d.Rules.ClaimLimit())
-			if err == nil {
-				_, err = l.d.Records.PutJob(ctx, next)
-			}
-			if err != nil && !errors.Is(err, domain.ErrConflict) {
-				l.d.Log.Info("another node may repeat a callback that is in progress", "job", j.ID, "error", err)
-			}
-		})
+// recordCall records that a job is in flight, so that the next node leaves it alone. If its outcome is written at the same time, the order
+// does not matter: after the outcome there is nothing to hand over, and a record before it is replaced by the outcome.
+func (d *Dispatch) recordCall(ctx context.Context, j domain.Job) {
+	next, err := domain.Claim(j, d.handOver, 0, time.Now(), d.Rules.ClaimLimit())
+	if err == nil {
+		_, err = d.Records.PutJob(ctx, next)
 	}
-	wg.Wait()
+	if err != nil && !errors.Is(err, domain.ErrConflict) {
+		d.Log.Info("another node may repeat a callback that is in progress", "job", j.ID, "error", err)
+	}
 }

@@ -8,11 +8,10 @@ import (
 
 // The events that operators are notified of.
 const (
-	EventPaused     = "consumer paused"
-	EventResumed    = "consumer resumed"
-	EventOpened     = "circuit breaker opened"
-	EventHalfOpened = "circuit breaker half-open"
-	EventClosed     = "circuit breaker closed"
+	EventPaused  = "consumer paused"
+	EventResumed = "consumer resumed"
+	EventOpened  = "circuit breaker opened"
+	EventClosed  = "circuit breaker closed"
 )
 
 // operatorEvent is the body of a request to the operator's URL.

@@ -26,7 +26,7 @@ func (x *Jobs) expireClaims(ctx context.Context) {
 			continue
 		}
 		if x.Health.Recordable() != nil {
-			x.Index.Queue.ExpireAfter(j, expirePause)
+			x.Index.Queue.GiveBackAfter(j, expirePause)
 			continue
 		}
 		select {
@@ -56,6 +56,6 @@ func (x *Jobs) expire(ctx context.Context, j domain.Job) {
 	case errors.Is(err, domain.ErrConflict):
 	default:
 		x.Log.Log(ctx, x.troubleLevel(), "claim that is over could not be ended, trying again", "job", j.ID, "error", err)
-		x.Index.Queue.ExpireAfter(j, expirePause)
+		x.Index.Queue.GiveBackAfter(j, expirePause)
 	}
 }

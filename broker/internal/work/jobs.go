@@ -38,36 +38,11 @@ func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, caller string,
 }
 
 // ClaimJobs claims up to limit queued jobs for one worker alone. If there are none, it waits for one up to the given time. The
-// claims end after the claim limit plus the timeout, unless they are extended.
+// claims end after the claim limit plus the timeout, unless they are extended, also if the answer does not reach the worker.
 func (x *Jobs) ClaimJobs(ctx context.Context, c domain.Consumer, limit int, timeout, wait time.Duration) ([]Work, error) {
 	work, err := x.poll(ctx, c, limit, wait, func() ([]Work, error) { return x.claimNow(ctx, c, limit, timeout) })
-	if ctx.Err() != nil {
-		var jobs []domain.Job
-		for _, w := range work {
-			jobs = append(jobs, w.Job)
-		}
-		x.release(context.WithoutCancel(ctx), jobs)
-		return nil, context.Cause(ctx)
-	}
 	x.Metrics.claims.Add(float64(len(work)))
 	return work, err
-}
-
-// release releases claims that no worker has received.
-func (x *Jobs) release(ctx context.Context, jobs []domain.Job) {
-	var wg sync.WaitGroup
-	for _, claimed := range jobs {
-		wg.Go(func() {
-			_, err := x.change(ctx, claimed.ID, func(j domain.Job) (domain.Job, bool, error) {
-				next, changed := domain.Release(j, claimed.Claim, time.Now())
-				return next, changed, nil
-			})
-			if err != nil {
-				x.Log.Info("claim that no worker got is left to expire", "job", claimed.ID, "error", err)
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // poll calls look at once, and again whenever the consumer gets a job, until look finds work or the time is over.
@@ -93,77 +68,61 @@ func (x *Jobs) poll(ctx context.Context, c domain.Consumer, limit int, wait time
 	}
 }
 
-// claimNow claims without waiting. After a lost race the queue may still have jobs: if other nodes have claimed every job that it
-// tried, it tries the next ones. It ends because each lost race means that another node has claimed a job.
-func (x *Jobs) claimNow(caller context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]Work, error) {
-	ctx := context.WithoutCancel(caller) // a claim that has begun is completed, and released if no worker gets it
-	for {
-		jobs, err := x.claim(ctx, c, limit, timeout)
-		if errors.Is(err, errRacesLost) && caller.Err() == nil {
-			continue
+// claimNow claims without waiting. It reads the messages first, so that a job whose message cannot be read now stays queued. After a
+// lost race the queue may still have jobs: if other nodes have claimed every job that it tried, it tries the next ones. It ends because
+// each lost race means that another node has claimed a job.
+func (x *Jobs) claimNow(ctx context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]Work, error) {
+	for ctx.Err() == nil {
+		taken := x.Index.Queue.Take(c.Number, limit)
+		work, err := x.WithMessages(ctx, taken)
+		for _, j := range taken {
+			if len(work) < len(taken) && !slices.ContainsFunc(work, func(w Work) bool { return w.Job.ID == j.ID }) {
+				x.Index.Queue.GiveBack(j)
+			}
 		}
-		if len(jobs) == 0 {
+		if len(taken) == 0 || len(work) == 0 && err != nil {
 			return nil, err
 		}
-		if work, err := x.fill(ctx, jobs); len(work) > 0 || err != nil {
+		work, err = x.claim(context.WithoutCancel(ctx), work, timeout) // a claim that has begun is completed
+		if len(work) > 0 || !errors.Is(err, errRacesLost) {
 			return work, err
 		}
 	}
+	return nil, context.Cause(ctx)
 }
 
 // errRacesLost says that other nodes have claimed every job that was tried. This node knows their new states by then.
 var errRacesLost = errors.New("other nodes were faster with every job that was to be claimed")
 
-// claim claims the first jobs of a consumer. An error means that there were jobs, and none could be claimed.
-func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]domain.Job, error) {
-	taken := x.Index.Queue.Take(c.Number, limit)
-	if len(taken) == 0 {
-		return nil, nil
-	}
-	claimed, errs := make([]domain.Job, len(taken)), make([]error, len(taken))
+// claim claims jobs. An error means that none could be claimed.
+func (x *Jobs) claim(ctx context.Context, work []Work, timeout time.Duration) ([]Work, error) {
+	errs := make([]error, len(work))
 	var wg sync.WaitGroup
-	for i, j := range taken {
+	for i, w := range work {
 		wg.Go(func() {
-			next, err := domain.Claim(j, domain.NewToken(), timeout, time.Now(), x.Rules.ClaimLimit())
+			next, err := domain.Claim(w.Job, domain.NewToken(), timeout, time.Now(), x.Rules.ClaimLimit())
 			if err == nil {
 				next, err = x.Records.PutJob(ctx, next)
 			}
-			if claimed[i], errs[i] = next, err; err != nil {
-				x.Index.Queue.GiveBack(j)
+			if work[i].Job, errs[i] = next, err; err != nil {
+				x.Index.Queue.GiveBack(w.Job)
 			}
 		})
 	}
 	wg.Wait()
-	jobs, failed := make([]domain.Job, 0, len(taken)), errRacesLost
+	claimed, failed := make([]Work, 0, len(work)), errRacesLost
 	for i, err := range errs {
 		switch {
 		case err == nil:
-			jobs = append(jobs, claimed[i])
+			claimed = append(claimed, work[i])
 		case !errors.Is(err, domain.ErrConflict) || errors.Is(err, domain.ErrUnavailable):
 			failed = err
 		}
 	}
-	if len(jobs) == 0 {
+	if len(claimed) == 0 {
 		return nil, failed
 	}
-	return jobs, nil
-}
-
-// fill adds the messages to claimed jobs. If the message of a job cannot be read now, the job is released. It returns an error
-// only if no job is left.
-func (x *Jobs) fill(ctx context.Context, jobs []domain.Job) ([]Work, error) {
-	work, err := x.WithMessages(ctx, jobs)
-	if err == nil {
-		return work, nil
-	}
-	x.release(ctx, slices.DeleteFunc(jobs, func(j domain.Job) bool {
-		return slices.ContainsFunc(work, func(w Work) bool { return w.Job.ID == j.ID })
-	}))
-	if len(work) == 0 {
-		return nil, err
-	}
-	x.Log.Warn("some claimed jobs had to be left out", "given", len(work), "error", err)
-	return work, nil
+	return claimed, nil
 }
 
 // WithMessages adds the messages. It leaves out jobs whose messages were pruned or can never be read, which are in no queue any
@@ -173,10 +132,10 @@ func (x *Jobs) WithMessages(ctx context.Context, jobs []domain.Job) (work []Work
 	for i, j := range jobs {
 		seqs[i] = j.ID.Seq
 	}
-	messages, err := x.Messages.MessagesAt(ctx, seqs)
+	messages, err := x.Messages.InOrder(ctx, seqs)
 	for _, j := range jobs {
-		if m, ok := messages[j.ID.Seq]; ok {
-			work = append(work, Work{j, m})
+		if len(messages) > 0 && messages[0].Seq == j.ID.Seq {
+			work, messages = append(work, Work{j, messages[0]}), messages[1:]
 		}
 	}
 	return work, err

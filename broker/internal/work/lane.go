@@ -1,7 +1,6 @@
 package work
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"time"
@@ -47,36 +46,23 @@ type lane struct {
 	calling  map[domain.JobID]domain.Job // jobs whose callbacks are in progress, as they were taken
 	breaker  breaker.Breaker
 	failing  time.Time // since when callbacks fail, as far as this node knows; zero: the last one succeeded
-	failed   time.Time // when the last one failed
 }
 
 func newLane(d *Dispatch, c domain.Consumer) *lane {
 	l := &lane{d: d, shard: d.Shards.Shard(c.Channel), number: c.Number, calling: map[domain.JobID]domain.Job{}}
-	_ = l.update(c)
+	l.update(c)
 	return l
 }
 
-func (l *lane) revision() uint64 {
+// update applies the consumer's settings, if they have changed. A resume closes an open circuit breaker.
+func (l *lane) update(c domain.Consumer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.consumer.Revision
-}
-
-// update applies the consumer's settings, and reports whether that has closed an open circuit breaker.
-func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
-	var signer *webhook.Signer
-	if c.SigningSecret != "" {
-		var err error
-		if signer, err = webhook.NewSigner(c.SigningSecret); err != nil {
-			signer = nil
-			l.d.Log.Error("callbacks go out unsigned", "channel", c.Channel, "consumer", c.ID, "error", err)
-		}
+	if l.consumer.Number == c.Number && l.consumer.Revision == c.Revision {
+		return
 	}
-	owned := l.d.Shards.Owns(l.shard)
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.signer, _ = webhook.NewSigner(c.SigningSecret) // nil if it is empty; the PUT has checked it
 	if l.consumer.Paused() && !c.Paused() {
-		breakerClosed = owned && l.breaker.Current() != breaker.Closed
 		l.breaker.Reset() // with an empty history
 		l.failing = time.Time{}
 	}
@@ -87,11 +73,7 @@ func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 			l.pace = rate.NewLimiter(rate.Limit(c.RateLimit), max(1, int(c.RateLimit/50)))
 		}
 	}
-	if l.consumer.Number == 0 || c.FailingSince.IsZero() && !l.consumer.FailingSince.IsZero() {
-		l.failing = c.FailingSince // a new lane, or a callback succeeded, here or on the shard's previous owner
-	}
-	l.consumer, l.signer = c, signer
-	return breakerClosed
+	l.consumer = c
 }
 
 func (l *lane) concurrency() int {
@@ -109,11 +91,11 @@ func (l *lane) close() {
 	l.closed = true
 }
 
-// gained resets the lane to the stored state: what this node knew is older than the previous owner's time.
+// gained forgets what this node knew of the receiver: it is older than the previous owner's time.
 func (l *lane) gained() {
 	l.mu.Lock()
 	l.breaker.Reset()
-	l.failing = l.consumer.FailingSince
+	l.failing = time.Time{}
 	l.mu.Unlock()
 	l.wake()
 }
@@ -189,15 +171,10 @@ func (l *lane) take() (job domain.Job, turn int, ok bool) {
 // passes asks the circuit breaker whether a callback may begin.
 func (l *lane) passes() (turn int, ok bool) {
 	l.mu.Lock()
-	before := l.breaker.Current()
 	now := time.Now()
 	turn, ok = l.breaker.Allow(now)
 	wait := l.breaker.Wait(now)
-	changed, c := l.breaker.Current() != before, l.consumer
 	l.mu.Unlock()
-	if changed {
-		l.d.notify(EventHalfOpened, c, "")
-	}
 	if !ok && wait < breaker.Forever {
 		l.sleep(wait)
 	}
@@ -213,10 +190,7 @@ func (l *lane) withdraw(turn int) {
 
 // mayBegin reports whether a callback may begin. If its outcome could not be stored, it must not begin.
 func (l *lane) mayBegin() bool {
-	l.mu.Lock()
-	closed := l.closed
-	l.mu.Unlock()
-	if closed || !l.d.Shards.Owns(l.shard) {
+	if !l.d.Shards.Owns(l.shard) {
 		return false
 	}
 	if err := l.d.Health.Recordable(); err != nil {
@@ -259,9 +233,8 @@ func (l *lane) try(job domain.Job, turn int) {
 		return
 	}
 	done, err := l.d.callback(l.d.work, c, signer, message, job)
-	if err != nil && l.d.work.Err() != nil {
+	if err != nil && l.d.work.Err() != nil { // cut by a shutdown, which is no failure of the consumer
 		l.withdraw(turn)
-		l.giveUp(job.ID)
 		return
 	}
 	if _, ok := l.d.Consumers.ConsumerByNumber(c.Number); !ok {
@@ -283,35 +256,15 @@ func (l *lane) load(job domain.Job) (domain.Message, bool) {
 	if len(work) == 1 {
 		return work[0].Message, true
 	}
-	if err != nil {
+	if err != nil { // otherwise it was pruned, or can never be read
 		l.d.Log.Log(l.d.work, l.d.troubleLevel(), "callback put off", "job", job.ID, "error", err)
 		l.d.Index.Queue.GiveBackAfter(job, lanePause)
-	} else {
-		l.d.Log.Info("no callback: the message was pruned, or can never be read", "job", job.ID)
 	}
 	return domain.Message{}, false
 }
 
-// handedOver reports whether a job is in flight because this node has handed it over during its callback.
-func (l *lane) handedOver(j domain.Job) bool {
-	return j.Status == domain.Inflight && j.Claim == l.d.handOver
-}
-
-// giveUp handles a callback that was cancelled by a shutdown. It does not count as a failure of the consumer.
-func (l *lane) giveUp(id domain.JobID) {
-	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
-	defer cancel()
-	job, err := l.d.Records.Job(ctx, id)
-	if err == nil && l.handedOver(job) {
-		_, err = l.d.Records.PutJob(ctx, domain.Settle(job, domain.Queued, time.Now()))
-	}
-	if err != nil {
-		l.d.Log.Info("callback that was cut is made again when its claim ends", "job", id, "error", err)
-	}
-}
-
-// record writes the outcome of a callback, unless another node or worker has the job: then the other one's outcome counts. reason
-// says why the callback failed.
+// record writes the outcome of a callback, unless another node or worker has the job: then the other one's outcome counts. A job that this
+// node has handed over during its callback is still its own. reason says why the callback failed.
 func (l *lane) record(job, next domain.Job, reason string) {
 	var err error
 	for try := range outcomeTries {
@@ -324,7 +277,7 @@ func (l *lane) record(job, next domain.Job, reason string) {
 		}
 		if errors.Is(err, domain.ErrConflict) && !errors.Is(err, domain.ErrUnavailable) {
 			now, err := l.d.Records.Job(l.d.work, job.ID)
-			if err != nil || !l.handedOver(now) {
+			if err != nil || now.Status != domain.Inflight || now.Claim != l.d.handOver {
 				return
 			}
 			next.Revision = now.Revision
@@ -354,10 +307,12 @@ func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) 
 	case l.failing.IsZero():
 		l.failing = now
 	}
-	if !success {
-		l.failed = now
-	}
+	after := l.d.Rules.PauseAfter
+	pause := !success && after > 0 && now.Sub(l.failing) >= after
 	l.mu.Unlock()
+	if pause {
+		l.d.pauseFailing(c)
+	}
 	if changed {
 		event := EventOpened
 		if state == breaker.Closed {

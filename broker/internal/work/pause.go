@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/internal/watch"
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
@@ -23,9 +22,7 @@ func (d *Dispatch) PauseConsumer(ctx context.Context, channel, id string) (domai
 // ResumeConsumer undoes PauseConsumer.
 func (d *Dispatch) ResumeConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
 	return d.setPause(ctx, channel, id, func(c *domain.Consumer) {
-		if c.Paused() {
-			c.Pause, c.FailingSince = domain.Pause{}, time.Time{}
-		}
+		c.Pause = domain.Pause{}
 	})
 }
 
@@ -66,9 +63,6 @@ func (d *Dispatch) Breaker(c domain.Consumer) breaker.State {
 
 // openBreakers returns the consumers whose circuit breaker is not closed on this node.
 func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
-	if d.Rules.FailurePercent == 0 {
-		return nil
-	}
 	for _, l := range d.lanesOf(anyShard) {
 		owned := d.Shards.Owns(l.shard)
 		l.mu.Lock()
@@ -80,58 +74,25 @@ func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
 	return consumers
 }
 
-const (
-	// failingShare delays the write of FailingSince by a twentieth of the time to the pause, so that a short outage of a receiver
-	// causes no write.
-	failingShare = 20
-	// failingCheck is the longest interval between checks of the consumers whose callbacks fail.
-	failingCheck = time.Minute
-)
-
-// watchFailing stores since when callbacks fail, and pauses the consumers whose callbacks have failed for the configured time, until
-// ctx ends.
-func (d *Dispatch) watchFailing(ctx context.Context) {
-	if d.Rules.PauseAfter == 0 {
-		return
+// FailingSince returns since when the callbacks of a consumer fail. It is zero if the last one succeeded, or if another node makes them.
+func (d *Dispatch) FailingSince(c domain.Consumer) time.Time {
+	l := d.lane(c.Number)
+	if l == nil || !d.Shards.Owns(l.shard) {
+		return time.Time{}
 	}
-	watch.Every(ctx, min(failingCheck, d.Rules.PauseAfter/failingShare), func() {
-		for _, l := range d.lanesOf(anyShard) {
-			if c, changed := l.failingNow(); changed && d.Shards.Owns(l.shard) {
-				if _, err := d.setPause(ctx, c.Channel, c.ID, func(c *domain.Consumer) { l.noteFailing(c) }); err != nil && ctx.Err() == nil {
-					d.Log.Info("for how long callbacks fail is not stored, trying again later", "channel", c.Channel, "consumer", c.ID, "error", err)
-				}
-			}
-		}
-	})
-}
-
-// failingNow returns the lane's consumer, and whether noteFailing would change it.
-func (l *lane) failingNow() (c domain.Consumer, changed bool) {
-	l.mu.Lock()
-	c = l.consumer
-	l.mu.Unlock()
-	next := c
-	return c, l.noteFailing(&next)
-}
-
-// noteFailing sets FailingSince of a consumer, or pauses it, by its last callbacks, and reports whether that is a change. Another
-// consumer may have its ID by now.
-func (l *lane) noteFailing(c *domain.Consumer) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	after, failing := l.d.Rules.PauseAfter, l.failed.Sub(l.failing)
-	switch stored := !c.FailingSince.IsZero(); {
-	case c.Paused(), c.Number != l.number:
-		return false
-	case l.failing.IsZero():
-		c.FailingSince = time.Time{}
-		return stored
-	case failing >= after:
-		c.Pause, c.FailingSince = domain.Pause{Reason: domain.PausedFailing, At: time.Now().UTC()}, time.Time{}
-		return true
-	case !stored && failing >= after/failingShare:
-		c.FailingSince = l.failing.UTC()
-		return true
+	return l.failing
+}
+
+// pauseFailing pauses a consumer whose callbacks have failed for the configured time, unless another one has its ID by now.
+func (d *Dispatch) pauseFailing(failing domain.Consumer) {
+	_, err := d.setPause(d.work, failing.Channel, failing.ID, func(c *domain.Consumer) {
+		if c.Number == failing.Number && !c.Paused() {
+			c.Pause = domain.Pause{Reason: domain.PausedFailing, At: time.Now().UTC()}
+		}
+	})
+	if err != nil {
+		d.Log.Info("a consumer whose callbacks fail is not paused, trying again after its next callback", "channel", failing.Channel, "consumer", failing.ID, "error", err)
 	}
-	return false
 }

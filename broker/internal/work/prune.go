@@ -63,18 +63,10 @@ func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) 
 	return count, context.Cause(ctx)
 }
 
-// exported is one line of an export.
+// exported is one line of an export. The payload is base64 in JSON.
 type exported struct {
-	Channel     string
-	ID          string
-	Producer    string
-	ContentType string
-	EventType   string `json:",omitempty"`
-	Priority    int
-	Headers     map[string]string `json:",omitempty"`
-	Payload     []byte            // base64 in JSON
-	ReceivedAt  time.Time
-	Jobs        []exportedJob
+	domain.Message
+	Jobs []exportedJob
 }
 
 type exportedJob struct {
@@ -85,7 +77,7 @@ type exportedJob struct {
 }
 
 func (p *Pruner) export(ctx context.Context, seqs []uint64, now time.Time) (err error) {
-	messages, err := p.Messages.MessagesAt(ctx, seqs)
+	messages, err := p.Messages.InOrder(ctx, seqs)
 	if err != nil {
 		return err
 	}
@@ -100,11 +92,7 @@ func (p *Pruner) export(ctx context.Context, seqs []uint64, now time.Time) (err 
 	defer func() { err = errors.Join(err, file.Close()) }()
 	w := bufio.NewWriter(file)
 	lines := json.NewEncoder(w)
-	for _, seq := range seqs {
-		m, ok := messages[seq]
-		if !ok {
-			continue
-		}
+	for _, m := range messages {
 		if err := lines.Encode(p.exported(ctx, m)); err != nil {
 			return err
 		}
@@ -116,10 +104,7 @@ func (p *Pruner) export(ctx context.Context, seqs []uint64, now time.Time) (err 
 }
 
 func (p *Pruner) exported(ctx context.Context, m domain.Message) exported {
-	e := exported{
-		Channel: m.Channel, ID: m.ID, Producer: m.Producer, ContentType: m.ContentType, EventType: m.EventType, Priority: m.Priority,
-		Headers: m.Headers, Payload: m.Payload, ReceivedAt: m.ReceivedAt,
-	}
+	e := exported{Message: m}
 	for _, j := range p.Index.JobsOf(m.Channel, m.Seq) {
 		if c, ok := p.Consumers.ConsumerByNumber(j.ID.Consumer); ok {
 			if complete, err := p.Records.Refresh(ctx, j.ID); err == nil {

@@ -3,7 +3,6 @@ package work
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -73,9 +72,6 @@ func (p *Replays) Operation(ctx context.Context, id string, is func(bulk.Operati
 	return o, err
 }
 
-// AllReplays returns the retained replays and operations on dead jobs, as this process knows them.
-func (p *Replays) AllReplays() []bulk.Operation { return p.Replays.All() }
-
 // TakesMessage reports whether a replay or a search selects a message by its ID and headers.
 func TakesMessage(s domain.ReplaySpec, m domain.Message) bool {
 	if s.Message != "" && s.Message != m.ID {
@@ -98,50 +94,62 @@ func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64,
 	if err != nil {
 		return nil, from, fmt.Errorf("replay %s: %w", o.ID, err)
 	}
-	r := domain.Replay{Consumer: uint32(consumer), UpTo: o.UpTo}
-	if err = json.Unmarshal(o.Spec, &r.Spec); err != nil {
+	var s domain.ReplaySpec
+	if err = json.Unmarshal(o.Spec, &s); err != nil {
 		return nil, from, fmt.Errorf("replay %s: %w", o.ID, err)
 	}
 	var jobs []domain.Job
 	for next = from; next > 0 && len(jobs) < limit; {
-		jobs, next = p.Index.SettledFrom(r, next, jobs, limit) // a part at a time, so that other callers are not blocked for long
+		jobs, next = p.Index.SettledFrom(uint32(consumer), s, o.UpTo, next, jobs, limit) // a part at a time, so that other callers are not blocked for long
 	}
-	if (len(r.Spec.Metadata) > 0 || r.Spec.Message != "") && len(jobs) > 0 {
+	if (len(s.Metadata) > 0 || s.Message != "") && len(jobs) > 0 {
 		work, err := p.jobs.WithMessages(ctx, jobs)
 		if err != nil {
 			return nil, from, err
 		}
 		jobs = jobs[:0]
 		for _, w := range work {
-			if TakesMessage(r.Spec, w.Message) {
+			if TakesMessage(s, w.Message) {
 				jobs = append(jobs, w.Job)
 			}
 		}
 	}
 	for _, j := range jobs {
-		items = append(items, func(ctx context.Context) (bool, error) { return p.replayJob(ctx, o.ID, r, j.ID) })
+		items = append(items, p.item(o, j.ID, func(ctx context.Context, j domain.Job) (domain.Job, error) { return p.replayJob(ctx, o.ID, s, j) }))
 	}
 	return items, next, nil
 }
 
-// replayJob queues a job again, if it is still settled as it was at the start of the replay. It first stores the only attempt
-// that is in the job's record, because the next record will hold the next attempt.
-func (p *Replays) replayJob(ctx context.Context, replay string, r domain.Replay, id domain.JobID) (again bool, err error) {
-	_, err = p.jobs.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
-		if again = j.Revision <= r.UpTo && r.Spec.Takes(j.Status); !again {
-			return j, false, nil
-		}
-		if j.Status == domain.Delivered && j.Attempts == 1 {
-			if err := p.Records.KeepAttempt(ctx, id, lastAttempt(j)); err != nil {
-				return j, false, err
-			}
-		}
-		next := domain.Settle(j, domain.Queued, time.Now())
-		next.Retries, next.Replay = 0, replay
-		return next, true, nil
-	})
-	if errors.Is(err, domain.ErrNotFound) {
-		return false, nil
+// replayJob queues a settled job again. It first stores the only attempt that is in the job's record, because the next record will hold
+// the next attempt.
+func (p *Replays) replayJob(ctx context.Context, replay string, s domain.ReplaySpec, j domain.Job) (domain.Job, error) {
+	if !s.Takes(j.Status) {
+		return j, domain.ErrNotFound
 	}
-	return again && err == nil, err
+	if j.Status == domain.Delivered && j.Attempts == 1 {
+		if err := p.Records.KeepAttempt(ctx, j.ID, lastAttempt(j)); err != nil {
+			return j, err
+		}
+	}
+	next := domain.Settle(j, domain.Queued, time.Now())
+	next.Retries, next.Replay = 0, replay
+	return next, nil
+}
+
+// item changes a job, if its record is still the one of the start of the operation. Otherwise, or if change refuses the job's state, the
+// job is skipped.
+func (p *Replays) item(o bulk.Operation, id domain.JobID, change func(context.Context, domain.Job) (domain.Job, error)) bulk.Item {
+	return func(ctx context.Context) (bool, error) {
+		_, err := p.jobs.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
+			if j.Revision > o.UpTo {
+				return j, false, domain.ErrNotFound
+			}
+			next, err := change(ctx, j)
+			return next, true, err
+		})
+		if notDead(err) {
+			return false, nil
+		}
+		return err == nil, err
+	}
 }

@@ -126,13 +126,8 @@ func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.J
 		if err != nil {
 			return j, err
 		}
-		if j.Status == domain.Removed {
-			// The answer says so only when the state is on disk.
-			now, err := x.Records.Refresh(ctx, id)
-			if err == nil && now.Status != domain.Removed {
-				continue
-			}
-			return notRemoved(now, err)
+		if j.Status == domain.Removed { // that is on disk, because it was read with Refresh
+			return notRemoved(j, nil)
 		}
 		next, changed, err := decide(j)
 		if err != nil || !changed {

@@ -187,11 +187,9 @@ func (s *memoryStore) Schedule(context.Context, domain.Message, time.Time) error
 func (s *memoryStore) MaxPayload() int                                           { return 1 << 20 }
 func (s *memoryStore) Prune(context.Context, []uint64) error                     { return nil }
 
-func (s *memoryStore) MessagesAt(_ context.Context, seqs []uint64) (map[uint64]domain.Message, error) {
+func (s *memoryStore) InOrder(_ context.Context, seqs []uint64) (found []domain.Message, failed error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found := map[uint64]domain.Message{}
-	var failed error
 	for _, seq := range seqs {
 		switch {
 		case errors.Is(s.unreadable[seq], domain.ErrUnavailable):
@@ -199,7 +197,7 @@ func (s *memoryStore) MessagesAt(_ context.Context, seqs []uint64) (map[uint64]d
 		case s.unreadable[seq] != nil:
 			s.index.RemoveMessages("ch", []uint64{seq})
 		case !s.gone[seq]:
-			found[seq] = memoryMessage(seq)
+			found = append(found, memoryMessage(seq))
 		}
 	}
 	return found, failed

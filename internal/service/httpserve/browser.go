@@ -33,3 +33,13 @@ func LocalName(host string) bool {
 	}
 	return host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost") // RFC 6761
 }
+
+// proxied reports whether a proxy has passed a request on.
+func proxied(h http.Header) bool {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
+		if _, ok := h[name]; ok {
+			return true
+		}
+	}
+	return false
+}

@@ -3,6 +3,7 @@ package httpserve
 import (
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -75,7 +76,8 @@ type System struct {
 // Frame serves the routes of a system. It may be used by several goroutines.
 type Frame struct {
 	System
-	mux *http.ServeMux
+	mux     *http.ServeMux
+	proxied sync.Once // the warning that the listener is not private
 }
 
 // NewFrame makes the handler of the system's routes.
@@ -148,6 +150,11 @@ func (f *Frame) Routed(r *http.Request) bool {
 // ServeHTTP implements http.Handler.
 func (f *Frame) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
+	if f.Loopback && proxied(r.Header) {
+		f.proxied.Do(func() {
+			f.Log.Warn("a request came through a proxy: a listener on loopback is not private then; set [admin] token, and networks to public")
+		})
+	}
 	rec := &recorder{ResponseWriter: w}
 	pattern := f.serve(rec, r)
 	took := time.Since(begin)
