@@ -112,6 +112,11 @@ func TestPowerFailure(t *testing.T) {
 	sizes.mu.Unlock()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 
+	enough, size := 9000, 2000 // three block files
+	if testing.Short() {
+		enough, size = 900, 10_000 // two
+	}
+
 	// Writers go on during the power failure. Answers up to that moment count.
 	var mu sync.Mutex
 	stored, delivered := map[string]uint64{}, map[string]uint64{}
@@ -126,7 +131,7 @@ func TestPowerFailure(t *testing.T) {
 				default:
 				}
 				id := fmt.Sprintf("%d-%d", w, i)
-				m, err := s.Messages.Append(t.Context(), domain.Message{ID: id, Channel: "ch", Payload: make([]byte, 2000)})
+				m, err := s.Messages.Append(t.Context(), domain.Message{ID: id, Channel: "ch", Payload: make([]byte, size)})
 				if err != nil {
 					t.Error(err)
 					return
@@ -147,10 +152,6 @@ func TestPowerFailure(t *testing.T) {
 				mu.Unlock()
 			}
 		})
-	}
-	enough := 9000 // for three block files; 4,500 fill two
-	if testing.Short() {
-		enough = 4500
 	}
 	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(stored) > enough }, 5*time.Minute, time.Millisecond)
 	mu.Lock()
@@ -197,13 +198,13 @@ func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: sizes.note}})
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
-	const all = 4500 // two block files of messages
+	const all = 900 // two block files of messages
 	seqs := make([]uint64, all)
 	var wg sync.WaitGroup
 	for w := range 16 {
 		wg.Go(func() {
 			for i := w; i < all; i += 16 {
-				m, err := s.Messages.Append(t.Context(), domain.Message{ID: fmt.Sprint(i), Channel: "ch", Payload: make([]byte, 2000)})
+				m, err := s.Messages.Append(t.Context(), domain.Message{ID: fmt.Sprint(i), Channel: "ch", Payload: make([]byte, 10_000)})
 				if err != nil {
 					t.Error(err)
 					return
@@ -228,7 +229,7 @@ func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 	sizes.mu.Unlock()
 	var pruned, kept []uint64
 	for i, seq := range seqs {
-		if i < 3500 && i%4 > 0 { // most of the first block; deleting only its first messages does not cause a rewrite
+		if i < 700 && i%4 > 0 { // most of the first block; deleting only its first messages does not cause a rewrite
 			pruned = append(pruned, seq)
 		} else {
 			kept = append(kept, seq)
