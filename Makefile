@@ -35,14 +35,23 @@ PLAIN   := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -vet=off $(NODEBUG)'
 # The number of packages that are tested at a time. It is one more than the processors, because many tests mostly wait. The longest begin first.
 PACKAGES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # The packages that test-race leaves out: benchmarks alone, the relay's simulation, which has a line of its own, and PROGRAMS.
-UNTESTED := /bench/(broker|partition|relay)$$|/feed/internal/bench$$|/relay/internal/sim$$|/cmd/jetpull$$|/console/test$$|/test/(partition|security)$$|/examples/
+UNTESTED := /bench(/(broker|client|partition|relay))?$$|/feed/internal/bench$$|/relay/internal/sim$$|/cmd/jetpull$$|/console/test$$|/test/(partition|security)$$|/examples/
 LONGEST  := ./feed ./relay ./test ./broker ./broker/internal/journal . ./broker/internal/httpapi ./test/model ./partition
 # Packages whose tests run programs, or open pages in a browser. What these programs are made of is tested under the race detector in its own
 # packages, and nightly tests these under it too: there it takes them four times the processor time.
-PROGRAMS := ./console/test ./cmd/jetpull ./test/partition ./test/security ./examples/...
+PROGRAMS := ./console/test ./cmd/jetpull ./test/partition ./test/security ./bench ./bench/client ./examples/...
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+# any makes a regular expression of a list of names.
+space    := $() $()
+any       = $(subst $(space),|,$(strip $(1)))
+# Tests whose processor time is mostly that of servers in a cluster, or of a large volume. They have no race detector in test either, and have it
+# in nightly. The packages that they are in are VOLUMES.
+VOLUME   := TestBrokersOnAClusterLoseNoJob TestStartsAndQuorumOfACluster TestContractOnThreeServers TestContractOnACluster \
+	TestModelAgreesWithACluster TestIdleReceiversHaveNoGoroutine TestDeletedReceiversAreCollected TestResponseThatIsLargerAsJSON \
+	TestOpenedStoreHasTheCompleteList TestPostgresFull TestSQLiteFull TestFetchReadsWhatItReturns TestPruneDatesInSteps
+VOLUMES  := ./broker ./broker/internal/httpapi ./relay ./relay/internal/store ./feed ./test/model
 
 demo: ## Handle a backlog of 100,000 orders on an embedded server, and print the server's counters
 	$(GO) run ./examples/demo
@@ -74,7 +83,7 @@ build: ## Compile every package of every module
 test: test-race test-programs test-plain test-tools ## Run the tests of all modules, under the race detector if there is a C compiler
 
 test-race: ## Run the part of test that is under the race detector
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -p $(PACKAGES) -short -timeout 30m $(TESTARGS) $(TESTEXEC) \
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -p $(PACKAGES) -short -timeout 30m -skip '^($(call any,$(VOLUME)))$$' $(TESTARGS) $(TESTEXEC) \
 		$(LONGEST) $$($(GO) list work | grep -vE '$(UNTESTED)')
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
 
@@ -84,6 +93,7 @@ test-programs: ## Run the part of test that runs programs, or opens pages in a b
 # Tests that measure memory are meaningless under the race detector. The relay's simulation and its scenarios take eight times as long there.
 test-plain: ## Run the part of test that is not under the race detector, the tools left out
 	$(PLAIN) $(GO) test $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 100
+	$(PLAIN) $(GO) test -short -run '^($(call any,$(VOLUME)))$$' $(TESTARGS) $(VOLUMES)
 	$(PLAIN) $(GO) test -exec 'env -u GOGC -u GOMEMLIMIT' -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) ./test ./broker
 
 test-tools: ## Run the tests of the tools and of the packages of a release

@@ -43,14 +43,15 @@ func TestAdaptiveWindow(t *testing.T) {
 // A server that has reached MaxAckPending delivers as many messages again a round trip later, on any link: a pull is there when the
 // acknowledgements are.
 func TestMaxAckPendingIsOutstandingOnAnyLink(t *testing.T) {
+	const trips = 10
 	for _, most := range []int{10, 256, 1000} {
 		for _, oneWay := range []time.Duration{2 * time.Millisecond, 50 * time.Millisecond} {
 			t.Run(fmt.Sprint(most, oneWay), func(t *testing.T) {
 				link := model.Delay{Min: oneWay, Max: oneWay}
 				onStage(t, stage.Config{Model: model.Config{Up: link, Down: link}, Consumer: jetstream.ConsumerConfig{MaxAckPending: most}}, func(_ *testing.T, w *world) {
-					w.Publish(20 * most)
+					w.Publish(trips * most)
 					w.consume(taking(&w.j, 0))
-					w.soon(20*2*oneWay*5/4, "a round trip for each MaxAckPending messages", func() bool { return w.j.Len() == 20*most })
+					w.soon(trips*2*oneWay*5/4, "a round trip for each MaxAckPending messages", func() bool { return w.j.Len() == trips*most })
 				})
 			})
 		}
