@@ -109,13 +109,9 @@ func (n *Node) dial(ctx context.Context, opts []nats.Option) (err error) {
 
 // unreached reports whether a connection failed because no server was there or answered.
 func unreached(err error) bool {
-	if _, network := errors.AsType[*net.OpError](err); network {
-		return true
-	}
-	if _, unknown := errors.AsType[*net.DNSError](err); unknown {
-		return true
-	}
-	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF)
+	_, network := errors.AsType[*net.OpError](err)
+	_, unknown := errors.AsType[*net.DNSError](err)
+	return network || unknown || errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF)
 }
 
 // captureHandler passes log records on, and the text of each record of the embedded server to said.

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -32,11 +33,11 @@ type entry struct {
 // Save stores copies of streams in the folder dir, which it creates. If dir exists, it must be empty. Save calls fetch for each stream, in the
 // given order, and closes what fetch returns. If it fails, the backup is incomplete, and [Load] refuses it.
 func Save(ctx context.Context, dir string, streams []string, fetch func(ctx context.Context, stream string) (io.ReadCloser, error)) error {
-	if err := requireEmpty(dir); err != nil {
-		return err
-	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		return cmp.Or(err, fmt.Errorf("folder %s is not empty: name another", dir))
 	}
 	for _, stream := range streams {
 		if err := checkName(stream); err != nil {
@@ -71,19 +72,6 @@ func Save(ctx context.Context, dir string, streams []string, fetch func(ctx cont
 func checkName(stream string) error {
 	if filepath.Base(stream) != stream || !filepath.IsLocal(stream) {
 		return fmt.Errorf("the broker names a stream %q, which cannot be the name of a file in the folder of the backup: check what answers at the URL", stream)
-	}
-	return nil
-}
-
-func requireEmpty(dir string) error {
-	entries, err := os.ReadDir(dir)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case len(entries) > 0:
-		return fmt.Errorf("folder %s is not empty: name another", dir)
 	}
 	return nil
 }

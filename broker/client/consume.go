@@ -94,9 +94,9 @@ func (r *run) claimLoop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		free := 1
-		for free < maxClaim && r.trySlot() {
-			free++
+		free := min(1+cap(r.slots)-len(r.slots), maxClaim)
+		for range free - 1 {
+			r.slots <- struct{}{} // does not block: only this goroutine takes slots
 		}
 		jobs, err := r.claim(ctx, free)
 		for range free - len(jobs) {
@@ -130,15 +130,6 @@ func (r *run) claim(ctx context.Context, limit int) ([]*Job, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("%w: no answer within %v", ErrUnavailable, bound))
 	defer cancel()
 	return r.consumer.Claim(ctx, limit, r.options.Timeout, pollWait)
-}
-
-func (r *run) trySlot() bool {
-	select {
-	case r.slots <- struct{}{}:
-		return true
-	default:
-		return false
-	}
 }
 
 // handle runs the handler for one job, extends its claim, and reports the outcome.
@@ -214,10 +205,7 @@ func (r *run) settle(j *Job, state string) {
 			return
 		}
 		r.options.OnError(err)
-		if !errors.Is(err, ErrUnavailable) {
-			return
-		}
-		if watch.Sleep(ctx, minPause<<try) != nil {
+		if !errors.Is(err, ErrUnavailable) || watch.Sleep(ctx, minPause<<try) != nil {
 			return
 		}
 	}

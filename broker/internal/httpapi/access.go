@@ -70,14 +70,6 @@ func (a *API) manages(r *http.Request) bool {
 // tokens of the channel, its producers and consumers.
 func (a *API) managesByToken(r *http.Request) bool { return a.opts.AdminToken != "" && a.manages(r) }
 
-// shownToken returns a stored token, masked for requests that may not see it.
-func (a *API) shownToken(r *http.Request, stored string) string {
-	if domain.Hashed(stored) || !a.manages(r) {
-		return ""
-	}
-	return stored
-}
-
 // shownURL returns a callback URL. Its query and user may be secret, and are masked for requests that may not see them.
 func (a *API) shownURL(r *http.Request, callback string) string {
 	if !a.manages(r) {

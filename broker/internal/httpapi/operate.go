@@ -18,11 +18,6 @@ type deadJob struct {
 	JobRequeueURL string
 }
 
-type deadList struct {
-	DeadJobs []deadJob
-	Pages    map[string]string
-}
-
 func (a operators) listDead(r *http.Request, k domain.Consumer) (any, error) {
 	k.CallbackURL = a.shownURL(r, k.CallbackURL)
 	page, err := pageOf(r)
@@ -30,18 +25,18 @@ func (a operators) listDead(r *http.Request, k domain.Consumer) (any, error) {
 		return nil, err
 	}
 	jobs := a.b.Index.ListDead(k.Number, page)
-	list := deadList{DeadJobs: make([]deadJob, 0, len(jobs))}
 	found, err := a.b.Jobs.WithMessages(r.Context(), jobs)
 	if err != nil {
 		return nil, err
 	}
+	dead := make([]deadJob, 0, len(found))
 	for _, w := range found {
-		list.DeadJobs = append(list.DeadJobs, deadJob{modelOfJob(w.Job, k), link("channel", k.Channel, "message", w.Message.ID), requeueURL(k, w.Job)})
+		dead = append(dead, deadJob{modelOfJob(w.Job, k), link("channel", k.Channel, "message", w.Message.ID), requeueURL(k, w.Job)})
 	}
-	list.Pages = pageLinks(r, jobs, func(j domain.Job) domain.Position {
+	pages := pageLinks(r, jobs, func(j domain.Job) domain.Position {
 		return domain.Position{At: j.ChangedAt.UnixNano(), Seq: j.ID.Seq}
 	})
-	return list, nil
+	return map[string]any{"DeadJobs": dead, "Pages": pages}, nil
 }
 
 // listedJob is a job of any status and of either type of consumer.
@@ -97,12 +92,9 @@ func (a operators) findJobs(r *http.Request, k domain.Consumer) (jobs []domain.J
 	if err != nil {
 		return nil, 0, err
 	}
-	status := domain.JobStatus(0)
-	if name := query.Get("status"); name != "" {
-		var known bool
-		if status, known = domain.ParseJobStatus(name); !known {
-			return nil, 0, httpserve.BadQuery(r, "status", "QUEUED, INFLIGHT, DELIVERED or DEAD")
-		}
+	status, known := domain.ParseJobStatus(query.Get("status"))
+	if query.Get("status") != "" && !known {
+		return nil, 0, httpserve.BadQuery(r, "status", "QUEUED, INFLIGHT, DELIVERED or DEAD")
 	}
 	if id := query.Get("message"); id != "" { // one job at most
 		m, err := a.Messages.Message(r.Context(), k.Channel, id)

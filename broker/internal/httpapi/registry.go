@@ -50,7 +50,10 @@ func (a *API) channels() kind[domain.Channel] {
 		API: a, segment: "channel", of: a.Directory.Channels,
 		fill: func(*http.Request, *domain.Channel) error { return nil },
 		url:  func(c domain.Channel) string { return link("channel", c.ID) },
-		view: func(_ *http.Request, c domain.Channel) any { return modelOfChannel(c) },
+		view: func(_ *http.Request, c domain.Channel) any {
+			url := link("channel", c.ID)
+			return channelModel{modelOf(c.Stakeholder), url + "/consumers", url + "/messages", url + "/broadcast", url + "/messages-status"}
+		},
 		remove: func(r *http.Request, c domain.Channel) error {
 			force := r.URL.Query().Get("force")
 			if force != "" && force != "true" && force != "false" {
@@ -102,7 +105,9 @@ func (k kind[T]) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	k.of.Base(&t).Token = k.shownToken(r, k.of.Base(&t).Token)
+	if s := k.of.Base(&t); domain.Hashed(s.Token) || !k.manages(r) { // the request may not see the token
+		s.Token = ""
+	}
 	return k.write(w, r, t)
 }
 
@@ -371,11 +376,6 @@ type stateModel struct {
 	PausedBy     string    `json:",omitempty"`
 	Breaker      string    `json:",omitempty"`
 	FailingSince time.Time `json:",omitzero"`
-}
-
-func modelOfChannel(c domain.Channel) channelModel {
-	url := link("channel", c.ID)
-	return channelModel{modelOf(c.Stakeholder), url + "/consumers", url + "/messages", url + "/broadcast", url + "/messages-status"}
 }
 
 func modelOfAccess(t domain.AccessToken) accessModel {

@@ -83,12 +83,9 @@ func (q replayRequest) spec() (domain.ReplaySpec, error) {
 	if !s.Until.IsZero() && !s.Until.After(s.Since) {
 		return s, badField("Until", fmt.Errorf("%s is not after Since, %s", q.Until, q.Since))
 	}
-	if q.Status != "" {
-		status, ok := domain.ParseJobStatus(q.Status)
-		if !ok || status != domain.Dead && status != domain.Delivered {
-			return s, badField("Status", fmt.Errorf("%q is neither DEAD nor DELIVERED; without one it is both", q.Status))
-		}
-		s.Status = status
+	s.Status, _ = domain.ParseJobStatus(q.Status)
+	if q.Status != "" && s.Status != domain.Dead && s.Status != domain.Delivered {
+		return s, badField("Status", fmt.Errorf("%q is neither DEAD nor DELIVERED; without one it is both", q.Status))
 	}
 	if q.Rate != nil {
 		if s.Rate = *q.Rate; !(s.Rate >= 1 && s.Rate <= maxReplayRate) {

@@ -57,7 +57,7 @@ func New() *Index {
 func (x *Index) channel(token string) *channelIndex {
 	c := x.channels[token]
 	if c == nil {
-		c = &channelIndex{}
+		c = &channelIndex{waiting: map[string]uint64{}}
 		x.channels[token] = c
 	}
 	return c

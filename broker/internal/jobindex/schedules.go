@@ -31,9 +31,6 @@ func (x *Index) AddSchedule(token, subject string, seq uint64, at time.Time) {
 	if old, waits := c.waiting[subject]; waits && old < seq {
 		c.scheduled.remove(scheduled{seq: old})
 	}
-	if c.waiting == nil {
-		c.waiting = map[string]uint64{}
-	}
 	c.waiting[subject] = seq
 	c.scheduled.insert(scheduled{seq: seq, at: max(1, at.UnixNano()), subject: subject})
 }

@@ -27,9 +27,7 @@ func (q *Queue) await(t timer) {
 	if reach := time.Now().Add(timerReach); at.After(reach) {
 		at = reach
 	}
-	if q.timers.Add(at, t) {
-		q.sooner = true
-	}
+	q.sooner = q.timers.Add(at, t) || q.sooner
 }
 
 // GiveBackAfter calls [Queue.GiveBack] after a pause. It makes Expired return an ended claim again.

@@ -123,10 +123,8 @@ func (s *messages) ForgetChannel(ctx context.Context, channel string) error {
 		return err
 	}
 	token := domain.SubjectToken(channel)
-	for _, subject := range []string{s.cfg.messageSubject(token, "*"), s.cfg.scheduleSubject(token, "*")} {
-		if err := s.messageStream.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
-			return fmt.Errorf("%w: delete the messages of channel %s: %w", domain.ErrUnavailable, channel, err)
-		}
+	if err := s.messageStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.eitherSubject(token, "*"))); err != nil {
+		return fmt.Errorf("%w: delete the messages of channel %s: %w", domain.ErrUnavailable, channel, err)
 	}
 	for page := (domain.Page{Limit: forgetPage}); ; {
 		seqs := append(s.MessageSeqs(channel, page), s.ScheduledSeqs(channel, 0, page)...)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -84,25 +83,23 @@ func atOnce[T any](items []T, f func(T) error) error {
 	if len(items) == 0 {
 		return nil // also the case of most calls: the messages are cached
 	}
-	var failed atomic.Pointer[error]
+	failed, fail := context.WithCancelCause(context.Background())
+	defer fail(nil)
 	var running sync.WaitGroup
 	slots := make(chan struct{}, sideBySide)
 	for _, item := range items {
-		if slots <- struct{}{}; failed.Load() != nil {
+		if slots <- struct{}{}; failed.Err() != nil {
 			break
 		}
 		running.Go(func() {
 			defer func() { <-slots }()
 			if err := f(item); err != nil {
-				failed.CompareAndSwap(nil, &err)
+				fail(err)
 			}
 		})
 	}
 	running.Wait()
-	if err := failed.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return context.Cause(failed)
 }
 
 // forgetGone removes a message from the index if the store confirms that it is deleted. It was deleted by another node whose notice is

@@ -42,33 +42,24 @@ func (d *Dispatch) dispatch(ctx context.Context) {
 // look creates, updates or closes a consumer's lane, and makes it look for a job.
 func (d *Dispatch) look(number uint32) {
 	c, known := d.Consumers.ConsumerByNumber(number)
-	l := d.laneOf(number, c, known && c.Type == domain.Push)
-	if l == nil {
+	push := known && c.Type == domain.Push
+	d.mu.Lock()
+	l := d.lanes[number]
+	switch {
+	case push && l == nil && !d.closing:
+		l = newLane(d, c)
+		d.lanes[number] = l
+	case !push && l != nil:
+		delete(d.lanes, number)
+		l.close()
+	}
+	d.mu.Unlock()
+	if !push || l == nil {
 		return
 	}
 	if l.update(c); d.Shards.Owns(l.shard) {
 		l.wake()
 	}
-}
-
-// laneOf returns the lane of a push consumer.
-func (d *Dispatch) laneOf(number uint32, c domain.Consumer, push bool) *lane {
-	if l := d.lane(number); l != nil && push {
-		return l
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	l := d.lanes[number]
-	switch {
-	case push && !d.closing:
-		l = newLane(d, c)
-		d.lanes[number] = l
-		return l
-	case l != nil && !push:
-		delete(d.lanes, number)
-		l.close()
-	}
-	return nil
 }
 
 func (d *Dispatch) lane(consumer uint32) *lane {

@@ -118,26 +118,21 @@ func (l *lane) startLocked() {
 
 // run makes callbacks until there is no job to take.
 func (l *lane) run() {
+	calls, found := uint64(0), true
 	for {
 		l.mu.Lock()
-		calls, leave := l.calls, l.closed || l.busy > l.concurrency()
-		if leave {
+		if l.closed || l.busy > l.concurrency() || !found && l.calls == calls {
 			l.busy--
 			l.mu.Unlock()
 			return
 		}
+		calls = l.calls
 		l.mu.Unlock()
-		if job, turn, ok := l.take(); ok {
+		var job domain.Job
+		var turn int
+		if job, turn, found = l.take(); found {
 			l.try(job, turn)
-			continue
 		}
-		l.mu.Lock()
-		if l.calls == calls {
-			l.busy--
-			l.mu.Unlock()
-			return
-		}
-		l.mu.Unlock()
 	}
 }
 
@@ -215,7 +210,7 @@ func (l *lane) sleep(pause time.Duration) {
 	}
 }
 
-// try makes one callback and records its outcome.
+// try makes one callback and records its outcome. If the message of the job cannot be read now, the job is taken again later.
 func (l *lane) try(job domain.Job, turn int) {
 	l.mu.Lock()
 	l.calling[job.ID] = job
@@ -227,11 +222,16 @@ func (l *lane) try(job domain.Job, turn int) {
 		delete(l.calling, job.ID)
 		l.mu.Unlock()
 	}()
-	message, ok := l.load(job)
-	if !ok {
+	work, err := l.d.jobs.WithMessages(l.d.work, []domain.Job{job})
+	if len(work) == 0 {
 		l.withdraw(turn)
+		if err != nil { // otherwise the message was pruned, or can never be read
+			l.d.Log.Log(l.d.work, l.d.troubleLevel(), "callback put off", "job", job.ID, "error", err)
+			l.d.Index.Queue.GiveBackAfter(job, lanePause)
+		}
 		return
 	}
+	message := work[0].Message
 	done, err := l.d.callback(l.d.work, c, signer, message, job)
 	if err != nil && l.d.work.Err() != nil { // cut by a shutdown, which is no failure of the consumer
 		l.withdraw(turn)
@@ -248,19 +248,6 @@ func (l *lane) try(job domain.Job, turn int) {
 		l.d.Log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", done.Error)
 	}
 	l.record(job, l.d.jobs.attempted(l.d.work, c, next, done), done.Error)
-}
-
-// load reads the message of a job. If it cannot be read now, the job is taken again later.
-func (l *lane) load(job domain.Job) (domain.Message, bool) {
-	work, err := l.d.jobs.WithMessages(l.d.work, []domain.Job{job})
-	if len(work) == 1 {
-		return work[0].Message, true
-	}
-	if err != nil { // otherwise it was pruned, or can never be read
-		l.d.Log.Log(l.d.work, l.d.troubleLevel(), "callback put off", "job", job.ID, "error", err)
-		l.d.Index.Queue.GiveBackAfter(job, lanePause)
-	}
-	return domain.Message{}, false
 }
 
 // record writes the outcome of a callback, unless another node or worker has the job: then the other one's outcome counts. A job that this

@@ -44,12 +44,7 @@ func NewMetrics() *Metrics {
 		expiries:    set.Counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
 		events:      set.Counter("broker_consumer_events_total", "Changes of consumers that are reported to operators: paused, resumed, circuit breaker opened or closed.", "event"),
 	}
-	m.begin()
-	return m
-}
-
-// begin creates series with the value 0: the rate of a series that begins with 1 does not show its first event.
-func (m *Metrics) begin() {
+	// Series begin with the value 0: the rate of one that begins with 1 does not show its first event.
 	for _, result := range []string{"ok", "failed"} {
 		m.broadcasts.WithLabelValues(result)
 		m.callbacks.WithLabelValues(result)
@@ -60,6 +55,7 @@ func (m *Metrics) begin() {
 	for _, status := range []domain.JobStatus{domain.Queued, domain.Dead} {
 		m.expiries.WithLabelValues(status.String())
 	}
+	return m
 }
 
 func resultLabel(ok bool) string {

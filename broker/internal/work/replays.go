@@ -140,12 +140,11 @@ func (p *Replays) replayJob(ctx context.Context, replay string, s domain.ReplayS
 // job is skipped.
 func (p *Replays) item(o bulk.Operation, id domain.JobID, change func(context.Context, domain.Job) (domain.Job, error)) bulk.Item {
 	return func(ctx context.Context) (bool, error) {
-		_, err := p.jobs.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
+		_, err := p.jobs.change(ctx, id, func(j domain.Job) (domain.Job, error) {
 			if j.Revision > o.UpTo {
-				return j, false, domain.ErrNotFound
+				return j, domain.ErrNotFound
 			}
-			next, err := change(ctx, j)
-			return next, true, err
+			return change(ctx, j)
 		})
 		if notDead(err) {
 			return false, nil

@@ -12,14 +12,12 @@ import (
 
 // Job returns a job that was not removed, as this node knows it.
 func (x *Jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
-	j, err := x.Records.Job(ctx, id)
-	return notRemoved(j, err)
+	return notRemoved(x.Records.Job(ctx, id))
 }
 
 // RefreshJob is like Job, but reads the store: another node may have just changed the job.
 func (x *Jobs) RefreshJob(ctx context.Context, id domain.JobID) (domain.Job, error) {
-	j, err := x.Records.Refresh(ctx, id)
-	return notRemoved(j, err)
+	return notRemoved(x.Records.Refresh(ctx, id))
 }
 
 func notRemoved(j domain.Job, err error) (domain.Job, error) {
@@ -32,9 +30,9 @@ func notRemoved(j domain.Job, err error) (domain.Job, error) {
 // TransitionJob executes a worker's request, if the state machine allows it.
 func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Request) (domain.Job, error) {
 	var made bool // by this request, not by an earlier one
-	j, err := x.change(ctx, id, func(j domain.Job) (next domain.Job, changed bool, err error) {
+	j, err := x.change(ctx, id, func(j domain.Job) (next domain.Job, err error) {
 		next, made, err = domain.Transition(j, req, time.Now(), x.Rules.ClaimLimit())
-		return next, made, err
+		return next, err
 	})
 	if err != nil {
 		return j, err
@@ -48,27 +46,20 @@ func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Re
 
 // ExtendJob renews a claim for its full limit from now.
 func (x *Jobs) ExtendJob(ctx context.Context, id domain.JobID, claim string, timeout time.Duration) (domain.Job, error) {
-	return x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
-		next, err := domain.Extend(j, claim, timeout, time.Now(), x.Rules.ClaimLimit())
-		return next, true, err
+	return x.change(ctx, id, func(j domain.Job) (domain.Job, error) {
+		return domain.Extend(j, claim, timeout, time.Now(), x.Rules.ClaimLimit())
 	})
 }
 
 // RequeueJob queues a dead job with all its retries.
 func (x *Jobs) RequeueJob(ctx context.Context, id domain.JobID) error {
-	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
-		next, err := domain.Requeue(j, time.Now())
-		return next, true, err
-	})
+	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, error) { return domain.Requeue(j, time.Now()) })
 	return err
 }
 
 // RemoveJob removes a dead job that has used up its retries from the dead letters.
 func (x *Jobs) RemoveJob(ctx context.Context, id domain.JobID) error {
-	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
-		next, err := domain.Remove(j, time.Now(), x.Rules.MaxRetry)
-		return next, true, err
-	})
+	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, error) { return domain.Remove(j, time.Now(), x.Rules.MaxRetry) })
 	return err
 }
 
@@ -116,8 +107,8 @@ func notDead(err error) bool {
 // maxTries bounds the attempts at a change after conflicts with others.
 const maxTries = 100
 
-// change decides on the current state of a job, and writes the decision if that state has not changed.
-func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.Job) (domain.Job, bool, error)) (domain.Job, error) {
+// change decides on the current state of a job, and writes the decision, if it differs from that state and the state has not changed.
+func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.Job) (domain.Job, error)) (domain.Job, error) {
 	for range maxTries {
 		j, err := x.Records.Job(ctx, id)
 		if err == nil && j.Status.Settled() {
@@ -129,8 +120,8 @@ func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.J
 		if j.Status == domain.Removed { // that is on disk, because it was read with Refresh
 			return notRemoved(j, nil)
 		}
-		next, changed, err := decide(j)
-		if err != nil || !changed {
+		next, err := decide(j)
+		if err != nil || next == j {
 			// A request is refused only after a read of the store: another node may have just changed the job.
 			now, refreshErr := x.Records.Refresh(ctx, id)
 			if refreshErr != nil {
