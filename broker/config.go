@@ -78,7 +78,7 @@ type SchedulerConfig struct {
 type GatewayConfig struct {
 	// Mode is none (the default), with which requests need no signature, or hmac.
 	Mode string
-	// Scheme is v1 or v2. v1 is that of the original webhook-broker, and covers time and body. v2 also covers method, path and query.
+	// Scheme is v1 or v2. v1 is that of the original webhook-broker, and covers time and body. v2 also covers method, path, query and a nonce.
 	// With v1 the broker accepts requests of both schemes. Empty means v1.
 	Scheme string
 	// Secret is the key of the signatures in base64.

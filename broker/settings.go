@@ -73,7 +73,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	ignored("dlq", "summary-update-interval-seconds", "600", "the summary is always up to date"),
 
 	service.Choice("gateway-auth", "mode", "none", []string{"none", "hmac"}, "whether requests must be signed", func(c *Config) *string { return &c.Gateway.Mode }),
-	service.Choice("gateway-auth", "scheme", "v1", []string{"v1", "v2"}, "what the signature of a request must cover; v1: time and body, as in the original (the broker accepts a request that is signed for v2 too); v2: also method, path and query", func(c *Config) *string { return &c.Gateway.Scheme }),
+	service.Choice("gateway-auth", "scheme", "v1", []string{"v1", "v2"}, "what the signature of a request must cover; v1: time and body, as in the original (the broker accepts a request that is signed for v2 too); v2: also method, path, query and a nonce", func(c *Config) *string { return &c.Gateway.Scheme }),
 	service.Text("gateway-auth", "hmac-shared-secret", "", "key of the signatures, in base64; mode hmac needs it", func(c *Config) *string { return &c.Gateway.Secret }),
 	duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, time.Second, "maximum difference in seconds between a signature's time and the broker's clock, 1 at least", func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
 	Setting{

@@ -89,6 +89,9 @@ func (a *API) who(r *http.Request) string {
 	return "access token of " + r.PathValue("channel")
 }
 
+// noncesMost bounds the remembered nonces, at some 50 bytes each.
+const noncesMost = 1 << 20
+
 // Gateway checks the signatures of requests.
 type Gateway struct {
 	Key []byte
@@ -106,6 +109,8 @@ var (
 	errOldScheme          = refuse(http.StatusUnauthorized, "the X-Broker-Signature header has v1: this broker needs t=SECONDS,n=NONCE,v2=HEX")
 	errStaleSignature     = refuse(http.StatusForbidden, "request timestamp outside tolerance window")
 	errWrongSignature     = refuse(http.StatusForbidden, "invalid signature")
+	errUsedNonce          = refuse(http.StatusForbidden, "the nonce of X-Broker-Signature was used before: sign each request anew")
+	errManyNonces         = refuse(http.StatusServiceUnavailable, "too many signed requests within the tolerance of their time: try again later, or lower hmac-timestamp-tolerance-seconds")
 )
 
 // verifyGateway checks the signature that a gateway puts on requests. It reads the body and puts it back.
@@ -136,6 +141,15 @@ func (a *API) verifyGateway(r *http.Request) error {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if !signed.Matches(g.Key, signature.Request{Method: r.Method, Target: r.RequestURI, Body: body}) {
 		return errWrongSignature
+	}
+	if signed.Scheme == signature.V1 {
+		return nil
+	}
+	switch first, fits := a.nonces.Use(time.Now(), signed.Nonce); {
+	case !first:
+		return errUsedNonce
+	case !fits:
+		return errManyNonces
 	}
 	return nil
 }

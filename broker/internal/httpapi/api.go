@@ -16,6 +16,7 @@ import (
 
 	directory "github.com/jetpull/jetpull/broker/internal/admin"
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/signature"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
@@ -42,6 +43,8 @@ type API struct {
 	frame *httpserve.Frame
 	// logins limits wrong admin tokens.
 	logins *httpserve.Logins
+	// nonces are those of signed requests.
+	nonces *signature.Nonces
 }
 
 // The handlers are grouped by their users. kind has those of the registry.
@@ -88,6 +91,9 @@ type Backup struct {
 func New(b *work.Broker, d *directory.Directory, m Messages, opts Options) *API {
 	a := &API{Directory: d, Messages: m, b: b, opts: opts, log: opts.Logger}
 	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, b.Metrics.LoginFailed)
+	if g := opts.Gateway; g != nil {
+		a.nonces = signature.NewNonces(2*g.Tolerance, noncesMost)
+	}
 	a.frame = httpserve.NewFrame(httpserve.System{
 		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
 		Observe: b.Metrics.Request, Verify: a.verifyGateway, Redirect: a.withoutSlash, Check: a.check, Describe: describe, Text: true, Quiet: a.saidElsewhere,

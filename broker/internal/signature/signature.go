@@ -18,7 +18,7 @@ import (
 const Header = "X-Broker-Signature"
 
 // Schemes of signatures. V1 is the original's and covers time and body. V2 also covers the method, the request target and a
-// nonce, so that no two signatures are equal. The broker does not remember nonces.
+// nonce.
 const (
 	V1 = "v1"
 	V2 = "v2"

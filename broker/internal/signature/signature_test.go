@@ -58,3 +58,24 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A nonce is remembered for at least the window, whenever the memory's own window begins.
+func TestNonces(t *testing.T) {
+	n := NewNonces(10*time.Minute, 3)
+	begin := time.Unix(1700000000, 0)
+	use := func(after time.Duration, nonce string, first, fits bool) {
+		t.Helper()
+		gotFirst, gotFits := n.Use(begin.Add(after), nonce)
+		require.Equal(t, []bool{first, fits}, []bool{gotFirst, gotFits})
+	}
+	use(0, "a", true, true)
+	use(0, "a", false, true)
+	use(9*time.Minute, "b", true, true)
+	use(11*time.Minute, "b", false, true)
+	use(18*time.Minute, "b", false, true)
+	use(18*time.Minute, "c", true, true)
+	use(18*time.Minute, "d", true, false)
+	use(22*time.Minute, "c", false, true)
+	use(22*time.Minute, "d", true, true)
+	use(60*time.Minute, "d", true, true)
+}
