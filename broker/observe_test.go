@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -69,4 +70,25 @@ func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 	size, err := strconv.ParseFloat(regexp.MustCompile(`(?m)^broker_store_bytes (.*)$`).FindStringSubmatch(body)[1], 64)
 	require.NoError(t, err)
 	require.Positive(t, size)
+}
+
+// However many consumers have a backlog, a scrape has a bounded number of series: those of the oldest jobs.
+func TestSeriesOfBacklogsAreBounded(t *testing.T) {
+	n := startNode(t, testConfig(t))
+	const consumers = 1010
+	for i := range consumers {
+		_, err := n.store.Directory.Consumers.Save(t.Context(), domain.Consumer{
+			Stakeholder: domain.Stakeholder{ID: fmt.Sprint(i), Name: "k", Token: "t"}, Channel: "ch", CallbackURL: "http://h/", Type: domain.Pull,
+		})
+		require.NoError(t, err)
+		if i == 9 {
+			broadcast(t, n, "first", "x", nil)
+		}
+	}
+	broadcast(t, n, "last", "x", nil)
+	_, body, _ := call(t, n, "GET", "/metrics", nil, "")
+	require.Equal(t, 1000, strings.Count(body, "\nbroker_backlog{"))
+	for i := range 10 {
+		require.Contains(t, body, fmt.Sprintf("broker_backlog{channel=\"ch\",consumer=\"%d\"} 2\n", i), "its job is the oldest")
+	}
 }

@@ -1,8 +1,10 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -86,8 +88,12 @@ func (m *Metrics) attempted(next domain.JobStatus, receivedAt time.Time) {
 	}
 }
 
-// usageTimeout bounds the query for the store's size.
-const usageTimeout = time.Second
+const (
+	// backlogSeries bounds the consumers whose backlog and age are exported: those with the oldest messages.
+	backlogSeries = 1000
+	// usageTimeout bounds the query for the store's size.
+	usageTimeout = time.Second
+)
 
 // Usage is how much of the store is used.
 type Usage struct {
@@ -105,7 +111,7 @@ type gauges struct {
 var (
 	queuedDesc  = prometheus.NewDesc("queued_job_count", "The current number of jobs in the queue", nil, nil)
 	deadDesc    = prometheus.NewDesc("dead_job_count", "Number of dead jobs per consumer", []string{"channel", "consumer"}, nil)
-	backlogDesc = prometheus.NewDesc("broker_backlog", "Jobs of a consumer that are queued or in flight. Consumers without one are left out.", []string{"channel", "consumer"}, nil)
+	backlogDesc = prometheus.NewDesc("broker_backlog", "Jobs of a consumer that are queued or in flight. Consumers without one are left out, and with more than 1,000 of them those whose oldest is younger.", []string{"channel", "consumer"}, nil)
 	oldestDesc  = prometheus.NewDesc("broker_oldest_seconds", "Age of the oldest message that a consumer has not worked off.", []string{"channel", "consumer"}, nil)
 	bytesDesc   = prometheus.NewDesc("broker_store_bytes", "Bytes that the store takes on one server.", nil, nil)
 	limitDesc   = prometheus.NewDesc("broker_store_limit_bytes", "Bytes at which broadcasts are refused.", nil, nil)
@@ -127,14 +133,14 @@ func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...
 		if l.Consumer.Paused() {
 			gauge(pausedDesc, 1, l.Consumer.Channel, l.Consumer.ID, l.Consumer.Pause.Reason)
 		}
-		if !l.Oldest.IsZero() {
-			gauge(backlogDesc, float64(l.Queued+l.Inflight), l.Consumer.Channel, l.Consumer.ID)
-			gauge(oldestDesc, time.Since(l.Oldest).Seconds(), l.Consumer.Channel, l.Consumer.ID)
-		}
 	}
 	gauge(queuedDesc, float64(queued))
 	for _, c := range g.dispatch.openBreakers() {
 		gauge(openDesc, 1, c.Channel, c.ID)
+	}
+	for _, l := range oldestFirst(backlogs) {
+		gauge(backlogDesc, float64(l.Queued+l.Inflight), l.Consumer.Channel, l.Consumer.ID)
+		gauge(oldestDesc, time.Since(l.Oldest).Seconds(), l.Consumer.Channel, l.Consumer.ID)
 	}
 	gauge(readyDesc, metrics.OneIf(g.Health.Ready() == nil && g.Full() == nil))
 	if g.Usage == nil {
@@ -148,4 +154,12 @@ func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...
 			gauge(limitDesc, float64(usage.Limit))
 		}
 	}
+}
+
+func oldestFirst(backlogs []domain.Backlog) []domain.Backlog {
+	waiting := slices.DeleteFunc(backlogs, func(l domain.Backlog) bool { return l.Oldest.IsZero() })
+	slices.SortFunc(waiting, func(a, b domain.Backlog) int {
+		return cmp.Or(a.Oldest.Compare(b.Oldest), cmp.Compare(a.Consumer.Number, b.Consumer.Number))
+	})
+	return waiting[:min(len(waiting), backlogSeries)]
 }
