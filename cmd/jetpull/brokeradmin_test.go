@@ -105,7 +105,7 @@ func TestBrokerObjects(t *testing.T) {
 	require.Contains(t, s.file(`{"token":null}`, "access", "put", "orders", "reports", "--role", "publish"), "publish")
 	require.Empty(t, s.want(0, "access", "rm", "orders", "reports"))
 
-	s.fails(1, "the channel is in use: it has 1 consumers, 0 queued jobs, 0 jobs in flight and 0 scheduled messages: delete them with it by --force", "channels", "rm", odd)
+	s.fails(1, "the channel is in use: it has 1 consumers and 0 scheduled messages: delete them with it by --force", "channels", "rm", odd)
 	require.Empty(t, s.want(0, "channels", "rm", odd, "--force"))
 	require.Empty(t, s.want(0, "producers", "rm", "shop"))
 	require.NotContains(t, s.want(0, "channels", "ls")+s.want(0, "producers", "ls"), "shop")

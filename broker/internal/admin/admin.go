@@ -46,6 +46,8 @@ type Messages interface {
 	Stored(ctx context.Context) (first, last uint64, err error)
 	// ForgetConsumer deletes the records of a consumer's jobs. The removal of the consumer is on disk by then.
 	ForgetConsumer(ctx context.Context, c domain.Consumer) error
+	// CountPending counts the schedules of a channel that wait for their time. [domain.ErrUnavailable]: their number is not known now.
+	CountPending(ctx context.Context, channel string) (int, error)
 	// ForgetChannel deletes the messages and schedules of a channel that has no consumers.
 	ForgetChannel(ctx context.Context, channel string) error
 }
@@ -211,15 +213,21 @@ func (k *Kind[T]) Delete(ctx context.Context, t T) error {
 }
 
 // DeleteChannel deletes a channel with its consumers, access tokens, messages and schedules. Unless it is forced it fails with
-// [domain.ErrWaiting] if there is a consumer, because only consumers have jobs to lose. The channel goes last, so that a call that failed
-// can be repeated.
+// [domain.ErrWaiting] if there is anything to lose: jobs, which only consumers have, or a schedule. The channel goes last, so that a call
+// that failed can be repeated.
 func (d *Directory) DeleteChannel(ctx context.Context, c domain.Channel, force bool) error {
 	if err := cmp.Or(d.Ready(), d.Consumers.table.UpToNow(ctx), d.Accesses.table.UpToNow(ctx)); err != nil {
 		return err
 	}
 	consumers := d.Consumers.List(c.ID)
-	if !force && len(consumers) > 0 {
-		return fmt.Errorf("%w: it has %d consumers: delete them and their jobs with it by ?force=true", domain.ErrWaiting, len(consumers))
+	if !force {
+		pending, err := d.Messages.CountPending(ctx, c.ID)
+		if err == nil && len(consumers)+pending > 0 {
+			err = fmt.Errorf("%w: it has %d consumers and %d scheduled messages: delete them with it by ?force=true", domain.ErrWaiting, len(consumers), pending)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if err := deleteAll(ctx, d.Consumers, consumers); err != nil {
 		return err

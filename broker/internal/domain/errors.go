@@ -32,7 +32,7 @@ var (
 	ErrUnavailable = stored.ErrUnavailable
 	// ErrInvalid says that an argument is invalid.
 	ErrInvalid = errors.New("invalid")
-	// ErrWaiting says that a channel that is to be deleted has consumers.
+	// ErrWaiting says that a channel that is to be deleted has consumers, or scheduled messages that are not broadcast yet.
 	ErrWaiting = errors.New("the channel is in use")
 	// ErrTooLarge says that a message or an object of the registry is larger than the store accepts.
 	ErrTooLarge = stored.ErrTooLarge

@@ -10,7 +10,8 @@ import (
 	"github.com/jetpull/jetpull/broker"
 )
 
-// A channel with consumers is deleted only on demand. It goes with all that is in it, and leaves nothing for one that gets its ID.
+// Without force, a channel with consumers or scheduled messages is not deleted. With force it is deleted with all that is in it, and leaves
+// nothing for one that gets its ID.
 func TestDeleteChannel(t *testing.T) {
 	s := newSite(t, nil)
 	later := header{"X-Broker-Scheduled-For": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}
@@ -29,7 +30,7 @@ func TestDeleteChannel(t *testing.T) {
 	s.expect(400, "", "DELETE", "/channel/ch", nil, "")
 	s.expect(412, "", "DELETE", "/channel/ch?force=true", header{"If-Unmodified-Since": "x"}, "")
 	s.expect(400, `invalid query parameter: force "yes": give true or false`, "DELETE", "/channel/ch?force=yes", unmodified, "")
-	const waiting = "the channel is in use: it has 3 consumers: delete them and their jobs with it by ?force=true"
+	const waiting = "the channel is in use: it has 3 consumers and 1 scheduled messages: delete them with it by ?force=true"
 	s.expect(409, waiting, "DELETE", "/channel/ch", unmodified, "")
 	s.expect(409, waiting, "DELETE", "/channel/ch?force=false", unmodified, "")
 	require.Len(t, s.work("POST", "claim?limit=1&wait=10s"), 1, "nothing was deleted")
@@ -46,6 +47,9 @@ func TestDeleteChannel(t *testing.T) {
 	require.JSONEq(t, `{"counts":{}}`, s.expect(200, "", "GET", "/channel/ch/messages-status", nil, "").body)
 	s.broadcast("m1", "the ID is free again", nil)
 	s.broadcast("m3", "this one too", later)
+	s.expect(409, "the channel is in use: it has 0 consumers and 1 scheduled messages: delete them with it by ?force=true",
+		"DELETE", "/channel/ch", header{"If-Unmodified-Since": modified}, "")
+	s.expect(204, "", "DELETE", "/channel/ch/scheduled-message/m3", producer, "")
 	s.expect(204, "", "DELETE", "/channel/ch", header{"If-Unmodified-Since": modified}, "")
 }
 

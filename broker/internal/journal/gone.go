@@ -112,6 +112,12 @@ func (s *messages) revive(ctx context.Context, id domain.JobID) (done func(), er
 	return done, nil
 }
 
+// CountPending implements admin.Messages.
+func (s *messages) CountPending(ctx context.Context, channel string) (int, error) {
+	_, err := s.upToNow(ctx) // a schedule of another node that was not read here is not counted
+	return s.CountScheduled(channel).Pending, err
+}
+
 // forgetPage bounds the messages in one notice.
 const forgetPage = 1000
 

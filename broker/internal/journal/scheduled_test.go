@@ -213,3 +213,23 @@ func TestScheduleThatIsOvertakenByItsMessage(t *testing.T) {
 	require.Empty(t, statuses(t, s))
 	scheduleAt(t, s, "another", time.Hour)
 }
+
+// A node that has not read a schedule of another node does not know what would be lost with the channel, so it deletes nothing.
+func TestDeleteOfAChannelWithUnreadSchedules(t *testing.T) {
+	srv := servertest.RunServer(t)
+	s, other := shared(t, srv), shared(t, srv)
+	c, err := s.Directory.Channels.Save(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: "ch", Name: "ch", Token: "t"}})
+	require.NoError(t, err)
+	s.stop() // it reads nothing more
+	s.running.Wait()
+	scheduleAt(t, other, "later", time.Hour)
+
+	soon, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	require.ErrorIs(t, s.Directory.DeleteChannel(soon, c, false), domain.ErrUnavailable)
+	_, err = other.Directory.Channels.Refresh(t.Context(), "", "ch")
+	require.NoError(t, err)
+	require.ErrorIs(t, other.Directory.DeleteChannel(t.Context(), c, false), domain.ErrWaiting)
+	_, err = other.Messages.Scheduled(t.Context(), "ch", "later")
+	require.NoError(t, err)
+}

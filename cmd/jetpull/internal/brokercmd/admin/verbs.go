@@ -16,7 +16,7 @@ var nouns = []remote.Noun{
 		{Use: "ls", Short: "List channels, newest first", Path: "/channels", Columns: []string{"ID", "Name", "ChangedAt"}},
 		show("CHANNEL", "a channel"),
 		put("put CHANNEL", "channel", []string{"token"}, nil),
-		rm("rm CHANNEL", "Delete a channel with its messages; without --force only if it has no consumers", nil, force),
+		rm("rm CHANNEL", "Delete a channel with its messages; without --force only if it has no consumers and no scheduled messages", nil, force),
 	}},
 	{Name: "producers", Short: "Show, configure and delete producers", Verbs: []remote.Verb{
 		{Use: "ls", Short: "List producers, newest first", Path: "/producers", Columns: []string{"ID", "Name", "ChangedAt"}},
