@@ -126,8 +126,7 @@ func replicated(t *testing.T, cfg jetstream.ConsumerConfig) (*servertest.Cluster
 	return cluster, r, subscribe(t, natstest.JetStream(t, nc), "S", "C")
 }
 
-// TestConsumeInACluster: the consumer's leader is taken away again and again, and
-// each server once.
+// TestConsumeInACluster: the consumer's leader is taken away again and again, and each server once.
 func TestConsumeInACluster(t *testing.T) {
 	t.Parallel()
 	stepDowns := 8
@@ -137,7 +136,8 @@ func TestConsumeInACluster(t *testing.T) {
 	cluster, r, sub := replicated(t, jetstream.ConsumerConfig{AckWait: 2 * time.Second, MaxAckPending: 50})
 	c := newChecker()
 	run := consume(t, sub, c.noting(failing()), jetpull.Concurrency(4), byKey)
-	stopFeed := feed(t, r.js, 200)
+	// A Consume remembers 1,000 settled messages. At this rate that is 20 s, longer than a busy cluster takes to deliver one again.
+	stopFeed := feed(t, r.js, 50)
 	for range stepDowns {
 		c.wait(t, c.count()+10, electing)
 		cluster.StepDownConsumer(t, "S", "C")
