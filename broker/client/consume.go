@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,9 +59,7 @@ func (k *Consumer) Consume(ctx context.Context, h Handler, o Options) error {
 		return errors.New("consume: the handler is nil")
 	}
 	o.Concurrency = max(o.Concurrency, 1)
-	if o.Drain == 0 {
-		o.Drain = 30 * time.Second
-	}
+	o.Drain = cmp.Or(o.Drain, 30*time.Second)
 	if o.OnError == nil {
 		o.OnError = func(error) {}
 	}

@@ -4,6 +4,7 @@
 package domain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -26,9 +27,7 @@ type Stakeholder struct {
 // At returns s as stored at a revision. The first revision of an object is its number.
 func (s Stakeholder) At(revision uint64) Stakeholder {
 	s.Revision = revision
-	if s.Number == 0 {
-		s.Number = uint32(revision)
-	}
+	s.Number = cmp.Or(s.Number, uint32(revision))
 	return s
 }
 

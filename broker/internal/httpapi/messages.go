@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -127,9 +128,7 @@ func (a messages) broadcast(w http.ResponseWriter, r *http.Request) (err error) 
 		ContentType: r.Header.Get("Content-Type"), EventType: r.Header.Get("X-Broker-Event-Type"), Priority: priority, Headers: metadataOf(r),
 		Payload: payload, Trace: trace,
 	}
-	if m.ContentType == "" {
-		m.ContentType = "application/octet-stream"
-	}
+	m.ContentType = cmp.Or(m.ContentType, "application/octet-stream")
 	kind := "message"
 	if at := r.Header.Get("X-Broker-Scheduled-For"); at != "" {
 		kind = "scheduled-message"

@@ -1,6 +1,7 @@
 package work
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"time"
@@ -57,11 +58,11 @@ func newLane(d *Dispatch, c domain.Consumer) *lane {
 // update applies the consumer's settings, if they have changed. A resume closes an open circuit breaker.
 func (l *lane) update(c domain.Consumer) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.consumer.Number == c.Number && l.consumer.Revision == c.Revision {
+		l.mu.Unlock()
 		return
 	}
-	l.signer, _ = webhook.NewSigner(c.SigningSecret) // nil if it is empty; the PUT has checked it
+	signer, err := webhook.NewSigner(c.SigningSecret)
 	if l.consumer.Paused() && !c.Paused() {
 		l.breaker.Reset() // with an empty history
 		l.failing = time.Time{}
@@ -73,15 +74,15 @@ func (l *lane) update(c domain.Consumer) {
 			l.pace = rate.NewLimiter(rate.Limit(c.RateLimit), max(1, int(c.RateLimit/50)))
 		}
 	}
-	l.consumer = c
+	l.consumer, l.signer = c, signer
+	l.mu.Unlock()
+	if err != nil && c.SigningSecret != "" {
+		l.d.Log.Error("callbacks go out unsigned", "channel", c.Channel, "consumer", c.ID, "error", err)
+	}
 }
 
 func (l *lane) concurrency() int {
-	n := l.consumer.Concurrency
-	if n == 0 {
-		n = l.d.Rules.Concurrency
-	}
-	return min(n, l.d.Rules.MaxWorkers)
+	return min(cmp.Or(l.consumer.Concurrency, l.d.Rules.Concurrency), l.d.Rules.MaxWorkers)
 }
 
 // close lets no further callback begin.
@@ -128,9 +129,8 @@ func (l *lane) run() {
 		}
 		calls = l.calls
 		l.mu.Unlock()
-		var job domain.Job
-		var turn int
-		if job, turn, found = l.take(); found {
+		job, turn, ok := l.take()
+		if found = ok; found {
 			l.try(job, turn)
 		}
 	}
@@ -139,9 +139,9 @@ func (l *lane) run() {
 // take returns the first job of the consumer if its callback may begin now, and the turn that the circuit breaker gave it.
 func (l *lane) take() (job domain.Job, turn int, ok bool) {
 	l.mu.Lock()
-	pace := l.pace
+	pace, closed := l.pace, l.closed
 	l.mu.Unlock()
-	if !l.mayBegin() || len(l.d.Index.Queue.Queued(l.number, 1)) == 0 {
+	if closed || !l.mayBegin() || len(l.d.Index.Queue.Queued(l.number, 1)) == 0 {
 		return job, 0, false
 	}
 	// The job is chosen after the wait, so that priorities hold at that time.

@@ -1,9 +1,12 @@
 package work
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -151,6 +154,18 @@ func TestCallbackOfADeletedConsumer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// No callback of a deleted consumer begins, not even by a goroutine that has checked before that its lane is open.
+func TestNoCallbackAfterItsConsumerIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 1)
+		defer d.stop()
+		l := newLane(d.Dispatch, pushed)
+		l.close()
+		_, _, ok := l.take()
+		require.False(t, ok)
+	})
 }
 
 // As many callbacks run as the consumer allows. One that hangs does not block the others.
@@ -405,16 +420,20 @@ func TestChangedRateOfALane(t *testing.T) {
 	})
 }
 
-// A stored secret that cannot be parsed, such as one of a later version, does not end the process.
+// A stored secret that cannot be parsed, such as one of a later version, does not end the process. The log says so once.
 func TestSecretThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 1)
 		defer d.stop()
+		var log bytes.Buffer
+		d.Log = slog.New(slog.NewTextHandler(&log, nil))
 		c := pushed
 		c.SigningSecret = "?"
 		d.begin()
 		d.change(c)
 		l := d.Dispatch.lane(1)
+		l.update(l.consumer)
+		require.Equal(t, 1, strings.Count(log.String(), "callbacks go out unsigned"), log.String())
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		require.Nil(t, l.signer)
