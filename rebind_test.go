@@ -2,12 +2,12 @@ package jetpull
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/pull"
 	"github.com/jetpull/jetpull/internal/worker"
@@ -62,13 +62,10 @@ func TestARunEndsWithItsConfiguration(t *testing.T) {
 	r := &run{sub: s, kind: callMessages, set: defaultSettings(), report: &worker.Reporter{Log: slog.New(log), Notifier: s.notifier}}
 	r.pool = worker.New(worker.Ops[*Msg]{Now: func() pull.At { return 0 }, Halt: func() {}, Report: r.report}, worker.Settings{Workers: 1}, worker.Consumer{})
 	s.calls.runs = []*run{r}
-	if _, _, err := s.read(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, more := r.pool.Next(t.Context()); more || !errors.Is(r.pool.Err(), worker.ErrReconfigured) {
-		t.Errorf("the run goes on: %v, or ended with %v", more, r.pool.Err())
-	}
-	if log.logged != 1 || log.locked != 0 {
-		t.Errorf("%d lines were logged, of which %d with the lock held", log.logged, log.locked)
-	}
+	_, _, err := s.read(t.Context())
+	require.NoError(t, err)
+	_, more := r.pool.Next(t.Context())
+	require.False(t, more, "the run goes on")
+	require.ErrorIs(t, r.pool.Err(), worker.ErrReconfigured)
+	require.Equal(t, []int{1, 0}, []int{log.logged, log.locked}, "lines that were logged, and those of them with the lock held")
 }

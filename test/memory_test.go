@@ -25,8 +25,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestMemoryAfterTraffic is not parallel: it weighs the process. The server is
-// another one, and the connection was there before.
+// TestMemoryAfterTraffic is not parallel: it weighs the process. The server is another one, and the connection was there before.
 func TestMemoryAfterTraffic(t *testing.T) {
 	const (
 		consumes = 30

@@ -24,6 +24,7 @@ type pull struct {
 	req   wire.Request
 	reply string  // where its answers go
 	token string  // the end of reply
+	since At      // when reply was first used
 	owner *Demand // the standing demand it was sent for
 	// refresh is set if the pull only refreshes a pin, and is too small for a message.
 	refresh bool
@@ -54,14 +55,18 @@ type ending struct {
 	unsure bool        // more may arrive for it
 }
 
-// newPull makes a pull on ib with the terms of its share group.
+// newPull makes a pull on ib with the terms of its share group. The server caches what it knows of a reply subject, so no-wait pulls
+// that follow each other, each filled, have a common one for replyLife. Otherwise a late status could be taken for a later pull's.
 func (e *Engine) newPull(now At, s *share, k kind, ib *Inbox) *pull {
-	e.seq++
 	p := &ib.memory
-	*p = pull{share: s, inbox: ib, kind: k, sent: now}
-	var buffer [64]byte
-	p.reply = string(strconv.AppendUint(append(buffer[:0], ib.Prefix...), e.seq, 36))
-	p.token = p.reply[len(ib.Prefix):]
+	reply, since := p.reply, p.since
+	quiet := p.kind == noWait && p.got > 0 && p.got == p.req.Batch && !p.ended && p.req.MaxBytes == 0
+	if k != noWait || !quiet || now > since+replyLife {
+		e.seq++
+		var buffer [64]byte
+		reply, since = string(strconv.AppendUint(append(buffer[:0], ib.Prefix...), e.seq, 36)), now
+	}
+	*p = pull{share: s, inbox: ib, kind: k, sent: now, reply: reply, since: since, token: reply[len(ib.Prefix):]}
 	if ib.single {
 		ib.Subject, ib.Prefix = p.reply, p.reply
 	}

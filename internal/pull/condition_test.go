@@ -57,7 +57,7 @@ func TestNoConditionMakesPullsRunInCircles(t *testing.T) {
 			d, answered := w.demands[0], 0
 			for w.now < 5*time.Second && !d.Done {
 				for n := len(w.pulls); answered < n; answered++ {
-					w.e.Status(w.now, w.pulls[answered].ib, w.pulls[answered].token, status)
+					w.status(w.pulls[answered], status)
 					w.act()
 				}
 				for len(w.draining) > 0 {

@@ -182,10 +182,7 @@ func (e *Engine) coverStanding(now At, d *Demand) {
 	most := e.capacity.slots - e.capacity.slots/9 // the others are for calls beside a full window
 	need := min(s.window-s.held, most) - open
 	half := max(1, (min(s.window-s.workers, most)+1)/2)
-	batch := min(need, e.longMost())
-	if e.limits.Batch > 0 {
-		batch = min(batch, e.limits.Batch)
-	}
+	batch := min(need, e.longMost(), cmp.Or(e.limits.Batch, need))
 	enough := max(1, min(s.window, cmp.Or(e.limits.Batch, s.window))/8) // in quiet times
 	wait := false
 	switch {
@@ -228,10 +225,7 @@ func (e *Engine) pullBytes(d *Demand, o onOrder) (n int, ok bool) {
 	if d.MaxBytes > 0 && (n == 0 || n > d.MaxBytes) {
 		n = d.MaxBytes
 	}
-	if e.limits.Bytes > 0 && n > 0 {
-		n = min(n, e.limits.Bytes)
-	}
-	return n, true
+	return min(n, cmp.Or(e.limits.Bytes, n)), true
 }
 
 // pullStanding sends a pull for d. If the byte window has no space for a message, the pull only refreshes a pin and

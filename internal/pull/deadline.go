@@ -15,6 +15,8 @@ const (
 	oneShotSilence = 500 * time.Millisecond
 	// leastPatience is the least that a no-wait pull may stay silent where calls with short waits share it.
 	leastPatience = 150 * time.Millisecond
+	// replyLife is how long no-wait pulls may have a common reply subject: less than the server needs to elect a leader.
+	replyLife = 100 * time.Millisecond
 	// expiryGrace is how long after its expiry a pull may still be answered.
 	expiryGrace = time.Second
 	// callBeat is the heartbeat of the long pulls of calls with a deadline, where the wait is long enough, and

@@ -217,7 +217,7 @@ func (c *chaos) take(p *sent) {
 func (c *chaos) says(p *sent, name string, left int) {
 	s := statuses[name]
 	s.HasPending, s.PendingMsgs = left >= 0, int64(max(0, left))
-	c.down = append(c.down, func() { c.e.Status(c.now, p.ib, p.token, s) })
+	c.down = append(c.down, func() { c.status(p, s) })
 }
 
 func (c *chaos) anyPull() *served {

@@ -124,7 +124,7 @@ func (w *world) frame(p *sent, ws script.Words) {
 		if left := ws.Number("left", -1); left >= 0 {
 			s.HasPending, s.PendingMsgs, s.PendingBytes = true, int64(left), int64(ws.Number("bytes", 0))
 		}
-		w.e.Status(w.now, p.ib, p.token, s)
+		w.status(p, s)
 		return
 	}
 	from := slices.Index(ws, "-")

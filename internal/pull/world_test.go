@@ -49,6 +49,8 @@ type sent struct {
 	name, token string
 	ib          *Inbox
 	req         wire.Request
+	at          At
+	answered    bool // with a status other than a heartbeat
 }
 
 func newWorld(t *testing.T, lim Limits, slots int) *world {
@@ -139,10 +141,11 @@ func (w *world) performOnInbox(f *Effect) (text string) {
 // send sends a pull that the server can take, and whose answers arrive.
 func (w *world) send(f *Effect) *sent {
 	ib, r := f.Inbox, f.Pull
-	p := &sent{name: fmt.Sprint("p", len(w.pulls)+1), token: f.Reply[strings.LastIndexByte(f.Reply, '.')+1:], ib: ib, req: *r}
+	p := &sent{name: fmt.Sprint("p", len(w.pulls)+1), token: f.Reply[strings.LastIndexByte(f.Reply, '.')+1:], ib: ib, req: *r, at: w.now}
 	w.must(f.Reply == ib.Subject || !ib.single && ib.Subject == ib.Prefix+"*" && f.Reply == ib.Prefix+p.token, "%s does not listen to %s", ib.Subject, f.Reply)
 	for _, o := range w.pulls {
-		w.must(o.ib != ib || o.token != p.token, "%s has the token of %s", p.name, o.name)
+		both := r.NoWait && r.Expires == 0 && o.req.NoWait && o.req.Expires == 0 && w.now-o.at <= replyLife
+		w.must(o.ib != ib || o.token != p.token || both && !o.answered, "%s has the token of %s", p.name, o.name)
 	}
 	w.must(r.Batch > 0 && 2*r.Heartbeat <= r.Expires && r.Expires >= 0 && (r.NoWait || r.Expires > 0), "the server refuses %+v", *r)
 	w.must(!w.e.down && !w.e.closed, "a pull without a connection, or after Close")
@@ -157,6 +160,12 @@ func (w *world) send(f *Effect) *sent {
 	}
 	w.pulls = append(w.pulls, p)
 	return p
+}
+
+// status brings a status for p.
+func (w *world) status(p *sent, s wire.Status) {
+	p.answered = p.answered || s.Code != 100
+	w.e.Status(w.now, p.ib, p.token, s)
 }
 
 func pullText(f *Effect) string {
@@ -314,4 +323,14 @@ func (w *world) end() {
 	}
 	w.pass(w.now + time.Hour)
 	w.must(w.e.NextTick() == 0 && len(w.e.effects) == 0, "something is left to do")
+}
+
+// No-wait pulls that follow each other have one reply subject for replyLife; send checks that no others do.
+func TestReplySubjects(t *testing.T) {
+	w := newWorld(t, Limits{}, 1000)
+	for i, text := range []string{"post a some 1 5s", "p1 msg 1", "+100ms", "post b some 1 5s", "p2 msg 2", "+1ms", "post c some 1 5s"} {
+		w.event(strings.Fields(text))
+		w.act()
+		w.must(i < 6 || w.pulls[0].token == w.pulls[1].token && w.pulls[1].token != w.pulls[2].token, "%+v", w.pulls)
+	}
 }

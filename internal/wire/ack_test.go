@@ -38,25 +38,21 @@ func FuzzParseAck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, subject string) {
 		got, ok := ParseAck("", subject)
 		meta, err := (&nats.Msg{Reply: subject, Sub: &nats.Subscription{}}).Metadata()
-		if good := err == nil && wellFormed(subject); ok != good || !ok && got != (Ack{}) {
-			t.Fatalf("%q: parsed %t as %+v, well-formed %t", subject, ok, got, good)
-		} else if !ok {
+		require.Equal(t, err == nil && wellFormed(subject), ok, subject)
+		if !ok {
+			require.Zero(t, got, subject)
 			return
 		}
 		want := Ack{meta.NumDelivered, meta.Sequence.Stream, meta.Sequence.Consumer, meta.Timestamp.UnixNano()}
-		if got != want {
-			t.Fatalf("%q: got %+v, nats.go reads %+v", subject, got, want)
-		}
+		require.Equal(t, want, got, subject)
 		if prefix := AckPrefix + meta.Stream + "." + meta.Consumer + "."; strings.Count(subject, ".") == 8 {
-			if got, ok := ParseAck(prefix, subject); !ok || got != want {
-				t.Fatalf("%q: with its prefix got %+v, want %+v", subject, got, want)
-			}
+			got, ok = ParseAck(prefix, subject)
+			require.True(t, ok && got == want, "%q: with its prefix got %+v, want %+v", subject, got, want)
 		}
 	})
 }
 
-// wellFormed says, in another way than ParseAck does, whether a subject that
-// nats.go accepts has names and numbers in the right places.
+// wellFormed says, in another way than ParseAck does, whether a subject that nats.go accepts has names and numbers in the right places.
 func wellFormed(subject string) bool {
 	tokens := strings.Split(subject, ".")[2:]
 	names := 2

@@ -57,8 +57,7 @@ func TestPinIDIsTheServers(t *testing.T) {
 	require.Empty(t, PinID(nil))
 }
 
-// FuzzParseStatus takes any bytes for a frame's header block, as a peer may
-// send them.
+// FuzzParseStatus takes any bytes for a frame's header block, as a peer may send them.
 func FuzzParseStatus(f *testing.F) {
 	for _, raw := range []string{
 		"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 12\r\nNats-Last-Stream: 345\r\n\r\n",
@@ -77,20 +76,12 @@ func FuzzParseStatus(f *testing.F) {
 		}
 		s, ok := ParseStatus(h)
 		if !ok {
-			if s != (Status{}) {
-				t.Fatalf("refused %q, and yet returned %+v", raw, s)
-			}
+			require.Zero(t, s, "%q is refused", raw)
 			return
 		}
-		if s.Code < 100 || s.Code > 999 || !strings.Contains(string(raw), strconv.Itoa(s.Code)) {
-			t.Fatalf("%q has no status %d", raw, s.Code)
-		}
-		if s.PendingMsgs < 0 || s.PendingBytes < 0 {
-			t.Fatalf("%q has negative pending: %+v", raw, s)
-		}
-		if !s.HasPending && (s.PendingMsgs != 0 || s.PendingBytes != 0) {
-			t.Fatalf("%q: pending without HasPending: %+v", raw, s)
-		}
+		require.True(t, s.Code >= 100 && s.Code <= 999 && strings.Contains(string(raw), strconv.Itoa(s.Code)), "%q has no status %d", raw, s.Code)
+		require.True(t, s.PendingMsgs >= 0 && s.PendingBytes >= 0, "%q has negative pending: %+v", raw, s)
+		require.True(t, s.HasPending || s.PendingMsgs == 0 && s.PendingBytes == 0, "%q: pending without HasPending: %+v", raw, s)
 		if s.HasPending {
 			checkLast(t, h, HeaderPendingMsgs, s.PendingMsgs)
 			checkLast(t, h, HeaderPendingBytes, s.PendingBytes)
@@ -102,11 +93,8 @@ func FuzzParseStatus(f *testing.F) {
 func checkLast(t *testing.T, h nats.Header, key string, got int64) {
 	t.Helper()
 	values := h[key]
-	if len(values) == 0 {
-		t.Fatalf("%s is %d without a header", key, got)
-	}
+	require.NotEmpty(t, values, "%s is %d without a header", key, got)
 	want, err := strconv.ParseInt(values[len(values)-1], 10, 64)
-	if err != nil || want != got {
-		t.Fatalf("%s %q read as %d", key, values, got)
-	}
+	require.NoError(t, err)
+	require.Equal(t, want, got, "%s %q", key, values)
 }
