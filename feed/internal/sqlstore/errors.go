@@ -27,40 +27,32 @@ func Invalid(name, format string, args ...any) error {
 }
 
 // transient reports whether the same transaction may succeed when it is run again.
-func transient(err error) bool {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pg.Code == "40001" || pg.Code == "40P01" // serialization_failure, deadlock_detected
-	}
-	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
-		code := lite.Code() & 0xff
-		return code == 5 || code == 6 // SQLITE_BUSY, SQLITE_LOCKED
-	}
-	if ms, ok := errors.AsType[sqlserverError](err); ok {
-		return ms.SQLErrorNumber() == 1205 // the victim of a deadlock
-	}
-	return false
-}
-
-// sqlserverRefuses are SQL Server's errors for a row that breaks a rule of the table, or does not fit.
-var sqlserverRefuses = []int32{515, 547, 2601, 2627, 2628, 8152}
+func transient(err error) bool { again, _ := classOf(err); return again }
 
 // Refused reports whether the database will never take these rows.
-func Refused(err error) bool {
+func Refused(err error) bool { _, never := classOf(err); return never }
+
+func classOf(err error) (transient, refused bool) {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		switch pg.Code[:min(2, len(pg.Code))] {
-		case "22", "23", "44", "54", "P0": // data, constraints, views, limits, RAISE in a trigger
-			return true
-		}
+		refused = slices.Contains(postgresRefuses, pg.Code[:min(2, len(pg.Code))])
+		return pg.Code == "40001" || pg.Code == "40P01", refused // serialization_failure, deadlock_detected
 	}
 	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
 		code := lite.Code() & 0xff
-		return code == 18 || code == 19 // SQLITE_TOOBIG, SQLITE_CONSTRAINT
+		return code == 5 || code == 6, code == 18 || code == 19 // SQLITE_BUSY, SQLITE_LOCKED; SQLITE_TOOBIG, SQLITE_CONSTRAINT
 	}
 	if ms, ok := errors.AsType[sqlserverError](err); ok {
-		return slices.Contains(sqlserverRefuses, ms.SQLErrorNumber())
+		return ms.SQLErrorNumber() == 1205, slices.Contains(sqlserverRefuses, ms.SQLErrorNumber()) // the victim of a deadlock
 	}
-	return errors.Is(err, ErrInvalid)
+	return false, errors.Is(err, ErrInvalid)
 }
+
+var (
+	// postgresRefuses are PostgreSQL's classes of errors of data, constraints, views and limits, and of RAISE in a trigger.
+	postgresRefuses = []string{"22", "23", "44", "54", "P0"}
+	// sqlserverRefuses are SQL Server's errors for a row that breaks a rule of the table, or does not fit.
+	sqlserverRefuses = []int32{515, 547, 2601, 2627, 2628, 8152}
+)
 
 // sqlserverError is the driver's.
 type sqlserverError interface {
