@@ -19,7 +19,7 @@ func TestHistoryOutlivesRetries(t *testing.T) {
 		begun := time.Now().Add(-time.Second)
 		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "good"})
 		var repaired atomic.Bool
-		w := watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+		w := startWatcher(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
 			switch {
 			case it.ID == "good":
 				return done()
@@ -88,7 +88,7 @@ func TestTablesOfBefore(t *testing.T) {
 		create(t, s, Partition{ID: "p"}, Item{ID: "a"})
 		require.NoError(t, s.Migrate(t.Context()))
 		require.NoError(t, s.Migrate(t.Context()), "again")
-		w := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return Response{}, errors.New("broken") }), MaxRetries(0))
+		w := startWatcher(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return Response{}, errors.New("broken") }), MaxRetries(0))
 		awaitPartition(t, s, "p", Failed)
 		require.NoError(t, w.stop(t))
 		it, err := s.Item(t.Context(), "p", "a")

@@ -184,7 +184,7 @@ func TestStuckTransaction(t *testing.T) {
 		_, err := other.Exec(t.Context(), statement)
 		require.NoError(t, err)
 	}
-	w := watch(t, s, finish, AutoClose())
+	w := startWatcher(t, s, finish, AutoClose())
 	awaitPartition(t, s, "p1", Complete)
 	awaitPartition(t, s, "p2", Complete)
 	_, err = other.Exec(t.Context(), "ROLLBACK")

@@ -13,8 +13,8 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 
-	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/watch"
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
@@ -192,7 +192,7 @@ func (p *httpProcessor) healthy(ctx context.Context) error {
 			p.sick.Store(false)
 			return nil
 		}
-		if err := sqlstore.Sleep(ctx, jitter(healthEvery)); err != nil {
+		if err := watch.Sleep(ctx, jitter(healthEvery)); err != nil {
 			return err
 		}
 	}

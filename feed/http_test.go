@@ -163,7 +163,7 @@ func TestHTTPRequests(t *testing.T) {
 	p, err := NewHTTPProcessor(srv.URL+"/item", Secret(secret), Health(srv.URL+"/health"))
 	require.NoError(t, err)
 	create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a", Data: []byte("first")})
-	w := watch(t, s, p, AutoClose())
+	w := startWatcher(t, s, p, AutoClose())
 	awaitPartition(t, s, "p", Complete)
 	require.NoError(t, w.stop(t))
 	require.Equal(t, []string{"first", "first", `"next"`}, bodies)

@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 const (
@@ -162,7 +162,7 @@ func (p *JetStreamProcessor) read(ctx context.Context) {
 			return
 		}
 		slog.Warn("feed: no replies by JetStream", "stream", p.replies, "consumer", p.name, "error", err, "again", repliesAgain)
-		_ = sqlstore.Sleep(ctx, jitter(repliesAgain)) // at the end of ctx, consume returns
+		_ = watch.Sleep(ctx, jitter(repliesAgain)) // at the end of ctx, consume returns
 	}
 }
 
@@ -236,7 +236,7 @@ func publish(ctx context.Context, js jetstream.JetStream, m *nats.Msg) error {
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return fmt.Errorf("publish to %s: %w", m.Subject, err)
 		}
-		if ended := sqlstore.Sleep(ctx, jitter(publishPause)); ended != nil {
+		if ended := watch.Sleep(ctx, jitter(publishPause)); ended != nil {
 			return fmt.Errorf("%w: publish to %s: %w", ended, m.Subject, err)
 		}
 	}

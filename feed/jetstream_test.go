@@ -109,7 +109,7 @@ func TestJetStreamProcessor(t *testing.T) {
 			return Response{Done: true}, nil
 		})
 	}
-	watcher := watch(t, s, f.processor(t), MaxRetries(3))
+	watcher := startWatcher(t, s, f.processor(t), MaxRetries(3))
 	awaitPartition(t, s, "p é", Failed)
 	require.NoError(t, s.Skip(t.Context(), "p é", "permanent", "panics"))
 	var all []Item
@@ -155,10 +155,10 @@ func TestJetStreamReplyToALostWatcher(t *testing.T) {
 		return Response{Done: true, Data: []byte(<-second)}, nil
 	})
 	lost := f.processor(t)
-	watcher := watch(t, s, lost, DrainTimeout(0))
+	watcher := startWatcher(t, s, lost, DrainTimeout(0))
 	key := <-keys
 	_ = watcher.stop(t)
-	watcher = watch(t, s, f.processor(t))
+	watcher = startWatcher(t, s, f.processor(t))
 	require.Equal(t, key, <-keys)
 	first <- "late"
 	eventually(t, "the late reply is taken from the stream", func() bool { return f.left(t) == 1 })
@@ -188,7 +188,7 @@ func TestJetStreamWorkerDies(t *testing.T) {
 		<-ctx.Done()
 		return Response{}, ctx.Err()
 	})
-	watcher := watch(t, s, f.processor(t), AutoClose(), MaxRetries(0))
+	watcher := startWatcher(t, s, f.processor(t), AutoClose(), MaxRetries(0))
 	<-begun
 	<-begun
 	f.work(t, func(_ context.Context, it Item) (Response, error) {
@@ -216,7 +216,7 @@ func TestJetStreamDown(t *testing.T) {
 		return done()
 	})
 	var failed atomic.Int64
-	watcher := watch(t, s, f.processor(t), AutoClose(), Concurrency(20), MaxRetries(0), OnError(func(Item, error) { failed.Add(1) }))
+	watcher := startWatcher(t, s, f.processor(t), AutoClose(), Concurrency(20), MaxRetries(0), OnError(func(Item, error) { failed.Add(1) }))
 	eventually(t, "some are processed", func() bool { return processed.Load() > 50 })
 	f.server.Stop()
 	f.server.Start()

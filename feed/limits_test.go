@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // meter is a processor that takes a time, and notes what runs at once and when it began.
@@ -36,7 +37,7 @@ func newMeter(takes time.Duration) *meter {
 func (m *meter) Process(ctx context.Context, it Item) (Response, error) {
 	m.note(1, it)
 	defer m.note(-1, it)
-	return ended(sqlstore.Sleep(ctx, m.takes))
+	return ended(watch.Sleep(ctx, m.takes))
 }
 
 func ended(err error) (Response, error) { return Response{Done: true}, err }
@@ -67,7 +68,7 @@ func overRate(begun []time.Time, rate int, per time.Duration) string {
 // slowClient is one of a model whose statements take a few milliseconds.
 func slowClient(m *model) *client {
 	return &client{model: m, answer: func(string) error { return nil }, statement: func(ctx context.Context, _ string) error {
-		return sqlstore.Sleep(ctx, time.Duration(1+rand.IntN(4))*time.Millisecond)
+		return watch.Sleep(ctx, time.Duration(1+rand.IntN(4))*time.Millisecond)
 	}}
 }
 

@@ -100,8 +100,8 @@ func (w *twins) step() (what, store, model string) {
 	case n == 13:
 		held := w.leases[max(0, len(w.leases)-4):]
 		return both("renew", func(s engine.Tables) string {
-			held, claimed, err := s.Renew(ctx, as, held)
-			return fmt.Sprint(held, claimed, err)
+			claimed, err := s.Renew(ctx, as, held)
+			return fmt.Sprint(claimed, err)
 		})
 	case n == 14:
 		some := []sqlstore.Lease{w.lease(), w.lease()}

@@ -216,9 +216,9 @@ func (c *client) Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, 
 	return len(rows), err
 }
 
-func (c *client) Acquire(ctx context.Context, t sqlstore.Terms, n int, holds map[string]bool) (taken []sqlstore.Lease, err error) {
+func (c *client) Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) (taken []sqlstore.Lease, err error) {
 	rows, err := c.candidates(ctx, "acquire", t, min(n, sqlstore.LeaseBatch))
-	rows = slices.DeleteFunc(rows, func(p sqlstore.Partition) bool { return text(p.Owner) == t.Owner && holds[p.ID] })
+	rows = slices.DeleteFunc(rows, func(p sqlstore.Partition) bool { return text(p.Owner) == t.Owner && slices.Contains(holds, p.ID) })
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -245,7 +245,7 @@ func (c *client) Acquire(ctx context.Context, t sqlstore.Terms, n int, holds map
 	return taken, nil
 }
 
-func (c *client) Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (held, claimed map[sqlstore.Lease]bool, err error) {
+func (c *client) Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (claimed map[sqlstore.Lease]bool, err error) {
 	ids := sortedIDs(leases)
 	err = c.owned(ctx, "renew", t, ids, func(p *sqlstore.Partition) bool {
 		until := c.clock().Add(t.Length)
@@ -253,20 +253,17 @@ func (c *client) Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.
 		return true
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	held, claimed = map[sqlstore.Lease]bool{}, map[sqlstore.Lease]bool{}
+	claimed = map[sqlstore.Lease]bool{}
 	err = c.read(ctx, "renew", func() {
 		for _, id := range ids {
 			if p := c.partitions[id]; p != nil && text(p.Owner) == t.Owner {
-				held[leaseOf(id, p.Epoch)] = true
-				if text(p.Claimant) != "" {
-					claimed[leaseOf(id, p.Epoch)] = true
-				}
+				claimed[leaseOf(id, p.Epoch)] = text(p.Claimant) != ""
 			}
 		}
 	})
-	return held, claimed, err
+	return claimed, err
 }
 
 func sortedIDs(leases []sqlstore.Lease) (ids []string) {

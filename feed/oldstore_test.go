@@ -94,7 +94,7 @@ func TestDatabaseOfAKilledWatcher(t *testing.T) {
 			require.Equal(t, "busy", before[2].History()[0].Error[len(before[2].History()[0].Error)-4:])
 			require.NoError(t, s.Retry(t.Context(), "half"))
 			require.NoError(t, s.Seal(t.Context(), "half"))
-			w := watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+			w := startWatcher(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
 				return Response{Done: true, Data: append([]byte("did "), it.Data...)}, nil
 			}), AutoClose(), Limits(Limit{Concurrency: 1}))
 			awaitPartition(t, s, "half", Complete)

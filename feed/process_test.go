@@ -21,7 +21,7 @@ func TestTypedNilErrors(t *testing.T) {
 	p := ProcessorFunc(func(context.Context, Item) (Response, error) { return Response{Done: true}, none })
 	s := openStore(t, backends[0].fresh(t))
 	create(t, s, Partition{ID: "p"}, Item{ID: "a"})
-	w := watch(t, s, p, MaxRetries(0))
+	w := startWatcher(t, s, p, MaxRetries(0))
 	awaitPartition(t, s, "p", Failed)
 	require.NoError(t, w.stop(t))
 	it, err := s.Item(t.Context(), "p", "a")

@@ -204,7 +204,7 @@ func TestPruneGoesOn(t *testing.T) {
 		require.Equal(t, Status(sqlstore.Pruning), p.Status)
 		require.ErrorIs(t, s.Reopen(ctx, "a"), ErrNotFound, "it is being deleted")
 		require.ErrorIs(t, s.Insert(ctx, "a", Item{}), ErrNotFound)
-		w := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))
+		w := startWatcher(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))
 		done, err := s.Prune(ctx, 1000*time.Hour, func(Partition, iter.Seq2[Item, error]) error { return errors.New("exported again") })
 		require.NoError(t, err)
 		require.Equal(t, Pruned{Partitions: 1, Items: 5}, done)
@@ -219,7 +219,7 @@ func TestPruneBesideWork(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		ctx := t.Context()
-		w := watch(t, s, finish, AutoClose())
+		w := startWatcher(t, s, finish, AutoClose())
 		pruned := make(chan error, 1)
 		stop := make(chan struct{})
 		go func() {

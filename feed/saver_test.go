@@ -33,7 +33,7 @@ func TestRefusedResult(t *testing.T) {
 		refuseLong(t, s)
 		create(t, s, Partition{ID: "a"}, Item{ID: "long", Data: []byte("as it was")})
 		create(t, s, Partition{ID: "b"}, make([]Item, 50)...)
-		w := watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+		w := startWatcher(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
 			if it.ID == "long" {
 				return Response{Done: true, Data: make([]byte, 1000)}, nil
 			}

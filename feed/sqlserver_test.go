@@ -60,8 +60,10 @@ func (r *silentServer) QueryContext(_ context.Context, query string, _ []driver.
 		return &recordedRow{columns: []string{"due", "available", "failed"}, row: []driver.Value{int64(0), int64(0), int64(0)}}, nil
 	case strings.Contains(query, "MIN(gate)"):
 		return &recordedRow{columns: []string{"gate"}, row: []driver.Value{nil}}, nil
-	case strings.Contains(query, "MIN("), strings.HasPrefix(query, "SELECT SYSUTCDATETIME"):
-		return &recordedRow{columns: []string{"t"}, row: []driver.Value{time.Now()}}, nil
+	case strings.Contains(query, "feed_limits"):
+		return &recordedRow{columns: []string{"state", "now"}, row: []driver.Value{"", time.Now()}}, nil
+	case strings.HasPrefix(query, "SELECT SYSUTCDATETIME"):
+		return &recordedRow{columns: []string{"now", "ends", "due"}, row: []driver.Value{time.Now(), time.Now(), nil}}, nil
 	case strings.Contains(query, "COUNT(*) AS n") && strings.Contains(query, "claimant"):
 		return &recordedRow{columns: []string{"owner", "n"}, row: []driver.Value{"other", int64(9)}}, nil
 	case strings.Contains(query, `FROM "partitions"`), strings.Contains(query, "FROM partitions p"):
@@ -108,7 +110,7 @@ func TestSQLServerStatements(t *testing.T) {
 		do   func()
 	}{
 		{"acquire", func() { _, err = s.sql.Acquire(ctx, auto, 10, nil) }},
-		{"renew", func() { _, _, err = s.sql.Renew(ctx, auto, []sqlstore.Lease{leaseOf("p", 1)}) }},
+		{"renew", func() { _, err = s.sql.Renew(ctx, auto, []sqlstore.Lease{leaseOf("p", 1)}) }},
 		{"release", func() { err = s.sql.Release(ctx, auto, []sqlstore.Lease{leaseOf("p", 1)}) }},
 		{"claim", func() { _, err = s.sql.Claim(ctx, auto) }},
 		{"soonest", func() { _, err = s.sql.Soonest(ctx, auto) }},
@@ -119,6 +121,9 @@ func TestSQLServerStatements(t *testing.T) {
 			_, err = s.sql.Save(ctx, auto, []sqlstore.Result{{Lease: leaseOf("p", 1), Item: "a", Version: 1, Status: sqlstore.Available, Data: []byte("x"), History: new("[]"), Delay: time.Second}})
 		}},
 		{"settle", func() { _, _, err = s.sql.Settle(ctx, auto, leaseOf("p", 1)) }},
+		{"grant", func() {
+			_, err = s.sql.Grant(ctx, auto, []sqlstore.Ask{{Limit: sqlstore.Limit{Gate: 1, Concurrency: 2}, Demand: 1}})
+		}},
 		{"close", func() { err = s.ClosePartition(ctx, "p") }},
 		{"advance", func() { err = s.Advance(ctx, "p", 1) }},
 		{"retry", func() { _, err = s.RetryFailed(ctx, "p", "a") }},

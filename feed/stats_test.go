@@ -97,7 +97,7 @@ func TestTraces(t *testing.T) {
 	create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a"})
 	p, err := NewHTTPProcessor(srv.URL)
 	require.NoError(t, err)
-	w := watch(t, s, p, AutoClose(), Tracer(provider))
+	w := startWatcher(t, s, p, AutoClose(), Tracer(provider))
 	awaitPartition(t, s, "p", Complete)
 	require.NoError(t, w.stop(t))
 	ended := spans.Ended()

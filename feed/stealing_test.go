@@ -38,14 +38,14 @@ func TestStealing(t *testing.T) {
 			return n
 		}
 		opts := []WatcherOption{Concurrency(2), Lease(300 * time.Millisecond), Steal()}
-		first := watch(t, s, endless, opts...)
+		first := startWatcher(t, s, endless, opts...)
 		eventually(t, "the first has all", func() bool {
 			for _, n := range owners() {
 				return n == partitions
 			}
 			return false
 		})
-		second := watch(t, s, endless, opts...)
+		second := startWatcher(t, s, endless, opts...)
 		eventually(t, "both have half", func() bool {
 			n := owners()
 			for _, v := range n {

@@ -19,8 +19,7 @@ import (
 // is locked, the watcher that holds the partition saves nothing, and its leases can end. A not_before that is no time, such as infinity, is read
 // as zero.
 type Store struct {
-	sql   *sqlstore.Store
-	owned bool // Close closes the database
+	sql *sqlstore.Store
 
 	prunedPartitions, prunedItems atomic.Int64
 
@@ -48,18 +47,15 @@ func PublishWakeups(nc *nats.Conn) StoreOption { return func(s *Store) { s.publi
 // writers. On PostgreSQL, idle_in_transaction_session_timeout is 10 s and jit is off, unless the DSN sets them. Errors show the DSN without its
 // password. Any other DSN is [ErrInvalid].
 func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) {
-	db, err := sqlstore.Open(ctx, dsn)
+	tables, err := sqlstore.Open(ctx, dsn)
 	if err != nil {
 		return nil, sqlstore.OpenError(dsn, err)
 	}
-	s, err := NewStore(ctx, db, opts...)
+	s, err := newStore(ctx, tables, opts)
 	if err != nil {
-		if pool, poolErr := db.DB(); poolErr == nil {
-			_ = pool.Close()
-		}
+		_ = tables.Close()
 		return nil, sqlstore.OpenError(dsn, err)
 	}
-	s.owned = true
 	return s, nil
 }
 
@@ -68,16 +64,20 @@ func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) 
 // such a database the connection's time zone must be UTC, and IDs compare as the database compares text. The caller closes the database after
 // the Store. PostgreSQL is fast only with the pgx driver, which is GORM's default, and with jit=off in the DSN, which [Open] sets.
 func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, error) {
-	s := &Store{migrate: true}
+	tables, err := sqlstore.New(db)
+	if err != nil {
+		return nil, err
+	}
+	return newStore(ctx, tables, opts)
+}
+
+func newStore(ctx context.Context, tables *sqlstore.Store, opts []StoreOption) (*Store, error) {
+	s := &Store{sql: tables, migrate: true}
 	for _, o := range opts {
 		if o == nil {
 			return nil, invalid("StoreOption", "is nil; leave it out")
 		}
 		o(s)
-	}
-	var err error
-	if s.sql, err = sqlstore.New(db); err != nil {
-		return nil, err
 	}
 	if s.publish != nil {
 		s.sql.Subscribe(func(partition string) {
@@ -96,10 +96,6 @@ func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, er
 // Close closes the connections of a Store that [Open] returned. Before that, its watchers and the transactions of [Store.InsertTx] must have
 // ended.
 func (s *Store) Close() error {
-	s.sql.Stop()
-	if !s.owned {
-		return nil
-	}
 	return wrapped(s.sql.Close(), "close the database")
 }
 

@@ -17,7 +17,7 @@ var rarely = Poll(time.Hour, time.Hour)
 func processed(t *testing.T, s *Store, opts ...WatcherOption) (<-chan string, *running) {
 	t.Helper()
 	got := make(chan string, 100)
-	w := watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+	w := startWatcher(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
 		got <- it.Partition + "/" + it.ID
 		return done()
 	}), opts...)
@@ -93,7 +93,7 @@ func TestStopWakesOthers(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, dsn string) {
 		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b"})
 		begun, finish := make(chan struct{}), make(chan struct{})
-		first := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) {
+		first := startWatcher(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) {
 			begun <- struct{}{}
 			<-finish
 			return done()

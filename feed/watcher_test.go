@@ -31,7 +31,7 @@ func quick() []WatcherOption {
 	}
 }
 
-func watch(t *testing.T, s *Store, p Processor, opts ...WatcherOption) *running {
+func startWatcher(t *testing.T, s *Store, p Processor, opts ...WatcherOption) *running {
 	t.Helper()
 	return start(t, NewWatcher(s, p, append(quick(), opts...)...))
 }
@@ -209,7 +209,7 @@ func TestResponses(t *testing.T) {
 				create(t, s, Partition{ID: tt.name, Sealed: true}, Item{ID: "a", Data: []byte("in")})
 				var mu sync.Mutex
 				var calls []Item
-				w := watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+				w := startWatcher(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
 					mu.Lock()
 					calls = append(calls, it)
 					n := len(calls)
@@ -331,7 +331,7 @@ func TestConcurrency(t *testing.T) {
 		now, peak := 0, 0
 		full := make(chan struct{})
 		var once sync.Once
-		w := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) {
+		w := startWatcher(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) {
 			mu.Lock()
 			now++
 			peak = max(peak, now)
@@ -366,7 +366,7 @@ func TestMaxPartitionsStarvesNone(t *testing.T) {
 		}
 		var mu sync.Mutex
 		seen := map[string]int{}
-		w := watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+		w := startWatcher(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			seen[it.Partition]++
@@ -387,7 +387,7 @@ func TestStop(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		create(t, s, Partition{ID: "p"}, make([]Item, 10)...)
 		begun, finish := make(chan struct{}, 10), make(chan struct{})
-		w := watch(t, s, ProcessorFunc(func(ctx context.Context, _ Item) (Response, error) {
+		w := startWatcher(t, s, ProcessorFunc(func(ctx context.Context, _ Item) (Response, error) {
 			begun <- struct{}{}
 			<-finish
 			return Response{Done: true}, ctx.Err()
@@ -412,7 +412,7 @@ func TestDrainTimeout(t *testing.T) {
 		create(t, s, Partition{ID: "p"}, Item{ID: "stuck"}, Item{ID: "polite"})
 		begun, finish := make(chan struct{}, 2), make(chan struct{})
 		defer close(finish)
-		w := watch(t, s, ProcessorFunc(func(ctx context.Context, it Item) (Response, error) {
+		w := startWatcher(t, s, ProcessorFunc(func(ctx context.Context, it Item) (Response, error) {
 			begun <- struct{}{}
 			if it.ID == "stuck" {
 				<-finish
@@ -452,7 +452,7 @@ func TestOddTimesOfOtherPrograms(t *testing.T) {
 		items, err := s.Items(t.Context(), Query{})
 		require.NoError(t, err)
 		require.Len(t, items, 2*len(times))
-		w := watch(t, s, finish)
+		w := startWatcher(t, s, finish)
 		for i := range times {
 			eventually(t, "it is complete", func() bool { return counts(t, s, fmt.Sprint("p", i))[0].Complete >= 1 })
 		}
@@ -465,7 +465,7 @@ func TestOddTimesOfOtherPrograms(t *testing.T) {
 func TestOtherProgramsAreSeen(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
-		w := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))
+		w := startWatcher(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))
 		require.NoError(t, s.sql.DB.Exec("INSERT INTO partitions (id, gate, status, version) VALUES ('p', 0, 'Available', 1)").Error)
 		for i := range 3 {
 			require.NoError(t, s.sql.DB.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('p', ?, 0, 'Available', 'x', 1)", fmt.Sprint(i)).Error)

@@ -15,9 +15,7 @@ SELECT * FROM "partitions" WHERE owner = @p1 AND (claimant IS NULL OR claimant =
 UPDATE "partitions" SET "claimant"=@p1,"version"=@p2 WHERE id = @p3 AND version = @p4;
 
 -- soonest
-SELECT SYSUTCDATETIME();
-SELECT MIN(until) FROM partitions WHERE status = 'Available' AND owner <> '' AND owner <> @p1;
-SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT not_before <= SYSUTCDATETIME();
+SELECT SYSUTCDATETIME(), (SELECT MIN(until) FROM partitions WHERE status = 'Available' AND owner <> '' AND owner <> @p1), (SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT not_before <= SYSUTCDATETIME());
 
 -- fetch
 SELECT i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.history, i.data, i.not_before, i.version, i.timer FROM items i WHERE i.partition_id = @p1 AND i.gate = (SELECT p.gate FROM partitions p WHERE p.id = @p2 AND p.owner = @p3 AND p.epoch = @p4 AND p.status = 'Available') AND i.seq > @p5 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) ORDER BY i.seq OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
@@ -34,6 +32,11 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM items i WHERE i.partition_id = @p1 AND i.
 SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p1 AND gate >= @p2 AND status = 'Available' UNION ALL SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p3 AND gate >= @p4 AND status = 'Failed') gates;
 SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p1 AND gate >= @p2 AND status = 'Available' UNION ALL SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p3 AND gate >= @p4 AND status = 'Failed') gates;
 UPDATE "partitions" SET "owner"=@p1,"status"=@p2,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p3, DATEADD(second, @p4, SYSUTCDATETIME())) END,"version"=@p5 WHERE id = @p6 AND version = @p7;
+
+-- grant
+MERGE INTO "feed_limits" USING (VALUES(@p1,@p2,@p3)) AS excluded ("gate","state","version") ON "feed_limits"."gate" = "excluded"."gate" WHEN MATCHED THEN UPDATE SET "version"=feed_limits.version + 1 WHEN NOT MATCHED THEN INSERT ("gate","state","version") VALUES ("excluded"."gate","excluded"."state","excluded"."version");;
+SELECT state, SYSUTCDATETIME() FROM "feed_limits" WHERE gate = @p1;
+UPDATE "feed_limits" SET "state"=@p1 WHERE gate = @p2;
 
 -- close
 UPDATE partitions SET gate = gate WHERE id = @p1;

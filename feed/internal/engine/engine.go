@@ -39,10 +39,10 @@ const (
 // model.
 type Tables interface {
 	// Acquire leases at most n partitions that have work, and Waiting returns how many there are, up to most.
-	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds map[string]bool) ([]sqlstore.Lease, error)
+	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) ([]sqlstore.Lease, error)
 	Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, error)
 	Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, error)
-	Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (held, claimed map[sqlstore.Lease]bool, err error)
+	Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (claimed map[sqlstore.Lease]bool, err error)
 	// Release also wakes watchers, which may want to lease the partitions.
 	Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) error
 	Claim(ctx context.Context, t sqlstore.Terms) (bool, error)
@@ -53,11 +53,6 @@ type Tables interface {
 	// Grant gives parts of limits, one for each ask.
 	Grant(ctx context.Context, t sqlstore.Terms, asks []sqlstore.Ask) ([]sqlstore.Grant, error)
 
-	Changes
-}
-
-// Changes is how an engine hears of changes before it polls.
-type Changes interface {
 	// Subscribe has f called for each partition that this process changes, and Listen for the changes of other processes,
 	// until ctx or the connection ends. Listen returns nil at once where the database cannot notify. f does not block.
 	Subscribe(f func(partition string)) (cancel func())
@@ -116,9 +111,9 @@ type Engine struct {
 	leaving []*hold // to give back
 	active  int     // begun, not saved
 
-	fetching, scanning, renewing, asking bool
-	settling                             int
-	pause                                time.Duration // after errors of the database
+	fetching, scanning, renewing, asking, settling, releasing int // statements that run
+
+	pause time.Duration // after errors of the database
 
 	timers   timers
 	stopping bool
@@ -177,7 +172,7 @@ func (e *Engine) loop(ctx context.Context) (drained bool) {
 			stop = nil
 			e.stop()
 		}
-		if e.stopping && e.active == 0 && len(e.held) == 0 && !e.scanning && !e.asking {
+		if e.stopping && e.active == 0 && len(e.held) == 0 && e.scanning == 0 && e.asking == 0 {
 			return inTime
 		}
 		if e.stopping && !now.Before(e.timers.cancel) && e.handlers.Err() == nil {
@@ -211,12 +206,17 @@ func (e *Engine) post(f func()) {
 	}
 }
 
-// async runs a statement on a goroutine of its own and then loop's part of it.
-func (e *Engine) async(do func(ctx context.Context) func()) {
+// async runs a statement on a goroutine of its own and then loop's part of it. It counts the statements of a kind that run.
+func (e *Engine) async(running *int, do func(ctx context.Context) func()) {
+	*running++
 	e.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(e.db, e.statement)
 		defer cancel()
-		e.post(do(ctx))
+		then := do(ctx)
+		e.post(func() {
+			*running--
+			then()
+		})
 	})
 }
 

@@ -25,7 +25,7 @@ type oneTable struct {
 	wake     func(partition string)
 }
 
-func (o *oneTable) Acquire(context.Context, sqlstore.Terms, int, map[string]bool) ([]sqlstore.Lease, error) {
+func (o *oneTable) Acquire(context.Context, sqlstore.Terms, int, []string) ([]sqlstore.Lease, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.leased || len(o.items) == 0 {
@@ -51,12 +51,12 @@ func (o *oneTable) Release(context.Context, sqlstore.Terms, []sqlstore.Lease) er
 	return nil
 }
 
-func (o *oneTable) Renew(_ context.Context, _ sqlstore.Terms, leases []sqlstore.Lease) (held, claimed map[sqlstore.Lease]bool, err error) {
-	held = map[sqlstore.Lease]bool{}
+func (o *oneTable) Renew(_ context.Context, _ sqlstore.Terms, leases []sqlstore.Lease) (claimed map[sqlstore.Lease]bool, err error) {
+	claimed = map[sqlstore.Lease]bool{}
 	for _, l := range leases {
-		held[l] = true
+		claimed[l] = false
 	}
-	return held, nil, nil
+	return claimed, nil
 }
 
 func (o *oneTable) Fetch(_ context.Context, _ sqlstore.Terms, wants []sqlstore.Want) (list []sqlstore.Item, err error) {

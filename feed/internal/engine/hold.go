@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // hold is a lease that the watcher has, and what it knows of the partition.
@@ -98,26 +99,24 @@ func (e *Engine) letGo(h *hold) {
 
 // fetch reads items ahead, as many as may be begun, of as many partitions as want some.
 func (e *Engine) fetch(now time.Time) {
-	if e.fetching || e.stopping || now.Before(e.timers.fetch) {
+	if e.fetching > 0 || e.stopping || now.Before(e.timers.fetch) {
 		return
 	}
 	var wants []sqlstore.Want
-	var holds []*hold
 	for i := range e.lanes {
-		wants, holds = e.lanes[(e.turn+i)%len(e.lanes)].wants(e, wants, holds)
+		wants = e.lanes[(e.turn+i)%len(e.lanes)].wants(e, wants)
 	}
 	if len(wants) == 0 {
 		return
 	}
-	e.fetching = true
-	e.async(func(ctx context.Context) func() {
+	e.async(&e.fetching, func(ctx context.Context) func() {
 		items, err := e.tables.Fetch(ctx, e.terms, wants)
-		return func() { e.fetched(holds, wants, items, err) }
+		return func() { e.fetched(wants, items, err) }
 	})
 }
 
 // wants adds what is to be read for a lane. Of a partition whose gate is not known yet it is one item where there are limits.
-func (l *lane) wants(e *Engine, wants []sqlstore.Want, holds []*hold) ([]sqlstore.Want, []*hold) {
+func (l *lane) wants(e *Engine, wants []sqlstore.Want) []sqlstore.Want {
 	most := l.most(e.Concurrency)
 	free := 2*most - l.active - len(l.queue)
 	if l.limit == nil {
@@ -125,7 +124,7 @@ func (l *lane) wants(e *Engine, wants []sqlstore.Want, holds []*hold) ([]sqlstor
 	}
 	n := min(len(l.hungry), FetchMost-len(wants), free)
 	if n <= 0 || (len(l.queue) > 0 && 4*free < most) {
-		return wants, holds
+		return wants
 	}
 	limit := min((free+n-1)/n, max(1, fetchRows/n))
 	for _, h := range l.hungry[:n] {
@@ -133,7 +132,7 @@ func (l *lane) wants(e *Engine, wants []sqlstore.Want, holds []*hold) ([]sqlstor
 		if h.gone || h.leave || h.settling {
 			continue
 		}
-		h.fetching = true
+		h.fetching, h.savedMeanwhile = true, map[string]int64{}
 		w := sqlstore.Want{Lease: h.Lease, After: h.after, Limit: min(limit, 2*e.PartitionConcurrency-len(h.inFlight))}
 		if !h.probed && len(e.lanes) > 1 {
 			w.Limit = 1
@@ -142,32 +141,21 @@ func (l *lane) wants(e *Engine, wants []sqlstore.Want, holds []*hold) ([]sqlstor
 			// A pass from the beginning meets what is in flight.
 			w.Limit += len(h.inFlight)
 		}
-		wants, holds = append(wants, w), append(holds, h)
+		wants = append(wants, w)
 	}
 	l.hungry = append(l.hungry[:0], l.hungry[n:]...)
-	return wants, holds
+	return wants
 }
 
-func (e *Engine) fetched(holds []*hold, wants []sqlstore.Want, items []sqlstore.Item, err error) {
-	e.fetching = false
-	asked := make(map[*hold]bool, len(holds))
-	for _, h := range holds {
-		h.fetching = false
-		asked[h] = true
-	}
+func (e *Engine) fetched(wants []sqlstore.Want, items []sqlstore.Item, err error) {
 	if e.failing("fetch", err) {
-		e.timers.fetch = time.Now().Add(e.pause)
-		for _, h := range holds {
-			e.consider(h)
-		}
-		return
+		e.timers.fetch, items = time.Now().Add(e.pause), nil
 	}
-	rows := make(map[string]int, len(holds))
-	for i := range items {
-		it := items[i]
+	rows := make(map[string]int, len(wants))
+	for _, it := range items {
 		rows[it.PartitionID]++
 		h := e.held[it.PartitionID]
-		if h == nil || h.leave || !asked[h] {
+		if h == nil || h.leave || !h.fetching { // it was returned, and may have been leased again
 			continue
 		}
 		h.after = max(h.after, it.Seq)
@@ -181,10 +169,12 @@ func (e *Engine) fetched(holds []*hold, wants []sqlstore.Want, items []sqlstore.
 		h.lane, h.probed = e.lanes.of(it.Gate), true
 		h.lane.queue = append(h.lane.queue, attempt{h: h, lane: h.lane, item: it})
 	}
-	for i, h := range holds {
-		h.savedMeanwhile = nil
-		h.ended = rows[h.ID] < wants[i].Limit
-		e.consider(h)
+	for _, w := range wants {
+		if h := e.held[w.ID]; h != nil && h.fetching {
+			h.fetching, h.savedMeanwhile = false, nil
+			h.ended = err == nil && rows[h.ID] < w.Limit
+			e.consider(h)
+		}
 	}
 }
 
@@ -199,8 +189,7 @@ func (e *Engine) settle() {
 			continue
 		}
 		h.settling = true
-		e.settling++
-		e.async(func(ctx context.Context) func() {
+		e.async(&e.settling, func(ctx context.Context) func() {
 			result, gate, err := e.tables.Settle(ctx, e.terms, h.Lease)
 			return func() { e.settled(h, result, gate, err) }
 		})
@@ -209,7 +198,6 @@ func (e *Engine) settle() {
 
 func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) {
 	h.settling = false
-	e.settling--
 	switch {
 	case h.gone:
 	case e.failing("settle", err):
@@ -259,10 +247,10 @@ func (e *Engine) giveBack() {
 	if len(leases) == 0 {
 		return
 	}
-	e.async(func(ctx context.Context) func() {
+	e.async(&e.releasing, func(ctx context.Context) func() {
 		err := e.tables.Release(ctx, e.terms, leases)
 		if err != nil {
-			_ = sqlstore.Sleep(ctx, errorPause) // at its end the error is noted at once
+			_ = watch.Sleep(ctx, errorPause) // at its end the error is noted at once
 		}
 		return func() {
 			failed := e.failing("release", err)

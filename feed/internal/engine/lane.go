@@ -133,7 +133,7 @@ type limiter struct{ *Engine }
 
 // ask asks for grants, where one is over or its items want more than it has.
 func (e limiter) ask(now time.Time) {
-	if e.asking {
+	if e.asking > 0 {
 		return
 	}
 	e.timers.ask = time.Time{}
@@ -156,12 +156,10 @@ func (e limiter) ask(now time.Time) {
 	for i, l := range lanes {
 		asks[i] = l.ask(e.Concurrency)
 	}
-	e.asking = true
-	e.async(func(ctx context.Context) func() {
+	e.async(&e.asking, func(ctx context.Context) func() {
 		begun := time.Now()
 		grants, err := e.tables.Grant(ctx, e.terms, asks)
 		return func() {
-			e.asking = false
 			now := time.Now()
 			failed := e.failing("limit", err)
 			for i, l := range lanes {

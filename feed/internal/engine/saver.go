@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 const (
@@ -88,7 +90,7 @@ func (e saver) save(batch []attempt) {
 		}
 		e.end(a, sqlstore.Result{}, fmt.Errorf("the database refused the result: %w", refused))
 		if !a.abandoned && e.write(one) != nil {
-			_ = sqlstore.Sleep(e.db, maxPause) // the item is processed again, and others go on meanwhile
+			_ = watch.Sleep(e.db, maxPause) // the item is processed again, and others go on meanwhile
 		}
 	}
 }
@@ -118,7 +120,7 @@ func (e saver) write(part []*attempt) error {
 		if sqlstore.Refused(err) {
 			return err
 		}
-		_ = sqlstore.Sleep(e.db, pause) // the loop looks at its end
+		_ = watch.Sleep(e.db, pause) // the loop looks at its end
 	}
 }
 
@@ -133,9 +135,6 @@ func (e *Engine) saved(batch []attempt) {
 		a.lane.active--
 		delete(a.h.inFlight, a.item.ID)
 		if a.h.fetching && !a.abandoned {
-			if a.h.savedMeanwhile == nil {
-				a.h.savedMeanwhile = map[string]int64{}
-			}
 			a.h.savedMeanwhile[a.item.ID] = a.item.Version
 		}
 		switch {
@@ -149,5 +148,35 @@ func (e *Engine) saved(batch []attempt) {
 			e.timers.renew = time.Now()
 		}
 		e.consider(a.h)
+	}
+}
+
+// Tally counts what the engines of a watcher do; Stats of package feed documents the fields.
+type Tally struct {
+	Running, Leases                 atomic.Int64
+	Attempts, FailedAttempts        atomic.Int64
+	HandlerTime                     atomic.Int64 // nanoseconds
+	Completed, Failed, Conflicts    atomic.Int64
+	LeasesTaken, LeasesLost, Steals atomic.Int64
+	GatesPassed, GatesBlocked       atomic.Int64
+	DatabaseErrors                  atomic.Int64
+}
+
+func (t *Tally) attempted(took time.Duration, err error) {
+	t.Attempts.Add(1)
+	t.HandlerTime.Add(int64(took))
+	if err != nil {
+		t.FailedAttempts.Add(1)
+	}
+}
+
+func (t *Tally) saved(r *sqlstore.Result, ok bool) {
+	switch {
+	case !ok:
+		t.Conflicts.Add(1)
+	case r.Status == sqlstore.Complete:
+		t.Completed.Add(1)
+	case r.Status == sqlstore.Failed:
+		t.Failed.Add(1)
 	}
 }

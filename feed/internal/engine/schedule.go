@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
@@ -86,18 +88,14 @@ func (e *Engine) due(now time.Time) {
 // scan leases partitions that have work.
 func (e *Engine) scan(now time.Time) {
 	free := e.MaxPartitions - len(e.held)
-	if e.scanning || free <= 0 || now.Before(e.timers.scan) {
+	if e.scanning > 0 || free <= 0 || now.Before(e.timers.scan) {
 		return
 	}
-	e.scanning = true
 	e.timers.interval = min(max(2*e.timers.interval, e.PollMin), e.PollMax)
 	interval := e.timers.interval
-	holds := make(map[string]bool, len(e.held))
-	for id := range e.held {
-		holds[id] = true
-	}
+	holds := slices.Collect(maps.Keys(e.held))
 	e.timers.scan = now.Add(e.Jitter(interval))
-	e.async(func(ctx context.Context) func() {
+	e.async(&e.scanning, func(ctx context.Context) func() {
 		begun := time.Now()
 		leases, err := e.tables.Acquire(ctx, e.terms, free, holds)
 		wait, asked := time.Duration(-1), 0
@@ -111,7 +109,6 @@ func (e *Engine) scan(now time.Time) {
 			}
 		}
 		return func() {
-			e.scanning = false
 			e.tally.Steals.Add(int64(asked))
 			if e.failing("lease", err) {
 				e.timers.scan = time.Now().Add(max(e.pause, e.PollMin))
@@ -144,47 +141,42 @@ func (e *Engine) hold(l sqlstore.Lease, begun time.Time) {
 
 // renew extends all leases.
 func (e *Engine) renew(now time.Time) {
-	if e.renewing || now.Before(e.timers.renew) {
+	if e.renewing > 0 || now.Before(e.timers.renew) {
 		return
 	}
 	e.timers.renew = now.Add(e.Lease / 3)
 	if len(e.held) == 0 {
 		return
 	}
-	var leases []sqlstore.Lease
-	var holds []*hold
-	for _, h := range e.held {
-		leases, holds = append(leases, h.Lease), append(holds, h)
-	}
-	e.renewing = true
+	holds := slices.Collect(maps.Values(e.held))
+	leases := sqlstore.Map(holds, func(h **hold) sqlstore.Lease { return (*h).Lease })
 	full := len(e.held) >= e.MaxPartitions && !e.stopping
-	e.async(func(ctx context.Context) func() {
+	e.async(&e.renewing, func(ctx context.Context) func() {
 		begun := time.Now()
-		held, claimed, err := e.tables.Renew(ctx, e.terms, leases)
+		claimed, err := e.tables.Renew(ctx, e.terms, leases)
 		waiting := 0
 		if err == nil && full {
 			waiting, err = e.tables.Waiting(ctx, e.terms, e.MaxPartitions)
 		}
 		return func() {
-			e.renewing = false
 			if e.failing("renew", err) {
 				e.timers.renew = time.Now().Add(min(e.pause, e.Lease/10))
 				return
 			}
 			for _, h := range holds {
-				switch {
-				case h.gone, !held[h.Lease] && h.settling: // it is on its way back
-				case !held[h.Lease]:
-					e.drop(h, errLost)
-				default:
+				claimed, held := claimed[h.Lease]
+				if held {
 					h.trusted = begun.Add(e.Lease)
-					// Another watcher asked for it, or others wait and this one had its turn.
-					if claimed[h.Lease] {
-						e.letGo(h)
-					} else if waiting > 0 && begun.Sub(h.since) > e.Lease {
-						waiting--
-						e.letGo(h)
-					}
+				}
+				switch {
+				case h.gone, !held && h.settling: // it is on its way back
+				case !held:
+					e.drop(h, errLost)
+				case claimed: // by another watcher
+					e.letGo(h)
+				case waiting > 0 && begun.Sub(h.since) > e.Lease: // others wait, and this one had its turn
+					waiting--
+					e.letGo(h)
 				}
 			}
 		}

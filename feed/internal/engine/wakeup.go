@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // listenAgain is the pause before the next try to listen.
@@ -55,7 +55,7 @@ func (e *Engine) listen() {
 			return
 		}
 		e.Log.Warn("feed: no wake-ups by LISTEN", "error", oneLine(err), "again", listenAgain)
-		_ = sqlstore.Sleep(e.db, e.Jitter(listenAgain)) // Listen returns at its end
+		_ = watch.Sleep(e.db, e.Jitter(listenAgain)) // Listen returns at its end
 	}
 }
 

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -69,4 +70,23 @@ func (d *dialect) lock(tx *gorm.DB, id string) (Partition, error) {
 		return Partition{}, err
 	}
 	return First[Partition](tx, "id = ?", id)
+}
+
+// Clock is the database's clock.
+func (d *dialect) Clock(tx *gorm.DB) (time.Time, error) {
+	var now RowTime
+	err := tx.Raw("SELECT " + d.Now).Row().Scan(&now)
+	return now.Time, err
+}
+
+// later is the database's clock plus a duration, as an expression or a time.
+func (d *dialect) later(tx *gorm.DB, after time.Duration) (any, error) {
+	switch ms := after.Milliseconds(); strings.Count(d.Later, "?") {
+	case 1:
+		return gorm.Expr(d.Later, ms), nil
+	case 2:
+		return gorm.Expr(d.Later, ms%1000, ms/1000), nil
+	}
+	now, err := d.Clock(tx)
+	return now.Add(after), err
 }

@@ -29,15 +29,15 @@ const poolSize = 16
 const memoryDSN = ":memory:"
 
 // Open opens the database that a DSN names.
-func Open(ctx context.Context, dsn string) (db *gorm.DB, err error) {
+func Open(ctx context.Context, dsn string) (s *Store, err error) {
 	err = again(ctx, defaultPatience, func() error {
-		db, err = open(ctx, dsn)
+		s, err = open(ctx, dsn)
 		return err
 	})
-	return db, err
+	return s, err
 }
 
-func open(ctx context.Context, dsn string) (*gorm.DB, error) {
+func open(ctx context.Context, dsn string) (*Store, error) {
 	dialector, size, err := dialectorOf(dsn)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,11 @@ func open(ctx context.Context, dsn string) (*gorm.DB, error) {
 	if err := pool.PingContext(ctx); err != nil {
 		return nil, errors.Join(err, pool.Close())
 	}
-	return db, nil
+	s, err := New(db)
+	if err == nil {
+		s.pool = pool
+	}
+	return s, err
 }
 
 func dialectorOf(dsn string) (gorm.Dialector, int, error) {

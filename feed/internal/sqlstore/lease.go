@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -77,13 +76,13 @@ func (s *Store) Waiting(ctx context.Context, t Terms, most int) (int, error) {
 // Acquire leases at most n partitions that have work. Of two watchers that want the same one the first to write it
 // has it: the other's version is then an old one. The watcher's own leases are left to the renewal, also when that
 // is late: it takes only such a lease of its own again of which it does not know, because the answer got lost.
-func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds map[string]bool) (taken []Lease, err error) {
+func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (taken []Lease, err error) {
 	if s.batch {
 		return s.acquireBatch(ctx, t, n, holds)
 	}
 	var rows []Partition
 	err = s.candidates(ctx, t, min(n, LeaseBatch)).Select("p.*").Find(&rows).Error
-	rows = slices.DeleteFunc(rows, func(r Partition) bool { return r.Owner != nil && *r.Owner == t.Owner && holds[r.ID] })
+	rows = slices.DeleteFunc(rows, func(r Partition) bool { return r.Owner != nil && *r.Owner == t.Owner && slices.Contains(holds, r.ID) })
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -113,8 +112,8 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds map[string]bo
 
 // acquireBatch is acquire by one statement. It leaves rows alone that are locked, so that several watchers take different
 // ones at the same time, and none waits for a transaction that is stuck.
-func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds map[string]bool) (taken []Lease, err error) {
-	mine := slices.AppendSeq(make([]string, 0, len(holds)), maps.Keys(holds)) // by its address: GORM takes a slice apart
+func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds []string) (taken []Lease, err error) {
+	mine := append([]string{}, holds...) // by its address: GORM takes a slice apart
 	free := s.candidates(ctx, t, min(n, leaseBatchMost)).Select("p.id").Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
 	var rows []Partition
@@ -128,9 +127,9 @@ func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds map[stri
 	return taken, err
 }
 
-// Renew extends leases and returns those that are still held, and of these the ones that another watcher claims.
-func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claimed map[Lease]bool, err error) {
-	held, claimed = map[Lease]bool{}, map[Lease]bool{}
+// Renew extends leases and returns those that are still held, and for each whether another watcher claims it.
+func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (claimed map[Lease]bool, err error) {
+	claimed = map[Lease]bool{}
 	for part := range slices.Chunk(leases, renewBatch) {
 		ids := Map(part, func(l *Lease) string { return l.ID })
 		mine := s.DB.Where("owner = ? AND id IN ?", t.Owner, ids)
@@ -142,21 +141,17 @@ func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claim
 			return s.Dialect.updateOwned(tx, mine, map[string]any{"until": until, "version": gorm.Expr("version + 1")})
 		})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		var rows []Partition
 		if err := s.DB.WithContext(ctx).Where(mine).Find(&rows).Error; err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		for i := range rows {
-			l := Lease{rows[i].ID, rows[i].Epoch}
-			held[l] = true
-			if c := rows[i].Claimant; c != nil && *c != "" {
-				claimed[l] = true
-			}
+		for _, row := range rows {
+			claimed[Lease{row.ID, row.Epoch}] = row.Claimant != nil && *row.Claimant != ""
 		}
 	}
-	return held, claimed, nil
+	return claimed, nil
 }
 
 // Release gives leases back, and wakes watchers. A partition that another watcher claims is kept for that for a moment. The epoch
@@ -246,26 +241,16 @@ func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 // Soonest is how long it takes until a lease of another watcher ends or an item's time comes, or a negative
 // duration where nothing is known to come.
 func (s *Store) Soonest(ctx context.Context, t Terms) (time.Duration, error) {
-	db := s.DB.WithContext(ctx)
-	now, err := s.Dialect.Clock(db)
-	if err != nil {
-		return 0, err
-	}
+	var now, ends, due RowTime
+	err := s.DB.WithContext(ctx).Raw("SELECT "+s.Dialect.Now+
+		", (SELECT MIN(until) FROM partitions WHERE status = 'Available' AND owner <> '' AND owner <> ?)"+
+		", (SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT "+s.Dialect.Past("not_before")+")",
+		t.Owner).Row().Scan(&now, &ends, &due)
 	wait := time.Duration(-1)
-	for _, q := range []*gorm.DB{
-		db.Raw("SELECT MIN(until) FROM partitions WHERE status = 'Available' AND owner <> '' AND owner <> ?", t.Owner),
-		db.Raw("SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT " + s.Dialect.Past("not_before")),
-	} {
-		var at RowTime
-		if err := q.Row().Scan(&at); err != nil {
-			return 0, err
-		}
-		if at.IsZero() {
-			continue
-		}
-		if d := max(0, at.Sub(now)); wait < 0 || d < wait {
+	for _, at := range []RowTime{ends, due} {
+		if d := max(0, at.Sub(now.Time)); !at.IsZero() && (wait < 0 || d < wait) {
 			wait = d
 		}
 	}
-	return wait, nil
+	return wait, err
 }

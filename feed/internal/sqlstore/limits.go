@@ -184,17 +184,10 @@ func (s *Store) Grant(ctx context.Context, t Terms, asks []Ask) (grants []Grant,
 // grant locks the row of a limit by a write. The clock is read after that, which may have waited.
 func (d *dialect) grant(tx *gorm.DB, t Terms, a *Ask, g *Grant) error {
 	of := func() *gorm.DB { return tx.Table("feed_limits").Where("gate = ?", a.Gate) }
-	lock := func() (bool, error) {
-		locked := of().Update("version", gorm.Expr("version + 1"))
-		return locked.RowsAffected == 1, locked.Error
+	lock := clause.OnConflict{
+		Columns: []clause.Column{{Name: "gate"}}, DoUpdates: clause.Assignments(map[string]any{"version": gorm.Expr("feed_limits.version + 1")}),
 	}
-	locked, err := lock()
-	if err == nil && !locked {
-		if err = tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&limitRow{Gate: a.Gate}).Error; err == nil {
-			_, err = lock()
-		}
-	}
-	if err != nil {
+	if err := tx.Clauses(lock).Create(&limitRow{Gate: a.Gate}).Error; err != nil {
 		return err
 	}
 	var text string

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"database/sql/driver"
 	"encoding/json"
 	"strings"
 	"time"
@@ -69,6 +70,35 @@ type Item struct {
 
 // TableName is GORM's hook.
 func (Item) TableName() string { return "items" }
+
+// RowTime is a time in a row or of an expression, which SQLite gives as text. A value of another program that is no time, such
+// as PostgreSQL's infinity, reads as the zero time: an error would keep the items beside it from being listed or fetched.
+type RowTime struct{ time.Time }
+
+var timeForms = []string{"2006-01-02 15:04:05.999999999-07:00", "2006-01-02 15:04:05.999999999", time.RFC3339Nano}
+
+// Scan implements sql.Scanner.
+func (t *RowTime) Scan(v any) error {
+	t.Time = time.Time{}
+	var text string
+	switch v := v.(type) {
+	case time.Time:
+		t.Time = v.UTC()
+	case []byte:
+		text = string(v)
+	case string:
+		text = v
+	}
+	for _, form := range timeForms {
+		if at, err := time.Parse(form, text); err == nil {
+			t.Time = at.UTC()
+		}
+	}
+	return nil
+}
+
+// Value implements driver.Valuer.
+func (t RowTime) Value() (driver.Value, error) { return t.Time, nil }
 
 // DecodeErrors reads the column errors. Another program may have written what is no list.
 func DecodeErrors(text string) []string {

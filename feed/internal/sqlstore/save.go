@@ -45,11 +45,15 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 		return s.saveBatch(ctx, t, results)
 	}
 	var saved []bool
-	err := s.Transact(ctx, func(tx *gorm.DB) error {
+	err := s.Transact(ctx, func(tx *gorm.DB) (err error) {
 		saved = make([]bool, len(results))
-		held, err := s.Dialect.lockHeld(tx, t, results)
-		if err != nil {
-			return err
+		held := map[Lease]bool{}
+		for _, l := range leasesOf(results) {
+			p, err := s.Dialect.lock(tx, l.ID)
+			if err != nil && !errors.Is(err, ErrNotFound) {
+				return err
+			}
+			held[l] = p.OwnedBy(t.Owner, l.Epoch)
 		}
 		for i := range results {
 			r := &results[i]
@@ -80,22 +84,6 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 		return nil
 	})
 	return saved, err
-}
-
-// lockHeld locks the partitions of results, in the order of their IDs, and returns which leases are held.
-func (d *dialect) lockHeld(tx *gorm.DB, t Terms, results []Result) (map[Lease]bool, error) {
-	held := map[Lease]bool{}
-	for _, l := range leasesOf(results) {
-		p, err := d.lock(tx, l.ID)
-		switch {
-		case errors.Is(err, ErrNotFound):
-		case err != nil:
-			return nil, err
-		default:
-			held[l] = p.OwnedBy(t.Owner, l.Epoch)
-		}
-	}
-	return held, nil
 }
 
 // leasesOf are the leases of results, in the order of their IDs.

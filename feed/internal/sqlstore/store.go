@@ -3,7 +3,9 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +17,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
+
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // Store is the tables of one database: how a statement and a transaction are run, for inserters, operators and readers, and
@@ -22,6 +26,7 @@ import (
 type Store struct {
 	Hub     // of the changes that inserters and operators make, called after the commit
 	DB      *gorm.DB
+	pool    *sql.DB // nil where the caller opened the database
 	Dialect *dialect
 	batch   bool // PostgreSQL by pgx: arrays as parameters
 	// writer lets the writers of this process wait in turn for the one lock of a SQLite database.
@@ -42,10 +47,7 @@ func New(db *gorm.DB) (*Store, error) {
 	if db == nil {
 		return nil, Invalid("db", "is nil")
 	}
-	d := dialects[db.Name()]
-	if d == nil {
-		d = portable(db.Name())
-	}
+	d := cmp.Or(dialects[db.Name()], portable(db.Name()))
 	life, end := context.WithCancel(context.Background())
 	s := &Store{
 		DB:      db.Session(&gorm.Session{NewDB: true, Logger: logger.Discard, SkipDefaultTransaction: true}),
@@ -60,19 +62,14 @@ func New(db *gorm.DB) (*Store, error) {
 	return s, nil
 }
 
-// Stop ends what waits for transactions of callers.
-func (s *Store) Stop() {
+// Close ends what waits for transactions of callers, and closes a database that Open opened.
+func (s *Store) Close() error {
 	s.end()
 	s.waiting.Wait()
-}
-
-// Close closes the database.
-func (s *Store) Close() error {
-	pool, err := s.DB.DB()
-	if err != nil {
-		return err
+	if s.pool == nil {
+		return nil
 	}
-	return pool.Close()
+	return s.pool.Close()
 }
 
 const (
@@ -94,21 +91,9 @@ func again(ctx context.Context, patience time.Duration, f func() error) error {
 		if !transient(err) || time.Since(begun) >= patience {
 			return err
 		}
-		if ended := Sleep(ctx, rand.N(pause)); ended != nil {
+		if ended := watch.Sleep(ctx, rand.N(pause)); ended != nil {
 			return errors.Join(ended, err)
 		}
-	}
-}
-
-// Sleep waits for d or the end of ctx, whose cause it then returns.
-func Sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 
