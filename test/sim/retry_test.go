@@ -190,19 +190,18 @@ func (a *audit) checkPins() {
 	}
 }
 
-// checkPin looks for a pin of a life that was given long before a time and is not free
-// then.
+// checkPin looks for a pin of a life that was given long before a time and is not free then.
 func (a *audit) checkPin(life string, by time.Duration) {
-	held, mine := time.Duration(0), false
+	held, mine, id := time.Duration(0), false, ""
 	for _, e := range a.history {
 		switch at := a.since(e.At); {
 		case at > by:
 		case e.Kind == model.Pinned:
-			held, mine = 0, lifeOf(e.Reply) == life
+			held, mine, id = 0, lifeOf(e.Reply) == life, e.Text
 		case e.Kind == model.Unpinned, e.Kind == model.LeaderLost, e.Kind == model.Deleted:
 			held, mine = 0, false
-		case e.Kind == model.Delivered && mine && held == 0:
-			held = at // with its first message it learns of it
+		case e.Kind == model.Delivered && mine && held == 0 && e.Text == id:
+			held = at // with its first message it learns of it; one on its way may still have the pin before
 		}
 	}
 	if held > 0 && held < by-pinSlack && a.plan.model.Lose == 0 && !a.excused(held, held) && !a.excused(by-pinSlack, by) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -106,20 +107,21 @@ func runWorker(ctx context.Context, logName, exe, part string, first uint64, cou
 	return fmt.Sprintf("worker %s: %v\n%s", part, err, ofFailures(text))
 }
 
-// ofFailures is the output of a worker without that of seeds that passed.
+var (
+	wrong  = regexp.MustCompile(`(?m)^ +\w+_test\.go:\d+: `)
+	passed = regexp.MustCompile(`(?m)^ *--- PASS.*\n`)
+)
+
+// ofFailures is the output of a worker without that of seeds that passed. The last one may have ended the process.
 func ofFailures(output []byte) string {
-	all, seed := "", ""
-	for line := range strings.Lines(string(output)) {
-		switch {
-		case strings.HasPrefix(line, "=== RUN"):
-			all, seed = all+seed, line
-		case strings.Contains(line, "--- PASS"):
-			seed = ""
-		default:
-			seed += line
+	var kept strings.Builder
+	seeds := strings.Split(string(passed.ReplaceAll(output, nil)), "=== RUN")
+	for i, seed := range seeds {
+		if i == len(seeds)-1 || wrong.MatchString(seed) {
+			kept.WriteString("=== RUN" + seed)
 		}
 	}
-	return all + seed
+	return kept.String()
 }
 
 // TestWorker is a worker process: it runs its part of the seeds, one after the other.

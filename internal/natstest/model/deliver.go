@@ -97,7 +97,7 @@ func (c *Consumer) serve(m message, count uint64) bool {
 		data: natstest.Data{Subject: m.subject, AckReply: reply, RawHeader: m.header, Body: m.body},
 	}
 	if c.cfg.PriorityPolicy == jetstream.PriorityPolicyPinned {
-		d.data.RawHeader = addHeader(m.header, "Nats-Pin-Id", c.pin.id)
+		d.pin, d.data.RawHeader = c.pin.id, addHeader(m.header, "Nats-Pin-Id", c.pin.id)
 	}
 	wanted, bytes := w.n, w.bytes
 	if wanted <= 0 {
@@ -138,7 +138,7 @@ func (c *Consumer) countDown(seq uint64) {
 // delivery is a message on its way to a pull.
 type delivery struct {
 	seq, deliverSeq, count uint64
-	reply                  string
+	reply, pin             string
 	data                   natstest.Data
 }
 
@@ -167,7 +167,7 @@ func (c *Consumer) deliver(d *delivery, stored time.Time) {
 
 // send puts a message on the wire.
 func (c *Consumer) send(d *delivery) {
-	e := Event{Kind: Delivered, Seq: d.seq, DeliverSeq: d.deliverSeq, Count: d.count, Reply: d.reply}
+	e := Event{Kind: Delivered, Seq: d.seq, DeliverSeq: d.deliverSeq, Count: d.count, Reply: d.reply, Text: d.pin}
 	switch {
 	case c.loses():
 		e.Kind = Lost

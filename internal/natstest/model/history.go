@@ -51,7 +51,7 @@ type Event struct {
 	Reply string
 	// Code of a status.
 	Code int
-	// Text is the status's description, the pull's body, a pin, a reason.
+	// Text is the status's description, the pull's body, a pin, that of a delivery, a reason.
 	Text string
 	// Wait is the delay of a nak.
 	Wait time.Duration
