@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // TestHistoryOutlivesRetries: Errors are those of the present step, and History is all that failed, before a Retry and at earlier gates, too.
@@ -65,16 +67,17 @@ func TestHistoryOutlivesRetries(t *testing.T) {
 // TestHistoryIsBounded: a poison item's row does not grow for ever, and what another program wrote is shown as it is.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
-	it := Item{Gate: 3}
-	for it.Attempt = 1; it.Attempt <= 100; it.Attempt++ {
-		it.history = addAttempt(it, strings.Repeat("é", 1000)+"\x00\xff")
+	h := &handler{config: newConfig(nil)}
+	row := sqlstore.Item{Gate: 3}
+	for row.Attempt = 1; row.Attempt <= 100; row.Attempt++ {
+		row.History = h.Failed(&row, errors.New(strings.Repeat("é", 1000)+"\x00\xff")).History
 	}
-	list := it.History()
+	list := itemOf(&row).History()
 	require.Len(t, list, 50)
 	require.Equal(t, 100, list[49].Attempt)
 	require.Equal(t, 3, list[49].Gate)
 	require.Equal(t, strings.Repeat("é", 256), list[49].Error)
-	require.Equal(t, []Attempt{{Error: "broke"}}, Item{history: "broke"}.History())
+	require.Equal(t, []Attempt{{Error: "broke"}}, Item{history: new("broke")}.History())
 	require.Empty(t, Item{}.History())
 }
 

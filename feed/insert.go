@@ -3,7 +3,7 @@ package feed
 import (
 	"context"
 	"fmt"
-	"slices"
+	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -33,17 +33,17 @@ func (s *Store) Insert(ctx context.Context, partition string, items ...Item) err
 }
 
 // insertInto adds items to a partition whose row is locked.
-func insertInto(tx *gorm.DB, p *sqlstore.Partition, items []sqlstore.Item) error {
+func (s *Store) insertInto(tx *gorm.DB, p *sqlstore.Partition, items []sqlstore.Item) error {
 	if p.Sealed || p.Status == sqlstore.Complete {
 		return ErrClosed
 	}
 	if err := newItems(p, items); err != nil {
 		return err
 	}
-	if err := insertRows(tx, items); err != nil || !unblocks(p, items) {
+	if err := insertRows(tx, "one of the items", items); err != nil {
 		return err
 	}
-	return p.Update(tx, map[string]any{"status": Available})
+	return s.unblock(tx, p)
 }
 
 // newItems checks items for a partition whose row is locked or new, and completes them.
@@ -82,18 +82,10 @@ func newItems(p *sqlstore.Partition, items []sqlstore.Item) error {
 	return nil
 }
 
-// unblocks reports whether these items give a blocked gate work again.
-func unblocks(p *sqlstore.Partition, items []sqlstore.Item) bool {
-	return p.Status == sqlstore.Failed && slices.ContainsFunc(items, func(it sqlstore.Item) bool { return it.Gate == p.Gate })
-}
-
-func insertRows(tx *gorm.DB, rows []sqlstore.Item) error {
-	if len(rows) == 0 {
-		return nil
-	}
+func insertRows(tx *gorm.DB, what string, rows any) error {
 	err := tx.CreateInBatches(rows, insertBatch).Error
 	if err != nil && sqlstore.Duplicate(tx, err) {
-		return fmt.Errorf("one of the items: %w", ErrDuplicate)
+		return fmt.Errorf("%s: %w", what, ErrDuplicate)
 	}
 	return err
 }
@@ -125,11 +117,7 @@ func OpenAt(gate int, at time.Time) Item {
 // OpenAfter is like [OpenAt], for a duration of at most a year. The duration begins when a watcher first looks at the partition at gate-1. If
 // gate-1 has no other items, that is when all items at lower gates are Complete.
 func OpenAfter(gate int, d time.Duration) Item {
-	ms := d.Milliseconds()
-	if d%time.Millisecond > 0 {
-		ms++
-	}
-	return Item{Gate: gate - 1, timer: &ms}
+	return Item{Gate: gate - 1, timer: new(int64(math.Ceil(float64(d) / float64(time.Millisecond))))}
 }
 
 // elapsed returns the result of an item of OpenAt or OpenAfter that is due. The first step of an item with a duration starts the duration.

@@ -53,11 +53,11 @@ type Item struct {
 	// Version starts at 1 and grows with each write.
 	Version int64
 
-	step    int64  // how many steps are over; the idempotency key is made of it
-	history string // the attempts that failed, as JSON
-	seq     int64  // order of insertion
-	key     string // the idempotency key where it came with a message; empty elsewhere
-	timer   *int64 // see OpenAfter
+	step    int64   // how many steps are over; the idempotency key is made of it
+	history *string // the attempts that failed, as JSON
+	seq     int64   // order of insertion
+	key     string  // the idempotency key where it came with a message; empty elsewhere
+	timer   *int64  // see OpenAfter
 }
 
 // IdempotencyKey returns a key that is the same for all attempts of a step, in any watcher, and differs between steps.

@@ -69,7 +69,7 @@ func (tx *transaction) setItem(r *sqlstore.Result, epoch int64) bool {
 			continue
 		}
 		row := *it
-		row.Gate, row.Status, row.Attempt, row.Errors, row.NotBefore = r.Gate, r.Status, r.Attempt, sqlstore.EncodeErrors(r.Errors), nil
+		row.Gate, row.Status, row.Attempt, row.Errors, row.NotBefore = r.Gate, r.Status, r.Attempt, sqlstore.EncodeList(r.Errors), nil
 		row.Step, row.Version = row.Step+r.Steps, row.Version+1
 		if r.Data != nil {
 			row.Data = r.Data
@@ -220,7 +220,7 @@ func (c *client) insert(ctx context.Context, partition string, items ...Item) er
 				tx.items[p.ID] = append(tx.items[p.ID], &rows[i])
 			})
 		}
-		if unblocks(p, rows) {
+		if p.Status == sqlstore.Failed && slices.ContainsFunc(rows, func(it sqlstore.Item) bool { return it.Gate == p.Gate }) {
 			p.Status = sqlstore.Available
 			tx.setPartition(*p)
 		}

@@ -2,10 +2,10 @@ package feed
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -135,7 +135,8 @@ func (h *handler) Failed(row *sqlstore.Item, err error) sqlstore.Result {
 	h.report(it, err)
 	r := sqlstore.Result{
 		Item: it.ID, Version: it.Version, Gate: it.Gate, Status: sqlstore.Available, Attempt: it.Attempt,
-		Errors: addError(it.Errors, err.Error()), History: new(addAttempt(it, err.Error())),
+		Errors:  appendLast(it.Errors, cleanText(err.Error(), maxErrorText)),
+		History: sqlstore.EncodeList(appendLast(it.History(), Attempt{time.Now().UTC(), it.Gate, it.Attempt, cleanText(err.Error(), maxAttemptText)})),
 	}
 	_, permanent := errors.AsType[*permanentError](err)
 	if permanent || (h.maxRetries >= 0 && r.Attempt > h.maxRetries) {
@@ -189,29 +190,12 @@ const (
 // History returns the failed attempts of all steps, oldest first, including those before a [Store.Retry]. It has the last 50, and each error is
 // cut at 512 bytes.
 func (it Item) History() []Attempt {
-	if it.history == "" {
-		return nil
-	}
-	var list []Attempt
-	if json.Unmarshal([]byte(it.history), &list) != nil {
-		return []Attempt{{Error: it.history}} // of another program
-	}
-	return list
+	return sqlstore.DecodeList(it.history, func(text string) Attempt { return Attempt{Error: text} })
 }
 
-// addAttempt is the column history with one more attempt.
-func addAttempt(it Item, text string) string {
-	list := append(it.History(), Attempt{time.Now().UTC(), it.Gate, it.Attempt, cleanText(text, maxAttemptText)})
-	b, err := json.Marshal(list[max(0, len(list)-maxErrors):])
-	if err != nil {
-		return it.history // what was read from JSON is always JSON
-	}
-	return string(b)
-}
-
-// addError appends an error's text.
-func addError(list []string, text string) []string {
-	list = append(list[:len(list):len(list)], cleanText(text, maxErrorText))
+// appendLast appends to a list, of which it keeps the last.
+func appendLast[E any](list []E, e E) []E {
+	list = append(slices.Clip(list), e)
 	return list[max(0, len(list)-maxErrors):]
 }
 

@@ -1,8 +1,10 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -14,9 +16,7 @@ const defaultLimit = 1000
 
 // checked is the query with its limit.
 func (q Query) checked() (Query, error) {
-	switch q.Status {
-	case "", Available, Complete, Failed:
-	default:
+	if !slices.Contains([]Status{"", Available, Complete, Failed}, q.Status) {
 		return q, invalid("Query.Status", "%q; give Available, Complete, Failed or nothing", string(q.Status))
 	}
 	if !sqlstore.Possible(q.Partition) {
@@ -25,9 +25,7 @@ func (q Query) checked() (Query, error) {
 	if q.Limit < 0 {
 		return q, invalid("Query.Limit", "%d is below 0", q.Limit)
 	}
-	if q.Limit == 0 {
-		q.Limit = defaultLimit
-	}
+	q.Limit = cmp.Or(q.Limit, defaultLimit)
 	return q, nil
 }
 
@@ -35,17 +33,11 @@ func notID(name, id string) error {
 	return invalid(name, "%q is no ID: it has a zero byte or is not UTF-8; give an ID as it was returned", id)
 }
 
-// rows selects from a table with that column of partitions, in the order of another, from after on.
-func (q Query) rows(db *gorm.DB, partition, order string, after any) *gorm.DB {
-	db = db.Order(order).Limit(q.Limit)
-	if q.Partition != "" {
-		db = db.Where(partition+" = ?", q.Partition)
-	}
+// rows selects those with the fields of one that are not zero, in the order of a column, from after on.
+func (q Query) rows(db *gorm.DB, like any, order string, after any) *gorm.DB {
+	db = db.Where(like).Order(order).Limit(q.Limit)
 	if q.Gate != nil {
 		db = db.Where("gate = ?", *q.Gate)
-	}
-	if q.Status != "" {
-		db = db.Where("status = ?", string(q.Status))
 	}
 	if q.After != "" {
 		db = db.Where(order+" > ?", after)
@@ -82,7 +74,7 @@ func (s *Store) Partitions(ctx context.Context, q Query) ([]Partition, error) {
 		return nil, notID("Query.After", q.After)
 	}
 	rows, err := read(ctx, s, "list partitions", func(db *gorm.DB) (rows []sqlstore.Partition, err error) {
-		err = q.rows(db, "id", "id", q.After).Find(&rows).Error
+		err = q.rows(db, &sqlstore.Partition{ID: q.Partition, Status: string(q.Status)}, "id", q.After).Find(&rows).Error
 		return rows, err
 	})
 	return sqlstore.Map(rows, partitionOf), err
@@ -116,7 +108,7 @@ func (s *Store) Items(ctx context.Context, q Query) ([]Item, error) {
 				return nil, err
 			}
 		}
-		err = q.rows(db, "partition_id", "seq", after.Seq).Find(&rows).Error
+		err = q.rows(db, &sqlstore.Item{PartitionID: q.Partition, Status: string(q.Status)}, "seq", after.Seq).Find(&rows).Error
 		return rows, err
 	})
 	return sqlstore.Map(rows, itemOf), err
@@ -209,13 +201,8 @@ func partitionOf(r *sqlstore.Partition) Partition {
 func itemOf(r *sqlstore.Item) Item {
 	it := Item{
 		ID: r.ID, Partition: r.PartitionID, Gate: r.Gate, Status: Status(r.Status), Attempt: r.Attempt, Data: r.Data,
-		Version: r.Version, step: r.Step, seq: r.Seq, timer: r.Timer,
-	}
-	if r.Errors != nil {
-		it.Errors = sqlstore.DecodeErrors(*r.Errors)
-	}
-	if r.History != nil {
-		it.history = *r.History
+		Errors:  sqlstore.DecodeList(r.Errors, func(text string) string { return text }),
+		Version: r.Version, step: r.Step, history: r.History, seq: r.Seq, timer: r.Timer,
 	}
 	if r.NotBefore != nil {
 		it.NotBefore = r.NotBefore.UTC()

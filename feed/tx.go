@@ -22,7 +22,7 @@ import (
 // The transaction locks the row of the partition until it ends, so keep it short: see [Store].
 func (s *Store) InsertTx(ctx context.Context, tx any, partition string, items ...Item) error {
 	rows := sqlstore.Map(items, rowOf)
-	return s.change(ctx, tx, "insert into", partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(tx, p, rows) })
+	return s.change(ctx, tx, "insert into", partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return s.insertInto(tx, p, rows) })
 }
 
 // CreatePartitionTx is [Store.CreatePartition] in the caller's transaction: see [Store.InsertTx].
@@ -33,14 +33,10 @@ func (s *Store) CreatePartitionTx(ctx context.Context, tx any, p Partition, item
 	err := cmp.Or(checkID("Partition.ID", p.ID), newItems(&row, rows))
 	if err == nil {
 		err = inTx(ctx, s.sql, tx, p.ID, func(tx *gorm.DB) error {
-			err := tx.Create(&row).Error
-			if err != nil && sqlstore.Duplicate(tx, err) {
-				err = ErrDuplicate
-			}
-			if err != nil {
+			if err := insertRows(tx, "the partition", &row); err != nil {
 				return err
 			}
-			return insertRows(tx, rows)
+			return insertRows(tx, "one of the items", rows)
 		})
 	}
 	if err != nil {

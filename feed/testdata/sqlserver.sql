@@ -56,7 +56,7 @@ SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 
 UPDATE "items" SET "attempt"=@p1,"errors"=@p2,"not_before"=@p3,"status"=@p4,"version"=version + 1 WHERE partition_id = @p5 AND id = @p6 AND status = 'Failed';
 
 -- items
-SELECT * FROM "items" WHERE partition_id = @p1 AND gate = @p2 AND status = @p3 ORDER BY seq OFFSET 0 ROW FETCH NEXT 3 ROWS ONLY;
+SELECT * FROM "items" WHERE ("items"."partition_id" = @p1 AND "items"."status" = @p2) AND gate = @p3 ORDER BY seq OFFSET 0 ROW FETCH NEXT 3 ROWS ONLY;
 
 -- counts
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;

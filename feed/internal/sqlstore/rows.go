@@ -100,29 +100,24 @@ func (t *RowTime) Scan(v any) error {
 // Value implements driver.Valuer.
 func (t RowTime) Value() (driver.Value, error) { return t.Time, nil }
 
-// DecodeErrors reads the column errors. Another program may have written what is no list.
-func DecodeErrors(text string) []string {
-	if text == "" || text == "[]" {
+// DecodeList reads a column that has a list as JSON. Another program may have written what is no list: that becomes the one entry.
+func DecodeList[E any](text *string, entry func(text string) E) (list []E) {
+	if text == nil || *text == "" {
 		return nil
 	}
-	var list []string
-	if json.Unmarshal([]byte(text), &list) != nil {
-		return []string{text}
+	if json.Unmarshal([]byte(*text), &list) != nil {
+		return []E{entry(*text)}
 	}
 	return list
 }
 
-// EncodeErrors is the column errors; nil: none.
-func EncodeErrors(list []string) *string {
-	if len(list) == 0 {
-		return nil
+// EncodeList is a column that has a list as JSON, or nil for an empty list.
+func EncodeList[E any](list []E) *string {
+	text, err := json.Marshal(list)
+	if err != nil || len(list) == 0 {
+		return nil // what was read from JSON is always JSON
 	}
-	b, err := json.Marshal(list)
-	if err != nil {
-		return nil // a list of strings is always JSON
-	}
-	text := string(b)
-	return &text
+	return new(string(text))
 }
 
 // First reads the row that has these IDs.

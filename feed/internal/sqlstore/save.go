@@ -61,7 +61,7 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 				continue
 			}
 			set := map[string]any{
-				"gate": r.Gate, "status": r.Status, "attempt": r.Attempt, "errors": EncodeErrors(r.Errors), "not_before": nil,
+				"gate": r.Gate, "status": r.Status, "attempt": r.Attempt, "errors": EncodeList(r.Errors), "not_before": nil,
 				"step": gorm.Expr("step + ?", r.Steps), "version": r.Version + 1,
 			}
 			if r.Data != nil {
@@ -124,7 +124,7 @@ func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) ([]boo
 			array(results, func(r *Result) string { return r.ID }), array(results, func(r *Result) string { return r.Item }),
 			array(results, func(r *Result) int64 { return r.Version }), array(results, func(r *Result) int { return r.Gate }),
 			array(results, func(r *Result) string { return r.Status }), array(results, func(r *Result) int { return r.Attempt }),
-			array(results, func(r *Result) *string { return EncodeErrors(r.Errors) }), array(results, func(r *Result) int64 { return r.Steps }),
+			array(results, func(r *Result) *string { return EncodeList(r.Errors) }), array(results, func(r *Result) int64 { return r.Steps }),
 			array(results, func(r *Result) bool { return r.Data == nil }), array(results, func(r *Result) []byte { return r.Data }),
 			array(results, (*Result).DelayMS), array(results, func(r *Result) int64 { return r.Epoch }),
 			array(results, func(r *Result) *string { return r.History })).Scan(&rows).Error
