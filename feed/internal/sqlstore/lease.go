@@ -104,10 +104,7 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return taken, nil
+	return taken, err
 }
 
 // acquireBatch is acquire by one statement. It leaves rows alone that are locked, so that several watchers take different
@@ -226,13 +223,11 @@ func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 	if most < mine+2 {
 		return false, nil
 	}
-	var rows []Partition
-	err = db.Where("owner = ? AND (claimant IS NULL OR claimant = '') AND status = 'Available'", owner).Order("id").Limit(1).Find(&rows).Error
-	if err != nil || len(rows) == 0 {
-		return false, err
+	row, err := First[Partition](db.Order("id"), "owner = ? AND (claimant IS NULL OR claimant = '') AND status = 'Available'", owner)
+	if err == nil {
+		err = s.Transact(ctx, func(tx *gorm.DB) error { return row.Update(tx, map[string]any{"claimant": t.Owner}) })
 	}
-	err = s.Transact(ctx, func(tx *gorm.DB) error { return rows[0].Update(tx, map[string]any{"claimant": t.Owner}) })
-	if errors.Is(err, ErrConflict) {
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) {
 		return false, nil
 	}
 	return err == nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -44,8 +45,8 @@ const windowParts = 100
 
 // LimitState is the column state of feed_limits. Times are milliseconds of the database's clock.
 type LimitState struct {
-	Shares map[string]*limitShare `json:"shares"` // by owner
-	Begins []limitBegins          `json:"begins"` // of the last window of the last ask
+	Shares map[string]limitShare `json:"shares"` // by owner
+	Begins []limitBegins         `json:"begins"` // of the last window of the last ask
 }
 
 // limitShare is one watcher's.
@@ -65,11 +66,7 @@ type limitBegins struct {
 // Grant decides about an ask at a time, by the limit of the watcher that asks.
 func (s *LimitState) Grant(now time.Time, t Terms, a *Ask) (g Grant) {
 	ms := now.UnixMilli()
-	for other, share := range s.Shares {
-		if share.Until < ms {
-			delete(s.Shares, other)
-		}
-	}
+	maps.DeleteFunc(s.Shares, func(_ string, share limitShare) bool { return share.Until < ms })
 	for i := range s.Begins {
 		if b := &s.Begins[i]; b.At == a.BackAt {
 			b.N = max(0, b.N-a.Back)
@@ -83,16 +80,11 @@ func (s *LimitState) Grant(now time.Time, t Terms, a *Ask) (g Grant) {
 		return g
 	}
 	if s.Shares == nil {
-		s.Shares = map[string]*limitShare{}
-	}
-	mine := s.Shares[t.Owner]
-	if mine == nil {
-		mine = &limitShare{}
-		s.Shares[t.Owner] = mine
+		s.Shares = map[string]limitShare{}
 	}
 	g.Share = max(0, min(a.Demand, s.free(a.Concurrency, t.Owner)))
 	s.begin(ms, t.Owner, a, &g)
-	*mine = limitShare{
+	s.Shares[t.Owner] = limitShare{
 		Until: ms + t.Length.Milliseconds() + 1, Share: max(a.Keep, g.Share), Waits: g.Share < a.Demand, Late: g.Begins < a.Begins,
 	}
 	return g

@@ -95,16 +95,16 @@ func (s *Store) Migrate(ctx context.Context) error {
 			if slices.Contains(applied, m.id) {
 				continue
 			}
+			var err error
 			for _, statement := range m.statements {
-				statement = types.Replace(statement)
-				if statement == "" {
-					continue
-				}
-				if err := tx.Exec(statement).Error; err != nil {
-					return fmt.Errorf("migration %s: %w", m.id, err)
+				if statement = types.Replace(statement); err == nil && statement != "" {
+					err = tx.Exec(statement).Error
 				}
 			}
-			if err := tx.Create(&migration{m.id}).Error; err != nil {
+			if err == nil {
+				err = tx.Create(&migration{m.id}).Error
+			}
+			if err != nil {
 				return fmt.Errorf("migration %s: %w", m.id, err)
 			}
 		}

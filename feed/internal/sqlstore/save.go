@@ -101,23 +101,15 @@ UPDATE items i SET gate = r.gate, status = r.status, attempt = r.attempt, errors
 	data = CASE WHEN r.keep THEN i.data ELSE r.data END,
 	not_before = CASE WHEN r.delay > 0 THEN clock_timestamp() + r.delay * interval '1 millisecond' END, version = i.version + 1
 FROM unnest(?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::text[], ?::bigint[],
-	?::boolean[], ?::bytea[], ?::bigint[], ?::bigint[], ?::text[])
-	AS r(partition_id, id, version, gate, status, attempt, errors, steps, keep, data, delay, epoch, history)
+	?::boolean[], ?::bytea[], ?::bigint[], ?::bigint[], ?::text[]) WITH ORDINALITY
+	AS r(partition_id, id, version, gate, status, attempt, errors, steps, keep, data, delay, epoch, history, n)
 JOIN lease ON lease.id = r.partition_id AND lease.epoch = r.epoch
 WHERE i.partition_id = r.partition_id AND i.id = r.id AND i.version = r.version
-RETURNING i.partition_id, i.id, r.epoch`
+RETURNING r.n`
 
 func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) ([]bool, error) {
-	type key struct {
-		PartitionID, ID string
-		Epoch           int64
-	}
-	index := make(map[key]int, len(results))
-	for i := range results {
-		index[key{results[i].ID, results[i].Item, results[i].Epoch}] = i
-	}
 	leases := leasesOf(results)
-	var rows []key
+	var written []int64 // the numbers of results, from 1
 	err := s.retry(ctx, func() error {
 		return s.DB.WithContext(ctx).Raw(saveStatement,
 			array(leases, func(l *Lease) string { return l.ID }), array(leases, func(l *Lease) int64 { return l.Epoch }), t.Owner,
@@ -127,11 +119,11 @@ func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) ([]boo
 			array(results, func(r *Result) *string { return EncodeList(r.Errors) }), array(results, func(r *Result) int64 { return r.Steps }),
 			array(results, func(r *Result) bool { return r.Data == nil }), array(results, func(r *Result) []byte { return r.Data }),
 			array(results, (*Result).DelayMS), array(results, func(r *Result) int64 { return r.Epoch }),
-			array(results, func(r *Result) *string { return r.History })).Scan(&rows).Error
+			array(results, func(r *Result) *string { return r.History })).Scan(&written).Error
 	})
 	saved := make([]bool, len(results))
-	for _, k := range rows {
-		saved[index[k]] = true
+	for _, n := range written {
+		saved[n-1] = true
 	}
 	return saved, err
 }

@@ -37,21 +37,9 @@ func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 		if err != nil {
 			return err
 		}
-		if p.Status != Available {
-			result = Idle
-			return p.Update(tx, set)
-		}
-		next, err := s.Dialect.judge(tx, t, &p, set)
-		if err != nil {
+		result, err = s.Dialect.judge(tx, t, &p, set)
+		if gate = p.Gate; err != nil || result == Again {
 			return err
-		}
-		if result, gate = next, p.Gate; result == Again {
-			return nil
-		}
-		if result == Passed {
-			gate = set["gate"].(int)
-			delete(set, "owner")
-			delete(set, "until")
 		}
 		return p.Update(tx, set)
 	})
@@ -61,8 +49,11 @@ func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 	return result, gate, err
 }
 
-// judge looks at a partition's items and adds to set what it is to be.
+// judge looks at a partition's items and changes set, which gives the lease back, to what the partition is to be.
 func (d *dialect) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (Outcome, error) {
+	if p.Status != Available {
+		return Idle, nil
+	}
 	due, later, failed, err := d.AtGate(tx, p)
 	switch {
 	case err != nil:
@@ -82,7 +73,9 @@ func (d *dialect) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) 
 	case next != nil && t.Manual:
 		return Idle, nil
 	case next != nil:
-		set["gate"] = *next
+		delete(set, "owner")
+		delete(set, "until")
+		p.Gate, set["gate"] = *next, *next
 		return Passed, nil
 	case !t.AutoClose || !p.Sealed:
 		return Idle, nil

@@ -56,9 +56,8 @@ func New(db *gorm.DB) (*Store, error) {
 	if pool, err := db.DB(); err == nil && d.Name == "postgres" {
 		_, s.batch = pool.Driver().(*stdlib.Driver)
 	}
-	if lite, ok := db.Dialector.(*gormlite.Dialector); ok {
-		s.memory = strings.HasPrefix(lite.DSN, memoryDSN)
-	}
+	lite, ok := db.Dialector.(*gormlite.Dialector)
+	s.memory = ok && strings.HasPrefix(lite.DSN, memoryDSN)
 	return s, nil
 }
 
