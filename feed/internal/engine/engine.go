@@ -128,17 +128,16 @@ var (
 
 // New makes an engine, which Run must then end.
 func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engine {
+	now := time.Now()
 	e := &Engine{
 		Config: c, tables: t, handler: h, tally: tally, statement: max(c.Lease, statementLeast),
 		terms: sqlstore.Terms{Owner: nuid.Next(), Length: c.Lease, Manual: c.Manual, AutoClose: c.AutoClose},
 		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan attempt, c.Concurrency),
-		wakes: make(chan string, wakesMost), held: map[string]*hold{},
+		wakes: make(chan string, wakesMost), held: map[string]*hold{}, lanes: newLanes(c.Limits),
+		timers: timers{scan: now, interval: c.PollMin, renew: now.Add(c.Lease / 3), sweep: now.Add(c.PollMax)},
 	}
 	e.db, e.stopDB = context.WithCancel(context.WithoutCancel(ctx))
 	e.handlers, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	now := time.Now()
-	e.lanes = newLanes(c.Limits)
-	e.timers = timers{scan: now, interval: e.PollMin, renew: now.Add(e.Lease / 3), sweep: now.Add(e.PollMax)}
 	return e
 }
 
@@ -149,7 +148,7 @@ func (e *Engine) Run(ctx context.Context) (drained bool) {
 	e.wg.Go(e.listen)
 	e.wg.Go(saver{e}.run)
 	if drained = e.loop(ctx); drained {
-		limiter{e}.leave()
+		e.returnGrants()
 	}
 	close(e.done)
 	e.stopDB()
@@ -228,7 +227,7 @@ func (e *Engine) pump(now time.Time) {
 	}
 	e.begin(now)
 	e.fetch(now)
-	limiter{e}.ask(now)
+	e.askForGrants(now)
 	e.settle()
 	e.giveBack()
 	e.renew(now)
@@ -240,12 +239,11 @@ func (e *Engine) pump(now time.Time) {
 // begin starts handlers while there are items that may begin, of each lane in turn.
 func (e *Engine) begin(now time.Time) {
 	for i := range e.lanes {
-		if started := e.lanes[(e.turn+i)%len(e.lanes)].take(now, e.Concurrency-e.active, e.PartitionConcurrency); len(started) > 0 {
-			e.active += len(started)
-			e.tally.Running.Add(int64(len(started)))
-			for i := range started {
-				go e.run(&started[i])
-			}
+		started := e.lanes[(e.turn+i)%len(e.lanes)].take(now, e.Concurrency-e.active, e.PartitionConcurrency)
+		e.active += len(started)
+		e.tally.Running.Add(int64(len(started)))
+		for i := range started {
+			go e.run(&started[i])
 		}
 	}
 	e.turn++

@@ -119,7 +119,7 @@ func (e *Engine) fetch(now time.Time) {
 func (l *lane) wants(e *Engine, wants []sqlstore.Want) []sqlstore.Want {
 	most := l.most(e.Concurrency)
 	free := 2*most - l.active - len(l.queue)
-	if l.limit == nil {
+	if l == e.lanes[0] {
 		free = 2*most - e.active - len(l.queue)
 	}
 	n := min(len(l.hungry), FetchMost-len(wants), free)
@@ -232,12 +232,9 @@ func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 
 // giveBack releases what is to be released, in one statement.
 func (e *Engine) giveBack() {
-	if len(e.leaving) == 0 {
-		return
-	}
 	holds := e.leaving
 	e.leaving = nil
-	leases := make([]sqlstore.Lease, 0, len(holds))
+	var leases []sqlstore.Lease
 	for _, h := range holds {
 		if !h.gone {
 			h.settling = true

@@ -21,10 +21,10 @@ const (
 // lane is the items of the gates without a limit, or of one gate with a limit. Items of different lanes do not wait for each
 // other.
 type lane struct {
-	limit  *sqlstore.Limit // nil: none
-	hungry []*hold         // to fetch for
-	queue  []attempt       // fetched, not begun
-	active int             // begun, not saved
+	limit  sqlstore.Limit // zero: none
+	hungry []*hold        // to fetch for
+	queue  []attempt      // fetched, not begun
+	active int            // begun, not saved
 
 	// The last grant, and how long it holds by this machine's monotonic clock, early.
 	share, begins   int
@@ -46,7 +46,7 @@ type lanes []*lane
 func newLanes(limits []sqlstore.Limit) lanes {
 	list := lanes{{}}
 	for _, limit := range slices.SortedFunc(slices.Values(limits), func(a, b sqlstore.Limit) int { return cmp.Compare(a.Gate, b.Gate) }) {
-		list = append(list, &lane{limit: &limit, met: true, use: useOf(&limit, 0)})
+		list = append(list, &lane{limit: limit, met: true, use: useOf(&limit, 0)})
 	}
 	return list
 }
@@ -68,7 +68,7 @@ func (list lanes) of(gate int) *lane {
 
 // most is how many items of a lane may be active, but at least 1, so that there is an item to ask for.
 func (l *lane) most(concurrency int) int {
-	if l.limit == nil || l.limit.Concurrency == 0 {
+	if l.limit.Concurrency == 0 {
 		return concurrency
 	}
 	return min(concurrency, max(1, l.share))
@@ -77,9 +77,6 @@ func (l *lane) most(concurrency int) int {
 // allowed is how many items of a lane may begin now.
 func (l *lane) allowed(now time.Time) int {
 	n := math.MaxInt
-	if l.limit == nil {
-		return n
-	}
 	if l.limit.Concurrency > 0 {
 		if n = l.share - l.active; now.After(l.trusted) {
 			return 0
@@ -109,9 +106,6 @@ func (l *lane) take(now time.Time, most, perPartition int) (started []attempt) {
 		a.h.running++
 		started = append(started, a)
 	}
-	if len(started) == 0 {
-		return nil
-	}
 	rest := l.queue[passed-len(left):]
 	copy(rest, left)
 	clear(l.queue[:passed-len(left)])
@@ -128,33 +122,27 @@ func (l *lane) needs() bool {
 	return len(l.queue) > 0 || (l.limit.Concurrency > 0 && l.active+l.share > 0) || (l.limit.Rate > 0 && l.begins+l.back > 0)
 }
 
-// limiter asks for grants of limits.
-type limiter struct{ *Engine }
-
-// ask asks for grants, where one is over or its items want more than it has.
-func (e limiter) ask(now time.Time) {
+// askForGrants asks for grants of limits, where one is over or its items want more than it has.
+func (e *Engine) askForGrants(now time.Time) {
 	if e.asking > 0 {
 		return
 	}
 	e.timers.ask = time.Time{}
 	var lanes []*lane
+	var asks []sqlstore.Ask
 	for _, l := range e.lanes[1:] {
 		if !l.needs() {
 			continue
 		}
 		blocked := l.met && len(l.queue) > 0 && l.allowed(now) == 0 && e.active < e.Concurrency
 		if blocked || !now.Before(l.next) {
-			lanes = append(lanes, l)
+			lanes, asks = append(lanes, l), append(asks, l.ask(e.Concurrency))
 		} else if e.timers.ask.IsZero() || l.next.Before(e.timers.ask) {
 			e.timers.ask = l.next
 		}
 	}
 	if len(lanes) == 0 {
 		return
-	}
-	asks := make([]sqlstore.Ask, len(lanes))
-	for i, l := range lanes {
-		asks[i] = l.ask(e.Concurrency)
 	}
 	e.async(&e.asking, func(ctx context.Context) func() {
 		begun := time.Now()
@@ -177,7 +165,7 @@ func (e limiter) ask(now time.Time) {
 // answer it keeps to the share that it names.
 func (l *lane) ask(concurrency int) sqlstore.Ask {
 	waiting := min(len(l.queue), concurrency)
-	a := sqlstore.Ask{Limit: *l.limit, Begins: waiting, Use: l.use, BackAt: l.backAt, Back: l.back}
+	a := sqlstore.Ask{Limit: l.limit, Begins: waiting, Use: l.use, BackAt: l.backAt, Back: l.back}
 	used := 0
 	if l.spent > 0 {
 		used = 2 * l.peak
@@ -199,7 +187,7 @@ func (l *lane) granted(a *sqlstore.Ask, g sqlstore.Grant, begun, now time.Time, 
 	l.backAt, l.back = l.at, max(0, l.begins)
 	l.share, l.begins, l.at = g.Share, g.Begins, g.At
 	l.trusted, l.usable = begun.Add(lease), begun.Add(a.Use)
-	l.use = useOf(l.limit, now.Sub(begun))
+	l.use = useOf(&l.limit, now.Sub(begun))
 	l.met = g.Share >= a.Demand && g.Begins >= a.Begins
 	pause := sharePause
 	switch {
@@ -213,15 +201,15 @@ func (l *lane) granted(a *sqlstore.Ask, g sqlstore.Grant, begun, now time.Time, 
 	l.next = now.Add(min(pause, lease/3))
 }
 
-// leave gives all back at the end of Run, when no handler runs.
-func (e limiter) leave() {
+// returnGrants gives all back at the end of Run, when no handler runs.
+func (e *Engine) returnGrants() {
 	var asks []sqlstore.Ask
 	for _, l := range e.lanes[1:] {
 		if l.next.IsZero() {
 			continue // it has never asked
 		}
 		for at, n := range map[int64]int{l.backAt: l.back, l.at: l.begins} {
-			asks = append(asks, sqlstore.Ask{Limit: *l.limit, BackAt: at, Back: max(0, n), Leave: true})
+			asks = append(asks, sqlstore.Ask{Limit: l.limit, BackAt: at, Back: max(0, n), Leave: true})
 		}
 	}
 	if len(asks) == 0 {

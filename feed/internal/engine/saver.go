@@ -47,26 +47,18 @@ type saver struct{ *Engine }
 
 func (e saver) run() {
 	for {
-		var batch []attempt
 		select {
 		case a := <-e.results:
-			batch = append(batch, a)
+			batch, size := []attempt{a}, len(a.result.Data)
+			for len(e.results) > 0 && len(batch) < saveRows && size < SaveBytes { // nobody else receives from it
+				a = <-e.results
+				batch, size = append(batch, a), size+len(a.result.Data)
+			}
+			e.save(batch)
+			e.post(func() { e.saved(batch) })
 		case <-e.done:
 			return
 		}
-		size := len(batch[0].result.Data)
-	gather:
-		for len(batch) < saveRows && size < SaveBytes {
-			select {
-			case a := <-e.results:
-				batch = append(batch, a)
-				size += len(a.result.Data)
-			default:
-				break gather
-			}
-		}
-		e.save(batch)
-		e.post(func() { e.saved(batch) })
 	}
 }
 

@@ -66,11 +66,7 @@ func (t *timers) next(now time.Time, stopping bool) time.Duration {
 // due wakes the partitions whose items' times have come. Every most of Poll it also looks again at partitions of which all
 // that is known is being processed: another program may have added to them, and no wake-up is sure to come.
 func (e *Engine) due(now time.Time) {
-	for {
-		partition, ok := e.timers.due.Pop(now)
-		if !ok {
-			break
-		}
+	for partition, ok := e.timers.due.Pop(now); ok; partition, ok = e.timers.due.Pop(now) {
 		e.look(partition)
 	}
 	if now.Before(e.timers.sweep) {
