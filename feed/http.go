@@ -90,7 +90,6 @@ type httpProcessor struct {
 	timeout     time.Duration
 	signer      *webhook.Signer
 	client      *webhook.Client
-	prober      *webhook.Client
 
 	asking chan struct{} // has what asks for the health, which the other calls wait for
 	sick   atomic.Bool   // the health is to be asked for
@@ -110,8 +109,7 @@ func NewHTTPProcessor(url string, opts ...HTTPOption) (Processor, error) {
 	if err := apply("HTTPOption", p, opts); err != nil {
 		return nil, err
 	}
-	policy := webhook.Policy{Any: true}
-	p.client, p.prober = webhook.NewClient(policy, p.timeout), webhook.NewClient(policy, min(p.timeout, healthTimeout))
+	p.client = webhook.NewClient(webhook.Policy{Any: true}, p.timeout)
 	return p, nil
 }
 
@@ -134,14 +132,10 @@ func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) 
 	header := http.Header(it.header())
 	header["Content-Type"] = []string{"application/octet-stream"}
 	traceContext.Inject(ctx, propagation.HeaderCarrier(header))
-	payload := it.Data
-	if payload == nil {
-		payload = []byte{}
-	}
 	if p.signer != nil {
-		p.signer.Sign(header, it.IdempotencyKey(), time.Now(), payload)
+		p.signer.Sign(header, it.IdempotencyKey(), time.Now(), it.Data)
 	}
-	answer, err := p.client.Exchange(ctx, webhook.Request{Method: http.MethodPost, URL: p.url, Header: header, Body: payload, Limit: maxAnswer})
+	answer, err := p.client.Exchange(ctx, webhook.Request{Method: http.MethodPost, URL: p.url, Header: header, Body: it.Data, Limit: maxAnswer})
 	if err != nil {
 		p.sick.Store(true)
 		return Response{}, err
@@ -187,7 +181,7 @@ func (p *httpProcessor) healthy(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	for p.sick.Load() {
-		answer, err := p.prober.Exchange(ctx, webhook.Request{Method: http.MethodGet, URL: p.health})
+		answer, err := p.client.Exchange(ctx, webhook.Request{Method: http.MethodGet, URL: p.health, Timeout: min(p.timeout, healthTimeout)})
 		if err == nil && answer.Code >= 200 && answer.Code <= 299 {
 			p.sick.Store(false)
 			return nil

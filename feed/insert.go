@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -51,9 +52,7 @@ func newItems(p *sqlstore.Partition, items []sqlstore.Item) error {
 	seen := make(map[string]struct{}, len(items))
 	for i := range items {
 		it := &items[i]
-		if it.ID == "" {
-			it.ID = nuid.Next()
-		}
+		it.ID = cmp.Or(it.ID, nuid.Next())
 		if err := checkID("Item.ID", it.ID); err != nil {
 			return err
 		}

@@ -176,16 +176,11 @@ func (p *JetStreamProcessor) consume(ctx context.Context) error {
 	}
 	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
 	return sub.Consume(ctx, func(_ context.Context, m *jetpull.Msg) error {
-		p.answer(strings.TrimPrefix(m.Subject(), p.prefix), m.Data())
+		if call, waits := p.calls.LoadAndDelete(strings.TrimPrefix(m.Subject(), p.prefix)); waits {
+			call.(chan []byte) <- m.Data() // the first reply counts, and the channel has a slot for it
+		}
 		return nil
 	})
-}
-
-// answer hands a reply to the call that waits for it, if one does.
-func (p *JetStreamProcessor) answer(call string, body []byte) {
-	if c, waits := p.calls.LoadAndDelete(call); waits {
-		c.(chan []byte) <- body // the first reply counts, and the channel has a slot for it
-	}
 }
 
 // Process implements [Processor].

@@ -71,7 +71,6 @@ var traceContext propagation.TraceContext
 type handler struct {
 	*config
 	processor Processor
-	tracer    trace.Tracer // nil: none
 }
 
 // Process implements [engine.Handler].
@@ -88,10 +87,10 @@ func (h *handler) Process(ctx context.Context, row *sqlstore.Item) (sqlstore.Res
 }
 
 func (h *handler) traced(ctx context.Context, it Item) (resp Response, err error) {
-	if h.tracer == nil {
+	if h.tracers == nil {
 		return attempt(ctx, h.processor, it)
 	}
-	ctx, span := h.tracer.Start(ctx, "process", trace.WithAttributes(
+	ctx, span := h.tracers.Tracer("github.com/jetpull/jetpull/feed").Start(ctx, "process", trace.WithAttributes(
 		attribute.String("feed.partition", it.Partition), attribute.String("feed.item", it.ID),
 		attribute.Int("feed.gate", it.Gate), attribute.Int("feed.attempt", it.Attempt),
 	))

@@ -116,9 +116,7 @@ func (s *Store) Items(ctx context.Context, q Query) ([]Item, error) {
 
 // Counts returns the numbers of items of a partition by gate and status. The error is [ErrNotFound].
 func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, error) {
-	count := func(s Status) string {
-		return "COUNT(CASE WHEN status = '" + string(s) + "' THEN 1 END) AS " + string(s)
-	}
+	count := func(s Status) string { return countIf("status = '"+string(s)+"'") + " AS " + string(s) }
 	columns := []string{"gate", count(Available), count(Complete), count(Failed)}
 	return read(ctx, s, fmt.Sprintf("count the items of partition %q", partition), func(db *gorm.DB) (map[int]Counts, error) {
 		var rows []struct {
@@ -163,29 +161,25 @@ type Backlog struct {
 
 // Backlog counts all items that are not Complete. It uses an index; its time grows with their number.
 func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
-	var b Backlog
 	const gated = "i.gate > p.gate"
 	due := "(i.not_before IS NULL OR " + s.sql.Dialect.Past("i.not_before") + ")"
-	count := func(condition string) string { return "COUNT(CASE WHEN " + condition + " THEN 1 END)" }
 	ready := "NOT " + gated + " AND " + due
-	var since, now sqlstore.RowTime
-	err := s.sql.Read(ctx, func(db *gorm.DB) error {
-		err := db.Raw("SELECT "+count(ready)+", "+count("NOT "+gated+" AND NOT "+due)+", "+count(gated)+", MIN(CASE WHEN "+ready+" THEN i.added END), "+
+	return read(ctx, s, "count the backlog", func(db *gorm.DB) (b Backlog, err error) {
+		var since, now sqlstore.RowTime
+		err = db.Raw("SELECT "+countIf(ready)+", "+countIf("NOT "+gated+" AND NOT "+due)+", "+countIf(gated)+", MIN(CASE WHEN "+ready+" THEN i.added END), "+
 			s.sql.Dialect.Now+" FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available'").
 			Row().Scan(&b.Ready, &b.Delayed, &b.Gated, &since, &now)
-		if err != nil {
-			return err
+		if err == nil {
+			err = db.Raw("SELECT COUNT(*), COUNT(DISTINCT partition_id) FROM items WHERE status = 'Failed'").Row().Scan(&b.Failed, &b.BlockedPartitions)
 		}
-		return db.Raw("SELECT COUNT(*), COUNT(DISTINCT partition_id) FROM items WHERE status = 'Failed'").Row().Scan(&b.Failed, &b.BlockedPartitions)
+		if !since.IsZero() {
+			b.Oldest = max(0, now.Sub(since.Time))
+		}
+		return b, err
 	})
-	if err != nil {
-		return Backlog{}, wrapped(err, "count the backlog")
-	}
-	if !since.IsZero() {
-		b.Oldest = max(0, now.Sub(since.Time))
-	}
-	return b, nil
 }
+
+func countIf(condition string) string { return "COUNT(CASE WHEN " + condition + " THEN 1 END)" }
 
 func partitionOf(r *sqlstore.Partition) Partition {
 	p := Partition{ID: r.ID, Gate: r.Gate, Status: Status(r.Status), Epoch: r.Epoch, Version: r.Version, Sealed: r.Sealed}

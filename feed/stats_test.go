@@ -120,8 +120,8 @@ func TestTraces(t *testing.T) {
 func TestTraceOfAPanic(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	h := handler{
-		config: newConfig(nil), processor: ProcessorFunc(func(context.Context, Item) (Response, error) { panic("boom") }),
-		tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test"),
+		config:    newConfig([]WatcherOption{Tracer(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))}),
+		processor: ProcessorFunc(func(context.Context, Item) (Response, error) { panic("boom") }),
 	}
 	_, err := h.Process(t.Context(), &sqlstore.Item{ID: "a"})
 	require.ErrorContains(t, err, "boom")

@@ -9,6 +9,7 @@ import (
 	"reflect"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/nats-io/nuid"
 	"gorm.io/gorm"
 
@@ -119,11 +120,8 @@ func values(args []driver.NamedValue) []any {
 type pgxRows struct{ pgx.Rows }
 
 // Columns implements [driver.Rows].
-func (r pgxRows) Columns() (names []string) {
-	for _, field := range r.FieldDescriptions() {
-		names = append(names, field.Name)
-	}
-	return names
+func (r pgxRows) Columns() []string {
+	return sqlstore.Map(r.FieldDescriptions(), func(f *pgconn.FieldDescription) string { return f.Name })
 }
 
 // Close implements [driver.Rows].
@@ -135,10 +133,7 @@ func (r pgxRows) Close() error {
 // Next implements [driver.Rows].
 func (r pgxRows) Next(dest []driver.Value) error {
 	if !r.Rows.Next() {
-		if err := r.Err(); err != nil {
-			return err
-		}
-		return io.EOF
+		return cmp.Or(r.Err(), io.EOF)
 	}
 	row, err := r.Values()
 	for i, value := range row {

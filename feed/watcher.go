@@ -53,12 +53,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	h := &handler{config: w.config, processor: w.processor}
-	if w.config.tracers != nil {
-		h.tracer = w.config.tracers.Tracer("github.com/jetpull/jetpull/feed")
-	}
 	w.config.Log.Info("feed: watching", "concurrency", w.config.Concurrency, "lease", w.config.Lease)
-	e := engine.New(ctx, w.config.Config, w.tables, h, &w.tally)
+	e := engine.New(ctx, w.config.Config, w.tables, &handler{w.config, w.processor}, &w.tally)
 	defer w.wakeups(e)()
 	if !e.Run(ctx) {
 		return fmt.Errorf("feed: %w of %v is over: handlers are still running, or leases could not be given back", ErrDrainTimeout, w.config.DrainTimeout)
@@ -78,11 +74,10 @@ func (w *Watcher) wakeups(e *engine.Engine) (end func()) {
 	sub, err := nc.Subscribe(WakeupSubject, func(m *nats.Msg) { e.Wake(string(m.Data)) })
 	if err != nil {
 		w.config.Log.Warn("feed: no wake-ups by NATS", "error", err)
-		return unsubscribe
 	}
 	return func() {
 		unsubscribe()
-		_ = sub.Unsubscribe() // the connection may be closed already
+		_ = sub.Unsubscribe() // the connection may be closed already, or there is none
 	}
 }
 

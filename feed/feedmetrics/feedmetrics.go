@@ -67,22 +67,22 @@ var counts = []struct {
 	desc   *prometheus.Desc
 	kind   prometheus.ValueType
 	labels []string
-	of     func(*feed.Stats) float64
+	of     func(feed.Stats) float64
 }{
-	{desc("running_items", "Items begun and not yet saved by this process."), prometheus.GaugeValue, nil, func(s *feed.Stats) float64 { return float64(s.Running) }},
-	{desc("leases", "Partitions held by this process."), prometheus.GaugeValue, nil, func(s *feed.Stats) float64 { return float64(s.Leases) }},
-	{attempts, prometheus.CounterValue, []string{"ok"}, func(s *feed.Stats) float64 { return float64(s.Attempts - s.FailedAttempts) }},
-	{attempts, prometheus.CounterValue, []string{"failed"}, func(s *feed.Stats) float64 { return float64(s.FailedAttempts) }},
-	{desc("handler_seconds_total", "Time that these calls took."), prometheus.CounterValue, nil, func(s *feed.Stats) float64 { return s.HandlerTime.Seconds() }},
-	{ended, prometheus.CounterValue, []string{string(feed.Complete)}, func(s *feed.Stats) float64 { return float64(s.Completed) }},
-	{ended, prometheus.CounterValue, []string{string(feed.Failed)}, func(s *feed.Stats) float64 { return float64(s.Failed) }},
-	{desc("conflicts_total", "Results that were not saved: the lease was lost, or another program wrote the item."), prometheus.CounterValue, nil, func(s *feed.Stats) float64 { return float64(s.Conflicts) }},
-	{leaseEvent, prometheus.CounterValue, []string{"taken"}, func(s *feed.Stats) float64 { return float64(s.LeasesTaken) }},
-	{leaseEvent, prometheus.CounterValue, []string{"lost"}, func(s *feed.Stats) float64 { return float64(s.LeasesLost) }},
-	{leaseEvent, prometheus.CounterValue, []string{"steal"}, func(s *feed.Stats) float64 { return float64(s.Steals) }},
-	{gates, prometheus.CounterValue, []string{"passed"}, func(s *feed.Stats) float64 { return float64(s.GatesPassed) }},
-	{gates, prometheus.CounterValue, []string{"blocked"}, func(s *feed.Stats) float64 { return float64(s.GatesBlocked) }},
-	{desc("database_errors_total", "Statements that failed and were tried again."), prometheus.CounterValue, nil, func(s *feed.Stats) float64 { return float64(s.DatabaseErrors) }},
+	{desc("running_items", "Items begun and not yet saved by this process."), prometheus.GaugeValue, nil, func(s feed.Stats) float64 { return float64(s.Running) }},
+	{desc("leases", "Partitions held by this process."), prometheus.GaugeValue, nil, func(s feed.Stats) float64 { return float64(s.Leases) }},
+	{attempts, prometheus.CounterValue, []string{"ok"}, func(s feed.Stats) float64 { return float64(s.Attempts - s.FailedAttempts) }},
+	{attempts, prometheus.CounterValue, []string{"failed"}, func(s feed.Stats) float64 { return float64(s.FailedAttempts) }},
+	{desc("handler_seconds_total", "Time that these calls took."), prometheus.CounterValue, nil, func(s feed.Stats) float64 { return s.HandlerTime.Seconds() }},
+	{ended, prometheus.CounterValue, []string{string(feed.Complete)}, func(s feed.Stats) float64 { return float64(s.Completed) }},
+	{ended, prometheus.CounterValue, []string{string(feed.Failed)}, func(s feed.Stats) float64 { return float64(s.Failed) }},
+	{desc("conflicts_total", "Results that were not saved: the lease was lost, or another program wrote the item."), prometheus.CounterValue, nil, func(s feed.Stats) float64 { return float64(s.Conflicts) }},
+	{leaseEvent, prometheus.CounterValue, []string{"taken"}, func(s feed.Stats) float64 { return float64(s.LeasesTaken) }},
+	{leaseEvent, prometheus.CounterValue, []string{"lost"}, func(s feed.Stats) float64 { return float64(s.LeasesLost) }},
+	{leaseEvent, prometheus.CounterValue, []string{"steal"}, func(s feed.Stats) float64 { return float64(s.Steals) }},
+	{gates, prometheus.CounterValue, []string{"passed"}, func(s feed.Stats) float64 { return float64(s.GatesPassed) }},
+	{gates, prometheus.CounterValue, []string{"blocked"}, func(s feed.Stats) float64 { return float64(s.GatesBlocked) }},
+	{desc("database_errors_total", "Statements that failed and were tried again."), prometheus.CounterValue, nil, func(s feed.Stats) float64 { return float64(s.DatabaseErrors) }},
 }
 
 // Describe implements prometheus.Collector.
@@ -111,14 +111,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(oldest, b.Oldest.Seconds())
 		gauge(blocked, float64(b.BlockedPartitions))
 	}
-	stats := make([]feed.Stats, len(c.watchers))
-	for i, w := range c.watchers {
-		stats[i] = w.Stats()
-	}
 	for _, m := range counts {
 		sum := 0.0
-		for i := range stats {
-			sum += m.of(&stats[i])
+		for _, w := range c.watchers {
+			sum += m.of(w.Stats())
 		}
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, sum, m.labels...)
 	}
