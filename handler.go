@@ -31,7 +31,7 @@ func HandleJSON[T any](h func(ctx context.Context, v T, m *Msg) error) Handler {
 	return func(ctx context.Context, m *Msg) error {
 		var v T
 		if err := json.Unmarshal(m.Data(), &v); err != nil {
-			return fmt.Errorf("%w: %d bytes on %s are no JSON of a %T: %w", ErrPayload, len(m.Data()), m.Subject(), v, err)
+			return fmt.Errorf("%w: %d bytes on %s are not JSON for %T: %w", ErrPayload, len(m.Data()), m.Subject(), v, err)
 		}
 		return h(ctx, v, m)
 	}

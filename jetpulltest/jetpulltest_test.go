@@ -63,7 +63,7 @@ func TestHandle(t *testing.T) {
 		"terminate": {func(context.Context, *jetpull.Msg) error { return jetpull.Terminate("no use", failed) }, jetpulltest.Outcome{Verb: jetpulltest.Term, Reason: "no use", Err: failed}},
 		"payload": {
 			jetpull.HandleJSON(func(context.Context, int, *jetpull.Msg) error { return nil }),
-			jetpulltest.Outcome{Verb: jetpulltest.Term, Reason: `jetpull: bad payload: 4 bytes on a are no JSON of a int: invalid character 'b' looking for beginning of value`, Err: jetpull.ErrPayload},
+			jetpulltest.Outcome{Verb: jetpulltest.Term, Reason: `jetpull: bad payload: 4 bytes on a are not JSON for int: invalid character 'b' looking for beginning of value`, Err: jetpull.ErrPayload},
 		},
 		"ack":            {func(_ context.Context, m *jetpull.Msg) error { return m.Ack() }, jetpulltest.Outcome{Verb: jetpulltest.Ack}},
 		"double ack":     {func(ctx context.Context, m *jetpull.Msg) error { return m.DoubleAck(ctx) }, jetpulltest.Outcome{Verb: jetpulltest.Ack, Confirmed: true}},

@@ -176,7 +176,7 @@ func Load(ctx context.Context, js jetstream.JetStream, name string) (*Set, error
 	}
 	kv, err := js.KeyValue(ctx, bucketPrefix+name)
 	if err != nil {
-		return nil, fmt.Errorf("partition: set %q: bucket %q: %w", name, bucketPrefix+name, err)
+		return nil, fmt.Errorf("partition: set %q does not exist, or its bucket %q cannot be read: %w", name, bucketPrefix+name, err)
 	}
 	s := &Set{js: js, bucket: bucket{kv}, resets: resets, counts: new(counts)}
 	made, _, err := s.made(ctx)

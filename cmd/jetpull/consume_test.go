@@ -145,6 +145,7 @@ func TestConsumeDeadLetter(t *testing.T) {
 	r := f.run(t, "consume", "S", "c", "--idle", "1s", "--max-attempts", "2", "--retry-delays", "10ms",
 		"--dead-letter", "dead", "--", "false")
 	require.Equal(t, cli.ExitFailed, r.code, r.err)
+	require.Contains(t, r.err, "0 acknowledged, 2 attempts failed, 1 given up in ")
 	dead, err := f.js.Stream(t.Context(), "DEAD")
 	require.NoError(t, err)
 	m, err := dead.GetMsg(t.Context(), 1)

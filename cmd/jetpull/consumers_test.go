@@ -21,7 +21,7 @@ func TestConsumersPauseAndResume(t *testing.T) {
 	require.Contains(t, r.err, "say how long")
 	r = f.run(t, "consumers", "pause", "S", "c", "--until", "2001-01-01T00:00:00Z")
 	require.Equal(t, cli.ExitUsage, r.code)
-	require.Contains(t, r.err, "--until 2001-01-01T00:00:00Z is over; give a time to come")
+	require.Contains(t, r.err, "--until 2001-01-01T00:00:00Z is in the past; give a later time")
 
 	r = f.run(t, "consumers", "pause", "S", "c", "--for", "1h")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
@@ -85,7 +85,7 @@ func TestPublishLines(t *testing.T) {
 	require.Contains(t, r.err, "message 2: message size exceeds maximum allowed")
 	r = jetpullRunWith(t, strings.NewReader("x\n"), "publish", "--nats", f.url, "nowhere", "--lines")
 	require.Equal(t, cli.ExitError, r.code)
-	require.Contains(t, r.err, "no stream is over the subject")
+	require.Contains(t, r.err, `no stream stores subject "`)
 }
 
 func TestPublishCreatesAStreamAlone(t *testing.T) {
@@ -116,14 +116,14 @@ func TestPublishSchedule(t *testing.T) {
 	}
 
 	for want, flags := range map[string][]string{
-		`"--at" flag: it is no time such as`: {"--at", "tomorrow", "--schedule", "s.x"},
-		"--at 2001-01-01T00:00:00Z is over":  {"--at", "2001-01-01T00:00:00Z", "--schedule", "s.x"},
-		"[cron every] were all set":          {"--every", "1s", "--cron", "@daily", "--schedule", "s.x"},
-		`--schedule "" is not a subject`:     {"--every", "1s"},
-		`--schedule "s.a" is not a subject`:  {"--every", "1s", "--schedule", "s.a"},
-		"need --at, --every or --cron":       {"--schedule", "s.x"},
-		"--time-zone belongs to --cron":      {"--every", "1s", "--time-zone", "UTC", "--schedule", "s.x"},
-		"a schedule is one message":          {"--every", "1s", "--schedule", "s.x", "--count", "2"},
+		`"--at" flag: it is not a time such as`:    {"--at", "tomorrow", "--schedule", "s.x"},
+		"--at 2001-01-01T00:00:00Z is in the past": {"--at", "2001-01-01T00:00:00Z", "--schedule", "s.x"},
+		"[cron every] were all set":                {"--every", "1s", "--cron", "@daily", "--schedule", "s.x"},
+		`--schedule "" is not a subject`:           {"--every", "1s"},
+		`--schedule "s.a" is not a subject`:        {"--every", "1s", "--schedule", "s.a"},
+		"need --at, --every or --cron":             {"--schedule", "s.x"},
+		"--time-zone belongs to --cron":            {"--every", "1s", "--time-zone", "UTC", "--schedule", "s.x"},
+		"a schedule is one message":                {"--every", "1s", "--schedule", "s.x", "--count", "2"},
 	} {
 		r := f.run(t, append([]string{"publish", "s.a", "x"}, flags...)...)
 		require.Equal(t, cli.ExitUsage, r.code, "%q: %s", flags, r.err)

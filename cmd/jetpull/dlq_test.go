@@ -233,7 +233,7 @@ func TestPublish(t *testing.T) {
 		"is not a subject":                     {"a b"},
 		"--count":                              {"a", "x", "-n", "0"},
 		`--header "none" is not 'Name: value'`: {"a", "x", "-H", "none"},
-		"publish wants":                        {},
+		"usage: jetpull publish SUBJECT":       {},
 	} {
 		r := jetpullRun(t, append([]string{"publish", "-s", f.url}, args...)...)
 		require.Equal(t, cli.ExitUsage, r.code, "%q", args)

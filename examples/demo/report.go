@@ -86,7 +86,7 @@ func (d *demo) printPins(out *strings.Builder) error {
 			"+" + progress.Short(p.at.Sub(d.pins[0].at)), progress.Count(p.done), p.what,
 		})
 	}
-	fmt.Fprintf(out, "\nThe pin of group %q:\n", group)
+	fmt.Fprintf(out, "\nThe pin of group %q, whose holder gets all messages while the other worker waits:\n", group)
 	return progress.Table(out, []string{">at", ">messages done", "what happened"}, rows)
 }
 

@@ -82,7 +82,7 @@ func TestDeadJobsOfAllConsumers(t *testing.T) {
 	}
 	require.Len(t, paged, 4)
 	s.expect(400, `Bad Request: Reason: "PERMANENT" is none of REFUSED, NO_ANSWER, GIVEN_UP`, "GET", "/dead-jobs?reason=PERMANENT", nil, "")
-	s.expect(400, `Bad Request: Since: "yesterday" is no time of RFC 3339, such as 2026-01-02T15:04:05Z`, "POST", "/dead-jobs/requeue", nil, `{"Since":"yesterday"}`)
+	s.expect(400, `Bad Request: Since: "yesterday" is not a time in RFC 3339, such as 2026-01-02T15:04:05Z`, "POST", "/dead-jobs/requeue", nil, `{"Since":"yesterday"}`)
 
 	var counted struct{ Count int }
 	s.json(s.expect(200, "", "POST", "/dead-jobs/requeue", nil, `{"Message":"a","DryRun":true}`), &counted)

@@ -74,7 +74,7 @@ func (q replayRequest) spec() (domain.ReplaySpec, error) {
 		}
 		at, err := time.Parse(time.RFC3339, field.text)
 		if err != nil {
-			return s, badField(field.name, fmt.Errorf("%q is no time of RFC 3339, such as 2026-01-02T15:04:05Z", field.text))
+			return s, badField(field.name, fmt.Errorf("%q is not a time in RFC 3339, such as 2026-01-02T15:04:05Z", field.text))
 		}
 		if *field.at = at.UTC(); field.at.Year() < 0 || field.at.Year() > 9999 {
 			return s, badField(field.name, fmt.Errorf("%q is out of the years 0 to 9999 in UTC", field.text))

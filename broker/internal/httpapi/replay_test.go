@@ -50,7 +50,7 @@ func TestReplay(t *testing.T) {
 		``:                       "request body is empty: JSON expected",
 		`null`:                   "request body is null: give a JSON object",
 		`{"From":"x"}`:           `request body is not the JSON expected: json: unknown field "From"`,
-		`{"Since":"yesterday"}`:  `Bad Request: Since: "yesterday" is no time of RFC 3339, such as 2026-01-02T15:04:05Z`,
+		`{"Since":"yesterday"}`:  `Bad Request: Since: "yesterday" is not a time in RFC 3339, such as 2026-01-02T15:04:05Z`,
 		`{"Until":5}`:            "request body is not the JSON expected: Until: give a string in place of the number",
 		`{"Rate":"10"}`:          "request body is not the JSON expected: Rate: give a number in place of the string",
 		`{"Rate":1e999}`:         "request body is not the JSON expected: Rate: give a number in place of the number 1e999",

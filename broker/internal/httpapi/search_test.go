@@ -74,7 +74,7 @@ func TestSearchMessages(t *testing.T) {
 	for query, want := range map[string]string{
 		"limit=0":                             `invalid query parameter: limit "0": give a whole number of 1 or more`,
 		"limit=x":                             `invalid query parameter: limit "x": give a whole number of 1 or more`,
-		"since=now":                           `Bad Request: Since: "now" is no time of RFC 3339, such as 2026-01-02T15:04:05Z`,
+		"since=now":                           `Bad Request: Since: "now" is not a time in RFC 3339, such as 2026-01-02T15:04:05Z`,
 		"metadata=X-Tenant":                   `invalid query parameter: metadata "X-Tenant": give NAME:VALUE, such as X-Tenant:acme`,
 		"metadata=:a":                         `invalid query parameter: metadata ":a": give NAME:VALUE, such as X-Tenant:acme`,
 		"eventType=" + url.QueryEscape("a b"): `invalid query parameter: eventType: event type "a b" has ' ': give visible ASCII without comma, asterisk and brace; a pattern may end in one asterisk`,

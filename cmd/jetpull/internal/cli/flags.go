@@ -45,12 +45,12 @@ func Time(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 	flags.Var(&moment{at, false}, name, usage+" `TIME`, such as 2027-01-31T18:00:00Z")
 }
 
-// Future is Time, and refuses a time that is over.
+// Future is Time, and refuses a time in the past.
 func Future(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 	Time(flags, at, name, usage)
 	Checked(flags, name, func() error {
 		if !at.After(time.Now()) {
-			return fmt.Errorf("--%s %s is over; give a time to come", name, at.Format(time.RFC3339))
+			return fmt.Errorf("--%s %s is in the past; give a later time", name, at.Format(time.RFC3339))
 		}
 		return nil
 	})
@@ -79,7 +79,7 @@ func (m *moment) Set(text string) error {
 	case m.past && err != nil:
 		return errors.New("it is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h")
 	case err != nil:
-		return errors.New("it is no time such as 2027-01-31T18:00:00Z")
+		return errors.New("it is not a time such as 2027-01-31T18:00:00Z")
 	}
 	*m.Time = at
 	return nil

@@ -38,7 +38,7 @@ func Words(use string) (words []string, least, most int) {
 // Arguments wants as many arguments as the usage line has, and none that is empty, as of a shell's unset variable.
 func Arguments(cmd *cobra.Command, args []string) error {
 	if _, least, most := Words(cmd.Use); len(args) < least || len(args) > most || slices.Contains(args, "") {
-		return fmt.Errorf("usage: %s, not %d arguments %q", cmd.UseLine(), len(args), args)
+		return fmt.Errorf("usage: %s, but the arguments are %q", cmd.UseLine(), args)
 	}
 	return nil
 }
@@ -46,7 +46,7 @@ func Arguments(cmd *cobra.Command, args []string) error {
 // StreamAndConsumer wants exactly the two names.
 func StreamAndConsumer(cmd *cobra.Command, args []string) error {
 	if len(args) != 2 {
-		return fmt.Errorf("usage: %s, not %d arguments %q", cmd.UseLine(), len(args), args)
+		return fmt.Errorf("usage: %s, but the arguments are %q", cmd.UseLine(), args)
 	}
 	return cmp.Or(CheckName("stream", args[0]), CheckName("consumer", args[1]))
 }

@@ -72,8 +72,8 @@ func (d *dlq) register(cmd *cobra.Command, changes bool) {
 		return nil
 	})
 	if changes {
-		flags.BoolVar(&d.all, "all", false, "all of them; needed where neither sequences nor a filter are given")
-		flags.BoolVar(&d.dryRun, "dry-run", false, "say what would be done, and do nothing")
+		flags.BoolVar(&d.all, "all", false, "all of them; required if neither a sequence nor a filter is given")
+		flags.BoolVar(&d.dryRun, "dry-run", false, "print what would be done, and do nothing")
 		flags.IntVar(&d.rate, "rate", 0, "at most `N` a second; 0 for no limit")
 		cli.Range(flags, "rate", &d.rate, 0, math.MaxInt32)
 	}

@@ -192,7 +192,7 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 func (f *flags) check() error {
 	switch {
 	case f.handler+f.exec+f.publish == "":
-		return errors.New("give one of --handler URL, --exec COMMAND and --publish SUBJECT: what the items are for")
+		return errors.New("nothing would handle the items: give --handler URL, --exec COMMAND or --publish SUBJECT")
 	case f.handler == "" && (f.health != "" || f.secret != ""):
 		return errors.New("--health and --secret are for --handler")
 	case f.publish != "" && f.nats == "":

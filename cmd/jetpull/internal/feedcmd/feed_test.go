@@ -37,7 +37,7 @@ func TestLimitFlag(t *testing.T) {
 	require.Equal(t, "2=10 -1=100/1s 3=10,5/2h0m0s", l.String())
 	for text, want := range map[string]string{
 		"": "does not begin with a gate's number", "10": "does not begin", "x=1": "does not begin", "1=": "is not one number", "1=0": "is not one number",
-		"1=1,2": "is not one number", "1=1/1s,2/1s": "is not one number", "1=5/s": `"s" is no time`, "1=5/": "is no time", "1=-4": "is not one number",
+		"1=1,2": "is not one number", "1=1/1s,2/1s": "is not one number", "1=5/s": `"s" is not a duration`, "1=5/": "is not a duration", "1=-4": "is not one number",
 		"2=1": "gate 2 is given twice", "1=5/1ms": "1ms is not in 1s..24h", "1=5/25h": "25h0m0s is not in 1s..24h",
 	} {
 		require.ErrorContains(t, l.Set(text), want, text)

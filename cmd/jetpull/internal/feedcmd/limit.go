@@ -55,7 +55,7 @@ func (l *limits) Set(text string) error {
 		}
 		limit.Rate = n
 		if limit.Per, err = time.ParseDuration(per); err != nil {
-			return fmt.Errorf("%q: %q is no time such as 1s, 90s or 1h", text, per)
+			return fmt.Errorf("%q: %q is not a duration such as 1s, 90s or 1h", text, per)
 		}
 		if limit.Per < time.Second || limit.Per > 24*time.Hour {
 			return fmt.Errorf("%q: %v is not in 1s..24h", text, limit.Per)

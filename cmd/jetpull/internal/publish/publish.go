@@ -58,9 +58,9 @@ With --create NAME and --count 0 it creates the stream and publishes nothing.`,
   jetpull publish 'orders.{{.Random 2}}' x --size 1024 --create ORDERS --embedded ./data
   jetpull publish orders.new --lines < orders.jsonl
   jetpull publish reports.due daily --cron '0 0 6 * * *' --schedule reports.schedules.daily`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 {
-				return cli.Usage(fmt.Errorf("publish wants a subject and a body, not %d arguments %q", len(args), args))
+				return cli.Usage(fmt.Errorf("usage: %s, but the arguments are %q", cmd.UseLine(), args))
 			}
 			if !strings.Contains(args[0], "{{") && !server.IsValidPublishSubject(args[0]) {
 				return cli.Usage(fmt.Errorf("%q is not a subject to publish to", args[0]))
@@ -77,7 +77,7 @@ With --create NAME and --count 0 it creates the stream and publishes nothing.`,
 	cli.HeaderFlag(flags, &p.headers)
 	flags.BoolVar(&p.perLine, "lines", false, "publish each line of standard input")
 	p.schedule.register(cmd)
-	flags.StringVar(&p.create, "create", "", "make the stream `NAME` over the subject's first token and all below, if it is missing")
+	flags.StringVar(&p.create, "create", "", "create the stream `NAME` if it does not exist, for the subject's first token and all subjects below it")
 	return cmd
 }
 
@@ -173,7 +173,7 @@ func (p *plan) report(cmd *cobra.Command, g *client.Globals, n int, took time.Du
 	case cmd.Context().Err() != nil:
 		return fmt.Errorf("%w after %s", cli.ErrInterrupted, progress.Plural(n, "message"))
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
-		return fmt.Errorf("no stream is over the subject; make one with --create NAME: %w", err)
+		return fmt.Errorf("no stream stores subject %q; create one with --create NAME: %w", cmd.Flags().Arg(0), err)
 	case err != nil:
 		return err
 	case g.JSON:

@@ -45,7 +45,7 @@ func (f *Flags) Register(cmd *cobra.Command) {
 	flags.Int64Var(&f.minPending, "min-pending", 0, "pull only while at least `N` messages are pending (overflow)")
 	flags.Int64Var(&f.minAckPending, "min-ack-pending", 0, "pull only while at least `N` messages are unacknowledged (overflow)")
 	flags.IntVar(&f.priority, "priority", 0, "`PRIORITY` of the pulls, 0 first to 9 last (prioritized)")
-	flags.StringSliceVar(&f.subjects, "create", nil, "make the stream over these `SUBJECTS`, and the durable consumer, if they are missing")
+	flags.StringSliceVar(&f.subjects, "create", nil, "create the stream with these `SUBJECTS`, and the durable consumer, if they do not exist")
 	cli.Checked(flags, "group", func() error { return cli.CheckGroup(f.group) })
 	cli.Range(flags, "min-pending", &f.minPending, 1, math.MaxInt64)
 	cli.Range(flags, "min-ack-pending", &f.minAckPending, 1, math.MaxInt64)
@@ -121,7 +121,7 @@ func (f *Flags) create(ctx context.Context, cmd *cobra.Command, g *client.Global
 		return err
 	}
 	if over != nil && !sameSubjects(over, f.subjects) {
-		cli.Warn(cmd.ErrOrStderr(), g.JSON, fmt.Sprintf("stream %q is there already and stays as it is: it is over %q, not over %q", stream, over, f.subjects))
+		cli.Warn(cmd.ErrOrStderr(), g.JSON, fmt.Sprintf("stream %q exists and is not changed: it has the subjects %q, not %q", stream, over, f.subjects))
 	}
 	if noConsumer {
 		_, err = l.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: consumer, AckPolicy: jetstream.AckExplicitPolicy})

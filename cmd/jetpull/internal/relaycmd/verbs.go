@@ -84,7 +84,7 @@ var nouns = []remote.Noun{
 			Use: "ls", Short: "List the receivers", Path: "/v1/receivers",
 			Columns: []string{"name", "post_endpoint", ">rate_limit", ">window_size", "order", "paused", "state.disabled", "state.breaker", ">state.backlog"},
 		},
-		{Use: "show RECEIVER", Short: "Show a receiver, with its breaker, window and backlog", Path: words["RECEIVER"].Item},
+		{Use: "show RECEIVER", Short: "Show a receiver, with its breaker, window and backlog; durations are in seconds", Path: words["RECEIVER"].Item},
 		{
 			Use: "put RECEIVER", Short: "Create or change a receiver", Method: http.MethodPut, Path: words["RECEIVER"].Item,
 			Long: `Create or change a receiver. A setting that neither --file nor a flag gives has the

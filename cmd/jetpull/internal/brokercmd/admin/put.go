@@ -78,7 +78,7 @@ func write(c *remote.Call, one string, known []string, given map[string]any) err
 		header.Set("If-Unmodified-Since", got.Get("Last-Modified"))
 		for _, h := range hidden {
 			if _, ok := given[h.field]; !ok && slices.Contains(known, h.field) && h.is(view) {
-				return cli.Usage(fmt.Errorf("the %s %q has %s, which the broker does not show: give %q in --file, or it would be lost; with null it is removed, or a new one is generated", one, c.Names[word], h.what, h.field))
+				return cli.Usage(fmt.Errorf("the %s %q has %s, which the broker does not show: give %q in --file to keep the value, or null to remove or regenerate it", one, c.Names[word], h.what, h.field))
 			}
 		}
 	case !errors.Is(err, client.ErrNotFound):

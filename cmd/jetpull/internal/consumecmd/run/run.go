@@ -2,6 +2,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,6 +57,7 @@ type Tally struct {
 	Acked      int     `json:"acked"`
 	Failed     int     `json:"failed"`
 	Terminated int     `json:"terminated"`
+	GivenUp    int     `json:"given_up"` // after MaxAttempts, with a dead letter or without
 	Returned   int     `json:"handed_back"`
 	Seconds    float64 `json:"seconds"`
 }
@@ -114,6 +116,7 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 	stop()
 	watch.Wait()
 	r.tally.Returned += int(sub.Stats().HandedBack)
+	r.tally.GivenUp = max(0, int(sub.Stats().DeadLettered+sub.Stats().Terminated)-r.tally.Terminated)
 	if errors.Is(err, jetpull.ErrInvalidOption) {
 		r.bar.Clear()
 		return err
@@ -150,19 +153,16 @@ func (r *Run) done(seq uint64, err error) {
 	defer r.mu.Unlock()
 	r.running--
 	r.last = time.Now()
-	if err == nil {
-		delete(r.open, seq)
-	} else if r.bounded() {
+	if err != nil && r.bounded() {
 		r.open[seq] = true
 	}
 	switch {
 	case err == nil:
+		delete(r.open, seq)
 		r.tally.Acked++
 	case errors.Is(err, pulling.ErrOutput):
 		r.tally.Returned++
-		if r.broken == nil {
-			r.broken = err
-		}
+		r.broken = cmp.Or(r.broken, err)
 		r.stop()
 		return
 	case child.IsDataErr(err):
@@ -225,7 +225,7 @@ func (r *Run) summary(t Tally) {
 	for _, part := range []struct {
 		n    int
 		what string
-	}{{t.Failed, attempts}, {t.Terminated, "terminated"}, {t.Returned, "handed back"}} {
+	}{{t.Failed, attempts}, {t.Terminated, "terminated"}, {t.GivenUp, "given up"}, {t.Returned, "handed back"}} {
 		if part.n > 0 {
 			line += fmt.Sprintf(", %s %s", progress.Count(part.n), part.what)
 		}

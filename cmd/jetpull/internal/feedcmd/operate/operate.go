@@ -55,12 +55,12 @@ func Commands(t *tables.DB) []*cobra.Command {
 		advance,
 		newAddCommand(t),
 		newPruneCommand(t),
-		operation("retry PARTITION [ITEM...]", "Make failed items available again; all unless some are named",
+		operation("retry PARTITION [ITEM...]", "Make failed items available again: the named ones, or all",
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
 				n, err := s.RetryFailed(ctx, args[0], args[1:]...)
 				return changed(n, args[0], "is Available again", "are Available again"), err
 			}),
-		operation("skip PARTITION [ITEM...]", "Make failed items complete; all unless some are named",
+		operation("skip PARTITION [ITEM...]", "Make failed items complete: the named ones, or all",
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
 				n, err := s.SkipFailed(ctx, args[0], args[1:]...)
 				return changed(n, args[0], "is skipped, and Complete", "are skipped, and Complete"), err
@@ -69,7 +69,7 @@ func Commands(t *tables.DB) []*cobra.Command {
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
 				return progress.Readable(args[0]) + " is Available and unsealed", s.Reopen(ctx, args[0])
 			}),
-		operation("close PARTITION", "Make a partition complete whose items all are",
+		operation("close PARTITION", "Complete a partition whose items are all complete",
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
 				return progress.Readable(args[0]) + " is Complete", s.ClosePartition(ctx, args[0])
 			}),
@@ -93,7 +93,7 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 	var at time.Time
 	var after time.Duration
 	cmd := &cobra.Command{
-		Use: "add PARTITION", Short: "Add an item for each line of stdin; creates the partition if it is not there",
+		Use: "add PARTITION", Short: "Add an item for each line of stdin; creates the partition if it does not exist",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if gate < 0 {
 				return cli.Usage(fmt.Errorf("--gate %d is below 0, the first gate", gate))
