@@ -37,7 +37,7 @@ func TestHandleJSON(t *testing.T) {
 		require.Empty(t, w.C().Unsettled())
 		require.Equal(t, []int{2}, w.Acked("+TERM"))
 		require.Equal(t, 1, w.Model.Messages("D"))
-		require.Contains(t, w.Model.Message("D", 1).Header.Get(jetpull.HeaderDeadReason), "no JSON of a jetpull_test.order")
+		require.Contains(t, w.Model.Message("D", 1).Header.Get(jetpull.HeaderDeadReason), "not JSON for jetpull_test.order")
 		require.True(t, slices.ContainsFunc(r.errs.all(), func(err error) bool { return errors.Is(err, jetpull.ErrPayload) }))
 
 		r = w.consume(jetpull.HandleJSON(func(ctx, order, *jetpull.Msg) error { return nil }))

@@ -206,8 +206,8 @@ func TestConfigurationsOfTheOriginalStart(t *testing.T) {
 			if o.listener != "" {
 				_, err := LoadConfig(Sources{File: file})
 				require.ErrorContains(t, err, "[http] listener: "+o.listener+" can be reached from other machines")
-				require.ErrorContains(t, err, `add "token = SECRET" under [admin]`)
-				require.ErrorContains(t, err, `"open = true" under [http]`)
+				require.ErrorContains(t, err, `set an admin token (--admin-token, or "token" under [admin])`)
+				require.ErrorContains(t, err, `--http-open true ("open" under [http])`)
 			}
 			var c *Config
 			for _, safe := range []map[string]string{{"admin-token": "secret"}, {"http-open": "true"}} {
