@@ -18,7 +18,7 @@ func TestConsumersPauseAndResume(t *testing.T) {
 	f.publish(t, numbers(1)...)
 	r := f.run(t, "consumers", "pause", "S", "c")
 	require.Equal(t, cli.ExitUsage, r.code)
-	require.Contains(t, r.err, "say how long")
+	require.Contains(t, r.err, "one of the flags in the group [for until] is required")
 	r = f.run(t, "consumers", "pause", "S", "c", "--until", "2001-01-01T00:00:00Z")
 	require.Equal(t, cli.ExitUsage, r.code)
 	require.Contains(t, r.err, "--until 2001-01-01T00:00:00Z is in the past; give a later time")
@@ -116,7 +116,7 @@ func TestPublishSchedule(t *testing.T) {
 	}
 
 	for want, flags := range map[string][]string{
-		`"--at" flag: it is not a time such as`:    {"--at", "tomorrow", "--schedule", "s.x"},
+		`"--at" flag: invalid time format`:         {"--at", "tomorrow", "--schedule", "s.x"},
 		"--at 2001-01-01T00:00:00Z is in the past": {"--at", "2001-01-01T00:00:00Z", "--schedule", "s.x"},
 		"[cron every] were all set":                {"--every", "1s", "--cron", "@daily", "--schedule", "s.x"},
 		`--schedule "" is not a subject`:           {"--every", "1s"},

@@ -164,7 +164,7 @@ func TestDLQSaysThatThereIsNothing(t *testing.T) {
 	}
 	r := jetpullRun(t, "dlq", "ls", "NONE", "-s", f.url)
 	require.Equal(t, cli.ExitError, r.code)
-	require.Contains(t, r.err, `no such stream "NONE"`)
+	require.Contains(t, r.err, `stream "NONE": stream not found; see what there is with: nats stream ls`)
 	require.Empty(t, r.out)
 }
 

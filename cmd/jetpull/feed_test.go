@@ -109,6 +109,7 @@ func TestFeedFromTheShell(t *testing.T) {
 
 func TestFeedRefusesItsFlags(t *testing.T) {
 	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
+	require.Zero(t, jetpullFeed(t, db, "", "add", "p").code)
 	for _, args := range [][]string{
 		{},
 		{"--handler", "x"},

@@ -212,7 +212,7 @@ func TestGateOpensLater(t *testing.T) {
 	require.Zero(t, jetpullFeed(t, db, "c\n", "add", "later", "--gate", "1", "--open-at", "2999-01-01T00:00:00Z").code)
 	for want, wrong := range map[string][]string{
 		"gate 0 is open from the beginning":               {"--open-after", "1h"},
-		`"--open-at" flag: it is not a time such as`:      {"--gate", "1", "--open-at", "tomorrow"},
+		`"--open-at" flag: invalid time format`:           {"--gate", "1", "--open-at", "tomorrow"},
 		`invalid argument "" for "--open-at"`:             {"--gate", "1", "--open-at", ""},
 		"the year is 0":                                   {"--gate", "1", "--open-at", "0000-01-01T00:00:00Z"},
 		"--open-after -1s is not in 0s..8760h0m0s":        {"--gate", "1", "--open-after", "-1s"},

@@ -58,8 +58,12 @@ func main() {
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	g := &client.Globals{}
+	root := newRootCommand(g)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
 	explain := func(cmd *cobra.Command, err error) string { return cli.Plain(err) + advice(cmd, err) }
-	return cli.Execute(ctx, newRootCommand(g), brokercmd.WithOriginalFlags(args), cli.Streams{In: in, Out: out, Err: errOut}, &g.JSON, explain)
+	return cli.Execute(ctx, root, brokercmd.WithOriginalFlags(args), &g.JSON, explain)
 }
 
 // advice is what to do about an error of a command that works on a consumer, or "".

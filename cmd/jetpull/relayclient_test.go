@@ -190,7 +190,7 @@ func TestSendThatFails(t *testing.T) {
 		want string
 		args []string
 	}{
-		{2, "--source is missing", []string{"send", "--id", "1", "--receiver", "ci", "1"}},
+		{2, `required flag(s) "source" not set`, []string{"send", "--id", "1", "--receiver", "ci", "1"}},
 		{2, `the payload "{" is not JSON`, []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "{"}},
 		{2, `--header "x" is not 'Name: value'`, []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "--header", "x", "1"}},
 		{2, "--wait 6m0s is not from 0 to 5m0s", []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "--wait", "6m", "1"}},

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/broker/backup"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/natsembed"
@@ -37,7 +38,7 @@ the copy in DIR is not complete, and restore refuses it.`,
 			if err != nil {
 				return err
 			}
-			return from.Print(cmd, answer, "backup of %s in %s\n", progress.Plural(len(list.Streams), "stream"), args[0])
+			return cli.Answer(cmd, *from.JSON, answer, "backup of %s in %s\n", progress.Plural(len(list.Streams), "stream"), args[0])
 		},
 	}
 	from.Flags(cmd)

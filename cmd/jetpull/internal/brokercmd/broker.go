@@ -121,7 +121,7 @@ func brokerContext(ctx context.Context, name string, given map[string]string) (b
 	if c.APIPrefix != "" {
 		return nil, cli.Usage(fmt.Errorf("context %s has \"jetstream_api_prefix\": %q, with which the broker could not reach its own subjects; use a context without it", c.Path, c.APIPrefix))
 	}
-	opts, err := c.Options(c.Called)
+	opts, err := c.Options()
 	if err != nil {
 		return nil, err
 	}
@@ -155,22 +155,18 @@ func WithOriginalFlags(args []string) []string {
 
 // addOriginalFlags adds those of its flags that have no use here. Given ones add a warning that they have no effect.
 func addOriginalFlags(flags *pflag.FlagSet, warnings *[]string) {
-	flags.Func("migrate", "", func(path string) error {
-		*warnings = append(*warnings, fmt.Sprintf("--migrate %q has no effect: there is no database", path))
-		return nil
-	})
-	flags.BoolFunc("stop-on-conf-change", "", func(text string) error {
-		if text == "false" {
+	noEffect := func(format string) func(string) error {
+		return func(value string) error {
+			*warnings = append(*warnings, fmt.Sprintf(format, value))
 			return nil
 		}
-		*warnings = append(*warnings, "--stop-on-conf-change has no effect: the configuration is read at the start, so restart the broker when it changes")
-		return nil
-	})
+	}
+	flags.Func("migrate", "", noEffect("--migrate %q has no effect: there is no database"))
+	flags.BoolFunc("stop-on-conf-change", "", noEffect("--stop-on-conf-change=%s has no effect: the configuration is read at the start, so restart the broker when it changes"))
 	flags.Bool("do-not-watch-conf-change", false, "")
-	command := flags.String("command", "broker", "")
-	cli.Checked(flags, "command", func() error {
-		if *command != "broker" {
-			return fmt.Errorf("--command %q is not known: a broker is all that this command runs, and it prunes by itself (--prune-message-retention-days)", *command)
+	flags.Func("command", "", func(command string) error {
+		if command != "broker" {
+			return fmt.Errorf("--command %q is not known: a broker is all that this command runs, and it prunes by itself (--prune-message-retention-days)", command)
 		}
 		return nil
 	})

@@ -4,22 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// Streams are what a command reads and writes.
-type Streams struct {
-	In       io.Reader
-	Out, Err io.Writer
-}
-
 // Execute runs one command line of root, prints its error and returns its exit code. Explain is the error's text for a
 // reader; with *asJSON the error is printed as JSON.
-func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams, asJSON *bool, explain func(*cobra.Command, error) string) int {
+func Execute(ctx context.Context, root *cobra.Command, args []string, asJSON *bool, explain func(*cobra.Command, error) string) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		if refused, ok := errors.AsType[refusal](err); ok {
@@ -28,10 +20,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 		return err
 	})
 	root.SetArgs(append([]string{}, args...)) // for nil cobra takes the process's own
-	root.SetIn(s.In)
-	root.SetOut(s.Out)
-	root.SetErr(s.Err)
-	began := false // before that, an error is one of the command line
+	began := false                            // before that, an error is one of the command line
 	prepare(root, func() { began = true })
 	cmd, err := unknown(root, args)
 	if err == nil {
@@ -47,17 +36,17 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 	if code == ExitClosed {
 		return code // the user has seen enough
 	}
-	text := explain(cmd, err)
+	text, errOut := explain(cmd, err), root.ErrOrStderr()
 	if *asJSON {
-		_ = WriteJSON(s.Err, struct {
+		_ = WriteJSON(errOut, struct {
 			Error string `json:"error"`
 			Code  int    `json:"code"`
 		}{text, code})
 		return code
 	}
-	Notice(s.Err, "jetpull: %s\n", text)
+	Notice(errOut, "jetpull: %s\n", text)
 	if code == ExitUsage {
-		Notice(s.Err, "See: %s --help\n", cmd.CommandPath())
+		Notice(errOut, "See: %s --help\n", cmd.CommandPath())
 	}
 	return code
 }
@@ -88,22 +77,14 @@ func unknown(root *cobra.Command, args []string) (*cobra.Command, error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = args[1:]
 	}
-	cmd := root
-	for _, name := range args {
-		if !cmd.HasSubCommands() || strings.HasPrefix(name, "-") || strings.HasPrefix(name, cobra.ShellCompRequestCmd) {
-			break
-		}
-		subs := cmd.Commands()
-		i := slices.IndexFunc(subs, func(sub *cobra.Command) bool { return sub.Name() == name || sub.HasAlias(name) })
-		if i < 0 {
-			cmd.SuggestionsMinimumDistance = 2
-			text := fmt.Sprintf("unknown command %q for %q", name, cmd.CommandPath())
-			if near := cmd.SuggestionsFor(name); len(near) > 0 {
-				text += "; did you mean " + strings.Join(near, " or ") + "?"
-			}
-			return cmd, errors.New(text)
-		}
-		cmd = subs[i]
+	cmd, rest, _ := root.Find(args)
+	if len(rest) == 0 || !cmd.HasSubCommands() || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd) {
+		return cmd, nil
 	}
-	return cmd, nil
+	cmd.SuggestionsMinimumDistance = 2
+	text := fmt.Sprintf("unknown command %q for %q", rest[0], cmd.CommandPath())
+	if near := cmd.SuggestionsFor(rest[0]); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return cmd, errors.New(text)
 }

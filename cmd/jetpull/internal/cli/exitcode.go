@@ -36,18 +36,22 @@ const ExitCodesHelp = `Exit codes:
   130  interrupted before the work was done
   141  the reader of standard output closed it before the end, such as head`
 
-// usageError is a command line that cannot be carried out.
-type usageError struct{ error }
+// coded is an error with the exit code of a command that ends with it.
+type coded struct {
+	error
+	code int
+}
 
 // Unwrap returns what is wrong.
-func (e usageError) Unwrap() error { return e.error }
+func (e coded) Unwrap() error { return e.error }
 
 // Usage makes err that of a command line that cannot be carried out.
-func Usage(err error) error { return usageError{err} }
+func Usage(err error) error { return coded{err, ExitUsage} }
+
+// Failed is the error of a run that is done and in which messages have failed.
+func Failed(format string, args ...any) error { return coded{fmt.Errorf(format, args...), ExitFailed} }
 
 var (
-	// ErrFailed ends a bounded run in which a message was not acknowledged.
-	ErrFailed = errors.New("not every message was acknowledged")
 	// ErrShort ends a run that got fewer messages than it was to wait for.
 	ErrShort = errors.New("fewer messages than asked for")
 	// ErrInterrupted ends a bounded run that a signal stopped.
@@ -62,18 +66,18 @@ func outputClosed(err error) bool {
 
 // ExitCode is that of a command that ended with err.
 func ExitCode(ctx context.Context, err error) int {
-	var usage usageError
+	own, _ := errors.AsType[coded](err)
 	switch {
 	case err == nil:
 		return ExitDone
-	case errors.As(err, &usage), errors.Is(err, jetpull.ErrInvalidOption), errors.Is(err, feed.ErrInvalid):
+	case own.code == ExitUsage, errors.Is(err, jetpull.ErrInvalidOption), errors.Is(err, feed.ErrInvalid):
 		return ExitUsage
 	case outputClosed(err):
 		return ExitClosed
 	case errors.Is(err, ErrInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return ExitInterrupted
-	case errors.Is(err, ErrFailed):
-		return ExitFailed
+	case own.code != 0:
+		return own.code
 	case errors.Is(err, jetpull.ErrNoMessages):
 		return ExitNoMessages
 	case errors.Is(err, jetpull.ErrTimeout), errors.Is(err, ErrShort), errors.Is(err, context.DeadlineExceeded):
@@ -81,12 +85,3 @@ func ExitCode(ctx context.Context, err error) int {
 	}
 	return ExitError
 }
-
-// failed is an error of a run that is done.
-type failed struct{ error }
-
-// Is makes it [ErrFailed] for the exit code.
-func (failed) Is(target error) bool { return target == ErrFailed }
-
-// Failed is the error of a run that is done and in which messages have failed.
-func Failed(format string, args ...any) error { return failed{fmt.Errorf(format, args...)} }

@@ -5,14 +5,18 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // MaxLong is the longest duration that a flag takes: a longer one is a mistake in units.
@@ -20,29 +24,35 @@ const MaxLong = 365 * 24 * time.Hour
 
 // Range has a flag refuse what is not in least..most.
 func Range[N cmp.Ordered](flags *pflag.FlagSet, name string, value *N, least, most N) {
-	Checked(flags, name, func() error { return inRange(name, *value, least, most) })
+	Checked(flags, name, func() error {
+		if *value < least || *value > most {
+			return fmt.Errorf("--%s %v is not in %v..%v", name, *value, least, most)
+		}
+		return nil
+	})
 }
 
-// Lasting has a flag refuse durations that are shorter than least, or so long that they are a mistake.
-func Lasting(flags *pflag.FlagSet, name string, d *time.Duration, least time.Duration) {
+// Int adds a flag for a number in least..most.
+func Int(flags *pflag.FlagSet, n *int, name string, value, least, most int, usage string) {
+	flags.IntVar(n, name, value, usage)
+	Range(flags, name, n, least, most)
+}
+
+// Duration adds a flag for a time that is not shorter than least, nor so long that it is a mistake.
+func Duration(flags *pflag.FlagSet, d *time.Duration, name string, value, least time.Duration, usage string) {
+	flags.DurationVar(d, name, value, usage)
 	Range(flags, name, d, least, MaxLong)
 }
 
 // Interval adds the flag that says how often a view asks.
 func Interval(flags *pflag.FlagSet, d *time.Duration) {
 	flags.DurationVarP(d, "interval", "i", time.Second, "time between two requests, at least 100ms")
-	Lasting(flags, "interval", d, 100*time.Millisecond)
-}
-
-// moment is the value of a flag with a time.
-type moment struct {
-	*time.Time
-	past bool // a duration is how long ago it was
+	Range(flags, "interval", d, 100*time.Millisecond, MaxLong)
 }
 
 // Time adds a flag for a time.
 func Time(flags *pflag.FlagSet, at *time.Time, name, usage string) {
-	flags.Var(&moment{at, false}, name, usage+" `TIME`, such as 2027-01-31T18:00:00Z")
+	flags.TimeVar(at, name, time.Time{}, []string{time.RFC3339}, usage+" `TIME`, such as 2027-01-31T18:00:00Z")
 }
 
 // Future is Time, and refuses a time in the past.
@@ -58,35 +68,24 @@ func Future(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 
 // Past adds a flag for a time, or how long ago that was.
 func Past(flags *pflag.FlagSet, at *time.Time, name, usage string) {
-	flags.Var(&moment{at, true}, name, usage+" `TIME`, such as 2026-01-02T15:04:05Z, or 1h for an hour ago")
+	Time(flags, at, name, usage)
+	f := flags.Lookup(name)
+	f.Usage, f.Value = usage+" `TIME`, such as 2026-01-02T15:04:05Z, or 1h for an hour ago", past{f.Value}
 }
 
-// String implements pflag.Value.
-func (m *moment) String() string {
-	if m.Time == nil || m.IsZero() {
-		return ""
+// past is the value of a flag with a time, which can be given as how long ago that was.
+type past struct{ pflag.Value }
+
+// Set reads a time or a duration.
+func (p past) Set(text string) error {
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		text = time.Now().UTC().Add(-ago).Format(time.RFC3339Nano)
 	}
-	return m.UTC().Format(time.RFC3339Nano)
-}
-
-// Set implements pflag.Value.
-func (m *moment) Set(text string) error {
-	at, err := time.Parse(time.RFC3339, text)
-	ago, noDuration := time.ParseDuration(text)
-	switch {
-	case m.past && noDuration == nil && ago >= 0:
-		at = time.Now().Add(-ago)
-	case m.past && err != nil:
+	if p.Value.Set(text) != nil {
 		return errors.New("it is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h")
-	case err != nil:
-		return errors.New("it is not a time such as 2027-01-31T18:00:00Z")
 	}
-	*m.Time = at
 	return nil
 }
-
-// Type implements pflag.Value.
-func (*moment) Type() string { return "time" }
 
 // NotEmpty has a flag refuse an empty value, as of a shell's unset variable: it would mean another server, or more, than the user thinks of.
 func NotEmpty(flags *pflag.FlagSet, name, what string) {
@@ -97,13 +96,6 @@ func NotEmpty(flags *pflag.FlagSet, name, what string) {
 		}
 		return nil
 	})
-}
-
-func inRange[N cmp.Ordered](name string, value, least, most N) error {
-	if value < least || value > most {
-		return fmt.Errorf("--%s %v is not in %v..%v", name, value, least, most)
-	}
-	return nil
 }
 
 // Checked has a flag refuse values for which check, which is called after each has been read, returns an error.
@@ -145,27 +137,24 @@ func Given[V any](flags *pflag.FlagSet, values map[string]V) (given []V) {
 	return given
 }
 
-// CheckURL refuses what is not the URL of an HTTP server.
+// CheckURL refuses what is not the URL of an HTTP server. An empty one was not given.
 func CheckURL(flag, text string) error {
-	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	if u, err := url.Parse(text); text != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return Usage(fmt.Errorf("%s %q is not a URL such as http://127.0.0.1:8080", flag, mask.URL(text)))
 	}
 	return nil
 }
 
-// HeaderFlag adds the flag --header, which may be given for several headers.
-func HeaderFlag(flags *pflag.FlagSet, headers *[]string) {
-	flags.StringArrayVarP(headers, "header", "H", nil, "add the header `'NAME: VALUE'`; may be given several times")
-}
-
-// Header is the name and the value of a header as --header has it.
-func Header(text string) (name, value string, err error) {
-	name, value, ok := strings.Cut(text, ":")
-	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-	if !ok || name == "" {
-		return "", "", Usage(fmt.Errorf("--header %q is not 'Name: value'", text))
-	}
-	return name, value, nil
+// HeaderFlag adds the flag --header, which calls add for each header.
+func HeaderFlag(flags *pflag.FlagSet, add func(name, value string)) {
+	flags.FuncP("header", "H", "add the header `'NAME: VALUE'`; may be given several times", func(text string) error {
+		name, value, ok := strings.Cut(text, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return fmt.Errorf("--header %q is not 'Name: value'", text)
+		}
+		add(name, strings.TrimSpace(value))
+		return nil
+	})
 }
 
 // Authorities are the system's certificate authorities, with those of a file in PEM.
@@ -182,4 +171,53 @@ func Authorities(file string) (*x509.CertPool, error) {
 		return nil, fmt.Errorf("%s has no certificate in PEM", file)
 	}
 	return roots, nil
+}
+
+// CheckName refuses what cannot be the name of a stream or a consumer.
+func CheckName(of, name string) error {
+	if name == "" || strings.ContainsAny(name, " \t\r\n\f.*>/\\") {
+		return Usage(fmt.Errorf("%q is not the name of a %s: it must not be empty nor contain spaces, dots, slashes, * or >", name, of))
+	}
+	return nil
+}
+
+// Words are those that the arguments of a usage line stand for, in order, and how many arguments there can be. The words after
+// [flags] are left out.
+func Words(use string) (words []string, least, most int) {
+	use, _, _ = strings.Cut(use, " [flags]")
+	for _, word := range strings.Fields(use)[1:] {
+		words = append(words, strings.Trim(word, "[]."))
+		most++
+		if !strings.HasPrefix(word, "[") {
+			least++
+		}
+		if strings.HasSuffix(word, "...]") {
+			most = math.MaxInt
+		}
+	}
+	return words, least, most
+}
+
+// Arguments wants as many arguments as the usage line has, and none that is empty, as of a shell's unset variable. A STREAM and a CONSUMER
+// of it are names.
+func Arguments(cmd *cobra.Command, args []string) error {
+	words, least, most := Words(cmd.Use)
+	if len(args) < least || len(args) > most || slices.Contains(args, "") {
+		return fmt.Errorf("usage: %s, but the arguments are %q", cmd.UseLine(), args)
+	}
+	if least == 0 || words[0] != "STREAM" {
+		return nil
+	}
+	if least > 1 && words[1] == "CONSUMER" {
+		return cmp.Or(CheckName("stream", args[0]), CheckName("consumer", args[1]))
+	}
+	return CheckName("stream", args[0])
+}
+
+// CheckGroup refuses what cannot be the name of a priority group.
+func CheckGroup(name string) error {
+	if err := wire.ValidGroup(name); err != nil {
+		return Usage(fmt.Errorf("--group: %w", err))
+	}
+	return nil
 }

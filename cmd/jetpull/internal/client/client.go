@@ -47,15 +47,16 @@ type Globals struct {
 // systems have their own: a flag that a command would ignore is not there.
 func (g *Globals) Register(cmd *cobra.Command) {
 	t, flags := &g.Target, cmd.Flags()
-	flags.SetNormalizeFunc(otherNames)
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(cmp.Or(otherNames[name], name))
+	})
 	flags.StringVarP(&t.URL, "server", "s", "", "`URL` of the server, or several, separated by commas (NATS_URL; also --nats)")
 	flags.StringVar(&t.Context, "context", "", "`NAME` of a context of the nats command, or the absolute path of its file (NATS_CONTEXT)")
 	flags.StringVar(&t.Embedded, "embedded", "", "run a server in this process, with its store in `DIR`")
 	cli.NotEmpty(flags, "server", "a URL")
 	cli.NotEmpty(flags, "context", "a name")
 	cli.NotEmpty(flags, "embedded", "a folder")
-	flags.IntVar(&t.port, "embedded-port", 0, "`PORT` of that server on 127.0.0.1; 0 for any free port")
-	cli.Range(flags, "embedded-port", &t.port, 0, math.MaxUint16)
+	cli.Int(flags, &t.port, "embedded-port", 0, 0, math.MaxUint16, "`PORT` of that server on 127.0.0.1; 0 for any free port")
 	t.login.register(flags)
 	flags.StringVar(&t.domain, "js-domain", "", "JetStream `DOMAIN` (also --domain)")
 	flags.StringVar(&t.prefix, "js-api-prefix", "", "`PREFIX` of the JetStream API")
@@ -73,15 +74,7 @@ func (g *Globals) Register(cmd *cobra.Command) {
 const defaultTimeout = 5 * time.Second
 
 // otherNames lets the flags of the systems be used here too.
-func otherNames(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-	switch name {
-	case "nats":
-		name = "server"
-	case "domain":
-		name = "js-domain"
-	}
-	return pflag.NormalizedName(name)
-}
+var otherNames = map[string]string{"nats": "server", "domain": "js-domain"}
 
 // Bar starts a bar on a command's standard error for a run of total steps; open says that it may have more. It shows nothing
 // with --quiet and --json.
@@ -135,22 +128,6 @@ func (l *login) check() error {
 	return nil
 }
 
-// called is how a user sets what a context has under a key.
-func called(key string) string { return "--" + key + " (NATS_" + strings.ToUpper(key) + ")" }
-
-// timeoutFromEnvironment is NATS_TIMEOUT, where no flag says how long.
-func timeoutFromEnvironment(d time.Duration) (time.Duration, error) {
-	text := os.Getenv("NATS_TIMEOUT")
-	if text == "" || d != defaultTimeout {
-		return d, nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, cli.Usage(fmt.Errorf("NATS_TIMEOUT: %w", err))
-	}
-	return d, nil
-}
-
 // Target is which server to use, as the user said it.
 type Target struct {
 	URL, Context, Embedded string
@@ -173,10 +150,11 @@ type Link struct {
 
 // Resolve fills in what the user did not say, from the environment and the nats
 // command's selection.
-func (t Target) Resolve() (Target, error) {
-	var err error
-	if t.Timeout, err = timeoutFromEnvironment(t.Timeout); err != nil {
-		return t, err
+func (t Target) Resolve() (_ Target, err error) {
+	if text := os.Getenv("NATS_TIMEOUT"); text != "" && t.Timeout == defaultTimeout {
+		if t.Timeout, err = time.ParseDuration(text); err != nil {
+			return t, cli.Usage(fmt.Errorf("NATS_TIMEOUT: %w", err))
+		}
 	}
 	if t.Embedded == "" {
 		t.login.fromEnvironment()
@@ -228,7 +206,7 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 		if err != nil {
 			return nil, err
 		}
-		own, err := c.Options(c.Called)
+		own, err := c.Options()
 		if err != nil {
 			return nil, err
 		}
@@ -241,10 +219,8 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 			t.domain, t.prefix = c.Domain, c.APIPrefix
 		}
 	}
-	if t.URL == "" {
-		t.URL = nats.DefaultURL
-	}
-	own, err := t.login.Options(called)
+	t.URL = cmp.Or(t.URL, nats.DefaultURL)
+	own, err := t.login.Options()
 	if err != nil {
 		l.Close()
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	brokerclient "github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 	"github.com/jetpull/jetpull/console"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
@@ -100,25 +100,9 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	}
 	c := console.Handler(cfg)
 	closers.Add(c.Close)
-	streams, endStreams := context.WithCancel(ctx)
-	closers.Add(endStreams)
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The streams of open pages end with the command, or the listener would wait for them.
-		ctx, cancel := context.WithCancel(r.Context())
-		defer context.AfterFunc(streams, cancel)()
-		defer cancel()
-		c.ServeHTTP(w, r.WithContext(ctx))
-	})
-	srv, err := httpserve.Listen(ctx, httpserve.Config{Address: f.listen, Handler: handler, Read: time.Minute, PerAddress: connections, Log: log})
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "console: listening on http://%s/\n", srv.Addr()); err != nil {
-		log.Warn("standard output", "error", err)
-	}
-	failed := srv.Wait(ctx)
-	endStreams()
-	return errors.Join(failed, srv.Stop(context.WithoutCancel(ctx), drain))
+	// The streams of open pages end with the command, or the listener would wait for them.
+	handler := httpserve.Mount(ctx, "/", c, nil)
+	return serve.HTTP(cmd, "/", drain, httpserve.Config{Address: f.listen, Handler: handler, Read: time.Minute, PerAddress: connections, Log: log})
 }
 
 // role is what a token allows.
@@ -145,16 +129,13 @@ func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globa
 		closers.Add(l.Close)
 		cfg.NATS = console.JetStream(l.JS)
 	}
+	if err := cmp.Or(cli.CheckURL("--broker", f.broker), cli.CheckURL("--relay", f.relay)); err != nil {
+		return err
+	}
 	if f.broker != "" {
-		if err := cli.CheckURL("--broker", f.broker); err != nil {
-			return err
-		}
 		cfg.Broker = brokerclient.NewAdmin(f.broker, cmp.Or(f.brokerToken, os.Getenv(envBrokerToken)), nil)
 	}
 	if f.relay != "" {
-		if err := cli.CheckURL("--relay", f.relay); err != nil {
-			return err
-		}
 		cfg.Relay = relayclient.New(f.relay, cmp.Or(f.relayToken, os.Getenv(envRelayToken)), nil)
 	}
 	if f.feed != "" {

@@ -79,24 +79,21 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 					return errors.New("after -- there is no command to run")
 				}
 			}
-			return cli.StreamAndConsumer(cmd, args)
+			return cli.Arguments(cmd, args)
 		},
 		RunE: f.run,
 	}
 	flags := cmd.Flags()
 	flags.IntVarP(&f.Count, "count", "n", 0, "end after `N` messages; 0 for never")
-	flags.DurationVar(&f.Idle, "idle", 0, "end when no message has arrived for this `DURATION`, such as 10s; 0 for never")
-	flags.IntVar(&f.concurrency, "concurrency", 1, "handle `N` messages at a time")
+	cli.Duration(flags, &f.Idle, "idle", 0, 0, "end when no message has arrived for this `DURATION`, such as 10s; 0 for never")
+	cli.Int(flags, &f.concurrency, "concurrency", 1, 1, maxHeld, "handle `N` messages at a time")
 	flags.StringVar(&f.orderedBy, "ordered-by", "", "keep order among messages with the same `KEY`: subject, or header:NAME")
-	flags.IntVar(&f.prefetch, "prefetch", 0, "hold `N` messages at most, including those in progress; adapts by default")
+	cli.Int(flags, &f.prefetch, "prefetch", 0, 1, maxHeld, "hold `N` messages at most, including those in progress; adapts by default")
 	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … attempt after a failure; with a command 1s,5s,30s, unless the consumer has a BackOff")
-	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "give a message up after `N` attempts; the default is the consumer's MaxDeliver")
+	cli.Int(flags, &f.maxAttempts, "max-attempts", 0, 1, math.MaxInt, "give a message up after `N` attempts; the default is the consumer's MaxDeliver")
 	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` for copies of messages that are given up; needs --max-attempts, and a stream with that subject")
-	flags.DurationVar(&f.Drain, "drain-timeout", 30*time.Second, "how long running commands may continue when consume ends; with 0 they are ended at once")
+	cli.Duration(flags, &f.Drain, "drain-timeout", 30*time.Second, 0, "how long running commands may continue when consume ends; with 0 they are ended at once")
 	cli.Range(flags, "count", &f.Count, 0, math.MaxInt32)
-	cli.Lasting(flags, "idle", &f.Idle, 0)
-	cli.Range(flags, "concurrency", &f.concurrency, 1, maxHeld)
-	cli.Range(flags, "prefetch", &f.prefetch, 1, maxHeld)
 	cli.Checked(flags, "retry-delays", func() error {
 		for _, d := range f.retryDelays {
 			if d < 0 || d > cli.MaxLong {
@@ -105,8 +102,6 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 		}
 		return nil
 	})
-	cli.Range(flags, "max-attempts", &f.maxAttempts, 1, math.MaxInt)
-	cli.Lasting(flags, "drain-timeout", &f.Drain, 0)
 	cli.Checked(flags, "dead-letter", func() error {
 		if !server.IsValidPublishSubject(f.deadLetter) {
 			return fmt.Errorf("--dead-letter %q is not a subject to publish to", f.deadLetter)
@@ -137,13 +132,13 @@ func (f *consume) check() error {
 
 // orderKey is the key function that --ordered-by names, nil for none.
 func orderKey(by string) (func(*jetpull.Msg) string, error) {
-	if by == "" {
+	name, isHeader := strings.CutPrefix(by, "header:")
+	switch {
+	case by == "":
 		return nil, nil
-	}
-	if by == "subject" {
+	case by == "subject":
 		return (*jetpull.Msg).Subject, nil
-	}
-	if name, ok := strings.CutPrefix(by, "header:"); ok && name != "" {
+	case isHeader && name != "":
 		return func(m *jetpull.Msg) string { return m.Headers().Get(name) }, nil
 	}
 	return nil, cli.Usage(fmt.Errorf("--ordered-by %q is neither subject nor header:NAME", by))

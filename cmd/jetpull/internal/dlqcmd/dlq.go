@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -74,8 +73,7 @@ func (d *dlq) register(cmd *cobra.Command, changes bool) {
 	if changes {
 		flags.BoolVar(&d.all, "all", false, "all of them; required if neither a sequence nor a filter is given")
 		flags.BoolVar(&d.dryRun, "dry-run", false, "print what would be done, and do nothing")
-		flags.IntVar(&d.rate, "rate", 0, "at most `N` a second; 0 for no limit")
-		cli.Range(flags, "rate", &d.rate, 0, math.MaxInt32)
+		cli.Int(flags, &d.rate, "rate", 0, 0, math.MaxInt32, "at most `N` a second; 0 for no limit")
 	}
 }
 
@@ -86,9 +84,6 @@ func (d *dlq) filters() bool {
 
 // with reads the arguments, which are a stream of dead letters and sequences, and runs f with a connection to the stream.
 func (d *dlq) with(cmd *cobra.Command, args []string, f func() error) (err error) {
-	if err := cli.CheckName("stream", args[0]); err != nil {
-		return err
-	}
 	for _, arg := range args[1:] {
 		n, err := strconv.ParseUint(arg, 10, 64)
 		if err != nil || n == 0 {
@@ -102,11 +97,7 @@ func (d *dlq) with(cmd *cobra.Command, args []string, f func() error) (err error
 	defer d.link.Close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), d.link.Timeout)
 	defer cancel()
-	d.stream, err = d.link.JS.Stream(ctx, args[0])
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return fmt.Errorf("no such stream %q: %w", args[0], err)
-	case err != nil:
+	if d.stream, err = d.link.JS.Stream(ctx, args[0]); err != nil {
 		return fmt.Errorf("stream %q: %w", args[0], err)
 	}
 	return f()
@@ -209,10 +200,7 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 func (d *dlq) changeEach(cmd *cobra.Command, stream string, begin func(*deadletters.Letter) (func(context.Context) error, error)) error {
 	verb := cmd.Name()
 	result := result{DryRun: d.dryRun}
-	missing := map[uint64]bool{}
-	for _, n := range d.chosen.Sequences {
-		missing[n] = true
-	}
+	missing := slices.Compact(slices.Sorted(slices.Values(d.chosen.Sequences)))
 	bar := d.Bar(cmd, int64(d.stream.CachedInfo().State.Msgs), true)
 	var mu sync.Mutex
 	ended := func(err error) error {
@@ -245,7 +233,7 @@ func (d *dlq) changeEach(cmd *cobra.Command, stream string, begin func(*deadlett
 		if err != nil {
 			break
 		}
-		delete(missing, l.Sequence)
+		missing = slices.DeleteFunc(missing, func(n uint64) bool { return n == l.Sequence })
 		if d.dryRun {
 			_ = ended(nil)
 			continue
@@ -284,12 +272,12 @@ func (d *dlq) changeEach(cmd *cobra.Command, stream string, begin func(*deadlett
 }
 
 // missing is the error of sequences that are not those of dead letters, or whose dead letters the filter does not fit.
-func (d *dlq) missing(stream string, sequences map[uint64]bool) (err error) {
+func (d *dlq) missing(stream string, sequences []uint64) (err error) {
 	text := noLetter
 	if d.filters() {
 		text += " that the filter fits"
 	}
-	for _, n := range slices.Sorted(maps.Keys(sequences)) {
+	for _, n := range sequences {
 		err = errors.Join(err, fmt.Errorf(text, stream, n))
 	}
 	return err

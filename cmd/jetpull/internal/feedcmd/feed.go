@@ -2,6 +2,7 @@
 package feedcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,9 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,7 +28,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/operate"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/shell"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/view"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/feed"
@@ -89,18 +92,18 @@ func New() *cobra.Command {
 	fs.StringVar(&f.health, "health", "", "`URL` that answers GET with 2xx while the handler can work; none by default")
 	fs.StringVar(&f.secret, "secret", "", "sign the requests of --handler with `SECRET`, as Standard Webhooks describes; base64 with or without the prefix whsec_")
 	fs.StringVar(&f.nats, "nats", "", "`URL` of a NATS server for wake-ups and --publish; none by default")
-	fs.IntVar(&f.concurrency, "concurrency", 64, "maximum number of items of this watcher that are in progress or not yet saved")
-	fs.Var(&f.limits, "limit", "`GATE=LIMIT` for all watchers with this flag together, such as 2=10 for 10 items at a time, 2=100/1s for 100 that begin in any second, or 2=10,100/1s; repeatable")
-	fs.IntVar(&f.partitionConcurrency, "partition-concurrency", 0, "maximum number of items of one partition that are in progress or not yet saved; 0: as many as --concurrency allows")
+	cli.Int(fs, &f.concurrency, "concurrency", 64, 1, 100_000, "maximum number of items of this watcher that are in progress or not yet saved")
+	fs.Func("limit", "`GATE=LIMIT` for all watchers with this flag together, such as 2=10 for 10 items at a time, 2=100/1s for 100 that begin in any second, or 2=10,100/1s; repeatable", f.limits.add)
+	cli.Int(fs, &f.partitionConcurrency, "partition-concurrency", 0, 0, math.MaxInt, "maximum number of items of one partition that are in progress or not yet saved; 0: as many as --concurrency allows")
 	fs.DurationVar(&f.lease, "lease", 30*time.Second, "how long a partition waits for a watcher that crashed before another one takes it over")
-	fs.DurationVar(&f.pollMin, "poll-min", 100*time.Millisecond, "time between two queries for work while there is some")
-	fs.DurationVar(&f.pollMax, "poll-max", 5*time.Second, "time between two queries for work while there is none")
-	fs.IntVar(&f.partitions, "max-partitions", 1000, "maximum number of partitions that this watcher leases")
-	fs.IntVar(&f.retries, "max-retries", 5, "attempts after the first; 0: none, -1: no limit")
+	cli.Duration(fs, &f.pollMin, "poll-min", 100*time.Millisecond, time.Millisecond, "time between two queries for work while there is some")
+	cli.Duration(fs, &f.pollMax, "poll-max", 5*time.Second, time.Millisecond, "time between two queries for work while there is none")
+	cli.Int(fs, &f.partitions, "max-partitions", 1000, 1, math.MaxInt, "maximum number of partitions that this watcher leases")
+	cli.Int(fs, &f.retries, "max-retries", 5, -1, math.MaxInt, "attempts after the first; 0: none, -1: no limit")
 	fs.DurationVar(&f.backoff, "backoff", time.Second, "delay after the first failed attempt; it doubles with each, up to a minute; 0: none")
-	fs.DurationVar(&f.requeue, "requeue", time.Second, "delay before the next attempt at an item that did not fail and stays at its gate")
-	fs.DurationVar(&f.drain, "drain-timeout", 30*time.Second, "how long running attempts may take after a signal")
-	fs.DurationVar(&f.timeout, "timeout", time.Minute, "how long an attempt may take")
+	cli.Duration(fs, &f.requeue, "requeue", time.Second, 0, "delay before the next attempt at an item that did not fail and stays at its gate")
+	cli.Duration(fs, &f.drain, "drain-timeout", 30*time.Second, 0, "how long running attempts may take after a signal")
+	cli.Duration(fs, &f.timeout, "timeout", time.Minute, time.Millisecond, "how long an attempt may take")
 	fs.StringVar(&f.metrics, "metrics", "", "`ADDRESS` of /metrics, /healthz and /readyz, such as 127.0.0.1:9090; none by default")
 	fs.BoolVar(&f.console, "console", true, "serve the console at /console/ of --metrics")
 	fs.StringVar(&f.consoleToken, "console-token", "", "`TOKEN` that the console asks for; without one it is served on loopback only")
@@ -109,23 +112,14 @@ func New() *cobra.Command {
 	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "do not open gates; use jetpull feed advance")
 	fs.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
 	cmd.MarkFlagsMutuallyExclusive("handler", "exec", "publish")
-	cli.Range(fs, "concurrency", &f.concurrency, 1, 100_000)
 	cli.Range(fs, "lease", &f.lease, 100*time.Millisecond, 24*time.Hour)
-	cli.Lasting(fs, "poll-min", &f.pollMin, time.Millisecond)
-	cli.Lasting(fs, "poll-max", &f.pollMax, time.Millisecond)
-	cli.Range(fs, "max-partitions", &f.partitions, 1, math.MaxInt)
-	cli.Range(fs, "max-retries", &f.retries, -1, math.MaxInt)
-	cli.Lasting(fs, "requeue", &f.requeue, 0)
-	cli.Lasting(fs, "drain-timeout", &f.drain, 0)
-	cli.Range(fs, "partition-concurrency", &f.partitionConcurrency, 0, math.MaxInt)
-	cli.Lasting(fs, "timeout", &f.timeout, time.Millisecond)
 	cli.Checked(fs, "backoff", func() error {
 		if f.backoff < 0 {
 			return fmt.Errorf("--backoff %v is negative; give 0 for none", f.backoff)
 		}
 		return nil
 	})
-	cmd.AddCommand(tables.NewList(t), tables.NewShow(t), view.New(t))
+	cmd.AddCommand(tables.NewList(t), tables.NewShow(t), tables.NewWatch(t))
 	cmd.AddCommand(operate.Commands(t)...)
 	return cmd
 }
@@ -200,14 +194,7 @@ func (f *flags) check() error {
 	case f.pollMax < f.pollMin:
 		return fmt.Errorf("--poll-max %v is below --poll-min %v", f.pollMax, f.pollMin)
 	}
-	for flag, url := range map[string]string{"--handler": f.handler, "--health": f.health} {
-		if url != "" {
-			if err := cli.CheckURL(flag, url); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return cmp.Or(cli.CheckURL("--handler", f.handler), cli.CheckURL("--health", f.health))
 }
 
 // processor makes what the items are given to. If it is an io.Closer, it is to be closed at the end.
@@ -268,7 +255,7 @@ const (
 	metricsConnections = 64
 )
 
-var errNotReady = errors.New("the database does not answer")
+var errNotReady = httpserve.Refuse(http.StatusServiceUnavailable, "", "the database does not answer")
 
 // serve answers /metrics, /healthz and /readyz on an address, and /console/ where there are pages, until the returned function is called.
 func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, pages http.Handler, log *slog.Logger) (stop func(), err error) {
@@ -284,9 +271,8 @@ func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, 
 	}
 	loopback, _ := service.Loopback(address) // listening on an address that is none fails
 	frame := httpserve.NewFrame(httpserve.System{
-		Log: log, Text: true, Unguarded: true, Loopback: loopback, Describe: func(err error) *httpserve.Error {
-			return httpserve.Describe(err, []httpserve.Known{{Err: errNotReady, Status: http.StatusServiceUnavailable, Message: errNotReady.Error()}})
-		},
+		Log: log, Text: true, Unguarded: true, Loopback: loopback,
+		Describe: func(err error) *httpserve.Error { return httpserve.Describe(err, nil) },
 	}, httpserve.Common(httpserve.Open, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil, ready))
 	srv, err := httpserve.Listen(ctx, httpserve.Config{
 		Address: address, Flag: "--metrics", Handler: httpserve.Mount(ctx, "/console/", pages, frame), Read: metricsTime, Write: metricsTime, PerAddress: metricsConnections, Log: log,
@@ -300,4 +286,41 @@ func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, 
 			log.Warn("feed: metrics", "error", err)
 		}
 	}, nil
+}
+
+// limits are those of the flag --limit.
+type limits []feed.Limit
+
+// add reads a value of the flag, which may be given for each gate: GATE=CONCURRENCY, GATE=RATE/PER, or both with a comma between. It refuses
+// all that a watcher would refuse.
+func (l *limits) add(text string) error {
+	gate, rest, found := strings.Cut(text, "=")
+	n, err := strconv.Atoi(gate)
+	limit := feed.Limit{Gate: n}
+	if err != nil || !found {
+		return fmt.Errorf("%q does not begin with a gate's number and =; give one such as 2=10,100/1s", text)
+	}
+	if slices.ContainsFunc(*l, func(given feed.Limit) bool { return given.Gate == n }) {
+		return fmt.Errorf("gate %d is given twice; give one limit for a gate, such as %d=10,100/1s", n, n)
+	}
+	for part := range strings.SplitSeq(rest, ",") {
+		number, per, isRate := strings.Cut(part, "/")
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 1 || (isRate && limit.Rate > 0) || (!isRate && limit.Concurrency > 0) {
+			return fmt.Errorf("%q: %q is not one number of items from 1 on, or one rate such as 100/1s", text, part)
+		}
+		if !isRate {
+			limit.Concurrency = n
+			continue
+		}
+		limit.Rate = n
+		if limit.Per, err = time.ParseDuration(per); err != nil {
+			return fmt.Errorf("%q: %q is not a duration such as 1s, 90s or 1h", text, per)
+		}
+		if limit.Per < time.Second || limit.Per > 24*time.Hour {
+			return fmt.Errorf("%q: %v is not in 1s..24h", text, limit.Per)
+		}
+	}
+	*l = append(*l, limit)
+	return nil
 }

@@ -41,7 +41,6 @@ it never waits. It exits with 4 if no message, or with --fill fewer messages tha
 --count, arrived in time, and with 3 if --no-wait finds no message.`,
 		Example: `  jetpull fetch ORDERS worker --count 10
   jetpull fetch ORDERS worker --settle nak --json | jq .data`,
-		Args: cli.StreamAndConsumer,
 		RunE: f.run,
 	}
 	flags := cmd.Flags()
@@ -51,7 +50,7 @@ it never waits. It exits with 4 if no message, or with --fill fewer messages tha
 	flags.BoolVar(&f.fill, "fill", false, "wait until all --count messages have arrived")
 	flags.StringVar(&f.settle, "settle", "ack", "reply to each printed message: ack, nak, term or none")
 	cli.Range(flags, "count", &f.count, 1, math.MaxInt32)
-	cli.Lasting(flags, "wait", &f.wait, time.Millisecond)
+	cli.Range(flags, "wait", &f.wait, time.Millisecond, cli.MaxLong)
 	f.Flags.Register(cmd)
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	cmd.MarkFlagsMutuallyExclusive("fill", "no-wait")

@@ -2,7 +2,6 @@ package infocmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd/consumer"
 )
 
 // NewConsumers returns the command consumers, whose subcommands change what a consumer delivers.
@@ -35,7 +33,7 @@ type outcome struct {
 func newPause(g *client.Globals) *cobra.Command {
 	var long time.Duration
 	var until time.Time
-	cmd := &cobra.Command{
+	cmd := change(g, &cobra.Command{
 		Use:   "pause STREAM CONSUMER",
 		Short: "Stop deliveries for a time",
 		Long: `pause makes the server deliver no message of a consumer until --until, or for the
@@ -43,46 +41,36 @@ time of --for. Messages that were delivered can be acknowledged meanwhile. The
 consumer resumes by itself, or with jetpull consumers resume.`,
 		Example: `  jetpull consumers pause ORDERS worker --for 1h
   jetpull consumers pause ORDERS worker --until 2027-01-31T18:00:00Z`,
-		Args: cli.StreamAndConsumer,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			end := until
-			if end.IsZero() {
-				end = time.Now().Add(long)
-			}
-			if until.IsZero() && long == 0 {
-				return cli.Usage(errors.New("say how long: --for 1h, or --until 2027-01-31T18:00:00Z"))
-			}
-			return change(cmd, g, args, func(ctx context.Context, js jetstream.JetStream) (outcome, string, error) {
-				r, err := js.PauseConsumer(ctx, args[0], args[1], end)
-				if err != nil {
-					return outcome{}, "", err
-				}
-				return outcome{Paused: r.Paused, PauseUntil: &r.PauseUntil}, "is paused until " + r.PauseUntil.Local().Format(time.RFC3339), nil
-			})
-		},
-	}
-	cmd.Flags().DurationVar(&long, "for", 0, "pause for a `DURATION` such as 1h, at least 1s")
+	}, func(ctx context.Context, js jetstream.JetStream, stream, name string) (outcome, string, error) {
+		end := until
+		if end.IsZero() {
+			end = time.Now().Add(long)
+		}
+		r, err := js.PauseConsumer(ctx, stream, name, end)
+		if err != nil {
+			return outcome{}, "", err
+		}
+		return outcome{Paused: r.Paused, PauseUntil: &r.PauseUntil}, "is paused until " + r.PauseUntil.Local().Format(time.RFC3339), nil
+	})
+	cli.Duration(cmd.Flags(), &long, "for", 0, time.Second, "pause for a `DURATION` such as 1h, at least 1s")
 	cli.Future(cmd.Flags(), &until, "until", "pause until a")
 	cmd.MarkFlagsMutuallyExclusive("for", "until")
-	cli.Lasting(cmd.Flags(), "for", &long, time.Second)
+	cmd.MarkFlagsOneRequired("for", "until")
 	return cmd
 }
 
 func newResume(g *client.Globals) *cobra.Command {
-	return &cobra.Command{
-		Use: "resume STREAM CONSUMER", Short: "Resume deliveries", Example: `  jetpull consumers resume ORDERS worker`, Args: cli.StreamAndConsumer,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return change(cmd, g, args, func(ctx context.Context, js jetstream.JetStream) (outcome, string, error) {
-				_, err := js.ResumeConsumer(ctx, args[0], args[1])
-				return outcome{}, "delivers messages", err
-			})
-		},
-	}
+	return change(g, &cobra.Command{
+		Use: "resume STREAM CONSUMER", Short: "Resume deliveries", Example: `  jetpull consumers resume ORDERS worker`,
+	}, func(ctx context.Context, js jetstream.JetStream, stream, name string) (outcome, string, error) {
+		_, err := js.ResumeConsumer(ctx, stream, name)
+		return outcome{}, "delivers messages", err
+	})
 }
 
 func newReset(g *client.Globals) *cobra.Command {
 	var to int
-	cmd := &cobra.Command{
+	cmd := change(g, &cobra.Command{
 		Use:   "reset STREAM CONSUMER",
 		Short: "Redeliver from the acknowledgement floor, or from a sequence",
 		Long: `reset makes the server forget what is pending and what was acknowledged above the
@@ -91,25 +79,20 @@ floor, and deliver again from there, in order, with delivery counts that begin a
 handled can be delivered again. It needs a server 2.14 or later.`,
 		Example: `  jetpull consumers reset ORDERS worker
   jetpull consumers reset ORDERS worker --to 1200`,
-		Args: cli.StreamAndConsumer,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return change(cmd, g, args, func(ctx context.Context, js jetstream.JetStream) (outcome, string, error) {
-				r, err := reset(ctx, js, args[0], args[1], uint64(to))
-				if err != nil {
-					return outcome{}, "", err
-				}
-				return outcome{ResetTo: r.ResetSeq}, fmt.Sprintf("delivers again from sequence %d", r.ResetSeq), nil
-			})
-		},
-	}
-	cmd.Flags().IntVar(&to, "to", 0, "deliver again from `SEQUENCE` of the stream, 1 or more; by default from the acknowledgement floor")
-	cli.Range(cmd.Flags(), "to", &to, 1, math.MaxInt)
+	}, func(ctx context.Context, js jetstream.JetStream, stream, name string) (outcome, string, error) {
+		r, err := reset(ctx, js, stream, name, uint64(to))
+		if err != nil {
+			return outcome{}, "", err
+		}
+		return outcome{ResetTo: r.ResetSeq}, fmt.Sprintf("delivers again from sequence %d", r.ResetSeq), nil
+	})
+	cli.Int(cmd.Flags(), &to, "to", 0, 1, math.MaxInt, "deliver again from `SEQUENCE` of the stream, 1 or more; by default from the acknowledgement floor")
 	return cmd
 }
 
 // reset asks for the consumer first: a server does not answer the request to reset one that does not exist.
 func reset(ctx context.Context, js jetstream.JetStream, stream, name string, to uint64) (*jetstream.ConsumerResetResponse, error) {
-	if _, err := consumer.Info(ctx, js, stream, name); err != nil {
+	if _, err := infoOf(ctx, js, stream, name); err != nil {
 		return nil, err
 	}
 	if to > 0 {
@@ -118,14 +101,17 @@ func reset(ctx context.Context, js jetstream.JetStream, stream, name string, to 
 	return js.ResetConsumer(ctx, stream, name)
 }
 
-// change runs f within the timeout for requests, and prints what came of it.
-func change(cmd *cobra.Command, g *client.Globals, args []string, f func(context.Context, jetstream.JetStream) (outcome, string, error)) error {
-	return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-		o, text, err := f(ctx, l.JS)
-		if err != nil {
-			return fmt.Errorf("%s consumer %q on stream %q: %w", cmd.Name(), args[1], args[0], err)
-		}
-		o.Stream, o.Consumer = args[0], args[1]
-		return cli.Answer(cmd, g.JSON, o, "consumer %s on stream %s %s\n", args[1], args[0], text)
-	})
+// change has cmd run f within the timeout for requests, and print what came of it.
+func change(g *client.Globals, cmd *cobra.Command, f func(_ context.Context, _ jetstream.JetStream, stream, name string) (outcome, string, error)) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return g.With(cmd, func(ctx context.Context, l *client.Link) error {
+			o, text, err := f(ctx, l.JS, args[0], args[1])
+			if err != nil {
+				return fmt.Errorf("%s consumer %q on stream %q: %w", cmd.Name(), args[1], args[0], err)
+			}
+			o.Stream, o.Consumer = args[0], args[1]
+			return cli.Answer(cmd, g.JSON, o, "consumer %s on stream %s %s\n", args[1], args[0], text)
+		})
+	}
+	return cmd
 }

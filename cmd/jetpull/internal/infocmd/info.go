@@ -16,7 +16,6 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd/consumer"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -34,7 +33,6 @@ reports that and goes on. It ends when the consumer is deleted.`,
 		Example: `  jetpull info ORDERS worker
   jetpull info ORDERS worker --watch
   jetpull info ORDERS worker --watch --json > states.jsonl`,
-		Args: cli.StreamAndConsumer,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !watching && cmd.Flags().Changed("interval") {
 				return cli.Usage(errors.New("--interval belongs to --watch"))
@@ -57,29 +55,29 @@ reports that and goes on. It ends when the consumer is deleted.`,
 }
 
 // look asks for the state of a consumer.
-func look(ctx context.Context, l *client.Link, args []string) (*consumer.State, error) {
-	info, err := consumer.Info(ctx, l.JS, args[0], args[1])
+func look(ctx context.Context, l *client.Link, args []string) (*state, error) {
+	info, err := infoOf(ctx, l.JS, args[0], args[1])
 	if err != nil {
 		return nil, err
 	}
-	return new(consumer.Observe(info, time.Now())), nil
+	return new(observe(info, time.Now())), nil
 }
 
 // watch shows a consumer at every interval until interrupted: in place on a terminal, and as lines elsewhere.
 func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args []string) error {
-	var before *consumer.State
+	var before *state
 	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
 		s, err := look(ctx, l, args)
 		if err != nil {
 			return nil, err
 		}
 		if before != nil {
-			s.Rates = consumer.Between(*before, *s)
+			s.Rates = between(*before, *s)
 		}
 		before = s
 		return func() error {
 			if out := cmd.OutOrStdout(); !g.JSON && !progress.IsTerminal(out) {
-				_, err := fmt.Fprintln(out, s.Line())
+				_, err := fmt.Fprintln(out, s.line())
 				return err
 			}
 			return cli.Redraw(cmd, g.JSON, func() error { return cli.Show(cmd.OutOrStdout(), g.JSON, s) })
@@ -99,13 +97,12 @@ with the next message. GROUP can be left out if the consumer has only one group.
 With another policy, or without such a group, the command fails and changes nothing.`,
 		Example: `  jetpull unpin ORDERS worker
   jetpull unpin ORDERS worker primary`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 3 {
-				return cli.StreamAndConsumer(cmd, args)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 3 {
+				group = args[2]
 			}
-			return cmp.Or(cmd.Flags().Set("group", args[2]), cli.StreamAndConsumer(cmd, args[:2]))
+			return runUnpin(cmd, g, args[0], args[1], group)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return runUnpin(cmd, g, args[0], args[1], group) },
 	}
 	cmd.Flags().StringVar(&group, "group", "", "priority `GROUP` whose pin is taken; the same as the argument")
 	cli.Checked(cmd.Flags(), "group", func() error { return cli.CheckGroup(group) })
@@ -114,14 +111,19 @@ With another policy, or without such a group, the command fails and changes noth
 
 func runUnpin(cmd *cobra.Command, g *client.Globals, stream, name, group string) error {
 	return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-		info, err := consumer.Info(ctx, l.JS, stream, name)
+		info, err := infoOf(ctx, l.JS, stream, name)
 		if err != nil {
 			return err
 		}
 		if group, err = pinGroup(info, group); err != nil {
 			return err
 		}
-		held := pinOf(info, group)
+		held := ""
+		for _, state := range info.PriorityGroups {
+			if state.Group == group {
+				held = state.PinnedClientID
+			}
+		}
 		if err := jetpull.Unpin(ctx, l.JS, stream, name, group); err != nil {
 			return err
 		}
@@ -152,12 +154,121 @@ func pinGroup(info *jetstream.ConsumerInfo, group string) (string, error) {
 	return cmp.Or(group, groups[0]), nil
 }
 
-// pinOf is the pin id that the server has for a group, or "".
-func pinOf(info *jetstream.ConsumerInfo, group string) string {
-	for _, s := range info.PriorityGroups {
-		if s.Group == group {
-			return s.PinnedClientID
-		}
+// infoOf asks for the info of a consumer of any kind.
+func infoOf(ctx context.Context, js jetstream.JetStream, stream, consumer string) (*jetstream.ConsumerInfo, error) {
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		return nil, fmt.Errorf("stream %q: %w", stream, err)
 	}
-	return ""
+	var c interface {
+		CachedInfo() *jetstream.ConsumerInfo
+	}
+	c, err = s.Consumer(ctx, consumer)
+	if errors.Is(err, jetstream.ErrNotPullConsumer) {
+		c, err = s.PushConsumer(ctx, consumer)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("consumer %q on stream %q: %w", consumer, stream, err)
+	}
+	return c.CachedInfo(), nil
+}
+
+// state is a consumer at one moment, with what of its configuration explains the numbers.
+type state struct {
+	Stream      string    `json:"stream"`
+	Consumer    string    `json:"consumer"`
+	Time        time.Time `json:"time"`
+	PushTo      string    `json:"push_to,omitempty"` // a subject; empty: it is a pull consumer
+	Filter      []string  `json:"filter,omitempty"`
+	AckPolicy   string    `json:"ack_policy"`
+	AckWait     string    `json:"ack_wait,omitempty"`
+	MaxPending  int       `json:"max_ack_pending,omitempty"`
+	MaxDeliver  int       `json:"max_deliver,omitempty"`
+	Pending     uint64    `json:"pending"`
+	AckPending  int       `json:"ack_pending"`
+	Redelivered int       `json:"redelivered"`
+	Waiting     int       `json:"waiting_pulls"`
+	Delivered   position  `json:"delivered"`
+	AckFloor    position  `json:"ack_floor"`
+	Paused      bool      `json:"paused,omitempty"`
+	Pins        []pin     `json:"pins,omitempty"`
+	Rates       *rates    `json:"rates,omitempty"`
+}
+
+// position is how far a consumer is.
+type position struct {
+	Consumer uint64     `json:"consumer_seq"`
+	Stream   uint64     `json:"stream_seq"`
+	Last     *time.Time `json:"last,omitempty"`
+}
+
+// pin is the client that a priority group is pinned to.
+type pin struct {
+	Group string     `json:"group"`
+	ID    string     `json:"id,omitempty"`
+	Since *time.Time `json:"since,omitempty"`
+}
+
+// observe is the state of a consumer that has this info.
+func observe(info *jetstream.ConsumerInfo, now time.Time) state {
+	c := info.Config
+	s := state{
+		Stream: info.Stream, Consumer: info.Name, Time: now.UTC(), PushTo: c.DeliverSubject, Filter: c.FilterSubjects,
+		AckPolicy: strings.ToLower(strings.TrimPrefix(c.AckPolicy.String(), "Ack")), MaxPending: max(0, c.MaxAckPending), MaxDeliver: max(0, c.MaxDeliver),
+		Pending: info.NumPending, AckPending: info.NumAckPending,
+		Redelivered: info.NumRedelivered, Waiting: info.NumWaiting, Paused: info.Paused,
+		Delivered: position{info.Delivered.Consumer, info.Delivered.Stream, info.Delivered.Last},
+		AckFloor:  position{info.AckFloor.Consumer, info.AckFloor.Stream, info.AckFloor.Last},
+	}
+	if c.FilterSubject != "" {
+		s.Filter = []string{c.FilterSubject}
+	}
+	if c.AckPolicy != jetstream.AckNonePolicy {
+		s.AckWait = c.AckWait.String()
+	}
+	for _, g := range info.PriorityGroups {
+		p := pin{Group: g.Group, ID: g.PinnedClientID}
+		if !g.PinnedTS.IsZero() && p.ID != "" {
+			p.Since = &g.PinnedTS
+		}
+		s.Pins = append(s.Pins, p)
+	}
+	return s
+}
+
+// rates are changes a second between two looks at a consumer.
+type rates struct {
+	Delivered float64 `json:"delivered"`
+	Acked     float64 `json:"acked"`
+	Pending   float64 `json:"pending"`
+}
+
+// between is the change from one state to the next, nil where it says nothing: no time has passed, or the consumer was
+// recreated in between. A message that is delivered and no longer ack pending counts as acknowledged; the ack floor waits
+// for the oldest. A redelivery is no new message: of those there are no more than the stream sequence has moved.
+func between(before, after state) *rates {
+	took := after.Time.Sub(before.Time).Seconds()
+	if took <= 0 || after.Delivered.Consumer < before.Delivered.Consumer || after.AckFloor.Consumer < before.AckFloor.Consumer {
+		return nil
+	}
+	delivered := float64(after.Delivered.Consumer - before.Delivered.Consumer)
+	first := min(delivered, float64(after.Delivered.Stream)-float64(before.Delivered.Stream))
+	return &rates{
+		Delivered: delivered / took,
+		Acked:     max(0, first-float64(after.AckPending-before.AckPending)) / took,
+		Pending:   (float64(after.Pending) - float64(before.Pending)) / took,
+	}
+}
+
+// line is the state in one line.
+func (s *state) line() string {
+	line := fmt.Sprintf("%s pending %s, ack pending %s, redelivered %s, waiting pulls %s",
+		s.Time.Local().Format(time.TimeOnly), progress.Count(s.Pending), progress.Count(s.AckPending), progress.Count(s.Redelivered), progress.Count(s.Waiting))
+	if r := s.Rates; r != nil {
+		line += fmt.Sprintf(", delivered %.0f/s, acked %.0f/s, pending %+.0f/s", r.Delivered, r.Acked, r.Pending)
+	}
+	for _, p := range s.Pins {
+		line += fmt.Sprintf(", pin of %s: %s", p.Group, cmp.Or(p.ID, "nobody"))
+	}
+	return line
 }

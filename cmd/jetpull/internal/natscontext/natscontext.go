@@ -137,25 +137,21 @@ func dir() (string, error) {
 }
 
 func (c *Context) check() error {
-	for _, no := range []struct{ key, value, instead string }{
-		{"socks_proxy", c.SOCKSProxy, "use --nats with an address that can be reached directly"},
-		{"windows_cert_store", c.WindowsCertStore, `name certificate files under "cert" and "key"`},
-	} {
-		if no.value != "" {
-			return cli.Usage(fmt.Errorf("context %s has %q: %q, which is not supported; %s", c.Path, no.key, no.value, no.instead))
-		}
-	}
-	if (c.Cert == "") != (c.Key == "") {
+	switch {
+	case c.SOCKSProxy != "":
+		return cli.Usage(fmt.Errorf("context %s has \"socks_proxy\": %q, which is not supported; use --nats with an address that can be reached directly", c.Path, c.SOCKSProxy))
+	case c.WindowsCertStore != "":
+		return cli.Usage(fmt.Errorf("context %s has \"windows_cert_store\": %q, which is not supported; name certificate files under \"cert\" and \"key\"", c.Path, c.WindowsCertStore))
+	case (c.Cert == "") != (c.Key == ""):
 		return cli.Usage(fmt.Errorf("context %s has one of \"cert\" and \"key\" and needs both", c.Path))
-	}
-	if c.UserJWT == "" && c.UserSeed != "" {
+	case c.UserJWT == "" && c.UserSeed != "":
 		return cli.Usage(fmt.Errorf("context %s has \"user_seed\" and needs \"user_jwt\" with it", c.Path))
 	}
 	return nil
 }
 
-// Options are the context as options of a connection. Errors call a field what called returns for its key.
-func (c *Context) Options(called func(key string) string) ([]nats.Option, error) {
+// Options are the context as options of a connection.
+func (c *Context) Options() ([]nats.Option, error) {
 	var opts []nats.Option
 	switch {
 	case c.User != "":
@@ -164,7 +160,7 @@ func (c *Context) Options(called func(key string) string) ([]nats.Option, error)
 		path := ExpandHome(c.Creds)
 		// Of a file that is not there, the connection would say no more than that.
 		if _, err := os.ReadFile(path); err != nil {
-			return nil, fmt.Errorf("%s %s: %w", called("creds"), c.Creds, err)
+			return nil, fmt.Errorf("%s %s: %w", c.called("creds"), c.Creds, err)
 		}
 		opts = append(opts, nats.UserCredentials(path))
 	case c.UserJWT != "" && c.UserSeed != "":
@@ -177,7 +173,7 @@ func (c *Context) Options(called func(key string) string) ([]nats.Option, error)
 	case c.NKey != "":
 		nkey, err := nats.NkeyOptionFromSeed(ExpandHome(c.NKey))
 		if err != nil {
-			return nil, fmt.Errorf("%s %s: %w", called("nkey"), c.NKey, err)
+			return nil, fmt.Errorf("%s %s: %w", c.called("nkey"), c.NKey, err)
 		}
 		opts = append(opts, nkey)
 	}
@@ -199,8 +195,13 @@ func (c *Context) Options(called func(key string) string) ([]nats.Option, error)
 	return opts, nil
 }
 
-// Called is the key of a field as the context's file has it.
-func (c *Context) Called(key string) string { return "context " + c.Path + ": " + key }
+// called is how a user sets a field: by its key in the file, or by a flag or a variable if there is no file.
+func (c *Context) called(key string) string {
+	if c.Path == "" {
+		return "--" + key + " (NATS_" + strings.ToUpper(key) + ")"
+	}
+	return "context " + c.Path + ": " + key
+}
 
 // ExpandHome replaces a leading "~/" by the user's home.
 func ExpandHome(path string) string {

@@ -2,12 +2,14 @@
 package publish
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -31,7 +33,6 @@ type plan struct {
 	subject, body text
 	header        nats.Header
 	count, size   int // of messages, and in bytes of each payload, which is filled up with spaces; 0: as large as the body
-	headers       []string
 	create        string
 	perLine       bool // of standard input a message
 	schedule      schedule
@@ -39,7 +40,7 @@ type plan struct {
 
 // New returns the command publish.
 func New(g *client.Globals) *cobra.Command {
-	p := &plan{}
+	p := &plan{header: nats.Header{}}
 	cmd := &cobra.Command{
 		Use:   "publish SUBJECT [BODY]",
 		Short: "Publish messages to a stream, and wait until they are stored",
@@ -71,26 +72,17 @@ With --create NAME and --count 0 it creates the stream and publishes nothing.`,
 	}
 	flags := cmd.Flags()
 	flags.IntVarP(&p.count, "count", "n", 1, "publish `N` messages")
-	flags.IntVar(&p.size, "size", 0, "fill each payload up to `BYTES`")
 	cli.Range(flags, "count", &p.count, 0, math.MaxInt)
-	cli.Range(flags, "size", &p.size, 0, math.MaxInt32)
-	cli.HeaderFlag(flags, &p.headers)
+	cli.Int(flags, &p.size, "size", 0, 0, math.MaxInt32, "fill each payload up to `BYTES`")
+	cli.HeaderFlag(flags, p.header.Add)
 	flags.BoolVar(&p.perLine, "lines", false, "publish each line of standard input")
 	p.schedule.register(cmd)
 	flags.StringVar(&p.create, "create", "", "create the stream `NAME` if it does not exist, for the subject's first token and all subjects below it")
 	return cmd
 }
 
-// complete reads what the arguments, the headers and standard input say.
+// complete reads what the arguments and standard input say.
 func (p *plan) complete(cmd *cobra.Command, args []string) (err error) {
-	p.header = nats.Header{}
-	for _, h := range p.headers {
-		name, value, err := cli.Header(h)
-		if err != nil {
-			return err
-		}
-		p.header.Add(name, value)
-	}
 	if p.create != "" {
 		if err := cli.CheckName("stream", p.create); err != nil {
 			return err
@@ -177,10 +169,7 @@ func (p *plan) report(cmd *cobra.Command, g *client.Globals, n int, took time.Du
 	case err != nil:
 		return err
 	case g.JSON:
-		return cli.WriteJSON(cmd.OutOrStdout(), struct {
-			Published int     `json:"published"`
-			Seconds   float64 `json:"seconds"`
-		}{n, took.Seconds()})
+		return cli.WriteJSON(cmd.OutOrStdout(), map[string]any{"published": n, "seconds": took.Seconds()})
 	case g.Quiet || p.count == 0:
 	case p.schedule.given():
 		cli.Notice(cmd.ErrOrStderr(), "scheduled under %s\n", p.schedule.under)
@@ -276,4 +265,68 @@ func (fields) Random(n int) (string, error) {
 		b[i] = 'a' + byte(rand.IntN(26))
 	}
 	return string(b), nil
+}
+
+const (
+	// longestLine is the size of the largest payload that --lines reads: the most that a server can be configured for.
+	longestLine = 64 << 20
+	// ahead is how many messages may wait for their confirmation: fewer than nats.go allows, which makes a publisher wait.
+	ahead = 2048
+)
+
+// lines are a message for each line of a reader.
+func (p *plan) lines(in io.Reader) iter.Seq2[*nats.Msg, error] {
+	return func(yield func(*nats.Msg, error) bool) {
+		subject, err := p.subject(fields{Count: 1})
+		scan := bufio.NewScanner(in)
+		scan.Buffer(make([]byte, 0, 64<<10), longestLine)
+		n := 0
+		for ; err == nil && scan.Scan(); n++ {
+			if !yield(&nats.Msg{Subject: string(subject), Header: p.header, Data: bytes.Clone(scan.Bytes())}, nil) {
+				return
+			}
+		}
+		if err == nil && scan.Err() != nil {
+			err = fmt.Errorf("read line %d: %w", n+1, scan.Err())
+		}
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// publish publishes messages, and returns how many a stream has confirmed. After an error, messages that are not confirmed may be stored.
+func publish(ctx context.Context, js jetstream.JetStream, messages iter.Seq2[*nats.Msg, error], wait time.Duration, done func()) (confirmed int, err error) {
+	var sent []jetstream.PubAckFuture // and not confirmed
+	confirm := func(left int) error {
+		for ; len(sent) > left; sent = sent[1:] {
+			select {
+			case <-sent[0].Ok():
+			case err := <-sent[0].Err():
+				return fmt.Errorf("message %d: %w", confirmed+1, err)
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(wait):
+				return errors.New("no stream confirmed a message for " + wait.String() + "; those that were not confirmed may be stored")
+			}
+			confirmed++
+			done()
+		}
+		return nil
+	}
+	for m, err := range messages {
+		if err == nil {
+			err = confirm(ahead - 1)
+		}
+		if err != nil {
+			return confirmed, err
+		}
+		f, err := js.PublishMsgAsync(m)
+		if err != nil {
+			return confirmed, fmt.Errorf("publish message %d to %s: %w", confirmed+len(sent)+1, m.Subject, err)
+		}
+		sent = append(sent, f)
+	}
+	err = confirm(0)
+	return confirmed, err
 }

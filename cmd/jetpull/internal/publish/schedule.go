@@ -29,11 +29,10 @@ type schedule struct {
 func (s *schedule) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	cli.Future(flags, &s.at, "at", "have the stream publish the message at a")
-	flags.DurationVar(&s.every, "every", 0, "have the stream publish it again and again")
+	cli.Duration(flags, &s.every, "every", 0, time.Second, "have the stream publish it again and again")
 	flags.StringVar(&s.cron, "cron", "", "have the stream publish it by a `PATTERN` of six fields, seconds first, or @hourly, @daily, @weekly, @monthly, @yearly")
 	flags.StringVar(&s.zone, "time-zone", "", "`NAME` of the time zone of --cron, such as Europe/Berlin (default UTC)")
 	flags.StringVar(&s.under, "schedule", "", "`SUBJECT` of the same stream under which the schedule is stored; a schedule that is there is replaced")
-	cli.Lasting(flags, "every", &s.every, time.Second)
 	cmd.MarkFlagsMutuallyExclusive("at", "every", "cron")
 }
 

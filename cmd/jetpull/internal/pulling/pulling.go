@@ -31,10 +31,9 @@ import (
 type Flags struct {
 	Raw bool
 
-	group                     string
-	minPending, minAckPending int64
-	priority                  int
-	subjects                  []string
+	group                               string
+	minPending, minAckPending, priority int
+	subjects                            []string
 }
 
 // Register adds the flags to a command.
@@ -42,14 +41,11 @@ func (f *Flags) Register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.Raw, "raw", false, "print the payloads alone, a line each")
 	flags.StringVar(&f.group, "group", "", "priority `GROUP` to pull in; a consumer with groups needs one")
-	flags.Int64Var(&f.minPending, "min-pending", 0, "pull only while at least `N` messages are pending (overflow)")
-	flags.Int64Var(&f.minAckPending, "min-ack-pending", 0, "pull only while at least `N` messages are unacknowledged (overflow)")
-	flags.IntVar(&f.priority, "priority", 0, "`PRIORITY` of the pulls, 0 first to 9 last (prioritized)")
+	cli.Int(flags, &f.minPending, "min-pending", 0, 1, math.MaxInt, "pull only while at least `N` messages are pending (overflow)")
+	cli.Int(flags, &f.minAckPending, "min-ack-pending", 0, 1, math.MaxInt, "pull only while at least `N` messages are unacknowledged (overflow)")
+	cli.Int(flags, &f.priority, "priority", 0, 0, 9, "`PRIORITY` of the pulls, 0 first to 9 last (prioritized)")
 	flags.StringSliceVar(&f.subjects, "create", nil, "create the stream with these `SUBJECTS`, and the durable consumer, if they do not exist")
 	cli.Checked(flags, "group", func() error { return cli.CheckGroup(f.group) })
-	cli.Range(flags, "min-pending", &f.minPending, 1, math.MaxInt64)
-	cli.Range(flags, "min-ack-pending", &f.minAckPending, 1, math.MaxInt64)
-	cli.Range(flags, "priority", &f.priority, 0, 9)
 	cli.Checked(flags, "create", f.checkSubjects)
 }
 
@@ -87,8 +83,8 @@ func (f *Flags) Open(cmd *cobra.Command, g *client.Globals, args []string) (*Pul
 	if err == nil {
 		p.Sub, err = jetpull.Subscribe(ctx, l.JS, args[0], args[1], cli.Given(cmd.Flags(), map[string]jetpull.Option{
 			"group":           jetpull.Group(f.group),
-			"min-pending":     jetpull.MinPending(f.minPending),
-			"min-ack-pending": jetpull.MinAckPending(f.minAckPending),
+			"min-pending":     jetpull.MinPending(int64(f.minPending)),
+			"min-ack-pending": jetpull.MinAckPending(int64(f.minAckPending)),
 			"priority":        jetpull.Priority(f.priority),
 		})...)
 	}

@@ -89,26 +89,14 @@ func newEchoCommand() *cobra.Command {
 		Short: "Run a receiver for trying out a relay: it prints each message, and returns it",
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9090", "`ADDRESS` to listen on, on loopback")
-	cmd.Flags().IntVar(&status, "status", http.StatusOK, "HTTP status `CODE` of each answer, 200 to 599")
-	cli.Range(cmd.Flags(), "status", &status, 200, 599)
+	cli.Int(cmd.Flags(), &status, "status", http.StatusOK, 200, 599, "HTTP status `CODE` of each answer, 200 to 599")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if loopback, err := service.Loopback(listen); err != nil || !loopback {
 			return cli.Usage(fmt.Errorf("--listen %q is not an address of this machine only, such as 127.0.0.1:9090", listen))
 		}
-		ctx, out := cmd.Context(), cmd.OutOrStdout()
-		s, err := httpserve.Listen(ctx, httpserve.Config{
-			Address: listen, Handler: echo(out, status), Read: time.Minute, Write: time.Minute, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		return serve.HTTP(cmd, "", time.Second, httpserve.Config{
+			Address: listen, Handler: echo(cmd.OutOrStdout(), status), Read: time.Minute, Write: time.Minute, Log: cli.Log(cmd.ErrOrStderr(), false),
 		})
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(out, "echo: listening on http://%s\n", s.Addr()); err != nil {
-			return err
-		}
-		if err := s.Wait(ctx); err != nil {
-			return err
-		}
-		return s.Stop(context.WithoutCancel(ctx), time.Second)
 	}
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // Operation is what a server does in the background with many things.
@@ -53,7 +54,7 @@ func (c *Call) Operate(path string, body map[string]any) (matched int, err error
 		}
 	}
 	if dry {
-		return o.Matched, c.Print(c.Cmd, answer, "%s %s\n", progress.Count(o.Matched), c.Units)
+		return o.Matched, cli.Answer(c.Cmd, *c.JSON, answer, "%s %s\n", progress.Count(o.Matched), c.Units)
 	}
 	at := header.Get("Location")
 	c.Names[c.OperationWord] = cmp.Or(o.ID, at[strings.LastIndexByte(at, '/')+1:])
@@ -71,9 +72,6 @@ func Follow(flags *pflag.FlagSet) { flags.Bool("follow", false, "show the progre
 
 // lookEvery is the time between two looks at an operation.
 const lookEvery = 200 * time.Millisecond
-
-// errOver ends the looks at an operation that has ended.
-var errOver = errors.New("the operation is over")
 
 // follow prints an operation, at its end if it is to wait for that, and returns how many things it is for. The answer is what is known of it.
 // A server that restarts continues an operation, and so does follow.
@@ -93,36 +91,29 @@ func (c *Call) follow(answer json.RawMessage, wait bool) (matched int, err error
 		defer bar.Clear()
 		bar.Add(o.Done)
 		show := c.line(c.OperationShow)
-		answered := time.Now()
-		err := cli.Every(ctx, lookEvery, func() error {
+		for answered := time.Now(); o.Running; {
 			now, err := c.Get(ctx, path, nil)
 			switch {
-			case errors.Is(err, c.unavailable) && time.Since(answered) < c.Timeout:
-				return nil
-			case err != nil:
-				return fmt.Errorf("%w; the %s goes on when the %s does: %s", err, o.Verb, c.name, show)
+			case err == nil:
+				before := o.Done
+				if o, err = c.Operation(now); err != nil {
+					return 0, err
+				}
+				answer, answered = now, time.Now()
+				bar.Add(o.Done - before)
+			case ctx.Err() != nil:
+				bar.Clear()
+				cli.Notice(c.Cmd.ErrOrStderr(), "The %s goes on in the %s, with %s of %s done.\n  %s   shows it\n  %s   ends it\n",
+					o.Verb, c.name, progress.Count(o.Done), progress.Count(o.Matched), show, c.line(c.OperationCancel))
+				return 0, cli.ErrInterrupted
+			case !errors.Is(err, c.unavailable) || time.Since(answered) >= c.Timeout:
+				return 0, fmt.Errorf("%w; the %s goes on when the %s does: %s", err, o.Verb, c.name, show)
 			}
-			before := o.Done
-			if o, err = c.Operation(now); err != nil {
-				return err
+			if o.Running {
+				_ = watch.Sleep(ctx, lookEvery) // an interrupt ends the next request
 			}
-			answered = time.Now()
-			bar.Add(o.Done - before)
-			if answer = now; !o.Running {
-				return errOver
-			}
-			return nil
-		})
-		switch {
-		case ctx.Err() != nil && o.Running:
-			bar.Clear()
-			cli.Notice(c.Cmd.ErrOrStderr(), "The %s goes on in the %s, with %s of %s done.\n  %s   shows it\n  %s   ends it\n",
-				o.Verb, c.name, progress.Count(o.Done), progress.Count(o.Matched), show, c.line(c.OperationCancel))
-			return 0, cli.ErrInterrupted
-		case !errors.Is(err, errOver):
-			return 0, err
 		}
 		bar.Clear()
 	}
-	return o.Matched, c.Print(c.Cmd, answer, "%s %s: %s, %s of %s %s\n", o.Verb, o.ID, o.State, progress.Count(o.Done), progress.Count(o.Matched), c.Units)
+	return o.Matched, cli.Answer(c.Cmd, *c.JSON, answer, "%s %s: %s, %s of %s %s\n", o.Verb, o.ID, o.State, progress.Count(o.Done), progress.Count(o.Matched), c.Units)
 }

@@ -4,6 +4,7 @@ package remote
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +17,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	brokerclient "github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
+	"github.com/jetpull/jetpull/internal/service/httpclient"
+	relayclient "github.com/jetpull/jetpull/relay/client"
 )
 
 const defaultURL = "http://127.0.0.1:8080"
@@ -115,7 +120,69 @@ func (s *Server) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// Print writes what the server answered: as it is with --json, else as text.
-func (s *Server) Print(cmd *cobra.Command, answer json.RawMessage, format string, args ...any) error {
-	return cli.Answer(cmd, *s.JSON, answer, format, args...)
+// The environment variables of the commands that are clients of a broker. The token and the secret are those of the broker itself.
+const (
+	BrokerURL    = "JETPULL_BROKER_URL"
+	brokerToken  = "JETPULL_BROKER_ADMIN_TOKEN"
+	brokerSecret = "JETPULL_BROKER_GATEWAY_AUTH_HMAC_SHARED_SECRET"
+)
+
+// Broker returns the broker that the flags of a command name.
+func Broker(asJSON *bool) *Server {
+	var signingSecret, ca string
+	return &Server{
+		JSON: asJSON, name: "broker", envURL: BrokerURL, envToken: brokerToken, tokenFlag: "admin-token", tokenOf: "the administration, or of access to a channel",
+		denied: brokerclient.ErrDenied, unavailable: brokerclient.ErrUnavailable, notFound: brokerclient.ErrNotFound,
+		more: func(flags *pflag.FlagSet) {
+			flags.StringVar(&signingSecret, "gateway-auth-hmac-shared-secret", "", "`SECRET` to sign requests with, if it wants that; better $"+brokerSecret)
+			flags.StringVar(&ca, "tlsca", "", "`FILE` with the certificates of authorities, beside the system's")
+		},
+		send: func(ctx context.Context, base, token string, r Request, answer any) (http.Header, error) {
+			h, err := brokerClient(cmp.Or(signingSecret, os.Getenv(brokerSecret)), ca)
+			if err != nil {
+				return nil, err
+			}
+			return brokerclient.NewAdmin(base, token, h).Send(ctx, r.Method, r.Path, r.Header, r.Body, answer)
+		},
+	}
+}
+
+// brokerClient is one that trusts the authorities of a file and signs with a secret, if there are any.
+func brokerClient(secret, ca string) (*http.Client, error) {
+	h := httpclient.New(nil)
+	if ca != "" {
+		roots, err := cli.Authorities(natscontext.ExpandHome(ca))
+		if err != nil {
+			return nil, fmt.Errorf("--tlsca: %w", err)
+		}
+		h.Transport = &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		}
+	}
+	if secret == "" {
+		return h, nil
+	}
+	var err error
+	h.Transport, err = brokerclient.Signing(secret, h.Transport)
+	return h, err
+}
+
+// The environment variables of the commands that are clients of a relay.
+const (
+	RelayURL   = "JETPULL_RELAY_URL"
+	RelayToken = "JETPULL_RELAY_TOKEN"
+)
+
+// Relay returns the relay that the flags of a command name.
+func Relay(asJSON *bool) *Server {
+	return &Server{
+		JSON: asJSON, name: "relay", envURL: RelayURL, envToken: RelayToken, tokenFlag: "token", tokenOf: "a sender or the administration",
+		denied: relayclient.ErrUnauthorized, unavailable: relayclient.ErrUnavailable, notFound: relayclient.ErrNotFound,
+		send: func(ctx context.Context, base, token string, r Request, answer any) (http.Header, error) {
+			if text, ok := answer.(*json.RawMessage); ok {
+				answer = (*[]byte)(text) // which may be empty
+			}
+			return nil, relayclient.New(base, token, nil).Call(ctx, r.Method, r.Path, r.Body, answer)
+		},
+	}
 }

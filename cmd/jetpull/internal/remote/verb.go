@@ -122,8 +122,7 @@ func (a *API) verb(v Verb) *cobra.Command {
 		}
 	}
 	if v.Columns != nil {
-		limit := cmd.Flags().Int("limit", 100, "list at most this many; 0: all")
-		cli.Range(cmd.Flags(), "limit", limit, 0, math.MaxInt32)
+		cli.Int(cmd.Flags(), new(int), "limit", 100, 0, math.MaxInt32, "list at most this many; 0: all")
 	}
 	call := func(cmd *cobra.Command, args []string) *Call {
 		c := &Call{API: a, Verb: v, Cmd: cmd, Names: map[string]string{}, Args: args}
@@ -344,16 +343,13 @@ func (c *Call) Exists() error {
 		_, err := c.Get(c.Cmd.Context(), c.To(of.Item), nil)
 		switch {
 		case errors.Is(err, c.notFound):
-			return missing{fmt.Errorf("no %s %q; see what there is with: %s", of.Kind, c.Names[word], c.line(of.Ls))}
+			return fmt.Errorf("no %s %q; see what there is with: %s", of.Kind, c.Names[word], c.line(of.Ls))
 		case err != nil:
 			return err
 		}
 	}
 	return nil
 }
-
-// missing says what does not exist.
-type missing struct{ error }
 
 // line is a command line, with names in place of words.
 func (c *Call) line(usage string) string {
@@ -370,8 +366,8 @@ func (c *Call) line(usage string) string {
 // explain names what does not exist.
 func (c *Call) explain(err error) error {
 	if errors.Is(err, c.notFound) {
-		if what, ok := errors.AsType[missing](c.Exists()); ok {
-			return what
+		if missing := c.Exists(); missing != nil {
+			return missing
 		}
 	}
 	if c.Explain != nil {

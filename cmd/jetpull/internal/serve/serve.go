@@ -15,6 +15,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/internal/service"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // ConfigHelp is the part of a system's help on its configuration.
@@ -104,4 +105,18 @@ func (s System[C]) run(cmd *cobra.Command, cfg *C, log *slog.Logger) error {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
 	return errors.Join(failed, n.Stop(stopping))
+}
+
+// HTTP serves over HTTP until the context of cmd ends, and prints the address with a path. Requests in progress may go on for drain after that.
+func HTTP(cmd *cobra.Command, path string, drain time.Duration, cfg httpserve.Config) error {
+	ctx := cmd.Context()
+	srv, err := httpserve.Listen(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: listening on http://%s%s\n", cmd.Name(), srv.Addr(), path); err != nil {
+		cfg.Log.Warn("standard output", "error", err)
+	}
+	failed := srv.Wait(ctx)
+	return errors.Join(failed, srv.Stop(context.WithoutCancel(ctx), drain))
 }

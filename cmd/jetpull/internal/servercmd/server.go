@@ -36,8 +36,7 @@ port, other commands find it without a flag. In production, use nats-server.`,
 			return nil
 		},
 	}
-	cmd.Flags().IntVar(&o.Port, "port", 4222, "`PORT` on 127.0.0.1; 0 for any free port")
+	cli.Int(cmd.Flags(), &o.Port, "port", 4222, 0, math.MaxUint16, "`PORT` on 127.0.0.1; 0 for any free port")
 	cmd.Flags().StringVar(&o.Dir, "dir", "nats-data", "folder `DIR` of the store; empty for a temporary one")
-	cli.Range(cmd.Flags(), "port", &o.Port, 0, math.MaxUint16)
 	return cmd
 }

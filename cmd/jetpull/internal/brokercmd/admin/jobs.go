@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync"
 
 	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
@@ -80,72 +81,68 @@ func cancelScheduled(c *remote.Call) error {
 	return err
 }
 
-// chosen are the messages that are named, or none for all. One of both has to be given.
-func chosen(c *remote.Call) ([]string, error) {
+// chosen calls all with --all, or one for each message that is named, until it fails. Messages or the flag have to be given.
+func chosen(c *remote.Call, all func() error, one func(message string) error) error {
 	messages := c.Args[2:]
-	if c.Is("all") == (len(messages) > 0) {
-		return nil, cli.Usage(errors.New("give messages, whose IDs jobs ls shows, or --all"))
-	}
-	return messages, nil
-}
-
-func purge(c *remote.Call) error {
-	messages, err := chosen(c)
-	if err != nil {
-		return err
-	}
-	header, err := tokens(c)
-	if err != nil {
-		return err
-	}
-	if len(messages) == 0 {
-		var purged struct{ DeletedCount int }
-		answer, _, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodDelete, Path: c.To(words["CONSUMER"].Item) + "/dlq", Header: header}, &purged)
-		if err != nil {
-			return err
-		}
-		return c.Print(c.Cmd, answer, "%s deleted\n", progress.Plural(purged.DeletedCount, "dead job"))
+	switch {
+	case c.Is("all") == (len(messages) > 0):
+		return cli.Usage(errors.New("give messages, whose IDs jobs ls shows, or --all"))
+	case len(messages) == 0:
+		return all()
 	}
 	for _, message := range messages {
 		c.Names["MESSAGE"] = message
-		id, view, err := job(c, message)
-		var has struct{ Status string }
-		switch {
-		case err != nil:
-		case json.Unmarshal(view, &has) == nil && has.Status != "DEAD":
-			err = fmt.Errorf("its job is not dead, but %s", has.Status)
-		default:
-			_, _, err = c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodDelete, Path: c.To(words["CONSUMER"].Item) + "/job/" + id, Header: header}, nil)
-		}
-		if err != nil {
+		if err := one(message); err != nil {
 			return fmt.Errorf("message %q: %w", message, err)
 		}
 	}
 	return nil
+}
+
+func purge(c *remote.Call) error {
+	once := sync.OnceValues(func() (http.Header, error) { return tokens(c) })
+	remove := func(what string, view any) (json.RawMessage, error) {
+		header, err := once()
+		if err != nil {
+			return nil, err
+		}
+		answer, _, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodDelete, Path: c.To(words["CONSUMER"].Item) + what, Header: header}, view)
+		return answer, err
+	}
+	return chosen(c, func() error {
+		var purged struct{ DeletedCount int }
+		answer, err := remove("/dlq", &purged)
+		if err != nil {
+			return err
+		}
+		return cli.Answer(c.Cmd, *c.JSON, answer, "%s deleted\n", progress.Plural(purged.DeletedCount, "dead job"))
+	}, func(message string) error {
+		id, view, err := job(c, message)
+		if err != nil {
+			return err
+		}
+		var has struct{ Status string }
+		if json.Unmarshal(view, &has) == nil && has.Status != "DEAD" {
+			return fmt.Errorf("its job is not dead, but %s", has.Status)
+		}
+		_, err = remove("/job/"+id, nil)
+		return err
+	})
 }
 
 // requeue is a replay of dead jobs: of all, or of one after the other.
 func requeue(c *remote.Call) error {
-	messages, err := chosen(c)
-	if err != nil {
-		return err
-	}
 	path := c.To(replaysPath)
-	if len(messages) == 0 {
+	return chosen(c, func() error {
 		_, err := c.Operate(path, map[string]any{"status": "DEAD"})
 		return err
-	}
-	for _, message := range messages {
-		c.Names["MESSAGE"] = message
+	}, func(message string) error {
 		jobs, err := c.Operate(path, map[string]any{"status": "DEAD", "message": message})
 		if err == nil && jobs == 0 {
 			err = errors.New("its job is not dead")
 		}
-		if err != nil {
-			return fmt.Errorf("message %q: %w", message, err)
-		}
-	}
-	return nil
+		return err
+	})
 }
 
 var replaysPath = words["CONSUMER"].Item + "/replay"

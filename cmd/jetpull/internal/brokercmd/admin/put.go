@@ -35,7 +35,7 @@ token, the broker generates one and the answer shows it.`
 // put is the verb that configures what the last word of use names. Secret fields have no flag.
 func put(use, one string, secret []string, flags func(*pflag.FlagSet)) remote.Verb {
 	return remote.Verb{
-		Use: use, Short: "Create or change " + article(one), Long: fmt.Sprintf(putLong, article(one), strings.Join(secret, ", ")),
+		Use: use, Short: "Create or change " + one, Long: fmt.Sprintf(putLong, one, strings.Join(secret, ", ")),
 		Fields: func(set *pflag.FlagSet) {
 			set.String("name", "", "`NAME` to show; a new one without it is shown by its ID")
 			if flags != nil {
@@ -50,24 +50,16 @@ func put(use, one string, secret []string, flags func(*pflag.FlagSet)) remote.Ve
 			known := slices.Concat(secret, c.KnownFields())
 			for name := range given {
 				if !slices.Contains(known, name) {
-					return cli.Usage(fmt.Errorf("--file: %s has no field %q, but %s", article(one), name, strings.Join(known, ", ")))
+					return cli.Usage(fmt.Errorf("--file: %s has no field %q, but %s", one, name, strings.Join(known, ", ")))
 				}
 			}
-			return write(c, one, known, given)
+			return write(c, known, given)
 		},
 	}
 }
 
-// article is a noun with its article.
-func article(noun string) string {
-	if strings.HasPrefix(noun, "a") {
-		return "an " + noun
-	}
-	return "a " + noun
-}
-
 // write writes what is there with what is given in its place, unless somebody else has changed it meanwhile.
-func write(c *remote.Call, one string, known []string, given map[string]any) error {
+func write(c *remote.Call, known []string, given map[string]any) error {
 	word := c.Word()
 	path := c.To(words[word].Item)
 	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
@@ -78,7 +70,7 @@ func write(c *remote.Call, one string, known []string, given map[string]any) err
 		header.Set("If-Unmodified-Since", got.Get("Last-Modified"))
 		for _, h := range hidden {
 			if _, ok := given[h.field]; !ok && slices.Contains(known, h.field) && h.is(view) {
-				return cli.Usage(fmt.Errorf("the %s %q has %s, which the broker does not show: give %q in --file to keep the value, or null to remove or regenerate it", one, c.Names[word], h.what, h.field))
+				return cli.Usage(fmt.Errorf("the %s %q has %s, which the broker does not show: give %q in --file to keep the value, or null to remove or regenerate it", words[word].Kind, c.Names[word], h.what, h.field))
 			}
 		}
 	case !errors.Is(err, client.ErrNotFound):

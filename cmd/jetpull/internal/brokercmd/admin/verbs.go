@@ -15,13 +15,13 @@ var nouns = []remote.Noun{
 	{Name: "channels", Short: "Show, configure and delete channels", Verbs: []remote.Verb{
 		{Use: "ls", Short: "List channels, newest first", Path: "/channels", Columns: []string{"ID", "Name", "ChangedAt"}},
 		show("CHANNEL", "a channel"),
-		put("put CHANNEL", "channel", []string{"token"}, nil),
+		put("put CHANNEL", "a channel", []string{"token"}, nil),
 		rm("rm CHANNEL", "Delete a channel with its messages; without --force only if it has no consumers and no scheduled messages", nil, force),
 	}},
 	{Name: "producers", Short: "Show, configure and delete producers", Verbs: []remote.Verb{
 		{Use: "ls", Short: "List producers, newest first", Path: "/producers", Columns: []string{"ID", "Name", "ChangedAt"}},
 		show("PRODUCER", "a producer"),
-		put("put PRODUCER", "producer", []string{"token"}, nil),
+		put("put PRODUCER", "a producer", []string{"token"}, nil),
 		rm("rm PRODUCER", "Delete a producer; its messages and schedules stay", nil, nil),
 	}},
 	{Name: "consumers", Short: "Show, configure, pause and delete consumers", Verbs: []remote.Verb{
@@ -30,7 +30,7 @@ var nouns = []remote.Noun{
 			Columns: []string{"ChannelID", "ConsumerID", "Type", "State", "PausedBy", "Breaker", ">Queued", ">Inflight", ">Delivered", ">Dead"},
 		},
 		show("CHANNEL CONSUMER", "a consumer"),
-		put("put CHANNEL CONSUMER", "consumer", []string{"token", "signingSecret", "headers"}, func(flags *pflag.FlagSet) {
+		put("put CHANNEL CONSUMER", "a consumer", []string{"token", "signingSecret", "headers"}, func(flags *pflag.FlagSet) {
 			flags.String("callback-url", "", "`URL` that messages are POSTed to; a pull consumer needs one too, although the broker does not call it")
 			flags.String("type", "", "push: the broker calls --callback-url; pull: workers claim jobs; a new consumer without it is push")
 			flags.StringSlice("event-types", nil, "event `TYPES` that it gets, separated by commas; order.* is every type that begins with order.; empty: all")
@@ -44,7 +44,7 @@ var nouns = []remote.Noun{
 	{Name: "access", Short: "Show, configure and delete the access tokens of channels", Verbs: []remote.Verb{
 		{Use: "ls CHANNEL", Short: "List the access tokens of a channel", Path: words["ACCESS"].List, Columns: []string{"ID", "Name", "Role", "ChangedAt"}},
 		show("CHANNEL ACCESS", "an access token"),
-		put("put CHANNEL ACCESS", "access token", []string{"token"}, func(flags *pflag.FlagSet) {
+		put("put CHANNEL ACCESS", "an access token", []string{"token"}, func(flags *pflag.FlagSet) {
 			flags.String("role", "", "what the token allows: read, publish or manage")
 		}),
 		rm("rm CHANNEL ACCESS", "Delete an access token", nil, nil),

@@ -36,10 +36,9 @@ type Run struct {
 	Terms
 	Handle func(context.Context, *jetpull.Msg) error
 
+	*client.Globals
 	bar    *progress.Bar
 	errOut io.Writer
-	json   bool
-	quiet  bool
 	stop   context.CancelFunc
 
 	mu      sync.Mutex
@@ -65,13 +64,13 @@ type Tally struct {
 // New prepares a run on a consumer with so many messages pending. If it prints messages to a terminal it shows no progress
 // bar among them.
 func New(cmd *cobra.Command, g *client.Globals, terms Terms, pending uint64, prints bool) *Run {
-	r := &Run{Terms: terms, open: map[uint64]bool{}, json: g.JSON, quiet: g.Quiet, errOut: cmd.ErrOrStderr()}
+	r := &Run{Terms: terms, Globals: g, open: map[uint64]bool{}, errOut: cmd.ErrOrStderr()}
 	switch {
-	case g.Quiet, g.JSON, prints && progress.IsTerminal(cmd.OutOrStdout()):
+	case prints && progress.IsTerminal(cmd.OutOrStdout()):
 	case r.Count > 0:
-		r.bar = progress.New(r.errOut, "consume", int64(r.Count))
+		r.bar = g.Bar(cmd, int64(r.Count), false)
 	case r.bounded(), progress.IsTerminal(r.errOut): // elsewhere, a run without an end would write lines for as long as it lasts
-		r.bar = progress.NewOpen(r.errOut, "consume", int64(pending))
+		r.bar = g.Bar(cmd, int64(pending), true)
 	}
 	r.errOut = r.Over(r.errOut)
 	return r
@@ -111,7 +110,7 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 	}
 	lastWords.Store(&sumUp)
 	defer lastWords.Store(nil)
-	opts = append(opts, jetpull.Logger(cli.Log(r.errOut, r.json)))
+	opts = append(opts, jetpull.Logger(cli.Log(r.errOut, r.JSON)))
 	err := sub.Consume(runCtx, r.one, opts...)
 	stop()
 	watch.Wait()
@@ -200,10 +199,8 @@ func (r *Run) watchIdle(ctx context.Context) {
 
 // Listens says where other clients find the server of this process.
 func (r *Run) Listens(url string) {
-	if r.json {
-		_ = cli.WriteJSON(r.errOut, struct {
-			Server string `json:"server"`
-		}{url})
+	if r.JSON {
+		_ = cli.WriteJSON(r.errOut, map[string]string{"server": url})
 		return
 	}
 	cli.Notice(r.errOut, "The embedded server listens at %s without authentication: every program on this machine can use it\n", url)
@@ -211,9 +208,9 @@ func (r *Run) Listens(url string) {
 
 func (r *Run) summary(t Tally) {
 	switch {
-	case r.quiet:
+	case r.Quiet:
 		return
-	case r.json:
+	case r.JSON:
 		_ = cli.WriteJSON(r.errOut, t)
 		return
 	}
@@ -249,7 +246,7 @@ func (r *Run) verdict(ctx context.Context) error {
 	case r.idled && r.Count > 0 && r.started < r.Count:
 		return fmt.Errorf("%w: %d of %d, then nothing for %v", cli.ErrShort, r.started, r.Count, r.Idle)
 	case len(r.open) > 0:
-		return fmt.Errorf("%w: %s failed or were terminated", cli.ErrFailed, progress.Count(len(r.open)))
+		return cli.Failed("not every message was acknowledged: %s failed or were terminated", progress.Count(len(r.open)))
 	}
 	return nil
 }
@@ -259,7 +256,7 @@ func (r *Run) stopping() {
 	r.mu.Lock()
 	running := r.running
 	r.mu.Unlock()
-	if running == 0 || r.quiet || r.json {
+	if running == 0 || r.Quiet || r.JSON {
 		return
 	}
 	cli.Notice(r.errOut, "Stopping: %s in progress, with up to %v to end; interrupt again to end at once\n", progress.Plural(running, "message"), r.Drain)

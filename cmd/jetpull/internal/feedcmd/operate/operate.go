@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -37,22 +38,15 @@ func Commands(t *tables.DB) []*cobra.Command {
 			})
 		}}
 	}
-	advance := operation("advance PARTITION GATE", "Move a partition to a gate; all below it must be complete",
-		func(ctx context.Context, s *feed.Store, args []string) (string, error) {
-			gate, _ := strconv.Atoi(args[1]) // checked
-			return fmt.Sprintf("%s is at gate %d", progress.Readable(args[0]), gate), s.Advance(ctx, args[0], gate)
-		})
-	advance.Args = func(cmd *cobra.Command, args []string) error {
-		if err := cli.Arguments(cmd, args); err != nil {
-			return err
-		}
-		if _, err := strconv.Atoi(args[1]); err != nil {
-			return fmt.Errorf("gate %q is not a whole number", args[1])
-		}
-		return nil
-	}
 	return []*cobra.Command{
-		advance,
+		operation("advance PARTITION GATE", "Move a partition to a gate; all below it must be complete",
+			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
+				gate, err := strconv.Atoi(args[1])
+				if err != nil {
+					return "", cli.Usage(fmt.Errorf("gate %q is not a whole number", args[1]))
+				}
+				return fmt.Sprintf("%s is at gate %d", progress.Readable(args[0]), gate), s.Advance(ctx, args[0], gate)
+			}),
 		newAddCommand(t),
 		newPruneCommand(t),
 		operation("retry PARTITION [ITEM...]", "Make failed items available again: the named ones, or all",
@@ -95,12 +89,15 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "add PARTITION", Short: "Add an item for each line of stdin; creates the partition if it does not exist",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if gate < 0 {
-				return cli.Usage(fmt.Errorf("--gate %d is below 0, the first gate", gate))
+			var opens []feed.Item // keep the gate closed
+			if !at.IsZero() {
+				opens = append(opens, feed.OpenAt(gate, at))
 			}
-			opens, err := openings(gate, at, after)
-			if err != nil {
-				return cli.Usage(err)
+			if after != 0 {
+				opens = append(opens, feed.OpenAfter(gate, after))
+			}
+			if len(opens) > 0 && gate == 0 {
+				return cli.Usage(errors.New("gate 0 is open from the beginning; give --open-at and --open-after with a --gate above it"))
 			}
 			items, err := readItems(cmd.InOrStdin(), gate)
 			if err != nil {
@@ -114,26 +111,11 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().IntVar(&gate, "gate", 0, "gate of the items; gate 0 is the first")
+	cli.Int(cmd.Flags(), &gate, "gate", 0, 0, math.MaxInt, "gate of the items; gate 0 is the first")
 	cmd.Flags().BoolVar(&seal, "seal", false, "seal the partition: it gets no more items")
 	cli.Time(cmd.Flags(), &at, "open-at", "keep the gate closed until this")
-	cmd.Flags().DurationVar(&after, "open-after", 0, "keep the gate closed for this long after all items below the previous gate are complete")
-	cli.Lasting(cmd.Flags(), "open-after", &after, 0)
+	cli.Duration(cmd.Flags(), &after, "open-after", 0, 0, "keep the gate closed for this long after all items below the previous gate are complete")
 	return cmd
-}
-
-// openings are the items that keep the gate closed; none without the flags.
-func openings(gate int, at time.Time, after time.Duration) (items []feed.Item, err error) {
-	if (!at.IsZero() || after != 0) && gate == 0 {
-		return nil, errors.New("gate 0 is open from the beginning; give --open-at and --open-after with a --gate above it")
-	}
-	if !at.IsZero() {
-		items = append(items, feed.OpenAt(gate, at))
-	}
-	if after != 0 {
-		items = append(items, feed.OpenAfter(gate, after))
-	}
-	return items, nil
 }
 
 func newPruneCommand(t *tables.DB) *cobra.Command {
@@ -142,9 +124,6 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Delete partitions that were closed long ago, with their items",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if !cmd.Flags().Changed("older-than") {
-				return cli.Usage(errors.New("--older-than is missing; say for how long a partition must have been closed, as in --older-than 720h"))
-			}
 			var export func(feed.Partition, iter.Seq2[feed.Item, error]) error
 			if file != "" {
 				f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
@@ -165,6 +144,7 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&age, "older-than", 0, "for how long a partition has been closed, such as 720h")
+	_ = cmd.MarkFlagRequired("older-than") // it exists
 	cmd.Flags().StringVar(&file, "export", "", "append the items to this `FILE` first, a JSON object a line, as ls --json prints them")
 	cli.NotEmpty(cmd.Flags(), "export", "a file")
 	return cmd
@@ -172,11 +152,16 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 
 // exportItems appends the items of a partition to a file, and has them on the disk when it returns. After an error the file is as it was. If a
 // crash has left part of a line at its end, the items begin on a line of their own.
-func exportItems(f *os.File, items iter.Seq2[feed.Item, error]) error {
+func exportItems(f *os.File, items iter.Seq2[feed.Item, error]) (err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Truncate(info.Size()))
+		}
+	}()
 	out, last := bufio.NewWriter(f), []byte{'\n'}
 	if n := info.Size(); n > 0 {
 		if _, err := f.ReadAt(last, n-1); err != nil {
@@ -191,29 +176,22 @@ func exportItems(f *os.File, items iter.Seq2[feed.Item, error]) error {
 			err = tables.WriteItem(out, it)
 		}
 		if err != nil {
-			return errors.Join(err, f.Truncate(info.Size()))
+			return err
 		}
 	}
-	if err := errors.Join(out.Flush(), f.Sync()); err != nil {
-		return errors.Join(err, f.Truncate(info.Size()))
-	}
-	return nil
+	return errors.Join(err, out.Flush(), f.Sync())
 }
 
 // readItems reads an item a line. Only the line's end is not part of it.
 func readItems(in io.Reader, gate int) (items []feed.Item, err error) {
-	for r := bufio.NewReader(in); ; {
-		line, err := r.ReadBytes('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("read stdin: %w", err)
-		}
-		if len(line) > 0 {
-			items = append(items, feed.Item{Gate: gate, Data: bytes.TrimSuffix(line, []byte("\n"))})
-		}
-		if err != nil {
-			return items, nil //nolint:nilerr // the end of the input
-		}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return nil, fmt.Errorf("read stdin: %w", err)
 	}
+	for line := range bytes.Lines(text) {
+		items = append(items, feed.Item{Gate: gate, Data: bytes.TrimSuffix(line, []byte("\n"))})
+	}
+	return items, nil
 }
 
 func addItems(ctx context.Context, s *feed.Store, partition string, items []feed.Item, seal bool) error {

@@ -1,4 +1,4 @@
-package view
+package tables
 
 import (
 	"strings"
@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
 )
 
 // In 80 columns a line of watch has all numbers, the owner and the beginning of the partition's name.
@@ -16,10 +15,10 @@ func TestWatchFitsEightyColumns(t *testing.T) {
 	var out strings.Builder
 	cmd := &cobra.Command{}
 	cmd.SetOut(&out)
-	require.NoError(t, cli.List(cmd, false, columns, cli.All([]progressJSON{{
-		Partition: tables.Partition{ID: strings.Repeat("long-name-", 10), Status: "Available", Gate: 1, Owner: "0af3c0de-8a4e-4c3f-9d4e-2f1b5c7a9e10"},
+	require.NoError(t, cli.List(cmd, false, watched, cli.All([]progressJSON{{
+		Partition: Partition{ID: strings.Repeat("long-name-", 10), Status: "Available", Gate: 1, Owner: "0af3c0de-8a4e-4c3f-9d4e-2f1b5c7a9e10"},
 		AtGate:    123_456, Above: 1000, Complete: 654_321, Failed: 12, Rate: 12_345.6,
-	}, {Partition: tables.Partition{ID: "short", Status: "Complete"}}})))
+	}, {Partition: Partition{ID: "short", Status: "Complete"}}})))
 	text := out.String()
 	require.Regexp(t, `12345\.6  0af3c0de…  long-name-`, text)
 	for line := range strings.Lines(text) {
