@@ -24,7 +24,7 @@ func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	takeOvers, limit, window := 50, 100, 10*time.Second
 	if testing.Short() {
-		takeOvers, limit, window = 3, 20, 500*time.Millisecond
+		takeOvers, limit, window = 3, 20, 2*time.Second
 	}
 	srv := servertest.RunServer(t)
 	h := newWitness(t, map[string]traits{

@@ -13,7 +13,7 @@ import (
 )
 
 // opens is code that opens a port or starts a server.
-var opens = regexp.MustCompile(`\bnet\.(Listen|ListenTCP|ListenUDP|ListenConfig)\b|\bhttp\.ListenAndServe|\bhttpserve\.Listen|\bnatsembed\.Start\(|\bserver\.NewServer\(`)
+var opens = regexp.MustCompile(`\bnet\.(Listen|ListenTCP|ListenUDP|ListenConfig)\b|\bhttp\.ListenAndServe|\bhttpserve\.Listen|\bserve\.HTTP\(|\bnatsembed\.Start\(|\bserver\.NewServer\(`)
 
 // listeners are the files of the product that do, with the headings of docs/listeners.md that are about them.
 var listeners = map[string][]string{
@@ -26,6 +26,7 @@ var listeners = map[string][]string{
 	"cmd/jetpull/internal/consolecmd/console.go": {"Console"},
 	"cmd/jetpull/internal/feedcmd/feed.go":       {"Feed --metrics"},
 	"cmd/jetpull/internal/relaycmd/relay.go":     {"Relay echo"},
+	"cmd/jetpull/internal/serve/serve.go":        {"Console", "Relay echo"},
 	"cmd/jetpull/internal/servercmd/server.go":   {"NATS of --embedded"},
 	"natsembed/server.go":                        {"NATS of natsembed"},
 	"natsembed/embedtest/embedtest.go":           {"NATS of natsembed"},
