@@ -37,7 +37,7 @@ func TestStealing(t *testing.T) {
 			}
 			return n
 		}
-		opts := []WatcherOption{Concurrency(2), Lease(300 * time.Millisecond), Steal()}
+		opts := []WatcherOption{Concurrency(2), Lease(2 * time.Second), Steal()}
 		first := startWatcher(t, s, endless, opts...)
 		eventually(t, "the first has all", func() bool {
 			for _, n := range owners() {
