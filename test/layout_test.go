@@ -25,7 +25,7 @@ var clientDirs = []string{"", "internal/pull", "internal/transport", "internal/w
 const (
 	rootLines, rootFiles = 2500, 16
 	clientLines          = 7000
-	testLines            = 12985 // of its tests, those on real servers and the simulation included
+	testLines            = 13000 // of its tests, those on real servers and the simulation included
 )
 
 // clientFiles are the sources of the client, tests left out.

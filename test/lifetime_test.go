@@ -11,10 +11,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// The tests here follow a Subscription through what happens to it and to its
-// consumer.
+// The tests here follow a Subscription through what happens to it and to its consumer.
+
+// Subscribe waits for the next connection if it loses its own.
+func TestSubscribeWhileTheConnectionIsLost(t *testing.T) {
+	r := newRig(t)
+	r.consumer(t, jetstream.ConsumerConfig{})
+	proxy := natstest.NewProxy(t, r.server.URL())
+	nc := connect(t, proxy.URL())
+	js, subscribed := natstest.JetStream(t, nc), make(chan error)
+	proxy.BlackHole(true)
+	go func() {
+		_, err := jetpull.Subscribe(t.Context(), js, "S", "C")
+		subscribed <- err
+	}()
+	require.Eventually(t, func() bool { return nc.NumSubscriptions() > 0 }, time.Minute, time.Millisecond)
+	proxy.BlackHole(false) // cuts the connection, which has lost bytes
+	require.NoError(t, <-subscribed)
+}
 
 // TestStartAndStopLeaveNothing is not parallel: it counts what the process has.
 func TestStartAndStopLeaveNothing(t *testing.T) {

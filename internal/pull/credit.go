@@ -222,9 +222,7 @@ func (e *Engine) pullBytes(d *Demand, o onOrder) (n int, ok bool) {
 			return 0, false
 		}
 	}
-	if d.MaxBytes > 0 && (n == 0 || n > d.MaxBytes) {
-		n = d.MaxBytes
-	}
+	n = min(cmp.Or(n, d.MaxBytes), cmp.Or(d.MaxBytes, n)) // the smaller one, where 0 is none
 	return min(n, cmp.Or(e.limits.Bytes, n)), true
 }
 

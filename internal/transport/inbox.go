@@ -68,9 +68,11 @@ func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
 		return nil, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	sent := time.Now()
-	err = nc.FlushWithContext(ctx)
-	f.Trip = time.Since(sent)
+	for err = nats.ErrConnectionClosed; err == nats.ErrConnectionClosed && !nc.IsClosed(); { //nolint:errorlint // it also means that the connection was lost
+		sent := time.Now()
+		err = nc.FlushWithContext(ctx)
+		f.Trip = time.Since(sent)
+	}
 	if err == nil {
 		err = Refusal(nc, sub.Subject, before)
 	}

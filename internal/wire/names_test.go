@@ -33,9 +33,7 @@ func FuzzValidGroup(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		err := ValidGroup(name)
-		if got, want := err == nil, server.MatchString(name); got != want || !got && !strings.Contains(err.Error(), strconv.Quote(name)) {
-			t.Fatalf("%q: %v here, valid %v on the server", name, err, want)
-		}
+		err, want := ValidGroup(name), server.MatchString(name)
+		require.True(t, err == nil && want || err != nil && !want && strings.Contains(err.Error(), strconv.Quote(name)), "%q: %v here, valid %v on the server", name, err, want)
 	})
 }
