@@ -1,6 +1,8 @@
 package feedcmd
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +50,16 @@ func FuzzLimitFlag(f *testing.F) {
 		if l.add(text) == nil {
 			require.Len(t, l, 1)
 			require.Positive(t, l[0].Concurrency+l[0].Rate)
+			var parts []string
+			if n := l[0].Concurrency; n > 0 {
+				parts = append(parts, fmt.Sprint(n))
+			}
+			if n := l[0].Rate; n > 0 {
+				parts = append(parts, fmt.Sprintf("%d/%v", n, l[0].Per))
+			}
+			var again limits
+			require.NoError(t, again.add(fmt.Sprintf("%d=%s", l[0].Gate, strings.Join(parts, ","))))
+			require.Equal(t, l, again)
 		}
 	})
 }
