@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/test/servertest"
@@ -333,8 +332,7 @@ func TestPUTEndsAHoldInEveryProcess(t *testing.T) {
 func TestReadyFollowsTheLastWrite(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
-	js, err := jetstream.New(srv.Connect(t))
-	require.NoError(t, err)
+	js := testJetStream(t, srv.Connect(t))
 	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
 	ready := func(status int) func() bool {
 		return func() bool { code, _ := s.call("GET", "/readyz", "", nil); return code == status }

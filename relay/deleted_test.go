@@ -66,8 +66,7 @@ func TestDeletedReceiversAreCollected(t *testing.T) {
 		receivers = 20
 	}
 	srv := servertest.RunServer(t)
-	js, err := jetstream.New(srv.Connect(t))
-	require.NoError(t, err)
+	js := testJetStream(t, srv.Connect(t))
 	external := func(c *Config) { c.NATS.URL, c.Relay.Takeover = srv.URL(), DefaultConfig().Relay.Takeover }
 	cfg := testConfig(t.TempDir())
 	external(cfg)

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
@@ -384,8 +383,7 @@ func TestAMessageIsKnownOnceItIsAnswered(t *testing.T) {
 func TestWaitWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
-	js, err := jetstream.New(srv.Connect(t))
-	require.NoError(t, err)
+	js := testJetStream(t, srv.Connect(t))
 	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
 	s.receiver("ci", newPeer(t, nil).URL, object{"paused": true})
 	answered := make(chan int, 1)

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/test/servertest"
@@ -20,8 +19,7 @@ func TestIdleReceiversHaveNoGoroutine(t *testing.T) {
 		receivers = 60
 	}
 	srv := servertest.RunServer(t)
-	js, err := jetstream.New(srv.Connect(t))
-	require.NoError(t, err)
+	js := testJetStream(t, srv.Connect(t))
 	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
 	peer := newPeer(t, nil)
 	s.sender("git", peer.URL, "a")
@@ -52,8 +50,7 @@ func TestIdleReceiversHaveNoGoroutine(t *testing.T) {
 func TestEntryWithoutConsumerIsFound(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
-	js, err := jetstream.New(srv.Connect(t))
-	require.NoError(t, err)
+	js := testJetStream(t, srv.Connect(t))
 	cfg := testConfig(t.TempDir())
 	cfg.NATS.URL = srv.URL()
 	n, err := Start(t.Context(), cfg, testLog())

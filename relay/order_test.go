@@ -56,8 +56,7 @@ func TestOrderBehindAMessageWithoutOrder(t *testing.T) {
 
 // takeFirst takes the first message of from_sender out of its partition, as the process with the pin does.
 func takeFirst(t *testing.T, nc *nats.Conn) (*nats.Msg, jetstream.Consumer) {
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
+	js := testJetStream(t, nc)
 	stream, err := js.Stream(t.Context(), "relay_from_sender")
 	require.NoError(t, err)
 	stored, err := stream.GetMsg(t.Context(), 1)

@@ -40,8 +40,7 @@ func TestPurgeDropsThePayload(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
 	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
-	js, err := jetstream.New(srv.Connect(t))
-	require.NoError(t, err)
+	js := testJetStream(t, srv.Connect(t))
 	r := newPeer(t, func(int, seen) (int, string) { return 400, "" })
 	s.receiver("ci", r.URL, nil)
 	for verb, left := range map[string]int{"skip": 1, "purge": 0} {
@@ -61,8 +60,7 @@ func TestStreamsTakeManyConsumers(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
 	startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
-	js, err := jetstream.New(srv.Connect(t))
-	require.NoError(t, err)
+	js := testJetStream(t, srv.Connect(t))
 	for _, queue := range []string{"to_receiver", "pending_from_receiver", "to_sender"} {
 		stream, err := js.Stream(t.Context(), "relay_"+queue)
 		require.NoError(t, err)
@@ -76,8 +74,7 @@ func TestFullStreamsDropNothing(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t)
 	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
-	js, err := jetstream.New(srv.Connect(t))
-	require.NoError(t, err)
+	js := testJetStream(t, srv.Connect(t))
 	for _, queue := range []string{"from_sender", "to_receiver"} {
 		stream, err := js.Stream(t.Context(), "relay_"+queue)
 		require.NoError(t, err)

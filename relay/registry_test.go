@@ -3,7 +3,6 @@ package relay
 import (
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/test/servertest"
@@ -35,8 +34,7 @@ func TestSenderThatAProcessDoesNotKnowOf(t *testing.T) {
 
 // stopWatches removes the consumers of the watches of all processes, which notice it by missing heartbeats.
 func stopWatches(t *testing.T, srv *servertest.Server) {
-	js, err := jetstream.New(srv.Connect(t))
-	require.NoError(t, err)
+	js := testJetStream(t, srv.Connect(t))
 	bucket, err := js.Stream(t.Context(), "KV_relay_receiver_config")
 	require.NoError(t, err)
 	for name := range bucket.ConsumerNames(t.Context()).Name() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
 	"github.com/jetpull/jetpull/test/servertest"
 )
@@ -87,8 +88,7 @@ func feed(h *witness, processes []*mortal, round, n int) {
 func sending(t *testing.T, processes []*mortal) (owner *mortal) {
 	eventually(t, func() bool {
 		for _, m := range processes {
-			state := m.site().want(200, "GET", "/v1/receivers/limited", adminToken, nil)["state"].(object)
-			if state["window_used"].(float64) > 0 {
+			if windowUsed(m.site(), "limited") > 0 {
 				owner = m
 				return true
 			}
@@ -96,6 +96,40 @@ func sending(t *testing.T, processes []*mortal) (owner *mortal) {
 		return false
 	}, "no process sends")
 	return owner
+}
+
+// An operator unpins a receiver with a limit that has a backlog, so two processes have entries of it in hand. They do not take the
+// window from each other for ever.
+func TestUnpinnedReceiverGoesOn(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t)
+	js := testJetStream(t, srv.Connect(t))
+	r := newPeer(t, nil)
+	const limit, window = 5, 300 * time.Millisecond
+	onServer := func(c *Config) { c.NATS.URL = srv.URL() }
+	sites := []*site{startSite(t, onServer), startSite(t, onServer)}
+	sites[0].receiver("ci", r.URL, object{"rate_limit": limit, "window_size": window.Seconds()})
+	sites[0].batch("a", "ci", 1000)
+	for _, next := range []int{0, 1, 0} {
+		unpin := time.NewTicker(takeoverTime / 4)
+		eventually(t, func() bool {
+			select {
+			case <-unpin.C: // again, because the server may pin the same process again
+				require.NoError(t, jetpull.Unpin(t.Context(), js, "relay_to_receiver", "to_receiver_ci", "relay"))
+			default:
+			}
+			return windowUsed(sites[next], "ci") > 0
+		}, "the other process does not take over")
+		unpin.Stop()
+		sent := len(r.list())
+		eventually(t, func() bool { return len(r.list()) > sent+3*limit }, "nothing is sent")
+	}
+	requireWindows(t, r.list(), limit, window)
+}
+
+// windowUsed returns the POSTs that a process counts in the window of a receiver.
+func windowUsed(s *site, receiver string) float64 {
+	return s.want(200, "GET", "/v1/receivers/"+receiver, adminToken, nil)["state"].(object)["window_used"].(float64)
 }
 
 // A process that stops in good order hands its work and its window over at once.

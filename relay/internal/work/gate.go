@@ -21,6 +21,7 @@ const (
 var (
 	errStopping = errors.New("the worker stops")
 	errExpired  = errors.New("the time to live is over")
+	errLost     = errors.New("another process sends to the receiver")
 )
 
 // gate decides when the next POST to a receiver may begin: not while the receiver is paused, disabled or on hold, not while its
@@ -220,7 +221,8 @@ func (g *gate) fresh() bool {
 	return time.Since(g.verifiedAt) < g.w.cfg.Takeover/2
 }
 
-// own makes sure that this process owns the window.
+// own makes sure that this process owns the window. If another has taken it since, this one does not take it back: two processes that
+// hold entries would do so for ever. errLost asks for a restart of the lane, so that the one with the pin gets the entries.
 func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) error {
 	if g.fresh() {
 		return nil
@@ -241,12 +243,14 @@ func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) 
 	if err != nil {
 		return err
 	}
-	if !g.owns(found) {
+	if owned := g.owned(); owned == 0 {
 		revision, err := g.w.store.PutWindow(ctx, g.name, store.Window{Revision: found.Revision})
 		if err != nil {
 			return fmt.Errorf("take over the window: %w", err)
 		}
 		g.takeOver(r, found, revision)
+	} else if owned != found.Revision {
+		return errLost
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -254,11 +258,11 @@ func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) 
 	return nil
 }
 
-// owns reports whether a stored window is the one that this process wrote.
-func (g *gate) owns(found store.Window) bool {
+// owned returns the revision of the window that this process wrote, or 0.
+func (g *gate) owned() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return found.Revision != 0 && found.Revision == g.window
+	return g.window
 }
 
 // takeOver begins with the POSTs that the previous owner saved.
@@ -298,7 +302,7 @@ func (g *gate) leave() {
 	if !usable {
 		return
 	}
-	if _, err := g.w.store.PutWindow(ctx, g.name, left); err != nil {
+	if _, err := g.w.store.PutWindow(ctx, g.name, left); err != nil && !errors.Is(err, store.ErrConflict) {
 		g.w.log.Info("the next to send to a receiver takes its window for full", "receiver", g.name, "error", err)
 	}
 }

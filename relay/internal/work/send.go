@@ -96,10 +96,10 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 	return m.DoubleAck(ctx) // confirmed, so that the check of the next entry of the source does not find this one
 }
 
-// reorder restarts the lane, because its receiver has another order.
-func (t *toReceiver) reorder() error {
+// restart restarts the lane, which hands all its entries back.
+func (t *toReceiver) restart(why error) error {
 	t.w.lanes.restart(t.lane)
-	return jetpull.Retry(firstPause, errors.New("its lane begins again in another order"))
+	return jetpull.Retry(firstPause, fmt.Errorf("its lane begins again: %w", why))
 }
 
 // work processes a message as far as possible, by the status of its record.
@@ -133,13 +133,13 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 		return jetpull.Retry(0, err)
 	case errors.Is(err, store.ErrNotFound):
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
-	case errors.Is(err, store.ErrConflict):
-		return jetpull.Retry(firstPause, err)
+	case errors.Is(err, errLost):
+		return t.restart(err)
 	case err != nil:
 		return err
 	case p.Order != t.order:
 		t.gate.release(p, noPOST)
-		return t.reorder()
+		return t.restart(errors.New("its receiver has another order"))
 	default:
 		return t.send(ctx, e, p, event)
 	}

@@ -239,11 +239,7 @@ func (w *core) policy(r store.Receiver, sender string) machine.Policy {
 
 // pause returns the n-th pause, with n from 1. Each is twice as long as the one before.
 func pause(n int) time.Duration {
-	d := firstPause
-	for range min(n-1, 10) {
-		d *= 2
-	}
-	return min(d, lastPause)
+	return min(firstPause<<min(n-1, 10), lastPause)
 }
 
 // pauseAsked returns the pause that the answer asks for, or the given pause if it asks for none. A receiver that asks for less
