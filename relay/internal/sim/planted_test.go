@@ -21,6 +21,10 @@ var planted = []struct{ name, file, text, bug string }{
 		text: "\t\tposts = []store.Posts{{Count: r.RateLimit}}\n", bug: "",
 	},
 	{
+		name: "a lost window is taken back", file: "work/gate.go",
+		text: "\tif owned := g.owned(); owned == 0 {\n", bug: "\tif owned := g.owned(); owned == 0 || owned != found.Revision {\n",
+	},
+	{
 		name: "a record is written over when its message is handed in again", file: "store/record.go",
 		text: "\treturn s.swap(Versioned{Record: r}, r)\n",
 		bug:  "\tv, err := s.Load(context.Background(), r.Source, r.ID)\n\tif err != nil {\n\t\tv = Versioned{}\n\t}\n\treturn s.swap(v, r)\n",
