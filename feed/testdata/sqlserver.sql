@@ -21,12 +21,12 @@ SELECT SYSUTCDATETIME(), (SELECT MIN(until) FROM partitions WHERE status = 'Avai
 SELECT i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.history, i.data, i.not_before, i.version, i.timer FROM items i WHERE i.partition_id = @p1 AND i.gate = (SELECT p.gate FROM partitions p WHERE p.id = @p2 AND p.owner = @p3 AND p.epoch = @p4 AND p.status = 'Available') AND i.seq > @p5 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) ORDER BY i.seq OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
 
 -- save
-UPDATE partitions SET gate = gate WHERE id = @p1;
-SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+UPDATE partitions SET gate = gate WHERE id IN (@p1);
+SELECT * FROM "partitions" WHERE owner = @p1 AND id IN (@p2) ORDER BY id;
 UPDATE "items" SET "attempt"=@p1,"data"=@p2,"errors"=@p3,"gate"=@p4,"history"=@p5,"not_before"=DATEADD(millisecond, @p6, DATEADD(second, @p7, SYSUTCDATETIME())),"status"=@p8,"step"=step + @p9,"version"=@p10 WHERE partition_id = @p11 AND id = @p12 AND version = @p13;
 
 -- settle
-UPDATE partitions SET gate = gate WHERE id = @p1;
+UPDATE partitions SET gate = gate WHERE id IN (@p1);
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT CASE WHEN EXISTS (SELECT 1 FROM items i WHERE i.partition_id = @p1 AND i.gate = @p2 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME())) THEN 1 ELSE 0 END, CASE WHEN EXISTS (SELECT 1 FROM items i WHERE i.partition_id = @p3 AND i.gate = @p4 AND i.status = 'Available') THEN 1 ELSE 0 END, CASE WHEN EXISTS (SELECT 1 FROM items i WHERE i.partition_id = @p5 AND i.gate = @p6 AND i.status = 'Failed') THEN 1 ELSE 0 END;
 SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p1 AND gate >= @p2 AND status = 'Available' UNION ALL SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p3 AND gate >= @p4 AND status = 'Failed') gates;
@@ -39,19 +39,19 @@ SELECT state, SYSUTCDATETIME() FROM "feed_limits" WHERE gate = @p1;
 UPDATE "feed_limits" SET "state"=@p1 WHERE gate = @p2;
 
 -- close
-UPDATE partitions SET gate = gate WHERE id = @p1;
+UPDATE partitions SET gate = gate WHERE id IN (@p1);
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p1 AND gate >= @p2 AND status = 'Available' UNION ALL SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p3 AND gate >= @p4 AND status = 'Failed') gates;
 UPDATE "partitions" SET "claimant"=@p1,"owner"=@p2,"status"=@p3,"until"=SYSUTCDATETIME(),"version"=@p4 WHERE id = @p5 AND version = @p6;
 
 -- advance
-UPDATE partitions SET gate = gate WHERE id = @p1;
+UPDATE partitions SET gate = gate WHERE id IN (@p1);
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT MIN(gate) FROM (SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p1 AND gate >= @p2 AND status = 'Available' UNION ALL SELECT MIN(gate) AS gate FROM items WHERE partition_id = @p3 AND gate >= @p4 AND status = 'Failed') gates;
 UPDATE "partitions" SET "gate"=@p1,"status"=@p2,"version"=@p3 WHERE id = @p4 AND version = @p5;
 
 -- retry
-UPDATE partitions SET gate = gate WHERE id = @p1;
+UPDATE partitions SET gate = gate WHERE id IN (@p1);
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 UPDATE "items" SET "attempt"=@p1,"errors"=@p2,"not_before"=@p3,"status"=@p4,"version"=version + 1 WHERE partition_id = @p5 AND id = @p6 AND status = 'Failed';
 

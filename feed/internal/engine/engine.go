@@ -100,7 +100,7 @@ type Engine struct {
 	wg       sync.WaitGroup // all goroutines but handlers
 	done     chan struct{}
 	events   chan func()
-	results  chan attempt
+	results  chan *attempt
 	wakes    chan string // the partitions that have changed since the engine looked
 	missed   atomic.Bool // wakes was full
 
@@ -132,7 +132,7 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 	e := &Engine{
 		Config: c, tables: t, handler: h, tally: tally, statement: max(c.Lease, statementLeast),
 		terms: sqlstore.Terms{Owner: nuid.Next(), Length: c.Lease, Manual: c.Manual, AutoClose: c.AutoClose},
-		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan attempt, c.Concurrency),
+		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan *attempt, c.Concurrency),
 		wakes: make(chan string, wakesMost), held: map[string]*hold{}, lanes: newLanes(c.Limits),
 		timers: timers{scan: now, interval: c.PollMin, renew: now.Add(c.Lease / 3), sweep: now.Add(c.PollMax)},
 	}
@@ -242,8 +242,8 @@ func (e *Engine) begin(now time.Time) {
 		started := e.lanes[(e.turn+i)%len(e.lanes)].take(now, e.Concurrency-e.active, e.PartitionConcurrency)
 		e.active += len(started)
 		e.tally.Running.Add(int64(len(started)))
-		for i := range started {
-			go e.run(&started[i])
+		for _, a := range started {
+			go e.run(a)
 		}
 	}
 	e.turn++
@@ -256,7 +256,7 @@ func (e *Engine) run(a *attempt) {
 	defer func() {
 		e.tally.attempted(time.Since(begun), err)
 		e.end(a, result, err)
-		e.results <- *a
+		e.results <- a
 	}()
 	result, err = e.handler.Process(a.h.ctx, &a.item)
 }

@@ -208,7 +208,7 @@ func TestItemsNeedTheirLeases(t *testing.T) {
 		defer e.stopDB()
 		now := time.Now()
 		for _, trusted := range []time.Time{now, now, now.Add(-1), now} {
-			e.lanes[0].queue = append(e.lanes[0].queue, attempt{h: &hold{trusted: trusted, ctx: t.Context()}})
+			e.lanes[0].queue = append(e.lanes[0].queue, &attempt{h: &hold{trusted: trusted, ctx: t.Context()}})
 		}
 		e.begin(now)
 		synctest.Wait()

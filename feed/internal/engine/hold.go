@@ -78,7 +78,7 @@ func (e *Engine) drop(h *hold, cause error) {
 // unqueue takes a partition's items that have not begun out of the queues.
 func (e *Engine) unqueue(h *hold) {
 	for _, l := range e.lanes {
-		l.queue = slices.DeleteFunc(l.queue, func(a attempt) bool {
+		l.queue = slices.DeleteFunc(l.queue, func(a *attempt) bool {
 			if a.h == h {
 				delete(h.inFlight, a.item.ID)
 			}
@@ -167,7 +167,7 @@ func (e *Engine) fetched(wants []sqlstore.Want, items []sqlstore.Item, err error
 		}
 		h.inFlight[it.ID] = struct{}{}
 		h.lane, h.probed = e.lanes.of(it.Gate), true
-		h.lane.queue = append(h.lane.queue, attempt{h: h, lane: h.lane, item: it})
+		h.lane.queue = append(h.lane.queue, &attempt{h: h, lane: h.lane, item: it})
 	}
 	for _, w := range wants {
 		if h := e.held[w.ID]; h != nil && h.fetching {

@@ -23,7 +23,7 @@ const (
 type lane struct {
 	limit  sqlstore.Limit // zero: none
 	hungry []*hold        // to fetch for
-	queue  []attempt      // fetched, not begun
+	queue  []*attempt     // fetched, not begun
 	active int            // begun, not saved
 
 	// The last grant, and how long it holds by this machine's monotonic clock, early.
@@ -91,9 +91,9 @@ func (l *lane) allowed(now time.Time) int {
 }
 
 // take takes the items that begin now out of the queue, and leaves those in it whose partition has enough that run. None begins on a lease that may have ended: after a stall of the process the next renewal finds out.
-func (l *lane) take(now time.Time, most, perPartition int) (started []attempt) {
+func (l *lane) take(now time.Time, most, perPartition int) (started []*attempt) {
 	most, passed := min(most, l.allowed(now)), 0
-	var left []attempt
+	var left []*attempt
 	for _, a := range l.queue {
 		if len(started) == most || now.After(a.h.trusted) {
 			break

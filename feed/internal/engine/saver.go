@@ -49,7 +49,7 @@ func (e saver) run() {
 	for {
 		select {
 		case a := <-e.results:
-			batch, size := []attempt{a}, len(a.result.Data)
+			batch, size := []*attempt{a}, len(a.result.Data)
 			for len(e.results) > 0 && len(batch) < saveRows && size < SaveBytes { // nobody else receives from it
 				a = <-e.results
 				batch, size = append(batch, a), size+len(a.result.Data)
@@ -64,11 +64,11 @@ func (e saver) run() {
 
 // save writes a batch and notes what of it was written. One result that the database refuses would keep all others
 // from being saved, so after that each is written by itself; a result that is refused then is a failed attempt.
-func (e saver) save(batch []attempt) {
+func (e saver) save(batch []*attempt) {
 	part := make([]*attempt, 0, len(batch))
-	for i := range batch {
-		if !batch[i].abandoned {
-			part = append(part, &batch[i])
+	for _, a := range batch {
+		if !a.abandoned {
+			part = append(part, a)
 		}
 	}
 	if len(part) == 0 || e.write(part) == nil {
@@ -117,11 +117,10 @@ func (e saver) write(part []*attempt) error {
 }
 
 // saved is loop's part of a save.
-func (e *Engine) saved(batch []attempt) {
+func (e *Engine) saved(batch []*attempt) {
 	e.active -= len(batch)
 	e.tally.Running.Add(-int64(len(batch)))
-	for i := range batch {
-		a := &batch[i]
+	for _, a := range batch {
 		r := &a.result
 		a.h.running--
 		a.lane.active--

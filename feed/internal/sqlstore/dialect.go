@@ -21,7 +21,7 @@ type dialect struct {
 	longest string
 	// byAvailable has the fetch read items by the index items_available, where statistics may lead the planner to the whole table.
 	byAvailable string
-	// locking locks a row by an UPDATE that changes nothing; empty: FOR UPDATE does.
+	// locking locks rows by an UPDATE that changes nothing; empty: FOR UPDATE does.
 	locking string
 	// OneWriter: a transaction takes the lock of the whole database with its first UPDATE. One that reads first could not write once
 	// another one has written.
@@ -35,7 +35,7 @@ var dialects = map[string]*dialect{
 		// julianday reads each form of a time that another program may have written.
 		Past:    func(c string) string { return "julianday(" + c + ") <= julianday('now')" },
 		longest: "p.until NULLS FIRST", byAvailable: " INDEXED BY items_available", OneWriter: true,
-		locking: "UPDATE partitions SET gate = gate WHERE id = ? AND 1 = 0",
+		locking: "UPDATE partitions SET gate = gate WHERE id IN ? AND 1 = 0",
 	},
 	"postgres": {
 		// The statement's beginning, not the transaction's: a lock may have been waited for in between.
@@ -48,7 +48,7 @@ var dialects = map[string]*dialect{
 		// DATEADD takes an int: as milliseconds those are 24 days.
 		Name: "sqlserver", Now: "SYSUTCDATETIME()", Later: "DATEADD(millisecond, ?, DATEADD(second, ?, SYSUTCDATETIME()))",
 		Past:    func(c string) string { return c + " <= SYSUTCDATETIME()" },
-		longest: "p.until", locking: "UPDATE partitions SET gate = gate WHERE id = ?",
+		longest: "p.until", locking: "UPDATE partitions SET gate = gate WHERE id IN ?",
 	},
 }
 
@@ -62,14 +62,13 @@ func portable(name string) *dialect {
 	}
 }
 
-// lock reads a partition and keeps its row until the transaction ends.
-func (d *dialect) lock(tx *gorm.DB, id string) (Partition, error) {
+// lock returns the transaction to read partitions with, whose rows are locked until it ends. One statement locks all, as a save may be of
+// many. If it fails, what is read returns its error.
+func (d *dialect) lock(tx *gorm.DB, ids ...string) *gorm.DB {
 	if d.locking == "" {
-		tx = tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate})
-	} else if err := tx.Exec(d.locking, id).Error; err != nil {
-		return Partition{}, err
+		return tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate})
 	}
-	return First[Partition](tx, "id = ?", id)
+	return tx.Exec(d.locking, ids).Session(&gorm.Session{NewDB: true})
 }
 
 // Clock is the database's clock.

@@ -113,10 +113,10 @@ func DecodeList[E any](text *string, entry func(text string) E) (list []E) {
 
 // EncodeList is a column that has a list as JSON, or nil for an empty list.
 func EncodeList[E any](list []E) *string {
-	text, err := json.Marshal(list)
-	if err != nil || len(list) == 0 {
-		return nil // what was read from JSON is always JSON
+	if len(list) == 0 {
+		return nil
 	}
+	text, _ := json.Marshal(list) // what was read from JSON is always JSON
 	return new(string(text))
 }
 

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -47,13 +46,13 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 	var saved []bool
 	err := s.Transact(ctx, func(tx *gorm.DB) (err error) {
 		saved = make([]bool, len(results))
-		held := map[Lease]bool{}
-		for _, l := range leasesOf(results) {
-			p, err := s.Dialect.lock(tx, l.ID)
-			if err != nil && !errors.Is(err, ErrNotFound) {
-				return err
-			}
-			held[l] = p.OwnedBy(t.Owner, l.Epoch)
+		ids, held := Map(leasesOf(results), func(l *Lease) string { return l.ID }), map[Lease]bool{}
+		var rows []Partition
+		if err = s.Dialect.lock(tx, ids...).Where("owner = ? AND id IN ?", t.Owner, ids).Order("id").Find(&rows).Error; err != nil {
+			return err
+		}
+		for _, row := range rows {
+			held[Lease{row.ID, row.Epoch}] = true
 		}
 		for i := range results {
 			r := &results[i]

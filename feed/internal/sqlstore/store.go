@@ -135,7 +135,7 @@ func (s *Store) InTurn(ctx context.Context, transact func() error) error {
 
 // Change locks a partition and changes it, in a transaction. One that is being pruned is not found.
 func (s *Store) Change(tx *gorm.DB, id string, f func(tx *gorm.DB, p *Partition) error) error {
-	p, err := s.Dialect.lock(tx, id)
+	p, err := First[Partition](s.Dialect.lock(tx, id), "id = ?", id)
 	if err == nil && p.Status == Pruning {
 		err = ErrNotFound
 	}
@@ -181,7 +181,7 @@ func (s *Store) In(ctx context.Context, pool gorm.ConnPool, id string, f func(tx
 func (s *Store) wakeAfter(id string) {
 	defer s.waits.Delete(id)
 	err := s.Transact(s.life, func(tx *gorm.DB) error {
-		_, err := s.Dialect.lock(tx, id)
+		_, err := First[Partition](s.Dialect.lock(tx, id), "id = ?", id)
 		s.waits.Delete(id)
 		return err
 	})
