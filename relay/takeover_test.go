@@ -98,18 +98,26 @@ func sending(t *testing.T, processes []*mortal) (owner *mortal) {
 	return owner
 }
 
-// An operator unpins a receiver with a limit that has a backlog, so two processes have entries of it in hand. They do not take the
-// window from each other for ever.
+// An operator unpins a receiver with a limit that has a backlog, so two processes have entries of it in hand. The one that lost the pin
+// hands its entries back at once. If it kept them, the two would take the window from each other for ever, and of an ordered source the
+// other process could not send anything.
 func TestUnpinnedReceiverGoesOn(t *testing.T) {
 	t.Parallel()
+	for _, order := range []string{"none", "source"} {
+		t.Run(order, func(t *testing.T) { unpinnedReceiverGoesOn(t, order) })
+	}
+}
+
+func unpinnedReceiverGoesOn(t *testing.T, order string) {
 	srv := servertest.RunServer(t)
 	js := testJetStream(t, srv.Connect(t))
 	r := newPeer(t, nil)
-	const limit, window = 5, 300 * time.Millisecond
+	const limit, window = 5, 500 * time.Millisecond
 	onServer := func(c *Config) { c.NATS.URL = srv.URL() }
 	sites := []*site{startSite(t, onServer), startSite(t, onServer)}
-	sites[0].receiver("ci", r.URL, object{"rate_limit": limit, "window_size": window.Seconds()})
+	sites[0].receiver("ci", r.URL, object{"rate_limit": limit, "window_size": window.Seconds(), "order": order})
 	sites[0].batch("a", "ci", 1000)
+	sites[0].batch("b", "ci", 1000) // so that there are more than one process holds, or nobody is pinned after an unpin
 	for _, next := range []int{0, 1, 0} {
 		unpin := time.NewTicker(takeoverTime / 4)
 		eventually(t, func() bool {

@@ -21,8 +21,8 @@ var planted = []struct{ name, file, text, bug string }{
 		text: "\t\tposts = []store.Posts{{Count: r.RateLimit}}\n", bug: "",
 	},
 	{
-		name: "a lost window is taken back", file: "work/gate.go",
-		text: "\tif owned := g.owned(); owned == 0 {\n", bug: "\tif owned := g.owned(); owned == 0 || owned != found.Revision {\n",
+		name: "entries stay with a process that has lost its pin", file: "work/gate.go",
+		text: "\t\tif !g.pinned.Load() {\n", bug: "\t\tif false {\n",
 	},
 	{
 		name: "a record is written over when its message is handed in again", file: "store/record.go",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
@@ -21,7 +22,7 @@ const (
 var (
 	errStopping = errors.New("the worker stops")
 	errExpired  = errors.New("the time to live is over")
-	errLost     = errors.New("another process sends to the receiver")
+	errUnpinned = errors.New("another process sends to the receiver")
 )
 
 // gate decides when the next POST to a receiver may begin: not while the receiver is paused, disabled or on hold, not while its
@@ -38,7 +39,8 @@ type gate struct {
 	w    *core
 	name string
 
-	checking chan struct{} // holds one token, which its holder needs to read or write the owner of the window
+	pinned   atomic.Bool   // this process is the one that sends, as far as it knows
+	checking chan struct{} // is full while somebody reads or writes the owner of the window
 
 	mu         sync.Mutex
 	changed    chan struct{} // closed when waiting callers should look again
@@ -51,9 +53,15 @@ type gate struct {
 }
 
 func newGate(w *core, receiver string) *gate {
-	g := &gate{w: w, name: receiver, changed: make(chan struct{}), checking: make(chan struct{}, 1)}
-	g.checking <- struct{}{}
-	return g
+	return &gate{w: w, name: receiver, changed: make(chan struct{}), checking: make(chan struct{}, 1)}
+}
+
+// pin notes whether this process is the one that sends, and makes waiting callers look again.
+func (g *gate) pin(held bool) {
+	g.pinned.Store(held)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.pokeLocked()
 }
 
 // pokeLocked makes waiting callers look again.
@@ -68,9 +76,12 @@ type permit struct {
 	turn int // of the breaker
 }
 
-// acquire waits until a POST may begin, or the lane is to stop. The caller reports the end of the POST to release.
+// acquire waits until a POST may begin, this process loses its pin, or the lane is to stop. The caller reports the end of the POST to release.
 func (g *gate) acquire(ctx context.Context, stop <-chan struct{}, expires time.Time) (p permit, err error) {
 	for {
+		if !g.pinned.Load() {
+			return p, errUnpinned
+		}
 		if p.Receiver, err = g.w.store.Receivers.Find(ctx, g.name); err != nil {
 			return p, err
 		}
@@ -91,7 +102,7 @@ func (g *gate) acquire(ctx context.Context, stop <-chan struct{}, expires time.T
 			wait = min(wait, expires.Sub(g.w.store.Now()))
 		}
 		select {
-		case <-time.After(wait):
+		case <-time.After(min(wait, g.w.cfg.Takeover/2)): // it may have lost its pin before it waited
 		case <-changed:
 		case <-stop:
 			return p, errStopping
@@ -221,20 +232,16 @@ func (g *gate) fresh() bool {
 	return time.Since(g.verifiedAt) < g.w.cfg.Takeover/2
 }
 
-// own makes sure that this process owns the window. If another has taken it since, this one does not take it back: two processes that
-// hold entries would do so for ever. errLost asks for a restart of the lane, so that the one with the pin gets the entries.
+// own makes sure that this process owns the window.
 func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) error {
-	if g.fresh() {
-		return nil
-	}
 	select {
-	case <-g.checking:
+	case g.checking <- struct{}{}:
 	case <-stop:
 		return errStopping
 	case <-ctx.Done():
 		return errStopping
 	}
-	defer func() { g.checking <- struct{}{} }()
+	defer func() { <-g.checking }()
 	if g.fresh() {
 		return nil
 	}
@@ -243,14 +250,12 @@ func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) 
 	if err != nil {
 		return err
 	}
-	if owned := g.owned(); owned == 0 {
+	if !g.owns(found) {
 		revision, err := g.w.store.PutWindow(ctx, g.name, store.Window{Revision: found.Revision})
 		if err != nil {
 			return fmt.Errorf("take over the window: %w", err)
 		}
 		g.takeOver(r, found, revision)
-	} else if owned != found.Revision {
-		return errLost
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -258,11 +263,11 @@ func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) 
 	return nil
 }
 
-// owned returns the revision of the window that this process wrote, or 0.
-func (g *gate) owned() uint64 {
+// owns reports whether a stored window is the one that this process wrote.
+func (g *gate) owns(found store.Window) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.window
+	return found.Revision != 0 && found.Revision == g.window
 }
 
 // takeOver begins with the POSTs that the previous owner saved.
@@ -291,8 +296,8 @@ func (g *gate) takeOver(r store.Receiver, found store.Window, revision uint64) {
 func (g *gate) leave() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.w.ctx), g.w.cfg.Takeover)
 	defer cancel()
-	<-g.checking
-	defer func() { g.checking <- struct{}{} }()
+	g.checking <- struct{}{}
+	defer func() { <-g.checking }()
 	g.mu.Lock()
 	now := time.Now()
 	left := store.Window{Revision: g.window, Left: true, Posts: merge(g.sent, now)}
@@ -302,7 +307,7 @@ func (g *gate) leave() {
 	if !usable {
 		return
 	}
-	if _, err := g.w.store.PutWindow(ctx, g.name, left); err != nil && !errors.Is(err, store.ErrConflict) {
+	if _, err := g.w.store.PutWindow(ctx, g.name, left); err != nil {
 		g.w.log.Info("the next to send to a receiver takes its window for full", "receiver", g.name, "error", err)
 	}
 }

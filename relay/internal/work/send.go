@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -62,6 +61,7 @@ func (w *core) toReceiver(one *lane, stop <-chan struct{}) worker {
 	t := &toReceiver{w: w, name: one.owner, lane: one, order: r.Order, gate: one.gate, stop: stop}
 	worker := w.entryWorker(store.ToReceiver, t.name, true, t.deliver)
 	worker.ended = t.gate.leave
+	worker.opts = append(worker.opts, jetpull.OnPin(func(jetpull.PinEvent) { t.gate.pin(true) }), jetpull.OnUnpin(func(jetpull.PinEvent) { t.gate.pin(false) }))
 	if ordered(r.Order) {
 		worker.opts = append(worker.opts, jetpull.OrderedBy(sourceToken), jetpull.Prefetch(max(orderedWindow, w.cfg.Concurrency)), jetpull.PrefetchBytes(orderedBytes))
 	}
@@ -90,16 +90,14 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 		}
 	}
 	// The record is newer than the copy in a redelivered entry.
-	if err := t.w.decide(ctx, e, meta.NumDelivered > 1, func() error { return t.work(ctx, e) }); err != nil || !ordered(t.order) {
+	err := t.w.decide(ctx, e, meta.NumDelivered > 1, func() error { return t.work(ctx, e) })
+	if errors.Is(err, errUnpinned) {
+		return m.NakWithDelay(firstPause) // to the server: a retry of an ordered entry would stay in this process
+	}
+	if err != nil || !ordered(t.order) {
 		return err
 	}
 	return m.DoubleAck(ctx) // confirmed, so that the check of the next entry of the source does not find this one
-}
-
-// restart restarts the lane, which hands all its entries back.
-func (t *toReceiver) restart(why error) error {
-	t.w.lanes.restart(t.lane)
-	return jetpull.Retry(firstPause, fmt.Errorf("its lane begins again: %w", why))
 }
 
 // work processes a message as far as possible, by the status of its record.
@@ -133,13 +131,12 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 		return jetpull.Retry(0, err)
 	case errors.Is(err, store.ErrNotFound):
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
-	case errors.Is(err, errLost):
-		return t.restart(err)
 	case err != nil:
 		return err
 	case p.Order != t.order:
 		t.gate.release(p, noPOST)
-		return t.restart(errors.New("its receiver has another order"))
+		t.w.lanes.restart(t.lane)
+		return jetpull.Retry(firstPause, errors.New("its lane begins again in another order"))
 	default:
 		return t.send(ctx, e, p, event)
 	}
@@ -184,20 +181,15 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 	event = outcome(r, answer, err)
 	event.Now, event.Policy, event.Attempt = t.w.store.Now(), t.w.policy(r, e.Sender), e.Attempt
 	event.Note.Time, event.Note.Duration = at, took
-	verdict = t.judge(ctx, r, answer, err)
-	t.w.cfg.Metrics.attempted(r.Name, answer, err, took)
-	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error, "trace", traceID(e.Trace))
-	return t.conclude(ctx, e, event)
-}
-
-// judge reports the evidence of a POST about the receiver, and follows what the receiver asks for.
-func (t *toReceiver) judge(ctx context.Context, r store.Receiver, answer *webhook.Answer, err error) health {
-	verdict, pause, gone := judge(answer, err)
+	seen, pause, gone := judge(answer, err)
 	if gone {
 		t.disable(ctx, r)
 	}
 	t.gate.hold(pause)
-	return verdict
+	verdict = seen
+	t.w.cfg.Metrics.attempted(r.Name, answer, err, took)
+	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error, "trace", traceID(e.Trace))
+	return t.conclude(ctx, e, event)
 }
 
 // disable disables a receiver whose endpoint is gone. It does nothing if the receiver was configured again after the POST began.
