@@ -62,3 +62,15 @@ func TestReceiverThatIsThereAgain(t *testing.T) {
 	s.want(200, "POST", "/v1/messages?wait=40s", adminToken, message("any", "2", "ci"))
 	require.Equal(t, "DONE", s.status("any", "2")["status"])
 }
+
+// A newer build, or a person, has stored a receiver that this build cannot decode. A PUT is refused, and does not try for ever.
+func TestReceiverThatCannotBeDecoded(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t)
+	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
+	js := testJetStream(t, srv.Connect(t))
+	_, err := js.Publish(t.Context(), "$KV.relay_receiver_config.receiver.ci", []byte("{"))
+	require.NoError(t, err)
+	o := s.want(503, "PUT", "/v1/receivers/ci", adminToken, object{"post_endpoint": "http://127.0.0.1:1"})
+	require.Equal(t, "unavailable", o["error"].(object)["code"])
+}

@@ -22,7 +22,7 @@ var planted = []struct{ name, file, text, bug string }{
 	},
 	{
 		name: "entries stay with a process that has lost its pin", file: "work/gate.go",
-		text: "\t\tif !g.pinned.Load() {\n", bug: "\t\tif false {\n",
+		text: "\t\tif !g.pinned() {\n", bug: "\t\tif false {\n",
 	},
 	{
 		name: "a record is written over when its message is handed in again", file: "store/record.go",

@@ -138,10 +138,9 @@ func (t Table[T]) Put(ctx context.Context, r T) error {
 }
 
 // Change edits a record, and tries again if another process changes it meanwhile. With create, a record that does not exist is created.
-func (t Table[T]) Change(ctx context.Context, name string, create bool, edit func(*T) error) (T, error) {
-	for {
-		record, err := t.Read(ctx, name)
-		if err == nil || create && errors.Is(err, ErrNotFound) {
+func (t Table[T]) Change(ctx context.Context, name string, create bool, edit func(*T) error) (record T, err error) {
+	for range 50 { // an entry that cannot be decoded is in conflict with each try
+		if record, err = t.Read(ctx, name); err == nil || create && errors.Is(err, ErrNotFound) {
 			err = edit(&record)
 		}
 		if err == nil {
@@ -151,6 +150,7 @@ func (t Table[T]) Change(ctx context.Context, name string, create bool, edit fun
 			return record, err
 		}
 	}
+	return record, fmt.Errorf("%w: %q is changed again and again, or what is stored cannot be decoded: see the log", ErrUnavailable, name)
 }
 
 // openRegistry reads the configuration and follows it until run ends.

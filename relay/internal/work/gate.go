@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -17,12 +18,13 @@ const (
 	// breakerFailures is the number of failed POSTs in a row that opens the breaker.
 	breakerFailures = 5
 	breakerFirst    = time.Second
+	// forever is the wait for a change that has no known time.
+	forever = time.Hour
 )
 
 var (
-	errStopping = errors.New("the worker stops")
+	errStopping = errors.New("the worker stops, or has lost its pin")
 	errExpired  = errors.New("the time to live is over")
-	errUnpinned = errors.New("another process sends to the receiver")
 )
 
 // gate decides when the next POST to a receiver may begin: not while the receiver is paused, disabled or on hold, not while its
@@ -39,7 +41,7 @@ type gate struct {
 	w    *core
 	name string
 
-	pinned   atomic.Bool   // this process is the one that sends, as far as it knows
+	pin      atomic.Value  // of a string: the id of the pin that this process holds; "" or nothing: another process sends
 	checking chan struct{} // is full while somebody reads or writes the owner of the window
 
 	mu         sync.Mutex
@@ -56,12 +58,18 @@ func newGate(w *core, receiver string) *gate {
 	return &gate{w: w, name: receiver, changed: make(chan struct{}), checking: make(chan struct{}, 1)}
 }
 
-// pin notes whether this process is the one that sends, and makes waiting callers look again.
-func (g *gate) pin(held bool) {
-	g.pinned.Store(held)
+// unpin makes waiting callers give up, if the pin that was lost is the last one.
+func (g *gate) unpin(e jetpull.PinEvent) {
+	g.pin.CompareAndSwap(e.ID, "")
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pokeLocked()
+}
+
+// pinned reports whether this process is the one that sends, as far as it knows.
+func (g *gate) pinned() bool {
+	id, _ := g.pin.Load().(string)
+	return id != ""
 }
 
 // pokeLocked makes waiting callers look again.
@@ -79,8 +87,8 @@ type permit struct {
 // acquire waits until a POST may begin, this process loses its pin, or the lane is to stop. The caller reports the end of the POST to release.
 func (g *gate) acquire(ctx context.Context, stop <-chan struct{}, expires time.Time) (p permit, err error) {
 	for {
-		if !g.pinned.Load() {
-			return p, errUnpinned
+		if !g.pinned() {
+			return p, errStopping
 		}
 		if p.Receiver, err = g.w.store.Receivers.Find(ctx, g.name); err != nil {
 			return p, err
@@ -111,9 +119,6 @@ func (g *gate) acquire(ctx context.Context, stop <-chan struct{}, expires time.T
 		}
 	}
 }
-
-// forever is the wait for a change that has no known time.
-const forever = time.Hour
 
 // try takes a place, or returns how long there is certainly none.
 func (g *gate) try(r store.Receiver, now time.Time) (wait time.Duration, turn int, changed <-chan struct{}) {

@@ -110,11 +110,10 @@ func (l *lanes) worker(one *lane, stop <-chan struct{}) worker {
 
 // awaitIdle returns when nothing has woken a lane for a while, and the server has no entry that waits or is in progress.
 func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
-	every := time.NewTicker(idleAfter)
-	defer every.Stop()
+	every := time.Tick(idleAfter)
 	for {
 		select {
-		case <-every.C:
+		case <-every:
 		case <-ctx.Done():
 			return
 		}

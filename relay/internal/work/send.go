@@ -61,7 +61,7 @@ func (w *core) toReceiver(one *lane, stop <-chan struct{}) worker {
 	t := &toReceiver{w: w, name: one.owner, lane: one, order: r.Order, gate: one.gate, stop: stop}
 	worker := w.entryWorker(store.ToReceiver, t.name, true, t.deliver)
 	worker.ended = t.gate.leave
-	worker.opts = append(worker.opts, jetpull.OnPin(func(jetpull.PinEvent) { t.gate.pin(true) }), jetpull.OnUnpin(func(jetpull.PinEvent) { t.gate.pin(false) }))
+	worker.opts = append(worker.opts, jetpull.OnPin(func(e jetpull.PinEvent) { t.gate.pin.Store(e.ID) }), jetpull.OnUnpin(t.gate.unpin))
 	if ordered(r.Order) {
 		worker.opts = append(worker.opts, jetpull.OrderedBy(sourceToken), jetpull.Prefetch(max(orderedWindow, w.cfg.Concurrency)), jetpull.PrefetchBytes(orderedBytes))
 	}
@@ -83,6 +83,9 @@ func sourceToken(m *jetpull.Msg) string {
 // deliver processes an entry of the queue as far as possible. The entry is acknowledged if the error is nil, and redelivered
 // otherwise.
 func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
+	if !t.gate.pinned() {
+		return m.Nak() // to the server, before its turn is asked for: so all go to the other process, in their order
+	}
 	if ordered(t.order) {
 		turn, err := t.w.itsTurn(ctx, m, store.ToReceiver, t.w.store.Filter(store.ToReceiver, t.name, e.Source))
 		if err != nil || !turn {
@@ -90,11 +93,7 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 		}
 	}
 	// The record is newer than the copy in a redelivered entry.
-	err := t.w.decide(ctx, e, meta.NumDelivered > 1, func() error { return t.work(ctx, e) })
-	if errors.Is(err, errUnpinned) {
-		return m.NakWithDelay(firstPause) // to the server: a retry of an ordered entry would stay in this process
-	}
-	if err != nil || !ordered(t.order) {
+	if err := t.w.decide(ctx, e, meta.NumDelivered > 1, func() error { return t.work(ctx, e) }); err != nil || !ordered(t.order) {
 		return err
 	}
 	return m.DoubleAck(ctx) // confirmed, so that the check of the next entry of the source does not find this one
