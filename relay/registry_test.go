@@ -73,4 +73,5 @@ func TestReceiverThatCannotBeDecoded(t *testing.T) {
 	require.NoError(t, err)
 	o := s.want(503, "PUT", "/v1/receivers/ci", adminToken, object{"post_endpoint": "http://127.0.0.1:1"})
 	require.Equal(t, "unavailable", o["error"].(object)["code"])
+	require.Contains(t, o["error"].(object)["message"], `"ci": what is stored cannot be decoded`)
 }

@@ -96,6 +96,7 @@ var known = []httpserve.Known{
 	{Err: store.ErrNotFound, Status: http.StatusNotFound, Code: "not_found"},
 	{Err: store.ErrConflict, Status: http.StatusConflict, Code: "conflict", Message: "it was changed meanwhile, try again"},
 	{Err: store.ErrUnavailable, Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the store is not available, try again"},
+	{Err: store.ErrUnreadable, Status: http.StatusServiceUnavailable, Code: "unavailable"},
 }
 
 func describe(err error) *httpserve.Error { return httpserve.Describe(err, known) }

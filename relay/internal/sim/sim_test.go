@@ -3,7 +3,8 @@
 //
 // A seed draws receivers, what senders hand in and how often, the latency and the answer of each request, which requests
 // and answers get lost, when which of one to three processes stops, dies, or dies at a named point between two
-// writes, and when an operator unpins a receiver. When all that is over, everything is worked off, and package history says what is wrong with the run.
+// writes, and when an operator unpins a receiver. When all that is over, everything is worked off, and package history
+// says what is wrong with the run.
 //
 // A seed that fails is printed with the command that replays it. It draws the same plan, requests and answers; the Go
 // scheduler may still take events of one instant in another order.

@@ -150,7 +150,7 @@ func (t Table[T]) Change(ctx context.Context, name string, create bool, edit fun
 			return record, err
 		}
 	}
-	return record, fmt.Errorf("%w: %q is changed again and again, or what is stored cannot be decoded: see the log", ErrUnavailable, name)
+	return record, fmt.Errorf("%q: %w", name, ErrUnreadable)
 }
 
 // openRegistry reads the configuration and follows it until run ends.

@@ -5,6 +5,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -39,6 +40,7 @@ var (
 	ErrNotFound    = stored.ErrNotFound
 	ErrConflict    = stored.ErrConflict
 	ErrUnavailable = stored.ErrUnavailable
+	ErrUnreadable  = errors.New("what is stored cannot be decoded, or is changed again and again: remove the entry that the log names, or use the build that wrote it")
 )
 
 // Config configures the store.

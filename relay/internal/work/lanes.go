@@ -110,10 +110,9 @@ func (l *lanes) worker(one *lane, stop <-chan struct{}) worker {
 
 // awaitIdle returns when nothing has woken a lane for a while, and the server has no entry that waits or is in progress.
 func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
-	every := time.Tick(idleAfter)
 	for {
 		select {
-		case <-every:
+		case <-time.After(idleAfter):
 		case <-ctx.Done():
 			return
 		}

@@ -25,8 +25,5 @@ func (w *core) itsTurn(ctx context.Context, m *jetpull.Msg, q store.Queue, filte
 	if first == nil || first.Sequence >= m.Sequence() {
 		return true, nil
 	}
-	if err := m.NakWithDelay(turnPause); err != nil {
-		return false, jetpull.Retry(turnPause, err)
-	}
-	return false, nil
+	return false, m.NakWithDelay(turnPause)
 }
