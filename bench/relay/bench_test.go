@@ -34,7 +34,8 @@ const (
 var few = crowd{sources: 200, receivers: 4}
 
 // BenchmarkDelivery measures from the first message that is handed in to the last request at the end of the path: the POST
-// one way, and the callback of a round trip. The naive path publishes, takes, POSTs and acknowledges.
+// one way, and the callback of a round trip. The naive path publishes, takes, POSTs and acknowledges. The floor stores as much
+// as the relay.
 func BenchmarkDelivery(b *testing.B) {
 	b.Run("path=naive", func(b *testing.B) {
 		receiver := newCounter(b, b.N)
@@ -43,6 +44,14 @@ func BenchmarkDelivery(b *testing.B) {
 		b.ResetTimer()
 		receiver.wait(b)
 		p.rate(b, before)
+	})
+	b.Run("path=floor-one-way", func(b *testing.B) {
+		receiver := newCounter(b, b.N)
+		start(b, "floor", receiver.URL, "").through(b, receiver)
+	})
+	b.Run("path=floor-round-trip", func(b *testing.B) {
+		receiver, sender := newCounter(b, b.N), newCounter(b, b.N)
+		start(b, "floor", receiver.URL, sender.URL).through(b, sender)
 	})
 	b.Run("path=one-way", func(b *testing.B) {
 		p, receiver := start(b, "relay"), newCounter(b, b.N)

@@ -42,11 +42,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve is the relay, or the naive path.
+// serve is the relay, its floor, or the naive path.
 func serve(ctx context.Context, args []string, ready func(urls ...string)) error {
 	dir := args[0]
-	if args[1] == "naive" {
+	switch args[1] {
+	case "naive":
 		return serveNaive(ctx, dir, args[2], args[3], ready)
+	case "floor":
+		return serveFloor(ctx, dir, args[2], args[3], ready)
 	}
 	cfg := relay.DefaultConfig()
 	cfg.HTTP.Listener, cfg.NATS.StoreDir = "127.0.0.1:0", dir
