@@ -84,6 +84,11 @@ func (w *twins) step() (what, store, model string) {
 	case n == 7:
 		w.expire(true)
 		return "expire", "", ""
+	case n == 8 && w.r.IntN(2) == 0:
+		return both("soonest", func(s engine.Tables) string {
+			wait, err := s.Soonest(ctx, as)
+			return fmt.Sprint(wait == sqlstore.ClaimEvery, wait > sqlstore.ClaimEvery, err)
+		})
 	case n == 8:
 		return both("waiting", func(s engine.Tables) string { n, err := s.Waiting(ctx, as, 10); return fmt.Sprint(n, err) })
 	case n == 9:

@@ -103,7 +103,7 @@ func DrainTimeout(d time.Duration) WatcherOption { return func(c *config) { c.Dr
 
 // Steal makes a watcher that finds no free partition request one from the watcher with the most leases, as long as that one has at least two
 // more leases than itself. The other watcher begins no further item of the partition, finishes those that it has begun, and then releases it, so
-// no item is repeated. Off by default.
+// no item is repeated. While the watcher waits for a partition, it queries the database twice a second. Off by default.
 func Steal() WatcherOption { return func(c *config) { c.Steal = true } }
 
 // Wakeups makes the watcher look for work when a message arrives on [WakeupSubject], and publish there the partitions that this Store changes.

@@ -63,7 +63,7 @@ func (r *silentServer) QueryContext(_ context.Context, query string, _ []driver.
 	case strings.Contains(query, "feed_limits"):
 		return &recordedRow{columns: []string{"state", "now"}, row: []driver.Value{"", time.Now()}}, nil
 	case strings.HasPrefix(query, "SELECT SYSUTCDATETIME"):
-		return &recordedRow{columns: []string{"now", "ends", "due"}, row: []driver.Value{time.Now(), time.Now(), nil}}, nil
+		return &recordedRow{columns: []string{"now", "ends", "due", "claims"}, row: []driver.Value{time.Now(), time.Now(), nil, int64(0)}}, nil
 	case strings.Contains(query, "COUNT(*) AS n") && strings.Contains(query, "claimant"):
 		return &recordedRow{columns: []string{"owner", "n"}, row: []driver.Value{"other", int64(9)}}, nil
 	case strings.Contains(query, `FROM "partitions"`), strings.Contains(query, "FROM partitions p"):

@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
 // onModel runs a watcher on a model of the database, in virtual time, until f returns.
@@ -168,4 +171,45 @@ func TestDrainTimeoutNamesNoOldError(t *testing.T) {
 		require.ErrorIs(t, err, ErrDrainTimeout)
 		require.NotContains(t, err.Error(), "no route")
 	})
+}
+
+// alone is a model as a process sees it that no other process wakes, as on SQL Server.
+type alone struct{ *client }
+
+func (alone) Subscribe(func(partition string)) (cancel func()) { return func() {} }
+
+// TestStealingWithoutWakeups: what an owner releases for another watcher goes to that one, also if this finds out by polling alone,
+// whatever its polls and however long the handlers take.
+func TestStealingWithoutWakeups(t *testing.T) {
+	t.Parallel()
+	const partitions = 8
+	for _, poll := range []WatcherOption{Poll(100*time.Millisecond, 5*time.Second), Poll(2*time.Second, time.Hour)} {
+		for takes := range 10 {
+			synctest.Test(t, func(t *testing.T) {
+				c := newClient()
+				for p := range partitions {
+					c.create(Partition{ID: fmt.Sprint("p", p)})
+					require.NoError(t, c.insert(t.Context(), fmt.Sprint("p", p), Item{ID: "a"}, Item{ID: "b"}))
+				}
+				endless := ProcessorFunc(func(ctx context.Context, _ Item) (Response, error) {
+					return Response{}, watch.Sleep(ctx, time.Duration(1+takes)*time.Second)
+				})
+				watcher := func() (*Watcher, *running) {
+					w := NewWatcher(nil, endless, append(quick(), poll, Steal())...)
+					w.tables = alone{c}
+					return w, start(t, w)
+				}
+				first, firstRun := watcher()
+				time.Sleep(time.Minute)
+				require.Equal(t, partitions, first.Stats().Leases)
+				second, secondRun := watcher()
+				time.Sleep(5 * time.Minute)
+				require.Equal(t, partitions/2, second.Stats().Leases)
+				require.EqualValues(t, partitions/2, second.Stats().LeasesTaken)
+				require.EqualValues(t, partitions, first.Stats().LeasesTaken, "none comes back")
+				require.NoError(t, firstRun.stop(t))
+				require.NoError(t, secondRun.stop(t))
+			})
+		}
+	}
 }

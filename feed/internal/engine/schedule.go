@@ -95,7 +95,7 @@ func (e *Engine) scan(now time.Time) {
 		begun := time.Now()
 		leases, err := e.tables.Acquire(ctx, e.terms, free, holds)
 		wait, asked := time.Duration(-1), 0
-		if err == nil && len(leases) == 0 && interval > 4*e.PollMin {
+		if err == nil && len(leases) == 0 && (interval > 4*e.PollMin || e.Steal) {
 			wait, err = e.tables.Soonest(ctx, e.terms)
 		}
 		// If nothing is free, ask others for partitions, one at a time, until they have no more than a fair share.
@@ -115,7 +115,7 @@ func (e *Engine) scan(now time.Time) {
 			}
 			if len(leases) > 0 || asked > 0 {
 				e.timers.soon()
-			} else if at := time.Now().Add(max(wait, e.PollMin)); wait >= 0 && at.Before(e.timers.scan) {
+			} else if at := time.Now().Add(max(wait, min(e.PollMin, sqlstore.ClaimEvery))); wait >= 0 && at.Before(e.timers.scan) {
 				e.timers.scan = at
 			}
 		}

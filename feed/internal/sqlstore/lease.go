@@ -18,6 +18,8 @@ const (
 	renewBatch = 500
 	// ClaimWait is how long a released partition waits for the watcher that claimed it.
 	ClaimWait = time.Second
+	// ClaimEvery is how often that watcher looks for it.
+	ClaimEvery = ClaimWait / 2
 )
 
 // Lease is the hold on a partition: whoever has both owner and epoch may write its items.
@@ -234,14 +236,20 @@ func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 }
 
 // Soonest is how long it takes until a lease of another watcher ends or an item's time comes, or a negative
-// duration where nothing is known to come.
+// duration where nothing is known to come. It is at most ClaimEvery while the watcher claims a partition, because that may be
+// released at any time, and no wake-up is sure to come.
 func (s *Store) Soonest(ctx context.Context, t Terms) (time.Duration, error) {
 	var now, ends, due RowTime
+	var claims int
 	err := s.DB.WithContext(ctx).Raw("SELECT "+s.Dialect.Now+
 		", (SELECT MIN(until) FROM partitions WHERE status = 'Available' AND owner <> '' AND owner <> ?)"+
-		", (SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT "+s.Dialect.Past("not_before")+")",
-		t.Owner).Row().Scan(&now, &ends, &due)
+		", (SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT "+s.Dialect.Past("not_before")+")"+
+		", (SELECT COUNT(*) FROM partitions WHERE status = 'Available' AND claimant = ? AND NOT "+s.Dialect.Past("until")+")",
+		t.Owner, t.Owner).Row().Scan(&now, &ends, &due, &claims)
 	wait := time.Duration(-1)
+	if claims > 0 {
+		wait = ClaimEvery
+	}
 	for _, at := range []RowTime{ends, due} {
 		if d := max(0, at.Sub(now.Time)); !at.IsZero() && (wait < 0 || d < wait) {
 			wait = d
