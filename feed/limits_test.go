@@ -125,6 +125,19 @@ func TestGateRate(t *testing.T) {
 	})
 }
 
+// TestFewBeginsAreFair: two watchers that wait share a rate of a few begins a minute.
+func TestFewBeginsAreFair(t *testing.T) {
+	for range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMeter(5 * time.Millisecond)
+			each := limited(t, m, 10*time.Minute, Limits(Limit{Gate: 2, Rate: 10, Per: time.Minute}))
+			require.GreaterOrEqual(t, len(m.begun["gate 2"]), 90)
+			first, second := each[0].Stats().Completed, each[1].Stats().Completed
+			require.Greater(t, 3*min(first, second), 2*max(first, second), "%d and %d", first, second)
+		})
+	}
+}
+
 // TestPartitionConcurrency: no partition runs more, and those beside it are not hindered.
 func TestPartitionConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

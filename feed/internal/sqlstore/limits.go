@@ -55,6 +55,7 @@ type limitShare struct {
 	Share int   `json:"share"`
 	Waits bool  `json:"waits"` // for a greater share
 	Late  bool  `json:"late"`  // for more begins
+	Had   int   `json:"had"`   // the begins that it was granted, to compare watchers that wait
 }
 
 // limitBegins are begins that may be made until a time.
@@ -82,10 +83,16 @@ func (s *LimitState) Grant(now time.Time, t Terms, a *Ask) (g Grant) {
 	if s.Shares == nil {
 		s.Shares = map[string]limitShare{}
 	}
+	had := s.Shares[t.Owner].Had - a.Back
+	if !s.Shares[t.Owner].Late { // what the others had before it waits does not count
+		for _, share := range s.Shares {
+			had = max(had, share.Had)
+		}
+	}
 	g.Share = max(0, min(a.Demand, s.free(a.Concurrency, t.Owner)))
-	s.begin(ms, t.Owner, a, &g)
+	s.begin(ms, t.Owner, had, a, &g)
 	s.Shares[t.Owner] = limitShare{
-		Until: ms + t.Length.Milliseconds() + 1, Share: max(a.Keep, g.Share), Waits: g.Share < a.Demand, Late: g.Begins < a.Begins,
+		Until: ms + t.Length.Milliseconds() + 1, Share: max(a.Keep, g.Share), Waits: g.Share < a.Demand, Late: g.Begins < a.Begins, Had: had + g.Begins,
 	}
 	return g
 }
@@ -119,8 +126,8 @@ func (s *LimitState) free(concurrency int, owner string) int {
 }
 
 // begin grants begins, which may be made until g.At. A window that has one of them has those before it whose time was not over a
-// window ago.
-func (s *LimitState) begin(ms int64, owner string, a *Ask, g *Grant) {
+// window ago. A watcher shares with those that wait and had no more than it, and leaves one to each that had fewer.
+func (s *LimitState) begin(ms int64, owner string, had int, a *Ask, g *Grant) {
 	g.Begins = a.Begins
 	if a.Rate == 0 {
 		return
@@ -130,14 +137,14 @@ func (s *LimitState) begin(ms int64, owner string, a *Ask, g *Grant) {
 		left -= b.N
 	}
 	for other, share := range s.Shares {
-		if other != owner && share.Late {
-			late++
+		if other == owner || !share.Late || share.Had > had {
+			continue
+		}
+		if late++; share.Had < had {
+			left--
 		}
 	}
-	if left < a.Begins {
-		g.Begins = (max(0, left) + late - 1) / late
-	}
-	if g.Begins == 0 {
+	if g.Begins = min(a.Begins, (max(0, left)+late-1)/late); g.Begins == 0 {
 		return
 	}
 	part := max(1, a.Per.Milliseconds()/windowParts)

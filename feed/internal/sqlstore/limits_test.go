@@ -132,3 +132,35 @@ func TestSharesAreFair(t *testing.T) {
 		require.Equal(t, tt.want, shares, "%+v", tt)
 	}
 }
+
+// TestFewBeginsAreFair: watchers that wait get about the same number of begins, also if one is free at a time and the same watcher
+// always asks first.
+func TestFewBeginsAreFair(t *testing.T) {
+	const every = 500
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		limit := Limit{Rate: 1 + r.IntN(20), Per: time.Minute}
+		had, phase := make([]int, 2+r.IntN(3)), make([]int, 4)
+		for i := range phase {
+			phase[i] = r.IntN(every)
+		}
+		var state LimitState
+		for ms := range 11 * 60_000 {
+			for i := range had {
+				if ms%every == phase[i] {
+					g := state.Grant(time.UnixMilli(int64(1_000_000+ms)), Terms{Owner: string(rune('a' + i)), Length: 30 * time.Second},
+						&Ask{Limit: limit, Begins: 30, Use: time.Second})
+					if ms > 60_000 { // in the first window the first one takes what it wants
+						had[i] += g.Begins
+					}
+				}
+			}
+		}
+		total := 0
+		for _, n := range had {
+			total += n
+		}
+		require.GreaterOrEqual(t, total, limit.Rate*9, "seed %d: %v", seed, had)
+		require.Greater(t, 3*slices.Min(had)+3, 2*slices.Max(had), "seed %d: %v of %d", seed, had, limit.Rate)
+	}
+}
