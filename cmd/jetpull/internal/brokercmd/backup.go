@@ -19,30 +19,25 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-func backupCommand(asJSON *bool) *cobra.Command {
-	from := remote.Broker(asJSON)
-	cmd := &cobra.Command{
-		Use: "backup DIR", Short: "Copy the store of a running broker to a new or empty folder",
-		Long: `backup copies the streams of a running broker to the folder DIR, which must be new
+var backupVerb = remote.Verb{
+	Use: "backup DIR", Short: "Copy the store of a running broker to a new or empty folder",
+	Long: `backup copies the streams of a running broker to the folder DIR, which must be new
 or empty. The broker must run its own server, not that of --nats. If backup fails,
 the copy in DIR is not complete, and restore refuses it.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var list struct{ Streams []string }
-			answer, err := from.Get(cmd.Context(), "/backup", &list)
-			if err != nil {
-				return err
-			}
-			err = backup.Save(cmd.Context(), args[0], list.Streams, func(ctx context.Context, stream string) (io.ReadCloser, error) {
-				return from.Stream(ctx, "/backup/"+url.PathEscape(stream))
-			})
-			if err != nil {
-				return err
-			}
-			return cli.Answer(cmd, *from.JSON, answer, "backup of %s in %s\n", progress.Plural(len(list.Streams), "stream"), args[0])
-		},
-	}
-	from.Flags(cmd)
-	return cmd
+	Run: func(c *remote.Call) error {
+		var list struct{ Streams []string }
+		answer, err := c.Get(c.Cmd.Context(), "/backup", &list)
+		if err != nil {
+			return err
+		}
+		err = backup.Save(c.Cmd.Context(), c.Args[0], list.Streams, func(ctx context.Context, stream string) (io.ReadCloser, error) {
+			return c.Stream(ctx, "/backup/"+url.PathEscape(stream))
+		})
+		if err != nil {
+			return err
+		}
+		return cli.Answer(c.Cmd, *c.JSON, answer, "backup of %s in %s\n", progress.Plural(len(list.Streams), "stream"), c.Args[0])
+	},
 }
 
 func restoreCommand() *cobra.Command {
@@ -95,15 +90,10 @@ func restore(ctx context.Context, from, dir string) error {
 	return backup.Load(ctx, from, nc)
 }
 
-func healthCommand(asJSON *bool) *cobra.Command {
-	of := remote.Broker(asJSON)
-	cmd := &cobra.Command{
-		Use: "health", Short: "Exit with 0 if a broker is ready, and with 1 if it is not or does not answer",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := of.Get(cmd.Context(), "/readyz", nil)
-			return err
-		},
-	}
-	of.Flags(cmd)
-	return cmd
+var healthVerb = remote.Verb{
+	Use: "health", Short: "Exit with 0 if a broker is ready, and with 1 if it is not or does not answer",
+	Run: func(c *remote.Call) error {
+		_, err := c.Get(c.Cmd.Context(), "/readyz", nil)
+		return err
+	},
 }

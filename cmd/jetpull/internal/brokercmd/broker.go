@@ -103,8 +103,11 @@ func New(asJSON *bool) *cobra.Command {
 	cmd.Flags().BoolVar(&open, "open", false, "the same as --http-open true")
 	beside.Flag(cmd)
 	addOriginalFlags(cmd.Flags(), &old)
-	cmd.AddCommand(backupCommand(asJSON), restoreCommand(), healthCommand(asJSON))
-	cmd.AddCommand(admin.New(asJSON)...)
+	api := admin.API(asJSON)
+	backup := api.Command(backupVerb)
+	backup.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs) // DIR is no name of the broker's
+	cmd.AddCommand(backup, restoreCommand(), api.Command(healthVerb))
+	cmd.AddCommand(api.Commands(admin.Nouns)...)
 	return cmd
 }
 

@@ -62,8 +62,8 @@ type Noun struct {
 // Verb is one command. Without Run it makes a request and prints the answer.
 type Verb struct {
 	Use, Short, Long, Example string
-	Method                    string // GET if empty
-	Path                      string
+	Method                    string               // GET if empty
+	Path                      string               // that of the last word of Use if empty
 	Columns                   []string             // the fields that a list shows; nil: the answer is no list
 	Flags                     func(*pflag.FlagSet) // parameters of the request
 	Fields                    func(*pflag.FlagSet) // fields of its body
@@ -103,6 +103,7 @@ func (a *API) Command(v Verb) *cobra.Command {
 func (a *API) verb(v Verb) *cobra.Command {
 	cmd := &cobra.Command{Use: v.Use, Aliases: v.Aliases, Short: v.Short, Long: v.Long, Example: v.Example}
 	order, _, most := cli.Words(v.Use)
+	v.Path = cmp.Or(v.Path, a.Words[v.Word()].Item)
 	if v.Flags != nil {
 		v.Flags(cmd.Flags())
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { // an empty filter, as of a shell's unset variable, would choose everything

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jetpull/jetpull/broker/client"
@@ -27,9 +26,9 @@ var words = map[string]remote.Word{
 	"REPLAY":    {Kind: "replay", Item: "/channel/CHANNEL/consumer/CONSUMER/replay/REPLAY", List: "/replays", Ls: "replay ls CHANNEL CONSUMER"},
 }
 
-// New returns the commands that administer the broker that their flags name.
-func New(asJSON *bool) []*cobra.Command {
-	api := &remote.API{
+// API returns the broker that the flags of its commands name.
+func API(asJSON *bool) *remote.API {
+	return &remote.API{
 		Server: remote.Broker(asJSON), Words: words, Field: camel, Page: page, Name: nameOf, Linked: linked, Explain: explain,
 		Choices: map[string][]string{
 			"status": {"QUEUED", "INFLIGHT", "DELIVERED", "DEAD"}, "type": {"push", "pull"}, "role": {"read", "publish", "manage"},
@@ -37,7 +36,6 @@ func New(asJSON *bool) []*cobra.Command {
 		Operation: replay, Units: "jobs", OperationWord: "REPLAY",
 		OperationShow: "replay status --follow CHANNEL CONSUMER REPLAY", OperationCancel: "replay cancel CHANNEL CONSUMER REPLAY",
 	}
-	return api.Commands(nouns)
 }
 
 // camel is the field or parameter that a flag such as --event-type sets.

@@ -60,8 +60,7 @@ func put(use, one string, secret []string, flags func(*pflag.FlagSet)) remote.Ve
 
 // write writes what is there with what is given in its place, unless somebody else has changed it meanwhile.
 func write(c *remote.Call, known []string, given map[string]any) error {
-	word := c.Word()
-	path := c.To(words[word].Item)
+	path := c.To(c.Path)
 	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
 	view := map[string]any{}
 	_, got, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodGet, Path: path}, &view)
@@ -70,7 +69,7 @@ func write(c *remote.Call, known []string, given map[string]any) error {
 		header.Set("If-Unmodified-Since", got.Get("Last-Modified"))
 		for _, h := range hidden {
 			if _, ok := given[h.field]; !ok && slices.Contains(known, h.field) && h.is(view) {
-				return cli.Usage(fmt.Errorf("the %s %q has %s, which the broker does not show: give %q in --file to keep the value, or null to remove or regenerate it", words[word].Kind, c.Names[word], h.what, h.field))
+				return cli.Usage(fmt.Errorf("the %s %q has %s, which the broker does not show: give %q in --file to keep the value, or null to remove or regenerate it", words[c.Word()].Kind, c.Names[c.Word()], h.what, h.field))
 			}
 		}
 	case !errors.Is(err, client.ErrNotFound):
@@ -122,7 +121,7 @@ func rm(use, short string, check func(*remote.Call) error, flags func(*pflag.Fla
 				return err
 			}
 		}
-		path := c.To(words[c.Word()].Item)
+		path := c.To(c.Path)
 		_, got, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodGet, Path: path}, nil)
 		if err != nil {
 			return err

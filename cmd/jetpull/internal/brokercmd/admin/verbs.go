@@ -10,8 +10,8 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 )
 
-// nouns are the commands of jetpull broker that administer one.
-var nouns = []remote.Noun{
+// Nouns are the commands of jetpull broker that administer one.
+var Nouns = []remote.Noun{
 	{Name: "channels", Short: "Show, configure and delete channels", Verbs: []remote.Verb{
 		{Use: "ls", Short: "List channels, newest first", Path: "/channels", Columns: []string{"ID", "Name", "ChangedAt"}},
 		show("CHANNEL", "a channel"),
@@ -120,8 +120,8 @@ ends this command but not the replay.`,
 				paced(flags)
 			},
 		},
-		{Use: "status CHANNEL CONSUMER REPLAY", Short: "Show the progress of a replay", Path: words["REPLAY"].Item, Run: (*remote.Call).OperationStatus, Flags: remote.Follow},
-		{Use: "cancel CHANNEL CONSUMER REPLAY", Short: "End a replay; jobs that it has queued stay queued", Method: http.MethodDelete, Path: words["REPLAY"].Item},
+		{Use: "status CHANNEL CONSUMER REPLAY", Short: "Show the progress of a replay", Run: (*remote.Call).OperationStatus, Flags: remote.Follow},
+		{Use: "cancel CHANNEL CONSUMER REPLAY", Short: "End a replay; jobs that it has queued stay queued", Method: http.MethodDelete},
 	}},
 }
 
@@ -138,5 +138,5 @@ func paced(flags *pflag.FlagSet) {
 
 // show is the verb that shows what the last word names.
 func show(names, what string) remote.Verb {
-	return remote.Verb{Use: "show " + names, Short: "Show " + what, Path: words[remote.Verb{Use: names}.Word()].Item, Aliases: []string{"get"}}
+	return remote.Verb{Use: "show " + names, Short: "Show " + what, Aliases: []string{"get"}}
 }
