@@ -66,7 +66,7 @@ func tokens(c *remote.Call) (header http.Header, err error) {
 }
 
 func cancelScheduled(c *remote.Call) error {
-	path := c.To(words["SCHEDULED"].Item)
+	path := c.To(c.Path)
 	var message struct{ ProducedBy string }
 	if _, err := c.Get(c.Cmd.Context(), path, &message); err != nil {
 		return err
@@ -81,18 +81,18 @@ func cancelScheduled(c *remote.Call) error {
 	return err
 }
 
-// chosen calls all with --all, or one for each message that is named, until it fails. Messages or the flag have to be given.
-func chosen(c *remote.Call, all func() error, one func(message string) error) error {
+// each calls f for each message that is named, until it fails, or once with "" for --all. Messages or the flag have to be given.
+func each(c *remote.Call, f func(message string) error) error {
 	messages := c.Args[2:]
 	switch {
 	case c.Is("all") == (len(messages) > 0):
 		return cli.Usage(errors.New("give messages, whose IDs jobs ls shows, or --all"))
 	case len(messages) == 0:
-		return all()
+		return f("")
 	}
 	for _, message := range messages {
 		c.Names["MESSAGE"] = message
-		if err := one(message); err != nil {
+		if err := f(message); err != nil {
 			return fmt.Errorf("message %q: %w", message, err)
 		}
 	}
@@ -109,14 +109,15 @@ func purge(c *remote.Call) error {
 		answer, _, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodDelete, Path: c.To(words["CONSUMER"].Item) + what, Header: header}, view)
 		return answer, err
 	}
-	return chosen(c, func() error {
-		var purged struct{ DeletedCount int }
-		answer, err := remove("/dlq", &purged)
-		if err != nil {
-			return err
+	return each(c, func(message string) error {
+		if message == "" {
+			var purged struct{ DeletedCount int }
+			answer, err := remove("/dlq", &purged)
+			if err != nil {
+				return err
+			}
+			return cli.Answer(c.Cmd, *c.JSON, answer, "%s deleted\n", progress.Plural(purged.DeletedCount, "dead job"))
 		}
-		return cli.Answer(c.Cmd, *c.JSON, answer, "%s deleted\n", progress.Plural(purged.DeletedCount, "dead job"))
-	}, func(message string) error {
 		id, view, err := job(c, message)
 		if err != nil {
 			return err
@@ -132,13 +133,9 @@ func purge(c *remote.Call) error {
 
 // requeue is a replay of dead jobs: of all, or of one after the other.
 func requeue(c *remote.Call) error {
-	path := c.To(replaysPath)
-	return chosen(c, func() error {
-		_, err := c.Operate(path, map[string]any{"status": "DEAD"})
-		return err
-	}, func(message string) error {
-		jobs, err := c.Operate(path, map[string]any{"status": "DEAD", "message": message})
-		if err == nil && jobs == 0 {
+	return each(c, func(message string) error {
+		jobs, err := c.Operate(c.To(replaysPath), map[string]any{"status": "DEAD", "message": message})
+		if err == nil && jobs == 0 && message != "" {
 			err = errors.New("its job is not dead")
 		}
 		return err
