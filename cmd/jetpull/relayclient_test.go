@@ -193,7 +193,7 @@ func TestSendThatFails(t *testing.T) {
 		{2, `required flag(s) "source" not set`, []string{"send", "--id", "1", "--receiver", "ci", "1"}},
 		{2, `the payload "{" is not JSON`, []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "{"}},
 		{2, `--header "x" is not 'Name: value'`, []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "--header", "x", "1"}},
-		{2, "--wait 6m0s is not from 0 to 5m0s", []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "--wait", "6m", "1"}},
+		{2, "--wait 6m0s is not in 0s..5m0s", []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "--wait", "6m", "1"}},
 		{2, "--wait -1s is not", []string{"status", "s", "1", "--wait", "-1s"}},
 		{1, `no receiver "nobody"`, []string{"send", "--source", "s", "--id", "9", "--receiver", "nobody", "1"}},
 		{1, "another payload", []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "2"}},

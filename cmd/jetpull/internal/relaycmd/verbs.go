@@ -85,9 +85,9 @@ var nouns = []remote.Noun{
 			Use: "ls", Short: "List the receivers", Path: "/v1/receivers",
 			Columns: []string{"name", "post_endpoint", ">rate_limit", ">window_size", "order", "paused", "state.disabled", "state.breaker", ">state.backlog"},
 		},
-		{Use: "show RECEIVER", Short: "Show a receiver, with its breaker, window and backlog; durations are in seconds", Path: words["RECEIVER"].Item},
+		{Use: "show RECEIVER", Short: "Show a receiver, with its breaker, window and backlog; durations are in seconds"},
 		{
-			Use: "put RECEIVER", Short: "Create or change a receiver", Method: http.MethodPut, Path: words["RECEIVER"].Item,
+			Use: "put RECEIVER", Short: "Create or change a receiver", Method: http.MethodPut,
 			Long: `Create or change a receiver. A setting that neither --file nor a flag gives has the
 relay's default, except secrets: those of the receiver stay. Give secrets in --file:
 other users of the machine can see a command line.`,
@@ -107,13 +107,13 @@ other users of the machine can see a command line.`,
 				fields.Bool("paused", false, "send nothing until the receiver is changed; messages wait")
 			},
 		},
-		{Use: "rm RECEIVER", Short: "Remove a receiver; messages that wait for it fail", Method: http.MethodDelete, Path: words["RECEIVER"].Item},
+		{Use: "rm RECEIVER", Short: "Remove a receiver; messages that wait for it fail", Method: http.MethodDelete},
 	}},
 	{Name: "senders", Short: "Show and configure senders", Verbs: []remote.Verb{
 		{Use: "ls", Short: "List the senders", Path: "/v1/senders", Columns: []string{"name", "callback_endpoint", "sources", ">secret_count"}},
-		{Use: "show SENDER", Short: "Show a sender", Path: words["SENDER"].Item},
+		{Use: "show SENDER", Short: "Show a sender"},
 		{
-			Use: "put SENDER", Short: "Create or change a sender", Method: http.MethodPut, Path: words["SENDER"].Item,
+			Use: "put SENDER", Short: "Create or change a sender", Method: http.MethodPut,
 			Long: `Create or change a sender. Give its secrets, and the token of a new sender, in --file:
 other users of the machine can see a command line. A sender keeps its token and
 secrets if the file has none. Without a callback endpoint it gets no callbacks.`,
@@ -125,7 +125,7 @@ secrets if the file has none. Without a callback endpoint it gets no callbacks.`
 			},
 			Run: putSender,
 		},
-		{Use: "rm SENDER", Short: "Remove a sender; it gets no more callbacks", Method: http.MethodDelete, Path: words["SENDER"].Item},
+		{Use: "rm SENDER", Short: "Remove a sender; it gets no more callbacks", Method: http.MethodDelete},
 	}},
 	{Name: "failed", Short: "Show and settle failed messages", Verbs: []remote.Verb{
 		{
@@ -141,7 +141,7 @@ secrets if the file has none. Without a callback endpoint it gets no callbacks.`
 			Columns: []string{"id", "verb", "state", ">matched", ">done", ">skipped", "by", "began"},
 		},
 		{Use: "status OPERATION", Short: "Show the progress of an operation", Run: (*remote.Call).OperationStatus, Flags: remote.Follow},
-		{Use: "cancel OPERATION", Short: "End an operation; messages that it has handled stay so", Method: http.MethodDelete, Path: words["OPERATION"].Item},
+		{Use: "cancel OPERATION", Short: "End an operation; messages that it has handled stay so", Method: http.MethodDelete},
 	}},
 }
 
@@ -214,16 +214,16 @@ this in the background: an interrupt ends this command but not the operation.`,
 // maxWait is the longest wait for a response that the relay takes.
 const maxWait = 5 * time.Minute
 
-// waitFlag adds the flag --wait.
-func waitFlag(flags *pflag.FlagSet) *time.Duration {
-	return flags.Duration("wait", 0, "wait for the response for a `DURATION`, at most 5m; without a response in time it fails with exit code 4; 0: do not wait")
+// waitFlag adds the flag --wait, which [respond] obeys.
+func waitFlag(flags *pflag.FlagSet) {
+	wait := flags.Duration("wait", 0, "wait for the response for a `DURATION`, at most 5m; without a response in time it fails with exit code 4; 0: do not wait")
+	cli.Range(flags, "wait", wait, 0, maxWait)
 }
 
 // sendVerb is jetpull relay send.
 func sendVerb() remote.Verb {
 	m := client.Message{Headers: map[string]string{}}
 	var text bool
-	var wait *time.Duration
 	return remote.Verb{
 		Use: "send [PAYLOAD]", Short: "Send a message",
 		Long: `Send a message to a receiver. The payload is JSON, from the argument or from
@@ -240,13 +240,13 @@ takes up to 1,000 messages.`,
 			}
 			cli.HeaderFlag(flags, func(name, value string) { m.Headers[name] = value })
 			flags.BoolVar(&text, "text", false, "send the payload as a JSON string, whatever it is")
-			wait = waitFlag(flags)
+			waitFlag(flags)
 		},
 		Run: func(c *remote.Call) error {
 			if err := complete(c, &m, text); err != nil {
 				return err
 			}
-			return respond(c, *wait, http.MethodPost, "/v1/messages", m)
+			return respond(c, http.MethodPost, "/v1/messages", m)
 		},
 	}
 }
@@ -270,10 +270,11 @@ func complete(c *remote.Call, m *client.Message, text bool) (err error) {
 	return nil
 }
 
-// respond makes a request that is answered with where a message is, waits for the response, and prints that.
-func respond(c *remote.Call, wait time.Duration, method, path string, body any) error {
-	if wait < 0 || wait > maxWait {
-		return cli.Usage(fmt.Errorf("--wait %s is not from 0 to %s", wait, maxWait))
+// respond makes a request that is answered with the state of a message, waits for the response as --wait says, and prints that.
+func respond(c *remote.Call, method, path string, body any) error {
+	wait, err := c.Cmd.Flags().GetDuration("wait")
+	if err != nil {
+		return err
 	}
 	if wait > 0 {
 		path += "?wait=" + url.QueryEscape(wait.String())
@@ -305,14 +306,10 @@ var statusVerb = remote.Verb{
 	Long: `Show the state of a message, with each attempt. With --wait it waits for the
 response and prints that instead.`,
 	Path:  "/v1/messages/SOURCE/MESSAGE",
-	Flags: func(flags *pflag.FlagSet) { waitFlag(flags) },
+	Flags: waitFlag,
 	Run: func(c *remote.Call) error {
-		wait, err := c.Cmd.Flags().GetDuration("wait")
-		switch {
-		case err != nil:
-			return err
-		case wait != 0:
-			return respond(c, wait, http.MethodGet, c.To(c.Path)+"/response", nil)
+		if wait, _ := c.Cmd.Flags().GetDuration("wait"); wait != 0 { // the flag exists
+			return respond(c, http.MethodGet, c.To(c.Path)+"/response", nil)
 		}
 		return c.Request()
 	},
