@@ -50,13 +50,12 @@ type Node struct {
 	release  service.Closers // everything but the listener
 	progress func()          // reports progress of the start
 	// handler serves all requests once the broker has started.
-	handler atomic.Pointer[httpapi.API]
+	handler atomic.Pointer[http.Handler]
 	// broken ends, with the cause, when the embedded server can write nothing more.
 	broken    context.Context
 	breakDown context.CancelCauseFunc
 
-	api         http.Handler // serves from handler, or answers why it is not set yet
-	console     http.Handler // nil: none
+	console     func(api http.Handler) (http.Handler, func()) // nil: none
 	natsOptions []nats.Option
 	notices     io.Writer // gets lines about the configuration that the log's level hides; nil: none
 	// onSync lets tests simulate a power failure.
@@ -77,9 +76,10 @@ func Notices(w io.Writer) Option {
 	return func(n *Node) { n.notices = w }
 }
 
-// Console also serves h at /console/ on the broker's listener. The broker does not check a token there, so h must.
-func Console(h http.Handler) Option {
-	return func(n *Node) { n.console = h }
+// Console also serves, at /console/ on the broker's listener, the handler that open returns. The broker does not check a token there, so the
+// handler must. api is the broker's HTTP interface, for requests from this process. [Node.Stop] calls stop.
+func Console(open func(api http.Handler) (console http.Handler, stop func())) Option {
+	return func(n *Node) { n.console = open }
 }
 
 // Start starts a broker. When it returns, the broker serves requests at [Node.Addr]. Until then it answers them with 503, and /healthz with 200.
@@ -208,15 +208,15 @@ func (n *Node) backup() *httpapi.Backup {
 // listen starts the listener before the broker can serve, so that a waiting start is visible.
 func (n *Node) listen(ctx context.Context) (err error) {
 	starting := httpserve.Starting(true, func() string { return "the broker starts: it waits for its NATS servers, or reads its store" })
-	n.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if api := n.handler.Load(); api != nil {
-			api.ServeHTTP(w, r)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if started := n.handler.Load(); started != nil {
+			(*started).ServeHTTP(w, r)
 		} else {
 			starting.ServeHTTP(w, r)
 		}
 	})
 	n.server, err = httpserve.Listen(ctx, httpserve.Config{
-		Address: n.cfg.HTTP.Listener, Handler: httpserve.Mount(n.stopping, "/console/", n.console, n.api), Cert: n.cfg.HTTP.TLSCert, Key: n.cfg.HTTP.TLSKey,
+		Address: n.cfg.HTTP.Listener, Handler: handler, Cert: n.cfg.HTTP.TLSCert, Key: n.cfg.HTTP.TLSKey,
 		Read: n.cfg.HTTP.ReadTimeout, Write: n.cfg.HTTP.WriteTimeout, PerAddress: n.cfg.HTTP.PerAddress, Log: n.log,
 	})
 	if err == nil {
@@ -233,11 +233,14 @@ func (n *Node) serve() {
 		Loopback: n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
 		Gateway: gateway,
 	}
-	n.handler.Store(httpapi.New(n.broker, n.store.Directory, n.store.Messages, opts))
+	var handler http.Handler = httpapi.New(n.broker, n.store.Directory, n.store.Messages, opts)
+	if n.console != nil {
+		console, stop := n.console(handler)
+		n.release.Add(stop)
+		handler = httpserve.Mount(n.stopping, "/console/", console, handler)
+	}
+	n.handler.Store(&handler)
 }
-
-// Handler returns the broker's HTTP interface, for requests from this process.
-func (n *Node) Handler() http.Handler { return n.api }
 
 // Addr returns the address that the broker listens on.
 func (n *Node) Addr() string { return n.addr }

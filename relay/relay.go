@@ -47,16 +47,18 @@ type Node struct {
 	endWaits context.CancelFunc // ends stopping
 	stop     sync.Once
 	stopped  error
-	release  service.Closers // everything but the listener
-	api      http.Handler
-	console  http.Handler // nil: none
+	release  service.Closers                               // everything but the listener
+	console  func(api http.Handler) (http.Handler, func()) // nil: none
 }
 
 // Option changes how a node starts.
 type Option func(*Node)
 
-// Console also serves h at /console/ on the relay's listener. The relay does not check a token there, so h must.
-func Console(h http.Handler) Option { return func(n *Node) { n.console = h } }
+// Console also serves, at /console/ on the relay's listener, the handler that open returns. The relay does not check a token there, so the
+// handler must. api is the relay's HTTP interface, for requests from this process. [Node.Stop] calls stop.
+func Console(open func(api http.Handler) (console http.Handler, stop func())) Option {
+	return func(n *Node) { n.console = open }
+}
 
 // Start starts a relay. When it returns, the relay serves requests at [Node.Addr]. ctx limits the start alone; [Node.Stop] stops the relay.
 // After an error everything that was started has been stopped.
@@ -140,23 +142,21 @@ func (n *Node) startWork(ctx context.Context) error {
 }
 
 func (n *Node) listen(ctx context.Context) (err error) {
-	loopback, err := service.Loopback(n.cfg.HTTP.Listener)
-	if err != nil {
-		return err
-	}
-	n.api = httpapi.New(n.store, n.workers, httpapi.Options{
+	loopback, _ := service.Loopback(n.cfg.HTTP.Listener) // Validate has checked it
+	handler := httpapi.New(n.store, n.workers, httpapi.Options{
 		AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics, Loopback: loopback, Logger: n.log, Stopping: n.stopping,
 		MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()),
 	})
+	if n.console != nil {
+		console, stop := n.console(handler)
+		n.release.Add(stop)
+		handler = httpserve.Mount(n.stopping, "/console/", console, handler)
+	}
 	n.server, err = httpserve.Listen(ctx, httpserve.Config{
-		Address: n.cfg.HTTP.Listener, Read: readTimeout, Write: writeTimeout, PerAddress: n.cfg.HTTP.PerAddress, Log: n.log,
-		Handler: httpserve.Mount(n.stopping, "/console/", n.console, n.api),
+		Address: n.cfg.HTTP.Listener, Handler: handler, Read: readTimeout, Write: writeTimeout, PerAddress: n.cfg.HTTP.PerAddress, Log: n.log,
 	})
 	return err
 }
-
-// Handler returns the relay's HTTP interface, for requests from this process.
-func (n *Node) Handler() http.Handler { return n.api }
 
 // Addr returns the address of the listener.
 func (n *Node) Addr() string { return n.server.Addr() }

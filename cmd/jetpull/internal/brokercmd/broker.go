@@ -45,17 +45,13 @@ a shell does not determine where messages are stored.
 // New is jetpull broker. *asJSON is set where a subcommand is to print JSON.
 func New(asJSON *bool) *cobra.Command {
 	var natsContext string
-	var open bool
 	var old []string // what has no effect of the flags of webhook-broker
 	var opts []broker.Option
-	var beside consolecmd.Beside
+	var withConsole bool
 	cmd := serve.System[broker.Config]{
 		Settings: broker.Settings(),
 		Sample:   broker.SampleConfig,
 		Given: func(cmd *cobra.Command, values map[string]string) (err error) {
-			if open {
-				values["http-open"] = "true"
-			}
 			opts = []broker.Option{broker.Notices(cmd.ErrOrStderr())}
 			if cmd.Flags().Changed("context") {
 				option, err := brokerContext(cmd.Context(), natsContext, values)
@@ -77,19 +73,15 @@ func New(asJSON *bool) *cobra.Command {
 		Start: func(ctx context.Context, cfg *broker.Config, log *slog.Logger) (serve.Node, error) {
 			if strings.HasPrefix(cfg.Admin.Token, "sha256:") {
 				// The console makes requests with the token itself.
-				beside.On = false
+				withConsole = false
 				log.Info("no console at /console/: the configuration has only a hash of the admin token; jetpull console --broker serves it")
 			}
-			if beside.On {
-				opts = append(opts, broker.Console(&beside))
+			if withConsole {
+				opts = append(opts, broker.Console(consolecmd.Beside(cfg.HTTP.Listener, cfg.Admin.Token, log, func(c *console.Config, inside *http.Client) {
+					c.Broker = client.NewAdmin("http://localhost", cfg.Admin.Token, inside)
+				})))
 			}
-			n, err := broker.Start(ctx, cfg, log, opts...)
-			if err != nil {
-				return nil, err
-			}
-			return beside.Open(n, cfg.HTTP.Listener, cfg.Admin.Token, log, func(c *console.Config, inside *http.Client) {
-				c.Broker = client.NewAdmin("http://localhost", cfg.Admin.Token, inside)
-			}), nil
+			return broker.Start(ctx, cfg, log, opts...)
 		},
 	}.Command(&cobra.Command{
 		Use:   "broker",
@@ -100,8 +92,8 @@ func New(asJSON *bool) *cobra.Command {
   jetpull broker --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
 	})
 	cmd.Flags().StringVar(&natsContext, "context", "", "connect to the server of a context of the nats command: its `NAME`, or the path of its file")
-	cmd.Flags().BoolVar(&open, "open", false, "the same as --http-open true")
-	beside.Flag(cmd)
+	cmd.Flags().BoolFunc("open", "the same as --http-open true", func(on string) error { return cmd.Flags().Set("http-open", on) })
+	cmd.Flags().BoolVar(&withConsole, "console", true, "serve the console at /console/")
 	addOriginalFlags(cmd.Flags(), &old)
 	api := admin.API(asJSON)
 	backup := api.Command(backupVerb)

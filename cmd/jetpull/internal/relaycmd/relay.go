@@ -41,7 +41,7 @@ The subcommands are clients of a running relay. echo is a receiver for trying it
 
 // New makes the command jetpull relay. *asJSON is set where a subcommand is to print JSON.
 func New(asJSON *bool) *cobra.Command {
-	var beside consolecmd.Beside
+	var withConsole bool
 	cmd := serve.System[relay.Config]{
 		Settings: relay.Settings(),
 		Sample:   relay.SampleConfig,
@@ -52,16 +52,12 @@ func New(asJSON *bool) *cobra.Command {
 				log.Warn("configuration", "warning", warning)
 			}
 			var opts []relay.Option
-			if beside.On {
-				opts = append(opts, relay.Console(&beside))
+			if withConsole {
+				opts = append(opts, relay.Console(consolecmd.Beside(cfg.HTTP.Listener, cfg.Admin.Token, log, func(c *console.Config, inside *http.Client) {
+					c.Relay = client.New("http://localhost", cfg.Admin.Token, inside)
+				})))
 			}
-			n, err := relay.Start(ctx, cfg, log, opts...)
-			if err != nil {
-				return nil, err
-			}
-			return beside.Open(n, cfg.HTTP.Listener, cfg.Admin.Token, log, func(c *console.Config, inside *http.Client) {
-				c.Relay = client.New("http://localhost", cfg.Admin.Token, inside)
-			}), nil
+			return relay.Start(ctx, cfg, log, opts...)
 		},
 	}.Command(&cobra.Command{
 		Use:   "relay",
@@ -71,7 +67,7 @@ func New(asJSON *bool) *cobra.Command {
   jetpull relay --config relay.cfg --listen 0.0.0.0:8080 --admin-token "$TOKEN"
   jetpull relay --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
 	})
-	beside.Flag(cmd)
+	cmd.Flags().BoolVar(&withConsole, "console", true, "serve the console at /console/")
 	cmd.AddCommand(clients(asJSON)...)
 	cmd.AddCommand(newEchoCommand())
 	return cmd
