@@ -92,12 +92,14 @@ func (r *run) failed(m *Msg, attempt int, outcome string, after time.Duration, e
 	switch e.Outcome {
 	case Retried:
 		c.retried.Add(1)
+		outcome = fmt.Sprintf("%s in %v", outcome, after.Round(time.Millisecond))
 	case DeadLettered:
 		e.DeadLetter = r.set.run.deadLetter
 		c.deadLettered.Add(1)
 	case Terminated:
 		c.terminated.Add(1)
 	}
+	r.report.Failed(m.Sequence(), err, outcome, true)
 	if f := r.set.run.onEvent; f != nil {
 		r.report.Call(func() { f(e) })
 	}

@@ -113,15 +113,14 @@ func (r *Reporter) Healthy() {
 	}
 }
 
-// Failed logs that a handler failed, and passes the error to OnError if no event reports it. An attempt that does not settle
-// its message makes no event.
-func (r *Reporter) Failed(seq uint64, err error, settles bool) {
+// Failed logs that a handler failed, with the outcome, and passes the error to OnError if no event reports it.
+func (r *Reporter) Failed(seq uint64, err error, outcome string, event bool) {
 	if _, panicked := errors.AsType[*PanicError](err); panicked {
-		r.Log.Error("jetpull: handler panicked", "sequence", seq, "error", err)
+		r.Log.Error("jetpull: handler panicked", "sequence", seq, "error", err, "outcome", outcome)
 	} else {
-		r.Log.Warn("jetpull: handler failed", "sequence", seq, "error", err)
+		r.Log.Warn("jetpull: handler failed", "sequence", seq, "error", err, "outcome", outcome)
 	}
-	if !r.Events || !settles {
+	if !r.Events || !event {
 		r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
 	}
 }

@@ -101,8 +101,8 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err error) {
 	none := p.queue.consumer.AckNone
 	how := p.ops.Settled(e.msg)
-	if err != nil {
-		p.ops.Report.Failed(e.id.Seq, err, !none && how == Undecided)
+	if err != nil && (none || how != Undecided) {
+		p.ops.Report.Failed(e.id.Seq, err, "settled already", false)
 	}
 	switch {
 	case none:
@@ -179,16 +179,15 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 
 // again retries e after a delay: in place if messages are ordered by key, else by the server.
 func (p *Pool[M]) again(s *slot[M], e *entry[M], try attempt, delay time.Duration) {
-	p.ops.Report.Log.Debug("jetpull: message is retried", "sequence", e.id.Seq, "after", delay)
 	m := e.msg // once it waits for its retry, e is another worker's
 	if p.ops.Key != nil && p.retryInPlace(s, e, delay) {
 		p.ops.Failed(m, try.number, Retried, delay, try.err)
 		return
 	}
+	p.nak(e, try, delay)
 	if try.last {
 		p.ops.Report.LastDeliveries(true, e.id.Seq)
 	}
-	p.nak(e, try, delay)
 }
 
 // nak hands e back. The server redelivers it, unless this was its last delivery.
