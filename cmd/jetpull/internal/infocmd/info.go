@@ -175,24 +175,25 @@ func infoOf(ctx context.Context, js jetstream.JetStream, stream, consumer string
 
 // state is a consumer at one moment, with what of its configuration explains the numbers.
 type state struct {
-	Stream      string    `json:"stream"`
-	Consumer    string    `json:"consumer"`
-	Time        time.Time `json:"time"`
-	PushTo      string    `json:"push_to,omitempty"` // a subject; empty: it is a pull consumer
-	Filter      []string  `json:"filter,omitempty"`
-	AckPolicy   string    `json:"ack_policy"`
-	AckWait     string    `json:"ack_wait,omitempty"`
-	MaxPending  int       `json:"max_ack_pending,omitempty"`
-	MaxDeliver  int       `json:"max_deliver,omitempty"`
-	Pending     uint64    `json:"pending"`
-	AckPending  int       `json:"ack_pending"`
-	Redelivered int       `json:"redelivered"`
-	Waiting     int       `json:"waiting_pulls"`
-	Delivered   position  `json:"delivered"`
-	AckFloor    position  `json:"ack_floor"`
-	Paused      bool      `json:"paused,omitempty"`
-	Pins        []pin     `json:"pins,omitempty"`
-	Rates       *rates    `json:"rates,omitempty"`
+	Stream      string     `json:"stream"`
+	Consumer    string     `json:"consumer"`
+	Time        time.Time  `json:"time"`
+	PushTo      string     `json:"push_to,omitempty"` // a subject; empty: it is a pull consumer
+	Filter      []string   `json:"filter,omitempty"`
+	AckPolicy   string     `json:"ack_policy"`
+	AckWait     string     `json:"ack_wait,omitempty"`
+	MaxPending  int        `json:"max_ack_pending,omitempty"`
+	MaxDeliver  int        `json:"max_deliver,omitempty"`
+	Pending     uint64     `json:"pending"`
+	AckPending  int        `json:"ack_pending"`
+	Redelivered int        `json:"redelivered"`
+	Waiting     int        `json:"waiting_pulls"`
+	Delivered   position   `json:"delivered"`
+	AckFloor    position   `json:"ack_floor"`
+	Paused      bool       `json:"paused,omitempty"`
+	PauseUntil  *time.Time `json:"pause_until,omitempty"`
+	Pins        []pin      `json:"pins,omitempty"`
+	Rates       *rates     `json:"rates,omitempty"`
 }
 
 // position is how far a consumer is.
@@ -219,6 +220,9 @@ func observe(info *jetstream.ConsumerInfo, now time.Time) state {
 		Redelivered: info.NumRedelivered, Waiting: info.NumWaiting, Paused: info.Paused,
 		Delivered: position{info.Delivered.Consumer, info.Delivered.Stream, info.Delivered.Last},
 		AckFloor:  position{info.AckFloor.Consumer, info.AckFloor.Stream, info.AckFloor.Last},
+	}
+	if info.Paused {
+		s.PauseUntil = c.PauseUntil
 	}
 	if c.FilterSubject != "" {
 		s.Filter = []string{c.FilterSubject}
@@ -266,6 +270,9 @@ func (s *state) line() string {
 		s.Time.Local().Format(time.TimeOnly), progress.Count(s.Pending), progress.Count(s.AckPending), progress.Count(s.Redelivered), progress.Count(s.Waiting))
 	if r := s.Rates; r != nil {
 		line += fmt.Sprintf(", delivered %.0f/s, acked %.0f/s, pending %+.0f/s", r.Delivered, r.Acked, r.Pending)
+	}
+	if s.PauseUntil != nil {
+		line += ", paused until " + s.PauseUntil.Local().Format(time.RFC3339)
 	}
 	for _, p := range s.Pins {
 		line += fmt.Sprintf(", pin of %s: %s", p.Group, cmp.Or(p.ID, "nobody"))
