@@ -27,12 +27,20 @@ func TestConsumersPauseAndResume(t *testing.T) {
 	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Contains(t, r.out, "consumer c on stream S is paused until ")
 	require.True(t, f.info(t).Paused)
+	_, until, _ := strings.Cut(strings.TrimSpace(r.out), "until ")
+	at, err := time.Parse(time.RFC3339, until)
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^pause until +`+at.Format(time.DateTime)+`$`, f.run(t, "info", "S", "c").out)
+	out, errOut, stop := f.start(t, "info", "S", "c", "--watch")
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), ", paused until "+until+"\n") }, 10*time.Second, 5*time.Millisecond)
+	require.Equal(t, cli.ExitDone, stop(), errOut.String())
 	require.Equal(t, cli.ExitNoMessages, f.run(t, "fetch", "S", "c", "--no-wait").code)
 
 	r = f.run(t, "consumers", "resume", "S", "c", "--json")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Equal(t, "{\"stream\":\"S\",\"consumer\":\"c\",\"paused\":false}\n", r.out)
 	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c").code)
+	require.NotContains(t, f.run(t, "info", "S", "c").out, "pause")
 
 	r = f.run(t, "consumers", "pause", "S", "nobody", "--for", "1h")
 	require.Equal(t, cli.ExitError, r.code)
@@ -54,6 +62,13 @@ func TestConsumersReset(t *testing.T) {
 		ResetTo uint64 `json:"reset_to"`
 	}](t, r.out)[0].ResetTo)
 	require.Equal(t, "2\n", f.run(t, "fetch", "S", "c", "--raw").out)
+
+	r = f.run(t, "consumers", "reset", "S", "c", "--to", "6")
+	require.Equal(t, cli.ExitUsage, r.code)
+	require.Contains(t, r.err, "--to 6 is beyond 5, the next message of the stream: messages that are published before 6 would not be delivered")
+	require.Equal(t, "3\n", f.run(t, "fetch", "S", "c", "--raw").out, "nothing has changed")
+	require.Equal(t, cli.ExitDone, f.run(t, "consumers", "reset", "S", "c", "--to", "5").code)
+	require.Equal(t, cli.ExitNoMessages, f.run(t, "fetch", "S", "c", "--no-wait").code, "all are skipped")
 }
 
 func TestPublishLines(t *testing.T) {

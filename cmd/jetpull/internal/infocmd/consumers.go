@@ -76,7 +76,8 @@ func newReset(g *client.Globals) *cobra.Command {
 		Long: `reset makes the server forget what is pending and what was acknowledged above the
 floor, and deliver again from there, in order, with delivery counts that begin at
 1. With --to it delivers again from a sequence of the stream. Messages that were
-handled can be delivered again. It needs a server 2.14 or later.`,
+handled can be delivered again. The next sequence of the stream skips all that it
+stores. It needs a server 2.14 or later.`,
 		Example: `  jetpull consumers reset ORDERS worker
   jetpull consumers reset ORDERS worker --to 1200`,
 	}, func(ctx context.Context, js jetstream.JetStream, stream, name string) (outcome, string, error) {
@@ -95,10 +96,18 @@ func reset(ctx context.Context, js jetstream.JetStream, stream, name string, to 
 	if _, err := infoOf(ctx, js, stream, name); err != nil {
 		return nil, err
 	}
-	if to > 0 {
-		return js.ResetConsumerToSequence(ctx, stream, name, to)
+	if to == 0 {
+		return js.ResetConsumer(ctx, stream, name)
 	}
-	return js.ResetConsumer(ctx, stream, name)
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	// The server takes any sequence, and delivers no message below it.
+	if next := s.CachedInfo().State.LastSeq + 1; to > next {
+		return nil, cli.Usage(fmt.Errorf("--to %d is beyond %d, the next message of the stream: messages that are published before %[1]d would not be delivered", to, next))
+	}
+	return js.ResetConsumerToSequence(ctx, stream, name, to)
 }
 
 // change has cmd run f within the timeout for requests, and print what came of it.
