@@ -156,10 +156,13 @@ func TestDLQRequeueIsResumed(t *testing.T) {
 func TestDLQSaysThatThereIsNothing(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.giveUp(t, 1)
-	for _, line := range []string{"ls D --reason nothing", "ls S"} {
+	for line, want := range map[string]string{
+		"ls D --reason nothing": "stream D, over dead.>, has 2 messages, and no dead letter that the filter fits; leave out --reason, --subject and --since to list all\n",
+		"ls S":                  "stream S, over s.>, has 1 message, and no dead letter; check that it stores the subject of consume --dead-letter, or see what there is with: nats stream ls\n",
+	} {
 		r := jetpullRun(t, append([]string{"dlq", "-s", f.url}, strings.Fields(line)...)...)
 		require.Equal(t, cli.ExitDone, r.code, r.err)
-		require.Equal(t, "there are none\n", r.err, line)
+		require.Equal(t, want, r.err, line)
 		require.Empty(t, r.out, line)
 	}
 	r := jetpullRun(t, "dlq", "ls", "NONE", "-s", f.url)

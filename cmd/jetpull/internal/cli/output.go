@@ -119,9 +119,14 @@ const (
 // List prints objects, which their JSON describes: each on a line as JSON, or a table of some fields. A column is the name of a field,
 // or a path with dots to one in it. ">" before it is that of a number, and ":N" after it shows the first N characters.
 func List[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error]) error {
+	return ListOr(cmd, asJSON, columns, objects, "there are none")
+}
+
+// ListOr is List with a text of its own for a reader, where there are no objects.
+func ListOr[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error], none string) error {
 	n, err := list(cmd.OutOrStdout(), asJSON, columns, objects)
 	if err == nil && n == 0 && !asJSON {
-		Notice(cmd.ErrOrStderr(), "there are none\n")
+		Notice(cmd.ErrOrStderr(), "%s\n", none)
 	}
 	return err
 }

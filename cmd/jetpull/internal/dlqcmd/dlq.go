@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -116,11 +117,21 @@ func newList(g *client.Globals) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d.chosen.Heads = true
 			columns := []string{">seq", "time", "subject", "stream", ">stream_seq", "consumer", ">attempts", "reason"}
-			return d.with(cmd, args, func() error { return cli.List(cmd, g.JSON, columns, d.letters(cmd)) })
+			return d.with(cmd, args, func() error { return cli.ListOr(cmd, g.JSON, columns, d.letters(cmd), d.none()) })
 		},
 	}
 	d.register(cmd, false)
 	return cmd
+}
+
+// none says where there are no dead letters, and what to check: the stream can be another one than that of the dead letters.
+func (d *dlq) none() string {
+	info := d.stream.CachedInfo()
+	looked := fmt.Sprintf("stream %s, over %s, has %s, and no dead letter", info.Config.Name, strings.Join(info.Config.Subjects, ", "), progress.Plural(info.State.Msgs, "message"))
+	if d.filters() {
+		return looked + " that the filter fits; leave out --reason, --subject and --since to list all"
+	}
+	return looked + "; check that it stores the subject of consume --dead-letter, or see what there is with: nats stream ls"
 }
 
 func newShow(g *client.Globals) *cobra.Command {
