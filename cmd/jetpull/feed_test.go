@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,11 @@ func TestFeedRefusesItsFlags(t *testing.T) {
 	} {
 		r := jetpullFeed(t, db, "", args...)
 		require.Equal(t, cli.ExitUsage, r.code, "%v: %s", args, r.err)
+	}
+	for _, missing := range []string{"./none --fast", "no-such-program", "  /etc/passwd x\n"} {
+		r := jetpullFeed(t, db, "", "--exec", missing)
+		require.Equal(t, cli.ExitUsage, r.code, r.err)
+		require.Contains(t, r.err, "--exec: the command cannot be run: exec: "+strconv.Quote(strings.Fields(missing)[0]))
 	}
 	r := jetpullFeed(t, "postgres://u:hidden@127.0.0.1:1/d", "", "ls")
 	require.Equal(t, cli.ExitError, r.code)

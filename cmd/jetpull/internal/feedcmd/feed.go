@@ -125,7 +125,7 @@ func New() *cobra.Command {
 }
 
 func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
-	if err := f.check(); err != nil {
+	if err := f.check(cmd.Context()); err != nil {
 		return cli.Usage(err)
 	}
 	var level slog.Level
@@ -183,7 +183,7 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 }
 
 // check says what the flags lack.
-func (f *flags) check() error {
+func (f *flags) check(ctx context.Context) error {
 	switch {
 	case f.handler+f.exec+f.publish == "":
 		return errors.New("nothing would handle the items: give --handler URL, --exec COMMAND or --publish SUBJECT")
@@ -193,6 +193,9 @@ func (f *flags) check() error {
 		return errors.New("--publish needs --nats URL")
 	case f.pollMax < f.pollMin:
 		return fmt.Errorf("--poll-max %v is below --poll-min %v", f.pollMax, f.pollMin)
+	}
+	if err := shell.Check(ctx, f.exec); err != nil {
+		return fmt.Errorf("--exec: the command cannot be run: %w", err)
 	}
 	return cmp.Or(cli.CheckURL("--handler", f.handler), cli.CheckURL("--health", f.health))
 }

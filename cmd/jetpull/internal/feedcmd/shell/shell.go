@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,23 @@ type Processor struct {
 	Command string
 	Timeout time.Duration
 	Stderr  io.Writer // shared by all commands
+}
+
+// program finds the name of what a command runs first, where it is written without what has a meaning to a shell.
+var program = regexp.MustCompile(`^\s*([\w./+-]+)(\s|$)`)
+
+// Check refuses a command whose program is not there: it would fail for every item.
+func Check(ctx context.Context, command string) error {
+	found := program.FindStringSubmatch(command)
+	if found == nil {
+		return nil // only the shell knows
+	}
+	name := found[1]
+	_, err := exec.LookPath(name)
+	if err != nil && !strings.Contains(name, "/") && exec.CommandContext(ctx, "sh", "-c", `command -v "$1"`, "sh", name).Run() == nil {
+		return nil // it is part of the shell, such as cd or if
+	}
+	return err
 }
 
 // Process implements [feed.Processor].
