@@ -108,14 +108,14 @@ func TestDLQRequeueToNoStream(t *testing.T) {
 	for _, to := range []string{"nobody.stores", "subscribed"} {
 		r := f.run(t, "dlq", "requeue", "D", "--all", "--to", to, "--timeout", "1s")
 		require.Equal(t, cli.ExitError, r.code, r.err)
-		require.Equal(t, fmt.Sprintf("jetpull: no stream has the subject %q; create a stream that has it, or give another subject with --to\n", to), r.err)
+		require.Regexp(t, "^jetpull: dead letter [2-4]: publish to "+to+": no stream has this subject; create one that has it, or give another subject with --to\n$", r.err)
 		require.Equal(t, "requeued 0 dead letters\n", r.out)
 		require.Len(t, f.letters(t), 3)
 	}
 	require.NoError(t, f.js.DeleteStream(t.Context(), "S"))
 	r := f.run(t, "dlq", "requeue", "D", "3", "4")
 	require.Equal(t, cli.ExitFailed, r.code, "others may have another subject")
-	require.Contains(t, r.err, `dead letter 3: no stream has the subject "s.1"; create a stream that has it, or give another subject with --to`)
+	require.Contains(t, r.err, `dead letter 3: publish to s.1: no stream has this subject; create one that has it, or give another subject with --to`)
 	require.Contains(t, r.err, "2 dead letters could not be requeued\n")
 }
 

@@ -2,6 +2,7 @@
 package deadletters
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,13 +126,8 @@ func letter(m jetstream.Msg, meta *jetstream.MsgMetadata) *Letter {
 	return l
 }
 
-// NoStreamError says that a message was not requeued because no stream has its subject.
-type NoStreamError struct{ Subject string }
-
-// Error names the subject.
-func (e *NoStreamError) Error() string {
-	return fmt.Sprintf("no stream has the subject %q; create a stream that has it, or give another subject with --to", e.Subject)
-}
+// ErrNoStream ends a requeue to a subject that no stream has.
+var ErrNoStream = errors.New("no stream has this subject; create one that has it, or give another subject with --to")
 
 // Requeue sends the message of a dead letter again, to the subject that it had or to another one. The returned function waits until a stream has
 // confirmed it, and then deletes the dead letter. Calls one after the other send in their order, whenever the functions are called. The message
@@ -140,42 +136,46 @@ func (e *NoStreamError) Error() string {
 // Messages are not sent in atomic batches (ADR-50). A batch needs the stream's permission and is for one stream. The server refuses it if one of
 // its messages is stored already, as after an interrupt. It cannot delete the dead letters, which takes longer than the publishing. Batches of 100,
 // one after the other, were 1.6 to 4.3 times slower.
-func Requeue(js jetstream.JetStream, stream jetstream.Stream, l *Letter, to string) (finish func(context.Context) error, err error) {
+func Requeue(js jetstream.JetStream, stream jetstream.Stream, l *Letter, to string) (finish func(context.Context) error) {
 	if l.Gone {
-		return nil, fmt.Errorf("dead letter %d: its payload was gone from the stream when it was given up", l.Sequence)
+		return func(context.Context) error {
+			return fmt.Errorf("dead letter %d: its payload was gone from the stream when it was given up", l.Sequence)
+		}
 	}
-	if to == "" {
-		to = l.Subject
-	}
+	to = cmp.Or(to, l.Subject)
 	m := &nats.Msg{Subject: to, Header: l.Headers, Data: l.Data}
 	id := fmt.Sprintf("requeue:%s:%d:%d", stream.CachedInfo().Config.Name, l.Sequence, l.Time.UnixNano())
-	failed := func(err error) error {
-		if errors.Is(err, jetstream.ErrNoStreamResponse) {
-			return fmt.Errorf("dead letter %d: %w", l.Sequence, &NoStreamError{to})
-		}
-		return fmt.Errorf("dead letter %d: publish to %s: %w", l.Sequence, to, err)
-	}
-	confirmed, err := js.PublishMsgAsync(m, jetstream.WithMsgID(id))
-	if err != nil {
-		return nil, failed(err)
-	}
+	sent, err := js.PublishMsgAsync(m, jetstream.WithMsgID(id))
 	return func(ctx context.Context) error {
-		select {
-		case <-confirmed.Ok():
-			return Delete(ctx, stream, l)
-		case err := <-confirmed.Err():
-			return failed(err)
-		case <-ctx.Done():
+		if err == nil {
+			err = confirmed(ctx, js, sent, to)
 		}
-		err := context.Cause(ctx)
-		if errors.Is(err, context.DeadlineExceeded) {
-			// A subscriber that answers nothing keeps the server from reporting that no stream has the subject.
-			if _, missing := js.StreamNameBySubject(context.WithoutCancel(ctx), to); errors.Is(missing, jetstream.ErrStreamNotFound) {
-				err = jetstream.ErrNoStreamResponse
-			}
+		if err != nil {
+			return fmt.Errorf("dead letter %d: publish to %s: %w", l.Sequence, to, err)
 		}
-		return failed(err)
-	}, nil
+		return Delete(ctx, stream, l)
+	}
+}
+
+// confirmed waits until a stream has confirmed what was sent to a subject.
+func confirmed(ctx context.Context, js jetstream.JetStream, sent jetstream.PubAckFuture, to string) (err error) {
+	select {
+	case <-sent.Ok():
+		return nil
+	case err = <-sent.Err():
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	noStream := errors.Is(err, jetstream.ErrNoStreamResponse)
+	if errors.Is(err, context.DeadlineExceeded) {
+		// A subscriber that answers nothing keeps the server from reporting that no stream has the subject.
+		_, missing := js.StreamNameBySubject(context.WithoutCancel(ctx), to)
+		noStream = errors.Is(missing, jetstream.ErrStreamNotFound)
+	}
+	if noStream {
+		return ErrNoStream
+	}
+	return err
 }
 
 // Delete deletes a dead letter.

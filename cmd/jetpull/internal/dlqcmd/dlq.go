@@ -2,6 +2,7 @@
 package dlqcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,7 +172,7 @@ stored only once within the stream's duplicate window.`,
 			if d.to != "" && !server.IsValidPublishSubject(d.to) {
 				return cli.Usage(fmt.Errorf("--to %q is not a subject to publish to", d.to))
 			}
-			return d.change(cmd, args, func(l *deadletters.Letter) (func(context.Context) error, error) {
+			return d.change(cmd, args, func(l *deadletters.Letter) (finish action) {
 				return deadletters.Requeue(d.link.JS, d.stream, l, d.to)
 			})
 		},
@@ -187,8 +188,8 @@ func newPurge(g *client.Globals) *cobra.Command {
 		Use:   "purge STREAM [SEQUENCE...]",
 		Short: "Delete dead letters",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return d.change(cmd, args, func(l *deadletters.Letter) (func(context.Context) error, error) {
-				return func(ctx context.Context) error { return deadletters.Delete(ctx, d.stream, l) }, nil
+			return d.change(cmd, args, func(l *deadletters.Letter) (finish action) {
+				return func(ctx context.Context) error { return deadletters.Delete(ctx, d.stream, l) }
 			})
 		},
 	}
@@ -199,18 +200,31 @@ func newPurge(g *client.Globals) *cobra.Command {
 // atOnce is how many dead letters are in work at a time.
 const atOnce = 64
 
+// action is the second half of what is done to a dead letter.
+type action = func(context.Context) error
+
 // change does something to each dead letter that is chosen: begin is called in their order, and what it returns for up to atOnce of them at a time.
 // One for which that fails is reported, and the others go on, unless --to names a subject that no stream has: then all would fail.
-func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.Letter) (func(context.Context) error, error)) error {
+func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.Letter) (finish action)) error {
 	if len(args) == 1 && !d.all && !d.filters() {
 		return cli.Usage(fmt.Errorf("%s which? Name sequences, give --reason, --subject or --since, or --all", cmd.Name()))
 	}
-	return d.with(cmd, args, func() error { return d.changeEach(cmd, args[0], begin) })
+	did, limit := cmd.Name()+"d", rate.NewLimiter(rate.Inf, 1)
+	switch {
+	case d.dryRun:
+		did = "would " + cmd.Name()
+		begin = func(*deadletters.Letter) action { return func(context.Context) error { return nil } }
+	case d.rate > 0:
+		limit.SetLimit(rate.Limit(d.rate))
+	}
+	return d.with(cmd, args, func() error {
+		result, err := d.changeEach(cmd, limit, begin)
+		return errors.Join(err, cli.Answer(cmd, d.JSON, result, "%s %s\n", did, progress.Plural(result.Done, "dead letter")))
+	})
 }
 
-func (d *dlq) changeEach(cmd *cobra.Command, stream string, begin func(*deadletters.Letter) (func(context.Context) error, error)) error {
-	verb := cmd.Name()
-	result := result{DryRun: d.dryRun}
+func (d *dlq) changeEach(cmd *cobra.Command, limit *rate.Limiter, begin func(*deadletters.Letter) (finish action)) (result result, err error) {
+	result.DryRun = d.dryRun
 	missing := slices.Compact(slices.Sorted(slices.Values(d.chosen.Sequences)))
 	bar := d.Bar(cmd, int64(d.stream.CachedInfo().State.Msgs), true)
 	var mu sync.Mutex
@@ -223,37 +237,21 @@ func (d *dlq) changeEach(cmd *cobra.Command, stream string, begin func(*deadlett
 			bar.Add(1)
 		case cmd.Context().Err() == nil:
 			result.Failed++
-			if noStream, ok := errors.AsType[*deadletters.NoStreamError](err); ok && d.to != "" {
-				return noStream
+			if d.to != "" && errors.Is(err, deadletters.ErrNoStream) {
+				return err
 			}
 			cli.Warn(bar.Over(cmd.ErrOrStderr()), d.JSON, cli.Plain(err))
 		}
 		return nil
 	}
-	limit := rate.NewLimiter(rate.Inf, 1)
-	if d.rate > 0 {
-		limit.SetLimit(rate.Limit(d.rate))
-	}
 	work, hopeful := errgroup.WithContext(cmd.Context()) // ends with the first error of ended
 	work.SetLimit(atOnce)
-	var err error
 	for l, unread := range d.letters(cmd) {
-		if err = unread; err == nil && !d.dryRun {
-			err = limit.Wait(hopeful)
-		}
-		if err != nil {
+		if err = cmp.Or(unread, limit.Wait(hopeful)); err != nil {
 			break
 		}
 		missing = slices.DeleteFunc(missing, func(n uint64) bool { return n == l.Sequence })
-		if d.dryRun {
-			_ = ended(nil)
-			continue
-		}
-		finish, refused := begin(l)
-		if refused != nil {
-			_ = ended(refused)
-			continue
-		}
+		finish := begin(l)
 		work.Go(func() error {
 			unconfirmed := fmt.Errorf("not confirmed within %v: %w", d.link.Timeout, context.DeadlineExceeded)
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), d.link.Timeout, unconfirmed)
@@ -261,35 +259,29 @@ func (d *dlq) changeEach(cmd *cobra.Command, stream string, begin func(*deadlett
 			return ended(finish(ctx))
 		})
 	}
-	if hopeless := work.Wait(); hopeless != nil {
-		err = hopeless
-	}
+	err = cmp.Or(work.Wait(), err)
 	bar.Clear()
-	if cmd.Context().Err() != nil {
-		err = fmt.Errorf("%w: %s of %s was done", cli.ErrInterrupted, verb, progress.Plural(result.Done, "dead letter"))
-	}
-	if err == nil {
+	switch {
+	case cmd.Context().Err() != nil:
+		err = fmt.Errorf("%w: %s of %s was done", cli.ErrInterrupted, cmd.Name(), progress.Plural(result.Done, "dead letter"))
+	case err == nil:
 		if result.Failed > 0 {
-			err = cli.Failed("%s could not be %sd", progress.Plural(result.Failed, "dead letter"), verb)
+			err = cli.Failed("%s could not be %sd", progress.Plural(result.Failed, "dead letter"), cmd.Name())
 		}
-		err = errors.Join(err, d.missing(stream, missing))
+		err = errors.Join(err, d.missing(missing))
 		result.Failed += len(missing)
 	}
-	did := verb + "d"
-	if d.dryRun {
-		did = "would " + verb
-	}
-	return errors.Join(err, cli.Answer(cmd, d.JSON, result, "%s %s\n", did, progress.Plural(result.Done, "dead letter")))
+	return result, err
 }
 
 // missing is the error of sequences that are not those of dead letters, or whose dead letters the filter does not fit.
-func (d *dlq) missing(stream string, sequences []uint64) (err error) {
+func (d *dlq) missing(sequences []uint64) (err error) {
 	text := noLetter
 	if d.filters() {
 		text += " that the filter fits"
 	}
 	for _, n := range sequences {
-		err = errors.Join(err, fmt.Errorf(text, stream, n))
+		err = errors.Join(err, fmt.Errorf(text, d.stream.CachedInfo().Config.Name, n))
 	}
 	return err
 }
