@@ -149,20 +149,23 @@ type Printer struct {
 func NewPrinter(out io.Writer) *Printer { return &Printer{out: out} }
 
 // Print writes a message.
-func (p *Printer) Print(m jetstream.Msg) (err error) {
-	var b []byte
-	switch {
-	case p.JSON:
-		b, err = jsonMessage(m)
-	case p.Raw:
-		b = append(append(b, m.Data()...), '\n')
-	default:
-		b, err = textMessage(m)
-	}
+func (p *Printer) Print(m jetstream.Msg) error {
+	meta, err := m.Metadata()
 	if err != nil {
 		return err
 	}
-	_, err = p.Write(b)
+	var text bytes.Buffer
+	switch {
+	case p.JSON:
+		err = cli.WriteJSON(&text, messageOf(m, meta))
+	case p.Raw:
+		fmt.Fprintf(&text, "%s\n", m.Data())
+	default:
+		writeText(&text, m, meta)
+	}
+	if err == nil {
+		_, err = p.Write(text.Bytes())
+	}
 	return err
 }
 
@@ -194,11 +197,7 @@ type Message struct {
 	DataBase64  *string     `json:"data_base64,omitempty"`
 }
 
-func jsonMessage(m jetstream.Msg) ([]byte, error) {
-	meta, err := m.Metadata()
-	if err != nil {
-		return nil, err
-	}
+func messageOf(m jetstream.Msg, meta *jetstream.MsgMetadata) Message {
 	j := Message{
 		Stream: meta.Stream, Consumer: meta.Consumer, Domain: meta.Domain, Subject: m.Subject(),
 		StreamSeq: meta.Sequence.Stream, ConsumerSeq: meta.Sequence.Consumer,
@@ -210,27 +209,20 @@ func jsonMessage(m jetstream.Msg) ([]byte, error) {
 	} else {
 		j.DataBase64 = new(base64.StdEncoding.EncodeToString(m.Data()))
 	}
-	var b bytes.Buffer
-	err = cli.WriteJSON(&b, j)
-	return b.Bytes(), err
+	return j
 }
 
-// textMessage is a message for a reader: a line with its sequence, subject and
+// writeText writes a message for a reader: a line with its sequence, subject and
 // payload, and a line for each header.
-func textMessage(m jetstream.Msg) ([]byte, error) {
-	meta, err := m.Metadata()
-	if err != nil {
-		return nil, err
-	}
-	b := fmt.Appendf(nil, "[%d] %s", meta.Sequence.Stream, progress.Readable(m.Subject()))
+func writeText(out *bytes.Buffer, m jetstream.Msg, meta *jetstream.MsgMetadata) {
+	fmt.Fprintf(out, "[%d] %s", meta.Sequence.Stream, progress.Readable(m.Subject()))
 	if meta.NumDelivered > 1 {
-		b = fmt.Appendf(b, " (delivery %d)", meta.NumDelivered)
+		fmt.Fprintf(out, " (delivery %d)", meta.NumDelivered)
 	}
-	b = fmt.Appendf(b, ": %s\n", progress.Readable(string(m.Data())))
+	fmt.Fprintf(out, ": %s\n", progress.Readable(string(m.Data())))
 	for _, name := range slices.Sorted(maps.Keys(m.Headers())) {
 		for _, value := range m.Headers()[name] {
-			b = fmt.Appendf(b, "    %s: %s\n", progress.Readable(name), progress.Readable(value))
+			fmt.Fprintf(out, "    %s: %s\n", progress.Readable(name), progress.Readable(value))
 		}
 	}
-	return b, nil
 }
