@@ -78,16 +78,12 @@ With --create NAME and --count 0 it creates the stream and publishes nothing.`,
 	flags.BoolVar(&p.perLine, "lines", false, "publish each line of standard input")
 	p.schedule.register(cmd)
 	flags.StringVar(&p.create, "create", "", "create the stream `NAME` if it does not exist, for the subject's first token and all subjects below it")
+	cli.Checked(flags, "create", func() error { return cli.CheckName("stream", p.create) })
 	return cmd
 }
 
 // complete reads what the arguments and standard input say.
 func (p *plan) complete(cmd *cobra.Command, args []string) (err error) {
-	if p.create != "" {
-		if err := cli.CheckName("stream", p.create); err != nil {
-			return err
-		}
-	}
 	if p.subject, err = parse("subject", args[0]); err != nil {
 		return cli.Usage(err)
 	}
