@@ -1,14 +1,18 @@
 package infocmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 )
@@ -24,10 +28,11 @@ func NewConsumers(g *client.Globals) *cobra.Command {
 type outcome struct {
 	Stream     string     `json:"stream"`
 	Consumer   string     `json:"consumer"`
-	Paused     bool       `json:"paused"`
+	Paused     *bool      `json:"paused,omitempty"` // of pause and resume
 	PauseUntil *time.Time `json:"pause_until,omitempty"`
-	// ResetTo is the first sequence that is delivered again, of a reset.
-	ResetTo uint64 `json:"reset_to,omitempty"`
+	ResetTo    uint64     `json:"reset_to,omitempty"` // the first sequence that is delivered again
+	Group      string     `json:"group,omitempty"`    // whose pin was taken
+	Unpinned   string     `json:"unpinned,omitempty"` // the pin, if there was one
 }
 
 func newPause(g *client.Globals) *cobra.Command {
@@ -41,16 +46,17 @@ time of --for. Messages that were delivered can be acknowledged meanwhile. The
 consumer resumes by itself, or with jetpull consumers resume.`,
 		Example: `  jetpull consumers pause ORDERS worker --for 1h
   jetpull consumers pause ORDERS worker --until 2027-01-31T18:00:00Z`,
-	}, func(ctx context.Context, js jetstream.JetStream, stream, name string) (outcome, string, error) {
+	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) (string, error) {
 		end := until
 		if end.IsZero() {
 			end = time.Now().Add(long)
 		}
-		r, err := js.PauseConsumer(ctx, stream, name, end)
+		r, err := js.PauseConsumer(ctx, args[0], args[1], end)
 		if err != nil {
-			return outcome{}, "", err
+			return "", err
 		}
-		return outcome{Paused: r.Paused, PauseUntil: &r.PauseUntil}, "is paused until " + r.PauseUntil.Local().Format(time.RFC3339), nil
+		o.Paused, o.PauseUntil = &r.Paused, &r.PauseUntil
+		return "is paused until " + r.PauseUntil.Local().Format(time.RFC3339), nil
 	})
 	cli.Duration(cmd.Flags(), &long, "for", 0, time.Second, "pause for a `DURATION` such as 1h, at least 1s")
 	cli.Future(cmd.Flags(), &until, "until", "pause until a")
@@ -62,9 +68,10 @@ consumer resumes by itself, or with jetpull consumers resume.`,
 func newResume(g *client.Globals) *cobra.Command {
 	return change(g, &cobra.Command{
 		Use: "resume STREAM CONSUMER", Short: "Resume deliveries", Example: `  jetpull consumers resume ORDERS worker`,
-	}, func(ctx context.Context, js jetstream.JetStream, stream, name string) (outcome, string, error) {
-		_, err := js.ResumeConsumer(ctx, stream, name)
-		return outcome{}, "delivers messages", err
+	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) (string, error) {
+		_, err := js.ResumeConsumer(ctx, args[0], args[1])
+		o.Paused = new(false)
+		return "delivers messages", err
 	})
 }
 
@@ -80,12 +87,13 @@ handled can be delivered again. The next sequence of the stream skips all that i
 stores. It needs a server 2.14 or later.`,
 		Example: `  jetpull consumers reset ORDERS worker
   jetpull consumers reset ORDERS worker --to 1200`,
-	}, func(ctx context.Context, js jetstream.JetStream, stream, name string) (outcome, string, error) {
-		r, err := reset(ctx, js, stream, name, uint64(to))
+	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) (string, error) {
+		r, err := reset(ctx, js, args[0], args[1], uint64(to))
 		if err != nil {
-			return outcome{}, "", err
+			return "", err
 		}
-		return outcome{ResetTo: r.ResetSeq}, fmt.Sprintf("delivers again from sequence %d", r.ResetSeq), nil
+		o.ResetTo = r.ResetSeq
+		return fmt.Sprintf("delivers again from sequence %d", r.ResetSeq), nil
 	})
 	cli.Int(cmd.Flags(), &to, "to", 0, 1, math.MaxInt, "deliver again from `SEQUENCE` of the stream, 1 or more; by default from the acknowledgement floor")
 	return cmd
@@ -110,15 +118,65 @@ func reset(ctx context.Context, js jetstream.JetStream, stream, name string, to 
 	return js.ResetConsumerToSequence(ctx, stream, name, to)
 }
 
-// change has cmd run f within the timeout for requests, and print what came of it.
-func change(g *client.Globals, cmd *cobra.Command, f func(_ context.Context, _ jetstream.JetStream, stream, name string) (outcome, string, error)) *cobra.Command {
+// NewUnpin returns the command unpin.
+func NewUnpin(g *client.Globals) *cobra.Command {
+	var group string
+	cmd := change(g, &cobra.Command{
+		Use:   "unpin STREAM CONSUMER [GROUP]",
+		Short: "Take the pin of a priority group from the client that holds it",
+		Long: `unpin takes the pin of a priority group with the pinned_client policy from the
+client that holds it, and prints the id of the pin. The server pins another client
+with the next message. GROUP can be left out if the consumer has only one group.
+With another policy, or without such a group, the command fails and changes nothing.`,
+		Example: `  jetpull unpin ORDERS worker
+  jetpull unpin ORDERS worker primary`,
+	}, func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) (string, error) {
+		info, err := infoOf(ctx, js, args[0], args[1])
+		if err != nil {
+			return "", err
+		}
+		if len(args) == 3 {
+			group = args[2]
+		}
+		if o.Group, err = pinGroup(info, group); err != nil {
+			return "", err
+		}
+		for _, state := range info.PriorityGroups {
+			if state.Group == o.Group {
+				o.Unpinned = state.PinnedClientID
+			}
+		}
+		text := fmt.Sprintf("is unpinned in group %s; the pin was %s", o.Group, cmp.Or(o.Unpinned, "nobody's"))
+		return text, jetpull.Unpin(ctx, js, args[0], args[1], o.Group)
+	})
+	cmd.Flags().StringVar(&group, "group", "", "priority `GROUP` whose pin is taken; the same as the argument")
+	cli.Checked(cmd.Flags(), "group", func() error { return cli.CheckGroup(group) })
+	return cmd
+}
+
+// pinGroup checks the group to unpin, or finds the only one that there is.
+func pinGroup(info *jetstream.ConsumerInfo, group string) (string, error) {
+	groups := info.Config.PriorityGroups
+	switch {
+	case info.Config.PriorityPolicy != jetstream.PriorityPolicyPinned:
+		return "", cli.Usage(fmt.Errorf("consumer %s has no pins: its priority policy is not pinned_client", info.Name))
+	case group == "" && len(groups) > 1:
+		return "", cli.Usage(fmt.Errorf("consumer %s has the groups %s; name one with --group", info.Name, strings.Join(groups, ", ")))
+	case group != "" && !slices.Contains(groups, group):
+		return "", cli.Usage(fmt.Errorf("consumer %s has no group %q; it has %s", info.Name, group, strings.Join(groups, ", ")))
+	}
+	return cmp.Or(group, groups[0]), nil
+}
+
+// change has cmd run f within the timeout for requests, and print what came of it: o and a text.
+func change(g *client.Globals, cmd *cobra.Command, f func(_ context.Context, _ jetstream.JetStream, args []string, o *outcome) (string, error)) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-			o, text, err := f(ctx, l.JS, args[0], args[1])
+			o := outcome{Stream: args[0], Consumer: args[1]}
+			text, err := f(ctx, l.JS, args, &o)
 			if err != nil {
 				return fmt.Errorf("%s consumer %q on stream %q: %w", cmd.Name(), args[1], args[0], err)
 			}
-			o.Stream, o.Consumer = args[0], args[1]
 			return cli.Answer(cmd, g.JSON, o, "consumer %s on stream %s %s\n", args[1], args[0], text)
 		})
 	}

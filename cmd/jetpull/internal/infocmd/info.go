@@ -1,4 +1,4 @@
-// Package infocmd implements the commands that show a consumer and move its pin.
+// Package infocmd implements the commands that show a consumer, and that change what it delivers.
 package infocmd
 
 import (
@@ -6,14 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/internal/progress"
@@ -83,75 +81,6 @@ func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args [
 			return cli.Redraw(cmd, g.JSON, func() error { return cli.Show(cmd.OutOrStdout(), g.JSON, s) })
 		}, nil
 	})
-}
-
-// NewUnpin returns the command unpin.
-func NewUnpin(g *client.Globals) *cobra.Command {
-	var group string
-	cmd := &cobra.Command{
-		Use:   "unpin STREAM CONSUMER [GROUP]",
-		Short: "Take the pin of a priority group from the client that holds it",
-		Long: `unpin takes the pin of a priority group with the pinned_client policy from the
-client that holds it, and prints the id of the pin. The server pins another client
-with the next message. GROUP can be left out if the consumer has only one group.
-With another policy, or without such a group, the command fails and changes nothing.`,
-		Example: `  jetpull unpin ORDERS worker
-  jetpull unpin ORDERS worker primary`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 3 {
-				group = args[2]
-			}
-			return runUnpin(cmd, g, args[0], args[1], group)
-		},
-	}
-	cmd.Flags().StringVar(&group, "group", "", "priority `GROUP` whose pin is taken; the same as the argument")
-	cli.Checked(cmd.Flags(), "group", func() error { return cli.CheckGroup(group) })
-	return cmd
-}
-
-func runUnpin(cmd *cobra.Command, g *client.Globals, stream, name, group string) error {
-	return g.With(cmd, func(ctx context.Context, l *client.Link) error {
-		info, err := infoOf(ctx, l.JS, stream, name)
-		if err != nil {
-			return err
-		}
-		if group, err = pinGroup(info, group); err != nil {
-			return err
-		}
-		held := ""
-		for _, state := range info.PriorityGroups {
-			if state.Group == group {
-				held = state.PinnedClientID
-			}
-		}
-		if err := jetpull.Unpin(ctx, l.JS, stream, name, group); err != nil {
-			return err
-		}
-		text := "nobody was pinned"
-		if held != "" {
-			text = "the pin was " + held
-		}
-		return cli.Answer(cmd, g.JSON, struct {
-			Stream   string `json:"stream"`
-			Consumer string `json:"consumer"`
-			Group    string `json:"group"`
-			Unpinned string `json:"unpinned,omitempty"`
-		}{stream, name, group, held}, "Unpinned group %s of consumer %s on stream %s; %s.\n", group, name, stream, text)
-	})
-}
-
-// pinGroup checks the group to unpin, or finds the only one that there is.
-func pinGroup(info *jetstream.ConsumerInfo, group string) (string, error) {
-	groups := info.Config.PriorityGroups
-	switch {
-	case info.Config.PriorityPolicy != jetstream.PriorityPolicyPinned:
-		return "", cli.Usage(fmt.Errorf("consumer %s has no pins: its priority policy is not pinned_client", info.Name))
-	case group == "" && len(groups) > 1:
-		return "", cli.Usage(fmt.Errorf("consumer %s has the groups %s; name one with --group", info.Name, strings.Join(groups, ", ")))
-	case group != "" && !slices.Contains(groups, group):
-		return "", cli.Usage(fmt.Errorf("consumer %s has no group %q; it has %s", info.Name, group, strings.Join(groups, ", ")))
-	}
-	return cmp.Or(group, groups[0]), nil
 }
 
 // infoOf asks for the info of a consumer of any kind.
