@@ -114,10 +114,13 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 
 // check refuses flags that do not go together.
 func (f *consume) check() error {
+	if f.Count > 0 {
+		f.concurrency = min(f.concurrency, f.Count)
+	}
 	switch {
 	case f.Raw && len(f.argv) > 0:
 		return cli.Usage(errors.New("--raw is for messages that are printed, not for a command"))
-	case f.prefetch > 0 && f.prefetch < f.workers():
+	case f.prefetch > 0 && f.prefetch < f.concurrency:
 		return cli.Usage(fmt.Errorf("--prefetch %d is less than --concurrency %d: messages being handled count too", f.prefetch, f.concurrency))
 	case f.deadLetter != "" && f.maxAttempts == 0:
 		return cli.Usage(errors.New("--dead-letter needs --max-attempts, which says when a message is given up"))
@@ -153,7 +156,7 @@ func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []j
 		"retry-delays": jetpull.RetryDelays(f.retryDelays...),
 		"max-attempts": jetpull.MaxAttempts(f.maxAttempts),
 		"dead-letter":  jetpull.DeadLetter(f.deadLetter),
-	}), jetpull.Concurrency(f.workers()), jetpull.DrainTimeout(f.Drain))
+	}), jetpull.Concurrency(f.concurrency), jetpull.DrainTimeout(f.Drain))
 	if len(f.argv) > 0 && len(cfg.BackOff) == 0 && cfg.AckPolicy != jetstream.AckNonePolicy && !flags.Changed("retry-delays") {
 		// Three steps, as --help says, where the library doubles from 1 s to 1 min.
 		opts = append(opts, jetpull.RetryDelays(time.Second, 5*time.Second, 30*time.Second))
@@ -162,14 +165,6 @@ func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []j
 		opts = append(opts, jetpull.StopAfter(f.Count))
 	}
 	return opts
-}
-
-// workers is how many messages are handled at a time: never more than --count.
-func (f *consume) workers() int {
-	if f.Count > 0 {
-		return min(f.concurrency, f.Count)
-	}
-	return f.concurrency
 }
 
 func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
