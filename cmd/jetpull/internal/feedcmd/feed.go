@@ -153,7 +153,7 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 		}
 		opts = append(opts, feed.Wakeups(nc))
 	}
-	p, err := f.processor(cmd.Context(), nc, errOut)
+	p, err := f.processor(cmd, nc, errOut)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (f *flags) check(ctx context.Context) error {
 }
 
 // processor makes what the items are given to. If it is an io.Closer, it is to be closed at the end.
-func (f *flags) processor(ctx context.Context, nc *nats.Conn, errOut io.Writer) (feed.Processor, error) {
+func (f *flags) processor(cmd *cobra.Command, nc *nats.Conn, errOut io.Writer) (feed.Processor, error) {
 	switch {
 	case f.exec != "":
 		return &shell.Processor{Command: f.exec, Timeout: f.timeout, Stderr: errOut}, nil
@@ -210,16 +210,10 @@ func (f *flags) processor(ctx context.Context, nc *nats.Conn, errOut io.Writer) 
 		if err != nil {
 			return nil, err
 		}
-		return feed.NewJetStreamProcessor(ctx, js, f.publish, feed.ReplyTimeout(f.timeout))
+		return feed.NewJetStreamProcessor(cmd.Context(), js, f.publish, feed.ReplyTimeout(f.timeout))
 	}
-	opts := []feed.HTTPOption{feed.Timeout(f.timeout)}
-	if f.health != "" {
-		opts = append(opts, feed.Health(f.health))
-	}
-	if f.secret != "" {
-		opts = append(opts, feed.Secret(f.secret))
-	}
-	return feed.NewHTTPProcessor(f.handler, opts...)
+	given := cli.Given(cmd.Flags(), map[string]feed.HTTPOption{"health": feed.Health(f.health), "secret": feed.Secret(f.secret)})
+	return feed.NewHTTPProcessor(f.handler, append(given, feed.Timeout(f.timeout))...)
 }
 
 // doubling is the delay after each attempt: it doubles up to a minute, or stays what it is where that is more.
