@@ -67,8 +67,8 @@ func TestRetryAndSkipSayWhatTheyDid(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"skip", "p", items[2].ID}, "1 item of p is skipped, and Complete\n"},
-		{[]string{"retry", "p"}, "2 items of p are Available again\n"},
+		{[]string{"skip", "p", items[2].ID}, "1 item of p skipped, and now Complete\n"},
+		{[]string{"retry", "p"}, "2 items of p made Available again\n"},
 		{[]string{"skip", "empty"}, "no item of empty is Failed\n"},
 		{[]string{"retry", "empty"}, "no item of empty is Failed\n"},
 		{[]string{"advance", "empty", "3"}, "empty is at gate 3\n"},

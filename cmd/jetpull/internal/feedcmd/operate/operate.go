@@ -52,12 +52,12 @@ func Commands(t *tables.DB) []*cobra.Command {
 		operation("retry PARTITION [ITEM...]", "Make failed items available again: the named ones, or all",
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
 				n, err := s.RetryFailed(ctx, args[0], args[1:]...)
-				return changed(n, args[0], "is Available again", "are Available again"), err
+				return changed(n, args[0], "made Available again"), err
 			}),
 		operation("skip PARTITION [ITEM...]", "Make failed items complete: the named ones, or all",
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
 				n, err := s.SkipFailed(ctx, args[0], args[1:]...)
-				return changed(n, args[0], "is skipped, and Complete", "are skipped, and Complete"), err
+				return changed(n, args[0], "skipped, and now Complete"), err
 			}),
 		operation("reopen PARTITION", "Make a complete or failed partition available, and unsealed",
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
@@ -71,14 +71,11 @@ func Commands(t *tables.DB) []*cobra.Command {
 }
 
 // changed says how many Failed items of a partition an operation changed.
-func changed(n int, partition, one, more string) string {
-	switch n {
-	case 0:
+func changed(n int, partition, did string) string {
+	if n == 0 {
 		return fmt.Sprintf("no item of %s is Failed", progress.Readable(partition))
-	case 1:
-		return fmt.Sprintf("1 item of %s %s", progress.Readable(partition), one)
 	}
-	return fmt.Sprintf("%s items of %s %s", progress.Count(n), progress.Readable(partition), more)
+	return fmt.Sprintf("%s of %s %s", progress.Plural(n, "item"), progress.Readable(partition), did)
 }
 
 func newAddCommand(t *tables.DB) *cobra.Command {
@@ -173,7 +170,7 @@ func exportItems(f *os.File, items iter.Seq2[feed.Item, error]) (err error) {
 	}
 	for it, unread := range items {
 		if err = cmp.Or(err, unread); err == nil {
-			err = tables.WriteItem(out, it)
+			err = cli.WriteJSON(out, tables.ShownItem(it))
 		}
 		if err != nil {
 			return err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"maps"
 	"math"
@@ -68,8 +67,8 @@ type Partition struct {
 	Version int64       `json:"version"`
 }
 
-// itemJSON is an item with the columns' names, and its data as text.
-type itemJSON struct {
+// Item is an item with the columns' names, and its data as text.
+type Item struct {
 	PartitionID string      `json:"partition_id"`
 	ID          string      `json:"id"`
 	Gate        int         `json:"gate"`
@@ -96,17 +95,9 @@ func timeOrNil(at time.Time) *time.Time {
 	return &at
 }
 
-// items are an item's fields that a list shows, and partitions those of a partition.
-var (
-	items      = []string{"id", "status", ">gate", ">attempt", "text"}
-	partitions = []string{"id", "status", ">gate", "sealed", "owner"}
-)
-
-// WriteItem prints an item as a line of JSON.
-func WriteItem(out io.Writer, it feed.Item) error { return cli.WriteJSON(out, shownItem(it)) }
-
-func shownItem(it feed.Item) itemJSON {
-	shown := itemJSON{
+// ShownItem is an item as it is shown.
+func ShownItem(it feed.Item) Item {
+	shown := Item{
 		PartitionID: it.Partition, ID: it.ID, Gate: it.Gate, Status: it.Status, Attempt: it.Attempt, Errors: append([]string{}, it.Errors...),
 		Data: append([]byte{}, it.Data...), NotBefore: timeOrNil(it.NotBefore), Version: it.Version, History: append([]feed.Attempt{}, it.History()...),
 	}
@@ -143,15 +134,15 @@ func NewList(t *DB) *cobra.Command {
 		return t.WithExisting(ctx, func(s *feed.Store) (err error) {
 			if len(args) == 0 {
 				all := pages(ctx, q, s.Partitions, Shown, func(p feed.Partition) string { return p.ID })
-				return cli.List(cmd, t.JSON, partitions, all)
+				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, all)
 			}
 			if _, err := s.Partition(ctx, args[0]); err != nil {
 				return err
 			}
 			q.Partition = args[0]
-			all := pages(ctx, q, s.Items, shownItem, func(it feed.Item) string { return it.ID })
+			all := pages(ctx, q, s.Items, ShownItem, func(it feed.Item) string { return it.ID })
 			if !data {
-				return cli.List(cmd, t.JSON, items, all)
+				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", ">attempt", "text"}, all)
 			}
 			for it, err := range all {
 				if err != nil {
@@ -211,7 +202,7 @@ func NewShow(t *DB) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					return cli.Show(out, t.JSON, shownItem(it))
+					return cli.Show(out, t.JSON, ShownItem(it))
 				}
 				p, err := s.Partition(ctx, args[0])
 				if err != nil {
