@@ -15,6 +15,7 @@ import (
 	brokerclient "github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 	"github.com/jetpull/jetpull/console"
 	"github.com/jetpull/jetpull/internal/service"
@@ -34,12 +35,10 @@ source as soon as it responds.
 Without --console-token everybody who reaches the address may do everything, so the
 address must be on loopback. --console-read-token gives access without actions.`
 
-// The environment variables that have tokens.
+// The environment variables that have tokens of the console.
 const (
-	envToken       = "JETPULL_CONSOLE_TOKEN"
-	envReadToken   = "JETPULL_CONSOLE_READ_TOKEN"
-	envBrokerToken = "JETPULL_BROKER_ADMIN_TOKEN"
-	envRelayToken  = "JETPULL_RELAY_TOKEN"
+	envToken     = "JETPULL_CONSOLE_TOKEN"
+	envReadToken = "JETPULL_CONSOLE_READ_TOKEN"
 )
 
 const (
@@ -69,9 +68,9 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringVar(&f.token, "console-token", "", "`TOKEN` of an administrator; $"+envToken)
 	flags.StringVar(&f.readToken, "console-read-token", "", "`TOKEN` that allows to look only; $"+envReadToken)
 	flags.StringVar(&f.broker, "broker", "", "`URL` of a broker")
-	flags.StringVar(&f.brokerToken, "broker-token", "", "admin `TOKEN` of the broker; $"+envBrokerToken)
+	flags.StringVar(&f.brokerToken, "broker-token", "", "admin `TOKEN` of the broker; $"+remote.BrokerToken)
 	flags.StringVar(&f.relay, "relay", "", "`URL` of a relay")
-	flags.StringVar(&f.relayToken, "relay-token", "", "admin `TOKEN` of the relay; $"+envRelayToken)
+	flags.StringVar(&f.relayToken, "relay-token", "", "admin `TOKEN` of the relay; $"+remote.RelayToken)
 	flags.StringVar(&f.feed, "feed", "", "`DSN` of the database of a feed")
 	return cmd
 }
@@ -133,10 +132,10 @@ func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globa
 		return err
 	}
 	if f.broker != "" {
-		cfg.Broker = brokerclient.NewAdmin(f.broker, cmp.Or(f.brokerToken, os.Getenv(envBrokerToken)), nil)
+		cfg.Broker = brokerclient.NewAdmin(f.broker, cmp.Or(f.brokerToken, os.Getenv(remote.BrokerToken)), nil)
 	}
 	if f.relay != "" {
-		cfg.Relay = relayclient.New(f.relay, cmp.Or(f.relayToken, os.Getenv(envRelayToken)), nil)
+		cfg.Relay = relayclient.New(f.relay, cmp.Or(f.relayToken, os.Getenv(remote.RelayToken)), nil)
 	}
 	if f.feed != "" {
 		late, err := openFeed(ctx, f.feed)

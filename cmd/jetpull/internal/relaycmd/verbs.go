@@ -1,6 +1,7 @@
 package relaycmd
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,7 +30,15 @@ var words = map[string]remote.Word{
 // clients are the commands that are clients of a running relay.
 func clients(asJSON *bool) []*cobra.Command {
 	api := &remote.API{
-		Server: remote.Relay(asJSON), Words: words, Field: snake, Page: page, Name: nameOf,
+		System: "relay", EnvURL: remote.RelayURL, EnvToken: remote.RelayToken, TokenFlag: "token", TokenOf: "a sender or the administration",
+		Denied: client.ErrUnauthorized, Unavailable: client.ErrUnavailable, NotFound: client.ErrNotFound, JSON: asJSON,
+		Send: func(ctx context.Context, base, token string, r remote.Request, answer any) (http.Header, error) {
+			if text, ok := answer.(*json.RawMessage); ok {
+				answer = (*[]byte)(text) // which may be empty
+			}
+			return nil, client.New(base, token, nil).Call(ctx, r.Method, r.Path, r.Body, answer)
+		},
+		Words: words, Field: snake, Page: page, Name: nameOf,
 		Choices: map[string][]string{"order": {"none", "source", "receiver"}, "unknown-outcome": {"at_least_once", "at_most_once"}},
 		Operation: func(answer json.RawMessage) (o remote.Operation, err error) {
 			err = json.Unmarshal(answer, &o)

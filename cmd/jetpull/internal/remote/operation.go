@@ -104,10 +104,10 @@ func (c *Call) follow(answer json.RawMessage, wait bool) (matched int, err error
 			case ctx.Err() != nil:
 				bar.Clear()
 				cli.Notice(c.Cmd.ErrOrStderr(), "The %s goes on in the %s, with %s of %s done.\n  %s   shows it\n  %s   ends it\n",
-					o.Verb, c.name, progress.Count(o.Done), progress.Count(o.Matched), show, c.line(c.OperationCancel))
+					o.Verb, c.System, progress.Count(o.Done), progress.Count(o.Matched), show, c.line(c.OperationCancel))
 				return 0, cli.ErrInterrupted
-			case !errors.Is(err, c.unavailable) || time.Since(answered) >= c.Timeout:
-				return 0, fmt.Errorf("%w; the %s goes on when the %s does: %s", err, o.Verb, c.name, show)
+			case !errors.Is(err, c.Unavailable) || time.Since(answered) >= c.timeout:
+				return 0, fmt.Errorf("%w; the %s goes on when the %s does: %s", err, o.Verb, c.System, show)
 			}
 			if o.Running {
 				_ = watch.Sleep(ctx, lookEvery) // an interrupt ends the next request

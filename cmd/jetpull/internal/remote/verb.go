@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -22,28 +23,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
-
-// API is a server whose requests are commands.
-type API struct {
-	*Server
-	// Words are what the words in capitals of usage lines stand for.
-	Words map[string]Word
-	// Choices are the values of flags that have few.
-	Choices map[string][]string
-	// Field is the field or the parameter that a flag sets.
-	Field func(flag string) string
-	// Page reads a page of a list, and the path of the next page; "" after the last.
-	Page func(c *Call, path string, answer json.RawMessage) (items []json.RawMessage, next string, err error)
-	// Name is that of an item of a list.
-	Name func(item json.RawMessage) (string, error)
-	// Linked replaces links in a list by what they show; nil: there are none.
-	Linked func(c *Call, items []json.RawMessage) ([]json.RawMessage, error)
-	// Explain says more about a refusal; nil: there is nothing to say.
-	Explain func(error) error
-	// Operation reads an operation on what Units names. OperationWord stands for one, and two commands show it until its end, and end it.
-	Operation                                            func(answer json.RawMessage) (Operation, error)
-	Units, OperationWord, OperationShow, OperationCancel string
-}
 
 // Word is what a word in capitals of a usage line stands for. Its paths have such words too.
 type Word struct {
@@ -84,7 +63,7 @@ type Call struct {
 func (a *API) Commands(nouns []Noun) (cmds []*cobra.Command) {
 	for _, noun := range nouns {
 		cmd := &cobra.Command{Use: noun.Name, Short: noun.Short}
-		a.Flags(cmd)
+		a.register(cmd)
 		for _, v := range noun.Verbs {
 			cmd.AddCommand(a.verb(v))
 		}
@@ -96,7 +75,7 @@ func (a *API) Commands(nouns []Noun) (cmds []*cobra.Command) {
 // Command returns a verb as a command of its own.
 func (a *API) Command(v Verb) *cobra.Command {
 	cmd := a.verb(v)
-	a.Flags(cmd)
+	a.register(cmd)
 	return cmd
 }
 
@@ -297,7 +276,7 @@ func (c *Call) Items(ctx context.Context, path string, limit int) (items []json.
 		}
 		page, next, err := c.Page(c, path, answer)
 		if err != nil {
-			return nil, fmt.Errorf("read the %s's list: %w", c.name, err)
+			return nil, fmt.Errorf("read the %s's list: %w", c.System, err)
 		}
 		items, path = append(items, page...), next
 	}
@@ -343,7 +322,7 @@ func (c *Call) Exists() error {
 		}
 		_, err := c.Get(c.Cmd.Context(), c.To(of.Item), nil)
 		switch {
-		case errors.Is(err, c.notFound):
+		case errors.Is(err, c.NotFound):
 			return fmt.Errorf("no %s %q; see what there is with: %s", of.Kind, c.Names[word], c.line(of.Ls))
 		case err != nil:
 			return err
@@ -354,7 +333,7 @@ func (c *Call) Exists() error {
 
 // line is a command line, with names in place of words.
 func (c *Call) line(usage string) string {
-	line := "jetpull " + c.name
+	line := "jetpull " + c.System
 	for part := range strings.FieldsSeq(usage) {
 		if name, ok := c.Names[part]; ok {
 			part = name
@@ -364,14 +343,24 @@ func (c *Call) line(usage string) string {
 	return line
 }
 
-// explain names what does not exist.
+// explain says more about the error of a verb: what does not exist, or what to do.
 func (c *Call) explain(err error) error {
-	if errors.Is(err, c.notFound) {
-		if missing := c.Exists(); missing != nil {
-			return missing
-		}
+	if errors.Is(err, c.NotFound) {
+		err = cmp.Or(c.Exists(), err)
 	}
-	if c.Explain != nil {
+	dial, isDial := errors.AsType[*net.OpError](err)
+	switch {
+	case err == nil:
+		return nil
+	case c.Cmd.Context().Err() != nil:
+		return cli.ErrInterrupted
+	case errors.Is(err, c.Denied) && c.secret() != "":
+		return fmt.Errorf("%w: the token of --%s or $%s does not allow it", err, c.TokenFlag, c.EnvToken)
+	case errors.Is(err, c.Denied):
+		return fmt.Errorf("%w: give --%s or $%s", err, c.TokenFlag, c.EnvToken)
+	case isDial && dial.Op == "dial":
+		return fmt.Errorf("%w; start one with jetpull %s, or give --url or $%s", err, c.System, c.EnvURL)
+	case c.Explain != nil:
 		return c.Explain(err)
 	}
 	return err

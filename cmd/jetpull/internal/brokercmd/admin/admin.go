@@ -2,18 +2,26 @@
 package admin
 
 import (
+	"cmp"
+	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
+	"github.com/jetpull/jetpull/internal/service/httpclient"
 )
 
 var words = map[string]remote.Word{
@@ -26,16 +34,53 @@ var words = map[string]remote.Word{
 	"REPLAY":    {Kind: "replay", Item: "/channel/CHANNEL/consumer/CONSUMER/replay/REPLAY", List: "/replays", Ls: "replay ls CHANNEL CONSUMER"},
 }
 
+// envSecret is the environment variable of the broker itself that has the secret of signatures.
+const envSecret = "JETPULL_BROKER_GATEWAY_AUTH_HMAC_SHARED_SECRET"
+
 // API returns the broker that the flags of its commands name.
 func API(asJSON *bool) *remote.API {
+	var secret, ca string
 	return &remote.API{
-		Server: remote.Broker(asJSON), Words: words, Field: camel, Page: page, Name: nameOf, Linked: linked, Explain: explain,
+		System: "broker", EnvURL: remote.BrokerURL, EnvToken: remote.BrokerToken, TokenFlag: "admin-token", TokenOf: "the administration, or of access to a channel",
+		Denied: client.ErrDenied, Unavailable: client.ErrUnavailable, NotFound: client.ErrNotFound, JSON: asJSON,
+		More: func(flags *pflag.FlagSet) {
+			flags.StringVar(&secret, "gateway-auth-hmac-shared-secret", "", "`SECRET` to sign requests with, if it wants that; better $"+envSecret)
+			flags.StringVar(&ca, "tlsca", "", "`FILE` with the certificates of authorities, beside the system's")
+		},
+		Send: func(ctx context.Context, base, token string, r remote.Request, answer any) (http.Header, error) {
+			h, err := httpClient(cmp.Or(secret, os.Getenv(envSecret)), ca)
+			if err != nil {
+				return nil, err
+			}
+			return client.NewAdmin(base, token, h).Send(ctx, r.Method, r.Path, r.Header, r.Body, answer)
+		},
+		Words: words, Field: camel, Page: page, Name: nameOf, Linked: linked, Explain: explain,
 		Choices: map[string][]string{
 			"status": {"QUEUED", "INFLIGHT", "DELIVERED", "DEAD"}, "type": {"push", "pull"}, "role": {"read", "publish", "manage"},
 		},
 		Operation: replay, Units: "jobs", OperationWord: "REPLAY",
 		OperationShow: "replay status --follow CHANNEL CONSUMER REPLAY", OperationCancel: "replay cancel CHANNEL CONSUMER REPLAY",
 	}
+}
+
+// httpClient returns one that trusts the authorities of a file and signs with a secret, if there are any.
+func httpClient(secret, ca string) (*http.Client, error) {
+	h := httpclient.New(nil)
+	if ca != "" {
+		roots, err := cli.Authorities(natscontext.ExpandHome(ca))
+		if err != nil {
+			return nil, fmt.Errorf("--tlsca: %w", err)
+		}
+		h.Transport = &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		}
+	}
+	if secret == "" {
+		return h, nil
+	}
+	var err error
+	h.Transport, err = client.Signing(secret, h.Transport)
+	return h, err
 }
 
 // camel is the field or parameter that a flag such as --event-type sets.

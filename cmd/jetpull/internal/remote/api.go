@@ -1,0 +1,123 @@
+// Package remote makes commands of the requests to a running broker or relay.
+package remote
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+)
+
+// The environment variables of the commands that are clients of a broker or a relay.
+const (
+	BrokerURL   = "JETPULL_BROKER_URL"
+	BrokerToken = "JETPULL_BROKER_ADMIN_TOKEN" // as of the broker itself
+	RelayURL    = "JETPULL_RELAY_URL"
+	RelayToken  = "JETPULL_RELAY_TOKEN"
+)
+
+const defaultURL = "http://127.0.0.1:8080"
+
+// API is a server whose requests are commands.
+type API struct {
+	// System is the name of the command that runs one.
+	System string
+	// The environment variables that stand for the flags --url and TokenFlag, and whose token that is.
+	EnvURL, EnvToken, TokenFlag, TokenOf string
+	// The errors of the server's client.
+	Denied, Unavailable, NotFound error
+	// Send makes a request with the server's client. An empty token is none.
+	Send func(ctx context.Context, base, token string, r Request, answer any) (http.Header, error)
+	// More adds flags that say more about the server; nil: there are none.
+	More func(*pflag.FlagSet)
+	JSON *bool // set by the flag --json
+
+	// Words are what the words in capitals of usage lines stand for.
+	Words map[string]Word
+	// Choices are the values of flags that have few.
+	Choices map[string][]string
+	// Field is the field or the parameter that a flag sets.
+	Field func(flag string) string
+	// Page reads a page of a list, and the path of the next page; "" after the last.
+	Page func(c *Call, path string, answer json.RawMessage) (items []json.RawMessage, next string, err error)
+	// Name is that of an item of a list.
+	Name func(item json.RawMessage) (string, error)
+	// Linked replaces links in a list by what they show; nil: there are none.
+	Linked func(c *Call, items []json.RawMessage) ([]json.RawMessage, error)
+	// Explain says more about a refusal; nil: there is nothing to say.
+	Explain func(error) error
+	// Operation reads an operation on what Units names. OperationWord stands for one, and two commands show it until its end, and end it.
+	Operation                                            func(answer json.RawMessage) (Operation, error)
+	Units, OperationWord, OperationShow, OperationCancel string
+
+	// The values of flags.
+	url, token string
+	timeout    time.Duration
+}
+
+// Request is a request to a server.
+type Request struct {
+	Method, Path string
+	Header       http.Header
+	Body         any           // written as JSON; a []byte as it is
+	Wait         time.Duration // what it may take beyond --timeout
+}
+
+// register adds the flags that say which server to a command and those below it.
+func (a *API) register(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&a.url, "url", "", "`URL` of the "+a.System+"; by default $"+a.EnvURL+", or else "+defaultURL)
+	flags.StringVar(&a.token, a.TokenFlag, "", "`TOKEN` of "+a.TokenOf+"; prefer $"+a.EnvToken+", because other users of this machine can see the command line")
+	flags.DurationVar(&a.timeout, "timeout", 10*time.Second, "time limit of a request; the time of --wait is added to it")
+	flags.BoolVar(a.JSON, "json", false, "print JSON, one value per line; errors too")
+	if a.More != nil {
+		a.More(flags)
+	}
+}
+
+// request makes a request. The answer is a pointer to a json.RawMessage, or what else Send fills in.
+func (a *API) request(ctx context.Context, r Request, answer any) (http.Header, error) {
+	base := cmp.Or(a.url, os.Getenv(a.EnvURL), defaultURL)
+	if err := cli.CheckURL("--url", base); err != nil {
+		return nil, err
+	}
+	return a.Send(ctx, base, a.secret(), r, answer)
+}
+
+// secret returns the token to show.
+func (a *API) secret() string { return cmp.Or(a.token, os.Getenv(a.EnvToken)) }
+
+// Ask makes a request, and reads the answer into view unless that is nil.
+func (a *API) Ask(ctx context.Context, r Request, view any) (answer json.RawMessage, header http.Header, err error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout+r.Wait)
+	defer cancel()
+	header, err = a.request(ctx, r, &answer)
+	if err != nil || view == nil {
+		return answer, header, err
+	}
+	if err := json.Unmarshal(answer, view); err != nil {
+		return nil, nil, fmt.Errorf("read the %s's answer to %s %s: %w", a.System, r.Method, r.Path, err)
+	}
+	return answer, header, nil
+}
+
+// Get reads what a path shows.
+func (a *API) Get(ctx context.Context, path string, view any) (json.RawMessage, error) {
+	answer, _, err := a.Ask(ctx, Request{Method: http.MethodGet, Path: path}, view)
+	return answer, err
+}
+
+// Stream returns the body of the answer to a GET, which may be long.
+func (a *API) Stream(ctx context.Context, path string) (body io.ReadCloser, err error) {
+	_, err = a.request(ctx, Request{Method: http.MethodGet, Path: path}, &body)
+	return body, err
+}
