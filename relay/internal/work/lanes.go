@@ -117,7 +117,7 @@ func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
 			return
 		}
 		// An entry that is put into the queue after this check wakes the lane again.
-		if l.look(one) {
+		if l.look(ctx, one) {
 			continue
 		}
 		if n, err := l.w.store.Backlog(ctx, one.queue, one.owner); err == nil && n == 0 {
@@ -126,12 +126,12 @@ func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
 	}
 }
 
-// look reports whether the lane was woken since the last call.
-func (l *lanes) look(one *lane) bool {
+// look reports whether the lane was woken since the last call. If the lane is to end, it leaves the answer to goesOn.
+func (l *lanes) look(ctx context.Context, one *lane) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	woken := one.woken
-	one.woken = false
+	one.woken = woken && ctx.Err() != nil
 	return woken
 }
 

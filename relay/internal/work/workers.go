@@ -119,8 +119,8 @@ func (w *Workers) Node() string { return w.node }
 
 // Close stops all workers. Messages that no handler has begun are handed back at once, and Close waits for requests in flight.
 func (w *Workers) Close() {
-	w.stop()
 	w.lanes.close()
+	w.stop()
 	w.running.Wait()
 	w.notifyFailed()
 }
