@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server/ats"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest"
@@ -110,4 +112,75 @@ func TestLimitIsUsedAfterTakeOvers(t *testing.T) {
 		t.Logf("%.1f %% of the limit were used over the last windows", 100*used)
 		require.GreaterOrEqual(t, used, 0.95)
 	})
+}
+
+// Two processes share a receiver with a limit and a backlog. The one that sends stops in good order, again and again, in the middle of a
+// window or while POSTs are in flight. It saves the window before it gives up the pin, so the other one continues the window.
+func TestTheWindowMovesWithTheWork(t *testing.T) {
+	const limit, window, rounds = 4, time.Minute, 8
+	for name, pause := range map[string]time.Duration{"in flight": 0, "between POSTs": window / 2} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, w *world) {
+				w.processes = []*process{w.start(0), w.start(1)}
+				e := newReceiver("r0")
+				e.Order, e.Limit, e.Window = "none", limit, window
+				w.add(e, 0)
+				for i := range 2 * rounds * limit {
+					require.True(t, w.submit(w.chance("play"), "a", fmt.Sprint(i), "r0"))
+				}
+				c, _ := w.processes[0].store.Receivers.Get("r0")
+				posts := func() int {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					return len(e.posts)
+				}
+				for posts() == 0 {
+					<-time.After(time.Millisecond)
+				}
+				begin, events := time.Now(), w.follow("$KV.relay_state.window.r0", "$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.relay_to_receiver.>")
+				for round := range rounds {
+					for posts() < 1+round*limit {
+						<-time.After(time.Millisecond)
+					}
+					<-time.After(pause)
+					i := slices.IndexFunc(w.processes, func(p *process) bool { return p.workers.State(c).WindowUsed > 0 })
+					w.processes[i].over()
+					w.processes[i] = w.start(i)
+				}
+				took := time.Since(begin) - pause
+				t.Logf("%d windows in %v", rounds-1, took)
+				require.Less(t, took, (rounds-1)*(window+time.Second))
+				stops, saved := 0, false
+				for _, m := range events() {
+					if strings.HasPrefix(m.Subject, "$KV") {
+						saved = strings.Contains(string(m.Data), `"stopped":true`)
+						continue
+					}
+					stops++
+					require.True(t, saved, "stop %d gives up the pin first", stops)
+				}
+				require.Equal(t, rounds, stops)
+			})
+		})
+	}
+}
+
+// follow returns a function that ends a subscription of several subjects and returns its messages.
+func (w *world) follow(subjects ...string) func() []*nats.Msg {
+	nc, err := w.srv.Connect()
+	require.NoError(w.t, err)
+	messages := make(chan *nats.Msg, 10_000)
+	for _, subject := range subjects {
+		_, err := nc.ChanSubscribe(subject, messages)
+		require.NoError(w.t, err)
+	}
+	require.NoError(w.t, nc.Flush())
+	return func() (all []*nats.Msg) {
+		require.NoError(w.t, nc.Flush())
+		nc.Close()
+		for len(messages) > 0 {
+			all = append(all, <-messages)
+		}
+		return all
+	}
 }

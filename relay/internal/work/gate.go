@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jetpull/jetpull"
@@ -33,24 +32,24 @@ var (
 // A POST takes its place in the window when it begins and frees it a window after it has ended. The receiver sees it somewhere in
 // between. So no window at the receiver has more POSTs than the limit, whatever the network does.
 //
-// The times are in this process. Before the first POST the gate writes the window into the store. If it finds one of another process
-// that has not saved the times of its last POSTs, it assumes that the window is full. A process that was stalled may have
-// lost its pin without noticing. So the gate reads the revision again when the last read is older than half of the take-over time,
-// and a process that takes over waits that much longer.
+// The times are in this process. Before the first POST the gate writes the window into the store. If it finds one whose owner has not
+// saved the times of its last POSTs, it assumes that the window is full. A process that was stalled may have lost its pin without
+// noticing. So the gate reads the revision again when the last read is older than half of the take-over time, and a process that takes
+// over waits that much longer.
 type gate struct {
 	w    *core
 	name string
 
-	pin      atomic.Value  // of a string: the id of the pin that this process holds; "" or nothing: another process sends
-	checking chan struct{} // is full while somebody reads or writes the owner of the window
+	checking chan struct{} // is full while somebody reads or writes the stored window
+	window   uint64        // guarded by checking: the revision of the stored window that this process owns; 0: it owns none
 
 	mu         sync.Mutex
+	pin        string        // the id of the pin with which this process sends; "": another process sends, or the lane ends
 	changed    chan struct{} // closed when waiting callers should look again
 	inFlight   int
 	sent       []time.Time // when the POSTs ended that may count, oldest first
 	notBefore  time.Time   // the end of a hold, which the receiver asked for by Retry-After
 	breaker    breaker.Breaker
-	window     uint64 // the revision of the stored window that this process wrote; 0: it does not own the window
 	verifiedAt time.Time
 }
 
@@ -58,18 +57,28 @@ func newGate(w *core, receiver string) *gate {
 	return &gate{w: w, name: receiver, changed: make(chan struct{}), checking: make(chan struct{}, 1)}
 }
 
-// unpin makes waiting callers give up, if the pin that was lost is the last one.
-func (g *gate) unpin(e jetpull.PinEvent) {
-	g.pin.CompareAndSwap(e.ID, "")
+// pinned is called when this process has got the pin.
+func (g *gate) pinned(e jetpull.PinEvent) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.pokeLocked()
+	g.pin = e.ID
 }
 
-// pinned reports whether this process is the one that sends, as far as it knows.
-func (g *gate) pinned() bool {
-	id, _ := g.pin.Load().(string)
-	return id != ""
+// unpin makes waiting callers give up, if the pin that is lost is the last one.
+func (g *gate) unpin(lost string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pin == lost {
+		g.pin = ""
+		g.pokeLocked()
+	}
+}
+
+// look returns the pin, and a channel that is closed when it may have changed.
+func (g *gate) look() (pin string, changed <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pin, g.changed
 }
 
 // pokeLocked makes waiting callers look again.
@@ -84,17 +93,18 @@ type permit struct {
 	turn int // of the breaker
 }
 
-// acquire waits until a POST may begin, this process loses its pin, or the lane is to stop. The caller reports the end of the POST to release.
-func (g *gate) acquire(ctx context.Context, stop <-chan struct{}, expires time.Time) (p permit, err error) {
+// acquire waits until a POST may begin, or this process may not send any more. The caller reports the end of the POST to release.
+func (g *gate) acquire(ctx context.Context, expires time.Time) (p permit, err error) {
 	for {
-		if !g.pinned() {
+		pin, changed := g.look()
+		if pin == "" {
 			return p, errStopping
 		}
 		if p.Receiver, err = g.w.store.Receivers.Find(ctx, g.name); err != nil {
 			return p, err
 		}
 		if p.RateLimit > 0 {
-			if err := g.own(ctx, stop, p.Receiver); err != nil {
+			if err := g.own(ctx, p.Receiver); err != nil {
 				return p, err
 			}
 		}
@@ -102,18 +112,15 @@ func (g *gate) acquire(ctx context.Context, stop <-chan struct{}, expires time.T
 			return p, errExpired
 		}
 		var wait time.Duration
-		var changed <-chan struct{}
-		if wait, p.turn, changed = g.try(p.Receiver, time.Now()); wait == 0 {
+		if wait, p.turn = g.try(p.Receiver, time.Now()); wait == 0 {
 			return p, nil
 		}
 		if !expires.IsZero() {
 			wait = min(wait, expires.Sub(g.w.store.Now()))
 		}
 		select {
-		case <-time.After(min(wait, g.w.cfg.Takeover/2)): // it may have lost its pin before it waited
+		case <-time.After(wait):
 		case <-changed:
-		case <-stop:
-			return p, errStopping
 		case <-ctx.Done():
 			return p, errStopping
 		}
@@ -121,15 +128,15 @@ func (g *gate) acquire(ctx context.Context, stop <-chan struct{}, expires time.T
 }
 
 // try takes a place, or returns how long there is certainly none.
-func (g *gate) try(r store.Receiver, now time.Time) (wait time.Duration, turn int, changed <-chan struct{}) {
+func (g *gate) try(r store.Receiver, now time.Time) (wait time.Duration, turn int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if wait, _ = g.blockedLocked(r, now); wait > 0 {
-		return wait, 0, g.changed
+		return wait, 0
 	}
 	turn, _ = g.breaker.Allow(now) // blockedLocked has checked that it is allowed
 	g.inFlight++
-	return 0, turn, nil
+	return 0, turn
 }
 
 // blockedLocked returns how long no POST can begin, and the reason.
@@ -170,21 +177,10 @@ func (g *gate) usedLocked(r store.Receiver, now time.Time) int {
 
 // release reports the end of a POST for which acquire returned.
 func (g *gate) release(p permit, h health) {
-	was, is := g.releaseNow(p, h, time.Now())
-	switch {
-	case was == breaker.Closed && is == breaker.Open:
-		g.w.notify(event{Event: eventOpened, Receiver: g.name})
-	case was != breaker.Closed && is == breaker.Closed:
-		g.w.notify(event{Event: eventClosed, Receiver: g.name})
-	}
-}
-
-// releaseNow returns the state of the breaker before and after.
-func (g *gate) releaseNow(p permit, h health, now time.Time) (was, is breaker.State) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	was = g.breaker.Current()
+	was := g.breaker.Current()
 	g.inFlight--
+	now := time.Now()
 	if h != noPOST && p.RateLimit > 0 {
 		g.sent = append(g.sent, now)
 	}
@@ -195,7 +191,17 @@ func (g *gate) releaseNow(p permit, h health, now time.Time) (was, is breaker.St
 		g.breaker.Withdraw(p.turn)
 	}
 	g.pokeLocked()
-	return was, g.breaker.Current()
+	is, pin := g.breaker.Current(), g.pin
+	g.mu.Unlock()
+	switch {
+	case was == breaker.Closed && is == breaker.Open:
+		g.w.notify(event{Event: eventOpened, Receiver: g.name})
+	case was != breaker.Closed && is == breaker.Closed:
+		g.w.notify(event{Event: eventClosed, Receiver: g.name})
+	}
+	if pin == "" {
+		g.leave() // stop could not, because of this POST
+	}
 }
 
 // forget closes a gate. The state of its breaker is lost.
@@ -238,15 +244,16 @@ func (g *gate) fresh() bool {
 }
 
 // own makes sure that this process owns the window.
-func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) error {
+func (g *gate) own(ctx context.Context, r store.Receiver) error {
 	select {
 	case g.checking <- struct{}{}:
-	case <-stop:
-		return errStopping
 	case <-ctx.Done():
 		return errStopping
 	}
 	defer func() { <-g.checking }()
+	if pin, _ := g.look(); pin == "" {
+		return errStopping // a lane that ends has left the window
+	}
 	if g.fresh() {
 		return nil
 	}
@@ -255,59 +262,62 @@ func (g *gate) own(ctx context.Context, stop <-chan struct{}, r store.Receiver) 
 	if err != nil {
 		return err
 	}
-	if !g.owns(found) {
-		revision, err := g.w.store.PutWindow(ctx, g.name, store.Window{Revision: found.Revision})
-		if err != nil {
+	if found.Revision == 0 || found.Revision != g.window {
+		found = g.claim(r, found)
+		if found.Revision, err = g.w.store.PutWindow(ctx, g.name, found); err != nil {
 			return fmt.Errorf("take over the window: %w", err)
 		}
-		g.takeOver(r, found, revision)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.verifiedAt = begun
+	g.takeOver(found, begun)
 	return nil
 }
 
-// owns reports whether a stored window is the one that this process wrote.
-func (g *gate) owns(found store.Window) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return found.Revision != 0 && found.Revision == g.window
-}
-
-// takeOver begins with the POSTs that the previous owner saved.
-func (g *gate) takeOver(r store.Receiver, found store.Window, revision uint64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.window, g.sent = revision, nil
-	// Not earlier than now: the previous owner may have made POSTs until the new one was written. It is not known how long ago the
-	// posts were saved, so their ages are taken as of now.
-	now := time.Now()
-	posts := found.Posts
+// claim returns the window that is to replace the found one, with the POSTs that may count in it.
+func (g *gate) claim(r store.Receiver, found store.Window) store.Window {
+	claimed := store.Window{Posts: found.Posts, Revision: found.Revision}
 	if found.Revision != 0 && !found.Left {
 		// It is not known when the previous owner has made its last POSTs, so the window is full. A process that was stalled may make
 		// some after this.
-		posts = []store.Posts{{Count: r.RateLimit}}
-		if !g.w.alone {
-			now = now.Add(g.w.cfg.Takeover / 2)
-		}
+		claimed.Posts = []store.Posts{{Age: -g.w.cfg.Takeover / 2, Count: r.RateLimit}}
 	}
-	for _, p := range posts {
+	return claimed
+}
+
+// takeOver begins with the POSTs in a window that this process has taken since it last looked.
+func (g *gate) takeOver(taken store.Window, begun time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.verifiedAt = begun; taken.Revision == g.window {
+		return
+	}
+	g.window, g.sent = taken.Revision, nil
+	// Not earlier than now: the previous owner may have made POSTs until the new one was written. It is not known how long ago the
+	// posts were saved, so their ages are taken as of now.
+	now := time.Now()
+	for _, p := range taken.Posts {
 		g.sent = append(g.sent, slices.Repeat([]time.Time{now.Add(-p.Age)}, max(0, p.Count))...)
 	}
 }
 
-// leave saves the ages of the last POSTs for the next owner. No POST may be in flight.
+// stop lets no other POST begin, and saves the window. The lane gives up its pin after that, so the next process finds what was saved.
+func (g *gate) stop() {
+	pin, _ := g.look()
+	g.unpin(pin)
+	g.leave()
+}
+
+// leave saves the ages of the last POSTs for the next owner. If a POST is in flight, its end does so.
 func (g *gate) leave() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.w.ctx), g.w.cfg.Takeover)
 	defer cancel()
 	g.checking <- struct{}{}
 	defer func() { <-g.checking }()
 	g.mu.Lock()
-	now := time.Now()
-	left := store.Window{Revision: g.window, Left: true, Posts: merge(g.sent, now)}
+	left := store.Window{Revision: g.window, Left: true, Posts: merge(g.sent, time.Now())}
 	usable := g.window != 0 && g.inFlight == 0
-	g.window, g.verifiedAt = 0, time.Time{}
+	if usable {
+		g.window, g.verifiedAt = 0, time.Time{}
+	}
 	g.mu.Unlock()
 	if !usable {
 		return

@@ -19,13 +19,14 @@ import (
 )
 
 func newTestGate() *gate {
-	return &gate{w: &core{log: slog.New(slog.DiscardHandler)}, changed: make(chan struct{})}
+	return &gate{w: &core{log: slog.New(slog.DiscardHandler)}, pin: "pin", changed: make(chan struct{})}
 }
 
 // pass waits for a place as acquire does, without a registry and an owner.
 func (g *gate) pass(r store.Receiver) permit {
 	for {
-		wait, turn, changed := g.try(r, time.Now())
+		_, changed := g.look()
+		wait, turn := g.try(r, time.Now())
 		if wait == 0 {
 			return permit{r, turn}
 		}
@@ -98,7 +99,7 @@ func TestBreakerProbesNoLaterThanRetries(t *testing.T) {
 				p := g.pass(r)
 				require.Equal(t, want, time.Since(begin), retryAfter)
 				require.Equal(t, "half_open", g.state(r).Breaker)
-				wait, _, _ := g.try(r, time.Now())
+				wait, _ := g.try(r, time.Now())
 				require.Positive(t, wait, "one probe at a time")
 				g.release(p, unwell)
 				want = min(2*want, most)
@@ -125,7 +126,7 @@ func TestBreakerKnowsItsProbe(t *testing.T) {
 		begin := time.Now()
 		for _, p := range early[breakerFailures:] {
 			g.release(p, unwell)
-			wait, _, _ := g.try(r, time.Now())
+			wait, _ := g.try(r, time.Now())
 			require.Positive(t, wait, "another probe")
 		}
 		g.release(probe, unwell)
@@ -143,7 +144,9 @@ func TestTakeOverOfAWindow(t *testing.T) {
 		begin := func(found store.Window) time.Duration {
 			g := newTestGate()
 			g.w = &core{cfg: Config{Rules: Rules{Takeover: 4 * time.Second}}, node: "me", log: slog.New(slog.DiscardHandler)}
-			g.takeOver(r, found, 2)
+			taken := g.claim(r, found)
+			taken.Revision = 2
+			g.takeOver(taken, now)
 			g.pass(r)
 			took := time.Since(now)
 			now = time.Now()
@@ -168,7 +171,8 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 	open := func(node string) *gate {
 		w := &core{ctx: t.Context(), cfg: Config{Rules: Rules{Takeover: time.Minute}}, store: s, log: slog.New(slog.DiscardHandler), node: node}
 		g := newGate(w, r.Name)
-		require.NoError(t, g.own(t.Context(), nil, r))
+		g.pin = node
+		require.NoError(t, g.own(t.Context(), r))
 		return g
 	}
 	first := open("first")
@@ -176,7 +180,7 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 		first.sent = append(first.sent, time.Now().Add(-20*time.Hour).Add(time.Duration(i)*500*time.Millisecond))
 	}
 	sent := first.sent
-	first.leave()
+	first.stop()
 	next := open("next")
 	wait, _ := next.blockedLocked(store.Receiver{RateLimit: posts + 1, Window: r.Window}, time.Now())
 	require.Zero(t, wait)

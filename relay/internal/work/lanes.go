@@ -43,7 +43,7 @@ type laneKey struct {
 // lane is the worker of one receiver or sender. One goroutine runs it, and another ends it when it is idle.
 type lane struct {
 	laneKey
-	gate *gate // of a lane that sends to a receiver; nil in others
+	gate *gate // only a lane that sends to a receiver uses it
 
 	// Guarded by lanes.mu.
 	woken bool // the queue may have got an entry since this was reset
@@ -58,10 +58,7 @@ func (l *lanes) wake(q store.Queue, owner string) {
 	if one := l.running[key]; one != nil {
 		one.woken = true
 	} else if !l.closed {
-		one = &lane{laneKey: key}
-		if q == store.ToReceiver {
-			one.gate = newGate(l.w.core, owner)
-		}
+		one = &lane{laneKey: key, gate: newGate(l.w.core, owner)}
 		l.running[key] = one
 		l.w.running.Go(func() { l.run(one) })
 	}
@@ -81,30 +78,31 @@ func (l *lanes) run(one *lane) {
 		l.mu.Lock()
 		one.end = end
 		l.mu.Unlock()
-		worker := l.worker(one, ctx.Done())
+		worker := l.worker(one)
 		worker.consumer.InactiveThreshold = consumerIdle
+		consuming, stop := context.WithCancel(context.WithoutCancel(ctx)) // ends after ctx: see gate.stop
 		var idle sync.WaitGroup
 		idle.Go(func() {
+			defer stop()
 			defer end()
 			l.awaitIdle(ctx, one)
+			one.gate.stop()
 		})
-		l.w.consume(ctx, worker)
+		l.w.consume(consuming, worker)
 		idle.Wait()
 	}
-	if one.gate != nil {
-		one.gate.forget()
-	}
+	one.gate.forget()
 	l.dropMetrics(one.queue, one.owner)
 }
 
-func (l *lanes) worker(one *lane, stop <-chan struct{}) worker {
+func (l *lanes) worker(one *lane) worker {
 	switch one.queue {
 	case store.FromReceiver:
 		return l.w.fromReceiverAsync(one.owner)
 	case store.ToSender:
 		return l.w.toSender(one.owner)
 	default:
-		return l.w.toReceiver(one, stop)
+		return l.w.toReceiver(one)
 	}
 }
 
@@ -172,7 +170,7 @@ func (l *lanes) gate(receiver string) *gate {
 
 // changed is called after each change of the registry.
 func (l *lanes) changed(q store.Queue, owner string) {
-	if one := l.get(q, owner); one != nil && one.gate != nil {
+	if one := l.get(q, owner); one != nil {
 		one.gate.configured()
 	}
 	l.dropMetrics(q, owner)

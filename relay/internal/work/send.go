@@ -52,16 +52,14 @@ type toReceiver struct {
 	lane  *lane
 	order store.Order // as the lane was started
 	gate  *gate
-	asked sync.Map        // when the outcome of a POST was first requested, by the revision of its SENDING
-	stop  <-chan struct{} // closed when the lane is to stop
+	asked sync.Map // when the outcome of a POST was first requested, by the revision of its SENDING
 }
 
-func (w *core) toReceiver(one *lane, stop <-chan struct{}) worker {
+func (w *core) toReceiver(one *lane) worker {
 	r, _ := w.store.Receivers.Get(one.owner)
-	t := &toReceiver{w: w, name: one.owner, lane: one, order: r.Order, gate: one.gate, stop: stop}
+	t := &toReceiver{w: w, name: one.owner, lane: one, order: r.Order, gate: one.gate}
 	worker := w.entryWorker(store.ToReceiver, t.name, true, t.deliver)
-	worker.ended = t.gate.leave
-	worker.opts = append(worker.opts, jetpull.OnPin(func(e jetpull.PinEvent) { t.gate.pin.Store(e.ID) }), jetpull.OnUnpin(t.gate.unpin))
+	worker.opts = append(worker.opts, jetpull.OnPin(t.gate.pinned), jetpull.OnUnpin(func(e jetpull.PinEvent) { t.gate.unpin(e.ID) }))
 	if ordered(r.Order) {
 		worker.opts = append(worker.opts, jetpull.OrderedBy(sourceToken), jetpull.Prefetch(max(orderedWindow, w.cfg.Concurrency)), jetpull.PrefetchBytes(orderedBytes))
 	}
@@ -83,8 +81,9 @@ func sourceToken(m *jetpull.Msg) string {
 // deliver processes an entry of the queue as far as possible. The entry is acknowledged if the error is nil, and redelivered
 // otherwise.
 func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
-	if !t.gate.pinned() {
-		return m.Nak() // to the server, before its turn is asked for: so all go to the other process, in their order
+	if pin, _ := t.gate.look(); pin == "" {
+		// Before its turn is asked for, so all go to the other process in their order. A lane that ends would get it back without a pause.
+		return m.NakWithDelay(turnPause)
 	}
 	if ordered(t.order) {
 		turn, err := t.w.itsTurn(ctx, m, store.ToReceiver, t.w.store.Filter(store.ToReceiver, t.name, e.Source))
@@ -121,7 +120,7 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 	if wait := e.NextAt.Sub(t.w.store.Now()); !e.NextAt.IsZero() && wait > dueWithin {
 		return jetpull.Retry(wait, errors.New("its next attempt is not due yet"))
 	}
-	p, err := t.gate.acquire(ctx, t.stop, e.ExpiresAt)
+	p, err := t.gate.acquire(ctx, e.ExpiresAt)
 	event := machine.Event{Policy: t.w.policy(p.Receiver, e.Sender), Now: t.w.store.Now(), Stage: machine.ToReceiver}
 	switch {
 	case errors.Is(err, errExpired):

@@ -78,7 +78,6 @@ type core struct {
 	store *store.Store
 	log   *slog.Logger
 	node  string
-	alone bool // no other process uses the server
 	lanes *lanes
 
 	failures failures
@@ -98,7 +97,7 @@ type Workers struct {
 
 // Start starts all workers.
 func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
-	c := &core{cfg: cfg, store: s, log: cfg.Logger, node: nuid.Next(), alone: s.Embedded()}
+	c := &core{cfg: cfg, store: s, log: cfg.Logger, node: nuid.Next()}
 	w := &Workers{core: c, ingest: ingest{c}, answers: answers{c}, operator: newOperator(c)}
 	c.lanes = &lanes{w: w, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -131,8 +130,6 @@ type worker struct {
 	consumer jetstream.ConsumerConfig
 	handle   func(ctx context.Context, m *jetpull.Msg) error
 	opts     []jetpull.Option
-	// ended is called when the worker has stopped; it may be nil.
-	ended func()
 }
 
 func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
@@ -166,14 +163,6 @@ func (w *core) entryWorker(q store.Queue, owner string, pinned bool, deliver fun
 		return deliver(ctx, m, meta, &e)
 	}
 	return worker
-}
-
-// again converts an error to one that has the message redelivered soon, unless the error has a pause.
-func (w *core) again(err error) error {
-	if errors.Is(err, store.ErrUnavailable) {
-		return jetpull.Retry(firstPause, err)
-	}
-	return err
 }
 
 func (w *core) run(worker worker) {
@@ -214,14 +203,13 @@ func (w *core) consumeOnce(ctx context.Context, worker worker) error {
 			w.log.Info("closing a worker's subscription", "worker", worker.consumer.Durable, "error", err)
 		}
 	}()
-	if worker.ended != nil {
-		defer worker.ended()
-	}
 	return sub.Consume(ctx, func(work context.Context, m *jetpull.Msg) error {
-		err := w.again(worker.handle(work, m))
-		if err != nil && ctx.Err() != nil {
-			// Another process can have it at once.
-			return jetpull.Retry(0, err)
+		err := worker.handle(work, m)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return jetpull.Retry(0, err) // another process can have it at once
+		case errors.Is(err, store.ErrUnavailable):
+			return jetpull.Retry(firstPause, err)
 		}
 		return err
 	})
