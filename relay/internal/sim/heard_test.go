@@ -55,23 +55,26 @@ func TestAnAnswerIsRetainedUntilItIsStored(t *testing.T) {
 	})
 }
 
+// silence lets a stream store writes for a second without answers.
+func (s *single) silence(stream string) {
+	silenced, err := s.store.JetStream().Stream(s.t.Context(), stream)
+	require.NoError(s.t, err)
+	silent := func(on bool) {
+		c := silenced.CachedInfo().Config
+		c.NoAck = on
+		_, err := s.store.JetStream().UpdateStream(s.t.Context(), c)
+		require.NoError(s.t, err)
+	}
+	silent(true)
+	time.AfterFunc(time.Second, func() { silent(false) })
+}
+
 // SENDING is stored, and the answer to that write is lost. The process recognizes that it has sent nothing. A receiver with
 // at_most_once gets the message once, and no attempt is used up.
 func TestTheAnswerToSendingIsLost(t *testing.T) {
 	alone(t, ok, nil, func(t *testing.T, s *single) {
 		s.receiver(func(r *store.Receiver) { r.UnknownOutcome = store.AtMostOnce })
-		records, err := s.store.JetStream().Stream(t.Context(), "KV_relay_messages")
-		require.NoError(t, err)
-		silent := func(on bool) {
-			c := records.CachedInfo().Config
-			c.NoAck = on
-			_, err := s.store.JetStream().UpdateStream(t.Context(), c)
-			require.NoError(t, err)
-		}
-		atPoint(t, "before-sending", func(string) {
-			silent(true)
-			time.AfterFunc(time.Second, func() { silent(false) })
-		})
+		atPoint(t, "before-sending", func(string) { s.silence("KV_relay_messages") })
 		s.submit("1")
 		v := s.awaitEnd("1", machine.Done, time.Minute)
 		require.Equal(t, 1, v.Attempt)
@@ -79,9 +82,28 @@ func TestTheAnswerToSendingIsLost(t *testing.T) {
 	})
 }
 
-// The answer to the write of the window was lost. The store has a window that this process does not know as its own. The receiver still
-// gets its messages.
-func TestTheOwnWindowIsNotKnown(t *testing.T) {
+// The window is taken, and the answer to that write is lost. The process recognizes its own write, and begins with what the previous
+// process has left, although the window is long.
+func TestTheAnswerToTheWindowIsLost(t *testing.T) {
+	for _, left := range []bool{false, true} {
+		alone(t, ok, nil, func(t *testing.T, s *single) {
+			if left {
+				_, err := s.store.PutWindow(t.Context(), "ci", store.Window{Left: true, Posts: []store.Posts{{Count: 99}}})
+				require.NoError(t, err)
+			}
+			s.receiver(func(r *store.Receiver) { r.RateLimit, r.Window = 100, time.Hour })
+			atPoint(t, "before-create", func(string) { s.silence("KV_relay_state") })
+			s.submit("1")
+			s.awaitEnd("1", machine.Done, time.Minute)
+			s.submit("2")
+			<-time.After(time.Minute)
+			require.Len(t, s.times(hookURL), map[bool]int{false: 2, true: 1}[left])
+		})
+	}
+}
+
+// A process takes a window that another one has without an end of its own. The receiver gets its messages after the window.
+func TestAWindowOfAnother(t *testing.T) {
 	alone(t, ok, soon, func(t *testing.T, s *single) {
 		s.receiver(func(r *store.Receiver) { r.RateLimit, r.Window = 100, time.Second })
 		atPoint(t, "before-create", func(string) {

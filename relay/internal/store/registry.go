@@ -197,12 +197,14 @@ func (s *Registry) announce(q Queue, owner string) {
 }
 
 // Window is the ownership of a receiver's rate window. A process writes it before its first POST, and owns the window as long as the
-// revision is its own. If it finds that of another, it does not know the times of that process's last POSTs, unless they are in Posts.
+// revision is its own. If it finds that of another, it does not know the times of that process's last POSTs, unless the other has left.
 type Window struct {
-	// Left says that the owner has stopped counting. Posts are the ages of its last POSTs at that moment, the oldest first. They
-	// are ages, not times, because the clocks of two processes differ and may be set. A process that does not know this field
-	// assumes that the window is full.
-	Left     bool    `json:"stopped,omitempty"`
+	// Left says that the owner has stopped counting. A process that does not know this field assumes that the window is full.
+	Left bool `json:"stopped,omitempty"`
+	// Pin is that of the owner. It recognizes its write by it if the answer is lost.
+	Pin string `json:"pin,omitempty"`
+	// Posts are the POSTs in the window when this was written, the oldest first. They have ages, not times, because the clocks of two
+	// processes differ and may be set.
 	Posts    []Posts `json:"posts,omitempty"`
 	Revision uint64  `json:"-"`
 }

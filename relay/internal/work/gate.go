@@ -251,7 +251,8 @@ func (g *gate) own(ctx context.Context, r store.Receiver) error {
 		return errStopping
 	}
 	defer func() { <-g.checking }()
-	if pin, _ := g.look(); pin == "" {
+	pin, _ := g.look()
+	if pin == "" {
 		return errStopping // a lane that ends has left the window
 	}
 	if g.fresh() {
@@ -262,8 +263,9 @@ func (g *gate) own(ctx context.Context, r store.Receiver) error {
 	if err != nil {
 		return err
 	}
-	if found.Revision == 0 || found.Revision != g.window {
-		found = g.claim(r, found)
+	// If the answer to an earlier write was lost, the window has this pin and another revision, and nothing was sent since.
+	if found.Revision == 0 || found.Pin != pin && found.Revision != g.window {
+		found = g.claim(pin, r, found)
 		if found.Revision, err = g.w.store.PutWindow(ctx, g.name, found); err != nil {
 			return fmt.Errorf("take over the window: %w", err)
 		}
@@ -273,8 +275,8 @@ func (g *gate) own(ctx context.Context, r store.Receiver) error {
 }
 
 // claim returns the window that is to replace the found one, with the POSTs that may count in it.
-func (g *gate) claim(r store.Receiver, found store.Window) store.Window {
-	claimed := store.Window{Posts: found.Posts, Revision: found.Revision}
+func (g *gate) claim(pin string, r store.Receiver, found store.Window) store.Window {
+	claimed := store.Window{Pin: pin, Posts: found.Posts, Revision: found.Revision}
 	if found.Revision != 0 && !found.Left {
 		// It is not known when the previous owner has made its last POSTs, so the window is full. A process that was stalled may make
 		// some after this.

@@ -144,7 +144,7 @@ func TestTakeOverOfAWindow(t *testing.T) {
 		begin := func(found store.Window) time.Duration {
 			g := newTestGate()
 			g.w = &core{cfg: Config{Rules: Rules{Takeover: 4 * time.Second}}, node: "me", log: slog.New(slog.DiscardHandler)}
-			taken := g.claim(r, found)
+			taken := g.claim("pin", r, found)
 			taken.Revision = 2
 			g.takeOver(taken, now)
 			g.pass(r)
