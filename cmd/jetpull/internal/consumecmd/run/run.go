@@ -40,11 +40,11 @@ type Run struct {
 	bar    *progress.Bar
 	errOut io.Writer
 	stop   context.CancelFunc
+	idle   *time.Timer // runs while no message does, and then ends the run; nil: nothing runs
 
 	mu      sync.Mutex
 	started int
 	running int
-	last    time.Time // when a message was last started or done
 	tally   Tally
 	open    map[uint64]bool // messages that failed or were terminated, by sequence; bounded runs only
 	broken  error           // why the run cannot go on
@@ -94,10 +94,10 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 	runCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	begin := time.Now()
-	r.stop, r.last = stop, begin
-	var watch sync.WaitGroup
+	r.stop = stop
 	if r.Idle > 0 {
-		watch.Go(func() { r.watchIdle(runCtx) })
+		r.idle = time.AfterFunc(r.Idle, r.endIdle)
+		defer r.idle.Stop()
 	}
 	defer context.AfterFunc(ctx, r.stopping)()
 	sumUp := func() {
@@ -113,9 +113,10 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 	opts = append(opts, jetpull.Logger(cli.Log(r.errOut, r.JSON)))
 	err := sub.Consume(runCtx, r.one, opts...)
 	stop()
-	watch.Wait()
+	r.mu.Lock()
 	r.tally.Returned += int(sub.Stats().HandedBack)
 	r.tally.GivenUp = max(0, int(sub.Stats().DeadLettered+sub.Stats().Terminated)-r.tally.Terminated)
+	r.mu.Unlock()
 	if errors.Is(err, jetpull.ErrInvalidOption) {
 		r.bar.Clear()
 		return err
@@ -142,16 +143,18 @@ func (r *Run) begin() bool {
 		return false
 	}
 	r.started++
-	r.running++
-	r.last = time.Now()
+	if r.running++; r.idle != nil {
+		r.idle.Stop()
+	}
 	return true
 }
 
 func (r *Run) done(seq uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.running--
-	r.last = time.Now()
+	if r.running--; r.running == 0 && r.idle != nil {
+		r.idle.Reset(r.Idle)
+	}
 	if err != nil && r.bounded() {
 		r.open[seq] = true
 	}
@@ -172,28 +175,12 @@ func (r *Run) done(seq uint64, err error) {
 	r.bar.Add(1)
 }
 
-// watchIdle ends the run when nothing has come for long enough and nothing runs.
-func (r *Run) watchIdle(ctx context.Context) {
-	timer := time.NewTimer(r.Idle)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		r.mu.Lock()
-		left := r.Idle
-		if r.running == 0 {
-			left = r.Idle - time.Since(r.last)
-		}
-		r.idled = left <= 0
-		r.mu.Unlock()
-		if left <= 0 {
-			r.stop()
-			return
-		}
-		timer.Reset(left)
+// endIdle ends the run when nothing has come for long enough and nothing runs.
+func (r *Run) endIdle() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.idled = r.running == 0; r.idled {
+		r.stop()
 	}
 }
 
@@ -234,6 +221,8 @@ func (r *Run) summary(t Tally) {
 // verdict is what the exit code says of the run. A worker without bounds that
 // was interrupted has done what it was asked to.
 func (r *Run) verdict(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
 	case r.broken != nil:
 		return r.broken
