@@ -77,6 +77,9 @@ type Config struct {
 	Relay Caller
 	// Feed reads and changes the tables of a feed. A feed.Store implements it. Nil leaves the feed's pages out.
 	Feed Feed
+	// OpenFeed opens the feed when the console first needs it, for a database that does not answer yet. After an error the console shows that, and
+	// calls it again. It is called by one goroutine at a time, and not after it has succeeded. The default returns Feed.
+	OpenFeed func(ctx context.Context) (Feed, error)
 	// FeedWatcher is a watcher in this process, whose throughput the console shows. A feed.Watcher implements it. Nil shows no
 	// throughput of the feed.
 	FeedWatcher FeedWatcher
@@ -142,7 +145,10 @@ func Handler(cfg Config) *Console {
 		c.add("Relay", "relay", relay.Pages())
 	}
 	if cfg.Feed != nil {
-		feed = page.NewFeed(c.sampler, cfg.Feed, cfg.FeedWatcher, runner)
+		cfg.OpenFeed = func(context.Context) (Feed, error) { return cfg.Feed, nil }
+	}
+	if cfg.OpenFeed != nil {
+		feed = page.NewFeed(c.sampler, cfg.OpenFeed, cfg.FeedWatcher, runner)
 		summaries = append(summaries, feed)
 		c.add("Feed", "feed", feed.Pages())
 	}

@@ -18,29 +18,15 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// FeedSource reads and changes the partitions of a feed. A [feed.Store] is one.
-type FeedSource interface {
-	Backlog(ctx context.Context) (feed.Backlog, error)
-	Partitions(ctx context.Context, q feed.Query) ([]feed.Partition, error)
-	Partition(ctx context.Context, id string) (feed.Partition, error)
-	Counts(ctx context.Context, partition string) (map[int]feed.Counts, error)
-	Items(ctx context.Context, q feed.Query) ([]feed.Item, error)
-	Item(ctx context.Context, partition, id string) (feed.Item, error)
-	RetryFailed(ctx context.Context, partition string, items ...string) (int, error)
-	SkipFailed(ctx context.Context, partition string, items ...string) (int, error)
-	Seal(ctx context.Context, partition string) error
-	ClosePartition(ctx context.Context, partition string) error
-	Reopen(ctx context.Context, partition string) error
-	Advance(ctx context.Context, partition string, gate int) error
-}
-
 // FeedWatcher counts the items that a watcher of this process has completed. A [feed.Watcher] is one.
 type FeedWatcher interface{ Stats() feed.Stats }
 
 // Feed are the pages of a feed.
 type Feed struct {
-	source  FeedSource
-	watcher FeedWatcher // nil: none is in this process
+	open    func(context.Context) (FeedSource, error)
+	opening chan struct{} // has an element while a page or a sample opens the feed or sees that it is open
+	source  FeedSource    // used after ready alone
+	watcher FeedWatcher   // nil: none is in this process
 	runner  *Runner
 	latest  *sample.Latest[feed.Backlog]
 	all     *objects[feed.Partition]
@@ -57,13 +43,16 @@ const (
 
 const feedName = "feed"
 
-// NewFeed makes the pages, and has the sampler ask the feed. The runner runs operations on many partitions. A nil watcher is none.
-func NewFeed(s *sample.Sampler, source FeedSource, watcher FeedWatcher, runner *Runner) *Feed {
-	f := &Feed{source: source, watcher: watcher, runner: runner, history: sample.NewHistory(feedWidth)}
+// NewFeed makes the pages, and has the sampler ask the feed, which open opens. The runner runs operations on many partitions. A nil watcher is
+// none.
+func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), watcher FeedWatcher, runner *Runner) *Feed {
+	f := &Feed{open: open, opening: make(chan struct{}, 1), watcher: watcher, runner: runner, history: sample.NewHistory(feedWidth)}
 	f.all = f.allPartitions()
 	var completed meter
-	f.latest = sample.Add(s, func(ctx context.Context) (feed.Backlog, error) {
-		b, err := source.Backlog(ctx)
+	f.latest = sample.Add(s, func(ctx context.Context) (b feed.Backlog, err error) {
+		if err = f.ready(ctx); err == nil {
+			b, err = f.source.Backlog(ctx)
+		}
 		now := time.Now()
 		if watcher != nil {
 			completed = completed.next(now, uint64(watcher.Stats().Completed))
@@ -78,7 +67,7 @@ func NewFeed(s *sample.Sampler, source FeedSource, watcher FeedWatcher, runner *
 
 // Pages are the functions of the pages by their paths.
 func (f *Feed) Pages() map[string]Func {
-	return map[string]Func{"feed": f.list, "partition": f.one, "item": f.item}
+	return map[string]Func{"feed": f.list, "partition": f.opened(f.one), "item": f.opened(f.item)}
 }
 
 func feedState(b feed.Backlog) state {
@@ -113,7 +102,11 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	query := partitionQuery(q, pageSize+1)
 	query.After = q.Get("after")
-	found, err := f.source.Partitions(ctx, query)
+	var found []feed.Partition
+	err := f.ready(ctx)
+	if err == nil {
+		found, err = f.source.Partitions(ctx, query)
+	}
 	part := view.Part{ID: "partitions", Title: "Partitions", Source: view.Source{Name: feedName, Asked: r.Now}}
 	if err != nil {
 		part.Source = view.Source{Name: feedName, Error: err.Error()}

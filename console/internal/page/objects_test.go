@@ -311,7 +311,7 @@ func newShelf(n int) *shelf {
 }
 
 func (s *shelf) open(sampler *sample.Sampler, r *Runner) Func {
-	return NewFeed(sampler, s, nil, r).Pages()["feed"]
+	return NewFeed(sampler, func(context.Context) (FeedSource, error) { return s, nil }, nil, r).Pages()["feed"]
 }
 
 func (s *shelf) Backlog(context.Context) (feed.Backlog, error) {

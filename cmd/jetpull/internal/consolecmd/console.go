@@ -18,6 +18,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 	"github.com/jetpull/jetpull/console"
+	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/tokens"
@@ -46,6 +47,8 @@ const (
 	connections = 256
 	// drain is how long requests may go on after a signal. Streams of open pages end at once.
 	drain = 5 * time.Second
+	// openPatience is how long the start waits for the database of a feed. Later the console opens it.
+	openPatience = 2 * time.Second
 )
 
 type flags struct {
@@ -137,13 +140,25 @@ func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globa
 	if f.relay != "" {
 		cfg.Relay = relayclient.New(f.relay, cmp.Or(f.relayToken, os.Getenv(remote.RelayToken)), nil)
 	}
-	if f.feed != "" {
-		late, err := openFeed(ctx, f.feed)
-		if err != nil {
-			return err
+	if f.feed == "" {
+		return nil
+	}
+	var store *feed.Store
+	closers.Add(func() {
+		if store != nil {
+			_ = store.Close() // it has no work of its own
 		}
-		closers.Add(late.Close)
-		cfg.Feed = late
+	})
+	cfg.OpenFeed = func(ctx context.Context) (_ console.Feed, err error) {
+		if store == nil {
+			store, err = feed.Open(ctx, f.feed, feed.NoMigrate())
+		}
+		return store, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, openPatience)
+	defer cancel()
+	if _, err := cfg.OpenFeed(ctx); errors.Is(err, feed.ErrInvalid) { // no database can ever answer
+		return fmt.Errorf("--feed: %w", err)
 	}
 	return nil
 }
