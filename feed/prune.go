@@ -36,14 +36,22 @@ func (s *Store) Prune(ctx context.Context, age time.Duration, export func(p Part
 		return Pruned{}, invalid("age", "%v is negative", age)
 	}
 	var done Pruned
-	count := func(partitions, items int64) {
-		done.Partitions += int(partitions)
-		done.Items += int(items)
-		s.prunedPartitions.Add(partitions)
-		s.prunedItems.Add(items)
+	for after := ""; ; {
+		page, now, err := s.ended(ctx, after)
+		if len(page) == 0 || err != nil {
+			return done, wrapped(err, "prune")
+		}
+		for i := range page {
+			p := &page[i]
+			after = p.ID
+			if p.Status != sqlstore.Pruning && now.Sub(*p.Until) < age {
+				continue
+			}
+			if err := s.prune(ctx, p, export, &done); err != nil {
+				return done, wrapped(err, "prune partition %q", p.ID)
+			}
+		}
 	}
-	err := eachPrunable(ctx, s.sql, age, func(p *sqlstore.Partition) error { return prune(ctx, s.sql, p, export, count) })
-	return done, wrapped(err, "prune")
 }
 
 // Pruned returns how many rows [Store.Prune] has deleted on this Store since it was opened, including calls that still run or ended early.
@@ -51,37 +59,15 @@ func (s *Store) Pruned() Pruned {
 	return Pruned{Partitions: int(s.prunedPartitions.Load()), Items: int(s.prunedItems.Load())}
 }
 
-// eachPrunable calls f with the partitions that were closed long enough ago.
-func eachPrunable(ctx context.Context, s *sqlstore.Store, age time.Duration, f func(*sqlstore.Partition) error) error {
-	for after := ""; ; {
-		var page []sqlstore.Partition
-		var now time.Time
-		err := s.Read(ctx, func(db *gorm.DB) (err error) {
-			if now, err = s.Dialect.Clock(db); err != nil {
-				return err
-			}
-			return db.Where("status IN ('Complete', 'Pruning') AND id > ?", after).Order("id").Limit(pruneRows).Find(&page).Error
-		})
-		if err == nil {
-			err = dated(ctx, s, page, now)
-		}
-		if len(page) == 0 || err != nil {
+// ended returns the next partitions that are Complete or being pruned, and the time of the database. Partitions of which it is not known when
+// they became Complete get that time.
+func (s *Store) ended(ctx context.Context, after string) (page []sqlstore.Partition, now time.Time, err error) {
+	err = s.sql.Read(ctx, func(db *gorm.DB) (err error) {
+		if now, err = s.sql.Dialect.Clock(db); err != nil {
 			return err
 		}
-		for i := range page {
-			p := &page[i]
-			after = p.ID
-			if p.Status == sqlstore.Pruning || now.Sub(*p.Until) >= age {
-				if err := f(p); err != nil {
-					return err
-				}
-			}
-		}
-	}
-}
-
-// dated has the age of partitions begin now if the time of their end is not known.
-func dated(ctx context.Context, s *sqlstore.Store, page []sqlstore.Partition, now time.Time) error {
+		return db.Where("status IN ('Complete', 'Pruning') AND id > ?", after).Order("id").Limit(pruneRows).Find(&page).Error
+	})
 	var ids []string
 	for i := range page {
 		if page[i].Until == nil {
@@ -89,59 +75,56 @@ func dated(ctx context.Context, s *sqlstore.Store, page []sqlstore.Partition, no
 			ids = append(ids, page[i].ID)
 		}
 	}
-	if len(ids) == 0 {
-		return nil
+	if len(ids) > 0 {
+		err = s.sql.Transact(ctx, func(tx *gorm.DB) error {
+			return tx.Table("partitions").Where("status = 'Complete' AND until IS NULL AND id IN ?", ids).Update("until", gorm.Expr(s.sql.Dialect.Now)).Error
+		})
 	}
-	return s.Transact(ctx, func(tx *gorm.DB) error {
-		return tx.Table("partitions").Where("status = 'Complete' AND until IS NULL AND id IN ?", ids).Update("until", gorm.Expr(s.Dialect.Now)).Error
-	})
+	return page, now, err
 }
 
 // prune exports and deletes a partition, as it was read. Between the two it marks the partition, if it has not changed since: from then on
-// nobody can open it again. A marked partition was exported. After each transaction it calls count with the rows deleted.
-func prune(ctx context.Context, s *sqlstore.Store, p *sqlstore.Partition, export func(Partition, iter.Seq2[Item, error]) error, count func(partitions, items int64)) error {
-	id := p.ID
+// nobody can open it again. A marked partition was exported. The rows count after each transaction.
+func (s *Store) prune(ctx context.Context, p *sqlstore.Partition, export func(Partition, iter.Seq2[Item, error]) error, done *Pruned) error {
 	if p.Status != sqlstore.Pruning {
 		if export != nil {
 			var unread error
-			err := export(partitionOf(p), byID(ctx, s, id, &unread))
+			err := export(partitionOf(p), byID(ctx, s.sql, p.ID, &unread))
 			if err = cmp.Or(err, unread); err != nil {
-				return fmt.Errorf("export partition %q: %w", id, err)
+				return fmt.Errorf("export: %w", err)
 			}
 		}
-		marked, err := mark(ctx, s, p)
-		if err != nil {
-			return fmt.Errorf("partition %q: %w", id, err)
-		}
-		if !marked {
-			return nil
+		if marked, err := mark(ctx, s.sql, p); err != nil || !marked {
+			return err
 		}
 	}
 	for last := false; !last; {
 		var items, partitions int64
-		err := s.Transact(ctx, func(tx *gorm.DB) error {
-			items, partitions = 0, 0 // where the transaction is repeated
-			var ids []string
-			if err := tx.Table("items").Where("partition_id = ?", id).Order("id").Limit(pruneRows).Pluck("id", &ids).Error; err != nil {
+		err := s.sql.Transact(ctx, func(tx *gorm.DB) error {
+			var step []string // the last of as many items as one transaction deletes
+			err := tx.Table("items").Where("partition_id = ?", p.ID).Order("id").Offset(pruneRows-1).Limit(1).Pluck("id", &step).Error
+			if err != nil {
 				return err
 			}
-			if last = len(ids) < pruneRows; len(ids) > 0 {
-				deleted := tx.Where("partition_id = ? AND id <= ?", id, ids[len(ids)-1]).Delete(&sqlstore.Item{})
-				if items = deleted.RowsAffected; deleted.Error != nil {
-					return deleted.Error
-				}
+			rows := tx.Where("partition_id = ?", p.ID)
+			if last = len(step) == 0; !last {
+				rows = rows.Where("id <= ?", step[0])
 			}
-			if !last {
-				return nil
+			deleted := rows.Delete(&sqlstore.Item{})
+			if items = deleted.RowsAffected; deleted.Error != nil || !last {
+				return deleted.Error
 			}
-			deleted := tx.Where("id = ? AND status = ?", id, sqlstore.Pruning).Delete(&sqlstore.Partition{})
+			deleted = tx.Where("id = ? AND status = ?", p.ID, sqlstore.Pruning).Delete(&sqlstore.Partition{})
 			partitions = deleted.RowsAffected
 			return deleted.Error
 		})
 		if err != nil {
-			return fmt.Errorf("delete partition %q: %w", id, err)
+			return err
 		}
-		count(partitions, items)
+		done.Items += int(items)
+		done.Partitions += int(partitions)
+		s.prunedItems.Add(items)
+		s.prunedPartitions.Add(partitions)
 	}
 	return nil
 }

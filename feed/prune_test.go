@@ -179,7 +179,7 @@ func TestPruneNoticesUnreadItems(t *testing.T) {
 			return nil
 		})
 		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorContains(t, err, "export partition")
+		require.ErrorContains(t, err, `prune partition "a": export`)
 		require.Equal(t, pruneRows+1, read)
 		require.EqualValues(t, pruneRows+7, s.rowsOf(t, "a"))
 	})
