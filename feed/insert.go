@@ -26,6 +26,25 @@ func (s *Store) CreatePartition(ctx context.Context, p Partition, items ...Item)
 	return s.CreatePartitionTx(ctx, own{}, p, items...)
 }
 
+// CreatePartitionTx is [Store.CreatePartition] in the caller's transaction: see [Store.InsertTx].
+func (s *Store) CreatePartitionTx(ctx context.Context, tx any, p Partition, items ...Item) (Partition, error) {
+	p.ID = cmp.Or(p.ID, nuid.Next())
+	row := sqlstore.Partition{ID: p.ID, Gate: p.Gate, Status: sqlstore.Available, Sealed: p.Sealed, Version: 1}
+	rows, err := newRows(&row, items)
+	if err = cmp.Or(checkID("Partition.ID", p.ID), err); err == nil {
+		err = inTx(ctx, s.sql, tx, p.ID, func(tx *gorm.DB) error {
+			if err := insertRows(tx, "the partition", &row); err != nil {
+				return err
+			}
+			return insertRows(tx, "one of the items", rows)
+		})
+	}
+	if err != nil {
+		return Partition{}, wrapped(err, "create partition %q", p.ID)
+	}
+	return partitionOf(&row), nil
+}
+
 // Insert adds items to a partition in one transaction. It uses their fields ID, Gate, Data and NotBefore, and generates an ID for each that is
 // empty. Errors are [ErrNotFound], [ErrClosed] if the partition is sealed or Complete, [ErrGatePassed] for an item below its gate,
 // [ErrDuplicate] and [ErrInvalid].
@@ -33,52 +52,59 @@ func (s *Store) Insert(ctx context.Context, partition string, items ...Item) err
 	return s.InsertTx(ctx, own{}, partition, items...)
 }
 
-// insertInto adds items to a partition whose row is locked.
-func (s *Store) insertInto(tx *gorm.DB, p *sqlstore.Partition, items []sqlstore.Item) error {
-	if p.Sealed || p.Status == sqlstore.Complete {
-		return ErrClosed
-	}
-	if err := newItems(p, items); err != nil {
-		return err
-	}
-	if err := insertRows(tx, "one of the items", items); err != nil {
-		return err
-	}
-	return s.unblock(tx, p)
-}
-
-// newItems checks items for a partition whose row is locked or new, and completes them.
-func newItems(p *sqlstore.Partition, items []sqlstore.Item) error {
-	seen := make(map[string]struct{}, len(items))
-	for i := range items {
-		it := &items[i]
-		it.ID = cmp.Or(it.ID, nuid.Next())
-		if err := checkID("Item.ID", it.ID); err != nil {
+// InsertTx is [Store.Insert] in the caller's transaction on the Store's database. tx is a *[sql.Tx], a [pgx.Tx] on PostgreSQL, or a *[gorm.DB]
+// that is in a transaction. The items exist once the caller commits. A rollback leaves nothing. On PostgreSQL and SQLite, watchers are woken
+// after the commit; on other databases they find the items by polling. After an error, roll back.
+//
+// The transaction locks the row of the partition until it ends, so keep it short: see [Store].
+func (s *Store) InsertTx(ctx context.Context, tx any, partition string, items ...Item) error {
+	return s.change(ctx, tx, "insert into", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+		if p.Sealed || p.Status == sqlstore.Complete {
+			return ErrClosed
+		}
+		rows, err := newRows(p, items)
+		if err != nil {
 			return err
 		}
-		if _, twice := seen[it.ID]; twice {
-			return fmt.Errorf("item %q: %w", it.ID, ErrDuplicate)
+		if err := insertRows(tx, "one of the items", rows); err != nil {
+			return err
 		}
-		seen[it.ID] = struct{}{}
+		return s.unblock(tx, p)
+	})
+}
+
+// newRows are items as they are inserted into a partition whose row is locked or new.
+func newRows(p *sqlstore.Partition, items []Item) ([]sqlstore.Item, error) {
+	rows, seen := make([]sqlstore.Item, len(items)), make(map[string]struct{}, len(items))
+	for i := range items {
+		it := &items[i]
+		id := cmp.Or(it.ID, nuid.Next())
+		if err := checkID("Item.ID", id); err != nil {
+			return nil, err
+		}
+		if _, twice := seen[id]; twice {
+			return nil, fmt.Errorf("item %q: %w", id, ErrDuplicate)
+		}
+		seen[id] = struct{}{}
 		if it.Gate < p.Gate {
-			return fmt.Errorf("item %q at gate %d, partition at %d: %w", it.ID, it.Gate, p.Gate, ErrGatePassed)
+			return nil, fmt.Errorf("item %q at gate %d, partition at %d: %w", id, it.Gate, p.Gate, ErrGatePassed)
 		}
-		it.PartitionID, it.Status, it.Version = p.ID, sqlstore.Available, 1
+		if it.timer != nil && (*it.timer < 0 || *it.timer > maxDelay.Milliseconds()) {
+			return nil, invalid("OpenAfter", "%v is not in 0..%v", time.Duration(*it.timer)*time.Millisecond, maxDelay)
+		}
+		rows[i] = sqlstore.Item{PartitionID: p.ID, ID: id, Gate: it.Gate, Status: sqlstore.Available, Data: it.Data, Version: 1, Timer: it.timer}
 		if it.Data == nil {
-			it.Data = []byte{}
+			rows[i].Data = []byte{}
 		}
-		if it.Timer != nil && (*it.Timer < 0 || *it.Timer > maxDelay.Milliseconds()) {
-			return invalid("OpenAfter", "%v is not in 0..%v", time.Duration(*it.Timer)*time.Millisecond, maxDelay)
-		}
-		if it.NotBefore != nil {
+		if !it.NotBefore.IsZero() {
 			at := it.NotBefore.UTC().Truncate(time.Microsecond)
 			if at.Year() < 1 || at.Year() > 9999 {
-				return invalid("Item.NotBefore", "the year is %d; give one in 1..9999", at.Year())
+				return nil, invalid("Item.NotBefore", "the year is %d; give one in 1..9999", at.Year())
 			}
-			it.NotBefore = &sqlstore.RowTime{Time: at}
+			rows[i].NotBefore = &sqlstore.RowTime{Time: at}
 		}
 	}
-	return nil
+	return rows, nil
 }
 
 func insertRows(tx *gorm.DB, what string, rows any) error {

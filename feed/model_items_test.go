@@ -200,12 +200,12 @@ func (c *client) insert(ctx context.Context, partition string, items ...Item) er
 		if p.Sealed || p.Status == sqlstore.Complete {
 			return ErrClosed
 		}
-		rows := sqlstore.Map(items, rowOf)
-		if err := newItems(p, rows); err != nil {
+		rows, err := newRows(p, items)
+		if err != nil {
 			return err
 		}
 		twice := false
-		err := tx.read(ctx, "insert", func() {
+		err = tx.read(ctx, "insert", func() {
 			for i := range rows {
 				twice = twice || tx.count(p.ID, func(it *sqlstore.Item) bool { return it.ID == rows[i].ID }) > 0
 			}

@@ -17,6 +17,16 @@ func (s *Store) Seal(ctx context.Context, partition string) error {
 	return s.SealTx(ctx, own{}, partition)
 }
 
+// SealTx is [Store.Seal] in the caller's transaction: see [Store.InsertTx].
+func (s *Store) SealTx(ctx context.Context, tx any, partition string) error {
+	return s.change(ctx, tx, "seal", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+		if p.Sealed {
+			return nil
+		}
+		return p.Update(tx, map[string]any{"sealed": true})
+	})
+}
+
 // ClosePartition makes a partition Complete, whether it is sealed or not. If it is Complete already, ClosePartition does nothing. Errors are
 // [ErrNotFound], and [ErrNotDone] while an item is not Complete.
 func (s *Store) ClosePartition(ctx context.Context, partition string) error {

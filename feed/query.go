@@ -203,12 +203,3 @@ func itemOf(r *sqlstore.Item) Item {
 	}
 	return it
 }
-
-// rowOf is an item as it is inserted.
-func rowOf(it *Item) sqlstore.Item {
-	row := sqlstore.Item{ID: it.ID, Gate: it.Gate, Data: it.Data, Timer: it.timer}
-	if !it.NotBefore.IsZero() {
-		row.NotBefore = &sqlstore.RowTime{Time: it.NotBefore}
-	}
-	return row
-}

@@ -10,51 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/nats-io/nuid"
 	"gorm.io/gorm"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
-
-// InsertTx is [Store.Insert] in the caller's transaction on the Store's database. tx is a *[sql.Tx], a [pgx.Tx] on PostgreSQL, or a *[gorm.DB]
-// that is in a transaction. The items exist once the caller commits. A rollback leaves nothing. On PostgreSQL and SQLite, watchers are woken
-// after the commit; on other databases they find the items by polling. After an error, roll back.
-//
-// The transaction locks the row of the partition until it ends, so keep it short: see [Store].
-func (s *Store) InsertTx(ctx context.Context, tx any, partition string, items ...Item) error {
-	rows := sqlstore.Map(items, rowOf)
-	return s.change(ctx, tx, "insert into", partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return s.insertInto(tx, p, rows) })
-}
-
-// CreatePartitionTx is [Store.CreatePartition] in the caller's transaction: see [Store.InsertTx].
-func (s *Store) CreatePartitionTx(ctx context.Context, tx any, p Partition, items ...Item) (Partition, error) {
-	p.ID = cmp.Or(p.ID, nuid.Next())
-	row := sqlstore.Partition{ID: p.ID, Gate: p.Gate, Status: sqlstore.Available, Sealed: p.Sealed, Version: 1}
-	rows := sqlstore.Map(items, rowOf)
-	err := cmp.Or(checkID("Partition.ID", p.ID), newItems(&row, rows))
-	if err == nil {
-		err = inTx(ctx, s.sql, tx, p.ID, func(tx *gorm.DB) error {
-			if err := insertRows(tx, "the partition", &row); err != nil {
-				return err
-			}
-			return insertRows(tx, "one of the items", rows)
-		})
-	}
-	if err != nil {
-		return Partition{}, wrapped(err, "create partition %q", p.ID)
-	}
-	return partitionOf(&row), nil
-}
-
-// SealTx is [Store.Seal] in the caller's transaction: see [Store.InsertTx].
-func (s *Store) SealTx(ctx context.Context, tx any, partition string) error {
-	return s.change(ctx, tx, "seal", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
-		if p.Sealed {
-			return nil
-		}
-		return p.Update(tx, map[string]any{"sealed": true})
-	})
-}
 
 // own is the transaction that the Store makes, where the caller gives none.
 type own struct{}
