@@ -111,7 +111,7 @@ type Engine struct {
 	leaving []*hold // to give back
 	active  int     // begun, not saved
 
-	fetching, scanning, renewing, asking, settling, releasing int // statements that run
+	fetching, scanning, renewing, asking, saving, settling, releasing int // statements that run
 
 	pause time.Duration // after errors of the database
 
@@ -146,7 +146,6 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 func (e *Engine) Run(ctx context.Context) (drained bool) {
 	defer e.tables.Subscribe(e.Wake)()
 	e.wg.Go(e.listen)
-	e.wg.Go(saver{e}.run)
 	if drained = e.loop(ctx); drained {
 		e.returnGrants()
 	}
@@ -183,7 +182,13 @@ func (e *Engine) loop(ctx context.Context) (drained bool) {
 		}
 		e.pump(now)
 		timer.Reset(e.timers.next(now, e.stopping))
+		results := e.results
+		if e.saving > 0 {
+			results = nil
+		}
 		select {
+		case a := <-results:
+			e.save(a)
 		case f := <-e.events:
 			f()
 			for range len(e.events) { // so that what they free is handed out at once

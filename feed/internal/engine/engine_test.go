@@ -170,7 +170,7 @@ func TestItemsAreProcessed(t *testing.T) {
 	})
 }
 
-// TestRefusedResults: a result that the database refuses fails the attempt, and the next one is written.
+// TestRefusedResults: a result that the database refuses is a failed attempt, whose result is saved.
 func TestRefusedResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := sqlstore.Invalid("Data", "is too large")
@@ -178,9 +178,9 @@ func TestRefusedResults(t *testing.T) {
 		c, tally := newCalls(), &Tally{}
 		stop := run(t, o, c, tally)
 		time.Sleep(time.Minute)
-		require.EqualValues(t, 1, tally.Completed.Load(), "written by itself, it is taken")
+		require.ErrorIs(t, <-c.failed, refused)
+		require.EqualValues(t, 1, tally.Failed.Load())
 		require.EqualValues(t, 1, tally.DatabaseErrors.Load())
-		require.Empty(t, c.failed)
 		require.True(t, stop())
 	})
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,7 @@ type attempt struct {
 	item      sqlstore.Item
 	result    sqlstore.Result
 	saved     bool // the result is in the database
+	refused   bool // the database refused its result, which is now that of a failed attempt
 	abandoned bool // its outcome counts for nothing
 }
 
@@ -42,54 +44,51 @@ func (e *Engine) end(a *attempt, result sqlstore.Result, err error) {
 	a.result.Lease = a.h.Lease
 }
 
-// saver writes the results of handlers, on a goroutine of its own. Results that come while one statement runs are saved by the next.
-type saver struct{ *Engine }
-
-func (e saver) run() {
-	for {
-		select {
-		case a := <-e.results:
-			batch, size := []*attempt{a}, len(a.result.Data)
-			for len(e.results) > 0 && len(batch) < saveRows && size < SaveBytes { // nobody else receives from it
-				a = <-e.results
-				batch, size = append(batch, a), size+len(a.result.Data)
-			}
-			e.save(batch)
-			e.post(func() { e.saved(batch) })
-		case <-e.done:
-			return
-		}
+// save writes results of handlers by one statement, beginning with this one. Those that come meanwhile wait in the channel for the next.
+func (e *Engine) save(a *attempt) {
+	batch, size := []*attempt{a}, len(a.result.Data)
+	for len(e.results) > 0 && len(batch) < saveRows && size < SaveBytes { // nobody else receives from it
+		a = <-e.results
+		batch, size = append(batch, a), size+len(a.result.Data)
 	}
+	e.async(&e.saving, func(context.Context) func() {
+		e.write(slices.DeleteFunc(slices.Clone(batch), func(a *attempt) bool { return a.abandoned }))
+		return func() {
+			if len(e.results) > 0 { // the database need not wait for what follows here
+				e.save(<-e.results)
+			}
+			e.saved(batch)
+		}
+	})
 }
 
-// save writes a batch and notes what of it was written. One result that the database refuses would keep all others
-// from being saved, so after that each is written by itself; a result that is refused then is a failed attempt.
-func (e saver) save(batch []*attempt) {
-	part := make([]*attempt, 0, len(batch))
-	for _, a := range batch {
-		if !a.abandoned {
-			part = append(part, a)
-		}
-	}
-	if len(part) == 0 || e.write(part) == nil {
+// write saves results and notes which. One result that the database refuses would keep all others from being saved, so after that each is
+// written by itself. A result that is refused then is a failed attempt.
+func (e *Engine) write(part []*attempt) {
+	if len(part) == 0 {
 		return
 	}
-	for i, a := range part {
-		one := part[i : i+1]
-		refused := e.write(one)
-		if refused == nil {
-			continue
+	refused := e.tryWrite(part)
+	a := part[0]
+	switch {
+	case refused == nil:
+	case len(part) > 1:
+		for i := range part {
+			e.write(part[i : i+1])
 		}
-		e.end(a, sqlstore.Result{}, fmt.Errorf("the database refused the result: %w", refused))
-		if !a.abandoned && e.write(one) != nil {
-			_ = watch.Sleep(e.db, maxPause) // the item is processed again, and others go on meanwhile
+	case a.refused: // the failed attempt, too
+		_ = watch.Sleep(e.db, maxPause) // the item is processed again, and others go on meanwhile
+	default:
+		a.refused = true
+		if e.end(a, sqlstore.Result{}, fmt.Errorf("the database refused the result: %w", refused)); !a.abandoned {
+			e.write(part)
 		}
 	}
 }
 
-// write saves results, again until the database takes or refuses them, or the engine ends. Its error is that the database
+// tryWrite saves results, again until the database takes or refuses them, or the engine ends. Its error is that the database
 // refused one. A write that succeeded unseen, because the connection broke in COMMIT, matches no row the second time.
-func (e saver) write(part []*attempt) error {
+func (e *Engine) tryWrite(part []*attempt) error {
 	results := sqlstore.Map(part, func(a **attempt) sqlstore.Result { return (*a).result })
 	for pause := errorPause; ; pause = min(2*pause, maxPause) {
 		ctx, cancel := context.WithTimeout(e.db, e.statement)
