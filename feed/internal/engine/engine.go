@@ -248,22 +248,10 @@ func (e *Engine) begin(now time.Time) {
 		e.active += len(started)
 		e.tally.Running.Add(int64(len(started)))
 		for _, a := range started {
-			go e.run(a)
+			go worker{e}.run(a)
 		}
 	}
 	e.turn++
-}
-
-// run is the goroutine of a handler. The channel can hold the results of all that may have begun.
-func (e *Engine) run(a *attempt) {
-	a.item.Attempt++
-	begun, result, err := time.Now(), sqlstore.Result{}, ErrExited
-	defer func() {
-		e.tally.attempted(time.Since(begun), err)
-		e.end(a, result, err)
-		e.results <- a
-	}()
-	result, err = e.handler.Process(a.h.ctx, &a.item)
 }
 
 // stop begins the end: nothing is begun any more, and each lease goes back after its last result.

@@ -29,8 +29,23 @@ type attempt struct {
 	abandoned bool // its outcome counts for nothing
 }
 
+// worker is the engine as the goroutines of handlers and saves use it. They change attempts, and nothing else of its state.
+type worker struct{ *Engine }
+
+// run is the goroutine of a handler. The channel can hold the results of all that may have begun.
+func (e worker) run(a *attempt) {
+	a.item.Attempt++
+	begun, result, err := time.Now(), sqlstore.Result{}, ErrExited
+	defer func() {
+		e.tally.attempted(time.Since(begun), err)
+		e.end(a, result, err)
+		e.results <- a
+	}()
+	result, err = e.handler.Process(a.h.ctx, &a.item)
+}
+
 // end sets the result. An error of a handler that was called off is no attempt that failed.
-func (e *Engine) end(a *attempt, result sqlstore.Result, err error) {
+func (e worker) end(a *attempt, result sqlstore.Result, err error) {
 	if err != nil && a.h.ctx.Err() != nil {
 		a.abandoned = true
 		return
@@ -52,7 +67,7 @@ func (e *Engine) save(a *attempt) {
 		batch, size = append(batch, a), size+len(a.result.Data)
 	}
 	e.async(&e.saving, func(context.Context) func() {
-		e.write(slices.DeleteFunc(slices.Clone(batch), func(a *attempt) bool { return a.abandoned }))
+		worker{e}.write(slices.DeleteFunc(slices.Clone(batch), func(a *attempt) bool { return a.abandoned }))
 		return func() {
 			if len(e.results) > 0 { // the database need not wait for what follows here
 				e.save(<-e.results)
@@ -64,7 +79,7 @@ func (e *Engine) save(a *attempt) {
 
 // write saves results and notes which. One result that the database refuses would keep all others from being saved, so after that each is
 // written by itself. A result that is refused then is a failed attempt.
-func (e *Engine) write(part []*attempt) {
+func (e worker) write(part []*attempt) {
 	if len(part) == 0 {
 		return
 	}
@@ -88,7 +103,7 @@ func (e *Engine) write(part []*attempt) {
 
 // tryWrite saves results, again until the database takes or refuses them, or the engine ends. Its error is that the database
 // refused one. A write that succeeded unseen, because the connection broke in COMMIT, matches no row the second time.
-func (e *Engine) tryWrite(part []*attempt) error {
+func (e worker) tryWrite(part []*attempt) error {
 	results := sqlstore.Map(part, func(a **attempt) sqlstore.Result { return (*a).result })
 	for pause := errorPause; ; pause = min(2*pause, maxPause) {
 		ctx, cancel := context.WithTimeout(e.db, e.statement)
