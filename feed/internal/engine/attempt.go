@@ -139,7 +139,7 @@ func (e *Engine) saved(batch []*attempt) {
 		a.h.running--
 		a.lane.active--
 		delete(a.h.inFlight, a.item.ID)
-		if a.h.fetching && !a.abandoned {
+		if a.h.phase == fetching && !a.abandoned {
 			a.h.savedMeanwhile[a.item.ID] = a.item.Version
 		}
 		switch {

@@ -9,7 +9,21 @@ import (
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// hold is a lease that the watcher has, and what it knows of the partition.
+// phase is what is being done for a partition that is held.
+type phase int
+
+const (
+	idle     phase = iota // nothing, until an item is saved or may have come
+	hungry                // it is in the list of its lane, to be fetched for
+	fetching              // its items are read
+	drained               // it is in the engine's list, to be settled
+	leaving               // it is in the engine's list, to be given back
+	settling              // a statement runs that may end its lease
+	gone                  // the lease is over
+)
+
+// hold is a lease that the watcher has, and what it knows of the partition. A list may have one twice, or one that is in another phase by now:
+// what takes it out of the list looks.
 type hold struct {
 	sqlstore.Lease
 	since   time.Time
@@ -29,46 +43,43 @@ type hold struct {
 	// before that.
 	savedMeanwhile map[string]int64
 
-	gone, leave                bool
-	isHungry, isDrained, isOut bool // in which of the engine's lists it is
-	fetching, settling         bool
+	phase phase
+	leave bool // it is to be given back
 }
 
-// consider puts a hold into the lists that fit its state.
+// consider puts a hold into the list that fits its state, if no statement runs for it.
 func (e *Engine) consider(h *hold) {
-	if h.gone || h.fetching || h.settling {
+	if h.phase != idle && h.phase != hungry && h.phase != drained {
 		return
 	}
-	if h.leave {
-		if len(h.inFlight) == 0 && !h.isOut {
-			h.isOut = true
-			e.leaving = append(e.leaving, h)
-		}
-		return
-	}
-	if h.ended && h.redo {
+	if h.ended && h.redo && !h.leave {
 		h.ended, h.redo, h.after = false, false, 0
 	}
-	switch {
-	case !h.ended && !h.isHungry && len(h.inFlight) < 2*e.PartitionConcurrency:
-		h.isHungry = true
+	switch empty := len(h.inFlight) == 0; {
+	case h.leave && empty:
+		h.phase = leaving
+		e.leaving = append(e.leaving, h)
+	case h.leave:
+		h.phase = idle
+	case !h.ended && h.phase != hungry && len(h.inFlight) < 2*e.PartitionConcurrency:
+		h.phase = hungry
 		h.lane.hungry = append(h.lane.hungry, h)
-	case h.ended && len(h.inFlight) == 0 && !h.isDrained:
-		h.isDrained = true
+	case h.ended && h.phase != drained && empty:
+		h.phase = drained
 		e.drained = append(e.drained, h)
 	}
 }
 
 // drop forgets a hold. If the cause is errLost, its handlers are called off.
 func (e *Engine) drop(h *hold, cause error) {
-	if h.gone {
+	if h.phase == gone {
 		return
 	}
 	if cause != nil {
 		e.tally.LeasesLost.Add(1)
 		e.Log.Warn("feed: lease lost", "partition", h.ID)
 	}
-	h.gone = true
+	h.phase = gone
 	h.cancel(cause)
 	delete(e.held, h.ID)
 	e.tally.Leases.Add(-1)
@@ -89,7 +100,7 @@ func (e *Engine) unqueue(h *hold) {
 
 // letGo gives a partition up after the items that have begun.
 func (e *Engine) letGo(h *hold) {
-	if h.leave || h.gone {
+	if h.leave || h.phase == gone {
 		return
 	}
 	h.leave = true
@@ -119,20 +130,16 @@ func (e *Engine) fetch(now time.Time) {
 func (l *lane) wants(e *Engine, wants []sqlstore.Want) []sqlstore.Want {
 	most := l.most(e.Concurrency)
 	free := 2*most - l.active - len(l.queue)
-	if l == e.lanes[0] {
-		free = 2*most - e.active - len(l.queue)
-	}
 	n := min(len(l.hungry), FetchMost-len(wants), free)
 	if n <= 0 || (len(l.queue) > 0 && 4*free < most) {
 		return wants
 	}
 	limit := min((free+n-1)/n, max(1, fetchRows/n))
 	for _, h := range l.hungry[:n] {
-		h.isHungry = false
-		if h.gone || h.leave || h.settling {
+		if h.phase != hungry {
 			continue
 		}
-		h.fetching, h.savedMeanwhile = true, map[string]int64{}
+		h.phase, h.savedMeanwhile = fetching, map[string]int64{}
 		w := sqlstore.Want{Lease: h.Lease, After: h.after, Limit: min(limit, 2*e.PartitionConcurrency-len(h.inFlight))}
 		if !h.probed && len(e.lanes) > 1 {
 			w.Limit = 1
@@ -155,7 +162,7 @@ func (e *Engine) fetched(wants []sqlstore.Want, items []sqlstore.Item, err error
 	for _, it := range items {
 		rows[it.PartitionID]++
 		h := e.held[it.PartitionID]
-		if h == nil || h.leave || !h.fetching { // it was returned, and may have been leased again
+		if h == nil || h.leave || h.phase != fetching { // it was returned, and may have been leased again
 			continue
 		}
 		h.after = max(h.after, it.Seq)
@@ -170,8 +177,8 @@ func (e *Engine) fetched(wants []sqlstore.Want, items []sqlstore.Item, err error
 		h.lane.queue = append(h.lane.queue, &attempt{h: h, lane: h.lane, item: it})
 	}
 	for _, w := range wants {
-		if h := e.held[w.ID]; h != nil && h.fetching {
-			h.fetching, h.savedMeanwhile = false, nil
+		if h := e.held[w.ID]; h != nil && h.phase == fetching {
+			h.phase, h.savedMeanwhile = idle, nil
 			h.ended = err == nil && rows[h.ID] < w.Limit
 			e.consider(h)
 		}
@@ -183,12 +190,10 @@ func (e *Engine) settle() {
 	for len(e.drained) > 0 && e.settling < settleMost {
 		h := e.drained[0]
 		e.drained = append(e.drained[:0], e.drained[1:]...)
-		h.isDrained = false
-		if h.gone || h.leave || h.fetching || !h.ended || len(h.inFlight) > 0 {
-			e.consider(h)
+		if h.phase != drained {
 			continue
 		}
-		h.settling = true
+		h.phase = settling
 		e.async(&e.settling, func(ctx context.Context) func() {
 			result, gate, err := e.tables.Settle(ctx, e.terms, h.Lease)
 			return func() { e.settled(h, result, gate, err) }
@@ -197,9 +202,11 @@ func (e *Engine) settle() {
 }
 
 func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) {
-	h.settling = false
+	if h.phase == gone {
+		return
+	}
+	h.phase = idle
 	switch {
-	case h.gone:
 	case e.failing("settle", err):
 		e.timers.fetch = time.Now().Add(e.pause)
 		h.ended = false
@@ -236,8 +243,8 @@ func (e *Engine) giveBack() {
 	e.leaving = nil
 	var leases []sqlstore.Lease
 	for _, h := range holds {
-		if !h.gone {
-			h.settling = true
+		if h.phase == leaving {
+			h.phase = settling
 			leases = append(leases, h.Lease)
 		}
 	}
@@ -252,11 +259,11 @@ func (e *Engine) giveBack() {
 		return func() {
 			failed := e.failing("release", err)
 			for _, h := range holds {
-				h.settling, h.isOut = false, false
-				if failed {
-					e.consider(h)
-				} else {
+				if !failed {
 					e.drop(h, nil)
+				} else if h.phase == settling {
+					h.phase = idle
+					e.consider(h)
 				}
 			}
 			e.timers.soon()

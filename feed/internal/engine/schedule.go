@@ -165,7 +165,7 @@ func (e *Engine) renew(now time.Time) {
 					h.trusted = begun.Add(e.Lease)
 				}
 				switch {
-				case h.gone, !held && h.settling: // it is on its way back
+				case h.phase == gone, !held && h.phase == settling: // it is on its way back
 				case !held:
 					e.drop(h, errLost)
 				case claimed: // by another watcher
