@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -38,8 +37,7 @@ type Terms struct {
 
 // free is the condition on which a partition may be leased: nobody holds it, or only until a time that has passed.
 func (d *dialect) free() string {
-	return "(((p.owner IS NULL OR p.owner = '') AND (p.claimant IS NULL OR p.claimant = '' OR p.claimant = ?))" +
-		" OR p.until IS NULL OR " + d.Past("p.until") + ")"
+	return "(((owner IS NULL OR owner = '') AND (claimant IS NULL OR claimant = '' OR claimant = ?)) OR until IS NULL OR " + d.Past("until") + ")"
 }
 
 // work is the condition that there is something to do for a partition: an item whose time has come, or a gate
@@ -76,7 +74,7 @@ func (s *Store) Waiting(ctx context.Context, t Terms, most int) (int, error) {
 }
 
 // Acquire leases at most n partitions that have work. Of two watchers that want the same one the first to write it
-// has it: the other's version is then an old one. The watcher's own leases are left to the renewal, also when that
+// has it: for the other it is then not free. The watcher's own leases are left to the renewal, also when that
 // is late: it takes only such a lease of its own again of which it does not know, because the answer got lost.
 func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (taken []Lease, err error) {
 	if s.batch {
@@ -88,23 +86,20 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	// In one order, so that two watchers wait for each other in line.
-	slices.SortFunc(rows, func(a, b Partition) int { return cmp.Compare(a.ID, b.ID) })
+	ids := Map(rows, func(r *Partition) string { return r.ID })
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
-		taken = taken[:0]
 		until, err := s.Dialect.later(tx, t.Length+s.Dialect.slack)
 		if err != nil {
 			return err
 		}
-		for _, row := range rows {
-			err := row.Update(tx, map[string]any{"owner": t.Owner, "until": until, "claimant": nil, "epoch": row.Epoch + 1})
-			if err == nil {
-				taken = append(taken, Lease{row.ID, row.Epoch + 1})
-			} else if !errors.Is(err, ErrConflict) {
-				return err
-			}
+		free := tx.Table("partitions").Where("id IN ? AND status = 'Available'", ids).Where(s.Dialect.free(), t.Owner)
+		err = free.Updates(map[string]any{
+			"owner": t.Owner, "until": until, "claimant": nil, "epoch": gorm.Expr("epoch + 1"), "version": gorm.Expr("version + 1"),
+		}).Error
+		if err != nil {
+			return err
 		}
-		return nil
+		return tx.Table("partitions").Select("id, epoch").Where("owner = ? AND id IN ?", t.Owner, ids).Find(&taken).Error
 	})
 	return taken, err
 }
@@ -115,14 +110,10 @@ func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds []string
 	mine := append([]string{}, holds...) // by its address: GORM takes a slice apart
 	free := s.candidates(ctx, t, min(n, leaseBatchMost)).Select("p.id").Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
-	var rows []Partition
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		return tx.Raw("UPDATE partitions SET owner = ?, until = "+s.Dialect.Later+", claimant = NULL, epoch = epoch + 1, version = version + 1 "+
-			"WHERE id IN (?) RETURNING id, epoch", t.Owner, t.Length.Milliseconds(), free).Scan(&rows).Error
+			"WHERE id IN (?) RETURNING id, epoch", t.Owner, t.Length.Milliseconds(), free).Scan(&taken).Error
 	})
-	for _, row := range rows {
-		taken = append(taken, Lease{row.ID, row.Epoch})
-	}
 	return taken, err
 }
 
