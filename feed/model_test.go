@@ -374,11 +374,13 @@ func (c *client) Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, 
 	}
 	err := c.read(ctx, "soonest", func() {
 		for id, p := range c.partitions {
-			if p.Status == sqlstore.Available && text(p.Claimant) == t.Owner && p.Until.After(c.clock()) {
-				sooner(new(c.clock().Add(sqlstore.ClaimEvery)))
-			}
-			if o := text(p.Owner); p.Status == sqlstore.Available && o != "" && o != t.Owner {
-				sooner(p.Until)
+			if p.Status == sqlstore.Available && p.Until != nil && p.Until.After(c.clock()) {
+				if text(p.Claimant) == t.Owner {
+					sooner(new(c.clock().Add(sqlstore.ClaimEvery)))
+				}
+				if o := text(p.Owner); o != "" && o != t.Owner {
+					sooner(p.Until)
+				}
 			}
 			for _, it := range c.items[id] {
 				if it.Status == sqlstore.Available && it.NotBefore != nil && !c.due(it) {

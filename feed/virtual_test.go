@@ -213,3 +213,25 @@ func TestStealingWithoutWakeups(t *testing.T) {
 		}
 	}
 }
+
+// TestExpiredLeaseWithoutWork: the lease of a watcher that crashed, of a partition with nothing to do, does not keep the others polling.
+func TestExpiredLeaseWithoutWork(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient()
+		var scans atomic.Int64
+		c.statement = func(_ context.Context, name string) error {
+			if name == "acquire" {
+				scans.Add(1)
+			}
+			return nil
+		}
+		c.create(Partition{ID: "p"})
+		dead := "dead"
+		c.partitions["p"].Owner, c.partitions["p"].Until = &dead, new(time.Now())
+		onModel(t, c, finish, []WatcherOption{Poll(100*time.Millisecond, 5*time.Second)}, func(*Watcher) {
+			time.Sleep(time.Minute)
+			require.Less(t, scans.Load(), int64(30))
+		})
+	})
+}

@@ -16,7 +16,7 @@ SELECT * FROM "partitions" WHERE owner = @p1 AND (claimant IS NULL OR claimant =
 UPDATE "partitions" SET "claimant"=@p1,"version"=@p2 WHERE id = @p3 AND version = @p4;
 
 -- soonest
-SELECT SYSUTCDATETIME(), (SELECT MIN(until) FROM partitions WHERE status = 'Available' AND owner <> '' AND owner <> @p1), (SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT not_before <= SYSUTCDATETIME()), (SELECT COUNT(*) FROM partitions WHERE status = 'Available' AND claimant = @p2 AND NOT until <= SYSUTCDATETIME());
+SELECT SYSUTCDATETIME(), (SELECT MIN(until) FROM partitions WHERE status = 'Available' AND NOT until <= SYSUTCDATETIME() AND owner <> '' AND owner <> @p1), (SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT not_before <= SYSUTCDATETIME()), (SELECT COUNT(*) FROM partitions WHERE status = 'Available' AND NOT until <= SYSUTCDATETIME() AND claimant = @p2);
 
 -- fetch
 SELECT i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.history, i.data, i.not_before, i.version, i.timer FROM items i WHERE i.partition_id = @p1 AND i.gate = (SELECT p.gate FROM partitions p WHERE p.id = @p2 AND p.owner = @p3 AND p.epoch = @p4 AND p.status = 'Available') AND i.seq > @p5 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) ORDER BY i.seq OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;

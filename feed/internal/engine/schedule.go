@@ -92,11 +92,15 @@ func (e *Engine) scan(now time.Time) {
 	holds := slices.Collect(maps.Keys(e.held))
 	e.timers.scan = now.Add(e.Jitter(interval))
 	e.async(&e.scanning, func(ctx context.Context) func() {
-		begun := time.Now()
-		leases, err := e.tables.Acquire(ctx, e.terms, free, holds)
+		var err error
 		wait, asked := time.Duration(-1), 0
-		if err == nil && len(leases) == 0 && (interval > 4*e.PollMin || e.Steal) {
+		if interval > 4*e.PollMin || e.Steal { // before Acquire, so that nothing comes unseen between the two
 			wait, err = e.tables.Soonest(ctx, e.terms)
+		}
+		begun := time.Now()
+		var leases []sqlstore.Lease
+		if err == nil {
+			leases, err = e.tables.Acquire(ctx, e.terms, free, holds)
 		}
 		// If nothing is free, ask others for partitions, one at a time, until they have no more than a fair share.
 		for more := e.Steal && err == nil && len(leases) == 0; more && asked < min(free, claimMost); {

@@ -227,15 +227,15 @@ func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 }
 
 // Soonest is how long it takes until a lease of another watcher ends or an item's time comes, or a negative
-// duration where nothing is known to come. It is at most ClaimEvery while the watcher claims a partition, because that may be
+// duration if none does: what is over already counts for nothing. It is at most ClaimEvery while the watcher claims a partition, because that may be
 // released at any time, and no wake-up is sure to come.
 func (s *Store) Soonest(ctx context.Context, t Terms) (time.Duration, error) {
 	var now, ends, due RowTime
 	var claims int
-	err := s.DB.WithContext(ctx).Raw("SELECT "+s.Dialect.Now+
-		", (SELECT MIN(until) FROM partitions WHERE status = 'Available' AND owner <> '' AND owner <> ?)"+
+	leased := " FROM partitions WHERE status = 'Available' AND NOT " + s.Dialect.Past("until")
+	err := s.DB.WithContext(ctx).Raw("SELECT "+s.Dialect.Now+", (SELECT MIN(until)"+leased+" AND owner <> '' AND owner <> ?)"+
 		", (SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT "+s.Dialect.Past("not_before")+")"+
-		", (SELECT COUNT(*) FROM partitions WHERE status = 'Available' AND claimant = ? AND NOT "+s.Dialect.Past("until")+")",
+		", (SELECT COUNT(*)"+leased+" AND claimant = ?)",
 		t.Owner, t.Owner).Row().Scan(&now, &ends, &due, &claims)
 	wait := time.Duration(-1)
 	if claims > 0 {
