@@ -75,7 +75,7 @@ type Config struct {
 	// Relay makes requests to a relay with its admin token. A Client of package relay/client implements it. Nil leaves the relay's
 	// pages out.
 	Relay Caller
-	// Feed reads and changes the tables of a feed. A feed.Store implements it. Nil leaves the feed's pages out.
+	// Feed reads and changes the tables of a feed. A feed.Store implements it. If it and OpenFeed are nil, the feed's pages are left out.
 	Feed Feed
 	// OpenFeed opens the feed when the console first needs it, for a database that does not answer yet. After an error the console shows that, and
 	// calls it again. It is called by one goroutine at a time, and not after it has succeeded. The default returns Feed.
@@ -83,8 +83,8 @@ type Config struct {
 	// FeedWatcher is a watcher in this process, whose throughput the console shows. A feed.Watcher implements it. Nil shows no
 	// throughput of the feed.
 	FeedWatcher FeedWatcher
-	// Access returns the role of a token. It is called with each request, so a session ends when its token is no longer valid. If it
-	// is nil, everybody who can reach the console is an Admin.
+	// Access returns the role of a token. [Tokens] makes one. It is called with each request, so a session ends when its token is no
+	// longer valid. If it is nil, everybody who can reach the console is an Admin.
 	Access func(token string) Role
 	// Loopback states that only this machine can reach the listener. The console then refuses requests for other host names, because
 	// a website can resolve its own name to this machine (DNS rebinding).

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/tokens"
 )
 
 const (
@@ -22,6 +23,19 @@ const (
 	// maxSessions bounds the memory that sign-ins take. The oldest session ends when there are more.
 	maxSessions = 10_000
 )
+
+// Tokens returns an Access for the token of an administrator and one that shows pages alone. An empty token is nobody's.
+func Tokens(admin, readOnly string) func(token string) Role {
+	return func(token string) Role {
+		switch {
+		case tokens.Same(token, admin):
+			return Admin
+		case tokens.Same(token, readOnly):
+			return ReadOnly
+		}
+		return NoAccess
+	}
+}
 
 // sessions are the users that have shown a token.
 type sessions struct {

@@ -24,3 +24,10 @@ func TestASessionLastsTwelveHours(t *testing.T) {
 		require.False(t, ok)
 	})
 }
+
+func TestTokens(t *testing.T) {
+	for token, want := range map[string]Role{"a": Admin, "r": ReadOnly, "x": NoAccess, "": NoAccess} {
+		require.Equal(t, want, Tokens("a", "r")(token), token)
+		require.Equal(t, NoAccess, Tokens("", "")(token), token)
+	}
+}

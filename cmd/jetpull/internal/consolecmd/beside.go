@@ -20,7 +20,7 @@ func Beside(listener, token string, log *slog.Logger, source func(*console.Confi
 		loopback, _ := service.Loopback(listener) // the system has checked it
 		cfg := console.Config{Loopback: loopback && token == "", Log: log}
 		if token != "" {
-			cfg.Access = (&flags{token: token}).role
+			cfg.Access = console.Tokens(token, "")
 		}
 		source(&cfg, &http.Client{Transport: httpserve.InProcess{Handler: api}})
 		c := console.Handler(cfg)
@@ -37,7 +37,7 @@ func OfFeed(s *feed.Store, w *feed.Watcher, address, token string, log *slog.Log
 	}
 	cfg := console.Config{Feed: s, FeedWatcher: w, Loopback: loopback, Log: log}
 	if token != "" || !loopback {
-		cfg.Access = (&flags{token: token}).role
+		cfg.Access = console.Tokens(token, "")
 	}
 	return console.Handler(cfg), nil
 }

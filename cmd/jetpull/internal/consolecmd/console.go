@@ -21,7 +21,6 @@ import (
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
-	"github.com/jetpull/jetpull/internal/tokens"
 	relayclient "github.com/jetpull/jetpull/relay/client"
 )
 
@@ -98,24 +97,13 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 		return err
 	}
 	if f.token != "" {
-		cfg.Access = f.role
+		cfg.Access = console.Tokens(f.token, f.readToken)
 	}
 	c := console.Handler(cfg)
 	closers.Add(c.Close)
 	// The streams of open pages end with the command, or the listener would wait for them.
 	handler := httpserve.Mount(ctx, "/", c, nil)
 	return serve.HTTP(cmd, "/", drain, httpserve.Config{Address: f.listen, Handler: handler, Read: time.Minute, PerAddress: connections, Log: log})
-}
-
-// role is what a token allows.
-func (f *flags) role(token string) console.Role {
-	switch {
-	case tokens.Same(token, f.token):
-		return console.Admin
-	case tokens.Same(token, f.readToken):
-		return console.ReadOnly
-	}
-	return console.NoAccess
 }
 
 // sources opens the sources that are named.

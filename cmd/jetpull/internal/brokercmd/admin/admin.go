@@ -63,7 +63,7 @@ func API(asJSON *bool) *remote.API {
 	}
 }
 
-// httpClient returns one that trusts the authorities of a file and signs with a secret, if there are any.
+// httpClient returns a client that trusts the authorities of a file and signs with a secret, if there are any.
 func httpClient(secret, ca string) (*http.Client, error) {
 	h := httpclient.New(nil)
 	if ca != "" {
