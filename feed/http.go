@@ -157,14 +157,12 @@ func parseAnswer(a *webhook.Answer) (Response, error) {
 	}
 	text := bytes.TrimSpace(a.Body)
 	resp, err := ParseResponse(text)
-	success, unread := a.Code >= 200 && a.Code <= 299, errors.Is(err, errNoResponse)
-	switch {
-	case success && unread:
-		return Response{}, fmt.Errorf("the answer is %w", err)
-	case err != nil && !unread:
+	success := a.Code >= 200 && a.Code <= 299
+	if !success && (err == nil || errors.Is(err, errNoResponse)) {
+		err = fmt.Errorf("%.*q", maxExcerpt, text)
+	}
+	if err != nil {
 		return Response{}, fmt.Errorf("answered with status %d: %w", a.Code, err)
-	case !success:
-		return Response{}, fmt.Errorf("answered with status %d: %.*q", a.Code, maxExcerpt, text)
 	}
 	return resp, nil
 }

@@ -95,22 +95,19 @@ func (h *handler) traced(ctx context.Context, it Item) (resp Response, err error
 		attribute.Int("feed.gate", it.Gate), attribute.Int("feed.attempt", it.Attempt),
 	))
 	err = engine.ErrExited
-	defer func() { endSpan(span, it, resp, err) }()
-	resp, err = attempt(ctx, h.processor, it)
-	return resp, err
-}
-
-func endSpan(span trace.Span, it Item, resp Response, err error) {
-	switch {
-	case err != nil:
-		line, _, _ := strings.Cut(err.Error(), "\n")
-		span.SetStatus(codes.Error, line)
-	case resp.Done:
-		span.SetAttributes(attribute.Bool("feed.done", true))
-	case resp.Gate != nil && *resp.Gate != it.Gate:
-		span.SetAttributes(attribute.Int("feed.next_gate", *resp.Gate))
-	}
-	span.End()
+	defer func() {
+		switch {
+		case err != nil:
+			line, _, _ := strings.Cut(err.Error(), "\n")
+			span.SetStatus(codes.Error, line)
+		case resp.Done:
+			span.SetAttributes(attribute.Bool("feed.done", true))
+		case resp.Gate != nil && *resp.Gate != it.Gate:
+			span.SetAttributes(attribute.Int("feed.next_gate", *resp.Gate))
+		}
+		span.End()
+	}()
+	return attempt(ctx, h.processor, it)
 }
 
 // result is what a Response makes of an item.
