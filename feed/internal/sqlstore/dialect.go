@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -78,14 +79,26 @@ func (d *dialect) Clock(tx *gorm.DB) (time.Time, error) {
 	return now.Time, err
 }
 
-// later is the database's clock plus a duration, as an expression or a time.
-func (d *dialect) later(tx *gorm.DB, after time.Duration) (any, error) {
+// later is the database's clock plus a duration, as a value in a statement.
+func (d *dialect) later(after time.Duration) any {
 	switch ms := after.Milliseconds(); strings.Count(d.Later, "?") {
 	case 1:
-		return gorm.Expr(d.Later, ms), nil
+		return gorm.Expr(d.Later, ms)
 	case 2:
-		return gorm.Expr(d.Later, ms%1000, ms/1000), nil
+		return gorm.Expr(d.Later, ms%1000, ms/1000)
 	}
-	now, err := d.Clock(tx)
-	return now.Add(after), err
+	return readLater{d, after}
+}
+
+// readLater is later where the clock is read by a statement of its own, as that of which it is a value is made.
+type readLater struct {
+	*dialect
+	after time.Duration
+}
+
+// GormValue implements gorm.Valuer.
+func (l readLater) GormValue(_ context.Context, tx *gorm.DB) clause.Expr {
+	now, err := l.Clock(tx.Session(&gorm.Session{NewDB: true}))
+	_ = tx.AddError(err) // the statement is then not executed
+	return gorm.Expr("?", now.Add(l.after))
 }

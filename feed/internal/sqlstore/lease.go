@@ -88,13 +88,10 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 	}
 	ids := Map(rows, func(r *Partition) string { return r.ID })
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
-		until, err := s.Dialect.later(tx, t.Length+s.Dialect.slack)
-		if err != nil {
-			return err
-		}
 		free := tx.Table("partitions").Where("id IN ? AND status = 'Available'", ids).Where(s.Dialect.free(), t.Owner)
-		err = free.Updates(map[string]any{
-			"owner": t.Owner, "until": until, "claimant": nil, "epoch": gorm.Expr("epoch + 1"), "version": gorm.Expr("version + 1"),
+		err := free.Updates(map[string]any{
+			"owner": t.Owner, "until": s.Dialect.later(t.Length + s.Dialect.slack), "claimant": nil,
+			"epoch": gorm.Expr("epoch + 1"), "version": gorm.Expr("version + 1"),
 		}).Error
 		if err != nil {
 			return err
@@ -124,11 +121,9 @@ func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (claimed map
 		ids := Map(part, func(l *Lease) string { return l.ID })
 		mine := s.DB.Where("owner = ? AND id IN ?", t.Owner, ids)
 		err := s.Transact(ctx, func(tx *gorm.DB) error {
-			until, err := s.Dialect.later(tx, t.Length+s.Dialect.slack)
-			if err != nil {
-				return err
-			}
-			return s.Dialect.updateOwned(tx, mine, map[string]any{"until": until, "version": gorm.Expr("version + 1")})
+			return s.Dialect.updateOwned(tx, mine, map[string]any{
+				"until": s.Dialect.later(t.Length + s.Dialect.slack), "version": gorm.Expr("version + 1"),
+			})
 		})
 		if err != nil {
 			return nil, err
@@ -155,11 +150,7 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 		}
 		// One of them wakes a watcher that does not hold it to look for all.
 		err := s.Write(ctx, part[0].ID, func(tx *gorm.DB) error {
-			freed, err := s.Dialect.freed(tx)
-			if err != nil {
-				return err
-			}
-			return s.Dialect.updateOwned(tx, s.DB.Where("owner = ?", t.Owner).Where(these), freed)
+			return s.Dialect.updateOwned(tx, s.DB.Where("owner = ?", t.Owner).Where(these), s.Dialect.freed())
 		})
 		if err != nil {
 			return err
@@ -182,12 +173,11 @@ func (d *dialect) updateOwned(tx, which *gorm.DB, set map[string]any) error {
 }
 
 // freed is what a partition is without its lease.
-func (d *dialect) freed(tx *gorm.DB) (map[string]any, error) {
-	until, err := d.later(tx, ClaimWait)
+func (d *dialect) freed() map[string]any {
 	return map[string]any{
 		"owner": nil, "version": gorm.Expr("version + 1"),
-		"until": gorm.Expr("CASE WHEN claimant IS NULL OR claimant = '' THEN "+d.Now+" ELSE ? END", until),
-	}, err
+		"until": gorm.Expr("CASE WHEN claimant IS NULL OR claimant = '' THEN "+d.Now+" ELSE ? END", d.later(ClaimWait)),
+	}
 }
 
 // Claim asks the watcher with the most leases for one, if that has at least two more than this one. It reports

@@ -70,9 +70,7 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 				set["history"] = *r.History
 			}
 			if r.Delay > 0 {
-				if set["not_before"], err = s.Dialect.later(tx, time.Duration(r.DelayMS())*time.Millisecond); err != nil {
-					return err
-				}
+				set["not_before"] = s.Dialect.later(time.Duration(r.DelayMS()) * time.Millisecond)
 			}
 			done := tx.Table("items").Where("partition_id = ? AND id = ? AND version = ?", r.ID, r.Item, r.Version).Updates(set)
 			if done.Error != nil {

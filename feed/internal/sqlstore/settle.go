@@ -33,10 +33,7 @@ func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 		if !p.OwnedBy(t.Owner, l.Epoch) {
 			return nil
 		}
-		set, err := s.Dialect.freed(tx)
-		if err != nil {
-			return err
-		}
+		set := s.Dialect.freed()
 		result, err = s.Dialect.judge(tx, t, &p, set)
 		if gate = p.Gate; err != nil || result == Again {
 			return err
