@@ -125,7 +125,7 @@ func TestListsHaveAHeader(t *testing.T) {
 	require.Equal(t, []string{"plain", `{"a":1}`, "\xff\xfe", ""}, rows("ls", "p", "--data"), "data has no header")
 	r := jetpullFeed(t, db, "", "ls", "--status", "done")
 	require.Equal(t, cli.ExitUsage, r.code)
-	require.Contains(t, r.err, `--status "done": give Available, Complete or Failed`)
+	require.Contains(t, r.err, `invalid argument "done" for "--status" flag: give Available, Complete or Failed`)
 
 	items := itemLines(t, db, "ls", "p")
 	require.Len(t, items, 4)

@@ -28,15 +28,13 @@ import (
 func Commands(t *tables.DB) []*cobra.Command {
 	// An operation returns what it has done, for whoever typed it.
 	operation := func(use, short string, f func(context.Context, *feed.Store, []string) (string, error)) *cobra.Command {
-		return &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
-			return t.WithExisting(cmd.Context(), func(s *feed.Store) error {
-				did, err := f(cmd.Context(), s, args)
-				if err == nil && !t.JSON {
-					cli.Notice(cmd.ErrOrStderr(), "%s\n", did)
-				}
-				return err
-			})
-		}}
+		return t.Command(use, short, func(cmd *cobra.Command, s *feed.Store, args []string) error {
+			did, err := f(cmd.Context(), s, args)
+			if err == nil && !t.JSON {
+				cli.Notice(cmd.ErrOrStderr(), "%s\n", did)
+			}
+			return err
+		})
 	}
 	return []*cobra.Command{
 		operation("advance PARTITION GATE", "Move a partition to a gate; all below it must be complete",
@@ -118,28 +116,24 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 func newPruneCommand(t *tables.DB) *cobra.Command {
 	var age time.Duration
 	var file string
-	cmd := &cobra.Command{
-		Use: "prune", Short: "Delete partitions that were closed long ago, with their items",
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			var export func(feed.Partition, iter.Seq2[feed.Item, error]) error
-			if file != "" {
-				f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
-				if err != nil {
-					return fmt.Errorf("--export: %w", err)
-				}
-				defer func() { _ = f.Close() }() // what matters was synced
-				export = func(_ feed.Partition, items iter.Seq2[feed.Item, error]) error { return exportItems(f, items) }
+	const short = "Delete partitions that were closed long ago, with their items"
+	cmd := t.Command("prune", short, func(cmd *cobra.Command, s *feed.Store, _ []string) error {
+		var export func(feed.Partition, iter.Seq2[feed.Item, error]) error
+		if file != "" {
+			f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
+			if err != nil {
+				return fmt.Errorf("--export: %w", err)
 			}
-			return t.WithExisting(cmd.Context(), func(s *feed.Store) error {
-				done, err := s.Prune(cmd.Context(), age, export)
-				if t.JSON {
-					return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), map[string]int{"partitions": done.Partitions, "items": done.Items}))
-				}
-				cli.Notice(cmd.ErrOrStderr(), "%s deleted, with %s\n", progress.Plural(done.Partitions, "partition"), progress.Plural(done.Items, "item"))
-				return err
-			})
-		},
-	}
+			defer func() { _ = f.Close() }() // what matters was synced
+			export = func(_ feed.Partition, items iter.Seq2[feed.Item, error]) error { return exportItems(f, items) }
+		}
+		done, err := s.Prune(cmd.Context(), age, export)
+		if t.JSON {
+			return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), map[string]int{"partitions": done.Partitions, "items": done.Items}))
+		}
+		cli.Notice(cmd.ErrOrStderr(), "%s deleted, with %s\n", progress.Plural(done.Partitions, "partition"), progress.Plural(done.Items, "item"))
+		return err
+	})
 	cmd.Flags().DurationVar(&age, "older-than", 0, "for how long a partition has been closed, such as 720h")
 	_ = cmd.MarkFlagRequired("older-than") // it exists
 	cmd.Flags().StringVar(&file, "export", "", "append the items to this `FILE` first, a JSON object a line, as ls --json prints them")

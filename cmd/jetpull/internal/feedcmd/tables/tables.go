@@ -43,16 +43,18 @@ func (t *DB) With(ctx context.Context, f func(s *feed.Store) error) (err error) 
 	return f(s)
 }
 
-// WithExisting is With, but makes no file of SQLite: in one that is not there, nothing can be found.
-func (t *DB) WithExisting(ctx context.Context, f func(s *feed.Store) error) error {
-	rest, isFile := strings.CutPrefix(t.dsn, "sqlite:")
-	path, _, _ := strings.Cut(strings.TrimPrefix(rest, "//"), "?")
-	if isFile && path != "" && !strings.HasPrefix(path, ":memory:") {
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("no database at %s; jetpull feed add makes it", path)
+// Command is one that runs f on a database that exists. It makes no file of SQLite: in one that is not there, nothing can be found.
+func (t *DB) Command(use, short string, f func(cmd *cobra.Command, s *feed.Store, args []string) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
+		rest, isFile := strings.CutPrefix(t.dsn, "sqlite:")
+		path, _, _ := strings.Cut(strings.TrimPrefix(rest, "//"), "?")
+		if isFile && path != "" && !strings.HasPrefix(path, ":memory:") {
+			if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("no database at %s; jetpull feed add makes it", path)
+			}
 		}
-	}
-	return t.With(ctx, f)
+		return t.With(cmd.Context(), func(s *feed.Store) error { return f(cmd, s, args) })
+	}}
 }
 
 // Partition is a partition with the columns' names.
@@ -111,61 +113,48 @@ func ShownItem(it feed.Item) Item {
 func NewList(t *DB) *cobra.Command {
 	var gate int
 	var data bool
-	var status string
-	cmd := &cobra.Command{
-		Use: "ls [PARTITION]", Short: "List partitions, or the items of one, oldest first",
-	}
-	cmd.Flags().IntVar(&gate, "gate", 0, "list only the items at this gate")
-	cmd.Flags().StringVar(&status, "status", "", "list only what is Available, Complete or Failed")
-	cmd.Flags().BoolVar(&data, "data", false, "print the items' data, each with a line's end, and nothing else")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx, out, atGate := cmd.Context(), cmd.OutOrStdout(), cmd.Flags().Changed("gate")
-		if len(args) == 0 && (atGate || data) {
-			return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
-		}
-		of, err := statusOf(status)
-		if err != nil {
-			return cli.Usage(err)
-		}
-		q := feed.Query{Status: of}
-		if atGate {
+	var q feed.Query
+	cmd := t.Command("ls [PARTITION]", "List partitions, or the items of one, oldest first", func(cmd *cobra.Command, s *feed.Store, args []string) error {
+		ctx, out := cmd.Context(), cmd.OutOrStdout()
+		if cmd.Flags().Changed("gate") {
 			q.Gate = &gate
 		}
-		return t.WithExisting(ctx, func(s *feed.Store) (err error) {
-			if len(args) == 0 {
-				all := pages(ctx, q, s.Partitions, Shown, func(p feed.Partition) string { return p.ID })
-				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, all)
+		if len(args) == 0 {
+			if q.Gate != nil || data {
+				return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
 			}
-			if _, err := s.Partition(ctx, args[0]); err != nil {
+			all := pages(ctx, q, s.Partitions, Shown, func(p feed.Partition) string { return p.ID })
+			return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, all)
+		}
+		q.Partition = args[0]
+		if _, err := s.Partition(ctx, q.Partition); err != nil {
+			return err
+		}
+		all := pages(ctx, q, s.Items, ShownItem, func(it feed.Item) string { return it.ID })
+		if !data {
+			return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", ">attempt", "text"}, all)
+		}
+		for it, err := range all {
+			if err != nil {
 				return err
 			}
-			q.Partition = args[0]
-			all := pages(ctx, q, s.Items, ShownItem, func(it feed.Item) string { return it.ID })
-			if !data {
-				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", ">attempt", "text"}, all)
+			if _, err := out.Write(append(it.Data, '\n')); err != nil {
+				return err
 			}
-			for it, err := range all {
-				if err != nil {
-					return err
-				}
-				if _, err := out.Write(append(it.Data, '\n')); err != nil {
-					return err
-				}
+		}
+		return nil
+	})
+	cmd.Flags().IntVar(&gate, "gate", 0, "list only the items at this gate")
+	cmd.Flags().BoolVar(&data, "data", false, "print the items' data, each with a line's end, and nothing else")
+	cmd.Flags().Func("status", "list only what has the `STATUS` Available, Complete or Failed", func(text string) error {
+		for _, q.Status = range []feed.Status{feed.Available, feed.Complete, feed.Failed} {
+			if strings.EqualFold(string(q.Status), text) {
+				return nil
 			}
-			return nil
-		})
-	}
+		}
+		return errors.New("give Available, Complete or Failed")
+	})
 	return cmd
-}
-
-// statusOf reads --status, in any case of letters.
-func statusOf(text string) (feed.Status, error) {
-	all := []feed.Status{"", feed.Available, feed.Complete, feed.Failed}
-	i := slices.IndexFunc(all, func(s feed.Status) bool { return strings.EqualFold(string(s), text) })
-	if i < 0 {
-		return "", fmt.Errorf("--status %q: give Available, Complete or Failed", text)
-	}
-	return all[i], nil
 }
 
 // pages are what list returns, page after page, each as shown has it. A page begins behind the ID of the last one.
@@ -192,37 +181,33 @@ func pages[T, V any](ctx context.Context, q feed.Query, list func(context.Contex
 
 // NewShow is jetpull feed show.
 func NewShow(t *DB) *cobra.Command {
-	return &cobra.Command{
-		Use: "show PARTITION [ITEM]", Short: "Show a partition with its counts by gate, or an item with its failed attempts",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, out := cmd.Context(), cmd.OutOrStdout()
-			return t.WithExisting(ctx, func(s *feed.Store) error {
-				if len(args) == 2 {
-					it, err := s.Item(ctx, args[0], args[1])
-					if err != nil {
-						return err
-					}
-					return cli.Show(out, t.JSON, ShownItem(it))
-				}
-				p, err := s.Partition(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				counts, err := s.Counts(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				shown := struct {
-					Partition
-					Gates []gate `json:"gates"`
-				}{Shown(p), []gate{}}
-				for _, n := range slices.Sorted(maps.Keys(counts)) {
-					shown.Gates = append(shown.Gates, gate{n, counts[n].Available, counts[n].Complete, counts[n].Failed})
-				}
-				return cli.Show(out, t.JSON, shown)
-			})
-		},
-	}
+	const short = "Show a partition with its counts by gate, or an item with its failed attempts"
+	return t.Command("show PARTITION [ITEM]", short, func(cmd *cobra.Command, s *feed.Store, args []string) error {
+		ctx, out := cmd.Context(), cmd.OutOrStdout()
+		if len(args) == 2 {
+			it, err := s.Item(ctx, args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return cli.Show(out, t.JSON, ShownItem(it))
+		}
+		p, err := s.Partition(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		counts, err := s.Counts(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		shown := struct {
+			Partition
+			Gates []gate `json:"gates"`
+		}{Shown(p), []gate{}}
+		for _, n := range slices.Sorted(maps.Keys(counts)) {
+			shown.Gates = append(shown.Gates, gate{n, counts[n].Available, counts[n].Complete, counts[n].Failed})
+		}
+		return cli.Show(out, t.JSON, shown)
+	})
 }
 
 // gate has the numbers of items at a gate.
@@ -251,17 +236,14 @@ type progressJSON struct {
 // NewWatch is jetpull feed watch.
 func NewWatch(t *DB) *cobra.Command {
 	var every time.Duration
-	cmd := &cobra.Command{
-		Use: "watch", Short: "Show the progress of partitions, until interrupted",
-		Long: fmt.Sprintf(`Show the first %d partitions that are not complete, and what the last ones came to,
+	cmd := t.Command("watch", "Show the progress of partitions, until interrupted", func(cmd *cobra.Command, s *feed.Store, _ []string) error {
+		return watch(cmd, t.JSON, s, every)
+	})
+	cmd.Long = fmt.Sprintf(`Show the first %d partitions that are not complete, and what the last ones came to,
 until interrupted. Items at the partition's gate are processed now; those above
 wait for it. The rate is of steps: of items that passed to a higher gate, were
 complete or are to be processed again, in a second. An owner is shown by the
-first letters of its ID; --json has it whole.`, viewLimit),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.WithExisting(cmd.Context(), func(s *feed.Store) error { return watch(cmd, t.JSON, s, every) })
-		},
-	}
+first letters of its ID; --json has it whole.`, viewLimit)
 	cli.Interval(cmd.Flags(), &every)
 	return cmd
 }
