@@ -9,32 +9,22 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"net/http"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/otel"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/consolecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/operate"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/shell"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/feed"
-	"github.com/jetpull/jetpull/feed/feedmetrics"
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service"
-	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 const help = `Run a watcher of the feed. It leases partitions and processes their items, gate by
@@ -162,23 +152,10 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 	}
 	return t.With(cmd.Context(), func(s *feed.Store) error {
 		w := feed.NewWatcher(s, p, opts...)
-		if f.metrics != "" {
-			var pages http.Handler
-			if f.console {
-				c, err := consolecmd.OfFeed(s, w, f.metrics, f.consoleToken, log)
-				if err != nil {
-					return err
-				}
-				defer c.Close()
-				pages = c
-			}
-			stop, err := serve(cmd.Context(), f.metrics, s, w, pages, log)
-			if err != nil {
-				return err
-			}
-			defer stop()
+		if f.metrics == "" {
+			return w.Run(cmd.Context())
 		}
-		return w.Run(cmd.Context())
+		return f.runServing(cmd.Context(), s, w, log)
 	})
 }
 
@@ -240,84 +217,4 @@ func (f *flags) options(log *slog.Logger) []feed.WatcherOption {
 		opts = append(opts, feed.Steal())
 	}
 	return opts
-}
-
-// readyWait is how long the database has to answer for a watcher to be ready.
-const readyWait = 2 * time.Second
-
-const (
-	// metricsTime bounds a request with its answer.
-	metricsTime = time.Minute
-	// metricsConnections is how many connections an address may have: Prometheus and probes need few.
-	metricsConnections = 64
-)
-
-var errNotReady = httpserve.Refuse(http.StatusServiceUnavailable, "", "the database does not answer")
-
-// serve answers /metrics, /healthz and /readyz on an address, and /console/ where there are pages, until the returned function is called.
-func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, pages http.Handler, log *slog.Logger) (stop func(), err error) {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(feedmetrics.New(s, w), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	ready := func(_ http.ResponseWriter, r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), readyWait)
-		defer cancel()
-		if _, err := s.Partitions(ctx, feed.Query{Limit: 1}); err != nil {
-			return fmt.Errorf("%w: %w", errNotReady, err)
-		}
-		return nil
-	}
-	loopback, _ := service.Loopback(address) // listening on an address that is none fails
-	frame := httpserve.NewFrame(httpserve.System{
-		Log: log, Text: true, Unguarded: true, Loopback: loopback,
-		Describe: func(err error) *httpserve.Error { return httpserve.Describe(err, nil) },
-	}, httpserve.Common(httpserve.Open, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil, ready))
-	srv, err := httpserve.Listen(ctx, httpserve.Config{
-		Address: address, Flag: "--metrics", Handler: httpserve.Mount(ctx, "/console/", pages, frame), Read: metricsTime, Write: metricsTime, PerAddress: metricsConnections, Log: log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("--metrics: %w", err)
-	}
-	log.Info("feed: metrics", "url", "http://"+srv.Addr()+"/metrics")
-	return func() {
-		if err := srv.Stop(context.WithoutCancel(ctx), readyWait); err != nil {
-			log.Warn("feed: metrics", "error", err)
-		}
-	}, nil
-}
-
-// limits are those of the flag --limit.
-type limits []feed.Limit
-
-// add reads a value of the flag, which may be given for each gate: GATE=CONCURRENCY, GATE=RATE/PER, or both with a comma between. It refuses
-// all that a watcher would refuse.
-func (l *limits) add(text string) error {
-	gate, rest, found := strings.Cut(text, "=")
-	n, err := strconv.Atoi(gate)
-	limit := feed.Limit{Gate: n}
-	if err != nil || !found {
-		return fmt.Errorf("%q does not begin with a gate's number and =; give one such as 2=10,100/1s", text)
-	}
-	if slices.ContainsFunc(*l, func(given feed.Limit) bool { return given.Gate == n }) {
-		return fmt.Errorf("gate %d is given twice; give one limit for a gate, such as %d=10,100/1s", n, n)
-	}
-	for part := range strings.SplitSeq(rest, ",") {
-		number, per, isRate := strings.Cut(part, "/")
-		n, err := strconv.Atoi(number)
-		if err != nil || n < 1 || (isRate && limit.Rate > 0) || (!isRate && limit.Concurrency > 0) {
-			return fmt.Errorf("%q: %q is not one number of items from 1 on, or one rate such as 100/1s", text, part)
-		}
-		if !isRate {
-			limit.Concurrency = n
-			continue
-		}
-		limit.Rate = n
-		if limit.Per, err = time.ParseDuration(per); err != nil {
-			return fmt.Errorf("%q: %q is not a duration such as 1s, 90s or 1h", text, per)
-		}
-		if limit.Per < time.Second || limit.Per > 24*time.Hour {
-			return fmt.Errorf("%q: %v is not in 1s..24h", text, limit.Per)
-		}
-	}
-	*l = append(*l, limit)
-	return nil
 }
