@@ -1,0 +1,249 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/internal/progress"
+)
+
+const (
+	// partOfList is how many rows a table has. A list can be longer than memory, so a long one is several tables.
+	partOfList = 1000
+	// widest is how many characters of a field a list shows, unless the column says how many.
+	widest = 80
+)
+
+// List prints objects, which their JSON describes: each on a line as JSON, or a table of some fields. A column is the name of a field,
+// or a path with dots to one in it. ">" before it is that of a number, and ":N" after it shows the first N characters.
+func List[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error]) error {
+	return ListOr(cmd, asJSON, columns, objects, "there are none")
+}
+
+// ListOr is List with a text of its own for a reader, where there are no objects.
+func ListOr[V any](cmd *cobra.Command, asJSON bool, columns []string, objects iter.Seq2[V, error], none string) error {
+	n, err := list(cmd.OutOrStdout(), asJSON, columns, objects)
+	if err == nil && n == 0 && !asJSON {
+		Notice(cmd.ErrOrStderr(), "%s\n", none)
+	}
+	return err
+}
+
+// list returns how many objects it has printed.
+func list[V any](out io.Writer, asJSON bool, columns []string, objects iter.Seq2[V, error]) (n int, err error) {
+	header, names, widths := make([]string, len(columns)), make([]string, len(columns)), make([]int, len(columns))
+	for i, column := range columns {
+		name, width, cut := strings.Cut(column, ":")
+		if widths[i] = widest; cut {
+			widths[i], _ = strconv.Atoi(width) // a literal
+		}
+		name, number := strings.CutPrefix(name, ">")
+		names[i], header[i] = name, title(name[strings.LastIndexByte(name, '.')+1:])
+		if number {
+			header[i] = ">" + header[i]
+		}
+	}
+	var rows [][]string
+	for object, err := range objects {
+		if err != nil {
+			return n, err
+		}
+		n++
+		if asJSON {
+			if err := WriteJSON(out, object); err != nil {
+				return n, err
+			}
+			continue
+		}
+		text, err := encode(object)
+		if err != nil {
+			return n, err
+		}
+		row := make([]string, len(names))
+		for i, name := range names {
+			row[i] = first(widths[i], cell(field(text, name)))
+		}
+		if rows = append(rows, row); len(rows) == partOfList {
+			if err := progress.Table(out, header, rows); err != nil {
+				return n, err
+			}
+			rows = nil
+		}
+	}
+	if len(rows) == 0 {
+		return n, nil
+	}
+	return n, progress.Table(out, header, rows)
+}
+
+// All are the values of a slice, for [List].
+func All[V any](values []V) iter.Seq2[V, error] {
+	return func(yield func(V, error) bool) {
+		for _, v := range values {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Show prints an object, which its JSON describes: as JSON, or a field on a line, without those that are empty. A list of objects in it
+// is a table below.
+func Show(out io.Writer, asJSON bool, object any) error {
+	if asJSON {
+		return WriteJSON(out, object)
+	}
+	text, err := encode(object)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	var lists []named
+	if err := flatten(text, "", &rows, &lists); err != nil {
+		return err
+	}
+	if err := progress.Table(out, []string{"field", "value"}, rows); err != nil {
+		return err
+	}
+	for _, l := range lists {
+		if _, err := fmt.Fprintf(out, "\n%s\n", progress.Readable(l.name)); err != nil {
+			return err
+		}
+		var items []json.RawMessage
+		if err := json.Unmarshal(l.value, &items); err != nil {
+			return err
+		}
+		var columns []string
+		for _, item := range items {
+			fields, err := fieldsOf(item)
+			if err != nil {
+				return err
+			}
+			for _, f := range fields {
+				if !slices.Contains(columns, f.name) {
+					columns = append(columns, f.name)
+				}
+			}
+		}
+		if _, err := list(out, false, columns, All(items)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// named is a field of an object.
+type named struct {
+	name  string
+	value json.RawMessage
+}
+
+// flatten makes rows of the fields of an object and of the objects in it. Lists of objects are returned as they are.
+func flatten(object json.RawMessage, before string, rows *[][]string, lists *[]named) error {
+	fields, err := fieldsOf(object)
+	if err != nil {
+		return err
+	}
+	for _, f := range fields {
+		name := before + title(f.name)
+		switch {
+		case bytes.HasPrefix(f.value, []byte("{")):
+			if err := flatten(f.value, name+" ", rows, lists); err != nil {
+				return err
+			}
+		case bytes.HasPrefix(f.value, []byte("[{")):
+			*lists = append(*lists, named{name, f.value})
+		case bytes.HasPrefix(f.value, []byte("[")):
+			var items []json.RawMessage
+			if err := json.Unmarshal(f.value, &items); err != nil {
+				return err
+			}
+			for _, item := range items {
+				*rows = append(*rows, []string{name, cell(item)})
+			}
+		default:
+			if text := cell(f.value); text != "" {
+				*rows = append(*rows, []string{name, text})
+			}
+		}
+	}
+	return nil
+}
+
+// fieldsOf are the fields of an object, in their order.
+func fieldsOf(object json.RawMessage) (fields []named, err error) {
+	in := json.NewDecoder(bytes.NewReader(object))
+	if begin, err := in.Token(); err != nil || begin != json.Delim('{') {
+		return nil, fmt.Errorf("%.100q is no object", object)
+	}
+	for in.More() {
+		name, err := in.Token()
+		if err != nil {
+			return nil, err
+		}
+		f := named{name: fmt.Sprint(name)}
+		if err := in.Decode(&f.value); err != nil {
+			return nil, err
+		}
+		fields = append(fields, f)
+	}
+	return fields, nil
+}
+
+// field is the value at a path, nil if there is none.
+func field(object json.RawMessage, path string) json.RawMessage {
+	for name := range strings.SplitSeq(path, ".") {
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(object, &fields) != nil {
+			return nil
+		}
+		object = fields[name]
+	}
+	return object
+}
+
+// title is a field's name in words.
+func title(field string) string {
+	field = strings.ToLower(strings.ReplaceAll(wordEnd.ReplaceAllString(field, "$1 $2"), "_", " "))
+	return strings.TrimSuffix(strings.TrimSuffix(field, " id"), " at")
+}
+
+var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
+
+// cell is a value as text: a time is local, and what has fields of its own is JSON.
+func cell(value json.RawMessage) string {
+	var text *string
+	if json.Unmarshal(value, &text) != nil || len(value) == 0 {
+		return string(value)
+	}
+	if text == nil {
+		return ""
+	}
+	at, err := time.Parse(time.RFC3339, *text)
+	switch {
+	case err != nil:
+		return *text
+	case at.IsZero():
+		return ""
+	}
+	return at.Local().Format(time.DateTime)
+}
+
+// first are the first n characters of a text.
+func first(n int, text string) string {
+	if utf8.RuneCountInString(text) > n {
+		return string([]rune(text)[:n-1]) + "…"
+	}
+	return text
+}
