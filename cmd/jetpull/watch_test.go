@@ -29,7 +29,7 @@ func TestWatchSaysThatTheServerIsGone(t *testing.T) {
 	}
 	shows(out, `"pending":0`)
 	srv.Stop()
-	shows(errOut, `"problem":"stream \"S\": `)
+	shows(errOut, `"problem":"consumer \"c\" on stream \"S\": `)
 	srv.Restart()
 	shows(errOut, "connected again")
 	looks := len(out.String())

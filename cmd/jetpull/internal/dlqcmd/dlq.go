@@ -128,7 +128,8 @@ func newList(g *client.Globals) *cobra.Command {
 // none says where there are no dead letters, and what to check: the stream can be another one than that of the dead letters.
 func (d *dlq) none() string {
 	info := d.stream.CachedInfo()
-	looked := fmt.Sprintf("stream %s, over %s, has %s, and no dead letter", info.Config.Name, strings.Join(info.Config.Subjects, ", "), progress.Plural(info.State.Msgs, "message"))
+	subjects := cmp.Or(strings.Join(info.Config.Subjects, ", "), "no subject")
+	looked := fmt.Sprintf("stream %s, over %s, has %s, and no dead letter", info.Config.Name, subjects, progress.Plural(info.State.Msgs, "message"))
 	if d.filters() {
 		return looked + " that the filter fits; leave out --reason, --subject and --since to list all"
 	}
@@ -172,7 +173,7 @@ stored only once within the stream's duplicate window.`,
 			if d.to != "" && !server.IsValidPublishSubject(d.to) {
 				return cli.Usage(fmt.Errorf("--to %q is not a subject to publish to", d.to))
 			}
-			return d.change(cmd, args, func(l *deadletters.Letter) (finish action) {
+			return d.change(cmd, args, func(l *deadletters.Letter) func(context.Context) error {
 				return deadletters.Requeue(d.link.JS, d.stream, l, d.to)
 			})
 		},
@@ -188,7 +189,7 @@ func newPurge(g *client.Globals) *cobra.Command {
 		Use:   "purge STREAM [SEQUENCE...]",
 		Short: "Delete dead letters",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return d.change(cmd, args, func(l *deadletters.Letter) (finish action) {
+			return d.change(cmd, args, func(l *deadletters.Letter) func(context.Context) error {
 				return func(ctx context.Context) error { return deadletters.Delete(ctx, d.stream, l) }
 			})
 		},
@@ -200,12 +201,12 @@ func newPurge(g *client.Globals) *cobra.Command {
 // atOnce is how many dead letters are in work at a time.
 const atOnce = 64
 
-// action is the second half of what is done to a dead letter.
-type action = func(context.Context) error
+// action is done to a dead letter: it is begun in the order of the letters, and finished for up to atOnce of them at a time.
+type action func(*deadletters.Letter) (finish func(context.Context) error)
 
-// change does something to each dead letter that is chosen: begin is called in their order, and what it returns for up to atOnce of them at a time.
-// One for which that fails is reported, and the others go on, unless --to names a subject that no stream has: then all would fail.
-func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.Letter) (finish action)) error {
+// change does something to each dead letter that is chosen. One for which that fails is reported, and the others go on, unless --to names a
+// subject that no stream has: then all would fail.
+func (d *dlq) change(cmd *cobra.Command, args []string, begin action) error {
 	if len(args) == 1 && !d.all && !d.filters() {
 		return cli.Usage(fmt.Errorf("%s which? Name sequences, give --reason, --subject or --since, or --all", cmd.Name()))
 	}
@@ -213,7 +214,9 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 	switch {
 	case d.dryRun:
 		did = "would " + cmd.Name()
-		begin = func(*deadletters.Letter) action { return func(context.Context) error { return nil } }
+		begin = func(*deadletters.Letter) func(context.Context) error {
+			return func(context.Context) error { return nil }
+		}
 	case d.rate > 0:
 		limit.SetLimit(rate.Limit(d.rate))
 	}
@@ -223,7 +226,7 @@ func (d *dlq) change(cmd *cobra.Command, args []string, begin func(*deadletters.
 	})
 }
 
-func (d *dlq) changeEach(cmd *cobra.Command, limit *rate.Limiter, begin func(*deadletters.Letter) (finish action)) (result result, err error) {
+func (d *dlq) changeEach(cmd *cobra.Command, limit *rate.Limiter, begin action) (result result, err error) {
 	result.DryRun = d.dryRun
 	missing := slices.Compact(slices.Sorted(slices.Values(d.chosen.Sequences)))
 	bar := d.Bar(cmd, int64(d.stream.CachedInfo().State.Msgs), true)

@@ -168,8 +168,11 @@ func pinGroup(info *jetstream.ConsumerInfo, group string) (string, error) {
 	return cmp.Or(group, groups[0]), nil
 }
 
-// change has cmd run f within the timeout for requests, and print what came of it: o and a text.
-func change(g *client.Globals, cmd *cobra.Command, f func(_ context.Context, _ jetstream.JetStream, args []string, o *outcome) (string, error)) *cobra.Command {
+// operation changes a consumer, whose stream and name args begin with. It completes the outcome for --json, and returns it as a text.
+type operation func(ctx context.Context, js jetstream.JetStream, args []string, o *outcome) (string, error)
+
+// change has cmd run f within the timeout for requests, and print the outcome.
+func change(g *client.Globals, cmd *cobra.Command, f operation) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return g.With(cmd, func(ctx context.Context, l *client.Link) error {
 			o := outcome{Stream: args[0], Consumer: args[1]}

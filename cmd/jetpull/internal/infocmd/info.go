@@ -56,7 +56,7 @@ reports that and goes on. It ends when the consumer is deleted.`,
 func look(ctx context.Context, l *client.Link, args []string) (*state, error) {
 	info, err := infoOf(ctx, l.JS, args[0], args[1])
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("consumer %q on stream %q: %w", args[1], args[0], err)
 	}
 	return new(observe(info, time.Now())), nil
 }
@@ -87,7 +87,7 @@ func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args [
 func infoOf(ctx context.Context, js jetstream.JetStream, stream, consumer string) (*jetstream.ConsumerInfo, error) {
 	s, err := js.Stream(ctx, stream)
 	if err != nil {
-		return nil, fmt.Errorf("stream %q: %w", stream, err)
+		return nil, err
 	}
 	var c interface {
 		CachedInfo() *jetstream.ConsumerInfo
@@ -97,7 +97,7 @@ func infoOf(ctx context.Context, js jetstream.JetStream, stream, consumer string
 		c, err = s.PushConsumer(ctx, consumer)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("consumer %q on stream %q: %w", consumer, stream, err)
+		return nil, err
 	}
 	return c.CachedInfo(), nil
 }
