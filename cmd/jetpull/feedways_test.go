@@ -173,7 +173,7 @@ func TestFeedMetrics(t *testing.T) {
 func TestFeedBackoff(t *testing.T) {
 	r := jetpullFeed(t, newDB(t), "", "--exec", "true", "--backoff", "-1s")
 	require.Equal(t, cli.ExitUsage, r.code)
-	require.Contains(t, r.err, "--backoff -1s is negative")
+	require.Contains(t, r.err, "--backoff -1s is not in 0s..8760h0m0s")
 }
 
 // The README's command with limits processes what there is.

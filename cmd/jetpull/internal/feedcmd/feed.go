@@ -51,7 +51,8 @@ The subcommands add items, show partitions and items, and retry or skip failed i
 type flags struct {
 	handler, exec, publish             string
 	health, secret, nats               string
-	metrics, logLevel, consoleToken    string
+	metrics, consoleToken              string
+	level                              slog.Level
 	console                            bool
 	concurrency, partitions, retries   int
 	lease, pollMin, pollMax, backoff   time.Duration
@@ -90,25 +91,19 @@ func New() *cobra.Command {
 	cli.Duration(fs, &f.pollMax, "poll-max", 5*time.Second, time.Millisecond, "time between two queries for work while there is none")
 	cli.Int(fs, &f.partitions, "max-partitions", 1000, 1, math.MaxInt, "maximum number of partitions that this watcher leases")
 	cli.Int(fs, &f.retries, "max-retries", 5, -1, math.MaxInt, "attempts after the first; 0: none, -1: no limit")
-	fs.DurationVar(&f.backoff, "backoff", time.Second, "delay after the first failed attempt; it doubles with each, up to a minute; 0: none")
+	cli.Duration(fs, &f.backoff, "backoff", time.Second, 0, "delay after the first failed attempt; it doubles with each, up to a minute; 0: none")
 	cli.Duration(fs, &f.requeue, "requeue", time.Second, 0, "delay before the next attempt at an item that did not fail and stays at its gate")
 	cli.Duration(fs, &f.drain, "drain-timeout", 30*time.Second, 0, "how long running attempts may take after a signal")
 	cli.Duration(fs, &f.timeout, "timeout", time.Minute, time.Millisecond, "how long an attempt may take")
 	fs.StringVar(&f.metrics, "metrics", "", "`ADDRESS` of /metrics, /healthz and /readyz, such as 127.0.0.1:9090; none by default")
 	fs.BoolVar(&f.console, "console", true, "serve the console at /console/ of --metrics")
 	fs.StringVar(&f.consoleToken, "console-token", "", "`TOKEN` that the console asks for; without one it is served on loopback only")
-	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	fs.TextVar(&f.level, "log-level", slog.LevelInfo, "least `LEVEL` of the log: debug, info, warn or error")
 	fs.BoolVar(&f.autoClose, "auto-close", false, "close sealed partitions after their last item")
 	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "do not open gates; use jetpull feed advance")
 	fs.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
 	cmd.MarkFlagsMutuallyExclusive("handler", "exec", "publish")
 	cli.Range(fs, "lease", &f.lease, 100*time.Millisecond, 24*time.Hour)
-	cli.Checked(fs, "backoff", func() error {
-		if f.backoff < 0 {
-			return fmt.Errorf("--backoff %v is negative; give 0 for none", f.backoff)
-		}
-		return nil
-	})
 	cmd.AddCommand(tables.NewList(t), tables.NewShow(t), tables.NewWatch(t))
 	cmd.AddCommand(operate.Commands(t)...)
 	return cmd
@@ -118,12 +113,8 @@ func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 	if err := f.check(cmd.Context()); err != nil {
 		return cli.Usage(err)
 	}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
-		return cli.Usage(fmt.Errorf("--log-level: %w", err))
-	}
 	errOut := pulling.NewPrinter(cmd.ErrOrStderr()) // shared by the log and all commands
-	log := service.NewLog(errOut, level)
+	log := service.NewLog(errOut, f.level)
 	stopTracing, err := tracing.Start(cmd.Context(), "jetpull-feed", log)
 	if err != nil {
 		return err
