@@ -44,63 +44,61 @@ a shell does not determine where messages are stored.
 
 // New is jetpull broker. *asJSON is set where a subcommand is to print JSON.
 func New(asJSON *bool) *cobra.Command {
-	var natsContext string
-	var old []string // what has no effect of the flags of webhook-broker
-	var opts []broker.Option
-	var withConsole bool
-	cmd := serve.System[broker.Config]{
-		Settings: broker.Settings(),
-		Sample:   broker.SampleConfig,
-		Given: func(cmd *cobra.Command, values map[string]string) (err error) {
-			opts = []broker.Option{broker.Notices(cmd.ErrOrStderr())}
-			if cmd.Flags().Changed("context") {
-				option, err := brokerContext(cmd.Context(), natsContext, values)
-				if err != nil {
-					return err
-				}
-				opts = append(opts, option)
-			}
-			return nil
-		},
-		Load: func(from broker.Sources) (*broker.Config, error) {
-			cfg, err := broker.LoadConfig(from)
-			if err == nil {
-				cfg.Warnings = append(append(cfg.Warnings, old...), broker.StrayVariables(os.Environ(), remote.BrokerURL)...)
-			}
-			return cfg, err
-		},
-		Log: func(cfg *broker.Config) (file, level string) { return cfg.Log.Filename, cfg.Log.Level },
-		Start: func(ctx context.Context, cfg *broker.Config, log *slog.Logger) (serve.Node, error) {
-			if strings.HasPrefix(cfg.Admin.Token, "sha256:") {
-				// The console makes requests with the token itself.
-				withConsole = false
-				log.Info("no console at /console/: the configuration has only a hash of the admin token; jetpull console --broker serves it")
-			}
-			if withConsole {
-				opts = append(opts, broker.Console(consolecmd.Beside(cfg.HTTP.Listener, cfg.Admin.Token, log, func(c *console.Config, inside *http.Client) {
-					c.Broker = client.NewAdmin("http://localhost", cfg.Admin.Token, inside)
-				})))
-			}
-			return broker.Start(ctx, cfg, log, opts...)
-		},
-	}.Command(&cobra.Command{
+	p := &process{}
+	cmd := serve.Command(&cobra.Command{
 		Use:   "broker",
 		Short: "Run the webhook broker",
 		Long:  help,
 		Example: `  jetpull broker
   jetpull broker --config broker.cfg --listen 0.0.0.0:8080 --admin-token "$TOKEN"
   jetpull broker --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
-	})
-	cmd.Flags().StringVar(&natsContext, "context", "", "connect to the server of a context of the nats command: its `NAME`, or the path of its file")
-	cmd.Flags().BoolFunc("open", "the same as --http-open true", func(on string) error { return cmd.Flags().Set("http-open", on) })
-	cmd.Flags().BoolVar(&withConsole, "console", true, "serve the console at /console/")
-	addOriginalFlags(cmd.Flags(), &old)
+	}, broker.Settings(), broker.SampleConfig(), p.load)
+	flags := cmd.Flags()
+	flags.StringVar(&p.context, "context", "", "connect to the server of a context of the nats command: its `NAME`, or the path of its file")
+	flags.BoolFunc("open", "the same as --http-open true", func(on string) error { return flags.Set("http-open", on) })
+	flags.BoolVar(&p.console, "console", true, "serve the console at /console/")
+	addOriginalFlags(flags, &p.warnings)
 	api := admin.API(asJSON)
 	backup := api.Command(backupVerb)
 	backup.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs) // DIR is no name of the broker's
 	cmd.AddCommand(backup, restoreCommand(), api.Command(healthVerb))
 	cmd.AddCommand(api.Commands(admin.Nouns)...)
 	return cmd
+}
+
+// process has the values of the flags that are no settings of the broker.
+type process struct {
+	context  string
+	console  bool
+	warnings []string // about flags of webhook-broker that have no effect
+}
+
+// load reads the configuration of a broker.
+func (p *process) load(cmd *cobra.Command, from broker.Sources) (serve.Process, error) {
+	opts := []broker.Option{broker.Notices(cmd.ErrOrStderr())}
+	if cmd.Flags().Changed("context") {
+		option, err := brokerContext(cmd.Context(), p.context, from.Flags)
+		if err != nil {
+			return serve.Process{}, err
+		}
+		opts = append(opts, option)
+	}
+	cfg, err := broker.LoadConfig(from)
+	if err != nil {
+		return serve.Process{}, cli.Usage(err)
+	}
+	cfg.Warnings = slices.Concat(cfg.Warnings, p.warnings, broker.StrayVariables(os.Environ(), remote.BrokerURL))
+	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: func(ctx context.Context, log *slog.Logger) (serve.Node, error) {
+		switch hashed := strings.HasPrefix(cfg.Admin.Token, "sha256:"); {
+		case hashed: // the console makes requests with the token itself
+			log.Info("no console at /console/: the configuration has only a hash of the admin token; jetpull console --broker serves it")
+		case p.console:
+			opts = append(opts, broker.Console(consolecmd.Beside(cfg.HTTP.Listener, cfg.Admin.Token, log, func(c *console.Config, inside *http.Client) {
+				c.Broker = client.NewAdmin("http://localhost", cfg.Admin.Token, inside)
+			})))
+		}
+		return broker.Start(ctx, cfg, log, opts...)
+	}}, nil
 }
 
 // brokerContext lets a context of the nats command say which server to use: its

@@ -42,35 +42,38 @@ The subcommands are clients of a running relay. echo is a receiver for trying it
 // New makes the command jetpull relay. *asJSON is set where a subcommand is to print JSON.
 func New(asJSON *bool) *cobra.Command {
 	var withConsole bool
-	cmd := serve.System[relay.Config]{
-		Settings: relay.Settings(),
-		Sample:   relay.SampleConfig,
-		Load:     relay.LoadConfig,
-		Log:      func(cfg *relay.Config) (file, level string) { return cfg.Log.Filename, cfg.Log.Level },
-		Start: func(ctx context.Context, cfg *relay.Config, log *slog.Logger) (serve.Node, error) {
-			for _, warning := range relay.StrayVariables(os.Environ(), remote.RelayURL, remote.RelayToken) {
-				log.Warn("configuration", "warning", warning)
-			}
-			var opts []relay.Option
-			if withConsole {
-				opts = append(opts, relay.Console(consolecmd.Beside(cfg.HTTP.Listener, cfg.Admin.Token, log, func(c *console.Config, inside *http.Client) {
-					c.Relay = client.New("http://localhost", cfg.Admin.Token, inside)
-				})))
-			}
-			return relay.Start(ctx, cfg, log, opts...)
-		},
-	}.Command(&cobra.Command{
+	cmd := serve.Command(&cobra.Command{
 		Use:   "relay",
 		Short: "Run the webhook relay",
 		Long:  help,
 		Example: `  jetpull relay
   jetpull relay --config relay.cfg --listen 0.0.0.0:8080 --admin-token "$TOKEN"
   jetpull relay --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
-	})
+	}, relay.Settings(), relay.SampleConfig(), func(_ *cobra.Command, from relay.Sources) (serve.Process, error) { return load(from, withConsole) })
 	cmd.Flags().BoolVar(&withConsole, "console", true, "serve the console at /console/")
 	cmd.AddCommand(clients(asJSON)...)
 	cmd.AddCommand(newEchoCommand())
 	return cmd
+}
+
+// load reads the configuration of a relay.
+func load(from relay.Sources, withConsole bool) (serve.Process, error) {
+	cfg, err := relay.LoadConfig(from)
+	if err != nil {
+		return serve.Process{}, cli.Usage(err)
+	}
+	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: func(ctx context.Context, log *slog.Logger) (serve.Node, error) {
+		for _, warning := range relay.StrayVariables(os.Environ(), remote.RelayURL, remote.RelayToken) {
+			log.Warn("configuration", "warning", warning)
+		}
+		var opts []relay.Option
+		if withConsole {
+			opts = append(opts, relay.Console(consolecmd.Beside(cfg.HTTP.Listener, cfg.Admin.Token, log, func(c *console.Config, inside *http.Client) {
+				c.Relay = client.New("http://localhost", cfg.Admin.Token, inside)
+			})))
+		}
+		return relay.Start(ctx, cfg, log, opts...)
+	}}, nil
 }
 
 // echoed is how much of a message is sent back, in bytes.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
@@ -23,16 +22,10 @@ const ConfigHelp = `The configuration comes from an INI file (--config), then en
 variables, then flags. --print-config shows a sample file with every key.
 `
 
-// System is a system with the configuration C.
-type System[C any] struct {
-	Settings []service.Setting[C]
-	Sample   func() string
-	Load     func(service.Sources) (*C, error)
-	// Given completes the values of the flags that were given; nil: there is nothing to complete.
-	Given func(cmd *cobra.Command, values map[string]string) error
-	// Log is the file of the log, and its least level.
-	Log   func(*C) (file, level string)
-	Start func(ctx context.Context, cfg *C, log *slog.Logger) (Node, error)
+// Process is a process of a system that can be started.
+type Process struct {
+	LogFile, LogLevel string
+	Start             func(ctx context.Context, log *slog.Logger) (Node, error)
 }
 
 // Node is a running process of a system.
@@ -43,42 +36,37 @@ type Node interface {
 	Stop(ctx context.Context) error
 }
 
-// Command makes cmd run the system until its context ends, with a flag for each setting.
-func (s System[C]) Command(cmd *cobra.Command) *cobra.Command {
+// Command makes cmd run what load returns until its context ends, with a flag for each setting of a system with the configuration C. The
+// sample is a configuration file.
+func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample string, load func(*cobra.Command, service.Sources) (Process, error)) *cobra.Command {
 	flags := cmd.Flags()
-	for _, one := range s.Settings {
+	for _, one := range settings {
 		if !one.Ignored {
 			flags.String(one.Flag(), one.Default, fmt.Sprintf("%s ([%s] %s, $%s)", one.Help, one.Section, one.Key, one.Env()))
 		}
 	}
 	file := flags.String("config", "", "INI `FILE` with the configuration; without it, no file is read")
-	sample := flags.Bool("print-config", false, "print a sample configuration file and exit")
+	printSample := flags.Bool("print-config", false, "print a sample configuration file and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *sample {
-			_, err := io.WriteString(cmd.OutOrStdout(), s.Sample())
+		if *printSample {
+			_, err := io.WriteString(cmd.OutOrStdout(), sample)
 			return err
 		}
 		values := map[string]string{}
-		for _, one := range s.Settings {
+		for _, one := range settings {
 			if f := flags.Lookup(one.Flag()); f != nil && f.Changed {
 				values[f.Name] = f.Value.String()
 			}
 		}
-		if s.Given != nil {
-			if err := s.Given(cmd, values); err != nil {
-				return err
-			}
-		}
-		cfg, err := s.Load(service.Sources{File: *file, Env: os.LookupEnv, Flags: values})
-		if err != nil {
-			return cli.Usage(err)
-		}
-		logFile, level := s.Log(cfg)
-		log, closeLog, err := service.OpenLog(logFile, level, cmd.ErrOrStderr())
+		p, err := load(cmd, service.Sources{File: *file, Env: os.LookupEnv, Flags: values})
 		if err != nil {
 			return err
 		}
-		return errors.Join(s.run(cmd, cfg, log), closeLog())
+		log, closeLog, err := service.OpenLog(p.LogFile, p.LogLevel, cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		return errors.Join(p.run(cmd, log), closeLog())
 	}
 	return cmd
 }
@@ -86,14 +74,14 @@ func (s System[C]) Command(cmd *cobra.Command) *cobra.Command {
 // stopTime bounds the shutdown: requests in progress may take as long as their timeout, which is 30 s unless set.
 const stopTime = 45 * time.Second
 
-func (s System[C]) run(cmd *cobra.Command, cfg *C, log *slog.Logger) error {
+func (p Process) run(cmd *cobra.Command, log *slog.Logger) error {
 	ctx := cmd.Context()
 	stopTracing, err := tracing.Start(ctx, "jetpull-"+cmd.Name(), log)
 	if err != nil {
 		return err
 	}
 	defer func() { stopTracing(context.WithoutCancel(ctx)) }()
-	n, err := s.Start(ctx, cfg, log)
+	n, err := p.Start(ctx, log)
 	if err != nil {
 		return fmt.Errorf("%s: %w", cmd.Name(), err)
 	}
