@@ -187,6 +187,10 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 	if err != nil {
 		return nil, err
 	}
+	loginOptions, err := t.login.Options()
+	if err != nil {
+		return nil, err
+	}
 	log := cli.Log(errOut, false)
 	l := &Link{Timeout: t.Timeout}
 	opts := append(service.NATSOptions("jetpull "+command, log), nats.Timeout(t.Timeout), nats.ReconnectHandler(func(nc *nats.Conn) {
@@ -220,12 +224,11 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 		}
 	}
 	t.URL = cmp.Or(t.URL, nats.DefaultURL)
-	own, err := t.login.Options()
-	if err != nil {
+	if err := l.connect(t, append(opts, loginOptions...)); err != nil {
 		l.Close()
 		return nil, err
 	}
-	return l, l.connect(t, append(opts, own...))
+	return l, nil
 }
 
 // OpenExisting connects for a command that finds nothing in a store that is new: it makes none.
@@ -275,31 +278,26 @@ func (g *Globals) Watch(cmd *cobra.Command, interval time.Duration, look func(co
 	})
 }
 
-func (l *Link) connect(t Target, opts []nats.Option) error {
+func (l *Link) connect(t Target, opts []nats.Option) (err error) {
 	if t.NoWait {
 		opts = append(opts, nats.ReconnectBufSize(-1)) // a request that has failed is not made later
 	}
-	nc, err := nats.Connect(t.URL, opts...)
+	l.NC, err = nats.Connect(t.URL, opts...)
 	if t.NoWait && err != nil && noAnswer(err) {
-		nc, err = nats.Connect(t.URL, append(opts, nats.RetryOnFailedConnect(true))...)
+		l.NC, err = nats.Connect(t.URL, append(opts, nats.RetryOnFailedConnect(true))...)
 	}
 	if err != nil {
-		l.Close()
 		return connectError(t.URL, err)
 	}
-	l.NC = nc
 	switch {
 	case t.prefix != "" && t.domain != "":
 		err = cli.Usage(fmt.Errorf("there are an API prefix %q and a domain %q; use one of them", t.prefix, t.domain))
 	case t.prefix != "":
-		l.JS, err = jetstream.NewWithAPIPrefix(nc, t.prefix)
+		l.JS, err = jetstream.NewWithAPIPrefix(l.NC, t.prefix)
 	case t.domain != "":
-		l.JS, err = jetstream.NewWithDomain(nc, t.domain)
+		l.JS, err = jetstream.NewWithDomain(l.NC, t.domain)
 	default:
-		l.JS, err = jetstream.New(nc)
-	}
-	if err != nil {
-		l.Close()
+		l.JS, err = jetstream.New(l.NC)
 	}
 	return err
 }
