@@ -163,6 +163,12 @@ func (c *Context) Options() ([]nats.Option, error) {
 			return nil, fmt.Errorf("%s %s: %w", c.called("creds"), c.Creds, err)
 		}
 		opts = append(opts, nats.UserCredentials(path))
+	case c.NKey != "":
+		nkey, err := nats.NkeyOptionFromSeed(ExpandHome(c.NKey))
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", c.called("nkey"), c.NKey, err)
+		}
+		opts = append(opts, nkey)
 	case c.UserJWT != "" && c.UserSeed != "":
 		opts = append(opts, nats.UserJWTAndSeed(c.UserJWT, c.UserSeed))
 	case c.UserJWT != "":
@@ -170,12 +176,6 @@ func (c *Context) Options() ([]nats.Option, error) {
 		opts = append(opts, nats.UserJWT(
 			func() (string, error) { return c.UserJWT, nil },
 			func([]byte) ([]byte, error) { return nil, nil }))
-	case c.NKey != "":
-		nkey, err := nats.NkeyOptionFromSeed(ExpandHome(c.NKey))
-		if err != nil {
-			return nil, fmt.Errorf("%s %s: %w", c.called("nkey"), c.NKey, err)
-		}
-		opts = append(opts, nkey)
 	}
 	if c.Token != "" {
 		opts = append(opts, nats.Token(c.Token))
