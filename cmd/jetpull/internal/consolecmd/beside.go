@@ -12,9 +12,9 @@ import (
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
-// Beside opens the console on the listener of a system, for the option of that. Token is the system's admin token; empty: everybody who
-// reaches it is an administrator. Source adds the system to the console's configuration, with a client that makes requests to the system's
-// handler at http://localhost.
+// Beside returns what the option Console of a system needs to open the console on the system's listener. Token is the system's admin token;
+// empty: everybody who reaches it is an administrator. Source adds the system to the console's configuration, with a client that makes
+// requests to the system's handler at http://localhost.
 func Beside(listener, token string, log *slog.Logger, source func(*console.Config, *http.Client)) func(http.Handler) (http.Handler, func()) {
 	return func(api http.Handler) (http.Handler, func()) {
 		loopback, _ := service.Loopback(listener) // the system has checked it
