@@ -232,3 +232,21 @@ func TestMissedWakeups(t *testing.T) {
 	require.False(t, h.ended, "another pass has begun")
 	require.Len(t, e.lanes[0].hungry, 1)
 }
+
+// A lane that waits for begins loses its items, for example because their partition is stolen. It asks once more, for none, so that
+// nothing is kept free for it.
+func TestALaneWithoutItemsWaitsForNothing(t *testing.T) {
+	now := time.Now()
+	l := newLanes([]sqlstore.Limit{{Rate: 1, Per: time.Second}})[1]
+	ask := func() sqlstore.Ask {
+		a := l.ask(10)
+		l.granted(&a, sqlstore.Grant{}, now, now, time.Minute)
+		return a
+	}
+	l.queue = []*attempt{{}}
+	require.Equal(t, 1, ask().Begins)
+	l.queue = nil
+	require.True(t, l.needs())
+	require.Zero(t, ask().Begins)
+	require.False(t, l.needs())
+}

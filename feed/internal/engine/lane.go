@@ -117,9 +117,9 @@ func (l *lane) take(now time.Time, most, perPartition int) (started []*attempt) 
 	return started
 }
 
-// needs reports whether a lane needs a grant, or has part of one to return.
+// needs reports whether a lane needs a grant, has part of one to return, or is still known to wait for one.
 func (l *lane) needs() bool {
-	return len(l.queue) > 0 || (l.limit.Concurrency > 0 && l.active+l.share > 0) || (l.limit.Rate > 0 && l.begins+l.back > 0)
+	return len(l.queue) > 0 || !l.met || (l.limit.Concurrency > 0 && l.active+l.share > 0) || (l.limit.Rate > 0 && l.begins+l.back > 0)
 }
 
 // askForGrants asks for grants of limits, where one is over or its items want more than it has.
