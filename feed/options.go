@@ -74,9 +74,9 @@ type Limit struct {
 // each gets a fair share. Up to a tenth of a rate stays unused, so that no window exceeds it. An attempt begins when the watcher takes the item,
 // just before it calls the handler.
 //
-// After a watcher has died, its share of Concurrency stays counted for the time of [Lease], and its attempts for Per. Running handlers are no
-// longer counted if their watcher was stopped, could not reach the database, or waited for the database's locks, for longer than Lease. The same
-// holds after [ErrDrainTimeout].
+// After a watcher has died, its share of Concurrency stays counted for the time of [Lease], and its attempts for Per. If it waited, one attempt
+// is kept for it for the time of Lease. Running handlers are no longer counted if their watcher was stopped, could not reach the database, or
+// waited for the database's locks, for longer than Lease. The same holds after [ErrDrainTimeout].
 func Limits(l ...Limit) WatcherOption { return func(c *config) { c.limits = l } }
 
 // ManualCheckpoint makes the watcher leave partitions at their gates until the program calls [Store.Advance]. Off by default.
