@@ -95,7 +95,8 @@ func (e worker) write(part []*attempt) {
 		_ = watch.Sleep(e.db, maxPause) // the item is processed again, and others go on meanwhile
 	default:
 		a.refused = true
-		if e.end(a, sqlstore.Result{}, fmt.Errorf("the database refused the result: %w", refused)); !a.abandoned {
+		e.end(a, sqlstore.Result{}, fmt.Errorf("the database refused the result: %w", refused))
+		if !a.abandoned {
 			e.write(part)
 		}
 	}

@@ -22,8 +22,8 @@ const (
 	gone                  // the lease is over
 )
 
-// hold is a lease that the watcher has, and what it knows of the partition. A list may have one twice, or one that is in another phase by now:
-// what takes it out of the list looks.
+// hold is a lease that the watcher has, and what it knows of the partition. A list can contain a hold twice, or one whose phase has changed
+// since: a hold of another phase is skipped.
 type hold struct {
 	sqlstore.Lease
 	since   time.Time

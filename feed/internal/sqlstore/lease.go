@@ -216,9 +216,8 @@ func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 	return err == nil, err
 }
 
-// Soonest is how long it takes until a lease of another watcher ends or an item's time comes, or a negative
-// duration if none does: what is over already counts for nothing. It is at most ClaimEvery while the watcher claims a partition, because that may be
-// released at any time, and no wake-up is sure to come.
+// Soonest is how long it takes until a lease of another watcher ends or an item's time comes, or a negative duration if neither will. While
+// the watcher claims a partition, it is at most ClaimEvery: the partition may be released at any time, and no wake-up is sure to come.
 func (s *Store) Soonest(ctx context.Context, t Terms) (time.Duration, error) {
 	var now, ends, due RowTime
 	var claims int

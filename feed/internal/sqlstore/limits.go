@@ -55,7 +55,7 @@ type limitShare struct {
 	Share int   `json:"share"`
 	Waits bool  `json:"waits"` // for a greater share
 	Late  bool  `json:"late"`  // for more begins
-	Had   int   `json:"had"`   // the begins that it was granted, to compare watchers that wait
+	Had   int   `json:"had"`   // the begins that it was granted, to compare the watchers that wait
 }
 
 // limitBegins are begins that may be made until a time.
@@ -140,11 +140,13 @@ func (s *LimitState) begin(ms int64, owner string, had int, a *Ask, g *Grant) {
 		if other == owner || !share.Late || share.Had > had {
 			continue
 		}
-		if late++; share.Had < had {
+		late++
+		if share.Had < had {
 			left--
 		}
 	}
-	if g.Begins = min(a.Begins, (max(0, left)+late-1)/late); g.Begins == 0 {
+	g.Begins = min(a.Begins, (max(0, left)+late-1)/late)
+	if g.Begins == 0 {
 		return
 	}
 	part := max(1, a.Per.Milliseconds()/windowParts)
