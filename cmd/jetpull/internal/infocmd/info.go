@@ -85,16 +85,12 @@ func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args [
 
 // infoOf asks for the info of a consumer of any kind.
 func infoOf(ctx context.Context, js jetstream.JetStream, stream, consumer string) (*jetstream.ConsumerInfo, error) {
-	s, err := js.Stream(ctx, stream)
-	if err != nil {
-		return nil, err
-	}
 	var c interface {
 		CachedInfo() *jetstream.ConsumerInfo
 	}
-	c, err = s.Consumer(ctx, consumer)
+	c, err := js.Consumer(ctx, stream, consumer)
 	if errors.Is(err, jetstream.ErrNotPullConsumer) {
-		c, err = s.PushConsumer(ctx, consumer)
+		c, err = js.PushConsumer(ctx, stream, consumer)
 	}
 	if err != nil {
 		return nil, err
