@@ -24,7 +24,7 @@ var listeners = map[string][]string{
 	"cmd/jetpull/internal/brokercmd/backup.go":   {"NATS in broker and relay"},
 	"cmd/jetpull/internal/client/client.go":      {"NATS of --embedded"},
 	"cmd/jetpull/internal/consolecmd/console.go": {"Console"},
-	"cmd/jetpull/internal/feedcmd/metrics.go":       {"Feed --metrics"},
+	"cmd/jetpull/internal/feedcmd/metrics.go":    {"Feed --metrics"},
 	"cmd/jetpull/internal/relaycmd/relay.go":     {"Relay echo"},
 	"cmd/jetpull/internal/serve/serve.go":        {"Console", "Relay echo"},
 	"cmd/jetpull/internal/servercmd/server.go":   {"NATS of --embedded"},
