@@ -49,22 +49,13 @@ type floorEntry struct {
 }
 
 func serveFloor(ctx context.Context, dir, receiver, sender string, ready func(urls ...string)) error {
-	srv, err := natsembed.Start(ctx, natsembed.Options{
+	js, stop, err := embedded(ctx, natsembed.Options{
 		Dir: dir, Port: natsembed.NoPort, Configure: func(o *server.Options) error { o.NoSublistCache = true; return nil },
-	})
+	}, jetstream.WithPublishAsyncMaxPending(16<<10))
 	if err != nil {
 		return err
 	}
-	defer srv.Stop()
-	nc, err := srv.Connect()
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(16<<10))
-	if err != nil {
-		return err
-	}
+	defer stop()
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "record", Subjects: []string{"record.>"}, MaxMsgsPerSubject: 1}); err != nil {
 		return err
 	}

@@ -64,25 +64,34 @@ func serve(ctx context.Context, args []string, ready func(urls ...string)) error
 	return errors.Join(err, n.Stop(stopping))
 }
 
+// embedded starts a server, and stop ends it.
+func embedded(ctx context.Context, o natsembed.Options, opts ...jetstream.JetStreamOpt) (js jetstream.JetStream, stop func(), err error) {
+	srv, err := natsembed.Start(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	nc, err := srv.Connect()
+	if err != nil {
+		srv.Stop()
+		return nil, nil, err
+	}
+	stop = func() { nc.Close(); srv.Stop() }
+	if js, err = jetstream.New(nc, opts...); err != nil {
+		stop()
+	}
+	return js, stop, err
+}
+
 func serveNaive(ctx context.Context, dir, target, messages string, ready func(urls ...string)) error {
 	n, err := strconv.Atoi(messages)
 	if err != nil {
 		return err
 	}
-	srv, err := natsembed.Start(ctx, natsembed.Options{Dir: dir, Port: natsembed.NoPort})
+	js, stop, err := embedded(ctx, natsembed.Options{Dir: dir, Port: natsembed.NoPort})
 	if err != nil {
 		return err
 	}
-	defer srv.Stop()
-	nc, err := srv.Connect()
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
+	defer stop()
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "naive", Subjects: []string{"naive"}, Retention: jetstream.WorkQueuePolicy}); err != nil {
 		return err
 	}
