@@ -48,7 +48,9 @@ func CheckListener(listener, harm string, token string, open bool) error {
 	if err != nil || loopback || token != "" || open {
 		return err
 	}
-	return fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could %s: listen on 127.0.0.1, or set an admin token (--admin-token, or \"token\" under [admin]); if only trusted clients can reach it, --http-open true (\"open\" under [http]) allows it without a token", listener, harm)
+	return fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could %s: listen on 127.0.0.1, or set an admin token "+
+		"(--admin-token, or \"token\" under [admin]); if only trusted clients can reach it, --http-open true (\"open\" under [http]) allows it without "+
+		"a token", listener, harm)
 }
 
 // ParseSync reads when an embedded server syncs its writes: a word, or how often.

@@ -158,7 +158,8 @@ func TestClamp(t *testing.T) {
 
 func TestStray(t *testing.T) {
 	require.Equal(t, []string{"environment variable JETPULL_TEST_WORK_SIZES is not known and has no effect"},
-		testSchema.Stray([]string{"HOME=/", "JETPULL_TEST_WORK_SIZES=1", "JETPULL_TEST_WORK_SIZE=1", "JETPULL_TEST_URL=x", "JETPULL_OTHER_X=1"}, "JETPULL_TEST_URL"))
+		testSchema.Stray([]string{"HOME=/", "JETPULL_TEST_WORK_SIZES=1", "JETPULL_TEST_WORK_SIZE=1", "JETPULL_TEST_URL=x", "JETPULL_OTHER_X=1"},
+			"JETPULL_TEST_URL"))
 }
 
 // Whatever a file or a value is, it is refused or within its bounds.

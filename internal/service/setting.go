@@ -163,6 +163,18 @@ func Seconds[C any](section, key, def string, least int, help string, field func
 	}}
 }
 
+// List is a list of words with commas between them, which check must accept.
+func List[C any](section, key, def, help string, check func([]string) error, field func(*C) *[]string) Setting[C] {
+	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
+		list := SplitList(value)
+		if err := check(list); err != nil {
+			return err
+		}
+		*field(c) = list
+		return nil
+	}}
+}
+
 // largestSize is the largest number of bytes that can be set, an exbibyte.
 const largestSize = 1 << 60
 

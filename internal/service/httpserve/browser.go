@@ -13,13 +13,38 @@ var crossOrigin http.CrossOriginProtection
 // that has led a name of its own to this machine is of the same site for the browser, so that a listener on loopback
 // goes by local names only (DNS rebinding).
 func checkBrowser(r *http.Request, loopback bool) error {
-	if crossOrigin.Check(r) != nil {
+	if OtherSite(r) {
 		return Refuse(http.StatusForbidden, "forbidden", "a page of another site cannot do this while there is no admin token")
 	}
-	if loopback && !LocalName(r.Host) {
-		return Refuse(http.StatusForbidden, "forbidden", "a listener on loopback without an admin token does not go by the name %q: use localhost or 127.0.0.1, or set an admin token", r.Host)
+	if loopback && !OwnName(r) {
+		return Refuse(http.StatusForbidden, "forbidden", "a listener on loopback without an admin token does not go by the name %q: use localhost or "+
+			"127.0.0.1, or set an admin token, or the public URL", r.Host)
 	}
 	return nil
+}
+
+// OtherSite reports whether a page of another site has a browser change something. Behind a proxy the site has the host of the public URL, or
+// that which the proxy was asked for.
+func OtherSite(r *http.Request) bool {
+	b := baseOf(r)
+	hosts := []string{r.Host, b.host}
+	if b.public != nil {
+		hosts = append(hosts, b.public.Host)
+	}
+	for _, host := range hosts {
+		asked := *r
+		asked.Host = host
+		if host != "" && crossOrigin.Check(&asked) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// OwnName reports whether the Host header of a request names this machine, or the host of the public URL.
+func OwnName(r *http.Request) bool {
+	public := baseOf(r).public
+	return LocalName(r.Host) || public != nil && strings.EqualFold(r.Host, public.Host)
 }
 
 // LocalName reports whether a Host header names this machine, and nothing that DNS could say does. Only old clients have none.

@@ -13,12 +13,20 @@ func TestCheckBrowser(t *testing.T) {
 		header        header
 		change, reads bool
 	}{
-		"no browser":                      {header{}, true, true},
-		"another site":                    {header{"Origin": "http://other.example"}, false, true},
-		"another site, that it names":     {header{"Sec-Fetch-Site": "cross-site", "Origin": "http://other.example"}, false, true},
-		"a file":                          {header{"Origin": "null"}, false, true},
-		"another port":                    {header{"Sec-Fetch-Site": "same-site", "Host": "localhost:8080", "Origin": "http://localhost:3000"}, false, true},
-		"its own":                         {header{"Sec-Fetch-Site": "same-origin", "Host": "localhost:8080", "Origin": "http://localhost:8080"}, true, true},
+		"no browser":                  {header{}, true, true},
+		"another site":                {header{"Origin": "http://other.example"}, false, true},
+		"another site, that it names": {header{"Sec-Fetch-Site": "cross-site", "Origin": "http://other.example"}, false, true},
+		"a file":                      {header{"Origin": "null"}, false, true},
+		"another port": {
+			header{"Sec-Fetch-Site": "same-site", "Host": "localhost:8080", "Origin": "http://localhost:3000"},
+			false,
+			true,
+		},
+		"its own": {
+			header{"Sec-Fetch-Site": "same-origin", "Host": "localhost:8080", "Origin": "http://localhost:8080"},
+			true,
+			true,
+		},
 		"typed in":                        {header{"Sec-Fetch-Site": "none"}, true, true},
 		"a name that leads here":          {header{"Host": "other.example:8080", "Origin": "http://other.example:8080"}, false, false},
 		"such a name, without Origin":     {header{"Host": "other.example:8080"}, false, false},

@@ -46,7 +46,10 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	cert, key := writeCertificate(t, dir, "first", 1)
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	_, err := Listen(t.Context(), Config{Address: "127.0.0.1:0", Cert: cert, Key: filepath.Join(dir, "none"), Handler: http.NotFoundHandler(), Log: logger})
+	_, err := Listen(t.Context(), Config{
+		Address: "127.0.0.1:0", Cert: cert, Key: filepath.Join(dir, "none"), Handler: http.NotFoundHandler(),
+		Log: logger,
+	})
 	require.ErrorContains(t, err, "TLS certificate "+cert+" with key "+filepath.Join(dir, "none"))
 	_, err = Listen(t.Context(), Config{Address: "127.0.0.1:0", Cert: cert, Key: "", Handler: http.NotFoundHandler(), Log: logger})
 	require.ErrorContains(t, err, "give both")

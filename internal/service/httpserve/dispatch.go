@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"time"
 )
 
 // noRoute is the pattern of a request that has none.
@@ -72,22 +73,29 @@ func (v *verdictWriter) WriteHeader(code int)        { v.status = code }
 // recorder remembers the status of an answer.
 type recorder struct {
 	http.ResponseWriter
+	now    func() time.Time // of the header Date; nil: the process's
 	status int
+}
+
+// begin sets the status, and what the header has at that time.
+func (r *recorder) begin(status int) {
+	if r.status != 0 {
+		return
+	}
+	if r.status = status; r.now != nil {
+		r.Header().Set("Date", r.now().UTC().Format(http.TimeFormat))
+	}
 }
 
 // WriteHeader implements http.ResponseWriter.
 func (r *recorder) WriteHeader(code int) {
-	if r.status == 0 {
-		r.status = code
-	}
+	r.begin(code)
 	r.ResponseWriter.WriteHeader(code)
 }
 
 // Write implements http.ResponseWriter.
 func (r *recorder) Write(b []byte) (int, error) {
-	if r.status == 0 {
-		r.status = http.StatusOK
-	}
+	r.begin(http.StatusOK)
 	return r.ResponseWriter.Write(b)
 }
 

@@ -15,13 +15,20 @@ type Route struct {
 	// Access is Open, or says in the system's own terms who may use it.
 	Access int
 	Handle Handler
-	// Query are the parameters that the route knows; it refuses others. Nil: it takes any.
+	// Query are the parameters that the route knows; it refuses others.
 	Query []string
+	// AnyQuery has it take every parameter, because health probes and scrapers add some.
+	AnyQuery bool
 }
 
-// On makes a route.
+// On makes a route that refuses parameters other than those of query.
 func On(method, pattern string, access int, handle Handler, query ...string) Route {
-	return Route{method, pattern, access, handle, query}
+	return Route{Method: method, Pattern: pattern, Access: access, Handle: handle, Query: query}
+}
+
+// Probed makes a route with AnyQuery.
+func Probed(pattern string, access int, handle Handler) Route {
+	return Route{Method: http.MethodGet, Pattern: pattern, Access: access, Handle: handle, AnyQuery: true}
 }
 
 // Open is the access of a route that everybody may use.
@@ -61,10 +68,12 @@ type System struct {
 	Loopback  bool
 	// Verify refuses a request before its route is looked for. Nil: it refuses none.
 	Verify func(r *http.Request) error
-	// Redirect is where else a request belongs. Nil: none does.
+	// Redirect is where else a request belongs, relative to its path. Nil: none does.
 	Redirect func(r *http.Request) (to string, ok bool)
 	// Check refuses a request before its route's handler sees it. It bounds the body. Nil: it refuses none.
 	Check func(w http.ResponseWriter, r *http.Request, route Route) error
+	// Now is the time of the header Date, if times in answers are by another clock than the process's. Nil: they are not.
+	Now func() time.Time
 	// Describe is the answer to a request that failed. It hides errors that are not expected.
 	Describe func(err error) *Error
 	// Text says that the answer is text. Otherwise it is JSON.
@@ -106,7 +115,7 @@ func (f *Frame) handle(w http.ResponseWriter, r *http.Request, route Route) erro
 			return err
 		}
 	}
-	if err := checkQuery(r, route.Query); err != nil {
+	if err := checkQuery(r, route); err != nil {
 		return err
 	}
 	return route.Handle(w, r)
@@ -116,18 +125,18 @@ func (f *Frame) handle(w http.ResponseWriter, r *http.Request, route Route) erro
 // are none.
 func Common(metricsAccess int, metrics http.Handler, document []byte, ready Handler) []Route {
 	routes := []Route{
-		On("GET", healthPattern, Open, func(w http.ResponseWriter, _ *http.Request) error {
+		Probed(healthPattern, Open, func(w http.ResponseWriter, _ *http.Request) error {
 			writeStatus(w, "ok")
 			return nil
 		}),
-		On("GET", "/readyz", Open, func(w http.ResponseWriter, r *http.Request) error {
+		Probed("/readyz", Open, func(w http.ResponseWriter, r *http.Request) error {
 			if err := ready(w, r); err != nil {
 				return err
 			}
 			writeStatus(w, "ready")
 			return nil
 		}),
-		On("GET", metricsPattern, metricsAccess, func(w http.ResponseWriter, r *http.Request) error {
+		Probed(metricsPattern, metricsAccess, func(w http.ResponseWriter, r *http.Request) error {
 			metrics.ServeHTTP(w, r)
 			return nil
 		}),
@@ -135,8 +144,8 @@ func Common(metricsAccess int, metrics http.Handler, document []byte, ready Hand
 	if document == nil {
 		return routes
 	}
-	return append(routes, On("GET", "/openapi.json", Open, func(w http.ResponseWriter, _ *http.Request) error {
-		write(w, http.StatusOK, "application/json", document)
+	return append(routes, Probed("/openapi.json", Open, func(w http.ResponseWriter, r *http.Request) error {
+		write(w, http.StatusOK, "application/json", describeBase(r, document))
 		return nil
 	}))
 }
@@ -155,7 +164,7 @@ func (f *Frame) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			f.Log.Warn("a request came through a proxy: a listener on loopback is not private then; set [admin] token, and networks to public")
 		})
 	}
-	rec := &recorder{ResponseWriter: w}
+	rec := &recorder{ResponseWriter: w, now: f.Now}
 	pattern := f.serve(rec, r)
 	took := time.Since(begin)
 	if f.Observe != nil {
@@ -175,6 +184,7 @@ func requestID(w http.ResponseWriter) []slog.Attr {
 
 // serve answers a request and returns the pattern of its route, or the reason why it has none.
 func (f *Frame) serve(w *recorder, r *http.Request) (pattern string) {
+	r = Within(r, f.Routed)
 	if f.Verify != nil {
 		if err := f.Verify(r); err != nil {
 			f.fail(w, r, err)
@@ -193,11 +203,17 @@ func (f *Frame) serve(w *recorder, r *http.Request) (pattern string) {
 			if r.Method == http.MethodGet {
 				code = http.StatusMovedPermanently
 			}
-			http.Redirect(w, r, to, code)
+			redirect(w, code, to)
 			return "redirect"
 		}
 	}
 	return dispatch(f.mux, w, r, f.Log, func(err error) { f.fail(w, r, err) })
+}
+
+// redirect leads to an address that is relative to the present one: the system need not know the path under which clients see it.
+func redirect(w http.ResponseWriter, status int, to string) {
+	w.Header().Set("Location", to)
+	w.WriteHeader(status)
 }
 
 // fail answers with an error.

@@ -43,7 +43,10 @@ func TestFrame(t *testing.T) {
 		},
 		Text: true,
 		Describe: func(err error) *Error {
-			return Describe(err, []Known{{errToken, http.StatusUnauthorized, "unauthorized", ""}, {errBroken, http.StatusServiceUnavailable, "unavailable", ""}})
+			return Describe(err, []Known{
+				{errToken, http.StatusUnauthorized, "unauthorized", ""},
+				{errBroken, http.StatusServiceUnavailable, "unavailable", ""},
+			})
 		},
 		Quiet: func(r *http.Request, _ int) bool { return r.URL.Path == "/readyz" },
 	}

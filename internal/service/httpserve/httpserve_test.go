@@ -149,3 +149,20 @@ func FuzzDispatch(f *testing.F) {
 		require.Contains(t, []int{200, 404}, w.Status())
 	})
 }
+
+// The header Date has the time of the answer by the system's clock, also after a wait.
+func TestDateIsBySystemsClock(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter){
+		"header": func(w http.ResponseWriter) { w.WriteHeader(http.StatusAccepted) },
+		"body":   func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+			rec := httptest.NewRecorder()
+			w := &recorder{ResponseWriter: rec, now: func() time.Time { return at }}
+			at = at.Add(time.Minute)
+			answer(w)
+			require.Equal(t, "Wed, 02 Jan 2030 03:05:05 GMT", rec.Header().Get("Date"))
+		})
+	}
+}

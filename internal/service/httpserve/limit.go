@@ -18,8 +18,9 @@ const ipv6Site = 64
 // neither files nor memory.
 type limitedListener struct {
 	net.Listener
-	most int
-	log  *slog.Logger
+	most    int
+	proxies Proxies // they have no limit
+	log     *slog.Logger
 
 	mu       sync.Mutex
 	open     map[netip.Prefix]int
@@ -29,15 +30,16 @@ type limitedListener struct {
 
 // limitConnections limits the connections of each address to most, and to half of the files that the process may open: the other half is
 // for other addresses, for the store and for callbacks. 0: there is no limit.
-func limitConnections(l net.Listener, most int, log *slog.Logger) net.Listener {
+func limitConnections(l net.Listener, most int, proxies Proxies, log *slog.Logger) net.Listener {
 	if most <= 0 {
 		return l
 	}
 	if files := openFiles(); files > 0 && files/2 < most {
 		most = max(1, files/2)
-		log.Info("fewer connections per address than configured: no more than half of the files that this process may open", "connections", most, "files", files)
+		log.Info("fewer connections per address than configured: no more than half of the files that this process may open", "connections", most, "files",
+			files)
 	}
-	return &limitedListener{Listener: l, most: most, log: log, open: map[netip.Prefix]int{}}
+	return &limitedListener{Listener: l, most: most, proxies: proxies, log: log, open: map[netip.Prefix]int{}}
 }
 
 // Accept implements net.Listener.
@@ -46,6 +48,9 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		conn, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
+		}
+		if l.proxies.trust(conn.RemoteAddr()) {
+			return conn, nil
 		}
 		from := site(conn.RemoteAddr())
 		refused, ok := l.take(from)
@@ -83,7 +88,7 @@ func (l *limitedListener) release(from netip.Prefix) {
 	}
 }
 
-// site is what connections are counted by: the address of the other end, whatever its requests say that they were forwarded for.
+// site is what connections and wrong tokens are counted by.
 func site(addr net.Addr) netip.Prefix {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {

@@ -55,7 +55,8 @@ func TestConnectionsPerAddress(t *testing.T) {
 
 func TestSite(t *testing.T) {
 	for address, want := range map[string]string{
-		"10.1.2.3:5": "10.1.2.3/32", "[::ffff:10.1.2.3]:5": "10.1.2.3/32", "[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[fe80::1%lo]:5": "fe80::/64", "[::1]:5": "::1/128",
+		"10.1.2.3:5": "10.1.2.3/32", "[::ffff:10.1.2.3]:5": "10.1.2.3/32", "[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[fe80::1%lo]:5": "fe80::/64",
+		"[::1]:5": "::1/128",
 	} {
 		addr, err := net.ResolveTCPAddr("tcp", address)
 		require.NoError(t, err)

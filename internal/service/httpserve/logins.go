@@ -16,18 +16,25 @@ const (
 	loginWindow = time.Minute
 	// loginSites bounds the addresses that are counted; all others count as one.
 	loginSites = 1 << 16
+	// guessWait is how long the answer to a wrong token waits when an address has sent too many. Together with the limit of connections it
+	// bounds how fast tokens can be guessed.
+	guessWait = time.Second
+	// mostWaiting bounds the answers that wait, because each holds a goroutine and its request. Beyond it the connection ends instead: a connection of
+	// HTTP/2 or of a trusted proxy, which has no limit, may send many requests at a time.
+	mostWaiting = 1000
 )
 
-// Logins limits the wrong admin tokens that come from an address. Beyond the limit no admin token is accepted from there for the rest of the
-// minute, the right one neither: an answer to it would say that it is right. It may be used by several goroutines.
+// Logins slows down clients that send wrong tokens. Beyond the limit of an address, the answer to a wrong token waits. A right token is never
+// refused: many clients may share the address of a proxy. It may be used by several goroutines.
 type Logins struct {
 	most   int
 	log    *slog.Logger
 	failed func()
 
-	mu    sync.Mutex
-	begun time.Time
-	wrong map[netip.Prefix]int
+	mu      sync.Mutex
+	begun   time.Time
+	wrong   map[netip.Prefix]int
+	waiting int
 }
 
 // NewLogins allows most wrong tokens of each address in a minute; 0: any number. It logs each that it allows, and calls failed for every one.
@@ -35,69 +42,78 @@ func NewLogins(most int, log *slog.Logger, failed func()) *Logins {
 	return &Logins{most: most, log: log, failed: failed, wrong: map[netip.Prefix]int{}}
 }
 
-// Wait is how long no admin token is accepted from where r comes from. 0: one is.
-func (l *Logins) Wait(r *http.Request) time.Duration {
-	if l.most == 0 {
-		return 0
+// Refuse returns the error for a request with a token that is wrong, or without one. A wrong token is counted. If its address has sent too many
+// of them, Refuse waits for a second, or until the client is gone, and returns an error with status 429 instead of wrong.
+func (l *Logins) Refuse(r *http.Request, token string, wrong error) error {
+	if token == "" {
+		return wrong
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, left := l.count(r)
-	return left
+	left := l.count(r)
+	if left == 0 {
+		return wrong
+	}
+	refused := &Error{
+		Status: http.StatusTooManyRequests, Code: "too_many_logins",
+		Header:  map[string]string{"Retry-After": strconv.Itoa(int(math.Ceil(left.Seconds())))},
+		Message: "wrong token, and there were too many wrong tokens from this address: give the right one",
+	}
+	if !l.wait(r) {
+		refused.Header["Connection"] = "close"
+	}
+	return refused
 }
 
-// Failed counts a request with a wrong token. The error refuses it where there are too many, and is nil where there may be more.
-func (l *Logins) Failed(r *http.Request) error {
+// wait waits before the answer to a wrong token. It is false if too many answers wait already.
+func (l *Logins) wait(r *http.Request) bool {
+	add := func(n int) (waiting int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.waiting += n
+		return l.waiting
+	}
+	defer add(-1)
+	if add(1) > mostWaiting {
+		return false
+	}
+	timer := time.NewTimer(guessWait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.Context().Done():
+	}
+	return true
+}
+
+// count counts a wrong token, and returns for how long the limit of its address holds. 0: it is not reached.
+func (l *Logins) count(r *http.Request) (left time.Duration) {
 	l.failed()
 	l.mu.Lock()
-	from, left := l.count(r)
-	l.wrong[from]++
-	last := l.most > 0 && l.wrong[from] == l.most
-	l.mu.Unlock()
-	switch {
-	case last:
-		l.log.Warn("wrong tokens: no admin token is accepted from this address for a minute at most; [admin] max-failed-logins-per-minute changes that",
-			"address", from.Addr(), "failed", l.most)
-	case left > 0:
-		seconds := strconv.Itoa(int(math.Ceil(left.Seconds())))
-		return &Error{
-			Status: http.StatusTooManyRequests, Code: "too_many_logins", Header: map[string]string{"Retry-After": seconds},
-			Message: "too many wrong tokens from this address: no admin token is accepted for " + seconds + " s",
-		}
-	default:
-		l.log.Warn("wrong token", "address", from.Addr(), "method", r.Method, "path", r.URL.EscapedPath())
-	}
-	return nil
-}
-
-// Refuse is the answer to a request that has shown a token that is wrong; empty: none.
-func (l *Logins) Refuse(r *http.Request, token string, wrong error) error {
-	if token != "" {
-		if err := l.Failed(r); err != nil {
-			return err
-		}
-	}
-	return wrong
-}
-
-// count finds where r is counted, and how long that has to wait. The caller holds the lock.
-func (l *Logins) count(r *http.Request) (from netip.Prefix, left time.Duration) {
 	now := time.Now()
 	if now.Sub(l.begun) >= loginWindow {
 		l.begun = now
 		clear(l.wrong)
 	}
-	from = site(remote(r))
+	from := site(remote(r))
 	if _, known := l.wrong[from]; !known && len(l.wrong) >= loginSites {
 		from = netip.Prefix{}
 	}
-	if l.most > 0 && l.wrong[from] >= l.most {
-		left = l.begun.Add(loginWindow).Sub(now)
+	l.wrong[from]++
+	n := l.wrong[from]
+	left = l.begun.Add(loginWindow).Sub(now)
+	l.mu.Unlock()
+	switch {
+	case l.most == 0 || n < l.most:
+		l.log.Warn("wrong token", "address", from.Addr(), "method", r.Method, "path", r.URL.EscapedPath())
+		return 0
+	case n == l.most:
+		l.log.Warn("wrong tokens: answers to further ones from this address wait, for a minute at most; [admin] max-failed-logins-per-minute changes that",
+			"address", from.Addr(), "failed", l.most)
+		return 0
 	}
-	return from, left
+	return left
 }
 
-// remote is the other end of the connection of r.
+// remote is the address of the client of r.
 func remote(r *http.Request) net.Addr {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -16,22 +16,26 @@ func Mount(ctx context.Context, path string, other, rest http.Handler) http.Hand
 	}
 	below := strings.TrimSuffix(path, "/")
 	other = http.StripPrefix(below, other)
+	mounted := func(r *http.Request) bool { return r.URL.Path == below || strings.HasPrefix(r.URL.Path, path) }
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inner := Within(r, mounted)
 		switch {
-		case r.URL.Path == below:
-			http.Redirect(w, r, path, http.StatusSeeOther)
-		case strings.HasPrefix(r.URL.Path, path):
-			request, cancel := context.WithCancel(r.Context())
+		case !mounted(inner):
+			rest.ServeHTTP(w, r)
+		case inner.URL.Path == below:
+			redirect(w, http.StatusSeeOther, below[strings.LastIndexByte(below, '/')+1:]+"/")
+		default:
+			request, cancel := context.WithCancel(inner.Context())
 			defer cancel()
 			defer context.AfterFunc(ctx, cancel)()
-			other.ServeHTTP(w, r.WithContext(request))
-		default:
-			rest.ServeHTTP(w, r)
+			b := baseOf(r)
+			b.prefix += below
+			other.ServeHTTP(w, b.in(inner.WithContext(request)))
 		}
 	})
 }
 
-// nowhere is an address from which no connection can come, so wrong tokens of others do not count for what runs in this process.
+// nowhere is an address from which no connection can come.
 const nowhere = "0.0.0.0:0"
 
 // InProcess carries requests to a handler in this process. It buffers the answers.

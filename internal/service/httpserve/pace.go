@@ -23,11 +23,21 @@ type paced struct {
 // pace serves requests with answers that clients have to read.
 func pace(h http.Handler, stall time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ambiguous(r) {
+			w.Header().Set("Connection", "close")
+		}
 		r, body := watchBody(r)
 		p := &paced{w, stall, body}
 		h.ServeHTTP(p, r)
 		p.extend() // for what the server has in its buffer
 	})
+}
+
+// ambiguous reports whether a proxy may see another end of a request than this server does, as of one with both Content-Length and
+// Transfer-Encoding. The connection must not be kept then: what the proxy takes for the rest of the body would be another request (RFC
+// 9112, 6.1). Package net/http deletes the header that it does not use, so this is every request with chunks, and every one of HTTP/1.0.
+func ambiguous(r *http.Request) bool {
+	return r.ProtoMajor == 1 && (r.ProtoMinor == 0 || len(r.TransferEncoding) > 0)
 }
 
 // extend moves the limit. A writer without one, as in tests of handlers, does not wait.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -117,18 +118,23 @@ func QueryDuration(r *http.Request, name string) (time.Duration, error) {
 	return d, nil
 }
 
-// checkQuery refuses a parameter that the route does not know: a misspelt one would have no effect.
-func checkQuery(r *http.Request, known []string) error {
-	if known == nil || r.URL.RawQuery == "" {
+// checkQuery refuses a query that cannot be parsed, of which package url would leave out a part, and a parameter that the route does not know:
+// a misspelt one would have no effect.
+func checkQuery(r *http.Request, route Route) error {
+	if r.URL.RawQuery == "" || route.AnyQuery {
 		return nil
 	}
-	for name, values := range r.URL.Query() {
-		if slices.Contains(known, name) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return BadRequest("invalid query %q: %v: separate parameters by &, and write other characters percent-encoded", r.URL.RawQuery, err)
+	}
+	for name, values := range query {
+		if slices.Contains(route.Query, name) {
 			continue
 		}
 		give := "none, this route has no parameters"
-		if len(known) > 0 {
-			give = "one of " + strings.Join(known, ", ")
+		if len(route.Query) > 0 {
+			give = "one of " + strings.Join(route.Query, ", ")
 		}
 		return BadRequest("invalid query parameter: %q with value %q is not known: give %s", name, values[0], give)
 	}

@@ -44,7 +44,11 @@ type Config struct {
 	Write time.Duration
 	// PerAddress is how many connections an address may have. 0: any number.
 	PerAddress int
-	Log        *slog.Logger
+	// Proxies are the addresses and networks of reverse proxies. They are believed about their clients, and may have any number of connections.
+	Proxies []string
+	// Public is the URL by which clients reach the listener; empty: the one that they use, or that a proxy says.
+	Public string
+	Log    *slog.Logger
 
 	stall time.Duration // 0: stallTime
 }
@@ -62,18 +66,27 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 			return nil, err
 		}
 	}
+	proxies, err := ParseProxies(cfg.Proxies)
+	if err != nil {
+		return nil, fmt.Errorf("trusted-proxies: %w", err)
+	}
+	public, err := ParsePublicURL(cfg.Public)
+	if err != nil {
+		return nil, fmt.Errorf("public-url: %w", err)
+	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", cfg.Address)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w; free the address, or choose another with %s", err, cmp.Or(cfg.Flag, "--listen"))
 	}
-	listener = limitConnections(listener, cfg.PerAddress, log)
+	listener = limitConnections(listener, cfg.PerAddress, proxies, log)
 	headers := readHeaderTimeout
 	if cfg.Read > 0 {
 		headers = min(headers, cfg.Read)
 	}
 	s := &Server{listener: listener, served: make(chan error, 1), http: &http.Server{
-		Handler: pace(cfg.Handler, cmp.Or(cfg.stall, stallTime)), ReadTimeout: cfg.Read, WriteTimeout: cfg.Write, ReadHeaderTimeout: headers, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		Handler: pace(based(public, proxies, proxies.forwarded(cfg.Handler)), cmp.Or(cfg.stall, stallTime)), ReadTimeout: cfg.Read,
+		WriteTimeout: cfg.Write, ReadHeaderTimeout: headers, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}
 	if secure == nil {

@@ -17,7 +17,8 @@ func TestSet(t *testing.T) {
 	s.Histogram("shop_wait_seconds", "Wait.", "kind").WithLabelValues("tea").Observe(0.5)
 	open := prometheus.NewDesc("shop_open", "1 while it is open.", []string{"door"}, nil)
 	s.Registry.MustRegister(Gauges(func(gauge func(*prometheus.Desc, float64, ...string)) { gauge(open, OneIf(true), "front") }))
-	n, err := testutil.GatherAndCount(s.Registry, "shop_failed_logins_total", "shop_http_request_seconds", "shop_sales_total", "shop_wait_seconds", "shop_open")
+	n, err := testutil.GatherAndCount(s.Registry, "shop_failed_logins_total", "shop_http_request_seconds", "shop_sales_total", "shop_wait_seconds",
+		"shop_open")
 	require.NoError(t, err)
 	require.Equal(t, 5, n)
 }

@@ -1,0 +1,277 @@
+// Package pgtest runs a PostgreSQL server for tests and benchmarks: a fresh cluster in a temporary folder, on a free
+// port of 127.0.0.1. The program that uses it registers the driver "pgx", as package feed does.
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Env names a server to use instead of a started one: the DSN of a user that may create databases.
+const Env = "FEED_TEST_POSTGRES"
+
+// ErrNone says that no PostgreSQL is installed.
+var ErrNone = errors.New("no PostgreSQL: install Debian's package postgresql, or name a server in " + Env)
+
+const startLimit = time.Minute
+
+// Server is a running server.
+type Server struct {
+	dsn     string // of the database postgres
+	dir     string
+	bin     string
+	args    []string
+	as      *syscall.Credential
+	log     bytes.Buffer
+	command *exec.Cmd
+	ended   chan struct{}
+	names   atomic.Int64
+}
+
+// Start starts a server, or uses that of Env. Settings are lines such as "fsync=off".
+func Start(ctx context.Context, settings ...string) (*Server, error) {
+	if dsn := os.Getenv(Env); dsn != "" {
+		return &Server{dsn: dsn}, nil
+	}
+	bin, err := binaries()
+	if err != nil {
+		return nil, err
+	}
+	as, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "feed-postgres-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: dir, bin: bin, as: as}
+	if err = s.initialize(ctx, settings); err == nil {
+		err = s.launch(ctx)
+	}
+	if err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("start PostgreSQL: %w\n%s", err, s.log.String())
+	}
+	return s, nil
+}
+
+// initialize makes a cluster.
+func (s *Server) initialize(ctx context.Context, settings []string) error {
+	data := filepath.Join(s.dir, "data")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return err
+	}
+	if s.as != nil {
+		for _, path := range []string{s.dir, data} {
+			if err := os.Chown(path, int(s.as.Uid), int(s.as.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	initdb := exec.CommandContext(ctx, filepath.Join(s.bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+	initdb.Dir, initdb.SysProcAttr = s.dir, s.attributes()
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	port, err := freePort(ctx)
+	if err != nil {
+		return err
+	}
+	s.args = []string{"-D", data, "-p", strconv.Itoa(port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="}
+	for _, setting := range settings {
+		s.args = append(s.args, "-c", setting)
+	}
+	s.dsn = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
+	return nil
+}
+
+func (s *Server) attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Credential: s.as, Setpgid: true}
+}
+
+// launch starts the server on its cluster and waits until it answers.
+func (s *Server) launch(ctx context.Context) error {
+	command := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(s.bin, "postgres"), s.args...)
+	command.Dir, command.SysProcAttr = s.dir, s.attributes()
+	command.Stdout, command.Stderr = &s.log, &s.log
+	if err := command.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	s.command, s.ended = command, ended
+	go func() {
+		_ = command.Wait()
+		close(ended)
+	}()
+	return s.await(ctx)
+}
+
+// Crash ends the server at once, as pg_ctl -m immediate does: what was not committed is lost, and the next start
+// recovers from the log. A server of Env cannot be ended.
+func (s *Server) Crash() error {
+	if s.command == nil {
+		return errors.New("the server of " + Env + " is not ours to end")
+	}
+	_ = s.command.Process.Signal(syscall.SIGQUIT) // an error: it has ended
+	<-s.ended
+	return nil
+}
+
+// Restart starts the server again, on the same port, after it has ended.
+func (s *Server) Restart(ctx context.Context) error {
+	if err := s.launch(ctx); err != nil {
+		return fmt.Errorf("start PostgreSQL again: %w\n%s", err, s.log.String())
+	}
+	return nil
+}
+
+// await waits until the server answers.
+func (s *Server) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	db, err := sql.Open("pgx", s.dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if err = db.PingContext(ctx); err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-s.ended:
+			return errors.New("the server ended")
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// Database creates an empty database and returns its DSN.
+func (s *Server) Database(ctx context.Context) (string, error) {
+	db, err := sql.Open("pgx", s.dsn)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = db.Close() }()
+	name := fmt.Sprintf("feed_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), s.names.Add(1))
+	if _, err := db.ExecContext(ctx, "CREATE DATABASE "+name); err != nil {
+		return "", fmt.Errorf("create database %s: %w", name, err)
+	}
+	head, query, _ := strings.Cut(s.dsn, "?")
+	if query != "" {
+		query = "?" + query
+	}
+	return head[:strings.LastIndexByte(head, '/')+1] + name + query, nil
+}
+
+// Empty ends all other sessions of a database and drops what is in its schema public. Creating a database copies hundreds of files.
+func (s *Server) Empty(ctx context.Context, dsn string) error {
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	for _, statement := range []string{
+		// It waits, so that no statement of a process that was killed runs later.
+		"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+		"DROP SCHEMA public CASCADE",
+		"CREATE SCHEMA public",
+	} {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("empty %s: %w", dsn, err)
+		}
+	}
+	return nil
+}
+
+// Stop stops the server at once and removes its folder. It leaves a server of Env alone.
+func (s *Server) Stop() {
+	if s.command != nil {
+		_ = s.Crash() // it is ours
+	}
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir)
+	}
+}
+
+// binaries is the folder of the newest PostgreSQL that is installed.
+func binaries() (string, error) {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) + 2*strings.Compare(b, a) })
+	if len(found) > 0 {
+		return filepath.Dir(found[0]), nil
+	}
+	if path, err := exec.LookPath("initdb"); err == nil {
+		return filepath.Dir(path), nil
+	}
+	return "", ErrNone
+}
+
+// unprivileged is who runs the server, which refuses to be root; nil: whoever this is.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil //nolint:nilnil // no other user is needed
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(err1, err2)
+	}
+	return nil, errors.New("root has no user to run the server as: postgres and nobody are missing")
+}
+
+func freePort(ctx context.Context) (int, error) {
+	var cfg net.ListenConfig
+	l, err := cfg.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// Shared is a server that is started once in a process.
+type Shared struct {
+	once   sync.Once
+	server *Server
+	err    error
+}
+
+// Get starts the server, the first time.
+func (s *Shared) Get(ctx context.Context) (*Server, error) {
+	s.once.Do(func() {
+		s.server, s.err = Start(context.WithoutCancel(ctx), "fsync=off", "autovacuum=off", "max_connections=200")
+	})
+	return s.server, s.err
+}
+
+// Stop stops the server if it was started.
+func (s *Shared) Stop() {
+	if s.server != nil {
+		s.server.Stop()
+	}
+}

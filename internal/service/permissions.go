@@ -1,0 +1,77 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// refusedFor is how long a refusal is reported. The system tries again sooner, so the error ends a minute after the permission was given.
+const refusedFor = time.Minute
+
+// violation finds the operation and the subject in the error of nats-server.
+var violation = regexp.MustCompile(`(Publish|Subscription) to "([^"]*)"`)
+
+// Permissions notes what the server refuses to a connection because its user lacks a permission.
+type Permissions struct {
+	mu      sync.Mutex
+	refused map[string]time.Time // the last refusal of each operation on a subject
+}
+
+// Watch is an option of the connection that is watched. The error handler of earlier options is still called.
+func (p *Permissions) Watch(o *nats.Options) error {
+	handle := o.AsyncErrorCB
+	o.AsyncErrorCB = func(nc *nats.Conn, sub *nats.Subscription, err error) {
+		p.note(err, time.Now())
+		if handle != nil {
+			handle(nc, sub, err)
+		}
+	}
+	return nil
+}
+
+func (p *Permissions) note(err error, now time.Time) {
+	found := violation.FindStringSubmatch(fmt.Sprint(err))
+	if found == nil || !errors.Is(err, nats.ErrPermissionViolation) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refused == nil {
+		p.refused = map[string]time.Time{}
+	}
+	p.refused[found[1]+" to "+withoutNames(found[2])] = now
+}
+
+// withoutNames is a subject without the names of messages, channels and receivers, which are not for everybody who asks whether a system is ready.
+// Those of the API have the operation and the stream in the first six tokens.
+func withoutNames(subject string) string {
+	most := 2
+	if strings.HasPrefix(subject, "$JS.") {
+		most = 6
+	}
+	if tokens := strings.Split(subject, "."); len(tokens) > most {
+		return strings.Join(tokens[:most], ".") + ".>"
+	}
+	return subject
+}
+
+// Err names what the server has refused within the last minute, or returns nil.
+func (p *Permissions) Err() error { return p.err(time.Now()) }
+
+func (p *Permissions) err(now time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.refused, func(_ string, last time.Time) bool { return now.Sub(last) > refusedFor })
+	if len(p.refused) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the user of the NATS server lacks a permission: %s", strings.Join(slices.Sorted(maps.Keys(p.refused)), ", "))
+}

@@ -1,0 +1,171 @@
+// Package progress shows the progress of a bounded run, as a bar on a terminal and
+// as log lines elsewhere, and its result, as a table.
+package progress
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// unknown is the total of a bar whose end is not known.
+const unknown = -1
+
+// narrow is the width below which a bar leaves its rate and its times out: a line that wraps cannot be drawn in place.
+const narrow = 100
+
+// logEvery is the least time between two log lines of a bar.
+const logEvery = 2 * time.Second
+
+// Bar shows how far one run is. Its methods may be called from any number of
+// goroutines. The nil Bar shows nothing.
+type Bar struct {
+	out   io.Writer
+	title string
+	total int64 // 0: not known
+	open  bool  // the total is a guess
+	begin time.Time
+
+	mu       sync.Mutex
+	done     int64
+	bar      *progressbar.ProgressBar // nil where out is no terminal
+	logged   time.Time
+	finished bool
+}
+
+// New starts a bar for total steps on out.
+func New(out io.Writer, title string, total int64) *Bar {
+	return start(out, title, total, false)
+}
+
+// NewOpen starts a bar on out for a run that may go on after total steps, or of which
+// nothing is known: then total is 0.
+func NewOpen(out io.Writer, title string, total int64) *Bar {
+	return start(out, title, total, true)
+}
+
+func start(out io.Writer, title string, total int64, open bool) *Bar {
+	now := time.Now()
+	b := &Bar{out: out, title: title, total: total, open: open, begin: now, logged: now}
+	if IsTerminal(out) {
+		if total == 0 {
+			total = unknown
+		}
+		options := []progressbar.Option{
+			progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(title), progressbar.OptionSetWidth(30), progressbar.OptionShowCount(),
+			progressbar.OptionThrottle(65 * time.Millisecond), progressbar.OptionClearOnFinish(),
+		}
+		if Width(out) >= narrow {
+			options = append(options, progressbar.OptionShowIts())
+		} else {
+			options = append(options, progressbar.OptionSetWidth(5), progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false))
+		}
+		b.bar = progressbar.NewOptions64(total, options...)
+	}
+	return b
+}
+
+// IsTerminal reports whether out is a terminal that can redraw a line.
+func IsTerminal(out any) bool {
+	f, ok := out.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// Add notes n more steps. The terminal is decoration: an error of it must not
+// end the run.
+func (b *Bar) Add(n int) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.done += int64(n)
+	if b.open && b.total > 0 && b.done >= b.total {
+		// A bar that is full shows nothing more.
+		b.total = 0
+		if b.bar != nil {
+			b.bar.ChangeMax64(unknown)
+		}
+	}
+	if b.bar != nil {
+		_ = b.bar.Add(n)
+		return
+	}
+	if now := time.Now(); now.Sub(b.logged) >= logEvery {
+		b.logged = now
+		b.log(now)
+	}
+}
+
+// Done ends the bar and writes one line with the result. A second call does
+// nothing.
+func (b *Bar) Done() {
+	if b != nil && b.end() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.log(time.Now())
+	}
+}
+
+// Clear ends the bar like Done and writes nothing, for who has more to say of the
+// result.
+func (b *Bar) Clear() {
+	if b != nil {
+		b.end()
+	}
+}
+
+// end takes the bar away, and reports whether it was there.
+func (b *Bar) end() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.finished {
+		return false
+	}
+	b.finished = true
+	if b.bar != nil {
+		_ = b.bar.Clear()
+		_ = b.bar.Exit()
+	}
+	return true
+}
+
+// log writes how far the run is. The lock is held.
+func (b *Bar) log(now time.Time) {
+	line := fmt.Sprintf("%s: %s of %s", b.title, Count(b.done), Count(b.total))
+	if b.total == 0 || b.done == b.total {
+		line = fmt.Sprintf("%s: %s", b.title, Count(b.done))
+	}
+	if took := now.Sub(b.begin); took > 0 {
+		line += fmt.Sprintf(" in %s, %s/s", Short(took), Count(Rate(b.done, took)))
+	}
+	_, _ = fmt.Fprintln(b.out, line)
+}
+
+// Over returns a writer to out that takes the bar off the screen for each
+// write, so that lines on the same terminal are not torn. The bar comes back with
+// the next step. Each write should be whole lines.
+func (b *Bar) Over(out io.Writer) io.Writer {
+	if b == nil || b.bar == nil || !IsTerminal(out) {
+		return out
+	}
+	return over{b, out}
+}
+
+type over struct {
+	bar *Bar
+	out io.Writer
+}
+
+// Write takes the bar away and writes.
+func (o over) Write(p []byte) (int, error) {
+	o.bar.mu.Lock()
+	defer o.bar.mu.Unlock()
+	_ = o.bar.bar.Clear()
+	return o.out.Write(p)
+}

@@ -1,0 +1,141 @@
+// Package events sends events to a URL that the operator has configured.
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/service/webhook"
+)
+
+const (
+	// maxWaiting is how many events wait for the operator's URL.
+	maxWaiting = 1024
+	// tries and firstPause bound the attempts to send one event. Each pause is four times as long as the one before.
+	tries      = 4
+	firstPause = time.Second
+	// drainTime bounds how long Close sends the events that wait.
+	drainTime = 2 * time.Second
+)
+
+// poster makes requests. A [webhook.Client] does.
+type poster interface {
+	PostKeep(ctx context.Context, target string, header http.Header, payload []byte, limit int) (*webhook.Answer, error)
+	Close()
+}
+
+// Sender POSTs events to a URL, one after the other. It sends each up to four times, until the answer is 2xx. A nil
+// Sender drops all events.
+type Sender struct {
+	url       string
+	userAgent string
+	client    poster
+	log       *slog.Logger
+
+	waiting chan any
+	lost    atomic.Uint64
+	closing chan struct{}
+	cut     context.CancelFunc // ends the request in progress
+	ended   chan struct{}
+}
+
+// Start starts a sender, which the caller closes. It is nil if there is no URL. The URL may be in a private network. timeout is
+// that of one request.
+func Start(url, userAgent string, timeout time.Duration, log *slog.Logger) *Sender {
+	if url == "" {
+		return nil
+	}
+	return start(url, userAgent, webhook.NewClient(webhook.Policy{Any: true}, timeout), log)
+}
+
+func start(url, userAgent string, client poster, log *slog.Logger) *Sender {
+	s := &Sender{url: url, userAgent: userAgent, client: client, log: log}
+	s.waiting, s.closing, s.ended = make(chan any, maxWaiting), make(chan struct{}), make(chan struct{})
+	var ctx context.Context
+	ctx, s.cut = context.WithCancel(context.Background())
+	go s.run(ctx)
+	return s
+}
+
+// Send has the JSON of an event sent. It does not wait: if too many events wait, this one is lost.
+func (s *Sender) Send(event any) {
+	if s == nil {
+		return
+	}
+	select {
+	case s.waiting <- event:
+	default:
+		s.lost.Add(1)
+		s.log.Warn("an event is not sent: too many wait", "event", event, "waiting", maxWaiting)
+	}
+}
+
+// Lost is the number of events that could not be sent.
+func (s *Sender) Lost() uint64 {
+	if s == nil {
+		return 0
+	}
+	return s.lost.Load()
+}
+
+// Close sends the events that wait, for two seconds at most, and ends the sender. It is called once.
+func (s *Sender) Close() {
+	if s == nil {
+		return
+	}
+	close(s.closing)
+	timer := time.AfterFunc(drainTime, s.cut)
+	<-s.ended
+	timer.Stop()
+	s.cut()
+	s.client.Close()
+}
+
+func (s *Sender) run(ctx context.Context) {
+	defer close(s.ended)
+	for {
+		select {
+		case event := <-s.waiting:
+			s.deliver(ctx, event)
+		case <-s.closing:
+			for len(s.waiting) > 0 {
+				s.deliver(ctx, <-s.waiting)
+			}
+			return
+		}
+	}
+}
+
+// deliver sends one event, or counts it as lost.
+func (s *Sender) deliver(ctx context.Context, event any) {
+	err := s.post(ctx, event)
+	if err != nil {
+		s.lost.Add(1)
+		s.log.Warn("an event could not be sent to the operator's URL", "event", event, "error", err)
+	}
+}
+
+func (s *Sender) post(ctx context.Context, event any) error {
+	body, err := json.Marshal(event)
+	if err != nil {
+		return err
+	}
+	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {s.userAgent}}
+	for try := range tries {
+		if try > 0 {
+			select {
+			case <-time.After(firstPause << (2 * (try - 1))):
+			case <-ctx.Done():
+				return err
+			}
+		}
+		if _, err = s.client.PostKeep(ctx, s.url, header, body, 0); err == nil {
+			return nil
+		}
+	}
+	return err
+}

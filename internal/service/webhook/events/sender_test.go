@@ -1,0 +1,100 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/service/webhook"
+)
+
+// target is the operator's URL. It fails the first requests, and a negative number of failures is for ever.
+type target struct {
+	failures int
+	bodies   []string
+	closed   bool
+}
+
+func (p *target) PostKeep(ctx context.Context, _ string, _ http.Header, payload []byte, _ int) (*webhook.Answer, error) {
+	p.bodies = append(p.bodies, string(payload))
+	if p.failures < 0 || len(p.bodies) <= p.failures {
+		return nil, errors.Join(errors.New("503"), ctx.Err())
+	}
+	return &webhook.Answer{Code: 200}, nil
+}
+
+func (p *target) Close() { p.closed = true }
+
+// Events are sent in order, and again after a failure. Those beyond the limit are lost, and their sender does not wait.
+func TestEventsAreSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &target{failures: 2}
+		var log bytes.Buffer
+		s := start("http://127.0.0.1/events", "test", to, slog.New(slog.NewTextHandler(&log, nil)))
+		s.Send(map[string]int{"n": 0})
+		synctest.Wait()
+		for i := range maxWaiting + 10 {
+			s.Send(map[string]int{"n": i + 1})
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Len(t, to.bodies, maxWaiting+3)
+		require.Equal(t, []string{`{"n":0}`, `{"n":0}`, `{"n":0}`, `{"n":1}`, `{"n":2}`}, to.bodies[:5])
+		require.EqualValues(t, 10, s.Lost())
+		require.Equal(t, 10, strings.Count(log.String(), "too many wait"))
+		s.Close()
+		require.True(t, to.closed)
+	})
+}
+
+// Four requests without success lose the event, with a line in the log.
+func TestEventThatCannotBeSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &target{failures: 4}
+		var log bytes.Buffer
+		s := start("http://127.0.0.1/events", "test", to, slog.New(slog.NewTextHandler(&log, nil)))
+		s.Send(1)
+		s.Send(2)
+		s.Send(func() {}) // has no JSON
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"1", "1", "1", "1", "2"}, to.bodies)
+		require.EqualValues(t, 2, s.Lost())
+		require.Contains(t, log.String(), "an event could not be sent")
+		s.Close()
+	})
+}
+
+// Close sends the events that wait. It gives up after two seconds, and all that was not sent counts as lost.
+func TestCloseIsBounded(t *testing.T) {
+	for failures, lost := range map[int]uint64{0: 0, -1: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			to := &target{failures: failures}
+			s := start("http://127.0.0.1/events", "test", to, slog.New(slog.DiscardHandler))
+			for i := range 3 {
+				s.Send(i)
+			}
+			begun := time.Now()
+			s.Close()
+			require.LessOrEqual(t, time.Since(begun), drainTime)
+			require.Equal(t, lost, s.Lost())
+			require.GreaterOrEqual(t, len(to.bodies), 3)
+		})
+	}
+}
+
+// Without a URL nothing is sent.
+func TestNoURL(t *testing.T) {
+	s := Start("", "test", time.Second, slog.New(slog.DiscardHandler))
+	s.Send(1)
+	require.Zero(t, s.Lost())
+	s.Close()
+}

@@ -1,0 +1,118 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/mask"
+)
+
+// Answer is what the other side answered, whatever its status.
+type Answer struct {
+	Code   int
+	Header http.Header
+	// Body is at most as long as the request allowed.
+	Body []byte
+	// Truncated says that the body was longer.
+	Truncated bool
+	// Broken is why the body broke off, or did not end in time; nil: it did not.
+	Broken error
+}
+
+// Request is one request of [Client.Exchange].
+type Request struct {
+	Method string
+	URL    string
+	Header http.Header
+	Body   []byte
+	// Timeout bounds the whole exchange; 0: the client's.
+	Timeout time.Duration
+	// Limit is how many bytes of the answer's body are kept; 0: none.
+	Limit int
+}
+
+// ErrNotSent says that a request failed before any byte of it was written: the other side cannot have seen it.
+var ErrNotSent = errors.New("the request was not sent")
+
+// Exchange sends one request and returns the answer. Its error wraps [ErrNotSent] where the other side cannot have
+// seen the request; after any other error it may have. A redirect is an answer and is not followed. An answer whose
+// status arrived and whose body broke off is an answer with Broken set, unless the body was cut by the end of ctx.
+func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
+	timeout := r.Timeout
+	if timeout <= 0 {
+		timeout = c.timeout
+	}
+	asked := ctx
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s: %w", timeout, context.DeadlineExceeded))
+	defer cancel()
+	var written atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaderField: func(string, []string) { written.Store(true) }})
+	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(r.Body))
+	if err != nil {
+		return nil, fmt.Errorf("%w: make the request: %w", ErrNotSent, mask.Error(err, r.URL))
+	}
+	req.Header = sentOnce(r.Header)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrForbiddenAddress) {
+			err = cause
+		}
+		err = mask.Error(err, r.URL)
+		if !written.Load() {
+			err = fmt.Errorf("%w: %w", ErrNotSent, err)
+		}
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer := &Answer{Code: resp.StatusCode, Header: resp.Header}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		// The bytes that follow are no body but the connection, which the end of ctx does not close.
+		return answer, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(r.Limit)+1))
+	if err != nil {
+		if asked.Err() != nil {
+			return nil, context.Cause(asked)
+		}
+		answer.Broken = mask.Error(err, r.URL)
+	}
+	if len(body) > r.Limit {
+		body, answer.Truncated = body[:r.Limit], true
+	}
+	answer.Body = body
+	return answer, nil
+}
+
+// connectionHeaders belong to a connection, or are its proxies'.
+var connectionHeaders = []string{
+	"Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding",
+	"Upgrade",
+}
+
+// OfConnection reports whether a header, in its canonical form, belongs to the connection, so that no user can set it.
+func OfConnection(name string) bool { return slices.Contains(connectionHeaders, name) }
+
+// sentOnce is a header with which the transport repeats no request by itself, uncounted: it does so for those with a key, of
+// which it does not find the name in lower case.
+func sentOnce(header http.Header) http.Header {
+	header = header.Clone()
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if value, ok := header[name]; ok {
+			delete(header, name)
+			header[strings.ToLower(name)] = value
+		}
+	}
+	if header == nil {
+		header = http.Header{}
+	}
+	return header
+}
