@@ -39,6 +39,7 @@ type Peer struct {
 	lastConn int
 	conns    []*peerConn
 	handlers handlers
+	link     farLink
 }
 
 // arrival is one operation of one connection, on its way to the dispatcher.
@@ -213,6 +214,10 @@ func (p *Peer) dispatch() {
 }
 
 func (p *Peer) handle(a arrival) {
+	if a.conn == nil {
+		p.flow()
+		return
+	}
 	switch a.op.Verb {
 	case "PING":
 		a.conn.send([]byte("PONG\r\n"))
@@ -224,8 +229,8 @@ func (p *Peer) handle(a arrival) {
 	// Logged when the peer knows of it and before handlers run: whoever waits
 	// for a SUB may deliver to it, and a handler finds its own operation.
 	p.log.add(a.op)
-	if a.op.Verb == "PUB" || a.op.Verb == "HPUB" {
-		p.publish(a)
+	if a.op.Verb != "PING" && !p.waits(a) {
+		p.pass(a)
 	}
 }
 

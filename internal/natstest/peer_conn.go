@@ -45,6 +45,7 @@ type peerSub struct {
 	literal        string // what of the subject stands before a wildcard
 	sid            string
 	max, delivered int
+	near, far      bool // the clients' server, and that of JetStream, know of it; see farLink
 }
 
 func newPeerConn(p *Peer, id int, pipe net.Conn) *peerConn {

@@ -68,11 +68,12 @@ func (p *Peer) Reply(reply string, body []byte) bool {
 	return p.route(nil, reply, frame{subject: reply, body: body})
 }
 
-// HasInterest says whether a client is subscribed to the subject.
+// HasInterest says whether a client is subscribed to the subject, as far as
+// JetStream knows.
 func (p *Peer) HasInterest(subject string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.receivers(nil, subject)) > 0
+	return len(p.receivers(nil, subject, true)) > 0
 }
 
 // frame is a message on its way to a client.
@@ -115,7 +116,16 @@ func EncodeHeader(header nats.Header) []byte {
 func (p *Peer) route(from *peerConn, subject string, f frame) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	subs := p.receivers(from, subject)
+	if from == nil && p.link.stalled {
+		p.link.down = append(p.link.down, routed{subject, f})
+		return len(p.receivers(nil, subject, true)) > 0
+	}
+	return f.send(p.receivers(from, subject, false))
+}
+
+// send sends a frame to subscriptions, and says whether there are any. The
+// peer's mutex is held.
+func (f frame) send(subs []*peerSub) bool {
 	for _, sub := range subs {
 		sub.conn.send(f.encode(sub.sid))
 		// A server counts every frame, statuses too, and ends the subscription with the last one.
@@ -127,9 +137,10 @@ func (p *Peer) route(from *peerConn, subject string, f frame) bool {
 	return len(subs) > 0
 }
 
-// receivers is the subscriptions that get a message on subject: all without a
-// queue, and of each queue the one that got the fewest so far.
-func (p *Peer) receivers(from *peerConn, subject string) []*peerSub {
+// receivers is the subscriptions that get a message on subject, by what the
+// clients' server knows, or JetStream's (far): all without a queue, and of each
+// queue the one that got the fewest so far.
+func (p *Peer) receivers(from *peerConn, subject string, far bool) []*peerSub {
 	var subs []*peerSub
 	queues := map[string]int{} // queue and its subject to the place in subs
 	for _, c := range p.conns {
@@ -137,7 +148,7 @@ func (p *Peer) receivers(from *peerConn, subject string) []*peerSub {
 			continue
 		}
 		for _, sub := range c.subs {
-			if !strings.HasPrefix(subject, sub.literal) || !SubjectMatches(sub.subject, subject) {
+			if known := far && sub.far || !far && sub.near; !known || !strings.HasPrefix(subject, sub.literal) || !SubjectMatches(sub.subject, subject) {
 				continue
 			}
 			queue := sub.queue + " " + sub.subject
@@ -163,7 +174,7 @@ func (p *Peer) subscribe(c *peerConn, op Op) {
 	if i := strings.IndexAny(literal, "*>"); i >= 0 {
 		literal = literal[:i]
 	}
-	c.subs = append(c.subs, &peerSub{conn: c, subject: op.Subject, literal: literal, queue: op.Queue, sid: op.SID})
+	c.subs = append(c.subs, &peerSub{conn: c, subject: op.Subject, literal: literal, queue: op.Queue, sid: op.SID, near: true, far: !p.link.stalled})
 }
 
 func (p *Peer) unsubscribe(c *peerConn, op Op) {
@@ -178,7 +189,9 @@ func (p *Peer) unsubscribe(c *peerConn, op Op) {
 		sub.max = op.Max
 		return
 	}
-	c.drop(sub)
+	if sub.near = false; !p.link.stalled {
+		c.drop(sub)
+	}
 }
 
 // drop ends a subscription. The peer's mutex is held.

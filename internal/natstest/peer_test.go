@@ -206,3 +206,36 @@ func TestPeerHandshakeTakesNoTime(t *testing.T) {
 		}
 	})
 }
+
+// A stalled link behind the clients' server holds what either side sends, and what JetStream knows of subscriptions.
+func TestPeerStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPeer(t)
+		var pulled int
+		p.OnPull(func(*Peer, Pull) { pulled++ })
+		nc := p.Connect(t)
+		sub, got := subscribe(t, nc, "in.box")
+		p.Wait(hasOp("SUB", "in.box"))
+		p.Stall(true)
+		require.NoError(t, nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", "in.box", nil))
+		_, late := subscribe(t, nc, "late")
+		require.True(t, p.Deliver("in.box", Data{Subject: "a"}))
+		require.NoError(t, nc.Flush(), "the clients' server answers")
+		require.False(t, p.HasInterest("late"))
+		require.Zero(t, pulled+len(got)+len(late))
+		p.Stall(false)
+		require.Equal(t, "a", next(t, got).Subject)
+		synctest.Wait()
+		require.Equal(t, 1, pulled)
+		require.True(t, p.Deliver("late", Data{Subject: "b"}))
+		require.Equal(t, "b", next(t, late).Subject)
+		p.Stall(true)
+		require.NoError(t, sub.Unsubscribe())
+		require.NoError(t, nc.Flush())
+		require.True(t, p.Deliver("in.box", Data{Subject: "lost"}), "JetStream does not know")
+		p.Stall(false)
+		synctest.Wait()
+		require.False(t, p.HasInterest("in.box"))
+		require.Empty(t, got)
+	})
+}

@@ -21,6 +21,7 @@ type Proxy struct {
 	closed bool
 	refuse bool
 	hole   bool
+	stall  chan struct{} // closed when a stall ends; nil while there is none
 	delay  time.Duration
 	links  []*link
 }
@@ -93,6 +94,27 @@ func (p *Proxy) BlackHole(on bool) {
 	for _, l := range torn {
 		l.close()
 	}
+}
+
+// Stall holds all bytes in both directions while it is on, as a link does on which packets are lost. Nothing is lost
+// or closed, and all arrives in order when it ends.
+func (p *Proxy) Stall(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case on && p.stall == nil:
+		p.stall = make(chan struct{})
+	case !on && p.stall != nil:
+		close(p.stall)
+		p.stall = nil
+	}
+}
+
+// stalled is closed when the stall ends; nil if there is none.
+func (p *Proxy) stalled() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stall
 }
 
 // Delay makes every byte arrive d later in each direction, so that a round

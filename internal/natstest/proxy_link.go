@@ -90,7 +90,7 @@ func (l *link) write(to net.Conn, from *pipeline) {
 			return
 		}
 		for _, c := range chunks {
-			if !l.waitUntil(c.due, timer) {
+			if !l.waitUntil(c.due, timer) || !l.passStall() {
 				return
 			}
 			// The hole swallows what is on its way too.
@@ -117,6 +117,18 @@ func (l *link) waitUntil(due time.Time, timer *time.Timer) bool {
 	case <-l.done:
 		return false
 	}
+}
+
+// passStall waits for the end of a stall. It says false if the link was closed first.
+func (l *link) passStall() bool {
+	for stall := l.proxy.stalled(); stall != nil; stall = l.proxy.stalled() {
+		select {
+		case <-stall:
+		case <-l.done:
+			return false
+		}
+	}
+	return true
 }
 
 // pipeline is the bytes of one direction that are on their way.

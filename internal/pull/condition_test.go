@@ -20,16 +20,22 @@ var kinds = []string{
 // TestConditions has what each status, % again, leads to at once, by kind.
 func TestConditions(t *testing.T) {
 	for names, effects := range map[string][]string{
-		"100":                                  {"", "", "", "", ""},
-		"400 412 push":                         {"a=!%", "a=!%", "unsub i2; a=!%", "unsub i2; a=!%", "s=!% end"},
-		"404 408 empty pending interest batch": {"sub i2; p2 i2 3 once 4.9s hb1s", "a=!empty", "unsub i2; sub i3; p3 i3 3 once 950ms hb212.5ms", "unsub i2; sub i3; p3 i3 3 950ms hb212.5ms", "p2 i1 9 30s hb15s"},
-		"bytes":                                {"a=!%", "a=!%", "unsub i2; a=!%", "unsub i2; a=!%", "p2 i1 1 30s hb15s"},
-		"limit longer larger":                  {"read; a=!%", "read; a=!%", "unsub i2; read; a=!%", "unsub i2; read; a=!%", "read; s %"},
-		"waiting other":                        {"", "", "unsub i2", "unsub i2", "s %"},
-		"423 wrongpin":                         {"", "", "unsub i2", "unsub i2", ""},
-		"503":                                  {"read", "read", "unsub i2; read", "unsub i2; read", "read; s %"},
-		"leader shutdown":                      {"drain i1", "drain i1", "drain i2", "drain i2", "drain i1; s %"},
-		"deleted lower":                        {"drain i1; a=!%", "drain i1; a=!%", "drain i2; a=!%", "drain i2; a=!%", "drain i1; read; s %"},
+		"100":          {"", "", "", "", ""},
+		"400 412 push": {"a=!%", "a=!%", "unsub i2; a=!%", "unsub i2; a=!%", "s=!% end"},
+		"404 408 empty pending interest batch": {
+			"sub i2; p2 i2 3 once 4.9s hb1s", "a=!empty", "unsub i2; sub i3; p3 i3 3 once 950ms hb212.5ms",
+			"unsub i2; sub i3; p3 i3 3 950ms hb212.5ms", "p2 i1 9 30s hb15s",
+		},
+		"bytes":               {"a=!%", "a=!%", "unsub i2; a=!%", "unsub i2; a=!%", "p2 i1 1 30s hb15s"},
+		"limit longer larger": {"doubt; a=!%", "doubt; a=!%", "unsub i2; doubt; a=!%", "unsub i2; doubt; a=!%", "doubt; s %"},
+		"waiting other":       {"", "", "unsub i2", "unsub i2", "s %"},
+		"423 wrongpin":        {"", "", "unsub i2", "unsub i2", ""},
+		"503":                 {"doubt", "doubt", "unsub i2; doubt", "unsub i2; doubt", "doubt; s %"},
+		"leader shutdown":     {"prove", "prove", "prove", "prove", "prove; s %"},
+		"deleted lower": {
+			"prove; doubt; a=!%", "prove; doubt; a=!%", "prove; doubt; a=!%", "prove; doubt; a=!%",
+			"prove; doubt; s=!% end",
+		},
 	} {
 		for _, name := range strings.Fields(names) {
 			for i, kind := range kinds {
@@ -63,10 +69,6 @@ func TestNoConditionMakesPullsRunInCircles(t *testing.T) {
 				for len(w.draining) > 0 {
 					w.drained(w.draining[0])
 				}
-				if w.e.config.reading {
-					w.e.Configured(w.now, Limits{Pinned: true}, nil, nil)
-					w.act()
-				}
 				w.pass(w.now + time.Millisecond)
 			}
 			require.Less(t, len(w.pulls), 35, "pulls in 5 s after %s to %s", name, kind)
@@ -97,7 +99,7 @@ func TestExpiryAndHeartbeat(t *testing.T) {
 func TestBackOffIsJittered(t *testing.T) {
 	e, low, high := New("b", Limits{}, 1, 7), time.Hour, time.Duration(0)
 	for range 1000 {
-		d := e.backOffTime(1, silentBackOff)
+		d := backOff(1, silentBackOff, e.rng)
 		low, high = min(low, d), max(high, d)
 	}
 	require.InDelta(t, 400*time.Millisecond, low, 1e7)

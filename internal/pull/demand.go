@@ -1,55 +1,19 @@
 package pull
 
-import "time"
-
-// Mode says when a demand is satisfied.
-type Mode uint8
-
-// The modes of a demand.
-const (
-	Some     Mode = iota // by the first messages, up to Want
-	Fill                 // by Want messages
-	Standing             // never: it keeps a window on order until it leaves
-)
-
-// Terms are the terms of a pull in a priority group, and its heartbeat. Pulls with equal terms serve each other's callers.
-type Terms struct {
-	Group         string
-	MinPending    int64
-	MinAckPending int64
-	Priority      int
-	Heartbeat     time.Duration // asked for; 0: by the length of the wait
-}
-
-// Ask is what one caller wants: up to Want messages, at least one, until a deadline.
-type Ask struct {
-	Terms    Terms
-	Mode     Mode
-	Want     int // messages it still wants; unused by a standing demand
-	Deadline At  // 0: none
-	// Chosen is set if the user chose the wait: the pull then asks for it even if it is over the consumer's limit.
-	Chosen   bool
-	NoWait   bool
-	MaxBytes int // 0: no limit
-	// Window, Workers and Bytes apply to a standing demand: see standing.
-	Window, Workers, Bytes int
-}
+import "github.com/jetpull/jetpull/internal/wire"
 
 // Demand is an Ask that was posted. The engine owns its fields until it is Done; then they belong to the
 // caller. The messages of a standing demand leave it by the Deliver effect.
 type Demand struct {
-	Ask
-	Ref  any       // the driver's
+	Ask            // fixed when it is posted, but for Want
+	Ref  any       // the driver's; fixed too
 	Got  []Message // delivered, not yet taken by the caller
 	Done bool
 	Err  error
-	// Reading is set while the caller reads for all demands, or is about to: it is not woken.
-	Reading bool
 
 	share *share
 	pull  *pull // the pull that covers it; nil: it needs one
-	long  bool  // the no-wait pull found nothing
-	tries int   // no-wait pulls with NoWait that stayed silent
+	long  bool  // its next pull is a long one
 	// noHeartbeat is set once a long pull stayed silent, or the server's queue of pulls was full: the server drops a
 	// pull with a heartbeat without a status, and answers one without it with MaxWaiting.
 	noHeartbeat bool
@@ -63,20 +27,24 @@ type Demand struct {
 // wants reports whether a message can be delivered to d.
 func (d *Demand) wants() bool { return d.Mode == Standing || d.Want > 0 }
 
-// add delivers m to d.
-func (d *Demand) add(m Message, size int) {
+// looks reports whether d is a call that has not looked for what is available.
+func (d *Demand) looks() bool { return d.Mode != Standing && !d.long }
+
+// add delivers m to d, and reports whether d has all that it waits for.
+func (d *Demand) add(m Message, size int) (over bool) {
 	d.Got = append(d.Got, m)
 	d.n++
 	d.bytes += size
 	if d.Mode == Standing {
 		d.stand.held++
 		d.stand.heldBytes += size
-		return
+		return false
 	}
 	d.Want--
 	if d.pull != nil {
 		d.pull.need--
 	}
+	return d.Want == 0 || d.MaxBytes > 0 && d.bytes >= d.MaxBytes
 }
 
 // attach lets p cover d.
@@ -95,6 +63,16 @@ func (d *Demand) detach() {
 	}
 }
 
+// lookAgain has d, which has a message, get the others that are available by a no-wait pull, if its pull does not end soon by itself. A
+// no-wait pull does, and a one-shot that has brought some. A long pull does not if the message came by another pull. One of FillBatch waits
+// for its whole batch.
+func (d *Demand) lookAgain() {
+	if d.Mode == Some && d.long && (d.pull == nil || d.pull.kind != oneShot || d.pull.got == 0) {
+		d.detach()
+		d.long = false
+	}
+}
+
 // bytesLeft is the max_bytes of a pull for d.
 func (d *Demand) bytesLeft() int {
 	if d.MaxBytes == 0 {
@@ -103,95 +81,70 @@ func (d *Demand) bytesLeft() int {
 	return max(1, d.MaxBytes-d.bytes)
 }
 
-// batchEnds reports whether the pull of d, which has a message now, will end soon by itself. A no-wait pull does, and a
-// one-shot that has brought some. A long pull does not if the message came by another pull, and one of FillBatch waits
-// for its whole batch.
-func (d *Demand) batchEnds() bool {
-	return !d.long || d.pull != nil && d.pull.kind == oneShot && d.pull.got > 0
-}
-
-// Post accepts a demand.
-func (e *Engine) Post(now At, d *Demand) {
-	if d.Mode == Standing {
-		d.stand = &standing{window: d.Window, workers: d.Workers, bytes: d.Bytes}
-	}
-	if e.dead != nil {
-		e.finish(d, e.dead)
-		return
-	}
-	s := e.shareOf(d.Terms, d.Mode != Standing && (d.MaxBytes > 0 || e.overLimits(now, d)))
-	d.share = s
-	s.demands = append(s.demands, d)
-	if d.Mode == Standing {
-		e.standing++
-	}
-	e.schedule(d.Deadline)
-	e.unstash(d) // before anything is pulled for it
-	if e.config.awaited && !e.config.reading && d.Mode == Standing {
-		e.readConfig()
-	}
-	if !d.Done && d.n > 0 && d.Mode == Some {
-		e.finish(d, nil)
-	}
-	e.cover(now, s)
-}
-
-// Cancel ends a demand whose caller leaves with err.
-func (e *Engine) Cancel(now At, d *Demand, err error) {
-	if d.Done {
-		return
-	}
-	e.finish(d, err)
-	e.cover(now, d.share)
-}
-
 // Cause returns the last problem of d; nil: there was none.
 func (d *Demand) Cause() error { return d.cause }
 
-// finish ends a demand. One that has messages has no error.
-func (e *Engine) finish(d *Demand, err error) {
-	if d.Done {
-		return
-	}
-	if d.n > 0 && d.Mode != Standing {
-		err = nil
-	}
-	d.Done, d.Err = true, err
-	d.detach()
-	if d.share != nil {
-		d.share.demands = without(d.share.demands, d)
-		if d.Mode == Standing {
-			e.standing--
+// pullEnded decides how a call goes on whose pull has ended. It reports whether the call ends, and with which error. The first row that
+// applies decides. "Some" means that the call has messages and need not wait for its whole batch.
+//
+//	| the pull                                           | the call                                                |
+//	| ---                                                | ---                                                     |
+//	| ended without an answer, or was a one-shot; some   | ends                                                    |
+//	| was lost, or was a long pull without an answer     | is pulled for again                                     |
+//	| was a no-wait pull without an answer               | waits by a long pull: the consumer may be at            |
+//	|                                                    | MaxAckPending; with NoWait the pull expires at once, and |
+//	|                                                    | if that is not answered the call ends                   |
+//	| is filled, for calls before this one               | gets a no-wait pull; with Fill, a long one if it had one |
+//	| is refused for its terms, or the consumer is gone  | ends with the status                                    |
+//	| had an old pin id                                  | is pulled for again                                     |
+//	| ended by any other status; some                    | ends                                                    |
+//	| cannot be served now                               | is pulled for again, after the back-off                 |
+//	| has too few bytes for the next message             | ends with the status                                    |
+//	| was a long pull                                    | is pulled for again until its deadline                  |
+//	| found nothing                                      | waits by a long pull; with NoWait it ends               |
+func (d *Demand) pullEnded(now At, p *pull, o *ending) (over bool, err error) {
+	st, class := o.status, o.status.Condition.Class()
+	some := d.n > 0 && d.Mode == Some
+	d.note(p, o)
+	switch {
+	case some && (o.silent || o.lost || o.filled && p.kind == oneShot):
+		return true, nil
+	case o.silent && d.NoWait && d.long:
+		return true, &Timeout{ErrSilent}
+	case o.lost, o.silent && p.kind != noWait:
+	case o.silent:
+		d.long = true
+	case o.filled:
+		d.long = d.long && d.Mode == Fill
+	case class == wire.Config, class == wire.Terminal:
+		return true, &Refused{st}
+	case class == wire.Pin:
+	case some:
+		return true, nil
+	case class == wire.Retry:
+	case st.Condition == wire.MaxBytes:
+		return true, &Refused{st}
+	case d.NoWait:
+		return true, ErrEmpty
+	case p.kind != noWait:
+		if st.Condition == wire.Expired && d.Deadline <= now+ExpiresMargin+ExpiresMargin/2 {
+			return true, &Timeout{d.cause}
 		}
+	default:
+		d.long = true
 	}
-	switch {
-	case d.Mode == Standing:
-		e.notify(d)
-	case !d.Reading:
-		e.do(Effect{Kind: Wake, Demand: d})
-	}
+	return false, nil
 }
 
-// notify adds the effect that hands over d's messages and its end.
-func (e *Engine) notify(d *Demand) {
-	if !d.stand.notified {
-		d.stand.notified = true
-		e.do(Effect{Kind: Deliver, Demand: d})
-	}
-}
-
-// deliver gives m to d.
-func (e *Engine) deliver(d *Demand, m Message, size int) {
-	d.add(m, size)
+// note notes the problem that ended d's pull.
+func (d *Demand) note(p *pull, o *ending) {
 	switch {
-	case d.Mode == Standing:
-		d.stand.starving = false
-		e.notify(d)
-	case d.Want == 0 || d.MaxBytes > 0 && d.bytes >= d.MaxBytes:
-		e.finish(d, nil)
-	case d.Mode == Some && !d.batchEnds():
-		// Its pull does not end by itself: a no-wait pull gets the other messages that are available.
-		d.detach()
-		d.long = false
+	case o.lost:
+		d.cause = ErrLost
+	case o.silent && (p.kind != noWait || d.cause == nil):
+		d.cause = ErrSilent
+	case o.status.Condition.Class() == wire.Retry:
+		d.cause = &Refused{o.status}
 	}
+	d.noHeartbeat = d.noHeartbeat || o.silent && p.kind != noWait || o.status.Condition == wire.MaxWaiting
 }

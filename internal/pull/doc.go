@@ -4,4 +4,16 @@
 // The driver (package transport) brings events and carries out effects. The engine reads no clock, sends nothing, waits for
 // nothing and holds no lock: it gets the time with each event, and its effects name inboxes, not subscriptions. So each
 // interleaving can be written down as a table, and random ones can be drawn. DESIGN.md lists the engine's invariants.
+//
+// The files have floors. A function calls only functions of its own file, and of files on lower floors, which are further up here:
+//
+//	failure pin wait
+//	effect pull terms
+//	demand inbox leaving standing
+//	engine share
+//	account plan request
+//	cover
+//	calls clock frames outage
+//
+// A method stands in the file of its purpose: one that decides about pulls in plan.go, and one that fills in a pull in request.go.
 package pull

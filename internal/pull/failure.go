@@ -10,10 +10,10 @@ import (
 // The reasons for which a demand ends, or a pull of a standing demand fails. The root package turns them into its
 // public errors.
 var (
-	ErrEmpty      = errors.New("no messages")
-	ErrSilent     = errors.New("the server did not answer the pull")
-	ErrLost       = errors.New("the connection was lost while the pull was open")
-	ErrAckPending = fmt.Errorf("%w; the consumer may be at its MaxAckPending", ErrSilent)
+	ErrEmpty  = errors.New("no messages")
+	ErrSilent = errors.New("the server did not answer the pull, or stopped in the middle: check the link to the consumer's server; if another " +
+		"account exports the stream's API, it needs response_type stream")
+	ErrLost = errors.New("the connection was lost while the pull was open")
 )
 
 // Timeout says that a demand's deadline has passed, or that its caller has left.

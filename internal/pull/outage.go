@@ -1,44 +1,51 @@
 package pull
 
+import "slices"
+
 // Events that concern all pulls at once: the connection, permissions, Close.
 
 // Disconnected stops pulling until the connection is back. A call that has messages returns them: more may take long.
 func (e *Engine) Disconnected() {
+	e.timed = false
 	for _, s := range e.shares {
-		for _, d := range append([]*Demand(nil), s.demands...) {
+		for _, d := range slices.Clone(s.demands) {
 			switch {
 			case d.Mode == Some && d.n > 0:
 				e.finish(d, nil)
 			case d.Mode == Standing && !e.down:
-				e.trouble(d, ErrLost)
+				e.report(d, news{trouble: ErrLost})
 			}
 		}
 	}
 	e.down = true
+	e.leaving.drainAll()
+	e.proven()
 }
 
 // Reconnected ends all pulls. The server may have forgotten them or not, so their inboxes are drained, and
-// their demands are covered again. The consumer may have been recreated, so its configuration is read.
+// their demands are covered again. The consumer may have been recreated.
 func (e *Engine) Reconnected(now At) {
+	e.at(now)
 	e.down = false
 	for _, s := range e.shares {
-		for len(s.pulls) > 0 {
-			e.end(now, s.pulls[0], ending{lost: true, unsure: true})
-		}
-		s.retryAt, s.tries = 0, 0
-		for _, d := range s.demands {
-			if d.Mode == Standing {
-				d.stand.silent, d.stand.retryAt = 0, 0
-			}
-		}
+		e.endAll(now, s, true)
+		s.reconnected()
 		e.cover(now, s)
 	}
-	e.readConfig()
+	e.out.do(Effect{Kind: Doubt})
+}
+
+// endAll ends the pulls of a share group.
+func (e *Engine) endAll(now At, s *share, lost bool) {
+	for len(s.pulls) > 0 {
+		e.end(now, s.pulls[0], ending{lost: lost, unsure: true})
+	}
 }
 
 // Fail ends all demands with err, and all pulls: the server takes none, not even those on their way. With
 // final, later demands fail too.
 func (e *Engine) Fail(now At, err error, final bool) {
+	e.at(now)
 	if final && e.dead == nil {
 		e.dead = err
 	}
@@ -46,10 +53,13 @@ func (e *Engine) Fail(now At, err error, final bool) {
 		for len(s.demands) > 0 {
 			e.finish(s.demands[0], err)
 		}
-		for !final && len(s.pulls) > 0 {
-			e.end(now, s.pulls[0], ending{unsure: true})
+		if !final {
+			e.endAll(now, s, true)
 		}
 		e.cover(now, s)
+	}
+	if final && !e.closed {
+		e.leaving.drainAll()
 	}
 }
 
@@ -58,14 +68,13 @@ func (e *Engine) Close(now At, err error) {
 	e.closed = true
 	e.Fail(now, err, true)
 	for _, s := range e.shares {
-		for len(s.pulls) > 0 {
-			e.end(now, s.pulls[0], ending{unsure: true})
-		}
-		e.stats.Dropped += uint64(len(s.stash))
-		s.stash = nil
+		e.endAll(now, s, false)
 	}
+	e.dropStashes()
+	e.leaving.drainAll()
+	e.proven()
 	for _, ib := range e.unused {
-		e.do(Effect{Kind: Unsubscribe, Inbox: ib})
+		e.out.do(Effect{Kind: Unsubscribe, Inbox: ib})
 	}
 	e.unused = nil
 }

@@ -14,24 +14,30 @@ import (
 //
 //	limits batch=9 expires=1s bytes=9 waiting=9 acknone pinned ttl=6s
 //	slots 10                   of the channel
-//	post a some 3 5s           or fill; nowait chosen mb=9 g=x prio=3 hb=1s reads
+//	post a some 3 5s           or fill; nowait chosen mb=9 g=x prio=3 hb=1s
 //	post s stand 10            a window of 10; workers=9 bytes=99 mb=9 g=x hb=1s
 //	p1 msg 1 2 3               what p1 brings; size=9 pin=x, which those before a - do not have
 //	p1 404 left=2 bytes=0      a status of statuses, with what is pending of the pull
 //	+5s                        time passes: @2s is an effect after 2 s
 //	credit s 3                 window=9 starving bytes=300 serial=2
 //	cancel a, down, up, drained i1, fail [final], close
-//	configured [batch=…], unreadable [gone], return 7 [g=x], givenup x [g=x]
+//	answered                   the last request; a script without it has all answered at once
+//	return 7 [g=x], givenup x [g=x]
 //
-// A message has 100 bytes. An effect is sub i1, unsub i1, drain i1, nak 1, read,
+// A message has 100 bytes. An effect is sub i1, unsub i1, drain i1, nak 1, doubt, prove,
 // pin x, unpin x, a=1,2!error for a demand that is done or got messages, "s error"
 // and "s healthy" for a standing one, and for a pull its name and inbox, its batch, now
 // (no_wait) or once (no_wait with expires), and the other fields.
 func play(t *testing.T, text string) {
 	w := newWorld(t, Limits{}, 1000)
+	answers := !strings.Contains(text, "answered")
 	script.Play(t, text, func(ws script.Words) {
 		w.event(ws)
 		w.act()
+		for answers && w.e.Proving() {
+			w.answered()
+			w.act()
+		}
 	}, func() []string {
 		log := w.log
 		w.log = nil
@@ -40,17 +46,10 @@ func play(t *testing.T, text string) {
 	w.end()
 }
 
-func failure(ws script.Words, flag string) error {
-	if ws.Has(flag) {
-		return errors.New(flag)
-	}
-	return nil
-}
-
 func limits(ws script.Words) Limits {
 	return Limits{
 		Batch: ws.Number("batch", 0), Expires: duration(ws, "expires"), Bytes: ws.Number("bytes", 0), Waiting: ws.Number("waiting", 0),
-		AckNone: ws.Has("acknone"), Pinned: ws.Has("pinned"), PinTTL: duration(ws, "ttl"),
+		AckNone: ws.Has("acknone"), Replay: ws.Has("replay"), Pinned: ws.Has("pinned"), PinTTL: duration(ws, "ttl"),
 	}
 }
 
@@ -66,14 +65,17 @@ func duration(ws script.Words, key string) time.Duration {
 func (w *world) event(ws script.Words) {
 	switch verb := ws[0]; verb {
 	case "limits":
-		w.e.limits = limits(ws)
+		w.e.SetLimits(limits(ws))
 	case "slots":
 		w.e.capacity = capacity{slots: script.Number(ws[1]), free: script.Number(ws[1])}
 	case "post":
 		w.post(ws)
 	case "credit":
 		d, n := w.demand(ws[1]), script.Number(ws[2])
-		w.e.Credit(w.now, d, Credit{n, ws.Number("bytes", 100*n), ws.Number("window", d.stand.window), ws.Has("starving"), uint64(ws.Number("serial", 0))})
+		w.e.Credit(w.now, d, Credit{
+			n, ws.Number("bytes", 100*n), ws.Number("window", d.stand.window), ws.Number("pending", 0), ws.Has("starving"),
+			uint64(ws.Number("serial", 0)),
+		})
 	case "cancel":
 		w.e.Cancel(w.now, w.demand(ws[1]), errors.New("canceled"))
 	case "down":
@@ -87,10 +89,8 @@ func (w *world) event(ws script.Words) {
 				w.drained(ib)
 			}
 		}
-	case "configured":
-		w.configured(limits(ws), nil, nil)
-	case "unreadable":
-		w.configured(Limits{}, failure(ws, "gone"), errors.New("unreadable"))
+	case "answered":
+		w.answered()
 	case "return":
 		w.e.Return(w.now, terms(ws), message(script.Number(ws[1])), 100)
 	case "givenup":
@@ -108,11 +108,12 @@ func (w *world) event(ws script.Words) {
 	}
 }
 
-// configured ends a reading, and begins another if that is asked for.
-func (w *world) configured(lim Limits, gone, err error) {
-	if w.e.Configured(w.now, lim, gone, err) {
-		w.log = append(w.log, "read")
-		w.reads++
+// answered ends a request for proof, and begins another if that is needed.
+func (w *world) answered() {
+	w.e.Answered(w.now, w.began)
+	if w.e.Proving() {
+		w.began = w.now
+		w.log = append(w.log, "prove")
 	}
 }
 
@@ -141,7 +142,7 @@ func (w *world) frame(p *sent, ws script.Words) {
 }
 
 func (w *world) post(ws script.Words) {
-	d := &Demand{Ref: ws[1], Reading: ws.Has("reads")}
+	d := &Demand{Ref: ws[1]}
 	d.Terms, d.NoWait, d.Chosen, d.MaxBytes = terms(ws), ws.Has("nowait"), ws.Has("chosen"), ws.Number("mb", 0)
 	if ws[2] == "stand" {
 		d.Mode, d.Window, d.Workers = Standing, script.Number(ws[3]), ws.Number("workers", 0)

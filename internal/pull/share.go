@@ -1,6 +1,11 @@
 package pull
 
-import "slices"
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
 
 // share is a share group: the demands with equal terms, which share pulls and so messages.
 type share struct {
@@ -24,36 +29,8 @@ type stashed struct {
 	size int
 }
 
-// spareShares is how many share groups are kept for the next calls with their terms.
-const spareShares = 32
-
-// shareOf finds or makes the share group for terms.
-func (e *Engine) shareOf(terms Terms, unshared bool) *share {
-	if !unshared {
-		for _, s := range e.shares {
-			if s.terms == terms && !s.unshared {
-				return s
-			}
-		}
-	}
-	e.forgetShares() // otherwise those of ended calls accumulate
-	s := &share{terms: terms, unshared: unshared}
-	e.shares = append(e.shares, s)
-	return s
-}
-
-// forgetShares drops the unshared groups of calls that have ended, and unused others if there are many.
-func (e *Engine) forgetShares() {
-	crowded := len(e.shares) > spareShares
-	kept := e.shares[:0]
-	for _, s := range e.shares {
-		if len(s.demands) > 0 || len(s.pulls) > 0 || len(s.stash) > 0 || !s.unshared && !crowded {
-			kept = append(kept, s)
-		}
-	}
-	clear(e.shares[len(kept):])
-	e.shares = kept
-}
+// used reports whether s has anything left to do.
+func (s *share) used() bool { return len(s.demands) > 0 || len(s.pulls) > 0 || len(s.stash) > 0 }
 
 // next is the demand that the next message goes to: the first that waits, then the standing demand that asked
 // for it, then any other.
@@ -72,60 +49,51 @@ func (s *share) next(owner *Demand) *Demand {
 	return standing
 }
 
+// keep stashes a message. A call that ends can return messages that are older than some that have arrived since.
+func (s *share) keep(m Message, size int) {
+	i, _ := slices.BinarySearchFunc(s.stash, m.Sequence(), func(a stashed, seq uint64) int { return int(a.msg.Sequence() - seq) })
+	s.stash = slices.Insert(s.stash, i, stashed{m, size})
+}
+
+// reconnected lets pulls go out at once.
+func (s *share) reconnected() {
+	s.retryAt, s.tries = 0, 0
+	for _, d := range s.demands {
+		if d.Mode == Standing {
+			d.stand.silentProbes, d.stand.retryAt = 0, 0
+		}
+	}
+}
+
+// pullEnded updates s when its pull p has ended, and reports whether the consumer may have changed or be gone.
+func (s *share) pullEnded(now At, p *pull, o *ending, limits *Limits, rng *rand.Rand) (doubt bool) {
+	st := o.status
+	class := st.Condition.Class()
+	switch {
+	case o.silent:
+		return false
+	case class == wire.Retry, class == wire.Terminal:
+		doubt = st.Condition == wire.NoResponders || st.Condition == wire.ConsumerDeleted
+	case class == wire.Pin && p.req.ID != "":
+		return false
+	case class == wire.Empty && p.kind == oneShot && p.got == 0 && now < p.sent+p.req.Expires/2:
+		s.claimed = true
+		return false
+	case st.Condition == wire.LimitExceeded:
+		doubt = true // the limit was lowered, unless the call asked for more
+	case p.endedEarly(now, st):
+	case st.Condition == wire.Expired && p.got == 0 && limits.Expires > 0 && limits.Expires < LeastLife:
+		s.retryAt = max(s.retryAt, p.sent+LeastLife)
+		return false
+	default:
+		return false
+	}
+	s.retryAt = now + backOff(s.tries, lastBackOff, rng)
+	s.tries++
+	return doubt
+}
+
 // without returns list without x.
 func without[T comparable](list []T, x T) []T {
 	return slices.DeleteFunc(list, func(y T) bool { return y == x })
-}
-
-// late takes a message for which no demand in its share group waits. Another demand gets it, or it is handed back to the
-// server, or it waits for the next demand with these terms. An unshared group ends with its call, so late returns the
-// group that other calls find.
-func (e *Engine) late(terms Terms, m Message, size int) *share {
-	s := e.shareOf(terms, false)
-	switch d := s.next(nil); {
-	case d != nil:
-		e.deliver(d, m, size)
-	case e.closed || !e.limits.AckNone:
-		e.handBack(m)
-	default:
-		// A call that ends can return messages that are older than some that have arrived since.
-		i, _ := slices.BinarySearchFunc(s.stash, m.Sequence(), func(a stashed, seq uint64) int { return int(a.msg.Sequence() - seq) })
-		s.stash = slices.Insert(s.stash, i, stashed{m, size})
-	}
-	return s
-}
-
-// handBack returns a message to the server. With ack policy none the server takes none back, so the message is lost.
-func (e *Engine) handBack(m Message) {
-	if e.limits.AckNone {
-		e.stats.Dropped++
-		return
-	}
-	e.stats.HandedBack++
-	e.do(Effect{Kind: Nak, Msg: m})
-}
-
-// Return takes back a message that a standing demand with these terms got and does not need, if it cannot
-// be handed back to the server.
-func (e *Engine) Return(now At, terms Terms, m Message, size int) {
-	e.cover(now, e.late(terms, m, size))
-}
-
-// unstash gives a demand the messages that came late for others.
-func (e *Engine) unstash(d *Demand) {
-	if !e.limits.AckNone {
-		return
-	}
-	s := d.share
-	if s.unshared {
-		s = e.shareOf(s.terms, false)
-	}
-	for len(s.stash) > 0 && d.wants() && !d.Done {
-		late := s.stash[0]
-		if s != d.share && d.bytes+late.size > d.MaxBytes {
-			return
-		}
-		s.stash = s.stash[1:]
-		e.deliver(d, late.msg, late.size)
-	}
 }

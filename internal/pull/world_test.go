@@ -28,7 +28,7 @@ type world struct {
 	demands  []*Demand             // Ref is the name
 	taken    map[*Demand][]Message // what standing demands got
 	naks     []Message
-	reads    int
+	began    At                       // when the last request for proof did
 	onWire   func(f *Effect, p *sent) // sees what goes to the server
 }
 
@@ -103,9 +103,11 @@ func (w *world) perform(f *Effect) string {
 		return "pin " + f.Pin.ID
 	case PinLost:
 		return "unpin " + f.Pin.ID
-	case ReadConfig:
-		w.reads++
-		return "read"
+	case Doubt:
+		return "doubt"
+	case Prove:
+		w.began = w.now
+		return "prove"
 	}
 	return w.performOnInbox(f)
 }
@@ -142,7 +144,8 @@ func (w *world) performOnInbox(f *Effect) (text string) {
 func (w *world) send(f *Effect) *sent {
 	ib, r := f.Inbox, f.Pull
 	p := &sent{name: fmt.Sprint("p", len(w.pulls)+1), token: f.Reply[strings.LastIndexByte(f.Reply, '.')+1:], ib: ib, req: *r, at: w.now}
-	w.must(f.Reply == ib.Subject || !ib.single && ib.Subject == ib.Prefix+"*" && f.Reply == ib.Prefix+p.token, "%s does not listen to %s", ib.Subject, f.Reply)
+	w.must(f.Reply == ib.Subject || !ib.single && ib.Subject == ib.Prefix+"*" && f.Reply == ib.Prefix+p.token, "%s does not listen to %s", ib.Subject,
+		f.Reply)
 	for _, o := range w.pulls {
 		both := r.NoWait && r.Expires == 0 && o.req.NoWait && o.req.Expires == 0 && w.now-o.at <= replyLife
 		w.must(o.ib != ib || o.token != p.token || both && !o.answered, "%s has the token of %s", p.name, o.name)
@@ -150,12 +153,12 @@ func (w *world) send(f *Effect) *sent {
 	w.must(r.Batch > 0 && 2*r.Heartbeat <= r.Expires && r.Expires >= 0 && (r.NoWait || r.Expires > 0), "the server refuses %+v", *r)
 	w.must(!w.e.down && !w.e.closed, "a pull without a connection, or after Close")
 	if open := ib.pull; open != nil && open.probe() {
-		w.must(open.owner.stand.abandoned < mostAbandoned, "%s is sent while two inboxes that were silent drain", p.name)
+		w.must(open.owner.onOrder(w.now).inDoubt < mostSilent, "%s is sent while two silent pulls are in doubt", p.name)
 	}
 	if open := ib.pull; open != nil && open.owner != nil && r.MaxBytes > refreshBytes && open.owner.Bytes > 0 &&
 		!w.e.limits.Pinned { // a server brings nothing more for the pulls of a stand-by that has the pin now
 		d := open.owner
-		bytes := d.stand.heldBytes + w.e.onOrder(w.now, d).bytes
+		bytes := d.stand.heldBytes + d.onOrder(w.now).bytes
 		w.must(bytes <= d.Bytes, "%d bytes are held or on order", bytes)
 	}
 	w.pulls = append(w.pulls, p)
@@ -205,7 +208,7 @@ func errText(before string, err error) string {
 			}
 		}
 	}
-	return before + cmp.Or(map[error]string{ErrEmpty: "empty", ErrAckPending: "maxackpending", ErrSilent: "silent", ErrLost: "lost"}[err], err.Error())
+	return before + cmp.Or(map[error]string{ErrEmpty: "empty", ErrSilent: "silent", ErrLost: "lost"}[err], err.Error())
 }
 
 // statuses are what the server can say, by short names.
@@ -217,8 +220,9 @@ var statuses = map[string]wire.Status{
 	"deleted": status(409, "Consumer Deleted"), "push": status(409, "Consumer is push based"),
 	"leader": status(409, "Leadership Change"), "shutdown": status(409, "Server Shutdown"),
 	"423": status(423, "Nats-Pin-Id mismatch"), "wrongpin": status(423, "Nats-Wrong-Pin-Id"), "412": status(412, "Required Api Level"),
-	"lower": status(409, "consumer deleted"), "longer": status(409, "Exceeded MaxRequestExpires of 1s"), "larger": status(409, "Exceeded MaxRequestMaxBytes of 100"),
-	"empty": status(408, ""), "503": status(503, ""), "other": status(499, "New"),
+	"lower": status(409, "consumer deleted"), "longer": status(409, "Exceeded MaxRequestExpires of 1s"),
+	"larger": status(409, "Exceeded MaxRequestMaxBytes of 100"),
+	"empty":  status(408, ""), "503": status(503, ""), "other": status(499, "New"),
 }
 
 func status(code int, description string) wire.Status {
@@ -238,21 +242,28 @@ func (w *world) check() {
 			w.must(d.Deadline == 0 || ends(d.Deadline), "nothing ends %v at its deadline", d.Ref)
 			need[d.pull] += d.Want
 			covered[d.pull]++
-			w.must(d.stand == nil || d.stand.held >= 0 && d.stand.heldBytes >= 0 && d.stand.abandoned >= 0, "%+v", d.stand)
+			w.must(d.stand == nil || d.stand.held >= 0 && d.stand.heldBytes >= 0, "%+v", d.stand)
 		}
 		for _, p := range s.pulls {
 			onOrder += p.left
-			w.must(p.left > 0 && p.inbox.pull == p && p.share == s && !p.inbox.draining, "a pull that is over is open: %+v", p.req)
+			w.must(p.left > 0 && p.inbox.pull == p && p.share == s && p.inbox.number == 0, "a pull that is over is open: %+v", p.req)
 			w.must(p.need == need[p] && p.demands == covered[p], "a pull covers %d for %d demands: %+v", p.need, p.demands, p.req)
-			w.must(e.down || ends(p.deadline), "nothing ends a pull at %v: %+v", p.deadline, p.req)
+			w.must(e.down || ends(p.deadline) && (!p.inDoubt || e.Proving() || e.closed), "nothing ends a pull at %v: %+v", p.deadline, p.req)
 		}
 	}
-	for _, ib := range w.draining {
+	subscribed := 0
+	for i, ib := range e.leaving.inboxes {
 		onOrder += ib.reserved
-		w.must(ib.draining && ib.pull == nil && ib.reserved >= 0, "%s does not drain", w.boxes[ib].name)
+		w.must(ib.number > 0 && ib.pull == nil && ib.reserved >= 0, "%s was not given up", w.boxes[ib].name)
+		w.must(i == 0 || e.leaving.inboxes[i-1].number < ib.number, "%s is before one that was given up earlier", w.boxes[ib].name)
+		if !ib.drains {
+			subscribed++
+			w.must(ib.reserved > 0 && ends(ib.leftAt+leftMost) && e.Proving(), "nothing ends %s", w.boxes[ib].name)
+		}
 	}
+	w.must(len(e.leaving.held) == 0 || subscribed > 0, "nothing hands back %v", e.leaving.held)
 	c := &e.capacity
-	w.must(e.draining == len(w.draining), "%d inboxes drain, not %d", len(w.draining), e.draining)
+	w.must(len(e.leaving.inboxes)-subscribed == len(w.draining), "%d inboxes drain, not %d", len(w.draining), len(e.leaving.inboxes)-subscribed)
 	w.must(c.free >= 0 && c.free == c.slots-onOrder, "%d of %d slots free with %d on order", c.free, c.slots, onOrder)
 	if !e.down && !e.closed {
 		w.checkWaits()
@@ -266,13 +277,13 @@ func (w *world) checkWaits() {
 	c := &e.capacity
 	noSlots := c.awaited && c.free < 1
 	for _, s := range e.shares {
-		looks := slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.kind == noWait && !p.ended })
+		looks := slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.kind == noWait && !p.ended && !p.silent })
 		for _, d := range s.demands {
-			waits := at(s.retryAt) || noSlots || e.config.awaited && e.config.reading
+			waits := at(s.retryAt) || noSlots
 			if d.Mode != Standing {
 				w.must(d.pull != nil || waits || looks && !d.long, "nothing is done for %v: %+v", d.Ref, e.capacity)
-			} else if d.stand.held == 0 && !slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.owner == d }) {
-				waits = waits || d.stand.probing && (at(d.stand.retryAt) || d.stand.abandoned >= mostAbandoned)
+			} else if d.stand.held == 0 && !slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.owner == d && !p.silent }) {
+				waits = waits || d.stand.probing && (at(d.stand.retryAt) || d.onOrder(w.now).inDoubt >= mostSilent)
 				w.must(waits, "nothing is done for %v: %+v %+v", d.Ref, *d.stand, e.capacity)
 			}
 		}
@@ -314,7 +325,7 @@ func (w *world) end() {
 		w.drained(w.draining[0])
 	}
 	_, outstanding := w.e.Stats()
-	w.must(outstanding == 0 && !w.e.Busy() && !w.e.Draining() && w.e.Closed(), "%d messages are awaited after the end", outstanding)
+	w.must(outstanding == 0 && !w.e.Busy() && !w.e.Left(w.e.Retired()) && w.e.Closed(), "%d messages are awaited after the end", outstanding)
 	for _, b := range w.boxes {
 		w.must(b.gone || !b.open, "%s is left", b.name)
 	}
@@ -322,7 +333,7 @@ func (w *world) end() {
 		w.must(d.Done, "%v is not done", d.Ref)
 	}
 	w.pass(w.now + time.Hour)
-	w.must(w.e.NextTick() == 0 && len(w.e.effects) == 0, "something is left to do")
+	w.must(w.e.NextTick() == 0 && len(w.e.out.list) == 0, "something is left to do")
 }
 
 // No-wait pulls that follow each other have one reply subject for replyLife; send checks that no others do.

@@ -6,13 +6,15 @@
 // next caller that waits. If none waits and frames can still arrive, the background reader reads.
 //
 // The driver's lock is never held over a channel operation that can block, a callback or I/O; DESIGN.md has the
-// lock order. Effects are carried out without it, in order, by one goroutine at a time.
+// lock order. Effects are carried out without it, in order, by one goroutine at a time. A method whose name ends in Locked is called
+// with the lock held. One whose name ends in Releasing is too, and releases the lock while it carries out effects or waits.
 package transport
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,8 +31,9 @@ type Hooks struct {
 	Wrap func(raw *nats.Msg, size int) pull.Message
 	// Pin reports that the pin id of a group was gained or lost.
 	Pin func(group, id string, gained bool)
-	// Read reads the consumer's configuration. gone says that it does not exist.
-	Read func(ctx context.Context) (lim pull.Limits, gone, err error)
+	// Doubt has the consumer read, because it may have changed, or be gone, and again while the engine is Proving. Each answer is reported
+	// as Answered.
+	Doubt func()
 }
 
 // Sink receives the messages and problems of a standing demand, whose Ref it is, in order, from one goroutine at a time and
@@ -58,31 +61,35 @@ type Driver struct {
 	acting  bool // a goroutine carries out effects
 	reader  reader
 	boxes   inboxes
-	quiet   []chan struct{} // closed when no inbox drains, and what came is carried out
-	refused error           // the connection's last error before the last pull was sent
-	round   func()          // ends the reading of the configuration that is under way, and the pause after it
+	quiet   []quiet
+	refused error // the connection's last error before the last pull was sent
 }
 
-// New returns a driver for a consumer that is pulled from by subject. Its windows may have onOrder messages on order.
+// New returns a driver for a consumer that is pulled from by subject. Its windows may have onOrder messages on order. It calls no hook
+// before Start.
 func New(nc *nats.Conn, subject string, lim pull.Limits, onOrder int, inboxes *Inboxes, hooks Hooks) *Driver {
 	d := &Driver{
 		nc: nc, subject: subject, hooks: hooks, epoch: epoch(nc), in: make(chan *nats.Msg, slots(onOrder)),
-		group: lifecycle.New(), refused: nc.LastError(), round: func() {},
+		group: lifecycle.New(), refused: nc.LastError(),
 	}
 	d.Over, d.end = context.WithCancelCause(context.Background())
 	d.engine = pull.New(inboxes.base, lim, cap(d.in)-statusSlots, rand.Uint64())
 	d.reader.timer = time.AfterFunc(time.Hour, func() {
 		d.mu.Lock()
-		d.sendNudge()
+		d.nudgeLocked()
 		d.mu.Unlock()
 	})
 	d.reader.timer.Stop()
 	d.boxes.known = map[*nats.Subscription]*pull.Inbox{}
-	changes := nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.DRAINING_SUBS, nats.CLOSED)
-	seen := nc.Stats().Reconnects
-	d.connectionIs(nc.Status(), false)
-	d.group.Go(func(ctx context.Context) { d.watch(ctx, changes, seen) })
 	return d
+}
+
+// Start begins to follow the connection.
+func (d *Driver) Start() {
+	changes := d.nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.DRAINING_SUBS, nats.CLOSED)
+	seen := d.nc.Stats().Reconnects
+	d.connectionIs(d.nc.Status(), false)
+	d.group.Go(func(ctx context.Context) { d.watch(ctx, changes, seen) })
 }
 
 // epoch is the start of the engine's time: the last multiple of pull.StandingHeartbeat, so that the idle Subscriptions of a
@@ -102,14 +109,14 @@ func (d *Driver) Now() pull.At { return time.Since(d.epoch) }
 func (d *Driver) Do(f func(e *pull.Engine, now pull.At)) {
 	d.mu.Lock()
 	f(d.engine, d.Now())
-	d.ensureReader()
-	d.reader.check(d)
-	d.act()
+	d.ensureReaderLocked()
+	d.checkReaderLocked()
+	d.actReleasing()
 	d.mu.Unlock()
 }
 
-// act carries out the engine's effects, unless another goroutine does. The lock is held, and released meanwhile.
-func (d *Driver) act() {
+// actReleasing carries out the engine's effects, unless another goroutine does.
+func (d *Driver) actReleasing() {
 	if d.acting {
 		return
 	}
@@ -119,26 +126,20 @@ func (d *Driver) act() {
 		if batch = d.engine.Effects(batch); len(batch) == 0 {
 			break
 		}
-		d.unlocked(func() {
-			for i := range batch {
-				d.perform(&batch[i])
-			}
-		})
+		d.mu.Unlock()
+		for i := range batch {
+			d.perform(&batch[i])
+		}
+		d.mu.Lock()
 	}
 	d.acting = false
-	if !d.engine.Draining() {
-		for _, q := range d.quiet {
-			close(q)
+	d.quiet = slices.DeleteFunc(d.quiet, func(q quiet) bool {
+		if d.engine.Left(q.n) {
+			return false
 		}
-		d.quiet = nil
-	}
-}
-
-// unlocked runs f without the lock.
-func (d *Driver) unlocked(f func()) {
-	d.mu.Unlock()
-	f()
-	d.mu.Lock()
+		close(q.reached)
+		return true
+	})
 }
 
 func (d *Driver) perform(f *pull.Effect) {
@@ -148,11 +149,11 @@ func (d *Driver) perform(f *pull.Effect) {
 	case pull.Unsubscribe:
 		d.unsubscribe(f.Inbox)
 	case pull.Drain:
-		d.drain(f.Inbox, f.Silent)
+		d.drain(f.Inbox)
 	case pull.Nak:
 		_ = f.Msg.Nak() // if it fails, the server redelivers the message after AckWait
 	case pull.Wake:
-		wake(f.Demand.Ref)
+		f.Demand.Ref.(*Call).wake()
 	case pull.Deliver:
 		f.Demand.Ref.(Sink).Deliver(f.Msgs, f.Done, f.Err)
 	case pull.Problem:
@@ -161,8 +162,8 @@ func (d *Driver) perform(f *pull.Effect) {
 		f.Demand.Ref.(Sink).Healthy()
 	case pull.PinGained, pull.PinLost:
 		d.hooks.Pin(f.Pin.Group, f.Pin.ID, f.Kind == pull.PinGained)
-	case pull.ReadConfig:
-		d.readConfig()
+	case pull.Doubt, pull.Prove:
+		d.hooks.Doubt()
 	}
 }
 
@@ -199,19 +200,26 @@ func (d *Driver) Close(ctx context.Context, err error) error {
 	return fmt.Errorf("jetpull: close: what is on the wire has not been handed back: %w", ctx.Err())
 }
 
-// AwaitQuiet waits until nothing is on the wire of inboxes that were dropped, and what came is handed back.
+// quiet is closed when nothing is on the wire of the first n inboxes that were given up, and what came is carried out.
+type quiet struct {
+	n       uint64
+	reached chan struct{}
+}
+
+// AwaitQuiet waits until nothing is on the wire of the inboxes that have been given up, and what came is handed back. Inboxes that
+// other calls give up meanwhile do not count.
 func (d *Driver) AwaitQuiet(ctx context.Context) {
 	d.mu.Lock()
-	if !d.engine.Draining() && !d.acting {
+	q := quiet{d.engine.Retired(), make(chan struct{})}
+	if !d.engine.Left(q.n) && !d.acting {
 		d.mu.Unlock()
 		return
 	}
-	quiet := make(chan struct{})
-	d.quiet = append(d.quiet, quiet)
-	d.ensureReader()
+	d.quiet = append(d.quiet, q)
+	d.ensureReaderLocked()
 	d.mu.Unlock()
 	select {
-	case <-quiet:
+	case <-q.reached:
 	case <-ctx.Done():
 	}
 }

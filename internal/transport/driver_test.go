@@ -21,17 +21,19 @@ func TestHooksMayUseTheDriver(t *testing.T) {
 		defer cancel()
 		inboxes, err := transport.CheckInboxes(ctx, s.NC)
 		require.NoError(s.T, err)
-		over := errors.New("over")
+		over, doubts := errors.New("over"), 0
 		var d *transport.Driver
 		d = transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{
-			Read: func(context.Context) (lim pull.Limits, gone, err error) {
-				d.Do(func(*pull.Engine, pull.At) {})
-				return lim, over, over
+			Doubt: func() {
+				doubts++
+				d.Do(func(e *pull.Engine, now pull.At) { e.Fail(now, over, false) })
 			},
 		})
-		s.Peer.Cut() // a new connection has the configuration read
+		d.Start()
+		s.Peer.Cut() // on a new connection the consumer is in doubt
 		c := d.Get(ctx, pull.Ask{Want: 1, Deadline: d.Now() + time.Minute})
 		require.ErrorIs(s.T, c.Err, over)
+		require.Equal(s.T, 1, doubts)
 		require.NoError(s.T, d.Close(ctx, over))
 		require.NoError(s.T, d.Stop(ctx))
 	})
@@ -45,47 +47,10 @@ func TestADriverOnAClosedConnection(t *testing.T) {
 		inboxes, err := transport.CheckInboxes(ctx, s.NC)
 		require.NoError(s.T, err)
 		s.NC.Close()
-		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{})
+		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{Doubt: func() {}})
+		d.Start()
 		c := d.Get(ctx, pull.Ask{Want: 1, Deadline: d.Now() + time.Minute})
 		require.ErrorIs(s.T, c.Err, nats.ErrConnectionClosed)
-		require.NoError(s.T, d.Close(ctx, errors.New("over")))
-		require.NoError(s.T, d.Stop(ctx))
-	})
-}
-
-// A reading of the configuration that was lost with a connection is begun anew when there is another, not when its time is over,
-// and no two run at a time.
-func TestAReadingThatWasLostWithItsConnection(t *testing.T) {
-	stage.Run(t, stage.Config{}, func(s *stage.Stage) {
-		ctx, cancel := context.WithTimeout(s.T.Context(), time.Hour)
-		defer cancel()
-		inboxes, err := transport.CheckInboxes(ctx, s.NC)
-		require.NoError(s.T, err)
-		var begun []time.Duration
-		running := 0
-		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{
-			Read: func(ctx context.Context) (lim pull.Limits, gone, err error) {
-				running++
-				require.Equal(s.T, 1, running)
-				if begun = append(begun, s.Elapsed()); len(begun) < 4 {
-					<-ctx.Done()
-					err = ctx.Err()
-				}
-				running--
-				return lim, nil, err
-			},
-		})
-		for range 3 {
-			s.Peer.Cut()
-			stage.Pass(100 * time.Millisecond)
-		}
-		require.Len(s.T, begun, 3)
-		require.Equal(s.T, begun[0]+200*time.Millisecond, begun[2], "each begins with its connection")
-		stage.Pass(time.Minute)
-		require.Len(s.T, begun, 3, "nothing waits for it")
-		s.Peer.Cut()
-		stage.Pass(time.Minute)
-		require.Len(s.T, begun, 4)
 		require.NoError(s.T, d.Close(ctx, errors.New("over")))
 		require.NoError(s.T, d.Stop(ctx))
 	})
@@ -105,7 +70,8 @@ func TestEffectsAreCarriedOutInOrder(t *testing.T) {
 		defer cancel()
 		inboxes, err := transport.CheckInboxes(ctx, s.NC)
 		require.NoError(s.T, err)
-		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{})
+		d := transport.New(s.NC, "$JS.API.CONSUMER.MSG.NEXT.S.C", pull.Limits{}, 10, inboxes, transport.Hooks{Doubt: func() {}})
+		d.Start()
 		demand := pull.Demand{Ask: pull.Ask{Mode: pull.Standing, Window: 1, Workers: 1}, Ref: noSink{}}
 		other := pull.Demand{Ask: pull.Ask{Terms: pull.Terms{Priority: 1}, Mode: pull.Standing, Window: 1, Workers: 1}, Ref: noSink{}}
 		d.Do(func(e *pull.Engine, now pull.At) {

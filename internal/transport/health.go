@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // watch reports changes of the connection to the engine. It reads the state of the connection on each change, because
@@ -36,7 +36,6 @@ func (d *Driver) connectionIs(s nats.Status, again bool) {
 			if again || e.Down() {
 				e.Disconnected()
 				e.Reconnected(now)
-				d.round() // what was asked for on the old connection is lost
 			}
 		case nats.DISCONNECTED, nats.RECONNECTING:
 			e.Disconnected()
@@ -50,36 +49,20 @@ func (d *Driver) connectionIs(s nats.Status, again bool) {
 	})
 }
 
-// readMost is how long a reading of the consumer's configuration may take, and when the next one follows if the engine needs
-// one. While the consumer has no leader no reading is answered.
-const readMost = time.Second
-
-// readConfig reads the consumer's configuration on a goroutine of the driver's, until the engine needs no other reading.
-func (d *Driver) readConfig() {
-	d.group.Go(func(ctx context.Context) {
-		for again := true; again && ctx.Err() == nil; {
-			round, cancel := context.WithTimeout(ctx, readMost)
-			d.mu.Lock()
-			d.round = cancel
-			d.mu.Unlock()
-			lim, gone, err := d.hooks.Read(round)
-			d.Do(func(e *pull.Engine, now pull.At) { again = e.Configured(now, lim, gone, err) })
-			if again {
-				<-round.Done()
-			}
-			cancel()
-		}
-	})
-}
-
-// Refusal returns the server's refusal of what was sent to subject, or subscribed to; nil: it did not refuse it. before was the
-// connection's last error before that. The server sends a refusal on the connection and never answers the request, and nats.go
-// keeps returning the last one, long after the permission was given. It makes an error for each, so another error is
+// Refusal returns the server's refusal of what was sent or subscribed to one of the subjects, which may have wildcards; nil: it did not
+// refuse it. before was the connection's last error before that. The server sends a refusal on the connection and never answers the
+// request, and nats.go keeps returning the last one, long after the permission was given. It makes an error for each, so another error is
 // another refusal.
-func Refusal(nc *nats.Conn, subject string, before error) error {
+func Refusal(nc *nats.Conn, before error, subjects ...string) error {
 	err := nc.LastError()
-	if err == before || !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) { //nolint:errorlint // which error it is counts, not of what kind
+	if err == before || !errors.Is(err, nats.ErrPermissionViolation) { //nolint:errorlint // which error it is counts, not of what kind
 		return nil
 	}
-	return fmt.Errorf("jetpull: the user may not use subject %s; allow it in the server's permissions: %w", subject, err)
+	quoted := append(strings.Split(err.Error(), `"`), "")
+	for _, subject := range subjects {
+		if wire.Matches(subject, quoted[1]) {
+			return fmt.Errorf("jetpull: the user may not use subject %s; allow it in the server's permissions: %w", subject, err)
+		}
+	}
+	return nil
 }

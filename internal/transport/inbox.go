@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -68,13 +69,14 @@ func CheckInboxes(ctx context.Context, nc *nats.Conn) (*Inboxes, error) {
 		return nil, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	for err = nats.ErrConnectionClosed; err == nats.ErrConnectionClosed && !nc.IsClosed(); { //nolint:errorlint // it also means that the connection was lost
+	// The error also means that the connection was lost.
+	for err = nats.ErrConnectionClosed; errors.Is(err, nats.ErrConnectionClosed) && !nc.IsClosed(); {
 		sent := time.Now()
 		err = nc.FlushWithContext(ctx)
 		f.Trip = time.Since(sent)
 	}
 	if err == nil {
-		err = Refusal(nc, sub.Subject, before)
+		err = Refusal(nc, before, sub.Subject)
 	}
 	return f, err
 }
@@ -101,16 +103,15 @@ func (d *Driver) unsubscribe(ib *pull.Inbox) {
 	d.mu.Unlock()
 }
 
-// drain unsubscribes ib and, a round trip later, reports that all frames on the wire have arrived. After silence it first
-// waits for an answer to a ping: the connection may be stalled, and messages that come through later need their inbox.
-func (d *Driver) drain(ib *pull.Inbox, silent bool) {
+// drain unsubscribes ib and, a round trip later, reports that all frames on the wire have arrived.
+func (d *Driver) drain(ib *pull.Inbox) {
 	sub, _ := ib.Ref.(*nats.Subscription)
-	if sub == nil || !silent && sub.Drain() != nil {
+	if sub == nil || sub.Drain() != nil {
 		d.wasDrained(ib)
 		return
 	}
 	started := d.group.Go(func(ctx context.Context) {
-		if !d.roundTrip(ctx) || silent && (sub.Drain() != nil || !d.roundTrip(ctx)) {
+		if !d.roundTrip(ctx) {
 			// The connection is lost, and nothing is on its wire any more. The inbox must be dropped before the next
 			// connection: nats.go subscribes a draining subscription again and then forgets it without an UNSUB.
 			_ = sub.Unsubscribe()
@@ -143,13 +144,13 @@ func (d *Driver) roundTrip(ctx context.Context) bool {
 func (d *Driver) wasDrained(ib *pull.Inbox) {
 	d.mu.Lock()
 	d.boxes.drained = append(d.boxes.drained, ib)
-	d.ensureReader()
-	d.sendNudge()
+	d.ensureReaderLocked()
+	d.nudgeLocked()
 	d.mu.Unlock()
 }
 
-// take passes one frame to the engine. The lock is held.
-func (d *Driver) take(now pull.At, raw *nats.Msg) {
+// takeLocked passes one frame to the engine.
+func (d *Driver) takeLocked(now pull.At, raw *nats.Msg) {
 	if raw == nudgeFrame {
 		return
 	}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,23 +21,24 @@ var nudgeFrame = &nats.Msg{}
 type reader struct {
 	reading bool        // a goroutine reads
 	call    *Call       // of the caller that reads; nil for the background reader
+	waiting []*Call     // those that wait, in order
 	armed   pull.At     // when the timer fires; 0: it does not
 	timer   *time.Timer // of the engine's next tick
 	frames  []*nats.Msg // memory for frames that are read together; the goroutine that reads owns it
 }
 
-// check nudges the reader if another goroutine has ended the reader's demand, or if its timer fires too late.
-func (r *reader) check(d *Driver) {
-	due := d.engine.NextTick()
+// checkReaderLocked nudges the reader if another goroutine has ended the reader's demand, or if its timer fires too late.
+func (d *Driver) checkReaderLocked() {
+	r, due := &d.reader, d.engine.NextTick()
 	if r.call != nil && r.call.Done || due != 0 && (r.armed == 0 || due < r.armed) {
-		d.sendNudge()
+		d.nudgeLocked()
 	}
 }
 
-// arm sets the timer to when the engine is next due. A timer that fires too early is harmless and is left alone:
+// armLocked sets the timer to when the engine is next due. A timer that fires too early is harmless and is left alone:
 // setting it for each message costs more.
-func (r *reader) arm(d *Driver) {
-	due := d.engine.NextTick()
+func (d *Driver) armLocked() {
+	r, due := &d.reader, d.engine.NextTick()
 	if due == 0 || r.armed != 0 && r.armed <= due && due <= r.armed+time.Second {
 		return
 	}
@@ -46,8 +48,8 @@ func (r *reader) arm(d *Driver) {
 	}
 }
 
-// sendNudge nudges the reader. The lock is held.
-func (d *Driver) sendNudge() {
+// nudgeLocked nudges the reader.
+func (d *Driver) nudgeLocked() {
 	if d.nudged {
 		return
 	}
@@ -61,14 +63,15 @@ func (d *Driver) sendNudge() {
 // Call is a call that waits for its demand. Got and Err are its results.
 type Call struct {
 	pull.Demand
-	ready chan struct{}   // its demand is done, or it is to read from now on; nil while it need not wait for that
+	ready chan struct{}   // has an element when its demand is done, or it is to read; nil: the call does not wait
+	reads bool            // it is to read. Under the driver's lock
 	one   [1]pull.Message // memory for Got
 }
 
-// wake wakes the call with the given ready channel.
-func wake(ready any) {
+// wake wakes the call, if it waits.
+func (w *Call) wake() {
 	select {
-	case ready.(chan struct{}) <- struct{}{}:
+	case w.ready <- struct{}{}:
 	default:
 	}
 }
@@ -78,61 +81,56 @@ func (d *Driver) Get(ctx context.Context, ask pull.Ask) *Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w := &Call{}
-	w.Ask, w.Ref, w.Got = ask, w.ready, w.one[:0]
+	w.Ask, w.Ref, w.Got = ask, w, w.one[:0]
 	d.engine.Post(d.Now(), &w.Demand)
-	if !w.Done && !d.reader.reading {
-		d.reader.reading, w.Reading = true, true
-	} else if d.reader.reading {
-		d.reader.check(d)
+	switch {
+	case d.reader.reading:
+		d.checkReaderLocked()
+		d.awaitReleasing(ctx, w)
+	case !w.Done:
+		d.reader.reading, w.reads = true, true
 	}
-	for !w.Reading {
-		if w.ready == nil {
-			w.ready = make(chan struct{}, 1)
-			w.Ref = w.ready
-		}
-		d.act()
-		interrupted := false
-		d.unlocked(func() {
-			select {
-			case <-w.ready:
-			case <-ctx.Done():
-				interrupted = true
-			}
-		})
-		if interrupted {
-			d.engine.Cancel(d.Now(), &w.Demand, &pull.Timeout{Cause: w.Cause()})
-		}
-		if w.Done && !w.Reading {
-			d.act()
-			return w
-		}
+	if w.reads {
+		d.readReleasing(ctx, w)
+	} else {
+		d.actReleasing()
 	}
-	d.read(ctx, w)
 	return w
 }
 
-// read reads until w is done. Then it passes the reading on: to the first demand whose caller waits, else to the background
-// reader if frames can still arrive. Without w it reads until nothing can arrive any more. The lock is held, and released
-// meanwhile.
-func (d *Driver) read(ctx context.Context, w *Call) {
-	d.reader.call = w
-	for {
-		if w != nil && w.Done || w == nil && !d.engine.Busy() && len(d.boxes.drained) == 0 {
-			d.reader.call = nil
-			if !d.engine.PassReading() {
-				d.reader.reading = false
-				d.ensureReader()
-			}
-			d.act()
-			return
+// awaitReleasing waits until w is done or is to read.
+func (d *Driver) awaitReleasing(ctx context.Context, w *Call) {
+	w.ready = make(chan struct{}, 1)
+	d.reader.waiting = append(d.reader.waiting, w)
+	for !w.Done && !w.reads {
+		d.actReleasing()
+		interrupted := false
+		d.mu.Unlock()
+		select {
+		case <-w.ready:
+		case <-ctx.Done():
+			interrupted = true
 		}
-		d.reader.arm(d)
-		d.act()
-		var some []*nats.Msg
-		d.unlocked(func() { some = d.receive(ctx) })
+		d.mu.Lock()
+		if interrupted {
+			d.engine.Cancel(d.Now(), &w.Demand, &pull.Timeout{Cause: w.Cause()})
+		}
+	}
+	d.reader.waiting = slices.DeleteFunc(d.reader.waiting, func(o *Call) bool { return o == w })
+}
+
+// readReleasing reads until w is done. Then it passes the reading on. Without w it reads until nothing can arrive any more, or ctx ends.
+func (d *Driver) readReleasing(ctx context.Context, w *Call) {
+	d.reader.call = w
+	for w == nil && (d.engine.Busy() || len(d.boxes.drained) > 0) || w != nil && !w.Done {
+		d.armLocked()
+		d.actReleasing()
+		d.mu.Unlock()
+		some := d.receive(ctx)
+		d.mu.Lock()
 		switch {
 		case len(some) > 0:
-			d.takeAll(some)
+			d.takeAllLocked(some)
 		case w != nil:
 			d.engine.Cancel(d.Now(), &w.Demand, &pull.Timeout{Cause: w.Cause()})
 		default:
@@ -140,6 +138,22 @@ func (d *Driver) read(ctx context.Context, w *Call) {
 			return
 		}
 	}
+	d.reader.call = nil
+	d.actReleasing()
+	d.passReadingLocked()
+}
+
+// passReadingLocked has the call read that has waited longest, else the background reader if frames can still arrive.
+func (d *Driver) passReadingLocked() {
+	for _, w := range d.reader.waiting {
+		if !w.Done {
+			w.reads = true
+			w.wake()
+			return
+		}
+	}
+	d.reader.reading = false
+	d.ensureReaderLocked()
 }
 
 // receive waits for the next frame, and returns it with the others that have arrived; none if ctx ends first.
@@ -158,23 +172,23 @@ func (d *Driver) receive(ctx context.Context) []*nats.Msg {
 	return some
 }
 
-// ensureReader starts the background reader if frames can arrive and no goroutine reads.
-func (d *Driver) ensureReader() {
+// ensureReaderLocked starts the background reader if frames can arrive and no goroutine reads.
+func (d *Driver) ensureReaderLocked() {
 	if d.reader.reading || !d.engine.Busy() && len(d.boxes.drained) == 0 {
 		return
 	}
 	d.reader.reading = d.group.Go(func(ctx context.Context) {
 		d.mu.Lock()
-		d.read(ctx, nil)
+		d.readReleasing(ctx, nil)
 		d.mu.Unlock()
 	})
 }
 
-// takeAll passes frames that have arrived to the engine. After a nudge it looks at the timer, and closes the drained inboxes.
-func (d *Driver) takeAll(some []*nats.Msg) {
+// takeAllLocked passes frames that have arrived to the engine. After a nudge it looks at the timer, and closes the drained inboxes.
+func (d *Driver) takeAllLocked(some []*nats.Msg) {
 	now := d.Now()
 	for _, m := range some {
-		d.take(now, m)
+		d.takeLocked(now, m)
 	}
 	clear(some)
 	if !d.nudged {
@@ -183,7 +197,7 @@ func (d *Driver) takeAll(some []*nats.Msg) {
 	d.nudged = false
 	if now = d.Now(); d.reader.armed != 0 && d.reader.armed <= now {
 		d.reader.armed = 0
-		if err := Refusal(d.nc, d.subject, d.refused); err != nil {
+		if err := Refusal(d.nc, d.refused, d.subject); err != nil {
 			d.engine.Fail(now, err, false)
 			d.refused = d.nc.LastError()
 		}
@@ -193,7 +207,7 @@ func (d *Driver) takeAll(some []*nats.Msg) {
 		return
 	}
 	for range len(d.in) { // the frames of drained inboxes first
-		d.take(now, <-d.in)
+		d.takeLocked(now, <-d.in)
 	}
 	for _, ib := range d.boxes.drained {
 		d.boxes.forget(ib)

@@ -20,13 +20,13 @@ const (
 // the connection is closed for good. So a stream of dead letters that is down stops the call.
 func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attempt, delay time.Duration) {
 	reason := deadReason(try.err)
-	why := fmt.Sprintf("failed %d times: %s", try.number, reason)
+	why := GivenUp(try.number, try.err)
 	if p.ops.DeadLetter == nil {
 		p.terminate(e, try, TermSent, why)
 		return
 	}
 	p.queue.mu.Lock()
-	e.insists = try.last
+	e.insists = true
 	p.queue.mu.Unlock()
 	var err error
 	ended := p.ended

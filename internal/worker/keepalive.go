@@ -21,8 +21,8 @@ func (p *Pool[M]) lookAgain(now pull.At) {
 	}
 }
 
-// keepHouse is called each quarter of AckWait while something is held or remembered, and when a retry in place is due. It
-// reports a message in progress that has been held for half of AckWait.
+// keepHouse is called each quarter of AckWait while something is held or remembered, and when a retry in place is due. If acknowledgements
+// are refused it ends the call, before the server redelivers what was handled.
 func (p *Pool[M]) keepHouse() {
 	q, disturbed := &p.queue, p.ops.Report.Disturbed()
 	q.mu.Lock()
@@ -30,55 +30,70 @@ func (p *Pool[M]) keepHouse() {
 		q.mu.Unlock()
 		return
 	}
-	now, wait := p.ops.Now(), q.consumer.Shortest
 	p.lookAt = 0
-	var due []M
-	for e := q.held.next; e != &q.held; e = e.next {
+	now := p.ops.Now()
+	p.wakeDue(now)
+	kept := p.toKeep(now)
+	q.age(now, disturbed)
+	if q.n > 0 || len(q.history.ids) > 0 {
+		p.lookAgain(now)
+	}
+	q.mu.Unlock()
+	for _, m := range kept {
+		_ = p.ops.InProgress(m) // it fails if the message was settled meanwhile
+	}
+	if err := p.ops.Refused(); err != nil {
+		p.End(err)
+	}
+}
+
+// wakeDue makes messages ready whose retry in place is due. The queue's lock is held.
+func (p *Pool[M]) wakeDue(now pull.At) {
+	for e := p.queue.held.next; e != &p.queue.held; e = e.next {
 		switch {
 		case e.due > now:
 			p.look(now, e.due-now)
 		case e.due > 0:
 			e.due = 0
-			q.wake(e)
+			p.queue.wake(e)
 		}
-		// A message that is retried in place, or waits for its dead letter, is kept in progress even without
-		// KeepAlive: no other client may get it.
-		keep := p.set.KeepAlive || e.insists || e.retries > 0
-		if !keep || e.since > now-wait/2 {
-			continue
+	}
+}
+
+// toKeep returns the messages that have been held for half of AckWait and are to be reported in progress. Those that are retried in place,
+// or wait for their dead letter, are even without KeepAlive: no other client may get them. The queue's lock is held.
+func (p *Pool[M]) toKeep(now pull.At) (ms []M) {
+	half := p.queue.consumer.Shortest / 2
+	for e := p.queue.held.next; e != &p.queue.held; e = e.next {
+		if (p.set.KeepAlive || e.insists || e.retries > 0) && e.since <= now-half {
+			e.since = now
+			ms = append(ms, e.latest)
 		}
-		e.since = now
-		due = append(due, e.latest)
 	}
-	idle := q.n == 0 && q.history.highest == q.history.looked
-	q.history.looked = q.history.highest
-	if disturbed {
-		q.history.memory.lastAt = now
-	}
-	if idle {
-		q.trim(now)
-	}
-	if q.n > 0 || len(q.history.memory.ids) > 0 {
-		p.lookAgain(now)
-	}
-	q.mu.Unlock()
-	for _, m := range due {
-		_ = p.ops.InProgress(m) // it fails if the message was settled meanwhile
-	}
+	return ms
 }
 
 // lateMost is how long after AckWait the server may redeliver a message.
 const lateMost = 5 * time.Second
 
-// trim releases memory when nothing is held and no message has come since the last check, and resets the window.
-// Settled messages are forgotten when all messages whose acknowledgement was lost must have been redelivered.
-func (q *queue[M]) trim(now pull.At) {
+// age releases memory when nothing is held and no message has come since the last check, and resets the window.
+// Settled messages are forgotten when all messages whose acknowledgement was lost must have been redelivered, but not during a disturbance.
+func (q *queue[M]) age(now pull.At, disturbed bool) {
+	h := &q.history
+	idle := q.n == 0 && h.highest == h.looked
+	h.looked = h.highest
+	if disturbed {
+		h.lastAt = now
+	}
+	if !idle {
+		return
+	}
 	q.window.restart()
 	q.free = nil
 	if len(q.lines) == 0 { // a handler that has handed its message back may still run
 		q.lines = map[string]*line[M]{}
 	}
-	if now-q.history.memory.lastAt > q.consumer.Longest+lateMost {
-		q.history.memory = memory{}
+	if now-h.lastAt > q.consumer.Longest+lateMost {
+		h.forget()
 	}
 }

@@ -10,6 +10,7 @@ func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 	}
 	s.e = nil
 	e.parked = true
+	q.running--
 	q.parked++
 	p.workers.Add(1) // the drain waits for it too
 	m, id := e.msg, e.id
@@ -45,8 +46,9 @@ func (p *Pool[M]) abandon() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p.closed = true
-	if p.ops.Handle == nil {
-		q.finish(&q.slots[0])
+	if s := &q.slots[0]; p.ops.Handle == nil && s.e != nil {
+		q.done(s.e, p.ops.Now())
+		s.e = nil
 	}
 	for _, e := range q.all(func(e *entry[M]) bool { return e.parked }) {
 		q.done(e, p.ops.Now())

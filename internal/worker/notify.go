@@ -82,7 +82,8 @@ func (r *Reporter) Error(err error) {
 func (r *Reporter) Call(f func()) {
 	if r.waiting.Load() >= problemsMost {
 		if !r.missed.Swap(true) {
-			r.Later(slog.LevelWarn, "jetpull: OnError or OnEvent is too slow, and does not get further problems; return from it at once, and work elsewhere", "waiting", problemsMost)
+			r.Later(slog.LevelWarn, "jetpull: OnError or OnEvent is too slow, and does not get further problems; return from it at once, and work elsewhere",
+				"waiting", problemsMost)
 		}
 		return
 	}
@@ -133,7 +134,8 @@ func (r *Reporter) LastDeliveries(failed bool, seqs ...uint64) {
 		if failed && r.Events {
 			continue
 		}
-		r.Error(fmt.Errorf("jetpull: stream sequence %d was handed back at its last delivery: take it from the stream; a larger MaxDeliver prevents it", seq))
+		r.Error(fmt.Errorf("jetpull: stream sequence %d was handed back at its last delivery: take it from the stream; a larger MaxDeliver prevents it",
+			seq))
 	}
 }
 

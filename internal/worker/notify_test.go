@@ -82,7 +82,10 @@ func TestWindow(t *testing.T) {
 		}
 		require.InDelta(t, want, w.size, 60, "with handlers of %v", each)
 	}
-	require.Equal(t, []int{666, 9000, 9000, 1}, []int{WindowMost(1000, 9000, 0), WindowMost(1000, 9000, 5*ms), WindowMost(0, 9000, 0), WindowMost(2, 9000, 0)})
+	require.Equal(t, []int{666, 9000, 9000, 1}, []int{
+		WindowMost(1000, 9000, 0), WindowMost(1000, 9000, 5*ms), WindowMost(0, 9000, 0),
+		WindowMost(2, 9000, 0),
+	})
 }
 
 func TestDefaultDelays(t *testing.T) {

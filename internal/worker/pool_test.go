@@ -143,7 +143,7 @@ func TestStopAfter(t *testing.T) {
 		"what was settled before does not": `
 			pool stopafter=2; in 1 -> h1; ack1 | in 1 n=2 -> ack1 | in 2 -> h2; ack2; run`,
 		"Messages": `
-			pool messages stopafter=2; in 1 2 3; next -> n1 | next -> n2 | next -> n0 | end -> back3`,
+			pool messages stopafter=2; in 1 2 3; next -> n1 | next -> n2 | next -> back3; n0`,
 	})
 }
 
@@ -187,6 +187,8 @@ func TestRetries(t *testing.T) {
 			+3s -> @1s dead1; @2s wpi1; @3s dead1 | accepted; +4s -> @1s wpi1; @3s wpi1; @4s dead1; @4s term:failed 2 times: err 1`,
 		"from its first try on": `
 			pool attempts=2 dead storing=3s maxdeliver=2 wait=4s keepalive=off; do 1 err; in 1 n=2 -> h1; dead1 | +3s -> @2s wpi1; @3s term:failed 2 times: err 1`,
+		"or before, while its dead letter is stored": `
+			pool attempts=2 dead storing=3s wait=4s keepalive=off; do 1 err; in 1 n=2 -> h1; dead1 | +3s -> @2s wpi1; @3s term:failed 2 times: err 1`,
 		"until the drain ends": `
 			pool attempts=2 dead maxdeliver=2 drain=2s delays=9s; do 1 err; refused; in 1 n=2 -> h1; dead1 | stop -> dead1
 			+3s -> @1s dead1; @2s dead1; @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled`,
@@ -204,9 +206,12 @@ func TestRedelivery(t *testing.T) {
 			pool prefetch=3 attempts=2; do 1 5s; do 2 err; in 1 2; in 1 n=2; in 2 n=2; +5s -> h1; @5s ack1; @5s h2; @5s term:failed 2 times: err 2`,
 		"of what was settled is settled again, if it is the same message": `
 			pool; do 2 term; in 1 2 -> h1; ack1; h2; term:asked 2 | in 1 2 -> ack1; term: 2 | in 1 stored=2 -> h1; ack1`,
+		"is forgotten after a reset, which is not one that was overtaken": `
+			pool; in 1 2 number=9 -> h1; ack1; h2; ack2 | in 1 n=2 number=3 -> ack1 | in 3 number=20; in 4 number=8; in 1 n=2 number=12 -> h3; ack3; h4; ack4; ack1
+			in 2 number=3 -> h2; ack2 | in 1 number=4 -> h1; ack1`,
 		"is remembered for two AckWaits, and so many": `
 			pool remembers=2 wait=4s; in 1 2 3; in 1 n=2; in 3 n=2 -> h1; ack1; h2; ack2; h3; ack3; h1; ack1; ack3
-			+5s; in 3 n=3 -> ack3 | +5s; in 3 n=3 -> h3; ack3`,
+			+5s; in 3 n=3 -> ack3 | +5s; in 3 n=4 -> ack3 | +10s; in 3 n=5 -> h3; ack3`,
 	})
 }
 
@@ -219,17 +224,39 @@ func TestKeepAlive(t *testing.T) {
 	})
 }
 
+// The end of the call cancels a handler: that is no attempt, whatever the handler makes of it.
+func TestCancellationIsNoAttempt(t *testing.T) {
+	const ran = "@2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled"
+	for name, pool := range map[string]string{
+		"MaxAttempts": "attempts=1", "a dead letter": "attempts=1 dead", "keys": "keyed attempts=1",
+		"both": "keyed attempts=1 dead",
+	} {
+		for _, do := range []string{"hang", "hang+retry=9s", "hang+panic", "hang+exit"} {
+			playAll(t, map[string]string{name + ", " + do: `
+				pool drain=2s ` + pool + `; do 1 ` + do + `; in 1 key=a; stop; +9s -> h1; @2s back1; ` + ran})
+		}
+		playAll(t, map[string]string{
+			name + ", its last delivery": `pool drain=2s maxdeliver=1 ` + pool + `; do 1 hang; in 1 key=a; stop; +9s -> h1; @2s back1; ` + ran + `; @2s last[1]`,
+			name + ", a verdict stands":  `pool drain=2s ` + pool + `; do 1 hang+term; in 1 key=a; stop; +9s -> h1; @2s term:asked 1; ` + ran,
+		})
+	}
+	playAll(t, map[string]string{
+		"the end after a failure is none": `pool drain=2s delays=9s reading=3s; do 1 err; in 1; stop; +9s -> h1; @2s nak:9s 1; ` + ran,
+		"its own time limit is one":       `pool drain=2s attempts=1 timeout=1s; do 1 hang; in 1; stop; +9s -> h1; @1s term:failed 1 times: jetpull: the handler ran for longer than HandlerTimeout: context deadline exceeded: it is 1s 1; @1s run`,
+	})
+}
+
 func TestStop(t *testing.T) {
 	playAll(t, map[string]string{
 		"what was not started goes back in order, but for last deliveries": `
 			pool maxdeliver=2; do 1 1s; in 1 5 4; in 6 n=2 -> h1 | stop -> back4; back5
 			in 7; in 1 n=2; +1s -> back7; @1s ack1; @1s h6; @1s ack6; @1s run`,
 		"the drain ends": `
-			pool drain=2s delays=9s; do 1 hang; in 1; stop; +2s -> h1; @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled`,
+			pool drain=2s delays=9s; do 1 hang; in 1; stop; +2s -> h1; @2s back1; @2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled`,
 		"a change of the configuration waits for handlers": `
 			pool drain=2s; do 1 9s; in 1 2 -> h1 | changed; in 1 n=2; +9s -> back2; @9s ack1; @9s run`,
 		"unless the call ends": `
-			pool drain=2s delays=9s; do 1 hang; in 1 -> h1 | changed; +9s -> | stop; +2s -> @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled`,
+			pool drain=2s delays=9s; do 1 hang; in 1 -> h1 | changed; +9s -> | stop; +2s -> @2s back1; @2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled`,
 		"the close sends acknowledgements that wait": `
 			pool workers=2; do 1 1s; in 1 ~> h1 | stop; +1s ~> @1s run | close ~> ack1`,
 		"with handlers that go on, and last deliveries": `

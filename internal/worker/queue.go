@@ -21,6 +21,7 @@ type entry[M any] struct {
 	latest    M // the newest delivery
 	id        ID
 	delivered uint64 // by the server, of the newest delivery
+	first     uint64 // the same of the first delivery here
 	size      int
 	key       string
 
@@ -31,6 +32,7 @@ type entry[M any] struct {
 	parked  bool       // its handler has returned without settling it
 	insists bool       // its worker waits for its dead letter to be stored
 	gone    bool       // it is not held any more, and only its worker has it
+	before  bool       // it was delivered before a reset of the consumer
 	how     Settlement // by its worker
 
 	prev, next *entry[M] // in the list of all that are held
@@ -50,8 +52,7 @@ type slot[M any] struct {
 	since pull.At   // when the sample began; 0: there was none
 }
 
-// queue is between the reader and the workers. Of the Ops only Now, Paused, Identify, Size and Settled are called with
-// its lock held. A worker that waits first returns credit, without the lock.
+// queue is between the reader and the workers.
 type queue[M any] struct {
 	ops      *Ops[M]
 	consumer Consumer
@@ -72,7 +73,8 @@ type queue[M any] struct {
 	begin   func(*slot[M]) // starts a worker; nil: the caller is the only one
 	started int            // how many were: one at the beginning, and others when there are messages for them
 	waiting int            // those that wait for a message
-	quota   quota
+	running int            // messages that workers have
+	quota   int            // messages that are still to be handled, with those that run or are parked; math.MaxInt without StopAfter
 	stopped bool
 
 	// The state that is reported to the pull engine, under mu.
@@ -82,13 +84,6 @@ type queue[M any] struct {
 	serial   uint64      // of the last pull.Credit
 
 	history history // under mu
-}
-
-// history is the highest sequence delivered, and how messages were settled.
-type history struct {
-	highest uint64 // stream sequence
-	looked  uint64 // highest at the last look of keepHouse
-	memory  memory
 }
 
 // startWorker starts a worker if more messages are ready than workers wait. It starts the next one when it takes its message.
@@ -102,12 +97,6 @@ func (q *queue[M]) startWorker() {
 // hungry reports whether one more message could begin at once.
 func (q *queue[M]) hungry() bool {
 	return q.waiting > 0 || q.begin != nil && q.started < len(q.slots)
-}
-
-// quota is how many messages are still to be handled, those that workers have included.
-type quota struct {
-	left int // math.MaxInt without StopAfter
-	busy int // messages that workers have, or that are parked
 }
 
 // add returns a new entry. The caller fills it and calls enqueue.
@@ -199,7 +188,7 @@ func (q *queue[M]) all(keep func(*entry[M]) bool) (es []*entry[M]) {
 }
 
 // prefetch is how many messages may be held or on order. StopAfter limits it.
-func (q *queue[M]) prefetch() int { return min(q.window.size, q.quota.left) }
+func (q *queue[M]) prefetch() int { return min(q.window.size, q.quota) }
 
 // paused reports whether ready messages have to wait.
 func (q *queue[M]) paused() bool { return q.ops.Paused != nil && q.ready.n > 0 && q.ops.Paused() }
@@ -209,20 +198,21 @@ func (q *queue[M]) available() int {
 	if q.paused() {
 		return 0
 	}
-	return min(q.ready.n, q.quota.left-q.quota.busy)
+	return min(q.ready.n, q.quota-q.running-q.parked)
 }
 
 // over reports whether workers get no messages beyond the available ones.
 func (q *queue[M]) over() bool {
-	return q.stopped && q.parked == 0 && !q.paused() || q.quota.left == 0
+	return q.stopped && q.parked == 0 && !q.paused() || q.quota == 0
 }
 
 // next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or
-// StopAfter is reached.
+// StopAfter is reached. A worker that has to wait first returns credit, without the lock.
 func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	q.mu.Lock()
 	if s.e != nil {
-		q.finish(s)
+		q.done(s.e, q.ops.Now())
+		s.e = nil
 		s.n++
 	}
 	if s.since == 0 || s.n >= q.window.sample || q.available() == 0 {
@@ -255,7 +245,7 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	if q.available() > 0 {
 		s.e = q.ready.pop()
 		s.e.taken, q.window.taken = true, true
-		q.quota.busy++
+		q.running++
 	}
 	e := s.e
 	q.startWorker()
@@ -274,26 +264,21 @@ func (q *queue[M]) empty() bool {
 	return q.available() == 0 && !q.over() && !q.stopped
 }
 
-// finish removes the message that the worker of a slot has handled.
-func (q *queue[M]) finish(s *slot[M]) {
-	if s.e != nil {
-		q.done(s.e, q.ops.Now())
-		s.e = nil
-	}
-}
-
 // done removes e, which was handled.
 func (q *queue[M]) done(e *entry[M], now pull.At) {
-	q.history.memory.add(now, e.id, e.how, q.consumer.Remembers)
+	if !e.before {
+		q.history.add(now, e.id, e.how, q.consumer.Remembers)
+	}
 	q.remove(e)
 	q.advance(e)
 	if e.parked {
 		q.parked--
+	} else {
+		q.running--
 	}
 	*e = entry[M]{gone: true}
 	q.free = append(q.free, e)
-	q.quota.busy--
-	if q.quota.left--; q.over() {
+	if q.quota--; q.over() {
 		q.some.Broadcast()
 	}
 }

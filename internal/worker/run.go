@@ -1,22 +1,71 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 )
+
+// New returns a pool that has no messages.
+func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
+	p := &Pool[M]{ops: ops, set: set, ackNone: consumer.AckNone, ended: make(chan struct{})}
+	p.keyless.Start = ops.Report.Notifier.Start
+	q := &p.queue
+	q.ops, q.some.L = &p.ops, &q.mu
+	q.consumer = consumer
+	q.lines, q.slots = map[string]*line[M]{}, make([]slot[M], set.Workers)
+	q.held.prev, q.held.next = &q.held, &q.held
+	q.quota = cmp.Or(set.StopAfter, math.MaxInt)
+	q.window = window{
+		fixed: set.Prefetch, workers: set.Workers, bytes: set.PrefetchBytes,
+		bound: consumer.WindowMost, waitMost: consumer.Shortest / 4,
+	}
+	q.window.restart()
+	if set.Workers > 1 && ops.Handle != nil {
+		p.acks = newAckBatch(ops.Ack, ops.Report.Error)
+	}
+	p.timer = time.AfterFunc(time.Hour, p.keepHouse)
+	p.timer.Stop()
+	return p
+}
+
+// Follow makes the pool go by another configuration of its consumer, also for the messages that it holds: the server does.
+func (p *Pool[M]) Follow(c Consumer) {
+	q := &p.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.consumer = c
+	q.window.bound, q.window.waitMost = c.WindowMost, c.Shortest/4
+	q.window.fit()
+	if q.n > 0 {
+		p.look(p.ops.Now(), 0)
+	}
+}
+
+// Remember takes over the settled messages of a pool of the same call and consumer that has ended. It is not called for a
+// consumer that was recreated.
+func (p *Pool[M]) Remember(before *Pool[M]) {
+	before.queue.mu.Lock()
+	defer before.queue.mu.Unlock()
+	h := &p.queue.history
+	*h = before.queue.history
+	h.ids, h.settlements = slices.Clone(h.ids), slices.Clone(h.settlements) // the pool before may still take messages, to hand them back
+}
 
 // DrainGrace is how long after DrainTimeout a call waits for handlers whose context it has cancelled.
 const DrainGrace = time.Second
 
 // Run handles messages until ctx or the call ends, and drains. It returns an error if the drain timed out.
 func (p *Pool[M]) Run(ctx context.Context) error {
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	handlers, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	q := &p.queue
 	q.mu.Lock()
-	q.begin = func(s *slot[M]) { p.workers.Go(func() { p.work(ctx, work, s) }) }
+	q.begin = func(s *slot[M]) { p.workers.Go(func() { p.work(ctx, handlers, s) }) }
 	q.started = 1
 	q.begin(&q.slots[0])
 	q.mu.Unlock()
@@ -47,15 +96,16 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 // drain waits until the running handlers are done, and cancels them after DrainTimeout. Its error counts them, those that go on
 // although they are cancelled, and the messages that were not settled or not started.
 func (p *Pool[M]) drain(done <-chan struct{}, cancel context.CancelFunc) error {
+	none := func(*entry[M]) bool { return false }
 	timer := time.NewTimer(p.set.DrainTimeout)
 	defer timer.Stop()
 	select {
 	case <-done: // messages behind a parked one, or left by StopAfter, are handed back
-		p.handBackUnstarted()
+		p.handBackUnstarted(none)
 		return nil
 	case <-timer.C:
 	}
-	unstarted, unsettled := p.handBackUnstarted()
+	unstarted, unsettled := p.handBackUnstarted(none)
 	_, running, _ := p.Size()
 	left := 0
 	cancel()
@@ -70,62 +120,21 @@ func (p *Pool[M]) drain(done <-chan struct{}, cancel context.CancelFunc) error {
 			_, left, _ = p.Size()
 		}
 	}
-	return fmt.Errorf("%d handlers ran for more than %v after the end and were cancelled, and %d of them go on; %d messages were left unsettled; %d messages at their last delivery, or to be drained, were not handled",
+	return fmt.Errorf("%d handlers ran for more than %v after the end and were cancelled, and %d of them go on; %d messages were left unsettled; %d "+
+		"messages at their last delivery, or to be drained, were not handled",
 		running, p.set.DrainTimeout, left, unsettled, unstarted)
-}
-
-// handBackUnstarted hands back the messages that no worker has begun. It returns their number, and how many are parked.
-func (p *Pool[M]) handBackUnstarted() (unstarted, parked int) {
-	p.queue.mu.Lock()
-	back, parked := p.queue.unstarted(func(*entry[M]) bool { return false }), p.queue.parked
-	p.queue.mu.Unlock()
-	p.handBackAll(back)
-	return len(back), parked
 }
 
 // Quota is how many messages StopAfter leaves to be handled.
 func (p *Pool[M]) Quota() int {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
-	return max(0, p.queue.quota.left)
+	return max(0, p.queue.quota)
 }
 
 // Left is the rest of DrainTimeout and its grace.
 func (p *Pool[M]) Left() time.Duration {
 	return max(time.Millisecond, p.endedAt+p.set.DrainTimeout+DrainGrace-p.ops.Now())
-}
-
-// Close ends the pool. Messages that are still handled are settled by their workers.
-func (p *Pool[M]) Close() {
-	p.End(nil)
-	p.abandon()
-	p.timer.Stop()
-	if p.acks != nil {
-		p.acks.close()
-	}
-}
-
-// work handles messages until the queue is stopped and empty. If a handler ends its goroutine (runtime.Goexit),
-// another takes the worker's place.
-func (p *Pool[M]) work(callCtx, ctx context.Context, s *slot[M]) {
-	clean := false
-	defer func() {
-		if !clean {
-			p.workers.Go(func() { p.work(callCtx, ctx, s) })
-		}
-	}()
-	for {
-		if callCtx.Err() != nil {
-			p.End(nil) // no message is begun after the end of ctx
-		}
-		e := p.queue.next(s)
-		if e == nil {
-			clean = true
-			p.End(nil)
-			return
-		}
-		p.handle(ctx, s, e)
-	}
 }
 
 // Next returns the next message for a caller that settles it itself. The last one counts as handled. It
@@ -137,5 +146,39 @@ func (p *Pool[M]) Next(ctx context.Context) (m M, ok bool) {
 	if e := p.queue.next(&p.queue.slots[0]); e != nil {
 		return e.msg, true
 	}
+	p.End(nil)
 	return m, false
+}
+
+// work handles messages until the queue is stopped and empty. call is the context of the call, and handlers that of its handlers. If a
+// handler ends its goroutine (runtime.Goexit), another takes the worker's place.
+func (p *Pool[M]) work(call, handlers context.Context, s *slot[M]) {
+	clean := false
+	defer func() {
+		if !clean {
+			p.workers.Go(func() { p.work(call, handlers, s) })
+		}
+	}()
+	for {
+		if call.Err() != nil {
+			p.End(nil) // no message is begun after the end of ctx
+		}
+		e := p.queue.next(s)
+		if e == nil {
+			clean = true
+			p.End(nil)
+			return
+		}
+		p.handle(handlers, s, e)
+	}
+}
+
+// Close ends the pool. Messages that are still handled are settled by their workers.
+func (p *Pool[M]) Close() {
+	p.End(nil)
+	p.abandon()
+	p.timer.Stop()
+	if p.acks != nil {
+		p.acks.close()
+	}
 }

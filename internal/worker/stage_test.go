@@ -26,6 +26,7 @@ import (
 type msg struct {
 	id        ID
 	delivered uint64
+	number    uint64 // of the delivery
 	key       string
 	settled   atomic.Uint32 // a Settlement, by its handler
 }
@@ -79,8 +80,8 @@ func (s *stage) Handle(_ context.Context, r slog.Record) error {
 }
 
 // handle goes by the plan: ok, panic, exit (Goexit), nak (it hands the message back
-// itself; nak9s goes on for so long), hang (until it is cancelled), stuck (whatever happens),
-// a duration and then ok, or an error: term, retry=5s, or any other.
+// itself; nak9s goes on for so long), hang (until it is cancelled; hang+panic goes on with a panic), stuck
+// (whatever happens), a duration and then ok, or an error: term, retry=5s, or any other.
 func (s *stage) handle(ctx context.Context, m *msg) error {
 	s.note("h%d", m.id.Seq)
 	s.mu.Lock()
@@ -93,6 +94,10 @@ func (s *stage) handle(ctx context.Context, m *msg) error {
 	if rest, ok := strings.CutPrefix(do, "nak"); ok {
 		m.settled.Store(uint32(Naked))
 		do = cmp.Or(rest, "ok")
+	}
+	if rest, ok := strings.CutPrefix(do, "hang+"); ok {
+		<-ctx.Done()
+		do = rest
 	}
 	switch do {
 	case "ok":
@@ -113,13 +118,18 @@ func (s *stage) handle(ctx context.Context, m *msg) error {
 		return nil
 	}
 	if d, ok := strings.CutPrefix(do, "retry="); ok {
-		return &RetryError{After: script.Duration(d)}
+		return verdict{Retry: true, After: script.Duration(d)}
 	}
 	if do == "term" {
-		return &TerminateError{Reason: "asked"}
+		return verdict{Terminate: true, Reason: "asked"}
 	}
 	return errors.New(do)
 }
+
+// verdict is an error that asks for something.
+type verdict Verdict
+
+func (v verdict) Error() string { return v.Reason }
 
 func notify(f func(context.Context)) bool {
 	go f(context.Background())
@@ -136,10 +146,15 @@ func (s *stage) ops() Ops[*msg] {
 	}
 	return Ops[*msg]{
 		Now:      func() pull.At { return time.Since(start) },
-		Identify: func(m *msg) (ID, uint64) { return m.id, m.delivered },
+		Identify: func(m *msg) (ID, uint64, uint64) { return m.id, m.delivered, m.number },
 		Size:     func(*msg) int { return 10 },
-		Handle:   s.handle, Settled: func(m *msg) Settlement { return Settlement(m.settled.Load()) },
-		Ack: did("ack"), InProgress: did("wpi"),
+		Handle:   s.handle,
+		Verdict: func(err error) Verdict {
+			v, _ := err.(verdict) //nolint:errorlint // no handler wraps it
+			return Verdict(v)
+		},
+		Settled: func(m *msg) Settlement { return Settlement(m.settled.Load()) },
+		Ack:     did("ack"), AckAgain: did("ack"), Refused: func() error { return nil }, InProgress: did("wpi"),
 		Nak:      func(m *msg, d time.Duration) error { return did(fmt.Sprintf("nak:%v ", d))(m) },
 		Term:     func(m *msg, reason string) error { return did("term:" + reason + " ")(m) },
 		HandBack: func(m *msg) { _ = did("back")(m) },
@@ -159,8 +174,9 @@ func (s *stage) ops() Ops[*msg] {
 //
 //	pool workers=2 keyed messages acknone keepalive=off wait=4s backoff=1s,2s maxdeliver=3
 //	     remembers=9 delays=1s,2s attempts=3 drain=2s timeout=1s dead prefetch=9 manual stopafter=9
+//	     reading=1s (of the consumer, after a failure)
 //	do 7 err,5s,ok             what the handler does with message 7, attempt by attempt
-//	in 1 2 3                   messages arrive; key=a n=2 (delivered) stored=9
+//	in 1 2 3                   messages arrive; key=a n=2 (delivered) stored=9 number=7 (of the delivery)
 //	+5s, stop (Run's context ends), end (for a reason of its own), close, next (Messages takes one)
 //	settle 3 [nak] [unsaid]    what a handler left unsettled is settled; unsaid: the pool gets to know with said
 //	changed (the configuration), refused (dead letters are refused), accepted
@@ -254,8 +270,17 @@ func (s *stage) open(ws script.Words) {
 			return s.deadLetterErr
 		}
 	}
+	if d := ws.Durations("reading", "0s")[0]; d > 0 {
+		ops.Fresh = func(ctx context.Context) {
+			select {
+			case <-time.After(d):
+			case <-ctx.Done():
+			}
+		}
+	}
 	set := Settings{
-		Workers: max(1, ws.Number("workers", 0)), Prefetch: ws.Number("prefetch", 0), KeepAlive: !ws.Has("keepalive=off"), MaxAttempts: ws.Number("attempts", 0),
+		Workers: max(1, ws.Number("workers", 0)), Prefetch: ws.Number("prefetch", 0), KeepAlive: !ws.Has("keepalive=off"),
+		MaxAttempts: ws.Number("attempts", 0),
 		RetryDelays: ws.Durations("delays", ""), HandlerTimeout: ws.Durations("timeout", "0s")[0], DrainTimeout: ws.Durations("drain", "30s")[0],
 		ManualAck: ws.Has("manual"), StopAfter: ws.Number("stopafter", 0), DrainBuffered: ws.Has("buffered"),
 	}
@@ -281,7 +306,8 @@ func (s *stage) run(ops Ops[*msg], set Settings, c Consumer) {
 		}
 		var ran, left, unsettled, unstarted int
 		var after string
-		const format = "%d handlers ran for more than %s after the end and were cancelled, and %d of them go on; %d messages were left unsettled; %d messages"
+		const format = "%d handlers ran for more than %s after the end and were cancelled, and %d of them go on; %d messages were left unsettled; %d " +
+			"messages"
 		if _, wrong := fmt.Sscanf(err.Error(), format, &ran, &after, &left, &unsettled, &unstarted); wrong != nil {
 			s.note("run: %v", err)
 			return
@@ -294,7 +320,10 @@ func (s *stage) deliver(ws script.Words) {
 	var ms []*msg
 	for _, w := range ws[1:] {
 		if seq, err := strconv.ParseUint(w, 10, 64); err == nil { // or key=value
-			ms = append(ms, &msg{id: ID{seq, int64(ws.Number("stored", 0))}, delivered: uint64(max(1, ws.Number("n", 0))), key: ws[len(ws)-1]})
+			ms = append(ms, &msg{
+				id: ID{seq, int64(ws.Number("stored", 0))}, delivered: uint64(max(1, ws.Number("n", 0))),
+				number: uint64(ws.Number("number", 0)), key: ws[len(ws)-1],
+			})
 		}
 	}
 	s.arrive(ms)

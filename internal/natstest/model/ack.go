@@ -26,7 +26,10 @@ func (m *Model) onAck(_ *natstest.Peer, a natstest.Ack) {
 func (m *Model) acking(a natstest.Ack) *Consumer {
 	c := m.find(a.Stream, a.Consumer)
 	if m.closed || c == nil || !c.leads() || c.cfg.AckPolicy == jetstream.AckNonePolicy {
-		m.note(Event{Kind: Unanswered, Stream: a.Stream, Consumer: a.Consumer, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Reply: a.Reply, Text: string(a.Body)})
+		m.note(Event{
+			Kind: Unanswered, Stream: a.Stream, Consumer: a.Consumer, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Reply: a.Reply,
+			Text: string(a.Body),
+		})
 		return nil
 	}
 	return c
@@ -78,6 +81,9 @@ func (c *Consumer) settle(a natstest.Ack, kind Kind, reply string) bool {
 		} else {
 			c.note(Event{Kind: kind, Seq: a.StreamSeq, Text: string(bytes.TrimPrefix(a.Body, []byte(natstest.AckTerm)))})
 			deliverSeq = p.deliverSeq
+			if deliverSeq <= c.store.ackFloorDel {
+				c.givenUp[a.StreamSeq] = true // the floor was raised over it, see checkPending: the stored state keeps it, and the leader does not
+			}
 			delete(c.pending, a.StreamSeq)
 			c.moveAckFloor(deliverSeq, a.StreamSeq)
 		}
@@ -149,7 +155,8 @@ func (c *Consumer) nak(a natstest.Ack) {
 		return
 	}
 	if delay, ok := nakDelay(a.Body); ok {
-		c.note(Event{Kind: Naked, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Wait: delay})
+		wait := delay + c.ackDeadline(c.redelivered[a.StreamSeq]) - c.cfg.AckWait
+		c.note(Event{Kind: Naked, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Wait: wait})
 		c.unqueue(a.StreamSeq)
 		// As if it had been delivered so long ago that its ack wait ends then.
 		p.since = time.Now().Add(delay - c.cfg.AckWait)

@@ -29,11 +29,12 @@ type Consumer struct {
 	pending                  map[uint64]*pendingAck // by stream sequence
 	redelivered              map[uint64]uint64      // how often beyond the first time
 	redeliver                []uint64               // due for redelivery, in order
-	givenUp                  map[uint64]bool        // delivered as often as they may be
+	givenUp                  map[uint64]bool        // pending in the stored state at most; see Unsettled
 	npc                      int64                  // messages not yet delivered once
 	waiting                  []*waitingPull
 	lastScan                 time.Time // of the waiting queue
 	pin                      pin
+	replay                   replay
 
 	// When the leader has to look again; zero is never.
 	wakeAt   time.Time // there is work
@@ -109,8 +110,6 @@ func refuse(cfg jetstream.ConsumerConfig) error {
 		return fmt.Errorf("HeadersOnly is not modelled")
 	case cfg.RateLimit != 0:
 		return fmt.Errorf("RateLimit is not modelled")
-	case cfg.ReplayPolicy != jetstream.ReplayInstantPolicy:
-		return fmt.Errorf("only instant replay is modelled")
 	case cfg.InactiveThreshold != 0:
 		return fmt.Errorf("InactiveThreshold is not modelled")
 	}
@@ -203,8 +202,11 @@ func (c *Consumer) nextAlarm() time.Time {
 	if !c.leads() {
 		return time.Time{}
 	}
-	next := earlier(c.wakeAt, c.expireAt)
-	return earlier(earlier(next, c.ackAt), c.pin.expires)
+	next := earlier(c.ackAt, c.pin.expires)
+	if c.replay.pauses {
+		return next
+	}
+	return earlier(next, earlier(c.wakeAt, c.expireAt))
 }
 
 // fire does what is due and says whether anything was.
@@ -222,11 +224,11 @@ func (c *Consumer) fire(now time.Time) bool {
 		c.checkPending()
 		fired = true
 	}
-	if due(c.wakeAt) {
+	if due(c.wakeAt) && !c.replay.pauses {
 		c.gather()
 		fired = true
 	}
-	if due(c.expireAt) {
+	if due(c.expireAt) && !c.replay.pauses {
 		c.processWaiting(true)
 		c.gather()
 		fired = true
@@ -270,7 +272,8 @@ func (c *Consumer) Held() []uint64 {
 // not delivered, not acked, or acked but not yet agreed on. A message is
 // settled when it was acked, terminated or given up for good. Where MaxDeliver is
 // raised before a quorum has agreed to give a message up, it stays pending in the
-// stored state, and the leader knows of it no more until another one takes over.
+// stored state, and the leader knows of it no more until another one takes over. So
+// does one that is acked after the floor was raised over it, which replay can do.
 func (c *Consumer) Unsettled() []uint64 {
 	c.model.mu.Lock()
 	defer c.model.mu.Unlock()

@@ -33,6 +33,12 @@ func (c *Consumer) gather() {
 		if m, count, err = c.nextMessage(); err == nil && !c.serve(m, count) {
 			break
 		}
+		if c.replay.pauses {
+			return
+		}
+	}
+	if c.sseq > c.replay.until {
+		c.replay.on = false
 	}
 	// Pulls get no status for the end of the stream if it is only the acks that are missing.
 	next, _ := c.processWaiting(!errors.Is(err, errMaxAckPending))
@@ -105,11 +111,40 @@ func (c *Consumer) serve(m message, count uint64) bool {
 	} else if w.heartbeat > 0 {
 		w.beatAt = time.Now().Add(w.heartbeat)
 	}
-	c.deliver(d, m.stored)
-	if wanted <= 0 && bytes > 0 {
-		c.sendStatus(d.reply, 409, "Batch Completed", pendingHeaders(wanted, bytes)...)
-	}
+	c.replayed(m.stored, func() {
+		c.deliver(d, m.stored)
+		if wanted <= 0 && bytes > 0 {
+			c.sendStatus(d.reply, 409, "Batch Completed", pendingHeaders(wanted, bytes)...)
+		}
+	})
 	return true
+}
+
+// replay is how far a leader has come with the messages that it delivers at their original speed.
+type replay struct {
+	on     bool
+	until  uint64    // the last message when the leader began
+	last   time.Time // when the message that it delivered last was stored
+	pauses bool      // a message waits, whose pull is chosen; neither statuses nor other messages are sent meanwhile
+}
+
+// replayed delivers a message after the time that lay between it and the one before.
+func (c *Consumer) replayed(stored time.Time, deliver func()) {
+	pause := stored.Sub(c.replay.last)
+	if !c.replay.on || c.replay.last.IsZero() || pause <= time.Millisecond {
+		c.replay.last = stored
+		deliver()
+		return
+	}
+	c.replay.pauses = true
+	term := c.term
+	c.model.after(pause, func() {
+		if c.leads() && c.term == term {
+			c.replay.pauses, c.replay.last = false, stored
+			deliver()
+			c.gather()
+		}
+	})
 }
 
 // putBack takes a message back that nobody could have.

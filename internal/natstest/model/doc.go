@@ -13,7 +13,7 @@
 //
 // Streams that keep everything; pull consumers with their waiting queue and
 // its limits, one-shot and no-wait pulls, heartbeats, byte limits, ack
-// policies, ack wait and backoff, delays of naks, max deliver, max ack
+// policies, ack wait and backoff, replay at original speed, delays of naks, max deliver, max ack
 // pending, priority groups of all three policies with pins, pause; replication
 // (deliveries and double acks wait for a quorum, statuses do not), change of
 // leader, shutdown, crash with the loss of what was not yet flushed, update, deletion.
@@ -21,7 +21,7 @@
 // # Not modelled
 //
 // Push consumers, retention other than limits, deletion of messages, rate
-// limits, replay at original speed, headers only, flow control, and start
+// limits, headers only, flow control, and start
 // policies other than all, new and by sequence. A consumer that asks for one
 // of them is refused.
 package model

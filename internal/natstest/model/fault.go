@@ -20,6 +20,7 @@ func (c *Consumer) lead() {
 	c.term++
 	c.note(Event{Kind: LeaderNew})
 	c.resetVolatile()
+	c.replay = replay{on: c.cfg.ReplayPolicy == jetstream.ReplayOriginalPolicy, until: uint64(len(c.stream.messages))}
 	c.sseq, c.dseq = c.store.deliveredSeq+1, c.store.deliveredDel+1
 	c.ackFloorSeq, c.ackFloorDel = c.store.ackFloorSeq, c.store.ackFloorDel
 	for seq, p := range c.store.pending {
@@ -28,11 +29,7 @@ func (c *Consumer) lead() {
 	for seq, n := range c.store.redelivered {
 		c.redelivered[seq] = n
 	}
-	for _, m := range c.stream.messages[min(int(c.sseq-1), len(c.stream.messages)):] {
-		if c.matches(m.subject) {
-			c.npc++
-		}
-	}
+	c.countPending()
 	if len(c.pending) > 0 {
 		look := Delay{500 * time.Millisecond, 1500 * time.Millisecond}.draw(c.model.rng)
 		if c.cfg.AckWait < look {
@@ -46,6 +43,16 @@ func (c *Consumer) lead() {
 	}
 	c.announced = map[string]bool{}
 	c.signal()
+}
+
+// countPending counts the messages that were not delivered.
+func (c *Consumer) countPending() {
+	c.npc = 0
+	for _, m := range c.stream.messages[min(int(c.sseq-1), len(c.stream.messages)):] {
+		if c.matches(m.subject) {
+			c.npc++
+		}
+	}
 }
 
 // resetVolatile empties what only a leader has.

@@ -34,6 +34,7 @@ const (
 	Created    Kind = "created"
 	Deleted    Kind = "deleted"
 	Updated    Kind = "updated"
+	Reset      Kind = "reset"
 	ServerDown Kind = "server down"
 	ServerUp   Kind = "server up"
 )

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -56,11 +57,14 @@ func (c *Consumer) checkPending() {
 		next = c.cfg.BackOff[n-1]
 	}
 	var overdue []uint64
+	forgot := false
 	for _, seq := range sortedKeys(c.pending) {
 		p := c.pending[seq]
 		if seq <= c.ackFloorSeq {
+			// A message that waited for its time, by replay at original speed, while all before it were acked: the floor is above it.
 			c.forget(seq)
 			c.ackFloorDel = max(c.ackFloorDel, p.deliverSeq)
+			c.givenUp[seq], forgot = true, true
 			continue
 		}
 		elapsed, deadline := now.Sub(p.since), c.ackDeadline(c.redelivered[seq])
@@ -72,6 +76,10 @@ func (c *Consumer) checkPending() {
 		} else if !c.toRedeliver(seq) && !c.reachedMaxDeliver(seq) {
 			overdue = append(overdue, seq)
 		}
+	}
+	if forgot && c.model.cfg.Replicas == 1 {
+		c.store.ackFloorDel, c.store.ackFloorSeq = c.ackFloorDel, c.ackFloorSeq
+		maps.DeleteFunc(c.store.pending, func(seq uint64, _ pendingAck) bool { return seq <= c.ackFloorSeq })
 	}
 	c.queueOverdue(overdue, now)
 	if len(c.pending) == 0 {

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -11,8 +13,7 @@ import (
 const ackWaitCheck = 100 * time.Millisecond
 
 // Update changes the consumer's configuration as an administrator would. Changes
-// that a server refuses are refused, and so is a change of filters, which is not
-// modelled.
+// that a server refuses are refused.
 func (c *Consumer) Update(change func(*jetstream.ConsumerConfig)) {
 	c.model.tb.Helper()
 	c.model.do(func() {
@@ -34,6 +35,35 @@ func (c *Consumer) Update(change func(*jetstream.ConsumerConfig)) {
 		if cfg.PauseUntil != before.PauseUntil {
 			c.signal()
 		}
+		if cfg.FilterSubject != before.FilterSubject || !slices.Equal(cfg.FilterSubjects, before.FilterSubjects) {
+			c.countPending()
+			c.signal()
+		}
+	})
+}
+
+// Reset makes the consumer deliver again from a sequence on, as an administrator may; 0 is the first after its acknowledgement floor. It
+// drops the deliveries that wait for a quorum.
+func (c *Consumer) Reset(seq uint64) {
+	c.model.do(func() {
+		if !c.leads() {
+			return // nobody answers
+		}
+		if seq == 0 {
+			seq = c.ackFloorSeq + 1
+		}
+		c.note(Event{Kind: Reset, Text: fmt.Sprintf("to %d", seq)})
+		for i := range c.log {
+			c.log[i] = proposal{kind: pullEnded}
+		}
+		c.unsent, c.openPulls = map[uint64]*delivery{}, map[string]*openPull{}
+		c.pending, c.redelivered, c.redeliver = map[uint64]*pendingAck{}, map[uint64]uint64{}, nil
+		c.givenUp = map[uint64]bool{}
+		c.store = newStore(seq)
+		c.sseq, c.dseq, c.ackFloorSeq, c.ackFloorDel = seq, 1, seq-1, 0
+		c.countPending()
+		c.planFlush()
+		c.signal()
 	})
 }
 
@@ -48,8 +78,6 @@ func unchangeable(before, cfg jetstream.ConsumerConfig) string {
 		return "DeliverPolicy"
 	case cfg.MaxWaiting != before.MaxWaiting:
 		return "MaxWaiting"
-	case cfg.FilterSubject != before.FilterSubject, len(cfg.FilterSubjects) != len(before.FilterSubjects):
-		return "a filter"
 	}
 	return ""
 }

@@ -1,0 +1,77 @@
+package natstest
+
+import "slices"
+
+// farLink is the way between the server that clients are connected to and the one
+// of JetStream: the connection of a leaf node, a route or a gateway. While it is
+// stalled, what either side sends waits, in order, and nothing is closed. The
+// clients' server takes SUB, UNSUB and PING as ever; the other one goes by the
+// subscriptions that it has heard of. The peer's mutex guards it.
+type farLink struct {
+	stalled bool
+	up      []arrival // for JetStream, and what it is to know of subscriptions
+	down    []routed  // for clients
+}
+
+// routed is a frame and the subject that says who gets it.
+type routed struct {
+	subject string
+	frame
+}
+
+// Stall stalls the link between the clients' server and JetStream, or lets it
+// flow again. All that waits arrives then at once.
+func (p *Peer) Stall(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case on:
+		p.link.stalled = true
+	case p.link.stalled:
+		p.in.put(arrival{}) // without a connection; for the dispatcher
+	}
+}
+
+// waits keeps an operation for JetStream until the link flows, and says whether
+// it does.
+func (p *Peer) waits(a arrival) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.link.stalled {
+		p.link.up = append(p.link.up, a)
+	}
+	return p.link.stalled
+}
+
+// flow ends a stall.
+func (p *Peer) flow() {
+	p.mu.Lock()
+	up, down := p.link.up, p.link.down
+	p.link = farLink{}
+	for _, r := range down {
+		r.send(p.receivers(nil, r.subject, false))
+	}
+	p.mu.Unlock()
+	for _, a := range up {
+		p.pass(a)
+	}
+}
+
+// pass hands an operation to JetStream.
+func (p *Peer) pass(a arrival) {
+	switch a.op.Verb {
+	case "PUB", "HPUB":
+		p.publish(a)
+	case "SUB", "UNSUB":
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		i := slices.IndexFunc(a.conn.subs, func(sub *peerSub) bool { return sub.sid == a.op.SID })
+		switch {
+		case i < 0:
+		case a.op.Verb == "SUB":
+			a.conn.subs[i].far = true
+		case !a.conn.subs[i].near:
+			a.conn.drop(a.conn.subs[i])
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package pull
+
+import (
+	"slices"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// EffectKind is something for the driver to do.
+type EffectKind uint8
+
+// The kinds of effects.
+const (
+	Send        EffectKind = iota // send Pull, and subscribe Inbox to Subject before its first
+	Unsubscribe                   // drop Inbox: nothing more can arrive on it
+	Drain                         // unsubscribe Inbox and report when its wire is empty
+	Nak                           // hand Msg back to the server
+	Wake                          // Demand is done
+	Deliver                       // hand Msgs to the standing Demand; it may be done
+	Problem                       // a pull of the standing Demand failed with Err
+	Healthy                       // pulls of the standing Demand are answered again
+	PinGained                     // Pin was gained
+	PinLost                       // Pin was lost
+	Doubt                         // the consumer may have changed, or be gone
+	Prove                         // send requests to the consumer while Proving, and report each: see Answered
+)
+
+// Effect is one thing to do. Effects are carried out in order. Among those that wait together, changes of pins come first.
+type Effect struct {
+	Kind   EffectKind
+	Done   bool
+	Inbox  *Inbox
+	Pull   *wire.Request
+	Reply  string // where the answers to Pull go
+	Demand *Demand
+	Msg    Message
+	Msgs   []Message
+	Err    error
+	Pin    *Pin
+}
+
+// effects are what the driver is to do.
+type effects struct {
+	list  []Effect
+	spare []Effect // memory of the last batch
+}
+
+// changePin adds a change of a pin before all else: the messages of the pin may leave by a Deliver that is there already.
+func (q *effects) changePin(kind EffectKind, group, id string) {
+	changes := 0
+	for changes < len(q.list) && (q.list[changes].Kind == PinGained || q.list[changes].Kind == PinLost) {
+		changes++
+	}
+	q.list = slices.Insert(q.list, changes, Effect{Kind: kind, Pin: &Pin{Group: group, ID: id}})
+}
+
+// do adds an effect.
+func (q *effects) do(f Effect) { q.list = append(q.list, f) }
+
+// deliver adds the effect that hands over the messages of a standing demand and its end.
+func (q *effects) deliver(d *Demand) {
+	if !d.stand.notified {
+		d.stand.notified = true
+		q.do(Effect{Kind: Deliver, Demand: d})
+	}
+}
+
+// take returns the effects, and takes back the last result to reuse the memory. Messages leave their standing demand here, so that those
+// of several events are handed over at once.
+func (q *effects) take(done []Effect) []Effect {
+	for i := range done {
+		if f := &done[i]; f.Kind == Deliver && cap(f.Msgs) > 0 {
+			clear(f.Msgs)
+			f.Demand.spare = f.Msgs[:0]
+		}
+	}
+	clear(done)
+	if done != nil {
+		q.spare = done[:0]
+	}
+	batch := q.list
+	if len(batch) == 0 {
+		return nil
+	}
+	q.list, q.spare = q.spare, nil
+	for i := range batch {
+		if f := &batch[i]; f.Kind == Deliver {
+			d := f.Demand
+			f.Msgs, f.Done, f.Err = d.Got, d.Done, d.Err
+			d.Got, d.spare, d.stand.notified = d.spare, nil, false
+		}
+	}
+	return batch
+}

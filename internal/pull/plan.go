@@ -1,0 +1,204 @@
+package pull
+
+import (
+	"cmp"
+	"time"
+)
+
+const (
+	// byteParts is into how many parts a byte window is divided. Each pull asks for one of them, so that pulls overlap.
+	byteParts = 4
+	// refreshBytes is the max_bytes of a pull that only refreshes a pin: less than the size of any message.
+	refreshBytes = 1
+	// mostSilent is how many silent pulls a standing demand has before it waits until the consumer's server has answered
+	// something else: a connection that carries nothing does not answer more pulls either.
+	mostSilent = 2
+)
+
+// view is what a plan depends on, besides the share group.
+type view struct {
+	limits *Limits
+	room   *capacity
+	pinned bool // the client holds the pin of the group
+	trip   time.Duration
+}
+
+// step is what follows for a demand.
+type step uint8
+
+const (
+	waits      step = iota // for a frame, a credit or a deadline that will come
+	waitsSlots             // until slots of the channel are free
+	joins                  // is covered by a pull that is open
+	hurries                // waits for a no-wait pull that is in flight
+	pulls                  // a pull goes out
+)
+
+// order is what follows for a demand, and the pull that goes out.
+type order struct {
+	step    step
+	open    *pull // that it joins or hurries
+	kind    kind
+	batch   int  // at most
+	bytes   int  // the max_bytes for a standing demand; 0: none
+	refresh bool // it only refreshes a pin
+}
+
+// plan decides what follows for d.
+func plan(now At, d *Demand, v *view) order {
+	if d.Mode == Standing {
+		return planStanding(now, d, v)
+	}
+	return planCall(d, v)
+}
+
+// planCall decides what follows for a call that no pull covers. The first row that applies decides:
+//
+//	| the call                                  | what follows                                                      |
+//	| ---                                       | ---                                                               |
+//	| has not looked; a no-wait pull is open    | waits for its end, which is hurried, and shares the next          |
+//	| found nothing, and waits; a long pull of  | is covered by that one                                            |
+//	| its kind has Want messages to spare, and  |                                                                   |
+//	| lives until the call's deadline           |                                                                   |
+//	| no free slots in the channel              | waits for some                                                    |
+//	| has not looked                            | a no-wait pull goes out for all such calls                        |
+//	| found nothing                             | a long pull goes out for all such calls of its mode               |
+func planCall(d *Demand, v *view) order {
+	for _, p := range d.share.pulls {
+		switch {
+		case !p.awaited():
+		case !d.long && p.kind == noWait:
+			return order{step: hurries, open: p}
+		case d.long && !d.NoWait && d.share.serves(p, d):
+			return order{step: joins, open: p}
+		}
+	}
+	switch {
+	case v.room.free < 1:
+		return order{step: waitsSlots}
+	case d.long:
+		return order{step: pulls, kind: d.share.longKind(d), batch: v.room.long()}
+	}
+	return order{step: pulls, kind: noWait, batch: v.room.free}
+}
+
+// serves reports whether a long pull will bring all messages that d wants beyond those for its own demands.
+func (s *share) serves(p *pull, d *Demand) bool {
+	return p.kind == s.longKind(d) && p.left-p.need >= d.Want && !s.unshared && p.sent+p.req.Expires+2*ExpiresMargin >= d.Deadline
+}
+
+// longKind is the kind of a long pull for d.
+func (s *share) longKind(d *Demand) kind {
+	if !d.NoWait && (d.Mode == Fill || s.claimed) {
+		return longPull
+	}
+	return oneShot
+}
+
+// onOrder counts the messages that the pulls of a standing demand may still bring.
+type onOrder struct {
+	pulls, messages int // of pulls that are open
+	inDoubt         int // pulls of which it is not known whether the server has them
+	ended           int // pulls that the server has ended, and how many messages
+	promised        int // of theirs are expected
+	bytes           int // of all messages
+}
+
+func (d *Demand) onOrder(now At) (o onOrder) {
+	for _, p := range d.share.pulls {
+		if p.owner != d {
+			continue
+		}
+		if d.stand.bytes > 0 && !p.silent {
+			o.bytes += p.bytesToCome(d.stand.bytes)
+		}
+		switch {
+		case p.inDoubt:
+			o.inDoubt++
+		case p.silent: // it was lost, or else its next message makes it count again
+		case !p.ended:
+			o.pulls++
+			o.messages += p.left
+		case now < p.promised:
+			o.ended++
+			o.promised += p.left
+		}
+	}
+	return o
+}
+
+// planStanding keeps a standing demand's window on order. Pulls overlap: the next goes out as soon as half of the messages that may wait
+// for a worker are neither held nor on order, or when nothing is on order and a worker waits. It goes out unless one of these is the case:
+//
+//	| state                                                  | the pull waits for                            |
+//	| ---                                                    | ---                                           |
+//	| trouble: a pull is open, mostSilent are in doubt, or   | the end of one, an answer, or its time. What  |
+//	| the back-off runs                                      | goes out then is a probe                      |
+//	| pinned policy, no pin, and messages were promised      | those: they bring the pin                     |
+//	| no free slots in the channel                           | some                                          |
+//	| the next message fits no pull, and some are held or on | none: then the message is pulled alone,       |
+//	| order                                                  | without a bound of the byte window            |
+//	| unless the pin has to be refreshed:                    |                                               |
+//	| - the window is full, or enough pulls are open         | credit                                        |
+//	| - quiet, and an eighth of the window is on order       | messages                                      |
+//	| - less than half of the window is free, and something  | credit                                        |
+//	|   is on order, or held while no worker waits           |                                               |
+//	| - less is free of the byte window than a pull asks for | credit                                        |
+//
+// A pull that refreshes the pin and that does not fit otherwise has refreshBytes.
+func planStanding(now At, d *Demand, v *view) order {
+	s, o := d.stand, d.onOrder(now)
+	refresh := v.pinned && now >= s.lastPull+v.limits.pinRefresh()
+	open := o.messages + o.promised
+	most := min(s.onOrderMost(d.n, v.trip), v.room.slots-v.room.slots/9) // the other slots are for calls beside a full window
+	need := min(s.window-s.held, most) - open
+	half := max(1, (min(s.window-s.workers, most)+1)/2)
+	enough := max(1, min(s.window, cmp.Or(v.limits.Batch, s.window))/8) // in quiet times
+	batch := v.limits.batch(min(need, v.room.long()))
+	bytes, fits := d.pullBytes(&o, v.limits)
+	switch {
+	case s.probing && (o.pulls > 0 || o.inDoubt >= mostSilent || now < s.retryAt):
+		return order{}
+	case v.limits.Pinned && !v.pinned && o.promised > 0:
+		return order{}
+	case v.room.free < 1 && (need > 0 || refresh):
+		return order{step: waitsSlots}
+	case v.room.free < 1:
+		return order{}
+	case s.oversize && (s.held > 0 || open > 0):
+		return order{}
+	case s.oversize:
+		batch = 1
+	case refresh:
+	case batch < 1, v.manyPulls(&o), s.quiet && o.messages >= enough:
+		return order{}
+	case need < half && (open > 0 || s.held > 0 && !s.starving):
+		return order{}
+	case !fits:
+		return order{}
+	}
+	return order{step: pulls, kind: windowed, batch: max(1, batch), bytes: bytes, refresh: !fits || batch < 1}
+}
+
+// pullBytes is the max_bytes of the next pull, 0 for none. It reports false if too little of the byte window is free.
+func (d *Demand) pullBytes(o *onOrder, limits *Limits) (n int, ok bool) {
+	s := d.stand
+	if s.bytes > 0 && !s.oversize {
+		n = max(1, s.bytes/byteParts)
+		if s.bytes-s.heldBytes-o.bytes < n {
+			return 0, false
+		}
+	}
+	n = min(cmp.Or(n, d.MaxBytes), cmp.Or(d.MaxBytes, n)) // the smaller one, where 0 is none
+	return min(n, cmp.Or(limits.Bytes, n)), true
+}
+
+// manyPulls reports whether a standing demand has enough pulls: a quarter of the consumer's MaxWaiting, because the
+// server drops pulls beyond its queue. A server that ends each pull with a promise of messages must not get ever more.
+func (v *view) manyPulls(o *onOrder) bool {
+	most := v.room.slots
+	if w := v.limits.Waiting; w > 0 {
+		most = min(w, max(2, w/4))
+	}
+	return o.pulls >= most || o.ended > most
+}

@@ -1,0 +1,141 @@
+package pull
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// standing is the state of a demand that keeps a window on order.
+type standing struct {
+	// The caller's window, and the messages that it holds.
+	window    int // messages that may be held or on order
+	workers   int // messages of the window that are handled, not waiting
+	held      int // delivered, and not credited by the caller
+	heldBytes int
+	starving  bool // a worker waits
+	serial    uint64
+	bytes     int // that may be held or on order; 0: no bound
+
+	// Traffic.
+	lastPull At
+	pace     pace
+	pending  int  // messages that the consumer had left when it delivered the last one
+	notified bool // delivered messages are about to be handed over
+	// oversize is set if the next message is larger than a pull may ask for: it is pulled alone.
+	oversize bool
+	// quiet is set if the last pull has expired with at least half of its batch unused: the other open pulls are enough, and the
+	// next one goes out when they may bring only a few messages.
+	quiet bool
+
+	// Trouble. After it the next pull is a probe: short-lived and without heartbeat, so that the server refuses it with
+	// a reason such as MaxWaiting. A pull with heartbeats would be dropped without an answer.
+	probing      bool
+	reported     bool // a problem was reported, and no frame has come since
+	silentProbes int  // in a row
+	retryAt      At   // no probe before this
+}
+
+// news is what the end of a pull means for the caller of a standing demand.
+type news struct {
+	end     error // the demand cannot be served
+	trouble error // a pull failed
+	healthy bool  // pulls are answered, again if trouble was reported
+}
+
+// troubled reports whether the next message changes more than accounts: see Engine.steady.
+func (s *standing) troubled() bool {
+	return s.probing || s.reported || s.quiet || s.starving
+}
+
+// heal notes that the server answers the pulls: the next is no probe. It reports whether a problem was reported before.
+func (s *standing) heal() (reported bool) {
+	if reported = s.reported; reported || s.probing {
+		s.probing, s.reported, s.silentProbes, s.retryAt = false, false, 0, 0
+	}
+	return reported
+}
+
+// pullEnded updates s when its pull p has ended. The first probe after silence goes out at once, and the next ones after a back-off that
+// doubles up to 5 s. Several pulls that were dropped together count as one.
+func (s *standing) pullEnded(now At, p *pull, o *ending, rng *rand.Rand) (n news) {
+	st := o.status
+	s.quiet = st.Condition == wire.Expired && p.got <= p.req.Batch/2 && !p.probe()
+	switch class := st.Condition.Class(); {
+	case o.silent:
+		if p.probe() {
+			s.retryAt = now + backOff(s.silentProbes, silentBackOff, rng)
+			s.silentProbes++
+		}
+		n.trouble = ErrSilent
+	case o.lost && s.reported: // with the connection
+		s.probing = true
+	case o.lost:
+		n.trouble = ErrLost
+	case st.Condition == wire.MaxBytes: // the next message is larger than the bytes that p asked for
+		n.healthy = true
+		switch {
+		case p.got > 0, p.refresh:
+		case p.alone:
+			n.end = &Refused{st} // it does not fit the user's limit and never will
+		default:
+			s.oversize = true
+		}
+	case class == wire.Retry, st.Condition == wire.LimitExceeded:
+		n.trouble = &Refused{st}
+	case class == wire.Config, class == wire.Terminal:
+		n.end = &Refused{st}
+	default:
+		n.healthy = true
+	}
+	return n
+}
+
+// leastFar is how many messages a standing demand may always have on order behind a slow link.
+const leastFar = 16
+
+// pace counts the messages that arrive in a round trip to the consumer's server.
+type pace struct {
+	since     At
+	n, before int // messages of the demand at since; that arrived in the round trip before
+}
+
+// note begins to count anew after each round trip, if n messages have arrived so far.
+func (p *pace) note(now At, n int, trip time.Duration) {
+	if took := now - p.since; trip > farTrip && took >= trip {
+		p.before = int(float64(n-p.n) * float64(trip) / float64(took))
+		p.since, p.n = now, n
+	}
+}
+
+// onOrderMost bounds how many messages may be on order where the consumer's server is far, if n have arrived so far: as many as arrive in
+// fillMost, or in two round trips, or wait there. So the pulls of a demand that ends are soon filled: no request ends a pull, and what the
+// server sends before an UNSUB arrives there is lost.
+func (s *standing) onOrderMost(n int, trip time.Duration) int {
+	if trip <= farTrip {
+		return math.MaxInt
+	}
+	return max(leastFar, 2*s.workers, s.pending, max(s.pace.before, n-s.pace.n)*int(max(2, fillMost/trip)))
+}
+
+// Credit is N messages, of Bytes together, that are no longer held. Pending is how many the consumer had left when it delivered the last
+// one. Window is how many may be held or on order, and Starving says that a worker waits; of two that overtake each other the one with the
+// higher Serial counts.
+type Credit struct {
+	N, Bytes, Window int
+	Pending          int
+	Starving         bool
+	Serial           uint64
+}
+
+// credit returns messages to the window.
+func (s *standing) credit(c Credit) {
+	s.held -= c.N
+	s.heldBytes -= c.Bytes
+	s.pending = c.Pending
+	if c.Serial >= s.serial {
+		s.window, s.starving, s.serial = c.Window, c.Starving, c.Serial
+	}
+}

@@ -1,0 +1,129 @@
+package worker
+
+import (
+	"log/slog"
+	"slices"
+)
+
+// Deliver takes messages that arrived, and keeps no reference to ms. It must not run twice at the same time.
+func (p *Pool[M]) Deliver(ms []M) {
+	if p.ops.Key != nil {
+		p.sort(ms)
+	} else {
+		p.take(ms, nil)
+	}
+}
+
+// sort has messages get their keys, and be taken in this order. The key function is the user's, so it is called where callbacks are, in a
+// queue of its own, and holds up neither the deliveries of other calls nor their callers.
+func (p *Pool[M]) sort(ms []M) {
+	ms = slices.Clone(ms)
+	p.keyless.Post(func() {
+		keys := make([]string, len(ms))
+		for i, m := range ms {
+			keys[i] = p.keyOf(m)
+		}
+		p.take(ms, keys)
+	})
+}
+
+// keyOf returns the key of a message. If the key function panics, that is reported, and the message has the empty key.
+func (p *Pool[M]) keyOf(m M) (key string) {
+	defer func() {
+		if v := recover(); v != nil {
+			id, _, _ := p.ops.Identify(m)
+			err := recovered("the OrderedBy function", v)
+			p.ops.Report.Later(slog.LevelError, "jetpull: OrderedBy panicked, and its message has the empty key", "sequence", id.Seq, "error", err)
+			p.ops.Report.Error(err)
+		}
+	}()
+	return p.ops.Key(m)
+}
+
+// take takes messages, with their keys if they have some.
+func (p *Pool[M]) take(ms []M, keys []string) {
+	q := &p.queue
+	var settle []func() error // of messages that make no entry
+	q.mu.Lock()
+	now, before := p.ops.Now(), q.ready.n
+	for i, m := range ms {
+		id, delivered, number := p.ops.Identify(m)
+		if q.history.delivered(id, delivered, number) { // those that are held now will not be remembered
+			for e := q.held.next; e != &q.held; e = e.next {
+				e.before = true
+			}
+		}
+		size := p.ops.Size(m)
+		e, known := p.known(id)
+		switch {
+		case e != nil:
+			e.replace(m, delivered)
+		case known == Acked:
+			settle = append(settle, func() error { return p.ops.AckAgain(m) })
+			q.history.lastAt = now // more may follow
+		case known == Terminated:
+			settle = append(settle, func() error { return p.ops.Term(m, "") })
+		case q.stopped:
+			settle = append(settle, func() error { p.ops.HandBack(m); return nil })
+		default:
+			e = q.add()
+			e.msg, e.latest, e.id, e.delivered, e.first, e.size, e.since = m, m, id, delivered, delivered, size, now
+			if keys != nil {
+				e.key = keys[i]
+			}
+			q.enqueue(e)
+			continue
+		}
+		q.countCredit(size)
+	}
+	for range min(q.ready.n-before, q.waiting) {
+		q.some.Signal()
+	}
+	q.startWorker()
+	q.starving = q.ready.n == 0 && q.hungry()
+	c := q.creditDue()
+	p.lookAgain(now)
+	q.mu.Unlock()
+	for _, f := range settle {
+		p.ops.Report.Error(f())
+	}
+	if c.N > 0 || c.Starving {
+		p.ops.Credit(c)
+	}
+}
+
+// known returns the held entry of a message, or else how it is remembered to be settled. A message that its handler, or
+// the loop of Messages, has settled itself is held until the handler returns. A redelivery of one that it handed back is a
+// message like any other. The lock is held.
+func (p *Pool[M]) known(id ID) (*entry[M], Settlement) {
+	q := &p.queue
+	if id.Seq > q.history.highest || id.Seq == 0 {
+		q.history.highest = max(q.history.highest, id.Seq)
+		return nil, Undecided
+	}
+	e := q.find(id)
+	if e == nil {
+		return nil, q.history.settlement(id)
+	}
+	how := p.ops.Settled(e.msg)
+	switch {
+	case how == Naked && e.parked:
+		q.done(e, p.ops.Now())
+		p.workers.Done()
+	case how == Naked:
+		q.remove(e)
+	}
+	if how != Undecided {
+		return nil, how
+	}
+	return e, Undecided
+}
+
+// replace replaces e's delivery by a redelivery. A worker keeps the delivery that it has: an acknowledgement of any
+// delivery settles the message.
+func (e *entry[M]) replace(m M, delivered uint64) {
+	e.latest, e.delivered = m, max(e.delivered, delivered) // a server that crashed counts from 1 again
+	if !e.taken {
+		e.msg = m
+	}
+}
