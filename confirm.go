@@ -1,11 +1,14 @@
 package jetpull
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,8 +21,8 @@ import (
 const (
 	// confirmAtOnce is how many acknowledgements are on their way at a time.
 	confirmAtOnce = 1024
-	// confirmAgain is when an acknowledgement that was not confirmed is sent again; the server confirms it again.
-	confirmAgain = time.Second
+	// resendAfter is when an acknowledgement that was not confirmed is sent again; the server confirms it again.
+	resendAfter = time.Second
 )
 
 // ConfirmAcks acknowledges messages and waits until the server has confirmed each: DoubleAck for many, with
@@ -40,26 +43,44 @@ func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
 		if m == nil || m.sub == nil {
 			return invalid("msgs", "message %d is nil or was not delivered by this package", i)
 		}
-		if m.sub.bound.Load().ackNone {
+		if m.session.ackNone {
 			return invalid("ConfirmAcks", "consumer %q has ack policy none, so there is nothing to confirm", m.sub.consumer)
 		}
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
-	var errs []error
-	for len(msgs) > 0 {
-		n := 1
-		if msgs[0].sub.recorder != nil {
-			errs, msgs = append(errs, msgs[0].DoubleAck(ctx)), msgs[1:]
+	if len(msgs) == 0 || !slices.ContainsFunc(msgs, func(m *Msg) bool { return m.sub != msgs[0].sub }) {
+		return errors.Join(confirmAll(ctx, msgs)...)
+	}
+	var subs []*Subscription
+	of := map[*Subscription][]*Msg{}
+	for _, m := range msgs {
+		if of[m.sub] == nil {
+			subs = append(subs, m.sub)
+		}
+		of[m.sub] = append(of[m.sub], m)
+	}
+	errs := make([][]error, len(subs))
+	var all sync.WaitGroup
+	for i, s := range subs { // side by side: the consumer of one may be gone
+		all.Go(func() { errs[i] = confirmAll(ctx, of[s]) })
+	}
+	all.Wait()
+	return errors.Join(slices.Concat(errs...)...)
+}
+
+// confirmAll confirms messages of one Subscription.
+func confirmAll(ctx context.Context, msgs []*Msg) (errs []error) {
+	for some := range slices.Chunk(msgs, confirmAtOnce) {
+		if some[0].sub.recorder == nil {
+			errs = append(errs, confirm(ctx, some[0].sub, some)...)
 			continue
 		}
-		for n < len(msgs) && n < confirmAtOnce && msgs[n].sub == msgs[0].sub {
-			n++
+		for _, m := range some {
+			errs = append(errs, m.DoubleAck(ctx))
 		}
-		errs = append(errs, confirm(ctx, msgs[0].sub, msgs[:n])...)
-		msgs = msgs[n:]
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // confirmation is an acknowledgement that is to be confirmed.
@@ -71,7 +92,7 @@ type confirmation struct {
 
 // confirm acknowledges messages of one Subscription. Each has a reply subject that ends in its index.
 func confirm(ctx context.Context, s *Subscription, msgs []*Msg) (errs []error) {
-	inbox := s.nc.NewInbox() + "."
+	inbox, before := s.nc.NewInbox()+".", s.nc.LastError()
 	in := make(chan *nats.Msg, 8*len(msgs)) // an answer to each time that one is sent, for 5 s and a little more
 	sub, err := s.nc.ChanSubscribe(inbox+"*", in)
 	if err != nil {
@@ -81,7 +102,7 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) (errs []error) {
 	acks, open := make([]confirmation, len(msgs)), 0
 	for i, m := range msgs {
 		acks[i].msg = m
-		if m.settled.CompareAndSwap(false, true) {
+		if m.claim() {
 			acks[i].open = true
 			open++
 		} else {
@@ -89,7 +110,7 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) (errs []error) {
 		}
 	}
 	giveUp := func(a *confirmation, err error) { // it can be acknowledged again
-		a.msg.settled.Store(false)
+		a.msg.unclaim()
 		a.open, a.err = false, err
 		open--
 	}
@@ -104,7 +125,7 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) (errs []error) {
 			}
 		}
 	}
-	again := time.NewTicker(confirmAgain)
+	again := time.NewTicker(resendAfter)
 	defer again.Stop()
 	send()
 	for open > 0 {
@@ -116,7 +137,7 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) (errs []error) {
 			}
 			a := &acks[i]
 			if st, ok := wire.ParseStatus(r.Header); ok && len(r.Data) == 0 {
-				a.err = statusError(st, a.msg.raw.Reply) // 503: the consumer may have no leader at present
+				a.err = &StatusError{st.Code, st.Description, a.msg.raw.Reply} // 503: the consumer may have no leader at present
 				continue
 			}
 			a.open, a.err = false, nil
@@ -127,9 +148,10 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) (errs []error) {
 				send()
 			}
 		case <-ctx.Done():
+			refused := s.refusedAck(before)
 			for i := range acks {
 				if a := &acks[i]; a.open {
-					giveUp(a, contextError(ctx, a.err))
+					giveUp(a, contextError(ctx, cmp.Or(refused, a.err)))
 				}
 			}
 		}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/jetpull/jetpull/internal/worker"
 )
 
 // Consume runs h for each message until ctx ends or the consumer is gone. It reads ahead, keeps slow messages in
@@ -17,16 +15,17 @@ import (
 // running handlers go on for [DrainTimeout]; then their context is cancelled. Consume returns nil after that, or
 // [ErrDrainTimeout] if handlers had to be cancelled, at most DrainTimeout and a second after the end of ctx. If it ends
 // by itself it returns [ErrConsumerDeleted], [ErrClosed] or a [StatusError] that no retry can resolve, and before it
-// begins [ErrInvalidOption]. With [DeadLetter] it looks up the subject's stream first, for 5 s at most; the end of ctx
-// stops that, Close does not.
-func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) error {
+// begins [ErrInvalidOption]. With [DeadLetter] it looks up the subject's stream first, for 5 s at most, and needs the permission for
+// STREAM.NAMES; the end of ctx stops that, Close does not. If the server refuses acknowledgements, Consume ends with an error that
+// matches [nats.ErrPermissionViolation], before any of them is redelivered.
+func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...ConsumeOption) error {
 	if h == nil {
 		return invalid("handler", "is nil; give the function that handles a message")
 	}
-	if err := checkContext(ctx); err != nil {
+	if err := s.check(ctx); err != nil {
 		return err
 	}
-	set, err := s.settings(context.WithoutCancel(ctx), callConsume, opts) // a context that has ended is no error
+	set, err := s.settings(context.WithoutCancel(ctx), callConsume, given(opts)) // a context that has ended is no error
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -35,8 +34,8 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 			return invalid("Use", "a Middleware returned a nil Handler")
 		}
 	}
-	if err := s.checkDeadLetter(ctx, set.run.deadLetter); err != nil {
-		if ctx.Err() != nil {
+	if err := s.checkDeadLetter(ctx, &set.run); err != nil {
+		if errors.Is(err, context.Canceled) { // ctx was, before the answer came
 			return nil
 		}
 		return err
@@ -45,7 +44,7 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	r := s.open(callConsume, set, h, nil)
 	r.report.Log.Debug("jetpull: consuming", "concurrency", set.run.Workers)
 	var drained error
-	for next := r; next != nil; next = r.next(ctx) {
+	for next := r; next != nil; next, err = r.next(ctx) {
 		r = next
 		drained = r.pool.Run(ctx)
 	}
@@ -54,7 +53,7 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	if drained != nil {
 		drained = fmt.Errorf("%w: %w", ErrDrainTimeout, drained)
 	}
-	if err := r.pool.Err(); err != nil && !errors.Is(err, worker.ErrReconfigured) {
+	if err != nil {
 		return errors.Join(s.wrapError("consume", err), drained)
 	}
 	return drained

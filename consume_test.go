@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,12 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/model"
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
 var nothing = func(context.Context, *jetpull.Msg) error { return nil }
 
-func delays(d ...time.Duration) []jetpull.Option { return opts(jetpull.RetryDelays(d...)) }
+func delays(d ...time.Duration) []jetpull.ConsumeOption { return opts(jetpull.RetryDelays(d...)) }
 
 func returns(err error) jetpull.Handler { return func(ctx, *jetpull.Msg) error { return err } }
 
@@ -33,7 +35,7 @@ var (
 // outcomes are what a handler's result makes of a message.
 var outcomes = []struct {
 	name    string
-	opts    []jetpull.Option
+	opts    []jetpull.ConsumeOption
 	handler jetpull.Handler
 	verb    string
 	arg     string
@@ -44,14 +46,23 @@ var outcomes = []struct {
 	{"retry", nil, returns(jetpull.Retry(3*time.Second, errCause)), "-NAK", `{"delay":3000000000}`, 3 * time.Second, "cause"},
 	{"retry at once", delays(time.Hour), returns(jetpull.Retry(0, nil)), "-NAK", "", time.Nanosecond, "retry"},
 	{"retry delays", delays(7 * time.Second), returns(errCause), "-NAK", `{"delay":7000000000}`, 7 * time.Second, "cause"},
-	{"wrapped retry", nil, returns(errors.Join(errors.New("x"), jetpull.Retry(2*time.Second, nil))), "-NAK", `{"delay":2000000000}`, 2 * time.Second, "x"},
+	{
+		"wrapped retry", nil, returns(errors.Join(errors.New("x"), jetpull.Retry(2*time.Second, nil))), "-NAK", `{"delay":2000000000}`, 2 * time.Second,
+		"x",
+	},
+	{"a RetryError", nil, returns(&jetpull.RetryError{After: 2 * time.Second}), "-NAK", `{"delay":2000000000}`, 2 * time.Second, "retry"},
+	{"a nil pointer", delays(0), returns((*jetpull.RetryError)(nil)), "-NAK", "", time.Nanosecond, "*jetpull.RetryError that cannot be read"},
+	{"a TerminateError", nil, returns(fmt.Errorf("x: %w", &jetpull.TerminateError{Reason: "no good"})), "+TERM", "no good", 0, "x: "},
 	{"terminate", nil, returns(jetpull.Terminate("no good", errCause)), "+TERM", "no good", 0, "cause"},
 	{"terminate without a reason", nil, returns(jetpull.Terminate("", nil)), "+TERM", "", 0, "terminate"},
 	{"terminate for a long reason", nil, returns(jetpull.Terminate(tooLong, errCause)), "+TERM", "status 500: " + strings.Repeat("x", 1012), 0, "cause"},
 	{"terminate for white space", nil, returns(jetpull.Terminate("\r\n", nil)), "+TERM", "", 0, "terminate"},
 	{"panic", delays(0), func(context.Context, *jetpull.Msg) error { panic("oh no") }, "-NAK", "", time.Nanosecond, "panicked: oh no"},
 	{"where it panicked", delays(0), func(context.Context, *jetpull.Msg) error { panic(errCause) }, "-NAK", "", time.Nanosecond, "consume_test.go"},
-	{"goexit", delays(0), func(context.Context, *jetpull.Msg) error { runtime.Goexit(); return nil }, "-NAK", "", time.Nanosecond, "ended its goroutine"},
+	{
+		"goexit", delays(0), func(context.Context, *jetpull.Msg) error { runtime.Goexit(); return nil }, "-NAK", "", time.Nanosecond,
+		"ended its goroutine",
+	},
 	{"settled by the handler", nil, func(_ context.Context, m *jetpull.Msg) error { return m.Term() }, "+TERM", "", 0, ""},
 	{"settled and failed", nil, func(_ context.Context, m *jetpull.Msg) error { _ = m.Ack(); return errCause }, "+ACK", "", 0, "cause"},
 }
@@ -122,18 +133,23 @@ func TestDrainTimeout(t *testing.T) {
 		says    string
 		naks    int
 	}{
-		"handlers finish":        {30 * time.Second, func(ctx ctx, _ *jetpull.Msg) error { <-time.After(20 * time.Second); return ctx.Err() }, 20 * time.Second, nil, "", 8},
+		"handlers finish": {
+			30 * time.Second, func(ctx ctx, _ *jetpull.Msg) error { <-time.After(20 * time.Second); return ctx.Err() },
+			20 * time.Second, nil, "", 8,
+		},
 		"handlers are cancelled": {5 * time.Second, untilCancelled, 5 * time.Second, slow, "2 handlers", 10},
 		"at once":                {0, untilCancelled, 0, slow, "2 handlers", 10},
 		"handlers that go on":    {5 * time.Second, taking(&stage.Journal{}, time.Minute), 6 * time.Second, slow, "go on", 8},
 	} {
 		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 			w.Publish(10)
-			r := w.consume(tt.handler, jetpull.Concurrency(2), jetpull.DrainTimeout(tt.drain))
+			r := w.consume(tt.handler, jetpull.Concurrency(2), jetpull.DrainTimeout(tt.drain), jetpull.MaxAttempts(1))
 			pulls := len(w.Pulls())
 			r.cancel()
 			synctest.Wait()
-			require.EqualValues(t, 8, w.sub.Stats().HandedBack, "what was read ahead goes back at once")
+			if tt.drain > 0 {
+				require.EqualValues(t, 8, w.sub.Stats().HandedBack, "what was read ahead goes back at once")
+			}
 			err := r.result()
 			near(t, tt.takes, w.Elapsed(), 100*time.Millisecond)
 			require.ErrorIs(t, err, tt.is)
@@ -142,6 +158,9 @@ func TestDrainTimeout(t *testing.T) {
 			require.Len(t, w.Pulls(), pulls, "nothing is pulled while it drains")
 			stage.Pass(time.Minute)
 			require.Len(t, w.Acks("+ACK"), 10-tt.naks, "what they settle later counts")
+			st := w.sub.Stats()
+			require.EqualValues(t, tt.naks, st.HandedBack)
+			require.Zero(t, st.Failed+st.Terms, "a handler that was cancelled has not failed")
 		}))
 	}
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
@@ -199,7 +218,8 @@ func TestTheEndOfConsumeAfterANewConfiguration(t *testing.T) {
 	} {
 		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 			w.Publish(1)
-			r := w.consume(func(ctx context.Context, _ *jetpull.Msg) error { <-ctx.Done(); return ctx.Err() }, jetpull.Concurrency(16), jetpull.DrainTimeout(5*second))
+			r := w.consume(func(ctx context.Context, _ *jetpull.Msg) error { <-ctx.Done(); return ctx.Err() }, jetpull.Concurrency(16),
+				jetpull.DrainTimeout(5*second))
 			w.C().Update(func(cfg *jetstream.ConsumerConfig) { cfg.MaxRequestBatch = 4 })
 			w.soon(time.Minute, "the new configuration is read", func() bool { return len(w.Logs.With("configuration has changed")) > 0 })
 			w.Peer.Pause(true)
@@ -215,6 +235,30 @@ func TestTheEndOfConsumeAfterANewConfiguration(t *testing.T) {
 	}
 }
 
+// Calls that end all the time do not hold up the end of Consume and Messages, which waits for the wires of its own pulls.
+func TestTheEndOfConsumeBesideOtherCalls(t *testing.T) {
+	const oneWay = 40 * milli
+	link := model.Delay{Min: oneWay, Max: oneWay}
+	onStage(t, stage.Config{Model: model.Config{Up: link, Down: link}}, func(t *testing.T, w *world) {
+		over, stop := context.WithCancel(t.Context())
+		var calling sync.WaitGroup
+		for i := range 8 {
+			calling.Go(func() {
+				for over.Err() == nil {
+					_, _ = w.sub.Next(over, jetpull.MaxWait(time.Duration(50+10*i)*milli))
+				}
+			})
+		}
+		r := w.consume(taking(&w.j, 0))
+		stage.Pass(second)
+		ended := w.Elapsed()
+		require.NoError(t, r.stop())
+		require.LessOrEqual(t, w.Elapsed()-ended, 500*milli, "the end took longer")
+		stop()
+		calling.Wait()
+	})
+}
+
 // Consume returns DrainTimeout and a second after its context ended at the latest, also where the server cannot be reached and
 // whatever it waits for. Acknowledgements that were sent meanwhile reach the server later.
 func TestStopWithoutAServer(t *testing.T) {
@@ -225,17 +269,20 @@ func TestStopWithoutAServer(t *testing.T) {
 		handler     jetpull.Handler
 		drain, most time.Duration
 		is          error
-		opts        []jetpull.Option
+		opts        []jetpull.ConsumeOption
 		cfg         jetstream.ConsumerConfig
 		acks        int
 	}{
-		"handlers, at once":    {handler: taking(journal, time.Minute), most: second, is: slow, acks: 1},
-		"handlers, soon":       {handler: taking(journal, time.Minute), drain: 3 * second, most: 4 * second, is: slow, acks: 1},
-		"handlers, in order":   {handler: taking(journal, 500*milli), drain: time.Minute, most: 1500 * milli, acks: 1},
-		"an answer":            {handler: asks, drain: second, most: 2 * second, is: slow, acks: 1},
-		"a failure":            {handler: fails, drain: second, most: 2 * second},
-		"a failure of a key":   {handler: fails, drain: second, most: 2 * second, opts: opts(bySubject)},
-		"a dead letter":        {handler: fails, drain: second, most: 2 * second, is: slow, opts: opts(jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s")), cfg: jetstream.ConsumerConfig{MaxDeliver: 1}},
+		"handlers, at once":  {handler: taking(journal, time.Minute), most: second, is: slow, acks: 1},
+		"handlers, soon":     {handler: taking(journal, time.Minute), drain: 3 * second, most: 4 * second, is: slow, acks: 1},
+		"handlers, in order": {handler: taking(journal, 500*milli), drain: time.Minute, most: 1500 * milli, acks: 1},
+		"an answer":          {handler: asks, drain: second, most: 2 * second, is: slow, acks: 1},
+		"a failure":          {handler: fails, drain: second, most: 2 * second},
+		"a failure of a key": {handler: fails, drain: second, most: 2 * second, opts: opts(bySubject)},
+		"a dead letter": {
+			handler: fails, drain: second, most: 2 * second, is: slow,
+			opts: opts(jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s")), cfg: jetstream.ConsumerConfig{MaxDeliver: 1},
+		},
 		"nothing, ack none":    {handler: nothing, drain: second, most: 2 * second, cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}},
 		"whether it is pinned": {handler: taking(journal, milli), drain: second, most: 2 * second, opts: opts(jetpull.Group("g")), cfg: pinnedCfg, acks: 1},
 	} {
@@ -257,7 +304,7 @@ func TestStopWithoutAServer(t *testing.T) {
 				stage.Pass(2 * time.Minute)
 				require.Empty(t, w.C().Held())
 				require.Len(t, w.Acks("+ACK"), tt.acks)
-			}, tt.opts[:min(1, len(tt.cfg.PriorityGroups))]...))
+			}, as[jetpull.SubscribeOption](tt.opts[:min(1, len(tt.cfg.PriorityGroups))])...))
 		}
 	}
 }
@@ -284,6 +331,96 @@ func TestConsumeWhoseContextEndsAtItsBeginning(t *testing.T) {
 		handler := func(context.Context, *jetpull.Msg) error { return nil }
 		require.NoError(t, w.sub.Consume(ctx, handler))
 		require.NoError(t, w.sub.Consume(&lateEnd{Context: ctx}, handler))
-		require.ErrorIs(t, w.sub.Consume(ctx, handler, jetpull.FillBatch()), jetpull.ErrInvalidOption)
+		require.ErrorIs(t, w.sub.Consume(ctx, handler, jetpull.Concurrency(0)), jetpull.ErrInvalidOption)
 	})
+}
+
+// An OrderedBy function that blocks holds up the messages of its own call alone.
+func TestOrderedByBlocksNoOtherCall(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		release := make(chan struct{})
+		r := w.consume(taking(&w.j, 0), jetpull.OrderedBy(func(m *jetpull.Msg) string {
+			<-release
+			return m.Subject()
+		}))
+		w.Publish(1)
+		stage.Pass(time.Second)
+		next := w.next(t.Context())
+		w.Publish(1)
+		stage.Pass(time.Second)
+		require.Len(t, next, 1, "Next waits for the function of another call")
+		got := <-next
+		require.NoError(t, got.err)
+		require.NoError(t, got.ms[0].Ack())
+		close(release)
+		stage.Pass(time.Second)
+		require.Equal(t, []int{1}, w.j.All())
+		require.NoError(t, r.stop())
+	})
+}
+
+// A handler that passes its messages on, as one for nats.go may: the goroutine that gets one settles it.
+func TestManualAckLeavesMessagesToTheHandler(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckWait: 10 * time.Second}, func(t *testing.T, w *world) {
+		passed := make(chan *jetpull.Msg, 10)
+		r := w.consume(func(_ ctx, m *jetpull.Msg) error {
+			passed <- m
+			return nil
+		}, jetpull.ManualAck(), jetpull.Prefetch(3))
+		w.Publish(5)
+		stage.Pass(25 * time.Second)
+		require.Len(t, passed, 3, "no more than the window")
+		require.Empty(t, w.Acks("+ACK"))
+		require.Equal(t, 3, w.sub.Stats().Outstanding+len(passed), "and no more is asked for")
+		settle := []func(*jetpull.Msg) error{
+			func(m *jetpull.Msg) error { return m.DoubleAck(t.Context()) },
+			(*jetpull.Msg).Term,
+			func(m *jetpull.Msg) error { return jetpull.ConfirmAcks(t.Context(), m) },
+			(*jetpull.Msg).Ack,
+			(*jetpull.Msg).Ack,
+		}
+		for _, f := range settle {
+			require.NoError(t, f(<-passed))
+			stage.Pass(time.Second)
+		}
+		require.Empty(t, passed, "each was handled once, though it took longer than AckWait")
+		require.Empty(t, w.C().Unsettled())
+		require.NoError(t, r.stop())
+	})
+}
+
+func TestStopAfterAsksForNoMore(t *testing.T) {
+	for name, run := range map[string]func(t *testing.T, w *world) []int{
+		"consume": func(t *testing.T, w *world) []int {
+			require.NoError(t, w.sub.Consume(t.Context(), taking(&w.j, 0), jetpull.StopAfter(20)))
+			return w.j.All()
+		},
+		"consume, in parallel": func(t *testing.T, w *world) []int {
+			require.NoError(t, w.sub.Consume(t.Context(), taking(&w.j, time.Second), jetpull.StopAfter(20), jetpull.Concurrency(8)))
+			return w.j.All()
+		},
+		"messages": func(t *testing.T, w *world) (got []int) {
+			for m, err := range w.sub.Messages(t.Context(), jetpull.StopAfter(20)) {
+				require.NoError(t, err)
+				require.NoError(t, m.Ack())
+				got = append(got, int(m.Sequence()))
+			}
+			return got
+		},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			w.Publish(7)
+			time.AfterFunc(time.Minute, func() { w.Publish(50) })
+			got := run(t, w)
+			require.ElementsMatch(t, stage.UpTo(20), got)
+			stage.Pass(time.Second)
+			require.Len(t, w.Acks("+ACK"), 20)
+			require.Empty(t, w.Acks("-NAK"), "nothing has to be handed back")
+			require.Len(t, w.C().Unsettled(), 37, "what was not delivered")
+			m, err := w.sub.Next(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, 21, m.Sequence())
+			require.NoError(t, m.Ack())
+		}))
+	}
 }

@@ -1,6 +1,7 @@
 package jetpull
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,43 +34,52 @@ const (
 	HeaderDeadAttempts = "Dead-Letter-Attempts"
 	// HeaderDeadMsgID is the Nats-Msg-Id that the message had, if any.
 	HeaderDeadMsgID = "Dead-Letter-Msg-Id"
-	// HeaderDeadPayload is "too large" if the copy has no payload, because the payload and the headers above together
-	// exceed the server's max_payload.
+	// HeaderDeadPayload is "too large" if the copy has no payload, because the message with the headers above exceeds a limit of the
+	// server or of the stream of dead letters.
 	HeaderDeadPayload = "Dead-Letter-Payload"
+	// HeaderDeadHeaders is "too large" if the copy has neither payload nor the message's own headers, for the same reason.
+	HeaderDeadHeaders = "Dead-Letter-Headers"
 )
 
 // deadLetter stores the dead letter of m, and logs that it did or why not. It gives up when ctx, the handler's, is
-// cancelled: then the original is handed back at once and does not wait for its AckWait.
+// cancelled: then the original is handed back at once and does not wait for its AckWait. A copy that is too large is reduced, because it
+// would be refused at each attempt. Any other error is an outage.
 func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts int) error {
 	s, subject := r.sub, r.set.run.deadLetter
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
 	sequence := strconv.FormatUint(m.Sequence(), 10)
-	dead := nats.NewMsg(subject)
-	dead.Data = m.Data()
+	own := map[string]string{
+		HeaderDeadReason: reason, HeaderDeadStream: s.stream, HeaderDeadSequence: sequence,
+		HeaderDeadSubject: m.Subject(), HeaderDeadConsumer: s.consumer, HeaderDeadAttempts: strconv.Itoa(attempts),
+	}
+	dead := &nats.Msg{Subject: subject, Data: m.Data(), Header: nats.Header{}}
 	maps.Copy(dead.Header, m.Headers())
 	// The server acted on these headers of the original, and must not act on them again.
 	maps.DeleteFunc(dead.Header, func(k string, _ []string) bool { return strings.HasPrefix(k, "Nats-") })
-	for key, value := range map[string]string{
-		HeaderDeadReason: reason, HeaderDeadStream: s.stream, HeaderDeadSequence: sequence,
-		HeaderDeadSubject: m.Subject(), HeaderDeadConsumer: s.consumer, HeaderDeadAttempts: strconv.Itoa(attempts),
-	} {
-		dead.Header.Set(key, value)
-	}
 	if id := m.Headers().Get(jetstream.MsgIDHeader); id != "" {
 		dead.Header.Set(HeaderDeadMsgID, id)
 	}
 	// With its time, because another message has its sequence when the stream is recreated.
 	id := jetstream.WithMsgID(fmt.Sprintf("%s:%s:%s:%d", s.stream, s.consumer, sequence, m.ack().Timestamp))
-	_, err := s.js.PublishMsg(ctx, dead, id)
-	if errors.Is(err, nats.ErrMaxPayload) {
-		dead.Data = nil // these headers are over what the server takes
-		dead.Header.Set(HeaderDeadPayload, "too large")
-		_, err = s.js.PublishMsg(ctx, dead, id)
+	var err error
+	before := s.nc.LastError()
+	for _, reduce := range []func(){
+		func() {},
+		func() { dead.Data, own[HeaderDeadPayload] = nil, "too large" },
+		func() { dead.Header, own[HeaderDeadHeaders] = nats.Header{}, "too large" },
+	} {
+		reduce()
+		for key, value := range own {
+			dead.Header.Set(key, value)
+		}
+		if _, err = s.js.PublishMsg(ctx, dead, id); !tooLarge(err) {
+			break
+		}
 	}
 	log := r.report.Log.With("sequence", m.Sequence(), "subject", m.Subject(), "dead_letter", subject, "attempts", attempts, "reason", reason)
 	if err != nil {
-		err = fmt.Errorf("jetpull: dead letter of stream sequence %s to %s: %w", sequence, subject, err)
+		err = requestError(s.nc, before, "dead letter of stream sequence "+sequence+" to "+subject, subject, err)
 		log.Warn("jetpull: dead letter was not stored", "error", err)
 		if s.nc.IsClosed() {
 			err = fmt.Errorf("%w; %w", err, worker.ErrFinal)
@@ -79,31 +90,44 @@ func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts in
 	return nil
 }
 
+// tooLarge reports whether a stream or the server refuses a message for its size, at each attempt.
+func tooLarge(err error) bool {
+	const messageExceedsMaximum, headersExceedMaximum = 10054, 10097 // codes of the server
+	var api *jetstream.APIError
+	return errors.Is(err, nats.ErrMaxPayload) ||
+		errors.As(err, &api) && (api.ErrorCode == messageExceedsMaximum || api.ErrorCode == headersExceedMaximum)
+}
+
 // checkDeadLetter refuses a dead letter subject that no stream stores, and one that the consumer delivers: that would
 // be a loop. A loop through other streams shows in the log, which has a line for each dead letter.
-func (s *Subscription) checkDeadLetter(ctx context.Context, subject string) error {
+func (s *Subscription) checkDeadLetter(ctx context.Context, o *runSettings) error {
+	subject := o.deadLetter
 	if subject == "" {
 		return nil
 	}
-	ctx, cancel := withDefaultTimeout(ctx)
+	ctx, cancel := context.WithTimeout(ctx, defaultMaxWait)
 	defer cancel()
+	before, begun := s.nc.LastError(), time.Now()
 	stream, err := s.js.StreamNameBySubject(ctx, subject)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return invalid("DeadLetter", "no stream stores subject %q; create one", subject)
 	case err != nil:
-		return requestError("find the stream of dead letter subject "+subject, "STREAM.NAMES", err)
-	case stream == s.stream && s.delivers(subject):
-		return invalid("DeadLetter", "%q is delivered by consumer %q itself, which would be a loop; use a subject outside its filter", subject, s.consumer)
+		return requestError(s.nc, before, "find the stream of dead letter subject "+subject, apiPrefix(s.js)+"STREAM.NAMES", unconnected(s.nc, begun, err))
 	}
-	return nil
+	o.deadHere = stream == s.stream
+	return o.checkLoop(s.config())
 }
 
-// delivers reports whether the consumer's filter matches a subject.
-func (s *Subscription) delivers(subject string) bool {
-	filters := s.config().FilterSubjects
-	if one := s.config().FilterSubject; one != "" {
-		filters = append([]string{one}, filters...)
+// checkLoop refuses a dead letter subject that the consumer itself delivers.
+func (o *runSettings) checkLoop(cfg *jetstream.ConsumerConfig) error {
+	filters := cfg.FilterSubjects
+	if len(filters) == 0 {
+		filters = []string{cmp.Or(cfg.FilterSubject, ">")}
 	}
-	return len(filters) == 0 || slices.ContainsFunc(filters, func(f string) bool { return wire.Matches(f, subject) })
+	if o.deadHere && slices.ContainsFunc(filters, func(f string) bool { return wire.Matches(f, o.deadLetter) }) {
+		return invalid("DeadLetter", "%q is delivered by consumer %q itself, which would be a loop; use a subject outside its filter",
+			o.deadLetter, cfg.Name)
+	}
+	return nil
 }

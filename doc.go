@@ -8,7 +8,15 @@
 //
 // No message is stranded. A message that arrives after its caller has returned goes to the next caller, or is handed back
 // to the server at once. After Close, a cancelled context or a break, other clients can get the messages that were not
-// handed over within a round trip. They need not wait for AckWait.
+// handed over within a round trip to the consumer's server and back. They need not wait for AckWait. If the client is on a leaf
+// node, or its server is not the consumer's, there is an exception. No request ends a pull, so messages that the consumer's server
+// sends for it within a round trip wait for AckWait when a call ends: 60, at 200 messages per second and a round trip of 300 ms. If
+// the round trip takes more than 5 ms, a call that ends first receives what its pulls bring, for up to a second, and hands it back.
+// If the pulls are filled in that time, nothing waits. The pulls of Consume and Messages are small enough for that, if messages keep
+// arriving at 30 per second or more, and no larger backlog was delivered in the seconds before.
+// A link that stalls, even for longer than a pull lives, costs no delivery, unless Close is called meanwhile, or a call has ended less
+// than a second before, of which the server then hears late. If a call ended in the stall, and the server is so busy that it handles
+// the call's pull after two later requests, messages wait for AckWait.
 //
 // Every pull ends: by its messages, by a status of the server, or by a deadline in the client. Within their deadline, calls
 // retry after a lost connection, a change of leader, a restart of the server and status 503. They return by that deadline.
@@ -35,10 +43,13 @@
 // report in time that a message is in progress (see [KeepAlive]), so a slow handler causes no redelivery. The messages in
 // flight when a connection or a server breaks are redelivered. So are messages whose acknowledgement was not sent when the
 // process ended: with several handlers, an acknowledgement waits up to 200 µs for others. A Consume remembers the last
-// thousand messages that it settled. If the server redelivers one of them, also after a reset of the consumer (nats.go's
-// ResetConsumer), no handler is called. It forgets them when the consumer is recreated, or when it has settled none for
-// AckWait and 5 s. Other calls and processes do not share this memory. If the consumer was deleted, [ConfirmAcks] waits
-// until its context ends: the server answers 503, as it does for a consumer without a leader.
+// thousand messages that it settled. If the server redelivers one of them, no handler is called. It forgets them when the
+// consumer is recreated or reset (nats.go's ResetConsumer), so that handlers get them again, or when it has settled none for
+// AckWait and 5 s. It notices a reset by the consumer's sequence of a delivery, which falls to half or less. So it can miss
+// one if other clients get most of the messages. A server that crashes soon after the consumer was created can forget half
+// of all deliveries, which looks the same: then handlers get messages again. Other calls and processes do not share this
+// memory. If the consumer was deleted, [ConfirmAcks] waits until its context ends: the server answers 503, as it does for a
+// consumer without a leader.
 //
 // Handing a message back uses up a delivery. So does each stop of a worker that has read the message ahead. The server does
 // not deliver a message again after the last delivery that MaxDeliver allows. When Consume ends, it still handles such
@@ -50,19 +61,31 @@
 // Next and Fetch the caller decides what to acknowledge. With ack policy none, a server that has crashed repeats deliveries
 // that it has forgotten. Nothing can be handed back: a late message waits for the next call with the same options, and
 // Close loses messages that were read ahead or on the wire, and counts them in Stats.Dropped. The pulls of a call that has
-// ended stay open until they expire, 30 s at most, and count for MaxWaiting.
+// ended stay open until they expire, 30 s at most, and count for MaxWaiting. With replay policy original, nats-server 2.15
+// forgets a message if all before it were acknowledged in the pause before it: no AckWait or retry follows.
 //
 // # Changes of the consumer
 //
-// The client reads the consumer's configuration again when the consumer was recreated or did not answer, refuses a pull
-// for a limit, or when the connection was lost. It waits 1 s for the answer. It notices any other change at the next of these
-// events. If a limit was lowered, the calls that share the refused pull end with [ErrLimitExceeded], and later calls keep
-// within the limit. Consume and Messages then hand back messages that were not started. When the running handlers have returned,
-// they pull again, or end with [ErrInvalidOption] if a new call would. A pinned client gives up its pin when Consume, Messages or
-// Close ends. A client that dies keeps its pin, and so does one that stops before it has received the message with its
-// pin id. A stand-by then waits for the consumer's priority timeout, 2 minutes by default.
+// The client notices edits of AckWait, BackOff, MaxDeliver, MaxAckPending, filters and limits of pulls within about half a second while
+// messages arrive, and within 4 s while messages are held and none arrive. It reads the consumer for that. An idle client reads nothing.
+// An edit restarts nothing, and uses up no delivery. It applies to held messages too, as it does at the server. Edits of other fields do
+// not concern the client. If AckWait is lowered, messages that have been held for longer than the new one can be redelivered, and handled
+// twice, before that is noticed. If MaxDeliver is lowered, messages that wait at the server for a retry, and were delivered so often, are
+// not delivered again. The server reports only their sequences, in the advisory MAX_DELIVERIES: read them from the stream, or lower
+// MaxDeliver when no message waits. If a limit of pulls was lowered, the calls that share the refused pull end with [ErrLimitExceeded],
+// and later calls keep within the limit. With [MaxAttempts], a message whose handler failed at the last delivery that MaxDeliver now
+// allows is given up. If a new call would be refused on the edited consumer, Consume and Messages end with [ErrInvalidOption].
 //
-// The server does not answer a request without the needed permission. [Subscribe] and Info fail when their wait is over.
+// If the consumer was recreated, or has other priority groups, Consume and Messages hand back messages that were not
+// started. When the running handlers have returned, they pull again, or end with [ErrInvalidOption]. A server that has just
+// started may not know its consumers: one that is not found counts as deleted after 3 s.
+//
+// A pinned client gives up its pin when Consume, Messages or Close ends. A client that dies keeps its pin, and so does one
+// that stops before it has received the message with its pin id, and one whose server answers after more than 200 ms. A
+// stand-by then waits for the consumer's priority timeout, 2 minutes by default.
+//
+// The server does not answer a request without the needed permission. [Subscribe] and Info fail after half of their wait. If it
+// refuses acknowledgements, Consume ends. If they reach no server, [OnError] gets that when the first message is redelivered.
 //
 // # Goroutines and memory
 //
@@ -77,9 +100,9 @@
 //
 // # Options
 //
-// Options of [Subscribe] are the defaults of all calls. Options of a call apply to that call. An option that a call cannot
-// use is an error of that call, but is ignored as a default. [OnPin] and [OnUnpin] can only be given to Subscribe. Without
-// a [Logger], each failure of a handler writes a line to slog's default logger.
+// Each call has a type for its options, such as [FetchOption], and an option that a call cannot use does not compile. Options
+// of [Subscribe] are the defaults of all calls; a call skips those that it cannot use. Options of a call apply to that call.
+// Without a [Logger], each failure of a handler writes a line to slog's default logger.
 //
 // The protocol is that of ADR-13 (pull subscribe) and ADR-42 (priority groups) of NATS, as implemented in nats-server 2.15.
 // Servers before 2.11 are refused.

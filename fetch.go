@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/pull"
@@ -15,8 +16,8 @@ import (
 //
 // It fails with [ErrTimeout] if no message came until the deadline (see [MaxWait]), with [ErrNoMessages] if none is
 // available and [NoWait] is set, with [ErrClosed], with a [StatusError] if the server refuses the pull, and with ctx's error.
-func (s *Subscription) Next(ctx context.Context, opts ...Option) (*Msg, error) {
-	set, err := s.settings(ctx, callNext, opts)
+func (s *Subscription) Next(ctx context.Context, opts ...NextOption) (*Msg, error) {
+	set, err := s.settings(ctx, callNext, given(opts))
 	if err != nil {
 		return nil, err
 	}
@@ -28,11 +29,11 @@ func (s *Subscription) Next(ctx context.Context, opts ...Option) (*Msg, error) {
 //
 // Messages and an error are never returned together: if some have arrived the error is nil, and the next call
 // returns the error that ended the pull if it persists. The errors are those of [Subscription.Next].
-func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg, error) {
+func (s *Subscription) Fetch(ctx context.Context, n int, opts ...FetchOption) ([]*Msg, error) {
 	if n < 1 || n > maxBatch {
 		return nil, invalid("n", "%d is not in 1..%d messages", n, maxBatch)
 	}
-	set, err := s.settings(ctx, callFetch, opts)
+	set, err := s.settings(ctx, callFetch, given(opts))
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func (s *Subscription) get(ctx context.Context, what string, n int, set *setting
 	if len(c.Got) > 0 {
 		return c.Got, nil
 	}
-	err := s.publicOf(ctx, c.Err)
+	err := s.public(ctx, c.Err)
 	if !errors.Is(err, ErrTimeout) {
 		return nil, s.wrapError(what, err)
 	}
@@ -93,4 +94,51 @@ func (s *Subscription) get(ctx context.Context, what string, n int, set *setting
 		err = fmt.Errorf("%w: %w", err, context.DeadlineExceeded)
 	}
 	return nil, s.wrapError(what, err)
+}
+
+// closeMost bounds what the end of Messages, Consume and Close waits for on the wire: longer than a round trip takes on a
+// connection that carries anything. Without a leader the server does not answer the last requests.
+const closeMost = time.Second
+
+// Messages yields messages in the order of their arrival, read ahead by overlapping pulls. The body of the loop
+// acknowledges them. A message is no longer kept in progress when the loop has moved on to the next.
+//
+// The loop ends with a last pair of nil and the error: that of ctx, [ErrClosed], [ErrConsumerDeleted], a
+// [StatusError] that no retry can resolve, or [ErrInvalidOption]. It continues after lost connections, leader changes
+// and restarts of the server. When the loop ends, also by break, the messages that it has not yielded are handed
+// back to the server. After [StopAfter] it ends without an error.
+func (s *Subscription) Messages(ctx context.Context, opts ...MessagesOption) iter.Seq2[*Msg, error] {
+	return func(yield func(*Msg, error) bool) {
+		set, err := s.settings(ctx, callMessages, given(opts))
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		goesOn, err := s.open(callMessages, set, nil, nil).yieldAll(ctx, yield)
+		switch {
+		case !goesOn:
+		case err != nil:
+			yield(nil, s.wrapError("messages", err))
+		case ctx.Err() != nil:
+			yield(nil, contextError(ctx, nil))
+		}
+	}
+}
+
+// yieldAll yields the messages of r and of the runs that follow it, and returns whether the loop goes on, and why the last run
+// ended by itself.
+func (r *run) yieldAll(ctx context.Context, yield func(*Msg, error) bool) (goesOn bool, err error) {
+	defer func() { r.close(closeMost) }()
+	for next := r; next != nil; next, err = r.next(ctx) {
+		r = next
+		unwatch := context.AfterFunc(ctx, func() { next.pool.End(nil) })
+		for m, ok := r.pool.Next(ctx); ok; m, ok = r.pool.Next(ctx) {
+			if !yield(m, nil) {
+				unwatch()
+				return false, nil
+			}
+		}
+		unwatch()
+	}
+	return true, err
 }

@@ -16,7 +16,8 @@ import (
 // goroutine has finished with it, or needs [ManualAck]. A panic is recovered, reported, and counts as an error.
 //
 // Its context has the values of Consume's context but does not end with it. If the handler has not returned
-// [DrainTimeout] after that one has ended, its context is cancelled; see also [HandlerTimeout].
+// [DrainTimeout] after that one has ended, its context is cancelled. An error that it returns then is no failed attempt, whatever
+// [MaxAttempts] says: the message is handed back at once. Only [Terminate] ends it. See also [HandlerTimeout].
 type Handler func(ctx context.Context, m *Msg) error
 
 // Middleware wraps a Handler with what all handlers of a program have in common: traces, logs, rate limits. See [Use].
@@ -37,16 +38,55 @@ func HandleJSON[T any](h func(ctx context.Context, v T, m *Msg) error) Handler {
 	}
 }
 
-// Retry returns an error with which a [Handler] has its message handled again after the given time: at once if that
-// is 0 or less, and after a year at most. [MaxAttempts] still applies. err says why and may be nil.
-func Retry(after time.Duration, err error) error {
-	return &worker.RetryError{After: min(after, maxWait), Err: err}
+// RetryError is a handler's result that asks for another attempt After a delay: at once if that is 0 or less, and after a year at
+// most. [MaxAttempts] still applies. Middleware finds it with [errors.As].
+type RetryError struct {
+	After time.Duration
+	Err   error // the reason, or nil
 }
 
-// Terminate returns an error with which a [Handler] ends its message for good, without a dead letter. The reason goes
-// to the server's advisory, in one line of at most 1,024 bytes. err says why and may be nil.
-func Terminate(reason string, err error) error {
-	return &worker.TerminateError{Reason: reason, Err: err}
+// Retry returns a [RetryError]. err says why and may be nil.
+func Retry(after time.Duration, err error) error { return &RetryError{after, err} }
+
+// Error names the delay and the reason.
+func (e *RetryError) Error() string {
+	return because(fmt.Sprintf("jetpull: retry after %v", e.After), e.Err)
+}
+
+// Unwrap returns Err.
+func (e *RetryError) Unwrap() error { return e.Err }
+
+// TerminateError is a handler's result that ends the message for good, without a dead letter. The Reason goes to the server's
+// advisory, in one line of at most 1,024 bytes. Middleware finds it with [errors.As].
+type TerminateError struct {
+	Reason string
+	Err    error // what is behind the reason, or nil
+}
+
+// Terminate returns a [TerminateError]. err says why and may be nil.
+func Terminate(reason string, err error) error { return &TerminateError{reason, err} }
+
+// Error names the reason and what is behind it.
+func (e *TerminateError) Error() string { return because("jetpull: terminate: "+e.Reason, e.Err) }
+
+// Unwrap returns Err.
+func (e *TerminateError) Unwrap() error { return e.Err }
+
+func because(text string, err error) string {
+	if err == nil {
+		return text
+	}
+	return fmt.Sprintf("%s: %v", text, err)
+}
+
+// verdict is what the error of a handler asks for.
+func verdict(err error) (v worker.Verdict) {
+	if e, ok := errors.AsType[*TerminateError](err); ok {
+		v.Terminate, v.Reason = true, e.Reason
+	} else if e, ok := errors.AsType[*RetryError](err); ok {
+		v.Retry, v.After = true, min(max(0, e.After), maxWait)
+	}
+	return v
 }
 
 // Event is a failed attempt to handle a message, and its outcome: see [OnEvent].

@@ -70,7 +70,7 @@ func TestUse(t *testing.T) {
 		w.Publish(1)
 		require.NoError(t, w.sub.Consume(t.Context(), handle, jetpull.StopAfter(1)))
 		require.Equal(t, []string{"default", "handler"}, calls, "that of Subscribe")
-		for _, wrong := range []jetpull.Option{jetpull.Use(nil), jetpull.Use(func(jetpull.Handler) jetpull.Handler { return nil })} {
+		for _, wrong := range []jetpull.ConsumeOption{jetpull.Use(nil), jetpull.Use(func(jetpull.Handler) jetpull.Handler { return nil })} {
 			err := w.sub.Consume(t.Context(), handle, wrong)
 			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 			var named *jetpull.OptionError
@@ -78,6 +78,26 @@ func TestUse(t *testing.T) {
 			require.Equal(t, "Use", named.Option)
 		}
 	}, jetpull.Use(named("default")))
+}
+
+// Middleware sees what a handler asks for.
+func TestMiddlewareSeesResults(t *testing.T) {
+	var retry *jetpull.RetryError
+	var term *jetpull.TerminateError
+	results := []error{jetpull.Retry(time.Second, errBroken), fmt.Errorf("wrapped: %w", jetpull.Terminate("no good", errBroken))}
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(2)
+		handler := func(_ ctx, m *jetpull.Msg) error { return results[m.Sequence()-1] }
+		require.NoError(t, w.sub.Consume(t.Context(), handler, jetpull.StopAfter(2), jetpull.Use(func(h jetpull.Handler) jetpull.Handler {
+			return func(c ctx, m *jetpull.Msg) error {
+				err := h(c, m)
+				require.True(t, errors.As(err, &retry) || errors.As(err, &term))
+				return err
+			}
+		})))
+		require.Equal(t, &jetpull.RetryError{After: time.Second, Err: errBroken}, retry)
+		require.Equal(t, &jetpull.TerminateError{Reason: "no good", Err: errBroken}, term)
+	})
 }
 
 // OnStart says that nothing stands against the options, once, before anything is handled.
@@ -114,7 +134,8 @@ func TestOnEvent(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			require.Error(t, e.Err)
-			got = append(got, fmt.Sprintf("#%d attempt %d %s after %v to %q, timed out %t", e.Msg.Sequence(), e.Attempt, e.Outcome, e.After, e.DeadLetter, e.TimedOut))
+			got = append(got, fmt.Sprintf("#%d attempt %d %s after %v to %q, timed out %t", e.Msg.Sequence(), e.Attempt, e.Outcome, e.After, e.DeadLetter,
+				e.TimedOut))
 		})
 		r := w.consume(func(ctx context.Context, m *jetpull.Msg) error {
 			switch m.Sequence() {
@@ -155,7 +176,7 @@ func TestAFailureIsReportedOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cfg   jetstream.ConsumerConfig
 		h     jetpull.Handler // of the first attempt
-		opts  []jetpull.Option
+		opts  []jetpull.ConsumeOption
 		event jetpull.EventOutcome
 		errs  []string // with OnEvent
 		alone []string // without it
@@ -171,7 +192,8 @@ func TestAFailureIsReportedOnce(t *testing.T) {
 			h: waiting, opts: opts(jetpull.HandlerTimeout(time.Second)), event: jetpull.Retried, alone: []string{"HandlerTimeout"},
 		},
 		"a time limit of an ordered message": {
-			h: waiting, opts: opts(jetpull.HandlerTimeout(time.Second), jetpull.OrderedBy((*jetpull.Msg).Subject)), event: jetpull.Retried, alone: []string{"HandlerTimeout"},
+			h: waiting, opts: opts(jetpull.HandlerTimeout(time.Second), jetpull.OrderedBy((*jetpull.Msg).Subject)), event: jetpull.Retried,
+			alone: []string{"HandlerTimeout"},
 		},
 		"the last delivery": {
 			cfg: jetstream.ConsumerConfig{MaxDeliver: 1}, h: failing, event: jetpull.HandedBack, alone: []string{"broken", "its last delivery"},
@@ -212,6 +234,87 @@ func TestAFailureIsReportedOnce(t *testing.T) {
 				}
 			}))
 		}
+	}
+}
+
+// A handler that hands its message back itself has not failed, however often it does.
+func TestHandlersThatHandBackAreNotLimited(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		r := w.consume(func(_ ctx, m *jetpull.Msg) error {
+			if w.j.Note(m.Sequence()) < 9 {
+				return m.NakWithDelay(time.Second)
+			}
+			return nil
+		}, jetpull.MaxAttempts(2))
+		w.Publish(1)
+		stage.Pass(time.Minute)
+		require.NoError(t, r.stop())
+		require.Equal(t, 9, w.j.Len())
+		require.Empty(t, w.C().Unsettled())
+		require.Zero(t, w.sub.Stats().Failed+w.sub.Stats().Terms)
+	})
+}
+
+// With ack policy none a failure is logged as what it is.
+func TestAFailureWithAckPolicyNone(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, func(t *testing.T, w *world) {
+		r := w.consume(func(ctx, *jetpull.Msg) error { return errBroken })
+		w.Publish(1)
+		stage.Pass(time.Second)
+		require.NoError(t, r.stop())
+		require.Len(t, w.Logs.With("handler failed", "ack policy none"), 1)
+	})
+}
+
+// The server adds the entries of BackOff to the delay of a NAK. A retry comes when it is due all the same, as its event says.
+func TestDelaysOnAConsumerWithBackOff(t *testing.T) {
+	cfg := jetstream.ConsumerConfig{BackOff: []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 3 * time.Second}}
+	after := func(ds ...time.Duration) []time.Duration { return ds }
+	for name, tt := range map[string]struct {
+		h    jetpull.Handler
+		opts []jetpull.ConsumeOption
+		want []time.Duration
+	}{
+		"BackOff": {nil, nil, after(500*time.Millisecond, 1500*time.Millisecond, 3*time.Second, 3*time.Second)},
+		"shorter": {
+			nil, opts(jetpull.RetryDelays(300 * time.Millisecond)),
+			after(300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond),
+		},
+		"longer": {nil, opts(jetpull.RetryDelays(0, time.Second, 20*time.Second)), after(0, time.Second, 20*time.Second, 20*time.Second)},
+		"in place": {
+			nil, opts(bySubject, jetpull.RetryDelays(300*time.Millisecond, time.Second)),
+			after(300*time.Millisecond, time.Second, time.Second),
+		},
+		"by Retry":        {func(ctx, *jetpull.Msg) error { return jetpull.Retry(time.Second, nil) }, nil, after(time.Second, time.Second, time.Second)},
+		"by NakWithDelay": {func(_ ctx, m *jetpull.Msg) error { return m.NakWithDelay(time.Second) }, nil, after(time.Second, time.Second, time.Second)},
+		"by Nak":          {func(_ ctx, m *jetpull.Msg) error { return m.Nak() }, nil, after(0, 0, 0)},
+	} {
+		t.Run(name, at(cfg, func(t *testing.T, w *world) {
+			var began time.Time
+			var got, said []time.Duration
+			r := w.consume(func(c ctx, m *jetpull.Msg) error {
+				if !began.IsZero() {
+					got = append(got, time.Since(began))
+				}
+				switch began = time.Now(); {
+				case len(got) == len(tt.want):
+					return nil
+				case tt.h != nil:
+					return tt.h(c, m)
+				}
+				return errBroken
+			}, append(tt.opts, jetpull.OnEvent(func(e jetpull.Event) { said = append(said, e.After) }))...)
+			w.Publish(1)
+			stage.Pass(2 * time.Minute)
+			require.NoError(t, r.stop())
+			require.Len(t, got, len(tt.want))
+			for i, d := range tt.want {
+				near(t, d, got[i], 20*time.Millisecond, "attempt %d", i+2)
+			}
+			if len(said) > 0 {
+				require.Equal(t, tt.want, said)
+			}
+		}))
 	}
 }
 

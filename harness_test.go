@@ -35,13 +35,13 @@ type world struct {
 
 // on runs a test in virtual time on a consumer. opts are the defaults of the
 // Subscription.
-func on(t *testing.T, cfg jetstream.ConsumerConfig, test func(*testing.T, *world), opts ...jetpull.Option) {
+func on(t *testing.T, cfg jetstream.ConsumerConfig, test func(*testing.T, *world), opts ...jetpull.SubscribeOption) {
 	t.Helper()
 	onStage(t, stage.Config{Consumer: cfg}, test, opts...)
 }
 
 // onStage is on with a say in the server and the connection.
-func onStage(t *testing.T, cfg stage.Config, test func(*testing.T, *world), opts ...jetpull.Option) {
+func onStage(t *testing.T, cfg stage.Config, test func(*testing.T, *world), opts ...jetpull.SubscribeOption) {
 	t.Helper()
 	stage.Run(t, cfg, func(s *stage.Stage) {
 		w := &world{Stage: s, t: s.T}
@@ -51,17 +51,17 @@ func onStage(t *testing.T, cfg stage.Config, test func(*testing.T, *world), opts
 }
 
 // at and atStage are on and onStage as functions for t.Run.
-func at(cfg jetstream.ConsumerConfig, test func(*testing.T, *world), opts ...jetpull.Option) func(*testing.T) {
+func at(cfg jetstream.ConsumerConfig, test func(*testing.T, *world), opts ...jetpull.SubscribeOption) func(*testing.T) {
 	return atStage(stage.Config{Consumer: cfg}, test, opts...)
 }
 
-func atStage(cfg stage.Config, test func(*testing.T, *world), opts ...jetpull.Option) func(*testing.T) {
+func atStage(cfg stage.Config, test func(*testing.T, *world), opts ...jetpull.SubscribeOption) func(*testing.T) {
 	return func(t *testing.T) { onStage(t, cfg, test, opts...) }
 }
 
 // subscribe makes a Subscription and, when the test ends, closes it and looks
 // for what it leaves behind.
-func (w *world) subscribe(js jetstream.JetStream, opts ...jetpull.Option) *jetpull.Subscription {
+func (w *world) subscribe(js jetstream.JetStream, opts ...jetpull.SubscribeOption) *jetpull.Subscription {
 	w.t.Helper()
 	sub, err := jetpull.Subscribe(w.t.Context(), js, "S", "C", opts...)
 	require.NoError(w.t, err)
@@ -137,12 +137,12 @@ func (w *world) later(call func() ([]*jetpull.Msg, error)) <-chan result {
 }
 
 // next is Next in the background.
-func (w *world) next(ctx context.Context, opts ...jetpull.Option) <-chan result {
+func (w *world) next(ctx context.Context, opts ...jetpull.NextOption) <-chan result {
 	return w.later(func() ([]*jetpull.Msg, error) { return one(w.sub.Next(ctx, opts...)) })
 }
 
 // fetch is Fetch in the background.
-func (w *world) fetch(ctx context.Context, n int, opts ...jetpull.Option) <-chan result {
+func (w *world) fetch(ctx context.Context, n int, opts ...jetpull.FetchOption) <-chan result {
 	return w.later(func() ([]*jetpull.Msg, error) { return w.sub.Fetch(ctx, n, opts...) })
 }
 
@@ -169,16 +169,16 @@ type run struct {
 }
 
 // consume starts Consume with a logger and an OnError of the test's.
-func (w *world) consume(h jetpull.Handler, opts ...jetpull.Option) *run {
+func (w *world) consume(h jetpull.Handler, opts ...jetpull.ConsumeOption) *run {
 	w.t.Helper()
 	return w.consumeOn(w.sub, h, opts...)
 }
 
-func (w *world) consumeOn(sub *jetpull.Subscription, h jetpull.Handler, opts ...jetpull.Option) *run {
+func (w *world) consumeOn(sub *jetpull.Subscription, h jetpull.Handler, opts ...jetpull.ConsumeOption) *run {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	r := &run{t: w.t, cancel: cancel, done: make(chan error, 1), errs: &errorList{}}
-	opts = append([]jetpull.Option{jetpull.Logger(w.Logs.Logger()), jetpull.OnError(r.errs.add)}, opts...)
+	opts = append([]jetpull.ConsumeOption{jetpull.Logger(w.Logs.Logger()), jetpull.OnError(r.errs.add)}, opts...)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/testmsg"
+	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/internal/worker"
 )
@@ -22,33 +25,63 @@ import (
 type Msg struct {
 	raw     *nats.Msg
 	sub     *Subscription
-	run     *run // with ManualAck: the one that holds it
-	size    int  // that the server counts against MaxBytes
-	settled atomic.Bool
-	how     atomic.Uint32 // the worker.Settlement; set once the acknowledgement is sent, for a NAK before, see settle
+	session *session      // in which it arrived
+	run     *run          // with ManualAck: the one that holds it
+	size    int           // that the server counts against MaxBytes
+	state   atomic.Uint32 // Undecided, then claimed, then the worker.Settlement that was sent; with ack policy none it stays claimed
+}
+
+// claimed is the state of a message whose acknowledgement is being sent. No other can be.
+const claimed = math.MaxUint32
+
+func (m *Msg) claim() bool { return m.state.CompareAndSwap(uint32(worker.Undecided), claimed) }
+
+// unclaim makes it possible to acknowledge m again.
+func (m *Msg) unclaim() { m.state.Store(uint32(worker.Undecided)) }
+
+// settlement is how m was settled, for its pool.
+func (m *Msg) settlement() worker.Settlement {
+	if how := m.state.Load(); how != claimed {
+		return worker.Settlement(how)
+	}
+	return worker.Undecided
 }
 
 var _ jetstream.Msg = (*Msg)(nil)
 
+// empty is the frame of a Msg that no call has returned.
+var empty nats.Msg
+
+// frame is the message as it arrived.
+func (m *Msg) frame() *nats.Msg { return cmp.Or(m.raw, &empty) }
+
+// bound fails if no call has returned m.
+func (m *Msg) bound() error {
+	if m.sub == nil {
+		return fmt.Errorf("jetpull: this Msg was not delivered: %w", jetstream.ErrMsgNotBound)
+	}
+	return nil
+}
+
 // Data returns the payload.
-func (m *Msg) Data() []byte { return m.raw.Data }
+func (m *Msg) Data() []byte { return m.frame().Data }
 
 // Headers returns the headers, or nil if there are none.
-func (m *Msg) Headers() nats.Header { return m.raw.Header }
+func (m *Msg) Headers() nats.Header { return m.frame().Header }
 
 // Subject returns the subject that the message was published to.
-func (m *Msg) Subject() string { return m.raw.Subject }
+func (m *Msg) Subject() string { return m.frame().Subject }
 
 // Reply returns the subject that acknowledgements go to.
-func (m *Msg) Reply() string { return m.raw.Reply }
+func (m *Msg) Reply() string { return m.frame().Reply }
 
 // Metadata returns the data of the message's delivery, read from its reply subject. It fails with
 // [jetstream.ErrNotJSMessage] if that is not the reply subject of a JetStream delivery.
 func (m *Msg) Metadata() (*jetstream.MsgMetadata, error) {
 	// nats.go gives the metadata of subscribed messages only, and takes bad numbers for zero.
-	meta, err := (&nats.Msg{Reply: m.raw.Reply, Sub: &nats.Subscription{}}).Metadata()
-	if _, ok := wire.ParseAck("", m.raw.Reply); !ok || err != nil {
-		return nil, fmt.Errorf("jetpull: reply subject %q: %w", m.raw.Reply, jetstream.ErrNotJSMessage)
+	meta, err := (&nats.Msg{Reply: m.Reply(), Sub: &nats.Subscription{}}).Metadata()
+	if _, ok := wire.ParseAck("", m.Reply()); !ok || err != nil {
+		return nil, fmt.Errorf("jetpull: reply subject %q: %w", m.Reply(), jetstream.ErrNotJSMessage)
 	}
 	return &jetstream.MsgMetadata{
 		Sequence:     jetstream.SequencePair(meta.Sequence),
@@ -75,6 +108,9 @@ func (m *Msg) Delivered() uint64 {
 
 // ack is what the reply subject says, without its names.
 func (m *Msg) ack() wire.Ack {
+	if m.sub == nil {
+		return wire.Ack{}
+	}
 	a, _ := wire.ParseAck(m.sub.ackPrefix, m.raw.Reply)
 	return a
 }
@@ -89,6 +125,12 @@ func (m *Msg) Nak() error { return m.settle(wire.VerbNak, worker.Naked) }
 func (m *Msg) NakWithDelay(delay time.Duration) error {
 	if delay <= 0 {
 		return m.Nak()
+	}
+	if m.sub != nil {
+		// The server adds the entry of BackOff for this delivery to the delay, and subtracts AckWait. It accepts a delay below 0.
+		if cfg := m.sub.config(); len(cfg.BackOff) > 0 {
+			delay -= cfg.BackOff[min(max(int(m.Delivered()), 1), len(cfg.BackOff))-1] - cfg.AckWait
+		}
 	}
 	return m.settle(wire.Nak(delay), worker.Naked)
 }
@@ -108,10 +150,13 @@ func (m *Msg) TermWithReason(reason string) error {
 // InProgress reports to the server that the message is in progress, which restarts its AckWait. It may be
 // called any number of times until the message is settled.
 func (m *Msg) InProgress() error {
-	if m.settled.Load() {
+	if err := m.bound(); err != nil {
+		return err
+	}
+	if m.state.Load() != uint32(worker.Undecided) {
 		return jetstream.ErrMsgAlreadyAckd
 	}
-	if m.sub.bound.Load().ackNone {
+	if m.session.ackNone {
 		return nil
 	}
 	if err := m.publish(wire.VerbProgress); err != nil {
@@ -124,30 +169,45 @@ func (m *Msg) InProgress() error {
 // DoubleAck acknowledges the message and waits until the server has confirmed it, for 5 s if ctx has no deadline. It
 // fails with [ErrTimeout] if the server does not confirm it; the message can then be acknowledged again.
 func (m *Msg) DoubleAck(ctx context.Context) error {
-	if err := checkContext(ctx); err != nil {
+	if err := cmp.Or(checkContext(ctx), m.bound()); err != nil {
 		return err
 	}
-	if m.sub.bound.Load().ackNone {
+	if m.session.ackNone {
 		return m.Ack()
 	}
-	if !m.settled.CompareAndSwap(false, true) {
+	if !m.claim() {
 		return jetstream.ErrMsgAlreadyAckd
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
-	if r := m.sub.recorder; r != nil {
-		r.Sent(wire.VerbAck, true)
-	} else if _, err := m.sub.nc.RequestWithContext(ctx, m.raw.Reply, wire.VerbAck); err != nil {
-		m.settled.Store(false)
-		return requestError("double ack", m.raw.Reply, err)
+	if err := m.request(ctx); err != nil {
+		m.unclaim()
+		return err
 	}
 	m.is(worker.Acked)
 	return nil
 }
 
+func (m *Msg) request(ctx context.Context) error {
+	if r := m.sub.recorder; r != nil {
+		r.Sent(wire.VerbAck, true)
+		return nil
+	}
+	nc, before, begun := m.sub.nc, m.sub.nc.LastError(), time.Now()
+	if _, err := nc.RequestWithContext(ctx, m.raw.Reply, wire.VerbAck); err != nil {
+		return requestError(nc, before, "double ack", m.raw.Reply, unconnected(nc, begun, err))
+	}
+	return nil
+}
+
+// refusedAck returns the server's refusal of an acknowledgement of the Subscription's messages; see transport.Refusal.
+func (s *Subscription) refusedAck(before error) error {
+	return transport.Refusal(s.nc, before, s.ackPrefix+">", wire.AckPrefix+"*.*."+s.stream+"."+s.consumer+".>")
+}
+
 // is notes that the message was settled.
 func (m *Msg) is(how worker.Settlement) {
-	m.how.Store(uint32(how))
+	m.state.Store(uint32(how))
 	switch how {
 	case worker.Naked:
 		m.sub.counts.naks.Add(1)
@@ -157,25 +217,27 @@ func (m *Msg) is(how worker.Settlement) {
 		m.sub.counts.acks.Add(1)
 	}
 	if m.run != nil {
-		id, _ := m.identify()
+		id, _, _ := m.identify()
 		m.run.pool.Vacate(m, id)
 	}
 }
 
 // settle sends the one acknowledgement of a message.
 func (m *Msg) settle(body []byte, how worker.Settlement) error {
-	if !m.settled.CompareAndSwap(false, true) {
+	if err := m.bound(); err != nil {
+		return err
+	}
+	if !m.claim() {
 		return jetstream.ErrMsgAlreadyAckd
 	}
-	if m.sub.bound.Load().ackNone {
+	if m.session.ackNone {
 		return nil
 	}
 	if how == worker.Naked { // the redelivery can be here before publish has returned
-		m.how.Store(uint32(how))
+		m.state.Store(uint32(how))
 	}
 	if err := m.publish(body); err != nil {
-		m.how.Store(uint32(worker.Undecided))
-		m.settled.Store(false)
+		m.unclaim()
 		return err
 	}
 	m.is(how)
@@ -193,21 +255,43 @@ func (m *Msg) publish(body []byte) error {
 	return nil
 }
 
-// AckNext acknowledges the message and returns the next one, as Ack and [Subscription.Next] do, with the same options. The
-// server does not confirm the acknowledgement.
+// ackAgain acknowledges a message that was acknowledged before and is delivered again. If no acknowledgement reaches the server, nothing else
+// shows it, so for one message at a time it waits for a confirmation.
+func (r *run) ackAgain(m *Msg) error {
+	confirm := func(ctx context.Context) {
+		defer r.confirming.Store(false)
+		if err := ConfirmAcks(ctx, m); err != nil && ctx.Err() == nil && !r.report.Disturbed() {
+			err = fmt.Errorf("jetpull: acknowledgements do not reach the server, which redelivers their messages; if the stream belongs to another "+
+				"account, import its %s>: %w", wire.AckPrefix, err)
+			r.report.Later(slog.LevelWarn, "jetpull: an acknowledgement is not confirmed", "error", err)
+			r.report.Error(err)
+		}
+	}
+	if !r.confirming.CompareAndSwap(false, true) || !r.sub.driver.Go(confirm) {
+		return m.Ack()
+	}
+	return nil
+}
+
+// AckNext is Ack and then [Subscription.Next], with its options. It does not use the server's +NXT: the next message is that of any
+// pull, as for other callers of Next, and the server does not confirm the acknowledgement. A pull that it sends mostly shares one
+// write to the connection with the acknowledgement.
 //
 // The message is acknowledged even if no next one comes, unless the error matches [ErrInvalidOption] or
 // [jetstream.ErrMsgAlreadyAckd], or says that the acknowledgement could not be sent; then it can still be acknowledged.
 // A consumer with ack policy none is refused.
-func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
+func (m *Msg) AckNext(ctx context.Context, opts ...NextOption) (*Msg, error) {
 	s := m.sub
-	if s.bound.Load().ackNone {
+	if err := m.bound(); err != nil {
+		return nil, err
+	}
+	if m.session.ackNone {
 		return nil, invalid("AckNext", "consumer %q has ack policy none, so there is nothing to acknowledge; use Next", s.consumer)
 	}
 	if s.recorder != nil {
 		return nil, cmp.Or(m.Ack(), ErrNoMessages)
 	}
-	set, err := s.settings(ctx, callNext, opts)
+	set, err := s.settings(ctx, callNext, given(opts))
 	if errors.Is(err, ErrInvalidOption) {
 		return nil, err
 	}
@@ -221,8 +305,13 @@ func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 func init() {
 	testmsg.New = func(subject, reply string, header map[string][]string, data []byte, r testmsg.Recorder) any {
 		s := &Subscription{recorder: r}
-		s.bound.Store(&binding{})
-		return &Msg{raw: &nats.Msg{Subject: subject, Reply: reply, Header: header, Data: data}, sub: s}
+		s.session.Store(&session{})
+		return &Msg{raw: &nats.Msg{Subject: subject, Reply: reply, Header: header, Data: data}, sub: s, session: s.session.Load()}
 	}
-	testmsg.RecorderOf = func(m any) testmsg.Recorder { return m.(*Msg).sub.recorder }
+	testmsg.RecorderOf = func(m any) testmsg.Recorder {
+		if m := m.(*Msg); m != nil && m.sub != nil {
+			return m.sub.recorder
+		}
+		return nil
+	}
 }

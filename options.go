@@ -9,101 +9,173 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Option changes how a call works. Given to [Subscribe] it is the default of all calls on the Subscription that can use it;
-// given to a call it holds for that call. An option that a call cannot use is refused with [ErrInvalidOption].
-type Option struct {
+// The types of options, by the calls that can use them. An option that a call cannot use does not compile.
+type (
+	// SubscribeOption is any option. Given to [Subscribe] it is the default of all calls on the Subscription that can use it;
+	// other calls skip it. Given to a call it holds for that call.
+	SubscribeOption interface{ base() option }
+	// FetchOption is an option of [Subscription.Fetch].
+	FetchOption interface {
+		SubscribeOption
+		fetch()
+	}
+	// NextOption is an option of [Subscription.Next] and [Msg.AckNext]. Each is a FetchOption too: Next is a Fetch of one message.
+	NextOption interface {
+		FetchOption
+		next()
+	}
+	// ConsumeOption is an option of [Subscription.Consume].
+	ConsumeOption interface {
+		SubscribeOption
+		consume()
+	}
+	// MessagesOption is an option of [Subscription.Messages]. Each is a ConsumeOption too.
+	MessagesOption interface {
+		ConsumeOption
+		messages()
+	}
+	// HandlerOption is an option about handlers and the messages that wait for them. Each is a ConsumeOption too. Package
+	// partition takes these, with which it keeps the order of a key over all processes.
+	HandlerOption interface {
+		ConsumeOption
+		handler()
+	}
+	// PullOption is an option of the pulls of all calls.
+	PullOption interface {
+		NextOption
+		MessagesOption
+	}
+	// RunOption is an option of calls that run until they are stopped: Messages, Consume, and those of package partition.
+	RunOption interface {
+		MessagesOption
+		HandlerOption
+	}
+)
+
+// option is what every option is, and all of one for Subscribe alone.
+type option struct {
 	name    string
-	uses    callKind
 	apply   func(*settings)
 	problem string // what is wrong with its value, for any call and consumer; empty: nothing
 }
 
-// MaxWait sets how long Next and Fetch wait for a message, at least 1 ms. The server is asked to end the pull
-// 100 ms earlier (ADR-13), so a wait over the consumer's MaxRequestExpires is refused with
-// [ErrLimitExceeded]. By default a call waits until the deadline of its context, and 5 s if that has none.
-// The context still ends the call if it is done first. On a consumer with the pinned_client policy a pull that waits for
-// more than half of the consumer's PinnedTTL can outlive the pin that it should keep.
-func MaxWait(d time.Duration) Option {
-	return Option{"MaxWait", callPull, func(s *settings) { s.maxWait = d }, within(d, minWait, maxWait, "")}
+func (o option) base() option { return o }
+
+// The others, by the calls that can use them.
+type (
+	fetchOption    struct{ option }
+	nextOption     struct{ fetchOption }
+	pullOption     struct{ nextOption }
+	consumeOption  struct{ option }
+	handlerOption  struct{ consumeOption }
+	messagesOption struct{ consumeOption }
+	runOption      struct{ messagesOption }
+)
+
+func (fetchOption) fetch()       {}
+func (nextOption) next()         {}
+func (pullOption) messages()     {}
+func (pullOption) consume()      {}
+func (consumeOption) consume()   {}
+func (handlerOption) handler()   {}
+func (messagesOption) messages() {}
+func (runOption) handler()       {}
+
+// given are the options of a call. One that is nil has no apply.
+func given[O SubscribeOption](opts []O) []option {
+	list := make([]option, len(opts))
+	for i, o := range opts {
+		if any(o) != nil {
+			list[i] = o.base()
+		}
+	}
+	return list
 }
 
-// NoWait makes Next and Fetch return the messages that are available now, and [ErrNoMessages]
-// if there are none. Off by default. A call that does not wait cannot use a [Heartbeat]: a
-// default one is ignored, and one in the same call is refused.
-func NoWait() Option {
-	return Option{"NoWait", callPull, func(s *settings) { s.noWait = true }, ""}
+// MaxWait sets how long Next and Fetch wait for a message, at least 1 ms. The server is asked to end the pull 100 ms earlier
+// (ADR-13), so a wait over the consumer's MaxRequestExpires is refused with [ErrLimitExceeded]. By default a call waits until the
+// deadline of its context, and 5 s if that has none. The context still ends the call if it is done first. On a consumer with the
+// pinned_client policy a pull that waits for more than half of the consumer's PinnedTTL can outlive the pin that it should keep.
+func MaxWait(d time.Duration) NextOption {
+	return nextOption{fetchOption{option{"MaxWait", func(s *settings) { s.maxWait = d }, within(d, minWait, maxWait, "")}}}
 }
 
-// FillBatch makes Fetch wait until it has all messages it asked for or its deadline has
-// passed. Off by default: Fetch returns with what arrives first.
-func FillBatch() Option {
-	return Option{"FillBatch", callFetch, func(s *settings) { s.fillBatch = true }, ""}
+// NoWait makes Next and Fetch return the messages that are available now, and [ErrNoMessages] if there are none. Off by default.
+// A call that does not wait cannot use a [Heartbeat]: a default one is ignored, and one in the same call is refused.
+func NoWait() NextOption {
+	return nextOption{fetchOption{option{"NoWait", func(s *settings) { s.noWait = true }, ""}}}
 }
 
-// MaxBytes limits a pull to n bytes, at least 1, counting subject, reply, headers and
-// payload of each message. No limit by default. A call with it shares its pulls with no
-// other call. If the next message alone is larger, the call fails with [ErrMaxBytes].
-func MaxBytes(n int) Option {
-	return Option{"MaxBytes", callAll, func(s *settings) { s.maxBytes = n }, within(n, 1, maxBatch, " bytes")}
+// FillBatch makes Fetch wait until it has all messages it asked for or its deadline has passed. Off by default: Fetch returns
+// with what arrives first.
+func FillBatch() FetchOption {
+	return fetchOption{option{"FillBatch", func(s *settings) { s.fillBatch = true }, ""}}
 }
 
-// Heartbeat asks the server for a heartbeat every d, at least 1 ms, while a pull waits; after two are missed the pull
-// is sent again. At most half of the wait. By default 1 s, and less for waits under 4.2 s, so that a pull that is
-// lost costs no more than half of the wait; none for waits under 300 ms. Consume and Messages ask for one every 2 s.
-func Heartbeat(d time.Duration) Option {
-	return Option{"Heartbeat", callAll, func(s *settings) { s.terms.Heartbeat = d }, within(d, minWait, maxWait, "")}
+// MaxBytes limits a pull to n bytes, at least 1, counting subject, reply, headers and payload of each message. No limit by
+// default. A call with it shares its pulls with no other call. If the next message alone is larger, the call fails with
+// [ErrMaxBytes].
+func MaxBytes(n int) PullOption {
+	return pullOption{nextOption{fetchOption{option{"MaxBytes", func(s *settings) { s.maxBytes = n }, within(n, 1, maxBatch, " bytes")}}}}
+}
+
+// Heartbeat asks the server for a heartbeat every d, at least 1 ms, while a pull waits; after two are missed the pull is sent
+// again. At most half of the wait. By default 1 s, and less for waits under 4.2 s, so that a pull that is lost costs no more than
+// half of the wait; none for waits under 300 ms. Consume and Messages ask for one every 2 s.
+func Heartbeat(d time.Duration) PullOption {
+	return pullOption{nextOption{fetchOption{option{"Heartbeat", func(s *settings) { s.terms.Heartbeat = d }, within(d, minWait, maxWait, "")}}}}
 }
 
 // Group names the priority group that pulls belong to (ADR-42). A consumer with priority groups needs one.
-func Group(name string) Option {
-	return Option{"Group", callAll, func(s *settings) { s.terms.Group = name }, ""}
+func Group(name string) PullOption {
+	return pullOption{nextOption{fetchOption{option{"Group", func(s *settings) { s.terms.Group = name }, ""}}}}
 }
 
-// MinPending makes pulls wait until the consumer has at least n messages pending, n ≥ 1;
-// only for the overflow policy. With MinAckPending, either is enough.
-func MinPending(n int64) Option {
-	return Option{"MinPending", callAll, func(s *settings) { s.terms.MinPending = n }, positive(n, "threshold")}
+// MinPending makes pulls wait until the consumer has at least n messages pending, n ≥ 1; only for the overflow policy. With
+// MinAckPending, either is enough.
+func MinPending(n int64) PullOption {
+	return pullOption{nextOption{fetchOption{option{"MinPending", func(s *settings) { s.terms.MinPending = n }, positive(n, "threshold")}}}}
 }
 
-// MinAckPending makes pulls wait until the consumer has at least n messages that are
-// delivered and not acknowledged, n ≥ 1; only for the overflow policy.
-func MinAckPending(n int64) Option {
-	return Option{"MinAckPending", callAll, func(s *settings) { s.terms.MinAckPending = n }, positive(n, "threshold")}
+// MinAckPending makes pulls wait until the consumer has at least n messages that are delivered and not acknowledged, n ≥ 1; only
+// for the overflow policy.
+func MinAckPending(n int64) PullOption {
+	return pullOption{nextOption{fetchOption{option{"MinAckPending", func(s *settings) { s.terms.MinAckPending = n }, positive(n, "threshold")}}}}
 }
 
 // Priority sets the priority of pulls, 0 (first, the default) to 9 (last); only for the prioritized policy.
-func Priority(p int) Option {
-	return Option{"Priority", callAll, func(s *settings) { s.terms.Priority = p }, within(p, 0, 9, "")}
+func Priority(p int) PullOption {
+	return pullOption{nextOption{fetchOption{option{"Priority", func(s *settings) { s.terms.Priority = p }, within(p, 0, 9, "")}}}}
 }
 
-// OnPin sets a function that is called when this client becomes the pinned one of its group, once per change and on a
-// goroutine of its own. It can only be given to Subscribe. Consume and Messages begin no message of the pin until it has
-// returned, so it can load the data that handlers need. Messages are kept in progress meanwhile, and are handed back if the
-// call ends. Next and Fetch do not wait for it. It may call all methods of the Subscription except Close,
-// [Subscription.Consume] and [Subscription.Messages], whose messages would wait for its own return. Callbacks run one after
-// another. On a consumer without the pinned_client policy the option is refused. None by default.
-func OnPin(f func(PinEvent)) Option {
-	return Option{"OnPin", callSubscribe, func(s *settings) { s.onPin = f }, problem(f == nil, nilFunction)}
+// OnPin sets a function that is called when this client becomes the pinned one of its group, once per change and on a goroutine
+// of its own. It can only be given to Subscribe. Consume and Messages begin no message of the pin until it has returned, so it
+// can load the data that handlers need. Messages are kept in progress meanwhile, and are handed back if the call ends. Next and
+// Fetch do not wait for it. It may call all methods of the Subscription except Close, [Subscription.Consume] and
+// [Subscription.Messages], whose messages would wait for its own return. Callbacks run one after another. On a consumer without
+// the pinned_client policy the option is refused. None by default.
+func OnPin(f func(PinEvent)) SubscribeOption {
+	return option{"OnPin", func(s *settings) { s.onPin = f }, problem(f == nil, nilFunction)}
 }
 
-// OnUnpin sets a function that is called when this client is no longer the pinned one of its
-// group, under the rules of [OnPin]. None by default.
-func OnUnpin(f func(PinEvent)) Option {
-	return Option{"OnUnpin", callSubscribe, func(s *settings) { s.onUnpin = f }, problem(f == nil, nilFunction)}
+// OnUnpin sets a function that is called when this client is no longer the pinned one of its group, under the rules of [OnPin].
+// None by default.
+func OnUnpin(f func(PinEvent)) SubscribeOption {
+	return option{"OnUnpin", func(s *settings) { s.onUnpin = f }, problem(f == nil, nilFunction)}
 }
 
-// Logger sets where changes of state, failed handlers, retries and dead letters are logged. By default that is
-// [slog.Default], as it is when the call begins. Retries, and the beginning and the end of Consume, have level debug. Each
-// failure is logged, so if many are expected, set a Logger that limits them. The logger's handler is called by workers and
-// by the goroutine of the callbacks: if it blocks, they wait. It must not close the Subscription.
-func Logger(l *slog.Logger) Option {
+// Logger sets where changes of state, failed handlers, retries and dead letters are logged. By default that is [slog.Default], as
+// it is when the call begins. Retries, and the beginning and the end of Consume, have level debug. Each failure is logged, so if
+// many are expected, set a Logger that limits them. The logger's handler is called by workers and by the goroutine of the
+// callbacks: if it blocks, they wait. It must not close the Subscription.
+func Logger(l *slog.Logger) RunOption {
 	const fix = "the logger is nil; use slog.New(slog.DiscardHandler) to discard the log"
-	return Option{"Logger", callRun, func(s *settings) { s.logger = l }, problem(l == nil, fix)}
+	return runOption{messagesOption{consumeOption{option{"Logger", func(s *settings) { s.logger = l }, problem(l == nil, fix)}}}}
 }
 
 // Concurrency sets how many handlers Consume runs at a time, 1..1792. By default 1, which keeps stream order.
-func Concurrency(n int) Option {
-	return Option{"Concurrency", callConsume, func(s *settings) { s.run.Workers = n }, within(n, 1, maxPrefetch, " handlers")}
+func Concurrency(n int) HandlerOption {
+	return handlerOption{consumeOption{option{"Concurrency", func(s *settings) { s.run.Workers = n }, within(n, 1, maxPrefetch, " handlers")}}}
 }
 
 // OrderedBy makes Consume handle messages with the same key in stream order, one at a time, and those with
@@ -113,59 +185,66 @@ func Concurrency(n int) Option {
 // pulled, and each failure is logged with its sequence. If the consumer's configuration changes, a message at its last
 // delivery may be handled before an earlier one of its key. key is called once per delivery and must not block. If it
 // panics, that is logged and reported to [OnError], and the message has the empty key.
-func OrderedBy(key func(*Msg) string) Option {
-	return Option{"OrderedBy", callConsume, func(s *settings) { s.run.orderedBy = key }, problem(key == nil, nilFunction)}
+func OrderedBy(key func(*Msg) string) HandlerOption {
+	return handlerOption{consumeOption{option{"OrderedBy", func(s *settings) { s.run.orderedBy = key }, problem(key == nil, nilFunction)}}}
 }
 
 // Prefetch fixes how many messages Messages and Consume read ahead, including those being handled: 1..1792, and
 // for Consume at least [Concurrency]. By default the number adapts. It is enough for 10 ms of work, grows while
 // handlers wait for messages, and shrinks so that no message waits longer than a quarter of the consumer's AckWait.
 // The messages held and on order are at most 1792 and about 64 MiB. With Prefetch only [PrefetchBytes] limits the bytes.
-func Prefetch(n int) Option {
-	return Option{"Prefetch", callRun, func(s *settings) { s.run.Prefetch = n }, within(n, 1, maxPrefetch, " messages")}
+func Prefetch(n int) RunOption {
+	return runOption{messagesOption{consumeOption{option{"Prefetch", func(s *settings) { s.run.Prefetch = n }, within(n, 1, maxPrefetch, " messages")}}}}
 }
 
 // PrefetchBytes limits the messages that Messages and Consume read ahead to n bytes, n ≥ 1, counted as by MaxBytes. A message
 // over a quarter of that is pulled alone, when nothing else is held, whatever its size. By default about 64 MiB, and no limit
 // if [Prefetch] is set.
-func PrefetchBytes(n int) Option {
-	return Option{"PrefetchBytes", callRun, func(s *settings) { s.run.PrefetchBytes = n }, within(n, 1, maxBatch, " bytes")}
+func PrefetchBytes(n int) RunOption {
+	return runOption{messagesOption{consumeOption{option{
+		"PrefetchBytes", func(s *settings) { s.run.PrefetchBytes = n },
+		within(n, 1, maxBatch, " bytes"),
+	}}}}
 }
 
-// KeepAlive reports messages as in progress to the server that Messages and Consume have held for half of the
-// consumer's AckWait, waiting or being handled, so that a slow handler causes no redelivery. On by default. With
-// ack policy none it is refused, because nothing is redelivered.
-func KeepAlive(on bool) Option {
-	return Option{"KeepAlive", callRun, func(s *settings) { s.run.KeepAlive = on }, ""}
+// KeepAlive reports messages as in progress to the server that Messages and Consume have held for half of the consumer's AckWait,
+// waiting or being handled, so that a slow handler causes no redelivery. On by default. With ack policy none it is refused,
+// because nothing is redelivered.
+func KeepAlive(on bool) MessagesOption {
+	return messagesOption{consumeOption{option{"KeepAlive", func(s *settings) { s.run.KeepAlive = on }, ""}}}
 }
 
-// RetryDelays sets the delays after which a message whose handler failed is handled again: the first entry after
-// its first attempt, the last for all further ones. 0 means at once. By default the consumer's BackOff, and if
-// it has none, 1 s doubling to 1 min, plus or minus a random fifth. Attempts are deliveries, as the server counts
-// them, and retries by [OrderedBy].
-func RetryDelays(d ...time.Duration) Option {
+// RetryDelays sets the delays after which a message whose handler failed is handled again: the first entry after its first
+// attempt, the last for all further ones. 0 means at once. By default the consumer's BackOff, and if it has none, 1 s doubling to
+// 1 min, plus or minus a random fifth. Attempts are deliveries, as the server counts them, and retries by [OrderedBy]. With
+// MaxAttempts(1) there is no retry, and the option is refused unless [DeadLetter] is set: a message whose dead letter was not
+// stored is handled again too.
+func RetryDelays(d ...time.Duration) HandlerOption {
 	own := slices.Clone(d)
 	wrong := func(delay time.Duration) bool { return delay < 0 || delay > maxWait }
-	return Option{"RetryDelays", callConsume, func(s *settings) { s.run.RetryDelays = own }, cmp.Or(
+	return handlerOption{consumeOption{option{"RetryDelays", func(s *settings) { s.run.RetryDelays = own }, cmp.Or(
 		problem(len(d) == 0, "has no entries; leave the option out for the default, or give 0 for a retry at once"),
 		problem(slices.ContainsFunc(d, wrong), "%v has an entry that is not in 0s..%v", d, maxWait),
-	)}
+	)}}}
 }
 
 // MaxAttempts makes Consume give up on a message whose handler failed at its n-th attempt, n ≥ 1: it goes to
 // DeadLetter, if that is set, and is terminated. By default there is no limit, and with [OrderedBy] the consumer's
 // MaxDeliver. More than MaxDeliver is refused: the server would stop first, and the message would be lost without a dead
-// letter. The server counts deliveries that no handler saw too, so a message that was read ahead by a worker that stopped,
-// or lost with a connection, has fewer attempts. While a message is held its count does not fall, even if the server's does.
-func MaxAttempts(n int) Option {
-	return Option{"MaxAttempts", callConsume, func(s *settings) { s.run.MaxAttempts = n }, positive(int64(n), "limit")}
+// letter. The server counts deliveries without an attempt too, so a message has fewer attempts if a worker that stopped had read it ahead
+// or cancelled its handler, or if a connection was lost. While a message is held its count does not fall, even if the server's does. With
+// OrderedBy on a consumer with the pinned_client policy and no MaxDeliver, only deliveries and retries to this call count.
+// A handler that hands its message back itself has not failed, so there is no limit to that: return [Retry] for one.
+func MaxAttempts(n int) HandlerOption {
+	return handlerOption{consumeOption{option{"MaxAttempts", func(s *settings) { s.run.MaxAttempts = n }, positive(int64(n), "limit")}}}
 }
 
 // DeadLetter sets the subject to which Consume publishes the messages that MaxAttempts gives up, with their
 // headers and payload, and headers that state the reason (see [HeaderDeadReason]). The original is terminated only
 // when a stream has confirmed the copy. None by default. A stream must store the subject, and the consumer must not
 // deliver it. A consumer that delivers headers only is refused, because the copy would have no payload.
-// Consume needs [MaxAttempts] with it, its own or the default. [Terminate] makes no dead letter.
+// Consume needs [MaxAttempts] with it, its own or the default. [Terminate] makes no dead letter. A copy that is too large for its
+// stream has no payload, or not even the message's own headers (see [HeaderDeadHeaders]). After any other error the copy is tried again.
 //
 // The copy has the same message id at each attempt to store it. If a confirmation is lost, the copy is not stored
 // twice if the next attempt comes within the duplicate window of the stream (Duplicates, 2 minutes by default).
@@ -173,9 +252,9 @@ func MaxAttempts(n int) Option {
 //
 // At the last delivery that the consumer's MaxDeliver allows, a handler's slot is taken until the copy is
 // stored or Consume's drain times out. A stream of dead letters that is down then stops Consume.
-func DeadLetter(subject string) Option {
+func DeadLetter(subject string) HandlerOption {
 	wrong := problem(!wire.Publishable(subject), "%q is not a subject to publish to; use one without wildcards, spaces and empty tokens", subject)
-	return Option{"DeadLetter", callConsume, func(s *settings) { s.run.deadLetter = subject }, wrong}
+	return handlerOption{consumeOption{option{"DeadLetter", func(s *settings) { s.run.deadLetter = subject }, wrong}}}
 }
 
 // ManualAck leaves it to the handler, or to code to which it passes its message, to settle it: by Ack, AckNext, DoubleAck,
@@ -183,36 +262,40 @@ func DeadLetter(subject string) Option {
 // it is settled the message is kept in progress (see [KeepAlive]), blocks its key with [OrderedBy], and counts as read
 // ahead: a program that settles no message gets no more. An error settles the message as without ManualAck. When Consume ends,
 // it waits for unsettled messages as it does for running handlers. Off by default. With ack policy none it is refused.
-func ManualAck() Option {
-	return Option{"ManualAck", callConsume, func(s *settings) { s.run.ManualAck = true }, ""}
+func ManualAck() HandlerOption {
+	return handlerOption{consumeOption{option{"ManualAck", func(s *settings) { s.run.ManualAck = true }, ""}}}
 }
 
 // StopAfter ends Messages, and Consume without an error, when n messages have been handled, n ≥ 1. They pull no more than
 // n messages, so none has to be handed back. A message that fails and is redelivered counts again; one that [OrderedBy]
 // retries in place does not. No limit by default.
-func StopAfter(n int) Option {
-	return Option{"StopAfter", callRun, func(s *settings) { s.run.StopAfter = n }, within(n, 1, maxBatch, " messages; leave the option out for no limit")}
+func StopAfter(n int) MessagesOption {
+	return messagesOption{consumeOption{option{
+		"StopAfter", func(s *settings) { s.run.StopAfter = n },
+		within(n, 1, maxBatch, " messages; leave the option out for no limit"),
+	}}}
 }
 
 // HandlerTimeout cancels the context of a handler that has run for d, at least 1 ms, with a cause that says so.
 // When the handler returns, its message fails, whatever the result is; until then it is kept in progress (see
 // [KeepAlive]). None by default.
-func HandlerTimeout(d time.Duration) Option {
-	return Option{"HandlerTimeout", callConsume, func(s *settings) { s.run.HandlerTimeout = d }, within(d, minWait, maxWait, "")}
+func HandlerTimeout(d time.Duration) HandlerOption {
+	return handlerOption{consumeOption{option{"HandlerTimeout", func(s *settings) { s.run.HandlerTimeout = d }, within(d, minWait, maxWait, "")}}}
 }
 
 // DrainTimeout sets how long handlers may go on after Consume ends, before their context is cancelled. By
 // default 30 s; 0 cancels it at once. Messages that were read ahead at the last delivery that the consumer's
 // MaxDeliver allows are handled in that time. [OnError] gets the sequences of those that were not.
-func DrainTimeout(d time.Duration) Option {
-	return Option{"DrainTimeout", callConsume, func(s *settings) { s.run.DrainTimeout = d }, within(d, 0, maxWait, "")}
+func DrainTimeout(d time.Duration) HandlerOption {
+	return handlerOption{consumeOption{option{"DrainTimeout", func(s *settings) { s.run.DrainTimeout = d }, within(d, 0, maxWait, "")}}}
 }
 
-// DrainBuffered makes Consume handle, within [DrainTimeout], the messages that it has read ahead when its context ends. Off
-// by default: they are handed back to the server, and another worker gets them at once, as when Consume ends by itself. A
-// message that fails meanwhile is handed back too, and with [OrderedBy] later messages of its key are handled before it.
-func DrainBuffered() Option {
-	return Option{"DrainBuffered", callConsume, func(s *settings) { s.run.DrainBuffered = true }, ""}
+// DrainBuffered makes Consume handle, within [DrainTimeout], the messages that it has read ahead when its context ends. Off by
+// default: they are handed back to the server, and another worker gets them at once, as when Consume ends by itself. A message
+// that fails meanwhile is handed back too, and with [OrderedBy] later messages of its key are handled before it. With a
+// [Prefetch] that leaves no message waiting, and with DrainTimeout(0), the option is refused.
+func DrainBuffered() ConsumeOption {
+	return consumeOption{option{"DrainBuffered", func(s *settings) { s.run.DrainBuffered = true }, ""}}
 }
 
 // OnError sets a function that Consume calls for each problem: an error or panic of a handler, a dead letter that was
@@ -220,33 +303,33 @@ func DrainBuffered() Option {
 // reported twice. It is called on a goroutine of its own, in order, and must not block: later problems, and the callbacks
 // of [OnPin] and [OnUnpin], wait for it. Up to 4096 problems wait. Those beyond that are dropped, which is logged when f has returned. f may
 // still be called after Consume has returned, until Close. A panic in it is not recovered. None by default.
-func OnError(f func(error)) Option {
-	return Option{"OnError", callConsume, func(s *settings) { s.run.onError = f }, problem(f == nil, nilFunction)}
+func OnError(f func(error)) HandlerOption {
+	return handlerOption{consumeOption{option{"OnError", func(s *settings) { s.run.onError = f }, problem(f == nil, nilFunction)}}}
 }
 
 // OnStart sets a function that Consume calls once, when its options are checked, before the first pull. None by default.
-func OnStart(f func()) Option {
-	return Option{"OnStart", callConsume, func(s *settings) { s.run.onStart = f }, problem(f == nil, nilFunction)}
+func OnStart(f func()) ConsumeOption {
+	return consumeOption{option{"OnStart", func(s *settings) { s.run.onStart = f }, problem(f == nil, nilFunction)}}
 }
 
 // OnEvent sets a function that Consume calls for each failed attempt, with its message and its outcome: retried,
 // dead-lettered, terminated, handed back. It is called under the rules of [OnError], in order with it. A message that its handler has
 // settled makes no event, and with ack policy none there are no events: such failures go to OnError. None by default.
-func OnEvent(f func(Event)) Option {
-	return Option{"OnEvent", callConsume, func(s *settings) { s.run.onEvent = f }, problem(f == nil, nilFunction)}
+func OnEvent(f func(Event)) HandlerOption {
+	return handlerOption{consumeOption{option{"OnEvent", func(s *settings) { s.run.onEvent = f }, problem(f == nil, nilFunction)}}}
 }
 
 // Use wraps the handler of Consume: the first Middleware is the outermost. Given to Consume, it replaces the one given to
 // Subscribe; it does not add to it. None by default.
-func Use(mw ...Middleware) Option {
+func Use(mw ...Middleware) HandlerOption {
 	own := slices.Clone(mw)
 	missing := slices.ContainsFunc(own, func(m Middleware) bool { return m == nil })
-	return Option{"Use", callConsume, func(s *settings) { s.run.use = own }, problem(missing, "a Middleware is nil; leave it out")}
+	return handlerOption{consumeOption{option{"Use", func(s *settings) { s.run.use = own }, problem(missing, "a Middleware is nil; leave it out")}}}
 }
 
-// AwaitConsumer makes Messages and Consume wait for a deleted consumer to be created
-// again instead of ending with [ErrConsumerDeleted]. They read its configuration before
+// AwaitConsumer makes Messages and Consume wait for a deleted consumer to be created again instead of ending with
+// [ErrConsumerDeleted]. Messages that no handler has are handed back, and running handlers go on. They read its configuration before
 // they pull from it, and end with [ErrInvalidOption] if a new call would. Off by default.
-func AwaitConsumer() Option {
-	return Option{"AwaitConsumer", callRun, func(s *settings) { s.run.awaitConsumer = true }, ""}
+func AwaitConsumer() MessagesOption {
+	return messagesOption{consumeOption{option{"AwaitConsumer", func(s *settings) { s.run.awaitConsumer = true }, ""}}}
 }

@@ -29,7 +29,9 @@ type PinEvent struct {
 // Pin returns the pin id that the Subscription holds in its group and whether it holds one. Even if it does, another
 // client may be pinned.
 func (s *Subscription) Pin() (id string, ok bool) {
-	s.driver.Do(func(e *pull.Engine, _ pull.At) { id = e.PinID(s.defaults.terms.Group) })
+	if s.driver != nil {
+		s.driver.Do(func(e *pull.Engine, _ pull.At) { id = e.PinID(s.defaults.terms.Group) })
+	}
 	return id, id != ""
 }
 
@@ -59,21 +61,22 @@ func (s *Subscription) pinChanged(group, id string, gained bool) {
 // giveUpPin gives up the pin that is held in group, so that a stand-by is pinned with the next message and not after the
 // priority timeout. An unpin takes the pin from any client, so giveUpPin first reads which client holds it. If it fails, the
 // stand-by waits for that timeout. Calls that end together do so in turn, or the second would take the pin from the next client.
-func (s *Subscription) giveUpPin(ctx context.Context, group string) {
+// It reports whether the server has answered, and so has all that was sent before.
+func (s *Subscription) giveUpPin(ctx context.Context, group string) bool {
 	select {
 	case s.calls.unpins <- struct{}{}:
 		defer func() { <-s.calls.unpins }()
 	case <-ctx.Done():
-		return
+		return false
 	}
 	id, stands := "", false
 	s.driver.Do(func(e *pull.Engine, _ pull.At) { id, stands = e.PinID(group), e.Stands(group) })
 	if id == "" || stands {
-		return
+		return false
 	}
 	info, err := s.Info(ctx)
 	if err != nil {
-		return
+		return false
 	}
 	for _, g := range info.PriorityGroups {
 		// The server reports one pin only, under the name of the first group.
@@ -81,12 +84,16 @@ func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 			s.driver.Do(func(e *pull.Engine, _ pull.At) { e.PinLost(group, id) })
 		}
 	}
+	return true
 }
 
 // Unpin asks the server to take the pin of the Subscription's group from the client that holds it, so that another client
 // is pinned with the next message: see [Unpin]. If the pin changed within the last milliseconds, the server may pin a pull
 // that has ended; then no client is pinned until the priority timeout.
 func (s *Subscription) Unpin(ctx context.Context) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
 	return Unpin(ctx, s.js, s.stream, s.consumer, s.defaults.terms.Group)
 }
 
@@ -103,9 +110,10 @@ func Unpin(ctx context.Context, js jetstream.JetStream, stream, consumer, group 
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
 	subject := wire.UnpinSubject(apiPrefix(js), stream, consumer)
+	before, begun := js.Conn().LastError(), time.Now()
 	reply, err := js.Conn().RequestWithContext(ctx, subject, fmt.Appendf(nil, `{"group":%q}`, group)) // which is valid
 	if err != nil {
-		return requestError("unpin", subject, err)
+		return requestError(js.Conn(), before, "unpin", subject, unconnected(js.Conn(), begun, err))
 	}
 	var answer struct {
 		Error *jetstream.APIError `json:"error"`

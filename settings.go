@@ -27,7 +27,7 @@ const (
 	maxPrefetch = transport.MaxOnOrder
 )
 
-// callKind is a kind of call, or a set of them for which an option can be used.
+// callKind is a kind of call, or a set of them.
 type callKind uint8
 
 const (
@@ -39,7 +39,6 @@ const (
 
 	callPull = callNext | callFetch
 	callRun  = callMessages | callConsume
-	callAll  = callPull | callRun
 )
 
 func (c callKind) String() string {
@@ -57,8 +56,7 @@ type settings struct {
 	onUnpin   func(PinEvent)
 	logger    *slog.Logger // nil: slog's default
 	run       runSettings
-	given     map[string]bool           // the options that were given, by name
-	checked   *jetstream.ConsumerConfig // against which they were checked last
+	given     map[string]bool // the options that were given, by name
 }
 
 // runSettings are those of Messages and Consume.
@@ -66,6 +64,7 @@ type runSettings struct {
 	worker.Settings
 	orderedBy     func(*Msg) string
 	deadLetter    string
+	deadHere      bool // the consumer's own stream stores dead letters
 	use           []Middleware
 	onError       func(error)
 	onEvent       func(Event)
@@ -87,12 +86,18 @@ func defaultSettings() *settings {
 func (s *settings) log() *slog.Logger { return cmp.Or(s.logger, slog.Default()) }
 
 // settings are those of one call, after the checks that every call shares.
-func (s *Subscription) settings(ctx context.Context, c callKind, opts []Option) (*settings, error) {
-	if err := checkContext(ctx); err != nil {
+func (s *Subscription) settings(ctx context.Context, c callKind, opts []option) (*settings, error) {
+	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
 	_, bounded := ctx.Deadline()
-	set, err := s.defaults.with(c, s.config(), opts, bounded)
+	set := s.defaults
+	var err error
+	if len(opts) == 0 && c&callPull != 0 {
+		err = set.check(c, s.config(), nil, bounded)
+	} else {
+		set, err = set.with(c, s.config(), opts, bounded)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -104,21 +109,14 @@ func (s *Subscription) settings(ctx context.Context, c callKind, opts []Option) 
 
 // with returns the settings of a call on a consumer with cfg: the defaults, changed by opts. bounded says that its context has
 // a deadline.
-func (s *settings) with(c callKind, cfg *jetstream.ConsumerConfig, opts []Option, bounded bool) (*settings, error) {
-	if len(opts) == 0 && c&callPull != 0 && s.checked == cfg {
-		return s, nil
-	}
+func (s *settings) with(c callKind, cfg *jetstream.ConsumerConfig, opts []option, bounded bool) (*settings, error) {
 	n := *s
-	n.given, n.checked = maps.Clone(s.given), cfg
+	n.given = maps.Clone(s.given)
 	callOpts := make(map[string]bool, len(opts))
-	for _, o := range opts {
+	for i, o := range opts {
 		switch {
 		case o.apply == nil:
-			return nil, invalid("Option", "an empty Option was given to %s; use one of the package's options", c)
-		case c != callSubscribe && o.uses == callSubscribe:
-			return nil, invalid(o.name, "cannot be used by %s; give it to Subscribe", c)
-		case c != callSubscribe && o.uses&c == 0:
-			return nil, invalid(o.name, "cannot be used by %s", c)
+			return nil, invalid("opts", "option %d of %s is nil; leave it out", i+1, c)
 		case o.problem != "":
 			return nil, invalid(o.name, "%s", o.problem)
 		}
@@ -149,27 +147,42 @@ func (s *settings) check(c callKind, cfg *jetstream.ConsumerConfig, callOpts map
 		beat, longest = t.Heartbeat, (defaultMaxWait-pull.ExpiresMargin)/2
 	}
 	settles, consumes := c&(callRun|callSubscribe) != 0, c&(callConsume|callSubscribe) != 0
+	full := o.Prefetch == o.Workers && (o.Prefetch == 1 || o.orderedBy == nil) // each message that is held is being handled
 	switch {
 	case s.noWait && s.fillBatch:
 		return invalid("FillBatch", "excludes NoWait: one waits for the batch, the other never waits")
 	case c&callPull != 0 && s.noWait && callOpts["Heartbeat"]:
-		return invalid("Heartbeat", "excludes NoWait: %v is how often the server sends one while a pull waits, and this one never waits; leave one of the two out", t.Heartbeat)
+		return invalid("Heartbeat", "excludes NoWait: %v is how often the server sends one while a pull waits, and this one never waits; leave one of "+
+			"the two out", t.Heartbeat)
 	case beat > 0 && beat > longest:
 		return invalid("Heartbeat", "%v is more than half of the time that a pull of %s waits, %v; the server refuses that", beat, c, 2*longest)
 	case consumes && o.Prefetch > 0 && o.Prefetch < o.Workers:
-		return invalid("Prefetch", "%d is below Concurrency %d: messages being handled count too, so %d handlers would never run; raise Prefetch, or leave it out", o.Prefetch, o.Workers, o.Workers-o.Prefetch)
+		return invalid("Prefetch", "%d is below Concurrency %d: messages being handled count too, so %d handlers would never run; raise Prefetch, or "+
+			"leave it out", o.Prefetch, o.Workers, o.Workers-o.Prefetch)
+	case consumes && callOpts["RetryDelays"] && o.MaxAttempts == 1 && o.deadLetter == "":
+		return invalid("RetryDelays", "%v has no effect with MaxAttempts 1, which allows no retry; leave one of the two out", o.RetryDelays)
+	case consumes && callOpts["DrainBuffered"] && full:
+		return invalid("DrainBuffered", "has no effect with Prefetch %d and Concurrency %d: no message waits for a handler; raise Prefetch, or leave "+
+			"one of them out", o.Prefetch, o.Workers)
+	case consumes && callOpts["DrainBuffered"] && o.DrainTimeout == 0:
+		return invalid("DrainBuffered", "has no effect with DrainTimeout 0, which leaves no time for it; leave one of the two out")
 	case policy == jetstream.PriorityPolicyNone && t.Group != "":
-		return invalid("Group", "%q: consumer %q has no priority groups; leave it out, or create the consumer with PriorityGroups and PriorityPolicy", t.Group, cfg.Name)
+		return invalid("Group", "%q: consumer %q has no priority groups; leave it out, or create the consumer with PriorityGroups and PriorityPolicy",
+			t.Group, cfg.Name)
 	case policy != jetstream.PriorityPolicyNone && t.Group == "":
 		return invalid("Group", "missing: consumer %q needs one of its priority groups %q", cfg.Name, cfg.PriorityGroups)
 	case t.Group != "" && !slices.Contains(cfg.PriorityGroups, t.Group):
 		return invalid("Group", "%q is not a group of consumer %q; it has %q", t.Group, cfg.Name, cfg.PriorityGroups)
 	case c == callConsume && cfg.AckPolicy == jetstream.AckAllPolicy:
-		return invalid("Consume", "consumer %q has ack policy all: one acknowledgement covers all messages before it, also those that a lost connection took with it; create the consumer with the explicit policy, or use Messages or Fetch, where you decide what an acknowledgement covers", cfg.Name)
+		return invalid("Consume", "consumer %q has ack policy all: one acknowledgement covers all messages before it, also those that a lost "+
+			"connection took with it; create the consumer with the explicit policy, or use Messages or Fetch, where you decide what an acknowledgement "+
+			"covers", cfg.Name)
 	case consumes && cfg.MaxDeliver > 0 && o.MaxAttempts > cfg.MaxDeliver:
-		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter; use %d at the most, or raise MaxDeliver", o.MaxAttempts, cfg.MaxDeliver, cfg.MaxDeliver)
+		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost "+
+			"without a dead letter; use %d at the most, or raise MaxDeliver", o.MaxAttempts, cfg.MaxDeliver, cfg.MaxDeliver)
 	case c == callConsume && o.deadLetter != "" && cfg.HeadersOnly:
-		return invalid("DeadLetter", "%q: consumer %q delivers headers only, so the copy would have no payload; create it without HeadersOnly, or publish dead letters by OnEvent", o.deadLetter, cfg.Name)
+		return invalid("DeadLetter", "%q: consumer %q delivers headers only, so the copy would have no payload; create it without HeadersOnly, or "+
+			"publish dead letters by OnEvent", o.deadLetter, cfg.Name)
 	case c == callConsume && o.deadLetter != "" && o.MaxAttempts == 0:
 		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up; give it to Consume or to Subscribe", o.deadLetter)
 	}
@@ -177,13 +190,20 @@ func (s *settings) check(c callKind, cfg *jetstream.ConsumerConfig, callOpts map
 		switch {
 		case !s.given[needs.option]:
 		case needs.value == nil && needs.policy != policy:
-			return invalid(needs.option, "needs a consumer with the priority policy %s; consumer %q has the policy %s; leave the option out, or create the consumer with that policy",
+			return invalid(needs.option, "needs a consumer with the priority policy %s; consumer %q has the policy %s; leave the option out, or create "+
+				"the consumer with that policy",
 				policyNames[needs.policy], cfg.Name, policyNames[policy])
 		case needs.value != nil && settles && cfg.AckPolicy == jetstream.AckNonePolicy:
-			return invalid(needs.option, "%v has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create the consumer with the explicit policy", needs.value(o), cfg.Name)
+			return invalid(needs.option, "%v has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create "+
+				"the consumer with the explicit policy", needs.value(o), cfg.Name)
 		}
 	}
 	return nil
+}
+
+// fits refuses the settings of a call that goes on with a changed consumer, as a new call with them would be refused.
+func (s *settings) fits(c callKind, cfg *jetstream.ConsumerConfig) error {
+	return cmp.Or(s.check(c, cfg, nil, true), s.run.checkLoop(cfg))
 }
 
 // consumerNeeds are the options that not every consumer has a use for: those of a priority policy, and without one those that

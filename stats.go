@@ -9,9 +9,9 @@ type Stats struct {
 	Pulls, Messages, Bytes uint64
 	// Acks, Naks, Terms and InProgress count acknowledgements sent, those of HandedBack included.
 	Acks, Naks, Terms, InProgress uint64
-	// HandedBack counts messages that the client NAKed without delay: messages that arrived after their caller had
-	// returned, and messages that were not started when a call ended. Dropped counts messages lost with ack policy
-	// none: see [Subscription.Close].
+	// HandedBack counts messages that the client NAKed without delay: messages that arrived after their caller had returned, messages that
+	// were not started when a call ended, and those whose handlers its end cancelled. Dropped counts messages lost with ack policy none: see
+	// [Subscription.Close].
 	HandedBack, Dropped uint64
 	// Redelivered counts redeliveries that Messages and Consume got.
 	Redelivered uint64
@@ -40,6 +40,9 @@ type Attempts struct {
 
 // Stats returns the Subscription's counters.
 func (s *Subscription) Stats() Stats {
+	if s.driver == nil {
+		return Stats{}
+	}
 	var ps pull.Stats
 	var outstanding int
 	s.driver.Do(func(e *pull.Engine, _ pull.At) { ps, outstanding = e.Stats() })
@@ -48,7 +51,7 @@ func (s *Subscription) Stats() Stats {
 		Pulls: ps.Pulls, Messages: ps.Messages, Bytes: ps.Bytes,
 		Acks: s.counts.acks.Load(), Naks: s.counts.naks.Load(),
 		Terms: s.counts.terms.Load(), InProgress: s.counts.inProgress.Load(),
-		HandedBack: ps.HandedBack + s.counts.handedBack.Load(), Dropped: ps.Dropped, Silent: ps.Silent,
+		HandedBack: ps.HandedBack, Dropped: ps.Dropped, Silent: ps.Silent,
 		Attempts: Attempts{
 			Failed: s.counts.failed.Load(), TimedOut: s.counts.timedOut.Load(), Retried: s.counts.retried.Load(),
 			DeadLettered: s.counts.deadLettered.Load(), Terminated: s.counts.terminated.Load(),
@@ -56,7 +59,7 @@ func (s *Subscription) Stats() Stats {
 		Redelivered: s.counts.redelivered.Load(), Reconnects: s.nc.Stats().Reconnects - s.reconnects,
 		Outstanding: outstanding, Pin: pin, Statuses: ps.Statuses,
 	}
-	if s.bound.Load().ackNone {
+	if s.session.Load().ackNone {
 		st.Dropped += s.Missed()
 	}
 	for _, r := range s.openRuns() {

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/internal/worker"
 )
@@ -41,9 +43,6 @@ var (
 	ErrMaxWaiting error = &sentinel{"too many waiting pulls", nil}
 	// ErrMaxBytes says that the next message is larger than MaxBytes. Also matches [jetstream.ErrMaxBytesExceeded].
 	ErrMaxBytes error = &sentinel{"message exceeds max bytes", []error{jetstream.ErrMaxBytesExceeded}}
-	// ErrPinMismatch says that another client holds the pin (status 423). It is handled inside and never
-	// returned by Next or Fetch. Also matches [jetstream.ErrPinIDMismatch].
-	ErrPinMismatch error = &sentinel{"pin id mismatch", []error{jetstream.ErrPinIDMismatch}}
 	// ErrLeadershipChanged says that a new leader took over the consumer and
 	// forgot its pulls. Also matches [jetstream.ErrConsumerLeadershipChanged].
 	ErrLeadershipChanged error = &sentinel{"leadership changed", []error{jetstream.ErrConsumerLeadershipChanged, nats.ErrConsumerLeadershipChanged}}
@@ -73,7 +72,8 @@ func (s *sentinel) Error() string { return "jetpull: " + s.text }
 
 func (s *sentinel) Is(target error) bool { return slices.Contains(s.also, target) }
 
-// StatusError is a status frame of the server that ended a call. It matches the sentinel of its condition with [errors.Is].
+// StatusError is a status frame of the server that ended a call. It matches the sentinel of its condition with [errors.Is], by
+// Code and Description.
 type StatusError struct {
 	// Code is the status code, such as 409.
 	Code int
@@ -81,24 +81,26 @@ type StatusError struct {
 	Description string
 	// Subject is the API subject of the pull that the status answers.
 	Subject string
-
-	is error
 }
 
 // Error names the status, its subject and what the caller can do about it.
 func (e *StatusError) Error() string {
-	text := e.Description
-	if text == "" {
-		text = strings.TrimPrefix(e.is.Error(), "jetpull: ")
+	is := e.Unwrap()
+	text := fmt.Sprintf("jetpull: status %d %s", e.Code, e.Description)
+	if e.Description == "" && is != nil {
+		text += strings.TrimPrefix(is.Error(), "jetpull: ")
 	}
-	if hint := hints[e.is]; hint != "" {
-		return fmt.Sprintf("jetpull: status %d %s on %s: %s", e.Code, text, e.Subject, hint)
+	if e.Subject != "" {
+		text += " on " + e.Subject
 	}
-	return fmt.Sprintf("jetpull: status %d %s on %s", e.Code, text, e.Subject)
+	if hint := hints[is]; hint != "" {
+		text += ": " + hint
+	}
+	return text
 }
 
-// Unwrap returns the sentinel of the condition.
-func (e *StatusError) Unwrap() error { return e.is }
+// Unwrap returns the sentinel of the condition; nil: the status is none that ends a call.
+func (e *StatusError) Unwrap() error { return sentinels[wire.ConditionOf(e.Code, e.Description)] }
 
 // hints say what the caller can do about a condition.
 var hints = map[error]string{
@@ -116,27 +118,20 @@ var sentinels = map[wire.Condition]error{
 	wire.MaxBytes: ErrMaxBytes, wire.LimitExceeded: ErrLimitExceeded, wire.MaxWaiting: ErrMaxWaiting,
 	wire.ConsumerDeleted: ErrConsumerDeleted, wire.PushConsumer: ErrNotPull,
 	wire.LeadershipChange: ErrLeadershipChanged, wire.ServerShutdown: ErrServerShutdown,
-	wire.BadRequest: ErrBadRequest, wire.PinMismatch: ErrPinMismatch, wire.NoResponders: ErrNoResponders,
+	wire.BadRequest: ErrBadRequest, wire.PinMismatch: jetstream.ErrPinIDMismatch, wire.NoResponders: ErrNoResponders,
 }
 
-// statusError is a status as the caller sees it.
-func statusError(st wire.Status, subject string) error {
-	return &StatusError{Code: st.Code, Description: st.Description, Subject: subject, is: sentinels[st.Condition]}
-}
-
-// public is an error of the pull engine as the caller sees it.
-func (s *Subscription) public(err error) error { return s.publicOf(context.Background(), err) }
-
-// publicOf is public for a call with ctx.
-func (s *Subscription) publicOf(ctx context.Context, err error) error {
+// public is an error of the pull engine as the caller sees it, which has called with ctx.
+func (s *Subscription) public(ctx context.Context, err error) error {
 	switch e := err.(type) { //nolint:errorlint // the engine does not wrap its own
 	case *pull.Timeout:
+		cause := s.public(context.Background(), e.Cause)
 		if ctx.Err() != nil {
-			return contextError(ctx, s.public(e.Cause))
+			return contextError(ctx, cause)
 		}
-		return timeoutError(s.public(e.Cause))
+		return timeoutError(cause)
 	case *pull.Refused:
-		return statusError(e.Status, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer))
+		return &StatusError{e.Status.Code, e.Status.Description, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer)}
 	}
 	if err == pull.ErrEmpty { //nolint:errorlint // the engine does not wrap its own
 		return ErrNoMessages
@@ -171,15 +166,27 @@ func (s *Subscription) wrapError(what string, err error) error {
 	return fmt.Errorf("jetpull: %s from consumer %q on stream %q: %w", what, s.consumer, s.stream, closedError(err))
 }
 
-// requestError wraps the error of an API request.
-func requestError(what, subject string, err error) error {
+// requestError wraps the error of a request that was sent to subject. before was the connection's last error before that.
+func requestError(nc *nats.Conn, before error, what, subject string, err error) error {
+	refused := transport.Refusal(nc, before, subject)
 	switch {
+	case refused != nil:
+		return fmt.Errorf("jetpull: %s: %w", what, refused)
 	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("jetpull: %s: nobody answers on %s: %w", what, subject, ErrNoResponders)
 	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("jetpull: %s: no answer on %s: %w: %w", what, subject, ErrTimeout, err)
 	}
 	return fmt.Errorf("jetpull: %s: %s: %w", what, subject, closedError(err))
+}
+
+// unconnected is the error of a request that began at a time and that no server has answered. It says whether there was a connection.
+func unconnected(nc *nats.Conn, begun time.Time, err error) error {
+	if nc.IsConnected() || nc.IsClosed() || !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("not connected to %s, since %s or longer; check that a server runs there and can be reached: %w",
+		strings.Join(nc.Servers(), ", "), begun.Format(time.TimeOnly), err) // without passwords
 }
 
 // closedError adds ErrClosed to nats.go's error for a closed connection.

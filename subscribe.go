@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/pull"
 	"github.com/jetpull/jetpull/internal/testmsg"
 	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/wire"
@@ -32,7 +33,8 @@ type Subscription struct {
 	notifier         *worker.Notifier
 	recorder         testmsg.Recorder // of messages that jetpulltest made; nil: a server delivers them
 
-	bound atomic.Pointer[binding] // the consumer as it was read last; see config
+	session atomic.Pointer[session]
+	watcher watcher
 
 	counts counts
 	gaps   gaps // of the goroutine that reads
@@ -50,8 +52,8 @@ type calls struct {
 
 // counts are the counters that the engine does not have.
 type counts struct {
-	acks, naks, terms, inProgress, redelivered, handedBack atomic.Uint64
-	failed, timedOut, retried, deadLettered, terminated    atomic.Uint64 // attempts
+	acks, naks, terms, inProgress, redelivered          atomic.Uint64
+	failed, timedOut, retried, deadLettered, terminated atomic.Uint64 // attempts
 }
 
 // Subscribe binds to a durable or ephemeral pull consumer that exists. js brings the connection, the API
@@ -65,7 +67,7 @@ type counts struct {
 // A consumer of nats.go's OrderedConsumer works until nats.go deletes it, which can happen at any time.
 //
 // The consumer's configuration may change later: see "Changes of the consumer" in the package documentation.
-func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts ...Option) (*Subscription, error) {
+func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts ...SubscribeOption) (*Subscription, error) {
 	if err := checkTarget(ctx, js, stream, consumer); err != nil {
 		return nil, err
 	}
@@ -74,24 +76,38 @@ func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer str
 		return nil, fmt.Errorf("jetpull: subscribe: %w: %w", ErrClosed, nats.ErrConnectionClosed)
 	}
 	if v := nc.ConnectedServerVersion(); wire.IsOld(v) {
-		return nil, fmt.Errorf("jetpull: subscribe: server %q has version %s, and 2.11 is the first that a pull works on; update it", nc.ConnectedServerName(), v)
+		return nil, fmt.Errorf("jetpull: subscribe: server %q has version %s, and 2.11 is the first that a pull works on; update it",
+			nc.ConnectedServerName(), v)
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
+	begun := time.Now()
 	inboxes, err := transport.CheckInboxes(ctx, nc)
 	if err != nil {
-		return nil, requestError("subscribe", "an inbox", err)
+		return nil, requestError(nc, nil, "subscribe", "an inbox", unconnected(nc, begun, err))
 	}
-	s, err := bind(ctx, js, stream, consumer, opts)
+	asked := time.Now()
+	info, err := readInfo(ctx, js, stream, consumer)
 	if err != nil {
 		return nil, err
 	}
-	s.start(inboxes)
+	took := time.Since(asked)
+	s := &Subscription{
+		js: js, nc: nc, stream: stream, consumer: info.Name, reconnects: nc.Stats().Reconnects,
+		ackPrefix: wire.AckPrefix + stream + "." + info.Name + ".",
+	}
+	s.calls.unpins = make(chan struct{}, 1)
+	s.session.Store(sessionOf(info))
+	s.gaps.next = info.Delivered.Consumer + 1
+	if s.defaults, err = defaultSettings().with(callSubscribe, s.config(), given(opts), true); err != nil {
+		return nil, err
+	}
+	s.start(inboxes, took)
 	return s, nil
 }
 
 // SubscribeConsumer is [Subscribe] for a consumer that the program has from nats.go, as by CreateOrUpdateConsumer.
-func SubscribeConsumer(ctx context.Context, js jetstream.JetStream, c jetstream.Consumer, opts ...Option) (*Subscription, error) {
+func SubscribeConsumer(ctx context.Context, js jetstream.JetStream, c jetstream.Consumer, opts ...SubscribeOption) (*Subscription, error) {
 	if c == nil || c.CachedInfo() == nil {
 		return nil, invalid("consumer", "is nil, or has no info; get it from a stream, or from js.Consumer")
 	}
@@ -99,45 +115,51 @@ func SubscribeConsumer(ctx context.Context, js jetstream.JetStream, c jetstream.
 	return Subscribe(ctx, js, info.Stream, info.Name, opts...)
 }
 
-// bind reads the consumer's info and checks it against the options.
-func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts []Option) (*Subscription, error) {
-	info, err := readInfo(ctx, js, stream, consumer)
-	if err != nil {
-		return nil, err
-	}
-	s := &Subscription{
-		js: js, nc: js.Conn(), stream: stream, consumer: info.Name, reconnects: js.Conn().Stats().Reconnects,
-		ackPrefix: wire.AckPrefix + stream + "." + info.Name + ".",
-	}
-	s.calls.unpins = make(chan struct{}, 1)
-	s.bound.Store(bindingOf(info))
-	s.gaps.next = info.Delivered.Consumer + 1
-	s.defaults, err = defaultSettings().with(callSubscribe, s.config(), opts, true)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
+const (
+	// infoLeast and infoMost bound how long one request for a consumer's info waits for its answer: half of what is left of the
+	// call's wait. infoPause is the time between two.
+	infoLeast, infoMost = time.Second, 3 * time.Second
+	infoPause           = 250 * time.Millisecond
+	// errCodeUnavailable is the server's code for a cluster without a leader.
+	errCodeUnavailable = 10008
+)
 
-// readInfo asks the server for a consumer's info.
+// readInfo asks the server for a consumer's info, until ctx, which has a deadline, ends. It asks again if there is no leader, and if the
+// answer may have been lost with one.
 func readInfo(ctx context.Context, js jetstream.JetStream, stream, consumer string) (*jetstream.ConsumerInfo, error) {
 	subject := wire.InfoSubject(apiPrefix(js), stream, consumer)
-	before := js.Conn().LastError()
-	c, err := js.Consumer(ctx, stream, consumer)
-	if err == nil {
-		return c.CachedInfo(), nil
-	}
-	if refused := transport.Refusal(js.Conn(), subject, before); refused != nil {
-		return nil, refused
-	}
+	before, begun := js.Conn().LastError(), time.Now()
+	until, _ := ctx.Deadline()
 	var api *jetstream.APIError
+	var err error
+	for again := true; again; again = ctx.Err() == nil {
+		once, cancel := context.WithTimeout(ctx, min(max(time.Until(until)/2, infoLeast), infoMost))
+		c, tryErr := js.Consumer(once, stream, consumer)
+		cancel()
+		if tryErr == nil {
+			return c.CachedInfo(), nil
+		}
+		if err == nil || ctx.Err() == nil { // or else the answer before says more
+			err = tryErr
+		}
+		if refused := transport.Refusal(js.Conn(), before, subject); refused != nil {
+			return nil, refused
+		}
+		if !errors.Is(err, context.DeadlineExceeded) && (!errors.As(err, &api) || api.ErrorCode != errCodeUnavailable) {
+			break
+		}
+		select {
+		case <-time.After(infoPause):
+		case <-ctx.Done():
+		}
+	}
 	switch {
 	case errors.Is(err, jetstream.ErrNotPullConsumer):
 		return nil, fmt.Errorf("jetpull: consumer %q on stream %q delivers by push; create it without DeliverSubject: %w", consumer, stream, ErrNotPull)
 	case errors.As(err, &api):
 		return nil, fmt.Errorf("jetpull: consumer %q on stream %q: %w", consumer, stream, err)
 	}
-	return nil, requestError("consumer info", subject, err)
+	return nil, requestError(js.Conn(), before, "consumer info", subject, unconnected(js.Conn(), begun, err))
 }
 
 // Stream returns the name of the stream that the Subscription's consumer is on.
@@ -148,7 +170,7 @@ func (s *Subscription) Consumer() string { return s.consumer }
 
 // Info asks the server for the consumer's current state. Without a deadline on ctx it waits 5 s.
 func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
-	if err := checkContext(ctx); err != nil {
+	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
@@ -167,7 +189,7 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 // while its pulls end, are lost, and Stats.Dropped counts them. It also counts gaps in the consumer's delivery numbers:
 // deliveries that were lost with a connection, and deliveries to other clients.
 func (s *Subscription) Close(ctx context.Context) error {
-	if err := checkContext(ctx); err != nil {
+	if err := s.check(ctx); err != nil {
 		return err
 	}
 	if err := s.driver.Close(ctx, ErrClosed); err != nil {
@@ -178,9 +200,14 @@ func (s *Subscription) Close(ctx context.Context) error {
 		defer cancel()
 		_ = s.nc.FlushWithContext(ctx)
 		if len(s.openRuns()) == 0 { // or else the last of them does, when it has settled its messages
-			s.giveUpPin(ctx, s.defaults.terms.Group)
+			var groups []string // calls can have other groups than the default
+			s.driver.Do(func(e *pull.Engine, _ pull.At) { groups = e.PinnedGroups() })
+			for _, group := range groups {
+				s.giveUpPin(ctx, group)
+			}
 		}
 	}
+	defer s.watcher.timer.Stop()
 	return s.driver.Stop(ctx)
 }
 
@@ -203,7 +230,7 @@ func (g *gaps) note(n uint64) {
 // Missed returns how many deliveries have not arrived here since Subscribe, although later ones have. It counts for consumers with
 // the pinned_client policy or ack policy none; for others it is 0. The deliveries were lost with a connection or a server, or went to
 // another client. The server redelivers them after AckWait, behind newer messages, but not with ack policy none. A delivery is counted
-// as missed before the message after it is returned.
+// as missed before the message after it is returned. If the policy is edited, deliveries to others before that count too.
 func (s *Subscription) Missed() uint64 { return s.gaps.missed.Load() }
 
 // checkTarget refuses a js, stream or consumer that no call can work with.
@@ -220,6 +247,14 @@ func checkTarget(ctx context.Context, js jetstream.JetStream, stream, consumer s
 		}
 	}
 	return nil
+}
+
+// check refuses what no call can work with.
+func (s *Subscription) check(ctx context.Context) error {
+	if s.driver == nil {
+		return fmt.Errorf("%w: this Subscription was not returned by Subscribe", ErrClosed)
+	}
+	return checkContext(ctx)
 }
 
 func checkContext(ctx context.Context) error {

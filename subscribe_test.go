@@ -6,12 +6,15 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
 // Servers whose pulls work otherwise are refused by their version.
@@ -28,6 +31,62 @@ func TestSubscribeRefusesOldServers(t *testing.T) {
 		require.Equal(t, refused, strings.Contains(err.Error(), `server "old" has version `+version), "%s: %v", version, err)
 		nc.Close()
 		require.NoError(t, l.Close())
+	}
+}
+
+// A request that no server answers because there is no connection says so, and names no password.
+func TestRequestsWithoutAConnection(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(1)
+		m, err := w.sub.Next(t.Context())
+		require.NoError(t, err)
+		stage.Pass(time.Minute)
+		w.disconnect()
+		for name, request := range map[string]func() error{
+			"Subscribe": func() error { _, err := jetpull.Subscribe(t.Context(), w.JS, "S", "C"); return err },
+			"Info":      func() error { _, err := w.sub.Info(t.Context()); return err },
+			"Unpin":     func() error { return jetpull.Unpin(t.Context(), w.JS, "S", "C", "g") },
+			"DoubleAck": func() error { return m.DoubleAck(t.Context()) },
+			"Consume": func() error {
+				return w.sub.Consume(t.Context(), nothing, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"))
+			},
+		} {
+			begun := time.Now()
+			err := request()
+			require.ErrorIs(t, err, jetpull.ErrTimeout, name)
+			require.ErrorContains(t, err, "not connected to ", name)
+			require.ErrorContains(t, err, ", since "+begun.Format(time.TimeOnly)+" or longer", name)
+			require.Equal(t, 5*second, time.Since(begun), name)
+		}
+		w.reconnect()
+		stage.Pass(second)
+	})
+}
+
+// A cluster without a leader says so, or does not answer. Subscribe and Info ask again.
+func TestSubscribeInALeaderGap(t *testing.T) {
+	for name, answer := range map[string]func(*world, natstest.Op) bool{
+		"refused": func(w *world, op natstest.Op) bool {
+			return w.Peer.ReplyError(op.Reply, 503, 10008, "JetStream system temporarily unavailable")
+		},
+		"silent": func(*world, natstest.Op) bool { return true },
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			for _, gap := range []time.Duration{2 * second, time.Hour} {
+				from := time.Now()
+				w.Take(func(op natstest.Op) bool {
+					return strings.Contains(op.Subject, ".CONSUMER.INFO.") && time.Since(from) < gap && answer(w, op)
+				})
+				_, err := w.sub.Info(t.Context())
+				if gap < time.Minute {
+					require.NoError(t, err)
+					w.subscribe(w.JS)
+					continue
+				}
+				require.Equal(t, 5*second, time.Since(from))
+				require.ErrorContains(t, err, map[string]string{"refused": "temporarily unavailable", "silent": "no answer"}[name])
+			}
+		}))
 	}
 }
 

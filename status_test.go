@@ -57,14 +57,14 @@ func TestCallsOverFaults(t *testing.T) {
 // During a fault that does not end the call ends by its deadline and says so, and the next one
 // finds what there is.
 func TestCallsThatCannotPull(t *testing.T) {
-	pin := []jetpull.Option{jetpull.Group("g")}
+	pin := []jetpull.SubscribeOption{jetpull.Group("g")}
 	again := func(w *world) { w.TakePulls(nil) }
 	var held *jetpull.Msg
 	for name, tt := range map[string]struct {
 		begin, end func(*world)
 		is         error
 		cfg        jetstream.ConsumerConfig
-		opts       []jetpull.Option
+		opts       []jetpull.SubscribeOption
 	}{
 		"disconnected":   {begin: (*world).disconnect, end: (*world).reconnect},
 		"a black hole":   {begin: func(w *world) { w.Peer.Pause(true) }, end: func(w *world) { w.Peer.Pause(false) }},
@@ -146,8 +146,15 @@ func TestEveryStatus(t *testing.T) {
 		{409, "Exceeded MaxWaiting", false, []error{jetpull.ErrMaxWaiting, jetpull.ErrTimeout}, "MaxWaiting"},
 		{409, "Consumer Deleted", true, []error{jetpull.ErrConsumerDeleted, jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted}, ""},
 		{409, "consumer deleted", true, []error{jetpull.ErrConsumerDeleted}, ""},
-		{409, "Consumer is push based", true, []error{jetpull.ErrNotPull, jetstream.ErrNotPullConsumer, nats.ErrPullSubscribeToPushConsumer}, "DeliverSubject"},
-		{409, "Leadership Change", false, []error{jetpull.ErrLeadershipChanged, jetstream.ErrConsumerLeadershipChanged, nats.ErrConsumerLeadershipChanged}, ""},
+		{
+			409, "Consumer is push based", true,
+			[]error{jetpull.ErrNotPull, jetstream.ErrNotPullConsumer, nats.ErrPullSubscribeToPushConsumer},
+			"DeliverSubject",
+		},
+		{409, "Leadership Change", false, []error{
+			jetpull.ErrLeadershipChanged, jetstream.ErrConsumerLeadershipChanged,
+			nats.ErrConsumerLeadershipChanged,
+		}, ""},
 		{409, "Server Shutdown", false, []error{jetpull.ErrServerShutdown, jetstream.ErrServerShutdown}, ""},
 		{409, "Something Else", false, []error{jetpull.ErrTimeout}, ""},
 		{412, "Required Api Level", true, []error{jetpull.ErrBadRequest}, ""},
@@ -170,11 +177,35 @@ func TestEveryStatus(t *testing.T) {
 			status, ok := errors.AsType[*jetpull.StatusError](r.err)
 			require.True(t, ok || tt.code == 408, "%v", r.err)
 			if ok {
-				require.Equal(t, &jetpull.StatusError{Code: tt.code, Description: tt.text, Subject: "$JS.API.CONSUMER.MSG.NEXT.S.C"}, &jetpull.StatusError{Code: status.Code, Description: status.Description, Subject: status.Subject})
+				require.Equal(t, &jetpull.StatusError{Code: tt.code, Description: tt.text, Subject: "$JS.API.CONSUMER.MSG.NEXT.S.C"},
+					&jetpull.StatusError{Code: status.Code, Description: status.Description, Subject: status.Subject})
 				require.ErrorContains(t, r.err, fmt.Sprintf("status %d", tt.code))
 				require.ErrorContains(t, r.err, status.Subject)
 			}
 		}))
+	}
+}
+
+// A StatusError that a program makes, as for a test of its own, is as one of the server's.
+func TestStatusErrorsOfPrograms(t *testing.T) {
+	for _, tt := range []struct {
+		err  jetpull.StatusError
+		is   error
+		text string
+	}{
+		{jetpull.StatusError{Code: 503}, jetpull.ErrNoResponders, "jetpull: status 503 no responders"},
+		{jetpull.StatusError{Code: 409, Description: "Consumer Deleted"}, jetpull.ErrConsumerDeleted, "jetpull: status 409 Consumer Deleted"},
+		{
+			jetpull.StatusError{Code: 409, Description: "Exceeded MaxWaiting", Subject: "s"},
+			jetpull.ErrMaxWaiting,
+			"jetpull: status 409 Exceeded MaxWaiting on s: raise the consumer's MaxWaiting or run fewer clients",
+		},
+		{jetpull.StatusError{Code: 423, Description: "Nats-Wrong-Pin-Id"}, jetstream.ErrPinIDMismatch, "jetpull: status 423 Nats-Wrong-Pin-Id"},
+		{jetpull.StatusError{Code: 100, Description: "Idle Heartbeat"}, nil, "jetpull: status 100 Idle Heartbeat"},
+		{jetpull.StatusError{}, jetpull.ErrTimeout, "jetpull: status 0 timeout"},
+	} {
+		require.Equal(t, tt.text, tt.err.Error())
+		require.True(t, tt.is == nil || errors.Is(&tt.err, tt.is), "%v", &tt.err)
 	}
 }
 
@@ -192,7 +223,6 @@ func TestSentinelsAreDistinct(t *testing.T) {
 		{jetpull.ErrMaxWaiting},
 		{jetpull.ErrClosed},
 		{jetpull.ErrMaxBytes, jetstream.ErrMaxBytesExceeded},
-		{jetpull.ErrPinMismatch, jetstream.ErrPinIDMismatch},
 		{jetpull.ErrLeadershipChanged, jetstream.ErrConsumerLeadershipChanged},
 		{jetpull.ErrServerShutdown, jetstream.ErrServerShutdown},
 		{jetpull.ErrInvalidOption, jetstream.ErrInvalidOption},

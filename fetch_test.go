@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -28,31 +29,52 @@ var fetches = map[string]struct {
 	n      int
 	ctx    time.Duration
 	cancel time.Duration
-	opts   []jetpull.Option
+	opts   []jetpull.FetchOption
 	got    int
 	at     time.Duration
 	is     []error
 	not    error
 	says   string
 }{
-	"what is there":                  {stored: 3, n: 2, got: 2},
-	"less than the batch":            {stored: 3, n: 10, got: 3},
-	"nothing":                        {n: 10, at: 4900 * milli, is: []error{jetpull.ErrTimeout, nats.ErrTimeout}, not: context.DeadlineExceeded, says: "no message within 4.9s: the pull expired 100ms before the deadline: "},
-	"what comes first":               {later: 2, n: 10, got: 1, at: second},
-	"what comes late":                {later: 1, n: 10, opts: opts(jetpull.MaxWait(time.Minute)), got: 1, at: second},
-	"the whole batch":                {stored: 1, later: 4, n: 5, opts: opts(jetpull.FillBatch()), got: 5, at: 4 * second},
-	"a part of it at the deadline":   {stored: 2, n: 5, opts: opts(jetpull.FillBatch(), jetpull.MaxWait(second)), got: 2, at: 900 * milli},
-	"a part of it at the end":        {stored: 2, n: 5, cancel: second, opts: opts(jetpull.FillBatch(), jetpull.MaxWait(time.Minute)), got: 2, at: second},
-	"nothing now":                    {n: 1, opts: opts(jetpull.NoWait()), is: []error{jetpull.ErrNoMessages, jetstream.ErrNoMessages}},
-	"what is there now":              {stored: 2, n: 10, opts: opts(jetpull.NoWait()), got: 2},
-	"MaxWait":                        {n: 1, opts: opts(jetpull.MaxWait(second)), at: 900 * milli, is: []error{jetpull.ErrTimeout}, not: context.DeadlineExceeded},
-	"a short MaxWait":                {n: 1, opts: opts(jetpull.MaxWait(50 * milli)), at: 45 * milli, is: []error{jetpull.ErrTimeout}, says: "no message within 45ms: the pull expired 5ms before the deadline: "},
-	"the context's deadline":         {n: 1, ctx: 30 * second, at: 29900 * milli, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}, says: "no message within 29.9s: the pull expired 100ms before the deadline: "},
-	"the context's before MaxWait's": {n: 1, ctx: second, opts: opts(jetpull.MaxWait(2 * second)), at: 900 * milli, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}},
-	"MaxWait's before the context's": {n: 1, ctx: 2 * second, opts: opts(jetpull.MaxWait(second)), at: 900 * milli, is: []error{jetpull.ErrTimeout}, not: context.DeadlineExceeded},
-	"the end of the context":         {n: 1, cancel: second, at: second, is: []error{context.Canceled, errBroken}, not: jetpull.ErrTimeout},
-	"a deadline that has passed":     {stored: 1, n: 1, ctx: -1, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}},
-	"in centuries":                   {later: 20, n: 20, ctx: math.MaxInt64, opts: opts(jetpull.FillBatch()), got: 20, at: 20 * second},
+	"what is there":       {stored: 3, n: 2, got: 2},
+	"less than the batch": {stored: 3, n: 10, got: 3},
+	"nothing": {
+		n: 10, at: 4900 * milli, is: []error{jetpull.ErrTimeout, nats.ErrTimeout}, not: context.DeadlineExceeded,
+		says: "no message within 4.9s: the pull expired 100ms before the deadline: ",
+	},
+	"what comes first":             {later: 2, n: 10, got: 1, at: second},
+	"what comes late":              {later: 1, n: 10, opts: fetching(jetpull.MaxWait(time.Minute)), got: 1, at: second},
+	"the whole batch":              {stored: 1, later: 4, n: 5, opts: fetching(jetpull.FillBatch()), got: 5, at: 4 * second},
+	"a part of it at the deadline": {stored: 2, n: 5, opts: fetching(jetpull.FillBatch(), jetpull.MaxWait(second)), got: 2, at: 900 * milli},
+	"a part of it at the end": {
+		stored: 2, n: 5, cancel: second, opts: fetching(jetpull.FillBatch(), jetpull.MaxWait(time.Minute)), got: 2,
+		at: second,
+	},
+	"nothing now":       {n: 1, opts: fetching(jetpull.NoWait()), is: []error{jetpull.ErrNoMessages, jetstream.ErrNoMessages}},
+	"what is there now": {stored: 2, n: 10, opts: fetching(jetpull.NoWait()), got: 2},
+	"MaxWait": {
+		n: 1, opts: fetching(jetpull.MaxWait(second)), at: 900 * milli, is: []error{jetpull.ErrTimeout},
+		not: context.DeadlineExceeded,
+	},
+	"a short MaxWait": {
+		n: 1, opts: fetching(jetpull.MaxWait(50 * milli)), at: 45 * milli, is: []error{jetpull.ErrTimeout},
+		says: "no message within 45ms: the pull expired 5ms before the deadline: ",
+	},
+	"the context's deadline": {
+		n: 1, ctx: 30 * second, at: 29900 * milli, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded},
+		says: "no message within 29.9s: the pull expired 100ms before the deadline: ",
+	},
+	"the context's before MaxWait's": {
+		n: 1, ctx: second, opts: fetching(jetpull.MaxWait(2 * second)), at: 900 * milli,
+		is: []error{jetpull.ErrTimeout, context.DeadlineExceeded},
+	},
+	"MaxWait's before the context's": {
+		n: 1, ctx: 2 * second, opts: fetching(jetpull.MaxWait(second)), at: 900 * milli,
+		is: []error{jetpull.ErrTimeout}, not: context.DeadlineExceeded,
+	},
+	"the end of the context":     {n: 1, cancel: second, at: second, is: []error{context.Canceled, errBroken}, not: jetpull.ErrTimeout},
+	"a deadline that has passed": {stored: 1, n: 1, ctx: -1, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}},
+	"in centuries":               {later: 20, n: 20, ctx: math.MaxInt64, opts: fetching(jetpull.FillBatch()), got: 20, at: 20 * second},
 }
 
 func TestFetch(t *testing.T) {
@@ -184,8 +206,14 @@ func TestMessageAccessors(t *testing.T) {
 		"v2":                   {"$JS.ACK.hub.ACCHASH.ORDERS.worker.3.77.81.1700000000123456789.5.token", "hub", nats.Header{"K": {"v"}}},
 		"no domain":            {"$JS.ACK._.ACCHASH.ORDERS.worker.3.77.81.1700000000123456789.5", "", nil},
 		"a status in a header": {"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "", status},
-		"an expiry in one":     {"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "", nats.Header{"Status": {"408"}, "Nats-Pending-Messages": {"1"}, "Nats-Pending-Bytes": {"0"}}},
-		"a deletion in one":    {"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "", nats.Header{"Status": {"409"}, "Description": {"Consumer Deleted"}}},
+		"an expiry in one": {
+			"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "",
+			nats.Header{"Status": {"408"}, "Nats-Pending-Messages": {"1"}, "Nats-Pending-Bytes": {"0"}},
+		},
+		"a deletion in one": {
+			"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "",
+			nats.Header{"Status": {"409"}, "Description": {"Consumer Deleted"}},
+		},
 		"a heartbeat in one":   {"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "", nats.Header{"Status": {"100"}}},
 		"no responders in one": {"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "", nats.Header{"Status": {"503"}}},
 		"not of JetStream":     {"somewhere.else", "none", nil},
@@ -287,4 +315,119 @@ func TestCloseThatMayNotTakeLong(t *testing.T) {
 		w.Peer.Pause(false)
 		require.Equal(t, []int{1}, w.Acked("-NAK"), "the rest goes on by itself")
 	})
+}
+
+// Whatever way the loop ends, what it did not get goes back at once, and the
+// message that it is at stays its own.
+func TestMessagesHandsBack(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end func(w *world, cancel context.CancelFunc) (stop bool)
+		is  error // of the last step, nil for none
+	}{
+		"break":   {end: func(*world, context.CancelFunc) bool { return true }},
+		"panic":   {end: func(*world, context.CancelFunc) bool { panic("loop") }},
+		"context": {end: func(_ *world, cancel context.CancelFunc) bool { cancel(); return false }, is: context.Canceled},
+		"close": {end: func(w *world, _ context.CancelFunc) bool {
+			require.NoError(w.t, w.sub.Close(w.t.Context()))
+			return false
+		}, is: jetpull.ErrClosed},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+			w.Publish(100)
+			var last error
+			func() {
+				defer func() { require.Equal(t, name == "panic", recover() != nil) }()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				for m, err := range w.sub.Messages(ctx, jetpull.Prefetch(30)) {
+					require.NoError(t, last, "an error is the last")
+					if last = err; err != nil {
+						require.Nil(t, m)
+						continue
+					}
+					synctest.Wait()
+					if w.j.Note(m.Sequence()); w.j.Len() < 5 {
+						require.NoError(t, m.Ack())
+					} else if tt.end(w, cancel) {
+						break
+					}
+				}
+			}()
+			synctest.Wait()
+			require.ErrorIs(t, last, tt.is)
+			require.Zero(t, w.Elapsed(), "at once")
+			require.Equal(t, stage.UpTo(5), w.j.All())
+			require.Equal(t, []uint64{5}, w.C().Held(), "the fifth is the caller's; all else went back")
+			require.NotEmpty(t, w.Acks("-NAK"))
+			require.Empty(t, w.Acks("-NAK", 5))
+		}))
+	}
+}
+
+func TestMessagesYieldsTheErrorOfItsContextOnce(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, what := range []string{"it ends while the loop waits", "it has ended before"} {
+			var errs []error
+			for m, err := range w.sub.Messages(ctx) {
+				require.Nil(t, m, what)
+				errs = append(errs, err)
+			}
+			require.Len(t, errs, 1, what)
+			require.ErrorIs(t, errs[0], context.DeadlineExceeded, what)
+		}
+		require.Equal(t, time.Second, w.Elapsed())
+	})
+}
+
+// With ack policy none nothing can be handed back: what comes when a call has ended
+// waits for the next one.
+func TestAckNoneLosesNothingBetweenCalls(t *testing.T) {
+	onStage(t, stage.Config{Model: slow, Consumer: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}}, func(t *testing.T, w *world) {
+		for i := range 60 {
+			c, cancel := context.WithTimeout(t.Context(), time.Duration(20+i*i%170)*milli)
+			go func() {
+				for range 10 {
+					w.Model.Publish("s.a", nil, nil)
+					time.Sleep(5 * milli)
+				}
+			}()
+			if i%2 == 0 {
+				require.NoError(t, w.sub.Consume(c, taking(&w.j, 0)))
+			} else {
+				for m, err := range w.sub.Messages(c) {
+					if err == nil {
+						w.j.Note(m.Sequence())
+					}
+				}
+			}
+			cancel()
+		}
+		w.consume(taking(&w.j, 0))
+		stage.Pass(time.Minute)
+		require.Equal(t, stage.UpTo(600), w.j.All())
+		require.Zero(t, w.sub.Stats().Dropped)
+	})
+}
+
+// A caller that reads for all, and gets what an ending Messages gives back, returns at once.
+func TestWhatIsGivenBackEndsTheCallThatReads(t *testing.T) {
+	for range 50 {
+		on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, func(t *testing.T, w *world) {
+			var next <-chan result
+			var ended time.Duration
+			w.Publish(2)
+			for _, err := range w.sub.Messages(t.Context()) {
+				require.NoError(t, err)
+				next = w.next(t.Context(), jetpull.MaxWait(time.Minute))
+				stage.Pass(500 * time.Millisecond)
+				ended = w.Elapsed()
+				break
+			}
+			r := <-next
+			require.NoError(t, r.err)
+			require.LessOrEqual(t, r.at-ended, time.Duration(0))
+		})
+	}
 }

@@ -47,12 +47,12 @@ func (l *pinLog) all() []string {
 }
 
 // options are Group g and the callbacks.
-func (l *pinLog) options() []jetpull.Option {
-	return []jetpull.Option{jetpull.Group("g"), jetpull.OnPin(l.note("pinned")), jetpull.OnUnpin(l.note("unpinned"))}
+func (l *pinLog) options() []jetpull.SubscribeOption {
+	return []jetpull.SubscribeOption{jetpull.Group("g"), jetpull.OnPin(l.note("pinned")), jetpull.OnUnpin(l.note("unpinned"))}
 }
 
 // onPinned runs a test on a consumer with groups g and h and a pin that lasts 9 s.
-func onPinned(t *testing.T, test func(*testing.T, *world), opts ...jetpull.Option) {
+func onPinned(t *testing.T, test func(*testing.T, *world), opts ...jetpull.SubscribeOption) {
 	t.Helper()
 	cfg := pinnedCfg
 	cfg.PriorityGroups = []string{"g", "h"}
@@ -246,6 +246,22 @@ func TestAPinIsGivenUpOnce(t *testing.T) {
 	}, jetpull.Group("g"))
 }
 
+// It is given up within the second that the end may take, also on a slow link, and while the consumer is being read.
+func TestAPinIsGivenUpOnASlowLink(t *testing.T) {
+	trip := model.Delay{Min: 98 * time.Millisecond, Max: 98 * time.Millisecond}
+	onStage(t, stage.Config{Consumer: pinnedCfg, Model: model.Config{Up: trip, Down: trip}}, func(t *testing.T, w *world) {
+		for wait := time.Second; wait < 2*time.Second; wait += 100 * time.Millisecond {
+			r := w.consume(nothing)
+			for begun := w.Elapsed(); w.Elapsed() < begun+wait; stage.Pass(10 * time.Millisecond) {
+				w.Publish(1)
+			}
+			require.NotEmpty(t, w.C().Pin())
+			require.NoError(t, r.stop())
+			require.Empty(t, w.C().Pin(), "after %v", wait)
+		}
+	}, jetpull.Group("g"))
+}
+
 func TestUnpin(t *testing.T) {
 	onPinned(t, func(t *testing.T, w *world) {
 		w.take(1)
@@ -296,8 +312,14 @@ func TestAdvisories(t *testing.T) {
 		subject, body string
 		want          jetpull.PinAdvisory
 	}{
-		{pinnedAdvisory + "C", `{"timestamp":"2026-11-20T10:00:00.5Z","stream":"S","consumer":"C","domain":"hub","group":"g","pinned_id":"abc"}`, jetpull.PinAdvisory{Pinned: true, Stream: "S", Consumer: "C", Group: "g", ID: "abc", Domain: "hub", Time: at}},
-		{unpinnedAdvisory + "C", `{"timestamp":"2026-11-20T10:00:00.5Z","stream":"S","consumer":"C","group":"g","reason":"timeout"}`, jetpull.PinAdvisory{Stream: "S", Consumer: "C", Group: "g", Reason: "timeout", Time: at}},
+		{
+			pinnedAdvisory + "C", `{"timestamp":"2026-11-20T10:00:00.5Z","stream":"S","consumer":"C","domain":"hub","group":"g","pinned_id":"abc"}`,
+			jetpull.PinAdvisory{Pinned: true, Stream: "S", Consumer: "C", Group: "g", ID: "abc", Domain: "hub", Time: at},
+		},
+		{
+			unpinnedAdvisory + "C", `{"timestamp":"2026-11-20T10:00:00.5Z","stream":"S","consumer":"C","group":"g","reason":"timeout"}`,
+			jetpull.PinAdvisory{Stream: "S", Consumer: "C", Group: "g", Reason: "timeout", Time: at},
+		},
 		{pinnedAdvisory + "other", `{"group":"x"}`, jetpull.PinAdvisory{}},
 		{pinnedAdvisory + "C", `no json`, jetpull.PinAdvisory{}},
 		{pinnedAdvisory + "C", `{"group":"g","timestamp":"soon"}`, jetpull.PinAdvisory{}},

@@ -22,7 +22,8 @@ func TestDeadLetter(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Model.AddStream("D", "dead.>")
 		w.PublishTo("s.order", nats.Header{"Trace": {"t1"}, "Nats-Msg-Id": {"id-7"}, "Nats-Expected-Stream": {"S"}}, "payload")
-		w.consume(func(ctx, *jetpull.Msg) error { panic("does\nnot work") }, jetpull.MaxAttempts(2), jetpull.DeadLetter("dead.letters"), jetpull.RetryDelays(0))
+		w.consume(func(ctx, *jetpull.Msg) error { panic("does\nnot work") }, jetpull.MaxAttempts(2), jetpull.DeadLetter("dead.letters"),
+			jetpull.RetryDelays(0))
 		stage.Pass(time.Minute)
 		require.Len(t, w.Acks("+TERM", 1), 1)
 		require.NotContains(t, fmt.Sprint(w.Ops("PUB")), "STREAM.INFO", "who may not read streams has dead letters too")
@@ -80,7 +81,8 @@ func TestDeadLettersThatWouldComeBackAreRefused(t *testing.T) {
 func TestLastDeliveriesThatAreNotHandledAreReported(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{MaxDeliver: 1}, func(t *testing.T, w *world) {
 		w.Publish(5)
-		r := w.consume(func(ctx ctx, m *jetpull.Msg) error { w.j.Note(m.Sequence()); <-ctx.Done(); return nil }, jetpull.DrainTimeout(time.Second), jetpull.Prefetch(5))
+		r := w.consume(func(ctx ctx, m *jetpull.Msg) error { w.j.Note(m.Sequence()); <-ctx.Done(); return nil }, jetpull.DrainTimeout(time.Second),
+			jetpull.Prefetch(5))
 		stage.Pass(10 * time.Millisecond)
 		err := r.stop()
 		require.ErrorIs(t, err, jetpull.ErrDrainTimeout)

@@ -1,0 +1,100 @@
+package jetpull
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/testmsg"
+	"github.com/jetpull/jetpull/internal/worker"
+)
+
+// A number that is left out is a delivery that did not arrive. A lower one is of a consumer that was reset or recreated.
+func TestMissedDeliveries(t *testing.T) {
+	g := gaps{next: 1}
+	for _, n := range []uint64{1, 2, 3} {
+		g.note(n)
+	}
+	require.Zero(t, g.missed.Load())
+	g.note(6)
+	require.Equal(t, uint64(2), g.missed.Load())
+	g.note(7)
+	g.note(1)
+	g.note(2)
+	require.Equal(t, uint64(2), g.missed.Load())
+}
+
+// sending notes what is known of a message while its acknowledgement is sent.
+type sending struct {
+	m   *Msg
+	how worker.Settlement
+}
+
+func (s *sending) Sent([]byte, bool) { s.how = s.m.settlement() }
+
+// TestHandBackIsKnownBeforeItIsSent: the redelivery of a message that was handed back can be here before the call that
+// handed it back has returned. If that were not known by then, it would be taken for a copy of the message that is held,
+// and nobody would handle it until AckWait has passed.
+func TestHandBackIsKnownBeforeItIsSent(t *testing.T) {
+	for name, handBack := range map[string]func(*Msg) error{
+		"Nak":          (*Msg).Nak,
+		"NakWithDelay": func(m *Msg) error { return m.NakWithDelay(1) },
+	} {
+		s := &sending{}
+		s.m = testmsg.New("a", "", nil, nil, s).(*Msg)
+		if err := handBack(s.m); err != nil || s.how != worker.Naked {
+			t.Errorf("%s: settled as %v while it was sent, error %v", name, s.how, err)
+		}
+	}
+}
+
+// lockedHandler notes whether something is logged while a Subscription's calls are locked.
+type lockedHandler struct {
+	slog.Handler
+	s              *Subscription
+	logged, locked int
+}
+
+func (*lockedHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *lockedHandler) Handle(context.Context, slog.Record) error {
+	h.logged++
+	if h.s.calls.mu.TryLock() {
+		h.s.calls.mu.Unlock()
+	} else {
+		h.locked++
+	}
+	return nil
+}
+
+// A consumer that was recreated ends the runs, and no logger is called with a lock held, also when the Subscription is closed by then
+// and its callbacks run where they are posted. An edit ends none.
+func TestARunEndsWithItsConsumer(t *testing.T) {
+	log := &lockedHandler{}
+	s := &Subscription{}
+	log.s = s
+	s.session.Store(sessionOf(&jetstream.ConsumerInfo{Name: "C"}))
+	s.notifier = &worker.Notifier{Start: func(func(context.Context)) bool { return false }}
+	r := &run{
+		sub: s, kind: callMessages, set: defaultSettings(), session: s.session.Load(),
+		report: &worker.Reporter{Log: slog.New(log), Notifier: s.notifier},
+	}
+	r.pool = worker.New(worker.Ops[*Msg]{Now: func() pull.At { return 0 }, Halt: func() {}, Report: r.report}, worker.Settings{Workers: 1},
+		worker.Consumer{})
+	for _, info := range []*jetstream.ConsumerInfo{
+		{Name: "C", Config: jetstream.ConsumerConfig{AckWait: time.Minute}},
+		{Name: "C", Created: time.Unix(1, 0)},
+	} {
+		require.NoError(t, r.pool.Err())
+		r.follow(sessionOf(info))
+	}
+	_, more := r.pool.Next(t.Context())
+	require.False(t, more, "the run goes on")
+	require.ErrorIs(t, r.pool.Err(), worker.ErrReconfigured)
+	require.Equal(t, []int{2, 0}, []int{log.logged, log.locked}, "lines that were logged, and those of them with the lock held")
+}

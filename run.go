@@ -1,0 +1,274 @@
+package jetpull
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/transport"
+	"github.com/jetpull/jetpull/internal/wire"
+	"github.com/jetpull/jetpull/internal/worker"
+)
+
+// Here the packages meet: the driver with its engine brings messages and takes demands, and a run's pool hands
+// them to workers.
+
+// start makes the driver. took is how long the consumer's server took to answer the first reading.
+func (s *Subscription) start(inboxes *transport.Inboxes, took time.Duration) {
+	s.trip = inboxes.Trip
+	cfg, onOrder := s.config(), maxPrefetch
+	if cfg.AckPolicy != jetstream.AckNonePolicy {
+		onOrder = worker.OnOrder(cfg.MaxAckPending, maxPrefetch, s.trip)
+	}
+	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), limitsOf(cfg), onOrder, inboxes, transport.Hooks{
+		Wrap:  s.wrap,
+		Pin:   s.pinChanged,
+		Doubt: func() { s.readWithin(0) },
+	})
+	s.watcher.turn = make(chan struct{}, 1)
+	s.watcher.timer = time.AfterFunc(time.Hour, func() { s.driver.Go(s.watch) })
+	s.watcher.timer.Stop()
+	s.driver.Do(func(e *pull.Engine, now pull.At) { e.Answered(now, now-took) })
+	s.notifier = &worker.Notifier{Start: s.driver.Go}
+	s.driver.Start()
+}
+
+func limitsOf(cfg *jetstream.ConsumerConfig) pull.Limits {
+	return pull.Limits{
+		Batch:   max(0, cfg.MaxRequestBatch),
+		Expires: cfg.MaxRequestExpires,
+		Bytes:   max(0, cfg.MaxRequestMaxBytes),
+		Waiting: max(0, cfg.MaxWaiting),
+		AckNone: cfg.AckPolicy == jetstream.AckNonePolicy,
+		Pinned:  cfg.PriorityPolicy == jetstream.PriorityPolicyPinned,
+		PinTTL:  cfg.PinnedTTL,
+		Replay:  cfg.ReplayPolicy == jetstream.ReplayOriginalPolicy,
+	}
+}
+
+// wrap makes a message of a frame, and counts the deliveries missing before it, if a gap in their numbers means a loss.
+// Each has an allocation of its own: messages that share one keep each other's payloads and headers in memory.
+func (s *Subscription) wrap(raw *nats.Msg, size int) pull.Message {
+	m := &Msg{raw: raw, sub: s, session: s.session.Load(), size: size}
+	if m.session.numbered {
+		s.gaps.note(m.ack().ConsumerSeq)
+	}
+	return m
+}
+
+var _ transport.Sink = (*run)(nil)
+
+// run is a call of Messages or Consume, as long as the consumer is the same: a standing demand, and the pool that it fills. It is the sink of
+// its demand.
+type run struct {
+	sub     *Subscription
+	kind    callKind
+	set     *settings
+	handler Handler  // nil: the caller settles what it takes
+	session *session // in which it began
+	report  *worker.Reporter
+	pool    *worker.Pool[*Msg]
+	demand  pull.Demand
+
+	pending    atomic.Int64 // messages that the consumer had left when it delivered the last one
+	confirming atomic.Bool  // ackAgain waits for a confirmation
+}
+
+// open starts reading ahead. Without a handler the caller settles what it takes. before is the run of the same call that has
+// ended; nil: it is the first.
+func (s *Subscription) open(c callKind, set *settings, h Handler, before *run) *run {
+	session := s.session.Load()
+	o, cfg := &set.run, &session.cfg
+	log := set.log().With("stream", s.stream, "consumer", s.consumer)
+	r := &run{
+		sub: s, kind: c, set: set, handler: h, session: session,
+		report: &worker.Reporter{Log: log, OnError: o.onError, Events: o.onEvent != nil, Notifier: s.notifier},
+	}
+	pool := o.Settings
+	if pool.Prefetch == 0 {
+		pool.PrefetchBytes = cmp.Or(pool.PrefetchBytes, worker.MaxBytes)
+	}
+	ops := r.ops()
+	if h == nil {
+		pool.Workers = 1
+	} else {
+		ops.Handle, ops.Key = h, o.orderedBy
+		if o.deadLetter != "" {
+			ops.DeadLetter = r.deadLetter
+		}
+	}
+	if d := cfg.MaxRequestExpires; d > 0 && d < pull.LeastLife {
+		r.report.Later(slog.LevelWarn, "jetpull: the consumer's MaxRequestExpires is short, so a message can wait for the next pull; raise it",
+			"max_request_expires", d, "pull_every", pull.LeastLife)
+	}
+	r.pool = worker.New(ops, pool, session.pool(h != nil, s.trip))
+	if before != nil && before.session.created.Equal(session.created) {
+		r.pool.Remember(before.pool)
+	}
+	_, _, window := r.pool.Size()
+	r.demand.Ref, r.demand.Ask = r, pull.Ask{
+		Mode: pull.Standing, Terms: set.terms, MaxBytes: set.maxBytes, Window: window, Workers: pool.Workers, Bytes: pool.PrefetchBytes,
+	}
+	s.driver.Do(func(e *pull.Engine, now pull.At) { e.Post(now, &r.demand) })
+	s.calls.mu.Lock()
+	s.calls.runs = append(s.calls.runs, r)
+	s.calls.mu.Unlock()
+	for n := session; n != s.session.Load(); { // it has changed before the run was one of those that follow it
+		n = s.session.Load()
+		r.follow(n)
+	}
+	return r
+}
+
+// ops are what the run's pool does with messages.
+func (r *run) ops() worker.Ops[*Msg] {
+	s, before := r.sub, r.sub.nc.LastError()
+	return worker.Ops[*Msg]{
+		Now:      s.driver.Now,
+		Paused:   func() bool { return s.calls.pinning.Load() > 0 },
+		Identify: (*Msg).identify,
+		Size:     func(m *Msg) int { return m.size },
+		Verdict:  verdict,
+		Settled:  (*Msg).settlement,
+		Ack:      (*Msg).Ack, AckAgain: r.ackAgain, Nak: (*Msg).NakWithDelay, Term: (*Msg).TermWithReason, InProgress: (*Msg).InProgress,
+		HandBack: r.handBack,
+		Fresh:    s.fresh,
+		Failed:   r.failed,
+		Credit: func(c pull.Credit) {
+			c.Pending = int(r.pending.Load())
+			s.driver.Do(func(e *pull.Engine, now pull.At) { e.Credit(now, &r.demand, c) })
+		},
+		Halt:    func() { s.driver.Do(func(e *pull.Engine, now pull.At) { e.Cancel(now, &r.demand, nil) }) },
+		Refused: func() error { return s.refusedAck(before) },
+		Over:    s.driver.Over,
+		Report:  r.report,
+	}
+}
+
+func (m *Msg) identify() (id worker.ID, delivered, number uint64) {
+	a := m.ack()
+	return worker.ID{Seq: a.StreamSeq, Stored: a.Timestamp}, a.Delivered, a.ConsumerSeq
+}
+
+// handBack hands back messages that no handler has started, when the pulls of the run are gone. With ack policy none it keeps them
+// for the next call. If it fails, the server redelivers the message after AckWait.
+func (r *run) handBack(m *Msg) {
+	r.sub.driver.Do(func(e *pull.Engine, now pull.At) {
+		if m.session.ackNone {
+			e.Return(now, r.demand.Terms, m, m.size)
+		} else {
+			e.HandBack(m)
+		}
+	})
+}
+
+// Deliver takes messages from the driver; with done there are no more.
+func (r *run) Deliver(ms []pull.Message, done bool, err error) {
+	if len(ms) > 0 {
+		r.pending.Store(int64(ms[len(ms)-1].(*Msg).ack().Pending))
+	}
+	var arrived [64]*Msg
+	for some := range slices.Chunk(ms, len(arrived)) {
+		for i, m := range some {
+			arrived[i] = m.(*Msg)
+			if arrived[i].Delivered() > 1 {
+				r.sub.counts.redelivered.Add(1)
+			}
+			if r.set.run.ManualAck {
+				arrived[i].run = r
+			}
+		}
+		r.pool.Deliver(arrived[:len(some)])
+	}
+	if len(ms) > 0 {
+		r.sub.arrived()
+	}
+	if !done || err == nil {
+		return
+	}
+	if err = r.sub.public(context.Background(), err); errors.Is(err, ErrConsumerDeleted) {
+		r.report.Problem(err)
+		r.sub.driver.Do(func(e *pull.Engine, now pull.At) { e.Fail(now, err, false) }) // the other calls need not find out
+		if r.set.run.awaitConsumer {
+			err = worker.ErrReconfigured
+		}
+	}
+	r.pool.End(err)
+}
+
+// Problem takes the reason for which a pull failed.
+func (r *run) Problem(err error) { r.report.Problem(r.sub.public(context.Background(), err)) }
+
+// Healthy logs that pulls are answered again.
+func (r *run) Healthy() { r.report.Healthy() }
+
+// next returns the run that follows r, which has ended because the consumer is another one, or gone and awaited; nil: the call is over.
+func (r *run) next(ctx context.Context) (*run, error) {
+	if err := r.pool.Err(); !errors.Is(err, worker.ErrReconfigured) {
+		return nil, err
+	}
+	set := *r.set
+	if set.run.StopAfter > 0 {
+		if set.run.StopAfter = r.pool.Quota(); set.run.StopAfter == 0 {
+			return nil, nil
+		}
+	}
+	s := r.sub
+	for s.read(ctx, s.driver.Now()) != nil || ctx.Err() != nil { // it is gone, or the call is over
+		select {
+		case <-time.After(readSoon):
+		case <-s.driver.Over.Done():
+			return nil, context.Cause(s.driver.Over)
+		case <-ctx.Done():
+			return nil, nil
+		}
+	}
+	r.report.Healthy()
+	if err := set.fits(r.kind, s.config()); err != nil {
+		return nil, err
+	}
+	r.endPool()
+	return s.open(r.kind, &set, r.handler, r), nil
+}
+
+// endPool ends the run's pool and takes the run off the list.
+func (r *run) endPool() {
+	r.pool.Close()
+	s := r.sub
+	s.calls.mu.Lock()
+	s.calls.runs = slices.DeleteFunc(s.calls.runs, func(o *run) bool { return o == r })
+	s.calls.mu.Unlock()
+}
+
+// close ends the call. It hands back the messages that were not started. While the connection is up, and within most, it waits
+// until messages on the wire have been handed back too. Then it gives up the pin: five round trips at most, with a reading that has begun before.
+func (r *run) close(most time.Duration) {
+	r.endPool()
+	s := r.sub
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	if !s.nc.IsConnected() {
+		return
+	}
+	if !r.session.ackNone {
+		s.driver.AwaitQuiet(ctx)
+	}
+	if !s.giveUpPin(ctx, r.set.terms.Group) {
+		_ = s.nc.FlushWithContext(ctx)
+	}
+}
+
+// openRuns are the calls of Messages and Consume that run.
+func (s *Subscription) openRuns() []*run {
+	s.calls.mu.Lock()
+	defer s.calls.mu.Unlock()
+	return slices.Clone(s.calls.runs)
+}

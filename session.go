@@ -1,0 +1,234 @@
+package jetpull
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/worker"
+)
+
+// session is the consumer as it was read at one time. It does not change: when the consumer has changed, another session takes its
+// place. A message keeps the session in which it arrived.
+type session struct {
+	cfg     jetstream.ConsumerConfig // the fields that the client uses
+	created time.Time
+	ackNone bool
+	// numbered is set where a gap between the numbers of deliveries says that one was lost: nothing is redelivered, or no
+	// other client gets any.
+	numbered bool
+}
+
+// sessionOf copies the fields that the client uses. An edit of any other field changes nothing here.
+func sessionOf(info *jetstream.ConsumerInfo) *session {
+	c := info.Config
+	return &session{
+		created: info.Created, ackNone: c.AckPolicy == jetstream.AckNonePolicy,
+		numbered: c.AckPolicy == jetstream.AckNonePolicy || c.PriorityPolicy == jetstream.PriorityPolicyPinned,
+		cfg: jetstream.ConsumerConfig{
+			Name: info.Name, AckPolicy: c.AckPolicy, AckWait: c.AckWait, BackOff: c.BackOff, MaxDeliver: c.MaxDeliver, MaxAckPending: c.MaxAckPending,
+			FilterSubject: c.FilterSubject, FilterSubjects: c.FilterSubjects, HeadersOnly: c.HeadersOnly,
+			MaxWaiting: c.MaxWaiting, MaxRequestBatch: c.MaxRequestBatch, MaxRequestExpires: c.MaxRequestExpires, MaxRequestMaxBytes: c.MaxRequestMaxBytes,
+			ReplayPolicy: c.ReplayPolicy, PriorityPolicy: c.PriorityPolicy, PriorityGroups: c.PriorityGroups, PinnedTTL: c.PinnedTTL,
+		},
+	}
+}
+
+// continues reports whether a run of the session before can go on: the consumer is the same, and its deliveries mean the same.
+func (n *session) continues(before *session) bool {
+	return n.created.Equal(before.created) && n.cfg.PriorityPolicy == before.cfg.PriorityPolicy &&
+		reflect.DeepEqual(n.cfg.PriorityGroups, before.cfg.PriorityGroups)
+}
+
+// pool is what a pool uses of the session. Only messages that handlers settle are remembered. trip is a round trip to the server.
+func (n *session) pool(handlers bool, trip time.Duration) worker.Consumer {
+	cfg, c := &n.cfg, worker.Consumer{AckNone: n.ackNone, WindowMost: maxPrefetch}
+	if c.AckNone {
+		return c
+	}
+	c.BackOff, c.MaxDeliver = cfg.BackOff, uint64(max(0, cfg.MaxDeliver))
+	c.Alone = cfg.PriorityPolicy == jetstream.PriorityPolicyPinned && c.MaxDeliver == 0
+	c.WindowMost = worker.WindowMost(cfg.MaxAckPending, maxPrefetch, trip)
+	if handlers {
+		c.Remembers = remembered
+	}
+	waits := append([]time.Duration{cmp.Or(max(0, cfg.AckWait), defaultAckWait)}, cfg.BackOff...)
+	c.Shortest, c.Longest = slices.Min(waits), slices.Max(waits)
+	return c
+}
+
+const (
+	// defaultAckWait is the server's where the consumer has none.
+	defaultAckWait = 30 * time.Second
+	// remembered is how many settled messages a Consume remembers. A lost acknowledgement shows after AckWait,
+	// when many others may have been handled, however small MaxAckPending is.
+	remembered = 1000
+)
+
+// config is the consumer's configuration as it was read last.
+func (s *Subscription) config() *jetstream.ConsumerConfig { return &s.session.Load().cfg }
+
+const (
+	// readMost is how long one reading of the consumer may take. A consumer without a leader does not answer.
+	readMost = time.Second
+	// readSoon is when the consumer is read after messages have arrived, or a reading has not found it.
+	readSoon = 500 * time.Millisecond
+	// readRarely is the longest pause between two readings while messages are held and none arrive. When none are held, there are no
+	// readings.
+	readRarely = 4 * time.Second
+	// proofGap is the pause between two readings while the engine is Proving.
+	proofGap = 20 * time.Millisecond
+	// freshFor is how old the reading may be by which a failed attempt is judged.
+	freshFor = 250 * time.Millisecond
+	// goneAfter is how long readings have to miss the consumer until it counts as gone. A server that has just started may not
+	// know its consumers yet.
+	goneAfter = 3 * time.Second
+)
+
+// watcher has the consumer read: at once if it may have changed or be gone, or the engine wants proof, and from time to time while
+// messages arrive or are held, because the server does not report an edit.
+type watcher struct {
+	mu        sync.Mutex
+	timer     *time.Timer  // of watch
+	due       pull.At      // when it fires; 0: it does not
+	arrivedAt atomic.Int64 // when the last messages did
+
+	turn    chan struct{} // has an element while a goroutine reads, which owns the fields below
+	readAt  pull.At       // when the last reading began
+	err     error         // of that; it matches ErrConsumerDeleted if the consumer is gone
+	missing pull.At       // since when readings miss the consumer; 0: the last answer found it
+}
+
+// readWithin has the consumer read after d at the latest.
+func (s *Subscription) readWithin(d time.Duration) {
+	w := &s.watcher
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if due := s.driver.Now() + d; w.due == 0 || due < w.due {
+		w.due = due
+		w.timer.Reset(d)
+	}
+}
+
+// arrived has the consumer read soon, because messages have arrived.
+func (s *Subscription) arrived() {
+	s.watcher.arrivedAt.Store(int64(s.driver.Now()))
+	s.readWithin(readSoon)
+}
+
+// watch reads the consumer, and sees to the next reading. After a reconnect there is one in any case.
+func (s *Subscription) watch(ctx context.Context) {
+	w := &s.watcher
+	w.mu.Lock()
+	w.due = 0
+	w.mu.Unlock()
+	if !s.nc.IsConnected() {
+		return
+	}
+	err := s.read(ctx, s.driver.Now())
+	proving := false
+	s.driver.Do(func(e *pull.Engine, _ pull.At) { proving = e.Proving() })
+	switch {
+	case ctx.Err() != nil:
+	case proving && err == nil:
+		s.readWithin(proofGap)
+	case proving, errors.Is(err, errMissing):
+		s.readWithin(readSoon)
+	case slices.ContainsFunc(s.openRuns(), func(r *run) bool { return r.pool.Holds() }):
+		s.readWithin(min(max(readSoon, (s.driver.Now()-pull.At(w.arrivedAt.Load()))/4), readRarely))
+	}
+}
+
+// fresh has the consumer read if the last reading is too old to judge a failed attempt by: MaxDeliver can be lower by now, and
+// then a message that is handed back is not delivered again.
+func (s *Subscription) fresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, readSoon)
+	defer cancel()
+	if s.nc.IsConnected() {
+		_ = s.read(ctx, s.driver.Now()-freshFor)
+	}
+}
+
+// errMissing says that a reading did not find the consumer, which proves nothing yet.
+var errMissing = errors.New("not found, for now")
+
+// read reads the consumer, unless another goroutine has begun to after since, and makes it the session.
+func (s *Subscription) read(ctx context.Context, since pull.At) error {
+	w := &s.watcher
+	limited, cancel := context.WithTimeout(ctx, readMost)
+	defer cancel()
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+	case <-limited.Done():
+		return limited.Err()
+	}
+	before := w.readAt
+	if before > since {
+		return w.err
+	}
+	now := s.driver.Now()
+	c, err := s.js.Consumer(limited, s.stream, s.consumer)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	w.readAt = now
+	switch {
+	case err == nil:
+		w.missing = 0
+		s.follow(sessionOf(c.CachedInfo()))
+	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		if w.missing == 0 || now-before > goneAfter {
+			w.missing = now
+		}
+		if now-w.missing < goneAfter {
+			err = fmt.Errorf("%w: %w", errMissing, err)
+			break
+		}
+		err = fmt.Errorf("%w: consumer %q on stream %q: %w", ErrConsumerDeleted, s.consumer, s.stream, err)
+		s.driver.Do(func(e *pull.Engine, now pull.At) { e.Fail(now, err, false) })
+	}
+	if err == nil || errors.Is(err, errMissing) || errors.Is(err, ErrConsumerDeleted) {
+		s.driver.Do(func(e *pull.Engine, done pull.At) { e.Answered(done, now) })
+	}
+	w.err = err
+	return err
+}
+
+// follow makes n the session, if it differs from the one before. The runs follow it first, and then the limits of pulls.
+func (s *Subscription) follow(n *session) {
+	before := s.session.Load()
+	if n.created.Equal(before.created) && reflect.DeepEqual(n.cfg, before.cfg) {
+		return
+	}
+	s.session.Store(n)
+	for _, r := range s.openRuns() {
+		r.follow(n)
+	}
+	s.driver.Do(func(e *pull.Engine, _ pull.At) { e.SetLimits(limitsOf(&n.cfg)) })
+}
+
+// follow makes the run go by another session. A change of numbers holds for the messages that it has, and ends nothing. The run ends
+// if deliveries mean something else from now on, and the call too where a new one would fail.
+func (r *run) follow(n *session) {
+	r.report.Later(slog.LevelInfo, "jetpull: the consumer's configuration has changed",
+		"ack_wait", n.cfg.AckWait, "backoff", n.cfg.BackOff, "max_deliver", n.cfg.MaxDeliver, "max_ack_pending", n.cfg.MaxAckPending)
+	if !n.continues(r.session) {
+		r.pool.End(worker.ErrReconfigured) // next checks whether the call fits the consumer
+		return
+	}
+	r.pool.Follow(n.pool(r.handler != nil, r.sub.trip))
+	if err := r.set.fits(r.kind, &n.cfg); err != nil {
+		r.pool.End(err)
+	}
+}
