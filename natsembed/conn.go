@@ -1,6 +1,7 @@
 package natsembed
 
 import (
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -18,7 +19,11 @@ type dialer struct{ srv *Server }
 
 // InProcessConn implements nats.InProcessConnProvider.
 func (d dialer) InProcessConn() (net.Conn, error) {
-	pipe, err := d.srv.Unwrap().InProcessConn()
+	srv := d.srv.Unwrap()
+	if srv == nil {
+		return nil, errors.New("natsembed: the server was not started")
+	}
+	pipe, err := srv.InProcessConn()
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -35,8 +36,8 @@ func connect(t *testing.T, url string) (*nats.Conn, jetstream.JetStream) {
 
 func TestStoreOutlivesTheServer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "by", "start")
-	for _, always := range []bool{false, true} {
-		srv := start(t, natsembed.Options{Dir: dir, SyncAlways: always})
+	for _, sync := range []natsembed.Sync{natsembed.SyncGroup, natsembed.SyncEach, natsembed.SyncEvery(time.Second)} {
+		srv := start(t, natsembed.Options{Dir: dir, Sync: sync})
 		nc, js := connect(t, srv.URL())
 		_, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
 		require.NoError(t, err)
@@ -50,7 +51,7 @@ func TestStoreOutlivesTheServer(t *testing.T) {
 	_, js := connect(t, srv.URL())
 	stream, err := js.Stream(t.Context(), "S")
 	require.NoError(t, err)
-	require.EqualValues(t, 2, stream.CachedInfo().State.Msgs)
+	require.EqualValues(t, 3, stream.CachedInfo().State.Msgs)
 	require.Equal(t, dir, srv.Dir())
 }
 

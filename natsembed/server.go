@@ -8,11 +8,15 @@
 //	defer srv.Stop()
 //	nc, err := srv.Connect()
 //
+// The server acknowledges a message before it is on disk. [Server.Publish] waits for the disk too, and [Server.Durable] does so for
+// messages that were published in another way.
+//
 // [Connect] is for programs whose user may name a server. If the user names none, it starts one in the process.
 package natsembed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -43,17 +47,19 @@ type Options struct {
 	Port int
 	// Name is the name of the server. Empty means jetpull.
 	Name string
-	// SyncAlways makes the server sync every write to disk before it acknowledges it. Without it the server syncs every
-	// SyncInterval, where 0 means the server's default of 2 minutes. A crash of the machine can lose the writes since then.
-	SyncAlways   bool
-	SyncInterval time.Duration
+	// Sync is when the server syncs its files to disk. The zero value is [SyncGroup].
+	Sync Sync
 	// MaxPayload is the maximum size of a message in bytes. 0 means the server's default of 1 MiB.
 	MaxPayload int32
 	// Logger gets the server's warnings and errors. Nil discards them.
 	Logger *slog.Logger
+	// Fsync replaces [os.File.Sync] in [Server.Durable], for tests that simulate a loss of power or a failing disk. Nil is [os.File.Sync].
+	Fsync func(f *os.File) error
 	// Configure changes the options of the server after all others were set. Its error ends Start. Nil changes nothing.
 	Configure func(*server.Options) error
 }
+
+var errNoContext = errors.New("natsembed: ctx is nil; use context.Background()")
 
 // NoPort is an [Options.Port] with which the server does not listen. Only [Server.Connect] reaches it.
 const NoPort = -1
@@ -62,19 +68,27 @@ const NoPort = -1
 type Server struct {
 	mu      sync.RWMutex
 	srv     *server.Server
-	options Options
 	stopped bool
 
-	dir    string
-	listen bool
-	stop   func()
+	options Options // with the port that the server listens on, which it keeps
+	dir     string
+	stop    func()
+
+	disk   *disk    // nil: the server was not started
+	groups sync.Map // *group by stream
 }
 
 // Start starts a server and waits until it accepts connections, for a minute at most. The caller calls [Server.Stop]. If the
 // server cannot listen on the port, the error wraps a [net.OpError] with the operation "listen".
 func Start(ctx context.Context, o Options) (*Server, error) {
+	if ctx == nil {
+		return nil, errNoContext
+	}
 	if o.Port < NoPort || o.Port > 65535 {
 		return nil, fmt.Errorf("natsembed: port %d is not in 0..65535; 0 is any that is free, -1 none", o.Port)
+	}
+	if _, err := o.Sync.interval(); err != nil {
+		return nil, err
 	}
 	dir, remove, err := storeFolder(o.Dir)
 	if err != nil {
@@ -91,7 +105,13 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		remove()
 		return nil, err
 	}
-	s := &Server{srv: srv, options: o, dir: dir, listen: o.Port != NoPort}
+	if address, ok := srv.Addr().(*net.TCPAddr); ok {
+		o.Port = address.Port
+	}
+	if o.Fsync == nil {
+		o.Fsync = (*os.File).Sync
+	}
+	s := &Server{srv: srv, options: o, dir: dir, disk: &disk{fsync: o.Fsync, log: newServerLog(o.Logger).to}}
 	s.stop = sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -109,19 +129,15 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped {
-		return fmt.Errorf("natsembed: the server on %s was stopped", s.dir)
-	}
-	o := s.options
-	if s.listen {
-		if address, ok := s.srv.Addr().(*net.TCPAddr); ok {
-			o.Port = address.Port
-			s.options.Port = o.Port
-		}
+	switch {
+	case ctx == nil:
+		return errNoContext
+	case s.stopped || s.srv == nil:
+		return fmt.Errorf("natsembed: the server on %q was stopped, or not started", s.dir)
 	}
 	s.srv.Shutdown()
 	s.srv.WaitForShutdown()
-	srv, err := run(ctx, s.dir, o)
+	srv, err := run(ctx, s.dir, s.options)
 	if err != nil {
 		return err
 	}
@@ -147,9 +163,13 @@ func storeFolder(dir string) (abs string, remove func(), err error) {
 }
 
 func run(ctx context.Context, dir string, o Options) (*server.Server, error) {
+	every, err := o.Sync.interval()
+	if err != nil {
+		return nil, err
+	}
 	opts := &server.Options{
 		ServerName: o.Name, Host: host, Port: o.Port, DontListen: o.Port == NoPort,
-		JetStream: true, StoreDir: dir, SyncAlways: o.SyncAlways, SyncInterval: o.SyncInterval,
+		JetStream: true, StoreDir: dir, SyncAlways: o.Sync == SyncEach, SyncInterval: every,
 		MaxPayload: o.MaxPayload, NoSigs: true,
 	}
 	if o.Name == "" {
@@ -207,20 +227,20 @@ func awaitReady(ctx context.Context, srv *server.Server, log *serverLog) error {
 	return fmt.Errorf("%w: %w", context.Cause(ctx), log.last())
 }
 
-// URL returns the URL for clients. It is empty with [NoPort].
+// URL returns the URL for clients, also after Stop. It is empty with [NoPort].
 func (s *Server) URL() string {
-	if !s.listen {
+	if s.Port() == NoPort {
 		return ""
 	}
 	return "nats://" + net.JoinHostPort(host, strconv.Itoa(s.Port()))
 }
 
-// Port returns the port for clients, or [NoPort].
+// Port returns the port for clients, also after Stop, or [NoPort].
 func (s *Server) Port() int {
-	if !s.listen {
+	if s.options.Port == 0 {
 		return NoPort
 	}
-	return s.Unwrap().Addr().(*net.TCPAddr).Port
+	return s.options.Port
 }
 
 // Connect connects to the server without the network. The caller closes the connection.
@@ -244,4 +264,8 @@ func (s *Server) Dir() string { return s.dir }
 
 // Stop shuts the server down in order and waits for it. It keeps the store, unless the folder is a temporary one. A second Stop
 // does nothing.
-func (s *Server) Stop() { s.stop() }
+func (s *Server) Stop() {
+	if s.stop != nil {
+		s.stop()
+	}
+}

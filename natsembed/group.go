@@ -1,0 +1,208 @@
+package natsembed
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// group makes a stream durable. The server acknowledges a message when it has written it to the last block file of its stream. It syncs
+// that file only at an interval, or after every message. A group syncs the file for all callers that have arrived during the previous
+// sync: one sync serves any number of writes, and a lone write waits for its own sync only. One of the callers does the sync for the
+// others. A separate goroutine would cost two switches more.
+//
+// It relies on these properties of nats-server 2.15.2, which are not documented promises:
+//
+//   - The blocks of a stream are the files N.blk in jetstream/$G/streams/STREAM/msgs of the store folder. The numbers rise and have gaps.
+//   - A message is in the last block, by write(2), before it is acknowledged. It stays there as long as it is stored, or until the server
+//     rewrites the block.
+//   - A delete appends a tombstone to the last block. Deleting the last message of a block removes the file.
+//   - A purge of a whole stream replaces the folder of its blocks.
+//
+// So two syncs cover all acknowledged writes: one of the last block that was synced before and of all younger blocks, and one of
+// the folder if its list has changed.
+type group struct {
+	disk     *disk
+	storeDir string
+	stream   string
+
+	turn chan struct{} // full during a sync
+	// Guarded by turn:
+	blocks blockFolder
+	last   int                 // number of the last block that was synced
+	named  []int               // blocks in the folder when it was synced
+	files  map[int]os.FileInfo // of the blocks, at the last listing
+	seen   int                 // the listing that files is from
+	whole  [2]os.FileInfo      // the stream's metadata and the folder of its blocks, when all of the stream was synced
+
+	mu   sync.Mutex
+	next *round // of callers that wait for a sync that has not begun
+
+	// acked is the highest sequence that a caller knows to be acknowledged. Everything up to synced is on disk.
+	acked, synced atomic.Uint64
+}
+
+// round is one sync for all callers that joined before it began.
+type round struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+func newGroup(storeDir, stream string, d *disk) *group {
+	return &group{disk: d, storeDir: storeDir, stream: stream, blocks: folderOf(storeDir, stream), turn: make(chan struct{}, 1)}
+}
+
+// waitAt returns once the message with a sequence is on disk. The zero sequence stands for everything written before the call.
+func (g *group) waitAt(ctx context.Context, seq uint64) error {
+	if seq > 0 && seq <= g.synced.Load() {
+		return nil
+	}
+	for old := g.acked.Load(); seq > old && !g.acked.CompareAndSwap(old, seq); {
+		old = g.acked.Load()
+	}
+	return g.wait(ctx)
+}
+
+// wait returns once everything written before the call is on disk. It joins a round, or gets the turn and serves it.
+func (g *group) wait(ctx context.Context) error {
+	if err := g.disk.failure(); err != nil {
+		return err
+	}
+	r := g.join()
+	select {
+	case g.turn <- struct{}{}:
+		// Yield, so that writers whose answers have arrived join this round. Without this a busy broker syncs more than twice as
+		// often. If no other goroutine can run, Gosched returns at once.
+		runtime.Gosched()
+		g.serve(r)
+		<-g.turn
+	case <-r.done:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return r.err
+}
+
+func (g *group) join() *round {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.next == nil {
+		g.next = &round{done: make(chan struct{})}
+	}
+	return g.next
+}
+
+// serve syncs for a round, unless another caller has done so before the turn was free.
+func (g *group) serve(r *round) {
+	g.mu.Lock()
+	mine := g.next == r
+	if mine {
+		g.next = nil
+	}
+	g.mu.Unlock()
+	if !mine {
+		return // the caller that reset it has closed done before it released the turn
+	}
+	if r.err = g.disk.failure(); r.err == nil {
+		acked := g.acked.Load()
+		if r.err = g.sync(); r.err == nil && acked <= g.acked.Load() { // sync resets it for another stream of the same name
+			g.synced.Store(acked)
+		}
+	}
+	g.disk.fail(r.err, g.stream)
+	close(r.done)
+}
+
+// sync syncs the block that was last at the previous sync, which may have grown, and all younger blocks. Everything written
+// before the call is in one of these blocks, unless it was deleted meanwhile.
+func (g *group) sync() error {
+	numbers, err := g.blocks.look()
+	if err != nil {
+		return err
+	}
+	if done, err := g.syncWhole(numbers); done || err != nil {
+		return err
+	}
+	from, _ := slices.BinarySearch(numbers, g.last)
+	for _, n := range numbers[from:] {
+		// The server removes a block when everything in it is deleted.
+		if err := g.disk.file(g.blocks.path(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	rewritten, err := g.syncRewritten(numbers, from)
+	if err != nil {
+		return err
+	}
+	if rewritten || !slices.Equal(numbers, g.named) {
+		// The folder holds the name of a new block. It also holds the removal of a block, which may be the only trace of a
+		// delete.
+		if err := g.disk.folder(g.blocks.dir); err != nil {
+			return err
+		}
+		g.named = numbers
+	}
+	g.last = max(g.last, numbers[len(numbers)-1])
+	return nil
+}
+
+// syncWhole syncs all of the stream if it may never have been synced: at the first sync, and after the stream was purged, deleted and
+// created again, or configured again. numbers was read before.
+func (g *group) syncWhole(numbers []int) (done bool, err error) {
+	dir := filepath.Dir(g.blocks.dir)
+	meta, err := os.Stat(filepath.Join(dir, metadataFile))
+	if err != nil {
+		return false, err
+	}
+	now := [2]os.FileInfo{meta, g.blocks.info}
+	if before := g.whole[0]; before != nil && os.SameFile(before, meta) && before.ModTime().Equal(meta.ModTime()) && os.SameFile(g.whole[1], now[1]) {
+		return false, nil
+	}
+	if g.whole[0] != nil {
+		g.acked.Store(0)
+		g.synced.Store(0)
+	}
+	// The first call only records the files and syncs nothing.
+	g.files = nil
+	if _, err := g.syncRewritten(numbers, len(numbers)); err != nil {
+		return false, err
+	}
+	if err := g.disk.stream(g.storeDir, dir); err != nil {
+		return false, err
+	}
+	g.named, g.last, g.whole = numbers, numbers[len(numbers)-1], now
+	return true, nil
+}
+
+// syncRewritten syncs old blocks whose file the server has replaced to reclaim space. The server does not sync the new file, and
+// its content was acknowledged long ago. Blocks from newer on are synced anyway.
+func (g *group) syncRewritten(numbers []int, newer int) (found bool, err error) {
+	if g.files != nil && g.blocks.listed == g.seen {
+		return false, nil // no file was replaced since
+	}
+	files := make(map[int]os.FileInfo, len(numbers))
+	for i, n := range numbers {
+		info, err := os.Stat(g.blocks.path(n))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return found, err
+		}
+		if before, known := g.files[n]; known && i < newer && !os.SameFile(before, info) {
+			found = true
+			if err := g.disk.file(g.blocks.path(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return found, err
+			}
+		}
+		files[n] = info
+	}
+	g.files, g.seen = files, g.blocks.listed
+	return found, nil
+}
