@@ -9,6 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func assign(owners, members []string) []string {
+	r := newRecord(len(owners))
+	for n, o := range owners {
+		r.Owners[n].Member = o
+	}
+	for _, m := range members {
+		r.Members[m] = seat{}
+	}
+	return r.targets()
+}
+
 // Shares differ by one at most, owners keep what they may, and members that take their partitions in any order come to the same end.
 func TestAssign(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -5,143 +5,124 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/systems"
 )
 
-// table is the bucket of a set. It has a key for each member, and one for each partition that has had an owner. Keys do not expire.
-type table interface {
-	Create(ctx context.Context, key string, value []byte, opts ...jetstream.KVCreateOpt) (uint64, error)
-	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
-	WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error)
-	// remove deletes a key that still has the revision.
-	remove(ctx context.Context, key string, revision uint64) error
+// made is what a set was made of. It is in the metadata of the bucket.
+type made struct {
+	Stream  string
+	Created time.Time // of the stream: one that was recreated has the same name
+	Config
 }
 
-const (
-	memberPrefix = "member."
-	ownerPrefix  = "partition."
-)
+const madeKey = "partition"
 
-// memberRecord is the value of a member's key. Each join has another incarnation.
-type memberRecord struct {
-	Incarnation string        `json:"incarnation"`
-	TTL         time.Duration `json:"ttl_ns"`
+func (s *Set) bucketName() string { return systems.PartitionBucket + s.cfg.Name }
+
+// bucketConfig is that of a key-value bucket. But it has no direct reads: a replica may answer those, and be behind.
+func (s *Set) bucketConfig(stream *jetstream.StreamInfo) jetstream.StreamConfig {
+	text, _ := json.Marshal(made{s.stream, stream.Created, s.cfg}) // it has no value that JSON lacks
+	return jetstream.StreamConfig{
+		Name: "KV_" + s.bucketName(), Subjects: []string{"$KV." + s.bucketName() + ".>"}, Description: "members and owners of a set of partitions",
+		Replicas: stream.Config.Replicas, MaxMsgsPerSubject: 1, AllowRollup: true, DenyDelete: true, Discard: jetstream.DiscardNew,
+		AllowMsgTTL: true, Metadata: map[string]string{madeKey: string(text)},
+	}
 }
 
-// ownerRecord is the value of a partition's key. A partition that was released has no member.
-type ownerRecord struct {
-	Member      string `json:"member,omitempty"`
-	Incarnation string `json:"incarnation,omitempty"`
-	ReleasedBy  string `json:"released_by,omitempty"`
-	// Done lists the messages above the acknowledgement floor that were handled. A reset forgets their acknowledgements.
-	Done []uint64 `json:"done,omitempty"`
-
-	rev   uint64
-	since time.Time
-}
-
-func encode(record any) []byte {
-	data, _ := json.Marshal(record) // records have no value that JSON lacks
-	return data
-}
-
-// view is what a process knows of the bucket.
-type view struct {
-	members map[string]*memberState
-	owners  []ownerRecord
-}
-
-type memberState struct {
-	memberRecord
-	rev          uint64
-	seen, stored time.Time // when its last heartbeat arrived here, and at the server, each by its own clock
-	renewed      bool      // a heartbeat has arrived since this process watches
-}
-
-func newView(partitions int) *view {
-	return &view{members: make(map[string]*memberState), owners: make([]ownerRecord, partitions)}
-}
-
-func (v *view) apply(e jetstream.KeyValueEntry) (err error) {
-	if name, ok := strings.CutPrefix(e.Key(), memberPrefix); ok {
-		before := v.members[name]
-		delete(v.members, name)
-		if e.Operation() == jetstream.KeyValuePut {
-			m := &memberState{rev: e.Revision(), seen: time.Now(), stored: e.Created()}
-			err = json.Unmarshal(e.Value(), &m.memberRecord)
-			m.renewed = before != nil && before.Incarnation == m.Incarnation
-			v.members[name] = m
+// openBucket creates or adopts the bucket, and refuses the set if it was made otherwise.
+func (s *Set) openBucket(ctx context.Context, stream *jetstream.StreamInfo) error {
+	made, bucket, err := s.made(ctx)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		if s.bucket, err = s.js.CreateStream(ctx, s.bucketConfig(stream)); err == nil { // without a record, members wait for the TTL
+			err = newRecord(s.cfg.Partitions).store(ctx, s)
 		}
-	} else if number, ok := strings.CutPrefix(e.Key(), ownerPrefix); ok {
-		if n, bad := strconv.Atoi(number); bad == nil && n >= 0 && n < len(v.owners) {
-			v.owners[n] = ownerRecord{rev: e.Revision(), since: e.Created()}
-			err = json.Unmarshal(e.Value(), &v.owners[n])
+		if err == nil || !errors.Is(err, errChanged) && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return err
 		}
+		made, bucket, err = s.made(ctx) // of another process, which was faster
+	}
+	if s.bucket = bucket; err != nil || made.Config == s.cfg && made.Created.Equal(stream.Created) {
+		return err
+	}
+	if !made.Created.Equal(stream.Created) {
+		slog.Warn("partition: the stream was deleted and created again since the set was opened; the set begins with the messages that it has now",
+			"set", s.cfg.Name, "stream", s.stream, "created", stream.Created)
+	}
+	_, err = s.js.UpdateStream(ctx, s.bucketConfig(stream))
+	return err
+}
+
+// made looks for the bucket, and returns what the set was made of. It refuses a set that is not as this one, unless that is not known yet.
+func (s *Set) made(ctx context.Context) (m made, bucket jetstream.Stream, err error) {
+	if err := s.check(ctx); err != nil {
+		return m, nil, err
+	}
+	bucket, err = s.js.Stream(ctx, "KV_"+s.bucketName())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = jetstream.ErrBucketNotFound
 	}
 	if err != nil {
-		return fmt.Errorf("partition: bucket %q: key %q has the value %q: %w", e.Bucket(), e.Key(), e.Value(), err)
+		return m, nil, fmt.Errorf("partition: bucket %q of set %q: %w", s.bucketName(), s.cfg.Name, err)
 	}
-	return nil
+	text := bucket.CachedInfo().Config.Metadata[madeKey]
+	// Anybody who may create a bucket writes its metadata, which could name the consumers of another set.
+	if err := json.Unmarshal([]byte(text), &m); err != nil || m.complete() != nil || m.Name != s.cfg.Name {
+		return made{}, nil, fmt.Errorf("partition: bucket %q is not of a set: its metadata has %s=%.200q", s.bucketName(), madeKey, text)
+	}
+	if s.stream != "" && (m.Stream != s.stream || m.Partitions != s.cfg.Partitions || m.Subject != s.cfg.Subject) {
+		return m, nil, invalid("set %q was made on stream %q with %d partitions of %q, not on %q with %d of %q; open it as it is, or see Resize and Delete",
+			s.cfg.Name, m.Stream, m.Partitions, m.Subject, s.stream, s.cfg.Partitions, s.cfg.Subject)
+	}
+	return m, bucket, nil
 }
 
-// owner returns the name of the member that owns a partition, or "" if none does, or one that is gone.
-func (v *view) owner(n int) string {
-	o := v.owners[n]
-	if m := v.members[o.Member]; m != nil && m.Incarnation == o.Incarnation {
-		return o.Member
+// subject is that of a key of the bucket, as nats.go has it.
+func (s *Set) subject(key string) string {
+	subject := "$KV." + s.bucketName() + "." + key
+	if s.api != jetstream.DefaultAPIPrefix {
+		return s.api + subject
 	}
-	return ""
+	return subject
 }
 
-var errWatchEnded = errors.New("partition: the bucket cannot be followed: it was deleted, or the connection is closed")
+func (s *Set) read(ctx context.Context, key string) (*jetstream.RawStreamMsg, error) {
+	m, err := s.bucket.GetLastMsgForSubject(ctx, "$KV."+s.bucketName()+"."+key)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return &jetstream.RawStreamMsg{}, nil
+	}
+	return m, err
+}
 
-// read returns what the bucket has now. It makes no watcher: that would be a consumer of the bucket's stream, for each look.
-func (s *Set) read(ctx context.Context) (*view, error) {
-	name := s.bucket.Bucket()
-	stream, err := s.js.Stream(ctx, "KV_"+name)
+// write has the server remove a heartbeat after twice the TTL.
+func (s *Set) write(ctx context.Context, key string, value any, revision uint64) error {
+	text, _ := json.Marshal(value) // it has no value that JSON lacks
+	var opts []jetstream.PublishOpt
+	if key != recordKey {
+		opts = append(opts, jetstream.WithMsgTTL((2 * s.cfg.TTL).Round(time.Second)))
+	}
+	if revision != anyRevision {
+		opts = append(opts, jetstream.WithExpectLastSequencePerSubject(revision))
+	}
+	_, err := s.js.Publish(ctx, s.subject(key), text, opts...)
+	if jsstream.Refused(err) {
+		return errChanged
+	}
+	return err
+}
+
+func (s *Set) hear(f func(key string, value []byte)) (stop func(), err error) {
+	all := s.subject(">")
+	sub, err := s.js.Conn().Subscribe(all, func(m *nats.Msg) { f(strings.TrimPrefix(m.Subject, s.subject("")), m.Data) })
 	if err != nil {
-		return nil, fmt.Errorf("partition: read the bucket: %w", err)
+		return nil, fmt.Errorf("partition: subscribe to %s: %w", all, err)
 	}
-	prefix := "$KV." + name + "."
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
-	if err != nil {
-		return nil, fmt.Errorf("partition: read the bucket: %w", err)
-	}
-	v := newView(s.cfg.Partitions)
-	for subject := range info.State.Subjects {
-		e, err := s.bucket.Get(ctx, strings.TrimPrefix(subject, prefix))
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			// The leader lists the key. A replica that answers can be behind and not have it yet, so only a marker shows that it was removed.
-			if _, err = stream.GetLastMsgForSubject(ctx, subject); err == nil {
-				continue
-			}
-		}
-		if err != nil {
-			return nil, fmt.Errorf("partition: read the bucket: %w", err)
-		}
-		if err := v.apply(e); err != nil {
-			return nil, err
-		}
-	}
-	return v, nil
-}
-
-// bucket is the table on a server.
-type bucket struct{ jetstream.KeyValue }
-
-// remove leaves a marker for watchers, for an hour: a member that is cut off for so long has lost its membership, and reads the bucket again.
-func (b bucket) remove(ctx context.Context, key string, revision uint64) error {
-	return b.Purge(ctx, key, jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
-}
-
-const markerTTL = time.Hour
-
-// isGone reports whether a bucket does not exist, or the connection is closed.
-func isGone(err error) bool {
-	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrStreamNotFound) || errors.Is(err, nats.ErrConnectionClosed)
+	return func() { _ = sub.Unsubscribe() }, nil
 }

@@ -2,7 +2,10 @@ package partition
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"hash/fnv"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,22 +15,23 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // Config is the configuration of a Set. All processes open a set with the same name, number of partitions and subject.
 type Config struct {
-	// Name is unique in the account: 1 to 64 letters, digits, '-' and '_'. The consumers are NAME-0, NAME-1, and so on; the bucket
-	// is partition-NAME.
+	// Name is unique in the account: 1 to 64 letters, digits, '-' and '_'. The consumers are NAME-0, NAME-1, and so on; the bucket is partition-NAME.
 	Name string
 	// Partitions is the number of partitions, 1 to 1,024.
 	Partitions int
 	// Subject is the pattern of the messages as they are stored, with one token {partition}: "orders.{partition}.>".
 	Subject string
-	// MaxAckPending is the consumers' MaxAckPending: the maximum number of messages of a partition that are delivered and not
-	// acknowledged. 0 means 256.
+	// MaxAckPending is the consumers' MaxAckPending: the maximum number of messages of a partition that are delivered and not acknowledged. 0 means
+	// 256.
 	MaxAckPending int
-	// AckWait is the consumers' AckWait, at least 100 ms. 0 means 30 s. Handlers may take longer: Consume reports that their
-	// messages are in progress.
+	// AckWait is the consumers' AckWait, at least 100 ms. 0 means 30 s. Handlers may take longer: Consume reports that their messages are in
+	// progress.
 	AckWait time.Duration
 	// TTL is the time without a heartbeat after which a member counts as gone, at least 1 s. 0 means 10 s.
 	TTL time.Duration
@@ -50,7 +54,8 @@ func (c *Config) complete() error {
 		return invalid("Name %q: use 1 to 64 letters, digits, '-' and '_'", c.Name)
 	case c.Partitions < 1 || c.Partitions > 1024:
 		return invalid("Partitions %d is not in 1..1024", c.Partitions)
-	case strings.Count(c.Subject, placeholder) != 1 || !slices.Contains(tokens, placeholder) || slices.Contains(tokens, "") || strings.ContainsAny(c.Subject, " \t\r\n"):
+	case strings.Count(c.Subject, placeholder) != 1 || !slices.Contains(tokens, placeholder) || slices.Contains(tokens, "") ||
+		strings.ContainsAny(c.Subject, " \t\r\n"):
 		return invalid("Subject %q: give a subject with one token %s, as in %q", c.Subject, placeholder, "orders.{partition}.>")
 	case c.MaxAckPending < 1:
 		return invalid("MaxAckPending %d is below 1; leave it out for 256", c.MaxAckPending)
@@ -65,60 +70,116 @@ func (c *Config) complete() error {
 // validName reports whether a name can be part of the names of consumers and buckets, and of keys.
 var validName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`).MatchString
 
-var mapping = regexp.MustCompile(`^\{\{\s*[Pp]artition\(\s*(\d+)`)
+// filter is the subject of a partition, or with "*" that of all.
+func (c *Config) filter(token string) string {
+	return strings.Replace(c.Subject, placeholder, token, 1)
+}
 
-// checkStream refuses a stream whose subjects have no partition at that place, or another number of them.
-func (c *Config) checkStream(stream *jetstream.StreamConfig) error {
+var (
+	adds    = regexp.MustCompile(`(?i)\{\{\s*partition\(\s*(\d+)[^}]*\}\}`)
+	several = regexp.MustCompile(`(?i)\{\{\s*(split|slice).*`)
+	one     = regexp.MustCompile(`\{\{[^}]*\}\}|\$\d+`)
+)
+
+const remedy = "give the stream the SubjectTransform that partition.Transform returns, or publish with a token that is partition.Of the key"
+
+// checkSubjects refuses a stream that stores no subject with a partition at its place, or that makes another number of partitions.
+func (c *Config) checkSubjects(stream *jetstream.StreamConfig) error {
 	stored := stream.Subjects
 	if t := stream.SubjectTransform; t != nil && t.Destination != "" {
 		stored = []string{t.Destination}
 	}
+	if len(stored) == 0 { // a mirror, or a stream with sources: other streams say what it stores
+		return nil
+	}
+	want := strings.Split(c.Subject, ".")
 	for _, subject := range stored {
-		token, ok := c.tokenIn(subject)
-		if !ok {
+		number := adds.FindStringSubmatch(subject)
+		pattern := several.ReplaceAllString(adds.ReplaceAllString(subject, placeholder), ">")
+		have := strings.Split(one.ReplaceAllString(pattern, "*"), ".")
+		switch {
+		case !overlap(have, want):
 			continue
-		}
-		if number := mapping.FindStringSubmatch(token); len(number) > 1 && number[1] != strconv.Itoa(c.Partitions) {
-			return invalid("Partitions %d: stream %q makes %s of them in %q; open the set with that number", c.Partitions, stream.Name, number[1], subject)
+		case len(number) > 1 && number[1] != strconv.Itoa(c.Partitions):
+			return invalid("Partitions %d: stream %q makes %s of them in %q; open the set with that number",
+				c.Partitions, stream.Name, number[1], subject)
+		case number != nil && slices.Index(have, placeholder) != slices.Index(want, placeholder):
+			return invalid("Subject %q: stream %q has the partition at another place, in %q; put {partition} there", c.Subject, stream.Name, subject)
 		}
 		return nil
 	}
-	return invalid("Subject %q: stream %q stores %q, so no message has a partition there; give the stream the SubjectTransform that partition.Transform returns, or publish with a token that is partition.Of the key", c.Subject, stream.Name, stored)
+	return invalid("Subject %q: stream %q stores %q, so no message has a partition there; %s", c.Subject, stream.Name, stored, remedy)
 }
 
-// tokenIn returns the token that a subject of the stream has in the place of the partition. ok is false where the subject does not
-// overlap with the set's up to there, or has always the same token there.
-func (c *Config) tokenIn(subject string) (token string, ok bool) {
-	stored := strings.Split(subject, ".")
-	for i, own := range strings.Split(c.Subject, ".") {
-		if i >= len(stored) {
-			return "", false
-		}
-		token = stored[i]
-		varies := token == "*" || token == ">" || strings.HasPrefix(token, "{{") || strings.HasPrefix(token, "$")
-		switch {
-		case own == placeholder || token == ">":
-			return token, varies
-		case own != token && own != "*" && !varies:
-			return "", false
-		}
+// overlap reports whether a subject can match both patterns, which are split at the dots.
+func overlap(a, b []string) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
 	}
-	return "", false
+	return a[0] == ">" || b[0] == ">" || (a[0] == b[0] || a[0] == "*" || b[0] == "*") && overlap(a[1:], b[1:])
 }
 
-// resize changes the number of partitions in a stream's SubjectTransform, and reports whether it has one.
-func (c *Config) resize(stream *jetstream.StreamConfig, partitions int) bool {
-	if stream.SubjectTransform == nil {
-		return false
+// checkStream refuses a stream from which nothing can arrive. If publishers add the partition, the last message that looks like one of the set has to
+// have one.
+func (s *Set) checkStream(ctx context.Context, stream jetstream.Stream, have infos) error {
+	config := stream.CachedInfo().Config
+	if err := s.cfg.checkSubjects(&config); err != nil {
+		return err
 	}
-	to := *stream.SubjectTransform
-	token, ok := c.tokenIn(to.Destination)
-	place := mapping.FindStringSubmatchIndex(token)
-	if !ok || place == nil {
-		return false
+	for n := range s.cfg.Partitions {
+		if have[n] == nil && config.Retention == jetstream.InterestPolicy {
+			return invalid("stream %q has interest retention and no consumer %q, so it keeps no message of that partition; use another retention",
+				s.stream, s.consumer(n))
+		}
 	}
-	changed := token[:place[2]] + strconv.Itoa(partitions) + token[place[3]:]
-	to.Destination = strings.Replace(to.Destination, token, changed, 1)
-	stream.SubjectTransform = &to
-	return true
+	if t := config.SubjectTransform; t != nil && adds.MatchString(t.Destination) {
+		return nil
+	}
+	begin, _, _ := strings.Cut(s.cfg.Subject, placeholder)
+	m, err := jsstream.Last(ctx, s.js, stream, s.cfg.filter("*"))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		m, err = jsstream.Last(ctx, s.js, stream, begin+">")
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("partition: read a message of stream %q: %w", s.stream, err)
+	}
+	for n := range s.cfg.Partitions {
+		if wire.Matches(s.cfg.filter(strconv.Itoa(n)), m.Subject) {
+			return nil
+		}
+	}
+	return invalid("Subject %q: stream %q has a message on %q, which has no partition from 0 to %d there; %s",
+		s.cfg.Subject, s.stream, m.Subject, s.cfg.Partitions-1, remedy)
+}
+
+// Of returns the partition of a key, from 0 to partitions-1. It computes the same number as the server's partition function. If the server hashes
+// several tokens, key is their text without the dots. If partitions is less than 1, Of returns 0.
+func Of(key string, partitions int) int {
+	if partitions < 1 {
+		return 0
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	return int(h.Sum32() % uint32(partitions)) //nolint:gosec // partitions is at most 1,024 in a Set, and never below 1
+}
+
+// Transform returns the SubjectTransform with which a stream adds a token with the partition before the first wildcard of source. The partition is
+// computed from that wildcard. With 64 partitions, "orders.*" becomes "orders.{{partition(64,1)}}.{{wildcard(1)}}". A source without a wildcard gets
+// no partition, and [Open] refuses such a stream.
+func Transform(partitions int, source string) jetstream.SubjectTransformConfig {
+	tokens, wildcards := strings.Split(source, "."), 0
+	for i, token := range tokens {
+		if token != "*" {
+			continue
+		}
+		wildcards++
+		tokens[i] = fmt.Sprintf("{{wildcard(%d)}}", wildcards)
+		if wildcards == 1 {
+			tokens[i] = fmt.Sprintf("{{partition(%d,1)}}.%s", partitions, tokens[i])
+		}
+	}
+	return jetstream.SubjectTransformConfig{Source: source, Destination: strings.Join(tokens, ".")}
 }

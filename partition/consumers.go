@@ -1,15 +1,16 @@
 package partition
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
@@ -20,66 +21,77 @@ const group = "member"
 
 func (s *Set) consumer(n int) string { return s.cfg.Name + "-" + strconv.Itoa(n) }
 
-// infos returns the info of the stream, and then those of the set's consumers by their partitions, also over the number of partitions.
-func (s *Set) infos(ctx context.Context) (*jetstream.StreamInfo, map[int]*jetstream.ConsumerInfo, error) {
+// infos are those of the consumers of a set, by their partitions.
+type infos map[int]*jetstream.ConsumerInfo
+
+// infos returns the stream, and the infos of the set's consumers, also over the number of partitions.
+func (s *Set) infos(ctx context.Context) (jetstream.Stream, infos, error) {
+	if err := s.check(ctx); err != nil {
+		return nil, nil, err
+	}
 	stream, err := s.js.Stream(ctx, s.stream)
 	if err != nil {
 		return nil, nil, fmt.Errorf("partition: stream %q: %w", s.stream, err)
 	}
-	infos := make(map[int]*jetstream.ConsumerInfo)
-	list := stream.ListConsumers(ctx)
+	all, list := infos{}, stream.ListConsumers(ctx)
 	for info := range list.Info() {
-		if n, err := strconv.Atoi(strings.TrimPrefix(info.Name, s.cfg.Name+"-")); err == nil && info.Name == s.consumer(n) {
-			infos[n] = info
+		n, _ := strconv.Atoi(strings.TrimPrefix(info.Name, s.cfg.Name+"-"))
+		want := s.consumerConfig(n)
+		if info.Name == want.Name && info.Config.FilterSubject == want.FilterSubject && info.Config.PriorityPolicy == want.PriorityPolicy &&
+			slices.Equal(info.Config.PriorityGroups, want.PriorityGroups) { // others can have names of that form
+			all[n] = info
 		}
 	}
 	if err := list.Err(); err != nil {
 		return nil, nil, fmt.Errorf("partition: list the consumers of stream %q: %w", s.stream, err)
 	}
-	return stream.CachedInfo(), infos, nil
+	return stream, all, nil
 }
 
-// plan returns the consumers to create or update. One that is created begins with sequence start of the stream; 0 is the first. A consumer of
-// the same name that is not of this set is refused.
-func (s *Set) plan(infos map[int]*jetstream.ConsumerInfo, start uint64) (change []jetstream.ConsumerConfig, err error) {
-	for n := range s.cfg.Partitions {
-		want := jetstream.ConsumerConfig{
-			Name: s.consumer(n), Durable: s.consumer(n), FilterSubject: strings.Replace(s.cfg.Subject, placeholder, strconv.Itoa(n), 1),
-			AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: -1, PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{group},
-		}
-		if start > 0 {
-			want.DeliverPolicy, want.OptStartSeq = jetstream.DeliverByStartSequencePolicy, start
-		}
-		info := infos[n]
-		if info != nil {
-			have := info.Config
-			if have.FilterSubject != want.FilterSubject || have.PriorityPolicy != want.PriorityPolicy || !slices.Equal(have.PriorityGroups, want.PriorityGroups) {
-				return nil, invalid("consumer %q on stream %q is not of this set: it has the filter %q, priority policy %v and groups %q; delete it, or choose another Name",
-					want.Name, s.stream, have.FilterSubject, have.PriorityPolicy, have.PriorityGroups)
-			}
-			want = have
-		}
-		same := want.AckWait == s.cfg.AckWait && want.MaxAckPending == s.cfg.MaxAckPending && want.PinnedTTL == s.cfg.TTL
-		want.AckWait, want.MaxAckPending, want.PinnedTTL = s.cfg.AckWait, s.cfg.MaxAckPending, s.cfg.TTL
-		if info == nil || !same {
-			change = append(change, want)
-		}
+// consumerConfig is what cannot change of the consumer of a partition.
+func (s *Set) consumerConfig(n int) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Name: s.consumer(n), Durable: s.consumer(n), FilterSubject: s.cfg.filter(strconv.Itoa(n)),
+		AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: -1, PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{group},
 	}
-	return change, nil
 }
 
-func (s *Set) apply(ctx context.Context, change []jetstream.ConsumerConfig) error {
-	for _, c := range change {
-		if _, err := s.js.CreateOrUpdateConsumer(ctx, s.stream, c); err != nil {
+// create creates the consumers that are missing, and updates the others. One that is created begins with sequence start of the stream; 0 is the
+// first. If one is refused, those that were not there before are deleted again.
+func (s *Set) create(ctx context.Context, have infos, start uint64) error {
+	created := infos{}
+	for n := range s.cfg.Partitions {
+		c, call := s.consumerConfig(n), s.js.CreateConsumer
+		if info := have[n]; info != nil {
+			c, call = info.Config, s.js.UpdateConsumer
+		} else if start > 0 {
+			c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, start
+		}
+		same := c.AckWait == s.cfg.AckWait && c.MaxAckPending == s.cfg.MaxAckPending && c.PinnedTTL == s.cfg.TTL
+		if c.AckWait, c.MaxAckPending, c.PinnedTTL = s.cfg.AckWait, s.cfg.MaxAckPending, s.cfg.TTL; same {
+			continue
+		}
+		one, err := call(ctx, s.stream, c)
+		if err == nil && have[n] == nil {
+			created[n] = one.CachedInfo()
+		}
+		if errors.Is(err, jetstream.ErrConsumerExists) {
+			err = invalid("consumer %q on stream %q is not of this set; delete it, or use another Name: %v", c.Name, s.stream, err)
+		}
+		_, refused := errors.AsType[*jetstream.APIError](err)
+		if refused || errors.Is(err, jetpull.ErrInvalidOption) { // or else it may be there: another Open goes on from here
+			err = errors.Join(err, s.remove(ctx, created, 0))
+		}
+		if err != nil {
 			return fmt.Errorf("partition: create consumer %q on stream %q: %w", c.Name, s.stream, err)
 		}
 	}
 	return nil
 }
 
-// remove deletes the consumers of the partitions from a number on.
-func (s *Set) remove(ctx context.Context, infos map[int]*jetstream.ConsumerInfo, from int) error {
-	for n := range infos {
+// remove deletes consumers of partitions from a number on.
+func (s *Set) remove(ctx context.Context, some infos, from int) error {
+	for n := range some {
 		if n < from {
 			continue
 		}
@@ -90,74 +102,105 @@ func (s *Set) remove(ctx context.Context, infos map[int]*jetstream.ConsumerInfo,
 	return nil
 }
 
-// consume handles messages of a partition until ctx ends, in order from the acknowledgement floor, and hands back all that was not handled.
-// It returns the floor then, or 0 where it is not known. It ends with errMissed before it handles a message that overtook another.
-func (s *Set) consume(ctx context.Context, n int, h jetpull.Handler, opts []jetpull.Option) (floor uint64, err error) {
-	if err := s.rewind(ctx, s.consumer(n)); err != nil {
-		return 0, err
-	}
-	sub, err := jetpull.Subscribe(context.WithoutCancel(ctx), s.js, s.stream, s.consumer(n), jetpull.Group(group))
+// session is a session with the consumer of a partition on a server.
+type session struct {
+	set  *Set
+	name string
+	opts options
+	sub  *jetpull.Subscription // nil before subscribe
+	// pins counts the pins that it got. No message of a pin is handled before it is counted. A second one says that the consumer has another leader,
+	// or that its server was restarted: it has forgotten what was handed back, and redelivers that after AckWait, behind newer messages.
+	pins       atomic.Uint64
+	reconnects uint64 // of the connection at subscribe
+}
+
+func (c *session) unpin(ctx context.Context) error {
+	return jetpull.Unpin(ctx, c.set.js, c.set.stream, c.name, group)
+}
+
+func (c *session) reset(ctx context.Context) error {
+	_, err := c.set.js.ResetConsumer(ctx, c.set.stream, c.name)
+	return err
+}
+
+func (c *session) state(ctx context.Context) (delivered uint64, pending int, err error) {
+	consumer, err := c.set.js.Consumer(ctx, c.set.stream, c.name)
 	if err != nil {
-		return 0, err
+		return 0, 0, fmt.Errorf("partition: consumer %q on stream %q: %w", c.name, c.set.stream, err)
 	}
-	consuming, stop := context.WithCancel(ctx)
-	defer stop()
-	bySubject := jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() })
-	info, err := sub.Info(ctx)
-	switch {
-	case err != nil:
-	case s.resets && info.NumAckPending > 0:
-		// A former owner that lost its lease, and has not noticed it, has pulled again since the reset. Missed finds messages that it gets from now on.
-		err = errMissed
-	default:
-		err = sub.Consume(consuming, func(ctx context.Context, m *jetpull.Msg) error {
-			if sub.Missed() > 0 {
-				stop()
-				return jetpull.Retry(time.Second, errMissed)
-			}
-			return h(ctx, m)
-		}, append([]jetpull.Option{bySubject}, opts...)...)
-		if err == nil && ctx.Err() == nil {
-			err = errMissed
+	return consumer.CachedInfo().Delivered.Consumer, consumer.CachedInfo().NumAckPending, nil
+}
+
+func (c *session) subscribe(ctx context.Context) (err error) {
+	c.reconnects = c.set.js.Conn().Stats().Reconnects
+	pinned := jetpull.OnPin(func(jetpull.PinEvent) { c.pins.Add(1) })
+	c.sub, err = jetpull.Subscribe(ctx, c.set.js, c.set.stream, c.name, jetpull.Group(group), jetpull.Logger(c.opts.logger), pinned)
+	return err
+}
+
+func (c *session) fetch(ctx context.Context, n int) ([]*jetpull.Msg, error) {
+	msgs, err := c.sub.Fetch(ctx, n, jetpull.NoWait())
+	if errors.Is(err, jetpull.ErrNoMessages) {
+		err = nil
+	}
+	return msgs, err
+}
+
+func (c *session) handBack(ctx context.Context, msgs []*jetpull.Msg) error {
+	for _, m := range msgs {
+		if err := m.Nak(); err != nil {
+			return err
 		}
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.TTL)
-	defer cancel()
-	err = errors.Join(err, sub.Close(closing))
-	if info, bad := sub.Info(closing); bad == nil {
-		floor = info.AckFloor.Stream
-	}
-	return floor, err
+	// The consumer takes in what is sent to it in that order, so its answer to the last says that it has the others. This one changes nothing.
+	_, err := c.set.js.Conn().RequestWithContext(ctx, msgs[len(msgs)-1].Reply(), []byte("+WPI"))
+	return err
 }
 
-// rewind has the consumer deliver again from its acknowledgement floor, if anything that was delivered is not acknowledged: what was
-// handed back would otherwise come in the order in which that was done. It unpins first: a process that was stopped can still have pulls
-// open, and the reset would send messages to it.
-func (s *Set) rewind(ctx context.Context, name string) error {
-	if err := jetpull.Unpin(ctx, s.js, s.stream, name, group); err != nil {
-		_, missing := s.info(ctx, name)
-		return cmp.Or(missing, err) // an unpin says less of a consumer that is not there
+func (c *session) consume(ctx context.Context, h jetpull.Handler, guard jetpull.Middleware) error {
+	bySubject := jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() })
+	return c.sub.Consume(ctx, h, append([]jetpull.ConsumeOption{jetpull.Use(guard), bySubject}, c.opts.consume...)...)
+}
+
+func (c *session) missed() bool { return c.sub.Missed() > 0 || c.pins.Load() > 1 }
+
+func (c *session) unbroken() bool { return c.set.js.Conn().Stats().Reconnects == c.reconnects }
+
+func (c *session) close() {
+	if c.sub != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeMost)
+		defer cancel()
+		_ = c.sub.Close(ctx)
 	}
-	info, err := s.info(ctx, name)
-	if err != nil || info.NumAckPending == 0 {
+}
+
+// probe asks for what a member will ask for, with requests that change nothing, so that a permission that is missing shows before the member owns
+// anything. The server answers each of them, with an error, unless the user may not send it. It also refuses a set that was resized.
+func (s *Set) probe(ctx context.Context) error {
+	if _, _, err := s.made(ctx); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) { // a server that has just started may not know it
 		return err
+	}
+	consumer := s.stream + "." + s.consumer(0)
+	requests := [][2]string{
+		{s.api + "CONSUMER.INFO." + consumer, ""},
+		{s.api + "CONSUMER.UNPIN." + consumer, `{"group":""}`},
+		{s.api + "CONSUMER.MSG.NEXT." + consumer, `{"batch":1,"no_wait":true}`},
+		{"$JS.ACK." + consumer + ".1.9007199254740991.1.1.0", "+WPI"},
+		{s.api + "STREAM.MSG.GET.KV_" + s.bucketName(), `{"seq":0}`},
+		{s.subject(recordKey), ""},
 	}
 	if s.resets {
-		s.counts.resets.Add(1)
-		_, err := s.js.ResetConsumer(ctx, s.stream, name)
-		return err
+		requests = append(requests, [2]string{s.api + "CONSUMER.RESET." + consumer, "{"})
 	}
-	select { // the server then redelivers before it delivers others
-	case <-time.After(s.cfg.AckWait + time.Second):
-	case <-ctx.Done():
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	for _, r := range requests {
+		m := &nats.Msg{Subject: r[0], Data: []byte(r[1]), Header: nats.Header{}}
+		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "9007199254740991") // so a write is refused
+		_, err := s.js.Conn().RequestMsgWithContext(ctx, m)
+		if err != nil && !errors.Is(err, nats.ErrNoResponders) { // which it has not while a leader is elected
+			return fmt.Errorf("partition: no answer on %s: the user needs the permission to publish there: %w", r[0], err)
+		}
 	}
-	return ctx.Err()
-}
-
-func (s *Set) info(ctx context.Context, name string) (*jetstream.ConsumerInfo, error) {
-	consumer, err := s.js.Consumer(ctx, s.stream, name)
-	if err != nil {
-		return nil, fmt.Errorf("partition: consumer %q on stream %q: %w", name, s.stream, err)
-	}
-	return consumer.CachedInfo(), nil
+	return nil
 }

@@ -1,9 +1,9 @@
 // Package partition keeps the messages of a key in order over any number of processes.
 //
-// A [Set] divides a stream into partitions by a token of its subjects. Each partition has a consumer. The processes that
-// call [Set.Consume] are the members of the set. Each partition belongs to one member at a time. When members join or
-// leave, the partitions are redistributed. There is no second stream, no lock service and no leader: members see each other
-// in a key-value bucket, and each computes the same assignment.
+// A [Set] divides a stream into partitions by a token of its subjects. Each partition has a consumer. The processes that call [Set.Consume] are the
+// members of the set. Each partition belongs to one member at a time. When members join or leave, the partitions are redistributed. There is no
+// second stream, no lock service and no leader: one record in a key-value bucket names the members and the owners, and each member computes the same
+// from it.
 //
 // # Partitions
 //
@@ -19,29 +19,48 @@
 //
 // # Guarantees
 //
-// For each key, the handler of a message begins only after the handler of the previous message has succeeded, or after that
-// message was given up (dead letter, Terminate), whichever members handle the messages. The key is the subject, unless
-// [With] sets an OrderedBy. Delivery is at least once. An orderly hand-over of a partition from one member to another
-// repeats no message that was handled and acknowledged. No key waits for a key of another partition.
+// For each key, the handler of a message begins only after the handler of the previous message has succeeded, or after that message was given up
+// (dead letter, Terminate), whichever members handle the messages. Handled means acknowledged on the server. The key is the subject, unless [With]
+// sets an OrderedBy. Delivery is at least once. No key waits for a key of another partition. A handler that hands its message back itself (Nak)
+// releases its key.
 //
-// A member that crashes, or is cut off, counts as gone when the others have seen no heartbeat of it for [Config.TTL]. Its
-// successor takes the pin from it and resets the consumer to its acknowledgement floor, so that older messages are
-// delivered before newer ones, at once. The reset repeats the messages that were in flight. Unless the stream is a work queue, it
-// also repeats messages that were acknowledged above the floor: at most MaxAckPending if no message fails, and more if a message
-// that keeps failing holds the floor back. Delivery counts, and so MaxAttempts, begin at 1 again for these messages.
-// Servers before 2.14 cannot reset a consumer. There the successor waits for AckWait before it begins.
+// A member that leaves gives up each partition as soon as its handlers have returned, and the next owner repeats no message that was acknowledged. It
+// begins as after a crash if the DrainTimeout was over before, or if messages are left that it does not get within a second: they were lost with a
+// connection, ManualAck left them unsettled, or NakWithDelay has delayed them.
 //
-// A member whose process was stopped for longer than the TTL has lost its partitions. The contexts of its handlers
-// are cancelled with [ErrMembershipLost] as their cause, it begins no other message, and it joins again. A handler that ignores its
-// context can then run at the same time as a handler of the successor. This is the only exception to the order.
+// A member that crashes, or is cut off, is removed by another one that has seen no newer heartbeat of it for [Config.TTL]. Its successor takes the
+// pin from it and resets the consumer to its acknowledgement floor, so that older messages are delivered before newer ones, at once. The reset
+// repeats the messages that were in flight. Unless the stream is a work queue, it also repeats messages that were acknowledged above the floor: at
+// most MaxAckPending if no message fails, and more if a message that keeps failing holds the floor back. Delivery counts begin at 1 again for these
+// messages. An owner does the same when a delivery was lost with a connection, and when the consumer's server was restarted or has another leader.
+// Servers before 2.14 cannot reset a consumer. There the successor waits for AckWait and a second before it begins, and a process that was stopped
+// for longer than the TTL, and hands its messages back meanwhile, or a leader that changes meanwhile, can change their order.
 //
-// No clocks are compared. A member stops, by its own clock, 9/10 of the TTL after it sent its last successful heartbeat.
-// Another member deletes its key when it has seen no newer heartbeat for the TTL.
+// A member whose process was stopped, or whose machine slept, for longer than 9/10 of the TTL has lost its membership. The contexts of its handlers
+// are cancelled with [ErrMembershipLost] as their cause. It joins again when they have returned. A handler that ignores its context can run at the
+// same time as a handler of the successor. This is the only exception to the order.
+//
+// No clocks are compared. A member stops 9/10 of the TTL after it sent its last successful heartbeat, by that of its clocks that says more. Another
+// member removes it when it has known of no newer heartbeat for the TTL, by a clock that is never ahead.
+//
+// # Permissions
+//
+// A member of set SET on stream STREAM publishes to these subjects, and subscribes to _INBOX.> and $KV.partition-SET.>:
+//
+//	$JS.API.STREAM.INFO.STREAM              $JS.API.CONSUMER.INFO.STREAM.*
+//	$JS.API.STREAM.MSG.GET.STREAM           $JS.API.CONSUMER.MSG.NEXT.STREAM.*
+//	$JS.API.CONSUMER.LIST.STREAM            $JS.API.CONSUMER.UNPIN.STREAM.*
+//	$JS.API.STREAM.INFO.KV_partition-SET    $JS.API.CONSUMER.RESET.STREAM.*
+//	$JS.API.STREAM.MSG.GET.KV_partition-SET $JS.ACK.STREAM.>
+//	$KV.partition-SET.>
+//
+// A process that creates or changes the set also needs $JS.API.CONSUMER.CREATE.STREAM.>, $JS.API.STREAM.CREATE.KV_partition-SET and
+// $JS.API.STREAM.UPDATE.KV_partition-SET. A member asks for what it needs before it joins. Without an answer on one of these subjects it owns
+// nothing, logs that at level warn with the subject, and tries again. A user that may write to the bucket can stop the set, and can have two members
+// handle a partition for up to the TTL. Nothing in the bucket acknowledges a message.
 //
 // # Changing the number of partitions
 //
-// With another number of partitions, keys belong to other partitions. So stop the publishers, wait until [Set.Status] shows
-// nothing pending, stop the members, call [Set.Resize], and open the set with the new number. Resize also changes the
-// SubjectTransform of the stream. It fails while the set has a member or an unhandled message. [Open] refuses a number that
-// differs from that of the set.
+// With another number of partitions, keys belong to other partitions. So stop the publishers, wait until [Set.Status] shows nothing pending, stop the
+// members, call [Set.Resize], and open the set with the new number. [Open] refuses a number that differs from that of the set.
 package partition

@@ -31,7 +31,10 @@ func ExampleSet_Consume() {
 		return
 	}
 	transform := partition.Transform(64, "orders.*") // orders.42 is stored as orders.17.42
-	if _, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.*"}, SubjectTransform: &transform}); err != nil {
+	if _, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: "ORDERS", Subjects: []string{"orders.*"},
+		SubjectTransform: &transform,
+	}); err != nil {
 		log.Print(err)
 		return
 	}

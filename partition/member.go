@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
+	"math/rand/v2"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
@@ -16,9 +17,9 @@ import (
 
 // The errors of a member, for use with [errors.Is].
 var (
-	// ErrMembershipLost is the cause with which the contexts of handlers end if this member stored no heartbeat within the TTL,
-	// because its process was stopped or the server could not be reached.
-	ErrMembershipLost = errors.New("partition: membership lost: no heartbeat was stored within the TTL")
+	// ErrMembershipLost is the cause with which the contexts of handlers end if this member stored no heartbeat within the TTL, because its process
+	// was stopped or the server could not be reached, or if the set's record no longer names it.
+	ErrMembershipLost = errors.New("partition: membership lost")
 	// ErrMemberInUse says that another member of the set has the same name.
 	ErrMemberInUse = errors.New("partition: member name in use")
 )
@@ -26,237 +27,297 @@ var (
 const (
 	heartbeats = 3                      // are sent within the TTL
 	retryPause = 100 * time.Millisecond // before a request that failed is repeated
+	together   = 2 * time.Millisecond   // how long a write of the record takes, more or less
 )
 
-// member is one call of Consume. The goroutine of that call owns the fields of the second group. Each run has a goroutine of
-// its own, which it waits for, and reads the first group.
+// member is a membership. Consume begins another one when it is lost. The goroutine of that call owns the fields from the second group on. Each run
+// has a goroutine, which it waits for.
 type member struct {
-	table   table
-	consume func(ctx context.Context, partition int, h jetpull.Handler) (floor uint64, err error)
-	options options
-	handler jetpull.Handler
-	ttl     time.Duration
-	counts  *counts
-	memberRecord
-	lease *lease
-	ended chan *run // a place for each partition
+	table    table
+	consumer func(partition int) consumer
+	resets   bool // the server can reset consumers
+	options  options
+	handler  jetpull.Handler
+	cfg      Config
+	counts   *counts
+	log      *slog.Logger
+	clock    func() moment
+	ended    chan *run
+	hints    chan hint
+	id       string
+	former   string // the ID of the membership before, of which no handler runs
+	lease    *lease // begins when the member has joined
 
-	view *view
-	rev  uint64 // of this member's key; 0 before it has one
-	runs map[int]*run
+	joined  bool
+	beats   uint64 // heartbeats that were sent
+	sent    moment // when the last one that was stored was sent
+	known   moment // when the bucket was read last
+	rival   string // the ID of the member that has the name
+	leaving bool
+	err     error // why it leaves
+	refused uint  // how many writes of the record in a row
+	runs    map[int]*run
+	working int // runs that have not ended
+	seen    map[string]sighting
 }
 
-// lease is how long this member may begin handlers.
-type lease struct {
-	until atomic.Pointer[time.Time]
-	timer *time.Timer
-	lost  context.Context // ends with the lease
+// hint is a write that the connection brought.
+type hint struct{ key, value string }
+
+// sighting is what this process knows of another membership: the value of its key, and since when it has known of no other.
+type sighting struct {
+	beat string
+	at   moment
 }
 
-func newLease() *lease {
-	lost, lose := context.WithCancelCause(context.Background())
-	l := &lease{lost: lost, timer: time.AfterFunc(time.Hour, func() { lose(ErrMembershipLost) })}
-	l.until.Store(&time.Time{})
-	return l
+// overwritten is the value, 0, of the key of a member that is gone.
+const overwritten = "0"
+
+func newMember(s *Set, o options, h jetpull.Handler) *member {
+	return &member{
+		options: o, handler: h, cfg: s.cfg, resets: s.resets, counts: &s.counts, clock: clock, id: nuid.Next(),
+		log:   o.logger.With("set", s.cfg.Name, "member", o.name),
+		ended: make(chan *run, s.cfg.Partitions), hints: make(chan hint, 256), runs: map[int]*run{}, seen: map[string]sighting{},
+	}
 }
 
-func (l *lease) valid() bool { return l.lost.Err() == nil && time.Now().Before(*l.until.Load()) }
-
-// extend is called when a heartbeat that was sent at a time has been stored. Other members wait for the whole TTL.
-func (l *lease) extend(sent time.Time, ttl time.Duration) {
-	until := sent.Add(ttl * 9 / 10)
-	l.until.Store(&until)
-	l.timer.Reset(time.Until(until))
-}
-
-// run joins the set, and joins it again when the membership was lost.
-func (m *member) run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		err := m.join(ctx)
-		if !errors.Is(err, ErrMembershipLost) {
+// members runs one membership after the other, until one has left. The one after a lost one removes that from the record, also if it is to leave.
+func members(ctx context.Context, join func() *member) error {
+	m := join()
+	m.known = m.clock()
+	for {
+		err := m.run(ctx)
+		if err != nil || !m.joined || !errors.Is(context.Cause(m.lease), ErrMembershipLost) {
 			return err
 		}
 		m.counts.lost.Add(1)
-		slog.Warn("partition: joining again", "member", m.options.name, "error", err)
-		pause(ctx)
-	}
-	return nil
-}
-
-func pause(ctx context.Context) {
-	select {
-	case <-time.After(retryPause):
-	case <-ctx.Done():
+		before := m
+		m = join()
+		m.former, m.known = before.id, before.known
 	}
 }
 
-// join makes this process a member until ctx ends or the membership is lost. When it returns, no handler runs.
-func (m *member) join(ctx context.Context) error {
-	m.memberRecord = memberRecord{Incarnation: nuid.Next(), TTL: m.ttl}
-	m.lease, m.rev, m.runs, m.view = newLease(), 0, make(map[int]*run), newView(len(m.view.owners))
-	defer m.lease.timer.Stop()
-	w, err := m.table.WatchAll(ctx)
-	for ; err != nil; w, err = m.table.WatchAll(ctx) {
-		if ctx.Err() != nil {
-			return nil
-		}
-		if isGone(err) {
-			return fmt.Errorf("partition: watch the bucket: %w", err)
-		}
-		slog.Warn("partition: cannot watch the bucket yet", "member", m.options.name, "error", err)
-		pause(ctx)
-	}
-	defer func() { _ = w.Stop() }()
-	err = m.follow(ctx, w.Updates())
-	if m.rev > 0 {
-		ctx, cancel := m.deadline(ctx)
-		defer cancel()
-		if failed := m.table.remove(ctx, m.key(), m.rev); failed != nil {
-			slog.Debug("partition: this member's key could not be deleted; another member does, after the TTL", "member", m.options.name, "error", failed)
-		}
-	}
-	return err
-}
-
-func (m *member) key() string { return memberPrefix + m.options.name }
-
-// deadline bounds requests, which go through also where ctx has ended.
-func (m *member) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), m.ttl/heartbeats)
-}
-
-// follow keeps the member's key and its runs until ctx or the membership ends, and all runs have ended.
-func (m *member) follow(ctx context.Context, entries <-chan jetstream.KeyValueEntry) (err error) {
-	beat := time.NewTicker(m.ttl / heartbeats)
-	defer beat.Stop()
-	again := time.NewTimer(m.ttl) // for the next look at the assignment
-	defer again.Stop()
-	done, lost, synced := ctx.Done(), m.lease.lost.Done(), false
-	leave := func(why, failed error) {
-		err = errors.Join(err, failed)
-		done, entries, lost, synced = nil, nil, nil, false
-		for _, r := range m.runs {
-			r.stop(why)
-		}
-	}
-	for done != nil || len(m.runs) > 0 {
+// run is the loop of the member. It returns when the member has left or was lost, and no handler runs.
+func (m *member) run(ctx context.Context) error {
+	stop, err := m.table.hear(func(key string, value []byte) {
 		select {
-		case <-done:
-			leave(errLeaves, nil)
-		case <-lost:
-			leave(ErrMembershipLost, ErrMembershipLost)
-		case e, ok := <-entries:
-			switch {
-			case !ok && ctx.Err() == nil:
-				leave(errWatchEnded, errWatchEnded)
-			case !ok:
-				leave(errLeaves, nil)
-			case e == nil:
-				synced = true
-			default:
-				if bad := m.take(e); bad != nil {
-					leave(errLeaves, bad)
-				}
-			}
-			again.Reset(0)
-		case <-beat.C:
-			m.heartbeat(ctx)
-		case r := <-m.ended:
-			delete(m.runs, r.partition)
-			if r.err != nil {
-				leave(errLeaves, r.err)
-			}
-			again.Reset(r.pause)
-		case <-again.C:
-			if synced {
-				again.Reset(m.balance(ctx))
-			}
+		case m.hints <- hint{key, string(value)}:
+		default:
 		}
-	}
-	return err
-}
-
-var errLeaves = errors.New("this member leaves")
-
-// take applies an entry. This member's own may show a write whose answer was lost.
-func (m *member) take(e jetstream.KeyValueEntry) error {
-	if err := m.view.apply(e); err != nil {
+	})
+	if err != nil {
 		return err
 	}
-	switch own := m.view.members[m.options.name]; {
-	case own == nil || e.Key() != m.key():
-	case own.Incarnation == m.Incarnation:
-		m.rev = max(m.rev, own.rev)
-	case own.renewed:
-		return fmt.Errorf("%w: the key of %q got a heartbeat of another process; give each process its own name", ErrMemberInUse, m.options.name)
-	}
-	return nil
-}
-
-// heartbeat renews the member's key. If no heartbeat is stored, the lease ends by itself. A deleted key is not created again,
-// because another member may have taken over.
-func (m *member) heartbeat(ctx context.Context) {
-	if m.rev == 0 || m.lease.lost.Err() != nil {
-		return
-	}
-	ctx, cancel := m.deadline(ctx)
-	defer cancel()
-	sent := time.Now()
-	rev, err := m.table.Update(ctx, m.key(), encode(m.memberRecord), m.rev)
-	if err != nil {
-		slog.Debug("partition: heartbeat failed", "member", m.options.name, "error", err)
-		return
-	}
-	m.rev = rev
-	m.lease.extend(sent, m.ttl)
-}
-
-// balance deletes the keys of members that are silent, creates this member's, and starts and stops runs as the assignment wants it. It
-// returns after which time to call it again, if nothing happens before.
-func (m *member) balance(ctx context.Context) (next time.Duration) {
-	request, cancel := m.deadline(ctx)
-	defer cancel()
-	now, next := time.Now(), m.ttl
-	retry := func(what string, err error) {
-		slog.Debug("partition: a request is tried again", "member", m.options.name, "request", what, "error", err)
-		next = retryPause
-	}
-	names := make([]string, 0, len(m.view.members))
-	for name, other := range m.view.members {
-		names = append(names, name)
-		if silent := other.seen.Add(other.TTL); silent.After(now) {
-			next = min(next, silent.Sub(now))
-		} else if other.Incarnation != m.Incarnation {
-			// Nothing but the last heartbeat can have this revision. So its sender's lease is over, whatever has arrived here how late.
-			if err := m.table.remove(request, memberPrefix+name, other.rev); err != nil {
-				retry("delete the key of a member that is silent", err)
+	defer stop()
+	m.lease = &lease{clock: m.clock, ttl: m.cfg.TTL}
+	m.lease.Context, m.lease.end = context.WithCancelCause(context.WithoutCancel(ctx)) // handlers get the values of ctx
+	look, soon := time.NewTimer(0), true
+	defer look.Stop()
+	for done := ctx.Done(); ; {
+		select {
+		case <-done:
+			done = nil
+			m.leave(nil)
+		case h := <-m.hints:
+			if h.key != recordKey {
+				m.heard(h)
+				continue
 			}
+		case r := <-m.ended:
+			r.over = true
+			m.working--
+			if r.err != nil {
+				m.leave(r.err)
+			}
+		case <-look.C:
+			next := m.look(ctx)
+			if m.working == 0 && (m.joined && !m.lease.valid() || !m.joined && m.leaving) {
+				return m.err
+			}
+			look.Reset(max(next, together))
+			soon = m.refused > 0
+			continue
+		}
+		if !soon {
+			look.Reset(m.spread())
+		}
+		soon = true
+	}
+}
+
+// heard notes a heartbeat. It was sent before, whether it was stored or not.
+func (m *member) heard(h hint) {
+	if w, ok := m.seen[h.key]; ok && w.beat != h.value {
+		m.seen[h.key] = sighting{h.value, m.clock()}
+		if h.key == memberKey+m.rival && h.value != overwritten && !m.leaving {
+			m.leave(fmt.Errorf("%w: %q gets heartbeats of another process; give each process its own name", ErrMemberInUse, m.options.name))
 		}
 	}
-	if m.rev == 0 && m.view.members[m.options.name] == nil {
-		rev, err := m.table.Create(request, m.key(), encode(m.memberRecord))
-		if err != nil {
-			retry("join", err)
-			return next
+}
+
+func (m *member) leave(why error) {
+	m.leaving, m.err = true, errors.Join(m.err, why)
+	for _, r := range m.runs {
+		r.stop(errors.New("this member leaves"))
+	}
+}
+
+// look sends a heartbeat if it is time for it, reads the record, changes it by what this member has to change, and starts and stops runs. If the
+// record cannot be read, or was changed meanwhile, it changes nothing. It returns when to look again.
+func (m *member) look(parent context.Context) (next time.Duration) {
+	if m.joined {
+		if !m.lease.valid() {
+			return retryPause
 		}
-		m.rev = rev
-		m.lease.extend(now, m.ttl)
+		m.beat(parent)
 	}
-	if !m.lease.valid() {
-		return next
-	}
-	owners := make([]string, len(m.view.owners))
-	for n := range owners {
-		owners[n] = m.view.owner(n)
-	}
-	for n, target := range assign(owners, names) {
-		r, mine := m.runs[n], target == m.options.name
-		switch {
-		case r == nil && (mine && owners[n] == "" || owners[n] == m.options.name): // its own without a run: an answer was lost
-			m.runs[n] = m.start(ctx, n, m.view.owners[n])
-		case r != nil && !mine:
-			r.stop(fmt.Errorf("it goes to member %s", target))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), m.cfg.TTL/heartbeats)
+	defer cancel()
+	r, err := load(ctx, m.table, m.cfg.Partitions)
+	if err != nil {
+		m.log.Debug("partition: the bucket cannot be read", "error", err)
+		// A server that has just started may not know it.
+		missing := errors.Is(err, jetstream.ErrStreamNotFound) && m.clock().mono-m.known.mono >= m.cfg.TTL
+		if missing || errors.Is(err, nats.ErrConnectionClosed) {
+			m.lease.end(fmt.Errorf("%w: the bucket is gone", ErrMembershipLost))
+			m.leave(fmt.Errorf("partition: the bucket was deleted, or the connection is closed: %w", err))
 		}
+		return retryPause
+	}
+	m.known = m.clock()
+	if r.bad != nil {
+		m.log.Warn("partition: its partitions have no owner for the TTL", "error", r.bad)
+	}
+	if m.joined {
+		if r.Members[m.options.name].ID != m.id {
+			m.lease.end(fmt.Errorf("%w: the record of the set does not name this member", ErrMembershipLost))
+		}
+		if !m.lease.valid() { // also if it was over when the heartbeat was stored
+			return retryPause
+		}
+		m.lease.extend(m.sent)
+	}
+	gone, next := m.silent(ctx, r)
+	for _, name := range gone {
+		r.expel(name)
+	}
+	own, taken := r.Members[m.options.name]
+	if m.rival = own.ID; !taken && !m.leaving {
+		m.beat(parent)
+	}
+	starts, changed := m.change(r)
+	if changed || len(gone) > 0 {
+		if err := r.store(ctx, m.table); err != nil {
+			m.log.Debug("partition: the record is changed again", "error", err)
+			if m.refused++; errors.Is(err, errChanged) {
+				return m.spread()
+			}
+			return retryPause
+		}
+	}
+	m.refused = 0
+	switch in := r.Members[m.options.name].ID == m.id; {
+	case in && !m.joined:
+		m.joined = true
+		m.lease.extend(m.sent)
+		m.lease.watch()
+	case !in && m.joined:
+		m.lease.end(nil)
+	}
+	for _, n := range starts {
+		m.start(n, r.Owners[n])
 	}
 	return next
+}
+
+// spread is a time at random, so that members do not write at the same time. All but one of them would be refused. After a refusal it is longer.
+func (m *member) spread() time.Duration {
+	return time.Duration(rand.Int64N(int64(together) * int64(1+len(m.seen)) << min(m.refused, 4)))
+}
+
+// beat stores a heartbeat, if it is time for one.
+func (m *member) beat(parent context.Context) {
+	if m.beats > 0 && m.clock().since(m.sent) < m.cfg.TTL/heartbeats {
+		return
+	}
+	// A timeout of its own: if the bucket is gone, a write gets no answer, since members hear it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), m.cfg.TTL/heartbeats)
+	defer cancel()
+	sent := m.clock()
+	m.beats++
+	if m.table.write(ctx, memberKey+m.id, m.beats, anyRevision) == nil {
+		m.sent = sent
+	}
+}
+
+// silent returns the members of the record that are gone, and when to look again. One is gone if this process has known of no newer heartbeat for
+// the TTL, and has then overwritten the last one, so no other was stored meanwhile. A value that another process has written has to stay for the TTL.
+func (m *member) silent(ctx context.Context, r *record) (gone []string, next time.Duration) {
+	seen := map[string]sighting{}
+	if next = retryPause; m.joined {
+		next = max(retryPause/4, m.cfg.TTL/heartbeats-m.clock().since(m.sent))
+	}
+	for name, seat := range r.Members {
+		if seat.ID == m.former {
+			gone = append(gone, name)
+		}
+		if seat.ID == m.id || seat.ID == m.former {
+			continue
+		}
+		key := memberKey + seat.ID
+		w, known := m.seen[key]
+		rest := m.cfg.TTL - (m.clock().mono - w.at.mono)
+		if !known || rest <= 0 {
+			rest = retryPause
+			value, err := m.table.read(ctx, key)
+			if err == nil && (!known || w.beat != string(value.Data)) {
+				w, known, rest = sighting{string(value.Data), m.clock()}, true, m.cfg.TTL
+			} else if err == nil && m.table.write(ctx, key, 0, value.Sequence) == nil {
+				gone, w.beat = append(gone, name), overwritten
+			}
+		}
+		if next = min(next, rest); known {
+			seen[key] = w
+		}
+	}
+	m.seen = seen
+	return gone, next
+}
+
+// change changes the record by what this member has to change, stops runs, and returns those to start when the record is stored.
+func (m *member) change(r *record) (starts []int, changed bool) {
+	name := m.options.name
+	own, taken := r.Members[name]
+	if taken && own.ID != m.id || !taken && (m.leaving || m.beats == 0 || m.clock().since(m.sent) >= m.cfg.TTL/2) {
+		return nil, false
+	}
+	changed = !taken || own.Leaves != m.leaving
+	r.Members[name] = seat{m.id, m.leaving}
+	owns := false
+	for n, target := range r.targets() {
+		o, run := &r.Owners[n], m.runs[n]
+		idle := run == nil || run.over
+		switch {
+		case o.Member == "" && target == name && idle:
+			o.Member, o.Since, changed = name, time.Now().UnixMilli(), true
+			delete(m.runs, n)
+			starts = append(starts, n)
+		case o.Member == name && target == name && idle:
+			starts = append(starts, n)
+		case o.Member == name && target == name:
+		case o.Member == name && idle:
+			*o, changed = owner{From: name, InOrder: run == nil && o.InOrder || run != nil && run.inOrder}, true
+		case o.Member == name:
+			run.stop(fmt.Errorf("it goes to member %s", target))
+		case !idle: // whatever the lease says
+			m.lease.end(fmt.Errorf("%w: the record of the set gives partition %d to %q", ErrMembershipLost, n, o.Member))
+			return nil, false
+		}
+		owns = owns || o.Member == name
+	}
+	if m.leaving && !owns {
+		delete(r.Members, name)
+		changed = true
+	}
+	return starts, changed
 }

@@ -1,156 +1,268 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// errMissed says that the consumer has to be reset, for it to deliver in order again.
-var errMissed = errors.New("partition: a delivery was lost")
+// consumer is the consumer of a partition, and a session of this client with it, which subscribe begins.
+type consumer interface {
+	// state returns how many messages the consumer has delivered, and how many of them are not acknowledged.
+	state(ctx context.Context) (delivered uint64, pending int, err error)
+	// unpin takes the pin from any client.
+	unpin(ctx context.Context) error
+	// reset has the consumer deliver again from its acknowledgement floor.
+	reset(ctx context.Context) error
+	subscribe(ctx context.Context) error
+	// fetch returns up to n messages that the server delivers at once: first those that were handed back, in the order of the NAKs.
+	fetch(ctx context.Context, n int) ([]*jetpull.Msg, error)
+	// handBack hands messages back in this order, and returns when the server has taken that in.
+	handBack(ctx context.Context, msgs []*jetpull.Msg) error
+	// consume runs h until ctx ends. guard is around h and all middleware.
+	consume(ctx context.Context, h jetpull.Handler, guard jetpull.Middleware) error
+	// missed reports whether a delivery was lost, or went to another client, or the consumer got another leader, which forgets what was handed back.
+	missed() bool
+	// unbroken reports whether the connection has been the same since subscribe.
+	unbroken() bool
+	close()
+}
 
-// run is a partition while this member owns it, or tries to. It has a goroutine, which the member waits for.
+// errMissed says that the consumer has to be reset for it to deliver in order again.
+var errMissed = errors.New("partition: a delivery was lost, or went to another client")
+
+const (
+	closeMost  = 2 * time.Second
+	gatherMost = time.Second
+)
+
+// run is a partition while this member owns it. It has a goroutine, which the member waits for.
 type run struct {
-	*member
+	member    *member
 	partition int
-	record    ownerRecord   // that this member's replaces
-	err       error         // why the member must end; set before the run goes to ended, as pause is
-	pause     time.Duration // before it is tried again
+	lease     *lease
 
-	ctx      context.Context // of pulling; stop ends it
+	ctx      context.Context // of pulling; stop ends it, and the lease does
 	stop     context.CancelCauseFunc
 	handlers sync.WaitGroup
+	answered time.Time // when a session did last begin or end
 
-	mu      sync.Mutex
-	handled []uint64 // the sequences that were handled last, remembered to twice as many
+	// Read by the member when the run is in ended.
+	inOrder bool  // all that is not acknowledged was handed back
+	err     error // why the member must leave
+
+	over bool // belongs to the member: the run has ended
 }
 
-// remembered is how many handled messages a successor gets to know of, if they are above the acknowledgement floor.
-const remembered = 4096
-
-// start begins a run for a partition whose record has no owner that is there.
-func (m *member) start(ctx context.Context, n int, record ownerRecord) *run {
-	r := &run{member: m, partition: n, record: record, handled: slices.Clone(record.Done)}
-	r.ctx, r.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+// start begins a run of a partition that the record gives to this member.
+func (m *member) start(n int, o owner) {
+	r, why := &run{member: m, partition: n, lease: m.lease, inOrder: o.InOrder, answered: time.Now()}, "it had no owner"
+	switch before := m.runs[n]; {
+	case before != nil:
+		r.inOrder, why = before.inOrder, "this member had it before"
+	case o.Gone:
+		m.counts.takeovers.Add(1)
+		why = fmt.Sprintf("member %s is gone without releasing it", o.From)
+	case o.From != "":
+		why = fmt.Sprintf("member %s released it", o.From)
+	}
+	r.ctx, r.stop = context.WithCancelCause(r.lease)
+	m.runs[n] = r
+	m.working++
 	go func() {
-		r.err = r.own()
-		r.stop(nil)
+		r.own(why)
 		m.ended <- r
 	}()
-	return r
 }
 
-// own takes the partition, consumes it until the run is stopped, and releases it. It takes nothing where the record has changed
-// meanwhile. The record may be this member's already, where the answer to a write was lost; it may also be out of date, so it is written
-// in any case.
-func (r *run) own() (err error) {
-	key := fmt.Sprint(ownerPrefix, r.partition)
-	request, cancel := r.deadline(r.ctx)
-	rev, err := r.table.Update(request, key, encode(ownerRecord{Member: r.options.name, Incarnation: r.Incarnation}), r.record.rev)
-	cancel()
+// own consumes the partition until the run is stopped.
+func (r *run) own(why string) {
+	m, log := r.member, r.member.log.With("partition", r.partition)
+	m.counts.owned.Add(1)
+	m.counts.assigned.Add(1)
+	log.Info("partition: this member owns a partition", "why", why)
+	m.options.onAssign(r.partition, why)
+	for r.ctx.Err() == nil {
+		err := r.consume()
+		r.inOrder = err == nil || r.inOrder && !errors.Is(err, errMissed)
+		if r.ctx.Err() != nil { // what ended the handling does not count
+			break
+		}
+		late := time.Since(r.answered) > m.cfg.TTL // a server that has just started may not know the consumer yet
+		missing := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) ||
+			errors.Is(err, jetpull.ErrConsumerDeleted)
+		switch {
+		case late && missing, errors.Is(err, jetpull.ErrInvalidOption), errors.Is(err, jetpull.ErrClosed):
+			r.err = fmt.Errorf("partition %d: %w", r.partition, err)
+			r.stop(r.err)
+		case late:
+			log.Warn("partition: this member cannot consume, and tries again", "error", err)
+			r.answered = time.Now()
+		}
+		log.Debug("partition: consuming again", "error", err)
+		_ = watch.Sleep(r.ctx, retryPause)
+	}
+	m.counts.owned.Add(-1)
+	m.counts.revoked.Add(1)
+	why = context.Cause(r.ctx).Error()
+	log.Info("partition: this member has ended its work on a partition", "why", why, "in_order", r.inOrder)
+	m.options.onRevoke(r.partition, why)
+}
+
+// consume handles messages in order until the run is stopped or a delivery is missed, and waits for the last handler, also for one that ignores the
+// end of its DrainTimeout. The end of the run does not interrupt begin, or what is delivered meanwhile would not be handed back in order.
+func (r *run) consume() error {
+	c := r.member.consumer(r.partition)
+	defer c.close()
+	if err := r.begin(r.lease, c); err != nil {
+		return err
+	}
+	r.answered = time.Now()
+	ctx, stop := context.WithCancel(r.ctx)
+	defer stop()
+	err := c.consume(ctx, r.member.handler, r.guard(ctx, stop, c))
+	r.handlers.Wait()
+	r.answered = time.Now()
+	if err != nil || c.missed() {
+		return errors.Join(err, errMissed)
+	}
+	return nil
+}
+
+// guard is around the handler and all middleware. A handler's context ends with the lease. One that then fails has made no attempt, so its message is
+// handed back.
+func (r *run) guard(consuming context.Context, stop func(), c consumer) jetpull.Middleware {
+	return func(next jetpull.Handler) jetpull.Handler {
+		return func(ctx context.Context, msg *jetpull.Msg) error {
+			if !r.lease.valid() || c.missed() {
+				stop()
+				return msg.Nak() // an error could count as an attempt
+			}
+			r.handlers.Add(1)
+			defer r.handlers.Done()
+			ctx, cancel := context.WithCancelCause(ctx)
+			defer cancel(nil)
+			defer context.AfterFunc(r.lease, func() { cancel(context.Cause(r.lease)) })()
+			err := next(ctx, msg)
+			if err != nil && r.lease.Err() != nil {
+				_ = msg.Nak() // it fails if the handler has settled the message
+			}
+			if err != nil && consuming.Err() != nil {
+				err = jetpull.Retry(0, err) // with a delay, later messages of its key would come before it
+			}
+			return err
+		}
+	}
+}
+
+// begin begins a session in which the server delivers in order. It takes the pin first: a process that was stopped can still have pulls open.
+func (r *run) begin(ctx context.Context, c consumer) error {
+	if err := c.unpin(ctx); err != nil {
+		return fmt.Errorf("partition: take the consumer: %w", err)
+	}
+	_, pending, err := c.state(ctx)
 	if err != nil {
-		r.pause = retryPause
-		slog.Debug("partition: cannot take a partition yet", "partition", r.partition, "error", err)
-		return nil // it is tried again
+		return err
 	}
-	r.counts.owned.Add(1)
-	r.counts.assigned.Add(1)
-	why := "it had no owner"
-	switch {
-	case r.record.Member != "" && r.record.Incarnation != r.Incarnation:
-		r.counts.takeovers.Add(1)
-		why = fmt.Sprintf("member %s is gone without releasing it", r.record.Member)
-	case r.record.ReleasedBy != "":
-		why = fmt.Sprintf("member %s released it", r.record.ReleasedBy)
+	behind := pending > 0 && !r.inOrder
+	if behind && r.member.resets {
+		r.member.counts.resets.Add(1)
+		err = c.reset(ctx)
 	}
-	r.options.onAssign(r.partition, why)
-	floor, err := r.work()
-	r.stop(err)
-	r.counts.owned.Add(-1)
-	r.counts.revoked.Add(1)
-	r.options.onRevoke(r.partition, context.Cause(r.ctx).Error())
-	r.release(key, rev, floor)
-	return err
-}
-
-// work consumes until the run is stopped and the last handler has returned. A consumer that is not there is an error only when it stays
-// away for the TTL: a server that has just started may not know it yet.
-func (r *run) work() (floor uint64, err error) {
-	for there := time.Now(); r.ctx.Err() == nil; pause(r.ctx) {
-		floor, err = r.handleAll()
-		r.handlers.Wait() // also for those that ignore the end of their DrainTimeout
-		gone := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetpull.ErrConsumerDeleted)
-		if !gone {
-			there = time.Now() // or not known to be missing
-		}
-		switch {
-		case r.ctx.Err() != nil:
-			return floor, nil //nolint:nilerr // stopped: what ended the handling does not count
-		case errors.Is(err, jetpull.ErrInvalidOption), errors.Is(err, jetpull.ErrClosed), time.Since(there) > r.ttl:
-			return floor, fmt.Errorf("partition %d: %w", r.partition, err)
-		}
-		slog.Debug("partition: consuming again", "partition", r.partition, "error", err)
-	}
-	return floor, nil
-}
-
-// handleAll handles messages, but those that a predecessor, or this run, has handled before the consumer was reset.
-func (r *run) handleAll() (floor uint64, err error) {
-	done := make(map[uint64]bool, len(r.handled))
-	for _, seq := range r.handled {
-		done[seq] = true
-	}
-	return r.consume(r.ctx, r.partition, func(ctx context.Context, msg *jetpull.Msg) error {
-		switch {
-		case done[msg.Sequence()]:
-			return nil
-		case !r.lease.valid():
-			return jetpull.Retry(time.Second, ErrMembershipLost)
-		}
-		return r.handle(ctx, msg)
-	})
-}
-
-// handle runs the handler. Its context ends with the membership.
-func (r *run) handle(ctx context.Context, msg *jetpull.Msg) error {
-	r.handlers.Add(1)
-	defer r.handlers.Done()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(r.lease.lost, func() { cancel(ErrMembershipLost) })()
-	err := r.handler(ctx, msg)
 	if err == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if len(r.handled) >= 2*remembered {
-			r.handled = slices.Delete(r.handled, 0, remembered)
-		}
-		r.handled = append(r.handled, msg.Sequence())
+		err = c.subscribe(ctx) // from now on, missed notices a former owner that pulls again
+	}
+	waits := behind && !r.member.resets
+	if err == nil && waits { // all that the last owner holds has expired after that
+		err = watch.Sleep(r.ctx, r.member.cfg.AckWait+gatherMost)
+	}
+	if err == nil {
+		err = r.gather(ctx, c, !waits)
 	}
 	return err
 }
 
-// release gives the partition up, unless the membership is lost. The record has what was handled above the acknowledgement floor; without it
-// the next owner repeats that.
-func (r *run) release(key string, rev, floor uint64) {
-	done := slices.DeleteFunc(r.handled, func(seq uint64) bool { return seq <= floor })
-	record := encode(ownerRecord{ReleasedBy: r.options.name, Done: done})
-	for r.lease.valid() {
-		request, cancel := r.deadline(r.ctx)
-		_, err := r.table.Update(request, key, record, rev)
-		cancel()
-		if err == nil || errors.Is(err, jetstream.ErrKeyRevisionMismatch) { // it got through before
-			return
+// gather has the server redeliver in the order of the stream what was handed back. It redelivers in the order of the NAKs, which is that in which
+// handlers ended. So gather takes all of it, and hands it back in order. If it does not get all, a delivery or NAK was lost, a handler has handed its
+// message back with a delay, or a former owner has pulled again. whole says that it has to get all.
+func (r *run) gather(ctx context.Context, c consumer, whole bool) error {
+	most := min(gatherMost, r.member.cfg.AckWait/2) // no message that is held here expires
+	ctx, cancel := context.WithTimeout(ctx, closeMost+most)
+	defer cancel()
+	before, pending, err := c.state(ctx)
+	var held []*jetpull.Msg
+	now := before
+	for begin := time.Now(); err == nil && pending > len(held) && time.Since(begin) < most; _ = watch.Sleep(ctx, retryPause/20) {
+		var msgs []*jetpull.Msg
+		msgs, err = c.fetch(ctx, pending-len(held))
+		if held = append(held, msgs...); err == nil {
+			now, pending, err = c.state(ctx)
 		}
-		slog.Debug("partition: cannot release a partition yet", "partition", r.partition, "error", err)
-		pause(r.lease.lost)
 	}
+	if err == nil && len(held) > 0 {
+		slices.SortFunc(held, func(a, b *jetpull.Msg) int { return cmp.Compare(a.Sequence(), b.Sequence()) })
+		err = c.handBack(ctx, held)
+	}
+	if err == nil && (now != before+uint64(len(held)) || whole && pending > len(held) || !c.unbroken()) {
+		return errMissed
+	}
+	return err
+}
+
+// moment is a time by two clocks. The monotonic clock stops while the machine sleeps, and the wall clock can be set.
+type moment struct{ mono, wall time.Duration }
+
+var started = time.Now()
+
+func clock() moment {
+	now := time.Now()
+	return moment{now.Sub(started), time.Duration(now.UnixNano())}
+}
+
+// since is how much time can have passed since another moment. A member's own right ends by that. It waits for others by the monotonic clock, which
+// is never ahead.
+func (m moment) since(before moment) time.Duration {
+	return max(m.mono-before.mono, m.wall-before.wall)
+}
+
+// lease is the right of a membership to handle messages, for 9/10 of the TTL after its last heartbeat was sent. It is the parent of the handlers'
+// contexts. One that is over does not begin again. The loop of the member extends it, and all runs read it.
+type lease struct {
+	context.Context
+	end   context.CancelCauseFunc
+	sent  atomic.Pointer[moment]
+	clock func() moment
+	ttl   time.Duration
+}
+
+var errSilent = fmt.Errorf("%w: no heartbeat was stored within the TTL", ErrMembershipLost)
+
+// leaseChecks is how often within the TTL the clocks are compared: a timer stops while the machine sleeps, as the monotonic clock does.
+const leaseChecks = 20
+
+// extend is called when the record names the member, and after its last heartbeat.
+func (l *lease) extend(sent moment) { l.sent.Store(&sent) }
+
+func (l *lease) watch() {
+	if l.valid() {
+		time.AfterFunc(l.ttl/leaseChecks, l.watch)
+	}
+}
+
+// valid reports whether the lease goes on. It is over when this was asked too late.
+func (l *lease) valid() bool {
+	if l.clock().since(*l.sent.Load()) >= l.ttl*9/10 {
+		l.end(errSilent)
+	}
+	return l.Err() == nil
 }

@@ -1,16 +1,22 @@
 package partition
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
 	"sync/atomic"
-	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/watch"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // Set is a stream that is divided into partitions. Its methods may be called from any number of goroutines.
@@ -18,9 +24,10 @@ type Set struct {
 	js     jetstream.JetStream
 	stream string
 	cfg    Config
-	bucket bucket
-	resets bool // the server can reset consumers
-	counts *counts
+	api    string           // the prefix of API subjects
+	bucket jetstream.Stream // has the record
+	resets bool             // the server can reset consumers
+	counts counts
 }
 
 // Stats are counters of a Set in this process since it was opened, except for Owned, which is a gauge.
@@ -29,22 +36,25 @@ type Stats struct {
 	Owned int
 	// Assigned and Revoked count the partitions that members in this process got and lost.
 	Assigned, Revoked uint64
-	// Takeovers counts the partitions that members in this process got although the owner had not released them. Resets counts
-	// the consumers that they reset, because messages were not acknowledged when the owner changed.
+	// Takeovers counts the partitions that members in this process got although the owner had not released them. Resets counts the consumers that
+	// they reset, because messages were not acknowledged when the owner changed.
 	Takeovers, Resets uint64
-	// Lost counts how often members in this process lost their membership.
-	Lost uint64
+	// Lost counts how often members in this process lost their membership. Refused counts how often one asked to join and could not, for example
+	// because a permission is missing.
+	Lost, Refused uint64
 }
 
 type counts struct {
-	owned                                      atomic.Int64
-	assigned, revoked, takeovers, resets, lost atomic.Uint64
+	owned                                               atomic.Int64
+	assigned, revoked, takeovers, resets, lost, refused atomic.Uint64
 }
 
 // Stats returns the counters.
 func (s *Set) Stats() Stats {
-	c := s.counts
-	return Stats{int(c.owned.Load()), c.assigned.Load(), c.revoked.Load(), c.takeovers.Load(), c.resets.Load(), c.lost.Load()}
+	c := &s.counts
+	return Stats{
+		int(c.owned.Load()), c.assigned.Load(), c.revoked.Load(), c.takeovers.Load(), c.resets.Load(), c.lost.Load(), c.refused.Load(),
+	}
 }
 
 // Config returns the set's configuration.
@@ -53,164 +63,174 @@ func (s *Set) Config() Config { return s.cfg }
 // Stream returns the name of the stream.
 func (s *Set) Stream() string { return s.stream }
 
-// Open returns the Set of a stream. It creates the bucket and the consumers that are missing, and updates AckWait,
-// MaxAckPending and TTL of existing ones. It returns an error that names the cause for a stream whose subjects do not have the
-// partition at the place of {partition}, or have another number of partitions; for a set that was created with another
-// configuration; for an interest stream that lacks a consumer of the set, because such a stream keeps no message of that
-// partition; and for a server before 2.11.
+// Open returns the Set of a stream. It creates the bucket and the consumers that are missing, and updates AckWait, MaxAckPending and TTL of existing
+// ones. It returns an error that names the cause for a stream whose subjects do not have the partition at the place of {partition}, or have another
+// number of partitions; for a set that was created with another configuration; for an interest stream that lacks a consumer of the set, because such
+// a stream keeps no message of that partition; and for a server before 2.11.
 func Open(ctx context.Context, js jetstream.JetStream, stream string, cfg Config) (*Set, error) {
-	s := &Set{js: js, stream: stream, cfg: cfg, counts: new(counts)}
-	if err := s.cfg.complete(); err != nil {
+	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	var err error
-	if s.resets, err = checkServer(js.Conn().ConnectedServerVersion()); err != nil {
-		return nil, err
-	}
-	info, infos, err := s.infos(ctx)
+	s, err := newSet(ctx, js, stream, cfg)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cfg.checkStream(&info.Config); err != nil {
-		return nil, err
+	on, infos, err := s.infos(ctx)
+	if err == nil {
+		err = s.checkStream(ctx, on, infos)
 	}
-	for n := range s.cfg.Partitions {
-		if infos[n] == nil && info.Config.Retention == jetstream.InterestPolicy {
-			return nil, invalid("stream %q has interest retention and no consumer %q, so it keeps no message of that partition; use limits or work-queue retention", stream, s.consumer(n))
-		}
+	if err == nil {
+		err = s.create(ctx, infos, 0)
 	}
-	change, err := s.plan(infos, 0)
+	if err == nil {
+		err = s.openBucket(ctx, on.CachedInfo())
+	}
 	if err != nil {
-		return nil, err
-	}
-	if err := s.openBucket(ctx, info.Config.Replicas); err != nil {
-		return nil, err
-	}
-	if err := s.apply(ctx, change); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
+// Load returns a Set by its name, after any process has opened it. It creates and changes nothing.
+func Load(ctx context.Context, js jetstream.JetStream, name string) (*Set, error) {
+	s, err := newSet(ctx, js, "", Config{Name: name})
+	switch {
+	case err != nil:
+		return nil, err
+	case !validName(name):
+		return nil, invalid("Name %q: use 1 to 64 letters, digits, '-' and '_'", name)
+	}
+	made, bucket, err := s.made(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.stream, s.cfg, s.bucket = made.Stream, made.Config, bucket
+	return s, nil
+}
+
+// newSet returns a Set that is not known to exist.
+func newSet(ctx context.Context, js jetstream.JetStream, stream string, cfg Config) (s *Set, err error) {
+	s = &Set{js: js, stream: stream, cfg: cfg}
+	if err := s.check(ctx); err != nil {
+		return nil, err
+	}
+	s.api = wire.APIPrefix(js.Options().APIPrefix, js.Options().Domain)
+	s.resets, err = checkServer(js.Conn().ConnectedServerVersion())
+	return s, err
+}
+
+// check refuses what no method can work with.
+func (s *Set) check(ctx context.Context) error {
+	switch {
+	case ctx == nil:
+		return invalid("ctx is nil; use context.Background()")
+	case s.js == nil:
+		return invalid("js is nil, or the Set was not returned by Open or Load")
+	}
+	return nil
+}
+
 // checkServer refuses a server that is too old, and reports whether it can reset consumers.
 func checkServer(version string) (resets bool, err error) {
 	var major, minor int
-	switch _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); {
-	case err != nil:
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
 		return false, fmt.Errorf("partition: the version of the server is %q: connect first", version)
-	case major < 2 || major == 2 && minor < 11:
+	}
+	if wire.IsOld(version) {
 		return false, fmt.Errorf("partition: server %s has no pinned priority groups: use 2.11 or later", version)
 	}
 	return major > 2 || minor >= 14, nil
 }
 
-// record is the configuration of a set. It is in the metadata of the bucket.
-type record struct {
-	Stream string
-	Config
-}
-
-const (
-	bucketPrefix = "partition-"
-	recordKey    = "partition"
-)
-
-func (s *Set) bucketConfig(replicas int) jetstream.KeyValueConfig {
-	return jetstream.KeyValueConfig{
-		Bucket: bucketPrefix + s.cfg.Name, Description: "members and owners of a set of partitions", Replicas: replicas, LimitMarkerTTL: markerTTL,
-		Metadata: map[string]string{recordKey: string(encode(record{s.stream, s.cfg}))},
-	}
-}
-
-// openBucket creates or adopts the bucket, and refuses the set if it was made otherwise.
-func (s *Set) openBucket(ctx context.Context, replicas int) error {
-	config := s.bucketConfig(replicas)
-	kv, err := s.js.KeyValue(ctx, config.Bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = s.js.CreateKeyValue(ctx, config)
-		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
-			kv, err = s.js.KeyValue(ctx, config.Bucket)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("partition: bucket %q: %w", config.Bucket, err)
-	}
-	s.bucket = bucket{kv}
-	made, _, err := s.made(ctx)
-	if err == nil && made.Config != s.cfg {
-		if err = s.compare(made); err == nil {
-			_, err = s.js.UpdateKeyValue(ctx, config)
-		}
-	}
-	return err
-}
-
-// made returns the set's configuration from the bucket, and the server's time.
-func (s *Set) made(ctx context.Context) (made record, now time.Time, err error) {
-	status, err := s.bucket.Status(ctx)
-	if err != nil {
-		return made, now, fmt.Errorf("partition: bucket %q: %w", s.bucket.Bucket(), err)
-	}
-	if err := json.Unmarshal([]byte(status.Metadata()[recordKey]), &made); err != nil {
-		return made, now, fmt.Errorf("partition: bucket %q is not of a set: its metadata has %s=%q", s.bucket.Bucket(), recordKey, status.Metadata()[recordKey])
-	}
-	return made, status.(*jetstream.KeyValueBucketStatus).StreamInfo().TimeStamp, nil
-}
-
-func (s *Set) compare(made record) error {
-	if made.Stream == s.stream && made.Partitions == s.cfg.Partitions && made.Subject == s.cfg.Subject {
-		return nil
-	}
-	return invalid("set %q was made on stream %q with %d partitions of %q, not on %q with %d of %q; open it as it is, or see Resize and Delete",
-		s.cfg.Name, made.Stream, made.Partitions, made.Subject, s.stream, s.cfg.Partitions, s.cfg.Subject)
-}
-
-// Load returns a Set by its name, after any process has opened it. It creates and changes nothing.
-func Load(ctx context.Context, js jetstream.JetStream, name string) (*Set, error) {
-	if !validName(name) {
-		return nil, invalid("Name %q: use 1 to 64 letters, digits, '-' and '_'", name)
-	}
-	resets, err := checkServer(js.Conn().ConnectedServerVersion())
-	if err != nil {
-		return nil, err
-	}
-	kv, err := js.KeyValue(ctx, bucketPrefix+name)
-	if err != nil {
-		return nil, fmt.Errorf("partition: set %q does not exist, or its bucket %q cannot be read: %w", name, bucketPrefix+name, err)
-	}
-	s := &Set{js: js, bucket: bucket{kv}, resets: resets, counts: new(counts)}
-	made, _, err := s.made(ctx)
-	s.stream, s.cfg = made.Stream, made.Config
-	return s, err
-}
-
-// Consume makes this process a member of the set until ctx ends. It runs h for the messages of the partitions that the member
-// owns. When members join or leave, it takes or releases partitions. Each call is a member of its own, also within a process.
+// Consume makes this process a member of the set until ctx ends. It runs h for the messages of the partitions that the member owns. When members join
+// or leave, it takes or releases partitions. Each call is a member of its own, also within a process.
 //
-// When ctx ends, Consume hands back the messages that no handler has started, waits for the running handlers, and releases its
-// partitions. It cancels the context of a handler that runs for longer than DrainTimeout. It returns when the last handler has
-// returned; until then no other member gets the handler's partition. It returns [ErrMemberInUse] if the name is taken, and an
-// error if the bucket or a consumer was deleted, the set was resized, or an option is not valid. A lost membership does not end
-// Consume: the member joins again.
+// When ctx ends, Consume hands back the messages that no handler has started, waits for the running handlers, and releases its partitions. It cancels
+// the context of a handler that runs for longer than DrainTimeout. It returns when the last handler has returned; until then no other member gets the
+// handler's partition. It returns [ErrMemberInUse] if the name is taken, and an error if the bucket or a consumer was deleted, the set was resized,
+// or an option is not valid. A lost membership does not end Consume: the member joins again.
 func (s *Set) Consume(ctx context.Context, h jetpull.Handler, opts ...Option) error {
 	if h == nil {
 		return invalid("handler is nil; give the function that handles a message")
 	}
 	o, err := newOptions(opts)
-	if err != nil {
+	if err := cmp.Or(s.check(ctx), err); err != nil {
 		return err
 	}
-	if made, _, err := s.made(ctx); err == nil { // or else it is not known now
-		if err := s.compare(made); err != nil {
+	for err := s.probe(ctx); err != nil && ctx.Err() == nil; err = s.probe(ctx) {
+		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetpull.ErrInvalidOption) {
 			return err
 		}
+		s.counts.refused.Add(1)
+		o.logger.Warn("partition: this member owns nothing, and tries to join again", "set", s.cfg.Name, "member", o.name, "error", err)
+		_ = watch.Sleep(ctx, retryPause)
 	}
-	m := &member{
-		table: s.bucket, options: o, handler: h, ttl: s.cfg.TTL, counts: s.counts,
-		view: newView(s.cfg.Partitions), ended: make(chan *run, s.cfg.Partitions),
+	return members(ctx, func() *member {
+		m := newMember(s, o, h)
+		m.table = s
+		m.consumer = func(n int) consumer { return &session{set: s, name: s.consumer(n), opts: o} }
+		return m
+	})
+}
+
+// Option is an option of [Set.Consume]. If an option is given twice, the last one applies; options of [With] add up.
+type Option func(*options)
+
+type options struct {
+	name               string
+	onAssign, onRevoke func(partition int, why string)
+	consume            []jetpull.ConsumeOption
+	logger             *slog.Logger
+}
+
+// Member sets the name of this member, which is unique in the set: 1 to 64 letters, digits, '-' and '_'. The default consists of the host's name, the
+// process ID and a random part. A process that restarts with the same name waits until its predecessor has been silent for [Config].TTL. While
+// another member uses the name, Consume returns [ErrMemberInUse].
+func Member(name string) Option { return func(o *options) { o.name = name } }
+
+// OnAssign sets a function that is called when this member gets a partition, before the partition's first message is handled. why is the reason, for
+// a log. Calls for different partitions can run at the same time. None by default.
+func OnAssign(f func(partition int, why string)) Option { return func(o *options) { o.onAssign = f } }
+
+// OnRevoke sets a function that is called when this member loses a partition, after the last handler of the partition has returned. Unless the
+// membership was lost, no other member gets the partition before it returns. Calls for different partitions can run at the same time. None by
+// default.
+func OnRevoke(f func(partition int, why string)) Option { return func(o *options) { o.onRevoke = f } }
+
+// Logger sets where the member logs: what it gets and loses at info, and why it owns nothing at warn. The Consume of each partition logs there too,
+// unless [With] has another [jetpull.Logger]. By default that is [slog.Default].
+func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
+
+// With adds options for the Consume of each partition. Others would break the guarantees of the set, and do not compile. Each applies to one
+// partition: with Concurrency(2), a member runs at most two handlers for each of its partitions.
+func With(opts ...jetpull.HandlerOption) Option {
+	return func(o *options) {
+		for _, opt := range opts {
+			o.consume = append(o.consume, opt)
+		}
 	}
-	m.consume = func(ctx context.Context, n int, h jetpull.Handler) (uint64, error) {
-		return s.consume(ctx, n, h, o.consume)
+}
+
+var notInNames = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
+
+func newOptions(opts []Option) (o options, err error) {
+	host, _ := os.Hostname()
+	id := nuid.Next()
+	o = options{onAssign: func(int, string) {}, onRevoke: func(int, string) {}, logger: slog.Default()}
+	o.name = fmt.Sprintf("%.30s-%d-%s", notInNames.ReplaceAllString(host, "-"), os.Getpid(), id[len(id)-6:])
+	for _, f := range opts {
+		if f == nil {
+			return o, invalid("an Option is nil; use one of the package's options")
+		}
+		f(&o)
 	}
-	return m.run(ctx)
+	switch {
+	case !validName(o.name):
+		return o, invalid("Member %q: use 1 to 64 letters, digits, '-' and '_'", o.name)
+	case o.logger == nil:
+		return o, invalid("Logger: the logger is nil; use slog.New(slog.DiscardHandler) to discard the log")
+	case o.onAssign == nil || o.onRevoke == nil:
+		return o, invalid("OnAssign and OnRevoke: the function is nil; leave the option out")
+	}
+	return o, nil
 }
