@@ -102,7 +102,8 @@ func TestAttempts(t *testing.T) {
 		require.Contains(t, list[1].Error, "EOF")
 		require.Equal(t, "answered with status 502", list[2].Error)
 		require.Equal(t, []string{"/w==", "base64"}, []string{list[2].ResponseBody, list[2].ResponseBodyEncoding})
-		require.Equal(t, strings.Repeat("x", 4095), strings.TrimRight(list[3].ResponseBody, "…\ufffd"), "the first 4 KiB, without the beginning of the token")
+		require.Equal(t, strings.Repeat("x", 4095), strings.TrimRight(list[3].ResponseBody, "…\ufffd"),
+			"the first 4 KiB, without the beginning of the token")
 		require.Equal(t, "token …, …", list[3].ResponseHeaders["X-Seen"])
 		require.Equal(t, "…", list[3].ResponseHeaders["Set-Cookie"])
 		require.Equal(t, "a, b", list[3].ResponseHeaders["X-Two"])
@@ -113,7 +114,10 @@ func TestAttempts(t *testing.T) {
 		list, count = attemptsAt(t, n, "first", "k")
 		require.Equal(t, 1, count)
 		require.Len(t, list, 1)
-		require.Equal(t, attempt{Attempt: 1, StartedAt: list[0].StartedAt, Duration: list[0].Duration, StatusCode: 200, ResponseHeaders: map[string]string{}}, list[0])
+		require.Equal(t, attempt{
+			Attempt: 1, StartedAt: list[0].StartedAt, Duration: list[0].Duration, StatusCode: 200,
+			ResponseHeaders: map[string]string{},
+		}, list[0])
 		require.Positive(t, list[0].Duration)
 	}
 	check(n)
@@ -144,7 +148,8 @@ func TestManyAttempts(t *testing.T) {
 	putConsumer(t, n, "k", receiver.URL, nil)
 	broadcast(t, n, "m", "x", nil)
 	waitState(t, n, "m", "k", "DEAD")
-	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/k/dlq", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, "requeue=kt")
+	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/k/dlq", map[string]string{"Content-Type": "application/x-www-form-urlencoded"},
+		"requeue=kt")
 	require.Equal(t, 202, code, body)
 	waitUntil(t, func() bool { _, count := attemptsAt(t, n, "m", "k"); return count == 120 }, "not all attempts are in the history")
 	list, _ := attemptsAt(t, n, "m", "k")

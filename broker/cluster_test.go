@@ -52,7 +52,8 @@ type claimed struct {
 
 func claim(t testing.TB, n *Node, consumer, query string) []claimed {
 	t.Helper()
-	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/"+consumer+"/claim"+query, map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"}, "")
+	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/"+consumer+"/claim"+query,
+		map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"}, "")
 	require.Equal(t, 200, code, body)
 	var result struct{ Result []claimed }
 	require.NoError(t, json.Unmarshal([]byte(body), &result))
@@ -61,7 +62,8 @@ func claim(t testing.TB, n *Node, consumer, query string) []claimed {
 
 func deliver(t testing.TB, n *Node, consumer string, c claimed) {
 	t.Helper()
-	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/"+consumer+"/job/"+c.ID, map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"},
+	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/"+consumer+"/job/"+c.ID,
+		map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"},
 		`{"NextState":"DELIVERED","ClaimToken":"`+c.ClaimToken+`"}`)
 	require.Equal(t, 202, code, body)
 }
@@ -205,7 +207,8 @@ func TestPushIsTakenOver(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); stopNode(t, leaving) }()
 	after := broadcastMany(t, staying, "after", fewer(100))
-	waitUntil(t, func() bool { missing, _ := calls.missing(after); return missing == 0 }, "the other node does not take over while a callback of the first is in progress")
+	waitUntil(t, func() bool { missing, _ := calls.missing(after); return missing == 0 },
+		"the other node does not take over while a callback of the first is in progress")
 	release()
 	<-stopped
 	all = append(all, after...)
@@ -314,7 +317,7 @@ func ready(t *testing.T, n *Node) bool {
 func TestStartsAndQuorumOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.RunCluster(t)
-	var log lockedBuffer
+	var log servertest.Log
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var nodes []*Node
 	starting := []<-chan *Node{
@@ -354,7 +357,8 @@ func TestStartsAndQuorumOfACluster(t *testing.T) {
 	var refused sync.WaitGroup // in parallel: each waits ten seconds for a quorum
 	for range 3 {
 		refused.Go(func() {
-			code, _, _ := call(t, nodes[0], "POST", "/channel/ch/broadcast", map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt"}, "x")
+			code, _, _ := call(t, nodes[0], "POST", "/channel/ch/broadcast",
+				map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt"}, "x")
 			assert.Equal(t, 503, code)
 		})
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/httpapi"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
 // Config is the configuration of a broker process. [Settings] lists the name of each field in the INI file, on the command line and in the
@@ -43,9 +44,15 @@ type HTTPConfig struct {
 	WriteTimeout time.Duration // the time limit to write an answer, long polls included; 240 s by default; 0: none
 	// PerAddress is the maximum number of connections from one address. 0 means no limit. The default is 1,024.
 	PerAddress   int
-	MaxBodyBytes int // the maximum size of a request's body, up to 60 MiB; 4 MiB by default
+	MaxBodyBytes int // the maximum size of a request's body, up to 31 MiB; 4 MiB by default
 	// TLSCert and TLSKey are files in PEM. If both are empty, there is no TLS.
 	TLSCert, TLSKey string
+	// Proxies are the addresses and networks of reverse proxies. The client of a request from one is the last other address in X-Forwarded-For.
+	// They have no limit of connections. X-Forwarded-Prefix of one is in front of the paths that the client sees.
+	Proxies []string
+	// PublicURL is the URL by which clients reach the listener, such as https://example.com/broker. If it is empty, it is the URL that they
+	// use, or that a trusted proxy says.
+	PublicURL string
 	// Open allows an address other than loopback without an admin token.
 	Open bool
 	// OpenMetrics serves the metrics without the admin token.
@@ -124,7 +131,8 @@ func (c *GatewayConfig) check() (*httpapi.Gateway, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(c.Secret)
 	if err != nil {
-		return nil, fmt.Errorf("[gateway-auth] hmac-shared-secret: it is not base64 (%w): encode the key that clients sign with, such as with openssl base64", err)
+		return nil, fmt.Errorf("[gateway-auth] hmac-shared-secret: it is not base64 (%w): encode the key that clients sign with, such as with openssl "+
+			"base64", err)
 	}
 	if len(key) == 0 {
 		return nil, errors.New("[gateway-auth] hmac-shared-secret: it is empty; mode hmac needs a key in base64")
@@ -160,8 +168,11 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("[http] tls-cert %q and tls-key %q: give both, or neither", c.HTTP.TLSCert, c.HTTP.TLSKey))
 	}
 	if rest, ok := strings.CutPrefix(c.Admin.Token, domain.HashPrefix); ok && !domain.Hashed(c.Admin.Token) {
-		errs = append(errs, fmt.Errorf("[admin] token: behind %s there are %d characters, where 64 hexadecimal digits in lower case are the hash of a token: printf %%s \"$TOKEN\" | sha256sum | cut -d' ' -f1", domain.HashPrefix, len(rest)))
+		errs = append(errs, fmt.Errorf("[admin] token: behind %s there are %d characters, where 64 hexadecimal digits in lower case are the hash of a "+
+			"token: printf %%s \"$TOKEN\" | sha256sum | cut -d' ' -f1", domain.HashPrefix, len(rest)))
 	}
+	_, public := httpserve.ParsePublicURL(c.HTTP.PublicURL)
+	named("[http] public-url", public)
 	named("[admin] token", domain.CheckSent(c.Admin.Token))
 	if c.NATS.URL == "" {
 		errs = append(errs, service.CheckEmbedded(c.NATS.Replicas, map[string]string{"creds": c.NATS.Creds, "domain": c.NATS.Domain}))
@@ -177,7 +188,8 @@ func notice(retention time.Duration) (slog.Level, string) {
 	if retention == 0 {
 		return slog.LevelWarn, "finished messages are kept for ever: memory and disk grow; set [prune] message-retention-days"
 	}
-	return slog.LevelInfo, fmt.Sprintf("finished messages are deleted %v days after their broadcast; [prune] message-retention-days changes that", retention.Hours()/24)
+	return slog.LevelInfo, fmt.Sprintf("finished messages are deleted %v days after their broadcast; [prune] message-retention-days changes that",
+		retention.Hours()/24)
 }
 
 // loopback reports whether the listener is reachable from this machine only.

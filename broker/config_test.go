@@ -92,7 +92,8 @@ channel=c
 channel=c
 `)))
 	require.Len(t, c.Warnings, 3)
-	require.Equal(t, []SeedConsumer{{SeedItem: SeedItem{"good", "good", "t"}, CallbackURL: "http://127.0.0.1/x", Channel: "c", Type: Push}}, c.Seed.Consumers)
+	require.Equal(t, []SeedConsumer{{SeedItem: SeedItem{"good", "good", "t"}, CallbackURL: "http://127.0.0.1/x", Channel: "c", Type: Push}},
+		c.Seed.Consumers)
 	require.Len(t, c.Seed.Skipped, 5)
 	require.NotContains(t, fmt.Sprint(c.Seed.Skipped), "s3cret", "it is in the log and in /_status")
 	require.Equal(t, []time.Duration{5 * time.Second, 30 * time.Second}, c.Dispatch.Backoff)
@@ -135,7 +136,10 @@ func TestConfigClampsWhatIsTooLarge(t *testing.T) {
 		{"http", "read-timeout", "1e12", "3153600000", func(c *Config) any { return c.HTTP.ReadTimeout }, service.Century},
 		{"prune", "message-retention-days", "36501", "36500", func(c *Config) any { return c.Prune.Retention }, service.Century},
 		{"scheduler", "min-schedule-delay-minutes", "1e999", "52560000", func(c *Config) any { return c.Scheduler.MinDelay }, service.Century},
-		{"broker", "retry-backoff-delays-in-seconds", "4000000000", "3153600000", func(c *Config) any { return c.Dispatch.Backoff }, []time.Duration{service.Century}},
+		{
+			"broker", "retry-backoff-delays-in-seconds", "4000000000", "3153600000", func(c *Config) any { return c.Dispatch.Backoff },
+			[]time.Duration{service.Century},
+		},
 		{"nats", "store-max", "2000000000GB", "1152921504606846976", func(c *Config) any { return c.NATS.StoreMax }, int64(1 << 60)},
 	} {
 		c := DefaultConfig()
@@ -160,14 +164,20 @@ func TestConfigValidate(t *testing.T) {
 		{map[string]string{"listen": ":8080"}, "[http] listener"},
 		{map[string]string{"listen": "8080"}, "[http] listener"},
 		{map[string]string{"gateway-auth-mode": "hmac"}, "[gateway-auth] hmac-shared-secret: it is empty"},
-		{map[string]string{"gateway-auth-mode": "hmac", "gateway-auth-hmac-shared-secret": "not base64"}, "[gateway-auth] hmac-shared-secret: it is not base64 (illegal base64 data at input byte 3)"},
+		{
+			map[string]string{"gateway-auth-mode": "hmac", "gateway-auth-hmac-shared-secret": "not base64"},
+			"[gateway-auth] hmac-shared-secret: it is not base64 (illegal base64 data at input byte 3)",
+		},
 		{map[string]string{"gateway-auth-mode": "hmac", "gateway-auth-hmac-shared-secret": "dGVzdA=="}, ""},
-		{map[string]string{"admin-token": "sha256:" + hashOfX + "  -"}, "[admin] token: behind sha256: there are 67 characters, where 64 hexadecimal digits in lower case"},
+		{
+			map[string]string{"admin-token": "sha256:" + hashOfX + "  -"},
+			"[admin] token: behind sha256: there are 67 characters, where 64 hexadecimal digits in lower case",
+		},
 		{map[string]string{"admin-token": "sha256:" + strings.ToUpper(hashOfX)}, "[admin] token"},
 		{map[string]string{"admin-token": "sha256:" + hashOfX}, ""},
 		{map[string]string{"sync": "sometimes"}, "[nats] sync"},
 		{map[string]string{"replicas": "3"}, "[nats] replicas"},
-		{map[string]string{"broker-event-url": "alerts/here"}, "[broker] event-url: callback URL"},
+		{map[string]string{"broker-event-url": "alerts/here"}, "[broker] event-url: URL"},
 		{map[string]string{"broker-event-url": "http://10.0.0.1/alerts"}, ""},
 		{map[string]string{"consumer-connection-networks": "10.0.0.0"}, "networks"},
 		{map[string]string{"listen": "0.0.0.0:8080", "admin-token": "x"}, ""},
@@ -185,15 +195,24 @@ func TestConfigValidate(t *testing.T) {
 		{map[string]string{"consumer-connection-token-header-name": ""}, `[consumer-connection] token-header-name: "" is no name`},
 		{map[string]string{"consumer-connection-token-header-name": "X Token"}, `[consumer-connection] token-header-name: "X Token" is no name`},
 		{map[string]string{"consumer-connection-token-header-name": "X-Tökén"}, `[consumer-connection] token-header-name: "X-Tökén" is no name`},
-		{map[string]string{"consumer-connection-token-header-name": "x-broker-MESSAGE-id"}, `[consumer-connection] token-header-name: "x-broker-MESSAGE-id" is a header that`},
-		{map[string]string{"consumer-connection-token-header-name": "content-type"}, `[consumer-connection] token-header-name: "content-type" is a header that`},
+		{
+			map[string]string{"consumer-connection-token-header-name": "x-broker-MESSAGE-id"},
+			`[consumer-connection] token-header-name: "x-broker-MESSAGE-id" is a header that`,
+		},
+		{
+			map[string]string{"consumer-connection-token-header-name": "content-type"},
+			`[consumer-connection] token-header-name: "content-type" is a header that`,
+		},
 		{map[string]string{"consumer-connection-token-header-name": "Content-Length"}, `[consumer-connection] token-header-name: "Content-Length"`},
 		{map[string]string{"consumer-connection-token-header-name": "Host"}, `[consumer-connection] token-header-name: "Host"`},
 		{map[string]string{"consumer-connection-token-header-name": "Transfer-Encoding"}, `[consumer-connection] token-header-name: "Transfer-Encoding"`},
 		{map[string]string{"consumer-connection-token-header-name": "connection"}, `[consumer-connection] token-header-name: "connection"`},
 		{map[string]string{"consumer-connection-token-header-name": "Webhook-Signature"}, `[consumer-connection] token-header-name: "Webhook-Signature"`},
 		{map[string]string{"consumer-connection-token-header-name": "Authorization"}, ""},
-		{map[string]string{"gateway-auth-hmac-timestamp-tolerance-seconds": "0"}, `[gateway-auth] hmac-timestamp-tolerance-seconds: "0" is not a number of seconds from 1`},
+		{
+			map[string]string{"gateway-auth-hmac-timestamp-tolerance-seconds": "0"},
+			`[gateway-auth] hmac-timestamp-tolerance-seconds: "0" is not a number of seconds from 1`,
+		},
 		{map[string]string{"gateway-auth-hmac-timestamp-tolerance-seconds": "1"}, ""},
 	} {
 		_, err := LoadConfig(Sources{Flags: tt.flags})
@@ -213,9 +232,15 @@ func TestSeedIsRefusedByName(t *testing.T) {
 		{channel + "[initial-consumers]\nk=http://h/\n[k]\nchannel=c\ntoken=s3cret\xff\n", "line 7 is not UTF-8"},
 		{channel + "[initial-channel-tokens]\nc=ünï\n", ""},
 		{channel + "[initial-channel-tokens]\nc=\" s3cret\"\n", `[initial-channel-tokens] c: the token cannot be used: it begins or ends with a space`},
-		{"[initial-producers]\np=P\n[initial-producer-tokens]\np=s3cret\x01\n", `[initial-producer-tokens] p: the token cannot be used: it has a control character`},
+		{
+			"[initial-producers]\np=P\n[initial-producer-tokens]\np=s3cret\x01\n",
+			`[initial-producer-tokens] p: the token cannot be used: it has a control character`,
+		},
 		{"[initial-producers]\na\x01b=P\n", `[initial-producers] "a\x01b": the ID cannot be used: it has a control character`},
-		{channel + "[initial-consumers]\nk=http://h/\n[k]\nchannel=c\ntoken=s3\x7fcret\n", `[k] token: the token cannot be used: it has a control character`},
+		{
+			channel + "[initial-consumers]\nk=http://h/\n[k]\nchannel=c\ntoken=s3\x7fcret\n",
+			`[k] token: the token cannot be used: it has a control character`,
+		},
 		{"[initial-channels]\na\x01b=C\n", ""},
 		{"[admin]\ntoken=\"s3cret \"\n", `[admin] token: it begins or ends with a space`},
 	} {

@@ -47,6 +47,6 @@ func waitUntil(t testing.TB, met func() bool, otherwise string) {
 	for begin := time.Now(); !met(); {
 		waited := time.Since(begin)
 		require.Less(t, waited, waitLongest, otherwise)
-		time.Sleep(min(max(waited/10, waitShort), waitRarely))
+		<-time.After(min(max(waited/10, waitShort), waitRarely))
 	}
 }

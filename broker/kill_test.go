@@ -239,7 +239,8 @@ func TestKilledDuringDispatch(t *testing.T) {
 	_, repeatedHeld := h.calls.missing(held)
 	_, repeatedOthers := h.calls.missing(others)
 	repeatedOthers -= failures
-	t.Logf("%d callbacks held at %d kills were repeated %d times, and %d of %d others; %d failures in the histories", len(held), repetitions(20), repeatedHeld, repeatedOthers, len(others), failures)
+	t.Logf("%d callbacks held at %d kills were repeated %d times, and %d of %d others; %d failures in the histories", len(held), repetitions(20),
+		repeatedHeld, repeatedOthers, len(others), failures)
 	require.GreaterOrEqual(t, repeatedHeld, len(held), "what had no answer is called again")
 	require.LessOrEqual(t, repeatedHeld+repeatedOthers, repetitions(20)*killConcurrency)
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // logged parses the lines of a JSON log.
-func logged(t *testing.T, log *lockedBuffer) (lines []map[string]any) {
+func logged(t *testing.T, log *servertest.Log) (lines []map[string]any) {
 	t.Helper()
 	for line := range bytes.Lines([]byte(log.String())) {
 		var entry map[string]any
@@ -32,7 +33,7 @@ func TestLogSpeaksOfJobsAsTheInterfaceDoes(t *testing.T) {
 	defer receiver.Close()
 	cfg := testConfig(t)
 	cfg.Dispatch.MaxRetry = 1
-	var log lockedBuffer
+	var log servertest.Log
 	n, err := Start(t.Context(), cfg, slog.New(slog.NewJSONHandler(&log, nil)))
 	require.NoError(t, err)
 	t.Cleanup(func() { stopNode(t, n) })
@@ -74,7 +75,7 @@ func TestLogSpeaksOfJobsAsTheInterfaceDoes(t *testing.T) {
 func TestRefusedCallbacks(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Connection.Networks, cfg.Dispatch.MaxRetry = "public", 0
-	var log lockedBuffer
+	var log servertest.Log
 	n, err := Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	t.Cleanup(func() { stopNode(t, n) })

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
@@ -39,24 +36,7 @@ const memberCount = 3
 
 // member runs a server of a cluster. It ends with the process that started it.
 func member(dir string) error {
-	number, err := strconv.Atoi(os.Getenv(memberNumber))
-	if err != nil {
-		return err
-	}
-	var addrs []*net.TCPAddr
-	for text := range strings.SplitSeq(os.Getenv(memberPorts), ",") {
-		port, err := strconv.Atoi(text)
-		if err != nil {
-			return err
-		}
-		addrs = append(addrs, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
-	}
-	ports := servertest.WithOptions(func(o *server.Options) { o.Port, o.HTTPHost, o.HTTPPort = addrs[0].Port, "127.0.0.1", addrs[1].Port })
-	if _, err := servertest.StartServer(dir, servertest.Clustered(number, addrs[2:]), ports); err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	return servertest.RunMember(dir, os.Getenv(memberNumber), os.Getenv(memberPorts))
 }
 
 // startMembers starts three servers, each in its own process, waits until they form a cluster, and returns their URLs.
@@ -195,7 +175,8 @@ func (p *pair) round(number, n int, victim *mortal) {
 	workers.Wait()
 	notPushed, _ := p.pushed.missing(all)
 	notSettled, _ := p.settled.missing(all)
-	p.t.Logf("round %d: %d accepted in %v, %d not pushed, %d not claimed; one broker was killed: %v", number, len(all), took.Round(time.Millisecond), notPushed, notSettled, victim != nil)
+	p.t.Logf("round %d: %d accepted in %v, %d not pushed, %d not claimed; one broker was killed: %v", number, len(all), took.Round(time.Millisecond),
+		notPushed, notSettled, victim != nil)
 	require.True(p.t, ok, "messages that were accepted are lost")
 }
 

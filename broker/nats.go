@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -23,26 +25,28 @@ const (
 	// payloadOverhead is how much larger than a request's body a message may be.
 	payloadOverhead = 64 << 10
 	minPayload      = 1 << 20
-	// rewriteSync is how often the server syncs files that it rewrites on its own. The broker syncs everything else before it
-	// answers.
-	rewriteSync = 2 * time.Second
 	// startPause is the interval between attempts to connect at the start, and startReminder that between log lines about it.
 	startPause    = 250 * time.Millisecond
 	startReminder = 30 * time.Second
 )
 
 // startEmbedded starts a NATS server in this process. It has no port, so only this process can reach it.
-func startEmbedded(ctx context.Context, cfg *Config, log *slog.Logger, said func(text string)) (*natsembed.Server, error) {
+func startEmbedded(ctx context.Context, cfg *Config, log *slog.Logger, said func(text string), fsync func(*os.File) error,
+) (*natsembed.Server, error) {
 	mode, every, err := cfg.NATS.parseSync()
 	if err != nil {
 		return nil, err
 	}
-	if mode == syncGroups {
-		every = rewriteSync
+	sync := natsembed.SyncEvery(every)
+	switch mode {
+	case syncGroups:
+		sync = natsembed.SyncGroup
+	case syncEach:
+		sync = natsembed.SyncEach
 	}
 	srv, err := natsembed.Start(ctx, natsembed.Options{
 		Dir: cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-broker",
-		SyncAlways: mode == syncEach, SyncInterval: every,
+		Sync: sync, Fsync: fsync,
 		Configure: func(o *server.Options) error {
 			// The broker enforces its own limit, which leaves space for the deletes and acknowledgements that empty a full store.
 			o.JetStreamMaxStore = 1 << 60
@@ -61,7 +65,7 @@ func (n *Node) connect(ctx context.Context) error {
 	opts := service.NATSOptions("jetpull broker", n.log)
 	var err error
 	if n.cfg.NATS.URL == "" {
-		if n.embedded, err = startEmbedded(ctx, n.cfg, n.log, n.heard); err != nil {
+		if n.embedded, err = startEmbedded(ctx, n.cfg, n.log, n.heard, n.fsync); err != nil {
 			return err
 		}
 		n.release.Add(n.embedded.Stop)
@@ -74,12 +78,13 @@ func (n *Node) connect(ctx context.Context) error {
 		return nil
 	}
 	n.progress()
-	if err = n.dial(ctx, append(opts, n.natsOptions...)); err != nil {
+	if err = n.dial(ctx, slices.Concat(opts, n.natsOptions, []nats.Option{n.lacks.Watch})); err != nil {
 		return err
 	}
 	n.release.Add(n.nc.Close)
 	n.log.Info("external NATS server", "server", n.nc.ConnectedServerName(), "replicas", n.cfg.NATS.Replicas,
-		"meaning of 201", fmt.Sprintf("accepted by a majority of %d servers; whether it is on their disks depends on their sync_interval", n.cfg.NATS.Replicas))
+		"meaning of 201", fmt.Sprintf("accepted by a majority of %d servers; whether it is on their disks depends on their sync_interval",
+			n.cfg.NATS.Replicas))
 	return nil
 }
 

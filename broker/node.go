@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,9 +24,9 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook/events"
 	"github.com/jetpull/jetpull/internal/watch"
-	"github.com/jetpull/jetpull/internal/webhook"
-	"github.com/jetpull/jetpull/internal/webhook/events"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -48,7 +49,8 @@ type Node struct {
 	stopOnce sync.Once
 	stopped  error           // the result of Stop
 	release  service.Closers // everything but the listener
-	progress func()          // reports progress of the start
+	lacks    service.Permissions
+	progress func() // reports progress of the start
 	// handler serves all requests once the broker has started.
 	handler atomic.Pointer[http.Handler]
 	// broken ends, with the cause, when the embedded server can write nothing more.
@@ -58,8 +60,8 @@ type Node struct {
 	console     func(api http.Handler) (http.Handler, func()) // nil: none
 	natsOptions []nats.Option
 	notices     io.Writer // gets lines about the configuration that the log's level hides; nil: none
-	// onSync lets tests simulate a power failure.
-	onSync func(path string, size int64)
+	// fsync lets tests simulate a power failure.
+	fsync func(f *os.File) error
 }
 
 // Option changes how a node starts.
@@ -141,9 +143,17 @@ func (n *Node) startBroker(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
-	cfg := journal.Config{Name: cmp.Or(n.cfg.NATS.Name, "broker"), Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, HashTokens: n.cfg.Admin.HashTokens, Logger: n.log, Progress: n.progress}
+	if n.embedded != nil {
+		if err := service.CheckStore(ctx, js, n.cfg.NATS.StoreDir, "broker"); err != nil {
+			return err
+		}
+	}
+	cfg := journal.Config{
+		Name: cmp.Or(n.cfg.NATS.Name, "broker"), Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil,
+		HashTokens: n.cfg.Admin.HashTokens, Logger: n.log, Progress: n.progress,
+	}
 	if mode, _, err := n.cfg.NATS.parseSync(); err == nil && mode == syncGroups && n.embedded != nil {
-		cfg.SyncDir, cfg.Disk.Note = n.cfg.NATS.StoreDir, n.onSync
+		cfg.Disk = n.embedded
 	}
 	n.store, err = journal.Open(ctx, js, cfg)
 	if err != nil {
@@ -160,8 +170,8 @@ func (n *Node) startBroker(ctx context.Context) error {
 	s := n.store
 	parts := work.Parts{
 		Consumers: s.Directory, Settings: s.Directory.Consumers, Messages: s.Messages, Records: s.Jobs,
-		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Health: s,
-		Events: sender, Poster: callbacks, Log: n.log, Usage: accountUsage(js),
+		Index: s.Index, Clock: s.Clock, Replays: s.Replays, Shards: s.Shards, Health: s,
+		Events: sender, Poster: callbacks, Log: n.log, Usage: accountUsage(js), Permitted: n.permitted,
 		Rules: work.Rules{
 			DispatchRules: n.cfg.Dispatch, BreakerRules: n.cfg.Breaker, CallbackRules: n.cfg.Connection, PruneRules: n.cfg.Prune,
 			MinDelay: n.cfg.Scheduler.MinDelay, Shared: n.cfg.NATS.URL != "",
@@ -189,6 +199,14 @@ func (n *Node) watchSpace(js jetstream.JetStream) (full func() error, usage func
 	return func() error { return cmp.Or(context.Cause(n.broken), r.Err()) }, r.usage
 }
 
+// permitted is the answer of /readyz while the user of an external server lacks a permission, or nil.
+func (n *Node) permitted() error {
+	if err := n.lacks.Err(); err != nil {
+		return httpserve.Refuse(http.StatusServiceUnavailable, "", "%v", err)
+	}
+	return nil
+}
+
 func (n *Node) jetStream() (jetstream.JetStream, error) {
 	if n.cfg.NATS.Domain != "" {
 		return jetstream.NewWithDomain(n.nc, n.cfg.NATS.Domain)
@@ -207,7 +225,12 @@ func (n *Node) backup() *httpapi.Backup {
 
 // listen starts the listener before the broker can serve, so that a waiting start is visible.
 func (n *Node) listen(ctx context.Context) (err error) {
-	starting := httpserve.Starting(true, func() string { return "the broker starts: it waits for its NATS servers, or reads its store" })
+	starting := httpserve.Starting(true, func() string {
+		if err := n.lacks.Err(); err != nil {
+			return "the broker does not start: " + err.Error()
+		}
+		return "the broker starts: it waits for its NATS servers, or reads its store"
+	})
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if started := n.handler.Load(); started != nil {
 			(*started).ServeHTTP(w, r)
@@ -217,7 +240,8 @@ func (n *Node) listen(ctx context.Context) (err error) {
 	})
 	n.server, err = httpserve.Listen(ctx, httpserve.Config{
 		Address: n.cfg.HTTP.Listener, Handler: handler, Cert: n.cfg.HTTP.TLSCert, Key: n.cfg.HTTP.TLSKey,
-		Read: n.cfg.HTTP.ReadTimeout, Write: n.cfg.HTTP.WriteTimeout, PerAddress: n.cfg.HTTP.PerAddress, Log: n.log,
+		Read: n.cfg.HTTP.ReadTimeout, Write: n.cfg.HTTP.WriteTimeout, PerAddress: n.cfg.HTTP.PerAddress, Proxies: n.cfg.HTTP.Proxies,
+		Public: n.cfg.HTTP.PublicURL, Log: n.log,
 	})
 	if err == nil {
 		n.addr, n.secure = n.server.Addr(), n.cfg.HTTP.TLSCert != ""
@@ -229,8 +253,9 @@ func (n *Node) listen(ctx context.Context) (err error) {
 func (n *Node) serve() {
 	gateway, _ := n.cfg.Gateway.check() // as Validate has done
 	opts := httpapi.Options{
-		Logger: n.log, Stopping: n.stopping, Backup: n.backup(), AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics,
-		Loopback: n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
+		Logger: n.log, Stopping: n.stopping, Backup: n.backup(), AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed,
+		OpenMetrics: n.cfg.HTTP.OpenMetrics,
+		Loopback:    n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
 		Gateway: gateway,
 	}
 	var handler http.Handler = httpapi.New(n.broker, n.store.Directory, n.store.Messages, opts)

@@ -23,7 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // testWriter sends a log to the test until it ends: goroutines that outlive the test must not write to it.
@@ -212,7 +213,8 @@ func TestPushRetriesThenDeadThenRequeued(t *testing.T) {
 	require.EqualValues(t, 3, calls.Load(), "one attempt and two retries")
 
 	healthy.Store(true)
-	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/k/dlq", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, "requeue=kt")
+	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/k/dlq", map[string]string{"Content-Type": "application/x-www-form-urlencoded"},
+		"requeue=kt")
 	require.Equal(t, 202, code, body)
 	waitState(t, n, "m", "k", "DELIVERED")
 	require.EqualValues(t, 4, calls.Load())
@@ -321,7 +323,8 @@ func TestClaimExpiresAndDies(t *testing.T) {
 	require.Len(t, second, 1)
 	require.Equal(t, first[0].ID, second[0].ID)
 	require.NotEqual(t, first[0].ClaimToken, second[0].ClaimToken)
-	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/k/job/"+first[0].ID, tokens, `{"NextState":"DELIVERED","ClaimToken":"`+first[0].ClaimToken+`"}`)
+	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/k/job/"+first[0].ID, tokens,
+		`{"NextState":"DELIVERED","ClaimToken":"`+first[0].ClaimToken+`"}`)
 	require.Equal(t, 409, code, body)
 	waitState(t, n, "m", "k", "DEAD")
 }
@@ -355,7 +358,7 @@ func TestExportPathIsMadeAtTheStart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	cfg.Prune.ExportPath = filepath.Join(file, "x")
-	var log lockedBuffer
+	var log servertest.Log
 	n, err := Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	waitUntil(t, func() bool { return strings.Contains(log.String(), "[prune] export-path: mkdir "+file) }, "the log does not name the folder")

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/internal/dashboard"
+	"github.com/jetpull/jetpull/internal/service/dashboard"
 )
 
 // Each metric in the dashboard and the alert rules is one that a broker exposes.

@@ -196,7 +196,8 @@ export-path=export
 	},
 }
 
-const queueIgnored = "[broker] max-message-queue-size is accepted for compatibility and has no effect: jobs are not read ahead: each is taken from the index when its callback begins"
+const queueIgnored = "[broker] max-message-queue-size is accepted for compatibility and has no effect: jobs are not read ahead: each is taken " +
+	"from the index when its callback begins"
 
 // The broker starts with every configuration that the original ships, and logs the differences.
 func TestConfigurationsOfTheOriginalStart(t *testing.T) {

@@ -51,7 +51,8 @@ func outage(t *testing.T, n *Node, happen func()) {
 		producers.Go(func() {
 			for i := 0; producing.Load(); i++ {
 				id := fmt.Sprintf("%d-%d", p, i)
-				_, err := c.Broadcast(ctx, client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}, client.Message{ID: id, Payload: []byte("x")})
+				_, err := c.Broadcast(ctx, client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"},
+					client.Message{ID: id, Payload: []byte("x")})
 				if err != nil && !errors.Is(err, client.ErrUnavailable) {
 					t.Errorf("broadcast %s: %v", id, err)
 				}
@@ -128,7 +129,8 @@ func TestNotKnownInAnOutageIsNotNotFound(t *testing.T) {
 	cfg.Admin.Token = "secret"
 	n := startNode(t, cfg)
 	admin := map[string]string{
-		"X-Broker-Admin-Token": "secret", "X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt", "X-Broker-Producer-Token": "pt", "X-Broker-Producer-ID": "pr",
+		"X-Broker-Admin-Token": "secret", "X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt", "X-Broker-Producer-Token": "pt",
+		"X-Broker-Producer-ID": "pr",
 	}
 	with := func(name, value string) map[string]string {
 		header := maps.Clone(admin)

@@ -46,7 +46,8 @@ func TestPauseSurvivesARestart(t *testing.T) {
 	}
 	arrive := func(want ...operatorEvent) {
 		t.Helper()
-		waitUntil(t, func() bool { mu.Lock(); defer mu.Unlock(); return assert.ObjectsAreEqual(want, received) }, "the event does not arrive at the operator's URL")
+		waitUntil(t, func() bool { mu.Lock(); defer mu.Unlock(); return assert.ObjectsAreEqual(want, received) },
+			"the event does not arrive at the operator's URL")
 	}
 	post("pause")
 	paused := operatorEvent{"consumer paused", "ch", "k", "operator"}

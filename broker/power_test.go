@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -19,11 +18,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/internal/natstest/power"
 )
 
 // noteSizes returns a hook that appends each synced size to a file, one per line. The file outlives a kill of the process, unlike
 // its memory.
-func noteSizes(file string) (func(path string, size int64), error) {
+func noteSizes(file string) (func(*os.File) error, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -31,11 +31,12 @@ func noteSizes(file string) (func(path string, size int64), error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(path string, size int64) {
+	disk := &power.Disk{Synced: func(path string, size int64) {
 		if _, err := fmt.Fprintf(f, "%d %s\n", size, path); err != nil {
 			panic(err)
 		}
-	}, nil
+	}}
+	return disk.Fsync, nil
 }
 
 // readSizes reads the file of noteSizes: each file with the size of its last sync.
@@ -80,26 +81,9 @@ func cutStore(t testing.TB, sizes map[string]int64, from, to string) (lost int64
 		if err != nil {
 			return err
 		}
-		return copyPrefix(path, filepath.Join(to, rest), size)
+		return power.CopyPrefix(path, filepath.Join(to, rest), size)
 	}))
 	return lost
-}
-
-func copyPrefix(from, to string, size int64) (err error) {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, in.Close()) }()
-	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-		return err
-	}
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, io.LimitReader(in, size))
-	return errors.Join(err, out.Close())
 }
 
 // fail kills the process, truncates its store to the last sync, and restarts it. It returns how many bytes were lost.
@@ -256,7 +240,8 @@ func TestPowerFailureOfAProcess(t *testing.T) {
 		work(target, func() { lost = m.fail(func() map[string]int64 { return readSizes(t, m.sizes) }) })
 		a.check(t, m.node())
 		failures, missing := history(killed)
-		t.Logf("failure %d: %d messages, %d deliveries and %d producers survived, %d bytes were lost; %d attempts were shown before it, %d failed ones after it, %d are missing",
+		t.Logf("failure %d: %d messages, %d deliveries and %d producers survived, %d bytes were lost; %d attempts were shown before it, %d failed ones "+
+			"after it, %d are missing",
 			round+1, a.accepted.count(), a.delivered.count(), a.producers.count(), lost, before, failures, missing)
 		if lost > 0 {
 			taken++

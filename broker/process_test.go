@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ const (
 	childNATS   = "BROKER_TEST_NATS"
 	childSizes  = "BROKER_TEST_SIZES"
 	childCopies = "BROKER_TEST_REPLICAS"
+	childRetry  = "BROKER_TEST_RETRY"
 )
 
 // killConcurrency is how many callbacks and pulled jobs are in progress at a time. It bounds the repetitions that a kill can
@@ -60,13 +62,16 @@ func child(dir, listen string) error {
 	cfg.HTTP.Listener = listen
 	cfg.NATS.StoreDir = dir
 	cfg.NATS.URL = os.Getenv(childNATS)
+	retry, err := time.ParseDuration(cmp.Or(os.Getenv(childRetry), "50ms"))
+	if err != nil {
+		return err
+	}
 	if copies := os.Getenv(childCopies); copies != "" {
-		var err error
 		if cfg.NATS.Replicas, err = strconv.Atoi(copies); err != nil {
 			return err
 		}
 	}
-	cfg.Dispatch.Backoff = domain.Backoff{50 * time.Millisecond}
+	cfg.Dispatch.Backoff = domain.Backoff{retry}
 	cfg.Dispatch.RationalDelay = 0
 	cfg.Dispatch.MaxRetry = 200
 	cfg.Dispatch.Concurrency = killConcurrency
@@ -80,7 +85,7 @@ func child(dir, listen string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	n, err := Start(context.Background(), cfg, log, func(n *Node) { n.onSync = note })
+	n, err := Start(context.Background(), cfg, log, func(n *Node) { n.fsync = note })
 	if err != nil {
 		return err
 	}
@@ -96,6 +101,9 @@ type mortal struct {
 	nats   string // URL of a server, or empty for an embedded one
 	sizes  string // file for the sizes that were synced, or empty
 	copies string // replicas, or empty for one
+	retry  string // delay of a retry, or empty for a short one
+	binary string // the test binary to run, or empty for this one
+	clock  string // file with the seconds by which its clock is ahead, if the binary reads one
 	cmd    *exec.Cmd
 
 	mu sync.Mutex
@@ -115,8 +123,9 @@ func (m *mortal) start() {
 	m.t.Helper()
 	self, err := os.Executable()
 	require.NoError(m.t, err)
-	m.cmd = exec.Command(self, "-test.run=^$")
-	m.cmd.Env = append(os.Environ(), childDir+"="+m.dir, childListen+"="+m.listen, childNATS+"="+m.nats, childSizes+"="+m.sizes, childCopies+"="+m.copies)
+	m.cmd = exec.Command(cmp.Or(m.binary, self), "-test.run=^$")
+	m.cmd.Env = append(os.Environ(), childDir+"="+m.dir, childListen+"="+m.listen, childNATS+"="+m.nats, childSizes+"="+m.sizes,
+		childCopies+"="+m.copies, childRetry+"="+m.retry, childClock+"="+m.clock)
 	m.cmd.Stderr = os.Stderr
 	out, err := m.cmd.StdoutPipe()
 	require.NoError(m.t, err)

@@ -33,7 +33,7 @@ func TestRateAndConcurrencyOfAConsumer(t *testing.T) {
 		defer running.Add(-1)
 		for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
 		}
-		time.Sleep(30 * time.Millisecond) // the receiver's work
+		<-time.After(30 * time.Millisecond) // the receiver's work
 	}))
 	defer receiver.Close()
 	n := startNode(t, testConfig(t))
@@ -151,7 +151,8 @@ func TestConsumerChangesItsType(t *testing.T) {
 		t.Helper()
 		_, _, h := call(t, n, "GET", "/channel/ch/consumer/k", nil, "")
 		form := url.Values{"token": {"kt"}, "callbackUrl": {receiver.URL}, "type": {kind}}.Encode()
-		code, body, _ := call(t, n, "PUT", "/channel/ch/consumer/k", map[string]string{"Content-Type": "application/x-www-form-urlencoded", "If-Unmodified-Since": h.Get("Last-Modified")}, form)
+		code, body, _ := call(t, n, "PUT", "/channel/ch/consumer/k",
+			map[string]string{"Content-Type": "application/x-www-form-urlencoded", "If-Unmodified-Since": h.Get("Last-Modified")}, form)
 		require.Equal(t, 200, code, body)
 	}
 	putConsumer(t, n, "k", receiver.URL, nil)

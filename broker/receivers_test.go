@@ -112,7 +112,7 @@ func TestReceiversThatMisbehave(t *testing.T) {
 	for name := range receivers {
 		want, tries := "DEAD", int32(2)
 		switch name {
-		case "good", "gigabyte", "drip": // the status was a success
+		case "good", "gigabyte": // the beginning of a long answer is enough
 			want, tries = "DELIVERED", 1
 		}
 		waitState(t, n, "m", name, want)

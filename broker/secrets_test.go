@@ -7,34 +7,20 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/test/servertest"
 )
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // No token appears in a list or in the log, at the most detailed level and in errors.
 func TestTokensAreInNoLogAndNoList(t *testing.T) {
-	secrets := []string{"channel-secret", "producer-secret", "consumer-secret", "admin-secret", "wrong-secret", webhook.NewSecret(), "header-secret", "header-secret-longer"}
+	secrets := []string{
+		"channel-secret", "producer-secret", "consumer-secret", "admin-secret", "wrong-secret", webhook.NewSecret(), "header-secret",
+		"header-secret-longer",
+	}
 	const querySecret = "query-secret"
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // it answers with the request
 		w.WriteHeader(http.StatusInternalServerError)
@@ -42,10 +28,13 @@ func TestTokensAreInNoLogAndNoList(t *testing.T) {
 	}))
 	defer receiver.Close()
 	cfg := testConfig(t)
-	cfg.Seed.Consumers = []SeedConsumer{{SeedItem: SeedItem{ID: "seeded", Token: secrets[2]}, Channel: "ch", CallbackURL: "http://u:" + querySecret + "@127.0.0.1:1/?key=" + querySecret}}
+	cfg.Seed.Consumers = []SeedConsumer{{
+		SeedItem: SeedItem{ID: "seeded", Token: secrets[2]}, Channel: "ch",
+		CallbackURL: "http://u:" + querySecret + "@127.0.0.1:1/?key=" + querySecret,
+	}}
 	cfg.Seed.Channels[0].Token, cfg.Seed.Producers[0].Token, cfg.Admin.Token = secrets[0], secrets[1], secrets[3]
 	cfg.Dispatch.MaxRetry = 1
-	var log lockedBuffer
+	var log servertest.Log
 	n, err := Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	require.NoError(t, err)
 	t.Cleanup(func() { stopNode(t, n) })
@@ -56,7 +45,10 @@ func TestTokensAreInNoLogAndNoList(t *testing.T) {
 	}.Encode()
 	code, body, _ := call(t, n, "PUT", "/channel/ch/consumer/k", admin, form)
 	require.Equal(t, 200, code, body)
-	good := map[string]string{"X-Broker-Channel-Token": secrets[0], "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": secrets[1], "X-Broker-Message-ID": "m"}
+	good := map[string]string{
+		"X-Broker-Channel-Token": secrets[0], "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": secrets[1],
+		"X-Broker-Message-ID": "m",
+	}
 	good["Authorization"], good["X-Broker-Metadata-Headers"] = "Bearer "+secrets[0], "Authorization, Cookie"
 	code, _, _ = call(t, n, "POST", "/channel/ch/broadcast", good, "x")
 	require.Equal(t, 201, code)
@@ -68,7 +60,10 @@ func TestTokensAreInNoLogAndNoList(t *testing.T) {
 	require.Equal(t, 401, code)
 	require.Eventually(t, func() bool { return n.store.Jobs.CountJobs(mustConsumer(t, n, "k").Number)[3].Count == 1 }, waitLong, waitStep)
 	var shown bytes.Buffer
-	for _, path := range []string{"/channels", "/producers", "/channel/ch/consumers", "/channel/ch/messages", "/channel/ch/message/m", "/channel/ch/consumer/k/dlq", "/job-status", "/dlq-status", "/_status", "/metrics"} {
+	for _, path := range []string{
+		"/channels", "/producers", "/channel/ch/consumers", "/channel/ch/messages", "/channel/ch/message/m",
+		"/channel/ch/consumer/k/dlq", "/job-status", "/dlq-status", "/_status", "/metrics",
+	} {
 		code, body, _ := call(t, n, "GET", path, admin, "")
 		require.Equal(t, 200, code, path)
 		shown.WriteString(body)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/mask"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
 // SeedData are the objects that a start creates if they are missing.
@@ -65,7 +65,8 @@ func (c *Config) seedSamples() {
 	// The consumer of the sample file can be tried without a receiver. The original's cannot.
 	c.Seed.Consumers[0].CallbackURL, c.Seed.Consumers[0].Type = "http://sample-endpoint/webhook-receiver", Push
 	if !c.HTTP.loopback() {
-		c.Warnings = append(c.Warnings, "sample-channel, sample-producer and sample-consumer are made, with tokens that everybody knows: say under [initial-channels] what is to be made, or leave it empty")
+		c.Warnings = append(c.Warnings, "sample-channel, sample-producer and sample-consumer are made, with tokens that everybody knows: say under "+
+			"[initial-channels] what is to be made, or leave it empty")
 	}
 }
 
@@ -164,7 +165,10 @@ func (s SeedData) objects() (producers []domain.Producer, channels []domain.Chan
 		channels = append(channels, domain.Channel{Stakeholder: item.stakeholder()})
 	}
 	for _, item := range s.Consumers {
-		consumers = append(consumers, domain.Consumer{Stakeholder: item.stakeholder(), Channel: item.Channel, CallbackURL: item.CallbackURL, Type: item.Type})
+		consumers = append(consumers, domain.Consumer{
+			Stakeholder: item.stakeholder(), Channel: item.Channel, CallbackURL: item.CallbackURL,
+			Type: item.Type,
+		})
 	}
 	return producers, channels, consumers
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/internal/service"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // Setting is one key of the configuration, with its default and its description.
@@ -18,53 +19,100 @@ func StrayVariables(environ []string, clients ...string) []string {
 	return schema.Stray(environ, clients...)
 }
 
-var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domain", "nats-store-max": "store-max", "http-tls-cert": "tls-cert", "http-tls-key": "tls-key"},
+var schema = service.NewSchema("broker", map[string]string{
+	"nats-domain": "domain", "nats-store-max": "store-max", "http-tls-cert": "tls-cert",
+	"http-tls-key": "tls-key",
+},
 	service.Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *Config) *string { return &c.HTTP.Listener }),
-	duration("http", "read-timeout", "240", time.Second, 0, "maximum seconds to read a request; 0: no limit", func(c *Config) *time.Duration { return &c.HTTP.ReadTimeout }),
-	duration("http", "write-timeout", "240", time.Second, 0, "maximum seconds to write an answer, long polls included; 0: no limit", func(c *Config) *time.Duration { return &c.HTTP.WriteTimeout }),
-	service.Number("http", "max-body-bytes", "4194304", 1, 60<<20, "maximum bytes of a request body; a larger one is refused with 413", func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
-	service.Number("http", "max-connections-per-address", "1024", 0, 1<<20, "maximum connections from one address, and at most half of the files that the process may open; all clients behind a proxy share its address, since forwarding headers are not trusted; 0: no limit", func(c *Config) *int { return &c.HTTP.PerAddress }),
+	duration("http", "read-timeout", "240", time.Second, 0, "maximum seconds to read a request; 0: no limit",
+		func(c *Config) *time.Duration { return &c.HTTP.ReadTimeout }),
+	duration("http", "write-timeout", "240", time.Second, 0, "maximum seconds to write an answer, long polls included; 0: no limit",
+		func(c *Config) *time.Duration { return &c.HTTP.WriteTimeout }),
+	service.Number("http", "max-body-bytes", "4194304", 1, 31<<20, "maximum bytes of a request body; a larger one is refused with 413",
+		func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
+	service.Number("http", "max-connections-per-address", "1024", 0, 1<<20,
+		"maximum connections from one address, and at most half of the files that the process may open; all clients behind a proxy share its address "+
+			"unless trusted-proxies names it; 0: no limit", func(c *Config) *int { return &c.HTTP.PerAddress }),
+	service.List("http", "trusted-proxies", "", "addresses and networks of reverse proxies, such as 10.0.0.0/8, separated by commas; the client of "+
+		"their requests is the last other address in X-Forwarded-For, and X-Forwarded-Prefix is in front of the paths that it sees",
+		httpserve.CheckProxies, func(c *Config) *[]string { return &c.HTTP.Proxies }),
+	service.Text("http", "public-url", "", "URL by which clients reach the listener, such as https://example.com/broker; its path is in front of "+
+		"each path in an answer; empty: the URL that they use, or that a trusted proxy says", func(c *Config) *string { return &c.HTTP.PublicURL }),
 	service.Boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *Config) *bool { return &c.HTTP.Open }),
-	service.Text("http", "tls-cert", "", "file of the certificate, with its chain, to serve HTTPS with; read again when it changes", func(c *Config) *string { return &c.HTTP.TLSCert }),
+	service.Text("http", "tls-cert", "", "file of the certificate, with its chain, to serve HTTPS with; read again when it changes",
+		func(c *Config) *string { return &c.HTTP.TLSCert }),
 	service.Text("http", "tls-key", "", "file of the certificate's key", func(c *Config) *string { return &c.HTTP.TLSKey }),
 	service.Boolean("http", "open-metrics", "false", "show /metrics without the admin token", func(c *Config) *bool { return &c.HTTP.OpenMetrics }),
 
-	service.Text("log", "filename", "", "file to log to, opened again on SIGHUP; standard error if empty", func(c *Config) *string { return &c.Log.Filename }),
-	service.Choice("log", "log-level", "info", []string{"debug", "info", "warn", "error", "fatal"}, "lowest level that is logged", func(c *Config) *string { return &c.Log.Level }),
+	service.Text("log", "filename", "", "file to log to, opened again on SIGHUP; standard error if empty",
+		func(c *Config) *string { return &c.Log.Filename }),
+	service.Choice("log", "log-level", "info", []string{"debug", "info", "warn", "error", "fatal"}, "lowest level that is logged",
+		func(c *Config) *string { return &c.Log.Level }),
 	ignored("log", "max-file-size-in-mb", "200", "log files are not rotated here: use logrotate with a SIGHUP"),
 	ignored("log", "max-backups", "3", "log files are not rotated here: use logrotate with a SIGHUP"),
 	ignored("log", "max-age-in-days", "28", "log files are not rotated here: use logrotate with a SIGHUP"),
 	ignored("log", "compress-backups", "true", "log files are not rotated here: use logrotate with a SIGHUP"),
 
 	ignored("broker", "max-message-queue-size", "10000", "jobs are not read ahead: each is taken from the index when its callback begins"),
-	service.Number("broker", "max-workers", "200", 1, 1<<16, "maximum callbacks of one consumer at a time; a higher concurrency is reduced to this", func(c *Config) *int { return &c.Dispatch.MaxWorkers }),
-	service.Number("broker", "concurrency", "32", 1, 1<<16, "callbacks of one consumer at a time, unless the consumer sets its own concurrency", func(c *Config) *int { return &c.Dispatch.Concurrency }),
-	service.Number("broker", "max-retry", "5", 0, 255, "retries after the first attempt; then the job is dead; 0: none", func(c *Config) *int { return &c.Dispatch.MaxRetry }),
-	duration("broker", "rational-delay-in-seconds", "2", time.Second, 0, "seconds for which a claim stays valid after the connection timeout", func(c *Config) *time.Duration { return &c.Dispatch.RationalDelay }),
-	service.Seconds("broker", "retry-backoff-delays-in-seconds", "5,30,60,120,180", 1, "seconds before each retry of a callback, separated by commas; retries beyond the list wait for 2, 3, … times its last entry", func(c *Config) *[]time.Duration { return &c.Dispatch.Backoff }),
-	service.Boolean("broker", "recovery-workers-enabled", "true", "let this process queue jobs again whose claims have expired", func(c *Config) *bool { return &c.Dispatch.Recovery }),
-	service.Number("broker", "breaker-failure-percent", "0", 0, 100, "percentage of failed callbacks at which a consumer's circuit breaker opens, which stops its callbacks for a time; 0: never", func(c *Config) *int { return &c.Breaker.FailurePercent }),
-	service.Number("broker", "breaker-min-callbacks", "10", 1, 1<<20, "minimum callbacks in the window before the breaker can open", func(c *Config) *int { return &c.Breaker.MinCallbacks }),
-	duration("broker", "breaker-window-in-seconds", "60", time.Second, time.Second, "seconds over which the breaker counts callbacks", func(c *Config) *time.Duration { return &c.Breaker.Window }),
-	duration("broker", "breaker-open-in-seconds", "30", time.Second, time.Second, "seconds for which an open breaker makes no callbacks; then it makes one, and closes if that succeeds", func(c *Config) *time.Duration { return &c.Breaker.Open }),
-	duration("broker", "pause-after-failing-days", "0", 24*time.Hour, 0, "days for which all callbacks of a consumer must have failed before it is paused, counted since the start of the process that makes them; 0: never", func(c *Config) *time.Duration { return &c.Breaker.PauseAfter }),
-	service.Text("broker", "event-url", "", "URL that gets a POST when a consumer is paused or resumed, or its breaker opens or closes", func(c *Config) *string { return &c.Breaker.EventURL }),
+	service.Number("broker", "max-workers", "200", 1, 1<<16, "maximum callbacks of one consumer at a time; a higher concurrency is reduced to this",
+		func(c *Config) *int { return &c.Dispatch.MaxWorkers }),
+	service.Number("broker", "concurrency", "32", 1, 1<<16, "callbacks of one consumer at a time, unless the consumer sets its own concurrency",
+		func(c *Config) *int { return &c.Dispatch.Concurrency }),
+	service.Number("broker", "max-retry", "5", 0, 255, "retries after the first attempt; then the job is dead; 0: none",
+		func(c *Config) *int { return &c.Dispatch.MaxRetry }),
+	duration("broker", "rational-delay-in-seconds", "2", time.Second, 0, "seconds for which a claim stays valid after the connection timeout",
+		func(c *Config) *time.Duration { return &c.Dispatch.RationalDelay }),
+	service.Seconds("broker", "retry-backoff-delays-in-seconds", "5,30,60,120,180", 1,
+		"seconds before each retry of a callback, separated by commas; retries beyond the list wait for 2, 3, … times its last entry",
+		func(c *Config) *[]time.Duration { return &c.Dispatch.Backoff }),
+	service.Boolean("broker", "recovery-workers-enabled", "true", "let this process queue jobs again whose claims have expired",
+		func(c *Config) *bool { return &c.Dispatch.Recovery }),
+	service.Number("broker", "breaker-failure-percent", "0", 0, 100,
+		"percentage of failed callbacks at which a consumer's circuit breaker opens, which stops its callbacks for a time; 0: never",
+		func(c *Config) *int { return &c.Breaker.FailurePercent }),
+	service.Number("broker", "breaker-min-callbacks", "10", 1, 1<<20, "minimum callbacks in the window before the breaker can open",
+		func(c *Config) *int { return &c.Breaker.MinCallbacks }),
+	duration("broker", "breaker-window-in-seconds", "60", time.Second, time.Second, "seconds over which the breaker counts callbacks",
+		func(c *Config) *time.Duration { return &c.Breaker.Window }),
+	duration("broker", "breaker-open-in-seconds", "30", time.Second, time.Second,
+		"seconds for which an open breaker makes no callbacks; then it makes one, and closes if that succeeds",
+		func(c *Config) *time.Duration { return &c.Breaker.Open }),
+	duration("broker", "pause-after-failing-days", "0", 24*time.Hour, 0,
+		"days for which all callbacks of a consumer must have failed before it is paused, counted since the start of the process that makes them; 0: "+
+			"never", func(c *Config) *time.Duration { return &c.Breaker.PauseAfter }),
+	service.Text("broker", "event-url", "", "URL that gets a POST when a consumer is paused or resumed, or its breaker opens or closes",
+		func(c *Config) *string { return &c.Breaker.EventURL }),
 	ignored("broker", "priority-dispatcher-enabled", "true", "priority is always respected"),
 	ignored("broker", "retrigger-base-endpoint", "", "jobs are retried without HTTP"),
 
-	service.Text("consumer-connection", "token-header-name", "X-Broker-Consumer-Token", "header of a callback that carries the consumer's token; it must not be one that the broker sets itself", func(c *Config) *string { return &c.Connection.TokenHeader }),
-	service.Text("consumer-connection", "user-agent", "Webhook Message Broker", "User-Agent of callbacks", func(c *Config) *string { return &c.Connection.UserAgent }),
-	duration("consumer-connection", "connection-timeout-in-seconds", "30", time.Second, time.Millisecond, "maximum seconds of a callback, from connecting to the end of the answer", func(c *Config) *time.Duration { return &c.Connection.Timeout }),
-	service.Text("consumer-connection", "networks", "auto", "networks that callbacks may reach: public, any, networks such as 10.0.0.0/8 in addition to the public ones, or auto, which is any if the broker listens on loopback, and public otherwise", func(c *Config) *string { return &c.Connection.Networks }),
+	service.Text("consumer-connection", "token-header-name", "X-Broker-Consumer-Token",
+		"header of a callback that carries the consumer's token; it must not be one that the broker sets itself",
+		func(c *Config) *string { return &c.Connection.TokenHeader }),
+	service.Text("consumer-connection", "user-agent", "Webhook Message Broker", "User-Agent of callbacks",
+		func(c *Config) *string { return &c.Connection.UserAgent }),
+	duration("consumer-connection", "connection-timeout-in-seconds", "30", time.Second, time.Millisecond,
+		"maximum seconds of a callback, from connecting to the end of the answer", func(c *Config) *time.Duration { return &c.Connection.Timeout }),
+	service.Text("consumer-connection", "networks", "auto", "networks that callbacks may reach: public, any, networks such as 10.0.0.0/8 in "+
+		"addition to the public ones, or auto, which is any if the broker listens on loopback, and public otherwise",
+		func(c *Config) *string { return &c.Connection.Networks }),
 
-	duration("scheduler", "min-schedule-delay-minutes", "2", time.Minute, 0, "minutes from now for which a message may be scheduled at the earliest", func(c *Config) *time.Duration { return &c.Scheduler.MinDelay }),
+	duration("scheduler", "min-schedule-delay-minutes", "2", time.Minute, 0, "minutes from now for which a message may be scheduled at the earliest",
+		func(c *Config) *time.Duration { return &c.Scheduler.MinDelay }),
 	ignored("scheduler", "scheduler-interval-ms", "5000", "the server keeps the schedule"),
 	ignored("scheduler", "scheduler-batch-size", "100", "the server keeps the schedule"),
 
-	duration("prune", "message-retention-days", "7", 24*time.Hour, 0, "days for which finished messages are kept; 0: for ever, so that memory and disk grow", func(c *Config) *time.Duration { return &c.Prune.Retention }),
-	duration("prune", "interval-in-seconds", "60", time.Second, 0, "seconds between two searches for messages to prune, 1 at least", func(c *Config) *time.Duration { return &c.Prune.Interval }),
-	service.Text("prune", "export-path", "", "folder to which pruned messages are written as lines of JSON; empty: none", func(c *Config) *string { return &c.Prune.ExportPath }),
-	service.Text("prune", "export-node-name", "", "first part of the names of exported files, without slashes", func(c *Config) *string { return &c.Prune.NodeName }),
+	duration("prune", "message-retention-days", "7", 24*time.Hour, 0,
+		"days for which finished messages are kept; 0: for ever, so that memory and disk grow",
+		func(c *Config) *time.Duration { return &c.Prune.Retention }),
+	duration("prune", "dead-retention-days", "0", 24*time.Hour, 0,
+		"days for which a message is kept whose job is dead, from the job's death on, but not less than the other messages; 0: until the job is queued "+
+			"again or purged", func(c *Config) *time.Duration { return &c.Prune.DeadRetention }),
+	duration("prune", "interval-in-seconds", "60", time.Second, 0, "seconds between two searches for messages to prune, 1 at least",
+		func(c *Config) *time.Duration { return &c.Prune.Interval }),
+	service.Text("prune", "export-path", "", "folder to which pruned messages are written as lines of JSON; empty: none",
+		func(c *Config) *string { return &c.Prune.ExportPath }),
+	service.Text("prune", "export-node-name", "", "first part of the names of exported files, without slashes",
+		func(c *Config) *string { return &c.Prune.NodeName }),
 	ignored("prune", "remote-export-destination", "", "export to a folder and copy it from there"),
 	ignored("prune", "remote-export-url", "", "export to a folder and copy it from there"),
 	ignored("prune", "remote-file-prefix", "", "export to a folder and copy it from there"),
@@ -72,29 +120,44 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 
 	ignored("dlq", "summary-update-interval-seconds", "600", "the summary is always up to date"),
 
-	service.Choice("gateway-auth", "mode", "none", []string{"none", "hmac"}, "whether requests must be signed", func(c *Config) *string { return &c.Gateway.Mode }),
-	service.Choice("gateway-auth", "scheme", "v1", []string{"v1", "v2"}, "what the signature of a request must cover; v1: time and body, as in the original (the broker accepts a request that is signed for v2 too); v2: also method, path, query and a nonce", func(c *Config) *string { return &c.Gateway.Scheme }),
-	service.Text("gateway-auth", "hmac-shared-secret", "", "key of the signatures, in base64; mode hmac needs it", func(c *Config) *string { return &c.Gateway.Secret }),
-	duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, time.Second, "maximum difference in seconds between a signature's time and the broker's clock, 1 at least", func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
-	Setting{
-		Section: "gateway-auth", Key: "auth-exempt-paths", Default: "/_status,/metrics",
-		Help: "prefixes of paths that need no signature, separated by commas; /healthz and /readyz never need one",
-		Set:  func(c *Config, value string) error { c.Gateway.Exempt = service.SplitList(value); return nil },
-	},
+	service.Choice("gateway-auth", "mode", "none", []string{"none", "hmac"}, "whether requests must be signed",
+		func(c *Config) *string { return &c.Gateway.Mode }),
+	service.Choice("gateway-auth", "scheme", "v1", []string{"v1", "v2"},
+		"what the signature of a request must cover; v1: time and body, as in the original (the broker accepts a request that is signed for v2 too); "+
+			"v2: also method, path, query and a nonce", func(c *Config) *string { return &c.Gateway.Scheme }),
+	service.Text("gateway-auth", "hmac-shared-secret", "", "key of the signatures, in base64; mode hmac needs it",
+		func(c *Config) *string { return &c.Gateway.Secret }),
+	duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, time.Second,
+		"maximum difference in seconds between a signature's time and the broker's clock, 1 at least",
+		func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
+	service.List("gateway-auth", "auth-exempt-paths", "/_status,/metrics",
+		"prefixes of paths that need no signature, separated by commas; /healthz and /readyz never need one", anyText,
+		func(c *Config) *[]string { return &c.Gateway.Exempt }),
 
-	service.Text("admin", "token", "", "token in X-Broker-Admin-Token that requests to read or change the registry need, or its hash: sha256: and 64 hexadecimal digits; empty: none is needed, which is allowed on loopback only", func(c *Config) *string { return &c.Admin.Token }),
-	service.Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20, "maximum requests with a wrong admin token from one address in a minute; beyond it the broker refuses every admin token from that address until the minute is over; all clients behind a proxy share its address; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
-	service.Boolean("admin", "hash-tokens", "false", "store the tokens of producers and channels as hashes, also those that exist already; a token is then shown only once", func(c *Config) *bool { return &c.Admin.HashTokens }),
+	service.Text("admin", "token", "", "token in X-Broker-Admin-Token that requests to read or change the registry need, or its hash: sha256: and "+
+		"64 hexadecimal digits; empty: none is needed, which is allowed on loopback only", func(c *Config) *string { return &c.Admin.Token }),
+	service.Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20,
+		"maximum requests with a wrong admin token from one address in a minute; beyond it the answer to a wrong token waits for a second until the "+
+			"minute is over; a right token is never refused; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
+	service.Boolean("admin", "hash-tokens", "false", "store the tokens of producers and channels as hashes, also those that exist already; a token "+
+		"is then shown only once", func(c *Config) *bool { return &c.Admin.HashTokens }),
 
-	service.Text("nats", "url", "", "URL of an existing NATS server, or several separated by commas; empty: run one in this process", func(c *Config) *string { return &c.NATS.URL }),
+	service.Text("nats", "url", "", "URL of an existing NATS server, or several separated by commas; empty: run one in this process",
+		func(c *Config) *string { return &c.NATS.URL }),
 	service.Text("nats", "creds", "", "file with the credentials for that server", func(c *Config) *string { return &c.NATS.Creds }),
-	duration("nats", "start-wait-in-seconds", "120", time.Second, 0, "seconds that a start waits for the NATS servers, and for a quorum of them, before it fails; 0: no limit", func(c *Config) *time.Duration { return &c.NATS.StartWait }),
+	duration("nats", "start-wait-in-seconds", "120", time.Second, 0,
+		"seconds that a start waits for the NATS servers, and for a quorum of them, before it fails; 0: no limit",
+		func(c *Config) *time.Duration { return &c.NATS.StartWait }),
 	service.Text("nats", "domain", "", "JetStream domain on that server; empty: its own", func(c *Config) *string { return &c.NATS.Domain }),
 	service.Text("nats", "store-dir", "broker-data", "folder of the embedded server's store", func(c *Config) *string { return &c.NATS.StoreDir }),
-	service.Bytes("nats", "store-max", "0", "maximum bytes in the embedded server's store, such as 20GB; broadcasts beyond it are refused; 0: the size of the disk, less a reserve of a twentieth", func(c *Config) *int64 { return &c.NATS.StoreMax }),
+	service.Bytes("nats", "store-max", "0", "maximum bytes in the embedded server's store, such as 20GB; broadcasts beyond it are refused; 0: the "+
+		"size of the disk, less a reserve of a twentieth", func(c *Config) *int64 { return &c.NATS.StoreMax }),
 	service.Text("nats", "name", "broker", "first part of the names of streams and subjects", func(c *Config) *string { return &c.NATS.Name }),
-	service.Number("nats", "replicas", "1", 1, 5, "copies of each stream, 1 to 5; the embedded server has 1", func(c *Config) *int { return &c.NATS.Replicas }),
-	service.Text("nats", "sync", "always", "when the embedded server syncs to disk: always (before the answer, several writes at a time), each (before the answer, one write at a time), or an interval such as 2m; with an interval, a crash of the machine loses the writes since the last sync", func(c *Config) *string { return &c.NATS.Sync }),
+	service.Number("nats", "replicas", "1", 1, 5, "copies of each stream, 1 to 5; the embedded server has 1",
+		func(c *Config) *int { return &c.NATS.Replicas }),
+	service.Text("nats", "sync", "always", "when the embedded server syncs to disk: always (before the answer, several writes at a time), each "+
+		"(before the answer, one write at a time), or an interval such as 10s; with an interval, a crash of the machine loses the writes since the last "+
+		"sync", func(c *Config) *string { return &c.NATS.Sync }),
 ).Clamp((*Config).warn) // files of the original have values above the limits
 
 // ignored is a key of the original's files that has no effect.
@@ -104,6 +167,9 @@ func ignored(section, key, def, why string) Setting {
 		return nil
 	}}
 }
+
+// anyText accepts every list.
+func anyText([]string) error { return nil }
 
 // duration is a key whose value is a number of units, up to a century.
 func duration(section, key, def string, unit, least time.Duration, help string, field func(*Config) *time.Duration) Setting {

@@ -69,7 +69,8 @@ func (r *spaceMonitor) look(ctx context.Context) {
 	}
 	var full error
 	if max(u.Bytes, 1) >= u.Limit {
-		full = fmt.Errorf("%w: it has %d bytes, and its limit is %d (--store-max, or the disk less a reserve): work jobs off, prune, free some of the disk, or raise the limit", domain.ErrStoreFull, u.Bytes, u.Limit)
+		full = fmt.Errorf("%w: it has %d bytes, and its limit is %d (--store-max, or the disk less a reserve): work jobs off, prune, free some of the "+
+			"disk, or raise the limit", domain.ErrStoreFull, u.Bytes, u.Limit)
 	}
 	switch begun, ended := r.Set(full); {
 	case begun:

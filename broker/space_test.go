@@ -12,13 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 func TestBroadcastsFollowTheSpace(t *testing.T) {
 	var used, free int64
 	var failed error
-	var log lockedBuffer
+	var log servertest.Log
 	r := &spaceMonitor{
 		most: 1000, log: slog.New(slog.NewTextHandler(&log, nil)),
 		used: func(context.Context) (work.Usage, error) { return work.Usage{Bytes: used}, failed },
@@ -85,9 +87,11 @@ func TestAFullStoreIsWorkedEmpty(t *testing.T) {
 			done++
 		}
 	}
-	seqs := n.store.Messages.Finished(time.Now().Add(time.Hour), 1<<20)
+	seqs := n.store.Messages.Finished(func(string) bool { return true }, jobindex.Ages{Before: time.Now().Add(time.Hour)}, 1<<20)
 	require.Len(t, seqs, accepted)
-	require.NoError(t, n.store.Messages.Prune(t.Context(), seqs))
+	pruned, err := n.store.Messages.Prune(t.Context(), seqs)
+	require.NoError(t, err)
+	require.Equal(t, accepted, pruned)
 	waitUntil(t, func() bool {
 		code, _, _ := call(t, n, "GET", "/readyz", nil, "")
 		return code == 200

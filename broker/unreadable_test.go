@@ -32,6 +32,9 @@ func TestUnreadableMessage(t *testing.T) {
 		Header: nats.Header{"Jetpull-Message": {fmt.Sprintf("9 %d {not JSON", time.Now().UnixNano())}},
 	})
 	require.NoError(t, err)
+	foreign := fmt.Sprintf(`9 %d {"id":"forged","ch":"bank","by":"p","ct":"text/plain"}`, time.Now().UnixNano())
+	_, err = js.PublishMsg(t.Context(), &nats.Msg{Subject: "broker.m.ch.forged", Header: nats.Header{"Jetpull-Message": {foreign}}})
+	require.NoError(t, err)
 	broadcast(t, n, "good", "x", nil)
 
 	waitState(t, n, "good", "push", "DELIVERED")

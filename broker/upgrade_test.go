@@ -1,16 +1,11 @@
 package broker
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"encoding/json"
-	"errors"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,11 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// storeOf7f96690 is a store that the build of commit 7f96690 has written with writeStore. It has jobs in each state, of push and
-// pull consumers, and all other kinds of data.
-const storeOf7f96690 = "testdata/store-7f96690.tar.gz"
+// earlierStores are stores that the builds of these commits have written with writeStore. They have jobs in each state, of push and pull
+// consumers, and all other kinds of data.
+var earlierStores = []string{"testdata/store-7f96690.tar.gz", "testdata/store-74250ac.tar.gz"}
 
 // upgradeConfig prunes nothing, because the messages of the store get older with each day.
 func upgradeConfig(t *testing.T, dir string) *Config {
@@ -38,20 +34,9 @@ var (
 	asWorker = map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"}
 )
 
-// TestWriteStore writes the archive if JETPULL_WRITE_STORE names it. It is run in the checkout of a build.
+// TestWriteStore writes the archive, in the checkout of a build, if JETPULL_WRITE_STORE names it.
 func TestWriteStore(t *testing.T) {
-	path := os.Getenv("JETPULL_WRITE_STORE")
-	if path == "" {
-		t.Skip("JETPULL_WRITE_STORE names no archive to write")
-	}
-	dir := t.TempDir()
-	writeStore(t, dir)
-	out, err := os.Create(path)
-	require.NoError(t, err)
-	zip := gzip.NewWriter(out)
-	archive := tar.NewWriter(zip)
-	require.NoError(t, archive.AddFS(os.DirFS(dir)))
-	require.NoError(t, errors.Join(archive.Close(), zip.Close(), out.Close()))
+	servertest.WriteStore(t, func(dir string) { writeStore(t, dir) })
 }
 
 // writeStore runs a broker twice. In the first run a job has no retries, so that it can be dead and removed.
@@ -126,36 +111,16 @@ func writeStore(t *testing.T, dir string) {
 	stopNode(t, n)
 }
 
-func extract(t *testing.T, path, dir string) {
-	t.Helper()
-	in, err := os.Open(path)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, in.Close()) }()
-	zip, err := gzip.NewReader(in)
-	require.NoError(t, err)
-	for archive := tar.NewReader(zip); ; {
-		entry, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		require.NoError(t, err)
-		name, err := filepath.Localize(strings.TrimSuffix(entry.Name, "/"))
-		require.NoError(t, err)
-		if name = filepath.Join(dir, name); entry.FileInfo().IsDir() {
-			require.NoError(t, os.MkdirAll(name, 0o750))
-			continue
-		}
-		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o750))
-		data, err := io.ReadAll(archive)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(name, data, fs.FileMode(0o640)))
+// A broker starts on the store of an earlier build, and completes its jobs: settled ones stay so, and others are delivered once.
+func TestStoreOfAnEarlierBuild(t *testing.T) {
+	for _, path := range earlierStores {
+		t.Run(filepath.Base(path), func(t *testing.T) { startOn(t, path) })
 	}
 }
 
-// A broker starts on the store of an earlier build, and completes its jobs: settled ones stay so, and others are delivered once.
-func TestStoreOfAnEarlierBuild(t *testing.T) {
+func startOn(t *testing.T, path string) {
 	dir := t.TempDir()
-	extract(t, storeOf7f96690, dir)
+	servertest.ExtractStore(t, path, dir)
 	var mu sync.Mutex
 	received := map[string]string{}
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -214,7 +179,8 @@ func TestStoreOfAnEarlierBuild(t *testing.T) {
 			expect(202, "POST", channel+"/consumer/pulled/job/"+job.ID, asWorker, `{"NextState":"DELIVERED"}`)
 		}
 	}
-	require.Equal(t, map[string]bool{"pull-dead": true, "pull-delivered": true, "pull-inflight": true, "pull-queued": true, "pull-scheduled": true}, pulled)
+	require.Equal(t, map[string]bool{"pull-dead": true, "pull-delivered": true, "pull-inflight": true, "pull-queued": true, "pull-scheduled": true},
+		pulled)
 	delivered := map[string]string{
 		"push-dead": "pushed", "push-delivered": "pushed", "push-retry": "pushed", "paused-queued": "paused",
 		"pull-dead": "pulled", "pull-delivered": "pulled", "pull-inflight": "pulled", "pull-queued": "pulled", "pull-scheduled": "pulled",

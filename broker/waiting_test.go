@@ -41,7 +41,7 @@ func answered(t *testing.T, address, path string, status int) (body string) {
 }
 
 // waits checks that a broker during its start is alive, not ready, and names what it waits for.
-func waits(t *testing.T, address, reason string, log *lockedBuffer) {
+func waits(t *testing.T, address, reason string, log *servertest.Log) {
 	t.Helper()
 	answered(t, address, "/healthz", 200)
 	waitUntil(t, func() bool { return strings.Contains(answered(t, address, "/readyz", 503), reason) }, "/readyz does not say that the start "+reason)
@@ -59,7 +59,7 @@ func TestStartBeforeTheServers(t *testing.T) {
 	srv.Stop()
 	cfg := externalConfig(t, srv.URL(), 1)
 	cfg.HTTP.Listener, _ = freeAddress(t)
-	var log lockedBuffer
+	var log servertest.Log
 	started := startLater(t, cfg, slog.New(slog.NewTextHandler(&log, nil)))
 	waits(t, cfg.HTTP.Listener, "waits for its NATS servers", &log)
 	require.Contains(t, log.String(), "no servers available", "the log has the reason")

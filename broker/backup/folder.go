@@ -71,7 +71,8 @@ func Save(ctx context.Context, dir string, streams []string, fetch func(ctx cont
 // checkName refuses a stream name that leads out of the backup's folder. The name comes from a server.
 func checkName(stream string) error {
 	if filepath.Base(stream) != stream || !filepath.IsLocal(stream) {
-		return fmt.Errorf("the broker names a stream %q, which cannot be the name of a file in the folder of the backup: check what answers at the URL", stream)
+		return fmt.Errorf("the broker names a stream %q, which cannot be the name of a file in the folder of the backup: check what answers at the URL",
+			stream)
 	}
 	return nil
 }

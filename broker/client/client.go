@@ -149,8 +149,8 @@ var broadcastHeaders = map[string]bool{
 	"X-Broker-Message-Id": true, "Content-Type": true, "X-Broker-Event-Type": true, "X-Broker-Message-Priority": true, "X-Broker-Scheduled-For": true,
 }
 
-// Broadcast stores a message and returns its URL, relative to the broker's. When it returns without an error, the message is on disk. Errors are
-// [ErrDuplicate], [ErrDenied], [ErrNotFound], [ErrUnavailable] and an [Error] for other statuses.
+// Broadcast stores a message and returns its path, as the broker states it in Location. When it returns without an error, the message is
+// on disk. Errors are [ErrDuplicate], [ErrDenied], [ErrNotFound], [ErrUnavailable] and an [Error] for other statuses.
 func (c *Client) Broadcast(ctx context.Context, p Producer, m Message) (location string, err error) {
 	header := http.Header{
 		"X-Broker-Channel-Token":  {p.ChannelToken},
@@ -160,7 +160,8 @@ func (c *Client) Broadcast(ctx context.Context, p Producer, m Message) (location
 	var names []string
 	for name, value := range m.Headers {
 		if broadcastHeaders[http.CanonicalHeaderKey(name)] {
-			return "", fmt.Errorf("broadcast to channel %q: the header %q is the broker's own: leave it out of Headers and use the fields of Producer and Message", p.Channel, name)
+			return "", fmt.Errorf("broadcast to channel %q: the header %q is the broker's own: leave it out of Headers and use the fields of Producer and "+
+				"Message", p.Channel, name)
 		}
 		header.Set(name, value)
 		names = append(names, name)

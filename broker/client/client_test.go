@@ -39,7 +39,10 @@ func startBroker(t testing.TB, change func(*broker.Config)) string {
 	cfg.Seed = broker.SeedData{
 		Channels:  []broker.SeedItem{{ID: "ch", Name: "ch", Token: "ct"}},
 		Producers: []broker.SeedItem{{ID: "pr", Name: "pr", Token: "pt"}},
-		Consumers: []broker.SeedConsumer{{SeedItem: broker.SeedItem{ID: "k", Name: "k", Token: "kt"}, Channel: "ch", CallbackURL: "http://127.0.0.1:9/", Type: domain.Pull}},
+		Consumers: []broker.SeedConsumer{{
+			SeedItem: broker.SeedItem{ID: "k", Name: "k", Token: "kt"}, Channel: "ch", CallbackURL: "http://127.0.0.1:9/",
+			Type: domain.Pull,
+		}},
 	}
 	if change != nil {
 		change(cfg)
@@ -232,7 +235,11 @@ func TestConsumeEndsWhereItCannotWork(t *testing.T) {
 func TestHeaderThatCannotBeSent(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 	defer srv.Close()
-	for _, m := range []client.Message{{ID: "a\nb", Payload: []byte("x")}, {Payload: []byte("x"), Headers: map[string]string{"X A": "1"}}, {Payload: []byte("x"), Headers: map[string]string{"X-A": "1\n2"}}} {
+	for _, m := range []client.Message{
+		{ID: "a\nb", Payload: []byte("x")},
+		{Payload: []byte("x"), Headers: map[string]string{"X A": "1"}},
+		{Payload: []byte("x"), Headers: map[string]string{"X-A": "1\n2"}},
+	} {
 		_, err := client.New(srv.URL, nil).Broadcast(t.Context(), client.Producer{Channel: "ch"}, m)
 		require.Error(t, err)
 		require.NotErrorIs(t, err, client.ErrUnavailable)
@@ -258,11 +265,15 @@ func TestHeadersAreNotTheBrokersOwn(t *testing.T) {
 		require.NotErrorIs(t, err, client.ErrUnavailable)
 	}
 	require.Zero(t, requests)
-	_, err := c.Broadcast(t.Context(), producer, client.Message{Payload: []byte("x"), Headers: map[string]string{"X-Broker-Admin-Token": "1", "Authorization": "2"}})
+	_, err := c.Broadcast(t.Context(), producer, client.Message{
+		Payload: []byte("x"),
+		Headers: map[string]string{"X-Broker-Admin-Token": "1", "Authorization": "2"},
+	})
 	require.NoError(t, err)
 }
 
-// A worker whose clock is ahead of the broker's works all the same.
+// A worker whose clock is ahead of the broker's works all the same, and also if it is set during the claim: the end of the claim has a reading of
+// the monotonic clock.
 func TestClockAhead(t *testing.T) {
 	for _, skew := range []time.Duration{-time.Hour, time.Hour} { // the broker's clock
 		claims := 0
@@ -278,7 +289,8 @@ func TestClockAhead(t *testing.T) {
 					<-r.Context().Done()
 					return
 				}
-				_, _ = fmt.Fprintf(w, `{"Result":[{"ID":"j","ClaimToken":"t","ClaimExpiresAt":%q,"Message":{"MessageID":"m"}}]}`, now().Add(4*time.Second).Format(time.RFC3339Nano))
+				_, _ = fmt.Fprintf(w, `{"Result":[{"ID":"j","ClaimToken":"t","ClaimExpiresAt":%q,"Message":{"MessageID":"m"}}]}`,
+					now().Add(4*time.Second).Format(time.RFC3339Nano))
 			case strings.HasSuffix(r.URL.Path, "/extend"):
 				extended <- struct{}{}
 				_, _ = fmt.Fprintf(w, `{"ClaimExpiresAt":%q}`, now().Add(4*time.Second).Format(time.RFC3339Nano))
@@ -290,9 +302,13 @@ func TestClockAhead(t *testing.T) {
 				cancel()
 			}
 		}))
-		err := client.New(srv.URL, nil).Consumer("ch", "ct", "k", "kt").Consume(ctx, func(ctx context.Context, _ *client.Job) error {
+		err := client.New(srv.URL, nil).Consumer("ch", "ct", "k", "kt").Consume(ctx, func(ctx context.Context, j *client.Job) error {
+			monotonic := strings.Contains(j.ClaimExpires.String(), " m=")
 			select {
 			case <-extended:
+				if !monotonic {
+					return client.Fatal(fmt.Errorf("%v depends on the wall clock", j.ClaimExpires))
+				}
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -312,7 +328,8 @@ func TestClaimEndsWhileTheBrokerIsSilent(t *testing.T) {
 	release := make(chan struct{})
 	silent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/claim") && !claimed.Swap(true) {
-			_, err := fmt.Fprintf(w, `{"Result":[{"ID":"j1","ClaimToken":"t","ClaimExpiresAt":%q,"Message":{"MessageID":"m"}}]}`, time.Now().Add(200*time.Millisecond).Format(time.RFC3339Nano))
+			_, err := fmt.Fprintf(w, `{"Result":[{"ID":"j1","ClaimToken":"t","ClaimExpiresAt":%q,"Message":{"MessageID":"m"}}]}`,
+				time.Now().Add(200*time.Millisecond).Format(time.RFC3339Nano))
 			assert.NoError(t, err)
 			return
 		}

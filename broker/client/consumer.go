@@ -93,7 +93,8 @@ func (k *Consumer) list(ctx context.Context, method, rest string) ([]*Job, error
 		}
 		jobs[i] = &Job{
 			ID: j.ID, MessageID: j.Message.MessageID, Payload: payload, ContentType: j.Message.ContentType, EventType: j.Message.EventType,
-			Headers: j.Message.Headers, Priority: j.Priority, Replay: j.Replay, ClaimExpires: local(j.ClaimExpiresAt, header), consumer: k, claim: j.ClaimToken,
+			Headers: j.Message.Headers, Priority: j.Priority, Replay: j.Replay, ClaimExpires: local(j.ClaimExpiresAt, header), consumer: k,
+			claim: j.ClaimToken,
 		}
 	}
 	return jobs, nil
@@ -119,13 +120,18 @@ func (j *Job) Extend(ctx context.Context, timeout time.Duration) (time.Time, err
 }
 
 // local converts a time of the broker to this machine's clock. The two may differ by more than a claim lasts. The Date header of
-// the answer has whole seconds, so that the result is at most a second early.
+// the answer has whole seconds, so that the result is at most a second early. It has a reading of the monotonic clock, so that it stays right
+// if this machine's clock is set.
 func local(at time.Time, answer http.Header) time.Time {
-	sent, err := http.ParseTime(answer.Get("Date"))
-	if ahead := time.Since(sent); err == nil && !at.IsZero() && ahead.Abs() > 2*time.Second {
-		return at.Add(ahead - time.Second)
+	if at.IsZero() {
+		return at
 	}
-	return at
+	now := time.Now()
+	sent, err := http.ParseTime(answer.Get("Date"))
+	if ahead := now.Sub(sent); err == nil && ahead.Abs() > 2*time.Second {
+		at = at.Add(ahead - time.Second)
+	}
+	return now.Add(at.Sub(now))
 }
 
 func (j *Job) post(ctx context.Context, rest string, body map[string]any, result any) (http.Header, error) {

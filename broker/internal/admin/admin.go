@@ -27,6 +27,8 @@ type Config struct {
 	Changed func(c domain.Consumer, removed bool)
 	// Ready returns why the store cannot be used now, or nil.
 	Ready func() error
+	// Now returns the time by the store's clock.
+	Now func() time.Time
 	// Shared says that other processes write to the bucket too.
 	Shared bool
 	// HashTokens stores the tokens of producers and channels as hashes.
@@ -94,7 +96,10 @@ func New(cfg Config) *Directory {
 }
 
 func add[T any](k *Kind[T], prefix string, changed func(was, is *T)) {
-	k.table = registry.Add(k.d.Registry, registry.Kind[T]{Prefix: prefix, Key: key, Encode: func(t T) any { return t }, Decode: k.decode, Changed: changed})
+	k.table = registry.Add(k.d.Registry, registry.Kind[T]{
+		Prefix: prefix, Key: key, Encode: func(t T) any { return t }, Decode: k.decode,
+		Changed: changed,
+	})
 }
 
 // Kind holds the objects of one kind. An object created by another node is found at once. Changes and removals by other nodes are
@@ -178,9 +183,12 @@ func (k *Kind[T]) Save(ctx context.Context, t T) (T, error) {
 		}
 	}
 	s := k.Base(&t)
-	s.ChangedAt = time.Now().UTC()
-	if s.Revision == 0 {
+	// Last-Modified has seconds, and must tell each change from the one before.
+	before := s.ChangedAt
+	if s.ChangedAt = k.d.Now(); s.Revision == 0 {
 		s.CreatedAt = s.ChangedAt
+	} else if next := before.Truncate(time.Second).Add(time.Second); s.ChangedAt.Before(next) {
+		s.ChangedAt = next
 	}
 	revision, err := k.table.Put(ctx, k.id(&t), t, s.Revision)
 	if errors.Is(err, domain.ErrTooLarge) {
@@ -223,7 +231,8 @@ func (d *Directory) DeleteChannel(ctx context.Context, c domain.Channel, force b
 	if !force {
 		pending, err := d.Messages.CountPending(ctx, c.ID)
 		if err == nil && len(consumers)+pending > 0 {
-			err = fmt.Errorf("%w: it has %d consumers and %d scheduled messages: delete them with it by ?force=true", domain.ErrWaiting, len(consumers), pending)
+			err = fmt.Errorf("%w: it has %d consumers and %d scheduled messages: delete them with it by ?force=true", domain.ErrWaiting, len(consumers),
+				pending)
 		}
 		if err != nil {
 			return err

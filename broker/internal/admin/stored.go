@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/registry"
@@ -18,11 +19,16 @@ func key(id registry.ID) string {
 	return domain.SubjectToken(id.Group) + "." + domain.SubjectToken(id.Name)
 }
 
+// decode reads an entry. One that names another object than its key is not the broker's: it would take the place of that object.
 func (k *Kind[T]) decode(e registry.Entry) (id registry.ID, t T, err error) {
 	err = json.Unmarshal(e.Value, &t)
 	b := k.Base(&t)
 	*b = b.At(e.Revision)
-	return k.id(&t), t, err
+	id = k.id(&t)
+	if _, named, _ := strings.Cut(e.Key, "."); err == nil && named != key(id) {
+		err = fmt.Errorf("it names %q of %q", id.Name, id.Group)
+	}
+	return id, t, err
 }
 
 // begin sets the sequence after which a new consumer gets jobs. The messages up to that sequence must be on disk first. Otherwise
@@ -64,7 +70,8 @@ func filtered(c domain.Consumer, first, last uint64) ([]domain.EventFilter, erro
 		filters = filters[1:]
 	}
 	if len(filters) > maxFilters {
-		return nil, fmt.Errorf("%w: eventTypes: changed %d times since the oldest message that is kept: wait until it is pruned", domain.ErrInvalid, maxFilters)
+		return nil, fmt.Errorf("%w: eventTypes: changed %d times since the oldest message that is kept: wait until it is pruned", domain.ErrInvalid,
+			maxFilters)
 	}
 	return filters, nil
 }

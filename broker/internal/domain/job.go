@@ -137,7 +137,8 @@ func Transition(job Job, req Request, now time.Time, limit time.Duration) (next 
 		return job, false, ErrClaimLost
 	}
 	if req.Timeout != 0 && (req.Next != Inflight || job.Status == Inflight) {
-		return job, false, fmt.Errorf("%w: IncrementalTimeout of %v with NextState %s, and the job is %s: give it with INFLIGHT for a job that is not INFLIGHT, or extend the claim",
+		return job, false, fmt.Errorf("%w: IncrementalTimeout of %v with NextState %s, and the job is %s: give it with INFLIGHT for a job that is not "+
+			"INFLIGHT, or extend the claim",
 			ErrTimeoutWithInvalidState, req.Timeout, req.Next, job.Status)
 	}
 	if req.Next == job.Status {
@@ -185,9 +186,9 @@ func Extend(job Job, token string, timeout time.Duration, now time.Time, limit t
 	return job, nil
 }
 
-// Expire ends a claim whose limit is over. It changes nothing if the claim was ended or extended meanwhile.
+// Expire ends a claim whose time is over, which its caller knows. It changes nothing if the claim was ended meanwhile.
 func Expire(job Job, now time.Time, maxRetry int) (Job, bool) {
-	if job.Status != Inflight || job.Due.After(now) {
+	if job.Status != Inflight {
 		return job, false
 	}
 	retries := job.Retries + 1

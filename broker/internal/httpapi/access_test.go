@@ -134,7 +134,9 @@ func TestHashedTokens(t *testing.T) {
 	same := s.expect(200, "", "PUT", "/producer/new", with(formType, modified), "token=plain")
 	require.Equal(t, made.body, same.body, "a PUT that changes nothing leaves ChangedAt alone")
 	s.expect(201, "", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Producer-ID": "new", "X-Broker-Producer-Token": "plain"}), "x")
-	s.expect(403, "producer token does not match", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Producer-ID": "new", "X-Broker-Producer-Token": domain.HashToken("plain")}), "x")
+	s.expect(403, "producer token does not match", "POST", "/channel/ch/broadcast",
+		with(producer, header{"X-Broker-Producer-ID": "new", "X-Broker-Producer-Token": domain.HashToken("plain")}), "x")
 	require.Len(t, s.work("GET", "queued-jobs"), 2, "with the token of the channel, which is hashed too")
-	s.expect(http.StatusForbidden, "channel token does not match", "GET", "/channel/ch/consumer/pull/queued-jobs", with(jobTokens, header{"X-Broker-Channel-Token": domain.HashToken("ct")}), "")
+	s.expect(http.StatusForbidden, "channel token does not match", "GET", "/channel/ch/consumer/pull/queued-jobs",
+		with(jobTokens, header{"X-Broker-Channel-Token": domain.HashToken("ct")}), "")
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"path"
 	"strings"
 	"time"
@@ -96,18 +95,14 @@ func New(b *work.Broker, d *directory.Directory, m Messages, opts Options) *API 
 	}
 	a.frame = httpserve.NewFrame(httpserve.System{
 		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
-		Observe: b.Metrics.Request, Verify: a.verifyGateway, Redirect: a.withoutSlash, Check: a.check, Describe: describe, Text: true, Quiet: a.saidElsewhere,
+		Now: b.Now, Observe: b.Metrics.Request, Verify: a.verifyGateway, Redirect: a.withoutSlash, Check: a.check, Describe: describe, Text: true,
+		Quiet: a.saidElsewhere,
 	}, a.routes())
 	return a
 }
 
 func (a *API) routes() []httpserve.Route {
-	on := func(method, pattern string, access int, handle httpserve.Handler, query ...string) httpserve.Route {
-		if query == nil && strings.Contains(pattern, "{") {
-			query = []string{} // these routes accept any query, because health probes add some
-		}
-		return httpserve.On(method, pattern, access, handle, query...)
-	}
+	on := httpserve.On
 	producers, channels, consumers := a.producers(), a.channels(), a.consumers()
 	const (
 		channel  = "/channel/{channel}"
@@ -169,9 +164,9 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", "/dead-jobs/operations", admin, httpserve.Show(operators{a}.listDeadOperations)),
 		on("GET", "/dead-jobs/operations/{operation}", admin, httpserve.ShowOf(operators{a}.deadOperation, showDeadOperation)),
 		on("DELETE", "/dead-jobs/operations/{operation}", admin, httpserve.With(operators{a}.deadOperation, a.cancel)),
-		on("GET", "/job-status", admin, httpserve.Show(operators{a}.jobStatus)),
+		httpserve.Probed("/job-status", admin, httpserve.Show(operators{a}.jobStatus)),
 		on("GET", "/dlq-status", admin, httpserve.Show(operators{a}.deadStatus)),
-		on("GET", "/_status", open, httpserve.Show(operators{a}.status)),
+		httpserve.Probed("/_status", open, httpserve.Show(operators{a}.status)),
 		on("GET", "/backup", admin, httpserve.Show(operators{a}.listBackup)),
 		on("GET", "/backup/{stream}", admin, operators{a}.copyStream),
 	)
@@ -187,10 +182,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.frame.ServeHTTP(w, r)
 }
 
-// withoutSlash returns the path of a route without the trailing slash of the request, to which the original redirects.
+// withoutSlash returns the path of a route without the trailing slash of the request, to which the original redirects, relative to the request's.
 func (a *API) withoutSlash(r *http.Request) (to string, ok bool) {
 	escaped, ok := strings.CutSuffix(r.URL.EscapedPath(), "/")
-	if !ok || path.Clean(escaped) != escaped { // two leading slashes would lead to another host
+	if !ok || path.Clean(escaped) != escaped {
 		return "", false
 	}
 	u := *r.URL
@@ -201,7 +196,7 @@ func (a *API) withoutSlash(r *http.Request) (to string, ok bool) {
 	if !a.frame.Routed(&route) {
 		return "", false
 	}
-	return (&url.URL{Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery}).String(), true
+	return strings.TrimSuffix("../"+path.Base(escaped)+"?"+u.RawQuery, "?"), true
 }
 
 func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Route) error {
@@ -224,8 +219,8 @@ func (a *API) ready(http.ResponseWriter, *http.Request) error {
 	return nil
 }
 
-// link builds a relative URL in which every second part is an ID.
-func link(parts ...string) string {
+// link builds the path by which the client of a request reaches something. Every second part is an ID.
+func link(r *http.Request, parts ...string) string {
 	var b strings.Builder
 	for i, part := range parts {
 		b.WriteByte('/')
@@ -234,7 +229,7 @@ func link(parts ...string) string {
 		}
 		b.WriteString(part)
 	}
-	return b.String()
+	return httpserve.Link(r, b.String())
 }
 
 func refuse(status int, text string) error { return &httpserve.Error{Status: status, Message: text} }

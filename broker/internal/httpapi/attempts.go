@@ -40,10 +40,10 @@ func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob
 			continue
 		}
 		k.CallbackURL = a.shownURL(r, k.CallbackURL)
-		shown := messageJob{jobModel: modelOfJob(j, k), ConsumerURL: link("channel", k.Channel, "consumer", k.ID)}
+		shown := messageJob{jobModel: modelOfJob(j, k), ConsumerURL: link(r, "channel", k.Channel, "consumer", k.ID)}
 		if k.Type == domain.Push {
 			shown.Attempts = &j.Attempts
-			shown.AttemptsURL = link("channel", k.Channel, "consumer", k.ID, "job", j.ID.String()) + "/attempts"
+			shown.AttemptsURL = link(r, "channel", k.Channel, "consumer", k.ID, "job", j.ID.String()) + "/attempts"
 		}
 		models = append(models, shown)
 	}

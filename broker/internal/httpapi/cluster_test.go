@@ -173,7 +173,10 @@ func (s *site) agree(channel string) {
 	}
 	view := func(url string) string {
 		var all strings.Builder
-		for _, path := range []string{"/producers", "/channels", channel + "/consumers", channel + "/messages", channel + "/scheduled-messages", "/job-status"} {
+		for _, path := range []string{
+			"/producers", "/channels", channel + "/consumers", channel + "/messages", channel + "/scheduled-messages",
+			"/job-status",
+		} {
 			req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, url+path, nil)
 			require.NoError(s.t, err)
 			req.Header.Set("X-Broker-Admin-Token", "secret")

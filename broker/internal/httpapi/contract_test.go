@@ -24,7 +24,8 @@ func TestPutAndConditions(t *testing.T) {
 			more.Set("callbackUrl", "http://127.0.0.1/cb")
 		}
 		s.expect(415, `Media type not supported: Content-Type "": give application/x-www-form-urlencoded`, "PUT", path, nil, "")
-		s.expect(415, `Media type not supported: Content-Type "application/json": give application/x-www-form-urlencoded`, "PUT", path, header{"Content-Type": "application/json"}, "{}")
+		s.expect(415, `Media type not supported: Content-Type "application/json": give application/x-www-form-urlencoded`, "PUT", path,
+			header{"Content-Type": "application/json"}, "{}")
 		s.expect(404, "Request resource not found", "GET", path, nil, "")
 		a := s.expect(200, "", "PUT", path, header{"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}, more.Encode())
 		var made struct {
@@ -64,12 +65,13 @@ func TestPutAndConditions(t *testing.T) {
 			"PUT", "/channel/ch/consumer/bad", formType, "callbackUrl=http://h/&rateLimit="+value)
 	}
 	for _, host := range []string{"a:99999", "a:65536", "a:0", "[::1]:70000"} {
-		s.expect(400, fmt.Sprintf(`Bad Request: callbackUrl: callback URL "http://%s/?…" has no port from 1 to 65535: give one`, host),
+		s.expect(400, fmt.Sprintf(`Bad Request: callbackUrl: URL "http://%s/?…" has no port from 1 to 65535: give one`, host),
 			"PUT", "/channel/ch/consumer/bad", formType, url.Values{"callbackUrl": {"http://" + host + "/?key=secret"}}.Encode())
 	}
 	s.expect(404, "", "GET", "/channel/ch/consumer/bad", nil, "")
 	s.expect(404, "Request resource not found", "PUT", "/channel/none/consumer/k", formType, "callbackUrl=http://h/")
-	k := s.expect(200, "", "PUT", "/channel/ch/consumer/full", formType, "callbackUrl=http://h/&concurrency=3&rateLimit=2.5&signingSecret=whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz")
+	k := s.expect(200, "", "PUT", "/channel/ch/consumer/full", formType,
+		"callbackUrl=http://h/&concurrency=3&rateLimit=2.5&signingSecret=whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz")
 	require.Contains(t, k.body, `"Concurrency":3,"RateLimit":2.5,`)
 	require.Contains(t, k.body, `"Signed":true`)
 	require.NotContains(t, k.body, "whsec_")
@@ -93,7 +95,8 @@ func TestHeadersOfAConsumer(t *testing.T) {
 		`{"X-Key":"a","x-key":"b"}`:        `"X-Key" is there twice: the names of headers have no case`,
 		`{` + manyHeaders(21) + `"X":"a"}`: `it has 22 headers: give 20 at most`,
 	} {
-		s.expect(400, "Bad Request: headers: "+want, "PUT", "/channel/ch/consumer/bad", formType, url.Values{"callbackUrl": {"http://h/"}, "headers": {text}}.Encode())
+		s.expect(400, "Bad Request: headers: "+want, "PUT", "/channel/ch/consumer/bad", formType,
+			url.Values{"callbackUrl": {"http://h/"}, "headers": {text}}.Encode())
 	}
 	s.expect(404, "", "GET", "/channel/ch/consumer/bad", nil, "")
 	form := url.Values{"token": {"kt"}, "callbackUrl": {"http://h/"}, "headers": {`{"x-api-key":"s3cret","X-Empty":""}`}}
@@ -227,12 +230,16 @@ func TestPages(t *testing.T) {
 	}
 	require.Contains(t, s.expect(200, "", "GET", "/channel/ch/messages?status=101", nil, "").body, `"Result":[]`)
 	for bad, text := range map[string]string{
-		"next=x": `next "x": give what a link of a page before has`, "next=" + url.QueryEscape("====") + "": `next "====": give what a link of a page before has`,
-		"previous=MQ": `previous "MQ": give what a link of a page before has`, "next=NXw2&previous=NXw2": "next and previous: give one of them",
+		"next=x":                               `next "x": give what a link of a page before has`,
+		"next=" + url.QueryEscape("====") + "": `next "====": give what a link of a page before has`,
+		"previous=MQ":                          `previous "MQ": give what a link of a page before has`, "next=NXw2&previous=NXw2": "next and previous: give one of them",
 	} {
 		s.expect(400, "invalid query parameter: "+text, "GET", "/producers?"+bad, nil, "")
 	}
-	for _, path := range []string{"/channel/none/messages", "/channel/none/consumers", "/channel/none/scheduled-messages", "/channel/ch/consumer/none/dlq"} {
+	for _, path := range []string{
+		"/channel/none/messages", "/channel/none/consumers", "/channel/none/scheduled-messages",
+		"/channel/ch/consumer/none/dlq",
+	} {
 		s.expect(404, "Request resource not found", "GET", path, nil, "")
 	}
 	require.JSONEq(t, `{"counts":{}}`, s.expect(200, "", "GET", "/channel/none/messages-status", nil, "").body)
@@ -242,7 +249,10 @@ func TestPages(t *testing.T) {
 
 func TestOddIDsRoundTrip(t *testing.T) {
 	s := newSite(t, nil)
-	for _, id := range []string{"a.b", "*", ">", "a b", "%", "a/b", "..", ".", "ünï", "日本語", "$JS", "a?b#c", "a:b", "\x01", strings.Repeat("x", 200), strings.Repeat("é", 200), "=41"} {
+	for _, id := range []string{
+		"a.b", "*", ">", "a b", "%", "a/b", "..", ".", "ünï", "日本語", "$JS", "a?b#c", "a:b", "\x01", strings.Repeat("x", 200),
+		strings.Repeat("é", 200), "=41",
+	} {
 		escaped := strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
 		var made struct{ ID, BroadcastURL, ConsumersURL string }
 		s.json(s.expect(200, "", "PUT", "/channel/"+escaped, formType, "token=ct"), &made)
@@ -347,7 +357,10 @@ func TestRoutesThatAreNot(t *testing.T) {
 	for _, path := range []string{"/", "/nothing", "/channel/", "//producers", "/producers//", "/nothing/", "/channel/ch/../ch", "/channel//consumers"} {
 		s.expect(404, "Request resource not found", "GET", path, nil, "")
 	}
-	for path, allow := range map[string]string{"/producers": "GET, HEAD", "/producer/x": "DELETE, GET, HEAD, PUT", "/channel/ch/consumer/k/dlq": "DELETE, GET, HEAD, POST"} {
+	for path, allow := range map[string]string{
+		"/producers": "GET, HEAD", "/producer/x": "DELETE, GET, HEAD, PUT",
+		"/channel/ch/consumer/k/dlq": "DELETE, GET, HEAD, POST",
+	} {
 		a := s.expect(405, "Method Not Allowed", "PATCH", path, nil, "")
 		require.Equal(t, allow, a.header.Get("Allow"))
 	}
@@ -363,7 +376,12 @@ func TestRoutesThatAreNot(t *testing.T) {
 func TestAdminToken(t *testing.T) {
 	s := newSite(t, func(c *broker.Config) { c.Admin.Token = "secret" })
 	for _, r := range []struct{ method, path string }{
-		{"GET", "/producers"}, {"PUT", "/producer/x"}, {"GET", "/channel/ch"}, {"DELETE", "/channel/ch/consumer/pull"}, {"GET", "/channel/ch/messages"}, {"GET", "/job-status"},
+		{"GET", "/producers"},
+		{"PUT", "/producer/x"},
+		{"GET", "/channel/ch"},
+		{"DELETE", "/channel/ch/consumer/pull"},
+		{"GET", "/channel/ch/messages"},
+		{"GET", "/job-status"},
 	} {
 		s.expect(401, "admin token missing or wrong", r.method, r.path, nil, "")
 		s.expect(401, "admin token missing or wrong", r.method, r.path, header{"X-Broker-Admin-Token": "secret2"}, "")
@@ -396,4 +414,24 @@ func TestSlashID(t *testing.T) {
 			require.Equal(t, 400, a.status)
 		}
 	}
+}
+
+// Of two changes that were made by what the same GET has shown, one succeeds, however fast they follow each other.
+func TestChangesThatFollowEachOtherFast(t *testing.T) {
+	s := newSite(t, nil)
+	const path = "/channel/ch/consumer/pull"
+	form := func(name string) string { return "callbackUrl=http://127.0.0.1:9/&type=pull&token=kt&name=" + name }
+	for range 3 {
+		read := s.expect(200, "", "GET", path, nil, "").header
+		byTime := with(formType, header{"If-Unmodified-Since": read.Get("Last-Modified")})
+		byTag := with(formType, header{"If-Match": read.Get("ETag")})
+		changed := s.expect(200, "", "PUT", path, byTime, form("a"+read.Get("ETag"))).header
+		s.expect(412, "Precondition Failed", "PUT", path, byTime, form("b"))
+		s.expect(412, "Precondition Failed", "PUT", path, byTag, form("b"))
+		s.expect(412, "Precondition Failed", "PUT", path, with(byTag, header{"If-Unmodified-Since": changed.Get("Last-Modified")}), form("b"))
+		again := s.expect(200, "", "PUT", path, with(formType, header{"If-Match": `"0", ` + changed.Get("ETag")}), form("c"+read.Get("ETag"))).header
+		require.NotEqual(t, changed.Get("ETag"), again.Get("ETag"))
+		s.expect(412, "Precondition Failed", "DELETE", path, header{"If-Match": changed.Get("ETag")}, "")
+	}
+	s.expect(204, "", "DELETE", path, header{"If-Match": "*"}, "")
 }

@@ -52,7 +52,10 @@ func (q deadRequest) filter() (domain.DeadFilter, float64, error) {
 // listAllDead lists dead jobs of all consumers, newest first. A page may have fewer than the limit, even none, and still a next one.
 func (a operators) listAllDead(r *http.Request) (any, error) {
 	query := r.URL.Query()
-	q := deadRequest{Consumer: query.Get("consumer"), Producer: query.Get("producer"), Message: query.Get("message"), Reason: query.Get("reason"), Since: query.Get("since"), Until: query.Get("until")}
+	q := deadRequest{
+		Consumer: query.Get("consumer"), Producer: query.Get("producer"), Message: query.Get("message"), Reason: query.Get("reason"),
+		Since: query.Get("since"), Until: query.Get("until"),
+	}
 	f, _, err := q.filter()
 	if err != nil {
 		return nil, err
@@ -100,26 +103,28 @@ func (a operators) changeDead(kind string) httpserve.Handler {
 		if err != nil {
 			return err
 		}
-		return begin(w, r, a.b.Replays.Operations, o, req.DryRun, "operation", func(id string) string { return deadOperations + id })
+		return begin(w, r, a.b.Replays.Operations, o, req.DryRun, "operation", func(id string) string { return httpserve.Link(r, deadOperations+id) })
 	}
 }
 
 type deadOperation struct {
 	ID, URL, Kind, State string
-	Count, Done, Skipped int
+	Count, Done          int
+	Skipped, Failed      int
 	Filter               domain.DeadFilter
 	By                   string `json:",omitempty"`
 	Rate                 float64
 	CreatedAt, ChangedAt time.Time
 }
 
-func showDeadOperation(_ *http.Request, o bulk.Operation) (any, error) {
+func showDeadOperation(r *http.Request, o bulk.Operation) (any, error) {
 	model := deadOperation{
-		ID: o.ID, URL: deadOperations + o.ID, Kind: o.Kind, State: string(o.State), Count: o.Matched, Done: o.Done, Skipped: o.Skipped,
-		By: o.By, Rate: o.Rate, CreatedAt: o.CreatedAt, ChangedAt: o.ChangedAt,
+		ID: o.ID, URL: httpserve.Link(r, deadOperations+o.ID), Kind: o.Kind, State: string(o.State), Count: o.Matched, Done: o.Done, Skipped: o.Skipped,
+		Failed: o.Failed,
+		By:     o.By, Rate: o.Rate, CreatedAt: o.CreatedAt, ChangedAt: o.ChangedAt,
 	}
-	err := json.Unmarshal(o.Spec, &model.Filter)
-	return model, err
+	_ = json.Unmarshal(o.Spec, &model.Filter) // an operation that cannot be parsed is shown without its filter
+	return model, nil
 }
 
 func (a operators) listDeadOperations(r *http.Request) (any, error) {

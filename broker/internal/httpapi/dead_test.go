@@ -6,14 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 type deadState struct {
 	ID, URL, Kind, State, By string
-	Count, Done, Skipped     int
+	Count, Done              int
+	Skipped, Failed          int
 	Filter                   map[string]string
 }
 
@@ -68,8 +71,10 @@ func TestDeadJobsOfAllConsumers(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{"pull": "GIVEN_UP 0", "push": "NO_ANSWER 1"}, reasons)
 	for query, want := range map[string]int{
-		"consumer=pull": 2, "consumer=ch/push": 2, "consumer=other/push": 0, "producer=pr": 4, "producer=none": 0, "message=a": 2, "reason=NO_ANSWER": 2, "reason=REFUSED": 0,
-		"consumer=pull&reason=NO_ANSWER": 0, "since=" + since.Format(time.RFC3339Nano): 2, "until=" + since.Format(time.RFC3339Nano): 2, "since=1600-01-01T00:00:00Z&until=9000-01-01T00:00:00Z": 4,
+		"consumer=pull": 2, "consumer=ch/push": 2, "consumer=other/push": 0, "producer=pr": 4, "producer=none": 0, "message=a": 2, "reason=NO_ANSWER": 2,
+		"reason=REFUSED":                 0,
+		"consumer=pull&reason=NO_ANSWER": 0, "since=" + since.Format(time.RFC3339Nano): 2, "until=" + since.Format(time.RFC3339Nano): 2,
+		"since=1600-01-01T00:00:00Z&until=9000-01-01T00:00:00Z": 4,
 	} {
 		jobs, _ := s.deadJobs(query)
 		require.Len(t, jobs, want, query)
@@ -82,7 +87,8 @@ func TestDeadJobsOfAllConsumers(t *testing.T) {
 	}
 	require.Len(t, paged, 4)
 	s.expect(400, `Bad Request: Reason: "PERMANENT" is none of REFUSED, NO_ANSWER, GIVEN_UP`, "GET", "/dead-jobs?reason=PERMANENT", nil, "")
-	s.expect(400, `Bad Request: Since: "yesterday" is not a time in RFC 3339, such as 2026-01-02T15:04:05Z`, "POST", "/dead-jobs/requeue", nil, `{"Since":"yesterday"}`)
+	s.expect(400, `Bad Request: Since: "yesterday" is not a time in RFC 3339, such as 2026-01-02T15:04:05Z`, "POST", "/dead-jobs/requeue", nil,
+		`{"Since":"yesterday"}`)
 
 	var counted struct{ Count int }
 	s.json(s.expect(200, "", "POST", "/dead-jobs/requeue", nil, `{"Message":"a","DryRun":true}`), &counted)
@@ -92,7 +98,8 @@ func TestDeadJobsOfAllConsumers(t *testing.T) {
 
 	// With a low rate the operation runs until it is cancelled, and another one is refused meanwhile.
 	location := s.expect(202, "", "POST", "/dead-jobs/purge", nil, `{"Rate":1}`).header.Get("Location")
-	refused := s.expect(409, "the operation "+location+" is running: wait for its end, which GET of that path shows, or cancel it with DELETE", "POST", "/dead-jobs/purge", nil, `{}`)
+	refused := s.expect(409, "the operation "+location+" is running: wait for its end, which GET of that path shows, or cancel it with DELETE", "POST",
+		"/dead-jobs/purge", nil, `{}`)
 	require.Equal(t, location, refused.header.Get("Location"))
 	s.expect(204, "", "DELETE", location, nil, "")
 	cancelled := s.deadEnded(location, "CANCELLED")
@@ -101,7 +108,7 @@ func TestDeadJobsOfAllConsumers(t *testing.T) {
 
 	location = s.expect(202, "", "POST", "/dead-jobs/requeue", nil, `{"Consumer":"pull","Message":"b","Rate":1000}`).header.Get("Location")
 	ended := s.deadEnded(location, "DONE")
-	require.Equal(t, deadState{ended.ID, location, "requeue", "DONE", "", 1, 1, 0, map[string]string{"Consumer": "pull", "Message": "b"}}, ended)
+	require.Equal(t, deadState{ended.ID, location, "requeue", "DONE", "", 1, 1, 0, 0, map[string]string{"Consumer": "pull", "Message": "b"}}, ended)
 	require.Eventually(t, func() bool { return len(s.work("GET", "queued-jobs")) == 1 }, 5*time.Second, 10*time.Millisecond)
 	location = s.expect(202, "", "POST", "/dead-jobs/purge", nil, `{"Reason":"NO_ANSWER","Rate":1000}`).header.Get("Location")
 	require.Zero(t, s.deadEnded(location, "DONE").Skipped)
@@ -116,4 +123,31 @@ func TestDeadJobsOfAllConsumers(t *testing.T) {
 	require.Empty(t, replays.Result)
 	s.expect(404, "Request resource not found", "GET", "/dead-jobs/operations/none", nil, "")
 	s.expect(404, "Request resource not found", "DELETE", "/dead-jobs/operations/none", nil, "")
+}
+
+// A record that cannot be decoded hides no other job from the list, and ends no operation.
+func TestDeadJobWhoseRecordCannotBeRead(t *testing.T) {
+	srv := servertest.RunServer(t)
+	s := newSite(t, func(cfg *broker.Config) {
+		cfg.NATS.URL, cfg.Dispatch.MaxRetry = srv.URL(), 0
+		cfg.Seed.Consumers = cfg.Seed.Consumers[1:] // that of type push
+	})
+	for _, id := range []string{"a", "b", "c"} {
+		s.broadcast(id, "x", nil)
+		require.Eventually(t, func() bool { jobs, _ := s.deadJobs("message=" + id); return len(jobs) == 1 }, 10*time.Second, 10*time.Millisecond)
+	}
+	js, err := jetstream.New(srv.Connect(t))
+	require.NoError(t, err)
+	jobs, err := js.Stream(t.Context(), "broker_jobs")
+	require.NoError(t, err)
+	record, err := jobs.GetMsg(t.Context(), 2)
+	require.NoError(t, err)
+	_, err = js.Publish(t.Context(), record.Subject, []byte("garbage"))
+	require.NoError(t, err)
+	listed, _ := s.deadJobs("")
+	require.ElementsMatch(t, []string{"push/a", "push/b", "push/c"}, listed)
+
+	location := s.expect(202, "", "POST", "/dead-jobs/requeue", nil, `{"Rate":1000}`).header.Get("Location")
+	ended := s.deadEnded(location, "DONE")
+	require.Equal(t, []int{3, 2, 0, 1}, []int{ended.Count, ended.Done, ended.Skipped, ended.Failed})
 }

@@ -23,7 +23,8 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	doc, err := openapi.Parse(openAPI)
 	require.NoError(t, err)
 	served := map[string]bool{}
-	for _, r := range New(work.New(work.Parts{}), &directory.Directory{}, nil, Options{Logger: slog.New(slog.DiscardHandler), Stopping: t.Context()}).routes() {
+	for _, r := range New(work.New(work.Parts{}), &directory.Directory{}, nil,
+		Options{Logger: slog.New(slog.DiscardHandler), Stopping: t.Context()}).routes() {
 		served[r.Method+" "+r.Pattern] = r.Access != open
 	}
 	require.Equal(t, served, doc.Operations())
@@ -65,9 +66,10 @@ func FuzzCursor(f *testing.F) {
 }
 
 func TestLinksEscapeIDs(t *testing.T) {
-	require.Equal(t, "/channel/a%2Fb/message/%2E%2E", link("channel", "a/b", "message", ".."))
-	require.Equal(t, "/producer/%2E", link("producer", "."))
-	require.Equal(t, "/producer/a.b", link("producer", "a.b"))
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	require.Equal(t, "/channel/a%2Fb/message/%2E%2E", link(r, "channel", "a/b", "message", ".."))
+	require.Equal(t, "/producer/%2E", link(r, "producer", "."))
+	require.Equal(t, "/producer/a.b", link(r, "producer", "a.b"))
 }
 
 // A loopback listener behind a proxy is not private. The log warns of that once.
@@ -83,7 +85,8 @@ func TestProxiedRequestsAreWarnedOf(t *testing.T) {
 		{false, "X-Forwarded-For", 0},
 	} {
 		var log bytes.Buffer
-		a := New(work.New(work.Parts{}), &directory.Directory{}, nil, Options{Loopback: tt.loopback, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		a := New(work.New(work.Parts{}), &directory.Directory{}, nil,
+			Options{Loopback: tt.loopback, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for range 2 {
 			r := httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody)
 			r.Header.Set(tt.header, "192.0.2.1")

@@ -62,7 +62,7 @@ func (a *API) checkConsumer(r *http.Request, unknown error) (domain.Consumer, er
 }
 
 // checkOwner makes the checks of a request that deletes dead jobs.
-func (a operators) checkOwner(r *http.Request) (domain.Consumer, error) {
+func (a *API) checkOwner(r *http.Request) (domain.Consumer, error) {
 	if a.managesByToken(r) {
 		return a.consumer(r)
 	}
@@ -124,7 +124,9 @@ func (a *API) pollContext(r *http.Request) (context.Context, context.CancelFunc)
 
 // poll answers a request for jobs with those that find returns. The wait ends before the server's write timeout, so that the answer is
 // sent. There are none if a stop has ended the wait.
-func (a workers) poll(find func(ctx context.Context, r *http.Request, k domain.Consumer, limit int, wait time.Duration) ([]work.Work, error)) httpserve.Handler {
+func (a workers) poll(find func(ctx context.Context, r *http.Request, k domain.Consumer, limit int, wait time.Duration) ([]work.Work,
+	error),
+) httpserve.Handler {
 	return httpserve.ShowOf(a.checkPull, func(r *http.Request, k domain.Consumer) (any, error) {
 		limit, err := limitOf(r, 0)
 		if err != nil {
@@ -161,7 +163,10 @@ func (a workers) claim(ctx context.Context, r *http.Request, k domain.Consumer, 
 	if err != nil {
 		return nil, err
 	}
-	return a.b.Jobs.ClaimJobs(ctx, k, limit, min(timeout, maxIncrement*time.Second).Truncate(time.Second), wait)
+	if timeout > maxIncrement*time.Second {
+		return nil, httpserve.BadQuery(r, "timeout", fmt.Sprintf("%d seconds at most", maxIncrement))
+	}
+	return a.b.Jobs.ClaimJobs(ctx, k, limit, timeout.Truncate(time.Second), wait)
 }
 
 func modelOfWork(item work.Work) queuedJob {
@@ -186,8 +191,8 @@ type jobDetail struct {
 	JobRequeueURL string
 }
 
-func requeueURL(k domain.Consumer, j domain.Job) string {
-	return link("channel", k.Channel, "consumer", k.ID, "job", j.ID.String(), "requeue-dead-job")
+func requeueURL(r *http.Request, k domain.Consumer, j domain.Job) string {
+	return link(r, "channel", k.Channel, "consumer", k.ID, "job", j.ID.String(), "requeue-dead-job")
 }
 
 func (a workers) getJob(r *http.Request, j domain.Job) (any, error) {
@@ -206,12 +211,12 @@ func (a workers) getJob(r *http.Request, j domain.Job) (any, error) {
 		return nil, errNoJob
 	}
 	detail := jobDetail{
-		jobModel: modelOfJob(j, k), MessageURL: link("channel", k.Channel, "message", found[0].Message.ID),
-		ChannelURL: link("channel", k.Channel), ConsumerURL: link("channel", k.Channel, "consumer", k.ID),
-		ProducerURL: link("producer", found[0].Message.Producer),
+		jobModel: modelOfJob(j, k), MessageURL: link(r, "channel", k.Channel, "message", found[0].Message.ID),
+		ChannelURL: link(r, "channel", k.Channel), ConsumerURL: link(r, "channel", k.Channel, "consumer", k.ID),
+		ProducerURL: link(r, "producer", found[0].Message.Producer),
 	}
 	if j.Status == domain.Dead {
-		detail.JobRequeueURL = requeueURL(k, j)
+		detail.JobRequeueURL = requeueURL(r, k, j)
 	}
 	return detail, nil
 }
@@ -284,7 +289,7 @@ func (a workers) requeueJob(w http.ResponseWriter, r *http.Request, j domain.Job
 }
 
 func (a workers) deleteJob(w http.ResponseWriter, r *http.Request) error {
-	k, err := operators(a).checkOwner(r)
+	k, err := a.checkOwner(r)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,8 @@ func TestPullChecksInOrder(t *testing.T) {
 	}
 	for _, value := range []string{"-1", "x", "1.5"} {
 		for route, method := range map[string]string{"queued-jobs": "GET", "claim": "POST"} {
-			s.expect(400, fmt.Sprintf("invalid query parameter: limit %q: give a whole number of 0 or more", value), method, "/channel/ch/consumer/pull/"+route+"?limit="+value, jobTokens, "")
+			s.expect(400, fmt.Sprintf("invalid query parameter: limit %q: give a whole number of 0 or more", value), method,
+				"/channel/ch/consumer/pull/"+route+"?limit="+value, jobTokens, "")
 		}
 	}
 	for _, value := range []string{"x", "-1s", "-1", "1.5"} {
@@ -83,22 +84,29 @@ func TestTransitions(t *testing.T) {
 		"{":               "request body is not the JSON expected: unexpected EOF",
 		"[]":              "request body is not the JSON expected: give an object in place of the array",
 		`{"NextState":5}`: "request body is not the JSON expected: NextState: give a string in place of the number",
-		`{"NextState":"INFLIGHT","IncrementalTimeout":-1}`:        "request body is not the JSON expected: IncrementalTimeout: give a whole number of 0 or more in place of the number -1",
-		`{"NextState":"INFLIGHT","IncrementalTimeout":1.5}`:       "request body is not the JSON expected: IncrementalTimeout: give a whole number of 0 or more in place of the number 1.5",
-		`{"NextState":"INFLIGHT","IncrementalTimeout":99999999}`:  "IncrementalTimeout is too long: 99999999 seconds: give at most 604800",
-		`{"NextState":"INFLIGHT","IncrementalTimeout":"seconds"}`: "request body is not the JSON expected: IncrementalTimeout: give a whole number of 0 or more in place of the string",
-		`{"NextState":"INFLIGHT"} {}`:                             "request body is not the JSON expected: more than one JSON value",
+		`{"NextState":"INFLIGHT","IncrementalTimeout":-1}`: "request body is not the JSON expected: IncrementalTimeout: give a whole number of " +
+			"0 or more in place of the number -1",
+		`{"NextState":"INFLIGHT","IncrementalTimeout":1.5}`: "request body is not the JSON expected: IncrementalTimeout: give a whole number of " +
+			"0 or more in place of the number 1.5",
+		`{"NextState":"INFLIGHT","IncrementalTimeout":99999999}`: "IncrementalTimeout is too long: 99999999 seconds: give at most 604800",
+		`{"NextState":"INFLIGHT","IncrementalTimeout":"seconds"}`: "request body is not the JSON expected: IncrementalTimeout: give a whole number of " +
+			"0 or more in place of the string",
+		`{"NextState":"INFLIGHT"} {}`: "request body is not the JSON expected: more than one JSON value",
 	} {
 		state(bad)(400, text)
 	}
 	state(`{"NextState":"LOST"}`)(400, `invalid transition request: NextState "LOST": give INFLIGHT, DELIVERED or DEAD`)
 	state(`{"NextState":"INFLIGHT","Other":1}`)(400, `request body is not the JSON expected: json: unknown field "Other"`)
 	state(`{"NextState":"DELIVERED"}`)(400, "invalid transition request: NextState DELIVERED, and the job is QUEUED: give INFLIGHT")
-	state(`{"NextState":"DELIVERED","IncrementalTimeout":5}`)(400, "timeout provided with invalid state: IncrementalTimeout of 5s with NextState DELIVERED, and the job is QUEUED: give it with INFLIGHT for a job that is not INFLIGHT, or extend the claim")
+	state(`{"NextState":"DELIVERED","IncrementalTimeout":5}`)(400,
+		"timeout provided with invalid state: IncrementalTimeout of 5s with NextState DELIVERED, and the job is QUEUED: give it with INFLIGHT for a "+
+			"job that is not INFLIGHT, or extend the claim")
 	state(`{"NextState":"QUEUED"}`)(202, "")
 	state(`{"NextState":"INFLIGHT","IncrementalTimeout":100}`)(202, "")
 	require.Empty(t, s.work("GET", "queued-jobs"))
-	state(`{"NextState":"INFLIGHT","IncrementalTimeout":100}`)(400, "timeout provided with invalid state: IncrementalTimeout of 1m40s with NextState INFLIGHT, and the job is INFLIGHT: give it with INFLIGHT for a job that is not INFLIGHT, or extend the claim")
+	state(`{"NextState":"INFLIGHT","IncrementalTimeout":100}`)(400,
+		"timeout provided with invalid state: IncrementalTimeout of 1m40s with NextState INFLIGHT, and the job is INFLIGHT: give it with INFLIGHT for "+
+			"a job that is not INFLIGHT, or extend the claim")
 	state(`{"NextState":"INFLIGHT"}`)(202, "")
 	state(`{"NextState":"QUEUED"}`)(400, "invalid transition request: NextState QUEUED, and the job is INFLIGHT: give DELIVERED or DEAD")
 	state(`{"NextState":"DEAD"}`)(202, "")
@@ -113,7 +121,8 @@ func TestTransitions(t *testing.T) {
 	s.expect(202, "", "POST", job+id+"/requeue-dead-job", jobTokens, "")
 	state(`{"NextState":"INFLIGHT"}`)(202, "")
 	state(`{"NextState":"DELIVERED"}`)(202, "")
-	state(`{"NextState":"INFLIGHT"}`)(400, "invalid transition request: NextState INFLIGHT, and the job is DELIVERED: give none, a job that is DELIVERED stays so")
+	state(`{"NextState":"INFLIGHT"}`)(400, "invalid transition request: NextState INFLIGHT, and the job is DELIVERED: give none, a job that is "+
+		"DELIVERED stays so")
 	state(`{"NextState":"DELIVERED"}`)(202, "")
 }
 
@@ -193,7 +202,8 @@ func TestBatchOfTransitions(t *testing.T) {
 		{claimed[2].ID, 400, "invalid transition request: NextState INFLIGHT, and the job is DELIVERED: give none, a job that is DELIVERED stays so"},
 		{"x", 404, "job could not be found"},
 		{theirs, 401, "job could not be found"},
-		{claimed[3].ID, 400, "timeout provided with invalid state: IncrementalTimeout of 5s with NextState DEAD, and the job is DELIVERED: give it with INFLIGHT for a job that is not INFLIGHT, or extend the claim"},
+		{claimed[3].ID, 400, "timeout provided with invalid state: IncrementalTimeout of 5s with NextState DEAD, and the job is DELIVERED: give it " +
+			"with INFLIGHT for a job that is not INFLIGHT, or extend the claim"},
 		{queued, 202, ""},
 	}, send(
 		item(claimed[0].ID, "DELIVERED", ""), item(claimed[1].ID, "DEAD", `,"ClaimToken":"x"`), item(claimed[2].ID, "INFLIGHT", ""),

@@ -17,7 +17,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
 // Messages finds broadcasts and schedules.
@@ -137,7 +137,7 @@ func (a messages) broadcast(w http.ResponseWriter, r *http.Request) (err error) 
 		m, err = a.b.Broadcasts.Broadcast(ctx, m)
 	}
 	if err == nil {
-		w.Header().Set("Location", link("channel", channel.ID, kind, m.ID))
+		w.Header().Set("Location", link(r, "channel", channel.ID, kind, m.ID))
 	}
 	return httpserve.Done(w, http.StatusCreated, err)
 }
@@ -145,7 +145,8 @@ func (a messages) broadcast(w http.ResponseWriter, r *http.Request) (err error) 
 func (a messages) schedule(r *http.Request, m domain.Message, at string) (domain.Message, error) {
 	when, err := time.Parse(time.RFC3339, at)
 	if err != nil {
-		return m, httpserve.BadRequest("invalid date format for X-Broker-Scheduled-For, expected ISO-8601/RFC3339 format: %q: give a time such as 2026-01-02T15:04:05Z", at)
+		return m, httpserve.BadRequest("invalid date format for X-Broker-Scheduled-For, expected ISO-8601/RFC3339 format: %q: give a time such as "+
+			"2026-01-02T15:04:05Z", at)
 	}
 	m, err = a.b.Broadcasts.Schedule(r.Context(), m, when)
 	if errors.Is(err, domain.ErrScheduleTooSoon) {
@@ -234,7 +235,7 @@ func (a messages) listMessages(r *http.Request, c domain.Channel) (any, error) {
 			return nil, err
 		}
 	}
-	return listOf(r, list, func(m domain.Message) string { return link("channel", c.ID, "message", m.ID) }, placeOf), nil
+	return listOf(r, list, func(r *http.Request, m domain.Message) string { return link(r, "channel", c.ID, "message", m.ID) }, placeOf), nil
 }
 
 type countModel struct {
@@ -248,7 +249,7 @@ func (a messages) messagesStatus(r *http.Request) (any, error) {
 	counts := map[string]countModel{}
 	add := func(name, list string, status domain.MessageStatus, count int) {
 		if count > 0 {
-			counts[name] = countModel{count, map[string]string{"messages": fmt.Sprintf("%s?status=%d", link("channel", id, list), status)}}
+			counts[name] = countModel{count, map[string]string{"messages": fmt.Sprintf("%s?status=%d", link(r, "channel", id, list), status)}}
 		}
 	}
 	add("DISPATCHED", "messages", domain.Dispatched, a.b.Index.CountMessages(id))
@@ -311,7 +312,9 @@ func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	list := listOf(r, items, func(m domain.Message) string { return link("channel", c.ID, "scheduled-message", m.ID) }, placeOf)
+	list := listOf(r, items, func(r *http.Request, m domain.Message) string {
+		return link(r, "channel", c.ID, "scheduled-message", m.ID)
+	}, placeOf)
 	return map[string]any{"result": list.Result, "pages": list.Pages}, nil
 }
 

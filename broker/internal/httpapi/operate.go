@@ -31,7 +31,7 @@ func (a operators) listDead(r *http.Request, k domain.Consumer) (any, error) {
 	}
 	dead := make([]deadJob, 0, len(found))
 	for _, w := range found {
-		dead = append(dead, deadJob{modelOfJob(w.Job, k), link("channel", k.Channel, "message", w.Message.ID), requeueURL(k, w.Job)})
+		dead = append(dead, deadJob{modelOfJob(w.Job, k), link(r, "channel", k.Channel, "message", w.Message.ID), requeueURL(r, k, w.Job)})
 	}
 	pages := pageLinks(r, jobs, func(j domain.Job) domain.Position {
 		return domain.Position{At: j.ChangedAt.UnixNano(), Seq: j.ID.Seq}
@@ -74,7 +74,10 @@ func (a operators) listJobs(r *http.Request, k domain.Consumer) (any, error) {
 	list := jobList{Result: []listedJob{}, Pages: map[string]string{}}
 	for _, w := range found {
 		j := w.Job
-		list.Result = append(list.Result, listedJob{j.ID.String(), w.Message.ID, j.Status.String(), j.ChangedAt, j.Priority, j.Retries, j.Attempts, j.Due, j.Replay})
+		list.Result = append(list.Result, listedJob{
+			j.ID.String(), w.Message.ID, j.Status.String(), j.ChangedAt, j.Priority, j.Retries, j.Attempts, j.Due,
+			j.Replay,
+		})
 	}
 	if next != 0 {
 		list.Pages["next"] = pageLink(r, "next", domain.Position{Seq: next})
@@ -222,7 +225,8 @@ func (a operators) status(_ *http.Request) (any, error) {
 	return map[string]any{"SeedData": a.opts.Seed, "AppStatus": initialized}, nil
 }
 
-var errNoBackup = refuse(http.StatusNotFound, "Request resource not found: this broker has no server of its own; back up the streams with the nats command")
+var errNoBackup = refuse(http.StatusNotFound, "Request resource not found: this broker has no server of its own; back up the streams with the "+
+	"nats command")
 
 func (a operators) listBackup(_ *http.Request) (any, error) {
 	if a.opts.Backup == nil {

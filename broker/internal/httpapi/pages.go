@@ -74,10 +74,10 @@ func paged[T any](items []T, number func(T) uint32, page domain.Page) []T {
 	return items[:min(len(items), page.Limit)]
 }
 
-func listOf[T any](r *http.Request, items []T, url func(T) string, position func(T) domain.Position) listResult {
+func listOf[T any](r *http.Request, items []T, url func(*http.Request, T) string, position func(T) domain.Position) listResult {
 	result := listResult{Result: make([]string, 0, len(items))}
 	for _, item := range items {
-		result.Result = append(result.Result, url(item))
+		result.Result = append(result.Result, url(r, item))
 	}
 	result.Pages = pageLinks(r, items, position)
 	return result
@@ -101,7 +101,7 @@ func pageLink(r *http.Request, name string, p domain.Position) string {
 	query.Del("next")
 	query.Del("previous")
 	query.Set(name, cursor(p))
-	return (&url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: query.Encode()}).String()
+	return httpserve.Link(r, (&url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: query.Encode()}).String())
 }
 
 // statusFilter returns the states in the filter of a request. None, or an empty value, means all.

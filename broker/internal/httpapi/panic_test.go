@@ -43,15 +43,20 @@ func (brittleStore) PutJob(_ context.Context, j domain.Job) (domain.Job, error) 
 func TestAPanicIsOfOneJob(t *testing.T) {
 	var log bytes.Buffer
 	srv := servertest.RunServer(t)
-	journalStore, err := journal.Open(t.Context(), srv.JetStream(t, srv.Connect(t)), journal.Config{Name: "broker", Logger: slog.New(slog.DiscardHandler)})
+	journalStore, err := journal.Open(t.Context(), srv.JetStream(t, srv.Connect(t)),
+		journal.Config{Name: "broker", Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(journalStore.Close)
 	_, err = journalStore.Directory.Channels.Save(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: "ch", Token: "ct"}})
 	require.NoError(t, err)
-	k, err := journalStore.Directory.Consumers.Save(t.Context(), domain.Consumer{Stakeholder: domain.Stakeholder{ID: "k", Token: "kt"}, Channel: "ch", Type: domain.Pull})
+	k, err := journalStore.Directory.Consumers.Save(t.Context(), domain.Consumer{
+		Stakeholder: domain.Stakeholder{ID: "k", Token: "kt"}, Channel: "ch",
+		Type: domain.Pull,
+	})
 	require.NoError(t, err)
 	store := brittleStore{panicsOver: 2}
-	api := New(work.New(work.Parts{Records: store}), journalStore.Directory, nil, Options{MaxBody: 1 << 20, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	api := New(work.New(work.Parts{Records: store}), journalStore.Directory, nil,
+		Options{MaxBody: 1 << 20, Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	post := func(path, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodPost, "/channel/ch/consumer/k"+path, strings.NewReader(body))
 		r.Header.Set("X-Broker-Channel-Token", "ct")

@@ -35,12 +35,14 @@ func TestPausedConsumer(t *testing.T) {
 	require.NotZero(t, state.PausedAt)
 	require.Equal(t, state, s.consumerState(s.expect(200, "", "POST", path+"/pause", nil, "")), "it is already")
 	for range 2 { // nodes alternate
-		require.Eventually(t, func() bool { s.turn.Add(1); return s.consumerState(s.do("GET", path, nil, "")).State == "paused" }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { s.turn.Add(1); return s.consumerState(s.do("GET", path, nil, "")).State == "paused" }, 10*time.Second,
+			time.Millisecond)
 	}
 	require.Contains(t, s.expect(200, "", "GET", "/consumers", nil, "").body, `"ConsumerID":"pull","Type":"pull","State":"paused"`)
 	modified := s.expect(200, "", "GET", path, nil, "").header.Get("Last-Modified")
 	require.Equal(t, paused.header.Get("Last-Modified"), modified)
-	changed := s.expect(200, "", "PUT", path, with(formType, header{"If-Unmodified-Since": modified}), "name=other&token=kt&type=pull&callbackUrl=http://127.0.0.1:9/")
+	changed := s.expect(200, "", "PUT", path, with(formType, header{"If-Unmodified-Since": modified}),
+		"name=other&token=kt&type=pull&callbackUrl=http://127.0.0.1:9/")
 	state.Name = "other"
 	require.Equal(t, state, s.consumerState(changed))
 

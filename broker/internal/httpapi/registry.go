@@ -7,14 +7,14 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
-	"time"
+	"strings"
 	"unicode/utf8"
 
 	directory "github.com/jetpull/jetpull/broker/internal/admin"
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
 // kind has the handlers of one kind of object: producers, channels, consumers or access tokens.
@@ -28,7 +28,7 @@ type kind[T any] struct {
 	of *directory.Kind[T]
 	// fill reads the form fields that only some kinds have.
 	fill func(*http.Request, *T) error
-	url  func(T) string
+	url  func(*http.Request, T) string
 	view func(*http.Request, T) any
 	// remove deletes one. Nil: nothing belongs to it that would be in the way.
 	remove func(*http.Request, T) error
@@ -40,7 +40,9 @@ func (a *API) producers() kind[domain.Producer] {
 		fill: func(_ *http.Request, p *domain.Producer) error {
 			return badField("ID "+strconv.Quote(p.ID), domain.CheckSent(p.ID))
 		},
-		url:  func(p domain.Producer) string { return link("producer", p.ID) },
+		url: func(r *http.Request, p domain.Producer) string {
+			return link(r, "producer", p.ID)
+		},
 		view: func(_ *http.Request, p domain.Producer) any { return modelOf(p.Stakeholder) },
 	}
 }
@@ -49,9 +51,11 @@ func (a *API) channels() kind[domain.Channel] {
 	return kind[domain.Channel]{
 		API: a, segment: "channel", of: a.Directory.Channels,
 		fill: func(*http.Request, *domain.Channel) error { return nil },
-		url:  func(c domain.Channel) string { return link("channel", c.ID) },
-		view: func(_ *http.Request, c domain.Channel) any {
-			url := link("channel", c.ID)
+		url: func(r *http.Request, c domain.Channel) string {
+			return link(r, "channel", c.ID)
+		},
+		view: func(r *http.Request, c domain.Channel) any {
+			url := link(r, "channel", c.ID)
 			return channelModel{modelOf(c.Stakeholder), url + "/consumers", url + "/messages", url + "/broadcast", url + "/messages-status"}
 		},
 		remove: func(r *http.Request, c domain.Channel) error {
@@ -68,7 +72,9 @@ func (a *API) consumers() kind[domain.Consumer] {
 	return kind[domain.Consumer]{
 		API: a, segment: "consumer", inChannel: true, of: a.Directory.Consumers,
 		fill: a.fillConsumer,
-		url:  func(c domain.Consumer) string { return link("channel", c.Channel, "consumer", c.ID) },
+		url: func(r *http.Request, c domain.Consumer) string {
+			return link(r, "channel", c.Channel, "consumer", c.ID)
+		},
 		view: a.modelOfConsumer,
 	}
 }
@@ -96,6 +102,7 @@ func (k kind[T]) find(r *http.Request) (T, error) {
 
 func (k kind[T]) write(w http.ResponseWriter, r *http.Request, t T) error {
 	w.Header().Set("Last-Modified", lastModified(*k.of.Base(&t)))
+	w.Header().Set("ETag", entityTag(*k.of.Base(&t)))
 	writeJSON(w, k.view(r, t))
 	return nil
 }
@@ -264,14 +271,26 @@ func readForm(r *http.Request) error {
 
 // fieldSizes are the limits in bytes of the form fields that are stored.
 var fieldSizes = map[string]int{
-	"name": domain.MaxText, "token": domain.MaxText, "signingSecret": domain.MaxText, "callbackUrl": domain.MaxLongText, "eventTypes": domain.MaxLongText,
-	"headers": domain.MaxLongText,
+	"name": domain.MaxText, "token": domain.MaxText, "signingSecret": domain.MaxText, "callbackUrl": domain.MaxLongText,
+	"eventTypes": domain.MaxLongText,
+	"headers":    domain.MaxLongText,
 }
 
 func lastModified(s domain.Stakeholder) string { return s.ChangedAt.UTC().Format(http.TimeFormat) }
 
-// checkUnmodified checks the precondition of a change to an existing object.
+// entityTag changes with each change of an object, also if it is deleted and created again.
+func entityTag(s domain.Stakeholder) string { return `"` + strconv.FormatUint(s.Revision, 10) + `"` }
+
+// checkUnmodified checks the precondition of a change to an existing object: If-Match, or else If-Unmodified-Since.
 func checkUnmodified(r *http.Request, s domain.Stakeholder) error {
+	if match := r.Header.Values("If-Match"); len(match) > 0 {
+		for tag := range strings.SplitSeq(strings.Join(match, ","), ",") {
+			if tag = strings.TrimSpace(tag); tag == entityTag(s) || tag == "*" {
+				return nil
+			}
+		}
+		return errPrecondition
+	}
 	switch since := r.Header.Get("If-Unmodified-Since"); since {
 	case "":
 		return refuse(http.StatusBadRequest, "Bad Request: Update is missing `If-Unmodified-Since` header ")
@@ -330,75 +349,4 @@ func (a *API) fillConsumer(r *http.Request, c *domain.Consumer) (err error) {
 	}
 	c.EventTypes, err = domain.ParseEventTypes(r.PostFormValue("eventTypes"))
 	return badField("eventTypes", err)
-}
-
-type objectModel struct {
-	ID        string
-	Name      string
-	Token     string
-	ChangedAt time.Time
-}
-
-func modelOf(s domain.Stakeholder) objectModel {
-	return objectModel{s.ID, s.Name, s.Token, s.ChangedAt}
-}
-
-type channelModel struct {
-	objectModel
-	ConsumersURL      string
-	MessagesURL       string
-	BroadcastURL      string
-	MessagesStatusURL string
-}
-
-type accessModel struct {
-	objectModel
-	Role  string
-	Token string `json:",omitempty"`
-}
-
-type consumerModel struct {
-	objectModel
-	CallbackURL        string
-	Type               domain.ConsumerType
-	Concurrency        int     `json:",omitempty"`
-	RateLimit          float64 `json:",omitempty"`
-	EventTypes         string  `json:",omitempty"`
-	DeadLetterQueueURL string
-	Signed             bool              `json:",omitempty"`
-	Headers            map[string]string `json:",omitempty"` // without their values
-	stateModel
-}
-
-type stateModel struct {
-	State        string
-	PausedAt     time.Time `json:",omitzero"`
-	PausedBy     string    `json:",omitempty"`
-	Breaker      string    `json:",omitempty"`
-	FailingSince time.Time `json:",omitzero"`
-}
-
-func modelOfAccess(t domain.AccessToken) accessModel {
-	return accessModel{modelOf(t.Stakeholder), t.Role.String(), t.Token}
-}
-
-func (a *API) modelOfConsumer(r *http.Request, c domain.Consumer) any {
-	m := consumerModel{
-		objectModel: modelOf(c.Stakeholder), CallbackURL: a.shownURL(r, c.CallbackURL), Type: c.Type,
-		Concurrency: c.Concurrency, RateLimit: c.RateLimit, EventTypes: c.EventTypes,
-		DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Signed: c.SigningSecret != "",
-		stateModel: stateOf(a.b.Dispatch, c), Headers: map[string]string{},
-	}
-	for name := range c.Headers {
-		m.Headers[name] = "…"
-	}
-	return m
-}
-
-func stateOf(d *work.Dispatch, c domain.Consumer) stateModel {
-	s := stateModel{"active", c.Pause.At, c.Pause.Reason, string(d.Breaker(c)), d.FailingSince(c)}
-	if c.Paused() {
-		s.State = "paused"
-	}
-	return s
 }

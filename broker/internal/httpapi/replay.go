@@ -38,6 +38,7 @@ type replayModel struct {
 	Count     int
 	Replayed  int
 	Skipped   int
+	Failed    int
 	Since     time.Time         `json:",omitzero"`
 	Until     time.Time         `json:",omitzero"`
 	Status    string            `json:",omitempty"`
@@ -95,8 +96,8 @@ func (q replayRequest) spec() (domain.ReplaySpec, error) {
 	return s, nil
 }
 
-func replayURL(k domain.Consumer, id string) string {
-	return link("channel", k.Channel, "consumer", k.ID, "replay", id)
+func replayURL(r *http.Request, k domain.Consumer, id string) string {
+	return link(r, "channel", k.Channel, "consumer", k.ID, "replay", id)
 }
 
 // startReplay queues dead or delivered jobs again, or counts them.
@@ -113,11 +114,13 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consu
 	if err != nil {
 		return err
 	}
-	return begin(w, r, a.b.Replays.Operations, replay, req.DryRun, "replay", func(id string) string { return replayURL(k, id) })
+	return begin(w, r, a.b.Replays.Operations, replay, req.DryRun, "replay", func(id string) string { return replayURL(r, k, id) })
 }
 
 // begin begins an operation and answers with its path, or counts its items. what names its kind in errors.
-func begin(w http.ResponseWriter, r *http.Request, operations *bulk.Runner, o bulk.Operation, dryRun bool, what string, path func(id string) string) error {
+func begin(w http.ResponseWriter, r *http.Request, operations *bulk.Runner, o bulk.Operation, dryRun bool, what string,
+	path func(id string) string,
+) error {
 	if dryRun {
 		count, err := operations.Count(r.Context(), o)
 		if err == nil {
@@ -128,7 +131,8 @@ func begin(w http.ResponseWriter, r *http.Request, operations *bulk.Runner, o bu
 	o, err := operations.Begin(r.Context(), o)
 	if running, ok := errors.AsType[*bulk.RunningError](err); ok {
 		w.Header().Set("Location", path(running.ID))
-		return refuse(http.StatusConflict, "the "+what+" "+path(running.ID)+" is running: wait for its end, which GET of that path shows, or cancel it with DELETE")
+		return refuse(http.StatusConflict, "the "+what+" "+path(running.ID)+" is running: wait for its end, which GET of that path shows, or cancel it "+
+			"with DELETE")
 	}
 	if err == nil {
 		w.Header().Set("Location", path(o.ID))
@@ -146,19 +150,21 @@ func (a *API) replay(r *http.Request) (bulk.Operation, error) {
 	})
 }
 
-func showReplay(_ *http.Request, o bulk.Operation) (any, error) { return modelOfReplay(o) }
+func showReplay(_ *http.Request, o bulk.Operation) (any, error) { return modelOfReplay(o), nil }
 
-func modelOfReplay(replay bulk.Operation) (replayModel, error) {
+func modelOfReplay(replay bulk.Operation) replayModel {
 	var spec domain.ReplaySpec
-	err := json.Unmarshal(replay.Spec, &spec)
+	_ = json.Unmarshal(replay.Spec, &spec) // a replay that cannot be parsed is shown without its selection
 	model := replayModel{
-		ID: replay.ID, State: string(replay.State), Count: replay.Matched, Replayed: replay.Done, Skipped: replay.Skipped, By: replay.By,
-		Since: spec.Since, Until: spec.Until, Metadata: spec.Metadata, Message: spec.Message, Rate: replay.Rate, CreatedAt: replay.CreatedAt, ChangedAt: replay.ChangedAt,
+		ID: replay.ID, State: string(replay.State), Count: replay.Matched, Replayed: replay.Done, Skipped: replay.Skipped, Failed: replay.Failed,
+		By:    replay.By,
+		Since: spec.Since, Until: spec.Until, Metadata: spec.Metadata, Message: spec.Message, Rate: replay.Rate, CreatedAt: replay.CreatedAt,
+		ChangedAt: replay.ChangedAt,
 	}
 	if spec.Status != 0 {
 		model.Status = spec.Status.String()
 	}
-	return model, err
+	return model
 }
 
 // replayOf is a replay in the list of all consumers' replays.
@@ -170,7 +176,7 @@ type replayOf struct {
 // maxReplays bounds the list of replays.
 const maxReplays = 1000
 
-func (a operators) listReplays(*http.Request) (any, error) {
+func (a operators) listReplays(r *http.Request) (any, error) {
 	list := []replayOf{}
 	for _, o := range a.b.Parts.Replays.All() {
 		if o.Kind != domain.ReplayKind {
@@ -181,11 +187,7 @@ func (a operators) listReplays(*http.Request) (any, error) {
 		if err != nil || !known {
 			continue // its consumer was deleted
 		}
-		model, err := modelOfReplay(o)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, replayOf{model, k.Channel, k.ID, replayURL(k, o.ID)})
+		list = append(list, replayOf{modelOfReplay(o), k.Channel, k.ID, replayURL(r, k, o.ID)})
 	}
 	slices.SortFunc(list, func(x, y replayOf) int { return cmp.Or(y.CreatedAt.Compare(x.CreatedAt), cmp.Compare(x.URL, y.URL)) })
 	return map[string]any{"Result": list[:min(len(list), maxReplays)]}, nil

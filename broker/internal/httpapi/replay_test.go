@@ -62,8 +62,10 @@ func TestReplay(t *testing.T) {
 		`{"Metadata":{"X-A":1}}`: "request body is not the JSON expected: Metadata: give a string in place of the number",
 		`{"Rate":100001}`:        "Bad Request: Rate: 100001: give a number of jobs per second, from 1 to 100000",
 		`{"Status":"LOST"}`:      `Bad Request: Status: "LOST" is neither DEAD nor DELIVERED; without one it is both`,
-		`{"Since":"2026-01-02T00:00:00Z","Until":"2026-01-01T00:00:00Z"}`: "Bad Request: Until: 2026-01-01T00:00:00Z is not after Since, 2026-01-02T00:00:00Z",
-		`{"Since":"2026-01-02T00:00:00Z","Until":"2026-01-02T00:00:00Z"}`: "Bad Request: Until: 2026-01-02T00:00:00Z is not after Since, 2026-01-02T00:00:00Z",
+		`{"Since":"2026-01-02T00:00:00Z","Until":"2026-01-01T00:00:00Z"}`: "Bad Request: Until: 2026-01-01T00:00:00Z is not after Since, " +
+			"2026-01-02T00:00:00Z",
+		`{"Since":"2026-01-02T00:00:00Z","Until":"2026-01-02T00:00:00Z"}`: "Bad Request: Until: 2026-01-02T00:00:00Z is not after Since, " +
+			"2026-01-02T00:00:00Z",
 	} {
 		s.expect(400, text, "POST", replays, nil, bad)
 	}
@@ -135,7 +137,8 @@ func TestReplayIsCancelled(t *testing.T) {
 	require.Eventually(t, func() bool { return s.count(`{"DryRun":true}`) == 20 }, 5*time.Second, 10*time.Millisecond)
 	location := s.expect(202, "", "POST", replays, nil, `{"Rate":1}`).header.Get("Location")
 	require.Eventually(t, func() bool { return len(s.work("GET", "queued-jobs")) > 0 }, 5*time.Second, 10*time.Millisecond)
-	refused := s.expect(409, "the replay "+location+" is running: wait for its end, which GET of that path shows, or cancel it with DELETE", "POST", replays, nil, `{}`)
+	refused := s.expect(409, "the replay "+location+" is running: wait for its end, which GET of that path shows, or cancel it with DELETE", "POST",
+		replays, nil, `{}`)
 	require.Equal(t, location, refused.header.Get("Location"))
 	s.expect(204, "", "DELETE", location, nil, "")
 	ended := s.replay(location, "CANCELLED")

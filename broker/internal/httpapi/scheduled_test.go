@@ -14,10 +14,13 @@ func TestScheduled(t *testing.T) {
 	at := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	schedule := func(status int, text, id, when string) answer {
 		t.Helper()
-		return s.expect(status, text, "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": id, "X-Broker-Scheduled-For": when}), "later")
+		return s.expect(status, text, "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": id, "X-Broker-Scheduled-For": when}),
+			"later")
 	}
-	s.expect(400, "invalid: the body is empty: a message needs a payload", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Scheduled-For": at.Format(time.RFC3339)}), "")
-	schedule(400, "invalid date format for X-Broker-Scheduled-For, expected ISO-8601/RFC3339 format: \"tomorrow\": give a time such as 2026-01-02T15:04:05Z", "m", "tomorrow")
+	s.expect(400, "invalid: the body is empty: a message needs a payload", "POST", "/channel/ch/broadcast",
+		with(producer, header{"X-Broker-Scheduled-For": at.Format(time.RFC3339)}), "")
+	schedule(400, "invalid date format for X-Broker-Scheduled-For, expected ISO-8601/RFC3339 format: \"tomorrow\": give a time such as "+
+		"2026-01-02T15:04:05Z", "m", "tomorrow")
 	schedule(412, "scheduled time must be at least 2 minutes in the future", "m", time.Now().Add(time.Minute).Format(time.RFC3339))
 	require.Equal(t, "/channel/ch/scheduled-message/m", schedule(201, "", "m", at.Format(time.RFC3339)).header.Get("Location"))
 	schedule(409, "duplicate scheduled message id for channel", "m", at.Format(time.RFC3339))
@@ -57,7 +60,10 @@ func TestScheduled(t *testing.T) {
 func TestScheduledIsBroadcast(t *testing.T) {
 	s := newSite(t, func(c *broker.Config) { c.Scheduler.MinDelay = 0 })
 	at := time.Now().Add(1200 * time.Millisecond).UTC()
-	s.broadcast("m", "later", header{"X-Broker-Scheduled-For": at.Format(time.RFC3339Nano), "X-Broker-Message-Priority": "4", "X-Broker-Metadata-Headers": "X-A", "X-A": "1"})
+	s.broadcast("m", "later", header{
+		"X-Broker-Scheduled-For": at.Format(time.RFC3339Nano), "X-Broker-Message-Priority": "4",
+		"X-Broker-Metadata-Headers": "X-A", "X-A": "1",
+	})
 	queued, message := s.work("GET", "queued-jobs"), s.do("GET", "/channel/ch/message/m", nil, "")
 	if time.Now().Before(at) { // otherwise the broadcast may have come first
 		require.Empty(t, queued)

@@ -63,7 +63,7 @@ func (a messages) searchMessages(r *http.Request, c domain.Channel, page domain.
 			return result, nil
 		}
 		if s.TakesTime(m.ReceivedAt) && domain.MatchesEventType(eventTypes, m.EventType) && work.TakesMessage(s, m) {
-			result.Result = append(result.Result, link("channel", c.ID, "message", m.ID))
+			result.Result = append(result.Result, link(r, "channel", c.ID, "message", m.ID))
 		}
 		return result, err
 	}
@@ -78,7 +78,7 @@ func (a messages) searchMessages(r *http.Request, c domain.Channel, page domain.
 		reads += len(seqs)
 		for _, m := range found {
 			if work.TakesMessage(s, m) {
-				result.Result = append(result.Result, link("channel", c.ID, "message", m.ID))
+				result.Result = append(result.Result, link(r, "channel", c.ID, "message", m.ID))
 			}
 		}
 	}

@@ -19,18 +19,30 @@ func TestWrongInputIsRefused(t *testing.T) {
 	s.broadcast("empty", "x", header{"X-Broker-Message-Priority": ""})
 
 	for path, known := range map[string]string{
-		"queued-jobs?wiat=20s": "one of limit, wait", "claim?wiat=20s": "one of limit, wait, timeout", "claim?limit=1&wiat=20s&wait=1s": "one of limit, wait, timeout",
-		"jobs?wiat=20s": "none, this route has no parameters",
+		"queued-jobs?wiat=20s": "one of limit, wait", "claim?wiat=20s": "one of limit, wait, timeout",
+		"claim?limit=1&wiat=20s&wait=1s": "one of limit, wait, timeout",
+		"jobs?wiat=20s":                  "none, this route has no parameters",
 	} {
 		method := http.MethodPost
 		if known == "one of limit, wait" {
 			method = http.MethodGet
 		}
-		s.expect(400, `invalid query parameter: "wiat" with value "20s" is not known: give `+known, method, "/channel/ch/consumer/pull/"+path, jobTokens, "{}")
+		s.expect(400, `invalid query parameter: "wiat" with value "20s" is not known: give `+known, method, "/channel/ch/consumer/pull/"+path, jobTokens,
+			"{}")
 	}
+	s.expect(400, `invalid query parameter: timeout "1000000h": give 604800 seconds at most`, "POST",
+		"/channel/ch/consumer/pull/claim?timeout=1000000h", jobTokens, "")
 	s.expect(400, `invalid query parameter: "page" with value "2" is not known: give one of next, previous`, "GET", "/channels?page=2", nil, "")
-	s.expect(400, `invalid query parameter: "dry" with value "" is not known: give none, this route has no parameters`, "GET", "/channel/ch?dry", nil, "")
+	s.expect(400, `invalid query parameter: "dry" with value "" is not known: give none, this route has no parameters`, "GET", "/channel/ch?dry", nil,
+		"")
 	s.expect(401, "producer could not be found", "POST", "/channel/ch/broadcast", header{"X-Broker-Channel-Token": "ct"}, "x")
+	for path, method := range map[string]string{
+		"consumer/pull/claim?limit=1;wait=1s": "POST", "messages?id=m1;x": "GET", "messages?id=%zz": "GET", "broadcast?x=1;y": "POST",
+	} {
+		answer := s.expect(400, "", method, "/channel/ch/"+path, with(producer, jobTokens), "{}")
+		require.Contains(t, answer.body, "invalid query")
+	}
+	s.expect(400, `invalid query parameter: "x" with value "" is not known: give none, this route has no parameters`, "GET", "/consumers?x", nil, "")
 	for _, probe := range []string{"/healthz?verbose", "/readyz?x=1", "/metrics?name[]=x", "/_status?x", "/job-status?x"} {
 		s.expect(200, "", "GET", probe, nil, "")
 	}
@@ -41,9 +53,9 @@ func TestWrongInputIsRefused(t *testing.T) {
 		}
 		s.expect(200, "", "GET", "/channel/ch/"+list+"?status=", nil, "")
 	}
-	s.expect(400, `Bad Request: callbackUrl: callback URL "ftp://h/" has the scheme ftp: give http:// or https:// and a host`,
+	s.expect(400, `Bad Request: callbackUrl: URL "ftp://h/" has the scheme ftp: give http:// or https:// and a host`,
 		"PUT", "/channel/ch/consumer/bad", formType, "callbackUrl=ftp://h/")
-	s.expect(400, `Bad Request: callbackUrl: callback URL "…" is not absolute: give http:// or https:// and a host`,
+	s.expect(400, `Bad Request: callbackUrl: URL "…" is not absolute: give http:// or https:// and a host`,
 		"PUT", "/channel/ch/consumer/bad", formType, "callbackUrl=/relative")
 }
 
@@ -65,6 +77,9 @@ func TestSlashIsRedirected(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, r.status, resp.StatusCode, r.path)
-		require.Equal(t, r.to, resp.Header.Get("Location"))
+		to, err := resp.Location()
+		require.NoError(t, err)
+		require.Equal(t, r.to, to.RequestURI())
+		require.NotRegexp(t, "^/", resp.Header.Get("Location"), "it holds below the path of a proxy, too")
 	}
 }

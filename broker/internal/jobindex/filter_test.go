@@ -36,7 +36,7 @@ func TestNewsOfAFilterComesLate(t *testing.T) {
 	for _, x := range []*Index{late, early} {
 		require.Equal(t, 4, x.CountJobs(1)[0].Count)
 		require.Len(t, x.JobsOf("ch", 3), 0)
-		require.Len(t, x.Finished(FromUnixNano(2), 10), 2, "nobody waits for what was filtered out")
+		require.Len(t, x.Finished(func(string) bool { return true }, Ages{Before: FromUnixNano(2)}, 10), 2, "nobody waits for what was filtered out")
 		x.RemoveMessages("ch", []uint64{1, 2, 3, 4, 5, 6})
 		require.Empty(t, queued(x))
 	}

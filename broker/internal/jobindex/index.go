@@ -11,6 +11,7 @@ import (
 	"unique"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/clock"
 )
 
 // Index is what this node knows: the messages of each channel, and the jobs of
@@ -18,6 +19,8 @@ import (
 // come twice and in any order, from this node's own writes and from the
 // streams; a record is only taken if its revision is newer.
 type Index struct {
+	// Clock is the store's. Times of jobs and messages are by it.
+	Clock     *clock.Clock
 	mu        sync.RWMutex
 	channels  map[string]*channelIndex  // by token
 	consumers map[uint32]*consumerIndex // by number
@@ -48,7 +51,7 @@ func (e Entry) less(o Entry) bool { return e.Seq < o.Seq }
 
 // New makes an index of nothing.
 func New() *Index {
-	x := &Index{channels: map[string]*channelIndex{}, consumers: map[uint32]*consumerIndex{}, orphans: map[uint32][]domain.Job{}}
+	x := &Index{Clock: &clock.Clock{}, channels: map[string]*channelIndex{}, consumers: map[uint32]*consumerIndex{}, orphans: map[uint32][]domain.Job{}}
 	x.Queue = newQueue(x)
 	return x
 }
@@ -116,7 +119,7 @@ func (x *Index) PutConsumer(token string, consumer domain.Consumer) {
 			x.Queue.ready[consumer.Number] = struct{}{}
 		}
 		if k := x.consumers[consumer.Number]; k != nil {
-			x.changeConsumer(k, consumer)
+			k.reconfigure(consumer)
 			return
 		}
 		c := x.channel(token)
@@ -136,15 +139,15 @@ func (x *Index) PutConsumer(token string, consumer domain.Consumer) {
 	})
 }
 
-// changeConsumer takes over new settings. mu is held.
-func (x *Index) changeConsumer(k *consumerIndex, consumer domain.Consumer) {
+// reconfigure takes over new settings. Index.mu is held.
+func (k *consumerIndex) reconfigure(consumer domain.Consumer) {
 	became, resumed := consumer.Type != k.consumer.Type, k.consumer.Paused() && !consumer.Paused()
 	k.refilter(consumer)
 	if resumed {
 		k.wake()
 	}
 	if became {
-		x.Queue.ready[consumer.Number] = struct{}{}
+		k.index.Queue.ready[consumer.Number] = struct{}{}
 		for _, j := range k.records { // workers do not wait for the time of a callback
 			k.enqueue(j)
 		}

@@ -135,33 +135,41 @@ func (x *Index) CountMessages(channel string) int {
 // finishedPage bounds how many messages are checked under one lock.
 const finishedPage = 1000
 
-// Finished returns messages older than the given time whose jobs are all settled.
-func (x *Index) Finished(before time.Time, limit int) []uint64 {
+// Ages say which messages are finished.
+type Ages struct {
+	// Before is the time before which a message was received.
+	Before time.Time
+	// DeadBefore is the time before which its dead jobs died. Zero: a message with a dead job is not finished.
+	DeadBefore time.Time
+}
+
+// Finished returns up to limit messages of the channels that take accepts whose jobs are all settled, if they are old enough.
+func (x *Index) Finished(take func(token string) bool, ages Ages, limit int) []uint64 {
 	x.mu.RLock()
 	tokens := slices.Collect(maps.Keys(x.channels))
 	x.mu.RUnlock()
 	var seqs []uint64
 	for _, token := range tokens {
-		from, more := Entry{}, true
+		from, more := Entry{}, take(token)
 		for more && len(seqs) < limit {
-			seqs, from, more = x.finishedIn(token, from, before.UnixNano(), seqs, limit)
+			seqs, from, more = x.finishedIn(token, from, ages, seqs, limit)
 		}
 	}
 	return seqs
 }
 
 // finishedIn appends the finished ones among the next messages of a channel, and returns where to continue.
-func (x *Index) finishedIn(token string, from Entry, before int64, seqs []uint64, limit int) (_ []uint64, next Entry, more bool) {
+func (x *Index) finishedIn(token string, from Entry, ages Ages, seqs []uint64, limit int) (_ []uint64, next Entry, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	c := x.channels[token]
-	looked, now := 0, time.Now().UnixNano()
+	looked, now, before := 0, x.Clock.Now().UnixNano(), ages.Before.UnixNano()
 	c.messages.ascend(&from, func(e Entry) bool {
 		// A message with a time in the future was stored under a wrong clock. It must not keep those behind it from being pruned.
 		if e.At >= before && e.At <= now || len(seqs) >= limit {
 			return false
 		}
-		if e.At < before && c.settled(e.Seq) {
+		if e.At < before && c.finished(e.Seq, ages.DeadBefore) {
 			seqs = append(seqs, e.Seq)
 		}
 		looked++
@@ -169,6 +177,19 @@ func (x *Index) finishedIn(token string, from Entry, before int64, seqs []uint64
 		return !more
 	})
 	return seqs, next, more
+}
+
+// finished reports whether all jobs of a message are settled, and those that are dead died before a time.
+func (c *channelIndex) finished(seq uint64, deadBefore time.Time) bool {
+	if !c.settled(seq) {
+		return false
+	}
+	for _, k := range c.consumers {
+		if j, ok := k.job(seq); ok && j.Status == domain.Dead && !j.ChangedAt.Before(deadBefore) {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *channelIndex) settled(seq uint64) bool {
@@ -192,6 +213,24 @@ func (x *Index) ChannelOf(seq uint64) (token string, settled bool) {
 		}
 	}
 	return "", false
+}
+
+// Listed returns those of some sequences that are messages or schedules of a channel.
+func (x *Index) Listed(token string, seqs []uint64) (listed []uint64) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	c := x.channels[token]
+	if c == nil {
+		return nil
+	}
+	for _, seq := range seqs {
+		_, found := c.find(seq)
+		_, waits := c.scheduled.get(scheduled{seq: seq})
+		if found || waits {
+			listed = append(listed, seq)
+		}
+	}
+	return listed
 }
 
 // Backlogs returns the outstanding work of every consumer. Its cost does not depend on the number of jobs.

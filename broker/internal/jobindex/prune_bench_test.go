@@ -20,7 +20,10 @@ func BenchmarkPruneAtAMillion(b *testing.B) {
 		next++
 		x.AddMessage("c", Entry{Seq: next, At: int64(next)}, "")
 		for number := uint32(1); number <= 2; number++ {
-			x.PutRecord(domain.Job{ID: domain.JobID{Seq: next, Consumer: number}, Status: domain.Delivered, ChangedAt: FromUnixNano(int64(next)), Revision: 2*next + uint64(number)})
+			x.PutRecord(domain.Job{
+				ID: domain.JobID{Seq: next, Consumer: number}, Status: domain.Delivered, ChangedAt: FromUnixNano(int64(next)),
+				Revision: 2*next + uint64(number),
+			})
 		}
 	}
 	for range depth {
@@ -35,7 +38,7 @@ func BenchmarkPruneAtAMillion(b *testing.B) {
 	pruned := 0
 	for b.Loop() {
 		var seqs []uint64
-		step(func() { seqs = x.Finished(FromUnixNano(depth), page) })
+		step(func() { seqs = x.Finished(func(string) bool { return true }, Ages{Before: FromUnixNano(depth)}, page) })
 		for _, seq := range seqs {
 			step(func() { x.RemoveMessages("c", []uint64{seq}) })
 			step(func() { x.CountJobs(1) })

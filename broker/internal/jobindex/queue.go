@@ -78,16 +78,26 @@ func (q *Queue) QueuedSignal(number uint32) <-chan struct{} {
 	return k.signal
 }
 
+// wait returns how long a job has to wait for its time. The timer then uses the monotonic clock, which nobody sets. A job that has changed in
+// the future, before the store's clock was set back, has not waited yet.
+func (q *Queue) wait(j domain.Job) time.Duration {
+	if j.Due.IsZero() {
+		return 0
+	}
+	return min(j.Due.Sub(q.x.Clock.Now()), j.Due.Sub(j.ChangedAt))
+}
+
 // enter adds a job that is queued or in flight. A job that waits for its time gets a timer instead of a place in the queue.
 func (k *consumerIndex) enter(j domain.Job) {
 	q := k.index.Queue
 	k.open.insert(seqKey(j.ID.Seq))
+	wait := q.wait(j)
 	switch {
 	case j.Status == domain.Inflight:
 		k.inflight.insert(statusKey(j))
-		q.await(timer{at: j.Due.Add(q.offset), id: j.ID, revision: j.Revision})
-	case j.Due.After(time.Now()):
-		q.await(timer{at: j.Due, id: j.ID, revision: j.Revision})
+		q.await(timer{at: time.Now().Add(wait + q.offset), id: j.ID, revision: j.Revision})
+	case wait > 0:
+		q.await(timer{at: time.Now().Add(wait), id: j.ID, revision: j.Revision})
 	default:
 		k.enqueue(j)
 	}

@@ -22,7 +22,10 @@ func TestSettledJobKeepsWhatItIsGiven(t *testing.T) {
 		}
 	}
 	require.Zero(t, settle(domain.Job{Status: domain.Delivered}).at(), "no time is the zero time")
-	require.True(t, settle(domain.Job{ID: domain.JobID{Seq: 1 << 40}, Status: domain.Dead}).less(settle(domain.Job{ID: domain.JobID{Seq: 1<<40 + 1}, Status: domain.Delivered})))
+	require.True(t, settle(domain.Job{
+		ID:     domain.JobID{Seq: 1 << 40},
+		Status: domain.Dead,
+	}).less(settle(domain.Job{ID: domain.JobID{Seq: 1<<40 + 1}, Status: domain.Delivered})))
 }
 
 // Oldest and Newest of delivered jobs follow the remaining messages.
@@ -94,5 +97,5 @@ func TestFinishedBehindAClockThatWasAhead(t *testing.T) {
 	x.AddMessage("ch", Entry{Seq: 2, At: now.AddDate(1, 0, 0).UnixNano()}, "")
 	x.AddMessage("ch", Entry{Seq: 3, At: now.Add(-2 * time.Hour).UnixNano()}, "")
 	x.AddMessage("ch", Entry{Seq: 4, At: now.UnixNano()}, "")
-	require.Equal(t, []uint64{1, 3}, x.Finished(now.Add(-time.Hour), 10))
+	require.Equal(t, []uint64{1, 3}, x.Finished(func(string) bool { return true }, Ages{Before: now.Add(-time.Hour)}, 10))
 }

@@ -11,7 +11,7 @@ import (
 // timer of sequence 0 makes the consumer look for a job again. When a job changes, its timer is not removed: it is ignored when
 // it fires.
 type timer struct {
-	at       time.Time
+	at       time.Time // with the monotonic clock
 	id       domain.JobID
 	revision uint64
 	taken    bool // the job is taken, and will be given back
@@ -77,7 +77,11 @@ func (q *Queue) tick() (over domain.Job, ok bool, wait time.Duration) {
 		return over, false, 0
 	}
 	if t.id.Seq == 0 {
-		k.wake()
+		if t.at.After(now) {
+			q.await(t)
+		} else {
+			k.wake()
+		}
 		return over, false, 0
 	}
 	if t.taken {

@@ -29,7 +29,7 @@ func (s *jobs) KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attemp
 	return err
 }
 
-// AttemptAt implements the records of jobs.
+// AttemptAt implements the records of jobs. A record that cannot be decoded is an attempt whose error says so, so that the others are shown.
 func (s *jobs) AttemptAt(ctx context.Context, id domain.JobID, number int) (domain.Attempt, error) {
 	var a domain.Attempt
 	raw, err := s.Last(ctx, s.attemptStream, s.cfg.attemptSubject(id.Seq, id.Consumer, number))
@@ -37,7 +37,7 @@ func (s *jobs) AttemptAt(ctx context.Context, id domain.JobID, number int) (doma
 		return a, err
 	}
 	if err := json.Unmarshal(raw.Data, &a); err != nil {
-		return a, fmt.Errorf("attempt %d of job %s: %w", number, id, err)
+		return domain.Attempt{Number: number, Error: fmt.Sprintf("the record of this attempt cannot be decoded: %v", err)}, nil
 	}
 	return a, nil
 }

@@ -23,6 +23,7 @@ import (
 // the replica that the node follows has.
 type behind struct {
 	nc      *nats.Conn
+	created time.Time     // of the messages stream
 	applied atomic.Uint64 // the last message that the leader has; 0: no bound
 	asks    atomic.Int64  // after this many requests for a message or the state it has all
 }
@@ -47,6 +48,7 @@ func openBehind(t *testing.T, srv *servertest.Server) (*Store, *behind) {
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	s.Reader = jsstream.NewReader(js, 3, s.link.Await)
+	b.created = s.quorum.created["broker_messages"]
 	return s, b
 }
 
@@ -66,8 +68,9 @@ func (b *behind) pass(m *nats.Msg) error {
 	case request == "STREAM.INFO.broker_messages":
 		answer, err := json.Marshal(jetstream.StreamInfo{
 			Config:  jetstream.StreamConfig{Name: "broker_messages"},
+			Created: b.created,
 			State:   jetstream.StreamState{Msgs: applied, FirstSeq: 1, LastSeq: applied},
-			Cluster: &jetstream.ClusterInfo{Replicas: make([]*jetstream.PeerInfo, 2)},
+			Cluster: &jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{{Name: "2"}, {Name: "3"}}},
 		})
 		if err != nil {
 			return err
@@ -158,7 +161,8 @@ func TestPruneOfAMessageThatAnotherNodeDeleted(t *testing.T) {
 	m := appendMessage(t, s, "ch", "m", 0)
 	appendMessage(t, s, "ch", "stays", 0)
 	require.NoError(t, s.messageStream.DeleteMsg(t.Context(), m.Seq))
-	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{m.Seq}))
+	_, err := s.Messages.Prune(t.Context(), []uint64{m.Seq})
+	require.NoError(t, err)
 	require.Equal(t, 1, s.Messages.CountMessages("ch"))
 }
 
@@ -175,13 +179,13 @@ func TestAStartReadsUpToTheLeader(t *testing.T) {
 		}
 		run, stop := context.WithCancel(t.Context())
 		seen := jsstream.NewProgress()
-		require.NoError(t, s.follow(t.Context(), run, s.messageStream, true, seen, func(jetstream.Msg, *jetstream.MsgMetadata) {}))
+		require.NoError(t, s.follow(t.Context(), run, s.messageStream, true, seen, func(*nats.Msg, *nats.MsgMetadata) {}))
 		require.EqualValues(t, 3, seen.Reached())
 
 		if next.last > 0 {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan struct{})
-			err := s.follow(ctx, run, s.messageStream, true, jsstream.NewProgress(), func(_ jetstream.Msg, meta *jetstream.MsgMetadata) {
+			err := s.follow(ctx, run, s.messageStream, true, jsstream.NewProgress(), func(_ *nats.Msg, meta *nats.MsgMetadata) {
 				if meta.Sequence.Stream == next.last {
 					cancel()
 					<-ended

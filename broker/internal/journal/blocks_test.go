@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/natstest/power"
 )
 
 // storeOnly stores a message without a sync, as the server does with a scheduled one, and waits until the index has it.
@@ -19,7 +20,8 @@ func storeOnly(t *testing.T, s *Store, id string, payload int) (seq uint64) {
 	header, err := encodeEnvelope(domain.Message{ID: id, Channel: "ch", ReceivedAt: time.Now()}, time.Time{})
 	require.NoError(t, err)
 	ack, err := s.js.PublishMsg(t.Context(), &nats.Msg{
-		Subject: s.cfg.messageSubject(domain.SubjectToken("ch"), domain.SubjectToken(id)), Header: nats.Header{headerEnvelope: {header}}, Data: make([]byte, payload),
+		Subject: s.cfg.messageSubject(domain.SubjectToken("ch"), domain.SubjectToken(id)), Header: nats.Header{headerEnvelope: {header}},
+		Data: make([]byte, payload),
 	})
 	require.NoError(t, err)
 	require.NoError(t, s.messagesSeen.Wait(t.Context(), ack.Sequence))
@@ -29,7 +31,7 @@ func storeOnly(t *testing.T, s *Store, id string, payload int) (seq uint64) {
 // fillBlock stores messages until the block with a number begins, and returns the sequence of the only message in it.
 func fillBlock(t *testing.T, s *Store, dir string, number int) (seq uint64) {
 	t.Helper()
-	path := filepath.Join(blocksOf(dir, s.cfg.messages()), fmt.Sprint(number, ".blk"))
+	path := filepath.Join(power.Blocks(dir, s.cfg.messages()), fmt.Sprint(number, ".blk"))
 	for i := range 100 {
 		seq := storeOnly(t, s, fmt.Sprintf("fill-%d-%d", number, i), 900_000)
 		if _, err := os.Stat(path); err == nil {
@@ -44,11 +46,11 @@ func fillBlock(t *testing.T, s *Store, dir string, number int) (seq uint64) {
 // synced all the same.
 func TestBlockNumberIsSkipped(t *testing.T) {
 	dir := t.TempDir()
-	sizes := newSyncedSizes()
-	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: sizes.note}})
+	disk := &power.Disk{}
+	s, stop := runOn(t, dir, Config{}, disk)
 	defer stop()
 	makeConsumer(t, s, "ch", "k", domain.Pull)
-	blocks := blocksOf(dir, s.cfg.messages())
+	blocks := power.Blocks(dir, s.cfg.messages())
 	appendMessage(t, s, "ch", "before", 0)
 
 	only := fillBlock(t, s, dir, 2)
@@ -58,12 +60,9 @@ func TestBlockNumberIsSkipped(t *testing.T) {
 	require.FileExists(t, filepath.Join(blocks, "3.blk"), "the server goes on elsewhere: this test shows nothing")
 
 	appendMessage(t, s, "ch", "after", 0)
-	sizes.mu.Lock()
-	synced := sizes.sizes[filepath.Join(blocks, "3.blk")]
-	sizes.mu.Unlock()
-	require.Positive(t, synced, "the block that has the message was not synced")
+	require.Positive(t, disk.Size(filepath.Join(blocks, "3.blk")), "the block that has the message was not synced")
 	after := t.TempDir()
-	sizes.cut(t, dir, after)
+	disk.Cut(t, dir, after)
 	again, stopAgain := runOn(t, after, Config{})
 	defer stopAgain()
 	for _, id := range []string{"before", "after"} {

@@ -14,13 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/natstest/power"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 // heldUp blocks the disk of one stream and makes a call that has to wait for it. The returned function unblocks the disk and
 // waits for the call.
-func heldUp(t *testing.T, g *Group, call func() error) (goOn func()) {
+func heldUp(t *testing.T, disk *power.Disk, w *Writer, call func() error) (goOn func()) {
 	t.Helper()
-	waiting, release := g.Hold()
+	waiting, release := disk.Hold(power.Blocks(w.Disk.(*natsembed.Server).Dir(), w.name))
 	ended := make(chan error, 1)
 	go func() { ended <- call() }()
 	require.Eventually(t, func() bool { return waiting() || len(ended) > 0 }, 10*time.Second, time.Millisecond)
@@ -38,8 +40,8 @@ func heldUp(t *testing.T, g *Group, call func() error) (goOn func()) {
 // Deletes survive a power failure.
 func TestDeletesSurviveAPowerFailure(t *testing.T) {
 	dir := t.TempDir()
-	sizes := newSyncedSizes()
-	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: sizes.note}})
+	disk := &power.Disk{}
+	s, stop := runOn(t, dir, Config{}, disk)
 	defer stop()
 	k := makeConsumer(t, s, "ch", "gone", domain.Pull)
 	makeConsumer(t, s, "ch", "stays", domain.Pull)
@@ -57,7 +59,7 @@ func TestDeletesSurviveAPowerFailure(t *testing.T) {
 	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "first"))
 	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "last"))
 	after := t.TempDir()
-	sizes.cut(t, dir, after)
+	disk.Cut(t, dir, after)
 	again, stopAgain := runOn(t, after, Config{})
 	defer stopAgain()
 	_, err := again.Directory.Consumers.Find(t.Context(), "ch", "gone")
@@ -78,21 +80,19 @@ func TestCancelThatRemovesABlockSyncsTheFolder(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
 	var names []string // files in the blocks' folder, at its last sync
-	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Fsync: func(f *os.File) error {
-		if f.Name() == blocksOf(dir, "broker_messages") {
-			entries, err := os.ReadDir(f.Name())
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			names = nil
-			for _, e := range entries {
-				names = append(names, e.Name())
-			}
+	s, stop := runOn(t, dir, Config{}, &power.Disk{Synced: func(path string, _ int64) {
+		if path != power.Blocks(dir, "broker_messages") {
+			return
 		}
-		return f.Sync()
-	}}})
+		entries, err := os.ReadDir(path)
+		require.NoError(t, err)
+		mu.Lock()
+		defer mu.Unlock()
+		names = nil
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+	}})
 	defer stop()
 	makeConsumer(t, s, "ch", "k", domain.Pull)
 	require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: "m", Channel: "ch"}, time.Now().Add(time.Hour)))
@@ -106,14 +106,15 @@ func TestCancelThatRemovesABlockSyncsTheFolder(t *testing.T) {
 	isNamed := func(name string) bool { mu.Lock(); defer mu.Unlock(); return slices.Contains(names, name) }
 	require.True(t, isNamed("1.blk"))
 	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "m"))
-	require.NoFileExists(t, filepath.Join(blocksOf(dir, "broker_messages"), "1.blk"), "the server keeps it: this test shows nothing")
+	require.NoFileExists(t, filepath.Join(power.Blocks(dir, "broker_messages"), "1.blk"), "the server keeps it: this test shows nothing")
 	require.False(t, isNamed("1.blk"), "its removal is not on disk")
 }
 
 // No answer reports a delete before it is on disk, not even the answer that the object was already deleted.
 func TestDeletesWaitForTheDisk(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	disk := &power.Disk{}
+	s, stop := runOn(t, dir, Config{}, disk)
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	m := appendMessage(t, s, "ch", "m", 0)
@@ -126,7 +127,7 @@ func TestDeletesWaitForTheDisk(t *testing.T) {
 	}
 	require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
 
-	cancelled := heldUp(t, s.messageWrites.Sync, func() error { return s.Messages.CancelScheduled(t.Context(), "ch", "s") })
+	cancelled := heldUp(t, disk, s.messageWrites, func() error { return s.Messages.CancelScheduled(t.Context(), "ch", "s") })
 	require.Zero(t, s.Messages.CountScheduled("ch").Pending)
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -134,7 +135,7 @@ func TestDeletesWaitForTheDisk(t *testing.T) {
 	cancelled()
 	require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "s"), domain.ErrNotFound)
 
-	pruned := heldUp(t, s.messageWrites.Sync, func() error { return s.Messages.Prune(t.Context(), []uint64{m.Seq}) })
+	pruned := heldUp(t, disk, s.messageWrites, func() error { _, err := s.Messages.Prune(t.Context(), []uint64{m.Seq}); return err })
 	require.NoError(t, record(), "deleted before its message is for sure")
 	pruned()
 	require.ErrorIs(t, record(), domain.ErrNotFound)
@@ -142,7 +143,7 @@ func TestDeletesWaitForTheDisk(t *testing.T) {
 	m = appendMessage(t, s, "ch", "m2", 0)
 	_, err = s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, ChangedAt: time.Now()})
 	require.NoError(t, err)
-	deleted := heldUp(t, s.registryWrites.Sync, func() error { return s.Directory.Consumers.Delete(t.Context(), k) })
+	deleted := heldUp(t, disk, s.registryWrites, func() error { return s.Directory.Consumers.Delete(t.Context(), k) })
 	require.NoError(t, record(), "deleted before its consumer is for sure")
 	deleted()
 	require.ErrorIs(t, record(), domain.ErrNotFound)
@@ -151,14 +152,15 @@ func TestDeletesWaitForTheDisk(t *testing.T) {
 // A client that hangs up does not leave a partly deleted consumer.
 func TestDeleteOfAConsumerIsFinished(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	disk := &power.Disk{}
+	s, stop := runOn(t, dir, Config{}, disk)
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Push)
 	m := appendMessage(t, s, "ch", "m", 0)
 	_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, ChangedAt: time.Now()})
 	require.NoError(t, err)
 	ctx, hangUp := context.WithCancel(t.Context())
-	deleted := heldUp(t, s.registryWrites.Sync, func() error { return s.Directory.Consumers.Delete(ctx, k) })
+	deleted := heldUp(t, disk, s.registryWrites, func() error { return s.Directory.Consumers.Delete(ctx, k) })
 	hangUp()
 	deleted()
 	_, err = s.Last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
@@ -176,7 +178,8 @@ func TestWhatComesAfterAConsumerGoesWithItsMessage(t *testing.T) {
 	require.NoError(t, s.Jobs.KeepAttempt(t.Context(), id, domain.Attempt{Number: 1}))
 	_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Dead, ChangedAt: time.Now()})
 	require.NoError(t, err)
-	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{m.Seq}))
+	_, err = s.Messages.Prune(t.Context(), []uint64{m.Seq})
+	require.NoError(t, err)
 	_, err = s.Last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
 	require.ErrorIs(t, err, domain.ErrNotFound)
 	_, err = s.Jobs.AttemptAt(t.Context(), id, 1)
@@ -186,22 +189,25 @@ func TestWhatComesAfterAConsumerGoesWithItsMessage(t *testing.T) {
 // A sequence that is lost is assigned again. So nothing that refers to a sequence is written before that message is on disk.
 func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {
 	dir := t.TempDir()
-	sizes := newSyncedSizes()
-	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: sizes.note}, Logger: slog.New(slog.DiscardHandler)})
+	disk := &power.Disk{}
+	s, stop := runOn(t, dir, Config{Logger: slog.New(slog.DiscardHandler)}, disk)
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	id := domain.JobID{Seq: storeOnly(t, s, "m", 10), Consumer: k.Number}
-	put := heldUp(t, s.messageWrites.Sync, func() error {
+	put := heldUp(t, disk, s.messageWrites, func() error {
 		_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Delivered, ChangedAt: time.Now()})
 		return err
 	})
 	_, err := s.jobStream.GetLastMsgForSubject(t.Context(), s.cfg.jobSubject(k.Number, "*"))
 	require.ErrorIs(t, err, jetstream.ErrMsgNotFound)
 	put()
-	require.True(t, s.messageWrites.Sync.Has(id.Seq), "the next record would wait for a sync too")
+	waiting, release := disk.Hold(dir)
+	require.NoError(t, s.messageWrites.DurableAt(t.Context(), id.Seq))
+	require.False(t, waiting(), "the next record would wait for a sync too")
+	release()
 
 	since := storeOnly(t, s, "n", 10)
-	made := heldUp(t, s.messageWrites.Sync, func() error {
+	made := heldUp(t, disk, s.messageWrites, func() error {
 		_, err := s.Directory.Consumers.Save(t.Context(), domain.Consumer{
 			Stakeholder: domain.Stakeholder{ID: "late", Token: "t"}, Channel: "ch", CallbackURL: "http://127.0.0.1/", Type: domain.Pull,
 		})
@@ -218,11 +224,12 @@ func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {
 // The broker waits for a disk that is slower than the server's timeout: a cancelled schedule is not answered with an error.
 func TestCancelWaitsForASlowDisk(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	disk := &power.Disk{}
+	s, stop := runOn(t, dir, Config{}, disk)
 	defer stop()
 	makeConsumer(t, s, "ch", "k", domain.Pull)
 	require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
-	cancelled := heldUp(t, s.messageWrites.Sync, func() error { return s.Messages.CancelScheduled(t.Context(), "ch", "s") })
+	cancelled := heldUp(t, disk, s.messageWrites, func() error { return s.Messages.CancelScheduled(t.Context(), "ch", "s") })
 	slow, cancel := context.WithTimeout(t.Context(), newsWait+500*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, s.messageWrites.Durable(slow), context.DeadlineExceeded)
@@ -232,19 +239,21 @@ func TestCancelWaitsForASlowDisk(t *testing.T) {
 // A broker that stops while it prunes leaves no records that a later start would not find.
 func TestPruneIsFinished(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	disk := &power.Disk{}
+	s, stop := runOn(t, dir, Config{}, disk)
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	m := appendMessage(t, s, "ch", "m", 0)
 	_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, ChangedAt: time.Now()})
 	require.NoError(t, err)
 	ctx, shutdown := context.WithCancel(t.Context())
-	pruned := heldUp(t, s.messageWrites.Sync, func() error { return s.Messages.Prune(ctx, []uint64{m.Seq}) })
+	pruned := heldUp(t, disk, s.messageWrites, func() error { _, err := s.Messages.Prune(ctx, []uint64{m.Seq}); return err })
 	shutdown()
 	pruned()
 	_, err = s.Last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
 	require.ErrorIs(t, err, domain.ErrNotFound)
-	require.ErrorIs(t, s.Messages.Prune(ctx, []uint64{appendMessage(t, s, "ch", "stays", 0).Seq}), context.Canceled)
+	_, err = s.Messages.Prune(ctx, []uint64{appendMessage(t, s, "ch", "stays", 0).Seq})
+	require.ErrorIs(t, err, context.Canceled)
 	_, err = s.Messages.Message(t.Context(), "ch", "stays")
 	require.NoError(t, err)
 }

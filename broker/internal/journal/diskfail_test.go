@@ -7,11 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -21,28 +19,8 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/httpapi"
 	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/internal/natstest/power"
 )
-
-// brokenDisk fails the syncs of files below a folder while it is switched on.
-type brokenDisk struct {
-	below  atomic.Pointer[string]
-	failed atomic.Int64
-}
-
-func (d *brokenDisk) fail(below string) { d.below.Store(&below) }
-func (d *brokenDisk) recover()          { d.below.Store(nil) }
-
-func (d *brokenDisk) fsync(f *os.File) error {
-	if below := d.below.Load(); below != nil && strings.HasPrefix(f.Name(), *below) {
-		d.failed.Add(1)
-		return syscall.EIO
-	}
-	return f.Sync()
-}
-
-func blocksOf(dir, stream string) string {
-	return filepath.Join(dir, "jetstream", "$G", "streams", stream, "msgs")
-}
 
 // lines is a log for tests.
 type lines struct {
@@ -86,9 +64,9 @@ func readiness(s *Store) int {
 // next start.
 func TestFailedSyncIsRemembered(t *testing.T) {
 	dir := t.TempDir()
-	var d brokenDisk
+	var d power.Disk
 	var log lines
-	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Fsync: d.fsync}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s, stop := runOn(t, dir, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, &d)
 	stopped := sync.OnceFunc(stop)
 	defer stopped()
 	makeConsumer(t, s, "ch", "k", domain.Pull)
@@ -96,7 +74,7 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 	require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: "later", Channel: "ch"}, time.Now().Add(time.Hour)))
 	require.Equal(t, http.StatusOK, readiness(s))
 
-	d.fail(blocksOf(dir, "broker_messages"))
+	d.Fail(power.Blocks(dir, "broker_messages"))
 	var callers sync.WaitGroup
 	for _, id := range []string{"a", "b", "c", "d"} {
 		callers.Go(func() {
@@ -105,8 +83,8 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	require.Equal(t, int64(1), d.failed.Load(), "it was tried again")
-	d.recover()
+	require.Equal(t, 1, d.Failed(), "it was tried again")
+	d.Recover()
 
 	_, err := s.Messages.Append(t.Context(), domain.Message{ID: "a", Channel: "ch"})
 	requireDiskFailure(t, err)
@@ -120,11 +98,11 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, readiness(s))
 	logged := log.with("level=ERROR")
 	require.Len(t, logged, 1)
-	require.Contains(t, logged[0], blocksOf(dir, "broker_messages"))
+	require.Contains(t, logged[0], power.Blocks(dir, "broker_messages"))
 	require.Contains(t, logged[0], "stream=broker_messages")
 
 	stopped()
-	s, stop = runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Fsync: d.fsync}})
+	s, stop = runOn(t, dir, Config{}, &d)
 	defer stop()
 	require.Equal(t, http.StatusOK, readiness(s))
 	appendMessage(t, s, "ch", "after", 0)
@@ -136,7 +114,7 @@ func requireDiskFailure(t *testing.T, err error) {
 		t.Errorf("not the failure of the disk: %v", err)
 		return
 	}
-	for _, part := range []string{filepath.Join("broker_messages", "msgs"), "look at the disk", "restart the broker"} {
+	for _, part := range []string{filepath.Join("broker_messages", "msgs"), "look at the disk", "restart the process"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not say %q", err, part)
 		}
@@ -146,17 +124,17 @@ func requireDiskFailure(t *testing.T, err error) {
 // No callback is made whose outcome cannot be stored.
 func TestNoCallbacksAfterTheDiskFailed(t *testing.T) {
 	dir := t.TempDir()
-	var d brokenDisk
-	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Fsync: d.fsync}})
+	var d power.Disk
+	s, stop := runOn(t, dir, Config{}, &d)
 	defer stop()
 	require.NoError(t, s.Recordable())
 	k := makeConsumer(t, s, "ch", "k", domain.Push)
-	d.fail(blocksOf(dir, "broker_jobs"))
+	d.Fail(power.Blocks(dir, "broker_jobs"))
 	m := appendMessage(t, s, "ch", "m", 0)
 	_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered})
 	require.ErrorIs(t, err, syscall.EIO)
-	d.recover()
+	d.Recover()
 
 	require.ErrorIs(t, s.Recordable(), syscall.EIO)
-	require.ErrorContains(t, s.Recordable(), "restart the broker")
+	require.ErrorContains(t, s.Recordable(), "restart the process")
 }

@@ -7,17 +7,4 @@
 //
 // A [Writer] stores a message once, even if the connection fails, and reports when it is on disk. [Link] and [Quorum] report when
 // requests are futile.
-//
-// # Group sync
-//
-// A [Group] is the only part of the broker that accesses the files of an embedded server. It relies on these properties of nats-server
-// 2.15.2, which are not documented promises:
-//
-//   - The blocks of a stream are the files N.blk in jetstream/$G/streams/STREAM/msgs of the store folder. The numbers rise and have gaps.
-//   - A message is in the last block, by write(2), before it is acknowledged. It stays there as long as it is stored, or until the server
-//     rewrites the block.
-//   - A delete appends a tombstone to the last block. Deleting the last message of a block removes the file.
-//
-// So two syncs cover all acknowledged writes: one of the last block that was synced before and of all younger blocks, and one of
-// the folder if its list has changed. broker/DESIGN.md, "Durability", lists the remaining gaps.
 package journal

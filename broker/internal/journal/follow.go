@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -14,41 +15,43 @@ import (
 
 // follow reads the unseen part of a stream, and continues until run ends. It returns when it has read all that the stream had at
 // the time of the call.
-func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, headersOnly bool, seen *jsstream.Progress, see func(jetstream.Msg, *jetstream.MsgMetadata)) error {
+func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, headersOnly bool, seen *jsstream.Progress,
+	see func(*nats.Msg, *nats.MsgMetadata),
+) error {
 	f := s.feed(stream, seen)
 	f.HeadersOnly, f.See, f.Reading = headersOnly, see, s.cfg.Progress
-	wait, err := jsstream.Follow(ctx, run, f)
-	if wait != nil {
-		s.running.Go(wait)
-	}
-	return err
+	return s.follows(jsstream.Follow(ctx, run, f))
 }
 
 // feed returns a feed of a stream that records its progress in seen.
 func (s *base) feed(stream jetstream.Stream, seen *jsstream.Progress) jsstream.Feed {
-	return jsstream.Feed{JS: s.js, Stream: stream, Reader: s.Reader, Shared: s.cfg.Shared, Seen: seen, Log: s.log}
+	f := jsstream.Feed{JS: s.js, Stream: stream, Reader: s.Reader, Shared: s.cfg.Shared, Seen: seen, Log: s.log}
+	if seen == s.messagesSeen {
+		f.Known = s.known
+	}
+	return f
 }
 
 // seeMessage adds a stored message, of which only the headers were read.
-func (s *messages) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
-	kind, token, ok := s.parseMessageSubject(msg.Subject())
-	front, err := decodeSummary(msg.Headers().Get(headerEnvelope))
+func (s *messages) seeMessage(msg *nats.Msg, meta *nats.MsgMetadata) {
+	kind, token, ok := s.parseMessageSubject(msg.Subject)
+	front, err := decodeSummary(msg.Header.Get(headerEnvelope))
 	if !ok || err != nil {
-		s.log.Warn("message that is not the broker's ignored", "subject", msg.Subject(), "sequence", meta.Sequence.Stream, "error", err)
+		s.log.Warn("message that is not the broker's ignored", "subject", msg.Subject, "sequence", meta.Sequence.Stream, "error", err)
 		return
 	}
 	seq := meta.Sequence.Stream
 	if kind == "s" {
-		at, err := time.Parse(time.RFC3339, strings.TrimPrefix(msg.Headers().Get(headerSchedule), schedulePrefix))
+		at, err := time.Parse(time.RFC3339, strings.TrimPrefix(msg.Header.Get(headerSchedule), schedulePrefix))
 		if err != nil {
-			s.log.Warn("schedule cannot be read and is ignored", "subject", msg.Subject(), "error", err)
+			s.log.Warn("schedule cannot be read and is ignored", "subject", msg.Subject, "error", err)
 			return
 		}
-		s.AddSchedule(token, msg.Subject(), seq, at)
+		s.AddSchedule(token, msg.Subject, seq, at)
 		return
 	}
 	at := front.receivedAt
-	if schedule := msg.Headers().Get(headerScheduler); schedule != "" {
+	if schedule := msg.Header.Get(headerScheduler); schedule != "" {
 		at = meta.Timestamp.UnixNano()
 		s.Fired(token, schedule, seq)
 	}
@@ -63,16 +66,17 @@ func (s *base) parseMessageSubject(subject string) (kind, channelToken string, o
 	return kind, channelToken, ok1 && ok2 && ok3
 }
 
-func (s *jobs) seeRecord(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
-	id, err := parseJobSubject(msg.Subject())
+func (s *jobs) seeRecord(msg *nats.Msg, meta *nats.MsgMetadata) {
+	id, err := parseJobSubject(msg.Subject)
 	var j domain.Job
 	if err == nil {
-		j, err = decodeRecord(id, meta.Sequence.Stream, msg.Data())
+		j, err = decodeRecord(id, meta.Sequence.Stream, msg.Data)
 	}
 	if err != nil {
-		s.log.Warn("record that cannot be read ignored", "subject", msg.Subject(), "error", err)
+		s.log.Warn("record that cannot be read ignored", "subject", msg.Subject, "error", err)
 		return
 	}
+	s.noteSequence(id.Seq)
 	// A process that was killed while it pruned leaves records without messages, and so does a backup that was made meanwhile.
 	s.SeeRecord(j, s.messagesSeen.Reached())
 }

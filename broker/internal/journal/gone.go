@@ -16,7 +16,8 @@ import (
 
 // notice announces deletions to the other nodes, because following a stream does not show them. If a notice is lost, another node
 // keeps an entry in a list until it uses the entry or restarts. Each use of an entry begins with reading the message or its
-// record, and a node that finds it deleted removes the entry.
+// record, and a node that finds it deleted removes the entry. Any client of the account can send a notice, so a node believes it only
+// for messages that the stream has no more.
 type notice struct {
 	Token string // of the channel
 	Seqs  []uint64
@@ -54,18 +55,35 @@ func (s *messages) listen(run context.Context) error {
 	sub, err := s.nc.Subscribe(s.noticeSubject(), func(msg *nats.Msg) {
 		var n notice
 		if err := json.Unmarshal(msg.Data, &n); err != nil || len(n.Seqs) == 0 {
-			s.log.Warn("notice that cannot be read ignored", "error", err)
+			s.log.Debug("notice that cannot be read ignored", "error", err)
 			return
 		}
-		// The message may be read after the notice of its deletion, or never. If it is read later, it is listed until it is used.
-		s.awaitNews(run, slices.Max(n.Seqs), catchUp)
-		s.take(n)
+		s.hear(run, n)
 	})
 	if err != nil {
 		return fmt.Errorf("listen to other nodes: %w", err)
 	}
 	context.AfterFunc(run, func() { _ = sub.Unsubscribe() })
 	return nil
+}
+
+// hear applies a notice of another node.
+func (s *messages) hear(ctx context.Context, n notice) {
+	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
+	defer cancel()
+	if slices.Max(n.Seqs) > s.messagesSeen.Reached() {
+		// A message that is read after the notice of its deletion would be listed until it is used.
+		f := s.feed(s.messageStream, s.messagesSeen)
+		if _, err := f.UpToNow(ctx); err != nil {
+			s.log.Debug("no news of deleted messages", "error", err)
+		}
+	}
+	listed := s.Listed(n.Token, n.Seqs)
+	gone, err := s.Gone(ctx, s.cfg.messages(), listed)
+	if len(gone) < len(listed) {
+		s.log.Debug("a notice says that messages are deleted which may be stored", "messages", len(listed), "deleted", len(gone), "error", err)
+	}
+	s.take(notice{Token: n.Token, Seqs: gone})
 }
 
 // inUse excludes pruning and the queueing of settled jobs of a message from each other, within this process and without a lock

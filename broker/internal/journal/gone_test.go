@@ -1,7 +1,10 @@
 package journal
 
 import (
+	"encoding/json"
 	"errors"
+	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -45,7 +48,7 @@ func TestPrunedInAnOutage(t *testing.T) {
 	for _, m := range []domain.Message{tried, fresh} {
 		require.NoError(t, put(a, m.Seq, domain.Delivered))
 	}
-	require.NoError(t, a.Messages.Prune(t.Context(), []uint64{tried.Seq, fresh.Seq}))
+	prune(t, a, []uint64{tried.Seq, fresh.Seq})
 	proxy.Refuse(false)
 	require.Eventually(t, func() bool { return b.Ready() == nil }, 20*time.Second, 10*time.Millisecond)
 	require.Len(t, b.Queue.Queued(k.Number, 5), 2, "the node knows already: this test shows nothing")
@@ -97,7 +100,7 @@ func TestRequeueWhileItIsPruned(t *testing.T) {
 			}
 		})
 	}
-	err := s.Messages.Prune(t.Context(), seqs)
+	_, err := s.Messages.Prune(t.Context(), seqs)
 	wg.Wait()
 	require.NoError(t, err)
 	kept := 0
@@ -110,4 +113,47 @@ func TestRequeueWhileItIsPruned(t *testing.T) {
 	}
 	t.Logf("%d of %d were queued again", kept, messages)
 	require.Len(t, s.Queue.Queued(k.Number, messages), kept)
+}
+
+// A notice is believed only for messages that the stream has no more. Anybody who may publish in the account can send one.
+func TestForgedNoticeOfADeletion(t *testing.T) {
+	srv := servertest.RunServer(t, servertest.WithAttackers("broker.x.deleted"))
+	a, b := shared(t, srv), shared(t, srv)
+	k := makeConsumer(t, a, "ch", "k", domain.Pull)
+	var kept []uint64
+	for i := range 5 {
+		kept = append(kept, appendMessage(t, a, "ch", strconv.Itoa(i), 0).Seq)
+	}
+	gone := appendMessage(t, a, "ch", "gone", 0).Seq
+	later := appendMessage(t, a, "ch", "later", 0).Seq
+	require.Eventually(t, func() bool { return len(b.Queue.Queued(k.Number, 10)) == 7 }, 10*time.Second, time.Millisecond)
+
+	attacker := srv.Attacker(t, "broker.x.deleted")
+	token := domain.SubjectToken("ch")
+	forge := func(token string, seqs ...uint64) {
+		t.Helper()
+		body, err := json.Marshal(notice{Token: token, Seqs: seqs})
+		require.NoError(t, err)
+		require.NoError(t, attacker.Publish("broker.x.deleted", body))
+		require.NoError(t, attacker.Flush())
+	}
+	require.NoError(t, a.delete(t.Context(), gone)) // without a notice
+	forge(token, kept...)
+	forge(token, later, kept[0], later+1, math.MaxUint64)
+	forge("unknown", kept...)
+	forge(token, slices.Repeat([]uint64{kept[1]}, 100_000)...)
+	require.NoError(t, attacker.Publish("broker.x.deleted", []byte("{")))
+	require.Len(t, b.Queue.Queued(k.Number, 10), 7)
+	forge(token, gone, later) // the first is true
+	require.Eventually(t, func() bool { return len(b.Queue.Queued(k.Number, 10)) < 7 }, 10*time.Second, time.Millisecond)
+	forge(token, later)
+	require.NoError(t, a.delete(t.Context(), later))
+	forge(token, later)
+	require.Eventually(t, func() bool { return len(b.Queue.Queued(k.Number, 10)) < 6 }, 10*time.Second, time.Millisecond)
+	left := b.Queue.Queued(k.Number, 10)
+	require.Len(t, left, len(kept))
+	for i, j := range left {
+		require.Equal(t, kept[i], j.ID.Seq)
+	}
+	require.Equal(t, len(kept), b.Messages.CountMessages("ch"))
 }

@@ -138,7 +138,7 @@ func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, err
 }
 
 // Complete fills in the fields of settled jobs of push consumers that the index lacks. Of other jobs the index has all fields
-// that are shown. Jobs whose records are gone stay unchanged.
+// that are shown. Jobs whose records are gone, or cannot be decoded, stay unchanged: the log has had the second when the record was read.
 func (s *jobs) Complete(ctx context.Context, jobs []domain.Job) error {
 	var settled []*domain.Job
 	for i, j := range jobs {
@@ -150,6 +150,9 @@ func (s *jobs) Complete(ctx context.Context, jobs []domain.Job) error {
 		record, err := s.readRecord(ctx, j.ID)
 		if record.Revision > 0 {
 			*j = record
+		}
+		if errors.Is(err, errRecord) {
+			return nil
 		}
 		return err
 	})

@@ -28,12 +28,13 @@ type messages struct {
 
 // Append stores a message under its ID, or fails with [domain.ErrDuplicateMessage].
 func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message, error) {
-	m.ReceivedAt = time.Now().UTC()
+	m.ReceivedAt = s.Clock.Now()
 	header, err := encodeEnvelope(m, time.Time{})
 	if err != nil {
 		return m, err
 	}
 	token, idToken := domain.SubjectToken(m.Channel), domain.SubjectToken(m.ID)
+	known := s.known()
 	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{
 		Subject: s.cfg.messageSubject(token, idToken), Data: m.Payload,
 		// A channel uses an ID once, for a message or for a schedule.
@@ -42,6 +43,10 @@ func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message
 	if err != nil {
 		return m, s.refusal(ctx, err)
 	}
+	if seq <= known {
+		return m, s.takeBack(ctx, seq)
+	}
+	s.noteSequence(seq)
 	m.Seq = seq
 	// The message may be cached before it is on disk: every write about its jobs waits for the disk first.
 	s.cache.put(m)
@@ -63,8 +68,13 @@ func (s *messages) onDisk(ctx context.Context, err error) error {
 	return cmp.Or(s.messageWrites.Durable(ctx), err)
 }
 
+// maxStored is the largest message that a stream on disk takes, whatever max_payload is.
+const maxStored = 32 << 20
+
 // MaxPayload is the largest payload of a message. The rest of the server's limit is left for the headers.
-func (s *messages) MaxPayload() int { return int(s.nc.MaxPayload()) - maxEnvelope - 8<<10 }
+func (s *messages) MaxPayload() int {
+	return min(int(s.nc.MaxPayload()), maxStored) - maxEnvelope - 8<<10
+}
 
 // catchUp bounds how long a read waits for a message that another node has just stored, and its jobs.
 const catchUp = 500 * time.Millisecond
@@ -202,7 +212,8 @@ func decodeSummary(header string) (s summary, err error) {
 }
 
 // decodeMessage rebuilds a message and its schedule, if it has one. If the server's scheduler has published the message, its time of
-// receipt is the time it was stored.
+// receipt is the time it was stored. The envelope must name the channel and the ID of the subject: the index, and the permissions of the
+// NATS server, know only the subject.
 func decodeMessage(raw *jetstream.RawStreamMsg) (m domain.Scheduled, err error) {
 	s, err := decodeSummary(raw.Header.Get(headerEnvelope))
 	if err != nil {
@@ -211,6 +222,9 @@ func decodeMessage(raw *jetstream.RawStreamMsg) (m domain.Scheduled, err error) 
 	var e envelope
 	if err := json.Unmarshal([]byte(s.body), &e); err != nil {
 		return m, fmt.Errorf("message %d: %w: %w", raw.Sequence, errEnvelope, err)
+	}
+	if !strings.HasSuffix(raw.Subject, "."+domain.SubjectToken(e.Channel)+"."+domain.SubjectToken(e.ID)) {
+		return m, fmt.Errorf("message %d: %w of its subject %s: it names message %q of channel %q", raw.Sequence, errEnvelope, raw.Subject, e.ID, e.Channel)
 	}
 	m.Message = domain.Message{
 		Seq: raw.Sequence, ID: e.ID, Channel: e.Channel, Producer: e.Producer, ContentType: e.ContentType,

@@ -2,10 +2,6 @@ package journal
 
 import (
 	"fmt"
-	"io"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -15,80 +11,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/natstest/power"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// syncedSizes records what is certainly on disk: each file up to its size at its last sync.
-type syncedSizes struct {
-	mu    sync.Mutex
-	sizes map[string]int64
-	files map[string]os.FileInfo
-}
-
-func newSyncedSizes() *syncedSizes {
-	return &syncedSizes{sizes: map[string]int64{}, files: map[string]os.FileInfo{}}
-}
-
-func (s *syncedSizes) note(path string, size int64) {
-	info, err := os.Stat(path)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sizes[path] = size; err == nil {
-		s.files[path] = info
-	}
-}
-
-// replaced reports whether a file that was synced before has been replaced by another.
-func replaced(before map[string]os.FileInfo) bool {
-	for path, synced := range before {
-		if now, err := os.Stat(path); err == nil && !os.SameFile(now, synced) {
-			return true
-		}
-	}
-	return false
-}
-
-// cut copies a store as the worst power failure would leave it. Files that were never synced are missing, even if they replaced a
-// synced one. The others are truncated to their size at the last sync.
-func (s *syncedSizes) cut(t *testing.T, from, to string) {
+// runOn starts a server with rare syncs of its own, and a store on it. With a disk, the store waits for it.
+func runOn(t *testing.T, dir string, cfg Config, disk ...*power.Disk) (s *Store, stop func()) {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for path, size := range s.sizes {
-		if now, err := os.Stat(path); err == nil && s.files[path] != nil && !os.SameFile(now, s.files[path]) {
-			continue
-		}
-		rest, err := filepath.Rel(from, path)
-		require.NoError(t, err)
-		copyPrefix(t, path, filepath.Join(to, rest), size)
+	opts := natsembed.Options{Dir: dir, Port: natsembed.NoPort, Sync: natsembed.SyncEvery(time.Hour), Logger: cfg.Logger}
+	if len(disk) > 0 {
+		opts.Fsync = disk[0].Fsync
 	}
-}
-
-func copyPrefix(t *testing.T, from, to string, size int64) {
-	t.Helper()
-	in, err := os.Open(from)
-	if os.IsNotExist(err) {
-		return
-	}
-	require.NoError(t, err)
-	defer func() { require.NoError(t, in.Close()) }()
-	require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o700))
-	out, err := os.Create(to)
-	require.NoError(t, err)
-	_, err = io.Copy(out, io.LimitReader(in, size))
-	require.NoError(t, err)
-	require.NoError(t, out.Close())
-}
-
-// runOn starts a server with rare syncs of its own, and a store on it.
-func runOn(t *testing.T, dir string, cfg Config) (s *Store, stop func()) {
-	t.Helper()
-	srv, err := natsembed.Start(t.Context(), natsembed.Options{Dir: dir, Port: natsembed.NoPort, SyncInterval: time.Hour})
+	srv, err := natsembed.Start(t.Context(), opts)
 	require.NoError(t, err)
 	nc, err := srv.Connect()
 	require.NoError(t, err)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
+	if len(disk) > 0 {
+		cfg.Disk = srv
+	}
 	s, err = openAs(t.Context(), js, cfg)
 	require.NoError(t, err)
 	return s, func() {
@@ -101,15 +43,10 @@ func runOn(t *testing.T, dir string, cfg Config) (s *Store, stop func()) {
 // Answered messages, transitions and changes of the registry survive a power failure.
 func TestPowerFailure(t *testing.T) {
 	dir := t.TempDir()
-	sizes := newSyncedSizes()
-	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: sizes.note}})
+	disk := &power.Disk{}
+	s, stop := runOn(t, dir, Config{}, disk)
 	defer stop()
-	atOpen := newSyncedSizes()
-	sizes.mu.Lock()
-	for path, size := range sizes.sizes {
-		atOpen.sizes[path] = size
-	}
-	sizes.mu.Unlock()
+	atOpen := disk.Clone()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 
 	enough, size := 9000, 2000 // three block files
@@ -163,7 +100,7 @@ func TestPowerFailure(t *testing.T) {
 	}
 	mu.Unlock()
 	after := t.TempDir()
-	sizes.cut(t, dir, after)
+	disk.Cut(t, dir, after)
 	close(halt)
 	wg.Wait()
 
@@ -184,7 +121,7 @@ func TestPowerFailure(t *testing.T) {
 
 	// Counter-check: without the syncs since the start everything is lost.
 	lost := t.TempDir()
-	atOpen.cut(t, dir, lost)
+	atOpen.Cut(t, dir, lost)
 	bare, stopBare := runOn(t, lost, Config{})
 	defer stopBare()
 	require.Zero(t, bare.Messages.CountMessages("ch"))
@@ -194,8 +131,8 @@ func TestPowerFailure(t *testing.T) {
 // power failure once another write was answered.
 func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 	dir := t.TempDir()
-	sizes := newSyncedSizes()
-	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: sizes.note}})
+	disk := &power.Disk{}
+	s, stop := runOn(t, dir, Config{}, disk)
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	const all = 900 // two block files of messages
@@ -224,9 +161,7 @@ func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 	}
 	wg.Wait()
 	slices.Sort(seqs)
-	sizes.mu.Lock()
-	before := maps.Clone(sizes.files)
-	sizes.mu.Unlock()
+	before := disk.Clone()
 	var pruned, kept []uint64
 	for i, seq := range seqs {
 		if i < 700 && i%4 > 0 { // most of the first block; deleting only its first messages does not cause a rewrite
@@ -235,12 +170,12 @@ func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 			kept = append(kept, seq)
 		}
 	}
-	require.NoError(t, s.Messages.Prune(t.Context(), pruned))
-	require.Eventually(t, func() bool { return replaced(before) }, time.Minute, time.Millisecond, "no block was rewritten, so there is nothing to test")
+	prune(t, s, pruned)
+	require.Eventually(t, func() bool { return before.Replaced() }, time.Minute, time.Millisecond, "no block was rewritten, so there is nothing to test")
 	_, err := s.Messages.Append(t.Context(), domain.Message{ID: "last", Channel: "ch"})
 	require.NoError(t, err)
 	after := t.TempDir()
-	sizes.cut(t, dir, after)
+	disk.Cut(t, dir, after)
 
 	again, stopAgain := runOn(t, after, Config{})
 	defer stopAgain()
@@ -258,8 +193,8 @@ func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 // sequence would be assigned to the record of a replayed job, and the replay would select that job again.
 func TestPowerFailureKeepsTheBoundOfAReplay(t *testing.T) {
 	dir := t.TempDir()
-	sizes := newSyncedSizes()
-	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: sizes.note}})
+	disk := &power.Disk{}
+	s, stop := runOn(t, dir, Config{}, disk)
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	m := appendMessage(t, s, "ch", "m", 0)
@@ -268,7 +203,7 @@ func TestPowerFailureKeepsTheBoundOfAReplay(t *testing.T) {
 	upTo, err := s.Replays.LastRecord(t.Context())
 	require.NoError(t, err)
 	after := t.TempDir()
-	sizes.cut(t, dir, after)
+	disk.Cut(t, dir, after)
 
 	again, stopAgain := runOn(t, after, Config{})
 	defer stopAgain()

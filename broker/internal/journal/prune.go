@@ -17,10 +17,10 @@ import (
 )
 
 // Prune deletes messages and the records of their jobs. The messages are deleted first, also on disk: a record without its
-// message is harmless, but a message without its records would be delivered again.
-func (s *messages) Prune(ctx context.Context, seqs []uint64) error {
+// message is harmless, but a message without its records would be delivered again. It returns how many messages it has deleted.
+func (s *messages) Prune(ctx context.Context, seqs []uint64) (int, error) {
 	if err := s.messageWrites.Failure(); err != nil {
-		return err
+		return 0, err
 	}
 	var mu sync.Mutex
 	deleted := make(map[uint64]string, len(seqs)) // the tokens of their channels
@@ -39,7 +39,7 @@ func (s *messages) Prune(ctx context.Context, seqs []uint64) error {
 		return err
 	})
 	// The records are deleted even if ctx has ended: the next start would not see the messages, and so never find their records.
-	return errors.Join(err, s.forget(context.WithoutCancel(ctx), deleted))
+	return len(deleted), errors.Join(err, s.forget(context.WithoutCancel(ctx), deleted))
 }
 
 // deleteMessage deletes a message, unless one of its jobs is being queued again or was since the message was found.

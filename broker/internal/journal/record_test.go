@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 func TestRecordRoundTrip(t *testing.T) {
@@ -50,12 +52,60 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-func rawMessage(envelope string) *jetstream.RawStreamMsg {
-	return &jetstream.RawStreamMsg{Sequence: 1, Time: time.Unix(9, 0), Header: nats.Header{headerEnvelope: {envelope}}}
+// rawMessage is a message on the subject that its envelope names.
+func rawMessage(header string) *jetstream.RawStreamMsg {
+	var e envelope
+	if s, err := decodeSummary(header); err == nil {
+		_ = json.Unmarshal([]byte(s.body), &e)
+	}
+	subject := "broker.m." + domain.SubjectToken(e.Channel) + "." + domain.SubjectToken(e.ID)
+	return &jetstream.RawStreamMsg{Subject: subject, Sequence: 1, Time: time.Unix(9, 0), Header: nats.Header{headerEnvelope: {header}}}
+}
+
+// A message is judged by its subject: an envelope that names another channel or ID is not the broker's.
+func TestEnvelopeOfAnotherChannel(t *testing.T) {
+	header, err := encodeEnvelope(domain.Message{ID: "i", Channel: "chB", Producer: "p", ReceivedAt: time.Unix(1, 2)}, time.Time{})
+	require.NoError(t, err)
+	raw := rawMessage(header)
+	_, err = decodeMessage(raw)
+	require.NoError(t, err)
+	for _, subject := range []string{"broker.m.chA.i", "broker.s.chA.i", "broker.m.chB.j", "broker.m.chB.x.i", "broker.m.xchB.i", "chB.i.x", ""} {
+		raw.Subject = subject
+		_, err = decodeMessage(raw)
+		require.ErrorIs(t, err, errEnvelope, subject)
+	}
+	// A client that may publish to one channel.
+	srv := servertest.RunServer(t, servertest.WithAttackers("broker.m.chA.*"))
+	s := shared(t, srv)
+	a, b := makeConsumer(t, s, "chA", "k", domain.Pull), makeConsumer(t, s, "chB", "k", domain.Pull)
+	forged := []nats.Header{
+		{headerEnvelope: {header}},
+		// as an answer to a direct get
+		{headerEnvelope: {header}, "Nats-Subject": {"broker.m.chB.i"}, "Nats-Sequence": {"1"}, "Nats-Time-Stamp": {"2020-01-01T00:00:00Z"}},
+		{headerEnvelope: {header}, "Status": {"404"}},
+	}
+	seqs := make([]uint64, len(forged))
+	for i, header := range forged {
+		_, err = srv.Attacker(t, "broker.m.chA.*").RequestMsg(&nats.Msg{Subject: "broker.m.chA.i", Header: header}, time.Minute)
+		require.NoError(t, err)
+		seqs[i] = uint64(i + 1)
+	}
+	own := appendMessage(t, s, "chA", "own", 0)
+	require.Eventually(t, func() bool { return len(s.Queue.Queued(a.Number, 9)) == len(forged)+1 }, time.Minute, time.Millisecond,
+		"the forged ones are read")
+	list, err := s.Messages.InOrder(t.Context(), append(seqs, own.Seq))
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, "own", list[0].ID)
+	require.Len(t, s.Queue.Queued(a.Number, 9), 1, "the forged ones hold nothing up")
+	require.Empty(t, s.Queue.Queued(b.Number, 9))
 }
 
 func FuzzEnvelope(f *testing.F) {
-	m := domain.Message{ID: "i", Channel: "c", Producer: "p", ContentType: "t", Priority: 4, Headers: map[string]string{"A": "b"}, ReceivedAt: time.Unix(1, 2)}
+	m := domain.Message{
+		ID: "i", Channel: "c", Producer: "p", ContentType: "t", Priority: 4, Headers: map[string]string{"A": "b"},
+		ReceivedAt: time.Unix(1, 2),
+	}
 	header, err := encodeEnvelope(m, time.Unix(3, 0))
 	require.NoError(f, err)
 	f.Add(header)

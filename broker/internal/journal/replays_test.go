@@ -76,9 +76,10 @@ func TestReplayOfAnEarlierBuild(t *testing.T) {
 	kv, err := s.js.KeyValue(t.Context(), s.cfg.registry())
 	require.NoError(t, err)
 	group := replayGroup(c.Number)
-	_, err = kv.Create(t.Context(), "r."+group+".3", fmt.Appendf(nil, `{"Channel":"ch","Consumer":%d,"Number":43,"Spec":{"Since":"0001-01-01T00:00:00Z",`+
-		`"Until":"0001-01-01T00:00:00Z","Status":1004,"Rate":7},"State":"RUNNING","UpTo":99,"Count":5,"Replayed":3,"Skipped":1,"Next":12,"Owner":"o",`+
-		`"CreatedAt":"2026-01-02T03:04:05Z","ChangedAt":"2026-01-02T03:04:06Z"}`, c.Number))
+	_, err = kv.Create(t.Context(), "r."+group+".3", fmt.Appendf(nil,
+		`{"Channel":"ch","Consumer":%d,"Number":43,"Spec":{"Since":"0001-01-01T00:00:00Z",`+
+			`"Until":"0001-01-01T00:00:00Z","Status":1004,"Rate":7},"State":"RUNNING","UpTo":99,"Count":5,"Replayed":3,"Skipped":1,"Next":12,"Owner":"o",`+
+			`"CreatedAt":"2026-01-02T03:04:05Z","ChangedAt":"2026-01-02T03:04:06Z"}`, c.Number))
 	require.NoError(t, err)
 	id := bulk.ID(group, 43)
 	require.Eventually(t, func() bool { _, ok := s.Replays.Cached(id); return ok }, 5*time.Second, time.Millisecond)

@@ -16,7 +16,7 @@ import (
 // Schedule stores a message to be broadcast at a time, or fails with [domain.ErrDuplicateMessage]. The server holds the message
 // and publishes it on its broadcast subject when the time comes.
 func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time) error {
-	m.ReceivedAt = time.Now().UTC()
+	m.ReceivedAt = s.Clock.Now()
 	header, err := encodeEnvelope(m, at)
 	if err != nil {
 		return err

@@ -54,11 +54,11 @@ func TestPrunedBroadcastOfASchedule(t *testing.T) {
 		s, stop = runOn(t, dir, Config{})
 	}
 	now, later := broadcastNow(t, s, "now"), broadcastNow(t, s, "later")
-	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{now.Seq}))
+	prune(t, s, []uint64{now.Seq})
 	require.Equal(t, map[string]domain.MessageStatus{"later": domain.Dispatched}, statuses(t, s))
 	restart()
 	require.Equal(t, map[string]domain.MessageStatus{"later": domain.Dispatched}, statuses(t, s))
-	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{later.Seq}))
+	prune(t, s, []uint64{later.Seq})
 	require.Equal(t, domain.ScheduledCounts{}, s.Messages.CountScheduled("ch"))
 
 	scheduleAt(t, s, "now", time.Hour)

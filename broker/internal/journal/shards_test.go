@@ -2,9 +2,11 @@ package journal
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,6 +88,39 @@ func TestShardsHaveOneOwner(t *testing.T) {
 	a.stop()
 	require.Empty(t, a.shards())
 	require.Eventually(t, func() bool { return slices.Equal(b.shards(), allShards) }, 20*time.Second, 5*time.Millisecond)
+}
+
+// A node gives up a shard only if the server says that it has lost the pin: anybody who may publish in the account can send the notice
+// of a node that takes over.
+func TestForgedTakeOver(t *testing.T) {
+	srv := servertest.RunServer(t, servertest.WithAttackers("broker.x.dispatch"))
+	s := shared(t, srv)
+	var lost atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Shards.Own(ctx, func(int) {}, func(int) { lost.Add(1) })
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	owned := func() (n int) {
+		for shard := range s.Shards.Shards() {
+			if s.Shards.Owns(shard) {
+				n++
+			}
+		}
+		return n
+	}
+	require.Eventually(t, func() bool { return owned() == 8 }, 20*time.Second, time.Millisecond)
+	attacker := srv.Attacker(t, "broker.x.dispatch")
+	for range 300 {
+		for shard := -1; shard <= 8; shard++ {
+			require.NoError(t, attacker.Publish("broker.x.dispatch", fmt.Appendf(nil, `{"Node":"forged","Shard":%d}`, shard)))
+		}
+		require.NoError(t, attacker.FlushTimeout(10*time.Second))
+		require.Zero(t, lost.Load(), "a shard was given up")
+	}
+	require.Equal(t, 8, owned())
 }
 
 // The next owner of a shard knows the records that its predecessor writes when it hands over.

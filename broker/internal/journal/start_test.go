@@ -13,13 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/internal/natstest/power"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // A process is killed in Prune, after the messages were deleted and before their records were. Later starts ignore the records.
 func TestKilledInPrune(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	s, stop := runOn(t, dir, Config{}, &power.Disk{})
 	k := makeConsumer(t, s, "ch", "k", domain.Push)
 	other := makeConsumer(t, s, "ch", "other", domain.Push)
 	var seqs []uint64
@@ -41,10 +43,11 @@ func TestKilledInPrune(t *testing.T) {
 	}
 	stop() // as by kill -9
 
-	s, stop = runOn(t, dir, Config{SyncDir: dir})
+	s, stop = runOn(t, dir, Config{}, &power.Disk{})
 	defer stop()
 	require.Equal(t, 1, s.Messages.CountMessages("ch"))
-	require.Empty(t, s.Messages.Finished(time.Now().Add(time.Hour), 100), "pruning does not come upon them")
+	require.Empty(t, s.Messages.Finished(func(string) bool { return true }, jobindex.Ages{Before: time.Now().Add(time.Hour)}, 100),
+		"pruning does not come upon them")
 	for _, c := range []domain.Consumer{k, other} {
 		counts := s.Jobs.CountJobs(c.Number)
 		require.Equal(t, []int{1, 0, 0}, []int{counts[0].Count, counts[2].Count, counts[3].Count}, "queued, delivered and dead")
@@ -89,7 +92,8 @@ func TestServerOfTheNewsIsLost(t *testing.T) {
 	b := open(3 - lost)
 	t.Cleanup(b.Close)
 	k := makeConsumer(t, a, "ch", "k", domain.Push)
-	require.Eventually(t, func() bool { _, err := b.Directory.Consumers.Find(t.Context(), "ch", "k"); return err == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := b.Directory.Consumers.Find(t.Context(), "ch", "k"); return err == nil }, 10*time.Second,
+		10*time.Millisecond)
 	appendMessage(t, b, "ch", "before", 0)
 	require.Eventually(t, func() bool { return len(a.Queue.Queued(k.Number, 10)) == 1 }, 10*time.Second, 10*time.Millisecond)
 	cluster.StopServer(lost)
@@ -168,7 +172,8 @@ func TestAStartThatReadsMuchGoesOn(t *testing.T) {
 	}
 }
 
-// slowLog holds up what logs, until the channel is closed, for 10 s at most. So the second message, which the start ignores with a line in the log, takes long.
+// slowLog holds up what logs, until the channel is closed, for 10 s at most. So the second message, which the start ignores with a line
+// in the log, takes long.
 type slowLog struct {
 	slog.Handler
 	until <-chan struct{}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,6 +21,7 @@ import (
 	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/registry"
+	"github.com/jetpull/jetpull/internal/systems"
 )
 
 // Config configures a store.
@@ -33,10 +35,7 @@ type Config struct {
 	Shared bool
 	// HashTokens stores the tokens of producers and channels as hashes.
 	HashTokens bool
-	// SyncDir is the store folder of the embedded server, if the broker is to sync writes before it answers them. Empty leaves
-	// syncs to the server.
-	SyncDir string
-	// Disk syncs files there. Tests simulate a power failure and a failing disk with it.
+	// Disk brings writes to disk before the broker answers them. Nil leaves that to the server.
 	Disk Disk
 	// Progress is called repeatedly while [Open] reads the stored data. Default: nothing.
 	Progress func()
@@ -44,11 +43,19 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-func (c Config) registry() string { return c.Name + "_registry" }
-func (c Config) messages() string { return c.Name + "_messages" }
-func (c Config) jobs() string     { return c.Name + "_jobs" }
-func (c Config) attempts() string { return c.Name + "_attempts" }
-func (c Config) ticks() string    { return c.Name + "_ticks" }
+// Disk syncs the streams of an embedded server, as [natsembed.Server] does.
+type Disk interface {
+	// DurableAt returns once a message is on disk. The zero sequence stands for all that is acknowledged.
+	DurableAt(ctx context.Context, stream string, seq uint64) error
+	// SyncFailure returns why nothing can be confirmed any more, or nil.
+	SyncFailure() error
+}
+
+func (c Config) registry() string { return c.Name + systems.BrokerRegistry }
+func (c Config) messages() string { return c.Name + systems.BrokerMessages }
+func (c Config) jobs() string     { return c.Name + systems.BrokerJobs }
+func (c Config) attempts() string { return c.Name + systems.BrokerAttempts }
+func (c Config) ticks() string    { return c.Name + systems.BrokerTicks }
 
 func (c Config) messageSubject(channelToken, id string) string {
 	return c.Name + ".m." + channelToken + "." + id
@@ -92,6 +99,9 @@ type base struct {
 	// messagesSeen and jobsSeen record how far the streams were read.
 	messagesSeen *jsstream.Progress
 	jobsSeen     *jsstream.Progress
+	// referred is the highest sequence of a message to which a record or a consumer refers.
+	referred  atomic.Uint64
+	refilling chan struct{} // full while the stream of messages is filled
 }
 
 // Store is a broker's data on JetStream. Its parts serve different callers.
@@ -126,11 +136,14 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s.makeWriters()
 	s.Directory = admin.New(admin.Config{
 		Registry: s.reg, Writes: s.registryWrites, Messages: s.Messages, Changed: s.consumerChanged, Ready: s.Ready,
-		Shared: s.cfg.Shared, HashTokens: s.cfg.HashTokens,
+		Now: s.Clock.Now, Shared: s.cfg.Shared, HashTokens: s.cfg.HashTokens,
 	})
 	s.replayTable = bulk.NewTable(s.reg, replayPrefix, maxReplays, earlierReplay)
 	s.Replays.Table = s.replayTable
 	err := s.syncStored(ctx)
+	if err == nil {
+		err = s.follows(jsstream.FollowClock(ctx, run, js, s.cfg.messages(), s.Clock))
+	}
 	if err == nil {
 		err = s.load(ctx, run)
 	}
@@ -139,7 +152,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		s.running.Wait()
 		return nil, err
 	}
-	if s.cfg.Shared && s.cfg.Replicas > 1 {
+	if s.cfg.Shared {
 		s.running.Go(func() { s.quorum.Watch(run) })
 	}
 	return s, nil
@@ -147,9 +160,12 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 
 // newStore returns a store without streams.
 func newStore(js jetstream.JetStream, cfg Config) *Store {
-	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, messagesSeen: jsstream.NewProgress(), jobsSeen: jsstream.NewProgress()}
+	b := &base{
+		cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, messagesSeen: jsstream.NewProgress(), jobsSeen: jsstream.NewProgress(),
+		refilling: make(chan struct{}, 1),
+	}
 	b.Index = jobindex.New()
-	b.quorum = &Quorum{js: js, streams: []string{cfg.messages(), cfg.jobs()}, log: cfg.Logger}
+	b.quorum = &Quorum{js: js, created: map[string]time.Time{}, alone: cfg.Replicas <= 1, log: cfg.Logger}
 	m := &messages{base: b, cache: newPayloadCache()}
 	return &Store{base: b, Messages: m, Jobs: &jobs{b, m}, Replays: &replays{base: b}}
 }
@@ -157,9 +173,7 @@ func newStore(js jetstream.JetStream, cfg Config) *Store {
 func (s *Store) makeWriters() {
 	synced := func(stream string) *Writer {
 		w := NewWriter(s.nc, s.link, stream)
-		if s.cfg.SyncDir != "" {
-			w.Sync = NewGroup(s.cfg.SyncDir, stream, s.cfg.Disk, s.log)
-		}
+		w.Replaced, w.Disk = s.quorum.Replaced, s.cfg.Disk
 		return w
 	}
 	s.registryWrites, s.messageWrites, s.jobWrites = synced("KV_"+s.cfg.registry()), synced(s.cfg.messages()), synced(s.cfg.jobs())
@@ -172,22 +186,25 @@ func (s *Store) makeWriters() {
 	}
 }
 
-// syncStored brings to disk what an earlier process may have left in memory, and records how much that is. Otherwise each claim
-// of an old job would wait for a sync of its message, and the first write to a stream for a sync of all its blocks.
+// syncStored brings to disk what an earlier process may have left in memory. Otherwise each claim of an old job would wait for a sync of its
+// message, and the first write to a stream for a sync of all its blocks.
 func (s *Store) syncStored(ctx context.Context) error {
-	if s.cfg.SyncDir == "" {
+	if s.cfg.Disk == nil {
 		return nil
 	}
-	s.registryWrites.Sync.StartAt(0)
+	for _, stream := range []string{s.registryWrites.name, s.cfg.attempts()} {
+		if err := s.cfg.Disk.DurableAt(ctx, stream, 0); err != nil {
+			return fmt.Errorf("sync the store at the start: %w", err)
+		}
+	}
 	for w, stream := range map[*Writer]jetstream.Stream{s.messageWrites: s.messageStream, s.jobWrites: s.jobStream} {
 		info, err := jsstream.InfoOf(ctx, stream)
 		if err != nil {
 			return fmt.Errorf("read the state of stream %s: %w", w.name, err)
 		}
-		w.Sync.StartAt(info.State.LastSeq) // read before the sync, because that may miss messages that arrive during it
-	}
-	if err := s.cfg.Disk.Tree(s.cfg.SyncDir); err != nil {
-		return fmt.Errorf("sync the store folder: %w", err)
+		if err := w.DurableAt(ctx, info.State.LastSeq); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -217,7 +234,14 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	open(&s.attemptStream, jetstream.StreamConfig{
 		Name: s.cfg.attempts(), Subjects: []string{s.cfg.Name + ".a.>"}, MaxMsgsPerSubject: 1, Description: "broker: attempts at push jobs",
 	})
-	if err == nil && s.cfg.Shared {
+	if err != nil {
+		return err
+	}
+	for _, stream := range []jetstream.Stream{s.messageStream, s.jobStream} {
+		info := stream.CachedInfo()
+		s.quorum.created[info.Config.Name] = info.Created
+	}
+	if s.cfg.Shared {
 		_, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
 			Name: s.cfg.ticks(), Subjects: []string{s.cfg.Name + ".t"}, MaxMsgs: 1,
 			Description: "broker: signs of life of the nodes", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
@@ -229,11 +253,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 // load reads the registry, then the messages, then the records, so that most entries find the objects that they refer to. It then
 // keeps following all three.
 func (s *Store) load(ctx, run context.Context) error {
-	wait, err := s.reg.Open(ctx, run, s.Reader)
-	if wait != nil {
-		s.running.Go(wait)
-	}
-	if err != nil {
+	if err := s.follows(s.reg.Open(ctx, run, s.Reader)); err != nil {
 		return err
 	}
 	if err := s.Messages.listen(run); err != nil {
@@ -242,7 +262,18 @@ func (s *Store) load(ctx, run context.Context) error {
 	if err := s.follow(ctx, run, s.messageStream, true, s.messagesSeen, s.Messages.seeMessage); err != nil {
 		return err
 	}
-	return s.follow(ctx, run, s.jobStream, false, s.jobsSeen, s.Jobs.seeRecord)
+	if err := s.follow(ctx, run, s.jobStream, false, s.jobsSeen, s.Jobs.seeRecord); err != nil {
+		return err
+	}
+	return s.refill(ctx)
+}
+
+// follows has Close wait for the end of a reader that has begun.
+func (s *Store) follows(wait func(), err error) error {
+	if wait != nil {
+		s.running.Go(wait)
+	}
+	return err
 }
 
 // Close stops following the streams. Unsent writes fail. Own must have returned before.
@@ -298,6 +329,7 @@ func (s *Store) consumerChanged(c domain.Consumer, removed bool) {
 		s.replayTable.Forget(replayGroup(c.Number))
 		s.RemoveConsumer(c.Number)
 	} else {
+		s.noteSequence(c.Since)
 		s.PutConsumer(domain.SubjectToken(c.Channel), c)
 	}
 }

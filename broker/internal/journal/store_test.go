@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -54,13 +55,49 @@ func makeConsumer(t testing.TB, s *Store, channel, id string, kind domain.Consum
 
 func appendMessage(t testing.TB, s *Store, channel, id string, priority int) domain.Message {
 	t.Helper()
-	m, err := s.Messages.Append(t.Context(), domain.Message{ID: id, Channel: channel, Producer: "p", ContentType: "text/plain", Priority: priority, Payload: []byte("body of " + id)})
+	m, err := s.Messages.Append(t.Context(), domain.Message{
+		ID: id, Channel: channel, Producer: "p", ContentType: "text/plain", Priority: priority,
+		Payload: []byte("body of " + id),
+	})
 	require.NoError(t, err)
 	return m
 }
 
 // oddNames are IDs that cannot be part of a subject or key unescaped.
 var oddNames = []string{"a", "with.dot", "star*", ">", "a b", "=", "ünïcode", "%2F", "a/b", strings.Repeat("x", 200), strings.Repeat(".", 67)}
+
+// An entry of the registry that names another object than its key does not take the place of that object.
+func TestRegistryEntryOfAnotherKey(t *testing.T) {
+	const shop = "$KV.broker_registry.*.shop $KV.broker_registry.*.shop.>"
+	srv := servertest.RunServer(t, servertest.WithAttackers(shop))
+	s := shared(t, srv)
+	k := makeConsumer(t, s, "bank", "push", domain.Push)
+	makeConsumer(t, s, "shop", "push", domain.Push)
+	nc := srv.Attacker(t, shop)
+	kv, err := s.js.KeyValue(t.Context(), "broker_registry")
+	require.NoError(t, err)
+	keys, err := kv.Keys(t.Context())
+	require.NoError(t, err)
+	values := map[string][]byte{}
+	for _, key := range keys {
+		e, err := kv.Get(t.Context(), key)
+		require.NoError(t, err)
+		values[key] = e.Value()
+	}
+	for key, value := range values {
+		if strings.Contains(key, "shop") {
+			forged := bytes.ReplaceAll(bytes.ReplaceAll(value, []byte("shop"), []byte("bank")), []byte("127.0.0.1"), []byte("127.0.0.9"))
+			_, err := nc.Request("$KV.broker_registry."+key, forged, time.Minute)
+			require.NoError(t, err)
+		}
+	}
+	last := makeConsumer(t, s, "later", "k", domain.Push) // when it is known, the forged entries were read
+	require.NotZero(t, last.Number)
+	c, err := s.Directory.Consumers.Find(t.Context(), "bank", "push")
+	require.NoError(t, err)
+	require.Equal(t, k.Number, c.Number)
+	require.Equal(t, "http://127.0.0.1/", c.CallbackURL)
+}
 
 func TestRegistryCompareAndSwap(t *testing.T) {
 	srv := servertest.RunServer(t)
@@ -216,7 +253,10 @@ func TestScheduledMessage(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	c := makeConsumer(t, s, "ch", "k", domain.Pull)
 	schedule := func(id string, in time.Duration) error {
-		return s.Messages.Schedule(t.Context(), domain.Message{ID: id, Channel: "ch", Producer: "p", Priority: 3, Payload: []byte("later"), Headers: map[string]string{"A": "b"}}, time.Now().Add(in))
+		return s.Messages.Schedule(t.Context(), domain.Message{
+			ID: id, Channel: "ch", Producer: "p", Priority: 3, Payload: []byte("later"),
+			Headers: map[string]string{"A": "b"},
+		}, time.Now().Add(in))
 	}
 	require.NoError(t, schedule("cancelled", time.Hour))
 	require.NoError(t, schedule("far", time.Hour))
@@ -271,7 +311,7 @@ func TestDeletionsAreSentToOtherNodes(t *testing.T) {
 	require.Zero(t, a.Messages.CountScheduled("ch").Pending)
 	require.Zero(t, a.Messages.CountScheduled("ch").Dispatched)
 	require.Eventually(t, func() bool { return b.Messages.CountScheduled("ch") == domain.ScheduledCounts{} }, 5*time.Second, time.Millisecond)
-	require.NoError(t, a.Messages.Prune(t.Context(), []uint64{m.Seq}))
+	prune(t, a, []uint64{m.Seq})
 	require.Eventually(t, func() bool { return b.Messages.CountMessages("ch") == 0 }, 5*time.Second, time.Millisecond)
 }
 
@@ -286,8 +326,8 @@ func TestPruneFinished(t *testing.T) {
 	job.Status = domain.Delivered
 	_, err = s.Jobs.PutJob(t.Context(), job)
 	require.NoError(t, err)
-	require.Empty(t, s.Messages.Finished(done.ReceivedAt, 10), "not old enough")
-	seqs := s.Messages.Finished(time.Now().Add(time.Second), 10)
+	require.Empty(t, s.Messages.Finished(func(string) bool { return true }, jobindex.Ages{Before: done.ReceivedAt}, 10), "not old enough")
+	seqs := s.Messages.Finished(func(string) bool { return true }, jobindex.Ages{Before: time.Now().Add(time.Second)}, 10)
 	require.Equal(t, []uint64{done.Seq}, seqs)
 	// A job that was queued again since then protects its message.
 	settled, err := s.Jobs.Refresh(t.Context(), job.ID)
@@ -295,13 +335,13 @@ func TestPruneFinished(t *testing.T) {
 	settled.Status = domain.Queued
 	settled, err = s.Jobs.PutJob(t.Context(), settled)
 	require.NoError(t, err)
-	require.NoError(t, s.Messages.Prune(t.Context(), seqs))
+	prune(t, s, seqs)
 	_, err = s.Messages.Message(t.Context(), "ch", "done")
 	require.NoError(t, err)
 	settled.Status = domain.Delivered
 	_, err = s.Jobs.PutJob(t.Context(), settled)
 	require.NoError(t, err)
-	require.NoError(t, s.Messages.Prune(t.Context(), seqs))
+	prune(t, s, seqs)
 	_, err = s.Messages.Message(t.Context(), "ch", "done")
 	require.ErrorIs(t, err, domain.ErrNotFound)
 	require.Equal(t, 1, s.Messages.CountMessages("ch"))
@@ -317,7 +357,8 @@ func TestSettledJobsAreReadCompletely(t *testing.T) {
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	m := appendMessage(t, s, "ch", "m", 3)
 	put, err := s.Jobs.PutJob(t.Context(), domain.Job{
-		ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Dead, Priority: 3, Retries: 4, ChangedAt: time.Now().UTC(), Claim: "token", IncrementalTimeout: time.Minute,
+		ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Dead, Priority: 3, Retries: 4, ChangedAt: time.Now().UTC(), Claim: "token",
+		IncrementalTimeout: time.Minute,
 	})
 	require.NoError(t, err)
 	known, err := s.Jobs.Job(t.Context(), put.ID)
@@ -328,7 +369,7 @@ func TestSettledJobsAreReadCompletely(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, put, got)
 	}
-	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{m.Seq}))
+	prune(t, s, []uint64{m.Seq})
 	_, err = s.Jobs.Refresh(t.Context(), put.ID)
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
@@ -339,7 +380,10 @@ func TestCompleteReadsWhatIsShownOnly(t *testing.T) {
 	push, pull := makeConsumer(t, s, "ch", "push", domain.Push), makeConsumer(t, s, "ch", "pull", domain.Pull)
 	m := appendMessage(t, s, "ch", "m", 0)
 	for _, k := range []domain.Consumer{push, pull} {
-		_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, Attempts: 3, ChangedAt: time.Now()})
+		_, err := s.Jobs.PutJob(t.Context(), domain.Job{
+			ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, Attempts: 3,
+			ChangedAt: time.Now(),
+		})
 		require.NoError(t, err)
 	}
 	jobs := s.Jobs.JobsOf("ch", m.Seq)
@@ -365,4 +409,10 @@ func TestJobWhoseMessageWasNotReadYet(t *testing.T) {
 	id.Seq++
 	_, err = behind.Job(t.Context(), id)
 	require.ErrorIs(t, err, domain.ErrNotFound)
+}
+
+func prune(t *testing.T, s *Store, seqs []uint64) {
+	t.Helper()
+	_, err := s.Messages.Prune(t.Context(), seqs)
+	require.NoError(t, err)
 }

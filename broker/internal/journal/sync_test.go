@@ -10,12 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/natstest/power"
 )
 
 // An answer that an object exists already waits for the sync that the object's writer waits for.
 func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	disk := &power.Disk{}
+	s, stop := runOn(t, dir, Config{}, disk)
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	m, err := s.Messages.Append(t.Context(), domain.Message{ID: "before", Channel: "ch"})
@@ -23,8 +25,8 @@ func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
 
 	// The disk is slow.
-	_, messagesGoOn := s.messageWrites.Sync.Hold()
-	_, jobsGoOn := s.jobWrites.Sync.Hold()
+	_, messagesGoOn := disk.Hold(power.Blocks(dir, "broker_messages"))
+	_, jobsGoOn := disk.Hold(power.Blocks(dir, "broker_jobs"))
 	first := make(chan error, 2)
 	go func() {
 		_, err := s.Messages.Append(t.Context(), domain.Message{ID: "m", Channel: "ch"})
@@ -62,9 +64,9 @@ func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 
 func TestNobodyWaitsAfterClose(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	disk := &power.Disk{}
+	s, stop := runOn(t, dir, Config{}, disk)
 	stop()
-	require.ErrorIs(t, s.messageWrites.Durable(t.Context()), ErrClosed)
 	require.ErrorIs(t, s.messageWrites.Durable(t.Context()), domain.ErrUnavailable)
 }
 
@@ -72,16 +74,17 @@ func TestNobodyWaitsAfterClose(t *testing.T) {
 // all blocks.
 func TestNothingIsSyncedAgainAfterAStart(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	disk := &power.Disk{}
+	s, stop := runOn(t, dir, Config{}, disk)
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	old := []uint64{appendMessage(t, s, "ch", "a", 0).Seq, appendMessage(t, s, "ch", "b", 0).Seq, fillBlock(t, s, dir, 2)}
 	stop()
 	var syncs atomic.Int64
-	s, stop = runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Note: func(path string, _ int64) {
-		if filepath.Dir(path) == blocksOf(dir, "broker_messages") {
+	s, stop = runOn(t, dir, Config{}, &power.Disk{Synced: func(path string, _ int64) {
+		if filepath.Dir(path) == power.Blocks(dir, "broker_messages") && filepath.Ext(path) == ".blk" {
 			syncs.Add(1)
 		}
-	}}})
+	}})
 	defer stop()
 	atOpen := syncs.Load()
 	require.Positive(t, atOpen)
@@ -99,13 +102,13 @@ func TestNothingIsSyncedAgainAfterAStart(t *testing.T) {
 // A PUT that changes nothing is answered only when the object that it found is on disk.
 func TestRepeatedPutWaitsForTheFirst(t *testing.T) {
 	dir := t.TempDir()
-	var d brokenDisk
-	s, stop := runOn(t, dir, Config{SyncDir: dir, Disk: Disk{Fsync: d.fsync}})
+	var d power.Disk
+	s, stop := runOn(t, dir, Config{}, &d)
 	defer stop()
 	producer := func(id string) domain.Producer {
 		return domain.Producer{Stakeholder: domain.Stakeholder{ID: id, Name: "n", Token: "t"}}
 	}
-	made := heldUp(t, s.registryWrites.Sync, func() error {
+	made := heldUp(t, &d, s.registryWrites, func() error {
 		_, err := s.Directory.Producers.Put(t.Context(), producer("p"))
 		return err
 	})
@@ -120,25 +123,14 @@ func TestRepeatedPutWaitsForTheFirst(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, p, again)
 
-	d.fail(blocksOf(dir, "KV_broker_registry"))
+	d.Fail(power.Blocks(dir, "KV_broker_registry"))
 	_, err = s.Directory.Producers.Put(t.Context(), producer("q"))
 	require.ErrorIs(t, err, domain.ErrUnavailable)
-	d.recover()
+	d.Recover()
 	q, err := s.Directory.Producers.Find(t.Context(), "", "q")
 	require.NoError(t, err)
 	_, err = s.Directory.Producers.Put(t.Context(), q)
 	require.ErrorIs(t, err, domain.ErrUnavailable, "the disk may not have it")
 	_, err = s.Directory.Producers.Put(t.Context(), p)
 	require.NoError(t, err, "it is on disk for long")
-}
-
-// Hold blocks the next sync, as a slow disk does, until release is called. waiting reports whether a caller waits for it.
-func (g *Group) Hold() (waiting func() bool, release func()) {
-	g.turn <- struct{}{}
-	waiting = func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.next != nil
-	}
-	return waiting, func() { <-g.turn }
 }

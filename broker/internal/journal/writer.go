@@ -27,10 +27,12 @@ type Writer struct {
 	// FailFast says that a write without a connection fails soon, because its caller can repeat it. Otherwise the write waits as
 	// long as for an answer.
 	FailFast bool
-	// Sync brings writes to disk before they are answered. Nil leaves that to the server.
-	Sync *Group
-	stop chan struct{}
-	full atomic.Pointer[refusal] // of the last write, if there was no space for it
+	// Disk brings writes to disk before they are answered. Nil leaves that to the server.
+	Disk Disk
+	// Replaced returns why no write can be stored any more where it will be found, or nil. Nil: there is no such reason.
+	Replaced func() error
+	stop     chan struct{}
+	full     atomic.Pointer[refusal] // of the last write, if there was no space for it
 	// Last reads the last message of a subject.
 	Last func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
 }
@@ -40,13 +42,8 @@ func NewWriter(nc *nats.Conn, link *Link, name string) *Writer {
 	return &Writer{nc: nc, link: link, name: name, stop: make(chan struct{})}
 }
 
-// close waits for the sync in progress. Writes that are not durable yet fail.
-func (c *Writer) close() {
-	close(c.stop)
-	if c.Sync != nil {
-		c.Sync.Close()
-	}
-}
+// close ends waits. Later writes fail.
+func (c *Writer) close() { close(c.stop) }
 
 // Commit stores one message, if the last sequence of its subject is the expected one, and returns its sequence. After
 // domain.ErrConflict or another refusal of the server nothing was stored. After any other domain.ErrUnavailable, or the end of
@@ -71,7 +68,6 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 		ack, err := c.request(ctx, msg)
 		switch {
 		case err == nil:
-			c.acknowledged(ack.Seq)
 			return ack.Seq, nil
 		case errors.Is(err, domain.ErrConflict):
 			if lost {
@@ -97,43 +93,47 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 func (c *Writer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	stored, err := c.Last(ctx, msg.Subject)
 	if errors.Is(err, domain.ErrNotFound) {
-		return 0, fmt.Errorf("%w: stream %s: what was stored on %s is gone again, it is not known whether it was this message", domain.ErrUnavailable, c.name, msg.Subject)
+		return 0, fmt.Errorf("%w: stream %s: what was stored on %s is gone again, it is not known whether it was this message", domain.ErrUnavailable,
+			c.name, msg.Subject)
 	}
 	if err != nil {
 		return 0, err
 	}
 	if bytes.Equal(stored.Data, msg.Data) && stored.Header.Get(headerEnvelope) == msg.Header.Get(headerEnvelope) {
-		c.acknowledged(stored.Sequence)
 		return stored.Sequence, nil
 	}
 	return 0, domain.ErrConflict
 }
 
 // Durable returns once everything committed before the call is on disk, as far as the broker controls that.
-func (c *Writer) Durable(ctx context.Context) error {
-	if c.Sync == nil {
-		return nil
-	}
-	return c.unsynced(c.Sync.Wait(ctx))
-}
+func (c *Writer) Durable(ctx context.Context) error { return c.DurableAt(ctx, 0) }
 
-// DurableAt is Durable for one message that is known to be stored, by any process. It returns at once if the last sync covered
-// the message, and otherwise records its sequence for the next sync.
+// DurableAt is Durable for one message that is known to be stored, by any process. It returns at once if an earlier sync covered the
+// message.
 func (c *Writer) DurableAt(ctx context.Context, seq uint64) error {
-	if c.Sync == nil || c.Sync.Has(seq) {
+	if c.Disk == nil {
 		return nil
 	}
-	c.Sync.NoteAck(seq)
-	return c.Durable(ctx)
+	select {
+	case <-c.stop:
+		return errStopped
+	default:
+		return c.unsynced(c.Disk.DurableAt(ctx, c.name, seq))
+	}
 }
 
 // Failure returns why writes can no longer be confirmed as on disk, or nil. Callers check it before they change the stream: a
 // change that can never be confirmed must not be made.
 func (c *Writer) Failure() error {
-	if c.Sync == nil {
+	if c.Replaced != nil {
+		if err := c.Replaced(); err != nil {
+			return err
+		}
+	}
+	if c.Disk == nil {
 		return nil
 	}
-	return c.unsynced(c.Sync.Failure())
+	return c.unsynced(c.Disk.SyncFailure())
 }
 
 func (c *Writer) unsynced(err error) error {
@@ -141,12 +141,6 @@ func (c *Writer) unsynced(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w: sync stream %s: %w", domain.ErrUnavailable, c.name, err)
-}
-
-func (c *Writer) acknowledged(seq uint64) {
-	if c.Sync != nil {
-		c.Sync.NoteAck(seq)
-	}
 }
 
 // errStopped says that a store was closed before a write was made.

@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -40,6 +41,8 @@ const (
 	shardLease = 3 * time.Second
 	// handOver is how long the previous owner has to record its work in progress.
 	handOver = 250 * time.Millisecond
+	// falsePause bounds how often notices of take-overs make a node ask the server whether it still has the pin.
+	falsePause = 20 * time.Millisecond
 	// newsTime bounds the wait for the records that other nodes have written.
 	newsTime = 500 * time.Millisecond
 	// shardClose bounds the release of a pin.
@@ -93,7 +96,8 @@ type tick struct {
 	Outages uint64
 }
 
-// takeOver announces to the other nodes that this node is about to dispatch a shard.
+// takeOver announces to the other nodes that this node is about to dispatch a shard. Any client of the account can send one, so the
+// owner asks the server before it believes it.
 type takeOver struct {
 	Node  string
 	Shard int
@@ -132,7 +136,7 @@ func (s *Part) Own(ctx context.Context, gained, lost func(shard int)) {
 	var wg sync.WaitGroup
 	holders := make([]*holder, shardCount)
 	for shard := range shardCount {
-		holders[shard] = &holder{s: s, shard: shard, gained: gained, lost: lost, events: make(chan func(), 16)}
+		holders[shard] = &holder{s: s, shard: shard, gained: gained, lost: lost, events: make(chan func(), 16), noticed: make(chan struct{}, 1)}
 		wg.Go(func() { holders[shard].hold(ctx) })
 	}
 	unhear := s.hearTakeOvers(holders)
@@ -157,11 +161,14 @@ func (s *Part) hearTakeOvers(holders []*holder) (stop func()) {
 	sub, err := s.JS.Conn().Subscribe(s.TakeOverSubject, func(msg *nats.Msg) {
 		var t takeOver
 		if err := json.Unmarshal(msg.Data, &t); err != nil || t.Shard < 0 || t.Shard >= shardCount {
-			s.Log.Warn("notice of a node that dispatches cannot be read and is ignored", "notice", string(msg.Data), "error", err)
+			s.Log.Debug("notice of a node that dispatches cannot be read and is ignored", "error", err)
 			return
 		}
-		if h := holders[t.Shard]; t.Node != s.node {
-			h.post(h.lose)
+		if t.Node != s.node {
+			select {
+			case holders[t.Shard].noticed <- struct{}{}:
+			default: // the pending check answers this notice too
+			}
 		}
 	})
 	if err != nil {
@@ -179,7 +186,10 @@ type holder struct {
 	gained func(shard int)
 	lost   func(shard int)
 	events chan func()
-	active bool // gained was called, and lost was not
+	// noticed is full when another node has announced that it takes over, and this one has not checked it.
+	noticed chan struct{}
+	sub     atomic.Pointer[jetpull.Subscription] // reads the ticks; nil: none
+	active  bool                                 // gained was called, and lost was not
 }
 
 // post drops an event that does not fit: more ticks follow, and the next pull reports a lost pin again.
@@ -208,6 +218,13 @@ func (h *holder) hold(ctx context.Context) {
 		select {
 		case event := <-h.events:
 			event()
+		case <-h.noticed:
+			if h.active && h.pinned(ctx) {
+				h.s.Log.Debug("a notice says that another node takes over a shard whose pin is here", "shard", h.shard)
+				_ = watch.Sleep(ctx, falsePause)
+			} else {
+				h.lose()
+			}
 		case <-ctx.Done():
 		}
 	}
@@ -226,6 +243,23 @@ func (h *holder) lose() {
 	}
 }
 
+// pinned reports whether the server says that this node still has the pin. Without an answer it has not: it could not renew its lease
+// either, and the next owner would repeat the callbacks that are in progress.
+func (h *holder) pinned(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, handOver)
+	defer cancel()
+	sub := h.sub.Load()
+	if sub == nil {
+		return false
+	}
+	pin, ok := sub.Pin()
+	if !ok {
+		return false
+	}
+	info, err := sub.Info(ctx)
+	return err == nil && slices.ContainsFunc(info.PriorityGroups, func(g jetstream.PriorityGroupState) bool { return g.PinnedClientID == pin })
+}
+
 func (h *holder) read(ctx context.Context) error {
 	s, name := h.s, shardConsumer(h.shard)
 	_, err := s.JS.CreateOrUpdateConsumer(ctx, s.Ticks, jetstream.ConsumerConfig{
@@ -242,7 +276,9 @@ func (h *holder) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	h.sub.Store(sub)
 	defer func() {
+		h.sub.Store(nil)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shardClose)
 		defer cancel()
 		if err := sub.Close(ctx); err != nil {
@@ -264,8 +300,8 @@ func (h *holder) proved(ctx context.Context, t tick) {
 	s := h.s
 	held := &lease{until: t.Sent + shardLease, outages: t.Outages}
 	owned := h.active && s.Owns(h.shard)
-	if held.until <= s.now() || held.outages != s.Link.Outages() {
-		return
+	if t.Sent > s.now() || held.until <= s.now() || held.outages != s.Link.Outages() {
+		return // too old, or not the tick of this node although it says so
 	}
 	if owned {
 		s.held[h.shard].Store(held)

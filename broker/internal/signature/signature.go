@@ -94,7 +94,8 @@ func Parse(header string) (Signed, error) {
 	seconds, errAt := strconv.ParseInt(parts["t"], 10, 64)
 	mac, errMAC := hex.DecodeString(parts[s.Scheme])
 	switch {
-	case errAt != nil, errMAC != nil, seconds < 0, seconds > 1<<40, len(list) != known, len(parts) != known, (s.Scheme == V2) != nonces.MatchString(s.Nonce):
+	case errAt != nil, errMAC != nil, seconds < 0, seconds > 1<<40, len(list) != known, len(parts) != known,
+		(s.Scheme == V2) != nonces.MatchString(s.Nonce):
 		return Signed{}, ErrMalformed
 	}
 	s.At, s.mac = time.Unix(seconds, 0), mac

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
 type attemptsStore struct {
@@ -50,12 +50,17 @@ func TestLongTokenIsMasked(t *testing.T) {
 	}
 }
 
-// A producer cannot mark a message as a replay: only the broker sets that header.
+// A producer cannot mark a message as a replay, or sign it: only the broker sets these headers.
 func TestProducerForgesNoReplay(t *testing.T) {
 	b := New(partsOf(newMemoryStore(0)))
-	h := b.Dispatch.callbackHeader(pushed, domain.Message{ID: "m", Headers: map[string]string{"x-broker-replay": "1-1", "X-A": "1"}}, domain.Job{})
+	h := b.Dispatch.callbackHeader(pushed, domain.Message{
+		ID:      "m",
+		Headers: map[string]string{"x-broker-replay": "1-1", "X-A": "1", "webhook-signature": "v1,forged", "Webhook-Id": "x"},
+	}, domain.Job{})
 	require.NotContains(t, h, "X-Broker-Replay")
 	require.Contains(t, h, "X-A")
+	require.NotContains(t, h, "Webhook-Signature")
+	require.NotContains(t, h, "Webhook-Id")
 }
 
 // The token's header cannot be one that callbacks have anyway.

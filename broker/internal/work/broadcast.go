@@ -28,7 +28,7 @@ var latestSchedule = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Schedule stores a message that is broadcast at a later time.
 func (b *Broadcasts) Schedule(ctx context.Context, m domain.Message, at time.Time) (domain.Message, error) {
-	if at.Before(time.Now().Add(b.Rules.MinDelay)) {
+	if at.Before(b.Now().Add(b.Rules.MinDelay)) {
 		return m, domain.ErrScheduleTooSoon
 	}
 	if at.After(latestSchedule) {

@@ -11,9 +11,10 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/internal/clock"
 	"github.com/jetpull/jetpull/internal/service/metrics"
-	"github.com/jetpull/jetpull/internal/webhook/breaker"
-	"github.com/jetpull/jetpull/internal/webhook/events"
+	"github.com/jetpull/jetpull/internal/service/webhook/breaker"
+	"github.com/jetpull/jetpull/internal/service/webhook/events"
 )
 
 // Rules configure the work of a node.
@@ -61,9 +62,11 @@ type CallbackRules struct {
 
 // PruneRules configure the pruning of finished messages.
 type PruneRules struct {
-	// Retention is how long finished messages are retained. 0 means forever.
-	Retention time.Duration
-	Interval  time.Duration
+	// Retention is how long finished messages are retained, and DeadRetention how long those with a dead job are, from the job's death on.
+	// 0 means forever.
+	Retention     time.Duration
+	DeadRetention time.Duration
+	Interval      time.Duration
 	// ExportPath is a folder for exports of pruned messages. NodeName is the prefix of the files' names. Empty means no export.
 	ExportPath string
 	NodeName   string
@@ -80,6 +83,7 @@ type Parts struct {
 	Messages  Messages
 	Records   Records
 	Index     *jobindex.Index // the jobs in memory
+	Clock     *clock.Clock    // of the store. nil is that of the process
 	Replays   Replayed
 	Shards    Shards
 	Health    Health
@@ -91,6 +95,8 @@ type Parts struct {
 	Log    *slog.Logger
 	// Full returns why no more messages can be stored now, or nil. Without it there is always space.
 	Full func() error
+	// Permitted returns which permission of the store's server is missing, or nil. A nil Permitted means that none is.
+	Permitted func() error
 	// Usage returns how much of the store is used. A nil Usage means that this is not known.
 	Usage func(ctx context.Context) (Usage, error)
 }
@@ -108,6 +114,9 @@ type core struct {
 	cut   context.CancelFunc
 	calls sync.WaitGroup // goroutines of lanes
 }
+
+// Now returns the time by the store's clock, for times that are stored, sent, or compared with such times.
+func (c *core) Now() time.Time { return c.Clock.Now() }
 
 // troubleLevel is the level for problems with one job. While the store is down, that is logged once and not for each job.
 func (c *core) troubleLevel() slog.Level {
@@ -135,21 +144,28 @@ type Broker struct {
 
 // New returns a broker that is not started.
 func New(p Parts) *Broker {
+	none := func() error { return nil }
 	if p.Full == nil {
-		p.Full = func() error { return nil }
+		p.Full = none
+	}
+	if p.Permitted == nil {
+		p.Permitted = none
+	}
+	if p.Clock == nil {
+		p.Clock = &clock.Clock{}
 	}
 	c := &core{Parts: p, Metrics: NewMetrics()}
 	c.run, c.stop = context.WithCancel(context.Background())
 	c.work, c.cut = context.WithCancel(context.Background())
 	b := &Broker{core: c, Broadcasts: &Broadcasts{c}, Jobs: &Jobs{core: c}, Pruner: &Pruner{c}}
-	b.Dispatch = &Dispatch{core: c, jobs: b.Jobs, handOver: domain.NewToken(), lanes: map[uint32]*lane{}}
+	b.Dispatch = &Dispatch{core: c, jobs: b.Jobs, handOver: domain.NewToken(), lanes: map[uint32]*lane{}, gainedAt: map[int]time.Time{}}
 	b.Replays = newReplays(c, b.Jobs)
 	c.Metrics.Registry.MustRegister(metrics.Gauges(gauges{c, b.Dispatch}.collect))
 	return b
 }
 
 // Ready reports why the broker cannot take messages now, or nil.
-func (b *Broker) Ready() error { return errors.Join(b.Health.Ready(), b.Full()) }
+func (c *core) Ready() error { return errors.Join(c.Health.Ready(), c.Full(), c.Permitted()) }
 
 // Start starts dispatching.
 func (b *Broker) Start() {
@@ -202,7 +218,7 @@ type Messages interface {
 	// that could be read.
 	InOrder(ctx context.Context, seqs []uint64) ([]domain.Message, error)
 	// Prune deletes messages and the records of their jobs.
-	Prune(ctx context.Context, seqs []uint64) error
+	Prune(ctx context.Context, seqs []uint64) (deleted int, err error)
 }
 
 // Records stores the states of jobs and their attempts.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/service/spans"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
 // Poster sends callbacks, as a [webhook.Client] does.
@@ -32,7 +32,7 @@ type Poster interface {
 const tracer = "github.com/jetpull/jetpull/broker"
 
 // StartSpan begins the span of a broadcast. parent is a W3C trace parent or empty. The returned one is stored with the message.
-func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Context, own string, end func(error)) {
+func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Context, traceparent string, end func(error)) {
 	return spans.BeginMessage(ctx, tracer, name, parent, trace.WithSpanKind(trace.SpanKindProducer))
 }
 
@@ -55,14 +55,14 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 	if signer != nil {
 		// The ID of the job, not of the message: it is the same for all retries and differs between consumers. Receivers detect
 		// duplicates by it.
-		signer.Sign(header, j.ID.String(), time.Now(), m.Payload)
+		signer.Sign(header, j.ID.String(), d.Now(), m.Payload)
 	}
-	begin := time.Now()
+	startedAt, begin := d.Now(), time.Now()
 	answer, err := d.Poster.PostKeep(ctx, c.CallbackURL, header, m.Payload, bodyLimit)
 	if errors.Is(err, webhook.ErrForbiddenAddress) {
 		err = fmt.Errorf("%w; see [consumer-connection] networks (--consumer-connection-networks)", err)
 	}
-	a = newAttempt(begin, answer, err)
+	a = newAttempt(startedAt, time.Since(begin), answer, err)
 	d.Metrics.called(a.Attempt, err)
 	return a, err
 }
@@ -101,6 +101,10 @@ func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.
 		delete(header, "X-Broker-Replay") // the producer's
 	}
 	for name, values := range header {
+		if strings.HasPrefix(name, webhook.HeaderPrefix) {
+			delete(header, name) // the broker's alone, who adds them if the consumer has a secret
+			continue
+		}
 		header[name] = []string{headerSafe(values[0])}
 	}
 	return header
@@ -124,14 +128,14 @@ func (a ended) asked(now time.Time) time.Duration {
 	return min(wait, maxRetryAfter)
 }
 
-func newAttempt(begin time.Time, answer *webhook.Answer, err error) ended {
-	a := ended{Attempt: domain.Attempt{StartedAt: begin.UTC(), Duration: time.Since(begin)}}
+func newAttempt(startedAt time.Time, took time.Duration, answer *webhook.Answer, err error) ended {
+	a := ended{Attempt: domain.Attempt{StartedAt: startedAt, Duration: took}}
 	if answer != nil {
 		a.StatusCode, a.Body, a.answer = answer.Code, answer.Body, answer.Header
 	}
 	switch {
 	case err == nil:
-	case a.StatusCode != 0:
+	case a.StatusCode != 0 && answer.Broken == nil:
 		a.Error = failed(a.StatusCode)
 	default:
 		a.Error = err.Error()
@@ -168,7 +172,8 @@ func CheckHeaderName(name string) error {
 	if !httpguts.ValidHeaderFieldName(name) {
 		return fmt.Errorf("%q is no name of an HTTP header: use letters, digits and hyphens", name)
 	}
-	if own := http.CanonicalHeaderKey(name); slices.Contains(ownHeaders, own) || webhook.OfConnection(own) || strings.HasPrefix(own, "Webhook-") {
+	canonical := http.CanonicalHeaderKey(name)
+	if slices.Contains(ownHeaders, canonical) || webhook.OfConnection(canonical) || strings.HasPrefix(canonical, webhook.HeaderPrefix) {
 		return fmt.Errorf("%q is a header that callbacks have anyway: use another", name)
 	}
 	return nil
@@ -190,23 +195,23 @@ func ParseHeaders(text, tokenHeader string) (map[string]string, error) {
 		return nil, fmt.Errorf("it has %d headers: give %d at most", len(given), maxHeaders)
 	}
 	for name, value := range given {
-		own := http.CanonicalHeaderKey(name)
+		canonical := http.CanonicalHeaderKey(name)
 		if err := CheckHeaderName(name); err != nil {
 			return nil, err
 		}
-		if strings.HasPrefix(own, "X-Broker-") || own == http.CanonicalHeaderKey(tokenHeader) {
+		if strings.HasPrefix(canonical, "X-Broker-") || canonical == http.CanonicalHeaderKey(tokenHeader) {
 			return nil, fmt.Errorf("%q is a header of the broker: use another", name)
 		}
 		if err := domain.CheckSent(value); err != nil {
 			return nil, fmt.Errorf("the value of %q: %w", name, err)
 		}
-		if _, twice := headers[own]; twice {
-			return nil, fmt.Errorf("%q is there twice: the names of headers have no case", own)
+		if _, twice := headers[canonical]; twice {
+			return nil, fmt.Errorf("%q is there twice: the names of headers have no case", canonical)
 		}
 		if headers == nil {
 			headers = map[string]string{}
 		}
-		headers[own] = value
+		headers[canonical] = value
 	}
 	return headers, nil
 }

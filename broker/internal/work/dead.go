@@ -50,7 +50,9 @@ func (x *Jobs) matchDead(ctx context.Context, f domain.DeadFilter, jobs []domain
 // deadKind is an operation that changes dead jobs, the oldest first. Its position is the time at which they became dead. Jobs that became
 // dead again later are left out.
 func (p *Replays) deadKind(known func(context.Context) (uint64, error), change func(domain.Job) (domain.Job, error)) bulk.Kind {
-	return bulk.Kind{Known: known, Page: replayPage, Select: func(ctx context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
+	return bulk.Kind{Known: known, Page: replayPage, Select: func(ctx context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item,
+		next uint64, err error,
+	) {
 		var f domain.DeadFilter
 		if err = json.Unmarshal(o.Spec, &f); err != nil {
 			return nil, from, fmt.Errorf("operation %s: %w", o.ID, err)

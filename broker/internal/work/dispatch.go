@@ -18,9 +18,10 @@ type Dispatch struct {
 	// handOver is the token of the claims with which this node hands over jobs whose callbacks are in progress.
 	handOver string
 
-	mu      sync.RWMutex
-	lanes   map[uint32]*lane // of all push consumers
-	closing bool
+	mu       sync.RWMutex
+	lanes    map[uint32]*lane  // of all push consumers
+	gainedAt map[int]time.Time // by shard
+	closing  bool
 }
 
 // anyShard stands for all shards.
@@ -48,6 +49,9 @@ func (d *Dispatch) look(number uint32) {
 	switch {
 	case push && l == nil && !d.closing:
 		l = newLane(d, c)
+		if at, ok := d.gainedAt[l.shard]; ok && !c.CreatedAt.After(at) {
+			l.gained() // the previous owner may have made callbacks of it
+		}
 		d.lanes[number] = l
 	case !push && l != nil:
 		delete(d.lanes, number)
@@ -81,8 +85,12 @@ func (d *Dispatch) lanesOf(shard int) []*lane {
 }
 
 func (d *Dispatch) gained(shard int) {
+	d.mu.Lock()
+	d.gainedAt[shard] = d.Now()
+	d.mu.Unlock()
 	for _, l := range d.lanesOf(shard) {
 		l.gained()
+		l.wake()
 	}
 }
 
@@ -105,7 +113,7 @@ func (d *Dispatch) lost(shard int) {
 // recordCall records that a job is in flight, so that the next node leaves it alone. If its outcome is written at the same time, the order
 // does not matter: after the outcome there is nothing to hand over, and a record before it is replaced by the outcome.
 func (d *Dispatch) recordCall(ctx context.Context, j domain.Job) {
-	next, err := domain.Claim(j, d.handOver, 0, time.Now(), d.Rules.ClaimLimit())
+	next, err := domain.Claim(j, d.handOver, 0, d.Now(), d.Rules.ClaimLimit())
 	if err == nil {
 		_, err = d.Records.PutJob(ctx, next)
 	}

@@ -27,5 +27,5 @@ type operatorEvent struct {
 func (c *core) notify(event string, k domain.Consumer, reason string) {
 	c.Log.Warn("a consumer has changed", "event", event, "channel", k.Channel, "consumer", k.ID, "reason", reason)
 	c.Metrics.events.WithLabelValues(event).Inc()
-	c.Events.Send(operatorEvent{Event: event, Channel: k.Channel, Consumer: k.ID, Reason: reason, At: time.Now().UTC()})
+	c.Events.Send(operatorEvent{Event: event, Channel: k.Channel, Consumer: k.ID, Reason: reason, At: c.Now()})
 }

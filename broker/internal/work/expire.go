@@ -43,7 +43,7 @@ func (x *Jobs) expireClaims(ctx context.Context) {
 
 // expire ends an expired claim. If the store does not accept the record, another attempt follows.
 func (x *Jobs) expire(ctx context.Context, j domain.Job) {
-	next, changed := domain.Expire(j, time.Now(), x.Rules.MaxRetry)
+	next, changed := domain.Expire(j, x.Now(), x.Rules.MaxRetry)
 	if !changed {
 		return
 	}

@@ -100,7 +100,7 @@ func (x *Jobs) claim(ctx context.Context, work []Work, timeout time.Duration) ([
 	var wg sync.WaitGroup
 	for i, w := range work {
 		wg.Go(func() {
-			next, err := domain.Claim(w.Job, domain.NewToken(), timeout, time.Now(), x.Rules.ClaimLimit())
+			next, err := domain.Claim(w.Job, domain.NewToken(), timeout, x.Now(), x.Rules.ClaimLimit())
 			if err == nil {
 				next, err = x.Records.PutJob(ctx, next)
 			}

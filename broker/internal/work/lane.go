@@ -6,12 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 	"github.com/jetpull/jetpull/internal/watch"
-	"github.com/jetpull/jetpull/internal/webhook"
-	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
 const (
@@ -24,6 +22,9 @@ const (
 	lanePause = time.Second
 	// handOverTime bounds the recording of callbacks in progress at a hand-over. The next node waits for less than that.
 	handOverTime = 2 * time.Second
+	// rateWindows is the number of windows in a second of a rate limit. Timers are a little late, and a window with several callbacks makes
+	// up for that.
+	rateWindows = 10
 )
 
 // lane dispatches the jobs of one push consumer while this node owns its shard: it takes the first job from the index, makes the
@@ -38,15 +39,21 @@ type lane struct {
 
 	mu       sync.Mutex // never held during a call of the store
 	consumer domain.Consumer
-	pace     *rate.Limiter // nil: no limit
 	signer   *webhook.Signer
-	busy     int       // goroutines that take jobs
-	calls    uint64    // of wake, so that a goroutine that found no job misses none
-	asleep   time.Time // until when the lane pauses
+	gate     gate.Gate
+	timer    time.Time // when the lane looks again
 	closed   bool
 	calling  map[domain.JobID]domain.Job // jobs whose callbacks are in progress, as they were taken
-	breaker  breaker.Breaker
-	failing  time.Time // since when callbacks fail, as far as this node knows; zero: the last one succeeded
+	failing  time.Time                   // since when callbacks fail, as far as this node knows; zero: the last one succeeded
+}
+
+// call is a callback in progress, with the settings that it began with.
+type call struct {
+	job      domain.Job
+	consumer domain.Consumer
+	signer   *webhook.Signer
+	config   gate.Config
+	permit   gate.Permit
 }
 
 func newLane(d *Dispatch, c domain.Consumer) *lane {
@@ -55,7 +62,7 @@ func newLane(d *Dispatch, c domain.Consumer) *lane {
 	return l
 }
 
-// update applies the consumer's settings, if they have changed. A resume closes an open circuit breaker.
+// update applies the consumer's settings, if they have changed. A change ends a hold, and an open circuit breaker probes. A resume closes it.
 func (l *lane) update(c domain.Consumer) {
 	l.mu.Lock()
 	if l.consumer.Number == c.Number && l.consumer.Revision == c.Revision {
@@ -63,16 +70,10 @@ func (l *lane) update(c domain.Consumer) {
 		return
 	}
 	signer, err := webhook.NewSigner(c.SigningSecret)
+	l.gate.Configured()
 	if l.consumer.Paused() && !c.Paused() {
-		l.breaker.Reset() // with an empty history
+		l.gate.Reset() // with an empty history
 		l.failing = time.Time{}
-	}
-	if l.consumer.RateLimit != c.RateLimit {
-		l.pace = nil
-		if c.RateLimit > 0 {
-			// Timers are a little late. At high rates the burst makes up for that.
-			l.pace = rate.NewLimiter(rate.Limit(c.RateLimit), max(1, int(c.RateLimit/50)))
-		}
 	}
 	l.consumer, l.signer = c, signer
 	l.mu.Unlock()
@@ -81,8 +82,17 @@ func (l *lane) update(c domain.Consumer) {
 	}
 }
 
-func (l *lane) concurrency() int {
-	return min(cmp.Or(l.consumer.Concurrency, l.d.Rules.Concurrency), l.d.Rules.MaxWorkers)
+// configLocked returns what this node knows about the receiver.
+func (l *lane) configLocked(owned, storeDown bool) gate.Config {
+	c := gate.Config{
+		Elsewhere: l.closed || !owned, Paused: l.consumer.Paused(), StoreDown: storeDown, Breaker: l.d.Rules.Rules,
+		Concurrency: min(cmp.Or(l.consumer.Concurrency, l.d.Rules.Concurrency), l.d.Rules.MaxWorkers),
+	}
+	if rate := l.consumer.RateLimit; rate > 0 {
+		c.Limit = max(1, int(rate/rateWindows))
+		c.Window = time.Duration(float64(c.Limit) / rate * float64(time.Second))
+	}
+	return c
 }
 
 // close lets no further callback begin.
@@ -92,162 +102,104 @@ func (l *lane) close() {
 	l.closed = true
 }
 
-// gained forgets what this node knew of the receiver: it is older than the previous owner's time.
+// gained forgets what this node knew of the receiver: it is older than the previous owner's time. The window of the rate limit counts as full,
+// because the previous owner may have made callbacks until now.
 func (l *lane) gained() {
 	l.mu.Lock()
-	l.breaker.Reset()
+	defer l.mu.Unlock()
+	l.gate.Reset()
+	l.gate.SetWindow([]gate.Posts{{Count: l.configLocked(true, false).Limit}}, 0, time.Now())
 	l.failing = time.Time{}
-	l.mu.Unlock()
+}
+
+// wake begins the callback of the consumer's first job, if there is one and it may begin now. Each callback that begins wakes the lane for the
+// next.
+func (l *lane) wake() {
+	owned, storeErr := l.d.Shards.Owns(l.shard), l.d.Health.Recordable()
+	l.mu.Lock()
+	now := time.Now()
+	c := call{consumer: l.consumer, signer: l.signer, config: l.configLocked(owned, storeErr != nil)}
+	wait := l.gate.Next(c.config, now)
+	if wait.For != "" {
+		pause := l.pauseLocked(wait, now)
+		l.mu.Unlock()
+		if pause > 0 {
+			l.d.Index.Queue.WakeAfter(l.number, pause)
+		}
+		return
+	}
+	defer l.mu.Unlock()
+	for _, c.job = range l.d.Index.Queue.Take(l.number, 1) {
+		c.permit = l.gate.Begin(c.config, now)
+		l.calling[c.job.ID] = c.job
+		l.d.calls.Go(func() { l.run(c) })
+	}
+}
+
+// pauseLocked returns how long the lane waits before it looks again. 0: it is woken, by a timer that it has or by an event.
+func (l *lane) pauseLocked(wait gate.Wait, now time.Time) time.Duration {
+	if wait.For == gate.StoreDown {
+		wait.Until = now.Add(lanePause)
+	}
+	if wait.Until.IsZero() || l.timer.After(now) && !wait.Until.Before(l.timer) {
+		return 0
+	}
+	l.timer = wait.Until
+	return wait.Until.Sub(now)
+}
+
+func (l *lane) run(c call) {
+	l.wake() // there may be more jobs to take
+	o, done := l.try(c)
+	l.ended(c, o, done)
 	l.wake()
 }
 
-// wake signals that there may be a job to take.
-func (l *lane) wake() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.calls++
-	l.startLocked()
-}
-
-// startLocked starts another goroutine, if the consumer's concurrency allows it.
-func (l *lane) startLocked() {
-	if l.busy < l.concurrency() && !l.closed {
-		l.busy++
-		l.d.calls.Go(l.run)
-	}
-}
-
-// run makes callbacks until there is no job to take.
-func (l *lane) run() {
-	calls, found := uint64(0), true
-	for {
-		l.mu.Lock()
-		if l.closed || l.busy > l.concurrency() || !found && l.calls == calls {
-			l.busy--
-			l.mu.Unlock()
-			return
-		}
-		calls = l.calls
-		l.mu.Unlock()
-		job, turn, ok := l.take()
-		if found = ok; found {
-			l.try(job, turn)
-		}
-	}
-}
-
-// take returns the first job of the consumer if its callback may begin now, and the turn that the circuit breaker gave it.
-func (l *lane) take() (job domain.Job, turn int, ok bool) {
-	l.mu.Lock()
-	pace, closed := l.pace, l.closed
-	l.mu.Unlock()
-	if closed || !l.mayBegin() || len(l.d.Index.Queue.Queued(l.number, 1)) == 0 {
-		return job, 0, false
-	}
-	// The job is chosen after the wait, so that priorities hold at that time.
-	if pace != nil {
-		if turn := pace.Reserve(); turn.Delay() > 0 {
-			l.sleep(turn.Delay())
-			turn.Cancel()
-			return job, 0, false
-		}
-	}
-	if turn, ok = l.passes(); !ok {
-		return job, 0, false
-	}
-	jobs := l.d.Index.Queue.Take(l.number, 1)
-	if len(jobs) == 0 {
-		l.withdraw(turn)
-		return job, 0, false
-	}
-	return jobs[0], turn, true
-}
-
-// passes asks the circuit breaker whether a callback may begin.
-func (l *lane) passes() (turn int, ok bool) {
-	l.mu.Lock()
-	now := time.Now()
-	turn, ok = l.breaker.Allow(now)
-	wait := l.breaker.Wait(now)
-	l.mu.Unlock()
-	if !ok && wait < breaker.Forever {
-		l.sleep(wait)
-	}
-	return turn, ok
-}
-
-// withdraw reports to the breaker that a callback did not begin.
-func (l *lane) withdraw(turn int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.breaker.Withdraw(turn)
-}
-
-// mayBegin reports whether a callback may begin. If its outcome could not be stored, it must not begin.
-func (l *lane) mayBegin() bool {
-	if !l.d.Shards.Owns(l.shard) {
-		return false
-	}
-	if err := l.d.Health.Recordable(); err != nil {
-		l.d.Log.Debug("no callback while its outcome could not be kept", "error", err)
-		l.sleep(lanePause)
-		return false
-	}
-	return true
-}
-
-// sleep makes the lane look again after a pause.
-func (l *lane) sleep(pause time.Duration) {
-	now := time.Now()
-	l.mu.Lock()
-	sooner := !l.asleep.After(now) || now.Add(pause).Before(l.asleep)
-	if sooner {
-		l.asleep = now.Add(pause)
-	}
-	l.mu.Unlock()
-	if sooner {
-		l.d.Index.Queue.WakeAfter(l.number, pause)
-	}
-}
-
 // try makes one callback and records its outcome. If the message of the job cannot be read now, the job is taken again later.
-func (l *lane) try(job domain.Job, turn int) {
-	l.mu.Lock()
-	l.calling[job.ID] = job
-	c, signer := l.consumer, l.signer
-	l.startLocked() // there may be more jobs to take
-	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		delete(l.calling, job.ID)
-		l.mu.Unlock()
-	}()
+func (l *lane) try(c call) (o gate.Outcome, done ended) {
+	job, consumer := c.job, c.consumer
 	work, err := l.d.jobs.WithMessages(l.d.work, []domain.Job{job})
 	if len(work) == 0 {
-		l.withdraw(turn)
 		if err != nil { // otherwise the message was pruned, or can never be read
 			l.d.Log.Log(l.d.work, l.d.troubleLevel(), "callback put off", "job", job.ID, "error", err)
 			l.d.Index.Queue.GiveBackAfter(job, lanePause)
 		}
-		return
+		return gate.NotMade, done
 	}
 	message := work[0].Message
-	done, err := l.d.callback(l.d.work, c, signer, message, job)
+	done, err = l.d.callback(l.d.work, consumer, c.signer, message, job)
 	if err != nil && l.d.work.Err() != nil { // cut by a shutdown, which is no failure of the consumer
-		l.withdraw(turn)
-		return
+		return gate.Unclear, done
 	}
-	if _, ok := l.d.Consumers.ConsumerByNumber(c.Number); !ok {
-		return // it was deleted with its jobs
+	if _, ok := l.d.Consumers.ConsumerByNumber(consumer.Number); !ok {
+		return gate.Unclear, done // it was deleted with its jobs
 	}
-	now := time.Now()
-	l.health(c, turn, err == nil, now)
-	next := domain.Attempted(job, err == nil, done.asked(now), now, l.d.Rules.Backoff, l.d.Rules.MaxRetry)
-	l.d.Metrics.attempted(next.Status, message.ReceivedAt)
+	now := l.d.Now()
+	wait := done.asked(now)
+	switch {
+	case err == nil:
+		o = gate.Success
+	case wait > 0: // the receiver works, and asks for time
+		o = gate.Unclear
+		l.hold(wait)
+	default:
+		o = gate.Failure
+	}
+	next := domain.Attempted(job, err == nil, wait, now, l.d.Rules.Backoff, l.d.Rules.MaxRetry)
+	l.d.Metrics.attempted(next.Status, now.Sub(message.ReceivedAt))
 	if err != nil {
-		l.d.Log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", done.Error)
+		l.d.Log.Info("callback failed", "channel", consumer.Channel, "consumer", consumer.ID, "job", job.ID, "next", next.Status, "retry", next.Retries,
+			"due", next.Due, "error", done.Error)
 	}
-	l.record(job, l.d.jobs.attempted(l.d.work, c, next, done), done.Error)
+	l.record(job, l.d.jobs.attempted(l.d.work, consumer, next, done), done.Error)
+	return o, done
+}
+
+// hold lets no callback begin for a while, because the receiver asks for it.
+func (l *lane) hold(wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gate.Hold(time.Now().Add(wait))
 }
 
 // record writes the outcome of a callback, unless another node or worker has the job: then the other one's outcome counts. A job that this
@@ -278,34 +230,34 @@ func (l *lane) record(job, next domain.Job, reason string) {
 	l.d.Index.Queue.GiveBackAfter(job, retryPause)
 }
 
-// health counts the outcome of a callback for the breaker and the pause of its consumer. It ignores consumers that were deleted:
+// ended counts the outcome of a callback for the breaker and the pause of its consumer. It ignores consumers that were deleted:
 // events name a consumer by its ID, which another one may have now.
-func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) {
+func (l *lane) ended(c call, o gate.Outcome, a ended) {
 	l.mu.Lock()
+	delete(l.calling, c.job.ID)
 	if l.closed {
 		l.mu.Unlock()
 		return
 	}
-	changed := l.breaker.Outcome(l.d.Rules.Rules, turn, success, now)
-	state := l.breaker.Current()
+	now := time.Now()
+	change := l.gate.End(c.config, c.permit, o, now)
 	switch {
-	case success:
+	case o == gate.Success:
 		l.failing = time.Time{}
-	case l.failing.IsZero():
+	case o == gate.Failure && l.failing.IsZero():
 		l.failing = now
 	}
 	after := l.d.Rules.PauseAfter
-	pause := !success && after > 0 && now.Sub(l.failing) >= after
+	pause := o == gate.Failure && after > 0 && now.Sub(l.failing) >= after
 	l.mu.Unlock()
 	if pause {
-		l.d.pauseFailing(c)
+		l.d.pauseFailing(c.consumer)
 	}
-	if changed {
-		event := EventOpened
-		if state == breaker.Closed {
-			event = EventClosed
-		}
-		l.d.notify(event, c, "")
-		l.wake()
+	switch change {
+	case gate.Opened:
+		l.d.notify(EventOpened, c.consumer, "too many callbacks failed, the last one with: "+a.masked(c.consumer).Error)
+	case gate.Closed:
+		l.d.notify(EventClosed, c.consumer, "a callback succeeded")
+	case gate.Unchanged:
 	}
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook/breaker"
+	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 )
 
 // receiver is a Poster that answers at once, or when the test releases the call.
@@ -163,8 +165,8 @@ func TestNoCallbackAfterItsConsumerIsDeleted(t *testing.T) {
 		defer d.stop()
 		l := newLane(d.Dispatch, pushed)
 		l.close()
-		_, _, ok := l.take()
-		require.False(t, ok)
+		l.wake()
+		require.Len(t, d.store.index.Queue.Queued(1, 1), 1)
 	})
 }
 
@@ -391,7 +393,70 @@ func TestRetryAfterOfALane(t *testing.T) {
 	}
 }
 
-// A changed rate applies at once, also to callbacks that already wait.
+// A receiver that answers 429 or 503 with Retry-After works, so its circuit breaker stays closed. It gets no callback until then, and operators
+// see why. A change of the consumer ends the wait.
+func TestRetryAfterHoldsTheLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 10)
+		defer d.stop()
+		d.Rules.Rules = openingRules
+		d.Rules.Backoff, d.Rules.MaxRetry = domain.Backoff{time.Minute}, 100
+		d.receiver.fail = errors.New("failed")
+		d.receiver.answer = &webhook.Answer{Code: 429, Header: http.Header{"Retry-After": {"120"}}}
+		d.begin()
+		require.Len(t, d.receiver.called(), 1)
+		hold := gate.Wait{For: gate.Hold, Until: d.Now().Add(2 * time.Minute)}
+		require.Equal(t, ReceiverState{Breaker: breaker.Closed, Waiting: hold}, d.Dispatch.State(pushed))
+		time.Sleep(2*time.Minute - time.Second)
+		require.Len(t, d.receiver.called(), 1)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Len(t, d.receiver.called(), 2)
+		d.change(pushed)
+		require.Len(t, d.receiver.called(), 3)
+		require.Zero(t, d.counted(t, EventOpened))
+	})
+}
+
+// A rate holds over take-overs: the new owner assumes that the window is full. A consumer that is younger than the ownership had no other owner.
+func TestRateOverATakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 10)
+		defer d.stop()
+		const window = 10 * time.Minute
+		slow := pushed
+		slow.RateLimit = 1 / window.Seconds()
+		d.change(slow)
+		d.Dispatch.gained(0)
+		d.begin()
+		require.Empty(t, d.receiver.called(), "a start is a take-over too")
+		require.Equal(t, gate.Wait{For: gate.Rate, Until: d.Now().Add(window)}, d.Dispatch.State(slow).Waiting)
+		time.Sleep(window)
+		synctest.Wait()
+		require.Len(t, d.receiver.called(), 1)
+		time.Sleep(window - time.Second)
+		d.Dispatch.gained(0)
+		time.Sleep(window - time.Second)
+		synctest.Wait()
+		require.Len(t, d.receiver.called(), 1)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Len(t, d.receiver.called(), 2)
+		d.store.mu.Lock()
+		d.store.deleted = true
+		d.store.mu.Unlock()
+		d.store.index.RemoveConsumer(1)
+		synctest.Wait()
+		d.store.mu.Lock()
+		d.store.deleted = false
+		d.store.mu.Unlock()
+		slow.CreatedAt = d.Now()
+		d.change(slow)
+		require.Len(t, d.receiver.called(), 3)
+	})
+}
+
+// A changed rate applies at once, also to callbacks that already wait, and counts the callbacks before the change.
 func TestChangedRateOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 10)
@@ -414,7 +479,7 @@ func TestChangedRateOfALane(t *testing.T) {
 		require.Len(t, d.receiver.called(), 6, "one at once, and four in a second")
 		limited(0.001)
 		time.Sleep(time.Minute)
-		require.Len(t, d.receiver.called(), 7)
+		require.Len(t, d.receiver.called(), 6)
 		limited(0)
 		require.Len(t, d.receiver.called(), 10)
 	})

@@ -35,16 +35,18 @@ var latencyBuckets = prometheus.ExponentialBuckets(0.0005, 2, 18) // 0.5 ms to 6
 func NewMetrics() *Metrics {
 	set := metrics.New("broker", latencyBuckets)
 	m := &Metrics{
-		Set:         set,
-		broadcasts:  set.Counter("broker_broadcasts_total", "Messages offered, by result.", "result"),
-		callbacks:   set.Histogram("broker_callback_seconds", "Time that callbacks took, by result.", "result"),
-		endToEnd:    set.Histogram("broker_delivery_seconds", "Time from the receipt of a message to its delivery by callback.").WithLabelValues(),
-		outcomes:    set.Counter("broker_callback_outcomes_total", "States of jobs after a callback; QUEUED is a retry.", "status"),
-		attempts:    set.Counter("broker_attempts_total", "Callbacks, by what they were answered with: the class of the status, timeout, or error.", "outcome"),
+		Set:        set,
+		broadcasts: set.Counter("broker_broadcasts_total", "Messages offered, by result.", "result"),
+		callbacks:  set.Histogram("broker_callback_seconds", "Time that callbacks took, by result.", "result"),
+		endToEnd:   set.Histogram("broker_delivery_seconds", "Time from the receipt of a message to its delivery by callback.").WithLabelValues(),
+		outcomes:   set.Counter("broker_callback_outcomes_total", "States of jobs after a callback; QUEUED is a retry.", "status"),
+		attempts: set.Counter("broker_attempts_total", "Callbacks, by what they were answered with: the class of the status, timeout, or error.",
+			"outcome"),
 		claims:      set.Counter("broker_claims_total", "Jobs claimed by workers.").WithLabelValues(),
 		transitions: set.Counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),
 		expiries:    set.Counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
-		events:      set.Counter("broker_consumer_events_total", "Changes of consumers that are reported to operators: paused, resumed, circuit breaker opened or closed.", "event"),
+		events: set.Counter("broker_consumer_events_total", "Changes of consumers that are reported to operators: paused, resumed, circuit "+
+			"breaker opened or closed.", "event"),
 	}
 	// Series begin with the value 0: the rate of one that begins with 1 does not show its first event.
 	for _, result := range []string{"ok", "failed"} {
@@ -81,10 +83,10 @@ func (m *Metrics) called(a domain.Attempt, err error) {
 	m.attempts.WithLabelValues(outcome).Inc()
 }
 
-func (m *Metrics) attempted(next domain.JobStatus, receivedAt time.Time) {
+func (m *Metrics) attempted(next domain.JobStatus, age time.Duration) {
 	m.outcomes.WithLabelValues(next.String()).Inc()
 	if next == domain.Delivered {
-		m.endToEnd.Observe(time.Since(receivedAt).Seconds())
+		m.endToEnd.Observe(age.Seconds())
 	}
 }
 
@@ -111,14 +113,18 @@ type gauges struct {
 var (
 	queuedDesc  = prometheus.NewDesc("queued_job_count", "The current number of jobs in the queue", nil, nil)
 	deadDesc    = prometheus.NewDesc("dead_job_count", "Number of dead jobs per consumer", []string{"channel", "consumer"}, nil)
-	backlogDesc = prometheus.NewDesc("broker_backlog", "Jobs of a consumer that are queued or in flight. Consumers without one are left out, and with more than 1,000 of them those whose oldest is younger.", []string{"channel", "consumer"}, nil)
-	oldestDesc  = prometheus.NewDesc("broker_oldest_seconds", "Age of the oldest message that a consumer has not worked off.", []string{"channel", "consumer"}, nil)
-	bytesDesc   = prometheus.NewDesc("broker_store_bytes", "Bytes that the store takes on one server.", nil, nil)
-	limitDesc   = prometheus.NewDesc("broker_store_limit_bytes", "Bytes at which broadcasts are refused.", nil, nil)
-	pausedDesc  = prometheus.NewDesc("broker_consumer_paused", "1 for each consumer whose jobs wait until it is resumed.", []string{"channel", "consumer", "reason"}, nil)
-	openDesc    = prometheus.NewDesc("broker_breaker_open", "1 for each consumer whose circuit breaker is open or half-open on this node.", []string{"channel", "consumer"}, nil)
-	shardDesc   = prometheus.NewDesc("broker_dispatching", "1 where this node makes the callbacks of the shard's channels.", []string{"shard"}, nil)
-	readyDesc   = prometheus.NewDesc("broker_ready", "1 where the process takes broadcasts, as /readyz says.", nil, nil)
+	backlogDesc = prometheus.NewDesc("broker_backlog", "Jobs of a consumer that are queued or in flight. Consumers without one are left out, and "+
+		"with more than 1,000 of them those whose oldest is younger.", []string{"channel", "consumer"}, nil)
+	oldestDesc = prometheus.NewDesc("broker_oldest_seconds", "Age of the oldest message that a consumer has not worked off.",
+		[]string{"channel", "consumer"}, nil)
+	bytesDesc  = prometheus.NewDesc("broker_store_bytes", "Bytes that the store takes on one server.", nil, nil)
+	limitDesc  = prometheus.NewDesc("broker_store_limit_bytes", "Bytes at which broadcasts are refused.", nil, nil)
+	pausedDesc = prometheus.NewDesc("broker_consumer_paused", "1 for each consumer whose jobs wait until it is resumed.",
+		[]string{"channel", "consumer", "reason"}, nil)
+	openDesc = prometheus.NewDesc("broker_breaker_open", "1 for each consumer whose circuit breaker is open or half-open on this node.",
+		[]string{"channel", "consumer"}, nil)
+	shardDesc = prometheus.NewDesc("broker_dispatching", "1 where this node makes the callbacks of the shard's channels.", []string{"shard"}, nil)
+	readyDesc = prometheus.NewDesc("broker_ready", "1 where the process takes broadcasts, as /readyz says.", nil, nil)
 )
 
 func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...string)) {
@@ -140,9 +146,9 @@ func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...
 	}
 	for _, l := range oldestFirst(backlogs) {
 		gauge(backlogDesc, float64(l.Queued+l.Inflight), l.Consumer.Channel, l.Consumer.ID)
-		gauge(oldestDesc, time.Since(l.Oldest).Seconds(), l.Consumer.Channel, l.Consumer.ID)
+		gauge(oldestDesc, g.Now().Sub(l.Oldest).Seconds(), l.Consumer.Channel, l.Consumer.ID)
 	}
-	gauge(readyDesc, metrics.OneIf(g.Health.Ready() == nil && g.Full() == nil))
+	gauge(readyDesc, metrics.OneIf(g.Ready() == nil))
 	if g.Usage == nil {
 		return
 	}

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/internal/webhook/breaker"
+	"github.com/jetpull/jetpull/internal/service/webhook/breaker"
+	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 )
 
 // PauseConsumer pauses a consumer: no callback begins, and workers get no jobs. Callbacks and claims in progress go on. It
@@ -14,7 +15,7 @@ import (
 func (d *Dispatch) PauseConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
 	return d.setPause(ctx, channel, id, func(c *domain.Consumer) {
 		if !c.Paused() {
-			c.Pause = domain.Pause{Reason: domain.PausedByOperator, At: time.Now().UTC()}
+			c.Pause = domain.Pause{Reason: domain.PausedByOperator, At: d.Now()}
 		}
 	})
 }
@@ -49,50 +50,56 @@ func (d *Dispatch) setPause(ctx context.Context, channel, id string, change func
 	return domain.Consumer{}, domain.ErrConflict
 }
 
-// Breaker returns the state of a consumer's circuit breaker. It is empty if there is none, or if another node makes the
-// callbacks.
-func (d *Dispatch) Breaker(c domain.Consumer) breaker.State {
+// ReceiverState is what the node that makes the callbacks of a consumer knows about its receiver. It is zero on the other nodes.
+type ReceiverState struct {
+	Breaker      breaker.State // empty: the broker has none
+	FailingSince time.Time     // zero: the last callback succeeded
+	Waiting      gate.Wait     // why the next callback waits
+}
+
+// State returns the state of a consumer's receiver. Its times are those of the store's clock.
+func (d *Dispatch) State(c domain.Consumer) (s ReceiverState) {
 	l := d.lane(c.Number)
-	if d.Rules.FailurePercent == 0 || l == nil || !d.Shards.Owns(l.shard) {
-		return ""
+	if l == nil || !d.Shards.Owns(l.shard) {
+		return s
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.breaker.Current()
+	config, now, stored := l.configLocked(true, d.Health.Recordable() != nil), time.Now(), d.Now()
+	if s.Waiting = l.gate.Next(config, now); !s.Waiting.Until.IsZero() {
+		s.Waiting.Until = stored.Add(s.Waiting.Until.Sub(now))
+	}
+	if d.Rules.FailurePercent > 0 {
+		s.Breaker = l.gate.State(config, now).Breaker
+	}
+	if !l.failing.IsZero() {
+		s.FailingSince = stored.Add(l.failing.Sub(now))
+	}
+	return s
 }
 
 // openBreakers returns the consumers whose circuit breaker is not closed on this node.
 func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
 	for _, l := range d.lanesOf(anyShard) {
-		owned := d.Shards.Owns(l.shard)
 		l.mu.Lock()
-		if owned && l.breaker.Current() != breaker.Closed {
-			consumers = append(consumers, l.consumer)
-		}
+		c := l.consumer
 		l.mu.Unlock()
+		if s := d.State(c).Breaker; s != "" && s != breaker.Closed {
+			consumers = append(consumers, c)
+		}
 	}
 	return consumers
-}
-
-// FailingSince returns since when the callbacks of a consumer fail. It is zero if the last one succeeded, or if another node makes them.
-func (d *Dispatch) FailingSince(c domain.Consumer) time.Time {
-	l := d.lane(c.Number)
-	if l == nil || !d.Shards.Owns(l.shard) {
-		return time.Time{}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.failing
 }
 
 // pauseFailing pauses a consumer whose callbacks have failed for the configured time, unless another one has its ID by now.
 func (d *Dispatch) pauseFailing(failing domain.Consumer) {
 	_, err := d.setPause(d.work, failing.Channel, failing.ID, func(c *domain.Consumer) {
 		if c.Number == failing.Number && !c.Paused() {
-			c.Pause = domain.Pause{Reason: domain.PausedFailing, At: time.Now().UTC()}
+			c.Pause = domain.Pause{Reason: domain.PausedFailing, At: d.Now()}
 		}
 	})
 	if err != nil {
-		d.Log.Info("a consumer whose callbacks fail is not paused, trying again after its next callback", "channel", failing.Channel, "consumer", failing.ID, "error", err)
+		d.Log.Info("a consumer whose callbacks fail is not paused, trying again after its next callback", "channel", failing.Channel, "consumer",
+			failing.ID, "error", err)
 	}
 }

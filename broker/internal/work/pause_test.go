@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/internal/webhook/breaker"
+	"github.com/jetpull/jetpull/internal/service/webhook/breaker"
+	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 )
 
 // openingRules open a breaker when half of the callbacks have failed.
@@ -27,7 +28,7 @@ func TestBreakerOfALane(t *testing.T) {
 		d.receiver.fail = errors.New("500")
 		d.begin()
 		require.Len(t, d.receiver.called(), 4)
-		require.Equal(t, breaker.Open, d.Dispatch.Breaker(pushed))
+		require.Equal(t, breaker.Open, d.Dispatch.State(pushed).Breaker)
 		require.Equal(t, []domain.Consumer{pushed}, d.Dispatch.openBreakers())
 		time.Sleep(openingRules.Open - time.Second)
 		require.Len(t, d.receiver.called(), 4)
@@ -39,10 +40,23 @@ func TestBreakerOfALane(t *testing.T) {
 		time.Sleep(openingRules.Open + time.Second)
 		synctest.Wait()
 		require.GreaterOrEqual(t, len(d.receiver.called()), jobs)
-		require.Equal(t, breaker.Closed, d.Dispatch.Breaker(pushed))
+		require.Equal(t, breaker.Closed, d.Dispatch.State(pushed).Breaker)
 		require.Empty(t, d.Dispatch.openBreakers())
-		require.Equal(t, []float64{2, 1}, []float64{d.counted(t, EventOpened), d.counted(t, EventClosed)})
+		require.Equal(t, []float64{1, 1}, []float64{d.counted(t, EventOpened), d.counted(t, EventClosed)}, "a probe that fails is no news")
 	})
+}
+
+// callEnds has a lane count a callback that ends now.
+func callEnds(l *lane, c domain.Consumer, success bool) {
+	l.mu.Lock()
+	config := l.configLocked(true, false)
+	ended := call{consumer: c, config: config, permit: l.gate.Begin(config, time.Now())}
+	l.mu.Unlock()
+	if success {
+		l.ended(ended, gate.Success, newAttempt(time.Now(), 0, nil, nil))
+		return
+	}
+	l.ended(ended, gate.Failure, newAttempt(time.Now(), 0, nil, errors.New("refused")))
 }
 
 // counted returns how often operators were notified of an event.
@@ -77,16 +91,16 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 			return c
 		}
 		call := func(success bool) {
-			d.Dispatch.lane(1).health(consumer(), 0, success, time.Now())
+			callEnds(d.Dispatch.lane(1), consumer(), success)
 			d.change(consumer()) // the feed reports the change
 		}
 		begin := time.Now()
 		call(false)
 		time.Sleep(3 * time.Hour)
 		call(false)
-		require.True(t, d.Dispatch.FailingSince(consumer()).Equal(begin))
+		require.True(t, d.Dispatch.State(consumer()).FailingSince.Equal(begin))
 		call(true)
-		require.Zero(t, d.Dispatch.FailingSince(consumer()))
+		require.Zero(t, d.Dispatch.State(consumer()).FailingSince)
 
 		// A node knew of failures. It gets the shard back days after a success on another node, and starts a new count.
 		call(false)
@@ -123,12 +137,12 @@ func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 		d.Rules.Rules = breaker.Rules{FailurePercent: 50, MinCallbacks: 3, Window: 30 * day, Open: time.Hour}
 		d.begin()
 		old := d.Dispatch.lane(pushed.Number)
-		old.health(pushed, 0, false, time.Now())
+		callEnds(old, pushed, false)
 		time.Sleep(3 * day)
 		next := pushed
 		next.Number, next.Revision = 2, 7
 		d.store.consumer = next
-		old.health(pushed, 0, false, time.Now()) // the feed reports the delete later
+		callEnds(old, pushed, false) // the feed reports the delete later
 		now, _ := d.store.RefreshConsumer(t.Context(), "ch", "k")
 		require.Equal(t, next, now)
 		require.Zero(t, d.counted(t, EventPaused))
@@ -136,7 +150,7 @@ func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 		d.store.index.RemoveConsumer(pushed.Number)
 		d.store.index.PutConsumer("ch", next)
 		synctest.Wait()
-		old.health(pushed, 0, false, time.Now())
+		callEnds(old, pushed, false)
 		require.Zero(t, d.counted(t, EventOpened), "there is one by that ID whose callbacks did not fail")
 	})
 }
@@ -167,12 +181,12 @@ func TestResumeClosesTheBreaker(t *testing.T) {
 		defer d.stop()
 		d.Rules.Rules = breaker.Rules{FailurePercent: 50, MinCallbacks: 1, Window: time.Minute, Open: time.Hour}
 		d.begin()
-		d.Dispatch.lane(1).health(pushed, 0, false, time.Now())
+		callEnds(d.Dispatch.lane(1), pushed, false)
 		require.EqualValues(t, 1, d.counted(t, EventOpened))
 		paused := pushed
 		paused.Pause = domain.Pause{Reason: domain.PausedByOperator, At: time.Now()}
 		d.change(paused)
 		d.change(pushed)
-		require.Equal(t, breaker.Closed, d.Dispatch.Breaker(pushed))
+		require.Equal(t, breaker.Closed, d.Dispatch.State(pushed).Breaker)
 	})
 }

@@ -1,21 +1,28 @@
 package work
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/internal/appendfile"
+	"github.com/jetpull/jetpull/internal/tokens"
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
-// prunePage is how many messages are exported and deleted at a time.
-const prunePage = 200
+const (
+	// prunePage is how many messages are exported and deleted at a time.
+	prunePage = 200
+	// pruneFind is how many are looked for at a time. Each search passes the messages that are retained, such as those with dead jobs.
+	pruneFind = 10_000
+)
 
 // Pruner deletes messages that are older than the retention and whose jobs are all settled.
 type Pruner struct{ *core }
@@ -25,7 +32,7 @@ func (p *Pruner) pruneLoop(ctx context.Context) {
 		return
 	}
 	watch.Every(ctx, max(p.Rules.Interval, time.Second), func() {
-		n, err := p.PruneFinished(ctx, time.Now())
+		n, err := p.PruneFinished(ctx, p.Now())
 		switch {
 		case err != nil && ctx.Err() == nil:
 			p.Log.Warn("pruning stopped, trying again later", "pruned", n, "error", err)
@@ -35,32 +42,46 @@ func (p *Pruner) pruneLoop(ctx context.Context) {
 	})
 }
 
-// PruneFinished deletes messages that are older than the retention and whose jobs are all settled, and returns their number. If a
-// folder is configured, it exports them first. If the export fails, it deletes nothing.
+// PruneFinished deletes the messages of this node's channels that are older than the retention and whose jobs are all settled, and returns
+// their number. If a folder is configured, it exports them first. If the export fails, it deletes nothing.
 func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) {
 	if p.Rules.ExportPath != "" { // also when there is nothing to export, so that the log names a folder that cannot be made at once
 		if err := os.MkdirAll(p.Rules.ExportPath, 0o750); err != nil {
 			return 0, fmt.Errorf("[prune] export-path: %w", err)
 		}
 	}
-	before := now.Add(-p.Rules.Retention)
+	ages := jobindex.Ages{Before: now.Add(-p.Rules.Retention)}
+	if p.Rules.DeadRetention > 0 {
+		ages.DeadBefore = now.Add(-p.Rules.DeadRetention)
+	}
 	count := 0
 	for ctx.Err() == nil {
-		seqs := p.Index.Finished(before, prunePage)
-		if len(seqs) == 0 {
-			return count, nil
-		}
-		if p.Rules.ExportPath != "" {
-			if err := p.export(ctx, seqs, now); err != nil {
-				return count, fmt.Errorf("export messages: %w", err)
+		before := count
+		found := p.Index.Finished(p.prunes, ages, pruneFind)
+		for seqs := range slices.Chunk(found, prunePage) {
+			if p.Rules.ExportPath != "" {
+				if err := p.export(ctx, seqs, now); err != nil {
+					return count, fmt.Errorf("export messages: %w", err)
+				}
+			}
+			deleted, err := p.Messages.Prune(ctx, seqs)
+			count += deleted
+			if err != nil {
+				return count, fmt.Errorf("delete messages: %w", err)
 			}
 		}
-		if err := p.Messages.Prune(ctx, seqs); err != nil {
-			return count, fmt.Errorf("delete messages: %w", err)
+		if len(found) < pruneFind || count == before {
+			return count, nil
 		}
-		count += len(seqs)
 	}
 	return count, context.Cause(ctx)
+}
+
+// prunes reports whether this node prunes a channel, given by its token. Of several nodes the one that makes the channel's callbacks does, so
+// that a message is exported once.
+func (p *Pruner) prunes(token string) bool {
+	channel, err := tokens.ParseSubject(token)
+	return err == nil && p.Shards.Owns(p.Shards.Shard(channel))
 }
 
 // exported is one line of an export. The payload is base64 in JSON.
@@ -76,7 +97,7 @@ type exportedJob struct {
 	Retries         int
 }
 
-func (p *Pruner) export(ctx context.Context, seqs []uint64, now time.Time) (err error) {
+func (p *Pruner) export(ctx context.Context, seqs []uint64, now time.Time) error {
 	messages, err := p.Messages.InOrder(ctx, seqs)
 	if err != nil {
 		return err
@@ -85,22 +106,15 @@ func (p *Pruner) export(ctx context.Context, seqs []uint64, now time.Time) (err 
 	if p.Rules.NodeName != "" {
 		name = p.Rules.NodeName + "-" + name
 	}
-	file, err := os.OpenFile(filepath.Join(p.Rules.ExportPath, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	w := bufio.NewWriter(file)
-	lines := json.NewEncoder(w)
-	for _, m := range messages {
-		if err := lines.Encode(p.exported(ctx, m)); err != nil {
-			return err
+	return appendfile.Append(filepath.Join(p.Rules.ExportPath, name), 0o640, func(w io.Writer) error {
+		lines := json.NewEncoder(w)
+		for _, m := range messages {
+			if err := lines.Encode(p.exported(ctx, m)); err != nil {
+				return err
+			}
 		}
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return file.Sync()
+		return nil
+	})
 }
 
 func (p *Pruner) exported(ctx context.Context, m domain.Message) exported {

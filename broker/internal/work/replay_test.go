@@ -58,7 +58,8 @@ func TestReplayThatIsStoppedSkipsNothing(t *testing.T) {
 		parts := partsOf(s.memoryStore)
 		parts.Replays = s
 		s.replay = bulk.Operation{
-			ID: "1-1", Kind: domain.ReplayKind, Group: "1", Number: 1, Spec: json.RawMessage("{}"), Rate: 10, State: bulk.Running, UpTo: 100, Next: 1, Matched: 20,
+			ID: "1-1", Kind: domain.ReplayKind, Group: "1", Number: 1, Spec: json.RawMessage("{}"), Rate: 10, State: bulk.Running, UpTo: 100, Next: 1,
+			Matched: 20,
 		}
 		s.refusing = domain.ErrUnavailable // temporarily
 		run := func(d time.Duration) {

@@ -41,14 +41,14 @@ func newReplays(c *core, jobs *Jobs) *Replays {
 		Records: c.Replays,
 		Kinds: map[string]bulk.Kind{
 			domain.ReplayKind:  {Known: known, Select: p.replayable, Page: replayPage},
-			domain.RequeueKind: p.deadKind(known, func(j domain.Job) (domain.Job, error) { return domain.Requeue(j, time.Now()) }),
-			domain.PurgeKind:   p.deadKind(known, func(j domain.Job) (domain.Job, error) { return domain.Remove(j, time.Now(), c.Rules.MaxRetry) }),
+			domain.RequeueKind: p.deadKind(known, func(j domain.Job) (domain.Job, error) { return domain.Requeue(j, c.Now()) }),
+			domain.PurgeKind:   p.deadKind(known, func(j domain.Job) (domain.Job, error) { return domain.Remove(j, c.Now(), c.Rules.MaxRetry) }),
 		},
 		Process:   domain.NewID(),
 		Shared:    c.Rules.Shared,
 		Lost:      replayLost,
 		Exclusive: true,
-		Now:       func() time.Time { return time.Now().UTC() },
+		Now:       c.Now,
 		Log:       c.Log,
 	})
 	return p
@@ -131,7 +131,7 @@ func (p *Replays) replayJob(ctx context.Context, replay string, s domain.ReplayS
 			return j, err
 		}
 	}
-	next := domain.Settle(j, domain.Queued, time.Now())
+	next := domain.Settle(j, domain.Queued, p.Now())
 	next.Retries, next.Replay = 0, replay
 	return next, nil
 }

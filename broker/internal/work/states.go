@@ -31,7 +31,7 @@ func notRemoved(j domain.Job, err error) (domain.Job, error) {
 func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Request) (domain.Job, error) {
 	var made bool // by this request, not by an earlier one
 	j, err := x.change(ctx, id, func(j domain.Job) (next domain.Job, err error) {
-		next, made, err = domain.Transition(j, req, time.Now(), x.Rules.ClaimLimit())
+		next, made, err = domain.Transition(j, req, x.Now(), x.Rules.ClaimLimit())
 		return next, err
 	})
 	if err != nil {
@@ -47,19 +47,19 @@ func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Re
 // ExtendJob renews a claim for its full limit from now.
 func (x *Jobs) ExtendJob(ctx context.Context, id domain.JobID, claim string, timeout time.Duration) (domain.Job, error) {
 	return x.change(ctx, id, func(j domain.Job) (domain.Job, error) {
-		return domain.Extend(j, claim, timeout, time.Now(), x.Rules.ClaimLimit())
+		return domain.Extend(j, claim, timeout, x.Now(), x.Rules.ClaimLimit())
 	})
 }
 
 // RequeueJob queues a dead job with all its retries.
 func (x *Jobs) RequeueJob(ctx context.Context, id domain.JobID) error {
-	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, error) { return domain.Requeue(j, time.Now()) })
+	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, error) { return domain.Requeue(j, x.Now()) })
 	return err
 }
 
 // RemoveJob removes a dead job that has used up its retries from the dead letters.
 func (x *Jobs) RemoveJob(ctx context.Context, id domain.JobID) error {
-	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, error) { return domain.Remove(j, time.Now(), x.Rules.MaxRetry) })
+	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, error) { return domain.Remove(j, x.Now(), x.Rules.MaxRetry) })
 	return err
 }
 

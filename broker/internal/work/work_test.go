@@ -20,7 +20,8 @@ import (
 // testRules are the defaults of the configuration.
 var testRules = Rules{
 	DispatchRules: DispatchRules{
-		MaxWorkers: 200, Concurrency: 32, MaxRetry: 5, RationalDelay: 2 * time.Second, Backoff: domain.Backoff{5 * time.Second, 30 * time.Second}, Recovery: true,
+		MaxWorkers: 200, Concurrency: 32, MaxRetry: 5, RationalDelay: 2 * time.Second, Backoff: domain.Backoff{5 * time.Second, 30 * time.Second},
+		Recovery: true,
 	},
 	CallbackRules: CallbackRules{Timeout: 30 * time.Second, TokenHeader: "X-Broker-Consumer-Token"},
 }
@@ -70,12 +71,16 @@ func (s settings) Put(ctx context.Context, c domain.Consumer) (domain.Consumer, 
 // partsOf returns the parts of a broker that uses one store for its jobs.
 func partsOf(s stored) Parts {
 	return Parts{
-		Consumers: s, Settings: settings{s}, Messages: s, Records: s, Index: s.known(), Shards: s, Health: s, Rules: testRules, Log: slog.New(slog.DiscardHandler),
+		Consumers: s, Settings: settings{s}, Messages: s, Records: s, Index: s.known(), Clock: s.known().Clock, Shards: s, Health: s, Rules: testRules,
+		Log: slog.New(slog.DiscardHandler),
 	}
 }
 
 func newMemoryStore(n int) *memoryStore {
-	s := &memoryStore{jobs: map[domain.JobID]domain.Job{}, unreadable: map[uint64]error{}, gone: map[uint64]bool{}, index: jobindex.New(), consumer: pushed}
+	s := &memoryStore{
+		jobs: map[domain.JobID]domain.Job{}, unreadable: map[uint64]error{}, gone: map[uint64]bool{}, index: jobindex.New(),
+		consumer: pushed,
+	}
 	for i := range n {
 		id := domain.JobID{Seq: uint64(i + 1), Consumer: 1}
 		s.jobs[id] = domain.Job{ID: id, Status: domain.Queued}
@@ -185,7 +190,7 @@ func (s *memoryStore) Append(_ context.Context, m domain.Message) (domain.Messag
 
 func (s *memoryStore) Schedule(context.Context, domain.Message, time.Time) error { return nil }
 func (s *memoryStore) MaxPayload() int                                           { return 1 << 20 }
-func (s *memoryStore) Prune(context.Context, []uint64) error                     { return nil }
+func (s *memoryStore) Prune(context.Context, []uint64) (int, error)              { return 0, nil }
 
 func (s *memoryStore) InOrder(_ context.Context, seqs []uint64) (found []domain.Message, failed error) {
 	s.mu.Lock()
