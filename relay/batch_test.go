@@ -56,7 +56,8 @@ func TestBatchIsReadLineByLine(t *testing.T) {
 	s.receiver("ci", newPeer(t, nil).URL, nil)
 	finish := s.withheld(line("1", 900_000) + line("2", 10) + "\n" + "{\n" + line("long", 1<<20) + line("3", 900_000) + `{"source_id":"a",`)
 	for _, id := range []string{"1", "2", "3"} {
-		eventually(t, func() bool { code, _ := s.call("GET", "/v1/messages/a/"+id, adminToken, nil); return code == 200 }, id+" waits for the end of its batch")
+		eventually(t, func() bool { code, _ := s.call("GET", "/v1/messages/a/"+id, adminToken, nil); return code == 200 },
+			id+" waits for the end of its batch")
 	}
 	code, lines := finish(`"message_id":"4","receiver":"ci","payload":1}`)
 	require.Equal(t, 200, code)

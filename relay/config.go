@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/internal/service"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
@@ -30,6 +32,12 @@ type HTTPConfig struct {
 	MaxBodyBytes int    // the maximum size of a message's body, up to 8 MiB; 1 MiB by default
 	// PerAddress is the maximum number of connections from one address. 0 means no limit. The default is 1,024.
 	PerAddress int
+	// Proxies are the addresses and networks of reverse proxies. The client of a request from one is the last other address in X-Forwarded-For.
+	// They have no limit of connections. X-Forwarded-Prefix of one is in front of the paths that the client sees.
+	Proxies []string
+	// PublicURL is the URL by which clients reach the listener, such as https://example.com/relay. If it is empty, it is the URL that they
+	// use, or that a trusted proxy says.
+	PublicURL string
 	// Open allows an address other than loopback without an admin token.
 	Open bool
 	// OpenMetrics serves the metrics without a token.
@@ -62,7 +70,8 @@ type NATSConfig struct {
 	StoreDir string // the folder of the embedded server; relay-data by default
 	Name     string // the first part of the names of streams and subjects; relay by default
 	Replicas int    // the copies of each stream, 1 (the default) to 5
-	// Sync is when the embedded server syncs to disk: each, before each answer, or an interval, 2m by default.
+	// Sync is when messages are synced to disk: always (the default) and each before the answer, for several messages at a time or for one
+	// write, or at an interval.
 	Sync string
 }
 
@@ -102,7 +111,7 @@ var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 // Validate checks the rules that concern several settings. [LoadConfig] and [Start] call it.
 func (c *Config) Validate() error {
 	var errs []error
-	if _, _, err := service.ParseSync(c.NATS.Sync, syncEach); err != nil {
+	if _, _, err := c.NATS.parseSync(); err != nil {
 		errs = append(errs, err)
 	}
 	if !streamName.MatchString(c.NATS.Name) {
@@ -122,9 +131,20 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("[relay] event-url: %w", err))
 		}
 	}
+	if _, err := httpserve.ParsePublicURL(c.HTTP.PublicURL); err != nil {
+		errs = append(errs, fmt.Errorf("[http] public-url: %w", err))
+	}
 	errs = append(errs, service.CheckListener(c.HTTP.Listener, "change receivers and send", c.Admin.Token, c.HTTP.Open))
 	return errors.Join(errs...)
 }
 
-// syncEach has the embedded server sync every single write.
-const syncEach = "each"
+// The words for Sync: they name who syncs writes of the embedded server.
+const (
+	syncGroups = "always" // the relay, before it answers or goes on, once for all waiting writes
+	syncEach   = "each"   // the server, each write
+)
+
+// parseSync parses Sync: a word, or the interval at which the server syncs.
+func (c *NATSConfig) parseSync() (word string, every time.Duration, err error) {
+	return service.ParseSync(c.Sync, syncGroups, syncEach)
+}

@@ -26,7 +26,10 @@ func TestLoadConfigNamesAllThatIsWrong(t *testing.T) {
 
 // A token that no request can carry would lock everybody out.
 func TestAdminTokenThatCannotBeSent(t *testing.T) {
-	for token, ok := range map[string]bool{"": true, "s3cret": true, "two words": true, "s3cret\n": false, " s3cret": false, "s3\x01cret": false, "s3cret\x7f": false} {
+	for token, ok := range map[string]bool{
+		"": true, "s3cret": true, "two words": true, "s3cret\n": false, " s3cret": false, "s3\x01cret": false,
+		"s3cret\x7f": false,
+	} {
 		c := DefaultConfig()
 		c.Admin.Token = token
 		err := c.Validate()

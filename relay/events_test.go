@@ -142,7 +142,7 @@ func TestEventURLThatIsDown(t *testing.T) {
 
 func TestEventURLIsChecked(t *testing.T) {
 	t.Parallel()
-	for url, want := range map[string]string{"": "", "http://10.0.0.1/alerts": "", "alerts/here": "[relay] event-url: callback URL"} {
+	for url, want := range map[string]string{"": "", "http://10.0.0.1/alerts": "", "alerts/here": "[relay] event-url: URL"} {
 		c := DefaultConfig()
 		c.Relay.EventURL = url
 		if err := c.Validate(); want != "" {

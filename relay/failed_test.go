@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // failed returns the items of GET /v1/failed for a query.
@@ -336,4 +339,32 @@ func TestRedrivenBeforeItsCallback(t *testing.T) {
 		ids = append(ids, got.Header.Get("Webhook-Id"))
 	}
 	require.Equal(t, []string{"a/first", "a/redriven/1"}, ids)
+}
+
+// A failed message that cannot be decoded is counted by a redrive, which goes on behind it. A purge takes it off the list.
+func TestFailedMessageThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t)
+	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
+	r := newPeer(t, func(int, seen) (int, string) { return 403, "" })
+	s.receiver("ci", r.URL, nil)
+	for _, id := range []string{"1", "2", "3"} {
+		require.Equal(t, "FAILED", s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", id, "ci"))["status"])
+	}
+	js := testJetStream(t, srv.Connect(t))
+	failed, err := js.Stream(t.Context(), "relay_failed_messages")
+	require.NoError(t, err)
+	eventually(t, func() bool { return len(s.failed("")) == 3 }, "the list is not complete")
+	second, err := failed.GetMsg(t.Context(), 2)
+	require.NoError(t, err)
+	second.Header.Del(nats.MsgIdHdr)
+	_, err = js.PublishMsg(t.Context(), &nats.Msg{Subject: second.Subject, Header: second.Header, Data: []byte("garbage")})
+	require.NoError(t, err)
+
+	op := s.operate("redrive", object{"filter": object{}})
+	require.EqualValues(t, 2, op["done"])
+	require.EqualValues(t, 1, op["failed"])
+	eventually(t, func() bool { return r.count() == 5 }, "the others are not sent again")
+	eventually(t, func() bool { return len(s.failed("")) == 3 }, "the list is not complete")
+	require.EqualValues(t, 3, s.operate("purge", object{"filter": object{}})["done"])
 }

@@ -12,7 +12,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -28,7 +28,10 @@ func TestResponseIsCarriedBack(t *testing.T) {
 		return 204, ""
 	})
 	s.receiver("ci", r.URL+"/hook", object{"secrets": []string{secret, old}})
-	s.want(200, "PUT", "/v1/senders/git", adminToken, object{"callback_endpoint": callback.URL, "token": "git-token", "secrets": []string{callbackSecret}, "sources": []string{"repo/"}})
+	s.want(200, "PUT", "/v1/senders/git", adminToken, object{
+		"callback_endpoint": callback.URL, "token": "git-token",
+		"secrets": []string{callbackSecret}, "sources": []string{"repo/"},
+	})
 	m := message("repo/a b", "push 1", "ci")
 	m["headers"] = object{"X-Event": "push"}
 	answer := s.want(202, "POST", "/v1/messages", "git-token", m)

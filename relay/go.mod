@@ -5,9 +5,7 @@ go 1.26.0
 require (
 	github.com/getsentry/sentry-go v0.50.0
 	github.com/jetpull/jetpull v0.0.0
-	github.com/jetpull/jetpull/internal/dashboard v0.0.0
 	github.com/jetpull/jetpull/internal/service v0.0.0
-	github.com/jetpull/jetpull/internal/webhook v0.0.0
 	github.com/jetpull/jetpull/natsembed v0.0.0
 	github.com/jetpull/jetpull/test v0.0.0
 	github.com/nats-io/nats-server/v2 v2.15.2
@@ -57,9 +55,9 @@ require (
 
 replace (
 	github.com/jetpull/jetpull => ..
-	github.com/jetpull/jetpull/internal/dashboard => ../internal/dashboard
 	github.com/jetpull/jetpull/internal/service => ../internal/service
-	github.com/jetpull/jetpull/internal/webhook => ../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../natsembed
 	github.com/jetpull/jetpull/test => ../test
 )
+
+replace github.com/jetpull/jetpull/otelpull => ../otelpull

@@ -35,8 +35,12 @@ func eventually(t testing.TB, met func() bool, otherwise string) {
 
 func within(t testing.TB, bound time.Duration, met func() bool, otherwise string) {
 	t.Helper()
-	for deadline := time.Now().Add(bound); !met(); time.Sleep(waitStep) {
-		if time.Now().After(deadline) {
+	ended, tick := time.After(bound), time.NewTicker(waitStep)
+	defer tick.Stop()
+	for !met() {
+		select {
+		case <-tick.C:
+		case <-ended:
 			t.Fatal(otherwise)
 		}
 	}

@@ -152,7 +152,10 @@ func (h *witness) check(s *site, inFlight int) {
 			h.accept(source, id)
 		}
 	}
-	run := &relayhistory.Run{Receivers: map[string]relayhistory.Receiver{}, Offered: h.offered, Accepted: h.accepted, Order: h.order, Ends: map[string]relayhistory.End{}}
+	run := &relayhistory.Run{
+		Receivers: map[string]relayhistory.Receiver{}, Offered: h.offered, Accepted: h.accepted, Order: h.order,
+		Ends: map[string]relayhistory.End{},
+	}
 	for key := range h.offered {
 		h.readEnd(s, run, key)
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -48,7 +49,8 @@ func TestBodiesOverTheLimits(t *testing.T) {
 	}
 	// Only the line of a batch that is too large is refused.
 	code, body := s.call("POST", "/v1/messages:batch", adminToken,
-		`{"source_id":"a","message_id":"1","receiver":"ci","payload":"`+strings.Repeat("x", 10_000)+`"}`+"\n"+`{"source_id":"a","message_id":"2","receiver":"ci","payload":1}`)
+		`{"source_id":"a","message_id":"1","receiver":"ci","payload":"`+strings.Repeat("x",
+			10_000)+`"}`+"\n"+`{"source_id":"a","message_id":"2","receiver":"ci","payload":1}`)
 	require.Equal(t, http.StatusOK, code)
 	require.Regexp(t, `^{"error":{"code":"too_large".*}}\n{"source_id":"a","message_id":"2","status":"ARRIVED"}\n$`, string(body))
 	req, err := http.NewRequest(http.MethodGet, s.url+"/healthz", nil)
@@ -58,7 +60,8 @@ func TestBodiesOverTheLimits(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, resp.StatusCode)
 	s.want(400, "POST", "/v1/messages", adminToken, object{
-		"source_id": "a", "message_id": "3", "receiver": "ci", "payload": 1, "headers": object{"X-Long": strings.Repeat("x", 9<<10), "X-More": ""}, "more": 1,
+		"source_id": "a", "message_id": "3", "receiver": "ci", "payload": 1, "headers": object{"X-Long": strings.Repeat("x", 9<<10), "X-More": ""},
+		"more": 1,
 	})
 }
 
@@ -163,4 +166,59 @@ func TestPayloadsOverTheServersLimit(t *testing.T) {
 		return s.mayHave("a", "1", "DONE") && len(s.want(200, "GET", "/v1/failed?reason=MALFORMED", adminToken, nil)["items"].([]any)) == 1
 	}, "one of them is tried for ever")
 	require.Equal(t, 1, r.count())
+}
+
+// A client of the account that writes the window of a receiver, again and again, delays its messages by one window at most: the process
+// that sends asks the server whether it still has the pin, and keeps what it has counted.
+func TestForgedWindow(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t, servertest.WithAttackers("$KV.relay_state.window.*"))
+	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
+	r := newPeer(t, nil)
+	const limit, posts, window = 3, 15, time.Second
+	s.receiver("ci", r.URL, object{"rate_limit": limit, "window_size": window.Seconds()})
+	nc := srv.Attacker(t, "$KV.relay_state.window.*")
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := 0; ; i++ {
+			forged := []string{`{"pin":"forged"}`, `{"stopped":true}`, `{`, `{"stopped":true,"posts":[{"age":-4611686018427387904,"count":1099511627776}]}`}
+			_, err := nc.Request("$KV.relay_state.window.ci", []byte(forged[i%len(forged)]), waitLong)
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-stop:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { close(stop); <-ended })
+	for i := range posts {
+		s.want(202, "POST", "/v1/messages", adminToken, message("a", fmt.Sprint(i), "ci"))
+	}
+	eventually(t, func() bool { return r.count() == posts }, "the messages wait for ever")
+	arrivals := r.list()
+	for i := limit; i < posts; i++ {
+		require.GreaterOrEqual(t, arrivals[i].At.Sub(arrivals[i-limit].At), window)
+	}
+}
+
+// An entry of the registry that is not the relay's changes nothing, such as the confirmation of a message that the server has published there.
+func TestForgedRegistryEntry(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t, servertest.WithAttackers("$KV.relay_receiver_config.receiver.ci"))
+	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
+	s.receiver("ci", "http://127.0.0.1:9/", nil)
+	s.receiver("bank", "http://127.0.0.1:9/", nil)
+	nc := srv.Attacker(t, "$KV.relay_receiver_config.receiver.ci")
+	for _, forged := range []string{`{"stream":"relay_from_sender","seq":1}`, `{"name":"bank","post_endpoint":"http://127.0.0.1:1/"}`, `{`} {
+		_, err := nc.Request("$KV.relay_receiver_config.receiver.ci", []byte(forged), waitLong)
+		require.NoError(t, err)
+	}
+	s.receiver("later", "http://127.0.0.1:9/", nil) // when it is known, the forged entries were read
+	for _, name := range []string{"ci", "bank"} {
+		require.Equal(t, "http://127.0.0.1:9/", s.want(200, "GET", "/v1/receivers/"+name, adminToken, nil)["post_endpoint"], name)
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,7 +21,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/jetpull/jetpull/internal/dashboard"
+	"github.com/jetpull/jetpull/internal/service/dashboard"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // asyncPeer answers the first POST with 503, the next with 202, and its status endpoint with 202 once.
@@ -113,7 +113,8 @@ func TestBacklogIsCounted(t *testing.T) {
 	}
 	eventually(t, func() bool {
 		_, body := s.call("GET", "/metrics", adminToken, nil)
-		return strings.Contains(string(body), "relay_backlog{receiver=\"ci\"} 3\n") && !strings.Contains(string(body), "relay_oldest_seconds{receiver=\"ci\"} 0\n")
+		return strings.Contains(string(body), "relay_backlog{receiver=\"ci\"} 3\n") && !strings.Contains(string(body),
+			"relay_oldest_seconds{receiver=\"ci\"} 0\n")
 	}, "three messages are not counted")
 	state := s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"].(object)
 	require.EqualValues(t, 3, state["backlog"])
@@ -208,22 +209,10 @@ func TestTraceParentIsPassedOn(t *testing.T) {
 	require.Empty(t, callback.list()[1].Header.Get("Traceparent"))
 }
 
-// lockedBuffer is a buffer for concurrent writers.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
 // Each failure of a message is one line of the log, however often the list is read until the message is redriven.
 func TestLogOfAFailure(t *testing.T) {
 	t.Parallel()
-	var out lockedBuffer
+	var out servertest.Log
 	cfg := testConfig(t.TempDir())
 	cfg.Relay.AutoRedrive = []time.Duration{200 * time.Millisecond}
 	n, err := Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&out, nil)))
@@ -236,20 +225,20 @@ func TestLogOfAFailure(t *testing.T) {
 		return o["status"] == "FAILED" && o["redrives"] == 1.0 && len(s.failed("")) == 1
 	}, "it is not redriven, or not on the list")
 	require.NoError(t, n.Stop(context.Background()))
-	require.Equal(t, 2, strings.Count(out.b.String(), "message failed"))
+	require.Equal(t, 2, strings.Count(out.String(), "message failed"))
 }
 
 // Each step of a message is a record of the log that has its source, its ID and its trace.
 func TestLogOfAMessage(t *testing.T) {
 	t.Parallel()
-	var out lockedBuffer
+	var out servertest.Log
 	n, err := Start(t.Context(), testConfig(t.TempDir()), slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	require.NoError(t, err)
 	s := &site{t, n.URL()}
 	s.runOne("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	require.NoError(t, n.Stop(context.Background()))
 	steps := map[string]int{}
-	lines := bufio.NewScanner(&out.b)
+	lines := bufio.NewScanner(strings.NewReader(out.String()))
 	for lines.Scan() {
 		var record struct{ Msg, Source, Message, Trace string }
 		require.NoError(t, json.Unmarshal(lines.Bytes(), &record))
@@ -258,8 +247,8 @@ func TestLogOfAMessage(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[string]int{"message from a sender": 1, "attempt": 2, "poll": 2, "callback": 1}, steps)
-	require.NotContains(t, out.b.String(), "git-token")
-	require.NotContains(t, out.b.String(), adminToken)
+	require.NotContains(t, out.String(), "git-token")
+	require.NotContains(t, out.String(), adminToken)
 }
 
 // A relay that cannot open its port logs that error alone, and none of its workers.
@@ -270,11 +259,11 @@ func TestLogOfAStartThatFails(t *testing.T) {
 	defer taken.Close()
 	cfg := testConfig(t.TempDir())
 	cfg.HTTP.Listener = taken.Addr().String()
-	var out lockedBuffer
+	var out servertest.Log
 	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	for range 4 { // the workers may not have started yet
 		_, err = Start(t.Context(), cfg, log)
 		require.ErrorContains(t, err, "choose another with --listen")
 	}
-	require.Empty(t, out.b.String())
+	require.Empty(t, out.String())
 }

@@ -108,7 +108,8 @@ func (m *mortal) start() {
 	self, err := os.Executable()
 	require.NoError(m.t, err)
 	cmd := exec.Command(self, "-test.run=^$")
-	cmd.Env = append(os.Environ(), childDir+"="+m.dir, childAddr+"="+m.listen, childNATS+"="+m.nats, childPoint+"="+m.point, childClock+"="+m.clock.String(),
+	cmd.Env = append(os.Environ(), childDir+"="+m.dir, childAddr+"="+m.listen, childNATS+"="+m.nats, childPoint+"="+m.point,
+		childClock+"="+m.clock.String(),
 		childCopies+"="+strconv.Itoa(m.replicas), childGiveUp+"="+m.giveUp.String())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -5,16 +5,18 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
-	"github.com/jetpull/jetpull/internal/webhook"
-	"github.com/jetpull/jetpull/internal/webhook/events"
+	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook/events"
 	"github.com/jetpull/jetpull/natsembed"
 	"github.com/jetpull/jetpull/relay/internal/httpapi"
 	"github.com/jetpull/jetpull/relay/internal/store"
@@ -42,6 +44,7 @@ type Node struct {
 	nc       *nats.Conn
 	store    *store.Store
 	workers  *work.Workers
+	lacks    service.Permissions
 	server   *httpserve.Server
 	stopping context.Context
 	endWaits context.CancelFunc // ends stopping
@@ -49,6 +52,8 @@ type Node struct {
 	stopped  error
 	release  service.Closers                               // everything but the listener
 	console  func(api http.Handler) (http.Handler, func()) // nil: none
+	disk     store.Disk                                    // of the embedded server with [nats] sync always; otherwise nil
+	fsync    func(f *os.File) error                        // lets tests simulate a loss of power
 }
 
 // Option changes how a node starts.
@@ -87,17 +92,24 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 func (n *Node) connect(ctx context.Context) (err error) {
 	opts := service.NATSOptions("jetpull relay", n.log)
 	if n.cfg.NATS.URL != "" {
-		if n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, opts...); err == nil {
+		if n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, append(opts, n.lacks.Watch)...); err == nil {
 			n.release.Add(n.nc.Close)
 		}
 		return err
 	}
-	each, every, err := service.ParseSync(n.cfg.NATS.Sync, syncEach)
+	mode, every, err := n.cfg.NATS.parseSync()
 	if err != nil {
 		return err
 	}
+	sync := natsembed.SyncEvery(every)
+	switch mode {
+	case syncGroups:
+		sync = natsembed.SyncGroup
+	case syncEach:
+		sync = natsembed.SyncEach
+	}
 	embedded, err := natsembed.Start(ctx, natsembed.Options{
-		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", SyncAlways: each == syncEach, SyncInterval: every,
+		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", Sync: sync, Fsync: n.fsync,
 		MaxPayload: int32(store.EntryOverhead + max(n.cfg.HTTP.MaxBodyBytes, work.MostJSON(n.cfg.Relay.MaxResponse))),
 		Logger:     n.log.With("part", "nats"),
 		// Nearly every message has a subject of its own, so the server's cache of subjects would only be filled and swept.
@@ -107,10 +119,18 @@ func (n *Node) connect(ctx context.Context) (err error) {
 		return fmt.Errorf("[nats] store-dir %s: %w", n.cfg.NATS.StoreDir, err)
 	}
 	n.release.Add(embedded.Stop)
-	if n.nc, err = embedded.Connect(opts...); err == nil {
-		n.release.Add(n.nc.Close)
+	if mode == syncGroups {
+		n.disk = embedded
 	}
-	return err
+	if n.nc, err = embedded.Connect(opts...); err != nil {
+		return err
+	}
+	n.release.Add(n.nc.Close)
+	js, err := jetstream.New(n.nc)
+	if err != nil {
+		return fmt.Errorf("use JetStream: %w", err)
+	}
+	return service.CheckStore(ctx, js, n.cfg.NATS.StoreDir, "relay")
 }
 
 func (n *Node) startWork(ctx context.Context) error {
@@ -120,7 +140,8 @@ func (n *Node) startWork(ctx context.Context) error {
 	}
 	n.release.Add(reporter.close)
 	n.store, err = store.Open(ctx, n.nc, store.Config{
-		Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Embedded: n.cfg.NATS.URL == "", Tombstone: n.cfg.Relay.Tombstone, Logger: n.log,
+		Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Embedded: n.cfg.NATS.URL == "", Tombstone: n.cfg.Relay.Tombstone, Disk: n.disk,
+		Logger: n.log,
 	})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
@@ -144,7 +165,8 @@ func (n *Node) startWork(ctx context.Context) error {
 func (n *Node) listen(ctx context.Context) (err error) {
 	loopback, _ := service.Loopback(n.cfg.HTTP.Listener) // Validate has checked it
 	handler := httpapi.New(n.store, n.workers, httpapi.Options{
-		AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics, Loopback: loopback, Logger: n.log, Stopping: n.stopping,
+		AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics, Loopback: loopback, Logger: n.log,
+		Stopping: n.stopping, Permitted: n.lacks.Err,
 		MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()),
 	})
 	if n.console != nil {
@@ -153,7 +175,8 @@ func (n *Node) listen(ctx context.Context) (err error) {
 		handler = httpserve.Mount(n.stopping, "/console/", console, handler)
 	}
 	n.server, err = httpserve.Listen(ctx, httpserve.Config{
-		Address: n.cfg.HTTP.Listener, Handler: handler, Read: readTimeout, Write: writeTimeout, PerAddress: n.cfg.HTTP.PerAddress, Log: n.log,
+		Address: n.cfg.HTTP.Listener, Handler: handler, Read: readTimeout, Write: writeTimeout, PerAddress: n.cfg.HTTP.PerAddress,
+		Proxies: n.cfg.HTTP.Proxies, Public: n.cfg.HTTP.PublicURL, Log: n.log,
 	})
 	return err
 }

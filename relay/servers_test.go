@@ -3,9 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
@@ -31,24 +28,7 @@ const (
 
 // member is a server of a cluster, until it is killed.
 func member(dir string) error {
-	number, err := strconv.Atoi(os.Getenv(memberNumber))
-	if err != nil {
-		return err
-	}
-	var addrs []*net.TCPAddr
-	for text := range strings.SplitSeq(os.Getenv(memberPorts), ",") {
-		port, err := strconv.Atoi(text)
-		if err != nil {
-			return err
-		}
-		addrs = append(addrs, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
-	}
-	ports := servertest.WithOptions(func(o *server.Options) { o.Port, o.HTTPHost, o.HTTPPort = addrs[0].Port, "127.0.0.1", addrs[1].Port })
-	if _, err := servertest.StartServer(dir, servertest.Clustered(number, addrs[2:]), ports); err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	return servertest.RunMember(dir, os.Getenv(memberNumber), os.Getenv(memberPorts))
 }
 
 // cluster is three servers, each in a process that can be killed.
@@ -76,7 +56,8 @@ func newCluster(t *testing.T) *cluster {
 		clients, health := addrs[len(c.members)+2*i].Port, addrs[len(c.members)+2*i+1].Port
 		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", clients))
 		m.dir, m.health = t.TempDir(), fmt.Sprintf("http://127.0.0.1:%d/healthz", health)
-		m.env = append(os.Environ(), memberDir+"="+m.dir, memberNumber+"="+strconv.Itoa(i), fmt.Sprintf("%s=%d,%d,%s", memberPorts, clients, health, strings.Join(routes, ",")))
+		m.env = append(os.Environ(), memberDir+"="+m.dir, memberNumber+"="+strconv.Itoa(i),
+			fmt.Sprintf("%s=%d,%d,%s", memberPorts, clients, health, strings.Join(routes, ",")))
 		t.Cleanup(func() { c.kill(i) })
 		c.start(i)
 	}

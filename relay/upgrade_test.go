@@ -1,11 +1,7 @@
 package relay
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"context"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,12 +9,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
-// earlierStores are stores that the builds of two commits have written with writeStore. They have messages that wait for a paused
+// earlierStores are stores that the builds of these commits have written with writeStore. They have messages that wait for a paused
 // receiver, for one that is down and for a sender that is down, failed messages, and an operation in progress. This build does not
 // know the operations of the first.
-var earlierStores = map[string]bool{"testdata/store-7f96690.tar.gz": false, "testdata/store-4b166d2.tar.gz": true}
+var earlierStores = map[string]bool{
+	"testdata/store-7f96690.tar.gz": false, "testdata/store-4b166d2.tar.gz": true, "testdata/store-74250ac.tar.gz": true,
+}
 
 const (
 	inOrder = 5 // messages for the paused receiver
@@ -35,18 +35,7 @@ func upgradeConfig(dir string) *Config {
 
 // TestWriteStore writes the archive, in the checkout of a build, if JETPULL_WRITE_STORE names it.
 func TestWriteStore(t *testing.T) {
-	path := os.Getenv("JETPULL_WRITE_STORE")
-	if path == "" {
-		t.Skip("JETPULL_WRITE_STORE names no archive to write")
-	}
-	dir := t.TempDir()
-	writeStore(t, dir)
-	out, err := os.Create(path)
-	require.NoError(t, err)
-	zip := gzip.NewWriter(out)
-	archive := tar.NewWriter(zip)
-	require.NoError(t, archive.AddFS(os.DirFS(dir)))
-	require.NoError(t, errors.Join(archive.Close(), zip.Close(), out.Close()))
+	servertest.WriteStore(t, func(dir string) { writeStore(t, dir) })
 }
 
 func writeStore(t *testing.T, dir string) {
@@ -81,30 +70,6 @@ func writeStore(t *testing.T, dir string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "written"), []byte(time.Now().UTC().Format(time.RFC3339)), 0o600))
 }
 
-func extract(t *testing.T, path, dir string) {
-	t.Helper()
-	in, err := os.Open(path)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, in.Close()) }()
-	zip, err := gzip.NewReader(in)
-	require.NoError(t, err)
-	for archive := tar.NewReader(zip); ; {
-		entry, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		require.NoError(t, err)
-		if entry.Typeflag != tar.TypeReg {
-			continue
-		}
-		name := filepath.Join(dir, filepath.FromSlash(entry.Name))
-		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o750))
-		data, err := io.ReadAll(archive)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(name, data, 0o600))
-	}
-}
-
 // A relay starts on the store of an earlier build, delivers the messages that wait, and completes the operation in progress.
 func TestStoreOfAnEarlierBuild(t *testing.T) {
 	for path, operations := range earlierStores {
@@ -117,7 +82,7 @@ func TestStoreOfAnEarlierBuild(t *testing.T) {
 
 func startOn(t *testing.T, path string, operations bool) {
 	dir := t.TempDir()
-	extract(t, path, dir)
+	servertest.ExtractStore(t, path, dir)
 	id, err := os.ReadFile(filepath.Join(dir, "operation"))
 	require.NoError(t, err)
 	stamp, err := os.ReadFile(filepath.Join(dir, "written"))

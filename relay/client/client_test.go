@@ -83,7 +83,10 @@ func TestStatusIsOfTheMessageThatIsSigned(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	for status, want := range map[int]error{401: ErrUnauthorized, 403: ErrUnauthorized, 404: ErrNotFound, 409: ErrConflict, 500: ErrUnavailable, 503: ErrUnavailable} {
+	for status, want := range map[int]error{
+		401: ErrUnauthorized, 403: ErrUnauthorized, 404: ErrNotFound, 409: ErrConflict, 500: ErrUnavailable,
+		503: ErrUnavailable,
+	} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
 			_, _ = w.Write([]byte(`{"error":{"code":"c","message":"m"}}`))

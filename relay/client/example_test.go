@@ -131,7 +131,10 @@ func ExampleCallback() {
 	url, stop := startRelay()
 	defer stop()
 	put(url+"/v1/receivers/ci", map[string]any{"post_endpoint": ci.URL})
-	put(url+"/v1/senders/git", map[string]any{"callback_endpoint": git.URL, "token": "git-token", "secrets": []string{secret}, "sources": []string{"repo"}})
+	put(url+"/v1/senders/git", map[string]any{
+		"callback_endpoint": git.URL, "token": "git-token", "secrets": []string{secret},
+		"sources": []string{"repo"},
+	})
 
 	_, err = client.New(url, "git-token", nil).Send(context.Background(), client.Message{Source: "repo", ID: "1", Receiver: "ci", Payload: 1})
 	fmt.Println(err)

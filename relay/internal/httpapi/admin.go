@@ -12,19 +12,18 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
 const (
-	maxSeconds   = 365 * 24 * 3600
-	maxRetries   = 10_000
-	maxRateLimit = 1_000_000
-	maxSecrets   = 16
-	maxEndpoint  = 4 << 10 // bytes: every relay process keeps it in memory
+	maxSeconds  = 365 * 24 * 3600
+	maxRetries  = 10_000
+	maxSecrets  = 16
+	maxEndpoint = 4 << 10 // bytes: every relay process keeps it in memory
 )
 
 // receiverBody is the configuration of a receiver in requests and answers. Durations are in seconds.
@@ -63,7 +62,7 @@ type receiverState struct {
 	// Answers are missing before the first answer to this process.
 	Answers *work.Answers `json:"answers,omitempty"`
 	// Waiting is the reason why no POST can begin now.
-	Waiting *work.Wait `json:"waiting,omitempty"`
+	Waiting *gate.Wait `json:"waiting,omitempty"`
 }
 
 func viewReceiver(r store.Receiver) receiverView {
@@ -74,20 +73,18 @@ func viewReceiver(r store.Receiver) receiverView {
 	}}
 }
 
-// checkEndpoint checks a URL. {source_id} and {message_id} are allowed in its path and query. They are not allowed in its host,
-// since then a sender could choose the host.
-func checkEndpoint(field, endpoint string, empty bool) error {
+// checkEndpoint checks a URL, in which the placeholders may be.
+func checkEndpoint(field, endpoint string, empty bool, placeholders ...string) error {
 	if endpoint == "" && empty {
 		return nil
 	}
 	if len(endpoint) > maxEndpoint {
 		return httpserve.BadRequest("%s: it has %d bytes: give %d at most", field, len(endpoint), maxEndpoint)
 	}
-	u, err := url.Parse(endpoint)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return httpserve.BadRequest("%s: %q is not an http or https URL", field, mask.URL(endpoint))
+	if err := webhook.CheckTemplate(endpoint, placeholders...); err != nil {
+		return httpserve.BadRequest("%s: %v", field, err)
 	}
-	if u.User != nil {
+	if u, err := url.Parse(endpoint); err != nil || u.User != nil {
 		return httpserve.BadRequest("%s: it has a user or password, which would be shown to others", field)
 	}
 	return nil
@@ -111,7 +108,8 @@ func checkSecrets(secrets []string) error {
 
 // apply checks a configuration and applies it to a receiver.
 func (b *receiverBody) apply(r *store.Receiver) error {
-	err := cmp.Or(checkEndpoint("post_endpoint", b.PostEndpoint, false), checkEndpoint("status_endpoint", b.StatusEndpoint, true), checkSecrets(b.Secrets))
+	err := cmp.Or(checkEndpoint("post_endpoint", b.PostEndpoint, false),
+		checkEndpoint("status_endpoint", b.StatusEndpoint, true, work.SourcePlaceholder, work.MessagePlaceholder), checkSecrets(b.Secrets))
 	if err != nil {
 		return err
 	}
@@ -134,8 +132,8 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 	switch {
 	case b.MaxRetries < 0 || b.MaxRetries > maxRetries:
 		return httpserve.BadRequest("max_retries: %d is not a number from 0 to %d", b.MaxRetries, maxRetries)
-	case b.RateLimit < 0 || b.RateLimit > maxRateLimit:
-		return httpserve.BadRequest("rate_limit: %d is not a number from 0, which is no limit, to %d", b.RateLimit, maxRateLimit)
+	case b.RateLimit < 0 || b.RateLimit > gate.MaxLimit:
+		return httpserve.BadRequest("rate_limit: %d is not a number from 0, which is no limit, to %d", b.RateLimit, gate.MaxLimit)
 	case !slices.Contains([]store.Order{store.OrderNone, store.OrderSource, store.OrderReceiver}, r.Order):
 		return httpserve.BadRequest("order: %q is none of none, source and receiver", b.Order)
 	case r.UnknownOutcome != store.AtLeastOnce && r.UnknownOutcome != store.AtMostOnce:
@@ -199,7 +197,10 @@ func (a *API) getReceiver(r *http.Request) (any, error) {
 func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint64) (receiverView, error) {
 	view := viewReceiver(r)
 	oldest, err := a.store.Oldest(ctx, store.ToReceiver, r.Name, backlog)
-	view.State = &receiverState{State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog, Oldest: oldest.Seconds(), Answers: a.work.Metrics().Answers(r.Name), Waiting: a.work.ReceiverWait(r)}
+	view.State = &receiverState{
+		State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog, Oldest: oldest.Seconds(),
+		Answers: a.work.Metrics().Answers(r.Name), Waiting: a.work.ReceiverWait(r),
+	}
 	return view, err
 }
 

@@ -35,6 +35,8 @@ type Options struct {
 	Logger  *slog.Logger
 	// Stopping ends when waits are to end.
 	Stopping context.Context
+	// Permitted returns which permission of the NATS server is missing, or nil. A nil Permitted means that none is.
+	Permitted func() error
 }
 
 // API serves the routes.
@@ -76,12 +78,13 @@ func (a *API) routes() []httpserve.Route {
 		on("PUT", "/v1/senders/{name}", admin, httpserve.Show(a.putSender)),
 		on("DELETE", "/v1/senders/{name}", admin, a.deleteSender),
 
-		on("POST", "/v1/messages", sender, a.postMessage),
+		on("POST", "/v1/messages", sender, a.postMessage, "wait"),
 		on("POST", "/v1/messages:batch", sender, a.postBatch),
 		on("GET", "/v1/messages/{source}/{id}", sender, httpserve.ShowOf(a.findMessage, a.getMessage)),
-		on("GET", "/v1/messages/{source}/{id}/response", sender, a.getResponse),
+		on("GET", "/v1/messages/{source}/{id}/response", sender, a.getResponse, "wait"),
 
-		on("GET", "/v1/failed", admin, httpserve.Show(a.listFailed), "receiver", "source", "message", "stage", "reason", "since", "until", "limit", "cursor"),
+		on("GET", "/v1/failed", admin, httpserve.Show(a.listFailed), "receiver", "source", "message", "stage", "reason", "since", "until", "limit",
+			"cursor"),
 		on("POST", "/v1/failed:redrive", admin, a.operate(store.Redrive)),
 		on("POST", "/v1/failed:skip", admin, a.operate(store.Skip)),
 		on("POST", "/v1/failed:purge", admin, a.operate(store.Purge)),
@@ -136,7 +139,7 @@ func (a *API) isAdmin(r *http.Request) bool {
 	if a.opts.AdminToken == "" {
 		return httpserve.Bearer(r) == ""
 	}
-	return a.logins.Wait(r) == 0 && tokens.Same(a.opts.AdminToken, httpserve.Bearer(r))
+	return tokens.Same(a.opts.AdminToken, httpserve.Bearer(r))
 }
 
 var errUnauthorized = httpserve.Refuse(http.StatusUnauthorized, "unauthorized", "give a valid token as Authorization: Bearer")
@@ -164,6 +167,11 @@ func (a *API) senderOf(r *http.Request, source string) (string, error) {
 }
 
 func (a *API) ready(_ http.ResponseWriter, r *http.Request) error {
+	if a.opts.Permitted != nil {
+		if err := a.opts.Permitted(); err != nil {
+			return httpserve.Refuse(http.StatusServiceUnavailable, "unavailable", "%v", err)
+		}
+	}
 	if err := a.store.Ready(r.Context()); err != nil {
 		return err
 	}

@@ -81,7 +81,8 @@ func (b filterBody) filter(now time.Time) (f store.Filter, err error) {
 func (a *API) listFailed(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	f, err := filterBody{store.Filter{
-		Receiver: q.Get("receiver"), Source: q.Get("source"), Message: q.Get("message"), Stage: machine.Stage(q.Get("stage")), Reason: machine.Reason(q.Get("reason")),
+		Receiver: q.Get("receiver"), Source: q.Get("source"), Message: q.Get("message"), Stage: machine.Stage(q.Get("stage")),
+		Reason: machine.Reason(q.Get("reason")),
 	}, q.Get("since"), q.Get("until")}.filter(a.store.Now())
 	if err != nil {
 		return nil, err
@@ -187,6 +188,7 @@ type operationView struct {
 	Matched int       `json:"matched"`
 	Done    int       `json:"done"`
 	Skipped int       `json:"skipped"`
+	Failed  int       `json:"failed"`
 	By      string    `json:"by,omitempty"`
 	Rate    float64   `json:"rate,omitempty"`
 	Began   time.Time `json:"began,omitzero"`
@@ -199,7 +201,7 @@ func viewOperation(o bulk.Operation) operationView {
 	var selection store.Selection
 	_ = json.Unmarshal(o.Spec, &selection) // an operation that cannot be parsed is shown without its filter
 	return operationView{
-		ID: o.ID, Verb: o.Kind, State: strings.ToLower(string(o.State)), Matched: o.Matched, Done: o.Done, Skipped: o.Skipped,
+		ID: o.ID, Verb: o.Kind, State: strings.ToLower(string(o.State)), Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Failed: o.Failed,
 		By: o.By, Rate: o.Rate, Began: o.CreatedAt, Changed: o.ChangedAt, Filter: selection.Filter,
 	}
 }

@@ -147,7 +147,10 @@ func TestLinesOfABatch(t *testing.T) {
 	long := strings.Repeat("x", 50)
 	body := "a\r\n\n  b \n" + long + "\n" + strings.Repeat("y", 40) + "\r\n   \n" + long
 	for _, size := range []int64{-1, int64(len(body))} {
-		for _, in := range []io.Reader{strings.NewReader(body), iotest.OneByteReader(strings.NewReader(body)), iotest.DataErrReader(strings.NewReader(body))} {
+		for _, in := range []io.Reader{
+			strings.NewReader(body), iotest.OneByteReader(strings.NewReader(body)),
+			iotest.DataErrReader(strings.NewReader(body)),
+		} {
 			lines := newLineReader(in, size, 40)
 			for _, want := range []string{"a", "b", "", strings.Repeat("y", 40), ""} {
 				line, err := lines.next()

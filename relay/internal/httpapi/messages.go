@@ -10,6 +10,7 @@ import (
 
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -73,7 +74,8 @@ func answer(o work.Offer, v work.Verdict) (int, accepted, error) {
 	case v.Err != nil:
 		return 0, body, v.Err
 	case v.Outcome == work.Conflict:
-		return 0, body, httpserve.Refuse(http.StatusConflict, "conflict", "message %q of source %q is there with another payload or receiver", o.ID, o.Source)
+		return 0, body, httpserve.Refuse(http.StatusConflict, "conflict", "message %q of source %q is there with another payload or receiver", o.ID,
+			o.Source)
 	case v.Outcome == work.Duplicate:
 		return http.StatusOK, body, nil
 	}
@@ -155,7 +157,7 @@ type messageView struct {
 	Ended    *time.Time     `json:"ended,omitempty"`
 	Redrives int            `json:"redrives"`
 	// Waiting is the reason why a message that has arrived is not sent now.
-	Waiting   *work.Wait          `json:"waiting,omitempty"`
+	Waiting   *gate.Wait          `json:"waiting,omitempty"`
 	Response  json.RawMessage     `json:"response"`
 	Truncated bool                `json:"truncated,omitempty"`
 	Error     *work.CallbackError `json:"error,omitempty"`
@@ -198,7 +200,7 @@ func (a *API) findMessage(r *http.Request) (store.Versioned, error) {
 	if _, err := a.senderOf(r, source); err != nil {
 		return store.Versioned{}, err
 	}
-	return a.store.Load(r.Context(), source, r.PathValue("id"))
+	return a.store.Read(r.Context(), source, r.PathValue("id"))
 }
 
 func (a *API) getMessage(r *http.Request, record store.Versioned) (any, error) {

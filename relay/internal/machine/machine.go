@@ -111,6 +111,19 @@ func Next(r Record, e Event) (Record, bool) {
 	return r, false
 }
 
+// Restore returns the record of a message whose stored record is lost, from the copy r in its entry for a worker. The receiver of one that has
+// ARRIVED may have got it. If the receiver can be asked, that is done. If it must not get a second POST, the message fails.
+func Restore(r Record, e Event) Record {
+	switch {
+	case r.Status != Arrived:
+	case e.Policy.StatusEndpoint:
+		r.Status, r.Unknown, r.SentAt = Sending, true, e.Now
+	case e.Policy.AtMostOnce:
+		return fail(r, e, ToReceiver, UnknownOutcome, "the store has lost its record")
+	}
+	return r
+}
+
 func send(r Record, e Event) (Record, bool) {
 	if r.Status != Arrived {
 		return r, false

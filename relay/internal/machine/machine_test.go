@@ -197,7 +197,10 @@ func TestHistoryIsBoundedAndNotShared(t *testing.T) {
 	for i := range 2 * maxAttempts {
 		r.Status, r.Attempt = Sending, i+1
 		before := append([]Attempt(nil), r.Attempts...)
-		next, _ := Next(r, Event{Kind: Answered, Attempt: i + 1, Outcome: Retry, Policy: Policy{MaxAttempts: 1000}, Note: Attempt{Error: string(make([]byte, 2*maxError))}})
+		next, _ := Next(r, Event{
+			Kind: Answered, Attempt: i + 1, Outcome: Retry, Policy: Policy{MaxAttempts: 1000},
+			Note: Attempt{Error: string(make([]byte, 2*maxError))},
+		})
 		require.Equal(t, before, r.Attempts)
 		r = next
 	}

@@ -8,7 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 	"github.com/jetpull/jetpull/relay"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
@@ -88,7 +89,7 @@ func TestTheAnswerToTheWindowIsLost(t *testing.T) {
 	for _, left := range []bool{false, true} {
 		alone(t, ok, nil, func(t *testing.T, s *single) {
 			if left {
-				_, err := s.store.PutWindow(t.Context(), "ci", store.Window{Left: true, Posts: []store.Posts{{Count: 99}}})
+				_, err := s.store.PutWindow(t.Context(), "ci", store.Window{Left: true, Posts: []gate.Posts{{Count: 99}}})
 				require.NoError(t, err)
 			}
 			s.receiver(func(r *store.Receiver) { r.RateLimit, r.Window = 100, time.Hour })

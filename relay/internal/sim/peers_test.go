@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/internal/natstest/relayhistory"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 

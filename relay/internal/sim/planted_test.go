@@ -17,8 +17,8 @@ const plantedWithin = 300
 // planted are the bugs to be planted: a text in a source file of the relay, and the text that replaces it.
 var planted = []struct{ name, file, text, bug string }{
 	{
-		name: "a window is counted from memory after a take-over", file: "work/gate.go",
-		text: "\t\tclaimed.Posts = []store.Posts{{Age: -g.w.cfg.Takeover / 2, Count: r.RateLimit}}\n", bug: "",
+		name: "a window is counted from memory after a take-over", file: "work/window.go",
+		text: "\t\tclaimed.Posts = []gate.Posts{{Age: -takeover / 2, Count: r.RateLimit}}\n", bug: "\t\t_ = gate.Posts{}\n",
 	},
 	{
 		name: "entries stay with a process that has lost its pin", file: "work/gate.go",
@@ -39,7 +39,8 @@ var planted = []struct{ name, file, text, bug string }{
 	},
 	{
 		name: "a redrive that a process died in is taken for done", file: "work/failedmessages.go",
-		text: "\tcase e.Generation == item.Redrives+1 && (e.Status == machine.Arrived || e.Status == machine.Sending) && e.Attempt == 0,\n", bug: "\tcase\n",
+		text: "\tcase e.Generation == item.Redrives+1 && (e.Status == machine.Arrived || e.Status == machine.Sending) && e.Attempt == 0,\n",
+		bug:  "\tcase\n",
 	},
 	{
 		name: "the result of a poll is dropped", file: "work/answers.go",
@@ -62,7 +63,8 @@ func TestPlantedBugs(t *testing.T) {
 	for _, p := range planted {
 		t.Run(p.name, func(t *testing.T) {
 			exe := buildWith(t, p.file, p.text, p.bug)
-			cmd := exec.Command(exe, "-test.run=^TestSimulation$", "-test.timeout=0", "-sim.seed=1", fmt.Sprintf("-sim.count=%d", plantedWithin), "-sim.reports=1")
+			cmd := exec.Command(exe, "-test.run=^TestSimulation$", "-test.timeout=0", "-sim.seed=1", fmt.Sprintf("-sim.count=%d", plantedWithin),
+				"-sim.reports=1")
 			out, err := cmd.CombinedOutput()
 			if err == nil {
 				t.Fatalf("%d seeds did not find it", plantedWithin)

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/natsembed"
 	"github.com/jetpull/jetpull/relay"
 	"github.com/jetpull/jetpull/relay/internal/machine"
@@ -145,7 +145,10 @@ func (s *single) receiver(change func(*store.Receiver)) {
 		require.NoError(s.t, err)
 	}
 	revision := r.Revision
-	r = store.Receiver{Name: "ci", PostEndpoint: hookURL, Timeout: time.Second, Order: store.OrderNone, UnknownOutcome: store.AtLeastOnce, Revision: revision}
+	r = store.Receiver{
+		Name: "ci", PostEndpoint: hookURL, Timeout: time.Second, Order: store.OrderNone, UnknownOutcome: store.AtLeastOnce,
+		Revision: revision,
+	}
 	if change != nil {
 		change(&r)
 	}

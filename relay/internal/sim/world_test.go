@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -422,6 +423,7 @@ func (w *world) close() {
 		p.over()
 	}
 	w.outside.Wait()
+	synctest.Wait() // the server sleeps in its shutdown with a lock that a request in progress would wait for, and then time stands still
 	w.srv.Stop()
 	for name, e := range w.receivers {
 		w.run.Receivers[name] = relayhistory.Receiver{Traits: e.Traits, Posts: e.posts}

@@ -84,6 +84,13 @@ type listed struct {
 
 func newFailedIndex() *failedIndex { return &failedIndex{bySubject: map[string]*listed{}} }
 
+// clear empties the list.
+func (x *failedIndex) clear() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.bySubject, x.order = map[string]*listed{}, nil
+}
+
 func (x *failedIndex) add(subject string, item *Item) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -145,7 +152,7 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 func (s *Failed) followFailed(ctx, run context.Context) error {
 	s.feed = jsstream.Feed{
 		JS: s.js, Stream: s.failed, Reader: s.reader, HeadersOnly: true, Shared: !s.cfg.Embedded, See: s.failedChanged,
-		Seen: jsstream.NewProgress(), Log: s.log,
+		Seen: jsstream.NewProgress(), Log: s.log, Replaced: s.index.clear,
 	}
 	if err := s.follows(jsstream.Follow(ctx, run, s.feed)); err != nil {
 		return fmt.Errorf("read the failed messages: %w", err)
@@ -153,13 +160,16 @@ func (s *Failed) followFailed(ctx, run context.Context) error {
 	return nil
 }
 
-func (s *Failed) failedChanged(m jetstream.Msg, meta *jetstream.MsgMetadata) {
-	item, ok := ReadItem(m.Headers(), meta.Sequence.Stream)
+func (s *Failed) failedChanged(m *nats.Msg, meta *nats.MsgMetadata) {
+	item, ok := ReadItem(m.Header, meta.Sequence.Stream)
 	if !ok {
-		s.index.add(m.Subject(), nil)
+		if m.Header.Get(headerSettled) == "" {
+			s.log.Warn("a message in the stream of failed messages cannot be decoded, and is ignored", "subject", m.Subject, "sequence", meta.Sequence.Stream)
+		}
+		s.index.add(m.Subject, nil)
 		return
 	}
-	s.index.add(m.Subject(), &item)
+	s.index.add(m.Subject, &item)
 }
 
 // ReadItem decodes the item of a message. It returns false if the message is off the list.
@@ -168,14 +178,14 @@ func ReadItem(h nats.Header, seq uint64) (Item, bool) {
 	if h.Get(headerSettled) != "" || json.Unmarshal([]byte(h.Get(headerFailed)), &item) != nil {
 		return item, false
 	}
-	return item, true
+	return item, item.Redrives >= 0 && fits(item.Source, item.ID, item.Receiver)
 }
 
 func (s *Failed) failedSubject(i *Item) string {
-	return s.cfg.Name + ".failed_messages." + Token(i.Receiver) + "." + Token(i.Source) + "." + Token(i.ID)
+	return s.subject(failedMessages, Token(i.Receiver), Token(i.Source), Token(i.ID))
 }
 
-// PutFailed puts a message whose record says FAILED on the list, with its payload.
+// PutFailed puts a message whose record says FAILED on the list, with its payload, and on disk.
 func (s *Failed) PutFailed(ctx context.Context, e *Entry) error {
 	item := Item{
 		Source: e.Source, ID: e.ID, Receiver: e.Receiver, Time: e.EndedAt, Attempts: e.Attempt, Redrives: e.Generation,
@@ -191,14 +201,18 @@ func (s *Failed) PutFailed(ctx context.Context, e *Entry) error {
 	}
 	m := &nats.Msg{Subject: s.failedSubject(&item), Header: nats.Header{headerFailed: {string(head)}}, Data: data}
 	msgID := Token(e.Source) + "." + Token(e.ID) + "." + strconv.FormatUint(e.Revision, 36)
-	if _, err = s.publish(ctx, m, jetstream.WithMsgID(msgID)); err == nil {
-		s.log.Info("message failed", "source", e.Source, "message", e.ID, "receiver", e.Receiver, "stage", item.Stage, "reason", item.Reason, "error", item.Error)
+	seq, err := s.publish(ctx, m, jetstream.WithMsgID(msgID))
+	if err == nil {
+		err = s.durable(ctx, s.FailedStream(), seq)
+	}
+	if err == nil {
+		s.log.Info("message failed", "source", e.Source, "message", e.ID, "receiver", e.Receiver, "stage", item.Stage, "reason", item.Reason, "error",
+			item.Error)
 	}
 	return err
 }
 
-// maxQuarantined bounds the part of a subject in the name of a message that cannot be decoded. With a longer one the list's own
-// subject would be longer than NATS allows.
+// maxQuarantined bounds the part of a subject in the name of a message that cannot be decoded.
 const maxQuarantined = 512
 
 // Quarantine puts a message that cannot be decoded on the list, as one of a source that is its subject.
@@ -258,7 +272,7 @@ func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
 
 // FailedEntry reads a failed message with its payload. ErrNotFound: it is off the list.
 func (s *Failed) FailedEntry(ctx context.Context, seq uint64) (Entry, error) {
-	m, err := s.failed.GetMsg(ctx, seq)
+	m, err := jsstream.At(ctx, s.js, s.failed, seq)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return Entry{}, ErrNotFound
@@ -272,12 +286,12 @@ func (s *Failed) FailedEntry(ctx context.Context, seq uint64) (Entry, error) {
 }
 
 // Settle takes a message off the list. how is the reason. The payload is kept only if keep is set. ErrConflict: the message is
-// off the list, or has failed again.
+// off the list, or has failed again. It does not wait for the disk: after a loss of power the message can be on the list again.
 func (s *Failed) Settle(ctx context.Context, i *Item, how string, keep bool) error {
 	m := &nats.Msg{Subject: s.failedSubject(i), Header: nats.Header{headerSettled: {how}}}
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(i.Seq)}
 	if keep {
-		raw, err := s.failed.GetMsg(ctx, i.Seq)
+		raw, err := jsstream.At(ctx, s.js, s.failed, i.Seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return ErrConflict
 		} else if err != nil {
@@ -292,7 +306,7 @@ func (s *Failed) Settle(ctx context.Context, i *Item, how string, keep bool) err
 }
 
 // FailedStream returns the name of the stream of failed messages.
-func (s *Failed) FailedStream() string { return s.cfg.Name + "_failed_messages" }
+func (s *Failed) FailedStream() string { return s.StreamName(failedMessages) }
 
 // FailedFilter returns the subject of all failed messages.
-func (s *Failed) FailedFilter() string { return s.cfg.Name + ".failed_messages.>" }
+func (s *Failed) FailedFilter() string { return s.subject(failedMessages, ">") }

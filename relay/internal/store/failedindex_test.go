@@ -11,7 +11,7 @@ import (
 func TestIndexForgetsByAge(t *testing.T) {
 	now := time.Now()
 	s := &Failed{base: &base{}, index: newFailedIndex()}
-	s.clock.Store(&clock{server: now, seen: now})
+	s.clock.Set(now, now)
 	old := now.Add(-failedAge - time.Minute)
 	for seq, at := range []time.Time{old, old, now, now} {
 		subject := string(rune('a' + seq))

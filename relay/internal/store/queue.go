@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
 // Entry is a message in a queue. It has a copy of the record, which saves a read if nobody has changed the record since, and the
@@ -46,7 +49,7 @@ func DecodeEntry(data []byte) (Entry, error) {
 		return Entry{}, fmt.Errorf("%w: no line end", ErrMalformed)
 	}
 	var e Entry
-	if err := json.Unmarshal(head, &e); err != nil {
+	if err := cmp.Or(json.Unmarshal(head, &e), check(&e.Record)); err != nil {
 		return Entry{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	e.Payload = payload
@@ -69,19 +72,20 @@ func (e *Entry) Owner(q Queue) string {
 
 // Enqueue begins to put an entry into a queue, behind those of earlier calls. stored waits until the queue has it. If the same
 // step of a message is enqueued again within two minutes, the server drops the duplicate. Later there are two entries, and the
-// worker of the second finds the record changed.
-func (s *Queues) Enqueue(q Queue, e *Entry) (stored func(context.Context) error) {
+// worker of the second finds the record changed. The entry may not be on disk.
+func (s *Queues) Enqueue(q Queue, e *Entry) (stored func(context.Context) (seq uint64, err error)) {
 	data, err := e.Encode()
 	if err != nil {
-		return func(context.Context) error { return err }
+		return func(context.Context) (uint64, error) { return 0, err }
 	}
 	source, id := Token(e.Source), Token(e.ID)
 	msgID := source + "." + id + "." + strconv.FormatUint(e.Revision, 36)
-	published := s.beginPublish(&nats.Msg{Subject: s.subject(q, Token(e.Owner(q)), source, id), Data: data}, jetstream.WithMsgID(msgID))
-	return func(ctx context.Context) error {
-		_, err := published(ctx)
-		return err
-	}
+	return s.beginPublish(&nats.Msg{Subject: s.subject(q, Token(e.Owner(q)), source, id), Data: data}, jetstream.WithMsgID(msgID))
+}
+
+// EntryOnDisk returns once an entry of a queue is on disk. The zero sequence stands for all entries.
+func (s *Queues) EntryOnDisk(ctx context.Context, q Queue, seq uint64) error {
+	return s.durable(ctx, s.StreamName(q), seq)
 }
 
 // Filter returns the subject of a queue's entries for one receiver or sender: all of them, those of one source, or those of one
@@ -102,7 +106,7 @@ func (s *Queues) PartitionFilter(partition int) string {
 // First returns the first entry that a queue has on a subject, or nil. It asks the leader of the stream: the consumer may be gone,
 // and the state in this process may be old.
 func (s *Queues) First(ctx context.Context, q Queue, filter string) (*jetstream.RawStreamMsg, error) {
-	m, err := s.queues[q].GetMsg(ctx, 1, jetstream.WithGetMsgSubject(filter))
+	m, err := jsstream.Next(ctx, s.js, s.StreamName(q), 1, filter)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return nil, nil
@@ -124,6 +128,21 @@ func (s *Queues) Durable(q Queue, owner string) string {
 		name = string(q) + "_=" + hex.EncodeToString(hash[:])
 	}
 	return name
+}
+
+// PinOf returns the id of the pin that the server has given to a reader of the entries for one receiver or sender, or "" if there is none.
+func (s *Queues) PinOf(ctx context.Context, q Queue, owner string) (string, error) {
+	consumer, err := s.queues[q].Consumer(ctx, s.Durable(q, owner))
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("%w: ask who sends to %q: %w", ErrUnavailable, owner, err)
+	}
+	for _, group := range consumer.CachedInfo().PriorityGroups {
+		return group.PinnedClientID, nil // the server reports one pin for all groups
+	}
+	return "", nil
 }
 
 // Entries counts the entries of a queue.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
 
@@ -28,8 +30,6 @@ type Records struct {
 	// awaiting counts requests of this process that wait for the end of a message.
 	awaiting atomic.Int64
 }
-
-func (s *Records) recordBucket() string { return s.cfg.Name + "_messages" }
 
 func (s *Records) recordSubject(source, id string) string {
 	return "$KV." + s.recordBucket() + "." + Token(source) + "." + Token(id)
@@ -68,11 +68,25 @@ func (s *Records) swap(was Versioned, next machine.Record) func(context.Context)
 	}
 }
 
+// OnDisk returns once a record with a revision is on disk.
+func (s *Records) OnDisk(ctx context.Context, revision uint64) error {
+	return s.durable(ctx, "KV_"+s.recordBucket(), revision)
+}
+
+// Read is Load for a record that is shown to others: if the message has ended, this is on disk.
+func (s *Records) Read(ctx context.Context, source, id string) (Versioned, error) {
+	v, err := s.Load(ctx, source, id)
+	if err == nil && (v.Status.Ended() || v.Status == machine.Responded) {
+		err = s.OnDisk(ctx, v.Revision)
+	}
+	return v, err
+}
+
 // Load reads a record. ErrMalformed: it cannot be decoded, now or later.
 func (s *Records) Load(ctx context.Context, source, id string) (Versioned, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	raw, err := s.records.GetLastMsgForSubject(ctx, s.recordSubject(source, id))
+	raw, err := jsstream.Last(ctx, s.js, s.records, s.recordSubject(source, id))
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return Versioned{}, fmt.Errorf("%w: message %q of source %q", ErrNotFound, id, source)
@@ -80,7 +94,7 @@ func (s *Records) Load(ctx context.Context, source, id string) (Versioned, error
 		return Versioned{}, fmt.Errorf("%w: read the record of %q %q: %w", ErrUnavailable, source, id, err)
 	}
 	v := Versioned{Revision: raw.Sequence}
-	if err := json.Unmarshal(raw.Data, &v.Record); err != nil {
+	if err := cmp.Or(json.Unmarshal(raw.Data, &v.Record), check(&v.Record)); err != nil {
 		return v, fmt.Errorf("%w: read the record of %q %q: %w", ErrMalformed, source, id, err)
 	}
 	return v, nil
@@ -117,7 +131,7 @@ func (s *Records) Await(ctx context.Context, source, id string) (Versioned, erro
 	timer := time.NewTimer(waitPoll)
 	defer timer.Stop()
 	for {
-		r, err := s.Load(context.WithoutCancel(ctx), source, id)
+		r, err := s.Read(context.WithoutCancel(ctx), source, id)
 		passing := errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnavailable)
 		if err != nil && !passing || r.Status.Ended() || r.Status == machine.Responded {
 			return r, err

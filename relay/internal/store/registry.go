@@ -14,7 +14,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/registry"
+	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 )
 
 // Order is the order in which a receiver gets messages.
@@ -92,6 +94,7 @@ type configured interface {
 type Table[T configured] struct {
 	prefix  string
 	records *registry.Table[T]
+	onDisk  func(ctx context.Context) error
 }
 
 // Get returns a record from this process's memory, also one that was deleted.
@@ -127,14 +130,16 @@ func (t Table[T]) Find(ctx context.Context, name string) (T, error) {
 // wait for it.
 const deletedAge = 30 * 24 * time.Hour
 
-// Put replaces the record with r's revision, and returns when this process's memory has the new one.
+// Put replaces the record with r's revision, and returns when this process's memory has the new one, and the disk.
 func (t Table[T]) Put(ctx context.Context, r T) error {
 	name, revision, deleted := r.stored()
+	var err error
 	if deleted {
-		return t.records.Expire(ctx, registry.ID{Name: name}, r, revision, deletedAge)
+		err = t.records.Expire(ctx, registry.ID{Name: name}, r, revision, deletedAge)
+	} else {
+		_, err = t.records.Put(ctx, registry.ID{Name: name}, r, revision)
 	}
-	_, err := t.records.Put(ctx, registry.ID{Name: name}, r, revision)
-	return err
+	return cmp.Or(err, t.onDisk(ctx))
 }
 
 // Change edits a record, and tries again if another process changes it meanwhile. With create, a record that does not exist is created.
@@ -156,10 +161,11 @@ func (t Table[T]) Change(ctx context.Context, name string, create bool, edit fun
 // openRegistry reads the configuration and follows it until run ends.
 func (s *Registry) openRegistry(ctx, run context.Context) error {
 	all := registry.New(registry.Config{JS: s.js, KV: s.configKV, Stream: s.config, Leader: s.reader, Shared: true, Log: s.log})
-	s.Receivers = addTable(all, "receiver.", func(r *Receiver, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
+	onDisk := func(ctx context.Context) error { return s.durable(ctx, s.config.CachedInfo().Config.Name, 0) }
+	s.Receivers = addTable(all, "receiver.", onDisk, func(r *Receiver, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
 		s.announce(ToReceiver, name)
 	})
-	s.Senders = addTable(all, "sender.", func(r *Sender, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
+	s.Senders = addTable(all, "sender.", onDisk, func(r *Sender, e registry.Entry) { r.Revision = e.Revision }, func(name string) {
 		s.changes.Add(1)
 		s.announce(ToSender, name)
 	})
@@ -167,12 +173,17 @@ func (s *Registry) openRegistry(ctx, run context.Context) error {
 }
 
 // addTable adds the table of the keys with a prefix. revise sets the fields that are not in the JSON of a record.
-func addTable[T configured](all *registry.Registry, prefix string, revise func(*T, registry.Entry), changed func(name string)) Table[T] {
-	return Table[T]{prefix, registry.Add(all, registry.Kind[T]{
+func addTable[T configured](all *registry.Registry, prefix string, onDisk func(context.Context) error, revise func(*T, registry.Entry),
+	changed func(name string),
+) Table[T] {
+	return Table[T]{prefix: prefix, onDisk: onDisk, records: registry.Add(all, registry.Kind[T]{
 		Prefix: prefix, Key: keyOf, Encode: func(r T) any { return r },
 		Decode: func(e registry.Entry) (id registry.ID, r T, err error) {
 			if id.Name, err = ParseToken(strings.TrimPrefix(e.Key, prefix)); err == nil {
 				err = json.Unmarshal(e.Value, &r)
+			}
+			if name, _, _ := r.stored(); err == nil && name != id.Name {
+				err = fmt.Errorf("it names %q", name) // it is not the relay's
 			}
 			revise(&r, e)
 			return id, r, err
@@ -205,14 +216,8 @@ type Window struct {
 	Pin string `json:"pin,omitempty"`
 	// Posts are the POSTs in the window when this was written, the oldest first. They have ages, not times, because the clocks of two
 	// processes differ and may be set.
-	Posts    []Posts `json:"posts,omitempty"`
-	Revision uint64  `json:"-"`
-}
-
-// Posts are POSTs that ended at nearly the same time.
-type Posts struct {
-	Age   time.Duration `json:"age"`
-	Count int           `json:"count"`
+	Posts    []gate.Posts `json:"posts,omitempty"`
+	Revision uint64       `json:"-"`
 }
 
 func (s *Registry) windowSubject(receiver string) string {
@@ -222,7 +227,7 @@ func (s *Registry) windowSubject(receiver string) string {
 // Window reads a window. Revision 0 means that there never was one. If the stored value cannot be decoded, it is that of an owner who
 // has saved nothing.
 func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) {
-	entry, err := s.state.GetLastMsgForSubject(ctx, s.windowSubject(receiver))
+	entry, err := jsstream.Last(ctx, s.js, s.state, s.windowSubject(receiver))
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return Window{}, nil
@@ -237,14 +242,19 @@ func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) 
 	return w, nil
 }
 
-// PutWindow replaces the window with the revision. ErrConflict: another process was faster.
+// PutWindow replaces the window with the revision, also on disk: a window that is older would let POSTs exceed the limit. ErrConflict:
+// another process was faster.
 func (s *Registry) PutWindow(ctx context.Context, receiver string, w Window) (uint64, error) {
 	data, err := json.Marshal(w)
 	if err != nil {
 		return 0, fmt.Errorf("write the window of %q: %w", receiver, err)
 	}
 	m := &nats.Msg{Subject: s.windowSubject(receiver), Data: data}
-	return s.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(w.Revision))
+	seq, err := s.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(w.Revision))
+	if err == nil {
+		err = s.durable(ctx, s.state.CachedInfo().Config.Name, seq)
+	}
+	return seq, err
 }
 
 // DropWindow removes the rate window of a deleted receiver.

@@ -15,9 +15,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/clock"
 	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/stored"
-	"github.com/jetpull/jetpull/internal/watch"
+	"github.com/jetpull/jetpull/internal/systems"
 )
 
 const (
@@ -33,6 +34,8 @@ const (
 	failedAge = 30 * 24 * time.Hour
 	// duplicates is the time in which the queues detect a duplicate entry.
 	duplicates = 2 * time.Minute
+	// leastDuplicates is the shortest such time that the server accepts.
+	leastDuplicates = 100 * time.Millisecond
 )
 
 // Errors of the store.
@@ -40,7 +43,8 @@ var (
 	ErrNotFound    = stored.ErrNotFound
 	ErrConflict    = stored.ErrConflict
 	ErrUnavailable = stored.ErrUnavailable
-	ErrUnreadable  = errors.New("what is stored cannot be decoded, or is changed again and again: remove the entry that the log names, or use the build that wrote it")
+	ErrUnreadable  = errors.New("what is stored cannot be decoded, or is changed again and again: remove the entry that the log names, or use the " +
+		"build that wrote it")
 )
 
 // Config configures the store.
@@ -57,7 +61,17 @@ type Config struct {
 	Partitions int
 	// Storage is the storage of streams and consumers. The zero value is a file.
 	Storage jetstream.StorageType
-	Logger  *slog.Logger
+	// Disk syncs what is stored before the relay answers or goes on. Nil leaves that to the server.
+	Disk   Disk
+	Logger *slog.Logger
+}
+
+// Disk syncs the streams of an embedded server, as [natsembed.Server] does.
+type Disk interface {
+	// DurableAt returns once a message of a stream is on disk. The zero sequence stands for all that is acknowledged.
+	DurableAt(ctx context.Context, stream string, seq uint64) error
+	// SyncFailure returns why nothing can be confirmed any more, or nil.
+	SyncFailure() error
 }
 
 // Store is the state of a relay. It is safe for concurrent use.
@@ -77,16 +91,18 @@ type Queue string
 
 // The queues.
 const (
-	FromSender   Queue = "from_sender"
-	ToReceiver   Queue = "to_receiver"
-	FromReceiver Queue = "pending_from_receiver"
-	ToSender     Queue = "to_sender"
+	FromSender     Queue = systems.RelayFromSender
+	ToReceiver     Queue = systems.RelayToReceiver
+	FromReceiver   Queue = systems.RelayFromReceiver
+	ToSender       Queue = systems.RelayToSender
+	failedMessages Queue = systems.RelayFailed // no queue, but its stream is named as theirs
 )
 
 // Open creates missing streams, and reads the registry and the list of failed messages.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if most := nc.MaxPayload(); most <= EntryOverhead {
-		return nil, fmt.Errorf("the server's max_payload is %d bytes, and each entry has up to %d beside its payload: set max_payload of the server to more, such as its default of 1MB", most, EntryOverhead)
+		return nil, fmt.Errorf("the server's max_payload is %d bytes, and each entry has up to %d beside its payload: set max_payload of the server to "+
+			"more, such as its default of 1MB", most, EntryOverhead)
 	}
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithPublishAsyncTimeout(writeTimeout))
 	if err != nil {
@@ -103,6 +119,10 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		stop()
 		return nil, err
 	}
+	if err := s.syncStored(ctx); err != nil {
+		stop()
+		return nil, err
+	}
 	for _, follow := range []func(ctx, run context.Context) error{s.followClock, s.openRegistry, s.openOperations, s.followFailed} {
 		if err := follow(ctx, run); err != nil {
 			s.Close()
@@ -110,6 +130,22 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		}
 	}
 	return s, nil
+}
+
+// syncStored brings to disk what an earlier process may have left in memory, so that nobody waits for a sync of it.
+func (s *Store) syncStored(ctx context.Context) error {
+	if s.cfg.Disk == nil {
+		return nil
+	}
+	for _, stream := range []jetstream.Stream{
+		s.records, s.queues[ToReceiver], s.queues[FromReceiver], s.queues[ToSender], s.failed, s.config, s.state,
+	} {
+		info := stream.CachedInfo()
+		if err := s.durable(ctx, info.Config.Name, info.State.LastSeq); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Close stops the goroutines of the store and waits for them.
@@ -124,6 +160,8 @@ func (s *Store) create(ctx context.Context) (err error) {
 		c := s.streamConfig(string(q), s.subject(q)+".>")
 		c.Retention, c.MaxConsumers = jetstream.WorkQueuePolicy, maxConsumers
 		if q == FromSender {
+			// All senders share the IDs that the server compares, so one could have the messages of another dropped.
+			c.Duplicates = leastDuplicates
 			c.SubjectTransform = &jetstream.SubjectTransformConfig{
 				Source:      s.subject(q) + ".>",
 				Destination: fmt.Sprintf("%s.{{partition(%d)}}.>", s.subject(q), s.cfg.Partitions),
@@ -133,7 +171,7 @@ func (s *Store) create(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	failed := s.streamConfig("failed_messages", s.cfg.Name+".failed_messages.>")
+	failed := s.streamConfig(string(failedMessages), s.FailedFilter())
 	failed.MaxAge, failed.MaxMsgsPerSubject, failed.AllowMsgTTL = failedAge, 1, true
 	records := s.streamConfig("", "$KV."+s.recordBucket()+".>")
 	records.Name = "KV_" + s.recordBucket()
@@ -146,10 +184,10 @@ func (s *Store) create(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if s.configKV, s.config, err = jsstream.MakeBucket(ctx, s.js, s.bucketConfig("receiver_config")); err != nil {
+	if s.configKV, s.config, err = jsstream.MakeBucket(ctx, s.js, s.bucketConfig(systems.RelayConfig)); err != nil {
 		return err
 	}
-	s.stateKV, s.state, err = jsstream.MakeBucket(ctx, s.js, s.bucketConfig("state"))
+	s.stateKV, s.state, err = jsstream.MakeBucket(ctx, s.js, s.bucketConfig(systems.RelayState))
 	return err
 }
 
@@ -167,7 +205,7 @@ type base struct {
 	log     *slog.Logger
 	state   jetstream.Stream // of the bucket of rate windows and operations
 	stateKV jetstream.KeyValue
-	clock   atomic.Pointer[clock]
+	clock   clock.Clock // the server's
 	reader  *jsstream.Reader
 	running sync.WaitGroup
 }
@@ -183,6 +221,8 @@ func (s *base) Embedded() bool { return s.cfg.Embedded }
 
 // StreamName returns the name of a queue's stream.
 func (s *base) StreamName(q Queue) string { return s.cfg.Name + "_" + string(q) }
+
+func (s *base) recordBucket() string { return s.StreamName(systems.RelayRecords) }
 
 func (s *base) stateSubject(key string) string { return "$KV." + s.cfg.Name + "_state." + key }
 
@@ -232,27 +272,25 @@ func (s *base) beginPublish(m *nats.Msg, opts ...jetstream.PublishOpt) (stored f
 	}
 }
 
+// durable returns once a message of a stream is on disk, as far as this process controls that. The zero sequence stands for all messages.
+func (s *base) durable(ctx context.Context, stream string, seq uint64) error {
+	if s.cfg.Disk == nil {
+		return nil
+	}
+	if err := s.cfg.Disk.DurableAt(ctx, stream, seq); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
 // EntryOverhead bounds what a message in a queue has in addition to its payload or response: record, history, headers.
 const EntryOverhead = 256 << 10
 
 // MaxPayload returns the largest payload that all queues accept, in bytes.
 func (s *base) MaxPayload() int { return max(1, int(s.nc.MaxPayload())-EntryOverhead) }
 
-// clockEvery is how often the clock of the server is read: it may be set, and another server may become the leader.
-const clockEvery = 10 * time.Second
-
-// clock is the server's clock, whose times are in the streams. The clock of this process may differ, or be set.
-type clock struct {
-	server time.Time
-	seen   time.Time // when it was read, by the monotonic clock of this process
-}
-
-// Now returns the time by the clock of the server. It is never ahead of that clock. It is behind by at most the time that an
-// answer takes.
-func (s *base) Now() time.Time {
-	c := s.clock.Load()
-	return c.server.Add(time.Since(c.seen))
-}
+// Now returns the time by the clock of the server, whose times are in the streams.
+func (s *base) Now() time.Time { return s.clock.Now() }
 
 // follows has Close wait for the end of a reader that has begun.
 func (s *base) follows(wait func(), err error) error {
@@ -262,26 +300,8 @@ func (s *base) follows(wait func(), err error) error {
 	return err
 }
 
-// followClock reads the clock of the server, and repeats that until run ends.
 func (s *base) followClock(ctx, run context.Context) error {
-	if err := jsstream.Insist(ctx, s.lookAtClock); err != nil {
-		return err
-	}
-	s.running.Go(func() {
-		watch.Every(run, clockEvery, func() { _ = s.lookAtClock(run) }) // without an answer the monotonic clock goes on
-	})
-	return nil
-}
-
-func (s *base) lookAtClock(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	info, err := s.state.Info(ctx)
-	if err != nil {
-		return fmt.Errorf("%w: ask for the time: %w", ErrUnavailable, err)
-	}
-	s.clock.Store(&clock{info.TimeStamp, time.Now()})
-	return nil
+	return s.follows(jsstream.FollowClock(ctx, run, s.js, "KV_"+s.cfg.Name+"_"+systems.RelayState, &s.clock))
 }
 
 const (
@@ -308,6 +328,11 @@ func (s *Store) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
 	_, err := s.publish(ctx, &nats.Msg{Subject: s.stateSubject("ready")})
+	if s.cfg.Disk != nil {
+		if failure := s.cfg.Disk.SyncFailure(); failure != nil {
+			err = fmt.Errorf("%w: %w", ErrUnavailable, failure)
+		}
+	}
 	s.looked.Store(&look{time.Now(), err})
 	return err
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/mask"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -98,13 +98,12 @@ func (w *answers) toSender(name string) worker {
 	return w.entryWorker(store.ToSender, name, false, func(ctx context.Context, _ *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
 		if meta.NumDelivered > 1 || e.Status == machine.Failed {
 			generation := e.Generation
-			v, err := w.store.Load(ctx, e.Source, e.ID)
-			if errors.Is(err, store.ErrNotFound) || err == nil && v.Generation != generation {
-				return nil // it is over, or it was redriven, and there will be a callback for that end
-			} else if err != nil {
+			if done, err := w.load(ctx, e); done || err != nil {
 				return err
 			}
-			e.Versioned = v
+			if e.Generation != generation {
+				return nil // it was redriven, and there will be a callback for that end
+			}
 		}
 		return w.callBack(ctx, name, e, int(meta.NumDelivered), meta.Timestamp)
 	})
@@ -170,6 +169,9 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		}
 		e.Versioned = v
 		w.crashpoint("after-callback-stored")
+		if err := w.store.OnDisk(ctx, v.Revision); err != nil {
+			return err
+		}
 		if event.Kind == machine.GiveUp {
 			err = w.store.PutFailed(ctx, e)
 		}

@@ -32,7 +32,11 @@ func (w *operator) failedMessages() worker {
 		if wait := w.cfg.AutoRedrive[item.Redrives] - w.store.Now().Sub(meta.Timestamp); wait > 0 {
 			return jetpull.Retry(wait, errors.New("its redrive is not due yet"))
 		}
-		if err := w.Redrive(ctx, &item); err != nil && !errors.Is(err, errNotRedriven) {
+		err = w.Redrive(ctx, &item)
+		if errors.Is(err, store.ErrMalformed) {
+			w.log.Warn("a failed message cannot be decoded, and stays on the list", "source", item.Source, "message", item.ID, "error", err)
+		}
+		if err != nil && !errors.Is(err, errNotRedriven) && !errors.Is(err, store.ErrMalformed) {
 			return err
 		}
 		return nil
@@ -100,6 +104,9 @@ func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *stor
 		// A process has died between the record and the enqueue.
 	default:
 		return fmt.Errorf("%w: it is %s", errNotRedriven, e.Status)
+	}
+	if err := w.store.OnDisk(ctx, e.Revision); err != nil {
+		return err
 	}
 	if e.Status == machine.Arrived || e.Status == machine.Sending {
 		return w.enqueue(ctx, store.ToReceiver, e)

@@ -27,8 +27,6 @@ import (
 const (
 	HeaderMessageID = "Relay-Message-Id"
 	HeaderReceiver  = "Relay-Receiver"
-	// headerOffer is set on messages that an earlier build has received over HTTP and stored.
-	headerOffer = "Relay-Offer"
 )
 
 // MaxID is the longest source or message ID in bytes.
@@ -36,13 +34,13 @@ const MaxID = 256
 
 // Offer is a message from a sender.
 type Offer struct {
-	Source   string            `json:"source"`
-	ID       string            `json:"id"`
-	Receiver string            `json:"receiver"`
-	Sender   string            `json:"sender,omitempty"`
-	Headers  map[string]string `json:"headers,omitempty"`
-	Trace    string            `json:"trace,omitempty"`
-	Payload  []byte            `json:"-"`
+	Source   string
+	ID       string
+	Receiver string
+	Sender   string // "": no sender owns the source
+	Headers  map[string]string
+	Trace    string
+	Payload  []byte
 }
 
 // Outcome is the result of a submitted message.
@@ -67,6 +65,9 @@ func CheckID(what, id string) error {
 	switch {
 	case id == "":
 		return fmt.Errorf("%s is empty", what)
+	case id == "." || id == "..":
+		// In a path it would be a directory to the receiver, or to a proxy before it, in its escaped form too.
+		return fmt.Errorf("%s is %q, which cannot be a part of a URL: give another", what, id)
 	case len(id) > MaxID:
 		return fmt.Errorf("%s has %d bytes: %d are the most", what, len(id), MaxID)
 	case !utf8.ValidString(id):
@@ -100,8 +101,9 @@ type intake struct {
 	store.Entry
 	verdict Verdict
 	created func(context.Context) (store.Versioned, error)
-	stored  func(context.Context) error // its entry; nil: it needs none
-	end     func(error)                 // ends its span
+	stored  func(context.Context) (seq uint64, err error) // its entry; nil: it needs none
+	entry   uint64                                        // the entry's sequence; 0: not known
+	end     func(error)                                   // ends its span
 }
 
 // Submit stores messages from senders in their order. It stores the messages of a call together, which takes little longer than
@@ -116,8 +118,8 @@ func (w *ingest) Submit(ctx context.Context, offers []Offer) []Verdict {
 	for _, in := range all {
 		w.route(ctx, in)
 	}
+	w.finish(ctx, all...)
 	for i, in := range all {
-		w.finish(ctx, in)
 		verdicts[i] = in.verdict
 	}
 	return verdicts
@@ -150,9 +152,7 @@ func (w *ingest) fromSender(partition int) worker {
 				return err
 			}
 		}
-		if o.Sender == "" {
-			o.Sender = w.store.OwnerOf(o.Source)
-		}
+		o.Sender = w.store.OwnerOf(o.Source)
 		in := w.create(ctx, o, meta.Timestamp, trace.SpanKindConsumer)
 		w.route(ctx, in)
 		w.finish(ctx, in)
@@ -167,28 +167,17 @@ func (w *ingest) fromSender(partition int) worker {
 	return worker
 }
 
-// parseOffer decodes a message of the stream from_sender. The last tokens of the subject are partition and source.
+// parseOffer decodes a message of the stream from_sender. The last tokens of the subject are partition and source. The permissions of
+// the NATS server depend on the subject, so it alone determines the source, and the source determines the sender.
 func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
-	o := Offer{Payload: payload}
 	_, rest, _ := strings.Cut(subject, "."+string(store.FromSender)+".")
 	_, source, _ := strings.Cut(rest, ".")
-	if head := h.Get(headerOffer); head != "" {
-		if err := json.Unmarshal([]byte(head), &o); err != nil {
-			return o, fmt.Errorf("header %s: %w", headerOffer, err)
-		}
-		// Permissions depend on the subject, and so do order and partition.
-		if store.Token(o.Source) != source {
-			return o, fmt.Errorf("header %s is of the source %q, and the subject of another: %q", headerOffer, o.Source, source)
-		}
-		if err := CheckHeaders(o.Headers); err != nil {
-			return o, fmt.Errorf("header %s: %w", headerOffer, err)
-		}
-	} else {
-		o.Source = source
-		if decoded, err := url.PathUnescape(source); err == nil {
-			o.Source = decoded
-		}
-		o.ID, o.Receiver, o.Trace = h.Get(HeaderMessageID), h.Get(HeaderReceiver), cmp.Or(h.Get("traceparent"), h.Get("Traceparent"))
+	if decoded, err := url.PathUnescape(source); err == nil {
+		source = decoded
+	}
+	o := Offer{
+		Source: source, ID: h.Get(HeaderMessageID), Receiver: h.Get(HeaderReceiver),
+		Trace: cmp.Or(h.Get("traceparent"), h.Get("Traceparent")), Payload: payload,
 	}
 	return o, errors.Join(CheckID("the source, which is the end of the subject,", o.Source), CheckID("header "+HeaderMessageID, o.ID),
 		CheckID("header "+HeaderReceiver, o.Receiver))
@@ -197,7 +186,8 @@ func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 // create begins to store the record of a message.
 func (w *ingest) create(ctx context.Context, o Offer, at time.Time, kind trace.SpanKind) *intake {
 	in := &intake{}
-	_, o.Trace, in.end = spans.BeginMessage(context.Background(), tracer, "message", o.Trace, trace.WithSpanKind(kind), about(o.Source, o.ID, o.Receiver))
+	_, o.Trace, in.end = spans.BeginMessage(context.Background(), tracer, "message", o.Trace, trace.WithSpanKind(kind),
+		about(o.Source, o.ID, o.Receiver))
 	in.Entry = store.Entry{Headers: o.Headers, Trace: o.Trace, Payload: o.Payload}
 	in.Record = machine.Record{
 		Source: o.Source, ID: o.ID, Receiver: o.Receiver, Sender: o.Sender, Hash: hash(o.Receiver, o.Payload),
@@ -274,17 +264,50 @@ func (w *ingest) decideNew(ctx context.Context, in *intake) (err error) {
 	return err
 }
 
-// finish waits until the message is in its queue.
-func (w *ingest) finish(ctx context.Context, in *intake) {
-	if in.stored != nil {
-		in.verdict.Err = in.stored(ctx)
-		w.lanes.wake(store.ToReceiver, in.Receiver) // also if the server has not confirmed the entry, which may be stored
-		w.crashpoint("after-route")
+// finish waits until messages are in their queue, and on disk with their records. A message that was a duplicate may be one that another
+// request waits for.
+func (w *ingest) finish(ctx context.Context, all ...*intake) {
+	var record, entry uint64
+	waits := false
+	for _, in := range all {
+		if in.stored != nil {
+			in.entry, in.verdict.Err = in.stored(ctx)
+			w.lanes.wake(store.ToReceiver, in.Receiver) // also if the server has not confirmed the entry, which may be stored
+			w.crashpoint("after-route")
+		}
+		if in.verdict.Err == nil && in.verdict.Outcome != Conflict {
+			record, entry = max(record, in.Revision), max(entry, in.entry)
+			waits = waits || in.entry == 0
+		}
 	}
+	if waits {
+		entry = 0
+	}
+	var err error
+	if record > 0 {
+		err = w.onDisk(ctx, record, entry)
+	}
+	for _, in := range all {
+		in.verdict.Err = cmp.Or(in.verdict.Err, err)
+		w.accepted(in)
+	}
+}
+
+// onDisk waits for a record and an entry at the same time. The zero entry stands for all entries.
+func (w *ingest) onDisk(ctx context.Context, record, entry uint64) error {
+	records := make(chan error, 1)
+	go func() { records <- w.store.OnDisk(ctx, record) }()
+	err := w.store.EntryOnDisk(ctx, store.ToReceiver, entry)
+	return cmp.Or(<-records, err)
+}
+
+// accepted reports the outcome of a message.
+func (w *ingest) accepted(in *intake) {
 	in.end(in.verdict.Err)
 	if in.verdict.Err == nil {
 		w.cfg.Metrics.ingested(string(in.verdict.Outcome))
-		w.log.Debug("message from a sender", "source", in.Source, "message", in.ID, "receiver", in.Receiver, "outcome", in.verdict.Outcome, "trace", traceID(in.Trace))
+		w.log.Debug("message from a sender", "source", in.Source, "message", in.ID, "receiver", in.Receiver, "outcome", in.verdict.Outcome, "trace",
+			traceID(in.Trace))
 	}
 }
 

@@ -1,96 +1,53 @@
 package work
 
 import (
+	"context"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
-func newTestGate() *gate {
-	return &gate{w: &core{log: slog.New(slog.DiscardHandler)}, pin: "pin", changed: make(chan struct{})}
+func newTestGate() *receiverGate {
+	return &receiverGate{w: &core{log: slog.New(slog.DiscardHandler)}, pin: "pin", changed: make(chan struct{})}
 }
 
 // pass waits for a place as acquire does, without a registry and an owner.
-func (g *gate) pass(r store.Receiver) permit {
+func (g *receiverGate) pass(r store.Receiver) permit {
 	for {
 		_, changed := g.look()
-		wait, turn := g.try(r, time.Now())
-		if wait == 0 {
-			return permit{r, turn}
+		p := permit{Receiver: r}
+		wait := g.begin(&p)
+		if wait.For == "" {
+			return p
 		}
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(time.Until(wait.Until)):
 		case <-changed:
 		}
-		timer.Stop()
 	}
-}
-
-// With many workers and POSTs of any length no window has more than the limit, wherever between its begin and its end the
-// receiver sees a POST.
-func TestGateHoldsTheLimitWhereverThePOSTIsSeen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const limit, posts = 7, 300
-		r := store.Receiver{RateLimit: limit, Window: time.Second}
-		g := newTestGate()
-		var mu sync.Mutex
-		var arrivals []time.Time
-		var wg sync.WaitGroup
-		next := make(chan struct{}, posts)
-		for range posts {
-			next <- struct{}{}
-		}
-		close(next)
-		for range 20 {
-			wg.Go(func() {
-				for range next {
-					p := g.pass(r)
-					length := time.Duration(rand.Int64N(int64(400 * time.Millisecond)))
-					seenAfter := time.Duration(rand.Int64N(int64(length) + 1))
-					time.Sleep(seenAfter)
-					mu.Lock()
-					arrivals = append(arrivals, time.Now())
-					mu.Unlock()
-					time.Sleep(length - seenAfter)
-					g.release(p, well)
-				}
-			})
-		}
-		wg.Wait()
-		slices.SortFunc(arrivals, time.Time.Compare)
-		require.Len(t, arrivals, posts)
-		for i := limit; i < posts; i++ {
-			require.GreaterOrEqual(t, arrivals[i].Sub(arrivals[i-limit]), r.Window)
-		}
-		took := arrivals[posts-1].Sub(arrivals[0])
-		require.Less(t, took, time.Duration(posts/limit)*(r.Window+400*time.Millisecond), "the limit is used")
-	})
 }
 
 // An open breaker probes after 1 s, and then after twice as long each time, up to the receiver's pause between retries, but at
 // least 1 s and at most 10 s.
 func TestBreakerProbesNoLaterThanRetries(t *testing.T) {
 	for retryAfter, most := range map[time.Duration]time.Duration{
-		0: time.Second, 300 * time.Millisecond: time.Second, 5 * time.Second: 5 * time.Second, 10 * time.Second: 10 * time.Second, time.Hour: 10 * time.Second,
+		0: time.Second, 300 * time.Millisecond: time.Second, 5 * time.Second: 5 * time.Second, 10 * time.Second: 10 * time.Second,
+		time.Hour: 10 * time.Second,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g := newTestGate()
 			r := store.Receiver{RetryAfter: retryAfter}
 			for range breakerFailures {
-				g.release(g.pass(r), unwell)
+				g.release(g.pass(r), gate.Failure)
 			}
 			require.Equal(t, "open", g.state(r).Breaker)
 			want := time.Second
@@ -99,12 +56,11 @@ func TestBreakerProbesNoLaterThanRetries(t *testing.T) {
 				p := g.pass(r)
 				require.Equal(t, want, time.Since(begin), retryAfter)
 				require.Equal(t, "half_open", g.state(r).Breaker)
-				wait, _ := g.try(r, time.Now())
-				require.Positive(t, wait, "one probe at a time")
-				g.release(p, unwell)
+				require.Equal(t, gate.Wait{For: gate.Breaker}, g.begin(&permit{Receiver: r}), "one probe at a time")
+				g.release(p, gate.Failure)
 				want = min(2*want, most)
 			}
-			g.release(g.pass(r), well)
+			g.release(g.pass(r), gate.Success)
 			require.Equal(t, "closed", g.state(r).Breaker)
 		})
 	}
@@ -120,17 +76,16 @@ func TestBreakerKnowsItsProbe(t *testing.T) {
 			early = append(early, g.pass(r))
 		}
 		for _, p := range early[:breakerFailures] {
-			g.release(p, unwell)
+			g.release(p, gate.Failure)
 		}
 		probe := g.pass(r)
 		begin := time.Now()
 		for _, p := range early[breakerFailures:] {
-			g.release(p, unwell)
-			wait, _ := g.try(r, time.Now())
-			require.Positive(t, wait, "another probe")
+			g.release(p, gate.Failure)
+			require.Equal(t, gate.Breaker, g.begin(&permit{Receiver: r}).For, "another probe")
 		}
-		g.release(probe, unwell)
-		g.release(g.pass(r), well)
+		g.release(probe, gate.Failure)
+		g.release(g.pass(r), gate.Success)
 		require.Equal(t, 2*breakerFirst, time.Since(begin))
 		require.Equal(t, "closed", g.state(r).Breaker)
 	})
@@ -144,7 +99,7 @@ func TestTakeOverOfAWindow(t *testing.T) {
 		begin := func(found store.Window) time.Duration {
 			g := newTestGate()
 			g.w = &core{cfg: Config{Rules: Rules{Takeover: 4 * time.Second}}, node: "me", log: slog.New(slog.DiscardHandler)}
-			taken := g.claim("pin", r, found)
+			taken := claim("pin", r, found, 4*time.Second)
 			taken.Revision = 2
 			g.takeOver(taken, now)
 			g.pass(r)
@@ -155,7 +110,7 @@ func TestTakeOverOfAWindow(t *testing.T) {
 		require.Zero(t, begin(store.Window{}), "nobody has ever sent")
 		require.Equal(t, 12*time.Second, begin(store.Window{Revision: 1}))
 		require.Equal(t, 7*time.Second, begin(store.Window{
-			Revision: 1, Left: true, Posts: []store.Posts{{Age: 3 * time.Second, Count: 1}, {Age: time.Second, Count: 1}},
+			Revision: 1, Left: true, Posts: []gate.Posts{{Age: 3 * time.Second, Count: 1}, {Age: time.Second, Count: 1}},
 		}))
 	})
 }
@@ -168,34 +123,34 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 	s, err := store.Open(t.Context(), nc, store.Config{Name: "relay", Replicas: 1, Tombstone: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer s.Close()
-	open := func(node string) *gate {
+	open := func(node string) *receiverGate {
 		w := &core{ctx: t.Context(), cfg: Config{Rules: Rules{Takeover: time.Minute}}, store: s, log: slog.New(slog.DiscardHandler), node: node}
 		g := newGate(w, r.Name)
-		g.pin = node
-		require.NoError(t, g.own(t.Context(), r))
+		g.pin, g.confirm = node, func(context.Context) (string, error) { return node, nil }
+		require.NoError(t, g.ensureOwner(t.Context(), r))
 		return g
 	}
 	first := open("first")
+	now := time.Now()
 	for i := range posts {
-		first.sent = append(first.sent, time.Now().Add(-20*time.Hour).Add(time.Duration(i)*500*time.Millisecond))
+		sent := now.Add(-20 * time.Hour).Add(time.Duration(i) * 500 * time.Millisecond)
+		first.gate.End(gateConfig(r), first.gate.Begin(gateConfig(r), sent), gate.Success, sent)
 	}
-	sent := first.sent
 	first.stop()
 	next := open("next")
-	wait, _ := next.blockedLocked(store.Receiver{RateLimit: posts + 1, Window: r.Window}, time.Now())
-	require.Zero(t, wait)
-	require.Len(t, next.sent, posts)
 	for i := range posts {
-		late := next.sent[i].Sub(sent[i])
+		// So many POSTs have left the window when the next one may begin with a limit of that many less.
+		lowered := store.Receiver{RateLimit: posts - i, Window: r.Window}
+		counts := next.gate.Next(gateConfig(lowered), now).Until.Add(-r.Window)
+		late := counts.Sub(now.Add(-20 * time.Hour).Add(time.Duration(i) * 500 * time.Millisecond))
 		require.True(t, late >= 0 && late < 200*time.Second, "POST %d counts %s later than it was", i, late)
 	}
+	require.Equal(t, posts, next.state(r).WindowUsed)
 
 	// A stored window that cannot be decoded counts as full.
 	_, err = nc.Request("$KV.relay_state.window.ci", []byte("{"), time.Minute)
 	require.NoError(t, err)
-	wait, reason := open("last").blockedLocked(r, time.Now())
-	require.Positive(t, wait)
-	require.Equal(t, ForRate, reason)
+	require.Equal(t, gate.Rate, open("last").waits(r).For)
 }
 
 func TestPauses(t *testing.T) {
@@ -223,31 +178,11 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-// A message over NATS has the source of its subject, whatever its headers say. It has no headers that a sender could not set over
-// HTTP.
-func TestOfferIsOfItsSubject(t *testing.T) {
-	for offer, wrong := range map[string]string{
-		`{"source":"a/b"}`:                             "",
-		`{"source":"a/b","headers":{"X":"1"}}`:         "",
-		`{"source":"alice"}`:                           "the subject of another",
-		`{"source":"a/b","headers":{"X y":"1"}}`:       "HTTP can carry",
-		`{"source":"a/b","headers":{"Webhook-Id":""}}`: "the relay's",
-	} {
-		header := nats.Header{headerOffer: {offer[:len(offer)-1] + `,"id":"1","receiver":"ci"}`}}
-		_, err := parseOffer("relay.from_sender.3.a=2Fb", header, nil)
-		if wrong == "" {
-			require.NoError(t, err, offer)
-		} else {
-			require.ErrorContains(t, err, wrong, offer)
-		}
-	}
-}
-
 func FuzzParseOffer(f *testing.F) {
-	f.Add("relay.from_sender.3.a%2Fb", "", "id", "ci")
-	f.Add("relay.from_sender.3.x", `{"source":"x","id":"1","receiver":"ci"}`, "", "")
-	f.Fuzz(func(t *testing.T, subject, head, id, receiver string) {
-		o, err := parseOffer(subject, map[string][]string{headerOffer: {head}, HeaderMessageID: {id}, HeaderReceiver: {receiver}}, nil)
+	f.Add("relay.from_sender.3.a%2Fb", "id", "ci")
+	f.Add("relay.from_sender.3.x", "", "")
+	f.Fuzz(func(t *testing.T, subject, id, receiver string) {
+		o, err := parseOffer(subject, map[string][]string{HeaderMessageID: {id}, HeaderReceiver: {receiver}}, nil)
 		if err == nil {
 			require.NoError(t, CheckID("source", o.Source))
 			require.NoError(t, CheckID("id", o.ID))

@@ -24,10 +24,10 @@ const (
 var laneQueues = []store.Queue{store.ToReceiver, store.FromReceiver, store.ToSender}
 
 // lanes are the workers of receivers and senders. A lane exists while its queue has entries for its receiver or sender. A worker
-// that puts an entry into a queue wakes the lane. [lanes.follow] wakes the lanes of entries that other processes, or an earlier
+// that puts an entry into a queue wakes the lane. [Workers.followQueues] wakes the lanes of entries that other processes, or an earlier
 // run of this one, have put there.
 type lanes struct {
-	w *Workers
+	start func(*lane) // begins to run a lane; called under mu, so that none begins after close
 
 	mu      sync.Mutex
 	running map[laneKey]*lane
@@ -43,7 +43,7 @@ type laneKey struct {
 // lane is the worker of one receiver or sender. One goroutine runs it, and another ends it when it is idle.
 type lane struct {
 	laneKey
-	gate *gate // only a lane that sends to a receiver uses it
+	gate *receiverGate // only a lane that sends to a receiver uses it
 
 	// Guarded by lanes.mu.
 	woken bool // the queue may have got an entry since this was reset
@@ -58,9 +58,9 @@ func (l *lanes) wake(q store.Queue, owner string) {
 	if one := l.running[key]; one != nil {
 		one.woken = true
 	} else if !l.closed {
-		one = &lane{laneKey: key, gate: newGate(l.w.core, owner)}
+		one = &lane{laneKey: key}
 		l.running[key] = one
-		l.w.running.Go(func() { l.run(one) })
+		l.start(one)
 	}
 }
 
@@ -71,43 +71,49 @@ func (l *lanes) close() {
 	l.closed = true
 }
 
-// run runs a lane until it is idle, or the workers stop.
-func (l *lanes) run(one *lane) {
-	for again := true; again; again = l.goesOn(one) {
-		ctx, end := context.WithCancel(l.w.ctx)
-		l.mu.Lock()
-		one.end = end
-		l.mu.Unlock()
-		worker := l.worker(one)
-		worker.consumer.InactiveThreshold = consumerIdle
-		consuming, stop := context.WithCancel(context.WithoutCancel(ctx)) // ends after ctx: see gate.stop
-		var idle sync.WaitGroup
-		idle.Go(func() {
-			defer stop()
-			defer end()
-			l.awaitIdle(ctx, one)
-			one.gate.stop()
-		})
-		l.w.consume(consuming, worker)
-		idle.Wait()
-	}
-	one.gate.forget()
-	l.dropMetrics(one.queue, one.owner)
+// startLane runs a lane until it is idle, or the workers stop.
+func (w *Workers) startLane(one *lane) {
+	one.gate = newGate(w.core, one.owner)
+	w.running.Go(func() {
+		for again := true; again; again = w.lanes.goesOn(one) {
+			w.runLane(one)
+		}
+		one.gate.forget()
+		w.dropMetrics(one.queue, one.owner)
+	})
 }
 
-func (l *lanes) worker(one *lane) worker {
+// runLane runs a lane until it is idle, is to begin again, or the workers stop.
+func (w *Workers) runLane(one *lane) {
+	ctx, end := context.WithCancel(w.ctx)
+	w.lanes.began(one, end)
+	worker := w.laneWorker(one)
+	worker.consumer.InactiveThreshold = consumerIdle
+	consuming, stop := context.WithCancel(context.WithoutCancel(ctx)) // ends after ctx: see receiverGate.stop
+	var idle sync.WaitGroup
+	idle.Go(func() {
+		defer stop()
+		defer end()
+		w.awaitIdle(ctx, one)
+		one.gate.stop()
+	})
+	w.consume(consuming, worker)
+	idle.Wait()
+}
+
+func (w *Workers) laneWorker(one *lane) worker {
 	switch one.queue {
 	case store.FromReceiver:
-		return l.w.fromReceiverAsync(one.owner)
+		return w.fromReceiverAsync(one.owner)
 	case store.ToSender:
-		return l.w.toSender(one.owner)
+		return w.toSender(one.owner)
 	default:
-		return l.w.toReceiver(one)
+		return w.toReceiver(one)
 	}
 }
 
 // awaitIdle returns when nothing has woken a lane for a while, and the server has no entry that waits or is in progress.
-func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
+func (w *Workers) awaitIdle(ctx context.Context, one *lane) {
 	for {
 		select {
 		case <-time.After(idleAfter):
@@ -115,10 +121,10 @@ func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
 			return
 		}
 		// An entry that is put into the queue after this check wakes the lane again.
-		if l.look(ctx, one) {
+		if w.lanes.look(ctx, one) {
 			continue
 		}
-		if n, err := l.w.store.Backlog(ctx, one.queue, one.owner); err == nil && n == 0 {
+		if n, err := w.store.Backlog(ctx, one.queue, one.owner); err == nil && n == 0 {
 			return
 		}
 	}
@@ -131,6 +137,13 @@ func (l *lanes) look(ctx context.Context, one *lane) bool {
 	woken := one.woken
 	one.woken = woken && ctx.Err() != nil
 	return woken
+}
+
+// began sets what ends a lane that begins.
+func (l *lanes) began(one *lane, end context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one.end = end
 }
 
 // restart ends a lane and starts it again with the present configuration of its receiver.
@@ -161,40 +174,40 @@ func (l *lanes) get(q store.Queue, owner string) *lane {
 }
 
 // gate returns the gate of a receiver's lane, or a new one if the receiver has no lane here.
-func (l *lanes) gate(receiver string) *gate {
-	if one := l.get(store.ToReceiver, receiver); one != nil {
+func (w *Workers) gate(receiver string) *receiverGate {
+	if one := w.lanes.get(store.ToReceiver, receiver); one != nil {
 		return one.gate
 	}
-	return &gate{w: l.w.core, name: receiver}
+	return &receiverGate{w: w.core, name: receiver}
 }
 
 // changed is called after each change of the registry.
-func (l *lanes) changed(q store.Queue, owner string) {
-	if one := l.get(q, owner); one != nil {
+func (w *Workers) changed(q store.Queue, owner string) {
+	if one := w.lanes.get(q, owner); one != nil {
 		one.gate.configured()
 	}
-	l.dropMetrics(q, owner)
+	w.dropMetrics(q, owner)
 }
 
 // dropMetrics removes the metrics of a receiver or sender if it is deleted. It is also called at the end of a lane, since a lane
 // counts until then.
-func (l *lanes) dropMetrics(q store.Queue, owner string) {
+func (w *Workers) dropMetrics(q store.Queue, owner string) {
 	if q == store.ToSender {
-		if s, known := l.w.store.Senders.Get(owner); !known || s.Deleted {
-			l.w.cfg.Metrics.forget("sender", owner)
+		if s, known := w.store.Senders.Get(owner); !known || s.Deleted {
+			w.cfg.Metrics.forget("sender", owner)
 		}
-	} else if r, known := l.w.store.Receivers.Get(owner); !known || r.Deleted {
-		l.w.cfg.Metrics.forget("receiver", owner)
+	} else if r, known := w.store.Receivers.Get(owner); !known || r.Deleted {
+		w.cfg.Metrics.forget("receiver", owner)
 	}
 }
 
-// follow wakes the lanes of entries that wait, whichever process has put them there.
-func (l *lanes) follow(ctx context.Context) {
+// followQueues wakes the lanes of entries that wait, whichever process has put them there.
+func (w *Workers) followQueues(ctx context.Context) {
 	searched := map[store.Queue]time.Time{}
 	watch.Every(ctx, followEvery, func() {
 		for _, q := range laneQueues {
-			if err := l.wakeWaiting(ctx, q, searched); err != nil && ctx.Err() == nil {
-				l.w.log.Info("a queue is looked at again", "queue", q, "error", err)
+			if err := w.wakeWaiting(ctx, q, searched); err != nil && ctx.Err() == nil {
+				w.log.Info("a queue is looked at again", "queue", q, "error", err)
 			}
 		}
 	})
@@ -203,34 +216,34 @@ func (l *lanes) follow(ctx context.Context) {
 // wakeWaiting wakes the lanes of consumers that have entries. If a queue has more entries than its consumers count, some entries
 // have no consumer: their process died before it created one, or the server removed it while no process ran. They are searched
 // for by receiver.
-func (l *lanes) wakeWaiting(ctx context.Context, q store.Queue, searched map[store.Queue]time.Time) error {
-	all, err := l.w.store.Entries(ctx, q)
+func (w *Workers) wakeWaiting(ctx context.Context, q store.Queue, searched map[store.Queue]time.Time) error {
+	all, err := w.store.Entries(ctx, q)
 	if err != nil || all == 0 {
 		return err
 	}
-	waiting, err := l.w.store.Backlogs(ctx, q)
+	waiting, err := w.store.Backlogs(ctx, q)
 	if err != nil {
 		return err
 	}
 	covered := uint64(0)
 	for owner, n := range waiting {
 		if covered += n; n > 0 {
-			l.wake(q, owner)
+			w.lanes.wake(q, owner)
 		}
 	}
 	if all <= covered || time.Since(searched[q]) < searchEvery {
 		return nil
 	}
-	for _, owner := range l.owners(q) {
-		if l.get(q, owner) != nil {
+	for _, owner := range w.owners(q) {
+		if w.lanes.get(q, owner) != nil {
 			continue
 		}
-		first, err := l.w.store.First(ctx, q, l.w.store.Filter(q, owner))
+		first, err := w.store.First(ctx, q, w.store.Filter(q, owner))
 		if err != nil {
 			return err
 		}
 		if first != nil {
-			l.wake(q, owner)
+			w.lanes.wake(q, owner)
 		}
 	}
 	searched[q] = time.Now()
@@ -238,14 +251,14 @@ func (l *lanes) wakeWaiting(ctx context.Context, q store.Queue, searched map[sto
 }
 
 // owners returns the receivers or senders for which a queue may have entries.
-func (l *lanes) owners(q store.Queue) (names []string) {
+func (w *Workers) owners(q store.Queue) (names []string) {
 	if q == store.ToSender {
-		for _, s := range l.w.store.Senders.All() {
+		for _, s := range w.store.Senders.All() {
 			names = append(names, s.Name)
 		}
 		return names
 	}
-	for _, r := range l.w.store.Receivers.All() {
+	for _, r := range w.store.Receivers.All() {
 		names = append(names, r.Name)
 	}
 	return names

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/jetpull/jetpull/internal/service/metrics"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
@@ -35,10 +35,11 @@ var buckets = prometheus.ExponentialBuckets(0.0005, 2, 20) // 0.5 ms to 262 s
 func NewMetrics() *Metrics {
 	set := metrics.New("relay", buckets)
 	return &Metrics{
-		answers:   map[string]*answerTimes{},
-		Set:       set,
-		ingest:    set.Counter("relay_messages_total", "Messages from senders, by outcome.", "outcome"),
-		attempts:  set.Histogram("relay_attempt_seconds", "Time that POSTs to a receiver took, by class of status, or why there is none.", "receiver", "result"),
+		answers: map[string]*answerTimes{},
+		Set:     set,
+		ingest:  set.Counter("relay_messages_total", "Messages from senders, by outcome.", "outcome"),
+		attempts: set.Histogram("relay_attempt_seconds", "Time that POSTs to a receiver took, by class of status, or why there is none.", "receiver",
+			"result"),
 		polls:     set.Counter("relay_polls_total", "Requests to status endpoints that were answered, by class of status.", "receiver", "status"),
 		callbacks: set.Counter("relay_callbacks_total", "Callbacks to senders, by class of status, or why there is none.", "sender", "result"),
 		responses: set.Histogram("relay_response_seconds", "Time from the arrival of a message to its receiver's response.", "receiver"),
@@ -150,16 +151,19 @@ func (m *Metrics) forget(label, name string) {
 type gauges struct{ w *Workers }
 
 var (
-	gaugeBacklog  = prometheus.NewDesc("relay_backlog", "Messages that wait for their receiver.", []string{"receiver"}, nil)
-	gaugeAge      = prometheus.NewDesc("relay_oldest_seconds", "Age of the oldest message that waits for its receiver.", []string{"receiver"}, nil)
-	gaugePending  = prometheus.NewDesc("relay_pending_responses", "Messages whose response is asked for at the status endpoint.", []string{"receiver"}, nil)
+	gaugeBacklog = prometheus.NewDesc("relay_backlog", "Messages that wait for their receiver.", []string{"receiver"}, nil)
+	gaugeAge     = prometheus.NewDesc("relay_oldest_seconds", "Age of the oldest message that waits for its receiver.", []string{"receiver"}, nil)
+	gaugePending = prometheus.NewDesc("relay_pending_responses", "Messages whose response is asked for at the status endpoint.", []string{"receiver"},
+		nil)
 	gaugeToSender = prometheus.NewDesc("relay_callback_backlog", "Messages whose sender has yet to be called.", []string{"sender"}, nil)
 	gaugeWindow   = prometheus.NewDesc("relay_window_used", "POSTs in the receiver's rate window, where this process sends.", []string{"receiver"}, nil)
 	gaugeLimit    = prometheus.NewDesc("relay_window_limit", "POSTs that the receiver's rate window allows.", []string{"receiver"}, nil)
-	gaugeBreaker  = prometheus.NewDesc("relay_breaker_open", "1 while the receiver's breaker is open or half open, where this process sends.", []string{"receiver"}, nil)
-	gaugeOff      = prometheus.NewDesc("relay_receiver_disabled", "1 while a receiver that answered 410 waits to be configured again.", []string{"receiver"}, nil)
-	gaugeFailed   = prometheus.NewDesc("relay_failed_messages", "Failed messages on the list.", []string{"receiver"}, nil)
-	gaugeOldest   = prometheus.NewDesc("relay_failed_oldest_seconds", "Age of the oldest failed message on the list.", nil, nil)
+	gaugeBreaker  = prometheus.NewDesc("relay_breaker_open", "1 while the receiver's breaker is open or half open, where this process sends.",
+		[]string{"receiver"}, nil)
+	gaugeOff = prometheus.NewDesc("relay_receiver_disabled", "1 while a receiver that answered 410 waits to be configured again.",
+		[]string{"receiver"}, nil)
+	gaugeFailed = prometheus.NewDesc("relay_failed_messages", "Failed messages on the list.", []string{"receiver"}, nil)
+	gaugeOldest = prometheus.NewDesc("relay_failed_oldest_seconds", "Age of the oldest failed message on the list.", nil, nil)
 )
 
 // scrapeTimeout bounds the requests that a scrape makes to the server.
@@ -179,7 +183,7 @@ func (g gauges) collect(gauge func(d *prometheus.Desc, value float64, labels ...
 		if r.Deleted {
 			continue
 		}
-		state := g.w.lanes.gate(r.Name).state(r)
+		state := g.w.gate(r.Name).state(r)
 		gauge(gaugeBreaker, metrics.OneIf(state.Breaker != "closed"), r.Name)
 		gauge(gaugeOff, metrics.OneIf(r.Disabled), r.Name)
 		if r.RateLimit > 0 {
@@ -222,7 +226,7 @@ func (g gauges) collectQueues(ctx context.Context, gauge func(d *prometheus.Desc
 }
 
 // State returns the state of a receiver's gate in this process.
-func (w *Workers) State(r store.Receiver) State { return w.lanes.gate(r.Name).state(r) }
+func (w *Workers) State(r store.Receiver) State { return w.gate(r.Name).state(r) }
 
 // Metrics returns the metrics of this process.
 func (w *Workers) Metrics() *Metrics { return w.cfg.Metrics }

@@ -20,7 +20,8 @@ import (
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/spans"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -97,15 +98,22 @@ func (w *core) sign(h http.Header, secrets []string, id string, payload []byte) 
 	signer.Sign(h, id, now, payload)
 }
 
+// The placeholders of a status endpoint. They may be in its path and its query, but not in its host, which a sender could choose then.
+const (
+	SourcePlaceholder  = "{source_id}"
+	MessagePlaceholder = "{message_id}"
+)
+
 // get asks a receiver's status endpoint about a message.
 func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
 	h := http.Header{"User-Agent": {userAgent}}
 	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), nil)
-	target := strings.NewReplacer("{source_id}", escape(e.Source), "{message_id}", escape(e.ID)).Replace(r.StatusEndpoint)
+	target := strings.NewReplacer(SourcePlaceholder, escape(e.Source), MessagePlaceholder, escape(e.ID)).Replace(r.StatusEndpoint)
 	answer, err := w.exchange(ctx, "poll", e, webhook.Request{
 		Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.maxResponse(),
 	})
-	w.log.Debug("poll", "node", w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "result", result(answer, err), "trace", traceID(e.Trace))
+	w.log.Debug("poll", "node", w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "result", result(answer, err), "trace",
+		traceID(e.Trace))
 	if err != nil {
 		return nil, err
 	}
@@ -118,9 +126,6 @@ func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webh
 
 // escape encodes an ID for a path or a query.
 func escape(id string) string {
-	if strings.Trim(id, ".") == "" {
-		return strings.ReplaceAll(id, ".", "%2E")
-	}
 	return strings.ReplaceAll(url.QueryEscape(id), "+", "%20")
 }
 
@@ -153,34 +158,24 @@ func outcome(r store.Receiver, answer *webhook.Answer, err error) machine.Event 
 	return event
 }
 
-// health is the evidence of a POST about its receiver.
-type health int
-
-const (
-	noPOST health = iota // no POST was made
-	well
-	unwell
-	neither // the receiver may work or not
-)
-
 // judge returns whether a receiver works, for how long it wants no POST, and whether its endpoint is gone for good.
-func judge(answer *webhook.Answer, err error) (verdict health, pause time.Duration, gone bool) {
+func judge(answer *webhook.Answer, err error) (verdict gate.Outcome, pause time.Duration, gone bool) {
 	switch {
 	case answer == nil && errors.Is(err, webhook.ErrForbiddenAddress):
-		return neither, 0, false
+		return gate.Unclear, 0, false
 	case answer == nil, unknown(answer):
-		return unwell, 0, false
+		return gate.Failure, 0, false
 	case answer.Code == http.StatusGone:
-		return neither, 0, true
+		return gate.Unclear, 0, true
 	case answer.Code == http.StatusTooManyRequests, answer.Code == http.StatusServiceUnavailable:
 		if pause = retryAfter(answer.Header); pause > 0 {
-			return neither, pause, false
+			return gate.Unclear, pause, false
 		}
 	}
 	if answer.Code >= http.StatusInternalServerError {
-		return unwell, 0, false
+		return gate.Failure, 0, false
 	}
-	return well, 0, false
+	return gate.Success, 0, false
 }
 
 // unknown reports whether the response of an answer was cut off.

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/service/webhook/gate"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -51,7 +52,7 @@ type toReceiver struct {
 	name  string
 	lane  *lane
 	order store.Order // as the lane was started
-	gate  *gate
+	gate  *receiverGate
 	asked sync.Map // when the outcome of a POST was first requested, by the revision of its SENDING
 }
 
@@ -61,7 +62,8 @@ func (w *core) toReceiver(one *lane) worker {
 	worker := w.entryWorker(store.ToReceiver, t.name, true, t.deliver)
 	worker.opts = append(worker.opts, jetpull.OnPin(t.gate.pinned), jetpull.OnUnpin(func(e jetpull.PinEvent) { t.gate.unpin(e.ID) }))
 	if ordered(r.Order) {
-		worker.opts = append(worker.opts, jetpull.OrderedBy(sourceToken), jetpull.Prefetch(max(orderedWindow, w.cfg.Concurrency)), jetpull.PrefetchBytes(orderedBytes))
+		worker.opts = append(worker.opts, jetpull.OrderedBy(sourceToken), jetpull.Prefetch(max(orderedWindow, w.cfg.Concurrency)),
+			jetpull.PrefetchBytes(orderedBytes))
 	}
 	if r.Order == store.OrderReceiver {
 		worker.opts = append(worker.opts, jetpull.Concurrency(1))
@@ -132,7 +134,7 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 	case err != nil:
 		return err
 	case p.Order != t.order:
-		t.gate.release(p, noPOST)
+		t.gate.release(p, gate.NotMade)
 		t.w.lanes.restart(t.lane)
 		return jetpull.Retry(firstPause, errors.New("its lane begins again in another order"))
 	default:
@@ -143,7 +145,7 @@ func (t *toReceiver) attempt(ctx context.Context, e *store.Entry) error {
 
 // send makes an attempt: it stores SENDING(n) before the POST, and the result after it. The caller has acquired the gate.
 func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event machine.Event) error {
-	r, verdict := p.Receiver, noPOST
+	r, verdict := p.Receiver, gate.NotMade
 	defer func() { t.gate.release(p, verdict) }()
 	event.Kind = machine.Send
 	next, ok := machine.Next(e.Record, event)
@@ -156,15 +158,18 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 	t.w.crashpoint("before-sending")
 	unsent := event
 	unsent.Kind, unsent.Attempt = machine.NeverSeen, next.Attempt
-	away, err := t.w.swap(ctx, e, next)
+	repeated, err := t.w.swap(ctx, e, next)
 	if err != nil {
 		return err
 	}
 	t.w.crashpoint("after-sending")
-	late := away || t.w.store.Now().Sub(e.SentAt) > sendWithin || r.RateLimit > 0 && !t.gate.fresh()
-	if now, _ := t.w.store.Receivers.Get(t.name); late || now.Revision != r.Revision {
-		// While SENDING was written, the receiver was configured again; or the store was not available, or slow, for so long that
-		// another process may now have the entry, or the window, without knowledge of this POST.
+	if !repeatable(r) {
+		if err := t.w.store.OnDisk(ctx, e.Revision); err != nil {
+			return err
+		}
+		t.w.crashpoint("after-sending-on-disk")
+	}
+	if repeated || t.outdated(e, r) {
 		return t.conclude(ctx, e, unsent)
 	}
 	begun, at := time.Now(), t.w.store.Now()
@@ -172,7 +177,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 	t.w.crashpoint("after-post")
 	if answer == nil && ctx.Err() != nil {
 		// The worker was stopped during the POST. The outcome is resolved as after a crash.
-		verdict = neither
+		verdict = gate.Unclear
 		return jetpull.Retry(0, context.Cause(ctx))
 	}
 	took := time.Since(begun)
@@ -186,8 +191,25 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 	t.gate.hold(pause)
 	verdict = seen
 	t.w.cfg.Metrics.attempted(r.Name, answer, err, took)
-	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error, "trace", traceID(e.Trace))
+	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code,
+		"error", event.Note.Error, "trace", traceID(e.Trace))
 	return t.conclude(ctx, e, event)
+}
+
+// outdated reports whether the POST may not be made any more, because of the time that it took to write SENDING. Another process may now have
+// the entry, or the window, without knowledge of this POST, or the receiver was configured again.
+func (t *toReceiver) outdated(e *store.Entry, r store.Receiver) bool {
+	now, _ := t.w.store.Receivers.Get(t.name)
+	switch {
+	case t.w.store.Now().Sub(e.SentAt) > sendWithin, now.Revision != r.Revision:
+		return true
+	}
+	return r.RateLimit > 0 && !t.gate.fresh()
+}
+
+// repeatable reports whether a receiver may get a POST again after a loss of power, as it may after a crash.
+func repeatable(r store.Receiver) bool {
+	return r.StatusEndpoint == "" && r.UnknownOutcome != store.AtMostOnce
 }
 
 // disable disables a receiver whose endpoint is gone. It does nothing if the receiver was configured again after the POST began.
@@ -220,12 +242,7 @@ func (t *toReceiver) conclude(ctx context.Context, e *store.Entry, event machine
 func (w *core) decide(ctx context.Context, e *store.Entry, read bool, step func() error) error {
 	for range maxSteps {
 		if read {
-			var err error
-			e.Versioned, err = w.store.Load(ctx, e.Source, e.ID)
-			if errors.Is(err, store.ErrNotFound) {
-				return nil // its tombstone has expired: it was completed long ago
-			}
-			if err != nil {
+			if done, err := w.load(ctx, e); done || err != nil {
 				return err
 			}
 		}
@@ -258,11 +275,11 @@ func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record)
 }
 
 // swap writes a transition. If the store is not available, it tries until the worker stops, because the process would otherwise
-// lose the outcome of a POST, or the fact that it has made none. away says that it had to.
-func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) (away bool, err error) {
-	for ; ; away = true {
+// lose the outcome of a POST, or the fact that it has made none. repeated says that it had to.
+func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) (repeated bool, err error) {
+	for ; ; repeated = true {
 		v, err := w.store.Swap(ctx, e.Versioned, next)
-		if away && errors.Is(err, store.ErrConflict) {
+		if repeated && errors.Is(err, store.ErrConflict) {
 			// The previous write may have been stored, and its answer lost. No other process writes this time.
 			v, err = w.store.Load(ctx, e.Source, e.ID)
 			if err == nil && (v.Status != next.Status || v.Attempt != next.Attempt || !v.SentAt.Equal(next.SentAt)) {
@@ -273,25 +290,30 @@ func (w *core) swap(ctx context.Context, e *store.Entry, next machine.Record) (a
 			e.Versioned = v
 		}
 		if !errors.Is(err, store.ErrUnavailable) {
-			return away, err
+			return repeated, err
 		}
 		select {
 		case <-time.After(firstPause):
 		case <-w.ctx.Done():
-			return away, err
+			return repeated, err
 		case <-ctx.Done():
-			return away, err
+			return repeated, err
 		}
 	}
 }
 
-// follow takes the step that a status requires in addition to the record. It can be repeated after a crash.
+// follow takes the step that a status requires in addition to the record. It can be repeated after a crash. The record is on disk before
+// anything follows from it, and what follows is on disk when follow returns.
 func (w *core) follow(ctx context.Context, e *store.Entry) error {
 	if e.Status == machine.Arrived || e.Status == machine.Sending {
 		return nil
 	}
 	w.crashpoint("before-follow")
-	var err error
+	err := w.store.OnDisk(ctx, e.Revision)
+	if err != nil {
+		return err
+	}
+	w.crashpoint("before-next")
 	switch e.Status {
 	case machine.Delivered:
 		return w.enqueue(ctx, store.FromReceiver, e)
@@ -317,9 +339,14 @@ func (w *core) enqueueCallback(ctx context.Context, e *store.Entry) error {
 	return w.enqueue(ctx, store.ToSender, &callback)
 }
 
-// enqueue puts an entry into a queue and wakes its lane. It does so even if the server has not confirmed the entry, which may be
-// stored.
+// enqueue puts an entry into a queue, also on disk, and wakes its lane. It does so even if the server has not confirmed the entry, which
+// may be stored.
 func (w *core) enqueue(ctx context.Context, q store.Queue, e *store.Entry) error {
 	defer w.lanes.wake(q, e.Owner(q))
-	return w.store.Enqueue(q, e)(ctx)
+	seq, err := w.store.Enqueue(q, e)(ctx)
+	if err != nil {
+		return err
+	}
+	w.crashpoint("after-next")
+	return w.store.EntryOnDisk(ctx, q, seq)
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook/events"
 	"github.com/jetpull/jetpull/internal/watch"
-	"github.com/jetpull/jetpull/internal/webhook"
-	"github.com/jetpull/jetpull/internal/webhook/events"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -81,6 +81,7 @@ type core struct {
 	lanes *lanes
 
 	failures failures
+	lost     atomic.Int64 // records that the store has lost, since the last report
 
 	ctx     context.Context // ends when the workers are to stop
 	stop    context.CancelFunc
@@ -99,7 +100,7 @@ type Workers struct {
 func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	c := &core{cfg: cfg, store: s, log: cfg.Logger, node: nuid.Next()}
 	w := &Workers{core: c, ingest: ingest{c}, answers: answers{c}, operator: newOperator(c)}
-	c.lanes = &lanes{w: w, running: map[laneKey]*lane{}}
+	c.lanes = &lanes{start: w.startLane, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	cfg.Metrics.observe(w)
 	for partition := range s.Partitions() {
@@ -107,9 +108,9 @@ func Start(ctx context.Context, s *store.Store, cfg Config) *Workers {
 	}
 	w.run(w.failedMessages())
 	w.running.Go(func() { w.Operations.Run(w.ctx) })
-	s.OnChange(w.lanes.changed)
-	w.running.Go(func() { w.lanes.follow(w.ctx) })
-	w.running.Go(func() { watch.Every(w.ctx, failedEvery, w.notifyFailed) })
+	s.OnChange(w.changed)
+	w.running.Go(func() { w.followQueues(w.ctx) })
+	w.running.Go(func() { watch.Every(w.ctx, failedEvery, func() { w.notifyFailed(); w.reportLost() }) })
 	return w
 }
 
@@ -122,6 +123,7 @@ func (w *Workers) Close() {
 	w.stop()
 	w.running.Wait()
 	w.notifyFailed()
+	w.reportLost()
 }
 
 // worker is a consumer and the handler of its messages.
@@ -129,7 +131,7 @@ type worker struct {
 	stream   string
 	consumer jetstream.ConsumerConfig
 	handle   func(ctx context.Context, m *jetpull.Msg) error
-	opts     []jetpull.Option
+	opts     []jetpull.SubscribeOption
 }
 
 func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
@@ -137,7 +139,10 @@ func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
 		Durable: durable, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: w.cfg.Takeover,
 		MaxDeliver: -1, MaxAckPending: maxAckPending, MaxWaiting: 512,
 	}
-	opts := []jetpull.Option{jetpull.Concurrency(w.cfg.Concurrency), jetpull.DrainTimeout(w.cfg.Drain), jetpull.Logger(w.log.With("worker", durable))}
+	opts := []jetpull.SubscribeOption{
+		jetpull.Concurrency(w.cfg.Concurrency), jetpull.DrainTimeout(w.cfg.Drain),
+		jetpull.Logger(w.log.With("worker", durable)),
+	}
 	if pinned {
 		c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{group}, w.cfg.Takeover
 		// Consume ends its pulls in time without MaxWait. It prevents a warning of Subscribe.
@@ -148,7 +153,9 @@ func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
 
 // entryWorker returns the worker of a queue's entries for one receiver or sender. It moves an entry that cannot be decoded to the
 // list of failed messages.
-func (w *core) entryWorker(q store.Queue, owner string, pinned bool, deliver func(context.Context, *jetpull.Msg, *jetstream.MsgMetadata, *store.Entry) error) worker {
+func (w *core) entryWorker(q store.Queue, owner string, pinned bool,
+	deliver func(context.Context, *jetpull.Msg, *jetstream.MsgMetadata, *store.Entry) error,
+) worker {
 	worker := w.newWorker(w.store.StreamName(q), w.store.Durable(q, owner), w.store.Filter(q, owner), pinned)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()
