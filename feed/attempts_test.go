@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
@@ -108,4 +109,37 @@ func TestNilOptions(t *testing.T) {
 	_, err = NewHTTPProcessor("http://127.0.0.1:1", nil)
 	require.ErrorIs(t, err, ErrInvalid)
 	require.ErrorContains(t, err, "HTTPOption")
+}
+
+// TestRetryInSteps: all Failed items of a large partition are retried or skipped by small transactions, so that leases are renewed in between.
+func TestRetryInSteps(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		create(t, s, Partition{ID: "p"}, make([]Item, 2*stepRows+5)...)
+		create(t, s, Partition{ID: "none"})
+		var most int64
+		note := func(db *gorm.DB) {
+			if db.Statement.Table == "items" {
+				most = max(most, db.RowsAffected)
+			}
+		}
+		require.NoError(t, s.sql.DB.Callback().Update().After("gorm:update").Register("note", note))
+		for _, change := range []func(context.Context, string, ...string) (int, error){s.RetryFailed, s.SkipFailed} {
+			require.NoError(t, s.sql.DB.Exec("UPDATE items SET status = 'Failed'").Error)
+			require.NoError(t, s.sql.DB.Exec("UPDATE partitions SET status = 'Failed'").Error)
+			n, err := change(t.Context(), "p")
+			require.NoError(t, err)
+			require.Equal(t, 2*stepRows+5, n)
+			require.Zero(t, counts(t, s, "p")[0].Failed)
+			p, err := s.Partition(t.Context(), "p")
+			require.NoError(t, err)
+			require.Equal(t, Available, p.Status)
+			n, err = change(t.Context(), "none")
+			require.NoError(t, err)
+			require.Zero(t, n)
+			_, err = change(t.Context(), "unknown")
+			require.ErrorIs(t, err, ErrNotFound)
+		}
+		require.EqualValues(t, stepRows, most)
+	})
 }

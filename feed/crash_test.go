@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -40,16 +41,15 @@ const (
 	limitedChild = "limited"
 )
 
-// faulty is a Store whose process has a fault in its at-th save.
+// faulty is a Store whose process has a fault when at, which counts the saves that are left before it, is 0. Saves run side by side.
 type faulty struct {
 	*sqlstore.Store
 	fault string
-	at    int
+	at    atomic.Int64
 }
 
 func (f *faulty) Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.Result) ([]bool, error) {
-	f.at--
-	if f.at != 0 {
+	if f.at.Add(-1) != 0 {
 		return f.Store.Save(ctx, t, results)
 	}
 	switch f.fault {
@@ -100,7 +100,8 @@ func child(dsn string) error {
 	if err := note(event{what: "up", partition: "-", item: "-"}); err != nil {
 		return err
 	}
-	f := &faulty{s.sql, os.Getenv(childFault), 1 + rand.N(3)}
+	f := &faulty{Store: s.sql, fault: os.Getenv(childFault)}
+	f.at.Store(1 + rand.N(int64(3)))
 	opts := append(quick(), Concurrency(crashConcurrency), Lease(crashLease), AutoClose(), MaxPartitions(2))
 	if f.fault == limitedChild {
 		opts = append(opts, Limits(Limit{Concurrency: killedConcurrency, Rate: killedRate, Per: time.Hour}))

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -20,7 +21,9 @@ type cutter struct {
 	target   string
 	often    int
 	off      atomic.Bool
+	rate     atomic.Int64    // bytes that are sent in a second; 0: any
 	cuts     [2]atomic.Int64 // of requests and of answers
+	largest  atomic.Int64    // the most bytes that were sent for one answer
 	wg       sync.WaitGroup
 }
 
@@ -59,6 +62,7 @@ type cutLink struct {
 	*cutter
 	client, server net.Conn
 	swallow        atomic.Bool
+	sent           atomic.Int64 // since the last answer
 }
 
 func (l *cutLink) close() {
@@ -80,12 +84,18 @@ func (l *cutLink) requests() {
 		if err != nil {
 			return
 		}
+		if sent := l.sent.Add(int64(n)); sent > l.largest.Load() {
+			l.largest.Store(sent)
+		}
 		if commits(buf[:n]) && !l.off.Load() && rand.N(l.often) == 0 {
 			if rand.N(2) == 0 {
 				l.cuts[0].Add(1)
 				return
 			}
 			l.swallow.Store(true)
+		}
+		if rate := l.rate.Load(); rate > 0 {
+			<-time.After(time.Duration(n) * time.Second / time.Duration(rate))
 		}
 		if _, err := l.server.Write(buf[:n]); err != nil {
 			return
@@ -101,6 +111,7 @@ func (l *cutLink) answers() {
 		if err != nil {
 			return
 		}
+		l.sent.Store(0)
 		if l.swallow.Load() {
 			l.cuts[1].Add(1)
 			return

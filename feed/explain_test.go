@@ -77,12 +77,14 @@ func fillShape(t *testing.T, s *Store, backend string, partitions, items int, co
 	t.Helper()
 	statements := []string{
 		"INSERT INTO partitions (id, gate, status, version) SELECT 'p' || n, 0, 'Available', 1 FROM " + numbers(backend, partitions),
-		fmt.Sprintf("INSERT INTO items (partition_id, id, gate, status, data, version) SELECT 'p' || (1 + n %% %d), 'i' || n, 0, 'Available', NULL, 1 FROM %s",
+		fmt.Sprintf("INSERT INTO items (partition_id, id, gate, status, data, version) SELECT 'p' || (1 + n %% %d), 'i' || n, 0, 'Available', NULL, 1 "+
+			"FROM %s",
 			partitions, numbers(backend, partitions*items)),
 	}
 	if complete {
 		// By another statement, as a watcher does, so that the tables and indexes have the rows of before, too.
-		statements = append(statements, fmt.Sprintf("UPDATE items SET status = 'Complete', version = 2 WHERE seq <= %d OR seq %% 3 = 0", partitions*items/2))
+		statements = append(statements, fmt.Sprintf("UPDATE items SET status = 'Complete', version = 2 WHERE seq <= %d OR seq %% 3 = 0",
+			partitions*items/2))
 	}
 	if backend != "sqlite" { // or the statistics would be of some moment in between
 		off := []string{"ALTER TABLE items SET (autovacuum_enabled = off)", "ALTER TABLE partitions SET (autovacuum_enabled = off)"}
@@ -133,7 +135,7 @@ func fetchSome(t *testing.T, s *Store, partitions, limit int) (items int, r *rec
 	t.Cleanup(func() { require.NoError(t, s.sql.Release(context.WithoutCancel(t.Context()), theTerms, leases)) })
 	wants := make([]sqlstore.Want, 0, n)
 	for _, l := range leases {
-		wants = append(wants, sqlstore.Want{Lease: l, After: 100, Limit: limit})
+		wants = append(wants, sqlstore.Want{Lease: l, After: 100, Limit: limit, Bytes: 1 << 20})
 	}
 	r = record(t, s)
 	rows, err := s.sql.Fetch(t.Context(), theTerms, wants)

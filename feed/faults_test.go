@@ -22,7 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/feed/internal/pgtest"
+	"github.com/jetpull/jetpull/internal/pgtest"
 )
 
 var finish = ProcessorFunc(func(context.Context, Item) (Response, error) { return done() })
@@ -217,7 +217,8 @@ func TestSQLiteBusy(t *testing.T) {
 	for range 2 {
 		impatient := openStore(t, dsn)
 		impatient.sql.Patience = 100 * time.Millisecond
-		watchers = append(watchers, h.watch(t, impatient, held, AutoClose(), Lease(time.Second), Poll(50*time.Millisecond, 200*time.Millisecond), log.option()))
+		watchers = append(watchers, h.watch(t, impatient, held, AutoClose(), Lease(time.Second), Poll(50*time.Millisecond, 200*time.Millisecond),
+			log.option()))
 	}
 	var w work
 	for range min(faultRounds(), 20) {

@@ -185,7 +185,9 @@ func TestClaims(t *testing.T) {
 		}
 		claimed, err := s.sql.Renew(t.Context(), theTerms, []sqlstore.Lease{leaseOf("p0", 1), leaseOf("p1", 1), leaseOf("p2", 1), leaseOf("p3", 1)})
 		require.NoError(t, err)
-		require.Equal(t, map[sqlstore.Lease]bool{leaseOf("p0", 1): true, leaseOf("p1", 1): true, leaseOf("p2", 1): false, leaseOf("p3", 1): false}, claimed)
+		require.Equal(t, map[sqlstore.Lease]sqlstore.Hold{
+			leaseOf("p0", 1): sqlstore.Claimed, leaseOf("p1", 1): sqlstore.Claimed, leaseOf("p2", 1): sqlstore.Renewed, leaseOf("p3", 1): sqlstore.Renewed,
+		}, claimed)
 		require.NoError(t, s.sql.Release(t.Context(), theTerms, []sqlstore.Lease{leaseOf("p0", 1)}))
 		none, err := s.sql.Acquire(t.Context(), theTerms, 10, nil)
 		require.NoError(t, err)

@@ -6,8 +6,6 @@ require (
 	github.com/glebarez/sqlite v1.11.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/jetpull/jetpull v0.0.0
-	github.com/jetpull/jetpull/internal/dashboard v0.0.0
-	github.com/jetpull/jetpull/internal/webhook v0.0.0
 	github.com/jetpull/jetpull/natsembed v0.0.0
 	github.com/jetpull/jetpull/test v0.0.0
 	github.com/nats-io/nats.go v1.55.0
@@ -60,6 +58,7 @@ require (
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/jetpull/jetpull/internal/service v0.0.0
 	github.com/jinzhu/inflection v1.0.0 // indirect
 	github.com/jinzhu/now v1.1.5 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
@@ -82,8 +81,10 @@ require (
 
 replace (
 	github.com/jetpull/jetpull => ..
-	github.com/jetpull/jetpull/internal/dashboard => ../internal/dashboard
-	github.com/jetpull/jetpull/internal/webhook => ../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../natsembed
 	github.com/jetpull/jetpull/test => ../test
 )
+
+replace github.com/jetpull/jetpull/internal/service => ../internal/service
+
+replace github.com/jetpull/jetpull/otelpull => ../otelpull

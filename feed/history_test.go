@@ -21,7 +21,7 @@ import (
 )
 
 // event is what a watcher did, in the order of the log: "begin" of a handler, "end" of one that succeeded or
-// "failed"; for each result "try" before the statement, then "wrote" or "refused", which have no gate.
+// "failed"; for each result "try" before the statement, then "wrote", "refused", or "unsaved" after an error, which have no gate.
 type event struct {
 	what, owner, partition, item string
 	gate                         int
@@ -121,7 +121,7 @@ func (a *auditor) handlers(log []event, concurrency int) (repeats int) {
 				a.tried[unsaved] = map[int64]bool{}
 			}
 			a.tried[unsaved][e.epoch] = true
-		case "wrote", "refused":
+		case "wrote", "refused", "unsaved":
 			delete(inFlight[e.owner], unsaved)
 			if e.what == "wrote" {
 				if other, twice := a.wrote[unsaved]; twice {
@@ -364,6 +364,9 @@ func (r *witness) Save(ctx context.Context, t sqlstore.Terms, results []sqlstore
 	}
 	saved, err := r.Tables.Save(ctx, t, results)
 	if err != nil {
+		for _, res := range results { // it may be tried again, or be given up with its lease
+			err = errors.Join(err, note("unsaved", res))
+		}
 		return saved, err
 	}
 	for i, res := range results {

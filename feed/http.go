@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/internal/watch"
-	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 const (
@@ -142,7 +142,7 @@ func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) 
 	}
 	p.sick.Store(answer.Code >= http.StatusInternalServerError)
 	resp, err := parseAnswer(answer)
-	if after, ok := webhook.RetryAfter(answer.Header, time.Now()); ok {
+	if after, ok := webhook.RetryAfter(answer.Header, time.Now()); ok && after > 0 { // a time that has passed is no reason not to back off
 		err = RetryAfter(after, err)
 	}
 	return resp, err

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
 func TestHTTPAnswers(t *testing.T) {
@@ -66,7 +66,15 @@ func TestHTTPAnswers(t *testing.T) {
 		{"retry after", `busy`, 503, http.Header{"Retry-After": {"7"}}, `status 503: "busy"`, false, 7 * time.Second},
 		{"retry after in the body", `{"error":{"message":"busy","retry_after":1.5}}`, 503, nil, "status 503: busy", false, 1500 * time.Millisecond},
 		{"retry after in the body of a 200", `{"error":{"message":"busy","retry_after":3}}`, 200, nil, "busy", false, 3 * time.Second},
-		{"retry after in both", `{"error":{"message":"busy","retry_after":1.5}}`, 503, http.Header{"Retry-After": {"7"}}, "status 503: busy", false, 7 * time.Second},
+		{"retry after now", `busy`, 503, http.Header{"Retry-After": {"0"}}, `status 503: "busy"`, false, -1},
+		{"retry after a time that has passed", `busy`, 503, http.Header{"Retry-After": {"Wed, 21 Oct 2015 07:28:00 GMT"}}, `status 503: "busy"`, false, -1},
+		{"retry after a negative time", `{"error":{"message":"busy","retry_after":-1.5}}`, 503, nil, "status 503: busy", false, -1},
+		{
+			"retry after in both", `{"error":{"message":"busy","retry_after":1.5}}`, 503,
+			http.Header{"Retry-After": {"7"}},
+			"status 503: busy", false,
+			7 * time.Second,
+		},
 		{"redirect", ``, 302, http.Header{"Location": {srv.URL}}, "status 302", false, -1},
 		{"at the limit", `{"done":true}` + strings.Repeat(" ", maxAnswer-13), 200, nil, "", false, -1},
 		{"over the limit", `{"done":true}` + strings.Repeat(" ", maxAnswer-12), 200, nil, "too large", false, -1},
@@ -88,7 +96,10 @@ func TestHTTPAnswers(t *testing.T) {
 		require.Equal(t, tt.permanent, r.Status == sqlstore.Failed, tt.name)
 		require.Equal(t, max(tt.after, 0), r.Delay, tt.name)
 	}
-	for u, shown := range map[string]string{"127.0.0.1:80": "127.0.0.1:80", "ftp://h/": "ftp://h/", "http://": "http://…", "://": "…", "http://u:secret@/": "http://…@…"} {
+	for u, shown := range map[string]string{
+		"127.0.0.1:80": "127.0.0.1:80", "ftp://h/": "ftp://h/", "http://": "http://…", "://": "…",
+		"http://u:secret@/": "http://…@…",
+	} {
 		_, err := NewHTTPProcessor(u)
 		require.ErrorIs(t, err, ErrInvalid)
 		require.ErrorContains(t, err, strconv.Quote(shown))

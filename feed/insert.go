@@ -16,8 +16,12 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// insertBatch is how many rows one INSERT has; SQL Server takes 2,100 parameters.
-const insertBatch = 200
+const (
+	// insertRowsMost is how many rows one INSERT has: SQL Server takes 2,100 parameters, and a row has 11.
+	insertRowsMost = 190
+	// insertBytes is how much data they have, but for the last: PostgreSQL ends a transaction that waits for a statement for too long.
+	insertBytes = 1 << 20
+)
 
 // CreatePartition creates a partition and its items in one transaction. It uses the fields ID, Gate and Sealed of p, and of the items those that
 // [Store.Insert] uses. It generates an ID for each that is empty. It returns the partition as stored. Errors are [ErrDuplicate], [ErrGatePassed]
@@ -33,10 +37,10 @@ func (s *Store) CreatePartitionTx(ctx context.Context, tx any, p Partition, item
 	rows, err := newRows(&row, items)
 	if err = cmp.Or(checkID("Partition.ID", p.ID), err); err == nil {
 		err = inTx(ctx, s.sql, tx, p.ID, func(tx *gorm.DB) error {
-			if err := insertRows(tx, "the partition", &row); err != nil {
+			if err := inserted(tx, "the partition", tx.Create(&row).Error); err != nil {
 				return err
 			}
-			return insertRows(tx, "one of the items", rows)
+			return insertRows(tx, rows)
 		})
 	}
 	if err != nil {
@@ -54,23 +58,37 @@ func (s *Store) Insert(ctx context.Context, partition string, items ...Item) err
 
 // InsertTx is [Store.Insert] in the caller's transaction on the Store's database. tx is a *[sql.Tx], a [pgx.Tx] on PostgreSQL, or a *[gorm.DB]
 // that is in a transaction. The items exist once the caller commits. A rollback leaves nothing. On PostgreSQL and SQLite, watchers are woken
-// after the commit; on other databases they find the items by polling. After an error, roll back.
+// after the commit, on PostgreSQL within the time that passed since InsertTx if that is at most 3 s. Otherwise, and on other databases, they
+// find the items by polling. After an error, roll back.
 //
 // The transaction locks the row of the partition until it ends, so keep it short: see [Store].
 func (s *Store) InsertTx(ctx context.Context, tx any, partition string, items ...Item) error {
-	return s.change(ctx, tx, "insert into", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
-		if p.Sealed || p.Status == sqlstore.Complete {
-			return ErrClosed
+	rows, malformed := newRows(&sqlstore.Partition{ID: partition, Gate: math.MinInt}, items)
+	err := inTx(ctx, s.sql, tx, partition, func(tx *gorm.DB) error {
+		if malformed == nil && batchOf(rows) == len(rows) {
+			added, err := sqlstore.Add(s.sql, tx, partition, rows)
+			if added || err != nil {
+				return inserted(tx, "one of the items", err)
+			}
 		}
-		rows, err := newRows(p, items)
-		if err != nil {
-			return err
-		}
-		if err := insertRows(tx, "one of the items", rows); err != nil {
-			return err
-		}
-		return s.unblock(tx, p)
+		return s.sql.Change(tx, partition, func(tx *gorm.DB, p *sqlstore.Partition) error { return insertInto(s, tx, p, items) })
 	})
+	return wrapped(err, "insert into partition %q", partition)
+}
+
+// insertInto inserts items into a partition whose row is locked.
+func insertInto(s *Store, tx *gorm.DB, p *sqlstore.Partition, items []Item) error {
+	if p.Sealed || p.Status == sqlstore.Complete {
+		return ErrClosed
+	}
+	rows, err := newRows(p, items)
+	if err != nil {
+		return err
+	}
+	if err := insertRows(tx, rows); err != nil {
+		return err
+	}
+	return s.unblock(tx, p)
 }
 
 // newRows are items as they are inserted into a partition whose row is locked or new.
@@ -107,8 +125,28 @@ func newRows(p *sqlstore.Partition, items []Item) ([]sqlstore.Item, error) {
 	return rows, nil
 }
 
-func insertRows(tx *gorm.DB, what string, rows any) error {
-	err := tx.CreateInBatches(rows, insertBatch).Error
+// insertRows inserts items by statements of bounded size.
+func insertRows(tx *gorm.DB, rows []sqlstore.Item) error {
+	for len(rows) > 0 {
+		n := batchOf(rows)
+		if err := inserted(tx, "one of the items", tx.Create(rows[:n]).Error); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+// batchOf is how many items the next statement inserts.
+func batchOf(rows []sqlstore.Item) (n int) {
+	for size := 0; n < min(len(rows), insertRowsMost) && size < insertBytes; n++ {
+		size += len(rows[n].Data)
+	}
+	return n
+}
+
+// inserted is the error of an INSERT.
+func inserted(tx *gorm.DB, what string, err error) error {
 	if err != nil && sqlstore.Duplicate(tx, err) {
 		return fmt.Errorf("%s: %w", what, ErrDuplicate)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/watch"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 const (
@@ -192,7 +194,7 @@ func (p *JetStreamProcessor) Process(ctx context.Context, it Item) (Response, er
 	defer p.calls.Delete(call)
 	m := p.message(it, call)
 	traceContext.Inject(ctx, propagation.HeaderCarrier(m.Header))
-	if err := publish(ctx, p.js, m); err != nil {
+	if err := publish(ctx, p.js, m, p.timeout); err != nil {
 		return Response{}, err
 	}
 	select {
@@ -217,18 +219,23 @@ func (p *JetStreamProcessor) message(it Item, call string) *nats.Msg {
 	return m
 }
 
-// publish stores a message, again until NATS confirms it or ctx ends: by its ID, if it has one, it is stored once.
-func publish(ctx context.Context, js jetstream.JetStream, m *nats.Msg) error {
+// publish stores a message, again until NATS confirms it or ctx ends: by its ID, if it has one, it is stored once. While connected, it waits
+// for the confirmation no longer than patience.
+func publish(ctx context.Context, js jetstream.JetStream, m *nats.Msg, patience time.Duration) error {
 	for {
+		begun := time.Now()
 		try, cancel := context.WithTimeout(ctx, publishTry)
 		_, err := js.PublishMsg(try, m)
 		cancel()
+		if js.Conn().IsConnected() {
+			patience -= time.Since(begun) + publishPause
+		}
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, nats.ErrMaxPayload):
 			return Permanent(fmt.Errorf("publish %d bytes to %s: %w", len(m.Data), m.Subject, err))
-		case errors.Is(err, nats.ErrConnectionClosed):
+		case errors.Is(err, nats.ErrConnectionClosed), patience <= 0:
 			return fmt.Errorf("publish to %s: %w", m.Subject, err)
 		}
 		if ended := watch.Sleep(ctx, jitter(publishPause)); ended != nil {
@@ -250,8 +257,12 @@ func (p *JetStreamProcessor) Close() error {
 	return nil
 }
 
-// replyWait bounds the tries to publish a reply. After it the item's message is redelivered, and processed again.
-const replyWait = time.Minute
+// replyWait bounds the tries to publish a reply while NATS is down, and replyUnconfirmed those while it is up and does not confirm, because
+// the worker may not publish there or a stream has no leader. After them the item's message is redelivered, and processed again.
+const replyWait, replyUnconfirmed = time.Minute, 10 * time.Second
+
+// replyName is what follows subject.done. in the subject of a reply: the processor and the call.
+var replyName = regexp.MustCompile(`^[0-9A-Za-z]+\.[0-9A-Za-z]+$`)
 
 // JetStreamHandler returns a handler for Consume that processes the items of a [JetStreamProcessor]. The consumer is one of the stream that
 // captures the processor's subject:
@@ -262,9 +273,10 @@ const replyWait = time.Minute
 //
 // An item has its ID, Partition, Gate, Status, Attempt, Data and idempotency key. An error of Process is sent in the reply, with [Permanent] and
 // [RetryAfter], and is a failed attempt. The message is acknowledged when the reply is stored. It is redelivered if the worker dies, if Consume
-// ends before Process returns, or if the reply cannot be stored. A message that is not an item is terminated. A worker in another language
-// publishes the answer that a handler of [NewHTTPProcessor] would return, to the subject in the header [HeaderReply], and then acknowledges the
-// message.
+// ends before Process returns, or if the reply cannot be stored. A message that is not an item is terminated, and so is one whose reply is not
+// to go to subject.done.>, where subject is the message's own: anybody who may publish items chooses that header. A worker in another language
+// makes the same check. It publishes the answer that a handler of [NewHTTPProcessor] would return, to the subject in the header [HeaderReply],
+// and then acknowledges the message.
 func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, error) {
 	switch {
 	case js == nil:
@@ -299,7 +311,7 @@ func publishReply(ctx context.Context, js jetstream.JetStream, subject string, r
 	if err != nil {
 		return err
 	}
-	return publish(ctx, js, &nats.Msg{Subject: subject, Data: body})
+	return publish(ctx, js, &nats.Msg{Subject: subject, Data: body}, replyUnconfirmed)
 }
 
 func receivedItem(m *jetpull.Msg) (it Item, reply string, err error) {
@@ -309,11 +321,16 @@ func receivedItem(m *jetpull.Msg) (it Item, reply string, err error) {
 			err = errors.Join(err, fmt.Errorf("header %s is missing", name))
 		}
 	}
+	reply = header.Get(HeaderReply)
+	if name, ok := strings.CutPrefix(reply, m.Subject()+".done."); reply != "" && (!ok || !replyName.MatchString(name) || len(reply) > wire.MaxSubject) {
+		err = errors.Join(err, fmt.Errorf("header %s is %.500q, and replies to %s go to %s.done.PROCESSOR.CALL", HeaderReply, reply, m.Subject(),
+			m.Subject()))
+	}
 	gate, noGate := strconv.Atoi(header.Get(HeaderGate))
 	attempt, noAttempt := strconv.Atoi(header.Get(HeaderAttempt))
 	it = Item{
 		ID: header.Get(HeaderItem), Partition: header.Get(HeaderPartition), Gate: gate, Attempt: attempt,
 		Status: Available, Data: m.Data(), key: header.Get(HeaderIdempotencyKey),
 	}
-	return it, header.Get(HeaderReply), errors.Join(err, noGate, noAttempt)
+	return it, reply, errors.Join(err, noGate, noAttempt)
 }

@@ -5,17 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/jetpulltest"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -47,7 +51,7 @@ func (f *farm) processor(t *testing.T, opts ...JetStreamOption) *JetStreamProces
 }
 
 // work runs a worker, with a connection of its own, until the test ends or stop is called.
-func (f *farm) work(t *testing.T, p ProcessorFunc, opts ...jetpull.Option) (stop func()) {
+func (f *farm) work(t *testing.T, p ProcessorFunc, opts ...jetpull.ConsumeOption) (stop func()) {
 	t.Helper()
 	js := f.server.JetStream(t, f.server.Connect(t))
 	h, err := JetStreamHandler(js, p)
@@ -56,7 +60,7 @@ func (f *farm) work(t *testing.T, p ProcessorFunc, opts ...jetpull.Option) (stop
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	opts = append([]jetpull.Option{jetpull.Concurrency(16), jetpull.DrainTimeout(0)}, opts...)
+	opts = append([]jetpull.ConsumeOption{jetpull.Concurrency(16), jetpull.DrainTimeout(0)}, opts...)
 	go func() { done <- sub.Consume(ctx, h, opts...) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -79,7 +83,14 @@ func TestJetStreamProcessor(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	s := openStore(t, backends[0].fresh(t))
-	items := []Item{{ID: "raw", Data: []byte("\xff{")}, {ID: "empty"}, {ID: "moves", Data: []byte("1")}, {ID: "retried"}, {ID: "permanent"}, {ID: "panics"}}
+	items := []Item{
+		{ID: "raw", Data: []byte("\xff{")},
+		{ID: "empty"},
+		{ID: "moves", Data: []byte("1")},
+		{ID: "retried"},
+		{ID: "permanent"},
+		{ID: "panics"},
+	}
 	for n := range 50 {
 		items = append(items, Item{ID: "n" + strconv.Itoa(n), Data: []byte(strconv.Itoa(n))})
 	}
@@ -281,6 +292,72 @@ func TestJetStreamHandler(t *testing.T) {
 	_, err = p.Process(t.Context(), Item{ID: "a", Partition: "p", Attempt: 1})
 	require.ErrorContains(t, err, "the response is too large")
 	eventually(t, "both messages are gone", func() bool { return f.left(t) == 0 })
+}
+
+// TestJetStreamReplySubject: whoever may publish items chooses the header of the reply. The worker publishes to the replies of the item's
+// own subject and nowhere else, and does not process an item that asks for another one.
+func TestJetStreamReplySubject(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	nc := f.server.Connect(t)
+	all, err := nc.SubscribeSync(">")
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	h, err := JetStreamHandler(f.js, ProcessorFunc(func(context.Context, Item) (Response, error) {
+		t.Error("the item is processed")
+		return done()
+	}))
+	require.NoError(t, err)
+	for _, reply := range []string{
+		"$KV.broker_registry.c.ch1", "$JS.API.STREAM.PURGE.WORK", "_INBOX.abc.def", "work", "work.done", "work.done.", "work.done.id", "work.done.id.",
+		"work.done..call", "work.done.id.call.more", "work.done.*.call", "work.done.id.>", "work.done.id.a b", "workdone.id.call", "other.done.id.call",
+		"Work.done.id.call", "work.done.id.call\n", "work.done.id." + strings.Repeat("c", 5000),
+	} {
+		m := jetpulltest.NewMsg("work", nil, jetpulltest.Header(HeaderReply, reply), jetpulltest.Header(HeaderItem, "a"),
+			jetpulltest.Header(HeaderPartition, "p"),
+			jetpulltest.Header(HeaderGate, "0"), jetpulltest.Header(HeaderAttempt, "1"), jetpulltest.Header(HeaderIdempotencyKey, "k"))
+		got := jetpulltest.Handle(t.Context(), h, m)
+		require.Equal(t, jetpulltest.Term, got.Verb, "%q", reply)
+		require.ErrorContains(t, got.Err, HeaderReply, "%q", reply)
+	}
+	require.NoError(t, nc.Publish("end", nil))
+	last, err := all.NextMsg(10 * time.Second)
+	require.NoError(t, err)
+	require.Equal(t, "end", last.Subject, "nothing was published")
+}
+
+// silent is a JetStream that confirms nothing.
+type silent struct{ jetstream.JetStream }
+
+func (silent) PublishMsg(ctx context.Context, _ *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestJetStreamReplyUnconfirmed: a reply that nobody confirms, as where the worker may not publish it, frees the worker soon. While NATS is
+// down it waits longer.
+func TestJetStreamReplyUnconfirmed(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	down := f.server.Connect(t)
+	down.Close()
+	for name, tc := range map[string]struct {
+		js    jetstream.JetStream
+		after time.Duration
+	}{"connected": {f.js, replyUnconfirmed}, "down": {f.server.JetStream(t, down), replyWait}} {
+		synctest.Test(t, func(t *testing.T) {
+			h, err := JetStreamHandler(silent{tc.js}, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))
+			require.NoError(t, err)
+			begun := time.Now()
+			got := jetpulltest.Handle(t.Context(), h, jetpulltest.NewMsg("work", nil,
+				jetpulltest.Header(HeaderReply, "work.done.id.call"), jetpulltest.Header(HeaderItem, "a"), jetpulltest.Header(HeaderPartition, "p"),
+				jetpulltest.Header(HeaderGate, "0"), jetpulltest.Header(HeaderAttempt, "1"), jetpulltest.Header(HeaderIdempotencyKey, "k")))
+			require.Equal(t, jetpulltest.Nak, got.Verb, name)
+			require.ErrorContains(t, got.Err, "work.done.id.call", name)
+			require.GreaterOrEqual(t, time.Since(begun), tc.after, name)
+			require.Less(t, time.Since(begun), tc.after+10*time.Second, name)
+		})
+	}
 }
 
 func TestJetStreamProcessorRefuses(t *testing.T) {

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"gorm.io/gorm"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
@@ -77,36 +77,115 @@ func TestLeases(t *testing.T) {
 	})
 }
 
-// TestLocksInOrder: what changes several leases locks their rows in the order of the IDs, as a save does, also where they
-// lie in the table in another one. Else the two would wait for each other until PostgreSQL ends one.
-func TestLocksInOrder(t *testing.T) {
+// TestLockedLeases: what changes several leases leaves a row alone that another transaction has locked, and reports it as neither renewed nor
+// lost. So it waits for no row while it has another one locked.
+func TestLockedLeases(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, backends[1].fresh(t))
-	create(t, s, Partition{ID: "b"}, Item{})
-	create(t, s, Partition{ID: "a"}, Item{})
+	for _, id := range []string{"a", "b", "c"} {
+		create(t, s, Partition{ID: id}, Item{})
+	}
 	me := termsOf("me")
-	leases, err := s.sql.Acquire(t.Context(), me, 2, nil)
+	leases, err := s.sql.Acquire(t.Context(), me, 3, nil)
 	require.NoError(t, err)
-	require.Len(t, leases, 2)
-	for i, change := range []func() error{
-		func() error {
-			_, err := s.sql.Renew(t.Context(), me, leases)
-			return err
-		},
-		func() error { return s.sql.Release(t.Context(), me, leases) },
-	} {
-		changed := make(chan error, 1)
-		require.NoError(t, s.sql.DB.Transaction(func(tx *gorm.DB) error {
-			require.NoError(t, tx.Exec("SELECT 1 FROM partitions WHERE id = 'a' FOR UPDATE").Error)
-			go func() { changed <- change() }()
-			eventually(t, "it waits for a", func() bool {
-				var waiting int
-				err := s.sql.DB.Raw("SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Row().Scan(&waiting)
-				return err == nil && waiting == 1
-			})
-			return tx.Exec("SELECT 1 FROM partitions WHERE id = 'b' FOR UPDATE NOWAIT").Error
-		}), "change %d has b", i)
-		require.NoError(t, <-changed)
+	require.Len(t, leases, 3)
+	renew := func() map[sqlstore.Lease]sqlstore.Hold {
+		held, err := s.sql.Renew(t.Context(), me, append(leases, leaseOf("d", 1)))
+		require.NoError(t, err)
+		return held
+	}
+	unlock := lockPartition(t, s, "b")
+	want := map[sqlstore.Lease]sqlstore.Hold{leaseOf("a", 1): sqlstore.Renewed, leaseOf("b", 1): sqlstore.Unlocked, leaseOf("c", 1): sqlstore.Renewed}
+	require.Equal(t, want, renew())
+	results := sqlstore.Map(leases, func(l *sqlstore.Lease) sqlstore.Result { return sqlstore.Result{Lease: *l, Item: "none"} })
+	_, err = s.sql.Save(t.Context(), me, results)
+	require.NoError(t, err)
+	for _, r := range results {
+		require.Equal(t, r.ID == "b", r.Locked, r.ID)
+	}
+	me.Patient = true
+	_, err = s.sql.Save(t.Context(), me, results)
+	require.True(t, sqlstore.Locked(err), "%v", err)
+	_, _, err = s.sql.Settle(t.Context(), me, leaseOf("b", 1))
+	require.True(t, sqlstore.Locked(err), "%v", err)
+	unlock()
+	want[leaseOf("b", 1)] = sqlstore.Renewed
+	require.Equal(t, want, renew())
+	unlock = lockPartition(t, s, "b")
+	require.NoError(t, s.sql.Release(t.Context(), me, leases))
+	unlock()
+	require.Equal(t, map[sqlstore.Lease]sqlstore.Hold{leaseOf("b", 1): sqlstore.Renewed}, renew(), "the others are released")
+}
+
+// lockPartition has another transaction lock the row of a partition, until unlock is called.
+func lockPartition(t *testing.T, s *Store, id string) (unlock func()) {
+	t.Helper()
+	tx := s.sql.DB.Begin()
+	require.NoError(t, tx.Error)
+	require.NoError(t, tx.Exec("SET LOCAL idle_in_transaction_session_timeout = 0").Error)
+	require.NoError(t, tx.Exec("SELECT 1 FROM partitions WHERE id = ? FOR UPDATE", id).Error)
+	return func() { require.NoError(t, tx.Rollback().Error) }
+}
+
+// TestInsertLeftOpen: a transaction with InsertTx stays open for longer than a lease. The items of other partitions are processed, although the
+// result that waits and handlers have all of Concurrency when the lease ends. Those of its partition are processed when it ends, none of them twice.
+func TestInsertLeftOpen(t *testing.T) {
+	t.Parallel()
+	dsn := backends[1].fresh(t)
+	s := openStore(t, dsn)
+	const partitions, each, concurrency = 10, 30, 4
+	h := newHistory(t, s, concurrency)
+	for p := range partitions {
+		create(t, s, Partition{ID: fmt.Sprint("p", p)}, make([]Item, each)...)
+	}
+	begun, result, release := make(chan string, 2*partitions*each), make(chan struct{}), make(chan struct{})
+	var first atomic.Pointer[string]
+	w := h.watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+		mine := first.CompareAndSwap(nil, &it.Partition)
+		begun <- it.Partition
+		if mine {
+			<-result
+		} else {
+			<-release
+		}
+		return done()
+	}), Lease(3*time.Second), PartitionConcurrency(1))
+	for range concurrency {
+		<-begun
+	}
+	locked := *first.Load()
+	tx := s.sql.DB.Begin()
+	require.NoError(t, tx.Exec("SET LOCAL idle_in_transaction_session_timeout = 0").Error)
+	require.NoError(t, s.InsertTx(t.Context(), tx, locked, Item{ID: "more"}))
+	close(result)
+	awaitBegin(t, begun, locked)
+	p, err := s.Partition(t.Context(), locked)
+	require.NoError(t, err)
+	require.True(t, p.Until.Before(time.Now()), "the lease has ended")
+	close(release)
+	for p := range partitions {
+		id := fmt.Sprint("p", p)
+		if id != locked {
+			eventually(t, id+" is processed", func() bool { return counts(t, s, id)[0].Complete == each })
+		}
+	}
+	create(t, s, Partition{ID: "late"}, Item{ID: "late"})
+	eventually(t, "what comes later is processed", func() bool { return counts(t, s, "late")[0].Complete == 1 })
+	require.NoError(t, tx.Commit().Error)
+	eventually(t, "the locked one is processed", func() bool { return counts(t, s, locked)[0].Complete == each+1 })
+	require.NoError(t, w.stop(t))
+	repeats, _ := h.audit(t)
+	require.Zero(t, repeats)
+}
+
+// awaitBegin waits for the begin of an item of another partition.
+func awaitBegin(t *testing.T, begun <-chan string, not string) {
+	t.Helper()
+	select {
+	case partition := <-begun:
+		require.NotEqual(t, not, partition)
+	case <-time.After(testWait):
+		t.Fatal("nothing begins beside a result that waits for a lock")
 	}
 }
 

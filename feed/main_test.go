@@ -15,7 +15,7 @@ import (
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
 
-	"github.com/jetpull/jetpull/feed/internal/pgtest"
+	"github.com/jetpull/jetpull/internal/pgtest"
 )
 
 var shared pgtest.Shared

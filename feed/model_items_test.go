@@ -19,10 +19,10 @@ func (c *client) Fetch(ctx context.Context, t sqlstore.Terms, wants []sqlstore.W
 			if p == nil || !p.OwnedBy(t.Owner, w.Epoch) || p.Status != sqlstore.Available {
 				continue
 			}
-			n := 0
+			n, size := 0, 0
 			for _, it := range c.items[w.ID] {
-				if it.Gate == p.Gate && it.Seq > w.After && c.due(it) && n < w.Limit {
-					n++
+				if it.Gate == p.Gate && it.Seq > w.After && c.due(it) && n < w.Limit && size < w.Bytes {
+					n, size = n+1, size+len(it.Data)
 					list = append(list, *it)
 				}
 			}

@@ -126,7 +126,7 @@ func (w *twins) lease() sqlstore.Lease {
 }
 
 func (w *twins) fetch(as sqlstore.Terms) (what, store, model string) {
-	asked := sqlstore.Want{Lease: w.lease(), Limit: 1 + w.r.IntN(5)}
+	asked := sqlstore.Want{Lease: w.lease(), Limit: 1 + w.r.IntN(5), Bytes: 1 + w.r.IntN(20)}
 	of := func(s engine.Tables) ([]Item, string) {
 		items, err := s.Fetch(w.t.Context(), as, []sqlstore.Want{asked})
 		text := fmt.Sprint(err)

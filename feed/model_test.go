@@ -36,7 +36,10 @@ const (
 )
 
 func newModel(now func() time.Time) *model {
-	return &model{now: now, limits: map[int]*sqlstore.LimitState{}, partitions: map[string]*sqlstore.Partition{}, items: map[string][]*sqlstore.Item{}, locks: map[string]chan struct{}{}}
+	return &model{
+		now: now, limits: map[int]*sqlstore.LimitState{}, partitions: map[string]*sqlstore.Partition{}, items: map[string][]*sqlstore.Item{},
+		locks: map[string]chan struct{}{},
+	}
 }
 
 // client is what one process does to a model. It implements [engine.Tables].
@@ -124,7 +127,10 @@ func (tx *transaction) setPartition(p sqlstore.Partition) {
 		}
 		*tx.partitions[p.ID] = p
 		if was.Epoch != p.Epoch {
-			tx.changes = append(tx.changes, change{What: "lease", PartitionID: p.ID, Gate: p.Gate, Was: text(was.Owner), Status: text(p.Owner), Version: p.Version, Epoch: p.Epoch})
+			tx.changes = append(tx.changes, change{
+				What: "lease", PartitionID: p.ID, Gate: p.Gate, Was: text(was.Owner), Status: text(p.Owner),
+				Version: p.Version, Epoch: p.Epoch,
+			})
 		}
 		if was.Gate != p.Gate || was.Status != p.Status {
 			open := tx.count(p.ID, func(it *sqlstore.Item) bool {
@@ -245,7 +251,7 @@ func (c *client) Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []s
 	return taken, nil
 }
 
-func (c *client) Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (claimed map[sqlstore.Lease]bool, err error) {
+func (c *client) Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (held map[sqlstore.Lease]sqlstore.Hold, err error) {
 	ids := sortedIDs(leases)
 	err = c.owned(ctx, "renew", t, ids, func(p *sqlstore.Partition) bool {
 		until := c.clock().Add(t.Length)
@@ -255,15 +261,18 @@ func (c *client) Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.
 	if err != nil {
 		return nil, err
 	}
-	claimed = map[sqlstore.Lease]bool{}
+	held = map[sqlstore.Lease]sqlstore.Hold{}
 	err = c.read(ctx, "renew", func() {
 		for _, id := range ids {
 			if p := c.partitions[id]; p != nil && text(p.Owner) == t.Owner {
-				claimed[leaseOf(id, p.Epoch)] = text(p.Claimant) != ""
+				held[leaseOf(id, p.Epoch)] = sqlstore.Renewed
+				if text(p.Claimant) != "" {
+					held[leaseOf(id, p.Epoch)] = sqlstore.Claimed
+				}
 			}
 		}
 	})
-	return claimed, err
+	return held, err
 }
 
 func sortedIDs(leases []sqlstore.Lease) (ids []string) {
@@ -366,9 +375,9 @@ func (c *client) Claim(ctx context.Context, t sqlstore.Terms) (done bool, err er
 }
 
 func (c *client) Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, error) {
-	wait := time.Duration(-1)
+	wait, now := time.Duration(-1), c.clock()
 	sooner := func(at *time.Time) {
-		if d := max(0, at.Sub(c.clock())); wait < 0 || d < wait {
+		if d := max(0, at.Sub(now)); wait < 0 || d < wait {
 			wait = d
 		}
 	}
@@ -376,7 +385,7 @@ func (c *client) Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, 
 		for id, p := range c.partitions {
 			if p.Status == sqlstore.Available && p.Until != nil && p.Until.After(c.clock()) {
 				if text(p.Claimant) == t.Owner {
-					sooner(new(c.clock().Add(sqlstore.ClaimEvery)))
+					sooner(new(now.Add(sqlstore.ClaimEvery)))
 				}
 				if o := text(p.Owner); o != "" && o != t.Owner {
 					sooner(p.Until)

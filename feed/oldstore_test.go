@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
@@ -59,7 +60,11 @@ func TestDatabaseOfAnEarlierBuild(t *testing.T) {
 	stop()
 	require.NoError(t, <-ran)
 	for _, want := range []struct{ partition, item, data string }{
-		{"half", "retried", "did 3"}, {"half", "last", "did 4"}, {"half", "new", "did 6"}, {"untouched", before[0].ID, "did 5"}, {"untouched", "b", "did \x00\xff"},
+		{"half", "retried", "did 3"},
+		{"half", "last", "did 4"},
+		{"half", "new", "did 6"},
+		{"untouched", before[0].ID, "did 5"},
+		{"untouched", "b", "did \x00\xff"},
 	} {
 		item, err := s.Item(t.Context(), want.partition, want.item)
 		require.NoError(t, err)
@@ -119,4 +124,25 @@ func unpack(t *testing.T, from, to string) {
 	data, err := io.ReadAll(z)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(to, data, 0o600))
+}
+
+// TestNothingToMigrate: a Store opens while another program holds the lock of migrations, if there is nothing to migrate.
+func TestNothingToMigrate(t *testing.T) {
+	t.Parallel()
+	dsn := backends[1].fresh(t)
+	s := openStore(t, dsn)
+	require.NoError(t, s.sql.DB.Transaction(func(tx *gorm.DB) error {
+		require.NoError(t, tx.Exec("SELECT pg_advisory_xact_lock(?)", 0x6a657470756c6c).Error)
+		openStore(t, dsn)
+		return nil
+	}))
+}
+
+// TestLaterTables: a program does not work on tables of a later version.
+func TestLaterTables(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		require.NoError(t, s.sql.DB.Exec("INSERT INTO feed_migrations (id) VALUES ('9999')").Error)
+		require.ErrorContains(t, s.Migrate(t.Context()), "migration 9999")
+	})
 }

@@ -63,13 +63,14 @@ func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
 
 // Retry makes Failed items Available, to be processed at once, with Attempt 0 and no Errors: the named items, or all Failed items of the
 // partition if none is named. [Item.History] keeps their errors. Errors are [ErrNotFound], and [ErrConflict] for a named item that is not
-// Failed. After an error no item is changed.
+// Failed. After an error no named item is changed. If none is named, a transaction changes at most 1,000 items, so that it blocks others only
+// briefly. After an error, call Retry again for the rest.
 func (s *Store) Retry(ctx context.Context, partition string, items ...string) error {
 	_, err := s.RetryFailed(ctx, partition, items...)
 	return err
 }
 
-// RetryFailed is like [Store.Retry], and returns how many items it changed.
+// RetryFailed is like [Store.Retry], and returns how many items it changed, also with an error.
 func (s *Store) RetryFailed(ctx context.Context, partition string, items ...string) (int, error) {
 	return s.unfail(ctx, "retry", partition, items, map[string]any{"status": Available, "attempt": 0, "errors": nil, "not_before": nil})
 }
@@ -80,7 +81,7 @@ func (s *Store) Skip(ctx context.Context, partition string, items ...string) err
 	return err
 }
 
-// SkipFailed is like [Store.Skip], and returns how many items it changed.
+// SkipFailed is like [Store.Skip], and returns how many items it changed, also with an error.
 func (s *Store) SkipFailed(ctx context.Context, partition string, items ...string) (int, error) {
 	return s.unfail(ctx, "skip", partition, items, map[string]any{"status": Complete, "not_before": nil})
 }
@@ -88,15 +89,10 @@ func (s *Store) SkipFailed(ctx context.Context, partition string, items ...strin
 // unfail changes the named items, or all, from Failed to what set says, and unblocks the partition.
 func (s *Store) unfail(ctx context.Context, what, partition string, items []string, set map[string]any) (n int, err error) {
 	set["version"] = gorm.Expr("version + 1")
+	if len(items) == 0 {
+		return s.unfailAll(ctx, what, partition, set)
+	}
 	err = s.change(ctx, own{}, what, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
-		n = len(items)
-		if n == 0 {
-			done := tx.Table("items").Where("partition_id = ? AND status = 'Failed'", p.ID).Updates(set)
-			if done.Error != nil {
-				return done.Error
-			}
-			n = int(done.RowsAffected)
-		}
 		for _, id := range items {
 			if err := unfailOne(tx, p, id, set); err != nil {
 				return err
@@ -107,6 +103,34 @@ func (s *Store) unfail(ctx context.Context, what, partition string, items []stri
 	if err != nil {
 		return 0, err
 	}
+	return len(items), nil
+}
+
+// unfailAll goes through the items by their IDs, so that one that fails again meanwhile is not changed twice.
+func (s *Store) unfailAll(ctx context.Context, what, partition string, set map[string]any) (n int, err error) {
+	for after, last := "", false; !last; {
+		var step []string
+		err := s.change(ctx, own{}, what, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+			failed := func() *gorm.DB {
+				return tx.Model(&sqlstore.Item{}).Where("partition_id = ? AND status = 'Failed' AND id > ?", p.ID, after)
+			}
+			step = nil
+			if err := failed().Order("id").Limit(stepRows).Pluck("id", &step).Error; err != nil || len(step) == 0 {
+				return cmp.Or(err, s.unblock(tx, p))
+			}
+			if err := failed().Where("id <= ?", step[len(step)-1]).Updates(set).Error; err != nil {
+				return err
+			}
+			return s.unblock(tx, p)
+		})
+		if err != nil {
+			return n, err
+		}
+		n, last = n+len(step), len(step) < stepRows
+		if !last {
+			after = step[len(step)-1]
+		}
+	}
 	return n, nil
 }
 
@@ -114,7 +138,7 @@ func unfailOne(tx *gorm.DB, p *sqlstore.Partition, id string, set map[string]any
 	if !sqlstore.Possible(id) {
 		return fmt.Errorf("item %q: %w", id, ErrNotFound)
 	}
-	done := tx.Table("items").Where("partition_id = ? AND id = ? AND status = 'Failed'", p.ID, id).Updates(set)
+	done := tx.Model(&sqlstore.Item{}).Where("partition_id = ? AND id = ? AND status = 'Failed'", p.ID, id).Updates(set)
 	if done.Error != nil || done.RowsAffected == 1 {
 		return done.Error
 	}

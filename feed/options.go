@@ -141,7 +141,8 @@ const (
 func newConfig(opts []WatcherOption) *config {
 	c := &config{
 		Config: engine.Config{
-			Concurrency: 64, PartitionConcurrency: maxConcurrency, MaxPartitions: 1000, Lease: 30 * time.Second, PollMin: 100 * time.Millisecond, PollMax: 5 * time.Second,
+			Concurrency: 64, PartitionConcurrency: maxConcurrency, MaxPartitions: 1000, Lease: 30 * time.Second, PollMin: 100 * time.Millisecond,
+			PollMax:      5 * time.Second,
 			DrainTimeout: 30 * time.Second, Log: slog.Default(), Jitter: jitter,
 		},
 		maxRetries: 5, requeue: time.Second, backoff: defaultBackoff, onError: func(Item, error) {},

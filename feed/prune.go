@@ -14,8 +14,8 @@ import (
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// pruneRows is how many items one transaction of Prune deletes, or one page of an export has.
-const pruneRows = 1000
+// stepRows is how many items one transaction of Prune, Retry or Skip changes, or one page of an export has.
+const stepRows = 1000
 
 // Pruned counts the rows that [Store.Prune] deleted.
 type Pruned struct{ Partitions, Items int }
@@ -66,7 +66,7 @@ func (s *Store) ended(ctx context.Context, after string) (page []sqlstore.Partit
 		if now, err = s.sql.Dialect.Clock(db); err != nil {
 			return err
 		}
-		return db.Where("status IN ('Complete', 'Pruning') AND id > ?", after).Order("id").Limit(pruneRows).Find(&page).Error
+		return db.Where("status IN ('Complete', 'Pruning') AND id > ?", after).Order("id").Limit(stepRows).Find(&page).Error
 	})
 	var ids []string
 	for i := range page {
@@ -102,7 +102,7 @@ func (s *Store) prune(ctx context.Context, p *sqlstore.Partition, export func(Pa
 		var items, partitions int64
 		err := s.sql.Transact(ctx, func(tx *gorm.DB) error {
 			var step []string // the last of as many items as one transaction deletes
-			err := tx.Table("items").Where("partition_id = ?", p.ID).Order("id").Offset(pruneRows-1).Limit(1).Pluck("id", &step).Error
+			err := tx.Table("items").Where("partition_id = ?", p.ID).Order("id").Offset(stepRows-1).Limit(1).Pluck("id", &step).Error
 			if err != nil {
 				return err
 			}
@@ -155,7 +155,7 @@ func byID(ctx context.Context, s *sqlstore.Store, partition string, unread *erro
 		for after := ""; ; {
 			var page []sqlstore.Item
 			err := s.Read(ctx, func(db *gorm.DB) error {
-				return db.Where("partition_id = ? AND id > ?", partition, after).Order("id").Limit(pruneRows).Find(&page).Error
+				return db.Where("partition_id = ? AND id > ?", partition, after).Order("id").Limit(stepRows).Find(&page).Error
 			})
 			if err != nil {
 				*unread = err
@@ -167,7 +167,7 @@ func byID(ctx context.Context, s *sqlstore.Store, partition string, unread *erro
 					return
 				}
 			}
-			if len(page) < pruneRows {
+			if len(page) < stepRows {
 				return
 			}
 		}

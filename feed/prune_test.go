@@ -34,7 +34,7 @@ func TestPrune(t *testing.T) {
 	t.Parallel()
 	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		ctx := t.Context()
-		closed(t, s, "old", 48*time.Hour, 2*pruneRows+500)
+		closed(t, s, "old", 48*time.Hour, 2*stepRows+500)
 		closed(t, s, "empty", 48*time.Hour, 0)
 		closed(t, s, "young", time.Hour, 3)
 		create(t, s, Partition{ID: "open"}, Item{ID: "a"})
@@ -45,7 +45,7 @@ func TestPrune(t *testing.T) {
 
 		done, err := s.Prune(ctx, 24*time.Hour, nil)
 		require.NoError(t, err)
-		require.Equal(t, Pruned{Partitions: 2, Items: 2*pruneRows + 500}, done)
+		require.Equal(t, Pruned{Partitions: 2, Items: 2*stepRows + 500}, done)
 		require.Equal(t, done, s.Pruned())
 		require.Zero(t, s.rowsOf(t, "old"))
 		list, err := s.Partitions(ctx, Query{})
@@ -68,7 +68,7 @@ func TestPrune(t *testing.T) {
 // TestPruneDatesInSteps: many partitions of an earlier version, whose end is not known, are dated by small transactions.
 func TestPruneDatesInSteps(t *testing.T) {
 	s := openStore(t, backends[0].fresh(t))
-	rows := make([]sqlstore.Partition, 2*pruneRows+5)
+	rows := make([]sqlstore.Partition, 2*stepRows+5)
 	for i := range rows {
 		rows[i] = sqlstore.Partition{ID: fmt.Sprint(i), Status: sqlstore.Complete, Version: 1}
 	}
@@ -80,7 +80,7 @@ func TestPruneDatesInSteps(t *testing.T) {
 	done, err := s.Prune(t.Context(), time.Hour, nil)
 	require.NoError(t, err)
 	require.Zero(t, done)
-	require.EqualValues(t, pruneRows, most)
+	require.EqualValues(t, stepRows, most)
 	require.EqualValues(t, len(rows), all)
 }
 
@@ -89,7 +89,7 @@ func TestPruneExports(t *testing.T) {
 	t.Parallel()
 	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		ctx := t.Context()
-		closed(t, s, "a", 48*time.Hour, pruneRows+7)
+		closed(t, s, "a", 48*time.Hour, stepRows+7)
 		closed(t, s, "b", 48*time.Hour, 2)
 		full := errors.New("no space left")
 		_, err := s.Prune(ctx, time.Hour, func(_ Partition, items iter.Seq2[Item, error]) error {
@@ -99,7 +99,7 @@ func TestPruneExports(t *testing.T) {
 			return full
 		})
 		require.ErrorIs(t, err, full)
-		require.EqualValues(t, pruneRows+7, s.rowsOf(t, "a"))
+		require.EqualValues(t, stepRows+7, s.rowsOf(t, "a"))
 		require.NoError(t, s.Reopen(ctx, "a"))
 		require.NoError(t, s.ClosePartition(ctx, "a"))
 
@@ -121,8 +121,8 @@ func TestPruneExports(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, pruned, s.Pruned())
-		require.Equal(t, Pruned{Partitions: 2, Items: pruneRows + 9}, done)
-		require.Equal(t, map[string]int{"a": pruneRows + 7, "b": 2}, exported)
+		require.Equal(t, Pruned{Partitions: 2, Items: stepRows + 9}, done)
+		require.Equal(t, map[string]int{"a": stepRows + 7, "b": 2}, exported)
 	})
 }
 
@@ -133,7 +133,7 @@ func TestPruneAndChanges(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		ctx := t.Context()
 		closed(t, s, "a", 48*time.Hour, 2)
-		closed(t, s, "b", 48*time.Hour, pruneRows+7)
+		closed(t, s, "b", 48*time.Hour, stepRows+7)
 		reopen := func(p Partition, _ iter.Seq2[Item, error]) error {
 			if p.ID == "a" { // b was read with it
 				require.NoError(t, s.Reopen(ctx, "b"))
@@ -144,7 +144,7 @@ func TestPruneAndChanges(t *testing.T) {
 		done, err := s.Prune(ctx, time.Hour, reopen)
 		require.NoError(t, err)
 		require.Equal(t, Pruned{Partitions: 1, Items: 2}, done)
-		require.EqualValues(t, pruneRows+7, s.rowsOf(t, "b"))
+		require.EqualValues(t, stepRows+7, s.rowsOf(t, "b"))
 
 		full, inner := errors.New("no space left"), 0
 		_, err = s.Prune(ctx, 0, func(Partition, iter.Seq2[Item, error]) error {
@@ -158,8 +158,8 @@ func TestPruneAndChanges(t *testing.T) {
 			return full
 		})
 		require.ErrorIs(t, err, full)
-		require.Equal(t, pruneRows+7, inner, "the other Prune exports it too")
-		require.EqualValues(t, pruneRows+7, s.rowsOf(t, "b"))
+		require.Equal(t, stepRows+7, inner, "the other Prune exports it too")
+		require.EqualValues(t, stepRows+7, s.rowsOf(t, "b"))
 		require.NoError(t, s.Reopen(ctx, "b"))
 	})
 }
@@ -168,7 +168,7 @@ func TestPruneAndChanges(t *testing.T) {
 func TestPruneNoticesUnreadItems(t *testing.T) {
 	t.Parallel()
 	onEvery(t, func(t *testing.T, s *Store, _ string) {
-		closed(t, s, "a", 48*time.Hour, pruneRows+7)
+		closed(t, s, "a", 48*time.Hour, stepRows+7)
 		ctx, cancel := context.WithCancel(t.Context())
 		read := 0
 		_, err := s.Prune(ctx, time.Hour, func(_ Partition, items iter.Seq2[Item, error]) error {
@@ -180,8 +180,8 @@ func TestPruneNoticesUnreadItems(t *testing.T) {
 		})
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorContains(t, err, `prune partition "a": export`)
-		require.Equal(t, pruneRows+1, read)
-		require.EqualValues(t, pruneRows+7, s.rowsOf(t, "a"))
+		require.Equal(t, stepRows+1, read)
+		require.EqualValues(t, stepRows+7, s.rowsOf(t, "a"))
 	})
 }
 

@@ -82,7 +82,8 @@ func (s *Store) Partitions(ctx context.Context, q Query) ([]Partition, error) {
 
 // Item returns an item of a partition, or [ErrNotFound].
 func (s *Store) Item(ctx context.Context, partition, id string) (Item, error) {
-	row, err := read(ctx, s, fmt.Sprintf("item %q of partition %q", id, partition), func(db *gorm.DB) (sqlstore.Item, error) { return findItem(db, partition, id) })
+	row, err := read(ctx, s, fmt.Sprintf("item %q of partition %q", id, partition),
+		func(db *gorm.DB) (sqlstore.Item, error) { return findItem(db, partition, id) })
 	return itemOf(&row), err
 }
 
@@ -153,6 +154,8 @@ type Backlog struct {
 	// Ready counts the Available items that may be processed now, including those in progress. Delayed counts those that wait for their
 	// NotBefore, and Gated those above the gate of their partition.
 	Ready, Delayed, Gated int
+	// Passed counts the Available items below the gate of their partition, which another program inserted there. No watcher processes them.
+	Passed int
 	// Failed counts Failed items. BlockedPartitions counts partitions that stay at their gate until an operator retries or skips these.
 	Failed, BlockedPartitions int
 	// Oldest is the time since the oldest of the Ready items was inserted. It is 0 if there is none.
@@ -163,12 +166,13 @@ type Backlog struct {
 func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
 	const gated = "i.gate > p.gate"
 	due := "(i.not_before IS NULL OR " + s.sql.Dialect.Past("i.not_before") + ")"
-	ready := "NOT " + gated + " AND " + due
+	ready := "i.gate = p.gate AND " + due
 	return read(ctx, s, "count the backlog", func(db *gorm.DB) (b Backlog, err error) {
 		var since, now sqlstore.RowTime
-		err = db.Raw("SELECT "+countIf(ready)+", "+countIf("NOT "+gated+" AND NOT "+due)+", "+countIf(gated)+", MIN(CASE WHEN "+ready+" THEN i.added END), "+
+		err = db.Raw("SELECT "+countIf(ready)+", "+countIf("i.gate = p.gate AND NOT "+due)+", "+countIf(gated)+", "+countIf("i.gate < p.gate")+", "+
+			"MIN(CASE WHEN "+ready+" THEN i.added END), "+
 			s.sql.Dialect.Now+" FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available'").
-			Row().Scan(&b.Ready, &b.Delayed, &b.Gated, &since, &now)
+			Row().Scan(&b.Ready, &b.Delayed, &b.Gated, &b.Passed, &since, &now)
 		if err == nil {
 			err = db.Raw("SELECT COUNT(*), COUNT(DISTINCT partition_id) FROM items WHERE status = 'Failed'").Row().Scan(&b.Failed, &b.BlockedPartitions)
 		}

@@ -74,9 +74,9 @@ func ParseResponse(text []byte) (Response, error) {
 	if body.Error.NoRetry {
 		said = Permanent(said)
 	}
-	if body.Error.After != nil {
+	if body.Error.After != nil && *body.Error.After >= 0 {
 		// Within what a Duration holds; the watcher bounds it further.
-		seconds := min(max(*body.Error.After, 0), maxDelay.Seconds())
+		seconds := min(*body.Error.After, maxDelay.Seconds())
 		said = RetryAfter(time.Duration(seconds*float64(time.Second)), said)
 	}
 	return Response{}, said

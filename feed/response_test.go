@@ -11,7 +11,10 @@ import (
 
 // FuzzResponse: whatever a handler returns is a Response or an error, and what ours encodes is decoded.
 func FuzzResponse(f *testing.F) {
-	for _, seed := range []string{`{"done":true,"gate":3,"data":{"a":1}}`, `{"bytes":"/w=="}`, `{"error":{"message":"x","retry_after":1e300}}`, `null`, `[`, ``} {
+	for _, seed := range []string{
+		`{"done":true,"gate":3,"data":{"a":1}}`, `{"bytes":"/w=="}`, `{"error":{"message":"x","retry_after":1e300}}`, `null`,
+		`[`, ``,
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

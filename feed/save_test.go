@@ -1,7 +1,10 @@
 package feed
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -48,6 +51,111 @@ func TestRefusedResult(t *testing.T) {
 		require.Equal(t, "as it was", string(it.Data))
 		require.Len(t, it.Errors, 2)
 		require.Contains(t, it.Errors[0], "the database refused the result")
+	})
+}
+
+// TestRefusedByAnyCode: whatever the code with which the database refuses a row, its item alone fails. If it refuses the failed attempt, too,
+// the item stays as it is, and others go on.
+func TestRefusedByAnyCode(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"42501", "ZZ001", "38000", "XX000", "0A000", "55000", "57014", "55P03", "40001"} {
+		t.Run(code, func(t *testing.T) {
+			s := openStore(t, backends[1].fresh(t))
+			s.sql.Patience = 20 * time.Millisecond
+			itself := code < "40" || code > "41" && code < "55P" || code > "58"
+			require.NoError(t, s.sql.DB.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				IF NEW.id = 'always' OR (NEW.id = 'done' AND NEW.status = 'Complete') THEN RAISE EXCEPTION 'not this one' USING ERRCODE = '`+code+`'; END IF;
+				RETURN NEW; END $$`).Error)
+			require.NoError(t, s.sql.DB.Exec("CREATE TRIGGER refuse BEFORE UPDATE ON items FOR EACH ROW EXECUTE FUNCTION refuse()").Error)
+			create(t, s, Partition{ID: "a"}, append(make([]Item, 100), Item{ID: "done"}, Item{ID: "always"})...)
+			create(t, s, Partition{ID: "b"}, make([]Item, 200)...)
+			var always atomic.Int64
+			w := startWatcher(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+				if it.ID == "always" {
+					always.Add(1)
+				}
+				return done()
+			}), MaxRetries(1), Concurrency(32))
+			eventually(t, "all others are saved", func() bool { return counts(t, s, "b")[0].Complete == 200 && counts(t, s, "a")[0].Complete == 100 })
+			if itself {
+				eventually(t, "the one is Failed", func() bool { return counts(t, s, "a")[0].Failed == 1 })
+				it, err := s.Item(t.Context(), "a", "done")
+				require.NoError(t, err)
+				require.Equal(t, Failed, it.Status)
+				require.Contains(t, it.Errors[0], "not this one")
+			}
+			create(t, s, Partition{ID: "c"}, make([]Item, 100)...)
+			eventually(t, "the watcher goes on", func() bool { return counts(t, s, "c")[0].Complete == 100 })
+			require.EqualValues(t, 1, always.Load(), "its handler is not called again")
+			require.NoError(t, s.sql.DB.Exec("DROP TRIGGER refuse ON items").Error)
+			eventually(t, "it is processed", func() bool { return counts(t, s, "a")[0].Available == 0 })
+			require.NoError(t, w.stop(t))
+		})
+	}
+}
+
+// TestOutageIsNotRefused: what fails for a statement without items, too, is no fault of theirs.
+func TestOutageIsNotRefused(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, backends[1].fresh(t))
+	create(t, s, Partition{ID: "p"}, make([]Item, 20)...)
+	log, release := complain(), make(chan struct{})
+	w := startWatcher(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) {
+		<-release
+		return done()
+	}), MaxRetries(0), log.option())
+	eventually(t, "items have begun", func() bool { p, err := s.Partition(t.Context(), "p"); return err == nil && p.Owner != "" })
+	require.NoError(t, s.sql.DB.Exec("ALTER TABLE items RENAME COLUMN history TO past").Error)
+	close(release)
+	log.more(t, 3)
+	require.NoError(t, s.sql.DB.Exec("ALTER TABLE items RENAME COLUMN past TO history").Error)
+	eventually(t, "all are saved", func() bool { return counts(t, s, "p")[0].Complete == 20 })
+	require.NoError(t, w.stop(t))
+}
+
+// TestStatementTimeout: items of 1 MB are fetched and saved though a statement may take no longer than one of a few of them does.
+func TestStatementTimeout(t *testing.T) {
+	t.Parallel()
+	dsn := backends[1].fresh(t)
+	s := openStore(t, dsn)
+	const items, each = 60, 1 << 20
+	for range items {
+		if err := s.Insert(t.Context(), "p", Item{Data: bytes.Repeat([]byte{7}, each)}); errors.Is(err, ErrNotFound) {
+			create(t, s, Partition{ID: "p"}, Item{Data: bytes.Repeat([]byte{7}, each)})
+		}
+	}
+	short := openStore(t, dsn+"&statement_timeout=50")
+	w := start(t, NewWatcher(short, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+		return Response{Done: true, Data: bytes.ToUpper(it.Data)}, nil
+	}), quick()...))
+	eventually(t, "all are saved", func() bool { return counts(t, s, "p")[0].Complete == items })
+	require.NoError(t, w.stop(t))
+}
+
+// TestDataIsNotFormatted: no layer below makes a text of an item's data, for a log or an error that nobody reads: that took most of the
+// processor's time. A byte becomes about four of text.
+func TestDataIsNotFormatted(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		const size, copies = 8 << 20, 9
+		create(t, s, Partition{ID: "p"}, Item{ID: "a"})
+		l := leaseOne(t, s, theTerms)
+		data := bytes.Repeat([]byte{200}, size)
+		allocated := func(what string, do func()) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			do()
+			runtime.ReadMemStats(&after)
+			most := float64(after.TotalAlloc-before.TotalAlloc) / size
+			t.Logf("%s: %.1f bytes for a byte", what, most)
+			require.Less(t, most, float64(copies), what)
+		}
+		allocated("save", func() {
+			saved, err := s.sql.Save(t.Context(), theTerms, []sqlstore.Result{{Lease: l, Item: "a", Version: 1, Status: sqlstore.Available, Data: data}})
+			require.NoError(t, err)
+			require.Equal(t, []bool{true}, saved)
+		})
+		allocated("fetch", func() { require.Len(t, fetchAll(t, s, theTerms, l)[0].Data, size) })
+		allocated("insert", func() { require.NoError(t, s.Insert(t.Context(), "p", Item{Data: data})) })
 	})
 }
 

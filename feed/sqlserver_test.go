@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nuid"
 	"github.com/stretchr/testify/require"
 	"gorm.io/driver/sqlserver"
 	"gorm.io/gorm"
@@ -28,6 +29,7 @@ const sqlserverGolden = "testdata/sqlserver.sql"
 type silentServer struct {
 	mu         sync.Mutex
 	statements []string
+	most       int // parameters of a statement
 }
 
 func (r *silentServer) note(query string) {
@@ -44,16 +46,21 @@ func (r *silentServer) Begin() (driver.Tx, error)                    { return r,
 func (r *silentServer) Commit() error                                { return nil }
 func (r *silentServer) Rollback() error                              { return nil }
 
-func (r *silentServer) ExecContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
+func (r *silentServer) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	r.note(query)
+	r.most = max(r.most, len(args))
 	return driver.RowsAffected(1), nil
 }
 
-func (r *silentServer) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
+func (r *silentServer) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	r.note(query)
+	r.most = max(r.most, len(args))
 	switch {
 	case strings.HasPrefix(query, "SELECT COUNT(CASE"):
-		return &recordedRow{columns: []string{"ready", "delayed", "gated", "since", "now"}, row: []driver.Value{int64(1), int64(0), int64(0), time.Now(), time.Now()}}, nil
+		return &recordedRow{
+			columns: []string{"ready", "delayed", "gated", "passed", "since", "now"},
+			row:     []driver.Value{int64(1), int64(0), int64(0), int64(0), time.Now(), time.Now()},
+		}, nil
 	case strings.HasPrefix(query, "SELECT COUNT(*), COUNT(DISTINCT"):
 		return &recordedRow{columns: []string{"n", "partitions"}, row: []driver.Value{int64(1), int64(1)}}, nil
 	case strings.HasPrefix(query, "SELECT CASE WHEN EXISTS"):
@@ -93,15 +100,43 @@ func (r *recordedRow) Next(dest []driver.Value) error {
 	return nil
 }
 
-// TestSQLServerStatements holds what SQL Server is sent to a golden file, for where there is no server to run it.
-func TestSQLServerStatements(t *testing.T) {
-	rec := &silentServer{}
-	pool := sql.OpenDB(rec)
-	defer pool.Close()
+func (r *silentServer) store(t *testing.T) *Store {
+	t.Helper()
+	pool := sql.OpenDB(r)
+	t.Cleanup(func() { pool.Close() })
 	db, err := gorm.Open(sqlserver.New(sqlserver.Config{Conn: pool}), &gorm.Config{Logger: logger.Discard, DisableAutomaticPing: true})
 	require.NoError(t, err)
 	s, err := NewStore(t.Context(), db, NoMigrate())
 	require.NoError(t, err)
+	return s
+}
+
+// TestSQLServerParameters: SQL Server takes 2,100 parameters in a statement.
+func TestSQLServerParameters(t *testing.T) {
+	rec := &silentServer{}
+	s := rec.store(t)
+	later := time.Now().Add(time.Hour)
+	items := make([]Item, 1000)
+	for i := range items {
+		items[i].NotBefore = later
+	}
+	_, _ = s.CreatePartition(t.Context(), Partition{ID: "p"}, items...) // the sequence numbers are missing
+	leases := sqlstore.Map(make([]struct{}, 2000), func(*struct{}) sqlstore.Lease { return leaseOf(nuid.Next(), 1) })
+	_, err := s.sql.Renew(t.Context(), theTerms, leases)
+	require.NoError(t, err)
+	require.NoError(t, s.sql.Release(t.Context(), theTerms, leases))
+	_, err = s.sql.Save(t.Context(), theTerms, sqlstore.Map(leases,
+		func(l *sqlstore.Lease) sqlstore.Result { return sqlstore.Result{Lease: *l, Item: "a"} }))
+	require.NoError(t, err)
+	require.Greater(t, rec.most, 1900)
+	require.LessOrEqual(t, rec.most, 2100)
+}
+
+// TestSQLServerStatements holds what SQL Server is sent to a golden file, for where there is no server to run it.
+func TestSQLServerStatements(t *testing.T) {
+	var err error
+	rec := &silentServer{}
+	s := rec.store(t)
 	ctx, auto := t.Context(), sqlstore.Terms{Owner: "me", Length: time.Minute, AutoClose: true}
 	var out strings.Builder
 	gate := 1
@@ -115,10 +150,13 @@ func TestSQLServerStatements(t *testing.T) {
 		{"claim", func() { _, err = s.sql.Claim(ctx, auto) }},
 		{"soonest", func() { _, err = s.sql.Soonest(ctx, auto) }},
 		{"fetch", func() {
-			_, err = s.sql.Fetch(ctx, auto, []sqlstore.Want{{Lease: leaseOf("p", 1), After: 7, Limit: 10}})
+			_, err = s.sql.Fetch(ctx, auto, []sqlstore.Want{{Lease: leaseOf("p", 1), After: 7, Limit: 10, Bytes: 10}})
 		}},
 		{"save", func() {
-			_, err = s.sql.Save(ctx, auto, []sqlstore.Result{{Lease: leaseOf("p", 1), Item: "a", Version: 1, Status: sqlstore.Available, Data: []byte("x"), History: new("[]"), Delay: time.Second}})
+			_, err = s.sql.Save(ctx, auto, []sqlstore.Result{{
+				Lease: leaseOf("p", 1), Item: "a", Version: 1, Status: sqlstore.Available, Data: []byte("x"),
+				History: new("[]"), Delay: time.Second,
+			}})
 		}},
 		{"settle", func() { _, _, err = s.sql.Settle(ctx, auto, leaseOf("p", 1)) }},
 		{"grant", func() {

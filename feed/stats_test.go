@@ -25,9 +25,14 @@ func TestBacklog(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, b)
 		later := time.Now().Add(time.Hour)
-		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b", NotBefore: later}, Item{ID: "c", Gate: 1}, Item{ID: "d", Gate: 2, NotBefore: later}, Item{ID: "e"})
+		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b", NotBefore: later}, Item{ID: "c", Gate: 1}, Item{ID: "d", Gate: 2, NotBefore: later},
+			Item{ID: "e"})
 		create(t, s, Partition{ID: "q"}, Item{ID: "a"})
-		require.NoError(t, s.sql.DB.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('q', 'foreign', 0, 'Available', NULL, 1)").Error)
+		create(t, s, Partition{ID: "r", Gate: 2})
+		require.NoError(t, s.sql.DB.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('r', 'foreign', 1, 'Available', "+
+			"NULL, 1)").Error)
+		require.NoError(t, s.sql.DB.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('q', 'foreign', 0, 'Available', "+
+			"NULL, 1)").Error)
 		require.NoError(t, s.sql.DB.Exec("UPDATE items SET status = 'Failed', version = version + 1 WHERE id = 'e'").Error)
 		require.NoError(t, s.sql.DB.Exec("UPDATE items SET status = 'Complete', version = version + 1 WHERE partition_id = 'q' AND id = 'a'").Error)
 		eventually(t, "an item has an age", func() bool {
@@ -36,7 +41,7 @@ func TestBacklog(t *testing.T) {
 		})
 		require.Less(t, b.Oldest, time.Hour)
 		b.Oldest = 0
-		require.Equal(t, Backlog{Ready: 2, Delayed: 1, Gated: 2, Failed: 1, BlockedPartitions: 1}, b)
+		require.Equal(t, Backlog{Ready: 2, Delayed: 1, Gated: 2, Passed: 1, Failed: 1, BlockedPartitions: 1}, b)
 	})
 }
 

@@ -16,8 +16,8 @@ import (
 // Other programs may read and write both tables. In partitions they write id, gate, status and version. In items they write partition_id, id,
 // gate, status, data and version. The other columns have defaults. They change a row with UPDATE … SET version = version + 1 … WHERE id = … AND
 // version = …. Such a write stays, and a watcher's result for the older version is dropped. They must commit soon: while the row of a partition
-// is locked, the watcher that holds the partition saves nothing, and its leases can end. A not_before that is no time, such as infinity, is read
-// as zero.
+// is locked, no item of it begins, its finished items are not saved, and its lease can end. On PostgreSQL other partitions are not affected; on
+// other databases, the watcher that holds the partition saves nothing. A not_before that is no time, such as infinity, is read as zero.
 type Store struct {
 	sql *sqlstore.Store
 
@@ -44,8 +44,10 @@ func PublishWakeups(nc *nats.Conn) StoreOption { return func(s *Store) { s.publi
 //	sqlserver://user:password@host?database=name
 //
 // A SQLite file can be read and written by its owner alone. It is in WAL mode, and each commit is synced. A writer waits up to 10 s for other
-// writers. On PostgreSQL, idle_in_transaction_session_timeout is 10 s and jit is off, unless the DSN sets them. Errors show the DSN without its
-// password. Any other DSN is [ErrInvalid].
+// writers. On PostgreSQL, idle_in_transaction_session_timeout is 10 s and jit is off, unless the DSN sets them. An item that takes longer than that
+// to send, such as 50 MB at 5 MB/s, needs a longer timeout. A connection to PostgreSQL or SQL Server is used for 30 minutes, and not after a
+// server has refused a write because it is read-only: so a server that has taken over is found. If the file of SQLite is replaced or removed,
+// writes and watchers fail until the Store is opened again. Errors show the DSN without its password. Any other DSN is [ErrInvalid].
 func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) {
 	tables, err := sqlstore.Open(ctx, dsn)
 	if err != nil {
@@ -93,8 +95,8 @@ func newStore(ctx context.Context, tables *sqlstore.Store, opts []StoreOption) (
 	return s, nil
 }
 
-// Close closes the connections of a Store that [Open] returned. Before that, its watchers and the transactions of [Store.InsertTx] must have
-// ended.
+// Close wakes watchers of other processes that have not been woken yet, and closes the connections of a Store that [Open] returned.
+// Before that, its watchers and the transactions of [Store.InsertTx] must have ended.
 func (s *Store) Close() error {
 	return wrapped(s.sql.Close(), "close the database")
 }

@@ -50,7 +50,7 @@ func leaseOne(t *testing.T, s *Store, as sqlstore.Terms) sqlstore.Lease {
 
 func fetchAll(t *testing.T, s *Store, as sqlstore.Terms, l sqlstore.Lease) []Item {
 	t.Helper()
-	rows, err := s.sql.Fetch(t.Context(), as, []sqlstore.Want{{Lease: l, Limit: 1000}})
+	rows, err := s.sql.Fetch(t.Context(), as, []sqlstore.Want{{Lease: l, Limit: 1000, Bytes: 1 << 30}})
 	require.NoError(t, err)
 	return sqlstore.Map(rows, itemOf)
 }
@@ -143,7 +143,10 @@ func TestOperations(t *testing.T) {
 		},
 		{
 			"seal", func(ctx context.Context, s *Store) error { return s.Seal(ctx, "p") },
-			[7]string{"not found", "Available 1 2 sealed", "Available 1 2 sealed", "Available 1 1 sealed", "Available 1 4 sealed", "Failed 1 4 sealed", "Complete 1 3 sealed"},
+			[7]string{
+				"not found", "Available 1 2 sealed", "Available 1 2 sealed", "Available 1 1 sealed", "Available 1 4 sealed", "Failed 1 4 sealed",
+				"Complete 1 3 sealed",
+			},
 		},
 		{
 			"close", func(ctx context.Context, s *Store) error { return s.ClosePartition(ctx, "p") },
@@ -331,7 +334,8 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		at := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 		data := []byte{0, 1, 0xff, '\'', '\n'}
-		p := create(t, s, Partition{ID: "p/ä ö", Gate: 3, Sealed: true}, Item{ID: "x", Gate: 3, Data: data}, Item{ID: "X", Gate: 4, NotBefore: at}, Item{Gate: 3})
+		p := create(t, s, Partition{ID: "p/ä ö", Gate: 3, Sealed: true}, Item{ID: "x", Gate: 3, Data: data}, Item{ID: "X", Gate: 4, NotBefore: at},
+			Item{Gate: 3})
 		require.Equal(t, Partition{ID: "p/ä ö", Gate: 3, Status: Available, Version: 1, Sealed: true}, p)
 		got, err := s.Partition(t.Context(), p.ID)
 		require.NoError(t, err)

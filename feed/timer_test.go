@@ -49,7 +49,8 @@ func TestGatesThatOpenLater(t *testing.T) {
 func TestTimersAreStored(t *testing.T) {
 	t.Parallel()
 	onEvery(t, func(t *testing.T, s *Store, _ string) {
-		create(t, s, Partition{ID: "p", Sealed: true}, OpenAfter(1, 20*time.Millisecond), OpenAt(1, time.Now().Add(-time.Hour)), OpenAt(1, time.Time{}), Item{ID: "a", Gate: 1})
+		create(t, s, Partition{ID: "p", Sealed: true}, OpenAfter(1, 20*time.Millisecond), OpenAt(1, time.Now().Add(-time.Hour)), OpenAt(1, time.Time{}),
+			Item{ID: "a", Gate: 1})
 		first := startWatcher(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return Response{}, errFailed }), MaxRetries(-1))
 		eventually(t, "the first watcher has passed the gate", func() bool {
 			p, err := s.Partition(t.Context(), "p")

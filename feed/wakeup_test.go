@@ -2,9 +2,11 @@ package feed
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/test/servertest"
@@ -112,4 +114,67 @@ func TestStopWakesOthers(t *testing.T) {
 		awaitItem(t, got, "p/b")
 		require.NoError(t, second.stop(t))
 	})
+}
+
+// TestForgedWakeup: any client of the account can send wake-ups. They cost a look into the database, whatever they say.
+func TestForgedWakeup(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t)
+	nc, attacker := srv.Connect(t), srv.Connect(t)
+	s := openStore(t, backends[0].fresh(t), PublishWakeups(nc))
+	create(t, s, Partition{ID: "first"}, Item{ID: "a"})
+	got, w := processed(t, s, rarely, Wakeups(nc))
+	awaitItem(t, got, "first/a")
+	for i := range 20_000 {
+		require.NoError(t, attacker.Publish(WakeupSubject, fmt.Appendf(nil, "forged-%d", i)))
+	}
+	require.NoError(t, attacker.Publish(WakeupSubject, make([]byte, 900_000)))
+	require.NoError(t, attacker.Publish(WakeupSubject, nil))
+	require.NoError(t, attacker.Publish(WakeupSubject, []byte("first")))
+	require.NoError(t, attacker.Flush())
+	create(t, s, Partition{ID: "p"}, Item{ID: "a"})
+	awaitItem(t, got, "p/a")
+	require.NoError(t, w.stop(t))
+	require.Empty(t, got, "an item is handled twice")
+}
+
+// TestInsertTxDoesNotNotify: the caller's transaction has no NOTIFY, with which PostgreSQL would commit one at a time. The Store notifies by
+// a statement of its own, also after a commit that comes later, and what it has not yet notified of when it is closed.
+func TestInsertTxDoesNotNotify(t *testing.T) {
+	t.Parallel()
+	dsn := backends[1].fresh(t)
+	s, err := Open(t.Context(), dsn)
+	require.NoError(t, err)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	_, err = conn.Exec(t.Context(), "LISTEN jetpull_feed")
+	require.NoError(t, err)
+	notified := func(id string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), testWait)
+		defer cancel()
+		for {
+			n, err := conn.WaitForNotification(ctx)
+			require.NoError(t, err, id)
+			require.NotEqual(t, conn.PgConn().PID(), n.PID, "by the caller's transaction")
+			if n.Payload == id {
+				return
+			}
+		}
+	}
+	create(t, s, Partition{ID: "p"})
+	notified("p")
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = s.CreatePartitionTx(t.Context(), tx, Partition{ID: "new"})
+	require.NoError(t, err)
+	require.NoError(t, s.InsertTx(t.Context(), tx, "p", Item{}))
+	_, err = tx.Exec(t.Context(), "SELECT pg_sleep(0.1)")
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	notified("new")
+	create(t, s, Partition{ID: "last"})
+	require.NoError(t, s.Close())
+	notified("last")
 }

@@ -201,7 +201,11 @@ func TestResponses(t *testing.T) {
 				return Response{}, RetryAfter(-1, boom)
 			}
 			return done()
-		}, []WatcherOption{Backoff(func(int) time.Duration { return time.Hour })}, func(t *testing.T, _ Item, calls []Item) { require.Len(t, calls, 2) }, false},
+		}, []WatcherOption{Backoff(func(int) time.Duration { return time.Hour })}, func(t *testing.T, _ Item,
+			calls []Item,
+		) {
+			require.Len(t, calls, 2)
+		}, false},
 	}
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		for _, tt := range responses {
@@ -468,7 +472,8 @@ func TestOtherProgramsAreSeen(t *testing.T) {
 		w := startWatcher(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))
 		require.NoError(t, s.sql.DB.Exec("INSERT INTO partitions (id, gate, status, version) VALUES ('p', 0, 'Available', 1)").Error)
 		for i := range 3 {
-			require.NoError(t, s.sql.DB.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('p', ?, 0, 'Available', 'x', 1)", fmt.Sprint(i)).Error)
+			require.NoError(t, s.sql.DB.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('p', ?, 0, 'Available', 'x', 1)",
+				fmt.Sprint(i)).Error)
 			eventually(t, "it is complete", func() bool { return counts(t, s, "p")[0].Complete == i+1 })
 		}
 		require.NoError(t, w.stop(t))

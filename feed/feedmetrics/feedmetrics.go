@@ -59,7 +59,8 @@ var (
 	ended      = desc("ended_items_total", "Items saved as Complete or Failed.", "status")
 	leaseEvent = desc("lease_events_total", "Leases taken, lost to another watcher after their time, and asked of another watcher (steal).", "event")
 	gates      = desc("gates_total", "Gates passed, and gates blocked by failed items.", "result")
-	prunedRows = desc("pruned_total", "Rows of partitions and items that Store.Prune has deleted since this process opened the store. Other processes, such as jetpull feed prune, do not count.", "table")
+	prunedRows = desc("pruned_total", "Rows of partitions and items that Store.Prune has deleted since this process opened the store. Other "+
+		"processes, such as jetpull feed prune, do not count.", "table")
 )
 
 // counts are what watchers do. Each is the sum over the watchers of a collector.
@@ -69,20 +70,32 @@ var counts = []struct {
 	labels []string
 	of     func(feed.Stats) float64
 }{
-	{desc("running_items", "Items begun and not yet saved by this process."), prometheus.GaugeValue, nil, func(s feed.Stats) float64 { return float64(s.Running) }},
+	{
+		desc("running_items", "Items begun and not yet saved by this process."), prometheus.GaugeValue, nil,
+		func(s feed.Stats) float64 { return float64(s.Running) },
+	},
 	{desc("leases", "Partitions held by this process."), prometheus.GaugeValue, nil, func(s feed.Stats) float64 { return float64(s.Leases) }},
 	{attempts, prometheus.CounterValue, []string{"ok"}, func(s feed.Stats) float64 { return float64(s.Attempts - s.FailedAttempts) }},
 	{attempts, prometheus.CounterValue, []string{"failed"}, func(s feed.Stats) float64 { return float64(s.FailedAttempts) }},
-	{desc("handler_seconds_total", "Time that these calls took."), prometheus.CounterValue, nil, func(s feed.Stats) float64 { return s.HandlerTime.Seconds() }},
+	{
+		desc("handler_seconds_total", "Time that these calls took."), prometheus.CounterValue, nil,
+		func(s feed.Stats) float64 { return s.HandlerTime.Seconds() },
+	},
 	{ended, prometheus.CounterValue, []string{string(feed.Complete)}, func(s feed.Stats) float64 { return float64(s.Completed) }},
 	{ended, prometheus.CounterValue, []string{string(feed.Failed)}, func(s feed.Stats) float64 { return float64(s.Failed) }},
-	{desc("conflicts_total", "Results that were not saved: the lease was lost, or another program wrote the item."), prometheus.CounterValue, nil, func(s feed.Stats) float64 { return float64(s.Conflicts) }},
+	{
+		desc("conflicts_total", "Results that were not saved: the lease was lost, or another program wrote the item."), prometheus.CounterValue, nil,
+		func(s feed.Stats) float64 { return float64(s.Conflicts) },
+	},
 	{leaseEvent, prometheus.CounterValue, []string{"taken"}, func(s feed.Stats) float64 { return float64(s.LeasesTaken) }},
 	{leaseEvent, prometheus.CounterValue, []string{"lost"}, func(s feed.Stats) float64 { return float64(s.LeasesLost) }},
 	{leaseEvent, prometheus.CounterValue, []string{"steal"}, func(s feed.Stats) float64 { return float64(s.Steals) }},
 	{gates, prometheus.CounterValue, []string{"passed"}, func(s feed.Stats) float64 { return float64(s.GatesPassed) }},
 	{gates, prometheus.CounterValue, []string{"blocked"}, func(s feed.Stats) float64 { return float64(s.GatesBlocked) }},
-	{desc("database_errors_total", "Statements that failed and were tried again."), prometheus.CounterValue, nil, func(s feed.Stats) float64 { return float64(s.DatabaseErrors) }},
+	{
+		desc("database_errors_total", "Statements that failed and were tried again."), prometheus.CounterValue, nil,
+		func(s feed.Stats) float64 { return float64(s.DatabaseErrors) },
+	},
 }
 
 // Describe implements prometheus.Collector.
@@ -107,6 +120,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(items, float64(b.Ready), "ready")
 		gauge(items, float64(b.Delayed), "delayed")
 		gauge(items, float64(b.Gated), "gated")
+		gauge(items, float64(b.Passed), "passed")
 		gauge(items, float64(b.Failed), "failed")
 		gauge(oldest, b.Oldest.Seconds())
 		gauge(blocked, float64(b.BlockedPartitions))

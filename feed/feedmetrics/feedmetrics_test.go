@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/feed"
-	"github.com/jetpull/jetpull/internal/dashboard"
+	"github.com/jetpull/jetpull/internal/service/dashboard"
 )
 
 // scrape reads what Prometheus would.
@@ -62,7 +62,8 @@ func TestScrape(t *testing.T) {
 	require.NoError(t, <-done)
 	body := scrape(t, New(s, w))
 	for _, want := range []string{
-		`feed_database_up 1`, `feed_items{state="ready"} 0`, `feed_items{state="gated"} 1`, `feed_items{state="failed"} 1`, `feed_blocked_partitions 1`,
+		`feed_database_up 1`, `feed_items{state="ready"} 0`, `feed_items{state="gated"} 1`, `feed_items{state="passed"} 0`,
+		`feed_items{state="failed"} 1`, `feed_blocked_partitions 1`,
 		`feed_running_items 0`, `feed_leases 0`, `feed_attempts_total{result="ok"} 1`, `feed_attempts_total{result="failed"} 1`,
 		`feed_ended_items_total{status="Complete"} 1`, `feed_ended_items_total{status="Failed"} 1`, `feed_gates_total{result="blocked"} 1`,
 	} {

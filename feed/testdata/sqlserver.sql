@@ -68,7 +68,7 @@ SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 
 SELECT COALESCE(SUM(step), 0) FROM items WHERE partition_id = @p1;
 
 -- backlog
-SELECT COUNT(CASE WHEN NOT i.gate > p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 END), COUNT(CASE WHEN NOT i.gate > p.gate AND NOT (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 END), COUNT(CASE WHEN i.gate > p.gate THEN 1 END), MIN(CASE WHEN NOT i.gate > p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN i.added END), SYSUTCDATETIME() FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available';
+SELECT COUNT(CASE WHEN i.gate = p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 END), COUNT(CASE WHEN i.gate = p.gate AND NOT (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 END), COUNT(CASE WHEN i.gate > p.gate THEN 1 END), COUNT(CASE WHEN i.gate < p.gate THEN 1 END), MIN(CASE WHEN i.gate = p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN i.added END), SYSUTCDATETIME() FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available';
 SELECT COUNT(*), COUNT(DISTINCT partition_id) FROM items WHERE status = 'Failed';
 
 -- create

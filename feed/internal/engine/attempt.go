@@ -26,6 +26,9 @@ type attempt struct {
 	result    sqlstore.Result
 	saved     bool // the result is in the database
 	refused   bool // the database refused its result, which is now that of a failed attempt
+	late      bool // the result could not be saved now
+	parked    bool // it was late before
+	uncounted bool // for Concurrency
 	abandoned bool // its outcome counts for nothing
 }
 
@@ -62,13 +65,15 @@ func (e worker) end(a *attempt, result sqlstore.Result, err error) {
 // save writes results of handlers by one statement, beginning with this one. Those that come meanwhile wait in the channel for the next.
 func (e *Engine) save(a *attempt) {
 	batch, size := []*attempt{a}, len(a.result.Data)
-	for len(e.results) > 0 && len(batch) < saveRows && size < SaveBytes { // nobody else receives from it
+	rows, most := e.saves.of(saveRows), e.saves.of(SaveBytes)
+	for len(e.results) > 0 && len(batch) < rows && size < most { // nobody else receives from it
 		a = <-e.results
 		batch, size = append(batch, a), size+len(a.result.Data)
 	}
 	e.async(&e.saving, func(context.Context) func() {
-		worker{e}.write(slices.DeleteFunc(slices.Clone(batch), func(a *attempt) bool { return a.abandoned }))
+		worker{e}.write(slices.DeleteFunc(slices.Clone(batch), func(a *attempt) bool { return a.abandoned }), e.terms)
 		return func() {
+			e.saves.note(nil)
 			if len(e.results) > 0 { // the database need not wait for what follows here
 				e.save(<-e.results)
 			}
@@ -77,42 +82,44 @@ func (e *Engine) save(a *attempt) {
 	})
 }
 
-// write saves results and notes which. One result that the database refuses would keep all others from being saved, so after that each is
-// written by itself. A result that is refused then is a failed attempt.
-func (e worker) write(part []*attempt) {
+// write saves results and notes which. If the database takes results, but not these, each half is written by itself, until the one is found
+// that keeps the others from being saved. One that is refused alone is a failed attempt.
+func (e worker) write(part []*attempt, t sqlstore.Terms) {
 	if len(part) == 0 {
 		return
 	}
-	refused := e.tryWrite(part)
+	failed := e.tryWrite(part, t)
 	a := part[0]
 	switch {
-	case refused == nil:
+	case failed == nil:
 	case len(part) > 1:
-		for i := range part {
-			e.write(part[i : i+1])
-		}
-	case a.refused: // the failed attempt, too
-		_ = watch.Sleep(e.db, maxPause) // the item is processed again, and others go on meanwhile
+		e.write(part[:len(part)/2], t)
+		e.write(part[len(part)/2:], t)
+	case a.refused || !sqlstore.Refused(failed): // the failed attempt is refused, too, or it is not for what is in the row
+		a.late = true
 	default:
 		a.refused = true
-		e.end(a, sqlstore.Result{}, fmt.Errorf("the database refused the result: %w", refused))
+		e.end(a, sqlstore.Result{}, fmt.Errorf("the database refused the result: %w", failed))
 		if !a.abandoned {
-			e.write(part)
+			e.write(part, t)
 		}
 	}
 }
 
-// tryWrite saves results, again until the database takes or refuses them, or the engine ends. Its error is that the database
-// refused one. A write that succeeded unseen, because the connection broke in COMMIT, matches no row the second time.
-func (e worker) tryWrite(part []*attempt) error {
+// tryWrite saves results, again until the engine ends, where the error is for nothing in them: a statement without results fails, too. An
+// outage may end between the two, so results are refused only after such a statement has succeeded. A write that succeeded unseen,
+// because the connection broke in COMMIT, matches no row the second time.
+func (e worker) tryWrite(part []*attempt, t sqlstore.Terms) error {
 	results := sqlstore.Map(part, func(a **attempt) sqlstore.Result { return (*a).result })
+	saves := false // a statement without results has succeeded before this one
 	for pause := errorPause; ; pause = min(2*pause, maxPause) {
-		ctx, cancel := context.WithTimeout(e.db, e.statement)
-		wrote, err := e.tables.Save(ctx, e.terms, results)
-		cancel()
+		wrote, err := e.attemptSave(t, results)
 		if err == nil {
 			for i, a := range part {
-				a.saved = wrote[i]
+				a.saved, a.late, a.result.Locked = wrote[i], results[i].Locked, results[i].Locked
+				if a.late {
+					continue
+				}
 				e.tally.saved(&a.result, a.saved)
 				if !a.saved {
 					e.handler.Conflict(&a.item)
@@ -123,20 +130,39 @@ func (e worker) tryWrite(part []*attempt) error {
 		if e.db.Err() != nil {
 			return nil //nolint:nilerr // the engine ends, and nothing was refused
 		}
-		e.post(func() { e.failing("save", err) })
-		if sqlstore.Refused(err) {
-			return err
+		e.post(func() {
+			e.failing("save", err)
+			e.saves.note(err)
+		})
+		if sqlstore.Refused(err) || sqlstore.Slow(err) {
+			_, outage := e.attemptSave(t, nil)
+			if outage == nil && (saves || !sqlstore.Refused(err)) {
+				return err
+			}
+			if saves = outage == nil; saves {
+				continue
+			}
 		}
 		_ = watch.Sleep(e.db, pause) // the loop looks at its end
 	}
 }
 
+func (e worker) attemptSave(t sqlstore.Terms, results []sqlstore.Result) ([]bool, error) {
+	ctx, cancel := context.WithTimeout(e.db, e.statement)
+	defer cancel()
+	return e.tables.Save(ctx, t, results)
+}
+
 // saved is loop's part of a save.
 func (e *Engine) saved(batch []*attempt) {
-	e.active -= len(batch)
-	e.tally.Running.Add(-int64(len(batch)))
 	for _, a := range batch {
 		r := &a.result
+		if a.late && a.h.phase != gone && (!a.refused || !a.h.leave) { // the next owner processes it again
+			a.park(e)
+			continue
+		}
+		a.uncount(e)
+		a.h.resume(e)
 		a.h.running--
 		a.lane.active--
 		delete(a.h.inFlight, a.item.ID)

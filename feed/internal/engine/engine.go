@@ -20,8 +20,10 @@ const (
 	FetchMost = 64
 	// fetchRows is about how many items one fetch reads.
 	fetchRows = 4000
-	// settleMost is how many partitions are settled at a time.
-	settleMost = 8
+	// fetchBytes is how much data they have, but for what the last of each partition adds.
+	fetchBytes = 16 << 20
+	// settleMost is how many partitions are settled at a time, and retryMost of how many parked results are saved.
+	settleMost, retryMost = 8, 4
 	// graceAfterDrain is how long handlers have to return after their context was cancelled, and handBack how long
 	// the database has after that to take the leases back.
 	graceAfterDrain = 500 * time.Millisecond
@@ -42,7 +44,7 @@ type Tables interface {
 	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) ([]sqlstore.Lease, error)
 	Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, error)
 	Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, error)
-	Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (claimed map[sqlstore.Lease]bool, err error)
+	Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (map[sqlstore.Lease]sqlstore.Hold, error)
 	// Release also wakes watchers, which may want to lease the partitions.
 	Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) error
 	Claim(ctx context.Context, t sqlstore.Terms) (bool, error)
@@ -109,9 +111,12 @@ type Engine struct {
 	turn    int     // the lane whose items begin, and are fetched, first
 	drained []*hold // to settle
 	leaving []*hold // to give back
+	parked  []*hold // with results to save that were parked
 	active  int     // begun, not saved
+	fetches bound   // of what is fetched
+	saves   bound   // of what is saved
 
-	fetching, scanning, renewing, asking, saving, settling, releasing int // statements that run
+	fetching, scanning, renewing, asking, saving, retrying, resting, settling, releasing int // statements that run, or wait to
 
 	pause time.Duration // after errors of the database
 
@@ -232,6 +237,7 @@ func (e *Engine) pump(now time.Time) {
 	}
 	e.begin(now)
 	e.fetch(now)
+	e.retry()
 	e.askForGrants(now)
 	e.settle()
 	e.giveBack()
@@ -261,6 +267,6 @@ func (e *Engine) stop() {
 	e.timers.cancel = now.Add(e.DrainTimeout)
 	e.timers.abandon = e.timers.cancel.Add(graceAfterDrain)
 	for _, h := range e.held {
-		e.letGo(h)
+		e.relinquish(h)
 	}
 }

@@ -21,7 +21,7 @@ type oneTable struct {
 	leased   bool
 	released int
 	settled  sqlstore.Outcome // what Settle returns when all is saved
-	save     error            // what Save returns, once
+	save     []error          // what the next calls of Save return
 	wake     func(partition string)
 }
 
@@ -51,12 +51,12 @@ func (o *oneTable) Release(context.Context, sqlstore.Terms, []sqlstore.Lease) er
 	return nil
 }
 
-func (o *oneTable) Renew(_ context.Context, _ sqlstore.Terms, leases []sqlstore.Lease) (claimed map[sqlstore.Lease]bool, err error) {
-	claimed = map[sqlstore.Lease]bool{}
+func (o *oneTable) Renew(_ context.Context, _ sqlstore.Terms, leases []sqlstore.Lease) (map[sqlstore.Lease]sqlstore.Hold, error) {
+	held := map[sqlstore.Lease]sqlstore.Hold{}
 	for _, l := range leases {
-		claimed[l] = false
+		held[l] = sqlstore.Renewed
 	}
-	return claimed, nil
+	return held, nil
 }
 
 func (o *oneTable) Fetch(_ context.Context, _ sqlstore.Terms, wants []sqlstore.Want) (list []sqlstore.Item, err error) {
@@ -73,9 +73,11 @@ func (o *oneTable) Fetch(_ context.Context, _ sqlstore.Terms, wants []sqlstore.W
 func (o *oneTable) Save(_ context.Context, _ sqlstore.Terms, results []sqlstore.Result) ([]bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.save; err != nil {
-		o.save = nil
-		return nil, err
+	if len(o.save) > 0 {
+		err := o.save[0]
+		if o.save = o.save[1:]; err != nil {
+			return nil, err
+		}
 	}
 	saved := make([]bool, len(results))
 	for i, r := range results {
@@ -174,13 +176,33 @@ func TestItemsAreProcessed(t *testing.T) {
 func TestRefusedResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := sqlstore.Invalid("Data", "is too large")
-		o := &oneTable{settled: sqlstore.Blocked, save: refused, items: []sqlstore.Item{{PartitionID: "p", ID: "a", Seq: 1, Version: 1}}}
+		o := &oneTable{
+			settled: sqlstore.Blocked, save: []error{refused, nil, refused},
+			items: []sqlstore.Item{{PartitionID: "p", ID: "a", Seq: 1, Version: 1}},
+		}
 		c, tally := newCalls(), &Tally{}
 		stop := run(t, o, c, tally)
 		time.Sleep(time.Minute)
 		require.ErrorIs(t, <-c.failed, refused)
 		require.EqualValues(t, 1, tally.Failed.Load())
-		require.EqualValues(t, 1, tally.DatabaseErrors.Load())
+		require.EqualValues(t, 2, tally.DatabaseErrors.Load())
+		require.True(t, stop())
+	})
+}
+
+// TestAnOutageThatEndsRefusesNothing: an outage ends between a save that fails and the statement that finds out whether there is one.
+func TestAnOutageThatEndsRefusesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outage := sqlstore.Invalid("items", "has no column history")
+		o := &oneTable{
+			settled: sqlstore.Idle, save: []error{outage, outage, outage, nil},
+			items: []sqlstore.Item{{PartitionID: "p", ID: "a", Seq: 1, Version: 1}},
+		}
+		c, tally := newCalls(), &Tally{}
+		stop := run(t, o, c, tally)
+		time.Sleep(time.Minute)
+		require.Empty(t, c.failed)
+		require.EqualValues(t, 1, tally.Completed.Load())
 		require.True(t, stop())
 	})
 }
@@ -230,7 +252,7 @@ func TestMissedWakeups(t *testing.T) {
 	e.woken(<-e.wakes)
 	e.due(time.Now())
 	require.False(t, h.ended, "another pass has begun")
-	require.Len(t, e.lanes[0].hungry, 1)
+	require.Len(t, e.lanes[0].toFetch, 1)
 }
 
 // A lane that waits for begins loses its items, for example because their partition is stolen. It asks once more, for none, so that

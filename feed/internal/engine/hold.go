@@ -14,7 +14,7 @@ type phase int
 
 const (
 	idle     phase = iota // nothing, until an item is saved or may have come
-	hungry                // it is in the list of its lane, to be fetched for
+	toFetch               // it is in the list of its lane, to be fetched for
 	fetching              // its items are read
 	drained               // it is in the engine's list, to be settled
 	leaving               // it is in the engine's list, to be given back
@@ -43,35 +43,60 @@ type hold struct {
 	// before that.
 	savedMeanwhile map[string]int64
 
+	late   []*attempt // with results that were parked
+	locked bool       // another transaction has the row locked, so nothing begins
+
 	phase phase
 	leave bool // it is to be given back
 }
 
-// consider puts a hold into the list that fits its state, if no statement runs for it.
+// next returns the phase of a hold for which no statement runs. The first line that applies counts:
+//
+//	given back, nothing in flight           leaving
+//	given back, or the row is locked        idle, until that is over
+//	the pass goes on, with room for more    toFetch
+//	the pass has ended, nothing in flight   drained
+//	otherwise                               the same
+func (h *hold) next(room int) phase {
+	inFlight := len(h.inFlight)
+	switch {
+	case h.leave && inFlight == 0:
+		return leaving
+	case h.leave, h.locked:
+		return idle
+	case !h.ended && inFlight < room:
+		return toFetch
+	case h.ended && inFlight == 0:
+		return drained
+	}
+	return h.phase
+}
+
+// consider puts a hold into the list of its next phase, if no statement runs for it.
 func (e *Engine) consider(h *hold) {
-	if h.phase != idle && h.phase != hungry && h.phase != drained {
+	if h.phase != idle && h.phase != toFetch && h.phase != drained {
 		return
 	}
 	if h.ended && h.redo && !h.leave {
 		h.ended, h.redo, h.after = false, false, 0
 	}
-	switch empty := len(h.inFlight) == 0; {
-	case h.leave && empty:
-		h.phase = leaving
+	was := h.phase
+	if h.phase = h.next(2 * e.PartitionConcurrency); h.phase == was {
+		return
+	}
+	switch h.phase {
+	case leaving:
 		e.leaving = append(e.leaving, h)
-	case h.leave:
-		h.phase = idle
-	case !h.ended && h.phase != hungry && len(h.inFlight) < 2*e.PartitionConcurrency:
-		h.phase = hungry
-		h.lane.hungry = append(h.lane.hungry, h)
-	case h.ended && h.phase != drained && empty:
-		h.phase = drained
+	case toFetch:
+		h.lane.toFetch = append(h.lane.toFetch, h)
+	case drained:
 		e.drained = append(e.drained, h)
+	case idle, fetching, settling, gone:
 	}
 }
 
-// drop forgets a hold. If the cause is errLost, its handlers are called off.
-func (e *Engine) drop(h *hold, cause error) {
+// forget removes a hold. If the cause is errLost, its handlers are called off.
+func (e *Engine) forget(h *hold, cause error) {
 	if h.phase == gone {
 		return
 	}
@@ -98,8 +123,8 @@ func (e *Engine) unqueue(h *hold) {
 	}
 }
 
-// letGo gives a partition up after the items that have begun.
-func (e *Engine) letGo(h *hold) {
+// relinquish gives a partition up after the items that have begun.
+func (e *Engine) relinquish(h *hold) {
 	if h.leave || h.phase == gone {
 		return
 	}
@@ -130,17 +155,20 @@ func (e *Engine) fetch(now time.Time) {
 func (l *lane) wants(e *Engine, wants []sqlstore.Want) []sqlstore.Want {
 	most := l.most(e.Concurrency)
 	free := 2*most - l.active - len(l.queue)
-	n := min(len(l.hungry), FetchMost-len(wants), free)
+	n := min(len(l.toFetch), FetchMost-len(wants), free)
 	if n <= 0 || (len(l.queue) > 0 && 4*free < most) {
 		return wants
 	}
-	limit := min((free+n-1)/n, max(1, fetchRows/n))
-	for _, h := range l.hungry[:n] {
-		if h.phase != hungry {
+	limit := min((free+n-1)/n, max(1, e.fetches.of(fetchRows)/n))
+	for _, h := range l.toFetch[:n] {
+		if h.phase != toFetch {
 			continue
 		}
 		h.phase, h.savedMeanwhile = fetching, map[string]int64{}
-		w := sqlstore.Want{Lease: h.Lease, After: h.after, Limit: min(limit, 2*e.PartitionConcurrency-len(h.inFlight))}
+		w := sqlstore.Want{
+			Lease: h.Lease, After: h.after, Limit: min(limit, 2*e.PartitionConcurrency-len(h.inFlight)),
+			Bytes: max(1, e.fetches.of(fetchBytes)/n),
+		}
 		if !h.probed && len(e.lanes) > 1 {
 			w.Limit = 1
 		}
@@ -150,19 +178,21 @@ func (l *lane) wants(e *Engine, wants []sqlstore.Want) []sqlstore.Want {
 		}
 		wants = append(wants, w)
 	}
-	l.hungry = append(l.hungry[:0], l.hungry[n:]...)
+	l.toFetch = append(l.toFetch[:0], l.toFetch[n:]...)
 	return wants
 }
 
 func (e *Engine) fetched(wants []sqlstore.Want, items []sqlstore.Item, err error) {
+	e.fetches.note(err)
 	if e.failing("fetch", err) {
 		e.timers.fetch, items = time.Now().Add(e.pause), nil
 	}
-	rows := make(map[string]int, len(wants))
+	rows, size := make(map[string]int, len(wants)), make(map[string]int, len(wants))
 	for _, it := range items {
 		rows[it.PartitionID]++
+		size[it.PartitionID] += len(it.Data)
 		h := e.held[it.PartitionID]
-		if h == nil || h.leave || h.phase != fetching { // it was returned, and may have been leased again
+		if h == nil || h.leave || h.locked || h.phase != fetching { // it was returned, and may have been leased again
 			continue
 		}
 		h.after = max(h.after, it.Seq)
@@ -179,7 +209,7 @@ func (e *Engine) fetched(wants []sqlstore.Want, items []sqlstore.Item, err error
 	for _, w := range wants {
 		if h := e.held[w.ID]; h != nil && h.phase == fetching {
 			h.phase, h.savedMeanwhile = idle, nil
-			h.ended = err == nil && rows[h.ID] < w.Limit
+			h.ended = err == nil && rows[h.ID] < w.Limit && size[h.ID] < w.Bytes
 			e.consider(h)
 		}
 	}
@@ -207,6 +237,9 @@ func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 	}
 	h.phase = idle
 	switch {
+	case sqlstore.Locked(err):
+		h.ended = false
+		e.consider(h)
 	case e.failing("settle", err):
 		e.timers.fetch = time.Now().Add(e.pause)
 		h.ended = false
@@ -220,7 +253,7 @@ func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 		h.ended, h.redo, h.after = false, false, 0
 		e.consider(h)
 	case result == sqlstore.Lost:
-		e.drop(h, errLost)
+		e.forget(h, errLost)
 	default:
 		switch result {
 		case sqlstore.Blocked:
@@ -230,7 +263,7 @@ func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 			e.Log.Info("feed: partition complete", "partition", h.ID)
 		}
 		full := len(e.held) >= e.MaxPartitions
-		e.drop(h, nil)
+		e.forget(h, nil)
 		if full || h.redo {
 			e.timers.soon()
 		}
@@ -260,7 +293,7 @@ func (e *Engine) giveBack() {
 			failed := e.failing("release", err)
 			for _, h := range holds {
 				if !failed {
-					e.drop(h, nil)
+					e.forget(h, nil)
 				} else if h.phase == settling {
 					h.phase = idle
 					e.consider(h)

@@ -21,22 +21,49 @@ const (
 // lane is the items of the gates without a limit, or of one gate with a limit. Items of different lanes do not wait for each
 // other.
 type lane struct {
-	limit  sqlstore.Limit // zero: none
-	hungry []*hold        // to fetch for
-	queue  []*attempt     // fetched, not begun
-	active int            // begun, not saved
+	limit   sqlstore.Limit // zero: none
+	toFetch []*hold        // to fetch for
+	queue   []*attempt     // fetched, not begun
+	active  int            // begun, not saved
 
-	// The last grant, and how long it holds by this machine's monotonic clock, early.
-	share, begins   int
-	at              int64
-	trusted, usable time.Time
-	met             bool // it was all that was asked for
-	// What the next ask needs: the most that was active, what began, what of the grant before was not used, and how long the
-	// next one may be used.
-	peak, spent, back int
-	backAt            int64
-	use               time.Duration
-	next              time.Time
+	concurrencyGrant
+	rateGrant
+	satisfied bool      // the last grant was all that was asked for
+	next      time.Time // when to ask again
+}
+
+// concurrencyGrant is the share of a limit's concurrency that this watcher has.
+type concurrencyGrant struct {
+	share   int
+	trusted time.Time // until when, by this machine's monotonic clock, early
+	peak    int       // the most that was active since the last ask
+}
+
+// allowed is how many items may begin while so many are active.
+func (g *concurrencyGrant) allowed(active int, now time.Time) int {
+	if now.After(g.trusted) {
+		return 0
+	}
+	return g.share - active
+}
+
+// rateGrant is how many items this watcher may begin within a limit's rate.
+type rateGrant struct {
+	begins int
+	usable time.Time // until when, by this machine's monotonic clock, early
+	at     int64     // names the grant
+	spent  int       // begun since the last ask
+	back   int       // not used of the grant before, which backAt names
+	backAt int64
+	use    time.Duration // how long the next grant may be used
+}
+
+// allowed is how many items may begin.
+func (g *rateGrant) allowed(now time.Time) int {
+	if now.After(g.usable) {
+		return 0
+	}
+	return g.begins
 }
 
 // lanes are the lane of the gates without a limit, and behind it one of each limit.
@@ -46,7 +73,7 @@ type lanes []*lane
 func newLanes(limits []sqlstore.Limit) lanes {
 	list := lanes{{}}
 	for _, limit := range slices.SortedFunc(slices.Values(limits), func(a, b sqlstore.Limit) int { return cmp.Compare(a.Gate, b.Gate) }) {
-		list = append(list, &lane{limit: limit, met: true, use: useOf(&limit, 0)})
+		list = append(list, &lane{limit: limit, satisfied: true, rateGrant: rateGrant{use: useOf(&limit, 0)}})
 	}
 	return list
 }
@@ -78,19 +105,16 @@ func (l *lane) most(concurrency int) int {
 func (l *lane) allowed(now time.Time) int {
 	n := math.MaxInt
 	if l.limit.Concurrency > 0 {
-		if n = l.share - l.active; now.After(l.trusted) {
-			return 0
-		}
+		n = l.concurrencyGrant.allowed(l.active, now)
 	}
 	if l.limit.Rate > 0 {
-		if n = min(n, l.begins); now.After(l.usable) {
-			return 0
-		}
+		n = min(n, l.rateGrant.allowed(now))
 	}
 	return max(0, n)
 }
 
-// take takes the items that begin now out of the queue, and leaves those in it whose partition has enough that run. None begins on a lease that may have ended: after a stall of the process the next renewal finds out.
+// take takes the items that begin now out of the queue, and leaves those in it whose partition has enough that run. None begins on a
+// lease that may have ended: after a stall of the process the next renewal finds out.
 func (l *lane) take(now time.Time, most, perPartition int) (started []*attempt) {
 	most, passed := min(most, l.allowed(now)), 0
 	var left []*attempt
@@ -119,7 +143,7 @@ func (l *lane) take(now time.Time, most, perPartition int) (started []*attempt) 
 
 // needs reports whether a lane needs a grant, has part of one to return, or is still known to wait for one.
 func (l *lane) needs() bool {
-	return len(l.queue) > 0 || !l.met || (l.limit.Concurrency > 0 && l.active+l.share > 0) || (l.limit.Rate > 0 && l.begins+l.back > 0)
+	return len(l.queue) > 0 || !l.satisfied || (l.limit.Concurrency > 0 && l.active+l.share > 0) || (l.limit.Rate > 0 && l.begins+l.back > 0)
 }
 
 // askForGrants asks for grants of limits, where one is over or its items want more than it has.
@@ -134,7 +158,7 @@ func (e *Engine) askForGrants(now time.Time) {
 		if !l.needs() {
 			continue
 		}
-		blocked := l.met && len(l.queue) > 0 && l.allowed(now) == 0 && e.active < e.Concurrency
+		blocked := l.satisfied && len(l.queue) > 0 && l.allowed(now) == 0 && e.active < e.Concurrency
 		if blocked || !now.Before(l.next) {
 			lanes, asks = append(lanes, l), append(asks, l.ask(e.Concurrency))
 		} else if e.timers.ask.IsZero() || l.next.Before(e.timers.ask) {
@@ -152,7 +176,7 @@ func (e *Engine) askForGrants(now time.Time) {
 			failed := e.failing("limit", err)
 			for i, l := range lanes {
 				if failed {
-					l.next, l.met = now.Add(e.pause), false
+					l.next, l.satisfied = now.Add(e.pause), false
 				} else {
 					l.granted(&asks[i], grants[i], begun, now, e.Lease)
 				}
@@ -169,7 +193,7 @@ func (l *lane) ask(concurrency int) sqlstore.Ask {
 	used := 0
 	if l.spent > 0 {
 		used = 2 * l.peak
-		if l.met {
+		if l.satisfied {
 			a.Begins = max(waiting, 2*l.spent)
 		}
 	}
@@ -188,7 +212,7 @@ func (l *lane) granted(a *sqlstore.Ask, g sqlstore.Grant, begun, now time.Time, 
 	l.share, l.begins, l.at = g.Share, g.Begins, g.At
 	l.trusted, l.usable = begun.Add(lease), begun.Add(a.Use)
 	l.use = useOf(&l.limit, now.Sub(begun))
-	l.met = g.Share >= a.Demand && g.Begins >= a.Begins
+	l.satisfied = g.Share >= a.Demand && g.Begins >= a.Begins
 	pause := sharePause
 	switch {
 	case a.Begins == 0 && l.spent == 0 && l.share <= l.active && l.begins+l.back == 0:

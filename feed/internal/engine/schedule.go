@@ -13,6 +13,9 @@ import (
 // rememberMost bounds the times that are kept of items which wait; beyond, the poll finds them.
 const rememberMost = 10000
 
+// quietLeast and quietMost bound how long wake-ups have to wait for a scan; see fruitless.
+const quietLeast, quietMost = 10 * time.Millisecond, 250 * time.Millisecond
+
 // claimMost bounds what one scan asks other watchers for.
 const claimMost = 64
 
@@ -20,11 +23,15 @@ const claimMost = 64
 type timers struct {
 	scan     time.Time // for partitions to lease
 	interval time.Duration
-	renew    time.Time
-	fetch    time.Time        // not before, after an error
-	sweep    time.Time        // for items of partitions that are held
-	ask      time.Time        // for a grant
-	due      due.Heap[string] // partitions with an item that may be processed then
+	// quiet is until when no wake-up has the tables scanned, after a scan that found nothing. It lasts for pause. hinted: one came meanwhile.
+	quiet  time.Time
+	pause  time.Duration
+	hinted bool
+	renew  time.Time
+	fetch  time.Time        // not before, after an error
+	sweep  time.Time        // for items of partitions that are held
+	ask    time.Time        // for a grant
+	due    due.Heap[string] // partitions with an item that may be processed then
 	// cancel is when handlers are called off, abandon when Run returns without them.
 	cancel, abandon time.Time
 }
@@ -38,6 +45,29 @@ func (t *timers) remember(at time.Time, partition string) {
 // soon makes the next scan come at once.
 func (t *timers) soon() {
 	t.scan, t.interval = time.Time{}, 0
+}
+
+// hint makes the next scan come at once for a wake-up, or at the end of the quiet.
+func (t *timers) hint(now time.Time) {
+	if t.hinted = now.Before(t.quiet); !t.hinted {
+		t.soon()
+	} else if t.quiet.Before(t.scan) {
+		t.scan = t.quiet
+	}
+}
+
+// fruitless notes a scan that found nothing. If wake-ups come all the time, nearly all are for partitions that other watchers hold, and not for
+// this one: the quiet gets longer with each such scan.
+func (t *timers) fruitless(now time.Time) {
+	t.hinted = t.hinted || t.scan.IsZero()
+	if t.pause = min(max(2*t.pause, quietLeast), quietMost); !t.hinted {
+		t.pause = quietLeast
+	}
+	t.quiet = now.Add(t.pause)
+	if t.scan.IsZero() {
+		t.scan = t.quiet
+	}
+	t.hinted = false
 }
 
 // next is how long nothing is due by time.
@@ -118,8 +148,12 @@ func (e *Engine) scan(now time.Time) {
 				e.hold(l, begun)
 			}
 			if len(leases) > 0 || asked > 0 {
+				e.timers.quiet, e.timers.pause = time.Time{}, 0
 				e.timers.soon()
-			} else if at := time.Now().Add(max(wait, min(e.PollMin, sqlstore.ClaimEvery))); wait >= 0 && at.Before(e.timers.scan) {
+				return
+			}
+			e.timers.fruitless(time.Now())
+			if at := time.Now().Add(max(wait, min(e.PollMin, sqlstore.ClaimEvery))); wait >= 0 && at.Before(e.timers.scan) {
 				e.timers.scan = at
 			}
 		}
@@ -129,7 +163,7 @@ func (e *Engine) scan(now time.Time) {
 // hold begins to process a partition that was leased by a statement begun at that time.
 func (e *Engine) hold(l sqlstore.Lease, begun time.Time) {
 	if old := e.held[l.ID]; old != nil {
-		e.drop(old, errLost) // it had expired, and this is the next epoch of it
+		e.forget(old, errLost) // it had expired, and this is the next epoch of it
 	}
 	h := &hold{Lease: l, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes[0], inFlight: map[string]struct{}{}, leave: e.stopping}
 	h.ctx, h.cancel = context.WithCancelCause(e.handlers)
@@ -153,7 +187,7 @@ func (e *Engine) renew(now time.Time) {
 	full := len(e.held) >= e.MaxPartitions && !e.stopping
 	e.async(&e.renewing, func(ctx context.Context) func() {
 		begun := time.Now()
-		claimed, err := e.tables.Renew(ctx, e.terms, leases)
+		renewed, err := e.tables.Renew(ctx, e.terms, leases)
 		waiting := 0
 		if err == nil && full {
 			waiting, err = e.tables.Waiting(ctx, e.terms, e.MaxPartitions)
@@ -164,19 +198,23 @@ func (e *Engine) renew(now time.Time) {
 				return
 			}
 			for _, h := range holds {
-				claimed, held := claimed[h.Lease]
-				if held {
+				renewed := renewed[h.Lease]
+				if renewed == sqlstore.Renewed || renewed == sqlstore.Claimed {
 					h.trusted = begun.Add(e.Lease)
+					h.resume(e)
 				}
 				switch {
-				case h.phase == gone, !held && h.phase == settling: // it is on its way back
-				case !held:
-					e.drop(h, errLost)
-				case claimed: // by another watcher
-					e.letGo(h)
+				case h.phase == gone, renewed == sqlstore.NotHeld && h.phase == settling: // it is on its way back
+				case renewed == sqlstore.NotHeld:
+					e.forget(h, errLost)
+				case renewed == sqlstore.Unlocked:
+					h.rest(e)
+					e.timers.renew = time.Now().Add(e.Lease / 10)
+				case renewed == sqlstore.Claimed:
+					e.relinquish(h)
 				case waiting > 0 && begun.Sub(h.since) > e.Lease: // others wait, and this one had its turn
 					waiting--
-					e.letGo(h)
+					e.relinquish(h)
 				}
 			}
 		}

@@ -40,7 +40,7 @@ func (e *Engine) look(partition string) {
 	}
 	h := e.held[partition]
 	if h == nil {
-		e.timers.soon()
+		e.timers.hint(time.Now())
 		return
 	}
 	h.redo = true

@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	driver "github.com/glebarez/go-sqlite"
 	"github.com/glebarez/sqlite"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"gorm.io/driver/postgres"
 	"gorm.io/driver/sqlserver"
@@ -22,8 +24,12 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
-// poolSize is how many connections a Store that Open made has at most.
-const poolSize = 16
+const (
+	// poolSize is how many connections a Store that Open made has at most.
+	poolSize = 16
+	// connectionAge is how long it uses one, so that it finds a server that has taken over from one that still answers.
+	connectionAge = 30 * time.Minute
+)
 
 // memoryDSN is how the name of a SQLite database in memory begins.
 const memoryDSN = ":memory:"
@@ -52,12 +58,19 @@ func open(ctx context.Context, dsn string) (*Store, error) {
 	}
 	pool.SetMaxOpenConns(size)
 	pool.SetMaxIdleConns(size)
+	if size == poolSize { // what SQLite has in memory ends with its connection
+		pool.SetConnMaxLifetime(connectionAge)
+	}
 	if err := pool.PingContext(ctx); err != nil {
 		return nil, errors.Join(err, pool.Close())
 	}
 	s, err := New(db)
 	if err == nil {
 		s.pool = pool
+		if path, _ := sqliteFile(dsn); s.Dialect.OneWriter && !s.memory {
+			s.path = path
+			s.file, _ = os.Stat(path)
+		}
 	}
 	return s, err
 }
@@ -85,6 +98,10 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 		if err != nil {
 			return nil, 0, fmt.Errorf("%w DSN: %w", ErrInvalid, err)
 		}
+		keep := cfg.OnPgError
+		cfg.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool { // false closes the connection
+			return err.Code != readOnly && keep(conn, err)
+		}
 		return postgres.New(postgres.Config{Conn: stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(configure))}), poolSize, nil
 	case "sqlserver":
 		// The driver is opened here and not by GORM, which would connect without a context.
@@ -101,6 +118,17 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 func sqliteFile(dsn string) (path, query string) {
 	path, query, _ = strings.Cut(strings.TrimPrefix(strings.TrimPrefix(dsn, "sqlite:"), "//"), "?")
 	return path, query
+}
+
+// present returns an error if the file of a SQLite database is not the one that was opened: what is written there would be lost.
+func (s *Store) present() error {
+	if s.file == nil {
+		return nil
+	}
+	if now, err := os.Stat(s.path); err != nil || !os.SameFile(s.file, now) {
+		return fmt.Errorf("file %s was replaced or removed since it was opened; restart the program", s.path)
+	}
+	return nil
 }
 
 // createPrivate creates an empty file for SQLite, which would create one that others can read. The files beside it get its mode. An

@@ -1,12 +1,16 @@
 package sqlstore
 
-import "context"
+import (
+	"context"
 
-// Want asks for items of a leased partition: at most limit whose seq is over after.
+	"gorm.io/gorm"
+)
+
+// Want asks for items of a leased partition: at most Limit whose seq is over After, up to the one with which their data is Bytes.
 type Want struct {
 	Lease
-	After int64
-	Limit int
+	After        int64
+	Limit, Bytes int
 }
 
 // dueItems is the condition on items i of partition p that may be processed now.
@@ -26,28 +30,46 @@ func (s *Store) Fetch(ctx context.Context, t Terms, wants []Want) (items []Item,
 		return s.fetchBatch(ctx, t, wants)
 	}
 	for _, w := range wants {
-		var rows []Item
 		gate := s.DB.Table("partitions p").Select("p.gate").
 			Where("p.id = ? AND p.owner = ? AND p.epoch = ? AND p.status = 'Available'", w.ID, t.Owner, w.Epoch)
-		err := s.DB.WithContext(ctx).Table("items i"+s.Dialect.byAvailable).Select(itemColumns).
+		items, err = readUpTo(s, items, w.Bytes, s.DB.WithContext(ctx).Table("items i"+s.Dialect.byAvailable).Select(itemColumns).
 			Where("i.partition_id = ? AND i.gate = (?) AND i.seq > ? AND "+s.Dialect.dueItems(), w.ID, gate, w.After).
-			Order("i.seq").Limit(w.Limit).Find(&rows).Error
+			Order("i.seq").Limit(w.Limit))
 		if err != nil {
 			return nil, err
 		}
-		items = append(items, rows...)
 	}
 	return items, nil
 }
 
+// readUpTo appends the items of a query, up to the one with which their data is as much as most.
+func readUpTo(s *Store, items []Item, most int, query *gorm.DB) ([]Item, error) {
+	rows, err := query.Rows()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for left := most; left > 0 && rows.Next(); {
+		var it Item
+		if err := s.DB.ScanRows(rows, &it); err != nil {
+			return nil, err
+		}
+		items, left = append(items, it), left-len(it.Data)
+	}
+	return items, rows.Err()
+}
+
 // fetchBatch is Fetch by one statement.
 func (s *Store) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
-	err = s.DB.WithContext(ctx).Raw("SELECT "+itemColumns+` FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::bigint[]) AS w(id, epoch, after, most)
+	err = s.DB.WithContext(ctx).Raw("SELECT "+itemColumns+` FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[])
+		AS w(id, epoch, after, most, bytes)
 		JOIN partitions p ON p.id = w.id AND p.owner = ? AND p.epoch = w.epoch AND p.status = 'Available'
-		CROSS JOIN LATERAL (SELECT * FROM items i WHERE i.partition_id = p.id AND i.gate = p.gate AND i.seq > w.after AND `+
-		s.Dialect.dueItems()+` ORDER BY i.seq LIMIT w.most) i`,
+		CROSS JOIN LATERAL (SELECT *, SUM(octet_length(i.data)) OVER (ORDER BY i.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+			FROM (SELECT * FROM items i WHERE i.partition_id = p.id AND i.gate = p.gate AND i.seq > w.after AND `+
+		s.Dialect.dueItems()+` ORDER BY i.seq LIMIT w.most) i) i WHERE i.before IS NULL OR i.before < w.bytes`,
 		array(wants, func(w *Want) string { return w.ID }), array(wants, func(w *Want) int64 { return w.Epoch }),
-		array(wants, func(w *Want) int64 { return w.After }), array(wants, func(w *Want) int { return w.Limit }), t.Owner).Scan(&items).Error
+		array(wants, func(w *Want) int64 { return w.After }), array(wants, func(w *Want) int { return w.Limit }),
+		array(wants, func(w *Want) int { return w.Bytes }), t.Owner).Find(&items).Error
 	return items, err
 }
 

@@ -33,7 +33,23 @@ type Terms struct {
 	Length time.Duration
 	// manual: gates advance by a call only. autoClose: what is sealed and done is closed.
 	Manual, AutoClose bool
+	// Patient: Save waits for partitions that are locked.
+	Patient bool
 }
+
+// lockWait is how long a statement of a watcher waits for a row that another transaction has locked, on PostgreSQL.
+const lockWait = time.Second
+
+// Hold is what a renewal finds out about a lease.
+type Hold int
+
+// The holds.
+const (
+	NotHeld Hold = iota // it is lost
+	Renewed
+	Claimed  // renewed, and another watcher claims it
+	Unlocked // held, and not renewed, because another transaction has the row locked
+)
 
 // free is the condition on which a partition may be leased: nobody holds it, or only until a time that has passed.
 func (d *dialect) free() string {
@@ -80,6 +96,9 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 	if s.batch {
 		return s.acquireBatch(ctx, t, n, holds)
 	}
+	if err := s.present(); err != nil {
+		return nil, err
+	}
 	var rows []Partition
 	err = s.candidates(ctx, t, min(n, LeaseBatch)).Select("p.*").Find(&rows).Error
 	rows = slices.DeleteFunc(rows, func(r Partition) bool { return r.Owner != nil && *r.Owner == t.Owner && slices.Contains(holds, r.ID) })
@@ -88,7 +107,7 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 	}
 	ids := Map(rows, func(r *Partition) string { return r.ID })
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
-		free := tx.Table("partitions").Where("id IN ? AND status = 'Available'", ids).Where(s.Dialect.free(), t.Owner)
+		free := tx.Model(&Partition{}).Where("id IN ? AND status = 'Available'", ids).Where(s.Dialect.free(), t.Owner)
 		err := free.Updates(map[string]any{
 			"owner": t.Owner, "until": s.Dialect.later(t.Length + s.Dialect.slack), "claimant": nil,
 			"epoch": gorm.Expr("epoch + 1"), "version": gorm.Expr("version + 1"),
@@ -107,39 +126,64 @@ func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds []string
 	mine := append([]string{}, holds...) // by its address: GORM takes a slice apart
 	free := s.candidates(ctx, t, min(n, leaseBatchMost)).Select("p.id").Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
-	err = s.Transact(ctx, func(tx *gorm.DB) error {
-		return tx.Raw("UPDATE partitions SET owner = ?, until = "+s.Dialect.Later+", claimant = NULL, epoch = epoch + 1, version = version + 1 "+
-			"WHERE id IN (?) RETURNING id, epoch", t.Owner, t.Length.Milliseconds(), free).Scan(&taken).Error
+	err = s.retry(ctx, func() error {
+		return s.DB.WithContext(ctx).Raw("UPDATE partitions SET owner = ?, until = "+s.Dialect.Later+", claimant = NULL, epoch = epoch + 1, version = "+
+			"version + 1 "+
+			"WHERE id IN (?) RETURNING id, epoch", t.Owner, t.Length.Milliseconds(), free).Find(&taken).Error
 	})
 	return taken, err
 }
 
-// Renew extends leases and returns those that are still held, and for each whether another watcher claims it.
-func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (claimed map[Lease]bool, err error) {
-	claimed = map[Lease]bool{}
+// Renew extends leases and returns those that are still held. Rows that are locked it leaves out, because the others would have to wait for
+// them. Then it waits a little for those: a row that many lock in turn is never free by chance.
+func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held map[Lease]Hold, err error) {
+	held = map[Lease]Hold{}
 	for part := range slices.Chunk(leases, renewBatch) {
-		ids := Map(part, func(l *Lease) string { return l.ID })
-		mine := s.DB.Where("owner = ? AND id IN ?", t.Owner, ids)
-		err := s.Transact(ctx, func(tx *gorm.DB) error {
-			return s.Dialect.updateOwned(tx, mine, map[string]any{
-				"until": s.Dialect.later(t.Length + s.Dialect.slack), "version": gorm.Expr("version + 1"),
-			})
-		})
-		if err != nil {
+		if err := s.renew(ctx, t, part, 0, held); err != nil {
 			return nil, err
-		}
-		var rows []Partition
-		if err := s.DB.WithContext(ctx).Where(mine).Find(&rows).Error; err != nil {
-			return nil, err
-		}
-		for _, row := range rows {
-			claimed[Lease{row.ID, row.Epoch}] = row.Claimant != nil && *row.Claimant != ""
 		}
 	}
-	return claimed, nil
+	begun, wait := time.Now(), min(lockWait, t.Length/10)
+	for _, l := range leases {
+		if held[l] != Unlocked || time.Since(begun) > wait {
+			continue
+		}
+		if err := s.renew(ctx, t, []Lease{l}, wait, held); err != nil && !Locked(err) {
+			return nil, err
+		}
+	}
+	return held, nil
 }
 
-// Release gives leases back, and wakes watchers. A partition that another watcher claims is kept for that for a moment. The epoch
+func (s *Store) renew(ctx context.Context, t Terms, leases []Lease, wait time.Duration, held map[Lease]Hold) error {
+	mine := s.DB.Where("owner = ? AND id IN ?", t.Owner, Map(leases, func(l *Lease) string { return l.ID }))
+	var renewed []string
+	err := s.Transact(ctx, func(tx *gorm.DB) (err error) {
+		renewed, err = s.updateOwned(tx, mine, wait, map[string]any{
+			"until": s.Dialect.later(t.Length + s.Dialect.slack), "version": gorm.Expr("version + 1"),
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var rows []Partition
+	err = s.DB.WithContext(ctx).Where(mine).Find(&rows).Error
+	for _, row := range rows {
+		hold := Renewed
+		switch {
+		case s.batch && !slices.Contains(renewed, row.ID):
+			hold = Unlocked
+		case row.Claimant != nil && *row.Claimant != "":
+			hold = Claimed
+		}
+		held[Lease{row.ID, row.Epoch}] = hold
+	}
+	return err
+}
+
+// Release gives leases back, and wakes watchers. A partition that another watcher claims is kept for that for a moment. The lease of one
+// that another transaction has locked ends by time. The epoch
 // is compared, because a release of which the answer got lost is tried again, and the watcher may have leased the partition
 // again meanwhile.
 func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
@@ -150,7 +194,8 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 		}
 		// One of them wakes a watcher that does not hold it to look for all.
 		err := s.Write(ctx, part[0].ID, func(tx *gorm.DB) error {
-			return s.Dialect.updateOwned(tx, s.DB.Where("owner = ?", t.Owner).Where(these), s.Dialect.freed())
+			_, err := s.updateOwned(tx, s.DB.Where("owner = ?", t.Owner).Where(these), 0, s.Dialect.freed())
+			return err
 		})
 		if err != nil {
 			return err
@@ -160,17 +205,28 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 }
 
 // updateOwned changes partitions that a watcher has. It locks them first, in the order of their IDs, as a save does: an UPDATE of
-// several takes them in the order in which they lie in the table. SQL Server's goes by the IDs itself.
-func (d *dialect) updateOwned(tx, which *gorm.DB, set map[string]any) error {
-	if d.locking == "" {
-		var locked []string
-		err := tx.Table("partitions").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where(which).Order("id").Pluck("id", &locked).Error
-		if err != nil {
-			return err
+// several takes them in the order in which they lie in the table. SQL Server's goes by the IDs itself. With batches it waits for a locked row
+// for so long, or leaves it out, and returns the others.
+func (s *Store) updateOwned(tx, which *gorm.DB, wait time.Duration, set map[string]any) (ids []string, err error) {
+	if s.Dialect.locking == "" {
+		lock := clause.Locking{Strength: clause.LockingStrengthUpdate}
+		rows := tx.Table("partitions").Where(which).Order("id")
+		switch {
+		case s.batch && wait == 0:
+			lock.Options = clause.LockingOptionsSkipLocked
+		case s.batch:
+			rows = rows.Where(waitForLock, wait.Milliseconds())
 		}
+		if err := rows.Clauses(lock).Pluck("id", &ids).Error; err != nil {
+			return nil, err
+		}
+		which = tx.Where("id IN ?", ids)
 	}
-	return tx.Table("partitions").Where(which).Updates(set).Error
+	return ids, tx.Model(&Partition{}).Where(which).Updates(set).Error
 }
+
+// waitForLock is a condition that is true, and by which a statement of PostgreSQL waits for a locked row for so many milliseconds at most.
+const waitForLock = "set_config('lock_timeout', CAST(CAST(? AS bigint) AS text), true) <> ''"
 
 // freed is what a partition is without its lease.
 func (d *dialect) freed() map[string]any {
@@ -206,10 +262,17 @@ func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
 	if most < mine+2 {
 		return false, nil
 	}
-	row, err := First[Partition](db.Order("id"), "owner = ? AND (claimant IS NULL OR claimant = '') AND status = 'Available'", owner)
-	if err == nil {
-		err = s.Transact(ctx, func(tx *gorm.DB) error { return row.Update(tx, map[string]any{"claimant": t.Owner}) })
-	}
+	err = s.Transact(ctx, func(tx *gorm.DB) error {
+		rows := tx.Order("id")
+		if s.batch {
+			rows = rows.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
+		}
+		row, err := First[Partition](rows, "owner = ? AND (claimant IS NULL OR claimant = '') AND status = 'Available'", owner)
+		if err != nil {
+			return err
+		}
+		return row.Update(tx, map[string]any{"claimant": t.Owner})
+	})
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) {
 		return false, nil
 	}

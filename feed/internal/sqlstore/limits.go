@@ -65,6 +65,20 @@ type limitBegins struct {
 }
 
 // Grant decides about an ask at a time, by the limit of the watcher that asks.
+//
+// An example: three watchers, Concurrency 10, Rate 100 in 10 s. Each always has 60 items or more to begin, and wants a share of 10. A begin that
+// is granted counts for 10 s from the time at which its use ends, 0.5 s after the ask and rounded up to a part of the window.
+//
+//	 time  asks  keeps  share  begins
+//	 0 s   A     0      10     60      nobody else asks: all of the share, and 60 of 100 begins
+//	 0 s   B     0      0      40      no share is free, so B waits; 40 begins are left
+//	 0 s   C     0      0      0       C waits for both
+//	 0.1   A     4      4      0       two wait and three share: 10/3 = 3 each are kept for B and C, so A keeps 4
+//	 0.2   B     0      3      0       6 are free, of which 3 are C's
+//	 0.3   C     0      3      0
+//	11.1   A     2      4      34      the 100 begins counted until 10.6; B and C wait and had as many as A: a third, rounded up
+//	11.1   B     3      3      33      66 are left; A has had more, so B shares with C
+//	11.1   C     3      3      33
 func (s *LimitState) Grant(now time.Time, t Terms, a *Ask) (g Grant) {
 	ms := now.UnixMilli()
 	maps.DeleteFunc(s.Shares, func(_ string, share limitShare) bool { return share.Until < ms })

@@ -44,7 +44,7 @@ func (r *Partition) OwnedBy(owner string, epoch int64) bool {
 // and versions can cause that.
 func (r *Partition) Update(tx *gorm.DB, set map[string]any) error {
 	set["version"] = r.Version + 1
-	done := tx.Table("partitions").Where("id = ? AND version = ?", r.ID, r.Version).Updates(set)
+	done := tx.Model(&Partition{}).Where("id = ? AND version = ?", r.ID, r.Version).Updates(set)
 	if done.Error == nil && done.RowsAffected == 0 {
 		return ErrConflict
 	}
@@ -61,7 +61,7 @@ type Item struct {
 	Attempt     int
 	Step        int64
 	Errors      *string
-	History     *string `gorm:"->"` // null in a new row
+	History     *string `gorm:"<-:update"` // null in a new row
 	Data        []byte
 	NotBefore   *RowTime
 	Version     int64

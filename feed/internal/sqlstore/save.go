@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -22,6 +24,8 @@ type Result struct {
 	Data    []byte  // nil: unchanged
 	Steps   int64   // 1: the step is over
 	Delay   time.Duration
+	// Locked is set by Save: the partition is locked by another transaction, so nothing was written.
+	Locked bool
 }
 
 // DelayMS is the delay in whole milliseconds, rounded up; 0: none.
@@ -33,7 +37,9 @@ func (r *Result) DelayMS() int64 {
 const MaxData = 1_000_000_000
 
 // Save writes results and returns which it wrote. A result is written if the lease is still held and the item's version is
-// the one that was fetched. The rows of the leases are locked until all results are written.
+// the one that was fetched. The rows of the leases are locked until all results are written. Results of a partition that another
+// transaction has locked are Locked, except for a patient one, which waits for the row. Without results, it finds out whether
+// the database saves at all.
 func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, error) {
 	for i := range results {
 		if n := len(results[i].Data); n > MaxData {
@@ -54,6 +60,9 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 		for _, row := range rows {
 			held[Lease{row.ID, row.Epoch}] = true
 		}
+		if len(results) == 0 {
+			return tx.Exec("UPDATE items SET version = version WHERE 1 = 0").Error
+		}
 		for i := range results {
 			r := &results[i]
 			if !held[r.Lease] {
@@ -72,7 +81,7 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 			if r.Delay > 0 {
 				set["not_before"] = s.Dialect.later(time.Duration(r.DelayMS()) * time.Millisecond)
 			}
-			done := tx.Table("items").Where("partition_id = ? AND id = ? AND version = ?", r.ID, r.Item, r.Version).Updates(set)
+			done := tx.Model(&Item{}).Where("partition_id = ? AND id = ? AND version = ?", r.ID, r.Item, r.Version).Updates(set)
 			if done.Error != nil {
 				return done.Error
 			}
@@ -90,11 +99,14 @@ func leasesOf(results []Result) []Lease {
 	return slices.Compact(leases)
 }
 
-// saveStatement is save as one statement. The rows of lease are locked before an item is written.
-const saveStatement = `WITH lease AS MATERIALIZED (
-	SELECT p.id, p.epoch FROM partitions p JOIN unnest(?::text[], ?::bigint[]) AS l(id, epoch) ON p.id = l.id AND p.epoch = l.epoch
-	WHERE p.owner = ? ORDER BY p.id FOR NO KEY UPDATE OF p)
-UPDATE items i SET gate = r.gate, status = r.status, attempt = r.attempt, errors = r.errors, history = COALESCE(r.history, i.history), step = i.step + r.steps,
+// saveStatement is save as one statement. The rows of lease are locked before an item is written. It returns the numbers of the results that
+// were written, and the partitions that were not locked. The timeout of locks, which ends with the statement, is for rows of items.
+const saveStatement = `WITH l AS MATERIALIZED (SELECT l.* FROM unnest(?::text[], ?::bigint[]) AS l(id, epoch), set_config('lock_timeout', ?, true)),
+lease AS MATERIALIZED (
+	SELECT p.id, p.epoch FROM partitions p JOIN l ON p.id = l.id AND p.epoch = l.epoch
+	WHERE p.owner = ? ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED),
+done AS (UPDATE items i SET gate = r.gate, status = r.status, attempt = r.attempt, errors = r.errors,
+	history = COALESCE(r.history, i.history), step = i.step + r.steps,
 	data = CASE WHEN r.keep THEN i.data ELSE r.data END,
 	not_before = CASE WHEN r.delay > 0 THEN clock_timestamp() + r.delay * interval '1 millisecond' END, version = i.version + 1
 FROM unnest(?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::text[], ?::bigint[],
@@ -102,25 +114,43 @@ FROM unnest(?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint
 	AS r(partition_id, id, version, gate, status, attempt, errors, steps, keep, data, delay, epoch, history, n)
 JOIN lease ON lease.id = r.partition_id AND lease.epoch = r.epoch
 WHERE i.partition_id = r.partition_id AND i.id = r.id AND i.version = r.version
-RETURNING r.n`
+RETURNING r.n)
+SELECT n, '' AS id FROM done UNION ALL SELECT 0, l.id FROM l WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = l.id)`
+
+var patientStatement = strings.Replace(saveStatement, " SKIP LOCKED", "", 1)
 
 func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) ([]bool, error) {
 	leases := leasesOf(results)
-	var written []int64 // the numbers of results, from 1
+	statement := saveStatement
+	if t.Patient {
+		statement = patientStatement
+	}
+	var rows []struct {
+		N  int64 // from 1
+		ID string
+	}
 	err := s.retry(ctx, func() error {
-		return s.DB.WithContext(ctx).Raw(saveStatement,
-			array(leases, func(l *Lease) string { return l.ID }), array(leases, func(l *Lease) int64 { return l.Epoch }), t.Owner,
+		return s.DB.WithContext(ctx).Raw(statement,
+			array(leases, func(l *Lease) string { return l.ID }), array(leases, func(l *Lease) int64 { return l.Epoch }),
+			strconv.FormatInt(lockWait.Milliseconds(), 10), t.Owner,
 			array(results, func(r *Result) string { return r.ID }), array(results, func(r *Result) string { return r.Item }),
 			array(results, func(r *Result) int64 { return r.Version }), array(results, func(r *Result) int { return r.Gate }),
 			array(results, func(r *Result) string { return r.Status }), array(results, func(r *Result) int { return r.Attempt }),
 			array(results, func(r *Result) *string { return EncodeList(r.Errors) }), array(results, func(r *Result) int64 { return r.Steps }),
 			array(results, func(r *Result) bool { return r.Data == nil }), array(results, func(r *Result) []byte { return r.Data }),
 			array(results, (*Result).DelayMS), array(results, func(r *Result) int64 { return r.Epoch }),
-			array(results, func(r *Result) *string { return r.History })).Scan(&written).Error
+			array(results, func(r *Result) *string { return r.History })).Find(&rows).Error
 	})
-	saved := make([]bool, len(results))
-	for _, n := range written {
-		saved[n-1] = true
+	saved, locked := make([]bool, len(results)), map[string]bool{}
+	for _, row := range rows {
+		if row.N > 0 {
+			saved[row.N-1] = true
+		} else {
+			locked[row.ID] = !t.Patient // or lost, which a patient one finds out
+		}
+	}
+	for i := range results {
+		results[i].Locked = locked[results[i].ID] && !saved[i]
 	}
 	return saved, err
 }

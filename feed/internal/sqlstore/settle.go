@@ -25,7 +25,11 @@ const (
 // that insert have, so that what it finds is so until it has written. It returns the gate the partition is at then.
 func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, gate int, err error) {
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
-		p, err := First[Partition](s.Dialect.lock(tx, l.ID), "id = ?", l.ID)
+		rows := s.Dialect.lock(tx, l.ID)
+		if s.batch {
+			rows = rows.Where(waitForLock, lockWait.Milliseconds())
+		}
+		p, err := First[Partition](rows, "id = ?", l.ID)
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +34,9 @@ type Store struct {
 	writer chan struct{}
 	// memory: the database is in memory, and lost with its connection, which a cancelled transaction costs.
 	memory bool
+	// path is the file of a SQLite database that Open opened, and file what it was then.
+	path string
+	file os.FileInfo
 	// Patience is how long a statement is tried again that the database gave up for another one.
 	Patience time.Duration
 	// life ends with Close, which waits for the transactions that wait for one of the caller's, one for a partition; see In.
@@ -40,6 +44,9 @@ type Store struct {
 	end     context.CancelFunc
 	waiting sync.WaitGroup
 	waits   sync.Map // by partition
+	// changes are those of which other processes are to be notified, by a goroutine that the first one starts.
+	changes  chan change
+	notifies sync.Once
 }
 
 // New makes a store on a database of GORM.
@@ -51,7 +58,7 @@ func New(db *gorm.DB) (*Store, error) {
 	life, end := context.WithCancel(context.Background())
 	s := &Store{
 		DB:      db.Session(&gorm.Session{NewDB: true, Logger: logger.Discard, SkipDefaultTransaction: true}),
-		Dialect: d, writer: make(chan struct{}, 1), Patience: defaultPatience, life: life, end: end,
+		Dialect: d, writer: make(chan struct{}, 1), changes: make(chan change, notifyMost), Patience: defaultPatience, life: life, end: end,
 	}
 	if pool, err := db.DB(); err == nil && d.Name == "postgres" {
 		_, s.batch = pool.Driver().(*stdlib.Driver)
@@ -130,6 +137,9 @@ func (s *Store) InTurn(ctx context.Context, transact func() error) error {
 			return context.Cause(ctx)
 		}
 	}
+	if err := s.present(); err != nil {
+		return err
+	}
 	return transact()
 }
 
@@ -145,22 +155,17 @@ func (s *Store) Change(tx *gorm.DB, id string, f func(tx *gorm.DB, p *Partition)
 	return f(tx, &p)
 }
 
-// Write is a transaction that changes what watchers may do in a partition. It wakes them after the commit, those of other
-// processes by PostgreSQL.
+// Write is a transaction that changes what watchers may do in a partition. It wakes them after the commit.
 func (s *Store) Write(ctx context.Context, id string, f func(tx *gorm.DB) error) error {
-	err := s.Transact(ctx, func(tx *gorm.DB) error {
-		if err := f(tx); err != nil {
-			return err
-		}
-		return s.notify(tx, id)
-	})
+	err := s.Transact(ctx, f)
 	if err == nil {
 		s.Send(id)
+		s.changed(id, true)
 	}
 	return err
 }
 
-// In is Write in a transaction of the caller's. PostgreSQL notifies by itself when that commits. On SQLite a transaction of
+// In is Write in a transaction of the caller's. On SQLite a transaction of
 // the Store's, which gets its turn when the caller's has ended, wakes the watchers of this process.
 func (s *Store) In(ctx context.Context, pool gorm.ConnPool, id string, f func(tx *gorm.DB) error) error {
 	tx := s.DB.Session(&gorm.Session{Context: ctx})
@@ -173,7 +178,8 @@ func (s *Store) In(ctx context.Context, pool gorm.ConnPool, id string, f func(tx
 			s.waiting.Go(func() { s.wakeAfter(id) })
 		}
 	}
-	return s.notify(tx, id)
+	s.changed(id, false)
+	return nil
 }
 
 // wakeAfter wakes watchers when it can write. A caller's transaction that comes later has another one wait for it: it cannot have
