@@ -10,17 +10,13 @@ package console
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"io/fs"
+	"fmt"
 	"log/slog"
 	"mime"
 	"net/http"
 	"net/url"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -86,6 +82,9 @@ type Config struct {
 	// Access returns the role of a token. [Tokens] makes one. It is called with each request, so a session ends when its token is no
 	// longer valid. If it is nil, everybody who can reach the console is an Admin.
 	Access func(token string) Role
+	// ReaderPayloads lets users with the role ReadOnly see payloads and headers of messages. Nobody sees those of the streams and buckets of
+	// broker, relay and partition, which have tokens and signing secrets.
+	ReaderPayloads bool
 	// Loopback states that only this machine can reach the listener. The console then refuses requests for other host names, because
 	// a website can resolve its own name to this machine (DNS rebinding).
 	Loopback bool
@@ -103,14 +102,13 @@ type Console struct {
 	sessions *sessions
 	actions  *actionLog
 	renders  renders
-	origin   *http.CrossOriginProtection
 	static   map[string]asset
 	version  string
 }
 
 // Handler returns a console. It samples its sources for the charts until Close.
 func Handler(cfg Config) *Console {
-	c := &Console{cfg: cfg, log: cfg.Log, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog(), origin: http.NewCrossOriginProtection()}
+	c := &Console{cfg: cfg, log: cfg.Log, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog()}
 	if c.log == nil {
 		c.log = slog.Default()
 	}
@@ -186,12 +184,18 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
-	if c.cfg.Loopback && !httpserve.LocalName(r.Host) {
-		http.Error(w, "This console listens on loopback and answers to localhost and loopback addresses only, not to "+strconv.Quote(r.Host)+".", http.StatusForbidden)
+	r = httpserve.Within(r, c.routed)
+	if c.cfg.Loopback && !httpserve.OwnName(r) {
+		http.Error(w, "This console listens on loopback and answers to localhost, loopback addresses and its public URL only, not to "+
+			""+strconv.Quote(r.Host)+".", http.StatusForbidden)
 		return
 	}
-	if err := c.origin.Check(r); err != nil {
+	if httpserve.OtherSite(r) {
 		http.Error(w, "A page of another site cannot use the console.", http.StatusForbidden)
+		return
+	}
+	if len(r.URL.RequestURI()) > maxURL {
+		http.Error(w, fmt.Sprintf("The address has more than %d bytes.", maxURL), http.StatusRequestURITooLong)
 		return
 	}
 	name := strings.TrimPrefix(r.URL.Path, "/")
@@ -199,6 +203,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.serveStatic(w, r, file)
 		return
 	}
+	r = known(r)
 	switch {
 	case name == "login" && r.Method == http.MethodPost:
 		c.login(w, r)
@@ -213,6 +218,9 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	user, ok := c.sessions.user(r)
 	switch {
+	case name == "":
+		redirect(w, httpserve.Here(r, c.nav[0].Href)) // the address may lack the slash at its end, below which the other pages are
+		return
 	case !ok && r.URL.Query().Has("live"):
 		// The page that is open becomes the one that asks for a token.
 		h.Set("Content-Type", "text/event-stream")
@@ -227,8 +235,6 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case name == "login":
 		redirect(w, "./")
-	case build == nil && name == "":
-		redirect(w, c.nav[0].Href)
 	case build == nil:
 		c.fail(w, r, l, &page.Problem{Status: http.StatusNotFound, Text: "There is no such page.", Fix: "The navigation above has all pages."})
 	case r.Method == http.MethodPost:
@@ -236,8 +242,14 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Query().Has("live"):
 		c.stream(w, r, user, build)
 	default:
-		c.show(w, r, l, build)
+		c.show(w, r, l, user, build)
 	}
+}
+
+// routed reports whether a request is for something of the console.
+func (c *Console) routed(r *http.Request) bool {
+	name := strings.TrimPrefix(r.URL.Path, "/")
+	return name == "" || name == "login" || name == "logout" || strings.HasPrefix(name, "static/") || c.pages[name] != nil
 }
 
 // layout is what surrounds a page for a user.
@@ -245,6 +257,29 @@ func (c *Console) layout(r *http.Request, u user) *view.Layout {
 	return &view.Layout{
 		Nav: c.nav, Path: here(r), ReadOnly: u.role != Admin, Login: c.cfg.Access != nil, Who: u.name, Now: time.Now(), Version: c.version,
 	}
+}
+
+// maxURL bounds the address of a request: a page repeats it in its links.
+const maxURL = 48 << 10
+
+// known is the request without the parameters that no page has, and with one value of each other one. Pages copy the query into their links, and
+// open pages with the same address share a render.
+func known(r *http.Request) *http.Request {
+	q := url.Values{}
+	for name, values := range r.URL.Query() {
+		if page.Parameters[name] {
+			q.Set(name, values[0])
+		}
+	}
+	clean, address := *r, *r.URL
+	address.RawQuery = q.Encode()
+	clean.URL = &address
+	return &clean
+}
+
+// request is what a page is built for.
+func (c *Console) request(r *http.Request, u user, now time.Time) page.Request {
+	return page.Request{Query: r.URL.Query(), Now: now, Payloads: u.role == Admin || c.cfg.ReaderPayloads}
 }
 
 // here is the address of a request relative to the console's root.
@@ -260,8 +295,8 @@ func redirect(w http.ResponseWriter, to string) {
 }
 
 // show answers with a page, or with the page that confirms an action.
-func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, build page.Func) {
-	p, err := build(r.Context(), page.Request{Query: r.URL.Query(), Now: l.Now})
+func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u user, build page.Func) {
+	p, err := build(r.Context(), c.request(r, u, l.Now))
 	if err != nil {
 		c.fail(w, r, l, err)
 		return
@@ -297,75 +332,6 @@ func download(w http.ResponseWriter, d *view.Download) {
 	_, _ = w.Write(d.Data) // the client may be gone
 }
 
-var errReadOnly = &page.Problem{
-	Status: http.StatusForbidden, Text: "This is a read-only session. Nothing was changed.", Fix: "Sign out, and sign in with the admin token.",
-}
-
-func gone(action string) error {
-	return &page.Problem{
-		Status: http.StatusConflict, Text: "The action " + strconv.Quote(action) + " is not possible now: its object has changed meanwhile, or its source does not answer. Nothing was changed.",
-		Fix: "Look at the page again.",
-	}
-}
-
-// act runs the action that the form's field "do" names. The page is built again for it, so that an action runs only if the page
-// offers it at this moment.
-func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u user, build page.Func) {
-	const maxForm = 1 << 20
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		c.fail(w, r, l, &page.Problem{Status: http.StatusBadRequest, Text: "The form cannot be read. Nothing was changed", Err: err, Fix: "Open the page again, and send at most 1 MiB."})
-		return
-	}
-	if l.ReadOnly {
-		c.fail(w, r, l, errReadOnly)
-		return
-	}
-	p, err := build(r.Context(), page.Request{Query: r.URL.Query(), Now: l.Now})
-	if err != nil {
-		c.fail(w, r, l, err)
-		return
-	}
-	name := r.PostForm.Get("do")
-	action := p.Action(name)
-	if action == nil {
-		c.fail(w, r, l, gone(name))
-		return
-	}
-	if action.Preview != nil && r.PostForm.Has("count") {
-		l.Page, l.Confirm, l.Preview = p, action.Filled(r.PostForm), action.Preview(r.Context(), r.PostForm)
-		c.write(w, r, http.StatusOK, l)
-		return
-	}
-	// A browser that goes away does not end an action halfway.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actionTimeout)
-	defer cancel()
-	outcome, err := action.Do(page.WithUser(ctx, u.name), r.PostForm)
-	entry := view.Entry{Time: time.Now(), Who: u.name + " from " + u.address, Action: action.Label, Target: action.Target, Count: outcome.Count, Outcome: outcome.Text}
-	if err != nil {
-		entry.Failed, entry.Outcome = true, err.Error()
-	}
-	c.sampler.Refresh()
-	id := c.actions.add(entry)
-	c.log.LogAttrs(ctx, slog.LevelInfo, "console: action", slog.String("who", entry.Who), slog.String("action", entry.Action),
-		slog.String("target", entry.Target), slog.Int("count", entry.Count), slog.String("outcome", entry.Outcome))
-	if err != nil {
-		c.fail(w, r, l, err)
-		return
-	}
-	to, err := url.Parse(outcome.Then)
-	if outcome.Then == "" || err != nil {
-		to, _ = url.Parse(l.Here()) // it was made from a URL
-	}
-	q := to.Query()
-	q.Set("did", strconv.Itoa(id))
-	to.RawQuery = q.Encode()
-	redirect(w, to.String())
-}
-
-// actionTimeout bounds an action that changes objects one by one in a request. Longer ones are operations.
-const actionTimeout = 30 * time.Second
-
 // fail answers with a page that states an error in words.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, l *view.Layout, err error) {
 	status := http.StatusInternalServerError
@@ -400,56 +366,4 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, l *v
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may be gone
-}
-
-func takesGzip(r *http.Request) bool {
-	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
-}
-
-func packed(data []byte) []byte {
-	var b bytes.Buffer
-	zip := gzip.NewWriter(&b)
-	_, _ = zip.Write(data)
-	_ = zip.Close() // a buffer takes all that is written
-	return b.Bytes()
-}
-
-type asset struct {
-	data, packed []byte
-	kind         string
-}
-
-// assets reads the static files. Version changes with any of them, so that browsers may keep them for ever.
-func assets() (files map[string]asset, version string) {
-	files = map[string]asset{}
-	sum := sha256.New()
-	_ = fs.WalkDir(view.Static, ".", func(name string, d fs.DirEntry, _ error) error { // files in the binary can be read
-		if d.IsDir() {
-			return nil
-		}
-		data, _ := view.Static.ReadFile(name)
-		_, _ = sum.Write(data)
-		kind := map[string]string{".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}[path.Ext(name)]
-		files[path.Base(name)] = asset{data, packed(data), kind + "; charset=utf-8"}
-		return nil
-	})
-	return files, hex.EncodeToString(sum.Sum(nil)[:6])
-}
-
-func (c *Console) serveStatic(w http.ResponseWriter, r *http.Request, name string) {
-	file, ok := c.static[name]
-	if !ok {
-		http.NotFound(w, r)
-		return
-	}
-	if r.URL.RawQuery == c.version {
-		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	}
-	w.Header().Set("Content-Type", file.kind)
-	if takesGzip(r) {
-		w.Header().Set("Content-Encoding", "gzip")
-		_, _ = w.Write(file.packed)
-		return
-	}
-	_, _ = w.Write(file.data)
 }

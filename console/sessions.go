@@ -20,8 +20,11 @@ const (
 	sessionTime = 12 * time.Hour
 	// wrongTokens is how many wrong tokens an address may show in a minute.
 	wrongTokens = 10
-	// maxSessions bounds the memory that sign-ins take. The oldest session ends when there are more.
-	maxSessions = 10_000
+	// maxSessions bounds the sessions of a token. The oldest of them ends when there are more, and those of other tokens stay.
+	maxSessions = 1000
+	// maxStreams bounds the streams of events of a session, and maxTokenStreams those of all sessions of a token.
+	maxStreams      = 50
+	maxTokenStreams = 200
 )
 
 // Tokens returns an Access for the token of an administrator and one that shows pages alone. An empty token is nobody's.
@@ -44,6 +47,8 @@ type sessions struct {
 
 	mu  sync.Mutex
 	all map[string]session
+	// streams are the open streams of events, by token and by session. Without Access all are of one token, and of no session.
+	streams map[string]int
 }
 
 // session remembers the token rather than the role: the token is checked again with each request.
@@ -60,7 +65,7 @@ type user struct {
 }
 
 func newSessions(access func(string) Role, log *slog.Logger) *sessions {
-	return &sessions{access: access, logins: httpserve.NewLogins(wrongTokens, log, func() {}), all: map[string]session{}}
+	return &sessions{access: access, logins: httpserve.NewLogins(wrongTokens, log, func() {}), all: map[string]session{}, streams: map[string]int{}}
 }
 
 // user finds the user of a request. It is false where the request has no session, or where the session's token is no longer valid.
@@ -97,19 +102,48 @@ func (s *sessions) open(token string) (id string) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	oldest, ends := "", now.Add(2*sessionTime)
+	oldest, ends, same := "", now.Add(2*sessionTime), 0
 	for other, one := range s.all {
 		if now.After(one.ends) {
 			delete(s.all, other)
-		} else if one.ends.Before(ends) {
-			oldest, ends = other, one.ends
+		} else if one.token == token {
+			if same++; one.ends.Before(ends) {
+				oldest, ends = other, one.ends
+			}
 		}
 	}
-	if len(s.all) >= maxSessions {
+	if same >= maxSessions {
 		delete(s.all, oldest)
 	}
 	s.all[id] = session{token, now.Add(sessionTime)}
 	return id
+}
+
+// stream counts a stream of events that a request opens, until done is called. It is false if there are too many.
+func (s *sessions) stream(r *http.Request) (done func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keys, most := []string{"token "}, []int{maxTokenStreams}
+	if cookie, err := r.Cookie(cookieName); err == nil && s.access != nil {
+		keys, most = []string{"token " + s.all[cookie.Value].token, "session " + cookie.Value}, []int{maxTokenStreams, maxStreams}
+	}
+	for i, key := range keys {
+		if s.streams[key] >= most[i] {
+			return nil, false
+		}
+	}
+	for _, key := range keys {
+		s.streams[key]++
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, key := range keys {
+			if s.streams[key]--; s.streams[key] == 0 {
+				delete(s.streams, key)
+			}
+		}
+	}, true
 }
 
 func (s *sessions) end(r *http.Request) {
@@ -120,6 +154,8 @@ func (s *sessions) end(r *http.Request) {
 	}
 }
 
+var errWrongToken = httpserve.Refuse(http.StatusForbidden, "forbidden", "wrong token")
+
 // login opens a session for a token that is right.
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	const maxForm = 16 << 10
@@ -128,20 +164,18 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		redirect(w, "./")
 		return
 	}
-	if left := c.sessions.logins.Wait(r); left > 0 {
-		w.Header().Set("Retry-After", "60")
-		c.askLogin(w, r, http.StatusTooManyRequests, "Too many wrong tokens came from your address. Wait for "+view.Span(left.Round(time.Second))+" and try again.")
-		return
-	}
 	token := r.PostFormValue("token")
 	if c.cfg.Access(token) == NoAccess {
-		_ = c.sessions.logins.Failed(r) // the next attempt is refused where this one was the last that is allowed
-		c.askLogin(w, r, http.StatusForbidden, "This token is wrong. The system's configuration has the right one.")
+		wrong := httpserve.Describe(c.sessions.logins.Refuse(r, token, errWrongToken), nil)
+		for name, value := range wrong.Header {
+			w.Header().Set(name, value)
+		}
+		c.askLogin(w, r, wrong.Status, "This token is wrong. The system's configuration has the right one.")
 		return
 	}
 	cookie := &http.Cookie{
 		Name: cookieName, Value: c.sessions.open(token), MaxAge: int(sessionTime / time.Second),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),
 	}
 	http.SetCookie(w, cookie)
 	redirect(w, local(r.PostFormValue("next")))

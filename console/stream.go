@@ -146,7 +146,15 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build p
 	if u.role != Admin {
 		role = "reader:"
 	}
-	one, leave := c.renders.join(role + r.URL.RequestURI())
+	done, ok := c.sessions.stream(r)
+	if !ok {
+		w.Header().Set("Retry-After", "60")
+		http.Error(w, fmt.Sprintf("Too many pages are open: %d of this session, or %d of this token. Close some.", maxStreams, maxTokenStreams),
+			http.StatusTooManyRequests)
+		return
+	}
+	defer done()
+	one, leave := c.renders.join(role + here(r))
 	defer leave()
 	unwatch := c.sampler.Watch()
 	defer unwatch()
@@ -163,7 +171,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, u user, build p
 			return
 		}
 		l := c.layout(r, u)
-		next, err := one.update(r.Context(), l, build, page.Request{Query: r.URL.Query(), Now: now})
+		next, err := one.update(r.Context(), l, build, c.request(r, u, now))
 		problem, isProblem := errors.AsType[*page.Problem](err)
 		switch {
 		case isProblem && problem.Status == http.StatusNotFound:

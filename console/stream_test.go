@@ -86,7 +86,8 @@ func (h hanging) Send(ctx context.Context, method, path string, _ http.Header, b
 // A page waits for all of its sources together no longer than for one.
 func TestAPageDoesNotWaitForSourcesInTurn(t *testing.T) {
 	for _, page := range []string{
-		"overview", "broker", "brokerconsumer?channel=a&consumer=b", "channel?name=a", "brokermessage?channel=a&id=b", "relay", "receiver?name=a", "relaymessage?source=a&id=b", "failed", "operations",
+		"overview", "broker", "brokerconsumer?channel=a&consumer=b", "channel?name=a", "brokermessage?channel=a&id=b", "relay", "receiver?name=a",
+		"relaymessage?source=a&id=b", "failed", "operations",
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := Handler(Config{Broker: hanging{}, Relay: hanging{}, Log: slog.New(slog.DiscardHandler)})

@@ -123,7 +123,8 @@ func line(title string, values []float64, width, height int, limit float64) Char
 	return c
 }
 
-// recent leaves out the gap at the beginning, so that the data of the first minutes can be seen. It keeps at least a thirtieth, two minutes of an hour.
+// recent leaves out the gap at the beginning, so that the data of the first minutes can be seen. It keeps at least a thirtieth, two
+// minutes of an hour.
 func recent(values []float64) []float64 {
 	first := 0
 	for first < len(values) && math.IsNaN(values[first]) {

@@ -82,7 +82,10 @@ func (b *Broker) channel(ctx context.Context, r Request) (*view.Page, error) {
 // search is the part with the messages of a channel that the page's filter selects.
 func (b *Broker) search(ctx context.Context, r Request, channel string) (view.Part, error) {
 	filter := map[string]string{"limit": strconv.Itoa(pageSize)} // with a limit it is a search, which has an end
-	for name, field := range map[string]string{"id": "id", "event": "eventType", "header": "metadata", "since": "since", "until": "until", "next": "next"} {
+	for name, field := range map[string]string{
+		"id": "id", "event": "eventType", "header": "metadata", "since": "since", "until": "until",
+		"next": "next",
+	} {
 		if value := strings.TrimSpace(r.Query.Get(name)); value != "" {
 			filter[field] = value
 		}
@@ -92,7 +95,8 @@ func (b *Broker) search(ctx context.Context, r Request, channel string) (view.Pa
 	}
 	const title = "Messages, newest first"
 	if header := filter["metadata"]; header != "" && !strings.Contains(header, ":") {
-		return view.Part{ID: "messages", Title: title, Problem: "Give the metadata header as NAME:VALUE, such as X-Tenant:acme.", ProblemTone: view.Warn}, nil
+		return view.Part{ID: "messages", Title: title, Problem: "Give the metadata header as NAME:VALUE, such as X-Tenant:acme.", ProblemTone: view.Warn},
+			nil
 	}
 	asked := url.Values{}
 	for field, value := range filter {
@@ -125,10 +129,16 @@ func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channe
 		part.Source = view.Source{Name: brokerName, Error: err.Error()}
 		return part, ""
 	}
-	part.List = &view.List{Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Empty: empty, Columns: []view.Column{{Title: "Message"}}}
+	part.List = &view.List{
+		Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Empty: empty,
+		Columns: []view.Column{{Title: "Message"}},
+	}
 	for _, one := range answer.Result {
 		message, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be read leads to a page that states this
-		part.List.Rows = append(part.List.Rows, view.Row{ID: id + "-" + message, Cells: []view.Value{view.Linked(message, link(to, "channel", channel, "id", message))}})
+		part.List.Rows = append(part.List.Rows, view.Row{
+			ID:    id + "-" + message,
+			Cells: []view.Value{view.Linked(message, link(to, "channel", channel, "id", message))},
+		})
 	}
 	if link, err := url.Parse(answer.Pages.Next); err == nil {
 		next = link.Query().Get("next")
@@ -140,7 +150,8 @@ func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channe
 func (b *Broker) broadcast(channel string, consumers int) view.Action {
 	return view.Action{
 		Name: "broadcast", Label: "Broadcast a test message", Target: channel,
-		Confirm: fmt.Sprintf("Send a message to channel %s. Each of its %s gets it, unless event types exclude it. The broker asks for the tokens of a producer and of the channel; the console does not keep them.",
+		Confirm: fmt.Sprintf("Send a message to channel %s. Each of its %s gets it, unless event types exclude it. The broker asks for the tokens of a "+
+			"producer and of the channel; the console does not keep them.",
 			channel, view.Count(uint64(consumers), "consumer")),
 		Fields: append(producerFields(),
 			view.Field{Name: "payload", Label: "Payload", Type: "textarea", Value: `{"test":true}`, Required: true},
@@ -181,15 +192,16 @@ func (b *Broker) scheduled(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	at := channelPath(channel) + "/scheduled-message/" + url.PathEscape(id)
 	if err := b.call.Call(ctx, http.MethodGet, at, nil, &m); err != nil {
-		return nil, notShown(brokerName, err, "It may have been cancelled. The page of the channel shows all that are scheduled.", "scheduled message %q of channel %q", id, channel)
+		return nil, notShown(brokerName, err, "It may have been cancelled. The page of the channel shows all that are scheduled.",
+			"scheduled message %q of channel %q", id, channel)
 	}
 	payload := brokerPayload(m.Payload, m.PayloadEncoding)
 	if r.Query.Has("download") {
-		return download(id, payload)
+		return download(r, id, payload)
 	}
 	part := view.Part{
 		ID: "scheduled", Source: view.Source{Name: brokerName, Asked: r.Now},
-		Texts: []view.Block{payloadBlock(payload, r.Query, "scheduled", "channel", channel, "id", id)},
+		Texts: []view.Block{payloadBlock(payload, r, "scheduled", "channel", channel, "id", id)},
 		Facts: []view.Fact{
 			{Name: "Status", Value: view.Text(m.Status)},
 			{Name: "Sent at", Value: view.Ago(m.DispatchSchedule, "not stated")},
@@ -200,7 +212,8 @@ func (b *Broker) scheduled(ctx context.Context, r Request) (*view.Page, error) {
 	if m.DispatchedAt.IsZero() {
 		part.Actions = []view.Action{{
 			Name: "cancel", Label: "Cancel the message", Target: channel + "/" + id, Danger: true, Fields: producerFields(),
-			Confirm: "Delete this scheduled message: nobody gets it. This cannot be undone. The broker asks for the tokens of a producer and of the channel; the console does not keep them.",
+			Confirm: "Delete this scheduled message: nobody gets it. This cannot be undone. The broker asks for the tokens of a producer and of the " +
+				"channel; the console does not keep them.",
 			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
 				if _, err := b.call.Send(ctx, http.MethodDelete, at, producerHeader(form), nil, nil); err != nil {
 					return view.Outcome{}, systemRefused(brokerName, err)
@@ -210,7 +223,8 @@ func (b *Broker) scheduled(ctx context.Context, r Request) (*view.Page, error) {
 		}}
 	}
 	return &view.Page{
-		Nav: "broker", Title: id, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}}, Parts: []view.Part{part},
+		Nav: "broker", Title: id, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}},
+		Parts: []view.Part{part},
 	}, nil
 }
 
@@ -224,37 +238,67 @@ func brokerPayload(text, encoding string) []byte {
 	return []byte(text)
 }
 
+// brokerMessage is a message as the broker's interface describes it.
+type brokerMessage struct {
+	Payload, PayloadEncoding, ContentType, ProducedBy, Status string
+	ReceivedAt                                                time.Time
+	Jobs                                                      []struct {
+		ListenerName, Status, AttemptsURL, ConsumerURL string
+		StatusChangedAt                                time.Time
+		Attempts                                       int
+	}
+}
+
 // message shows a message with the attempts of each of its jobs.
 func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 	channel, id := r.Query.Get("channel"), r.Query.Get("id")
-	var m struct {
-		Payload, PayloadEncoding, ContentType, ProducedBy, Status string
-		ReceivedAt                                                time.Time
-		Jobs                                                      []struct {
-			ListenerName, Status, AttemptsURL, ConsumerURL string
-			StatusChangedAt                                time.Time
-			Attempts                                       int
-		}
-	}
+	var m brokerMessage
 	if err := b.call.Call(ctx, http.MethodGet, "/channel/"+url.PathEscape(channel)+"/message/"+url.PathEscape(id), nil, &m); err != nil {
 		return nil, notShown(brokerName, err, "It may have been pruned. Check both names.", "message %q of channel %q", id, channel)
 	}
 	payload := brokerPayload(m.Payload, m.PayloadEncoding)
 	if r.Query.Has("download") {
-		return download(id, payload)
+		return download(r, id, payload)
 	}
+	sentence, tone := m.states()
+	return &view.Page{
+		Nav: "broker", Title: id, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}},
+		Parts: []view.Part{
+			{
+				ID: "message", Source: view.Source{Name: brokerName, Asked: r.Now}, List: b.timeline(ctx, &m),
+				Actions: b.again(channel, id, m.settled()), Problem: sentence, ProblemTone: tone,
+				Facts: []view.Fact{
+					{Name: "Status", Value: view.Text(m.Status)},
+					{Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")},
+					{Name: "Produced by", Value: view.Text(path.Base(m.ProducedBy))},
+					{Name: "Content type", Value: view.Text(m.ContentType)},
+				},
+			},
+			{ID: "payload", Texts: []view.Block{payloadBlock(payload, r, "brokermessage", "channel", channel, "id", id)}},
+		},
+	}, nil
+}
+
+// timeline lists what happened to a message, the oldest first.
+func (b *Broker) timeline(ctx context.Context, m *brokerMessage) *view.List {
 	timeline := &view.List{
-		Path: "brokermessage", Empty: "The message has no job.",
-		Columns: []view.Column{{Title: "When"}, {Title: "Consumer"}, {Title: "What"}, {Title: "Answer"}, {Title: "Took", Number: true}, {Title: "Error", Wide: true}},
+		Path: "brokermessage", Empty: "The message has no job.", Found: view.Bounded(len(m.Jobs), false, "job"),
+		Columns: []view.Column{
+			{Title: "When"},
+			{Title: "Consumer"},
+			{Title: "What"},
+			{Title: "Answer"},
+			{Title: "Took", Number: true},
+			{Title: "Error", Wide: true},
+		},
 	}
 	row := func(at time.Time, consumer, what string, cells ...view.Value) {
 		timeline.Rows = append(timeline.Rows, view.Row{
-			ID: "t-" + strconv.Itoa(len(timeline.Rows)), Cells: append([]view.Value{view.Ago(at, "not stated"), view.Text(consumer), view.Text(what)}, cells...),
+			ID: "t-" + strconv.Itoa(len(timeline.Rows)), Cells: append([]view.Value{view.Ago(at, "not stated"), view.Text(consumer), view.Text(what)},
+				cells...),
 		})
 	}
 	row(m.ReceivedAt, "", "received", view.Value{}, view.Value{}, view.Value{})
-	states := map[string]int{}
-	var settled []view.Option
 	for _, j := range m.Jobs {
 		var attempts struct {
 			Result []struct {
@@ -271,45 +315,51 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 			}
 		}
 		for _, a := range attempts.Result {
-			code := view.Word(view.Bad, "no answer")
-			if a.StatusCode > 0 {
-				code = view.Text(strconv.Itoa(a.StatusCode))
-			}
-			row(a.StartedAt, j.ListenerName, "attempt "+strconv.Itoa(a.Attempt), code, view.Duration(seconds(a.Duration)), view.Sentence(a.Error))
+			row(a.StartedAt, j.ListenerName, "attempt "+strconv.Itoa(a.Attempt), statusCode(a.StatusCode), view.Duration(seconds(a.Duration)),
+				view.Sentence(a.Error))
 		}
-		states[j.Status]++
 		row(j.StatusChangedAt, j.ListenerName, "became "+j.Status, view.Value{}, view.Value{}, problem)
-		if j.Status == "DEAD" || j.Status == "DELIVERED" {
-			settled = append(settled, view.Option{Value: j.Status + " " + j.ConsumerURL, Text: view.Text(j.ListenerName).Text + " (" + strings.ToLower(j.Status) + ")"})
-		}
 	}
 	slices.SortStableFunc(timeline.Rows, func(a, b view.Row) int { return a.Cells[0].Time.Compare(b.Cells[0].Time) })
-	// A dead job is what the message is looked at for.
-	slices.SortStableFunc(settled, func(a, b view.Option) int { return cmp.Compare(a.Value, b.Value) })
-	sentence, tone := "", view.Plain
+	return timeline
+}
+
+// statusCode is the status of an attempt's response, or says that none came.
+func statusCode(code int) view.Value {
+	if code > 0 {
+		return view.Text(strconv.Itoa(code))
+	}
+	return view.Word(view.Bad, "no answer")
+}
+
+// states counts the jobs of each state.
+func (m *brokerMessage) states() (sentence string, tone view.Tone) {
+	states := map[string]int{}
+	for _, j := range m.Jobs {
+		states[j.Status]++
+	}
 	for _, status := range slices.Sorted(maps.Keys(states)) {
 		sentence += fmt.Sprintf(", %d %s", states[status], status)
 	}
+	tone = view.Plain
 	if states["DEAD"] > 0 {
 		tone = view.Bad
 	}
-	timeline.Found = view.Bounded(len(m.Jobs), false, "job")
-	return &view.Page{
-		Nav: "broker", Title: id, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}},
-		Parts: []view.Part{
-			{
-				ID: "message", Source: view.Source{Name: brokerName, Asked: r.Now}, List: timeline, Actions: b.again(channel, id, settled),
-				Problem: view.Count(uint64(len(m.Jobs)), "job") + sentence + ".", ProblemTone: tone,
-				Facts: []view.Fact{
-					{Name: "Status", Value: view.Text(m.Status)},
-					{Name: "Received", Value: view.Ago(m.ReceivedAt, "not stated")},
-					{Name: "Produced by", Value: view.Text(path.Base(m.ProducedBy))},
-					{Name: "Content type", Value: view.Text(m.ContentType)},
-				},
-			},
-			{ID: "payload", Texts: []view.Block{payloadBlock(payload, r.Query, "brokermessage", "channel", channel, "id", id)}},
-		},
-	}, nil
+	return view.Count(uint64(len(m.Jobs)), "job") + sentence + ".", tone
+}
+
+// settled are the consumers whose jobs can be delivered again, the dead first: the message is looked at for them.
+func (m *brokerMessage) settled() (options []view.Option) {
+	for _, j := range m.Jobs {
+		if j.Status == "DEAD" || j.Status == "DELIVERED" {
+			options = append(options, view.Option{
+				Value: j.Status + " " + j.ConsumerURL,
+				Text:  view.Text(j.ListenerName).Text + " (" + strings.ToLower(j.Status) + ")",
+			})
+		}
+	}
+	slices.SortStableFunc(options, func(a, b view.Option) int { return cmp.Compare(a.Value, b.Value) })
+	return options
 }
 
 // again queues one job of a message again. The options name the jobs that are delivered or dead: their status and the path of their consumer.
@@ -323,7 +373,10 @@ func (b *Broker) again(channel, id string, settled []view.Option) []view.Action 
 			chosen := form.Get("job")
 			i := slices.IndexFunc(settled, func(o view.Option) bool { return o.Value == chosen })
 			if i < 0 {
-				return view.Outcome{}, &Problem{Status: http.StatusConflict, Text: "This job is neither delivered nor dead any more. Nothing was changed", Fix: "Look at the message again."}
+				return view.Outcome{}, &Problem{
+					Status: http.StatusConflict, Text: "This job is neither delivered nor dead any more. Nothing was changed",
+					Fix: "Look at the message again.",
+				}
 			}
 			status, consumer, _ := strings.Cut(chosen, " ")
 			if err := b.call.Call(ctx, http.MethodPost, consumer+"/replay", map[string]any{"Status": status, "Message": id}, nil); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -130,7 +129,8 @@ func (c *Consumers) unpin(one *consumer, group, client string) view.Action {
 			if err := c.source.Unpin(ctx, one.Stream, one.Name, form.Get("group")); err != nil {
 				return view.Outcome{}, refused(err, "The pin was not changed.")
 			}
-			return view.Outcome{Count: 1, Text: fmt.Sprintf("Unpinned client %s of group %s. The next client that pulls is pinned.", client, form.Get("group"))}, nil
+			return view.Outcome{Count: 1, Text: fmt.Sprintf("Unpinned client %s of group %s. The next client that pulls is pinned.", client,
+				form.Get("group"))}, nil
 		},
 	}
 }
@@ -138,7 +138,10 @@ func (c *Consumers) unpin(one *consumer, group, client string) view.Action {
 // refused is why a server refused an action, with what happened instead.
 func refused(err error, rest string) error {
 	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
-		return &Problem{Status: http.StatusNotFound, Text: "The consumer does not exist any more. " + rest, Fix: "The list of consumers shows all that there are."}
+		return &Problem{
+			Status: http.StatusNotFound, Text: "The consumer does not exist any more. " + rest,
+			Fix: "The list of consumers shows all that there are.",
+		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &Problem{
@@ -146,7 +149,10 @@ func refused(err error, rest string) error {
 			Text: "NATS did not answer in time. Whether the action took effect is not known", Fix: "Look at the state of the consumer before you try again.",
 		}
 	}
-	return &Problem{Status: http.StatusBadGateway, Text: "NATS refused the action. " + rest, Err: err, Fix: "The reason is the server's. Correct it and try again."}
+	return &Problem{
+		Status: http.StatusBadGateway, Text: "NATS refused the action. " + rest, Err: err,
+		Fix: "The reason is the server's. Correct it and try again.",
+	}
 }
 
 func policyName(p jetstream.PriorityPolicy) string {
@@ -219,7 +225,8 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 		view.Action{
 			Name: "reset", Label: "Reset", Target: one.key, Danger: true,
 			Confirm: fmt.Sprintf("Deliver messages of %s to consumer %s again, from the first unacknowledged message or from the sequence that you give. "+
-				"It is acknowledged up to sequence %d and has delivered up to sequence %d; %s unacknowledged. Handlers see messages a second time. This cannot be undone.",
+				"It is acknowledged up to sequence %d and has delivered up to sequence %d; %s unacknowledged. Handlers see messages a second time. This "+
+				"cannot be undone.",
 				one.Stream, one.Name, one.AckFloor.Stream, one.Delivered.Stream, countIs(uint64(one.NumAckPending), "message")),
 			Fields: []view.Field{{Name: "seq", Label: "Begin at sequence (empty: the first unacknowledged message)", Type: "number"}},
 			Do: act(func(ctx context.Context, form url.Values) (string, error) {
@@ -236,7 +243,8 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 		},
 		view.Action{
 			Name: "delete", Label: "Delete", Target: one.key, Danger: true,
-			Confirm: fmt.Sprintf("Delete consumer %s of stream %s. %s not delivered and %s not acknowledged; the stream keeps what its retention keeps. This cannot be undone.",
+			Confirm: fmt.Sprintf("Delete consumer %s of stream %s. %s not delivered and %s not acknowledged; the stream keeps what its retention keeps. "+
+				"This cannot be undone.",
 				one.Name, one.Stream, countIs(one.NumPending, "message"), countIs(uint64(one.NumAckPending), "message")),
 			Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 				if err := c.source.Delete(ctx, one.Stream, one.Name); err != nil {
@@ -297,130 +305,4 @@ func parseSequence(text string) (uint64, error) {
 		return 0, invalid("Give a whole number from 1 on.", "%q is no sequence of a stream.", text)
 	}
 	return seq, nil
-}
-
-// describe is the configuration of a consumer in sentences.
-func describe(c *jetstream.ConsumerInfo) []string {
-	cfg := c.Config
-	var lines []string
-	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	if cfg.Description != "" {
-		say("Description: %s", cfg.Description)
-	}
-	say("%s", delivers(&cfg))
-	if filters := filters(&cfg); len(filters) > 0 {
-		say("It delivers messages with these subjects only: %s.", strings.Join(filters, ", "))
-	}
-	lines = append(lines, acknowledges(&cfg)...)
-	if cfg.DeliverSubject != "" {
-		say("The server pushes messages to the subject %s.", cfg.DeliverSubject)
-	} else {
-		say("Clients pull. At most %s wait at a time.", view.Count(uint64(max(0, cfg.MaxWaiting)), "pull request"))
-	}
-	if cfg.MaxRequestBatch > 0 {
-		say("A pull request may ask for at most %s.", view.Count(uint64(cfg.MaxRequestBatch), "message"))
-	}
-	if cfg.MaxRequestExpires > 0 {
-		say("A pull request may wait for at most %s.", view.Span(cfg.MaxRequestExpires))
-	}
-	if cfg.MaxRequestMaxBytes > 0 {
-		say("A pull request may ask for at most %s.", view.Bytes(uint64(cfg.MaxRequestMaxBytes)).Text)
-	}
-	if cfg.RateLimit > 0 {
-		say("It delivers at most %d bits in a second.", cfg.RateLimit)
-	}
-	if cfg.HeadersOnly {
-		say("It delivers headers without payloads.")
-	}
-	if len(cfg.PriorityGroups) > 0 {
-		say("Clients pull in the groups %s. The policy is %s.", strings.Join(cfg.PriorityGroups, ", "), policyName(cfg.PriorityPolicy))
-	}
-	lines = append(lines, keeps(c)...)
-	for _, key := range slices.Sorted(maps.Keys(cfg.Metadata)) {
-		if !strings.HasPrefix(key, "_nats.") {
-			say("Metadata %s: %s", key, cfg.Metadata[key])
-		}
-	}
-	return lines
-}
-
-func delivers(cfg *jetstream.ConsumerConfig) string {
-	switch cfg.DeliverPolicy {
-	case jetstream.DeliverLastPolicy:
-		return "It begins with the last message that the stream had when the consumer was created."
-	case jetstream.DeliverNewPolicy:
-		return "It delivers messages that were stored after the consumer was created."
-	case jetstream.DeliverByStartSequencePolicy:
-		return fmt.Sprintf("It begins at sequence %d.", cfg.OptStartSeq)
-	case jetstream.DeliverByStartTimePolicy:
-		if cfg.OptStartTime != nil {
-			return "It begins with the first message that was stored after this time: " + view.At(*cfg.OptStartTime) + "."
-		}
-		return "It begins at a time that the server did not state."
-	case jetstream.DeliverLastPerSubjectPolicy:
-		return "It begins with the last message of each subject."
-	}
-	return "It delivers all messages of the stream, from the first on."
-}
-
-func filters(cfg *jetstream.ConsumerConfig) []string {
-	if cfg.FilterSubject != "" {
-		return []string{cfg.FilterSubject}
-	}
-	return cfg.FilterSubjects
-}
-
-func acknowledges(cfg *jetstream.ConsumerConfig) []string {
-	var lines []string
-	switch cfg.AckPolicy {
-	case jetstream.AckNonePolicy:
-		return []string{"Messages count as acknowledged when they are delivered. Nothing is redelivered."}
-	case jetstream.AckAllPolicy:
-		lines = append(lines, fmt.Sprintf("An acknowledgement covers all messages before it. What is not acknowledged within %s is redelivered.", view.Span(cfg.AckWait)))
-	default:
-		lines = append(lines, fmt.Sprintf("Each message must be acknowledged within %s, or it is redelivered.", view.Span(cfg.AckWait)))
-	}
-	if len(cfg.BackOff) > 0 {
-		waits := make([]string, len(cfg.BackOff))
-		for i, d := range cfg.BackOff {
-			waits[i] = view.Span(d)
-		}
-		lines = append(lines, "Redeliveries wait for "+strings.Join(waits, ", ")+"; the last of these holds for all later ones.")
-	}
-	if cfg.MaxDeliver > 0 {
-		lines = append(lines, fmt.Sprintf("A message is delivered at most %s. After that it stays in the stream and is not delivered again.",
-			view.Count(uint64(cfg.MaxDeliver), "time")))
-	} else {
-		lines = append(lines, "A message is redelivered without limit.")
-	}
-	if cfg.MaxAckPending > 0 {
-		lines = append(lines, fmt.Sprintf("At most %s may be unacknowledged at a time.", view.Count(uint64(cfg.MaxAckPending), "message")))
-	}
-	return lines
-}
-
-func keeps(c *jetstream.ConsumerInfo) []string {
-	cfg := c.Config
-	where := "on disk"
-	if cfg.MemoryStorage {
-		where = "in memory"
-	}
-	lines := []string{"Its state is kept " + where + "."}
-	if cl := c.Cluster; cl != nil && cl.Leader != "" {
-		line := "Server " + cl.Leader + " leads it"
-		behind := 0
-		for _, peer := range cl.Replicas {
-			if !peer.Current || peer.Offline {
-				behind++
-			}
-		}
-		if n := len(cl.Replicas); n > 0 {
-			line += fmt.Sprintf(", with %s, of which %d not current", view.Count(uint64(n), "replica"), behind)
-		}
-		lines = append(lines, line+".")
-	}
-	if cfg.InactiveThreshold > 0 {
-		lines = append(lines, fmt.Sprintf("It is deleted after %s without a client.", view.Span(cfg.InactiveThreshold)))
-	}
-	return lines
 }

@@ -15,25 +15,21 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/requeue"
 )
 
 // one shows all that is known of a dead letter.
 func (d *DeadLetters) one(ctx context.Context, r Request) (*view.Page, error) {
-	stream := r.Query.Get("stream")
-	seq, err := parseSequence(r.Query.Get("seq"))
+	info, m, err := read(ctx, d.source, &r)
 	if err != nil {
 		return nil, err
 	}
-	m, err := d.source.Message(ctx, stream, seq)
-	if err != nil {
-		return nil, streamError(stream, err)
+	stream, seq, h := info.Config.Name, m.Sequence, m.Header
+	if !isDeadLetter(m) || ofSystem(info, m) != "" {
+		return nil, notFound("Look at it as a message of its stream.", "Message %d of stream %s is no dead letter.", seq, stream)
 	}
 	if r.Query.Has("download") {
-		return download(stream+"-"+strconv.FormatUint(seq, 10), m.Data)
-	}
-	h := m.Header
-	if !isDeadLetter(m) {
-		return nil, notFound("Look at it as a message of its stream.", "Message %d of stream %s is no dead letter.", seq, stream)
+		return download(r, stream+"-"+strconv.FormatUint(seq, 10), m.Data)
 	}
 	origin := h.Get(jetpull.HeaderDeadStream)
 	part := view.Part{
@@ -43,18 +39,24 @@ func (d *DeadLetters) one(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "Given up", Value: view.Ago(m.Time, "")},
 			{Name: "Attempts", Value: view.Text(h.Get(jetpull.HeaderDeadAttempts))},
 			{Name: "Subject", Value: view.Text(h.Get(jetpull.HeaderDeadSubject))},
-			{Name: "Original", Value: view.Linked(origin+" "+h.Get(jetpull.HeaderDeadSequence), link("message", "stream", origin, "seq", h.Get(jetpull.HeaderDeadSequence)))},
-			{Name: "Consumer", Value: view.Linked(h.Get(jetpull.HeaderDeadConsumer), link("consumer", "stream", origin, "name", h.Get(jetpull.HeaderDeadConsumer)))},
+			{Name: "Original", Value: view.Linked(origin+" "+h.Get(jetpull.HeaderDeadSequence),
+				link("message", "stream", origin, "seq", h.Get(jetpull.HeaderDeadSequence)))},
+			{Name: "Consumer", Value: view.Linked(h.Get(jetpull.HeaderDeadConsumer),
+				link("consumer", "stream", origin, "name", h.Get(jetpull.HeaderDeadConsumer)))},
 			{Name: "Size", Value: view.Bytes(uint64(len(m.Data)))},
 		},
-		Texts:   []view.Block{payloadBlock(m.Data, r.Query, "deadletter", "stream", stream, "seq", strconv.FormatUint(seq, 10))},
+		Texts:   []view.Block{payloadBlock(m.Data, r, "deadletter", "stream", stream, "seq", strconv.FormatUint(seq, 10))},
 		Actions: d.oneActions(stream, m),
 	}
-	return &view.Page{
+	page := &view.Page{
 		Nav: "deadletters", Title: fmt.Sprintf("Dead letter %d", seq), Static: true,
 		Crumbs: []view.Link{{Text: "Dead letters", Href: "deadletters"}, {Text: stream, Href: link("deadletters", "stream", stream)}},
-		Parts:  []view.Part{part, headersPart(h)},
-	}, nil
+		Parts:  []view.Part{part},
+	}
+	if r.Payloads {
+		page.Parts = append(page.Parts, headersPart(h))
+	}
+	return page, nil
 }
 
 func (d *DeadLetters) oneActions(stream string, m *jetstream.RawStreamMsg) []view.Action {
@@ -63,13 +65,21 @@ func (d *DeadLetters) oneActions(stream string, m *jetstream.RawStreamMsg) []vie
 	return []view.Action{
 		{
 			Name: "requeue", Label: "Requeue", Target: target,
-			Fields: []view.Field{{Name: "subject", Label: "To subject", Value: m.Header.Get(jetpull.HeaderDeadSubject)}},
+			// The field does not begin with the subject that it had: whoever has written the dead letter would choose what counts as the user's own.
+			Fields: []view.Field{otherSubject},
 			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
-				to, err := requeue(ctx, d.source, stream, m, strings.TrimSpace(form.Get("subject")))
-				if err != nil {
-					return view.Outcome{}, &Problem{Status: http.StatusBadGateway, Text: "The dead letter was not requeued, and stays here", Err: err, Fix: "A stream must take its subject. Correct that, or give another subject."}
+				to := strings.TrimSpace(form.Get("subject"))
+				if to == m.Header.Get(jetpull.HeaderDeadSubject) {
+					to = ""
 				}
-				return view.Outcome{Count: 1, Text: "Requeued: " + to + ". The dead letter is deleted.", Then: back}, nil
+				text, err := publishAgain(ctx, d.source, d.rule(), stream, m, to)
+				if err != nil {
+					return view.Outcome{}, &Problem{
+						Status: http.StatusBadGateway, Text: "The dead letter was not requeued, and stays here", Err: err,
+						Fix: "The stream of its origin must take its subject. Correct that, or give another subject.",
+					}
+				}
+				return view.Outcome{Count: 1, Text: "Requeued: " + text + ". The dead letter is deleted.", Then: back}, nil
 			},
 		},
 		{
@@ -85,26 +95,34 @@ func (d *DeadLetters) oneActions(stream string, m *jetstream.RawStreamMsg) []vie
 	}
 }
 
-// requeue publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed it. The message has an ID that
-// is made of the dead letter's, so that one which is requeued twice within the stream's duplicate window is stored once.
-func requeue(ctx context.Context, source MessageSource, stream string, m *jetstream.RawStreamMsg, to string) (string, error) {
-	if m.Header.Get(jetpull.HeaderDeadPayload) != "" {
-		return "", fmt.Errorf("its payload was left out when it was given up (%s)", m.Header.Get(jetpull.HeaderDeadPayload))
-	}
-	to = cmp.Or(to, m.Header.Get(jetpull.HeaderDeadSubject))
-	own := nats.Header{}
-	for key, values := range ownHeaders(m.Header) {
-		if !strings.HasPrefix(key, "Dead-Letter-") {
-			own[key] = values
-		}
-	}
-	id := fmt.Sprintf("requeue:%s:%d:%d", stream, m.Sequence, m.Time.UnixNano())
-	stored, seq, err := source.Publish(ctx, &nats.Msg{Subject: to, Header: own, Data: m.Data}, id)
+// rule is that of a requeue. It is made for each operation, because it remembers the streams.
+func (d *DeadLetters) rule() *requeue.Rule {
+	return requeue.New(d.source.Stream, d.source.Inbox())
+}
+
+// again is the message that a requeue publishes, to the subject that it had unless another one is given.
+func again(ctx context.Context, rule *requeue.Rule, stream string, m *jetstream.RawStreamMsg, to string) (*nats.Msg, error) {
+	h := m.Header
+	return rule.Message(ctx, requeue.Letter{
+		Stream: stream, Sequence: m.Sequence, Time: m.Time, Subject: h.Get(jetpull.HeaderDeadSubject), Origin: h.Get(jetpull.HeaderDeadStream),
+		Gone: h.Get(jetpull.HeaderDeadPayload) != "", Header: h, Data: m.Data,
+	}, to)
+}
+
+// publishAgain publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed it.
+func publishAgain(ctx context.Context, source MessageSource, rule *requeue.Rule, stream string, m *jetstream.RawStreamMsg, to string) (string,
+	error,
+) {
+	message, err := again(ctx, rule, stream, m, to)
 	if err != nil {
-		return "", fmt.Errorf("publish to %s: %w", to, err)
+		return "", err
+	}
+	stored, seq, err := source.Publish(ctx, message)
+	if err != nil {
+		return "", fmt.Errorf("publish to %s: %w", message.Subject, err)
 	}
 	if err := source.DeleteMessage(ctx, stream, m.Sequence); err != nil {
-		return "", fmt.Errorf("it was published to %s, but not deleted here: %w", to, err)
+		return "", fmt.Errorf("it was published to %s, but not deleted here: %w", message.Subject, err)
 	}
 	return fmt.Sprintf("stream %s has it as message %d", stored, seq), nil
 }
@@ -117,17 +135,24 @@ const (
 
 // addKinds adds the operations on dead letters to the runner.
 func (d *DeadLetters) addKinds() {
-	d.runner.add(kindRequeue, letterWindow, d.selector(func(ctx context.Context, f letterFilter, m *jetstream.RawStreamMsg) error {
-		_, err := requeue(ctx, d.source, f.Stream, m, f.Subject)
-		return err
-	}))
+	d.runner.add(kindRequeue, letterWindow, func(ctx context.Context, selection json.RawMessage, from uint64,
+		limit int,
+	) ([]func(context.Context) error, uint64, error) {
+		rule := d.rule()
+		return d.selector(func(ctx context.Context, f letterFilter, m *jetstream.RawStreamMsg) error {
+			_, err := publishAgain(ctx, d.source, rule, f.Stream, m, f.Subject)
+			return err
+		})(ctx, selection, from, limit)
+	})
 	d.runner.add(kindPurge, letterWindow, d.selector(func(ctx context.Context, f letterFilter, m *jetstream.RawStreamMsg) error {
 		return d.source.DeleteMessage(ctx, f.Stream, m.Sequence)
 	}))
 }
 
-// count is how many dead letters match. It stops at maxScanned, with more.
-func (d *DeadLetters) count(ctx context.Context, f letterFilter) (n int, more bool, err error) {
+// count is how many dead letters match. It stops at maxScanned, with more. Each is passed to see.
+func (d *DeadLetters) count(ctx context.Context, f letterFilter, see func(context.Context, *jetstream.RawStreamMsg) error) (n int, more bool,
+	err error,
+) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
 	info, err := d.source.Stream(ctx, f.Stream)
@@ -144,6 +169,9 @@ func (d *DeadLetters) count(ctx context.Context, f letterFilter) (n int, more bo
 		}
 		for _, m := range found {
 			if m.Sequence <= f.Last && f.fits(m) {
+				if err := see(ctx, m); err != nil {
+					return n, true, err
+				}
 				if n++; n == maxScanned {
 					return n, true, nil
 				}

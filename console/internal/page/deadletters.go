@@ -1,7 +1,9 @@
 package page
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -15,6 +17,8 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/requeue"
+	"github.com/jetpull/jetpull/internal/systems"
 )
 
 const (
@@ -67,6 +71,9 @@ func (d *DeadLetters) ask(ctx context.Context) ([]*jetstream.StreamInfo, error) 
 	var found []*jetstream.StreamInfo
 	for _, info := range all {
 		name := info.Config.Name
+		if systems.OfStream(name, info.Config.Subjects) != "" {
+			continue
+		}
 		last, ok := d.known[name]
 		if info.State.Msgs > 0 && (!ok || last.seq != info.State.LastSeq) && reads < readsAtOnce {
 			reads++
@@ -138,7 +145,9 @@ func (f *letterFilter) words() string {
 
 // scan reads backwards from a sequence until it has n that fit. It stops before, with more, at maxScanned messages or scanTime. Next
 // is the sequence that the search continues at; 0: it has reached the begin.
-func (d *DeadLetters) scan(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64, n int) (found []*jetstream.RawStreamMsg, next uint64, err error) {
+func (d *DeadLetters) scan(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64, n int) (found []*jetstream.RawStreamMsg,
+	next uint64, err error,
+) {
 	begun, scanned := time.Now(), 0
 	for high := from; high >= max(1, info.State.FirstSeq); {
 		if scanned >= maxScanned || time.Since(begun) > scanTime {
@@ -188,7 +197,9 @@ type letterPage struct {
 }
 
 // search is scan with a memory of the last searches.
-func (d *DeadLetters) search(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64) ([]*jetstream.RawStreamMsg, uint64, error) {
+func (d *DeadLetters) search(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64) ([]*jetstream.RawStreamMsg, uint64,
+	error,
+) {
 	key := fmt.Sprintf("%+v %d", *f, from)
 	state := fmt.Sprintf("%d %d %d", info.State.FirstSeq, info.State.LastSeq, info.State.Msgs)
 	d.mu.Lock()
@@ -214,7 +225,8 @@ func (d *DeadLetters) search(ctx context.Context, info *jetstream.StreamInfo, f 
 	return found, next, nil
 }
 
-const lettersEmpty = "This list shows messages that a consumer gave up. Consume stores them where the option DeadLetter, or `jetpull consume --dead-letter`, names a subject of a stream."
+const lettersEmpty = "This list shows messages that a consumer gave up. Consume stores them where the option DeadLetter, or `jetpull consume " +
+	"--dead-letter`, names a subject of a stream."
 
 func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := d.latest.Fresh(ctx)
@@ -225,7 +237,10 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	options := []view.Option{}
 	for _, info := range s.Value {
-		options = append(options, view.Option{Value: info.Config.Name, Text: fmt.Sprintf("%s (%s)", info.Config.Name, view.Count(info.State.Msgs, "message"))})
+		options = append(options, view.Option{
+			Value: info.Config.Name,
+			Text:  fmt.Sprintf("%s (%s)", info.Config.Name, view.Count(info.State.Msgs, "message")),
+		})
 	}
 	page := &view.Page{Nav: "deadletters", Title: "Dead letters"}
 	part := view.Part{ID: "deadletters", Source: source("NATS", s)}
@@ -274,16 +289,23 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 
 func (d *DeadLetters) letters(q url.Values, info *jetstream.StreamInfo, f *letterFilter, found []*jetstream.RawStreamMsg, next uint64) *view.List {
 	list := &view.List{
-		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s in stream %s", view.Bounded(len(found), false, "dead letter"), view.Count(info.State.Msgs, "message"), f.Stream),
+		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s in stream %s", view.Bounded(len(found), false, "dead letter"),
+			view.Count(info.State.Msgs, "message"), f.Stream),
 		Empty: "No dead letter matches this filter.",
 		Columns: []view.Column{
-			{Title: "Given up", Number: true}, {Title: "From"}, {Title: "Consumer"}, {Title: "Subject"}, {Title: "Attempts", Number: true}, {Title: "Reason", Wide: true},
+			{Title: "Given up", Number: true},
+			{Title: "From"},
+			{Title: "Consumer"},
+			{Title: "Subject"},
+			{Title: "Attempts", Number: true},
+			{Title: "Reason", Wide: true},
 		},
 	}
 	if next > 0 {
 		list.Next = with(q, "before", strconv.FormatUint(next, 10))
 		if len(found) < pageSize {
-			list.Empty = fmt.Sprintf("No dead letter among the %s that were searched matches this filter. Next searches on.", view.Count(maxScanned, "message"))
+			list.Empty = fmt.Sprintf("No dead letter among the %s that were searched matches this filter. Next searches on.",
+				view.Count(maxScanned, "message"))
 		}
 	}
 	for _, m := range found {
@@ -293,8 +315,10 @@ func (d *DeadLetters) letters(q url.Values, info *jetstream.StreamInfo, f *lette
 		at.Href = letterLink(f.Stream, m.Sequence)
 		list.Rows = append(list.Rows, view.Row{ID: "d-" + strconv.FormatUint(m.Sequence, 10), Cells: []view.Value{
 			at,
-			view.Linked(h.Get(jetpull.HeaderDeadStream)+" "+h.Get(jetpull.HeaderDeadSequence), link("message", "stream", h.Get(jetpull.HeaderDeadStream), "seq", h.Get(jetpull.HeaderDeadSequence))),
-			view.Linked(h.Get(jetpull.HeaderDeadConsumer), link("consumer", "stream", h.Get(jetpull.HeaderDeadStream), "name", h.Get(jetpull.HeaderDeadConsumer))),
+			view.Linked(h.Get(jetpull.HeaderDeadStream)+" "+h.Get(jetpull.HeaderDeadSequence),
+				link("message", "stream", h.Get(jetpull.HeaderDeadStream), "seq", h.Get(jetpull.HeaderDeadSequence))),
+			view.Linked(h.Get(jetpull.HeaderDeadConsumer), link("consumer", "stream", h.Get(jetpull.HeaderDeadStream), "name",
+				h.Get(jetpull.HeaderDeadConsumer))),
 			view.Text(h.Get(jetpull.HeaderDeadSubject)), view.Number(attempts), view.Sentence(h.Get(jetpull.HeaderDeadReason)),
 		}})
 	}
@@ -308,12 +332,24 @@ func letterLink(stream string, seq uint64) string {
 // allActions are for all dead letters that a filter matches.
 func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []view.Action {
 	f.Last = info.State.LastSeq
-	preview := func(ctx context.Context, _ url.Values) string {
-		n, more, err := d.count(ctx, f)
+	count := func(ctx context.Context, see func(context.Context, *jetstream.RawStreamMsg) error) string {
+		n, more, err := d.count(ctx, f, see)
 		if err != nil {
 			return "How many these are is not known, since the server did not answer in time: " + err.Error()
 		}
 		return "That is " + view.Bounded(n, more, "dead letter") + " at this moment. Nothing has been changed yet."
+	}
+	subjects := func(ctx context.Context, form url.Values) string {
+		rule, tally, to := d.rule(), requeue.Tally{}, strings.TrimSpace(form.Get("subject"))
+		text := count(ctx, func(ctx context.Context, m *jetstream.RawStreamMsg) error {
+			_, err := again(ctx, rule, f.Stream, m, to)
+			if _, refused := errors.AsType[requeue.Refusal](err); err != nil && !refused {
+				return err
+			}
+			tally.Add(cmp.Or(to, m.Header.Get(jetpull.HeaderDeadSubject)), err)
+			return nil
+		})
+		return text + " Published to: " + tally.String() + "."
 	}
 	begin := func(kind string) func(context.Context, url.Values) (view.Outcome, error) {
 		return func(ctx context.Context, form url.Values) (view.Outcome, error) {
@@ -328,18 +364,24 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 	}
 	return []view.Action{
 		{
-			Name: "requeue-all", Label: "Requeue all that match", Target: f.words(), Preview: preview, Do: begin(kindRequeue),
+			Name: "requeue-all", Label: "Requeue all that match", Target: f.words(), Preview: subjects, Do: begin(kindRequeue),
 			Confirm: "Requeue all " + f.words() + ": each is published to the subject that it had, and then deleted here. " +
-				"What a stream does not take stays here. The operation runs in the background, and can be cancelled.",
-			Fields: []view.Field{{Name: "subject", Label: "To another subject (empty: the one that it had)"}, rateField},
+				"What the stream of its origin does not take stays here. The operation runs in the background, and can be cancelled.",
+			Fields: []view.Field{otherSubject, rateField},
 		},
 		{
-			Name: "purge-all", Label: "Purge all that match", Target: f.words(), Preview: preview, Do: begin(kindPurge), Danger: true,
-			Confirm: "Delete all " + f.words() + ". This cannot be undone. The operation runs in the background, and what it has not deleted yet stays if it is cancelled.",
-			Fields:  []view.Field{rateField},
+			Name: "purge-all", Label: "Purge all that match", Target: f.words(), Do: begin(kindPurge), Danger: true,
+			Preview: func(ctx context.Context, _ url.Values) string {
+				return count(ctx, func(context.Context, *jetstream.RawStreamMsg) error { return nil })
+			},
+			Confirm: "Delete all " + f.words() + ". This cannot be undone. The operation runs in the background, and what it has not deleted yet stays if " +
+				"it is cancelled.",
+			Fields: []view.Field{rateField},
 		},
 	}
 }
+
+var otherSubject = view.Field{Name: "subject", Label: "To another subject (empty: the one that it had)"}
 
 var rateField = view.Field{Name: "rate", Label: "At most in a second (empty: no limit)", Type: "number"}
 

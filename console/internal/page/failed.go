@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -68,8 +67,11 @@ func (f *Failures) systems(q url.Values) (all []*failedSystem, err error) {
 	if f.relay != nil {
 		all = append(all, &failedSystem{
 			name: relayName, noun: "failed message", fields: failedFields, usualRate: "no limit",
-			reasons: []string{"PERMANENT", "EXHAUSTED", "UNKNOWN_OUTCOME", "EXPIRED", "UNKNOWN_RECEIVER", "RECEIVER_DELETED", "NO_RESPONSE", "NOT_TOLD", "MALFORMED"},
-			list:    f.relay.failures, count: f.relay.count, verbs: map[string]string{"requeue": "redrive", "skip": "skip", "purge": "purge"},
+			reasons: []string{
+				"PERMANENT", "EXHAUSTED", "UNKNOWN_OUTCOME", "EXPIRED", "UNKNOWN_RECEIVER", "RECEIVER_DELETED", "NO_RESPONSE", "NOT_TOLD",
+				"MALFORMED",
+			},
+			list: f.relay.failures, count: f.relay.count, verbs: map[string]string{"requeue": "redrive", "skip": "skip", "purge": "purge"},
 			begin: func(ctx context.Context, verb string, filter map[string]string, rate float64) (string, int, error) {
 				o, err := f.relay.begin(ctx, verb, filter, rate)
 				return o.ID, o.Matched, err
@@ -167,7 +169,8 @@ func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor s
 	err = y.call.Call(ctx, http.MethodGet, "/v1/failed?"+asked.Encode(), nil, &answer)
 	for _, f := range answer.Items {
 		found = append(found, failure{system: relayName, id: f.ID, at: f.Time, cursor: f.ID, cells: []view.Value{
-			view.Linked(f.Receiver, link("receiver", "name", f.Receiver)), view.Text(f.SourceID), view.Linked(f.MessageID, link("relaymessage", "source", f.SourceID, "id", f.MessageID)),
+			view.Linked(f.Receiver, link("receiver", "name", f.Receiver)), view.Text(f.SourceID),
+			view.Linked(f.MessageID, link("relaymessage", "source", f.SourceID, "id", f.MessageID)),
 			view.Text(f.Stage), view.Text(f.Reason), view.Int(f.Attempts), view.Sentence(f.Error),
 		}})
 	}
@@ -202,13 +205,16 @@ func (y *Relay) oneFailed(ctx context.Context, part *view.Part, source, id strin
 func (y *Relay) failedActions(filter map[string]string) []view.Action {
 	words := failedWords(filter)
 	one := func(verb, label, confirm string) view.Action {
-		return view.Action{Name: verb, Label: label, Target: words, Danger: confirm != "", Confirm: confirm, Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-			o, err := y.begin(ctx, verb, filter, 0)
-			if err != nil {
-				return view.Outcome{}, systemRefused(relayName, err)
-			}
-			return view.Outcome{Count: o.Matched, Text: fmt.Sprintf("Began to %s %s.", verb, view.Count(uint64(o.Matched), "message"))}, nil
-		}}
+		return view.Action{
+			Name: verb, Label: label, Target: words, Danger: confirm != "", Confirm: confirm,
+			Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+				o, err := y.begin(ctx, verb, filter, 0)
+				if err != nil {
+					return view.Outcome{}, systemRefused(relayName, err)
+				}
+				return view.Outcome{Count: o.Matched, Text: fmt.Sprintf("Began to %s %s.", verb, view.Count(uint64(o.Matched), "message"))}, nil
+			},
+		}
 	}
 	return []view.Action{
 		one("redrive", "Redrive", ""),
@@ -234,6 +240,7 @@ type relayOperation struct {
 	Matched int               `json:"matched"`
 	Done    int               `json:"done"`
 	Skipped int               `json:"skipped"`
+	Failed  int               `json:"failed"`
 	By      string            `json:"by"`
 	Began   time.Time         `json:"began"`
 	Changed time.Time         `json:"changed"`
@@ -255,7 +262,7 @@ func (y *Relay) Operations(ctx context.Context) ([]Operation, error) {
 	for i, o := range answer.Items {
 		all[i] = Operation{
 			System: relayName, ID: o.ID, Kind: o.Verb, By: o.By, What: failedWords(o.Filter), State: o.State,
-			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Began: o.Began, Changed: o.Changed,
+			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Failed: o.Failed, Began: o.Began, Changed: o.Changed,
 		}
 	}
 	return all, nil
@@ -264,168 +271,4 @@ func (y *Relay) Operations(ctx context.Context) ([]Operation, error) {
 // CancelOperation implements [OperationSource].
 func (y *Relay) CancelOperation(ctx context.Context, id string) error {
 	return y.call.Call(ctx, http.MethodDelete, "/v1/operations/"+url.PathEscape(id), nil, nil)
-}
-
-// deadFields are the filters of the broker's list of dead jobs, by their names in its interface.
-var deadFields = []string{"consumer", "producer", "message", "reason", "since", "until"}
-
-// deadSystem is the broker with its list of dead jobs.
-func (b *Broker) deadSystem() *failedSystem {
-	return &failedSystem{
-		name: brokerName, noun: "dead job", fields: deadFields, usualRate: "100", names: map[string]string{"receiver": "consumer", "source": "producer"},
-		reasons: []string{"REFUSED", "NO_ANSWER", "GIVEN_UP"},
-		list:    b.failures, count: b.countDead, verbs: map[string]string{"requeue": "requeue", "purge": "purge"}, begin: b.beginDead,
-	}
-}
-
-// deadJobs are the dead jobs of one consumer, which the page's filter selects from those of all consumers.
-func (b *Broker) deadJobs(ctx context.Context, r Request, of jobs) (view.Part, *view.Filter, error) {
-	q, s := r.Query, b.deadSystem()
-	s.filter = map[string]string{"consumer": of.Channel + "/" + of.Consumer}
-	for _, name := range deadFields[1:] { // the consumer is that of the page
-		if value := strings.TrimSpace(q.Get(name)); value != "" {
-			s.filter[name] = value
-		}
-	}
-	part := view.Part{ID: "dead", Title: "Dead jobs", Source: view.Source{Name: brokerName, Asked: r.Now}}
-	if err := timesOf(s.filter); err != nil {
-		return part, nil, err
-	}
-	reasons := []view.Option{{Text: "all"}}
-	for _, reason := range s.reasons {
-		reasons = append(reasons, view.Option{Value: reason, Text: reason})
-	}
-	filter := &view.Filter{Path: "brokerconsumer", Fields: []view.Field{
-		{Name: "channel", Value: of.Channel, Hidden: true},
-		{Name: "consumer", Value: of.Consumer, Hidden: true},
-		{Name: "message", Label: "Message of a dead job", Value: q.Get("message"), Type: "search"},
-		{Name: "producer", Label: "Producer", Value: q.Get("producer")},
-		choice(q, "reason", "Reason", reasons...),
-		{Name: "since", Label: "Dead since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
-		{Name: "until", Label: "Dead until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
-	}}
-	var next string
-	if s.found, next, s.err = s.list(ctx, s.filter, q.Get("next")); s.err != nil {
-		part.Source = view.Source{Name: brokerName, Error: s.err.Error()}
-		return part, filter, nil //nolint:nilerr // the part states the error
-	}
-	part.Actions = actions([]*failedSystem{s})
-	part.List = &view.List{
-		Found: fmt.Sprintf("%s shown of %d", view.Bounded(len(s.found), false, "dead job"), of.dead), Path: "brokerconsumer", Query: q, Empty: "No job is dead.",
-		Columns: []view.Column{{Title: "Dead since"}, {Title: "Producer"}, {Title: "Message", Wide: true}, {Title: "Reason"}, {Title: "Attempts", Number: true}, {Title: "Error", Wide: true}},
-	}
-	if len(s.filter) > 1 {
-		part.List.Empty = "No dead job matches."
-	}
-	if next != "" {
-		part.List.Next = with(q, "next", next)
-	}
-	for _, one := range s.found {
-		part.List.Rows = append(part.List.Rows, view.Row{ID: "j-" + one.id, Cells: append([]view.Value{view.Ago(one.at, "not stated"), one.cells[1], one.cells[2]}, one.cells[4:]...)})
-	}
-	return part, filter, nil
-}
-
-// failures asks the broker for dead jobs of all consumers that a filter of its interface selects, from a cursor on.
-func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor string) (found []failure, next string, err error) {
-	asked := url.Values{"limit": {strconv.Itoa(pageSize)}}
-	for name, value := range filter {
-		asked.Set(name, value)
-	}
-	if cursor != "" { // it is before the filter's own
-		asked.Set("until", cursor)
-	}
-	var answer struct {
-		Result []struct {
-			ID, ChannelID, ConsumerID, MessageID, ProducedBy, Reason string
-			DeadSince                                                time.Time
-			StatusCode, Attempts                                     int
-		}
-		Next string
-	}
-	err = b.call.Call(ctx, http.MethodGet, "/dead-jobs?"+asked.Encode(), nil, &answer)
-	for _, j := range answer.Result {
-		attempts, text := view.Int(j.Attempts), "Its worker gave it up, or did not complete it in time."
-		switch j.Reason {
-		case "REFUSED":
-			text = fmt.Sprintf("The consumer answered with status %d.", j.StatusCode)
-		case "NO_ANSWER":
-			text = "The consumer did not answer."
-		default:
-			attempts = view.None("The broker counts callbacks, which a pull consumer does not get")
-		}
-		found = append(found, failure{system: brokerName, id: j.ID, at: j.DeadSince, cursor: j.DeadSince.Format(time.RFC3339Nano), cells: []view.Value{
-			view.Linked(j.ChannelID+"/"+j.ConsumerID, link("brokerconsumer", "channel", j.ChannelID, "consumer", j.ConsumerID)), view.Text(j.ProducedBy),
-			view.Linked(j.MessageID, link("brokermessage", "channel", j.ChannelID, "id", j.MessageID)),
-			view.None("The broker has no stages"), view.Text(j.Reason), attempts, view.Sentence(text),
-		}})
-	}
-	return found, answer.Next, err
-}
-
-// deadBody is a request for all dead jobs that a filter selects. Its fields are those of the filter, capitalized.
-func deadBody(filter map[string]string) map[string]any {
-	body := map[string]any{}
-	for name, value := range filter {
-		body[strings.ToUpper(name[:1])+name[1:]] = value
-	}
-	return body
-}
-
-// countDead is how many dead jobs a filter selects.
-func (b *Broker) countDead(ctx context.Context, verb string, filter map[string]string) (int, error) {
-	body := deadBody(filter)
-	body["DryRun"] = true
-	var answer struct{ Count int }
-	err := b.call.Call(ctx, http.MethodPost, "/dead-jobs/"+verb, body, &answer)
-	return answer.Count, err
-}
-
-// beginDead starts an operation on all dead jobs that a filter selects, and returns its path and the number of the jobs, which is -1
-// if the operation has begun and the broker does not state it.
-func (b *Broker) beginDead(ctx context.Context, verb string, filter map[string]string, rate float64) (at string, n int, err error) {
-	body := deadBody(filter)
-	if rate > 0 {
-		body["Rate"] = rate
-	}
-	header, err := b.call.Send(ctx, http.MethodPost, "/dead-jobs/"+verb, nil, body, nil)
-	if err != nil {
-		return "", 0, err
-	}
-	at = header.Get("Location")
-	begun := struct{ Count int }{-1}
-	_ = b.call.Call(ctx, http.MethodGet, at, nil, &begun) // the count stays unknown
-	return at, begun.Count, nil
-}
-
-// deadOperations are the operations on dead jobs of all consumers.
-func (b *Broker) deadOperations(ctx context.Context) (all []Operation, err error) {
-	var answer struct {
-		Result []struct {
-			URL, Kind, State, By string
-			Count, Done, Skipped int
-			Filter               json.RawMessage
-			CreatedAt, ChangedAt time.Time
-		}
-	}
-	if err := b.call.Call(ctx, http.MethodGet, "/dead-jobs/operations", nil, &answer); err != nil {
-		return nil, err
-	}
-	for _, o := range answer.Result {
-		var filter map[string]string
-		if err := json.Unmarshal(o.Filter, &filter); err != nil {
-			return nil, fmt.Errorf("read the filter of operation %s: %w", o.URL, err)
-		}
-		words := "dead jobs"
-		for _, name := range deadFields {
-			if value := filter[strings.ToUpper(name[:1])+name[1:]]; value != "" {
-				words += ", " + name + " " + value
-			}
-		}
-		all = append(all, Operation{
-			System: brokerName, ID: o.URL, Kind: o.Kind, By: o.By, What: words, State: strings.ToLower(o.State),
-			Matched: o.Count, Done: o.Done, Skipped: o.Skipped, Began: o.CreatedAt, Changed: o.ChangedAt,
-		})
-	}
-	return all, nil
 }

@@ -164,16 +164,28 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 	} else {
 		part := view.Part{ID: "failed", Problem: strings.Join(away, " "), ProblemTone: view.Warn, Source: source, List: &view.List{
 			Found: view.Bounded(len(rows), next != nil, "failure"), Path: "failed", Query: q, Next: next,
-			Empty: "No failure matches. This list shows messages that the relay could not deliver, or whose answer it could not carry back, and dead jobs of the broker: those whose attempts all failed.",
+			Empty: "No failure matches. This list shows messages that the relay could not deliver, or whose answer it could not carry back, and dead jobs " +
+				"of the broker: those whose attempts all failed.",
 			Columns: []view.Column{
-				{Title: "Failed", Number: true}, {Title: "System"}, {Title: "Receiver"}, {Title: "Source"}, {Title: "Message", Wide: true}, {Title: "Stage"}, {Title: "Reason"}, {Title: "Attempts", Number: true}, {Title: "Error", Wide: true},
+				{Title: "Failed", Number: true},
+				{Title: "System"},
+				{Title: "Receiver"},
+				{Title: "Source"},
+				{Title: "Message", Wide: true},
+				{Title: "Stage"},
+				{Title: "Reason"},
+				{Title: "Attempts", Number: true},
+				{Title: "Error", Wide: true},
 			},
 		}}
 		if len(rows) == 0 && next != nil {
 			part.List.Empty = "None of the failures that were looked at matches. The next page looks at more."
 		}
 		for _, one := range rows {
-			part.List.Rows = append(part.List.Rows, view.Row{ID: "f-" + one.system + "-" + one.id, Stale: one.stale, Cells: append([]view.Value{view.Ago(one.at, "not stated"), view.Text(one.system)}, one.cells...)})
+			part.List.Rows = append(part.List.Rows, view.Row{
+				ID: "f-" + one.system + "-" + one.id, Stale: one.stale,
+				Cells: append([]view.Value{view.Ago(one.at, "not stated"), view.Text(one.system)}, one.cells...),
+			})
 		}
 		part.Actions = actions(answered)
 		page.Parts = append([]view.Part{part}, page.Parts...)
@@ -235,7 +247,8 @@ func actions(systems []*failedSystem) (all []view.Action) {
 			limit = "At most in a second (empty: " + with[0].usualRate + ")"
 		}
 		one := view.Action{
-			Name: a.verb + "-all", Label: a.label, Target: strings.Join(words, "; "), Danger: a.danger, Confirm: fmt.Sprintf(a.confirm, strings.Join(words, ", and all ")),
+			Name: a.verb + "-all", Label: a.label, Target: strings.Join(words, "; "), Danger: a.danger,
+			Confirm: fmt.Sprintf(a.confirm, strings.Join(words, ", and all ")),
 			Fields:  []view.Field{{Name: "rate", Label: limit, Type: "number"}},
 			Preview: func(ctx context.Context, _ url.Values) string { return preview(ctx, a.verb, with) },
 			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
@@ -296,7 +309,8 @@ func begin(ctx context.Context, verb string, systems []*failedSystem, form url.V
 		return out, nil
 	}
 	p := &Problem{Status: http.StatusBadGateway, Err: refusals, Fix: "Look at the operations before you try again: those that began go on."}
-	p.Text = strings.TrimSpace(out.Text + " The " + strings.Join(refused, " and the ") + " did not do this. Nothing was changed there, unless the answer was lost")
+	p.Text = strings.TrimSpace(out.Text + " The " + strings.Join(refused,
+		" and the ") + " did not do this. Nothing was changed there, unless the answer was lost")
 	return out, p
 }
 
@@ -320,7 +334,8 @@ func (f *Failures) form(q url.Values) *view.Filter {
 		{Name: "until", Label: "Until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
 	}
 	if f.relay != nil {
-		fields = append(fields, choice(q, "stage", "Stage", view.Option{Text: "all"}, view.Option{Value: "from_sender", Text: "from sender"}, view.Option{Value: "to_receiver", Text: "to receiver"},
+		fields = append(fields, choice(q, "stage", "Stage", view.Option{Text: "all"}, view.Option{Value: "from_sender", Text: "from sender"},
+			view.Option{Value: "to_receiver", Text: "to receiver"},
 			view.Option{Value: "from_receiver", Text: "from receiver"}, view.Option{Value: "to_sender", Text: "to sender"}))
 	}
 	return &view.Filter{Path: "failed", Fields: fields}

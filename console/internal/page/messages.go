@@ -18,6 +18,8 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/requeue"
+	"github.com/jetpull/jetpull/internal/systems"
 )
 
 // MessageSource reads the messages of streams. It never makes a consumer, so no message is taken from a worker.
@@ -27,9 +29,10 @@ type MessageSource interface {
 	// Messages are up to n messages from a sequence on whose subjects match. It returns what it has read before an error, too.
 	Messages(ctx context.Context, stream *jetstream.StreamInfo, from uint64, subject string, n int) ([]*jetstream.RawStreamMsg, error)
 	Message(ctx context.Context, stream string, seq uint64) (*jetstream.RawStreamMsg, error)
-	// Publish stores a message in the stream that takes its subject. An ID that is not empty makes a second publish within the stream's
-	// duplicate window do nothing.
-	Publish(ctx context.Context, m *nats.Msg, id string) (stream string, seq uint64, err error)
+	// Publish stores a message in the stream that takes its subject.
+	Publish(ctx context.Context, m *nats.Msg) (stream string, seq uint64, err error)
+	// Inbox is the prefix of the connection's inboxes.
+	Inbox() string
 	// DeleteMessage deletes a message. One that is gone is no error.
 	DeleteMessage(ctx context.Context, stream string, seq uint64) error
 }
@@ -99,8 +102,11 @@ func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	return &view.Page{
 		Nav: "streams", Title: "Messages",
-		Filter: &view.Filter{Path: "streams", Fields: []view.Field{{Name: "q", Label: "Stream or subject", Value: q.Get("q"), Type: "search", Placeholder: "name or subject"}}},
-		Parts:  []view.Part{{ID: "streams", Source: source("NATS", s), List: list}},
+		Filter: &view.Filter{Path: "streams", Fields: []view.Field{{
+			Name: "q", Label: "Stream or subject", Value: q.Get("q"), Type: "search",
+			Placeholder: "name or subject",
+		}}},
+		Parts: []view.Part{{ID: "streams", Source: source("NATS", s), List: list}},
 	}, nil
 }
 
@@ -136,7 +142,8 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 	list := &view.List{
 		Path: "messages", Query: q,
 		Found: fmt.Sprintf("%s in the stream, sequences %d to %d", view.Count(info.State.Msgs, "message"), info.State.FirstSeq, info.State.LastSeq),
-		Empty: "No message from sequence " + strconv.FormatUint(from, 10) + " on has such a subject. The list shows stored messages; `nats publish` or `jetpull publish` adds some.",
+		Empty: "No message from sequence " + strconv.FormatUint(from,
+			10) + " on has such a subject. The list shows stored messages; `nats publish` or `jetpull publish` adds some.",
 		Columns: []view.Column{
 			{Title: "Sequence", Number: true},
 			{Title: "Stored", Number: true},
@@ -151,13 +158,14 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 		found = found[:messageRows]
 	}
 	if len(found) > 0 && found[0].Sequence > info.State.FirstSeq && subject == ">" {
-		list.Previous = with(with(q, "seq", strconv.FormatUint(max(info.State.FirstSeq, found[0].Sequence-min(found[0].Sequence-1, messageRows)), 10)), "since", "")
+		list.Previous = with(with(q, "seq", strconv.FormatUint(max(info.State.FirstSeq, found[0].Sequence-min(found[0].Sequence-1, messageRows)), 10)),
+			"since", "")
 	}
 	for _, one := range found {
 		seq := strconv.FormatUint(one.Sequence, 10)
 		list.Rows = append(list.Rows, view.Row{ID: "m-" + seq, Cells: []view.Value{
 			view.Linked(seq, link("message", "stream", name, "seq", seq)), view.Ago(one.Time, ""), view.Text(one.Subject),
-			view.Int(len(one.Header)), view.Bytes(uint64(len(one.Data))), view.Code(glimpse(one.Data)),
+			view.Int(len(one.Header)), view.Bytes(uint64(len(one.Data))), r.of(info, one).glimpse(one.Data),
 		}})
 	}
 	part.List = list
@@ -225,41 +233,68 @@ func streamError(name string, err error) error {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return notFound("It was acknowledged, deleted, or removed by the stream's limits.", "The stream %s does not have this message any more.", name)
 	}
-	return &Problem{Status: http.StatusBadGateway, Text: "NATS does not answer for stream " + name, Err: err, Fix: "Try again. If it stays so, look at the server."}
+	return &Problem{
+		Status: http.StatusBadGateway, Text: "NATS does not answer for stream " + name, Err: err,
+		Fix: "Try again. If it stays so, look at the server.",
+	}
 }
 
 // glimpse is the begin of a payload in one line.
-func glimpse(data []byte) string {
+func (r Request) glimpse(data []byte) view.Value {
+	if !r.Payloads {
+		return view.None(noPayload)
+	}
 	const most = 100
 	text, cut := printable(data, most)
 	text = strings.Join(strings.Fields(text), " ")
 	if cut {
 		text += "…"
 	}
-	return text
+	return view.Code(text)
 }
 
-func (m *Messages) read(ctx context.Context, q url.Values) (*jetstream.RawStreamMsg, error) {
-	seq, err := parseSequence(q.Get("seq"))
-	if err != nil {
-		return nil, err
+// of is the request for a message of a stream. Nobody sees payloads of the systems' own streams: they have tokens and signing secrets, which
+// the systems' own pages leave out.
+func (r Request) of(info *jetstream.StreamInfo, one *jetstream.RawStreamMsg) Request {
+	if ofSystem(info, one) != "" {
+		r.Payloads = false
 	}
-	one, err := m.source.Message(ctx, q.Get("stream"), seq)
+	return r
+}
+
+// ofSystem is the system that a message belongs to; empty: none.
+func ofSystem(info *jetstream.StreamInfo, one *jetstream.RawStreamMsg) string {
+	return cmp.Or(systems.OfStream(info.Config.Name, info.Config.Subjects), systems.OfSubject(one.Subject))
+}
+
+// read reads the message that a request names, with its stream, and states in the request whether the user may see its payload.
+func read(ctx context.Context, source MessageSource, r *Request) (*jetstream.StreamInfo, *jetstream.RawStreamMsg, error) {
+	stream := r.Query.Get("stream")
+	seq, err := parseSequence(r.Query.Get("seq"))
 	if err != nil {
-		return nil, streamError(q.Get("stream"), err)
+		return nil, nil, err
 	}
-	return one, nil
+	info, err := source.Stream(ctx, stream)
+	if err != nil {
+		return nil, nil, streamError(stream, err)
+	}
+	one, err := source.Message(ctx, stream, seq)
+	if err != nil {
+		return nil, nil, streamError(stream, err)
+	}
+	*r = r.of(info, one)
+	return info, one, nil
 }
 
 // message shows one message.
 func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
-	one, err := m.read(ctx, r.Query)
+	info, one, err := read(ctx, m.source, &r)
 	if err != nil {
 		return nil, err
 	}
 	stream, seq := r.Query.Get("stream"), strconv.FormatUint(one.Sequence, 10)
 	if r.Query.Has("download") {
-		return download(stream+"-"+seq, one.Data)
+		return download(r, stream+"-"+seq, one.Data)
 	}
 	beside := func(seq uint64) string { return link("message", "stream", stream, "seq", strconv.FormatUint(seq, 10)) }
 	facts := []view.Fact{
@@ -269,15 +304,22 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 		{Name: "Beside it", Value: view.Linked("the next sequence", beside(one.Sequence+1))},
 	}
 	part := view.Part{
-		ID: "message", Source: view.Source{Name: "NATS", Asked: r.Now}, Facts: facts, Actions: []view.Action{m.copyAction(stream, one)},
-		Texts: []view.Block{payloadBlock(one.Data, r.Query, "message", "stream", stream, "seq", seq)},
+		ID: "message", Source: view.Source{Name: "NATS", Asked: r.Now}, Facts: facts,
+		Texts: []view.Block{payloadBlock(one.Data, r, "message", "stream", stream, "seq", seq)},
+	}
+	if system := ofSystem(info, one); system != "" {
+		part.Problem, part.ProblemTone = "This message belongs to the "+system+". Its payload and headers are shown to nobody, because they may have "+
+			"tokens and secrets.", view.Warn
+		part.Texts = nil
+	} else {
+		part.Actions = []view.Action{m.copyAction(stream, one)}
 	}
 	page := &view.Page{
 		Nav: "streams", Title: "Message " + seq, Static: true,
 		Crumbs: []view.Link{{Text: "Messages", Href: "streams"}, {Text: stream, Href: link("messages", "stream", stream, "seq", seq)}},
 		Parts:  []view.Part{part},
 	}
-	if len(one.Header) > 0 {
+	if len(one.Header) > 0 && r.Payloads {
 		page.Parts = append(page.Parts, headersPart(one.Header))
 	}
 	return page, nil
@@ -288,7 +330,10 @@ func headersPart(h nats.Header) view.Part {
 		Found: view.Bounded(len(h), false, "header"), Path: "message", Columns: []view.Column{{Title: "Name"}, {Title: "Value", Wide: true}},
 	}}
 	for i, key := range slices.Sorted(maps.Keys(h)) {
-		part.List.Rows = append(part.List.Rows, view.Row{ID: "h-" + strconv.Itoa(i), Cells: []view.Value{view.Code(key), view.Code(strings.Join(h[key], "\n"))}})
+		part.List.Rows = append(part.List.Rows, view.Row{
+			ID:    "h-" + strconv.Itoa(i),
+			Cells: []view.Value{view.Code(key), view.Code(strings.Join(h[key], "\n"))},
+		})
 	}
 	return part
 }
@@ -301,27 +346,17 @@ func (m *Messages) copyAction(stream string, one *jetstream.RawStreamMsg) view.A
 		Fields:  []view.Field{{Name: "subject", Label: "Subject", Value: one.Subject, Required: true}},
 		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
 			subject := strings.TrimSpace(form.Get("subject"))
-			if subject == "" || strings.ContainsAny(subject, " \t\r\n*>") {
-				return view.Outcome{}, invalid("Give a subject without wildcards and blanks, such as orders.new.", "A message cannot be published to the subject %q.", subject)
+			if err := requeue.Subject(subject, m.source.Inbox()); err != nil {
+				return view.Outcome{}, invalid("Give a subject without wildcards and blanks, such as orders.new.", "The copy was not published: %v.", err)
 			}
-			to, seq, err := m.source.Publish(ctx, &nats.Msg{Subject: subject, Header: ownHeaders(one.Header), Data: one.Data}, "")
+			to, seq, err := m.source.Publish(ctx, &nats.Msg{Subject: subject, Header: requeue.Headers(one.Header, "Nats-"), Data: one.Data})
 			if err != nil {
 				return view.Outcome{}, &Problem{
-					Status: http.StatusBadGateway, Err: err, Text: "The copy was not stored", Fix: "A stream must take the subject " + subject + ". The original is unchanged.",
+					Status: http.StatusBadGateway, Err: err, Text: "The copy was not stored",
+					Fix: "A stream must take the subject " + subject + ". The original is unchanged.",
 				}
 			}
 			return view.Outcome{Count: 1, Text: fmt.Sprintf("Published a copy to %s. Stream %s has it as message %d.", subject, to, seq)}, nil
 		},
 	}
-}
-
-// ownHeaders are the headers that belong to the message, and not to its storage.
-func ownHeaders(h nats.Header) nats.Header {
-	own := nats.Header{}
-	for key, values := range h {
-		if !strings.HasPrefix(key, "Nats-") {
-			own[key] = values
-		}
-	}
-	return own
 }

@@ -155,7 +155,8 @@ func (o *objects[T]) forAll(stale bool, q url.Values, filter *view.Filter, shown
 			continue
 		}
 		all = append(all, view.Action{
-			Name: each.name + "-all", Label: each.label + " all that match", Target: what, Danger: each.danger, Fields: append(slices.Clone(each.fields), rate),
+			Name: each.name + "-all", Label: each.label + " all that match", Target: what, Danger: each.danger,
+			Fields:  append(slices.Clone(each.fields), rate),
 			Confirm: fmt.Sprintf("%s all %s. %s The operation runs in the background, and can be cancelled.", each.label, what, each.confirm),
 			Preview: func(ctx context.Context, _ url.Values) string { return o.preview(ctx, q, each.name) },
 			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
@@ -205,9 +206,15 @@ func (o *objects[T]) begin(ctx context.Context, q url.Values, each offer, what s
 	names, _, _, err := o.choose(ctx, q, each.name, 0)
 	switch {
 	case err != nil:
-		return view.Outcome{}, &Problem{Status: http.StatusBadGateway, Text: "Which objects match is not known now. Nothing was changed", Err: err, Fix: "Try again."}
+		return view.Outcome{}, &Problem{
+			Status: http.StatusBadGateway, Text: "Which objects match is not known now. Nothing was changed", Err: err,
+			Fix: "Try again.",
+		}
 	case len(names) == 0:
-		return view.Outcome{}, &Problem{Status: http.StatusConflict, Text: "This is possible for no object that matches now. Nothing was changed.", Fix: "Look at the list again."}
+		return view.Outcome{}, &Problem{
+			Status: http.StatusConflict, Text: "This is possible for no object that matches now. Nothing was changed.",
+			Fix: "Look at the list again.",
+		}
 	}
 	values := url.Values{}
 	for _, f := range each.fields {

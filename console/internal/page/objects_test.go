@@ -262,7 +262,8 @@ func TestAllWhileTheSourceIsAway(t *testing.T) {
 	sitting(t, consumersOf(a), func(d *desk) {
 		pause := d.action("", "pause-all")
 		a.set(func() { a.away = errors.New("no servers") })
-		require.Equal(t, "How many these are is not known now, so nothing can begin: NATS does not answer: no servers.", pause.Preview(d.t.Context(), url.Values{}))
+		require.Equal(t, "How many these are is not known now, so nothing can begin: NATS does not answer: no servers.",
+			pause.Preview(d.t.Context(), url.Values{}))
 		_, err := pause.Do(d.t.Context(), url.Values{"for": {"1h"}})
 		p, _ := errors.AsType[*Problem](err)
 		require.Equal(t, http.StatusBadGateway, p.Status)
@@ -391,8 +392,10 @@ func TestAllPartitions(t *testing.T) {
 		done, skipped int
 		first         string
 	}{
-		{"seal-all", nil, "That is 601 partitions at this moment: p00000, p00002, p00004, p00006, p00008, …. This is not possible for 601 other partitions.", 601, 0, "seal p00000"},
-		{"close-all", nil, "That is 1,201 partitions at this moment: p00000, p00001, p00002, p00003, p00004, …. This is not possible for 1 other partition.", 800, 401, "close p00000"},
+		{"seal-all", nil, "That is 601 partitions at this moment: p00000, p00002, p00004, p00006, p00008, …. This is not possible for 601 other " +
+			"partitions.", 601, 0, "seal p00000"},
+		{"close-all", nil, "That is 1,201 partitions at this moment: p00000, p00001, p00002, p00003, p00004, …. This is not possible for 1 other " +
+			"partition.", 800, 401, "close p00000"},
 		{"advance-all", nil, "That is 1,201 partitions", 1201, 0, "advance to 1 p00000"},
 		{"advance-all", []string{"gate", "1"}, "That is 1,201 partitions", 801, 400, "advance to 1 p00000"},
 		{"reopen-all", nil, "That is 2 partitions at this moment: p01200, p01201. This is not possible for 1,200 other partitions.", 2, 0, "reopen p01201"},

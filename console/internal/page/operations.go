@@ -25,10 +25,14 @@ type Operation struct {
 	// State is running, done, cancelled or failed.
 	State                  string
 	Matched, Done, Skipped int
+	Failed                 int
 	Began, Changed         time.Time
 	// Notes state what happened to objects that were skipped, and what the operation waits for.
 	Notes []string
 }
+
+// ended is how many objects its turn has come to.
+func (o *Operation) ended() int { return o.Done + o.Skipped + o.Failed }
 
 const running = "running"
 
@@ -62,7 +66,8 @@ func (o *Operations) Pages() map[string]Func {
 
 func operationLink(system, id string) string { return link("operation", "system", system, "id", id) }
 
-const operationsEmpty = "This list shows actions on many objects at once, while they run and after they ended. They begin on a list, with the button for all that match its filter."
+const operationsEmpty = "This list shows actions on many objects at once, while they run and after they ended. They begin on a list, with the " +
+	"button for all that match its filter."
 
 func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
@@ -70,7 +75,8 @@ func (o *Operations) list(ctx context.Context, r Request) (*view.Page, error) {
 		Nav: "operations", Title: "Operations",
 		Filter: &view.Filter{Path: "operations", Fields: []view.Field{
 			{Name: "q", Label: "Search", Value: q.Get("q"), Type: "search", Placeholder: "kind, who or what"},
-			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: running, Text: "running"}, view.Option{Value: "ended", Text: "ended"}),
+			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: running, Text: "running"},
+				view.Option{Value: "ended", Text: "ended"}),
 		}},
 	}
 	page.Parts = make([]view.Part, len(o.sources))
@@ -105,6 +111,7 @@ func (o *Operations) part(q url.Values, now time.Time, system string, s sample.S
 			{Title: "Began", Number: true},
 			{Title: "Done", Number: true},
 			{Title: "Skipped", Number: true},
+			{Title: "Failed", Number: true},
 			{Title: "Rate", Number: true},
 			{Title: "End", Number: true},
 		},
@@ -114,7 +121,7 @@ func (o *Operations) part(q url.Values, now time.Time, system string, s sample.S
 	for _, op := range shown {
 		list.Rows = append(list.Rows, view.Row{ID: "o-" + system + "-" + op.ID, Cells: []view.Value{
 			view.Linked(op.Kind, operationLink(system, op.ID)), operationState(op), view.Text(op.What), view.Text(cmp.Or(op.By, "not stated")),
-			view.Ago(op.Began, "not stated"), progress(op), view.Int(op.Skipped), operationRate(op), operationEnd(op, now),
+			view.Ago(op.Began, "not stated"), progress(op), view.Int(op.Skipped), view.Int(op.Failed), operationRate(op), operationEnd(op, now),
 		}})
 	}
 	return view.Part{ID: "operations-" + system, Title: system, Source: source(system, s), List: list}
@@ -133,9 +140,12 @@ func operationState(op Operation) view.Value {
 }
 
 func progress(op Operation) view.Value {
-	v := view.Value{Text: fmt.Sprintf("%s of %s", view.Int(op.Done).Text, view.Int(op.Matched).Text), Title: fmt.Sprintf("%d of %d", op.Done, op.Matched)}
+	v := view.Value{
+		Text:  fmt.Sprintf("%s of %s", view.Int(op.Done).Text, view.Int(op.Matched).Text),
+		Title: fmt.Sprintf("%d of %d", op.Done, op.Matched),
+	}
 	if op.Matched > 0 {
-		v.Text += fmt.Sprintf(" (%d %%)", 100*(op.Done+op.Skipped)/op.Matched)
+		v.Text += fmt.Sprintf(" (%d %%)", 100*op.ended()/op.Matched)
 	}
 	return v
 }
@@ -146,7 +156,7 @@ func perSecond(op Operation) float64 {
 	if took <= 0 {
 		return 0
 	}
-	return float64(op.Done+op.Skipped) / took
+	return float64(op.ended()) / took
 }
 
 func operationRate(op Operation) view.Value { return view.Rate(perSecond(op)) }
@@ -160,7 +170,7 @@ func operationEnd(op Operation, now time.Time) view.Value {
 	case rate == 0:
 		return view.None("It has no rate yet")
 	}
-	left := float64(max(0, op.Matched-op.Done-op.Skipped))
+	left := float64(max(0, op.Matched-op.ended()))
 	return view.Value{Time: now.Add(time.Duration(left / rate * float64(time.Second))).Truncate(time.Second), Prefix: "about "}
 }
 
@@ -183,7 +193,8 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 			page.Parts = []view.Part{{ID: "operation", Source: source(system, s)}}
 			return page, nil
 		case found < 0:
-			return nil, notFound("Operations that ended long ago are forgotten. The list has those that are known.", "There is no operation %q in %s.", id, system)
+			return nil, notFound("Operations that ended long ago are forgotten. The list has those that are known.", "There is no operation %q in %s.", id,
+				system)
 		}
 		op := s.Value[found]
 		page.Title = op.Kind
@@ -196,6 +207,7 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 				{Name: "Began", Value: view.Ago(op.Began, "not stated")},
 				{Name: "Done", Value: progress(op)},
 				{Name: "Skipped", Value: view.Int(op.Skipped)},
+				{Name: "Failed", Value: view.Int(op.Failed)},
 				{Name: "Rate", Value: operationRate(op)},
 				{Name: "End", Value: operationEnd(op, r.Now)},
 			},
@@ -211,15 +223,20 @@ func (o *Operations) one(ctx context.Context, r Request) (*view.Page, error) {
 
 // operationSentence states how an operation is going.
 func operationSentence(op Operation) string {
-	left := op.Matched - op.Done - op.Skipped
+	left := op.Matched - op.ended()
 	switch op.State {
 	case running:
 		if rate := perSecond(op); rate > 0 && left > 0 {
-			return fmt.Sprintf("Running: %s left, about %s more.", view.Count(uint64(left), "object"), view.Span(time.Duration(float64(left)/rate*float64(time.Second)).Truncate(time.Second)))
+			return fmt.Sprintf("Running: %s left, about %s more.", view.Count(uint64(left), "object"),
+				view.Span(time.Duration(float64(left)/rate*float64(time.Second)).Truncate(time.Second)))
 		}
 		return "Running."
 	case "cancelled":
 		return fmt.Sprintf("Cancelled: %s done and stays so, %s not touched.", countIs(uint64(op.Done), "object"), countIs(uint64(max(0, left)), "object"))
+	}
+	if op.Failed > 0 {
+		return fmt.Sprintf("Ended: %s done, %s failed. The log of the system has the reasons.", countIs(uint64(op.Done), "object"),
+			view.Count(uint64(op.Failed), "object"))
 	}
 	return fmt.Sprintf("Ended: %s done, %s skipped.", countIs(uint64(op.Done), "object"), countIs(uint64(op.Skipped), "object"))
 }
@@ -276,7 +293,8 @@ func Log(all func() []view.Entry) Func {
 			Nav: "log", Title: "Log of actions",
 			Filter: &view.Filter{Path: "log", Fields: []view.Field{
 				{Name: "q", Label: "Search", Value: q.Get("q"), Type: "search", Placeholder: "who, action or target"},
-				choice(q, "outcome", "Result", view.Option{Value: "", Text: "all"}, view.Option{Value: "done", Text: "done"}, view.Option{Value: "failed", Text: "failed"}),
+				choice(q, "outcome", "Result", view.Option{Value: "", Text: "all"}, view.Option{Value: "done", Text: "done"},
+					view.Option{Value: "failed", Text: "failed"}),
 			}},
 			Parts: []view.Part{{ID: "log", List: list}},
 		}, nil

@@ -55,10 +55,18 @@ func worst(total, bad, warn int, noun string) (string, view.Tone) {
 }
 
 // judge sets the sentence of an overview's part, and lists the objects that are in trouble, the worst first. It returns how many these are.
-func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T) int, stateOf func(T) state, show func(T) (name, since, waiting view.Value)) (trouble int) {
+func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T) int, stateOf func(T) state,
+	show func(T) (name, since, waiting view.Value),
+) (trouble int) {
 	const most = 8
 	bad, warn := 0, 0
-	list := &view.List{Path: path, Columns: []view.Column{{Title: strings.ToUpper(noun[:1]) + noun[1:]}, {Title: "State"}, {Title: "Since"}, {Title: "Waiting", Number: true}, {Title: "Problem", Wide: true}}}
+	list := &view.List{Path: path, Columns: []view.Column{
+		{Title: strings.ToUpper(noun[:1]) + noun[1:]},
+		{Title: "State"},
+		{Title: "Since"},
+		{Title: "Waiting", Number: true},
+		{Title: "Problem", Wide: true},
+	}}
 	for _, one := range slices.SortedStableFunc(slices.Values(all), worse) {
 		st := stateOf(one)
 		switch st.tone {
@@ -71,7 +79,10 @@ func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T
 		}
 		if len(list.Rows) < most {
 			name, since, waiting := show(one)
-			list.Rows = append(list.Rows, view.Row{ID: path + "-" + strconv.Itoa(len(list.Rows)), Cells: []view.Value{name, st.value(), since, waiting, view.Prose(st.sentence)}})
+			list.Rows = append(list.Rows, view.Row{
+				ID:    path + "-" + strconv.Itoa(len(list.Rows)),
+				Cells: []view.Value{name, st.value(), since, waiting, view.Prose(st.sentence)},
+			})
 		}
 	}
 	part.Problem, part.ProblemTone = worst(len(all), bad, warn, noun)
@@ -139,9 +150,10 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 		}
 		pending, ackPending, rate = pending+one.NumPending, ackPending+uint64(one.NumAckPending), rate+one.rate
 	}
-	trouble := judge(&part, "consumers", "consumer", s.Value, consumerOrders["state"], func(one *consumer) state { return one.state }, func(one *consumer) (name, since, waiting view.Value) {
-		return view.Linked(one.key, link("consumer", "stream", one.Stream, "name", one.Name)), one.since.value(), view.Number(one.NumPending)
-	})
+	trouble := judge(&part, "consumers", "consumer", s.Value, consumerOrders["state"], func(one *consumer) state { return one.state },
+		func(one *consumer) (name, since, waiting view.Value) {
+			return view.Linked(one.key, link("consumer", "stream", one.Stream, "name", one.Name)), one.since.value(), view.Number(one.NumPending)
+		})
 	part.Facts = []view.Fact{
 		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value)).Text, "consumers")},
 		{Name: "To look at", Value: view.Linked(view.Int(trouble).Text, "consumers?state=trouble")},
@@ -157,7 +169,8 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 // charts are those of the overview.
 func (c *Consumers) charts(r Request, key string) []chart.Chart {
 	return []chart.Chart{
-		chart.Large("Pending", c.history.Values(r.Now, key, histPending, 360)), chart.Large("Deliveries in a second", c.history.Values(r.Now, key, histRate, 360)),
+		chart.Large("Pending", c.history.Values(r.Now, key, histPending, 360)),
+		chart.Large("Deliveries in a second", c.history.Values(r.Now, key, histRate, 360)),
 	}
 }
 
@@ -175,9 +188,10 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 			oldest = max(oldest, one.State.Oldest)
 		}
 	}
-	judge(&part, "relay", "receiver", s.Value, receiverOrders["state"], func(one receiver) state { return one.now }, func(one receiver) (name, since, waiting view.Value) {
-		return view.Linked(one.Name, link("receiver", "name", one.Name)), one.since.value(), view.Int(one.backlog())
-	})
+	judge(&part, "relay", "receiver", s.Value, receiverOrders["state"], func(one receiver) state { return one.now },
+		func(one receiver) (name, since, waiting view.Value) {
+			return view.Linked(one.Name, link("receiver", "name", one.Name)), one.since.value(), view.Int(one.backlog())
+		})
 	part.Facts = []view.Fact{
 		{Name: "Receivers", Value: view.Linked(view.Int(len(s.Value)).Text, "relay")},
 		{Name: "Backlog", Value: view.Int(backlog)},
@@ -186,7 +200,8 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 	}
 	values := func(i int) []float64 { return y.history.Values(r.Now, total, i, 360) }
 	part.Charts = []chart.Chart{
-		chart.Large("Backlog", values(histBacklog)), chart.Large("Answers to this relay process in a second", values(histAnswers)), chart.Large("Failed messages", values(histListed)),
+		chart.Large("Backlog", values(histBacklog)), chart.Large("Answers to this relay process in a second", values(histAnswers)),
+		chart.Large("Failed messages", values(histListed)),
 	}
 	return part
 }
@@ -241,9 +256,11 @@ func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
 		}
 		queued, dead = queued+one.queued, dead+one.dead
 	}
-	judge(&part, "broker", "consumer", s.Value.consumers, jobOrders["state"], func(one jobs) state { return one.now }, func(one jobs) (name, since, waiting view.Value) {
-		return view.Linked(one.Channel+"/"+one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)), view.Ago(one.since(), "not stated"), view.Int(one.queued)
-	})
+	judge(&part, "broker", "consumer", s.Value.consumers, jobOrders["state"], func(one jobs) state { return one.now },
+		func(one jobs) (name, since, waiting view.Value) {
+			return view.Linked(one.Channel+"/"+one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)),
+				view.Ago(one.since(), "not stated"), view.Int(one.queued)
+		})
 	part.Facts = []view.Fact{
 		{Name: "Consumers", Value: view.Linked(view.Int(len(s.Value.consumers)).Text, "broker")},
 		{Name: "Queued", Value: view.Int(queued)},
@@ -251,6 +268,9 @@ func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Failures to look at", Value: view.Linked(view.Count(uint64(dead), "dead job"), "failed?system=broker")},
 	}
 	values := func(i int) []float64 { return b.history.Values(r.Now, total, i, 360) }
-	part.Charts = []chart.Chart{chart.Large("Queued", values(histQueued)), chart.Large("Delivered in a second", values(histDelivered)), chart.Large("Dead", values(histDead))}
+	part.Charts = []chart.Chart{
+		chart.Large("Queued", values(histQueued)), chart.Large("Delivered in a second", values(histDelivered)),
+		chart.Large("Dead", values(histDead)),
+	}
 	return part
 }

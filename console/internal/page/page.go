@@ -26,10 +26,24 @@ import (
 type Request struct {
 	Query url.Values
 	Now   time.Time
+	// Payloads states that the user may see payloads and headers of messages.
+	Payloads bool
 }
 
 // Func builds a page.
 type Func func(ctx context.Context, r Request) (*view.Page, error)
+
+// Parameters are those that the queries of pages have.
+var Parameters = func() map[string]bool {
+	all := map[string]bool{}
+	for name := range strings.FieldsSeq(`
+		after as before broker channel consumer desc did do download event from header id live message name next origin
+		outcome partition producer q reason receiver relay seq since sort source stage state status stream subject system
+		until`) {
+		all[name] = true
+	}
+	return all
+}()
 
 // Within is the function with a limit on the time that the page waits for all of its sources together.
 func (f Func) Within(most time.Duration) Func {
@@ -170,14 +184,22 @@ type NATS interface {
 // maxShown is how many bytes of a payload a page shows.
 const maxShown = 64 << 10
 
+// noPayload is what a user sees who may not see payloads.
+const noPayload = "This session may not see payloads and headers: its token allows to look at the rest only. The option --console-read-payloads " +
+	"changes that."
+
 // payloadBlock shows a payload as text, JSON or hex, as the parameter "as" of the query says, or as what it looks like. The parameter
 // "download" of its page sends all of it.
-func payloadBlock(data []byte, q url.Values, page string, pairs ...string) view.Block {
-	kind := q.Get("as")
+func payloadBlock(data []byte, r Request, page string, pairs ...string) view.Block {
+	if !r.Payloads {
+		return view.Block{Title: "Payload", Note: noPayload}
+	}
+	kind := r.Query.Get("as")
 	shown, note := data, ""
 	if len(data) > maxShown {
 		shown = data[:maxShown]
-		note = fmt.Sprintf("These are the first %s of %s. The download has all of them.", view.Count(maxShown, "byte"), view.Count(uint64(len(data)), "byte"))
+		note = fmt.Sprintf("These are the first %s of %s. The download has all of them.", view.Count(maxShown, "byte"),
+			view.Count(uint64(len(data)), "byte"))
 	}
 	block := view.Block{Title: "Payload"}
 	for _, as := range []string{"text", "json", "hex"} {
@@ -202,7 +224,8 @@ func payloadBlock(data []byte, q url.Values, page string, pairs ...string) view.
 		const hexShown = 8 << 10
 		if len(shown) > hexShown {
 			shown = shown[:hexShown]
-			note = fmt.Sprintf("These are the first %s of %s. The download has all of them.", view.Count(hexShown, "byte"), view.Count(uint64(len(data)), "byte"))
+			note = fmt.Sprintf("These are the first %s of %s. The download has all of them.", view.Count(hexShown, "byte"),
+				view.Count(uint64(len(data)), "byte"))
 		}
 		block.Text = hex.Dump(shown)
 	case kind == "json" && isJSON:
@@ -223,7 +246,10 @@ func payloadBlock(data []byte, q url.Values, page string, pairs ...string) view.
 }
 
 // download sends a payload in place of its page.
-func download(name string, data []byte) (*view.Page, error) {
+func download(r Request, name string, data []byte) (*view.Page, error) {
+	if !r.Payloads {
+		return nil, &Problem{Status: http.StatusForbidden, Text: noPayload, Fix: "Sign in with the token of an administrator."}
+	}
 	return &view.Page{Download: &view.Download{Name: name + ".bin", Data: data}}, nil
 }
 

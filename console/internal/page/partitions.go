@@ -66,7 +66,8 @@ func (s *PartitionSet) judge() state {
 	case len(members) == 0:
 		return state{"no member", view.Plain, "No member works on the partitions. Nothing waits."}
 	case free > 0:
-		return state{"changing", view.Warn, fmt.Sprintf("%s without a member: they are passed on, or no member takes them; %s.", countIs(uint64(free), "partition"), waiting)}
+		return state{"changing", view.Warn, fmt.Sprintf("%s without a member: they are passed on, or no member takes them; %s.",
+			countIs(uint64(free), "partition"), waiting)}
 	}
 	return state{"working", view.Good, fmt.Sprintf("Each partition has a member; %s.", waiting)}
 }
@@ -100,14 +101,18 @@ func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 	for i, s := range shown {
 		pending, ackPending, _, members := s.count()
 		part.List.Rows = append(part.List.Rows, view.Row{ID: "s-" + strconv.Itoa(i) + "-" + s.Name, Cells: []view.Value{
-			view.Linked(s.Name, link("set", "name", s.Name)), s.judge().value(), view.Linked(s.Stream, link("messages", "stream", s.Stream)), view.Text(s.Subject),
+			view.Linked(s.Name, link("set", "name", s.Name)), s.judge().value(), view.Linked(s.Stream, link("messages", "stream", s.Stream)),
+			view.Text(s.Subject),
 			view.Int(len(s.Partitions)), view.Int(len(members)), view.Number(pending), view.Number(ackPending),
 		}})
 	}
 	return &view.Page{
 		Nav: "sets", Title: "Partitions",
-		Filter: &view.Filter{Path: "sets", Fields: []view.Field{{Name: "q", Label: "Set or stream", Value: q.Get("q"), Type: "search", Placeholder: "name"}}},
-		Parts:  []view.Part{part},
+		Filter: &view.Filter{Path: "sets", Fields: []view.Field{{
+			Name: "q", Label: "Set or stream", Value: q.Get("q"), Type: "search",
+			Placeholder: "name",
+		}}},
+		Parts: []view.Part{part},
 	}, nil
 }
 
@@ -118,14 +123,23 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 	case errors.Is(err, jetstream.ErrBucketNotFound), err == nil && len(sets) == 0:
 		return nil, notFound("The list of sets shows all that there are.", "There is no set %q.", name)
 	case err != nil:
-		return nil, &Problem{Status: http.StatusBadGateway, Text: fmt.Sprintf("The state of set %q is not known now", name), Err: err, Fix: "Try again. If it stays so, look at the server."}
+		return nil, &Problem{
+			Status: http.StatusBadGateway, Text: fmt.Sprintf("The state of set %q is not known now", name), Err: err,
+			Fix: "Try again. If it stays so, look at the server.",
+		}
 	}
 	s := sets[0]
 	pending, ackPending, _, members := s.count()
 	st := s.judge()
 	list := &view.List{
 		Found: view.Bounded(len(s.Partitions), false, "partition"), Path: "set", Query: r.Query, Empty: "The partitions are not known now.",
-		Columns: []view.Column{{Title: "Partition"}, {Title: "Member"}, {Title: "Since", Number: true}, {Title: "Pending", Number: true}, {Title: "Ack pending", Number: true}},
+		Columns: []view.Column{
+			{Title: "Partition"},
+			{Title: "Member"},
+			{Title: "Since", Number: true},
+			{Title: "Pending", Number: true},
+			{Title: "Ack pending", Number: true},
+		},
 	}
 	for _, one := range s.Partitions {
 		n := strconv.Itoa(one.Number)
@@ -134,7 +148,8 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 			member = view.Code(one.Member)
 		}
 		list.Rows = append(list.Rows, view.Row{ID: "p-" + n, Cells: []view.Value{
-			view.Linked(n, link("consumer", "stream", s.Stream, "name", s.Name+"-"+n)), member, view.Ago(one.Since, "No member has it"), view.Number(one.Pending), view.Number(one.AckPending),
+			view.Linked(n, link("consumer", "stream", s.Stream, "name", s.Name+"-"+n)), member, view.Ago(one.Since, "No member has it"),
+			view.Number(one.Pending), view.Number(one.AckPending),
 		}})
 	}
 	return &view.Page{

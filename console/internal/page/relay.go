@@ -3,15 +3,12 @@ package page
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
 	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
@@ -152,13 +149,15 @@ func (r *receiver) judge() state {
 	case r.State.Disabled:
 		return state{"disabled", view.Bad, "The receiver answered 410 (gone), so the relay sends it nothing; " + waiting + "."}
 	case r.State.Breaker == "open":
-		return state{"failing", view.Bad, "The circuit breaker is open: the receiver fails, and the relay sends a probe from time to time; " + waiting + "."}
+		return state{"failing", view.Bad, "The circuit breaker is open: the receiver fails, and the relay sends a probe from time to time; " +
+			"" + waiting + "."}
 	case r.State.Breaker == "half_open":
 		return state{"probing", view.Warn, "The receiver failed, and the relay tries whether it answers again; " + waiting + "."}
 	case r.Paused:
 		return state{"paused", view.Warn, "Paused by an operator; " + waiting + "."}
 	case r.RateLimit > 0 && r.State.WindowUsed >= r.RateLimit && r.State.Backlog > 0:
-		return state{"at its limit", view.Warn, fmt.Sprintf("It gets as many as its rate limit allows, %d in %s; %s.", r.RateLimit, view.Span(seconds(r.WindowSize)), waiting)}
+		return state{"at its limit", view.Warn, fmt.Sprintf("It gets as many as its rate limit allows, %d in %s; %s.", r.RateLimit,
+			view.Span(seconds(r.WindowSize)), waiting)}
 	case r.State.Backlog > 0 || r.State.InFlight > 0:
 		return state{"working", view.Good, fmt.Sprintf("%s in flight; %s.", countIs(uint64(r.State.InFlight), "message"), waiting)}
 	}
@@ -191,7 +190,8 @@ func (r *receiver) answers() (p50, p99 view.Value) {
 		return none, none
 	}
 	of := func(percent int, took float64) view.Value {
-		return view.Value{Text: view.Span(seconds(took)), Title: fmt.Sprintf("%d %% of the last %s took at most %s", percent, view.Count(uint64(r.State.Answers.Count), "answer"), seconds(took))}
+		return view.Value{Text: view.Span(seconds(took)), Title: fmt.Sprintf("%d %% of the last %s took at most %s", percent,
+			view.Count(uint64(r.State.Answers.Count), "answer"), seconds(took))}
 	}
 	return of(50, r.State.Answers.P50), of(99, r.State.Answers.P99)
 }
@@ -220,7 +220,8 @@ var receiverOrders = map[string]func(a, b receiver) int{
 	"p99":     func(a, b receiver) int { return cmp.Compare(a.p99(), b.p99()) },
 }
 
-const receiversEmpty = "This list shows the receivers of the relay. Create one with `jetpull relay receivers put NAME`, or with PUT /v1/receivers/NAME."
+const receiversEmpty = "This list shows the receivers of the relay. Create one with `jetpull relay receivers put NAME`, or with PUT " +
+	"/v1/receivers/NAME."
 
 func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := y.latest.Fresh(ctx)
@@ -283,101 +284,12 @@ func fitsReceiver(q url.Values, r receiver) bool {
 	return contains(q.Get("q"), r.Name, r.PostEndpoint) && (q.Get("state") == "" || r.now.severity() <= 1)
 }
 
-// withoutPassword is a URL without a password in it, and without a query, where tokens often are.
-func withoutPassword(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return "(an address that cannot be read)"
-	}
-	if u.RawQuery != "" {
-		u.RawQuery = "…"
-	}
-	return u.Redacted()
-}
-
-func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
-	name := r.Query.Get("name")
-	s := y.latest.Fresh(ctx)
-	page := &view.Page{Nav: "relay", Title: name, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}}
-	for _, one := range s.Value {
-		if one.Name != name {
-			continue
-		}
-		st := one.now
-		p50, p99 := one.answers()
-		values := func(i int) []float64 { return y.history.Values(r.Now, name, i, 360) }
-		page.Parts = []view.Part{
-			{
-				ID: "receiver", Source: source(relayName, s), Problem: st.sentence, ProblemTone: st.tone, Actions: thenAsk(y.latest, y.actions(one)),
-				Facts: []view.Fact{
-					{Name: "In this state since", Value: one.since.value()},
-					{Name: "Backlog", Value: view.Int(one.backlog())},
-					{Name: "Oldest waiting", Value: one.oldest()},
-					{Name: "Window", Value: one.window()},
-					{Name: "Answers, p50", Value: p50},
-					{Name: "Answers, p99", Value: p99},
-					{Name: "Failed messages", Value: view.Linked("look at them", link("failed", "system", relayName, "receiver", name))},
-				},
-				Charts: []chart.Chart{chart.Against("Window use", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", values(histBacklog))},
-			},
-			{ID: "configuration", Title: "Configuration", Lines: one.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
-		}
-		return page, nil
-	}
-	if s.At.IsZero() {
-		page.Parts = []view.Part{{ID: "receiver", Source: source(relayName, s)}}
-		return page, nil
-	}
-	return nil, notFound("The list of receivers shows all that there are.", "There is no receiver %q.", name)
-}
-
-func (r *receiver) describe() []string {
-	lines := []string{"The relay POSTs messages to " + withoutPassword(r.PostEndpoint) + ", and waits " + view.Span(seconds(r.Timeout)) + " for an answer."}
-	if r.StatusEndpoint != "" {
-		lines = append(lines, "It asks "+withoutPassword(r.StatusEndpoint)+" for the result of a message.")
-	}
-	if r.RateLimit > 0 {
-		lines = append(lines, fmt.Sprintf("At most %s in any %s.", view.Count(uint64(r.RateLimit), "POST"), view.Span(seconds(r.WindowSize))))
-	} else {
-		lines = append(lines, "There is no rate limit.")
-	}
-	lines = append(lines,
-		fmt.Sprintf("A POST that failed is repeated after %s, at most %s.", view.Span(seconds(r.RetryAfter)), view.Count(uint64(max(0, r.MaxRetries)), "time")),
-		"Order: "+r.Order+". If the outcome of a POST is not known: "+strings.ReplaceAll(r.UnknownOutcome, "_", " ")+".",
-		"POSTs are signed with "+view.Count(uint64(r.SecretCount), "secret")+", which this page does not show.")
-	if r.SecretCount == 0 {
-		lines[len(lines)-1] = "POSTs are not signed: the receiver has no secret."
-	}
-	if r.TTL > 0 {
-		lines = append(lines, "A message that was not delivered within "+view.Span(seconds(r.TTL))+" is failed.")
-	}
-	return lines
-}
-
-func (y *Relay) actions(one receiver) []view.Action {
-	set := func(field string, value bool, text string) func(context.Context, url.Values) (view.Outcome, error) {
-		return func(ctx context.Context, _ url.Values) (view.Outcome, error) {
-			if err := y.call.Call(ctx, http.MethodPatch, "/v1/receivers/"+url.PathEscape(one.Name), map[string]bool{field: value}, nil); err != nil {
-				return view.Outcome{}, systemRefused(relayName, err)
-			}
-			return view.Outcome{Count: 1, Text: text}, nil
-		}
-	}
-	var all []view.Action
-	if one.Paused {
-		all = append(all, view.Action{Name: "resume", Label: "Resume", Target: one.Name, Do: set("paused", false, "Resumed. "+one.Name+" is not paused any more.")})
-	} else {
-		all = append(all, view.Action{Name: "pause", Label: "Pause", Target: one.Name, Do: set("paused", true, "Paused. Messages to "+one.Name+" wait.")})
-	}
-	if one.State != nil && one.State.Disabled {
-		all = append(all, view.Action{Name: "enable", Label: "Enable", Target: one.Name, Do: set("enable", true, "Enabled. "+one.Name+" is not disabled any more.")})
-	}
-	return all
-}
-
 // systemRefused is why a system refused an action.
 func systemRefused(system string, err error) error {
-	return &Problem{Status: http.StatusBadGateway, Text: "The " + system + " did not do this. Nothing was changed, unless the answer was lost", Err: err, Fix: "Look at the state before you try again."}
+	return &Problem{
+		Status: http.StatusBadGateway, Text: "The " + system + " did not do this. Nothing was changed, unless the answer was lost",
+		Err: err, Fix: "Look at the state before you try again.",
+	}
 }
 
 // notShown is why a system does not show an object: there is none, or the system does not answer.
@@ -385,93 +297,8 @@ func notShown(system string, err error, fix, format string, args ...any) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Problem{Status: http.StatusNotFound, Text: "The " + system + " has no " + fmt.Sprintf(format, args...), Err: err, Fix: fix}
 	}
-	return &Problem{Status: http.StatusBadGateway, Text: "The " + system + " does not answer", Err: err, Fix: "Try again. If it stays so, look at the " + system + "."}
-}
-
-// message is a message of the relay as a timeline.
-func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
-	src, id := r.Query.Get("source"), r.Query.Get("id")
-	var m struct {
-		Receiver string     `json:"receiver"`
-		Status   string     `json:"status"`
-		Arrived  time.Time  `json:"arrived"`
-		Ended    *time.Time `json:"ended"`
-		Redrives int        `json:"redrives"`
-		Attempts []struct {
-			Number   int       `json:"number"`
-			Time     time.Time `json:"time"`
-			Code     int       `json:"code"`
-			Error    string    `json:"error"`
-			Duration float64   `json:"duration"`
-		} `json:"attempts"`
-		Waiting *struct {
-			For   string    `json:"for"`
-			Until time.Time `json:"until"`
-		} `json:"waiting"`
-		Response  json.RawMessage `json:"response"`
-		Truncated bool            `json:"truncated"`
-		Error     *struct {
-			Code, Stage, Message string
-		} `json:"error"`
+	return &Problem{
+		Status: http.StatusBadGateway, Text: "The " + system + " does not answer", Err: err,
+		Fix: "Try again. If it stays so, look at the " + system + ".",
 	}
-	if err := y.call.Call(ctx, http.MethodGet, "/v1/messages/"+url.PathEscape(src)+"/"+url.PathEscape(id), nil, &m); err != nil {
-		return nil, notShown(relayName, err, "Check both names.", "message %q of source %q", id, src)
-	}
-	tone := view.Plain
-	switch m.Status {
-	case "DONE":
-		tone = view.Good
-	case "FAILED":
-		tone = view.Bad
-	}
-	timeline := &view.List{
-		Found: view.Bounded(len(m.Attempts), false, "attempt"), Path: "relaymessage", Empty: "No attempt has been made yet.",
-		Columns: []view.Column{{Title: "When"}, {Title: "What"}, {Title: "Answer"}, {Title: "Took", Number: true}, {Title: "Error", Wide: true}},
-	}
-	row := func(at time.Time, what string, answer, took, problem view.Value) {
-		timeline.Rows = append(timeline.Rows, view.Row{ID: "t-" + strconv.Itoa(len(timeline.Rows)), Cells: []view.Value{view.Ago(at, "not stated"), view.Text(what), answer, took, problem}})
-	}
-	row(m.Arrived, "arrived", view.Value{}, view.Value{}, view.Value{})
-	for _, a := range m.Attempts {
-		code := view.Word(view.Bad, "no answer")
-		if a.Code > 0 {
-			code = view.Text(strconv.Itoa(a.Code))
-		}
-		row(a.Time, "POST, attempt "+strconv.Itoa(a.Number), code, view.Duration(seconds(a.Duration)), view.Sentence(a.Error))
-	}
-	if m.Ended != nil {
-		row(*m.Ended, "ended as "+m.Status, view.Value{}, view.Value{}, view.Value{})
-	}
-	problem := "The message is " + m.Status + "."
-	if m.Error != nil {
-		problem = fmt.Sprintf("The message is %s: %s (%s, at the stage %s).", m.Status, m.Error.Message, m.Error.Code, m.Error.Stage)
-	}
-	part := view.Part{
-		ID: "message", Source: view.Source{Name: relayName, Asked: r.Now}, Problem: problem, ProblemTone: tone, List: timeline,
-		Facts: []view.Fact{
-			{Name: "Source", Value: view.Text(src)},
-			{Name: "Receiver", Value: view.Linked(m.Receiver, link("receiver", "name", m.Receiver))},
-			{Name: "Arrived", Value: view.Ago(m.Arrived, "not stated")},
-			{Name: "Redrives", Value: view.Int(m.Redrives)},
-		},
-	}
-	if m.Waiting != nil {
-		part.Facts = append(part.Facts, view.Fact{Name: "Waits for", Value: view.Text(m.Waiting.For)}, view.Fact{Name: "Waits until", Value: view.Ago(m.Waiting.Until, "That is not known")})
-	}
-	if m.Status == "FAILED" {
-		y.oneFailed(ctx, &part, src, id)
-	}
-	parts := []view.Part{part}
-	if len(m.Response) > 0 && string(m.Response) != "null" {
-		if r.Query.Has("download") {
-			return download(id, m.Response)
-		}
-		block := payloadBlock(m.Response, r.Query, "relaymessage", "source", src, "id", id)
-		block.Title = "Response"
-		if m.Truncated {
-			block.Note = strings.TrimSpace("The relay has kept only the begin of the response. " + block.Note)
-		}
-		parts = append(parts, view.Part{ID: "response", Texts: []view.Block{block}})
-	}
-	return &view.Page{Nav: "relay", Title: id, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}, {Text: m.Receiver, Href: link("receiver", "name", m.Receiver)}}, Parts: parts}, nil
 }

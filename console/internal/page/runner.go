@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
@@ -51,7 +52,10 @@ type task struct {
 
 // NewRunner makes a runner that runs nothing before Start. Pages add their kinds of operations before.
 func NewRunner(log *slog.Logger) *Runner {
-	r := &Runner{records: &memory{all: map[string]bulk.Operation{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{}, waits: map[string]string{}, chosen: map[string]chosen{}}
+	r := &Runner{
+		records: &memory{all: map[string]bulk.Operation{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{},
+		waits: map[string]string{}, chosen: map[string]chosen{},
+	}
 	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: "console", Lost: time.Minute, Now: time.Now, Log: log, Kinds: r.kinds})
 	return r
 }
@@ -77,7 +81,7 @@ func (r *Runner) add(kind string, size int, choose selector) {
 			for i, do := range found {
 				items[i] = func(ctx context.Context) (bool, error) { return r.item(ctx, o.ID, do(ctx)) }
 			}
-			return items, next, err
+			return items, next, waitFor(err)
 		},
 	}
 }
@@ -95,7 +99,9 @@ const namedPage = 500
 // r.chosen, and the position an index of the names plus one. Prepare makes the function for each of some names, which are selected together.
 // After an error the object is not tried again, because its action may have taken effect.
 func (r *Runner) addNamed(kind string, prepare func(names []string, form url.Values) func(ctx context.Context, name string) error) {
-	r.add(kind, namedPage, func(_ context.Context, selection json.RawMessage, from uint64, limit int) (all []func(context.Context) error, next uint64, err error) {
+	r.add(kind, namedPage, func(_ context.Context, selection json.RawMessage, from uint64, limit int) (all []func(context.Context) error, next uint64,
+		err error,
+	) {
 		r.mu.Lock()
 		c := r.chosen[string(selection)] // none after the operation
 		r.mu.Unlock()
@@ -139,7 +145,10 @@ func (r *Runner) begin(ctx context.Context, kind, what string, selection any, ra
 		o, err = r.bulk.Begin(ctx, bulk.Operation{Kind: kind, Group: runnerGroup, By: user(ctx), Spec: data, Rate: rate})
 	}
 	if err != nil {
-		return view.Outcome{}, &Problem{Status: http.StatusBadGateway, Text: "The operation did not begin. Nothing was changed", Err: err, Fix: "Try again."}
+		return view.Outcome{}, &Problem{
+			Status: http.StatusBadGateway, Text: "The operation did not begin. Nothing was changed", Err: err,
+			Fix: "Try again.",
+		}
 	}
 	return view.Outcome{
 		Count: o.Matched, Then: operationLink(r.System(), o.ID), Text: fmt.Sprintf("Began to %s: %s.", kind, view.Count(uint64(o.Matched), "object")),
@@ -157,14 +166,22 @@ func (r *Runner) item(ctx context.Context, id string, err error) (done bool, _ e
 		return true, nil
 	case errors.Is(err, errAway):
 		r.waits[id] = err.Error()
-		return false, err
+		return false, waitFor(err)
 	case ctx.Err() != nil, errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed):
-		return false, err
+		return false, waitFor(err)
 	}
 	if len(r.refused[id]) < firstShown {
 		r.refused[id] = append(r.refused[id], err.Error())
 	}
 	return false, nil
+}
+
+// waitFor is an error after which an operation tries again. Only a stream that is gone ends one.
+func waitFor(err error) error {
+	if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", stored.ErrUnavailable, err)
 }
 
 // System implements [OperationSource].

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +14,8 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/console/internal/page"
+	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/systems"
 	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/partition"
 )
@@ -48,6 +48,7 @@ func (j JetStream) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, er
 		}
 		consumers := stream.ListConsumers(ctx)
 		for c := range consumers.Info() {
+			limit(c.Config.Metadata)
 			all = append(all, c)
 		}
 		if err := consumers.Err(); err != nil {
@@ -60,12 +61,22 @@ func (j JetStream) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, er
 	return all, nil
 }
 
+// maxMetadata bounds the metadata of a consumer that are kept, in bytes. The server allows 128 KiB of them, to anybody who may create consumers.
+const maxMetadata = 4 << 10
+
+func limit(metadata map[string]string) {
+	size := 0
+	for key, value := range metadata {
+		size += len(key) + len(value)
+	}
+	if size > maxMetadata {
+		clear(metadata)
+		metadata["not shown"] = fmt.Sprintf("%d bytes, which are more than %d", size, maxMetadata)
+	}
+}
+
 // Oldest implements [page.ConsumerSource].
 func (j JetStream) Oldest(ctx context.Context, c *jetstream.ConsumerInfo) (time.Time, error) {
-	stream, err := j.JS.Stream(ctx, c.Stream)
-	if err != nil {
-		return time.Time{}, err
-	}
 	// A consumer with several filters is asked for with the first message of any subject, which is at least as old.
 	subject := ">"
 	switch {
@@ -74,7 +85,7 @@ func (j JetStream) Oldest(ctx context.Context, c *jetstream.ConsumerInfo) (time.
 	case len(c.Config.FilterSubjects) == 1:
 		subject = c.Config.FilterSubjects[0]
 	}
-	m, err := stream.GetMsg(ctx, c.AckFloor.Stream+1, jetstream.WithGetMsgSubject(subject))
+	m, err := jsstream.Next(ctx, j.JS, c.Stream, c.AckFloor.Stream+1, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return time.Time{}, nil
 	}
@@ -121,6 +132,7 @@ func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error)
 	var all []*jetstream.StreamInfo
 	streams := j.JS.ListStreams(ctx)
 	for info := range streams.Info() {
+		info.Config.Metadata = nil // no page shows it
 		all = append(all, info)
 	}
 	if err := streams.Err(); err != nil {
@@ -131,6 +143,9 @@ func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error)
 
 // Stream implements [page.MessageSource].
 func (j JetStream) Stream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	if len(name) > wire.MaxName { // the server would end the connection
+		return nil, jetstream.ErrStreamNotFound
+	}
 	stream, err := j.JS.Stream(ctx, name)
 	if err != nil {
 		return nil, away(err)
@@ -167,54 +182,25 @@ func (j JetStream) Messages(ctx context.Context, info *jetstream.StreamInfo, fro
 		if err != nil {
 			return all, fmt.Errorf("messages of stream %s: %w", info.Config.Name, err)
 		}
-		switch status := m.Header.Get("Status"); status {
-		case "":
-		case "204", "404":
+		one, ok, err := jsstream.Direct(m)
+		status := m.Header.Get("Status")
+		switch {
+		case err != nil:
+			return all, fmt.Errorf("messages of stream %s: %w", info.Config.Name, err)
+		case ok:
+			all = append(all, one)
+		case status == "204", status == "404":
 			// The end of the answer, and no message.
 			return all, nil
 		default:
 			return all, fmt.Errorf("messages of stream %s: the server answered %s %s", info.Config.Name, status, m.Header.Get("Description"))
 		}
-		one, err := direct(m)
-		if err != nil {
-			return all, fmt.Errorf("messages of stream %s: %w", info.Config.Name, err)
-		}
-		all = append(all, one)
 	}
 }
 
-// direct reads an answer of the direct get API, which has the place of a message in its headers (ADR-31).
-func direct(m *nats.Msg) (*jetstream.RawStreamMsg, error) {
-	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
-	if err != nil {
-		return nil, fmt.Errorf("the answer has no sequence: %w", err)
-	}
-	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
-	if err != nil {
-		return nil, fmt.Errorf("message %d has no time: %w", seq, err)
-	}
-	one := &jetstream.RawStreamMsg{Subject: m.Header.Get("Nats-Subject"), Sequence: seq, Time: at, Data: m.Data, Header: nats.Header{}}
-	for key, values := range m.Header {
-		if !ofDirectGet[key] {
-			one.Header[key] = values
-		}
-	}
-	return one, nil
-}
-
-// ofDirectGet are the headers that the direct get API adds. The message does not have them.
-var ofDirectGet = map[string]bool{
-	"Nats-Stream": true, "Nats-Subject": true, "Nats-Sequence": true, "Nats-Time-Stamp": true, "Nats-Num-Pending": true, "Nats-Last-Sequence": true, "Nats-UpTo-Sequence": true,
-}
-
-func (j JetStream) oneByOne(ctx context.Context, name string, from uint64, subject string, n int) ([]*jetstream.RawStreamMsg, error) {
-	stream, err := j.JS.Stream(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	var all []*jetstream.RawStreamMsg
+func (j JetStream) oneByOne(ctx context.Context, name string, from uint64, subject string, n int) (all []*jetstream.RawStreamMsg, err error) {
 	for len(all) < n {
-		m, err := stream.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(subject))
+		m, err := jsstream.Next(ctx, j.JS, name, from, subject)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break
 		}
@@ -229,30 +215,23 @@ func (j JetStream) oneByOne(ctx context.Context, name string, from uint64, subje
 
 // Message implements [page.MessageSource].
 func (j JetStream) Message(ctx context.Context, name string, seq uint64) (*jetstream.RawStreamMsg, error) {
-	stream, err := j.JS.Stream(ctx, name)
-	if err != nil {
-		return nil, err
+	if len(name) > wire.MaxName {
+		return nil, jetstream.ErrStreamNotFound
 	}
-	m, err := stream.GetMsg(ctx, seq)
-	if err == nil {
-		m.Header = maps.Clone(m.Header)
-		maps.DeleteFunc(m.Header, func(key string, _ []string) bool { return ofDirectGet[key] })
-	}
-	return m, err
+	return jsstream.Next(ctx, j.JS, name, seq, "")
 }
 
 // Publish implements [page.MessageSource].
-func (j JetStream) Publish(ctx context.Context, m *nats.Msg, id string) (stream string, seq uint64, err error) {
-	var opts []jetstream.PublishOpt
-	if id != "" {
-		opts = append(opts, jetstream.WithMsgID(id))
-	}
-	ack, err := j.JS.PublishMsg(ctx, m, opts...)
+func (j JetStream) Publish(ctx context.Context, m *nats.Msg) (stream string, seq uint64, err error) {
+	ack, err := j.JS.PublishMsg(ctx, m)
 	if err != nil {
 		return "", 0, err
 	}
 	return ack.Stream, ack.Sequence, nil
 }
+
+// Inbox implements [page.MessageSource].
+func (j JetStream) Inbox() string { return j.JS.Conn().Opts.InboxPrefix }
 
 // DeleteMessage implements [page.MessageSource].
 func (j JetStream) DeleteMessage(ctx context.Context, name string, seq uint64) error {
@@ -260,10 +239,15 @@ func (j JetStream) DeleteMessage(ctx context.Context, name string, seq uint64) e
 	if err != nil {
 		return err
 	}
-	if err := stream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-		return err
+	err = stream.DeleteMsg(ctx, seq)
+	if err == nil {
+		return nil
 	}
-	return nil
+	// The server's error for a sequence that is gone is also that of other failures.
+	if _, missing := j.Message(ctx, name, seq); errors.Is(missing, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	return err
 }
 
 // PartitionSets implements [page.PartitionSource].
@@ -273,7 +257,7 @@ func (j JetStream) PartitionSets(ctx context.Context, name string) ([]page.Parti
 		names = nil
 		buckets := j.JS.KeyValueStoreNames(ctx)
 		for bucket := range buckets.Name() {
-			if set, ok := strings.CutPrefix(bucket, "partition-"); ok { // as partition.Config.Name states
+			if set, ok := strings.CutPrefix(bucket, systems.PartitionBucket); ok {
 				names = append(names, set)
 			}
 		}

@@ -55,11 +55,17 @@ func TestValues(t *testing.T) {
 	require.Equal(t, "1,234,567", Number(1_234_567).Title, "a rounded number has the exact one")
 	require.Equal(t, "1 message", Count(1, "message"))
 	require.Equal(t, "10,000+ messages", Bounded(10_000, true, "message"))
-	for text, d := range map[string]time.Duration{"250 ms": 250 * time.Millisecond, "1.5 s": 1500 * time.Millisecond, "2 min": 2 * time.Minute, "1 h 5 min": 65 * time.Minute, "2 d 1 h": 49 * time.Hour} {
+	for text, d := range map[string]time.Duration{
+		"250 ms": 250 * time.Millisecond, "1.5 s": 1500 * time.Millisecond, "2 min": 2 * time.Minute,
+		"1 h 5 min": 65 * time.Minute, "2 d 1 h": 49 * time.Hour,
+	} {
 		require.Equal(t, text, Span(d))
 	}
 	now := time.Unix(1_800_000_000, 0)
-	for text, at := range map[string]time.Time{"now": now, "5 s ago": now.Add(-5 * time.Second), "in 3 min": now.Add(3 * time.Minute), "47 h ago": now.Add(-47 * time.Hour), "2 d ago": now.Add(-50 * time.Hour)} {
+	for text, at := range map[string]time.Time{
+		"now": now, "5 s ago": now.Add(-5 * time.Second), "in 3 min": now.Add(3 * time.Minute),
+		"47 h ago": now.Add(-47 * time.Hour), "2 d ago": now.Add(-50 * time.Hour),
+	} {
 		require.Equal(t, text, ago(now, at))
 	}
 	l := &Layout{Now: now, Page: &Page{Parts: []Part{{Problem: "It failed " + At(now.Add(-time.Minute)) + ", not 2026-99-99T00:00:00.000Z."}}}}

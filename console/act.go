@@ -1,0 +1,89 @@
+package console
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/page"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+var errReadOnly = &page.Problem{
+	Status: http.StatusForbidden, Text: "This is a read-only session. Nothing was changed.", Fix: "Sign out, and sign in with the admin token.",
+}
+
+func gone(action string) error {
+	return &page.Problem{
+		Status: http.StatusConflict, Text: "The action " + strconv.Quote(action) + " is not possible now: its object has changed meanwhile, or its " +
+			"source does not answer. Nothing was changed.",
+		Fix: "Look at the page again.",
+	}
+}
+
+// act runs the action that the form's field "do" names. The page is built again for it, so that an action runs only if the page
+// offers it at this moment.
+func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u user, build page.Func) {
+	const maxForm = 1 << 20
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		c.fail(w, r, l, &page.Problem{
+			Status: http.StatusBadRequest, Text: "The form cannot be read. Nothing was changed", Err: err,
+			Fix: "Open the page again, and send at most 1 MiB.",
+		})
+		return
+	}
+	if l.ReadOnly {
+		c.fail(w, r, l, errReadOnly)
+		return
+	}
+	p, err := build(r.Context(), c.request(r, u, l.Now))
+	if err != nil {
+		c.fail(w, r, l, err)
+		return
+	}
+	name := r.PostForm.Get("do")
+	action := p.Action(name)
+	if action == nil {
+		c.fail(w, r, l, gone(name))
+		return
+	}
+	if action.Preview != nil && r.PostForm.Has("count") {
+		l.Page, l.Confirm, l.Preview = p, action.Filled(r.PostForm), action.Preview(r.Context(), r.PostForm)
+		c.write(w, r, http.StatusOK, l)
+		return
+	}
+	// A browser that goes away does not end an action halfway.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actionTimeout)
+	defer cancel()
+	outcome, err := action.Do(page.WithUser(ctx, u.name), r.PostForm)
+	entry := view.Entry{
+		Time: time.Now(), Who: u.name + " from " + u.address, Action: action.Label, Target: action.Target, Count: outcome.Count,
+		Outcome: outcome.Text,
+	}
+	if err != nil {
+		entry.Failed, entry.Outcome = true, err.Error()
+	}
+	c.sampler.Refresh()
+	id := c.actions.add(entry)
+	c.log.LogAttrs(ctx, slog.LevelInfo, "console: action", slog.String("who", entry.Who), slog.String("action", entry.Action),
+		slog.String("target", entry.Target), slog.Int("count", entry.Count), slog.String("outcome", entry.Outcome))
+	if err != nil {
+		c.fail(w, r, l, err)
+		return
+	}
+	to, err := url.Parse(outcome.Then)
+	if outcome.Then == "" || err != nil {
+		to, _ = url.Parse(l.Here()) // it was made from a URL
+	}
+	q := to.Query()
+	q.Set("did", strconv.Itoa(id))
+	to.RawQuery = q.Encode()
+	redirect(w, to.String())
+}
+
+// actionTimeout bounds an action that changes objects one by one in a request. Longer ones are operations.
+const actionTimeout = 30 * time.Second

@@ -1,0 +1,151 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/jetpull/jetpull/console/internal/chart"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// brokerConsumer is a consumer as the broker shows it. Its token is not read.
+type brokerConsumer struct {
+	brokerState
+	CallbackURL string
+	Concurrency int
+	RateLimit   float64
+}
+
+func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
+	channel, name := r.Query.Get("channel"), r.Query.Get("consumer")
+	s := b.latest.Fresh(ctx)
+	counts := jobs{Channel: channel, Consumer: name}
+	for _, one := range s.Value.consumers {
+		if one.Channel == channel && one.Consumer == name {
+			counts = one
+		}
+	}
+	var c brokerConsumer
+	if err := b.call.Call(ctx, http.MethodGet, counts.path(), nil, &c); err != nil {
+		return nil, notShown(brokerName, err, "The list of consumers shows all that there are.", "consumer %q of channel %q", name, channel)
+	}
+	dead, filter, err := b.deadJobs(ctx, r, counts)
+	if err != nil {
+		return nil, err
+	}
+	counts.brokerState = c.brokerState // it has the breaker, whichever node makes the callbacks
+	st := counts.judge()
+	lines := []string{"It is a " + c.Type + " consumer."}
+	if c.Type == "push" {
+		lines = append(lines, "Messages are POSTed to "+withoutPassword(c.CallbackURL)+".")
+	}
+	if c.Concurrency > 0 {
+		lines = append(lines, "At most "+view.Count(uint64(c.Concurrency), "callback")+" at a time.")
+	}
+	if c.RateLimit > 0 {
+		lines = append(lines, "At most "+view.Rate(c.RateLimit).Text+" callbacks.")
+	}
+	values := func(i int) []float64 { return b.history.Values(r.Now, counts.path(), i, 360) }
+	return &view.Page{
+		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}},
+		Filter: filter,
+		Parts: []view.Part{
+			{
+				ID: "consumer", Source: source(brokerName, s), Problem: st.sentence, ProblemTone: st.tone, Lines: lines, Actions: b.actions(counts),
+				Facts: []view.Fact{
+					{Name: "State", Value: st.value()},
+					{Name: "Since", Value: view.Ago(counts.since(), "It is not paused, and no job is dead")},
+					{Name: "Breaker", Value: view.Text(cmp.Or(c.Breaker, "none"))},
+					{Name: "Next callback", Value: c.waits()},
+					{Name: "Queued", Value: view.Int(counts.queued)},
+					{Name: "Oldest queued", Value: counts.oldestValue()},
+					{Name: "In flight", Value: view.Int(counts.inflight)},
+					{Name: "Delivered", Value: view.Int(counts.delivered)},
+					{Name: "Dead", Value: counts.deadValue()},
+				},
+				Charts: []chart.Chart{chart.Large("Queued", values(histQueued)), chart.Large("Dead", values(histDead))},
+			},
+			dead,
+		},
+	}, nil
+}
+
+func (b *Broker) actions(j jobs) []view.Action {
+	target := j.Channel + "/" + j.Consumer
+	set := func(verb, text string) func(context.Context, url.Values) (view.Outcome, error) {
+		return func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+			if err := b.call.Call(ctx, http.MethodPost, j.path()+"/"+verb, nil, nil); err != nil {
+				return view.Outcome{}, systemRefused(brokerName, err)
+			}
+			return view.Outcome{Count: 1, Text: text}, nil
+		}
+	}
+	all := []view.Action{{Name: "pause", Label: "Pause", Target: target, Do: set("pause", "Paused. Jobs wait.")}}
+	if j.State == "paused" {
+		all = []view.Action{{Name: "resume", Label: "Resume", Target: target, Do: set("resume", "Resumed. Jobs go on.")}}
+	}
+	return append(all, b.replay(j))
+}
+
+// replay queues delivered jobs again. The list of dead jobs has an action for these.
+func (b *Broker) replay(j jobs) view.Action {
+	request := func(form url.Values) (map[string]any, error) {
+		body := map[string]any{"Status": "DELIVERED"}
+		if since := form.Get("since"); since != "" {
+			at, err := parseTime(since)
+			if err != nil {
+				return nil, err
+			}
+			body["Since"] = at.UTC()
+		}
+		rate, err := parseRate(form.Get("rate"))
+		if rate > 0 {
+			body["Rate"] = rate
+		}
+		return body, err
+	}
+	return view.Action{
+		Name: "replay", Label: "Replay delivered jobs", Target: j.Channel + "/" + j.Consumer,
+		Confirm: fmt.Sprintf("Queue the jobs again that consumer %s has received already. It gets their messages a second time.", j.Consumer),
+		Fields: []view.Field{
+			{Name: "since", Label: "Received since (UTC; empty: ever)", Type: "datetime-local"},
+			{Name: "rate", Label: "At most in a second (empty: 100)", Type: "number"},
+		},
+		Preview: func(ctx context.Context, form url.Values) string {
+			body, err := request(form)
+			if err != nil {
+				return err.Error()
+			}
+			body["DryRun"] = true
+			var answer struct{ Count int }
+			if err := b.call.Call(ctx, http.MethodPost, j.path()+"/replay", body, &answer); err != nil {
+				return "How many these are is not known: " + err.Error()
+			}
+			return "That is " + view.Count(uint64(answer.Count), "job") + " at this moment. Nothing has been changed yet."
+		},
+		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			body, err := request(form)
+			if err != nil {
+				return view.Outcome{}, err
+			}
+			header, err := b.call.Send(ctx, http.MethodPost, j.path()+"/replay", nil, body, nil)
+			if err != nil {
+				return view.Outcome{}, systemRefused(brokerName, err)
+			}
+			var begun struct{ Count int }
+			if err := b.call.Call(ctx, http.MethodGet, header.Get("Location"), nil, &begun); err != nil {
+				return view.Outcome{}, &Problem{
+					Status: http.StatusBadGateway, Text: "The operation has begun, but how many jobs it is for is not known",
+					Err: err, Fix: "The list of operations shows it.",
+				}
+			}
+			return view.Outcome{
+				Count: begun.Count, Text: "Began to replay " + view.Count(uint64(begun.Count), "job") + ".",
+				Then: operationLink(brokerName, header.Get("Location")),
+			}, nil
+		},
+	}
+}

@@ -1,0 +1,211 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/feed"
+)
+
+func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
+	q := r.Query
+	id := q.Get("id")
+	p, err := f.source.Partition(ctx, id)
+	if err != nil {
+		return nil, feedError(err, fmt.Sprintf("partition %q", id))
+	}
+	counts, err := f.source.Counts(ctx, id)
+	if err != nil {
+		return nil, feedError(err, fmt.Sprintf("partition %q", id))
+	}
+	failed, available := 0, 0
+	gates := &view.List{
+		Found: view.Bounded(len(counts), false, "gate"), Path: "partition", Empty: "The partition has no items.",
+		Columns: []view.Column{
+			{Title: "Gate", Number: true},
+			{Title: "Progress"},
+			{Title: "Done", Number: true},
+			{Title: "Waiting", Number: true},
+			{Title: "Failed", Number: true},
+		},
+	}
+	for _, gate := range slices.Sorted(maps.Keys(counts)) {
+		c := counts[gate]
+		failed, available = failed+c.Failed, available+c.Available
+		number := view.Text(strconv.Itoa(gate))
+		if gate == p.Gate {
+			number = view.Word(view.Good, strconv.Itoa(gate)+" (here)")
+		}
+		gates.Rows = append(gates.Rows, view.Row{ID: "g-" + strconv.Itoa(gate), Cells: []view.Value{
+			number,
+			{Bar: view.NewBar(c.Complete, c.Available, c.Failed)},
+			view.Int(c.Complete), view.Int(c.Available),
+			quietZero(view.Int(c.Failed), c.Failed > 0, view.Bad),
+		}})
+	}
+	sentence, tone := countIs(uint64(available), "item")+" waiting.", view.Plain
+	switch {
+	case failed > 0:
+		sentence, tone = fmt.Sprintf("Gate %d is held by failures: %s failed, %s waiting.", p.Gate, view.Count(uint64(failed), "item"),
+			countIs(uint64(available), "item")), view.Bad
+	case p.Status == feed.Complete:
+		sentence, tone = "Complete: the partition is closed.", view.Good
+	}
+	items, err := f.items(ctx, q, id)
+	if err != nil {
+		return nil, err
+	}
+	return &view.Page{
+		Nav: "feed", Title: id, Crumbs: []view.Link{{Text: "Feed", Href: "feed"}},
+		Filter: &view.Filter{Path: "partition", Fields: []view.Field{
+			{Name: "id", Value: id, Hidden: true},
+			choice(q, "status", "Items", view.Option{Value: "", Text: "all"}, view.Option{Value: "Failed", Text: "failed"},
+				view.Option{Value: "Available", Text: "available"}, view.Option{Value: "Complete", Text: "complete"}),
+		}},
+		Parts: []view.Part{
+			{
+				ID: "partition", Source: view.Source{Name: feedName, Asked: r.Now}, Problem: sentence, ProblemTone: tone, Actions: f.actions(p, failed),
+				List: gates,
+				Facts: []view.Fact{
+					{Name: "Status", Value: feedStatus(p.Status)},
+					{Name: "Gate", Value: view.Value{Text: strconv.Itoa(p.Gate)}},
+					{Name: "Sealed", Value: yes(p.Sealed)},
+					{Name: "Lease held by", Value: lease(p)},
+					{Name: "Lease until", Value: until(p, r.Now)},
+					{Name: "Epoch", Value: view.Number(uint64(max(0, p.Epoch)))},
+				},
+			},
+			items,
+		},
+	}, nil
+}
+
+func (f *Feed) items(ctx context.Context, q url.Values, partition string) (view.Part, error) {
+	found, err := f.source.Items(ctx, feed.Query{Partition: partition, Status: feed.Status(q.Get("status")), After: q.Get("after"), Limit: pageSize + 1})
+	if err != nil {
+		return view.Part{}, feedError(err, "such item")
+	}
+	list := &view.List{
+		Path: "partition", Query: q, Found: view.Bounded(min(len(found), pageSize), len(found) > pageSize, "item"), Empty: "No item matches.",
+		Columns: []view.Column{
+			{Title: "Item"},
+			{Title: "Status"},
+			{Title: "Gate", Number: true},
+			{Title: "Attempt", Number: true},
+			{Title: "Not before", Number: true},
+			{Title: "Last error", Wide: true},
+		},
+	}
+	if len(found) > pageSize {
+		found = found[:pageSize]
+		list.Next = with(q, "after", found[pageSize-1].ID)
+	}
+	for i, it := range found {
+		last := ""
+		if len(it.Errors) > 0 {
+			last = it.Errors[len(it.Errors)-1]
+		}
+		list.Rows = append(list.Rows, view.Row{ID: "i-" + strconv.Itoa(i) + "-" + it.ID, Cells: []view.Value{
+			view.Linked(it.ID, link("item", "partition", partition, "id", it.ID)), feedStatus(it.Status),
+			{Text: strconv.Itoa(it.Gate)},
+			view.Int(it.Attempt), view.Ago(it.NotBefore, "At once"), view.Sentence(last),
+		}})
+	}
+	return view.Part{ID: "items", Title: "Items", List: list}, nil
+}
+
+func (f *Feed) actions(p feed.Partition, failed int) []view.Action {
+	act := func(do func(ctx context.Context, form url.Values) (int, string, error)) func(context.Context, url.Values) (view.Outcome, error) {
+		return func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			n, text, err := do(ctx, form)
+			if known, ok := errors.AsType[*Problem](err); ok {
+				return view.Outcome{}, known
+			}
+			if err != nil {
+				return view.Outcome{}, &Problem{
+					Status: http.StatusConflict, Text: "The feed refused this, and nothing was changed", Err: err,
+					Fix: "The reason is the feed's. Correct it and try again.",
+				}
+			}
+			return view.Outcome{Count: n, Text: text}, nil
+		}
+	}
+	plain := func(text string, do func(context.Context, string) error) func(context.Context, url.Values) (view.Outcome, error) {
+		return act(func(ctx context.Context, _ url.Values) (int, string, error) { return 1, text, do(ctx, p.ID) })
+	}
+	var all []view.Action
+	if failed > 0 {
+		all = append(all,
+			view.Action{
+				Name: "retry", Label: "Retry all failed", Target: p.ID, Confirm: fmt.Sprintf("Try %s of partition %s again, with no attempts counted.",
+					view.Count(uint64(failed), "failed item"), p.ID),
+				Do: act(func(ctx context.Context, _ url.Values) (int, string, error) {
+					n, err := f.source.RetryFailed(ctx, p.ID)
+					return n, fmt.Sprintf("%s available again.", countIs(uint64(n), "item")), err
+				}),
+			},
+			view.Action{
+				Name: "skip", Label: "Skip all failed", Target: p.ID, Danger: true,
+				Confirm: fmt.Sprintf("Count %s of partition %s as complete without its work being done, so that the gate opens. This cannot be undone.",
+					view.Count(uint64(failed), "failed item"), p.ID),
+				Do: act(func(ctx context.Context, _ url.Values) (int, string, error) {
+					n, err := f.source.SkipFailed(ctx, p.ID)
+					return n, fmt.Sprintf("%s counted as complete.", countIs(uint64(n), "item")), err
+				}),
+			})
+	}
+	if p.Status != feed.Available {
+		all = append(all, view.Action{
+			Name: "reopen", Label: "Reopen", Target: p.ID,
+			Do: plain("Reopened. The partition takes items again.", f.source.Reopen),
+		})
+	}
+	if p.Status == feed.Complete {
+		return all
+	}
+	if !p.Sealed {
+		all = append(all, view.Action{
+			Name: "seal", Label: "Seal", Target: p.ID,
+			Confirm: "Seal partition " + p.ID + ". No more items can be added, until it is reopened.",
+			Do:      plain("Sealed. No more items will come.", f.source.Seal),
+		})
+	}
+	return append(all,
+		view.Action{
+			Name: "advance", Label: "Advance", Target: p.ID, Confirm: "Advance partition " + p.ID + " to a gate. That is refused while an item below it " +
+				"is not complete, and cannot be undone.", Fields: []view.Field{{
+				Name: "gate", Label: "To gate", Value: strconv.Itoa(p.Gate + 1), Type: "number",
+				Required: true,
+			}},
+			Do: act(func(ctx context.Context, form url.Values) (int, string, error) {
+				gate, err := parseGate(form.Get("gate"))
+				if err != nil {
+					return 0, "", err
+				}
+				return 1, fmt.Sprintf("Advanced to gate %d.", gate), f.source.Advance(ctx, p.ID, gate)
+			}),
+		},
+		view.Action{
+			Name: "close", Label: "Close", Target: p.ID, Confirm: "Close partition " + p.ID + ". That is refused while an item is not complete.",
+			Do: plain("Closed.", f.source.ClosePartition),
+		})
+}
+
+func parseGate(text string) (int, error) {
+	gate, err := strconv.Atoi(strings.TrimSpace(text))
+	if err != nil {
+		return 0, invalid("Give a whole number.", "%q is no gate.", text)
+	}
+	return gate, nil
+}
+
+// failedOnly reports whether an action is for partitions that failures hold.
+func failedOnly(action string) bool { return action == "retry" || action == "skip" }

@@ -1,0 +1,112 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/jetpull/jetpull/console/internal/chart"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// withoutPassword is a URL without a password in it, and without a query, where tokens often are.
+func withoutPassword(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "(an address that cannot be read)"
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "…"
+	}
+	return u.Redacted()
+}
+
+func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
+	name := r.Query.Get("name")
+	s := y.latest.Fresh(ctx)
+	page := &view.Page{Nav: "relay", Title: name, Crumbs: []view.Link{{Text: "Relay", Href: "relay"}}}
+	for _, one := range s.Value {
+		if one.Name != name {
+			continue
+		}
+		st := one.now
+		p50, p99 := one.answers()
+		values := func(i int) []float64 { return y.history.Values(r.Now, name, i, 360) }
+		page.Parts = []view.Part{
+			{
+				ID: "receiver", Source: source(relayName, s), Problem: st.sentence, ProblemTone: st.tone, Actions: thenAsk(y.latest, y.actions(one)),
+				Facts: []view.Fact{
+					{Name: "In this state since", Value: one.since.value()},
+					{Name: "Backlog", Value: view.Int(one.backlog())},
+					{Name: "Oldest waiting", Value: one.oldest()},
+					{Name: "Window", Value: one.window()},
+					{Name: "Answers, p50", Value: p50},
+					{Name: "Answers, p99", Value: p99},
+					{Name: "Failed messages", Value: view.Linked("look at them", link("failed", "system", relayName, "receiver", name))},
+				},
+				Charts: []chart.Chart{chart.Against("Window use", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", values(histBacklog))},
+			},
+			{ID: "configuration", Title: "Configuration", Lines: one.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
+		}
+		return page, nil
+	}
+	if s.At.IsZero() {
+		page.Parts = []view.Part{{ID: "receiver", Source: source(relayName, s)}}
+		return page, nil
+	}
+	return nil, notFound("The list of receivers shows all that there are.", "There is no receiver %q.", name)
+}
+
+func (r *receiver) describe() []string {
+	lines := []string{"The relay POSTs messages to " + withoutPassword(r.PostEndpoint) + ", and waits " + view.Span(seconds(r.Timeout)) + " for an " +
+		"answer."}
+	if r.StatusEndpoint != "" {
+		lines = append(lines, "It asks "+withoutPassword(r.StatusEndpoint)+" for the result of a message.")
+	}
+	if r.RateLimit > 0 {
+		lines = append(lines, fmt.Sprintf("At most %s in any %s.", view.Count(uint64(r.RateLimit), "POST"), view.Span(seconds(r.WindowSize))))
+	} else {
+		lines = append(lines, "There is no rate limit.")
+	}
+	lines = append(lines,
+		fmt.Sprintf("A POST that failed is repeated after %s, at most %s.", view.Span(seconds(r.RetryAfter)),
+			view.Count(uint64(max(0, r.MaxRetries)), "time")),
+		"Order: "+r.Order+". If the outcome of a POST is not known: "+strings.ReplaceAll(r.UnknownOutcome, "_", " ")+".",
+		"POSTs are signed with "+view.Count(uint64(r.SecretCount), "secret")+", which this page does not show.")
+	if r.SecretCount == 0 {
+		lines[len(lines)-1] = "POSTs are not signed: the receiver has no secret."
+	}
+	if r.TTL > 0 {
+		lines = append(lines, "A message that was not delivered within "+view.Span(seconds(r.TTL))+" is failed.")
+	}
+	return lines
+}
+
+func (y *Relay) actions(one receiver) []view.Action {
+	set := func(field string, value bool, text string) func(context.Context, url.Values) (view.Outcome, error) {
+		return func(ctx context.Context, _ url.Values) (view.Outcome, error) {
+			if err := y.call.Call(ctx, http.MethodPatch, "/v1/receivers/"+url.PathEscape(one.Name), map[string]bool{field: value}, nil); err != nil {
+				return view.Outcome{}, systemRefused(relayName, err)
+			}
+			return view.Outcome{Count: 1, Text: text}, nil
+		}
+	}
+	var all []view.Action
+	if one.Paused {
+		all = append(all, view.Action{
+			Name: "resume", Label: "Resume", Target: one.Name,
+			Do: set("paused", false, "Resumed. "+one.Name+" is not paused any more."),
+		})
+	} else {
+		all = append(all, view.Action{Name: "pause", Label: "Pause", Target: one.Name, Do: set("paused", true, "Paused. Messages to "+one.Name+" wait.")})
+	}
+	if one.State != nil && one.State.Disabled {
+		all = append(all, view.Action{
+			Name: "enable", Label: "Enable", Target: one.Name,
+			Do: set("enable", true, "Enabled. "+one.Name+" is not disabled any more."),
+		})
+	}
+	return all
+}

@@ -1,0 +1,66 @@
+package console
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+func takesGzip(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
+}
+
+func packed(data []byte) []byte {
+	var b bytes.Buffer
+	zip := gzip.NewWriter(&b)
+	_, _ = zip.Write(data)
+	_ = zip.Close() // a buffer takes all that is written
+	return b.Bytes()
+}
+
+type asset struct {
+	data, packed []byte
+	kind         string
+}
+
+// assets reads the static files. Version changes with any of them, so that browsers may keep them for ever.
+func assets() (files map[string]asset, version string) {
+	files = map[string]asset{}
+	sum := sha256.New()
+	_ = fs.WalkDir(view.Static, ".", func(name string, d fs.DirEntry, _ error) error { // files in the binary can be read
+		if d.IsDir() {
+			return nil
+		}
+		data, _ := view.Static.ReadFile(name)
+		_, _ = sum.Write(data)
+		kind := map[string]string{".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}[path.Ext(name)]
+		files[path.Base(name)] = asset{data, packed(data), kind + "; charset=utf-8"}
+		return nil
+	})
+	return files, hex.EncodeToString(sum.Sum(nil)[:6])
+}
+
+func (c *Console) serveStatic(w http.ResponseWriter, r *http.Request, name string) {
+	file, ok := c.static[name]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	if r.URL.RawQuery == c.version {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	w.Header().Set("Content-Type", file.kind)
+	if takesGzip(r) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(file.packed)
+		return
+	}
+	_, _ = w.Write(file.data)
+}
