@@ -37,14 +37,14 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		line string
 		want []string
 	}{
-		{"fetch S nobody", []string{`consumer "nobody" on stream "S": consumer not found; `, "--create SUBJECTS", "nats consumer ls S"}},
-		{"consume nowhere c", []string{`consumer "c" on stream "nowhere": stream not found; `, "--create SUBJECTS", "nats stream ls"}},
-		{"info S nobody", []string{"consumer not found; ", "nats consumer ls S"}},
-		{"unpin nowhere c", []string{"stream not found; ", "nats stream ls"}},
-		{"consumers pause S nobody --for 1h", []string{"consumer not found; ", "nats consumer ls S"}},
-		{"consumers resume nowhere c", []string{"stream not found; ", "nats stream ls"}},
-		{"consumers reset S nobody", []string{"consumer not found; ", "nats consumer ls S"}},
-		{"consumers reset nowhere c --to 5", []string{"stream not found; ", "nats stream ls"}},
+		{"fetch S nobody", []string{`consumer "nobody" on stream "S": consumer not found; `, "--create SUBJECTS", "jetpull consumers ls S"}},
+		{"consume nowhere c", []string{`consumer "c" on stream "nowhere": stream not found; `, "--create SUBJECTS", "jetpull streams ls"}},
+		{"info S nobody", []string{"consumer not found; ", "jetpull consumers ls S"}},
+		{"unpin nowhere c", []string{"stream not found; ", "jetpull streams ls"}},
+		{"consumers pause S nobody --for 1h", []string{"consumer not found; ", "jetpull consumers ls S"}},
+		{"consumers resume nowhere c", []string{"stream not found; ", "jetpull streams ls"}},
+		{"consumers reset S nobody", []string{"consumer not found; ", "jetpull consumers ls S"}},
+		{"consumers reset nowhere c --to 5", []string{"stream not found; ", "jetpull streams ls"}},
 	} {
 		r := f.run(t, strings.Fields(tt.line)...)
 		require.Equal(t, cli.ExitError, r.code, r.err)

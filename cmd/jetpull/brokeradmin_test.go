@@ -92,7 +92,8 @@ func TestBrokerObjects(t *testing.T) {
 		Headers                                    map[string]string
 	}
 	s.view(&k, "consumers", "get", odd, "k")
-	require.Equal(t, "kt http://127.0.0.1:9/ pull order.*,x k", strings.Join([]string{k.Token, k.CallbackURL, k.Type, k.EventTypes, k.Name}, " "), "what was not given stays")
+	require.Equal(t, "kt http://127.0.0.1:9/ pull order.*,x k", strings.Join([]string{k.Token, k.CallbackURL, k.Type, k.EventTypes, k.Name}, " "),
+		"what was not given stays")
 	require.Equal(t, "3 2.5 false 0", fmt.Sprint(k.Concurrency, k.RateLimit, k.Signed, len(k.Headers)))
 	require.Contains(t, s.want(0, "consumers", "pause", odd, "k"), "paused")
 	require.Regexp(t, `a/b \.\. +k +pull +paused +operator`, s.want(0, "consumers", "ls", odd))
@@ -128,7 +129,10 @@ func TestBrokerObjects(t *testing.T) {
 		{2, "neither a time", []string{"messages", "ls", "orders", "--since", "soon"}},
 		{2, "--message: it is empty", []string{"replay", "start", "sample-channel", "sample-consumer", "--message", ""}},
 		{2, "--status: it is empty", []string{"replay", "start", "sample-channel", "sample-consumer", "--status", ""}},
-		{1, `no message "none"; see what there is with: jetpull broker messages ls`, []string{"replay", "start", "sample-channel", "sample-consumer", "--message", "none"}},
+		{
+			1, `no message "none"; see what there is with: jetpull broker messages ls`,
+			[]string{"replay", "start", "sample-channel", "sample-consumer", "--message", "none"},
+		},
 		{2, "--rate NaN is no number", []string{"replay", "start", "sample-channel", "sample-consumer", "--rate", "NaN"}},
 		{2, "--file: it is empty", []string{"channels", "put", "orders", "--file", ""}},
 		{1, "--file: open none: ", []string{"channels", "put", "orders", "--file", "none"}},
@@ -151,7 +155,7 @@ func TestBrokerPutOverAnotherChange(t *testing.T) {
 	proxy := httputil.NewSingleHostReverseProxy(to)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
-			r.Header.Set("If-Unmodified-Since", "Thu, 01 Jan 2026 00:00:00 GMT") // somebody else has changed it since
+			r.Header.Set("If-Match", `"0"`) // somebody else has changed it since
 		}
 		proxy.ServeHTTP(w, r)
 	}))
@@ -205,7 +209,8 @@ func TestBrokerJobs(t *testing.T) {
 	require.Regexp(t, `^replay \S+: DONE, 27 of 27 jobs\n$`, s.want(0, "jobs", "requeue", "orders", "billing", "--all", "--rate", "10000"))
 	require.Eventually(t, func() bool { return s.count("DELIVERED") == 29 }, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, "0 dead jobs deleted\n", s.want(0, "jobs", "purge", "orders", "billing", "--all"))
-	require.Equal(t, "14 jobs\n", s.want(0, "replay", "start", "orders", "billing", "--status", "DELIVERED", "--metadata", "X-Tenant=acme", "--since", "1h", "--dry-run"))
+	require.Equal(t, "14 jobs\n", s.want(0, "replay", "start", "orders", "billing", "--status", "DELIVERED", "--metadata", "X-Tenant=acme", "--since",
+		"1h", "--dry-run"))
 	require.Equal(t, "0 jobs\n", s.want(0, "replay", "start", "orders", "billing", "--until", "2026-01-02T15:04:05Z", "--dry-run"))
 }
 

@@ -110,7 +110,8 @@ func TestBrokerBackupAndRestore(t *testing.T) {
 	}
 	_, body := brokerRequest(t, http.MethodGet, url+"/channel/c/message/before-0", admin, "")
 	require.Contains(t, body, `"Attempts":2`)
-	_, body = brokerRequest(t, http.MethodGet, url+"/channel/c/consumer/pull/queued-jobs?limit=100", map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"}, "")
+	_, body = brokerRequest(t, http.MethodGet, url+"/channel/c/consumer/pull/queued-jobs?limit=100",
+		map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"}, "")
 	require.GreaterOrEqual(t, strings.Count(body, `"MessageID":"before-`), before)
 	require.Equal(t, 409, broadcast(url, "before-0"))
 	require.Equal(t, 201, broadcast(url, "after"))

@@ -30,7 +30,7 @@ func TestNothingIsMadeForAWrongCommandLine(t *testing.T) {
 		{"consume S c --count -1", "--count -1 is not in 0.."},
 		{"fetch S c --count 0", "--count 0 is not in 1.."},
 		{"fetch S c --wait 0", "--wait 0s is not in 1ms.."},
-		{"fetch S c --fill --no-wait", "[fill no-wait] were all set"},
+		{"fetch S c --fill --no-wait", "--fill and --no-wait exclude each other"},
 		{"fetch S c --group a.b", "--group: "},
 		{"fetch S c --group g --min-pending 0", "--min-pending 0 is not in 1.."},
 		{"consume S c --group g --min-ack-pending 0", "--min-ack-pending 0 is not in 1.."},
@@ -64,7 +64,8 @@ func TestLimitsAreTheLibrarys(t *testing.T) {
 	f.publish(t, numbers(3)...)
 	for _, line := range []string{
 		"consume S c --count 1 --raw --concurrency 1792 --prefetch 1792",
-		"consume S c --count 1 --raw --concurrency 1 --prefetch 1 --max-attempts 1 --retry-delays 0s --drain-timeout 0s",
+		"consume S c --count 1 --raw --concurrency 1 --prefetch 1 --max-attempts 1 --drain-timeout 0s",
+		"consume S c --count 1 --raw --max-attempts 2 --retry-delays 0s",
 		"fetch S c --raw --count 1 --wait 1ms --fill",
 	} {
 		r := f.run(t, strings.Fields(line)...)
@@ -91,7 +92,8 @@ func TestServerIsAnnouncedWhenTheRunBegins(t *testing.T) {
 	r := jetpullRun(t, "consume", "S", "c", "--embedded", dir, "--create", "s.>", "--idle", "50ms", "--concurrency", "2", "--prefetch", "2")
 	require.Equal(t, cli.ExitNoMessages, r.code, r.err)
 	require.Contains(t, r.err, "The embedded server listens at nats://127.0.0.1:")
-	require.Contains(t, r.err, " without authentication: every program on this machine can use it\n")
+	require.Contains(t, r.err, "synced every 2s: a loss of power takes what was stored since")
+	require.Contains(t, r.err, " without authentication: every program on this machine can use it. ")
 	r = jetpullRun(t, "consume", "S", "c", "--embedded", dir, "--idle", "50ms", "--json")
 	require.Contains(t, jsonLines[struct{ Server string }](t, r.err)[0].Server, "nats://127.0.0.1:")
 	r = jetpullRun(t, "consume", "S", "c", "--embedded", dir, "--max-attempts", "2", "--dead-letter", "s.dead")

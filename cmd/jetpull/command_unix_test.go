@@ -5,6 +5,7 @@ package main
 import (
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -38,7 +39,7 @@ func TestConsumeLeavesNoCommandBehind(t *testing.T) {
 			require.NoError(t, err)
 			defer pipe.Close()
 			require.Eventually(t, func() bool { return out.String() == "started\n" }, 10*time.Second, 5*time.Millisecond)
-			require.Equal(t, cli.ExitError, stop(), errOut.String())
+			require.Equal(t, cli.ExitInterrupted, stop(), errOut.String())
 			require.NoError(t, pipe.SetReadDeadline(time.Now().Add(2*time.Second)))
 			_, err = io.Copy(io.Discard, pipe)
 			require.NoError(t, err, "it is alive after consume has left")
@@ -56,6 +57,28 @@ func TestConsumeLetsCommandsEnd(t *testing.T) {
 	out, errOut, stop := f.start(t, "consume", "S", "c", "--drain-timeout", "0s", "--", "sh", "-c",
 		`trap 'echo ended; exit 1' TERM; echo started; while :; do sleep 0.01; done`)
 	require.Eventually(t, func() bool { return out.String() == "started\n" }, 10*time.Second, 5*time.Millisecond)
-	require.Equal(t, cli.ExitError, stop(), errOut.String())
+	require.Equal(t, cli.ExitInterrupted, stop(), errOut.String())
 	require.Equal(t, "started\nended\n", out.String())
+}
+
+// A command that exits with 0 has done its work, also if what it has started in the background keeps its output open.
+func TestCommandLeavesAProcessInTheBackground(t *testing.T) {
+	t.Parallel()
+	needShell(t)
+	const script = `(sleep 600 & echo $! >> "$PIDS"); echo done; exit 0`
+	pids := filepath.Join(t.TempDir(), "pids")
+	t.Cleanup(func() { _ = exec.Command("sh", "-c", `kill $(cat "$1")`, "sh", pids).Run() })
+	command := []string{"env", "PIDS=" + pids, "sh", "-c", script}
+	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
+	f.publish(t, "one")
+	r := f.run(t, append([]string{"consume", "S", "c", "--count", "1", "-q", "--"}, command...)...)
+	require.Equal(t, result{cli.ExitDone, "done\n", ""}, r)
+	f.settled(t, 1)
+
+	db := newDB(t)
+	require.Zero(t, jetpullFeed(t, db, "1\n", "add", "p", "--seal").code)
+	_, stop := watching(t, db, "--auto-close", "--exec", "PIDS="+pids+`; sleep 600 & echo $! >> "$PIDS"; exit 0`)
+	awaitStatus(t, db, "p", "Complete")
+	stop()
+	require.NotContains(t, jetpullFeed(t, db, "", "ls", "p", "--json").out, "WaitDelay")
 }

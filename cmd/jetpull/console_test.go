@@ -87,10 +87,31 @@ func TestConsoleBesideASystem(t *testing.T) {
 
 // The console makes requests with the broker's token, of which it has no more than a hash here.
 func TestNoConsoleWithAHashedToken(t *testing.T) {
-	base, stop := listen(t, brokercmd.New(new(bool)), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0", "--admin-token", "sha256:"+strings.Repeat("0", 64))
+	base, stop := listen(t, brokercmd.New(new(bool)), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0", "--admin-token",
+		"sha256:"+strings.Repeat("0", 64))
 	status, _ := page(t, newBrowser(t), base+"/console/broker")
 	require.NotEqual(t, http.StatusOK, status)
 	require.NoError(t, stop())
+}
+
+// A broker whose requests must be signed refuses those of the console, unless there is an admin token.
+func TestNoConsoleBehindSignedRequests(t *testing.T) {
+	t.Setenv("JETPULL_BROKER_GATEWAY_AUTH_HMAC_SHARED_SECRET", strings.Repeat("s", 32))
+	for token, want := range map[string]int{"": http.StatusNotFound, "secret": http.StatusUnauthorized} {
+		base, stop := listen(t, brokercmd.New(new(bool)), "--store-dir", filepath.Join(t.TempDir(), "store"), "--listen", "127.0.0.1:0",
+			"--gateway-auth-mode", "hmac", "--admin-token", token)
+		for _, path := range []string{"/console/", "/console/broker", "/console/static/app.js"} {
+			status, text := page(t, newBrowser(t), base+path)
+			if token == "" {
+				require.Contains(t, []int{http.StatusNotFound, http.StatusUnauthorized}, status, path)
+				require.NotContains(t, text, "jetpull console", path)
+			} else if path != "/console/static/app.js" {
+				require.Equal(t, want, status, path)
+				require.Contains(t, text, "Sign in", path)
+			}
+		}
+		require.NoError(t, stop())
+	}
 }
 
 func TestConsoleCommand(t *testing.T) {
@@ -172,7 +193,8 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 	out, in := io.Pipe()
 	code := make(chan int, 1)
 	go func() {
-		code <- execute(ctx, []string{"console", "--feed", "sqlite:" + filepath.Join(away, "feed.db"), "--listen", "127.0.0.1:0"}, strings.NewReader(""), in, io.Discard)
+		code <- execute(ctx, []string{"console", "--feed", "sqlite:" + filepath.Join(away, "feed.db"), "--listen", "127.0.0.1:0"}, strings.NewReader(""),
+			in, io.Discard)
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
@@ -183,7 +205,10 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 		require.NotContains(t, text, "Not found", path)
 	}
 	require.NoError(t, os.Rename(there, away))
-	for path, want := range map[string]string{"overview": "1 item is ready", "feed": "applications", "partition?id=applications": "first", "item?partition=applications&id=first": "Available"} {
+	for path, want := range map[string]string{
+		"overview": "1 item is ready", "feed": "applications", "partition?id=applications": "first",
+		"item?partition=applications&id=first": "Available",
+	} {
 		require.Eventually(t, func() bool {
 			_, text := page(t, http.DefaultClient, base+path)
 			return strings.Contains(text, want)
@@ -192,7 +217,8 @@ func TestConsoleWithoutDatabase(t *testing.T) {
 	cancel()
 	require.Zero(t, <-code)
 
-	require.NotZero(t, execute(t.Context(), []string{"console", "--feed", "mysql://db", "--listen", "127.0.0.1:0"}, strings.NewReader(""), io.Discard, io.Discard))
+	require.NotZero(t, execute(t.Context(), []string{"console", "--feed", "mysql://db", "--listen", "127.0.0.1:0"}, strings.NewReader(""), io.Discard,
+		io.Discard))
 }
 
 // The environment's tokens have the names that the systems' own commands read.
@@ -253,7 +279,10 @@ func TestConsoleOfAFeed(t *testing.T) {
 	store, err := feed.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "feed.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	watcher := feed.NewWatcher(store, feed.ProcessorFunc(func(context.Context, feed.Item) (feed.Response, error) { return feed.Response{Done: true}, nil }))
+	watcher := feed.NewWatcher(store, feed.ProcessorFunc(func(context.Context, feed.Item) (feed.Response, error) {
+		return feed.Response{Done: true},
+			nil
+	}))
 	for _, tt := range []struct {
 		address, token string
 		want           int

@@ -73,7 +73,7 @@ func TestConsumeUntilInterrupted(t *testing.T) {
 	require.Equal(t, cli.ExitDone, stop(), "a worker that is stopped has done its work")
 	all := jsonLines[pulling.Message](t, out.String())
 	require.Equal(t, "one", *all[0].Data)
-	require.Equal(t, 2, jsonLines[run.Tally](t, errOut.String())[0].Acked)
+	require.Equal(t, 2, jsonLines[run.Tally](t, errOut.String())[0].Acknowledged)
 }
 
 func TestConsumeBoundedAndInterrupted(t *testing.T) {
@@ -114,9 +114,9 @@ func TestConsumeExitCodeOfTheCommandSettles(t *testing.T) {
 		outcomes[line.StreamSeq] = append(outcomes[line.StreamSeq], line.Outcome)
 		require.NotNil(t, line.Exit)
 	}
-	require.Equal(t, map[uint64][]string{1: {"ack"}, 2: {"term"}, 3: {"nak", "ack"}, 4: {"ack"}}, outcomes)
+	require.Equal(t, map[uint64][]string{1: {"acknowledged"}, 2: {"terminated"}, 3: {"retried", "acknowledged"}, 4: {"acknowledged"}}, outcomes)
 	require.Contains(t, r.err, "done\n", "with --json what commands print goes to stderr")
-	require.Contains(t, r.err, `"acked":3,"failed":1,"terminated":1,`)
+	require.Contains(t, r.err, `"acknowledged":3,"retried":1,"dead_lettered":0,"terminated":1,"handed_back":0,`)
 	require.Contains(t, r.err, "not every message was acknowledged: 1 failed or were terminated", "3 did not fail in the end")
 	require.Contains(t, r.err, `exit status 7","outcome":"retried in 10ms"`)
 	require.Contains(t, r.err, `exit status 65","outcome":"terminated"`)
@@ -127,7 +127,7 @@ func TestConsumeExitCodeOfTheCommandSettles(t *testing.T) {
 func TestConsumeReportsAFailureOnce(t *testing.T) {
 	t.Parallel()
 	needShell(t)
-	for asJSON, want := range map[string]string{"--json=false": "1 acknowledged, 2 attempts failed in ", "--json": `"acked":1,"failed":2`} {
+	for asJSON, want := range map[string]string{"--json=false": "1 acknowledged, 2 retried in ", "--json": `"acknowledged":1,"retried":2`} {
 		f := newFixture(t, jetstream.ConsumerConfig{})
 		f.publish(t, "one")
 		r := f.run(t, "consume", "S", "c", "--idle", "1s", "--retry-delays", "10ms", asJSON, "--", "sh", "-c", "test $JETPULL_DELIVERED = 3")
@@ -147,7 +147,7 @@ func TestConsumeDeadLetter(t *testing.T) {
 	r := f.run(t, "consume", "S", "c", "--idle", "1s", "--max-attempts", "2", "--retry-delays", "10ms",
 		"--dead-letter", "dead", "--", "false")
 	require.Equal(t, cli.ExitFailed, r.code, r.err)
-	require.Contains(t, r.err, "0 acknowledged, 2 attempts failed, 1 given up in ")
+	require.Contains(t, r.err, "0 acknowledged, 1 retried, 1 dead-lettered in ")
 	require.Regexp(t, `(?s)outcome="retried in 10ms".*outcome=dead_lettered`, r.err)
 	dead, err := f.js.Stream(t.Context(), "DEAD")
 	require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestConsumeEndsCommands(t *testing.T) {
 		"sh", "-c", "echo started; sleep 600 & wait")
 	require.Eventually(t, func() bool { return out.String() == "started\n" }, 10*time.Second, 5*time.Millisecond)
 	begin := time.Now()
-	require.Equal(t, cli.ExitError, stop(), errOut.String())
+	require.Equal(t, cli.ExitInterrupted, stop(), errOut.String())
 	require.Less(t, time.Since(begin), child.OutputAfter, "the children are ended too, or Wait would go on for their output")
 	require.Contains(t, errOut.String(), "drain timeout")
 	r := f.run(t, "fetch", "S", "c")
@@ -247,5 +247,57 @@ func TestConsumeIdleAndInterrupted(t *testing.T) {
 		}, 10*time.Second, 5*time.Millisecond)
 		require.Equal(t, cli.ExitInterrupted, stop(), errOut.String())
 		require.Contains(t, errOut.String(), "interrupted after "+handled+"\n")
+	}
+}
+
+// The words for the outcome of a message are the same in the lines of --json, in the log and in the summary, and each is what has happened.
+func TestConsumeOutcomes(t *testing.T) {
+	t.Parallel()
+	needShell(t)
+	for name, tt := range map[string]struct {
+		consumer jetstream.ConsumerConfig
+		flags    string
+		outcomes []string
+		logged   string
+		tally    run.Tally
+	}{
+		"one attempt":   {flags: "--max-attempts 1", outcomes: []string{"terminated"}, logged: "terminated", tally: run.Tally{Terminated: 1}},
+		"two attempts":  {flags: "--max-attempts 2", outcomes: []string{"retried", "terminated"}, logged: "terminated", tally: run.Tally{Retried: 1, Terminated: 1}},
+		"a dead letter": {flags: "--max-attempts 1 --dead-letter dead", outcomes: []string{"dead_lettered"}, logged: "dead_lettered", tally: run.Tally{DeadLettered: 1}},
+		"in order":      {flags: "--max-attempts 2 --ordered-by subject", outcomes: []string{"retried", "terminated"}, tally: run.Tally{Retried: 1, Terminated: 1}},
+		"last delivery": {consumer: jetstream.ConsumerConfig{MaxDeliver: 1}, outcomes: []string{"handed_back"}, logged: "handed_back", tally: run.Tally{HandedBack: 1}},
+		"no acks":       {consumer: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, outcomes: []string{"failed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, tt.consumer)
+			_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"dead"}})
+			require.NoError(t, err)
+			f.publish(t, "one")
+			args := []string{"consume", "S", "c", "--idle", "1s", "--json"}
+			if strings.Contains(tt.flags, "--max-attempts 2") {
+				args = append(args, "--retry-delays", "10ms")
+			}
+			r := f.run(t, append(append(args, strings.Fields(tt.flags)...), "--", "sh", "-c", "exit 7")...)
+			require.Equal(t, cli.ExitFailed, r.code, r.err)
+			var outcomes []string
+			for _, line := range jsonLines[perform.Result](t, r.out) {
+				outcomes = append(outcomes, line.Outcome)
+				require.Equal(t, 7, *line.Exit)
+				require.Contains(t, line.Error, "exit status 7")
+				require.Equal(t, line.Outcome == "retried", line.Delay != nil)
+			}
+			require.Equal(t, tt.outcomes, outcomes)
+			if tt.logged != "" {
+				require.Contains(t, r.err, `"outcome":"`+tt.logged+`"`)
+			}
+			for line := range strings.Lines(r.err) {
+				if strings.HasPrefix(line, `{"acknowledged"`) {
+					got := jsonLines[run.Tally](t, line)[0]
+					got.Seconds = 0
+					require.Equal(t, tt.tally, got)
+				}
+			}
+		})
 	}
 }

@@ -40,7 +40,7 @@ func TestConsumersPauseAndResume(t *testing.T) {
 	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Equal(t, "{\"stream\":\"S\",\"consumer\":\"c\",\"paused\":false}\n", r.out)
 	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c").code)
-	require.NotContains(t, f.run(t, "info", "S", "c").out, "pause")
+	require.NotContains(t, f.run(t, "info", "S", "c").out, "pause until")
 
 	r = f.run(t, "consumers", "pause", "S", "nobody", "--for", "1h")
 	require.Equal(t, cli.ExitError, r.code)
@@ -116,7 +116,8 @@ func TestPublishCreatesAStreamAlone(t *testing.T) {
 // A schedule is stored under its subject, and the stream publishes the message when it is due.
 func TestPublishSchedule(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
-	r := f.run(t, "publish", "due.now", "daily", "--at", time.Now().Add(2*time.Second).UTC().Format(time.RFC3339), "--schedule", "due.schedules.a", "--create", "DUE")
+	r := f.run(t, "publish", "due.now", "daily", "--at", time.Now().Add(2*time.Second).UTC().Format(time.RFC3339), "--schedule", "due.schedules.a",
+		"--create", "DUE")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Equal(t, "scheduled under due.schedules.a\n", r.err)
 	s, err := f.js.Stream(t.Context(), "DUE")
@@ -131,9 +132,9 @@ func TestPublishSchedule(t *testing.T) {
 	}
 
 	for want, flags := range map[string][]string{
-		`"--at" flag: invalid time format`:         {"--at", "tomorrow", "--schedule", "s.x"},
+		`--at "tomorrow" is not a time such as`:    {"--at", "tomorrow", "--schedule", "s.x"},
 		"--at 2001-01-01T00:00:00Z is in the past": {"--at", "2001-01-01T00:00:00Z", "--schedule", "s.x"},
-		"[cron every] were all set":                {"--every", "1s", "--cron", "@daily", "--schedule", "s.x"},
+		"exclude each other; give one of them":     {"--every", "1s", "--cron", "@daily", "--schedule", "s.x"},
 		`--schedule "" is not a subject`:           {"--every", "1s"},
 		`--schedule "s.a" is not a subject`:        {"--every", "1s", "--schedule", "s.a"},
 		"need --at, --every or --cron":             {"--schedule", "s.x"},

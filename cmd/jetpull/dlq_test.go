@@ -26,7 +26,10 @@ func (f fixture) giveUp(t *testing.T, n int) {
 	_, err = f.js.Publish(t.Context(), "dead.other", []byte("no dead letter"))
 	require.NoError(t, err)
 	for i := range n {
-		_, err := f.js.PublishMsg(t.Context(), &nats.Msg{Subject: fmt.Sprintf("s.%d", i%2), Data: fmt.Append(nil, i+1), Header: nats.Header{"X-Kind": {"one"}, nats.MsgIdHdr: {fmt.Sprint(i)}}})
+		_, err := f.js.PublishMsg(t.Context(), &nats.Msg{
+			Subject: fmt.Sprintf("s.%d", i%2), Data: fmt.Append(nil, i+1),
+			Header: nats.Header{"X-Kind": {"one"}, nats.MsgIdHdr: {fmt.Sprint(i)}},
+		})
 		require.NoError(t, err)
 	}
 	sub, err := jetpull.Subscribe(t.Context(), f.js, "S", "c")
@@ -65,7 +68,10 @@ func TestDLQ(t *testing.T) {
 
 	r := jetpullRun(t, "dlq", "show", "D", "2", "-s", f.url)
 	require.Equal(t, cli.ExitDone, r.code, r.err)
-	for _, want := range []string{`subject +s.0\n`, `stream +S\n`, `stream seq +1\n`, `consumer +c\n`, `attempts +1\n`, `reason +the database is away\n`, `headers x-kind +one\n`, `text +1\n`} {
+	for _, want := range []string{
+		`subject +s.0\n`, `stream +S\n`, `stream seq +1\n`, `consumer +c\n`, `attempts +1\n`,
+		`reason +the database is away\n`, `headers x-kind +one\n`, `data +1\n`,
+	} {
 		require.Regexp(t, want, r.out)
 	}
 	require.Equal(t, cli.ExitError, jetpullRun(t, "dlq", "show", "D", "1", "-s", f.url).code, "it is none")
@@ -108,15 +114,161 @@ func TestDLQRequeueToNoStream(t *testing.T) {
 	for _, to := range []string{"nobody.stores", "subscribed"} {
 		r := f.run(t, "dlq", "requeue", "D", "--all", "--to", to, "--timeout", "1s")
 		require.Equal(t, cli.ExitError, r.code, r.err)
-		require.Regexp(t, "^jetpull: dead letter [2-4]: publish to "+to+": no stream has this subject; create one that has it, or give another subject with --to\n$", r.err)
+		require.Regexp(t, "^requeue to "+to+" \\(3\\)\njetpull: dead letter [2-4]: publish to "+to+": no stream has this subject; create one that has "+
+			"it, or give another subject with --to\n$", r.err)
 		require.Equal(t, "requeued 0 dead letters\n", r.out)
 		require.Len(t, f.letters(t), 3)
 	}
 	require.NoError(t, f.js.DeleteStream(t.Context(), "S"))
 	r := f.run(t, "dlq", "requeue", "D", "3", "4")
 	require.Equal(t, cli.ExitFailed, r.code, "others may have another subject")
-	require.Contains(t, r.err, `dead letter 3: publish to s.1: no stream has this subject; create one that has it, or give another subject with --to`)
+	require.Contains(t, r.err, `dead letter 3: stream "S" of its origin does not exist: give another subject`)
 	require.Contains(t, r.err, "2 dead letters could not be requeued\n")
+}
+
+// Everybody who may publish to the stream of dead letters can forge one. It gets nothing done that needs the operator's permissions: no request to
+// the server, no message to a subscriber or to a stream that is not its origin.
+func TestDLQRequeueForged(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.giveUp(t, 1)
+	for stream, subject := range map[string]string{"X": "x.>", "eu_messages": "eu.m.>"} {
+		_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{subject}})
+		require.NoError(t, err)
+	}
+	inbox := f.srv.Connect(t)
+	heard, err := inbox.SubscribeSync("_INBOX.victim.>")
+	require.NoError(t, err)
+	require.NoError(t, inbox.Flush())
+	forged := [][2]string{
+		{"$JS.API.STREAM.DELETE.X", "S"},
+		{"$JS.API.STREAM.PURGE.S", "X"},
+		{"_INBOX.victim.1", "S"},
+		{"s.*", "S"},
+		{"s.>", "S"},
+		{"s..1", "S"},
+		{"x.new", "S"},
+		{"s.new", "X"},
+		{"x.new", "NONE"},
+		{"x.new", ""},
+		{"eu.m.channel.1", "eu_messages"},
+	}
+	for _, to := range forged {
+		_, err := f.js.PublishMsg(t.Context(), &nats.Msg{Subject: "dead.letters", Header: nats.Header{
+			jetpull.HeaderDeadSubject: {to[0]}, jetpull.HeaderDeadStream: {to[1]}, "Nats-Expected-Stream": {"D"}, "nats-rollup": {"all"},
+		}})
+		require.NoError(t, err)
+	}
+	r := f.run(t, "dlq", "requeue", "D", "--all", "--dry-run")
+	require.Equal(t, cli.ExitFailed, r.code, r.err)
+	require.Equal(t, "would requeue 1 dead letter\n", r.out)
+	require.Contains(t, r.err, `requeue to s.0 (1); refused: 11 (dead letter 3: subject "$JS.API.STREAM.DELETE.X" belongs to the server, which may act on the message)`)
+	require.Contains(t, r.err, "11 dead letters could not be requeued\n")
+	require.Len(t, f.letters(t), 12)
+
+	r = f.run(t, "dlq", "requeue", "D", "--all", "-j")
+	require.Equal(t, cli.ExitFailed, r.code, r.err)
+	require.JSONEq(t, `{"done":1,"failed":11,"dry_run":false,"subjects":{"s.0":1}}`, r.out)
+	require.Len(t, f.letters(t), 11)
+	stored := func(stream string) uint64 {
+		s, err := f.js.Stream(t.Context(), stream)
+		require.NoError(t, err, stream)
+		return s.CachedInfo().State.Msgs
+	}
+	require.EqualValues(t, 2, stored("S"))
+	require.Zero(t, stored("X"))
+	require.Zero(t, stored("eu_messages"))
+	for _, to := range []string{"$JS.API.STREAM.DELETE.X", "_INBOX.victim.1"} {
+		r = f.run(t, "dlq", "requeue", "D", "--all", "--to", to)
+		require.Equal(t, cli.ExitUsage, r.code, r.err)
+	}
+	require.Zero(t, stored("X"))
+	n, _, err := heard.Pending()
+	require.NoError(t, err)
+	require.Zero(t, n)
+	// An operator who names another subject may have the message there.
+	r = f.run(t, "dlq", "requeue", "D", "9", "--to", "x.chosen")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.Equal(t, "requeue to x.chosen (1)\n", r.err)
+	require.EqualValues(t, 1, stored("X"))
+}
+
+// A dead letter cannot pass for an answer of the server, which would hide it and those after it.
+func TestDLQForgedStatus(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "D", Subjects: []string{"dead.>"}, AllowDirect: true})
+	require.NoError(t, err)
+	want := []uint64{}
+	for i, status := range []string{"100", "404", "408", "409", "409", "409", "423", "503", "204"} {
+		description := []string{"Consumer Deleted", "Server Shutdown", "Leadership Change"}[i%3]
+		seq, err := f.js.PublishMsg(t.Context(), &nats.Msg{Subject: "dead.letters", Header: nats.Header{
+			"Status": {status}, "Description": {description}, jetpull.HeaderDeadSubject: {"s.0"}, jetpull.HeaderDeadStream: {"S"}, "Nats-Sequence": {"1"},
+			"Nats-Last-Consumer": {"0"}, "Nats-Pin-Id": {"x"}, "Nats-Consumer-Stalled": {"$JS.API.STREAM.DELETE.S"},
+		}})
+		require.NoError(t, err)
+		want = append(want, seq.Sequence)
+	}
+	require.Equal(t, want, f.letters(t))
+	r := f.run(t, "dlq", "requeue", "D", "--all")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.Equal(t, "requeued 9 dead letters\n", r.out)
+	require.Empty(t, f.letters(t))
+}
+
+// A list ends although another process deletes the dead letters that it has yet to read.
+func TestDLQWhileLettersVanish(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.giveUp(t, 1)
+	const letters = 2000 // more than are read ahead
+	for range letters {
+		_, err := f.js.PublishMsgAsync(&nats.Msg{
+			Subject: "dead.letters", Data: make([]byte, 100),
+			Header: nats.Header{jetpull.HeaderDeadSubject: {"s.0"}, jetpull.HeaderDeadStream: {"S"}},
+		})
+		require.NoError(t, err)
+	}
+	<-f.js.PublishAsyncComplete()
+	for _, filter := range []deadletters.Filter{{}, {Heads: true}} {
+		d, err := f.js.Stream(t.Context(), "D")
+		require.NoError(t, err)
+		n := 0
+		for _, err := range deadletters.All(t.Context(), f.js, d, &filter) {
+			require.NoError(t, err)
+			if n++; n == 1 {
+				require.NoError(t, d.Purge(t.Context(), jetstream.WithPurgeKeep(uint64(letters/4))))
+				require.NoError(t, d.Purge(t.Context()))
+			}
+		}
+		require.Less(t, n, letters)
+	}
+}
+
+// Two requeues at once lose nothing, store nothing twice, and neither fails because the other was first.
+func TestDLQRequeueTwiceAtOnce(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	const letters = 1000
+	f.giveUp(t, letters)
+	results := make(chan result)
+	for range 2 {
+		go func() {
+			var out, errOut buffer
+			code := execute(t.Context(), []string{"dlq", "requeue", "D", "--all", "-j", "--nats", f.url}, strings.NewReader(""), &out, &errOut)
+			results <- result{code, out.String(), errOut.String()}
+		}()
+	}
+	done := 0
+	for range 2 {
+		r := <-results
+		require.Equal(t, cli.ExitDone, r.code, r.err)
+		require.Empty(t, r.err)
+		one := jsonLines[struct{ Done, Failed, Gone int }](t, r.out)[0]
+		require.Zero(t, one.Failed)
+		done += one.Done
+	}
+	require.Equal(t, letters, done)
+	require.Empty(t, f.letters(t))
+	s, err := f.js.Stream(t.Context(), "S")
+	require.NoError(t, err)
+	require.EqualValues(t, 2*letters, s.CachedInfo().State.Msgs)
 }
 
 // A requeue sends in order, and one that was interrupted is completed by the same command: each message is stored once more.
@@ -157,8 +309,10 @@ func TestDLQSaysThatThereIsNothing(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.giveUp(t, 1)
 	for line, want := range map[string]string{
-		"ls D --reason nothing": "stream D, over dead.>, has 2 messages, and no dead letter that the filter fits; leave out --reason, --subject and --since to list all\n",
-		"ls S":                  "stream S, over s.>, has 1 message, and no dead letter; check that it stores the subject of consume --dead-letter, or see what there is with: nats stream ls\n",
+		"ls D --reason nothing": "stream D, over dead.>, has 2 messages, and no dead letter that the filter fits; leave out --reason, --subject and " +
+			"--since to list all\n",
+		"ls S": "stream S, over s.>, has 1 message, and no dead letter; check that it stores the subject of consume --dead-letter, or " +
+			"see what there is with: jetpull streams ls\n",
 	} {
 		r := jetpullRun(t, append([]string{"dlq", "-s", f.url}, strings.Fields(line)...)...)
 		require.Equal(t, cli.ExitDone, r.code, r.err)
@@ -167,7 +321,7 @@ func TestDLQSaysThatThereIsNothing(t *testing.T) {
 	}
 	r := jetpullRun(t, "dlq", "ls", "NONE", "-s", f.url)
 	require.Equal(t, cli.ExitError, r.code)
-	require.Contains(t, r.err, `stream "NONE": stream not found; see what there is with: nats stream ls`)
+	require.Contains(t, r.err, `stream "NONE": stream not found; see what there is with: jetpull streams ls`)
 	require.Empty(t, r.out)
 }
 
@@ -179,7 +333,8 @@ func TestDLQNamesWhatIsNoDeadLetter(t *testing.T) {
 		r := jetpullRun(t, "dlq", verb, "D", "1", "2", "99", "99", "--dry-run", "-s", f.url)
 		require.Equal(t, cli.ExitError, r.code, r.err)
 		require.Equal(t, "would "+verb+" 1 dead letter\n", r.out)
-		require.Equal(t, "jetpull: stream \"D\" has no dead letter 1\nstream \"D\" has no dead letter 99\n", r.err)
+		require.Equal(t, map[string]string{"requeue": "requeue to s.0 (1)\n"}[verb]+"jetpull: stream \"D\" has no dead letter 1\nstream \"D\" has no "+
+			"dead letter 99\n", r.err)
 	}
 	r := jetpullRun(t, "dlq", "purge", "D", "2", "99", "-j", "-s", f.url)
 	require.Equal(t, cli.ExitError, r.code, r.err)
@@ -243,10 +398,37 @@ func TestPublish(t *testing.T) {
 		require.Contains(t, r.err, want)
 	}
 	var out, errOut buffer
-	require.Equal(t, cli.ExitDone, execute(t.Context(), []string{"publish", "s.a", "-s", f.url}, strings.NewReader(`{{.Count}} {{"a": 1`), &out, &errOut), errOut.String())
+	require.Equal(t, cli.ExitDone, execute(t.Context(), []string{"publish", "s.a", "-s", f.url}, strings.NewReader(`{{.Count}} {{"a": 1`), &out,
+		&errOut), errOut.String())
 	piped, err := s.GetMsg(t.Context(), 602)
 	require.NoError(t, err)
 	require.Equal(t, `{{.Count}} {{"a": 1`, string(piped.Data), "what is piped in is no template")
+}
+
+// A subject that begins with $ is a request to the server rather than a message, unless somebody means it.
+func TestPublishToTheServerNeedsForce(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, "a", "b")
+	for _, args := range [][]string{
+		{"$JS.API.STREAM.PURGE.S", ""},
+		{`{{"$JS"}}.API.STREAM.PURGE.S`, ""},
+		{"s.a", "x", "--every", "1h", "--schedule", "$JS.API.STREAM.PURGE.S"},
+	} {
+		r := f.run(t, append([]string{"publish"}, args...)...)
+		require.Equal(t, cli.ExitUsage, r.code, "%q: %s", args, r.err)
+		require.Contains(t, r.err, "subject $JS.API.STREAM.PURGE.S belongs to the server, which may act on the message: add --force if that is what "+
+			"you want")
+	}
+	var out, errOut buffer
+	args := []string{"publish", "$JS.API.STREAM.PURGE.S", "--lines", "--nats", f.url}
+	require.Equal(t, cli.ExitUsage, execute(t.Context(), args, strings.NewReader("\n"), &out, &errOut), errOut.String())
+	s, err := f.js.Stream(t.Context(), "S")
+	require.NoError(t, err)
+	require.EqualValues(t, 2, s.CachedInfo().State.Msgs)
+	_, err = f.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "B"})
+	require.NoError(t, err)
+	r := f.run(t, "publish", "$KV.B.key", "value", "--force")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 }
 
 // TestPublishRefusesTemplates sees that a wrong template is refused before a stream is made.

@@ -5,13 +5,17 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 )
 
@@ -101,4 +105,20 @@ func TestUnknown(t *testing.T) {
 	} {
 		require.Contains(t, unknown(line), want, line)
 	}
+}
+
+// No help is wider than 100 columns.
+func TestWidthOfHelps(t *testing.T) {
+	var check func(cmd *cobra.Command, path ...string)
+	check = func(cmd *cobra.Command, path ...string) {
+		r := jetpullRun(t, append(path, "--help")...)
+		require.Equal(t, cli.ExitDone, r.code, r.err)
+		for line := range strings.Lines(r.out) {
+			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 100, "%v: %s", path, line)
+		}
+		for _, sub := range cmd.Commands() {
+			check(sub, append(slices.Clone(path), sub.Name())...)
+		}
+	}
+	check(newRootCommand(&client.Globals{}))
 }

@@ -22,11 +22,10 @@ import (
 
 // itemLine is an item as --json prints it.
 type itemLine struct {
-	ID      string
-	Status  string
-	Data    []byte
-	Text    *string
-	Errors  []string
+	ID     string
+	Status string
+	Errors []string
+	cli.Payload
 	History []struct {
 		At      time.Time
 		Gate    int
@@ -119,24 +118,24 @@ func TestListsHaveAHeader(t *testing.T) {
 	require.Equal(t, []string{"id status gate sealed owner", "closed Complete 0 false"}, slices.Delete(rows("ls", "--status", "Complete"), 1, 2))
 	of := rows("ls", "p", "--status", "available")
 	require.Len(t, of, 6)
-	require.Equal(t, "id status gate attempt text", of[0])
+	require.Equal(t, "id status gate attempt data", of[0])
 	require.Regexp(t, `^[A-Za-z0-9]{22} Available 0 0 plain$`, of[2])
 	require.Equal(t, result{err: "there are none\n"}, jetpullFeed(t, db, "", "ls", "p", "--status", "failed"))
 	require.Equal(t, []string{"plain", `{"a":1}`, "\xff\xfe", ""}, rows("ls", "p", "--data"), "data has no header")
 	r := jetpullFeed(t, db, "", "ls", "--status", "done")
 	require.Equal(t, cli.ExitUsage, r.code)
-	require.Contains(t, r.err, `invalid argument "done" for "--status" flag: give Available, Complete or Failed`)
+	require.Contains(t, r.err, `--status "done": give Available, Complete or Failed`)
 
 	items := itemLines(t, db, "ls", "p")
 	require.Len(t, items, 4)
 	for i, want := range []string{"plain", `{"a":1}`, "", ""} {
 		if i == 2 {
-			require.Nil(t, items[i].Text, "it is no text")
-			require.Equal(t, []byte("\xff\xfe"), items[i].Data)
+			require.Nil(t, items[i].Data, "it is no text")
+			require.Equal(t, "//4=", *items[i].DataBase64)
 			continue
 		}
-		require.Equal(t, want, *items[i].Text)
-		require.Equal(t, []byte(want), items[i].Data)
+		require.Equal(t, want, *items[i].Data)
+		require.Nil(t, items[i].DataBase64)
 	}
 }
 
@@ -145,6 +144,8 @@ func TestWatchCountsWhatPassesAGate(t *testing.T) {
 	db := newDB(t)
 	require.Zero(t, jetpullFeed(t, db, strings.Repeat("x\n", 60), "add", "p").code)
 	pass := make(chan struct{})
+	release := sync.OnceFunc(func() { close(pass) })
+	t.Cleanup(release) // a failure leaves no handler that waits
 	stop := startWatcher(t, db, func(w http.ResponseWriter, _ *http.Request) {
 		<-pass
 		_, _ = io.WriteString(w, `{"gate":1}`)
@@ -161,10 +162,10 @@ func TestWatchCountsWhatPassesAGate(t *testing.T) {
 		pass <- struct{}{}
 	}
 	require.Eventually(t, func() bool {
-		return regexp.MustCompile(`"gate":0,.*"at_gate":3[01],"above":(29|30),"steps":(29|30),`).MatchString(out.String())
+		return regexp.MustCompile(`"gate":0,.*"at_gate":3[01],"above":(29|30),"below":0,"steps":(29|30),`).MatchString(out.String())
 	}, 30*time.Second, 10*time.Millisecond, "%s", &out)
 	require.Regexp(t, `"complete":0,.*"rate":[1-9]`, out.String())
-	close(pass)
+	release()
 	cancel()
 	require.Equal(t, cli.ExitDone, <-code, errOut.String())
 	require.Equal(t, cli.ExitDone, stop())
@@ -197,7 +198,7 @@ func TestPruneAndExport(t *testing.T) {
 	for line := range strings.Lines(string(text)) {
 		var it itemLine
 		require.NoError(t, json.Unmarshal([]byte(line), &it))
-		exported = append(exported, *it.Text)
+		exported = append(exported, *it.Data)
 	}
 	require.ElementsMatch(t, []string{"a", "b"}, exported)
 	require.NotZero(t, jetpullFeed(t, db, "", "show", "p").code)
@@ -212,8 +213,8 @@ func TestGateOpensLater(t *testing.T) {
 	require.Zero(t, jetpullFeed(t, db, "c\n", "add", "later", "--gate", "1", "--open-at", "2999-01-01T00:00:00Z").code)
 	for want, wrong := range map[string][]string{
 		"gate 0 is open from the beginning":               {"--open-after", "1h"},
-		`"--open-at" flag: invalid time format`:           {"--gate", "1", "--open-at", "tomorrow"},
-		`invalid argument "" for "--open-at"`:             {"--gate", "1", "--open-at", ""},
+		`--open-at "tomorrow" is not a time`:              {"--gate", "1", "--open-at", "tomorrow"},
+		`--open-at "" is not a time`:                      {"--gate", "1", "--open-at", ""},
 		"the year is 0":                                   {"--gate", "1", "--open-at", "0000-01-01T00:00:00Z"},
 		"--open-after -1s is not in 0s..8760h0m0s":        {"--gate", "1", "--open-after", "-1s"},
 		"--open-after 99999h0m0s is not in 0s..8760h0m0s": {"--gate", "1", "--open-after", "99999h"},

@@ -77,10 +77,11 @@ func TestFeedExec(t *testing.T) {
 	items := map[string]string{}
 	for _, it := range itemLines(t, db, "ls", "p", "--gate", "0") {
 		r := jetpullFeed(t, db, "", "show", "p", it.ID)
-		items[*it.Text] = r.out
+		items[*it.Data] = r.out
 	}
 	for data, want := range map[string]string{
-		"plain": "Complete", "loud": "Complete", "flaky": "Complete", "bad data": "wrong", "not json": "not the JSON", "huge": "printed over", "slow": "took over 2s", "says no": "0     1        no\n",
+		"plain": "Complete", "loud": "Complete", "flaky": "Complete", "bad data": "wrong", "not json": "not the JSON", "huge": "printed over",
+		"slow": "took over 2s", "says no": "0     1        no\n",
 	} {
 		require.Contains(t, items[data], want, data)
 	}
@@ -103,11 +104,17 @@ func TestFeedExec(t *testing.T) {
 func TestFeedPublish(t *testing.T) {
 	srv := servertest.RunServer(t)
 	js := srv.JetStream(t, srv.Connect(t))
-	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "WORK", Subjects: []string{"work", "work.done.>"}, Retention: jetstream.WorkQueuePolicy})
+	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "WORK", Subjects: []string{"work", "work.done.>"},
+		Retention: jetstream.WorkQueuePolicy,
+	})
 	require.NoError(t, err)
 	_, err = js.CreateConsumer(t.Context(), "WORK", jetstream.ConsumerConfig{Durable: "workers", FilterSubject: "work"})
 	require.NoError(t, err)
-	h, err := feed.JetStreamHandler(js, feed.ProcessorFunc(func(context.Context, feed.Item) (feed.Response, error) { return feed.Response{Done: true}, nil }))
+	h, err := feed.JetStreamHandler(js, feed.ProcessorFunc(func(context.Context, feed.Item) (feed.Response, error) {
+		return feed.Response{Done: true},
+			nil
+	}))
 	require.NoError(t, err)
 	sub, err := jetpull.Subscribe(t.Context(), js, "WORK", "workers")
 	require.NoError(t, err)
@@ -151,7 +158,10 @@ func TestFeedMetrics(t *testing.T) {
 	code, _ := get("/")
 	require.Equal(t, http.StatusNotFound, code)
 	// A page that has led a name of its own to this machine reads nothing.
-	for host, want := range map[string]int{"rebound.example:9090": http.StatusForbidden, "10.1.2.3": http.StatusForbidden, "localhost:9090": http.StatusOK, "[::1]": http.StatusOK} {
+	for host, want := range map[string]int{
+		"rebound.example:9090": http.StatusForbidden, "10.1.2.3": http.StatusForbidden,
+		"localhost:9090": http.StatusOK, "[::1]": http.StatusOK,
+	} {
 		for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
 			r, err := http.NewRequest(http.MethodGet, url[1]+path, nil)
 			require.NoError(t, err)
@@ -191,7 +201,10 @@ func TestFeedLimits(t *testing.T) {
 		"cd "+dir+` && for n in 1 2 3 4 5; do mkdir $n 2>/dev/null && { sleep 0.01; rmdir $n; exit; }; done; exit 1`)...)
 	awaitStatus(t, db, "p", "Complete")
 	stop()
-	for flag, want := range map[string]string{"2": "does not begin with a gate's number", "2=1/1ms": "1ms is not in 1s..24h", "2=x": "is not one number"} {
+	for flag, want := range map[string]string{
+		"2": "does not begin with a gate's number", "2=1/1ms": "1ms is not in 1s..24h",
+		"2=x": "is not one number",
+	} {
 		r := jetpullFeed(t, db, "", "--exec", "true", "--limit", flag)
 		require.Equal(t, cli.ExitUsage, r.code, r.err)
 		require.Contains(t, r.err, want)

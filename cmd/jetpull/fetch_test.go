@@ -236,3 +236,35 @@ type errText string
 func (e errText) Error() string { return string(e) }
 
 var errGone = errText("the reader has gone")
+
+// With --print0 and publish --null, payloads pass from one stream to another byte for byte.
+func TestPayloadsBetweenZeroBytes(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	payloads := []string{"one\ntwo\n", "", "\xff\xfe\n", "last"}
+	f.publish(t, payloads...)
+	r := f.run(t, "fetch", "S", "c", "--count", "2", "--print0")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	rest := f.run(t, "consume", "S", "c", "--count", "2", "--print0", "-q")
+	require.Equal(t, cli.ExitDone, rest.code, rest.err)
+	require.Equal(t, strings.Join(payloads, "\x00")+"\x00", r.out+rest.out)
+
+	// The last zero byte can be missing.
+	again := jetpullRunWith(t, strings.NewReader(strings.TrimSuffix(r.out+rest.out, "\x00")), "publish", "s.b", "--null", "-j", "--nats", f.url)
+	require.Equal(t, cli.ExitDone, again.code, again.err)
+	require.Contains(t, again.out, `"published":4`)
+	s, err := f.js.Stream(t.Context(), "S")
+	require.NoError(t, err)
+	for i, want := range payloads {
+		m, err := s.GetMsg(t.Context(), uint64(len(payloads)+i+1))
+		require.NoError(t, err)
+		require.Equal(t, want, string(m.Data))
+	}
+
+	// Two messages must not become three.
+	f = newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, "a\x00b")
+	r = f.run(t, "fetch", "S", "c", "--print0")
+	require.Equal(t, cli.ExitError, r.code)
+	require.Contains(t, r.err, "the payload of message 1 has a zero byte, which --print0 cannot print: use --json")
+	require.Contains(t, f.run(t, "fetch", "S", "c", "--json").out, `"data":"a\u0000b"`, "it was handed back")
+}

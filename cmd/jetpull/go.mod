@@ -10,6 +10,7 @@ require (
 	github.com/getsentry/sentry-go v0.50.0 // indirect
 	github.com/glebarez/go-sqlite v1.21.2 // indirect
 	github.com/glebarez/sqlite v1.11.0 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/golang-sql/civil v0.0.0-20220223132316-b832511892a9 // indirect
@@ -59,13 +60,13 @@ require (
 )
 
 require (
+	github.com/chromedp/cdproto v0.160.2
+	github.com/chromedp/chromedp v0.23.1
 	github.com/jetpull/jetpull v0.0.0
 	github.com/jetpull/jetpull/broker v0.0.0
 	github.com/jetpull/jetpull/console v0.0.0
 	github.com/jetpull/jetpull/feed v0.0.0
-	github.com/jetpull/jetpull/internal/progress v0.0.0
 	github.com/jetpull/jetpull/internal/service v0.0.0
-	github.com/jetpull/jetpull/internal/webhook v0.0.0
 	github.com/jetpull/jetpull/natsembed v0.0.0
 	github.com/jetpull/jetpull/relay v0.0.0
 	github.com/jetpull/jetpull/test v0.0.0
@@ -90,15 +91,13 @@ require (
 
 replace (
 	github.com/jetpull/jetpull => ../..
-	github.com/jetpull/jetpull/bench => ../../bench
 	github.com/jetpull/jetpull/broker => ../../broker
 	github.com/jetpull/jetpull/console => ../../console
 	github.com/jetpull/jetpull/feed => ../../feed
-	github.com/jetpull/jetpull/internal/dashboard => ../../internal/dashboard
-	github.com/jetpull/jetpull/internal/progress => ../../internal/progress
 	github.com/jetpull/jetpull/internal/service => ../../internal/service
-	github.com/jetpull/jetpull/internal/webhook => ../../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../../natsembed
 	github.com/jetpull/jetpull/relay => ../../relay
 	github.com/jetpull/jetpull/test => ../../test
 )
+
+replace github.com/jetpull/jetpull/otelpull => ../../otelpull

@@ -25,7 +25,7 @@ func TestInfo(t *testing.T) {
 	for _, want := range []string{
 		`(?m)^consumer +c$`,
 		`(?m)^ack policy +explicit$`,
-		`(?m)^ack wait +30s$`,
+		`(?m)^ack wait +30$`,
 		`(?m)^max ack pending +1000$`,
 		`(?m)^max deliver +3$`,
 		`(?m)^filter +s.a$`,

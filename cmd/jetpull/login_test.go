@@ -78,11 +78,11 @@ func TestConnectionFlags(t *testing.T) {
 		require.Equal(t, cli.ExitDone, r.code, "%q: %s", args, r.err)
 	}
 	for want, args := range map[string][]string{
-		"--password needs --user":   {"--password", "pw"},
-		"--tlscert and --tlskey":    {"--tlskey", "k.pem"},
-		"[js-api-prefix js-domain]": {"--js-domain", "hub", "--js-api-prefix", "$JS.hub.API"},
-		"is not more than 0":        {"--timeout", "0s"},
-		"[context server]":          {"--context", "mine"},
+		"--password needs --user": {"--password", "pw"},
+		"--tlscert and --tlskey":  {"--tlskey", "k.pem"},
+		"--js-domain hub and --js-api-prefix $JS.hub.API exclude each other": {"--js-domain", "hub", "--js-api-prefix", "$JS.hub.API"},
+		"is not more than 0": {"--timeout", "0s"},
+		"--context":          {"--context", "mine"},
 	} {
 		r := jetpullRun(t, append([]string{"info", "S", "c", "-s", srv.URL()}, args...)...)
 		require.Equal(t, cli.ExitUsage, r.code, want)
@@ -110,7 +110,16 @@ func TestVersionAndUnknownCommands(t *testing.T) {
 	for _, name := range []string{"github.com/nats-io/nats-server/v2 v2.", "Go standard library", "console/internal/view/thirdparty"} {
 		require.Contains(t, jetpullRun(t, "licenses").out, name)
 	}
-	for _, args := range [][]string{{"nothing"}, {"help", "nothing"}, {"completion", "nothing"}, {"dlq", "nothing"}, {"relay", "nothing"}, {"broker", "nothing"}, {"version", "nothing"}, {"licenses", "nothing"}} {
+	for _, args := range [][]string{
+		{"nothing"},
+		{"help", "nothing"},
+		{"completion", "nothing"},
+		{"dlq", "nothing"},
+		{"relay", "nothing"},
+		{"broker", "nothing"},
+		{"version", "nothing"},
+		{"licenses", "nothing"},
+	} {
 		require.Equal(t, cli.ExitUsage, jetpullRun(t, args...).code, "%q", args)
 	}
 	require.Equal(t, cli.ExitDone, jetpullRun(t, "help", "consume").code)

@@ -80,9 +80,9 @@ func advice(cmd *cobra.Command, err error) string {
 	case errors.Is(err, jetpull.ErrConsumerDeleted):
 		return "; it was deleted while it was used: create it again, and restart the command"
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return "; " + see + "nats stream ls"
+		return "; " + see + "jetpull streams ls"
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		return "; " + see + "nats consumer ls " + stream
+		return "; " + see + "jetpull consumers ls " + stream
 	}
 	return ""
 }
@@ -116,7 +116,8 @@ broker, a webhook relay, a feed of work on a database, and a web console.
 	}
 	root.SetVersionTemplate("jetpull {{.Version}}\n")
 	for _, cmd := range []*cobra.Command{
-		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), infocmd.NewConsumers(g), dlqcmd.New(g), partitioncmd.New(g), consolecmd.New(g),
+		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), infocmd.NewConsumers(g), infocmd.NewStreams(g),
+		dlqcmd.New(g), partitioncmd.New(g), consolecmd.New(g),
 	} {
 		for _, sub := range append(cmd.Commands(), cmd) {
 			if !sub.HasSubCommands() {

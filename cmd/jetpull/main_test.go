@@ -173,19 +173,40 @@ func TestUsageErrors(t *testing.T) {
 		{"fetch S", "usage: jetpull fetch STREAM CONSUMER [flags], but the arguments are "},
 		{"fetch S c d", "usage: jetpull fetch STREAM CONSUMER [flags], but the arguments are "},
 		{"fetch S c --bogus", "unknown flag: --bogus"},
-		{"fetch S c --count many", "invalid argument"},
+		{"fetch S c --cuont 5", "unknown flag: --cuont; did you mean --count?"},
+		{"consume S c --retry-delay 5s", "unknown flag: --retry-delay; did you mean --retry-delays?"},
+		{"broker --lisen :1", "unknown flag: --lisen; did you mean --listen?"},
+		{"dlq ls D --json-lines", "unknown flag: --json-lines"},
+		{"fetch S c --count many", `--count "many" is not a whole number`},
+		{"publish a x --count abc", `--count "abc" is not a whole number`},
+		{"consume S c --idle soon", `--idle "soon" is not a duration such as 30s`},
+		{"consume S c --retry-delays 1s,x", `--retry-delays "1s,x" is not a list of durations`},
+		{"publish a x --at tomorrow --schedule b", `--at "tomorrow" is not a time such as 2027-01-31T18:00:00Z`},
+		{"consumers pause S c --until later", `--until "later" is not a time such as`},
+		{"dlq ls D --since yesterday", `--since "yesterday": it is neither a time such as`},
+		{"fetch S c --no-wait=perhaps", `--no-wait "perhaps" is not true or false`},
+		{"relay receivers put r --window-size long", `--window-size "long" is not a number`},
+		{"feed ls p --status none", `--status "none": give Available, Complete or Failed`},
+		{"feed --exec true --limit x", `--limit "x"`},
+		{"fetch S c --nats :", `--server ":" is not the URL of a server such as nats://127.0.0.1:4222`},
+		{"fetch S c --nats nats://", `--server "nats://" is not the URL of a server`},
+		{"dlq purge D 7 --all", "purge of 7, or of all? Give the sequences, or --all"},
+		{"dlq requeue D 7 8 --all", "requeue of 7, 8, or of all?"},
+		{"publish a x --at 2999-01-01T00:00:00Z --every 1h --schedule b", "--at 2999-01-01T00:00:00Z and --every 1h0m0s exclude each other"},
+		{"consumers pause S c --for 1h --until 2999-01-01T00:00:00Z", "--for 1h0m0s and --until 2999-01-01T00:00:00Z exclude each other"},
+		{"feed --exec true --publish x", "--exec true and --publish x exclude each other"},
 		{"fetch S c --settle maybe", `--settle "maybe"`},
-		{"fetch S c --wait 1s --no-wait", "[no-wait wait] were all set"},
-		{"fetch S c --raw --json", "[json raw] were all set"},
-		{"fetch S c --nats x --embedded y", "[embedded server] were all set"},
-		{"fetch S c --nats x --context y", "[context server] were all set"},
+		{"fetch S c --wait 1s --no-wait", "--wait 1s and --no-wait exclude each other; give one of them"},
+		{"fetch S c --raw --json", "--raw and --json exclude each other"},
+		{"fetch S c --nats x --embedded y", "--server x and --embedded y exclude each other"},
+		{"fetch S c --nats x --context y", "--server x and --context y exclude each other"},
 		{"fetch S c --embedded-port 4222", "needs --embedded"},
 		{"fetch S c --timeout 0s", "--timeout 0s"},
 		{"fetch S c --context nowhere", `there is no context "nowhere"`},
 		{"fetch S c --context ../x", "not the name of a context"},
 		{"consume S c --", "no command to run"},
 		{"consume S c -- /no/such/command", "cannot be run"},
-		{"consume S c --raw -- true", "--raw is for messages that are printed"},
+		{"consume S c --raw -- true", "--raw and --print0 are for messages that are printed"},
 		{"consume S c --count -1", "--count -1"},
 		{"consume S c --idle -1s", "--idle -1s"},
 		{"consume S c --ordered-by color", `--ordered-by "color"`},
@@ -203,6 +224,16 @@ func TestUsageErrors(t *testing.T) {
 		require.Contains(t, r.err, tt.want, tt.line)
 		require.Empty(t, r.out, tt.line)
 	}
+}
+
+func TestServerOfTheEnvironmentIsRefused(t *testing.T) {
+	t.Setenv("NATS_URL", ":")
+	r := jetpullRun(t, "fetch", "S", "c")
+	require.Equal(t, cli.ExitUsage, r.code, r.err)
+	require.Contains(t, r.err, `NATS_URL ":" is not the URL of a server such as nats://127.0.0.1:4222`)
+	t.Setenv("NATS_URL", "")
+	t.Setenv("NATS_TIMEOUT", "soon")
+	require.Contains(t, jetpullRun(t, "fetch", "S", "c").err, `NATS_TIMEOUT "soon" is not a duration such as 5s`)
 }
 
 // TestEmptyServer has flags that a shell's unset variable has left empty: another server must not take the place of

@@ -61,7 +61,13 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 func TestClosedOutputEndsQuietly(t *testing.T) {
 	db := newDB(t)
 	require.Zero(t, jetpullFeed(t, db, "1\n2\n", "add", "p").code)
-	for _, args := range [][]string{{"feed", "ls", "--json", "--db", db}, {"feed", "ls", "p", "--db", db}, {"feed", "show", "p", "--db", db}, {"licenses"}, {"version"}} {
+	for _, args := range [][]string{
+		{"feed", "ls", "--json", "--db", db},
+		{"feed", "ls", "p", "--db", db},
+		{"feed", "show", "p", "--db", db},
+		{"licenses"},
+		{"version"},
+	} {
 		read, write, err := os.Pipe()
 		require.NoError(t, err)
 		require.NoError(t, read.Close())

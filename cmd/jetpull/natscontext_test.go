@@ -138,7 +138,8 @@ func TestContextCredentials(t *testing.T) {
 	t.Setenv("CREDS_DIR", filepath.Dir(file))
 	// A nsc that knows one profile.
 	nsc := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(nsc, "nsc"), fmt.Appendf(nil, "#!/bin/sh\n[ \"$*\" = 'generate profile nsc://o/a/u' ] && echo '{\"user_creds\":%q,\"operator\":{\"service\":[%q]}}'\n", file, srv.URL()), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(nsc, "nsc"), fmt.Appendf(nil,
+		"#!/bin/sh\n[ \"$*\" = 'generate profile nsc://o/a/u' ] && echo '{\"user_creds\":%q,\"operator\":{\"service\":[%q]}}'\n", file, srv.URL()), 0o700))
 	t.Setenv("PATH", nsc+string(os.PathListSeparator)+os.Getenv("PATH"))
 	writeContext(t, "profile", map[string]any{"nsc": "nsc://o/a/u"})
 	require.Equal(t, cli.ExitDone, jetpullRun(t, "info", "S", "c", "--context", "profile").code, "credentials and server from nsc")

@@ -62,7 +62,8 @@ func TestPartition(t *testing.T) {
 	leave()
 	close(handle)
 	require.NoError(t, <-consumed)
-	require.Eventually(t, func() bool { return strings.Count(out.String(), `"partition":`) == 8 }, time.Minute, 10*time.Millisecond, "each lost its owner")
+	require.Eventually(t, func() bool { return strings.Count(out.String(), `"partition":`) == 8 }, time.Minute, 10*time.Millisecond,
+		"each lost its owner")
 	require.Equal(t, cli.ExitDone, stop())
 
 	var r result

@@ -20,7 +20,8 @@ func TestNoPasswordIsShown(t *testing.T) {
 	config := filepath.Join(dir, "broker.cfg")
 	require.NoError(t, os.WriteFile(config, []byte("[broker]\nevent-url = http://u:"+pw+"@h:x/?token="+pw+"\n"), 0o600))
 	servers := []string{
-		"nats://u:" + pw + "@127.0.0.1:x", "nats://u:" + pw + "@…:x", "nats://" + pw + "@127.0.0.1:1", "nats://u:12/" + pw + "@127.0.0.1:1", "u:" + pw + "@127.0.0.1:1",
+		"nats://u:" + pw + "@127.0.0.1:x", "nats://u:" + pw + "@…:x", "nats://" + pw + "@127.0.0.1:1", "nats://u:12/" + pw + "@127.0.0.1:1",
+		"u:" + pw + "@127.0.0.1:1",
 		"nats://u:" + pw + "@127.0.0.1:1,nats://u:" + pw + "@…:x", "nats://u:%zz" + pw + "@127.0.0.1:1",
 	}
 	var lines [][]string
@@ -45,8 +46,10 @@ func TestNoPasswordIsShown(t *testing.T) {
 		)
 	}
 	for _, dsn := range []string{
-		"postgres://u:" + pw + "@127.0.0.1:1/db", "postgres://u:" + pw + "@…:x/db", "postgres://u:12/" + pw + "@127.0.0.1:1/db", "postgres:password=" + pw + " host=127.0.0.1 port=1",
-		"sqlserver://u:" + pw + "@127.0.0.1:1?database=x", "sqlserver://u:" + pw + "@…:x", "sqlserver://127.0.0.1:1?password=" + pw, "mysql://u:" + pw + "@h/db", "sqlite:/does/not/exist/f.db?_key=" + pw,
+		"postgres://u:" + pw + "@127.0.0.1:1/db", "postgres://u:" + pw + "@…:x/db", "postgres://u:12/" + pw + "@127.0.0.1:1/db",
+		"postgres:password=" + pw + " host=127.0.0.1 port=1",
+		"sqlserver://u:" + pw + "@127.0.0.1:1?database=x", "sqlserver://u:" + pw + "@…:x", "sqlserver://127.0.0.1:1?password=" + pw,
+		"mysql://u:" + pw + "@h/db", "sqlite:/does/not/exist/f.db?_key=" + pw,
 		"postgres://127.0.0.1:1/db?sslpassword=" + pw, "postgres://127.0.0.1:1/db?password=" + pw + "&sslmode=x",
 	} {
 		lines = append(lines, []string{"feed", "ls", "--db", dsn})

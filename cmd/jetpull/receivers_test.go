@@ -21,7 +21,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
 // receiverLanguages are those of docs/receivers.md: the name of a fenced block, its file, what runs it, and Debian's package for that.

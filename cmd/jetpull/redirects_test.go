@@ -32,7 +32,8 @@ func TestNoClientFollowsRedirects(t *testing.T) {
 			require.NotZero(t, jetpullRun(t, line...).code, "%q", line)
 		}
 		for _, own := range []*http.Client{nil, {}} {
-			_, err := broker.New(server.URL, own).Broadcast(t.Context(), broker.Producer{Channel: "c", ChannelToken: "secret"}, broker.Message{Payload: []byte("x")})
+			_, err := broker.New(server.URL, own).Broadcast(t.Context(), broker.Producer{Channel: "c", ChannelToken: "secret"},
+				broker.Message{Payload: []byte("x")})
 			require.Error(t, err)
 			_, err = relay.New(server.URL, "secret", own).Send(t.Context(), relay.Message{Source: "s", ID: "i", Receiver: "r", Payload: 1})
 			require.Error(t, err)

@@ -112,7 +112,8 @@ func TestSendersCommands(t *testing.T) {
 		return out
 	}
 	const secret = `"secrets":["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]`
-	out := put(`{"token":"of-the-shop",`+secret+`}`, "--file", "-", "--callback-endpoint", "http://127.0.0.1:9/done", "--sources", "shop/", "--sources", "a b, c")
+	out := put(`{"token":"of-the-shop",`+secret+`}`, "--file", "-", "--callback-endpoint", "http://127.0.0.1:9/done", "--sources", "shop/",
+		"--sources", "a b, c")
 	require.Regexp(t, `callback endpoint +http://127.0.0.1:9/done\n`, out)
 	require.Regexp(t, `secret count +1\nsources +shop/\nsources +a b, c\n`, out)
 	require.Regexp(t, `s/1 +http://127.0.0.1:9/done +\["shop/","a b, c"\] +1\n`, s.want(0, "senders", "ls"))
@@ -130,7 +131,10 @@ func TestSendersCommands(t *testing.T) {
 		args []string
 	}{
 		{1, `no sender "s/1"`, []string{"senders", "show", "s/1"}},
-		{2, `sender "s/1" is new and needs a token of its own, which its requests carry: give {"token": "…"} in --file`, []string{"senders", "put", "s/1", "--sources", "a"}},
+		{
+			2, `sender "s/1" is new and needs a token of its own, which its requests carry: give {"token": "…"} in --file`,
+			[]string{"senders", "put", "s/1", "--sources", "a"},
+		},
 		{1, "sources: give the", []string{"senders", "put", "s/2", "--file", "-"}},
 		{1, "the token of --token", []string{"senders", "put", "s/2", "--sources", "a", "--token", "of-the-shop"}},
 	} {
@@ -157,7 +161,8 @@ func TestSendAndStatus(t *testing.T) {
 	s.want(0, "receivers", "put", "ci", "--post-endpoint", newReceiver(t, func() int { return 200 }))
 	require.Equal(t, "DONE\n{\"build\":17}\n", s.want(0, "send", "--source", "a b", "--id", "1/2", "--receiver", "ci", "--wait", "20s", `{"x":1}`))
 	require.Equal(t, "DONE\n", s.want(0, "send", "--source", "a b", "--id", "1/2", "--receiver", "ci", `{"x":1}`), "a duplicate")
-	code, out, _ := s.do(t.Context(), "not JSON", "send", "--source", "s", "--id", "text", "--receiver", "ci", "--text", "-H", "X-A: b=c", "--wait", "20s", "--json")
+	code, out, _ := s.do(t.Context(), "not JSON", "send", "--source", "s", "--id", "text", "--receiver", "ci", "--text", "-H", "X-A: b=c", "--wait",
+		"20s", "--json")
 	require.Equal(t, 0, code)
 	require.JSONEq(t, `{"source_id":"s","message_id":"text","status":"DONE","response":{"build":17}}`, out)
 	out = s.want(0, "status", "a b", "1/2")

@@ -26,6 +26,7 @@ func TestServer(t *testing.T) {
 	address := regexp.MustCompile(`nats://127\.0\.0\.1:\d+`)
 	require.Eventually(t, func() bool { return address.MatchString(out.String()) }, time.Minute, time.Millisecond)
 	url := address.FindString(out.String())
+	require.Contains(t, out.String(), "synced every 2s: a loss of power takes what was stored since")
 	r := jetpullRun(t, "publish", "--server", url, "orders.new", "two", "--create", "ORDERS")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
 
@@ -33,6 +34,12 @@ func TestServer(t *testing.T) {
 	r = jetpullRun(t, "server", "--port", port, "--dir", t.TempDir())
 	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "choose another --port")
+	r = jetpullRun(t, "server", "--sync", "sometimes")
+	require.Equal(t, cli.ExitUsage, r.code)
+	require.Contains(t, r.err, "neither each nor an interval of at least 10ms")
+	r = jetpullRun(t, "publish", "--server", url, "orders.new", "two", "--sync", "each")
+	require.Equal(t, cli.ExitUsage, r.code)
+	require.Contains(t, r.err, "--sync needs --embedded")
 	r = jetpullRun(t, "server", "--port", "70000")
 	require.Equal(t, cli.ExitUsage, r.code)
 

@@ -52,7 +52,8 @@ func TestWatchCountsAcknowledgements(t *testing.T) {
 	ms, err := sub.Fetch(t.Context(), 100, jetpull.FillBatch())
 	require.NoError(t, err)
 	require.NoError(t, jetpull.ConfirmAcks(t.Context(), ms[1:]...))
-	require.Eventually(t, func() bool { all := looks(); l := all[len(all)-1]; return l.Pending == 0 && l.AckPending == 1 }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { all := looks(); l := all[len(all)-1]; return l.Pending == 0 && l.AckPending == 1 }, 30*time.Second,
+		5*time.Millisecond)
 	require.Equal(t, cli.ExitDone, stop())
 	acked, before := 0.0, time.Time{}
 	for _, l := range looks() {

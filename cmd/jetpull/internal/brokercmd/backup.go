@@ -15,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/broker/backup"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -71,7 +71,7 @@ must be new or empty. If restore fails, it creates nothing.`,
 
 func restore(ctx context.Context, from, dir string) error {
 	srv, err := natsembed.Start(ctx, natsembed.Options{
-		Dir: dir, Port: natsembed.NoPort, SyncAlways: true, MaxPayload: 64 << 20,
+		Dir: dir, Port: natsembed.NoPort, Sync: natsembed.SyncEach, MaxPayload: 64 << 20,
 		Configure: func(o *server.Options) error {
 			// Without it the limit would be three quarters of the free disk. The broker then sets its own --store-max.
 			o.JetStreamMaxStore = 1 << 60

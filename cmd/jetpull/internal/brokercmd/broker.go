@@ -90,6 +90,8 @@ func (p *process) load(cmd *cobra.Command, from broker.Sources) (serve.Process, 
 	cfg.Warnings = slices.Concat(cfg.Warnings, p.warnings, broker.StrayVariables(os.Environ(), remote.BrokerURL))
 	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: func(ctx context.Context, log *slog.Logger) (serve.Node, error) {
 		switch hashed := strings.HasPrefix(cfg.Admin.Token, "sha256:"); {
+		case cfg.Gateway.Mode == "hmac" && cfg.Admin.Token == "": // the console has no key to sign its requests, and the broker refuses them
+			log.Info("no console at /console/: requests must be signed, and there is no admin token: set admin-token")
 		case hashed: // the console makes requests with the token itself
 			log.Info("no console at /console/: the configuration has only a hash of the admin token; jetpull console --broker serves it")
 		case p.console:
@@ -112,7 +114,8 @@ func brokerContext(ctx context.Context, name string, given map[string]string) (b
 		return nil, err
 	}
 	if c.APIPrefix != "" {
-		return nil, cli.Usage(fmt.Errorf("context %s has \"jetstream_api_prefix\": %q, with which the broker could not reach its own subjects; use a context without it", c.Path, c.APIPrefix))
+		return nil, cli.Usage(fmt.Errorf("context %s has \"jetstream_api_prefix\": %q, with which the broker could not reach its own subjects; use a "+
+			"context without it", c.Path, c.APIPrefix))
 	}
 	opts, err := c.Options()
 	if err != nil {
@@ -155,11 +158,13 @@ func addOriginalFlags(flags *pflag.FlagSet, warnings *[]string) {
 		}
 	}
 	flags.Func("migrate", "", noEffect("--migrate %q has no effect: there is no database"))
-	flags.BoolFunc("stop-on-conf-change", "", noEffect("--stop-on-conf-change=%s has no effect: the configuration is read at the start, so restart the broker when it changes"))
+	flags.BoolFunc("stop-on-conf-change", "", noEffect("--stop-on-conf-change=%s has no effect: the configuration is read at the start, so restart "+
+		"the broker when it changes"))
 	flags.Bool("do-not-watch-conf-change", false, "")
 	flags.Func("command", "", func(command string) error {
 		if command != "broker" {
-			return fmt.Errorf("--command %q is not known: a broker is all that this command runs, and it prunes by itself (--prune-message-retention-days)", command)
+			return fmt.Errorf("--command %q is not known: a broker is all that this command runs, and it prunes by itself (--prune-message-retention-days)",
+				command)
 		}
 		return nil
 	})

@@ -14,7 +14,7 @@ const (
 	killAfter = 400 * time.Millisecond
 	// groupPoll is the time between two looks for the rest of a group that got SIGTERM.
 	groupPoll = 5 * time.Millisecond
-	// OutputAfter is how long the output of a command may stay open after its end.
+	// OutputAfter is how long the output of a command may stay open after its end. A process that it left in the background writes to nobody then.
 	OutputAfter = 5 * time.Second
 )
 
@@ -32,7 +32,7 @@ func Run(cmd *exec.Cmd) error {
 	group := ownGroup(cmd)
 	cmd.WaitDelay = OutputAfter
 	mu.Lock()
-	err := cmd.Start()
+	err := start(cmd)
 	if err == nil {
 		running[cmd] = group.kill
 	}
@@ -41,6 +41,9 @@ func Run(cmd *exec.Cmd) error {
 		return err
 	}
 	err = cmd.Wait()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // it exited with 0; something that it started and left has its output still open
+	}
 	group.ended()
 	mu.Lock()
 	delete(running, cmd)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,23 +14,23 @@ import (
 // reader; with *asJSON the error is printed as JSON.
 func Execute(ctx context.Context, root *cobra.Command, args []string, asJSON *bool, explain func(*cobra.Command, error) string) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		if refused, ok := errors.AsType[refusal](err); ok {
-			return refused.error
-		}
-		return err
-	})
+	root.SetFlagErrorFunc(refused)
 	root.SetArgs(append([]string{}, args...)) // for nil cobra takes the process's own
-	began := false                            // before that, an error is one of the command line
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	helped, began := help(root), false // before a command has begun, an error is one of the command line
 	prepare(root, func() { began = true })
 	cmd, err := unknown(root, args)
 	if err == nil {
 		cmd, err = root.ExecuteContextC(ctx)
 	}
 	if err == nil {
+		err = helped()
+	}
+	if err == nil {
 		return ExitDone
 	}
-	if !began {
+	if write, ok := errors.AsType[*fs.PathError](err); !began && (!ok || write.Op != "write") {
 		err = Usage(err)
 	}
 	code := ExitCode(ctx, err)
@@ -53,16 +54,20 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, asJSON *bo
 
 // prepare has a command and those below it check their arguments, show their help if they do nothing else, and call begin before they run.
 func prepare(cmd *cobra.Command, begin func()) {
-	if cmd.Args == nil {
+	if cmd.Args == nil && cmd.Name() != "help" { // its arguments are the names of a command
 		cmd.Args = Arguments
 	}
+	allowDays(cmd.PersistentFlags())
+	allowDays(cmd.Flags())
 	run := cmd.RunE
-	if run == nil {
+	if run == nil && cmd.Run == nil {
 		run = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		begin()
-		return run(cmd, args)
+	if run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			begin()
+			return run(cmd, args)
+		}
 	}
 	for _, sub := range cmd.Commands() {
 		prepare(sub, begin)
@@ -72,8 +77,6 @@ func prepare(cmd *cobra.Command, begin func()) {
 // unknown looks for the name of a command that does not exist, before the first flag of args. Its error names the commands that
 // it could be. Cobra would print a help text for it, or refuse a flag of the command that was meant.
 func unknown(root *cobra.Command, args []string) (*cobra.Command, error) {
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
 	if len(args) > 0 && args[0] == "help" {
 		args = args[1:]
 	}

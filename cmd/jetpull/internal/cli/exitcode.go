@@ -74,7 +74,7 @@ func ExitCode(ctx context.Context, err error) int {
 		return ExitUsage
 	case outputClosed(err):
 		return ExitClosed
-	case errors.Is(err, ErrInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
+	case errors.Is(err, ErrInterrupted), errors.Is(err, jetpull.ErrDrainTimeout), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return ExitInterrupted
 	case own.code != 0:
 		return own.code

@@ -76,9 +76,12 @@ func Past(flags *pflag.FlagSet, at *time.Time, name, usage string) {
 // past is the value of a flag with a time, which can be given as how long ago that was.
 type past struct{ pflag.Value }
 
+// Type makes the error of a value that of Set.
+func (past) Type() string { return "TIME" }
+
 // Set reads a time or a duration.
 func (p past) Set(text string) error {
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+	if ago, err := ParseDuration(text); err == nil && ago >= 0 {
 		text = time.Now().UTC().Add(-ago).Format(time.RFC3339Nano)
 	}
 	if p.Value.Set(text) != nil {
@@ -102,9 +105,85 @@ func NotEmpty(flags *pflag.FlagSet, name, what string) {
 func Checked(flags *pflag.FlagSet, name string, check func() error) {
 	f := flags.Lookup(name)
 	f.Value = &checked{f.Value, check}
+	hideNothing(f)
+}
+
+// hideNothing has the help show no default that is nothing.
+func hideNothing(f *pflag.Flag) {
 	if f.DefValue == "0s" || f.DefValue == "[]" {
-		f.DefValue = "" // the help shows no default that is nothing
+		f.DefValue = ""
 	}
+}
+
+// Exclusive has a command refuse two flags of these together.
+func Exclusive(cmd *cobra.Command, names ...string) {
+	before := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		var given []string
+		for _, name := range names {
+			if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
+				text := "--" + name
+				if f.Value.Type() != "bool" {
+					text += " " + Shown(f.Value.String())
+				}
+				given = append(given, text)
+			}
+		}
+		switch {
+		case len(given) > 1:
+			return fmt.Errorf("%s exclude each other; give one of them", strings.Join(given, " and "))
+		case before != nil:
+			return before(cmd, args)
+		}
+		return nil
+	}
+}
+
+// Shown is a value of a flag in an error, without what could be a password in a URL.
+func Shown(value string) string {
+	if strings.Contains(value, "@") {
+		return mask.URL(value)
+	}
+	return value
+}
+
+// nearest is the flag that a mistyped name could mean, by cobra's measure for commands; "": there is none.
+func nearest(flags *pflag.FlagSet, name string) string {
+	all := &cobra.Command{SuggestionsMinimumDistance: min(2, 1+len(name)/4)}
+	flags.VisitAll(func(f *pflag.Flag) {
+		all.AddCommand(&cobra.Command{Use: f.Name, Hidden: f.Hidden, Run: func(*cobra.Command, []string) {}})
+	})
+	if near := all.SuggestionsFor(name); len(near) > 0 && len(name) > 1 {
+		return near[0]
+	}
+	return ""
+}
+
+// forms are what the values of flags of a type are.
+var forms = map[string]string{
+	"int": "a whole number", "float64": "a number", "bool": "true or false", "duration": "a duration such as 30s, 5m or 1d",
+	"time": "a time such as 2027-01-31T18:00:00Z", "durationSlice": "a list of durations such as 1s,5s,30s",
+}
+
+// refused is the error of a flag that there is not, with the one that could be meant, or of one with a value that it does not take.
+func refused(cmd *cobra.Command, err error) error {
+	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if near := nearest(cmd.Flags(), missing.GetSpecifiedName()); near != "" {
+			return fmt.Errorf("%w; did you mean --%s?", err, near)
+		}
+	}
+	if own, ok := errors.AsType[refusal](err); ok {
+		return own.error
+	}
+	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	flag := wrong.GetFlag()
+	if form, ok := forms[flag.Value.Type()]; ok {
+		return fmt.Errorf("--%s %q is not %s", flag.Name, Shown(wrong.GetValue()), form)
+	}
+	return fmt.Errorf("--%s %q: %w", flag.Name, Shown(wrong.GetValue()), wrong.Unwrap())
 }
 
 // checked is the value of a flag with a check.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,14 +12,29 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 	"github.com/jetpull/jetpull/internal/watch"
 )
+
+// Payload is a payload in JSON: Data if it is text, which includes an empty one, or else DataBase64.
+type Payload struct {
+	Data       *string `json:"data,omitempty"`
+	DataBase64 *string `json:"data_base64,omitempty"`
+}
+
+// PayloadOf is a payload as JSON shows it.
+func PayloadOf(data []byte) Payload {
+	if utf8.Valid(data) {
+		return Payload{Data: new(string(data))}
+	}
+	return Payload{DataBase64: new(base64.StdEncoding.EncodeToString(data))}
+}
 
 // WriteJSON writes one value on one line, with nothing that a terminal obeys.
 func WriteJSON(out io.Writer, v any) error {
@@ -86,10 +102,16 @@ func Every(ctx context.Context, interval time.Duration, f func() error) error {
 	return nil
 }
 
-// Log is a log of warnings and errors, as text or as JSON.
+// Log is a log of warnings and errors, as text or as JSON. There, a duration is in seconds.
 func Log(errOut io.Writer, asJSON bool) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: slog.LevelWarn}
 	if asJSON {
+		opts.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr {
+			if a.Value.Kind() == slog.KindDuration {
+				a.Value = slog.Float64Value(a.Value.Duration().Seconds())
+			}
+			return a
+		}
 		return slog.New(slog.NewJSONHandler(errOut, opts))
 	}
 	return slog.New(slog.NewTextHandler(errOut, opts))
@@ -104,20 +126,34 @@ func Warn(errOut io.Writer, asJSON bool, text string) {
 	Notice(errOut, "jetpull: %s\n", text)
 }
 
-// Redraw has what show writes to the command's standard output take the place of what a terminal shows. Elsewhere, and as JSON, it is
-// written as it is.
-func Redraw(cmd *cobra.Command, asJSON bool, show func() error) error {
+// Screen is a view that is drawn again and again, in place on a terminal.
+type Screen struct {
+	rows int // of the last drawing, above the cursor
+}
+
+// Draw has what show writes to the command's standard output take the place of the last drawing. Elsewhere, and as JSON, it is written as it is.
+func (s *Screen) Draw(cmd *cobra.Command, asJSON bool, show func() error) error {
 	out := cmd.OutOrStdout()
 	if asJSON || !progress.IsTerminal(out) {
 		return show()
 	}
-	var screen bytes.Buffer
-	cmd.SetOut(&screen)
+	var picture bytes.Buffer
+	cmd.SetOut(&picture)
 	err := show()
 	cmd.SetOut(out)
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(out, "\x1b[H\x1b[2J"+progress.Fit(out, screen.String()))
+	_, err = io.WriteString(out, s.over(progress.Fit(out, picture.String())))
 	return err
+}
+
+// over is a picture, with what a terminal obeys so that it takes the place of the last one.
+func (s *Screen) over(picture string) string {
+	text := ""
+	if s.rows > 0 {
+		text = fmt.Sprintf("\x1b[%dA", s.rows)
+	}
+	s.rows = strings.Count(picture, "\n")
+	return text + strings.ReplaceAll(picture, "\n", "\x1b[K\n") + "\x1b[J"
 }

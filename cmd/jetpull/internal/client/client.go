@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -22,14 +23,14 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/internal/mask"
-	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/internal/service"
+	"github.com/jetpull/jetpull/internal/service/progress"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
 // TargetHelp says which server is used.
-const TargetHelp = `fetch, consume, publish, info, consumers, unpin, dlq, partition and console use the
-first of these servers: --embedded, --server or --context, NATS_URL or NATS_CONTEXT in
+const TargetHelp = `fetch, consume, publish, info, streams, consumers, unpin, dlq, partition and console use
+the first of these servers: --embedded, --server or --context, NATS_URL or NATS_CONTEXT in
 the environment, the context that is selected in the nats command, and
 nats://127.0.0.1:4222. The flags for the server, and NATS_USER, NATS_PASSWORD,
 NATS_TOKEN, NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and NATS_TIMEOUT, are
@@ -57,16 +58,18 @@ func (g *Globals) Register(cmd *cobra.Command) {
 	cli.NotEmpty(flags, "context", "a name")
 	cli.NotEmpty(flags, "embedded", "a folder")
 	cli.Int(flags, &t.port, "embedded-port", 0, 0, math.MaxUint16, "`PORT` of that server on 127.0.0.1; 0 for any free port")
+	cli.Sync(flags, &t.sync)
 	t.login.register(flags)
+	g.complete(cmd)
 	flags.StringVar(&t.domain, "js-domain", "", "JetStream `DOMAIN` (also --domain)")
 	flags.StringVar(&t.prefix, "js-api-prefix", "", "`PREFIX` of the JetStream API")
 	flags.DurationVar(&t.Timeout, "timeout", defaultTimeout, "limit for connecting and for a request (NATS_TIMEOUT)")
 	flags.BoolVarP(&g.JSON, "json", "j", false, "print JSON, one value per line; errors too")
 	flags.BoolVarP(&g.Quiet, "quiet", "q", false, "print no progress and no summary on stderr, only problems")
-	cmd.MarkFlagsMutuallyExclusive("server", "context", "embedded")
-	cmd.MarkFlagsMutuallyExclusive("js-domain", "js-api-prefix")
+	cli.Exclusive(cmd, "server", "context", "embedded")
+	cli.Exclusive(cmd, "js-domain", "js-api-prefix")
 	if flags.Lookup("raw") != nil {
-		cmd.MarkFlagsMutuallyExclusive("raw", "json")
+		cli.Exclusive(cmd, "raw", "print0", "json")
 	}
 }
 
@@ -94,7 +97,8 @@ type login struct{ natscontext.Context }
 
 func (l *login) register(flags *pflag.FlagSet) {
 	flags.StringVar(&l.User, "user", "", "`NAME` of the user (NATS_USER)")
-	flags.StringVar(&l.Password, "password", "", "`PASSWORD` of the user; prefer NATS_PASSWORD, because other users of this machine can see the command line")
+	flags.StringVar(&l.Password, "password", "", "`PASSWORD` of the user; prefer NATS_PASSWORD, because other users of this machine can see the "+
+		"command line")
 	flags.StringVar(&l.Token, "token", "", "`TOKEN` of the user; prefer NATS_TOKEN, for the same reason")
 	flags.StringVar(&l.Creds, "creds", "", "`FILE` with user credentials (NATS_CREDS)")
 	flags.StringVar(&l.NKey, "nkey", "", "`FILE` with an nkey's seed (NATS_NKEY)")
@@ -137,6 +141,7 @@ type Target struct {
 	login          login
 	domain, prefix string
 	port           int
+	sync           natsembed.Sync
 }
 
 // Link is a connection to the server, with the server itself where it runs in
@@ -146,14 +151,17 @@ type Link struct {
 	JS      jetstream.JetStream
 	Server  *natsembed.Server
 	Timeout time.Duration
+	// Allowed ends when the server refuses what the command sends or subscribes to. Its cause says what.
+	Allowed context.Context
+	deny    context.CancelCauseFunc
 }
 
 // Resolve fills in what the user did not say, from the environment and the nats
 // command's selection.
 func (t Target) Resolve() (_ Target, err error) {
 	if text := os.Getenv("NATS_TIMEOUT"); text != "" && t.Timeout == defaultTimeout {
-		if t.Timeout, err = time.ParseDuration(text); err != nil {
-			return t, cli.Usage(fmt.Errorf("NATS_TIMEOUT: %w", err))
+		if t.Timeout, err = cli.ParseDuration(text); err != nil {
+			return t, cli.Usage(fmt.Errorf("NATS_TIMEOUT %q is not a duration such as 5s", text))
 		}
 	}
 	if t.Embedded == "" {
@@ -167,6 +175,9 @@ func (t Target) Resolve() (_ Target, err error) {
 	}
 	if t.Embedded == "" && t.port != 0 {
 		return t, cli.Usage(fmt.Errorf("--embedded-port %d needs --embedded", t.port))
+	}
+	if t.Embedded == "" && t.sync != 0 && t.sync != cli.DefaultSync {
+		return t, cli.Usage(errors.New("--sync needs --embedded: another server syncs as its own configuration says"))
 	}
 	if t.URL+t.Context+t.Embedded != "" {
 		return t, checkURLs("--server", t.URL)
@@ -193,12 +204,13 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 	}
 	log := cli.Log(errOut, false)
 	l := &Link{Timeout: t.Timeout}
-	opts := append(service.NATSOptions("jetpull "+command, log), nats.Timeout(t.Timeout), nats.ReconnectHandler(func(nc *nats.Conn) {
+	l.Allowed, l.deny = context.WithCancelCause(context.Background())
+	opts := append(service.NATSOptions("jetpull "+command, log), l.watchRefusals, nats.Timeout(t.Timeout), nats.ReconnectHandler(func(nc *nats.Conn) {
 		log.Warn("connected again", "server", mask.URL(nc.ConnectedUrl()))
 	}))
 	switch {
 	case t.Embedded != "":
-		if l.Server, err = natsembed.Start(ctx, natsembed.Options{Dir: t.Embedded, Port: t.port, Logger: log}); err != nil {
+		if l.Server, err = natsembed.Start(ctx, natsembed.Options{Dir: t.Embedded, Port: t.port, Sync: t.sync, Logger: log}); err != nil {
 			if listening, ok := errors.AsType[*net.OpError](err); ok && listening.Op == "listen" && t.port != 0 {
 				err = fmt.Errorf("%w; choose another --embedded-port, or 0 for any that is free", err)
 			}
@@ -247,9 +259,15 @@ func (g *Globals) With(cmd *cobra.Command, f func(context.Context, *Link) error)
 		return err
 	}
 	defer l.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
+	return l.Within(cmd.Context(), func(ctx context.Context) error { return f(ctx, l) })
+}
+
+// Within runs f within the timeout for requests, and ends it when the server refuses one.
+func (l *Link) Within(ctx context.Context, f func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
-	return f(ctx, l)
+	defer context.AfterFunc(l.Allowed, cancel)()
+	return l.Explain(ctx, f(limited))
 }
 
 // Watch calls look at once and then at each interval until interrupted, each time within the timeout for requests, and has what it has seen
@@ -262,9 +280,11 @@ func (g *Globals) Watch(cmd *cobra.Command, interval time.Duration, look func(co
 	defer l.Close()
 	first := true
 	return cli.Every(cmd.Context(), interval, func() error {
-		ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
-		defer cancel()
-		show, err := look(ctx, l)
+		var show func() error
+		err := l.Within(cmd.Context(), func(ctx context.Context) (err error) {
+			show, err = look(ctx, l)
+			return err
+		})
 		gone := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
 		switch {
 		case err == nil:
@@ -287,7 +307,7 @@ func (l *Link) connect(t Target, opts []nats.Option) (err error) {
 		l.NC, err = nats.Connect(t.URL, append(opts, nats.RetryOnFailedConnect(true))...)
 	}
 	if err != nil {
-		return connectError(t.URL, err)
+		return connectError(t, err)
 	}
 	switch {
 	case t.prefix != "" && t.domain != "":
@@ -310,9 +330,12 @@ func noAnswer(err error) bool {
 
 // connectError says what to do about a connection that was not made. It
 // shows no password.
-func connectError(urls string, err error) error {
-	at := mask.URL(urls)
-	err = mask.Error(err, urls)
+func connectError(t Target, err error) error {
+	at, slow := mask.URL(t.URL), net.Error(nil)
+	if errors.Is(err, nats.ErrTimeout) || errors.As(err, &slow) && slow.Timeout() {
+		return fmt.Errorf("no answer from %s within %v: %w", at, t.Timeout, context.DeadlineExceeded)
+	}
+	err = mask.Error(err, t.URL)
 	if errors.Is(err, nats.ErrNoServers) {
 		return fmt.Errorf("no server answers at %s; start one, name another with --server, or use --embedded DIR: %w", at, err)
 	}
@@ -325,9 +348,16 @@ var schemes = []string{"nats", "tls", "ws", "wss"}
 // checkURLs refuses what nats.go would take for the name of a host.
 func checkURLs(from, urls string) error {
 	for u := range strings.SplitSeq(urls, ",") {
-		scheme, _, ok := strings.Cut(strings.TrimSpace(u), "://")
+		u = strings.TrimSpace(u)
+		scheme, _, ok := strings.Cut(u, "://")
 		if ok && !slices.Contains(schemes, strings.ToLower(scheme)) {
 			return cli.Usage(fmt.Errorf("%s: scheme %q is none of %s", from, scheme, strings.Join(schemes, ", ")))
+		}
+		if !ok && urls != "" {
+			u = "nats://" + u
+		}
+		if parsed, err := url.Parse(u); urls != "" && (err != nil || parsed.Hostname() == "") {
+			return cli.Usage(fmt.Errorf("%s %q is not the URL of a server such as %s", from, cli.Shown(urls), nats.DefaultURL))
 		}
 	}
 	return nil

@@ -28,8 +28,8 @@ func Beside(listener, token string, log *slog.Logger, source func(*console.Confi
 	}
 }
 
-// OfFeed is the console of a feed and its watcher that listens on an address. Without a token it is open to everybody who reaches a loopback address, and to
-// nobody elsewhere. The caller closes it.
+// OfFeed is the console of a feed and its watcher that listens on an address. Without a token it is open to everybody who reaches a
+// loopback address, and to nobody elsewhere. The caller closes it.
 func OfFeed(s *feed.Store, w *feed.Watcher, address, token string, log *slog.Logger) (*console.Console, error) {
 	loopback, err := service.Loopback(address)
 	if err != nil {

@@ -33,7 +33,8 @@ does not respond, the console starts anyway, shows this on its pages, and shows 
 source as soon as it responds.
 
 Without --console-token everybody who reaches the address may do everything, so the
-address must be on loopback. --console-read-token gives access without actions.`
+address must be on loopback. --console-read-token gives access without actions, and
+without payloads and headers of messages unless --console-read-payloads is given.`
 
 // The environment variables that have tokens of the console.
 const (
@@ -52,6 +53,9 @@ const (
 
 type flags struct {
 	listen, token, readToken, broker, brokerToken, relay, relayToken, feed string
+	publicURL                                                              string
+	proxies                                                                []string
+	readPayloads                                                           bool
 }
 
 // New returns the command.
@@ -69,6 +73,11 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8222", "`ADDRESS` to serve on")
 	flags.StringVar(&f.token, "console-token", "", "`TOKEN` of an administrator; $"+envToken)
 	flags.StringVar(&f.readToken, "console-read-token", "", "`TOKEN` that allows to look only; $"+envReadToken)
+	flags.BoolVar(&f.readPayloads, "console-read-payloads", false, "show payloads and headers of messages to users of --console-read-token too")
+	flags.StringVar(&f.publicURL, "http-public-url", "", "`URL` by which browsers reach the console, such as https://example.com/console")
+	flags.StringSliceVar(&f.proxies, "http-trusted-proxies", nil,
+		"addresses and networks of reverse proxies, such as 10.0.0.0/8: a client's address is the last other one in X-Forwarded-For, and "+
+			"X-Forwarded-Prefix is in front of the paths that it sees")
 	flags.StringVar(&f.broker, "broker", "", "`URL` of a broker")
 	flags.StringVar(&f.brokerToken, "broker-token", "", "admin `TOKEN` of the broker; $"+remote.BrokerToken)
 	flags.StringVar(&f.relay, "relay", "", "`URL` of a relay")
@@ -87,12 +96,19 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	case f.token == "" && f.readToken != "":
 		return cli.Usage(errors.New("--console-read-token needs --console-token: without it everybody is an administrator"))
 	case f.token == "" && !loopback:
-		return cli.Usage(fmt.Errorf("--listen %s can be reached from other machines, and anybody could change everything: add --console-token or $%s, or listen on 127.0.0.1", f.listen, envToken))
+		return cli.Usage(fmt.Errorf("--listen %s can be reached from other machines, and anybody could change everything: add --console-token or $%s, "+
+			"or listen on 127.0.0.1", f.listen, envToken))
+	}
+	if _, err := httpserve.ParsePublicURL(f.publicURL); err != nil {
+		return cli.Usage(fmt.Errorf("--http-public-url: %w", err))
+	}
+	if err := httpserve.CheckProxies(f.proxies); err != nil {
+		return cli.Usage(fmt.Errorf("--http-trusted-proxies: %w", err))
 	}
 	log := service.NewLog(cmd.ErrOrStderr(), slog.LevelInfo)
 	var closers service.Closers
 	defer closers.Close()
-	cfg := console.Config{Loopback: loopback, Log: log}
+	cfg := console.Config{Loopback: loopback, ReaderPayloads: f.readPayloads, Log: log}
 	if err := f.sources(ctx, cmd, g, &cfg, &closers); err != nil {
 		return err
 	}
@@ -103,7 +119,10 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	closers.Add(c.Close)
 	// The streams of open pages end with the command, or the listener would wait for them.
 	handler := httpserve.Mount(ctx, "/", c, nil)
-	return serve.HTTP(cmd, "/", drain, httpserve.Config{Address: f.listen, Handler: handler, Read: time.Minute, PerAddress: connections, Log: log})
+	return serve.HTTP(cmd, "/", drain, httpserve.Config{
+		Address: f.listen, Handler: handler, Read: time.Minute, PerAddress: connections,
+		Proxies: f.proxies, Public: f.publicURL, Log: log,
+	})
 }
 
 // sources opens the sources that are named.
@@ -117,6 +136,9 @@ func (f *flags) sources(ctx context.Context, cmd *cobra.Command, g *client.Globa
 			return err
 		}
 		closers.Add(l.Close)
+		if l.Server != nil {
+			cli.Notice(cmd.ErrOrStderr(), "The embedded server listens at %s. It is %s\n", l.Server.URL(), cli.Synced(l.Server.Sync()))
+		}
 		cfg.NATS = console.JetStream(l.JS)
 	}
 	if err := cmp.Or(cli.CheckURL("--broker", f.broker), cli.CheckURL("--relay", f.relay)); err != nil {

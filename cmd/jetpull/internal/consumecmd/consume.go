@@ -89,10 +89,13 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 	cli.Int(flags, &f.concurrency, "concurrency", 1, 1, maxHeld, "handle `N` messages at a time")
 	flags.StringVar(&f.orderedBy, "ordered-by", "", "keep order among messages with the same `KEY`: subject, or header:NAME")
 	cli.Int(flags, &f.prefetch, "prefetch", 0, 1, maxHeld, "hold `N` messages at most, including those in progress; adapts by default")
-	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … attempt after a failure; with a command 1s,5s,30s, unless the consumer has a BackOff")
+	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … attempt after a failure; with a command "+
+		"1s,5s,30s, unless the consumer has a BackOff")
 	cli.Int(flags, &f.maxAttempts, "max-attempts", 0, 1, math.MaxInt, "give a message up after `N` attempts; the default is the consumer's MaxDeliver")
-	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` for copies of messages that are given up; needs --max-attempts, and a stream with that subject")
-	cli.Duration(flags, &f.Drain, "drain-timeout", 30*time.Second, 0, "how long running commands may continue when consume ends; with 0 they are ended at once")
+	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` for copies of messages that are given up; needs --max-attempts, and a stream with "+
+		"that subject")
+	cli.Duration(flags, &f.Drain, "drain-timeout", 30*time.Second, 0,
+		"how long running commands may continue when consume ends; with 0 they are ended at once")
 	cli.Range(flags, "count", &f.Count, 0, math.MaxInt32)
 	cli.Checked(flags, "retry-delays", func() error {
 		for _, d := range f.retryDelays {
@@ -118,8 +121,8 @@ func (f *consume) check() error {
 		f.concurrency = min(f.concurrency, f.Count)
 	}
 	switch {
-	case f.Raw && len(f.argv) > 0:
-		return cli.Usage(errors.New("--raw is for messages that are printed, not for a command"))
+	case (f.Raw || f.Null) && len(f.argv) > 0:
+		return cli.Usage(errors.New("--raw and --print0 are for messages that are printed, not for a command"))
 	case f.prefetch > 0 && f.prefetch < f.concurrency:
 		return cli.Usage(fmt.Errorf("--prefetch %d is less than --concurrency %d: messages being handled count too", f.prefetch, f.concurrency))
 	case f.deadLetter != "" && f.maxAttempts == 0:
@@ -149,15 +152,15 @@ func orderKey(by string) (func(*jetpull.Msg) string, error) {
 
 // options are the flags as options of the library. Those that were not given are
 // left out, so that its own defaults hold, but for what suits the run better.
-func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []jetpull.Option {
+func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []jetpull.ConsumeOption {
 	flags := cmd.Flags()
-	opts := append(cli.Given(flags, map[string]jetpull.Option{
+	opts := append(cli.Given(flags, map[string]jetpull.ConsumeOption{
 		"prefetch":     jetpull.Prefetch(f.prefetch),
 		"retry-delays": jetpull.RetryDelays(f.retryDelays...),
 		"max-attempts": jetpull.MaxAttempts(f.maxAttempts),
 		"dead-letter":  jetpull.DeadLetter(f.deadLetter),
 	}), jetpull.Concurrency(f.concurrency), jetpull.DrainTimeout(f.Drain))
-	if len(f.argv) > 0 && len(cfg.BackOff) == 0 && cfg.AckPolicy != jetstream.AckNonePolicy && !flags.Changed("retry-delays") {
+	if len(f.argv) > 0 && len(cfg.BackOff) == 0 && cfg.AckPolicy != jetstream.AckNonePolicy && f.maxAttempts != 1 && !flags.Changed("retry-delays") {
 		// Three steps, as --help says, where the library doubles from 1 s to 1 min.
 		opts = append(opts, jetpull.RetryDelays(time.Second, 5*time.Second, 30*time.Second))
 	}
@@ -190,22 +193,22 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 		opts = append(opts, jetpull.OrderedBy(key))
 	}
 	r := run.New(cmd, f.Globals, f.Terms, info.NumPending, len(f.argv) == 0)
-	r.Handle = f.handler(cmd, r)
-	if p.Server != nil && !f.Quiet {
-		opts = append(opts, jetpull.OnStart(func() { r.Listens(p.Server.URL()) }))
-	}
-	return r.Consume(ctx, p.Sub, opts)
-}
-
-// handler is what is done for each message.
-func (f *consume) handler(cmd *cobra.Command, r *run.Run) func(context.Context, *jetpull.Msg) error {
 	out, errOut := pulling.NewPrinter(r.Over(cmd.OutOrStdout())), pulling.NewPrinter(r.Over(cmd.ErrOrStderr()))
 	switch {
 	case len(f.argv) == 0:
-		out.JSON, out.Raw = f.JSON, f.Raw
-		return func(_ context.Context, m *jetpull.Msg) error { return out.Print(m) }
+		pulling.BoundPipe(cmd.OutOrStdout())
+		out.JSON, out.Raw, out.Null = f.JSON, f.Raw, f.Null
+		r.Handle = func(_ context.Context, m *jetpull.Msg) error { return out.Print(m) }
 	case f.JSON:
-		return (&perform.Command{Argv: f.argv, Stdout: errOut, Stderr: errOut, Results: out}).Handle
+		results := &perform.Results{Out: out, AckNone: info.Config.AckPolicy == jetstream.AckNonePolicy}
+		r.Handle = results.Of((&perform.Command{Argv: f.argv, Stdout: errOut, Stderr: errOut}).Handle)
+		opts = append(opts, jetpull.OnEvent(results.Event))
+		defer func() { err = errors.Join(err, p.Sub.Close(context.WithoutCancel(ctx)), results.Rest()) }() // Close waits for the last event
+	default:
+		r.Handle = (&perform.Command{Argv: f.argv, Stdout: out, Stderr: errOut}).Handle
 	}
-	return (&perform.Command{Argv: f.argv, Stdout: out, Stderr: errOut}).Handle
+	if p.Server != nil && !f.Quiet {
+		opts = append(opts, jetpull.OnStart(func() { r.Listens(p.Server.URL(), cli.Synced(p.Server.Sync())) }))
+	}
+	return p.Explain(ctx, r.Consume(ctx, p.Sub, opts))
 }

@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -23,7 +24,8 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/deadletters"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/requeue"
+	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
 // New returns the command dlq.
@@ -97,17 +99,19 @@ func (d *dlq) with(cmd *cobra.Command, args []string, f func() error) (err error
 		return err
 	}
 	defer d.link.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), d.link.Timeout)
-	defer cancel()
-	if d.stream, err = d.link.JS.Stream(ctx, args[0]); err != nil {
+	err = d.link.Within(cmd.Context(), func(ctx context.Context) (err error) {
+		d.stream, err = d.link.JS.Stream(ctx, args[0])
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("stream %q: %w", args[0], err)
 	}
-	return f()
+	return d.link.Explain(cmd.Context(), f())
 }
 
 // letters are the dead letters that are chosen.
 func (d *dlq) letters(cmd *cobra.Command) iter.Seq2[*deadletters.Letter, error] {
-	return deadletters.All(cmd.Context(), d.stream, &d.chosen)
+	return deadletters.All(cmd.Context(), d.link.JS, d.stream, &d.chosen)
 }
 
 func newList(g *client.Globals) *cobra.Command {
@@ -133,7 +137,7 @@ func (d *dlq) none() string {
 	if d.filters() {
 		return looked + " that the filter fits; leave out --reason, --subject and --since to list all"
 	}
-	return looked + "; check that it stores the subject of consume --dead-letter, or see what there is with: nats stream ls"
+	return looked + "; check that it stores the subject of consume --dead-letter, or see what there is with: jetpull streams ls"
 }
 
 func newShow(g *client.Globals) *cobra.Command {
@@ -164,17 +168,20 @@ func newRequeue(g *client.Globals) *cobra.Command {
 		Use:   "requeue STREAM [SEQUENCE...]",
 		Short: "Publish messages of dead letters again, and delete the dead letters",
 		Long: `requeue publishes the messages of the selected dead letters, in order, to their
-original subjects, or to --to. It deletes a dead letter when a stream has confirmed
+original subjects, or to --to, and states the subjects first. The stream that a dead
+letter names as its origin must have the subject. Subjects that begin with $, and
+inboxes, are refused. It deletes a dead letter when a stream has confirmed
 the message. The message keeps its headers, but is new to the stream: consumers
 deliver it for the first time. After an interrupt, run the same command again for the
 rest. If a message was published and its dead letter not yet deleted, the message is
 stored only once within the stream's duplicate window.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if d.to != "" && !server.IsValidPublishSubject(d.to) {
-				return cli.Usage(fmt.Errorf("--to %q is not a subject to publish to", d.to))
+			if err := requeue.Subject(d.to, ""); d.to != "" && err != nil {
+				return cli.Usage(fmt.Errorf("--to: %w", err))
 			}
-			return d.change(cmd, args, func(l *deadletters.Letter) func(context.Context) error {
-				return deadletters.Requeue(d.link.JS, d.stream, l, d.to)
+			return d.change(cmd, args, func() action {
+				r := deadletters.NewRequeuer(d.link.JS, d.stream, d.to)
+				return action{r.Message, r.Begin}
 			})
 		},
 	}
@@ -189,8 +196,10 @@ func newPurge(g *client.Globals) *cobra.Command {
 		Use:   "purge STREAM [SEQUENCE...]",
 		Short: "Delete dead letters",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return d.change(cmd, args, func(l *deadletters.Letter) func(context.Context) error {
-				return func(ctx context.Context) error { return deadletters.Delete(ctx, d.stream, l) }
+			return d.change(cmd, args, func() action {
+				return action{begin: func(_ context.Context, l *deadletters.Letter) func(context.Context) error {
+					return func(ctx context.Context) error { return deadletters.Delete(ctx, d.link.JS, d.stream, l) }
+				}}
 			})
 		},
 	}
@@ -201,32 +210,83 @@ func newPurge(g *client.Globals) *cobra.Command {
 // atOnce is how many dead letters are in work at a time.
 const atOnce = 64
 
-// action is done to a dead letter: it is begun in the order of the letters, and finished for up to atOnce of them at a time.
-type action func(*deadletters.Letter) (finish func(context.Context) error)
+// action is done to dead letters: it is begun in their order, and finished for up to atOnce of them at a time.
+type action struct {
+	message func(context.Context, *deadletters.Letter) (*nats.Msg, error) // that it publishes; nil: it publishes none
+	begin   func(context.Context, *deadletters.Letter) (finish func(context.Context) error)
+}
 
 // change does something to each dead letter that is chosen. One for which that fails is reported, and the others go on, unless --to names a
 // subject that no stream has: then all would fail.
-func (d *dlq) change(cmd *cobra.Command, args []string, begin action) error {
-	if len(args) == 1 && !d.all && !d.filters() {
+func (d *dlq) change(cmd *cobra.Command, args []string, open func() action) error {
+	switch {
+	case len(args) == 1 && !d.all && !d.filters():
 		return cli.Usage(fmt.Errorf("%s which? Name sequences, give --reason, --subject or --since, or --all", cmd.Name()))
+	case len(args) > 1 && d.all:
+		return cli.Usage(fmt.Errorf("%s of %s, or of all? Give the sequences, or --all", cmd.Name(), strings.Join(args[1:], ", ")))
 	}
 	did, limit := cmd.Name()+"d", rate.NewLimiter(rate.Inf, 1)
 	switch {
 	case d.dryRun:
 		did = "would " + cmd.Name()
-		begin = func(*deadletters.Letter) func(context.Context) error {
-			return func(context.Context) error { return nil }
-		}
 	case d.rate > 0:
 		limit.SetLimit(rate.Limit(d.rate))
 	}
 	return d.with(cmd, args, func() error {
-		result, err := d.changeEach(cmd, limit, begin)
-		return errors.Join(err, cli.Answer(cmd, d.JSON, result, "%s %s\n", did, progress.Plural(result.Done, "dead letter")))
+		act := open()
+		subjects, err := d.announce(cmd, act)
+		if err != nil {
+			return err
+		}
+		if d.dryRun {
+			act.begin = act.check
+		}
+		result, err := d.changeEach(cmd, limit, act)
+		result.Subjects = subjects
+		gone := ""
+		if result.Gone > 0 {
+			gone = fmt.Sprintf("; %s gone already", progress.Plural(result.Gone, "other"))
+		}
+		return errors.Join(err, cli.Answer(cmd, d.JSON, result, "%s %s%s\n", did, progress.Plural(result.Done, "dead letter"), gone))
 	})
 }
 
-func (d *dlq) changeEach(cmd *cobra.Command, limit *rate.Limiter, begin action) (result result, err error) {
+// check does nothing but find out whether the action would be refused.
+func (a action) check(ctx context.Context, l *deadletters.Letter) (finish func(context.Context) error) {
+	var err error
+	if a.message != nil {
+		_, err = a.message(ctx, l)
+	}
+	return func(context.Context) error { return err }
+}
+
+// announce states which subjects an action will publish to, before it publishes the first message: a dead letter can name any subject.
+func (d *dlq) announce(cmd *cobra.Command, act action) (map[string]int, error) {
+	if act.message == nil {
+		return nil, nil
+	}
+	heads, tally := d.chosen, requeue.Tally{}
+	heads.Heads = true
+	for l, err := range deadletters.All(cmd.Context(), d.link.JS, d.stream, &heads) {
+		if cmd.Context().Err() != nil {
+			return nil, fmt.Errorf("%w: nothing was done", cli.ErrInterrupted)
+		}
+		if err != nil {
+			return nil, err
+		}
+		_, err = act.message(cmd.Context(), l)
+		if _, refused := errors.AsType[requeue.Refusal](err); err != nil && !refused {
+			return nil, err
+		}
+		tally.Add(cmp.Or(d.to, l.Subject), err)
+	}
+	if !d.JSON && !d.Quiet {
+		cli.Notice(cmd.ErrOrStderr(), "%s to %s\n", cmd.Name(), &tally)
+	}
+	return tally.Subjects, nil
+}
+
+func (d *dlq) changeEach(cmd *cobra.Command, limit *rate.Limiter, act action) (result result, err error) {
 	result.DryRun = d.dryRun
 	missing := slices.Compact(slices.Sorted(slices.Values(d.chosen.Sequences)))
 	bar := d.Bar(cmd, int64(d.stream.CachedInfo().State.Msgs), true)
@@ -238,6 +298,8 @@ func (d *dlq) changeEach(cmd *cobra.Command, limit *rate.Limiter, begin action) 
 		case err == nil:
 			result.Done++
 			bar.Add(1)
+		case errors.Is(err, deadletters.ErrGone):
+			result.Gone++
 		case cmd.Context().Err() == nil:
 			result.Failed++
 			if d.to != "" && errors.Is(err, deadletters.ErrNoStream) {
@@ -254,12 +316,12 @@ func (d *dlq) changeEach(cmd *cobra.Command, limit *rate.Limiter, begin action) 
 			break
 		}
 		missing = slices.DeleteFunc(missing, func(n uint64) bool { return n == l.Sequence })
-		finish := begin(l)
+		finish := act.begin(cmd.Context(), l)
 		work.Go(func() error {
 			unconfirmed := fmt.Errorf("not confirmed within %v: %w", d.link.Timeout, context.DeadlineExceeded)
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), d.link.Timeout, unconfirmed)
 			defer cancel()
-			return ended(finish(ctx))
+			return ended(d.link.Explain(cmd.Context(), finish(ctx)))
 		})
 	}
 	err = cmp.Or(work.Wait(), err)
@@ -291,7 +353,9 @@ func (d *dlq) missing(sequences []uint64) (err error) {
 
 // result is how many dead letters were changed.
 type result struct {
-	Done   int  `json:"done"`
-	Failed int  `json:"failed"`
-	DryRun bool `json:"dry_run"`
+	Done     int            `json:"done"`
+	Failed   int            `json:"failed"`
+	Gone     int            `json:"gone,omitempty"` // that another process has deleted meanwhile
+	Subjects map[string]int `json:"subjects,omitempty"`
+	DryRun   bool           `json:"dry_run"`
 }

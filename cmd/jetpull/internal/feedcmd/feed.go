@@ -81,11 +81,14 @@ func New() *cobra.Command {
 	fs.StringVar(&f.exec, "exec", "", "shell `COMMAND` that is run for each item")
 	fs.StringVar(&f.publish, "publish", "", "JetStream `SUBJECT` that items are published to; needs --nats")
 	fs.StringVar(&f.health, "health", "", "`URL` that answers GET with 2xx while the handler can work; none by default")
-	fs.StringVar(&f.secret, "secret", "", "sign the requests of --handler with `SECRET`, as Standard Webhooks describes; base64 with or without the prefix whsec_")
+	fs.StringVar(&f.secret, "secret", "", "sign the requests of --handler with `SECRET`, as Standard Webhooks describes; base64 with or without the "+
+		"prefix whsec_")
 	fs.StringVar(&f.nats, "nats", "", "`URL` of a NATS server for wake-ups and --publish; none by default")
 	cli.Int(fs, &f.concurrency, "concurrency", 64, 1, 100_000, "maximum number of items of this watcher that are in progress or not yet saved")
-	fs.Func("limit", "`GATE=LIMIT` for all watchers with this flag together, such as 2=10 for 10 items at a time, 2=100/1s for 100 that begin in any second, or 2=10,100/1s; repeatable", f.limits.add)
-	cli.Int(fs, &f.partitionConcurrency, "partition-concurrency", 0, 0, math.MaxInt, "maximum number of items of one partition that are in progress or not yet saved; 0: as many as --concurrency allows")
+	fs.Func("limit", "`GATE=LIMIT` for all watchers with this flag together, such as 2=10 for 10 items at a time, 2=100/1s for 100 that begin in "+
+		"any second, or 2=10,100/1s; repeatable", f.limits.add)
+	cli.Int(fs, &f.partitionConcurrency, "partition-concurrency", 0, 0, math.MaxInt,
+		"maximum number of items of one partition that are in progress or not yet saved; 0: as many as --concurrency allows")
 	fs.DurationVar(&f.lease, "lease", 30*time.Second, "how long a partition waits for a watcher that crashed before another one takes it over")
 	cli.Duration(fs, &f.pollMin, "poll-min", 100*time.Millisecond, time.Millisecond, "time between two queries for work while there is some")
 	cli.Duration(fs, &f.pollMax, "poll-max", 5*time.Second, time.Millisecond, "time between two queries for work while there is none")
@@ -102,7 +105,7 @@ func New() *cobra.Command {
 	fs.BoolVar(&f.autoClose, "auto-close", false, "close sealed partitions after their last item")
 	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "do not open gates; use jetpull feed advance")
 	fs.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
-	cmd.MarkFlagsMutuallyExclusive("handler", "exec", "publish")
+	cli.Exclusive(cmd, "handler", "exec", "publish")
 	cli.Range(fs, "lease", &f.lease, 100*time.Millisecond, 24*time.Hour)
 	cmd.AddCommand(tables.NewList(t), tables.NewShow(t), tables.NewWatch(t))
 	cmd.AddCommand(operate.Commands(t)...)

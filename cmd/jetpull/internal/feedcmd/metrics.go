@@ -57,7 +57,8 @@ func (f *flags) runServing(ctx context.Context, s *feed.Store, w *feed.Watcher, 
 		Describe: func(err error) *httpserve.Error { return httpserve.Describe(err, nil) },
 	}, httpserve.Common(httpserve.Open, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil, ready))
 	srv, err := httpserve.Listen(ctx, httpserve.Config{
-		Address: f.metrics, Flag: "--metrics", Handler: httpserve.Mount(ctx, "/console/", pages, frame), Read: metricsTime, Write: metricsTime, PerAddress: metricsConnections, Log: log,
+		Address: f.metrics, Flag: "--metrics", Handler: httpserve.Mount(ctx, "/console/", pages, frame), Read: metricsTime, Write: metricsTime,
+		PerAddress: metricsConnections, Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("--metrics: %w", err)

@@ -52,8 +52,8 @@ it never waits. It exits with 4 if no message, or with --fill fewer messages tha
 	cli.Range(flags, "count", &f.count, 1, math.MaxInt32)
 	cli.Range(flags, "wait", &f.wait, time.Millisecond, cli.MaxLong)
 	f.Flags.Register(cmd)
-	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
-	cmd.MarkFlagsMutuallyExclusive("fill", "no-wait")
+	cli.Exclusive(cmd, "wait", "no-wait")
+	cli.Exclusive(cmd, "fill", "no-wait")
 	return cmd
 }
 
@@ -77,10 +77,11 @@ func (f *fetch) run(cmd *cobra.Command, args []string) (err error) {
 		return cli.ErrInterrupted
 	}
 	if err != nil {
-		return err
+		return p.Explain(ctx, err)
 	}
+	pulling.BoundPipe(cmd.OutOrStdout())
 	printer := pulling.NewPrinter(cmd.OutOrStdout())
-	printer.JSON, printer.Raw = f.JSON, f.Raw
+	printer.JSON, printer.Raw, printer.Null = f.JSON, f.Raw, f.Null
 	for i, m := range msgs {
 		if err := printer.Print(m); err != nil {
 			return errors.Join(err, f.settleAll(ctx, p, msgs[:i]), each(msgs[i:], (*jetpull.Msg).Nak))
@@ -97,9 +98,9 @@ func (f *fetch) run(cmd *cobra.Command, args []string) (err error) {
 
 // take fetches the messages.
 func (f *fetch) take(ctx context.Context, sub *jetpull.Subscription) ([]*jetpull.Msg, error) {
-	opts := []jetpull.Option{jetpull.MaxWait(f.wait)}
+	opts := []jetpull.FetchOption{jetpull.MaxWait(f.wait)}
 	if f.noWait {
-		opts = []jetpull.Option{jetpull.NoWait()}
+		opts = []jetpull.FetchOption{jetpull.NoWait()}
 	}
 	if f.fill {
 		opts = append(opts, jetpull.FillBatch())

@@ -19,8 +19,8 @@ import (
 
 // NewConsumers returns the command consumers, whose subcommands change what a consumer delivers.
 func NewConsumers(g *client.Globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "consumers", Short: "Pause, resume or reset a consumer"}
-	cmd.AddCommand(newPause(g), newResume(g), newReset(g))
+	cmd := &cobra.Command{Use: "consumers", Short: "List consumers, or pause, resume or reset one"}
+	cmd.AddCommand(newList(g), newPause(g), newResume(g), newReset(g))
 	return cmd
 }
 
@@ -60,7 +60,7 @@ consumer resumes by itself, or with jetpull consumers resume.`,
 	})
 	cli.Duration(cmd.Flags(), &long, "for", 0, time.Second, "pause for a `DURATION` such as 1h, at least 1s")
 	cli.Future(cmd.Flags(), &until, "until", "pause until a")
-	cmd.MarkFlagsMutuallyExclusive("for", "until")
+	cli.Exclusive(cmd, "for", "until")
 	cmd.MarkFlagsOneRequired("for", "until")
 	return cmd
 }
@@ -95,7 +95,8 @@ stores. It needs a server 2.14 or later.`,
 		o.ResetTo = r.ResetSeq
 		return fmt.Sprintf("delivers again from sequence %d", r.ResetSeq), nil
 	})
-	cli.Int(cmd.Flags(), &to, "to", 0, 1, math.MaxInt, "deliver again from `SEQUENCE` of the stream, 1 or more; by default from the acknowledgement floor")
+	cli.Int(cmd.Flags(), &to, "to", 0, 1, math.MaxInt, "deliver again from `SEQUENCE` of the stream, 1 or more; by default from the acknowledgement "+
+		"floor")
 	return cmd
 }
 
@@ -113,7 +114,8 @@ func reset(ctx context.Context, js jetstream.JetStream, stream, name string, to 
 	}
 	// The server takes any sequence, and delivers no message below it.
 	if next := s.CachedInfo().State.LastSeq + 1; to > next {
-		return nil, cli.Usage(fmt.Errorf("--to %d is beyond %d, the next message of the stream: messages that are published before %[1]d would not be delivered", to, next))
+		return nil, cli.Usage(fmt.Errorf("--to %d is beyond %d, the next message of the stream: messages that are published before %[1]d would not be "+
+			"delivered", to, next))
 	}
 	return js.ResetConsumerToSequence(ctx, stream, name, to)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
 // New returns the command info.
@@ -64,6 +65,7 @@ func look(ctx context.Context, l *client.Link, args []string) (*state, error) {
 // watch shows a consumer at every interval until interrupted: in place on a terminal, and as lines elsewhere.
 func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args []string) error {
 	var before *state
+	var screen cli.Screen
 	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
 		s, err := look(ctx, l, args)
 		if err != nil {
@@ -78,7 +80,13 @@ func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, args [
 				_, err := fmt.Fprintln(out, s.line())
 				return err
 			}
-			return cli.Redraw(cmd, g.JSON, func() error { return cli.Show(cmd.OutOrStdout(), g.JSON, s) })
+			return screen.Draw(cmd, g.JSON, func() error {
+				if g.JSON {
+					return cli.WriteJSON(cmd.OutOrStdout(), s)
+				}
+				_, err := io.WriteString(cmd.OutOrStdout(), s.view())
+				return err
+			})
 		}, nil
 	})
 }
@@ -106,7 +114,7 @@ type state struct {
 	PushTo      string     `json:"push_to,omitempty"` // a subject; empty: it is a pull consumer
 	Filter      []string   `json:"filter,omitempty"`
 	AckPolicy   string     `json:"ack_policy"`
-	AckWait     string     `json:"ack_wait,omitempty"`
+	AckWait     float64    `json:"ack_wait,omitempty"` // in seconds
 	MaxPending  int        `json:"max_ack_pending,omitempty"`
 	MaxDeliver  int        `json:"max_deliver,omitempty"`
 	Pending     uint64     `json:"pending"`
@@ -115,7 +123,7 @@ type state struct {
 	Waiting     int        `json:"waiting_pulls"`
 	Delivered   position   `json:"delivered"`
 	AckFloor    position   `json:"ack_floor"`
-	Paused      bool       `json:"paused,omitempty"`
+	Paused      bool       `json:"paused"`
 	PauseUntil  *time.Time `json:"pause_until,omitempty"`
 	Pins        []pin      `json:"pins,omitempty"`
 	Rates       *rates     `json:"rates,omitempty"`
@@ -153,7 +161,7 @@ func observe(info *jetstream.ConsumerInfo, now time.Time) state {
 		s.Filter = []string{c.FilterSubject}
 	}
 	if c.AckPolicy != jetstream.AckNonePolicy {
-		s.AckWait = c.AckWait.String()
+		s.AckWait = c.AckWait.Seconds()
 	}
 	for _, g := range info.PriorityGroups {
 		p := pin{Group: g.Group, ID: g.PinnedClientID}
@@ -189,10 +197,37 @@ func between(before, after state) *rates {
 	}
 }
 
+// view is the state for a terminal that has ten lines of 40 columns, with what changes first.
+func (s *state) view() string {
+	var b strings.Builder
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-13s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	fmt.Fprintf(&b, "%s  %s > %s\n", s.Time.Local().Format(time.TimeOnly), s.Stream, s.Consumer)
+	r, trend := cmp.Or(s.Rates, &rates{}), ""
+	if s.Rates != nil {
+		trend = fmt.Sprintf("  %+.0f/s", r.Pending)
+	}
+	row("delivered", "%.0f/s", r.Delivered)
+	row("acknowledged", "%.0f/s", r.Acked)
+	row("pending", "%s%s", progress.Count(s.Pending), trend)
+	row("ack pending", "%s of %s", progress.Count(s.AckPending), cmp.Or(strings.TrimPrefix(progress.Count(s.MaxPending), "0"), "any number"))
+	row("redelivered", "%s", progress.Count(s.Redelivered))
+	row("waiting pulls", "%s", progress.Count(s.Waiting))
+	if s.PauseUntil != nil {
+		row("paused until", "%s", s.PauseUntil.Local().Format(time.DateTime))
+	}
+	for _, p := range s.Pins {
+		row("pin of "+p.Group, "%s", cmp.Or(p.ID, "nobody"))
+	}
+	return b.String()
+}
+
 // line is the state in one line.
 func (s *state) line() string {
 	line := fmt.Sprintf("%s pending %s, ack pending %s, redelivered %s, waiting pulls %s",
-		s.Time.Local().Format(time.TimeOnly), progress.Count(s.Pending), progress.Count(s.AckPending), progress.Count(s.Redelivered), progress.Count(s.Waiting))
+		s.Time.Local().Format(time.TimeOnly), progress.Count(s.Pending), progress.Count(s.AckPending), progress.Count(s.Redelivered),
+		progress.Count(s.Waiting))
 	if r := s.Rates; r != nil {
 		line += fmt.Sprintf(", delivered %.0f/s, acked %.0f/s, pending %+.0f/s", r.Delivered, r.Acked, r.Pending)
 	}

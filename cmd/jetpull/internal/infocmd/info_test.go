@@ -1,6 +1,7 @@
 package infocmd
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -17,4 +18,21 @@ func TestRates(t *testing.T) {
 	require.Equal(t, &rates{Delivered: 50, Acked: 5}, between(at(10, 150, 100, 27, 9), at(12, 250, 100, 17, 9)), "ten of them are")
 	require.Nil(t, between(at(10, 1, 1, 0, 1), at(10, 2, 2, 0, 2)), "no time has passed")
 	require.Nil(t, between(at(10, 100, 100, 0, 0), at(11, 5, 5, 0, 0)), "it is another consumer")
+}
+
+// The view of info --watch begins with the rates, and fits a terminal with ten lines of 40 columns.
+func TestView(t *testing.T) {
+	now := time.Now()
+	s := state{
+		Stream: "ORDERS", Consumer: "worker", Time: now, Pending: 12_345_678, AckPending: 1000, MaxPending: 1000, Redelivered: 12, Waiting: 5,
+		Rates: &rates{Delivered: 12345.6, Acked: 12345.6, Pending: -234.5}, PauseUntil: &now,
+	}
+	lines := strings.Split(strings.TrimSuffix(s.view(), "\n"), "\n")
+	require.Less(t, len(lines), 10)
+	require.Equal(t, []string{"delivered     12346/s", "acknowledged  12346/s", "pending       12,345,678  -234/s", "ack pending   1,000 of 1,000"}, lines[1:5])
+	for _, line := range lines {
+		require.LessOrEqual(t, len(line), 40, line)
+	}
+	s.Rates, s.MaxPending = nil, 0
+	require.Contains(t, s.view(), "ack pending   1,000 of any number\n")
 }

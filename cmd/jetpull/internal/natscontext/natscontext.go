@@ -123,6 +123,19 @@ func Selected() (string, error) {
 	return strings.TrimSpace(string(name)), nil
 }
 
+// Names are those of the contexts that there are.
+func Names() (names []string) {
+	contexts, err := dir()
+	if err != nil {
+		return nil
+	}
+	files, _ := filepath.Glob(filepath.Join(contexts, "context", "*.json")) // the pattern is a right one
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(file), ".json"))
+	}
+	return names
+}
+
 // dir is where the nats command keeps its contexts.
 func dir() (string, error) {
 	config := os.Getenv("XDG_CONFIG_HOME")
@@ -139,9 +152,11 @@ func dir() (string, error) {
 func (c *Context) check() error {
 	switch {
 	case c.SOCKSProxy != "":
-		return cli.Usage(fmt.Errorf("context %s has \"socks_proxy\": %q, which is not supported; use --nats with an address that can be reached directly", c.Path, c.SOCKSProxy))
+		return cli.Usage(fmt.Errorf("context %s has \"socks_proxy\": %q, which is not supported; use --nats with an address that can be reached directly",
+			c.Path, c.SOCKSProxy))
 	case c.WindowsCertStore != "":
-		return cli.Usage(fmt.Errorf("context %s has \"windows_cert_store\": %q, which is not supported; name certificate files under \"cert\" and \"key\"", c.Path, c.WindowsCertStore))
+		return cli.Usage(fmt.Errorf("context %s has \"windows_cert_store\": %q, which is not supported; name certificate files under \"cert\" and "+
+			"\"key\"", c.Path, c.WindowsCertStore))
 	case (c.Cert == "") != (c.Key == ""):
 		return cli.Usage(fmt.Errorf("context %s has one of \"cert\" and \"key\" and needs both", c.Path))
 	case c.UserJWT == "" && c.UserSeed != "":

@@ -12,7 +12,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 	"github.com/jetpull/jetpull/partition"
 )
 
@@ -58,7 +58,7 @@ func newWatch(g *client.Globals) *cobra.Command {
 	var interval time.Duration
 	cmd := &cobra.Command{
 		Use:     "watch SET",
-		Short:   "Print each change of an owner, until interrupted",
+		Short:   "Show the partitions in place on a terminal, or print each change of an owner, until interrupted",
 		Example: `  jetpull partition watch billing --json`,
 		RunE:    func(cmd *cobra.Command, args []string) error { return watch(cmd, g, interval, args[0]) },
 	}
@@ -107,9 +107,11 @@ func withSet(cmd *cobra.Command, g *client.Globals, name string, f func(context.
 // columns are those of a list of partitions.
 var columns = []string{">partition", "member", "since", ">pending", ">ack_pending"}
 
-// watch prints the owners, and then each partition whose owner has changed since the last look.
+// watch prints the owners, and then each partition whose owner has changed since the last look. On a terminal it shows all of them, in place.
 func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, name string) error {
 	var set *partition.Set
+	var screen cli.Screen
+	inPlace := !g.JSON && progress.IsTerminal(cmd.OutOrStdout())
 	owners := map[int]string{}
 	return g.Watch(cmd, interval, func(ctx context.Context, l *client.Link) (show func() error, err error) {
 		if set == nil {
@@ -124,13 +126,13 @@ func watch(cmd *cobra.Command, g *client.Globals, interval time.Duration, name s
 		rows = slices.DeleteFunc(rows, func(p partition.Partition) bool {
 			before, known := owners[p.Number]
 			owners[p.Number] = p.Member
-			return known && before == p.Member
+			return known && before == p.Member && !inPlace
 		})
 		return func() error {
 			if len(rows) == 0 {
 				return nil
 			}
-			return cli.List(cmd, g.JSON, columns, cli.All(rows))
+			return screen.Draw(cmd, g.JSON, func() error { return cli.List(cmd, g.JSON, columns, cli.All(rows)) })
 		}, nil
 	})
 }

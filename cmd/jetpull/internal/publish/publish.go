@@ -24,7 +24,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
@@ -34,7 +34,8 @@ type plan struct {
 	header        nats.Header
 	count, size   int // of messages, and in bytes of each payload, which is filled up with spaces; 0: as large as the body
 	create        string
-	perLine       bool // of standard input a message
+	lines, null   bool // of standard input are messages, or what zero bytes end
+	force         bool // allows subjects of the server
 	schedule      schedule
 }
 
@@ -45,8 +46,8 @@ func New(g *client.Globals) *cobra.Command {
 		Use:   "publish SUBJECT [BODY]",
 		Short: "Publish messages to a stream, and wait until they are stored",
 		Long: `publish publishes to SUBJECT, and waits until the stream has stored the messages.
-Without BODY it publishes its standard input as one message, or with --lines each line
-as a message. SUBJECT and BODY are templates: {{.Count}} is the number of the message,
+Without BODY it publishes its standard input as one message, with --lines each line as
+a message, or with --null what is before each zero byte. SUBJECT and BODY are templates: {{.Count}} is the number of the message,
 {{.Time}} and {{.UnixNano}} are the current time, and {{.Random 10}} is ten random
 letters.
 
@@ -58,7 +59,7 @@ With --create NAME and --count 0 it creates the stream and publishes nothing.`,
 		Example: `  jetpull publish orders.new '{"id":{{.Count}}}' --count 1000
   jetpull publish 'orders.{{.Random 2}}' x --size 1024 --create ORDERS --embedded ./data
   jetpull publish orders.new --lines < orders.jsonl
-  jetpull publish reports.due daily --cron '0 0 6 * * *' --schedule reports.schedules.daily`,
+  jetpull publish reports.due daily --cron '0 0 6 * * *' --schedule reports.daily --create REPORTS`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 {
 				return cli.Usage(fmt.Errorf("usage: %s, but the arguments are %q", cmd.UseLine(), args))
@@ -75,7 +76,10 @@ With --create NAME and --count 0 it creates the stream and publishes nothing.`,
 	cli.Range(flags, "count", &p.count, 0, math.MaxInt)
 	cli.Int(flags, &p.size, "size", 0, 0, math.MaxInt32, "fill each payload up to `BYTES`")
 	cli.HeaderFlag(flags, p.header.Add)
-	flags.BoolVar(&p.perLine, "lines", false, "publish each line of standard input")
+	flags.BoolVar(&p.lines, "lines", false, "publish each line of standard input")
+	flags.BoolVar(&p.null, "null", false, "publish what is before each zero byte of standard input, as fetch --print0 prints it")
+	cli.Exclusive(cmd, "lines", "null")
+	flags.BoolVar(&p.force, "force", false, "publish to a subject that begins with $ too, on which the server may act")
 	p.schedule.register(cmd)
 	flags.StringVar(&p.create, "create", "", "create the stream `NAME` if it does not exist, for the subject's first token and all subjects below it")
 	cli.Checked(flags, "create", func() error { return cli.CheckName("stream", p.create) })
@@ -87,10 +91,11 @@ func (p *plan) complete(cmd *cobra.Command, args []string) (err error) {
 	if p.subject, err = parse("subject", args[0]); err != nil {
 		return cli.Usage(err)
 	}
-	if err := cmp.Or(p.schedule.check(args[0], p.count), p.checkLines(cmd, args)); err != nil {
+	_, err = p.address(fields{Count: 1})
+	if err := cmp.Or(err, p.schedule.check(args[0], p.count), p.checkLines(cmd, args)); err != nil {
 		return cli.Usage(err)
 	}
-	if p.count == 0 || p.perLine {
+	if p.count == 0 || p.lines || p.null {
 		return nil // no body
 	}
 	if len(args) == 2 {
@@ -99,7 +104,7 @@ func (p *plan) complete(cmd *cobra.Command, args []string) (err error) {
 		}
 		return nil
 	}
-	body, err := io.ReadAll(cmd.InOrStdin())
+	body, err := io.ReadAll(cli.Input(cmd))
 	if err != nil {
 		return fmt.Errorf("read the body: %w", err)
 	}
@@ -112,12 +117,12 @@ func (p *plan) checkLines(cmd *cobra.Command, args []string) error {
 	switch {
 	case p.count == 0 && p.create == "":
 		return errors.New("--count 0 publishes nothing: give --create NAME too, to make a stream")
-	case !p.perLine:
+	case !p.lines && !p.null:
 		return nil
 	case len(args) == 2 || cmd.Flags().Changed("count") || p.size > 0 || p.schedule.given():
-		return errors.New("with --lines each line of standard input is a message: give no body, --count, --size or schedule")
+		return errors.New("with --lines and --null the messages are on standard input: give no body, --count, --size or schedule")
 	case strings.Contains(args[0], "{{"):
-		return fmt.Errorf("with --lines all messages go to one subject, and %q is a template", args[0])
+		return fmt.Errorf("with --lines and --null all messages go to one subject, and %q is a template", args[0])
 	}
 	return nil
 }
@@ -131,28 +136,32 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 		return err
 	}
 	defer l.Close()
-	if err := p.makeStream(cmd.Context(), l, args[0]); err != nil {
+	if err := l.Within(cmd.Context(), func(ctx context.Context) error { return p.makeStream(ctx, l, args[0]) }); err != nil {
 		return err
 	}
 	if p.schedule.given() {
-		warning, err := p.schedule.store(cmd.Context(), l.JS, p)
+		var warning string
+		err := l.Within(cmd.Context(), func(ctx context.Context) (err error) {
+			warning, err = p.schedule.store(ctx, l.JS, p)
+			return err
+		})
 		if err == nil && warning != "" {
 			cli.Notice(cmd.ErrOrStderr(), "warning: %s\n", warning)
 		}
 		return p.report(cmd, g, 1, 0, err)
 	}
 	var bar *progress.Bar
-	if p.count > 1 || p.perLine {
-		bar = g.Bar(cmd, int64(p.count), p.perLine)
+	if p.count > 1 || p.lines || p.null {
+		bar = g.Bar(cmd, int64(p.count), p.lines || p.null)
 	}
 	begin, messages := time.Now(), p.templates
-	if p.perLine {
-		messages = p.lines(cmd.InOrStdin())
+	if p.lines || p.null {
+		messages = p.parts(cli.Input(cmd))
 	}
-	n, err := publish(cmd.Context(), l.JS, messages, l.Timeout, func() { bar.Add(1) })
+	n, err := publish(cmd.Context(), l, messages, func() { bar.Add(1) })
 	took := time.Since(begin)
 	bar.Clear()
-	return p.report(cmd, g, n, took, err)
+	return p.report(cmd, g, n, took, l.Explain(cmd.Context(), err))
 }
 
 // report prints what was published.
@@ -170,7 +179,8 @@ func (p *plan) report(cmd *cobra.Command, g *client.Globals, n int, took time.Du
 	case p.schedule.given():
 		cli.Notice(cmd.ErrOrStderr(), "scheduled under %s\n", p.schedule.under)
 	default:
-		cli.Notice(cmd.ErrOrStderr(), "%s published in %s, %s msg/s\n", progress.Count(n), progress.Short(took), progress.Count(progress.Rate(int64(n), took)))
+		cli.Notice(cmd.ErrOrStderr(), "%s published in %s, %s msg/s\n", progress.Count(n), progress.Short(took),
+			progress.Count(progress.Rate(int64(n), took)))
 	}
 	return nil
 }
@@ -180,8 +190,6 @@ func (p *plan) makeStream(ctx context.Context, l *client.Link, subject string) e
 	if p.create == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
-	defer cancel()
 	first, _, more := strings.Cut(subject, ".")
 	if more {
 		first += ".>"
@@ -209,7 +217,7 @@ func (p *plan) templates(yield func(*nats.Msg, error) bool) {
 func (p *plan) message(n int) (*nats.Msg, error) {
 	now := time.Now()
 	with := fields{Count: n, Time: now.Format(time.RFC3339Nano), UnixNano: now.UnixNano()}
-	subject, err := p.subject(with)
+	subject, err := p.address(with)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +228,18 @@ func (p *plan) message(n int) (*nats.Msg, error) {
 	if fill := p.size - len(body); fill > 0 {
 		body = append(body, bytes.Repeat([]byte{' '}, fill)...)
 	}
-	return &nats.Msg{Subject: string(subject), Header: p.header, Data: body}, nil
+	return &nats.Msg{Subject: subject, Header: p.header, Data: body}, nil
+}
+
+// address is the subject of a message. The server acts on messages to its own subjects: $JS.API.STREAM.PURGE.ORDERS purges ORDERS.
+func (p *plan) address(with fields) (string, error) {
+	subject, err := p.subject(with)
+	for _, s := range []string{string(subject), p.schedule.under} {
+		if err == nil && strings.HasPrefix(s, "$") && !p.force {
+			err = fmt.Errorf("subject %s belongs to the server, which may act on the message: add --force if that is what you want", s)
+		}
+	}
+	return string(subject), err
 }
 
 // text is made for each message.
@@ -270,20 +289,23 @@ const (
 	ahead = 2048
 )
 
-// lines are a message for each line of a reader.
-func (p *plan) lines(in io.Reader) iter.Seq2[*nats.Msg, error] {
+// parts are a message for each line of a reader, or for what is before each zero byte.
+func (p *plan) parts(in io.Reader) iter.Seq2[*nats.Msg, error] {
 	return func(yield func(*nats.Msg, error) bool) {
-		subject, err := p.subject(fields{Count: 1})
+		subject, err := p.address(fields{Count: 1})
 		scan := bufio.NewScanner(in)
 		scan.Buffer(make([]byte, 0, 64<<10), longestLine)
+		if p.null {
+			scan.Split(splitNull)
+		}
 		n := 0
 		for ; err == nil && scan.Scan(); n++ {
-			if !yield(&nats.Msg{Subject: string(subject), Header: p.header, Data: bytes.Clone(scan.Bytes())}, nil) {
+			if !yield(&nats.Msg{Subject: subject, Header: p.header, Data: bytes.Clone(scan.Bytes())}, nil) {
 				return
 			}
 		}
 		if err == nil && scan.Err() != nil {
-			err = fmt.Errorf("read line %d: %w", n+1, scan.Err())
+			err = fmt.Errorf("read message %d: %w", n+1, scan.Err())
 		}
 		if err != nil {
 			yield(nil, err)
@@ -291,8 +313,19 @@ func (p *plan) lines(in io.Reader) iter.Seq2[*nats.Msg, error] {
 	}
 }
 
+// splitNull is a [bufio.SplitFunc] for what is before each zero byte. The last one can be without.
+func splitNull(data []byte, atEnd bool) (advance int, token []byte, err error) {
+	if end := bytes.IndexByte(data, 0); end >= 0 {
+		return end + 1, data[:end:end], nil
+	}
+	if atEnd && len(data) > 0 {
+		return len(data), data, nil
+	}
+	return 0, nil, nil
+}
+
 // publish publishes messages, and returns how many a stream has confirmed. After an error, messages that are not confirmed may be stored.
-func publish(ctx context.Context, js jetstream.JetStream, messages iter.Seq2[*nats.Msg, error], wait time.Duration, done func()) (confirmed int, err error) {
+func publish(ctx context.Context, l *client.Link, messages iter.Seq2[*nats.Msg, error], done func()) (confirmed int, err error) {
 	var sent []jetstream.PubAckFuture // and not confirmed
 	confirm := func(left int) error {
 		for ; len(sent) > left; sent = sent[1:] {
@@ -302,8 +335,10 @@ func publish(ctx context.Context, js jetstream.JetStream, messages iter.Seq2[*na
 				return fmt.Errorf("message %d: %w", confirmed+1, err)
 			case <-ctx.Done():
 				return context.Cause(ctx)
-			case <-time.After(wait):
-				return errors.New("no stream confirmed a message for " + wait.String() + "; those that were not confirmed may be stored")
+			case <-l.Allowed.Done():
+				return context.Cause(l.Allowed)
+			case <-time.After(l.Timeout):
+				return fmt.Errorf("no stream confirmed a message for %v; those that were not confirmed may be stored", l.Timeout)
 			}
 			confirmed++
 			done()
@@ -317,7 +352,7 @@ func publish(ctx context.Context, js jetstream.JetStream, messages iter.Seq2[*na
 		if err != nil {
 			return confirmed, err
 		}
-		f, err := js.PublishMsgAsync(m)
+		f, err := l.JS.PublishMsgAsync(m)
 		if err != nil {
 			return confirmed, fmt.Errorf("publish message %d to %s: %w", confirmed+len(sent)+1, m.Subject, err)
 		}

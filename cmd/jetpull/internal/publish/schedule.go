@@ -30,10 +30,11 @@ func (s *schedule) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	cli.Future(flags, &s.at, "at", "have the stream publish the message at a")
 	cli.Duration(flags, &s.every, "every", 0, time.Second, "have the stream publish it again and again")
-	flags.StringVar(&s.cron, "cron", "", "have the stream publish it by a `PATTERN` of six fields, seconds first, or @hourly, @daily, @weekly, @monthly, @yearly")
+	flags.StringVar(&s.cron, "cron", "", "have the stream publish it by a `PATTERN` of six fields, seconds first, or @hourly, @daily, @weekly, "+
+		"@monthly, @yearly")
 	flags.StringVar(&s.zone, "time-zone", "", "`NAME` of the time zone of --cron, such as Europe/Berlin (default UTC)")
 	flags.StringVar(&s.under, "schedule", "", "`SUBJECT` of the same stream under which the schedule is stored; a schedule that is there is replaced")
-	cmd.MarkFlagsMutuallyExclusive("at", "every", "cron")
+	cli.Exclusive(cmd, "at", "every", "cron")
 }
 
 // given reports whether there is a schedule.
@@ -85,20 +86,23 @@ func (s *schedule) store(ctx context.Context, js jetstream.JetStream, p *plan) (
 	if refused, ok := errors.AsType[*jetstream.APIError](err); ok && s.cron != "" {
 		switch refused.ErrorCode {
 		case schedulePatternInvalid:
-			return "", cli.Usage(fmt.Errorf("--cron %q is not a pattern of six fields, seconds first, such as '0 0 6 * * *', nor @hourly, @daily, @weekly, @monthly or @yearly: %w", s.cron, err))
+			return "", cli.Usage(fmt.Errorf("--cron %q is not a pattern of six fields, seconds first, such as '0 0 6 * * *', nor @hourly, @daily, "+
+				"@weekly, @monthly or @yearly: %w", s.cron, err))
 		case scheduleTimeZoneInvalid:
 			return "", cli.Usage(fmt.Errorf("--time-zone %q is not known to the server: give a name such as Europe/Berlin: %w", s.zone, err))
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("schedule under %s: %w; the stream needs AllowMsgSchedules and both subjects, and --create NAME makes such a stream", s.under, err)
+		return "", fmt.Errorf("schedule under %s: %w; the stream needs AllowMsgSchedules and both subjects, and --create NAME makes such a stream",
+			s.under, err)
 	}
 	stream, err := js.Stream(ctx, ack.Stream)
 	if err != nil {
 		return "", fmt.Errorf("the schedule is stored in stream %s, but its configuration cannot be read: %w", ack.Stream, err)
 	}
 	if c := stream.CachedInfo().Config; c.Retention == jetstream.WorkQueuePolicy && c.Replicas > 1 {
-		return fmt.Sprintf("stream %s is a work queue with %d replicas: if another stream sources %s from it, some servers lose schedules (nats-server #8423)", ack.Stream, c.Replicas, target), nil
+		return fmt.Sprintf("stream %s is a work queue with %d replicas: if another stream sources %s from it, some servers lose schedules (nats-server "+
+			"#8423)", ack.Stream, c.Replicas, target), nil
 	}
 	return "", nil
 }

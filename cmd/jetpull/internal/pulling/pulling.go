@@ -5,7 +5,6 @@ package pulling
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -24,12 +22,12 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
 // Flags are the terms of a priority group, what to make if it is missing, and how to print.
 type Flags struct {
-	Raw bool
+	Raw, Null bool // print payloads alone, with a line end or a zero byte after each
 
 	group                               string
 	minPending, minAckPending, priority int
@@ -40,6 +38,7 @@ type Flags struct {
 func (f *Flags) Register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.Raw, "raw", false, "print the payloads alone, a line each")
+	flags.BoolVar(&f.Null, "print0", false, "print the payloads alone, byte for byte, each with a zero byte after it: see publish --null")
 	flags.StringVar(&f.group, "group", "", "priority `GROUP` to pull in; a consumer with groups needs one")
 	cli.Int(flags, &f.minPending, "min-pending", 0, 1, math.MaxInt, "pull only while at least `N` messages are pending (overflow)")
 	cli.Int(flags, &f.minAckPending, "min-ack-pending", 0, 1, math.MaxInt, "pull only while at least `N` messages are unacknowledged (overflow)")
@@ -74,20 +73,22 @@ func (f *Flags) Open(cmd *cobra.Command, g *client.Globals, args []string) (*Pul
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
-	defer cancel()
-	if len(f.subjects) > 0 {
-		err = f.create(ctx, cmd, g, l, args[0], args[1])
-	}
 	p := &Pull{Link: l}
-	if err == nil {
-		p.Sub, err = jetpull.Subscribe(ctx, l.JS, args[0], args[1], cli.Given(cmd.Flags(), map[string]jetpull.Option{
+	err = l.Within(cmd.Context(), func(ctx context.Context) (err error) {
+		if len(f.subjects) > 0 {
+			err = f.create(ctx, cmd, g, l, args[0], args[1])
+		}
+		if err != nil {
+			return err
+		}
+		p.Sub, err = jetpull.Subscribe(ctx, l.JS, args[0], args[1], cli.Given(cmd.Flags(), map[string]jetpull.SubscribeOption{
 			"group":           jetpull.Group(f.group),
 			"min-pending":     jetpull.MinPending(int64(f.minPending)),
 			"min-ack-pending": jetpull.MinAckPending(int64(f.minAckPending)),
 			"priority":        jetpull.Priority(f.priority),
 		})...)
-	}
+		return err
+	})
 	if err != nil {
 		l.Close()
 		return nil, err
@@ -110,7 +111,8 @@ func (f *Flags) create(ctx context.Context, cmd *cobra.Command, g *client.Global
 	_, err := l.JS.Consumer(ctx, stream, consumer)
 	noConsumer := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
 	if noConsumer && f.group != "" {
-		return cli.Usage(fmt.Errorf("--group %q: there is no consumer %q on stream %q, and --create would make it without groups", f.group, consumer, stream))
+		return cli.Usage(fmt.Errorf("--group %q: there is no consumer %q on stream %q, and --create would make it without groups", f.group, consumer,
+			stream))
 	}
 	over, err := l.EnsureStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: f.subjects})
 	if err != nil {
@@ -139,7 +141,7 @@ var ErrOutput = errors.New("write the output")
 // one that is acknowledged was written before. Its methods may be called from any
 // number of goroutines.
 type Printer struct {
-	JSON, Raw bool // how; neither: as text
+	JSON, Raw, Null bool // how; none: as text
 
 	mu  sync.Mutex
 	out io.Writer
@@ -158,6 +160,11 @@ func (p *Printer) Print(m jetstream.Msg) error {
 	switch {
 	case p.JSON:
 		err = cli.WriteJSON(&text, messageOf(m, meta))
+	case p.Null && bytes.IndexByte(m.Data(), 0) >= 0:
+		return fmt.Errorf("%w: the payload of message %d has a zero byte, which --print0 cannot print: use --json", ErrOutput, meta.Sequence.Stream)
+	case p.Null:
+		text.Write(m.Data())
+		text.WriteByte(0)
 	case p.Raw:
 		fmt.Fprintf(&text, "%s\n", m.Data())
 	default:
@@ -180,8 +187,7 @@ func (p *Printer) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Message is a message as --json prints it. Data holds a payload that is
-// text, DataBase64 any other.
+// Message is a message as --json prints it.
 type Message struct {
 	Stream      string      `json:"stream"`
 	Consumer    string      `json:"consumer"`
@@ -193,23 +199,16 @@ type Message struct {
 	Pending     uint64      `json:"pending"`
 	Time        time.Time   `json:"time"`
 	Headers     nats.Header `json:"headers,omitempty"`
-	Data        *string     `json:"data,omitempty"`
-	DataBase64  *string     `json:"data_base64,omitempty"`
+	cli.Payload
 }
 
 func messageOf(m jetstream.Msg, meta *jetstream.MsgMetadata) Message {
-	j := Message{
+	return Message{
 		Stream: meta.Stream, Consumer: meta.Consumer, Domain: meta.Domain, Subject: m.Subject(),
 		StreamSeq: meta.Sequence.Stream, ConsumerSeq: meta.Sequence.Consumer,
 		Delivered: meta.NumDelivered, Pending: meta.NumPending, Time: meta.Timestamp.UTC(),
-		Headers: m.Headers(),
+		Headers: m.Headers(), Payload: cli.PayloadOf(m.Data()),
 	}
-	if utf8.Valid(m.Data()) {
-		j.Data = new(string(m.Data()))
-	} else {
-		j.DataBase64 = new(base64.StdEncoding.EncodeToString(m.Data()))
-	}
-	return j
 }
 
 // writeText writes a message for a reader: a line with its sequence, subject and

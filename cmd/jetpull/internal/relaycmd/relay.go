@@ -19,9 +19,9 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/console"
-	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/service/progress"
 	"github.com/jetpull/jetpull/relay"
 	"github.com/jetpull/jetpull/relay/client"
 )
@@ -31,8 +31,9 @@ each message to its receiver, within the receiver's rate limit, and returns the
 response to the sender.
 
 Without --nats the relay runs a NATS server in this process, with its store in
---store-dir. With --nats it uses an existing server or cluster, and several relay
-processes on it share the work.
+--store-dir. A message is then on disk before the relay answers 202 (--sync). With
+--nats it uses an existing server or cluster, and several relay processes on it share
+the work.
 
 ` + serve.ConfigHelp + `
 The subcommands are clients of a running relay. echo is a receiver for trying it out.
@@ -108,7 +109,8 @@ func echo(out io.Writer, status int) http.Handler {
 			return
 		}
 		// Whoever does not read the lines gets answers all the same.
-		_, _ = fmt.Fprintf(out, "%s %s %s: %q\n", r.Method, progress.Readable(r.Header.Get("Webhook-Id")), progress.Readable(r.Header.Get("Relay-Attempt")), body)
+		_, _ = fmt.Fprintf(out, "%s %s %s: %q\n", r.Method, progress.Readable(r.Header.Get("Webhook-Id")),
+			progress.Readable(r.Header.Get("Relay-Attempt")), body)
 		answer := map[string]any{"got": string(body)}
 		if json.Valid(body) {
 			answer["got"] = json.RawMessage(body)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 	"github.com/jetpull/jetpull/relay/client"
 )
 
@@ -45,7 +45,8 @@ func clients(asJSON *bool) []*cobra.Command {
 			o.Running = o.State == "running"
 			return o, err
 		},
-		Units: "messages", OperationWord: "OPERATION", OperationShow: "operations status --follow OPERATION", OperationCancel: "operations cancel OPERATION",
+		Units: "messages", OperationWord: "OPERATION", OperationShow: "operations status --follow OPERATION",
+		OperationCancel: "operations cancel OPERATION",
 	}
 	cmds := api.Commands(nouns)
 	for _, v := range []remote.Verb{sendVerb(), statusVerb, operation("redrive", "Send failed messages again")} {
@@ -100,7 +101,7 @@ var nouns = []remote.Noun{
 			Long: `Create or change a receiver. A setting that neither --file nor a flag gives has the
 relay's default, except secrets: those of the receiver stay. Give secrets in --file:
 other users of the machine can see a command line.`,
-			Example: `  jetpull relay receivers put ci --post-endpoint http://127.0.0.1:9090/hook --rate-limit 200 --window-size 10
+			Example: `  jetpull relay receivers put ci --post-endpoint http://127.0.0.1:9090/hook --rate-limit 200
   jetpull relay receivers put ci --file ci.json --paused`,
 			Fields: func(fields *pflag.FlagSet) {
 				fields.String("post-endpoint", "", "`URL` that messages are POSTed to")
@@ -126,7 +127,7 @@ other users of the machine can see a command line.`,
 			Long: `Create or change a sender. Give its secrets, and the token of a new sender, in --file:
 other users of the machine can see a command line. A sender keeps its token and
 secrets if the file has none. Without a callback endpoint it gets no callbacks.`,
-			Example: `  jetpull relay senders put shop --file shop.json --sources shop/ --callback-endpoint http://127.0.0.1:9091/done
+			Example: `  jetpull relay senders put shop --file shop.json --callback-endpoint http://127.0.0.1:9091/done
   echo '{"token": "'"$TOKEN"'"}' | jetpull relay senders put shop --file - --sources shop/`,
 			Fields: func(fields *pflag.FlagSet) {
 				fields.String("callback-endpoint", "none", "`URL` to which the results of messages are POSTed, or none")
@@ -147,7 +148,7 @@ secrets if the file has none. Without a callback endpoint it gets no callbacks.`
 	{Name: "operations", Short: "Show and cancel operations on failed messages: redrive, skip, purge", Verbs: []remote.Verb{
 		{
 			Use: "ls", Short: "List operations, newest first", Path: "/v1/operations",
-			Columns: []string{"id", "verb", "state", ">matched", ">done", ">skipped", "by", "began"},
+			Columns: []string{"id", "verb", "state", ">matched", ">done", ">skipped", ">failed", "by", "began"},
 		},
 		{Use: "status OPERATION", Short: "Show the progress of an operation", Run: (*remote.Call).OperationStatus, Flags: remote.Follow},
 		{Use: "cancel OPERATION", Short: "End an operation; messages that it has handled stay so", Method: http.MethodDelete},
@@ -164,7 +165,8 @@ func putSender(c *remote.Call) error {
 		_, err := c.Get(c.Cmd.Context(), c.To(c.Path), nil)
 		switch {
 		case errors.Is(err, client.ErrNotFound):
-			return cli.Usage(fmt.Errorf(`sender %q is new and needs a token of its own, which its requests carry: give {"token": "…"} in --file`, c.Names["SENDER"]))
+			return cli.Usage(fmt.Errorf(`sender %q is new and needs a token of its own, which its requests carry: give {"token": "…"} in --file`,
+				c.Names["SENDER"]))
 		case err != nil:
 			return err
 		}
@@ -225,7 +227,8 @@ const maxWait = 5 * time.Minute
 
 // waitFlag adds the flag --wait, which [respond] obeys.
 func waitFlag(flags *pflag.FlagSet) {
-	wait := flags.Duration("wait", 0, "wait for the response for a `DURATION`, at most 5m; without a response in time it fails with exit code 4; 0: do not wait")
+	wait := flags.Duration("wait", 0, "wait for the response for a `DURATION`, at most 5m; without a response in time it fails with exit code 4; 0: "+
+		"do not wait")
 	cli.Range(flags, "wait", wait, 0, maxWait)
 }
 
@@ -264,7 +267,7 @@ takes up to 1,000 messages.`,
 func complete(c *remote.Call, m *client.Message, text bool) (err error) {
 	payload := []byte(c.Names["PAYLOAD"])
 	if len(c.Args) == 0 {
-		if payload, err = io.ReadAll(c.Cmd.InOrStdin()); err != nil {
+		if payload, err = io.ReadAll(cli.Input(c.Cmd)); err != nil {
 			return fmt.Errorf("read the payload: %w", err)
 		}
 	}

@@ -76,7 +76,8 @@ type Request struct {
 func (a *API) register(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "`URL` of the "+a.System+"; by default $"+a.EnvURL+", or else "+defaultURL)
-	flags.StringVar(&a.token, a.TokenFlag, "", "`TOKEN` of "+a.TokenOf+"; prefer $"+a.EnvToken+", because other users of this machine can see the command line")
+	flags.StringVar(&a.token, a.TokenFlag, "", "`TOKEN` of "+a.TokenOf+"; prefer $"+a.EnvToken+", because other users of this machine can see the "+
+		"command line")
 	flags.DurationVar(&a.timeout, "timeout", 10*time.Second, "time limit of a request; the time of --wait is added to it")
 	flags.BoolVar(a.JSON, "json", false, "print JSON, one value per line; errors too")
 	if a.More != nil {
@@ -86,12 +87,15 @@ func (a *API) register(cmd *cobra.Command) {
 
 // request makes a request. The answer is a pointer to a json.RawMessage, or what else Send fills in.
 func (a *API) request(ctx context.Context, r Request, answer any) (http.Header, error) {
-	base := cmp.Or(a.url, os.Getenv(a.EnvURL), defaultURL)
+	base := a.base()
 	if err := cli.CheckURL("--url", base); err != nil {
 		return nil, err
 	}
 	return a.Send(ctx, base, a.secret(), r, answer)
 }
+
+// base is the URL of the server.
+func (a *API) base() string { return cmp.Or(a.url, os.Getenv(a.EnvURL), defaultURL) }
 
 // secret returns the token to show.
 func (a *API) secret() string { return cmp.Or(a.token, os.Getenv(a.EnvToken)) }

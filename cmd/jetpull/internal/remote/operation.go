@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 	"github.com/jetpull/jetpull/internal/watch"
 )
 
@@ -115,5 +115,6 @@ func (c *Call) follow(answer json.RawMessage, wait bool) (matched int, err error
 		}
 		bar.Clear()
 	}
-	return o.Matched, cli.Answer(c.Cmd, *c.JSON, answer, "%s %s: %s, %s of %s %s\n", o.Verb, o.ID, o.State, progress.Count(o.Done), progress.Count(o.Matched), c.Units)
+	return o.Matched, cli.Answer(c.Cmd, *c.JSON, answer, "%s %s: %s, %s of %s %s\n", o.Verb, o.ID, o.State, progress.Count(o.Done),
+		progress.Count(o.Matched), c.Units)
 }

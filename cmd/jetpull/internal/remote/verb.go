@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
@@ -360,6 +361,8 @@ func (c *Call) explain(err error) error {
 		return fmt.Errorf("%w: give --%s or $%s", err, c.TokenFlag, c.EnvToken)
 	case isDial && dial.Op == "dial":
 		return fmt.Errorf("%w; start one with jetpull %s, or give --url or $%s", err, c.System, c.EnvURL)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer from %s within %v: %w", mask.URL(c.base()), c.timeout, context.DeadlineExceeded)
 	case c.Explain != nil:
 		return c.Explain(err)
 	}
@@ -385,7 +388,7 @@ func (c *Call) names(ctx context.Context, of Word) (names []string, err error) {
 // readFile reads a file, or standard input for "-".
 func readFile(cmd *cobra.Command, path string) ([]byte, error) {
 	if path == "-" {
-		return io.ReadAll(cmd.InOrStdin())
+		return io.ReadAll(cli.Input(cmd))
 	}
 	return os.ReadFile(path)
 }

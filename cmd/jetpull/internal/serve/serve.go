@@ -38,7 +38,9 @@ type Node interface {
 
 // Command makes cmd run what load returns until its context ends, with a flag for each setting of a system with the configuration C. The
 // sample is a configuration file.
-func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample string, load func(*cobra.Command, service.Sources) (Process, error)) *cobra.Command {
+func Command[C any](cmd *cobra.Command, settings []service.Setting[C], sample string,
+	load func(*cobra.Command, service.Sources) (Process, error),
+) *cobra.Command {
 	flags := cmd.Flags()
 	for _, one := range settings {
 		if !one.Ignored {

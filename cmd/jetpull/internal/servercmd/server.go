@@ -19,7 +19,9 @@ func New() *cobra.Command {
 		Short: "Run a NATS server with JetStream on this machine, for experiments",
 		Long: `server runs a NATS server with JetStream on 127.0.0.1 until it is interrupted. It has
 no authentication: each user and process of this machine can use it. With the default
-port, other commands find it without a flag. In production, use nats-server.`,
+port, other commands find it without a flag. A message is acknowledged before it is on
+disk: a loss of power takes the messages since the last sync, unless --sync is each. In
+production, use nats-server.`,
 		Example: `  jetpull server
   jetpull publish orders.new two --create ORDERS`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -29,7 +31,7 @@ port, other commands find it without a flag. In production, use nats-server.`,
 				return fmt.Errorf("%w; choose another --port, or 0 for any that is free, and a --dir that no other server uses", err)
 			}
 			defer srv.Stop()
-			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s, store in %s\n", srv.URL(), srv.Dir()); err != nil {
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s, store in %s, %s\n", srv.URL(), srv.Dir(), cli.Synced(o.Sync)); err != nil {
 				return err
 			}
 			<-cmd.Context().Done()
@@ -38,5 +40,6 @@ port, other commands find it without a flag. In production, use nats-server.`,
 	}
 	cli.Int(cmd.Flags(), &o.Port, "port", 4222, 0, math.MaxUint16, "`PORT` on 127.0.0.1; 0 for any free port")
 	cmd.Flags().StringVar(&o.Dir, "dir", "nats-data", "folder `DIR` of the store; empty for a temporary one")
+	cli.Sync(cmd.Flags(), &o.Sync)
 	return cmd
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpclient"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/internal/watch"
-	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 // collector is where spans are exported to, by OTLP over HTTP in protobuf. OpenTelemetry's own client, otlptracehttp, imports gRPC, which

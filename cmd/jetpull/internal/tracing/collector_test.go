@@ -69,7 +69,8 @@ func TestEnvironment(t *testing.T) {
 	require.Equal(t, "http://localhost:4318/v1/traces", c.url)
 	require.Equal(t, 10*time.Second, c.http.Timeout)
 	c, err = newCollector(in(map[string]string{
-		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318/", "OTEL_EXPORTER_OTLP_HEADERS": " x-key = a , authorization=Basic%20" + secretToken + "==,x-empty=, ",
+		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318/", "OTEL_EXPORTER_OTLP_HEADERS": " x-key = a , " +
+			"authorization=Basic%20" + secretToken + "==,x-empty=, ",
 		"OTEL_EXPORTER_OTLP_TIMEOUT": "1500", "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip", "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION": "none",
 	}))
 	require.NoError(t, err)

@@ -22,7 +22,10 @@ func TestTraceExporter(t *testing.T) {
 		{map[string]string{"OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "otlp"}, false, ""},
 		{map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, false, `OTEL_TRACES_EXPORTER="zipkin"`},
 		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, false, `OTEL_EXPORTER_OTLP_PROTOCOL="grpc"`},
-		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, false, `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="grpc"`},
+		{
+			map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"},
+			false, `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="grpc"`,
+		},
 	} {
 		wanted, err := traceExporter(func(name string) string { return tt.env[name] })
 		require.Equal(t, tt.wanted, wanted, "%v", tt.env)

@@ -25,13 +25,16 @@ import (
 )
 
 var words = map[string]remote.Word{
-	"PRODUCER":  {Kind: "producer", Item: "/producer/PRODUCER", List: "/producers", Ls: "producers ls"},
-	"CHANNEL":   {Kind: "channel", Item: "/channel/CHANNEL", List: "/channels", Ls: "channels ls"},
-	"ACCESS":    {Kind: "access token", Item: "/channel/CHANNEL/access/ACCESS", List: "/channel/CHANNEL/access", Ls: "access ls CHANNEL"},
-	"CONSUMER":  {Kind: "consumer", Item: "/channel/CHANNEL/consumer/CONSUMER", List: "/channel/CHANNEL/consumers", Ls: "consumers ls CHANNEL"},
-	"MESSAGE":   {Kind: "message", Item: "/channel/CHANNEL/message/MESSAGE", List: "/channel/CHANNEL/messages", Ls: "messages ls CHANNEL"},
-	"SCHEDULED": {Kind: "scheduled message", Item: "/channel/CHANNEL/scheduled-message/SCHEDULED", List: "/channel/CHANNEL/scheduled-messages", Ls: "scheduled ls CHANNEL"},
-	"REPLAY":    {Kind: "replay", Item: "/channel/CHANNEL/consumer/CONSUMER/replay/REPLAY", List: "/replays", Ls: "replay ls CHANNEL CONSUMER"},
+	"PRODUCER": {Kind: "producer", Item: "/producer/PRODUCER", List: "/producers", Ls: "producers ls"},
+	"CHANNEL":  {Kind: "channel", Item: "/channel/CHANNEL", List: "/channels", Ls: "channels ls"},
+	"ACCESS":   {Kind: "access token", Item: "/channel/CHANNEL/access/ACCESS", List: "/channel/CHANNEL/access", Ls: "access ls CHANNEL"},
+	"CONSUMER": {Kind: "consumer", Item: "/channel/CHANNEL/consumer/CONSUMER", List: "/channel/CHANNEL/consumers", Ls: "consumers ls CHANNEL"},
+	"MESSAGE":  {Kind: "message", Item: "/channel/CHANNEL/message/MESSAGE", List: "/channel/CHANNEL/messages", Ls: "messages ls CHANNEL"},
+	"SCHEDULED": {
+		Kind: "scheduled message", Item: "/channel/CHANNEL/scheduled-message/SCHEDULED", List: "/channel/CHANNEL/scheduled-messages",
+		Ls: "scheduled ls CHANNEL",
+	},
+	"REPLAY": {Kind: "replay", Item: "/channel/CHANNEL/consumer/CONSUMER/replay/REPLAY", List: "/replays", Ls: "replay ls CHANNEL CONSUMER"},
 }
 
 // envSecret is the environment variable of the broker itself that has the secret of signatures.
@@ -41,8 +44,9 @@ const envSecret = "JETPULL_BROKER_GATEWAY_AUTH_HMAC_SHARED_SECRET"
 func API(asJSON *bool) *remote.API {
 	var secret, ca string
 	return &remote.API{
-		System: "broker", EnvURL: remote.BrokerURL, EnvToken: remote.BrokerToken, TokenFlag: "admin-token", TokenOf: "the administration, or of access to a channel",
-		Denied: client.ErrDenied, Unavailable: client.ErrUnavailable, NotFound: client.ErrNotFound, JSON: asJSON,
+		System: "broker", EnvURL: remote.BrokerURL, EnvToken: remote.BrokerToken, TokenFlag: "admin-token",
+		TokenOf: "the administration, or of access to a channel",
+		Denied:  client.ErrDenied, Unavailable: client.ErrUnavailable, NotFound: client.ErrNotFound, JSON: asJSON,
 		More: func(flags *pflag.FlagSet) {
 			flags.StringVar(&secret, "gateway-auth-hmac-shared-secret", "", "`SECRET` to sign requests with, if it wants that; better $"+envSecret)
 			flags.StringVar(&ca, "tlsca", "", "`FILE` with the certificates of authorities, beside the system's")
@@ -167,9 +171,12 @@ func explain(err error) error {
 // replay reads a replay, or the number of jobs that one would have.
 func replay(answer json.RawMessage) (remote.Operation, error) {
 	var r struct {
-		ID, State                string
-		Count, Replayed, Skipped int
+		ID, State                        string
+		Count, Replayed, Skipped, Failed int
 	}
 	err := json.Unmarshal(answer, &r)
-	return remote.Operation{ID: r.ID, Verb: "replay", State: r.State, Running: r.State == "RUNNING", Matched: r.Count, Done: r.Replayed + r.Skipped}, err
+	return remote.Operation{
+		ID: r.ID, Verb: "replay", State: r.State, Running: r.State == "RUNNING", Matched: r.Count,
+		Done: r.Replayed + r.Skipped + r.Failed,
+	}, err
 }

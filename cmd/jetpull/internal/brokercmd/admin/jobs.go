@@ -11,8 +11,8 @@ import (
 	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
-	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
 var jobsPath = words["CONSUMER"].Item + "/jobs"
@@ -25,7 +25,8 @@ func job(c *remote.Call, message string) (id string, job json.RawMessage, err er
 	case err != nil:
 		return "", nil, err
 	case len(jobs) == 0:
-		return "", nil, fmt.Errorf("consumer %q has no job of message %q: it began after it, does not get its event type, or the job was deleted", c.Names["CONSUMER"], message)
+		return "", nil, fmt.Errorf("consumer %q has no job of message %q: it began after it, does not get its event type, or the job was deleted",
+			c.Names["CONSUMER"], message)
 	}
 	var view struct{ ID string }
 	err = json.Unmarshal(jobs[0], &view)
@@ -52,7 +53,10 @@ func attempts(c *remote.Call) error {
 // tokens are those that the broker wants unless there is an admin token, as far as it shows them.
 func tokens(c *remote.Call) (header http.Header, err error) {
 	header = http.Header{}
-	for name, word := range map[string]string{"X-Broker-Channel-Token": "CHANNEL", "X-Broker-Consumer-Token": "CONSUMER", "X-Broker-Producer-Token": "PRODUCER"} {
+	for name, word := range map[string]string{
+		"X-Broker-Channel-Token": "CHANNEL", "X-Broker-Consumer-Token": "CONSUMER",
+		"X-Broker-Producer-Token": "PRODUCER",
+	} {
 		if c.Names[word] == "" {
 			continue
 		}

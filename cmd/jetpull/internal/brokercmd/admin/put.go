@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
 // hidden are the fields whose values the broker does not show, each with what is shown instead if there is one.
@@ -66,10 +66,11 @@ func write(c *remote.Call, known []string, given map[string]any) error {
 	_, got, err := c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodGet, Path: path}, &view)
 	switch {
 	case err == nil:
-		header.Set("If-Unmodified-Since", got.Get("Last-Modified"))
+		header.Set("If-Match", got.Get("ETag"))
 		for _, h := range hidden {
 			if _, ok := given[h.field]; !ok && slices.Contains(known, h.field) && h.is(view) {
-				return cli.Usage(fmt.Errorf("the %s %q has %s, which the broker does not show: give %q in --file to keep the value, or null to remove or regenerate it", words[c.Word()].Kind, c.Names[c.Word()], h.what, h.field))
+				return cli.Usage(fmt.Errorf("the %s %q has %s, which the broker does not show: give %q in --file to keep the value, or null to remove or "+
+					"regenerate it", words[c.Word()].Kind, c.Names[c.Word()], h.what, h.field))
 			}
 		}
 	case !errors.Is(err, client.ErrNotFound):
@@ -126,7 +127,7 @@ func rm(use, short string, check func(*remote.Call) error, flags func(*pflag.Fla
 		if err != nil {
 			return err
 		}
-		header := http.Header{"If-Unmodified-Since": {got.Get("Last-Modified")}}
+		header := http.Header{"If-Match": {got.Get("ETag")}}
 		if c.Is("force") && check == nil {
 			path += "?force=true"
 		}
@@ -154,7 +155,8 @@ func unused(c *remote.Call) error {
 		return err
 	}
 	if waiting.Queued+waiting.Inflight > 0 {
-		return fmt.Errorf("consumer %q has %s and %d in flight, which are deleted with it: give --force", c.Names["CONSUMER"], progress.Plural(waiting.Queued, "queued job"), waiting.Inflight)
+		return fmt.Errorf("consumer %q has %s and %d in flight, which are deleted with it: give --force", c.Names["CONSUMER"],
+			progress.Plural(waiting.Queued, "queued job"), waiting.Inflight)
 	}
 	return nil
 }

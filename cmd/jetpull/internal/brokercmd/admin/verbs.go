@@ -27,7 +27,9 @@ var Nouns = []remote.Noun{
 	{Name: "consumers", Short: "Show, configure, pause and delete consumers", Verbs: []remote.Verb{
 		{
 			Use: "ls [CHANNEL]", Short: "List consumers with their states and backlogs", Path: "/consumers",
-			Columns: []string{"ChannelID", "ConsumerID", "Type", "State", "PausedBy", "Breaker", ">Queued", ">Inflight", ">Delivered", ">Dead"},
+			Columns: []string{
+				"ChannelID", "ConsumerID", "Type", "State", "PausedBy", "Breaker", "WaitingFor", ">Queued", ">Inflight", ">Delivered", ">Dead",
+			},
 		},
 		show("CHANNEL CONSUMER", "a consumer"),
 		put("put CHANNEL CONSUMER", "a consumer", []string{"token", "signingSecret", "headers"}, func(flags *pflag.FlagSet) {
@@ -38,7 +40,10 @@ var Nouns = []remote.Noun{
 			flags.Float64("rate-limit", 0, "maximum callbacks per second, above 0 and up to 1000000; if it was never set, no limit")
 		}),
 		rm("rm CHANNEL CONSUMER", "Delete a consumer and its jobs; without --force only if no job is queued or in flight", unused, force),
-		{Use: "pause CHANNEL CONSUMER", Short: "Pause a consumer: its jobs wait until resume", Method: http.MethodPost, Path: words["CONSUMER"].Item + "/pause"},
+		{
+			Use: "pause CHANNEL CONSUMER", Short: "Pause a consumer: its jobs wait until resume", Method: http.MethodPost,
+			Path: words["CONSUMER"].Item + "/pause",
+		},
 		{Use: "resume CHANNEL CONSUMER", Short: "Resume a paused consumer", Method: http.MethodPost, Path: words["CONSUMER"].Item + "/resume"},
 	}},
 	{Name: "access", Short: "Show, configure and delete the access tokens of channels", Verbs: []remote.Verb{
@@ -85,7 +90,8 @@ var Nouns = []remote.Noun{
 			Columns: []string{">Attempt", "StartedAt", ">Duration", ">StatusCode", "Error", "ResponseBody"},
 		},
 		{
-			Use: "requeue CHANNEL CONSUMER [MESSAGE...]", Short: "Queue dead jobs again", Run: requeue, Long: `Queue the dead jobs of these messages again, or all with --all. Each can be
+			Use: "requeue CHANNEL CONSUMER [MESSAGE...]", Short: "Queue dead jobs again", Run: requeue,
+			Long: `Queue the dead jobs of these messages again, or all with --all. Each can be
 retried as often as a new job. The broker does this as a replay, at --rate. An
 interrupt ends this command but not the replay; see jetpull broker replay.`,
 			Flags: func(flags *pflag.FlagSet) {
@@ -105,10 +111,11 @@ is not deleted. Deleted jobs cannot be queued again.`,
 	{Name: "replay", Short: "Queue dead or delivered jobs again", Verbs: []remote.Verb{
 		{
 			Use: "ls [CHANNEL] [CONSUMER]", Short: "List the running replays and the last ones that ended", Path: words["REPLAY"].List,
-			Columns: []string{"ChannelID", "ConsumerID", "ID", "State", ">Count", ">Replayed", ">Skipped", "CreatedAt"},
+			Columns: []string{"ChannelID", "ConsumerID", "ID", "State", ">Count", ">Replayed", ">Skipped", ">Failed", "CreatedAt"},
 		},
 		{
-			Use: "start CHANNEL CONSUMER", Short: "Queue dead or delivered jobs again", Run: startReplay, Long: `Queue dead and delivered jobs of a consumer again: all, or those that match every
+			Use: "start CHANNEL CONSUMER", Short: "Queue dead or delivered jobs again", Run: startReplay,
+			Long: `Queue dead and delivered jobs of a consumer again: all, or those that match every
 flag. The broker does this, at --rate. This command shows the progress. An interrupt
 ends this command but not the replay.`,
 			Flags: func(flags *pflag.FlagSet) {

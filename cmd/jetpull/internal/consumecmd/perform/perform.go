@@ -20,7 +20,6 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 )
 
@@ -28,51 +27,15 @@ import (
 type Command struct {
 	Argv           []string
 	Stdout, Stderr *pulling.Printer // what the programs write, by whole lines
-	Results        *pulling.Printer // a line of JSON for each message; nil: none
 }
 
 // Handle runs the program for m. Its exit code becomes the result for the library.
 func (c *Command) Handle(ctx context.Context, m *jetpull.Msg) error {
-	begin := time.Now()
 	err := c.run(ctx, m)
-	outcome, code, result := settle(err)
-	if c.Results == nil {
-		return result
+	if child.IsDataErr(err) {
+		return jetpull.Terminate("the command exited with 65 (EX_DATAERR)", err)
 	}
-	line := Result{
-		StreamSeq: m.Sequence(), Subject: m.Subject(), Delivered: m.Delivered(),
-		Outcome: outcome, Exit: code, Milliseconds: float64(time.Since(begin).Microseconds()) / 1000,
-	}
-	if err != nil {
-		line.Error = err.Error()
-	}
-	return errors.Join(result, cli.WriteJSON(c.Results, line))
-}
-
-// Result is what came of one message, as --json prints it.
-type Result struct {
-	StreamSeq    uint64  `json:"stream_seq"`
-	Subject      string  `json:"subject"`
-	Delivered    uint64  `json:"delivered"`
-	Outcome      string  `json:"outcome"`
-	Exit         *int    `json:"exit,omitempty"`
-	Milliseconds float64 `json:"ms"`
-	Error        string  `json:"error,omitempty"`
-}
-
-// settle turns how a command ended into the name of the outcome, the exit code,
-// if there was one, and the result for the library.
-func settle(err error) (outcome string, code *int, result error) {
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	switch {
-	case err == nil:
-		return "ack", new(0), nil
-	case !ok || exit.ExitCode() < 0:
-		return "nak", nil, err // not started, or killed
-	case child.IsDataErr(err):
-		return "term", new(exit.ExitCode()), jetpull.Terminate("the command exited with 65 (EX_DATAERR)", err)
-	}
-	return "nak", new(exit.ExitCode()), err
+	return err
 }
 
 func (c *Command) run(ctx context.Context, m *jetpull.Msg) error {

@@ -2,9 +2,7 @@ package perform
 
 import (
 	"bytes"
-	"errors"
 	"io"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -18,33 +16,6 @@ import (
 func TestEnvName(t *testing.T) {
 	for in, want := range map[string]string{"X-Kind": "X_KIND", "a.b c": "A_B_C", "Größe": "GR__E", "": ""} {
 		require.Equal(t, want, envName(in))
-	}
-}
-
-func TestSettle(t *testing.T) {
-	if _, err := exec.LookPath("sh"); err != nil {
-		t.Skip("there is no sh on this system")
-	}
-	exit := func(script string) error { return exec.Command("sh", "-c", script).Run() }
-	for _, tt := range []struct {
-		err     error
-		outcome string
-		code    any
-	}{
-		{exit("exit 0"), "ack", 0},
-		{exit("exit 1"), "nak", 1},
-		{exit("exit 65"), "term", 65},
-		{exit("kill -9 $$"), "nak", nil},
-		{errors.New("not started"), "nak", nil},
-	} {
-		outcome, code, result := settle(tt.err)
-		require.Equal(t, tt.outcome, outcome)
-		require.Equal(t, tt.outcome == "ack", result == nil)
-		if tt.code == nil {
-			require.Nil(t, code)
-		} else {
-			require.Equal(t, tt.code, *code)
-		}
 	}
 }
 

@@ -14,11 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
 // Terms say when a run ends.
@@ -51,14 +50,14 @@ type Run struct {
 	idled   bool
 }
 
-// Tally is what came of the messages, as --json prints it.
+// Tally is what came of the messages, as --json prints it, in the words for the outcome of a message.
 type Tally struct {
-	Acked      int     `json:"acked"`
-	Failed     int     `json:"failed"`
-	Terminated int     `json:"terminated"`
-	GivenUp    int     `json:"given_up"` // after MaxAttempts, with a dead letter or without
-	Returned   int     `json:"handed_back"`
-	Seconds    float64 `json:"seconds"`
+	Acknowledged int     `json:"acknowledged"`
+	Retried      int     `json:"retried"` // attempts: the message counts again with its next outcome
+	DeadLettered int     `json:"dead_lettered"`
+	Terminated   int     `json:"terminated"`
+	HandedBack   int     `json:"handed_back"`
+	Seconds      float64 `json:"seconds"`
 }
 
 // New prepares a run on a consumer with so many messages pending. If it prints messages to a terminal it shows no progress
@@ -90,7 +89,7 @@ func LastWords() {
 }
 
 // Consume has the messages handled until the run ends.
-func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jetpull.Option) error {
+func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jetpull.ConsumeOption) error {
 	runCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	begin := time.Now()
@@ -105,6 +104,9 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 		r.mu.Lock()
 		t := r.tally
 		r.mu.Unlock()
+		s := sub.Stats()
+		t.Retried, t.DeadLettered, t.Terminated = int(s.Retried), int(s.DeadLettered), int(s.Terminated)
+		t.HandedBack += int(s.HandedBack + s.Failed - s.Retried - s.DeadLettered - s.Terminated)
 		t.Seconds = time.Since(begin).Seconds()
 		r.summary(t)
 	}
@@ -113,10 +115,6 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 	opts = append(opts, jetpull.Logger(cli.Log(r.errOut, r.JSON)))
 	err := sub.Consume(runCtx, r.one, opts...)
 	stop()
-	r.mu.Lock()
-	r.tally.Returned += int(sub.Stats().HandedBack)
-	r.tally.GivenUp = max(0, int(sub.Stats().DeadLettered+sub.Stats().Terminated)-r.tally.Terminated)
-	r.mu.Unlock()
 	if errors.Is(err, jetpull.ErrInvalidOption) {
 		r.bar.Clear()
 		return err
@@ -132,6 +130,9 @@ func (r *Run) one(ctx context.Context, m *jetpull.Msg) error {
 	}
 	err := r.Handle(ctx, m)
 	r.done(m.Sequence(), err)
+	if errors.Is(err, pulling.ErrOutput) {
+		return m.Nak()
+	}
 	return err
 }
 
@@ -139,7 +140,7 @@ func (r *Run) begin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.broken != nil {
-		r.tally.Returned++
+		r.tally.HandedBack++
 		return false
 	}
 	r.started++
@@ -161,16 +162,12 @@ func (r *Run) done(seq uint64, err error) {
 	switch {
 	case err == nil:
 		delete(r.open, seq)
-		r.tally.Acked++
+		r.tally.Acknowledged++
 	case errors.Is(err, pulling.ErrOutput):
-		r.tally.Returned++
+		r.tally.HandedBack++
 		r.broken = cmp.Or(r.broken, err)
 		r.stop()
 		return
-	case child.IsDataErr(err):
-		r.tally.Terminated++
-	default:
-		r.tally.Failed++
 	}
 	r.bar.Add(1)
 }
@@ -184,13 +181,13 @@ func (r *Run) endIdle() {
 	}
 }
 
-// Listens says where other clients find the server of this process.
-func (r *Run) Listens(url string) {
+// Listens says where other clients find the server of this process, and how it syncs.
+func (r *Run) Listens(url, synced string) {
 	if r.JSON {
 		_ = cli.WriteJSON(r.errOut, map[string]string{"server": url})
 		return
 	}
-	cli.Notice(r.errOut, "The embedded server listens at %s without authentication: every program on this machine can use it\n", url)
+	cli.Notice(r.errOut, "The embedded server listens at %s without authentication: every program on this machine can use it. It is %s\n", url, synced)
 }
 
 func (r *Run) summary(t Tally) {
@@ -201,21 +198,18 @@ func (r *Run) summary(t Tally) {
 		_ = cli.WriteJSON(r.errOut, t)
 		return
 	}
-	// A message that fails and is acknowledged later counts in both.
-	line, attempts := progress.Count(t.Acked)+" acknowledged", "attempts failed"
-	if t.Failed == 1 {
-		attempts = "attempt failed"
-	}
+	line := progress.Count(t.Acknowledged) + " acknowledged"
 	for _, part := range []struct {
 		n    int
 		what string
-	}{{t.Failed, attempts}, {t.Terminated, "terminated"}, {t.GivenUp, "given up"}, {t.Returned, "handed back"}} {
+	}{{t.Retried, "retried"}, {t.DeadLettered, "dead-lettered"}, {t.Terminated, "terminated"}, {t.HandedBack, "handed back"}} {
 		if part.n > 0 {
 			line += fmt.Sprintf(", %s %s", progress.Count(part.n), part.what)
 		}
 	}
 	took := time.Duration(t.Seconds * float64(time.Second))
-	cli.Notice(r.errOut, "%s in %s, %s/s\n", line, progress.Short(took), progress.Count(progress.Rate(int64(t.Acked+t.Failed+t.Terminated), took)))
+	rate := progress.Rate(int64(t.Acknowledged+t.Retried+t.DeadLettered+t.Terminated), took)
+	cli.Notice(r.errOut, "%s in %s, %s/s\n", line, progress.Short(took), progress.Count(rate))
 }
 
 // verdict is what the exit code says of the run. A worker without bounds that
@@ -248,5 +242,6 @@ func (r *Run) stopping() {
 	if running == 0 || r.Quiet || r.JSON {
 		return
 	}
-	cli.Notice(r.errOut, "Stopping: %s in progress, with up to %v to end; interrupt again to end at once\n", progress.Plural(running, "message"), r.Drain)
+	cli.Notice(r.errOut, "Stopping: %s in progress, with up to %v to end; interrupt again to end at once\n", progress.Plural(running, "message"),
+		r.Drain)
 }

@@ -2,16 +2,13 @@
 package operate
 
 import (
-	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -21,49 +18,60 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
 	"github.com/jetpull/jetpull/feed"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/appendfile"
+	"github.com/jetpull/jetpull/internal/service/progress"
 )
+
+// outcome is what came of a command, as --json prints it.
+type outcome struct {
+	Partition string `json:"partition"`
+	Items     *int   `json:"items,omitempty"` // that were added or changed
+}
 
 // Commands are the commands that add items, and operate what has failed.
 func Commands(t *tables.DB) []*cobra.Command {
-	// An operation returns what it has done, for whoever typed it.
-	operation := func(use, short string, f func(context.Context, *feed.Store, []string) (string, error)) *cobra.Command {
+	// An operation returns what it has done, as a text and as a number of items; nil: it is about the partition.
+	operation := func(use, short string, f func(context.Context, *feed.Store, []string) (*int, string, error)) *cobra.Command {
 		return t.Command(use, short, func(cmd *cobra.Command, s *feed.Store, args []string) error {
-			did, err := f(cmd.Context(), s, args)
-			if err == nil && !t.JSON {
-				cli.Notice(cmd.ErrOrStderr(), "%s\n", did)
+			n, did, err := f(cmd.Context(), s, args)
+			switch {
+			case err != nil:
+				return err
+			case t.JSON:
+				return cli.WriteJSON(cmd.OutOrStdout(), outcome{args[0], n})
 			}
-			return err
+			cli.Notice(cmd.ErrOrStderr(), "%s\n", did)
+			return nil
 		})
 	}
 	return []*cobra.Command{
 		operation("advance PARTITION GATE", "Move a partition to a gate; all below it must be complete",
-			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
+			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
 				gate, err := strconv.Atoi(args[1])
 				if err != nil {
-					return "", cli.Usage(fmt.Errorf("gate %q is not a whole number", args[1]))
+					return nil, "", cli.Usage(fmt.Errorf("gate %q is not a whole number", args[1]))
 				}
-				return fmt.Sprintf("%s is at gate %d", progress.Readable(args[0]), gate), s.Advance(ctx, args[0], gate)
+				return nil, fmt.Sprintf("%s is at gate %d", progress.Readable(args[0]), gate), s.Advance(ctx, args[0], gate)
 			}),
 		newAddCommand(t),
 		newPruneCommand(t),
 		operation("retry PARTITION [ITEM...]", "Make failed items available again: the named ones, or all",
-			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
+			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
 				n, err := s.RetryFailed(ctx, args[0], args[1:]...)
-				return changed(n, args[0], "made Available again"), err
+				return &n, changed(n, args[0], "made Available again"), err
 			}),
 		operation("skip PARTITION [ITEM...]", "Make failed items complete: the named ones, or all",
-			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
+			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
 				n, err := s.SkipFailed(ctx, args[0], args[1:]...)
-				return changed(n, args[0], "skipped, and now Complete"), err
+				return &n, changed(n, args[0], "skipped, and now Complete"), err
 			}),
 		operation("reopen PARTITION", "Make a complete or failed partition available, and unsealed",
-			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
-				return progress.Readable(args[0]) + " is Available and unsealed", s.Reopen(ctx, args[0])
+			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
+				return nil, progress.Readable(args[0]) + " is Available and unsealed", s.Reopen(ctx, args[0])
 			}),
 		operation("close PARTITION", "Complete a partition whose items are all complete",
-			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
-				return progress.Readable(args[0]) + " is Complete", s.ClosePartition(ctx, args[0])
+			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
+				return nil, progress.Readable(args[0]) + " is Complete", s.ClosePartition(ctx, args[0])
 			}),
 	}
 }
@@ -94,16 +102,20 @@ func newAddCommand(t *tables.DB) *cobra.Command {
 			if len(opens) > 0 && gate == 0 {
 				return cli.Usage(errors.New("gate 0 is open from the beginning; give --open-at and --open-after with a --gate above it"))
 			}
-			items, err := readItems(cmd.InOrStdin(), gate)
+			items, err := readItems(cli.Input(cmd), gate)
 			if err != nil {
 				return err
 			}
 			all := slices.Concat(opens, items)
 			err = t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], all, seal) })
-			if err == nil && !t.JSON {
-				cli.Notice(cmd.ErrOrStderr(), "%s added to %s\n", progress.Plural(len(items), "item"), progress.Readable(args[0]))
+			switch {
+			case err != nil:
+				return err
+			case t.JSON:
+				return cli.WriteJSON(cmd.OutOrStdout(), outcome{args[0], new(len(items))})
 			}
-			return err
+			cli.Notice(cmd.ErrOrStderr(), "%s added to %s\n", progress.Plural(len(items), "item"), progress.Readable(args[0]))
+			return nil
 		},
 	}
 	cli.Int(cmd.Flags(), &gate, "gate", 0, 0, math.MaxInt, "gate of the items; gate 0 is the first")
@@ -120,12 +132,7 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 	cmd := t.Command("prune", short, func(cmd *cobra.Command, s *feed.Store, _ []string) error {
 		var export func(feed.Partition, iter.Seq2[feed.Item, error]) error
 		if file != "" {
-			f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
-			if err != nil {
-				return fmt.Errorf("--export: %w", err)
-			}
-			defer func() { _ = f.Close() }() // what matters was synced
-			export = func(_ feed.Partition, items iter.Seq2[feed.Item, error]) error { return exportItems(f, items) }
+			export = func(_ feed.Partition, items iter.Seq2[feed.Item, error]) error { return exportItems(file, items) }
 		}
 		done, err := s.Prune(cmd.Context(), age, export)
 		if t.JSON {
@@ -135,42 +142,30 @@ func newPruneCommand(t *tables.DB) *cobra.Command {
 		return err
 	})
 	cmd.Flags().DurationVar(&age, "older-than", 0, "for how long a partition has been closed, such as 720h")
+	cli.Range(cmd.Flags(), "older-than", &age, 0, math.MaxInt64)
 	_ = cmd.MarkFlagRequired("older-than") // it exists
 	cmd.Flags().StringVar(&file, "export", "", "append the items to this `FILE` first, a JSON object a line, as ls --json prints them")
 	cli.NotEmpty(cmd.Flags(), "export", "a file")
 	return cmd
 }
 
-// exportItems appends the items of a partition to a file, and has them on the disk when it returns. After an error the file is as it was. If a
-// crash has left part of a line at its end, the items begin on a line of their own.
-func exportItems(f *os.File, items iter.Seq2[feed.Item, error]) (err error) {
-	info, err := f.Stat()
+// exportItems appends the items of a partition to a file, and has them on the disk when it returns.
+func exportItems(file string, items iter.Seq2[feed.Item, error]) error {
+	err := appendfile.Append(file, 0o600, func(w io.Writer) error {
+		for it, err := range items {
+			if err == nil {
+				err = cli.WriteJSON(w, tables.ShownItem(it))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
-		return err
+		err = fmt.Errorf("--export: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.Truncate(info.Size()))
-		}
-	}()
-	out, last := bufio.NewWriter(f), []byte{'\n'}
-	if n := info.Size(); n > 0 {
-		if _, err := f.ReadAt(last, n-1); err != nil {
-			return err
-		}
-	}
-	if last[0] != '\n' {
-		err = out.WriteByte('\n')
-	}
-	for it, unread := range items {
-		if err = cmp.Or(err, unread); err == nil {
-			err = cli.WriteJSON(out, tables.ShownItem(it))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return errors.Join(err, out.Flush(), f.Sync())
+	return err
 }
 
 // readItems reads an item a line. Only the line's end is not part of it.

@@ -7,7 +7,10 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	for _, command := range []string{"true", "cd /; ls", "\n\tif true\nthen ls; fi", "A=1 ./none", "$HOME/none", `"./no ne"`, "(ls)", "! ls", "ls;./none", "/bin/sh", ""} {
+	for _, command := range []string{
+		"true", "cd /; ls", "\n\tif true\nthen ls; fi", "A=1 ./none", "$HOME/none", `"./no ne"`, "(ls)", "! ls",
+		"ls;./none", "/bin/sh", "",
+	} {
 		require.NoError(t, Check(t.Context(), command), command)
 	}
 	for _, command := range []string{"./none", " no-such-program x", "/etc/passwd", "/none/ls\n"} {

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -62,27 +61,27 @@ type Partition struct {
 	ID      string      `json:"id"`
 	Gate    int         `json:"gate"`
 	Status  feed.Status `json:"status"`
-	Owner   string      `json:"owner"`
-	Until   *time.Time  `json:"until"`
+	Owner   string      `json:"owner,omitempty"`
+	Until   *time.Time  `json:"until,omitempty"`
 	Epoch   int64       `json:"epoch"`
 	Sealed  bool        `json:"sealed"`
 	Version int64       `json:"version"`
 }
 
-// Item is an item with the columns' names, and its data as text.
+// Item is an item with the columns' names.
 type Item struct {
 	PartitionID string      `json:"partition_id"`
 	ID          string      `json:"id"`
 	Gate        int         `json:"gate"`
 	Status      feed.Status `json:"status"`
 	Attempt     int         `json:"attempt"`
-	Errors      []string    `json:"errors"`
-	Data        []byte      `json:"data"` // base64
-	// Text is Data where that is UTF-8, and null elsewhere.
-	Text      *string        `json:"text"`
-	NotBefore *time.Time     `json:"not_before"`
+	Errors      []string    `json:"errors,omitempty"`
+	cli.Payload
+	NotBefore *time.Time     `json:"not_before,omitempty"`
 	Version   int64          `json:"version"`
-	History   []feed.Attempt `json:"history"`
+	History   []feed.Attempt `json:"history,omitempty"`
+
+	raw []byte // the payload
 }
 
 // Shown is a partition as it is shown.
@@ -99,14 +98,10 @@ func timeOrNil(at time.Time) *time.Time {
 
 // ShownItem is an item as it is shown.
 func ShownItem(it feed.Item) Item {
-	shown := Item{
-		PartitionID: it.Partition, ID: it.ID, Gate: it.Gate, Status: it.Status, Attempt: it.Attempt, Errors: append([]string{}, it.Errors...),
-		Data: append([]byte{}, it.Data...), NotBefore: timeOrNil(it.NotBefore), Version: it.Version, History: append([]feed.Attempt{}, it.History()...),
+	return Item{
+		PartitionID: it.Partition, ID: it.ID, Gate: it.Gate, Status: it.Status, Attempt: it.Attempt, Errors: it.Errors,
+		Payload: cli.PayloadOf(it.Data), NotBefore: timeOrNil(it.NotBefore), Version: it.Version, History: it.History(), raw: it.Data,
 	}
-	if utf8.Valid(it.Data) {
-		shown.Text = new(string(it.Data))
-	}
-	return shown
 }
 
 // NewList is jetpull feed ls.
@@ -114,36 +109,37 @@ func NewList(t *DB) *cobra.Command {
 	var gate int
 	var data bool
 	var q feed.Query
-	cmd := t.Command("ls [PARTITION]", "List partitions, or the items of one, oldest first", func(cmd *cobra.Command, s *feed.Store, args []string) error {
-		ctx, out := cmd.Context(), cmd.OutOrStdout()
-		if cmd.Flags().Changed("gate") {
-			q.Gate = &gate
-		}
-		if len(args) == 0 {
-			if q.Gate != nil || data {
-				return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
+	cmd := t.Command("ls [PARTITION]", "List partitions, or the items of one, oldest first",
+		func(cmd *cobra.Command, s *feed.Store, args []string) error {
+			ctx, out := cmd.Context(), cmd.OutOrStdout()
+			if cmd.Flags().Changed("gate") {
+				q.Gate = &gate
 			}
-			all := pages(ctx, q, s.Partitions, Shown, func(p feed.Partition) string { return p.ID })
-			return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, all)
-		}
-		q.Partition = args[0]
-		if _, err := s.Partition(ctx, q.Partition); err != nil {
-			return err
-		}
-		all := pages(ctx, q, s.Items, ShownItem, func(it feed.Item) string { return it.ID })
-		if !data {
-			return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", ">attempt", "text"}, all)
-		}
-		for it, err := range all {
-			if err != nil {
+			if len(args) == 0 {
+				if q.Gate != nil || data {
+					return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
+				}
+				all := pages(ctx, q, s.Partitions, Shown, func(p feed.Partition) string { return p.ID })
+				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, all)
+			}
+			q.Partition = args[0]
+			if _, err := s.Partition(ctx, q.Partition); err != nil {
 				return err
 			}
-			if _, err := out.Write(append(it.Data, '\n')); err != nil {
-				return err
+			all := pages(ctx, q, s.Items, ShownItem, func(it feed.Item) string { return it.ID })
+			if !data {
+				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", ">attempt", "data"}, all)
 			}
-		}
-		return nil
-	})
+			for it, err := range all {
+				if err != nil {
+					return err
+				}
+				if _, err := out.Write(append(it.raw, '\n')); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	cmd.Flags().IntVar(&gate, "gate", 0, "list only the items at this gate")
 	cmd.Flags().BoolVar(&data, "data", false, "print the items' data, each with a line's end, and nothing else")
 	cmd.Flags().Func("status", "list only what has the `STATUS` Available, Complete or Failed", func(text string) error {
@@ -158,7 +154,9 @@ func NewList(t *DB) *cobra.Command {
 }
 
 // pages are what list returns, page after page, each as shown has it. A page begins behind the ID of the last one.
-func pages[T, V any](ctx context.Context, q feed.Query, list func(context.Context, feed.Query) ([]T, error), shown func(T) V, id func(T) string) iter.Seq2[V, error] {
+func pages[T, V any](ctx context.Context, q feed.Query, list func(context.Context, feed.Query) ([]T, error), shown func(T) V,
+	id func(T) string,
+) iter.Seq2[V, error] {
 	return func(yield func(V, error) bool) {
 		for {
 			page, err := list(ctx, q)
@@ -201,8 +199,8 @@ func NewShow(t *DB) *cobra.Command {
 		}
 		shown := struct {
 			Partition
-			Gates []gate `json:"gates"`
-		}{Shown(p), []gate{}}
+			Gates []gate `json:"gates,omitempty"`
+		}{Shown(p), nil}
 		for _, n := range slices.Sorted(maps.Keys(counts)) {
 			shown.Gates = append(shown.Gates, gate{n, counts[n].Available, counts[n].Complete, counts[n].Failed})
 		}
@@ -224,9 +222,11 @@ const viewLimit = 40
 // progressJSON is a line of the view.
 type progressJSON struct {
 	Partition
-	Available int     `json:"available"` // of which AtGate are at the partition's gate, and Above wait behind it
+	// of which AtGate are at the partition's gate, Above wait behind it, and Below were inserted too late by another program
+	Available int     `json:"available"`
 	AtGate    int     `json:"at_gate"`
 	Above     int     `json:"above"`
+	Below     int     `json:"below"`
 	Steps     int64   `json:"steps"` // that are over: an item passed a gate, was Complete or was requeued
 	Complete  int     `json:"complete"`
 	Failed    int     `json:"failed"`
@@ -241,7 +241,8 @@ func NewWatch(t *DB) *cobra.Command {
 	})
 	cmd.Long = fmt.Sprintf(`Show the first %d partitions that are not complete, and what the last ones came to,
 until interrupted. Items at the partition's gate are processed now; those above
-wait for it. The rate is of steps: of items that passed to a higher gate, were
+wait for it, and those below were inserted too late by another program: nobody
+processes them. The rate is of steps: of items that passed to a higher gate, were
 complete or are to be processed again, in a second. An owner is shown by the
 first letters of its ID; --json has it whole.`, viewLimit)
 	cli.Interval(cmd.Flags(), &every)
@@ -251,13 +252,14 @@ first letters of its ID; --json has it whole.`, viewLimit)
 func watch(cmd *cobra.Command, asJSON bool, s *feed.Store, every time.Duration) error {
 	ctx := cmd.Context()
 	before, at := map[string]int64{}, time.Now()
+	var screen cli.Screen
 	return cli.Every(ctx, every, func() error {
 		lines, now, err := progressOf(ctx, s, before, time.Since(at))
 		if err != nil {
 			return err
 		}
 		before, at = now, time.Now()
-		return cli.Redraw(cmd, asJSON, func() error {
+		return screen.Draw(cmd, asJSON, func() error {
 			if len(lines) == 0 && !asJSON {
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), "every partition is complete")
 				return err
@@ -268,7 +270,9 @@ func watch(cmd *cobra.Command, asJSON bool, s *feed.Store, every time.Duration) 
 }
 
 // progressOf counts the items of the partitions that are not complete, and of those that were not the last time.
-func progressOf(ctx context.Context, s *feed.Store, before map[string]int64, took time.Duration) (lines []progressJSON, now map[string]int64, err error) {
+func progressOf(ctx context.Context, s *feed.Store, before map[string]int64, took time.Duration) (lines []progressJSON, now map[string]int64,
+	err error,
+) {
 	var shown []feed.Partition
 	for _, status := range []feed.Status{feed.Available, feed.Failed} {
 		page, err := s.Partitions(ctx, feed.Query{Status: status, Limit: viewLimit})
@@ -310,14 +314,17 @@ func progressLine(ctx context.Context, s *feed.Store, p feed.Partition) (progres
 	}
 	for gate, c := range counts {
 		line.Available, line.Complete, line.Failed = line.Available+c.Available, line.Complete+c.Complete, line.Failed+c.Failed
-		if gate > p.Gate {
+		switch {
+		case gate > p.Gate:
 			line.Above += c.Available
+		case gate < p.Gate:
+			line.Below += c.Available
 		}
 	}
-	line.AtGate = line.Available - line.Above
+	line.AtGate = line.Available - line.Above - line.Below
 	line.Steps, err = s.Steps(ctx, p.ID)
 	return line, err
 }
 
-// watched are the columns of the view. The name of a partition comes last, where a narrow terminal cuts it.
-var watched = []string{"status", ">gate", ">at_gate", ">above", ">complete", ">failed", ">rate", "owner:9", "id"}
+// watched are the columns of the view. A narrow terminal cuts the last ones.
+var watched = []string{">rate", ">complete", ">failed", "id:24", "status", ">gate", ">at_gate", ">above", ">below", "owner:9"}

@@ -10,7 +10,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// In 80 columns a line of watch has all numbers, the owner and the beginning of the partition's name.
+// In 80 columns a line of watch has the rate, the beginning of the partition's name, and the number at the gate; in 40 the beginning of the name.
 func TestWatchFitsEightyColumns(t *testing.T) {
 	var out strings.Builder
 	cmd := &cobra.Command{}
@@ -20,10 +20,11 @@ func TestWatchFitsEightyColumns(t *testing.T) {
 		AtGate:    123_456, Above: 1000, Complete: 654_321, Failed: 12, Rate: 12_345.6,
 	}, {Partition: Partition{ID: "short", Status: "Complete"}}})))
 	text := out.String()
-	require.Regexp(t, `12345\.6  0af3c0de…  long-name-`, text)
+	require.Regexp(t, `12345\.6 +654321 +12  long-name-`, text)
 	for line := range strings.Lines(text) {
-		if strings.Contains(line, "123456") {
-			require.Contains(t, string([]rune(line)[:80]), "0af3c0de…  l")
+		if strings.Contains(line, "long-name-") {
+			require.Contains(t, string([]rune(line)[:80]), " 123456")
+			require.Contains(t, string([]rune(line)[:40]), "  long-name-")
 		}
 	}
 }

@@ -1,0 +1,392 @@
+package test
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/console"
+)
+
+//go:embed testdata/axe.min.js
+var axe string
+
+// waitMost bounds every wait for a condition. It is generous: a loaded machine is no failure.
+const waitMost = 30 * time.Second
+
+var browser struct {
+	once sync.Once
+	ctx  context.Context
+	stop func()
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if browser.stop != nil {
+		browser.stop()
+	}
+	os.Exit(code)
+}
+
+// startBrowser starts the one browser of all tests. A test without a browser is skipped, and fails with CI=true.
+func startBrowser(t *testing.T) context.Context {
+	t.Helper()
+	path := ""
+	// The shell has the pages without windows. It takes less than half of the processor time.
+	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("no chromium is installed, which this test needs: apt-get install chromium-headless-shell")
+		}
+		t.Skip("no chromium is installed, which this test needs: apt-get install chromium-headless-shell")
+	}
+	browser.once.Do(func() {
+		dir, err := os.MkdirTemp("", "jetpull-chromium-") //nolint:usetesting // it outlives the test that starts the browser
+		if err != nil {
+			browser.err = err
+			return
+		}
+		// Chromium has a process for the menu of the address bar of each window unless this menu is drawn without WebUI.
+		// No test goes back to a page, so none is kept for that, and no process is started in advance.
+		features := "Translate,BlinkGenPropertyTrees,WebUIOmniboxPopup,WebUIOmniboxAimPopup,BackForwardCache,SpareRendererForSitePerProcess"
+		options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.Flag("disable-features", features), chromedp.ExecPath(path),
+			chromedp.NoSandbox, chromedp.UserDataDir(dir),
+			chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+			chromedp.WSURLReadTimeout(time.Minute))
+		allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+		ctx, stop := chromedp.NewContext(allocator)
+		browser.ctx, browser.err = ctx, chromedp.Do(ctx)
+		browser.stop = func() {
+			stop()
+			stopAllocator()
+			_ = os.RemoveAll(dir)
+		}
+	})
+	require.NoError(t, browser.err, "start chromium")
+	return browser.ctx
+}
+
+// tab is a tab of the browser. Errors that the browser logs fail the test at its end.
+type tab struct {
+	t    *testing.T
+	ctx  context.Context
+	base string
+
+	mu         sync.Mutex
+	complaints []string
+}
+
+// look is how a page is looked at.
+type look struct {
+	width  int64
+	scheme string
+}
+
+var wide, narrow = look{1280, "light"}, look{360, "dark"}
+
+// openTab opens a tab on a console's address.
+func openTab(t *testing.T, base string, l look) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(startBrowser(t), chromedp.WithNewBrowserContext())
+	t.Cleanup(cancel)
+	b := &tab{t: t, ctx: ctx, base: base}
+	require.NoError(t, chromedp.Listen(ctx, b.listen))
+	b.look(l)
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		require.Empty(t, b.complaints, "the browser complains")
+	})
+	return b
+}
+
+// listen records errors, warnings and reports of the content security policy. Answers that are no page of their own, such as a 404, are
+// what some tests ask for.
+func (b *tab) listen(event any) {
+	complaint := ""
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		text, _ := json.Marshal(e.ExceptionDetails)
+		complaint = string(text)
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+			args, _ := json.Marshal(e.Args)
+			complaint = string(args)
+		}
+	case *log.EventEntryAdded:
+		if e.Entry.Source != log.EntrySourceNetwork && (e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning) {
+			complaint = string(e.Entry.Source) + ": " + e.Entry.Text
+		}
+	}
+	if complaint != "" {
+		b.mu.Lock()
+		b.complaints = append(b.complaints, complaint)
+		b.mu.Unlock()
+	}
+}
+
+// run runs an action in the tab and returns its value.
+func run[T any](b *tab, action chromedp.Action[T]) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, waitMost)
+	defer cancel()
+	value, err := chromedp.Run(ctx, action)
+	require.NoError(b.t, err)
+	return value
+}
+
+func evaluate[T any](b *tab, script string) T {
+	b.t.Helper()
+	return run(b, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+}
+
+// command runs a command of the browser's protocol.
+func command[P, R any](b *tab, c cdp.Command[P, R], params P) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, waitMost)
+	defer cancel()
+	_, err := chromedp.Call(ctx, c, params)
+	require.NoError(b.t, err)
+}
+
+func (b *tab) look(l look) {
+	b.t.Helper()
+	run(b, chromedp.EmulateViewport(l.width, 900))
+	command(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: l.scheme},
+	}})
+}
+
+// open leads the tab to a page of the console.
+func (b *tab) open(page string) {
+	b.t.Helper()
+	run(b, chromedp.Navigate(b.base+page))
+}
+
+// openHidden opens a page in a tab that says of itself that it is hidden.
+func (b *tab) openHidden(path string) {
+	b.t.Helper()
+	command(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
+		Source: `Object.defineProperty(document, "hidden", {value: true, configurable: true})`,
+	})
+	b.open(path)
+}
+
+func (b *tab) hide(hidden bool) {
+	b.t.Helper()
+	evaluate[bool](b, fmt.Sprintf(`Object.defineProperty(document, "hidden", {value: %t, configurable: true}); document.dispatchEvent(new Event("visibilitychange"))`, hidden))
+}
+
+func (b *tab) noScript() {
+	b.t.Helper()
+	command(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+}
+
+// text is the text of the page that is visible; empty: the tab is on the way to another page.
+func (b *tab) text() string {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, waitMost)
+	defer cancel()
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body?.innerText ?? ""`))
+	if err != nil {
+		require.NoError(b.t, b.ctx.Err())
+		return ""
+	}
+	return text
+}
+
+// until waits until the page's text fulfils a condition.
+func (b *tab) until(want string, is func(text string) bool) {
+	b.t.Helper()
+	text := ""
+	for begun := time.Now(); time.Since(begun) < waitMost; {
+		if text = b.text(); is(text) {
+			return
+		}
+		select {
+		case <-b.ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	b.t.Fatalf("%s: %s does not come to be in:\n%s", b.url(), want, text)
+}
+
+// eventually waits until the page's text has all of these.
+func (b *tab) eventually(texts ...string) {
+	b.t.Helper()
+	for _, one := range texts {
+		b.until(fmt.Sprintf("%q", one), func(text string) bool { return strings.Contains(text, one) })
+	}
+}
+
+// gone waits until the page's text has no such text.
+func (b *tab) gone(text string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("no %q", text), func(now string) bool { return now != "" && !strings.Contains(now, text) })
+}
+
+// click clicks on what is visible and matches a selector.
+func (b *tab) click(selector string) {
+	b.t.Helper()
+	b.clickOn(selector)
+}
+
+// buttonOf is the XPath of a button or link by its text.
+func (b *tab) press(label string) {
+	b.t.Helper()
+	b.clickOn(fmt.Sprintf(`//main//*[self::button or self::a][normalize-space()=%q]`, label))
+}
+
+// clickOn clicks on what is visible. If a live change replaces it before the click, it looks for it again.
+func (b *tab) clickOn(selector string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, waitMost)
+	defer cancel()
+	err := chromedp.Do(ctx, chromedp.Click(selector, chromedp.NodeVisible))
+	for errors.Is(err, chromedp.ErrInvalidDimensions) {
+		err = chromedp.Do(ctx, chromedp.Click(selector, chromedp.NodeVisible))
+	}
+	require.NoError(b.t, err)
+}
+
+// audit holds the page against the rules of axe-core, at 1280 and 360 pixels, in light and dark.
+func (b *tab) audit() {
+	b.t.Helper()
+	evaluate[int](b, axe+";0")
+	for _, l := range []look{wide, {1280, "dark"}, {360, "light"}, narrow} {
+		b.look(l)
+		found := evaluate[[]string](b, `axe.run({resultTypes: ["violations"]}).then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.target.join(" ") + ": " + n.failureSummary)))`)
+		require.Empty(b.t, found, "axe finds at %d px, %s", l.width, l.scheme)
+		b.fits()
+	}
+	b.look(wide)
+}
+
+// fits waits until the page is not wider than the window. It may be for a moment, before its style sheet is there.
+func (b *tab) fits() {
+	b.t.Helper()
+	var wider []string
+	b.until("a page that is not wider than the window", func(text string) bool {
+		now := evaluate[[]string](b, `(() => {
+			const width = document.documentElement?.clientWidth ?? Infinity; // there is none while a page replaces another
+			if (!((document.documentElement?.scrollWidth ?? 0) > width)) return [];
+			return [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width + 1).map(e => e.outerHTML.slice(0, 200));
+		})()`)
+		if len(now) > 0 && !slices.Equal(now, wider) {
+			b.t.Log("wider than the window:", now)
+		}
+		wider = now
+		return text != "" && len(wider) == 0
+	})
+}
+
+// keys types into what has the focus.
+func (b *tab) keys(text string) {
+	b.t.Helper()
+	run(b, chromedp.KeyEvent(text))
+}
+
+// slash presses the key that leads to the search, as a keyboard does: the character belongs to the key, so the page can keep it from the field.
+func (b *tab) slash() {
+	b.t.Helper()
+	command(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "/", Code: "Slash", Text: "/"})
+}
+
+// focus moves the focus with the tab key until it is on a link or button with a label.
+func (b *tab) focus(label string) {
+	b.t.Helper()
+	b.tabTo(fmt.Sprintf(`e.matches("a, button") && e.textContent.trim() === %q`, label))
+}
+
+// focusField moves the focus with the tab key until it is on a field.
+func (b *tab) focusField(name string) {
+	b.t.Helper()
+	b.tabTo(fmt.Sprintf(`e.name === %q`, name))
+}
+
+// tabTo presses the tab key until a script is true for the element e that has the focus. It presses it as often as there seem to be elements
+// before, and looks then.
+func (b *tab) tabTo(script string) {
+	b.t.Helper()
+	for range 30 {
+		presses := evaluate[int](b, `(() => {
+			const is = e => `+script+`;
+			if (document.activeElement && is(document.activeElement)) return 0;
+			const all = [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']")].filter(e => e.checkVisibility());
+			const here = all.indexOf(document.activeElement);
+			return Math.max(1, all.findIndex((e, i) => i > here && is(e)) - here);
+		})()`)
+		if presses == 0 {
+			return
+		}
+		b.keys(strings.Repeat("\t", presses))
+	}
+	b.t.Fatalf("the tab key leads to no element e with %s", script)
+}
+
+// shoot writes a picture of the page where a folder is given, to be looked at by a person.
+func (b *tab) shoot(name string) {
+	b.t.Helper()
+	dir := os.Getenv("CONSOLE_PICTURES")
+	if dir == "" {
+		return
+	}
+	for _, l := range []look{{1280, "light"}, {1280, "dark"}, {360, "light"}} {
+		b.look(l)
+		picture := run(b, chromedp.FullScreenshot(100))
+		require.NoError(b.t, os.WriteFile(fmt.Sprintf("%s/%s-%d-%s.png", dir, name, l.width, l.scheme), picture, 0o600))
+	}
+	b.look(wide)
+}
+
+// serve serves a console below a path of its own, as behind a proxy. The address ends with a slash.
+func serve(t testing.TB, cfg console.Config) string {
+	t.Helper()
+	c := console.Handler(cfg)
+	mux := http.NewServeMux()
+	mux.Handle("/ops/console/", http.StripPrefix("/ops/console", c))
+	s := httptest.NewServer(mux)
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+		c.Close()
+	})
+	return s.URL + "/ops/console/"
+}
+
+func (b *tab) url() string {
+	b.t.Helper()
+	return run(b, chromedp.Location())
+}
+
+// typeInto types into the field that a selector matches.
+func (b *tab) typeInto(selector, text string) {
+	b.t.Helper()
+	run(b, chromedp.SendKeys(selector, text, chromedp.NodeVisible))
+}
