@@ -32,7 +32,7 @@ func main() {
 	flag.StringVar(&s.column, "col", "/client", "what the columns of the table differ in, as for benchstat -col")
 	flag.StringVar(&s.against, "against", "", "compare this tree's code with that of a git revision, or of another checkout's folder, in turn")
 	flag.StringVar(&s.out, "out", "out/bench", "folder for the results")
-	flag.BoolVar(&s.docs, "docs", false, "also write docs/bench.md and docs/bench.svg")
+	flag.BoolVar(&s.docs, "docs", false, "also write docs/bench.md and docs/bench.svg, or the tables of docs/bench-partition.md")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := s.check()
@@ -108,10 +108,16 @@ func (s settings) measure(ctx context.Context) (err error) {
 	table, err := s.table(ctx, builds)
 	errs = append(errs, err)
 	fmt.Printf("%s", table)
-	if err := errors.Join(errs...); err != nil || s.pkg != "./bench/client" || s.against != "" {
+	err = errors.Join(errs...)
+	switch {
+	case err != nil || s.against != "":
 		return err
+	case s.pkg == "./bench/client":
+		return s.report(builds[0].results, table)
+	case s.pkg == "./bench/partition" && s.docs:
+		return s.partitionPage(builds[0].results)
 	}
-	return s.report(builds[0].results, table)
+	return nil
 }
 
 // compile builds the benchmarks: with -against first on the code of the other tree.

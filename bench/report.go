@@ -12,7 +12,7 @@ import (
 	"golang.org/x/perf/benchfmt"
 	"golang.org/x/perf/benchmath"
 
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
 // headlines are the rows of the chart and of the first table of docs/bench.md: benchmarks in a user's words, and the rival's call.
@@ -183,7 +183,8 @@ func (s settings) report(results, table string) error {
 	if err := os.WriteFile(strings.TrimSuffix(results, ".txt")+".svg", chart, 0o644); err != nil || !s.docs {
 		return err
 	}
-	page := fmt.Sprintf("# Benchmarks\n\n%s, %s, %s/%s, %d processors; %d rounds. Medians with 95 %% confidence intervals, by\n`make bench`; see [bench](../bench/README.md).\n\n%s\n```\n%s```\n",
+	page := fmt.Sprintf("# Benchmarks\n\n%s, %s, %s/%s, %d processors; %d rounds. Medians with 95 %% confidence intervals, by\n`make bench`; see "+
+		"[bench](../bench/README.md).\n\n%s\n```\n%s```\n",
 		time.Now().UTC().Format(time.DateTime+" UTC"), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), s.rounds,
 		f.summary(s.rounds), table)
 	return errors.Join(

@@ -88,7 +88,10 @@ func (p *process) channel() string { return "/channel/" + p.id }
 
 // producer has the headers of a broadcast.
 func (p *process) producer() http.Header {
-	return http.Header{"X-Broker-Channel-Token": {token}, "X-Broker-Producer-Id": {p.id}, "X-Broker-Producer-Token": {token}, "Content-Type": {"text/plain"}}
+	return http.Header{
+		"X-Broker-Channel-Token": {token}, "X-Broker-Producer-Id": {p.id}, "X-Broker-Producer-Token": {token},
+		"Content-Type": {"text/plain"},
+	}
 }
 
 func (p *process) consumer(b *testing.B, id, kind, callback string) {

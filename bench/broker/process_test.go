@@ -34,16 +34,22 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve is the broker, or the bare handler.
+// serve is the broker, the bare handler, or a cluster of three servers.
 func serve(ctx context.Context, args []string, ready func(urls ...string)) error {
 	kind, dir, sync := args[0], args[1], args[2]
-	if kind == "bare" {
+	switch kind {
+	case "bare":
 		return serveBare(ctx, dir, ready)
+	case "cluster":
+		return serveCluster(ctx, dir, sync, ready)
 	}
 	cfg := broker.DefaultConfig()
 	cfg.HTTP.Listener = "127.0.0.1:0"
 	cfg.NATS.StoreDir = dir
 	cfg.NATS.Sync = sync
+	if len(args) > 3 {
+		cfg.NATS.URL, cfg.NATS.StoreDir, cfg.NATS.Sync, cfg.NATS.Replicas = args[3], "", broker.DefaultConfig().NATS.Sync, clusterSize
+	}
 	n, err := broker.Start(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 	if err != nil {
 		return err
@@ -96,11 +102,11 @@ type process struct {
 	id    string // of its producer and its channel
 }
 
-// start starts a system with an empty store.
-func start(b *testing.B, kind, sync string) *process {
+// start starts a system with an empty store. nats is the URL of the broker's cluster, if it has one.
+func start(b *testing.B, kind, sync string, nats ...string) *process {
 	b.Helper()
 	dir := b.TempDir()
-	c, err := child.Start(kind, dir, sync)
+	c, err := child.Start(append([]string{kind, dir, sync}, nats...)...)
 	child.Check(b, err)
 	b.Cleanup(func() { child.Check(b, c.Stop()) })
 	return &process{child: c, url: c.URLs[0]}

@@ -117,7 +117,7 @@ func oursConfirm(ctx context.Context, r *round) error {
 // consuming runs Consume until stop is called, which returns how it ended. The context it returns ends with Consume, so that
 // nothing waits for messages when nothing reads them.
 func consuming(
-	ctx context.Context, sub *jetpull.Subscription, h jetpull.Handler, opts ...jetpull.Option,
+	ctx context.Context, sub *jetpull.Subscription, h jetpull.Handler, opts ...jetpull.ConsumeOption,
 ) (running context.Context, stop func() error) {
 	running, cancel := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
@@ -134,7 +134,7 @@ func consuming(
 
 // oursHandled stops the clock after the drain, so that acks that are sent late or for many messages at once are in the time
 // as much as any.
-func oursHandled(ctx context.Context, r *round, slow time.Duration, opts ...jetpull.Option) error {
+func oursHandled(ctx context.Context, r *round, slow time.Duration, opts ...jetpull.ConsumeOption) error {
 	return subscribed(ctx, r, func(sub *jetpull.Subscription) error {
 		r.start()
 		running, stop := consuming(ctx, sub, func(_ context.Context, m *jetpull.Msg) error {

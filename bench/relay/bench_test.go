@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,10 @@ const (
 	// steadyRate and steadyMost are of BenchmarkResponse.
 	steadyRate = 100
 	steadyMost = 1_000
+	// mostSenders is how many send at a time in BenchmarkSync, and fewSynced how many messages a single sender sends, or any number of
+	// them to a relay whose server syncs each write.
+	fewSynced   = 1_000
+	mostSenders = 64
 	// busy is how many receivers of a fleet get messages at a time, and shift for how long these do. groups get some.
 	busy   = 200
 	shift  = 2 * time.Second
@@ -64,6 +69,47 @@ func BenchmarkDelivery(b *testing.B) {
 		p.mustCall(b, http.MethodPut, "/v1/senders/s", fmt.Appendf(nil, `{"callback_endpoint":%q,"token":"t","sources":[""]}`, sender.URL), nil)
 		p.through(b, sender)
 	})
+}
+
+// BenchmarkSync sends messages one way, each in a request of its own, from 64 senders and from one. It measures the rate until the last POST, and how
+// long a sender waits for its 202.
+func BenchmarkSync(b *testing.B) {
+	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = mostSenders
+	for _, senders := range []int{mostSenders, 1} {
+		for _, sync := range []string{"always", "2m", "each"} {
+			b.Run(fmt.Sprintf("senders=%d/sync=%s", senders, sync), func(b *testing.B) {
+				n := b.N
+				if senders == 1 || sync == "each" {
+					n = min(n, fewSynced)
+				}
+				p, receiver := start(b, "relay", sync), newCounter(b, n)
+				p.receivers(b, few, receiver.URL, false)
+				took := make([]time.Duration, n)
+				var next atomic.Int64
+				b.ResetTimer()
+				begin := time.Now()
+				var load errgroup.Group
+				for range senders {
+					load.Go(func() error {
+						for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+							begin := time.Now()
+							if err := p.call(b.Context(), http.MethodPost, "/v1/messages", few.line(int(i)), nil); err != nil {
+								return err
+							}
+							took[i] = time.Since(begin)
+						}
+						return nil
+					})
+				}
+				child.Check(b, load.Wait())
+				receiver.wait(b)
+				b.StopTimer()
+				b.ReportMetric(float64(n)/time.Since(begin).Seconds(), "msgs/s")
+				b.ReportMetric(0, "ns/op")
+				child.Latency(b, took)
+			})
+		}
+	}
 }
 
 func (p *process) through(b *testing.B, last *counter) {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -75,7 +75,10 @@ func serveFloor(ctx context.Context, dir, receiver, sender string, ready func(ur
 }
 
 func (f *floor) queue(ctx context.Context, name string) (*jetpull.Subscription, error) {
-	if _, err := f.js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}, Retention: jetstream.WorkQueuePolicy}); err != nil {
+	if _, err := f.js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: name, Subjects: []string{name + ".>"},
+		Retention: jetstream.WorkQueuePolicy,
+	}); err != nil {
 		return nil, err
 	}
 	c := jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy, MemoryStorage: true}

@@ -21,7 +21,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/bench/internal/child"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/natsembed"
 	"github.com/jetpull/jetpull/relay"
 )
@@ -53,6 +53,9 @@ func serve(ctx context.Context, args []string, ready func(urls ...string)) error
 	}
 	cfg := relay.DefaultConfig()
 	cfg.HTTP.Listener, cfg.NATS.StoreDir = "127.0.0.1:0", dir
+	if len(args) > 2 {
+		cfg.NATS.Sync = args[2]
+	}
 	n, err := relay.Start(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 	if err != nil {
 		return err
@@ -92,7 +95,10 @@ func serveNaive(ctx context.Context, dir, target, messages string, ready func(ur
 		return err
 	}
 	defer stop()
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "naive", Subjects: []string{"naive"}, Retention: jetstream.WorkQueuePolicy}); err != nil {
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: "naive", Subjects: []string{"naive"},
+		Retention: jetstream.WorkQueuePolicy,
+	}); err != nil {
 		return err
 	}
 	if _, err := js.CreateConsumer(ctx, "naive", jetstream.ConsumerConfig{Durable: "naive", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
