@@ -51,8 +51,14 @@ func (o *observer) observeBacklog() {
 		read       func(*jetstream.ConsumerInfo) int64
 	}{
 		{"jetpull.consumer.pending", "Messages that wait for their first delivery.", func(i *jetstream.ConsumerInfo) int64 { return int64(i.NumPending) }},
-		{"jetpull.consumer.ack_pending", "Messages that were delivered and are not acknowledged.", func(i *jetstream.ConsumerInfo) int64 { return int64(i.NumAckPending) }},
-		{"jetpull.consumer.redelivered", "Messages that wait for an acknowledgement of another delivery than the first.", func(i *jetstream.ConsumerInfo) int64 { return int64(i.NumRedelivered) }},
+		{
+			"jetpull.consumer.ack_pending", "Messages that were delivered and are not acknowledged.",
+			func(i *jetstream.ConsumerInfo) int64 { return int64(i.NumAckPending) },
+		},
+		{
+			"jetpull.consumer.redelivered", "Messages that wait for an acknowledgement of another delivery than the first.",
+			func(i *jetstream.ConsumerInfo) int64 { return int64(i.NumRedelivered) },
+		},
 	} {
 		i, err := o.meter.Int64ObservableGauge(g.name, metric.WithUnit("{message}"), metric.WithDescription(g.text))
 		o.failed(g.name, err)

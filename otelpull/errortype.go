@@ -3,8 +3,7 @@ package otelpull
 import (
 	"errors"
 	"fmt"
-	"reflect"
-	"slices"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -12,26 +11,12 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// wrappers are the types of errors that only add words to another, or what is to
-// become of the message.
-var wrappers = func() []reflect.Type {
-	err := errors.New("some error")
-	var types []reflect.Type
-	for _, wrapped := range []error{
-		fmt.Errorf("wrapped: %w", err), fmt.Errorf("wrapped: %w, %w", err, err), errors.Join(err),
-		jetpull.Retry(0, err), jetpull.Terminate("", err),
-	} {
-		types = append(types, reflect.TypeOf(wrapped))
-	}
-	return types
-}()
-
 // errorType is the attribute that distinguishes errors: the type of the first error in
 // err that is more than a wrapper, or what that says of itself.
 func errorType(err error) attribute.KeyValue {
-	for slices.Contains(wrappers, reflect.TypeOf(err)) {
+	for isWrapper(err) {
 		next := errors.Unwrap(err)
-		if all, ok := err.(interface{ Unwrap() []error }); ok {
+		if all, ok := err.(interface{ Unwrap() []error }); ok && len(all.Unwrap()) > 0 {
 			next = all.Unwrap()[0]
 		}
 		if next == nil {
@@ -42,18 +27,15 @@ func errorType(err error) attribute.KeyValue {
 	return semconv.ErrorType(err)
 }
 
-// terminated is the type of the result of a handler whose message is never to be delivered again.
-var terminated = reflect.TypeOf(jetpull.Terminate("", nil))
-
-// has reports whether an error of a type is in the tree of err.
-func has(err error, t reflect.Type) bool {
-	if err == nil || reflect.TypeOf(err) == t {
-		return err != nil
+// isWrapper reports whether an error only adds words to another, or what is to become of the message. Packages fmt and errors
+// have no exported types for that.
+func isWrapper(err error) bool {
+	switch err.(type) { //nolint:errorlint // the error itself is asked for, not those that it wraps
+	case *jetpull.RetryError, *jetpull.TerminateError:
+		return true
 	}
-	if all, ok := err.(interface{ Unwrap() []error }); ok {
-		return slices.ContainsFunc(all.Unwrap(), func(e error) bool { return has(e, t) })
-	}
-	return has(errors.Unwrap(err), t)
+	name := fmt.Sprintf("%T", err)
+	return strings.HasPrefix(name, "*fmt.") || strings.HasPrefix(name, "*errors.")
 }
 
 // panicError is the error of a handler that did not return.

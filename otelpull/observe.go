@@ -25,17 +25,32 @@ type counter struct {
 }
 
 var counters = []counter{
-	{"jetpull.client.consumed.bytes", "By", "Bytes that were delivered, subjects and headers included.", func(s *jetpull.Stats) int64 { return int64(s.Bytes) }},
+	{
+		"jetpull.client.consumed.bytes", "By", "Bytes that were delivered, subjects and headers included.",
+		func(s *jetpull.Stats) int64 { return int64(s.Bytes) },
+	},
 	{"jetpull.client.pulls", "{pull}", "Pull requests sent.", func(s *jetpull.Stats) int64 { return int64(s.Pulls) }},
 	{"jetpull.client.pulls.silent", "{pull}", "Pull requests that the server never answered.", func(s *jetpull.Stats) int64 { return int64(s.Silent) }},
-	{"jetpull.client.handed_back", "{message}", "Messages handed back because nobody waited for them.", func(s *jetpull.Stats) int64 { return int64(s.HandedBack) }},
-	{"jetpull.client.redelivered", "{message}", "Messages that had been delivered before.", func(s *jetpull.Stats) int64 { return int64(s.Redelivered) }},
-	{"jetpull.client.attempts.timed_out", "{attempt}", "Attempts of handlers that ran for HandlerTimeout.", func(s *jetpull.Stats) int64 { return int64(s.TimedOut) }},
+	{
+		"jetpull.client.handed_back", "{message}", "Messages handed back because nobody waited for them.",
+		func(s *jetpull.Stats) int64 { return int64(s.HandedBack) },
+	},
+	{
+		"jetpull.client.redelivered", "{message}", "Messages that had been delivered before.",
+		func(s *jetpull.Stats) int64 { return int64(s.Redelivered) },
+	},
+	{
+		"jetpull.client.attempts.timed_out", "{attempt}", "Attempts of handlers that ran for HandlerTimeout.",
+		func(s *jetpull.Stats) int64 { return int64(s.TimedOut) },
+	},
 	{"jetpull.client.reconnects", "{reconnect}", "Times that the connection came back.", func(s *jetpull.Stats) int64 { return int64(s.Reconnects) }},
 }
 
 var gauges = []counter{
-	{"jetpull.client.outstanding", "{message}", "Messages that open pulls may still bring.", func(s *jetpull.Stats) int64 { return int64(s.Outstanding) }},
+	{
+		"jetpull.client.outstanding", "{message}", "Messages that open pulls may still bring.",
+		func(s *jetpull.Stats) int64 { return int64(s.Outstanding) },
+	},
 	{"jetpull.client.buffered", "{message}", "Messages that wait for a handler.", func(s *jetpull.Stats) int64 { return int64(s.Buffered) }},
 	{"jetpull.client.running", "{message}", "Messages that are being handled.", func(s *jetpull.Stats) int64 { return int64(s.Running) }},
 	{"jetpull.client.window", "{message}", "Messages that may be held at a time.", func(s *jetpull.Stats) int64 { return int64(s.Window) }},
@@ -104,11 +119,12 @@ func Observe(sub *jetpull.Subscription, attrs []attribute.KeyValue, opts ...Opti
 			observe(int64(n), attribute.String("code", strconv.Itoa(code)))
 		}
 	})
-	o.counter("jetpull.client.attempts.failed", "{attempt}", "Attempts of handlers that failed, by what they came to.", func(observe observeFunc, s *jetpull.Stats) {
-		for what, n := range outcomes(s) {
-			observe(int64(n), outcome.String(string(what)))
-		}
-	})
+	o.counter("jetpull.client.attempts.failed", "{attempt}", "Attempts of handlers that failed, by what they came to.",
+		func(observe observeFunc, s *jetpull.Stats) {
+			for what, n := range outcomes(s) {
+				observe(int64(n), outcome.String(string(what)))
+			}
+		})
 	consumed, err := messagingconv.NewClientConsumedMessagesObservable(o.meter)
 	if err != nil {
 		return nil, fmt.Errorf("otelpull: counter %s: %w", consumed.Name(), err)

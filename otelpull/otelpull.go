@@ -123,6 +123,9 @@ func instrument(opts []Option) (jetpull.Middleware, error) {
 	}
 	i := &instruments{c.propagator, tracer, duration}
 	return func(h jetpull.Handler) jetpull.Handler {
+		if h == nil {
+			return nil // which Consume refuses
+		}
 		return func(ctx context.Context, m *jetpull.Msg) error { return i.handle(ctx, m, h) }
 	}, nil
 }
@@ -172,10 +175,10 @@ func (i *instruments) handle(ctx context.Context, m *jetpull.Msg, h jetpull.Hand
 const outcome = attribute.Key("jetpull.outcome")
 
 func outcomeOf(err error) string {
-	switch {
-	case err == nil:
+	if err == nil {
 		return "ack"
-	case has(err, terminated), errors.Is(err, jetpull.ErrPayload):
+	}
+	if _, ok := errors.AsType[*jetpull.TerminateError](err); ok || errors.Is(err, jetpull.ErrPayload) {
 		return "terminate"
 	}
 	return "retry"

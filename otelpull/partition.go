@@ -18,11 +18,27 @@ var partitionCounters = []struct {
 	name, unit, text string
 	read             func(*partition.Stats) uint64
 }{
-	{"jetpull.partition.assigned", "{partition}", "Partitions that came to members in this process.", func(s *partition.Stats) uint64 { return s.Assigned }},
+	{
+		"jetpull.partition.assigned", "{partition}", "Partitions that came to members in this process.",
+		func(s *partition.Stats) uint64 { return s.Assigned },
+	},
 	{"jetpull.partition.revoked", "{partition}", "Partitions that left members in this process.", func(s *partition.Stats) uint64 { return s.Revoked }},
-	{"jetpull.partition.takeovers", "{partition}", "Partitions whose owner had not released them.", func(s *partition.Stats) uint64 { return s.Takeovers }},
-	{"jetpull.partition.resets", "{consumer}", "Consumers that were reset to their acknowledgement floor.", func(s *partition.Stats) uint64 { return s.Resets }},
-	{"jetpull.partition.lost", "{membership}", "Memberships that ended because no heartbeat was stored within the TTL.", func(s *partition.Stats) uint64 { return s.Lost }},
+	{
+		"jetpull.partition.takeovers", "{partition}", "Partitions whose owner had not released them.",
+		func(s *partition.Stats) uint64 { return s.Takeovers },
+	},
+	{
+		"jetpull.partition.resets", "{consumer}", "Consumers that were reset to their acknowledgement floor.",
+		func(s *partition.Stats) uint64 { return s.Resets },
+	},
+	{
+		"jetpull.partition.refused", "{attempt}", "Attempts to join that failed, for example because a permission is missing.",
+		func(s *partition.Stats) uint64 { return s.Refused },
+	},
+	{
+		"jetpull.partition.lost", "{membership}", "Memberships that ended because no heartbeat was stored within the TTL.",
+		func(s *partition.Stats) uint64 { return s.Lost },
+	},
 }
 
 // ObserveSet reports the Stats of a Set of partitions as metrics, each time that the meter's reader collects. Each metric has
@@ -40,7 +56,8 @@ func ObserveSet(set *partition.Set, attrs []attribute.KeyValue, opts ...Option) 
 	with := metric.WithAttributes(append([]attribute.KeyValue{
 		system, semconv.MessagingDestinationName(set.Stream()), semconv.MessagingConsumerGroupName(set.Config().Name),
 	}, attrs...)...)
-	owned, err := meter.Int64ObservableUpDownCounter(ownedName, metric.WithUnit("{partition}"), metric.WithDescription("Partitions that members in this process own."))
+	owned, err := meter.Int64ObservableUpDownCounter(ownedName, metric.WithUnit("{partition}"),
+		metric.WithDescription("Partitions that members in this process own."))
 	if err != nil {
 		return nil, fmt.Errorf("otelpull: instrument %s: %w", ownedName, err)
 	}

@@ -118,7 +118,7 @@ type consuming struct {
 	done chan error
 }
 
-func consume(t *testing.T, sub *jetpull.Subscription, h jetpull.Handler, opts ...jetpull.Option) *consuming {
+func consume(t *testing.T, sub *jetpull.Subscription, h jetpull.Handler, opts ...jetpull.ConsumeOption) *consuming {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	c := &consuming{stop: stop, done: make(chan error, 1)}

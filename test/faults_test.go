@@ -67,7 +67,9 @@ func TestConsumeOverFaults(t *testing.T) {
 
 // callTogether runs eight callers of Next and Fetch until ctx ends and acknowledges what
 // they are handed. None may time out before all of total are seen.
-func callTogether(ctx context.Context, t *testing.T, sub *jetpull.Subscription, total int, wait time.Duration) (seen *tally, callers *sync.WaitGroup) {
+func callTogether(ctx context.Context, t *testing.T, sub *jetpull.Subscription, total int, wait time.Duration) (seen *tally,
+	callers *sync.WaitGroup,
+) {
 	seen, callers = &tally{}, &sync.WaitGroup{}
 	for i := range 8 {
 		callers.Go(func() {

@@ -66,7 +66,7 @@ func (r *rig) consumer(t *testing.T, cfg jetstream.ConsumerConfig) jetstream.Con
 }
 
 // subscribe makes a consumer "C" and subscribes to it.
-func (r *rig) subscribe(t *testing.T, cfg jetstream.ConsumerConfig, opts ...jetpull.Option) *jetpull.Subscription {
+func (r *rig) subscribe(t *testing.T, cfg jetstream.ConsumerConfig, opts ...jetpull.SubscribeOption) *jetpull.Subscription {
 	t.Helper()
 	r.consumer(t, cfg)
 	return subscribe(t, r.js, "S", "C", opts...)
@@ -78,7 +78,7 @@ func (r *rig) publish(t *testing.T, n int) {
 }
 
 // subscribe binds to a consumer, and closes when the test ends.
-func subscribe(t *testing.T, js jetstream.JetStream, stream, consumer string, opts ...jetpull.Option) *jetpull.Subscription {
+func subscribe(t *testing.T, js jetstream.JetStream, stream, consumer string, opts ...jetpull.SubscribeOption) *jetpull.Subscription {
 	t.Helper()
 	sub, err := jetpull.Subscribe(t.Context(), js, stream, consumer, opts...)
 	require.NoError(t, err)
@@ -206,7 +206,7 @@ type result struct {
 }
 
 // call runs Fetch, or Next for n of 0, on a goroutine.
-func call(ctx context.Context, sub *jetpull.Subscription, n int, opts ...jetpull.Option) <-chan result {
+func call(ctx context.Context, sub *jetpull.Subscription, n int, opts ...jetpull.NextOption) <-chan result {
 	out := make(chan result, 1)
 	go func() {
 		var r result
@@ -216,7 +216,11 @@ func call(ctx context.Context, sub *jetpull.Subscription, n int, opts ...jetpull
 				r.msgs = []*jetpull.Msg{m}
 			}
 		} else {
-			r.msgs, r.err = sub.Fetch(ctx, n, opts...)
+			var fetching []jetpull.FetchOption
+			for _, o := range opts {
+				fetching = append(fetching, o)
+			}
+			r.msgs, r.err = sub.Fetch(ctx, n, fetching...)
 		}
 		out <- r
 	}()
@@ -245,14 +249,14 @@ func served(t *testing.T, ch <-chan result, what string) []*jetpull.Msg {
 }
 
 // next and fetch are calls that have to succeed.
-func next(t *testing.T, sub *jetpull.Subscription, opts ...jetpull.Option) *jetpull.Msg {
+func next(t *testing.T, sub *jetpull.Subscription, opts ...jetpull.NextOption) *jetpull.Msg {
 	t.Helper()
 	m, err := sub.Next(t.Context(), opts...)
 	require.NoError(t, err)
 	return m
 }
 
-func fetch(t *testing.T, sub *jetpull.Subscription, n int, opts ...jetpull.Option) []*jetpull.Msg {
+func fetch(t *testing.T, sub *jetpull.Subscription, n int, opts ...jetpull.FetchOption) []*jetpull.Msg {
 	t.Helper()
 	msgs, err := sub.Fetch(t.Context(), n, opts...)
 	require.NoError(t, err)

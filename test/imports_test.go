@@ -234,7 +234,7 @@ func (g graph) own() []string {
 
 // shipped reports whether users import or install a package.
 func shipped(path string) bool {
-	return !withinAny(path, []string{harness, module + "/test", module + "/otelpull/test", module + "/examples", module + "/bench"})
+	return !withinAny(path, []string{harness, module + "/test", module + "/examples", module + "/bench"})
 }
 
 // within reports whether path is parent or lies under it.
@@ -261,13 +261,24 @@ func TestImportRulesFire(t *testing.T) {
 		want  string // a part of the one violation, or "" for none
 	}
 	tests := []importCase{
-		{"client on nats.go", [][2]string{{module, natsgo}, {module, natsgo + "/jetstream"}, {module, "github.com/nats-io/nuid"}, {module, "context"}, {natsgo, "net/http"}, {natsgo, "github.com/nats-io/nkeys"}}, ""},
+		{"client on nats.go", [][2]string{
+			{module, natsgo},
+			{module, natsgo + "/jetstream"},
+			{module, "github.com/nats-io/nuid"},
+			{module, "context"},
+			{natsgo, "net/http"},
+			{natsgo, "github.com/nats-io/nkeys"},
+		}, ""},
 		{"client on nats-server", [][2]string{{module, server}}, "imports " + server},
 		{"client on a namesake of nats.go", [][2]string{{module, natsgo + "x"}}, "imports " + natsgo + "x"},
 		{"client on HTTP", [][2]string{{module, "net/http"}}, "imports net/http"},
 		{"client on a part of HTTP", [][2]string{{module, "net/http/httptrace"}}, "imports net/http/httptrace"},
 		{"client on SQL", [][2]string{{module, "database/sql"}}, "imports database/sql"},
-		{"client on HTTP, two steps away", [][2]string{{module, module + "/internal/a"}, {module + "/internal/a", module + "/internal/b"}, {module + "/internal/b", "net/http"}}, module + "/internal/b imports net/http"},
+		{"client on HTTP, two steps away", [][2]string{
+			{module, module + "/internal/a"},
+			{module + "/internal/a", module + "/internal/b"},
+			{module + "/internal/b", "net/http"},
+		}, module + "/internal/b imports net/http"},
 		{"transport on nats.go", [][2]string{{module, transportPkg}, {transportPkg, natsgo}, {transportPkg, enginePkg}}, ""},
 		{"another part of the client on nats.go", [][2]string{{module, lifecyclePkg}, {lifecyclePkg, natsgo}}, "only the root package and"},
 		{"the same, on a part of it", [][2]string{{module, helper}, {helper, natsgo + "/jetstream"}}, "only the root package and"},
@@ -281,7 +292,11 @@ func TestImportRulesFire(t *testing.T) {
 		{"worker on nats.go, two steps away", [][2]string{{workerPkg, helper}, {helper, natsgo}}, helper + " imports " + natsgo},
 		{"wire on nats.go", [][2]string{{wirePkg, natsgo}}, wirePkg + " knows NATS"},
 		{"wire on nats-server, two steps away", [][2]string{{wirePkg, helper}, {helper, server}}, wirePkg + " knows NATS"},
-		{"internal for a system, on HTTP", [][2]string{{module, module + "/internal/wire"}, {module + "/broker", module + "/internal/webhook"}, {module + "/internal/webhook", "net/http"}}, ""},
+		{"internal for a system, on HTTP", [][2]string{
+			{module, module + "/internal/wire"},
+			{module + "/broker", module + "/internal/service/webhook"},
+			{module + "/internal/service/webhook", "net/http"},
+		}, ""},
 		{"client on its own subpackage", [][2]string{{module, module + "/otelpull"}}, "uses internal only"},
 		{"client on a system", [][2]string{{module, module + "/broker"}}, "uses internal only"},
 		{"subpackage on client", [][2]string{{module + "/otelpull", module}, {module + "/otelpull", "go.opentelemetry.io/otel"}}, ""},
@@ -301,12 +316,21 @@ func TestImportRulesFire(t *testing.T) {
 		{"feed's tables on the client", [][2]string{{layers[3].part, module}}, "neither NATS nor HTTP"},
 		{"feed's engine on GORM", [][2]string{{layers[4].part, "gorm.io/gorm"}}, "knows rows alone"},
 		{"feed's tables on a helper", [][2]string{{layers[3].part, module + "/internal/mask"}, {layers[3].part, natsModules + "/nuid"}}, ""},
-		{"internal on the client", [][2]string{{module + "/internal/webhook", module}}, "internal may import neither"},
-		{"internal on a system", [][2]string{{module + "/internal/webhook", module + "/feed"}}, "internal may import neither"},
+		{"internal on the client", [][2]string{{module + "/internal/service/webhook", module}}, "internal may import neither"},
+		{"internal on a system", [][2]string{{module + "/internal/service/webhook", module + "/feed"}}, "internal may import neither"},
 		{"broker on the console", [][2]string{{module + "/broker", module + "/console"}}, "only cmd imports the console"},
-		{"the console on a part of it, and cmd on it", [][2]string{{module + "/console", module + "/console/internal/view"}, {module + "/cmd/jetpull", module + "/console"}}, ""},
+		{"the console on a part of it, and cmd on it", [][2]string{
+			{module + "/console", module + "/console/internal/view"},
+			{module + "/cmd/jetpull", module + "/console"},
+		}, ""},
 		{"broker on cmd", [][2]string{{module + "/broker", module + "/cmd/jetpull"}}, "nothing imports cmd"},
-		{"cmd on everything", [][2]string{{module + "/cmd/jetpull", module}, {module + "/cmd/jetpull", module + "/broker"}, {module + "/cmd/jetpull", module + "/relay"}, {module + "/cmd/jetpull", module + "/internal/wire"}, {module + "/cmd/jetpull", server}}, ""},
+		{"cmd on everything", [][2]string{
+			{module + "/cmd/jetpull", module},
+			{module + "/cmd/jetpull", module + "/broker"},
+			{module + "/cmd/jetpull", module + "/relay"},
+			{module + "/cmd/jetpull", module + "/internal/wire"},
+			{module + "/cmd/jetpull", server},
+		}, ""},
 		{"cmd on the rest of bench", [][2]string{{module + "/cmd/jetpull", module + "/bench/relay"}}, "tests, benchmarks and examples only"},
 		{"cmd on the test harness", [][2]string{{module + "/cmd/jetpull", harness}}, "tests, benchmarks and examples only"},
 		{"a system on module test", [][2]string{{module + "/broker", module + "/test/servertest"}}, "tests, benchmarks and examples only"},

@@ -54,7 +54,10 @@ func TestMemoryAfterTraffic(t *testing.T) {
 			runs := make([]*consuming, consumes)
 			for i := range runs {
 				name := fmt.Sprintf("C%d", i)
-				natstest.Consumer(t, js, "S", jetstream.ConsumerConfig{Durable: name, MaxAckPending: tc.maxAckPending, AckWait: 4 * time.Second, MemoryStorage: true})
+				natstest.Consumer(t, js, "S", jetstream.ConsumerConfig{
+					Durable: name, MaxAckPending: tc.maxAckPending, AckWait: 4 * time.Second,
+					MemoryStorage: true,
+				})
 				runs[i] = consume(t, subscribe(t, js, "S", name), func(_ context.Context, m *jetpull.Msg) error {
 					handled.Add(1)
 					if m.Subject() == "s.hold" {

@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,5 +128,62 @@ func TestAnUnpinThatFailsCostsNothing(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		require.NoError(t, sub.Consume(ctx, func(context.Context, *jetpull.Msg) error { stop(); return nil }))
 		require.NoError(t, sub.Close(t.Context()))
+	}
+}
+
+// TestRefusedAcknowledgementsAreReported: the server does not answer them, and redelivers what was handled.
+func TestRefusedAcknowledgementsAreReported(t *testing.T) {
+	t.Parallel()
+	js, _, _ := deniable(t, "$JS.ACK.S.>")
+	sub := subscribe(t, js, "S", "C", jetpull.MaxWait(time.Second))
+	m, err := sub.Next(t.Context())
+	require.NoError(t, err)
+	for name, confirm := range map[string]func(context.Context) error{
+		"DoubleAck":   m.DoubleAck,
+		"ConfirmAcks": func(ctx context.Context) error { return jetpull.ConfirmAcks(ctx, m) },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := confirm(ctx)
+		cancel()
+		requireIs(t, err, nats.ErrPermissionViolation)
+		require.ErrorContains(t, err, "$JS.ACK.S.C.", name)
+	}
+	for name, opts := range map[string][]jetpull.ConsumeOption{"one": nil, "several": {jetpull.Concurrency(4)}, "keys": {byKey}} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Consumer(t, js, "S", jetstream.ConsumerConfig{Durable: name, AckWait: 2 * time.Second})
+			var handled atomic.Int32
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			err := subscribe(t, js, "S", name).Consume(ctx, func(context.Context, *jetpull.Msg) error { handled.Add(1); return nil }, opts...)
+			requireIs(t, err, nats.ErrPermissionViolation)
+			require.ErrorContains(t, err, "$JS.ACK.S."+name+".>")
+			require.EqualValues(t, 3, handled.Load(), "none is handled again")
+		})
+	}
+}
+
+// TestAPermissionForDeadLettersIsNamed: for the look-up of their stream, and for their subject.
+func TestAPermissionForDeadLettersIsNamed(t *testing.T) {
+	t.Parallel()
+	for subject, within := range map[string]time.Duration{"$JS.API.STREAM.NAMES": 12 * time.Second, "dead.letters": patience} {
+		t.Run(subject, func(t *testing.T) {
+			t.Parallel()
+			js, _, _ := deniable(t, subject)
+			natstest.Stream(t, js, "D", "dead.>")
+			sub := subscribe(t, js, "S", "C")
+			ctx, stop := context.WithTimeout(t.Context(), within)
+			defer stop()
+			problems := make(chan error, 100)
+			err := sub.Consume(ctx, func(context.Context, *jetpull.Msg) error { return errNoUse }, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.letters"),
+				jetpull.OnError(func(err error) { problems <- err; stop() }), jetpull.OnEvent(func(jetpull.Event) {}))
+			if within == patience {
+				require.NoError(t, err)
+				err = <-problems
+			} else {
+				require.NoError(t, ctx.Err(), "it took 5 s")
+			}
+			requireIs(t, err, nats.ErrPermissionViolation)
+			require.ErrorContains(t, err, subject)
+		})
 	}
 }

@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -107,4 +108,25 @@ func TestAPinOfAnotherGroupIsGivenUp(t *testing.T) {
 			require.Empty(t, g.PinnedClientID)
 		}
 	}
+}
+
+// A call can have another group than the default one.
+func TestCloseGivesUpThePinOfEachGroup(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg := pinnedConsumer()
+	cfg.PriorityGroups = []string{"A", "B"}
+	sub := r.subscribe(t, cfg, jetpull.Group("A"))
+	r.publish(t, 1)
+	m, err := sub.Next(t.Context(), jetpull.Group("B"))
+	require.NoError(t, err)
+	require.NoError(t, m.Ack())
+	pinned := func(want bool) func(*jetstream.ConsumerInfo) bool {
+		return func(i *jetstream.ConsumerInfo) bool {
+			return want == slices.ContainsFunc(i.PriorityGroups, func(g jetstream.PriorityGroupState) bool { return g.PinnedClientID != "" })
+		}
+	}
+	consumerHas(t, r.js, "S", "C", pinned(true), "a pin")
+	require.NoError(t, sub.Close(t.Context()))
+	consumerHas(t, r.js, "S", "C", pinned(false), "no pin")
 }

@@ -61,7 +61,7 @@ func TestNothingIsStrandedWhenCallersGo(t *testing.T) {
 
 // goAtRandom calls Fetch and AckNext with contexts that end soon.
 func goAtRandom(ctx context.Context, sub *jetpull.Subscription, h *handed, rng *rand.Rand) {
-	terms := [][]jetpull.Option{
+	terms := [][]jetpull.FetchOption{
 		nil, nil,
 		{jetpull.NoWait()},
 		{jetpull.FillBatch()},

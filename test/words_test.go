@@ -21,7 +21,11 @@ var riddles = []struct {
 	pattern *regexp.Regexp
 	instead string
 }{
-	{[]string{"what ", "who ", "where "}, regexp.MustCompile(`(?:^|[.:] )(?:What|Who|Where) [a-z]`), "begin with the subject: \"A caller that …\", \"If …\""},
+	{
+		[]string{"what ", "who ", "where "},
+		regexp.MustCompile(`(?:^|[.:] )(?:What|Who|Where) [a-z]`),
+		"begin with the subject: \"A caller that …\", \"If …\"",
+	},
 	{[]string{"told", "tells"}, regexp.MustCompile(`\b(?:told|tells)\b`), "a thing is reported, returned or configured"},
 	{[]string{"mend"}, regexp.MustCompile(`(?i)\bmend(?:s|ed|ing)?\b`), "repair"},
 	{[]string{"made anew"}, regexp.MustCompile(`(?i)\bmade anew\b`), "recreated, generated"},

@@ -27,35 +27,48 @@ func TestModelAgreesWithACluster(t *testing.T) {
 		untimed(), replicated, snapshot.unordered)
 }
 
-// scriptWithRestart needs a server of its own. AckWait is long: it is counted
-// from when a message was stored once a server has restarted.
-func scriptWithRestart() script {
-	return script{name: "restart", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 5 }), steps: list(
+// scriptsWithRestart need a server of their own. AckWait is long: it is counted
+// from when a message was stored once a server has restarted. With replay policy
+// original the server pauses, without heartbeats, before the messages that were
+// stored when it began.
+func scriptsWithRestart() []script {
+	return []script{{name: "restart", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 5 }), steps: list(
 		sub("a"), pub(4), pull("a", "3"), ack("a", 0, "+ACK"), ack("a", 1, "-NAK"), pull("a", "1"), ack("a", 2, "-NAK"),
 		pull("a", `{"batch":5,"max_bytes":5000,"expires":60000000000}`), pull("a", `{"batch":2,"expires":60000000000}`),
 		restart(), confirm("a", 2, "+ACK"), confirm("a", 3, "+ACK"), pub(1), pull("a", "5"),
-	)}
+	)}, {name: "replay", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.ReplayPolicy = jetstream.ReplayOriginalPolicy }), steps: list(
+		sub("a"), pub(1), sleep(1000), pub(1), sleep(2500), pub(1), restart(),
+		pull("a", `{"batch":5,"expires":60000000000,"idle_heartbeat":800000000}`), sleep(500), sleep(1000), sleep(1500), sleep(1000), sleep(1200), pub(1),
+	)}, {name: "replay and acks", cfg: explicit(func(c *jetstream.ConsumerConfig) {
+		c.ReplayPolicy, c.AckWait = jetstream.ReplayOriginalPolicy, time.Second
+	}), steps: list(
+		sub("a"), pub(1), sleep(1500), pub(1), restart(),
+		pull("a", `{"batch":9,"expires":60000000000}`), ack("a", 0, "+ACK"), sleep(1000), sleep(1000), sleep(2500),
+	)}}
 }
 
 func TestModelAgreesWithTheServerOverARestart(t *testing.T) {
-	sc := scriptWithRestart()
-	want := runOnModel(t, streamName(0), &sc, model.Config{})
-	srv := servertest.RunServer(t)
-	nc := srv.Connect(t)
-	s := serverSide(t, nc, streamName(0), sc, 1)
-	s.restart = func() {
-		before := nc.Stats().Reconnects
-		srv.Restart()
-		require.NoError(t, tryFor(func() error { // it may not know yet that it was cut off
-			if n := nc.Stats().Reconnects; n == before {
-				return fmt.Errorf("%d reconnects", n)
+	for _, sc := range scriptsWithRestart() {
+		t.Run(sc.name, func(t *testing.T) {
+			want := runOnModel(t, streamName(0), &sc, model.Config{})
+			srv := servertest.RunServer(t)
+			nc := srv.Connect(t)
+			s := serverSide(t, nc, streamName(0), sc, 1)
+			s.restart = func() {
+				before := nc.Stats().Reconnects
+				srv.Restart()
+				require.NoError(t, tryFor(func() error { // it may not know yet that it was cut off
+					if n := nc.Stats().Reconnects; n == before {
+						return fmt.Errorf("%d reconnects", n)
+					}
+					return nil
+				}))
+				waitConnected(t, nc)
 			}
-			return nil
-		}))
-		waitConnected(t, nc)
+			// Which of several pulls gets its status first is left to chance.
+			compare(t, s, sc, want, snapshot.unordered)
+		})
 	}
-	// Which of several pulls gets its status first is left to chance.
-	compare(t, s, sc, want, snapshot.unordered)
 }
 
 // TestModelAgreesWithAClusterOverALeaderChange moves the leader while pulls

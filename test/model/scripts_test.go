@@ -175,13 +175,20 @@ func timed() []script {
 			sleep(1600), pull("a", "2"),
 		)},
 		{name: "nak delay", cfg: explicit(), steps: list(
-			sub("a"), pub(2), pull("a", "2"), ack("a", 0, `-NAK {"delay":800000000}`), ack("a", 1, "-NAK 1600ms"), pull("a", `{"batch":2,"expires":60000000000}`),
+			sub("a"), pub(2), pull("a", "2"), ack("a", 0, `-NAK {"delay":800000000}`), ack("a", 1, "-NAK 1600ms"),
+			pull("a", `{"batch":2,"expires":60000000000}`),
 			sleep(1200), sleep(1200),
 		)},
 		{name: "backoff", cfg: explicit(func(c *jetstream.ConsumerConfig) {
 			c.BackOff, c.MaxDeliver = []time.Duration{800 * time.Millisecond, 2 * time.Second}, 3
 		}), steps: list(
 			sub("a"), pub(1), pull("a", "5"), sleep(1200), sleep(1200), sleep(1400), sleep(2400),
+		)},
+		{name: "nak delay and backoff", cfg: explicit(func(c *jetstream.ConsumerConfig) {
+			c.BackOff = []time.Duration{800 * time.Millisecond, 2800 * time.Millisecond}
+		}), steps: list(
+			sub("a"), pub(1), pull("a", `{"batch":9,"expires":60000000000}`), ack("a", 0, `-NAK {"delay":1600000000}`), sleep(1200), sleep(1200),
+			ack("a", 1, `-NAK {"delay":-1200000000}`), sleep(400), sleep(800), ack("a", 2, `-NAK {"delay":0}`), sleep(1600), sleep(800),
 		)},
 		{name: "max deliver by time", cfg: explicit(func(c *jetstream.ConsumerConfig) {
 			c.AckWait, c.MaxDeliver, c.MaxAckPending = 800*time.Millisecond, 1, 1

@@ -195,7 +195,7 @@ func TestAHandlerThatDoesNotReturnKeepsItsPartition(t *testing.T) {
 	require.NoError(t, <-results)
 }
 
-// A process that restarts with the name of one that was killed gets its partitions after the TTL.
+// A process that restarts with the name of one that was killed gets its partitions after the TTL, also if another member removes that one.
 func TestANameIsFreeAfterTheTTL(t *testing.T) {
 	s := servertest.RunServer(t)
 	js := natstest.JetStream(t, s.Connect(t))
@@ -205,7 +205,7 @@ func TestANameIsFreeAfterTheTTL(t *testing.T) {
 	nc := s.Connect(t)
 	dying, err := partition.Load(t.Context(), natstest.JetStream(t, nc), "set")
 	require.NoError(t, err)
-	assigned := make(chan string, 4)
+	assigned := make(chan string, 100)
 	result := make(chan error, 1)
 	consume := func(ctx context.Context, set *partition.Set) {
 		result <- set.Consume(ctx, ignore, partition.Member("a"), partition.OnAssign(func(_ int, why string) { assigned <- why }))
@@ -222,4 +222,27 @@ func TestANameIsFreeAfterTheTTL(t *testing.T) {
 	require.Equal(t, "member a is gone without releasing it", <-assigned)
 	cancel()
 	require.NoError(t, <-result)
+
+	owns := func(n int) bool { return owners(t, set)["a"] == n }
+	leave, other := joined(t, set, "b", ignore)
+	defer leave()
+	for range 5 {
+		nc = s.Connect(t)
+		dying, err = partition.Load(t.Context(), natstest.JetStream(t, nc), "set")
+		require.NoError(t, err)
+		go consume(t.Context(), dying)
+		eventually(t, "it shares the partitions", func() bool { return owns(1) })
+		nc.Close()
+		require.Error(t, <-result)
+		ctx, cancel := context.WithCancel(t.Context())
+		go consume(ctx, set)
+		eventually(t, "the name is free", func() bool { return owns(1) && set.Stats().Owned == 2 })
+		cancel()
+		require.NoError(t, <-result)
+		for len(assigned) > 0 {
+			<-assigned
+		}
+	}
+	leave()
+	require.NoError(t, <-other)
 }

@@ -189,11 +189,11 @@ func (f *fleet) handled() int {
 const aheadPerPartition = 3
 
 // launch creates the stream and the set, starts members, and publishes.
-func launch(t *testing.T, url string, replicas int, retention jetstream.RetentionPolicy, members int) *fleet {
+func launch(t *testing.T, url string, replicas int, retention jetstream.RetentionPolicy, members int, ttl time.Duration) *fleet {
 	t.Helper()
 	nc := natstest.Connect(t, url)
 	f := &fleet{t: t, js: natstest.JetStream(t, nc), url: url, replicas: replicas, procs: map[string]*proc{}, cfg: partition.Config{
-		Name: "set", Partitions: *partitions, Subject: "orders.{partition}.*", TTL: time.Second, AckWait: 30 * time.Second,
+		Name: "set", Partitions: *partitions, Subject: "orders.{partition}.*", TTL: ttl, AckWait: 30 * time.Second,
 	}, success: map[string]bool{}, ahead: make(chan struct{}, aheadPerPartition**partitions)}
 	create(t, f.js, *partitions, replicas, retention)
 	var err error
@@ -247,7 +247,7 @@ func (f *fleet) finish() verdict {
 
 // Members that join and leave pass partitions on in order, and nothing is handled twice.
 func TestHandOversRepeatNothing(t *testing.T) {
-	f := launch(t, servertest.RunServer(t).URL(), 1, jetstream.LimitsPolicy, 1)
+	f := launch(t, servertest.RunServer(t).URL(), 1, jetstream.LimitsPolicy, 1, 30*time.Second) // no lease ends on a busy machine
 	for n := range 6 {
 		f.more(*faultMessages / 10)
 		if n%2 == 1 {
@@ -264,14 +264,14 @@ func TestHandOversRepeatNothing(t *testing.T) {
 func TestMembersCrash(t *testing.T) {
 	for _, retention := range []jetstream.RetentionPolicy{jetstream.LimitsPolicy, jetstream.WorkQueuePolicy} {
 		t.Run(retention.String(), func(t *testing.T) {
-			crash(launch(t, servertest.RunServer(t).URL(), 1, retention, 5), nil)
+			crash(launch(t, servertest.RunServer(t).URL(), 1, retention, 5, time.Second), nil)
 		})
 	}
 }
 
 // The links of members are cut, swallow all for longer than the TTL, and become slow. The order of each key holds, and nothing is lost.
 func TestLinksFail(t *testing.T) {
-	f := launch(t, servertest.RunServer(t).URL(), 1, jetstream.LimitsPolicy, 4)
+	f := launch(t, servertest.RunServer(t).URL(), 1, jetstream.LimitsPolicy, 4, time.Second)
 	for n := range *faultCount {
 		f.more(*faultMessages / (*faultCount + 5))
 		switch name := f.any(); n % 3 {
@@ -294,7 +294,7 @@ func TestMembersCrashOnACluster(t *testing.T) {
 		t.Skip("nightly runs it, without -short")
 	}
 	c := servertest.RunCluster(t)
-	f := launch(t, c.URLs(), 3, jetstream.LimitsPolicy, 5)
+	f := launch(t, c.URLs(), 3, jetstream.LimitsPolicy, 5, time.Second)
 	crash(f, func(n int) {
 		server := n / 4 % len(c.Servers)
 		c.StopServer(server)
@@ -322,4 +322,55 @@ func crash(f *fleet, fault func(n int)) {
 		}
 	}
 	f.finish()
+}
+
+// The server restarts, again and again, and no member stops. Each partition has one owner at a time, and messages go on. In the seconds
+// after a restart, a member that leaves passes its partitions on at once, and those of one that is killed have another owner after the
+// TTL.
+func TestServerRestarts(t *testing.T) {
+	s := servertest.RunServer(t)
+	f := launch(t, s.URL(), 1, jetstream.LimitsPolicy, 6, time.Second)
+	restarts(f, 3, func(int) { s.Restart() })
+}
+
+// One of three servers is stopped and comes back, and no member stops.
+func TestOneOfThreeServersRestarts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("nightly runs it, without -short")
+	}
+	c := servertest.RunCluster(t)
+	f := launch(t, c.URLs(), 3, jetstream.LimitsPolicy, 4, time.Second)
+	restarts(f, 2, func(n int) {
+		c.StopServer(n % 3)
+		f.more(20)
+		c.StartServer(t, n%3)
+	})
+}
+
+func restarts(f *fleet, rounds int, restart func(n int)) {
+	step := *faultMessages / (3*rounds + 2)
+	for n := range rounds {
+		f.more(step)
+		restart(n)
+		f.owned("after a restart")
+		f.end(f.any(), syscall.SIGTERM)
+		f.owned("after a leave")
+		f.start()
+		f.more(step)
+		f.end(f.any(), syscall.SIGKILL)
+		f.owned("after a kill, with a TTL of " + f.cfg.TTL.String())
+		f.start()
+	}
+	f.finish()
+}
+
+// owned waits until each partition has an owner that is alive, and logs for how long that was.
+func (f *fleet) owned(when string) {
+	f.t.Helper()
+	begin := time.Now()
+	f.eventually("all partitions have an owner "+when, func() bool {
+		all, err := f.set.Status(f.t.Context())
+		return err == nil && !slices.ContainsFunc(all, func(p partition.Partition) bool { return f.procs[p.Member] == nil })
+	})
+	f.t.Logf("%s: all partitions have an owner after %v", when, time.Since(begin).Round(time.Millisecond))
 }

@@ -93,7 +93,8 @@ func (v *verdict) judgeKey(key string, hs []*handling) {
 		}
 		if h.number > 0 {
 			if t, ok := first[h.number-1]; !ok || t.After(h.begin) {
-				v.faults = append(v.faults, fmt.Sprintf("%s: %d begins with %s at %v before %d has succeeded", key, h.number, h.member, h.begin.Format("05.000000"), h.number-1))
+				v.faults = append(v.faults, fmt.Sprintf("%s: %d begins with %s at %v before %d has succeeded", key, h.number, h.member,
+					h.begin.Format("05.000000"), h.number-1))
 			}
 		}
 		for _, other := range hs[:i] {
@@ -110,7 +111,10 @@ func TestJudgeFindsPlantedErrors(t *testing.T) {
 	line := func(member, kind string, n, ms int) event {
 		return event{Kind: kind, Key: "k", Number: n, Time: at(ms), member: member}
 	}
-	good := []event{line("a", "begin", 0, 0), line("a", "failed", 0, 1), line("b", "begin", 0, 2), line("b", "ok", 0, 3), line("a", "begin", 1, 4), line("a", "ok", 1, 5)}
+	good := []event{
+		line("a", "begin", 0, 0), line("a", "failed", 0, 1), line("b", "begin", 0, 2), line("b", "ok", 0, 3), line("a", "begin", 1, 4),
+		line("a", "ok", 1, 5),
+	}
 	require.Empty(t, judge(slices.Clone(good), nil).faults)
 
 	early := append(slices.Clone(good), line("b", "begin", 3, 6), line("b", "ok", 3, 7))

@@ -103,7 +103,8 @@ func TestResizeRefuses(t *testing.T) {
 	_, err = js.Publish(t.Context(), "orders.a", nil)
 	require.NoError(t, err)
 	require.EqualError(t, set.Resize(t.Context(), 8), fmt.Sprintf(
-		"partition: the set is not empty: partition %d has 1 messages pending and 0 not acknowledged; stop the publishers, and let members handle them", partition.Of("a", 4)))
+		"partition: the set is not empty: partition %d has 1 messages pending and 0 not acknowledged; stop the publishers, and let members handle them",
+		partition.Of("a", 4)))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	handled, result := make(chan struct{}), make(chan error, 1)

@@ -67,12 +67,14 @@ var allowed = map[string]map[string]access{
 		"DELETE /channel/{channel}/consumer/{consumer}/replay/{replay}":          managers,
 
 		"GET /consumers": admins, "GET /replays": admins, "GET /dead-jobs": admins, "POST /dead-jobs/requeue": admins, "POST /dead-jobs/purge": admins,
-		"GET /dead-jobs/operations": admins, "GET /dead-jobs/operations/{operation}": admins, "DELETE /dead-jobs/operations/{operation}": admins, "GET /job-status": admins, "GET /dlq-status": admins, "GET /metrics": admins, "GET /backup": admins, "GET /backup/{stream}": admins,
+		"GET /dead-jobs/operations": admins, "GET /dead-jobs/operations/{operation}": admins, "DELETE /dead-jobs/operations/{operation}": admins,
+		"GET /job-status": admins, "GET /dlq-status": admins, "GET /metrics": admins, "GET /backup": admins, "GET /backup/{stream}": admins,
 		"GET /_status": everybody, "GET /healthz": everybody, "GET /readyz": everybody, "GET /openapi.json": everybody,
 	},
 	"relay": {
-		"GET /v1/receivers": admins, "GET /v1/receivers/{name}": admins, "PUT /v1/receivers/{name}": admins, "PATCH /v1/receivers/{name}": admins, "DELETE /v1/receivers/{name}": admins,
-		"GET /v1/senders": admins, "GET /v1/senders/{name}": admins, "PUT /v1/senders/{name}": admins, "DELETE /v1/senders/{name}": admins,
+		"GET /v1/receivers": admins, "GET /v1/receivers/{name}": admins, "PUT /v1/receivers/{name}": admins, "PATCH /v1/receivers/{name}": admins,
+		"DELETE /v1/receivers/{name}": admins,
+		"GET /v1/senders":             admins, "GET /v1/senders/{name}": admins, "PUT /v1/senders/{name}": admins, "DELETE /v1/senders/{name}": admins,
 		"POST /v1/messages": senders, "POST /v1/messages:batch": senders,
 		"GET /v1/messages/{source}/{id}": senders, "GET /v1/messages/{source}/{id}/response": senders,
 		"GET /v1/failed": admins, "POST /v1/failed:redrive": admins, "POST /v1/failed:skip": admins, "POST /v1/failed:purge": admins,

@@ -29,9 +29,11 @@ func TestAddressesAreForOperators(t *testing.T) {
 	require.Contains(t, errorOf(relay.system, "/v1/messages/shop/m-2", bearer(adminToken)), "127.0.0.1:1")
 
 	broker := newBroker(t)
-	broker.must(t, http.MethodPut, "/channel/orders/consumer/down", formType, url.Values{"token": {"k"}, "type": {"push"}, "callbackUrl": {"http://127.0.0.1:1/hook"}}.Encode())
+	broker.must(t, http.MethodPut, "/channel/orders/consumer/down", formType,
+		url.Values{"token": {"k"}, "type": {"push"}, "callbackUrl": {"http://127.0.0.1:1/hook"}}.Encode())
 	a := broker.ask(t, http.MethodPost, "/channel/orders/broadcast", http.Header{
-		"X-Broker-Channel-Token": {"channel-secret"}, "X-Broker-Producer-Id": {"shop"}, "X-Broker-Producer-Token": {"producer-secret"}, "X-Broker-Message-Id": {"m-2"},
+		"X-Broker-Channel-Token": {"channel-secret"}, "X-Broker-Producer-Id": {"shop"}, "X-Broker-Producer-Token": {"producer-secret"},
+		"X-Broker-Message-Id": {"m-2"},
 	}, "x")
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	message := string(broker.must(t, http.MethodGet, "/channel/orders/message/m-2", "", "").body)

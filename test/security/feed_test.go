@@ -19,7 +19,8 @@ func TestFeedMetrics(t *testing.T) {
 	program, err := command()
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, "feed", "--db", "sqlite:"+filepath.Join(t.TempDir(), "feed.db"), "--metrics", "127.0.0.1:0", "--exec", "true")
+	cmd := exec.CommandContext(ctx, program, "feed", "--db", "sqlite:"+filepath.Join(t.TempDir(), "feed.db"), "--metrics", "127.0.0.1:0", "--exec",
+		"true")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)

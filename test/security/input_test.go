@@ -16,8 +16,10 @@ import (
 
 // hostileIDs are path segments as they are sent.
 var hostileIDs = []string{
-	"..%2f..%2f..%2fetc%2fpasswd", "%2e%2e", "%2e%2e%2f", "..%5c..%5cwindows", "%00", "a%00b", "%0d%0aX-Evil:%201", "%1b%5b31m", "%c2%9b31m", "%c2%9d0;x%07",
-	"%7f", "%ff%fe", "*", "%3e", "a.%3e", "a.*.b", "%24SYS", "%24JS.API", "%20", "+", "%25", "%2525", "%E2%80%AE", "%22%3E%3Cscript%3E", "%27%3B--", strings.Repeat("a", 5000),
+	"..%2f..%2f..%2fetc%2fpasswd", "%2e%2e", "%2e%2e%2f", "..%5c..%5cwindows", "%00", "a%00b", "%0d%0aX-Evil:%201", "%1b%5b31m", "%c2%9b31m",
+	"%c2%9d0;x%07",
+	"%7f", "%ff%fe", "*", "%3e", "a.%3e", "a.*.b", "%24SYS", "%24JS.API", "%20", "+", "%25", "%2525", "%E2%80%AE", "%22%3E%3Cscript%3E", "%27%3B--",
+	strings.Repeat("a", 5000),
 }
 
 // clean fails where an answer has something that a terminal or another parser would obey.
@@ -66,7 +68,8 @@ func TestHostileIDsOnEveryRoute(t *testing.T) {
 var hostileBodies = []string{
 	"", "null", "1", `"text"`, "[]", "[1]", "{", `{"a":`, "true", `{"":{}}`, `[null]`, `{"NextState":{},"Jobs":1,"limit":"x"}`, "\xff\xfe", "\x00",
 	`{"source_id":1,"message_id":[],"receiver":{}}`, `{"post_endpoint":[],"secrets":"x"}`, `{"token":{},"sources":{}}`, `{"ids":{},"filter":[]}`,
-	`{"Rate":"x","Status":1,"Metadata":[]}`, strings.Repeat("[", 100_000), `{"a":` + strings.Repeat(`{"a":`, 20_000), `{"rate":1e400}`, `{"dry_run":"yes"}`,
+	`{"Rate":"x","Status":1,"Metadata":[]}`, strings.Repeat("[", 100_000), `{"a":` + strings.Repeat(`{"a":`, 20_000), `{"rate":1e400}`,
+	`{"dry_run":"yes"}`,
 }
 
 // Every route with a body refuses what it does not understand.
@@ -103,7 +106,8 @@ func TestOversizedRequestsOnEveryRoute(t *testing.T) {
 			header := bearer(adminToken)
 			header.Set("X-Large", large)
 			require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, f.ask(t, o.method, o.at(f.values), header, "").status, "%s: %s", name, o)
-			require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, f.ask(t, o.method, o.at(f.values)+"?q="+large, bearer(adminToken), "").status, "%s: %s", name, o)
+			require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, f.ask(t, o.method, o.at(f.values)+"?q="+large, bearer(adminToken), "").status, "%s: %s",
+				name, o)
 		}
 		f.alive(t)
 		t.Logf("%s: %d probes", name, probes)

@@ -3,6 +3,7 @@ package security
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,7 +25,8 @@ func TestRefusedRequestsDoNotWaitForTheBody(t *testing.T) {
 				continue
 			}
 			probes++
-			conn := f.raw(t, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: 1000000\r\n\r\nx", o.method, o.at(f.values), o.bodyType))
+			conn := f.raw(t, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: 1000000\r\n\r\nx", o.method,
+				o.at(f.values), o.bodyType))
 			require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			require.NoError(t, err, "%s: %s", name, o)
@@ -59,5 +61,24 @@ func TestOversizedBodiesOnEveryRoute(t *testing.T) {
 		}
 		f.alive(t)
 		t.Logf("%s: %d probes", name, probes)
+	}
+}
+
+// A proxy could see another end of a request with both headers than the system does. The connection is not used for a further request.
+func TestConnectionsEndAfterAmbiguousRequests(t *testing.T) {
+	const chunks = "Host: localhost\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: " +
+		"localhost\r\n\r\n"
+	for name, f := range map[string]*fixture{"broker": newBroker(t), "relay": newRelay(t)} {
+		for _, path := range []string{"GET /healthz", "GET /openapi.json", "GET /console/", "POST /v1/messages", "POST /channel/orders/broadcast"} {
+			answers := bufio.NewReader(f.raw(t, path+" HTTP/1.1\r\n"+chunks))
+			resp, err := http.ReadResponse(answers, nil)
+			require.NoError(t, err, "%s: %s", name, path)
+			_, err = io.Copy(io.Discard, resp.Body)
+			require.NoError(t, err)
+			require.True(t, resp.Close, "%s: %s", name, path)
+			_, err = http.ReadResponse(answers, nil)
+			require.Error(t, err, "%s: %s: the connection is kept", name, path)
+		}
+		f.alive(t)
 	}
 }

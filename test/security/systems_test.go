@@ -56,10 +56,16 @@ type system struct {
 // start runs a system of the command until the test ends.
 func start(t *testing.T, name string, args ...string) *system {
 	t.Helper()
+	return run(t, name, append([]string{"--store-dir", t.TempDir(), "--log-level", "error"}, args...)...)
+}
+
+// run runs a command that listens until the test ends.
+func run(t *testing.T, name string, args ...string) *system {
+	t.Helper()
 	program, err := command()
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, append([]string{name, "--listen", "127.0.0.1:0", "--store-dir", t.TempDir(), "--log-level", "error"}, args...)...)
+	cmd := exec.CommandContext(ctx, program, append([]string{name, "--listen", "127.0.0.1:0"}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	var log bytes.Buffer
 	cmd.Stderr = &log
@@ -205,9 +211,9 @@ const formType = "application/x-www-form-urlencoded"
 var manyLogins = []string{"--admin-token", adminToken, "--admin-max-failed-logins-per-minute", "0"}
 
 // newBroker is a broker with two channels. The tokens with "other" are for the second.
-func newBroker(t *testing.T) *fixture {
+func newBroker(t *testing.T, args ...string) *fixture {
 	t.Helper()
-	f := &fixture{system: start(t, "broker", manyLogins...), tokens: tokens{}, values: map[string]string{
+	f := &fixture{system: start(t, "broker", slices.Concat(manyLogins, args)...), tokens: tokens{}, values: map[string]string{
 		"producer": "shop", "channel": "orders", "consumer": "warehouse", "message": "m-1", "access": "read", "replay": "none", "stream": "none",
 		"job": "000000000000a000002g",
 	}}
@@ -234,14 +240,16 @@ func newBroker(t *testing.T) *fixture {
 }
 
 // newRelay is a relay with two senders. The token of "other" is for sources below other.
-func newRelay(t *testing.T) *fixture {
+func newRelay(t *testing.T, args ...string) *fixture {
 	t.Helper()
-	f := &fixture{system: start(t, "relay", manyLogins...), tokens: tokens{}, values: map[string]string{
+	f := &fixture{system: start(t, "relay", slices.Concat(manyLogins, args)...), tokens: tokens{}, values: map[string]string{
 		"name": "none", "source": "shop", "id": "m-1", "stream": "none",
 	}}
-	f.must(t, http.MethodPut, "/v1/receivers/r", "application/json", `{"post_endpoint":"http://127.0.0.1:1/hook","paused":true}`)
+	f.must(t, http.MethodPut, "/v1/receivers/r", "application/json",
+		`{"post_endpoint":"http://127.0.0.1:1/hook","secrets":["whsec_YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4"],"paused":true}`)
 	for sender, source := range map[string]string{"sender": "shop", "other": "other"} {
-		f.must(t, http.MethodPut, "/v1/senders/"+sender, "application/json", fmt.Sprintf(`{"callback_endpoint":"none","token":"token-of-%s","sources":[%q]}`, sender, source))
+		f.must(t, http.MethodPut, "/v1/senders/"+sender, "application/json",
+			fmt.Sprintf(`{"callback_endpoint":"none","token":"token-of-%s","sources":[%q]}`, sender, source))
 		f.tokens[sender] = bearer("token-of-" + sender)
 	}
 	f.must(t, http.MethodPost, "/v1/messages", "application/json", `{"source_id":"shop","message_id":"m-1","receiver":"r","payload":"secret payload"}`)

@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -305,4 +308,27 @@ func current(group *jetstream.ClusterInfo) error {
 		}
 	}
 	return nil
+}
+
+// RunMember runs a server of a cluster in a process of its own, until its standard input ends, as it does with the process that started it. number is
+// the server's, and ports are those of its clients, of its monitoring, and of the routes of all members.
+func RunMember(dir, number, ports string) error {
+	place, err := strconv.Atoi(number)
+	if err != nil {
+		return err
+	}
+	var addrs []*net.TCPAddr
+	for text := range strings.SplitSeq(ports, ",") {
+		port, err := strconv.Atoi(text)
+		if err != nil {
+			return err
+		}
+		addrs = append(addrs, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+	}
+	fixed := WithOptions(func(o *server.Options) { o.Port, o.HTTPHost, o.HTTPPort = addrs[0].Port, "127.0.0.1", addrs[1].Port })
+	if _, err := StartServer(dir, Clustered(place, addrs[2:]), fixed); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -65,6 +66,17 @@ func WithDomain(domain string) ServerOption {
 // replaced by the harness's own, and JetStream is always on.
 func WithConfig(text string) ServerOption {
 	return func(s *serverSettings) { s.text = text }
+}
+
+// WithAttackers adds users to the account of all other clients, which need no password. Each may publish to the subjects that are its
+// name, separated by blanks, and subscribe to its inbox, and nothing else. [Server.Attacker] connects as one of them.
+func WithAttackers(users ...string) ServerOption {
+	text := "no_auth_user: system\naccounts {SYSTEM: {jetstream: enabled, users: [{user: system, password: none}"
+	for _, user := range users {
+		subjects := strings.ReplaceAll(fmt.Sprintf("%q", user), " ", `", "`)
+		text += fmt.Sprintf(", {user: %q, password: attacker, permissions: {publish: [%s], subscribe: \"_INBOX.>\"}}", user, subjects)
+	}
+	return WithConfig(text + "]}}")
 }
 
 // WithOptions changes the server's options after everything else was set. It
@@ -261,6 +273,12 @@ func (s *Server) Log() string {
 func (s *Server) Connect(tb testing.TB, opts ...nats.Option) *nats.Conn {
 	tb.Helper()
 	return natstest.Connect(tb, s.URL(), opts...)
+}
+
+// Attacker connects as a user of [WithAttackers].
+func (s *Server) Attacker(tb testing.TB, user string) *nats.Conn {
+	tb.Helper()
+	return s.Connect(tb, nats.UserInfo(user, "attacker"))
 }
 
 // JetStream is nats.go's JetStream on nc, in the server's domain if it has

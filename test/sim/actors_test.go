@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -70,7 +71,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 
 // pullCall is one Next or Fetch about to be made.
 type pullCall struct {
-	opts    []jetpull.Option
+	opts    []jetpull.NextOption
 	noWait  bool
 	wait    time.Duration
 	limited bool // by MaxBytes
@@ -92,7 +93,7 @@ func (a *player) drawCall() pullCall {
 		c.limited = true
 		c.opts = append(c.opts, jetpull.MaxBytes(100+a.rng.IntN(4000)))
 	}
-	c.opts = append(c.opts, a.drawTerms()...)
+	c.opts = append(c.opts, as[jetpull.NextOption](a.drawTerms())...)
 	return c
 }
 
@@ -126,7 +127,7 @@ func (a *player) next(ctx context.Context) bool {
 			a.treat(ctx, m, h)
 			return true
 		}
-		c.noWait, c.limited, c.opts = false, false, append([]jetpull.Option{jetpull.MaxWait(c.wait)}, a.drawTerms()...)
+		c.noWait, c.limited, c.opts = false, false, append(as[jetpull.NextOption](a.drawTerms()), jetpull.MaxWait(c.wait))
 		a.settled(h, acked)
 		from = a.now()
 		m, err = m.AckNext(ctx, c.opts...)
@@ -141,13 +142,14 @@ func (a *player) next(ctx context.Context) bool {
 func (a *player) fetch(ctx context.Context) bool {
 	c := a.drawCall()
 	c.batch = 1 + a.rng.IntN(20)
+	opts := as[jetpull.FetchOption](c.opts)
 	if !c.noWait && oneIn(a.rng, 3) {
-		c.opts = append(c.opts, jetpull.FillBatch())
+		opts = append(opts, jetpull.FillBatch())
 	}
 	ctx, cancel := a.sometimesCancelled(ctx, 4, 0, c.wait)
 	defer cancel()
 	from := a.now()
-	ms, err := a.sub.Fetch(ctx, c.batch, c.opts...)
+	ms, err := a.sub.Fetch(ctx, c.batch, opts...)
 	a.checkEnd(ctx, "Fetch", from, c)
 	if (len(ms) == 0) == (err == nil) {
 		a.wrong("%s: Fetch returned %d messages and error %v", a.name, len(ms), err)
@@ -178,7 +180,7 @@ func (a *player) confirm(ms []*jetpull.Msg, hs []*handing) {
 	}
 	from := a.now()
 	err := jetpull.ConfirmAcks(ctx, ms...)
-	a.called(from)
+	a.called(a.name, from)
 	if took := a.now() - from; took > 3*time.Second+deadlineSlack {
 		a.wrong("%s: ConfirmAcks took %v of 3s", a.name, took)
 	}
@@ -193,7 +195,7 @@ func (a *player) confirm(ms []*jetpull.Msg, hs []*handing) {
 // checkEnd notes a call, and whether it went on past its deadline or its
 // context.
 func (a *player) checkEnd(ctx context.Context, what string, from time.Duration, c pullCall) {
-	a.called(from)
+	a.called(a.name, from)
 	most := c.wait
 	if until, ok := ctx.Deadline(); ok {
 		most = min(most, until.Sub(a.start)-from)
@@ -232,19 +234,27 @@ func (a *player) allowed(ctx context.Context, what string, c pullCall, err error
 
 // drawTerms draws what a call says to a priority group; the group itself is a
 // default of the Subscription.
-func (a *player) drawTerms() []jetpull.Option {
+func (a *player) drawTerms() []jetpull.PullOption {
 	switch a.plan.consumer.PriorityPolicy {
 	case jetstream.PriorityPolicyOverflow:
 		if oneIn(a.rng, 2) {
-			return []jetpull.Option{jetpull.MinPending(int64(1 + a.rng.IntN(10)))}
+			return []jetpull.PullOption{jetpull.MinPending(int64(1 + a.rng.IntN(10)))}
 		}
 		if oneIn(a.rng, 2) {
-			return []jetpull.Option{jetpull.MinAckPending(int64(1 + a.rng.IntN(10)))}
+			return []jetpull.PullOption{jetpull.MinAckPending(int64(1 + a.rng.IntN(10)))}
 		}
 	case jetstream.PriorityPolicyPrioritized:
-		return []jetpull.Option{jetpull.Priority(a.rng.IntN(4))}
+		return []jetpull.PullOption{jetpull.Priority(a.rng.IntN(4))}
 	}
 	return nil
+}
+
+// as are options as those of a call that can use them.
+func as[O, P jetpull.SubscribeOption](opts []P) (of []O) {
+	for _, o := range opts {
+		of = append(of, any(o).(O))
+	}
+	return of
 }
 
 // treat works on a message that Next, Fetch or Messages returned, and settles
@@ -283,8 +293,8 @@ func (a *player) treat(ctx context.Context, m *jetpull.Msg, h *handing) {
 }
 
 // streamOptions draws the options that Messages and Consume share.
-func (a *player) streamOptions(r *run) []jetpull.Option {
-	opts := a.drawTerms()
+func (a *player) streamOptions(r *run) []jetpull.MessagesOption {
+	opts := as[jetpull.MessagesOption](a.drawTerms())
 	r.keepAlive = !oneIn(a.rng, pick(a.extra, 2, 20)) && !a.tight
 	if !r.keepAlive && !a.plan.ackNone() {
 		opts = append(opts, jetpull.KeepAlive(false))
@@ -346,6 +356,10 @@ func (a *player) allowedRun(ctx context.Context, what string, r *run, err error)
 		if r.awaits || !a.deleted(r.from) {
 			a.wrong("%s: %s, which awaits its consumer: %t, ended: %v", a.name, what, r.awaits, err)
 		}
+		return true
+	}
+	tooFew := func(c jetstream.ConsumerConfig) bool { return c.MaxDeliver > 0 && c.MaxDeliver < r.most }
+	if errors.Is(err, jetpull.ErrInvalidOption) && slices.ContainsFunc(a.plan.all(), tooFew) {
 		return true
 	}
 	if r.dead && errors.Is(err, jetpull.ErrNoResponders) {

@@ -23,10 +23,8 @@ type course struct {
 	seq        uint64
 	deliveries []*delivery
 	handings   []*handing
-	naks       []nak           // that reached the server, whatever it made of them
-	delayed    []time.Duration // those of them with a delay
-	ended      []time.Duration // when it was terminated, or may have been and the server took no note
-	forgotten  []time.Duration // acknowledgements of deliveries that the server knew nothing of any more
+	naks       []nak     // that reached the server, whatever it made of them
+	ended      []endedAt // when it was terminated, or may have been and the server took no note
 	overdue    []time.Duration
 	settled    time.Duration // acked, terminated or given up; 0: never
 	as         model.Kind
@@ -37,6 +35,12 @@ type nak struct {
 	at, wait   time.Duration
 	deliverSeq uint64
 	taken      bool // by the server
+}
+
+// endedAt is when a message was terminated, or may have been, and the number of the delivery; 0: that is not known.
+type endedAt struct {
+	at         time.Duration
+	deliverSeq uint64
 }
 
 // audit holds what the processes noted against the model's history.
@@ -67,6 +71,7 @@ func (s *schedule) check(history []model.Event) []string {
 	a.checkLoss()
 	a.checkDead()
 	a.checkGone()
+	a.checkReset()
 	a.checkStranded()
 	a.checkAckWait()
 	a.checkDuplicates()
@@ -129,15 +134,9 @@ func (f *course) read(at time.Duration, e model.Event) {
 		})
 	case model.Naked:
 		f.naks = append(f.naks, nak{at, e.Wait, e.DeliverSeq, true})
-		if e.Wait > 0 {
-			f.delayed = append(f.delayed, at)
-		}
 	case model.Ignored, model.Unanswered:
 		if e.Text == "not pending" || e.Text == "not yet delivered" || strings.HasPrefix(e.Text, "+TERM") {
-			f.ended = append(f.ended, at)
-		}
-		if e.Text == "not yet delivered" {
-			f.forgotten = append(f.forgotten, at)
+			f.ended = append(f.ended, endedAt{at, e.DeliverSeq})
 		}
 		if strings.HasPrefix(e.Text, "nak") || strings.HasPrefix(e.Text, "-NAK") {
 			f.naks = append(f.naks, nak{at: at, deliverSeq: e.DeliverSeq})
@@ -147,7 +146,7 @@ func (f *course) read(at time.Duration, e model.Event) {
 	case model.Acked, model.Termed, model.Exceeded:
 		f.settled, f.as = at, e.Kind
 		if e.Kind == model.Termed {
-			f.ended = append(f.ended, at)
+			f.ended = append(f.ended, endedAt{at: at})
 		}
 	default:
 	}
@@ -189,41 +188,69 @@ func isPull(e model.Event) bool {
 // excused reports whether something was broken at some time from one time to
 // another, or so soon before or after that it may have mattered.
 func (a *audit) excused(from, to time.Duration) bool {
+	return a.meets(a.outages, from, to) || a.meets(a.plan.stalls, from, to)
+}
+
+// meets reports whether one of some stretches, or the time of a round trip before or after it, was between two times.
+func (a *audit) meets(spans []span, from, to time.Duration) bool {
 	slack := a.plan.trip()
-	return slices.ContainsFunc(a.outages, func(o span) bool { return o.from-slack <= to && from <= o.to+slack })
+	return slices.ContainsFunc(spans, func(o span) bool { return o.from-slack <= to && from <= o.to+slack })
+}
+
+// arrives is when a message that the server sent at a time has arrived, and its answer is back.
+func (a *audit) arrives(sent time.Duration) time.Duration {
+	at := sent + 2*a.plan.trip()
+	for _, s := range a.plan.stalls {
+		if s.from <= at && sent <= s.to {
+			at = max(at, s.to+2*a.plan.trip())
+		}
+	}
+	return at
 }
 
 // excusedDelivery reports whether a message that was not handed over may have
 // got lost on the way to the client, in the client, or on the way back.
 func (a *audit) excusedDelivery(d *delivery) bool {
-	trip := a.plan.trip()
-	if d.kind != model.Delivered || a.excused(d.at, d.at+2*trip) {
+	to := a.arrives(d.at)
+	if d.kind != model.Delivered || a.meets(a.outages, d.at, to) || a.plan.ackNone() && a.excused(d.at, to) {
 		return true
 	}
 	end := a.lives[d.life]
 	if end == nil {
 		return false
 	}
-	if end.killed > 0 && d.at >= end.killed-2*trip || a.excused(end.closed-closeWait/10, end.closed) {
-		return true
+	if to > d.at+2*a.plan.trip() && (to >= end.closing || a.endedBefore(d)) {
+		return true // Close does not wait for a link that stalls
 	}
-	for _, r := range a.runs {
-		if r.life == d.life && r.end >= d.at && (end.killed > 0 && r.end >= end.killed || a.excused(r.end-trip, r.end+trip)) {
-			return true
-		}
-		// A run gives back what no handler has when it is stopped, which may be long before its last handler ends.
-		if r.life == d.life && r.stopped >= d.at && a.excused(r.stopped-trip, r.stopped+trip) {
-			return true
-		}
-	}
-	return a.reboundInOutage(end.bound, d.at)
+	return end.killed > 0 && to >= end.killed || slices.ContainsFunc(a.runs, func(r *run) bool {
+		return r.life == d.life && r.end >= d.at && (end.killed > 0 && r.end >= end.killed || a.endedInOutage(r))
+	})
 }
 
-// reboundInOutage reports whether a client that has read the consumer at one time, and had a message at another, may
-// have handed it back into a connection that broke, because it has read another configuration meanwhile.
-func (a *audit) reboundInOutage(bound, at time.Duration) bool {
-	return slices.ContainsFunc(a.outages, func(o span) bool {
-		return o.to >= at && slices.ContainsFunc(a.changes, func(c change) bool { return c.at >= bound && c.at <= o.to+a.plan.trip() })
+// endedInOutage reports whether what a run handed back, when it was stopped or at its end, may have got lost.
+func (a *audit) endedInOutage(r *run) bool {
+	lost := func(at time.Duration) bool { return a.meets(a.outages, at, a.arrives(at)) }
+	return lost(r.end) || r.stopped > 0 && lost(r.stopped)
+}
+
+// letGoMost is how long after the end of a call the client still receives what its pulls bring, while nothing is broken.
+const letGoMost = time.Second
+
+// endedBefore reports whether d was sent in a stall, and a call of its client ended so soon before that the server did not hear of it. A call
+// that ended in another stall shortly before counts too.
+func (a *audit) endedBefore(d *delivery) bool {
+	slack := letGoMost + 2*a.plan.trip()
+	return slices.ContainsFunc(a.plan.stalls, func(s span) bool {
+		early := s.from - slack
+		for _, before := range a.plan.stalls {
+			if before.from < s.from && before.to >= early {
+				early = before.from - slack
+			}
+		}
+		ended := func(at time.Duration) bool { return at >= early && at <= s.from }
+		return d.at >= s.from-a.plan.trip() && d.at <= s.to &&
+			(slices.ContainsFunc(a.calls, func(c call) bool { return c.life == d.life && ended(c.to) }) ||
+				slices.ContainsFunc(a.runs, func(r *run) bool { return r.life == d.life && (ended(r.end) || ended(r.stopped)) }))
 	})
 }
 
@@ -255,7 +282,8 @@ func (s *schedule) story(history []model.Event) []string {
 			lines = append(lines, line{h.over, fmt.Sprintf("  %s: handler of %v returned", h.life, h.deliveryID)})
 		}
 		if h.verb != "" {
-			lines = append(lines, line{h.when, fmt.Sprintf("  %s: %s of %v, failed %t, attempts %d to %d", h.life, h.verb, h.deliveryID, h.failed, h.least, h.most)})
+			lines = append(lines, line{h.when, fmt.Sprintf("  %s: %s of %v, failed %t, attempts %d to %d", h.life, h.verb, h.deliveryID, h.failed, h.least,
+				h.most)})
 		}
 	}
 	for _, r := range s.runs {

@@ -9,7 +9,7 @@ import (
 )
 
 // checkLoss: every message was handed to somebody before it was settled, and
-// what an actor did not acknowledge nobody else did. With ack policy all the caller
+// what an actor did not acknowledge or give up nobody else did. With ack policy all the caller
 // decides what an acknowledgement covers.
 func (a *audit) checkLoss() {
 	switch {
@@ -22,6 +22,8 @@ func (a *audit) checkLoss() {
 	for _, seq := range a.order {
 		f := a.courses[seq]
 		switch {
+		case f.as == model.Termed && !slices.ContainsFunc(f.handings, func(h *handing) bool { return h.verb == termed || h.verb == "" || h.mayDie }):
+			a.wrongWith(seq, "is terminated and was not given up")
 		case f.as != model.Acked:
 		case !f.handedBy(f.settled):
 			a.wrongWith(seq, "is acknowledged and was never handed over")
@@ -43,7 +45,7 @@ func (f *course) held(d *delivery) bool {
 // acknowledged, against what Close says was dropped. That counts what others were sent
 // too, but nothing twice.
 func (a *audit) checkLossUnacked() {
-	gone, deleted := a.plan.deletion() // one that is created again delivers all again
+	gone, deleted := a.plan.restart() // one that is created again delivers all again
 	missing, sent := map[string][]uint64{}, uint64(0)
 	for _, seq := range a.order {
 		sent += uint64(len(a.courses[seq].deliveries))
@@ -78,38 +80,30 @@ func (a *audit) checkStranded() {
 	for _, seq := range a.order {
 		f := a.courses[seq]
 		for _, d := range f.deliveries {
-			if d.got == nil && !a.excusedDelivery(d) && (!a.plan.ackAll() || !f.neededNoMore(d)) && !f.copied(d) && !f.gaveBack(d) && !a.deletedWith(f, d) {
+			if d.got == nil && !a.excusedDelivery(d) && !a.copied(f, d) && !f.gaveBack(d) {
 				a.wrongWith(seq, "is stranded: %v, to %s at %v, was neither handed over nor given back", d.deliveryID, d.life, d.at)
 			}
 		}
 	}
 }
 
-// deletedWith reports whether the consumer was deleted that waited for word of a
-// delivery.
-func (a *audit) deletedWith(f *course, d *delivery) bool {
-	gone, ok := a.plan.deletion()
-	return ok && f.lastBefore(gone.at) == d && !anyWithin(f.overdue, d.at, gone.at)
-}
-
-// neededNoMore reports whether d was a delivery of a message that was acknowledged,
-// with one after it, before its AckWait was over.
-func (f *course) neededNoMore(d *delivery) bool {
-	return f.as == model.Acked && !anyWithin(f.overdue, d.at, f.settled)
-}
-
 // copied reports whether the client that was sent d had handled the message, did so
 // then, or handled a later delivery that took the place of d: what came of that stands
 // for d.
-func (f *course) copied(d *delivery) bool {
+func (a *audit) copied(f *course, d *delivery) bool {
 	return slices.ContainsFunc(f.handings, func(h *handing) bool {
+		replaces := f.sentWithin(h.deliveryID, d.at, h.at)
 		switch {
-		case h.life != d.life || h.verb == "" && !h.late:
+		case h.life != d.life:
 			return false
+		case replaces && h.run != nil && h.run.from <= a.arrives(d.at):
+			return true
+		case h.verb == "" && !h.late: // its caller had it, and never settled it
+			return h.run != nil && h.deliverSeq < d.deliverSeq && h.at <= a.arrives(d.at) && (!h.done || d.at <= h.over)
 		case h.final():
 			return true
-		case h.deliverSeq > d.deliverSeq:
-			return h.run != nil && h.run.from <= d.at
+		case replaces:
+			return false
 		case h.late:
 			return h.at <= d.at // it has it still
 		}
@@ -117,11 +111,13 @@ func (f *course) copied(d *delivery) bool {
 	})
 }
 
-// gaveBack reports whether the client that was sent d gave it back, or a delivery
-// that came later.
+// gaveBack reports whether the client that was sent d gave it back, or a delivery that was sent to it later.
 func (f *course) gaveBack(d *delivery) bool {
-	_, _, ok := f.nakedBy(d.life, nil, d.deliverSeq, d.at, math.MaxInt64)
-	return ok
+	return slices.ContainsFunc(f.deliveries, func(later *delivery) bool {
+		return later.life == d.life && later.at >= d.at && slices.ContainsFunc(f.naks, func(n nak) bool {
+			return n.deliverSeq == later.deliverSeq && n.at >= later.at
+		})
+	})
 }
 
 // checkAckWait: no AckWait ran out but of messages that their actors forgot.
@@ -129,11 +125,17 @@ func (a *audit) checkAckWait() {
 	for _, seq := range a.order {
 		f := a.courses[seq]
 		for _, at := range f.overdue {
-			if d := f.lastBefore(at); d != nil && !anyWithin(f.delayed, d.at-a.plan.trip(), at) && !a.excused(d.at, at) && !a.shortened(d.life, at) {
+			if d := f.lastBefore(at); d != nil && !f.dueByNak(d, at) && !a.excused(d.at, at) && !a.shortened(d.life, at) {
 				a.checkOverdue(f, d, at)
 			}
 		}
 	}
+}
+
+// dueByNak reports whether a message was due at a time because of a NAK after a delivery, from whichever client. The server times a NAK with a
+// delay as an AckWait.
+func (f *course) dueByNak(d *delivery, at time.Duration) bool {
+	return slices.ContainsFunc(f.naks, func(n nak) bool { return n.taken && n.at >= d.at && n.at <= at })
 }
 
 func (f *course) lastBefore(at time.Duration) *delivery {
@@ -241,10 +243,13 @@ func (a *audit) again(f *course, h *handing, d *delivery) bool {
 	if h.dead && (a.plan.loseDead > 0 || h.run.end <= h.when+handlerMost+stopSlack) {
 		return false // it is handed back where its dead letter is not confirmed, as when the drain is over
 	}
-	if gone, ok := a.plan.deletion(); ok && f.deliveredAs(h) <= gone.at+gone.length && d.at > gone.at+gone.length {
+	if gone, ok := a.plan.restart(); ok && f.deliveredAs(h) <= gone.at+gone.length && d.at > gone.at+gone.length {
 		return false // the new consumer knows nothing of what the old one delivered, also while its deletion was on the way
 	}
-	return !anyWithin(f.forgotten, h.when, sent) && d.at > sent && !a.excused(h.when, sent) && !a.killedAt(h.life, h.when)
+	if len(a.plan.before) > 0 && anyWithin(f.overdue, 0, sent) {
+		return false // the server may pause before a redelivery, and does not look again whether the message is settled
+	}
+	return d.at > sent && !a.excused(h.when, sent) && !a.killedAt(h.life, sent)
 }
 
 // deliveredAs is when the server delivered what was handed over as h.
@@ -284,7 +289,7 @@ func (a *audit) forgotten(f *course, h *handing, d *delivery) bool {
 // failed since, as after a crash that made the server forget the acknowledgement, or so
 // much later that it has forgotten it too.
 func (a *audit) checkCopies() {
-	gone, deleted := a.plan.deletion()
+	gone, deleted := a.plan.restart()
 	for _, seq := range a.order {
 		done := map[*run]*handing{}
 		for _, h := range a.courses[seq].handings {
@@ -292,18 +297,44 @@ func (a *audit) checkCopies() {
 				continue
 			}
 			before := done[h.run]
-			if before != nil && before.over <= h.at && h.at < before.when+a.remembered(h.at)+lateMost && (!deleted || gone.at > h.at) {
+			if before != nil && before.over <= h.at && h.at < before.when+a.remembered(h.at)+lateMost && (!deleted || gone.at > h.at) &&
+				!a.looksReset(h.life, a.courses[seq].deliveredAs(before), h.at) {
 				a.wrongWith(seq, "%v was handled by %s at %v though it was done with it at %v", h.deliveryID, h.life, h.at, before.when)
 			}
-			switch {
-			case h.final() && !h.dead:
+			if h.final() && !h.dead {
 				done[h.run] = h
-			case h.verb == naked && done[h.run] == nil:
-				clear(done)
 			}
 		}
 	}
 }
+
+// looksReset reports whether the server crashed between two times, and then the consumer's numbers of the deliveries to a life fell to half or
+// less, as after a reset.
+func (a *audit) looksReset(life string, from, to time.Duration) bool {
+	return slices.ContainsFunc(a.crashes, func(at time.Duration) bool {
+		before, next := a.around(life, at)
+		return at >= from && at <= to && before != nil && next != nil && next.fallsToHalf(before)
+	})
+}
+
+// around are the last delivery to a life before a time, and the first one after it.
+func (a *audit) around(life string, at time.Duration) (last, first *delivery) {
+	for _, seq := range a.order {
+		for _, d := range a.courses[seq].deliveries {
+			switch {
+			case d.life != life || d.kind != model.Delivered:
+			case d.at < at && (last == nil || d.at >= last.at):
+				last = d
+			case d.at >= at && (first == nil || d.at < first.at):
+				first = d
+			}
+		}
+	}
+	return last, first
+}
+
+// fallsToHalf reports whether a delivery has half of the consumer's number of the one before, or less.
+func (d *delivery) fallsToHalf(before *delivery) bool { return d.deliverSeq <= (before.deliverSeq+1)/2 }
 
 // nakedBy returns the first nak that came for a delivery to a life, of the one given or
 // a later one, and by a run, if one is given. It is not sure if its number was given more

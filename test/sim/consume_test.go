@@ -48,13 +48,13 @@ func (a *player) consume(ctx context.Context) bool {
 }
 
 // drawConsume draws how a Consume is run.
-func (a *player) drawConsume() (*script, []jetpull.Option) {
+func (a *player) drawConsume() (*script, []jetpull.ConsumeOption) {
 	s := &script{player: a, run: &run{life: a.name, kind: useConsume, single: a.single, drain: defaultDrain}, calls: map[uint64]uint64{}}
 	s.slow, s.fail = pick(a.rng, 3, 30, 1000), pick(a.rng, 5, 20, 1000)
 	if a.tight {
 		s.slow = 2
 	}
-	opts := a.streamOptions(s.run)
+	opts := as[jetpull.ConsumeOption](a.streamOptions(s.run))
 	workers := 1
 	if oneIn(a.rng, 2) {
 		workers = 1 + a.rng.IntN(8)
@@ -86,7 +86,7 @@ func (a *player) drawConsume() (*script, []jetpull.Option) {
 const defaultDrain = 30 * time.Second
 
 // drawRetries draws the results of messages whose handlers fail.
-func (a *player) drawRetries(s *script) (opts []jetpull.Option) {
+func (a *player) drawRetries(s *script) (opts []jetpull.ConsumeOption) {
 	if oneIn(a.rng, 2) {
 		most := pick(a.extra, 1500*time.Millisecond, 6*time.Second)
 		for range 1 + a.rng.IntN(3) {
@@ -97,7 +97,7 @@ func (a *player) drawRetries(s *script) (opts []jetpull.Option) {
 	if oneIn(a.rng, 5) {
 		s.run.most = 2
 	}
-	if s.run.dead = oneIn(a.extra, 4); s.run.dead {
+	if s.run.dead = a.plan.failing || oneIn(a.extra, 4); s.run.dead {
 		s.run.most = 1 + a.extra.IntN(3)
 		s.fail = pick(a.extra, 1, 1, 4, 10)
 		opts = append(opts, jetpull.DeadLetter(deadSubject))
@@ -112,7 +112,12 @@ func (a *player) drawRetries(s *script) (opts []jetpull.Option) {
 // delivery and how often the message was handled, whatever the order of the messages.
 func (s *script) handle(ctx context.Context, m *jetpull.Msg) error {
 	h := s.handed(s.name, s.run, m)
-	defer s.returned(h)
+	defer func() {
+		s.returned(h)
+		s.locked(func(time.Duration) {
+			h.cancelled = ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+		})
+	}()
 	if s.calm.Load() {
 		s.settled(h, acked)
 		return nil

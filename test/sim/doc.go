@@ -4,7 +4,9 @@
 //
 // A seed draws a plan: the consumer's configuration, what is published, one to
 // three processes that come and go and use every call of the client, the
-// latencies, and the faults. The consumer may be deleted and recreated. A message that
+// latencies, and the faults. The link behind the server of the clients may stall, so that data
+// is late and nothing is closed. The consumer may be edited, reset, deleted and recreated, and may
+// replay at original speed. A message that
 // handlers give up may become a dead letter, and some dead letters get lost. When the
 // faults are over, all remaining messages are handled in a calm phase. Then the checks
 // compare the records of the processes with the model's history: nothing lost, nothing

@@ -27,10 +27,13 @@ type plan struct {
 	seed     uint64
 	model    model.Config
 	consumer jetstream.ConsumerConfig
-	active   time.Duration // how long the faults and the actors go on
+	active   time.Duration   // how long the faults and the actors go on
+	before   []time.Duration // pauses between messages that are stored before the consumer is created, which replays them
 	publish  []publication
 	procs    [][]life
 	faults   []fault
+	stalls   []span  // of the link behind the clients' server: data is late, and nothing is closed
+	failing  bool    // most handlers fail, and their messages become dead letters
 	loseDead float64 // the share of dead letters that go unanswered
 }
 
@@ -70,6 +73,7 @@ const (
 	faultPause = "pause consumer"  // the consumer delivers nothing
 	faultAlter = "update consumer" // it gets another configuration
 	faultGone  = "delete consumer" // it is created again with another, and knows nothing
+	faultReset = "reset consumer"  // it delivers again from the first message on
 )
 
 // fault is something that breaks and, after a while, is well again.
@@ -95,9 +99,18 @@ func drawPlan(seed uint64) *plan {
 	p.drawDeletion(extra)
 	p.drawUpdates(extra)
 	p.drawBursts(extra)
-	if p.lasts(useConsume) && oneIn(extra, 2) {
-		// One Consume has to get over all faults by itself.
-		p.procs = [][]life{{{to: p.active, end: staysOn, actors: []actor{{useConsume, extra.Uint64()}}}}}
+	late := rand.New(rand.NewPCG(seed, 0x2e5))
+	p.drawReset(late)
+	p.drawLastDeliveries(late)
+	p.drawStalls(rand.New(rand.NewPCG(seed, 0x57a)))
+	p.drawReplay(rand.New(rand.NewPCG(seed, 0x4e9)))
+	if p.lasts(useConsume) && (oneIn(extra, 2) || len(p.stalls) > 0) {
+		// One Consume has to get over all faults by itself, or three over stalls: a call that ends beside one may lose messages, and what is
+		// redelivered to the same process shows no loss.
+		p.procs = nil
+		for range min(1+2*len(p.stalls), 3) {
+			p.procs = append(p.procs, []life{{to: p.active, end: staysOn, actors: []actor{{useConsume, extra.Uint64()}}}})
+		}
 	}
 	if oneIn(extra, 2) {
 		p.loseDead = 0.4
@@ -262,8 +275,8 @@ func (p *plan) drawChange(rng *rand.Rand, c jetstream.ConsumerConfig) jetstream.
 // all are the configurations that the consumer gets in a plan.
 func (p *plan) all() []jetstream.ConsumerConfig {
 	all := []jetstream.ConsumerConfig{p.consumer}
-	for _, f := range p.faults {
-		if f.kind == faultAlter || f.kind == faultGone {
+	for i := range p.faults { // by reference: the time of a fault is set when it takes place
+		if f := &p.faults[i]; f.kind == faultAlter || f.kind == faultGone {
 			all = append(all, f.to)
 		}
 	}
@@ -291,7 +304,10 @@ func (p *plan) drawDeletion(rng *rand.Rand) {
 	if n := len(p.faults); n > 0 {
 		from = p.faults[n-1].at + p.faults[n-1].length
 	}
-	f := fault{kind: faultGone, to: p.consumer, at: from + between(rng, 10*time.Millisecond, p.active/2), length: between(rng, 50*time.Millisecond, 9*time.Second)}
+	f := fault{
+		kind: faultGone, to: p.consumer, at: from + between(rng, 10*time.Millisecond, p.active/2),
+		length: between(rng, 50*time.Millisecond, 9*time.Second),
+	}
 	if f.at+f.length > p.active {
 		f.length = p.active - f.at
 	}
@@ -301,6 +317,28 @@ func (p *plan) drawDeletion(rng *rand.Rand) {
 	if f.length >= 50*time.Millisecond {
 		p.faults = append(p.faults, f)
 	}
+}
+
+// drawReset lets the consumer be reset, as the last fault of one schedule in six.
+func (p *plan) drawReset(rng *rand.Rand) {
+	if _, gone := p.deletion(); gone || p.consumer.AckPolicy != jetstream.AckExplicitPolicy || !oneIn(rng, 6) {
+		return
+	}
+	from := 10 * time.Millisecond
+	if n := len(p.faults); n > 0 {
+		from += p.faults[n-1].at + p.faults[n-1].length
+	}
+	if from < p.active {
+		p.faults = append(p.faults, fault{kind: faultReset, at: between(rng, from, p.active)})
+	}
+}
+
+// restart is the fault after which the consumer delivers all messages again, if there is one.
+func (p *plan) restart() (f fault, ok bool) {
+	if n := len(p.faults); n > 0 && p.faults[n-1].kind == faultReset {
+		return p.faults[n-1], true
+	}
+	return p.deletion()
 }
 
 // deletion is the fault that deletes the consumer, if there is one.
@@ -383,12 +421,15 @@ func (p *plan) trip() time.Duration {
 
 // String is the plan as a failing seed prints it.
 func (p *plan) String() string {
-	text := fmt.Sprintf("seed %d: %s\nserver: %+v\n%d messages in %v, a share of %.1f of the dead letters is lost\n",
-		p.seed, asJSON(p.consumer), p.model, len(p.publish), p.active, p.loseDead)
+	text := fmt.Sprintf("seed %d: %s\nstored before it: %v\nserver: %+v\n%d messages in %v, a share of %.1f of the dead letters is lost\n",
+		p.seed, asJSON(p.consumer), p.before, p.model, len(p.publish), p.active, p.loseDead)
 	for i, lives := range p.procs {
 		for j, l := range lives {
 			text += fmt.Sprintf("%s: %+v\n", lifeName(i, j), l)
 		}
+	}
+	for _, s := range p.stalls {
+		text += fmt.Sprintf("the link stalls from %v to %v\n", s.from, s.to)
 	}
 	for _, f := range p.faults {
 		text += fmt.Sprintf("fault at %v: %s for %v", f.at, f.kind, f.length)

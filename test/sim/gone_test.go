@@ -44,17 +44,21 @@ func (a *audit) checkDead() {
 
 // died reports whether a message was given up with a dead letter, or may have been.
 func (f *course) died() bool {
-	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.dead || h.mayHaveDied() })
+	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.dead || h.mayDie })
 }
 
-// mayHaveDied reports whether a message whose handler failed may have been given up.
-func (h *handing) mayHaveDied() bool { return h.failed && h.run.dead && h.most >= h.run.most }
-
 // hadTime reports whether a message was given up at its last delivery by a Consume that
-// was not about to end: it waits until the dead letter is stored.
+// was not about to end: it waits until the dead letter is stored. That can be when all is
+// calm, if nothing of the client reached the server, which gave the message up meanwhile.
 func (a *audit) hadTime(f *course) bool {
 	h := f.handings[len(f.handings)-1]
-	return h.dead && h.count == f.mostDelivered() && h.run.end > f.settled && h.run.stopped == 0 && len(a.changes) == 0 && !a.excused(h.when, f.settled)
+	_, wait := a.plan.ackWaits()
+	if !h.dead || a.excused(f.settled-wait, f.settled) && h.run.end <= a.quiet {
+		return false
+	}
+	return h.count == f.mostDelivered() && h.run.end > f.settled && (h.run.stopped == 0 || h.run.stopped > f.settled) &&
+		h.when <= f.settled &&
+		!slices.ContainsFunc(a.changes, func(c change) bool { return c.at >= h.when-limitsRead && c.at <= f.settled })
 }
 
 // mostDelivered is how often a message was delivered, by the server's count.
@@ -89,22 +93,67 @@ func (a *audit) busy(r *run, gone time.Duration) time.Duration {
 	return until
 }
 
+// noticed is until when a run has to notice that the consumer was deleted. A stall or an outage meanwhile gives it as much time again.
+func (a *audit) noticed(r *run, gone time.Duration) time.Duration {
+	by := a.busy(r, gone) + noticedWithin
+	for _, s := range slices.Concat(a.plan.stalls, a.outages) {
+		if s.from <= by && s.to >= gone {
+			by = max(by, s.to+noticedWithin)
+		}
+	}
+	return by
+}
+
 // checkGone: a stream that does not wait for its consumer ends when that is
 // deleted.
 func (a *audit) checkGone() {
 	gone, ok := a.plan.deletion()
-	if !ok || gone.length < noticedWithin || a.plan.model.Lose > 0 {
+	if !ok || gone.length < noticedWithin {
 		return
 	}
-	for _, o := range a.outages {
-		if o.from < gone.at && o.to > gone.at {
-			return // it is not the only trouble
-		}
-	}
 	for _, r := range a.runs {
-		by := a.busy(r, gone.at) + noticedWithin
+		by := a.noticed(r, gone.at)
 		if !r.awaits && !a.retries(r, gone.at) && r.from < gone.at && by < gone.at+gone.length && r.end > by && !r.gone {
 			a.wrong("%s: %s of %v goes on until %v though its consumer was deleted at %v for %v", r.life, r.kind, r.from, r.end, gone.at, gone.length)
 		}
 	}
+}
+
+// checkReset: what a Consume had settled before the consumer was reset it handles again. It need not notice a reset by a delivery whose
+// number is more than half of the one before, which others may have got.
+func (a *audit) checkReset() {
+	i := slices.IndexFunc(a.history, func(e model.Event) bool { return e.Kind == model.Reset })
+	if i < 0 {
+		return
+	}
+	reset := a.since(a.history[i].At)
+	for _, seq := range a.order {
+		f := a.courses[seq]
+		d := f.lastBefore(f.settled)
+		if d == nil || d.at < reset || f.as != model.Acked || f.handedSince(a.sentBefore(reset)) {
+			continue
+		}
+		before, next := a.around(d.life, reset)
+		if before != nil && next.fallsToHalf(before) && next.count == 1 && next.seq <= before.seq && slices.ContainsFunc(a.runs, func(r *run) bool {
+			return r.life == d.life && r.kind == useConsume && r.single && r.from <= before.at && r.end >= f.settled
+		}) {
+			a.wrongWith(seq, "was acknowledged at %v though no handler had it since the consumer was reset at %v", f.settled, reset)
+		}
+	}
+}
+
+// sentBefore is when an acknowledgement that arrives at a time was sent at the earliest.
+func (a *audit) sentBefore(at time.Duration) time.Duration {
+	from := at
+	for _, o := range slices.Concat(a.outages, a.plan.stalls) {
+		if o.from <= at && at <= o.to+a.plan.trip() {
+			from = min(from, o.from)
+		}
+	}
+	return from - a.plan.trip() - batched
+}
+
+// handedSince reports whether a message was handed over at or after a time, or was with somebody then.
+func (f *course) handedSince(at time.Duration) bool {
+	return slices.ContainsFunc(f.handings, func(h *handing) bool { return !h.done || h.at >= at || h.over >= at || h.when >= at })
 }

@@ -61,7 +61,7 @@ func (a *audit) checkSequence(line []*handing) {
 	seen := map[uint64]bool{}
 	last := &handing{}
 	for _, h := range line {
-		if h.count > 1 || seen[h.seq] || a.handedBefore(h) {
+		if h.count > 1 || seen[h.seq] {
 			seen[h.seq] = true
 			continue
 		}
@@ -85,18 +85,10 @@ func (a *audit) sentAt(h *handing) time.Duration {
 	return at
 }
 
-// handedBefore reports whether h's message has been handed over before, to
-// whomever, and a crash since made the server forget that.
-func (a *audit) handedBefore(h *handing) bool {
-	return slices.ContainsFunc(a.handings, func(o *handing) bool {
-		return o.seq == h.seq && o.at < h.at && a.crashed(o.at, h.at)
-	})
-}
-
 // crashed reports whether the server forgot deliveries between two times, or so
 // shortly before that messages of both sides may have met.
 func (a *audit) crashed(from, to time.Duration) bool {
-	if gone, ok := a.plan.deletion(); ok && gone.at <= to && gone.at+gone.length >= from-a.plan.trip() {
+	if gone, ok := a.plan.restart(); ok && gone.at <= to && gone.at+gone.length >= from-a.plan.trip() {
 		return true // the new consumer begins from the first message
 	}
 	return slices.ContainsFunc(a.crashes, func(at time.Duration) bool { return at >= from-a.plan.trip() && at <= to })

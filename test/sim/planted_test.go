@@ -22,44 +22,69 @@ var planted = []struct {
 	text, bug  string
 }{
 	{
-		name: "one nak is dropped when a caller has gone", file: "internal/pull/share.go",
-		text: "\te.stats.HandedBack++\n\te.do(Effect{Kind: Nak, Msg: m})\n",
-		bug:  "\te.stats.HandedBack++\n\tif e.stats.HandedBack > 1 {\n\t\te.do(Effect{Kind: Nak, Msg: m})\n\t}\n",
+		name: "one nak is dropped when a caller has gone", file: "internal/pull/account.go",
+		text: "\te.stats.HandedBack++\n",
+		bug:  "\te.stats.HandedBack++\n\tif e.stats.HandedBack == 1 {\n\t\treturn\n\t}\n",
 	},
 	{
-		name: "a status settles the account of its pull twice", file: "internal/pull/engine.go",
-		text: "\t\te.capacity.free += p.left - left\n",
-		bug:  "\t\te.capacity.free += 2 * (p.left - left)\n",
+		name: "a status settles the account of its pull twice", file: "internal/pull/frames.go",
+		text: "\te.capacity.free += p.promise(now, st, e.limits.Replay)\n",
+		bug:  "\te.capacity.free += 2 * p.promise(now, st, e.limits.Replay)\n",
 	},
 	{
-		name: "a pin that was lost is kept", file: "internal/pull/pin.go",
-		text: "\te.pins.set(group, \"\")\n",
+		name: "a pin that was lost is kept", file: "internal/pull/account.go",
+		text: "\t\te.pins.set(group, \"\")\n",
 		bug:  "",
 	},
 	{
-		name: "a redelivery does not free its credit", file: "internal/worker/pool.go",
-		text: "\t\t\te.replace(m, delivered)\n\t\t\tq.countCredit(size)\n",
-		bug:  "\t\t\te.replace(m, delivered)\n",
+		name: "a redelivery does not free its credit", file: "internal/worker/deliver.go",
+		text: "\t\t\te.replace(m, delivered)\n",
+		bug:  "\t\t\te.replace(m, delivered)\n\t\t\tcontinue\n",
 	},
 	{
 		name: "a retry is not kept in progress", file: "internal/worker/keepalive.go",
-		text: "\t\tif !keep || e.since > now-wait/2 {\n",
-		bug:  "\t\tif !keep || e.due > 0 || e.since > now-wait/2 {\n",
+		text: "e.retries > 0) && e.since <= now-half {\n",
+		bug:  "e.retries > 0) && e.due == 0 && e.since <= now-half {\n",
 	},
 	{
 		name: "an inbox counts as drained while messages are on its wire", file: "internal/transport/inbox.go",
-		text: "\tif sub == nil || !silent && sub.Drain() != nil {\n",
-		bug:  "\tif sub == nil || !silent && sub.Unsubscribe() == nil {\n",
+		text: "\tif sub == nil || sub.Drain() != nil {\n",
+		bug:  "\tif sub == nil || sub.Unsubscribe() == nil {\n",
 	},
 	{
-		name: "a message that is done is handled again", file: "internal/worker/pool.go",
-		text: "\t\treturn nil, q.history.memory.settlement(id)\n",
+		name: "a message that is done is handled again", file: "internal/worker/deliver.go",
+		text: "\t\treturn nil, q.history.settlement(id)\n",
 		bug:  "\t\treturn nil, Undecided\n",
+	},
+	{
+		name: "a cancellation counts as an attempt", file: "internal/worker/handle.go",
+		text: "\treturn ctx.Err() != nil && !errors",
+		bug:  "\treturn false && !errors",
 	},
 	{
 		name: "a message is given up though its dead letter is not stored", file: "internal/worker/deadletter.go",
 		text: "\tcase err == nil:\n\t\tp.terminate(e, try, DeadLettered, why)\n",
 		bug:  "\tcase !try.last:\n\t\tp.terminate(e, try, DeadLettered, why)\n",
+	},
+	{
+		name: "a reset of the consumer is not noticed", file: "internal/worker/history.go",
+		text: "\t\th.forget()\n",
+		bug:  "",
+	},
+	{
+		name: "an edit of the consumer is not noticed", file: "session.go",
+		text: "\ts.session.Store(n)\n",
+		bug:  "\tif n.continues(before) {\n\t\treturn\n\t}\n\ts.session.Store(n)\n",
+	},
+	{
+		name: "an edit of MaxDeliver is not noticed", file: "session.go",
+		text: "\ts.session.Store(n)\n",
+		bug:  "\tif n.continues(before) {\n\t\tn.cfg.MaxDeliver = before.cfg.MaxDeliver\n\t}\n\ts.session.Store(n)\n",
+	},
+	{
+		name: "the inbox of a silent pull is unsubscribed", file: "internal/pull/clock.go",
+		text: "\t\te.leaving.prove(now)\n\t\te.conclude(now, p, &ending{silent: true})\n",
+		bug:  "\t\te.giveUp(now, p, true)\n\t\te.conclude(now, p, &ending{silent: true})\n",
 	},
 }
 

@@ -31,6 +31,7 @@ type process struct {
 	bound   atomic.Bool  // there is a sub
 	closing atomic.Bool  // calls may return ErrClosed
 	killed  atomic.Int64 // when the connection was closed under it
+	closes  atomic.Int64 // when Close was first called
 	since   time.Duration
 	lasting bool   // it has actors that go on
 	single  bool   // it has one actor
@@ -55,7 +56,7 @@ func connect(tb testing.TB, m *model.Model, j *journal, name string) *process {
 // subscribe tries to make a Subscription until it can or ctx ends.
 func (p *process) subscribe(ctx context.Context) bool {
 	js := natstest.JetStream(p.tb, p.nc)
-	var opts []jetpull.Option
+	var opts []jetpull.SubscribeOption
 	if p.plan.pinned() {
 		opts = append(opts, jetpull.OnPin(p.gained), jetpull.OnUnpin(p.lost))
 	}
@@ -79,7 +80,7 @@ func (p *process) subscribe(ctx context.Context) bool {
 	return false
 }
 
-func (p *process) subscribeOnce(ctx context.Context, js jetstream.JetStream, opts []jetpull.Option) (*jetpull.Subscription, error) {
+func (p *process) subscribeOnce(ctx context.Context, js jetstream.JetStream, opts []jetpull.SubscribeOption) (*jetpull.Subscription, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return jetpull.Subscribe(ctx, js, streamName, consumerName, opts...)
@@ -157,6 +158,7 @@ const closeWait = 20 * time.Second
 // close closes the Subscription and the connection.
 func (p *process) close() {
 	p.closing.Store(true)
+	p.closes.CompareAndSwap(0, int64(p.now()))
 	p.stopping(p.name, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
@@ -178,7 +180,7 @@ func (p *process) finished() {
 		p.checkSubscriptions()
 	}
 	p.nc.Close()
-	p.life(p.name, lifeEnd{bound: p.since, killed: killed, closed: closed, stats: p.sub.Stats()})
+	p.life(p.name, lifeEnd{bound: p.since, killed: killed, closing: time.Duration(p.closes.Load()), closed: closed, stats: p.sub.Stats()})
 }
 
 // checkSubscriptions: a Subscription that was closed leaves none of its inboxes subscribed. The one that is left is of

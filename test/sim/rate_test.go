@@ -129,7 +129,7 @@ func (a *audit) mostPulls(life string, ends []time.Duration, at time.Duration) i
 			most += idlePulls + a.windowPulls()
 		}
 	}
-	for _, hush := range a.hushes {
+	for _, hush := range slices.Concat(a.hushes, a.plan.stalls) {
 		if hush.from <= at && from <= hush.to {
 			// All messages that were sent meanwhile arrive at once.
 			most *= 3 + int((hush.to-hush.from)/time.Second)

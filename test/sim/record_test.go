@@ -35,8 +35,10 @@ type handing struct {
 
 	// Of a handler that failed: how the message is then settled is found by conclude.
 	failed      bool
+	cancelled   bool          // by the end of its Consume: that is no attempt
 	after       time.Duration // that it asked for by Retry; less than 0: it did not
 	least, most int           // attempts, this one included
+	mayDie      bool          // it may have been the last one, and its dead letter may have been stored
 }
 
 // inPlace reports whether a message may be retried in place.
@@ -87,7 +89,7 @@ type journal struct {
 	runs     []*run
 	wrongs   []string
 	suspects map[uint64]bool // messages that something is wrong with
-	calls    []span          // of the client, for the rate of requests
+	calls    []call
 	lives    map[string]*lifeEnd
 	outages  []span        // when something was broken
 	changes  []change      // of the consumer's configuration
@@ -96,15 +98,22 @@ type journal struct {
 	quiet    time.Duration // when the calm phase began
 }
 
+// call is one Next, Fetch, AckNext or ConfirmAcks.
+type call struct {
+	life string
+	span
+}
+
 // span is a stretch of time.
 type span struct{ from, to time.Duration }
 
 // lifeEnd is what is known of a life at its end.
 type lifeEnd struct {
-	bound  time.Duration // when it began to read the consumer for its Subscription
-	killed time.Duration // when its connection was closed under it; 0: it was not
-	closed time.Duration // when Close had returned
-	stats  jetpull.Stats
+	bound   time.Duration // when it began to read the consumer for its Subscription
+	killed  time.Duration // when its connection was closed under it; 0: it was not
+	closing time.Duration // when Close was called
+	closed  time.Duration // when it had returned
+	stats   jetpull.Stats
 }
 
 func newJournal(p *plan) *journal {
@@ -181,15 +190,23 @@ func (j *journal) stopping(life string, r *run) {
 func (j *journal) ended(r *run) { j.locked(func(now time.Duration) { r.end, r.over = now, true }) }
 
 // called notes a call and what it took.
-func (j *journal) called(from time.Duration) {
-	j.locked(func(now time.Duration) { j.calls = append(j.calls, span{from, now}) })
+func (j *journal) called(life string, from time.Duration) {
+	j.locked(func(now time.Duration) { j.calls = append(j.calls, call{life, span{from, now}}) })
 }
 
 // deleted reports whether the consumer was not there at some time since, or a
 // moment before: what was on its way may still say so.
 func (j *journal) deleted(since time.Duration) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	f, ok := j.plan.deletion()
-	return ok && j.now() >= f.at && since <= f.at+f.length+recovery
+	until := f.at + f.length
+	for _, s := range j.plan.stalls {
+		if s.from <= until {
+			until = max(until, s.to) // news of it is late
+		}
+	}
+	return ok && j.now() >= f.at && since <= until+recovery
 }
 
 // change is a configuration that the consumer was given, by an update or when it was

@@ -14,7 +14,7 @@ import (
 // retried in place, or back at the server. The handlers do not see the number of its
 // attempts, because a redelivery can have replaced the delivery that they got.
 func (a *audit) conclude(f *course) {
-	gone, deleted := a.plan.deletion()
+	gone, deleted := a.plan.restart()
 	last, retries, sure := map[*run]*handing{}, map[*run]int{}, map[*run]int{}
 	for i, h := range f.handings {
 		before := last[h.run]
@@ -30,8 +30,11 @@ func (a *audit) conclude(f *course) {
 			sure[h.run] = 0 // it may have been handed back meanwhile, and a recreated consumer begins its numbers again
 		}
 		h.least, h.most = int(h.count)+sure[h.run], int(h.count)+retries[h.run]
+		if a.countsOwn(h) {
+			h.least = 1 + sure[h.run]
+		}
 		for _, d := range f.deliveries {
-			if d.life == h.life && d.kind == model.Delivered && d.at <= h.when && (d.got == nil || d.got.run == h.run) {
+			if d.life == h.life && d.kind == model.Delivered && d.at <= h.when+judged && (d.got == nil || d.got.run == h.run) {
 				h.most = max(h.most, int(d.count)+retries[h.run])
 			}
 		}
@@ -43,8 +46,12 @@ func (a *audit) conclude(f *course) {
 		if n, _, back := f.nakedBy(h.life, nil, h.deliverSeq, h.when, until); back {
 			until = n.at
 		}
-		switch low, high := a.limits(h); {
-		case h.least >= high, !again && h.most >= low && anyWithin(f.ended, h.when, until):
+		low, high := a.limits(h)
+		h.mayDie = !h.cancelled && h.run.dead && h.most >= low
+		switch {
+		case h.cancelled:
+			h.verb = naked
+		case h.least >= high, !again && h.most >= low && f.endedBy(h.life, h.when, until):
 			h.verb, h.dead = termed, h.run.dead
 		case h.run.ordered && (again || h.run.stopped == 0 || h.when < h.run.stopped):
 			h.verb = kept
@@ -56,6 +63,26 @@ func (a *audit) conclude(f *course) {
 	}
 }
 
+// endedBy reports whether a life may have terminated a message between two times.
+func (f *course) endedBy(life string, from, to time.Duration) bool {
+	return slices.ContainsFunc(f.ended, func(e endedAt) bool {
+		return e.at >= from && e.at <= to && (e.deliverSeq == 0 || slices.ContainsFunc(f.deliveries, func(d *delivery) bool {
+			return d.life == life && d.deliverSeq == e.deliverSeq
+		}))
+	})
+}
+
+// countsOwn reports whether the deliveries to others may not count as attempts: see MaxAttempts. A handler that hands its message back
+// itself makes one of its own deliveries another's.
+func (a *audit) countsOwn(h *handing) bool {
+	return h.run.ordered && a.plan.pinned() && slices.ContainsFunc(a.configsOf(h.life, h.when+judged), func(c jetstream.ConsumerConfig) bool {
+		return c.MaxDeliver <= 0
+	})
+}
+
+// judged is how long after its handler a failed message is judged at the latest: the client may read the consumer first.
+const judged = 500 * time.Millisecond
+
 // sentWithin reports whether the server gave a number again between two times.
 func (f *course) sentWithin(id deliveryID, from, to time.Duration) bool {
 	return slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return d.deliveryID == id && d.at > from && d.at <= to })
@@ -64,10 +91,19 @@ func (f *course) sentWithin(id deliveryID, from, to time.Duration) bool {
 // limits are the least and the most attempts after which h may have been given up.
 func (a *audit) limits(h *handing) (low, high int) {
 	low = math.MaxInt
-	for _, c := range a.configsOf(h.life, h.when) {
+	from := a.bound(h.life)
+	if !a.excused(h.when-limitsRead, h.when+judged) { // it has read the consumer
+		from = max(from, h.when-limitsRead)
+	}
+	if gone, ok := a.plan.deletion(); ok && h.run.from < gone.at+gone.length {
+		from = min(from, gone.at-limitsRead) // a run ends with its consumer, by the configuration that it had
+	}
+	for _, c := range a.configs(from, h.when+judged) {
 		most := h.run.most
 		if most == 0 && h.run.ordered {
 			most = c.MaxDeliver // the server's count does not grow with retries in place
+		} else if most > 0 && c.MaxDeliver > 0 {
+			most = min(most, c.MaxDeliver) // it is the last delivery
 		}
 		if most <= 0 {
 			most = math.MaxInt
@@ -84,11 +120,14 @@ func (a *audit) configsOf(life string, by time.Duration) []jetstream.ConsumerCon
 
 // delays are the shortest and the longest time after which h is to be tried again.
 func (a *audit) delays(h *handing) (low, high time.Duration) {
+	if h.cancelled {
+		return 0, 0
+	}
 	if h.after >= 0 {
 		return h.after, h.after
 	}
 	low = math.MaxInt64
-	for _, c := range a.configsOf(h.life, h.when) {
+	for _, c := range a.configsOf(h.life, h.when+judged) {
 		for n := h.least; n <= h.most; n++ {
 			delay := min(time.Minute, time.Second<<min(n-1, 10))
 			spread := delay / 5
@@ -108,21 +147,34 @@ func (a *audit) checkDelays() {
 	for _, seq := range a.order {
 		f := a.courses[seq]
 		for _, h := range f.handings {
-			if !h.failed || h.verb != naked || h.mayHaveDied() { // its dead letter may not have been stored
+			if !h.failed || h.verb != naked || h.mayDie { // its dead letter may not have been stored
 				continue
 			}
 			low, high := a.delays(h)
-			if n, sure, ok := f.nakedBy(h.life, h.run, h.deliverSeq, h.when, h.when+a.plan.trip()); ok && sure && n.taken && (n.wait < low || n.wait > high) {
+			if n, sure, ok := f.nakedBy(h.life, h.run, h.deliverSeq, h.when, h.when+a.plan.trip()); ok && sure && n.taken && !a.otherBackOff(f, h,
+				n) && (n.wait < low || n.wait > high) {
 				a.wrongWith(seq, "was handed back by %s with a delay of %v, not %v to %v", h.life, n.wait, low, high)
 			}
 		}
 	}
 }
 
+// otherBackOff reports whether the server may have counted a delay from another entry of BackOff than the client knew of: it has another
+// configuration, or had delivered the message again.
+func (a *audit) otherBackOff(f *course, h *handing, n nak) bool {
+	all := a.configsOf(h.life, n.at)
+	crashed := func(at time.Duration) bool { return at >= f.deliveredAs(h)-crashForgets && at <= n.at } // and counts from one again
+	return len(all[0].BackOff) > 0 && slices.ContainsFunc(a.crashes, crashed) ||
+		len(all[0].BackOff) > 0 && slices.ContainsFunc(f.deliveries,
+			func(d *delivery) bool { return d.deliverSeq > n.deliverSeq && d.at <= n.at+a.plan.trip() }) ||
+		slices.ContainsFunc(all, func(c jetstream.ConsumerConfig) bool { return !slices.Equal(c.BackOff, all[0].BackOff) })
+}
+
 // checkHeld: a message that is retried in place is handled before others of its key, not
 // before its delay is over, and does not go back meanwhile, until its run ends or goes by
-// another configuration.
+// another configuration, or the consumer that delivered it is deleted.
 func (a *audit) checkHeld(line []*handing) {
+	gone, deleted := a.plan.deletion()
 	for i, failed := range line {
 		if failed.verb != kept {
 			continue
@@ -138,32 +190,21 @@ func (a *audit) checkHeld(line []*handing) {
 		}
 		n, sure, back := a.courses[failed.seq].nakedBy(failed.life, failed.run, failed.deliverSeq, failed.over, until)
 		if back {
-			if sure && (failed.run.stopped == 0 || failed.run.stopped > n.at) && !a.shortened(failed.life, n.at) {
+			if sure && (!deleted || n.at < gone.at) && (failed.run.stopped == 0 || failed.run.stopped > n.at) && !a.shortened(failed.life, n.at) {
 				a.wrongWith(failed.seq, "its handler failed at %v, and it went back at %v though it was to be retried in place", failed.over, n.at)
 			}
 			continue
 		}
 		low, _ := a.delays(failed)
-		stopped := failed.run.stopped
-		over := stopped > 0 && stopped <= next.at
 		switch {
 		case i+1 == len(line), a.shortened(failed.life, next.at):
-		case over && (a.excused(stopped, next.at) || a.killedAt(failed.life, next.at)): // it may have gone back without getting there
-		case over && next.seq != failed.seq && a.courses[failed.seq].gaveBackAfter(failed, stopped): // or as a delivery that took its place
-		case over && next.seq <= failed.seq && a.isLast(next): // there is no time to lose, and it goes by stream order
+		case failed.run.stopped > 0 && failed.run.stopped <= next.at && next.seq <= failed.seq && a.isLast(next): // it goes by stream order then
 		case next.seq != failed.seq:
 			a.wrongWith(next.seq, "its handler began at %v though #%d of its key failed at %v and was not retried", next.at, failed.seq, failed.over)
 		case next.at < failed.over+low:
 			a.wrongWith(next.seq, "its handler began at %v though it failed at %v and was to be retried after %v", next.at, failed.over, low)
 		}
 	}
-}
-
-// gaveBackAfter reports whether the client whose handler failed gave a message back after a
-// time, by whichever of its calls.
-func (f *course) gaveBackAfter(failed *handing, from time.Duration) bool {
-	_, _, ok := f.nakedBy(failed.life, nil, failed.deliverSeq, from, math.MaxInt64)
-	return ok
 }
 
 // isLast reports whether h may be the last delivery that MaxDeliver allows.
@@ -174,8 +215,11 @@ func (a *audit) isLast(h *handing) bool {
 }
 
 // checkPins: a client that ended gave up its pin, as does one whose last Messages or
-// Consume ended, unless something was broken then.
+// Consume ended, unless something was broken then, or the server is too far away.
 func (a *audit) checkPins() {
+	if a.plan.trip() > pinTrip {
+		return
+	}
 	for life, end := range a.lives {
 		if end.killed == 0 {
 			a.checkPin(life, end.closed)
@@ -204,10 +248,13 @@ func (a *audit) checkPin(life string, by time.Duration) {
 			held = at // with its first message it learns of it; one on its way may still have the pin before
 		}
 	}
-	if held > 0 && held < by-pinSlack && a.plan.model.Lose == 0 && !a.excused(held, held) && !a.excused(by-pinSlack, by) {
+	if held > 0 && held < by-pinSlack && !a.excused(held, held) && !a.excused(by-pinSlack, by) {
 		a.wrong("%s ended at %v and still has the pin that it got at %v", life, by, held)
 	}
 }
+
+// pinTrip is the longest round trip in which a call that ends gives up its pin.
+const pinTrip = 200 * time.Millisecond
 
 // pinSlack is how long before its end a client may have got a pin of which it need not
 // have known.

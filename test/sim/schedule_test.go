@@ -33,6 +33,10 @@ func simulate(tb testing.TB, p *plan) *schedule {
 	m.AddStream(streamName, streamName+".>")
 	m.AddStream(deadStream, deadSubject)
 	m.LosePublishes(deadStream, p.loseDead)
+	for _, pause := range p.before {
+		time.Sleep(pause)
+		m.Publish(streamName+".k0", nil, nil)
+	}
 	s := &schedule{journal: newJournal(p), tb: tb, model: m, consumer: m.AddConsumer(streamName, p.consumer)}
 	s.staying, s.leave = context.WithCancel(context.Background())
 	defer s.leave()
@@ -48,6 +52,7 @@ func (s *schedule) runActive() {
 	var all sync.WaitGroup
 	all.Go(s.publishAll)
 	all.Go(s.breakAll)
+	all.Go(s.stallAll)
 	stay := make([]*process, len(s.plan.procs))
 	for i, lives := range s.plan.procs {
 		all.Go(func() { stay[i] = s.liveAll(i, lives) })
@@ -101,11 +106,12 @@ const recovery = 2 * time.Second
 
 // breakAll brings about the faults.
 func (s *schedule) breakAll() {
-	for _, f := range s.plan.faults {
+	for i, f := range s.plan.faults {
 		time.Sleep(f.at - s.now())
 		from := s.now()
+		s.locked(func(time.Duration) { s.plan.faults[i].at = from }) // one before it may have taken longer
 		s.breakOne(f)
-		if f.kind == faultUnpin || f.kind == faultAlter {
+		if f.kind == faultUnpin || f.kind == faultAlter || f.kind == faultReset {
 			continue
 		}
 		if f.kind == faultCrash {
@@ -114,6 +120,16 @@ func (s *schedule) breakAll() {
 		s.broke(from, s.now()+s.plan.model.Outage.Max+recovery)
 	}
 	time.Sleep(s.plan.active - s.now())
+}
+
+// stallAll stalls the link.
+func (s *schedule) stallAll() {
+	for _, stall := range s.plan.stalls {
+		time.Sleep(stall.from - s.now())
+		s.model.Peer().Stall(true)
+		time.Sleep(stall.to - s.now())
+		s.model.Peer().Stall(false)
+	}
 }
 
 // breakOne causes a fault and returns when it is over.
@@ -144,6 +160,8 @@ func (s *schedule) breakOne(f fault) {
 		time.Sleep(f.length)
 		s.changed(f.to)
 		s.consumer = s.model.AddConsumer(streamName, f.to)
+	case faultReset:
+		s.consumer.Reset(1)
 	case faultAlter:
 		if !s.model.Down() {
 			s.changed(f.to)
@@ -198,7 +216,19 @@ func (s *schedule) patience() time.Duration {
 	if s.plan.model.Lose > 0 {
 		most *= 5
 	}
-	return most + retryMost
+	return most + retryMost + s.replayMost()
+}
+
+// replayMost is how long the server may pause where it replays at original speed. It pauses again for a message behind one that is redelivered.
+func (s *schedule) replayMost() time.Duration {
+	if len(s.plan.before) == 0 {
+		return 0
+	}
+	most := s.plan.active
+	for _, pause := range s.plan.before {
+		most += pause
+	}
+	return 5 * most
 }
 
 // workOff is what a process does in the calm phase. Consume refuses ack policy all.
@@ -232,7 +262,7 @@ func (p *process) workOff(ctx context.Context) {
 // awaitSettled waits until the consumer has nothing left to do.
 func (s *schedule) awaitSettled(most time.Duration, what string) bool {
 	until := time.Now().Add(most)
-	for !s.settledAll() {
+	for len(s.consumer.Unsettled()) > 0 {
 		if time.Now().After(until) {
 			s.wrong("waited %v in vain for %s; left are %v, state %+v", most, what, s.consumer.Unsettled(), s.consumer.State())
 			return false
@@ -240,17 +270,6 @@ func (s *schedule) awaitSettled(most time.Duration, what string) bool {
 		time.Sleep(20 * time.Millisecond)
 	}
 	return true
-}
-
-// settledAll reports whether the consumer has nothing left to do. After a crash the
-// stored state of one where acknowledgements cover others can be behind its leader's:
-// see lapse.
-func (s *schedule) settledAll() bool {
-	if len(s.consumer.Unsettled()) == 0 {
-		return true
-	}
-	state := s.consumer.State()
-	return s.plan.ackAll() && state.NumPending == 0 && state.NumAckPending == 0
 }
 
 // missedHeartbeats is how long a client counts on a pull that the server dropped
@@ -280,9 +299,9 @@ func (s *schedule) probe() {
 	for range probes {
 		s.model.Publish(streamName+".k0", nil, nil)
 	}
-	most := time.Second + 4*s.plan.trip()
-	if len(s.outages) > 0 || s.killedAny() {
-		most += s.plan.consumer.PinnedTTL // the pin may be of a client that could not give it up
+	most := time.Second + 4*s.plan.trip() + s.replayMost()
+	if s.pinLeft() {
+		most += s.plan.consumer.PinnedTTL
 	}
 	if n := s.plan.consumer.MaxWaiting; n > 0 && n < 4*len(s.procs) {
 		most += missedHeartbeats
@@ -332,6 +351,9 @@ func (s *schedule) windows(life string) (n int) {
 			continue
 		}
 		window := max(1, r.prefetch)
+		if s.plan.trip() > 15*time.Millisecond { // behind a slow link no more is on order than a stop can wait for
+			window = min(window, 16)
+		}
 		for _, c := range s.plan.all() {
 			for _, limit := range []int{c.MaxRequestBatch, c.MaxAckPending} {
 				if limit > 0 {
@@ -342,15 +364,6 @@ func (s *schedule) windows(life string) (n int) {
 		n += window
 	}
 	return n
-}
-
-func (s *schedule) killedAny() bool {
-	for _, end := range s.lives {
-		if end.killed > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // lapse is how long the server may deliver n messages again and again: after a crash
@@ -400,7 +413,7 @@ func (s *schedule) inspect() {
 	if s.plan.ackNone() {
 		return // there is nothing that could be handed back
 	}
-	unknown := s.pinUnknown()
+	left := s.pinLeft()
 	p := connect(s.tb, s.model, s.journal, "inspector")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -412,7 +425,7 @@ func (s *schedule) inspect() {
 		defer close(done)
 		p.workOff(ctx)
 	}()
-	most := 2*time.Second + 6*s.plan.trip()
+	most := 2*time.Second + 6*s.plan.trip() + s.replayMost()
 	for _, c := range s.plan.all() {
 		if n := c.MaxAckPending; n > 0 {
 			most = max(most, 2*time.Second+time.Duration(2*burst/n+7)*s.plan.trip())
@@ -424,7 +437,7 @@ func (s *schedule) inspect() {
 		_, longest := s.plan.ackWaits()
 		most += longest + time.Second
 	}
-	if unknown {
+	if left {
 		most += s.plan.consumer.PinnedTTL
 	}
 	if s.plan.model.Lose > 0 {
@@ -437,13 +450,18 @@ func (s *schedule) inspect() {
 	p.finished()
 }
 
-// pinUnknown reports whether the last pin went to a pull whose client never heard of it: no message was delivered since.
-func (s *schedule) pinUnknown() bool {
+// pinLeft reports whether the pin is of a life that is over, and did not give it up, or of a pull whose client never heard of it: no message
+// was delivered since. It is free after PinnedTTL. See checkPins for the first.
+func (s *schedule) pinLeft() bool {
+	known := false
 	for _, e := range slices.Backward(s.model.History()) {
 		switch e.Kind {
+		case model.Delivered:
+			known = true
 		case model.Pinned:
-			return true
-		case model.Delivered, model.Unpinned:
+			end := s.lives[lifeOf(e.Reply)]
+			return !known || end != nil && (end.killed > 0 || end.closed <= s.quiet)
+		case model.Unpinned:
 			return false
 		}
 	}

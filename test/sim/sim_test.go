@@ -92,7 +92,8 @@ func runWorker(ctx context.Context, logName, exe, part string, first uint64, cou
 	}
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, exe, "-test.run=^TestWorker$", "-test.v", "-test.timeout=0", "-sim.worker="+part, fmt.Sprintf("-sim.seed=%d", first),
-		fmt.Sprintf("-sim.count=%d", count), fmt.Sprintf("-sim.repeat=%d", *repeat), fmt.Sprintf("-sim.duration=%v", *duration), fmt.Sprintf("-sim.everything=%t", *everything))
+		fmt.Sprintf("-sim.count=%d", count), fmt.Sprintf("-sim.repeat=%d", *repeat), fmt.Sprintf("-sim.duration=%v", *duration),
+		fmt.Sprintf("-sim.everything=%t", *everything))
 	// One thread runs all goroutines of a schedule, so that a seed does nearly the same each time.
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOTRACEBACK=all")
 	cmd.Stdout, cmd.Stderr = log, log

@@ -18,8 +18,8 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/dashboard"
 	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/internal/service/dashboard"
 	"github.com/jetpull/jetpull/otelpull"
 	"github.com/jetpull/jetpull/partition"
 	"github.com/jetpull/jetpull/test/servertest"
@@ -73,12 +73,15 @@ func TestDashboardAlertsAndTableAgainstAScrape(t *testing.T) {
 	body := page.Body.String()
 	scrape, err := dashboard.ParseScrape(body)
 	require.NoError(t, err)
-	for file, check := range map[string]func([]byte) error{"../monitoring/dashboard.json": scrape.CheckDashboard, "../monitoring/alerts.yaml": scrape.CheckRules} {
+	for file, check := range map[string]func([]byte) error{
+		"../../otelpull/monitoring/dashboard.json": scrape.CheckDashboard,
+		"../../otelpull/monitoring/alerts.yaml":    scrape.CheckRules,
+	} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.NoError(t, check(text), file)
 	}
-	readme, err := os.ReadFile("../README.md")
+	readme, err := os.ReadFile("../../otelpull/README.md")
 	require.NoError(t, err)
 	names := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(readme), -1)
 	require.NotEmpty(t, names)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/otelpull"
+	"github.com/jetpull/jetpull/partition"
 )
 
 // classed is an error that says its class by itself.
@@ -40,7 +41,9 @@ func TestErrorType(t *testing.T) {
 		{func(context.Context, *jetpull.Msg) error { return errors.Join(nil, path, errors.New("and more")) }, "*fs.PathError"},
 		{func(context.Context, *jetpull.Msg) error { return fmt.Errorf("%w, and %w", path, context.Canceled) }, "*fs.PathError"},
 		{func(context.Context, *jetpull.Msg) error { return jetpull.Terminate("wrong", classed{}) }, "unknown_order"},
-		{func(context.Context, *jetpull.Msg) error { return jetpull.Terminate("wrong", nil) }, "*worker.TerminateError"},
+		{func(context.Context, *jetpull.Msg) error { return jetpull.Terminate("wrong", nil) }, "*jetpull.TerminateError"},
+		{func(context.Context, *jetpull.Msg) error { return fmt.Errorf("%w %w", nil, nil) }, "*fmt.wrapErrors"},
+		{func(context.Context, *jetpull.Msg) error { return errors.Join(fmt.Errorf("%w", nil), path) }, "*fmt.wrapError"},
 		{func(context.Context, *jetpull.Msg) error { panic("boom") }, "panic"},
 	} {
 		s := newScene(t)
@@ -96,4 +99,24 @@ func TestConsumedAreThoseThatWereDelivered(t *testing.T) {
 	}, jetpull.Prefetch(10)))
 	require.EqualValues(t, 9, s.sub.Stats().HandedBack)
 	require.EqualValues(t, 1, consumed(), "when nine have gone back")
+}
+
+// TestZeroValues passes zero values to all functions: each is refused, or observed without a panic.
+func TestZeroValues(t *testing.T) {
+	s := newScene(t)
+	_, err := otelpull.Handler(nil)
+	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+	_, err = otelpull.Observe(nil, nil)
+	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+	_, err = otelpull.ObserveSet(nil, nil)
+	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+	use, err := otelpull.Middleware(s.opts...)
+	require.NoError(t, err)
+	require.Nil(t, use(nil), "Consume refuses it")
+	require.NoError(t, use(func(context.Context, *jetpull.Msg) error { return nil })(t.Context(), new(jetpull.Msg)))
+	_, err = otelpull.Observe(new(jetpull.Subscription), nil, append(s.opts, otelpull.WithBacklog(time.Hour))...)
+	require.NoError(t, err)
+	_, err = otelpull.ObserveSet(new(partition.Set), nil, s.opts...)
+	require.NoError(t, err)
+	s.collect(t)
 }

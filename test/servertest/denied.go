@@ -1,0 +1,88 @@
+package servertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Log keeps what is written to it. It may be read meanwhile.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements [io.Writer].
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String is what was written.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Denied is a system whose user may publish to all subjects of its account but one.
+type Denied[N any] struct {
+	Node  *N // nil if it did not start
+	Log   *Log
+	named string
+}
+
+// StartDenied starts a system on a server that denies its user a subject. It returns when the start has ended. A start that goes on although the
+// log names the subject is ended. If the system did not start, the log must name the subject.
+func StartDenied[N any](tb testing.TB, subject string, start func(ctx context.Context, url string, log *slog.Logger) (*N, error)) *Denied[N] {
+	tb.Helper()
+	srv := RunServer(tb, WithConfig(fmt.Sprintf(`accounts { SYSTEM: { jetstream: enabled, users: [
+		{user: system, password: p, permissions: {publish: {allow: ">", deny: %q}}} ] } }`, subject)))
+	d := &Denied[N]{Log: &Log{}, named: `Permissions Violation for Publish to \"` + strings.TrimSuffix(subject, ">")}
+	ctx, cancel := context.WithCancel(tb.Context())
+	defer cancel()
+	started := make(chan *N, 1)
+	go func() {
+		n, err := start(ctx, strings.Replace(srv.URL(), "nats://", "nats://system:p@", 1), slog.New(slog.NewTextHandler(d.Log, nil)))
+		if err != nil {
+			n = nil
+		}
+		started <- n
+	}()
+	ended := false
+	require.NoError(tb, eventually(waitTimeout, func() error {
+		select {
+		case d.Node = <-started:
+			ended = true
+		default:
+			if !d.Named() {
+				return errors.New("it neither starts nor says why")
+			}
+		}
+		return nil
+	}))
+	if !ended { // it tries again until its time is over
+		cancel()
+		d.Node = <-started
+	}
+	require.True(tb, d.Node != nil || d.Named(), d.Log.String())
+	return d
+}
+
+// Named reports whether the log names the subject, at the level of warnings.
+func (d *Denied[N]) Named() bool {
+	for line := range strings.Lines(d.Log.String()) {
+		if strings.Contains(line, "level=WARN") && strings.Contains(line, d.named) {
+			return true
+		}
+	}
+	return false
+}
