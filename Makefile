@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-programs test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed bench-console bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-programs test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-cluster bench-relay bench-relay-sync bench-feed bench-console bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -35,11 +35,11 @@ PLAIN   := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -vet=off $(NODEBUG)'
 # The number of packages that are tested at a time. It is one more than the processors, because many tests mostly wait. The longest begin first.
 PACKAGES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # The packages that test-race leaves out: benchmarks alone, the relay's simulation, which has a line of its own, and PROGRAMS.
-UNTESTED := /bench(/(broker|client|partition|relay))?$$|/feed/internal/bench$$|/relay/internal/sim$$|/cmd/jetpull$$|/console/test$$|/test/(partition|security)$$|/examples/
+UNTESTED := /bench(/(broker|client|feed|partition|relay))?$$|/relay/internal/sim$$|/cmd/jetpull(/browser)?$$|/test/(partition|security)$$|/examples/
 LONGEST  := ./feed ./relay ./test ./broker ./broker/internal/journal . ./broker/internal/httpapi ./test/model ./partition
 # Packages whose tests run programs, or open pages in a browser. What these programs are made of is tested under the race detector in its own
 # packages, and nightly tests these under it too: there it takes them four times the processor time.
-PROGRAMS := ./console/test ./cmd/jetpull ./test/partition ./test/security ./bench ./bench/client ./examples/...
+PROGRAMS := ./cmd/jetpull/browser ./cmd/jetpull ./test/partition ./test/security ./bench ./bench/client ./examples/...
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,12 +67,12 @@ demo-partition: ## Keep the orders of 40 customers in order over three processes
 
 # With go run it would end with an error: that exits with 1 after an interrupt, whatever the program does.
 demo-console: ## Serve the console on 127.0.0.1:8222, with all systems and some failures
-	$(GO) build -o $(BIN)/demo-console ./console/test/demo
+	$(GO) build -o $(BIN)/demo-console ./cmd/jetpull/browser/demo
 	$(BIN)/demo-console
 
 screenshots: ## Write the screenshots in docs/console with Debian's chromium, from the data of demo-console
 	@mkdir -p docs/console
-	SCREENSHOTS=$(CURDIR)/docs/console $(GO) test ./console/test -run '^TestScreenshots$$' -count 1
+	SCREENSHOTS=$(CURDIR)/docs/console $(GO) test ./cmd/jetpull/browser -run '^TestScreenshots$$' -count 1
 
 console-assets: ## Fetch the console's third-party files from npm, at the versions in console/thirdparty.sh, and check their hashes
 	console/thirdparty.sh
@@ -92,7 +92,7 @@ test-programs: ## Run the part of test that runs programs, or opens pages in a b
 
 # Tests that measure memory are meaningless under the race detector. The relay's simulation and its scenarios take eight times as long there.
 test-plain: ## Run the part of test that is not under the race detector, the tools left out
-	$(PLAIN) $(GO) test $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 100
+	$(PLAIN) $(GO) test $(TESTARGS) -timeout 30m ./relay/internal/sim -sim.seed 1 -sim.count 100
 	$(PLAIN) $(GO) test -short -run '^($(call any,$(VOLUME)))$$' $(TESTARGS) $(VOLUMES)
 	$(PLAIN) $(GO) test -exec 'env -u GOGC -u GOMEMLIMIT' -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) ./test ./broker
 
@@ -143,7 +143,7 @@ nightly-simulation: DURATION = 4h
 nightly-simulation: sim-planted sim soak ## Run the simulations of nightly
 	$(GO) test ./feed -v -run '^(TestSimulation|TestPlantedBugs)$$' -count 1 -timeout 0 $(TESTARGS) -feed.count=50000 -feed.planted=true
 	$(GO) test ./relay/internal/sim -v -timeout 0 -count 1 $(TESTARGS) -sim.count 20000 -sim.planted
-	$(GO) test ./partition -v -run '^TestSimulation$$' -timeout 0 -count 1 $(TESTARGS) -partition.count 20000
+	$(GO) test ./partition -v -run '^TestSimulation$$' -timeout 0 -count 1 $(TESTARGS) -partition.count 50000
 
 nightly-tests: FUZZTIME = 2000000x
 nightly-tests: lint fuzz ## Run the linter, the fuzz targets and all tests of nightly
@@ -157,21 +157,26 @@ bench-against: ## Compare the client with that of REV (a revision, or the folder
 	@test -n "$(REV)" || { echo "make bench-against: REV is missing: REV=main, or REV=../other" >&2; exit 2; }
 	$(GO) run ./bench -against $(REV) $(BENCHARGS)
 
+bench-cluster: ## Measure what sync_interval always costs on three servers: publish, broadcast, push
+	$(GO) run ./bench -package ./bench/broker -run Cluster -col /sync -rounds 6 -benchtime 5000x $(BENCHARGS)
+
 bench-broker: ## Measure the webhook broker under load, and also a running one at JETPULL_BENCH_BESIDE if that is set
 	$(GO) run ./bench -package ./bench/broker -col /broker -rounds 3 -benchtime 5000x $(BENCHARGS)
 
 bench-relay: ## Compare the webhook relay with a naive path; quick run: BENCHARGS='-rounds 1 -benchtime 2000x'
 	$(GO) run ./bench -package ./bench/relay -col /path -rounds 3 -benchtime 20000x $(BENCHARGS)
 
+bench-relay-sync: ## Measure the settings of sync of the relay, at 64 senders and at one
+	$(GO) run ./bench -package ./bench/relay -run Sync -col /sync -rounds 6 -benchtime 5000x $(BENCHARGS)
+
 bench-feed: ## Compare the feed on PostgreSQL and SQLite with River
-	$(GO) run ./bench -package ./feed/internal/bench -col /on -rounds 3 -benchtime 100000x $(BENCHARGS)
+	$(GO) run ./bench -package ./bench/feed -col /on -rounds 3 -benchtime 100000x $(BENCHARGS)
 
 bench-console: ## Measure the response times of the console's pages, also with 1,000,000 dead letters and failed messages
-	$(GO) test ./console/test -run '^$$' -bench . -benchtime 200x -timeout 0 $(BENCHARGS)
+	$(GO) test ./cmd/jetpull/browser -run '^$$' -bench . -benchtime 200x -timeout 0 $(BENCHARGS)
 
-bench-partition: ## Compare package partition with a plain Consume and orbit.go's pcgroups
-	$(GO) run ./bench -package ./bench/partition -col /side -rounds 3 -benchtime 100000x -run 'OneMember|Fleet|Idle' $(BENCHARGS)
-	$(GO) run ./bench -package ./bench/partition -col /after -rounds 1 -benchtime 5x -run WithoutOwner -out $(OUT)/bench/owner $(BENCHARGS)
+bench-partition: ## Compare package partition with a plain Consume and pcgroups; writes the tables of docs/bench-partition.md, in at most 15 minutes
+	$(GO) run ./bench -package ./bench/partition -col /side -rounds 3 -benchtime 100000x -docs $(BENCHARGS)
 
 cover: ## Measure the tests' coverage; writes out/cover.html
 	@mkdir -p $(OUT)
@@ -194,7 +199,7 @@ vulncheck: $(BIN)/vulncheck $(BIN)/govulncheck ## Run govulncheck in all modules
 release-check: $(BIN)/release ## Install the command, and build a user of each public package, from a module proxy made from the tree
 	$(BIN)/release -version $(VERSION) check
 
-nats-matrix: ## Test pull, pins and the start of the broker against nats-server 2.11, 2.12, 2.14 and 2.15
+nats-matrix: ## Test pull, pins, partitions and the start of the broker against nats-server 2.11, 2.12, 2.14 and 2.15
 	tools/nats-matrix.sh
 
 # The commit of a release has a tag for each module: goreleaser must use this one.

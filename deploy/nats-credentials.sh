@@ -18,7 +18,7 @@ cat >"$nats.new" <<END
 listen: 0.0.0.0:4222
 # The health check in the container uses this listener.
 http: 127.0.0.1:8222
-jetstream { store_dir: /data }
+jetstream { store_dir: /data, sync_interval: always }
 authorization { user: broker, password: "$client" }
 cluster {
   name: jetpull

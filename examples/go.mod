@@ -21,7 +21,6 @@ require (
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
-	github.com/jetpull/jetpull/internal/service v0.0.0 // indirect
 	github.com/jinzhu/inflection v1.0.0 // indirect
 	github.com/jinzhu/now v1.1.5 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
@@ -69,8 +68,7 @@ require (
 	github.com/jetpull/jetpull v0.0.0
 	github.com/jetpull/jetpull/broker v0.0.0
 	github.com/jetpull/jetpull/feed v0.0.0
-	github.com/jetpull/jetpull/internal/progress v0.0.0
-	github.com/jetpull/jetpull/internal/webhook v0.0.0
+	github.com/jetpull/jetpull/internal/service v0.0.0
 	github.com/jetpull/jetpull/natsembed v0.0.0
 	github.com/jetpull/jetpull/otelpull v0.0.0
 	github.com/jetpull/jetpull/relay v0.0.0
@@ -91,10 +89,7 @@ replace (
 	github.com/jetpull/jetpull => ..
 	github.com/jetpull/jetpull/broker => ../broker
 	github.com/jetpull/jetpull/feed => ../feed
-	github.com/jetpull/jetpull/internal/dashboard => ../internal/dashboard
-	github.com/jetpull/jetpull/internal/progress => ../internal/progress
 	github.com/jetpull/jetpull/internal/service => ../internal/service
-	github.com/jetpull/jetpull/internal/webhook => ../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../natsembed
 	github.com/jetpull/jetpull/otelpull => ../otelpull
 	github.com/jetpull/jetpull/relay => ../relay

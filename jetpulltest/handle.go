@@ -28,15 +28,15 @@ func Handle(ctx context.Context, h jetpull.Handler, m *jetpull.Msg) Outcome {
 
 // settle settles a message that cannot fail to be settled: nothing is sent.
 func settle(m *jetpull.Msg, err error) {
-	term, ends := errors.AsType[*worker.TerminateError](err)
-	retry, again := errors.AsType[*worker.RetryError](err)
+	term, ends := errors.AsType[*jetpull.TerminateError](err)
+	retry, again := errors.AsType[*jetpull.RetryError](err)
 	switch {
 	case err == nil:
 		_ = m.Ack()
 	case ends:
 		_ = m.TermWithReason(term.Reason)
-	case errors.Is(err, worker.ErrFinal):
-		_ = m.TermWithReason(err.Error())
+	case errors.Is(err, jetpull.ErrPayload):
+		_ = m.TermWithReason(worker.GivenUp(int(m.Delivered()), err))
 	case again:
 		_ = m.NakWithDelay(retry.After)
 	default:

@@ -71,9 +71,12 @@ func Header(key, value string) Option {
 func NewMsg(subject string, data []byte, opts ...Option) *jetpull.Msg {
 	d := delivery{stream: "STREAM", consumer: "consumer", sequence: 1, delivered: 1, stored: time.Now()}
 	for _, o := range opts {
-		o(&d)
+		if o != nil {
+			o(&d)
+		}
 	}
-	reply := fmt.Sprintf("%s%s.%s.%d.%d.%d.%d.%d", wire.AckPrefix, d.stream, d.consumer, d.delivered, d.sequence, d.sequence, d.stored.UnixNano(), d.pending)
+	reply := fmt.Sprintf("%s%s.%s.%d.%d.%d.%d.%d", wire.AckPrefix, d.stream, d.consumer, d.delivered, d.sequence, d.sequence, d.stored.UnixNano(),
+		d.pending)
 	return testmsg.New(subject, reply, d.header, data, &record{}).(*jetpull.Msg)
 }
 

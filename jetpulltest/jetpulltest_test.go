@@ -57,20 +57,35 @@ func TestHandle(t *testing.T) {
 		h    jetpull.Handler
 		want jetpulltest.Outcome
 	}{
-		"nil":       {func(context.Context, *jetpull.Msg) error { return nil }, jetpulltest.Outcome{Verb: jetpulltest.Ack}},
-		"error":     {func(context.Context, *jetpull.Msg) error { return failed }, jetpulltest.Outcome{Verb: jetpulltest.Nak, Err: failed}},
-		"retry":     {func(context.Context, *jetpull.Msg) error { return jetpull.Retry(time.Minute, failed) }, jetpulltest.Outcome{Verb: jetpulltest.Nak, Delay: time.Minute, Err: failed}},
-		"terminate": {func(context.Context, *jetpull.Msg) error { return jetpull.Terminate("no use", failed) }, jetpulltest.Outcome{Verb: jetpulltest.Term, Reason: "no use", Err: failed}},
+		"nil":   {func(context.Context, *jetpull.Msg) error { return nil }, jetpulltest.Outcome{Verb: jetpulltest.Ack}},
+		"error": {func(context.Context, *jetpull.Msg) error { return failed }, jetpulltest.Outcome{Verb: jetpulltest.Nak, Err: failed}},
+		"retry": {
+			func(context.Context, *jetpull.Msg) error { return jetpull.Retry(time.Minute, failed) },
+			jetpulltest.Outcome{Verb: jetpulltest.Nak, Delay: time.Minute, Err: failed},
+		},
+		"terminate": {
+			func(context.Context, *jetpull.Msg) error { return jetpull.Terminate("no use", failed) },
+			jetpulltest.Outcome{Verb: jetpulltest.Term, Reason: "no use", Err: failed},
+		},
 		"payload": {
 			jetpull.HandleJSON(func(context.Context, int, *jetpull.Msg) error { return nil }),
-			jetpulltest.Outcome{Verb: jetpulltest.Term, Reason: `jetpull: bad payload: 4 bytes on a are not JSON for int: invalid character 'b' looking for beginning of value`, Err: jetpull.ErrPayload},
+			jetpulltest.Outcome{Verb: jetpulltest.Term, Reason: `failed 1 times: jetpull: bad payload: 4 bytes on a are not JSON for int: invalid character 'b' looking for beginning of value`, Err: jetpull.ErrPayload},
 		},
-		"ack":            {func(_ context.Context, m *jetpull.Msg) error { return m.Ack() }, jetpulltest.Outcome{Verb: jetpulltest.Ack}},
-		"double ack":     {func(ctx context.Context, m *jetpull.Msg) error { return m.DoubleAck(ctx) }, jetpulltest.Outcome{Verb: jetpulltest.Ack, Confirmed: true}},
-		"confirmed":      {func(ctx context.Context, m *jetpull.Msg) error { return jetpull.ConfirmAcks(ctx, m) }, jetpulltest.Outcome{Verb: jetpulltest.Ack, Confirmed: true}},
-		"nak":            {func(_ context.Context, m *jetpull.Msg) error { return m.Nak() }, jetpulltest.Outcome{Verb: jetpulltest.Nak}},
-		"nak with delay": {func(_ context.Context, m *jetpull.Msg) error { return m.NakWithDelay(time.Hour) }, jetpulltest.Outcome{Verb: jetpulltest.Nak, Delay: time.Hour}},
-		"term":           {func(_ context.Context, m *jetpull.Msg) error { return m.Term() }, jetpulltest.Outcome{Verb: jetpulltest.Term}},
+		"ack": {func(_ context.Context, m *jetpull.Msg) error { return m.Ack() }, jetpulltest.Outcome{Verb: jetpulltest.Ack}},
+		"double ack": {
+			func(ctx context.Context, m *jetpull.Msg) error { return m.DoubleAck(ctx) },
+			jetpulltest.Outcome{Verb: jetpulltest.Ack, Confirmed: true},
+		},
+		"confirmed": {
+			func(ctx context.Context, m *jetpull.Msg) error { return jetpull.ConfirmAcks(ctx, m) },
+			jetpulltest.Outcome{Verb: jetpulltest.Ack, Confirmed: true},
+		},
+		"nak": {func(_ context.Context, m *jetpull.Msg) error { return m.Nak() }, jetpulltest.Outcome{Verb: jetpulltest.Nak}},
+		"nak with delay": {
+			func(_ context.Context, m *jetpull.Msg) error { return m.NakWithDelay(time.Hour) },
+			jetpulltest.Outcome{Verb: jetpulltest.Nak, Delay: time.Hour},
+		},
+		"term": {func(_ context.Context, m *jetpull.Msg) error { return m.Term() }, jetpulltest.Outcome{Verb: jetpulltest.Term}},
 		"in progress": {func(_ context.Context, m *jetpull.Msg) error {
 			return errors.Join(m.InProgress(), m.InProgress())
 		}, jetpulltest.Outcome{Verb: jetpulltest.Ack, InProgress: 2}},
@@ -78,7 +93,10 @@ func TestHandle(t *testing.T) {
 			_, err := m.AckNext(ctx)
 			return err
 		}, jetpulltest.Outcome{Verb: jetpulltest.Ack, Err: jetpull.ErrNoMessages}},
-		"settled twice": {func(_ context.Context, m *jetpull.Msg) error { return errors.Join(m.Ack(), m.Nak()) }, jetpulltest.Outcome{Verb: jetpulltest.Ack, Err: jetstream.ErrMsgAlreadyAckd}},
+		"settled twice": {
+			func(_ context.Context, m *jetpull.Msg) error { return errors.Join(m.Ack(), m.Nak()) },
+			jetpulltest.Outcome{Verb: jetpulltest.Ack, Err: jetstream.ErrMsgAlreadyAckd},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := jetpulltest.NewMsg("a", []byte("body"))

@@ -9,13 +9,13 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// Recorder is a handler that records its calls. Its methods may be called from any number of goroutines.
+// Recorder is a handler that records its calls. The zero value acknowledges each message. Its methods may be called from any number of goroutines.
 type Recorder struct {
 	h jetpull.Handler
 
 	mu    sync.Mutex
 	calls []Call
-	more  chan struct{} // closed and replaced with each call
+	more  chan struct{} // closed with the next call; nil: nobody waits for that
 }
 
 // Call is one call of a handler.
@@ -26,20 +26,22 @@ type Call struct {
 
 // NewRecorder returns a Recorder that calls h for each message. If h is nil, it acknowledges each message.
 func NewRecorder(h jetpull.Handler) *Recorder {
-	if h == nil {
-		h = func(context.Context, *jetpull.Msg) error { return nil }
-	}
-	return &Recorder{h: h, more: make(chan struct{})}
+	return &Recorder{h: h}
 }
 
 // Handle is the [jetpull.Handler]. A call is recorded when h has returned. A call that panics is not.
 func (r *Recorder) Handle(ctx context.Context, m *jetpull.Msg) error {
-	err := r.h(ctx, m)
+	var err error
+	if r.h != nil {
+		err = r.h(ctx, m)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls = append(r.calls, Call{m, err})
-	close(r.more)
-	r.more = make(chan struct{})
+	if r.more != nil {
+		close(r.more)
+		r.more = nil
+	}
 	return err
 }
 
@@ -54,6 +56,9 @@ func (r *Recorder) Calls() []Call {
 func (r *Recorder) Wait(ctx context.Context, n int) ([]Call, error) {
 	for {
 		r.mu.Lock()
+		if r.more == nil {
+			r.more = make(chan struct{})
+		}
 		calls, more := slices.Clone(r.calls), r.more
 		r.mu.Unlock()
 		if len(calls) >= n {

@@ -8,6 +8,8 @@ module=github.com/golangci/golangci-lint/v2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp go.mod go.sum "$work"
+# Without its download, go list prints no folder.
+go mod download $module
 cp -R "$(go list -m -f '{{.Dir}}' $module)" "$work/source"
 chmod -R u+w "$work/source"
 list=$work/source/pkg/lint/lintersdb/builder_linter.go

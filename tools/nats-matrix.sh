@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests pull, pins and the start of the broker against each supported minor version of nats-server, in a copy of the tree whose workspace
+# Tests pull, pins, partitions and the start of the broker against each supported minor version of nats-server, in a copy of the tree whose workspace
 # replaces the module. Run it from the root of the repository; the arguments are versions in place of those below.
 set -euo pipefail
 
@@ -29,6 +29,7 @@ for version in "${versions[@]}"; do
 	{
 		go test -short -count 1 ./test -run '^Test(Fetch|Consume|Messages|Pin|Standby|Unpin|APin|AnUnpin|Advisories)' -skip "$faults" &&
 			go test -short -count 1 ./natsembed ./cmd/jetpull -run '^Test(StoreOutlivesTheServer|Restart|DeployedCommandRuns)$' &&
+			go test -short -count 1 ./test/partition -run '^Test(Fact|Open|MembersAndWhatIsGone|HandOverAfterAnyResult|HandOversRepeatNothing|Resize)' &&
 			go test -short -count 1 ./broker -run '^Test(PushDelivery|RetriesSurviveARestart|OneProcessPerStore)$'
 	} || failed+=("$version")
 done

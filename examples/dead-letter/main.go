@@ -153,6 +153,10 @@ func requeue(ctx context.Context, js jetstream.JetStream, out io.Writer) (int, e
 			return n, err
 		}
 		h := dead.Headers()
+		// Whoever may publish dead letters writes these headers: do not publish wherever they say.
+		if h.Get(jetpull.HeaderDeadStream) != stream || !strings.HasPrefix(h.Get(jetpull.HeaderDeadSubject), "example.orders.") {
+			return n, fmt.Errorf("dead letter %d is not of an order: %v", dead.Sequence(), h)
+		}
 		again := nats.NewMsg(h.Get(jetpull.HeaderDeadSubject))
 		again.Data = dead.Data()
 		maps.Copy(again.Header, h)
@@ -162,7 +166,7 @@ func requeue(ctx context.Context, js jetstream.JetStream, out io.Writer) (int, e
 		// Not the id that the message had: the stream may remember that, and would drop the message as a duplicate. With
 		// the sequence of the dead letter a requeue that is interrupted and done again stores it once.
 		id := fmt.Sprintf("%s-requeued-%d", cmp.Or(h.Get(jetpull.HeaderDeadMsgID), "message"), dead.Sequence())
-		if _, err := js.PublishMsg(ctx, again, jetstream.WithMsgID(id)); err != nil {
+		if _, err := js.PublishMsg(ctx, again, jetstream.WithMsgID(id), jetstream.WithExpectStream(stream)); err != nil {
 			return n, err
 		}
 		// Only when the stream has the message is the dead letter done with.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/feed"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
 // report prints what was done and writes the chart. It fails where a ranking is not what it has to be, or where more
@@ -129,7 +129,8 @@ func (d *demo) proof(out io.Writer) error {
 	if repeated > concurrency {
 		return fmt.Errorf("%d attempts were repeated; the killed watcher had begun %d at most", repeated, concurrency)
 	}
-	_, err := fmt.Fprintf(out, "%d attempts: %d by watcher A, which was killed after %s, %d by B. %d items were attempted twice, because A had begun them when it was killed.\n",
+	_, err := fmt.Fprintf(out, "%d attempts: %d by watcher A, which was killed after %s, %d by B. %d items were attempted twice, because A had "+
+		"begun them when it was killed.\n",
 		len(d.calls), byWatcher["A"], progress.Short(d.killed), byWatcher["B"], repeated)
 	return err
 }

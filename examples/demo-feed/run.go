@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/feed"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
 const (

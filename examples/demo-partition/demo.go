@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 	"github.com/jetpull/jetpull/partition"
 )
 
@@ -143,7 +143,8 @@ func demo(ctx context.Context, chart string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%d orders of %d customers, handled by 3 members, one of them killed: %d lost, %d out of order, %d repeated\nChart of the owner of each partition: %s\n",
+	_, err = fmt.Fprintf(out, "%d orders of %d customers, handled by 3 members, one of them killed: %d lost, %d out of order, %d repeated\nChart of "+
+		"the owner of each partition: %s\n",
 		o.handled, customers, orders*customers-o.handled, o.outOfOrder, o.repeated, chart)
 	return err
 }

@@ -135,7 +135,8 @@ func serve(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer stop()
-	if _, err := fmt.Fprintf(out, "server at %s; start members, and see them with: jetpull partition watch billing --nats %s\n", srv.URL(), srv.URL()); err != nil {
+	if _, err := fmt.Fprintf(out, "server at %s; start members, and see them with: jetpull partition watch billing --nats %s\n", srv.URL(),
+		srv.URL()); err != nil {
 		return err
 	}
 	if err := publish(ctx, js, 1_000_000, time.Second); !errors.Is(err, context.Canceled) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 	"github.com/jetpull/jetpull/relay/client"
 )
 
@@ -22,10 +22,12 @@ func (d *demo) report(out io.Writer, chart string) error {
 			progress.Count(r.densest()), fmt.Sprintf("%s in %g s", progress.Count(r.limit), r.window.Seconds()),
 		})
 	}
-	if err := progress.Table(out, []string{"receiver", "", ">events", ">POSTs", "answers", ">polls", ">most POSTs in a window", ">limit"}, rows); err != nil {
+	if err := progress.Table(out, []string{"receiver", "", ">events", ">POSTs", "answers", ">polls", ">most POSTs in a window", ">limit"},
+		rows); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(out, "\n%s events of %d sources in %s. %s failed at first, and succeeded after a redrive. Each sender got a callback for each result.\n",
+	if _, err := fmt.Fprintf(out, "\n%s events of %d sources in %s. %s failed at first, and succeeded after a redrive. Each sender got a callback "+
+		"for each result.\n",
 		progress.Count(d.events), len(sources), progress.Short(d.lasted), progress.Count(d.redriven)); err != nil {
 		return err
 	}
@@ -97,7 +99,8 @@ func (d *demo) draw(path string) error {
 			marks = append(marks, progress.Mark{X: d.repaired.Seconds(), Name: "repaired; its failed messages are redriven"})
 		}
 		charts = append(charts, progress.Chart{
-			Marks: marks, Title: r.name + ": " + r.about, XTitle: "seconds", YTitle: fmt.Sprintf("POSTs in %g s", r.window.Seconds()), Series: []progress.Series{rate, limit},
+			Marks: marks, Title: r.name + ": " + r.about, XTitle: "seconds", YTitle: fmt.Sprintf("POSTs in %g s", r.window.Seconds()),
+			Series: []progress.Series{rate, limit},
 		})
 	}
 	return progress.SaveChart(path, charts...)

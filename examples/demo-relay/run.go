@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/jetpull/jetpull/internal/progress"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/service/progress"
+	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/relay"
 	"github.com/jetpull/jetpull/relay/client"
 )
@@ -264,7 +264,8 @@ func (d *demo) redrive(ctx context.Context) error {
 		ID, State string
 		Done      int
 	}
-	if err := d.relay.Call(ctx, http.MethodPost, "/v1/failed:redrive", map[string]any{"filter": map[string]string{"receiver": "billing"}}, &o); err != nil {
+	if err := d.relay.Call(ctx, http.MethodPost, "/v1/failed:redrive", map[string]any{"filter": map[string]string{"receiver": "billing"}},
+		&o); err != nil {
 		return err
 	}
 	tick := time.NewTicker(lookEvery)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
 const (

@@ -92,7 +92,7 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	return <-published
 }
 
-func fetch(ctx context.Context, sub *jetpull.Subscription, out io.Writer, what string, n int, opts ...jetpull.Option) error {
+func fetch(ctx context.Context, sub *jetpull.Subscription, out io.Writer, what string, n int, opts ...jetpull.FetchOption) error {
 	msgs, err := sub.Fetch(ctx, n, opts...)
 	if err != nil {
 		return err

@@ -51,9 +51,11 @@ type Operation struct {
 	UpTo uint64
 	// Next is the position at which the operation continues; 0: at none.
 	Next uint64
-	// Matched is how many items were selected when it began. Skipped items were no longer to be done when their turn came. A process
-	// that is killed loses the count of the items that it has done since it saved.
+	// Matched is how many items were selected when it began. Skipped items were no longer to be done when their turn came. Failed items
+	// cannot be done, such as one whose record cannot be decoded: they stay as they are. A process that is killed loses the count of the
+	// items that it has done since it saved.
 	Matched, Done, Skipped int
+	Failed                 int `json:",omitempty"`
 	// Owner is the process that runs it; empty: none.
 	Owner     string `json:",omitempty"`
 	CreatedAt time.Time
@@ -97,12 +99,7 @@ func NewTable(r *registry.Registry, prefix string, kept uint64, earlier func(reg
 	t := &Table{kept: kept}
 	t.table = registry.Add(r, registry.Kind[Operation]{
 		Prefix: prefix,
-		Key: func(id registry.ID) string {
-			if id.Group == "" {
-				return id.Name
-			}
-			return id.Group + "." + id.Name
-		},
+		Key:    key,
 		Encode: func(o Operation) any { return o },
 		Decode: func(e registry.Entry) (registry.ID, Operation, error) {
 			var o Operation
@@ -114,10 +111,21 @@ func NewTable(r *registry.Registry, prefix string, kept uint64, earlier func(reg
 				err = errors.New("it is an operation without a kind")
 			}
 			o.Revision = e.Revision
-			return t.place(o.ID), o, err
+			place := t.place(o.ID)
+			if err == nil && (prefix+key(place) != e.Key || o.Number > 0 && o.ID != ID(o.Group, o.Number)) {
+				err = fmt.Errorf("it names operation %.100q of group %.100q", o.ID, o.Group) // whose place it would take
+			}
+			return place, o, err
 		},
 	})
 	return t
+}
+
+func key(id registry.ID) string {
+	if id.Group == "" {
+		return id.Name
+	}
+	return id.Group + "." + id.Name
 }
 
 var identifier = regexp.MustCompile(`^[0-9A-Za-z]+(-[0-9]+)?$`)

@@ -82,16 +82,17 @@ func (r *Runner) start(o Operation) {
 
 // progress is how far an operation is.
 type progress struct {
-	mu            sync.Mutex
-	next          uint64
-	done, skipped int
+	mu                    sync.Mutex
+	next                  uint64
+	done, skipped, failed int
 }
 
-func (p *progress) advance(next uint64, skipped int) {
+func (p *progress) advance(next uint64, skipped, failed int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next = next
 	p.skipped += skipped
+	p.failed += failed
 }
 
 func (p *progress) itemDone() {
@@ -104,7 +105,7 @@ func (p *progress) itemDone() {
 func (p *progress) of(o Operation) Operation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	o.Next, o.Done, o.Skipped = p.next, p.done, p.skipped
+	o.Next, o.Done, o.Skipped, o.Failed = p.next, p.done, p.skipped, p.failed
 	return o
 }
 
@@ -112,7 +113,7 @@ func (p *progress) of(o Operation) Operation {
 func (r *Runner) run(ctx context.Context, o Operation) error {
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := &progress{next: o.Next, done: o.Done, skipped: o.Skipped}
+	p := &progress{next: o.Next, done: o.Done, skipped: o.Skipped, failed: o.Failed}
 	ended := make(chan error, 1)
 	go func() { ended <- r.work(working, o, p) }()
 	ticker := time.NewTicker(r.every)
@@ -140,6 +141,10 @@ func (r *Runner) run(ctx context.Context, o Operation) error {
 			switch {
 			case o.State == Running && err == nil:
 				o.State = Done
+			case o.State == Running && !passes(err):
+				o.State = Cancelled
+				r.cfg.Log.Error("an operation is cancelled: its items cannot be selected", "operation", o.ID, "kind", o.Kind, "error", err)
+				err = nil
 			case ctx.Err() != nil:
 				o.Owner = "" // another process need not wait
 			}
@@ -194,22 +199,28 @@ func (r *Runner) work(ctx context.Context, o Operation, p *progress) error {
 		if err != nil {
 			return err
 		}
-		skipped, err := r.page(ctx, o, items, pace, p)
+		skipped, failed, err := r.page(ctx, o, items, pace, p)
 		if err != nil {
 			return err
 		}
-		p.advance(next, skipped)
+		p.advance(next, skipped, failed)
 		from = next
 	}
 	return nil
 }
 
-// page does some items, and returns how many were skipped. If it fails, the page is selected again, without the items that were done
-// but with those that were skipped.
-func (r *Runner) page(ctx context.Context, o Operation, items []Item, pace *pace, p *progress) (int, error) {
+// passes reports whether an error may be gone when what failed is tried again.
+func passes(err error) bool {
+	return errors.Is(err, stored.ErrUnavailable) || errors.Is(err, errLost) || errors.Is(err, context.Canceled) || errors.Is(err,
+		context.DeadlineExceeded)
+}
+
+// page does some items, and returns how many were skipped and have failed. If it returns an error, the page is selected again, without the
+// items that were done but with the others.
+func (r *Runner) page(ctx context.Context, o Operation, items []Item, pace *pace, p *progress) (skipped, failed int, err error) {
 	feeding, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	var skipped atomic.Int64
+	var skips, failures atomic.Int64
 	var working sync.WaitGroup
 	places := make(chan struct{}, parallel)
 	for _, item := range items {
@@ -225,17 +236,20 @@ func (r *Runner) page(ctx context.Context, o Operation, items []Item, pace *pace
 			defer func() { <-places }()
 			done, err := item(context.WithoutCancel(ctx))
 			switch {
-			case err != nil:
+			case err != nil && passes(err):
 				fail(err)
+			case err != nil:
+				failures.Add(1)
+				r.cfg.Log.Warn("an item of an operation failed, and is passed over", "operation", o.ID, "kind", o.Kind, "error", err)
 			case done:
 				p.itemDone()
 			default:
-				skipped.Add(1)
+				skips.Add(1)
 			}
 		})
 	}
 	working.Wait()
-	return int(skipped.Load()), context.Cause(feeding)
+	return int(skips.Load()), int(failures.Load()), context.Cause(feeding)
 }
 
 // catchUp bounds the time that a pace makes good when it was held up.

@@ -22,8 +22,9 @@ const (
 	saveEvery = time.Second
 )
 
-// Item does the operation to one item. It returns false if that is no longer to be done. After an error the item is selected again.
-// Its context does not end with a cancel or a stop.
+// Item does the operation to one item. It returns false if that is no longer to be done. After [stored.ErrUnavailable] the item is
+// selected again. Any other error is the item's own: it counts as failed, and the operation goes on behind it. Its context does not end
+// with a cancel or a stop.
 type Item func(ctx context.Context) (done bool, err error)
 
 // Kind says which items an operation is for.

@@ -2,14 +2,18 @@ package jsstream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/stored"
+	"github.com/jetpull/jetpull/internal/watch"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 const (
@@ -18,8 +22,11 @@ const (
 	heartbeat = time.Second
 	// progressPause is how often a start looks how far the stream is read.
 	progressPause = 100 * time.Millisecond
-	// batch is how many messages are asked for at a time.
-	batch = 10_000
+	// batch is how many messages are asked for at a time, and pullExpires for how long.
+	batch       = 10_000
+	pullExpires = 30 * time.Second
+	// inactive is how long the server keeps a consumer that nobody pulls from.
+	inactive = 5 * time.Minute
 )
 
 // Feed is a stream that is followed.
@@ -32,12 +39,19 @@ type Feed struct {
 	// Shared says that the server is not this process's: it may fall silent.
 	Shared bool
 	// See gets each message, one at a time, in the order of the stream. It has returned before Seen says so.
-	See func(msg jetstream.Msg, meta *jetstream.MsgMetadata)
+	See func(msg *nats.Msg, meta *nats.MsgMetadata)
 	// Seen is how far the stream is read: what is there at the start, too.
 	Seen *Progress
+	// Replaced is called when the stream was deleted and created again, before it is read from its start. Nil: only what has later sequences than
+	// those that were seen is certain to be read.
+	Replaced func()
+	// Known returns the highest sequence that is known in other ways. Nil: none is.
+	Known func() uint64
 	// Reading is called every now and then until all has come that the stream had at the start. Nil: it is not called.
 	Reading func()
 	Log     *slog.Logger
+
+	created time.Time // the stream, when it was first read
 }
 
 // Follow reads a stream from what was not seen yet and goes on until run ends. It returns when all has come that the stream
@@ -47,54 +61,166 @@ func Follow(ctx, run context.Context, f Feed) (wait func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the state of a stream: %w", err)
 	}
-	name := info.Config.Name
-	var consumer jetstream.Consumer
-	err = Insist(ctx, func(ctx context.Context) (err error) {
-		consumer, err = f.JS.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{
-			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: f.Seen.Reached() + 1, HeadersOnly: f.HeadersOnly,
-		})
-		return err
-	})
+	if f.Replaced != nil {
+		f.Seen.begin(info.Created)
+	}
+	consumer, err := f.consumer(ctx, info.Config.Name)
 	if err != nil {
-		return nil, fmt.Errorf("follow stream %s: %w", name, err)
+		return nil, fmt.Errorf("follow stream %s: %w", info.Config.Name, err)
 	}
-	opts := []jetstream.PullConsumeOpt{jetstream.PullMaxMessages(batch), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-		f.Log.Debug("following a stream", "stream", name, "error", err)
-	})}
-	if f.Shared {
-		opts = append(opts, jetstream.PullHeartbeat(heartbeat))
-	}
-	reading, err := consumer.Consume(f.see, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("follow stream %s: %w", name, err)
-	}
+	f.created = info.Created
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		<-run.Done()
-		reading.Stop()
-		<-reading.Closed()
+		f.read(run, consumer)
 	}()
 	return func() { <-ended }, f.caughtUp(ctx, info)
 }
 
-// UpToNow returns the last sequence that the stream has, when all up to there was read.
-func (f *Feed) UpToNow(ctx context.Context) (uint64, error) {
-	info, err := InfoOf(ctx, f.Stream)
-	if err != nil {
-		return 0, fmt.Errorf("read the state of a stream: %w", err)
-	}
-	return info.State.LastSeq, f.caughtUp(ctx, info)
+// consumer makes a consumer that begins with what was not seen yet.
+func (f *Feed) consumer(ctx context.Context, stream string) (info *jetstream.ConsumerInfo, err error) {
+	err = Insist(ctx, func(ctx context.Context) error {
+		consumer, err := f.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: f.Seen.Reached() + 1, HeadersOnly: f.HeadersOnly,
+			AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1, MemoryStorage: true, Replicas: 1, InactiveThreshold: inactive,
+		})
+		if err == nil {
+			info = consumer.CachedInfo()
+		}
+		return err
+	})
+	return info, err
 }
 
-func (f *Feed) see(msg jetstream.Msg) {
-	meta, err := msg.Metadata()
-	if err != nil {
-		f.Log.Warn("message without metadata ignored", "subject", msg.Subject(), "error", err)
+// read reads until run ends, with another consumer whenever one has left out a message or does not answer.
+func (f *Feed) read(run context.Context, consumer *jetstream.ConsumerInfo) {
+	for {
+		err := f.readBy(run, consumer)
+		if run.Err() != nil {
+			return
+		}
+		f.Log.Debug("following a stream", "stream", consumer.Stream, "error", err)
+		_ = watch.Sleep(run, RetryPause)
+		f.restart(run)
+		if err := f.Refill(run); err != nil {
+			f.Log.Debug("following a stream", "stream", consumer.Stream, "error", err)
+			continue
+		}
+		if next, err := f.consumer(run, consumer.Stream); err == nil {
+			consumer = next
+		} else {
+			f.Log.Debug("following a stream", "stream", consumer.Stream, "error", err)
+		}
+	}
+}
+
+// restart begins again if the stream is another one.
+func (f *Feed) restart(ctx context.Context) {
+	if f.Replaced == nil {
 		return
 	}
-	f.See(msg, meta)
-	f.Seen.Reach(meta.Sequence.Stream)
+	if info, err := InfoOf(ctx, f.Stream); err == nil && f.Seen.other(info) {
+		f.Log.Warn("a stream was deleted and created again, and is read from its start", "stream", info.Config.Name)
+		f.Replaced()
+		f.Seen.begin(info.Created)
+	}
+}
+
+var errGap = errors.New("the consumer has left out a message")
+
+// readBy reads by a consumer, until run or the connection ends, or the consumer does not deliver all messages in their order.
+//
+// The consumers of package jetstream take a message without a payload for one of the server, if its publisher has set the header Status. They
+// would come to it again and again. Here a message is one of the server if it has no reply subject.
+func (f *Feed) readBy(run context.Context, consumer *jetstream.ConsumerInfo) error {
+	nc, opts := f.JS.Conn(), f.JS.Options()
+	prefix := wire.APIPrefix(opts.APIPrefix, opts.Domain)
+	defer func() { _ = nc.Publish(prefix+"CONSUMER.DELETE."+consumer.Stream+"."+consumer.Name, nil) }()
+	beat := pullExpires / 2
+	if f.Shared {
+		beat = heartbeat
+	}
+	request, err := json.Marshal(map[string]any{"batch": batch, "expires": pullExpires, "idle_heartbeat": beat})
+	if err != nil {
+		return err
+	}
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := sub.SetPendingLimits(-1, -1); err != nil { // a pull is the limit
+		return err
+	}
+	defer endAt(run, nc, sub)()
+	left := 0 // messages that the present pull may still get
+	for delivered := uint64(0); ; {
+		if left == 0 {
+			if err := nc.PublishRequest(wire.NextSubject(prefix, consumer.Stream, consumer.Name), inbox, request); err != nil {
+				return err
+			}
+			left = batch
+		}
+		m, err := sub.NextMsg(2 * beat)
+		if err != nil {
+			return err
+		}
+		if m.Reply == "" {
+			switch status := m.Header.Get(wire.HeaderStatus); status {
+			case "100": // a heartbeat
+			case "408": // the pull has expired
+				left = 0
+			default:
+				return fmt.Errorf("the server answered %s %s", status, m.Header.Get(wire.HeaderDescription))
+			}
+			continue
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if delivered++; meta.Sequence.Consumer != delivered {
+			return errGap
+		}
+		left--
+		if m.Header.Get(headerFill) == "" {
+			f.See(m, meta)
+		}
+		f.Seen.Reach(meta.Sequence.Stream)
+	}
+}
+
+// endAt ends a subscription when run ends, or the connection: the server forgets the pull. The returned function waits for its goroutine.
+func endAt(run context.Context, nc *nats.Conn, sub *nats.Subscription) (stop func()) {
+	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	ctx, cancel := context.WithCancel(run)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-ctx.Done():
+		case <-lost:
+		}
+		_ = sub.Unsubscribe()
+	}()
+	return func() { cancel(); <-ended; nc.RemoveStatusListener(lost) }
+}
+
+// UpToNow returns the last sequence that the stream has, when all up to there was read.
+func (f *Feed) UpToNow(ctx context.Context) (uint64, error) {
+	for {
+		info, err := InfoOf(ctx, f.Stream)
+		if err != nil {
+			return 0, fmt.Errorf("read the state of a stream: %w", err)
+		}
+		if f.Replaced == nil || !f.Seen.other(info) {
+			return info.State.LastSeq, f.caughtUp(ctx, info)
+		}
+		if ended := watch.Sleep(ctx, progressPause); ended != nil {
+			return 0, fmt.Errorf("stream %s was deleted and created again, and is not read yet: %w", info.Config.Name, ended)
+		}
+	}
 }
 
 // caughtUp returns when all has come that the stream had at the time of info, and notes that. The server that the news
@@ -109,7 +235,7 @@ func (f *Feed) caughtUp(ctx context.Context, info *jetstream.StreamInfo) error {
 		err := f.Seen.Wait(wait, last)
 		done()
 		if err == nil {
-			f.Seen.Reach(info.State.LastSeq)
+			f.Seen.reach(info.State.LastSeq, info.Created)
 			return nil
 		}
 		if ctx.Err() != nil {

@@ -2,7 +2,6 @@ package jsstream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,12 +13,10 @@ import (
 
 	"github.com/jetpull/jetpull/internal/stored"
 	"github.com/jetpull/jetpull/internal/watch"
-	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // Reader reads single messages of the streams.
 type Reader struct {
-	nc       *nats.Conn
 	js       jetstream.JetStream
 	await    func(ctx context.Context) error
 	replicas int
@@ -28,7 +25,7 @@ type Reader struct {
 // NewReader returns a reader of streams that have so many replicas. It calls await before each request: await returns when
 // there is a connection, or the reason why the request is not worth sending.
 func NewReader(js jetstream.JetStream, replicas int, await func(ctx context.Context) error) *Reader {
-	return &Reader{nc: js.Conn(), js: js, await: await, replicas: replicas}
+	return &Reader{js: js, await: await, replicas: replicas}
 }
 
 // Last reads the last message of a subject. With replicas only the leader is
@@ -40,7 +37,7 @@ func (r *Reader) Last(ctx context.Context, stream jetstream.Stream, subject stri
 	if err := r.await(ctx); err != nil {
 		return nil, err
 	}
-	raw, err := stream.GetLastMsgForSubject(ctx, subject)
+	raw, err := Last(ctx, r.js, stream, subject)
 	return raw, missing(err, "nothing is stored on "+subject)
 }
 
@@ -76,7 +73,7 @@ func (r *Reader) At(ctx context.Context, stream jetstream.Stream, seq uint64) (*
 	if err := r.await(ctx); err != nil {
 		return nil, err
 	}
-	raw, err := stream.GetMsg(ctx, seq)
+	raw, err := At(ctx, r.js, stream, seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return r.AtLeader(ctx, stream.CachedInfo().Config.Name, seq)
 	}
@@ -97,11 +94,11 @@ func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jets
 		case !errors.Is(err, jetstream.ErrMsgNotFound):
 			return nil, missing(err, "")
 		}
-		deleted, err := r.deletedAtEnd(ctx, stream, seq)
+		deleted, err := r.deletedAtEnd(ctx, stream, []uint64{seq})
 		if err != nil {
 			return nil, missing(err, "")
 		}
-		if deleted {
+		if len(deleted) > 0 {
 			return nil, gone
 		}
 		if time.Since(begin) >= applyTime {
@@ -113,35 +110,51 @@ func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jets
 	}
 }
 
-// deletedAtEnd reports whether the leader knows that a message was deleted after which nothing is stored. The list of
-// deleted messages can be long, so it is read only if the sequence is within the stream.
-func (r *Reader) deletedAtEnd(ctx context.Context, name string, seq uint64) (bool, error) {
+// Gone returns those of some sequences whose messages were deleted, in ascending order, as far as the leader shows it. It ends at the
+// first message that is stored, so each request but the last finds at least one that is gone.
+func (r *Reader) Gone(ctx context.Context, stream string, seqs []uint64) (gone []uint64, err error) {
+	seqs = slices.Compact(slices.Sorted(slices.Values(seqs)))
+	for len(seqs) > 0 {
+		raw, err := r.fromLeader(ctx, stream, leaderRequest{Seq: seqs[0], Next: ">"})
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			atEnd, err := r.deletedAtEnd(ctx, stream, seqs)
+			return append(gone, atEnd...), missing(err, "")
+		case err != nil:
+			return gone, missing(err, "")
+		}
+		n, there := slices.BinarySearch(seqs, raw.Sequence)
+		gone = append(gone, seqs[:n]...)
+		if there {
+			return gone, nil
+		}
+		seqs = seqs[n:]
+	}
+	return gone, nil
+}
+
+// deletedAtEnd returns those of some sequences of which one answer of the leader shows that their messages were deleted. After them
+// nothing is stored. The list of deleted messages can be long, so it is read only if a sequence is within the stream.
+func (r *Reader) deletedAtEnd(ctx context.Context, name string, seqs []uint64) ([]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
 	defer cancel()
 	stream, err := r.js.Stream(ctx, name)
 	if err != nil {
-		return false, fmt.Errorf("state of stream %s: %w", name, err)
+		return nil, fmt.Errorf("state of stream %s: %w", name, err)
 	}
-	switch now := stream.CachedInfo(); {
-	case now.State.FirstSeq > seq:
-		return true, nil
-	case now.State.LastSeq < seq:
-		// With one copy there is nothing that could be ahead of it.
-		return now.Cluster == nil || len(now.Cluster.Replicas) == 0, nil
+	now := stream.CachedInfo()
+	// With one copy there is nothing that could be ahead of it.
+	alone := now.Cluster == nil || len(now.Cluster.Replicas) == 0
+	within := func(seq uint64) bool { return now.State.FirstSeq <= seq && seq <= now.State.LastSeq }
+	if slices.ContainsFunc(seqs, within) {
+		if now, err = stream.Info(ctx, jetstream.WithDeletedDetails(true)); err != nil {
+			return nil, fmt.Errorf("deleted messages of stream %s: %w", name, err)
+		}
 	}
-	detailed, err := stream.Info(ctx, jetstream.WithDeletedDetails(true))
-	if err != nil {
-		return false, fmt.Errorf("deleted messages of stream %s: %w", name, err)
-	}
-	return detailed.State.FirstSeq > seq || slices.Contains(detailed.State.Deleted, seq), nil
-}
-
-// leaderRequest is the request of STREAM.MSG.GET: for the last message of a subject, or for the first one that is
-// stored at a sequence or later.
-type leaderRequest struct {
-	Seq  uint64 `json:"seq,omitempty"`
-	Next string `json:"next_by_subj,omitempty"`
-	Last string `json:"last_by_subj,omitempty"`
+	return slices.DeleteFunc(slices.Clone(seqs), func(seq uint64) bool {
+		deleted := now.State.FirstSeq > seq || now.State.LastSeq < seq && alone || slices.Contains(now.State.Deleted, seq)
+		return !deleted
+	}), nil
 }
 
 // fromLeader reads from the leader, again while there may be none: then nobody
@@ -155,7 +168,7 @@ func (r *Reader) fromLeader(ctx context.Context, stream string, request leaderRe
 			return nil, err
 		}
 		attempt, done := context.WithTimeout(ctx, AttemptTimeout)
-		raw, err := r.requestFromLeader(attempt, stream, request)
+		raw, err := ask(attempt, r.js, stream, request)
 		done()
 		if err == nil || !passes(err) {
 			return raw, err
@@ -185,47 +198,4 @@ func passes(err error) bool {
 		}
 	}
 	return false
-}
-
-// leaderReply is the part of the answer to STREAM.MSG.GET that is used.
-type leaderReply struct {
-	Error   *jetstream.APIError `json:"error"`
-	Message struct {
-		Subject string    `json:"subject"`
-		Seq     uint64    `json:"seq"`
-		Header  []byte    `json:"hdrs"`
-		Data    []byte    `json:"data"`
-		Time    time.Time `json:"time"`
-	} `json:"message"`
-}
-
-func (r *Reader) requestFromLeader(ctx context.Context, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
-	opts := r.js.Options()
-	prefix := wire.APIPrefix(opts.APIPrefix, opts.Domain)
-	answer, err := r.nc.RequestWithContext(ctx, prefix+"STREAM.MSG.GET."+stream, body)
-	if err != nil {
-		return nil, fmt.Errorf("ask the leader of stream %s: %w", stream, err)
-	}
-	var reply leaderReply
-	if err := json.Unmarshal(answer.Data, &reply); err != nil {
-		return nil, fmt.Errorf("answer of stream %s to STREAM.MSG.GET: %w", stream, err)
-	}
-	if reply.Error != nil {
-		if reply.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return nil, jetstream.ErrMsgNotFound
-		}
-		return nil, fmt.Errorf("ask the leader of stream %s: %w", stream, reply.Error)
-	}
-	m := reply.Message
-	raw := &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Seq, Data: m.Data, Time: m.Time}
-	if len(m.Header) > 0 {
-		if raw.Header, err = nats.DecodeHeadersMsg(m.Header); err != nil {
-			return nil, fmt.Errorf("header of message %d: %w", m.Seq, err)
-		}
-	}
-	return raw, nil
 }

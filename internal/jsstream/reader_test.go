@@ -35,7 +35,10 @@ func replicated(t *testing.T, p *natstest.Peer) *replica {
 
 // storedMessage is a leader's answer to STREAM.MSG.GET.
 func storedMessage(seq uint64) map[string]any {
-	return map[string]any{"message": map[string]any{"seq": seq, "hdrs": []byte("NATS/1.0\r\nName: m\r\n\r\n"), "data": []byte("body"), "time": time.Now()}}
+	return map[string]any{"message": map[string]any{
+		"seq": seq, "hdrs": []byte("NATS/1.0\r\nName: m\r\n\r\n"), "data": []byte("body"),
+		"time": time.Now(),
+	}}
 }
 
 // A replica that lags says that there is no such message, and so does a leader that has not applied it yet. It is gone only if one answer of the
@@ -57,10 +60,13 @@ func TestOnlyADeleteIsNotFound(t *testing.T) {
 		"the leader goes on lagging":          {next: []uint64{0}, states: []jetstream.StreamState{state(1, 6)}, want: stored.ErrUnavailable},
 		"the stream of the leader is empty":   {next: []uint64{0}, states: []jetstream.StreamState{state(0, 0)}, want: stored.ErrUnavailable},
 		"all was deleted":                     {next: []uint64{0}, states: []jetstream.StreamState{state(8, 7)}, want: stored.ErrNotFound},
-		"the end was deleted":                 {next: []uint64{0}, states: []jetstream.StreamState{state(1, 8), state(1, 8, 3, 7, 8)}, want: stored.ErrNotFound},
-		"the leader changes":                  {next: []uint64{0, 7}, states: []jetstream.StreamState{state(1, 8), state(1, 6, 3)}},
-		"the leader cannot read":              {next: []uint64{0}, states: []jetstream.StreamState{state(1, 8, 3)}, want: stored.ErrUnavailable},
-		"there is one copy":                   {next: []uint64{0}, states: []jetstream.StreamState{state(1, 6)}, single: true, want: stored.ErrNotFound},
+		"the end was deleted": {
+			next: []uint64{0}, states: []jetstream.StreamState{state(1, 8), state(1, 8, 3, 7, 8)},
+			want: stored.ErrNotFound,
+		},
+		"the leader changes":     {next: []uint64{0, 7}, states: []jetstream.StreamState{state(1, 8), state(1, 6, 3)}},
+		"the leader cannot read": {next: []uint64{0}, states: []jetstream.StreamState{state(1, 8, 3)}, want: stored.ErrUnavailable},
+		"there is one copy":      {next: []uint64{0}, states: []jetstream.StreamState{state(1, 6)}, single: true, want: stored.ErrNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

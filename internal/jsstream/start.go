@@ -73,7 +73,8 @@ func Make(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig)
 		}
 		was := stream.CachedInfo().Config
 		if was.Replicas > max(1, c.Replicas) {
-			return fmt.Errorf("the stream %s has %d replicas and this process is configured with %d: give --replicas %[2]d, or change the streams first with `nats stream edit`", c.Name, was.Replicas, max(1, c.Replicas))
+			return fmt.Errorf("the stream %s has %d replicas and this process is configured with %d: give --replicas %[2]d, or change the streams first "+
+				"with `nats stream edit`", c.Name, was.Replicas, max(1, c.Replicas))
 		}
 		changed := c
 		changed.MaxBytes, changed.MaxMsgs, changed.MaxMsgSize = was.MaxBytes, was.MaxMsgs, was.MaxMsgSize

@@ -18,8 +18,9 @@ func TestAddresses(t *testing.T) {
 		"dial tcp: lookup ci.internal on [fe80::1%lo]:53: server misbehaving":               "dial tcp: lookup ci.internal on …: server misbehaving",
 		"address is not allowed for callbacks: ::; see networks":                            "address is not allowed for callbacks: …; see networks",
 		"address is not allowed for callbacks: fe80::1":                                     "address is not allowed for callbacks: …",
-		"the receiver answered 500 at 12:30:05.5, version 1.2.3, after 0.3 s: a: b.":        "the receiver answered 500 at 12:30:05.5, version 1.2.3, after 0.3 s: a: b.",
-		"connect to 192.0.2.1. It failed":                                                   "connect to …. It failed",
+		"the receiver answered 500 at 12:30:05.5, version 1.2.3, after 0.3 s: a: b.": "the receiver answered 500 at 12:30:05.5, version 1.2.3, " +
+			"after 0.3 s: a: b.",
+		"connect to 192.0.2.1. It failed": "connect to …. It failed",
 	} {
 		require.Equal(t, want, Addresses(text), text)
 	}

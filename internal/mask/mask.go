@@ -97,8 +97,10 @@ func single(raw string) string {
 var secretPaths = []string{
 	"slack.com", "slack-gov.com", "discord.com", "discordapp.com", "api.telegram.org",
 	"office.com", "office365.com", "logic.azure.com", "powerplatform.com", "powerautomate.com", // Microsoft Teams
-	"chat.googleapis.com", "webexapis.com", "api.flock.com", "hooks.zoom.us", "integrations.zoom.us", "feishu.cn", "larksuite.com", "hooks.mattermost.com", "rocket.chat",
-	"hooks.zapier.com", "make.com", "integromat.com", "maker.ifttt.com", "n8n.cloud", "pipedream.net", "webhook.site", "workers.tines.com", "tines.com", "automation.atlassian.com",
+	"chat.googleapis.com", "webexapis.com", "api.flock.com", "hooks.zoom.us", "integrations.zoom.us", "feishu.cn", "larksuite.com",
+	"hooks.mattermost.com", "rocket.chat",
+	"hooks.zapier.com", "make.com", "integromat.com", "maker.ifttt.com", "n8n.cloud", "pipedream.net", "webhook.site", "workers.tines.com",
+	"tines.com", "automation.atlassian.com",
 	"pagerduty.com", "victorops.com", "opsgenie.com", "incident.io", "sentry.io", "datadoghq.com", "grafana.net",
 	"hc-ping.com", "healthchecks.io", "betterstack.com", "betteruptime.com", "ntfy.sh", "pushcut.io", "api.day.app",
 	"api.netlify.com", "api.vercel.com", "api.render.com", "hub.docker.com", "api.cloudflare.com",

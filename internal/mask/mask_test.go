@@ -103,8 +103,10 @@ func FuzzURL(f *testing.F) {
 	f.Add("sqlite:f.db?_key=", "pass", "")
 	f.Fuzz(func(t *testing.T, before, password, after string) {
 		at := strings.HasPrefix(after, "@")
-		secret := at || strings.HasSuffix(before, "=") && strings.ContainsAny(before, "?;") || strings.HasSuffix(before, "https://hooks.slack.com/services/")
-		if !secret || len(password) < 4 || strings.Contains(before+after, password) || strings.Contains(errNotURL.Error()+`: connect: parse "://…@`, password) {
+		secret := at || strings.HasSuffix(before, "=") && strings.ContainsAny(before, "?;") || strings.HasSuffix(before,
+			"https://hooks.slack.com/services/")
+		if !secret || len(password) < 4 || strings.Contains(before+after, password) || strings.Contains(errNotURL.Error()+`: connect: parse "://…@`,
+			password) {
 			return
 		}
 		raw := before + password + after

@@ -72,16 +72,16 @@ func (r *Registry) Open(ctx, run context.Context, reader *jsstream.Reader) (wait
 	return wait, nil
 }
 
-func (r *Registry) see(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
+func (r *Registry) see(msg *nats.Msg, meta *nats.MsgMetadata) {
 	e := Entry{
-		Key:      strings.TrimPrefix(msg.Subject(), r.subject("")),
-		Revision: meta.Sequence.Stream, Created: meta.Timestamp, Value: msg.Data(),
+		Key:      strings.TrimPrefix(msg.Subject, r.subject("")),
+		Revision: meta.Sequence.Stream, Created: meta.Timestamp, Value: msg.Data,
 	}
 	for _, t := range r.tables {
 		if !strings.HasPrefix(e.Key, t.prefix()) {
 			continue
 		}
-		if err := t.apply(e, deleted(msg.Headers())); err != nil {
+		if err := t.apply(e, deleted(msg.Header)); err != nil {
 			r.cfg.Log.Warn("an entry of the registry cannot be read and is ignored", "key", e.Key, "error", err)
 		}
 		return

@@ -22,6 +22,8 @@ type Ack struct {
 	ConsumerSeq uint64
 	// Timestamp is when the stream stored the message, in nanoseconds since 1970 UTC.
 	Timestamp int64
+	// Pending is how many messages the consumer had left to deliver; 0 if the number is not decimal or over 18 digits.
+	Pending uint64
 }
 
 // ParseAck reads the reply subject of a delivered message, which is likely to begin with prefix: AckPrefix with stream and
@@ -62,21 +64,29 @@ func (a *Ack) parse(s string) (ok bool) {
 	if a.ConsumerSeq, s, ok = number(s); !ok {
 		return false
 	}
-	stored, _, ok := number(s)
+	stored, s, ok := number(s)
 	a.Timestamp = int64(stored)
+	if n, i := digits(s); i <= 18 && (i == len(s) || s[i] == '.') {
+		a.Pending = n
+	}
 	return ok && a.Timestamp >= 0
 }
 
 // number reads the decimal number that s begins with, and the dot behind it.
 func number(s string) (n uint64, rest string, ok bool) {
-	i := 0
-	for ; i < len(s) && s[i]-'0' <= 9; i++ {
-		n = n*10 + uint64(s[i]-'0')
-	}
+	n, i := digits(s)
 	if i == 0 || i > 19 || i == len(s) || s[i] != '.' {
 		return 0, "", false
 	}
 	return n, s[i+1:], true
+}
+
+// digits reads the decimal number that s begins with, and returns its length. One with more than 19 digits is wrong.
+func digits(s string) (n uint64, length int) {
+	for ; length < len(s) && s[length]-'0' <= 9; length++ {
+		n = n*10 + uint64(s[length]-'0')
+	}
+	return n, length
 }
 
 // Acknowledgement payloads, published to a message's reply subject. They are

@@ -22,6 +22,14 @@ var replies = []string{
 	"$JS.ACK.S.C.1.2.3.9223372036854775808.5", "$JS.ACK.hub.acc.S.C.1.2.3.4x.5.tok", "$JS.ACK.S.C.1.18446744073709551616.3.4.5",
 }
 
+func TestParseAckReadsWhatIsPending(t *testing.T) {
+	for i, want := range []uint64{7, 7, 7, 7, 7, 5, 0, 0} {
+		a, ok := ParseAck("", replies[i])
+		require.True(t, ok)
+		require.Equal(t, want, a.Pending, replies[i])
+	}
+}
+
 func TestParseAckDoesNotAllocate(t *testing.T) {
 	for _, subject := range replies {
 		require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = ParseAck("$JS.ACK.S.C.", subject) }), subject)
@@ -43,7 +51,10 @@ func FuzzParseAck(f *testing.F) {
 			require.Zero(t, got, subject)
 			return
 		}
-		want := Ack{meta.NumDelivered, meta.Sequence.Stream, meta.Sequence.Consumer, meta.Timestamp.UnixNano()}
+		want := Ack{meta.NumDelivered, meta.Sequence.Stream, meta.Sequence.Consumer, meta.Timestamp.UnixNano(), got.Pending}
+		if got.Pending > 0 {
+			want.Pending = meta.NumPending
+		}
 		require.Equal(t, want, got, subject)
 		if prefix := AckPrefix + meta.Stream + "." + meta.Consumer + "."; strings.Count(subject, ".") == 8 {
 			got, ok = ParseAck(prefix, subject)

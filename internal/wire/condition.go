@@ -39,7 +39,7 @@ const (
 	Over           // the pull ran to its end
 	Retry          // the server cannot serve the pull now: back off, pull again
 	Pin            // the pin id is stale: pull again without it
-	Config         // the terms of the pull are refused: never retry
+	Config         // the terms of the pull are refused: a call ends
 	Terminal       // the consumer is gone or cannot be pulled from
 )
 
@@ -80,7 +80,8 @@ var conditions = [...]struct {
 	{503, "", NoResponders},
 }
 
-func conditionOf(code int, description string) Condition {
+// ConditionOf returns the meaning of a status by its code and description.
+func ConditionOf(code int, description string) Condition {
 	for _, c := range conditions {
 		if n := len(c.prefix); c.code == code && len(description) >= n && strings.EqualFold(description[:n], c.prefix) {
 			return c.is

@@ -58,8 +58,19 @@ func Matches(filter, subject string) bool {
 	return len(f) == len(s)
 }
 
-// Publishable reports whether subject can be published to: tokens between dots, without spaces and wildcards.
+const (
+	// MaxSubject is the length of the longest subject that is published to if others may have chosen it. At a line of 4 KiB with a reply subject the
+	// server ends the connection, for good.
+	MaxSubject = 3 << 10
+	// MaxName is the length of the longest name of a stream or consumer that the server allows.
+	MaxName = 255
+)
+
+// Publishable reports whether subject can be published to: tokens between dots, without spaces and wildcards, and not too long.
 func Publishable(subject string) bool {
+	if len(subject) > MaxSubject {
+		return false
+	}
 	for token := range strings.SplitSeq(subject, ".") {
 		if token == "" || strings.ContainsAny(token, " \t\r\n\f*>") {
 			return false

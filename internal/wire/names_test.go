@@ -29,11 +29,15 @@ func TestAPIPrefix(t *testing.T) {
 
 func FuzzValidGroup(f *testing.F) {
 	server := regexp.MustCompile(`^[a-zA-Z0-9/_=-]{1,16}$`) // the check that nats-server 2.15 makes
-	for _, name := range []string{"jobs", "jobs\n", "\xff", "a", "Z9", "a-b_c/d=e", strings.Repeat("x", 16), "", "a b", "a.b", "*", ">", "é", "a+b", strings.Repeat("x", 17)} {
+	for _, name := range []string{
+		"jobs", "jobs\n", "\xff", "a", "Z9", "a-b_c/d=e", strings.Repeat("x", 16), "", "a b", "a.b", "*", ">", "é", "a+b",
+		strings.Repeat("x", 17),
+	} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		err, want := ValidGroup(name), server.MatchString(name)
-		require.True(t, err == nil && want || err != nil && !want && strings.Contains(err.Error(), strconv.Quote(name)), "%q: %v here, valid %v on the server", name, err, want)
+		require.True(t, err == nil && want || err != nil && !want && strings.Contains(err.Error(), strconv.Quote(name)),
+			"%q: %v here, valid %v on the server", name, err, want)
 	})
 }

@@ -38,7 +38,7 @@ func ParseStatus(h map[string][]string) (Status, bool) {
 		return Status{}, false
 	}
 	s := Status{Code: code, Description: last(h, HeaderDescription)}
-	s.Condition = conditionOf(code, s.Description)
+	s.Condition = ConditionOf(code, s.Description)
 	msgs, okMsgs := parseCount(last(h, HeaderPendingMsgs))
 	bytes, okBytes := parseCount(last(h, HeaderPendingBytes))
 	if okMsgs && okBytes {

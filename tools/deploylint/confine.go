@@ -64,7 +64,8 @@ func confinedPod(object runtime.Object) error {
 	want(!pod.HostNetwork && !pod.HostPID && !pod.HostIPC, "network, processes and IPC of its own")
 	sc := pod.SecurityContext
 	want(sc != nil && is(sc.RunAsNonRoot, true), "runAsNonRoot: true")
-	want(sc != nil && sc.SeccompProfile != nil && sc.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault, "seccompProfile: {type: RuntimeDefault}")
+	want(sc != nil && sc.SeccompProfile != nil && sc.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault,
+		"seccompProfile: {type: RuntimeDefault}")
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		sc := c.SecurityContext
 		want(sc != nil && is(sc.AllowPrivilegeEscalation, false), "allowPrivilegeEscalation: false in container "+c.Name)

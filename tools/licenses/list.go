@@ -181,5 +181,6 @@ func compare(old, now []byte) error {
 			differences = append(differences, "- "+name)
 		}
 	}
-	return fmt.Errorf("%s does not fit what the command is built of: run make licenses and commit the file\n%s", noticesFile, strings.Join(differences, "\n"))
+	return fmt.Errorf("%s does not fit what the command is built of: run make licenses and commit the file\n%s", noticesFile,
+		strings.Join(differences, "\n"))
 }

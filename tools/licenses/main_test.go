@@ -42,7 +42,10 @@ func module(t *testing.T, name string, files map[string]string, packages ...stri
 // A text is printed once, under all modules that have it, and a licence of a folder counts only where a package of it is held.
 func TestNotices(t *testing.T) {
 	text, err := notices([]*holding{
-		module(t, "a v1", map[string]string{"LICENSE": "\nFree  \r\n", "license.go": "package a", "sub/deep/x.go": "", "sub/LICENSE.md": "Sub", "other/COPYING": "Other"}, "sub/deep"),
+		module(t, "a v1", map[string]string{
+			"LICENSE": "\nFree  \r\n", "license.go": "package a", "sub/deep/x.go": "", "sub/LICENSE.md": "Sub",
+			"other/COPYING": "Other",
+		}, "sub/deep"),
 		module(t, "b v2", map[string]string{"LICENCE.txt": "Free", "NOTICE": "By B"}, "."),
 	})
 	if err != nil {

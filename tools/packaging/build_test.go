@@ -98,7 +98,8 @@ func build(project config.Project) (release, error) {
 	b := project.Builds[0]
 	r := release{config: project, command: filepath.Join(temporary, "jetpull")}
 	ldflags := strings.ReplaceAll(strings.Join(b.Ldflags, " "), "{{ .Tag }}", tag)
-	cmd := exec.Command("go", slices.Concat([]string{"build"}, b.Flags, []string{"-tags", strings.Join(b.Tags, ","), "-ldflags", ldflags, "-o", r.command, b.Main})...)
+	cmd := exec.Command("go", slices.Concat([]string{"build"}, b.Flags,
+		[]string{"-tags", strings.Join(b.Tags, ","), "-ldflags", ldflags, "-o", r.command, b.Main})...)
 	cmd.Dir = root
 	// The linker strips debugging information; other tests have compiled most packages without it.
 	cmd.Env = append(append(os.Environ(), "GOFLAGS=-buildvcs=false -gcflags=all=-dwarf=false", "GOWORK=", "GOOS=linux"), b.Env...)

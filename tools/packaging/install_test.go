@@ -47,7 +47,8 @@ func TestContentsOfTheRPM(t *testing.T) {
 	if slices.Sort(names); !slices.Equal(names, contents) {
 		t.Errorf("the package has %q, want %q", names, contents)
 	}
-	if nevra, err := rpm.Header.GetNEVRA(); err != nil || nevra.Name != "jetpull" || nevra.Version != strings.TrimPrefix(tag, "v") || nevra.Arch != rpmArch() {
+	if nevra, err := rpm.Header.GetNEVRA(); err != nil || nevra.Name != "jetpull" || nevra.Version != strings.TrimPrefix(tag,
+		"v") || nevra.Arch != rpmArch() {
 		t.Errorf("the package is %v (%v)", nevra, err)
 	}
 }
@@ -94,7 +95,8 @@ func install(t *testing.T) string {
 // The deb installs in a fresh root, systemd accepts its unit there, and the unit's command starts, is ready and stops.
 func TestDebInAFreshRoot(t *testing.T) {
 	dir := install(t)
-	out, err := exec.Command("dpkg-query", "--admindir="+filepath.Join(dir, "var/lib/dpkg"), "--show", "--showformat", "${Status} ${Version} ${Architecture}", "jetpull").Output()
+	out, err := exec.Command("dpkg-query", "--admindir="+filepath.Join(dir, "var/lib/dpkg"), "--show", "--showformat",
+		"${Status} ${Version} ${Architecture}", "jetpull").Output()
 	if want := "install ok installed " + strings.TrimPrefix(tag, "v") + " " + runtime.GOARCH; err != nil || string(out) != want {
 		t.Errorf("dpkg-query: %q (%v), want %q", out, err, want)
 	}
@@ -117,7 +119,8 @@ func TestDebInAFreshRoot(t *testing.T) {
 	t.Run("unit", func(t *testing.T) {
 		need(t, "systemd-analyze", "systemd")
 		// The root lacks the units that ours comes after, which is no error of ours.
-		if out, err := exec.Command("systemd-analyze", "verify", "--recursive-errors=no", "--man=no", "--root="+dir, "jetpull-broker.service").CombinedOutput(); err != nil || len(out) > 0 {
+		if out, err := exec.Command("systemd-analyze", "verify", "--recursive-errors=no", "--man=no", "--root="+dir,
+			"jetpull-broker.service").CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 		}
 	})

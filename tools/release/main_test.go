@@ -21,7 +21,8 @@ func TestPrepare(t *testing.T) {
 	}
 	write("go.work", "go 1.26.0\n\nuse (\n\t.\n\t./part\n)\n")
 	write("go.mod", "module "+own+"\n\ngo 1.26.0\n")
-	write("part/go.mod", "module "+own+"/part\n\ngo 1.26.0\n\nrequire (\n\texample.com/other v1.2.3\n\t"+own+" v0.0.0\n\t"+own+"x v0.0.0\n)\n\nreplace "+own+" => ..\n")
+	write("part/go.mod", "module "+own+"/part\n\ngo 1.26.0\n\nrequire (\n\texample.com/other v1.2.3\n\t"+own+" v0.0.0\n\t"+own+"x "+
+		"v0.0.0\n)\n\nreplace "+own+" => ..\n")
 	if err := prepare(root, "v0.7.0", false); err != nil {
 		t.Fatal(err)
 	}

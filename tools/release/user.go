@@ -18,7 +18,7 @@ import (
 )
 
 // apart are the modules for which no promise is made: tests, measurements and examples.
-var apart = []string{"test", "otelpull/test", "bench", "feed/internal/bench", "examples"}
+var apart = []string{"test", "bench", "examples"}
 
 // public lists the packages below root that users can import: neither commands nor internal, nor in a module that is apart.
 func public(root string) (packages []string, err error) {
@@ -32,7 +32,8 @@ func public(root string) (packages []string, err error) {
 		}
 		folder = filepath.ToSlash(folder)
 		name := entry.Name()
-		if folder != "." && (slices.Contains(apart, folder) || strings.HasPrefix(name, ".") || name == "internal" || name == "testdata" || name == "tools") {
+		if folder != "." && (slices.Contains(apart, folder) || strings.HasPrefix(name,
+			".") || name == "internal" || name == "testdata" || name == "tools") {
 			return filepath.SkipDir
 		}
 		ok, err := library(dir)
@@ -120,7 +121,8 @@ func upgraded(text, version string) error {
 	var failures []error
 	for _, r := range mod.Require {
 		if within(r.Mod.Path, own) && r.Mod.Version != version {
-			failures = append(failures, fmt.Errorf("after the upgrade to %s go.mod asks for %s %s: its own modules must ask for each other at one version; see prepare", version, r.Mod.Path, r.Mod.Version))
+			failures = append(failures, fmt.Errorf("after the upgrade to %s go.mod asks for %s %s: its own modules must ask for each other at one "+
+				"version; see prepare", version, r.Mod.Path, r.Mod.Version))
 		}
 	}
 	return errors.Join(failures...)
@@ -137,13 +139,15 @@ func unneeded(users []user) error {
 	for _, u := range users {
 		for _, name := range named(u.mod) {
 			if !slices.Contains(u.builtOf, name) {
-				failures = append(failures, fmt.Errorf("go.mod of a user of %s asks for %s, and the user's program has no package of it: move the tests that import it to a module of their own", u.pkg, name))
+				failures = append(failures, fmt.Errorf("go.mod of a user of %s asks for %s, and the user's program has no package of it: move the tests that "+
+					"import it to a module of their own", u.pkg, name))
 			}
 		}
 		ofWhitebox := slices.ContainsFunc(whitebox, func(module string) bool { return slices.Contains(u.builtOf, module) })
 		for _, name := range named(u.sum) {
 			if !slices.Contains(all, name) && !ofWhitebox {
-				failures = append(failures, fmt.Errorf("go.sum of a user of %s has %s, of which no public package is built: move the tests that import it to a module of their own", u.pkg, name))
+				failures = append(failures, fmt.Errorf("go.sum of a user of %s has %s, of which no public package is built: move the tests that import it to "+
+					"a module of their own", u.pkg, name))
 			}
 		}
 	}

@@ -1,0 +1,155 @@
+package jsstream
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// leaderRequest is the request of STREAM.MSG.GET: for the last message of a subject, or for the first one that is
+// stored at a sequence or later.
+type leaderRequest struct {
+	Seq  uint64 `json:"seq,omitempty"`
+	Next string `json:"next_by_subj,omitempty"`
+	Last string `json:"last_by_subj,omitempty"`
+}
+
+// leaderReply is the part of the answer to STREAM.MSG.GET that is used.
+type leaderReply struct {
+	Error   *jetstream.APIError `json:"error"`
+	Message struct {
+		Subject string    `json:"subject"`
+		Seq     uint64    `json:"seq"`
+		Header  []byte    `json:"hdrs"`
+		Data    []byte    `json:"data"`
+		Time    time.Time `json:"time"`
+	} `json:"message"`
+}
+
+// Next reads the first message that a stream has at a sequence or later on a subject, from the leader. Without a subject it reads the message at the
+// sequence. The error is [jetstream.ErrMsgNotFound] if there is none.
+//
+// It is for messages of other publishers. GetMsg of package jetstream takes sequence, subject, time and even a "not found" from the headers of the
+// message, if the stream allows direct get: the publisher can write these headers too, and they come before those of the server.
+func Next(ctx context.Context, js jetstream.JetStream, stream string, seq uint64, subject string) (*jetstream.RawStreamMsg, error) {
+	return ask(ctx, js, stream, leaderRequest{Seq: max(seq, 1), Next: subject})
+}
+
+// ask asks the leader of a stream once.
+func ask(ctx context.Context, js jetstream.JetStream, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	opts := js.Options()
+	prefix := wire.APIPrefix(opts.APIPrefix, opts.Domain)
+	answer, err := js.Conn().RequestWithContext(ctx, prefix+"STREAM.MSG.GET."+stream, body)
+	if err != nil {
+		return nil, fmt.Errorf("ask the leader of stream %s: %w", stream, err)
+	}
+	var reply leaderReply
+	if err := json.Unmarshal(answer.Data, &reply); err != nil {
+		return nil, fmt.Errorf("answer of stream %s to STREAM.MSG.GET: %w", stream, err)
+	}
+	if reply.Error != nil {
+		if reply.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+			return nil, jetstream.ErrMsgNotFound
+		}
+		return nil, fmt.Errorf("ask the leader of stream %s: %w", stream, reply.Error)
+	}
+	m := reply.Message
+	raw := &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Seq, Data: m.Data, Time: m.Time}
+	if len(m.Header) > 0 {
+		if raw.Header, err = nats.DecodeHeadersMsg(m.Header); err != nil {
+			return nil, fmt.Errorf("header of message %d: %w", m.Seq, err)
+		}
+	}
+	return raw, nil
+}
+
+// Last reads the last message that a stream has on a subject, and At the one at a sequence, from any server that has the stream, if the stream
+// allows direct get. Like [Next], they believe nothing of a message that its publisher could have written. The error is
+// [jetstream.ErrMsgNotFound] if the server that answers has no such message.
+func Last(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	return get(ctx, js, stream, leaderRequest{Last: subject})
+}
+
+// At is described with [Last].
+func At(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, seq uint64) (*jetstream.RawStreamMsg, error) {
+	return get(ctx, js, stream, leaderRequest{Seq: seq})
+}
+
+func get(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, request leaderRequest) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, CommitTimeout)
+	defer cancel()
+	config := stream.CachedInfo().Config
+	if !config.AllowDirect {
+		return ask(ctx, js, config.Name, request)
+	}
+	opts := js.Options()
+	subject, body := wire.APIPrefix(opts.APIPrefix, opts.Domain)+"DIRECT.GET."+config.Name, []byte(nil)
+	if request.Last != "" {
+		subject += "." + request.Last // a user may have the permission for some subjects
+	} else {
+		var err error
+		if body, err = json.Marshal(request); err != nil {
+			return nil, err
+		}
+	}
+	answer, err := js.Conn().RequestWithContext(ctx, subject, body)
+	if err != nil {
+		return nil, fmt.Errorf("read a message of stream %s: %w", config.Name, err)
+	}
+	switch raw, ok, err := Direct(answer); {
+	case err != nil || ok:
+		return raw, err
+	case answer.Header.Get("Status") == "404":
+		return nil, jetstream.ErrMsgNotFound
+	}
+	return nil, fmt.Errorf("read a message of stream %s: the server answered %s %s", config.Name, answer.Header.Get("Status"),
+		answer.Header.Get("Description"))
+}
+
+// ofDirectGet are the headers that the direct get API adds. The message does not have them.
+var ofDirectGet = []string{
+	"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence",
+	"Nats-UpTo-Sequence",
+}
+
+// Direct reads an answer of the direct get API (ADR-31). It is false for one that is no message, such as the end of a batch. The server adds the
+// place of a message behind the message's own headers, and only to messages. So the last value of each header counts.
+func Direct(m *nats.Msg) (one *jetstream.RawStreamMsg, ok bool, err error) {
+	last := func(key string) string {
+		values := m.Header[key]
+		if len(values) == 0 {
+			return ""
+		}
+		return values[len(values)-1]
+	}
+	if last("Nats-Sequence") == "" {
+		return nil, false, nil
+	}
+	seq, err := strconv.ParseUint(last("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return nil, false, fmt.Errorf("the answer has no sequence: %w", err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, last("Nats-Time-Stamp"))
+	if err != nil {
+		return nil, false, fmt.Errorf("message %d has no time: %w", seq, err)
+	}
+	one = &jetstream.RawStreamMsg{Subject: last("Nats-Subject"), Sequence: seq, Time: at, Data: m.Data, Header: nats.Header{}}
+	for key, values := range m.Header {
+		one.Header[key] = values
+	}
+	for _, key := range ofDirectGet {
+		delete(one.Header, key)
+	}
+	return one, true, nil
+}

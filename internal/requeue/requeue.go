@@ -1,0 +1,148 @@
+// Package requeue decides where the message of a dead letter may be published again.
+//
+// Every client that may publish to a stream of dead letters can write one, with any headers. An operator who requeues it has more permissions. So
+// the rule believes nothing that a dead letter says about its origin: the stream must exist, take the subject, and be the one that stores the
+// message.
+package requeue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/systems"
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// Letter is a dead letter.
+type Letter struct {
+	// Stream, Sequence and Time are where and when it is stored. They are the server's.
+	Stream   string
+	Sequence uint64
+	Time     time.Time
+	// Subject and Origin are the subject and the stream that the message had, as the dead letter's publisher states.
+	Subject, Origin string
+	Gone            bool // the payload was left out
+	Header          nats.Header
+	Data            []byte
+}
+
+// Refusal is why a message is not published, unlike an error that leaves this unknown.
+type Refusal string
+
+// Error implements error.
+func (r Refusal) Error() string { return string(r) }
+
+func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
+
+// Rule makes the messages of one operation. It may be used by several goroutines.
+type Rule struct {
+	info  func(ctx context.Context, stream string) (*jetstream.StreamInfo, error)
+	inbox string
+
+	mu    sync.Mutex
+	known map[string][]string // the subjects of streams; nil: no letter may name the stream. A wrong value is found by the expected stream
+}
+
+// mostKnown bounds the streams that a rule remembers, because each letter may name another one.
+const mostKnown = 100
+
+// New returns a rule that reads streams with info, which asks the leader. Inbox is the prefix of the connection's inboxes.
+func New(info func(ctx context.Context, stream string) (*jetstream.StreamInfo, error), inbox string) *Rule {
+	return &Rule{info: info, inbox: inbox, known: map[string][]string{}}
+}
+
+// Message returns the message to publish for a dead letter: to the subject that it had, where only the stream of its origin stores it, or
+// to another subject that the operator chose. An error that is no [Refusal] leaves open what may be published. The ID is that of the dead
+// letter, so that one which is requeued twice within the stream's duplicate window is stored once.
+func (r *Rule) Message(ctx context.Context, l Letter, to string) (*nats.Msg, error) {
+	m := &nats.Msg{Subject: cmp.Or(to, l.Subject), Header: Headers(l.Header, "Nats-", "Dead-Letter-"), Data: l.Data}
+	if l.Gone {
+		return nil, refuse("its payload was left out when the message was given up")
+	}
+	if err := Subject(m.Subject, r.inbox); err != nil {
+		return nil, err
+	}
+	if to == "" {
+		if err := r.takes(ctx, l.Origin, l.Subject); err != nil {
+			return nil, err
+		}
+		m.Header.Set(jetstream.ExpectedStreamHeader, l.Origin)
+	}
+	m.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("requeue:%s:%d:%d", l.Stream, l.Sequence, l.Time.UnixNano()))
+	return m, nil
+}
+
+// Subject refuses a subject to which a message that somebody else wrote is never published: one of the server, an inbox, or none at all.
+func Subject(subject, inbox string) error {
+	switch {
+	case len(subject) > wire.MaxSubject:
+		return refuse("subject %.100q has %d bytes: %d are the most", subject, len(subject), wire.MaxSubject)
+	case strings.HasPrefix(subject, "$"):
+		return refuse("subject %q belongs to the server, which may act on the message", subject)
+	case strings.HasPrefix(subject, nats.InboxPrefix), strings.HasPrefix(subject, strings.TrimSuffix(cmp.Or(inbox, nats.InboxPrefix), ".")+"."):
+		return refuse("subject %q is an inbox", subject)
+	case !wire.Publishable(subject):
+		return refuse("%q is not a subject to publish to", subject)
+	}
+	return nil
+}
+
+// takes refuses a stream that does not take a subject, or that only one of the systems publishes to.
+func (r *Rule) takes(ctx context.Context, stream, subject string) error {
+	if len(stream) > wire.MaxName {
+		return refuse("stream %.100q of its origin does not exist: no name has %d bytes", stream, len(stream))
+	}
+	r.mu.Lock()
+	subjects, ok := r.known[stream]
+	r.mu.Unlock()
+	if !ok {
+		info, err := r.info(ctx, stream)
+		switch {
+		case err == nil && systems.OfStream(stream, info.Config.Subjects) == "":
+			subjects = append([]string{}, info.Config.Subjects...)
+		case err == nil:
+			return refuse("stream %q of its origin belongs to the %s: requeue there", stream, systems.OfStream(stream, info.Config.Subjects))
+		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrInvalidStreamName), errors.Is(err, jetstream.ErrStreamNameRequired):
+		default:
+			return fmt.Errorf("read stream %q of its origin: %w", stream, err)
+		}
+		r.mu.Lock()
+		if len(r.known) >= mostKnown {
+			clear(r.known)
+		}
+		r.known[stream] = subjects
+		r.mu.Unlock()
+	}
+	if subjects == nil {
+		return refuse("stream %q of its origin does not exist: give another subject", stream)
+	}
+	for _, s := range subjects {
+		if wire.Matches(s, subject) {
+			return nil
+		}
+	}
+	return refuse("stream %q of its origin does not take subject %q: give another subject", stream, subject)
+}
+
+// Headers are the headers without those whose names begin with one of the prefixes.
+func Headers(h nats.Header, without ...string) nats.Header {
+	own := nats.Header{}
+headers:
+	for key, values := range h {
+		for _, prefix := range without {
+			if len(key) >= len(prefix) && strings.EqualFold(key[:len(prefix)], prefix) {
+				continue headers
+			}
+		}
+		own[key] = values
+	}
+	return own
+}
