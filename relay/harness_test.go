@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -35,15 +34,20 @@ func eventually(t testing.TB, met func() bool, otherwise string) {
 
 func within(t testing.TB, bound time.Duration, met func() bool, otherwise string) {
 	t.Helper()
+	require.True(t, metWithin(bound, met), otherwise)
+}
+
+func metWithin(bound time.Duration, met func() bool) bool {
 	ended, tick := time.After(bound), time.NewTicker(waitStep)
 	defer tick.Stop()
 	for !met() {
 		select {
 		case <-tick.C:
 		case <-ended:
-			t.Fatal(otherwise)
+			return false
 		}
 	}
+	return true
 }
 
 func testConfig(dir string) *Config {
@@ -156,7 +160,8 @@ func (s *site) status(source, id string) object {
 func (s *site) awaitStatus(source, id, status string) object {
 	s.t.Helper()
 	var o object
-	eventually(s.t, func() bool { o = s.status(source, id); return o["status"] == status }, fmt.Sprintf("%s/%s is not %s: %v", source, id, status, o))
+	became := metWithin(waitLong, func() bool { o = s.status(source, id); return o["status"] == status })
+	require.True(s.t, became, "%s/%s is not %s: %v", source, id, status, o)
 	return o
 }
 

@@ -49,6 +49,11 @@ func TestOtherHandsOnTheStreams(t *testing.T) {
 			var log servertest.Log
 			cfg := testConfig(t.TempDir())
 			cfg.NATS.URL = srv.URL()
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Log(log.String())
+				}
+			})
 			n, err := Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, nil)))
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, n.Stop(context.Background())) })
@@ -69,12 +74,12 @@ func TestOtherHandsOnTheStreams(t *testing.T) {
 				eventually(t, func() bool {
 					code, _ := s.call("POST", "/v1/messages", adminToken, message("a", id, receiver))
 					return code == 202 || code == 200
-				}, "not accepted\n"+log.String())
+				}, "not accepted")
 			}
 			s.awaitStatus("a", "after", "DONE")
 			s.awaitStatus("a", "failed", "FAILED")
-			eventually(t, func() bool { return callback.count() >= 8 }, "no callback\n"+log.String())
-			eventually(t, func() bool { return len(s.failed("message=failed")) == 1 }, "not listed\n"+log.String())
+			eventually(t, func() bool { return callback.count() >= 8 }, "no callback")
+			eventually(t, func() bool { return len(s.failed("message=failed")) == 1 }, "not listed")
 			require.EqualValues(t, 1, s.operate("skip", object{"filter": object{"message": "failed"}})["done"])
 			require.Empty(t, s.failed("message=failed"))
 		})

@@ -77,7 +77,7 @@ func (b *behind) pass(m *nats.Msg) error {
 		}
 		return m.Respond(answer)
 	}
-	return b.nc.PublishRequest("$JS.API."+request, m.Reply, m.Data)
+	return b.nc.PublishMsg(&nats.Msg{Subject: "$JS.API." + request, Reply: m.Reply, Data: m.Data}) // some requests await no answer
 }
 
 // A node has read a message that the stream's leader has not applied yet. The node keeps its jobs, and schedules likewise.

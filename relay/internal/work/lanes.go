@@ -112,7 +112,7 @@ func (w *Workers) laneWorker(one *lane) worker {
 	}
 }
 
-// awaitIdle returns when nothing has woken a lane for a while, and the server has no entry that waits or is in progress.
+// awaitIdle returns when nothing has woken a lane for a while, and the server has no entry for it.
 func (w *Workers) awaitIdle(ctx context.Context, one *lane) {
 	for {
 		select {
@@ -124,7 +124,9 @@ func (w *Workers) awaitIdle(ctx context.Context, one *lane) {
 		if w.lanes.look(ctx, one) {
 			continue
 		}
-		if n, err := w.store.Backlog(ctx, one.queue, one.owner); err == nil && n == 0 {
+		// Entries count even without a consumer, which may have been deleted with its stream.
+		first, err := w.store.First(ctx, one.queue, w.store.Filter(one.queue, one.owner))
+		if err == nil && first == nil {
 			return
 		}
 	}
