@@ -50,7 +50,7 @@ any       = $(subst $(space),|,$(strip $(1)))
 # in nightly. The packages that they are in are VOLUMES.
 VOLUME   := TestBrokersOnAClusterLoseNoJob TestStartsAndQuorumOfACluster TestContractOnThreeServers TestContractOnACluster \
 	TestModelAgreesWithACluster TestIdleReceiversHaveNoGoroutine TestDeletedReceiversAreCollected TestResponseThatIsLargerAsJSON \
-	TestOpenedStoreHasTheCompleteList TestPostgresFull TestSQLiteFull TestFetchReadsWhatItReturns TestPruneDatesInSteps
+	TestOpenedStoreHasTheCompleteList TestPostgresFull TestSQLiteFull TestFetchReadsWhatItReturns TestPruneDatesInSteps TestLargestBody
 VOLUMES  := ./broker ./broker/internal/httpapi ./relay ./relay/internal/store ./feed ./test/model
 
 demo: ## Handle a backlog of 100,000 orders on an embedded server, and print the server's counters
