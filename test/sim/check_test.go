@@ -99,7 +99,7 @@ func (a *audit) copied(f *course, d *delivery) bool {
 		case replaces && h.run != nil && h.run.from <= a.arrives(d.at):
 			return true
 		case h.verb == "" && !h.late: // its caller had it, and never settled it
-			return h.run != nil && h.deliverSeq < d.deliverSeq && h.at <= a.arrives(d.at) && (!h.done || d.at <= h.over)
+			return h.run != nil && f.deliveredAs(h) < d.at && h.at <= a.arrives(d.at) && (!h.done || d.at <= h.over)
 		case h.final():
 			return true
 		case replaces:
@@ -107,7 +107,7 @@ func (a *audit) copied(f *course, d *delivery) bool {
 		case h.late:
 			return h.at <= d.at // it has it still
 		}
-		return h.deliverSeq < d.deliverSeq && h.when >= d.at && h.verb == naked
+		return f.deliveredAs(h) < d.at && h.when >= d.at && h.verb == naked
 	})
 }
 
