@@ -45,11 +45,11 @@
 // process ended: with several handlers, an acknowledgement waits up to 200 µs for others. A Consume remembers the last
 // thousand messages that it settled. If the server redelivers one of them, no handler is called. It forgets them when the
 // consumer is recreated or reset (nats.go's ResetConsumer), so that handlers get them again, or when it has settled none for
-// AckWait and 5 s. It notices a reset by the consumer's sequence of a delivery, which falls to half or less. So it can miss
-// one if other clients get most of the messages. A server that crashes soon after the consumer was created can forget half
-// of all deliveries, which looks the same: then handlers get messages again. Other calls and processes do not share this
-// memory. If the consumer was deleted, [ConfirmAcks] waits until its context ends: the server answers 503, as it does for a
-// consumer without a leader.
+// AckWait and 5 s. A message that it holds when it notices a reset is handled once. It notices a reset by the consumer's
+// sequence of a delivery, which falls to half or less. So it can miss one if other clients get most of the messages. A server
+// that crashes soon after the consumer was created can forget half of all deliveries, which looks the same: then handlers get
+// messages again. Other calls and processes do not share this memory. If the consumer was deleted, [ConfirmAcks] waits until
+// its context ends: the server answers 503, as it does for a consumer without a leader.
 //
 // Handing a message back uses up a delivery. So does each stop of a worker that has read the message ahead. The server does
 // not deliver a message again after the last delivery that MaxDeliver allows. When Consume ends, it still handles such

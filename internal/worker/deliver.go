@@ -48,11 +48,7 @@ func (p *Pool[M]) take(ms []M, keys []string) {
 	now, before := p.ops.Now(), q.ready.n
 	for i, m := range ms {
 		id, delivered, number := p.ops.Identify(m)
-		if q.history.delivered(id, delivered, number) { // those that are held now will not be remembered
-			for e := q.held.next; e != &q.held; e = e.next {
-				e.before = true
-			}
-		}
+		q.history.delivered(id, delivered, number)
 		size := p.ops.Size(m)
 		e, known := p.known(id)
 		switch {

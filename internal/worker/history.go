@@ -31,18 +31,17 @@ type history struct {
 	lastAt      pull.At // when something was last added
 }
 
-// delivered takes in how often a message was delivered, and the consumer's number of this delivery. It reports whether the consumer was reset,
-// to deliver its messages again, and forgets those that were settled. Numbers grow. One that does not is of a server that crashed and has
-// forgotten deliveries, or of a consumer that was reset, or on three servers it was overtaken by a redelivery. After a reset all counts and
-// numbers start again at 1, and a crash forgets the last deliveries alone. So a message that was here before, counts as delivered once and has
-// a number of at most half was delivered after a reset. A crash right after the consumer was created looks the same.
-func (h *history) delivered(id ID, count, number uint64) (reset bool) {
+// delivered takes in how often a message was delivered, and the consumer's number of this delivery. If the consumer was reset, to deliver its
+// messages again, it forgets those that were settled. Messages that are held then are handled after the reset. Numbers grow. One that does not
+// is of a server that crashed and has forgotten deliveries, or of a consumer that was reset, or on three servers it was overtaken by a
+// redelivery. After a reset all counts and numbers start again at 1, and a crash forgets the last deliveries alone. So a message that was here
+// before, counts as delivered once and has a number of at most half was delivered after a reset. A crash right after the consumer was created
+// looks the same.
+func (h *history) delivered(id ID, count, number uint64) {
 	if number > 0 && number <= (h.number+1)/2 && count <= 1 && id.Seq <= h.highest {
 		h.forget()
-		reset = true
 	}
 	h.number = number
-	return reset
 }
 
 // add remembers a settlement, and drops the oldest beyond most.

@@ -209,6 +209,8 @@ func TestRedelivery(t *testing.T) {
 		"is forgotten after a reset, which is not one that was overtaken": `
 			pool; in 1 2 number=9 -> h1; ack1; h2; ack2 | in 1 n=2 number=3 -> ack1 | in 3 number=20; in 4 number=8; in 1 n=2 number=12 -> h3; ack3; h4; ack4; ack1
 			in 2 number=3 -> h2; ack2 | in 1 number=4 -> h1; ack1`,
+		"of what was held at a reset is settled again": `
+			pool; do 2 5s; in 1 2 number=9 -> h1; ack1; h2 | in 1 number=2; +5s -> @5s ack2; @5s h1; @5s ack1 | in 2 number=3 -> ack2`,
 		"is remembered for two AckWaits, and so many": `
 			pool remembers=2 wait=4s; in 1 2 3; in 1 n=2; in 3 n=2 -> h1; ack1; h2; ack2; h3; ack3; h1; ack1; ack3
 			+5s; in 3 n=3 -> ack3 | +5s; in 3 n=4 -> ack3 | +10s; in 3 n=5 -> h3; ack3`,

@@ -32,7 +32,6 @@ type entry[M any] struct {
 	parked  bool       // its handler has returned without settling it
 	insists bool       // its worker waits for its dead letter to be stored
 	gone    bool       // it is not held any more, and only its worker has it
-	before  bool       // it was delivered before a reset of the consumer
 	how     Settlement // by its worker
 
 	prev, next *entry[M] // in the list of all that are held
@@ -266,9 +265,7 @@ func (q *queue[M]) empty() bool {
 
 // done removes e, which was handled.
 func (q *queue[M]) done(e *entry[M], now pull.At) {
-	if !e.before {
-		q.history.add(now, e.id, e.how, q.consumer.Remembers)
-	}
+	q.history.add(now, e.id, e.how, q.consumer.Remembers)
 	q.remove(e)
 	q.advance(e)
 	if e.parked {

@@ -3,7 +3,10 @@ package sim
 import (
 	"math"
 	"slices"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest/model"
 )
@@ -222,8 +225,7 @@ func (a *audit) killedAt(life string, at time.Duration) bool {
 }
 
 // checkDuplicates: nothing was handed over again that had been settled, unless
-// a fault came in between. With ack policy none a server that crashes forgets what it
-// delivered, so there the fault may come before the message is handled.
+// a fault came in between, or a server that crashed forgot the delivery.
 func (a *audit) checkDuplicates() {
 	for _, seq := range a.order {
 		f := a.courses[seq]
@@ -275,12 +277,16 @@ func (a *audit) remembered(by time.Duration) time.Duration {
 	return least
 }
 
-// forgotten reports whether the server crashed, with ack policy none, between the delivery that was handed over and d.
+// forgotten reports whether the server crashed after the delivery that was handed over, and forgot it: it does not count it when it delivers the
+// message as d. It does not take an acknowledgement of such a delivery. If there are acknowledgements, the message was in flight at the crash.
+// checkCopies judges what a Consume remembers then.
 func (a *audit) forgotten(f *course, h *handing, d *delivery) bool {
-	return a.plan.ackNone() && slices.ContainsFunc(f.deliveries, func(first *delivery) bool {
-		return first.got == h && slices.ContainsFunc(a.plan.faults, func(x fault) bool {
-			return x.kind == faultCrash && x.at >= first.at && x.at <= d.at
-		})
+	from, by := f.deliveredAs(h), h.when
+	if a.plan.ackNone() {
+		by = d.at
+	}
+	return d.count <= h.count && slices.ContainsFunc(a.plan.faults, func(x fault) bool {
+		return x.kind == faultCrash && x.at >= from && x.at <= by
 	})
 }
 
@@ -298,7 +304,7 @@ func (a *audit) checkCopies() {
 			}
 			before := done[h.run]
 			if before != nil && before.over <= h.at && h.at < before.when+a.remembered(h.at)+lateMost && (!deleted || gone.at > h.at) &&
-				!a.looksReset(h.life, a.courses[seq].deliveredAs(before), h.at) {
+				!a.looksReset(before, a.courses[seq].deliveredAs(before), h.at) {
 				a.wrongWith(seq, "%v was handled by %s at %v though it was done with it at %v", h.deliveryID, h.life, h.at, before.when)
 			}
 			if h.final() && !h.dead {
@@ -308,12 +314,12 @@ func (a *audit) checkCopies() {
 	}
 }
 
-// looksReset reports whether the server crashed between two times, and then the consumer's numbers of the deliveries to a life fell to half or
-// less, as after a reset.
-func (a *audit) looksReset(life string, from, to time.Duration) bool {
+// looksReset reports whether the server crashed between two times, and then the consumer's numbers of the deliveries to the life of h fell to
+// half or less, as after a reset. What is still handled when the client sees that is not forgotten.
+func (a *audit) looksReset(h *handing, from, to time.Duration) bool {
 	return slices.ContainsFunc(a.crashes, func(at time.Duration) bool {
-		before, next := a.around(life, at)
-		return at >= from && at <= to && before != nil && next != nil && next.fallsToHalf(before)
+		before, next := a.around(h.life, at)
+		return at >= from && at <= to && before != nil && next != nil && next.fallsToHalf(before) && h.over <= a.arrives(next.at)
 	})
 }
 
@@ -356,4 +362,22 @@ func (f *course) nakedBy(life string, r *run, least uint64, from, to time.Durati
 		}
 	}
 	return f.naks[i], given == 1, true
+}
+
+// A server that forgot a delivery, and a consumer that was reset, number a redelivery like the first delivery, or lower.
+func TestRedeliveriesWithTheNumbersOfBefore(t *testing.T) {
+	h := &handing{deliveryID: deliveryID{seq: 1, deliverSeq: 45, count: 1}, life: "P1L1", at: 10, verb: naked, when: 30}
+	d := &delivery{deliveryID: deliveryID{seq: 1, deliverSeq: 39, count: 1}, life: "P1L1", at: 20}
+	f := &course{handings: []*handing{h}, deliveries: []*delivery{{deliveryID: h.deliveryID, life: "P1L1", at: 5, got: h}, d}}
+	a := &audit{schedule: &schedule{journal: newJournal(&plan{faults: []fault{{kind: faultCrash, at: 15}}})}}
+	require.True(t, a.copied(f, d), "it went back with the delivery that was handed over")
+	h.when = 19
+	require.False(t, a.copied(f, d), "it came after that went back")
+
+	d.at = 40
+	require.True(t, a.forgotten(f, h, d), "in flight at the crash")
+	h.when = 14
+	require.False(t, a.forgotten(f, h, d), "settled before it")
+	h.when, d.count = 30, 2
+	require.False(t, a.forgotten(f, h, d), "the server knows of the delivery")
 }
