@@ -250,8 +250,16 @@ func (a *audit) endedBefore(d *delivery) bool {
 		ended := func(at time.Duration) bool { return at >= early && at <= s.from }
 		return d.at >= s.from-a.plan.trip() && d.at <= s.to &&
 			(slices.ContainsFunc(a.calls, func(c call) bool { return c.life == d.life && ended(c.to) }) ||
-				slices.ContainsFunc(a.runs, func(r *run) bool { return r.life == d.life && (ended(r.end) || ended(r.stopped)) }))
+				slices.ContainsFunc(a.runs, func(r *run) bool {
+					return r.life == d.life && (ended(r.end) || ended(r.stopped) || r.refusedWithin(early, s.from))
+				}))
 	})
+}
+
+// refusedWithin reports whether a Consume that nobody stopped may have ended between two times, as when it refuses the consumer's new
+// configuration. Then its handlers went on, for its drain at most.
+func (r *run) refusedWithin(from, to time.Duration) bool {
+	return r.kind == useConsume && r.stopped == 0 && r.end >= from && r.end-min(r.drain, handlerMost)-drainGrace <= to
 }
 
 // story is the history as a failing seed prints it: all that happened to the
