@@ -1,7 +1,7 @@
 package pull
 
-// cover drops the pulls that a share group no longer needs and sends pulls for the demands that no open pull covers, as plan decides. Share
-// groups that found no free slots are covered too, when some have become free.
+// cover drops the pulls that a share group no longer needs and sends pulls for the demands that no open pull covers, as planCall and planStanding
+// decide. Share groups that found no free slots are covered too, when some have become free.
 func (e *Engine) cover(now At, s *share) {
 	e.coverShare(now, s)
 	e.refill(now)
@@ -37,15 +37,19 @@ func (e *Engine) coverShare(now At, s *share) {
 	}
 }
 
-// coverDemand does what plan decides.
+// coverDemand does what the policy decides for d, which no pull covers.
 func (e *Engine) coverDemand(now At, d *Demand, v *view) {
 	if e.capacity.free < e.capacity.slots/16 && !e.limits.Replay || e.capacity.free < 1 {
 		e.dropSilent(now)
 	}
+	var o order
 	if d.Mode == Standing {
 		d.stand.pace.note(now, d.n, v.trip)
+		o = planStanding(now, d, v)
+	} else {
+		o = planCall(d, v)
 	}
-	switch o := plan(now, d, v); o.step {
+	switch o.step {
 	case joins:
 		d.attach(o.open)
 	case hurries:

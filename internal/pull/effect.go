@@ -65,9 +65,10 @@ func (q *effects) deliver(d *Demand) {
 	}
 }
 
-// take returns the effects, and takes back the last result to reuse the memory. Messages leave their standing demand here, so that those
-// of several events are handed over at once.
-func (q *effects) take(done []Effect) []Effect {
+// Effects returns the effects since the last call, whose result it takes back to reuse the memory. Messages leave their standing demand here,
+// so that those of several events are handed over at once.
+func (e *Engine) Effects(done []Effect) []Effect {
+	q := &e.out
 	for i := range done {
 		if f := &done[i]; f.Kind == Deliver && cap(f.Msgs) > 0 {
 			clear(f.Msgs)

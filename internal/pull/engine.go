@@ -64,9 +64,6 @@ func New(base string, lim Limits, slots int, seed uint64) *Engine {
 // at notes the time of an event, which may move any deadline.
 func (e *Engine) at(now At) { e.now, e.timed = now, false }
 
-// Effects returns the effects since the last call, whose result it takes back to reuse the memory.
-func (e *Engine) Effects(done []Effect) []Effect { return e.out.take(done) }
-
 // SetLimits sets the limits of the pulls from now on.
 func (e *Engine) SetLimits(lim Limits) {
 	if e.limits.AckNone && !lim.AckNone {

@@ -37,7 +37,12 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	var owner *Demand
 	if p != nil {
 		owner = p.owner
-		e.arrived(now, p, size)
+		s.tries, s.claimed = 0, false
+		p.broughtAt(now)
+		e.capacity.free += p.took(size)
+		if owner != nil && !owner.Done {
+			e.report(owner, news{healthy: true})
+		}
 	}
 	to, d := s, s.next(owner)
 	if d == nil {
@@ -59,16 +64,6 @@ func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 		if gained || o == s || o == to {
 			e.cover(now, o)
 		}
-	}
-}
-
-// arrived accounts for a message that p brought.
-func (e *Engine) arrived(now At, p *pull, size int) {
-	p.broughtAt(now)
-	p.share.tries, p.share.claimed = 0, false
-	e.capacity.free += p.took(size)
-	if p.owner != nil && !p.owner.Done {
-		e.report(p.owner, news{healthy: true})
 	}
 }
 

@@ -5,9 +5,11 @@ import "strconv"
 // Inbox is one subscription. A pooled inbox serves pull after pull by a wildcard and the last token of the reply subject; a single one
 // serves one pull and is dropped.
 type Inbox struct {
+	// Fixed when its first pull is sent.
 	Subject string // what is subscribed to
 	Prefix  string // of the reply subjects; the subject itself for a single inbox
-	Ref     any    // the driver's: the goroutine that carries out effects sets it
+
+	Ref any // the driver's: the goroutine that carries out effects sets it
 
 	single bool
 	share  *share // of the pull it served last

@@ -15,7 +15,7 @@ const (
 	mostSilent = 2
 )
 
-// view is what a plan depends on, besides the share group.
+// view is what planCall and planStanding depend on, besides the share group.
 type view struct {
 	limits *Limits
 	room   *capacity
@@ -42,14 +42,6 @@ type order struct {
 	batch   int  // at most
 	bytes   int  // the max_bytes for a standing demand; 0: none
 	refresh bool // it only refreshes a pin
-}
-
-// plan decides what follows for d.
-func plan(now At, d *Demand, v *view) order {
-	if d.Mode == Standing {
-		return planStanding(now, d, v)
-	}
-	return planCall(d, v)
 }
 
 // planCall decides what follows for a call that no pull covers. The first row that applies decides:
