@@ -3,13 +3,11 @@ package transport
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/jetpull/jetpull/internal/pull"
-	"github.com/jetpull/jetpull/internal/wire"
 )
 
 const (
@@ -147,29 +145,4 @@ func (d *Driver) wasDrained(ib *pull.Inbox) {
 	d.ensureReaderLocked()
 	d.nudgeLocked()
 	d.mu.Unlock()
-}
-
-// takeLocked passes one frame to the engine.
-func (d *Driver) takeLocked(now pull.At, raw *nats.Msg) {
-	if raw == nudgeFrame {
-		return
-	}
-	ib := d.boxes.of(raw.Sub)
-	if raw.Reply == "" && strings.HasPrefix(raw.Subject, ib.Prefix) {
-		if s, ok := wire.ParseStatus(raw.Header); ok {
-			d.engine.Status(now, ib, raw.Subject[strings.LastIndexByte(raw.Subject, '.')+1:], s)
-		}
-		return
-	}
-	size, pin := raw.Size(), ""
-	if d.engine.PinnedPolicy() && len(raw.Header) > 0 {
-		if pin = wire.PinID(raw.Header); pin != "" {
-			// The server adds the pin id, and a header for it, after it has counted.
-			size -= len(wire.HeaderPinID) + len(": ") + len(pin) + len("\r\n")
-			if len(raw.Header) == 1 {
-				size -= len("NATS/1.0\r\n\r\n")
-			}
-		}
-	}
-	d.engine.Message(now, ib, d.hooks.Wrap(raw, size), size, pin)
 }

@@ -3,11 +3,13 @@ package transport
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // readAtOnce bounds how many frames are taken under one lock.
@@ -214,4 +216,29 @@ func (d *Driver) takeAllLocked(some []*nats.Msg) {
 		d.engine.Drained(now, ib)
 	}
 	d.boxes.drained = d.boxes.drained[:0]
+}
+
+// takeLocked passes one frame to the engine.
+func (d *Driver) takeLocked(now pull.At, raw *nats.Msg) {
+	if raw == nudgeFrame {
+		return
+	}
+	ib := d.boxes.of(raw.Sub)
+	if raw.Reply == "" && strings.HasPrefix(raw.Subject, ib.Prefix) {
+		if s, ok := wire.ParseStatus(raw.Header); ok {
+			d.engine.Status(now, ib, raw.Subject[strings.LastIndexByte(raw.Subject, '.')+1:], s)
+		}
+		return
+	}
+	size, pin := raw.Size(), ""
+	if d.engine.PinnedPolicy() && len(raw.Header) > 0 {
+		if pin = wire.PinID(raw.Header); pin != "" {
+			// The server adds the pin id, and a header for it, after it has counted.
+			size -= len(wire.HeaderPinID) + len(": ") + len(pin) + len("\r\n")
+			if len(raw.Header) == 1 {
+				size -= len("NATS/1.0\r\n\r\n")
+			}
+		}
+	}
+	d.engine.Message(now, ib, d.hooks.Wrap(raw, size), size, pin)
 }
