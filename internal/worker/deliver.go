@@ -76,9 +76,9 @@ func (p *Pool[M]) take(ms []M, keys []string) {
 		q.some.Signal()
 	}
 	q.startWorker()
-	q.starving = q.ready.n == 0 && q.hungry()
+	q.starving = q.ready.n == 0 && q.hasIdleWorker()
 	c := q.creditDue()
-	p.lookAgain(now)
+	p.checkSoon(now)
 	q.mu.Unlock()
 	for _, f := range settle {
 		p.ops.Report.Error(f())

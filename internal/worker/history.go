@@ -20,7 +20,7 @@ const (
 // history is what a pool knows of the messages that were delivered to it, and that it may not hold any more.
 type history struct {
 	highest uint64 // stream sequence
-	looked  uint64 // highest at the last look of keepHouse
+	checked uint64 // highest at the last check
 	number  uint64 // the consumer's, of the last delivery
 
 	// The messages that were settled last. A server redelivers a message whose acknowledgement was lost with a connection, or whose

@@ -6,37 +6,37 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// look has keepHouse called after d at the latest. The queue's lock is held.
-func (p *Pool[M]) look(now pull.At, d time.Duration) {
-	if at := now + d; !p.closed && (p.lookAt == 0 || at < p.lookAt) {
-		p.lookAt = at
+// checkWithin has check called after d at the latest. The queue's lock is held.
+func (p *Pool[M]) checkWithin(now pull.At, d time.Duration) {
+	if at := now + d; !p.closed && (p.checkAt == 0 || at < p.checkAt) {
+		p.checkAt = at
 		p.timer.Reset(d)
 	}
 }
 
-// lookAgain has keepHouse called within a quarter of AckWait. The queue's lock is held.
-func (p *Pool[M]) lookAgain(now pull.At) {
+// checkSoon has check called within a quarter of AckWait. The queue's lock is held.
+func (p *Pool[M]) checkSoon(now pull.At) {
 	if wait := p.queue.consumer.Shortest; wait > 0 {
-		p.look(now, max(time.Millisecond, wait/4))
+		p.checkWithin(now, max(time.Millisecond, wait/4))
 	}
 }
 
-// keepHouse is called each quarter of AckWait while something is held or remembered, and when a retry in place is due. If acknowledgements
+// check is called each quarter of AckWait while something is held or remembered, and when a retry in place is due. If acknowledgements
 // are refused it ends the call, before the server redelivers what was handled.
-func (p *Pool[M]) keepHouse() {
+func (p *Pool[M]) check() {
 	q, disturbed := &p.queue, p.ops.Report.Disturbed()
 	q.mu.Lock()
 	if p.closed { // the timer had fired by then
 		q.mu.Unlock()
 		return
 	}
-	p.lookAt = 0
+	p.checkAt = 0
 	now := p.ops.Now()
 	p.wakeDue(now)
 	kept := p.toKeep(now)
 	q.age(now, disturbed)
 	if q.n > 0 || len(q.history.ids) > 0 {
-		p.lookAgain(now)
+		p.checkSoon(now)
 	}
 	q.mu.Unlock()
 	for _, m := range kept {
@@ -52,7 +52,7 @@ func (p *Pool[M]) wakeDue(now pull.At) {
 	for e := p.queue.held.next; e != &p.queue.held; e = e.next {
 		switch {
 		case e.due > now:
-			p.look(now, e.due-now)
+			p.checkWithin(now, e.due-now)
 		case e.due > 0:
 			e.due = 0
 			p.queue.wake(e)
@@ -80,8 +80,8 @@ const lateMost = 5 * time.Second
 // Settled messages are forgotten when all messages whose acknowledgement was lost must have been redelivered, but not during a disturbance.
 func (q *queue[M]) age(now pull.At, disturbed bool) {
 	h := &q.history
-	idle := q.n == 0 && h.highest == h.looked
-	h.looked = h.highest
+	idle := q.n == 0 && h.highest == h.checked
+	h.checked = h.highest
 	if disturbed {
 		h.lastAt = now
 	}

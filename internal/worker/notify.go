@@ -19,8 +19,8 @@ type Notifier struct {
 	calling bool
 }
 
-// Post calls f after the callbacks that were posted before. After the Subscription was closed it calls f itself: the goroutine
-// has ended, and handlers may still run.
+// Post calls f after the callbacks that were posted before. After the Subscription was closed it calls f itself, and others that are posted
+// meanwhile: the goroutine has ended, and handlers may still run.
 func (n *Notifier) Post(f func()) {
 	n.mu.Lock()
 	n.queue = append(n.queue, f)

@@ -85,8 +85,8 @@ type Pool[M any] struct {
 
 	// Owned by the pool, and stopped by Close.
 	acks    *ackBatch[M]   // nil: each message is acknowledged at once
-	timer   *time.Timer    // of keepHouse
-	lookAt  pull.At        // when it fires; 0: it does not. Under the queue's lock
+	timer   *time.Timer    // of check
+	checkAt pull.At        // when it fires; 0: it does not. Under the queue's lock
 	workers sync.WaitGroup // and messages that are parked
 	closed  bool           // under the queue's lock
 

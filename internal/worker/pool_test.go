@@ -80,7 +80,7 @@ func TestNothingRunsAfterClose(t *testing.T) {
 		<-s.ended
 		s.pool.Close()
 		s.deliver(script.Words{"in", "2"})
-		s.pool.keepHouse() // its timer had fired when the pool was closed
+		s.pool.check() // its timer had fired when the pool was closed
 		looks, now := 0, s.pool.ops.Now
 		s.pool.ops.Now = func() pull.At { looks++; return now() }
 		time.Sleep(time.Hour)

@@ -93,8 +93,8 @@ func (q *queue[M]) startWorker() {
 	}
 }
 
-// hungry reports whether one more message could begin at once.
-func (q *queue[M]) hungry() bool {
+// hasIdleWorker reports whether one more message could begin at once.
+func (q *queue[M]) hasIdleWorker() bool {
 	return q.waiting > 0 || q.begin != nil && q.started < len(q.slots)
 }
 

@@ -28,7 +28,7 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	if set.Workers > 1 && ops.Handle != nil {
 		p.acks = newAckBatch(ops.Ack, ops.Report.Error)
 	}
-	p.timer = time.AfterFunc(time.Hour, p.keepHouse)
+	p.timer = time.AfterFunc(time.Hour, p.check)
 	p.timer.Stop()
 	return p
 }
@@ -42,7 +42,7 @@ func (p *Pool[M]) Follow(c Consumer) {
 	q.window.bound, q.window.waitMost = c.WindowMost, c.Shortest/4
 	q.window.fit()
 	if q.n > 0 {
-		p.look(p.ops.Now(), 0)
+		p.checkWithin(p.ops.Now(), 0)
 	}
 }
 

@@ -102,7 +102,7 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 	e.retries++
 	e.since = p.ops.Now()
 	e.due = max(1, e.since+delay)
-	p.look(e.since, delay)
+	p.checkWithin(e.since, delay)
 	m := e.msg
 	q.mu.Unlock()
 	_ = p.ops.InProgress(m) // its handler may have taken nearly all of AckWait, without KeepAlive
