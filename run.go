@@ -28,7 +28,7 @@ func (s *Subscription) start(inboxes *transport.Inboxes, took time.Duration) {
 	if cfg.AckPolicy != jetstream.AckNonePolicy {
 		onOrder = worker.OnOrder(cfg.MaxAckPending, maxPrefetch, s.trip)
 	}
-	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), limitsOf(cfg), onOrder, inboxes, transport.Hooks{
+	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), s.session.Load().limits(), onOrder, inboxes, transport.Hooks{
 		Wrap:  s.wrap,
 		Pin:   s.pinChanged,
 		Doubt: func() { s.readWithin(0) },
@@ -39,19 +39,6 @@ func (s *Subscription) start(inboxes *transport.Inboxes, took time.Duration) {
 	s.driver.Do(func(e *pull.Engine, now pull.At) { e.Answered(now, now-took) })
 	s.notifier = &worker.Notifier{Start: s.driver.Go}
 	s.driver.Start()
-}
-
-func limitsOf(cfg *jetstream.ConsumerConfig) pull.Limits {
-	return pull.Limits{
-		Batch:   max(0, cfg.MaxRequestBatch),
-		Expires: cfg.MaxRequestExpires,
-		Bytes:   max(0, cfg.MaxRequestMaxBytes),
-		Waiting: max(0, cfg.MaxWaiting),
-		AckNone: cfg.AckPolicy == jetstream.AckNonePolicy,
-		Pinned:  cfg.PriorityPolicy == jetstream.PriorityPolicyPinned,
-		PinTTL:  cfg.PinnedTTL,
-		Replay:  cfg.ReplayPolicy == jetstream.ReplayOriginalPolicy,
-	}
 }
 
 // wrap makes a message of a frame, and counts the deliveries missing before it, if a gap in their numbers means a loss.

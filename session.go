@@ -50,6 +50,21 @@ func (n *session) continues(before *session) bool {
 		reflect.DeepEqual(n.cfg.PriorityGroups, before.cfg.PriorityGroups)
 }
 
+// limits are those of pulls.
+func (n *session) limits() pull.Limits {
+	cfg := &n.cfg
+	return pull.Limits{
+		Batch:   max(0, cfg.MaxRequestBatch),
+		Expires: cfg.MaxRequestExpires,
+		Bytes:   max(0, cfg.MaxRequestMaxBytes),
+		Waiting: max(0, cfg.MaxWaiting),
+		AckNone: n.ackNone,
+		Pinned:  cfg.PriorityPolicy == jetstream.PriorityPolicyPinned,
+		PinTTL:  cfg.PinnedTTL,
+		Replay:  cfg.ReplayPolicy == jetstream.ReplayOriginalPolicy,
+	}
+}
+
 // pool is what a pool uses of the session. Only messages that handlers settle are remembered. trip is a round trip to the server.
 func (n *session) pool(handlers bool, trip time.Duration) worker.Consumer {
 	cfg, c := &n.cfg, worker.Consumer{AckNone: n.ackNone, WindowMost: maxPrefetch}
@@ -186,7 +201,7 @@ func (s *Subscription) read(ctx context.Context, since pull.At) error {
 	switch {
 	case err == nil:
 		w.missing = 0
-		s.follow(sessionOf(c.CachedInfo()))
+		s.replaceSession(sessionOf(c.CachedInfo()))
 	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
 		if w.missing == 0 || now-before > goneAfter {
 			w.missing = now
@@ -205,8 +220,8 @@ func (s *Subscription) read(ctx context.Context, since pull.At) error {
 	return err
 }
 
-// follow makes n the session, if it differs from the one before. The runs follow it first, and then the limits of pulls.
-func (s *Subscription) follow(n *session) {
+// replaceSession makes n the session, if it differs from the one before. The runs follow it first, and then the limits of pulls.
+func (s *Subscription) replaceSession(n *session) {
 	before := s.session.Load()
 	if n.created.Equal(before.created) && reflect.DeepEqual(n.cfg, before.cfg) {
 		return
@@ -215,7 +230,7 @@ func (s *Subscription) follow(n *session) {
 	for _, r := range s.openRuns() {
 		r.follow(n)
 	}
-	s.driver.Do(func(e *pull.Engine, _ pull.At) { e.SetLimits(limitsOf(&n.cfg)) })
+	s.driver.Do(func(e *pull.Engine, _ pull.At) { e.SetLimits(n.limits()) })
 }
 
 // follow makes the run go by another session. A change of numbers holds for the messages that it has, and ends nothing. The run ends
