@@ -5,18 +5,13 @@ import (
 	"slices"
 )
 
-// Deliver takes messages that arrived, and keeps no reference to ms. It must not run twice at the same time.
+// Deliver takes messages that arrived, and keeps no reference to ms. It must not run twice at the same time. The function of OrderedBy is the
+// user's, so it is called where callbacks are, in a queue of its own, and holds up neither the deliveries of other calls nor their callers.
 func (p *Pool[M]) Deliver(ms []M) {
-	if p.ops.Key != nil {
-		p.sort(ms)
-	} else {
+	if p.ops.Key == nil {
 		p.take(ms, nil)
+		return
 	}
-}
-
-// sort has messages get their keys, and be taken in this order. The key function is the user's, so it is called where callbacks are, in a
-// queue of its own, and holds up neither the deliveries of other calls nor their callers.
-func (p *Pool[M]) sort(ms []M) {
 	ms = slices.Clone(ms)
 	p.keyless.Post(func() {
 		keys := make([]string, len(ms))
