@@ -129,13 +129,15 @@ func TestFailures(t *testing.T) {
 			post b some 1 300ms -> sub i3; p4 i3 1 now | p4 shutdown left=1; +1s -> @300ms b=!timeout:shutdown`,
 		"reconnected: all pulls end, and calls go on where they were": `
 			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post c some 3 5s g=x -> sub i3; p4 i3 3 now g=x
-			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; sub i4; p5 i4 3 now; drain i3; doubt | p5 503; up -> doubt; p6 i4 3 now; doubt`,
+			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; sub i4; p5 i4 3 now; drain i3; doubt
+			p5 503; up -> doubt; p6 i4 3 now; doubt`,
 		"no call asks for more than MaxRequestExpires, but one whose user chose the wait": `
 			limits expires=1s; ~post a some 1 2.1s; ~p1 404; post b some 1 5s chosen -> p3 i1 1 now
 			p3 404 -> sub i3; p4 i3 1 once 4.9s hb1s | p4 limit -> unsub i3; doubt; b=!limit
 			+500ms; p2 100; +500ms; p2 408 left=1 -> unsub i2; sub i4; p5 i4 1 once 1s hb225ms`,
 		"over a limit: only the call that asks for more": `
-			limits expires=2s; ~post a some 1 9s; ~post b some 1 3s chosen; p1 404 -> sub i3; p3 i3 1 once 2s hb475ms | p2 404 -> sub i4; p4 i4 1 once 2.9s hb700ms
+			limits expires=2s; ~post a some 1 9s; ~post b some 1 3s chosen; p1 404 -> sub i3; p3 i3 1 once 2s hb475ms
+			p2 404 -> sub i4; p4 i4 1 once 2.9s hb700ms
 			p4 limit -> unsub i4; doubt; b=!limit`,
 		"over a limit that is lower than it was: all that share the pull, and the next ones know it": `
 			~post a some 3 5s; ~post b some 3 5s; p1 404 -> p2 i1 3 now; sub i2; p3 i2 3 once 4.9s hb1s | p2 limit -> doubt; b=!limit

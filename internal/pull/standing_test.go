@@ -63,9 +63,11 @@ func TestStandingBytes(t *testing.T) {
 	playAll(t, map[string]string{
 		"each pull asks for a quarter, where that is free": `
 			post s stand 8 bytes=800 -> sub i1; p1 i1 8 30s hb2s mb200 | p1 msg 1 2 -> s=1,2; drain i1; sub i2; p2 i2 6 30s hb2s mb200
-			p2 msg 3 4 -> s=3,4; drain i2; sub i3; p3 i3 4 30s hb2s mb200 | p3 msg 5 6 -> s=5,6; drain i3 | credit s 1 -> | credit s 1 -> sub i4; p4 i4 4 30s hb2s mb200`,
+			p2 msg 3 4 -> s=3,4; drain i2; sub i3; p3 i3 4 30s hb2s mb200 | p3 msg 5 6 -> s=5,6; drain i3 | credit s 1 ->
+			credit s 1 -> sub i4; p4 i4 4 30s hb2s mb200`,
 		"a message that does not fit comes alone, without a limit": `
-			~post s stand 8 bytes=800; p1 msg 1 -> s=1 | p1 bytes left=7 bytes=100 -> p2 i1 7 30s hb2s mb200 | p2 bytes left=7 bytes=200; credit s 1 -> p3 i1 1 30s hb2s
+			~post s stand 8 bytes=800; p1 msg 1 -> s=1 | p1 bytes left=7 bytes=100 -> p2 i1 7 30s hb2s mb200
+			p2 bytes left=7 bytes=200; credit s 1 -> p3 i1 1 30s hb2s
 			credit s 0 window=300; p3 msg 3 size=9000 -> s=3 | credit s 1 bytes=9000 -> p4 i1 300 30s hb2s mb200`,
 		"so does one that is over MaxRequestMaxBytes": `
 			limits bytes=50; ~post s stand 9 bytes=67108864; p1 bytes left=9 -> p2 i1 1 30s hb2s | p2 msg 1 -> s=1; p3 i1 8 30s hb2s mb50`,
@@ -82,8 +84,12 @@ func TestSilence(t *testing.T) {
 	playAll(t, map[string]string{
 		"stays open; then probes: at once, then ever later, and two in doubt at most": `
 			~post s stand 9; +4.1s -> @4.1s prove; s silent; sub i2; p2 i2 9 600ms | +9s -> @1.6s s silent
-			answered; +3s -> prove; sub i3; p3 i3 9 600ms; @1.6s s silent | answered; +3s -> prove; sub i4; p4 i4 9 600ms; @1.6s s silent | answered; +4s -> prove; sub i5; p5 i5 9 600ms; @1.6s s silent | answered; +5s -> prove; drain i2; sub i6; p6 i6 9 600ms; @1.6s s silent | answered; +6s -> prove; drain i3; sub i7; p7 i7 9 600ms; @1.6s s silent
-			answered; +6s -> prove; drain i4; sub i8; p8 i8 9 600ms; @1.6s s silent | answered; +7s -> prove; drain i5; sub i9; p9 i9 9 600ms; @1.6s s silent | answered; +6s -> prove; drain i6; sub i10; p10 i10 9 600ms; @1.6s s silent`,
+			answered; +3s -> prove; sub i3; p3 i3 9 600ms; @1.6s s silent | answered; +3s -> prove; sub i4; p4 i4 9 600ms; @1.6s s silent
+			answered; +4s -> prove; sub i5; p5 i5 9 600ms; @1.6s s silent | answered; +5s -> prove; drain i2; sub i6; p6 i6 9 600ms; @1.6s s silent
+			answered; +6s -> prove; drain i3; sub i7; p7 i7 9 600ms; @1.6s s silent
+			answered; +6s -> prove; drain i4; sub i8; p8 i8 9 600ms; @1.6s s silent
+			answered; +7s -> prove; drain i5; sub i9; p9 i9 9 600ms; @1.6s s silent
+			answered; +6s -> prove; drain i6; sub i10; p10 i10 9 600ms; @1.6s s silent`,
 		"pulls that are silent together are one silence": `
 			~post s stand 9; ~p1 msg 1 2 3 4 5; ~credit s 5; ~p1 msg 6 7 8; ~p2 msg 9 10; ~credit s 5; +4.1s -> @4.1s prove; s silent; s silent; s silent
 			answered -> sub i4; p4 i4 9 600ms | answered -> `,
@@ -98,9 +104,11 @@ func TestSilence(t *testing.T) {
 			+400ms -> @400ms p3 i1 9 600ms | p3 msg 1 2 3 4 5 6 7 8 9 -> s healthy; doubt; s=1,2,3,4,5,6,7,8,9`,
 		"reconnected: at once, and the consumer is in doubt": `
 			~post s stand 9; +5.7s -> @4.1s prove; s silent; sub i2; p2 i2 9 600ms; @5.7s s silent | down -> s lost
-			down; +1m; up -> drain i1; drain i2; sub i3; p3 i3 9 600ms; doubt | up -> drain i3; sub i4; p4 i4 9 600ms; doubt | down -> s lost | up -> drain i4; sub i5; p5 i5 9 600ms; doubt | answered ->`,
+			down; +1m; up -> drain i1; drain i2; sub i3; p3 i3 9 600ms; doubt | up -> drain i3; sub i4; p4 i4 9 600ms; doubt | down -> s lost
+			up -> drain i4; sub i5; p5 i5 9 600ms; doubt | answered ->`,
 		"deleted: no more is pulled": `
-			~post s stand 9; p1 deleted -> prove; doubt; s=!deleted end; drain i1 | post a some 1 5s -> | +200ms -> @200ms sub i2; p2 i2 1 now | p2 deleted -> prove; doubt; a=!deleted; drain i2`,
+			~post s stand 9; p1 deleted -> prove; doubt; s=!deleted end; drain i1 | post a some 1 5s -> | +200ms -> @200ms sub i2; p2 i2 1 now
+			p2 deleted -> prove; doubt; a=!deleted; drain i2`,
 		"refused for good": `
 			~post s stand 9; p1 push -> s=!push end | post r stand 9; +200ms -> @200ms p2 i1 9 29.8s hb2s`,
 		"over a limit: pull within the one that is read": `
@@ -148,7 +156,8 @@ func TestGivenUp(t *testing.T) {
 			p4 msg 5 -> | answered -> drain i3; nak 5`,
 		"close": `
 			~post a fill 4 5s; ~p1 404; cancel a; p2 msg 1 -> a=!canceled; prove | answered; limits batch=9 -> drain i2; nak 1
-			post b fill 4 5s -> p3 i1 4 now | p3 404 -> sub i3; p4 i3 4 4.9s hb1s | cancel b; p4 msg 2 -> b=!canceled; prove | close -> drain i3; nak 2; unsub i1`,
+			post b fill 4 5s -> p3 i1 4 now | p3 404 -> sub i3; p4 i3 4 4.9s hb1s | cancel b; p4 msg 2 -> b=!canceled; prove
+			close -> drain i3; nak 2; unsub i1`,
 	})
 }
 
@@ -164,7 +173,8 @@ func TestPins(t *testing.T) {
 			+1.9s; p3 408 left=8; credit s 1 -> p4 i2 9 2s hb1s mb25 g=g id=x`,
 		"as soon as calls leave slots": `
 			limits pinned ttl=6s; slots 4; ~post s stand 2 g=g; p1 msg 1 2 pin=x -> pin x; s=1,2
-			post a some 9 9s -> p2 i1 4 now | +2s -> @1s prove; prove; drain i1 | drained i1 -> sub i2; p3 i2 1 2s hb1s mb1 g=g id=x; sub i3; p4 i3 2 once 6.9s hb1s`,
+			post a some 9 9s -> p2 i1 4 now | +2s -> @1s prove; prove; drain i1
+			drained i1 -> sub i2; p3 i2 1 2s hb1s mb1 g=g id=x; sub i3; p4 i3 2 once 6.9s hb1s`,
 		"replaced": `
 			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 msg 2 pin=x -> s=2
 			p1 msg 3 pin=y -> unpin x; pin y; s=3 | credit s 3 -> sub i2; p2 i2 3 20s hb2s g=g id=y | givenup x g=g; givenup y g=g -> unpin y

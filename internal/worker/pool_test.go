@@ -186,7 +186,8 @@ func TestRetries(t *testing.T) {
 			pool attempts=2 dead maxdeliver=2 wait=4s keepalive=off; do 1 err; refused; in 1 n=2 -> h1; dead1
 			+3s -> @1s dead1; @2s wpi1; @3s dead1 | accepted; +4s -> @1s wpi1; @3s wpi1; @4s dead1; @4s term:failed 2 times: err 1`,
 		"from its first try on": `
-			pool attempts=2 dead storing=3s maxdeliver=2 wait=4s keepalive=off; do 1 err; in 1 n=2 -> h1; dead1 | +3s -> @2s wpi1; @3s term:failed 2 times: err 1`,
+			pool attempts=2 dead storing=3s maxdeliver=2 wait=4s keepalive=off; do 1 err; in 1 n=2 -> h1; dead1
+			+3s -> @2s wpi1; @3s term:failed 2 times: err 1`,
 		"or before, while its dead letter is stored": `
 			pool attempts=2 dead storing=3s wait=4s keepalive=off; do 1 err; in 1 n=2 -> h1; dead1 | +3s -> @2s wpi1; @3s term:failed 2 times: err 1`,
 		"until the drain ends": `
@@ -207,7 +208,8 @@ func TestRedelivery(t *testing.T) {
 		"of what was settled is settled again, if it is the same message": `
 			pool; do 2 term; in 1 2 -> h1; ack1; h2; term:asked 2 | in 1 2 -> ack1; term: 2 | in 1 stored=2 -> h1; ack1`,
 		"is forgotten after a reset, which is not one that was overtaken": `
-			pool; in 1 2 number=9 -> h1; ack1; h2; ack2 | in 1 n=2 number=3 -> ack1 | in 3 number=20; in 4 number=8; in 1 n=2 number=12 -> h3; ack3; h4; ack4; ack1
+			pool; in 1 2 number=9 -> h1; ack1; h2; ack2 | in 1 n=2 number=3 -> ack1
+			in 3 number=20; in 4 number=8; in 1 n=2 number=12 -> h3; ack3; h4; ack4; ack1
 			in 2 number=3 -> h2; ack2 | in 1 number=4 -> h1; ack1`,
 		"of what was held at a reset is settled again": `
 			pool; do 2 5s; in 1 2 number=9 -> h1; ack1; h2 | in 1 number=2; +5s -> @5s ack2; @5s h1; @5s ack1 | in 2 number=3 -> ack2`,
