@@ -123,7 +123,10 @@ func (a *audit) delays(h *handing) (low, high time.Duration) {
 	if h.cancelled {
 		return 0, 0
 	}
-	if h.after >= 0 {
+	switch {
+	case h.after >= 0 && h.mayDie: // its dead letter may not have been stored, and is tried again after a second at least
+		return min(h.after, time.Second), h.after
+	case h.after >= 0:
 		return h.after, h.after
 	}
 	low = math.MaxInt64
