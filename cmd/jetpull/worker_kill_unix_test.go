@@ -74,7 +74,9 @@ func TestWorkerLosesNothingWhenItIsKilled(t *testing.T) {
 	require.NoError(t, err)
 	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
 	require.NoError(t, err)
-	_, err = js.CreateConsumer(t.Context(), "S", jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 2 * time.Second})
+	_, err = js.CreateConsumer(t.Context(), "S", jetstream.ConsumerConfig{
+		Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 2 * time.Second,
+	})
 	require.NoError(t, err)
 	command := &killable{t: t, args: []string{
 		"consume", "S", "c", "--nats", url, "--worker", "--concurrency", "2", "-q", "--",

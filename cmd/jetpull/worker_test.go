@@ -134,7 +134,7 @@ func TestWorkerGetsBytes(t *testing.T) {
 func TestWorkerDiesOfOneMessage(t *testing.T) {
 	payloads := strings.Split(strings.Repeat("ack,", 40), ",")[:40]
 	payloads[7] = "die 1000"
-	payloads[20] = "die 2"
+	payloads[20] = "die 1"
 	r, outcomes := work(t, jetstream.ConsumerConfig{}, payloads, "--max-attempts", "2")
 	require.Equal(t, cli.ExitFailed, r.code, r.err)
 	require.Len(t, outcomes, len(payloads), r.err)

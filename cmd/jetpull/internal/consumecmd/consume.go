@@ -232,7 +232,7 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 		r.Handle = func(_ context.Context, m *jetpull.Msg) error { return out.Print(m) }
 	case f.worker:
 		w := &perform.Worker{Argv: f.argv, InFlight: f.inFlight, Drain: f.Drain, Stderr: errOut, Log: cli.Log(errOut, f.JSON)}
-		r.Handle, start = w.Handle, func() { w.Start(ctx, f.concurrency) }
+		r.Handle, start = w.Handle, func() { w.Start(f.concurrency) }
 		defer w.Close()
 	case f.JSON:
 		r.Handle = (&perform.Command{Argv: f.argv, Stdout: errOut, Stderr: errOut}).Handle

@@ -2,6 +2,7 @@ package perform
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,19 +56,14 @@ func parseAnswer(line []byte) (a answer, err error) {
 
 // result is an answer, which is not progress, as the result of a handler.
 func (a *answer) result() error {
-	var reason error
-	if a.Reason != "" {
-		reason = errors.New(a.Reason)
-	}
+	reason := cmp.Or(a.Reason, "the worker answered "+a.Outcome)
 	switch {
 	case a.Outcome == "ack":
 		return nil
 	case a.Outcome == "term":
-		return jetpull.Terminate("the worker answered term", reason)
+		return jetpull.Terminate(reason, nil)
 	case a.Delay != nil:
-		return jetpull.Retry(time.Duration(*a.Delay*float64(time.Second)), reason)
-	case reason != nil:
-		return reason
+		return jetpull.Retry(time.Duration(*a.Delay*float64(time.Second)), errors.New(reason))
 	}
-	return errors.New("the worker answered nak")
+	return errors.New(reason)
 }

@@ -32,17 +32,15 @@ var errKilled = errors.New("the worker was killed at the end of the run")
 type Worker struct {
 	Argv     []string
 	InFlight int           // messages that a program has at a time at most
-	Drain    time.Duration // how long the programs may continue when the run ends
+	Drain    time.Duration // how long the programs may continue after the end of their input
 	Stderr   *pulling.Printer
 	Log      *slog.Logger
 
 	programs sync.WaitGroup
 	alive    context.Context // ends when the programs are killed
 	open     context.Context // ends when no message follows
-	late     context.Context // ends when the drain does
 	cancel   context.CancelFunc
 	shut     context.CancelFunc
-	expire   context.CancelFunc
 
 	mu      sync.Mutex
 	changed sync.Cond // signalled when a talk may have something to do
@@ -55,19 +53,17 @@ type call struct {
 	done chan error // the result
 }
 
-// Start starts n programs, which run until [Worker.Close]. The drain begins when ctx ends, or with Close.
-func (w *Worker) Start(ctx context.Context, n int) {
+// Start starts n programs, which run until [Worker.Close].
+func (w *Worker) Start(n int) {
 	w.alive, w.cancel = context.WithCancel(context.Background())
 	w.open, w.shut = context.WithCancel(w.alive)
-	w.late, w.expire = context.WithCancel(context.Background())
-	context.AfterFunc(ctx, func() { time.AfterFunc(w.Drain, w.expire) })
 	w.changed.L = &w.mu
 	for range n {
 		w.programs.Go(w.keep)
 	}
 }
 
-// Close ends the input of the programs, and waits for their end. Those that run when the drain ends are killed.
+// Close ends the input of the programs, and waits for their end. Those that run after the drain are killed.
 func (w *Worker) Close() {
 	if w.alive == nil {
 		return // the run has not begun
@@ -76,8 +72,7 @@ func (w *Worker) Close() {
 	w.shut()
 	w.changed.Broadcast()
 	w.mu.Unlock()
-	time.AfterFunc(w.Drain, w.expire)
-	defer context.AfterFunc(w.late, w.kill)()
+	defer time.AfterFunc(w.Drain, w.kill).Stop()
 	w.programs.Wait()
 	w.cancel()
 }
@@ -169,8 +164,8 @@ func (t *talk) run() error {
 	return cmp.Or(t.problem, err)
 }
 
-// end decides about the messages that a program had when it ended with err. One that it had alone has failed: it may be the cause. Of several, any may be,
-// and the next process gets them one after another.
+// end decides about the messages that a program had when it ended with err. One that it had alone has failed: it may be the cause. Of several, any
+// may be, and the next process gets them one after another.
 func (t *talk) end(err error) (again []*call) {
 	w := t.w
 	w.mu.Lock()
