@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -46,4 +47,20 @@ func TestWorkersOfThePage(t *testing.T) {
 			f.settled(t, 201)
 		})
 	}
+}
+
+// A program that cannot be started fails no message: they wait until it can.
+func TestWorkerThatCannotStart(t *testing.T) {
+	needShell(t)
+	t.Chdir(t.TempDir())
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, numbers(3)...)
+	require.NoError(t, os.WriteFile("worker", []byte("#!/no/such/interpreter\n"), 0o700))
+	_, errOut, stop := f.start(t, "consume", "S", "c", "--worker", "--max-attempts", "1", "--", "./worker")
+	require.Eventually(t, func() bool { return strings.Count(errOut.String(), "is started again") > 1 }, time.Minute, 5*time.Millisecond)
+	require.NoError(t, os.WriteFile("good", []byte("#!/bin/sh\n"+shellWorker), 0o700))
+	require.NoError(t, os.Rename("good", "worker"))
+	f.settled(t, 3)
+	require.Equal(t, cli.ExitDone, stop(), errOut.String())
+	require.Contains(t, errOut.String(), "3 acknowledged in ")
 }
