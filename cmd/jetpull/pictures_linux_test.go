@@ -73,7 +73,8 @@ func picture(t *testing.T, columns, rows int, args ...string) string {
 	return passing.ReplaceAllString(strings.NewReplacer("\r", "", "\x1b[K", "").Replace(string(shown)), "12:34:56")
 }
 
-// The live views fit a terminal of 80 columns and 24 rows, and one of 40 columns and 10 rows. Their pictures are in testdata.
+// The live views fit a terminal of 80 columns and 24 rows, and one of 40 columns and 10 rows. Their pictures are in testdata/views.
+// With UPDATE_VIEWS=1 in the environment the test writes them.
 func TestPicturesOfLiveViews(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{MaxAckPending: 1000})
 	f.publish(t, numbers(12)...)
@@ -99,10 +100,10 @@ func TestPicturesOfLiveViews(t *testing.T) {
 				require.LessOrEqual(t, utf8.RuneCountInString(line), size[0], got)
 			}
 			file := filepath.Join("testdata", "views", fmt.Sprintf("%s-%dx%d.txt", name, size[0], size[1]))
-			want, err := os.ReadFile(file)
 			if os.Getenv("UPDATE_VIEWS") != "" {
-				want, err = []byte(got), os.WriteFile(file, []byte(got), 0o600)
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
 			}
+			want, err := os.ReadFile(file)
 			require.NoError(t, err)
 			require.Equal(t, string(want), got, file)
 		}
