@@ -169,7 +169,7 @@ func TestWorkerWritesOtherLines(t *testing.T) {
 func TestWorkerClosesItsOutput(t *testing.T) {
 	r, outcomes := work(t, jetstream.ConsumerConfig{}, []string{"close 1"})
 	require.Equal(t, map[uint64][]string{1: {"retried", "acknowledged"}}, outcomes, r.err)
-	require.Contains(t, r.err, "the worker ended while it had the message: ")
+	require.Contains(t, r.err, "the worker ended while it had the message: it closed its standard output, and did not end")
 }
 
 // A program that goes on after its input has ended is killed after --drain-timeout.

@@ -93,6 +93,12 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 		},
 		RunE: f.run,
 	}
+	f.register(cmd)
+	return cmd
+}
+
+// register adds the flags to the command.
+func (f *consume) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVarP(&f.Count, "count", "n", 0, "end after `N` messages; 0 for never")
 	cli.Duration(flags, &f.Idle, "idle", 0, 0, "end when no message has arrived for this `DURATION`, such as 10s; 0 for never")
@@ -124,7 +130,6 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 		return nil
 	})
 	f.Flags.Register(cmd)
-	return cmd
 }
 
 // check refuses flags that do not go together.

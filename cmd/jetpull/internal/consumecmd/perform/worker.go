@@ -25,8 +25,11 @@ import (
 // The pause before a program that ended is started again: it doubles until the program answers.
 const leastPause, mostPause = 100 * time.Millisecond, 10 * time.Second
 
-// errKilled is the error of messages whose program was killed at the end of the run.
-var errKilled = errors.New("the worker was killed at the end of the run")
+var (
+	// errKilled is the error of messages whose program was killed at the end of the run.
+	errKilled = errors.New("the worker was killed at the end of the run")
+	errClosed = errors.New("it closed its standard output, and did not end")
+)
 
 // Worker has messages handled by programs that go on running.
 type Worker struct {
@@ -145,7 +148,7 @@ type talk struct {
 	alone    bool             // the program has one of them
 	had      map[uint64]*call // messages that it has, by ID
 	answered bool
-	problem  error // a line that is not an answer
+	problem  error // why the program was killed
 	over     bool  // its standard output has ended
 }
 
@@ -259,15 +262,23 @@ func (t *talk) ReadFrom(r io.Reader) (int64, error) {
 		err = fmt.Errorf("a line of the worker's output has more than %d bytes", maxLine)
 	}
 	t.w.mu.Lock()
-	t.over, t.problem = true, err
+	t.over = true
 	t.w.changed.Broadcast()
 	t.w.mu.Unlock()
 	if err != nil {
-		t.kill()
+		t.fail(err)
 	} else {
-		time.AfterFunc(child.OutputAfter, t.kill)
+		time.AfterFunc(child.OutputAfter, func() { t.fail(errClosed) })
 	}
 	return 0, err
+}
+
+// fail kills the program.
+func (t *talk) fail(problem error) {
+	t.w.mu.Lock()
+	t.problem = problem
+	t.w.mu.Unlock()
+	t.kill()
 }
 
 // answer passes on one answer.
