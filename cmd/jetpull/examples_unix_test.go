@@ -148,7 +148,7 @@ func TestExamplesOfHelps(t *testing.T) {
 		require.Eventually(t, func() bool {
 			said, _ := os.ReadFile(filepath.Join(r.dir, "said"))
 			return strings.Contains(out.String()+string(said), e.until)
-		}, time.Minute, 20*time.Millisecond, "%s\n%s", line, &out)
+		}, 2*time.Minute, 20*time.Millisecond, "%s\n%s", line, &out)
 		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 		require.NoError(t, cmd.Wait(), "%s\n%s", line, &out)
 	}
