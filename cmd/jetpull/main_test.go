@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asJetpull) != "" {
 		main()
 	}
+	if dir := os.Getenv(asWorker); dir != "" {
+		actAsWorker(dir)
+	}
 	err := os.Setenv("XDG_CONFIG_HOME", filepath.Join("testdata", "none"))
 	for _, name := range []string{"URL", "CONTEXT", "USER", "PASSWORD", "TOKEN", "CREDS", "NKEY", "CERT", "KEY", "CA", "TIMEOUT"} {
 		err = errors.Join(err, os.Unsetenv("NATS_"+name))

@@ -14,6 +14,14 @@ import (
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
+// shellWorker acknowledges all messages, and notes that in a file.
+const shellWorker = `while IFS= read -r line; do
+	id=${line#*:}
+	echo worked >>said
+	echo "{\"id\":${id%%,*},\"outcome\":\"ack\"}"
+done
+`
+
 // The commands of docs/command.md that are clients of a server run as they are written there. Those that go on until they are interrupted
 // get a --count.
 func TestPageOfTheCommand(t *testing.T) {
@@ -22,7 +30,9 @@ func TestPageOfTheCommand(t *testing.T) {
 	require.NoError(t, err)
 	r := newFeedReader(t, []string{"", ""})
 	r.env = append(r.env, "NATS_URL="+servertest.RunServer(t).URL())
-	for name, text := range map[string]string{"ship.sh": "#!/bin/sh\ncat >/dev/null\n", "orders.jsonl": "{\"id\":1}\n{\"id\":2}\n"} {
+	for name, text := range map[string]string{
+		"ship.sh": "#!/bin/sh\ncat >/dev/null\n", "worker.sh": "#!/bin/sh\n" + shellWorker, "orders.jsonl": "{\"id\":1}\n{\"id\":2}\n",
+	} {
 		require.NoError(t, os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o755))
 	}
 	r.do(t, "jetpull publish dead.orders --create DEAD --count 0")
@@ -37,7 +47,7 @@ func TestPageOfTheCommand(t *testing.T) {
 		got[line] = r.do(t, line)
 	}
 	for part, want := range map[string]string{
-		"--count 1000": "1,000 published", "--lines": "2 published", "--concurrency 8": "5 acknowledged", "fetch": `{\"id\":11}`,
+		"--count 1000": "1,000 published", "--lines": "2 published", "--concurrency 8": "5 acknowledged", "--worker": "5 acknowledged", "fetch": `{\"id\":16}`,
 		"consumers pause": "is paused until", "consumers resume": "delivers messages", "consumers reset": "delivers again from sequence 500",
 		"dlq requeue": "would requeue 0", "--cron": "scheduled under reports.schedules.daily", "--at": "scheduled under reports.schedules.once",
 	} {

@@ -25,10 +25,15 @@ var (
 	running = map[*exec.Cmd]func(){}
 )
 
+// RunWhole is Run, and kills what the command has left in its process group.
+func RunWhole(cmd *exec.Cmd) error { return run(cmd, true) }
+
 // Run starts a command and waits for it. When the command's context ends, the command and all that it started get
 // SIGTERM, and are killed if they do not end. An interrupt from the keyboard, which goes to all of a terminal's foreground
 // group, does not reach it: commands shall end their work first.
-func Run(cmd *exec.Cmd) error {
+func Run(cmd *exec.Cmd) error { return run(cmd, false) }
+
+func run(cmd *exec.Cmd, whole bool) error {
 	group := ownGroup(cmd)
 	cmd.WaitDelay = OutputAfter
 	mu.Lock()
@@ -45,6 +50,9 @@ func Run(cmd *exec.Cmd) error {
 		err = nil // it exited with 0; something that it started and left has its output still open
 	}
 	group.ended()
+	if whole {
+		group.kill()
+	}
 	mu.Lock()
 	delete(running, cmd)
 	mu.Unlock()

@@ -27,6 +27,8 @@ type consume struct {
 	pulling.Flags
 	run.Terms
 	concurrency, prefetch, maxAttempts int
+	inFlight                           int
+	worker                             bool
 	retryDelays                        []time.Duration
 	deadLetter, orderedBy              string
 	argv                               []string
@@ -52,6 +54,13 @@ The command's exit code settles the message:
              With --ordered-by later messages of the key wait for that, and
              JETPULL_DELIVERED does not grow
 
+With --worker, the command is started once for each of --concurrency, and goes on. It
+reads messages as lines of JSON and writes outcomes as lines of JSON:
+  {"id":7,"subject":"orders.new","data":"…","attempt":1}
+  {"id":7,"outcome":"ack"}
+Other outcomes are nak, term and progress. A command that ends is started again. See
+https://github.com/jetpull/jetpull/blob/main/docs/worker-protocol.md.
+
 With --json, consume prints a line with the outcome of each message on standard
 output, and the output of commands goes to standard error.
 
@@ -71,6 +80,7 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 		Example: `  jetpull consume ORDERS worker
   jetpull consume ORDERS worker --create 'orders.>' --embedded ./data --embedded-port 4222
   jetpull consume ORDERS worker --concurrency 8 -- ./ship.sh
+  jetpull consume ORDERS worker --worker -- node worker.js
   jetpull consume ORDERS worker --idle 2s --json > backlog.jsonl`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); at >= 0 {
@@ -83,6 +93,12 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 		},
 		RunE: f.run,
 	}
+	f.register(cmd)
+	return cmd
+}
+
+// register adds the flags to the command.
+func (f *consume) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVarP(&f.Count, "count", "n", 0, "end after `N` messages; 0 for never")
 	cli.Duration(flags, &f.Idle, "idle", 0, 0, "end when no message has arrived for this `DURATION`, such as 10s; 0 for never")
@@ -96,6 +112,8 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 		"that subject")
 	cli.Duration(flags, &f.Drain, "drain-timeout", 30*time.Second, 0,
 		"how long running commands may continue when consume ends; with 0 they are ended at once")
+	flags.BoolVar(&f.worker, "worker", false, "start the command once, or --concurrency of it, and have each handle many messages")
+	cli.Int(flags, &f.inFlight, "in-flight", 64, 1, maxHeld, "let a --worker have `N` messages at a time; 1 for slow work, or to keep order")
 	cli.Range(flags, "count", &f.Count, 0, math.MaxInt32)
 	cli.Checked(flags, "retry-delays", func() error {
 		for _, d := range f.retryDelays {
@@ -112,19 +130,28 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
 		return nil
 	})
 	f.Flags.Register(cmd)
-	return cmd
 }
 
 // check refuses flags that do not go together.
-func (f *consume) check() error {
+func (f *consume) check(cmd *cobra.Command) error {
 	if f.Count > 0 {
 		f.concurrency = min(f.concurrency, f.Count)
 	}
 	switch {
 	case (f.Raw || f.Null) && len(f.argv) > 0:
 		return cli.Usage(errors.New("--raw and --print0 are for messages that are printed, not for a command"))
-	case f.prefetch > 0 && f.prefetch < f.concurrency:
-		return cli.Usage(fmt.Errorf("--prefetch %d is less than --concurrency %d: messages being handled count too", f.prefetch, f.concurrency))
+	case f.worker && len(f.argv) == 0:
+		return cli.Usage(errors.New("--worker needs a command after --"))
+	case !f.worker && cmd.Flags().Changed("in-flight"):
+		return cli.Usage(fmt.Errorf("--in-flight %d needs --worker", f.inFlight))
+	case f.handlers() > maxHeld:
+		return cli.Usage(fmt.Errorf("--concurrency %d times --in-flight %d is more than %d messages", f.concurrency, f.inFlight, maxHeld))
+	case f.prefetch > 0 && f.prefetch < f.handlers():
+		of := ""
+		if f.worker {
+			of = fmt.Sprintf(" times --in-flight %d", f.inFlight)
+		}
+		return cli.Usage(fmt.Errorf("--prefetch %d is less than --concurrency %d%s: messages being handled count too", f.prefetch, f.concurrency, of))
 	case f.deadLetter != "" && f.maxAttempts == 0:
 		return cli.Usage(errors.New("--dead-letter needs --max-attempts, which says when a message is given up"))
 	}
@@ -134,6 +161,14 @@ func (f *consume) check() error {
 		}
 	}
 	return nil
+}
+
+// handlers is how many messages are handled at a time.
+func (f *consume) handlers() int {
+	if f.worker {
+		return f.concurrency * f.inFlight
+	}
+	return f.concurrency
 }
 
 // orderKey is the key function that --ordered-by names, nil for none.
@@ -159,7 +194,7 @@ func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []j
 		"retry-delays": jetpull.RetryDelays(f.retryDelays...),
 		"max-attempts": jetpull.MaxAttempts(f.maxAttempts),
 		"dead-letter":  jetpull.DeadLetter(f.deadLetter),
-	}), jetpull.Concurrency(f.concurrency), jetpull.DrainTimeout(f.Drain))
+	}), jetpull.Concurrency(f.handlers()), jetpull.DrainTimeout(f.Drain))
 	if len(f.argv) > 0 && len(cfg.BackOff) == 0 && cfg.AckPolicy != jetstream.AckNonePolicy && f.maxAttempts != 1 && !flags.Changed("retry-delays") {
 		// Three steps, as --help says, where the library doubles from 1 s to 1 min.
 		opts = append(opts, jetpull.RetryDelays(time.Second, 5*time.Second, 30*time.Second))
@@ -171,7 +206,7 @@ func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []j
 }
 
 func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
-	if err := f.check(); err != nil {
+	if err := f.check(cmd); err != nil {
 		return err
 	}
 	key, err := orderKey(f.orderedBy)
@@ -194,21 +229,32 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 	}
 	r := run.New(cmd, f.Globals, f.Terms, info.NumPending, len(f.argv) == 0)
 	out, errOut := pulling.NewPrinter(r.Over(cmd.OutOrStdout())), pulling.NewPrinter(r.Over(cmd.ErrOrStderr()))
+	start := func() {}
 	switch {
 	case len(f.argv) == 0:
 		pulling.BoundPipe(cmd.OutOrStdout())
 		out.JSON, out.Raw, out.Null = f.JSON, f.Raw, f.Null
 		r.Handle = func(_ context.Context, m *jetpull.Msg) error { return out.Print(m) }
+	case f.worker:
+		w := &perform.Worker{Argv: f.argv, InFlight: f.inFlight, Drain: f.Drain, Stderr: errOut, Log: cli.Log(errOut, f.JSON)}
+		r.Handle, start = w.Handle, func() { w.Start(f.concurrency) }
+		defer w.Close()
 	case f.JSON:
-		results := &perform.Results{Out: out, AckNone: info.Config.AckPolicy == jetstream.AckNonePolicy}
-		r.Handle = results.Of((&perform.Command{Argv: f.argv, Stdout: errOut, Stderr: errOut}).Handle)
-		opts = append(opts, jetpull.OnEvent(results.Event))
-		defer func() { err = errors.Join(err, p.Sub.Close(context.WithoutCancel(ctx)), results.Rest()) }() // Close waits for the last event
+		r.Handle = (&perform.Command{Argv: f.argv, Stdout: errOut, Stderr: errOut}).Handle
 	default:
 		r.Handle = (&perform.Command{Argv: f.argv, Stdout: out, Stderr: errOut}).Handle
 	}
-	if p.Server != nil && !f.Quiet {
-		opts = append(opts, jetpull.OnStart(func() { r.Listens(p.Server.URL(), cli.Synced(p.Server.Sync())) }))
+	if f.JSON && len(f.argv) > 0 {
+		results := &perform.Results{Out: out, Exits: !f.worker, AckNone: info.Config.AckPolicy == jetstream.AckNonePolicy}
+		r.Handle = results.Of(r.Handle)
+		opts = append(opts, jetpull.OnEvent(results.Event))
+		defer func() { err = errors.Join(err, p.Sub.Close(context.WithoutCancel(ctx)), results.Rest()) }() // Close waits for the last event
 	}
+	opts = append(opts, jetpull.OnStart(func() {
+		start()
+		if p.Server != nil && !f.Quiet {
+			r.Listens(p.Server.URL(), cli.Synced(p.Server.Sync()))
+		}
+	}))
 	return p.Explain(ctx, r.Consume(ctx, p.Sub, opts))
 }

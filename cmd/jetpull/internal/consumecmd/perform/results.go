@@ -28,6 +28,7 @@ type Result struct {
 // and on the options.
 type Results struct {
 	Out     *pulling.Printer
+	Exits   bool // an attempt is a process, and ends with an exit code
 	AckNone bool
 
 	mu   sync.Mutex
@@ -40,14 +41,16 @@ func (r *Results) Of(handle jetpull.Handler) jetpull.Handler {
 		begin := time.Now()
 		err := handle(ctx, m)
 		result := Result{StreamSeq: m.Sequence(), Subject: m.Subject(), Delivered: m.Delivered(), Seconds: time.Since(begin).Seconds()}
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() >= 0 {
+		if exit, failed := errors.AsType[*exec.ExitError](err); r.Exits && failed && exit.ExitCode() >= 0 {
 			result.Exit = new(exit.ExitCode())
+		} else if r.Exits && err == nil {
+			result.Exit = new(0)
 		}
 		switch {
 		case errors.Is(err, pulling.ErrOutput):
 			return err
 		case err == nil:
-			result.Outcome, result.Exit = "acknowledged", new(0)
+			result.Outcome = "acknowledged"
 			return cli.WriteJSON(r.Out, result)
 		}
 		result.Outcome, result.Error = string(jetpull.HandedBack), cli.Plain(err) // unless the library reports an event: the run is over

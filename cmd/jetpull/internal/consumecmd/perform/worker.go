@@ -1,0 +1,305 @@
+package perform
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/exec"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
+	"github.com/jetpull/jetpull/internal/watch"
+)
+
+// The pause before a program that ended is started again: it doubles until the program answers.
+const leastPause, mostPause = 100 * time.Millisecond, 10 * time.Second
+
+var (
+	// errKilled is the error of messages whose program was killed at the end of the run.
+	errKilled = errors.New("the worker was killed at the end of the run")
+	errClosed = errors.New("it closed its standard output, and did not end")
+)
+
+// Worker has messages handled by programs that go on running.
+type Worker struct {
+	Argv     []string
+	InFlight int           // messages that a program has at a time at most
+	Drain    time.Duration // how long the programs may continue after the end of their input
+	Stderr   *pulling.Printer
+	Log      *slog.Logger
+
+	programs sync.WaitGroup
+	alive    context.Context // ends when the programs are killed
+	open     context.Context // ends when no message follows
+	cancel   context.CancelFunc
+	shut     context.CancelFunc
+
+	mu      sync.Mutex
+	changed sync.Cond // signalled when a talk may have something to do
+	queue   []*call   // messages that no program has
+}
+
+// call is a message that a handler waits for.
+type call struct {
+	msg  *jetpull.Msg
+	done chan error // the result
+}
+
+// Start starts n programs, which run until [Worker.Close].
+func (w *Worker) Start(n int) {
+	w.alive, w.cancel = context.WithCancel(context.Background())
+	w.open, w.shut = context.WithCancel(w.alive)
+	w.changed.L = &w.mu
+	for range n {
+		w.programs.Go(w.keep)
+	}
+}
+
+// Close ends the input of the programs, and waits for their end. Those that run after the drain are killed.
+func (w *Worker) Close() {
+	if w.alive == nil {
+		return // the run has not begun
+	}
+	w.mu.Lock()
+	w.shut()
+	w.changed.Broadcast()
+	w.mu.Unlock()
+	defer time.AfterFunc(w.Drain, w.kill).Stop()
+	w.programs.Wait()
+	w.cancel()
+}
+
+// kill ends the programs, and all messages that wait.
+func (w *Worker) kill() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cancel()
+	for _, c := range w.queue {
+		c.done <- errKilled
+	}
+	w.queue = nil
+}
+
+// Handle has a program handle m. Its context ends only with the run, after the drain: then all programs are killed, because messages go back.
+func (w *Worker) Handle(ctx context.Context, m *jetpull.Msg) error {
+	c := &call{msg: m, done: make(chan error, 1)}
+	w.mu.Lock()
+	if w.alive.Err() != nil {
+		w.mu.Unlock()
+		return errKilled
+	}
+	w.queue = append(w.queue, c)
+	w.changed.Broadcast()
+	w.mu.Unlock()
+	select {
+	case err := <-c.done:
+		return err
+	case <-ctx.Done():
+		w.kill()
+		return <-c.done
+	}
+}
+
+// keep has one program run, and starts it again when it ends, until the run is over.
+func (w *Worker) keep() {
+	var again []*call
+	for pause := leastPause; w.open.Err() == nil || len(again) > 0; pause = min(2*pause, mostPause) {
+		t := &talk{w: w, again: again, had: map[uint64]*call{}}
+		err := t.run()
+		again = t.end(err)
+		if t.answered {
+			pause = leastPause
+		}
+		switch {
+		case w.open.Err() == nil || len(again) > 0:
+			w.Log.Warn("the worker ended, and is started again", "program", w.Argv[0], "error", why(err), "in", pause, "messages_again", len(again))
+			_ = watch.Sleep(w.open, pause)
+		case err != nil:
+			w.Log.Warn("the worker failed at the end", "program", w.Argv[0], "error", err)
+		}
+	}
+}
+
+// why is the error of a program that ended too early.
+func why(err error) error { return cmp.Or(err, errors.New("exit status 0")) }
+
+// talk is one process of a program. Package exec owns the two goroutines that talk with it: one calls Read for its standard input, the
+// other ReadFrom with its standard output. The first ends when the second does, or when the run is over.
+type talk struct {
+	w    *Worker
+	kill context.CancelFunc
+
+	// Of the goroutine of the standard input.
+	text bytes.Buffer // lines that were not read yet
+
+	// Under the worker's lock.
+	again    []*call          // messages of the process before, which ended with several
+	alone    bool             // the program has one of them
+	had      map[uint64]*call // messages that it has, by ID
+	answered bool
+	problem  error // why the program was killed
+	over     bool  // its standard output has ended
+}
+
+// run runs the program to its end, and returns why it ended.
+func (t *talk) run() error {
+	ctx, cancel := context.WithCancel(t.w.alive)
+	defer cancel()
+	t.kill = cancel
+	stderr := &lines{to: t.w.Stderr}
+	cmd := exec.CommandContext(ctx, t.w.Argv[0], t.w.Argv[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = t, t, stderr
+	err := child.RunWhole(cmd)
+	_ = stderr.flush()
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	return cmp.Or(t.problem, err)
+}
+
+// end decides about the messages that a program had when it ended with err. One that it had alone has failed: it may be the cause. Of several, any
+// may be, and the next process gets them one after another.
+func (t *talk) end(err error) (again []*call) {
+	w := t.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range t.had {
+		again = append(again, c)
+	}
+	slices.SortFunc(again, func(a, b *call) int { return cmp.Compare(a.msg.Sequence(), b.msg.Sequence()) })
+	if len(again) == 1 {
+		again[0].done <- fmt.Errorf("the worker ended while it had the message: %w", why(err))
+		again = nil
+	}
+	again = append(again, t.again...)
+	t.had, t.over = nil, true // a process that it has left may hold its pipes open
+	if w.alive.Err() == nil {
+		return again
+	}
+	for _, c := range again {
+		c.done <- errKilled
+	}
+	return nil
+}
+
+// next takes a message for the program, nil if it may have none now.
+func (t *talk) next() *call {
+	from, most := &t.w.queue, t.w.InFlight
+	if len(t.again) > 0 {
+		from = &t.again
+	}
+	if t.alone || len(t.again) > 0 {
+		most = 1
+	}
+	if len(*from) == 0 || len(t.had) >= most {
+		return nil
+	}
+	c := (*from)[0]
+	id := c.msg.Sequence()
+	if t.had[id] != nil {
+		return nil // delivered twice, as after a reset: the answer could not say which
+	}
+	t.alone, t.had[id] = from == &t.again, c
+	*from = (*from)[1:]
+	return c
+}
+
+// take returns the messages that the program gets now. It waits for the first, and returns none at the end.
+func (t *talk) take() (calls []*call) {
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	for ; !t.over && t.w.open.Err() == nil; t.w.changed.Wait() {
+		for c := t.next(); c != nil; c = t.next() {
+			calls = append(calls, c)
+		}
+		if calls != nil {
+			break
+		}
+	}
+	return calls
+}
+
+// Read is the program's standard input.
+func (t *talk) Read(p []byte) (int, error) {
+	if t.text.Len() == 0 {
+		out := json.NewEncoder(&t.text)
+		out.SetEscapeHTML(false)
+		for _, c := range t.take() {
+			m := c.msg
+			err := out.Encode(given{m.Sequence(), m.Subject(), m.Headers(), cli.PayloadOf(m.Data()), m.Delivered()})
+			if err != nil {
+				return 0, err
+			}
+		}
+	}
+	return t.text.Read(p) // io.EOF if there is nothing
+}
+
+// Write makes a talk an [io.Writer], of which [io.Copy] calls ReadFrom.
+func (t *talk) Write([]byte) (int, error) { return 0, errors.ErrUnsupported }
+
+// ReadFrom is called with the program's standard output. A program that closes it, and does not end, is killed.
+func (t *talk) ReadFrom(r io.Reader) (int64, error) {
+	in := bufio.NewScanner(r)
+	in.Buffer(nil, maxLine)
+	var err error
+	for n := 1; err == nil && in.Scan(); n++ {
+		if err = t.answer(in.Bytes()); err != nil {
+			err = fmt.Errorf("line %d of the worker's output, %.200q: %w", n, in.Bytes(), err)
+		}
+	}
+	if errors.Is(in.Err(), bufio.ErrTooLong) {
+		err = fmt.Errorf("a line of the worker's output has more than %d bytes", maxLine)
+	}
+	t.w.mu.Lock()
+	t.over = true
+	t.w.changed.Broadcast()
+	t.w.mu.Unlock()
+	if err != nil {
+		t.fail(err)
+	} else {
+		time.AfterFunc(child.OutputAfter, func() { t.fail(errClosed) })
+	}
+	return 0, err
+}
+
+// fail kills the program.
+func (t *talk) fail(problem error) {
+	t.w.mu.Lock()
+	t.problem = problem
+	t.w.mu.Unlock()
+	t.kill()
+}
+
+// answer passes on one answer.
+func (t *talk) answer(line []byte) error {
+	a, err := parseAnswer(line)
+	if err != nil {
+		return err
+	}
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	c := t.had[a.ID]
+	switch {
+	case c == nil:
+		return fmt.Errorf("the worker does not have a message %d", a.ID)
+	case a.Outcome == "progress":
+		_ = c.msg.InProgress() // the connection may be gone: then it is delivered again, whatever the program does
+		return nil
+	}
+	delete(t.had, a.ID)
+	t.answered = true
+	t.w.changed.Broadcast()
+	c.done <- a.result()
+	return nil
+}
