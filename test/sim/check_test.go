@@ -315,7 +315,7 @@ func (a *audit) checkCopies() {
 }
 
 // looksReset reports whether the server crashed between two times, and then the consumer's numbers of the deliveries to the life of h fell to
-// half or less, as after a reset. What is still handled when the client sees that is not forgotten.
+// half or less, as after a reset. A message that is still handled when the client sees the fall is remembered.
 func (a *audit) looksReset(h *handing, from, to time.Duration) bool {
 	return slices.ContainsFunc(a.crashes, func(at time.Duration) bool {
 		before, next := a.around(h.life, at)
