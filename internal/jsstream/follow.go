@@ -45,6 +45,9 @@ type Feed struct {
 	// Replaced is called when the stream was deleted and created again, before it is read from its start. Nil: only what has later sequences than
 	// those that were seen is certain to be read.
 	Replaced func()
+	// SetBack is called when the stream was set back to an older state, before it is read again from its start. It is called again after an
+	// error. Nil: reading goes on behind what was read.
+	SetBack func(ctx context.Context) error
 	// Known returns the highest sequence that is known in other ways. Nil: none is.
 	Known func() uint64
 	// Reading is called every now and then until all has come that the stream had at the start. Nil: it is not called.
@@ -52,6 +55,7 @@ type Feed struct {
 	Log     *slog.Logger
 
 	created time.Time // the stream, when it was first read
+	again   bool      // it was set back, and SetBack has not succeeded since
 }
 
 // Follow reads a stream from what was not seen yet and goes on until run ends. It returns when all has come that the stream
@@ -101,17 +105,29 @@ func (f *Feed) read(run context.Context, consumer *jetstream.ConsumerInfo) {
 		}
 		f.Log.Debug("following a stream", "stream", consumer.Stream, "error", err)
 		_ = watch.Sleep(run, RetryPause)
-		f.restart(run)
-		if err := f.Refill(run); err != nil {
-			f.Log.Debug("following a stream", "stream", consumer.Stream, "error", err)
-			continue
-		}
-		if next, err := f.consumer(run, consumer.Stream); err == nil {
+		if next, err := f.resume(run, consumer.Stream); err == nil {
 			consumer = next
 		} else {
 			f.Log.Debug("following a stream", "stream", consumer.Stream, "error", err)
 		}
 	}
+}
+
+// resume makes another consumer. It looks twice whether the stream was set back: before restart, which takes it for another stream, and behind the
+// consumer, since the stream may be set back in between. If it is set back later, the consumer ends.
+func (f *Feed) resume(run context.Context, stream string) (*jetstream.ConsumerInfo, error) {
+	if _, err := f.Refill(run); err != nil {
+		return nil, err
+	}
+	f.restart(run)
+	next, err := f.consumer(run, stream)
+	if err != nil {
+		return nil, err
+	}
+	if back, err := f.Refill(run); err != nil || !back {
+		return next, err
+	}
+	return f.consumer(run, stream)
 }
 
 // restart begins again if the stream is another one.
@@ -123,6 +139,7 @@ func (f *Feed) restart(ctx context.Context) {
 		f.Log.Warn("a stream was deleted and created again, and is read from its start", "stream", info.Config.Name)
 		f.Replaced()
 		f.Seen.begin(info.Created)
+		f.created = info.Created
 	}
 }
 

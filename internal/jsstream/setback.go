@@ -63,22 +63,34 @@ func Refill(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream
 }
 
 // Refill makes the stream go on behind what was read of it, if it was set back, and logs that.
-func (f *Feed) Refill(ctx context.Context) error {
-	now, err := InfoOf(ctx, f.Stream)
-	if err != nil {
-		return err
-	}
+func (f *Feed) Refill(ctx context.Context) (back bool, err error) {
 	seen := f.Seen.Reached()
 	if f.Known != nil {
 		seen = max(seen, f.Known())
 	}
+	back, err = f.refill(ctx, seen)
+	f.again = f.again || back && f.SetBack != nil
+	if err == nil && f.again {
+		f.Seen.begin(f.created)
+		err = f.SetBack(ctx)
+		f.again = err != nil
+	}
+	return back, err
+}
+
+// refill makes the stream go on behind a sequence.
+func (f *Feed) refill(ctx context.Context, seen uint64) (back bool, err error) {
+	now, err := InfoOf(ctx, f.Stream)
+	if err != nil {
+		return false, err
+	}
 	if now.State.LastSeq >= seen || !f.created.IsZero() && !now.Created.Equal(f.created) { // one that was created again is another stream
-		return nil
+		return false, nil
 	}
 	forgotten, err := Refill(ctx, f.JS, f.Stream, seen)
 	if forgotten > 0 {
 		f.Log.Error("a stream was set back to an older state: its servers have lost messages that they had acknowledged", "stream", now.Config.Name,
 			"messages", forgotten)
 	}
-	return err
+	return forgotten > 0, err
 }

@@ -53,6 +53,8 @@ type applier interface {
 	prefix() string
 	// apply takes what the bucket holds for a key; gone: nothing.
 	apply(e Entry, gone bool) error
+	// restore writes the records that the bucket has lost.
+	restore(ctx context.Context) error
 }
 
 // New returns a registry that has no tables yet.
@@ -65,11 +67,22 @@ func New(cfg Config) *Registry {
 func (r *Registry) Open(ctx, run context.Context, reader *jsstream.Reader) (wait func(), err error) {
 	wait, err = jsstream.Follow(ctx, run, jsstream.Feed{
 		JS: r.cfg.JS, Stream: r.cfg.Stream, Reader: reader, Shared: r.cfg.Shared, See: r.see, Seen: r.seen, Log: r.cfg.Log,
+		SetBack: r.restore,
 	})
 	if err != nil {
 		return wait, fmt.Errorf("read the registry: %w", err)
 	}
 	return wait, nil
+}
+
+// restore writes what the bucket has lost: its servers have set it back to an older state, and memory has the later one.
+func (r *Registry) restore(ctx context.Context) error {
+	for _, t := range r.tables {
+		if err := t.restore(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *Registry) see(msg *nats.Msg, meta *nats.MsgMetadata) {

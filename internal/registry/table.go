@@ -3,13 +3,16 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
@@ -38,12 +41,18 @@ type Table[T any] struct {
 
 	mu      sync.RWMutex
 	records map[string]map[string]T // by group, then name
-	ids     map[string]ID           // by key
+	ids     map[string]held         // by key
+}
+
+// held is a record in memory.
+type held struct {
+	ID
+	revision uint64
 }
 
 // Add gives a registry that is not open yet a table.
 func Add[T any](r *Registry, kind Kind[T]) *Table[T] {
-	t := &Table[T]{r: r, kind: kind, records: map[string]map[string]T{}, ids: map[string]ID{}}
+	t := &Table[T]{r: r, kind: kind, records: map[string]map[string]T{}, ids: map[string]held{}}
 	r.tables = append(r.tables, t)
 	return t
 }
@@ -92,8 +101,37 @@ func (t *Table[T]) replace(e Entry, id ID, value T, gone bool) (was *T) {
 		t.records[id.Group] = map[string]T{}
 	}
 	t.records[id.Group][id.Name] = value
-	t.ids[e.Key] = id
+	t.ids[e.Key] = held{id, e.Revision}
 	return was
+}
+
+// restore implements applier. A record that was written since stays.
+func (t *Table[T]) restore(ctx context.Context) error {
+	t.mu.RLock()
+	ids := maps.Clone(t.ids)
+	t.mu.RUnlock()
+	for key, had := range ids {
+		raw, err := t.r.cfg.Leader.AskLeader(ctx, "KV_"+t.r.bucket, t.r.subject(key))
+		revision := uint64(0)
+		switch {
+		case err == nil:
+			revision = raw.Sequence
+		case !errors.Is(err, stored.ErrNotFound):
+			return err
+		}
+		value, ok := t.Cached(had.ID)
+		if !ok || revision >= had.revision {
+			continue
+		}
+		data, err := t.encode(had.ID, value)
+		if err != nil {
+			return err
+		}
+		if _, err := t.r.cfg.KV.Update(ctx, key, data, revision); err != nil && !jsstream.Refused(err) {
+			return t.r.refused(key, len(data), err)
+		}
+	}
+	return nil
 }
 
 // Cached returns a record as this process knows it.

@@ -26,8 +26,11 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 // feed returns a feed of a stream that records its progress in seen.
 func (s *base) feed(stream jetstream.Stream, seen *jsstream.Progress) jsstream.Feed {
 	f := jsstream.Feed{JS: s.js, Stream: stream, Reader: s.Reader, Shared: s.cfg.Shared, Seen: seen, Log: s.log}
-	if seen == s.messagesSeen {
+	switch seen {
+	case s.messagesSeen:
 		f.Known = s.known
+	case s.jobsSeen:
+		f.Known = s.recorded.Load
 	}
 	return f
 }

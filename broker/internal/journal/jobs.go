@@ -80,6 +80,7 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 		return job, err
 	}
 	job.Revision = seq
+	raise(&s.recorded, seq)
 	s.PutRecord(job)
 	if job.Status == domain.Inflight {
 		// If a power failure undoes a claim, the job is done again, as any job in flight is.
@@ -116,16 +117,19 @@ func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error)
 }
 
 // readRecord reads the stored record of a job into the index. A zero job means that there is none. If there was one before, the
-// message is gone.
+// message is gone, or the record is lost.
 func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	raw, err := s.Last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
 	if errors.Is(err, domain.ErrNotFound) {
 		known, ok := s.Lookup(id)
 		consumer, there := s.Directory.ConsumerByNumber(id.Consumer)
-		if ok && known.Revision > 0 && there {
-			return domain.Job{}, s.messages.forgetGone(ctx, id.Seq, domain.SubjectToken(consumer.Channel))
+		if !ok || known.Revision == 0 || !there {
+			return domain.Job{}, nil
 		}
-		return domain.Job{}, nil
+		if err := s.messages.forgetGone(ctx, id.Seq, domain.SubjectToken(consumer.Channel)); err != nil {
+			return domain.Job{}, err
+		}
+		return s.restoreRecord(ctx, id)
 	}
 	if err != nil {
 		return domain.Job{}, err
@@ -135,6 +139,26 @@ func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, err
 		s.PutRecord(j)
 	}
 	return j, err
+}
+
+// restoreRecord writes the record of a job as the index has it, if the job still has its message: the store was set back to an older state.
+// Otherwise no later record could replace the lost one. Fields of settled jobs that the index lacks are lost.
+func (s *jobs) restoreRecord(ctx context.Context, id domain.JobID) (domain.Job, error) {
+	j, ok := s.Lookup(id)
+	if !ok || j.Revision == 0 {
+		return domain.Job{}, nil
+	}
+	subject := s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10))
+	seq, err := s.jobWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(j)}, 0)
+	if errors.Is(err, domain.ErrConflict) {
+		return domain.Job{}, nil // it has a record again
+	}
+	if err != nil {
+		return domain.Job{}, err
+	}
+	j.Revision = seq
+	s.PutRecord(j)
+	return j, nil
 }
 
 // Complete fills in the fields of settled jobs of push consumers that the index lacks. Of other jobs the index has all fields

@@ -3,6 +3,9 @@ package journal
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/jsstream"
@@ -12,13 +15,30 @@ import (
 // next message would get the sequence of one that is gone, and the jobs of it would be those of the new one: delivered, or dead. So a
 // sequence that is known here is never used again.
 
+// checkMarks notices what was set back while no broker ran.
+func (s *Store) checkMarks(ctx, run context.Context) error {
+	if !s.cfg.Shared {
+		return nil
+	}
+	marks := jsstream.Marks{
+		JS: s.js, Log: s.log, Streams: []jetstream.Stream{s.registryStream, s.messageStream, s.jobStream},
+		Places: []jsstream.Place{
+			{Stream: s.registryStream, Subject: "$KV." + s.cfg.registry() + ".seen"}, {Stream: s.attemptStream, Subject: s.cfg.Name + ".a.seen"},
+		},
+	}
+	s.running.Go(func() { marks.Run(run) })
+	return marks.Check(ctx)
+}
+
 // known returns the highest sequence of a message that this process has read or stored, or that a record or a consumer refers to.
 func (s *base) known() uint64 { return max(s.messagesSeen.Reached(), s.referred.Load()) }
 
 // noteSequence remembers such a sequence.
-func (s *base) noteSequence(seq uint64) {
-	for old := s.referred.Load(); seq > old && !s.referred.CompareAndSwap(old, seq); {
-		old = s.referred.Load()
+func (s *base) noteSequence(seq uint64) { raise(&s.referred, seq) }
+
+func raise(highest *atomic.Uint64, seq uint64) {
+	for old := highest.Load(); seq > old && !highest.CompareAndSwap(old, seq); {
+		old = highest.Load()
 	}
 }
 
@@ -42,18 +62,7 @@ func (s *base) refill(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	state, err := jsstream.AskState(ctx, s.messageStream)
-	if err != nil {
-		return fmt.Errorf("read the state of the messages: %w", err)
-	}
-	known := s.known()
-	if state.LastSeq >= known {
-		return nil
-	}
-	forgotten, err := jsstream.Refill(ctx, s.js, s.messageStream, known)
-	if forgotten > 0 {
-		s.log.Error("the stream of messages was set back to an older state: its servers have lost messages that they had acknowledged", "stream",
-			s.cfg.messages(), "messages", forgotten)
-	}
+	f := s.feed(s.messageStream, s.messagesSeen)
+	_, err := f.Refill(ctx)
 	return err
 }

@@ -88,6 +88,7 @@ type base struct {
 	reg             *registry.Registry
 	Directory       *admin.Directory
 	replayTable     *bulk.Table
+	registryStream  jetstream.Stream
 	messageStream   jetstream.Stream
 	jobStream       jetstream.Stream
 	attemptStream   jetstream.Stream
@@ -100,7 +101,9 @@ type base struct {
 	messagesSeen *jsstream.Progress
 	jobsSeen     *jsstream.Progress
 	// referred is the highest sequence of a message to which a record or a consumer refers.
-	referred  atomic.Uint64
+	referred atomic.Uint64
+	// recorded is the highest sequence of a record that this process has stored. It may not have been read yet.
+	recorded  atomic.Uint64
 	refilling chan struct{} // full while the stream of messages is filled
 }
 
@@ -217,6 +220,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.registryStream = stream
 	s.reg = registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.base, Shared: s.cfg.Shared, Log: s.log})
 	open := func(into *jetstream.Stream, c jetstream.StreamConfig) {
 		if err == nil {
@@ -253,6 +257,9 @@ func (s *Store) makeStreams(ctx context.Context) error {
 // load reads the registry, then the messages, then the records, so that most entries find the objects that they refer to. It then
 // keeps following all three.
 func (s *Store) load(ctx, run context.Context) error {
+	if err := s.checkMarks(ctx, run); err != nil {
+		return err
+	}
 	if err := s.follows(s.reg.Open(ctx, run, s.Reader)); err != nil {
 		return err
 	}

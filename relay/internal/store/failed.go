@@ -153,6 +153,7 @@ func (s *Failed) followFailed(ctx, run context.Context) error {
 	s.feed = jsstream.Feed{
 		JS: s.js, Stream: s.failed, Reader: s.reader, HeadersOnly: true, Shared: !s.cfg.Embedded, See: s.failedChanged,
 		Seen: jsstream.NewProgress(), Log: s.log, Replaced: s.index.clear,
+		SetBack: func(context.Context) error { s.index.clear(); return nil },
 	}
 	if err := s.follows(jsstream.Follow(ctx, run, s.feed)); err != nil {
 		return fmt.Errorf("read the failed messages: %w", err)

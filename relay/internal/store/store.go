@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -123,7 +124,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		stop()
 		return nil, err
 	}
-	for _, follow := range []func(ctx, run context.Context) error{s.followClock, s.openRegistry, s.openOperations, s.followFailed} {
+	for _, follow := range []func(ctx, run context.Context) error{s.checkMarks, s.followClock, s.openRegistry, s.openOperations, s.followFailed} {
 		if err := follow(ctx, run); err != nil {
 			s.Close()
 			return nil, err
@@ -189,6 +190,20 @@ func (s *Store) create(ctx context.Context) (err error) {
 	}
 	s.stateKV, s.state, err = jsstream.MakeBucket(ctx, s.js, s.bucketConfig(systems.RelayState))
 	return err
+}
+
+// checkMarks notices what was set back while no relay ran, apart from records and queues: a worker that misses a record creates it again.
+func (s *Store) checkMarks(ctx, run context.Context) error {
+	if s.cfg.Embedded {
+		return nil
+	}
+	config := s.config.CachedInfo().Config.Subjects[0]
+	marks := jsstream.Marks{
+		JS: s.js, Log: s.log, Streams: []jetstream.Stream{s.failed, s.config, s.state},
+		Places: []jsstream.Place{{Stream: s.config, Subject: strings.TrimSuffix(config, ">") + "seen"}, {Stream: s.state, Subject: s.stateSubject("seen")}},
+	}
+	s.running.Go(func() { marks.Run(run) })
+	return marks.Check(ctx)
 }
 
 func (s *Store) bucketConfig(name string) jetstream.StreamConfig {
