@@ -172,12 +172,12 @@ func newStore(js jetstream.JetStream, cfg Config) *Store {
 
 func (s *Store) makeWriters() {
 	synced := func(stream string) *Writer {
-		w := NewWriter(s.nc, s.link, stream)
+		w := NewWriter(s.js, s.link, stream)
 		w.Replaced, w.Disk = s.quorum.Replaced, s.cfg.Disk
 		return w
 	}
 	s.registryWrites, s.messageWrites, s.jobWrites = synced("KV_"+s.cfg.registry()), synced(s.cfg.messages()), synced(s.cfg.jobs())
-	s.attemptWrites = NewWriter(s.nc, s.link, s.cfg.attempts())
+	s.attemptWrites = NewWriter(s.js, s.link, s.cfg.attempts())
 	s.messageWrites.FailFast = true
 	for w, stream := range map[*Writer]jetstream.Stream{s.messageWrites: s.messageStream, s.jobWrites: s.jobStream} {
 		w.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
