@@ -112,7 +112,7 @@ func TestMessagesAreSetBack(t *testing.T) {
 			}
 			for _, seq := range []uint64{kept.Seq, fresh.Seq} {
 				require.Eventually(t, func() bool {
-					j, ok := s.Lookup(domain.JobID{Seq: seq, Consumer: k.Number})
+					j, ok := s.Index.Lookup(domain.JobID{Seq: seq, Consumer: k.Number})
 					return ok && j.Status == domain.Queued
 				}, time.Minute, 10*time.Millisecond)
 			}
