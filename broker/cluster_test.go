@@ -107,7 +107,7 @@ func shareWork(t *testing.T, a, b *Node, n int) {
 	}
 	for _, node := range nodes {
 		require.Eventually(t, func() bool {
-			counts := node.store.Jobs.CountJobs(mustConsumer(t, node, "k").Number)
+			counts := node.store.Index.CountJobs(mustConsumer(t, node, "k").Number)
 			return counts[2].Count == n && counts[0].Count == 0 && counts[1].Count == 0
 		}, waitLongest, waitStep)
 	}
@@ -134,7 +134,7 @@ func TestWorkerThatLosesEveryRaceLooksAgain(t *testing.T) {
 	}
 	broadcasts.Wait()
 	for _, n := range []*Node{a, b} {
-		waitUntil(t, func() bool { return n.store.Jobs.CountJobs(mustConsumer(t, n, "k").Number)[0].Count == jobs }, "not all jobs are queued")
+		waitUntil(t, func() bool { return n.store.Index.CountJobs(mustConsumer(t, n, "k").Number)[0].Count == jobs }, "not all jobs are queued")
 	}
 	var workers sync.WaitGroup
 	for _, n := range []*Node{a, b} {

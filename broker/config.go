@@ -14,6 +14,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 // Config is the configuration of a broker process. [Settings] lists the name of each field in the INI file, on the command line and in the
@@ -140,15 +141,13 @@ func (c *GatewayConfig) check() (*httpapi.Gateway, error) {
 	return &httpapi.Gateway{Key: key, Scheme: c.Scheme, Tolerance: c.Tolerance, Exempt: c.Exempt}, nil
 }
 
-// The words for Sync: they name who syncs writes of the embedded server.
-const (
-	syncGroups = "always" // the broker, before it answers, once for all waiting writes
-	syncEach   = "each"   // the server, each write
-)
-
-// parseSync parses Sync: a word, or the interval at which the server syncs.
-func (c *NATSConfig) parseSync() (word string, every time.Duration, err error) {
-	return service.ParseSync(c.Sync, syncGroups, syncEach)
+// parseSync parses Sync: when the embedded server syncs.
+func (c *NATSConfig) parseSync() (natsembed.Sync, error) {
+	sync, err := natsembed.ParseSync(c.Sync)
+	if err != nil {
+		err = fmt.Errorf("[nats] sync: %w", err)
+	}
+	return sync, err
 }
 
 // Validate checks the rules that concern several settings. [LoadConfig] and [Start] call it.
@@ -160,7 +159,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	_, gateway := c.Gateway.check()
-	_, _, sync := c.NATS.parseSync()
+	_, sync := c.NATS.parseSync()
 	_, policy := c.policy()
 	errs = append(errs, gateway, sync, policy, c.Seed.validate(),
 		service.CheckListener(c.HTTP.Listener, "change channels and read messages", c.Admin.Token, c.HTTP.Open))

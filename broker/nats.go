@@ -33,16 +33,9 @@ const (
 // startEmbedded starts a NATS server in this process. It has no port, so only this process can reach it.
 func startEmbedded(ctx context.Context, cfg *Config, log *slog.Logger, said func(text string), fsync func(*os.File) error,
 ) (*natsembed.Server, error) {
-	mode, every, err := cfg.NATS.parseSync()
+	sync, err := cfg.NATS.parseSync()
 	if err != nil {
 		return nil, err
-	}
-	sync := natsembed.SyncEvery(every)
-	switch mode {
-	case syncGroups:
-		sync = natsembed.SyncGroup
-	case syncEach:
-		sync = natsembed.SyncEach
 	}
 	srv, err := natsembed.Start(ctx, natsembed.Options{
 		Dir: cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-broker",
@@ -74,7 +67,7 @@ func (n *Node) connect(ctx context.Context) error {
 		}
 		n.release.Add(n.nc.Close)
 		n.log.Info("embedded NATS server", "store", n.cfg.NATS.StoreDir, "sync", n.cfg.NATS.Sync,
-			"meaning of 201", meaning(n.cfg.NATS.Sync))
+			"meaning of 201", meaning(n.embedded.Sync()))
 		return nil
 	}
 	n.progress()
@@ -88,11 +81,11 @@ func (n *Node) connect(ctx context.Context) error {
 	return nil
 }
 
-func meaning(sync string) string {
-	if sync == syncGroups || sync == syncEach {
+func meaning(sync natsembed.Sync) string {
+	if sync == natsembed.SyncGroup || sync == natsembed.SyncEach {
 		return "on disk"
 	}
-	return "written, and on disk within " + sync + "; a power failure before loses it"
+	return fmt.Sprintf("written, and on disk within %v; a power failure before loses it", time.Duration(sync))
 }
 
 // dial connects to the servers in url. It waits for a server that is not reachable, but not for one that refuses. The log has the

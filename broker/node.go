@@ -152,7 +152,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 		Name: cmp.Or(n.cfg.NATS.Name, "broker"), Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil,
 		HashTokens: n.cfg.Admin.HashTokens, Logger: n.log, Progress: n.progress,
 	}
-	if mode, _, err := n.cfg.NATS.parseSync(); err == nil && mode == syncGroups && n.embedded != nil {
+	if n.embedded != nil && n.embedded.Sync() == natsembed.SyncGroup {
 		cfg.Disk = n.embedded
 	}
 	n.store, err = journal.Open(ctx, js, cfg)
@@ -170,7 +170,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 	s := n.store
 	parts := work.Parts{
 		Consumers: s.Directory, Settings: s.Directory.Consumers, Messages: s.Messages, Records: s.Jobs,
-		Index: s.Index, Clock: s.Clock, Replays: s.Replays, Shards: s.Shards, Health: s,
+		Index: s.Index, Clock: s.Index.Clock, Replays: s.Replays, Shards: s.Shards, Health: s,
 		Events: sender, Poster: callbacks, Log: n.log, Usage: accountUsage(js), Permitted: n.permitted,
 		Rules: work.Rules{
 			DispatchRules: n.cfg.Dispatch, BreakerRules: n.cfg.Breaker, CallbackRules: n.cfg.Connection, PruneRules: n.cfg.Prune,

@@ -50,7 +50,7 @@ func TestDeadJobsAreRetained(t *testing.T) {
 
 	pruner.Rules.DeadRetention = 0
 	die("purged")
-	jobs := n.store.Jobs.JobsOf("ch", 3)
+	jobs := n.store.Index.JobsOf("ch", 3)
 	require.Len(t, jobs, 1)
 	_, err = n.store.Jobs.PutJob(t.Context(), domain.Settle(jobs[0], domain.Removed, time.Now()))
 	require.NoError(t, err)

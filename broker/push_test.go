@@ -159,7 +159,7 @@ func TestConsumerChangesItsType(t *testing.T) {
 	broadcast(t, n, "failed", "x", nil)
 	require.Eventually(t, func() bool {
 		m, err := n.store.Messages.Message(t.Context(), "ch", "failed")
-		jobs := n.store.Jobs.JobsOf("ch", m.Seq)
+		jobs := n.store.Index.JobsOf("ch", m.Seq)
 		return err == nil && calls.Load() == 1 && len(jobs) == 1 && jobs[0].Status == domain.Queued && jobs[0].Retries == 1
 	}, 10*time.Second, time.Millisecond)
 	change("pull")

@@ -79,7 +79,7 @@ func (d *day) awaitDone() {
 	d.t.Helper()
 	waitUntil(d.t, func() bool {
 		for _, k := range []string{"k", "pull"} {
-			for _, c := range d.n.store.Jobs.CountJobs(mustConsumer(d.t, d.n, k).Number) {
+			for _, c := range d.n.store.Index.CountJobs(mustConsumer(d.t, d.n, k).Number) {
 				if c.Count > 0 && (c.Status == domain.Queued || c.Status == domain.Inflight) {
 					return false
 				}
@@ -168,7 +168,7 @@ func TestRetentionLevelsOff(t *testing.T) {
 	for i := range d.steps {
 		levels = append(levels, d.step(true))
 		if i%(d.steps/12) == d.steps/12-1 {
-			t.Logf("%6d messages, %6d kept: %6.2f MB of heap, %6.2f MB of store, after %s", (i+1)*d.perStep, d.n.store.Messages.CountMessages("ch"),
+			t.Logf("%6d messages, %6d kept: %6.2f MB of heap, %6.2f MB of store, after %s", (i+1)*d.perStep, d.n.store.Index.CountMessages("ch"),
 				float64(levels[i].heap)/1e6, float64(levels[i].store)/1e6, time.Since(begin).Round(time.Millisecond))
 		}
 	}

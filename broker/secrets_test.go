@@ -58,7 +58,7 @@ func TestTokensAreInNoLogAndNoList(t *testing.T) {
 	require.Equal(t, 403, code)
 	code, _, _ = call(t, n, "GET", "/channels", map[string]string{"X-Broker-Admin-Token": secrets[4]}, "")
 	require.Equal(t, 401, code)
-	require.Eventually(t, func() bool { return n.store.Jobs.CountJobs(mustConsumer(t, n, "k").Number)[3].Count == 1 }, waitLong, waitStep)
+	require.Eventually(t, func() bool { return n.store.Index.CountJobs(mustConsumer(t, n, "k").Number)[3].Count == 1 }, waitLong, waitStep)
 	var shown bytes.Buffer
 	for _, path := range []string{
 		"/channels", "/producers", "/channel/ch/consumers", "/channel/ch/messages", "/channel/ch/message/m",

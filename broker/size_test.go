@@ -53,7 +53,7 @@ func TestOneConsumerHasAlmostAllDeadJobs(t *testing.T) {
 	}
 	producers.Wait()
 	dead := func(consumer string) int {
-		counts := n.store.Jobs.CountJobs(mustConsumer(t, n, consumer).Number)
+		counts := n.store.Index.CountJobs(mustConsumer(t, n, consumer).Number)
 		return counts[3].Count
 	}
 	comes := func(met func() bool, otherwise string) {

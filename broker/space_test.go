@@ -87,7 +87,7 @@ func TestAFullStoreIsWorkedEmpty(t *testing.T) {
 			done++
 		}
 	}
-	seqs := n.store.Messages.Finished(func(string) bool { return true }, jobindex.Ages{Before: time.Now().Add(time.Hour)}, 1<<20)
+	seqs := n.store.Index.Finished(func(string) bool { return true }, jobindex.Ages{Before: time.Now().Add(time.Hour)}, 1<<20)
 	require.Len(t, seqs, accepted)
 	pruned, err := n.store.Messages.Prune(t.Context(), seqs)
 	require.NoError(t, err)

@@ -46,7 +46,7 @@ func TestUnreadableMessage(t *testing.T) {
 	require.Equal(t, 200, code, body)
 	require.Contains(t, body, `"MessageID":"good"`)
 
-	_, known := n.store.Lookup(domain.JobID{Seq: ack.Sequence, Consumer: mustConsumer(t, n, "push").Number})
+	_, known := n.store.Index.Lookup(domain.JobID{Seq: ack.Sequence, Consumer: mustConsumer(t, n, "push").Number})
 	require.False(t, known)
 	code, body, _ = call(t, n, "GET", "/channel/ch/messages", nil, "")
 	require.Equal(t, 200, code, body)

@@ -39,6 +39,24 @@ func SyncEvery(interval time.Duration) Sync {
 	return Sync(interval)
 }
 
+// leastSync is the shortest interval that ParseSync accepts.
+const leastSync = 10 * time.Millisecond
+
+// ParseSync parses a setting: "always" is [SyncGroup], "each" is [SyncEach], and a duration of at least 10ms is [SyncEvery].
+func ParseSync(text string) (Sync, error) {
+	switch text {
+	case "always":
+		return SyncGroup, nil
+	case "each":
+		return SyncEach, nil
+	}
+	every, err := time.ParseDuration(text)
+	if err != nil || every < leastSync {
+		return noSync, fmt.Errorf("%q is neither always nor each nor a duration of at least %v, such as 2m", text, leastSync)
+	}
+	return SyncEvery(every), nil
+}
+
 // interval returns the server's interval between syncs.
 func (s Sync) interval() (time.Duration, error) {
 	switch {

@@ -186,6 +186,20 @@ func TestDurableRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "is not positive")
 }
 
+func TestParseSync(t *testing.T) {
+	for text, want := range map[string]natsembed.Sync{
+		"always": natsembed.SyncGroup, "each": natsembed.SyncEach, "10ms": natsembed.SyncEvery(10 * time.Millisecond), "2m": natsembed.SyncEvery(2 * time.Minute),
+	} {
+		sync, err := natsembed.ParseSync(text)
+		require.NoError(t, err)
+		require.Equal(t, want, sync, text)
+	}
+	for _, text := range []string{"", "never", "0", "-1s", "9ms", "Always"} {
+		_, err := natsembed.ParseSync(text)
+		require.ErrorContains(t, err, "is neither always nor each nor a duration of at least 10ms", text)
+	}
+}
+
 // A server that syncs each write has nothing to wait for.
 func TestDurableWithSyncEach(t *testing.T) {
 	d := &power.Disk{}

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"time"
 
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook"
+	"github.com/jetpull/jetpull/natsembed"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
@@ -111,7 +111,7 @@ var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 // Validate checks the rules that concern several settings. [LoadConfig] and [Start] call it.
 func (c *Config) Validate() error {
 	var errs []error
-	if _, _, err := c.NATS.parseSync(); err != nil {
+	if _, err := c.NATS.parseSync(); err != nil {
 		errs = append(errs, err)
 	}
 	if !streamName.MatchString(c.NATS.Name) {
@@ -138,13 +138,11 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// The words for Sync: they name who syncs writes of the embedded server.
-const (
-	syncGroups = "always" // the relay, before it answers or goes on, once for all waiting writes
-	syncEach   = "each"   // the server, each write
-)
-
-// parseSync parses Sync: a word, or the interval at which the server syncs.
-func (c *NATSConfig) parseSync() (word string, every time.Duration, err error) {
-	return service.ParseSync(c.Sync, syncGroups, syncEach)
+// parseSync parses Sync: when the embedded server syncs.
+func (c *NATSConfig) parseSync() (natsembed.Sync, error) {
+	sync, err := natsembed.ParseSync(c.Sync)
+	if err != nil {
+		err = fmt.Errorf("[nats] sync: %w", err)
+	}
+	return sync, err
 }

@@ -97,16 +97,9 @@ func (n *Node) connect(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	mode, every, err := n.cfg.NATS.parseSync()
+	sync, err := n.cfg.NATS.parseSync()
 	if err != nil {
 		return err
-	}
-	sync := natsembed.SyncEvery(every)
-	switch mode {
-	case syncGroups:
-		sync = natsembed.SyncGroup
-	case syncEach:
-		sync = natsembed.SyncEach
 	}
 	embedded, err := natsembed.Start(ctx, natsembed.Options{
 		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", Sync: sync, Fsync: n.fsync,
@@ -119,7 +112,7 @@ func (n *Node) connect(ctx context.Context) (err error) {
 		return fmt.Errorf("[nats] store-dir %s: %w", n.cfg.NATS.StoreDir, err)
 	}
 	n.release.Add(embedded.Stop)
-	if mode == syncGroups {
+	if sync == natsembed.SyncGroup {
 		n.disk = embedded
 	}
 	if n.nc, err = embedded.Connect(opts...); err != nil {

@@ -32,7 +32,7 @@ func TestDemo(t *testing.T) {
 	require.Regexp(t, `(?m)^Oslo +10 +1 `, text)
 	require.Regexp(t, `6\d attempts: \d+ by watcher A, which was killed after [\d.]+m?s, \d+ by B\. \d items were attempted twice`, text)
 	require.Contains(t, screen.String(), "watcher A is killed")
-	require.Contains(t, screen.String(), "Berlin 11 of 11 (ranked)")
+	require.Contains(t, screen.String(), "résumés: 51")
 	picture, err := os.Open(chart)
 	require.NoError(t, err)
 	defer picture.Close()

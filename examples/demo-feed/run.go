@@ -30,7 +30,8 @@ type demo struct {
 	dir   string
 	store *feed.Store
 	begin time.Time
-	bars  *progress.Bars
+	bar   *progress.Bar
+	lines io.Writer // above the bar
 
 	looks  []look
 	killed time.Duration
@@ -57,7 +58,8 @@ type process struct {
 
 // run is the whole demo. The result goes to out, progress to screen.
 func run(ctx context.Context, s settings, out, screen io.Writer) (err error) {
-	d := &demo{settings: s, bars: progress.NewBars(screen)}
+	d := &demo{settings: s, bar: progress.New(screen, "résumés", int64(s.resumes))}
+	d.lines = d.bar.Over(screen)
 	if d.dir, err = os.MkdirTemp("", "demo-feed"); err != nil {
 		return err
 	}
@@ -99,7 +101,6 @@ func (d *demo) insert(ctx context.Context) error {
 		if _, err := d.store.CreatePartition(ctx, feed.Partition{ID: city, Sealed: true}, items...); err != nil {
 			return err
 		}
-		d.bars.Add(city, int64(d.of(i)))
 	}
 	return nil
 }
@@ -175,10 +176,10 @@ func (p *process) end() error {
 
 // follow looks at the tables until all is complete, and kills a watcher at two fifths of the way.
 func (d *demo) follow(ctx context.Context, victim *process) error {
-	defer d.bars.Done()
+	defer d.bar.Done()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for {
+	for shown := 0; ; {
 		l, err := d.look(ctx)
 		if err != nil {
 			return err
@@ -191,10 +192,12 @@ func (d *demo) follow(ctx context.Context, victim *process) error {
 				done++
 			}
 		}
+		d.bar.Add(classified - shown)
+		shown = classified
 		if d.killed == 0 && 5*classified >= 2*d.resumes {
 			victim.kill()
 			d.killed = time.Since(d.begin)
-			d.bars.Say("watcher %s is killed (kill -9) after %d résumés", victim.name, classified)
+			_, _ = fmt.Fprintf(d.lines, "watcher %s is killed (kill -9) after %d résumés\n", victim.name, classified)
 		}
 		if done == len(cities) {
 			return nil
@@ -209,7 +212,7 @@ func (d *demo) follow(ctx context.Context, victim *process) error {
 
 func (d *demo) look(ctx context.Context) (look, error) {
 	l := look{at: time.Since(d.begin)}
-	for i, city := range cities {
+	for _, city := range cities {
 		p, err := d.store.Partition(ctx, city)
 		if err != nil {
 			return look{}, err
@@ -220,16 +223,6 @@ func (d *demo) look(ctx context.Context) (look, error) {
 		}
 		l.complete = append(l.complete, counts[classifying].Complete)
 		l.gate, l.status = append(l.gate, p.Gate), append(l.status, p.Status)
-		note := "classifying"
-		switch {
-		case p.Status == feed.Complete:
-			note = "ranked"
-		case p.Gate == ranking:
-			note = "ranking"
-		case p.Owner == "":
-			note = "waits for a watcher"
-		}
-		d.bars.Set(i, int64(counts[classifying].Complete), note)
 	}
 	return l, nil
 }

@@ -22,9 +22,6 @@ const (
 func Refill(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, known uint64) (forgotten uint64, err error) {
 	info := stream.CachedInfo()
 	subject := strings.TrimSuffix(info.Config.Subjects[0], ">") + "fill"
-	publish := func() (jetstream.PubAckFuture, error) {
-		return js.PublishMsgAsync(&nats.Msg{Subject: subject, Header: nats.Header{headerFill: {"1"}}})
-	}
 	defer func() {
 		purge := stream.Purge(context.WithoutCancel(ctx), jetstream.WithPurgeSubject(subject))
 		if err == nil && purge != nil {
@@ -37,26 +34,19 @@ func Refill(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream
 		if last > 0 {
 			count = min(known-last+1, fillBatch)
 		}
-		futures := make([]jetstream.PubAckFuture, 0, count)
+		writes := make([]func(context.Context) (uint64, error), 0, count)
 		for range count {
-			future, err := publish()
+			writes = append(writes, BeginWrite(js, &nats.Msg{Subject: subject, Header: nats.Header{headerFill: {"1"}}}))
+		}
+		for _, written := range writes {
+			seq, err := written(ctx)
 			if err != nil {
 				return forgotten, fmt.Errorf("fill stream %s: %w", info.Config.Name, err)
 			}
-			futures = append(futures, future)
-		}
-		for _, future := range futures {
-			select {
-			case ack := <-future.Ok():
-				if last == 0 && ack.Sequence <= known {
-					forgotten = known - ack.Sequence + 1
-				}
-				last = ack.Sequence
-			case err := <-future.Err():
-				return forgotten, fmt.Errorf("fill stream %s: %w", info.Config.Name, err)
-			case <-ctx.Done():
-				return forgotten, context.Cause(ctx)
+			if last == 0 && seq <= known {
+				forgotten = known - seq + 1
 			}
+			last = seq
 		}
 	}
 	return forgotten, nil

@@ -140,47 +140,30 @@ func (r *Registry) look(ctx context.Context, key string) error {
 	return r.known(ctx, raw.Sequence)
 }
 
-// write stores a value in the place of the one of a revision, or where there is none if that is 0, and returns when this
-// process knows it.
-func (r *Registry) write(ctx context.Context, key string, value []byte, revision uint64) (written uint64, err error) {
-	if revision == 0 {
-		written, err = r.cfg.KV.Create(ctx, key, value)
-	} else {
-		written, err = r.cfg.KV.Update(ctx, key, value, revision)
-	}
+// create stores the first value of a key, or the first one after its deletion, and returns when this process knows it.
+func (r *Registry) create(ctx context.Context, key string, value []byte) (uint64, error) {
+	revision, err := r.cfg.KV.Create(ctx, key, value)
 	if err != nil {
-		return 0, r.refused(key, len(value), err)
+		return 0, jsstream.WriteError(&nats.Msg{Subject: r.subject(key), Data: value}, err)
 	}
-	return written, r.known(ctx, written)
+	return revision, r.known(ctx, revision)
 }
 
 // replace stores a message in the place of the value of a revision, and returns when this process knows it. The bucket keeps the message
 // for some time; 0: for ever.
-func (r *Registry) replace(ctx context.Context, key string, m *nats.Msg, revision uint64, keep time.Duration) error {
+func (r *Registry) replace(ctx context.Context, key string, m *nats.Msg, was uint64, keep time.Duration) (uint64, error) {
 	m.Subject = r.subject(key)
 	if domain := r.cfg.JS.Options().Domain; domain != "" {
 		// A leaf node that has JetStream passes on only what begins with the prefix of the domain's API.
 		m.Subject = "$JS." + domain + ".API." + m.Subject
 	}
-	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(revision)}
+	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(was)}
 	if keep > 0 {
 		opts = append(opts, jetstream.WithMsgTTL(keep))
 	}
-	ack, err := r.cfg.JS.PublishMsg(ctx, m, opts...)
+	revision, err := jsstream.Write(ctx, r.cfg.JS, m, opts...)
 	if err != nil {
-		return r.refused(key, len(m.Data), err)
+		return 0, err
 	}
-	return r.known(ctx, ack.Sequence)
-}
-
-// refused is what an error means for a write of a number of bytes.
-func (r *Registry) refused(key string, size int, err error) error {
-	api, _ := errors.AsType[*jetstream.APIError](err)
-	switch {
-	case errors.Is(err, jetstream.ErrKeyExists), jsstream.Refused(err):
-		return fmt.Errorf("%w: registry key %s", stored.ErrConflict, key)
-	case errors.Is(err, nats.ErrMaxPayload), api != nil && api.ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum:
-		return fmt.Errorf("%w: registry key %s takes %d bytes, more than the server's max_payload", stored.ErrTooLarge, key, size)
-	}
-	return fmt.Errorf("%w: registry key %s: %w", stored.ErrUnavailable, key, err)
+	return revision, r.known(ctx, revision)
 }

@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/jsstream"
-	"github.com/jetpull/jetpull/internal/stored"
 )
 
 func newTable(changed func(was, is *string)) *Table[string] {
@@ -56,18 +53,4 @@ func TestForget(t *testing.T) {
 	table.Forget("g")
 	require.Empty(t, table.ids)
 	require.Empty(t, table.records)
-}
-
-// The server's final refusals are not taken for its absence.
-func TestRefusals(t *testing.T) {
-	for _, tt := range []struct{ err, want error }{
-		{nats.ErrMaxPayload, stored.ErrTooLarge},
-		{fmt.Errorf("put: %w", nats.ErrMaxPayload), stored.ErrTooLarge},
-		{&jetstream.APIError{ErrorCode: jetstream.JSErrCodeStreamMessageExceedsMaximum}, stored.ErrTooLarge},
-		{&jetstream.APIError{ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}, stored.ErrConflict},
-		{jetstream.ErrKeyExists, stored.ErrConflict},
-		{nats.ErrTimeout, stored.ErrUnavailable},
-	} {
-		require.ErrorIs(t, new(Registry).refused("k", 5, tt.err), tt.want, tt.err)
-	}
 }

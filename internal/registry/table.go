@@ -128,7 +128,7 @@ func (t *Table[T]) restore(ctx context.Context) error {
 			return err
 		}
 		if _, err := t.r.cfg.KV.Update(ctx, key, data, revision); err != nil && !jsstream.Refused(err) {
-			return t.r.refused(key, len(data), err)
+			return jsstream.WriteError(&nats.Msg{Subject: t.r.subject(key), Data: data}, err)
 		}
 	}
 	return nil
@@ -205,7 +205,10 @@ func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64) (ui
 	if err != nil {
 		return 0, err
 	}
-	return t.r.write(ctx, t.key(id), data, revision)
+	if revision == 0 {
+		return t.r.create(ctx, t.key(id), data)
+	}
+	return t.r.replace(ctx, t.key(id), &nats.Msg{Data: data}, revision, 0)
 }
 
 // Expire writes a record in the place of the one of a revision, and returns when this process knows it. The bucket drops the record after
@@ -215,7 +218,8 @@ func (t *Table[T]) Expire(ctx context.Context, id ID, value T, revision uint64, 
 	if err != nil {
 		return err
 	}
-	return t.r.replace(ctx, t.key(id), &nats.Msg{Data: data}, revision, after)
+	_, err = t.r.replace(ctx, t.key(id), &nats.Msg{Data: data}, revision, after)
+	return err
 }
 
 func (t *Table[T]) encode(id ID, value T) ([]byte, error) {
@@ -229,7 +233,8 @@ func (t *Table[T]) encode(id ID, value T) ([]byte, error) {
 // Delete removes the record of a revision, and returns when this process knows it. The bucket says for some time that it is
 // gone, for processes that are cut off; 0: for ever.
 func (t *Table[T]) Delete(ctx context.Context, id ID, revision uint64, remember time.Duration) error {
-	return t.r.replace(ctx, t.key(id), &nats.Msg{Header: nats.Header{"KV-Operation": {"DEL"}}}, revision, remember)
+	_, err := t.r.replace(ctx, t.key(id), &nats.Msg{Header: nats.Header{"KV-Operation": {"DEL"}}}, revision, remember)
+	return err
 }
 
 // Purge removes the records of a group from the bucket, without markers. Each process has to [Table.Forget] them.

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -51,18 +50,6 @@ func CheckListener(listener, harm string, token string, open bool) error {
 	return fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could %s: listen on 127.0.0.1, or set an admin token "+
 		"(--admin-token, or \"token\" under [admin]); if only trusted clients can reach it, --http-open true (\"open\" under [http]) allows it without "+
 		"a token", listener, harm)
-}
-
-// ParseSync reads when an embedded server syncs its writes: a word, or how often.
-func ParseSync(sync string, words ...string) (word string, every time.Duration, err error) {
-	if slices.Contains(words, sync) {
-		return sync, 0, nil
-	}
-	every, err = time.ParseDuration(sync)
-	if err != nil || every < 10*time.Millisecond {
-		return "", 0, fmt.Errorf("[nats] sync: %q is neither %s nor a duration of at least 10ms, such as 2m", sync, strings.Join(words, " nor "))
-	}
-	return "", every, nil
 }
 
 // CheckEmbedded refuses settings of an existing server where there is none, by key, and replicas.

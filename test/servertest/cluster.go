@@ -154,9 +154,6 @@ func (c *Cluster) ConsumerLeader(stream, consumer string) int {
 	})
 }
 
-// MetaLeader is the member that leads the cluster, or -1 if none does now.
-func (c *Cluster) MetaLeader() int { return c.find((*server.Server).JetStreamIsLeader) }
-
 func (c *Cluster) find(leads func(*server.Server) bool) int {
 	for i, s := range c.Servers {
 		if srv := s.Unwrap(); srv != nil && leads(srv) {
@@ -172,14 +169,6 @@ func (c *Cluster) StepDownConsumer(tb testing.TB, stream, consumer string) int {
 	tb.Helper()
 	return c.stepDown(tb, fmt.Sprintf(server.JSApiConsumerLeaderStepDownT, stream, consumer),
 		func() int { return c.ConsumerLeader(stream, consumer) })
-}
-
-// StepDownStream makes another member the stream's leader, waits for it, and
-// returns it.
-func (c *Cluster) StepDownStream(tb testing.TB, stream string) int {
-	tb.Helper()
-	return c.stepDown(tb, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream),
-		func() int { return c.StreamLeader(stream) })
 }
 
 func (c *Cluster) stepDown(tb testing.TB, subject string, leader func() int) int {

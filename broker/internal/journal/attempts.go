@@ -25,7 +25,7 @@ func (s *jobs) KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attemp
 	if err != nil {
 		return fmt.Errorf("encode attempt %d of job %s: %w", a.Number, id, err)
 	}
-	_, err = s.attemptWrites.request(ctx, &nats.Msg{Subject: s.cfg.attemptSubject(id.Seq, id.Consumer, a.Number), Data: data})
+	_, err = s.attemptWrites.send(ctx, &nats.Msg{Subject: s.cfg.attemptSubject(id.Seq, id.Consumer, a.Number), Data: data})
 	return err
 }
 

@@ -47,7 +47,7 @@ func openBehind(t *testing.T, srv *servertest.Server) (*Store, *behind) {
 	s, err := openAs(t.Context(), js, Config{Shared: true})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	s.Reader = jsstream.NewReader(js, 3, s.link.Await)
+	s.reader = jsstream.NewReader(js, 3, s.link.Await)
 	b.created = s.quorum.created["broker_messages"]
 	return s, b
 }
@@ -90,15 +90,15 @@ func TestALeaderThatIsBehindForgetsNothing(t *testing.T) {
 	leader.applied.Store(first.Seq)
 	m := appendMessage(t, other, "ch", "m", 0)
 	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
-	require.Eventually(t, func() bool { return len(s.Queue.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.Index.Queue.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
 
 	soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // several requests
 	defer cancel()
 	messages, err := s.Messages.InOrder(soon, []uint64{m.Seq})
 	require.ErrorIs(t, err, domain.ErrUnavailable)
 	require.Empty(t, messages)
-	require.Len(t, s.Queue.Queued(k.Number, 5), 2, "the job was forgotten")
-	require.Len(t, other.Queue.Queued(k.Number, 5), 2, "the other node was made to forget it")
+	require.Len(t, s.Index.Queue.Queued(k.Number, 5), 2, "the job was forgotten")
+	require.Len(t, other.Index.Queue.Queued(k.Number, 5), 2, "the other node was made to forget it")
 	claimed, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Inflight, ChangedAt: time.Now()})
 	require.NoError(t, err)
 	for _, err := range []error{
@@ -141,15 +141,15 @@ func TestAScheduleBeyondTheLeaderIsNotKnownNow(t *testing.T) {
 	s, leader := openBehind(t, srv)
 	leader.applied.Store(first.Seq)
 	require.NoError(t, other.Messages.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
-	require.Eventually(t, func() bool { return s.Messages.CountScheduled("ch").Pending == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Index.CountScheduled("ch").Pending == 1 }, 10*time.Second, time.Millisecond)
 	require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "s"), domain.ErrUnavailable)
 	_, err := s.Messages.Append(t.Context(), domain.Message{ID: "s", Channel: "ch", Payload: []byte("x")})
 	require.ErrorIs(t, err, domain.ErrDuplicateMessage)
 	soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	_, err = s.Messages.InOrder(soon, s.ScheduledSeqs("ch", 0, domain.Page{Limit: 5}))
+	_, err = s.Messages.InOrder(soon, s.Index.ScheduledSeqs("ch", 0, domain.Page{Limit: 5}))
 	require.ErrorIs(t, err, domain.ErrUnavailable)
-	require.Equal(t, 1, s.Messages.CountScheduled("ch").Pending)
+	require.Equal(t, 1, s.Index.CountScheduled("ch").Pending)
 	leader.applied.Store(0)
 	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "s"))
 }
@@ -163,7 +163,7 @@ func TestPruneOfAMessageThatAnotherNodeDeleted(t *testing.T) {
 	require.NoError(t, s.messageStream.DeleteMsg(t.Context(), m.Seq))
 	_, err := s.Messages.Prune(t.Context(), []uint64{m.Seq})
 	require.NoError(t, err)
-	require.Equal(t, 1, s.Messages.CountMessages("ch"))
+	require.Equal(t, 1, s.Index.CountMessages("ch"))
 }
 
 // A start waits for the last message that the leader has, whichever server the node reads from. It does not wait for a deleted

@@ -128,7 +128,7 @@ func TestDeletesWaitForTheDisk(t *testing.T) {
 	require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
 
 	cancelled := heldUp(t, disk, s.messageWrites, func() error { return s.Messages.CancelScheduled(t.Context(), "ch", "s") })
-	require.Zero(t, s.Messages.CountScheduled("ch").Pending)
+	require.Zero(t, s.Index.CountScheduled("ch").Pending)
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, s.Messages.CancelScheduled(short, "ch", "s"), context.DeadlineExceeded, "said to be gone before it was on disk")

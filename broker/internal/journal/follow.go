@@ -25,7 +25,7 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 
 // feed returns a feed of a stream that records its progress in seen.
 func (s *base) feed(stream jetstream.Stream, seen *jsstream.Progress) jsstream.Feed {
-	f := jsstream.Feed{JS: s.js, Stream: stream, Reader: s.Reader, Shared: s.cfg.Shared, Seen: seen, Log: s.log}
+	f := jsstream.Feed{JS: s.js, Stream: stream, Reader: s.reader, Shared: s.cfg.Shared, Seen: seen, Log: s.log}
 	switch seen {
 	case s.messagesSeen:
 		f.Known = s.known
@@ -50,15 +50,15 @@ func (s *messages) seeMessage(msg *nats.Msg, meta *nats.MsgMetadata) {
 			s.log.Warn("schedule cannot be read and is ignored", "subject", msg.Subject, "error", err)
 			return
 		}
-		s.AddSchedule(token, msg.Subject, seq, at)
+		s.Index.AddSchedule(token, msg.Subject, seq, at)
 		return
 	}
 	at := front.receivedAt
 	if schedule := msg.Header.Get(headerScheduler); schedule != "" {
 		at = meta.Timestamp.UnixNano()
-		s.Fired(token, schedule, seq)
+		s.Index.Fired(token, schedule, seq)
 	}
-	s.AddMessage(token, jobindex.Entry{Seq: seq, At: at, Priority: int32(front.priority)}, front.eventType)
+	s.Index.AddMessage(token, jobindex.Entry{Seq: seq, At: at, Priority: int32(front.priority)}, front.eventType)
 }
 
 // parseMessageSubject splits <name>.<kind>.<channel>.<id>.
@@ -81,5 +81,5 @@ func (s *jobs) seeRecord(msg *nats.Msg, meta *nats.MsgMetadata) {
 	}
 	s.noteSequence(id.Seq)
 	// A process that was killed while it pruned leaves records without messages, and so does a backup that was made meanwhile.
-	s.SeeRecord(j, s.messagesSeen.Reached())
+	s.Index.SeeRecord(j, s.messagesSeen.Reached())
 }

@@ -41,7 +41,7 @@ func (s *messages) announce(n notice) {
 }
 
 func (s *messages) take(n notice) {
-	s.RemoveMessages(n.Token, n.Seqs)
+	s.Index.RemoveMessages(n.Token, n.Seqs)
 	for _, seq := range n.Seqs {
 		s.cache.remove(seq)
 	}
@@ -78,8 +78,8 @@ func (s *messages) hear(ctx context.Context, n notice) {
 			s.log.Debug("no news of deleted messages", "error", err)
 		}
 	}
-	listed := s.Listed(n.Token, n.Seqs)
-	gone, err := s.Gone(ctx, s.cfg.messages(), listed)
+	listed := s.Index.Listed(n.Token, n.Seqs)
+	gone, err := s.reader.Gone(ctx, s.cfg.messages(), listed)
 	if len(gone) < len(listed) {
 		s.log.Debug("a notice says that messages are deleted which may be stored", "messages", len(listed), "deleted", len(gone), "error", err)
 	}
@@ -123,7 +123,7 @@ func (s *messages) revive(ctx context.Context, id domain.JobID) (done func(), er
 	if !ok {
 		return nil, fmt.Errorf("%w: job %s: its message is being pruned", domain.ErrUnavailable, id)
 	}
-	if _, err = s.At(ctx, s.messageStream, id.Seq); err != nil {
+	if _, err = s.reader.At(ctx, s.messageStream, id.Seq); err != nil {
 		done()
 		return nil, fmt.Errorf("job %s: %w", id, err)
 	}
@@ -133,7 +133,7 @@ func (s *messages) revive(ctx context.Context, id domain.JobID) (done func(), er
 // CountPending implements admin.Messages.
 func (s *messages) CountPending(ctx context.Context, channel string) (int, error) {
 	_, err := s.upToNow(ctx) // a schedule of another node that was not read here is not counted
-	return s.CountScheduled(channel).Pending, err
+	return s.Index.CountScheduled(channel).Pending, err
 }
 
 // forgetPage bounds the messages in one notice.
@@ -151,7 +151,7 @@ func (s *messages) ForgetChannel(ctx context.Context, channel string) error {
 		return fmt.Errorf("%w: delete the messages of channel %s: %w", domain.ErrUnavailable, channel, err)
 	}
 	for page := (domain.Page{Limit: forgetPage}); ; {
-		seqs := append(s.MessageSeqs(channel, page), s.ScheduledSeqs(channel, 0, page)...)
+		seqs := append(s.Index.MessageSeqs(channel, page), s.Index.ScheduledSeqs(channel, 0, page)...)
 		if len(seqs) == 0 {
 			return s.messageWrites.Durable(ctx)
 		}

@@ -40,7 +40,7 @@ func TestPrunedInAnOutage(t *testing.T) {
 	}
 	require.NoError(t, put(a, tried.Seq, domain.Inflight))
 	require.NoError(t, put(a, tried.Seq, domain.Queued))
-	require.Eventually(t, func() bool { return b.jobsSeen.Reached() >= 2 && len(b.Queue.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.jobsSeen.Reached() >= 2 && len(b.Index.Queue.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
 
 	proxy.Refuse(true)
 	proxy.Cut()
@@ -51,7 +51,7 @@ func TestPrunedInAnOutage(t *testing.T) {
 	prune(t, a, []uint64{tried.Seq, fresh.Seq})
 	proxy.Refuse(false)
 	require.Eventually(t, func() bool { return b.Ready() == nil }, 20*time.Second, 10*time.Millisecond)
-	require.Len(t, b.Queue.Queued(k.Number, 5), 2, "the node knows already: this test shows nothing")
+	require.Len(t, b.Index.Queue.Queued(k.Number, 5), 2, "the node knows already: this test shows nothing")
 
 	// One job's record is gone, and the other's was never known here.
 	require.ErrorIs(t, put(b, tried.Seq, domain.Inflight), domain.ErrConflict)
@@ -61,10 +61,10 @@ func TestPrunedInAnOutage(t *testing.T) {
 	messages, err := b.Messages.InOrder(t.Context(), []uint64{fresh.Seq})
 	require.NoError(t, err)
 	require.Empty(t, messages)
-	require.Empty(t, b.Queue.Queued(k.Number, 5))
-	require.Zero(t, b.Jobs.CountJobs(k.Number)[1].Count, "the claim is forgotten too")
-	require.Zero(t, b.Messages.CountMessages("ch"))
-	require.Eventually(t, func() bool { return len(a.Jobs.JobsOf("ch", fresh.Seq)) == 0 }, 10*time.Second, time.Millisecond)
+	require.Empty(t, b.Index.Queue.Queued(k.Number, 5))
+	require.Zero(t, b.Index.CountJobs(k.Number)[1].Count, "the claim is forgotten too")
+	require.Zero(t, b.Index.CountMessages("ch"))
+	require.Eventually(t, func() bool { return len(a.Index.JobsOf("ch", fresh.Seq)) == 0 }, 10*time.Second, time.Millisecond)
 	info, err := b.jobStream.Info(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, info.State.Msgs, "a record is left of a message that is gone")
@@ -105,14 +105,14 @@ func TestRequeueWhileItIsPruned(t *testing.T) {
 	require.NoError(t, err)
 	kept := 0
 	for _, seq := range seqs {
-		_, err := s.At(t.Context(), s.messageStream, seq)
+		_, err := s.reader.At(t.Context(), s.messageStream, seq)
 		if _, answered := requeued.Load(seq); answered {
 			require.NoError(t, err, "message %d is gone and its job was queued again", seq)
 			kept++
 		}
 	}
 	t.Logf("%d of %d were queued again", kept, messages)
-	require.Len(t, s.Queue.Queued(k.Number, messages), kept)
+	require.Len(t, s.Index.Queue.Queued(k.Number, messages), kept)
 }
 
 // A notice is believed only for messages that the stream has no more. Anybody who may publish in the account can send one.
@@ -126,7 +126,7 @@ func TestForgedNoticeOfADeletion(t *testing.T) {
 	}
 	gone := appendMessage(t, a, "ch", "gone", 0).Seq
 	later := appendMessage(t, a, "ch", "later", 0).Seq
-	require.Eventually(t, func() bool { return len(b.Queue.Queued(k.Number, 10)) == 7 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.Index.Queue.Queued(k.Number, 10)) == 7 }, 10*time.Second, time.Millisecond)
 
 	attacker := srv.Attacker(t, "broker.x.deleted")
 	token := domain.SubjectToken("ch")
@@ -143,17 +143,17 @@ func TestForgedNoticeOfADeletion(t *testing.T) {
 	forge("unknown", kept...)
 	forge(token, slices.Repeat([]uint64{kept[1]}, 100_000)...)
 	require.NoError(t, attacker.Publish("broker.x.deleted", []byte("{")))
-	require.Len(t, b.Queue.Queued(k.Number, 10), 7)
+	require.Len(t, b.Index.Queue.Queued(k.Number, 10), 7)
 	forge(token, gone, later) // the first is true
-	require.Eventually(t, func() bool { return len(b.Queue.Queued(k.Number, 10)) < 7 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.Index.Queue.Queued(k.Number, 10)) < 7 }, 10*time.Second, time.Millisecond)
 	forge(token, later)
 	require.NoError(t, a.delete(t.Context(), later))
 	forge(token, later)
-	require.Eventually(t, func() bool { return len(b.Queue.Queued(k.Number, 10)) < 6 }, 10*time.Second, time.Millisecond)
-	left := b.Queue.Queued(k.Number, 10)
+	require.Eventually(t, func() bool { return len(b.Index.Queue.Queued(k.Number, 10)) < 6 }, 10*time.Second, time.Millisecond)
+	left := b.Index.Queue.Queued(k.Number, 10)
 	require.Len(t, left, len(kept))
 	for i, j := range left {
 		require.Equal(t, kept[i], j.ID.Seq)
 	}
-	require.Equal(t, len(kept), b.Messages.CountMessages("ch"))
+	require.Equal(t, len(kept), b.Index.CountMessages("ch"))
 }

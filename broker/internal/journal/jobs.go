@@ -28,12 +28,12 @@ type jobs struct {
 // Job also waits for a job whose message another node has just stored.
 func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	reached := s.messagesSeen.Reached() // before the lookup: the message may be read between the two
-	j, ok := s.Lookup(id)
+	j, ok := s.Index.Lookup(id)
 	if !ok && id.Seq > reached {
 		if err := s.awaitMessage(ctx, id); err != nil {
 			return j, err
 		}
-		j, ok = s.Lookup(id)
+		j, ok = s.Index.Lookup(id)
 	}
 	if !ok {
 		return j, fmt.Errorf("%w: job %s", domain.ErrNotFound, id)
@@ -43,7 +43,7 @@ func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 
 // awaitMessage waits until this node has read a message that another node has announced, if it is stored.
 func (s *jobs) awaitMessage(ctx context.Context, id domain.JobID) error {
-	_, err := s.At(ctx, s.messageStream, id.Seq)
+	_, err := s.reader.At(ctx, s.messageStream, id.Seq)
 	if err == nil {
 		wait, cancel := context.WithTimeout(ctx, messageWait)
 		defer cancel()
@@ -61,7 +61,7 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	if err := s.messageWrites.DurableAt(ctx, job.ID.Seq); err != nil {
 		return job, err
 	}
-	if now, ok := s.Lookup(job.ID); ok && now.Status.Settled() && !job.Status.Settled() {
+	if now, ok := s.Index.Lookup(job.ID); ok && now.Status.Settled() && !job.Status.Settled() {
 		done, err := s.messages.revive(ctx, job.ID)
 		if err != nil {
 			return job, err
@@ -81,7 +81,7 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	}
 	job.Revision = seq
 	raise(&s.recorded, seq)
-	s.PutRecord(job)
+	s.Index.PutRecord(job)
 	if job.Status == domain.Inflight {
 		// If a power failure undoes a claim, the job is done again, as any job in flight is.
 		return job, nil
@@ -94,7 +94,7 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	for ctx.Err() == nil {
 		var record domain.Job
-		if known, ok := s.Lookup(id); s.cfg.Shared || ok && known.Status.Settled() {
+		if known, ok := s.Index.Lookup(id); s.cfg.Shared || ok && known.Status.Settled() {
 			var err error
 			if record, err = s.readRecord(ctx, id); err != nil {
 				return domain.Job{}, err
@@ -121,7 +121,7 @@ func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error)
 func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	raw, err := s.Last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
 	if errors.Is(err, domain.ErrNotFound) {
-		known, ok := s.Lookup(id)
+		known, ok := s.Index.Lookup(id)
 		consumer, there := s.Directory.ConsumerByNumber(id.Consumer)
 		if !ok || known.Revision == 0 || !there {
 			return domain.Job{}, nil
@@ -136,7 +136,7 @@ func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, err
 	}
 	j, err := decodeRecord(id, raw.Sequence, raw.Data)
 	if err == nil {
-		s.PutRecord(j)
+		s.Index.PutRecord(j)
 	}
 	return j, err
 }
@@ -144,7 +144,7 @@ func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, err
 // restoreRecord writes the record of a job as the index has it, if the job still has its message: the store was set back to an older state.
 // Otherwise no later record could replace the lost one. Fields of settled jobs that the index lacks are lost.
 func (s *jobs) restoreRecord(ctx context.Context, id domain.JobID) (domain.Job, error) {
-	j, ok := s.Lookup(id)
+	j, ok := s.Index.Lookup(id)
 	if !ok || j.Revision == 0 {
 		return domain.Job{}, nil
 	}
@@ -157,7 +157,7 @@ func (s *jobs) restoreRecord(ctx context.Context, id domain.JobID) (domain.Job, 
 		return domain.Job{}, err
 	}
 	j.Revision = seq
-	s.PutRecord(j)
+	s.Index.PutRecord(j)
 	return j, nil
 }
 

@@ -28,7 +28,7 @@ type messages struct {
 
 // Append stores a message under its ID, or fails with [domain.ErrDuplicateMessage].
 func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message, error) {
-	m.ReceivedAt = s.Clock.Now()
+	m.ReceivedAt = s.Index.Clock.Now()
 	header, err := encodeEnvelope(m, time.Time{})
 	if err != nil {
 		return m, err
@@ -50,7 +50,7 @@ func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message
 	m.Seq = seq
 	// The message may be cached before it is on disk: every write about its jobs waits for the disk first.
 	s.cache.put(m)
-	s.AddMessage(token, jobindex.Entry{Seq: seq, At: m.ReceivedAt.UnixNano(), Priority: int32(m.Priority)}, m.EventType)
+	s.Index.AddMessage(token, jobindex.Entry{Seq: seq, At: m.ReceivedAt.UnixNano(), Priority: int32(m.Priority)}, m.EventType)
 	return m, s.messageWrites.DurableAt(ctx, seq)
 }
 
@@ -114,14 +114,14 @@ func (s *messages) InOrder(ctx context.Context, seqs []uint64) (list []domain.Me
 		case err == nil:
 			list[i] = m
 		case errors.Is(err, domain.ErrNotFound):
-			if token, _ := s.ChannelOf(seqs[i]); token != "" {
+			if token, _ := s.Index.ChannelOf(seqs[i]); token != "" {
 				gone[seqs[i]] = token
 			}
 		case errors.Is(err, errEnvelope):
 			// Its jobs would stay at the head of their queues.
 			s.log.Error("a message that cannot be decoded is ignored until the next start", "sequence", seqs[i], "error", err)
-			token, _ := s.ChannelOf(seqs[i])
-			s.RemoveMessages(token, []uint64{seqs[i]})
+			token, _ := s.Index.ChannelOf(seqs[i])
+			s.Index.RemoveMessages(token, []uint64{seqs[i]})
 		default:
 			failed = err
 		}
@@ -132,7 +132,7 @@ func (s *messages) InOrder(ctx context.Context, seqs []uint64) (list []domain.Me
 }
 
 func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, error) {
-	raw, err := s.At(ctx, s.messageStream, seq)
+	raw, err := s.reader.At(ctx, s.messageStream, seq)
 	if err != nil {
 		return domain.Message{}, fmt.Errorf("read message %d: %w", seq, err)
 	}

@@ -124,7 +124,7 @@ func TestPowerFailure(t *testing.T) {
 	atOpen.Cut(t, dir, lost)
 	bare, stopBare := runOn(t, lost, Config{})
 	defer stopBare()
-	require.Zero(t, bare.Messages.CountMessages("ch"))
+	require.Zero(t, bare.Index.CountMessages("ch"))
 }
 
 // When most of a block is deleted, the server writes the rest to a new file and renames it without a sync. The rest survives a

@@ -25,7 +25,7 @@ func (s *messages) Prune(ctx context.Context, seqs []uint64) (int, error) {
 	var mu sync.Mutex
 	deleted := make(map[uint64]string, len(seqs)) // the tokens of their channels
 	err := atOnce(seqs, func(seq uint64) error {
-		token, _ := s.ChannelOf(seq)
+		token, _ := s.Index.ChannelOf(seq)
 		s.awaitNews(ctx, seq, newsWait)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -49,7 +49,7 @@ func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, er
 		return false, nil
 	}
 	defer end()
-	if _, settled := s.ChannelOf(seq); !settled {
+	if _, settled := s.Index.ChannelOf(seq); !settled {
 		return false, nil
 	}
 	// A delete that has begun is completed: ctx would end only the wait for the answer.
@@ -68,7 +68,7 @@ func (s *base) delete(ctx context.Context, seq uint64) error {
 		return nil
 	}
 	if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
-		if _, now := s.At(ctx, s.messageStream, seq); errors.Is(now, domain.ErrNotFound) {
+		if _, now := s.reader.At(ctx, s.messageStream, seq); errors.Is(now, domain.ErrNotFound) {
 			return now
 		}
 	}
@@ -106,7 +106,7 @@ func atOnce[T any](items []T, f func(T) error) error {
 // late or lost, or by a process that was killed before it had deleted its records. The store must be asked because the report of the
 // deletion may come from a replica that is behind.
 func (s *messages) forgetGone(ctx context.Context, seq uint64, token string) error {
-	if _, err := s.At(ctx, s.messageStream, seq); !errors.Is(err, domain.ErrNotFound) {
+	if _, err := s.reader.At(ctx, s.messageStream, seq); !errors.Is(err, domain.ErrNotFound) {
 		return err
 	}
 	s.awaitNews(ctx, seq, newsWait)

@@ -91,14 +91,14 @@ func TestEnvelopeOfAnotherChannel(t *testing.T) {
 		seqs[i] = uint64(i + 1)
 	}
 	own := appendMessage(t, s, "chA", "own", 0)
-	require.Eventually(t, func() bool { return len(s.Queue.Queued(a.Number, 9)) == len(forged)+1 }, time.Minute, time.Millisecond,
+	require.Eventually(t, func() bool { return len(s.Index.Queue.Queued(a.Number, 9)) == len(forged)+1 }, time.Minute, time.Millisecond,
 		"the forged ones are read")
 	list, err := s.Messages.InOrder(t.Context(), append(seqs, own.Seq))
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Equal(t, "own", list[0].ID)
-	require.Len(t, s.Queue.Queued(a.Number, 9), 1, "the forged ones hold nothing up")
-	require.Empty(t, s.Queue.Queued(b.Number, 9))
+	require.Len(t, s.Index.Queue.Queued(a.Number, 9), 1, "the forged ones hold nothing up")
+	require.Empty(t, s.Index.Queue.Queued(b.Number, 9))
 }
 
 func FuzzEnvelope(f *testing.F) {

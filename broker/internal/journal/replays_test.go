@@ -115,14 +115,14 @@ func TestPagesOfAReplayWaitForNoNews(t *testing.T) {
 		require.NoError(t, err)
 		upTo, err = s.Replays.LastRecord(ctx)
 		require.NoError(t, err)
-		page, _ := s.SettledFrom(c.Number, dead, upTo, 1, nil, jobs)
+		page, _ := s.Index.SettledFrom(c.Number, dead, upTo, 1, nil, jobs)
 		require.Len(t, page, i+1)
 	}
 	upTo++ // this record was deleted
 	count := 0
 	for from := uint64(1); from > 0; {
 		var page []domain.Job
-		page, from = s.SettledFrom(c.Number, dead, upTo, from, nil, 1)
+		page, from = s.Index.SettledFrom(c.Number, dead, upTo, from, nil, 1)
 		count += len(page)
 	}
 	require.Equal(t, jobs, count)

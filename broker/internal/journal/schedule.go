@@ -16,7 +16,7 @@ import (
 // Schedule stores a message to be broadcast at a time, or fails with [domain.ErrDuplicateMessage]. The server holds the message
 // and publishes it on its broadcast subject when the time comes.
 func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time) error {
-	m.ReceivedAt = s.Clock.Now()
+	m.ReceivedAt = s.Index.Clock.Now()
 	header, err := encodeEnvelope(m, at)
 	if err != nil {
 		return err
@@ -63,11 +63,11 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	}
 	token := domain.SubjectToken(channel)
 	subject := s.cfg.scheduleSubject(token, domain.SubjectToken(id))
-	known := s.Waiting(token, subject) // read first: if it is not stored now, it is gone
+	known := s.Index.Waiting(token, subject) // read first: if it is not stored now, it is gone
 	raw, err := s.Last(ctx, s.messageStream, subject)
 	if known != 0 && errors.Is(err, domain.ErrNotFound) {
 		// The known sequence came from a replica that may be ahead of the leader.
-		if raw, err = s.At(ctx, s.messageStream, known); errors.Is(err, domain.ErrNotFound) {
+		if raw, err = s.reader.At(ctx, s.messageStream, known); errors.Is(err, domain.ErrNotFound) {
 			s.announce(notice{Token: token, Seqs: []uint64{known}})
 		}
 	}

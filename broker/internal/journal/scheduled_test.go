@@ -24,9 +24,9 @@ func scheduleAt(t testing.TB, s *Store, id string, in time.Duration) {
 // broadcastNow schedules a message and waits until the server has broadcast it.
 func broadcastNow(t testing.TB, s *Store, id string) domain.Message {
 	t.Helper()
-	before := s.Messages.CountScheduled("ch").Dispatched
+	before := s.Index.CountScheduled("ch").Dispatched
 	scheduleAt(t, s, id, time.Second)
-	require.Eventually(t, func() bool { return s.Messages.CountScheduled("ch").Dispatched > before }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.Index.CountScheduled("ch").Dispatched > before }, 20*time.Second, 5*time.Millisecond)
 	m, err := s.Messages.Message(t.Context(), "ch", id)
 	require.NoError(t, err)
 	return m
@@ -35,7 +35,7 @@ func broadcastNow(t testing.TB, s *Store, id string) domain.Message {
 func statuses(t testing.TB, s *Store) map[string]domain.MessageStatus {
 	found := map[string]domain.MessageStatus{}
 	for _, status := range []domain.MessageStatus{domain.Pending, domain.Dispatched} {
-		refs, err := s.Messages.InOrder(t.Context(), s.ScheduledSeqs("ch", status, domain.Page{Limit: 100}))
+		refs, err := s.Messages.InOrder(t.Context(), s.Index.ScheduledSeqs("ch", status, domain.Page{Limit: 100}))
 		require.NoError(t, err)
 		for _, ref := range refs {
 			found[ref.ID] = status
@@ -59,13 +59,13 @@ func TestPrunedBroadcastOfASchedule(t *testing.T) {
 	restart()
 	require.Equal(t, map[string]domain.MessageStatus{"later": domain.Dispatched}, statuses(t, s))
 	prune(t, s, []uint64{later.Seq})
-	require.Equal(t, domain.ScheduledCounts{}, s.Messages.CountScheduled("ch"))
+	require.Equal(t, domain.ScheduledCounts{}, s.Index.CountScheduled("ch"))
 
 	scheduleAt(t, s, "now", time.Hour)
 	again := func() {
 		t.Helper()
 		require.Equal(t, map[string]domain.MessageStatus{"now": domain.Pending}, statuses(t, s))
-		require.Equal(t, 1, s.Messages.CountScheduled("ch").Pending)
+		require.Equal(t, 1, s.Index.CountScheduled("ch").Pending)
 		_, err := s.Messages.Append(t.Context(), domain.Message{ID: "now", Channel: "ch"})
 		require.ErrorIs(t, err, domain.ErrDuplicateMessage, "the ID waits for its time")
 	}
@@ -76,7 +76,7 @@ func TestPrunedBroadcastOfASchedule(t *testing.T) {
 	appendMessage(t, s, "ch", "now", 0)
 	restart()
 	require.Empty(t, statuses(t, s))
-	require.Equal(t, 1, s.Messages.CountMessages("ch"))
+	require.Equal(t, 1, s.Index.CountMessages("ch"))
 	stop()
 }
 
@@ -104,7 +104,7 @@ func TestCancelScheduledOfAClientThatHangsUp(t *testing.T) {
 	require.NoError(t, s.Messages.CancelScheduled(ctx, "ch", "m"))
 	require.Error(t, ctx.Err(), "the client was there until the end")
 	require.Empty(t, statuses(t, s))
-	require.Equal(t, domain.ScheduledCounts{}, s.Messages.CountScheduled("ch"))
+	require.Equal(t, domain.ScheduledCounts{}, s.Index.CountScheduled("ch"))
 	_, err := s.Messages.Scheduled(t.Context(), "ch", "m")
 	require.ErrorIs(t, err, domain.ErrNotFound)
 	appendMessage(t, s, "ch", "m", 0)
@@ -145,7 +145,7 @@ func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
 		lose(t, s)
 		require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "m"), domain.ErrNotFound)
 		require.Empty(t, statuses(t, s))
-		require.Equal(t, domain.ScheduledCounts{}, s.Messages.CountScheduled("ch"))
+		require.Equal(t, domain.ScheduledCounts{}, s.Index.CountScheduled("ch"))
 	})
 	t.Run("the next start does not have it", func(t *testing.T) {
 		dir := t.TempDir()
@@ -156,7 +156,7 @@ func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
 		s, stop = runOn(t, dir, Config{})
 		defer stop()
 		require.Empty(t, statuses(t, s))
-		require.Equal(t, 1, s.Messages.CountMessages("ch"))
+		require.Equal(t, 1, s.Index.CountMessages("ch"))
 	})
 }
 

@@ -130,7 +130,7 @@ func TestMessagesAreSetBack(t *testing.T) {
 			}
 			for _, seq := range []uint64{kept.Seq, fresh.Seq} {
 				require.Eventually(t, func() bool {
-					j, ok := s.Lookup(domain.JobID{Seq: seq, Consumer: k.Number})
+					j, ok := s.Index.Lookup(domain.JobID{Seq: seq, Consumer: k.Number})
 					return ok && j.Status == domain.Queued
 				}, time.Minute, 10*time.Millisecond)
 			}
@@ -219,7 +219,7 @@ func TestTheRegistryIsSetBack(t *testing.T) {
 			}
 			kept, ok := there("ch", "kept")
 			require.True(t, ok)
-			j, ok := s.Lookup(domain.JobID{Seq: m.Seq, Consumer: kept.Number})
+			j, ok := s.Index.Lookup(domain.JobID{Seq: m.Seq, Consumer: kept.Number})
 			require.True(t, ok && j.Status == domain.Queued, "the job of a consumer that is still there")
 			if running {
 				require.Eventually(t, func() bool {

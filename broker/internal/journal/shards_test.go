@@ -164,7 +164,7 @@ func TestNextOwnerKnowsWhatIsInProgress(t *testing.T) {
 	cancel()
 	<-ended
 	require.Equal(t, domain.Inflight, <-known)
-	require.Empty(t, next.Queue.Take(k.Number, 10))
+	require.Empty(t, next.Index.Queue.Take(k.Number, 10))
 }
 
 // A process with an embedded server owns all shards at once.

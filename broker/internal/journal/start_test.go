@@ -45,15 +45,15 @@ func TestKilledInPrune(t *testing.T) {
 
 	s, stop = runOn(t, dir, Config{}, &power.Disk{})
 	defer stop()
-	require.Equal(t, 1, s.Messages.CountMessages("ch"))
-	require.Empty(t, s.Messages.Finished(func(string) bool { return true }, jobindex.Ages{Before: time.Now().Add(time.Hour)}, 100),
+	require.Equal(t, 1, s.Index.CountMessages("ch"))
+	require.Empty(t, s.Index.Finished(func(string) bool { return true }, jobindex.Ages{Before: time.Now().Add(time.Hour)}, 100),
 		"pruning does not come upon them")
 	for _, c := range []domain.Consumer{k, other} {
-		counts := s.Jobs.CountJobs(c.Number)
+		counts := s.Index.CountJobs(c.Number)
 		require.Equal(t, []int{1, 0, 0}, []int{counts[0].Count, counts[2].Count, counts[3].Count}, "queued, delivered and dead")
 	}
-	require.Len(t, s.Queue.Queued(k.Number, 10), 1)
-	require.Equal(t, kept.Seq, s.Queue.Queued(k.Number, 10)[0].ID.Seq)
+	require.Len(t, s.Index.Queue.Queued(k.Number, 10), 1)
+	require.Equal(t, kept.Seq, s.Index.Queue.Queued(k.Number, 10)[0].ID.Seq)
 }
 
 // A node reads a stream through one server, not necessarily the one it is connected to. If that server is lost, messages of other
@@ -95,14 +95,14 @@ func TestServerOfTheNewsIsLost(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := b.Directory.Consumers.Find(t.Context(), "ch", "k"); return err == nil }, 10*time.Second,
 		10*time.Millisecond)
 	appendMessage(t, b, "ch", "before", 0)
-	require.Eventually(t, func() bool { return len(a.Queue.Queued(k.Number, 10)) == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.Index.Queue.Queued(k.Number, 10)) == 1 }, 10*time.Second, 10*time.Millisecond)
 	cluster.StopServer(lost)
 	require.Eventually(t, func() bool {
 		_, err := b.Messages.Append(t.Context(), domain.Message{ID: "after", Channel: "ch", Payload: []byte("x")})
 		return err == nil || errors.Is(err, domain.ErrDuplicateMessage)
 	}, 20*time.Second, 10*time.Millisecond)
 	begin := time.Now()
-	require.Eventually(t, func() bool { return len(a.Queue.Queued(k.Number, 10)) == 2 }, 60*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.Index.Queue.Queued(k.Number, 10)) == 2 }, 60*time.Second, 10*time.Millisecond)
 	t.Logf("known to the other node %v after it was stored", time.Since(begin))
 }
 
@@ -164,7 +164,7 @@ func TestAStartThatReadsMuchGoesOn(t *testing.T) {
 		Logger:   slog.New(slowLog{slog.DiscardHandler, progress}),
 	})
 	defer stop()
-	require.Equal(t, 1, s.Messages.CountMessages("ch"))
+	require.Equal(t, 1, s.Index.CountMessages("ch"))
 	select {
 	case <-progress:
 	default:

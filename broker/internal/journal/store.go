@@ -80,23 +80,23 @@ type base struct {
 	nc  *nats.Conn
 	js  jetstream.JetStream
 	// link is the connection's state.
-	link *Link
-	*jsstream.Reader
+	link   *Link
+	reader *jsstream.Reader
 	quorum *Quorum
 	log    *slog.Logger
 
-	reg             *registry.Registry
-	Directory       *admin.Directory
-	replayTable     *bulk.Table
-	registryStream  jetstream.Stream
-	messageStream   jetstream.Stream
-	jobStream       jetstream.Stream
-	attemptStream   jetstream.Stream
-	registryWrites  *Writer // used for its sync only
-	messageWrites   *Writer
-	jobWrites       *Writer
-	attemptWrites   *Writer // without a sync
-	*jobindex.Index         // of messages and jobs
+	reg            *registry.Registry
+	Directory      *admin.Directory
+	replayTable    *bulk.Table
+	registryStream jetstream.Stream
+	messageStream  jetstream.Stream
+	jobStream      jetstream.Stream
+	attemptStream  jetstream.Stream
+	registryWrites *Writer // used for its sync only
+	messageWrites  *Writer
+	jobWrites      *Writer
+	attemptWrites  *Writer         // without a sync
+	Index          *jobindex.Index // of messages and jobs
 	// messagesSeen and jobsSeen record how far the streams were read.
 	messagesSeen *jsstream.Progress
 	jobsSeen     *jsstream.Progress
@@ -131,7 +131,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	var watch func(context.Context)
 	s.link, watch = WatchLink(s.nc)
 	s.running.Go(func() { watch(run) })
-	s.Reader = jsstream.NewReader(js, s.cfg.Replicas, s.link.Await)
+	s.reader = jsstream.NewReader(js, s.cfg.Replicas, s.link.Await)
 	s.Shards = shards.New(shards.Sharing{
 		JS: js, Link: s.link, Shared: s.cfg.Shared, Ticks: s.cfg.ticks(), TickSubject: s.cfg.Name + ".t", TakeOverSubject: s.cfg.Name + ".x.dispatch",
 		UpToNow: s.upToNow, Log: s.log,
@@ -139,13 +139,13 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s.makeWriters()
 	s.Directory = admin.New(admin.Config{
 		Registry: s.reg, Writes: s.registryWrites, Messages: s.Messages, Changed: s.consumerChanged, Ready: s.Ready,
-		Now: s.Clock.Now, Shared: s.cfg.Shared, HashTokens: s.cfg.HashTokens,
+		Now: s.Index.Clock.Now, Shared: s.cfg.Shared, HashTokens: s.cfg.HashTokens,
 	})
 	s.replayTable = bulk.NewTable(s.reg, replayPrefix, maxReplays, earlierReplay)
 	s.Replays.Table = s.replayTable
 	err := s.syncStored(ctx)
 	if err == nil {
-		err = s.follows(jsstream.FollowClock(ctx, run, js, s.cfg.messages(), s.Clock))
+		err = s.follows(jsstream.FollowClock(ctx, run, js, s.cfg.messages(), s.Index.Clock))
 	}
 	if err == nil {
 		err = s.load(ctx, run)
@@ -175,12 +175,12 @@ func newStore(js jetstream.JetStream, cfg Config) *Store {
 
 func (s *Store) makeWriters() {
 	synced := func(stream string) *Writer {
-		w := NewWriter(s.nc, s.link, stream)
+		w := NewWriter(s.js, s.link, stream)
 		w.Replaced, w.Disk = s.quorum.Replaced, s.cfg.Disk
 		return w
 	}
 	s.registryWrites, s.messageWrites, s.jobWrites = synced("KV_"+s.cfg.registry()), synced(s.cfg.messages()), synced(s.cfg.jobs())
-	s.attemptWrites = NewWriter(s.nc, s.link, s.cfg.attempts())
+	s.attemptWrites = NewWriter(s.js, s.link, s.cfg.attempts())
 	s.messageWrites.FailFast = true
 	for w, stream := range map[*Writer]jetstream.Stream{s.messageWrites: s.messageStream, s.jobWrites: s.jobStream} {
 		w.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
@@ -260,7 +260,7 @@ func (s *Store) load(ctx, run context.Context) error {
 	if err := s.checkMarks(ctx, run); err != nil {
 		return err
 	}
-	if err := s.follows(s.reg.Open(ctx, run, s.Reader)); err != nil {
+	if err := s.follows(s.reg.Open(ctx, run, s.reader)); err != nil {
 		return err
 	}
 	if err := s.Messages.listen(run); err != nil {
@@ -295,13 +295,13 @@ func (s *Store) Close() {
 // Last is [jsstream.Reader.Last]. It does not accept "not found" from a leader without a majority: another leader may exist
 // already.
 func (s *base) Last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
-	raw, err := s.Reader.Last(ctx, stream, subject)
+	raw, err := s.reader.Last(ctx, stream, subject)
 	return raw, s.believed(err)
 }
 
 // AskLeader is like Last.
 func (s *base) AskLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
-	raw, err := s.Reader.AskLeader(ctx, stream, subject)
+	raw, err := s.reader.AskLeader(ctx, stream, subject)
 	return raw, s.believed(err)
 }
 
@@ -334,9 +334,9 @@ func (s *Store) failure() error {
 func (s *Store) consumerChanged(c domain.Consumer, removed bool) {
 	if removed {
 		s.replayTable.Forget(replayGroup(c.Number))
-		s.RemoveConsumer(c.Number)
+		s.Index.RemoveConsumer(c.Number)
 	} else {
 		s.noteSequence(c.Since)
-		s.PutConsumer(domain.SubjectToken(c.Channel), c)
+		s.Index.PutConsumer(domain.SubjectToken(c.Channel), c)
 	}
 }

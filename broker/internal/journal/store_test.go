@@ -145,7 +145,7 @@ func TestAppendIsOncePerID(t *testing.T) {
 	wg.Wait()
 	require.Equal(t, 200, stored)
 	require.Equal(t, 200, refused)
-	require.Equal(t, 200, s.Messages.CountMessages("c"))
+	require.Equal(t, 200, s.Index.CountMessages("c"))
 }
 
 func TestJobsOfConsumers(t *testing.T) {
@@ -166,10 +166,10 @@ func TestJobsOfConsumers(t *testing.T) {
 		}
 		return ids
 	}
-	require.Equal(t, []string{"m2", "m3", "m1"}, ids(s.Queue.Queued(early.Number, 10)))
-	require.Equal(t, []string{"m2", "m3"}, ids(s.Queue.Queued(late.Number, 10)))
-	require.Equal(t, []string{"m2"}, ids(s.Queue.Queued(early.Number, 1)))
-	require.Len(t, s.Jobs.JobsOf("ch", first.Seq), 1)
+	require.Equal(t, []string{"m2", "m3", "m1"}, ids(s.Index.Queue.Queued(early.Number, 10)))
+	require.Equal(t, []string{"m2", "m3"}, ids(s.Index.Queue.Queued(late.Number, 10)))
+	require.Equal(t, []string{"m2"}, ids(s.Index.Queue.Queued(early.Number, 1)))
+	require.Len(t, s.Index.JobsOf("ch", first.Seq), 1)
 
 	job, err := s.Jobs.Job(t.Context(), domain.JobID{Seq: first.Seq, Consumer: early.Number})
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestJobsOfConsumers(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Jobs.PutJob(t.Context(), claimed)
 	require.ErrorIs(t, err, domain.ErrConflict, "a second write on the same state")
-	require.Equal(t, []string{"m2", "m3"}, ids(s.Queue.Queued(early.Number, 10)))
+	require.Equal(t, []string{"m2", "m3"}, ids(s.Index.Queue.Queued(early.Number, 10)))
 
 	// A store that is opened now has the same data, and follows the streams.
 	again := openStore(t, srv)
@@ -188,7 +188,7 @@ func TestJobsOfConsumers(t *testing.T) {
 	require.Equal(t, put.Claim, got.Claim)
 	require.Equal(t, put.Revision, got.Revision)
 	require.WithinDuration(t, put.Due, got.Due, 0)
-	require.Equal(t, s.Jobs.CountJobs(early.Number), again.Jobs.CountJobs(early.Number))
+	require.Equal(t, s.Index.CountJobs(early.Number), again.Index.CountJobs(early.Number))
 	put.Status = domain.Delivered
 	_, err = again.Jobs.PutJob(t.Context(), put)
 	require.NoError(t, err)
@@ -199,10 +199,10 @@ func TestJobsOfConsumers(t *testing.T) {
 
 	// A deleted consumer leaves no data, and its ID can be used again.
 	require.NoError(t, s.Directory.Consumers.Delete(t.Context(), early))
-	require.Empty(t, s.Jobs.JobsOf("ch", first.Seq))
+	require.Empty(t, s.Index.JobsOf("ch", first.Seq))
 	reborn := makeConsumer(t, s, "ch", "early", domain.Pull)
 	require.NotEqual(t, early.Number, reborn.Number)
-	require.Empty(t, s.Queue.Queued(reborn.Number, 10))
+	require.Empty(t, s.Index.Queue.Queued(reborn.Number, 10))
 	info, err := s.jobStream.Info(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, info.State.Msgs)
@@ -211,18 +211,18 @@ func TestJobsOfConsumers(t *testing.T) {
 func TestTakeHidesUntilGivenBack(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	c := makeConsumer(t, s, "ch", "k", domain.Pull)
-	signal := s.Queue.QueuedSignal(c.Number)
+	signal := s.Index.Queue.QueuedSignal(c.Number)
 	appendMessage(t, s, "ch", "m", 1)
 	select {
 	case <-signal:
 	case <-time.After(5 * time.Second):
 		t.Fatal("no signal for a queued job")
 	}
-	taken := s.Queue.Take(c.Number, 5)
+	taken := s.Index.Queue.Take(c.Number, 5)
 	require.Len(t, taken, 1)
-	require.Empty(t, s.Queue.Take(c.Number, 5))
-	s.Queue.GiveBack(taken[0])
-	require.Len(t, s.Queue.Take(c.Number, 5), 1)
+	require.Empty(t, s.Index.Queue.Take(c.Number, 5))
+	s.Index.Queue.GiveBack(taken[0])
+	require.Len(t, s.Index.Queue.Take(c.Number, 5), 1)
 }
 
 func TestPagesOfMessages(t *testing.T) {
@@ -232,7 +232,7 @@ func TestPagesOfMessages(t *testing.T) {
 	}
 	list := func(page domain.Page) (ids []string, refs []domain.Message) {
 		page.Limit = 3
-		refs, err := s.Messages.InOrder(t.Context(), s.MessageSeqs("ch", page))
+		refs, err := s.Messages.InOrder(t.Context(), s.Index.MessageSeqs("ch", page))
 		require.NoError(t, err)
 		for _, r := range refs {
 			ids = append(ids, r.ID)
@@ -261,11 +261,11 @@ func TestScheduledMessage(t *testing.T) {
 	require.NoError(t, schedule("cancelled", time.Hour))
 	require.NoError(t, schedule("far", time.Hour))
 	require.ErrorIs(t, schedule("far", time.Hour), domain.ErrDuplicateMessage)
-	require.Equal(t, 2, s.Messages.CountScheduled("ch").Pending)
+	require.Equal(t, 2, s.Index.CountScheduled("ch").Pending)
 	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "cancelled"))
 	require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "cancelled"), domain.ErrNotFound)
 	// The server's schedule has whole seconds: this one may be broadcast in less than a second.
-	queued := s.Queue.QueuedSignal(c.Number)
+	queued := s.Index.Queue.QueuedSignal(c.Number)
 	require.NoError(t, schedule("soon", time.Second))
 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -275,14 +275,14 @@ func TestScheduledMessage(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("the scheduled message was not broadcast")
 	}
-	jobs := s.Queue.Queued(c.Number, 5)
+	jobs := s.Index.Queue.Queued(c.Number, 5)
 	require.Len(t, jobs, 1)
 	require.Equal(t, 3, jobs[0].Priority)
 	ms, err := s.Messages.InOrder(ctx, []uint64{jobs[0].ID.Seq})
 	require.NoError(t, err)
 	require.Equal(t, "later", string(ms[0].Payload))
 	require.Equal(t, "b", ms[0].Headers["A"])
-	counts := s.Messages.CountScheduled("ch")
+	counts := s.Index.CountScheduled("ch")
 	require.Equal(t, 1, counts.Pending)
 	require.Equal(t, 1, counts.Dispatched)
 	done, err := s.Messages.Scheduled(ctx, "ch", "soon")
@@ -307,12 +307,12 @@ func TestDeletionsAreSentToOtherNodes(t *testing.T) {
 		require.NoError(t, a.Messages.CancelScheduled(t.Context(), "ch", "s"))
 	}
 	m := appendMessage(t, a, "ch", "m", 0)
-	require.Eventually(t, func() bool { return b.Messages.CountMessages("ch") == 1 }, 5*time.Second, time.Millisecond)
-	require.Zero(t, a.Messages.CountScheduled("ch").Pending)
-	require.Zero(t, a.Messages.CountScheduled("ch").Dispatched)
-	require.Eventually(t, func() bool { return b.Messages.CountScheduled("ch") == domain.ScheduledCounts{} }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Index.CountMessages("ch") == 1 }, 5*time.Second, time.Millisecond)
+	require.Zero(t, a.Index.CountScheduled("ch").Pending)
+	require.Zero(t, a.Index.CountScheduled("ch").Dispatched)
+	require.Eventually(t, func() bool { return b.Index.CountScheduled("ch") == domain.ScheduledCounts{} }, 5*time.Second, time.Millisecond)
 	prune(t, a, []uint64{m.Seq})
-	require.Eventually(t, func() bool { return b.Messages.CountMessages("ch") == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Index.CountMessages("ch") == 0 }, 5*time.Second, time.Millisecond)
 }
 
 func TestPruneFinished(t *testing.T) {
@@ -326,8 +326,8 @@ func TestPruneFinished(t *testing.T) {
 	job.Status = domain.Delivered
 	_, err = s.Jobs.PutJob(t.Context(), job)
 	require.NoError(t, err)
-	require.Empty(t, s.Messages.Finished(func(string) bool { return true }, jobindex.Ages{Before: done.ReceivedAt}, 10), "not old enough")
-	seqs := s.Messages.Finished(func(string) bool { return true }, jobindex.Ages{Before: time.Now().Add(time.Second)}, 10)
+	require.Empty(t, s.Index.Finished(func(string) bool { return true }, jobindex.Ages{Before: done.ReceivedAt}, 10), "not old enough")
+	seqs := s.Index.Finished(func(string) bool { return true }, jobindex.Ages{Before: time.Now().Add(time.Second)}, 10)
 	require.Equal(t, []uint64{done.Seq}, seqs)
 	// A job that was queued again since then protects its message.
 	settled, err := s.Jobs.Refresh(t.Context(), job.ID)
@@ -344,10 +344,10 @@ func TestPruneFinished(t *testing.T) {
 	prune(t, s, seqs)
 	_, err = s.Messages.Message(t.Context(), "ch", "done")
 	require.ErrorIs(t, err, domain.ErrNotFound)
-	require.Equal(t, 1, s.Messages.CountMessages("ch"))
+	require.Equal(t, 1, s.Index.CountMessages("ch"))
 	again := openStore(t, srv)
-	require.Equal(t, 1, again.Messages.CountMessages("ch"))
-	require.Len(t, again.Queue.Queued(c.Number, 5), 1)
+	require.Equal(t, 1, again.Index.CountMessages("ch"))
+	require.Len(t, again.Index.Queue.Queued(c.Number, 5), 1)
 }
 
 // A job that was settled long ago is read from its record when all its fields are needed. A repeated report of its worker is
@@ -386,7 +386,7 @@ func TestCompleteReadsWhatIsShownOnly(t *testing.T) {
 		})
 		require.NoError(t, err)
 	}
-	jobs := s.Jobs.JobsOf("ch", m.Seq)
+	jobs := s.Index.JobsOf("ch", m.Seq)
 	require.Len(t, jobs, 2)
 	require.NoError(t, s.Jobs.Complete(t.Context(), jobs))
 	for _, j := range jobs {
@@ -400,7 +400,7 @@ func TestJobWhoseMessageWasNotReadYet(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	id := domain.JobID{Consumer: makeConsumer(t, s, "ch", "k", domain.Pull).Number, Seq: appendMessage(t, s, "ch", "m", 0).Seq}
 	behind := &jobs{base: &base{
-		Reader: s.Reader, messageStream: s.messageStream, Index: jobindex.New(), messagesSeen: jsstream.NewProgress(),
+		reader: s.reader, messageStream: s.messageStream, Index: jobindex.New(), messagesSeen: jsstream.NewProgress(),
 	}}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -38,7 +38,7 @@ func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		_, err := s.Messages.Message(t.Context(), "ch", "m")
-		j, ok := s.Lookup(id)
+		j, ok := s.Index.Lookup(id)
 		return err == nil && ok && j.Status == domain.Delivered
 	}, 10*time.Second, time.Millisecond)
 

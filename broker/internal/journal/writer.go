@@ -3,10 +3,8 @@ package journal
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -21,7 +19,7 @@ import (
 
 // Writer writes to one stream. Concurrent writes are sent in parallel, and share a sync if the broker does the syncing.
 type Writer struct {
-	nc   *nats.Conn
+	js   jetstream.JetStream
 	link *Link
 	name string // of the stream, for errors
 	// FailFast says that a write without a connection fails soon, because its caller can repeat it. Otherwise the write waits as
@@ -38,8 +36,8 @@ type Writer struct {
 }
 
 // NewWriter returns a writer to the stream with that name.
-func NewWriter(nc *nats.Conn, link *Link, name string) *Writer {
-	return &Writer{nc: nc, link: link, name: name, stop: make(chan struct{})}
+func NewWriter(js jetstream.JetStream, link *Link, name string) *Writer {
+	return &Writer{js: js, link: link, name: name, stop: make(chan struct{})}
 }
 
 // close ends waits. Later writes fail.
@@ -52,10 +50,6 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 	if err := c.Failure(); err != nil {
 		return 0, err
 	}
-	if msg.Header == nil {
-		msg.Header = make(nats.Header, 1)
-	}
-	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(expect, 10)}
 	deadline := time.Now().Add(jsstream.CommitTimeout)
 	lost := false // an answer may have been lost
 	for {
@@ -65,19 +59,23 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 			}
 			return 0, fmt.Errorf("%w, nothing was sent", err)
 		}
-		ack, err := c.request(ctx, msg)
+		seq, err := c.send(ctx, msg, jetstream.WithExpectLastSequencePerSubject(expect))
+		_, answered := errors.AsType[*jetstream.APIError](err)
 		switch {
 		case err == nil:
-			return ack.Seq, nil
-		case errors.Is(err, domain.ErrConflict):
-			if lost {
-				return c.settleLost(ctx, msg)
-			}
+			return seq, nil
+		case jsstream.UnderWay(err):
+			err = fmt.Errorf("%w: stream %s: another write to %s is under way", domain.ErrUnavailable, c.name, msg.Subject)
+		case errors.Is(err, domain.ErrConflict) && lost:
+			return c.settleLost(ctx, msg)
+		case answered, errors.Is(err, domain.ErrTooLarge):
 			return 0, err
-		case errors.Is(err, errRefused), ctx.Err() != nil, time.Now().After(deadline):
+		case !errors.Is(err, jetstream.ErrNoStreamResponse):
+			lost = true
+		}
+		if ctx.Err() != nil || time.Now().After(deadline) {
 			return 0, err
 		}
-		lost = lost || !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, errUnderWay)
 		select {
 		case <-c.stop:
 			return 0, errStopped
@@ -146,53 +144,21 @@ func (c *Writer) unsynced(err error) error {
 // errStopped says that a store was closed before a write was made.
 var errStopped = fmt.Errorf("%w: the broker is shutting down", domain.ErrUnavailable)
 
-// errUnderWay says that the leader is replicating another write to the subject, perhaps an earlier attempt at this one. Which of
-// them is stored is known when it has a majority, or when the leader has changed.
-var errUnderWay = errors.New("another write to the subject is under way")
-
-// errRefused says that the server refused a message. It is wrapped with the reason.
-var errRefused = errors.New("message refused")
-
-type pubAck struct {
-	Error *jetstream.APIError `json:"error"`
-	Seq   uint64              `json:"seq"`
-}
-
-func (c *Writer) request(ctx context.Context, msg *nats.Msg) (pubAck, error) {
+// send stores a message, and remembers whether there was space for it. After domain.ErrUnavailable without a [jetstream.APIError] the message
+// may be stored.
+func (c *Writer) send(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, jsstream.AttemptTimeout)
 	defer cancel()
-	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
-	if err != nil {
-		return pubAck{}, fmt.Errorf("%w: stream %s: %w", domain.ErrUnavailable, c.name, err)
-	}
-	var ack pubAck
-	if err := json.Unmarshal(reply.Data, &ack); err != nil {
-		return pubAck{}, fmt.Errorf("%w: stream %s answered %q: %w", domain.ErrUnavailable, c.name, reply.Data, err)
-	}
-	if ack.Error != nil {
-		return pubAck{}, c.refused(ack.Error)
-	}
-	if c.full.Load() != nil {
+	seq, err := jsstream.Write(ctx, c.js, msg, append(opts, jetstream.WithRetryAttempts(0))...)
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		if api.ErrorCode == storageExceeded || api.ErrorCode == insufficientResources || NoSpace(api.Description) {
+			err = fmt.Errorf("%w: stream %s: %w", domain.ErrStoreFull, c.name, api)
+			c.full.Store(&refusal{time.Now(), err})
+		}
+	} else if err == nil && c.full.Load() != nil {
 		c.full.Store(nil)
 	}
-	return ack, nil
-}
-
-func (c *Writer) refused(api *jetstream.APIError) error {
-	switch api.ErrorCode {
-	case jetstream.JSErrCodeStreamWrongLastSequence:
-		return domain.ErrConflict
-	case jetstream.JSErrCodeStreamWrongLastSequenceConstant:
-		return fmt.Errorf("%w: stream %s: %w: %w", domain.ErrUnavailable, c.name, errUnderWay, api)
-	case jetstream.JSErrCodeStreamMessageExceedsMaximum:
-		return fmt.Errorf("%w: stream %s: %w: %w", domain.ErrTooLarge, c.name, errRefused, api)
-	}
-	err := fmt.Errorf("%w: stream %s: %w: %w", domain.ErrUnavailable, c.name, errRefused, api)
-	if api.ErrorCode == storageExceeded || api.ErrorCode == insufficientResources || NoSpace(api.Description) {
-		err = fmt.Errorf("%w: stream %s: %w: %w", domain.ErrStoreFull, c.name, errRefused, api)
-		c.full.Store(&refusal{time.Now(), err})
-	}
-	return err
+	return seq, err
 }
 
 // NoSpace reports whether a text says that the system had no space: on the disk, in a quota, or for a file of that size.

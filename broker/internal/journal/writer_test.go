@@ -58,9 +58,9 @@ func newWriter(t *testing.T) *writer {
 	t.Helper()
 	w := &writer{peer: natstest.NewPeer(t)}
 	s := replicated(t, w.peer)
-	w.Writer = NewWriter(s.nc, s.link, "S")
+	w.Writer = NewWriter(s.js, s.link, "S")
 	w.FailFast = true
-	w.answer = func(_ int, m natstest.Request) { w.peer.ReplyJSON(m.Reply, map[string]any{"seq": 5}) }
+	w.answer = func(_ int, m natstest.Request) { w.peer.ReplyJSON(m.Reply, map[string]any{"stream": "S", "seq": 5}) }
 	w.peer.OnRequest("a", func(_ *natstest.Peer, m natstest.Request) {
 		w.sent = append(w.sent, string(m.Body))
 		w.answer(len(w.sent), m)
@@ -74,7 +74,7 @@ func (w *writer) lose(t *testing.T) {
 	w.peer.Refuse(true)
 	w.peer.Cut()
 	synctest.Wait()
-	require.False(t, w.nc.IsConnected())
+	require.False(t, w.js.Conn().IsConnected())
 }
 
 func (w *writer) write(t *testing.T) (took time.Duration, err error) {
@@ -98,7 +98,7 @@ func TestAWriteWithoutAConnectionIsRefusedSoon(t *testing.T) {
 
 		w.peer.Refuse(false)
 		time.Sleep(10 * time.Second)
-		require.True(t, w.nc.IsConnected())
+		require.True(t, w.js.Conn().IsConnected())
 		require.Empty(t, w.sent, "what was refused was not kept")
 		took, err = w.write(t)
 		require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestAWriteWaitsForASlowAnswer(t *testing.T) {
 		w := newWriter(t)
 		w.answer = func(n int, m natstest.Request) {
 			if n == 4 {
-				w.peer.ReplyJSON(m.Reply, map[string]any{"seq": 5})
+				w.peer.ReplyJSON(m.Reply, map[string]any{"stream": "S", "seq": 5})
 			}
 		}
 		took, err := w.write(t)

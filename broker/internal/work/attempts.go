@@ -32,7 +32,7 @@ func secretsOf(c domain.Consumer) []string {
 }
 
 // masked returns an attempt as it may be shown: bounded, and without the secrets of the consumer and its receiver.
-func (a ended) masked(c domain.Consumer) domain.Attempt {
+func (a result) masked(c domain.Consumer) domain.Attempt {
 	var pairs []string
 	for _, secret := range secretsOf(c) {
 		pairs = append(pairs, secret, mask)

@@ -36,7 +36,7 @@ func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Contex
 	return spans.BeginMessage(ctx, tracer, name, parent, trace.WithSpanKind(trace.SpanKindProducer))
 }
 
-func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webhook.Signer, m domain.Message, j domain.Job) (a ended, err error) {
+func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webhook.Signer, m domain.Message, j domain.Job) (a result, err error) {
 	ctx, span := spans.Begin(ctx, tracer, "callback", m.Trace, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		attribute.String("messaging.destination.name", m.Channel),
 		attribute.String("messaging.message.id", m.ID),
@@ -62,7 +62,7 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 	if errors.Is(err, webhook.ErrForbiddenAddress) {
 		err = fmt.Errorf("%w; see [consumer-connection] networks (--consumer-connection-networks)", err)
 	}
-	a = newAttempt(startedAt, time.Since(begin), answer, err)
+	a = newResult(startedAt, time.Since(begin), answer, err)
 	d.Metrics.called(a.Attempt, err)
 	return a, err
 }
@@ -110,8 +110,8 @@ func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.
 	return header
 }
 
-// ended is an attempt that has just ended.
-type ended struct {
+// result is what one callback has led to.
+type result struct {
 	domain.Attempt
 	answer http.Header // as received
 }
@@ -119,8 +119,8 @@ type ended struct {
 // maxRetryAfter bounds the wait that a receiver can ask for.
 const maxRetryAfter = time.Hour
 
-// asked is the wait that the receiver asks for with 429 or 503 and Retry-After; 0: none.
-func (a ended) asked(now time.Time) time.Duration {
+// retryAfter returns the wait that the receiver asks for with 429 or 503 and Retry-After; 0: none.
+func (a result) retryAfter(now time.Time) time.Duration {
 	if a.StatusCode != http.StatusTooManyRequests && a.StatusCode != http.StatusServiceUnavailable {
 		return 0
 	}
@@ -128,8 +128,8 @@ func (a ended) asked(now time.Time) time.Duration {
 	return min(wait, maxRetryAfter)
 }
 
-func newAttempt(startedAt time.Time, took time.Duration, answer *webhook.Answer, err error) ended {
-	a := ended{Attempt: domain.Attempt{StartedAt: startedAt, Duration: took}}
+func newResult(startedAt time.Time, took time.Duration, answer *webhook.Answer, err error) result {
+	a := result{Attempt: domain.Attempt{StartedAt: startedAt, Duration: took}}
 	if answer != nil {
 		a.StatusCode, a.Body, a.answer = answer.Code, answer.Body, answer.Header
 	}
@@ -145,7 +145,7 @@ func newAttempt(startedAt time.Time, took time.Duration, answer *webhook.Answer,
 
 // attempted adds an ended attempt to the record that is to be written, or stores it separately, and counts it in the record. If
 // the attempt cannot be stored, the history lacks it, and the outcome still counts.
-func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job, a ended) domain.Job {
+func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job, a result) domain.Job {
 	next.Attempts++
 	next.Took, next.Code = a.Duration.Truncate(time.Microsecond), a.StatusCode
 	a.Number = next.Attempts

@@ -60,7 +60,7 @@ func TestFrom(t *testing.T) {
 	} {
 		var got []uint64
 		// The store returns no more jobs than requested.
-		for _, j := range from(queue[:min(tt.queued, (tt.place+1)*tt.limit)], tt.place, tt.limit) {
+		for _, j := range startingAt(queue[:min(tt.queued, (tt.place+1)*tt.limit)], tt.place, tt.limit) {
 			got = append(got, j.ID.Seq)
 		}
 		require.Equal(t, tt.want, got, "%+v", tt)

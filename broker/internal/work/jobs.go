@@ -28,7 +28,7 @@ func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, caller string,
 	place := x.fronts.place(c.Number, caller, time.Now())
 	return x.poll(ctx, c, limit, wait, func() ([]Work, error) {
 		for {
-			jobs := from(x.Index.Queue.Queued(c.Number, (place+1)*limit), place, limit)
+			jobs := startingAt(x.Index.Queue.Queued(c.Number, (place+1)*limit), place, limit)
 			work, err := x.WithMessages(ctx, jobs)
 			if len(work) > 0 || len(jobs) == 0 || err != nil {
 				return work, err
@@ -189,9 +189,9 @@ func (f *fronts) place(consumer uint32, name string, now time.Time) int {
 	return 0
 }
 
-// from returns up to limit jobs that begin at a place. If the queue ends before, it fills up with jobs in front of the place.
+// startingAt returns up to limit jobs that begin at a place. If the queue ends before, it fills up with jobs in front of the place.
 // jobs is the head of the queue, as far as the place requires.
-func from(jobs []domain.Job, place, limit int) []domain.Job {
+func startingAt(jobs []domain.Job, place, limit int) []domain.Job {
 	if len(jobs) == 0 {
 		return nil
 	}

@@ -151,12 +151,12 @@ func (l *lane) pauseLocked(wait gate.Wait, now time.Time) time.Duration {
 func (l *lane) run(c call) {
 	l.wake() // there may be more jobs to take
 	o, done := l.try(c)
-	l.ended(c, o, done)
+	l.finish(c, o, done)
 	l.wake()
 }
 
 // try makes one callback and records its outcome. If the message of the job cannot be read now, the job is taken again later.
-func (l *lane) try(c call) (o gate.Outcome, done ended) {
+func (l *lane) try(c call) (o gate.Outcome, done result) {
 	job, consumer := c.job, c.consumer
 	work, err := l.d.jobs.WithMessages(l.d.work, []domain.Job{job})
 	if len(work) == 0 {
@@ -175,7 +175,7 @@ func (l *lane) try(c call) (o gate.Outcome, done ended) {
 		return gate.Unclear, done // it was deleted with its jobs
 	}
 	now := l.d.Now()
-	wait := done.asked(now)
+	wait := done.retryAfter(now)
 	switch {
 	case err == nil:
 		o = gate.Success
@@ -230,9 +230,9 @@ func (l *lane) record(job, next domain.Job, reason string) {
 	l.d.Index.Queue.GiveBackAfter(job, retryPause)
 }
 
-// ended counts the outcome of a callback for the breaker and the pause of its consumer. It ignores consumers that were deleted:
+// finish counts the outcome of a callback for the breaker and the pause of its consumer. It ignores consumers that were deleted:
 // events name a consumer by its ID, which another one may have now.
-func (l *lane) ended(c call, o gate.Outcome, a ended) {
+func (l *lane) finish(c call, o gate.Outcome, a result) {
 	l.mu.Lock()
 	delete(l.calling, c.job.ID)
 	if l.closed {

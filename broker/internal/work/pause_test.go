@@ -53,10 +53,10 @@ func callEnds(l *lane, c domain.Consumer, success bool) {
 	ended := call{consumer: c, config: config, permit: l.gate.Begin(config, time.Now())}
 	l.mu.Unlock()
 	if success {
-		l.ended(ended, gate.Success, newAttempt(time.Now(), 0, nil, nil))
+		l.finish(ended, gate.Success, newResult(time.Now(), 0, nil, nil))
 		return
 	}
-	l.ended(ended, gate.Failure, newAttempt(time.Now(), 0, nil, errors.New("refused")))
+	l.finish(ended, gate.Failure, newResult(time.Now(), 0, nil, errors.New("refused")))
 }
 
 // counted returns how often operators were notified of an event.

@@ -139,7 +139,7 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 	waiting.Wait()
 	page := &view.Page{Nav: "failed", Title: "Failed", Filter: f.form(q)}
 	var answered, stale []*failedSystem
-	var away []string
+	var problems []string
 	var failed error
 	for _, s := range systems {
 		failed = errors.Join(failed, s.err)
@@ -148,10 +148,10 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 			answered = append(answered, s)
 		case s.unknown():
 			page.Parts = append(page.Parts, view.Part{ID: s.name, Title: "Failures of the " + s.name, Source: view.Source{Name: s.name, Error: s.err.Error()}})
-			away = append(away, "The list does not have the failures of the "+s.name+", which does not answer. Whether there are any is not known now.")
+			problems = append(problems, "The list does not have the failures of the "+s.name+", which does not answer. Whether there are any is not known now.")
 		default:
 			stale = append(stale, s)
-			away = append(away, "The "+s.name+" does not answer. It listed the failures in grey "+view.At(s.at)+".")
+			problems = append(problems, "The "+s.name+" does not answer. It listed the failures in grey "+view.At(s.at)+".")
 		}
 	}
 	rows, next := merge(systems, q)
@@ -162,7 +162,7 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 	if len(answered)+len(stale) == 0 && failed != nil {
 		page.Parts = []view.Part{{ID: "failed", Source: view.Source{Name: joined(systems), Error: failed.Error()}}}
 	} else {
-		part := view.Part{ID: "failed", Problem: strings.Join(away, " "), ProblemTone: view.Warn, Source: source, List: &view.List{
+		part := view.Part{ID: "failed", Problem: strings.Join(problems, " "), ProblemTone: view.Warn, Source: source, List: &view.List{
 			Found: view.Bounded(len(rows), next != nil, "failure"), Path: "failed", Query: q, Next: next,
 			Empty: "No failure matches. This list shows messages that the relay could not deliver, or whose answer it could not carry back, and dead jobs " +
 				"of the broker: those whose attempts all failed.",

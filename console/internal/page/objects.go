@@ -83,11 +83,11 @@ func sampled[T, S any](o objects[T], system string, latest *sample.Latest[S], al
 }
 
 // doer returns a function that runs an action on one object of some names. Before the first action it reads all of these objects. If they
-// cannot be read, it changes none, and returns errAway for each.
+// cannot be read, it changes none, and returns errNotTried for each.
 func (o *objects[T]) doer(action string, names []string, form url.Values) func(context.Context, string) error {
 	var once sync.Once
 	found := map[string]T{}
-	var away error
+	var unread error
 	return func(ctx context.Context, name string) error {
 		ctx, cancel := context.WithTimeout(ctx, objectTimeout)
 		defer cancel()
@@ -96,10 +96,10 @@ func (o *objects[T]) doer(action string, names []string, form url.Values) func(c
 			for _, one := range all {
 				found[o.name(one)] = one
 			}
-			away = err
+			unread = err
 		})
-		if away != nil {
-			return fmt.Errorf("%w: %w", errAway, away)
+		if unread != nil {
+			return fmt.Errorf("%w: %w", errNotTried, unread)
 		}
 		one, ok := found[name]
 		if !ok {

@@ -41,8 +41,8 @@ type Runner struct {
 	begun  int
 }
 
-// errAway is the error of an action that was not tried, because its system does not answer. The operation waits for the system.
-var errAway = errors.New("nothing was done")
+// errNotTried is the error of an action that was not tried, because its system does not answer. The operation waits for the system.
+var errNotTried = errors.New("nothing was done")
 
 // task is what an operation is for: its description, and the selection in the form of the operation's kind.
 type task struct {
@@ -111,7 +111,7 @@ func (r *Runner) addNamed(kind string, prepare func(names []string, form url.Val
 		for _, name := range names {
 			all = append(all, func(ctx context.Context) error {
 				err := do(ctx, name)
-				if err != nil && !errors.Is(err, errAway) {
+				if err != nil && !errors.Is(err, errNotTried) {
 					err = errors.New(short(name) + ": " + err.Error())
 				}
 				return err
@@ -164,7 +164,7 @@ func (r *Runner) item(ctx context.Context, id string, err error) (done bool, _ e
 	switch {
 	case err == nil:
 		return true, nil
-	case errors.Is(err, errAway):
+	case errors.Is(err, errNotTried):
 		r.waits[id] = err.Error()
 		return false, waitFor(err)
 	case ctx.Err() != nil, errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrConnectionClosed):

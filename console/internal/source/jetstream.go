@@ -23,8 +23,8 @@ import (
 // JetStream is the source of consumers and messages that an account of a NATS server is.
 type JetStream struct{ JS jetstream.JetStream }
 
-// away is the error in words where there is no connection: nats.go states that a buffer of no bytes is full.
-func away(err error) error {
+// inWords returns the error in words where there is no connection: nats.go states that a buffer of no bytes is full.
+func inWords(err error) error {
 	if errors.Is(err, nats.ErrReconnectBufExceeded) {
 		return errors.New("there is no connection to a NATS server now")
 	}
@@ -56,7 +56,7 @@ func (j JetStream) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, er
 		}
 	}
 	if err := streams.Err(); err != nil {
-		return nil, away(fmt.Errorf("streams: %w", err))
+		return nil, inWords(fmt.Errorf("streams: %w", err))
 	}
 	return all, nil
 }
@@ -136,7 +136,7 @@ func (j JetStream) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error)
 		all = append(all, info)
 	}
 	if err := streams.Err(); err != nil {
-		return nil, away(fmt.Errorf("streams: %w", err))
+		return nil, inWords(fmt.Errorf("streams: %w", err))
 	}
 	return all, nil
 }
@@ -148,7 +148,7 @@ func (j JetStream) Stream(ctx context.Context, name string) (*jetstream.StreamIn
 	}
 	stream, err := j.JS.Stream(ctx, name)
 	if err != nil {
-		return nil, away(err)
+		return nil, inWords(err)
 	}
 	return stream.CachedInfo(), nil
 }
@@ -262,7 +262,7 @@ func (j JetStream) PartitionSets(ctx context.Context, name string) ([]page.Parti
 			}
 		}
 		if err := buckets.Error(); err != nil {
-			return nil, away(fmt.Errorf("buckets: %w", err))
+			return nil, inWords(fmt.Errorf("buckets: %w", err))
 		}
 	}
 	var all []page.PartitionSet

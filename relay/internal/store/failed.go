@@ -202,7 +202,7 @@ func (s *Failed) PutFailed(ctx context.Context, e *Entry) error {
 	}
 	m := &nats.Msg{Subject: s.failedSubject(&item), Header: nats.Header{headerFailed: {string(head)}}, Data: data}
 	msgID := Token(e.Source) + "." + Token(e.ID) + "." + strconv.FormatUint(e.Revision, 36)
-	seq, err := s.publish(ctx, m, jetstream.WithMsgID(msgID))
+	seq, err := s.write(ctx, m, jetstream.WithMsgID(msgID))
 	if err == nil {
 		err = s.durable(ctx, s.FailedStream(), seq)
 	}
@@ -302,7 +302,7 @@ func (s *Failed) Settle(ctx context.Context, i *Item, how string, keep bool) err
 	} else {
 		opts = append(opts, jetstream.WithMsgTTL(settledTTL))
 	}
-	_, err := s.publish(ctx, m, opts...)
+	_, err := s.write(ctx, m, opts...)
 	return err
 }
 

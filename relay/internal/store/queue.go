@@ -80,7 +80,7 @@ func (s *Queues) Enqueue(q Queue, e *Entry) (stored func(context.Context) (seq u
 	}
 	source, id := Token(e.Source), Token(e.ID)
 	msgID := source + "." + id + "." + strconv.FormatUint(e.Revision, 36)
-	return s.beginPublish(&nats.Msg{Subject: s.subject(q, Token(e.Owner(q)), source, id), Data: data}, jetstream.WithMsgID(msgID))
+	return s.beginWrite(&nats.Msg{Subject: s.subject(q, Token(e.Owner(q)), source, id), Data: data}, jetstream.WithMsgID(msgID))
 }
 
 // EntryOnDisk returns once an entry of a queue is on disk. The zero sequence stands for all entries.

@@ -58,7 +58,7 @@ func (s *Records) swap(was Versioned, next machine.Record) func(context.Context)
 	case machine.Failed:
 		opts = append(opts, jetstream.WithMsgTTL(max(failedAge, s.cfg.Tombstone)))
 	}
-	published := s.beginPublish(&nats.Msg{Subject: s.recordSubject(next.Source, next.ID), Data: data}, opts...)
+	published := s.beginWrite(&nats.Msg{Subject: s.recordSubject(next.Source, next.ID), Data: data}, opts...)
 	return func(ctx context.Context) (Versioned, error) {
 		revision, err := published(ctx)
 		if err != nil {

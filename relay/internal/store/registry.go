@@ -250,7 +250,7 @@ func (s *Registry) PutWindow(ctx context.Context, receiver string, w Window) (ui
 		return 0, fmt.Errorf("write the window of %q: %w", receiver, err)
 	}
 	m := &nats.Msg{Subject: s.windowSubject(receiver), Data: data}
-	seq, err := s.publish(ctx, m, jetstream.WithExpectLastSequencePerSubject(w.Revision))
+	seq, err := s.write(ctx, m, jetstream.WithExpectLastSequencePerSubject(w.Revision))
 	if err == nil {
 		err = s.durable(ctx, s.state.CachedInfo().Config.Name, seq)
 	}

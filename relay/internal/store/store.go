@@ -261,30 +261,21 @@ func (s *base) streamConfig(name string, subjects ...string) jetstream.StreamCon
 	}
 }
 
-// publish stores a message and returns its sequence. ErrConflict: an expectation of it was not met.
-func (s *base) publish(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (uint64, error) {
-	return s.beginPublish(m, opts...)(ctx)
+// beginWrite is [jsstream.BeginWrite]. A message over the limit that an operator has set for a stream can be stored when the limit is raised.
+func (s *base) beginWrite(m *nats.Msg, opts ...jetstream.PublishOpt) (written func(context.Context) (uint64, error)) {
+	written = jsstream.BeginWrite(s.js, m, opts...)
+	return func(ctx context.Context) (uint64, error) {
+		seq, err := written(ctx)
+		if errors.Is(err, stored.ErrTooLarge) {
+			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		return seq, err
+	}
 }
 
-// beginPublish begins to store a message, behind those of earlier calls. stored waits until it is stored.
-func (s *base) beginPublish(m *nats.Msg, opts ...jetstream.PublishOpt) (stored func(context.Context) (uint64, error)) {
-	future, err := s.js.PublishMsgAsync(m, opts...)
-	return func(ctx context.Context) (uint64, error) {
-		if err != nil {
-			return 0, fmt.Errorf("%w: publish to %s: %w", ErrUnavailable, m.Subject, err)
-		}
-		select {
-		case ack := <-future.Ok():
-			return ack.Sequence, nil
-		case err := <-future.Err():
-			if jsstream.Refused(err) {
-				return 0, ErrConflict
-			}
-			return 0, fmt.Errorf("%w: publish to %s: %w", ErrUnavailable, m.Subject, err)
-		case <-ctx.Done():
-			return 0, fmt.Errorf("%w: publish to %s: %w", ErrUnavailable, m.Subject, context.Cause(ctx))
-		}
-	}
+// write stores a message and returns its sequence. ErrConflict: an expectation of it was not met.
+func (s *base) write(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (uint64, error) {
+	return s.beginWrite(m, opts...)(ctx)
 }
 
 // durable returns once a message of a stream is on disk, as far as this process controls that. The zero sequence stands for all messages.
@@ -342,7 +333,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
-	_, err := s.publish(ctx, &nats.Msg{Subject: s.stateSubject("ready")})
+	_, err := s.write(ctx, &nats.Msg{Subject: s.stateSubject("ready")})
 	if s.cfg.Disk != nil {
 		if failure := s.cfg.Disk.SyncFailure(); failure != nil {
 			err = fmt.Errorf("%w: %w", ErrUnavailable, failure)

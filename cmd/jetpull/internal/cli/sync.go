@@ -9,11 +9,8 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-const (
-	// DefaultSync is how often the server of a user's data syncs. Its clients publish over TCP, so they cannot wait for a group sync.
-	DefaultSync = natsembed.Sync(2 * time.Second)
-	leastSync   = 10 * time.Millisecond
-)
+// DefaultSync is how often the server of a user's data syncs. Its clients publish over TCP, so they cannot wait for a group sync.
+const DefaultSync = natsembed.Sync(2 * time.Second)
 
 // Sync adds the flag --sync for an embedded server.
 func Sync(flags *pflag.FlagSet, sync *natsembed.Sync) {
@@ -40,16 +37,11 @@ type syncValue struct {
 
 // Set implements pflag.Value.
 func (s *syncValue) Set(text string) error {
-	every, err := time.ParseDuration(text)
-	switch {
-	case text == "each":
-		*s.sync = natsembed.SyncEach
-	case err != nil || every < leastSync:
-		return fmt.Errorf("it is neither each nor an interval of at least %v, such as %v", leastSync, time.Duration(DefaultSync))
-	default:
-		*s.sync = natsembed.SyncEvery(every)
+	sync, err := natsembed.ParseSync(text)
+	if err != nil || sync == natsembed.SyncGroup {
+		return fmt.Errorf("it is neither each nor an interval of at least 10ms, such as %v", time.Duration(DefaultSync))
 	}
-	s.text = text
+	*s.sync, s.text = sync, text
 	return nil
 }
 
