@@ -54,7 +54,7 @@ type member struct {
 	known   moment // when the bucket was read last
 	rival   string // the ID of the member that has the name
 	leaving bool
-	left    moment // since when it leaves
+	left    moment // since when this member leaves, or the one before did
 	err     error  // why it leaves
 	refused uint   // how many writes of the record in a row
 	runs    map[int]*run
@@ -94,7 +94,7 @@ func members(ctx context.Context, join func() *member) error {
 		m.counts.lost.Add(1)
 		before := m
 		m = join()
-		m.former, m.known = before.id, before.known
+		m.former, m.known, m.left = before.id, before.known, before.left
 	}
 }
 
@@ -159,7 +159,7 @@ func (m *member) heard(h hint) {
 }
 
 func (m *member) leave(why error) {
-	if !m.leaving {
+	if m.left == (moment{}) {
 		m.left = m.clock()
 	}
 	m.leaving, m.err = true, errors.Join(m.err, why)
