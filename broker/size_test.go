@@ -33,6 +33,7 @@ func TestOneConsumerHasAlmostAllDeadJobs(t *testing.T) {
 	defer receiver.Close()
 	cfg := testConfig(t)
 	cfg.Dispatch.MaxRetry = 0
+	cfg.NATS.Sync = "2m" // the duration of syncs is not tested here
 	n := startNode(t, cfg)
 	putConsumer(t, n, "large", receiver.URL, url.Values{"eventTypes": {"large"}})
 	for k := range small {
@@ -101,7 +102,8 @@ func TestOneConsumerHasAlmostAllDeadJobs(t *testing.T) {
 	n = startNode(t, cfg)
 	require.Equal(t, large, dead("large"))
 	require.Equal(t, each, dead("s1"))
-	code, body, header := call(t, n, "POST", "/dead-jobs/requeue", map[string]string{"Content-Type": "application/json"}, "{}")
+	code, body, header := call(t, n, "POST", "/dead-jobs/requeue", map[string]string{"Content-Type": "application/json"},
+		`{"Rate":100000}`)
 	require.Equal(t, 202, code, body)
 	comes(func() bool {
 		var operation struct{ State string }

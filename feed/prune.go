@@ -98,17 +98,18 @@ func (s *Store) prune(ctx context.Context, p *sqlstore.Partition, export func(Pa
 			return err
 		}
 	}
-	for last := false; !last; {
+	// Each step begins where the one before ended: an index keeps the entries of deleted rows until a vacuum, and they would be read again.
+	for after, next, last := "", "", false; !last; after = next {
 		var items, partitions int64
 		err := s.sql.Transact(ctx, func(tx *gorm.DB) error {
 			var step []string // the last of as many items as one transaction deletes
-			err := tx.Table("items").Where("partition_id = ?", p.ID).Order("id").Offset(stepRows-1).Limit(1).Pluck("id", &step).Error
+			err := tx.Table("items").Where("partition_id = ? AND id > ?", p.ID, after).Order("id").Offset(stepRows-1).Limit(1).Pluck("id", &step).Error
 			if err != nil {
 				return err
 			}
 			rows := tx.Where("partition_id = ?", p.ID)
 			if last = len(step) == 0; !last {
-				rows = rows.Where("id <= ?", step[0])
+				rows, next = rows.Where("id > ? AND id <= ?", after, step[0]), step[0]
 			}
 			deleted := rows.Delete(&sqlstore.Item{})
 			if items = deleted.RowsAffected; deleted.Error != nil || !last {

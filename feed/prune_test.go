@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +84,40 @@ func TestPruneDatesInSteps(t *testing.T) {
 	require.Zero(t, done)
 	require.EqualValues(t, stepRows, most)
 	require.EqualValues(t, len(rows), all)
+}
+
+// TestPruneReadsWhatItDeletes: on PostgreSQL no step of Prune reads what the steps before it have deleted, of which an index has the entries until
+// a vacuum. Otherwise the time grows with the square of the number of items.
+func TestPruneReadsWhatItDeletes(t *testing.T) {
+	t.Parallel()
+	const items = 40 * stepRows
+	s := openStore(t, backends[1].fresh(t))
+	for _, statement := range []string{
+		"ALTER TABLE items SET (autovacuum_enabled = off)",
+		"INSERT INTO partitions (id, gate, status, sealed, version) VALUES ('p', 0, 'Available', TRUE, 1)",
+		"INSERT INTO items (partition_id, id, gate, status, data, version) SELECT 'p', 'i' || n, 0, 'Complete', NULL, 1 FROM " + numbers("postgres", items),
+		"ANALYZE",
+	} {
+		require.NoError(t, s.sql.DB.Exec(statement).Error)
+	}
+	require.NoError(t, s.ClosePartition(t.Context(), "p"))
+	var steps []asked
+	note := func(db *gorm.DB) {
+		if text := db.Statement.SQL.String(); strings.Contains(text, "OFFSET") {
+			steps = append(steps, asked{text, slices.Clone(db.Statement.Vars)})
+		}
+	}
+	require.NoError(t, s.sql.DB.Callback().Query().After("gorm:query").Register("note", note))
+	done, err := s.Prune(t.Context(), 0, nil)
+	require.NoError(t, err)
+	require.Equal(t, Pruned{1, items}, done)
+	require.Len(t, steps, items/stepRows+1)
+	awaitOlderTransactions(t, s)
+	pool, err := s.sql.DB.DB()
+	require.NoError(t, err)
+	r := &recorder{DB: pool, queries: steps[items/stepRows-1 : items/stepRows]}
+	buffers(t, r) // it marks entries of rows that are gone
+	require.LessOrEqual(t, buffers(t, r), 100, "%s", r.queries[0].sql)
 }
 
 // TestPruneExports: all is exported before it is deleted; where the export fails, nothing is, and the partition can be opened.

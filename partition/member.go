@@ -54,8 +54,9 @@ type member struct {
 	known   moment // when the bucket was read last
 	rival   string // the ID of the member that has the name
 	leaving bool
-	err     error // why it leaves
-	refused uint  // how many writes of the record in a row
+	left    moment // since when this member leaves, or the one before did
+	err     error  // why it leaves
+	refused uint   // how many writes of the record in a row
 	runs    map[int]*run
 	working int // runs that have not ended
 	seen    map[string]sighting
@@ -93,7 +94,7 @@ func members(ctx context.Context, join func() *member) error {
 		m.counts.lost.Add(1)
 		before := m
 		m = join()
-		m.former, m.known = before.id, before.known
+		m.former, m.known, m.left = before.id, before.known, before.left
 	}
 }
 
@@ -130,8 +131,10 @@ func (m *member) run(ctx context.Context) error {
 				m.leave(r.err)
 			}
 		case <-look.C:
-			next := m.look(ctx)
-			if m.working == 0 && (m.joined && !m.lease.valid() || !m.joined && m.leaving) {
+			next, done := m.look(ctx)
+			// After the TTL, others have removed what this member could not remove.
+			done = m.leaving && (done || m.err != nil || m.clock().since(m.left) >= m.cfg.TTL)
+			if m.working == 0 && (m.joined && !m.lease.valid() || !m.joined && done) {
 				return m.err
 			}
 			look.Reset(max(next, together))
@@ -156,6 +159,9 @@ func (m *member) heard(h hint) {
 }
 
 func (m *member) leave(why error) {
+	if m.left == (moment{}) {
+		m.left = m.clock()
+	}
 	m.leaving, m.err = true, errors.Join(m.err, why)
 	for _, r := range m.runs {
 		r.stop(errors.New("this member leaves"))
@@ -163,11 +169,11 @@ func (m *member) leave(why error) {
 }
 
 // look sends a heartbeat if it is time for it, reads the record, changes it by what this member has to change, and starts and stops runs. If the
-// record cannot be read, or was changed meanwhile, it changes nothing. It returns when to look again.
-func (m *member) look(parent context.Context) (next time.Duration) {
+// record cannot be read, or was changed meanwhile, it changes nothing. It returns when to look again, and whether the record is as it has to be.
+func (m *member) look(parent context.Context) (next time.Duration, done bool) {
 	if m.joined {
 		if !m.lease.valid() {
-			return retryPause
+			return retryPause, false
 		}
 		m.beat(parent)
 	}
@@ -182,7 +188,7 @@ func (m *member) look(parent context.Context) (next time.Duration) {
 			m.lease.end(fmt.Errorf("%w: the bucket is gone", ErrMembershipLost))
 			m.leave(fmt.Errorf("partition: the bucket was deleted, or the connection is closed: %w", err))
 		}
-		return retryPause
+		return retryPause, false
 	}
 	m.known = m.clock()
 	if r.bad != nil {
@@ -193,7 +199,7 @@ func (m *member) look(parent context.Context) (next time.Duration) {
 			m.lease.end(fmt.Errorf("%w: the record of the set does not name this member", ErrMembershipLost))
 		}
 		if !m.lease.valid() { // also if it was over when the heartbeat was stored
-			return retryPause
+			return retryPause, false
 		}
 		m.lease.extend(m.sent)
 	}
@@ -210,9 +216,9 @@ func (m *member) look(parent context.Context) (next time.Duration) {
 		if err := r.store(ctx, m.table); err != nil {
 			m.log.Debug("partition: the record is changed again", "error", err)
 			if m.refused++; errors.Is(err, errChanged) {
-				return m.spread()
+				return m.spread(), false
 			}
-			return retryPause
+			return retryPause, false
 		}
 	}
 	m.refused = 0
@@ -227,7 +233,7 @@ func (m *member) look(parent context.Context) (next time.Duration) {
 	for _, n := range starts {
 		m.start(n, r.Owners[n])
 	}
-	return next
+	return next, true
 }
 
 // spread is a time at random, so that members do not write at the same time. All but one of them would be refused. After a refusal it is longer.

@@ -31,6 +31,9 @@ type world struct {
 	done     int
 	faults   []string
 
+	reliable bool                               // no answer and no hint is lost
+	fail     func(p *process, key string) error // nil, or has some writes fail
+
 	history []string
 }
 
@@ -94,7 +97,7 @@ func (p *process) call(ctx context.Context, do func() error) error {
 		}
 		if cut == nil {
 			err := do()
-			lost := p.rng.IntN(100) == 0
+			lost := p.rng.IntN(100) == 0 && !p.reliable
 			p.mu.Unlock()
 			if lost {
 				return errSim
@@ -140,7 +143,7 @@ func (p *process) hear(f func(key string, value []byte)) (stop func(), err error
 // tell is called for each write with the world locked.
 func (w *world) tell(key string, value []byte) {
 	for p, f := range w.ears {
-		if w.rng.IntN(20) == 0 {
+		if w.rng.IntN(20) == 0 && !w.reliable {
 			continue
 		}
 		time.AfterFunc(time.Duration(w.rng.Int64N(int64(5*time.Millisecond))), func() {
@@ -175,6 +178,11 @@ func (p *process) write(ctx context.Context, key string, v any, revision uint64)
 	}
 	return p.call(ctx, func() error {
 		p.tell(key, value)
+		if p.fail != nil {
+			if err := p.fail(p, key); err != nil {
+				return err
+			}
+		}
 		var have jetstream.RawStreamMsg
 		if last := p.keys[key]; last != nil {
 			have = *last
