@@ -263,9 +263,9 @@ func (s *base) streamConfig(name string, subjects ...string) jetstream.StreamCon
 
 // beginWrite is [jsstream.BeginWrite]. A message over the limit that an operator has set for a stream can be stored when the limit is raised.
 func (s *base) beginWrite(m *nats.Msg, opts ...jetstream.PublishOpt) (written func(context.Context) (uint64, error)) {
-	written = jsstream.BeginWrite(s.js, m, opts...)
+	begun := jsstream.BeginWrite(s.js, m, opts...)
 	return func(ctx context.Context) (uint64, error) {
-		seq, err := written(ctx)
+		seq, err := begun(ctx)
 		if errors.Is(err, stored.ErrTooLarge) {
 			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
