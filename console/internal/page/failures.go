@@ -148,7 +148,8 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 			answered = append(answered, s)
 		case s.unknown():
 			page.Parts = append(page.Parts, view.Part{ID: s.name, Title: "Failures of the " + s.name, Source: view.Source{Name: s.name, Error: s.err.Error()}})
-			problems = append(problems, "The list does not have the failures of the "+s.name+", which does not answer. Whether there are any is not known now.")
+			problems = append(problems, "The list does not have the failures of the "+s.name+", which does not answer. "+
+				"Whether there are any is not known now.")
 		default:
 			stale = append(stale, s)
 			problems = append(problems, "The "+s.name+" does not answer. It listed the failures in grey "+view.At(s.at)+".")

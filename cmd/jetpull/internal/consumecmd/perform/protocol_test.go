@@ -12,9 +12,9 @@ import (
 
 func TestAnswers(t *testing.T) {
 	for line, check := range map[string]func(error){
-		`{"id":7,"outcome":"ack"}`:  func(err error) { require.NoError(t, err) },
-		` {"outcome":"ack","id":7}`: func(err error) { require.NoError(t, err) },
-		`{"id":7,"outcome":"nak"}`:  func(err error) { require.EqualError(t, err, "the worker answered nak") },
+		`{"id":7,"outcome":"ack"}`:     func(err error) { require.NoError(t, err) },
+		`{ "outcome" : "ack", "id":7}`: func(err error) { require.NoError(t, err) },
+		`{"id":7,"outcome":"nak"}`:     func(err error) { require.EqualError(t, err, "the worker answered nak") },
 		`{"id":7,"outcome":"nak","reason":"busy"}`: func(err error) {
 			require.EqualError(t, err, "busy")
 			_, ok := errors.AsType[*jetpull.RetryError](err)
