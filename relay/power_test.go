@@ -98,7 +98,7 @@ func (b *blackouts) start(dir string) *Node {
 	return n
 }
 
-// failAt lets the power fail when a point is passed for the n-th time. What is on disk then is copied before anybody goes on.
+// failAt lets the power fail when a point is passed for the n-th time. The disk is copied before anybody goes on.
 func (b *blackouts) failAt(point string, n int64) {
 	var passed atomic.Int64
 	work.OnCrashpoint(func(_, p string) {

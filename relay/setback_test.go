@@ -144,7 +144,7 @@ func TestRecordsAreSetBack(t *testing.T) {
 }
 
 // The streams that a relay reads into memory are set back under a running and under a stopped one. A running one writes receivers and
-// operations again. What is still there is not dropped, and each loss is reported once.
+// operations again. Data that are still there stay, and each loss is reported once.
 func TestTheOtherStreamsAreSetBack(t *testing.T) {
 	const receivers, state, failed = "KV_relay_receiver_config", "KV_relay_state", "relay_failed_messages"
 	for _, running := range []bool{true, false} {

@@ -39,7 +39,7 @@ var functions = map[string]map[string]any{
 		"Of": partition.Of, "Transform": partition.Transform, "Load": partition.Load, "Open": partition.Open,
 		"Member": partition.Member, "Logger": partition.Logger, "OnAssign": partition.OnAssign, "OnRevoke": partition.OnRevoke, "With": partition.With,
 	},
-	module + "/natsembed": {"Connect": natsembed.Connect, "Start": natsembed.Start, "SyncEvery": natsembed.SyncEvery},
+	module + "/natsembed": {"Connect": natsembed.Connect, "Start": natsembed.Start, "ParseSync": natsembed.ParseSync, "SyncEvery": natsembed.SyncEvery},
 	module + "/jetpulltest": {
 		"NewMsg": jetpulltest.NewMsg, "Handle": jetpulltest.Handle, "OutcomeOf": jetpulltest.OutcomeOf, "NewRecorder": jetpulltest.NewRecorder,
 		"Delivered": jetpulltest.Delivered, "Header": jetpulltest.Header, "Pending": jetpulltest.Pending, "Sequence": jetpulltest.Sequence,

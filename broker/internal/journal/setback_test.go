@@ -193,7 +193,7 @@ func TestJobsAreSetBack(t *testing.T) {
 }
 
 // The registry is set back under a running and under a stopped broker. A running one has it in memory, and writes it again. A stopped one has
-// lost objects, which can be created again. What is still there is not dropped.
+// lost objects, which can be created again. Objects that are still there stay.
 func TestTheRegistryIsSetBack(t *testing.T) {
 	for _, running := range []bool{true, false} {
 		t.Run(fmt.Sprintf("running=%t", running), func(t *testing.T) {
