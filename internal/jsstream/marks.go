@@ -18,6 +18,8 @@ const (
 	markPause = 10 * time.Second
 	// lastMark bounds the wait for the marks that a process stores when it ends.
 	lastMark = time.Second
+	// markMost bounds the sequences that are used up because of a mark, which may be forged.
+	markMost = 100_000
 )
 
 // Marks store how many messages streams have had, so that the next start notices a stream that was set back while no process ran. They are for
@@ -42,29 +44,42 @@ type mark struct {
 	Last    uint64    `json:"last"`
 }
 
-// Check compares the streams with the marks. A stream that was set back goes on behind its mark, and that is logged as an error.
+// Check compares the streams with the marks. A stream that was set back goes on behind its mark, by [markMost] messages at most, and that is logged as
+// an error.
 func (m *Marks) Check(ctx context.Context) error {
 	for _, place := range m.Places {
-		var raw *jetstream.RawStreamMsg
-		err := Insist(ctx, func(ctx context.Context) (err error) {
-			raw, err = Last(ctx, m.JS, place.Stream, place.Subject)
+		marks, err := m.read(ctx, place)
+		if err != nil {
 			return err
-		})
-		var marks map[string]mark
-		switch {
-		case err == nil && json.Unmarshal(raw.Data, &marks) != nil:
-			marks = nil // somebody else's: as if there were none
-		case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
-			return fmt.Errorf("read the marks of streams on %s: %w", place.Subject, err)
 		}
 		for _, stream := range m.Streams {
-			was := marks[stream.CachedInfo().Config.Name]
-			if _, err := (&Feed{JS: m.JS, Stream: stream, Log: m.Log, created: was.Created}).refill(ctx, was.Last); err != nil {
+			info := stream.CachedInfo()
+			was := marks[info.Config.Name]
+			feed := &Feed{JS: m.JS, Stream: stream, Log: m.Log, created: was.Created}
+			if _, err := feed.refill(ctx, min(was.Last, info.State.LastSeq+markMost)); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// read returns the marks that a place has. Marks that cannot be decoded are somebody else's, and count as none.
+func (m *Marks) read(ctx context.Context, place Place) (marks map[string]mark, err error) {
+	var raw *jetstream.RawStreamMsg
+	err = Insist(ctx, func(ctx context.Context) (err error) {
+		raw, err = Last(ctx, m.JS, place.Stream, place.Subject)
+		return err
+	})
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the marks of streams on %s: %w", place.Subject, err)
+	case json.Unmarshal(raw.Data, &marks) != nil:
+		return nil, nil
+	}
+	return marks, nil
 }
 
 // Run stores marks until run ends.

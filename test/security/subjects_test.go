@@ -364,7 +364,7 @@ func (c *cluster) attack(t *testing.T, rows []subjectRow) {
 }
 
 // usesNATS is code that publishes or subscribes.
-var usesNATS = regexp.MustCompile(`\.(Subscribe|SubscribeSync|ChanSubscribe|QueueSubscribe|Publish|PublishMsg|PublishMsgAsync|Request|RequestMsg|RequestWithContext|RequestMsgWithContext)\(`)
+var usesNATS = regexp.MustCompile(`\.(Subscribe|SubscribeSync|ChanSubscribe|QueueSubscribe|Publish|PublishMsg|PublishMsgAsync|Request|RequestMsg|RequestWithContext|RequestMsgWithContext)\(|\bBeginWrite\(|jsstream\.Write\(`)
 
 // natsFiles are the files of the product that do, with a subject of the table that they use.
 var natsFiles = map[string]string{
@@ -376,6 +376,8 @@ var natsFiles = map[string]string{
 	"relay/internal/store/record.go":                  "relay.ended.>",
 	"relay/internal/work/workers.go":                  "relay.from_sender.>",
 	"internal/registry/registry.go":                   "$KV.broker_registry.>",
+	"internal/jsstream/marks.go":                      "$KV.broker_registry.>",
+	"internal/jsstream/write.go":                      "broker.m.>",
 	"internal/jsstream/stored.go":                     "$JS.API.>",
 	"internal/jsstream/follow.go":                     "$JS.API.>",
 	"internal/jsstream/setback.go":                    "broker.m.>",
