@@ -44,8 +44,8 @@ type mark struct {
 	Last    uint64    `json:"last"`
 }
 
-// Check compares the streams with the marks. A stream that was set back goes on behind its mark, by [markMost] messages at most, and that is logged as
-// an error.
+// Check compares the streams with the marks. A stream that was set back goes on behind its mark, by [markMost] messages at most, and that is
+// logged as an error.
 func (m *Marks) Check(ctx context.Context) error {
 	for _, place := range m.Places {
 		marks, err := m.read(ctx, place)
@@ -76,8 +76,9 @@ func (m *Marks) read(ctx context.Context, place Place) (marks map[string]mark, e
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read the marks of streams on %s: %w", place.Subject, err)
-	case json.Unmarshal(raw.Data, &marks) != nil:
-		return nil, nil
+	}
+	if json.Unmarshal(raw.Data, &marks) != nil {
+		marks = nil
 	}
 	return marks, nil
 }
