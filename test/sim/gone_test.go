@@ -48,7 +48,7 @@ func (f *course) died() bool {
 }
 
 // hadTime reports whether a message was given up at its last delivery by a Consume that
-// was not about to end: it waits until the dead letter is stored. That can be when all is
+// was not about to end: it waits until the dead letter is stored, perhaps until all is
 // calm, if nothing of the client reached the server, which gave the message up meanwhile.
 func (a *audit) hadTime(f *course) bool {
 	h := f.handings[len(f.handings)-1]

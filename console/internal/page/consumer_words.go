@@ -88,7 +88,7 @@ func acknowledges(cfg *jetstream.ConsumerConfig) []string {
 	case jetstream.AckNonePolicy:
 		return []string{"Messages count as acknowledged when they are delivered. Nothing is redelivered."}
 	case jetstream.AckAllPolicy:
-		lines = append(lines, fmt.Sprintf("An acknowledgement covers all messages before it. What is not acknowledged within %s is redelivered.",
+		lines = append(lines, fmt.Sprintf("An acknowledgement covers all messages before it. A message that is not acknowledged within %s is redelivered.",
 			view.Span(cfg.AckWait)))
 	default:
 		lines = append(lines, fmt.Sprintf("Each message must be acknowledged within %s, or it is redelivered.", view.Span(cfg.AckWait)))

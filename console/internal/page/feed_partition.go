@@ -180,8 +180,8 @@ func (f *Feed) actions(p feed.Partition, failed int) []view.Action {
 	}
 	return append(all,
 		view.Action{
-			Name: "advance", Label: "Advance", Target: p.ID, Confirm: "Advance partition " + p.ID + " to a gate. That is refused while an item below it " +
-				"is not complete, and cannot be undone.", Fields: []view.Field{{
+			Name: "advance", Label: "Advance", Target: p.ID, Confirm: "Advance partition " + p.ID + " to a gate. The feed refuses this while an item " +
+				"below it is not complete. It cannot be undone.", Fields: []view.Field{{
 				Name: "gate", Label: "To gate", Value: strconv.Itoa(p.Gate + 1), Type: "number",
 				Required: true,
 			}},
@@ -194,7 +194,7 @@ func (f *Feed) actions(p feed.Partition, failed int) []view.Action {
 			}),
 		},
 		view.Action{
-			Name: "close", Label: "Close", Target: p.ID, Confirm: "Close partition " + p.ID + ". That is refused while an item is not complete.",
+			Name: "close", Label: "Close", Target: p.ID, Confirm: "Close partition " + p.ID + ". The feed refuses this while an item is not complete.",
 			Do: plain("Closed.", f.source.ClosePartition),
 		})
 }

@@ -202,8 +202,11 @@ func (s *Store) checkMarks(ctx, run context.Context) error {
 		JS: s.js, Log: s.log, Streams: []jetstream.Stream{s.failed, s.config, s.state},
 		Places: []jsstream.Place{{Stream: s.config, Subject: strings.TrimSuffix(config, ">") + "seen"}, {Stream: s.state, Subject: s.stateSubject("seen")}},
 	}
-	s.running.Go(func() { marks.Run(run) })
-	return marks.Check(ctx)
+	if err := marks.Check(ctx); err != nil {
+		return err
+	}
+	s.running.Go(func() { marks.Run(run) }) // after the check, since it replaces what that reads
+	return nil
 }
 
 func (s *Store) bucketConfig(name string) jetstream.StreamConfig {
