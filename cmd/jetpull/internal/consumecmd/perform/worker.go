@@ -288,18 +288,20 @@ func (t *talk) answer(line []byte) error {
 		return err
 	}
 	t.w.mu.Lock()
-	defer t.w.mu.Unlock()
-	c := t.had[a.ID]
+	c, ended := t.had[a.ID], a.Outcome != "progress"
+	if c != nil && ended {
+		delete(t.had, a.ID)
+		t.answered = true
+		t.w.changed.Broadcast()
+	}
+	t.w.mu.Unlock()
 	switch {
 	case c == nil:
 		return fmt.Errorf("the worker does not have a message %d", a.ID)
-	case a.Outcome == "progress":
+	case ended:
+		c.done <- a.result()
+	default:
 		_ = c.msg.InProgress() // the connection may be gone: then it is delivered again, whatever the program does
-		return nil
 	}
-	delete(t.had, a.ID)
-	t.answered = true
-	t.w.changed.Broadcast()
-	c.done <- a.result()
 	return nil
 }
