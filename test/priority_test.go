@@ -68,7 +68,7 @@ func TestServerPinsAPullThatIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	cfg := pinnedConsumer()
-	cfg.PinnedTTL = 2 * time.Second
+	cfg.PinnedTTL = 10 * time.Second // long enough to be seen on a busy machine
 	r.consumer(t, cfg)
 	pull := func(body string) *nats.Subscription {
 		in := r.nc.NewInbox()
