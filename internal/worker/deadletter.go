@@ -29,13 +29,14 @@ func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attem
 	e.insists = true
 	p.queue.mu.Unlock()
 	var err error
-	ended := p.ended
+	ended, last := p.ended, false
 	for wait := deadLetterPause; ; wait = min(2*wait, deadLetterPauseMost) {
 		if err = p.ops.DeadLetter(ctx, e.msg, reason, try.number); err == nil {
 			break
 		}
 		p.ops.Report.Error(err)
-		if !try.last || ctx.Err() != nil || errors.Is(err, ErrFinal) {
+		last = p.isLast(e)
+		if !last || ctx.Err() != nil || errors.Is(err, ErrFinal) {
 			break
 		}
 		timer := time.NewTimer(wait)
@@ -50,7 +51,7 @@ func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], try attem
 	switch {
 	case err == nil:
 		p.terminate(e, try, DeadLettered, why)
-	case try.last:
+	case last:
 		p.ops.Report.Error(fmt.Errorf("jetpull: stream sequence %d was delivered for the last time and has no dead letter: %w", e.id.Seq, err))
 		p.nak(e, try, delay)
 	default:

@@ -77,7 +77,7 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 	q := &p.queue
 	q.mu.Lock()
 	consumer := q.consumer
-	try := attempt{number: int(e.delivered) + e.retries, err: err, last: consumer.isLast(e.delivered)}
+	try := attempt{number: int(e.delivered) + e.retries, err: err}
 	if consumer.Alone && p.ops.Key != nil { // deliveries before were taken over or handed back: no handler may have seen them
 		try.number -= max(0, int(e.first)-1)
 	}
@@ -97,7 +97,7 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 		limit = int(consumer.MaxDeliver) // the server's count does not grow with retries in place
 	}
 	delay := p.delay(consumer, try.number)
-	if errors.Is(err, ErrFinal) || limit > 0 && (try.number >= limit || try.last) {
+	if errors.Is(err, ErrFinal) || limit > 0 && (try.number >= limit || p.isLast(e)) {
 		p.giveUp(ctx, s, e, try, max(deadLetterPause, delay))
 		return
 	}

@@ -35,7 +35,6 @@ const (
 type attempt struct {
 	number int // from 1
 	err    error
-	last   bool // the server does not deliver the message again
 }
 
 // again retries e after a delay: in place if messages are ordered by key, else by the server.
@@ -45,16 +44,24 @@ func (p *Pool[M]) again(s *slot[M], e *entry[M], try attempt, delay time.Duratio
 		p.ops.Failed(m, try.number, Retried, delay, try.err)
 		return
 	}
+	last := p.isLast(e)
 	p.nak(e, try, delay)
-	if try.last {
+	if last {
 		p.ops.Report.LastDeliveries(true, e.id.Seq)
 	}
+}
+
+// isLast reports whether the server does not deliver the message again, as far as is known: an edit can change it at any time.
+func (p *Pool[M]) isLast(e *entry[M]) bool {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	return p.queue.consumer.isLast(e.delivered)
 }
 
 // nak hands e back. The server redelivers it, unless this was its last delivery.
 func (p *Pool[M]) nak(e *entry[M], try attempt, delay time.Duration) {
 	m, outcome := e.msg, Retried
-	if try.last {
+	if p.isLast(e) {
 		outcome = HandedBack
 	}
 	p.ops.Report.Error(p.ops.Nak(p.removeEntry(e), delay))

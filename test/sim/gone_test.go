@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -129,17 +130,28 @@ func (a *audit) checkReset() {
 	reset := a.since(a.history[i].At)
 	for _, seq := range a.order {
 		f := a.courses[seq]
-		d := f.lastBefore(f.settled)
-		if d == nil || d.at < reset || f.as != model.Acked || f.handedSince(a.sentBefore(reset)) {
+		if f.as != model.Acked || f.handedSince(a.sentBefore(reset)) {
 			continue
 		}
-		before, next := a.around(d.life, reset)
-		if before != nil && next.fallsToHalf(before) && next.count == 1 && next.seq <= before.seq && slices.ContainsFunc(a.runs, func(r *run) bool {
-			return r.life == d.life && r.kind == useConsume && r.single && r.from <= before.at && r.end >= f.settled
-		}) {
+		lives := map[string]bool{} // that may have acknowledged it
+		for _, d := range f.deliveries {
+			if d.kind == model.Delivered && d.at >= reset && d.at <= f.settled {
+				lives[d.life] = true
+			}
+		}
+		if len(lives) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(lives)), func(life string) bool { return !a.seesReset(life, reset, f.settled) }) {
 			a.wrongWith(seq, "was acknowledged at %v though no handler had it since the consumer was reset at %v", f.settled, reset)
 		}
 	}
+}
+
+// seesReset reports whether a life has to notice a reset: its first delivery afterwards shows it to a single Consume that is open since before, and
+// until a time.
+func (a *audit) seesReset(life string, reset, until time.Duration) bool {
+	before, next := a.around(life, reset)
+	return before != nil && next != nil && next.fallsToHalf(before) && next.count == 1 && next.seq <= before.seq && slices.ContainsFunc(a.runs, func(r *run) bool {
+		return r.life == life && r.kind == useConsume && r.single && r.from <= before.at && r.end >= until
+	})
 }
 
 // sentBefore is when an acknowledgement that arrives at a time was sent at the earliest.

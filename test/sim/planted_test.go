@@ -64,7 +64,7 @@ var planted = []struct {
 	{
 		name: "a message is given up though its dead letter is not stored", file: "internal/worker/deadletter.go",
 		text: "\tcase err == nil:\n\t\tp.terminate(e, try, DeadLettered, why)\n",
-		bug:  "\tcase !try.last:\n\t\tp.terminate(e, try, DeadLettered, why)\n",
+		bug:  "\tcase !last:\n\t\tp.terminate(e, try, DeadLettered, why)\n",
 	},
 	{
 		name: "a reset of the consumer is not noticed", file: "internal/worker/history.go",

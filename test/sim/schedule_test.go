@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -450,20 +451,18 @@ func (s *schedule) inspect() {
 	p.finished()
 }
 
-// pinLeft reports whether the pin is of a life that is over, and did not give it up, or of a pull whose client never heard of it: no message
-// was delivered since. It is free after PinnedTTL. See checkPins for the first.
+// pinLeft reports whether the pin is of a life that is over, and did not give it up, or of a client that never heard of it: no pull names it. It
+// is free after PinnedTTL. See checkPins for the first.
 func (s *schedule) pinLeft() bool {
-	known := false
-	for _, e := range slices.Backward(s.model.History()) {
-		switch e.Kind {
-		case model.Delivered:
-			known = true
-		case model.Pinned:
-			end := s.lives[lifeOf(e.Reply)]
-			return !known || end != nil && (end.killed > 0 || end.closed <= s.quiet)
-		case model.Unpinned:
-			return false
-		}
+	history := s.model.History()
+	i := len(history) - 1
+	for i >= 0 && history[i].Kind != model.Pinned && history[i].Kind != model.Unpinned {
+		i--
 	}
-	return false
+	if i < 0 || history[i].Kind == model.Unpinned {
+		return false
+	}
+	pin, end := history[i].Text, s.lives[lifeOf(history[i].Reply)]
+	known := slices.ContainsFunc(history[i:], func(e model.Event) bool { return e.Kind == model.Pulled && strings.Contains(e.Text, pin) })
+	return !known || end != nil && (end.killed > 0 || end.closed <= s.quiet)
 }
