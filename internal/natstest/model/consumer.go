@@ -273,12 +273,16 @@ func (c *Consumer) Held() []uint64 {
 // settled when it was acked, terminated or given up for good. Where MaxDeliver is
 // raised before a quorum has agreed to give a message up, it stays pending in the
 // stored state, and the leader knows of it no more until another one takes over. So
-// does one that is acked after the floor was raised over it, which replay can do.
+// does one that is acked after the floor was raised over it, which replay can do. With ack policy all the floor
+// can be above all deliveries after a crash, and then the stored state misses the next ones: the leader's floor counts.
 func (c *Consumer) Unsettled() []uint64 {
 	c.model.mu.Lock()
 	defer c.model.mu.Unlock()
 	var seqs []uint64
 	for _, m := range c.stream.messages {
+		if c.cfg.AckPolicy == jetstream.AckAllPolicy && c.leads() && m.seq <= c.ackFloorSeq {
+			continue
+		}
 		_, pending := c.store.pending[m.seq]
 		if c.matches(m.subject) && (pending && !c.givenUp[m.seq] || m.seq > c.store.deliveredSeq) {
 			seqs = append(seqs, m.seq)
