@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/running"
 )
 
 // Consume runs h for each message until ctx ends or the consumer is gone. It reads ahead, keeps slow messages in
@@ -22,11 +25,8 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...ConsumeOp
 	if h == nil {
 		return invalid("handler", "is nil; give the function that handles a message")
 	}
-	if err := s.check(ctx); err != nil {
-		return err
-	}
-	set, err := s.settings(context.WithoutCancel(ctx), callConsume, given(opts)) // a context that has ended is no error
-	if err != nil || ctx.Err() != nil {
+	set, err := s.consumeSettings(ctx, opts)
+	if set == nil {
 		return err
 	}
 	for _, use := range slices.Backward(set.run.use) {
@@ -34,16 +34,92 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...ConsumeOp
 			return invalid("Use", "a Middleware returned a nil Handler")
 		}
 	}
+	return s.consume(ctx, set, h)
+}
+
+// BatchHandler handles messages together. If it returns nil, all are handled. If its error is a [BatchError], those that it has failed. After any other
+// error all have failed. Its context is as that of a [Handler].
+type BatchHandler func(ctx context.Context, ms []*Msg) error
+
+// BatchError is the result of a BatchHandler of which some messages failed, with their errors. [Retry] and [Terminate] can be among them.
+type BatchError map[*Msg]error
+
+// Error names the number of messages, and the error of the first one in the stream.
+func (e BatchError) Error() string {
+	var first *Msg
+	for m, err := range e {
+		if m != nil && err != nil && (first == nil || m.Sequence() < first.Sequence()) {
+			first = m
+		}
+	}
+	if first == nil {
+		return "jetpull: no message of the batch failed"
+	}
+	return fmt.Sprintf("jetpull: %d messages of the batch failed; sequence %d: %v", len(e), first.Sequence(), e[first])
+}
+
+// ConsumeBatch is Consume for a handler that takes several messages at a time, as a loader into a database does. A batch is handled when it has n
+// messages, when its first message has waited for maxDelay, and when the call ends. The next one fills meanwhile. [Concurrency] is the number of
+// batches, and [HandlerTimeout] and the context are those of a batch. With [OrderedBy] a batch has no two messages of a key.
+//
+// The acknowledgements of a batch are confirmed together before the worker takes the next one. Those that are not confirmed are repeated until the
+// handlers' context ends, and are no attempt. Retries, MaxAttempts, DeadLetter and the drain are those of Consume, for each message. [Use] has no
+// effect on a BatchHandler, and is refused. Keep n below the consumer's MaxAckPending: a batch cannot have more messages.
+func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Duration, h BatchHandler, opts ...ConsumeOption) error {
+	switch {
+	case h == nil:
+		return invalid("handler", "is nil; give the function that handles a batch")
+	case n < 1 || n > maxBatch:
+		return invalid("n", "%d is not in 1..%d messages", n, maxBatch)
+	case maxDelay < 0 || maxDelay > maxWait:
+		return invalid("maxDelay", "%v is not in 0s..%v", maxDelay, maxWait)
+	case slices.ContainsFunc(given(opts), func(o option) bool { return o.name == "Use" }):
+		return invalid("Use", "wraps a Handler, and ConsumeBatch has a BatchHandler; leave the option out")
+	}
+	set, err := s.consumeSettings(ctx, opts)
+	if set == nil {
+		return err
+	}
+	if o := &set.run; o.Prefetch > 0 && o.Prefetch < n*o.Workers {
+		return invalid("Prefetch", "%d is below %d batches of %d messages, so a batch would never be full; raise Prefetch, or leave it out",
+			o.Prefetch, o.Workers, n)
+	}
+	set.run.Batch, set.run.BatchDelay, set.run.batch = n, maxDelay, h
+	return s.consume(ctx, set, func(ctx context.Context, m *Msg) error { return h(ctx, []*Msg{m}) })
+}
+
+// consumeSettings are those of a call of Consume or ConsumeBatch; nil: it is over, perhaps without an error.
+func (s *Subscription) consumeSettings(ctx context.Context, opts []ConsumeOption) (*settings, error) {
+	if err := s.check(ctx); err != nil {
+		return nil, err
+	}
+	set, err := s.settings(context.WithoutCancel(ctx), callConsume, given(opts)) // a context that has ended is no error
+	if err != nil || ctx.Err() != nil {
+		return nil, err
+	}
+	return set, nil
+}
+
+// consume runs h, or the handler of batches in set, until the call ends.
+func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) error {
 	if err := s.checkDeadLetter(ctx, &set.run); err != nil {
 		if errors.Is(err, context.Canceled) { // ctx was, before the answer came
 			return nil
 		}
 		return err
 	}
+	if set.run.named != "" {
+		service, err := running.Start(s.nc, set.run.named, s.stream, s.consumer, func() int { return s.Stats().Buffered })
+		if err != nil {
+			return fmt.Errorf("jetpull: Named: the service %q: %w", set.run.named, err)
+		}
+		defer service.Stop()
+		h, set.run.batch = listed(service, h), listedBatch(service, set.run.batch)
+	}
 	set.run.onStart()
 	r := s.open(callConsume, set, h, nil)
 	r.report.Log.Debug("jetpull: consuming", "concurrency", set.run.Workers)
-	var drained error
+	var err, drained error
 	for next := r; next != nil; next, err = r.next(ctx) {
 		r = next
 		drained = r.pool.Run(ctx)
@@ -57,4 +133,29 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...ConsumeOp
 		return errors.Join(s.wrapError("consume", err), drained)
 	}
 	return drained
+}
+
+// listed is h, with its messages on the list of a service.
+func listed(service *running.Service, h Handler) Handler {
+	return func(ctx context.Context, m *Msg) error {
+		ctx, end := begin(ctx, service, m)
+		defer end()
+		return h(ctx, m)
+	}
+}
+
+// listedBatch is listed for batches. If one message is cancelled, the context of its batch ends.
+func listedBatch(service *running.Service, h BatchHandler) BatchHandler {
+	return func(ctx context.Context, ms []*Msg) error {
+		for _, m := range ms {
+			var end func()
+			ctx, end = begin(ctx, service, m)
+			defer end()
+		}
+		return h(ctx, ms)
+	}
+}
+
+func begin(ctx context.Context, service *running.Service, m *Msg) (context.Context, func()) {
+	return service.Begin(ctx, running.Message{Sequence: m.Sequence(), Subject: m.Subject(), Since: time.Now(), Attempt: m.Delivered()}, ErrCancelled)
 }

@@ -92,7 +92,7 @@ func verdict(err error) (v worker.Verdict) {
 // Event is a failed attempt to handle a message, and its outcome: see [OnEvent].
 type Event struct {
 	Msg *Msg
-	// Attempt is the number of the attempt, from 1, as [MaxAttempts] counts them.
+	// Attempt is the number of the attempt, from 1, as [MaxAttempts] counts them. One that [MaxCrashes] or [ExpiresAt] gives up did not begin.
 	Attempt int
 	Outcome EventOutcome
 	// After is the delay of a message that is Retried or HandedBack.
@@ -128,6 +128,9 @@ func (r *run) failed(m *Msg, attempt int, outcome string, after time.Duration, e
 	c.failed.Add(1)
 	if e.TimedOut {
 		c.timedOut.Add(1)
+	}
+	if errors.Is(err, errExpired) {
+		c.expired.Add(1)
 	}
 	switch e.Outcome {
 	case Retried:

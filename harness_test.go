@@ -176,13 +176,20 @@ func (w *world) consume(h jetpull.Handler, opts ...jetpull.ConsumeOption) *run {
 
 func (w *world) consumeOn(sub *jetpull.Subscription, h jetpull.Handler, opts ...jetpull.ConsumeOption) *run {
 	w.t.Helper()
+	return w.start(func(ctx context.Context, more ...jetpull.ConsumeOption) error {
+		return sub.Consume(ctx, h, append(more, opts...)...)
+	})
+}
+
+// start runs a call in the background, with the options that it gets.
+func (w *world) start(call func(context.Context, ...jetpull.ConsumeOption) error) *run {
+	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	r := &run{t: w.t, cancel: cancel, done: make(chan error, 1), errs: &errorList{}}
-	opts = append([]jetpull.ConsumeOption{jetpull.Logger(w.Logs.Logger()), jetpull.OnError(r.errs.add)}, opts...)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		r.done <- sub.Consume(ctx, h, opts...)
+		r.done <- call(ctx, jetpull.Logger(w.Logs.Logger()), jetpull.OnError(r.errs.add))
 	}()
 	w.t.Cleanup(func() { // where the test has not stopped it
 		cancel()

@@ -3,9 +3,13 @@ package jetpull
 import (
 	"cmp"
 	"log/slog"
+	"regexp"
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/crash"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
@@ -51,6 +55,8 @@ type (
 		HandlerOption
 	}
 )
+
+var serviceName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // option is what every option is, and all of one for Subscribe alone.
 type option struct {
@@ -239,11 +245,35 @@ func MaxAttempts(n int) HandlerOption {
 	return handlerOption{consumeOption{option{"MaxAttempts", func(s *settings) { s.run.MaxAttempts = n }, positive(int64(n), "limit")}}}
 }
 
-// DeadLetter sets the subject to which Consume publishes the messages that MaxAttempts gives up, with their
+// MaxCrashes makes Consume give up on a message that ends its process: by os.Exit, a fatal error, or memory that runs out. Before the handler of
+// a redelivered message begins, its start is recorded in the bucket, and when the handler has returned, the record is deleted. A message with n
+// records of a start and no end is given up as by [MaxAttempts], with the reason "its process ended n times while it was handled", n ≥ 1. A first
+// delivery writes nothing, so such a message ends n+1 processes.
+//
+// A process handles one message at a time that has such a record. Others go on beside it, and messages that were handled beside the culprit once are
+// not counted with it again. A process that is cut off from its server counts as ended when another one begins its message. While the bucket
+// cannot be reached, redelivered messages wait, and [OnError] gets the reason.
+//
+// All processes of a consumer use the same bucket. Create it with a TTL of a day, after which a record is forgotten. No limit by default.
+func MaxCrashes(n int, marks jetstream.KeyValue) HandlerOption {
+	return handlerOption{consumeOption{option{"MaxCrashes", func(s *settings) { s.run.crashes = &crash.Counter{Most: n, Marks: marks} }, cmp.Or(
+		positive(int64(n), "limit"),
+		problem(marks == nil, "the bucket is nil; create one with a TTL of a day, or leave the option out"),
+	)}}}
+}
+
+// ExpiresAt sets a function that says until when a message is worth handling. If that time has passed when the handler would begin, the message is
+// given up as by [MaxAttempts], with the reason "expired". The time is compared with the clock of this process. The zero time is no limit. The
+// function must not block. No message expires by default.
+func ExpiresAt(f func(*Msg) time.Time) HandlerOption {
+	return handlerOption{consumeOption{option{"ExpiresAt", func(s *settings) { s.run.expiresAt = f }, problem(f == nil, nilFunction)}}}
+}
+
+// DeadLetter sets the subject to which Consume publishes the messages that MaxAttempts, MaxCrashes and ExpiresAt give up, with their
 // headers and payload, and headers that state the reason (see [HeaderDeadReason]). The original is terminated only
 // when a stream has confirmed the copy. None by default. A stream must store the subject, and the consumer must not
 // deliver it. A consumer that delivers headers only is refused, because the copy would have no payload.
-// Consume needs [MaxAttempts] with it, its own or the default. [Terminate] makes no dead letter. A copy that is too large for its
+// Consume needs one of these with it, its own or the default. [Terminate] makes no dead letter. A copy that is too large for its
 // stream has no payload, or not even the message's own headers (see [HeaderDeadHeaders]). After any other error the copy is tried again.
 //
 // The copy has the same message id at each attempt to store it. If a confirmation is lost, the copy is not stored
@@ -296,6 +326,15 @@ func DrainTimeout(d time.Duration) HandlerOption {
 // [Prefetch] that leaves no message waiting, and with DrainTimeout(0), the option is refused.
 func DrainBuffered() ConsumeOption {
 	return consumeOption{option{"DrainBuffered", func(s *settings) { s.run.DrainBuffered = true }, ""}}
+}
+
+// Named makes Consume answer requests of the account: which messages its handlers have, since when and at which attempt, how many wait, and to
+// cancel one of them. That ends the handler's context with a cause that matches [ErrCancelled], and the handler decides what it returns. The
+// command jetpull has ps and cancel for it. It is a service of nats.go's micro with this name, of letters, digits, '-' and '_', so
+// `nats service ls` shows it too. Whoever may publish to jetpull.cancel.STREAM.CONSUMER can cancel handlers. Off by default.
+func Named(name string) HandlerOption {
+	return handlerOption{consumeOption{option{"Named", func(s *settings) { s.run.named = name }, problem(!serviceName.MatchString(name),
+		"%q is not a name of a service; use letters, digits, '-' and '_'", name)}}}
 }
 
 // OnError sets a function that Consume calls for each problem: an error or panic of a handler, a dead letter that was

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/crash"
 	"github.com/jetpull/jetpull/internal/pull"
 	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/wire"
@@ -88,6 +89,12 @@ func (s *Subscription) open(c callKind, set *settings, h Handler, before *run) *
 		pool.Workers = 1
 	} else {
 		ops.Handle, ops.Key = h, o.orderedBy
+		if o.expiresAt != nil || o.crashes != nil {
+			ops.Begin = r.begin
+		}
+		if o.batch != nil {
+			ops.HandleBatch, ops.Failure, ops.Confirm = o.batch, failureOf, r.confirm
+		}
 		if o.deadLetter != "" {
 			ops.DeadLetter = r.deadLetter
 		}
@@ -138,6 +145,41 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Over:    s.driver.Over,
 		Report:  r.report,
 	}
+}
+
+// errExpired gives up a message by ExpiresAt.
+var errExpired = &worker.Refusal{Reason: "expired"}
+
+// begin says whether a message may begin, by ExpiresAt and MaxCrashes.
+func (r *run) begin(ctx context.Context, m *Msg) (end func(), err error) {
+	o := &r.set.run
+	if o.expiresAt != nil {
+		if at := o.expiresAt(m); !at.IsZero() && !time.Now().Before(at) {
+			return nil, errExpired
+		}
+	}
+	if o.crashes != nil && crash.WasDelivered(ctx, m.Sequence(), m.Delivered()) {
+		id, _, _ := m.identify()
+		return o.crashes.Begin(ctx, crash.Message{Stream: r.sub.stream, Consumer: r.sub.consumer, ID: id})
+	}
+	return func() {}, nil
+}
+
+// failureOf is the part of a batch's error that a message has.
+func failureOf(err error, m *Msg) error {
+	if some, ok := errors.AsType[BatchError](err); ok {
+		return some[m]
+	}
+	return err
+}
+
+// confirm acknowledges the messages of a batch.
+func (r *run) confirm(ctx context.Context, ms []*Msg) error {
+	err := ConfirmAcks(ctx, ms...)
+	if err != nil && r.sub.nc.IsClosed() {
+		err = errors.Join(err, worker.ErrFinal)
+	}
+	return err
 }
 
 func (m *Msg) identify() (id worker.ID, delivered, number uint64) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/crash"
 	"github.com/jetpull/jetpull/internal/pull"
 	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/worker"
@@ -64,6 +65,10 @@ type runSettings struct {
 	worker.Settings
 	orderedBy     func(*Msg) string
 	deadLetter    string
+	crashes       *crash.Counter // nil: no limit
+	named         string         // of the service; empty: there is none
+	batch         BatchHandler   // of ConsumeBatch
+	expiresAt     func(*Msg) time.Time
 	deadHere      bool // the consumer's own stream stores dead letters
 	use           []Middleware
 	onError       func(error)
@@ -180,11 +185,15 @@ func (s *settings) check(c callKind, cfg *jetstream.ConsumerConfig, callOpts map
 	case consumes && cfg.MaxDeliver > 0 && o.MaxAttempts > cfg.MaxDeliver:
 		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost "+
 			"without a dead letter; use %d at the most, or raise MaxDeliver", o.MaxAttempts, cfg.MaxDeliver, cfg.MaxDeliver)
+	case consumes && cfg.MaxDeliver > 0 && o.crashes != nil && o.crashes.Most+2 > cfg.MaxDeliver:
+		return invalid("MaxCrashes", "%d needs a MaxDeliver of %d at least, because the first delivery is not counted and the last one gives up; "+
+			"consumer %q has %d: the server would stop first", o.crashes.Most, o.crashes.Most+2, cfg.Name, cfg.MaxDeliver)
 	case c == callConsume && o.deadLetter != "" && cfg.HeadersOnly:
 		return invalid("DeadLetter", "%q: consumer %q delivers headers only, so the copy would have no payload; create it without HeadersOnly, or "+
 			"publish dead letters by OnEvent", o.deadLetter, cfg.Name)
-	case c == callConsume && o.deadLetter != "" && o.MaxAttempts == 0:
-		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up; give it to Consume or to Subscribe", o.deadLetter)
+	case c == callConsume && o.deadLetter != "" && o.MaxAttempts == 0 && o.crashes == nil && o.expiresAt == nil:
+		return invalid("DeadLetter", "%q needs MaxAttempts, MaxCrashes or ExpiresAt, which say when a message is given up; give one to Consume or to "+
+			"Subscribe", o.deadLetter)
 	}
 	for _, needs := range consumerNeeds {
 		switch {
@@ -222,6 +231,7 @@ var consumerNeeds = []struct {
 	{"ManualAck", 0, func(o *runSettings) any { return o.ManualAck }},
 	{"RetryDelays", 0, func(o *runSettings) any { return o.RetryDelays }},
 	{"MaxAttempts", 0, func(o *runSettings) any { return o.MaxAttempts }},
+	{"MaxCrashes", 0, func(o *runSettings) any { return o.crashes.Most }},
 	{"DeadLetter", 0, func(o *runSettings) any { return o.deadLetter }},
 }
 

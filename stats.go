@@ -33,9 +33,9 @@ type Stats struct {
 }
 
 // Attempts counts failed attempts of Consume's handlers that make an [Event]: all in Failed, those that had run for
-// [HandlerTimeout] in TimedOut, and by outcome in the other fields: see [EventOutcome].
+// [HandlerTimeout] in TimedOut, those that [ExpiresAt] ended in Expired, and by outcome in the other fields: see [EventOutcome].
 type Attempts struct {
-	Failed, TimedOut, Retried, DeadLettered, Terminated uint64
+	Failed, TimedOut, Expired, Retried, DeadLettered, Terminated uint64
 }
 
 // Stats returns the Subscription's counters.
@@ -53,7 +53,8 @@ func (s *Subscription) Stats() Stats {
 		Terms: s.counts.terms.Load(), InProgress: s.counts.inProgress.Load(),
 		HandedBack: ps.HandedBack, Dropped: ps.Dropped, Silent: ps.Silent,
 		Attempts: Attempts{
-			Failed: s.counts.failed.Load(), TimedOut: s.counts.timedOut.Load(), Retried: s.counts.retried.Load(),
+			Failed: s.counts.failed.Load(), TimedOut: s.counts.timedOut.Load(), Expired: s.counts.expired.Load(),
+			Retried:      s.counts.retried.Load(),
 			DeadLettered: s.counts.deadLettered.Load(), Terminated: s.counts.terminated.Load(),
 		},
 		Redelivered: s.counts.redelivered.Load(), Reconnects: s.nc.Stats().Reconnects - s.reconnects,

@@ -54,6 +54,8 @@ var (
 	ErrInvalidOption error = &sentinel{"invalid option", []error{jetstream.ErrInvalidOption}}
 	// ErrPayload says that [HandleJSON] could not decode the payload of a message.
 	ErrPayload error = &sentinel{"bad payload", []error{worker.ErrFinal}}
+	// ErrCancelled is the cause with which the context of a handler ends whose message was cancelled by request: see [Named].
+	ErrCancelled error = &sentinel{"cancelled by request", nil}
 	// ErrClosed says that the Subscription or its connection is closed. For a
 	// connection the error matches [nats.ErrConnectionClosed] too.
 	ErrClosed error = &sentinel{"closed", nil}

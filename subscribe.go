@@ -52,8 +52,8 @@ type calls struct {
 
 // counts are the counters that the engine does not have.
 type counts struct {
-	acks, naks, terms, inProgress, redelivered          atomic.Uint64
-	failed, timedOut, retried, deadLettered, terminated atomic.Uint64 // attempts
+	acks, naks, terms, inProgress, redelivered                   atomic.Uint64
+	failed, timedOut, expired, retried, deadLettered, terminated atomic.Uint64 // attempts
 }
 
 // Subscribe binds to a durable or ephemeral pull consumer that exists. js brings the connection, the API

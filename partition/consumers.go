@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/crash"
 )
 
 // group is the priority group of a set's consumers.
@@ -112,6 +113,7 @@ type session struct {
 	// or that its server was restarted: it has forgotten what was handed back, and redelivers that after AckWait, behind newer messages.
 	pins       atomic.Uint64
 	reconnects uint64 // of the connection at subscribe
+	delivered  uint64 // the highest sequence that was delivered, also to former owners
 }
 
 func (c *session) unpin(ctx context.Context) error {
@@ -128,6 +130,7 @@ func (c *session) state(ctx context.Context) (delivered uint64, pending int, err
 	if err != nil {
 		return 0, 0, fmt.Errorf("partition: consumer %q on stream %q: %w", c.name, c.set.stream, err)
 	}
+	c.delivered = max(c.delivered, consumer.CachedInfo().Delivered.Stream)
 	return consumer.CachedInfo().Delivered.Consumer, consumer.CachedInfo().NumAckPending, nil
 }
 
@@ -159,7 +162,7 @@ func (c *session) handBack(ctx context.Context, msgs []*jetpull.Msg) error {
 
 func (c *session) consume(ctx context.Context, h jetpull.Handler, guard jetpull.Middleware) error {
 	bySubject := jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() })
-	return c.sub.Consume(ctx, h, append([]jetpull.ConsumeOption{jetpull.Use(guard), bySubject}, c.opts.consume...)...)
+	return c.sub.Consume(crash.WithDelivered(ctx, c.delivered), h, append([]jetpull.ConsumeOption{jetpull.Use(guard), bySubject}, c.opts.consume...)...)
 }
 
 func (c *session) missed() bool { return c.sub.Missed() > 0 || c.pins.Load() > 1 }

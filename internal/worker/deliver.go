@@ -58,7 +58,7 @@ func (p *Pool[M]) take(ms []M, keys []string) {
 			settle = append(settle, func() error { p.ops.HandBack(m); return nil })
 		default:
 			e = q.add()
-			e.msg, e.latest, e.id, e.delivered, e.first, e.size, e.since = m, m, id, delivered, delivered, size, now
+			e.msg, e.latest, e.id, e.delivered, e.first, e.size, e.arrived, e.since = m, m, id, delivered, delivered, size, now, now
 			if keys != nil {
 				e.key = keys[i]
 			}

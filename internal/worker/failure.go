@@ -42,8 +42,11 @@ func readable(err error) (readable error) {
 	return err
 }
 
-// GivenUp is the reason in the server's advisory of a message that is given up after so many attempts.
+// GivenUp is the reason in the server's advisory of a message that is given up after so many attempts, or before the next one begins.
 func GivenUp(attempts int, err error) string {
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return deadReason(r)
+	}
 	return fmt.Sprintf("failed %d times: %s", attempts, deadReason(err))
 }
 

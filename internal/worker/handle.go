@@ -18,11 +18,22 @@ type Verdict struct {
 // handle runs the handler for e, and settles e by the result. A handler that has run for HandlerTimeout has failed, whatever
 // it returns.
 func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
+	end, err := p.begin(ctx, e)
+	for wait, ok := errors.AsType[*Wait](err); ok; wait, ok = errors.AsType[*Wait](err) {
+		if !p.hold(ctx, s, e, wait) {
+			return
+		}
+		end, err = p.begin(ctx, e)
+	}
+	if err != nil {
+		p.conclude(ctx, s, e, err)
+		return
+	}
 	limited, cancel := ctx, func() {}
 	if d := p.set.HandlerTimeout; d > 0 {
 		limited, cancel = context.WithTimeoutCause(ctx, d, fmt.Errorf("%w: it is %v", ErrHandlerTimeout, d))
 	}
-	err, returned := error(nil), false
+	returned := false
 	defer func() {
 		if !returned {
 			if v := recover(); v != nil {
@@ -35,6 +46,7 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 			err = cause
 		}
 		cancel()
+		end()
 		if err != nil {
 			err = readable(err)
 		}
@@ -88,8 +100,7 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 	}
 	if byEnd {
 		p.ops.Report.Failed(e.id.Seq, err, "cancelled by the end, and handed back", false)
-		p.removeEntry(e)
-		p.handBack(consumer, e)
+		p.giveBack(e)
 		return
 	}
 	limit := p.set.MaxAttempts

@@ -18,9 +18,18 @@ type Ops[M any] struct {
 	Size     func(M) int
 	Key      func(M) string // nil: messages are not ordered by key
 
-	Handle  func(context.Context, M) error // nil: the caller settles what it takes
-	Verdict func(error) Verdict            // what the error of a handler asks for
-	Settled func(M) Settlement             // how its handler has settled it
+	// Begin says whether a message may begin, and returns what is called when its handler has returned. Its error is a [Wait], or that of a failed
+	// attempt; nil: every message may.
+	Begin  func(context.Context, M) (end func(), err error)
+	Handle func(context.Context, M) error // nil: the caller settles what it takes
+	// HandleBatch handles a batch, in the place of Handle, and Failure is the part of its error that one message has. Confirm acknowledges messages and
+	// waits until that is confirmed. Its error matches ErrFinal if nothing can be sent any more.
+	HandleBatch func(context.Context, []M) error
+	Failure     func(error, M) error
+	Confirm     func(context.Context, []M) error
+
+	Verdict func(error) Verdict // what the error of a handler asks for
+	Settled func(M) Settlement  // how its handler has settled it
 	// The acknowledgements of a message; AckAgain is for those that were acknowledged and are delivered again, HandBack for those that no
 	// handler has started.
 	Ack        func(M) error
@@ -55,6 +64,8 @@ type Settings struct {
 	ManualAck      bool            // messages are held until they are settled, whatever handlers return
 	StopAfter      int             // messages; 0: the call goes on
 	HandlerTimeout time.Duration   // 0: none
+	Batch          int             // messages that are handled together; 0: each alone
+	BatchDelay     time.Duration   // how long the first of them waits for the others
 	DrainTimeout   time.Duration
 	DrainBuffered  bool // messages that were read ahead are handled, not handed back
 }

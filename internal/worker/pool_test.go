@@ -112,6 +112,28 @@ func TestManualAck(t *testing.T) {
 	})
 }
 
+// A message that may not begin yet waits in place without a worker, and that is no attempt.
+func TestMessagesThatMayNotBegin(t *testing.T) {
+	playAll(t, map[string]string{
+		"others go on, and it is handled once": `
+			pool asks attempts=1 wait=4s; do 1 wait=1s,wait=2s; in 1 2; +5s -> w1; h2; e2; ack2; @1s w1; @2s wpi1; @3s h1; @3s e1; @3s ack1`,
+		"its key waits with it": `
+			pool asks keyed workers=2; do 1 wait=1s; in 1 2 key=a; in 3 key=b; +1s ~> w1; h3; e3; ack3; @1s h1; @1s e1; @1s ack1; @1s h2; @1s e2; @1s ack2`,
+		"a redelivery takes its place": `
+			pool asks wait=4s keepalive=off; do 1 wait=5s; in 1; +4s -> w1 | in 1 n=2; +1s -> @1s h1; @1s e1; @1s ack1`,
+		"the end hands it back": `pool asks; do 1 wait=1s; in 1 -> w1 | stop; +1s -> back1; run`,
+		"the last delivery waits in the drain": `
+			pool asks maxdeliver=1; do 1 wait=1s,wait=1s; in 1 -> w1 | stop; +2s -> w1; @1s h1; @1s e1; @1s ack1; @1s run`,
+		"until that is over": `
+			pool asks maxdeliver=1 drain=2s; do 1 wait=1s,wait=9s; in 1 -> w1 | stop; +2s -> w1; @2s back1; @2s run: 1 ran, 0 left, 0 unstarted, 0 unsettled; @2s last[1]`,
+		"a refusal ends it":                    `pool asks; do 1 refuse; in 1 -> term:too late 1`,
+		"with a dead letter":                   `pool asks dead; do 1 refuse; in 1 -> dead1; term:too late 1`,
+		"a panic of that question is an error": `pool asks delays=1s; do 1 oops; in 1 -> nak:1s 1`,
+		"its handler's panic has an end":       `pool asks delays=1s; do 1 panic; in 1 -> h1; e1; nak:1s 1`,
+		"ack none":                             `pool asks acknone; do 1 wait=1s; in 1; +1s -> w1; @1s h1; @1s e1 | do 2 refuse; in 2 ->`,
+	})
+}
+
 // Messages go back where no worker is left to handle them.
 func TestNothingIsLeftBehind(t *testing.T) {
 	playAll(t, map[string]string{

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/jetpull/jetpull/internal/pull"
 )
@@ -25,6 +26,7 @@ type entry[M any] struct {
 	size      int
 	key       string
 
+	arrived pull.At
 	since   pull.At    // when it arrived, or was last reported in progress
 	retries int        // in place
 	due     pull.At    // when it is retried in place; 0: it is not
@@ -47,8 +49,9 @@ type line[M any] struct {
 // slot is what a worker has.
 type slot[M any] struct {
 	e     *entry[M] // nil: nothing, or a message that waits for its retry, or that is parked
-	n     int       // messages handled in this sample
-	since pull.At   // when the sample began; 0: there was none
+	batch []*entry[M]
+	n     int     // messages handled in this sample
+	since pull.At // when the sample began; 0: there was none
 }
 
 // queue is between the reader and the workers.
@@ -206,8 +209,8 @@ func (q *queue[M]) over() bool {
 }
 
 // next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or
-// StopAfter is reached. A worker that has to wait first returns credit, without the lock.
-func (q *queue[M]) next(s *slot[M]) *entry[M] {
+// StopAfter is reached, or it is later than until, unless that is 0. A worker that has to wait first returns credit, without the lock.
+func (q *queue[M]) next(s *slot[M], until pull.At) *entry[M] {
 	q.mu.Lock()
 	if s.e != nil {
 		q.done(s.e, q.ops.Now())
@@ -221,7 +224,11 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 		}
 		s.n, s.since = 0, now
 	}
-	for q.available() == 0 && !q.over() {
+	if until > 0 && q.available() == 0 {
+		timer := time.AfterFunc(until-q.ops.Now(), q.wakeAll)
+		defer timer.Stop()
+	}
+	for q.available() == 0 && !q.over() && (until == 0 || q.ops.Now() < until) {
 		if q.window.taken {
 			q.window.starved()
 		}
@@ -234,7 +241,7 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 			q.ops.Credit(c)
 			q.mu.Lock()
 		}
-		if q.available() == 0 && !q.over() {
+		if q.available() == 0 && !q.over() && (until == 0 || q.ops.Now() < until) {
 			q.waiting++
 			q.some.Wait()
 			q.waiting--
@@ -254,6 +261,13 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 		q.ops.Credit(c)
 	}
 	return e
+}
+
+// wakeAll has all workers that wait look again.
+func (q *queue[M]) wakeAll() {
+	q.mu.Lock()
+	q.some.Broadcast()
+	q.mu.Unlock()
 }
 
 // empty reports whether a worker would have to wait for a message.

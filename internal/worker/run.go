@@ -21,7 +21,7 @@ func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	q.held.prev, q.held.next = &q.held, &q.held
 	q.quota = cmp.Or(set.StopAfter, math.MaxInt)
 	q.window = window{
-		fixed: set.Prefetch, workers: set.Workers, bytes: set.PrefetchBytes,
+		fixed: set.Prefetch, workers: set.Workers * max(1, set.Batch), bytes: set.PrefetchBytes,
 		bound: consumer.WindowMost, waitMost: consumer.Shortest / 4,
 	}
 	q.window.restart()
@@ -65,7 +65,11 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 	defer cancel()
 	q := &p.queue
 	q.mu.Lock()
-	q.begin = func(s *slot[M]) { p.workers.Go(func() { p.work(ctx, handlers, s) }) }
+	work := p.work
+	if p.set.Batch > 0 {
+		work = p.workBatches
+	}
+	q.begin = func(s *slot[M]) { p.workers.Go(func() { work(ctx, handlers, s) }) }
 	q.started = 1
 	q.begin(&q.slots[0])
 	q.mu.Unlock()
@@ -143,7 +147,7 @@ func (p *Pool[M]) Next(ctx context.Context) (m M, ok bool) {
 	if ctx.Err() != nil {
 		p.End(nil)
 	}
-	if e := p.queue.next(&p.queue.slots[0]); e != nil {
+	if e := p.queue.next(&p.queue.slots[0], 0); e != nil {
 		return e.msg, true
 	}
 	p.End(nil)
@@ -163,7 +167,7 @@ func (p *Pool[M]) work(call, handlers context.Context, s *slot[M]) {
 		if call.Err() != nil {
 			p.End(nil) // no message is begun after the end of ctx
 		}
-		e := p.queue.next(s)
+		e := p.queue.next(s, 0)
 		if e == nil {
 			clean = true
 			p.End(nil)

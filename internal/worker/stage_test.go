@@ -126,6 +126,26 @@ func (s *stage) handle(ctx context.Context, m *msg) error {
 	return errors.New(do)
 }
 
+// begin goes by the plan too: wait=5s, refuse or oops (a panic). Else the message begins.
+func (s *stage) begin(_ context.Context, m *msg) (func(), error) {
+	s.mu.Lock()
+	do := ""
+	if plan := s.plan[m.id.Seq]; len(plan) > 0 && (strings.HasPrefix(plan[0], "wait=") || plan[0] == "refuse" || plan[0] == "oops") {
+		do, s.plan[m.id.Seq] = plan[0], plan[1:]
+	}
+	s.mu.Unlock()
+	switch {
+	case do == "refuse":
+		return nil, &Refusal{"too late"}
+	case do == "oops":
+		panic(do)
+	case do != "":
+		s.note("w%d", m.id.Seq)
+		return nil, &Wait{For: script.Duration(strings.TrimPrefix(do, "wait="))}
+	}
+	return func() { s.note("e%d", m.id.Seq) }, nil
+}
+
 // verdict is an error that asks for something.
 type verdict Verdict
 
@@ -174,14 +194,14 @@ func (s *stage) ops() Ops[*msg] {
 //
 //	pool workers=2 keyed messages acknone keepalive=off wait=4s backoff=1s,2s maxdeliver=3
 //	     remembers=9 delays=1s,2s attempts=3 drain=2s timeout=1s dead prefetch=9 manual stopafter=9
-//	     reading=1s (of the consumer, after a failure)
+//	     reading=1s (of the consumer, after a failure) asks (whether a message may begin)
 //	do 7 err,5s,ok             what the handler does with message 7, attempt by attempt
 //	in 1 2 3                   messages arrive; key=a n=2 (delivered) stored=9 number=7 (of the delivery)
 //	+5s, stop (Run's context ends), end (for a reason of its own), close, next (Messages takes one)
 //	settle 3 [nak] [unsaid]    what a handler left unsettled is settled; unsaid: the pool gets to know with said
 //	changed (the configuration), refused (dead letters are refused), accepted
 //
-// h1 is a handler that begins, the other effects are ack1, nak:1s 1, term:reason 1, wpi1, dead1,
+// h1 is a handler that begins, w1 a message that may not begin yet, e1 one whose end is told after its handler. The other effects are ack1, nak:1s 1, term:reason 1, wpi1, dead1,
 // back1, n1, run with the numbers of its error, and the reports last[1], nokey1.
 func play(t *testing.T, text string) {
 	s := newStage(t)
@@ -277,6 +297,9 @@ func (s *stage) open(ws script.Words) {
 			case <-ctx.Done():
 			}
 		}
+	}
+	if ws.Has("asks") {
+		ops.Begin = s.begin
 	}
 	set := Settings{
 		Workers: max(1, ws.Number("workers", 0)), Prefetch: ws.Number("prefetch", 0), KeepAlive: !ws.Has("keepalive=off"),

@@ -1,0 +1,219 @@
+package jetpull_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/stage"
+)
+
+// batches notes the batches of a handler: the sequences, and when it began.
+type batches struct {
+	w   *world
+	mu  sync.Mutex
+	all []string
+}
+
+func (b *batches) note(ms []*jetpull.Msg) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var seqs []string
+	for _, m := range ms {
+		seqs = append(seqs, fmt.Sprint(m.Sequence()))
+	}
+	b.all = append(b.all, fmt.Sprintf("%s at %v", strings.Join(seqs, " "), b.w.Elapsed().Round(100*milli)))
+}
+
+func (b *batches) since(n int) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.all[n:])
+}
+
+// consumeBatch starts ConsumeBatch.
+func (w *world) consumeBatch(n int, delay time.Duration, h jetpull.BatchHandler, opts ...jetpull.ConsumeOption) (*run, *batches) {
+	w.t.Helper()
+	b := &batches{w: w}
+	return w.start(func(ctx context.Context, more ...jetpull.ConsumeOption) error {
+		return w.sub.ConsumeBatch(ctx, n, delay, func(ctx context.Context, ms []*jetpull.Msg) error {
+			b.note(ms)
+			return h(ctx, ms)
+		}, append(more, opts...)...)
+	}), b
+}
+
+func all(context.Context, []*jetpull.Msg) error { return nil }
+
+// A batch is handled when it is full, when its first message has waited for the delay, and when the call ends.
+func TestConsumeBatch(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		r, b := w.consumeBatch(3, second, all)
+		w.Publish(7)
+		stage.Pass(500 * milli)
+		require.Equal(t, []string{"1 2 3 at 0s", "4 5 6 at 0s"}, b.since(0))
+		stage.Pass(second)
+		require.Equal(t, []string{"7 at 1s"}, b.since(2))
+		stage.Pass(500 * milli)
+		w.Publish(1)
+		stage.Pass(100 * milli)
+		require.Len(t, b.since(0), 3)
+		require.NoError(t, r.stop())
+		require.Equal(t, []string{"8 at 2.1s"}, b.since(3))
+		require.Empty(t, w.C().Unsettled())
+		require.Equal(t, stage.UpTo(8), w.Acked("+ACK"))
+	})
+}
+
+// The next batch fills while one is handled, and the delay of its first message counts from its arrival.
+func TestTheNextBatchFillsMeanwhile(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		r, b := w.consumeBatch(2, second, func(context.Context, []*jetpull.Msg) error {
+			<-time.After(5 * second)
+			return nil
+		})
+		w.Publish(2)
+		stage.Pass(second)
+		w.Publish(1)
+		stage.Pass(5 * second)
+		require.Equal(t, []string{"1 2 at 0s", "3 at 5s"}, b.since(0))
+		require.NoError(t, r.stop())
+	})
+}
+
+// Each message of a batch has its own result: those that failed are retried, given up or ended, and the others are not handled again.
+func TestMessagesOfABatchFail(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Model.AddStream("D", "dead.>")
+		r, b := w.consumeBatch(4, 100*milli, func(_ context.Context, ms []*jetpull.Msg) error {
+			failed := jetpull.BatchError{}
+			for _, m := range ms {
+				switch m.Sequence() {
+				case 1:
+					failed[m] = errBroken
+				case 2:
+					failed[m] = jetpull.Terminate("no use", nil)
+				case 3:
+					if w.j.Note(3) == 1 {
+						failed[m] = jetpull.Retry(3*second, nil)
+					}
+				}
+			}
+			return fmt.Errorf("load: %w", failed)
+		}, jetpull.MaxAttempts(2), jetpull.DeadLetter("dead.s"), jetpull.RetryDelays(second))
+		w.Publish(4)
+		stage.Pass(10 * second)
+		require.Equal(t, []string{"1 2 3 4 at 0s", "1 at 1.1s", "3 at 3.1s"}, b.since(0))
+		require.NoError(t, r.stop())
+		require.Equal(t, 1, w.Model.Messages("D"))
+		require.Equal(t, "1", w.Model.Header("D", 1, jetpull.HeaderDeadSequence))
+		require.Equal(t, []int{4, 3}, w.Acked("+ACK"))
+		require.Empty(t, w.C().Unsettled())
+		st := w.sub.Stats()
+		require.Equal(t, []uint64{4, 2, 1, 1}, []uint64{st.Failed, st.Retried, st.DeadLettered, st.Terminated})
+	})
+}
+
+// A batch whose handler panics, ends its goroutine, runs for too long or returns another error has failed as a whole.
+func TestABatchFailsAsAWhole(t *testing.T) {
+	for name, h := range map[string]jetpull.BatchHandler{
+		"error": func(context.Context, []*jetpull.Msg) error { return errBroken },
+		"panic": func(context.Context, []*jetpull.Msg) error { panic("broken") },
+		"exit":  func(context.Context, []*jetpull.Msg) error { runtime.Goexit(); return nil },
+		"time":  func(ctx context.Context, _ []*jetpull.Msg) error { <-ctx.Done(); return nil },
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			first := true
+			r, b := w.consumeBatch(2, second, func(ctx context.Context, ms []*jetpull.Msg) error {
+				if first {
+					first = false
+					return h(ctx, ms)
+				}
+				return nil
+			}, jetpull.RetryDelays(second), jetpull.HandlerTimeout(second))
+			w.Publish(2)
+			stage.Pass(10 * second)
+			require.Len(t, b.since(0), 2)
+			require.NoError(t, r.stop())
+			require.EqualValues(t, 2, w.sub.Stats().Retried)
+			require.Empty(t, w.C().Unsettled())
+		}))
+	}
+}
+
+// Acknowledgements that are lost are repeated until they are confirmed: no message is handled again, and that is no attempt. The worker takes no
+// other batch before.
+func TestAcknowledgementsOfABatchAreRepeated(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckWait: time.Minute}, func(t *testing.T, w *world) {
+		w.Model.AddStream("D", "dead.>")
+		r, b := w.consumeBatch(2, second, all, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"))
+		w.LoseAcks(func(a stage.Ack) bool { return a.StreamSeq == 2 })
+		w.Publish(4)
+		stage.Pass(20 * second)
+		require.Equal(t, []string{"1 2 at 0s"}, b.since(0))
+		w.LoseAcks(nil)
+		stage.Pass(5 * second)
+		require.Len(t, b.since(0), 2)
+		require.NoError(t, r.stop())
+		require.Empty(t, w.C().Unsettled())
+		require.Zero(t, w.Model.Messages("D"))
+	}, jetpull.DrainTimeout(time.Minute))
+}
+
+// No two messages of a key are in one batch, and their order is kept.
+func TestABatchHasOneMessageOfAKey(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		r, b := w.consumeBatch(4, 100*milli, all, jetpull.OrderedBy(func(m *jetpull.Msg) string { return string(m.Data()) }))
+		for _, key := range []string{"a", "b", "a", "a", "c"} {
+			w.PublishTo("s.x", nil, key)
+		}
+		stage.Pass(5 * second)
+		require.NoError(t, r.stop())
+		require.Equal(t, []string{"1 2 5 at 100ms", "3 at 100ms", "4 at 100ms"}, b.since(0))
+	})
+}
+
+// The drain cancels a batch, and hands it back: that is no attempt.
+func TestABatchThatTheDrainCancels(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		r, _ := w.consumeBatch(2, second, func(ctx context.Context, _ []*jetpull.Msg) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, jetpull.MaxAttempts(1), jetpull.DrainTimeout(second))
+		w.Publish(3)
+		stage.Pass(second / 2)
+		require.ErrorIs(t, r.stop(), jetpull.ErrDrainTimeout)
+		stage.Pass(second)
+		require.Zero(t, w.sub.Stats().Failed)
+		require.Len(t, w.C().Unsettled(), 3)
+		require.Empty(t, w.C().Held())
+	})
+}
+
+func TestConsumeBatchRefuses(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		for name, call := range map[string]func() error{
+			"handler":  func() error { return w.sub.ConsumeBatch(t.Context(), 1, 0, nil) },
+			"n":        func() error { return w.sub.ConsumeBatch(t.Context(), 0, 0, all) },
+			"maxDelay": func() error { return w.sub.ConsumeBatch(t.Context(), 1, -1, all) },
+			"Use": func() error {
+				return w.sub.ConsumeBatch(t.Context(), 1, 0, all, jetpull.Use(func(h jetpull.Handler) jetpull.Handler { return h }))
+			},
+			"Prefetch": func() error { return w.sub.ConsumeBatch(t.Context(), 5, 0, all, jetpull.Prefetch(4)) },
+		} {
+			var wrong *jetpull.OptionError
+			require.True(t, errors.As(call(), &wrong), name)
+			require.Equal(t, name, wrong.Option)
+		}
+	})
+}

@@ -1,0 +1,172 @@
+// Package running tells others of the account which messages the handlers of a Consume have, and cancels one of them. It is a service of nats.go's
+// micro.
+package running
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// Version is that of the requests and answers.
+const Version = "1.0.0"
+
+// Most is the number of messages in an answer. Those that have run for the longest time come first.
+const Most = 1000
+
+// ListSubject is where the workers of a consumer answer with a List. Each of them does.
+func ListSubject(stream, consumer string) string { return "jetpull.ps." + stream + "." + consumer }
+
+// CancelSubject is where they take the decimal sequence of a message to cancel, and answer with a Cancelled.
+func CancelSubject(stream, consumer string) string {
+	return "jetpull.cancel." + stream + "." + consumer
+}
+
+// List is what a worker runs.
+type List struct {
+	Name     string    `json:"name"`
+	Instance string    `json:"instance"` // the id of the service
+	Host     string    `json:"host"`
+	PID      int       `json:"pid"`
+	Running  []Message `json:"running"`
+	More     int       `json:"more,omitempty"` // messages beyond Most
+	Waiting  int       `json:"waiting"`        // messages that were read ahead
+}
+
+// Message is a message that a handler has.
+type Message struct {
+	Sequence uint64    `json:"sequence"`
+	Subject  string    `json:"subject"`
+	Since    time.Time `json:"since"`
+	Attempt  uint64    `json:"attempt"` // deliveries
+}
+
+// Cancelled says whether a worker ran the message.
+type Cancelled struct {
+	Instance  string `json:"instance"`
+	Cancelled bool   `json:"cancelled"`
+}
+
+// Service is the messages of one Consume.
+type Service struct {
+	name    string
+	micro   micro.Service
+	waiting func() int
+
+	mu      sync.Mutex
+	running map[*Message]context.CancelCauseFunc
+}
+
+// Start answers requests, until Stop.
+func Start(nc *nats.Conn, name, stream, consumer string, waiting func() int) (*Service, error) {
+	s := &Service{name: name, waiting: waiting, running: map[*Message]context.CancelCauseFunc{}}
+	var err error
+	s.micro, err = micro.AddService(nc, micro.Config{
+		Name: name, Version: Version, Description: fmt.Sprintf("Handles messages of consumer %s on stream %s", consumer, stream),
+		Metadata: map[string]string{"stream": stream, "consumer": consumer}, QueueGroupDisabled: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = cmp.Or(
+		s.micro.AddEndpoint("ps", micro.HandlerFunc(s.list), micro.WithEndpointSubject(ListSubject(stream, consumer))),
+		s.micro.AddEndpoint("cancel", micro.HandlerFunc(s.cancel), micro.WithEndpointSubject(CancelSubject(stream, consumer))),
+	)
+	if err != nil {
+		_ = s.micro.Stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Stop ends the service.
+func (s *Service) Stop() { _ = s.micro.Stop() }
+
+// Begin adds a message whose handler begins. Its context ends when the message is cancelled, with a cause that matches is. The caller calls end
+// when the handler has returned.
+func (s *Service) Begin(ctx context.Context, m Message, is error) (limited context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	s.mu.Lock()
+	s.running[&m] = func(error) { cancel(fmt.Errorf("%w: sequence %d", is, m.Sequence)) }
+	s.mu.Unlock()
+	return ctx, func() {
+		s.mu.Lock()
+		delete(s.running, &m)
+		s.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+func (s *Service) list(r micro.Request) {
+	s.mu.Lock()
+	all := slices.Collect(maps.Keys(s.running))
+	s.mu.Unlock()
+	slices.SortFunc(all, func(a, b *Message) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Sequence, b.Sequence)) })
+	l := List{Name: s.name, Instance: s.micro.Info().ID, PID: os.Getpid(), Running: []Message{}, More: max(0, len(all)-Most), Waiting: s.waiting()}
+	l.Host, _ = os.Hostname()
+	for _, m := range all[:min(Most, len(all))] {
+		l.Running = append(l.Running, *m)
+	}
+	_ = r.RespondJSON(l)
+}
+
+func (s *Service) cancel(r micro.Request) {
+	seq, err := strconv.ParseUint(string(r.Data()), 10, 64)
+	if err != nil {
+		_ = r.Error("400", fmt.Sprintf("%q is not the sequence of a message", r.Data()), nil)
+		return
+	}
+	c := Cancelled{Instance: s.micro.Info().ID}
+	s.mu.Lock()
+	for m, cancel := range s.running {
+		if m.Sequence == seq {
+			cancel(nil)
+			c.Cancelled = true
+		}
+	}
+	s.mu.Unlock()
+	_ = r.RespondJSON(c)
+}
+
+// Ask sends a request to all workers of a consumer, and returns the answers that come within a time. A worker that does not answer in it is missing,
+// and none at all is no error: nobody can tell whether there are more.
+func Ask[T any](ctx context.Context, nc *nats.Conn, subject, body string, within time.Duration) (answers []T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	inbox := nc.NewRespInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := nc.PublishRequest(subject, inbox, []byte(body)); err != nil {
+		return nil, err
+	}
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		switch {
+		case ctx.Err() != nil, errors.Is(err, nats.ErrNoResponders): // the time is over, or nobody is there
+			return answers, nil
+		case err != nil:
+			return answers, err
+		}
+		if text := m.Header.Get(micro.ErrorHeader); text != "" {
+			return answers, fmt.Errorf("%s: %s", subject, text)
+		}
+		var a T
+		if err := json.Unmarshal(m.Data, &a); err == nil {
+			answers = append(answers, a)
+		}
+	}
+}
