@@ -363,3 +363,49 @@ func TestSubscribeConsumer(t *testing.T) {
 		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 	})
 }
+
+// A message whose time has passed when its handler would begin is given up as by MaxAttempts, also one that waited for a worker.
+func TestExpiresAt(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Model.AddStream("D", "dead.>")
+		start := time.Now()
+		var events []jetpull.Event
+		r := w.consume(taking(&w.j, 3*second), jetpull.DeadLetter("dead.s"), jetpull.OnEvent(func(e jetpull.Event) { events = append(events, e) }),
+			jetpull.ExpiresAt(func(m *jetpull.Msg) time.Time {
+				switch m.Sequence() {
+				case 2:
+					return start.Add(2 * second)
+				case 3:
+					return start.Add(time.Minute)
+				}
+				return time.Time{}
+			}))
+		w.Publish(4)
+		stage.Pass(20 * second)
+		require.NoError(t, r.stop())
+		require.Equal(t, []int{1, 3, 4}, w.j.All())
+		require.Equal(t, "2", w.Model.Header("D", 1, jetpull.HeaderDeadSequence))
+		require.Equal(t, "expired", w.Model.Header("D", 1, jetpull.HeaderDeadReason))
+		require.Len(t, events, 1)
+		require.Equal(t, jetpull.DeadLettered, events[0].Outcome)
+		require.Equal(t, []uint64{1, 1, 1}, []uint64{w.sub.Stats().Failed, w.sub.Stats().Expired, w.sub.Stats().DeadLettered})
+		require.Empty(t, w.C().Unsettled())
+	})
+}
+
+// A panic of the function of ExpiresAt is an error of its message, and others go on.
+func TestExpiresAtThatPanics(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		r := w.consume(taking(&w.j, 0), jetpull.MaxAttempts(1), jetpull.ExpiresAt(func(m *jetpull.Msg) time.Time {
+			if m.Sequence() == 1 {
+				panic("broken")
+			}
+			return time.Time{}
+		}))
+		w.Publish(2)
+		stage.Pass(second)
+		require.NoError(t, r.stop())
+		require.Equal(t, []int{2}, w.j.All())
+		require.Equal(t, []int{1}, w.Acked("+TERM"))
+	})
+}

@@ -124,6 +124,9 @@ func (w *world) accepts(call, consumer string, opts ...jetpull.SubscribeOption) 
 	return false, err
 }
 
+// crashes is a bucket that is not used.
+type crashes struct{ jetstream.KeyValue }
+
 // everyOption has a valid value of each option, one at a bound where it has any.
 var everyOption = []struct {
 	name     string
@@ -150,7 +153,10 @@ var everyOption = []struct {
 	{name: "KeepAlive", option: jetpull.KeepAlive(false), uses: "Messages, Consume"},
 	{name: "RetryDelays", option: jetpull.RetryDelays(0, time.Minute), uses: "Consume"},
 	{name: "MaxAttempts", option: jetpull.MaxAttempts(5), uses: "Consume"},
+	{name: "MaxCrashes", option: jetpull.MaxCrashes(1, crashes{}), uses: "Consume"},
+	{name: "ExpiresAt", option: jetpull.ExpiresAt(func(*jetpull.Msg) time.Time { return time.Time{} }), uses: "Consume"},
 	{name: "DeadLetter", option: jetpull.DeadLetter("dead.a"), uses: "Consume", with: defaults(jetpull.MaxAttempts(5))},
+	{name: "Named", option: jetpull.Named("loaders-2"), uses: "Consume"},
 	{name: "HandlerTimeout", option: jetpull.HandlerTimeout(time.Minute), uses: "Consume"},
 	{name: "ManualAck", option: jetpull.ManualAck(), uses: "Consume"},
 	{name: "StopAfter", option: jetpull.StopAfter(1), uses: "Messages, Consume"},
@@ -265,6 +271,17 @@ var refusals = []struct {
 	},
 	{call: "Consume", name: "MaxAttempts", opts: []jetpull.SubscribeOption{jetpull.MaxAttempts(0)}},
 	{call: "Consume", consumer: "limited", name: "MaxAttempts", opts: []jetpull.SubscribeOption{jetpull.MaxAttempts(4)}, says: []string{"MaxDeliver"}},
+	{call: "Consume", name: "MaxCrashes", opts: []jetpull.SubscribeOption{jetpull.MaxCrashes(0, crashes{}), jetpull.MaxCrashes(1, nil)}},
+	{
+		call: "Consume", consumer: "limited", name: "MaxCrashes", opts: []jetpull.SubscribeOption{jetpull.MaxCrashes(2, crashes{})},
+		says: []string{"MaxDeliver of 4"},
+	},
+	{
+		call: "Consume", consumer: "none", name: "MaxCrashes", opts: []jetpull.SubscribeOption{jetpull.MaxCrashes(2, crashes{})},
+		says: []string{"2", leave, create},
+	},
+	{call: "Consume", name: "ExpiresAt", opts: []jetpull.SubscribeOption{jetpull.ExpiresAt(nil)}},
+	{call: "Consume", name: "Named", opts: []jetpull.SubscribeOption{jetpull.Named(""), jetpull.Named("a b"), jetpull.Named("a.b")}, says: []string{"letters"}},
 	{call: "Consume", name: "DeadLetter", opts: []jetpull.SubscribeOption{jetpull.DeadLetter("dead.a")}, says: []string{"needs MaxAttempts", onlyHere}},
 	{
 		call: "Consume", name: "DeadLetter", with: []jetpull.SubscribeOption{jetpull.MaxAttempts(1)},
