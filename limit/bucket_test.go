@@ -146,7 +146,9 @@ func (l *link) do(ctx context.Context, f func() (uint64, error)) (revision uint6
 	return revision, err
 }
 
-func (s *server) random(d time.Duration) time.Duration { return time.Duration(s.draw.Int64N(int64(d) + 1)) }
+func (s *server) random(d time.Duration) time.Duration {
+	return time.Duration(s.draw.Int64N(int64(d) + 1))
+}
 
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
@@ -166,7 +168,9 @@ type status struct {
 
 func (s status) TTL() time.Duration { return s.ttl }
 
-func (l *link) Status(context.Context) (jetstream.KeyValueStatus, error) { return status{ttl: l.ttl}, nil }
+func (l *link) Status(context.Context) (jetstream.KeyValueStatus, error) {
+	return status{ttl: l.ttl}, nil
+}
 
 func (l *link) Create(ctx context.Context, key string, value []byte, _ ...jetstream.KVCreateOpt) (uint64, error) {
 	return l.swap(ctx, key, value, 0, jetstream.ErrKeyExists)
@@ -186,15 +190,17 @@ func (l *link) swap(ctx context.Context, key string, value []byte, revision uint
 }
 
 func (l *link) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
-	var e entry
-	_, err := l.do(ctx, func() (uint64, error) {
-		e = l.s.entries[key]
+	found := make(chan entry, 1)
+	if _, err := l.do(ctx, func() (uint64, error) {
+		found <- l.s.entries[key]
 		return 0, nil
-	})
-	if err == nil && e.revision == 0 {
-		err = jetstream.ErrKeyNotFound
+	}); err != nil {
+		return nil, err
 	}
-	return e, err
+	if e := <-found; e.revision > 0 {
+		return e, nil
+	}
+	return nil, jetstream.ErrKeyNotFound
 }
 
 type watcher struct {

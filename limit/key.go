@@ -56,7 +56,8 @@ type key struct {
 func (l *Limiter) keyOf(text string) *key {
 	k := l.keys[text]
 	if k == nil {
-		k = &key{text: text, bucketKey: bucketKey(l.name, text), woken: make(chan struct{}, 1), wrote: l.clock().mono - l.cfg.TTL}
+		now := l.clock().mono
+		k = &key{text: text, bucketKey: bucketKey(l.name, text), woken: make(chan struct{}, 1), wrote: now - l.cfg.TTL, retry: now}
 		k.right, k.end = context.WithCancelCause(context.Background())
 		l.keys[text], l.inBucket[k.bucketKey] = k, k
 		l.tasks.Go(func() { l.run(k) })
@@ -375,16 +376,13 @@ func (l *Limiter) read(ctx context.Context, k *key) error {
 	return nil
 }
 
-// seen takes note of a record. It reports whether that is as new as the last one.
+// seen takes note of a record, and reports whether the newest one is known now.
 func (l *Limiter) seen(entry jetstream.KeyValueEntry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.inBucket[entry.Key()]
-	if k == nil || entry.Revision() < k.revision {
-		return false
-	}
-	if entry.Revision() == k.revision && k.known {
-		return true
+	if k == nil || entry.Revision() < k.revision || entry.Revision() == k.revision && k.known {
+		return k != nil && k.known // by the watcher, which can be ahead of a read
 	}
 	r, err := decode(entry.Value())
 	if err != nil {

@@ -192,6 +192,8 @@ func (l *Limiter) follow(ttl time.Duration) {
 		select {
 		case <-l.closed:
 			return
+		case <-l.ctx.Done():
+			return
 		case entry, ok := <-updates:
 			if !ok {
 				updates = nil

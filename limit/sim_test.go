@@ -25,15 +25,13 @@ func TestMain(m *testing.M) {
 
 // fleet is processes in virtual time that handle all they can, while they are killed, stopped and cut off.
 type fleet struct {
-	t      *testing.T
-	s      *server
-	cfg    Config
-	keys   []string
-	plant  func(l *Limiter) // plants a bug into a process
-	begun  time.Time
-	mu     sync.Mutex
-	past   []handling
-	begins int
+	s     *server
+	cfg   Config
+	keys  []string
+	plant func(l *Limiter) // plants a bug into a process
+	begun time.Time
+	mu    sync.Mutex
+	past  []handling
 }
 
 type process struct {
@@ -44,7 +42,8 @@ type process struct {
 	kill    context.CancelFunc
 	workers sync.WaitGroup
 	mu      sync.Mutex
-	ahead   moment // of its clocks
+	ahead   moment  // of its clocks
+	asleep  *moment // when its monotonic clock stopped; nil: it goes
 }
 
 func (f *fleet) now() time.Duration { return time.Since(f.begun) }
@@ -61,7 +60,11 @@ func (f *fleet) start(work time.Duration, workers int) *process {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		now := clock()
-		return moment{now.mono + p.ahead.mono, now.wall + p.ahead.wall}
+		mono := now.mono
+		if p.asleep != nil {
+			mono = p.asleep.mono
+		}
+		return moment{mono + p.ahead.mono, now.wall + p.ahead.wall}
 	}
 	if f.plant != nil {
 		f.plant(p.l)
@@ -146,7 +149,7 @@ func simulate(t *testing.T, seed uint64, plant func(f *fleet, draw *rand.Rand)) 
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		draw := rand.New(rand.NewPCG(seed, 7))
-		f := &fleet{t: t, s: newServer(seed), begun: time.Now(), keys: []string{"", "a key / of any .> form", "c"}[:1+draw.IntN(3)]}
+		f := &fleet{s: newServer(seed), begun: time.Now(), keys: []string{"", "a key / of any .> form", "c"}[:1+draw.IntN(3)]}
 		f.cfg.TTL = time.Duration(1+draw.IntN(3)) * time.Second
 		if draw.IntN(4) > 0 {
 			f.cfg.Rate = []int{1, 3, 20, 100, 400}[draw.IntN(5)]
@@ -159,7 +162,7 @@ func simulate(t *testing.T, seed uint64, plant func(f *fleet, draw *rand.Rand)) 
 		if plant != nil {
 			plant(f, draw)
 		}
-		work := []time.Duration{time.Millisecond, 30 * time.Millisecond, 700 * time.Millisecond, 4 * time.Second}[draw.IntN(4)]
+		work := []time.Duration{10 * time.Millisecond, 60 * time.Millisecond, 700 * time.Millisecond, 4 * time.Second}[draw.IntN(4)]
 		var ps []*process
 		for range 2 + draw.IntN(3) {
 			ps = append(ps, f.start(work, 1+draw.IntN(6)))
@@ -207,9 +210,13 @@ func (f *fleet) fault(draw *rand.Rand, ps []*process, work time.Duration) {
 		p.mu.Unlock()
 	case 4: // the machine sleeps
 		p.freeze()
+		p.mu.Lock()
+		slept := clock()
+		p.asleep = &slept
+		p.mu.Unlock()
 		time.Sleep(long)
 		p.mu.Lock()
-		p.ahead.mono -= long
+		p.ahead.mono, p.asleep = p.ahead.mono-(clock().mono-slept.mono), nil
 		p.mu.Unlock()
 		p.goOn()
 	case 5:
@@ -225,6 +232,9 @@ func TestSimulation(t *testing.T) {
 		faults, begins := simulate(t, uint64(seed), nil)
 		require.Empty(t, faults)
 		require.Positive(t, begins, "seed %d", seed)
+		if *simulations < 10 {
+			t.Logf("seed %d: %d handlers", seed, begins)
+		}
 		total += begins
 	}
 	t.Logf("%d handlers in %d schedules", total, *simulations)
