@@ -26,7 +26,7 @@ const (
 	slicesPerWindow = 20 // a process takes so many at most, unless it gets only one begin with each
 	mergesPerWindow = 50 // slices that are nearer to each other become one
 	renewals        = 3  // within the TTL
-	leaseChecks     = 20 // within the TTL: a timer stops while the machine sleeps, as the monotonic clock does
+	leaseChecks     = 20 // within the TTL
 	longestBase     = 100 * time.Millisecond
 	longestKey      = 128
 )

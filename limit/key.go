@@ -36,10 +36,12 @@ type key struct {
 	running int
 	peak    int // the most that ran since the last write
 
-	held  bool   // the last write that was stored has this process in it, and none that may have been stored since takes it out
-	lease moment // when that was sent
-	right context.Context
+	held  bool            // the last write that was stored has this process in it, and none that may have been stored since takes it out
+	lease moment          // when that was sent
+	right context.Context // of handlers that run
 	end   context.CancelCauseFunc
+
+	checked bool // check is due
 
 	known     bool // rec is the newest record that this process can know of
 	rec       record
@@ -90,7 +92,10 @@ func (l *Limiter) begin(k *key, now moment) (release func()) {
 		return func() {}
 	}
 	k.running++
-	k.peak = max(k.peak, k.running)
+	if k.peak = max(k.peak, k.running); !k.checked {
+		k.checked = true
+		time.AfterFunc(l.cfg.TTL/leaseChecks, func() { l.check(k) })
+	}
 	released := false
 	return func() {
 		l.mu.Lock()
@@ -104,6 +109,20 @@ func (l *Limiter) begin(k *key, now moment) (release func()) {
 		if k.contended || l.closing {
 			k.notify()
 		}
+	}
+}
+
+// check ends the contexts of handlers when this process may not run them any more. It repeats that while some run: a timer stops while the machine
+// sleeps, as the monotonic clock does. The key's goroutine may wait for an answer meanwhile.
+func (l *Limiter) check(k *key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k.running > 0 && !l.valid(k, l.clock()) {
+		k.end(ErrLost)
+		k.right, k.end = context.WithCancelCause(context.Background())
+	}
+	if k.checked = k.running > 0; k.checked {
+		time.AfterFunc(l.cfg.TTL/leaseChecks, func() { l.check(k) })
 	}
 }
 
@@ -154,10 +173,6 @@ func (l *Limiter) run(k *key) {
 	for l.ctx.Err() == nil {
 		l.mu.Lock()
 		now := l.clock()
-		if k.running > 0 && !l.valid(k, now) {
-			k.end(ErrLost)
-			k.right, k.end = context.WithCancelCause(context.Background())
-		}
 		write, look := l.due(k, now)
 		if look == never {
 			delete(l.keys, k.text)
@@ -216,9 +231,6 @@ func (l *Limiter) due(k *key, now moment) (write bool, look time.Duration) {
 	}
 	if look <= 0 {
 		return true, 0
-	}
-	if k.running > 0 {
-		look = min(look, c.TTL/leaseChecks)
 	}
 	if waits {
 		look = min(look, max(time.Millisecond, k.rec.later(now.mono-k.read, l.id, c).next(l.id, c)))

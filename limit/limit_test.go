@@ -146,7 +146,7 @@ func TestAnOutage(t *testing.T) {
 			}
 			more++
 		}
-		require.Equal(t, 9, more, "a slice has a tenth of the rate")
+		require.Equal(t, l.cfg.share(1)-1, more, "the rest of the slice")
 		s.mu.Lock()
 		link.cut = false
 		s.mu.Unlock()

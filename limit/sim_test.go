@@ -28,10 +28,12 @@ type fleet struct {
 	s     *server
 	cfg   Config
 	keys  []string
-	plant func(l *Limiter) // plants a bug into a process
+	plant func(l *Limiter) // plants a bug into the first process
 	begun time.Time
-	mu    sync.Mutex
-	past  []handling
+
+	planted bool
+	mu      sync.Mutex
+	past    []handling
 }
 
 type process struct {
@@ -66,7 +68,8 @@ func (f *fleet) start(work time.Duration, workers int) *process {
 		}
 		return moment{mono + p.ahead.mono, now.wall + p.ahead.wall}
 	}
-	if f.plant != nil {
+	if f.plant != nil && !f.planted {
+		f.planted = true
 		f.plant(p.l)
 	}
 	for n := range workers {
@@ -245,6 +248,16 @@ func TestSimulationFindsPlantedBugs(t *testing.T) {
 	for name, plant := range map[string]func(f *fleet, draw *rand.Rand){
 		"a write that another process was ahead of is stored": func(f *fleet, _ *rand.Rand) { f.s.loose = true },
 		"a lease outlasts the TTL of others":                  func(f *fleet, _ *rand.Rand) { f.plant = func(l *Limiter) { l.cfg.TTL *= 3 } },
+		"a window ends early":                                 func(f *fleet, _ *rand.Rand) { f.plant = func(l *Limiter) { l.cfg.Window /= 2 } },
+		"a clock is fast": func(f *fleet, _ *rand.Rand) {
+			f.plant = func(l *Limiter) {
+				right, begun := l.clock, l.clock()
+				l.clock = func() moment {
+					now := right()
+					return moment{now.mono + (now.mono - begun.mono), now.wall}
+				}
+			}
+		},
 	} {
 		found := false
 		for seed := uint64(0); seed < 200 && !found; seed++ {
