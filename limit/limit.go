@@ -46,8 +46,8 @@ type Limiter struct {
 // Open opens the limit of a name, 1 to 64 letters, digits, '-' and '_'. All processes that open it in the same bucket share it; several limits may
 // share a bucket. The bucket's TTL is 0, or at least twice the sum of Window and TTL: records of keys that nobody uses any more go after that.
 //
-// Open returns [ErrConfig], with both configurations, if the limit was opened with another one. To change it, open a limit with another name, or end
-// all processes and purge the name's keys, NAME.>.
+// Open returns [ErrConfig], with both configurations, if the limit was opened with another one. To change it, open a limit with another name, or
+// end all processes and purge the name's keys, NAME.>.
 func Open(ctx context.Context, kv jetstream.KeyValue, name string, c Config) (*Limiter, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
@@ -66,7 +66,8 @@ func Open(ctx context.Context, kv jetstream.KeyValue, name string, c Config) (*L
 		return nil, fmt.Errorf("limit: bucket %q: %w", kv.Bucket(), err)
 	}
 	if least := 2 * (c.Window + c.TTL); status.TTL() != 0 && status.TTL() < least {
-		return nil, fmt.Errorf("limit: bucket %q has a TTL of %v, so records go before their time; give it %v or more, or none", kv.Bucket(), status.TTL(), least)
+		return nil, fmt.Errorf("limit: bucket %q has a TTL of %v, so records go before their time; give it %v or more, or none",
+			kv.Bucket(), status.TTL(), least)
 	}
 	if err := l.configure(ctx); err != nil {
 		return nil, err
@@ -108,9 +109,9 @@ func wrap(err error, what string) error {
 	return fmt.Errorf("limit: %s: %w", what, err)
 }
 
-// Acquire waits until a handler of the key may begin. The key is any string. The handler has to begin at once, and to call release when it has ended;
-// further calls of release do nothing. Acquire returns the cause of ctx if that ends first, and [ErrClosed] after Close. While the bucket cannot be
-// reached, it lets begin what this process has already, and waits.
+// Acquire waits until a handler of the key may begin. The key is any string. The handler has to begin at once, and to call release when it has
+// ended; further calls of release do nothing. Acquire returns the cause of ctx if that ends first, and [ErrClosed] after Close. While the bucket
+// cannot be reached, it lets begin what this process has already, and waits.
 func (l *Limiter) Acquire(ctx context.Context, key string) (release func(), err error) {
 	if l == nil || l.kv == nil {
 		return nil, ErrClosed
@@ -130,8 +131,9 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (release func(), err 
 	return l.await(ctx, k)
 }
 
-// Context returns a copy of ctx for a handler of the key that Acquire has let begin. It also ends, with the cause [ErrLost], when other processes may
-// run handlers instead of those of this process. Without Concurrent it does not. A handler that ignores this can run at the same time as theirs.
+// Context returns a copy of ctx for a handler of the key that Acquire has let begin. It also ends, with the cause [ErrLost], when other processes
+// may run handlers instead of those of this process. Without Concurrent it does not. A handler that ignores this can run at the same time as
+// theirs.
 func (l *Limiter) Context(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := func() { cancel(nil) }
@@ -149,8 +151,8 @@ func (l *Limiter) Context(ctx context.Context, key string) (context.Context, con
 	return ctx, func() { unlink(); done() }
 }
 
-// Close ends all calls of Acquire, waits until the handlers that have begun are released, and gives back what this process has. If ctx ends first, it
-// returns its cause, and others take that after the TTL.
+// Close ends all calls of Acquire, waits until the handlers that have begun are released, and gives back what this process has. If ctx ends first,
+// it returns its cause, and others take that after the TTL.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l == nil || l.kv == nil {
 		return nil
@@ -181,8 +183,8 @@ func (l *Limiter) Close(ctx context.Context) error {
 	}
 }
 
-// follow passes on the records that other processes write, so that a process that waits need not ask, and renews the configuration. If a record does
-// not arrive, the next renewal of the key reads it.
+// follow passes on the records that other processes write, so that a process that waits need not ask, and renews the configuration. If a record
+// does not arrive, the next renewal of the key reads it.
 func (l *Limiter) follow(ttl time.Duration) {
 	renewal := time.NewTicker(max(ttl/renewals, l.cfg.TTL))
 	defer renewal.Stop()

@@ -89,8 +89,8 @@ func (r record) later(d time.Duration, id string, c *Config) (next record) {
 	return next
 }
 
-// merge makes one slice of those that are near each other. It counts as long as the youngest of its begins, so the bound of its span is what keeps the
-// oldest from counting for ever.
+// merge makes one slice of those that are near each other. It counts as long as the youngest of its begins, so the bound of its span is what keeps
+// the oldest from counting for ever.
 func (r *record) merge(span time.Duration) {
 	slices.SortFunc(r.Used, func(a, b slice) int { return cmp.Compare(a.Age, b.Age) })
 	var merged []slice
