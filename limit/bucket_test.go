@@ -64,10 +64,10 @@ func (s *server) store(key string, value []byte) uint64 {
 	return s.revision
 }
 
-func (s *server) get(key string) []byte {
+func (s *server) written() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.entries[key].value
+	return s.writes
 }
 
 // link is a process's link to the bucket.

@@ -22,7 +22,7 @@
 // # Costs of a crash
 //
 // A process that is killed keeps its slots for the TTL. Begins that it had taken, and not reported as made or given back, count for the TTL and a
-// window. It has taken a tenth of the Rate at most if up to four processes use the key, and one begin if the Rate is small. [Limiter.Close] gives
+// window. It has taken an eighth of the Rate at most if up to four processes use the key, and one begin if the Rate is small. [Limiter.Close] gives
 // back all.
 //
 // A process that starts does not know how old the last record of a key is. It waits up to a window longer than it has to if that record was full,

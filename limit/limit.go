@@ -29,6 +29,7 @@ type Limiter struct {
 	kv     jetstream.KeyValue
 	name   string
 	cfg    Config
+	ttl    time.Duration // of the bucket; 0: none
 	id     string
 	clock  func() moment
 	ctx    context.Context // of all that it writes and follows
@@ -49,6 +50,16 @@ type Limiter struct {
 // Open returns [ErrConfig], with both configurations, if the limit was opened with another one. To change it, open a limit with another name, or
 // end all processes and purge the name's keys, NAME.>.
 func Open(ctx context.Context, kv jetstream.KeyValue, name string, c Config) (*Limiter, error) {
+	l, err := prepare(ctx, kv, name, c)
+	if err != nil {
+		return nil, err
+	}
+	l.tasks.Go(l.follow)
+	return l, nil
+}
+
+// prepare returns a Limiter that does not follow the bucket yet.
+func prepare(ctx context.Context, kv jetstream.KeyValue, name string, c Config) (*Limiter, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
@@ -58,9 +69,6 @@ func Open(ctx context.Context, kv jetstream.KeyValue, name string, c Config) (*L
 	case !validName(name):
 		return nil, fmt.Errorf("limit: name %q: use 1 to 64 letters, digits, '-' and '_'", name)
 	}
-	l := &Limiter{
-		kv: kv, name: name, cfg: c, id: nuid.Next(), clock: clock, closed: make(chan struct{}), keys: map[string]*key{}, inBucket: map[string]*key{},
-	}
 	status, err := kv.Status(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("limit: bucket %q: %w", kv.Bucket(), err)
@@ -69,11 +77,14 @@ func Open(ctx context.Context, kv jetstream.KeyValue, name string, c Config) (*L
 		return nil, fmt.Errorf("limit: bucket %q has a TTL of %v, so records go before their time; give it %v or more, or none",
 			kv.Bucket(), status.TTL(), least)
 	}
+	l := &Limiter{
+		kv: kv, name: name, cfg: c, ttl: status.TTL(), id: nuid.Next(), clock: clock, closed: make(chan struct{}),
+		keys: map[string]*key{}, inBucket: map[string]*key{},
+	}
 	if err := l.configure(ctx); err != nil {
 		return nil, err
 	}
 	l.ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
-	l.tasks.Go(func() { l.follow(status.TTL()) })
 	return l, nil
 }
 
@@ -185,9 +196,9 @@ func (l *Limiter) Close(ctx context.Context) error {
 
 // follow passes on the records that other processes write, so that a process that waits need not ask, and renews the configuration. If a record
 // does not arrive, the next renewal of the key reads it.
-func (l *Limiter) follow(ttl time.Duration) {
-	renewal := time.NewTicker(max(ttl/renewals, l.cfg.TTL))
-	defer renewal.Stop()
+func (l *Limiter) follow() {
+	look, renewed := time.NewTicker(l.cfg.TTL), time.Now()
+	defer look.Stop()
 	updates, end := l.watch()
 	defer func() { end() }()
 	for {
@@ -202,16 +213,21 @@ func (l *Limiter) follow(ttl time.Duration) {
 			} else if entry != nil {
 				l.seen(entry)
 			}
-		case <-renewal.C:
-			ctx, cancel := context.WithTimeout(l.ctx, l.cfg.TTL/renewals)
-			if err := l.configure(ctx); ttl > 0 && errors.Is(err, ErrConfig) {
-				slog.Warn("limit: processes use one limit with different configurations", "error", err)
-			}
-			cancel()
+		case <-look.C:
 			if updates == nil {
 				end()
 				updates, end = l.watch()
 			}
+			if l.ttl == 0 || time.Since(renewed) < l.ttl/renewals {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(l.ctx, l.cfg.TTL/renewals)
+			if err := l.configure(ctx); err == nil {
+				renewed = time.Now()
+			} else if errors.Is(err, ErrConfig) {
+				slog.Warn("limit: processes use one limit with different configurations", "error", err)
+			}
+			cancel()
 		}
 	}
 }

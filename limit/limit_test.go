@@ -89,7 +89,7 @@ func TestAHighRateCostsFewWrites(t *testing.T) {
 		const seconds = 10
 		ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
 		defer cancel()
-		begins, before := 0, s.writes
+		begins, before := 0, s.written()
 		for {
 			release, err := l.Acquire(ctx, "k")
 			if err != nil {
@@ -98,7 +98,7 @@ func TestAHighRateCostsFewWrites(t *testing.T) {
 			release()
 			begins++
 		}
-		writes := s.writes - before
+		writes := s.written() - before
 		t.Logf("%d begins, %d writes in %d s", begins, writes, seconds)
 		require.LessOrEqual(t, writes, 20*seconds+1)
 		require.Greater(t, begins, 9_000*seconds)

@@ -55,7 +55,7 @@ func (f *fleet) start(work time.Duration, workers int) *process {
 	p.ctx, p.kill = context.WithCancel(context.Background())
 	for p.l == nil {
 		ctx, cancel := context.WithTimeout(p.ctx, time.Second)
-		p.l, _ = Open(ctx, p.link, "calls", f.cfg)
+		p.l, _ = prepare(ctx, p.link, "calls", f.cfg)
 		cancel()
 	}
 	p.l.clock = func() moment {
@@ -72,6 +72,7 @@ func (f *fleet) start(work time.Duration, workers int) *process {
 		f.planted = true
 		f.plant(p.l)
 	}
+	p.l.tasks.Go(p.l.follow)
 	for n := range workers {
 		draw := rand.New(rand.NewPCG(uint64(n), uint64(f.now())))
 		p.workers.Go(func() { p.work(draw, work) })
