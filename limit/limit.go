@@ -144,8 +144,11 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (release func(), err 
 
 // Context returns a copy of ctx for a handler of the key that Acquire has let begin. It also ends, with the cause [ErrLost], when other processes
 // may run handlers instead of those of this process. Without Concurrent it does not. A handler that ignores this can run at the same time as
-// theirs.
+// theirs. A nil ctx counts as one that does not end.
 func (l *Limiter) Context(ctx context.Context, key string) (context.Context, context.CancelFunc) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := func() { cancel(nil) }
 	if l == nil || l.cfg.Concurrent == 0 {
@@ -163,10 +166,13 @@ func (l *Limiter) Context(ctx context.Context, key string) (context.Context, con
 }
 
 // Close ends all calls of Acquire, waits until the handlers that have begun are released, and gives back what this process has. If ctx ends first,
-// it returns its cause, and others take that after the TTL.
+// it returns its cause, and others take that after the TTL. A nil ctx counts as one that does not end.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l == nil || l.kv == nil {
 		return nil
+	}
+	if ctx == nil {
+		ctx = context.Background()
 	}
 	l.mu.Lock()
 	if !l.closing {

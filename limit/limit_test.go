@@ -155,9 +155,9 @@ func TestAnOutage(t *testing.T) {
 	})
 }
 
-// TestBadRecords: a record that cannot be read, and one that is deleted while it is used, count as full. The key's handlers begin again after the TTL
+// TestUnreadableRecords: a record that cannot be read, also one that replaces a good one, counts as full. The key's handlers begin again after the TTL
 // and a window.
-func TestBadRecords(t *testing.T) {
+func TestUnreadableRecords(t *testing.T) {
 	for _, value := range []string{
 		"", "{", "[]", `{"used":[{"n":-1}]}`, `{"used":[{"n":1,"age":-1}]}`, `{"holders":[{"id":"x","open":9999999999}]}`, `{"holders":[{"run":-1}]}`,
 		`{"holders":[{"id":"x","age":9223372036854775807}]}`, `{"used":[{"n":1.5}]}`,
