@@ -16,6 +16,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/jetpulltest"
+	"github.com/jetpull/jetpull/limit"
 	"github.com/jetpull/jetpull/natsembed"
 	"github.com/jetpull/jetpull/partition"
 )
@@ -40,6 +41,7 @@ var functions = map[string]map[string]any{
 		"Of": partition.Of, "Transform": partition.Transform, "Load": partition.Load, "Open": partition.Open,
 		"Member": partition.Member, "Logger": partition.Logger, "OnAssign": partition.OnAssign, "OnRevoke": partition.OnRevoke, "With": partition.With,
 	},
+	module + "/limit":     {"Open": limit.Open},
 	module + "/natsembed": {"Connect": natsembed.Connect, "Start": natsembed.Start, "ParseSync": natsembed.ParseSync, "SyncEvery": natsembed.SyncEvery},
 	module + "/jetpulltest": {
 		"NewMsg": jetpulltest.NewMsg, "Handle": jetpulltest.Handle, "OutcomeOf": jetpulltest.OutcomeOf, "NewRecorder": jetpulltest.NewRecorder,
@@ -73,6 +75,11 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 	sub := r.subscribe(t, jetstream.ConsumerConfig{})
 	r.publish(t, 1)
 	m := next(t, sub)
+	kv, err := r.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "limits"})
+	require.NoError(t, err)
+	limiter, err := limit.Open(t.Context(), kv, "calls", limit.Config{Concurrent: 1})
+	require.NoError(t, err)
+	require.NoError(t, limiter.Close(t.Context()))
 	require.NoError(t, sub.Close(t.Context()))
 	server, err := natsembed.Start(t.Context(), natsembed.Options{})
 	require.NoError(t, err)
@@ -81,7 +88,7 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 	require.Equal(t, url, server.URL(), "after Stop")
 	for _, receiver := range []any{
 		new(jetpull.Msg), new(jetpull.Subscription), new(jetpull.StatusError), &jetpull.StatusError{Code: 503}, new(jetpull.OptionError),
-		new(partition.Set), new(natsembed.Server), new(jetpulltest.Recorder), jetpulltest.NewRecorder(nil), jetpulltest.NewMsg("", nil),
+		new(partition.Set), new(limit.Limiter), (*limit.Limiter)(nil), new(limit.Config), limiter, new(natsembed.Server), new(jetpulltest.Recorder), jetpulltest.NewRecorder(nil), jetpulltest.NewMsg("", nil),
 		m, sub, server,
 	} {
 		v := reflect.ValueOf(receiver)

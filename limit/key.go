@@ -1,0 +1,229 @@
+package limit
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// never is the time until something that is not due.
+const never = time.Duration(1<<63 - 1)
+
+// key is a key while this process uses it. Limiter.mu guards it. Its goroutine, run, alone writes the record.
+//
+// The record always grants at least what this process has: hand and used to Open, slots to Run. So both shrink before a write that returns some,
+// and grow when one that takes more was stored.
+type key struct {
+	text, bucketKey string
+	woken           chan struct{} // wakes run
+
+	waiters []chan struct{} // the callers of Acquire that wait; the first gets a signal when it may be its turn
+	waiting time.Duration   // since when this process waits
+	hand    int             // handlers that may begin
+	used    int             // handlers that have begun, and are not reported
+	last    time.Duration   // when the last of them began
+	slots   int             // handlers that may run
+	running int
+	peak    int // the most that ran since the last write
+
+	held  bool            // the last write that was stored has this process in it, and none that may have been stored since takes it out
+	lease moment          // when that was sent
+	right context.Context // of handlers that run
+	end   context.CancelCauseFunc
+
+	checked bool // check is due
+
+	known     bool // rec is the newest record that this process can know of
+	rec       record
+	revision  uint64
+	read      time.Duration // when rec was known
+	contended bool          // another process waits for a slot
+
+	wrote   time.Duration // when the last write that was stored was sent
+	retry   time.Duration // when the next one may be tried
+	refused int           // writes in a row
+}
+
+// keyOf returns the state of a key. Its goroutine ends when this process has nothing of the key any more.
+func (l *Limiter) keyOf(text string) *key {
+	k := l.keys[text]
+	if k == nil {
+		now := l.clock().mono
+		k = &key{text: text, bucketKey: bucketKey(l.name, text), woken: make(chan struct{}, 1), wrote: now - l.cfg.TTL, retry: now}
+		k.right, k.end = context.WithCancelCause(context.Background())
+		l.keys[text], l.inBucket[k.bucketKey] = k, k
+		l.tasks.Go(func() { l.run(k) })
+	}
+	return k
+}
+
+// notify wakes the key's goroutine.
+func (k *key) notify() {
+	select {
+	case k.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (l *Limiter) valid(k *key, now moment) bool { return k.held && now.since(k.lease) < l.cfg.lease() }
+
+// ready reports whether a handler may begin. If another process waits for a slot, the turn of this one ends a while after its last write.
+func (l *Limiter) ready(k *key, now moment) bool {
+	yields := k.contended && now.mono-k.wrote >= l.cfg.base()
+	return l.valid(k, now) && (l.cfg.Rate == 0 || k.hand > 0) && (l.cfg.Concurrent == 0 || k.running < k.slots && !yields)
+}
+
+// begin begins a handler. The caller of Acquire does that itself when it returns, so that the time is right.
+func (l *Limiter) begin(k *key, now moment) (release func()) {
+	if l.cfg.Rate > 0 {
+		k.hand, k.used, k.last = k.hand-1, k.used+1, now.mono
+	}
+	if l.cfg.Concurrent == 0 {
+		return func() {}
+	}
+	k.running++
+	if k.peak = max(k.peak, k.running); !k.checked {
+		k.checked = true
+		time.AfterFunc(l.cfg.TTL/leaseChecks, func() { l.check(k) })
+	}
+	released := false
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if released {
+			return
+		}
+		released = true
+		k.running--
+		k.signal()
+		if k.contended || l.closing {
+			k.notify()
+		}
+	}
+}
+
+// check ends the contexts of handlers when this process may not run them any more. It repeats that while some run: a timer stops while the machine
+// sleeps, as the monotonic clock does. The key's goroutine may wait for an answer meanwhile.
+func (l *Limiter) check(k *key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k.running > 0 && !l.valid(k, l.clock()) {
+		k.end(ErrLost)
+		k.right, k.end = context.WithCancelCause(context.Background())
+	}
+	if k.checked = k.running > 0; k.checked {
+		time.AfterFunc(l.cfg.TTL/leaseChecks, func() { l.check(k) })
+	}
+}
+
+// signal wakes the first caller that waits.
+func (k *key) signal() {
+	if len(k.waiters) > 0 {
+		select {
+		case k.waiters[0] <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// await waits for the caller's turn. It is called with the lock, which it releases while it waits.
+func (l *Limiter) await(ctx context.Context, k *key) (release func(), err error) {
+	w := make(chan struct{}, 1)
+	if k.waiters = append(k.waiters, w); len(k.waiters) == 1 {
+		k.waiting = l.clock().mono
+	}
+	k.notify()
+	defer func() {
+		k.waiters = slices.DeleteFunc(k.waiters, func(other chan struct{}) bool { return other == w })
+		k.signal()
+		k.notify()
+	}()
+	for {
+		l.mu.Unlock()
+		select {
+		case <-w:
+		case <-ctx.Done():
+		case <-l.closed:
+		}
+		l.mu.Lock()
+		now := l.clock()
+		switch {
+		case l.closing:
+			return nil, ErrClosed
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case k.waiters[0] == w && l.ready(k, now):
+			return l.begin(k, now), nil
+		}
+	}
+}
+
+// run writes the record of a key when that is due, until this process has nothing of the key and nobody waits.
+func (l *Limiter) run(k *key) {
+	for l.ctx.Err() == nil {
+		l.mu.Lock()
+		now := l.clock()
+		write, look := l.due(k, now)
+		if look == never {
+			delete(l.keys, k.text)
+			delete(l.inBucket, k.bucketKey)
+			k.end(nil)
+		}
+		l.mu.Unlock()
+		switch {
+		case look == never:
+			return
+		case write:
+			l.write(k)
+			continue
+		}
+		timer := time.NewTimer(look)
+		select {
+		case <-k.woken:
+		case <-timer.C:
+		case <-l.ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// due reports whether the record has to be written now, or else when to look again.
+func (l *Limiter) due(k *key, now moment) (write bool, look time.Duration) {
+	c, mine := &l.cfg, k.rec.of(l.id)
+	waits := len(k.waiters) > 0 && !l.closing && !l.ready(k, now)
+	p := l.plan(k, now)
+	idle, pace := p.mine == holder{}, c.pace(p.holders)
+	if l.closing {
+		pace = 0
+	}
+	at := never // after the last write
+	if k.used > 0 || k.hand > 0 || k.slots > k.running || mine.ID != "" && idle {
+		at = pace
+	}
+	if !idle && (mine.ID != "" || k.running > 0) {
+		at = min(at, c.TTL/renewals)
+	}
+	if waits && p.mine.Lacks == "" && (c.Rate == 0 || c.share(p.holders) == 1) { // at least one handler begins for each write
+		at = 0
+	}
+	if waits && (p.mine.Lacks == "" || p.mine.Lacks != mine.Lacks) || k.contended && k.slots > k.running || k.running > 0 && mine.ID == "" {
+		at = min(at, c.base())
+	}
+	if at != never {
+		look = max(at-(now.mono-k.wrote), k.retry-now.mono)
+	} else if len(k.waiters) == 0 && k.running == 0 {
+		return false, never
+	} else {
+		look = c.TTL
+	}
+	if !k.known && (waits || at != never) {
+		look = k.retry - now.mono
+	}
+	if look <= 0 {
+		return true, 0
+	}
+	if waits {
+		look = min(look, max(time.Millisecond, k.rec.later(now.mono-k.read, l.id, c).next(l.id, c)))
+	}
+	return false, look
+}

@@ -1,0 +1,266 @@
+package limit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+)
+
+// The errors of a Limiter, for use with [errors.Is].
+var (
+	// ErrClosed says that the Limiter was closed, or that Open has not made it.
+	ErrClosed = errors.New("limit: the limiter is closed")
+	// ErrConfig says that the limit was opened with another Config.
+	ErrConfig = errors.New("limit: another configuration")
+	// ErrLost is the cause with which a context of [Limiter.Context] ends if this process stored nothing within the TTL, because it was stopped or the
+	// bucket could not be reached, or if the key's record was deleted. Other processes may then run handlers instead of its own.
+	ErrLost = errors.New("limit: the right to run a handler of the key was lost")
+)
+
+// Limiter is this process's part of a limit. Its methods may be called from any number of goroutines.
+type Limiter struct {
+	kv     jetstream.KeyValue
+	name   string
+	cfg    Config
+	ttl    time.Duration // of the bucket; 0: none
+	id     string
+	clock  func() moment
+	ctx    context.Context // of all that it writes and follows
+	stop   context.CancelFunc
+	tasks  sync.WaitGroup // run of each key, and follow
+	closed chan struct{}
+
+	mu       sync.Mutex // guards the fields below, and all keys
+	keys     map[string]*key
+	inBucket map[string]*key // by their key in the bucket
+	closing  bool
+	warned   time.Duration // when the bucket was last reported
+}
+
+// Open opens the limit of a name, 1 to 64 letters, digits, '-' and '_'. All processes that open it in the same bucket share it; several limits may
+// share a bucket. The bucket's TTL is 0, or at least twice the sum of Window and TTL: records of keys that nobody uses any more go after that.
+//
+// Open returns [ErrConfig], with both configurations, if the limit was opened with another one. To change it, open a limit with another name, or
+// end all processes and purge the name's keys, NAME.>.
+func Open(ctx context.Context, kv jetstream.KeyValue, name string, c Config) (*Limiter, error) {
+	l, err := prepare(ctx, kv, name, c)
+	if err != nil {
+		return nil, err
+	}
+	l.tasks.Go(l.follow)
+	return l, nil
+}
+
+// prepare returns a Limiter that does not follow the bucket yet.
+func prepare(ctx context.Context, kv jetstream.KeyValue, name string, c Config) (*Limiter, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	switch {
+	case kv == nil:
+		return nil, errors.New("limit: the bucket is nil; give one of jetstream.JetStream")
+	case !validName(name):
+		return nil, fmt.Errorf("limit: name %q: use 1 to 64 letters, digits, '-' and '_'", name)
+	}
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("limit: bucket %q: %w", kv.Bucket(), err)
+	}
+	if least := 2 * (c.Window + c.TTL); status.TTL() != 0 && status.TTL() < least {
+		return nil, fmt.Errorf("limit: bucket %q has a TTL of %v, so records go before their time; give it %v or more, or none",
+			kv.Bucket(), status.TTL(), least)
+	}
+	l := &Limiter{
+		kv: kv, name: name, cfg: c, ttl: status.TTL(), id: nuid.Next(), clock: clock, closed: make(chan struct{}),
+		keys: map[string]*key{}, inBucket: map[string]*key{},
+	}
+	if err := l.configure(ctx); err != nil {
+		return nil, err
+	}
+	l.ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
+	return l, nil
+}
+
+// configure stores the configuration, or renews it, so that the bucket keeps it as long as the limit is used. It refuses another one.
+func (l *Limiter) configure(ctx context.Context) error {
+	text, _ := json.Marshal(l.cfg) // it has no value that JSON lacks
+	_, err := l.kv.Create(ctx, configKey(l.name), text)
+	if !errors.Is(err, jetstream.ErrKeyExists) {
+		return wrap(err, "store the configuration of "+l.name)
+	}
+	entry, err := l.kv.Get(ctx, configKey(l.name))
+	if err != nil {
+		return wrap(err, "read the configuration of "+l.name)
+	}
+	var other Config
+	if err := json.Unmarshal(entry.Value(), &other); err != nil || other.complete() != nil {
+		return fmt.Errorf("limit: the key %q of bucket %q has no configuration: %.200q; purge it", configKey(l.name), l.kv.Bucket(), entry.Value())
+	}
+	if other != l.cfg {
+		return fmt.Errorf("%w: limit %q of bucket %q has %v, not %v; open it as it is, or another name", ErrConfig, l.name, l.kv.Bucket(), &other, &l.cfg)
+	}
+	_, err = l.kv.Update(ctx, configKey(l.name), text, entry.Revision())
+	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+		return nil // another process has renewed it
+	}
+	return wrap(err, "renew the configuration of "+l.name)
+}
+
+func wrap(err error, what string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("limit: %s: %w", what, err)
+}
+
+// Acquire waits until a handler of the key may begin. The key is any string. The handler has to begin at once, and to call release when it has
+// ended; further calls of release do nothing. Acquire returns the cause of ctx if that ends first, and [ErrClosed] after Close. While the bucket
+// cannot be reached, it lets begin what this process has already, and waits.
+func (l *Limiter) Acquire(ctx context.Context, key string) (release func(), err error) {
+	if l == nil || l.kv == nil {
+		return nil, ErrClosed
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closing {
+		return nil, ErrClosed
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	k := l.keyOf(key)
+	if now := l.clock(); len(k.waiters) == 0 && l.ready(k, now) {
+		return l.begin(k, now), nil
+	}
+	return l.await(ctx, k)
+}
+
+// Context returns a copy of ctx for a handler of the key that Acquire has let begin. It also ends, with the cause [ErrLost], when other processes
+// may run handlers instead of those of this process. Without Concurrent it does not. A handler that ignores this can run at the same time as
+// theirs. A nil ctx counts as one that does not end.
+func (l *Limiter) Context(ctx context.Context, key string) (context.Context, context.CancelFunc) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := func() { cancel(nil) }
+	if l == nil || l.cfg.Concurrent == 0 {
+		return ctx, done
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.keys[key]
+	if k == nil || !l.valid(k, l.clock()) {
+		cancel(ErrLost)
+		return ctx, done
+	}
+	unlink := context.AfterFunc(k.right, func() { cancel(ErrLost) })
+	return ctx, func() { unlink(); done() }
+}
+
+// Close ends all calls of Acquire, waits until the handlers that have begun are released, and gives back what this process has. If ctx ends first,
+// it returns its cause, and others take that after the TTL. A nil ctx counts as one that does not end.
+func (l *Limiter) Close(ctx context.Context) error {
+	if l == nil || l.kv == nil {
+		return nil
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	l.mu.Lock()
+	if !l.closing {
+		l.closing = true
+		close(l.closed)
+	}
+	for _, k := range l.keys {
+		k.notify()
+	}
+	l.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		l.tasks.Wait()
+		close(ended)
+	}()
+	defer func() {
+		l.stop()
+		<-ended
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// follow passes on the records that other processes write, so that a process that waits need not ask, and renews the configuration. If a record
+// does not arrive, the next renewal of the key reads it.
+func (l *Limiter) follow() {
+	look, renewed := time.NewTicker(l.cfg.TTL), time.Now()
+	defer look.Stop()
+	updates, end := l.watch()
+	defer func() { end() }()
+	for {
+		select {
+		case <-l.closed:
+			return
+		case <-l.ctx.Done():
+			return
+		case entry, ok := <-updates:
+			if !ok {
+				updates = nil
+			} else if entry != nil {
+				l.seen(entry)
+			}
+		case <-look.C:
+			if updates == nil {
+				end()
+				updates, end = l.watch()
+			}
+			if l.ttl == 0 || time.Since(renewed) < l.ttl/renewals {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(l.ctx, l.cfg.TTL/renewals)
+			if err := l.configure(ctx); err == nil {
+				renewed = time.Now()
+			} else if errors.Is(err, ErrConfig) {
+				slog.Warn("limit: processes use one limit with different configurations", "error", err)
+			}
+			cancel()
+		}
+	}
+}
+
+func (l *Limiter) watch() (<-chan jetstream.KeyValueEntry, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	late := time.AfterFunc(l.cfg.TTL/renewals, cancel)
+	w, err := l.kv.Watch(ctx, l.name+".*", jetstream.UpdatesOnly())
+	if late.Stop(); err != nil {
+		slog.Warn("limit: the bucket cannot be watched, so callers wait longer than they have to", "bucket", l.kv.Bucket(), "error", err)
+		return nil, cancel
+	}
+	return w.Updates(), cancel
+}
+
+// moment is the time of two clocks of this process. The monotonic one stops while the machine sleeps, and the wall clock can be set.
+type moment struct{ mono, wall time.Duration }
+
+var started = time.Now()
+
+func clock() moment {
+	now := time.Now()
+	return moment{now.Sub(started), time.Duration(now.UnixNano())}
+}
+
+// since is how much time can have passed since another moment. The right of this process ends by that. The ages of records grow by the monotonic
+// clock, which is never ahead.
+func (m moment) since(before moment) time.Duration {
+	return max(m.mono-before.mono, m.wall-before.wall)
+}

@@ -1,0 +1,136 @@
+package limit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	refusedPause = 2 * time.Millisecond // before a write is repeated that another process was ahead of; longer if that happens again
+	failedPause  = 100 * time.Millisecond
+	requestTime  = 2 * time.Second
+)
+
+// write writes the record, if no other process has done so since this one knew it.
+func (l *Limiter) write(k *key) {
+	ctx, cancel := context.WithTimeout(l.ctx, min(requestTime, l.cfg.TTL/renewals))
+	defer cancel()
+	if !k.isKnown(l) {
+		if err := l.read(ctx, k); err != nil {
+			l.failed(k, err)
+		}
+		return // it may have to be written no more
+	}
+	l.mu.Lock()
+	sent, used, revision := l.clock(), k.used, k.revision
+	p := l.plan(k, sent)
+	more := p.mine.Open - min(k.hand, p.mine.Open)
+	k.hand, k.slots = min(k.hand, p.mine.Open), min(k.slots, p.mine.Run)
+	k.held = k.held && p.mine.ID != ""
+	l.mu.Unlock()
+
+	value, _ := json.Marshal(p.record) // it has no value that JSON lacks
+	var err error
+	if revision == 0 {
+		revision, err = l.kv.Create(ctx, k.bucketKey, value)
+	} else {
+		revision, err = l.kv.Update(ctx, k.bucketKey, value, revision)
+	}
+	if err != nil {
+		l.failed(k, err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k.held, k.lease, k.wrote, k.refused = p.mine.ID != "", sent, sent.mono, 0
+	k.used, k.hand, k.slots, k.peak = k.used-used, k.hand+more, p.mine.Run, k.running
+	if p.mine.Lacks == "" {
+		k.waiting = sent.mono
+	}
+	if revision > k.revision {
+		l.know(k, p.record, revision, sent.mono)
+	}
+	k.signal()
+}
+
+func (k *key) isKnown(l *Limiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return k.known
+}
+
+// failed has a write repeated later. It may be stored or not, and the next one is based on the record as it then is.
+func (l *Limiter) failed(k *key, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.clock().mono
+	k.known = false
+	if errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+		k.refused = min(k.refused+1, 5)
+		k.retry = now + rand.N(refusedPause<<k.refused)
+		return
+	}
+	k.retry = now + failedPause/2 + rand.N(failedPause)
+	if l.warned == 0 || now-l.warned >= l.cfg.TTL {
+		l.warned = now
+		slog.Warn("limit: the bucket cannot be used, so handlers wait", "bucket", l.kv.Bucket(), "key", k.bucketKey, "error", err)
+	}
+}
+
+// read reads the record of a key. A replica that is behind may answer, so an older one than the last is an error.
+func (l *Limiter) read(ctx context.Context, k *key) error {
+	entry, err := l.kv.Get(ctx, k.bucketKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.know(k, record{}, 0, l.clock().mono)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !l.seen(entry) {
+		return errors.New("limit: a replica of the bucket is behind")
+	}
+	return nil
+}
+
+// seen takes note of a record, and reports whether the newest one is known now.
+func (l *Limiter) seen(entry jetstream.KeyValueEntry) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.inBucket[entry.Key()]
+	if k == nil || entry.Revision() < k.revision || entry.Revision() == k.revision && k.known {
+		return k != nil && k.known // by the watcher, which can be ahead of a read
+	}
+	r, err := decode(entry.Value())
+	if err != nil {
+		slog.Warn("limit: the record of a key cannot be read, so its handlers wait for TTL and Window", "key", k.bucketKey, "error", err)
+		r = record{Holders: []holder{l.cfg.unknown()}}
+	}
+	l.know(k, r, entry.Revision(), l.clock().mono)
+	return true
+}
+
+// know takes note of a record that is newer than the last one.
+func (l *Limiter) know(k *key, r record, revision uint64, at time.Duration) {
+	if now := l.clock(); k.held && r.of(l.id).ID == "" {
+		if l.valid(k, now) { // Nobody removes this process so early.
+			slog.Warn("limit: another hand has changed or deleted the record of a key, so its handlers wait for TTL and Window", "key", k.bucketKey)
+			r.Holders = append(r.Holders, l.cfg.unknown())
+		} else {
+			k.used = 0 // The process that removed this one has counted them.
+		}
+		k.held, k.hand, k.slots = false, 0, k.running
+	}
+	k.known, k.rec, k.revision, k.read = true, r, revision, at
+	k.contended = slices.ContainsFunc(r.Holders, func(h holder) bool { return h.ID != l.id && h.Lacks == lacksRun })
+	k.notify()
+}
