@@ -116,6 +116,9 @@ func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) er
 		defer service.Stop()
 		h, set.run.batch = listed(service, h), listedBatch(service, set.run.batch)
 	}
+	if set.run.limiter != nil {
+		h = limited(&set.run, h)
+	}
 	set.run.onStart()
 	r := s.open(callConsume, set, h, nil)
 	r.report.Log.Debug("jetpull: consuming", "concurrency", set.run.Workers)
@@ -133,6 +136,25 @@ func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) er
 		return errors.Join(s.wrapError("consume", err), drained)
 	}
 	return drained
+}
+
+// limited is h with a context that ends when the limiter's right is lost. That of a batch ends when one message has lost it.
+func limited(o *runSettings, h Handler) Handler {
+	if batch := o.batch; batch != nil {
+		o.batch = func(ctx context.Context, ms []*Msg) error {
+			for _, m := range ms {
+				var end func()
+				ctx, end = o.limiter.Context(ctx, o.limitKey(m))
+				defer end()
+			}
+			return batch(ctx, ms)
+		}
+	}
+	return func(ctx context.Context, m *Msg) error {
+		ctx, end := o.limiter.Context(ctx, o.limitKey(m))
+		defer end()
+		return h(ctx, m)
+	}
 }
 
 // listed is h, with its messages on the list of a service.

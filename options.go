@@ -11,6 +11,7 @@ import (
 
 	"github.com/jetpull/jetpull/internal/crash"
 	"github.com/jetpull/jetpull/internal/wire"
+	"github.com/jetpull/jetpull/limit"
 )
 
 // The types of options, by the calls that can use them. An option that a call cannot use does not compile.
@@ -326,6 +327,16 @@ func DrainTimeout(d time.Duration) HandlerOption {
 // [Prefetch] that leaves no message waiting, and with DrainTimeout(0), the option is refused.
 func DrainBuffered() ConsumeOption {
 	return consumeOption{option{"DrainBuffered", func(s *settings) { s.run.DrainBuffered = true }, ""}}
+}
+
+// Limited makes messages of a key begin as the limiter allows, over all processes that have opened it. A message that may not begin yet waits without
+// a worker, and others go on until what was read ahead is used up: see [Prefetch]. That is no attempt. With Concurrent, the context of a handler ends
+// with [limit.ErrLost] when other processes may run handlers of its key instead. The function must not block. No limit by default.
+func Limited(l *limit.Limiter, key func(*Msg) string) HandlerOption {
+	return handlerOption{consumeOption{option{"Limited", func(s *settings) { s.run.limiter, s.run.limitKey = l, key }, cmp.Or(
+		problem(l == nil, "the limiter is nil; make one with limit.Open, or leave the option out"),
+		problem(key == nil, nilFunction),
+	)}}}
 }
 
 // Named makes Consume answer requests of the account: which messages its handlers have, since when and at which attempt, how many wait, and to

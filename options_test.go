@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/limit"
 )
 
 // policies are consumers of stream S, by name, beside the plain one C.
@@ -156,6 +157,7 @@ var everyOption = []struct {
 	{name: "MaxCrashes", option: jetpull.MaxCrashes(1, crashes{}), uses: "Consume"},
 	{name: "ExpiresAt", option: jetpull.ExpiresAt(func(*jetpull.Msg) time.Time { return time.Time{} }), uses: "Consume"},
 	{name: "DeadLetter", option: jetpull.DeadLetter("dead.a"), uses: "Consume", with: defaults(jetpull.MaxAttempts(5))},
+	{name: "Limited", option: jetpull.Limited(&limit.Limiter{}, (*jetpull.Msg).Subject), uses: "Consume"},
 	{name: "Named", option: jetpull.Named("loaders-2"), uses: "Consume"},
 	{name: "HandlerTimeout", option: jetpull.HandlerTimeout(time.Minute), uses: "Consume"},
 	{name: "ManualAck", option: jetpull.ManualAck(), uses: "Consume"},
@@ -281,6 +283,10 @@ var refusals = []struct {
 		says: []string{"2", leave, create},
 	},
 	{call: "Consume", name: "ExpiresAt", opts: []jetpull.SubscribeOption{jetpull.ExpiresAt(nil)}},
+	{
+		call: "Consume", name: "Limited",
+		opts: []jetpull.SubscribeOption{jetpull.Limited(nil, (*jetpull.Msg).Subject), jetpull.Limited(&limit.Limiter{}, nil)},
+	},
 	{call: "Consume", name: "Named", opts: []jetpull.SubscribeOption{jetpull.Named(""), jetpull.Named("a b"), jetpull.Named("a.b")}, says: []string{"letters"}},
 	{call: "Consume", name: "DeadLetter", opts: []jetpull.SubscribeOption{jetpull.DeadLetter("dead.a")}, says: []string{"needs MaxAttempts", onlyHere}},
 	{

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -89,7 +90,7 @@ func (s *Subscription) open(c callKind, set *settings, h Handler, before *run) *
 		pool.Workers = 1
 	} else {
 		ops.Handle, ops.Key = h, o.orderedBy
-		if o.expiresAt != nil || o.crashes != nil {
+		if o.expiresAt != nil || o.crashes != nil || o.limiter != nil {
 			ops.Begin = r.begin
 		}
 		if o.batch != nil {
@@ -150,19 +151,37 @@ func (r *run) ops() worker.Ops[*Msg] {
 // errExpired gives up a message by ExpiresAt.
 var errExpired = &worker.Refusal{Reason: "expired"}
 
-// begin says whether a message may begin, by ExpiresAt and MaxCrashes.
-func (r *run) begin(ctx context.Context, m *Msg) (end func(), err error) {
+// begin says whether a message may begin, by ExpiresAt, MaxCrashes and Limited.
+func (r *run) begin(ctx context.Context, m *Msg) (func(), error) {
 	o := &r.set.run
 	if o.expiresAt != nil {
 		if at := o.expiresAt(m); !at.IsZero() && !time.Now().Before(at) {
 			return nil, errExpired
 		}
 	}
+	recorded := func() {}
 	if o.crashes != nil && crash.WasDelivered(ctx, m.Sequence(), m.Delivered()) {
 		id, _, _ := m.identify()
-		return o.crashes.Begin(ctx, crash.Message{Stream: r.sub.stream, Consumer: r.sub.consumer, ID: id})
+		end, err := o.crashes.Begin(ctx, crash.Message{Stream: r.sub.stream, Consumer: r.sub.consumer, ID: id})
+		if err != nil {
+			return nil, err
+		}
+		recorded = end
 	}
-	return func() {}, nil
+	if o.limiter == nil {
+		return recorded, nil
+	}
+	key := o.limitKey(m)
+	release, err := o.limiter.TryAcquire(key)
+	switch {
+	case err != nil: // it is closed
+		recorded()
+		return nil, &worker.Wait{Until: worker.For(time.Second), Err: fmt.Errorf("jetpull: Limited: %w", err)}
+	case release == nil:
+		recorded()
+		return nil, &worker.Wait{Until: func(ctx context.Context) { _ = o.limiter.Await(ctx, key) }}
+	}
+	return func() { release(); recorded() }, nil
 }
 
 // failureOf is the part of a batch's error that a message has.

@@ -16,6 +16,7 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/worker"
+	"github.com/jetpull/jetpull/limit"
 )
 
 const (
@@ -69,6 +70,8 @@ type runSettings struct {
 	named         string         // of the service; empty: there is none
 	batch         BatchHandler   // of ConsumeBatch
 	expiresAt     func(*Msg) time.Time
+	limiter       *limit.Limiter // nil: no limit
+	limitKey      func(*Msg) string
 	deadHere      bool // the consumer's own stream stores dead letters
 	use           []Middleware
 	onError       func(error)

@@ -19,6 +19,7 @@ type key struct {
 
 	waiters []chan struct{} // the callers of Acquire that wait; the first gets a signal when it may be its turn
 	waiting time.Duration   // since when this process waits
+	offer   *time.Timer     // a caller of Await has returned, and has not called TryAcquire yet; nil: none has
 	hand    int             // handlers that may begin
 	used    int             // handlers that have begun, and are not reported
 	last    time.Duration   // when the last of them began
@@ -118,7 +119,7 @@ func (l *Limiter) check(k *key) {
 
 // signal wakes the first caller that waits.
 func (k *key) signal() {
-	if len(k.waiters) > 0 {
+	if len(k.waiters) > 0 && k.offer == nil {
 		select {
 		case k.waiters[0] <- struct{}{}:
 		default:
@@ -126,8 +127,33 @@ func (k *key) signal() {
 	}
 }
 
-// await waits for the caller's turn. It is called with the lock, which it releases while it waits.
-func (l *Limiter) await(ctx context.Context, k *key) (release func(), err error) {
+// offerLasts is how long the other callers wait for one whose turn it is.
+const offerLasts = 100 * time.Millisecond
+
+// offered gives the turn to a caller of Await.
+func (l *Limiter) offered(k *key) {
+	var offer *time.Timer
+	offer = time.AfterFunc(offerLasts, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if k.offer == offer {
+			k.accepted()
+		}
+	})
+	k.offer = offer
+}
+
+// accepted ends an offer.
+func (k *key) accepted() {
+	if k.offer != nil {
+		k.offer.Stop()
+		k.offer = nil
+		k.signal()
+	}
+}
+
+// await waits for the caller's turn, and begins a handler. It is called with the lock, which it releases while it waits.
+func (l *Limiter) await(ctx context.Context, k *key, begin func(moment)) error {
 	w := make(chan struct{}, 1)
 	if k.waiters = append(k.waiters, w); len(k.waiters) == 1 {
 		k.waiting = l.clock().mono
@@ -149,11 +175,12 @@ func (l *Limiter) await(ctx context.Context, k *key) (release func(), err error)
 		now := l.clock()
 		switch {
 		case l.closing:
-			return nil, ErrClosed
+			return ErrClosed
 		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
-		case k.waiters[0] == w && l.ready(k, now):
-			return l.begin(k, now), nil
+			return context.Cause(ctx)
+		case k.waiters[0] == w && k.offer == nil && l.ready(k, now):
+			begin(now)
+			return nil
 		}
 	}
 }

@@ -139,7 +139,38 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (release func(), err 
 	if now := l.clock(); len(k.waiters) == 0 && l.ready(k, now) {
 		return l.begin(k, now), nil
 	}
-	return l.await(ctx, k)
+	err = l.await(ctx, k, func(now moment) { release = l.begin(k, now) })
+	return release, err
+}
+
+// TryAcquire is Acquire for a caller that cannot wait. A nil release says that no handler of the key may begin now: try again after [Limiter.Await].
+func (l *Limiter) TryAcquire(key string) (release func(), err error) {
+	if l == nil || l.kv == nil {
+		return nil, ErrClosed
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closing {
+		return nil, ErrClosed
+	}
+	k, now := l.keyOf(key), l.clock()
+	if (len(k.waiters) == 0 || k.offer != nil) && l.ready(k, now) {
+		release = l.begin(k, now)
+	}
+	k.accepted()
+	return release, nil
+}
+
+// Await waits until TryAcquire can succeed for one caller more. Those that wait for a key get their turns one after the other. Its errors are those of
+// Acquire.
+func (l *Limiter) Await(ctx context.Context, key string) error {
+	if l == nil || l.kv == nil {
+		return ErrClosed
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.keyOf(key)
+	return l.await(ctx, k, func(moment) { l.offered(k) })
 }
 
 // Context returns a copy of ctx for a handler of the key that Acquire has let begin. It also ends, with the cause [ErrLost], when other processes

@@ -30,7 +30,7 @@ var functions = map[string]map[string]any{
 		"DrainBuffered": jetpull.DrainBuffered,
 		"DrainTimeout":  jetpull.DrainTimeout, "FillBatch": jetpull.FillBatch, "Group": jetpull.Group, "HandlerTimeout": jetpull.HandlerTimeout,
 		"Heartbeat": jetpull.Heartbeat, "KeepAlive": jetpull.KeepAlive, "Logger": jetpull.Logger, "ManualAck": jetpull.ManualAck,
-		"MaxAttempts": jetpull.MaxAttempts, "MaxCrashes": jetpull.MaxCrashes, "ExpiresAt": jetpull.ExpiresAt, "Named": jetpull.Named,
+		"MaxAttempts": jetpull.MaxAttempts, "MaxCrashes": jetpull.MaxCrashes, "Limited": jetpull.Limited, "ExpiresAt": jetpull.ExpiresAt, "Named": jetpull.Named,
 		"MaxBytes": jetpull.MaxBytes, "MaxWait": jetpull.MaxWait, "MinAckPending": jetpull.MinAckPending,
 		"MinPending": jetpull.MinPending, "NoWait": jetpull.NoWait, "OnError": jetpull.OnError, "OnEvent": jetpull.OnEvent, "OnPin": jetpull.OnPin,
 		"OnStart": jetpull.OnStart, "OnUnpin": jetpull.OnUnpin, "OrderedBy": jetpull.OrderedBy, "Prefetch": jetpull.Prefetch,

@@ -76,7 +76,7 @@ func (c *Counter) Begin(ctx context.Context, m Message) (end func(), err error) 
 	key := m.key()
 	before, revision, err := c.read(ctx, key)
 	if err != nil {
-		return nil, &worker.Wait{For: afterOutage, Err: fmt.Errorf("jetpull: MaxCrashes: key %q of bucket %q: %w", key, c.Marks.Bucket(), err)}
+		return nil, &worker.Wait{Until: worker.For(afterOutage), Err: fmt.Errorf("jetpull: MaxCrashes: key %q of bucket %q: %w", key, c.Marks.Bucket(), err)}
 	}
 	if before.Starts >= c.Most {
 		return nil, &worker.Refusal{Reason: fmt.Sprintf("its process ended %d times while it was handled", before.Starts)}
@@ -84,7 +84,7 @@ func (c *Counter) Begin(ctx context.Context, m Message) (end func(), err error) 
 	release := func() {}
 	if before.Starts > 0 {
 		if !suspect.TryLock() {
-			return nil, &worker.Wait{For: afterSuspect}
+			return nil, &worker.Wait{Until: worker.For(afterSuspect)}
 		}
 		release = suspect.Unlock
 	}
@@ -96,7 +96,7 @@ func (c *Counter) Begin(ctx context.Context, m Message) (end func(), err error) 
 	}
 	if err != nil {
 		release()
-		return nil, &worker.Wait{For: afterOutage, Err: fmt.Errorf("jetpull: MaxCrashes: key %q of bucket %q: %w", key, c.Marks.Bucket(), err)}
+		return nil, &worker.Wait{Until: worker.For(afterOutage), Err: fmt.Errorf("jetpull: MaxCrashes: key %q of bucket %q: %w", key, c.Marks.Bucket(), err)}
 	}
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerMost)

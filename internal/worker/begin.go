@@ -2,17 +2,33 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
-// Wait is the error of a message that cannot begin yet. It is tried again after a time, and that is no attempt.
+// Wait is the error of a message that cannot begin yet. It is tried again, and that is no attempt.
 type Wait struct {
-	For time.Duration
-	Err error // what went wrong; nil: nothing
+	Until func(context.Context) // returns when it is to be tried again, and when the context ends
+	Err   error                 // what went wrong; nil: nothing
+}
+
+// For is the Until of a message that is tried again after a time.
+func For(d time.Duration) func(context.Context) {
+	return func(ctx context.Context) {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // Error says why.
-func (w *Wait) Error() string { return Line("cannot begin: " + deadReason(w.Err)) }
+func (w *Wait) Error() string { return fmt.Sprintf("cannot begin yet: %v", w.Err) }
+
+// Unwrap returns Err.
+func (w *Wait) Unwrap() error { return w.Err }
 
 // Refusal is the error of a message that is given up before its handler begins.
 type Refusal struct{ Reason string }
@@ -44,22 +60,40 @@ func (p *Pool[M]) hold(ctx context.Context, s *slot[M], e *entry[M], w *Wait) (a
 	q.mu.Lock()
 	last := q.consumer.isLast(e.delivered)
 	if !q.stopped {
-		p.putBack(s, e, w.For)
+		p.putBack(s, e)
+		e.waits = w
+		p.workers.Go(func() { p.wakeAfter(ctx, e, w) })
 		q.mu.Unlock()
 		return false
 	}
 	q.mu.Unlock()
 	if last || p.set.DrainBuffered {
-		timer := time.NewTimer(w.For)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
+		if w.Until(ctx); ctx.Err() == nil {
 			return true
-		case <-ctx.Done():
 		}
 	}
 	p.giveBack(e)
 	return false
+}
+
+// wakeAfter makes a message ready when it can be tried again, unless the call has ended.
+func (p *Pool[M]) wakeAfter(ctx context.Context, e *entry[M], w *Wait) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	w.Until(ctx)
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	if e.waits == w {
+		e.waits = nil
+		p.queue.wake(e)
+	}
 }
 
 // giveBack hands back a message that its worker has not begun.

@@ -30,6 +30,7 @@ type entry[M any] struct {
 	since   pull.At    // when it arrived, or was last reported in progress
 	retries int        // in place
 	due     pull.At    // when it is retried in place; 0: it is not
+	waits   *Wait      // it could not begin; nil: it is ready, or was not tried
 	taken   bool       // by a worker
 	parked  bool       // its handler has returned without settling it
 	insists bool       // its worker waits for its dead letter to be stored
@@ -319,7 +320,7 @@ func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 		}
 	}
 	for _, e := range waiting {
-		if e.due = 0; keep(e) {
+		if e.due, e.waits = 0, nil; keep(e) {
 			q.enqueue(e)
 		} else {
 			q.remove(e)

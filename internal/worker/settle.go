@@ -3,8 +3,6 @@ package worker
 import (
 	"math/rand/v2"
 	"time"
-
-	"github.com/jetpull/jetpull/internal/pull"
 )
 
 // acknowledge acknowledges e, perhaps with others. It is removed, and remembered, when its worker asks for the next message.
@@ -97,15 +95,11 @@ func (p *Pool[M]) delay(c Consumer, attempts int) time.Duration {
 	return d + time.Duration((rand.Float64()*2-1)*float64(d)/5)
 }
 
-// putBack takes e from its worker until its delay is over. The queue's lock is held.
-func (p *Pool[M]) putBack(s *slot[M], e *entry[M], delay time.Duration) (now pull.At) {
-	now = p.ops.Now()
+// putBack takes e from its worker. The queue's lock is held.
+func (p *Pool[M]) putBack(s *slot[M], e *entry[M]) {
 	s.e = nil
 	p.queue.running--
 	e.taken, e.msg = false, e.latest
-	e.due = max(1, now+delay)
-	p.checkWithin(now, delay)
-	return now
 }
 
 // retryInPlace keeps e, first of its key, until its delay is over. It reports false if the call has ended.
@@ -116,8 +110,11 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 		q.mu.Unlock()
 		return false
 	}
+	p.putBack(s, e)
 	e.retries++
-	e.since = p.putBack(s, e, delay)
+	e.since = p.ops.Now()
+	e.due = max(1, e.since+delay)
+	p.checkWithin(e.since, delay)
 	m := e.msg
 	q.mu.Unlock()
 	_ = p.ops.InProgress(m) // its handler may have taken nearly all of AckWait, without KeepAlive

@@ -141,7 +141,7 @@ func (s *stage) begin(_ context.Context, m *msg) (func(), error) {
 		panic(do)
 	case do != "":
 		s.note("w%d", m.id.Seq)
-		return nil, &Wait{For: script.Duration(strings.TrimPrefix(do, "wait="))}
+		return nil, &Wait{Until: For(script.Duration(strings.TrimPrefix(do, "wait=")))}
 	}
 	return func() { s.note("e%d", m.id.Seq) }, nil
 }
