@@ -169,6 +169,9 @@ func (l *Limiter) Await(ctx context.Context, key string) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closing {
+		return ErrClosed
+	}
 	k := l.keyOf(key)
 	return l.await(ctx, k, func(moment) { l.offered(k) })
 }

@@ -53,7 +53,7 @@ func (p *Pool[M]) begin(ctx context.Context, e *entry[M]) (end func(), err error
 }
 
 // hold keeps a message that cannot begin yet, without a worker. In a drain nothing else can begin, so the worker waits and reports true: try again.
-// What need not be handled in the drain is handed back.
+// A message that need not be handled in the drain is handed back.
 func (p *Pool[M]) hold(ctx context.Context, s *slot[M], e *entry[M], w *Wait) (again bool) {
 	p.ops.Report.Error(w.Err)
 	q := &p.queue

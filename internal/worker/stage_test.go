@@ -201,7 +201,7 @@ func (s *stage) ops() Ops[*msg] {
 //	settle 3 [nak] [unsaid]    what a handler left unsettled is settled; unsaid: the pool gets to know with said
 //	changed (the configuration), refused (dead letters are refused), accepted
 //
-// h1 is a handler that begins, w1 a message that may not begin yet, e1 one whose end is told after its handler. The other effects are ack1, nak:1s 1, term:reason 1, wpi1, dead1,
+// h1 is a handler that begins, w1 a message that may not begin yet, e1 the end of one that has begun. The other effects are ack1, nak:1s 1, term:reason 1, wpi1, dead1,
 // back1, n1, run with the numbers of its error, and the reports last[1], nokey1.
 func play(t *testing.T, text string) {
 	s := newStage(t)
