@@ -63,10 +63,10 @@ func (i *inbox) prune(ctx context.Context, d *dialect, m *jetpull.Msg, meta *jet
 			meta.Stream, meta.Consumer, f.created, f.acked, f.since, f.pruned)
 		return err
 	}
-	if err := i.deleteUpTo(ctx, d, meta, f.pruned); err != nil {
+	next := f.next(info, i.keep)
+	if err := i.deleteUpTo(ctx, d, meta, min(f.pruned, next.pruned)); err != nil { // no more than is stored, and nothing that a reset delivers
 		return err
 	}
-	next := f.next(info, i.keep)
 	if next == f {
 		return nil
 	}

@@ -176,7 +176,9 @@ func TestEffectsAreExact(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, int(info.Delivered.Consumer), *messages, "some were redelivered")
 		kept := number(t, db, "SELECT count(*) FROM jetpull_inbox")
-		require.Less(t, kept, *messages, "rows are deleted meanwhile")
+		if *messages >= 10_000 { // in the short form, too few of the thousandth deliveries can end well
+			require.Less(t, kept, *messages/2, "rows are deleted meanwhile")
+		}
 		t.Logf("%d messages in %d deliveries; %d rows are left", *messages, info.Delivered.Consumer, kept)
 	})
 }

@@ -119,7 +119,7 @@ func effects(t *testing.T, db *sql.DB) int { return number(t, db, "SELECT count(
 
 // effect is the application's part: a row for each call.
 func effect(ctx context.Context, tx *sql.Tx, m *jetpull.Msg) error {
-	_, err := tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO effects (n) VALUES (%d)", m.Sequence()))
+	_, err := tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO effects (n) VALUES (%d)", int64(m.Sequence())))
 	return err
 }
 
