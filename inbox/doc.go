@@ -6,12 +6,12 @@
 // Two consumers of a stream, and two streams of the same name after one another, have identities of their own.
 //
 // [Migrate] creates the tables jetpull_inbox and jetpull_inbox_floors. The package needs no driver: it asks the database which kind it is.
-// It is tested on PostgreSQL 15 and SQLite 3.53. On MariaDB 10.11 its tests were run by hand. MySQL 8 has the same statements and was not
+// It is tested on PostgreSQL 15 and SQLite 3. Its tests were also run by hand on MariaDB 10.11. MySQL itself gets the same statements, and was not
 // tested.
 //
 // # The function
 //
-// The function has its effects through its transaction alone. What it does elsewhere can happen again. It returns each error of its
+// The function has its effects through its transaction alone. Other effects can happen again. It returns each error of its
 // statements: after some, such as a deadlock on MySQL, the database has ended the transaction, and later statements would count alone. It
 // neither ends the transaction nor settles the message. Its errors are those of a [jetpull.Handler]: after any of them, also
 // [jetpull.Retry] and [jetpull.Terminate], and after a panic, the transaction is rolled back.
