@@ -6,8 +6,8 @@
 // Two consumers of a stream, and two streams of the same name after one another, have identities of their own.
 //
 // [Migrate] creates the tables jetpull_inbox and jetpull_inbox_floors. The package needs no driver: it asks the database which kind it is.
-// It is tested on PostgreSQL 15 and SQLite 3. Most of its tests were also run by hand on MariaDB 10.11. MySQL itself gets the same statements, and was not
-// tested.
+// It is tested on PostgreSQL 15 and SQLite 3. Most of its tests were also run by hand on MariaDB 10.11. MySQL itself gets the same
+// statements, and was not tested.
 //
 // # The function
 //
