@@ -35,11 +35,11 @@ PLAIN   := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -vet=off $(NODEBUG)'
 # The number of packages that are tested at a time. It is one more than the processors, because many tests mostly wait. The longest begin first.
 PACKAGES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # The packages that test-race leaves out: benchmarks alone, the relay's simulation, which has a line of its own, and PROGRAMS.
-UNTESTED := /bench(/(broker|client|feed|partition|relay))?$$|/relay/internal/sim$$|/cmd/jetpull(/browser)?$$|/test/(limit|partition|security)$$|/examples/
+UNTESTED := /bench(/(broker|client|feed|partition|relay))?$$|/relay/internal/sim$$|/cmd/jetpull(/browser)?$$|/test/(inbox|limit|partition|security|workers)$$|/examples/
 LONGEST  := ./feed ./relay ./test ./broker ./broker/internal/journal . ./broker/internal/httpapi ./test/model ./partition
 # Packages whose tests run programs, or open pages in a browser. What these programs are made of is tested under the race detector in its own
 # packages, and nightly tests these under it too: there it takes them four times the processor time.
-PROGRAMS := ./cmd/jetpull/browser ./cmd/jetpull ./test/limit ./test/partition ./test/security ./bench ./bench/client ./examples/...
+PROGRAMS := ./cmd/jetpull/browser ./cmd/jetpull ./test/inbox ./test/limit ./test/partition ./test/security ./test/workers ./bench ./bench/client ./examples/...
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -148,6 +148,7 @@ nightly-simulation: sim-planted sim soak ## Run the simulations of nightly
 nightly-tests: FUZZTIME = 2000000x
 nightly-tests: lint fuzz ## Run the linter, the fuzz targets and all tests of nightly
 	$(GO) test $(RACE) -timeout 2h -count 1 -skip '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) work
+	$(GO) test ./test/inbox -v -run '^TestEffectsAreExact$$' -timeout 0 -count 1 $(TESTARGS) -inbox.messages 100000 -inbox.faults 300
 	$(GO) test ./test/partition -v -timeout 0 -count 1 $(TESTARGS) -partition.messages 200000 -partition.partitions 64 -partition.faults 104
 
 bench: ## Compare the client with nats.go; writes figures and a chart to out/bench

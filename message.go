@@ -106,6 +106,14 @@ func (m *Msg) Delivered() uint64 {
 	return m.ack().Delivered
 }
 
+// ConsumerInfo asks the server for the current state of the consumer that delivered the message, as [Subscription.Info] does.
+func (m *Msg) ConsumerInfo(ctx context.Context) (*jetstream.ConsumerInfo, error) {
+	if err := m.bound(); err != nil {
+		return nil, err
+	}
+	return m.sub.Info(ctx)
+}
+
 // ack is what the reply subject says, without its names.
 func (m *Msg) ack() wire.Ack {
 	if m.sub == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/inbox"
 	"github.com/jetpull/jetpull/jetpulltest"
 	"github.com/jetpull/jetpull/limit"
 	"github.com/jetpull/jetpull/natsembed"
@@ -42,6 +43,7 @@ var functions = map[string]map[string]any{
 		"Member": partition.Member, "Logger": partition.Logger, "OnAssign": partition.OnAssign, "OnRevoke": partition.OnRevoke, "With": partition.With,
 	},
 	module + "/limit":     {"Open": limit.Open},
+	module + "/inbox":     {"Handler": inbox.Handler, "Keep": inbox.Keep, "Logger": inbox.Logger, "Migrate": inbox.Migrate},
 	module + "/natsembed": {"Connect": natsembed.Connect, "Start": natsembed.Start, "ParseSync": natsembed.ParseSync, "SyncEvery": natsembed.SyncEvery},
 	module + "/jetpulltest": {
 		"NewMsg": jetpulltest.NewMsg, "Handle": jetpulltest.Handle, "OutcomeOf": jetpulltest.OutcomeOf, "NewRecorder": jetpulltest.NewRecorder,

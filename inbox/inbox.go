@@ -1,0 +1,130 @@
+package inbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+)
+
+// keepDefault is longer than the two minutes after which nats-server syncs its files by default.
+const keepDefault = 5 * time.Minute
+
+// Option is an option of [Handler].
+type Option func(*inbox)
+
+// Keep sets how long the identity of a message stays after the consumer's acknowledgement floor has reached it. A server that forgets
+// acknowledgements of a shorter time repeats no effect. The default is five minutes. 0 or less deletes as soon as possible.
+func Keep(d time.Duration) Option { return func(i *inbox) { i.keep = max(d, 0) } }
+
+// Logger sets where a failure to delete rows is logged, at level warn. The default, also for nil, is slog.Default().
+func Logger(l *slog.Logger) Option { return func(i *inbox) { i.log = l } }
+
+// inbox is what the calls of one handler share.
+type inbox struct {
+	db    *sql.DB
+	f     func(ctx context.Context, tx *sql.Tx, m *jetpull.Msg) error
+	keep  time.Duration
+	log   *slog.Logger
+	known atomic.Pointer[dialect] // nil until the database has answered
+}
+
+// Handler returns a handler that runs f once for each message, in a transaction of db with the default isolation, and commits. If f was
+// committed before, the message is acknowledged without it. After an error, which is returned as it is, or a panic of f, or if the context
+// ends before the commit, the transaction is rolled back, and the message is retried. If db or f is nil it returns nil, which Consume refuses.
+func Handler(db *sql.DB, f func(ctx context.Context, tx *sql.Tx, m *jetpull.Msg) error, opts ...Option) jetpull.Handler {
+	if db == nil || f == nil {
+		return nil
+	}
+	i := &inbox{db: db, f: f, keep: keepDefault}
+	for _, o := range opts {
+		if o != nil {
+			o(i)
+		}
+	}
+	if i.log == nil {
+		i.log = slog.Default()
+	}
+	return i.handle
+}
+
+func (i *inbox) handle(ctx context.Context, m *jetpull.Msg) error {
+	meta, err := m.Metadata()
+	if err != nil {
+		return err
+	}
+	d := i.known.Load()
+	if d == nil {
+		if d, err = dialectOf(ctx, i.db); err != nil {
+			return err
+		}
+		i.known.Store(d)
+	}
+	if err := i.once(ctx, d, m, meta); err != nil {
+		return err
+	}
+	if meta.Sequence.Consumer%pruneEvery == 0 { // one process of many prunes, whichever this delivery went to
+		if err := i.prune(ctx, d, m, meta); err != nil && ctx.Err() == nil {
+			i.log.WarnContext(ctx, "inbox: rows of acknowledged messages stay", "stream", meta.Stream, "consumer", meta.Consumer, "error", err)
+		}
+	}
+	return nil
+}
+
+// once runs the function with its transaction, unless that was committed before.
+func (i *inbox) once(ctx context.Context, d *dialect, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
+	tx, err := i.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("inbox: begin a transaction: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	fresh, err := d.claim(ctx, tx, m, meta)
+	if err != nil || !fresh {
+		return err
+	}
+	if err := i.f(ctx, tx, m); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("inbox: commit message %d of stream %s: %w", meta.Sequence.Stream, meta.Stream, err)
+	}
+	return nil
+}
+
+// claim inserts the identity of a message. It is the first statement of its transaction, so that SQLite locks before it reads. It reports
+// false if the message was handled. The insert has waited for other transactions that handle the message, and for those that delete
+// its row, so the sequence up to which rows may be gone is read after it.
+func (d *dialect) claim(ctx context.Context, tx *sql.Tx, m *jetpull.Msg, meta *jetstream.MsgMetadata) (fresh bool, err error) {
+	fail := func(what string, err error) (bool, error) {
+		return false, fmt.Errorf("inbox: %s message %d of stream %s: %w", what, meta.Sequence.Stream, meta.Stream, err)
+	}
+	sequence := int64(meta.Sequence.Stream) // another number for each, also beyond the largest int64
+	inserted, err := d.exec(ctx, tx, d.insert("jetpull_inbox (stream, consumer, sequence, stored) VALUES (?, ?, ?, ?)"),
+		meta.Stream, meta.Consumer, sequence, meta.Timestamp.UnixNano())
+	if err != nil {
+		return fail("insert the identity of", err)
+	}
+	if inserted == 0 {
+		return false, nil
+	}
+	var pruned int64
+	err = tx.QueryRowContext(ctx, d.bind("SELECT pruned FROM jetpull_inbox_floors WHERE stream = ? AND consumer = ?"), meta.Stream, meta.Consumer).
+		Scan(&pruned)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && sequence > pruned {
+		return true, nil
+	} else if err != nil {
+		return fail("read the floor for", err)
+	}
+	info, err := m.ConsumerInfo(ctx) // the row may have been there
+	if err != nil {
+		return fail("ask whether the server waits for", err)
+	}
+	return meta.Sequence.Stream > info.AckFloor.Stream, nil
+}
