@@ -40,9 +40,14 @@ const (
 	wirePkg      = module + "/internal/wire"
 	lifecyclePkg = module + "/internal/lifecycle"
 
+	limitPkg = module + "/limit"
+
 	natsModules = "github.com/nats-io"
 	natsClient  = natsModules + "/nats.go"
 )
+
+// withConnection are the packages of the client that may import nats.go: crash and limit have a bucket, and running answers requests.
+var withConnection = []string{module, transportPkg, limitPkg, module + "/internal/crash", module + "/internal/running"}
 
 // impure are the parts of the standard library that the pull engine may not import.
 var impure = []string{"sync", "context", "net", "os", "log/slog"}
@@ -203,14 +208,14 @@ func clientViolations(g graph) []string {
 					found = append(found, fmt.Sprintf("%s imports %s, which the client may not need", from, to))
 				}
 			case within(to, module):
-				if !within(to, module+"/internal") {
-					found = append(found, fmt.Sprintf("%s imports %s: of this module the client uses internal only", from, to))
+				if !within(to, module+"/internal") && to != limitPkg {
+					found = append(found, fmt.Sprintf("%s imports %s: of this module the client uses internal only, and limit", from, to))
 				} else if !seen[to] {
 					seen[to] = true
 					queue = append(queue, to)
 				}
-			case within(to, natsClient) && from != module && from != transportPkg:
-				found = append(found, fmt.Sprintf("%s imports %s: of the client only the root package and %s may", from, to, transportPkg))
+			case within(to, natsClient) && !slices.Contains(withConnection, from):
+				found = append(found, fmt.Sprintf("%s imports %s: of the client only the root package and %s may", from, to, strings.Join(withConnection[1:], ", ")))
 			case !withinAny(to, clientModules):
 				found = append(found, fmt.Sprintf("%s imports %s: the client has no dependency but %s",
 					from, to, strings.Join(clientModules, ", ")))

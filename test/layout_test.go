@@ -18,14 +18,16 @@ import (
 )
 
 // clientDirs are the directories of the client's packages. The root's is "".
-var clientDirs = []string{"", "internal/pull", "internal/transport", "internal/worker", "internal/wire", "internal/lifecycle"}
+var clientDirs = []string{
+	"", "internal/pull", "internal/transport", "internal/worker", "internal/wire", "internal/lifecycle", "internal/crash", "internal/running",
+}
 
 // The client is small enough to be owned, and stays so. A line is a line of a
 // file that is no test, comments and blank ones included.
 const (
-	rootLines, rootFiles = 2950, 15
-	clientLines          = 8150
-	testLines            = 15700 // of its tests, those on real servers and the simulation included
+	rootLines, rootFiles = 3260, 15
+	clientLines          = 9100
+	testLines            = 16300 // of its tests, those on real servers and the simulation included
 )
 
 // clientFiles are the sources of the client, tests left out.

@@ -22,17 +22,19 @@ import (
 var usesOfOptions = map[string]string{
 	"MaxWait NoWait":                "Next AckNext Fetch",
 	"FillBatch":                     "Fetch",
-	"KeepAlive StopAfter":           "Messages Consume",
-	"AwaitConsumer":                 "Messages Consume",
-	"Logger Prefetch PrefetchBytes": "Messages Consume With",
-	"Concurrency OrderedBy Use":     "Consume With",
-	"RetryDelays MaxAttempts":       "Consume With",
-	"DeadLetter ManualAck":          "Consume With",
-	"HandlerTimeout DrainTimeout":   "Consume With",
-	"OnError OnEvent":               "Consume With",
-	"DrainBuffered OnStart":         "Consume",
+	"KeepAlive StopAfter":           "Messages Consume ConsumeBatch",
+	"AwaitConsumer":                 "Messages Consume ConsumeBatch",
+	"Logger Prefetch PrefetchBytes": "Messages Consume ConsumeBatch With",
+	"Concurrency OrderedBy Use":     "Consume ConsumeBatch With",
+	"RetryDelays MaxAttempts":       "Consume ConsumeBatch With",
+	"DeadLetter ManualAck":          "Consume ConsumeBatch With",
+	"HandlerTimeout DrainTimeout":   "Consume ConsumeBatch With",
+	"MaxCrashes ExpiresAt":          "Consume ConsumeBatch With",
+	"Limited Named":                 "Consume ConsumeBatch With",
+	"OnError OnEvent":               "Consume ConsumeBatch With",
+	"DrainBuffered OnStart":         "Consume ConsumeBatch",
 	"OnPin OnUnpin":                 "",
-	"MaxBytes Heartbeat Group MinPending MinAckPending Priority": "Next AckNext Fetch Messages Consume",
+	"MaxBytes Heartbeat Group MinPending MinAckPending Priority": "Next AckNext Fetch Messages Consume ConsumeBatch",
 }
 
 // TestOptionsCompileWhereTheyWork has every exported function that returns an option, with every one that takes options.
@@ -62,7 +64,7 @@ func TestOptionsCompileWhereTheyWork(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, calls, 8)
+	require.Len(t, calls, 9)
 	for names, uses := range usesOfOptions {
 		for option := range strings.FieldsSeq(names) {
 			require.Contains(t, options, option)

@@ -28,7 +28,7 @@ const (
 var (
 	// suspect is held while the process handles a message that an earlier process began and did not end: one at a time.
 	suspect sync.Mutex
-	// self tells the records of this process, which has not ended, from those of others.
+	// self marks the records of this process, which has not ended.
 	self = nuid.Next()
 )
 

@@ -158,7 +158,7 @@ func TestABucketThatDoesNotAnswer(t *testing.T) {
 	require.Empty(t, b.values)
 }
 
-// What others write to the bucket counts nothing, and stops nothing.
+// A record that others have written and that cannot be read counts nothing, and stops nothing.
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	for _, value := range []string{"", "not json", `{"starts":-5}`, `{"starts":"x"}`, `[]`} {
 		c, b := newCounter(2)

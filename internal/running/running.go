@@ -1,5 +1,5 @@
-// Package running tells others of the account which messages the handlers of a Consume have, and cancels one of them. It is a service of nats.go's
-// micro.
+// Package running answers requests of the account for the messages that the handlers of a Consume have, and cancels one of them. It is a service of
+// nats.go's micro.
 package running
 
 import (
