@@ -1,6 +1,6 @@
 // Batch writes orders to an SQLite database, many in one transaction, and acknowledges those of a transaction together
 // when it is committed. An order that is delivered twice is in the table once. A batch that cannot be written is retried
-// later. Orders that no attempt can write go to a stream of dead letters.
+// later. An order that no attempt can write goes to a stream of dead letters.
 //
 // It needs nothing: without -nats it starts a server of its own, and without -db the database is in a temporary
 // folder. It ends by itself when all orders are written, and before that with Ctrl-C.
@@ -10,7 +10,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -20,7 +19,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
@@ -53,96 +51,34 @@ func main() {
 
 // writer writes batches.
 type writer struct {
-	db                               *sql.DB
-	js                               jetstream.JetStream
-	written, transactions, deadOrder int
+	db           *sql.DB
+	transactions int
 }
 
-// consume fetches batches until all orders are done with, or ctx ends. A batch has 100 orders, or what has come within
-// 100 ms. It has to be written within the consumer's AckWait.
-func (w *writer) consume(ctx context.Context, sub *jetpull.Subscription) error {
-	for w.written+w.deadOrder < orders && ctx.Err() == nil {
-		ms, err := sub.Fetch(ctx, batch, jetpull.FillBatch(), jetpull.MaxWait(100*time.Millisecond))
-		switch {
-		case err == nil:
-			w.handle(ctx, ms)
-		case ctx.Err() == nil && !errors.Is(err, jetpull.ErrTimeout):
-			return err
-		}
-	}
-	return nil
-}
-
-// handle writes a batch and settles each of its messages.
-func (w *writer) handle(ctx context.Context, ms []*jetpull.Msg) {
-	var good []*jetpull.Msg
-	var rows []order
-	for _, m := range ms {
-		var o order
-		if err := json.Unmarshal(m.Data(), &o); err != nil {
-			w.deadLetter(ctx, m, fmt.Errorf("no order: %w", err))
-			continue
-		}
-		good, rows = append(good, m), append(rows, o)
-	}
-	if len(good) == 0 {
-		return
-	}
-	if err := w.insert(ctx, rows); err != nil { // none of them is in the table
-		for _, m := range good {
-			if m.Delivered() >= attempts {
-				w.deadLetter(ctx, m, err)
-			} else {
-				retry(m)
-			}
-		}
-		return
-	}
-	w.written, w.transactions = w.written+len(good), w.transactions+1
-	// They are in the table, whatever comes of this. One that is not confirmed in time, here 5 s, is redelivered after
-	// AckWait, and its row is there by then.
-	if err := jetpull.ConfirmAcks(context.WithoutCancel(ctx), good...); err != nil {
-		log.Print(err)
-	}
-}
-
-// insert writes orders in one transaction. One that was written before changes nothing.
-func (w *writer) insert(ctx context.Context, rows []order) error {
+// write writes the orders of a batch in one transaction. One that was written before changes nothing. An order that cannot be read fails alone,
+// and if the transaction fails, all fail.
+func (w *writer) write(ctx context.Context, ms []*jetpull.Msg) error {
 	tx, err := w.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after Commit
-	for _, o := range rows {
+	failed := jetpull.BatchError{}
+	for _, m := range ms {
+		var o order
+		if err := json.Unmarshal(m.Data(), &o); err != nil {
+			failed[m] = fmt.Errorf("%w: %w", jetpull.ErrPayload, err) // no attempt can write it
+			continue
+		}
 		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (id, customer) VALUES (?, ?) ON CONFLICT DO NOTHING", o.ID, o.Customer); err != nil {
 			return err
 		}
 	}
-	return tx.Commit()
-}
-
-// retry has a message redelivered after a second, which doubles with each delivery.
-func retry(m *jetpull.Msg) {
-	if err := m.NakWithDelay(time.Second << min(m.Delivered()-1, 6)); err != nil {
-		log.Print(err) // it is redelivered after AckWait
+	if err := tx.Commit(); err != nil {
+		return err
 	}
-}
-
-// deadLetter ends a message when its copy is stored, and not before. The copy has the same message id at each try, so that
-// it is stored once.
-func (w *writer) deadLetter(ctx context.Context, m *jetpull.Msg, reason error) {
-	c := nats.NewMsg(deadSubject)
-	c.Data = m.Data()
-	c.Header.Set("Reason", reason.Error())
-	if _, err := w.js.PublishMsg(ctx, c, jetstream.WithMsgID(fmt.Sprintf("%s:%d", stream, m.Sequence()))); err != nil {
-		log.Print(err)
-		retry(m)
-		return
-	}
-	w.deadOrder++
-	if err := m.TermWithReason(reason.Error()); err != nil {
-		log.Print(err)
-	}
+	w.transactions++
+	return failed
 }
 
 func run(ctx context.Context, url, file string, out io.Writer) error {
@@ -182,15 +118,18 @@ func run(ctx context.Context, url, file string, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
-	w := &writer{db: db, js: js}
-	if err := w.consume(ctx, sub); err != nil {
+	w := &writer{db: db}
+	// A batch has 100 orders, or those that have come when its first one has waited for 100 ms.
+	err = sub.ConsumeBatch(ctx, batch, 100*time.Millisecond, w.write, jetpull.MaxAttempts(attempts), jetpull.DeadLetter(deadSubject),
+		jetpull.RetryDelays(time.Second, 10*time.Second, time.Minute), jetpull.StopAfter(orders))
+	if err != nil {
 		return err
 	}
 	var rows int
 	if err := db.QueryRowContext(context.WithoutCancel(ctx), "SELECT count(*) FROM orders").Scan(&rows); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%d rows in %d transactions, %d dead letters\n", rows, w.transactions, w.deadOrder)
+	_, err = fmt.Fprintf(out, "%d rows in %d transactions, %d dead letters\n", rows, w.transactions, sub.Stats().DeadLettered)
 	return err
 }
 
