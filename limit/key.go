@@ -74,6 +74,17 @@ func (l *Limiter) ready(k *key, now moment) bool {
 	return l.valid(k, now) && (l.cfg.Rate == 0 || k.hand > 0) && (l.cfg.Concurrent == 0 || k.running < k.slots && !yields)
 }
 
+// free is how many handlers may begin, as long as this process has its right.
+func (k *key) free(c *Config) int {
+	switch {
+	case c.Concurrent == 0:
+		return k.hand
+	case c.Rate == 0:
+		return k.slots - k.running
+	}
+	return min(k.hand, k.slots-k.running)
+}
+
 // begin begins a handler. The caller of Acquire does that itself when it returns, so that the time is right.
 func (l *Limiter) begin(k *key, now moment) (release func()) {
 	if l.cfg.Rate > 0 {

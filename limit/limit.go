@@ -154,7 +154,7 @@ func (l *Limiter) TryAcquire(key string) (release func(), err error) {
 		return nil, ErrClosed
 	}
 	k, now := l.keyOf(key), l.clock()
-	if (len(k.waiters) == 0 || k.offer != nil) && l.ready(k, now) {
+	if (k.offer != nil || k.free(&l.cfg) > len(k.waiters)) && l.ready(k, now) {
 		release = l.begin(k, now)
 	}
 	k.accepted()
@@ -177,17 +177,17 @@ func (l *Limiter) Await(ctx context.Context, key string) error {
 }
 
 // Context returns a copy of ctx for a handler of the key that Acquire has let begin. It also ends, with the cause [ErrLost], when other processes
-// may run handlers instead of those of this process. Without Concurrent it does not. A handler that ignores this can run at the same time as
+// may run handlers instead of those of this process. Without Concurrent it is ctx itself. A handler that ignores this can run at the same time as
 // theirs. A nil ctx counts as one that does not end.
 func (l *Limiter) Context(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	if l == nil || l.cfg.Concurrent == 0 {
+		return ctx, func() {}
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := func() { cancel(nil) }
-	if l == nil || l.cfg.Concurrent == 0 {
-		return ctx, done
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.keys[key]

@@ -86,6 +86,20 @@ func BenchmarkConsume(b *testing.B) {
 	compare(b, "handlers=64", workload{}, natsPool, oursPool)
 }
 
+// BenchmarkLimited measures the cost of a limit that is never reached.
+func BenchmarkLimited(b *testing.B) {
+	for _, by := range []contender{{"none", oursUnlimited}, {"limit", oursLimited}} {
+		b.Run("by="+by.name, func(b *testing.B) {
+			b.ReportAllocs()
+			r, err := play(b.Context(), b, b.N, workload{}, by.run)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(r.cpu)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
 func BenchmarkMessages(b *testing.B) {
 	for _, on := range onLinks {
 		compare(b, on.name, on.load, natsMessages, oursMessages)

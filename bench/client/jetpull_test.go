@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/limit"
 )
 
 const (
@@ -204,4 +205,22 @@ func oursIdle(ctx context.Context, js jetstream.JetStream, stream, consumer stri
 	}
 	_, stop := consuming(ctx, sub, func(context.Context, *jetpull.Msg) error { return nil })
 	return func() error { return errors.Join(stop(), sub.Close(ctx)) }, nil
+}
+
+// oursLimited is oursPool with a limit that is never reached.
+func oursLimited(ctx context.Context, r *round) error {
+	kv, err := r.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "BENCH_LIMITS"})
+	if err != nil {
+		return err
+	}
+	l, err := limit.Open(ctx, kv, "bench", limit.Config{Rate: 10_000_000, Window: time.Second})
+	if err != nil {
+		return err
+	}
+	err = oursHandled(ctx, r, 0, jetpull.Concurrency(poolSize), jetpull.Limited(l, func(*jetpull.Msg) string { return "all" }))
+	return errors.Join(err, l.Close(ctx))
+}
+
+func oursUnlimited(ctx context.Context, r *round) error {
+	return oursHandled(ctx, r, 0, jetpull.Concurrency(poolSize))
 }
