@@ -61,9 +61,12 @@ var helpExamples = []helpExample{
 	},
 	{
 		line: `jetpull consume ORDERS worker --max-crashes 3 --dead-letter dead.orders -- ./ship.sh`,
-		swap: []string{"worker", "w5"}, until: "shipped",
+		swap: []string{"worker", "w5", "./ship.sh", "sh -c 'cat >/dev/null; echo limited >>said'"}, until: "limited",
 	},
-	{line: `jetpull consume ORDERS worker --named shipping -- ./ship.sh`, swap: []string{"worker", "w6"}, until: "shipped"},
+	{
+		line: `jetpull consume ORDERS worker --named shipping -- ./ship.sh`,
+		swap: []string{"worker", "w6", "./ship.sh", "sh -c 'cat >/dev/null; echo identified >>said'"}, until: "identified",
+	},
 	{line: `jetpull ps ORDERS worker`, swap: []string{"worker", "named"}},
 	{line: `jetpull cancel ORDERS worker 4711`, swap: []string{"worker", "named", "4711", "1"}},
 	{line: `jetpull consume ORDERS worker`, swap: []string{"worker", "w3"}, until: `orders.new: {"id":1`},
