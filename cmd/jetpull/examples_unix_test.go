@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
@@ -57,6 +59,16 @@ var helpExamples = []helpExample{
 		line: `jetpull consume ORDERS worker --worker -- node worker.js`,
 		swap: []string{"ORDERS worker", "ORDERS w2", "node worker.js", "sh worker.sh"}, until: "worked",
 	},
+	{
+		line: `jetpull consume ORDERS worker --max-crashes 3 --dead-letter dead.orders -- ./ship.sh`,
+		swap: []string{"worker", "w5", "./ship.sh", "sh -c 'cat >/dev/null; echo limited >>said'"}, until: "limited",
+	},
+	{
+		line: `jetpull consume ORDERS worker --named shipping -- ./ship.sh`,
+		swap: []string{"worker", "w6", "./ship.sh", "sh -c 'cat >/dev/null; echo identified >>said'"}, until: "identified",
+	},
+	{line: `jetpull ps ORDERS worker`, swap: []string{"worker", "named"}},
+	{line: `jetpull cancel ORDERS worker 4711`, swap: []string{"worker", "named", "4711", "1"}},
 	{line: `jetpull consume ORDERS worker`, swap: []string{"worker", "w3"}, until: `orders.new: {"id":1`},
 	{line: `jetpull consumers reset ORDERS worker`},
 	{line: `jetpull consumers reset ORDERS worker --to 1200`, swap: []string{"1200", "800"}},
@@ -161,12 +173,20 @@ func examplesReader(t *testing.T) *feedReader {
 	js := natstest.JetStream(t, srv.Connect(t))
 	natstest.Stream(t, js, "ORDERS", "orders.>")
 	natstest.Stream(t, js, "DEAD", "dead.>")
-	for _, name := range []string{"worker", "w1", "w2", "w3", "w4"} {
+	for _, name := range []string{"worker", "w1", "w2", "w3", "w4", "w5", "w6", "named"} {
 		natstest.Consumer(t, js, "ORDERS", jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy})
 	}
 	natstest.Consumer(t, js, "ORDERS", jetstream.ConsumerConfig{
 		Durable: "pinned", AckPolicy: jetstream.AckExplicitPolicy, PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"primary"},
 	})
+	named, err := jetpull.Subscribe(t.Context(), js, "ORDERS", "named")
+	require.NoError(t, err)
+	go func() {
+		_ = named.Consume(t.Context(), func(ctx context.Context, _ *jetpull.Msg) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}, jetpull.Named("shipping"))
+	}()
 	for range 9 {
 		_, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "dead.a", Header: nats.Header{
 			"Dead-Letter-Subject": {"orders.new"}, "Dead-Letter-Stream": {"ORDERS"}, "Dead-Letter-Reason": {"timeout"},
@@ -174,7 +194,7 @@ func examplesReader(t *testing.T) *feedReader {
 		require.NoError(t, err)
 	}
 	transform := partition.Transform(4, "bills.*")
-	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "BILLS", Subjects: []string{"bills.*"}, SubjectTransform: &transform})
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "BILLS", Subjects: []string{"bills.*"}, SubjectTransform: &transform})
 	require.NoError(t, err)
 	_, err = partition.Open(t.Context(), js, "BILLS", partition.Config{Name: "billing", Partitions: 4, Subject: "bills.{partition}.*"})
 	require.NoError(t, err)

@@ -30,6 +30,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/licenses"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/partitioncmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/pscmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/publish"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/servercmd"
@@ -117,7 +118,7 @@ broker, a webhook relay, a feed of work on a database, and a web console.
 	root.SetVersionTemplate("jetpull {{.Version}}\n")
 	for _, cmd := range []*cobra.Command{
 		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), infocmd.NewConsumers(g), infocmd.NewStreams(g),
-		dlqcmd.New(g), partitioncmd.New(g), consolecmd.New(g),
+		pscmd.New(g), pscmd.NewCancel(g), dlqcmd.New(g), partitioncmd.New(g), consolecmd.New(g),
 	} {
 		for _, sub := range append(cmd.Commands(), cmd) {
 			if !sub.HasSubCommands() {

@@ -59,7 +59,7 @@ func (m Message) key() string {
 // record is a message that was begun and not ended, as the bucket has it.
 type record struct {
 	Starts int    `json:"starts"`
-	By     string `json:"by"` // the process that began it last
+	By     string `json:"by"` // the process that began it last; empty: its program has ended since
 }
 
 // Counter gives up messages that were begun most times by processes that ended.
@@ -76,10 +76,10 @@ func (c *Counter) Begin(ctx context.Context, m Message) (end func(), err error) 
 	key := m.key()
 	before, revision, err := c.read(ctx, key)
 	if err != nil {
-		return nil, &worker.Wait{Until: worker.For(afterOutage), Err: fmt.Errorf("jetpull: MaxCrashes: key %q of bucket %q: %w", key, c.Marks.Bucket(), err)}
+		return nil, &worker.Wait{Until: worker.For(afterOutage), Err: c.problem(key, err)}
 	}
 	if before.Starts >= c.Most {
-		return nil, &worker.Refusal{Reason: fmt.Sprintf("its process ended %d times while it was handled", before.Starts)}
+		return nil, refusal(before.Starts)
 	}
 	release := func() {}
 	if before.Starts > 0 {
@@ -88,15 +88,10 @@ func (c *Counter) Begin(ctx context.Context, m Message) (end func(), err error) 
 		}
 		release = suspect.Unlock
 	}
-	value, err := json.Marshal(record{Starts: before.Starts + 1, By: self})
-	if err == nil && revision == 0 {
-		revision, err = c.Marks.Create(ctx, key, value)
-	} else if err == nil {
-		revision, err = c.Marks.Update(ctx, key, value, revision)
-	}
+	revision, err = c.write(ctx, key, record{Starts: before.Starts + 1, By: self}, revision)
 	if err != nil {
 		release()
-		return nil, &worker.Wait{Until: worker.For(afterOutage), Err: fmt.Errorf("jetpull: MaxCrashes: key %q of bucket %q: %w", key, c.Marks.Bucket(), err)}
+		return nil, &worker.Wait{Until: worker.For(afterOutage), Err: c.problem(key, err)}
 	}
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerMost)
@@ -105,6 +100,46 @@ func (c *Counter) Begin(ctx context.Context, m Message) (end func(), err error) 
 		_ = c.Marks.Delete(ctx, key, jetstream.LastRevision(revision))
 		release()
 	}, nil
+}
+
+// Died records that a program which handled the message for this process has ended, with cause. It returns the error of the handler: the cause, or a
+// [worker.Refusal] if programs and processes have ended most times.
+func (c *Counter) Died(ctx context.Context, m Message, cause error) error {
+	ctx, cancel := context.WithTimeout(ctx, answerMost)
+	defer cancel()
+	key := m.key()
+	r, revision, err := c.read(ctx, key)
+	if err == nil {
+		r.Starts, r.By = r.Starts+1, "" // nobody's start: it had no end, though this process goes on
+		_, err = c.write(ctx, key, r, revision)
+	}
+	switch {
+	case err != nil:
+		return errors.Join(cause, c.problem(key, err))
+	case r.Starts >= c.Most:
+		return refusal(r.Starts)
+	}
+	return cause
+}
+
+func refusal(starts int) error {
+	return &worker.Refusal{Reason: fmt.Sprintf("its process ended %d times while it was handled", starts)}
+}
+
+func (c *Counter) problem(key string, err error) error {
+	return fmt.Errorf("jetpull: MaxCrashes: key %q of bucket %q: %w", key, c.Marks.Bucket(), err)
+}
+
+// write stores the record of a message over its revision, 0 if there is none, and returns the new revision.
+func (c *Counter) write(ctx context.Context, key string, r record, revision uint64) (uint64, error) {
+	value, err := json.Marshal(r)
+	if err != nil {
+		return 0, err
+	}
+	if revision == 0 {
+		return c.Marks.Create(ctx, key, value)
+	}
+	return c.Marks.Update(ctx, key, value, revision)
 }
 
 // read returns the record of a message, and its revision: 0 if there is none. A start of this process, which goes on, had an end.

@@ -33,15 +33,20 @@ func CancelSubject(stream, consumer string) string {
 	return "jetpull.cancel." + stream + "." + consumer
 }
 
+// Worker is a Consume with a name.
+type Worker struct {
+	Name     string `json:"name"`
+	Instance string `json:"instance"` // the id of the service
+	Host     string `json:"host,omitempty"`
+	PID      int    `json:"pid"`
+}
+
 // List is what a worker runs.
 type List struct {
-	Name     string    `json:"name"`
-	Instance string    `json:"instance"` // the id of the service
-	Host     string    `json:"host"`
-	PID      int       `json:"pid"`
-	Running  []Message `json:"running"`
-	More     int       `json:"more,omitempty"` // messages beyond Most
-	Waiting  int       `json:"waiting"`        // messages that were read ahead
+	Worker
+	Running []Message `json:"running,omitempty"`
+	More    int       `json:"more,omitempty"` // messages beyond Most
+	Waiting int       `json:"waiting"`        // messages that were read ahead
 }
 
 // Message is a message that a handler has.
@@ -54,8 +59,8 @@ type Message struct {
 
 // Cancelled says whether a worker ran the message.
 type Cancelled struct {
-	Instance  string `json:"instance"`
-	Cancelled bool   `json:"cancelled"`
+	Worker
+	Cancelled bool `json:"cancelled"`
 }
 
 // Service is the messages of one Consume.
@@ -108,13 +113,17 @@ func (s *Service) Begin(ctx context.Context, m Message, is error) (limited conte
 	}
 }
 
+func (s *Service) worker() Worker {
+	host, _ := os.Hostname()
+	return Worker{Name: s.name, Instance: s.micro.Info().ID, Host: host, PID: os.Getpid()}
+}
+
 func (s *Service) list(r micro.Request) {
 	s.mu.Lock()
 	all := slices.Collect(maps.Keys(s.running))
 	s.mu.Unlock()
 	slices.SortFunc(all, func(a, b *Message) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Sequence, b.Sequence)) })
-	l := List{Name: s.name, Instance: s.micro.Info().ID, PID: os.Getpid(), Running: []Message{}, More: max(0, len(all)-Most), Waiting: s.waiting()}
-	l.Host, _ = os.Hostname()
+	l := List{Worker: s.worker(), More: max(0, len(all)-Most), Waiting: s.waiting()}
 	for _, m := range all[:min(Most, len(all))] {
 		l.Running = append(l.Running, *m)
 	}
@@ -127,7 +136,7 @@ func (s *Service) cancel(r micro.Request) {
 		_ = r.Error("400", fmt.Sprintf("%q is not the sequence of a message", r.Data()), nil)
 		return
 	}
-	c := Cancelled{Instance: s.micro.Info().ID}
+	c := Cancelled{Worker: s.worker()}
 	s.mu.Lock()
 	for m, cancel := range s.running {
 		if m.Sequence == seq {

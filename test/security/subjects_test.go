@@ -382,6 +382,7 @@ var natsFiles = map[string]string{
 	"internal/jsstream/follow.go":                     "$JS.API.>",
 	"internal/jsstream/setback.go":                    "broker.m.>",
 	"internal/transport/inbox.go":                     "_INBOX.>",
+	"internal/running/running.go":                     "jetpull.ps.*.*",
 	"partition/consumers.go":                          "$KV.partition-billing.>",
 	"partition/bucket.go":                             "$KV.partition-billing.>",
 	"feed/watcher.go":                                 "jetpull.feed.wakeup",

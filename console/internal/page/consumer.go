@@ -45,6 +45,7 @@ func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 	for i := range page.Parts[1:] {
 		page.Parts[i+1].Source.Stale = s.Stale() // the first part states why
 	}
+	page.Parts = slices.Insert(page.Parts, 1, c.running(ctx, r, one))
 	return page, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/jetpull/jetpull/console/internal/chart"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
+	workers "github.com/jetpull/jetpull/internal/running"
 )
 
 // ConsumerSource lists and changes the consumers of a JetStream account.
@@ -27,6 +28,10 @@ type ConsumerSource interface {
 	// Reset has the consumer begin again at a sequence; 0: after the messages that are acknowledged.
 	Reset(ctx context.Context, stream, consumer string, sequence uint64) error
 	Delete(ctx context.Context, stream, consumer string) error
+	// Running are the workers of the consumer that answer in time, with the messages that they handle. Others are not known.
+	Running(ctx context.Context, stream, consumer string) ([]workers.List, error)
+	// Cancel has the workers cancel the handler of a message. It returns the answers of all that answer in time.
+	Cancel(ctx context.Context, stream, consumer string, sequence uint64) ([]workers.Cancelled, error)
 }
 
 // Consumers are the pages of the consumers.

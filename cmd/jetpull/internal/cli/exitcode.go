@@ -31,7 +31,7 @@ const ExitCodesHelp = `Exit codes:
   1    error
   2    the command line is invalid, or the consumer does not support the request
   3    no messages
-  4    timeout: the server did not respond, or too few messages arrived in time
+  4    timeout: the server or a worker did not respond, or too few messages arrived in time
   5    done, but a message was not acknowledged, because its command failed
   130  interrupted before the work was done
   141  the reader of standard output closed it before the end, such as head`
@@ -50,6 +50,9 @@ func Usage(err error) error { return coded{err, ExitUsage} }
 
 // Failed is the error of a run that is done and in which messages have failed.
 func Failed(format string, args ...any) error { return coded{fmt.Errorf(format, args...), ExitFailed} }
+
+// Late is the error of a command that got no answer in time.
+func Late(format string, args ...any) error { return coded{fmt.Errorf(format, args...), ExitTimeout} }
 
 var (
 	// ErrShort ends a run that got fewer messages than it was to wait for.

@@ -20,6 +20,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/perform"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/run"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
+	"github.com/jetpull/jetpull/internal/crash"
 )
 
 type consume struct {
@@ -27,10 +28,10 @@ type consume struct {
 	pulling.Flags
 	run.Terms
 	concurrency, prefetch, maxAttempts int
-	inFlight                           int
+	inFlight, maxCrashes               int
 	worker                             bool
 	retryDelays                        []time.Duration
-	deadLetter, orderedBy              string
+	deadLetter, orderedBy, named       string
 	argv                               []string
 }
 
@@ -61,6 +62,13 @@ reads messages as lines of JSON and writes outcomes as lines of JSON:
 Other outcomes are nak, term and progress. A command that ends is started again. See
 https://github.com/jetpull/jetpull/blob/main/docs/worker-protocol.md.
 
+A message that ends its process, as when memory runs out, is redelivered and ends the
+next one too. With --max-crashes N it is given up when N processes have ended while
+they had it: processes of jetpull that had it again after a first delivery, and
+programs of --worker. The starts are in the bucket jetpull-crashes, which is created
+if it is missing and forgets them after a day. Give 2 or more: with 1, messages that
+were handled beside it can be given up with it.
+
 With --json, consume prints a line with the outcome of each message on standard
 output, and the output of commands goes to standard error.
 
@@ -81,6 +89,8 @@ consume refuses a consumer with ack policy all: create it with the explicit poli
   jetpull consume ORDERS worker --create 'orders.>' --embedded ./data --embedded-port 4222
   jetpull consume ORDERS worker --concurrency 8 -- ./ship.sh
   jetpull consume ORDERS worker --worker -- node worker.js
+  jetpull consume ORDERS worker --max-crashes 3 --dead-letter dead.orders -- ./ship.sh
+  jetpull consume ORDERS worker --named shipping -- ./ship.sh
   jetpull consume ORDERS worker --idle 2s --json > backlog.jsonl`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); at >= 0 {
@@ -108,8 +118,11 @@ func (f *consume) register(cmd *cobra.Command) {
 	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … attempt after a failure; with a command "+
 		"1s,5s,30s, unless the consumer has a BackOff")
 	cli.Int(flags, &f.maxAttempts, "max-attempts", 0, 1, math.MaxInt, "give a message up after `N` attempts; the default is the consumer's MaxDeliver")
-	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` for copies of messages that are given up; needs --max-attempts, and a stream with "+
-		"that subject")
+	cli.Int(flags, &f.maxCrashes, "max-crashes", 0, 1, math.MaxInt, "give a message up that `N` processes ended of: consume itself, or a --worker; no "+
+		"limit by default")
+	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` for copies of messages that are given up; needs --max-attempts or --max-crashes, and "+
+		"a stream with that subject")
+	flags.StringVar(&f.named, "named", "", "answer jetpull ps and jetpull cancel, with this `NAME` of letters, digits, - and _")
 	cli.Duration(flags, &f.Drain, "drain-timeout", 30*time.Second, 0,
 		"how long running commands may continue when consume ends; with 0 they are ended at once")
 	flags.BoolVar(&f.worker, "worker", false, "start the command once, or --concurrency of it, and have each handle many messages")
@@ -152,8 +165,8 @@ func (f *consume) check(cmd *cobra.Command) error {
 			of = fmt.Sprintf(" times --in-flight %d", f.inFlight)
 		}
 		return cli.Usage(fmt.Errorf("--prefetch %d is less than --concurrency %d%s: messages being handled count too", f.prefetch, f.concurrency, of))
-	case f.deadLetter != "" && f.maxAttempts == 0:
-		return cli.Usage(errors.New("--dead-letter needs --max-attempts, which says when a message is given up"))
+	case f.deadLetter != "" && f.maxAttempts == 0 && f.maxCrashes == 0:
+		return cli.Usage(errors.New("--dead-letter needs --max-attempts or --max-crashes, which say when a message is given up"))
 	}
 	if len(f.argv) > 0 {
 		if _, err := exec.LookPath(f.argv[0]); err != nil {
@@ -194,6 +207,7 @@ func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []j
 		"retry-delays": jetpull.RetryDelays(f.retryDelays...),
 		"max-attempts": jetpull.MaxAttempts(f.maxAttempts),
 		"dead-letter":  jetpull.DeadLetter(f.deadLetter),
+		"named":        jetpull.Named(f.named),
 	}), jetpull.Concurrency(f.handlers()), jetpull.DrainTimeout(f.Drain))
 	if len(f.argv) > 0 && len(cfg.BackOff) == 0 && cfg.AckPolicy != jetstream.AckNonePolicy && f.maxAttempts != 1 && !flags.Changed("retry-delays") {
 		// Three steps, as --help says, where the library doubles from 1 s to 1 min.
@@ -203,6 +217,41 @@ func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []j
 		opts = append(opts, jetpull.StopAfter(f.Count))
 	}
 	return opts
+}
+
+// crashBucket keeps, for crashMemory, which messages were begun and not ended.
+const (
+	crashBucket = "jetpull-crashes"
+	crashMemory = 24 * time.Hour
+)
+
+// crashes is what --max-crashes counts with, nil without it. It creates the bucket, with the replicas of the stream, if it is missing.
+func (f *consume) crashes(ctx context.Context, l *client.Link, stream string) (*crash.Counter, error) {
+	if f.maxCrashes == 0 {
+		return nil, nil
+	}
+	c := &crash.Counter{Most: f.maxCrashes}
+	err := l.Within(ctx, func(ctx context.Context) (err error) {
+		if c.Marks, err = l.JS.KeyValue(ctx, crashBucket); !errors.Is(err, jetstream.ErrBucketNotFound) {
+			return err
+		}
+		s, err := l.JS.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		c.Marks, err = l.JS.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: crashBucket, Description: "messages that jetpull consume --max-crashes has begun and not ended", TTL: crashMemory,
+			Replicas: s.CachedInfo().Config.Replicas,
+		})
+		if errors.Is(err, jetstream.ErrBucketExists) { // another process has created it since
+			c.Marks, err = l.JS.KeyValue(ctx, crashBucket)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--max-crashes %d: bucket %q: %w", f.maxCrashes, crashBucket, err)
+	}
+	return c, nil
 }
 
 func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
@@ -227,6 +276,13 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 	if key != nil {
 		opts = append(opts, jetpull.OrderedBy(key))
 	}
+	crashes, err := f.crashes(ctx, p.Link, args[0])
+	if err != nil {
+		return err
+	}
+	if crashes != nil {
+		opts = append(opts, jetpull.MaxCrashes(f.maxCrashes, crashes.Marks))
+	}
 	r := run.New(cmd, f.Globals, f.Terms, info.NumPending, len(f.argv) == 0)
 	out, errOut := pulling.NewPrinter(r.Over(cmd.OutOrStdout())), pulling.NewPrinter(r.Over(cmd.ErrOrStderr()))
 	start := func() {}
@@ -236,7 +292,7 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 		out.JSON, out.Raw, out.Null = f.JSON, f.Raw, f.Null
 		r.Handle = func(_ context.Context, m *jetpull.Msg) error { return out.Print(m) }
 	case f.worker:
-		w := &perform.Worker{Argv: f.argv, InFlight: f.inFlight, Drain: f.Drain, Stderr: errOut, Log: cli.Log(errOut, f.JSON)}
+		w := &perform.Worker{Argv: f.argv, InFlight: f.inFlight, Drain: f.Drain, Stderr: errOut, Log: cli.Log(errOut, f.JSON), Crashes: crashes}
 		r.Handle, start = w.Handle, func() { w.Start(f.concurrency) }
 		defer w.Close()
 	case f.JSON:

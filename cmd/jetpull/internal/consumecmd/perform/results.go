@@ -72,13 +72,15 @@ func (r *Results) Of(handle jetpull.Handler) jetpull.Handler {
 func (r *Results) Event(e jetpull.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if result, ok := r.open[e.Msg]; ok {
-		delete(r.open, e.Msg)
-		if result.Outcome = string(e.Outcome); e.Outcome == jetpull.Retried {
-			result.Delay = new(e.After.Seconds())
-		}
-		_ = cli.WriteJSON(r.Out, result)
+	result, ok := r.open[e.Msg]
+	if !ok { // it was given up before its handler began
+		result = Result{StreamSeq: e.Msg.Sequence(), Subject: e.Msg.Subject(), Delivered: e.Msg.Delivered(), Error: cli.Plain(e.Err)}
 	}
+	delete(r.open, e.Msg)
+	if result.Outcome = string(e.Outcome); e.Outcome == jetpull.Retried {
+		result.Delay = new(e.After.Seconds())
+	}
+	_ = cli.WriteJSON(r.Out, result)
 }
 
 // Rest writes the results of attempts that the end of the run has cut off, whose messages were handed back.

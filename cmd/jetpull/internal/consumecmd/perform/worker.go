@@ -19,7 +19,9 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
+	"github.com/jetpull/jetpull/internal/crash"
 	"github.com/jetpull/jetpull/internal/watch"
+	"github.com/jetpull/jetpull/internal/worker"
 )
 
 // The pause before a program that ended is started again: it doubles until the program answers.
@@ -29,6 +31,8 @@ var (
 	// errKilled is the error of messages whose program was killed at the end of the run.
 	errKilled = errors.New("the worker was killed at the end of the run")
 	errClosed = errors.New("it closed its standard output, and did not end")
+	// errDied is the error of a message whose program ended while it had this message alone.
+	errDied = errors.New("the worker ended while it had the message")
 )
 
 // Worker has messages handled by programs that go on running.
@@ -38,6 +42,7 @@ type Worker struct {
 	Drain    time.Duration // how long the programs may continue after the end of their input
 	Stderr   *pulling.Printer
 	Log      *slog.Logger
+	Crashes  *crash.Counter // of programs that ended while they had one message; nil: there is no limit
 
 	programs sync.WaitGroup
 	alive    context.Context // ends when the programs are killed
@@ -54,6 +59,10 @@ type Worker struct {
 type call struct {
 	msg  *jetpull.Msg
 	done chan error // the result
+
+	// Under the worker's lock.
+	by        *talk // had it last; nil: none did
+	cancelled error // why its handler was cancelled
 }
 
 // Start starts n programs, which run until [Worker.Close].
@@ -91,7 +100,7 @@ func (w *Worker) kill() {
 	w.queue = nil
 }
 
-// Handle has a program handle m. Its context ends only with the run, after the drain: then all programs are killed, because messages go back.
+// Handle has a program handle m. If its context ends with the run, after the drain, all programs are killed, because messages go back.
 func (w *Worker) Handle(ctx context.Context, m *jetpull.Msg) error {
 	c := &call{msg: m, done: make(chan error, 1)}
 	w.mu.Lock()
@@ -104,11 +113,46 @@ func (w *Worker) Handle(ctx context.Context, m *jetpull.Msg) error {
 	w.mu.Unlock()
 	select {
 	case err := <-c.done:
-		return err
+		return w.counted(ctx, m, err)
 	case <-ctx.Done():
+		if cause := context.Cause(ctx); errors.Is(cause, jetpull.ErrCancelled) {
+			return w.drop(c, cause)
+		}
 		w.kill()
 		return <-c.done
 	}
+}
+
+// drop ends the program that has a message whose handler was cancelled. If none has it, none gets it.
+func (w *Worker) drop(c *call, cause error) error {
+	w.mu.Lock()
+	c.cancelled = cause
+	t := c.by
+	has := t != nil && t.had[c.msg.Sequence()] == c
+	w.mu.Unlock()
+	if has {
+		t.fail(cause)
+		return <-c.done
+	}
+	select {
+	case err := <-c.done: // it was answered meanwhile
+		return err
+	default:
+		return cause
+	}
+}
+
+// counted is the error of a handler, after a program that has died of the message was counted.
+func (w *Worker) counted(ctx context.Context, m *jetpull.Msg, err error) error {
+	if w.Crashes == nil || !errors.Is(err, errDied) {
+		return err
+	}
+	meta, unread := m.Metadata()
+	if unread != nil {
+		return errors.Join(err, unread)
+	}
+	id := worker.ID{Seq: meta.Sequence.Stream, Stored: meta.Timestamp.UnixNano()}
+	return w.Crashes.Died(ctx, crash.Message{Stream: meta.Stream, Consumer: meta.Consumer, ID: id}, err)
 }
 
 // keep has one program run, and starts it again when it ends, until the run is over.
@@ -174,14 +218,18 @@ func (t *talk) end(err error) (again []*call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range t.had {
-		again = append(again, c)
+		if c.cancelled != nil {
+			c.done <- c.cancelled
+		} else {
+			again = append(again, c)
+		}
 	}
 	slices.SortFunc(again, func(a, b *call) int { return cmp.Compare(a.msg.Sequence(), b.msg.Sequence()) })
-	if len(again) == 1 {
-		again[0].done <- fmt.Errorf("the worker ended while it had the message: %w", why(err))
+	if len(again) == 1 && len(t.had) == 1 {
+		again[0].done <- fmt.Errorf("%w: %w", errDied, why(err))
 		again = nil
 	}
-	again = append(again, t.again...)
+	again = slices.DeleteFunc(append(again, t.again...), func(c *call) bool { return c.cancelled != nil })
 	t.had, t.over = nil, true // a process that it has left may hold its pipes open
 	if w.alive.Err() == nil {
 		return again
@@ -194,6 +242,11 @@ func (t *talk) end(err error) (again []*call) {
 
 // next takes a message for the program, nil if it may have none now.
 func (t *talk) next() *call {
+	for _, calls := range []*[]*call{&t.w.queue, &t.again} {
+		for len(*calls) > 0 && (*calls)[0].cancelled != nil {
+			*calls = (*calls)[1:]
+		}
+	}
 	from, most := &t.w.queue, t.w.InFlight
 	if len(t.again) > 0 {
 		from = &t.again
@@ -209,7 +262,7 @@ func (t *talk) next() *call {
 	if t.had[id] != nil {
 		return nil // delivered twice, as after a reset: the answer could not say which
 	}
-	t.alone, t.had[id] = from == &t.again, c
+	t.alone, t.had[id], c.by = from == &t.again, c, t
 	*from = (*from)[1:]
 	return c
 }

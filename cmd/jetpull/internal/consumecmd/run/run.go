@@ -120,7 +120,8 @@ func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jet
 		return err
 	}
 	sumUp()
-	return errors.Join(err, r.verdict(ctx))
+	s := sub.Stats()
+	return errors.Join(err, r.verdict(ctx, int(s.DeadLettered+s.Terminated)))
 }
 
 // one handles one message, or hands it back where the output takes no more.
@@ -212,11 +213,12 @@ func (r *Run) summary(t Tally) {
 	cli.Notice(r.errOut, "%s in %s, %s/s\n", line, progress.Short(took), progress.Count(rate))
 }
 
-// verdict is what the exit code says of the run. A worker without bounds that
+// verdict is what the exit code says of the run, which gave up so many messages, some of them before a handler began. A worker without bounds that
 // was interrupted has done what it was asked to.
-func (r *Run) verdict(ctx context.Context) error {
+func (r *Run) verdict(ctx context.Context, givenUp int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	failed := max(givenUp, len(r.open))
 	switch {
 	case r.broken != nil:
 		return r.broken
@@ -224,12 +226,12 @@ func (r *Run) verdict(ctx context.Context) error {
 		return nil
 	case ctx.Err() != nil && !r.idled && (r.Count == 0 || r.started < r.Count):
 		return fmt.Errorf("%w after %s", cli.ErrInterrupted, progress.Plural(r.started, "message"))
-	case r.idled && r.started == 0:
+	case r.idled && r.started+givenUp == 0:
 		return fmt.Errorf("%w within %v", jetpull.ErrNoMessages, r.Idle)
 	case r.idled && r.Count > 0 && r.started < r.Count:
 		return fmt.Errorf("%w: %d of %d, then nothing for %v", cli.ErrShort, r.started, r.Count, r.Idle)
-	case len(r.open) > 0:
-		return cli.Failed("not every message was acknowledged: %s failed or were terminated", progress.Count(len(r.open)))
+	case failed > 0:
+		return cli.Failed("not every message was acknowledged: %s failed or were terminated", progress.Count(failed))
 	}
 	return nil
 }

@@ -1,0 +1,162 @@
+// Package pscmd implements jetpull ps and jetpull cancel.
+package pscmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/internal/running"
+	"github.com/jetpull/jetpull/internal/service/progress"
+)
+
+// command is ps or cancel.
+type command struct {
+	*client.Globals
+	wait time.Duration
+}
+
+// New returns the command ps.
+func New(g *client.Globals) *cobra.Command {
+	c := &command{Globals: g}
+	return c.flags(&cobra.Command{
+		Use:   "ps STREAM CONSUMER",
+		Short: "List the messages that the workers of a consumer handle",
+		Long: `ps asks the workers of a consumer which messages they handle, since when, and how
+many more they have read ahead. The workers are those with a name: jetpull consume
+--named, and in Go the option Named of Consume. It lists the answers that arrive
+within --wait. A worker that is slower is missing. If none answers, the exit code is 4:
+nobody can tell whether there is one. For a set of partitions, the consumers are
+NAME-0, NAME-1 and so on.
+
+With --json, it prints a line for each worker.`,
+		Example: `  jetpull ps ORDERS worker`,
+		RunE:    c.list,
+	})
+}
+
+// NewCancel returns the command cancel.
+func NewCancel(g *client.Globals) *cobra.Command {
+	c := &command{Globals: g}
+	return c.flags(&cobra.Command{
+		Use:   "cancel STREAM CONSUMER SEQUENCE",
+		Short: "Cancel the handler that has a message",
+		Long: `cancel ends the context of the handler that has the message with that sequence of
+the stream, in a worker that jetpull ps lists. The handler decides what follows: a
+handler in Go sees the end of its context, and a command of jetpull consume gets
+SIGTERM, as does a program of --worker that has the message. The message has failed
+then, and is retried as after any failure.`,
+		Example: `  jetpull cancel ORDERS worker 4711`,
+		RunE:    c.cancel,
+	})
+}
+
+func (c *command) flags(cmd *cobra.Command) *cobra.Command {
+	cli.Duration(cmd.Flags(), &c.wait, "wait", time.Second, 10*time.Millisecond, "how long to wait for the answers of workers")
+	return cmd
+}
+
+// row is a message that is handled, as ps lists it.
+type row struct {
+	Worker string `json:"worker"`
+	Host   string `json:"host"`
+	PID    int    `json:"pid"`
+	running.Message
+}
+
+// tally is how many messages a worker has, as ps lists it.
+type tally struct {
+	Worker   string `json:"worker"`
+	Host     string `json:"host"`
+	PID      int    `json:"pid"`
+	Instance string `json:"instance"`
+	Running  int    `json:"running"`
+	Waiting  int    `json:"waiting"`
+}
+
+func (c *command) list(cmd *cobra.Command, args []string) error {
+	workers, err := ask[running.List](c, cmd, args, running.ListSubject(args[0], args[1]), "")
+	if err != nil {
+		return err
+	}
+	var rows []row
+	var tallies []tally
+	for _, w := range workers {
+		for _, m := range w.Running {
+			rows = append(rows, row{w.Name, w.Host, w.PID, m})
+		}
+		tallies = append(tallies, tally{w.Name, w.Host, w.PID, w.Instance, len(w.Running) + w.More, w.Waiting})
+	}
+	if c.JSON {
+		return cli.List(cmd, true, nil, cli.All(workers))
+	}
+	slices.SortStableFunc(rows, func(a, b row) int { return a.Since.Compare(b.Since) })
+	columns := []string{"worker", "host", ">pid", ">sequence", "subject", "since", ">attempt"}
+	err = errors.Join(cli.ListOr(cmd, false, columns, cli.All(rows), "no message is handled now"),
+		cli.Answer(cmd, false, nil, "\n"),
+		cli.List(cmd, false, []string{"worker", "host", ">pid", "instance", ">running", ">waiting"}, cli.All(tallies)))
+	if !c.Quiet {
+		cli.Notice(cmd.ErrOrStderr(), "%s answered within %v\n", progress.Plural(len(workers), "worker"), c.wait)
+	}
+	return err
+}
+
+func (c *command) cancel(cmd *cobra.Command, args []string) error {
+	seq, err := strconv.ParseUint(args[2], 10, 64)
+	if err != nil || seq == 0 {
+		return cli.Usage(fmt.Errorf("%q is not the sequence of a message; give a whole number from 1", args[2]))
+	}
+	workers, err := ask[running.Cancelled](c, cmd, args, running.CancelSubject(args[0], args[1]), args[2])
+	if err != nil {
+		return err
+	}
+	had := slices.DeleteFunc(slices.Clone(workers), func(w running.Cancelled) bool { return !w.Cancelled })
+	if len(had) == 0 {
+		return fmt.Errorf("no handler has message %d: %s of consumer %s on stream %s answered within %v. It may be handled already, wait, or be "+
+			"with a worker without a name", seq, progress.Plural(len(workers), "worker"), args[1], args[0], c.wait)
+	}
+	if c.JSON {
+		return cli.List(cmd, true, nil, cli.All(had))
+	}
+	for _, w := range had {
+		err = errors.Join(err, cli.Answer(cmd, false, nil, "the handler of message %d was cancelled in worker %s, process %d on %s\n", seq,
+			progress.Readable(w.Name), w.PID, progress.Readable(w.Host)))
+	}
+	return err
+}
+
+// ask returns the answers of the workers of the consumer that args name. None is an error.
+func ask[T any](c *command, cmd *cobra.Command, args []string, subject, body string) ([]T, error) {
+	ctx := cmd.Context()
+	l, err := c.OpenExisting(cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	answers, err := running.Ask[T](ctx, l.NC, subject, body, c.wait)
+	switch {
+	case err != nil || len(answers) > 0:
+		return answers, err
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case l.Allowed.Err() != nil:
+		return nil, context.Cause(l.Allowed)
+	}
+	err = l.Within(ctx, func(ctx context.Context) error {
+		_, err := l.JS.Consumer(ctx, args[0], args[1])
+		return err
+	})
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("%s consumer %q on stream %q: %w", cmd.Name(), args[1], args[0], err)
+	}
+	return nil, cli.Late("no worker of consumer %s on stream %s answered within %v: it may have none, or none with a name, which consume --named and "+
+		"in Go the option Named give", args[1], args[0], c.wait)
+}

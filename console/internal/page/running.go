@@ -1,0 +1,112 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+	workers "github.com/jetpull/jetpull/internal/running"
+)
+
+// runningEmpty is what the list states if no worker answers. Nobody can tell whether there is one.
+const runningEmpty = "No worker answered. The consumer may have none, or none with a name: `jetpull consume --named` gives it one, and in Go the option " +
+	"Named of Consume."
+
+// running are the messages that the workers of a consumer handle. The workers are asked while the page is open only.
+func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.Part {
+	part := view.Part{ID: "running", Title: "Running messages", Source: view.Source{Name: "NATS", Asked: r.Now}}
+	answers, err := c.source.Running(ctx, one.Stream, one.Name)
+	if err != nil {
+		part.Source = view.Source{Name: "NATS", Error: err.Error()}
+		return part
+	}
+	type row struct {
+		worker workers.Worker
+		workers.Message
+	}
+	var rows []row
+	waiting, more := 0, 0
+	for _, w := range answers {
+		for _, m := range w.Running {
+			rows = append(rows, row{w.Worker, m})
+		}
+		waiting, more = waiting+w.Waiting, more+w.More
+	}
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.worker.Instance, b.worker.Instance))
+	})
+	shown, previous, next := slice(r.Query, rows)
+	part.List = &view.List{
+		Found: view.Bounded(len(rows), more > 0, "message"), Path: "consumer", Query: r.Query, Previous: previous, Next: next, Empty: runningEmpty,
+		Columns: []view.Column{
+			{Title: "Message"},
+			{Title: "Subject", Wide: true},
+			{Title: "Since", Help: "When the handler began"},
+			{Title: "Attempt", Number: true, Help: "Deliveries of the message"},
+			{Title: "Worker"},
+			{Title: "Host"},
+			{Title: "Process", Number: true},
+		},
+	}
+	for i, m := range shown {
+		seq := strconv.FormatUint(m.Sequence, 10)
+		part.List.Rows = append(part.List.Rows, view.Row{ID: "m-" + strconv.Itoa(i) + "-" + seq, Cells: []view.Value{
+			view.Linked(seq, link("message", "stream", one.Stream, "seq", seq)), view.Text(m.Subject), view.Ago(m.Since, "The worker did not state it"),
+			view.Number(m.Attempt), view.Text(m.worker.Name), view.Text(m.worker.Host), view.Int(m.worker.PID),
+		}})
+	}
+	if len(answers) > 0 {
+		part.List.Empty = "No worker that answered handles a message now."
+		part.Facts = []view.Fact{
+			{Name: "Workers that answered", Value: view.Int(len(answers))},
+			{Name: "Messages that wait in them", Value: view.Int(waiting)},
+		}
+	}
+	if len(rows) > 0 {
+		part.Actions = []view.Action{c.cancel(one)}
+	}
+	return part
+}
+
+func (c *Consumers) cancel(one *consumer) view.Action {
+	return view.Action{
+		Name: "cancel", Label: "Cancel a handler", Target: one.key, Danger: true,
+		Confirm: fmt.Sprintf("Cancel the handler that has a message of stream %s from consumer %s. The context of the handler ends. A handler usually "+
+			"fails then, and the message is retried or given up as after any failure.", one.Stream, one.Name),
+		Fields: []view.Field{{Name: "seq", Label: "Sequence of the message", Type: "number", Required: true}},
+		Do: act(func(ctx context.Context, form url.Values) (string, error) {
+			seq, err := parseSequence(form.Get("seq"))
+			if err == nil && seq == 0 {
+				err = invalid("Give the sequence of a message on the list.", "No message is named.")
+			}
+			if err != nil {
+				return "", err
+			}
+			answers, err := c.source.Cancel(ctx, one.Stream, one.Name, seq)
+			if err != nil {
+				return "", err
+			}
+			for _, w := range answers {
+				if w.Cancelled {
+					return fmt.Sprintf("Cancelled the handler of message %d, in worker %s, process %d on %s.", seq, view.Text(w.Name).Text, w.PID,
+						view.Text(w.Host).Text), nil
+				}
+			}
+			if len(answers) == 0 {
+				return "", &Problem{
+					Status: http.StatusGatewayTimeout, Fix: "Look at the list of running messages before you try again.",
+					Text: fmt.Sprintf("No worker answered in time. Whether the handler of message %d was cancelled is not known.", seq),
+				}
+			}
+			return "", &Problem{
+				Status: http.StatusConflict, Fix: "It may be handled already, wait, or be with a worker without a name. Look at the list again.",
+				Text: fmt.Sprintf("No handler has message %d: %s answered. Nothing was cancelled.", seq, view.Count(uint64(len(answers)), "worker")),
+			}
+		}, "No handler was cancelled."),
+	}
+}
