@@ -109,17 +109,10 @@ func Capture(ctx context.Context, js jetstream.JetStream, cfg Config) error {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	if _, err := js.StreamNameBySubject(ctx, cfg.Subject); err != nil {
-		return fmt.Errorf("deadletters: the stream that stores subject %q: %w", cfg.Subject, err)
+	sub, err := subscribe(ctx, js, &cfg)
+	if err != nil && ctx.Err() != nil {
+		return nil
 	}
-	consumer, err := js.CreateOrUpdateConsumer(ctx, cfg.Stream, jetstream.ConsumerConfig{
-		Durable: durable, FilterSubject: deadletter.Advisories + ">", AckPolicy: jetstream.AckExplicitPolicy,
-		MaxAckPending: -1, // advisories that wait do not keep others back
-	})
-	if err != nil {
-		return fmt.Errorf("deadletters: the consumer of the advisories that stream %q keeps (see Keep): %w", cfg.Stream, err)
-	}
-	sub, err := jetpull.SubscribeConsumer(ctx, js, consumer)
 	if err != nil {
 		return err
 	}
@@ -134,6 +127,20 @@ func Capture(ctx context.Context, js jetstream.JetStream, cfg Config) error {
 		opts = append(opts, jetpull.OnEvent(func(jetpull.Event) { idle.Reset(cfg.Idle) }))
 	}
 	return sub.Consume(ctx, c.handle, opts...)
+}
+
+func subscribe(ctx context.Context, js jetstream.JetStream, cfg *Config) (*jetpull.Subscription, error) {
+	if _, err := js.StreamNameBySubject(ctx, cfg.Subject); err != nil {
+		return nil, fmt.Errorf("deadletters: the stream that stores subject %q: %w", cfg.Subject, err)
+	}
+	consumer, err := js.CreateOrUpdateConsumer(ctx, cfg.Stream, jetstream.ConsumerConfig{
+		Durable: durable, FilterSubject: deadletter.Advisories + ">", AckPolicy: jetstream.AckExplicitPolicy,
+		MaxAckPending: -1, // advisories that wait do not keep others back
+	})
+	if err != nil {
+		return nil, fmt.Errorf("deadletters: the consumer of the advisories that stream %q keeps (see Keep): %w", cfg.Stream, err)
+	}
+	return jetpull.SubscribeConsumer(ctx, js, consumer)
 }
 
 type capture struct {

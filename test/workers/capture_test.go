@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -332,28 +333,34 @@ func TestCaptureOfForgedAdvisories(t *testing.T) {
 	require.Zero(t, c.js.Conn().Stats().Reconnects)
 }
 
-// A consumer that is not found for a moment, as on a server that has just started, loses no advisory.
-func TestCaptureOfAConsumerThatIsNotFoundNow(t *testing.T) {
+// forgetful is a server that fails to find a stream some times.
+type forgetful struct {
+	jetstream.JetStream
+	err   error
+	times atomic.Int32
+}
+
+func (f *forgetful) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	if name == stream && f.times.Add(-1) >= 0 {
+		return nil, f.err
+	}
+	return f.JetStream.Stream(ctx, name)
+}
+
+// A stream or consumer that is not found for a moment, as on a server that has just started, or is not known now, loses no advisory.
+func TestCaptureOfWhatIsNotFoundNow(t *testing.T) {
 	t.Parallel()
-	c := newCapturing(t)
-	_, err := c.js.Publish(t.Context(), "jobs.a", nil)
-	require.NoError(t, err)
-	c.publish(t, stream, "late", 1)
-	captured := make(chan struct{})
-	go func() {
-		defer close(captured)
-		c.capture(t, 12*time.Second)
-	}()
-	require.Eventually(t, func() bool {
-		consumer, err := c.dead.Consumer(t.Context(), "max-deliveries")
-		return err == nil && consumer.CachedInfo().NumAckPending == 1
-	}, time.Minute, time.Millisecond, "the capture has begun")
-	late, err := c.jobs.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
-		Durable: "late", AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 1, DeliverPolicy: jetstream.DeliverLastPolicy,
-	})
-	require.NoError(t, err)
-	_, err = late.Fetch(1)
-	require.NoError(t, err)
-	<-captured
-	require.Len(t, c.each(t), 1)
+	for _, err := range []error{jetstream.ErrStreamNotFound, jetstream.ErrConsumerNotFound, context.DeadlineExceeded, nats.ErrNoResponders} {
+		t.Run(err.Error(), func(t *testing.T) {
+			c := newCapturing(t)
+			c.exhaust(t, "c", 1, 1)
+			f := &forgetful{JetStream: c.js, err: err}
+			f.times.Store(2)
+			c.js = f
+			c.capture(t, 5*time.Second)
+			require.Len(t, c.each(t), 1)
+			require.Empty(t, c.log.reasons(t, "deadletters: advisory was dropped"))
+			require.Negative(t, f.times.Load())
+		})
+	}
 }
