@@ -39,8 +39,7 @@ MaxDeliver times. STREAM is the stream that stores them.`,
 		Example: `  jetpull dlq ls DEAD --since 24h --reason 'timeout|refused'
   jetpull dlq show DEAD 7
   jetpull dlq requeue DEAD --subject 'orders.>' --dry-run
-  jetpull dlq purge DEAD 7 8 9
-  jetpull dlq capture DEAD --dead-letter dead.orders`,
+  jetpull dlq purge DEAD 7 8 9`,
 	}
 	cmd.AddCommand(newList(g), newShow(g), newRequeue(g), newPurge(g), newCapture(g))
 	return cmd
