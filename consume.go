@@ -102,7 +102,7 @@ func (s *Subscription) consumeSettings(ctx context.Context, opts []ConsumeOption
 
 // consume runs h, or the handler of batches in set, until the call ends.
 func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) error {
-	if err := s.checkDeadLetter(ctx, &set.run); err != nil {
+	if err := s.checkDeadLetter(ctx, set); err != nil {
 		if errors.Is(err, context.Canceled) { // ctx was, before the answer came
 			return nil
 		}

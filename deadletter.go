@@ -5,15 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/deadletter"
 	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/internal/worker"
 )
@@ -21,65 +18,41 @@ import (
 // The headers that Consume adds to a dead letter.
 const (
 	// HeaderDeadReason is the error of the last attempt, or the value of its panic, in one line of at most 1,024 bytes.
-	HeaderDeadReason = "Dead-Letter-Reason"
+	HeaderDeadReason = deadletter.HeaderReason
 	// HeaderDeadStream is the stream that the message was in.
-	HeaderDeadStream = "Dead-Letter-Stream"
+	HeaderDeadStream = deadletter.HeaderStream
 	// HeaderDeadSequence is the message's sequence in that stream.
-	HeaderDeadSequence = "Dead-Letter-Sequence"
+	HeaderDeadSequence = deadletter.HeaderSequence
 	// HeaderDeadSubject is the subject that the message was published to.
-	HeaderDeadSubject = "Dead-Letter-Subject"
+	HeaderDeadSubject = deadletter.HeaderSubject
 	// HeaderDeadConsumer is the consumer that delivered it.
-	HeaderDeadConsumer = "Dead-Letter-Consumer"
+	HeaderDeadConsumer = deadletter.HeaderConsumer
 	// HeaderDeadAttempts is the number of attempts: its deliveries, and its retries by OrderedBy.
-	HeaderDeadAttempts = "Dead-Letter-Attempts"
+	HeaderDeadAttempts = deadletter.HeaderAttempts
 	// HeaderDeadMsgID is the Nats-Msg-Id that the message had, if any.
-	HeaderDeadMsgID = "Dead-Letter-Msg-Id"
+	HeaderDeadMsgID = deadletter.HeaderMsgID
 	// HeaderDeadPayload is "too large" if the copy has no payload, because the message with the headers above exceeds a limit of the
 	// server or of the stream of dead letters.
-	HeaderDeadPayload = "Dead-Letter-Payload"
+	HeaderDeadPayload = deadletter.HeaderPayload
 	// HeaderDeadHeaders is "too large" if the copy has neither payload nor the message's own headers, for the same reason.
-	HeaderDeadHeaders = "Dead-Letter-Headers"
+	HeaderDeadHeaders = deadletter.HeaderHeaders
 )
 
 // deadLetter stores the dead letter of m, and logs that it did or why not. It gives up when ctx, the handler's, is
-// cancelled: then the original is handed back at once and does not wait for its AckWait. A copy that is too large is reduced, because it
-// would be refused at each attempt. Any other error is an outage.
+// cancelled: then the original is handed back at once and does not wait for its AckWait. Any error is an outage.
 func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts int) error {
 	s, subject := r.sub, r.set.run.deadLetter
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
-	sequence := strconv.FormatUint(m.Sequence(), 10)
-	own := map[string]string{
-		HeaderDeadReason: reason, HeaderDeadStream: s.stream, HeaderDeadSequence: sequence,
-		HeaderDeadSubject: m.Subject(), HeaderDeadConsumer: s.consumer, HeaderDeadAttempts: strconv.Itoa(attempts),
+	dead := &deadletter.Message{
+		Stream: s.stream, Consumer: s.consumer, Sequence: m.Sequence(), Stored: m.ack().Timestamp, Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
+		Reason: reason, Attempts: attempts,
 	}
-	dead := &nats.Msg{Subject: subject, Data: m.Data(), Header: nats.Header{}}
-	maps.Copy(dead.Header, m.Headers())
-	// The server acted on these headers of the original, and must not act on them again.
-	maps.DeleteFunc(dead.Header, func(k string, _ []string) bool { return strings.HasPrefix(k, "Nats-") })
-	if id := m.Headers().Get(jetstream.MsgIDHeader); id != "" {
-		dead.Header.Set(HeaderDeadMsgID, id)
-	}
-	// With its time, because another message has its sequence when the stream is recreated.
-	id := jetstream.WithMsgID(fmt.Sprintf("%s:%s:%s:%d", s.stream, s.consumer, sequence, m.ack().Timestamp))
-	var err error
 	before := s.nc.LastError()
-	for _, reduce := range []func(){
-		func() {},
-		func() { dead.Data, own[HeaderDeadPayload] = nil, "too large" },
-		func() { dead.Header, own[HeaderDeadHeaders] = nats.Header{}, "too large" },
-	} {
-		reduce()
-		for key, value := range own {
-			dead.Header.Set(key, value)
-		}
-		if _, err = s.js.PublishMsg(ctx, dead, id); !tooLarge(err) {
-			break
-		}
-	}
+	err := dead.Store(ctx, s.js, subject)
 	log := r.report.Log.With("sequence", m.Sequence(), "subject", m.Subject(), "dead_letter", subject, "attempts", attempts, "reason", reason)
 	if err != nil {
-		err = requestError(s.nc, before, "dead letter of stream sequence "+sequence+" to "+subject, subject, err)
+		err = requestError(s.nc, before, fmt.Sprintf("dead letter of stream sequence %d to %s", m.Sequence(), subject), subject, err)
 		log.Warn("jetpull: dead letter was not stored", "error", err)
 		if s.nc.IsClosed() {
 			err = fmt.Errorf("%w; %w", err, worker.ErrFinal)
@@ -90,18 +63,11 @@ func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts in
 	return nil
 }
 
-// tooLarge reports whether a stream or the server refuses a message for its size, at each attempt.
-func tooLarge(err error) bool {
-	const messageExceedsMaximum, headersExceedMaximum = 10054, 10097 // codes of the server
-	var api *jetstream.APIError
-	return errors.Is(err, nats.ErrMaxPayload) ||
-		errors.As(err, &api) && (api.ErrorCode == messageExceedsMaximum || api.ErrorCode == headersExceedMaximum)
-}
-
 // checkDeadLetter refuses a dead letter subject that no stream stores, and one that the consumer delivers: that would
-// be a loop. A loop through other streams shows in the log, which has a line for each dead letter.
-func (s *Subscription) checkDeadLetter(ctx context.Context, o *runSettings) error {
-	subject := o.deadLetter
+// be a loop. A loop through other streams shows in the log, which has a line for each dead letter. It warns if messages that MaxDeliver ends would
+// get no dead letter.
+func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error {
+	o, subject := &set.run, set.run.deadLetter
 	if subject == "" {
 		return nil
 	}
@@ -116,6 +82,14 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, o *runSettings) erro
 		return requestError(s.nc, before, "find the stream of dead letter subject "+subject, apiPrefix(s.js)+"STREAM.NAMES", unconnected(s.nc, begun, err))
 	}
 	o.deadHere = stream == s.stream
+	if cfg := s.config(); cfg.MaxDeliver > 0 {
+		// That there is no answer proves nothing, so it is no reason to warn.
+		if _, err := s.js.StreamNameBySubject(ctx, deadletter.Advisories+s.stream+"."+s.consumer); errors.Is(err, jetstream.ErrStreamNotFound) {
+			set.log().Warn("jetpull: messages that the server has delivered MaxDeliver times get no dead letter, because no stream keeps its advisories; "+
+				"run package deadletters or jetpull dlq capture, or leave MaxDeliver out", "stream", s.stream, "consumer", s.consumer,
+				"max_deliver", cfg.MaxDeliver)
+		}
+	}
 	return o.checkLoop(s.config())
 }
 

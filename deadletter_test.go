@@ -76,6 +76,33 @@ func TestDeadLettersThatWouldComeBackAreRefused(t *testing.T) {
 	}
 }
 
+// Consume warns once if the server may end messages without a dead letter: by one request more, and only with MaxDeliver.
+func TestDeadLettersWithMaxDeliver(t *testing.T) {
+	for name, tt := range map[string]struct {
+		maxDeliver, asked, warned int
+		keeps                     string
+	}{
+		"without":           {asked: 1},
+		"not kept":          {maxDeliver: 3, asked: 2, warned: 1},
+		"kept":              {maxDeliver: 3, asked: 2, keeps: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>"},
+		"kept for others":   {maxDeliver: 3, asked: 2, warned: 1, keeps: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.OTHER.>"},
+		"kept for itself":   {maxDeliver: 3, asked: 2, keeps: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.C"},
+		"kept among others": {maxDeliver: 3, asked: 2, keeps: "$JS.EVENT.>"},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{MaxDeliver: tt.maxDeliver}, func(t *testing.T, w *world) {
+			w.Model.AddStream("D", "dead.>")
+			if tt.keeps != "" {
+				w.Model.AddStream("A", tt.keeps)
+			}
+			r := w.consume(nothing, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.letters"))
+			stage.Pass(time.Minute)
+			require.NoError(t, r.stop())
+			require.Len(t, w.Logs.With("level=WARN", "no stream keeps its advisories", "max_deliver=3"), tt.warned)
+			require.Equal(t, tt.asked, strings.Count(fmt.Sprint(w.Ops("PUB")), "STREAM.NAMES"))
+		}))
+	}
+}
+
 // A message that Consume has read ahead at its last delivery, and that DrainTimeout leaves no time for, is reported: the server
 // would not deliver it again.
 func TestLastDeliveriesThatAreNotHandledAreReported(t *testing.T) {

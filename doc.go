@@ -55,7 +55,8 @@
 // not deliver a message again after the last delivery that MaxDeliver allows. When Consume ends, it still handles such
 // messages that it holds, within [DrainTimeout]. But no client gets those that are still on their way then, or that
 // Messages, Next or Fetch hold when they end. If the stream of dead letters is down, last deliveries stop Consume (see
-// [DeadLetter]). Leave MaxDeliver out and use [MaxAttempts], or make it far larger.
+// [DeadLetter]). Leave MaxDeliver out and use [MaxAttempts], or make it far larger. Package deadletters makes dead letters of the
+// messages that MaxDeliver has ended.
 //
 // With ack policy all, one acknowledgement covers all messages before it. Consume refuses such a consumer; with Messages,
 // Next and Fetch the caller decides what to acknowledge. With ack policy none, a server that has crashed repeats deliveries

@@ -346,6 +346,51 @@ func TestDLQNamesWhatIsNoDeadLetter(t *testing.T) {
 	require.Equal(t, []uint64{3}, f.letters(t))
 }
 
+// A message that its handler never acknowledges becomes a dead letter, which is listed and requeued like those of Consume.
+func TestDLQCapture(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{MaxDeliver: 1, AckWait: time.Second, AckPolicy: jetstream.AckExplicitPolicy})
+	capture := func(args ...string) result {
+		r := f.run(t, append([]string{"dlq", "capture", "D", "--dead-letter", "dead.letters", "--idle", "1s"}, args...)...)
+		require.Equal(t, cli.ExitDone, r.code, r.err)
+		return r
+	}
+	const all = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."
+	require.Equal(t, "created stream D: "+all+"OTHER.>, dead.letters\n", capture("OTHER").err)
+	require.Equal(t, "added to stream D: "+all+">\n", capture().err)
+	require.Empty(t, capture("OTHER").err, "it has them")
+	f.publish(t, "payload")
+	consumer, err := f.js.Consumer(t.Context(), "S", "c")
+	require.NoError(t, err)
+	_, err = consumer.Fetch(1)
+	require.NoError(t, err)
+	d, err := f.js.Stream(t.Context(), "D")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		info, err := d.Info(t.Context())
+		return err == nil && info.State.Msgs == 1
+	}, time.Minute, 10*time.Millisecond, "the advisory is kept")
+	require.Contains(t, capture().err, "message became a dead letter")
+	require.Equal(t, []uint64{2}, f.letters(t))
+	require.Contains(t, f.run(t, "dlq", "ls", "D").out, "delivered MaxDeliver times")
+	r := f.run(t, "dlq", "requeue", "D", "2")
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.Equal(t, "requeued 1 dead letter\n", r.out)
+	require.Empty(t, f.letters(t))
+	require.Empty(t, capture().err)
+	s, err := f.js.Stream(t.Context(), "S")
+	require.NoError(t, err)
+	again, err := s.GetMsg(t.Context(), 2)
+	require.NoError(t, err)
+	require.Equal(t, "payload", string(again.Data))
+
+	r = f.run(t, "dlq", "capture", "S", "--dead-letter", "s.dead")
+	require.Equal(t, cli.ExitError, r.code, "stream D has the subject")
+	require.Contains(t, r.err, "subjects overlap with an existing stream")
+	r = f.run(t, "dlq", "capture", "D", "--dead-letter", "none")
+	require.Equal(t, cli.ExitError, r.code)
+	require.Contains(t, r.err, `the stream that stores subject "none": `)
+}
+
 func TestDLQRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
 		"purge which?":                 {"purge", "D"},
@@ -358,6 +403,9 @@ func TestDLQRefuses(t *testing.T) {
 		"usage: jetpull dlq ls STREAM": {"ls"},
 		"dlq show STREAM SEQUENCE":     {"show", "D"},
 		"is not the name of a stream":  {"purge", "a.b", "1"},
+		"capture needs --dead-letter":  {"capture", "D"},
+		"not a subject to publish to":  {"capture", "D", "--dead-letter", "a.*"},
+		`"b.c" is not the name`:        {"capture", "D", "b.c", "--dead-letter", "a"},
 	} {
 		r := jetpullRun(t, append([]string{"dlq"}, args...)...)
 		require.Equal(t, cli.ExitUsage, r.code, "%q", args)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/deadletters"
 	"github.com/jetpull/jetpull/partition"
 	"github.com/jetpull/jetpull/test/servertest"
 )
@@ -311,6 +312,39 @@ var subjectField = regexp.MustCompile(`name="subject" value="([^"]*)"`)
 
 // A dead letter whose subject a browser or the console changes, such as one with a no-break space at its end, is not taken for one that the
 // administrator has given another subject.
+// TestCapturedDeadLettersInTheConsole: an advisory that is stored after them, and dropped, does not hide them.
+func TestCapturedDeadLettersInTheConsole(t *testing.T) {
+	srv := servertest.RunServer(t)
+	js, err := jetstream.New(srv.Connect(t))
+	require.NoError(t, err)
+	x, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "X", Subjects: []string{"x.>"}})
+	require.NoError(t, err)
+	d, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "CAPTURED", Subjects: []string{"captured"}})
+	require.NoError(t, err)
+	_, err = deadletters.Keep(t.Context(), js, "CAPTURED", "X")
+	require.NoError(t, err)
+	_, err = js.Publish(t.Context(), "x.a", []byte("payload"))
+	require.NoError(t, err)
+	consumer, err := x.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "c", MaxDeliver: 1, AckWait: time.Second})
+	require.NoError(t, err)
+	_, err = consumer.Fetch(1)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		info, err := d.Info(t.Context())
+		return err == nil && info.State.Msgs == 1
+	}, time.Minute, 10*time.Millisecond)
+	_, err = js.Publish(t.Context(), "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.X.c", []byte("forged"))
+	require.NoError(t, err)
+	require.NoError(t, deadletters.Capture(t.Context(), js, deadletters.Config{Stream: "CAPTURED", Subject: "captured", Idle: time.Second}))
+	_, err = js.Publish(t.Context(), "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.X.c", []byte("forged"))
+	require.NoError(t, err)
+	c, admin, _ := newConsole(t, "--nats", srv.URL())
+	require.Eventually(t, func() bool {
+		return strings.Contains(string(c.ask(t, http.MethodGet, "/deadletters", admin, "").body), "delivered MaxDeliver times")
+	}, time.Minute, 50*time.Millisecond)
+	require.Contains(t, string(c.ask(t, http.MethodGet, "/deadletters?stream=CAPTURED", admin, "").body), "1 dead letter shown")
+}
+
 func TestDeadLetterWithAChangedSubject(t *testing.T) {
 	srv := servertest.RunServer(t)
 	js, err := jetstream.New(srv.Connect(t))

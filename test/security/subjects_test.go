@@ -376,6 +376,7 @@ var natsFiles = map[string]string{
 	"relay/internal/store/record.go":                  "relay.ended.>",
 	"relay/internal/work/workers.go":                  "relay.from_sender.>",
 	"internal/registry/registry.go":                   "$KV.broker_registry.>",
+	"internal/deadletter/deadletter.go":               "streams of the application",
 	"internal/jsstream/marks.go":                      "$KV.broker_registry.>",
 	"internal/jsstream/write.go":                      "broker.m.>",
 	"internal/jsstream/stored.go":                     "$JS.API.>",
@@ -396,10 +397,9 @@ var natsFiles = map[string]string{
 	"cmd/jetpull/internal/publish/schedule.go":        "streams of the application",
 	"cmd/jetpull/internal/pulling/pulling.go":         "streams of the application",
 
-	"confirm.go":    "_INBOX.>",
-	"deadletter.go": "streams of the application",
-	"message.go":    "$JS.ACK.>",
-	"priority.go":   "$JS.API.>",
+	"confirm.go":  "_INBOX.>",
+	"message.go":  "$JS.ACK.>",
+	"priority.go": "$JS.API.>",
 }
 
 // A file that publishes or subscribes is in the list above with its row, and each test that a row names exists.

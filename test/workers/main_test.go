@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/deadletters"
 	"github.com/jetpull/jetpull/partition"
 )
 
@@ -51,6 +53,7 @@ type workerSettings struct {
 	Concurrency int
 	MaxCrashes  int // 0: no limit
 	Work        time.Duration
+	Capture     bool // it captures instead
 }
 
 // line is what a worker writes.
@@ -70,6 +73,9 @@ func (s *workerSettings) run() error {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
+	}
+	if s.Capture {
+		return deadletters.Capture(ctx, js, deadletters.Config{Stream: "DEAD", Subject: "dead.jobs", Logger: slog.New(slog.DiscardHandler)})
 	}
 	opts := []jetpull.HandlerOption{jetpull.Concurrency(s.Concurrency), jetpull.DeadLetter("dead.jobs"), jetpull.MaxAttempts(10)}
 	if s.MaxCrashes > 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/deadletter"
 	"github.com/jetpull/jetpull/internal/requeue"
 	"github.com/jetpull/jetpull/internal/systems"
 )
@@ -60,7 +61,7 @@ func (d *DeadLetters) Pages() map[string]Func {
 	return map[string]Func{"deadletters": d.list, "deadletter": d.one}
 }
 
-// ask finds the streams whose last message is a dead letter.
+// ask finds the streams whose last message is a dead letter, or an advisory that becomes one.
 func (d *DeadLetters) ask(ctx context.Context) ([]*jetstream.StreamInfo, error) {
 	all, err := d.source.Streams(ctx)
 	if err != nil {
@@ -80,7 +81,7 @@ func (d *DeadLetters) ask(ctx context.Context) ([]*jetstream.StreamInfo, error) 
 			m, err := d.source.Messages(ctx, info, info.State.LastSeq, ">", 1)
 			// If the last message was deleted, or the request failed, the previous value stays.
 			if err == nil && len(m) == 1 {
-				last = lastMessage{info.State.LastSeq, isDeadLetter(m[0])}
+				last = lastMessage{info.State.LastSeq, isDeadLetter(m[0]) || strings.HasPrefix(m[0].Subject, deadletter.Advisories)}
 				d.known[name] = last
 			}
 		}

@@ -32,15 +32,16 @@ import (
 func New(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dlq",
-		Short: "Show, requeue and purge dead letters",
+		Short: "Show, requeue, purge and capture dead letters",
 		Long: `dlq works with the dead letters that consume --dead-letter, or Consume with
-DeadLetter, has put into a stream. STREAM is the stream that stores them.`,
+DeadLetter, has put into a stream, and makes those of messages that were delivered
+MaxDeliver times. STREAM is the stream that stores them.`,
 		Example: `  jetpull dlq ls DEAD --since 24h --reason 'timeout|refused'
   jetpull dlq show DEAD 7
   jetpull dlq requeue DEAD --subject 'orders.>' --dry-run
   jetpull dlq purge DEAD 7 8 9`,
 	}
-	cmd.AddCommand(newList(g), newShow(g), newRequeue(g), newPurge(g))
+	cmd.AddCommand(newList(g), newShow(g), newRequeue(g), newPurge(g), newCapture(g))
 	return cmd
 }
 
