@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -24,12 +25,14 @@ type attempt struct {
 	lane      *lane
 	item      sqlstore.Item
 	result    sqlstore.Result
-	saved     bool // the result is in the database
-	refused   bool // the database refused its result, which is now that of a failed attempt
-	late      bool // the result could not be saved now
-	parked    bool // it was late before
-	uncounted bool // for Concurrency
-	abandoned bool // its outcome counts for nothing
+	saved     bool      // the result is in the database
+	refused   bool      // the database refused its result, which is now that of a failed attempt
+	late      bool      // the result could not be saved now
+	parked    bool      // it was late before
+	uncounted bool      // for Concurrency
+	abandoned bool      // its outcome counts for nothing
+	stored    bool      // its begin is in the row
+	until     time.Time // when it is too late to begin
 }
 
 // worker is the engine as the goroutines of handlers and saves use it. They change attempts, and nothing else of its state.
@@ -50,7 +53,8 @@ func (e worker) run(a *attempt) {
 // end sets the result. An error of a handler that was called off is no attempt that failed.
 func (e worker) end(a *attempt, result sqlstore.Result, err error) {
 	if err != nil && a.h.ctx.Err() != nil {
-		a.abandoned = true
+		a.item.Attempt--
+		a.result, a.abandoned = a.as(nil), !a.stored || errors.Is(context.Cause(a.h.ctx), errLost)
 		return
 	}
 	if err != nil {
@@ -156,6 +160,9 @@ func (e worker) attemptSave(t sqlstore.Terms, results []sqlstore.Result) ([]bool
 // saved is loop's part of a save.
 func (e *Engine) saved(batch []*attempt) {
 	for _, a := range batch {
+		if e.suspect == a {
+			e.suspect = nil
+		}
 		r := &a.result
 		if a.late && a.h.phase != gone && (!a.refused || !a.h.leave) { // the next owner processes it again
 			a.park(e)

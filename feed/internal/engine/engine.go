@@ -41,7 +41,7 @@ const (
 // model.
 type Tables interface {
 	// Acquire leases at most n partitions that have work, and Waiting returns how many there are, up to most.
-	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) ([]sqlstore.Lease, error)
+	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) ([]sqlstore.Taken, error)
 	Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, error)
 	Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, error)
 	Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (map[sqlstore.Lease]sqlstore.Hold, error)
@@ -75,6 +75,7 @@ type Handler interface {
 // Config is the options of a watcher.
 type Config struct {
 	Concurrency, MaxPartitions            int
+	MaxCrashes                            int              // 0: attempts that did not end are not counted
 	PartitionConcurrency                  int              // items of a partition that have begun and are not saved
 	Limits                                []sqlstore.Limit // one of a gate
 	Lease, PollMin, PollMax, DrainTimeout time.Duration
@@ -107,16 +108,17 @@ type Engine struct {
 	missed   atomic.Bool // wakes was full
 
 	held    map[string]*hold
-	lanes   lanes   // the first has the gates without a limit
-	turn    int     // the lane whose items begin, and are fetched, first
-	drained []*hold // to settle
-	leaving []*hold // to give back
-	parked  []*hold // with results to save that were parked
-	active  int     // begun, not saved
-	fetches bound   // of what is fetched
-	saves   bound   // of what is saved
+	lanes   lanes    // the first has the gates without a limit
+	turn    int      // the lane whose items begin, and are fetched, first
+	drained []*hold  // to settle
+	leaving []*hold  // to give back
+	parked  []*hold  // with results to save that were parked
+	active  int      // begun, not saved
+	suspect *attempt // of those, the one that may have ended a process
+	fetches bound    // of what is fetched
+	saves   bound    // of what is saved
 
-	fetching, scanning, renewing, asking, saving, retrying, resting, settling, releasing int // statements that run, or wait to
+	fetching, scanning, renewing, asking, starting, saving, retrying, resting, settling, releasing int // statements that run, or wait to
 
 	pause time.Duration // after errors of the database
 
@@ -250,12 +252,10 @@ func (e *Engine) pump(now time.Time) {
 // begin starts handlers while there are items that may begin, of each lane in turn.
 func (e *Engine) begin(now time.Time) {
 	for i := range e.lanes {
-		started := e.lanes[(e.turn+i)%len(e.lanes)].take(now, e.Concurrency-e.active, e.PartitionConcurrency)
+		started := e.lanes[(e.turn+i)%len(e.lanes)].take(e, now, e.Concurrency-e.active)
 		e.active += len(started)
 		e.tally.Running.Add(int64(len(started)))
-		for _, a := range started {
-			go worker{e}.run(a)
-		}
+		e.start(started)
 	}
 	e.turn++
 }

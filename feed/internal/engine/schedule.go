@@ -128,7 +128,7 @@ func (e *Engine) scan(now time.Time) {
 			wait, err = e.tables.Soonest(ctx, e.terms)
 		}
 		begun := time.Now()
-		var leases []sqlstore.Lease
+		var leases []sqlstore.Taken
 		if err == nil {
 			leases, err = e.tables.Acquire(ctx, e.terms, free, holds)
 		}
@@ -161,11 +161,11 @@ func (e *Engine) scan(now time.Time) {
 }
 
 // hold begins to process a partition that was leased by a statement begun at that time.
-func (e *Engine) hold(l sqlstore.Lease, begun time.Time) {
+func (e *Engine) hold(l sqlstore.Taken, begun time.Time) {
 	if old := e.held[l.ID]; old != nil {
 		e.forget(old, errLost) // it had expired, and this is the next epoch of it
 	}
-	h := &hold{Lease: l, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes[0], inFlight: map[string]struct{}{}, leave: e.stopping}
+	h := &hold{Lease: l.Lease, over: l.Over, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes[0], inFlight: map[string]struct{}{}, leave: e.stopping}
 	h.ctx, h.cancel = context.WithCancelCause(e.handlers)
 	e.held[h.ID] = h
 	e.tally.Leases.Add(1)
