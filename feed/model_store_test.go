@@ -228,7 +228,8 @@ func tableLines(partitions []sqlstore.Partition, items []sqlstore.Item) (lines [
 		lines = append(lines, fmt.Sprint(p.ID, p.Gate, p.Status, text(p.Owner), p.Epoch, p.Sealed, p.Version, text(p.Claimant)))
 	}
 	for _, it := range items {
-		lines = append(lines, fmt.Sprint(it.PartitionID, it.ID, it.Gate, it.Status, it.Attempt, it.Step, text(it.Errors), text(it.History), it.Version, number(it.Crashes)))
+		lines = append(lines, fmt.Sprint(it.PartitionID, it.ID, it.Gate, it.Status, it.Attempt, it.Step, text(it.Errors), text(it.History),
+			it.Version, number(it.Crashes)))
 	}
 	return lines
 }

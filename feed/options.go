@@ -24,7 +24,7 @@ type config struct {
 	wakeups                              *nats.Conn
 	tracers                              trace.TracerProvider
 	wakeupsGiven, tracerGiven, nilOption bool
-	maxCrashesGiven                      bool
+	maxCrashesGiven, timeoutGiven        bool
 }
 
 // WatcherOption changes how a [Watcher] works. If an option is given twice, the last one applies.
@@ -89,6 +89,14 @@ func AutoClose() WatcherOption { return func(c *config) { c.AutoClose = true } }
 // MaxRetries sets the number of attempts of a step after its first. 0 means no retry, and -1 no limit. The default is 5. When the last attempt
 // fails, the item is Failed.
 func MaxRetries(n int) WatcherOption { return func(c *config) { c.maxRetries = n } }
+
+// HandlerTimeout sets how long an attempt may take, 1 ms or more. Then its context ends, with the cause "the attempt took over 1m0s". An error that
+// the handler returns after that is a failed attempt, with the cause before the error. Any other response counts. A handler that ignores its
+// context goes on, and occupies a slot of Concurrency: the watcher logs it 10 s later, and again when its time has doubled (see [Stats].Slow). No
+// limit by default; a handler is then logged after 10 minutes.
+func HandlerTimeout(d time.Duration) WatcherOption {
+	return func(c *config) { c.HandlerTimeout, c.timeoutGiven = d, true }
+}
 
 // MaxCrashes makes the watcher give up an item that ends its process: by os.Exit, a fatal error, or memory that runs out. If n attempts in a row
 // began and did not end, 1 or more, the item is Failed, with the reason "its process ended n times while it was handled".
@@ -191,6 +199,8 @@ func (c *config) check() error {
 		return invalid("PartitionConcurrency", "%d is below 1", c.PartitionConcurrency)
 	case c.maxRetries < -1:
 		return invalid("MaxRetries", "%d is below -1", c.maxRetries)
+	case c.timeoutGiven && c.HandlerTimeout < time.Millisecond:
+		return invalid("HandlerTimeout", "%v is below 1ms; leave it out for no limit", c.HandlerTimeout)
 	case c.maxCrashesGiven && c.MaxCrashes < 1:
 		return invalid("MaxCrashes", "%d is below 1; leave it out for no limit", c.MaxCrashes)
 	case c.requeue < 0 || c.requeue > maxDelay:

@@ -44,7 +44,7 @@ func (e *Engine) start(items []*attempt) {
 		if e.MaxCrashes > 0 && a.item.Timer == nil && (a.suspected(e) || a.item.Crashes == nil && a.h.over) {
 			later = append(later, a)
 		} else {
-			go worker{e}.run(a)
+			e.run(a)
 		}
 	}
 	for part := range slices.Chunk(later, e.saves.of(saveRows)) {
@@ -82,7 +82,7 @@ func (e *Engine) started(part []*attempt, stored []bool, err error) {
 	for i, a := range part {
 		switch {
 		case err != nil && sqlstore.Refused(err): // nothing can be stored of this item
-			go worker{e}.run(a)
+			e.run(a)
 		case err != nil || !stored[i]:
 			a.abandoned = true
 			e.saved([]*attempt{a})
@@ -93,7 +93,7 @@ func (e *Engine) started(part []*attempt, stored []bool, err error) {
 		default:
 			a.item.Version++
 			a.stored = true
-			go worker{e}.run(a)
+			e.run(a)
 		}
 	}
 }

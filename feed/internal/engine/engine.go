@@ -75,6 +75,7 @@ type Handler interface {
 // Config is the options of a watcher.
 type Config struct {
 	Concurrency, MaxPartitions            int
+	HandlerTimeout                        time.Duration    // 0: none
 	MaxCrashes                            int              // 0: attempts that did not end are not counted
 	PartitionConcurrency                  int              // items of a partition that have begun and are not saved
 	Limits                                []sqlstore.Limit // one of a gate
@@ -122,6 +123,9 @@ type Engine struct {
 
 	pause time.Duration // after errors of the database
 
+	running map[*attempt]time.Duration // handlers, and the time after which each is slow
+	slow    int                        // of them, when they were counted last
+
 	timers   timers
 	stopping bool
 }
@@ -140,8 +144,8 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 		Config: c, tables: t, handler: h, tally: tally, statement: max(c.Lease, statementLeast),
 		terms: sqlstore.Terms{Owner: nuid.Next(), Length: c.Lease, Manual: c.Manual, AutoClose: c.AutoClose},
 		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan *attempt, c.Concurrency),
-		wakes: make(chan string, wakesMost), held: map[string]*hold{}, lanes: newLanes(c.Limits),
-		timers: timers{scan: now, interval: c.PollMin, renew: now.Add(c.Lease / 3), sweep: now.Add(c.PollMax)},
+		wakes: make(chan string, wakesMost), held: map[string]*hold{}, running: map[*attempt]time.Duration{}, lanes: newLanes(c.Limits),
+		timers: timers{scan: now, interval: c.PollMin, renew: now.Add(c.Lease / 3), sweep: now.Add(c.PollMax), slow: now.Add(slowEvery)},
 	}
 	e.db, e.stopDB = context.WithCancel(context.WithoutCancel(ctx))
 	e.handlers, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -162,6 +166,7 @@ func (e *Engine) Run(ctx context.Context) (drained bool) {
 	e.wg.Wait()
 	e.tally.Leases.Add(-int64(len(e.held)))
 	e.tally.Running.Add(-int64(e.active))
+	e.tally.Slow.Add(-int64(e.slow))
 	return drained
 }
 
@@ -238,6 +243,7 @@ func (e *Engine) pump(now time.Time) {
 		e.due(now)
 	}
 	e.begin(now)
+	e.reportSlow(now)
 	e.fetch(now)
 	e.retry()
 	e.askForGrants(now)

@@ -31,6 +31,7 @@ type timers struct {
 	fetch  time.Time        // not before, after an error
 	sweep  time.Time        // for items of partitions that are held
 	ask    time.Time        // for a grant
+	slow   time.Time        // for handlers that run for long
 	due    due.Heap[string] // partitions with an item that may be processed then
 	// cancel is when handlers are called off, abandon when Run returns without them.
 	cancel, abandon time.Time
@@ -79,6 +80,7 @@ func (t *timers) next(now time.Time, stopping bool) time.Duration {
 		}
 	}
 	earliest(t.ask)
+	earliest(t.slow)
 	if stopping {
 		earliest(t.cancel)
 		earliest(t.abandon)
