@@ -86,13 +86,16 @@ func TestHistoryIsBounded(t *testing.T) {
 func TestTablesOfBefore(t *testing.T) {
 	t.Parallel()
 	onEvery(t, func(t *testing.T, s *Store, _ string) {
-		for _, statement := range []string{"ALTER TABLE items DROP COLUMN history", "DELETE FROM feed_migrations WHERE id = '0002'"} {
+		for _, statement := range []string{
+			"ALTER TABLE items DROP COLUMN history", "ALTER TABLE items DROP COLUMN crashes", "DELETE FROM feed_migrations WHERE id IN ('0002', '0005')",
+		} {
 			require.NoError(t, s.sql.DB.Exec(statement).Error)
 		}
 		create(t, s, Partition{ID: "p"}, Item{ID: "a"})
 		require.NoError(t, s.Migrate(t.Context()))
 		require.NoError(t, s.Migrate(t.Context()), "again")
-		w := startWatcher(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return Response{}, errors.New("broken") }), MaxRetries(0))
+		w := startWatcher(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return Response{}, errors.New("broken") }),
+			MaxRetries(0), MaxCrashes(1))
 		awaitPartition(t, s, "p", Failed)
 		require.NoError(t, w.stop(t))
 		it, err := s.Item(t.Context(), "p", "a")

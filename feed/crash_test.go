@@ -39,6 +39,8 @@ const (
 	stopBefore = "stop before save"
 	// limitedChild has limits instead of a fault.
 	limitedChild = "limited"
+	// crashingChild has MaxCrashes, and a handler that an item ends.
+	crashingChild = "crashing"
 )
 
 // faulty is a Store whose process has a fault when at, which counts the saves that are left before it, is 0. Saves run side by side.
@@ -99,6 +101,9 @@ func child(dsn string) error {
 	}
 	if err := note(event{what: "up", partition: "-", item: "-"}); err != nil {
 		return err
+	}
+	if os.Getenv(childFault) == crashingChild {
+		return crashing(ctx, s, note)
 	}
 	f := &faulty{Store: s.sql, fault: os.Getenv(childFault)}
 	f.at.Store(1 + rand.N(int64(3)))

@@ -129,8 +129,9 @@ func onShapes(t *testing.T, b backend, all []shape, test func(t *testing.T, dsn 
 func fetchSome(t *testing.T, s *Store, partitions, limit int) (items int, r *recorder) {
 	t.Helper()
 	n := min(partitions, engine.FetchMost)
-	leases, err := s.sql.Acquire(t.Context(), theTerms, n, nil)
+	taken, err := s.sql.Acquire(t.Context(), theTerms, n, nil)
 	require.NoError(t, err)
+	leases := leasesOf(taken)
 	require.Len(t, leases, n)
 	t.Cleanup(func() { require.NoError(t, s.sql.Release(context.WithoutCancel(t.Context()), theTerms, leases)) })
 	wants := make([]sqlstore.Want, 0, n)

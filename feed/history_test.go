@@ -377,6 +377,13 @@ func (r *witness) Save(ctx context.Context, t sqlstore.Terms, results []sqlstore
 		if err := note(what, res); err != nil {
 			return nil, err
 		}
+		if saved[i] && res.Status == sqlstore.Available { // as after the begin of an attempt was stored, the item may be processed as it was written
+			r.mu.Lock()
+			lease := r.leases[step{res.ID, res.Item, res.Gate, res.Version}]
+			lease.version++
+			r.leases[lease.step()] = lease
+			r.mu.Unlock()
+		}
 	}
 	return saved, nil
 }

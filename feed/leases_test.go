@@ -86,8 +86,9 @@ func TestLockedLeases(t *testing.T) {
 		create(t, s, Partition{ID: id}, Item{})
 	}
 	me := termsOf("me")
-	leases, err := s.sql.Acquire(t.Context(), me, 3, nil)
+	taken, err := s.sql.Acquire(t.Context(), me, 3, nil)
 	require.NoError(t, err)
+	leases := leasesOf(taken)
 	require.Len(t, leases, 3)
 	renew := func() map[sqlstore.Lease]sqlstore.Hold {
 		held, err := s.sql.Renew(t.Context(), me, append(leases, leaseOf("d", 1)))

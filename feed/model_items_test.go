@@ -70,7 +70,7 @@ func (tx *transaction) setItem(r *sqlstore.Result, epoch int64) bool {
 		}
 		row := *it
 		row.Gate, row.Status, row.Attempt, row.Errors, row.NotBefore = r.Gate, r.Status, r.Attempt, sqlstore.EncodeList(r.Errors), nil
-		row.Step, row.Version = row.Step+r.Steps, row.Version+1
+		row.Step, row.Version, row.Crashes = row.Step+r.Steps, row.Version+1, r.Crashes
 		if r.Data != nil {
 			row.Data = r.Data
 		}

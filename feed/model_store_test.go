@@ -96,9 +96,9 @@ func (w *twins) step() (what, store, model string) {
 	case n < 13 || len(w.leases) == 0:
 		return both("acquire", func(s engine.Tables) string {
 			leases, err := s.Acquire(ctx, as, 10, nil)
-			slices.SortFunc(leases, func(a, b sqlstore.Lease) int { return strings.Compare(a.ID, b.ID) })
+			slices.SortFunc(leases, func(a, b sqlstore.Taken) int { return strings.Compare(a.ID, b.ID) })
 			if s == engine.Tables(w.s.sql) {
-				w.leases = append(w.leases, leases...)
+				w.leases = append(w.leases, leasesOf(leases)...)
 			}
 			return fmt.Sprint(leases, err)
 		})
@@ -157,6 +157,8 @@ func (w *twins) save(as sqlstore.Terms) (what, store, model string) {
 			r.History = new(fmt.Sprint("broken ", w.r.IntN(100)))
 		case 1:
 			r.Status, r.Attempt, r.Gate = sqlstore.Available, 0, r.Gate+w.r.IntN(2)
+		case 2:
+			r.Status, r.Steps, r.Crashes = sqlstore.Available, 0, new(w.r.Int64N(3))
 		}
 		if slices.ContainsFunc(results, func(other sqlstore.Result) bool { return other.ID == r.ID && other.Item == r.Item }) {
 			continue // an engine has an item once
@@ -214,12 +216,20 @@ func (w *twins) modelTables() (lines []string) {
 	return tableLines(partitions, items)
 }
 
+func number(n *int64) int64 {
+	if n == nil {
+		return -1
+	}
+	return *n
+}
+
 func tableLines(partitions []sqlstore.Partition, items []sqlstore.Item) (lines []string) {
 	for _, p := range partitions {
 		lines = append(lines, fmt.Sprint(p.ID, p.Gate, p.Status, text(p.Owner), p.Epoch, p.Sealed, p.Version, text(p.Claimant)))
 	}
 	for _, it := range items {
-		lines = append(lines, fmt.Sprint(it.PartitionID, it.ID, it.Gate, it.Status, it.Attempt, it.Step, text(it.Errors), text(it.History), it.Version))
+		lines = append(lines, fmt.Sprint(it.PartitionID, it.ID, it.Gate, it.Status, it.Attempt, it.Step, text(it.Errors), text(it.History),
+			it.Version, number(it.Crashes)))
 	}
 	return lines
 }

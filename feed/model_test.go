@@ -222,7 +222,7 @@ func (c *client) Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, 
 	return len(rows), err
 }
 
-func (c *client) Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) (taken []sqlstore.Lease, err error) {
+func (c *client) Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) (taken []sqlstore.Taken, err error) {
 	rows, err := c.candidates(ctx, "acquire", t, min(n, sqlstore.LeaseBatch))
 	rows = slices.DeleteFunc(rows, func(p sqlstore.Partition) bool { return text(p.Owner) == t.Owner && slices.Contains(holds, p.ID) })
 	if err != nil || len(rows) == 0 {
@@ -239,9 +239,10 @@ func (c *client) Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []s
 				continue
 			}
 			until := c.clock().Add(t.Length)
+			over := text(p.Owner) != ""
 			p.Owner, p.Until, p.Claimant, p.Epoch = &t.Owner, &until, nil, p.Epoch+1
 			tx.setPartition(p)
-			taken = append(taken, leaseOf(p.ID, p.Epoch))
+			taken = append(taken, sqlstore.Taken{Lease: leaseOf(p.ID, p.Epoch), Over: over})
 		}
 		return nil
 	})

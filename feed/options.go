@@ -24,6 +24,7 @@ type config struct {
 	wakeups                              *nats.Conn
 	tracers                              trace.TracerProvider
 	wakeupsGiven, tracerGiven, nilOption bool
+	maxCrashesGiven, timeoutGiven        bool
 }
 
 // WatcherOption changes how a [Watcher] works. If an option is given twice, the last one applies.
@@ -88,6 +89,28 @@ func AutoClose() WatcherOption { return func(c *config) { c.AutoClose = true } }
 // MaxRetries sets the number of attempts of a step after its first. 0 means no retry, and -1 no limit. The default is 5. When the last attempt
 // fails, the item is Failed.
 func MaxRetries(n int) WatcherOption { return func(c *config) { c.maxRetries = n } }
+
+// HandlerTimeout sets how long an attempt may take, 1 ms or more. Then its context ends, with the cause "the attempt took over 1m0s". An error that
+// the handler returns after that is a failed attempt, with the cause before the error. Any other response counts. A handler that ignores its
+// context goes on, and occupies a slot of Concurrency: the watcher logs it 10 s later, and again when its time has doubled (see [Stats].Slow). No
+// limit by default; a handler is then logged after 10 minutes.
+func HandlerTimeout(d time.Duration) WatcherOption {
+	return func(c *config) { c.HandlerTimeout, c.timeoutGiven = d, true }
+}
+
+// MaxCrashes makes the watcher give up an item that ends its process: by os.Exit, a fatal error, or memory that runs out. If n attempts in a row
+// began and did not end, 1 or more, the item is Failed, with the reason "its process ended n times while it was handled".
+//
+// An item is suspected if its partition was taken over from a watcher that did not return its lease. The begin of each attempt at such an item is
+// stored before the handler begins, and cleared with the result, whatever that is. Other items cost nothing more. So the first process that an
+// item ends is not counted. A watcher begins at most one item at a time that has a stored begin without an end. Others go on beside it. Items
+// that were handled beside the culprit once are not counted with it again; one can be if another item ends the process for the first time
+// meanwhile, so give 2 or more. A process counts as ended if it was stopped or cut off for longer than [Lease], or a handler ignored the end of
+// its context for longer than [DrainTimeout]. Give the option to each watcher: one without it neither stores begins nor gives items up, but
+// clears what others have stored with each result. None by default.
+func MaxCrashes(n int) WatcherOption {
+	return func(c *config) { c.MaxCrashes, c.maxCrashesGiven = n, true }
+}
 
 // Backoff sets a function that returns the least delay after a failed attempt, given its number, from 1. A delay of 0 or less means none, and
 // the maximum is a year. The default, also if f panics, is 1 s, doubled with each attempt up to 1 min, and varied at random by up to a fifth.
@@ -176,6 +199,10 @@ func (c *config) check() error {
 		return invalid("PartitionConcurrency", "%d is below 1", c.PartitionConcurrency)
 	case c.maxRetries < -1:
 		return invalid("MaxRetries", "%d is below -1", c.maxRetries)
+	case c.timeoutGiven && c.HandlerTimeout < time.Millisecond:
+		return invalid("HandlerTimeout", "%v is below 1ms; leave it out for no limit", c.HandlerTimeout)
+	case c.maxCrashesGiven && c.MaxCrashes < 1:
+		return invalid("MaxCrashes", "%d is below 1; leave it out for no limit", c.MaxCrashes)
 	case c.requeue < 0 || c.requeue > maxDelay:
 		return invalid("Requeue", "%v is not in 0..%v", c.requeue, maxDelay)
 	case c.DrainTimeout < 0:

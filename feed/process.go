@@ -78,6 +78,9 @@ func (h *handler) Process(ctx context.Context, row *sqlstore.Item) (sqlstore.Res
 	if row.Timer != nil {
 		return elapsed(row), nil
 	}
+	if n := row.Crashes; h.MaxCrashes > 0 && n != nil && *n >= int64(h.MaxCrashes) {
+		return sqlstore.Result{}, Permanent(fmt.Errorf("its process ended %d times while it was handled", *n))
+	}
 	it := itemOf(row)
 	resp, err := h.traced(ctx, it)
 	if err == nil && resp.Gate != nil && *resp.Gate < it.Gate {

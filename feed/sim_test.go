@@ -181,7 +181,9 @@ func (p *process) watch(concurrency, partitions int, steal bool) (stop func()) {
 	opts := append(quick(), Concurrency(concurrency), Lease(simLease), Poll(50*time.Millisecond, 500*time.Millisecond), AutoClose(), MaxRetries(-1),
 		MaxPartitions(partitions), Requeue(30*time.Millisecond), DrainTimeout(0), Backoff(func(int) time.Duration { return 20 * time.Millisecond }),
 		Limits(p.limits...), func(c *config) {
-			c.Steal = steal
+			if c.Steal = steal; p.seed%3 == 0 {
+				c.MaxCrashes = 1000 // begins are stored, and no item is given up
+			}
 			c.Jitter = func(d time.Duration) time.Duration { return d + time.Duration(p.draw("jitter").Int64N(int64(d/4))) }
 		})
 	w := recorded(p.client(), p, p.note, opts...)

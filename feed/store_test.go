@@ -24,6 +24,11 @@ func leaseOf(partition string, epoch int64) sqlstore.Lease {
 	return sqlstore.Lease{ID: partition, Epoch: epoch}
 }
 
+// leasesOf are the leases that were taken.
+func leasesOf(taken []sqlstore.Taken) []sqlstore.Lease {
+	return sqlstore.Map(taken, func(l *sqlstore.Taken) sqlstore.Lease { return l.Lease })
+}
+
 // ids are the items' IDs.
 func ids(items []Item) (list []string) {
 	for _, it := range items {
@@ -45,7 +50,7 @@ func leaseOne(t *testing.T, s *Store, as sqlstore.Terms) sqlstore.Lease {
 	leases, err := s.sql.Acquire(t.Context(), as, 1, nil)
 	require.NoError(t, err)
 	require.Len(t, leases, 1)
-	return leases[0]
+	return leases[0].Lease
 }
 
 func fetchAll(t *testing.T, s *Store, as sqlstore.Terms, l sqlstore.Lease) []Item {

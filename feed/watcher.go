@@ -81,10 +81,13 @@ func (w *Watcher) wakeups(e *engine.Engine) (end func()) {
 	}
 }
 
-// Stats are counters of a [Watcher] since it was created, except for Running and Leases, which are gauges.
+// Stats are counters of a [Watcher] since it was created, except for Running, Leases and Slow, which are gauges.
 type Stats struct {
 	// Running is the number of items that are begun and not yet saved, and Leases is the number of leases held.
 	Running, Leases int
+	// Slow is the number of handlers that have run for 10 minutes, or for 10 s longer than [HandlerTimeout]. It is counted every 10 s. Each
+	// occupies one of Concurrency's slots.
+	Slow int
 	// Attempts counts the attempts that ended, and FailedAttempts those that ended with an error. HandlerTime is the sum of their durations.
 	Attempts, FailedAttempts int64
 	HandlerTime              time.Duration
@@ -105,7 +108,7 @@ type Stats struct {
 func (w *Watcher) Stats() Stats {
 	c := &w.tally
 	return Stats{
-		Running: int(c.Running.Load()), Leases: int(c.Leases.Load()),
+		Running: int(c.Running.Load()), Slow: int(c.Slow.Load()), Leases: int(c.Leases.Load()),
 		Attempts: c.Attempts.Load(), FailedAttempts: c.FailedAttempts.Load(), HandlerTime: time.Duration(c.HandlerTime.Load()),
 		Completed: c.Completed.Load(), Failed: c.Failed.Load(), Conflicts: c.Conflicts.Load(),
 		LeasesTaken: c.LeasesTaken.Load(), LeasesLost: c.LeasesLost.Load(), Steals: c.Steals.Load(),

@@ -249,7 +249,7 @@ func TestWatcherRefuses(t *testing.T) {
 	for name, o := range map[string]WatcherOption{
 		"Concurrency": Concurrency(0), "Lease": Lease(0), "Poll": Poll(time.Second, time.Millisecond), "MaxPartitions": MaxPartitions(0),
 		"MaxRetries": MaxRetries(-2), "Backoff": Backoff(nil), "Requeue": Requeue(-1), "DrainTimeout": DrainTimeout(-1), "Wakeups": Wakeups(nil),
-		"Logger": Logger(nil), "OnError": OnError(nil), "WatcherOption": nil,
+		"Logger": Logger(nil), "MaxCrashes": MaxCrashes(0), "HandlerTimeout": HandlerTimeout(0), "OnError": OnError(nil), "WatcherOption": nil,
 	} {
 		err := NewWatcher(s, p, o).Run(t.Context())
 		require.ErrorIs(t, err, ErrInvalid)

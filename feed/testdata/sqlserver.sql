@@ -19,12 +19,12 @@ UPDATE "partitions" SET "claimant"=@p1,"version"=@p2 WHERE id = @p3 AND version 
 SELECT SYSUTCDATETIME(), (SELECT MIN(until) FROM partitions WHERE status = 'Available' AND NOT until <= SYSUTCDATETIME() AND owner <> '' AND owner <> @p1), (SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT not_before <= SYSUTCDATETIME()), (SELECT COUNT(*) FROM partitions WHERE status = 'Available' AND NOT until <= SYSUTCDATETIME() AND claimant = @p2);
 
 -- fetch
-SELECT i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.history, i.data, i.not_before, i.version, i.timer FROM items i WHERE i.partition_id = @p1 AND i.gate = (SELECT p.gate FROM partitions p WHERE p.id = @p2 AND p.owner = @p3 AND p.epoch = @p4 AND p.status = 'Available') AND i.seq > @p5 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) ORDER BY i.seq OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
+SELECT i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.history, i.data, i.not_before, i.version, i.timer, i.crashes FROM items i WHERE i.partition_id = @p1 AND i.gate = (SELECT p.gate FROM partitions p WHERE p.id = @p2 AND p.owner = @p3 AND p.epoch = @p4 AND p.status = 'Available') AND i.seq > @p5 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) ORDER BY i.seq OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
 
 -- save
 UPDATE partitions SET gate = gate WHERE id IN (@p1);
 SELECT * FROM "partitions" WHERE owner = @p1 AND id IN (@p2) ORDER BY id;
-UPDATE "items" SET "attempt"=@p1,"data"=@p2,"errors"=@p3,"gate"=@p4,"history"=@p5,"not_before"=DATEADD(millisecond, @p6, DATEADD(second, @p7, SYSUTCDATETIME())),"status"=@p8,"step"=step + @p9,"version"=@p10 WHERE partition_id = @p11 AND id = @p12 AND version = @p13;
+UPDATE "items" SET "attempt"=@p1,"crashes"=@p2,"data"=@p3,"errors"=@p4,"gate"=@p5,"history"=@p6,"not_before"=DATEADD(millisecond, @p7, DATEADD(second, @p8, SYSUTCDATETIME())),"status"=@p9,"step"=step + @p10,"version"=@p11 WHERE partition_id = @p12 AND id = @p13 AND version = @p14;
 
 -- settle
 UPDATE partitions SET gate = gate WHERE id IN (@p1);

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/console"
+	workers "github.com/jetpull/jetpull/internal/running"
 	"github.com/jetpull/jetpull/partition"
 )
 
@@ -63,6 +64,12 @@ func (f *fakeNATS) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, er
 
 func (f *fakeNATS) Oldest(context.Context, *jetstream.ConsumerInfo) (time.Time, error) {
 	return time.Now().Add(-time.Minute), nil
+}
+
+func (f *fakeNATS) Running(context.Context, string, string) ([]workers.List, error) { return nil, f.failure() }
+
+func (f *fakeNATS) Cancel(context.Context, string, string, uint64) ([]workers.Cancelled, error) {
+	return nil, f.failure()
 }
 
 func (f *fakeNATS) failure() error {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -24,12 +25,17 @@ type attempt struct {
 	lane      *lane
 	item      sqlstore.Item
 	result    sqlstore.Result
-	saved     bool // the result is in the database
-	refused   bool // the database refused its result, which is now that of a failed attempt
-	late      bool // the result could not be saved now
-	parked    bool // it was late before
-	uncounted bool // for Concurrency
-	abandoned bool // its outcome counts for nothing
+	saved     bool      // the result is in the database
+	refused   bool      // the database refused its result, which is now that of a failed attempt
+	late      bool      // the result could not be saved now
+	parked    bool      // it was late before
+	uncounted bool      // for Concurrency
+	abandoned bool      // its outcome counts for nothing
+	stored    bool      // its begin is in the row
+	until     time.Time // when it is too late to begin
+	begun     time.Time
+	report    time.Duration // after which its handler is reported
+	returned  atomic.Bool   // its handler has
 }
 
 // worker is the engine as the goroutines of handlers and saves use it. They change attempts, and nothing else of its state.
@@ -38,19 +44,29 @@ type worker struct{ *Engine }
 // run is the goroutine of a handler. The channel can hold the results of all that may have begun.
 func (e worker) run(a *attempt) {
 	a.item.Attempt++
-	begun, result, err := time.Now(), sqlstore.Result{}, ErrExited
+	result, err := sqlstore.Result{}, ErrExited
+	ctx, stop := a.h.ctx, func() {}
+	if d := e.HandlerTimeout; d > 0 {
+		ctx, stop = context.WithTimeoutCause(ctx, d, fmt.Errorf("the attempt took over %v", d))
+	}
 	defer func() {
-		e.tally.attempted(time.Since(begun), err)
+		a.returned.Store(true)
+		if err != nil && ctx.Err() != nil && a.h.ctx.Err() == nil {
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+		stop()
+		e.tally.attempted(time.Since(a.begun), err)
 		e.end(a, result, err)
 		e.results <- a
 	}()
-	result, err = e.handler.Process(a.h.ctx, &a.item)
+	result, err = e.handler.Process(ctx, &a.item)
 }
 
 // end sets the result. An error of a handler that was called off is no attempt that failed.
 func (e worker) end(a *attempt, result sqlstore.Result, err error) {
 	if err != nil && a.h.ctx.Err() != nil {
-		a.abandoned = true
+		a.item.Attempt--
+		a.result, a.abandoned = a.as(nil), !a.stored || errors.Is(context.Cause(a.h.ctx), errLost)
 		return
 	}
 	if err != nil {
@@ -156,6 +172,10 @@ func (e worker) attemptSave(t sqlstore.Terms, results []sqlstore.Result) ([]bool
 // saved is loop's part of a save.
 func (e *Engine) saved(batch []*attempt) {
 	for _, a := range batch {
+		if e.suspect == a {
+			e.suspect = nil
+		}
+		delete(e.running, a)
 		r := &a.result
 		if a.late && a.h.phase != gone && (!a.refused || !a.h.leave) { // the next owner processes it again
 			a.park(e)
@@ -185,7 +205,7 @@ func (e *Engine) saved(batch []*attempt) {
 
 // Tally counts what the engines of a watcher do; Stats of package feed documents the fields.
 type Tally struct {
-	Running, Leases                 atomic.Int64
+	Running, Slow, Leases           atomic.Int64
 	Attempts, FailedAttempts        atomic.Int64
 	HandlerTime                     atomic.Int64 // nanoseconds
 	Completed, Failed, Conflicts    atomic.Int64

@@ -41,7 +41,7 @@ const (
 // model.
 type Tables interface {
 	// Acquire leases at most n partitions that have work, and Waiting returns how many there are, up to most.
-	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) ([]sqlstore.Lease, error)
+	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) ([]sqlstore.Taken, error)
 	Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, error)
 	Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, error)
 	Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (map[sqlstore.Lease]sqlstore.Hold, error)
@@ -75,6 +75,8 @@ type Handler interface {
 // Config is the options of a watcher.
 type Config struct {
 	Concurrency, MaxPartitions            int
+	HandlerTimeout                        time.Duration    // 0: none
+	MaxCrashes                            int              // 0: attempts that did not end are not counted
 	PartitionConcurrency                  int              // items of a partition that have begun and are not saved
 	Limits                                []sqlstore.Limit // one of a gate
 	Lease, PollMin, PollMax, DrainTimeout time.Duration
@@ -107,18 +109,22 @@ type Engine struct {
 	missed   atomic.Bool // wakes was full
 
 	held    map[string]*hold
-	lanes   lanes   // the first has the gates without a limit
-	turn    int     // the lane whose items begin, and are fetched, first
-	drained []*hold // to settle
-	leaving []*hold // to give back
-	parked  []*hold // with results to save that were parked
-	active  int     // begun, not saved
-	fetches bound   // of what is fetched
-	saves   bound   // of what is saved
+	lanes   lanes    // the first has the gates without a limit
+	turn    int      // the lane whose items begin, and are fetched, first
+	drained []*hold  // to settle
+	leaving []*hold  // to give back
+	parked  []*hold  // with results to save that were parked
+	active  int      // begun, not saved
+	suspect *attempt // of those, the one that may have ended a process
+	fetches bound    // of what is fetched
+	saves   bound    // of what is saved
 
-	fetching, scanning, renewing, asking, saving, retrying, resting, settling, releasing int // statements that run, or wait to
+	fetching, scanning, renewing, asking, starting, saving, retrying, resting, settling, releasing int // statements that run, or wait to
 
 	pause time.Duration // after errors of the database
+
+	running map[*attempt]time.Duration // handlers, and the time after which each is slow
+	slow    int                        // of them, when they were counted last
 
 	timers   timers
 	stopping bool
@@ -138,8 +144,8 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 		Config: c, tables: t, handler: h, tally: tally, statement: max(c.Lease, statementLeast),
 		terms: sqlstore.Terms{Owner: nuid.Next(), Length: c.Lease, Manual: c.Manual, AutoClose: c.AutoClose},
 		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan *attempt, c.Concurrency),
-		wakes: make(chan string, wakesMost), held: map[string]*hold{}, lanes: newLanes(c.Limits),
-		timers: timers{scan: now, interval: c.PollMin, renew: now.Add(c.Lease / 3), sweep: now.Add(c.PollMax)},
+		wakes: make(chan string, wakesMost), held: map[string]*hold{}, running: map[*attempt]time.Duration{}, lanes: newLanes(c.Limits),
+		timers: timers{scan: now, interval: c.PollMin, renew: now.Add(c.Lease / 3), sweep: now.Add(c.PollMax), slow: now.Add(slowEvery)},
 	}
 	e.db, e.stopDB = context.WithCancel(context.WithoutCancel(ctx))
 	e.handlers, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -160,6 +166,7 @@ func (e *Engine) Run(ctx context.Context) (drained bool) {
 	e.wg.Wait()
 	e.tally.Leases.Add(-int64(len(e.held)))
 	e.tally.Running.Add(-int64(e.active))
+	e.tally.Slow.Add(-int64(e.slow))
 	return drained
 }
 
@@ -236,6 +243,7 @@ func (e *Engine) pump(now time.Time) {
 		e.due(now)
 	}
 	e.begin(now)
+	e.reportSlow(now)
 	e.fetch(now)
 	e.retry()
 	e.askForGrants(now)
@@ -250,12 +258,10 @@ func (e *Engine) pump(now time.Time) {
 // begin starts handlers while there are items that may begin, of each lane in turn.
 func (e *Engine) begin(now time.Time) {
 	for i := range e.lanes {
-		started := e.lanes[(e.turn+i)%len(e.lanes)].take(now, e.Concurrency-e.active, e.PartitionConcurrency)
+		started := e.lanes[(e.turn+i)%len(e.lanes)].take(e, now, e.Concurrency-e.active)
 		e.active += len(started)
 		e.tally.Running.Add(int64(len(started)))
-		for _, a := range started {
-			go worker{e}.run(a)
-		}
+		e.start(started)
 	}
 	e.turn++
 }

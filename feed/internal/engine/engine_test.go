@@ -25,14 +25,14 @@ type oneTable struct {
 	wake     func(partition string)
 }
 
-func (o *oneTable) Acquire(context.Context, sqlstore.Terms, int, []string) ([]sqlstore.Lease, error) {
+func (o *oneTable) Acquire(context.Context, sqlstore.Terms, int, []string) ([]sqlstore.Taken, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.leased || len(o.items) == 0 {
 		return nil, nil
 	}
 	o.leased = true
-	return []sqlstore.Lease{{ID: "p", Epoch: 1}}, nil
+	return []sqlstore.Taken{{Lease: sqlstore.Lease{ID: "p", Epoch: 1}}}, nil
 }
 
 func (o *oneTable) Waiting(context.Context, sqlstore.Terms, int) (int, error)      { return 0, nil }

@@ -26,6 +26,7 @@ const (
 // since: a hold of another phase is skipped.
 type hold struct {
 	sqlstore.Lease
+	over    bool // taken over, and no pass has ended yet, so that any item may have begun before
 	since   time.Time
 	trusted time.Time // when the lease ends, by this machine's monotonic clock, early
 	ctx     context.Context
@@ -250,7 +251,7 @@ func (e *Engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) 
 			e.tally.GatesPassed.Add(1)
 			e.Log.Debug("feed: gate passed", "partition", h.ID, "gate", gate)
 		}
-		h.ended, h.redo, h.after = false, false, 0
+		h.ended, h.redo, h.after, h.over = false, false, 0, false
 		e.consider(h)
 	case result == sqlstore.Lost:
 		e.forget(h, errLost)

@@ -113,9 +113,9 @@ func (l *lane) allowed(now time.Time) int {
 	return max(0, n)
 }
 
-// take takes the items that begin now out of the queue, and leaves those in it whose partition has enough that run. None begins on a
-// lease that may have ended: after a stall of the process the next renewal finds out.
-func (l *lane) take(now time.Time, most, perPartition int) (started []*attempt) {
+// take takes the items that begin now out of the queue, and leaves those in it whose partition has enough that run, and those that admit holds
+// back. None begins on a lease that may have ended: after a stall of the process the next renewal finds out.
+func (l *lane) take(e *Engine, now time.Time, most int) (started []*attempt) {
 	most, passed := min(most, l.allowed(now)), 0
 	var left []*attempt
 	for _, a := range l.queue {
@@ -123,10 +123,11 @@ func (l *lane) take(now time.Time, most, perPartition int) (started []*attempt) 
 			break
 		}
 		passed++
-		if a.h.running >= perPartition {
+		if a.h.running >= e.PartitionConcurrency || !e.admit(a) {
 			left = append(left, a)
 			continue
 		}
+		a.until = l.until(a.h)
 		a.h.running++
 		started = append(started, a)
 	}
@@ -139,6 +140,18 @@ func (l *lane) take(now time.Time, most, perPartition int) (started []*attempt) 
 	l.spent += len(started)
 	l.begins -= len(started)
 	return started
+}
+
+// until is the time up to which an item of a partition may begin that was taken out of the queue.
+func (l *lane) until(h *hold) time.Time {
+	at := h.trusted
+	if l.limit.Concurrency > 0 && l.trusted.Before(at) {
+		at = l.trusted
+	}
+	if l.limit.Rate > 0 && l.usable.Before(at) {
+		at = l.usable
+	}
+	return at
 }
 
 // needs reports whether a lane needs a grant, has part of one to return, or is still known to wait for one.

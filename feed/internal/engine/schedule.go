@@ -31,6 +31,7 @@ type timers struct {
 	fetch  time.Time        // not before, after an error
 	sweep  time.Time        // for items of partitions that are held
 	ask    time.Time        // for a grant
+	slow   time.Time        // for handlers that run for long
 	due    due.Heap[string] // partitions with an item that may be processed then
 	// cancel is when handlers are called off, abandon when Run returns without them.
 	cancel, abandon time.Time
@@ -79,6 +80,7 @@ func (t *timers) next(now time.Time, stopping bool) time.Duration {
 		}
 	}
 	earliest(t.ask)
+	earliest(t.slow)
 	if stopping {
 		earliest(t.cancel)
 		earliest(t.abandon)
@@ -128,7 +130,7 @@ func (e *Engine) scan(now time.Time) {
 			wait, err = e.tables.Soonest(ctx, e.terms)
 		}
 		begun := time.Now()
-		var leases []sqlstore.Lease
+		var leases []sqlstore.Taken
 		if err == nil {
 			leases, err = e.tables.Acquire(ctx, e.terms, free, holds)
 		}
@@ -161,11 +163,11 @@ func (e *Engine) scan(now time.Time) {
 }
 
 // hold begins to process a partition that was leased by a statement begun at that time.
-func (e *Engine) hold(l sqlstore.Lease, begun time.Time) {
+func (e *Engine) hold(l sqlstore.Taken, begun time.Time) {
 	if old := e.held[l.ID]; old != nil {
 		e.forget(old, errLost) // it had expired, and this is the next epoch of it
 	}
-	h := &hold{Lease: l, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes[0], inFlight: map[string]struct{}{}, leave: e.stopping}
+	h := &hold{Lease: l.Lease, over: l.Over, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes[0], inFlight: map[string]struct{}{}, leave: e.stopping}
 	h.ctx, h.cancel = context.WithCancelCause(e.handlers)
 	e.held[h.ID] = h
 	e.tally.Leases.Add(1)

@@ -25,7 +25,7 @@ type othersTable struct {
 	statements atomic.Int64
 }
 
-func (o *othersTable) Acquire(context.Context, sqlstore.Terms, int, []string) ([]sqlstore.Lease, error) {
+func (o *othersTable) Acquire(context.Context, sqlstore.Terms, int, []string) ([]sqlstore.Taken, error) {
 	o.statements.Add(1)
 	return nil, nil
 }

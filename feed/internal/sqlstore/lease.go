@@ -27,6 +27,13 @@ type Lease struct {
 	Epoch int64
 }
 
+// Taken is a lease that was taken.
+type Taken struct {
+	Lease
+	// Over: it was taken over from a watcher that did not return it, which may have begun items and not ended them.
+	Over bool
+}
+
 // Terms are what a watcher leases partitions for.
 type Terms struct {
 	Owner  string
@@ -92,7 +99,7 @@ func (s *Store) Waiting(ctx context.Context, t Terms, most int) (int, error) {
 // Acquire leases at most n partitions that have work. Of two watchers that want the same one the first to write it
 // has it: for the other it is then not free. The watcher's own leases are left to the renewal, also when that
 // is late: it takes only such a lease of its own again of which it does not know, because the answer got lost.
-func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (taken []Lease, err error) {
+func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (taken []Taken, err error) {
 	if s.batch {
 		return s.acquireBatch(ctx, t, n, holds)
 	}
@@ -105,7 +112,10 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	ids := Map(rows, func(r *Partition) string { return r.ID })
+	ids, was := Map(rows, func(r *Partition) string { return r.ID }), map[string]*Partition{}
+	for i := range rows {
+		was[rows[i].ID] = &rows[i]
+	}
 	err = s.Transact(ctx, func(tx *gorm.DB) error {
 		free := tx.Model(&Partition{}).Where("id IN ? AND status = 'Available'", ids).Where(s.Dialect.free(), t.Owner)
 		err := free.Updates(map[string]any{
@@ -117,19 +127,24 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 		}
 		return tx.Table("partitions").Select("id, epoch").Where("owner = ? AND id IN ?", t.Owner, ids).Find(&taken).Error
 	})
+	for i := range taken {
+		l, was := &taken[i], was[taken[i].ID]
+		l.Over = was.Owner != nil && *was.Owner != "" || l.Epoch != was.Epoch+1 // or another watcher had it since it was read
+	}
 	return taken, err
 }
 
 // acquireBatch is acquire by one statement. It leaves rows alone that are locked, so that several watchers take different
 // ones at the same time, and none waits for a transaction that is stuck.
-func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds []string) (taken []Lease, err error) {
+func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds []string) (taken []Taken, err error) {
 	mine := append([]string{}, holds...) // by its address: GORM takes a slice apart
-	free := s.candidates(ctx, t, min(n, leaseBatchMost)).Select("p.id").Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
+	free := s.candidates(ctx, t, min(n, leaseBatchMost)).Select("p.id, p.owner").
+		Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
 	err = s.retry(ctx, func() error {
 		return s.DB.WithContext(ctx).Raw("UPDATE partitions SET owner = ?, until = "+s.Dialect.Later+", claimant = NULL, epoch = epoch + 1, version = "+
-			"version + 1 "+
-			"WHERE id IN (?) RETURNING id, epoch", t.Owner, t.Length.Milliseconds(), free).Find(&taken).Error
+			"version + 1 FROM (?) was WHERE partitions.id = was.id RETURNING partitions.id, epoch, COALESCE(was.owner, '') <> '' AS over",
+			t.Owner, t.Length.Milliseconds(), free).Find(&taken).Error
 	})
 	return taken, err
 }

@@ -50,6 +50,8 @@ var migrations = []step{{"0001", []string{
 	`ALTER TABLE items ADD {column}timer {int}`,
 }}, {"0004", []string{
 	`CREATE TABLE feed_limits (gate {int} NOT NULL PRIMARY KEY, state {text} NOT NULL, version {int} NOT NULL)`,
+}}, {"0005", []string{
+	`ALTER TABLE items ADD {column}crashes {int}`,
 }}}
 
 // portableTypes are the words where GORM's dialect has to say them. Not every database has indexes of some rows only, so

@@ -66,6 +66,8 @@ type Item struct {
 	NotBefore   *RowTime
 	Version     int64
 	Timer       *int64 // milliseconds from the first look at the item to its end; nil: it is for the processor
+	// Crashes is the number of attempts in a row that began and did not end, of those that a watcher with MaxCrashes stored; nil: none.
+	Crashes *int64 `gorm:"<-:update"` // null in a new row
 }
 
 // TableName is GORM's hook.

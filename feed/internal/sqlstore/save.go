@@ -24,6 +24,7 @@ type Result struct {
 	Data    []byte  // nil: unchanged
 	Steps   int64   // 1: the step is over
 	Delay   time.Duration
+	Crashes *int64 // see Item
 	// Locked is set by Save: the partition is locked by another transaction, so nothing was written.
 	Locked bool
 }
@@ -70,7 +71,7 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 			}
 			set := map[string]any{
 				"gate": r.Gate, "status": r.Status, "attempt": r.Attempt, "errors": EncodeList(r.Errors), "not_before": nil,
-				"step": gorm.Expr("step + ?", r.Steps), "version": r.Version + 1,
+				"step": gorm.Expr("step + ?", r.Steps), "version": r.Version + 1, "crashes": r.Crashes,
 			}
 			if r.Data != nil {
 				set["data"] = r.Data
@@ -108,10 +109,11 @@ lease AS MATERIALIZED (
 done AS (UPDATE items i SET gate = r.gate, status = r.status, attempt = r.attempt, errors = r.errors,
 	history = COALESCE(r.history, i.history), step = i.step + r.steps,
 	data = CASE WHEN r.keep THEN i.data ELSE r.data END,
-	not_before = CASE WHEN r.delay > 0 THEN clock_timestamp() + r.delay * interval '1 millisecond' END, version = i.version + 1
+	not_before = CASE WHEN r.delay > 0 THEN clock_timestamp() + r.delay * interval '1 millisecond' END, version = i.version + 1,
+	crashes = r.crashes
 FROM unnest(?::text[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::text[], ?::bigint[],
-	?::boolean[], ?::bytea[], ?::bigint[], ?::bigint[], ?::text[]) WITH ORDINALITY
-	AS r(partition_id, id, version, gate, status, attempt, errors, steps, keep, data, delay, epoch, history, n)
+	?::boolean[], ?::bytea[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[]) WITH ORDINALITY
+	AS r(partition_id, id, version, gate, status, attempt, errors, steps, keep, data, delay, epoch, history, crashes, n)
 JOIN lease ON lease.id = r.partition_id AND lease.epoch = r.epoch
 WHERE i.partition_id = r.partition_id AND i.id = r.id AND i.version = r.version
 RETURNING r.n)
@@ -139,7 +141,8 @@ func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) ([]boo
 			array(results, func(r *Result) *string { return EncodeList(r.Errors) }), array(results, func(r *Result) int64 { return r.Steps }),
 			array(results, func(r *Result) bool { return r.Data == nil }), array(results, func(r *Result) []byte { return r.Data }),
 			array(results, (*Result).DelayMS), array(results, func(r *Result) int64 { return r.Epoch }),
-			array(results, func(r *Result) *string { return r.History })).Find(&rows).Error
+			array(results, func(r *Result) *string { return r.History }),
+			array(results, func(r *Result) *int64 { return r.Crashes })).Find(&rows).Error
 	})
 	saved, locked := make([]bool, len(results)), map[string]bool{}
 	for _, row := range rows {

@@ -55,6 +55,7 @@ type flags struct {
 	level                              slog.Level
 	console                            bool
 	concurrency, partitions, retries   int
+	crashes                            int
 	lease, pollMin, pollMax, backoff   time.Duration
 	requeue, drain, timeout            time.Duration
 	autoClose, manualCheckpoint, steal bool
@@ -94,6 +95,7 @@ func New() *cobra.Command {
 	cli.Duration(fs, &f.pollMax, "poll-max", 5*time.Second, time.Millisecond, "time between two queries for work while there is none")
 	cli.Int(fs, &f.partitions, "max-partitions", 1000, 1, math.MaxInt, "maximum number of partitions that this watcher leases")
 	cli.Int(fs, &f.retries, "max-retries", 5, -1, math.MaxInt, "attempts after the first; 0: none, -1: no limit")
+	cli.Int(fs, &f.crashes, "max-crashes", 0, 0, math.MaxInt, "fail an item after its process ended as often while it was handled; 0: no limit")
 	cli.Duration(fs, &f.backoff, "backoff", time.Second, 0, "delay after the first failed attempt; it doubles with each, up to a minute; 0: none")
 	cli.Duration(fs, &f.requeue, "requeue", time.Second, 0, "delay before the next attempt at an item that did not fail and stays at its gate")
 	cli.Duration(fs, &f.drain, "drain-timeout", 30*time.Second, 0, "how long running attempts may take after a signal")
@@ -200,6 +202,9 @@ func (f *flags) options(log *slog.Logger) []feed.WatcherOption {
 	}
 	if f.partitionConcurrency > 0 {
 		opts = append(opts, feed.PartitionConcurrency(f.partitionConcurrency))
+	}
+	if f.crashes > 0 {
+		opts = append(opts, feed.MaxCrashes(f.crashes))
 	}
 	if f.autoClose {
 		opts = append(opts, feed.AutoClose())

@@ -1,0 +1,106 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+)
+
+const maxCrashes = 2
+
+// crashing is a watcher whose process ends while an item that says so is handled.
+func crashing(ctx context.Context, s *Store, note func(event) error) error {
+	p := ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+		time.Sleep(20 * time.Millisecond)
+		if string(it.Data) == "kill" {
+			os.Exit(9)
+		}
+		return done()
+	})
+	return recorded(s.sql, p, note, append(quick(), Concurrency(66), Lease(crashLease), MaxCrashes(maxCrashes))...).Run(ctx)
+}
+
+// TestItemsThatEndTheirProcess: an item that ends its process becomes Failed, and no other item does, also none that was handled beside it.
+func TestItemsThatEndTheirProcess(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name              string
+		partitions, items int
+		killers           []int // by the number of the item in all
+	}{
+		{"alone", 1, 1, []int{0}},
+		{"among others", 1, 65, []int{7}},
+		{"two", 1, 66, []int{7, 40}},
+		{"in one of many partitions", 200, 5, []int{502}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, s *Store, dsn string) {
+				for p := range tt.partitions {
+					items := make([]Item, tt.items)
+					for i := range items {
+						if n := p*tt.items + i; slices.Contains(tt.killers, n) {
+							items[i] = Item{ID: fmt.Sprint("killer", n), Data: []byte("kill")}
+						}
+					}
+					create(t, s, Partition{ID: fmt.Sprintf("p%03d", p)}, items...)
+				}
+				h := newHistory(t, s, math.MaxInt32)
+				lives := 1
+				for ; !h.live(t, dsn); lives++ {
+					require.LessOrEqual(t, lives, maxCrashes+3, "processes")
+				}
+				t.Logf("%d processes", lives)
+				require.LessOrEqual(t, lives, maxCrashes+3, "processes")
+				items, err := s.Items(t.Context(), Query{Limit: 10_000})
+				require.NoError(t, err)
+				require.Len(t, items, tt.partitions*tt.items)
+				failed := 0
+				for _, it := range items {
+					if string(it.Data) != "kill" {
+						require.Equal(t, Complete, it.Status, it.ID)
+						continue
+					}
+					failed++
+					require.Equal(t, Failed, it.Status, it.ID)
+					require.Equal(t, []string{"its process ended 2 times while it was handled"}, it.Errors)
+				}
+				require.Len(t, tt.killers, failed)
+				var rows []sqlstore.Item
+				require.NoError(t, s.sql.DB.Where("crashes IS NOT NULL").Find(&rows).Error)
+				require.Empty(t, rows)
+			})
+		})
+	}
+}
+
+// live runs a process until it ends, or nothing is left to do. It reports which.
+func (h *history) live(t *testing.T, dsn string) (over bool) {
+	t.Helper()
+	cmd := h.spawn(t, dsn, crashingChild)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	eventually(t, "the process ends, or all is done", func() bool {
+		var open int64
+		err := h.s.sql.DB.Table("items").Where("status = 'Available'").Count(&open).Error
+		over = err == nil && open == 0
+		return over || len(ended) > 0
+	})
+	if over {
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, <-ended)
+		return true
+	}
+	err := <-ended
+	require.IsType(t, &exec.ExitError{}, err)
+	return false
+}
