@@ -250,6 +250,7 @@ func MaxAttempts(n int) HandlerOption {
 // a redelivered message begins, its start is recorded in the bucket, and when the handler has returned, the record is deleted. A message with n
 // records of a start and no end is given up as by [MaxAttempts], with the reason "its process ended n times while it was handled", n ≥ 1. A first
 // delivery writes nothing, so such a message ends n+1 processes.
+// Give 2 or more: with 1, a redelivered message that is handled beside the culprit is given up with it.
 //
 // A process handles one message at a time that has such a record. Others go on beside it, and messages that were handled beside the culprit once are
 // not counted with it again. A process that is cut off from its server counts as ended when another one begins its message. While the bucket

@@ -121,7 +121,7 @@ func TestPsIsRefused(t *testing.T) {
 	require.Contains(t, r.err, "jetpull.ps.S.c")
 }
 
-// A command, and a program of --worker, are ended by cancel. What else the program had is handled, and no death is counted.
+// A command, and a program of --worker, are ended by cancel. Other messages of the program are handled, and no death is counted.
 func TestCancelEndsCommands(t *testing.T) {
 	for name, tt := range map[string]struct{ args []string }{
 		"command": {[]string{"--max-attempts", "1", "--concurrency", "4", "--", "sh", "-c", "read -r word; test $word = ack || sleep 600"}},

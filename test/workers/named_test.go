@@ -82,7 +82,7 @@ func TestNamed(t *testing.T) {
 			}
 			answers, err := cancel(fmt.Sprint(m.Sequence + 1))
 			require.NoError(t, err)
-			require.Equal(t, []running.Cancelled{{Instance: l.Instance}}, answers)
+			require.Equal(t, []running.Cancelled{{Worker: l.Worker}}, answers)
 			_, err = cancel("x")
 			require.ErrorContains(t, err, `"x" is not the sequence of a message`)
 			answers, err = cancel(fmt.Sprint(m.Sequence))

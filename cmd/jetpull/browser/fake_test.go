@@ -66,7 +66,9 @@ func (f *fakeNATS) Oldest(context.Context, *jetstream.ConsumerInfo) (time.Time, 
 	return time.Now().Add(-time.Minute), nil
 }
 
-func (f *fakeNATS) Running(context.Context, string, string) ([]workers.List, error) { return nil, f.failure() }
+func (f *fakeNATS) Running(context.Context, string, string) ([]workers.List, error) {
+	return nil, f.failure()
+}
 
 func (f *fakeNATS) Cancel(context.Context, string, string, uint64) ([]workers.Cancelled, error) {
 	return nil, f.failure()
