@@ -46,8 +46,8 @@ const (
 	natsClient  = natsModules + "/nats.go"
 )
 
-// withConnection are the packages of the client that may import nats.go: crash and limit have a bucket, and running answers requests.
-var withConnection = []string{module, transportPkg, limitPkg, module + "/internal/crash", module + "/internal/running"}
+// withConnection are the packages of the client that may import nats.go: crash and limit have a bucket, deadletter publishes, and running answers.
+var withConnection = []string{module, transportPkg, limitPkg, module + "/internal/crash", module + "/internal/deadletter", module + "/internal/running"}
 
 // impure are the parts of the standard library that the pull engine may not import.
 var impure = []string{"sync", "context", "net", "os", "log/slog"}

@@ -19,7 +19,7 @@ import (
 
 // clientDirs are the directories of the client's packages. The root's is "".
 var clientDirs = []string{
-	"", "internal/pull", "internal/transport", "internal/worker", "internal/wire", "internal/lifecycle", "internal/crash", "internal/running",
+	"", "internal/pull", "internal/transport", "internal/worker", "internal/wire", "internal/lifecycle", "internal/crash", "internal/deadletter", "internal/running",
 }
 
 // The client is small enough to be owned, and stays so. A line is a line of a
