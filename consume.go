@@ -37,8 +37,8 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...ConsumeOp
 	return s.consume(ctx, set, h)
 }
 
-// BatchHandler handles messages together. If it returns nil, all are handled. If its error is a [BatchError], those that it has failed. After any other
-// error all have failed. Its context is as that of a [Handler].
+// BatchHandler handles messages together. If it returns nil, all are handled. If its error is a [BatchError], those that it has failed. After any
+// other error all have failed. Its context is as that of a [Handler].
 type BatchHandler func(ctx context.Context, ms []*Msg) error
 
 // BatchError is the result of a BatchHandler of which some messages failed, with their errors. [Retry] and [Terminate] can be among them.
@@ -142,11 +142,10 @@ func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) er
 func limited(o *runSettings, h Handler) Handler {
 	if batch := o.batch; batch != nil {
 		o.batch = func(ctx context.Context, ms []*Msg) error {
-			for _, m := range ms {
-				var end func()
-				ctx, end = o.limiter.Context(ctx, o.limitKey(m))
-				defer end()
-			}
+			ctx, end := forAll(ctx, ms, func(ctx context.Context, m *Msg) (context.Context, func()) {
+				return o.limiter.Context(ctx, o.limitKey(m))
+			})
+			defer end()
 			return batch(ctx, ms)
 		}
 	}
@@ -169,12 +168,22 @@ func listed(service *running.Service, h Handler) Handler {
 // listedBatch is listed for batches. If one message is cancelled, the context of its batch ends.
 func listedBatch(service *running.Service, h BatchHandler) BatchHandler {
 	return func(ctx context.Context, ms []*Msg) error {
-		for _, m := range ms {
-			var end func()
-			ctx, end = begin(ctx, service, m)
-			defer end()
-		}
+		ctx, end := forAll(ctx, ms, func(ctx context.Context, m *Msg) (context.Context, func()) { return begin(ctx, service, m) })
+		defer end()
 		return h(ctx, ms)
+	}
+}
+
+// forAll is a context with what each message of a batch adds to it.
+func forAll(ctx context.Context, ms []*Msg, add func(context.Context, *Msg) (context.Context, func())) (all context.Context, end func()) {
+	ends := make([]func(), len(ms))
+	for i, m := range ms {
+		ctx, ends[i] = add(ctx, m)
+	}
+	return ctx, func() {
+		for _, end := range ends {
+			end()
+		}
 	}
 }
 

@@ -45,7 +45,8 @@ func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts in
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
 	dead := &deadletter.Message{
-		Stream: s.stream, Consumer: s.consumer, Sequence: m.Sequence(), Stored: m.ack().Timestamp, Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
+		Stream: s.stream, Consumer: s.consumer, Sequence: m.Sequence(), Stored: m.ack().Timestamp, Subject: m.Subject(), Header: m.Headers(),
+		Data:   m.Data(),
 		Reason: reason, Attempts: attempts,
 	}
 	before := s.nc.LastError()

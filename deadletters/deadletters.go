@@ -12,12 +12,12 @@
 // advisory, and is no dead letter itself. Streams of the broker, of the relay and of package partition are left out. Any other advisory is dropped,
 // with a line in the log. So remove MaxDeliver from a consumer, or delete it, when Capture has handled its advisories.
 //
-// The server does not say whether it has delivered one message MaxDeliver times, or whether it was acknowledged: the acknowledgement floor passes such
-// messages too. If the stream keeps acknowledged messages, a forged advisory of one makes a dead letter. So allow only the server to publish to
+// The server does not say whether it has delivered one message MaxDeliver times, or whether it was acknowledged: the acknowledgement floor passes
+// such messages too. If the stream keeps acknowledged messages, a forged advisory of one makes a dead letter. So allow only the server to publish to
 // $JS.EVENT.ADVISORY.>, and look at the dead letters before a requeue.
 //
-// A stream, a consumer or a message that cannot be read for now leaves the advisory for later: 1 s to 1 min. "Not found" is believed when the server has
-// said so for 10 s, because one that has just started does not know its streams and consumers yet.
+// A stream, a consumer or a message that cannot be read for now leaves the advisory for later: 1 s to 1 min. "Not found" is believed when the server
+// has said so for 10 s, because one that has just started does not know its streams and consumers yet.
 package deadletters
 
 import (
@@ -63,8 +63,8 @@ func Subjects(streams ...string) (subjects []string) {
 	return subjects
 }
 
-// Keep makes an existing stream keep the advisories of other streams, of all streams of the account if none is named. It returns the subjects that the
-// stream did not have, and needs permission for STREAM.INFO and STREAM.UPDATE of it. The server refuses a subject that another stream has.
+// Keep makes an existing stream keep the advisories of other streams, of all streams of the account if none is named. It returns the subjects that
+// the stream did not have, and needs permission for STREAM.INFO and STREAM.UPDATE of it. The server refuses a subject that another stream has.
 func Keep(ctx context.Context, js jetstream.JetStream, stream string, streams ...string) (added []string, err error) {
 	s, err := js.Stream(ctx, stream)
 	if err != nil {
@@ -117,7 +117,7 @@ func Capture(ctx context.Context, js jetstream.JetStream, cfg Config) error {
 		return err
 	}
 	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
-	c := &capture{js, cfg, jsstream.NewReader(js, 1, func(ctx context.Context) error { return context.Cause(ctx) })}
+	c := &capture{js, cfg, jsstream.NewReader(js, 1, context.Cause)}
 	opts := []jetpull.ConsumeOption{jetpull.Concurrency(atOnce), jetpull.Logger(cfg.Logger)}
 	if cfg.Idle > 0 {
 		var stop context.CancelFunc

@@ -29,7 +29,6 @@ func book(ctx context.Context, tx *sql.Tx, m *jetpull.Msg) error {
 
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	db, err := sql.Open("pgx", "postgres://localhost/bank") // with import _ "github.com/jackc/pgx/v5/stdlib"
 	if err != nil {
 		log.Fatal(err)
@@ -52,4 +51,5 @@ func Example() {
 	if err := sub.Consume(ctx, inbox.Handler(db, book), jetpull.Concurrency(8)); err != nil {
 		log.Print(err)
 	}
+	stop()
 }

@@ -247,11 +247,12 @@ func (l *Limiter) due(k *key, now moment) (write bool, look time.Duration) {
 	if waits && (p.mine.Lacks == "" || p.mine.Lacks != mine.Lacks) || k.contended && k.slots > k.running || k.running > 0 && mine.ID == "" {
 		at = min(at, c.base())
 	}
-	if at != never {
+	switch {
+	case at != never:
 		look = max(at-(now.mono-k.wrote), k.retry-now.mono)
-	} else if len(k.waiters) == 0 && k.running == 0 {
+	case len(k.waiters) == 0 && k.running == 0:
 		return false, never
-	} else {
+	default:
 		look = c.TTL
 	}
 	if !k.known && (waits || at != never) {

@@ -161,8 +161,8 @@ func (l *Limiter) TryAcquire(key string) (release func(), err error) {
 	return release, nil
 }
 
-// Await waits until TryAcquire can succeed for one caller more. Those that wait for a key get their turns one after the other. Its errors are those of
-// Acquire.
+// Await waits until TryAcquire can succeed for one caller more. Those that wait for a key get their turns one after the other. Its errors are those
+// of Acquire.
 func (l *Limiter) Await(ctx context.Context, key string) error {
 	if l == nil || l.kv == nil {
 		return ErrClosed

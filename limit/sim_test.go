@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -19,7 +18,7 @@ import (
 var simulations = flag.Int("limit.count", 60, "schedules of TestSimulation")
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	slog.SetDefault(slog.New(slog.DiscardHandler))
 	os.Exit(m.Run())
 }
 
@@ -151,7 +150,7 @@ func (p *process) cut(on bool) {
 // simulate runs one schedule and returns what the judge finds in it, and how many handlers ran.
 func simulate(t *testing.T, seed uint64, plant func(f *fleet, draw *rand.Rand)) (faults []string, begins int) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	synctest.Test(t, func(*testing.T) {
 		draw := rand.New(rand.NewPCG(seed, 7))
 		f := &fleet{s: newServer(seed), begun: time.Now(), keys: []string{"", "a key / of any .> form", "c"}[:1+draw.IntN(3)]}
 		f.cfg.TTL = time.Duration(1+draw.IntN(3)) * time.Second

@@ -151,10 +151,11 @@ func (c *Counter) read(ctx context.Context, key string) (r record, revision uint
 	case err != nil:
 		return r, 0, err
 	}
-	if json.Unmarshal(e.Value(), &r) != nil || r.Starts < 0 { // others can write to the bucket; such a record counts nothing
-		return record{}, e.Revision(), nil
-	}
-	if r.By == self && r.Starts > 0 {
+	known := json.Unmarshal(e.Value(), &r) == nil && r.Starts >= 0
+	switch {
+	case !known: // others can write to the bucket; such a record counts nothing
+		r = record{}
+	case r.By == self && r.Starts > 0:
 		r.Starts--
 	}
 	return r, e.Revision(), nil

@@ -59,7 +59,8 @@ func work(s workerSettings) error {
 	}
 	var sub *jetpull.Subscription
 	for sub == nil { // its requests can be cut too
-		if sub, err = jetpull.Subscribe(ctx, js, "S", "C"); ctx.Err() != nil {
+		sub, err = jetpull.Subscribe(ctx, js, "S", "C")
+		if err != nil && ctx.Err() != nil {
 			return nil
 		}
 	}

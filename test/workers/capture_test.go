@@ -92,7 +92,7 @@ func (c *capturing) exhaust(t *testing.T, name string, n, maxDeliver int) {
 	}
 	require.Eventually(t, func() bool {
 		if batch, err := consumer.FetchNoWait(n); err == nil {
-			for range batch.Messages() { //nolint:revive // none is acknowledged
+			for range batch.Messages() { // none is acknowledged
 			}
 		}
 		return c.kept(t) == before+n
@@ -206,7 +206,7 @@ func TestCaptureAfterProcessesThatDied(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			for range l.lines { //nolint:revive // it must not block
+			for range l.lines { // it must not block
 			}
 		}()
 		require.Eventually(t, func() bool {

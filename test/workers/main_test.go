@@ -130,7 +130,6 @@ func (s *workerSettings) handler() jetpull.Handler {
 type life struct {
 	cmd   *exec.Cmd
 	lines chan line
-	begun []uint64
 }
 
 // start starts a worker.
@@ -161,7 +160,7 @@ func start(t *testing.T, s workerSettings) *life {
 func (l *life) stop() {
 	_ = l.cmd.Process.Signal(syscall.SIGTERM)
 	go func() {
-		for range l.lines { //nolint:revive // it must not block
+		for range l.lines { // it must not block
 		}
 	}()
 	_ = l.cmd.Wait()

@@ -33,14 +33,14 @@ func TestNamed(t *testing.T) {
 
 	for name, consume := range map[string]func(ctx context.Context, cause chan<- error) error{
 		"Consume": func(ctx context.Context, cause chan<- error) error {
-			return sub.Consume(ctx, func(ctx context.Context, m *jetpull.Msg) error {
+			return sub.Consume(ctx, func(ctx context.Context, _ *jetpull.Msg) error {
 				<-ctx.Done()
 				cause <- context.Cause(ctx)
 				return jetpull.Terminate("cancelled", nil)
 			}, jetpull.Named("loaders"), jetpull.Concurrency(2))
 		},
 		"ConsumeBatch": func(ctx context.Context, cause chan<- error) error {
-			return sub.ConsumeBatch(ctx, 2, time.Millisecond, func(ctx context.Context, ms []*jetpull.Msg) error {
+			return sub.ConsumeBatch(ctx, 2, time.Millisecond, func(ctx context.Context, _ []*jetpull.Msg) error {
 				<-ctx.Done()
 				cause <- context.Cause(ctx)
 				return jetpull.Terminate("cancelled", nil)

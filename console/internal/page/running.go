@@ -14,8 +14,8 @@ import (
 )
 
 // runningEmpty is what the list states if no worker answers. Nobody can tell whether there is one.
-const runningEmpty = "No worker answered. The consumer may have none, or none with a name: `jetpull consume --named` gives it one, and in Go the option " +
-	"Named of Consume."
+const runningEmpty = "No worker answered. The consumer may have none, or none with a name: `jetpull consume --named` gives it one, and in Go " +
+	"the option Named of Consume."
 
 // running are the messages that the workers of a consumer handle. The workers are asked while the page is open only.
 func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.Part {

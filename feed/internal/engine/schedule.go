@@ -167,7 +167,9 @@ func (e *Engine) hold(l sqlstore.Taken, begun time.Time) {
 	if old := e.held[l.ID]; old != nil {
 		e.forget(old, errLost) // it had expired, and this is the next epoch of it
 	}
-	h := &hold{Lease: l.Lease, over: l.Over, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes[0], inFlight: map[string]struct{}{}, leave: e.stopping}
+	h := &hold{
+		Lease: l.Lease, over: l.Over, since: begun, trusted: begun.Add(e.Lease), lane: e.lanes[0], inFlight: map[string]struct{}{}, leave: e.stopping,
+	}
 	h.ctx, h.cancel = context.WithCancelCause(e.handlers)
 	e.held[h.ID] = h
 	e.tally.Leases.Add(1)

@@ -18,7 +18,8 @@ func (d *dialect) dueItems() string {
 	return "i.status = 'Available' AND (i.not_before IS NULL OR " + d.Past("i.not_before") + ")"
 }
 
-const itemColumns = "i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.history, i.data, i.not_before, i.version, i.timer, i.crashes"
+const itemColumns = "i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.history, i.data, " +
+	"i.not_before, i.version, i.timer, i.crashes"
 
 // Fetch reads the items at the gates of leased partitions, oldest first in each. It gives none for a lease that is lost.
 //
