@@ -10,7 +10,8 @@
 //	pool
 //	keepalive
 //	deliver settle
-//	deadletter manual
+//	deadletter manual begin
 //	handle
+//	batch
 //	run
 package worker

@@ -18,7 +18,7 @@ func (a *attempt) suspected(e *Engine) bool {
 
 // admit reports whether an item may begin beside those that have begun. One that is suspected waits for another such one to end: if that ends
 // the process, only it is counted.
-func (e *Engine) admit(a *attempt) bool {
+func admit(e *Engine, a *attempt) bool {
 	if !a.suspected(e) {
 		return true
 	}
@@ -37,22 +37,22 @@ func (a *attempt) as(crashes *int64) sqlstore.Result {
 	}
 }
 
-// start starts the handlers of items that begin, after those begins are stored that have to be.
-func (e *Engine) start(items []*attempt) {
+// startAll starts the handlers of items that begin, after those begins are stored that have to be.
+func startAll(e *Engine, items []*attempt) {
 	var later []*attempt
 	for _, a := range items {
 		if e.MaxCrashes > 0 && a.item.Timer == nil && (a.suspected(e) || a.item.Crashes == nil && a.h.over) {
 			later = append(later, a)
 		} else {
-			e.run(a)
+			runAttempt(e, a)
 		}
 	}
 	for part := range slices.Chunk(later, e.saves.of(saveRows)) {
-		e.startStored(part)
+		startStored(e, part)
 	}
 }
 
-func (e *Engine) startStored(part []*attempt) {
+func startStored(e *Engine, part []*attempt) {
 	e.async(&e.starting, func(ctx context.Context) func() {
 		begins := sqlstore.Map(part, func(a **attempt) sqlstore.Result {
 			var before int64
@@ -62,16 +62,16 @@ func (e *Engine) startStored(part []*attempt) {
 			return (*a).as(new(before + 1))
 		})
 		stored, err := e.tables.Save(ctx, e.terms, begins)
-		return func() { e.started(part, stored, err) }
+		return func() { storedStarts(e, part, stored, err) }
 	})
 }
 
-// started starts handlers whose begins are stored. An item whose begin is not, because the lease is lost, another program has written the item or
+// storedStarts starts handlers whose begins are stored. An item whose begin is not, because the lease is lost, another program has written the item or
 // locked the partition, or the database fails, is read again.
-func (e *Engine) started(part []*attempt, stored []bool, err error) {
+func storedStarts(e *Engine, part []*attempt, stored []bool, err error) {
 	if err != nil && sqlstore.Refused(err) && len(part) > 1 { // one of them keeps the others from being stored
-		e.startStored(part[:len(part)/2])
-		e.startStored(part[len(part)/2:])
+		startStored(e, part[:len(part)/2])
+		startStored(e, part[len(part)/2:])
 		return
 	}
 	e.saves.note(err)
@@ -82,7 +82,7 @@ func (e *Engine) started(part []*attempt, stored []bool, err error) {
 	for i, a := range part {
 		switch {
 		case err != nil && sqlstore.Refused(err): // nothing can be stored of this item
-			e.run(a)
+			runAttempt(e, a)
 		case err != nil || !stored[i]:
 			a.abandoned = true
 			e.saved([]*attempt{a})
@@ -93,7 +93,7 @@ func (e *Engine) started(part []*attempt, stored []bool, err error) {
 		default:
 			a.item.Version++
 			a.stored = true
-			e.run(a)
+			runAttempt(e, a)
 		}
 	}
 }

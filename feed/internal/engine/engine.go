@@ -243,7 +243,7 @@ func (e *Engine) pump(now time.Time) {
 		e.due(now)
 	}
 	e.begin(now)
-	e.reportSlow(now)
+	reportSlow(e, now)
 	e.fetch(now)
 	e.retry()
 	e.askForGrants(now)
@@ -261,7 +261,7 @@ func (e *Engine) begin(now time.Time) {
 		started := e.lanes[(e.turn+i)%len(e.lanes)].take(e, now, e.Concurrency-e.active)
 		e.active += len(started)
 		e.tally.Running.Add(int64(len(started)))
-		e.start(started)
+		startAll(e, started)
 	}
 	e.turn++
 }

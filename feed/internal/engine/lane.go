@@ -123,7 +123,7 @@ func (l *lane) take(e *Engine, now time.Time, most int) (started []*attempt) {
 			break
 		}
 		passed++
-		if a.h.running >= e.PartitionConcurrency || !e.admit(a) {
+		if a.h.running >= e.PartitionConcurrency || !admit(e, a) {
 			left = append(left, a)
 			continue
 		}

@@ -9,8 +9,8 @@ const (
 	slowEvery, slowLogged = 10 * time.Second, 10
 )
 
-// run starts the handler of an item.
-func (e *Engine) run(a *attempt) {
+// runAttempt starts the handler of an item.
+func runAttempt(e *Engine, a *attempt) {
 	a.begun, a.report = time.Now(), slowAfter
 	if e.HandlerTimeout > 0 {
 		a.report = e.HandlerTimeout + slowGrace
@@ -20,7 +20,7 @@ func (e *Engine) run(a *attempt) {
 }
 
 // reportSlow counts the handlers that run for too long, and logs each once, and again when its time has doubled.
-func (e *Engine) reportSlow(now time.Time) {
+func reportSlow(e *Engine, now time.Time) {
 	if now.Before(e.timers.slow) {
 		return
 	}
