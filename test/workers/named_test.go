@@ -48,13 +48,14 @@ func TestNamed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			running1, err := running.Ask[running.List](ctx, nc, running.ListSubject(stream, consumer), "", time.Second)
-			require.NoError(t, err)
-			require.Empty(t, running1)
+			require.Eventually(t, func() bool { // the service before ends a moment after its call
+				all, err := running.Ask[running.List](ctx, nc, running.ListSubject(stream, consumer), "", 100*time.Millisecond)
+				return err == nil && len(all) == 0
+			}, 10*time.Second, 10*time.Millisecond)
 			call, stop := context.WithCancel(ctx)
 			done, cause := make(chan error, 1), make(chan error, 10)
 			go func() { done <- consume(call, cause) }()
-			_, err = js.Publish(ctx, "jobs.a", nil)
+			_, err := js.Publish(ctx, "jobs.a", nil)
 			require.NoError(t, err)
 			var l running.List
 			require.Eventually(t, func() bool {
