@@ -66,8 +66,8 @@ func startStored(e *Engine, part []*attempt) {
 	})
 }
 
-// storedStarts starts handlers whose begins are stored. An item whose begin is not, because the lease is lost, another program has written the item or
-// locked the partition, or the database fails, is read again.
+// storedStarts starts handlers whose begins are stored. An item whose begin is not, because the lease is lost, another program has written the item
+// or locked the partition, or the database fails, is read again.
 func storedStarts(e *Engine, part []*attempt, stored []bool, err error) {
 	if err != nil && sqlstore.Refused(err) && len(part) > 1 { // one of them keeps the others from being stored
 		startStored(e, part[:len(part)/2])
