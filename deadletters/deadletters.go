@@ -90,9 +90,6 @@ func Keep(ctx context.Context, js jetstream.JetStream, stream string, streams ..
 	return added, nil
 }
 
-// closeMost is how long the end of Capture may take after its last dead letter.
-const closeMost = 5 * time.Second
-
 // Config says what Capture does.
 type Config struct {
 	// Stream keeps the advisories. It can be the stream of the dead letters. Capture creates the consumer "max-deliveries" on it.
@@ -119,11 +116,7 @@ func Capture(ctx context.Context, js jetstream.JetStream, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeMost)
-		defer cancel()
-		_ = sub.Close(ctx)
-	}(ctx)
+	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
 	c := &capture{js, cfg, jsstream.NewReader(js, 1, context.Cause)}
 	opts := []jetpull.ConsumeOption{jetpull.Concurrency(atOnce), jetpull.Logger(cfg.Logger)}
 	if cfg.Idle > 0 {

@@ -86,7 +86,7 @@ var helpExamples = []helpExample{
 	{line: `jetpull dlq show DEAD 7`},
 	{line: `jetpull dlq requeue DEAD --subject 'orders.>' --dry-run`},
 	{line: `jetpull dlq purge DEAD 7 8 9`},
-	{line: `jetpull dlq capture DEAD --dead-letter dead.orders`, swap: []string{"dead.orders", "dead.orders --idle 1s"}},
+	{line: `jetpull dlq capture DEAD --dead-letter dead.orders`, until: "added to stream DEAD"},
 	{line: `jetpull dlq capture DEAD ORDERS --dead-letter dead.orders --idle 2s`},
 	{line: `jetpull partition ls billing`},
 	{line: `jetpull partition watch billing --json`, until: "{"},

@@ -23,7 +23,7 @@ done
 `
 
 // The commands of docs/command.md that are clients of a server run as they are written there. Those that go on until they are interrupted
-// get a --count.
+// get a --count, or an --idle.
 func TestPageOfTheCommand(t *testing.T) {
 	needShell(t)
 	page, err := os.ReadFile("../../docs/command.md")
@@ -44,12 +44,17 @@ func TestPageOfTheCommand(t *testing.T) {
 		if strings.HasPrefix(line, "jetpull consume ") {
 			line = strings.Replace(line, "ORDERS worker", "ORDERS worker --count 5", 1)
 		}
+		if strings.HasPrefix(line, "jetpull dlq capture ") {
+			line += " --idle 1s"
+		}
 		got[line] = r.do(t, line)
 	}
 	for part, want := range map[string]string{
-		"--count 1000": "1,000 published", "--lines": "2 published", "--concurrency 8": "5 acknowledged", "--worker": "5 acknowledged", "fetch": `{\"id\":16}`,
+		"--count 1000": "1,000 published", "--lines": "2 published", "--concurrency 8": "5 acknowledged", "--worker": "5 acknowledged",
+		"fetch": `{\"id\":16}`,
 		"consumers pause": "is paused until", "consumers resume": "delivers messages", "consumers reset": "delivers again from sequence 500",
-		"dlq requeue": "would requeue 0", "--cron": "scheduled under reports.schedules.daily", "--at": "scheduled under reports.schedules.once",
+		"dlq requeue": "would requeue 0", "dlq capture": "added to stream DEAD",
+		"--cron": "scheduled under reports.schedules.daily", "--at": "scheduled under reports.schedules.once",
 	} {
 		found := false
 		for line, out := range got {

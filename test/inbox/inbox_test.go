@@ -235,9 +235,6 @@ func TestRowsAreDeleted(t *testing.T) {
 // A delivery that was held while others handled its message, and until its row was deleted, has no effect. After a reset of the
 // consumer, messages whose rows were deleted have one again, and those whose rows are there have none.
 func TestDeliveriesOfDeletedRows(t *testing.T) {
-	if testing.Short() {
-		t.Skip("its requests have limits that a busy machine exceeds")
-	}
 	onEach(t, func(t *testing.T, b backend, dsn string) {
 		r := newRows(t, b, dsn)
 		sub := r.subscribe(2 * time.Second)

@@ -61,7 +61,7 @@ func TestAMessageThatKillsItsProcess(t *testing.T) {
 			ended, lives := map[uint64]int{}, 0
 			for done := false; !done; lives++ {
 				require.Less(t, lives, 12, "processes that ended; handled: %d", len(ended))
-				done = live(ctx, t, tt.settings, dead, tt.killers, tt.innocent, ended)
+				done = live(ctx, t, tt.settings, jobs, dead, tt.killers, tt.innocent, ended)
 			}
 			require.Len(t, ended, tt.innocent)
 			var dying []string
@@ -73,12 +73,21 @@ func TestAMessageThatKillsItsProcess(t *testing.T) {
 			}
 			require.ElementsMatch(t, killers, dying)
 			require.LessOrEqual(t, lives, 1+3*tt.killers+1)
+			marks, err := js.KeyValue(ctx, bucket)
+			require.NoError(t, err)
+			lister, err := marks.ListKeys(ctx)
+			require.NoError(t, err)
+			var keys []string
+			for key := range lister.Keys() {
+				keys = append(keys, key)
+			}
+			require.LessOrEqual(t, len(keys), tt.killers, "records of messages that were handled: %q", keys)
 		})
 	}
 }
 
 // live runs a worker until it ends by itself, or all is done.
-func live(ctx context.Context, t *testing.T, s workerSettings, dead jetstream.Stream, killers, innocent int, ended map[uint64]int) bool {
+func live(ctx context.Context, t *testing.T, s workerSettings, jobs, dead jetstream.Stream, killers, innocent int, ended map[uint64]int) bool {
 	t.Helper()
 	l := start(t, s)
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -96,7 +105,7 @@ func live(ctx context.Context, t *testing.T, s workerSettings, dead jetstream.St
 		case <-tick.C:
 			info, err := dead.Info(ctx)
 			require.NoError(t, err)
-			if int(info.State.Msgs) >= killers && len(ended) == innocent {
+			if int(info.State.Msgs) >= killers && len(ended) == innocent && settled(ctx, t, jobs) {
 				l.stop()
 				return true
 			}
@@ -105,4 +114,16 @@ func live(ctx context.Context, t *testing.T, s workerSettings, dead jetstream.St
 			require.Fail(t, "the worker goes on", "handled: %d", len(ended))
 		}
 	}
+}
+
+// settled reports whether the consumers of a stream have no message left.
+func settled(ctx context.Context, t *testing.T, jobs jetstream.Stream) bool {
+	t.Helper()
+	left := 0
+	consumers := jobs.ListConsumers(ctx)
+	for info := range consumers.Info() {
+		left += int(info.NumPending) + info.NumAckPending
+	}
+	require.NoError(t, consumers.Err())
+	return left == 0
 }
