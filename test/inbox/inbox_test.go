@@ -237,9 +237,10 @@ func TestRowsAreDeleted(t *testing.T) {
 func TestDeliveriesOfDeletedRows(t *testing.T) {
 	onEach(t, func(t *testing.T, b backend, dsn string) {
 		r := newRows(t, b, dsn)
-		sub := r.subscribe(2 * time.Second)
+		sub := r.subscribe(time.Minute)
 		held := r.fetch(sub, 1)[0]
 		r.handle(sub, 100)
+		require.NoError(t, r.js.Conn().Publish(held.Reply(), []byte("-NAK"))) // as if AckWait had passed
 		for redelivered := held; redelivered.Delivered() == 1; { // it is now elsewhere too
 			redelivered = r.fetch(sub, 1)[0]
 			r.settle(redelivered)
