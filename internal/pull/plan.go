@@ -89,11 +89,12 @@ func (s *share) longKind(d *Demand) kind {
 
 // onOrder counts the messages that the pulls of a standing demand may still bring.
 type onOrder struct {
-	pulls, messages int // of pulls that are open
-	inDoubt         int // pulls of which it is not known whether the server has them
-	ended           int // pulls that the server has ended, and how many messages
-	promised        int // of theirs are expected
-	bytes           int // of all messages
+	pulls, messages int  // of pulls that are open
+	inDoubt         int  // pulls of which it is not known whether the server has them
+	ended           int  // pulls that the server has ended, and how many messages
+	promised        int  // of theirs are expected
+	bytes           int  // of all messages
+	alone           bool // one of the open pulls is for a message that fitted no other
 }
 
 func (d *Demand) onOrder(now At) (o onOrder) {
@@ -111,6 +112,7 @@ func (d *Demand) onOrder(now At) (o onOrder) {
 		case !p.ended:
 			o.pulls++
 			o.messages += p.left
+			o.alone = o.alone || p.alone
 		case now < p.promised:
 			o.ended++
 			o.promised += p.left
@@ -131,6 +133,7 @@ func (d *Demand) onOrder(now At) (o onOrder) {
 //	| the next message fits no pull, and some are held or on | none: then the message is pulled alone,       |
 //	| order                                                  | without a bound of the byte window            |
 //	| unless the pin has to be refreshed:                    |                                               |
+//	| - a message is pulled alone                            | the end of that pull                          |
 //	| - the window is full, or enough pulls are open         | credit                                        |
 //	| - quiet, and an eighth of the window is on order       | messages                                      |
 //	| - less than half of the window is free, and something  | credit                                        |
@@ -162,7 +165,7 @@ func planStanding(now At, d *Demand, v *view) order {
 	case s.oversize:
 		batch = 1
 	case refresh:
-	case batch < 1, v.manyPulls(&o), s.quiet && o.messages >= enough:
+	case o.alone, batch < 1, v.manyPulls(&o), s.quiet && o.messages >= enough:
 		return order{}
 	case need < half && (open > 0 || s.held > 0 && !s.starving):
 		return order{}

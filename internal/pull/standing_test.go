@@ -73,6 +73,8 @@ func TestStandingBytes(t *testing.T) {
 			limits bytes=50; ~post s stand 9 bytes=67108864; p1 bytes left=9 -> p2 i1 1 30s hb2s | p2 msg 1 -> s=1; p3 i1 8 30s hb2s mb50`,
 		"but over the user's MaxBytes is an error": `
 			~post s stand 99 mb=50; p1 bytes left=99 -> p2 i1 1 30s hb2s mb50 | p2 bytes left=1 -> s=!bytes end`,
+		"while it is pulled alone, nothing else is": `
+			~post s stand 99 mb=50; p1 bytes left=99 -> p2 i1 1 30s hb2s mb50 | credit s 0 starving -> | p2 bytes left=1 -> s=!bytes end`,
 		"promised bytes are reserved": `
 			~post s stand 50 bytes=67108864; p1 batch left=10 bytes=2097152; +800ms -> @800ms sub i2; p2 i2 50 3.2s hb1.6s mb16777216`,
 	})
