@@ -138,7 +138,7 @@ func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) er
 	return drained
 }
 
-// limited is h with a context that ends when the limiter's right is lost. That of a batch ends when one message has lost it.
+// limited is h with a context that ends when the limiter's right is lost. The context of a batch ends when one of its messages has lost it.
 func limited(o *runSettings, h Handler) Handler {
 	if batch := o.batch; batch != nil {
 		o.batch = func(ctx context.Context, ms []*Msg) error {

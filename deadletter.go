@@ -84,7 +84,7 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error
 	}
 	o.deadHere = stream == s.stream
 	if cfg := s.config(); cfg.MaxDeliver > 0 {
-		// That there is no answer proves nothing, so it is no reason to warn.
+		// A missing answer proves nothing, so it is no reason to warn.
 		if _, err := s.js.StreamNameBySubject(ctx, deadletter.Advisories+s.stream+"."+s.consumer); errors.Is(err, jetstream.ErrStreamNotFound) {
 			set.log().Warn("jetpull: messages that the server has delivered MaxDeliver times get no dead letter, because no stream keeps its advisories; "+
 				"run package deadletters or jetpull dlq capture, or leave MaxDeliver out", "stream", s.stream, "consumer", s.consumer,

@@ -331,8 +331,8 @@ func DrainBuffered() ConsumeOption {
 }
 
 // Limited makes messages of a key begin as the limiter allows, over all processes that have opened it. A message that may not begin yet waits without
-// a worker, and others go on until what was read ahead is used up: see [Prefetch]. That is no attempt. With Concurrent, the context of a handler ends
-// with [limit.ErrLost] when other processes may run handlers of its key instead. The function must not block. No limit by default.
+// a worker, and others go on until what was read ahead is used up: see [Prefetch]. The wait is no attempt. With Concurrent, the context of a handler
+// ends with [limit.ErrLost] when other processes may run handlers of its key instead. The function must not block. No limit by default.
 func Limited(l *limit.Limiter, key func(*Msg) string) HandlerOption {
 	return handlerOption{consumeOption{option{"Limited", func(s *settings) { s.run.limiter, s.run.limitKey = l, key }, cmp.Or(
 		problem(l == nil, "the limiter is nil; make one with limit.Open, or leave the option out"),
@@ -340,8 +340,8 @@ func Limited(l *limit.Limiter, key func(*Msg) string) HandlerOption {
 	)}}}
 }
 
-// Named makes Consume answer requests of the account: which messages its handlers have, since when and at which attempt, how many wait, and to
-// cancel one of them. That ends the handler's context with a cause that matches [ErrCancelled], and the handler decides what it returns. The
+// Named makes Consume answer requests of the account: which messages its handlers have, since when and at which attempt, and how many wait. A request
+// can also cancel one message: the context of its handler ends with a cause that matches [ErrCancelled], and the handler decides what it returns. The
 // command jetpull has ps and cancel for it. It is a service of nats.go's micro with this name, of letters, digits, '-' and '_', so
 // `nats service ls` shows it too. Whoever may publish to jetpull.cancel.STREAM.CONSUMER can cancel handlers. Off by default.
 func Named(name string) HandlerOption {

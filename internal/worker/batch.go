@@ -26,8 +26,8 @@ func (p *Pool[M]) workBatches(call, handlers context.Context, s *slot[M]) {
 	}
 }
 
-// fill gives a worker its next batch: when it is full, when its first message has waited for BatchDelay, or when there are no more. That of before is
-// done.
+// fill marks the messages of the last batch as done, and gives a worker its next one: when it is full, when its first message has waited for
+// BatchDelay, or when there are no more messages.
 func (p *Pool[M]) fill(s *slot[M]) {
 	q := &p.queue
 	q.mu.Lock()

@@ -62,7 +62,7 @@ func (p *Pool[M]) hold(ctx context.Context, s *slot[M], e *entry[M], w *Wait) (a
 	if !q.stopped {
 		p.putBack(s, e)
 		e.waits = w
-		p.workers.Go(func() { p.wakeAfter(ctx, e, w) })
+		p.workers.Go(func() { p.wakeAfter(e, w) })
 		q.mu.Unlock()
 		return false
 	}
@@ -77,17 +77,8 @@ func (p *Pool[M]) hold(ctx context.Context, s *slot[M], e *entry[M], w *Wait) (a
 }
 
 // wakeAfter makes a message ready when it can be tried again, unless the call has ended.
-func (p *Pool[M]) wakeAfter(ctx context.Context, e *entry[M], w *Wait) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-p.ended:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	w.Until(ctx)
+func (p *Pool[M]) wakeAfter(e *entry[M], w *Wait) {
+	w.Until(p.open)
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
 	if e.waits == w {

@@ -104,8 +104,10 @@ type Pool[M any] struct {
 	// Its end. End stops the queue: messages that arrive are handed back, and workers get no more when the queue is over. Then it closes
 	// ended. After Close the pool is closed: nothing is kept in progress or parked. Ops.Over says that no other pool can follow.
 	halt    sync.Once
-	ended   chan struct{} // closed when the call is to end, and messages that were not started are handed back
-	err     error         // why it ended by itself; read after ended
+	ended   chan struct{}   // closed when the call is to end, and messages that were not started are handed back
+	open    context.Context // until then; of messages that cannot begin yet
+	closing context.CancelFunc
+	err     error // why it ended by itself; read after ended
 	endedAt pull.At
 }
 
@@ -145,6 +147,7 @@ func (p *Pool[M]) End(err error) {
 		p.handBackUnstarted(func(e *entry[M]) bool {
 			return p.ops.Handle != nil && (p.set.DrainBuffered && err == nil || p.queue.consumer.isLast(e.delivered))
 		})
+		p.closing()
 		close(p.ended)
 	})
 	<-p.ended

@@ -13,6 +13,7 @@ import (
 // New returns a pool that has no messages.
 func New[M any](ops Ops[M], set Settings, consumer Consumer) *Pool[M] {
 	p := &Pool[M]{ops: ops, set: set, ackNone: consumer.AckNone, ended: make(chan struct{})}
+	p.open, p.closing = context.WithCancel(context.Background())
 	p.keyless.Start = ops.Report.Notifier.Start
 	q := &p.queue
 	q.ops, q.some.L = &p.ops, &q.mu
