@@ -241,7 +241,7 @@ func TestDeliveriesOfDeletedRows(t *testing.T) {
 		held := r.fetch(sub, 1)[0]
 		r.handle(sub, 100)
 		require.NoError(t, r.js.Conn().Publish(held.Reply(), []byte("-NAK"))) // as if AckWait had passed
-		for redelivered := held; redelivered.Delivered() == 1; { // it is now elsewhere too
+		for redelivered := held; redelivered.Delivered() == 1; {              // it is now elsewhere too
 			redelivered = r.fetch(sub, 1)[0]
 			r.settle(redelivered)
 		}
