@@ -114,10 +114,15 @@ func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) er
 			return fmt.Errorf("jetpull: Named: the service %q: %w", set.run.named, err)
 		}
 		defer service.Stop()
-		h, set.run.batch = listed(service, h), listedBatch(service, set.run.batch)
+		h = set.run.around(h, func(ctx context.Context, m *Msg) (context.Context, func()) { // one that is cancelled ends its batch
+			one := running.Message{Sequence: m.Sequence(), Subject: m.Subject(), Since: time.Now(), Attempt: m.Delivered()}
+			return service.Begin(ctx, one, ErrCancelled)
+		})
 	}
 	if set.run.limiter != nil {
-		h = limited(&set.run, h)
+		h = set.run.around(h, func(ctx context.Context, m *Msg) (context.Context, func()) {
+			return set.run.limiter.Context(ctx, set.run.limitKey(m))
+		})
 	}
 	set.run.onStart()
 	r := s.open(callConsume, set, h, nil)
@@ -138,55 +143,25 @@ func (s *Subscription) consume(ctx context.Context, set *settings, h Handler) er
 	return drained
 }
 
-// limited is h with a context that ends when the limiter's right is lost. The context of a batch ends when one of its messages has lost it.
-func limited(o *runSettings, h Handler) Handler {
+// around is h with what add adds to the context of its message, until it has returned. The handler of batches gets that of all its messages.
+func (o *runSettings) around(h Handler, add func(context.Context, *Msg) (context.Context, func())) Handler {
 	if batch := o.batch; batch != nil {
 		o.batch = func(ctx context.Context, ms []*Msg) error {
-			ctx, end := forAll(ctx, ms, func(ctx context.Context, m *Msg) (context.Context, func()) {
-				return o.limiter.Context(ctx, o.limitKey(m))
-			})
-			defer end()
+			ends := make([]func(), len(ms))
+			for i, m := range ms {
+				ctx, ends[i] = add(ctx, m)
+			}
+			defer func() {
+				for _, end := range ends {
+					end()
+				}
+			}()
 			return batch(ctx, ms)
 		}
 	}
 	return func(ctx context.Context, m *Msg) error {
-		ctx, end := o.limiter.Context(ctx, o.limitKey(m))
+		ctx, end := add(ctx, m)
 		defer end()
 		return h(ctx, m)
 	}
-}
-
-// listed is h, with its messages on the list of a service.
-func listed(service *running.Service, h Handler) Handler {
-	return func(ctx context.Context, m *Msg) error {
-		ctx, end := begin(ctx, service, m)
-		defer end()
-		return h(ctx, m)
-	}
-}
-
-// listedBatch is listed for batches. If one message is cancelled, the context of its batch ends.
-func listedBatch(service *running.Service, h BatchHandler) BatchHandler {
-	return func(ctx context.Context, ms []*Msg) error {
-		ctx, end := forAll(ctx, ms, func(ctx context.Context, m *Msg) (context.Context, func()) { return begin(ctx, service, m) })
-		defer end()
-		return h(ctx, ms)
-	}
-}
-
-// forAll is a context with what each message of a batch adds to it.
-func forAll(ctx context.Context, ms []*Msg, add func(context.Context, *Msg) (context.Context, func())) (all context.Context, end func()) {
-	ends := make([]func(), len(ms))
-	for i, m := range ms {
-		ctx, ends[i] = add(ctx, m)
-	}
-	return ctx, func() {
-		for _, end := range ends {
-			end()
-		}
-	}
-}
-
-func begin(ctx context.Context, service *running.Service, m *Msg) (context.Context, func()) {
-	return service.Begin(ctx, running.Message{Sequence: m.Sequence(), Subject: m.Subject(), Since: time.Now(), Attempt: m.Delivered()}, ErrCancelled)
 }
