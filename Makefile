@@ -219,8 +219,8 @@ release-snapshot: $(BIN)/goreleaser $(BIN)/sbom ## Build all files of a release 
 # test-race, and as a release for all else. ci does not run build: linking each program takes longer. The linter includes vet. The tools,
 # which need a build of their own, are linted in nightly. Go's cache of test results is not used, because it ignores the programs that
 # tests build and run. The fuzz targets of a package run after its tests, in the same program: linking another one takes longer than 2,000
-# inputs. What needs no race detector uses the time in which the tests wait: the tests of programs beside the others, because they mostly
-# wait too, and the rest with a low priority.
+# inputs. The tests of programs run after those under the race detector: beside each other, both exceed their limits. The rest needs no race
+# detector, and uses the time in which these wait, with a low priority.
 ci: export FUZZTIME = 2000x
 # The compiler and the linter take a fifth to a third less processor time if they collect garbage less often. Tests have Go's own settings.
 prepare ci: export GOGC = 400
@@ -235,10 +235,9 @@ ci: prepare ## Run all checks that a change must pass
 	$(PLAIN) $(MAKE) lint-modules
 	@mkdir -p $(OUT)
 	parts=; trap 'kill $$parts 2>/dev/null || true' EXIT; status=0; \
-		$(MAKE) test-programs >$(OUT)/ci-programs.log 2>&1 & parts+=" $$!"; \
 		for part in plain tools; do nice -n 19 $(MAKE) test-$$part >$(OUT)/ci-$$part.log 2>&1 & parts+=" $$!"; done; \
-		$(MAKE) test-race || status=$$?; for part in $$parts; do wait $$part || status=$$?; done; \
-		cat $(OUT)/ci-{programs,plain,tools}.log; exit $$status
+		$(MAKE) test-race || status=$$?; $(MAKE) test-programs || status=$$?; \
+		for part in $$parts; do wait $$part || status=$$?; done; cat $(OUT)/ci-{plain,tools}.log; exit $$status
 
 # Downloads mostly wait for the network, and the linter's build for the compiler. To tidy the modules of the tools, go downloads all
 # that the tests of their dependencies import. Nobody imports these modules, so nightly does it.

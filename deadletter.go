@@ -83,15 +83,17 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error
 		return requestError(s.nc, before, "find the stream of dead letter subject "+subject, apiPrefix(s.js)+"STREAM.NAMES", unconnected(s.nc, begun, err))
 	}
 	o.deadHere = stream == s.stream
-	if cfg := s.config(); cfg.MaxDeliver > 0 {
-		// A missing answer proves nothing, so it is no reason to warn.
-		if _, err := s.js.StreamNameBySubject(ctx, deadletter.Advisories+s.stream+"."+s.consumer); errors.Is(err, jetstream.ErrStreamNotFound) {
-			set.log().Warn("jetpull: messages that the server has delivered MaxDeliver times get no dead letter, because no stream keeps its advisories; "+
-				"run package deadletters or jetpull dlq capture, or leave MaxDeliver out", "stream", s.stream, "consumer", s.consumer,
-				"max_deliver", cfg.MaxDeliver)
-		}
+	cfg := s.config()
+	if err := o.checkLoop(cfg); err != nil || cfg.MaxDeliver <= 0 {
+		return err
 	}
-	return o.checkLoop(s.config())
+	// A missing answer proves nothing, so it is no reason to warn.
+	if _, err := s.js.StreamNameBySubject(ctx, deadletter.Advisories+s.stream+"."+s.consumer); errors.Is(err, jetstream.ErrStreamNotFound) {
+		set.log().Warn("jetpull: messages that the server has delivered MaxDeliver times get no dead letter, because no stream keeps its advisories; "+
+			"run package deadletters or jetpull dlq capture, or leave MaxDeliver out", "stream", s.stream, "consumer", s.consumer,
+			"max_deliver", cfg.MaxDeliver)
+	}
+	return nil
 }
 
 // checkLoop refuses a dead letter subject that the consumer itself delivers.

@@ -45,9 +45,9 @@ func TestInsertOverASlowLink(t *testing.T) {
 	t.Parallel()
 	proxy, dsn := newCutter(t, backends[1].fresh(t), 1)
 	proxy.off.Store(true)
-	s := openStore(t, dsn+"&idle_in_transaction_session_timeout=3s")
-	proxy.rate.Store(5 << 20)
-	items := make([]Item, 400)
+	s := openStore(t, dsn+"&idle_in_transaction_session_timeout=8s")
+	proxy.rate.Store(2 << 20)
+	items := make([]Item, 320)
 	for i := range items {
 		items[i].Data = make([]byte, 64<<10)
 	}
