@@ -146,7 +146,7 @@ func (f *course) read(at time.Duration, e model.Event) {
 	case model.Acked, model.Termed, model.Exceeded:
 		f.settled, f.as = at, e.Kind
 		if e.Kind == model.Termed {
-			f.ended = append(f.ended, endedAt{at: at})
+			f.ended = append(f.ended, endedAt{at, e.DeliverSeq})
 		}
 	default:
 	}
@@ -259,7 +259,7 @@ func (a *audit) endedBefore(d *delivery) bool {
 // refusedWithin reports whether a Consume that nobody stopped may have ended between two times, as when it refuses the consumer's new
 // configuration. Then its handlers went on, for its drain at most.
 func (r *run) refusedWithin(from, to time.Duration) bool {
-	return r.kind == useConsume && r.stopped == 0 && r.end >= from && r.end-min(r.drain, handlerMost)-drainGrace <= to
+	return r.kind == useConsume && r.stopped == 0 && r.end >= from && r.end-r.drain-drainGrace <= to
 }
 
 // story is the history as a failing seed prints it: all that happened to the

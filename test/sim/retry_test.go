@@ -167,7 +167,8 @@ func (a *audit) checkDelays() {
 func (a *audit) otherBackOff(f *course, h *handing, n nak) bool {
 	all := a.configsOf(h.life, n.at)
 	crashed := func(at time.Duration) bool { return at >= f.deliveredAs(h)-crashForgets && at <= n.at } // and counts from one again
-	return len(all[0].BackOff) > 0 && slices.ContainsFunc(a.crashes, crashed) ||
+	reset := func(x fault) bool { return x.kind == faultReset && crashed(x.at) }
+	return len(all[0].BackOff) > 0 && (slices.ContainsFunc(a.crashes, crashed) || slices.ContainsFunc(a.plan.faults, reset)) ||
 		len(all[0].BackOff) > 0 && slices.ContainsFunc(f.deliveries,
 			func(d *delivery) bool { return d.deliverSeq > n.deliverSeq && d.at <= n.at+a.plan.trip() }) ||
 		slices.ContainsFunc(all, func(c jetstream.ConsumerConfig) bool { return !slices.Equal(c.BackOff, all[0].BackOff) })

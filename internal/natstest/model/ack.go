@@ -79,7 +79,7 @@ func (c *Consumer) settle(a natstest.Ack, kind Kind, reply string) bool {
 			stalled = false
 			c.note(Event{Kind: Ignored, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Text: "not pending"})
 		} else {
-			c.note(Event{Kind: kind, Seq: a.StreamSeq, Text: string(bytes.TrimPrefix(a.Body, []byte(natstest.AckTerm)))})
+			c.note(Event{Kind: kind, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Text: string(bytes.TrimPrefix(a.Body, []byte(natstest.AckTerm)))})
 			deliverSeq = p.deliverSeq
 			if deliverSeq <= c.store.ackFloorDel {
 				c.givenUp[a.StreamSeq] = true // the floor was raised over it, see checkPending: the stored state keeps it, and the leader does not
