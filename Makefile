@@ -219,8 +219,7 @@ release-snapshot: $(BIN)/goreleaser $(BIN)/sbom ## Build all files of a release 
 # test-race, and as a release for all else. ci does not run build: linking each program takes longer. The linter includes vet. The tools,
 # which need a build of their own, are linted in nightly. Go's cache of test results is not used, because it ignores the programs that
 # tests build and run. The fuzz targets of a package run after its tests, in the same program: linking another one takes longer than 2,000
-# inputs. The tests of programs run after those under the race detector: beside each other, both exceed their limits. The rest needs no race
-# detector, and uses the time in which these wait, with a low priority.
+# inputs. The parts of test run one after the other: beside each other, tests exceed their limits on two processors.
 ci: export FUZZTIME = 2000x
 # The compiler and the linter take a fifth to a third less processor time if they collect garbage less often. Tests have Go's own settings.
 prepare ci: export GOGC = 400
@@ -229,15 +228,11 @@ ci: export GOFLAGS := $(GOFLAGS) $(RACE) -vet=off
 ci: export CGO_ENABLED = $(if $(RACE),1,0)
 ci: export TESTEXEC = -exec $(CURDIR)/tools/fuzz.sh
 ci: export TESTARGS += -count=1
-# One package fewer than test has at a time: what the tests leave of the processors is used by the parts of test beside them.
+# One package fewer than test has at a time, for tests that wait for a time of their own.
 ci: export PACKAGES := $(shell getconf _NPROCESSORS_ONLN)
 ci: prepare ## Run all checks that a change must pass
 	$(PLAIN) $(MAKE) lint-modules
-	@mkdir -p $(OUT)
-	parts=; trap 'kill $$parts 2>/dev/null || true' EXIT; status=0; \
-		for part in plain tools; do nice -n 19 $(MAKE) test-$$part >$(OUT)/ci-$$part.log 2>&1 & parts+=" $$!"; done; \
-		$(MAKE) test-race || status=$$?; $(MAKE) test-programs || status=$$?; \
-		for part in $$parts; do wait $$part || status=$$?; done; cat $(OUT)/ci-{plain,tools}.log; exit $$status
+	$(MAKE) -k test
 
 # Downloads mostly wait for the network, and the linter's build for the compiler. To tidy the modules of the tools, go downloads all
 # that the tests of their dependencies import. Nobody imports these modules, so nightly does it.
