@@ -222,6 +222,9 @@ func (a *audit) excusedDelivery(d *delivery) bool {
 	if to > d.at+2*a.plan.trip() && (to >= end.closing || a.endedBefore(d)) {
 		return true // Close does not wait for a link that stalls
 	}
+	if a.meets(a.plan.stalls, d.at, to) {
+		to += letGoMost // what came for a call that has ended waits until the consumer's server has answered
+	}
 	return end.killed > 0 && to >= end.killed || slices.ContainsFunc(a.runs, func(r *run) bool {
 		return r.life == d.life && r.end >= d.at && (end.killed > 0 && r.end >= end.killed || a.endedInOutage(r))
 	})
