@@ -39,10 +39,13 @@ func (r *Refusal) Error() string { return r.Reason }
 // Is says that no other attempt can succeed.
 func (r *Refusal) Is(target error) bool { return target == ErrFinal }
 
+// noEnd is a function of its own because a literal in a generic method is allocated at each call.
+func noEnd() {}
+
 // begin asks whether e may begin. The functions that decide it are the user's.
 func (p *Pool[M]) begin(ctx context.Context, e *entry[M]) (end func(), err error) {
 	if p.ops.Begin == nil {
-		return func() {}, nil
+		return noEnd, nil
 	}
 	defer func() {
 		if v := recover(); v != nil {

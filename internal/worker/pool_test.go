@@ -289,3 +289,12 @@ func TestStop(t *testing.T) {
 			pool drain=2s maxdeliver=2; do 1 stuck; in 1; in 2 n=2; stop; +9s -> h1; @2s back2; @2.95s run: 1 ran, 1 left, 1 unstarted, 0 unsettled; @2s last[2]`,
 	})
 }
+
+// A message of a call without MaxCrashes, ExpiresAt and Limited begins without an allocation.
+func TestBeginAllocatesNothing(t *testing.T) {
+	p := &Pool[int]{}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		end, _ := p.begin(t.Context(), nil)
+		end()
+	}))
+}
