@@ -19,8 +19,8 @@ type Notifier struct {
 	calling bool
 }
 
-// Post calls f after the callbacks that were posted before. After the Subscription was closed it calls f itself, and others that are posted
-// meanwhile: the goroutine has ended, and handlers may still run.
+// Post calls f after the callbacks that were posted before, never on the caller's goroutine. After the Subscription was closed handlers may still
+// run, and nothing waits for the goroutine of their callbacks. It ends when they have returned.
 func (n *Notifier) Post(f func()) {
 	n.mu.Lock()
 	n.queue = append(n.queue, f)
@@ -28,7 +28,7 @@ func (n *Notifier) Post(f func()) {
 	n.calling = true
 	n.mu.Unlock()
 	if idle && !n.Start(n.callQueued) {
-		n.callQueued(context.Background())
+		go n.callQueued(context.Background())
 	}
 }
 
