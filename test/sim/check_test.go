@@ -128,7 +128,7 @@ func (a *audit) checkAckWait() {
 	for _, seq := range a.order {
 		f := a.courses[seq]
 		for _, at := range f.overdue {
-			if d := f.lastBefore(at); d != nil && !f.dueByNak(d, at) && !a.excused(d.at, at) && !a.shortened(d.life, at) {
+			if d := f.lastBefore(at); d != nil && !a.dueByNak(f, d, at) && !a.excused(d.at, at) && !a.shortened(d.life, at) {
 				a.checkOverdue(f, d, at)
 			}
 		}
@@ -136,9 +136,10 @@ func (a *audit) checkAckWait() {
 }
 
 // dueByNak reports whether a message was due at a time because of a NAK after a delivery, from whichever client. The server times a NAK with a
-// delay as an AckWait.
-func (f *course) dueByNak(d *delivery, at time.Duration) bool {
-	return slices.ContainsFunc(f.naks, func(n nak) bool { return n.taken && n.at >= d.at && n.at <= at })
+// delay as an AckWait. Of three servers the leader decides on a delivery before it sends it, so the NAK can come in between.
+func (a *audit) dueByNak(f *course, d *delivery, at time.Duration) bool {
+	decided := d.at - a.plan.trip()
+	return slices.ContainsFunc(f.naks, func(n nak) bool { return n.taken && n.at >= decided && n.at <= at })
 }
 
 func (f *course) lastBefore(at time.Duration) *delivery {
