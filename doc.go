@@ -83,7 +83,7 @@
 //
 // A pinned client gives up its pin when Consume, Messages or Close ends. A client that dies keeps its pin, and so does one
 // that stops, or loses its connection, before it has received the message with its pin id, and one whose server answers after
-// more than 200 ms. A stand-by then waits for the consumer's priority timeout, 2 minutes by default.
+// more than 150 ms. A stand-by then waits for the consumer's priority timeout, 2 minutes by default.
 //
 // The server does not answer a request without the needed permission. [Subscribe] and Info fail after half of their wait. If it
 // refuses acknowledgements, Consume ends. If they reach no server, [OnError] gets that when the first message is redelivered.

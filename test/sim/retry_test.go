@@ -258,7 +258,7 @@ func (a *audit) checkPin(life string, by time.Duration) {
 }
 
 // pinTrip is the longest round trip in which a call that ends gives up its pin.
-const pinTrip = 200 * time.Millisecond
+const pinTrip = 150 * time.Millisecond
 
 // pinSlack is how long before its end a client may have got a pin of which it need not
 // have known.
