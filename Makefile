@@ -127,7 +127,7 @@ sim: ## Simulate COUNT schedules within DURATION, from SEED (random and printed 
 	$(GO) test ./test/sim -v -run '^TestSimulation$$' -count 1 -timeout 0 $(TESTARGS) \
 		-sim.count=$(COUNT) -sim.duration=$(DURATION) $(if $(SEED),-sim.seed=$(SEED))
 
-sim-planted: ## Plant bugs in the client, and fail if the simulation does not find each within 200 seeds
+sim-planted: ## Plant bugs in the client, and fail if the simulation does not find each within 400 seeds
 	$(GO) test ./test/sim -v -run '^TestPlantedBugs$$' -count 1 -timeout 0 $(TESTARGS) -sim.planted
 
 soak: ## Run a broker with retention through 24 accelerated hours, and check that memory and store level off

@@ -13,7 +13,7 @@ import (
 )
 
 // plantedWithin is in how many seeds the simulation has to find a planted bug.
-const plantedWithin = 200
+const plantedWithin = 400
 
 // planted are bugs that are put into the client's source: what stands in a file,
 // and what takes its place.
