@@ -15,8 +15,16 @@ const DefaultSync = natsembed.Sync(2 * time.Second)
 // Sync adds the flag --sync for an embedded server.
 func Sync(flags *pflag.FlagSet, sync *natsembed.Sync) {
 	*sync = DefaultSync
-	flags.Var(&syncValue{sync, time.Duration(DefaultSync).String()}, "sync",
-		"`WHEN` the embedded server syncs to disk: each, which is before it acknowledges a message, or an interval")
+	const usage = "`WHEN` the embedded server syncs to disk: each, which is before it acknowledges a message, or an interval"
+	flags.Func("sync", usage, func(text string) error {
+		given, err := natsembed.ParseSync(text)
+		if err != nil || given == natsembed.SyncGroup {
+			return fmt.Errorf("it is neither each nor an interval of at least 10ms, such as %v", time.Duration(DefaultSync))
+		}
+		*sync = given
+		return nil
+	})
+	flags.Lookup("sync").DefValue = time.Duration(DefaultSync).String()
 }
 
 // Synced says what a loss of power takes from an embedded server.
@@ -29,24 +37,3 @@ func Synced(sync natsembed.Sync) string {
 	}
 	return fmt.Sprintf("synced every %v: a loss of power takes what was stored since", time.Duration(sync))
 }
-
-type syncValue struct {
-	sync *natsembed.Sync
-	text string
-}
-
-// Set implements pflag.Value.
-func (s *syncValue) Set(text string) error {
-	sync, err := natsembed.ParseSync(text)
-	if err != nil || sync == natsembed.SyncGroup {
-		return fmt.Errorf("it is neither each nor an interval of at least 10ms, such as %v", time.Duration(DefaultSync))
-	}
-	*s.sync, s.text = sync, text
-	return nil
-}
-
-// String implements pflag.Value.
-func (s *syncValue) String() string { return s.text }
-
-// Type implements pflag.Value.
-func (s *syncValue) Type() string { return "when" }
