@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
@@ -69,12 +68,7 @@ func (d *dlq) register(cmd *cobra.Command, changes bool) {
 		}
 		return err
 	})
-	cli.Checked(flags, "subject", func() error {
-		if !server.IsValidSubject(d.chosen.Subject) {
-			return fmt.Errorf("--subject %q is not a subject", d.chosen.Subject)
-		}
-		return nil
-	})
+	cli.Subject(flags, "subject", &d.chosen.Subject, true)
 	if changes {
 		flags.BoolVar(&d.all, "all", false, "all of them; required if neither a sequence nor a filter is given")
 		flags.BoolVar(&d.dryRun, "dry-run", false, "print what would be done, and do nothing")
@@ -299,7 +293,7 @@ func (d *dlq) changeEach(cmd *cobra.Command, limit *rate.Limiter, act action) (r
 		case err == nil:
 			result.Done++
 			bar.Add(1)
-		case errors.Is(err, deadletters.ErrGone):
+		case errors.Is(err, jetstream.ErrMsgNotFound):
 			result.Gone++
 		case cmd.Context().Err() == nil:
 			result.Failed++
