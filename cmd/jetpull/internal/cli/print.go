@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
@@ -167,7 +168,7 @@ type field struct {
 
 // fieldsOf are the fields of what JSON describes as an object, in their order, those of an object in it behind it.
 func fieldsOf(object any) ([]field, error) {
-	text, err := encode(object)
+	text, err := httpserve.Encode(object)
 	if err != nil {
 		return nil, err
 	}

@@ -158,7 +158,8 @@ func (l *Link) connect(t Target, opts []nats.Option) (err error) {
 		opts = append(opts, nats.ReconnectBufSize(-1)) // a request that has failed is not made later
 	}
 	l.NC, err = nats.Connect(t.URL, opts...)
-	if t.NoWait && err != nil && noAnswer(err) {
+	op, network := errors.AsType[*net.OpError](err) // a server that refuses a login has answered
+	if t.NoWait && (errors.Is(err, nats.ErrNoServers) || network && op.Op == "dial") {
 		l.NC, err = nats.Connect(t.URL, append(opts, nats.RetryOnFailedConnect(true))...)
 	}
 	if err != nil {
@@ -175,12 +176,6 @@ func (l *Link) connect(t Target, opts []nats.Option) (err error) {
 		l.JS, err = jetstream.New(l.NC)
 	}
 	return err
-}
-
-// noAnswer reports whether no server answers. One that refuses a login has answered.
-func noAnswer(err error) bool {
-	op, ok := errors.AsType[*net.OpError](err)
-	return errors.Is(err, nats.ErrNoServers) || ok && op.Op == "dial"
 }
 
 // connectError says what to do about a connection that was not made. It

@@ -152,8 +152,7 @@ func observe(info *jetstream.ConsumerInfo, now time.Time) state {
 		AckPolicy: strings.ToLower(strings.TrimPrefix(c.AckPolicy.String(), "Ack")), MaxPending: max(0, c.MaxAckPending), MaxDeliver: max(0, c.MaxDeliver),
 		Pending: info.NumPending, AckPending: info.NumAckPending,
 		Redelivered: info.NumRedelivered, Waiting: info.NumWaiting, Paused: info.Paused,
-		Delivered: position{info.Delivered.Consumer, info.Delivered.Stream, info.Delivered.Last},
-		AckFloor:  position{info.AckFloor.Consumer, info.AckFloor.Stream, info.AckFloor.Last},
+		Delivered: position(info.Delivered), AckFloor: position(info.AckFloor),
 	}
 	if info.Paused {
 		s.PauseUntil = c.PauseUntil
