@@ -130,7 +130,7 @@ func dir() string {
 	return filepath.Join(cmp.Or(os.Getenv("XDG_CONFIG_HOME"), filepath.Join(home(), ".config")), "nats")
 }
 
-// home is the user's. Who has none finds no context in the root of the file system, and none in the folder that happens to be the present one.
+// home is the folder of the user. Without one it is the root of the file system: a relative path would find the contexts of the current folder.
 func home() string {
 	dir, err := os.UserHomeDir()
 	if err != nil {
