@@ -3,6 +3,7 @@ package jsstream
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -40,6 +41,19 @@ type leaderReply struct {
 // message, if the stream allows direct get: the publisher can write these headers too, and they come before those of the server.
 func Next(ctx context.Context, js jetstream.JetStream, stream string, seq uint64, subject string) (*jetstream.RawStreamMsg, error) {
 	return ask(ctx, js, stream, leaderRequest{Seq: max(seq, 1), Next: subject})
+}
+
+// Delete deletes the message at a sequence. The error is [jetstream.ErrMsgNotFound] if there is none.
+func Delete(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, seq uint64) error {
+	err := stream.DeleteMsg(ctx, seq)
+	if err == nil {
+		return nil
+	}
+	// The server's error for a sequence that is gone is also that of other failures.
+	if _, missing := Next(ctx, js, stream.CachedInfo().Config.Name, seq, ""); errors.Is(missing, jetstream.ErrMsgNotFound) {
+		return missing
+	}
+	return err
 }
 
 // ask asks the leader of a stream once.

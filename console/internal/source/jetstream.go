@@ -239,15 +239,10 @@ func (j JetStream) DeleteMessage(ctx context.Context, name string, seq uint64) e
 	if err != nil {
 		return err
 	}
-	err = stream.DeleteMsg(ctx, seq)
-	if err == nil {
-		return nil
+	if err := jsstream.Delete(ctx, j.JS, stream, seq); !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return err
 	}
-	// The server's error for a sequence that is gone is also that of other failures.
-	if _, missing := j.Message(ctx, name, seq); errors.Is(missing, jetstream.ErrMsgNotFound) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // PartitionSets implements [page.PartitionSource].

@@ -1,3 +1,4 @@
+// Package cli has the shared parts of all commands of jetpull: exit codes, usage errors, output.
 package cli
 
 import (
@@ -5,10 +6,91 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/feed"
 )
+
+// The exit codes, which the help of the root command documents.
+const (
+	ExitDone        = 0
+	ExitError       = 1
+	ExitUsage       = 2
+	ExitNoMessages  = 3
+	ExitTimeout     = 4
+	ExitFailed      = 5
+	ExitInterrupted = 130
+	ExitClosed      = 141 // as of a program that SIGPIPE ends
+)
+
+// ExitCodesHelp is the part of the root command's help that documents them.
+const ExitCodesHelp = `Exit codes:
+  0    done
+  1    error
+  2    the command line is invalid, or the consumer does not support the request
+  3    no messages
+  4    timeout: the server or a worker did not respond, or too few messages arrived in time
+  5    done, but a message was not acknowledged, because its command failed
+  130  interrupted before the work was done
+  141  the reader of standard output closed it before the end, such as head`
+
+// coded is an error with the exit code of a command that ends with it.
+type coded struct {
+	error
+	code int
+}
+
+// Unwrap returns what is wrong.
+func (e coded) Unwrap() error { return e.error }
+
+// Usage makes err that of a command line that cannot be carried out.
+func Usage(err error) error { return coded{err, ExitUsage} }
+
+// Failed is the error of a run that is done and in which messages have failed.
+func Failed(format string, args ...any) error { return coded{fmt.Errorf(format, args...), ExitFailed} }
+
+// Late is the error of a command that got no answer in time.
+func Late(format string, args ...any) error { return coded{fmt.Errorf(format, args...), ExitTimeout} }
+
+var (
+	// ErrShort ends a run that got fewer messages than it was to wait for.
+	ErrShort = errors.New("fewer messages than asked for")
+	// ErrInterrupted ends a bounded run that a signal stopped.
+	ErrInterrupted = errors.New("interrupted")
+)
+
+// outputClosed reports whether err is that of standard output whose reader has gone. A connection that breaks has an error of another type.
+func outputClosed(err error) bool {
+	written, ok := errors.AsType[*fs.PathError](err)
+	return ok && written.Path == os.Stdout.Name() && errors.Is(written, syscall.EPIPE)
+}
+
+// ExitCode is that of a command that ended with err.
+func ExitCode(ctx context.Context, err error) int {
+	own, _ := errors.AsType[coded](err)
+	switch {
+	case err == nil:
+		return ExitDone
+	case own.code == ExitUsage, errors.Is(err, jetpull.ErrInvalidOption), errors.Is(err, feed.ErrInvalid):
+		return ExitUsage
+	case outputClosed(err):
+		return ExitClosed
+	case errors.Is(err, ErrInterrupted), errors.Is(err, jetpull.ErrDrainTimeout), ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return ExitInterrupted
+	case own.code != 0:
+		return own.code
+	case errors.Is(err, jetpull.ErrNoMessages):
+		return ExitNoMessages
+	case errors.Is(err, jetpull.ErrTimeout), errors.Is(err, ErrShort), errors.Is(err, context.DeadlineExceeded):
+		return ExitTimeout
+	}
+	return ExitError
+}
 
 // Execute runs one command line of root, prints its error and returns its exit code. Explain is the error's text for a
 // reader; with *asJSON the error is printed as JSON.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -48,46 +50,6 @@ func Duration(flags *pflag.FlagSet, d *time.Duration, name string, value, least 
 func Interval(flags *pflag.FlagSet, d *time.Duration) {
 	flags.DurationVarP(d, "interval", "i", time.Second, "time between two requests, at least 100ms")
 	Range(flags, "interval", d, 100*time.Millisecond, MaxLong)
-}
-
-// Time adds a flag for a time.
-func Time(flags *pflag.FlagSet, at *time.Time, name, usage string) {
-	flags.TimeVar(at, name, time.Time{}, []string{time.RFC3339}, usage+" `TIME`, such as 2027-01-31T18:00:00Z")
-}
-
-// Future is Time, and refuses a time in the past.
-func Future(flags *pflag.FlagSet, at *time.Time, name, usage string) {
-	Time(flags, at, name, usage)
-	Checked(flags, name, func() error {
-		if !at.After(time.Now()) {
-			return fmt.Errorf("--%s %s is in the past; give a later time", name, at.Format(time.RFC3339))
-		}
-		return nil
-	})
-}
-
-// Past adds a flag for a time, or how long ago that was.
-func Past(flags *pflag.FlagSet, at *time.Time, name, usage string) {
-	Time(flags, at, name, usage)
-	f := flags.Lookup(name)
-	f.Usage, f.Value = usage+" `TIME`, such as 2026-01-02T15:04:05Z, or 1h for an hour ago", past{f.Value}
-}
-
-// past is the value of a flag with a time, which can be given as how long ago that was.
-type past struct{ pflag.Value }
-
-// Type makes the error of a value that of Set.
-func (past) Type() string { return "TIME" }
-
-// Set reads a time or a duration.
-func (p past) Set(text string) error {
-	if ago, err := ParseDuration(text); err == nil && ago >= 0 {
-		text = time.Now().UTC().Add(-ago).Format(time.RFC3339Nano)
-	}
-	if p.Value.Set(text) != nil {
-		return errors.New("it is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h")
-	}
-	return nil
 }
 
 // NotEmpty has a flag refuse an empty value, as of a shell's unset variable: it would mean another server, or more, than the user thinks of.
@@ -291,6 +253,41 @@ func Arguments(cmd *cobra.Command, args []string) error {
 		return cmp.Or(CheckName("stream", args[0]), CheckName("consumer", args[1]))
 	}
 	return CheckName("stream", args[0])
+}
+
+// CompleteTime bounds the completion of a name: the user waits for it with a half-typed line.
+const CompleteTime = 2 * time.Second
+
+// Complete has the shell complete each argument of a command with names, by the word of the usage line that stands for it. The arguments before
+// it are passed too.
+func Complete(cmd *cobra.Command, names func(ctx context.Context, args []string, word string) ([]string, error)) {
+	words, _, most := Words(cmd.Use)
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), CompleteTime)
+		defer cancel()
+		found, err := names(ctx, args, words[min(len(args), len(words)-1)])
+		if err != nil {
+			cobra.CompDebugln(err.Error(), false)
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return found, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// Subject has a flag refuse what is no subject. One to publish to has no wildcards.
+func Subject(flags *pflag.FlagSet, name string, value *string, wildcards bool) {
+	Checked(flags, name, func() error {
+		switch {
+		case !server.IsValidSubject(*value):
+			return fmt.Errorf("--%s %q is not a subject", name, *value)
+		case !wildcards && !server.IsValidPublishSubject(*value):
+			return fmt.Errorf("--%s %q is not a subject to publish to", name, *value)
+		}
+		return nil
+	})
 }
 
 // CheckGroup refuses what cannot be the name of a priority group.

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/progress"
 	"github.com/jetpull/jetpull/internal/watch"
 )
@@ -38,21 +38,12 @@ func PayloadOf(data []byte) Payload {
 
 // WriteJSON writes one value on one line, with nothing that a terminal obeys.
 func WriteJSON(out io.Writer, v any) error {
-	line, err := encode(v)
+	line, err := httpserve.Encode(v)
 	if err != nil {
 		return err
 	}
 	_, err = io.WriteString(out, progress.Escape(string(line)))
 	return err
-}
-
-// encode is a value as a line of JSON.
-func encode(v any) ([]byte, error) {
-	var line bytes.Buffer
-	enc := json.NewEncoder(&line)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return line.Bytes(), err
 }
 
 // Answer prints what came of a command: a value as JSON, or a text.
@@ -156,4 +147,20 @@ func (s *Screen) over(picture string) string {
 	}
 	s.rows = strings.Count(picture, "\n")
 	return text + strings.ReplaceAll(picture, "\n", "\x1b[K\n") + "\x1b[J"
+}
+
+// Input is a command's standard input, whose reads end with [ErrInterrupted] when the command is interrupted. It says on a terminal that the
+// command waits for what the user types.
+func Input(cmd *cobra.Command) io.Reader {
+	in := cmd.InOrStdin()
+	if progress.IsTerminal(in) {
+		Notice(cmd.ErrOrStderr(), "Reading standard input; end it with Ctrl-D\n")
+	}
+	read, write := io.Pipe()
+	context.AfterFunc(cmd.Context(), func() { _ = write.CloseWithError(ErrInterrupted) })
+	go func() { // a read that has begun ends with the process at the latest
+		_, err := io.Copy(write, in)
+		_ = write.CloseWithError(err)
+	}()
+	return read
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
@@ -42,17 +43,14 @@ func ListOr[V any](cmd *cobra.Command, asJSON bool, columns []string, objects it
 
 // list returns how many objects it has printed.
 func list[V any](out io.Writer, asJSON bool, columns []string, objects iter.Seq2[V, error]) (n int, err error) {
-	header, names, widths := make([]string, len(columns)), make([]string, len(columns)), make([]int, len(columns))
+	header, paths, widths := make([]string, len(columns)), make([]string, len(columns)), make([]int, len(columns))
 	for i, column := range columns {
 		name, width, cut := strings.Cut(column, ":")
 		if widths[i] = widest; cut {
 			widths[i], _ = strconv.Atoi(width) // a literal
 		}
-		name, number := strings.CutPrefix(name, ">")
-		names[i], header[i] = name, title(name[strings.LastIndexByte(name, '.')+1:])
-		if number {
-			header[i] = ">" + header[i]
-		}
+		paths[i] = strings.TrimPrefix(name, ">")
+		header[i] = name[:len(name)-len(paths[i])] + title(paths[i][strings.LastIndexByte(paths[i], '.')+1:])
 	}
 	var rows [][]string
 	for object, err := range objects {
@@ -66,13 +64,15 @@ func list[V any](out io.Writer, asJSON bool, columns []string, objects iter.Seq2
 			}
 			continue
 		}
-		text, err := encode(object)
+		fields, err := fieldsOf(object)
 		if err != nil {
 			return n, err
 		}
-		row := make([]string, len(names))
-		for i, name := range names {
-			row[i] = first(widths[i], cell(field(text, name)))
+		row := make([]string, len(paths))
+		for i, path := range paths {
+			if at := slices.IndexFunc(fields, func(f field) bool { return f.path == path }); at >= 0 {
+				row[i] = first(widths[i], cell(fields[at].value))
+			}
 		}
 		if rows = append(rows, row); len(rows) == partOfList {
 			if err := progress.Table(out, header, rows); err != nil {
@@ -104,113 +104,101 @@ func Show(out io.Writer, asJSON bool, object any) error {
 	if asJSON {
 		return WriteJSON(out, object)
 	}
-	text, err := encode(object)
-	if err != nil {
-		return err
-	}
-	var rows [][]string
-	var lists []named
-	if err := flatten(text, "", &rows, &lists); err != nil {
-		return err
-	}
-	if err := progress.Table(out, []string{"field", "value"}, rows); err != nil {
-		return err
-	}
-	for _, l := range lists {
-		if _, err := fmt.Fprintf(out, "\n%s\n", progress.Readable(l.name)); err != nil {
-			return err
-		}
-		var items []json.RawMessage
-		if err := json.Unmarshal(l.value, &items); err != nil {
-			return err
-		}
-		var columns []string
-		for _, item := range items {
-			fields, err := fieldsOf(item)
-			if err != nil {
-				return err
-			}
-			for _, f := range fields {
-				if !slices.Contains(columns, f.name) {
-					columns = append(columns, f.name)
-				}
-			}
-		}
-		if _, err := list(out, false, columns, All(items)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// named is a field of an object.
-type named struct {
-	name  string
-	value json.RawMessage
-}
-
-// flatten makes rows of the fields of an object and of the objects in it. Lists of objects are returned as they are.
-func flatten(object json.RawMessage, before string, rows *[][]string, lists *[]named) error {
 	fields, err := fieldsOf(object)
 	if err != nil {
 		return err
 	}
+	var rows [][]string
+	var lists []field
 	for _, f := range fields {
-		name := before + title(f.name)
+		var items []json.RawMessage
 		switch {
-		case bytes.HasPrefix(f.value, []byte("{")):
-			if err := flatten(f.value, name+" ", rows, lists); err != nil {
-				return err
-			}
+		case f.value[0] == '{': // its own fields follow
 		case bytes.HasPrefix(f.value, []byte("[{")):
-			*lists = append(*lists, named{name, f.value})
-		case bytes.HasPrefix(f.value, []byte("[")):
-			var items []json.RawMessage
-			if err := json.Unmarshal(f.value, &items); err != nil {
-				return err
-			}
+			lists = append(lists, f)
+		case json.Unmarshal(f.value, &items) == nil:
 			for _, item := range items {
-				*rows = append(*rows, []string{name, cell(item)})
+				rows = append(rows, []string{f.name, cell(item)})
 			}
-		default:
-			if text := cell(f.value); text != "" {
-				*rows = append(*rows, []string{name, text})
-			}
+		case cell(f.value) != "":
+			rows = append(rows, []string{f.name, cell(f.value)})
+		}
+	}
+	if err := progress.Table(out, []string{"field", "value"}, rows); err != nil {
+		return err
+	}
+	for _, f := range lists {
+		if err := below(out, f); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// fieldsOf are the fields of an object, in their order.
-func fieldsOf(object json.RawMessage) (fields []named, err error) {
+// below prints a list of objects, with a column for each field that one of them has.
+func below(out io.Writer, f field) error {
+	var items []json.RawMessage
+	if err := json.Unmarshal(f.value, &items); err != nil {
+		return err
+	}
+	var columns []string
+	for _, item := range items {
+		fields, err := fieldsOf(item)
+		if err != nil {
+			return err
+		}
+		for _, f := range fields {
+			if !strings.Contains(f.path, ".") && !slices.Contains(columns, f.path) {
+				columns = append(columns, f.path)
+			}
+		}
+	}
+	if _, err := fmt.Fprintf(out, "\n%s\n", progress.Readable(f.name)); err != nil {
+		return err
+	}
+	_, err := list(out, false, columns, All(items))
+	return err
+}
+
+// field is a field of an object, or of an object in it.
+type field struct {
+	path, name string // with dots, and in words
+	value      json.RawMessage
+}
+
+// fieldsOf are the fields of what JSON describes as an object, in their order, those of an object in it behind it.
+func fieldsOf(object any) ([]field, error) {
+	text, err := httpserve.Encode(object)
+	if err != nil {
+		return nil, err
+	}
+	return flatten(text, "", "")
+}
+
+func flatten(object json.RawMessage, path, name string) (all []field, err error) {
 	in := json.NewDecoder(bytes.NewReader(object))
 	if begin, err := in.Token(); err != nil || begin != json.Delim('{') {
 		return nil, fmt.Errorf("%.100q is no object", object)
 	}
 	for in.More() {
-		name, err := in.Token()
+		key, err := in.Token()
 		if err != nil {
 			return nil, err
 		}
-		f := named{name: fmt.Sprint(name)}
+		f := field{path: path + fmt.Sprint(key), name: name + title(fmt.Sprint(key))}
 		if err := in.Decode(&f.value); err != nil {
 			return nil, err
 		}
-		fields = append(fields, f)
-	}
-	return fields, nil
-}
-
-// field is the value at a path, nil if there is none.
-func field(object json.RawMessage, path string) json.RawMessage {
-	for name := range strings.SplitSeq(path, ".") {
-		var fields map[string]json.RawMessage
-		if json.Unmarshal(object, &fields) != nil {
-			return nil
+		all = append(all, f)
+		if f.value[0] == '{' {
+			inner, err := flatten(f.value, f.path+".", f.name+" ")
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, inner...)
 		}
-		object = fields[name]
 	}
-	return object
+	return all, nil
 }
 
 // title is a field's name in words.

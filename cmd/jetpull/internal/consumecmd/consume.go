@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
@@ -136,12 +135,7 @@ func (f *consume) register(cmd *cobra.Command) {
 		}
 		return nil
 	})
-	cli.Checked(flags, "dead-letter", func() error {
-		if !server.IsValidPublishSubject(f.deadLetter) {
-			return fmt.Errorf("--dead-letter %q is not a subject to publish to", f.deadLetter)
-		}
-		return nil
-	})
+	cli.Subject(flags, "dead-letter", &f.deadLetter, false)
 	f.Flags.Register(cmd)
 }
 
@@ -243,9 +237,6 @@ func (f *consume) crashes(ctx context.Context, l *client.Link, stream string) (*
 			Bucket: crashBucket, Description: "messages that jetpull consume --max-crashes has begun and not ended", TTL: crashMemory,
 			Replicas: s.CachedInfo().Config.Replicas,
 		})
-		if errors.Is(err, jetstream.ErrBucketExists) { // another process has created it since
-			c.Marks, err = l.JS.KeyValue(ctx, crashBucket)
-		}
 		return err
 	})
 	if err != nil {
@@ -308,8 +299,8 @@ func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
 	}
 	opts = append(opts, jetpull.OnStart(func() {
 		start()
-		if p.Server != nil && !f.Quiet {
-			r.Listens(p.Server.URL(), cli.Synced(p.Server.Sync()))
+		if !f.Quiet {
+			p.Listens(r.Over(cmd.ErrOrStderr()), f.JSON)
 		}
 	}))
 	return p.Explain(ctx, r.Consume(ctx, p.Sub, opts))

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"maps"
 	"regexp"
 	"slices"
@@ -80,17 +79,14 @@ type reader struct {
 }
 
 const (
-	// quiet is how long the next message may take before the stream is asked whether there is one.
-	quiet    = time.Second
+	atOnce   = 128             // messages that are read with one pull
 	patience = 5 * time.Second // of the request for a consumer
 	// inactive is how long the server keeps the consumer of a process that has died.
 	inactive = time.Minute
 )
 
-var errQuiet = errors.New("no message arrived")
-
 // each reads on with a new consumer, and calls do with each dead letter that fits. It is false if it must be called again: messages were lost
-// with a connection, the consumer is gone, or no message arrived although there is one.
+// with a connection, or the consumer is gone.
 func (r *reader) each(ctx context.Context, do func(*Letter) bool) (ended bool, err error) {
 	asking, answered := context.WithTimeout(ctx, patience)
 	consumer, err := r.stream.CreateConsumer(asking, jetstream.ConsumerConfig{
@@ -107,40 +103,35 @@ func (r *reader) each(ctx context.Context, do func(*Letter) bool) (ended bool, e
 		return false, err
 	}
 	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
-	waiting, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	timer := time.AfterFunc(quiet, func() { cancel(errQuiet) })
-	defer timer.Stop()
-	number := uint64(0)
-	for m, err := range sub.Messages(waiting, jetpull.Logger(slog.New(slog.DiscardHandler))) {
+	for number := uint64(0); ; {
+		msgs, err := sub.Fetch(ctx, atOnce, jetpull.NoWait())
 		switch {
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
-		case waiting.Err() != nil && err != nil:
+		case errors.Is(err, jetpull.ErrNoMessages):
 			return r.endsHere(ctx)
 		case errors.Is(err, jetpull.ErrConsumerDeleted):
 			return false, nil
 		case err != nil:
 			return false, err
 		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return false, err
+		for _, m := range msgs {
+			meta, err := m.Metadata()
+			if err != nil {
+				return false, err
+			}
+			if number++; meta.Sequence.Consumer != number {
+				return false, nil
+			}
+			r.seen = meta.Sequence.Stream
+			if l := r.letter(m, meta); r.seen <= r.last && l != nil && r.filter.fits(l) && !do(l) {
+				return true, nil
+			}
+			if meta.NumPending == 0 || r.seen >= r.last {
+				return true, nil
+			}
 		}
-		if number++; meta.Sequence.Consumer != number {
-			return false, nil
-		}
-		timer.Stop()
-		r.seen = meta.Sequence.Stream
-		if l := r.letter(m, meta); r.seen <= r.last && l != nil && r.filter.fits(l) && !do(l) {
-			return true, nil
-		}
-		if meta.NumPending == 0 || r.seen >= r.last {
-			return true, nil
-		}
-		timer.Reset(quiet)
 	}
-	return r.endsHere(ctx)
 }
 
 // endsHere reports whether the stream has no message after the last that was read, up to the last to read: another process may have deleted all
@@ -259,18 +250,10 @@ func confirmed(ctx context.Context, js jetstream.JetStream, sent jetstream.PubAc
 	return err
 }
 
-// ErrGone says that another process has deleted the dead letter.
-var ErrGone = errors.New("the dead letter is gone already")
-
-// Delete deletes a dead letter.
+// Delete deletes a dead letter. The error is [jetstream.ErrMsgNotFound] if another process has deleted it.
 func Delete(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, l *Letter) error {
-	err := stream.DeleteMsg(ctx, l.Sequence)
-	if err == nil {
-		return nil
+	if err := jsstream.Delete(ctx, js, stream, l.Sequence); err != nil {
+		return fmt.Errorf("dead letter %d: delete: %w", l.Sequence, err)
 	}
-	// The server's error for a sequence that is gone is also that of other failures.
-	if _, missing := jsstream.Next(ctx, js, stream.CachedInfo().Config.Name, l.Sequence, ""); errors.Is(missing, jetstream.ErrMsgNotFound) {
-		return ErrGone
-	}
-	return fmt.Errorf("dead letter %d: delete: %w", l.Sequence, err)
+	return nil
 }

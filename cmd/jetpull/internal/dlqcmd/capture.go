@@ -2,11 +2,9 @@ package dlqcmd
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
@@ -52,12 +50,7 @@ consumer and its message is dropped, with a line in the log. Nothing is deleted.
 	flags := cmd.Flags()
 	flags.StringVar(&subject, "dead-letter", "", "`SUBJECT` of the dead letters; a stream must have it")
 	cli.Duration(flags, &idle, "idle", 0, 0, "end when no advisory was handled for this `DURATION`, such as 10s; 0 for never")
-	cli.Checked(flags, "dead-letter", func() error {
-		if !server.IsValidPublishSubject(subject) {
-			return fmt.Errorf("--dead-letter %q is not a subject to publish to", subject)
-		}
-		return nil
-	})
+	cli.Subject(flags, "dead-letter", &subject, false)
 	return cmd
 }
 

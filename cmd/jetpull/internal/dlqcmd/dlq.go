@@ -14,8 +14,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -52,9 +50,10 @@ type dlq struct {
 	all, dryRun bool
 	rate        int
 
-	link   *client.Link
-	stream jetstream.Stream
-	chosen deadletters.Filter
+	link     *client.Link
+	stream   jetstream.Stream
+	chosen   deadletters.Filter
+	requeuer *deadletters.Requeuer // nil: the command publishes nothing
 }
 
 // register adds the flags that choose dead letters and, for a command that changes something, those that it needs beside them.
@@ -69,12 +68,7 @@ func (d *dlq) register(cmd *cobra.Command, changes bool) {
 		}
 		return err
 	})
-	cli.Checked(flags, "subject", func() error {
-		if !server.IsValidSubject(d.chosen.Subject) {
-			return fmt.Errorf("--subject %q is not a subject", d.chosen.Subject)
-		}
-		return nil
-	})
+	cli.Subject(flags, "subject", &d.chosen.Subject, true)
 	if changes {
 		flags.BoolVar(&d.all, "all", false, "all of them; required if neither a sequence nor a filter is given")
 		flags.BoolVar(&d.dryRun, "dry-run", false, "print what would be done, and do nothing")
@@ -180,10 +174,7 @@ stored only once within the stream's duplicate window.`,
 			if err := requeue.Subject(d.to, ""); d.to != "" && err != nil {
 				return cli.Usage(fmt.Errorf("--to: %w", err))
 			}
-			return d.change(cmd, args, func() action {
-				r := deadletters.NewRequeuer(d.link.JS, d.stream, d.to)
-				return action{r.Message, r.Begin}
-			})
+			return d.change(cmd, args, true)
 		},
 	}
 	d.register(cmd, true)
@@ -196,13 +187,7 @@ func newPurge(g *client.Globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge STREAM [SEQUENCE...]",
 		Short: "Delete dead letters",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return d.change(cmd, args, func() action {
-				return action{begin: func(_ context.Context, l *deadletters.Letter) func(context.Context) error {
-					return func(ctx context.Context) error { return deadletters.Delete(ctx, d.link.JS, d.stream, l) }
-				}}
-			})
-		},
+		RunE:  func(cmd *cobra.Command, args []string) error { return d.change(cmd, args, false) },
 	}
 	d.register(cmd, true)
 	return cmd
@@ -211,15 +196,9 @@ func newPurge(g *client.Globals) *cobra.Command {
 // atOnce is how many dead letters are in work at a time.
 const atOnce = 64
 
-// action is done to dead letters: it is begun in their order, and finished for up to atOnce of them at a time.
-type action struct {
-	message func(context.Context, *deadletters.Letter) (*nats.Msg, error) // that it publishes; nil: it publishes none
-	begin   func(context.Context, *deadletters.Letter) (finish func(context.Context) error)
-}
-
-// change does something to each dead letter that is chosen. One for which that fails is reported, and the others go on, unless --to names a
+// change requeues each dead letter that is chosen, or deletes it. One for which that fails is reported, and the others go on, unless --to names a
 // subject that no stream has: then all would fail.
-func (d *dlq) change(cmd *cobra.Command, args []string, open func() action) error {
+func (d *dlq) change(cmd *cobra.Command, args []string, publishes bool) error {
 	switch {
 	case len(args) == 1 && !d.all && !d.filters():
 		return cli.Usage(fmt.Errorf("%s which? Name sequences, give --reason, --subject or --since, or --all", cmd.Name()))
@@ -234,15 +213,14 @@ func (d *dlq) change(cmd *cobra.Command, args []string, open func() action) erro
 		limit.SetLimit(rate.Limit(d.rate))
 	}
 	return d.with(cmd, args, func() error {
-		act := open()
-		subjects, err := d.announce(cmd, act)
+		if publishes {
+			d.requeuer = deadletters.NewRequeuer(d.link.JS, d.stream, d.to)
+		}
+		subjects, err := d.announce(cmd)
 		if err != nil {
 			return err
 		}
-		if d.dryRun {
-			act.begin = act.check
-		}
-		result, err := d.changeEach(cmd, limit, act)
+		result, err := d.changeEach(cmd, limit)
 		result.Subjects = subjects
 		gone := ""
 		if result.Gone > 0 {
@@ -252,18 +230,24 @@ func (d *dlq) change(cmd *cobra.Command, args []string, open func() action) erro
 	})
 }
 
-// check does nothing but find out whether the action would be refused.
-func (a action) check(ctx context.Context, l *deadletters.Letter) (finish func(context.Context) error) {
+// begin begins the change of a dead letter, in the order of their sequences. Up to atOnce of them are finished at a time. With --dry-run it finds
+// out whether the change would be refused.
+func (d *dlq) begin(ctx context.Context, l *deadletters.Letter) (finish func(context.Context) error) {
 	var err error
-	if a.message != nil {
-		_, err = a.message(ctx, l)
+	switch {
+	case d.requeuer != nil && !d.dryRun:
+		return d.requeuer.Begin(ctx, l)
+	case d.requeuer != nil:
+		_, err = d.requeuer.Message(ctx, l)
+	case !d.dryRun:
+		return func(ctx context.Context) error { return deadletters.Delete(ctx, d.link.JS, d.stream, l) }
 	}
 	return func(context.Context) error { return err }
 }
 
-// announce states which subjects an action will publish to, before it publishes the first message: a dead letter can name any subject.
-func (d *dlq) announce(cmd *cobra.Command, act action) (map[string]int, error) {
-	if act.message == nil {
+// announce states which subjects a requeue will publish to, before it publishes the first message: a dead letter can name any subject.
+func (d *dlq) announce(cmd *cobra.Command) (map[string]int, error) {
+	if d.requeuer == nil {
 		return nil, nil
 	}
 	heads, tally := d.chosen, requeue.Tally{}
@@ -275,7 +259,7 @@ func (d *dlq) announce(cmd *cobra.Command, act action) (map[string]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		_, err = act.message(cmd.Context(), l)
+		_, err = d.requeuer.Message(cmd.Context(), l)
 		if _, refused := errors.AsType[requeue.Refusal](err); err != nil && !refused {
 			return nil, err
 		}
@@ -287,7 +271,7 @@ func (d *dlq) announce(cmd *cobra.Command, act action) (map[string]int, error) {
 	return tally.Subjects, nil
 }
 
-func (d *dlq) changeEach(cmd *cobra.Command, limit *rate.Limiter, act action) (result result, err error) {
+func (d *dlq) changeEach(cmd *cobra.Command, limit *rate.Limiter) (result result, err error) {
 	result.DryRun = d.dryRun
 	missing := slices.Compact(slices.Sorted(slices.Values(d.chosen.Sequences)))
 	bar := d.Bar(cmd, int64(d.stream.CachedInfo().State.Msgs), true)
@@ -299,7 +283,7 @@ func (d *dlq) changeEach(cmd *cobra.Command, limit *rate.Limiter, act action) (r
 		case err == nil:
 			result.Done++
 			bar.Add(1)
-		case errors.Is(err, deadletters.ErrGone):
+		case errors.Is(err, jetstream.ErrMsgNotFound):
 			result.Gone++
 		case cmd.Context().Err() == nil:
 			result.Failed++
@@ -317,7 +301,7 @@ func (d *dlq) changeEach(cmd *cobra.Command, limit *rate.Limiter, act action) (r
 			break
 		}
 		missing = slices.DeleteFunc(missing, func(n uint64) bool { return n == l.Sequence })
-		finish := act.begin(cmd.Context(), l)
+		finish := d.begin(cmd.Context(), l)
 		work.Go(func() error {
 			unconfirmed := fmt.Errorf("not confirmed within %v: %w", d.link.Timeout, context.DeadlineExceeded)
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), d.link.Timeout, unconfirmed)

@@ -5,6 +5,7 @@
 package natscontext
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,11 +55,7 @@ func Load(ctx context.Context, name string) (*Context, error) {
 		if name == "" || name != filepath.Base(name) || strings.Contains(name, "..") {
 			return nil, cli.Usage(fmt.Errorf("%q is not the name of a context, nor an absolute path of its file", name))
 		}
-		contexts, err := dir()
-		if err != nil {
-			return nil, err
-		}
-		path = filepath.Join(contexts, "context", name+".json")
+		path = filepath.Join(dir(), "context", name+".json")
 	}
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,11 +106,7 @@ func (c *Context) askNSC(ctx context.Context) error {
 // Selected is the name of the context that the nats command has
 // selected, or "".
 func Selected() (string, error) {
-	contexts, err := dir()
-	if err != nil {
-		return "", nil //nolint:nilerr // without a home there is no context either
-	}
-	name, err := os.ReadFile(filepath.Join(contexts, "context.txt"))
+	name, err := os.ReadFile(filepath.Join(dir(), "context.txt"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -125,11 +118,7 @@ func Selected() (string, error) {
 
 // Names are those of the contexts that there are.
 func Names() (names []string) {
-	contexts, err := dir()
-	if err != nil {
-		return nil
-	}
-	files, _ := filepath.Glob(filepath.Join(contexts, "context", "*.json")) // the pattern is a right one
+	files, _ := filepath.Glob(filepath.Join(dir(), "context", "*.json")) // the pattern is a right one
 	for _, file := range files {
 		names = append(names, strings.TrimSuffix(filepath.Base(file), ".json"))
 	}
@@ -137,16 +126,17 @@ func Names() (names []string) {
 }
 
 // dir is where the nats command keeps its contexts.
-func dir() (string, error) {
-	config := os.Getenv("XDG_CONFIG_HOME")
-	if config == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", fmt.Errorf("find the contexts of the nats command: %w", err)
-		}
-		config = filepath.Join(home, ".config")
+func dir() string {
+	return filepath.Join(cmp.Or(os.Getenv("XDG_CONFIG_HOME"), filepath.Join(home(), ".config")), "nats")
+}
+
+// home is the folder of the user. Without one it is the root of the file system: a relative path would find the contexts of the current folder.
+func home() string {
+	dir, err := os.UserHomeDir()
+	if err != nil {
+		return string(filepath.Separator)
 	}
-	return filepath.Join(config, "nats"), nil
+	return dir
 }
 
 func (c *Context) check() error {
@@ -220,13 +210,8 @@ func (c *Context) called(key string) string {
 
 // ExpandHome replaces a leading "~/" by the user's home.
 func ExpandHome(path string) string {
-	rest, ok := strings.CutPrefix(path, "~/")
-	if !ok {
-		return path
+	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+		return filepath.Join(home(), rest)
 	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return path
-	}
-	return filepath.Join(home, rest)
+	return path
 }

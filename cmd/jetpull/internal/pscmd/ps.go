@@ -66,20 +66,15 @@ func (c *command) flags(cmd *cobra.Command) *cobra.Command {
 
 // row is a message that is handled, as ps lists it.
 type row struct {
-	Worker string `json:"worker"`
-	Host   string `json:"host"`
-	PID    int    `json:"pid"`
+	Worker, Host string
+	PID          int
 	running.Message
 }
 
 // tally is how many messages a worker has, as ps lists it.
 type tally struct {
-	Worker   string `json:"worker"`
-	Host     string `json:"host"`
-	PID      int    `json:"pid"`
-	Instance string `json:"instance"`
-	Running  int    `json:"running"`
-	Waiting  int    `json:"waiting"`
+	Worker, Host, Instance string
+	PID, Running, Waiting  int
 }
 
 func (c *command) list(cmd *cobra.Command, args []string) error {
@@ -93,16 +88,16 @@ func (c *command) list(cmd *cobra.Command, args []string) error {
 		for _, m := range w.Running {
 			rows = append(rows, row{w.Name, w.Host, w.PID, m})
 		}
-		tallies = append(tallies, tally{w.Name, w.Host, w.PID, w.Instance, len(w.Running) + w.More, w.Waiting})
+		tallies = append(tallies, tally{w.Name, w.Host, w.Instance, w.PID, len(w.Running) + w.More, w.Waiting})
 	}
 	if c.JSON {
 		return cli.List(cmd, true, nil, cli.All(workers))
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return a.Since.Compare(b.Since) })
-	columns := []string{"worker", "host", ">pid", ">sequence", "subject", "since", ">attempt"}
+	columns := []string{"Worker", "Host", ">PID", ">sequence", "subject", "since", ">attempt"}
 	err = errors.Join(cli.ListOr(cmd, false, columns, cli.All(rows), "no message is handled now"),
 		cli.Answer(cmd, false, nil, "\n"),
-		cli.List(cmd, false, []string{"worker", "host", ">pid", "instance", ">running", ">waiting"}, cli.All(tallies)))
+		cli.List(cmd, false, []string{"Worker", "Host", ">PID", "Instance", ">Running", ">Waiting"}, cli.All(tallies)))
 	if !c.Quiet {
 		cli.Notice(cmd.ErrOrStderr(), "%s answered within %v\n", progress.Plural(len(workers), "worker"), c.wait)
 	}

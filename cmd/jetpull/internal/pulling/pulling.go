@@ -118,7 +118,9 @@ func (f *Flags) create(ctx context.Context, cmd *cobra.Command, g *client.Global
 	if err != nil {
 		return err
 	}
-	if over != nil && !sameSubjects(over, f.subjects) {
+	slices.Sort(over)
+	slices.Sort(f.subjects)
+	if over != nil && !slices.Equal(over, f.subjects) {
 		cli.Warn(cmd.ErrOrStderr(), g.JSON, fmt.Sprintf("stream %q exists and is not changed: it has the subjects %q, not %q", stream, over, f.subjects))
 	}
 	if noConsumer {
@@ -128,10 +130,6 @@ func (f *Flags) create(ctx context.Context, cmd *cobra.Command, g *client.Global
 		return fmt.Errorf("create consumer %q on stream %q: %w", consumer, stream, err)
 	}
 	return nil
-}
-
-func sameSubjects(a, b []string) bool {
-	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
 // ErrOutput says that standard output takes no more: a run cannot continue, and a message that was not written is not done.

@@ -53,8 +53,6 @@ type API struct {
 	Name func(item json.RawMessage) (string, error)
 	// Linked replaces links in a list by what they show; nil: there are none.
 	Linked func(c *Call, items []json.RawMessage) ([]json.RawMessage, error)
-	// Explain says more about a refusal; nil: there is nothing to say.
-	Explain func(error) error
 	// Operation reads an operation on what Units names. OperationWord stands for one, and two commands show it until its end, and end it.
 	Operation                                            func(answer json.RawMessage) (Operation, error)
 	Units, OperationWord, OperationShow, OperationCancel string

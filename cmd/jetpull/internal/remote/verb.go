@@ -15,7 +15,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -82,7 +81,7 @@ func (a *API) Command(v Verb) *cobra.Command {
 
 func (a *API) verb(v Verb) *cobra.Command {
 	cmd := &cobra.Command{Use: v.Use, Aliases: v.Aliases, Short: v.Short, Long: v.Long, Example: v.Example}
-	order, _, most := cli.Words(v.Use)
+	order, _, _ := cli.Words(v.Use)
 	v.Path = cmp.Or(v.Path, a.Words[v.Word()].Item)
 	if v.Flags != nil {
 		v.Flags(cmd.Flags())
@@ -122,24 +121,11 @@ func (a *API) verb(v Verb) *cobra.Command {
 		}
 		return c.explain(run(c))
 	}
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) >= most {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
-		defer cancel()
-		names, err := call(cmd, args).names(ctx, a.Words[order[min(len(args), len(order)-1)]])
-		if err != nil {
-			cobra.CompDebugln(err.Error(), false)
-			return nil, cobra.ShellCompDirectiveError
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
+	cli.Complete(cmd, func(ctx context.Context, args []string, word string) ([]string, error) {
+		return call(cmd, args).names(ctx, a.Words[word])
+	})
 	return cmd
 }
-
-// completeTime bounds the completion of a name: the user waits for it with a half-typed line.
-const completeTime = 2 * time.Second
 
 // Word is the last one of the usage line, which names what the verb is about.
 func (v Verb) Word() string { return v.Use[strings.LastIndexByte(v.Use, ' ')+1:] }
@@ -363,8 +349,6 @@ func (c *Call) explain(err error) error {
 		return fmt.Errorf("%w; start one with jetpull %s, or give --url or $%s", err, c.System, c.EnvURL)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("no answer from %s within %v: %w", mask.URL(c.base()), c.timeout, context.DeadlineExceeded)
-	case c.Explain != nil:
-		return c.Explain(err)
 	}
 	return err
 }

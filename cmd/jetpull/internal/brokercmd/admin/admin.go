@@ -56,9 +56,10 @@ func API(asJSON *bool) *remote.API {
 			if err != nil {
 				return nil, err
 			}
-			return client.NewAdmin(base, token, h).Send(ctx, r.Method, r.Path, r.Header, r.Body, answer)
+			header, err := client.NewAdmin(base, token, h).Send(ctx, r.Method, r.Path, r.Header, r.Body, answer)
+			return header, explain(err)
 		},
-		Words: words, Field: camel, Page: page, Name: nameOf, Linked: linked, Explain: explain,
+		Words: words, Field: camel, Page: page, Name: nameOf, Linked: linked,
 		Choices: map[string][]string{
 			"status": {"QUEUED", "INFLIGHT", "DELIVERED", "DEAD"}, "type": {"push", "pull"}, "role": {"read", "publish", "manage"},
 		},

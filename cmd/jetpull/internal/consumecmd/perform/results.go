@@ -31,8 +31,7 @@ type Results struct {
 	Exits   bool // an attempt is a process, and ends with an exit code
 	AckNone bool
 
-	mu   sync.Mutex
-	open map[*jetpull.Msg]Result // attempts that failed, until their outcome is known
+	open sync.Map // a Result for each *jetpull.Msg that failed, until its outcome is known
 }
 
 // Of is a handler whose results are written.
@@ -58,25 +57,18 @@ func (r *Results) Of(handle jetpull.Handler) jetpull.Handler {
 			result.Outcome = "failed" // it is not delivered again
 			return errors.Join(cli.WriteJSON(r.Out, result), err)
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.open == nil {
-			r.open = map[*jetpull.Msg]Result{}
-		}
-		r.open[m] = result
+		r.open.Store(m, result)
 		return err
 	}
 }
 
 // Event writes the result of an attempt that has failed. An output that takes no more ends the run with the next message.
 func (r *Results) Event(e jetpull.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	result, ok := r.open[e.Msg]
+	failed, ok := r.open.LoadAndDelete(e.Msg)
+	result, _ := failed.(Result)
 	if !ok { // it was given up before its handler began
 		result = Result{StreamSeq: e.Msg.Sequence(), Subject: e.Msg.Subject(), Delivered: e.Msg.Delivered(), Error: cli.Plain(e.Err)}
 	}
-	delete(r.open, e.Msg)
 	if result.Outcome = string(e.Outcome); e.Outcome == jetpull.Retried {
 		result.Delay = new(e.After.Seconds())
 	}
@@ -85,9 +77,7 @@ func (r *Results) Event(e jetpull.Event) {
 
 // Rest writes the results of attempts that the end of the run has cut off, whose messages were handed back.
 func (r *Results) Rest() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, result := range r.open {
+	for _, result := range r.open.Range {
 		if err := cli.WriteJSON(r.Out, result); err != nil {
 			return err
 		}

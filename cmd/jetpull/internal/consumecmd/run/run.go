@@ -182,15 +182,6 @@ func (r *Run) endIdle() {
 	}
 }
 
-// Listens says where other clients find the server of this process, and how it syncs.
-func (r *Run) Listens(url, synced string) {
-	if r.JSON {
-		_ = cli.WriteJSON(r.errOut, map[string]string{"server": url})
-		return
-	}
-	cli.Notice(r.errOut, "The embedded server listens at %s without authentication: every program on this machine can use it. It is %s\n", url, synced)
-}
-
 func (r *Run) summary(t Tally) {
 	switch {
 	case r.Quiet:

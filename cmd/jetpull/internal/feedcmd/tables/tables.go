@@ -56,17 +56,19 @@ func (t *DB) Command(use, short string, f func(cmd *cobra.Command, s *feed.Store
 	}}
 }
 
-// Partition is a partition with the columns' names.
-type Partition struct {
+// partition is a [feed.Partition] with the columns' names.
+type partition struct {
 	ID      string      `json:"id"`
 	Gate    int         `json:"gate"`
 	Status  feed.Status `json:"status"`
 	Owner   string      `json:"owner,omitempty"`
-	Until   *time.Time  `json:"until,omitempty"`
+	Until   time.Time   `json:"until,omitzero"`
 	Epoch   int64       `json:"epoch"`
-	Sealed  bool        `json:"sealed"`
 	Version int64       `json:"version"`
+	Sealed  bool        `json:"sealed"`
 }
+
+func shown(p feed.Partition) partition { return partition(p) }
 
 // Item is an item with the columns' names.
 type Item struct {
@@ -77,31 +79,16 @@ type Item struct {
 	Attempt     int         `json:"attempt"`
 	Errors      []string    `json:"errors,omitempty"`
 	cli.Payload
-	NotBefore *time.Time     `json:"not_before,omitempty"`
+	NotBefore time.Time      `json:"not_before,omitzero"`
 	Version   int64          `json:"version"`
 	History   []feed.Attempt `json:"history,omitempty"`
 
 	raw []byte // the payload
 }
 
-// Shown is a partition as it is shown.
-func Shown(p feed.Partition) Partition {
-	return Partition{p.ID, p.Gate, p.Status, p.Owner, timeOrNil(p.Until), p.Epoch, p.Sealed, p.Version}
-}
-
-func timeOrNil(at time.Time) *time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	return &at
-}
-
 // ShownItem is an item as it is shown.
 func ShownItem(it feed.Item) Item {
-	return Item{
-		PartitionID: it.Partition, ID: it.ID, Gate: it.Gate, Status: it.Status, Attempt: it.Attempt, Errors: it.Errors,
-		Payload: cli.PayloadOf(it.Data), NotBefore: timeOrNil(it.NotBefore), Version: it.Version, History: it.History(), raw: it.Data,
-	}
+	return Item{it.Partition, it.ID, it.Gate, it.Status, it.Attempt, it.Errors, cli.PayloadOf(it.Data), it.NotBefore, it.Version, it.History(), it.Data}
 }
 
 // NewList is jetpull feed ls.
@@ -119,7 +106,7 @@ func NewList(t *DB) *cobra.Command {
 				if q.Gate != nil || data {
 					return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
 				}
-				all := pages(ctx, q, s.Partitions, Shown, func(p feed.Partition) string { return p.ID })
+				all := pages(ctx, q, s.Partitions, shown, func(p feed.Partition) string { return p.ID })
 				return cli.List(cmd, t.JSON, []string{"id", "status", ">gate", "sealed", "owner"}, all)
 			}
 			q.Partition = args[0]
@@ -198,9 +185,9 @@ func NewShow(t *DB) *cobra.Command {
 			return err
 		}
 		shown := struct {
-			Partition
+			partition
 			Gates []gate `json:"gates,omitempty"`
-		}{Shown(p), nil}
+		}{shown(p), nil}
 		for _, n := range slices.Sorted(maps.Keys(counts)) {
 			shown.Gates = append(shown.Gates, gate{n, counts[n].Available, counts[n].Complete, counts[n].Failed})
 		}
@@ -221,7 +208,7 @@ const viewLimit = 40
 
 // progressJSON is a line of the view.
 type progressJSON struct {
-	Partition
+	partition
 	// of which AtGate are at the partition's gate, Above wait behind it, and Below were inserted too late by another program
 	Available int     `json:"available"`
 	AtGate    int     `json:"at_gate"`
@@ -307,7 +294,7 @@ func progressOf(ctx context.Context, s *feed.Store, before map[string]int64, too
 
 // progressLine is a partition with its counts.
 func progressLine(ctx context.Context, s *feed.Store, p feed.Partition) (progressJSON, error) {
-	line := progressJSON{Partition: Shown(p)}
+	line := progressJSON{partition: shown(p)}
 	counts, err := s.Counts(ctx, p.ID)
 	if err != nil {
 		return line, err

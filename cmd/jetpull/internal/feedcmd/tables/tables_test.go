@@ -16,9 +16,9 @@ func TestWatchFitsEightyColumns(t *testing.T) {
 	cmd := &cobra.Command{}
 	cmd.SetOut(&out)
 	require.NoError(t, cli.List(cmd, false, watched, cli.All([]progressJSON{{
-		Partition: Partition{ID: strings.Repeat("long-name-", 10), Status: "Available", Gate: 1, Owner: "0af3c0de-8a4e-4c3f-9d4e-2f1b5c7a9e10"},
+		partition: partition{ID: strings.Repeat("long-name-", 10), Status: "Available", Gate: 1, Owner: "0af3c0de-8a4e-4c3f-9d4e-2f1b5c7a9e10"},
 		AtGate:    123_456, Above: 1000, Complete: 654_321, Failed: 12, Rate: 12_345.6,
-	}, {Partition: Partition{ID: "short", Status: "Complete"}}})))
+	}, {partition: partition{ID: "short", Status: "Complete"}}})))
 	text := out.String()
 	require.Regexp(t, `12345\.6 +654321 +12  long-name-`, text)
 	for line := range strings.Lines(text) {
