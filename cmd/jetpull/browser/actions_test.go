@@ -53,6 +53,10 @@ var steps = []step{
 		done: "Began to replay 9 jobs.", call: `POST /channel/orders/consumer/orders/replay  {"Rate":7,"Status":"DELIVERED"}`,
 	},
 	{
+		page: "brokerconsumer?channel=orders&consumer=orders", label: "Delete queued jobs", asks: true, fields: [][2]string{{"rate", "7"}},
+		done: "Began to delete 9 jobs.", call: `POST /channel/orders/consumer/orders/purge  {"Rate":7}`,
+	},
+	{
 		page: "brokerconsumer?channel=orders&consumer=orders&reason=REFUSED&until=2099-01-01T00:00", label: "Requeue all that match", asks: true,
 		done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders/orders","Reason":"REFUSED","Until":"2099-01-01T00:00:00Z"}`,
 	},
