@@ -27,6 +27,7 @@ import (
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/source"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/service/exporter"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
@@ -104,6 +105,7 @@ type Console struct {
 	renders  renders
 	static   map[string]asset
 	version  string
+	exporter http.Handler // nil: there is none
 }
 
 // Handler returns a console. It samples its sources for the charts until Close.
@@ -116,6 +118,13 @@ func Handler(cfg Config) *Console {
 	c.static, c.version = assets()
 	runner := page.NewRunner(c.log)
 	operations := []page.OperationSource{runner}
+	if j, ok := cfg.NATS.(source.JetStream); ok {
+		export := exporter.Config{JS: j.JS, Logins: c.sessions.logins, Loopback: cfg.Loopback, Log: c.log}
+		if cfg.Access != nil {
+			export.Valid = func(token string) bool { return cfg.Access(token) != NoAccess }
+		}
+		c.exporter = exporter.Handler(export)
+	}
 	var summaries []page.Summary
 	c.add("Overview", "overview", nil)
 	var letters *page.DeadLetters
@@ -203,6 +212,10 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.serveStatic(w, r, file)
 		return
 	}
+	if c.exported(name) {
+		c.exporter.ServeHTTP(w, r)
+		return
+	}
 	r = known(r)
 	switch {
 	case name == "login" && r.Method == http.MethodPost:
@@ -249,7 +262,12 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // routed reports whether a request is for something of the console.
 func (c *Console) routed(r *http.Request) bool {
 	name := strings.TrimPrefix(r.URL.Path, "/")
-	return name == "" || name == "login" || name == "logout" || strings.HasPrefix(name, "static/") || c.pages[name] != nil
+	return name == "" || name == "login" || name == "logout" || strings.HasPrefix(name, "static/") || c.pages[name] != nil || c.exported(name)
+}
+
+// exported reports whether a path is for programs: metrics, and what an autoscaler asks.
+func (c *Console) exported(name string) bool {
+	return c.exporter != nil && (name == "metrics" || strings.HasPrefix(name, "v1/scale/"))
 }
 
 // layout is what surrounds a page for a user.

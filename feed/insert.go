@@ -88,7 +88,7 @@ func insertInto(s *Store, tx *gorm.DB, p *sqlstore.Partition, items []Item) erro
 	if err := insertRows(tx, rows); err != nil {
 		return err
 	}
-	return s.unblock(tx, p)
+	return unblock(s, tx, p)
 }
 
 // newRows are items as they are inserted into a partition whose row is locked or new.

@@ -135,7 +135,9 @@ func (w *twins) fetch(as sqlstore.Terms) (what, store, model string) {
 			it := itemOf(&items[i])
 			it.seq = 0
 			list = append(list, it)
-			text += fmt.Sprintf(" %+v", it)
+			history := it.History()
+			it.history = nil // an address
+			text += fmt.Sprintf(" %+v %v", it, history)
 		}
 		return list, text
 	}

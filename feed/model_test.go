@@ -405,6 +405,10 @@ func (c *client) Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, 
 func (c *client) Subscribe(f func(string)) func()                      { return c.hub.Subscribe(f) }
 func (c *client) Listen(context.Context, func(partition string)) error { return nil }
 
+func (c *client) Report(context.Context, sqlstore.Terms, sqlstore.Report) ([]sqlstore.Cancel, error) {
+	return nil, nil
+}
+
 func (c *client) Grant(ctx context.Context, t sqlstore.Terms, asks []sqlstore.Ask) (grants []sqlstore.Grant, err error) {
 	err = c.read(ctx, "grant", func() {
 		for i := range asks {

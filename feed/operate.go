@@ -72,7 +72,7 @@ func (s *Store) Retry(ctx context.Context, partition string, items ...string) er
 
 // RetryFailed is like [Store.Retry], and returns how many items it changed, also with an error.
 func (s *Store) RetryFailed(ctx context.Context, partition string, items ...string) (int, error) {
-	return s.unfail(ctx, "retry", partition, items, map[string]any{"status": Available, "attempt": 0, "errors": nil, "not_before": nil})
+	return unfail(ctx, s, "retry", partition, items, map[string]any{"status": Available, "attempt": 0, "errors": nil, "not_before": nil})
 }
 
 // Skip makes Failed items Complete without processing them. It selects items, and fails, as [Store.Retry] does.
@@ -83,14 +83,14 @@ func (s *Store) Skip(ctx context.Context, partition string, items ...string) err
 
 // SkipFailed is like [Store.Skip], and returns how many items it changed, also with an error.
 func (s *Store) SkipFailed(ctx context.Context, partition string, items ...string) (int, error) {
-	return s.unfail(ctx, "skip", partition, items, map[string]any{"status": Complete, "not_before": nil})
+	return unfail(ctx, s, "skip", partition, items, map[string]any{"status": Complete, "not_before": nil})
 }
 
 // unfail changes the named items, or all, from Failed to what set says, and unblocks the partition.
-func (s *Store) unfail(ctx context.Context, what, partition string, items []string, set map[string]any) (n int, err error) {
+func unfail(ctx context.Context, s *Store, what, partition string, items []string, set map[string]any) (n int, err error) {
 	set["version"] = gorm.Expr("version + 1")
 	if len(items) == 0 {
-		return s.unfailAll(ctx, what, partition, set)
+		return unfailAll(ctx, s, what, partition, set)
 	}
 	err = s.change(ctx, own{}, what, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		for _, id := range items {
@@ -98,7 +98,7 @@ func (s *Store) unfail(ctx context.Context, what, partition string, items []stri
 				return err
 			}
 		}
-		return s.unblock(tx, p)
+		return unblock(s, tx, p)
 	})
 	if err != nil {
 		return 0, err
@@ -107,7 +107,7 @@ func (s *Store) unfail(ctx context.Context, what, partition string, items []stri
 }
 
 // unfailAll goes through the items by their IDs, so that one that fails again meanwhile is not changed twice.
-func (s *Store) unfailAll(ctx context.Context, what, partition string, set map[string]any) (n int, err error) {
+func unfailAll(ctx context.Context, s *Store, what, partition string, set map[string]any) (n int, err error) {
 	for after, last := "", false; !last; {
 		var step []string
 		err := s.change(ctx, own{}, what, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
@@ -116,12 +116,12 @@ func (s *Store) unfailAll(ctx context.Context, what, partition string, set map[s
 			}
 			step = nil
 			if err := failed().Order("id").Limit(stepRows).Pluck("id", &step).Error; err != nil || len(step) == 0 {
-				return cmp.Or(err, s.unblock(tx, p))
+				return cmp.Or(err, unblock(s, tx, p))
 			}
 			if err := failed().Where("id <= ?", step[len(step)-1]).Updates(set).Error; err != nil {
 				return err
 			}
-			return s.unblock(tx, p)
+			return unblock(s, tx, p)
 		})
 		if err != nil {
 			return n, err
@@ -150,7 +150,7 @@ func unfailOne(tx *gorm.DB, p *sqlstore.Partition, id string, set map[string]any
 }
 
 // unblock makes a partition Available whose gate has items again, or no failed one any more.
-func (s *Store) unblock(tx *gorm.DB, p *sqlstore.Partition) error {
+func unblock(s *Store, tx *gorm.DB, p *sqlstore.Partition) error {
 	if p.Status != sqlstore.Failed {
 		return nil
 	}

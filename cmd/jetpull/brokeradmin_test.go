@@ -214,6 +214,27 @@ func TestBrokerJobs(t *testing.T) {
 	require.Equal(t, "0 jobs\n", s.want(0, "replay", "start", "orders", "billing", "--until", "2026-01-02T15:04:05Z", "--dry-run"))
 }
 
+// A purge drops a backlog, and leaves the callback that is in progress.
+func TestBrokerPurgeQueued(t *testing.T) {
+	s := newBrokerShell(t)
+	begun, end := make(chan struct{}, 1), make(chan struct{})
+	s.want(0, "consumers", "put", "orders", "billing", "--concurrency", "1", "--callback-url", newReceiver(t, func() int {
+		begun <- struct{}{}
+		<-end
+		return 200
+	}))
+	for i := range 10 {
+		s.broadcast(fmt.Sprintf("m%d", i), "X-Tenant", "acme")
+	}
+	<-begun
+	require.Equal(t, "9 jobs\n", s.want(0, "jobs", "purge-queued", "orders", "billing", "--dry-run"))
+	require.Regexp(t, `^purge-queued \S+: DONE, 9 of 9 jobs\n$`, s.want(0, "jobs", "purge-queued", "orders", "billing"))
+	require.Regexp(t, `orders +billing +\S+ +purge-queued +DONE +9 +0 +9 +0 +0`, s.want(0, "replay", "ls", "orders", "billing"))
+	close(end)
+	require.Eventually(t, func() bool { return s.count("DELIVERED") == 1 && s.count("QUEUED") == 0 }, time.Minute, 10*time.Millisecond)
+	require.Empty(t, begun, "no other callback was made")
+}
+
 // An interrupt leaves a replay to the broker and says how to go on.
 func TestBrokerInterruptedReplay(t *testing.T) {
 	s, _ := deadOrders(t, 20)
@@ -239,7 +260,7 @@ func TestBrokerInterruptedReplay(t *testing.T) {
 	require.Contains(t, s.want(0, "replay", "status", "orders", "billing", id), "RUNNING")
 	require.Empty(t, s.want(0, "replay", "cancel", "orders", "billing", id))
 	require.Contains(t, s.want(0, "replay", "status", "orders", "billing", id, "--follow"), "CANCELLED")
-	require.Regexp(t, `orders +billing +`+id+` +CANCELLED +20 `, s.want(0, "replay", "ls", "orders"))
+	require.Regexp(t, `orders +billing +`+id+` +replay +CANCELLED +20 `, s.want(0, "replay", "ls", "orders"))
 	require.Regexp(t, `RUNNING, \d+ of `, s.want(0, "replay", "start", "orders", "billing", "--rate", "1", "--detach"))
 }
 

@@ -51,6 +51,7 @@ func TestReadmeOfTheBroker(t *testing.T) {
 	// The commands of later sections are about the same channel and consumer.
 	for heading, want := range map[string]string{
 		"Callbacks": `"Headers":{"X-Api-Key":"…"}`, "Receivers that fail": `"State":"active"`, "Search": `"Result":[]`, "Replay": "202 Accepted",
+		"Drop a backlog": `{"Count":0}`,
 	} {
 		commands, err := commandsOf("../../broker/README.md", heading)
 		require.NoError(t, err)

@@ -235,3 +235,43 @@ func TestGateOpensLater(t *testing.T) {
 	bodies.Range(func(body, _ any) bool { got = append(got, body.(string)); return true })
 	require.ElementsMatch(t, []string{"a", "b"}, got)
 }
+
+// An operator sees what runs, cancels it, and deletes what waits.
+func TestFeedPsCancelAndDelete(t *testing.T) {
+	db := newDB(t)
+	require.Zero(t, jetpullFeed(t, db, "a\n", "add", "p").code)
+	require.Zero(t, jetpullFeed(t, db, "b\n", "add", "p", "--gate", "1").code)
+	items := itemLines(t, db, "ls", "p")
+	r := jetpullFeed(t, db, "", "ps")
+	require.Zero(t, r.code, r.err)
+	require.Contains(t, r.err, "no item is listed as running")
+	var calls atomic.Int64
+	stop := startWatcher(t, db, func(w http.ResponseWriter, r *http.Request) {
+		if calls.Add(1) == 1 {
+			_, _ = io.Copy(io.Discard, r.Body) // or the end of the connection is not noticed
+			<-r.Context().Done()
+			return
+		}
+		_, _ = io.WriteString(w, `{"done":true}`)
+	}, "--lease", "300ms")
+	require.Eventually(t, func() bool {
+		r = jetpullFeed(t, db, "", "ps")
+		require.Zero(t, r.code, r.err)
+		return strings.Contains(r.out, items[0].ID)
+	}, time.Minute, 10*time.Millisecond)
+	require.Regexp(t, `(?m)^p +`+items[0].ID+` +0 +1 +\S+ \S+ +\S+ +\d+ +\w+`, r.out)
+	r = jetpullFeed(t, db, "", "delete", "p", items[0].ID)
+	require.Equal(t, cli.ExitError, r.code)
+	require.Contains(t, r.err, "may have read it")
+	r = jetpullFeed(t, db, "", "delete", "p", items[1].ID)
+	require.Equal(t, "1 item of p deleted\n", r.err)
+	r = jetpullFeed(t, db, "", "cancel", "p", items[1].ID)
+	require.Equal(t, cli.ExitError, r.code, r.err)
+	r = jetpullFeed(t, db, "", "cancel", "p", items[0].ID)
+	require.Zero(t, r.code, r.err)
+	require.Contains(t, r.err, "of p within 100ms")
+	require.Eventually(t, func() bool { return itemLines(t, db, "ls", "p")[0].Status == "Complete" }, time.Minute, 10*time.Millisecond)
+	require.Contains(t, itemLines(t, db, "show", "p", items[0].ID)[0].History[0].Error, "cancelled")
+	require.Len(t, itemLines(t, db, "ls", "p"), 1)
+	require.Zero(t, stop())
+}

@@ -25,6 +25,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/run"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/dlqcmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/exportercmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/fetchcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd"
@@ -118,7 +119,7 @@ broker, a webhook relay, a feed of work on a database, and a web console.
 	root.SetVersionTemplate("jetpull {{.Version}}\n")
 	for _, cmd := range []*cobra.Command{
 		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), infocmd.NewConsumers(g), infocmd.NewStreams(g),
-		pscmd.New(g), pscmd.NewCancel(g), dlqcmd.New(g), partitioncmd.New(g), consolecmd.New(g),
+		pscmd.New(g), pscmd.NewCancel(g), dlqcmd.New(g), partitioncmd.New(g), consolecmd.New(g), exportercmd.New(g),
 	} {
 		for _, sub := range append(cmd.Commands(), cmd) {
 			if !sub.HasSubCommands() {

@@ -64,7 +64,7 @@ func TestScrape(t *testing.T) {
 	for _, want := range []string{
 		`feed_database_up 1`, `feed_items{state="ready"} 0`, `feed_items{state="gated"} 1`, `feed_items{state="passed"} 0`,
 		`feed_items{state="failed"} 1`, `feed_blocked_partitions 1`,
-		`feed_running_items 0`, `feed_leases 0`, `feed_attempts_total{result="ok"} 1`, `feed_attempts_total{result="failed"} 1`,
+		`feed_running_items 0`, `feed_slow_handlers 0`, `feed_leases 0`, `feed_attempts_total{result="ok"} 1`, `feed_attempts_total{result="failed"} 1`,
 		`feed_ended_items_total{status="Complete"} 1`, `feed_ended_items_total{status="Failed"} 1`, `feed_gates_total{result="blocked"} 1`,
 	} {
 		require.Contains(t, body, want+"\n")

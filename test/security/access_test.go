@@ -62,6 +62,7 @@ var allowed = map[string]map[string]access{
 		"GET /channel/{channel}/consumer/{consumer}/dlq":                         readers,
 		"POST /channel/{channel}/consumer/{consumer}/dlq":                        owners,
 		"DELETE /channel/{channel}/consumer/{consumer}/dlq":                      deleters,
+		"POST /channel/{channel}/consumer/{consumer}/purge":                      managers,
 		"POST /channel/{channel}/consumer/{consumer}/replay":                     managers,
 		"GET /channel/{channel}/consumer/{consumer}/replay/{replay}":             readers,
 		"DELETE /channel/{channel}/consumer/{consumer}/replay/{replay}":          managers,

@@ -35,7 +35,8 @@ func main() {
 func lint(dir string) error {
 	var errs []error
 	for name, check := range map[string]func(path string) error{
-		"Dockerfile": dockerfile, "release.Dockerfile": dockerfile, "compose.yaml": compose, "kubernetes.yaml": kubernetes, unitFile: unit,
+		"Dockerfile": dockerfile, "release.Dockerfile": dockerfile, "compose.yaml": compose, "kubernetes.yaml": kubernetes, "exporter.yaml": kubernetes,
+		unitFile: unit,
 	} {
 		path := filepath.Join(dir, name)
 		if err := check(path); err != nil {

@@ -50,6 +50,7 @@ func TestLintFindsWhatIsWrong(t *testing.T) {
 		{"kubernetes.yaml", "allowPrivilegeEscalation: false", "allowPrivilegeEscalation: true", "no allowPrivilegeEscalation: false in container broker"},
 		{"kubernetes.yaml", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "no readOnlyRootFilesystem"},
 		{"kubernetes.yaml", `drop: ["ALL"]`, `drop: ["CHOWN"]`, "no capabilities"},
+		{"exporter.yaml", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "no readOnlyRootFilesystem: true in container exporter"},
 		{unitFile, "SystemCallFilter=@system-service\nSystemCallFilter=~@privileged @resources\n", "", "more exposed than 20 tenths"},
 		{unitFile, "\nCapabilityBoundingSet=\n", "\n", "more exposed than 20 tenths"},
 		{unitFile, "LockPersonality=", "LockPersonalty=", "LockPersonalty"},
@@ -59,7 +60,7 @@ func TestLintFindsWhatIsWrong(t *testing.T) {
 				needSystemd(t)
 			}
 			dir := t.TempDir()
-			for _, name := range []string{"Dockerfile", "release.Dockerfile", "compose.yaml", "kubernetes.yaml", unitFile} {
+			for _, name := range []string{"Dockerfile", "release.Dockerfile", "compose.yaml", "kubernetes.yaml", "exporter.yaml", unitFile} {
 				raw, err := os.ReadFile(filepath.Join(ownFiles, name))
 				if err != nil {
 					t.Fatal(err)

@@ -21,7 +21,7 @@ const (
 	Inflight  JobStatus = 1002
 	Delivered JobStatus = 1003
 	Dead      JobStatus = 1004
-	// Removed is the state of a job that was purged from the dead letters. No list, count or lookup shows it.
+	// Removed is the state of a job that was purged, from the queue or from the dead letters. No list, count or lookup shows it.
 	Removed JobStatus = 1005
 )
 
@@ -217,6 +217,14 @@ func Remove(job Job, now time.Time, maxRetry int) (Job, error) {
 		return job, ErrNotFound
 	case !job.Exhausted(maxRetry):
 		return job, ErrRetriesLeft
+	}
+	return Settle(job, Removed, now), nil
+}
+
+// Drop removes a queued job for good.
+func Drop(job Job, now time.Time) (Job, error) {
+	if job.Status != Queued {
+		return job, ErrInvalidTransition
 	}
 	return Settle(job, Removed, now), nil
 }

@@ -2,8 +2,17 @@ package domain
 
 import "time"
 
-// ReplayKind is the kind of bulk operation that a replay is.
-const ReplayKind = "replay"
+// The kinds of bulk operations on the jobs of one consumer.
+const (
+	ReplayKind      = "replay"
+	PurgeQueuedKind = "purge-queued"
+)
+
+// OfConsumer reports whether a kind of operation is on the jobs of one consumer.
+func OfConsumer(kind string) bool { return kind == ReplayKind || kind == PurgeQueuedKind }
+
+// QueuedPurge selects the queued jobs of a consumer that are removed: those of messages up to a sequence.
+type QueuedPurge struct{ UpTo uint64 }
 
 // ReplaySpec selects the jobs of a consumer that are queued again. Zero fields do not restrict the selection.
 type ReplaySpec struct {

@@ -152,6 +152,7 @@ func (a *API) routes() []httpserve.Route {
 		on("POST", consumer+"/dlq", open, operators{a}.requeueDead),
 		on("DELETE", consumer+"/dlq", open, httpserve.Show(operators{a}.purgeDead)),
 
+		on("POST", consumer+"/purge", manages, httpserve.With(a.consumer, operators{a}.startPurge)),
 		on("POST", consumer+"/replay", manages, httpserve.With(a.consumer, a.startReplay)),
 		on("GET", consumer+"/replay/{replay}", reads, httpserve.ShowOf(a.replay, showReplay)),
 		on("DELETE", consumer+"/replay/{replay}", manages, httpserve.With(a.replay, a.cancel)),

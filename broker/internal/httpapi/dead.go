@@ -128,7 +128,7 @@ func showDeadOperation(r *http.Request, o bulk.Operation) (any, error) {
 }
 
 func (a operators) listDeadOperations(r *http.Request) (any, error) {
-	all := slices.DeleteFunc(a.b.Parts.Replays.All(), func(o bulk.Operation) bool { return o.Kind == domain.ReplayKind })
+	all := slices.DeleteFunc(a.b.Parts.Replays.All(), func(o bulk.Operation) bool { return domain.OfConsumer(o.Kind) })
 	slices.SortFunc(all, func(x, y bulk.Operation) int {
 		return cmp.Or(y.CreatedAt.Compare(x.CreatedAt), cmp.Compare(x.ID, y.ID))
 	})
@@ -144,5 +144,5 @@ func (a operators) listDeadOperations(r *http.Request) (any, error) {
 }
 
 func (a operators) deadOperation(r *http.Request) (bulk.Operation, error) {
-	return a.b.Replays.Operation(r.Context(), r.PathValue("operation"), func(o bulk.Operation) bool { return o.Kind != domain.ReplayKind })
+	return a.b.Replays.Operation(r.Context(), r.PathValue("operation"), func(o bulk.Operation) bool { return !domain.OfConsumer(o.Kind) })
 }

@@ -21,6 +21,8 @@ const (
 	// defaultReplayRate leaves capacity for new broadcasts.
 	defaultReplayRate = 100
 	maxReplayRate     = 100_000
+	// defaultPurgeRate is higher, because a purge is for a backlog that is to be gone.
+	defaultPurgeRate = 10_000
 )
 
 type replayRequest struct {
@@ -32,11 +34,14 @@ type replayRequest struct {
 	Rate         *float64
 }
 
+// replayModel is a replay, or a purge of queued jobs.
 type replayModel struct {
 	ID        string
+	Kind      string
 	State     string
 	Count     int
 	Replayed  int
+	Purged    int
 	Skipped   int
 	Failed    int
 	Since     time.Time         `json:",omitzero"`
@@ -89,11 +94,35 @@ func (q replayRequest) spec() (domain.ReplaySpec, error) {
 		return s, badField("Status", fmt.Errorf("%q is neither DEAD nor DELIVERED; without one it is both", q.Status))
 	}
 	if q.Rate != nil {
-		if s.Rate = *q.Rate; !(s.Rate >= 1 && s.Rate <= maxReplayRate) {
-			return s, badField("Rate", fmt.Errorf("%g: give a number of jobs per second, from 1 to %d", s.Rate, maxReplayRate))
-		}
+		s.Rate = *q.Rate
 	}
-	return s, nil
+	return s, checkRate(s.Rate)
+}
+
+func checkRate(rate float64) error {
+	if !(rate >= 1 && rate <= maxReplayRate) {
+		return badField("Rate", fmt.Errorf("%g: give a number of jobs per second, from 1 to %d", rate, maxReplayRate))
+	}
+	return nil
+}
+
+// startPurge removes the jobs of a consumer that are queued now, or counts them.
+func (a operators) startPurge(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
+	req := struct {
+		DryRun bool
+		Rate   float64
+	}{Rate: defaultPurgeRate}
+	if err := httpserve.ReadJSON(r, &req); err != nil {
+		return err
+	}
+	if err := checkRate(req.Rate); err != nil {
+		return err
+	}
+	purge, err := a.b.Replays.NewPurge(r.Context(), k, req.Rate, a.who(r))
+	if err != nil {
+		return err
+	}
+	return begin(w, r, a.b.Replays.Operations, purge, req.DryRun, "replay or purge", func(id string) string { return replayURL(r, k, id) })
 }
 
 func replayURL(r *http.Request, k domain.Consumer, id string) string {
@@ -114,7 +143,7 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consu
 	if err != nil {
 		return err
 	}
-	return begin(w, r, a.b.Replays.Operations, replay, req.DryRun, "replay", func(id string) string { return replayURL(r, k, id) })
+	return begin(w, r, a.b.Replays.Operations, replay, req.DryRun, "replay or purge", func(id string) string { return replayURL(r, k, id) })
 }
 
 // begin begins an operation and answers with its path, or counts its items. what names its kind in errors.
@@ -146,7 +175,7 @@ func (a *API) replay(r *http.Request) (bulk.Operation, error) {
 		return bulk.Operation{}, err
 	}
 	return a.b.Replays.Operation(r.Context(), r.PathValue("replay"), func(o bulk.Operation) bool {
-		return o.Kind == domain.ReplayKind && o.Group == work.ReplayGroup(k)
+		return domain.OfConsumer(o.Kind) && o.Group == work.ReplayGroup(k)
 	})
 }
 
@@ -154,15 +183,20 @@ func showReplay(_ *http.Request, o bulk.Operation) (any, error) { return modelOf
 
 func modelOfReplay(replay bulk.Operation) replayModel {
 	var spec domain.ReplaySpec
-	_ = json.Unmarshal(replay.Spec, &spec) // a replay that cannot be parsed is shown without its selection
+	_ = json.Unmarshal(replay.Spec, &spec) // a replay that cannot be parsed is shown without its selection, and a purge has none
 	model := replayModel{
-		ID: replay.ID, State: string(replay.State), Count: replay.Matched, Replayed: replay.Done, Skipped: replay.Skipped, Failed: replay.Failed,
+		ID: replay.ID, Kind: replay.Kind, State: string(replay.State), Count: replay.Matched, Skipped: replay.Skipped, Failed: replay.Failed,
 		By:    replay.By,
 		Since: spec.Since, Until: spec.Until, Metadata: spec.Metadata, Message: spec.Message, Rate: replay.Rate, CreatedAt: replay.CreatedAt,
 		ChangedAt: replay.ChangedAt,
 	}
 	if spec.Status != 0 {
 		model.Status = spec.Status.String()
+	}
+	if replay.Kind == domain.PurgeQueuedKind {
+		model.Purged = replay.Done
+	} else {
+		model.Replayed = replay.Done
 	}
 	return model
 }
@@ -179,7 +213,7 @@ const maxReplays = 1000
 func (a operators) listReplays(r *http.Request) (any, error) {
 	list := []replayOf{}
 	for _, o := range a.b.Parts.Replays.All() {
-		if o.Kind != domain.ReplayKind {
+		if !domain.OfConsumer(o.Kind) {
 			continue
 		}
 		number, err := strconv.ParseUint(o.Group, 10, 32)

@@ -137,7 +137,7 @@ func TestReplayIsCancelled(t *testing.T) {
 	require.Eventually(t, func() bool { return s.count(`{"DryRun":true}`) == 20 }, 5*time.Second, 10*time.Millisecond)
 	location := s.expect(202, "", "POST", replays, nil, `{"Rate":1}`).header.Get("Location")
 	require.Eventually(t, func() bool { return len(s.work("GET", "queued-jobs")) > 0 }, 5*time.Second, 10*time.Millisecond)
-	refused := s.expect(409, "the replay "+location+" is running: wait for its end, which GET of that path shows, or cancel it with DELETE", "POST",
+	refused := s.expect(409, "the replay or purge "+location+" is running: wait for its end, which GET of that path shows, or cancel it with DELETE", "POST",
 		replays, nil, `{}`)
 	require.Equal(t, location, refused.header.Get("Location"))
 	s.expect(204, "", "DELETE", location, nil, "")

@@ -52,6 +52,45 @@ func (q *Queue) Take(number uint32, limit int) []domain.Job {
 	return jobs
 }
 
+// QueuedFrom checks a part of a consumer's queued jobs, appends those of messages up to last whose records are not later than upTo, and returns
+// where to continue. It leaves out those that were taken.
+func (q *Queue) QueuedFrom(consumer uint32, last, upTo, from uint64, jobs []domain.Job, limit int) (_ []domain.Job, next uint64) {
+	q.x.mu.RLock()
+	defer q.x.mu.RUnlock()
+	k := q.x.consumers[consumer]
+	if k == nil {
+		return jobs, 0
+	}
+	before, looked := seqKey(from-1), 0
+	k.open.ascend(&before, func(seq seqKey) bool {
+		if uint64(seq) > last {
+			return false
+		}
+		if looked++; looked > finishedPage || len(jobs) == limit {
+			next = uint64(seq)
+			return false
+		}
+		_, taken := k.taken[uint64(seq)]
+		if j, ok := k.job(uint64(seq)); ok && !taken && j.Status == domain.Queued && j.Revision <= upTo {
+			jobs = append(jobs, j)
+		}
+		return true
+	})
+	return jobs, next
+}
+
+// Taken reports whether a job was taken, and was not put or given back since.
+func (q *Queue) Taken(id domain.JobID) bool {
+	q.x.mu.RLock()
+	defer q.x.mu.RUnlock()
+	k := q.x.consumers[id.Consumer]
+	if k == nil {
+		return false
+	}
+	_, taken := k.taken[id.Seq]
+	return taken
+}
+
 // GiveBack undoes Take for a job that was not put. It ignores a job that has changed.
 func (q *Queue) GiveBack(j domain.Job) {
 	q.x.change(func() {

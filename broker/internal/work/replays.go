@@ -27,7 +27,7 @@ type Replayed interface {
 	LastRecord(ctx context.Context) (uint64, error)
 }
 
-// Replays queues settled jobs again, and changes dead jobs of all consumers. A consumer has one running replay at most.
+// Replays queues settled jobs again, removes queued ones, and changes dead jobs of all consumers. A consumer has one running replay or purge at most.
 type Replays struct {
 	*core
 	jobs       *Jobs
@@ -40,9 +40,10 @@ func newReplays(c *core, jobs *Jobs) *Replays {
 	p.Operations = bulk.New(bulk.Config{
 		Records: c.Replays,
 		Kinds: map[string]bulk.Kind{
-			domain.ReplayKind:  {Known: known, Select: p.replayable, Page: replayPage},
-			domain.RequeueKind: p.deadKind(known, func(j domain.Job) (domain.Job, error) { return domain.Requeue(j, c.Now()) }),
-			domain.PurgeKind:   p.deadKind(known, func(j domain.Job) (domain.Job, error) { return domain.Remove(j, c.Now(), c.Rules.MaxRetry) }),
+			domain.ReplayKind:      {Known: known, Select: p.replayable, Page: replayPage},
+			domain.PurgeQueuedKind: {Known: known, Select: p.purgeable, Page: replayPage},
+			domain.RequeueKind:     p.deadKind(known, func(j domain.Job) (domain.Job, error) { return domain.Requeue(j, c.Now()) }),
+			domain.PurgeKind:       p.deadKind(known, func(j domain.Job) (domain.Job, error) { return domain.Remove(j, c.Now(), c.Rules.MaxRetry) }),
 		},
 		Process:   domain.NewID(),
 		Shared:    c.Rules.Shared,
@@ -89,18 +90,62 @@ func TakesMessage(s domain.ReplaySpec, m domain.Message) bool {
 	return true
 }
 
-func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
-	consumer, err := strconv.ParseUint(o.Group, 10, 32)
-	if err != nil {
-		return nil, from, fmt.Errorf("replay %s: %w", o.ID, err)
+// ofConsumer reads an operation on the jobs of one consumer.
+func ofConsumer(o bulk.Operation, spec any) (consumer uint32, err error) {
+	number, err := strconv.ParseUint(o.Group, 10, 32)
+	if err == nil {
+		err = json.Unmarshal(o.Spec, spec)
 	}
-	var s domain.ReplaySpec
-	if err = json.Unmarshal(o.Spec, &s); err != nil {
-		return nil, from, fmt.Errorf("replay %s: %w", o.ID, err)
+	if err != nil {
+		return 0, fmt.Errorf("%s %s: %w", o.Kind, o.ID, err)
+	}
+	return uint32(number), nil
+}
+
+// NewPurge returns an operation that removes the jobs of a consumer that are queued now.
+func (p *Replays) NewPurge(ctx context.Context, c domain.Consumer, rate float64, by string) (bulk.Operation, error) {
+	if _, err := p.core.Replays.LastRecord(ctx); err != nil { // the index has all messages that are stored now, then
+		return bulk.Operation{}, err
+	}
+	var purge domain.QueuedPurge
+	for _, last := range p.Index.MessageSeqs(c.Channel, domain.Page{Limit: 1}) {
+		purge.UpTo = last
+	}
+	return NewOperation(domain.PurgeQueuedKind, ReplayGroup(c), purge, rate, by)
+}
+
+// purgeable selects queued jobs, those of the oldest messages first. A job in flight is not queued, nor is one whose callback this node makes. A
+// node stores nothing when a callback begins: if another one makes it, the job can be removed, and its outcome does not count.
+func (p *Replays) purgeable(_ context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
+	var s domain.QueuedPurge
+	consumer, err := ofConsumer(o, &s)
+	if err != nil {
+		return nil, from, err
 	}
 	var jobs []domain.Job
 	for next = from; next > 0 && len(jobs) < limit; {
-		jobs, next = p.Index.SettledFrom(uint32(consumer), s, o.UpTo, next, jobs, limit) // a part at a time, so that other callers are not blocked for long
+		jobs, next = p.Index.Queue.QueuedFrom(consumer, s.UpTo, o.UpTo, next, jobs, limit)
+	}
+	for _, j := range jobs {
+		items = append(items, p.item(o, j.ID, func(_ context.Context, j domain.Job) (domain.Job, error) {
+			if p.Index.Queue.Taken(j.ID) {
+				return j, domain.ErrInvalidTransition
+			}
+			return domain.Drop(j, p.Now())
+		}))
+	}
+	return items, next, nil
+}
+
+func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
+	var s domain.ReplaySpec
+	consumer, err := ofConsumer(o, &s)
+	if err != nil {
+		return nil, from, err
+	}
+	var jobs []domain.Job
+	for next = from; next > 0 && len(jobs) < limit; {
+		jobs, next = p.Index.SettledFrom(consumer, s, o.UpTo, next, jobs, limit) // a part at a time, so that other callers are not blocked for long
 	}
 	if (len(s.Metadata) > 0 || s.Message != "") && len(jobs) > 0 {
 		work, err := p.jobs.WithMessages(ctx, jobs)

@@ -53,6 +53,10 @@ var steps = []step{
 		done: "Began to replay 9 jobs.", call: `POST /channel/orders/consumer/orders/replay  {"Rate":7,"Status":"DELIVERED"}`,
 	},
 	{
+		page: "brokerconsumer?channel=orders&consumer=orders", label: "Delete queued jobs", asks: true, fields: [][2]string{{"rate", "7"}},
+		done: "Began to delete 9 jobs.", call: `POST /channel/orders/consumer/orders/purge  {"Rate":7}`,
+	},
+	{
 		page: "brokerconsumer?channel=orders&consumer=orders&reason=REFUSED&until=2099-01-01T00:00", label: "Requeue all that match", asks: true,
 		done: "Began to requeue 9 dead jobs of the broker.", call: `POST /dead-jobs/requeue  {"Consumer":"orders/orders","Reason":"REFUSED","Until":"2099-01-01T00:00:00Z"}`,
 	},
@@ -147,6 +151,11 @@ var steps = []step{
 	{page: "partition?id=orders2", label: "Close", asks: true, done: "Closed.", call: "feed close orders2"},
 	{page: "item?partition=orders&id=orders", label: "Retry", done: "The item is available again.", call: "feed retry orders orders"},
 	{page: "item?partition=orders&id=orders", label: "Skip", asks: true, done: "The item counts as complete.", call: "feed skip orders orders"},
+	{
+		page: "item?partition=orders&id=orders2", label: "Cancel the attempt", asks: true, done: "The watcher ends the attempt within 1 s.",
+		call: "feed cancel orders orders2",
+	},
+	{page: "item?partition=orders&id=orders2", label: "Delete", asks: true, done: "The item is deleted.", call: "feed delete orders orders2"},
 }
 
 // filters are searches in lists, with what the list shows then.

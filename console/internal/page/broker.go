@@ -308,9 +308,9 @@ func (b *Broker) System() string { return brokerName }
 func (b *Broker) Operations(ctx context.Context) ([]Operation, error) {
 	var answer struct {
 		Result []struct {
-			URL, ChannelID, ConsumerID, State, Status, Message, By string
-			Count, Replayed, Skipped, Failed                       int
-			CreatedAt, ChangedAt                                   time.Time
+			URL, ChannelID, ConsumerID, Kind, State, Status, Message, By string
+			Count, Replayed, Purged, Skipped, Failed                     int
+			CreatedAt, ChangedAt                                         time.Time
 		}
 	}
 	if err := b.call.Call(ctx, http.MethodGet, "/replays", nil, &answer); err != nil {
@@ -322,7 +322,10 @@ func (b *Broker) Operations(ctx context.Context) ([]Operation, error) {
 	}
 	for _, r := range answer.Result {
 		kind := "replay"
-		if r.Status == "DEAD" {
+		switch {
+		case r.Kind == "purge-queued":
+			kind, r.Status = "purge", "QUEUED"
+		case r.Status == "DEAD":
 			kind = "requeue"
 		}
 		what := strings.TrimSpace(strings.ToLower(r.Status)+" jobs of ") + " " + r.ChannelID + "/" + r.ConsumerID
@@ -331,7 +334,7 @@ func (b *Broker) Operations(ctx context.Context) ([]Operation, error) {
 		}
 		all = append(all, Operation{
 			System: brokerName, ID: r.URL, Kind: kind, By: r.By, What: what, State: strings.ToLower(r.State),
-			Matched: r.Count, Done: r.Replayed, Skipped: r.Skipped, Failed: r.Failed, Began: r.CreatedAt, Changed: r.ChangedAt,
+			Matched: r.Count, Done: r.Replayed + r.Purged, Skipped: r.Skipped, Failed: r.Failed, Began: r.CreatedAt, Changed: r.ChangedAt,
 		})
 	}
 	return all, nil

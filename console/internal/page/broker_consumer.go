@@ -87,12 +87,28 @@ func (b *Broker) actions(j jobs) []view.Action {
 	if j.State == "paused" {
 		all = []view.Action{{Name: "resume", Label: "Resume", Target: target, Do: set("resume", "Resumed. Jobs go on.")}}
 	}
-	return append(all, b.replay(j))
+	return append(all, b.replay(j), b.purgeQueued(j))
+}
+
+// rated is the body of a request for an operation at the rate of a form.
+func rated(form url.Values, body map[string]any) (map[string]any, error) {
+	rate, err := parseRate(form.Get("rate"))
+	if rate > 0 {
+		body["Rate"] = rate
+	}
+	return body, err
 }
 
 // replay queues delivered jobs again. The list of dead jobs has an action for these.
 func (b *Broker) replay(j jobs) view.Action {
-	request := func(form url.Values) (map[string]any, error) {
+	return b.begins(view.Action{
+		Name: "replay", Label: "Replay delivered jobs", Target: j.Channel + "/" + j.Consumer,
+		Confirm: fmt.Sprintf("Queue the jobs again that consumer %s has received already. It gets their messages a second time.", j.Consumer),
+		Fields: []view.Field{
+			{Name: "since", Label: "Received since (UTC; empty: ever)", Type: "datetime-local"},
+			{Name: "rate", Label: "At most in a second (empty: 100)", Type: "number"},
+		},
+	}, "replay", j.path()+"/replay", func(form url.Values) (map[string]any, error) {
 		body := map[string]any{"Status": "DELIVERED"}
 		if since := form.Get("since"); since != "" {
 			at, err := parseTime(since)
@@ -101,51 +117,54 @@ func (b *Broker) replay(j jobs) view.Action {
 			}
 			body["Since"] = at.UTC()
 		}
-		rate, err := parseRate(form.Get("rate"))
-		if rate > 0 {
-			body["Rate"] = rate
+		return rated(form, body)
+	})
+}
+
+// purgeQueued removes the jobs that are queued.
+func (b *Broker) purgeQueued(j jobs) view.Action {
+	return b.begins(view.Action{
+		Name: "purge-queued", Label: "Delete queued jobs", Target: j.Channel + "/" + j.Consumer, Danger: true,
+		Confirm: fmt.Sprintf("Delete the jobs of consumer %s that are queued now, also those that wait for a retry. It never gets their messages. Jobs in "+
+			"flight, and those of later messages, stay. This cannot be undone.", j.Consumer),
+		Fields: []view.Field{{Name: "rate", Label: "At most in a second (empty: 10,000)", Type: "number"}},
+	}, "delete", j.path()+"/purge", func(form url.Values) (map[string]any, error) { return rated(form, map[string]any{}) })
+}
+
+// begins has an action begin the operation of a path, with the body that request makes of its form. verb is what that does to jobs.
+func (b *Broker) begins(a view.Action, verb, path string, request func(url.Values) (map[string]any, error)) view.Action {
+	a.Preview = func(ctx context.Context, form url.Values) string {
+		body, err := request(form)
+		if err != nil {
+			return err.Error()
 		}
-		return body, err
+		body["DryRun"] = true
+		var answer struct{ Count int }
+		if err := b.call.Call(ctx, http.MethodPost, path, body, &answer); err != nil {
+			return "How many these are is not known: " + err.Error()
+		}
+		return "That is " + view.Count(uint64(answer.Count), "job") + " at this moment. Nothing has been changed yet."
 	}
-	return view.Action{
-		Name: "replay", Label: "Replay delivered jobs", Target: j.Channel + "/" + j.Consumer,
-		Confirm: fmt.Sprintf("Queue the jobs again that consumer %s has received already. It gets their messages a second time.", j.Consumer),
-		Fields: []view.Field{
-			{Name: "since", Label: "Received since (UTC; empty: ever)", Type: "datetime-local"},
-			{Name: "rate", Label: "At most in a second (empty: 100)", Type: "number"},
-		},
-		Preview: func(ctx context.Context, form url.Values) string {
-			body, err := request(form)
-			if err != nil {
-				return err.Error()
+	a.Do = func(ctx context.Context, form url.Values) (view.Outcome, error) {
+		body, err := request(form)
+		if err != nil {
+			return view.Outcome{}, err
+		}
+		header, err := b.call.Send(ctx, http.MethodPost, path, nil, body, nil)
+		if err != nil {
+			return view.Outcome{}, systemRefused(brokerName, err)
+		}
+		var begun struct{ Count int }
+		if err := b.call.Call(ctx, http.MethodGet, header.Get("Location"), nil, &begun); err != nil {
+			return view.Outcome{}, &Problem{
+				Status: http.StatusBadGateway, Text: "The operation has begun, but how many jobs it is for is not known",
+				Err: err, Fix: "The list of operations shows it.",
 			}
-			body["DryRun"] = true
-			var answer struct{ Count int }
-			if err := b.call.Call(ctx, http.MethodPost, j.path()+"/replay", body, &answer); err != nil {
-				return "How many these are is not known: " + err.Error()
-			}
-			return "That is " + view.Count(uint64(answer.Count), "job") + " at this moment. Nothing has been changed yet."
-		},
-		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
-			body, err := request(form)
-			if err != nil {
-				return view.Outcome{}, err
-			}
-			header, err := b.call.Send(ctx, http.MethodPost, j.path()+"/replay", nil, body, nil)
-			if err != nil {
-				return view.Outcome{}, systemRefused(brokerName, err)
-			}
-			var begun struct{ Count int }
-			if err := b.call.Call(ctx, http.MethodGet, header.Get("Location"), nil, &begun); err != nil {
-				return view.Outcome{}, &Problem{
-					Status: http.StatusBadGateway, Text: "The operation has begun, but how many jobs it is for is not known",
-					Err: err, Fix: "The list of operations shows it.",
-				}
-			}
-			return view.Outcome{
-				Count: begun.Count, Text: "Began to replay " + view.Count(uint64(begun.Count), "job") + ".",
-				Then: operationLink(brokerName, header.Get("Location")),
-			}, nil
-		},
+		}
+		return view.Outcome{
+			Count: begun.Count, Text: "Began to " + verb + " " + view.Count(uint64(begun.Count), "job") + ".",
+			Then: operationLink(brokerName, header.Get("Location")),
+		}, nil
 	}
+	return a
 }

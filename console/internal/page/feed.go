@@ -96,6 +96,10 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "Oldest ready", Value: view.Duration(s.Value.Oldest.Round(time.Second))},
 		},
 	}
+	if f.watcher != nil {
+		slow := f.watcher.Stats().Slow
+		head.Facts = append(head.Facts, view.Fact{Name: "Slow handlers here", Value: quietZero(view.Int(slow), slow > 0, view.Warn)})
+	}
 	if !s.At.IsZero() {
 		head.Problem, head.ProblemTone = st.sentence, st.tone
 	}
@@ -150,6 +154,9 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		}
 	}
 	page.Parts[1].Actions = all
+	if err == nil {
+		page.Parts = append(page.Parts, f.running(ctx, r))
+	}
 	return page, nil
 }
 

@@ -52,6 +52,9 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 				f.source.SkipFailed),
 		}
 	}
+	if it.Status == feed.Available {
+		part.Actions = f.waiting(partition, id)
+	}
 	part.Problem, part.ProblemTone = sentence, tone
 	failures := &view.List{
 		Found: view.Bounded(len(it.Errors), false, "failed attempt"), Path: "item", Empty: "No attempt of this step has failed.",

@@ -77,22 +77,7 @@ func limit(metadata map[string]string) {
 
 // Oldest implements [page.ConsumerSource].
 func (j JetStream) Oldest(ctx context.Context, c *jetstream.ConsumerInfo) (time.Time, error) {
-	// A consumer with several filters is asked for with the first message of any subject, which is at least as old.
-	subject := ">"
-	switch {
-	case c.Config.FilterSubject != "":
-		subject = c.Config.FilterSubject
-	case len(c.Config.FilterSubjects) == 1:
-		subject = c.Config.FilterSubjects[0]
-	}
-	m, err := jsstream.Next(ctx, j.JS, c.Stream, c.AckFloor.Stream+1, subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return time.Time{}, nil
-	}
-	if err != nil {
-		return time.Time{}, err
-	}
-	return m.Time, nil
+	return jsstream.Oldest(ctx, j.JS, c)
 }
 
 // Pause implements [page.ConsumerSource].

@@ -36,6 +36,9 @@ type attempt struct {
 	begun     time.Time
 	report    time.Duration // after which its handler is reported
 	returned  atomic.Bool   // its handler has
+	row       sqlstore.RunningReport
+	ctx       context.Context // of the handler
+	cancel    context.CancelCauseFunc
 }
 
 // worker is the engine as the goroutines of handlers and saves use it. They change attempts, and nothing else of its state.
@@ -45,7 +48,7 @@ type worker struct{ *Engine }
 func (e worker) run(a *attempt) {
 	a.item.Attempt++
 	result, err := sqlstore.Result{}, ErrExited
-	ctx, stop := a.h.ctx, func() {}
+	ctx, stop := a.ctx, func() {}
 	if d := e.HandlerTimeout; d > 0 {
 		ctx, stop = context.WithTimeoutCause(ctx, d, fmt.Errorf("the attempt took over %v", d))
 	}
@@ -55,6 +58,7 @@ func (e worker) run(a *attempt) {
 			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 		stop()
+		a.cancel(nil)
 		e.tally.attempted(time.Since(a.begun), err)
 		e.end(a, result, err)
 		e.results <- a

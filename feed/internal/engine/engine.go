@@ -33,21 +33,30 @@ const (
 	// errorPause is the first pause after an error of the database, maxPause the longest.
 	errorPause = 50 * time.Millisecond
 	maxPause   = 2 * time.Second
+	// renewals is how often a lease is renewed in its length.
+	renewals = 3
 	// wakesMost is how many wake-ups wait for the engine; when there are more, it looks at all partitions.
 	wakesMost = 1024
 )
 
-// Tables is what an engine asks of the database. A [sqlstore.Store] implements it; tests have a recorder around one, and a
-// model.
-type Tables interface {
+// Leases is what an engine asks of the database about the partitions that it holds.
+type Leases interface {
 	// Acquire leases at most n partitions that have work, and Waiting returns how many there are, up to most.
 	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds []string) ([]sqlstore.Taken, error)
 	Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, error)
 	Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, error)
 	Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (map[sqlstore.Lease]sqlstore.Hold, error)
+	// Report stores what runs, and returns what the watcher was asked to cancel.
+	Report(ctx context.Context, t sqlstore.Terms, r sqlstore.Report) ([]sqlstore.Cancel, error)
 	// Release also wakes watchers, which may want to lease the partitions.
 	Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) error
 	Claim(ctx context.Context, t sqlstore.Terms) (bool, error)
+}
+
+// Tables is what an engine asks of the database. A [sqlstore.Store] implements it; tests have a recorder around one, and a
+// model.
+type Tables interface {
+	Leases
 
 	Fetch(ctx context.Context, t sqlstore.Terms, wants []sqlstore.Want) ([]sqlstore.Item, error)
 	Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.Result) ([]bool, error)
@@ -119,12 +128,14 @@ type Engine struct {
 	fetches bound    // of what is fetched
 	saves   bound    // of what is saved
 
-	fetching, scanning, renewing, asking, starting, saving, retrying, resting, settling, releasing int // statements that run, or wait to
+	fetching, scanning, renewing, reporting, asking, starting, saving, retrying, resting, settling, releasing int // statements that run, or wait to
 
 	pause time.Duration // after errors of the database
 
 	running map[*attempt]time.Duration // handlers, and the time after which each is slow
 	slow    int                        // of them, when they were counted last
+	// reported: the last report has some of them.
+	reported bool
 
 	timers   timers
 	stopping bool
@@ -145,7 +156,7 @@ func New(ctx context.Context, c Config, t Tables, h Handler, tally *Tally) *Engi
 		terms: sqlstore.Terms{Owner: nuid.Next(), Length: c.Lease, Manual: c.Manual, AutoClose: c.AutoClose},
 		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan *attempt, c.Concurrency),
 		wakes: make(chan string, wakesMost), held: map[string]*hold{}, running: map[*attempt]time.Duration{}, lanes: newLanes(c.Limits),
-		timers: timers{scan: now, interval: c.PollMin, renew: now.Add(c.Lease / 3), sweep: now.Add(c.PollMax), slow: now.Add(slowEvery)},
+		timers: timers{scan: now, interval: c.PollMin, renew: now.Add(c.Lease / renewals), sweep: now.Add(c.PollMax), slow: now.Add(slowEvery)},
 	}
 	e.db, e.stopDB = context.WithCancel(context.WithoutCancel(ctx))
 	e.handlers, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

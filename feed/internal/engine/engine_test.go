@@ -38,6 +38,10 @@ func (o *oneTable) Acquire(context.Context, sqlstore.Terms, int, []string) ([]sq
 func (o *oneTable) Waiting(context.Context, sqlstore.Terms, int) (int, error)      { return 0, nil }
 func (o *oneTable) Soonest(context.Context, sqlstore.Terms) (time.Duration, error) { return -1, nil }
 
+func (o *oneTable) Report(context.Context, sqlstore.Terms, sqlstore.Report) ([]sqlstore.Cancel, error) {
+	return nil, nil
+}
+
 func (o *oneTable) Claim(context.Context, sqlstore.Terms) (bool, error) { return false, nil }
 func (o *oneTable) Listen(context.Context, func(string)) error          { return nil }
 func (o *oneTable) Subscribe(f func(partition string)) func()           { o.wake = f; return func() {} }

@@ -182,7 +182,8 @@ func (e *Engine) renew(now time.Time) {
 	if e.renewing > 0 || now.Before(e.timers.renew) {
 		return
 	}
-	e.timers.renew = now.Add(e.Lease / 3)
+	e.timers.renew = now.Add(e.Lease / renewals)
+	report(e, now)
 	if len(e.held) == 0 {
 		return
 	}

@@ -1,6 +1,11 @@
 package engine
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+)
 
 const (
 	// slowAfter is how long a handler runs before it is reported if there is no HandlerTimeout, and slowGrace how long after that otherwise.
@@ -16,6 +21,9 @@ func runAttempt(e *Engine, a *attempt) {
 		a.report = e.HandlerTimeout + slowGrace
 	}
 	e.running[a] = a.report
+	it := &a.item
+	a.row = sqlstore.RunningReport{Partition: it.PartitionID, Item: it.ID, Version: it.Version, Gate: it.Gate, Attempt: it.Attempt + 1}
+	a.ctx, a.cancel = context.WithCancelCause(a.h.ctx)
 	go worker{e}.run(a)
 }
 

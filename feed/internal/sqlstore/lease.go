@@ -101,7 +101,7 @@ func (s *Store) Waiting(ctx context.Context, t Terms, most int) (int, error) {
 // is late: it takes only such a lease of its own again of which it does not know, because the answer got lost.
 func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (taken []Taken, err error) {
 	if s.batch {
-		return s.acquireBatch(ctx, t, n, holds)
+		return acquireBatch(ctx, s, t, n, holds)
 	}
 	if err := s.present(); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds []string) (ta
 
 // acquireBatch is acquire by one statement. It leaves rows alone that are locked, so that several watchers take different
 // ones at the same time, and none waits for a transaction that is stuck.
-func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds []string) (taken []Taken, err error) {
+func acquireBatch(ctx context.Context, s *Store, t Terms, n int, holds []string) (taken []Taken, err error) {
 	mine := append([]string{}, holds...) // by its address: GORM takes a slice apart
 	free := s.candidates(ctx, t, min(n, leaseBatchMost)).Select("p.id, p.owner").
 		Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).

@@ -52,6 +52,10 @@ var migrations = []step{{"0001", []string{
 	`CREATE TABLE feed_limits (gate {int} NOT NULL PRIMARY KEY, state {text} NOT NULL, version {int} NOT NULL)`,
 }}, {"0005", []string{
 	`ALTER TABLE items ADD {column}crashes {int}`,
+}}, {"0006", []string{
+	`CREATE TABLE feed_watchers (owner {name} NOT NULL PRIMARY KEY, seen {time} NOT NULL, until {time} NOT NULL, state {text} NOT NULL)`,
+	`CREATE TABLE feed_cancels (partition_id {id} NOT NULL, item_id {id} NOT NULL, owner {name} NOT NULL, version {int} NOT NULL,
+		PRIMARY KEY (partition_id, item_id))`,
 }}}
 
 // portableTypes are the words where GORM's dialect has to say them. Not every database has indexes of some rows only, so

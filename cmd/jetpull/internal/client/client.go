@@ -26,8 +26,8 @@ import (
 )
 
 // TargetHelp says which server is used.
-const TargetHelp = `fetch, consume, publish, info, streams, consumers, unpin, ps, cancel, dlq, partition and console
-use the first of these servers: --embedded, --server or --context, NATS_URL or NATS_CONTEXT in
+const TargetHelp = `fetch, consume, publish, info, streams, consumers, unpin, ps, cancel, dlq, partition, console and
+exporter use the first of these servers: --embedded, --server or --context, NATS_URL or NATS_CONTEXT in
 the environment, the context that is selected in the nats command, and
 nats://127.0.0.1:4222. The flags for the server, and NATS_USER, NATS_PASSWORD,
 NATS_TOKEN, NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and NATS_TIMEOUT, are

@@ -112,7 +112,7 @@ func New() *cobra.Command {
 	fs.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
 	cli.Exclusive(cmd, "handler", "exec", "publish")
 	cli.Range(fs, "lease", &f.lease, 100*time.Millisecond, 24*time.Hour)
-	cmd.AddCommand(tables.NewList(t), tables.NewShow(t), tables.NewWatch(t))
+	cmd.AddCommand(tables.NewList(t), tables.NewShow(t), tables.NewWatch(t), tables.NewPs(t))
 	cmd.AddCommand(operate.Commands(t)...)
 	return cmd
 }

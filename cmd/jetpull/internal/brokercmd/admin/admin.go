@@ -169,15 +169,15 @@ func explain(err error) error {
 	return err
 }
 
-// replay reads a replay, or the number of jobs that one would have.
+// replay reads a replay or purge, or the number of jobs that one would have.
 func replay(answer json.RawMessage) (remote.Operation, error) {
 	var r struct {
-		ID, State                        string
-		Count, Replayed, Skipped, Failed int
+		ID, Kind, State                          string
+		Count, Replayed, Purged, Skipped, Failed int
 	}
 	err := json.Unmarshal(answer, &r)
 	return remote.Operation{
-		ID: r.ID, Verb: "replay", State: r.State, Running: r.State == "RUNNING", Matched: r.Count,
-		Done: r.Replayed + r.Skipped + r.Failed,
+		ID: r.ID, Verb: cmp.Or(r.Kind, "replay"), State: r.State, Running: r.State == "RUNNING", Matched: r.Count,
+		Done: r.Replayed + r.Purged + r.Skipped + r.Failed,
 	}, err
 }

@@ -146,6 +146,11 @@ func requeue(c *remote.Call) error {
 	})
 }
 
+func purgeQueued(c *remote.Call) error {
+	_, err := c.Operate(c.To(words["CONSUMER"].Item+"/purge"), map[string]any{})
+	return err
+}
+
 var replaysPath = words["CONSUMER"].Item + "/replay"
 
 func startReplay(c *remote.Call) error {

@@ -76,7 +76,7 @@ var Nouns = []remote.Noun{
 		show("CHANNEL SCHEDULED", "a scheduled message"),
 		{Use: "cancel CHANNEL SCHEDULED", Short: "Cancel a scheduled message", Run: cancelScheduled},
 	}},
-	{Name: "jobs", Short: "Show jobs, and requeue or delete dead ones", Verbs: []remote.Verb{
+	{Name: "jobs", Short: "Show jobs, requeue or delete dead ones, and delete queued ones", Verbs: []remote.Verb{
 		{
 			Use: "ls CHANNEL CONSUMER", Short: "List the jobs of a consumer, newest message first", Path: jobsPath,
 			Columns: []string{"MessageID", "Status", "StatusChangedAt", ">Retries", ">Attempts", "Due"},
@@ -107,11 +107,20 @@ is not deleted. Deleted jobs cannot be queued again.`,
 				flags.Bool("all", false, "all dead jobs of the consumer that have no retries left")
 			},
 		},
+		{
+			Use: "purge-queued CHANNEL CONSUMER", Short: "Delete the jobs that are queued now", Run: purgeQueued,
+			Long: `Delete the jobs of a consumer that are queued when the command begins, also those that
+wait for a retry. Jobs in flight, dead and delivered ones stay, and so do all jobs of
+later messages. Deleted jobs cannot be queued again. The broker does this, at --rate.
+This command shows the progress. An interrupt ends this command but not the purge;
+see jetpull broker replay, which shows and cancels it.`,
+			Flags: func(flags *pflag.FlagSet) { remote.Paced(flags, 10_000, "maximum jobs per second, from 1 to 100000") },
+		},
 	}},
 	{Name: "replay", Short: "Queue dead or delivered jobs again", Verbs: []remote.Verb{
 		{
-			Use: "ls [CHANNEL] [CONSUMER]", Short: "List the running replays and the last ones that ended", Path: words["REPLAY"].List,
-			Columns: []string{"ChannelID", "ConsumerID", "ID", "State", ">Count", ">Replayed", ">Skipped", ">Failed", "CreatedAt"},
+			Use: "ls [CHANNEL] [CONSUMER]", Short: "List the running replays and purges, and the last ones that ended", Path: words["REPLAY"].List,
+			Columns: []string{"ChannelID", "ConsumerID", "ID", "Kind", "State", ">Count", ">Replayed", ">Purged", ">Skipped", ">Failed", "CreatedAt"},
 		},
 		{
 			Use: "start CHANNEL CONSUMER", Short: "Queue dead or delivered jobs again", Run: startReplay,

@@ -69,6 +69,17 @@ func Commands(t *tables.DB) []*cobra.Command {
 			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
 				return nil, progress.Readable(args[0]) + " is Available and unsealed", s.Reopen(ctx, args[0])
 			}),
+		operation("cancel PARTITION ITEM", "Cancel the attempt at an item that jetpull feed ps lists; it counts as failed",
+			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
+				within, err := s.Cancel(ctx, args[0], args[1])
+				return nil, fmt.Sprintf("the watcher ends the attempt at %s of %s within %v", progress.Readable(args[1]), progress.Readable(args[0]),
+					within.Round(time.Millisecond)), err
+			}),
+		operation("delete PARTITION ITEM...", "Delete items that wait, and that no watcher may have read",
+			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
+				n := len(args) - 1
+				return &n, fmt.Sprintf("%s of %s deleted", progress.Plural(n, "item"), progress.Readable(args[0])), s.Delete(ctx, args[0], args[1:]...)
+			}),
 		operation("close PARTITION", "Complete a partition whose items are all complete",
 			func(ctx context.Context, s *feed.Store, args []string) (*int, string, error) {
 				return nil, progress.Readable(args[0]) + " is Complete", s.ClosePartition(ctx, args[0])

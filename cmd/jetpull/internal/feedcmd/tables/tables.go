@@ -203,6 +203,38 @@ type gate struct {
 	Failed    int `json:"failed"`
 }
 
+// running is an attempt as ps lists it.
+type running struct {
+	Partition string    `json:"partition"`
+	Item      string    `json:"item"`
+	Gate      int       `json:"gate"`
+	Attempt   int       `json:"attempt"`
+	Since     time.Time `json:"since"`
+	Host      string    `json:"host,omitempty"`
+	PID       int       `json:"pid"`
+	Watcher   string    `json:"watcher"`
+}
+
+// NewPs is jetpull feed ps.
+func NewPs(t *DB) *cobra.Command {
+	cmd := t.Command("ps", "List the items that watchers process, and since when", func(cmd *cobra.Command, s *feed.Store, _ []string) error {
+		found, err := s.Running(cmd.Context())
+		if err != nil {
+			return err
+		}
+		var rows []running
+		for _, r := range found {
+			rows = append(rows, running{r.Partition, r.Item, r.Gate, r.Attempt, r.Since, r.Host, r.PID, r.Watcher})
+		}
+		columns := []string{"partition", "item", ">gate", ">attempt", "since", "host", ">pid", "watcher:8"}
+		return cli.ListOr(cmd, t.JSON, columns, cli.All(rows), "no item is listed as running")
+	})
+	cmd.Long = `List the items that watchers process, those that have run longest first, with the
+process. A watcher reports them three times in the length of --lease, so one that
+began since the last report is missing. jetpull feed cancel cancels one.`
+	return cmd
+}
+
 // viewLimit is how many partitions the view has: what fits a screen.
 const viewLimit = 40
 

@@ -1,0 +1,53 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+)
+
+// reportMost bounds the items of a report, those that have run longest first.
+const reportMost = 500
+
+// ErrCancelled is the cause of the end of a context that [sqlstore.Cancel] asked for.
+var ErrCancelled = errors.New("feed: the attempt was cancelled")
+
+// report states which handlers run, and cancels those that the watcher was asked to cancel. It is called at each renewal. Nothing is written while
+// no handler runs then.
+func report(e *Engine, now time.Time) {
+	var running []sqlstore.RunningReport
+	for a := range e.running {
+		if !a.returned.Load() {
+			r := a.row
+			r.For = now.Sub(a.begun)
+			running = append(running, r)
+		}
+	}
+	if e.reporting > 0 || len(running) == 0 && !e.reported {
+		return
+	}
+	e.reported = len(running) > 0
+	slices.SortFunc(running, func(a, b sqlstore.RunningReport) int { return cmp.Compare(b.For, a.For) })
+	r := sqlstore.Report{PID: os.Getpid(), Every: e.Lease / renewals, Running: running[:min(len(running), reportMost)]}
+	r.Host, _ = os.Hostname() // empty where it is not known
+	e.async(&e.reporting, func(ctx context.Context) func() {
+		cancels, err := e.tables.Report(ctx, e.terms, r)
+		return func() {
+			if e.failing("report", err) {
+				return
+			}
+			for a := range e.running {
+				if slices.ContainsFunc(cancels, func(c sqlstore.Cancel) bool {
+					return c.PartitionID == a.row.Partition && c.ItemID == a.row.Item && c.Version == a.row.Version
+				}) {
+					a.cancel(ErrCancelled)
+				}
+			}
+		}
+	})
+}

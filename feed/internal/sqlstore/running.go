@@ -1,0 +1,139 @@
+package sqlstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// Report is what a watcher states at its renewals: the column state of feed_watchers.
+type Report struct {
+	Host    string          `json:"host"`
+	PID     int             `json:"pid"`
+	Every   time.Duration   `json:"every"` // between two reports
+	Running []RunningReport `json:"running"`
+}
+
+// RunningReport is an item whose handler runs. The version names the attempt.
+type RunningReport struct {
+	Partition string        `json:"partition"`
+	Item      string        `json:"item"`
+	Version   int64         `json:"version"`
+	Gate      int           `json:"gate"`
+	Attempt   int           `json:"attempt"`
+	For       time.Duration `json:"for"` // how long it had run
+}
+
+// Watching is a report with its watcher, and the time of the database at which it was made.
+type Watching struct {
+	Owner string
+	Seen  time.Time
+	Report
+}
+
+// watcherRow is a row of feed_watchers.
+type watcherRow struct {
+	Owner string `gorm:"primaryKey"`
+	Seen  RowTime
+	State string
+}
+
+// TableName is GORM's hook.
+func (watcherRow) TableName() string { return "feed_watchers" }
+
+// Cancel asks a watcher to cancel an attempt. It is a row of feed_cancels.
+type Cancel struct {
+	PartitionID string `gorm:"primaryKey"`
+	ItemID      string `gorm:"primaryKey"`
+	Owner       string
+	Version     int64
+}
+
+// TableName is GORM's hook.
+func (Cancel) TableName() string { return "feed_cancels" }
+
+// Report stores what a watcher states, and returns and deletes what it was asked to cancel. With its first report it deletes what watchers have
+// left that are gone.
+func (s *Store) Report(ctx context.Context, t Terms, r Report) (cancels []Cancel, err error) {
+	state, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	until := s.Dialect.later(2 * (t.Length + s.Dialect.slack))
+	err = s.Transact(ctx, func(tx *gorm.DB) error {
+		cancels = nil
+		set := map[string]any{"seen": s.Dialect.later(0), "until": until, "state": string(state)}
+		done := tx.Table("feed_watchers").Where("owner = ?", t.Owner).Updates(set)
+		if done.Error == nil && done.RowsAffected == 0 {
+			set["owner"] = t.Owner
+			err := tx.Exec("DELETE FROM feed_watchers WHERE " + s.Dialect.Past("until")).Error
+			if err == nil {
+				err = tx.Exec("DELETE FROM feed_cancels WHERE owner NOT IN (SELECT owner FROM feed_watchers)").Error
+			}
+			if err != nil {
+				return err
+			}
+			done = tx.Table("feed_watchers").Create(set)
+		}
+		if done.Error != nil {
+			return done.Error
+		}
+		if err := tx.Where("owner = ?", t.Owner).Find(&cancels).Error; err != nil || len(cancels) == 0 {
+			return err
+		}
+		for _, c := range cancels { // another one may have been added since
+			if err := tx.Where("version = ?", c.Version).Delete(&c).Error; err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return cancels, err
+}
+
+// Watching returns the reports of the watchers that run, with the items whose attempts have not ended since. Owner restricts it to one watcher,
+// unless it is empty.
+func (d *dialect) Watching(db *gorm.DB, owner string) (all []Watching, err error) {
+	var rows []watcherRow
+	if err := db.Where(&watcherRow{Owner: owner}).Where("NOT " + d.Past("until")).Order("owner").Find(&rows).Error; err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		w := Watching{Owner: row.Owner, Seen: row.Seen.Time}
+		if err := json.Unmarshal([]byte(row.State), &w.Report); err != nil {
+			return nil, fmt.Errorf("the row of watcher %q in feed_watchers cannot be read: %w", row.Owner, err)
+		}
+		var now []Item
+		err := db.Table("items i").Select("i.partition_id, i.id, i.version").Joins("JOIN partitions p ON p.id = i.partition_id").
+			Where("p.owner = ? AND NOT "+d.Past("p.until")+" AND i.status = 'Available'", row.Owner).
+			Where("i.partition_id IN ? AND i.id IN ?", Map(w.Running, func(r *RunningReport) string { return r.Partition }),
+				Map(w.Running, func(r *RunningReport) string { return r.Item })).Find(&now).Error
+		if err != nil {
+			return nil, err
+		}
+		w.Running = slices.DeleteFunc(w.Running, func(r RunningReport) bool {
+			return !slices.ContainsFunc(now, func(it Item) bool { return it.PartitionID == r.Partition && it.ID == r.Item && it.Version == r.Version })
+		})
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+// AskToCancel stores what a watcher is to cancel.
+func AskToCancel(tx *gorm.DB, c Cancel) error {
+	return tx.Clauses(clause.OnConflict{
+		Columns: []clause.Column{{Name: "partition_id"}, {Name: "item_id"}}, DoUpdates: clause.AssignmentColumns([]string{"owner", "version"}),
+	}).Create(&c).Error
+}
+
+// Leased reports whether a watcher has the lease of a partition now.
+func (d *dialect) Leased(tx *gorm.DB, partition string) (bool, error) {
+	var n int64
+	err := tx.Model(&Partition{}).Where("id = ? AND owner <> '' AND NOT "+d.Past("until"), partition).Count(&n).Error
+	return n > 0, err
+}

@@ -1,0 +1,96 @@
+// Package exporter serves the state of the consumers of a NATS account to programs: /metrics for Prometheus, and /v1/scale for an autoscaler.
+//
+// A consumer's state is that of its leader, which is asked with each request. A number that is not known is an error or is left out, never 0.
+package exporter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// Config is what an exporter reads, and who may ask it.
+type Config struct {
+	JS jetstream.JetStream
+	// Valid reports whether a token gives access. Nil: no token is needed.
+	Valid func(token string) bool
+	// Logins counts wrong tokens. It is not needed without Valid.
+	Logins *httpserve.Logins
+	// Loopback states that only this machine can reach the listener.
+	Loopback bool
+	Log      *slog.Logger
+}
+
+// scrapers is the access of a route that needs a valid token.
+const scrapers = httpserve.Open + 1
+
+var errNoConnection = errors.New("there is no connection to a NATS server now")
+
+var errUnauthorized = httpserve.Refuse(http.StatusUnauthorized, "unauthorized", "give a valid token as Authorization: Bearer")
+
+// Handler serves /metrics, /v1/scale/STREAM/CONSUMER, /healthz and /readyz.
+func Handler(c Config) http.Handler {
+	ready := func(http.ResponseWriter, *http.Request) error {
+		if !c.JS.Conn().IsConnected() {
+			return unavailable(errNoConnection)
+		}
+		return nil
+	}
+	return httpserve.NewFrame(httpserve.System{
+		Log: c.Log, Unguarded: c.Valid == nil, Loopback: c.Loopback && c.Valid == nil,
+		Check: func(_ http.ResponseWriter, r *http.Request, route httpserve.Route) error {
+			token := httpserve.Bearer(r)
+			if route.Access == httpserve.Open || c.Valid == nil || c.Valid(token) {
+				return nil
+			}
+			return c.Logins.Refuse(r, token, errUnauthorized)
+		},
+		Describe: func(err error) *httpserve.Error { return httpserve.Describe(err, nil) },
+		// An autoscaler repeats its request all the time, and has the reason in the answer.
+		Quiet: func(_ *http.Request, status int) bool { return status == http.StatusServiceUnavailable },
+	}, append(httpserve.Common(scrapers, http.HandlerFunc(c.metrics), nil, ready),
+		httpserve.On(http.MethodGet, "/v1/scale/{stream}/{consumer}", scrapers, httpserve.Show(c.scale), "per", "max")))
+}
+
+// askTimeout bounds a request to NATS. By default KEDA waits for 3 s for an answer.
+const askTimeout = 2 * time.Second
+
+// unavailable is the answer if NATS cannot be asked.
+func unavailable(err error) error {
+	if errors.Is(err, nats.ErrReconnectBufExceeded) { // nats.go states that a buffer of no bytes is full
+		err = errNoConnection
+	}
+	return httpserve.Refuse(http.StatusServiceUnavailable, "unavailable", "%v", err)
+}
+
+// info asks a consumer's leader for its state.
+func (c Config) info(ctx context.Context, stream, consumer string) (*jetstream.ConsumerInfo, error) {
+	if n := max(len(stream), len(consumer)); n > wire.MaxName { // the server would end the connection
+		return nil, httpserve.BadRequest("a name has %d bytes, which are more than %d", n, wire.MaxName)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	found, err := c.JS.Consumer(ctx, stream, consumer)
+	switch {
+	case err == nil:
+		return found.CachedInfo(), nil
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, httpserve.NotFound("there is no stream %q", stream)
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		return nil, httpserve.NotFound("stream %q has no consumer %q", stream, consumer)
+	case errors.Is(err, jetstream.ErrInvalidStreamName), errors.Is(err, jetstream.ErrInvalidConsumerName), errors.Is(err, jetstream.ErrNotPullConsumer):
+		return nil, httpserve.BadRequest("stream %q, consumer %q: %v", stream, consumer, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("its leader has not answered within %v", askTimeout)
+	}
+	return nil, unavailable(fmt.Errorf("consumer %q of stream %q: %w", consumer, stream, err))
+}
