@@ -171,3 +171,27 @@ func TestALeaderThatNeverComesIsGivenUp(t *testing.T) {
 		require.Error(t, err)
 	})
 }
+
+// An answer that is lost with its leader is not waited for for ever, also if the caller sets no deadline.
+func TestAnAnswerThatIsLostIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := natstest.NewPeer(t)
+		s := replicated(t, p)
+		p.OnRequest("$JS.API.STREAM.MSG.GET.>", func(*natstest.Peer, natstest.Request) {})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := Next(ctx, s.js, "M", 1, "a.b")
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		case <-time.After(time.Minute):
+			t.Error("it is waited for")
+			cancel()
+			<-ended
+		}
+	})
+}

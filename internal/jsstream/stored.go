@@ -56,13 +56,19 @@ func Delete(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream
 	return err
 }
 
-// ask asks the leader of a stream once.
+// ask asks the leader of a stream once. A request or an answer can be lost with its server, so without a deadline of ctx, ask waits as long as other
+// requests of js do.
 func ask(ctx context.Context, js jetstream.JetStream, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}
 	opts := js.Options()
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, opts.DefaultTimeout)
+		defer cancel()
+	}
 	prefix := wire.APIPrefix(opts.APIPrefix, opts.Domain)
 	answer, err := js.Conn().RequestWithContext(ctx, prefix+"STREAM.MSG.GET."+stream, body)
 	if err != nil {
