@@ -239,24 +239,34 @@ func TestTheEndOfConsumeAfterANewConfiguration(t *testing.T) {
 func TestTheEndOfConsumeBesideOtherCalls(t *testing.T) {
 	const oneWay = 40 * milli
 	link := model.Delay{Min: oneWay, Max: oneWay}
-	onStage(t, stage.Config{Model: model.Config{Up: link, Down: link}}, func(t *testing.T, w *world) {
-		over, stop := context.WithCancel(t.Context())
-		var calling sync.WaitGroup
-		for i := range 8 {
-			calling.Go(func() {
-				for over.Err() == nil {
-					_, _ = w.sub.Next(over, jetpull.MaxWait(time.Duration(50+10*i)*milli))
-				}
-			})
-		}
-		r := w.consume(taking(&w.j, 0))
-		stage.Pass(second)
-		ended := w.Elapsed()
-		require.NoError(t, r.stop())
-		require.LessOrEqual(t, w.Elapsed()-ended, 500*milli, "the end took longer")
-		stop()
-		calling.Wait()
-	})
+	for name, run := range map[string]func(*world, context.Context) error{
+		"Consume": func(w *world, ctx context.Context) error { return w.sub.Consume(ctx, nothing) },
+		"Messages": func(w *world, ctx context.Context) (err error) {
+			for _, err = range w.sub.Messages(ctx) {
+				continue
+			}
+			return err
+		},
+	} {
+		t.Run(name, atStage(stage.Config{Model: model.Config{Up: link, Down: link}}, func(t *testing.T, w *world) {
+			over, stop := context.WithCancel(t.Context())
+			var calling sync.WaitGroup
+			for i := range 8 {
+				calling.Go(func() {
+					for over.Err() == nil {
+						_, _ = w.sub.Next(over, jetpull.MaxWait(time.Duration(50+10*i)*milli))
+					}
+				})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), second)
+			defer cancel()
+			err := run(w, ctx)
+			require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded), "%v", err)
+			require.LessOrEqual(t, w.Elapsed(), 1500*milli, "the end took longer")
+			stop()
+			calling.Wait()
+		}))
+	}
 }
 
 // Consume returns DrainTimeout and a second after its context ended at the latest, also where the server cannot be reached and

@@ -42,6 +42,14 @@ func TestDeadLetter(t *testing.T) {
 		dead = w.Model.Message("D", 2)
 		require.Equal(t, "too large", dead.Header.Get(jetpull.HeaderDeadPayload))
 		require.Empty(t, dead.Body)
+		// One whose own headers do that has neither.
+		w.PublishTo("s.order", nats.Header{"Trace": {strings.Repeat("x", int(w.NC.MaxPayload())-100)}}, "payload")
+		stage.Pass(time.Minute)
+		require.Empty(t, w.C().Unsettled())
+		dead = w.Model.Message("D", 3)
+		require.Equal(t, "too large", dead.Header.Get(jetpull.HeaderDeadHeaders))
+		require.Empty(t, dead.Header.Get("Trace"))
+		require.Empty(t, dead.Body)
 	})
 }
 

@@ -108,6 +108,7 @@ func MaxWait(d time.Duration) NextOption {
 }
 
 // NoWait makes Next and Fetch return the messages that are available now, and [ErrNoMessages] if there are none. Off by default.
+// At the consumer's MaxAckPending the server does not answer such a pull, and the call takes about a second.
 // A call that does not wait cannot use a [Heartbeat]: a default one is ignored, and one in the same call is refused.
 func NoWait() NextOption {
 	return nextOption{fetchOption{option{"NoWait", func(s *settings) { s.noWait = true }, ""}}}
@@ -127,8 +128,9 @@ func MaxBytes(n int) PullOption {
 }
 
 // Heartbeat asks the server for a heartbeat every d, at least 1 ms, while a pull waits; after two are missed the pull is sent
-// again. At most half of the wait. By default 1 s, and less for waits under 4.2 s, so that a pull that is lost costs no more than
-// half of the wait; none for waits under 300 ms. Consume and Messages ask for one every 2 s.
+// again. At most half of the wait: with a [MaxWait] or the default wait that is too short, a call is refused. If only the deadline of
+// its context is too near, it has the default heartbeat. By default 1 s, and less for waits under 4.2 s, so that a pull that is lost
+// costs no more than half of the wait; none for waits under 300 ms. Consume and Messages ask for one every 2 s.
 func Heartbeat(d time.Duration) PullOption {
 	return pullOption{nextOption{fetchOption{option{"Heartbeat", func(s *settings) { s.terms.Heartbeat = d }, within(d, minWait, maxWait, "")}}}}
 }

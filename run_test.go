@@ -338,6 +338,20 @@ func TestBytesHeldAreBounded(t *testing.T) {
 }
 
 // Two pulls of a Consume, or a quarter of MaxWaiting, wait at the server at most, so that other clients find a place.
+// A MaxRequestExpires that would make hundreds of pulls a second makes ten, with a warning.
+func TestAShortMaxRequestExpires(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{MaxRequestExpires: milli}, func(t *testing.T, w *world) {
+		r := w.consume(taking(&w.j, 0))
+		stage.Pass(10 * second)
+		require.LessOrEqual(t, len(w.Pulls()), 110)
+		w.Publish(3)
+		stage.Pass(second)
+		require.Equal(t, 3, w.j.Len())
+		require.NoError(t, r.stop())
+		require.Len(t, w.Logs.With("level=WARN", "MaxRequestExpires is short", "max_request_expires=1ms"), 1)
+	})
+}
+
 func TestConsumeLeavesMaxWaitingToOthers(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{MaxWaiting: 4}, func(t *testing.T, w *world) {
 		most := 0

@@ -235,6 +235,25 @@ func (w *world) foreign(cfg jetstream.ConsumerConfig) {
 	})
 }
 
+// If the context leaves no time for two heartbeats of the wanted kind, a pull has those of a call without the option.
+func TestAHeartbeatAndAShortDeadline(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		for _, beat := range []jetpull.NextOption{jetpull.Heartbeat(400 * milli), jetpull.Heartbeat(10 * second), jetpull.MaxWait(time.Minute)} {
+			c, cancel := context.WithTimeout(t.Context(), second)
+			_, err := w.sub.Next(c, beat)
+			cancel()
+			require.ErrorIs(t, err, jetpull.ErrTimeout)
+		}
+		var beats []time.Duration
+		for _, p := range w.Pulls() {
+			if p.Req.Heartbeat > 0 {
+				beats = append(beats, p.Req.Heartbeat)
+			}
+		}
+		require.Equal(t, []time.Duration{400 * milli, 200 * milli, 200 * milli}, beats)
+	})
+}
+
 // Each pull, at once or for later, carries the terms of its call, and no others.
 func TestPullsCarryTheirTerms(t *testing.T) {
 	group := jetpull.Group("g")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,6 +103,15 @@ func TestCallsThatCannotPull(t *testing.T) {
 				require.GreaterOrEqual(t, at, wait-100*time.Millisecond, "where the server ends the pull")
 			}
 			require.Equal(t, name == "no answers" || name == "a black hole", w.sub.Stats().Silent > 0)
+			require.True(t, name != "no answers" || strings.Contains(r.err.Error(), "check the link"), "what to do: %v", r.err)
+			if name == "MaxAckPending" || name == "a pause" {
+				w.Publish(1)
+				stage.Pass(second)
+				one, ten := <-w.next(t.Context(), jetpull.NoWait()), <-w.fetch(t.Context(), 10, jetpull.NoWait())
+				require.ErrorIs(t, one.err, jetpull.ErrNoMessages)
+				require.ErrorIs(t, ten.err, jetpull.ErrNoMessages)
+				require.LessOrEqual(t, ten.at-r.at, 3400*milli)
+			}
 			w.Publish(1)
 			tt.end(w)
 			stage.Pass(time.Second)

@@ -66,6 +66,9 @@ func Subjects(streams ...string) (subjects []string) {
 // Keep makes an existing stream keep the advisories of other streams, of all streams of the account if none is named. It returns the subjects that
 // the stream did not have, and needs permission for STREAM.INFO and STREAM.UPDATE of it. The server refuses a subject that another stream has.
 func Keep(ctx context.Context, js jetstream.JetStream, stream string, streams ...string) (added []string, err error) {
+	if err := check(ctx, js); err != nil {
+		return nil, err
+	}
 	s, err := js.Stream(ctx, stream)
 	if err != nil {
 		return nil, fmt.Errorf("deadletters: stream %q: %w", stream, err)
@@ -90,6 +93,13 @@ func Keep(ctx context.Context, js jetstream.JetStream, stream string, streams ..
 	return added, nil
 }
 
+func check(ctx context.Context, js jetstream.JetStream) error {
+	if ctx == nil || js == nil {
+		return fmt.Errorf("deadletters: %w: the context or the JetStream is nil", jetpull.ErrInvalidOption)
+	}
+	return nil
+}
+
 // Config says what Capture does.
 type Config struct {
 	// Stream keeps the advisories. It can be the stream of the dead letters. Capture creates the consumer "max-deliveries" on it.
@@ -106,6 +116,9 @@ type Config struct {
 // share the advisories. It reads streams, consumers and messages, and needs permission for STREAM.NAMES, STREAM.INFO, CONSUMER.INFO, DIRECT.GET and
 // STREAM.MSG.GET of the streams, for CONSUMER.CREATE on the stream of the advisories, and what [jetpull.Subscription.Consume] needs.
 func Capture(ctx context.Context, js jetstream.JetStream, cfg Config) error {
+	if err := check(ctx, js); err != nil {
+		return err
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}

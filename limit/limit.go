@@ -64,6 +64,8 @@ func prepare(ctx context.Context, kv jetstream.KeyValue, name string, c Config) 
 		return nil, err
 	}
 	switch {
+	case ctx == nil:
+		return nil, errors.New("limit: the context is nil")
 	case kv == nil:
 		return nil, errors.New("limit: the bucket is nil; give one of jetstream.JetStream")
 	case !validName(name):

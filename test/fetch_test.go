@@ -74,6 +74,23 @@ func TestFetchAndNext(t *testing.T) {
 	}
 }
 
+// TestNoWaitAtMaxAckPending: the server does not answer a no-wait pull then.
+func TestNoWaitAtMaxAckPending(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxAckPending: 1, AckWait: forever})
+	r.publish(t, 2)
+	held := next(t, sub)
+	_, one := sub.Next(t.Context(), jetpull.NoWait())
+	_, ten := sub.Fetch(t.Context(), 10, jetpull.NoWait())
+	for _, err := range []error{one, ten} {
+		requireIs(t, err, jetpull.ErrNoMessages)
+		require.NotErrorIs(t, err, jetpull.ErrTimeout)
+	}
+	ackAll(t, held)
+	ackAll(t, next(t, sub))
+}
+
 const twoAccounts = `
 accounts {
   OWNER {

@@ -160,6 +160,12 @@ func TestRefusedAcknowledgementsAreReported(t *testing.T) {
 			require.EqualValues(t, 3, handled.Load(), "none is handled again")
 		})
 	}
+	natstest.Consumer(t, js, "S", jetstream.ConsumerConfig{Durable: "batch", AckWait: 2 * time.Second})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err = subscribe(t, js, "S", "batch").ConsumeBatch(ctx, 3, time.Second, func(context.Context, []*jetpull.Msg) error { return nil })
+	requireIs(t, err, nats.ErrPermissionViolation)
+	require.ErrorContains(t, err, "$JS.ACK.S.batch.")
 }
 
 // TestAPermissionForDeadLettersIsNamed: for the look-up of their stream, and for their subject.

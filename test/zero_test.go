@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/deadletters"
 	"github.com/jetpull/jetpull/inbox"
 	"github.com/jetpull/jetpull/jetpulltest"
 	"github.com/jetpull/jetpull/limit"
@@ -42,6 +43,9 @@ var functions = map[string]map[string]any{
 		"Of": partition.Of, "Transform": partition.Transform, "Load": partition.Load, "Open": partition.Open,
 		"Member": partition.Member, "Logger": partition.Logger, "OnAssign": partition.OnAssign, "OnRevoke": partition.OnRevoke, "With": partition.With,
 	},
+	module + "/deadletters": {
+		"Capture": deadletters.Capture, "Keep": deadletters.Keep, "Subjects": deadletters.Subjects,
+	},
 	module + "/limit":     {"Open": limit.Open},
 	module + "/inbox":     {"Handler": inbox.Handler, "Keep": inbox.Keep, "Logger": inbox.Logger, "Migrate": inbox.Migrate},
 	module + "/natsembed": {"Connect": natsembed.Connect, "Start": natsembed.Start, "ParseSync": natsembed.ParseSync, "SyncEvery": natsembed.SyncEvery},
@@ -59,9 +63,16 @@ var documented = []string{"jetpulltest: OutcomeOf was given a message that NewMs
 // Subscription, a message and a server that are closed, and with options that are zero or nil.
 func TestZeroValuesDoNotPanic(t *testing.T) {
 	t.Parallel()
+	r := newRig(t)
+	kv, err := r.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "limits"})
+	require.NoError(t, err)
+	methods := map[string]bool{} // the types that have some
 	for path, all := range functions {
 		listed := 0
 		for line := range strings.Lines(string(goDoc(t, path))) {
+			if words := strings.Fields(line); strings.HasPrefix(line, "func (") {
+				methods[path[strings.LastIndexByte(path, '/')+1:]+"."+strings.Trim(words[2], "*)")] = true
+			}
 			if name, ok := strings.CutPrefix(line, "func "); ok && name[0] != '(' {
 				name = name[:strings.IndexAny(name, "([")]
 				require.Contains(t, all, name, "a function of %s that this table does not have", path)
@@ -70,15 +81,15 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 		}
 		require.Len(t, all, listed)
 		for name, f := range all {
-			callAll(t, path+" "+name, reflect.ValueOf(f))
+			callAll(t, path+" "+name, reflect.ValueOf(f), r.js, kv)
 		}
 	}
-	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{})
 	r.publish(t, 1)
 	m := next(t, sub)
-	kv, err := r.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "limits"})
-	require.NoError(t, err)
+	var none context.Context
+	_, err = limit.Open(none, kv, "calls", limit.Config{Concurrent: 1})
+	require.ErrorContains(t, err, "context is nil")
 	limiter, err := limit.Open(t.Context(), kv, "calls", limit.Config{Concurrent: 1})
 	require.NoError(t, err)
 	require.NoError(t, limiter.Close(t.Context()))
@@ -90,10 +101,12 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 	require.Equal(t, url, server.URL(), "after Stop")
 	for _, receiver := range []any{
 		new(jetpull.Msg), new(jetpull.Subscription), new(jetpull.StatusError), &jetpull.StatusError{Code: 503}, new(jetpull.OptionError),
+		new(jetpull.RetryError), new(jetpull.TerminateError), jetpull.BatchError(nil), jetpull.BatchError{nil: nil},
 		new(partition.Set), new(limit.Limiter), (*limit.Limiter)(nil), new(limit.Config), limiter, new(natsembed.Server), new(jetpulltest.Recorder), jetpulltest.NewRecorder(nil), jetpulltest.NewMsg("", nil),
 		m, sub, server,
 	} {
 		v := reflect.ValueOf(receiver)
+		delete(methods, strings.TrimPrefix(v.Type().String(), "*"))
 		for i := range v.NumMethod() {
 			if _, opens := receiver.(*natsembed.Server); opens && v.Type().Method(i).Name == "Unwrap" {
 				continue
@@ -101,16 +114,19 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 			callAll(t, v.Type().String()+" "+v.Type().Method(i).Name, v.Method(i))
 		}
 	}
+	require.Empty(t, methods, "types with methods that this table does not have")
 }
 
-// callAll calls f with zero values, and with a context, a handler and a zero option in the places of some.
-func callAll(t *testing.T, name string, f reflect.Value) {
+// callAll calls f with zero values, and with a context, a handler, a zero option and what is on a server in the places of some.
+func callAll(t *testing.T, name string, f reflect.Value, servers ...any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	for _, given := range [][]any{
 		nil,
+		servers,
 		{ctx},
+		append([]any{ctx}, servers...),
 		{ctx, jetpull.Handler(nothing)},
 		{ctx, jetpull.Handler(nothing), jetpull.MaxWait(time.Millisecond)},
 		{partition.Option(nil), jetpulltest.Option(nil)},
