@@ -27,7 +27,7 @@ var clientDirs = []string{
 const (
 	rootLines, rootFiles = 3260, 15
 	clientLines          = 9100
-	testLines            = 16300 // of its tests, those on real servers and the simulation included
+	testLines            = 16500 // of its tests, those on real servers and the simulation included
 )
 
 // clientFiles are the sources of the client, tests left out.
