@@ -29,8 +29,8 @@ type Running struct {
 }
 
 // Running returns the attempts that watchers make, those that have run longest first. A watcher reports what runs when it renews its leases, three
-// times in the length of a [Lease], 500 attempts at most. So an attempt that has begun since is missing. One that has ended is not listed, nor is one of a
-// watcher whose lease has ended, but a watcher that was killed is listed until then.
+// times in the length of a [Lease], 500 attempts at most. So an attempt that has begun since is missing. One that has ended is not listed, nor is
+// one of a watcher whose lease has ended, but a watcher that was killed is listed until then.
 func (s *Store) Running(ctx context.Context) ([]Running, error) {
 	return read(ctx, s, "list running items", func(db *gorm.DB) (all []Running, err error) {
 		watchers, err := s.sql.Dialect.Watching(db, "")
@@ -44,9 +44,10 @@ func (s *Store) Running(ctx context.Context) ([]Running, error) {
 	})
 }
 
-// Cancel cancels an attempt that [Store.Running] lists: the context of the handler ends, with the cause [ErrCancelled], within the returned time, which is
-// a third of the watcher's [Lease]. The handler decides what follows. If it returns an error, the attempt has failed and the item is retried as after
-// any failure. The watcher does not cancel a later attempt. Errors are [ErrNotFound], and [ErrConflict] if no such attempt is listed.
+// Cancel cancels an attempt that [Store.Running] lists: the context of the handler ends, with the cause [ErrCancelled], within the returned time,
+// which is a third of the watcher's [Lease]. The handler decides what follows. If it returns an error, the attempt has failed and the item is
+// retried as after any failure. The watcher does not cancel a later attempt. Errors are [ErrNotFound], and [ErrConflict] if no such attempt is
+// listed.
 func (s *Store) Cancel(ctx context.Context, partition, item string) (within time.Duration, err error) {
 	err = s.sql.Transact(ctx, func(tx *gorm.DB) error {
 		return s.sql.Change(tx, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {

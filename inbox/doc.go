@@ -16,6 +16,8 @@
 // neither ends the transaction nor settles the message. Its errors are those of a [jetpull.Handler]: after any of them, also
 // [jetpull.Retry] and [jetpull.Terminate], and after a panic, the transaction is rolled back.
 //
+// [BatchHandler] is for a function that loads many messages with few statements.
+//
 // Errors of the database are failed attempts too, so a long outage can use up [jetpull.MaxAttempts].
 //
 // # Two deliveries at the same time

@@ -17,7 +17,7 @@ import (
 // keepDefault is longer than the two minutes after which nats-server syncs its files by default.
 const keepDefault = 5 * time.Minute
 
-// Option is an option of [Handler].
+// Option is an option of [Handler] and [BatchHandler].
 type Option func(*inbox)
 
 // Keep sets how long the identity of a message stays after the consumer's acknowledgement floor has reached it. A server that forgets
@@ -30,7 +30,7 @@ func Logger(l *slog.Logger) Option { return func(i *inbox) { i.log = l } }
 // inbox is what the calls of one handler share.
 type inbox struct {
 	db    *sql.DB
-	f     func(ctx context.Context, tx *sql.Tx, m *jetpull.Msg) error
+	f     func(ctx context.Context, tx *sql.Tx, ms []*jetpull.Msg) error
 	keep  time.Duration
 	log   *slog.Logger
 	known atomic.Pointer[dialect] // nil until the database has answered
@@ -43,6 +43,37 @@ func Handler(db *sql.DB, f func(ctx context.Context, tx *sql.Tx, m *jetpull.Msg)
 	if db == nil || f == nil {
 		return nil
 	}
+	i := newInbox(db, func(ctx context.Context, tx *sql.Tx, ms []*jetpull.Msg) error { return f(ctx, tx, ms[0]) }, opts)
+	return func(ctx context.Context, m *jetpull.Msg) error { return i.handle(ctx, []*jetpull.Msg{m}) }
+}
+
+// BatchHandler is [Handler] for [jetpull.Subscription.ConsumeBatch]: f has the effects of several messages in one transaction. It gets those
+// that were not committed before, and is not called if there are none. If the transaction does not commit, each message is handled again alone,
+// in a transaction of its own, and those that fail then have failed. A panic of f, and the end of the context, fail all of them.
+func BatchHandler(db *sql.DB, f func(ctx context.Context, tx *sql.Tx, ms []*jetpull.Msg) error, opts ...Option) jetpull.BatchHandler {
+	if db == nil || f == nil {
+		return nil
+	}
+	i := newInbox(db, f, opts)
+	return func(ctx context.Context, ms []*jetpull.Msg) error {
+		err := i.handle(ctx, ms)
+		if err == nil || len(ms) == 1 {
+			return err
+		}
+		failed := jetpull.BatchError{}
+		for _, m := range ms {
+			if err := i.handle(ctx, []*jetpull.Msg{m}); err != nil {
+				failed[m] = err
+			}
+		}
+		if len(failed) == 0 {
+			return nil
+		}
+		return failed
+	}
+}
+
+func newInbox(db *sql.DB, f func(context.Context, *sql.Tx, []*jetpull.Msg) error, opts []Option) *inbox {
 	i := &inbox{db: db, f: f, keep: keepDefault}
 	for _, o := range opts {
 		if o != nil {
@@ -52,53 +83,69 @@ func Handler(db *sql.DB, f func(ctx context.Context, tx *sql.Tx, m *jetpull.Msg)
 	if i.log == nil {
 		i.log = slog.Default()
 	}
-	return i.handle
+	return i
 }
 
-func (i *inbox) handle(ctx context.Context, m *jetpull.Msg) error {
-	meta, err := m.Metadata()
-	if err != nil {
-		return err
+func (i *inbox) handle(ctx context.Context, ms []*jetpull.Msg) error {
+	metas := make([]*jetstream.MsgMetadata, len(ms))
+	for n, m := range ms {
+		var err error
+		if metas[n], err = m.Metadata(); err != nil {
+			return err
+		}
 	}
 	d := i.known.Load()
 	if d == nil {
+		var err error
 		if d, err = dialectOf(ctx, i.db); err != nil {
 			return err
 		}
 		i.known.Store(d)
 	}
-	if err := i.once(ctx, d, m, meta); err != nil {
+	if err := i.once(ctx, d, ms, metas); err != nil {
 		return err
 	}
-	if meta.Sequence.Consumer%pruneEvery == 0 { // one process of many prunes, whichever this delivery went to
-		if err := i.prune(ctx, d, m, meta); err != nil && ctx.Err() == nil {
+	for n, meta := range metas {
+		if meta.Sequence.Consumer%pruneEvery != 0 { // one process of many prunes, whichever this delivery went to
+			continue
+		}
+		if err := i.prune(ctx, d, ms[n], meta); err != nil && ctx.Err() == nil {
 			i.log.WarnContext(ctx, "inbox: rows of acknowledged messages stay", "stream", meta.Stream, "consumer", meta.Consumer, "error", err)
 		}
 	}
 	return nil
 }
 
-// once runs the function with its transaction, unless that was committed before.
-func (i *inbox) once(ctx context.Context, d *dialect, m *jetpull.Msg, meta *jetstream.MsgMetadata) error {
+// once runs the function with its transaction, for the messages for which that was not committed before.
+func (i *inbox) once(ctx context.Context, d *dialect, ms []*jetpull.Msg, metas []*jetstream.MsgMetadata) error {
 	tx, err := i.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("inbox: begin a transaction: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	fresh, err := d.claim(ctx, tx, m, meta)
-	if err != nil || !fresh {
-		return err
+	var fresh []*jetpull.Msg
+	for n, m := range ms {
+		ok, err := d.claim(ctx, tx, m, metas[n])
+		if err != nil {
+			return err
+		}
+		if ok {
+			fresh = append(fresh, m)
+		}
 	}
-	if err := i.f(ctx, tx, m); err != nil {
+	if len(fresh) == 0 {
+		return nil
+	}
+	if err := i.f(ctx, tx, fresh); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("inbox: commit message %d of stream %s: %w", meta.Sequence.Stream, meta.Stream, err)
+		return fmt.Errorf("inbox: commit message %d of stream %s: %w", metas[0].Sequence.Stream, metas[0].Stream, err)
 	}
 	return nil
 }
 
-// claim inserts the identity of a message. It is the first statement of its transaction, so that SQLite locks before it reads. It reports
+// claim inserts the identity of a message. Claims are the first statements of a transaction, so that SQLite locks before it reads. It reports
 // false if the message was handled. The insert has waited for other transactions that handle the message, and for those that delete
 // its row, so the sequence up to which rows may be gone is read after it.
 func (d *dialect) claim(ctx context.Context, tx *sql.Tx, m *jetpull.Msg, meta *jetstream.MsgMetadata) (fresh bool, err error) {

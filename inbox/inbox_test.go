@@ -116,6 +116,8 @@ func TestNextFloor(t *testing.T) {
 func TestHandlerRefuses(t *testing.T) {
 	require.Nil(t, Handler(nil, func(context.Context, *sql.Tx, *jetpull.Msg) error { return nil }))
 	require.Nil(t, Handler(sql.OpenDB(fake{}), nil, nil))
+	require.Nil(t, BatchHandler(nil, func(context.Context, *sql.Tx, []*jetpull.Msg) error { return nil }))
+	require.Nil(t, BatchHandler(sql.OpenDB(fake{}), nil, nil))
 	require.ErrorContains(t, Migrate(t.Context(), nil), "nil *sql.DB")
 	require.ErrorContains(t, Migrate(t.Context(), sql.OpenDB(fake{})), "for its version")
 }

@@ -47,7 +47,7 @@ var functions = map[string]map[string]any{
 		"Capture": deadletters.Capture, "Keep": deadletters.Keep, "Subjects": deadletters.Subjects,
 	},
 	module + "/limit":     {"Open": limit.Open},
-	module + "/inbox":     {"Handler": inbox.Handler, "Keep": inbox.Keep, "Logger": inbox.Logger, "Migrate": inbox.Migrate},
+	module + "/inbox":     {"Handler": inbox.Handler, "BatchHandler": inbox.BatchHandler, "Keep": inbox.Keep, "Logger": inbox.Logger, "Migrate": inbox.Migrate},
 	module + "/natsembed": {"Connect": natsembed.Connect, "Start": natsembed.Start, "ParseSync": natsembed.ParseSync, "SyncEvery": natsembed.SyncEvery},
 	module + "/jetpulltest": {
 		"NewMsg": jetpulltest.NewMsg, "Handle": jetpulltest.Handle, "OutcomeOf": jetpulltest.OutcomeOf, "NewRecorder": jetpulltest.NewRecorder,
@@ -101,7 +101,8 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 	require.Equal(t, url, server.URL(), "after Stop")
 	for _, receiver := range []any{
 		new(jetpull.Msg), new(jetpull.Subscription), new(jetpull.StatusError), &jetpull.StatusError{Code: 503}, new(jetpull.OptionError),
-		new(jetpull.RetryError), new(jetpull.TerminateError), jetpull.BatchError(nil), jetpull.BatchError{nil: nil},
+		new(jetpull.RetryError), new(jetpull.TerminateError), jetpull.BatchError(nil),
+		jetpull.BatchError{nil: nil},
 		new(partition.Set), new(limit.Limiter), (*limit.Limiter)(nil), new(limit.Config), limiter, new(natsembed.Server), new(jetpulltest.Recorder), jetpulltest.NewRecorder(nil), jetpulltest.NewMsg("", nil),
 		m, sub, server,
 	} {

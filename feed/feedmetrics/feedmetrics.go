@@ -75,8 +75,8 @@ var counts = []struct {
 		func(s feed.Stats) float64 { return float64(s.Running) },
 	},
 	{
-		desc("slow_handlers", "Handlers that have run for 10 minutes, or for 10 s longer than HandlerTimeout. Each occupies a slot."), prometheus.GaugeValue,
-		nil, func(s feed.Stats) float64 { return float64(s.Slow) },
+		desc("slow_handlers", "Handlers that have run for 10 minutes, or for 10 s longer than HandlerTimeout. Each occupies a slot."),
+		prometheus.GaugeValue, nil, func(s feed.Stats) float64 { return float64(s.Slow) },
 	},
 	{desc("leases", "Partitions held by this process."), prometheus.GaugeValue, nil, func(s feed.Stats) float64 { return float64(s.Leases) }},
 	{attempts, prometheus.CounterValue, []string{"ok"}, func(s feed.Stats) float64 { return float64(s.Attempts - s.FailedAttempts) }},

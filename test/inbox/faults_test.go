@@ -38,7 +38,10 @@ const (
 )
 
 // workerSettings are those of a worker in a process of its own.
-type workerSettings struct{ URL, Driver, DSN string }
+type workerSettings struct {
+	URL, Driver, DSN string
+	Batches          bool
+}
 
 func work(s workerSettings) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -65,8 +68,23 @@ func work(s workerSettings) error {
 		}
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	return sub.Consume(ctx, inbox.Handler(db, unreliable, inbox.Keep(100*time.Millisecond), inbox.Logger(quiet)), jetpull.Concurrency(4),
-		jetpull.RetryDelays(5*time.Millisecond, 100*time.Millisecond), jetpull.OnError(func(error) {}), jetpull.Logger(quiet))
+	opts := []jetpull.ConsumeOption{
+		jetpull.Concurrency(4), jetpull.RetryDelays(5*time.Millisecond, 100*time.Millisecond), jetpull.OnError(func(error) {}), jetpull.Logger(quiet),
+	}
+	keep, logger := inbox.Keep(100*time.Millisecond), inbox.Logger(quiet)
+	if s.Batches {
+		return sub.ConsumeBatch(ctx, 20, 5*time.Millisecond, inbox.BatchHandler(db, unreliableBatch, keep, logger), opts...)
+	}
+	return sub.Consume(ctx, inbox.Handler(db, unreliable, keep, logger), opts...)
+}
+
+func unreliableBatch(ctx context.Context, tx *sql.Tx, ms []*jetpull.Msg) error {
+	for _, m := range ms {
+		if err := unreliable(ctx, tx, m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unreliable has its effect, and then returns nil in most cases.
@@ -95,7 +113,9 @@ type fleet struct {
 	procs    []*exec.Cmd
 }
 
+// start starts a worker. Every second one handles batches.
 func (f *fleet) start() *exec.Cmd {
+	f.settings.Batches = !f.settings.Batches
 	settings, err := json.Marshal(f.settings)
 	require.NoError(f.t, err)
 	cmd := exec.CommandContext(context.WithoutCancel(f.t.Context()), os.Args[0])

@@ -336,3 +336,47 @@ func TestMigrate(t *testing.T) {
 		})
 	}
 }
+
+// Messages of a batch have their effects in one transaction. If one fails, each is handled alone, and only that one fails. A batch of messages that
+// were handled before does nothing.
+func TestBatches(t *testing.T) {
+	onEach(t, func(t *testing.T, b backend, dsn string) {
+		db := open(t, b.driver, dsn)
+		db.SetMaxOpenConns(1)
+		failed := errors.New("failed")
+		var calls []int
+		h := inbox.BatchHandler(db, func(ctx context.Context, tx *sql.Tx, ms []*jetpull.Msg) error {
+			calls = append(calls, len(ms))
+			for _, m := range ms {
+				if err := effect(ctx, tx, m); err != nil {
+					return err
+				}
+				if string(m.Data()) == "bad" {
+					return failed
+				}
+			}
+			return nil
+		})
+		batch := func(bad uint64, sequences ...uint64) (ms []*jetpull.Msg) {
+			for _, n := range sequences {
+				data := ""
+				if n == bad {
+					data = "bad"
+				}
+				ms = append(ms, jetpulltest.NewMsg("s.a", []byte(data), jetpulltest.Sequence(n), jetpulltest.Stored(time.Unix(1, 0))))
+			}
+			return ms
+		}
+		require.NoError(t, h(t.Context(), batch(0, 1, 2, 3)))
+		require.NoError(t, h(t.Context(), batch(0, 1, 2, 3)))
+		require.NoError(t, h(t.Context(), batch(0, 3, 4)))
+		require.Equal(t, []int{3, 1}, calls, "messages of the calls: none for those that were handled")
+		ms := batch(6, 5, 6, 7)
+		err := h(t.Context(), ms)
+		require.Equal(t, jetpull.BatchError{ms[1]: failed}, err)
+		require.Equal(t, []int{3, 1, 3, 1, 1, 1}, calls)
+		require.ErrorIs(t, h(t.Context(), ms[1:2]), failed)
+		require.Equal(t, 6, effects(t, db))
+		require.Equal(t, 6, number(t, db, "SELECT count(*) FROM jetpull_inbox"))
+	})
+}

@@ -104,7 +104,7 @@ func ofConsumer(o bulk.Operation, spec any) (consumer uint32, err error) {
 
 // NewPurge returns an operation that removes the jobs of a consumer that are queued now.
 func (p *Replays) NewPurge(ctx context.Context, c domain.Consumer, rate float64, by string) (bulk.Operation, error) {
-	if _, err := p.core.Replays.LastRecord(ctx); err != nil { // the index has all messages that are stored now, then
+	if _, err := p.Replays.LastRecord(ctx); err != nil { // the index has all messages that are stored now, then
 		return bulk.Operation{}, err
 	}
 	var purge domain.QueuedPurge

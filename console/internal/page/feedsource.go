@@ -58,7 +58,9 @@ func (f *Feed) running(ctx context.Context, r Request) view.Part {
 	for i, one := range all[:min(len(all), pageSize)] {
 		part.List.Rows = append(part.List.Rows, view.Row{ID: "r-" + strconv.Itoa(i) + "-" + one.Item, Cells: []view.Value{
 			view.Linked(one.Item, link("item", "partition", one.Partition, "id", one.Item)),
-			view.Linked(one.Partition, link("partition", "id", one.Partition)), {Text: strconv.Itoa(one.Gate)}, view.Int(one.Attempt),
+			view.Linked(one.Partition, link("partition", "id", one.Partition)),
+			{Text: strconv.Itoa(one.Gate)},
+			view.Int(one.Attempt),
 			view.Ago(one.Since, "not stated"), view.Text(one.Host), view.Int(one.PID),
 		}})
 	}
