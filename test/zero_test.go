@@ -43,12 +43,10 @@ var functions = map[string]map[string]any{
 		"Of": partition.Of, "Transform": partition.Transform, "Load": partition.Load, "Open": partition.Open,
 		"Member": partition.Member, "Logger": partition.Logger, "OnAssign": partition.OnAssign, "OnRevoke": partition.OnRevoke, "With": partition.With,
 	},
-	module + "/deadletters": {
-		"Capture": deadletters.Capture, "Keep": deadletters.Keep, "Subjects": deadletters.Subjects,
-	},
-	module + "/limit":     {"Open": limit.Open},
-	module + "/inbox":     {"Handler": inbox.Handler, "Keep": inbox.Keep, "Logger": inbox.Logger, "Migrate": inbox.Migrate},
-	module + "/natsembed": {"Connect": natsembed.Connect, "Start": natsembed.Start, "ParseSync": natsembed.ParseSync, "SyncEvery": natsembed.SyncEvery},
+	module + "/deadletters": {"Capture": deadletters.Capture, "Keep": deadletters.Keep, "Subjects": deadletters.Subjects},
+	module + "/limit":       {"Open": limit.Open},
+	module + "/inbox":       {"Handler": inbox.Handler, "Keep": inbox.Keep, "Logger": inbox.Logger, "Migrate": inbox.Migrate},
+	module + "/natsembed":   {"Connect": natsembed.Connect, "Start": natsembed.Start, "ParseSync": natsembed.ParseSync, "SyncEvery": natsembed.SyncEvery},
 	module + "/jetpulltest": {
 		"NewMsg": jetpulltest.NewMsg, "Handle": jetpulltest.Handle, "OutcomeOf": jetpulltest.OutcomeOf, "NewRecorder": jetpulltest.NewRecorder,
 		"Delivered": jetpulltest.Delivered, "Header": jetpulltest.Header, "Pending": jetpulltest.Pending, "Sequence": jetpulltest.Sequence,
@@ -102,8 +100,8 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 	for _, receiver := range []any{
 		new(jetpull.Msg), new(jetpull.Subscription), new(jetpull.StatusError), &jetpull.StatusError{Code: 503}, new(jetpull.OptionError),
 		new(jetpull.RetryError), new(jetpull.TerminateError), jetpull.BatchError(nil), jetpull.BatchError{nil: nil},
-		new(partition.Set), new(limit.Limiter), (*limit.Limiter)(nil), new(limit.Config), limiter, new(natsembed.Server), new(jetpulltest.Recorder), jetpulltest.NewRecorder(nil), jetpulltest.NewMsg("", nil),
-		m, sub, server,
+		new(partition.Set), new(limit.Limiter), (*limit.Limiter)(nil), new(limit.Config), limiter, new(natsembed.Server),
+		new(jetpulltest.Recorder), jetpulltest.NewRecorder(nil), jetpulltest.NewMsg("", nil), m, sub, server,
 	} {
 		v := reflect.ValueOf(receiver)
 		delete(methods, strings.TrimPrefix(v.Type().String(), "*"))
