@@ -43,10 +43,12 @@ var functions = map[string]map[string]any{
 		"Of": partition.Of, "Transform": partition.Transform, "Load": partition.Load, "Open": partition.Open,
 		"Member": partition.Member, "Logger": partition.Logger, "OnAssign": partition.OnAssign, "OnRevoke": partition.OnRevoke, "With": partition.With,
 	},
-	module + "/deadletters": {"Capture": deadletters.Capture, "Keep": deadletters.Keep, "Subjects": deadletters.Subjects},
-	module + "/limit":       {"Open": limit.Open},
-	module + "/inbox":       {"Handler": inbox.Handler, "Keep": inbox.Keep, "Logger": inbox.Logger, "Migrate": inbox.Migrate},
-	module + "/natsembed":   {"Connect": natsembed.Connect, "Start": natsembed.Start, "ParseSync": natsembed.ParseSync, "SyncEvery": natsembed.SyncEvery},
+	module + "/deadletters": {
+		"Capture": deadletters.Capture, "Keep": deadletters.Keep, "Subjects": deadletters.Subjects,
+	},
+	module + "/limit":     {"Open": limit.Open},
+	module + "/inbox":     {"Handler": inbox.Handler, "Keep": inbox.Keep, "Logger": inbox.Logger, "Migrate": inbox.Migrate},
+	module + "/natsembed": {"Connect": natsembed.Connect, "Start": natsembed.Start, "ParseSync": natsembed.ParseSync, "SyncEvery": natsembed.SyncEvery},
 	module + "/jetpulltest": {
 		"NewMsg": jetpulltest.NewMsg, "Handle": jetpulltest.Handle, "OutcomeOf": jetpulltest.OutcomeOf, "NewRecorder": jetpulltest.NewRecorder,
 		"Delivered": jetpulltest.Delivered, "Header": jetpulltest.Header, "Pending": jetpulltest.Pending, "Sequence": jetpulltest.Sequence,
