@@ -88,21 +88,21 @@ func (a *auditor) handlers(log []event, concurrency int) (repeats int) {
 		st := e.step()
 		unsaved := step{e.partition, e.item, 0, e.version}
 		top, began := highest[e.partition]
-		first := (e.what == "begin" && begun[st] == nil) || ((e.what == "end" || e.what == "failed") && !ended[st])
+		first := (e.what == "begin" && begun[unsaved] == nil) || ((e.what == "end" || e.what == "failed") && !ended[unsaved])
 		if first && began && e.gate < top {
 			a.note("%s of %v for the first time after a handler began at gate %d", e.what, st, top)
 		}
 		switch e.what {
 		case "begin":
-			if begun[st] == nil {
-				begun[st] = map[int64]bool{}
+			if begun[unsaved] == nil {
+				begun[unsaved] = map[int64]bool{}
 			} else {
 				repeats++
 			}
-			if begun[st][e.epoch] {
+			if begun[unsaved][e.epoch] {
 				a.note("%v began twice under epoch %d", st, e.epoch)
 			}
-			begun[st][e.epoch] = true
+			begun[unsaved][e.epoch] = true
 			highest[e.partition] = max(top, e.gate)
 			if inFlight[e.owner] == nil {
 				inFlight[e.owner] = map[step]bool{}
@@ -112,9 +112,9 @@ func (a *auditor) handlers(log []event, concurrency int) (repeats int) {
 				a.note("%s has %d in flight", e.owner, n)
 			}
 		case "end":
-			ended[st] = true
+			ended[unsaved] = true
 		case "failed":
-			ended[st] = true
+			ended[unsaved] = true
 			delete(inFlight[e.owner], unsaved)
 		case "try":
 			if a.tried[unsaved] == nil {
@@ -128,6 +128,8 @@ func (a *auditor) handlers(log []event, concurrency int) (repeats int) {
 					a.note("%v was written under epoch %d and %d", unsaved, other, e.epoch)
 				}
 				a.wrote[unsaved] = e.epoch
+				// The next owner counts an attempt that it has not begun as one that ended with its process.
+				ended[unsaved] = ended[unsaved] || !begun[unsaved][e.epoch]
 			}
 		}
 	}
