@@ -72,14 +72,13 @@ func (h *lockedHandler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// A consumer that was recreated ends the runs, and no logger is called with a lock held, also when the Subscription is closed by then
-// and its callbacks run where they are posted. An edit ends none.
+// A consumer that was recreated ends the runs, and nothing is posted with a lock held: here callbacks run where they are posted. An edit ends none.
 func TestARunEndsWithItsConsumer(t *testing.T) {
 	log := &lockedHandler{}
 	s := &Subscription{}
 	log.s = s
 	s.session.Store(sessionOf(&jetstream.ConsumerInfo{Name: "C"}))
-	s.notifier = &worker.Notifier{Start: func(func(context.Context)) bool { return false }}
+	s.notifier = &worker.Notifier{Start: func(f func(context.Context)) bool { f(context.Background()); return true }}
 	r := &run{
 		sub: s, kind: callMessages, set: defaultSettings(), session: s.session.Load(),
 		report: &worker.Reporter{Log: slog.New(log), Notifier: s.notifier},
