@@ -191,9 +191,9 @@ func Concurrency(n int) HandlerOption {
 // different keys in parallel, up to Concurrency. A message whose handler failed stays in the client, first of its
 // key and in progress, and is handled again after its delay. Delivered does not grow meanwhile. A handler that hands
 // its message back itself releases its key. A key that keeps failing can fill the window: then no more messages are
-// pulled, and each failure is logged with its sequence. If the consumer's configuration changes, a message at its last
-// delivery may be handled before an earlier one of its key. key is called once per delivery and must not block. If it
-// panics, that is logged and reported to [OnError], and the message has the empty key.
+// pulled, and each failure is logged with its sequence. When Consume ends, and when the consumer's configuration changes, a
+// message at its last delivery may be handled before an earlier one of its key. key is called once per delivery and must not
+// block. If it panics, that is logged and reported to [OnError], and the message has the empty key.
 func OrderedBy(key func(*Msg) string) HandlerOption {
 	return handlerOption{consumeOption{option{"OrderedBy", func(s *settings) { s.run.orderedBy = key }, problem(key == nil, nilFunction)}}}
 }

@@ -202,7 +202,7 @@ func (a *audit) checkHeld(line []*handing) {
 		low, _ := a.delays(failed)
 		switch {
 		case i+1 == len(line), a.shortened(failed.life, next.at):
-		case failed.run.stopped > 0 && failed.run.stopped <= next.at && next.seq <= failed.seq && a.isLast(next): // it goes by stream order then
+		case failed.run.stopped > 0 && failed.run.stopped <= next.at && a.isLast(next): // it is handled in the drain
 		case next.seq != failed.seq:
 			a.wrongWith(next.seq, "its handler began at %v though #%d of its key failed at %v and was not retried", next.at, failed.seq, failed.over)
 		case next.at < failed.over+low:
