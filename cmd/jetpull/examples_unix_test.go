@@ -101,6 +101,11 @@ var helpExamples = []helpExample{
 	{line: `jetpull feed --db postgres://feed@127.0.0.1/feed --handler http://127.0.0.1:8080/item`, not: "it needs PostgreSQL"},
 	{line: `jetpull console --embedded data`, swap: []string{"data", "data --listen 127.0.0.1:0"}, until: "http://127.0.0.1:"},
 	{line: `jetpull console --nats nats://n1:4222 --relay http://relay:8080 --feed postgres://feed@db/feed`, not: "it needs other machines"},
+	{line: `jetpull exporter`, swap: []string{"exporter", "exporter --listen 127.0.0.1:0"}, until: "listening on"},
+	{
+		line: `jetpull exporter --nats nats://n1:4222 --listen 0.0.0.0:9091 --exporter-token secret`,
+		swap: []string{"--nats nats://n1:4222 ", "", "0.0.0.0:9091", "127.0.0.1:0"}, until: "listening on",
+	},
 	{line: `jetpull broker`, swap: []string{"broker", "broker --listen 127.0.0.1:0"}, until: "listening on"},
 	{
 		line: `jetpull broker --config broker.cfg --listen 0.0.0.0:8080 --admin-token "$TOKEN"`, swap: []string{"0.0.0.0:8080", "127.0.0.1:0"},
