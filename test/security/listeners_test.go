@@ -22,7 +22,7 @@ var listeners = map[string][]string{
 	"broker/nats.go":                               {"NATS in broker and relay"},
 	"relay/relay.go":                               {"Relay", "NATS in broker and relay"},
 	"cmd/jetpull/internal/brokercmd/backup.go":     {"NATS in broker and relay"},
-	"cmd/jetpull/internal/client/client.go":        {"NATS of --embedded"},
+	"cmd/jetpull/internal/client/link.go":          {"NATS of --embedded"},
 	"cmd/jetpull/internal/consolecmd/console.go":   {"Console"},
 	"cmd/jetpull/internal/exportercmd/exporter.go": {"Exporter"},
 	"cmd/jetpull/internal/feedcmd/metrics.go":      {"Feed --metrics"},
