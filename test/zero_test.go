@@ -101,7 +101,8 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 	require.Equal(t, url, server.URL(), "after Stop")
 	for _, receiver := range []any{
 		new(jetpull.Msg), new(jetpull.Subscription), new(jetpull.StatusError), &jetpull.StatusError{Code: 503}, new(jetpull.OptionError),
-		new(jetpull.RetryError), new(jetpull.TerminateError), jetpull.BatchError(nil), jetpull.BatchError{nil: nil},
+		new(jetpull.RetryError), new(jetpull.TerminateError), jetpull.BatchError(nil),
+		jetpull.BatchError{nil: nil},
 		new(partition.Set), new(limit.Limiter), (*limit.Limiter)(nil), new(limit.Config), limiter, new(natsembed.Server),
 		new(jetpulltest.Recorder), jetpulltest.NewRecorder(nil), jetpulltest.NewMsg("", nil), m, sub, server,
 	} {
