@@ -68,3 +68,11 @@ func TestDocs(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(chart), "3.00×")
 }
+
+// Ratios are those of rounds, whichever summary was made before.
+func TestRatiosAreThoseOfRounds(t *testing.T) {
+	f := figures{{"Next", theirs, timeOf}: {9, 1, 4}, {"Next", ours, timeOf}: {3, 1, 2}}
+	require.InDelta(t, 2.0, f.ratio("Next", theirs, ours, timeOf).Center, 0)
+	require.InDelta(t, 4.0, f.of("Next", theirs, timeOf).Center, 0)
+	require.InDelta(t, 2.0, f.ratio("Next", theirs, ours, timeOf).Center, 0, "after a summary of one side")
+}

@@ -19,7 +19,7 @@ type order struct {
 }
 
 // ship handles one message. If it returns nil, the message is acknowledged. If it returns an error, the message is retried,
-// at first after 1 s, and later after 1 min at most. A payload that is not an order in JSON is terminated, not retried.
+// at first after 1 s, and later after 72 s at most. A payload that is not an order in JSON is terminated, not retried.
 func ship(_ context.Context, o order, _ *jetpull.Msg) error {
 	log.Printf("order %d goes to %s", o.ID, o.Customer)
 	return nil
