@@ -55,7 +55,7 @@ func TestOpenPages(t *testing.T) {
 		one := requests()
 		require.Positive(t, one)
 		open(99)
-		require.Equal(t, one, requests())
+		require.InDelta(t, one, requests(), 1, "a sample can be at either side of the time's edge")
 		newest := func(page *httptest.ResponseRecorder) string {
 			events := page.Body.String()
 			return events[strings.LastIndex(events, `<section class="part" id="failed"`):]
