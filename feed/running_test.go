@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/feed/internal/engine"
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
@@ -68,6 +70,43 @@ func TestRunningAndCancel(t *testing.T) {
 			require.NoError(t, err)
 			return len(running) == 0
 		}, time.Minute, 10*time.Millisecond)
+		stop()
+		require.NoError(t, <-ended)
+	})
+}
+
+// lostAnswers are tables whose answer to a report is lost if it has what to cancel.
+type lostAnswers struct{ engine.Tables }
+
+func (l lostAnswers) Report(ctx context.Context, t sqlstore.Terms, r sqlstore.Report) ([]sqlstore.Cancel, error) {
+	cancels, err := l.Tables.Report(ctx, t, r)
+	if len(cancels) > 0 {
+		err = errors.Join(err, errors.New("the answer was lost"))
+	}
+	return cancels, err
+}
+
+// An attempt is cancelled though the answer to the deletion of the request is lost.
+func TestCancelWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		create(t, s, Partition{ID: "p"}, Item{ID: "hangs"})
+		causes := make(chan error, 1)
+		w := NewWatcher(s, ProcessorFunc(func(ctx context.Context, _ Item) (Response, error) {
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return Response{Done: true}, nil
+		}), Lease(time.Second), Poll(10*time.Millisecond, 50*time.Millisecond))
+		w.tables = lostAnswers{s.sql}
+		ended := make(chan error, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { ended <- w.Run(ctx) }()
+		eventually(t, "the attempt is listed, and cancelled", func() bool {
+			_, err := s.Cancel(t.Context(), "p", "hangs")
+			return err == nil
+		})
+		eventually(t, "its context ends", func() bool { return len(causes) == 1 })
+		require.ErrorIs(t, <-causes, ErrCancelled)
 		stop()
 		require.NoError(t, <-ended)
 	})

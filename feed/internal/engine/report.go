@@ -38,9 +38,8 @@ func report(e *Engine, now time.Time) {
 	e.async(&e.reporting, func(ctx context.Context) func() {
 		cancels, err := e.tables.Report(ctx, e.terms, r)
 		return func() {
-			if e.failing("report", err) {
-				return
-			}
+			e.failing("report", err)
+			// Also after an error: the deletion of what was asked for may be stored, and its answer lost.
 			for a := range e.running {
 				if slices.ContainsFunc(cancels, func(c sqlstore.Cancel) bool {
 					return c.PartitionID == a.row.Partition && c.ItemID == a.row.Item && c.Version == a.row.Version
