@@ -24,7 +24,7 @@ import (
 
 // powerPoints are the points at which the power fails: between any two writes of a message, and before and after each wait for the disk.
 var powerPoints = []string{
-	"before-create", "after-create", "after-route", "before-sending", "after-sending", "after-sending-on-disk", "after-post", "before-follow",
+	"before-create", "after-create", "after-route", "before-entry-on-disk", "before-sending", "after-sending", "after-sending-on-disk", "after-post", "before-follow",
 	"before-next", "after-next", "after-result", "before-poll", "before-polled", "before-callback", "after-callback", "after-callback-stored",
 }
 
@@ -336,7 +336,8 @@ func TestSyncsPerMessage(t *testing.T) {
 	require.Less(t, many, one)
 }
 
-// Nothing is accepted any more after a failed sync, and /readyz says so.
+// Nothing is accepted any more after a failed sync, and /readyz says so. Nothing is sent whose entry a loss of power can take: once its record says
+// SENDING, its sender gets no new entry for it.
 func TestFailedDisk(t *testing.T) {
 	disk := &power.Disk{}
 	dir := t.TempDir()
@@ -349,7 +350,17 @@ func TestFailedDisk(t *testing.T) {
 	s.want(202, "POST", "/v1/messages", adminToken, message("a", "1", "ci"))
 	s.awaitStatus("a", "1", "DONE")
 	disk.Fail(power.Blocks(dir, "relay_to_receiver"))
+	var delivered atomic.Int64
+	work.OnCrashpoint(func(_, point string) {
+		if point == "before-entry-on-disk" {
+			delivered.Add(1)
+		}
+	})
+	defer work.OnCrashpoint(func(_, _ string) {})
 	s.want(503, "POST", "/v1/messages", adminToken, message("a", "2", "ci"))
+	eventually(t, func() bool { return delivered.Load() >= 2 }, "its entry is not delivered again")
+	require.Equal(t, "ARRIVED", s.status("a", "2")["status"])
+	require.Equal(t, 1, r.count())
 	disk.Recover()
 	s.want(503, "POST", "/v1/messages", adminToken, message("a", "2", "ci"))
 	eventually(t, func() bool { code, _ := s.call("GET", "/readyz", "", nil); return code == 503 }, "it is ready")

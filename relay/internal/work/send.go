@@ -19,7 +19,7 @@ import (
 
 // The way of a message from the queue of its receiver to the POST, and to the next queue:
 //
-//	deliver   the entry is taken into work, and its turn has come
+//	deliver   the entry is on disk, and its turn has come
 //	work      its status decides what is next; after a conflict the record is read again
 //	attempt   the pause before a retry is over, and the gate of the receiver lets a POST begin
 //	send      SENDING(n) is stored, then the POST is made
@@ -92,6 +92,11 @@ func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstrea
 		if err != nil || !turn {
 			return err
 		}
+	}
+	// Nothing is stored of what follows from an entry that a loss of power can still take: the message would be in no queue.
+	t.w.crashpoint("before-entry-on-disk")
+	if err := t.w.store.EntryOnDisk(ctx, store.ToReceiver, meta.Sequence.Stream); err != nil {
+		return err
 	}
 	// The record is newer than the copy in a redelivered entry.
 	if err := t.w.decide(ctx, e, meta.NumDelivered > 1, func() error { return t.work(ctx, e) }); err != nil || !ordered(t.order) {
