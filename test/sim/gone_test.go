@@ -146,10 +146,11 @@ func (a *audit) checkReset() {
 }
 
 // seesReset reports whether a life has to notice a reset: its first delivery afterwards shows it to a single Consume that is open since before, and
-// until a time.
+// until a time, and the last delivery before it was not lost with the link.
 func (a *audit) seesReset(life string, reset, until time.Duration) bool {
 	before, next := a.around(life, reset)
-	return before != nil && next != nil && next.fallsToHalf(before) && next.count == 1 && next.seq <= before.seq && slices.ContainsFunc(a.runs, func(r *run) bool {
+	shows := before != nil && next != nil && next.fallsToHalf(before) && next.count == 1 && next.seq <= before.seq
+	return shows && !a.excusedDelivery(before) && slices.ContainsFunc(a.runs, func(r *run) bool {
 		return r.life == life && r.kind == useConsume && r.single && r.from <= before.at && r.end >= until
 	})
 }
