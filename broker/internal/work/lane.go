@@ -115,10 +115,17 @@ func (l *lane) gained() {
 // wake begins the callback of the consumer's first job, if there is one and it may begin now. Each callback that begins wakes the lane for the
 // next.
 func (l *lane) wake() {
+	if c, ok := l.take(); ok {
+		l.d.calls.Go(func() { l.run(c) })
+	}
+}
+
+// take takes the next job, if its callback may begin now.
+func (l *lane) take() (c call, ok bool) {
 	owned, storeErr := l.d.Shards.Owns(l.shard), l.d.Health.Recordable()
 	l.mu.Lock()
 	now := time.Now()
-	c := call{consumer: l.consumer, signer: l.signer, config: l.configLocked(owned, storeErr != nil)}
+	c = call{consumer: l.consumer, signer: l.signer, config: l.configLocked(owned, storeErr != nil)}
 	wait := l.gate.Next(c.config, now)
 	if wait.For != "" {
 		pause := l.pauseLocked(wait, now)
@@ -126,14 +133,15 @@ func (l *lane) wake() {
 		if pause > 0 {
 			l.d.Index.Queue.WakeAfter(l.number, pause)
 		}
-		return
+		return c, false
 	}
 	defer l.mu.Unlock()
 	for _, c.job = range l.d.Index.Queue.Take(l.number, 1) {
 		c.permit = l.gate.Begin(c.config, now)
 		l.calling[c.job.ID] = c.job
-		l.d.calls.Go(func() { l.run(c) })
+		return c, true
 	}
+	return c, false
 }
 
 // pauseLocked returns how long the lane waits before it looks again. 0: it is woken, by a timer that it has or by an event.
@@ -148,11 +156,13 @@ func (l *lane) pauseLocked(wait gate.Wait, now time.Time) time.Duration {
 	return wait.Until.Sub(now)
 }
 
+// run makes callbacks until none may begin. A goroutine for each would have to grow its stack again.
 func (l *lane) run(c call) {
-	l.wake() // there may be more jobs to take
-	o, done := l.try(c)
-	l.finish(c, o, done)
-	l.wake()
+	for ok := true; ok; c, ok = l.take() {
+		l.wake() // there may be more jobs to take
+		o, done := l.try(c)
+		l.finish(c, o, done)
+	}
 }
 
 // try makes one callback and records its outcome. If the message of the job cannot be read now, the job is taken again later.

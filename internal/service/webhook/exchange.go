@@ -52,7 +52,7 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 		timeout = c.timeout
 	}
 	asked := ctx
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s: %w", timeout, context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, noAnswer(timeout))
 	defer cancel()
 	var written atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaderField: func(string, []string) { written.Store(true) }})
@@ -91,6 +91,13 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 	answer.Body = body
 	return answer, nil
 }
+
+// noAnswer is the cause of a request that took that long. It is formatted when it is read, because each request has one.
+type noAnswer time.Duration
+
+func (e noAnswer) Error() string { return fmt.Sprintf("no answer within %s: %v", time.Duration(e), context.DeadlineExceeded) }
+
+func (noAnswer) Unwrap() error { return context.DeadlineExceeded }
 
 // connectionHeaders belong to a connection, or are its proxies'.
 var connectionHeaders = []string{
