@@ -131,9 +131,12 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Paused:   func() bool { return s.calls.pinning.Load() > 0 },
 		Identify: (*Msg).identify,
 		Size:     func(m *Msg) int { return m.size },
-		Verdict:  verdict,
-		Settled:  (*Msg).settlement,
-		Ack:      (*Msg).Ack, AckAgain: r.ackAgain, Nak: (*Msg).NakWithDelay, Term: (*Msg).TermWithReason, InProgress: (*Msg).InProgress,
+
+		Redelivered: &s.counts.redelivered,
+
+		Verdict: verdict,
+		Settled: (*Msg).settlement,
+		Ack:     (*Msg).Ack, AckAgain: r.ackAgain, Nak: (*Msg).NakWithDelay, Term: (*Msg).TermWithReason, InProgress: (*Msg).InProgress,
 		HandBack: r.handBack,
 		Fresh:    s.fresh,
 		Failed:   r.failed,
@@ -227,9 +230,6 @@ func (r *run) Deliver(ms []pull.Message, done bool, err error) {
 	for some := range slices.Chunk(ms, len(arrived)) {
 		for i, m := range some {
 			arrived[i] = m.(*Msg)
-			if arrived[i].Delivered() > 1 {
-				r.sub.counts.redelivered.Add(1)
-			}
 			if r.set.run.ManualAck {
 				arrived[i].run = r
 			}

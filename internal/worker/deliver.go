@@ -44,6 +44,9 @@ func (p *Pool[M]) take(ms []M, keys []string) {
 	for i, m := range ms {
 		id, delivered, number := p.ops.Identify(m)
 		q.history.delivered(id, delivered, number)
+		if delivered > 1 {
+			p.ops.Redelivered.Add(1)
+		}
 		size := p.ops.Size(m)
 		e, known := p.known(id)
 		switch {

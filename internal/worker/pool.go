@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/pull"
@@ -17,6 +18,8 @@ type Ops[M any] struct {
 	Identify func(M) (id ID, delivered, number uint64) // number counts the consumer's deliveries
 	Size     func(M) int
 	Key      func(M) string // nil: messages are not ordered by key
+
+	Redelivered *atomic.Uint64 // counts deliveries that are not the first of their message
 
 	// Begin says whether a message may begin, and returns what is called when its handler has returned. Its error is a [Wait], or that of a failed
 	// attempt; nil: every message may.

@@ -168,7 +168,10 @@ func (s *stage) ops() Ops[*msg] {
 		Now:      func() pull.At { return time.Since(start) },
 		Identify: func(m *msg) (ID, uint64, uint64) { return m.id, m.delivered, m.number },
 		Size:     func(*msg) int { return 10 },
-		Handle:   s.handle,
+
+		Redelivered: new(atomic.Uint64),
+
+		Handle: s.handle,
 		Verdict: func(err error) Verdict {
 			v, _ := err.(verdict) //nolint:errorlint // no handler wraps it
 			return Verdict(v)

@@ -95,7 +95,9 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 // noAnswer is the cause of a request that took that long. It is formatted when it is read, because each request has one.
 type noAnswer time.Duration
 
-func (e noAnswer) Error() string { return fmt.Sprintf("no answer within %s: %v", time.Duration(e), context.DeadlineExceeded) }
+func (e noAnswer) Error() string {
+	return fmt.Sprintf("no answer within %s: %v", time.Duration(e), context.DeadlineExceeded)
+}
 
 func (noAnswer) Unwrap() error { return context.DeadlineExceeded }
 
