@@ -183,6 +183,8 @@ func (r *run) begin(ctx context.Context, m *Msg) (func(), error) {
 	case release == nil:
 		recorded()
 		return nil, &worker.Wait{Until: func(ctx context.Context) { _ = o.limiter.Await(ctx, key) }}
+	case o.crashes == nil: // a function that calls both would be allocated
+		return release, nil
 	}
 	return func() { release(); recorded() }, nil
 }
