@@ -139,7 +139,7 @@ func TestPartitions(t *testing.T) {
 	go func() {
 		done <- set.Consume(ctx, func(context.Context, *jetpull.Msg) error { return nil }, partition.Member("alice"))
 	}()
-	b.eventually("Each partition has a member; none waits.", "alice")
+	b.eventually("Each partition has an owner; none waits.", "alice")
 	b.audit()
 	b.shoot("set")
 	stop()

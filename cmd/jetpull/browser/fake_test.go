@@ -144,6 +144,10 @@ func (f *fakeNATS) Message(ctx context.Context, _ string, seq uint64) (*jetstrea
 	return found[0], nil
 }
 
+func (f *fakeNATS) Count(context.Context, *jetstream.StreamInfo, uint64, string) (uint64, error) {
+	return uint64(len(f.messages)), f.failure()
+}
+
 // PartitionSets are a set for each stream, one partition of which has a member.
 func (f *fakeNATS) PartitionSets(_ context.Context, name string) ([]console.PartitionSet, error) {
 	f.mu.Lock()

@@ -157,6 +157,8 @@ type List struct {
 	Path  string
 	// Previous and Next are the parameters of the adjacent pages; nil: there is none.
 	Previous, Next url.Values
+	// Links lead to other parts of the list.
+	Links []Link
 }
 
 // Option is a choice of a field.
