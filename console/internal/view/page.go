@@ -39,6 +39,34 @@ func (p *Page) Action(name string) *Action {
 	return nil
 }
 
+// Tone is that of the worst problem of the page's parts. Its source is not known while it does not answer.
+func (p *Page) Tone() Tone {
+	worst := []Tone{Bad, Muted, Warn, Good, Plain}
+	found := len(worst) - 1
+	for _, part := range p.Parts {
+		tone := part.ProblemTone
+		if part.Unknown() || part.Source.Stale {
+			tone = Muted
+		}
+		found = min(found, slices.Index(worst, tone))
+	}
+	return worst[found]
+}
+
+// Heading is the title in the browser's tab, with the page's state.
+func (p *Page) Heading() string {
+	return map[Tone]string{Bad: "In trouble: ", Muted: "Not known: ", Warn: "To look at: "}[p.Tone()] + p.Title + " – jetpull"
+}
+
+// Icon is the page's icon, with the colour of its state.
+func (p *Page) Icon() string {
+	switch tone := p.Tone(); tone {
+	case Bad, Warn, Muted:
+		return "static/icon-" + string(tone) + ".svg"
+	}
+	return "static/icon.svg"
+}
+
 // Download is a file.
 type Download struct {
 	Name string

@@ -15,7 +15,7 @@ var templates embed.FS
 
 // Static are the style sheet and the scripts.
 //
-//go:embed style.css app.js icon.svg thirdparty/*.js
+//go:embed style.css app.js icon*.svg thirdparty/*.js
 var Static embed.FS
 
 // Layout is what a page has around its content.

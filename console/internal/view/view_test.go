@@ -77,3 +77,24 @@ func TestValues(t *testing.T) {
 	require.Less(t, len(long.Title), 3000)
 	require.Equal(t, "a\uFFFDb", Text("a\xffb").Text)
 }
+
+// The title and the icon have the state of the worst part.
+func TestHeading(t *testing.T) {
+	for _, test := range []struct {
+		parts         []Part
+		heading, icon string
+	}{
+		{nil, "Feed – jetpull", "static/icon.svg"},
+		{[]Part{{ProblemTone: Good}}, "Feed – jetpull", "static/icon.svg"},
+		{[]Part{{ProblemTone: Good}, {ProblemTone: Warn}}, "To look at: Feed – jetpull", "static/icon-warn.svg"},
+		{[]Part{{ProblemTone: Warn}, {ProblemTone: Good, Source: Source{Name: "NATS", Asked: time.Unix(1, 0), Stale: true}}}, "Not known: Feed – jetpull", "static/icon-muted.svg"},
+		{[]Part{{Source: Source{Name: "NATS"}}}, "Not known: Feed – jetpull", "static/icon-muted.svg"},
+		{[]Part{{ProblemTone: Bad}, {ProblemTone: Muted}}, "In trouble: Feed – jetpull", "static/icon-bad.svg"},
+	} {
+		page := &Page{Title: "Feed", Parts: test.parts}
+		require.Equal(t, test.heading, page.Heading())
+		require.Equal(t, test.icon, page.Icon())
+		_, err := Static.Open(page.Icon()[len("static/"):])
+		require.NoError(t, err)
+	}
+}
