@@ -44,13 +44,16 @@ func TestAllThatMatch(t *testing.T) {
 		}})
 		defer c.Close()
 		synctest.Wait()
-		cookie := ""
+		cookie, did := "", ""
 		use := func(method, page string, form url.Values) *httptest.ResponseRecorder {
 			r := httptest.NewRequestWithContext(t.Context(), method, "/"+page, strings.NewReader(form.Encode()))
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			r.Header.Set("Cookie", cookie)
+			r.Header.Set("Cookie", cookie+"; "+did)
 			answer := httptest.NewRecorder()
 			c.ServeHTTP(answer, r)
+			if set := answer.Header().Get("Set-Cookie"); strings.HasPrefix(set, "jetpull-console-did") {
+				did, _, _ = strings.Cut(set, ";")
+			}
 			return answer
 		}
 		signIn := func(token string) {
@@ -76,9 +79,11 @@ func TestAllThatMatch(t *testing.T) {
 		time.Sleep(2900 * time.Millisecond)
 		synctest.Wait()
 		page := use(http.MethodGet, operation, nil).Body.String()
-		for _, text := range []string{"Began to pause receivers: 10 objects.", "Running", "of 10 (", "Cancel…"} {
+		for _, text := range []string{"Began to pause receivers: 10 objects.", "Running", "of 10 (", "Cancel the operation…"} {
 			require.Contains(t, page, text)
 		}
+		require.NotContains(t, operation, "did", "the address of a page that is opened later has no outcome")
+		require.NotContains(t, use(http.MethodGet, operation, nil).Body.String(), "Began to pause", "after a reload the outcome is not shown again")
 		require.Equal(t, http.StatusSeeOther, use(http.MethodPost, operation, url.Values{"do": {"cancel"}}).Code)
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -36,7 +36,7 @@ var steps = []step{
 		page: "deadletters?stream=orders", label: "Requeue all that match", asks: true, fields: [][2]string{{"rate", "0.5"}},
 		done: "Began to requeue dead letters: 20 objects.", call: "nats publish orders",
 	},
-	{page: "operation?system=console&id=console-1", label: "Cancel", asks: true, done: "Cancelled."},
+	{page: "operation?system=console&id=console-1", label: "Cancel the operation", asks: true, done: "Cancelled."},
 	{
 		page: "deadletters?stream=orders", label: "Purge all that match", asks: true, done: "Began to purge dead letters: 20 objects.",
 		call: "nats deletemessage 20",
@@ -77,7 +77,7 @@ var steps = []step{
 		call: "DELETE /channel/orders/scheduled-message/orders channel-secret",
 	},
 	{
-		page: "operation?system=broker&id=" + url.QueryEscape("/channel/orders/consumer/orders/replay/1"), label: "Cancel", asks: true,
+		page: "operation?system=broker&id=" + url.QueryEscape("/channel/orders/consumer/orders/replay/1"), label: "Cancel the operation", asks: true,
 		done: "Cancelled.", call: "DELETE /channel/orders/consumer/orders/replay/1",
 	},
 	{
@@ -114,7 +114,7 @@ var steps = []step{
 		call: `POST /dead-jobs/purge  {"Producer":"orders","Reason":"NO_ANSWER"}`,
 	},
 	{
-		page: "operation?system=broker&id=" + url.QueryEscape("/dead-jobs/operations/requeue-1"), label: "Cancel", asks: true, done: "Cancelled.",
+		page: "operation?system=broker&id=" + url.QueryEscape("/dead-jobs/operations/requeue-1"), label: "Cancel the operation", asks: true, done: "Cancelled.",
 		call: "DELETE /dead-jobs/operations/requeue-1",
 	},
 	{
@@ -129,7 +129,7 @@ var steps = []step{
 		page: "relaymessage?source=orders&id=orders", label: "Purge", asks: true, done: "Began to purge",
 		call: `POST /v1/failed:purge  {"filter":{"message":"orders","source":"orders"}`,
 	},
-	{page: "operation?system=relay&id=redrive-1", label: "Cancel", asks: true, done: "Cancelled.", call: "DELETE /v1/operations/redrive-1"},
+	{page: "operation?system=relay&id=redrive-1", label: "Cancel the operation", asks: true, done: "Cancelled.", call: "DELETE /v1/operations/redrive-1"},
 
 	{
 		page: "feed", label: "Retry the failed items of all that match", asks: true, done: "Began to retry the failed items of partitions: 1 object.",

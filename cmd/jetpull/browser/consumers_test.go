@@ -51,7 +51,7 @@ func TestConsumers(t *testing.T) {
 	b.eventually("That is 5 consumers at this moment: ORDERS/billing,", "This cannot be undone.")
 	b.audit()
 	b.shoot("consumers-delete")
-	b.press("Cancel")
+	b.press("Go back")
 	b.eventually("5 consumers")
 
 	// The filter is in the URL, and the list follows it as one types.

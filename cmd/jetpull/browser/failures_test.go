@@ -279,8 +279,8 @@ func TestFailures(t *testing.T) {
 	fillField(b, "rate", "1")
 	b.press("Purge all that match")
 	b.eventually("Began to purge 8 dead jobs of the broker.", "Running")
-	b.press("Cancel…")
-	b.press("Cancel")
+	b.press("Cancel the operation…")
+	b.press("Cancel the operation")
 	b.eventually("Cancelled:")
 
 	// The failures of a system that does not answer are not known. Those of the other are shown, and can be acted on.

@@ -98,3 +98,13 @@ func TestHeading(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// The button that carries out an action and the one that does not never have the same word.
+func TestQuestion(t *testing.T) {
+	var b strings.Builder
+	layout := &Layout{Page: &Page{Title: "1"}, Path: "operation?id=1", Confirm: &Action{Name: "cancel", Label: "Cancel the operation", Confirm: "Cancel it."}}
+	require.NoError(t, Render(&b, layout))
+	require.Contains(t, b.String(), "<button>Cancel the operation</button>")
+	require.Contains(t, b.String(), `href="operation?id=1">Go back</a>`)
+	require.NotContains(t, b.String(), ">Cancel<")
+}
