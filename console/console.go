@@ -136,8 +136,8 @@ func Handler(cfg Config) *Console {
 		summaries = append(summaries, consumers)
 		c.add("Consumers", "consumers", consumers.Pages())
 		c.add("Partitions", "sets", page.NewPartitions(cfg.NATS, consumers).Pages())
-		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS).Pages())
-		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner)
+		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner, consumers)
+		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS, consumers, letters).Pages())
 		summaries = append(summaries, letters)
 		c.add("Dead letters", "deadletters", letters.Pages())
 	}

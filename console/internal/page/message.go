@@ -111,9 +111,9 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 		part.Actions = []view.Action{m.copyAction(stream, one)}
 	}
 	page := &view.Page{
-		Nav: "streams", Title: "Message " + seq, Static: true,
+		Nav: "streams", Title: "Message " + seq, Static: !r.Query.Has("outcome"),
 		Crumbs: []view.Link{{Text: "Messages", Href: "streams"}, {Text: stream, Href: link("messages", "stream", stream, "seq", seq)}},
-		Parts:  []view.Part{part},
+		Parts:  []view.Part{part, *m.fates(ctx, one, stream)},
 	}
 	if len(one.Header) > 0 && r.Payloads {
 		page.Parts = append(page.Parts, headersPart(one.Header))

@@ -41,13 +41,15 @@ type MessageSource interface {
 
 // Messages are the pages of the streams and their messages.
 type Messages struct {
-	source MessageSource
-	latest *sample.Latest[[]*jetstream.StreamInfo]
+	source    MessageSource
+	latest    *sample.Latest[[]*jetstream.StreamInfo]
+	consumers *Consumers
+	letters   *DeadLetters
 }
 
-// NewMessages makes the pages, and has the sampler ask their source.
-func NewMessages(s *sample.Sampler, source MessageSource) *Messages {
-	return &Messages{source: source, latest: sample.Add(s, source.Streams)}
+// NewMessages makes the pages, and has the sampler ask their source. The page of a message states what its consumers have done with it.
+func NewMessages(s *sample.Sampler, source MessageSource, consumers *Consumers, letters *DeadLetters) *Messages {
+	return &Messages{source: source, latest: sample.Add(s, source.Streams), consumers: consumers, letters: letters}
 }
 
 // Pages are the functions of the pages by their paths.

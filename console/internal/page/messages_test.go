@@ -2,8 +2,10 @@ package page
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"slices"
 	"strconv"
@@ -14,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -21,6 +24,27 @@ import (
 type reader struct {
 	t     *testing.T
 	pages *Messages
+}
+
+// newReader has the pages of an account with some consumers.
+func newReader(t *testing.T, source *storedStream, consumers ...*jetstream.ConsumerInfo) reader {
+	s := sample.New()
+	t.Cleanup(s.Close)
+	runner := NewRunner(slog.New(slog.DiscardHandler))
+	all := NewConsumers(s, listed{all: consumers}, runner)
+	return reader{t, NewMessages(s, source, all, NewDeadLetters(s, source, runner, all))}
+}
+
+// listed are consumers that do not change.
+type listed struct {
+	ConsumerSource
+	all []*jetstream.ConsumerInfo
+}
+
+func (l listed) Consumers(context.Context) ([]*jetstream.ConsumerInfo, error) { return l.all, nil }
+
+func (l listed) StoredAfter(context.Context, *jetstream.ConsumerInfo, uint64) (time.Time, error) {
+	return time.Now(), nil
 }
 
 func (r reader) open(q url.Values) *view.Page {
@@ -57,7 +81,7 @@ func (r reader) walk(q url.Values, link func(*view.List) url.Values) (all []int,
 // All messages of a stream with gaps are on its pages, once, newest first, and back again.
 func TestMessagesWithGaps(t *testing.T) {
 	source := newStream("KV_users", "$KV.users.>")
-	r := reader{t, &Messages{source: source}}
+	r := newReader(t, source)
 	source.store(9000, jetstream.RawStreamMsg{Subject: "$KV.users.a"})
 	kept := func(m *jetstream.RawStreamMsg) bool {
 		return m.Sequence%500 == 0 || m.Sequence > 8100 && m.Sequence < 8130
@@ -93,7 +117,7 @@ func TestMessagesWithGaps(t *testing.T) {
 
 func TestSearchMessages(t *testing.T) {
 	source := newStream("ORDERS", "orders.>")
-	r := reader{t, &Messages{source: source}}
+	r := newReader(t, source)
 	for i := range 30 {
 		source.store(1000, jetstream.RawStreamMsg{Subject: "orders.new", Data: []byte("nothing")})
 		source.store(1, jetstream.RawStreamMsg{
@@ -136,7 +160,7 @@ func TestSearchMessages(t *testing.T) {
 
 func TestMessagesOfATime(t *testing.T) {
 	source := newStream("ORDERS", "orders.>")
-	r := reader{t, &Messages{source: source}}
+	r := newReader(t, source)
 	source.store(300, jetstream.RawStreamMsg{Subject: "orders.new"})
 	begun := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i, m := range source.all {
