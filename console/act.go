@@ -57,6 +57,13 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 		c.write(w, r, http.StatusOK, l)
 		return
 	}
+	if word := r.PostForm.Get("word"); word != action.Word && action.Word != "" {
+		c.fail(w, r, l, &page.Problem{
+			Status: http.StatusBadRequest, Text: "Nothing was changed: the word to confirm this is " + strconv.Quote(action.Word) + ", not " +
+				strconv.Quote(word) + ".", Fix: "Go back, and type it.",
+		})
+		return
+	}
 	// A browser that goes away does not end an action halfway.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actionTimeout)
 	defer cancel()

@@ -95,3 +95,35 @@ func TestAllThatMatch(t *testing.T) {
 		}
 	})
 }
+
+// failed is a relay with a failed message.
+type failed struct{ begun atomic.Int64 }
+
+func (f *failed) Call(_ context.Context, method, _ string, _, answer any) error {
+	if method == http.MethodPost {
+		f.begun.Add(1)
+	}
+	return json.Unmarshal([]byte(`{"items":[{"id":"1"}]}`), answer)
+}
+
+// Nobody purges all without a filter, or without typing the word.
+func TestPurgeAllNeedsAFilterAndAWord(t *testing.T) {
+	relay := &failed{}
+	c := Handler(Config{Relay: relay, Log: slog.New(slog.DiscardHandler)})
+	defer c.Close()
+	post := func(page, word string) *httptest.ResponseRecorder {
+		form := url.Values{"do": {"purge-all"}, "word": {word}}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+page, strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		answer := httptest.NewRecorder()
+		c.ServeHTTP(answer, r)
+		return answer
+	}
+	require.Equal(t, http.StatusConflict, post("failed", "purge").Code, "there is no filter")
+	wrong := post("failed?receiver=billing", "")
+	require.Equal(t, http.StatusBadRequest, wrong.Code)
+	require.Contains(t, wrong.Body.String(), "Nothing was changed: the word to confirm this is")
+	require.Zero(t, relay.begun.Load())
+	require.Equal(t, http.StatusSeeOther, post("failed?receiver=billing", "purge").Code)
+	require.EqualValues(t, 1, relay.begun.Load())
+}

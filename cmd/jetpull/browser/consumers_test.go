@@ -47,6 +47,8 @@ func TestConsumers(t *testing.T) {
 	b.eventually("31")
 
 	// The dry run of an action on all states their number.
+	b.gone("Delete all that match")
+	b.open("consumers?stream=ORDERS")
 	b.press("Delete all that match…")
 	b.eventually("That is 5 consumers at this moment: ORDERS/billing,", "This cannot be undone.")
 	b.audit()

@@ -168,7 +168,7 @@ func (f *fakeNATS) PartitionSets(_ context.Context, name string) ([]console.Part
 func (f *fakeNATS) Inbox() string { return nats.InboxPrefix }
 
 func (f *fakeNATS) Publish(_ context.Context, m *nats.Msg) (string, uint64, error) {
-	return "S", 1, f.change("publish", m.Subject)
+	return f.streams[0].Config.Name, 1, f.change("publish", m.Subject)
 }
 
 func (f *fakeNATS) DeleteMessage(_ context.Context, _ string, seq uint64) error {

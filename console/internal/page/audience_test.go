@@ -105,4 +105,12 @@ func TestFates(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{"done": "acknowledged", "busy": "delivered, perhaps not acknowledged", "late": "waits", "failed": "given up"}, fates)
 	require.Equal(t, "4 consumers of this subject", page.Parts[1].List.Found)
+
+	gone := url.Values{"stream": {"ORDERS"}, "seq": {"99"}}
+	_, err = r.pages.message(t.Context(), Request{Query: gone, Now: time.Now()})
+	require.ErrorContains(t, err, "does not have this message any more")
+	gone.Set("outcome", "1")
+	page, err = r.pages.message(t.Context(), Request{Query: gone, Now: time.Now()})
+	require.NoError(t, err, "a worker of a work queue was faster than the page")
+	require.Contains(t, page.Parts[0].Problem, "It was acknowledged")
 }

@@ -206,6 +206,9 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	if len(found) > 0 {
 		part.Actions = d.allActions(info, f)
+		if f == (letterFilter{Stream: f.Stream}) {
+			part.Actions, part.Lines = part.Actions[:1], []string{"To purge many, set a filter first."}
+		}
 	}
 	page.Filter = &view.Filter{Path: "deadletters", Fields: []view.Field{
 		{Name: "stream", Label: "Stored in", Value: f.Stream, Options: options},
@@ -314,7 +317,7 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 			Fields: []view.Field{onlyField, otherSubject, rateField},
 		},
 		{
-			Name: "purge-all", Label: "Purge all that match", Target: f.words(), Do: begin(kindPurge), Danger: true,
+			Name: "purge-all", Label: "Purge all that match", Target: f.words(), Do: begin(kindPurge), Danger: true, Word: "purge",
 			Preview: func(ctx context.Context, _ url.Values) string {
 				return count(ctx, func(context.Context, *jetstream.RawStreamMsg) error { return nil })
 			},

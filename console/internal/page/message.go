@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -69,6 +70,12 @@ func read(ctx context.Context, source MessageSource, r *Request) (*jetstream.Str
 // message shows one message.
 func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 	info, one, err := read(ctx, m.source, &r)
+	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusNotFound && r.Query.Has("outcome") {
+		// After a requeue, the message may have been handled before its page is open.
+		return &view.Page{Nav: "streams", Title: "Message " + r.Query.Get("seq"), Crumbs: []view.Link{{Text: "Messages", Href: "streams"}}, Parts: []view.Part{{
+			ID: "message", Problem: p.Text + " " + p.Fix,
+		}}}, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -234,7 +234,9 @@ type Action struct {
 	Preview func(ctx context.Context, form url.Values) string
 	// Danger marks an action that cannot be undone.
 	Danger bool
-	Do     func(ctx context.Context, form url.Values) (Outcome, error)
+	// Word is what a user has to type before the action is carried out; empty: nothing.
+	Word string
+	Do   func(ctx context.Context, form url.Values) (Outcome, error)
 }
 
 // Filled is the action with what a user has typed in its fields.
