@@ -102,6 +102,7 @@ type Console struct {
 	nav      []view.NavLink
 	sessions *sessions
 	actions  *actionLog
+	marks    *page.Marks
 	renders  renders
 	static   map[string]asset
 	version  string
@@ -110,7 +111,7 @@ type Console struct {
 
 // Handler returns a console. It samples its sources for the charts until Close.
 func Handler(cfg Config) *Console {
-	c := &Console{cfg: cfg, log: cfg.Log, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog()}
+	c := &Console{cfg: cfg, log: cfg.Log, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog(), marks: page.NewMarks()}
 	if c.log == nil {
 		c.log = slog.Default()
 	}
@@ -136,7 +137,7 @@ func Handler(cfg Config) *Console {
 		summaries = append(summaries, consumers)
 		c.add("Consumers", "consumers", consumers.Pages())
 		c.add("Partitions", "sets", page.NewPartitions(cfg.NATS, consumers).Pages())
-		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner, consumers)
+		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner, consumers, c.marks)
 		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS, consumers, letters).Pages())
 		summaries = append(summaries, letters)
 		c.add("Dead letters", "deadletters", letters.Pages())

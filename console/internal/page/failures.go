@@ -205,7 +205,7 @@ func (f *Failures) others(ctx context.Context) (facts []view.Fact) {
 	if f.letters != nil {
 		fact := view.Fact{Name: "Dead letters", Value: notKnown("NATS")}
 		if s := f.letters.latest.Fresh(ctx); s.Err == nil && !s.At.IsZero() {
-			fact.Value = leads(lettersValue(letters(s.Value)), "deadletters")
+			fact.Value = leads(lettersValue(f.letters.letters(s.Value)), "deadletters")
 		}
 		facts = append(facts, fact)
 	}
