@@ -102,6 +102,7 @@ type Console struct {
 	nav      []view.NavLink
 	sessions *sessions
 	actions  *actionLog
+	marks    *page.Marks
 	renders  renders
 	static   map[string]asset
 	version  string
@@ -110,7 +111,7 @@ type Console struct {
 
 // Handler returns a console. It samples its sources for the charts until Close.
 func Handler(cfg Config) *Console {
-	c := &Console{cfg: cfg, log: cfg.Log, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog()}
+	c := &Console{cfg: cfg, log: cfg.Log, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog(), marks: page.NewMarks()}
 	if c.log == nil {
 		c.log = slog.Default()
 	}
@@ -135,9 +136,9 @@ func Handler(cfg Config) *Console {
 		consumers := page.NewConsumers(c.sampler, cfg.NATS, runner)
 		summaries = append(summaries, consumers)
 		c.add("Consumers", "consumers", consumers.Pages())
-		c.add("Partitions", "sets", page.NewPartitions(cfg.NATS).Pages())
-		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS).Pages())
-		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner)
+		c.add("Partitions", "sets", page.NewPartitions(cfg.NATS, consumers).Pages())
+		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner, consumers, c.marks)
+		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS, consumers, letters).Pages())
 		summaries = append(summaries, letters)
 		c.add("Dead letters", "deadletters", letters.Pages())
 	}
@@ -324,8 +325,10 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u
 		return
 	}
 	l.Page = p
-	if id, err := strconv.Atoi(r.URL.Query().Get("did")); err == nil {
+	if did, err := r.Cookie(didCookie(r, "", 0).Name); err == nil {
+		id, _ := strconv.Atoi(did.Value) // there is no action 0
 		l.Did = c.actions.get(id)
+		http.SetCookie(w, didCookie(r, "", -1))
 	}
 	if name := r.URL.Query().Get("do"); name != "" {
 		l.Confirm = p.Action(name)

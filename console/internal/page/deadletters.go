@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -17,40 +18,30 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
-	"github.com/jetpull/jetpull/internal/deadletter"
 	"github.com/jetpull/jetpull/internal/requeue"
-	"github.com/jetpull/jetpull/internal/systems"
-)
-
-const (
-	// letterWindow is how many messages are read at once, and maxScanned how many a page or a preview reads.
-	letterWindow = 500
-	maxScanned   = 10_000
-	// scanTime bounds the search of a page.
-	scanTime = 1500 * time.Millisecond
 )
 
 // DeadLetters are the pages of the messages that Consume has given up. They are messages of a stream, with headers that state
 // where they come from and why.
 type DeadLetters struct {
 	source MessageSource
-	latest *sample.Latest[[]*jetstream.StreamInfo]
+	latest *sample.Latest[[]letterStream]
 	runner *Runner
-	// known is whether a stream has dead letters, by its last message. Only the sampler's goroutine uses it.
-	known map[string]lastMessage
+	// consumers are those that get a message again.
+	consumers *Consumers
+	marks     *Marks
+	// known are all streams, by name. Only the sampler's goroutine uses it.
+	known map[string]letterStream
 
 	mu       sync.Mutex
 	searched map[string]letterPage // the last searches, by filter and begin
 }
 
-type lastMessage struct {
-	seq  uint64
-	dead bool
-}
-
 // NewDeadLetters makes the pages. The sampler looks for streams with dead letters, and the runner runs operations on many of them.
-func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *Runner) *DeadLetters {
-	d := &DeadLetters{source: source, runner: runner, known: map[string]lastMessage{}, searched: map[string]letterPage{}}
+func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *Runner, consumers *Consumers,
+	marks *Marks,
+) *DeadLetters {
+	d := &DeadLetters{source: source, runner: runner, consumers: consumers, marks: marks, searched: map[string]letterPage{}}
 	d.addKinds()
 	d.latest = sample.Add(s, d.ask)
 	return d
@@ -59,37 +50,6 @@ func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *Runner) *De
 // Pages are the functions of the pages by their paths.
 func (d *DeadLetters) Pages() map[string]Func {
 	return map[string]Func{"deadletters": d.list, "deadletter": d.one}
-}
-
-// ask finds the streams whose last message is a dead letter, or an advisory that becomes one.
-func (d *DeadLetters) ask(ctx context.Context) ([]*jetstream.StreamInfo, error) {
-	all, err := d.source.Streams(ctx)
-	if err != nil {
-		return nil, err
-	}
-	const readsAtOnce = 32
-	reads := 0
-	var found []*jetstream.StreamInfo
-	for _, info := range all {
-		name := info.Config.Name
-		if systems.OfStream(name, info.Config.Subjects) != "" {
-			continue
-		}
-		last, ok := d.known[name]
-		if info.State.Msgs > 0 && (!ok || last.seq != info.State.LastSeq) && reads < readsAtOnce {
-			reads++
-			m, err := d.source.Messages(ctx, info, info.State.LastSeq, ">", 1)
-			// If the last message was deleted, or the request failed, the previous value stays.
-			if err == nil && len(m) == 1 {
-				last = lastMessage{info.State.LastSeq, isDeadLetter(m[0]) || strings.HasPrefix(m[0].Subject, deadletter.Advisories)}
-				d.known[name] = last
-			}
-		}
-		if last.dead {
-			found = append(found, info)
-		}
-	}
-	return found, nil
 }
 
 func isDeadLetter(m *jetstream.RawStreamMsg) bool {
@@ -107,6 +67,8 @@ type letterFilter struct {
 	// Last is the last sequence that an operation is for, and Subject where it publishes to; empty: the subject that the message had.
 	Last    uint64 `json:",omitempty"`
 	Subject string `json:",omitempty"`
+	// Own publishes to a subject that only the consumer gets that gave the message up.
+	Own bool `json:",omitempty"`
 }
 
 func parseLetterFilter(q url.Values) (f letterFilter, err error) {
@@ -127,6 +89,12 @@ func (f *letterFilter) fits(m *jetstream.RawStreamMsg) bool {
 		contains(f.Reason, h.Get(jetpull.HeaderDeadReason)) && (f.Since.IsZero() || !m.Time.Before(f.Since)) && (f.Until.IsZero() || m.Time.Before(f.Until))
 }
 
+// to is the selection of an operation with the target of its form.
+func (f letterFilter) to(form url.Values) letterFilter {
+	f.Subject, f.Own = strings.TrimSpace(form.Get("subject")), form.Get("only") == "own"
+	return f
+}
+
 // words describe the filter in the list of operations.
 func (f *letterFilter) words() string {
 	text := "dead letters of " + f.Stream
@@ -144,52 +112,6 @@ func (f *letterFilter) words() string {
 	return text
 }
 
-// scan reads backwards from a sequence until it has n that fit. It stops before, with more, at maxScanned messages or scanTime. Next
-// is the sequence that the search continues at; 0: it has reached the begin.
-func (d *DeadLetters) scan(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64, n int) (found []*jetstream.RawStreamMsg,
-	next uint64, err error,
-) {
-	begun, scanned := time.Now(), 0
-	for high := from; high >= max(1, info.State.FirstSeq); {
-		if scanned >= maxScanned || time.Since(begun) > scanTime {
-			return found, high, nil
-		}
-		low := max(1, info.State.FirstSeq)
-		if high-low >= letterWindow {
-			low = high - letterWindow + 1
-		}
-		window, err := d.between(ctx, info, low, high)
-		if err != nil {
-			return found, high, err
-		}
-		scanned += int(high-low) + 1
-		for _, m := range slices.Backward(window) {
-			if m.Sequence > high || !f.fits(m) {
-				continue
-			}
-			if len(found) == n {
-				return found, m.Sequence, nil
-			}
-			found = append(found, m)
-		}
-		high = low - 1
-	}
-	return found, 0, nil
-}
-
-// between reads the messages of a range of sequences. An answer may end early where payloads are large.
-func (d *DeadLetters) between(ctx context.Context, info *jetstream.StreamInfo, low, high uint64) (all []*jetstream.RawStreamMsg, err error) {
-	for low <= high {
-		some, err := d.source.Messages(ctx, info, low, ">", int(high-low)+1)
-		if err != nil || len(some) == 0 {
-			return all, err
-		}
-		all = append(all, some...)
-		low = some[len(some)-1].Sequence + 1
-	}
-	return all, nil
-}
-
 // letterPage is what a search has found. An open page searches again only when the stream has changed.
 type letterPage struct {
 	state string
@@ -197,8 +119,8 @@ type letterPage struct {
 	next  uint64
 }
 
-// search is scan with a memory of the last searches.
-func (d *DeadLetters) search(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64) ([]*jetstream.RawStreamMsg, uint64,
+// remembered is a search with a memory of the last ones.
+func (d *DeadLetters) remembered(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64) ([]*jetstream.RawStreamMsg, uint64,
 	error,
 ) {
 	key := fmt.Sprintf("%+v %d", *f, from)
@@ -209,7 +131,8 @@ func (d *DeadLetters) search(ctx context.Context, info *jetstream.StreamInfo, f 
 	if last.state == state {
 		return last.found, last.next, nil
 	}
-	found, next, err := d.scan(ctx, info, f, from, pageSize)
+	look := search{source: d.source, info: info, most: maxScanned, atOnce: letterWindow}
+	found, next, _, err := look.find(ctx, from, pageSize, f.fits)
 	if err != nil {
 		return found, next, err
 	}
@@ -237,10 +160,9 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 		return nil, err
 	}
 	options := []view.Option{}
-	for _, info := range s.Value {
+	for _, one := range s.Value {
 		options = append(options, view.Option{
-			Value: info.Config.Name,
-			Text:  fmt.Sprintf("%s (%s)", info.Config.Name, view.Count(info.State.Msgs, "message")),
+			Value: one.Config.Name, Text: fmt.Sprintf("%s (%s)", one.Config.Name, view.Bounded(len(one.letters), one.next > 0, "dead letter")),
 		})
 	}
 	page := &view.Page{Nav: "deadletters", Title: "Dead letters"}
@@ -248,16 +170,21 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	if f.Stream == "" && len(s.Value) > 0 {
 		f.Stream = s.Value[0].Config.Name
 	}
-	i := slices.IndexFunc(s.Value, func(info *jetstream.StreamInfo) bool { return info.Config.Name == f.Stream })
-	if i < 0 {
-		if f.Stream != "" && !s.At.IsZero() {
-			part.Problem, part.ProblemTone = fmt.Sprintf("The last message of stream %s is no dead letter, or there is no such stream.", f.Stream), view.Warn
-		}
+	if f.Stream == "" {
+		st := d.letters(s.Value).Of()
+		part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 		part.List = &view.List{Found: view.Bounded(0, false, "dead letter"), Empty: lettersEmpty}
 		page.Parts = []view.Part{part}
 		return page, nil
 	}
-	info := s.Value[i]
+	i := slices.IndexFunc(s.Value, func(one letterStream) bool { return one.Config.Name == f.Stream })
+	if i < 0 {
+		options = append(options, view.Option{Value: f.Stream, Text: f.Stream})
+	}
+	info, err := d.source.Stream(ctx, f.Stream)
+	if err != nil {
+		return nil, streamError(f.Stream, err)
+	}
 	from, err := parseSequence(q.Get("before"))
 	if err != nil {
 		return nil, err
@@ -265,16 +192,31 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	if from == 0 || from > info.State.LastSeq {
 		from = info.State.LastSeq
 	}
-	found, next, err := d.search(ctx, info, &f, from)
+	found, next, err := d.remembered(ctx, info, &f, from)
 	if err != nil {
 		part.Problem, part.ProblemTone = "The list ends early, since the server did not answer in time: "+err.Error(), view.Warn
 	}
-	part.List = d.letters(q, info, &f, found, next)
+	total := "in stream " + f.Stream
+	if i >= 0 {
+		one := s.Value[i : i+1]
+		st := d.letters(one).Of()
+		part.Problem, part.ProblemTone = cmp.Or(part.Problem, st.Sentence), cmp.Or(part.ProblemTone, st.Level.Tone())
+		total = view.Bounded(len(one[0].letters), one[0].next > 0, "dead letter") + " " + total
+	}
+	part.List = d.rows(q, &f, total, found, next)
 	if from < info.State.LastSeq {
 		part.List.Previous = with(q, "before", "")
 	}
+	if one := d.mark(info); one.By != "" {
+		part.Lines = append(part.Lines, one.words())
+	}
 	if len(found) > 0 {
 		part.Actions = d.allActions(info, f)
+		if f == (letterFilter{Stream: f.Stream}) {
+			part.Actions, part.Lines = part.Actions[:1], append(part.Lines, "To purge many, set a filter first.")
+		}
+		shown := look{Object: "dead letters of " + f.Stream, Sequence: info.State.LastSeq, Created: info.Created}
+		part.Actions = append(part.Actions, d.marks.action(shown, r.Now))
 	}
 	page.Filter = &view.Filter{Path: "deadletters", Fields: []view.Field{
 		{Name: "stream", Label: "Stored in", Value: f.Stream, Options: options},
@@ -288,10 +230,9 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-func (d *DeadLetters) letters(q url.Values, info *jetstream.StreamInfo, f *letterFilter, found []*jetstream.RawStreamMsg, next uint64) *view.List {
+func (d *DeadLetters) rows(q url.Values, f *letterFilter, total string, found []*jetstream.RawStreamMsg, next uint64) *view.List {
 	list := &view.List{
-		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s in stream %s", view.Bounded(len(found), false, "dead letter"),
-			view.Count(info.State.Msgs, "message"), f.Stream),
+		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s", view.Bounded(len(found), false, "dead letter"), total),
 		Empty: "No dead letter matches this filter.",
 		Columns: []view.Column{
 			{Title: "Given up", Number: true},
@@ -341,16 +282,30 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 		return "That is " + view.Bounded(n, more, "dead letter") + " at this moment. Nothing has been changed yet."
 	}
 	subjects := func(ctx context.Context, form url.Values) string {
-		rule, tally, to := d.rule(), requeue.Tally{}, strings.TrimSpace(form.Get("subject"))
+		f := f.to(form)
+		rule, tally := d.rule(), requeue.Tally{}
+		all, known := d.consumers.audience(ctx)
+		reached := map[string]*consumer{}
 		text := count(ctx, func(ctx context.Context, m *jetstream.RawStreamMsg) error {
-			_, err := again(ctx, rule, f.Stream, m, to)
+			published, err := d.again(ctx, rule, f, m)
 			if _, refused := errors.AsType[requeue.Refusal](err); err != nil && !refused {
 				return err
 			}
-			tally.Add(cmp.Or(to, m.Header.Get(jetpull.HeaderDeadSubject)), err)
+			subject := cmp.Or(f.Subject, m.Header.Get(jetpull.HeaderDeadSubject))
+			if err == nil {
+				subject = published.Subject
+				for _, one := range who(all, m.Header.Get(jetpull.HeaderDeadStream), subject) {
+					reached[one.key] = one
+				}
+			}
+			tally.Add(subject, err)
 			return nil
 		})
-		return text + " Published to: " + tally.String() + "."
+		text += " Published to: " + tally.String() + ". "
+		if f.Subject != "" {
+			return text + "The consumers of that subject get them."
+		}
+		return text + names(slices.SortedFunc(maps.Values(reached), consumerOrders["stream"]), known)
 	}
 	begin := func(kind string) func(context.Context, url.Values) (view.Outcome, error) {
 		return func(ctx context.Context, form url.Values) (view.Outcome, error) {
@@ -358,8 +313,7 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 			if err != nil {
 				return view.Outcome{}, err
 			}
-			f := f
-			f.Subject = strings.TrimSpace(form.Get("subject"))
+			f := f.to(form)
 			return d.runner.begin(ctx, kind, f.words(), f, rate)
 		}
 	}
@@ -368,10 +322,10 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 			Name: "requeue-all", Label: "Requeue all that match", Target: f.words(), Preview: subjects, Do: begin(kindRequeue),
 			Confirm: "Requeue all " + f.words() + ": each is published to the subject that it had, and then deleted here. " +
 				"What the stream of its origin does not take stays here. The operation runs in the background, and can be cancelled.",
-			Fields: []view.Field{otherSubject, rateField},
+			Fields: []view.Field{onlyField, otherSubject, rateField},
 		},
 		{
-			Name: "purge-all", Label: "Purge all that match", Target: f.words(), Do: begin(kindPurge), Danger: true,
+			Name: "purge-all", Label: "Purge all that match", Target: f.words(), Do: begin(kindPurge), Danger: true, Word: "purge",
 			Preview: func(ctx context.Context, _ url.Values) string {
 				return count(ctx, func(context.Context, *jetstream.RawStreamMsg) error { return nil })
 			},
