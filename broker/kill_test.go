@@ -169,7 +169,9 @@ func (h *holder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // deliveredJobs counts the delivered jobs of a consumer.
-func deliveredJobs(t testing.TB, n *Node, consumer string) int { return jobCounts(t, n, consumer)[domain.Delivered] }
+func deliveredJobs(t testing.TB, n *Node, consumer string) int {
+	return jobCounts(t, n, consumer)[domain.Delivered]
+}
 
 // jobCounts is how many jobs of a consumer are in each state.
 func jobCounts(t testing.TB, n *Node, consumer string) map[domain.JobStatus]int {
