@@ -30,7 +30,8 @@ type Store struct {
 // StoreOption changes how a Store is opened.
 type StoreOption func(*Store)
 
-// NoMigrate leaves the tables unchanged. By default they are created, and migrated to this version of the package.
+// NoMigrate leaves the tables unchanged. By default they are created, and migrated to this version of the package. Either way, tables of a later
+// version are refused.
 func NoMigrate() StoreOption { return func(s *Store) { s.migrate = false } }
 
 // PublishWakeups publishes the ID of each partition that this Store changes to [WakeupSubject], after the commit, for watchers with [Wakeups].
@@ -87,10 +88,14 @@ func newStore(ctx context.Context, tables *sqlstore.Store, opts []StoreOption) (
 			_ = s.publish.Publish(WakeupSubject, []byte(partition))
 		})
 	}
+	var err error
 	if s.migrate {
-		if err := s.Migrate(ctx); err != nil {
-			return nil, err
-		}
+		err = s.Migrate(ctx)
+	} else {
+		_, err = tables.Missing(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return s, nil
 }
