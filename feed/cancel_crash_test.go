@@ -68,7 +68,7 @@ func (f *cancelFault) Save(ctx context.Context, t sqlstore.Terms, results []sqls
 }
 
 // TestCancelUnderKills kills a watcher which is to cancel an attempt. The attempt is cancelled or was not made: if another watcher makes one, the
-// request does not cancel it. What the killed one had is not listed after its lease has ended. Other partitions go on.
+// request does not cancel it. The attempt of the killed one is not listed after its lease has ended. Other partitions go on.
 func TestCancelUnderKills(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []string{killPending, killReported, killBefore, killAfter} {

@@ -88,14 +88,8 @@ func newStore(ctx context.Context, tables *sqlstore.Store, opts []StoreOption) (
 			_ = s.publish.Publish(WakeupSubject, []byte(partition))
 		})
 	}
-	var err error
-	if s.migrate {
-		err = s.Migrate(ctx)
-	} else {
-		_, err = tables.Missing(ctx)
-	}
-	if err != nil {
-		return nil, err
+	if err := s.sql.Migrate(ctx, s.migrate); err != nil {
+		return nil, wrapped(err, "migrate the tables")
 	}
 	return s, nil
 }
@@ -109,5 +103,5 @@ func (s *Store) Close() error {
 // Migrate changes the tables to those of this version of the package. On SQLite and PostgreSQL several processes may call it at the same time;
 // on other databases only one. [Open] and [NewStore] call it unless [NoMigrate] is given.
 func (s *Store) Migrate(ctx context.Context) error {
-	return wrapped(s.sql.Migrate(ctx), "migrate the tables")
+	return wrapped(s.sql.Migrate(ctx, true), "migrate the tables")
 }

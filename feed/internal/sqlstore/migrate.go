@@ -84,10 +84,16 @@ type migration struct {
 func (migration) TableName() string { return "feed_migrations" }
 
 // Migrate brings the tables to this version of the package, in one transaction. Several processes may call it at the same time on
-// SQLite, which has one writer, and PostgreSQL.
-func (s *Store) Migrate(ctx context.Context) error {
-	missing, err := s.Missing(ctx)
-	if err != nil || !missing { // it waits for no lock to find nothing to do
+// SQLite, which has one writer, and PostgreSQL. It only checks that they are of no later version unless apply is set.
+func (s *Store) Migrate(ctx context.Context, apply bool) error {
+	missing := false
+	err := s.Read(ctx, func(db *gorm.DB) (err error) {
+		if missing = !db.Migrator().HasTable(&migration{}); !missing {
+			missing, err = missingOf(db)
+		}
+		return err
+	})
+	if err != nil || !missing || !apply { // it waits for no lock to find nothing to do
 		return err
 	}
 	return s.Transact(ctx, func(tx *gorm.DB) error {
@@ -128,17 +134,6 @@ func (s *Store) Migrate(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-// Missing reports whether a migration is to be applied. Tables of a later version are an error.
-func (s *Store) Missing(ctx context.Context) (missing bool, err error) {
-	err = s.Read(ctx, func(db *gorm.DB) (err error) {
-		if missing = !db.Migrator().HasTable(&migration{}); !missing {
-			missing, err = missingOf(db)
-		}
-		return err
-	})
-	return missing, err
 }
 
 // missingOf reports whether a migration is to be applied. A version that this program does not know is an error: it would not know what a later
