@@ -170,17 +170,24 @@ func (h *holder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // deliveredJobs counts the delivered jobs of a consumer.
 func deliveredJobs(t testing.TB, n *Node, consumer string) int {
+	return jobCounts(t, n, consumer)[domain.Delivered]
+}
+
+// jobCounts is how many jobs of a consumer are in each state.
+func jobCounts(t testing.TB, n *Node, consumer string) map[domain.JobStatus]int {
 	t.Helper()
 	code, body, _ := call(t, n, "GET", "/job-status", nil, "")
 	require.Equal(t, 200, code, body)
-	var counts map[string]map[string][]struct{ Status, Count int }
-	require.NoError(t, json.Unmarshal([]byte(body), &counts))
-	for _, c := range counts["ch"][consumer] {
-		if c.Status == int(domain.Delivered) {
-			return c.Count
-		}
+	var list map[string]map[string][]struct {
+		Status domain.JobStatus
+		Count  int
 	}
-	return 0
+	require.NoError(t, json.Unmarshal([]byte(body), &list))
+	counts := map[domain.JobStatus]int{}
+	for _, c := range list["ch"][consumer] {
+		counts[c.Status] = c.Count
+	}
+	return counts
 }
 
 // A broker process is killed 20 times while its receiver keeps callbacks open. These callbacks are repeated, and most others are

@@ -18,10 +18,8 @@ import (
 
 type operatorEvent struct{ Event, Channel, Consumer, Reason string }
 
-// A paused push consumer gets no callbacks, also after a restart, until it is resumed. The operator's URL is notified, even if
-// the address policy forbids callbacks to it.
-func TestPauseSurvivesARestart(t *testing.T) {
-	url, calls, _ := tallied(t, "")
+// newOperator is an operator's URL, with the events that have arrived.
+func newOperator(t *testing.T) (url string, arrived func() []operatorEvent) {
 	var mu sync.Mutex
 	var received []operatorEvent
 	operator := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -33,9 +31,17 @@ func TestPauseSurvivesARestart(t *testing.T) {
 		defer mu.Unlock()
 		received = append(received, e)
 	}))
-	defer operator.Close()
+	t.Cleanup(operator.Close)
+	return operator.URL, func() []operatorEvent { mu.Lock(); defer mu.Unlock(); return slices.Clone(received) }
+}
+
+// A paused push consumer gets no callbacks, also after a restart, until it is resumed. The operator's URL is notified, even if
+// the address policy forbids callbacks to it.
+func TestPauseSurvivesARestart(t *testing.T) {
+	url, calls, _ := tallied(t, "")
+	operator, arrived := newOperator(t)
 	cfg := testConfig(t)
-	cfg.Breaker.EventURL = operator.URL
+	cfg.Breaker.EventURL = operator
 	n := startNode(t, cfg)
 	putConsumer(t, n, "k", url, nil)
 	putConsumer(t, n, "other", url, nil)
@@ -46,8 +52,7 @@ func TestPauseSurvivesARestart(t *testing.T) {
 	}
 	arrive := func(want ...operatorEvent) {
 		t.Helper()
-		waitUntil(t, func() bool { mu.Lock(); defer mu.Unlock(); return assert.ObjectsAreEqual(want, received) },
-			"the event does not arrive at the operator's URL")
+		waitUntil(t, func() bool { return assert.ObjectsAreEqual(want, arrived()) }, "the event does not arrive at the operator's URL")
 	}
 	post("pause")
 	paused := operatorEvent{"consumer paused", "ch", "k", "operator"}
@@ -69,11 +74,19 @@ func TestPauseSurvivesARestart(t *testing.T) {
 	arrive(paused, operatorEvent{"consumer resumed", "ch", "k", ""})
 }
 
-// A failing receiver opens its circuit breaker, and closes it when it recovers. The dispatching node shows the state.
+// A failing receiver opens its circuit breaker, and closes it when it recovers. The dispatching node shows the state. Each is reported once, with
+// the reason.
 func TestBreakerIsShown(t *testing.T) {
 	t.Run("alone", func(t *testing.T) {
-		n := startNode(t, breakerConfig(testConfig(t)))
-		breakerIsShown(t, n)
+		operator, arrived := newOperator(t)
+		cfg := breakerConfig(testConfig(t))
+		cfg.Breaker.EventURL = operator
+		breakerIsShown(t, startNode(t, cfg))
+		waitUntil(t, func() bool { return len(arrived()) == 2 }, "the events do not arrive")
+		require.Equal(t, []operatorEvent{
+			{"circuit breaker opened", "ch", "k", "too many callbacks failed, the last one with: answered with status 500"},
+			{"circuit breaker closed", "ch", "k", "a callback succeeded"},
+		}, arrived())
 	})
 	t.Run("shared", func(t *testing.T) {
 		srv := servertest.RunServer(t)

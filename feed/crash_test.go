@@ -41,6 +41,8 @@ const (
 	limitedChild = "limited"
 	// crashingChild has MaxCrashes, and a handler that an item ends.
 	crashingChild = "crashing"
+	// hangingChild has a handler that an item keeps until it is cancelled. A fault may follow.
+	hangingChild = "hanging "
 )
 
 // faulty is a Store whose process has a fault when at, which counts the saves that are left before it, is 0. Saves run side by side.
@@ -102,10 +104,17 @@ func child(dsn string) error {
 	if err := note(event{what: "up", partition: "-", item: "-"}); err != nil {
 		return err
 	}
-	if os.Getenv(childFault) == crashingChild {
-		return crashing(ctx, s, note)
+	fault := os.Getenv(childFault)
+	if of, found := strings.CutPrefix(fault, hangingChild); found {
+		return hanging(ctx, s, of, note)
 	}
-	f := &faulty{Store: s.sql, fault: os.Getenv(childFault)}
+	switch fault {
+	case crashingChild:
+		return crashing(ctx, s, note)
+	case killCancel, killDelete:
+		return operator(ctx, s, fault)
+	}
+	f := &faulty{Store: s.sql, fault: fault}
 	f.at.Store(1 + rand.N(int64(3)))
 	opts := append(quick(), Concurrency(crashConcurrency), Lease(crashLease), AutoClose(), MaxPartitions(2))
 	if f.fault == limitedChild {

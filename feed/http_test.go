@@ -91,10 +91,14 @@ func TestHTTPAnswers(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, err, tt.want, tt.name)
-		h := handler{config: newConfig([]WatcherOption{Backoff(func(int) time.Duration { return -1 })})}
+		h := handler{config: newConfig([]WatcherOption{Backoff(func(int) time.Duration { return time.Hour })})}
 		r := h.Failed(&sqlstore.Item{}, err)
 		require.Equal(t, tt.permanent, r.Status == sqlstore.Failed, tt.name)
-		require.Equal(t, max(tt.after, 0), r.Delay, tt.name)
+		want := tt.after
+		if want < 0 && !tt.permanent {
+			want = time.Hour
+		}
+		require.Equal(t, max(want, 0), r.Delay, tt.name)
 	}
 	for u, shown := range map[string]string{
 		"127.0.0.1:80": "127.0.0.1:80", "ftp://h/": "ftp://h/", "http://": "http://…", "://": "…",

@@ -144,5 +144,9 @@ func TestLaterTables(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		require.NoError(t, s.sql.DB.Exec("INSERT INTO feed_migrations (id) VALUES ('9999')").Error)
 		require.ErrorContains(t, s.Migrate(t.Context()), "migration 9999")
+		for _, opts := range [][]StoreOption{nil, {NoMigrate()}} {
+			_, err := NewStore(t.Context(), s.sql.DB, opts...)
+			require.ErrorContains(t, err, "migration 9999")
+		}
 	})
 }

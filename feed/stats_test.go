@@ -41,6 +41,10 @@ func TestBacklog(t *testing.T) {
 		})
 		require.Less(t, b.Oldest, time.Hour)
 		b.Oldest = 0
+		passed, err := s.Items(t.Context(), Query{Partition: "r", Gate: new(1), Status: Available})
+		require.NoError(t, err)
+		require.Len(t, passed, 1, "what is below the gate is listed")
+		require.Equal(t, 1, counts(t, s, "r")[1].Available)
 		require.Equal(t, Backlog{Ready: 2, Delayed: 1, Gated: 2, Passed: 1, Failed: 1, BlockedPartitions: 1}, b)
 	})
 }

@@ -30,7 +30,8 @@ type Store struct {
 // StoreOption changes how a Store is opened.
 type StoreOption func(*Store)
 
-// NoMigrate leaves the tables unchanged. By default they are created, and migrated to this version of the package.
+// NoMigrate leaves the tables unchanged. By default they are created, and migrated to this version of the package. Either way, tables of a later
+// version are refused.
 func NoMigrate() StoreOption { return func(s *Store) { s.migrate = false } }
 
 // PublishWakeups publishes the ID of each partition that this Store changes to [WakeupSubject], after the commit, for watchers with [Wakeups].
@@ -87,10 +88,8 @@ func newStore(ctx context.Context, tables *sqlstore.Store, opts []StoreOption) (
 			_ = s.publish.Publish(WakeupSubject, []byte(partition))
 		})
 	}
-	if s.migrate {
-		if err := s.Migrate(ctx); err != nil {
-			return nil, err
-		}
+	if err := s.sql.Migrate(ctx, s.migrate); err != nil {
+		return nil, wrapped(err, "migrate the tables")
 	}
 	return s, nil
 }
@@ -104,5 +103,5 @@ func (s *Store) Close() error {
 // Migrate changes the tables to those of this version of the package. On SQLite and PostgreSQL several processes may call it at the same time;
 // on other databases only one. [Open] and [NewStore] call it unless [NoMigrate] is given.
 func (s *Store) Migrate(ctx context.Context) error {
-	return wrapped(s.sql.Migrate(ctx), "migrate the tables")
+	return wrapped(s.sql.Migrate(ctx, true), "migrate the tables")
 }

@@ -73,9 +73,11 @@ func TestEventsArrive(t *testing.T) {
 		}, fmt.Sprint("it does not arrive: ", e))
 	}
 	arrives(reportedEvent{Event: "receiver disabled", Receiver: "gone", Reason: "answered 410"})
-	arrives(reportedEvent{Event: "circuit breaker opened", Receiver: "fails"})
+	arrives(reportedEvent{
+		Event: "circuit breaker opened", Receiver: "fails", Reason: `too many POSTs failed, the last one with: answered with status 500: ""`,
+	})
 	up.Store(true)
-	arrives(reportedEvent{Event: "circuit breaker closed", Receiver: "fails"})
+	arrives(reportedEvent{Event: "circuit breaker closed", Receiver: "fails", Reason: "a POST succeeded"})
 	sum, n := 0, 0
 	eventually(t, func() bool {
 		sum, n = 0, 0

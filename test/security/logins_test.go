@@ -1,6 +1,7 @@
 package security
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -53,4 +54,27 @@ func TestFailedLoginsAreLimited(t *testing.T) {
 		require.Contains(t, string(s.ask(t, http.MethodGet, "/metrics", nil, "").body), "\n"+name+"_failed_logins_total 12\n")
 		s.alive(t)
 	}
+}
+
+// A sender that keeps sending a token which is not valid any more makes itself wait, and nobody else.
+func TestAStaleTokenLocksNobodyOut(t *testing.T) {
+	r := newRelay(t, "--admin-max-failed-logins-per-minute", "5")
+	r.client.Transport = &http.Transport{DisableKeepAlives: true}
+	limited := false
+	for range 12 { // a minute may end meanwhile
+		a := r.ask(t, http.MethodPost, "/v1/messages", jsonOf(bearer("stale")), messageOf("shop", "stale"))
+		limited = limited || a.status == http.StatusTooManyRequests
+	}
+	require.True(t, limited)
+	require.Equal(t, http.StatusOK, r.ask(t, http.MethodGet, "/v1/receivers", bearer(adminToken), "").status)
+	require.Equal(t, http.StatusAccepted, r.ask(t, http.MethodPost, "/v1/messages", jsonOf(bearer("token-of-sender")), messageOf("shop", "good")).status)
+}
+
+func messageOf(source, id string) string {
+	return fmt.Sprintf(`{"source_id":%q,"message_id":%q,"receiver":"r","payload":"x"}`, source, id)
+}
+
+func jsonOf(h http.Header) http.Header {
+	h.Set("Content-Type", "application/json")
+	return h
 }

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,6 +147,17 @@ func TestDeadJobWhoseRecordCannotBeRead(t *testing.T) {
 	require.NoError(t, err)
 	listed, _ := s.deadJobs("")
 	require.ElementsMatch(t, []string{"push/a", "push/b", "push/c"}, listed)
+
+	const consumer = "/channel/ch/consumer/push"
+	for _, list := range []string{"/dlq", "/jobs?status=DEAD"} {
+		require.Equal(t, 3, strings.Count(s.expect(200, "", "GET", consumer+list, with(jobTokens, nil), "").body, `"DEAD"`), list)
+	}
+	replayed := s.replay(s.expect(202, "", "POST", consumer+"/replay", nil, `{"Status":"DEAD"}`).header.Get("Location"), "DONE")
+	require.Equal(t, []int{3, 2, 0, 1}, []int{replayed.Count, replayed.Replayed, replayed.Skipped, replayed.Failed})
+	allDead := func() bool { listed, _ = s.deadJobs(""); return len(listed) == 3 }
+	require.Eventually(t, allDead, 10*time.Second, 10*time.Millisecond)
+	s.expect(202, "", "POST", consumer+"/dlq", formType, "requeue=kt")
+	require.Eventually(t, allDead, 10*time.Second, 10*time.Millisecond)
 
 	location := s.expect(202, "", "POST", "/dead-jobs/requeue", nil, `{"Rate":1000}`).header.Get("Location")
 	ended := s.deadEnded(location, "DONE")

@@ -14,9 +14,9 @@ import (
 const replays = "/channel/ch/consumer/pull/replay"
 
 type replayState struct {
-	ID, State, Status        string
-	Count, Replayed, Skipped int
-	Rate                     float64
+	ID, State, Status                string
+	Count, Replayed, Skipped, Failed int
+	Rate                             float64
 }
 
 // replay waits until a replay is in a state.

@@ -89,6 +89,20 @@ func TestDeliveredJobsAreSmall(t *testing.T) {
 	t.Logf("%.2f bytes for a delivered job", float64(bytes)/n)
 }
 
+// The retention of dead jobs counts from the death of the last one, not from the broadcast.
+func TestDeadJobsCountFromTheirDeath(t *testing.T) {
+	x := New()
+	now := time.Now()
+	x.PutConsumer("ch", domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}})
+	x.AddMessage("ch", Entry{Seq: 1, At: now.Add(-30 * 24 * time.Hour).UnixNano()}, "")
+	x.PutRecord(domain.Job{ID: domain.JobID{Seq: 1, Consumer: 1}, Status: domain.Dead, ChangedAt: now.Add(-time.Hour), Revision: 1})
+	finished := func(dead time.Duration) []uint64 {
+		return x.Finished(func(string) bool { return true }, Ages{Before: now.Add(-7 * 24 * time.Hour), DeadBefore: now.Add(-dead)}, 10)
+	}
+	require.Empty(t, finished(24*time.Hour))
+	require.Equal(t, []uint64{1}, finished(30*time.Minute))
+}
+
 // A message stored while the clock was a year ahead delays the pruning of those behind it no longer than any other message.
 func TestFinishedBehindAClockThatWasAhead(t *testing.T) {
 	x := New()

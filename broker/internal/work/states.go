@@ -83,12 +83,15 @@ func (x *Jobs) ChangeDead(ctx context.Context, c domain.Consumer, change func(co
 		}
 		wg.Wait()
 		var failed error
-		for _, err := range errs {
+		for i, err := range errs {
 			switch {
 			case err == nil:
 				count++
-			case !notDead(err):
+			case notDead(err):
+			case errors.Is(err, domain.ErrUnavailable) || ctx.Err() != nil:
 				failed = err
+			default: // its record cannot be decoded
+				x.Log.Warn("a dead job cannot be changed, and is passed over", "job", jobs[i].ID, "error", err)
 			}
 		}
 		if failed != nil {

@@ -84,8 +84,8 @@ type migration struct {
 func (migration) TableName() string { return "feed_migrations" }
 
 // Migrate brings the tables to this version of the package, in one transaction. Several processes may call it at the same time on
-// SQLite, which has one writer, and PostgreSQL.
-func (s *Store) Migrate(ctx context.Context) error {
+// SQLite, which has one writer, and PostgreSQL. It only checks that they are of no later version unless apply is set.
+func (s *Store) Migrate(ctx context.Context, apply bool) error {
 	missing := false
 	err := s.Read(ctx, func(db *gorm.DB) (err error) {
 		if missing = !db.Migrator().HasTable(&migration{}); !missing {
@@ -93,7 +93,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 		}
 		return err
 	})
-	if err != nil || !missing { // it waits for no lock to find nothing to do
+	if err != nil || !missing || !apply { // it waits for no lock to find nothing to do
 		return err
 	}
 	return s.Transact(ctx, func(tx *gorm.DB) error {

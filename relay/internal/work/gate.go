@@ -95,6 +95,7 @@ func (g *receiverGate) pokeLocked() {
 type permit struct {
 	store.Receiver
 	gate.Permit
+	failure string // why the POST failed
 }
 
 // acquire waits until a POST may begin, or this process may not send any more. The caller reports the end of the POST to release.
@@ -159,9 +160,9 @@ func (g *receiverGate) release(p permit, o gate.Outcome) {
 	g.mu.Unlock()
 	switch change {
 	case gate.Opened:
-		g.w.notify(event{Event: eventOpened, Receiver: g.name})
+		g.w.notify(event{Event: eventOpened, Receiver: g.name, Reason: "too many POSTs failed, the last one with: " + p.failure})
 	case gate.Closed:
-		g.w.notify(event{Event: eventClosed, Receiver: g.name})
+		g.w.notify(event{Event: eventClosed, Receiver: g.name, Reason: "a POST succeeded"})
 	case gate.Unchanged:
 	}
 	if pin == "" {

@@ -189,6 +189,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, p permit, event m
 	event = outcome(r, answer, err)
 	event.Now, event.Policy, event.Attempt = t.w.store.Now(), t.w.policy(r, e.Sender), e.Attempt
 	event.Note.Time, event.Note.Duration = at, took
+	p.failure = event.Note.Error
 	seen, pause, gone := judge(answer, err)
 	if gone {
 		t.disable(ctx, r)
