@@ -48,7 +48,7 @@ type Verb struct {
 	Fields                    func(*pflag.FlagSet) // fields of its body
 	Aliases                   []string
 	Run                       func(*Call) error
-	// Replaced says what becomes of secrets that a replace does not give. A verb that is called put, which keeps what is not given, has
+	// Replaced says whether secrets stay that a replace does not give. A verb that is called put, which keeps what is not given, has
 	// such a twin.
 	Replaced string
 	Replace  bool // it is the twin
