@@ -36,6 +36,8 @@ type Config struct {
 	Warnings []string
 	// seeded says that a file has a seed, which may be empty.
 	seeded bool
+	// remoteExport is where a file of the original wants pruned messages archived.
+	remoteExport string
 }
 
 // HTTPConfig configures the listener.
@@ -169,6 +171,10 @@ func (c *Config) Validate() error {
 	if rest, ok := strings.CutPrefix(c.Admin.Token, domain.HashPrefix); ok && !domain.Hashed(c.Admin.Token) {
 		errs = append(errs, fmt.Errorf("[admin] token: behind %s there are %d characters, where 64 hexadecimal digits in lower case are the hash of a "+
 			"token: printf %%s \"$TOKEN\" | sha256sum | cut -d' ' -f1", domain.HashPrefix, len(rest)))
+	}
+	if c.remoteExport != "" && c.Prune.Retention > 0 {
+		errs = append(errs, fmt.Errorf("[prune] remote-export-destination %q: this broker would delete messages without that archive: remove the key, and "+
+			"give a folder as export-path, from which you copy the files; or set message-retention-days to 0, with which nothing is deleted", c.remoteExport))
 	}
 	_, public := httpserve.ParsePublicURL(c.HTTP.PublicURL)
 	named("[http] public-url", public)

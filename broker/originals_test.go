@@ -14,6 +14,7 @@ var originals = []struct {
 	ini      string
 	listener string   // an address other than loopback, which needs a token or to be open
 	warned   []string // parts of warnings, other than those about ignored keys
+	refused  string   // what the broker refuses unless nothing is pruned
 	check    func(t *testing.T, c *Config)
 }{
 	{
@@ -95,9 +96,9 @@ token=test-consumer-token2
 channel=test-channel
 type=wrong
 `,
+		refused: `[prune] remote-export-destination "s3": `,
 		check: func(t *testing.T, c *Config) {
 			require.Equal(t, 250, c.Dispatch.MaxWorkers)
-			require.Equal(t, 4*24*time.Hour, c.Prune.Retention)
 			require.Equal(t, 2401*time.Second, c.HTTP.ReadTimeout)
 			require.Len(t, c.Seed.Consumers, 3)
 			require.Len(t, c.Seed.Skipped, 5)
@@ -199,7 +200,8 @@ export-path=export
 const queueIgnored = "[broker] max-message-queue-size is accepted for compatibility and has no effect: jobs are not read ahead: each is taken " +
 	"from the index when its callback begins"
 
-// The broker starts with every configuration that the original ships, and logs the differences.
+// The broker starts with every configuration that the original ships, and logs the differences. It does not delete messages without the archive
+// that one of them orders.
 func TestConfigurationsOfTheOriginalStart(t *testing.T) {
 	for _, o := range originals {
 		t.Run(o.name, func(t *testing.T) {
@@ -213,6 +215,11 @@ func TestConfigurationsOfTheOriginalStart(t *testing.T) {
 			var c *Config
 			for _, safe := range []map[string]string{{"admin-token": "secret"}, {"http-open": "true"}} {
 				var err error
+				if o.refused != "" {
+					_, err = LoadConfig(Sources{File: file, Flags: safe})
+					require.ErrorContains(t, err, o.refused)
+					safe["prune-message-retention-days"] = "0"
+				}
 				c, err = LoadConfig(Sources{File: file, Flags: safe})
 				require.NoError(t, err)
 				if o.listener != "" {

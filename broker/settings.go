@@ -113,7 +113,7 @@ var schema = service.NewSchema("broker", map[string]string{
 		func(c *Config) *string { return &c.Prune.ExportPath }),
 	service.Text("prune", "export-node-name", "", "first part of the names of exported files, without slashes",
 		func(c *Config) *string { return &c.Prune.NodeName }),
-	ignored("prune", "remote-export-destination", "", "export to a folder and copy it from there"),
+	refusedExport,
 	ignored("prune", "remote-export-url", "", "export to a folder and copy it from there"),
 	ignored("prune", "remote-file-prefix", "", "export to a folder and copy it from there"),
 	ignored("prune", "max-archive-file-size-in-mb", "100", "there is one file for each day"),
@@ -167,6 +167,12 @@ func ignored(section, key, def, why string) Setting {
 		return nil
 	}}
 }
+
+// refusedExport is a key of the original's files that [Config.Validate] refuses while messages are pruned.
+var refusedExport = Setting{Section: "prune", Key: "remote-export-destination", Help: "not here", Ignored: true, Set: func(c *Config, value string) error {
+	c.remoteExport = value
+	return nil
+}}
 
 // anyText accepts every list.
 func anyText([]string) error { return nil }

@@ -199,7 +199,10 @@ func TestGoneDisables(t *testing.T) {
 		require.Equal(t, 3, r.count())
 		require.EqualValues(t, 7, shown()["timeout"])
 		s.want(404, "PATCH", "/v1/receivers/other", adminToken, object{"paused": true})
-		s.want(400, "PATCH", "/v1/receivers/ci", adminToken, object{"timeout": 1})
+		s.want(400, "PATCH", "/v1/receivers/ci", adminToken, object{"timeout": -1})
+		s.want(400, "PATCH", "/v1/receivers/ci", adminToken, object{"timeuot": 1})
+		s.want(200, "PATCH", "/v1/receivers/ci", adminToken, object{"timeout": 0.29})
+		require.InDelta(t, 0.29, s.want(200, "PATCH", "/v1/receivers/ci", adminToken, object{"max_retries": 3})["timeout"], 1e-12)
 	}
 }
 

@@ -95,6 +95,13 @@ func TestBrokerObjects(t *testing.T) {
 	require.Equal(t, "kt http://127.0.0.1:9/ pull order.*,x k", strings.Join([]string{k.Token, k.CallbackURL, k.Type, k.EventTypes, k.Name}, " "),
 		"what was not given stays")
 	require.Equal(t, "3 2.5 false 0", fmt.Sprint(k.Concurrency, k.RateLimit, k.Signed, len(k.Headers)))
+	require.Contains(t, s.file(`{"token":"kt"}`, "consumers", "replace", odd, "k", "--callback-url", "http://127.0.0.1:9/", "--type", "pull"), "kt")
+	k.Concurrency, k.RateLimit, k.EventTypes = 0, 0, ""
+	s.view(&k, "consumers", "get", odd, "k")
+	require.Equal(t, "0 0 ", fmt.Sprint(k.Concurrency, k.RateLimit, " ")+k.EventTypes, "replace keeps nothing")
+	s.want(0, "channels", "put", odd)
+	require.Regexp(t, `a/b \.\. +Odd +2`, s.want(0, "channels", "ls"))
+	require.NotContains(t, s.want(0, "channels", "replace", odd), "Odd")
 	require.Contains(t, s.want(0, "consumers", "pause", odd, "k"), "paused")
 	require.Regexp(t, `a/b \.\. +k +pull +paused +operator`, s.want(0, "consumers", "ls", odd))
 	require.Empty(t, s.want(0, "consumers", "ls", "orders"))
@@ -164,6 +171,32 @@ func TestBrokerPutOverAnotherChange(t *testing.T) {
 	late.fails(1, "somebody else changed it meanwhile", "channels", "put", "orders", "--name", "late")
 	late.fails(1, "somebody else changed it meanwhile", "producers", "rm", "shop")
 	require.NotContains(t, s.want(0, "channels", "ls"), "late")
+}
+
+// A channel with thousands of consumers is deleted in as long as it takes, and the command shows how far that is.
+func TestBrokerDeletionThatTakesLong(t *testing.T) {
+	s := newBrokerShell(t)
+	for i := range 5 {
+		s.want(0, "consumers", "put", "orders", fmt.Sprint("k", i), "--callback-url", "http://127.0.0.1:9/", "--type", "pull")
+	}
+	to, err := url.Parse(s.url)
+	require.NoError(t, err)
+	proxy, looks := httputil.NewSingleHostReverseProxy(to), make(chan struct{}, 100)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/consumers" {
+			looks <- struct{}{}
+		}
+		for range 4 * strings.Count(r.Method, http.MethodDelete) { // until the command has looked again for longer than its --timeout
+			<-looks
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	defer front.Close()
+	slow := &shell{t: t, url: front.URL, command: "broker"}
+	code, _, errOut := slow.do(t.Context(), "", "channels", "rm", "orders", "--force", "--timeout", "2s")
+	require.Equal(t, 0, code, errOut)
+	require.Contains(t, errOut, "consumers deleted: 0 of 5 in ")
+	require.NotContains(t, s.want(0, "channels", "ls"), "orders")
 }
 
 // deadOrders makes dead jobs of n messages, and lets what is tried again pass.

@@ -92,9 +92,12 @@ func TestReceiversCommands(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ci.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"post_endpoint":"http://127.0.0.1:9/y","secrets":["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],"max_retries":1}`), 0o600))
 	out = s.want(0, "receivers", "put", "c/i", "--file", file, "--max-retries", "7")
-	require.Regexp(t, `retry after +5\nmax retries +7\n`, out)
-	require.Regexp(t, `secret count +1\n`, out)
+	require.Regexp(t, `rate limit +200\nwindow size +2.5\nretry after +5\nmax retries +7\n`, out, "what is not given stays")
+	require.Regexp(t, `paused +true\nsecret count +1\n`, out)
 	require.NotContains(t, out, "whsec")
+	out = s.want(0, "receivers", "replace", "c/i", "--post-endpoint", "http://127.0.0.1:9/z")
+	require.Regexp(t, `rate limit +0\nwindow size +1\nretry after +5\nmax retries +5\n`, out, "what is not given has its default")
+	require.Regexp(t, `paused +false\nsecret count +1\n`, out)
 	require.Empty(t, s.want(0, "receivers", "rm", "c/i"))
 	require.NotContains(t, s.want(0, "receivers", "ls"), "c/i")
 	code, _, errOut := s.do(t.Context(), "", "receivers", "show", "c/i")
@@ -117,7 +120,10 @@ func TestSendersCommands(t *testing.T) {
 	require.Regexp(t, `callback endpoint +http://127.0.0.1:9/done\n`, out)
 	require.Regexp(t, `secret count +1\nsources +shop/\nsources +a b, c\n`, out)
 	require.Regexp(t, `s/1 +http://127.0.0.1:9/done +\["shop/","a b, c"\] +1\n`, s.want(0, "senders", "ls"))
-	require.Regexp(t, `secret count +1\nsources\n`, put("", "--sources", ""), "token and secrets stay")
+	require.Regexp(t, `/done\nsecret count +1\nsources\n`, put("", "--sources", ""), "what is not given stays")
+	require.Regexp(t, `callback endpoint +http://127.0.0.1:9/x\nsecret count +1\nsources\n`, put("", "--callback-endpoint", "http://127.0.0.1:9/x"))
+	require.Regexp(t, `secret count +1\nsources +s\n`, s.want(0, "senders", "replace", "s/1", "--sources", "s"), "token and secrets stay")
+	require.Regexp(t, `secret count +1\nsources\n`, put("", "--sources", ""))
 	all := s.want(0, "senders", "show", "s/1", "--json") + s.want(0, "senders", "ls", "--json")
 	const want = `{"name":"s/1","callback_endpoint":"","secret_count":1,"sources":[""]}` + "\n"
 	require.Equal(t, want+want, all)
@@ -190,6 +196,12 @@ func TestSendThatFails(t *testing.T) {
 	s.await("true      closed", "receivers", "ls")
 	s.await("disabled\n", "status", "s", "4")
 	s.await("disabled\n", "receivers", "show", "gone")
+	s.want(0, "receivers", "put", "gone", "--retry-after", "7")
+	s.await("disabled\n", "receivers", "show", "gone")
+	code, out, errOut = s.do(t.Context(), `{"enable":true}`, "receivers", "put", "gone", "--paused", "--file", "-")
+	require.Equal(t, 0, code, errOut)
+	require.Regexp(t, `retry after +7\n`, out)
+	require.Regexp(t, `state disabled +false\n`, s.want(0, "receivers", "show", "gone"))
 	for _, tt := range []struct {
 		code int
 		want string
@@ -251,6 +263,14 @@ func TestTokenFromTheEnvironment(t *testing.T) {
 	t.Setenv(remote.RelayURL, s.url)
 	s.url = ""
 	s.want(0, "receivers", "ls")
+	for adminToken, warned := range map[string]bool{"": true, "sesame": false} { // the token of clients protects nothing
+		var log buffer
+		cmd := relaycmd.New(new(bool))
+		cmd.SetErr(&log)
+		_, stop := listen(t, cmd, "--log-level", "warn", "--admin-token", adminToken)
+		require.NoError(t, stop())
+		require.Equal(t, warned, strings.Contains(log.String(), "JETPULL_RELAY_TOKEN is for the clients of a relay"), log.String())
+	}
 	require.Empty(t, relay.StrayVariables([]string{remote.RelayToken + "=x", remote.RelayURL + "=x"}, remote.RelayURL, remote.RelayToken))
 }
 

@@ -75,8 +75,9 @@ var allowed = map[string]map[string]access{
 	"relay": {
 		"GET /v1/receivers": admins, "GET /v1/receivers/{name}": admins, "PUT /v1/receivers/{name}": admins, "PATCH /v1/receivers/{name}": admins,
 		"DELETE /v1/receivers/{name}": admins,
-		"GET /v1/senders":             admins, "GET /v1/senders/{name}": admins, "PUT /v1/senders/{name}": admins, "DELETE /v1/senders/{name}": admins,
-		"POST /v1/messages": senders, "POST /v1/messages:batch": senders,
+		"GET /v1/senders":             admins, "GET /v1/senders/{name}": admins, "PUT /v1/senders/{name}": admins, "PATCH /v1/senders/{name}": admins,
+		"DELETE /v1/senders/{name}": admins,
+		"POST /v1/messages":         senders, "POST /v1/messages:batch": senders,
 		"GET /v1/messages/{source}/{id}": senders, "GET /v1/messages/{source}/{id}/response": senders,
 		"GET /v1/failed": admins, "POST /v1/failed:redrive": admins, "POST /v1/failed:skip": admins, "POST /v1/failed:purge": admins,
 		"GET /v1/operations": admins, "GET /v1/operations/{id}": admins, "DELETE /v1/operations/{id}": admins, "GET /metrics": admins,

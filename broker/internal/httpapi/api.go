@@ -94,7 +94,7 @@ func New(b *work.Broker, d *directory.Directory, m Messages, opts Options) *API 
 		a.nonces = signature.NewNonces(2*g.Tolerance, noncesMost)
 	}
 	a.frame = httpserve.NewFrame(httpserve.System{
-		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
+		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback, Private: httpserve.AdminToken,
 		Now: b.Now, Observe: b.Metrics.Request, Verify: a.verifyGateway, Redirect: a.withoutSlash, Check: a.check, Describe: describe, Text: true,
 		Quiet: a.saidElsewhere,
 	}, a.routes())

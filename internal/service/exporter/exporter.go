@@ -46,7 +46,7 @@ func Handler(c Config) http.Handler {
 		return nil
 	}
 	return httpserve.NewFrame(httpserve.System{
-		Log: c.Log, Unguarded: c.Valid == nil, Loopback: c.Loopback && c.Valid == nil,
+		Log: c.Log, Unguarded: c.Valid == nil, Loopback: c.Loopback && c.Valid == nil, Private: "set a token",
 		Check: func(_ http.ResponseWriter, r *http.Request, route httpserve.Route) error {
 			token := httpserve.Bearer(r)
 			if route.Access == httpserve.Open || c.Valid == nil || c.Valid(token) {

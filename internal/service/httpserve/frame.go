@@ -34,6 +34,9 @@ func Probed(pattern string, access int, handle Handler) Route {
 // Open is the access of a route that everybody may use.
 const Open = 0
 
+// AdminToken is Private of a system that has these settings.
+const AdminToken = "set [admin] token, and networks to public"
+
 const (
 	healthPattern  = "/healthz"
 	metricsPattern = "/metrics"
@@ -66,6 +69,8 @@ type System struct {
 	// reaches the listener.
 	Unguarded bool
 	Loopback  bool
+	// Private is what to do if requests come through a proxy, so that a listener on loopback is not private.
+	Private string
 	// Verify refuses a request before its route is looked for. Nil: it refuses none.
 	Verify func(r *http.Request) error
 	// Redirect is where else a request belongs, relative to its path. Nil: none does.
@@ -161,7 +166,7 @@ func (f *Frame) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	if f.Loopback && proxied(r.Header) {
 		f.proxied.Do(func() {
-			f.Log.Warn("a request came through a proxy: a listener on loopback is not private then; set [admin] token, and networks to public")
+			f.Log.Warn("a request came through a proxy: a listener on loopback is not private then; " + f.Private)
 		})
 	}
 	rec := &recorder{ResponseWriter: w, now: f.Now}

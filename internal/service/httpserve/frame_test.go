@@ -99,8 +99,11 @@ func TestFrame(t *testing.T) {
 	frame.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/broken", nil))
 	require.Contains(t, log.String(), `level=WARN msg="request failed" requestId=r1 method=GET path=/broken error=broken`)
 
-	system.OpenMetrics = true
+	system.OpenMetrics, system.Loopback, system.Private = true, true, "set a token"
 	w = httptest.NewRecorder()
-	NewFrame(system, routes).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil))
+	scrape := httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil)
+	scrape.Header.Set("X-Forwarded-For", "192.0.2.1")
+	NewFrame(system, routes).ServeHTTP(w, scrape)
+	require.Contains(t, log.String(), "a listener on loopback is not private then; set a token")
 	require.Equal(t, http.StatusNoContent, w.Code)
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -40,6 +41,12 @@ type receiverBody struct {
 	TTL            float64     `json:"ttl"`
 	Secrets        []string    `json:"secrets,omitempty"` // absent: the present ones stay; they are not shown
 	Paused         bool        `json:"paused"`
+}
+
+// receiverPatch is the change of a PATCH.
+type receiverPatch struct {
+	receiverBody
+	Enable bool `json:"enable"` // false: a receiver that answered 410 stays disabled
 }
 
 // defaultReceiver has the defaults of a receiver.
@@ -126,7 +133,7 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 		if !(d.value >= d.least && d.value <= maxSeconds) {
 			return httpserve.BadRequest("%s: %g is not a number of seconds from %g to %d", d.field, d.value, d.least, maxSeconds)
 		}
-		*d.into = time.Duration(d.value * float64(time.Second))
+		*d.into = time.Duration(math.Round(d.value * float64(time.Second))) // a client may write what it has read
 	}
 	r.Order, r.UnknownOutcome = cmp.Or(b.Order, store.OrderNone), cmp.Or(b.UnknownOutcome, store.AtLeastOnce)
 	switch {
@@ -140,46 +147,36 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 		return httpserve.BadRequest("unknown_outcome: %q is neither at_least_once nor at_most_once", b.UnknownOutcome)
 	}
 	r.PostEndpoint, r.StatusEndpoint, r.RateLimit, r.MaxRetries, r.Paused = b.PostEndpoint, b.StatusEndpoint, b.RateLimit, b.MaxRetries, b.Paused
-	r.Disabled, r.Deleted = false, false
+	r.Deleted = false
 	if b.Secrets != nil {
 		r.Secrets = b.Secrets
 	}
 	return nil
 }
 
-func (a *API) putReceiver(r *http.Request) (any, error) {
-	body := defaultReceiver
-	if err := httpserve.ReadJSON(r, &body); err != nil {
-		return nil, err
-	}
-	receiver, err := a.store.Receivers.Change(r.Context(), r.PathValue("name"), true, func(old *store.Receiver) error {
-		if old.Deleted {
-			*old = store.Receiver{Revision: old.Revision}
-		}
-		old.Name = r.PathValue("name")
-		return body.apply(old)
+// changeReceiver is PUT, which creates a receiver and gives a field that is left out its default, or PATCH, which keeps what is left out. A PUT
+// of what a client has read would undo what another has written since, and would enable a receiver that was disabled since.
+func (a *API) changeReceiver(put bool) httpserve.Handler {
+	return httpserve.ShowOf(httpserve.ReadBody, func(r *http.Request, data []byte) (any, error) {
+		receiver, err := a.store.Receivers.Change(r.Context(), r.PathValue("name"), put, func(old *store.Receiver) error {
+			if old.Deleted {
+				*old = store.Receiver{Revision: old.Revision}
+			}
+			disabled, body := old.Disabled, receiverPatch{receiverBody: viewReceiver(*old).receiverBody}
+			var err error
+			if put {
+				body.receiverBody = defaultReceiver
+				err = httpserve.DecodeJSON(data, &body.receiverBody)
+			} else {
+				err = httpserve.DecodeJSON(data, &body)
+			}
+			old.Name = r.PathValue("name")
+			err = cmp.Or(err, body.apply(old))
+			old.Disabled = disabled && !put && !body.Enable
+			return err
+		})
+		return viewReceiver(receiver), err
 	})
-	return viewReceiver(receiver), err
-}
-
-// patchReceiver pauses, resumes or enables a receiver, and leaves the rest as it is. A PUT of what a client has read would undo what another
-// has written since, and would enable a receiver that was disabled since.
-func (a *API) patchReceiver(r *http.Request) (any, error) {
-	var body struct {
-		Paused *bool `json:"paused"` // absent: the present value stays
-		Enable bool  `json:"enable"` // false: a disabled receiver stays disabled
-	}
-	if err := httpserve.ReadJSON(r, &body); err != nil {
-		return nil, err
-	}
-	receiver, err := a.store.Receivers.Change(r.Context(), r.PathValue("name"), false, func(old *store.Receiver) error {
-		if body.Paused != nil {
-			old.Paused = *body.Paused
-		}
-		old.Disabled = old.Disabled && !body.Enable
-		return nil
-	})
-	return viewReceiver(receiver), err
 }
 
 func (a *API) getReceiver(r *http.Request) (any, error) {
@@ -292,16 +289,19 @@ func (b *senderBody) apply(s *store.Sender) error {
 	return nil
 }
 
-func (a *API) putSender(r *http.Request) (any, error) {
-	var body senderBody
-	if err := httpserve.ReadJSON(r, &body); err != nil {
-		return nil, err
-	}
-	s, err := a.store.Senders.Change(r.Context(), r.PathValue("name"), true, func(old *store.Sender) error {
-		old.Name = r.PathValue("name")
-		return body.apply(old)
+// changeSender is PUT, which creates a sender, or PATCH, which keeps what is left out.
+func (a *API) changeSender(put bool) httpserve.Handler {
+	return httpserve.ShowOf(httpserve.ReadBody, func(r *http.Request, data []byte) (any, error) {
+		s, err := a.store.Senders.Change(r.Context(), r.PathValue("name"), put, func(old *store.Sender) error {
+			var body senderBody
+			if !put {
+				body.CallbackEndpoint, body.Sources = old.CallbackEndpoint, old.Sources
+			}
+			old.Name = r.PathValue("name")
+			return cmp.Or(httpserve.DecodeJSON(data, &body), body.apply(old))
+		})
+		return viewSender(s), err
 	})
-	return viewSender(s), err
 }
 
 func (a *API) getSender(r *http.Request) (any, error) {

@@ -60,7 +60,7 @@ func New(s *store.Store, w *work.Workers, opts Options) http.Handler {
 	a := &API{store: s, work: w, opts: opts}
 	a.logins = httpserve.NewLogins(opts.FailedLogins, opts.Logger, w.Metrics().LoginFailed)
 	return httpserve.NewFrame(httpserve.System{
-		Log: opts.Logger, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
+		Log: opts.Logger, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback, Private: httpserve.AdminToken,
 		Observe: w.Metrics().Request, Check: a.check, Describe: describe,
 	}, append(a.routes(), httpserve.Common(admin, w.Metrics().Handler(), openAPI, a.ready)...))
 }
@@ -70,12 +70,13 @@ func (a *API) routes() []httpserve.Route {
 	return []httpserve.Route{
 		on("GET", "/v1/receivers", admin, httpserve.Show(a.listReceivers)),
 		on("GET", "/v1/receivers/{name}", admin, httpserve.Show(a.getReceiver)),
-		on("PUT", "/v1/receivers/{name}", admin, httpserve.Show(a.putReceiver)),
-		on("PATCH", "/v1/receivers/{name}", admin, httpserve.Show(a.patchReceiver)),
+		on("PUT", "/v1/receivers/{name}", admin, a.changeReceiver(true)),
+		on("PATCH", "/v1/receivers/{name}", admin, a.changeReceiver(false)),
 		on("DELETE", "/v1/receivers/{name}", admin, a.deleteReceiver),
 		on("GET", "/v1/senders", admin, httpserve.Show(a.listSenders)),
 		on("GET", "/v1/senders/{name}", admin, httpserve.Show(a.getSender)),
-		on("PUT", "/v1/senders/{name}", admin, httpserve.Show(a.putSender)),
+		on("PUT", "/v1/senders/{name}", admin, a.changeSender(true)),
+		on("PATCH", "/v1/senders/{name}", admin, a.changeSender(false)),
 		on("DELETE", "/v1/senders/{name}", admin, a.deleteSender),
 
 		on("POST", "/v1/messages", sender, a.postMessage, "wait"),

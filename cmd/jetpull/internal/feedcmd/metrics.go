@@ -53,7 +53,7 @@ func (f *flags) runServing(ctx context.Context, s *feed.Store, w *feed.Watcher, 
 	}
 	loopback, _ := service.Loopback(f.metrics) // listening on an address that is none fails
 	frame := httpserve.NewFrame(httpserve.System{
-		Log: log, Text: true, Unguarded: true, Loopback: loopback,
+		Log: log, Text: true, Unguarded: true, Loopback: loopback, Private: "have the proxy check who may read the metrics",
 		Describe: func(err error) *httpserve.Error { return httpserve.Describe(err, nil) },
 	}, httpserve.Common(httpserve.Open, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil, ready))
 	srv, err := httpserve.Listen(ctx, httpserve.Config{

@@ -64,7 +64,11 @@ func load(from relay.Sources, withConsole bool) (serve.Process, error) {
 		return serve.Process{}, cli.Usage(err)
 	}
 	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: func(ctx context.Context, log *slog.Logger) (serve.Node, error) {
-		for _, warning := range relay.StrayVariables(os.Environ(), remote.RelayURL, remote.RelayToken) {
+		warnings := relay.StrayVariables(os.Environ(), remote.RelayURL, remote.RelayToken)
+		if os.Getenv(remote.RelayToken) != "" && cfg.Admin.Token == "" {
+			warnings = append(warnings, remote.RelayToken+" is for the clients of a relay: JETPULL_RELAY_ADMIN_TOKEN is what this one would require")
+		}
+		for _, warning := range warnings {
 			log.Warn("configuration", "warning", warning)
 		}
 		var opts []relay.Option

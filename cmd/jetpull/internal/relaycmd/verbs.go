@@ -97,10 +97,11 @@ var nouns = []remote.Noun{
 		},
 		{Use: "show RECEIVER", Short: "Show a receiver, with its breaker, window and backlog; durations are in seconds"},
 		{
-			Use: "put RECEIVER", Short: "Create or change a receiver", Method: http.MethodPut,
-			Long: `Create or change a receiver. A setting that neither --file nor a flag gives has the
-relay's default, except secrets: those of the receiver stay. Give secrets in --file:
-other users of the machine can see a command line.`,
+			Use: "put RECEIVER", Short: "Create or change a receiver", Run: put, Replaced: "Secrets that are not\ngiven stay.",
+			Long: `Create or change a receiver. A setting that neither --file nor a flag gives stays as
+it is, and has its default if the receiver is new. Give secrets in --file: other users
+of the machine can see a command line. replace enables a receiver that answered 410;
+put does so only with {"enable": true} in --file.`,
 			Example: `  jetpull relay receivers put ci --post-endpoint http://127.0.0.1:9090/hook --rate-limit 200
   jetpull relay receivers put ci --file ci.json --paused`,
 			Fields: func(fields *pflag.FlagSet) {
@@ -114,7 +115,7 @@ other users of the machine can see a command line.`,
 				fields.String("order", "none", "order of POSTs: none, source (one message of a source at a time) or receiver (one message at a time)")
 				fields.String("unknown-outcome", "at_least_once", "after a POST without an answer: at_least_once sends the message again, at_most_once fails it")
 				fields.Float64("ttl", 0, "`SECONDS` from the acceptance of a message to its response, after which it fails; 0: no limit")
-				fields.Bool("paused", false, "send nothing until the receiver is changed; messages wait")
+				fields.Bool("paused", false, "send nothing; messages wait until --paused=false")
 			},
 		},
 		{Use: "rm RECEIVER", Short: "Remove a receiver; messages that wait for it fail", Method: http.MethodDelete},
@@ -123,17 +124,16 @@ other users of the machine can see a command line.`,
 		{Use: "ls", Short: "List the senders", Path: "/v1/senders", Columns: []string{"name", "callback_endpoint", "sources", ">secret_count"}},
 		{Use: "show SENDER", Short: "Show a sender"},
 		{
-			Use: "put SENDER", Short: "Create or change a sender", Method: http.MethodPut,
-			Long: `Create or change a sender. Give its secrets, and the token of a new sender, in --file:
-other users of the machine can see a command line. A sender keeps its token and
-secrets if the file has none. Without a callback endpoint it gets no callbacks.`,
+			Use: "put SENDER", Short: "Create or change a sender", Run: put, Replaced: "A token\nand secrets that are not given stay.",
+			Long: `Create or change a sender. What neither --file nor a flag gives stays as it is. A new
+sender needs --sources, and a token in --file, where secrets go too: other users of the
+machine can see a command line. Without a callback endpoint it gets no callbacks.`,
 			Example: `  jetpull relay senders put shop --file shop.json --callback-endpoint http://127.0.0.1:9091/done
   echo '{"token": "'"$TOKEN"'"}' | jetpull relay senders put shop --file - --sources shop/`,
 			Fields: func(fields *pflag.FlagSet) {
 				fields.String("callback-endpoint", "none", "`URL` to which the results of messages are POSTed, or none")
 				fields.StringArray("sources", nil, "`PREFIX` of the sources for which the sender may send; may be given several times; an empty one allows all")
 			},
-			Run: putSender,
 		},
 		{Use: "rm SENDER", Short: "Remove a sender; it gets no more callbacks", Method: http.MethodDelete},
 	}},
@@ -155,22 +155,24 @@ secrets if the file has none. Without a callback endpoint it gets no callbacks.`
 	}},
 }
 
-// putSender refuses a new sender without a token before the relay does: only the command knows how it takes one.
-func putSender(c *remote.Call) error {
+// put changes what exists, or creates it. It refuses a new sender without a token before the relay does: only the command knows how it
+// takes one.
+func put(c *remote.Call) error {
 	body, err := c.Body()
 	if err != nil {
 		return err
 	}
-	if token, _ := body["token"].(string); token == "" {
-		_, err := c.Get(c.Cmd.Context(), c.To(c.Path), nil)
-		switch {
-		case errors.Is(err, client.ErrNotFound):
-			return cli.Usage(fmt.Errorf(`sender %q is new and needs a token of its own, which its requests carry: give {"token": "…"} in --file`,
-				c.Names["SENDER"]))
-		case err != nil:
+	if c.Method = http.MethodPatch; !c.Replace {
+		if err = c.RequestWith(body); !errors.Is(err, client.ErrNotFound) {
 			return err
 		}
+		if token, _ := body["token"].(string); c.Word() == "SENDER" && token == "" {
+			return cli.Usage(fmt.Errorf(`sender %q is new and needs a token of its own, which its requests carry: give {"token": "…"} in --file`,
+				c.Names["SENDER"]))
+		}
+		delete(body, "enable") // a new receiver is
 	}
+	c.Method = http.MethodPut
 	return c.RequestWith(body)
 }
 

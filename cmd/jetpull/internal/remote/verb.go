@@ -48,6 +48,10 @@ type Verb struct {
 	Fields                    func(*pflag.FlagSet) // fields of its body
 	Aliases                   []string
 	Run                       func(*Call) error
+	// Replaced says whether secrets stay that a replace does not give. A verb that is called put, which keeps what is not given, has
+	// such a twin.
+	Replaced string
+	Replace  bool // it is the twin
 }
 
 // Call is a verb that runs.
@@ -66,6 +70,11 @@ func (a *API) Commands(nouns []Noun) (cmds []*cobra.Command) {
 		a.register(cmd)
 		for _, v := range noun.Verbs {
 			cmd.AddCommand(a.verb(v))
+			if names, ok := strings.CutPrefix(v.Use, "put "); ok {
+				v.Use, v.Short, v.Replace, v.Example = "replace "+names, strings.Replace(v.Short, "change", "replace", 1), true, ""
+				v.Long = v.Short + ". A setting that neither --file nor a flag gives gets its\ndefault; put keeps it instead. " + v.Replaced
+				cmd.AddCommand(a.verb(v))
+			}
 		}
 		cmds = append(cmds, cmd)
 	}

@@ -8,12 +8,14 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/remote"
+	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/progress"
 )
 
@@ -36,6 +38,7 @@ token, the broker generates one and the answer shows it.`
 func put(use, one string, secret []string, flags func(*pflag.FlagSet)) remote.Verb {
 	return remote.Verb{
 		Use: use, Short: "Create or change " + one, Long: fmt.Sprintf(putLong, one, strings.Join(secret, ", ")),
+		Replaced: "A token\nthat is not given is generated, and the answer shows it.",
 		Fields: func(set *pflag.FlagSet) {
 			set.String("name", "", "`NAME` to show; a new one without it is shown by its ID")
 			if flags != nil {
@@ -58,7 +61,7 @@ func put(use, one string, secret []string, flags func(*pflag.FlagSet)) remote.Ve
 	}
 }
 
-// write writes what is there with what is given in its place, unless somebody else has changed it meanwhile.
+// write writes what is there with what is given in its place, or replaces it, unless somebody else has changed it meanwhile.
 func write(c *remote.Call, known []string, given map[string]any) error {
 	path := c.To(c.Path)
 	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
@@ -67,6 +70,10 @@ func write(c *remote.Call, known []string, given map[string]any) error {
 	switch {
 	case err == nil:
 		header.Set("If-Match", got.Get("ETag"))
+		if c.Replace {
+			view = nil
+			break
+		}
 		for _, h := range hidden {
 			if _, ok := given[h.field]; !ok && slices.Contains(known, h.field) && h.is(view) {
 				return cli.Usage(fmt.Errorf("the %s %q has %s, which the broker does not show: give %q in --file to keep the value, or null to remove or "+
@@ -128,13 +135,42 @@ func rm(use, short string, check func(*remote.Call) error, flags func(*pflag.Fla
 			return err
 		}
 		header := http.Header{"If-Match": {got.Get("ETag")}}
+		r := remote.Request{Method: http.MethodDelete, Path: path, Header: header}
 		if c.Is("force") && check == nil {
-			path += "?force=true"
+			return deleteAll(c, r)
 		}
-		_, _, err = c.Ask(c.Cmd.Context(), remote.Request{Method: http.MethodDelete, Path: path, Header: header}, nil)
+		_, _, err = c.Ask(c.Cmd.Context(), r, nil)
 		return err
 	}}
 }
+
+// deleteAll deletes a channel with its consumers. The broker deletes some hundreds a second, so it has as long as it takes. A bar shows how
+// many are gone.
+func deleteAll(c *remote.Call, r remote.Request) error {
+	r.Path, r.Wait = r.Path+"?force=true", service.Century
+	consumers, err := c.Items(c.Cmd.Context(), "/consumers", 0)
+	if err != nil {
+		return err
+	}
+	bar := progress.New(c.Cmd.ErrOrStderr(), "consumers deleted", int64(len(consumers)))
+	defer bar.Clear()
+	end := make(chan error, 1)
+	go func() { _, _, err := c.Ask(c.Cmd.Context(), r, nil); end <- err }()
+	for left := len(consumers); ; {
+		select {
+		case err := <-end:
+			return err
+		case <-time.After(lookEvery):
+		}
+		if now, err := c.Items(c.Cmd.Context(), "/consumers", 0); err == nil {
+			bar.Add(left - len(now))
+			left = len(now)
+		}
+	}
+}
+
+// lookEvery is the time between two looks at a deletion: each reads the states of all consumers.
+const lookEvery = time.Second
 
 // force is the flag of what deletes more than it names.
 func force(flags *pflag.FlagSet) {
