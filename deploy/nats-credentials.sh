@@ -1,25 +1,31 @@
 #!/bin/sh
-# Generates the passwords of compose.yaml at the first start, and keeps them afterwards: nats-credentials.sh NATS_DIR BROKER_DIR
-# The three NATS servers read NATS_DIR/nats.conf, and the brokers read BROKER_DIR/broker.cfg. To change the passwords, stop all
-# services and delete both volumes.
+# Generates the passwords of compose.yaml at the first start, and keeps them afterwards: nats-credentials.sh NATS_DIR BROKER_DIR RELAY_DIR
+# The three NATS servers read NATS_DIR/nats.conf, the brokers BROKER_DIR/broker.cfg, and the relays of compose-relay.yaml
+# RELAY_DIR/relay.cfg. Each of the two systems has an account of its own. To change the passwords, stop all services and delete
+# the three volumes.
 set -eu
 nats=$1/nats.conf
 broker=$2/broker.cfg
-if [ -e "$nats" ] && [ -e "$broker" ]; then
+relay=$3/relay.cfg
+if [ -e "$nats" ] && [ -e "$broker" ] && [ -e "$relay" ]; then
 	exit 0
 fi
 umask 077
 # These files are left from a first start that was interrupted.
-rm -f "$nats.new" "$broker.new"
+rm -f "$nats.new" "$broker.new" "$relay.new"
 password() { od -An -tx1 -N24 /dev/urandom | tr -d ' \n'; }
-client=$(password)
 route=$(password)
+brokers=$(password)
+relays=$(password)
 cat >"$nats.new" <<END
 listen: 0.0.0.0:4222
 # The health check in the container uses this listener.
 http: 127.0.0.1:8222
 jetstream { store_dir: /data, sync_interval: always }
-authorization { user: broker, password: "$client" }
+accounts {
+  BROKER: { jetstream: enabled, users: [{ user: broker, password: "$brokers" }] }
+  RELAY: { jetstream: enabled, users: [{ user: relay, password: "$relays" }] }
+}
 cluster {
   name: jetpull
   listen: 0.0.0.0:6222
@@ -27,12 +33,18 @@ cluster {
   routes: [nats://route:$route@n1:6222, nats://route:$route@n2:6222, nats://route:$route@n3:6222]
 }
 END
-cat >"$broker.new" <<END
+# config USER PASSWORD prints the configuration of a client.
+config() {
+	cat <<END
 [nats]
-url=nats://broker:$client@n1:4222,nats://broker:$client@n2:4222,nats://broker:$client@n3:4222
+url=nats://$1:$2@n1:4222,nats://$1:$2@n2:4222,nats://$1:$2@n3:4222
 replicas=3
 END
+}
+config broker "$brokers" >"$broker.new"
+config relay "$relays" >"$relay.new"
 # The image runs as this user.
-[ "$(id -u)" != 0 ] || chown 65532:65532 "$broker.new"
+[ "$(id -u)" != 0 ] || chown 65532:65532 "$broker.new" "$relay.new"
 mv "$nats.new" "$nats"
 mv "$broker.new" "$broker"
+mv "$relay.new" "$relay"

@@ -10,11 +10,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/internal/service"
+	"github.com/jetpull/jetpull/relay"
 )
 
 func readDeploy(t *testing.T, name string) string {
@@ -24,30 +28,37 @@ func readDeploy(t *testing.T, name string) string {
 	return string(b)
 }
 
-// parses holds arguments of the command against its flags.
+// parses holds arguments of the command against its flags, and against what configurations of broker and relay may be.
 func parses(t *testing.T, args []string) {
 	t.Helper()
-	require.Equal(t, "broker", args[0])
-	cmd, rest, err := brokercmd.New(new(bool)).Find(args[1:])
+	cmd, rest, err := newRootCommand(&client.Globals{}).Find(args)
 	require.NoError(t, err, args)
 	require.NoError(t, cmd.ParseFlags(rest), args)
 	require.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), args)
-	if cmd.Name() != "broker" {
-		return
-	}
 	given := map[string]string{}
-	for _, s := range broker.Settings() {
+	sources := service.Sources{Flags: given, Env: func(name string) (string, bool) {
+		return "secret", name == "JETPULL_BROKER_ADMIN_TOKEN" || name == "JETPULL_RELAY_ADMIN_TOKEN"
+	}}
+	switch cmd.CommandPath() {
+	case "jetpull broker":
+		givenFlags(cmd, broker.Settings(), given)
+		_, err = broker.LoadConfig(sources)
+	case "jetpull relay":
+		givenFlags(cmd, relay.Settings(), given)
+		_, err = relay.LoadConfig(sources)
+	}
+	require.NoError(t, err, args)
+}
+
+func givenFlags[S interface{ Flag() string }](cmd *cobra.Command, settings []S, given map[string]string) {
+	for _, s := range settings {
 		if f := cmd.Flags().Lookup(s.Flag()); f != nil && f.Changed {
 			given[s.Flag()] = f.Value.String()
 		}
 	}
-	_, err = broker.LoadConfig(broker.Sources{Flags: given, Env: func(name string) (string, bool) {
-		return "secret", name == "JETPULL_BROKER_ADMIN_TOKEN"
-	}})
-	require.NoError(t, err, args)
 }
 
-type service struct {
+type composed struct {
 	Image, Build any
 	Command      []string
 	Environment  map[string]string
@@ -61,7 +72,7 @@ type service struct {
 
 func TestCompose(t *testing.T) {
 	var file struct {
-		Services map[string]service
+		Services map[string]composed
 		Networks map[string]struct{ Internal bool }
 		Volumes  map[string]any
 	}
@@ -80,7 +91,8 @@ func TestCompose(t *testing.T) {
 		case name == "credentials":
 			script, _, _ := strings.Cut(s.Volumes[0], ":")
 			readDeploy(t, script)
-			require.Subset(t, s.Volumes, []string{"nats-config:" + s.Command[0], "broker-config:" + s.Command[1]})
+			require.Subset(t, s.Volumes,
+				[]string{"nats-config:" + s.Command[0], "broker-config:" + s.Command[1], "relay-config:" + s.Command[2]})
 		case strings.HasPrefix(name, "broker"):
 			parses(t, s.Command)
 			require.Contains(t, s.Command, "/etc/jetpull/broker.cfg")
@@ -98,6 +110,49 @@ func TestCompose(t *testing.T) {
 			require.Empty(t, s.Ports)
 			require.Contains(t, s.DependsOn, "credentials")
 		}
+	}
+}
+
+// The commands of relay, feed and console in compose files, and of the rendered Helm chart, are ones that the command accepts.
+func TestDeployedCommands(t *testing.T) {
+	var commands [][]string
+	for name, want := range map[string]int{"compose-relay.yaml": 2, "compose-feed.yaml": 2, "compose-console.yaml": 1} {
+		var file struct{ Services map[string]composed }
+		require.NoError(t, yaml.Unmarshal([]byte(readDeploy(t, name)), &file))
+		before := len(commands)
+		for _, s := range file.Services {
+			if s.Image == "jetpull" {
+				commands = append(commands, s.Command)
+			}
+		}
+		require.Len(t, commands, before+want, name)
+	}
+	for name, want := range map[string]int{"embedded.yaml": 2, "nats.yaml": 2, "all.yaml": 4} {
+		before := len(commands)
+		decoder := yaml.NewDecoder(strings.NewReader(readDeploy(t, "../tools/deploylint/testdata/"+name)))
+		for {
+			var m struct {
+				Spec struct {
+					Template struct {
+						Spec struct{ Containers []struct{ Args []string } }
+					}
+				}
+			}
+			err := decoder.Decode(&m)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if m.Spec.Template.Spec.Containers != nil {
+				require.NoError(t, err)
+				commands = append(commands, m.Spec.Template.Spec.Containers[0].Args)
+			}
+		}
+		require.Len(t, commands, before+want, name)
+	}
+	for _, args := range commands {
+		parses(t, slices.DeleteFunc(args, func(arg string) bool {
+			return arg == "--config" || strings.HasPrefix(arg, "/etc/jetpull/")
+		}))
 	}
 }
 

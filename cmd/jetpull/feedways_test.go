@@ -155,6 +155,7 @@ func TestFeedMetrics(t *testing.T) {
 		require.Equal(t, http.StatusOK, code)
 		require.Contains(t, body, want)
 	}
+	require.NoError(t, brokerRun(t, "health", "--url", url[1]), "the health check of compose-feed.yaml")
 	code, _ := get("/")
 	require.Equal(t, http.StatusNotFound, code)
 	// A page that has led a name of its own to this machine reads nothing.

@@ -9,8 +9,13 @@ import (
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
+	kedav1alpha1 "github.com/kedacore/keda/v2/apis/keda/v1alpha1"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -48,7 +53,8 @@ func confinedPod(object runtime.Object) error {
 		pod = o.Spec.Template.Spec
 	case *appsv1.Deployment:
 		pod = o.Spec.Template.Spec
-	case *corev1.Service:
+	case *corev1.Service, *autoscalingv2.HorizontalPodAutoscaler, *networkingv1.NetworkPolicy, *policyv1.PodDisruptionBudget,
+		*monitoringv1.ServiceMonitor, *kedav1alpha1.ScaledObject, *kedav1alpha1.TriggerAuthentication:
 		return nil
 	default:
 		return fmt.Errorf("no rule is known for %T: add one to confinedPod", object)

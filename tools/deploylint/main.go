@@ -1,6 +1,7 @@
 // Command deploylint checks deployment files with the parsers of the programs that read them: a Dockerfile with BuildKit's
 // parser and linter, a compose file with Compose's loader, Kubernetes manifests with the types of their API, without unknown
-// fields, and a systemd unit with systemd-analyze. It also checks that they confine the process: see confine.go.
+// fields, a Helm chart with helm's linter and as manifests, and a systemd unit with systemd-analyze. It also checks that they
+// confine the process: see confine.go.
 package main
 
 import (
@@ -12,11 +13,16 @@ import (
 	"path/filepath"
 
 	"github.com/compose-spec/compose-go/v2/cli"
+	kedav1alpha1 "github.com/kedacore/keda/v2/apis/keda/v1alpha1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/linter"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
@@ -26,18 +32,23 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: deploylint FOLDER")
 		os.Exit(2)
 	}
-	if err := lint(os.Args[1]); err != nil {
+	if err := lintAll(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "deploylint:", err)
 		os.Exit(1)
 	}
 }
 
-func lint(dir string) error {
+// checks are the files of the folder, and how each is checked.
+var checks = map[string]func(path string) error{
+	"Dockerfile": dockerfile, "release.Dockerfile": dockerfile,
+	"compose.yaml": compose, "compose-relay.yaml": compose, "compose-feed.yaml": compose, "compose-console.yaml": compose,
+	"kubernetes.yaml": kubernetes, "exporter.yaml": kubernetes, "keda.yaml": kubernetes, chartDir: chart,
+	unitFile: unit,
+}
+
+func lintAll(dir string) error {
 	var errs []error
-	for name, check := range map[string]func(path string) error{
-		"Dockerfile": dockerfile, "release.Dockerfile": dockerfile, "compose.yaml": compose, "kubernetes.yaml": kubernetes, "exporter.yaml": kubernetes,
-		unitFile: unit,
-	} {
+	for name, check := range checks {
 		path := filepath.Join(dir, name)
 		if err := check(path); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
@@ -68,7 +79,10 @@ func dockerfile(path string) error {
 }
 
 func compose(path string) error {
-	options, err := cli.NewProjectOptions([]string{path}, cli.WithEnv([]string{"JETPULL_BROKER_ADMIN_TOKEN=secret"}))
+	options, err := cli.NewProjectOptions([]string{path}, cli.WithEnv([]string{
+		"JETPULL_BROKER_ADMIN_TOKEN=secret", "JETPULL_RELAY_ADMIN_TOKEN=secret",
+		"JETPULL_CONSOLE_TOKEN=secret", "JETPULL_FEED_PASSWORD=secret", "JETPULL_FEED_HANDLER=http://classify/item",
+	}))
 	if err != nil {
 		return err
 	}
@@ -84,8 +98,14 @@ func kubernetes(path string) error {
 	if err != nil {
 		return err
 	}
+	return manifests(raw)
+}
+
+// manifests decodes each document with the type of its kind. A field that the type lacks is an error.
+func manifests(raw []byte) error {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme), autoscalingv2.AddToScheme(scheme), networkingv1.AddToScheme(scheme),
+		policyv1.AddToScheme(scheme), monitoringv1.AddToScheme(scheme), kedav1alpha1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	strict := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +28,7 @@ func needSystemd(t *testing.T) {
 // The project's own files are clean.
 func TestLint(t *testing.T) {
 	needSystemd(t)
-	if err := lint(ownFiles); err != nil {
+	if err := lintAll(ownFiles); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -42,6 +44,11 @@ func TestLintFindsWhatIsWrong(t *testing.T) {
 		{"compose.yaml", "read_only: true", "read_only: false", "service broker1: it has no read_only"},
 		{"compose.yaml", "no-new-privileges:true", "no-new-privileges:false", "service credentials: it has no security_opt"},
 		{"compose.yaml", "127.0.0.1:8082:", "8082:", "service broker2: it has no 127.0.0.1 before the published port 8082"},
+		{"compose-relay.yaml", "read_only: true", "read_only: false", "service relay1: it has no read_only"},
+		{"compose-relay.yaml", "n3: {condition", "n4: {condition", "n4"},
+		{"compose-feed.yaml", "cap_drop: [ALL]", "cap_drop: [CHOWN]", "service postgres: it has no cap_drop"},
+		{"compose-feed.yaml", "healthcheck:", "health_check:", "health_check"},
+		{"compose-console.yaml", "127.0.0.1:8222:8222", "8222:8222", "service console: it has no 127.0.0.1"},
 		{"kubernetes.yaml", "readinessProbe:", "readynessProbe:", "readynessProbe"},
 		{"kubernetes.yaml", "kind: Service", "kind: Servise", "Servise"},
 		{"kubernetes.yaml", "automountServiceAccountToken: false", "automountServiceAccountToken: true", "no automountServiceAccountToken"},
@@ -51,6 +58,20 @@ func TestLintFindsWhatIsWrong(t *testing.T) {
 		{"kubernetes.yaml", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "no readOnlyRootFilesystem"},
 		{"kubernetes.yaml", `drop: ["ALL"]`, `drop: ["CHOWN"]`, "no capabilities"},
 		{"exporter.yaml", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "no readOnlyRootFilesystem: true in container exporter"},
+		{"keda.yaml", "cooldownPeriod:", "coolDownPeriod:", "coolDownPeriod"},
+		{"helm/jetpull/Chart.yaml", "version: 0.1.0", "version: none", "helm lint"},
+		{"helm/jetpull/values.yaml", "replicas: 2", "replicas: two", "helm lint"},
+		{"helm/jetpull/ci/nats-values.yaml", "replicas: 3", "replica: 3", "additional properties 'replica' not allowed"},
+		{"helm/jetpull/templates/workloads.yaml", "livenessProbe:", "liveProbe:", "with nats-values.yaml: manifest"},
+		{"helm/jetpull/templates/workloads.yaml", "runAsNonRoot: true", "runAsNonRoot: false", "no runAsNonRoot"},
+		{"helm/jetpull/templates/workloads.yaml", "$v.resources", "$v.resource", "has no entry for key \"resource\""},
+		{"helm/jetpull/templates/access.yaml", "maxUnavailable:", "maxUnavailables:", "maxUnavailables"},
+		{"helm/jetpull/templates/access.yaml", "averageUtilization:", "average:", "with all-values.yaml: manifest"},
+		{"helm/jetpull/templates/access.yaml", "authorization:", "authorisation:", "authorisation"},
+		{"helm/jetpull/templates/access.yaml", "policyTypes:", "policies:", "policies"},
+		{"helm/jetpull/templates/scale.yaml", "maxReplicaCount:", "maxReplicas:", "maxReplicas"},
+		{"helm/jetpull/ci/all-values.yaml", "console: {enabled: true", "console: {enabled: false", "set console.enabled and nats.url"},
+		{"helm/jetpull/ci/all-values.yaml", "handler: http://classify/item", `handler: ""`, "feed.handler is missing"},
 		{unitFile, "SystemCallFilter=@system-service\nSystemCallFilter=~@privileged @resources\n", "", "more exposed than 20 tenths"},
 		{unitFile, "\nCapabilityBoundingSet=\n", "\n", "more exposed than 20 tenths"},
 		{unitFile, "LockPersonality=", "LockPersonalty=", "LockPersonalty"},
@@ -60,25 +81,57 @@ func TestLintFindsWhatIsWrong(t *testing.T) {
 				needSystemd(t)
 			}
 			dir := t.TempDir()
-			for _, name := range []string{"Dockerfile", "release.Dockerfile", "compose.yaml", "kubernetes.yaml", "exporter.yaml", unitFile} {
-				raw, err := os.ReadFile(filepath.Join(ownFiles, name))
-				if err != nil {
-					t.Fatal(err)
-				}
-				text := string(raw)
-				if name == c.file {
-					if !strings.Contains(text, c.text) {
-						t.Fatalf("%s has no %q", name, c.text)
-					}
-					text = strings.Replace(text, c.text, c.wrong, 1)
-				}
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+			if err := os.CopyFS(dir, os.DirFS(ownFiles)); err != nil {
+				t.Fatal(err)
 			}
-			if err := lint(dir); err == nil || !strings.Contains(err.Error(), c.file) || !strings.Contains(err.Error(), c.want) {
+			path := filepath.Join(dir, c.file)
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(raw), c.text) {
+				t.Fatalf("%s has no %q", c.file, c.text)
+			}
+			if err := os.WriteFile(path, []byte(strings.Replace(string(raw), c.text, c.wrong, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			name := c.file
+			if strings.HasPrefix(name, chartDir) {
+				name = chartDir
+			}
+			if err := checks[name](filepath.Join(dir, name)); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s with %q: %v", c.file, c.wrong, err)
 			}
 		})
+	}
+}
+
+var update = flag.Bool("update", false, "write the rendered chart to testdata")
+
+// The rendered chart is in testdata. There a change shows what it does to a cluster, and the tests of the command try its arguments.
+func TestRenderedChart(t *testing.T) {
+	sets, err := filepath.Glob(filepath.Join(ownFiles, "helm/jetpull/ci/*-values.yaml"))
+	if err != nil || len(sets) == 0 {
+		t.Fatal(sets, err)
+	}
+	for _, set := range sets {
+		got, err := render(filepath.Join(ownFiles, "helm/jetpull"), set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden := filepath.Join("testdata", strings.Replace(filepath.Base(set), "-values", "", 1))
+		if *update {
+			if err := os.WriteFile(golden, got, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s differs from the chart with %s: look at the difference after (cd tools && GOWORK=off go test ./deploylint -update)",
+				golden, filepath.Base(set))
+		}
 	}
 }
