@@ -14,6 +14,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"testing"
@@ -87,9 +88,16 @@ func text(wrongs []string) (s string) {
 	return s
 }
 
+// endsWithin is far more than a schedule takes. Processes that take something from each other without end let no virtual time pass.
+const endsWithin = 3 * time.Minute
+
 // simulate runs one schedule.
 func simulate(t *testing.T, seed uint64) (w *world, tally relayhistory.Tally, wrongs []string) {
 	natstest.EmptyTimerPool()
+	defer time.AfterFunc(endsWithin, func() {
+		fmt.Printf("seed %d fails: its processes go on without end\n", seed)
+		os.Exit(1)
+	}).Stop()
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(t, seed)
 		w.play()
