@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -268,6 +269,10 @@ func TestPostgresSettings(t *testing.T) {
 		require.NoError(t, openStore(t, dsn+tt.with, NoMigrate()).sql.DB.Raw("SHOW "+tt.name).Row().Scan(&got))
 		require.Equal(t, tt.want, got, tt.with)
 	}
+	pool, err := openStore(t, dsn, NoMigrate()).sql.DB.DB()
+	require.NoError(t, err)
+	age := reflect.ValueOf(pool).Elem().FieldByName("maxLifetime").Int()
+	require.Equal(t, 30*time.Minute, time.Duration(age), "a connection is not used for ever")
 }
 
 // TestMemoryOutlivesCancelledCalls: a call whose context ends, at whatever moment, does not lose a database in memory.

@@ -116,6 +116,10 @@ func (m *mortal) start() {
 	require.NoError(m.t, err)
 	require.NoError(m.t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil && m.point != "" && cmd.Wait() != nil && cmd.ProcessState.ExitCode() < 0 { // it was killed at its point before it listened
+		m.start()
+		return
+	}
 	require.NoError(m.t, err, "the relay did not start")
 	m.listen = strings.TrimSpace(line)
 	exited := make(chan struct{})

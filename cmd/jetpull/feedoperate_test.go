@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -234,6 +236,29 @@ func TestGateOpensLater(t *testing.T) {
 	var got []string
 	bodies.Range(func(body, _ any) bool { got = append(got, body.(string)); return true })
 	require.ElementsMatch(t, []string{"a", "b"}, got)
+}
+
+// An item that another program has inserted below the gate is listed, and counted by the view.
+func TestItemsBelowTheGateAreShown(t *testing.T) {
+	db := newDB(t)
+	require.Zero(t, jetpullFeed(t, db, "a\n", "add", "p", "--gate", "2").code)
+	require.Zero(t, jetpullFeed(t, db, "", "advance", "p", "2").code)
+	other, err := sql.Open("sqlite", strings.TrimPrefix(db, "sqlite:"))
+	require.NoError(t, err)
+	defer other.Close()
+	_, err = other.ExecContext(t.Context(), "INSERT INTO items (partition_id, id, gate, status, version) VALUES ('p', 'late', 1, 'Available', 1)")
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(itemLines(t, db, "ls", "p")), "late")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- execute(ctx, []string{"feed", "watch", "--db", db, "--json", "--interval", "100ms"}, strings.NewReader(""), &out, io.Discard)
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), `"at_gate":1,"above":0,"below":1,`) }, time.Minute, 10*time.Millisecond, "%s", &out)
+	cancel()
+	<-code
 }
 
 // An operator sees what runs, cancels it, and deletes what waits.
