@@ -265,7 +265,7 @@ func pages(name string) []string {
 	}
 	replay := "/channel/" + url.PathEscape(name) + "/consumer/" + url.PathEscape(name) + "/replay/1"
 	return []string{
-		"overview", "sets", one("set", "name", name), "consumers", one("consumer", "stream", name, "name", name), "streams",
+		"overview", "sets", one("set", "name", name), "consumers", one("consumer", "stream", name, "name", name), "streams", one("stream", "name", name), one("streams", "all", "1"),
 		one("messages", "stream", name, "seq", "1"), one("message", "stream", name, "seq", "1"),
 		one("message", "stream", name, "seq", "1", "as", "hex"), one("deadletters", "stream", name), one("deadletter", "stream", name, "seq", "1"),
 		one("deadletters", "stream", name, "until", "2099-01-01T00:00", "do", "purge-all"), one("consumers", "q", name, "do", "delete-all"), "broker",
