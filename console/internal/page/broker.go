@@ -319,8 +319,7 @@ func (b *Broker) Operations(ctx context.Context) ([]Operation, error) {
 	}
 	for _, r := range answer.Result {
 		kind := "requeue"
-		switch {
-		case r.Kind == "purge-queued":
+		if r.Kind == "purge-queued" {
 			kind, r.Status = "purge", "QUEUED"
 		}
 		what := strings.TrimSpace(strings.ToLower(r.Status)+" jobs of ") + " " + r.ChannelID + "/" + r.ConsumerID

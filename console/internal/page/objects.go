@@ -153,7 +153,8 @@ func (o *objects[T]) forAll(stale bool, q url.Values, filter *view.Filter, shown
 		what += " that match " + strings.Join(filters, ", ")
 	}
 	for _, each := range o.offers {
-		if each.filtered && len(filters) == 0 || stale || !more && !slices.ContainsFunc(shown, func(one T) bool { return o.action(one, each.name) != nil }) {
+		if each.filtered && len(filters) == 0 || stale ||
+			!more && !slices.ContainsFunc(shown, func(one T) bool { return o.action(one, each.name) != nil }) {
 			continue
 		}
 		word := ""

@@ -54,7 +54,8 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	problem := "The message is " + m.Status + "."
 	if m.Error != nil {
-		problem = fmt.Sprintf("The message is %s: %s (%s, at the stage %s).", m.Status, m.Error.Message, plain(m.Error.Code).Text, plain(m.Error.Stage).Text)
+		problem = fmt.Sprintf("The message is %s: %s (%s, at the stage %s).", m.Status, m.Error.Message,
+			plain(m.Error.Code).Text, plain(m.Error.Stage).Text)
 	}
 	part := view.Part{
 		ID: "message", Source: view.Source{Name: relayName, Asked: r.Now}, Problem: problem, ProblemTone: tone, List: m.timeline(),

@@ -72,6 +72,79 @@ func (m *Messages) internalStreams() map[string]bool {
 	return found
 }
 
+var streamOrders = map[string]func(a, b *jetstream.StreamInfo) int{
+	"name":      func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.Config.Name, b.Config.Name) },
+	"messages":  func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.State.Msgs, b.State.Msgs) },
+	"bytes":     func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.State.Bytes, b.State.Bytes) },
+	"consumers": func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.State.Consumers, b.State.Consumers) },
+	"last":      func(a, b *jetstream.StreamInfo) int { return a.State.LastTime.Compare(b.State.LastTime) },
+}
+
+func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
+	s := m.latest.Fresh(ctx)
+	q := r.Query
+	var rows []*jetstream.StreamInfo
+	hidden := 0
+	for _, info := range s.Value {
+		switch {
+		case !contains(q.Get("q"), append(info.Config.Subjects, info.Config.Name)...):
+		case internal(info) && q.Get("all") == "":
+			hidden++
+		default:
+			rows = append(rows, info)
+		}
+	}
+	sorted, descending := order(q, rows, streamOrders, "name", false)
+	shown, previous, next := slice(q, rows)
+	list := &view.List{
+		Found: view.Bounded(len(rows), false, "stream"), Path: "streams", Query: q, Sorted: sorted, Descending: descending, Previous: previous, Next: next,
+		Empty: "This list shows the streams of the account. Create one with `nats stream add`.",
+		Columns: []view.Column{
+			{Title: "Stream", Sort: "name"},
+			{Title: "Kind", Help: "It leads to the configuration and the state of the stream"},
+			{Title: "Subjects", Wide: true},
+			{Title: "Messages", Number: true, Sort: "messages"},
+			{Title: "Size", Number: true, Sort: "bytes"},
+			{Title: "Consumers", Number: true, Sort: "consumers"},
+			{Title: "Oldest message", Number: true},
+			{Title: "Newest message", Number: true, Sort: "last"},
+		},
+	}
+	if hidden > 0 {
+		list.Found += fmt.Sprintf(", and %d internal", hidden)
+	}
+	if len(rows) == 0 && len(s.Value) > 0 {
+		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(len(s.Value)), "stream"))
+	}
+	for _, info := range shown {
+		kind, name := streamKind(info)
+		consumers := view.Int(info.State.Consumers)
+		if info.State.Consumers > 0 {
+			consumers.Href = link("consumers", "stream", info.Config.Name)
+		}
+		list.Rows = append(list.Rows, view.Row{ID: "s-" + info.Config.Name, Cells: []view.Value{
+			view.Linked(name, link("messages", "stream", info.Config.Name)), view.Linked(kind, link("stream", "name", info.Config.Name)),
+			view.Text(strings.Join(info.Config.Subjects, ", ")),
+			view.Number(info.State.Msgs), view.Bytes(info.State.Bytes), consumers,
+			emptyTime(info.State.Msgs, info.State.FirstTime), emptyTime(info.State.LastSeq, info.State.LastTime),
+		}})
+	}
+	return &view.Page{
+		Nav: "streams", Title: "Messages",
+		Filter: &view.Filter{Path: "streams", Fields: []view.Field{
+			{Name: "q", Label: "Stream or subject", Value: q.Get("q"), Type: "search", Placeholder: "name or subject"}, internalField(q),
+		}},
+		Parts: []view.Part{{ID: "streams", Source: source("NATS", s), List: list}},
+	}, nil
+}
+
+func emptyTime(n uint64, at time.Time) view.Value {
+	if n == 0 || at.Year() < 2000 {
+		return view.None("There is no message")
+	}
+	return view.Ago(at, "")
+}
+
 // stream shows all that there is to know of a stream, except its messages.
 func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 	name := r.Query.Get("name")
@@ -218,7 +291,9 @@ func configuration(page *view.Page, c *jetstream.StreamConfig) error {
 	if err := json.Unmarshal(data, &fields); err != nil {
 		return err
 	}
-	list := &view.List{Found: view.Bounded(len(fields), false, "setting"), Path: "stream", Columns: []view.Column{{Title: "Setting"}, {Title: "Value", Wide: true}}}
+	list := &view.List{
+		Found: view.Bounded(len(fields), false, "setting"), Path: "stream", Columns: []view.Column{{Title: "Setting"}, {Title: "Value", Wide: true}},
+	}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		list.Rows = append(list.Rows, view.Row{ID: "setting-" + key, Cells: []view.Value{view.Code(key), view.Code(string(fields[key]))}})
 	}
