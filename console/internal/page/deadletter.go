@@ -125,7 +125,8 @@ func (d *DeadLetters) again(ctx context.Context, rule *requeue.Rule, f letterFil
 	return rule.Message(ctx, l, f.Subject)
 }
 
-// publishAgain publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed it. It returns where the message is now.
+// publishAgain publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed it. It returns where the
+// message is now.
 func (d *DeadLetters) publishAgain(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) (stream string, seq uint64,
 	err error,
 ) {

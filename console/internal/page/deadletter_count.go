@@ -106,7 +106,8 @@ func (d *DeadLetters) probe(ctx context.Context, s *letterStream, reads *int) bo
 func (d *DeadLetters) tally(ctx context.Context, s *letterStream) {
 	now, old := s.State, s.counted
 	// Without gaps, what is gone is below the first sequence. Else it may be anywhere.
-	again := s.begun.IsZero() || now.LastSeq < old.LastSeq || now.FirstSeq < old.FirstSeq || now.NumDeleted != old.NumDeleted || now.FirstSeq != old.FirstSeq && now.NumDeleted > 0
+	again := s.begun.IsZero() || now.LastSeq < old.LastSeq || now.FirstSeq < old.FirstSeq || now.NumDeleted != old.NumDeleted ||
+		now.FirstSeq != old.FirstSeq && now.NumDeleted > 0
 	if again && time.Since(s.begun) < recountAfter*s.took {
 		return
 	}

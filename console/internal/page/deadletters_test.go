@@ -61,7 +61,7 @@ func TestDeadLettersAreCountedByHeader(t *testing.T) {
 		require.Less(t, source.reads(), 10)
 		source.remove(func(m *jetstream.RawStreamMsg) bool { return m.Sequence <= 312 || m.Sequence == 700 })
 		require.Equal(t, "1,000 dead letters that nobody has looked at.", next().Sentence)
-		source.remove(func(m *jetstream.RawStreamMsg) bool { return isDeadLetter(m) })
+		source.remove(isDeadLetter)
 		require.Equal(t, "There is no dead letter.", next().Sentence)
 	})
 }

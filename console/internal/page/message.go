@@ -72,9 +72,10 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 	info, one, err := read(ctx, m.source, &r)
 	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusNotFound && r.Query.Has("outcome") {
 		// After a requeue, the message may have been handled before its page is open.
-		return &view.Page{Nav: "streams", Title: "Message " + r.Query.Get("seq"), Crumbs: []view.Link{{Text: "Messages", Href: "streams"}}, Parts: []view.Part{{
-			ID: "message", Problem: p.Text + " " + p.Fix,
-		}}}, nil
+		return &view.Page{
+			Nav: "streams", Title: "Message " + r.Query.Get("seq"), Crumbs: []view.Link{{Text: "Messages", Href: "streams"}},
+			Parts: []view.Part{{ID: "message", Problem: p.Text + " " + p.Fix}},
+		}, nil
 	}
 	if err != nil {
 		return nil, err

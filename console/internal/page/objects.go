@@ -144,7 +144,7 @@ func (o *objects[T]) forAll(stale bool, q url.Values, filter *view.Filter, shown
 	rate.Value = "50" // each of these actions is a request of its own
 	var filters []string
 	for _, f := range filter.Fields {
-		if f.Value != "" && f.Name != "sort" && f.Name != "desc" {
+		if f.Value != "" && f.Name != "sort" && f.Name != "desc" && f.Name != "all" {
 			filters = append(filters, strings.ToLower(cmp.Or(f.Label, f.Name))+" "+f.Value)
 		}
 	}
@@ -153,7 +153,8 @@ func (o *objects[T]) forAll(stale bool, q url.Values, filter *view.Filter, shown
 		what += " that match " + strings.Join(filters, ", ")
 	}
 	for _, each := range o.offers {
-		if each.filtered && len(filters) == 0 || stale || !more && !slices.ContainsFunc(shown, func(one T) bool { return o.action(one, each.name) != nil }) {
+		if each.filtered && len(filters) == 0 || stale ||
+			!more && !slices.ContainsFunc(shown, func(one T) bool { return o.action(one, each.name) != nil }) {
 			continue
 		}
 		word := ""

@@ -53,23 +53,21 @@ func NewPartitions(source PartitionSource, consumers *Consumers) *Partitions {
 // Pages are the functions of the pages by their paths.
 func (p *Partitions) Pages() map[string]Func { return map[string]Func{"sets": p.list, "set": p.one} }
 
-// count returns how many messages wait, how many are with members, and how many partitions have no member.
-func (s *PartitionSet) count() (pending, ackPending uint64, free int, members map[string]int) {
+// count returns how many messages wait, how many are with members, and how many partitions each member has.
+func (s *PartitionSet) count() (pending, ackPending uint64, members map[string]int) {
 	members = map[string]int{}
 	for _, one := range s.Partitions {
 		pending, ackPending = pending+one.Pending, ackPending+one.AckPending
-		if one.Member == "" {
-			free++
-		} else {
+		if one.Member != "" {
 			members[one.Member]++
 		}
 	}
-	return pending, ackPending, free, members
+	return pending, ackPending, members
 }
 
 // judge judges a set with the states of its consumers.
 func (p *Partitions) judge(ctx context.Context, s *PartitionSet, now time.Time) state.State {
-	pending, _, _, members := s.count()
+	pending, _, members := s.count()
 	v := state.Set{TTL: s.TTL, Pending: pending, Counts: slices.Collect(maps.Values(members))}
 	if s.Err != nil {
 		v.Err = s.Err.Error()
@@ -129,7 +127,7 @@ func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 		},
 	}
 	for i, s := range shown {
-		pending, ackPending, _, members := s.count()
+		pending, ackPending, members := s.count()
 		part.List.Rows = append(part.List.Rows, view.Row{ID: "s-" + strconv.Itoa(i) + "-" + s.Name, Cells: []view.Value{
 			view.Linked(s.Name, link("set", "name", s.Name)), states[s.Name].Value(), view.Linked(s.Stream, link("messages", "stream", s.Stream)),
 			view.Text(s.Subject),
@@ -137,7 +135,7 @@ func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 		}})
 	}
 	return &view.Page{
-		Nav: "sets", Title: "Partitions",
+		Nav: "sets", Title: "Partition sets",
 		Filter: &view.Filter{Path: "sets", Fields: []view.Field{{
 			Name: "q", Label: "Set or stream", Value: q.Get("q"), Type: "search",
 			Placeholder: "name",
@@ -159,7 +157,7 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 		}
 	}
 	s := sets[0]
-	pending, ackPending, _, members := s.count()
+	pending, ackPending, members := s.count()
 	st, states := p.judge(ctx, &s, r.Now), p.consumers(ctx)
 	list := &view.List{
 		Found: view.Bounded(len(s.Partitions), false, "partition"), Path: "set", Query: r.Query, Empty: "The partitions are not known now.",
@@ -179,12 +177,13 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 			member = view.Code(one.Member)
 		}
 		list.Rows = append(list.Rows, view.Row{ID: "p-" + n, Cells: []view.Value{
-			view.Linked(n, link("consumer", "stream", s.Stream, "name", s.Name+"-"+n)), states[s.consumer(one.Number)].Value(), member, view.Ago(one.Since, "No member has it"),
+			view.Linked(n, link("consumer", "stream", s.Stream, "name", s.Name+"-"+n)), states[s.consumer(one.Number)].Value(), member,
+			view.Ago(one.Since, "No member has it"),
 			view.Number(one.Pending), view.Number(one.AckPending),
 		}})
 	}
 	return &view.Page{
-		Nav: "sets", Title: name, Crumbs: []view.Link{{Text: "Partitions", Href: "sets"}},
+		Nav: "sets", Title: name, Crumbs: []view.Link{{Text: "Partition sets", Href: "sets"}},
 		Parts: []view.Part{{
 			ID: "set", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: st.Sentence, ProblemTone: st.Level.Tone(), List: list,
 			Facts: []view.Fact{

@@ -26,8 +26,8 @@ type search struct {
 	most, atOnce int
 }
 
-// back passes the messages from a sequence on downwards to visit, until that returns false. It stops earlier, after most messages or scanTime. Next is
-// the sequence at which the search goes on; 0: it has reached the begin. Looked counts the messages that were read.
+// back passes the messages from a sequence on downwards to visit, until that returns false. It stops earlier, after most messages or scanTime. Next
+// is the sequence at which the search goes on; 0: it has reached the begin. Looked counts the messages that were read.
 //
 // The server reads forwards only, so this reads windows of sequences. Where a stream has gaps, or few messages of the subject, they get longer.
 func (s *search) back(ctx context.Context, from uint64, visit func(*jetstream.RawStreamMsg) bool) (next uint64, looked int, err error) {

@@ -135,7 +135,8 @@ func (s Set) Of() State {
 			worst, bad = p.Consumer, p
 		}
 	}
-	as := State{worst.Level, cmp.Or(worst.Word, "not known"), fmt.Sprintf("Partition %d: %s", bad.Number, cmp.Or(worst.Sentence, "Its state is not known now."))}
+	as := State{worst.Level, cmp.Or(worst.Word, "not known"), ""}
+	as.Sentence = fmt.Sprintf("Partition %d: %s", bad.Number, cmp.Or(worst.Sentence, "Its state is not known now."))
 	switch {
 	case s.Err != "":
 		return State{Unknown, "not known", "The state of the partitions is not known: " + s.Err}
