@@ -36,6 +36,8 @@ type Request struct {
 	Body   []byte
 	// Timeout bounds the whole exchange; 0: the client's.
 	Timeout time.Duration
+	// Identity is for whom the request is made, as a path below Policy.Certificates; empty: nobody in particular.
+	Identity string
 	// Limit is how many bytes of the answer's body are kept; 0: none.
 	Limit int
 }
@@ -61,7 +63,11 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 		return nil, fmt.Errorf("%w: make the request: %w", ErrNotSent, mask.Error(err, r.URL))
 	}
 	req.Header = sentOnce(r.Header)
-	resp, err := c.http.Do(req)
+	client, err := c.of(r.Identity)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrForbiddenAddress) {
 			err = cause
@@ -95,7 +101,9 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 // noAnswer is the cause of a request that took that long. It is formatted when it is read, because each request has one.
 type noAnswer time.Duration
 
-func (e noAnswer) Error() string { return fmt.Sprintf("no answer within %s: %v", time.Duration(e), context.DeadlineExceeded) }
+func (e noAnswer) Error() string {
+	return fmt.Sprintf("no answer within %s: %v", time.Duration(e), context.DeadlineExceeded)
+}
 
 func (noAnswer) Unwrap() error { return context.DeadlineExceeded }
 
