@@ -206,9 +206,9 @@ func (c *HTTPConfig) loopback() bool {
 // policy returns the networks that callbacks may reach. With networks = auto it depends on the listener: behind a loopback
 // listener consumers can be registered only from this machine.
 func (c *Config) policy() (webhook.Policy, error) {
-	anywhere, allowed, err := service.ParseNetworks(c.Connection.Networks, c.HTTP.Listener)
+	p, err := c.Connection.Policy(c.HTTP.Listener)
 	if err != nil {
-		return webhook.Policy{}, fmt.Errorf("[consumer-connection] %w", err)
+		err = fmt.Errorf("[consumer-connection] %w", err)
 	}
-	return webhook.Policy{Any: anywhere, Allowed: allowed}, nil
+	return p, err
 }

@@ -20,6 +20,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -173,7 +174,7 @@ func TestPushDelivery(t *testing.T) {
 	putConsumer(t, n, "k", receiver.URL+"/hook", url.Values{"signingSecret": {secret}, "headers": {`{"authorization":"Bearer abc","X-Two":"own"}`}})
 	broadcast(t, n, "m1", "hello", map[string]string{
 		"X-Broker-Message-Priority": "7", "X-Broker-Metadata-Headers": "X-One, X-Two,X-None",
-		"X-One": "1", "X-Two": "2", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		"X-One": "1", "X-Two": "2", "Content-Encoding": "br", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	})
 	waitState(t, n, "m1", "k", "DELIVERED")
 	r := got.Load()
@@ -183,7 +184,8 @@ func TestPushDelivery(t *testing.T) {
 	for name, want := range map[string]string{
 		"Content-Type": "text/plain", "X-Broker-Message-Priority": "7", "X-Broker-Channel-ID": "ch", "X-Broker-Consumer-ID": "k",
 		"X-Broker-Message-ID": "m1", "X-Broker-Consumer-Token": "kt", "User-Agent": "Webhook Message Broker",
-		"X-One": "1", "X-Two": "own", "X-Broker-Metadata-Headers": "X-One,X-Two", "Authorization": "Bearer abc",
+		"X-One": "1", "X-Two": "own", "X-Broker-Metadata-Headers": "Content-Encoding,X-One,X-Two", "Authorization": "Bearer abc",
+		"Content-Encoding": "br", "X-Broker-Attempt": "1",
 	} {
 		require.Equal(t, want, r.Header.Get(name), name)
 	}
@@ -197,8 +199,8 @@ func TestPushDelivery(t *testing.T) {
 func TestPushRetriesThenDeadThenRequeued(t *testing.T) {
 	var calls atomic.Int32
 	var healthy atomic.Bool
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		calls.Add(1)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, fmt.Sprint(calls.Add(1)), r.Header.Get("X-Broker-Attempt"))
 		if !healthy.Load() {
 			w.WriteHeader(http.StatusInternalServerError)
 		}

@@ -1,9 +1,12 @@
 package broker
 
 import (
+	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +19,22 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
+
+// A consumer's own authorities and client certificate are in a folder that is named after it.
+func TestCertificatesOfAConsumer(t *testing.T) {
+	receiver := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer receiver.Close()
+	cfg := testConfig(t)
+	cfg.Connection.EgressCertificates = t.TempDir()
+	dir := filepath.Join(cfg.Connection.EgressCertificates, "ch", "a%2Fb")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: receiver.Certificate().Raw})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), ca, 0o600))
+	n := startNode(t, cfg)
+	putConsumer(t, n, "a%2Fb", receiver.URL, nil)
+	broadcast(t, n, "m", "x", nil)
+	waitState(t, n, "m", "a/b", "DELIVERED")
+}
 
 // The rate and concurrency of a consumer's callbacks stay within its settings.
 func TestRateAndConcurrencyOfAConsumer(t *testing.T) {

@@ -21,7 +21,7 @@ func StrayVariables(environ []string, clients ...string) []string {
 
 var schema = service.NewSchema("broker", map[string]string{
 	"nats-domain": "domain", "nats-store-max": "store-max", "http-tls-cert": "tls-cert",
-	"http-tls-key": "tls-key",
+	"http-tls-key": "tls-key", "consumer-connection-egress-proxy": "egress-proxy", "consumer-connection-egress-certificates": "egress-certificates",
 },
 	service.Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *Config) *string { return &c.HTTP.Listener }),
 	duration("http", "read-timeout", "240", time.Second, 0, "maximum seconds to read a request; 0: no limit",
@@ -92,9 +92,8 @@ var schema = service.NewSchema("broker", map[string]string{
 		func(c *Config) *string { return &c.Connection.UserAgent }),
 	duration("consumer-connection", "connection-timeout-in-seconds", "30", time.Second, time.Millisecond,
 		"maximum seconds of a callback, from connecting to the end of the answer", func(c *Config) *time.Duration { return &c.Connection.Timeout }),
-	service.Text("consumer-connection", "networks", "auto", "networks that callbacks may reach: public, any, networks such as 10.0.0.0/8 in "+
-		"addition to the public ones, or auto, which is any if the broker listens on loopback, and public otherwise",
-		func(c *Config) *string { return &c.Connection.Networks }),
+	service.Networks("consumer-connection", "callbacks", "broker", egress), service.Proxy("consumer-connection", "callbacks and events", egress),
+	service.Certificates("consumer-connection", "CHANNEL/CONSUMER", egress),
 
 	duration("scheduler", "min-schedule-delay-minutes", "2", time.Minute, 0, "minutes from now for which a message may be scheduled at the earliest",
 		func(c *Config) *time.Duration { return &c.Scheduler.MinDelay }),
@@ -160,6 +159,8 @@ var schema = service.NewSchema("broker", map[string]string{
 		"sync", func(c *Config) *string { return &c.NATS.Sync }),
 ).Clamp((*Config).warn) // files of the original have values above the limits
 
+func egress(c *Config) *service.Egress { return &c.Connection.Egress }
+
 // ignored is a key of the original's files that has no effect.
 func ignored(section, key, def, why string) Setting {
 	return Setting{Section: section, Key: key, Default: def, Help: why, Ignored: true, Set: func(c *Config, _ string) error {
@@ -169,7 +170,7 @@ func ignored(section, key, def, why string) Setting {
 }
 
 // refusedExport is a key of the original's files that [Config.Validate] refuses while messages are pruned.
-var refusedExport = Setting{Section: "prune", Key: "remote-export-destination", Help: "not here", Ignored: true, Set: func(c *Config, value string) error {
+var refusedExport = Setting{Section: "prune", Key: "remote-export-destination", Ignored: true, Set: func(c *Config, value string) error {
 	c.remoteExport = value
 	return nil
 }}

@@ -123,7 +123,7 @@ func (c *Config) Validate() error {
 	if t := c.Admin.Token; strings.TrimSpace(t) != t || !httpguts.ValidHeaderFieldValue(t) {
 		errs = append(errs, errors.New("[admin] token: it has a control character, or a space at an end, which no request can carry: leave it out"))
 	}
-	if _, _, err := service.ParseNetworks(c.Relay.Networks, c.HTTP.Listener); err != nil {
+	if _, err := c.Relay.Policy(c.HTTP.Listener); err != nil {
 		errs = append(errs, fmt.Errorf("[relay] %w", err))
 	}
 	if c.Relay.EventURL != "" {

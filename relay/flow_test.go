@@ -33,7 +33,7 @@ func TestResponseIsCarriedBack(t *testing.T) {
 		"secrets": []string{callbackSecret}, "sources": []string{"repo/"},
 	})
 	m := message("repo/a b", "push 1", "ci")
-	m["headers"] = object{"X-Event": "push"}
+	m["headers"] = object{"X-Event": "push", "Content-Encoding": "br"}
 	answer := s.want(202, "POST", "/v1/messages", "git-token", m)
 	require.Equal(t, "ARRIVED", answer["status"])
 	done := s.awaitStatus("repo%2Fa%20b", "push%201", "DONE")
@@ -45,6 +45,7 @@ func TestResponseIsCarriedBack(t *testing.T) {
 	require.Equal(t, `{"n":"push 1"}`, post.Body)
 	require.Equal(t, "repo%2Fa%20b/push%201", post.Header.Get("Webhook-Id"))
 	require.Equal(t, "1", post.Header.Get("Relay-Attempt"))
+	require.Equal(t, "br", post.Header.Get("Content-Encoding"))
 	require.Equal(t, "push", post.Header.Get("X-Event"))
 	for _, known := range []string{secret, old} {
 		wh, err := standardwebhooks.NewWebhook(known)
@@ -199,10 +200,6 @@ func TestGoneDisables(t *testing.T) {
 		require.Equal(t, 3, r.count())
 		require.EqualValues(t, 7, shown()["timeout"])
 		s.want(404, "PATCH", "/v1/receivers/other", adminToken, object{"paused": true})
-		s.want(400, "PATCH", "/v1/receivers/ci", adminToken, object{"timeout": -1})
-		s.want(400, "PATCH", "/v1/receivers/ci", adminToken, object{"timeuot": 1})
-		s.want(200, "PATCH", "/v1/receivers/ci", adminToken, object{"timeout": 0.29})
-		require.InDelta(t, 0.29, s.want(200, "PATCH", "/v1/receivers/ci", adminToken, object{"max_retries": 3})["timeout"], 1e-12)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/internal/service/webhook"
+
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -74,4 +76,21 @@ func TestReceiverThatCannotBeDecoded(t *testing.T) {
 	o := s.want(503, "PUT", "/v1/receivers/ci", adminToken, object{"post_endpoint": "http://127.0.0.1:1"})
 	require.Equal(t, "unavailable", o["error"].(object)["code"])
 	require.Contains(t, o["error"].(object)["message"], `"ci": what is stored cannot be decoded`)
+}
+
+// A PATCH keeps what it does not name.
+func TestPatchKeepsTheRest(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	s.receiver("ci", "http://127.0.0.1:9/", object{"timeout": 0.29, "secrets": []string{webhook.NewSecret()}})
+	for _, wrong := range []object{{"timeout": -1}, {"timeuot": 1}, {"post_endpoint": ""}} {
+		s.want(400, "PATCH", "/v1/receivers/ci", adminToken, wrong)
+	}
+	got := s.want(200, "PATCH", "/v1/receivers/ci", adminToken, object{"max_retries": 3})
+	require.InDelta(t, 0.29, got["timeout"], 1e-12)
+	require.EqualValues(t, []float64{3, 1}, []float64{got["max_retries"].(float64), got["secret_count"].(float64)})
+	s.want(404, "PATCH", "/v1/senders/git", adminToken, object{"sources": []string{"a"}})
+	s.want(200, "PUT", "/v1/senders/git", adminToken, object{"token": "t", "sources": []string{"a"}, "callback_endpoint": "http://127.0.0.1:9/"})
+	require.Equal(t, "http://127.0.0.1:9/", s.want(200, "PATCH", "/v1/senders/git", adminToken, object{"sources": []string{"b"}})["callback_endpoint"])
+	require.Equal(t, []any{"b"}, s.want(200, "PATCH", "/v1/senders/git", adminToken, object{"callback_endpoint": "none"})["sources"])
 }

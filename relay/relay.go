@@ -140,13 +140,13 @@ func (n *Node) startWork(ctx context.Context) error {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	n.release.Add(n.store.Close)
-	anywhere, allowed, err := service.ParseNetworks(n.cfg.Relay.Networks, n.cfg.HTTP.Listener)
+	policy, err := n.cfg.Relay.Policy(n.cfg.HTTP.Listener)
 	if err != nil {
 		return err
 	}
-	client := webhook.NewClient(webhook.Policy{Any: anywhere, Allowed: allowed}, n.cfg.Relay.CallbackTimeout)
+	client := webhook.NewClient(policy, n.cfg.Relay.CallbackTimeout)
 	n.release.Add(client.Close)
-	sender := events.Start(n.cfg.Relay.EventURL, "jetpull-relay", eventTimeout, n.log)
+	sender := events.Start(n.cfg.Relay.EventURL, "jetpull-relay", policy, eventTimeout, n.log)
 	n.release.Add(sender.Close)
 	n.workers = work.Start(ctx, n.store, work.Config{
 		Rules: n.cfg.Relay, Client: client, Logger: n.log, Reporter: reporter, Metrics: work.NewMetrics(), Events: sender,

@@ -18,7 +18,9 @@ func StrayVariables(environ []string, clients ...string) []string {
 	return schema.Stray(environ, clients...)
 }
 
-var schema = service.NewSchema("relay", map[string]string{"nats-name": "name"},
+var schema = service.NewSchema("relay", map[string]string{
+	"nats-name": "name", "relay-egress-proxy": "egress-proxy", "relay-egress-certificates": "egress-certificates",
+},
 	service.Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *Config) *string { return &c.HTTP.Listener }),
 	service.Number("http", "max-body-bytes", "1048576", 1, 8<<20, "maximum bytes of a message's body; a larger one is refused with 413",
 		func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
@@ -66,9 +68,8 @@ var schema = service.NewSchema("relay", map[string]string{"nats-name": "name"},
 	service.Seconds("relay", "auto-redrive-in-seconds", "600,3600", 0,
 		"seconds before each automatic redrive of a message that failed because its receiver or sender was not working, separated by commas; empty: "+
 			"never", func(c *Config) *[]time.Duration { return &c.Relay.AutoRedrive }),
-	service.Text("relay", "networks", "auto", "networks that POSTs and callbacks may reach: public, any, networks such as 10.0.0.0/8 in addition to "+
-		"the public ones, or auto, which is any if the relay listens on loopback, and public otherwise",
-		func(c *Config) *string { return &c.Relay.Networks }),
+	service.Networks("relay", "POSTs and callbacks", "relay", egress), service.Proxy("relay", "POSTs, callbacks and events", egress),
+	service.Certificates("relay", "receivers/NAME or senders/NAME", egress),
 	service.Text("relay", "event-url", "", "URL that gets a POST when a receiver is disabled, its breaker opens or closes, or messages failed; "+
 		"empty: none", func(c *Config) *string { return &c.Relay.EventURL }),
 
@@ -85,3 +86,5 @@ var schema = service.NewSchema("relay", map[string]string{"nats-name": "name"},
 	service.Text("sentry", "dsn", "", "DSN of the Sentry project that errors are reported to; empty: errors are only logged",
 		func(c *Config) *string { return &c.Sentry.DSN }),
 )
+
+func egress(c *Config) *service.Egress { return &c.Relay.Egress }

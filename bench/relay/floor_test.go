@@ -142,7 +142,7 @@ func (f *floor) toReceiver(ctx context.Context, m *jetpull.Msg) error {
 	if err := f.advance(ctx, &e, "SENDING"); err != nil {
 		return err
 	}
-	answer, err := f.post.PostKeep(ctx, f.receiver, http.Header{}, e.Payload, 1<<10)
+	answer, err := f.post.PostKeep(ctx, webhook.Request{URL: f.receiver, Body: e.Payload, Limit: 1 << 10})
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (f *floor) toSender(ctx context.Context, m *jetpull.Msg) error {
 	if err != nil {
 		return err
 	}
-	if _, err := f.post.PostKeep(ctx, f.sender, http.Header{}, e.Payload, 0); err != nil {
+	if _, err := f.post.PostKeep(ctx, webhook.Request{URL: f.sender, Body: e.Payload}); err != nil {
 		return err
 	}
 	return f.advance(ctx, &e, "DONE")

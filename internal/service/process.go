@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -64,28 +63,6 @@ func CheckEmbedded(replicas int, existing map[string]string) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// ParseNetworks reads where requests may go: public, any, auto, which is any behind a listener on loopback and public otherwise, or a list of
-// networks in CIDR notation that are allowed beside the public ones.
-func ParseNetworks(networks, listener string) (anywhere bool, allowed []netip.Prefix, err error) {
-	switch networks {
-	case "any":
-		return true, nil, nil
-	case "public":
-		return false, nil, nil
-	case "auto":
-		loopback, _ := Loopback(listener) // CheckListener refuses what is no listener
-		return loopback, nil, nil
-	}
-	for part := range strings.SplitSeq(networks, ",") {
-		p, err := netip.ParsePrefix(strings.TrimSpace(part))
-		if err != nil {
-			return false, nil, fmt.Errorf("networks: %q is neither auto, public, any nor a network such as 10.0.0.0/8", part)
-		}
-		allowed = append(allowed, p)
-	}
-	return false, allowed, nil
 }
 
 // reconnectWait is the least wait before a connection is tried again, and the most that is added to it.

@@ -55,7 +55,7 @@ func TestLoopback(t *testing.T) {
 	require.ErrorContains(t, err, `[http] listener: "8080" is not host:port`)
 }
 
-func TestParseNetworks(t *testing.T) {
+func TestEgress(t *testing.T) {
 	for _, tt := range []struct {
 		networks, listener string
 		anywhere           bool
@@ -68,15 +68,22 @@ func TestParseNetworks(t *testing.T) {
 		{"auto", "none", false, 0},
 		{"10.0.0.0/8, fd00::/8", "127.0.0.1:80", false, 2},
 	} {
-		anywhere, allowed, err := ParseNetworks(tt.networks, tt.listener)
+		got, err := Egress{Networks: tt.networks}.Policy(tt.listener)
 		require.NoError(t, err)
-		require.Equal(t, tt.anywhere, anywhere, "%+v", tt)
-		require.Len(t, allowed, tt.allowed)
+		require.Equal(t, tt.anywhere, got.Any, "%+v", tt)
+		require.Len(t, got.Allowed, tt.allowed)
 	}
 	for _, bad := range []string{"", "none", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/8,"} {
-		_, _, err := ParseNetworks(bad, ":80")
+		_, err := Egress{Networks: bad}.Policy(":80")
 		require.ErrorContains(t, err, "networks: ", bad)
 	}
+	for _, proxy := range []string{"proxy:3128", "socks5://proxy", "http://", "http://u:s3cret@proxy/path"} {
+		_, err := Egress{Networks: "any", EgressProxy: proxy}.Policy(":80")
+		require.ErrorContains(t, err, "egress-proxy: it is not the URL of an HTTP proxy: give one such as http://")
+		require.NotContains(t, err.Error(), "s3cret")
+	}
+	_, err := Egress{Networks: "any", EgressCertificates: "/none"}.Policy(":80")
+	require.ErrorContains(t, err, `egress-certificates: "/none" is not a folder`)
 }
 
 // The error names the address that does not connect, without the passwords in it.

@@ -175,9 +175,13 @@ var notMetadata = map[string]bool{
 	"X-Broker-Admin-Token": true, "X-Broker-Signature": true, "Authorization": true, "Cookie": true,
 }
 
-// metadataOf returns the headers that the request names as metadata, without secrets and headers of the connection.
+// metadataOf returns the headers that the request names as metadata, without secrets and headers of the connection. Without the encoding of its
+// content a consumer cannot read the payload, so that need not be named.
 func metadataOf(r *http.Request) map[string]string {
 	names := strings.Join(r.Header.Values("X-Broker-Metadata-Headers"), ",")
+	if r.Header.Get("Content-Encoding") != "" && !strings.Contains(strings.ToLower(names), "content-encoding") {
+		names += ",Content-Encoding"
+	}
 	if names == "" {
 		return nil
 	}

@@ -3,7 +3,6 @@ package work
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -26,9 +25,9 @@ func (s *attemptsStore) KeepAttempt(_ context.Context, _ domain.JobID, a domain.
 // echo answers with the request it got, after some other text.
 type echo struct{ before int }
 
-func (e echo) PostKeep(_ context.Context, _ string, header http.Header, _ []byte, limit int) (*webhook.Answer, error) {
-	body := strings.Repeat("x", e.before) + strings.Repeat(header["X-Broker-Consumer-Token"][0]+",", 1000)
-	return &webhook.Answer{Code: 500, Body: []byte(body[:min(len(body), limit)])}, errors.New("answered with status 500")
+func (e echo) PostKeep(_ context.Context, r webhook.Request) (*webhook.Answer, error) {
+	body := strings.Repeat("x", e.before) + strings.Repeat(r.Header["X-Broker-Consumer-Token"][0]+",", 1000)
+	return &webhook.Answer{Code: 500, Body: []byte(body[:min(len(body), r.Limit)])}, errors.New("answered with status 500")
 }
 
 // A long token, such as a JWT, is masked wherever an answer repeats it.

@@ -12,6 +12,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/internal/clock"
+	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/metrics"
 	"github.com/jetpull/jetpull/internal/service/webhook/breaker"
 	"github.com/jetpull/jetpull/internal/service/webhook/events"
@@ -53,11 +54,10 @@ type BreakerRules struct {
 // CallbackRules configure the callbacks of push consumers.
 type CallbackRules struct {
 	// TokenHeader is the name of the header with the consumer's token. It must not be a header that callbacks have anyway.
-	TokenHeader string
-	UserAgent   string
-	Timeout     time.Duration
-	// Networks is where callbacks may go: auto, public, any, or a list of networks.
-	Networks string
+	TokenHeader    string
+	UserAgent      string
+	Timeout        time.Duration
+	service.Egress // of callbacks
 }
 
 // PruneRules configure the pruning of finished messages.

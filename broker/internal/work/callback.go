@@ -18,15 +18,16 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/spans"
 	"github.com/jetpull/jetpull/internal/service/webhook"
 )
 
 // Poster sends callbacks, as a [webhook.Client] does.
 type Poster interface {
-	// PostKeep sends one callback. The error is nil if the answer is 2xx. An answer with any status is returned with up to limit
-	// bytes of its body.
-	PostKeep(ctx context.Context, url string, header http.Header, payload []byte, limit int) (*webhook.Answer, error)
+	// PostKeep sends one callback. The error is nil if the answer is 2xx. An answer with any status is returned with up to the request's limit
+	// of its body.
+	PostKeep(ctx context.Context, r webhook.Request) (*webhook.Answer, error)
 }
 
 const tracer = "github.com/jetpull/jetpull/broker"
@@ -58,7 +59,9 @@ func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer *webh
 		signer.Sign(header, j.ID.String(), d.Now(), m.Payload)
 	}
 	startedAt, begin := d.Now(), time.Now()
-	answer, err := d.Poster.PostKeep(ctx, c.CallbackURL, header, m.Payload, bodyLimit)
+	answer, err := d.Poster.PostKeep(ctx, webhook.Request{
+		URL: c.CallbackURL, Header: header, Body: m.Payload, Limit: bodyLimit, Identity: httpserve.EscapeID(c.Channel) + "/" + httpserve.EscapeID(c.ID),
+	})
 	if errors.Is(err, webhook.ErrForbiddenAddress) {
 		err = fmt.Errorf("%w; see [consumer-connection] networks (--consumer-connection-networks)", err)
 	}
@@ -84,6 +87,7 @@ func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.
 		"X-Broker-Channel-Id":       m.Channel,
 		"X-Broker-Consumer-Id":      c.ID,
 		"X-Broker-Message-Id":       m.ID,
+		"X-Broker-Attempt":          strconv.Itoa(j.Attempts + 1),
 		"User-Agent":                d.Rules.UserAgent,
 		"X-Request-Id":              domain.NewID(),
 		"X-Broker-Metadata-Headers": strings.Join(names, ","),
@@ -164,7 +168,7 @@ func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job
 // ownHeaders are the headers of a callback that the broker sets, except the token's and Webhook-….
 var ownHeaders = []string{
 	"Content-Type", "X-Broker-Message-Priority", "X-Broker-Channel-Id", "X-Broker-Consumer-Id", "X-Broker-Message-Id", "User-Agent",
-	"X-Request-Id", "X-Broker-Metadata-Headers", "X-Broker-Event-Type", "X-Broker-Replay", "Traceparent",
+	"X-Request-Id", "X-Broker-Metadata-Headers", "X-Broker-Event-Type", "X-Broker-Replay", "X-Broker-Attempt", "Traceparent",
 }
 
 // CheckHeaderName refuses a name of a header that a callback cannot have in addition to its own.

@@ -31,8 +31,8 @@ type receiver struct {
 	answer  *webhook.Answer
 }
 
-func (r *receiver) PostKeep(ctx context.Context, _ string, header http.Header, _ []byte, _ int) (*webhook.Answer, error) {
-	id := header["X-Broker-Message-Id"][0]
+func (r *receiver) PostKeep(ctx context.Context, call webhook.Request) (*webhook.Answer, error) {
+	id := call.Header["X-Broker-Message-Id"][0]
 	r.mu.Lock()
 	r.calls = append(r.calls, id)
 	r.running++

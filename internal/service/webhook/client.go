@@ -2,9 +2,11 @@ package webhook
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -37,37 +39,51 @@ func (e *StatusError) Error() string {
 // Client posts to addresses that a policy allows. It may be used by several
 // goroutines.
 type Client struct {
-	http    *http.Client
+	policy  Policy
+	http    *http.Client // of requests without an identity of their own
 	timeout time.Duration
+
+	mu         sync.Mutex // guards identities
+	identities map[string]identity
 }
 
 // NewClient makes a client whose requests end after timeout, whatever the
 // other side does. That does not bound the dial, since a [Request] may have longer.
 func NewClient(policy Policy, timeout time.Duration) *Client {
-	dialer := &net.Dialer{Timeout: dialTime, Control: policy.control}
-	return &Client{
-		timeout: timeout,
-		http: &http.Client{
-			Transport: &http.Transport{
-				// No Proxy: a proxy would do the dialling, unchecked.
-				DialContext:            dialer.DialContext,
-				MaxIdleConnsPerHost:    idlePerHost,
-				IdleConnTimeout:        idleTime,
-				TLSHandshakeTimeout:    dialTime,
-				MaxResponseHeaderBytes: headerLimit,
-				ForceAttemptHTTP2:      true,
-				HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime},
-				DisableCompression:     true,
-			},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	c := &Client{policy: policy, timeout: timeout, identities: map[string]identity{}}
+	c.http = c.over(nil)
+	return c
+}
+
+// over makes an HTTP client with settings of TLS; nil: the defaults.
+func (c *Client) over(config *tls.Config) *http.Client {
+	dial := (&net.Dialer{Timeout: dialTime, Control: c.policy.control}).DialContext
+	if c.policy.Proxy != nil {
+		dial = tunnel{c.policy, c.policy.Proxy}.dial
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			// No Proxy: it would resolve names and dial them, unchecked.
+			DialContext:            dial,
+			TLSClientConfig:        config,
+			MaxIdleConnsPerHost:    idlePerHost,
+			IdleConnTimeout:        idleTime,
+			TLSHandshakeTimeout:    dialTime,
+			MaxResponseHeaderBytes: headerLimit,
+			ForceAttemptHTTP2:      true,
+			HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime},
+			DisableCompression:     true,
 		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// PostKeep sends one request and returns the answer, if there was one, with up to limit bytes of its body. It waits for the whole answer, or
+// PostKeep sends a POST and returns the answer, if there was one, with up to the request's limit of its body. It waits for the whole answer, or
 // its first 64 KiB. An answer that is not 2xx is a *StatusError, and one that breaks off is an error, too.
-func (c *Client) PostKeep(ctx context.Context, target string, header http.Header, payload []byte, limit int) (*Answer, error) {
-	answer, err := c.Exchange(ctx, Request{Method: http.MethodPost, URL: target, Header: header, Body: payload, Limit: max(limit, waitedLimit)})
+func (c *Client) PostKeep(ctx context.Context, r Request) (*Answer, error) {
+	limit := r.Limit
+	r.Method, r.Limit = http.MethodPost, max(limit, waitedLimit)
+	answer, err := c.Exchange(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -84,4 +100,11 @@ func (c *Client) PostKeep(ctx context.Context, target string, header http.Header
 }
 
 // Close gives up the idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.http.CloseIdleConnections()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, i := range c.identities {
+		i.http.CloseIdleConnections()
+	}
+}

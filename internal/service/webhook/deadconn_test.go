@@ -72,7 +72,7 @@ func TestADeadConnectionIsGivenUp(t *testing.T) {
 		transport.DialContext = p.dial
 		transport.TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig
 		post := func() error {
-			a, err := c.PostKeep(t.Context(), srv.URL, nil, nil, 0)
+			a, err := c.PostKeep(t.Context(), Request{URL: srv.URL})
 			if err == nil {
 				require.Equal(t, "HTTP/2.0", a.Header.Get("Proto"))
 			}

@@ -36,6 +36,8 @@ type Request struct {
 	Body   []byte
 	// Timeout bounds the whole exchange; 0: the client's.
 	Timeout time.Duration
+	// Identity is for whom the request is made, as a path below Policy.Certificates; empty: nobody in particular.
+	Identity string
 	// Limit is how many bytes of the answer's body are kept; 0: none.
 	Limit int
 }
@@ -61,7 +63,11 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 		return nil, fmt.Errorf("%w: make the request: %w", ErrNotSent, mask.Error(err, r.URL))
 	}
 	req.Header = sentOnce(r.Header)
-	resp, err := c.http.Do(req)
+	client, err := c.of(r.Identity)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrForbiddenAddress) {
 			err = cause

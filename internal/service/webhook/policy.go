@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
+	"os"
 	"slices"
 	"syscall"
 )
@@ -22,6 +24,25 @@ type Policy struct {
 	Any bool
 	// Allowed networks are allowed whatever the rest says.
 	Allowed []netip.Prefix
+	// Proxy is the HTTP proxy through which requests go; nil: none.
+	Proxy *url.URL
+	// Certificates is a folder with a folder for each Identity of a [Request], which has [identityFiles]; empty: none.
+	Certificates string
+}
+
+// Through returns the policy with a proxy, which is a URL, and a folder of certificates. Each may be empty.
+func (p Policy) Through(proxy, certificates string) (_ Policy, err error) {
+	if proxy != "" {
+		if p.Proxy, err = parseProxy(proxy); err != nil {
+			return p, err
+		}
+	}
+	if p.Certificates = certificates; certificates != "" {
+		if info, err := os.Stat(certificates); err != nil || !info.IsDir() {
+			return p, fmt.Errorf("egress-certificates: %q is not a folder that can be read", certificates)
+		}
+	}
+	return p, nil
 }
 
 // reserved are the networks that are no public addresses, beside those that

@@ -130,7 +130,7 @@ func TestErrorsHideTheSecretsOfURLs(t *testing.T) {
 
 func postTo(t *testing.T, c *Client, url string, header http.Header, payload []byte) error {
 	t.Helper()
-	_, err := c.PostKeep(t.Context(), url, header, payload, excerptLimit)
+	_, err := c.PostKeep(t.Context(), Request{URL: url, Header: header, Body: payload, Limit: excerptLimit})
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
@@ -196,5 +197,7 @@ func (w *answers) callSender(ctx context.Context, sender store.Sender, e *store.
 		id += "/" + strconv.Itoa(e.Generation)
 	}
 	w.sign(h, sender.Secrets, id, payload)
-	return w.exchange(ctx, "callback", e, webhook.Request{Method: http.MethodPost, URL: sender.CallbackEndpoint, Header: h, Body: payload, Limit: 256})
+	return w.exchange(ctx, "callback", e, webhook.Request{
+		Identity: "senders/" + httpserve.EscapeID(sender.Name), Method: http.MethodPost, URL: sender.CallbackEndpoint, Header: h, Body: payload, Limit: 256,
+	})
 }

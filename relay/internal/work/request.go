@@ -77,7 +77,7 @@ func (w *core) post(ctx context.Context, r store.Receiver, e *store.Entry) (*web
 	h.Set("Relay-Attempt", strconv.Itoa(e.Attempt))
 	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), e.Payload)
 	return w.exchange(ctx, "post", e, webhook.Request{
-		Method: http.MethodPost, URL: r.PostEndpoint, Header: h, Body: e.Payload, Timeout: r.Timeout, Limit: w.maxResponse(),
+		Identity: "receivers/" + httpserve.EscapeID(r.Name), Method: http.MethodPost, URL: r.PostEndpoint, Header: h, Body: e.Payload, Timeout: r.Timeout, Limit: w.maxResponse(),
 	})
 }
 
@@ -110,7 +110,7 @@ func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webh
 	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), nil)
 	target := strings.NewReplacer(SourcePlaceholder, escape(e.Source), MessagePlaceholder, escape(e.ID)).Replace(r.StatusEndpoint)
 	answer, err := w.exchange(ctx, "poll", e, webhook.Request{
-		Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.maxResponse(),
+		Identity: "receivers/" + httpserve.EscapeID(r.Name), Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.maxResponse(),
 	})
 	w.log.Debug("poll", "node", w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "result", result(answer, err), "trace",
 		traceID(e.Trace))

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/webhook"
 	"github.com/jetpull/jetpull/internal/service/webhook/events"
 	"github.com/jetpull/jetpull/internal/watch"
@@ -58,7 +59,7 @@ type Rules struct {
 	CallbackDeadline time.Duration // how long a callback is repeated
 	CallbackTimeout  time.Duration // how long one callback may take
 	AutoRedrive      []time.Duration
-	Networks         string // the allowed addresses of receivers and callbacks: auto, public, any, or a list of networks
+	service.Egress          // of POSTs and callbacks
 	EventURL         string // gets a request for each event that operators should know of; empty: none are sent
 }
 

@@ -24,7 +24,7 @@ const (
 
 // poster makes requests. A [webhook.Client] does.
 type poster interface {
-	PostKeep(ctx context.Context, target string, header http.Header, payload []byte, limit int) (*webhook.Answer, error)
+	PostKeep(ctx context.Context, r webhook.Request) (*webhook.Answer, error)
 	Close()
 }
 
@@ -43,13 +43,13 @@ type Sender struct {
 	ended   chan struct{}
 }
 
-// Start starts a sender, which the caller closes. It is nil if there is no URL. The URL may be in a private network. timeout is
-// that of one request.
-func Start(url, userAgent string, timeout time.Duration, log *slog.Logger) *Sender {
+// Start starts a sender, which the caller closes. It is nil if there is no URL. The URL may be in a private network, which is why requests take
+// the way of a policy and not its networks. timeout is that of one request.
+func Start(url, userAgent string, way webhook.Policy, timeout time.Duration, log *slog.Logger) *Sender {
 	if url == "" {
 		return nil
 	}
-	return start(url, userAgent, webhook.NewClient(webhook.Policy{Any: true}, timeout), log)
+	return start(url, userAgent, webhook.NewClient(webhook.Policy{Any: true, Proxy: way.Proxy}, timeout), log)
 }
 
 func start(url, userAgent string, client poster, log *slog.Logger) *Sender {
@@ -133,7 +133,7 @@ func (s *Sender) post(ctx context.Context, event any) error {
 				return err
 			}
 		}
-		if _, err = s.client.PostKeep(ctx, s.url, header, body, 0); err == nil {
+		if _, err = s.client.PostKeep(ctx, webhook.Request{URL: s.url, Header: header, Body: body}); err == nil {
 			return nil
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,7 +22,8 @@ type target struct {
 	closed   bool
 }
 
-func (p *target) PostKeep(ctx context.Context, _ string, _ http.Header, payload []byte, _ int) (*webhook.Answer, error) {
+func (p *target) PostKeep(ctx context.Context, r webhook.Request) (*webhook.Answer, error) {
+	payload := r.Body
 	p.bodies = append(p.bodies, string(payload))
 	if p.failures < 0 || len(p.bodies) <= p.failures {
 		return nil, errors.Join(errors.New("503"), ctx.Err())
@@ -93,7 +93,7 @@ func TestCloseIsBounded(t *testing.T) {
 
 // Without a URL nothing is sent.
 func TestNoURL(t *testing.T) {
-	s := Start("", "test", time.Second, slog.New(slog.DiscardHandler))
+	s := Start("", "test", webhook.Policy{}, time.Second, slog.New(slog.DiscardHandler))
 	s.Send(1)
 	require.Zero(t, s.Lost())
 	s.Close()
