@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-programs test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-cluster bench-relay bench-relay-sync bench-feed bench-console bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-system test-programs test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-cluster bench-relay bench-relay-sync bench-feed bench-console bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -32,9 +32,10 @@ RACE    := $(if $(shell command -v $$($(GO) env CC)),-race $(NODEBUG) -gcflags=m
 export GORACE ?= atexit_sleep_ms=0
 # What is built without the race detector is built as a release is, so that the programs of one run share one build.
 PLAIN   := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -vet=off $(NODEBUG)'
+TESTENV ?= $(PLAIN)
 # The number of packages that are tested at a time. It is one more than the processors, because many tests mostly wait. The longest begin first.
 PACKAGES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-# The packages that test-race leaves out: benchmarks alone, the relay's simulation, which has a line of its own, and PROGRAMS.
+# The packages that test leaves out: benchmarks alone, the relay's simulation, which has a line of its own, and PROGRAMS.
 UNTESTED := /bench(/(broker|client|feed|partition|relay))?$$|/relay/internal/sim$$|/cmd/jetpull(/browser)?$$|/test/(inbox|limit|partition|security|workers)$$|/examples/
 LONGEST  := ./feed ./relay ./test ./broker ./broker/internal/journal . ./broker/internal/httpapi ./test/model ./partition
 # Packages whose tests run programs, or open pages in a browser. What these programs are made of is tested under the race detector in its own
@@ -46,7 +47,7 @@ help: ## Show the targets
 # any makes a regular expression of a list of names.
 space    := $() $()
 any       = $(subst $(space),|,$(strip $(1)))
-# Tests whose processor time is mostly that of servers in a cluster, or of a large volume. They have no race detector in test either, and have it
+# Tests whose processor time is mostly that of servers in a cluster, or of a large volume. They have no race detector in test-system, and have it
 # in nightly. The packages that they are in are VOLUMES.
 VOLUME   := TestBrokersOnAClusterLoseNoJob TestStartsAndQuorumOfACluster TestContractOnThreeServers TestContractOnACluster \
 	TestModelAgreesWithACluster TestIdleReceiversHaveNoGoroutine TestDeletedReceiversAreCollected TestResponseThatIsLargerAsJSON \
@@ -80,23 +81,27 @@ console-assets: ## Fetch the console's third-party files from npm, at the versio
 build: ## Compile every package of every module
 	$(GO) build work
 
-test: test-race test-programs test-plain test-tools ## Run the tests of all modules, under the race detector if there is a C compiler
-
-test-race: ## Run the part of test that is under the race detector
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -p $(PACKAGES) -short -timeout 30m -skip '^($(call any,$(VOLUME)))$$' $(TESTARGS) $(TESTEXEC) \
+# In ci the environment has the race detector, which takes three times as long.
+test: ## Run the tests of all packages, except those that are in test-system
+	$(TESTENV) $(GO) test -p $(PACKAGES) -short -timeout 30m -skip '^($(call any,$(VOLUME)))$$' $(TESTARGS) $(TESTEXEC) \
 		$(LONGEST) $$($(GO) list work | grep -vE '$(UNTESTED)')
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
+	$(TESTENV) $(GO) test -run '^TestSimulation$$' -short $(TESTARGS) ./relay/internal/sim
 
-test-programs: ## Run the part of test that runs programs, or opens pages in a browser
+test-race: ## Run test under the race detector, which needs a C compiler
+	$(MAKE) test TESTENV="CGO_ENABLED=1 GOFLAGS='$(GOFLAGS) -vet=off $(RACE)'"
+
+test-system: test-programs test-plain test-tools ## Run the tests that start processes and browsers, or need much volume or memory
+
+test-programs: ## Run the part of test-system that runs programs, or opens pages in a browser
 	$(PLAIN) $(GO) test -p $(PACKAGES) -short -timeout 30m $(TESTARGS) $(TESTEXEC) $(PROGRAMS)
 
 # Tests that measure memory are meaningless under the race detector. The relay's simulation and its scenarios take eight times as long there.
-test-plain: ## Run the part of test that is not under the race detector, the tools left out
+test-plain: ## Run the part of test-system whose tests cannot be under the race detector
 	$(PLAIN) $(GO) test $(TESTARGS) -timeout 30m ./relay/internal/sim -sim.seed 1 -sim.count 100
 	$(PLAIN) $(GO) test -short -run '^($(call any,$(VOLUME)))$$' $(TESTARGS) $(VOLUMES)
 	$(PLAIN) $(GO) test -exec 'env -u GOGC -u GOMEMLIMIT' -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) ./test ./broker
 
-test-tools: ## Run the tests of the tools and of the packages of a release
+test-tools: ## Run the part of test-system that tests the tools and the packages of a release
 	cd tools && GOWORK=off $(PLAIN) $(GO) test -count 1 $(TOOLS)
 	cd tools/packaging && GOWORK=off $(PLAIN) $(GO) test -count 1 ./...
 
@@ -224,15 +229,14 @@ ci: export FUZZTIME = 2000x
 # The compiler and the linter take a fifth to a third less processor time if they collect garbage less often. Tests have Go's own settings.
 prepare ci: export GOGC = 400
 prepare ci: export GOMEMLIMIT = 3GiB
-ci: export GOFLAGS := $(GOFLAGS) $(RACE) -vet=off
-ci: export CGO_ENABLED = $(if $(RACE),1,0)
+ci: export TESTENV = $(if $(RACE),CGO_ENABLED=1 GOFLAGS='$(GOFLAGS) -vet=off $(RACE)',$(PLAIN))
 ci: export TESTEXEC = -exec $(CURDIR)/tools/fuzz.sh
 ci: export TESTARGS += -count=1
 # One package fewer than test has at a time, for tests that wait for a time of their own.
 ci: export PACKAGES := $(shell getconf _NPROCESSORS_ONLN)
 ci: prepare ## Run all checks that a change must pass
 	$(PLAIN) $(MAKE) lint-modules
-	$(MAKE) -k test
+	$(MAKE) -k test test-system
 
 # Downloads mostly wait for the network, and the linter's build for the compiler. To tidy the modules of the tools, go downloads all
 # that the tests of their dependencies import. Nobody imports these modules, so nightly does it.
