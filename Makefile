@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-system test-programs test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-cluster bench-relay bench-relay-sync bench-feed bench-console bench-partition cover api licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-system test-programs test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-cluster bench-relay bench-relay-sync bench-feed bench-console bench-partition cover api sdk licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -192,6 +192,17 @@ cover: ## Measure the tests' coverage; writes out/cover.html
 
 api: ## Regenerate the golden files of the public API, after an intended change
 	$(GO) test ./test -run '^TestAPI$$' -count 1 -update
+
+# The versions of its tools are in sdk/typescript/package.json.
+SDKTOOLS = $(OUT)/sdk/node_modules/.bin
+
+sdk: ## Generate the types of the TypeScript client with npm, after an OpenAPI document or the client has changed
+	@mkdir -p $(OUT)/sdk && cp sdk/typescript/package.json $(OUT)/sdk
+	npm install --prefix $(OUT)/sdk --no-package-lock --no-audit --no-fund --silent
+	for system in broker relay; do \
+		$(SDKTOOLS)/openapi-typescript --default-non-nullable false $$system/internal/httpapi/openapi.json -o sdk/typescript/types/$$system-api.d.ts; done
+	$(SDKTOOLS)/tsc --project sdk/typescript && $(SDKTOOLS)/tsc --project sdk/typescript/test
+	sha256sum broker/internal/httpapi/openapi.json relay/internal/httpapi/openapi.json >sdk/documents.sha256
 
 licenses: $(BIN)/licenses ## Write the licence notices of all software in the command
 	$(BIN)/licenses

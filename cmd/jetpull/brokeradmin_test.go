@@ -337,6 +337,16 @@ func TestBrokerAdminToken(t *testing.T) {
 	s.fails(2, "a token that is stored as a hash", "channels", "put", "orders", "--name", "Orders")
 	s.file(`{"token":"t"}`, "channels", "put", "orders", "--name", "Orders")
 	s.want(0, "consumers", "put", "orders", "billing", "--callback-url", "http://127.0.0.1:9/", "--type", "pull")
+	s.fails(1, "channel token does not match", "broadcast", "orders", "shop", "x")
+	t.Setenv("JETPULL_BROKER_CHANNEL_TOKEN", "t")
+	t.Setenv("JETPULL_BROKER_PRODUCER_TOKEN", "t")
+	s.want(0, "broadcast", "orders", "shop", "x", "--id", "m1")
+	require.Contains(t, s.want(0, "claim", "orders", "billing"), "m1")
+	t.Setenv("JETPULL_BROKER_CHANNEL_TOKEN", "")
+	t.Setenv("JETPULL_BROKER_PRODUCER_TOKEN", "")
+	s.file(`{"token":"pub"}`, "access", "put", "orders", "team", "--role", "publish")
+	s.want(0, "broadcast", "orders", "shop", "x", "--id", "m2", "--admin-token", "pub")
+	s.fails(1, "does not allow it", "broadcast", "orders", "shop", "x", "--admin-token", "wrong")
 	s.broadcast("later", "X-Broker-Scheduled-For", time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	s.want(0, "producers", "rm", "shop")
 	require.Empty(t, s.want(0, "scheduled", "cancel", "orders", "later"))
@@ -378,6 +388,10 @@ func TestCompletion(t *testing.T) {
 		"broker jobs ls orders bil/ling --status":  "QUEUED INFLIGHT DELIVERED DEAD",
 		"broker consumers put orders x --type":     "push pull",
 		"broker consumers pause none":              "",
+		"broker broadcast":                         "orders sample-channel",
+		"broker broadcast orders":                  "shop sample-producer",
+		"broker claim orders":                      "bil/ling",
+		"broker claim orders bil/ling --settle":    "delivered dead none",
 		"relay receivers show":                     "ci",
 		"relay senders rm":                         "",
 		"broker channels ls --url http://x.test:1": "",
@@ -420,4 +434,44 @@ func TestAdministrationOfTheGuide(t *testing.T) {
 			require.Eventually(t, func() bool { return s.count("DEAD") == 1 }, 30*time.Second, 10*time.Millisecond)
 		}
 	}
+}
+
+func TestBroadcastAndClaim(t *testing.T) {
+	s := newBrokerShell(t)
+	consumer := func(id string) {
+		s.want(0, "consumers", "put", "orders", id, "--callback-url", "http://127.0.0.1:9/", "--type", "pull", "--event-types", id)
+	}
+	consumer("paid")
+	require.Equal(t, "/channel/orders/message/o%2F1\n", s.want(0, "broadcast", "orders", "shop", "two chairs", "--id", "o/1", "--event-type", "paid",
+		"--priority", "3", "-H", "X-Tenant: acme", "-H", "content-type: text/plain"))
+	s.fails(1, "duplicate message id", "broadcast", "orders", "shop", "two chairs", "--id", "o/1")
+	s.fails(1, `no channel "none"`, "broadcast", "none", "shop", "x")
+	s.fails(1, "producer could not be found", "broadcast", "orders", "none", "x")
+	code, out, errOut := s.do(t.Context(), "\xff\x00\n", "broadcast", "orders", "shop", "--json", "--event-type", "paid", "--id", "raw")
+	require.Equal(t, 0, code, errOut)
+	require.JSONEq(t, `{"location": "/channel/orders/message/raw"}`, out)
+	require.Regexp(t, `x-tenant +acme\n`, s.want(0, "messages", "show", "orders", "o/1"))
+
+	var job struct {
+		Priority                   int
+		ClaimToken, ClaimExpiresAt string
+		Message                    struct{ MessageID, Payload, PayloadEncoding, ContentType string }
+	}
+	s.view(&job, "claim", "orders", "paid", "--settle", "none")
+	require.NotEmpty(t, job.ClaimToken)
+	require.Equal(t, 3, job.Priority)
+	require.Equal(t, "o/1 two chairs text/plain", job.Message.MessageID+" "+job.Message.Payload+" "+job.Message.ContentType)
+	s.view(&job, "claim", "orders", "paid", "--count", "10", "--wait", "20s")
+	require.Equal(t, "raw /wAK base64", job.Message.MessageID+" "+job.Message.Payload+" "+job.Message.PayloadEncoding)
+	s.fails(cli.ExitTimeout, "no job was queued within 10ms", "claim", "orders", "paid", "--wait", "10ms")
+	s.want(0, "broadcast", "orders", "shop", "x", "--event-type", "paid", "--id", "bad")
+	require.Regexp(t, `(?m)^bad +0 +paid `, s.want(0, "claim", "orders", "paid", "--settle", "dead"))
+	require.Regexp(t, `(?m)^bad +DEAD `, s.want(0, "jobs", "ls", "orders", "paid"))
+	require.Regexp(t, `(?m)^raw +DELIVERED `, s.want(0, "jobs", "ls", "orders", "paid"))
+	require.Regexp(t, `(?m)^o/1 +INFLIGHT `, s.want(0, "jobs", "ls", "orders", "paid"))
+	s.fails(cli.ExitUsage, `--settle "done" is not`, "claim", "orders", "paid", "--settle", "done")
+	s.fails(cli.ExitUsage, "--count", "claim", "orders", "paid", "--count", "101")
+	s.fails(1, `no consumer "none"`, "claim", "orders", "none")
+	later := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	require.Equal(t, "/channel/orders/scheduled-message/later\n", s.want(0, "broadcast", "orders", "shop", "x", "--id", "later", "--at", later))
 }

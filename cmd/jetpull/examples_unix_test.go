@@ -112,6 +112,10 @@ var helpExamples = []helpExample{
 		until: "listening on",
 	},
 	{line: `jetpull broker --nats nats://n1:4222,nats://n2:4222 --replicas 3`, not: "it needs a cluster"},
+	{line: `jetpull broker broadcast orders shop '{"id": 12}' --id order-12 --event-type order.paid`},
+	{line: `jetpull broker broadcast orders shop -H 'Content-Type: image/png' <picture.png`},
+	{line: `jetpull broker claim orders warehouse --count 10 --wait 20s`, swap: []string{"10", "1"}},
+	{line: `jetpull broker claim orders warehouse --settle none --json | jq -r .Message.Payload`, swap: []string{"jq -r .Message.Payload", "grep Payload"}},
 	{line: `jetpull relay`, swap: []string{"relay", "relay --listen 127.0.0.1:0"}, until: "listening on"},
 	{
 		line: `jetpull relay --config relay.cfg --listen 0.0.0.0:8080 --admin-token "$TOKEN"`, swap: []string{"0.0.0.0:8080", "127.0.0.1:0"},
@@ -219,12 +223,17 @@ func examplesReader(t *testing.T) *feedReader {
 	t.Cleanup(func() { require.NoError(t, stopRelay()) })
 	broker, stopBroker := listen(t, brokercmd.New(new(bool)))
 	t.Cleanup(func() { require.NoError(t, stopBroker()) })
+	s := &shell{t: t, url: broker, command: "broker"}
+	s.want(0, "channels", "put", "orders")
+	s.want(0, "producers", "put", "shop")
+	s.want(0, "consumers", "put", "orders", "warehouse", "--callback-url", receiver.URL, "--type", "pull")
 	r.env = append(r.env, "NATS_URL="+srv.URL(), "RECEIVER="+receiver.URL, "TOKEN=sesame-sesame", remote.RelayURL+"="+relay, remote.BrokerURL+"="+broker)
 	for name, text := range map[string]string{
 		"ship.sh":      "#!/bin/sh\ncat >/dev/null\necho shipped >>said\n",
 		"classify.sh":  "#!/bin/sh\ncat >/dev/null\necho classified >>said\n",
 		"worker.sh":    shellWorker,
 		"orders.jsonl": "{\"id\":1}\n{\"id\":2}\n",
+		"picture.png":  "\x89PNG",
 		"ci.json":      fmt.Sprintf(`{"post_endpoint":%q}`, receiver.URL),
 		"shop.json":    `{"token":"of-the-shop","sources":["shop/"]}`,
 		"broker.cfg":   "",

@@ -61,7 +61,7 @@ func New(asJSON *bool) *cobra.Command {
 	api := admin.API(asJSON)
 	backup := api.Command(backupVerb)
 	backup.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs) // DIR is no name of the broker's
-	cmd.AddCommand(backup, restoreCommand(), api.Command(healthVerb))
+	cmd.AddCommand(backup, restoreCommand(), api.Command(healthVerb), api.Command(admin.Broadcast()), api.Command(admin.Claim()))
 	cmd.AddCommand(api.Commands(admin.Nouns)...)
 	return cmd
 }
@@ -87,7 +87,7 @@ func (p *process) load(cmd *cobra.Command, from broker.Sources) (serve.Process, 
 	if err != nil {
 		return serve.Process{}, cli.Usage(err)
 	}
-	cfg.Warnings = slices.Concat(cfg.Warnings, p.warnings, broker.StrayVariables(os.Environ(), remote.BrokerURL))
+	cfg.Warnings = slices.Concat(cfg.Warnings, p.warnings, broker.StrayVariables(os.Environ(), append(admin.TokenVariables, remote.BrokerURL)...))
 	return serve.Process{LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Start: func(ctx context.Context, log *slog.Logger) (serve.Node, error) {
 		switch hashed := strings.HasPrefix(cfg.Admin.Token, "sha256:"); {
 		case cfg.Gateway.Mode == "hmac" && cfg.Admin.Token == "": // the console has no key to sign its requests, and the broker refuses them

@@ -62,6 +62,7 @@ func API(asJSON *bool) *remote.API {
 		Words: words, Field: camel, Page: page, Name: nameOf, Linked: linked,
 		Choices: map[string][]string{
 			"status": {"QUEUED", "INFLIGHT", "DELIVERED", "DEAD"}, "type": {"push", "pull"}, "role": {"read", "publish", "manage"},
+			"settle": {"delivered", "dead", "none"},
 		},
 		Operation: replay, Units: "jobs", OperationWord: "REPLAY",
 		OperationShow: "replay status --follow CHANNEL CONSUMER REPLAY", OperationCancel: "replay cancel CHANNEL CONSUMER REPLAY",

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"strings"
 	"sync"
 
 	"github.com/jetpull/jetpull/broker/client"
@@ -50,14 +52,19 @@ func attempts(c *remote.Call) error {
 	return c.List()
 }
 
-// tokens are those that the broker wants unless there is an admin token, as far as it shows them.
+// TokenVariables are the environment variables with the tokens of a channel, a producer and a consumer.
+var TokenVariables = []string{"JETPULL_BROKER_CHANNEL_TOKEN", "JETPULL_BROKER_PRODUCER_TOKEN", "JETPULL_BROKER_CONSUMER_TOKEN"}
+
+// tokens are those that the broker wants unless there is an admin token: of the environment, or as far as the broker shows them.
 func tokens(c *remote.Call) (header http.Header, err error) {
 	header = http.Header{}
-	for name, word := range map[string]string{
-		"X-Broker-Channel-Token": "CHANNEL", "X-Broker-Consumer-Token": "CONSUMER",
-		"X-Broker-Producer-Token": "PRODUCER",
-	} {
-		if c.Names[word] == "" {
+	for _, variable := range TokenVariables {
+		word := strings.TrimSuffix(strings.TrimPrefix(variable, "JETPULL_BROKER_"), "_TOKEN")
+		name, known := "X-Broker-"+word+"-Token", os.Getenv(variable)
+		if known != "" {
+			header.Set(name, known)
+		}
+		if c.Names[word] == "" || known != "" {
 			continue
 		}
 		var view struct{ Token string }
