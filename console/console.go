@@ -378,8 +378,7 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, l *v
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	body := b.Bytes()
-	if takesGzip(r) {
-		w.Header().Set("Content-Encoding", "gzip")
+	if zipped(w, r) {
 		body = packed(body)
 	}
 	w.WriteHeader(status)

@@ -112,7 +112,7 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	part := view.Part{ID: "partitions", Title: "Partitions", Source: view.Source{Name: feedName, Asked: r.Now}}
 	if err != nil {
-		part.Source = view.Source{Name: feedName, Error: err.Error()}
+		part.Source = view.Source{Name: feedName}.Away(err)
 	}
 	list := &view.List{
 		Path: "feed", Query: q, Found: view.Bounded(min(len(found), pageSize), len(found) > pageSize, "partition"),

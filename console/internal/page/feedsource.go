@@ -39,7 +39,7 @@ func (f *Feed) running(ctx context.Context, r Request) view.Part {
 	part := view.Part{ID: "running", Title: "Running items", Source: view.Source{Name: feedName, Asked: r.Now}}
 	all, err := f.source.Running(ctx)
 	if err != nil {
-		part.Source = view.Source{Name: feedName, Error: err.Error()}
+		part.Source = view.Source{Name: feedName}.Away(err)
 		return part
 	}
 	part.List = &view.List{

@@ -112,7 +112,7 @@ func link(page string, pairs ...string) string {
 func source[T any](name string, s sample.Sample[T]) view.Source {
 	v := view.Source{Name: name, Asked: s.At, Stale: s.Stale()}
 	if s.Err != nil {
-		v.Error = s.Err.Error()
+		v = v.Away(s.Err)
 	}
 	return v
 }

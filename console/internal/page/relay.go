@@ -16,8 +16,8 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// Caller makes requests to the HTTP interface of a system. The answer is decoded from JSON. An answer 404 is [fs.ErrNotExist]. The relay's client
-// is one.
+// Caller makes requests to the HTTP interface of a system. The answer is decoded from JSON. An answer 404 is [fs.ErrNotExist],
+// and 401 or 403 is [fs.ErrPermission]. The relay's client is one.
 type Caller interface {
 	Call(ctx context.Context, method, path string, body, answer any) error
 }
@@ -298,7 +298,7 @@ func notShown(system string, err error, fix, format string, args ...any) error {
 		return &Problem{Status: http.StatusNotFound, Text: "The " + system + " has no " + fmt.Sprintf(format, args...), Err: err, Fix: fix}
 	}
 	return &Problem{
-		Status: http.StatusBadGateway, Text: "The " + system + " does not answer", Err: err,
+		Status: http.StatusBadGateway, Text: "The " + system + " " + view.Source{}.Away(err).Does(), Err: err,
 		Fix: "Try again. If it stays so, look at the " + system + ".",
 	}
 }

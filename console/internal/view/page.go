@@ -2,8 +2,10 @@ package view
 
 import (
 	"context"
+	"errors"
 	"hash/fnv"
 	"io"
+	"io/fs"
 	"net/url"
 	"slices"
 	"strconv"
@@ -76,6 +78,22 @@ type Source struct {
 	// Stale data is older than it should be. Error states why, where a reason is known.
 	Stale bool
 	Error string
+	// Refused states that the source refuses the console's token.
+	Refused bool
+}
+
+// Away is the source after an error.
+func (s Source) Away(err error) Source {
+	s.Error, s.Refused = err.Error(), errors.Is(err, fs.ErrPermission)
+	return s
+}
+
+// Does states what the source does instead of sending data.
+func (s Source) Does() string {
+	if s.Refused {
+		return "refuses the token of the console"
+	}
+	return "does not answer"
 }
 
 // Fact is a named value.
