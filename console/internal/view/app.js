@@ -44,6 +44,33 @@
   // The session is over, or the page's object is gone: the page states it.
   document.addEventListener("reload", () => location.reload());
   document.addEventListener("htmx:after:swap", tick);
+
+  // A list keeps its rows while the pointer or the focus of the keyboard is on it. The newest state is held until then, or until a click.
+  let held = null;
+  const list = ".scroll";
+  const reading = () => document.querySelector(`${list}:is(:hover, :focus-visible, :has(:focus-visible))`);
+  const rows = (root) => [...root.querySelectorAll("[data-row]")].map((row) => row.dataset.row).join("\n");
+  function hold(text) {
+    held = text;
+    document.querySelector("#held").hidden = text === null;
+  }
+  function release() {
+    const live = document.querySelector("#live");
+    if (held === null || !live) return;
+    htmx.swap({sourceElement: live, target: live, swap: live.getAttribute("hx-swap"), text: held});
+    hold(null);
+  }
+  document.addEventListener("htmx:sse:before:message", (event) => {
+    const {event: name, data} = event.detail.message;
+    if (name) return;
+    const moves = reading() && rows(new DOMParser().parseFromString(data, "text/html")) !== rows(document);
+    hold(moves ? data : null);
+    if (moves) event.preventDefault();
+  });
+  document.querySelector("#held")?.addEventListener("click", release);
+  for (const moved of ["pointerover", "pointerout", "focusin", "focusout"]) {
+    document.addEventListener(moved, () => setTimeout(() => reading() || release()));
+  }
   document.addEventListener("visibilitychange", () => {
     heard = Date.now();
     tick();

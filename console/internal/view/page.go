@@ -151,7 +151,7 @@ type Column struct {
 	Help string
 }
 
-// Row is an object of a list. Its ID is unique on the page.
+// Row is an object of a list. Its ID is unique on the page. It is no ID of an element: a live list changes what is in its rows, and moves no row.
 type Row struct {
 	ID    string
 	Cells []Value
