@@ -75,6 +75,18 @@
     heard = Date.now();
     tick();
   });
+  // On a narrow screen a filter shows its first two fields, unless another is in use.
+  const filter = document.querySelector("#filter");
+  const more = [...filter?.querySelectorAll("label:nth-of-type(n + 3) :is(input, select)") ?? []];
+  if (more.length > 0 && more.every((field) => !field.value)) {
+    const all = filter.querySelector(".more");
+    all.hidden = false;
+    filter.classList.add("compact");
+    all.addEventListener("click", () => {
+      all.hidden = true;
+      filter.classList.remove("compact");
+    });
+  }
   document.addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.closest?.("input, select, textarea")) return;
     const search = document.querySelector("#filter input[type=search]");
