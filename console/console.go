@@ -135,7 +135,7 @@ func Handler(cfg Config) *Console {
 		consumers := page.NewConsumers(c.sampler, cfg.NATS, runner)
 		summaries = append(summaries, consumers)
 		c.add("Consumers", "consumers", consumers.Pages())
-		c.add("Partitions", "sets", page.NewPartitions(cfg.NATS).Pages())
+		c.add("Partitions", "sets", page.NewPartitions(cfg.NATS, consumers).Pages())
 		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS).Pages())
 		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner)
 		summaries = append(summaries, letters)

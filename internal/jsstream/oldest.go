@@ -8,22 +8,31 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Oldest is when the oldest message that a consumer has not acknowledged was stored, or the zero time if there is none. For a consumer with several
-// filters it is the time of the first message of any subject, which is at least as old.
+// Oldest is when the oldest message that a consumer has not acknowledged was stored, or the zero time if there is none.
 func Oldest(ctx context.Context, js jetstream.JetStream, c *jetstream.ConsumerInfo) (time.Time, error) {
-	subject := ">"
+	return StoredAfter(ctx, js, c, c.AckFloor.Stream)
+}
+
+// StoredAfter is when the first message after a sequence that is for a consumer was stored, or the zero time if there is none. For a consumer with
+// more than 8 filters it is the time of the first message of any subject, which is at least as old.
+func StoredAfter(ctx context.Context, js jetstream.JetStream, c *jetstream.ConsumerInfo, sequence uint64) (at time.Time, err error) {
+	const most = 8
+	subjects := c.Config.FilterSubjects
 	switch {
 	case c.Config.FilterSubject != "":
-		subject = c.Config.FilterSubject
-	case len(c.Config.FilterSubjects) == 1:
-		subject = c.Config.FilterSubjects[0]
+		subjects = []string{c.Config.FilterSubject}
+	case len(subjects) == 0 || len(subjects) > most:
+		subjects = []string{">"}
 	}
-	m, err := Next(ctx, js, c.Stream, c.AckFloor.Stream+1, subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return time.Time{}, nil
+	for _, subject := range subjects {
+		m, err := Next(ctx, js, c.Stream, sequence+1, subject)
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+		case err != nil:
+			return time.Time{}, err
+		case at.IsZero() || m.Time.Before(at):
+			at = m.Time
+		}
 	}
-	if err != nil {
-		return time.Time{}, err
-	}
-	return m.Time, nil
+	return at, nil
 }

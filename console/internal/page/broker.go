@@ -12,6 +12,7 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/chart"
 	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -36,7 +37,7 @@ type jobs struct {
 	queued, inflight, delivered, dead int
 	oldest, oldestDead                time.Time // of the queued, and when the first of the dead became so
 	brokerState
-	now state
+	now state.State
 }
 
 // brokerState is the state of a consumer. The list of consumers has only the breakers of the node that answers.
@@ -149,7 +150,7 @@ var jobOrders = map[string]func(a, b jobs) int{
 	},
 	// The worst first, and of equals the one that most jobs wait for.
 	"state": func(a, b jobs) int {
-		return cmp.Or(cmp.Compare(a.now.severity(), b.now.severity()), cmp.Compare(b.dead, a.dead), cmp.Compare(b.queued, a.queued),
+		return cmp.Or(cmp.Compare(a.now.Level, b.now.Level), cmp.Compare(b.dead, a.dead), cmp.Compare(b.queued, a.queued),
 			cmp.Compare(a.path(), b.path()))
 	},
 	"queued": func(a, b jobs) int { return cmp.Compare(a.queued, b.queued) },
@@ -168,7 +169,7 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	found := view.Count(uint64(len(rows)), "consumer")
 	unused := 0
 	for _, channel := range s.Value.unused {
-		one := jobs{Channel: channel, now: state{"no consumer", view.Plain, "Nobody gets the messages of this channel."}}
+		one := jobs{Channel: channel, now: state.State{Level: state.Idle, Word: "no consumer", Sentence: "Nobody gets the messages of this channel."}}
 		if contains(q.Get("q"), channel) && fitsJobs(q.Get("state"), one) {
 			rows = append(rows, one)
 			unused++
@@ -202,7 +203,7 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	for _, one := range shown {
 		list.Rows = append(list.Rows, view.Row{ID: "b-" + one.path(), Cells: []view.Value{
 			view.Linked(one.Channel, link("channel", "name", one.Channel)), one.name(),
-			one.now.value(), view.Ago(one.since(), "It is not paused, and no job is dead"), view.Int(one.queued),
+			one.now.Value(), view.Ago(one.since(), "It is not paused, and no job is dead"), view.Int(one.queued),
 			{Chart: chart.Small("Queued", b.history.Values(r.Now, one.path(), histQueued, 60))},
 			one.oldestValue(), view.Int(one.inflight), view.Int(one.delivered),
 			one.deadValue(),
@@ -257,7 +258,7 @@ func fitsConsumerJobs(q url.Values, j jobs) bool {
 func fitsJobs(want string, j jobs) bool {
 	switch want {
 	case "trouble":
-		return j.now.severity() <= 1
+		return j.now.Trouble()
 	case "paused":
 		return j.State == "paused"
 	case "dead":
@@ -278,27 +279,23 @@ func (j *jobs) since() time.Time {
 	return j.oldestDead
 }
 
-func (j *jobs) judge() state {
-	waiting := countWait(uint64(j.queued))
-	since := ""
-	if !j.FailingSince.IsZero() {
-		since = " No callback has succeeded since the first failure, " + view.At(j.FailingSince) + "."
+func (j *jobs) judge() state.State {
+	r := state.Receiver{
+		Noun: "job", Gone: "dead job", Known: true, Backlog: j.queued, InFlight: j.inflight, Failed: j.dead, Since: j.FailingSince,
 	}
 	switch {
 	case j.State == "paused" && j.PausedBy == "failing":
-		return state{"paused: failing", view.Bad, "The broker has paused it, since its callbacks fail; " + waiting + "." + since}
+		r.Disabled = "The broker has paused it, since its callbacks fail"
 	case j.State == "paused":
-		return state{"paused by operator", view.Warn, "Paused by an operator; " + waiting + "."}
-	case j.Breaker == "open":
-		return state{"breaker open", view.Bad, "The circuit breaker is open, since callbacks fail; " + waiting + "." + since}
-	case j.Breaker == "half-open":
-		return state{"probing", view.Warn, "Callbacks failed, and the broker tries whether one succeeds again; " + waiting + "." + since}
-	case j.dead > 0:
-		return state{"dead jobs", view.Bad, countIs(uint64(j.dead), "job") + " dead: all attempts failed. Requeue them when the cause is gone."}
-	case j.queued > 0 || j.inflight > 0:
-		return state{"working", view.Good, fmt.Sprintf("%s in flight; %s.", countIs(uint64(j.inflight), "job"), waiting)}
+		r.Paused = "Paused by an operator"
 	}
-	return state{"idle", view.Plain, "Nothing waits."}
+	switch j.Breaker {
+	case "open":
+		r.Breaker = state.Open
+	case "half-open":
+		r.Breaker = state.Probing
+	}
+	return r.Of()
 }
 
 // System implements [OperationSource].

@@ -54,9 +54,9 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 		Filter: filter,
 		Parts: []view.Part{
 			{
-				ID: "consumer", Source: source(brokerName, s), Problem: st.sentence, ProblemTone: st.tone, Lines: lines, Actions: b.actions(counts),
+				ID: "consumer", Source: source(brokerName, s), Problem: st.Sentence, ProblemTone: st.Level.Tone(), Lines: lines, Actions: b.actions(counts),
 				Facts: []view.Fact{
-					{Name: "State", Value: st.value()},
+					{Name: "State", Value: st.Value()},
 					{Name: "Since", Value: view.Ago(counts.since(), "It is not paused, and no job is dead")},
 					{Name: "Breaker", Value: view.Text(cmp.Or(c.Breaker, "none"))},
 					{Name: "Next callback", Value: c.waits()},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/chart"
 	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -53,7 +54,7 @@ func (c *Consumers) now(now time.Time, s sample.Sample[[]*consumer], one *consum
 	values := func(i int) []float64 { return c.history.Values(now, one.key, i, 360) }
 	part := view.Part{
 		ID: "now", Source: source("NATS", s),
-		Problem: one.state.sentence, ProblemTone: one.state.tone, Actions: thenAsk(c.latest, c.actions(one)),
+		Problem: one.state.Sentence, ProblemTone: one.state.Level.Tone(), Actions: thenAsk(c.latest, c.actions(one)),
 		Facts: []view.Fact{
 			{Name: "In this state since", Value: one.since.value()},
 			{Name: "Pending", Value: view.Number(one.NumPending)},
@@ -61,6 +62,7 @@ func (c *Consumers) now(now time.Time, s sample.Sample[[]*consumer], one *consum
 			{Name: "Redelivered", Value: quietZero(view.Int(one.NumRedelivered), one.NumRedelivered > 0, view.Warn)},
 			{Name: "Waiting pulls", Value: view.Int(one.NumWaiting)},
 			{Name: "Rate", Value: view.Rate(one.rate)},
+			{Name: "Lag", Value: one.lagValue()},
 			{Name: "Oldest unacknowledged", Value: one.oldestValue()},
 			{Name: "Delivered up to", Value: sequence(one.Stream, one.Delivered)},
 			{Name: "Acknowledged up to", Value: sequence(one.Stream, one.AckFloor)},
@@ -72,6 +74,7 @@ func (c *Consumers) now(now time.Time, s sample.Sample[[]*consumer], one *consum
 			chart.Large("Deliveries in a second", values(histRate)),
 			chart.Large("Redelivered", values(histRedelivered)),
 			chart.Large("Waiting pulls", values(histWaiting)),
+			chart.Against("Lag, in seconds", values(histLag), state.LagLimit(one.Config.Metadata).Seconds()),
 			chart.Large("Oldest unacknowledged, in seconds", values(histOldest)),
 		},
 	}
@@ -257,12 +260,7 @@ func (c *Consumers) actions(one *consumer) []view.Action {
 	return all
 }
 
-func countIs(n uint64, noun string) string {
-	if n == 1 {
-		return "1 " + noun + " is"
-	}
-	return view.Count(n, noun) + " are"
-}
+func countIs(n uint64, noun string) string { return view.CountIs(n, noun) }
 
 // act is an action on one consumer: do returns its outcome in words, and rest is what holds where it fails.
 func act(do func(context.Context, url.Values) (string, error), rest string) func(context.Context, url.Values) (view.Outcome, error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/chart"
 	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 	workers "github.com/jetpull/jetpull/internal/running"
 )
@@ -20,8 +22,8 @@ import (
 type ConsumerSource interface {
 	// Consumers are all consumers, with their state.
 	Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, error)
-	// Oldest is when the oldest message that a consumer has not acknowledged was stored; zero: there is none.
-	Oldest(ctx context.Context, c *jetstream.ConsumerInfo) (time.Time, error)
+	// StoredAfter is when the first message for a consumer after a sequence was stored; zero: there is none.
+	StoredAfter(ctx context.Context, c *jetstream.ConsumerInfo, sequence uint64) (time.Time, error)
 	Pause(ctx context.Context, stream, consumer string, until time.Time) error
 	Resume(ctx context.Context, stream, consumer string) error
 	Unpin(ctx context.Context, stream, consumer, group string) error
@@ -42,16 +44,10 @@ type Consumers struct {
 	history *sample.History
 	// before is what the last sample found, by key. Only the sampler's goroutine uses it.
 	before map[string]*consumer
-	// oldest is when the oldest unacknowledged message of a consumer was stored. Only the sampler's goroutine uses it.
-	oldest map[string]oldest
+	// ages are when the first messages after the acknowledgement floor and after the last delivery of each consumer were stored.
+	ages ages
 	// first is the consumer that the next sample begins with. Only the sampler's goroutine uses it.
 	first int
-}
-
-// oldest is valid for as long as the acknowledgement floor is the same.
-type oldest struct {
-	floor uint64
-	at    time.Time
 }
 
 // consumer is a consumer with values that are computed from more than one sample.
@@ -59,10 +55,14 @@ type consumer struct {
 	*jetstream.ConsumerInfo
 	key   string
 	seen  time.Time
-	state state
+	state state.State
 	since since
 	meter
+	trend state.Trend
+	// oldest is when the oldest unacknowledged message was stored; zero: there is none, or it is not known.
 	oldest time.Time
+	// lag is how long the oldest message has waited that was not delivered; [state.NotKnown].
+	lag time.Duration
 }
 
 // meter measures the rate of a count: how much it grows in a second, over the last rateWindow.
@@ -89,11 +89,7 @@ func (m meter) next(now time.Time, count uint64) meter {
 	return m
 }
 
-const (
-	rateWindow = 10 * time.Second
-	// oldestAtOnce bounds the messages that one sample reads to find out how old they are.
-	oldestAtOnce = 32
-)
+const rateWindow = 10 * time.Second
 
 // The values of a consumer's history.
 const (
@@ -103,12 +99,13 @@ const (
 	histRedelivered
 	histWaiting
 	histOldest
+	histLag
 	consumerWidth
 )
 
 // NewConsumers makes the pages, and has the sampler ask their source. The runner runs operations on many consumers.
 func NewConsumers(s *sample.Sampler, source ConsumerSource, runner *Runner) *Consumers {
-	c := &Consumers{source: source, history: sample.NewHistory(consumerWidth), oldest: map[string]oldest{}}
+	c := &Consumers{source: source, history: sample.NewHistory(consumerWidth), ages: ages{}}
 	c.latest = sample.Add(s, c.ask)
 	c.all = sampled(objects[*consumer]{
 		runner: runner, noun: "consumer", name: func(one *consumer) string { return one.key }, actions: c.actions, offers: consumerOffers,
@@ -129,7 +126,7 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 	now := time.Now()
 	all := make([]*consumer, len(infos))
 	found := make(map[string]*consumer, len(infos))
-	reads := oldestAtOnce
+	reads := agesAtOnce
 	pending, rate := 0.0, 0.0
 	for n := range infos {
 		// Each sample begins further on, so each consumer is at some time among the first, for which there are enough reads.
@@ -138,68 +135,22 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 		one := &consumer{ConsumerInfo: info, key: info.Stream + "/" + info.Name, seen: now}
 		before := c.before[one.key]
 		one.measure(before, now)
-		one.state = stateOf(info, one.rate)
+		one.oldest, one.lag = c.ages.of(ctx, c.source, one, &reads)
+		one.state = one.judge()
 		one.since = since{now, c.before == nil}
-		if before != nil && before.state.word == one.state.word {
+		if before != nil && before.state.Word == one.state.Word {
 			one.since = before.since
 		}
-		one.oldest = c.oldestOf(ctx, one, &reads)
 		c.history.Put(now, one.key, float64(info.NumPending), float64(info.NumAckPending), one.rate, float64(info.NumRedelivered),
-			float64(info.NumWaiting), one.unacknowledged())
+			float64(info.NumWaiting), one.unacknowledged(), knownSeconds(one.lag))
 		pending, rate = pending+float64(info.NumPending), rate+one.rate
 		all[i] = one
 		found[one.key] = one
 	}
-	c.history.Put(now, total, pending, math.NaN(), rate, math.NaN(), math.NaN(), math.NaN())
-	c.before, c.first = found, c.first+oldestAtOnce
-	for key := range c.oldest {
-		if found[key] == nil {
-			delete(c.oldest, key)
-		}
-	}
+	c.history.Put(now, total, pending, math.NaN(), rate, math.NaN(), math.NaN(), math.NaN(), math.NaN())
+	c.before, c.first = found, c.first+agesAtOnce
+	maps.DeleteFunc(c.ages, func(key string, _ [2]age) bool { return found[key] == nil })
 	return all, nil
-}
-
-// measure computes the rate of deliveries. A consumer that was recreated or reset starts again at zero.
-func (c *consumer) measure(before *consumer, now time.Time) {
-	if before != nil && before.Created.Equal(c.Created) && before.Delivered.Consumer <= c.Delivered.Consumer {
-		c.meter = before.meter
-	}
-	c.meter = c.next(now, c.Delivered.Consumer)
-}
-
-// oldestOf reads the first message after the acknowledgement floor, unless it is known from before. Reads is how many more
-// messages this sample may read.
-func (c *Consumers) oldestOf(ctx context.Context, one *consumer, reads *int) time.Time {
-	if one.NumAckPending == 0 {
-		delete(c.oldest, one.key)
-		return time.Time{}
-	}
-	known, ok := c.oldest[one.key]
-	if ok && known.floor == one.AckFloor.Stream {
-		return known.at
-	}
-	if *reads == 0 {
-		return time.Time{}
-	}
-	*reads--
-	at, err := c.source.Oldest(ctx, one.ConsumerInfo)
-	if err != nil {
-		return time.Time{}
-	}
-	c.oldest[one.key] = oldest{one.AckFloor.Stream, at}
-	return at
-}
-
-// unacknowledged is the age of the oldest unacknowledged message in seconds. It is not a number if that is not known.
-func (c *consumer) unacknowledged() float64 {
-	switch {
-	case c.NumAckPending == 0:
-		return 0
-	case c.oldest.IsZero():
-		return math.NaN()
-	}
-	return max(0, c.seen.Sub(c.oldest).Seconds())
 }
 
 func (c *consumer) oldestValue() view.Value {
@@ -237,6 +188,7 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Title: "Redelivered", Number: true, Sort: "redelivered", Help: "Unacknowledged messages that were delivered more than once"},
 			{Title: "Waiting pulls", Number: true, Sort: "waiting", Help: "Pull requests that wait for messages"},
 			{Title: "Rate", Number: true, Sort: "rate", Help: "Deliveries in a second, over the last 10 s"},
+			{Title: "Lag", Number: true, Sort: "lag", Help: "How long the oldest message has waited that was not delivered"},
 			{Title: "Oldest unacked", Number: true, Sort: "oldest", Help: "When the oldest unacknowledged message was stored"},
 		},
 	}
@@ -270,7 +222,7 @@ func fitsConsumer(q url.Values, c *consumer) bool {
 func fitsState(want string, c *consumer) bool {
 	switch want {
 	case "trouble":
-		return c.state.severity() <= 1
+		return c.state.Trouble()
 	case "paused":
 		return c.Paused
 	case "pending":
@@ -286,12 +238,13 @@ var consumerOrders = map[string]func(a, b *consumer) int{
 	"name":   func(a, b *consumer) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Stream, b.Stream)) },
 	// The worst first, and of equals the one that most messages wait for.
 	"state": func(a, b *consumer) int {
-		return cmp.Or(cmp.Compare(a.state.severity(), b.state.severity()), cmp.Compare(b.NumPending, a.NumPending), cmp.Compare(a.key, b.key))
+		return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(b.NumPending, a.NumPending), cmp.Compare(a.key, b.key))
 	},
 	"pending":     func(a, b *consumer) int { return cmp.Compare(a.NumPending, b.NumPending) },
 	"ackpending":  func(a, b *consumer) int { return cmp.Compare(a.NumAckPending, b.NumAckPending) },
 	"redelivered": func(a, b *consumer) int { return cmp.Compare(a.NumRedelivered, b.NumRedelivered) },
 	"waiting":     func(a, b *consumer) int { return cmp.Compare(a.NumWaiting, b.NumWaiting) },
+	"lag":         func(a, b *consumer) int { return cmp.Compare(a.lag, b.lag) },
 	"rate":        func(a, b *consumer) int { return cmp.Compare(a.rate, b.rate) },
 	"oldest": func(a, b *consumer) int {
 		return cmp.Or(cmp.Compare(boolInt(a.oldest.IsZero()), boolInt(b.oldest.IsZero())), a.oldest.Compare(b.oldest))
@@ -309,7 +262,7 @@ func (c *Consumers) row(now time.Time, one *consumer) view.Row {
 	return view.Row{ID: "c-" + one.key, Cells: []view.Value{
 		view.Linked(one.Stream, link("messages", "stream", one.Stream)),
 		view.Linked(one.Name, link("consumer", "stream", one.Stream, "name", one.Name)),
-		one.state.value(),
+		one.state.Value(),
 		one.since.value(),
 		view.Number(one.NumPending),
 		{Chart: chart.Small("Pending", c.history.Values(now, one.key, histPending, 60))},
@@ -317,6 +270,7 @@ func (c *Consumers) row(now time.Time, one *consumer) view.Row {
 		quietZero(view.Int(one.NumRedelivered), one.NumRedelivered > 0, view.Warn),
 		view.Int(one.NumWaiting),
 		view.Rate(one.rate),
+		one.lagValue(),
 		one.oldestValue(),
 	}}
 }

@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strconv"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/state"
 )
 
 // busy are consumers of which all but the last acknowledge between two samples.
@@ -22,14 +24,14 @@ type busy struct {
 
 func (b *busy) Consumers(context.Context) (all []*jetstream.ConsumerInfo, err error) {
 	b.floor++
-	for i := range 10 * oldestAtOnce {
+	for i := range 10 * agesAtOnce {
 		all = append(all, &jetstream.ConsumerInfo{Stream: "S", Name: strconv.Itoa(i), NumAckPending: 1, AckFloor: jetstream.SequenceInfo{Stream: b.floor}})
 	}
 	all[len(all)-1].AckFloor.Stream = 1
 	return all, nil
 }
 
-func (*busy) Oldest(context.Context, *jetstream.ConsumerInfo) (time.Time, error) {
+func (*busy) StoredAfter(context.Context, *jetstream.ConsumerInfo, uint64) (time.Time, error) {
 	return time.Now(), nil
 }
 
@@ -47,4 +49,55 @@ func TestTheOldestMessageOfAStuckConsumerIsKnown(t *testing.T) {
 		require.False(t, stuck.oldest.IsZero())
 		require.Greater(t, stuck.unacknowledged(), 50.0)
 	})
+}
+
+// late are consumers whose backlog grows, and whose oldest message has waited for 4 min in the beginning.
+type late struct {
+	ConsumerSource
+	pending uint64
+	begun   time.Time
+	err     error
+	limit   map[string]string
+}
+
+func (l *late) Consumers(context.Context) ([]*jetstream.ConsumerInfo, error) {
+	l.pending += 10
+	return []*jetstream.ConsumerInfo{{
+		Stream: "S", Name: "C", NumPending: l.pending, NumWaiting: 1, Delivered: jetstream.SequenceInfo{Stream: 7},
+		Config: jetstream.ConsumerConfig{Metadata: l.limit},
+	}}, nil
+}
+
+func (l *late) StoredAfter(_ context.Context, _ *jetstream.ConsumerInfo, sequence uint64) (time.Time, error) {
+	if sequence != 7 {
+		return time.Time{}, errors.New("no other message was asked for")
+	}
+	return l.begun.Add(-4 * time.Minute), l.err
+}
+
+// A consumer that falls behind is red, unless its metadata allow it, and never green while its lag is not known.
+func TestLagIsJudged(t *testing.T) {
+	for _, test := range []struct {
+		source       late
+		first, later string
+	}{
+		{late{}, "behind", "falls behind"},
+		{late{limit: map[string]string{state.MetadataLag: "1h"}}, "working", "working"},
+		{late{err: errors.New("no answer")}, "not known", "not known"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := sample.New()
+			defer s.Close()
+			test.source.begun = time.Now()
+			c := NewConsumers(s, &test.source, NewRunner(slog.New(slog.DiscardHandler)))
+			synctest.Wait()
+			require.Equal(t, test.first, c.latest.Get().Value[0].state.Word)
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			require.Equal(t, test.later, c.latest.Get().Value[0].state.Word)
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			require.NotEqual(t, state.Green, c.latest.Get().Value[0].state.Level, "the backlog has grown for 5 min")
+		})
+	}
 }

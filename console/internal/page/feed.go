@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/feed"
 )
@@ -68,17 +69,8 @@ func (f *Feed) Pages() map[string]Func {
 	return map[string]Func{"feed": f.list, "partition": f.opened(f.one), "item": f.opened(f.item)}
 }
 
-func feedState(b feed.Backlog) state {
-	switch {
-	case b.BlockedPartitions > 0:
-		return state{"blocked", view.Bad, fmt.Sprintf("%s held by %s, until somebody retries or skips them.",
-			countIs(uint64(b.BlockedPartitions), "partition"), view.Count(uint64(b.Failed), "failed item"))}
-	case b.Ready > 0 && b.Oldest > time.Minute:
-		return state{"slow", view.Warn, fmt.Sprintf("%s ready, the oldest for %s.", countIs(uint64(b.Ready), "item"), view.Span(b.Oldest))}
-	case b.Ready > 0:
-		return state{"working", view.Good, countIs(uint64(b.Ready), "item") + " ready."}
-	}
-	return state{"idle", view.Plain, "No item is ready."}
+func feedState(b feed.Backlog) state.State {
+	return state.Feed{Known: true, Failed: b.Failed, Blocked: b.BlockedPartitions, Ready: b.Ready, Oldest: b.Oldest}.Of()
 }
 
 func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
@@ -101,7 +93,7 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		head.Facts = append(head.Facts, view.Fact{Name: "Slow handlers here", Value: quietZero(view.Int(slow), slow > 0, view.Warn)})
 	}
 	if !s.At.IsZero() {
-		head.Problem, head.ProblemTone = st.sentence, st.tone
+		head.Problem, head.ProblemTone = st.Sentence, st.Level.Tone()
 	}
 	query := partitionQuery(q, pageSize+1)
 	query.After = q.Get("after")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/chart"
+	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -35,31 +36,11 @@ func Overview(all []Summary) Func {
 	}
 }
 
-// worst is the sentence of an overview for states of which total there are.
-func worst(total, bad, warn int, noun string) (string, view.Tone) {
-	is := "are"
-	if bad == 1 {
-		is = "is"
-	}
-	switch {
-	case total == 0:
-		return "There is no " + noun + ".", view.Plain
-	case bad > 0 && warn > 0:
-		return fmt.Sprintf("%d of %s %s in trouble, %d more should be looked at.", bad, view.Count(uint64(total), noun), is, warn), view.Bad
-	case bad > 0:
-		return fmt.Sprintf("%d of %s %s in trouble.", bad, view.Count(uint64(total), noun), is), view.Bad
-	case warn > 0:
-		return fmt.Sprintf("%d of %s should be looked at.", warn, view.Count(uint64(total), noun)), view.Warn
-	}
-	return "Healthy: all of " + view.Count(uint64(total), noun) + " work or are idle.", view.Good
-}
-
-// judge sets the sentence of an overview's part, and lists the objects that are in trouble, the worst first. It returns how many these are.
-func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T) int, stateOf func(T) state,
+// judge sets the sentence of an overview's part, and lists the objects that need attention, the worst first. It returns how many these are.
+func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T) int, stateOf func(T) state.State,
 	show func(T) (name, since, waiting view.Value),
 ) (trouble int) {
 	const most = 8
-	bad, warn := 0, 0
 	list := &view.List{Path: path, Columns: []view.Column{
 		{Title: strings.ToUpper(noun[:1]) + noun[1:]},
 		{Title: "State"},
@@ -67,30 +48,28 @@ func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T
 		{Title: "Waiting", Number: true},
 		{Title: "Problem", Wide: true},
 	}}
+	states := make([]state.State, 0, len(all))
 	for _, one := range slices.SortedStableFunc(slices.Values(all), worse) {
 		st := stateOf(one)
-		switch st.tone {
-		case view.Bad:
-			bad++
-		case view.Warn:
-			warn++
-		default:
+		states = append(states, st)
+		if !st.Trouble() {
 			continue
 		}
-		if len(list.Rows) < most {
+		if trouble++; trouble <= most {
 			name, since, waiting := show(one)
 			list.Rows = append(list.Rows, view.Row{
 				ID:    path + "-" + strconv.Itoa(len(list.Rows)),
-				Cells: []view.Value{name, st.value(), since, waiting, view.Prose(st.sentence)},
+				Cells: []view.Value{name, st.Value(), since, waiting, view.Prose(st.Sentence)},
 			})
 		}
 	}
-	part.Problem, part.ProblemTone = worst(len(all), bad, warn, noun)
-	if len(list.Rows) > 0 {
-		list.Found = view.Bounded(len(list.Rows), bad+warn > len(list.Rows), "problem")
+	sum := state.Sum(noun, states)
+	part.Problem, part.ProblemTone = sum.Sentence, sum.Level.Tone()
+	if trouble > 0 {
+		list.Found = view.Bounded(len(list.Rows), trouble > most, "problem")
 		part.List = list
 	}
-	return bad + warn
+	return trouble
 }
 
 // leads makes a value a link.
@@ -150,7 +129,7 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 		}
 		pending, ackPending, rate = pending+one.NumPending, ackPending+uint64(one.NumAckPending), rate+one.rate
 	}
-	trouble := judge(&part, "consumers", "consumer", s.Value, consumerOrders["state"], func(one *consumer) state { return one.state },
+	trouble := judge(&part, "consumers", "consumer", s.Value, consumerOrders["state"], func(one *consumer) state.State { return one.state },
 		func(one *consumer) (name, since, waiting view.Value) {
 			return view.Linked(one.key, link("consumer", "stream", one.Stream, "name", one.Name)), one.since.value(), view.Number(one.NumPending)
 		})
@@ -188,7 +167,7 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 			oldest = max(oldest, one.State.Oldest)
 		}
 	}
-	judge(&part, "relay", "receiver", s.Value, receiverOrders["state"], func(one receiver) state { return one.now },
+	judge(&part, "relay", "receiver", s.Value, receiverOrders["state"], func(one receiver) state.State { return one.now },
 		func(one receiver) (name, since, waiting view.Value) {
 			return view.Linked(one.Name, link("receiver", "name", one.Name)), one.since.value(), view.Int(one.backlog())
 		})
@@ -226,7 +205,7 @@ func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
 		return part
 	}
 	st := feedState(s.Value)
-	part.Problem, part.ProblemTone = st.sentence, st.tone
+	part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 	part.Facts = []view.Fact{
 		{Name: "Ready", Value: view.Int(s.Value.Ready)},
 		{Name: "Behind a gate", Value: view.Int(s.Value.Gated)},
@@ -256,7 +235,7 @@ func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
 		}
 		queued, dead = queued+one.queued, dead+one.dead
 	}
-	judge(&part, "broker", "consumer", s.Value.consumers, jobOrders["state"], func(one jobs) state { return one.now },
+	judge(&part, "broker", "consumer", s.Value.consumers, jobOrders["state"], func(one jobs) state.State { return one.now },
 		func(one jobs) (name, since, waiting view.Value) {
 			return view.Linked(one.Channel+"/"+one.Consumer, link("brokerconsumer", "channel", one.Channel, "consumer", one.Consumer)),
 				view.Ago(one.since(), "not stated"), view.Int(one.queued)

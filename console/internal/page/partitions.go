@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/partition"
 )
@@ -33,10 +36,19 @@ type PartitionSource interface {
 }
 
 // Partitions are the pages of the sets of partitions. Their source is asked while one of them is open only.
-type Partitions struct{ source PartitionSource }
+type Partitions struct {
+	source PartitionSource
+	// consumers are the states of all consumers by key. A consumer that is not known has none.
+	consumers func(context.Context) map[string]state.State
 
-// NewPartitions makes the pages.
-func NewPartitions(source PartitionSource) *Partitions { return &Partitions{source} }
+	mu   sync.Mutex
+	free map[string]time.Time // when a partition was first seen without an owner, by the key of its consumer
+}
+
+// NewPartitions makes the pages. A partition is judged as its consumer.
+func NewPartitions(source PartitionSource, consumers *Consumers) *Partitions {
+	return &Partitions{source: source, free: map[string]time.Time{}, consumers: consumers.states}
+}
 
 // Pages are the functions of the pages by their paths.
 func (p *Partitions) Pages() map[string]Func { return map[string]Func{"sets": p.list, "set": p.one} }
@@ -55,21 +67,35 @@ func (s *PartitionSet) count() (pending, ackPending uint64, free int, members ma
 	return pending, ackPending, free, members
 }
 
-func (s *PartitionSet) judge() state {
-	pending, ackPending, free, members := s.count()
-	waiting := countWait(pending)
-	switch {
-	case s.Err != nil:
-		return state{"not known", view.Bad, "The state of the partitions is not known: " + s.Err.Error()}
-	case len(members) == 0 && pending+ackPending > 0:
-		return state{"no member", view.Bad, "No member works on the partitions, and " + waiting + "."}
-	case len(members) == 0:
-		return state{"no member", view.Plain, "No member works on the partitions. Nothing waits."}
-	case free > 0:
-		return state{"changing", view.Warn, fmt.Sprintf("%s without a member: they are passed on, or no member takes them; %s.",
-			countIs(uint64(free), "partition"), waiting)}
+// judge judges a set with the states of its consumers.
+func (p *Partitions) judge(ctx context.Context, s *PartitionSet, now time.Time) state.State {
+	pending, _, _, members := s.count()
+	v := state.Set{TTL: s.TTL, Pending: pending, Counts: slices.Collect(maps.Values(members))}
+	if s.Err != nil {
+		v.Err = s.Err.Error()
 	}
-	return state{"working", view.Good, fmt.Sprintf("Each partition has a member; %s.", waiting)}
+	consumers := p.consumers(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range s.Partitions {
+		key := s.consumer(one.Number)
+		judged := state.Partition{Number: one.Number, Consumer: consumers[key]}
+		switch seen, ok := p.free[key]; {
+		case one.Member != "":
+			delete(p.free, key)
+		case ok:
+			judged.Free = max(1, now.Sub(seen))
+		default:
+			p.free[key], judged.Free = now, 1
+		}
+		v.Partitions = append(v.Partitions, judged)
+	}
+	return v.Of()
+}
+
+// consumer is the key of the consumer of a partition.
+func (s *PartitionSet) consumer(number int) string {
+	return s.Stream + "/" + s.Name + "-" + strconv.Itoa(number)
 }
 
 func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
@@ -80,8 +106,12 @@ func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 		part.Source = view.Source{Name: "NATS"}.Away(err)
 	}
 	sets = slices.DeleteFunc(sets, func(s PartitionSet) bool { return !contains(q.Get("q"), s.Name, s.Stream) })
+	states := make(map[string]state.State, len(sets))
+	for _, s := range sets {
+		states[s.Name] = p.judge(ctx, &s, r.Now)
+	}
 	slices.SortFunc(sets, func(a, b PartitionSet) int {
-		return cmp.Or(cmp.Compare(a.judge().severity(), b.judge().severity()), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(states[a.Name].Level, states[b.Name].Level), cmp.Compare(a.Name, b.Name))
 	})
 	shown, previous, next := slice(q, sets)
 	part.List = &view.List{
@@ -101,7 +131,7 @@ func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 	for i, s := range shown {
 		pending, ackPending, _, members := s.count()
 		part.List.Rows = append(part.List.Rows, view.Row{ID: "s-" + strconv.Itoa(i) + "-" + s.Name, Cells: []view.Value{
-			view.Linked(s.Name, link("set", "name", s.Name)), s.judge().value(), view.Linked(s.Stream, link("messages", "stream", s.Stream)),
+			view.Linked(s.Name, link("set", "name", s.Name)), states[s.Name].Value(), view.Linked(s.Stream, link("messages", "stream", s.Stream)),
 			view.Text(s.Subject),
 			view.Int(len(s.Partitions)), view.Int(len(members)), view.Number(pending), view.Number(ackPending),
 		}})
@@ -130,11 +160,12 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	s := sets[0]
 	pending, ackPending, _, members := s.count()
-	st := s.judge()
+	st, states := p.judge(ctx, &s, r.Now), p.consumers(ctx)
 	list := &view.List{
 		Found: view.Bounded(len(s.Partitions), false, "partition"), Path: "set", Query: r.Query, Empty: "The partitions are not known now.",
 		Columns: []view.Column{
 			{Title: "Partition"},
+			{Title: "State"},
 			{Title: "Member"},
 			{Title: "Since", Number: true},
 			{Title: "Pending", Number: true},
@@ -148,14 +179,14 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 			member = view.Code(one.Member)
 		}
 		list.Rows = append(list.Rows, view.Row{ID: "p-" + n, Cells: []view.Value{
-			view.Linked(n, link("consumer", "stream", s.Stream, "name", s.Name+"-"+n)), member, view.Ago(one.Since, "No member has it"),
+			view.Linked(n, link("consumer", "stream", s.Stream, "name", s.Name+"-"+n)), states[s.consumer(one.Number)].Value(), member, view.Ago(one.Since, "No member has it"),
 			view.Number(one.Pending), view.Number(one.AckPending),
 		}})
 	}
 	return &view.Page{
 		Nav: "sets", Title: name, Crumbs: []view.Link{{Text: "Partitions", Href: "sets"}},
 		Parts: []view.Part{{
-			ID: "set", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: st.sentence, ProblemTone: st.tone, List: list,
+			ID: "set", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: st.Sentence, ProblemTone: st.Level.Tone(), List: list,
 			Facts: []view.Fact{
 				{Name: "Stream", Value: view.Linked(s.Stream, link("messages", "stream", s.Stream))},
 				{Name: "Subject", Value: view.Text(s.Subject)},

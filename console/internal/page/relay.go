@@ -13,6 +13,7 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/chart"
 	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -51,7 +52,7 @@ type receiver struct {
 			P99   float64 `json:"p99"`
 		} `json:"answers"`
 	} `json:"state"`
-	now   state
+	now   state.State
 	since since
 }
 
@@ -110,7 +111,7 @@ func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
 	found := make(map[string]receiver, len(answer.Items))
 	for i, r := range answer.Items {
 		r.now, r.since = r.judge(), since{now, y.before == nil}
-		if before, ok := y.before[r.Name]; ok && before.now.word == r.now.word {
+		if before, ok := y.before[r.Name]; ok && before.now.Word == r.now.Word {
 			r.since = before.since
 		}
 		answer.Items[i], found[r.Name] = r, r
@@ -139,29 +140,28 @@ func (y *Relay) countFailed(ctx context.Context) float64 {
 	return float64(answer.Total)
 }
 
-// judge states what is going on with a receiver. The first case that applies is the one that an operator has to know.
-func (r *receiver) judge() state {
+func (r *receiver) judge() state.State {
+	v := state.Receiver{Noun: "message", Gone: "failed message", Known: r.State != nil}
+	if r.Paused {
+		v.Paused = "Paused by an operator"
+	}
 	if r.State == nil {
-		return state{"not known", view.Warn, "The relay does not know the state of this receiver now."}
+		return v.Of()
 	}
-	waiting := countWait(uint64(r.State.Backlog))
-	switch {
-	case r.State.Disabled:
-		return state{"disabled", view.Bad, "The receiver answered 410 (gone), so the relay sends it nothing; " + waiting + "."}
-	case r.State.Breaker == "open":
-		return state{"failing", view.Bad, "The circuit breaker is open: the receiver fails, and the relay sends a probe from time to time; " +
-			"" + waiting + "."}
-	case r.State.Breaker == "half_open":
-		return state{"probing", view.Warn, "The receiver failed, and the relay tries whether it answers again; " + waiting + "."}
-	case r.Paused:
-		return state{"paused", view.Warn, "Paused by an operator; " + waiting + "."}
-	case r.RateLimit > 0 && r.State.WindowUsed >= r.RateLimit && r.State.Backlog > 0:
-		return state{"at its limit", view.Warn, fmt.Sprintf("It gets as many as its rate limit allows, %d in %s; %s.", r.RateLimit,
-			view.Span(seconds(r.WindowSize)), waiting)}
-	case r.State.Backlog > 0 || r.State.InFlight > 0:
-		return state{"working", view.Good, fmt.Sprintf("%s in flight; %s.", countIs(uint64(r.State.InFlight), "message"), waiting)}
+	v.Backlog, v.InFlight = r.State.Backlog, r.State.InFlight
+	if r.State.Disabled {
+		v.Disabled = "The receiver answered 410 (gone), so the relay sends it nothing"
 	}
-	return state{"idle", view.Plain, "Nothing waits."}
+	switch r.State.Breaker {
+	case "open":
+		v.Breaker = state.Open
+	case "half_open":
+		v.Breaker = state.Probing
+	}
+	if r.RateLimit > 0 && r.State.WindowUsed >= r.RateLimit {
+		v.Full = fmt.Sprintf("It gets as many as its rate limit allows, %d in %s", r.RateLimit, view.Span(seconds(r.WindowSize)))
+	}
+	return v.Of()
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -214,7 +214,7 @@ func (r *receiver) backlog() int {
 var receiverOrders = map[string]func(a, b receiver) int{
 	"name": func(a, b receiver) int { return cmp.Compare(a.Name, b.Name) },
 	"state": func(a, b receiver) int {
-		return cmp.Or(cmp.Compare(a.now.severity(), b.now.severity()), cmp.Compare(b.backlog(), a.backlog()), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.now.Level, b.now.Level), cmp.Compare(b.backlog(), a.backlog()), cmp.Compare(a.Name, b.Name))
 	},
 	"backlog": func(a, b receiver) int { return cmp.Compare(a.backlog(), b.backlog()) },
 	"p99":     func(a, b receiver) int { return cmp.Compare(a.p99(), b.p99()) },
@@ -261,7 +261,7 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 		}
 		p50, p99 := one.answers()
 		list.Rows = append(list.Rows, view.Row{ID: "r-" + one.Name, Cells: []view.Value{
-			view.Linked(one.Name, link("receiver", "name", one.Name)), one.now.value(), one.since.value(), view.Int(one.backlog()),
+			view.Linked(one.Name, link("receiver", "name", one.Name)), one.now.Value(), one.since.value(), view.Int(one.backlog()),
 			{Chart: chart.Small("Backlog", y.history.Values(r.Now, one.Name, histBacklog, 60))},
 			one.oldest(), one.window(), flight, p50, p99, view.Text(withoutPassword(one.PostEndpoint)),
 		}})
@@ -281,7 +281,7 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 }
 
 func fitsReceiver(q url.Values, r receiver) bool {
-	return contains(q.Get("q"), r.Name, r.PostEndpoint) && (q.Get("state") == "" || r.now.severity() <= 1)
+	return contains(q.Get("q"), r.Name, r.PostEndpoint) && (q.Get("state") == "" || r.now.Trouble())
 }
 
 // systemRefused is why a system refused an action.

@@ -36,7 +36,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 		values := func(i int) []float64 { return y.history.Values(r.Now, name, i, 360) }
 		page.Parts = []view.Part{
 			{
-				ID: "receiver", Source: source(relayName, s), Problem: st.sentence, ProblemTone: st.tone, Actions: thenAsk(y.latest, y.actions(one)),
+				ID: "receiver", Source: source(relayName, s), Problem: st.Sentence, ProblemTone: st.Level.Tone(), Actions: thenAsk(y.latest, y.actions(one)),
 				Facts: []view.Fact{
 					{Name: "In this state since", Value: one.since.value()},
 					{Name: "Backlog", Value: view.Int(one.backlog())},

@@ -75,9 +75,9 @@ func limit(metadata map[string]string) {
 	}
 }
 
-// Oldest implements [page.ConsumerSource].
-func (j JetStream) Oldest(ctx context.Context, c *jetstream.ConsumerInfo) (time.Time, error) {
-	return jsstream.Oldest(ctx, j.JS, c)
+// StoredAfter implements [page.ConsumerSource].
+func (j JetStream) StoredAfter(ctx context.Context, c *jetstream.ConsumerInfo, sequence uint64) (time.Time, error) {
+	return jsstream.StoredAfter(ctx, j.JS, c, sequence)
 }
 
 // Pause implements [page.ConsumerSource].

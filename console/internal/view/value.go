@@ -247,6 +247,14 @@ func Count(n uint64, noun string) string {
 	return group(n) + " " + noun + "s"
 }
 
+// CountIs is a number with its noun and verb, such as "1 message is".
+func CountIs(n uint64, noun string) string {
+	if n == 1 {
+		return Count(n, noun) + " is"
+	}
+	return Count(n, noun) + " are"
+}
+
 // Span is a duration in one or two units, such as "1 min 30 s".
 func Span(d time.Duration) string {
 	if d < 0 {

@@ -1,0 +1,130 @@
+package page
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/state"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// agesAtOnce bounds the messages that one sample reads to find out how old they are.
+const agesAtOnce = 64
+
+// ages are when the first messages after two sequences of each consumer were stored, by key. Only the sampler's goroutine uses it.
+type ages map[string][2]age
+
+// age is when the first message after a sequence was stored; zero: there is none. It was read at a time.
+type age struct {
+	after    uint64
+	at, read time.Time
+}
+
+// of are the time of the oldest unacknowledged message and the lag. Reads is how many more messages this sample may read. A consumer for which there
+// are none keeps the lag that was measured last.
+func (a ages) of(ctx context.Context, source ConsumerSource, one *consumer, reads *int) (oldest time.Time, lag time.Duration) {
+	known := a[one.key]
+	for i, after := range []uint64{one.AckFloor.Stream, one.Delivered.Stream} {
+		some := one.NumAckPending > 0
+		if i == 1 {
+			some = one.NumPending > 0
+		}
+		if !some {
+			known[i] = age{}
+			continue
+		}
+		if !known[i].read.IsZero() && known[i].after == after || *reads == 0 {
+			continue
+		}
+		*reads--
+		at, err := source.StoredAfter(ctx, one.ConsumerInfo, after)
+		known[i] = age{}
+		if err == nil {
+			known[i] = age{after, at, one.seen}
+		}
+	}
+	a[one.key] = known
+	if known[0].after == one.AckFloor.Stream {
+		oldest = known[0].at
+	}
+	switch next := known[1]; {
+	case one.NumPending == 0:
+		return oldest, 0
+	case next.read.IsZero():
+		return oldest, state.NotKnown
+	case next.at.IsZero():
+		return oldest, 0
+	case next.after == one.Delivered.Stream:
+		return oldest, max(0, one.seen.Sub(next.at))
+	default:
+		return oldest, max(0, next.read.Sub(next.at))
+	}
+}
+
+// measure computes the rate of deliveries and how the backlog develops. A consumer that was recreated or reset starts again.
+func (c *consumer) measure(before *consumer, now time.Time) {
+	if before != nil && before.Created.Equal(c.Created) && before.Delivered.Consumer <= c.Delivered.Consumer {
+		c.meter, c.trend = before.meter, before.trend
+	}
+	c.meter, c.trend = c.next(now, c.Delivered.Consumer), c.trend.Next(now, c.NumPending)
+}
+
+func (c *consumer) judge() state.State {
+	v := state.Consumer{
+		NoLeader: c.Cluster != nil && c.Cluster.Leader == "", Paused: c.Paused, Push: c.Config.DeliverSubject != "", Bound: c.PushBound,
+		Waiting: c.NumWaiting, Pending: c.NumPending, AckPending: c.NumAckPending, MaxAckPending: c.Config.MaxAckPending,
+		Redelivered: c.NumRedelivered, Rate: c.rate, Lag: c.lag, LagLimit: state.LagLimit(c.Config.Metadata), Growth: c.trend.Growth(),
+	}
+	if until := c.Config.PauseUntil; until != nil {
+		v.Until = *until
+	}
+	return v.Of()
+}
+
+// unacknowledged is the age of the oldest unacknowledged message in seconds. It is not a number if that is not known.
+func (c *consumer) unacknowledged() float64 {
+	switch {
+	case c.NumAckPending == 0:
+		return 0
+	case c.oldest.IsZero():
+		return math.NaN()
+	}
+	return max(0, c.seen.Sub(c.oldest).Seconds())
+}
+
+func (c *consumer) lagValue() view.Value {
+	switch {
+	case c.lag == state.NotKnown:
+		return view.None("It is not known now")
+	case c.NumPending == 0:
+		return view.None("Every message is delivered")
+	}
+	v := view.Duration(c.lag.Truncate(time.Second))
+	if c.lag < time.Second {
+		v = view.Value{Text: "under 1 s"}
+	}
+	if c.lag > state.LagLimit(c.Config.Metadata) {
+		v.Tone = view.Warn
+	}
+	return v
+}
+
+// knownSeconds is a duration for a chart. It is not a number if it is not known.
+func knownSeconds(d time.Duration) float64 {
+	if d == state.NotKnown {
+		return math.NaN()
+	}
+	return d.Seconds()
+}
+
+// states are the states of all consumers by key. There are none while the source does not answer.
+func (c *Consumers) states(ctx context.Context) map[string]state.State {
+	all := map[string]state.State{}
+	if s := c.latest.Fresh(ctx); !s.Stale() {
+		for _, one := range s.Value {
+			all[one.key] = one.state
+		}
+	}
+	return all
+}

@@ -1,0 +1,159 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// DefaultLag is how long the oldest message of a consumer may wait, unless the consumer's metadata state another limit as [MetadataLag].
+const DefaultLag = 2 * time.Minute
+
+// MetadataLag is the key of a consumer's limit in its metadata, such as jetpull.lag.warn=5m.
+const MetadataLag = "jetpull.lag.warn"
+
+// LagLimit is the limit of a consumer with some metadata. A value that is no duration above 0 counts as none.
+func LagLimit(metadata map[string]string) time.Duration {
+	if d, err := time.ParseDuration(metadata[MetadataLag]); err == nil && d > 0 {
+		return d
+	}
+	return DefaultLag
+}
+
+// Consumer is a consumer of a stream.
+type Consumer struct {
+	NoLeader bool // no server leads it
+	Paused   bool
+	Until    time.Time // the end of the pause; zero: not stated
+	// Push is a consumer that delivers to a subject, and Bound states that there is a subscriber.
+	Push, Bound bool
+	// Waiting counts pull requests.
+	Waiting                                int
+	Pending                                uint64
+	AckPending, MaxAckPending, Redelivered int
+	Rate                                   float64       // deliveries in a second
+	Lag                                    time.Duration // how long the oldest message waits that was not delivered; NotKnown
+	LagLimit                               time.Duration
+	Growth                                 Growth
+}
+
+// slowDrain is the greatest time in which a backlog may end at the present rate.
+const slowDrain = time.Hour
+
+// Of judges the consumer.
+func (c Consumer) Of() State {
+	waiting := waits(c.Pending, "message")
+	lag := ""
+	if c.Lag > 0 {
+		lag = ", the oldest for " + view.Span(c.Lag.Truncate(time.Second))
+	}
+	behind := c.Pending > 0 && c.Lag > c.LagLimit
+	switch {
+	case c.NoLeader:
+		return State{Red, "no leader", "No server leads this consumer, so it delivers nothing. Too few of its servers are running."}
+	case c.Paused:
+		until := ""
+		if !c.Until.IsZero() {
+			until = " until " + view.At(c.Until)
+		}
+		return State{Amber, "paused", "Paused" + until + "; " + waiting + lag + "."}
+	case c.Push && !c.Bound && c.Pending > 0:
+		return State{Red, "no subscriber", "Nobody subscribes to the delivery subject, and " + waiting + lag + "."}
+	case !c.Push && c.Pending > 0 && c.Waiting == 0 && c.AckPending == 0:
+		return State{Red, "no worker", "No client pulls, and " + waiting + lag + "."}
+	case behind && c.Growth >= Grows:
+		return State{Red, "falls behind", fmt.Sprintf("The backlog grows: %s%s. The limit is %s.", waiting, lag, view.Span(c.LagLimit))}
+	case c.MaxAckPending > 0 && c.AckPending >= c.MaxAckPending && c.Pending > 0:
+		return State{Amber, "at its limit", fmt.Sprintf("%d messages are delivered and not acknowledged, which is the limit, so delivery waits for "+
+			"acknowledgements; %s%s.", c.AckPending, waiting, lag)}
+	case c.Growth == GrowsLong:
+		return State{Amber, "backlog grows", fmt.Sprintf("The backlog has grown for %s: %s%s.", view.Span(longGrowth), waiting, lag)}
+	case c.Rate > 0 && float64(c.Pending)/c.Rate > slowDrain.Seconds():
+		return State{Amber, "slow", fmt.Sprintf("%s%s. At %s the backlog ends in more than %s.", sentence(waiting), lag, view.Rate(c.Rate).Text,
+			view.Span(slowDrain))}
+	case behind && c.Growth != Falls:
+		return State{Amber, "behind", fmt.Sprintf("%s%s. The limit is %s.", sentence(waiting), lag, view.Span(c.LagLimit))}
+	case c.Redelivered > 0:
+		return State{Amber, "redelivering", view.CountIs(uint64(c.Redelivered), "unacknowledged message") +
+			" redelivered: a handler fails, or is slower than the acknowledgement wait."}
+	case c.Pending > 0 && c.Lag == NotKnown:
+		return State{Unknown, "not known", sentence(waiting) + ". How long the oldest has waited is not known now."}
+	case c.Pending > 0 || c.AckPending > 0 || c.Rate > 0:
+		return State{Green, "working", fmt.Sprintf("%s delivered and not acknowledged yet, %s%s.", view.CountIs(uint64(c.AckPending), "message"),
+			waiting, lag)}
+	case !c.Push && c.Waiting == 0:
+		return State{Idle, "idle, no worker", "Nothing waits, and no client pulls."}
+	}
+	return State{Idle, "idle", "Nothing waits."}
+}
+
+// sentence begins a sentence with "none waits".
+func sentence(waiting string) string {
+	if waiting == "none waits" {
+		return "None waits"
+	}
+	return waiting
+}
+
+// Set is a set of partitions of a stream.
+type Set struct {
+	// Err is why the partitions are not known; empty: they are.
+	Err     string
+	TTL     time.Duration
+	Pending uint64
+	// Partitions are the partitions that are known, and Counts how many of them each member has.
+	Partitions []Partition
+	Counts     []int
+}
+
+// Partition is a partition of a set.
+type Partition struct {
+	Number   int
+	Consumer State
+	// Free is how long it has had no owner; 0: it has one.
+	Free time.Duration
+}
+
+// Of judges the set as its worst partition.
+func (s Set) Of() State {
+	waiting := waits(s.Pending, "message")
+	free, worst := 0, State{Level: Idle}
+	var longest, bad Partition
+	for _, p := range s.Partitions {
+		if p.Free > 0 {
+			free++
+		}
+		if p.Free > longest.Free {
+			longest = p
+		}
+		if p.Free == 0 && p.Consumer.Level < worst.Level { // a consumer without an owner has no client
+			worst, bad = p.Consumer, p
+		}
+	}
+	as := State{worst.Level, cmp.Or(worst.Word, "not known"), fmt.Sprintf("Partition %d: %s", bad.Number, cmp.Or(worst.Sentence, "Its state is not known now."))}
+	switch {
+	case s.Err != "":
+		return State{Unknown, "not known", "The state of the partitions is not known: " + s.Err}
+	case len(s.Counts) == 0 && s.Pending > 0:
+		return State{Red, "no member", "No member works on the partitions, and " + waiting + "."}
+	case len(s.Counts) == 0:
+		return State{Idle, "no member", "No member works on the partitions. Nothing waits."}
+	case longest.Free > s.TTL:
+		return State{Red, "no owner", fmt.Sprintf("Partition %d has had no owner for %s, which is longer than the TTL; %s.", longest.Number,
+			view.Span(longest.Free.Truncate(time.Second)), waiting)}
+	case worst.Level <= Unknown:
+		return as
+	case free > 0:
+		return State{Amber, "changing", fmt.Sprintf("%s without an owner: a member takes them within the TTL; %s.",
+			view.CountIs(uint64(free), "partition"), waiting)}
+	case slices.Max(s.Counts)-slices.Min(s.Counts) > 1:
+		return State{Amber, "uneven", fmt.Sprintf("One member has %s, and another has %d; %s.", view.Count(uint64(slices.Max(s.Counts)), "partition"),
+			slices.Min(s.Counts), waiting)}
+	case worst.Level == Amber:
+		return as
+	}
+	return State{Green, "working", fmt.Sprintf("Each partition has an owner; %s.", waiting)}
+}

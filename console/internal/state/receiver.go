@@ -1,0 +1,116 @@
+package state
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// Receiver is a receiver of the relay, or a consumer of the broker.
+type Receiver struct {
+	// Noun is that of a message, and Failed that of one that was given up, such as "dead job".
+	Noun, Gone string
+	// Known states that the system knows the state now.
+	Known             bool
+	Backlog, InFlight int
+	// Failed counts the messages that were given up and that nobody has looked at; NotKnown.
+	Failed int
+	// Refused counts the last calls that failed, one after the other; NotKnown. Since is when the first of them did; zero: not known.
+	Refused int
+	Since   time.Time
+	// Disabled and Paused are why nothing is sent, in a sentence without its end; empty: it is not.
+	Disabled, Paused string
+	// Breaker is that of its circuit breaker.
+	Breaker Breaker
+	// Full is why the window of its rate limit is full, in a sentence without its end; empty: it is not.
+	Full string
+}
+
+// Breaker is the state of a circuit breaker.
+type Breaker int
+
+// The states of a circuit breaker.
+const (
+	Closed Breaker = iota
+	Open
+	Probing
+)
+
+// refusals is how many failed calls in a row are red.
+const refusals = 5
+
+// Of judges the receiver.
+func (r Receiver) Of() State {
+	waiting := waits(uint64(max(0, r.Backlog)), r.Noun)
+	since := ""
+	if !r.Since.IsZero() {
+		since = " None has succeeded since the first failure, " + view.At(r.Since) + "."
+	}
+	switch {
+	case r.Disabled != "":
+		return State{Red, "disabled", r.Disabled + "; " + waiting + "." + since}
+	case r.Refused >= refusals:
+		return State{Red, "failing", fmt.Sprintf("Each of the last %d calls failed; %s.", r.Refused, waiting) + since}
+	case r.Failed > 0:
+		return State{Red, r.Gone + "s", view.Count(uint64(r.Failed), r.Gone) + " that nobody has looked at. Requeue them when the cause is gone."}
+	case !r.Known:
+		return State{Unknown, "not known", "Its state is not known now."}
+	case r.Breaker == Open:
+		return State{Amber, "breaker open", "The circuit breaker is open, since calls fail; " + waiting + "." + since}
+	case r.Breaker == Probing:
+		return State{Amber, "probing", "Calls failed, and it is tried whether one succeeds again; " + waiting + "." + since}
+	case r.Paused != "":
+		return State{Amber, "paused", r.Paused + "; " + waiting + "."}
+	case r.Full != "" && r.Backlog > 0:
+		return State{Amber, "at its limit", r.Full + "; " + waiting + "."}
+	case r.Failed == NotKnown, r.Refused == NotKnown:
+		return State{Unknown, "not known", "How many of its " + r.Noun + "s failed is not known now; " + waiting + "."}
+	case r.Backlog > 0 || r.InFlight > 0:
+		return State{Green, "working", view.CountIs(uint64(max(0, r.InFlight)), r.Noun) + " in flight; " + waiting + "."}
+	}
+	return State{Idle, "idle", "Nothing waits."}
+}
+
+// Feed is a feed, or a partition of it.
+type Feed struct {
+	Known bool
+	// Failed counts items, and Blocked the partitions that they hold.
+	Failed, Blocked int
+	// Ended counts partitions whose lease ended while items wait; NotKnown.
+	Ended int
+	// Ready counts items, and Oldest is how long the oldest of them has waited.
+	Ready  int
+	Oldest time.Duration
+	// Gate is how long a gate has waited for its last item; 0: none does. Median is that of the gate's items.
+	Gate, Median time.Duration
+}
+
+const (
+	slowGate  = 10 // medians of a gate
+	slowReady = time.Minute
+)
+
+// Of judges the feed.
+func (f Feed) Of() State {
+	switch {
+	case f.Failed > 0:
+		return State{Red, "blocked", fmt.Sprintf("%s held by %s, until somebody requeues or skips them.",
+			view.CountIs(uint64(max(1, f.Blocked)), "partition"), view.Count(uint64(f.Failed), "failed item"))}
+	case f.Ended > 0:
+		return State{Red, "lease ended", fmt.Sprintf("The lease of %s ended while items wait: no watcher processes them.",
+			view.Count(uint64(f.Ended), "partition"))}
+	case !f.Known:
+		return State{Unknown, "not known", "The state of the feed is not known now."}
+	case f.Median > 0 && f.Gate > slowGate*f.Median:
+		return State{Amber, "slow gate", fmt.Sprintf("A gate has waited %s for one item. Half of its items took at most %s.", view.Span(f.Gate),
+			view.Span(f.Median))}
+	case f.Ready > 0 && f.Oldest > slowReady:
+		return State{Amber, "slow", fmt.Sprintf("%s ready, the oldest for %s.", view.CountIs(uint64(f.Ready), "item"), view.Span(f.Oldest))}
+	case f.Ended == NotKnown:
+		return State{Unknown, "not known", "Whether the leases are held is not known now."}
+	case f.Ready > 0:
+		return State{Green, "working", view.CountIs(uint64(f.Ready), "item") + " ready."}
+	}
+	return State{Idle, "idle", "No item is ready."}
+}

@@ -1,0 +1,157 @@
+// Package state judges the objects of the console's pages: consumers, sets of partitions, receivers, dead letters, a feed, and the sources
+// themselves. There is one function for each kind of object. It takes values, reads nothing, and returns the first row of its table that
+// applies. The overview, the lists, the pages of objects, the titles and the favicon show its result and judge nothing themselves.
+//
+// A value that could not be read is [NotKnown]. An object with such a value is red or amber if its other values are, and else not known: it is
+// never green.
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// NotKnown is a count or a duration that could not be read.
+const NotKnown = -1
+
+// Level is how urgent a state is, the most urgent first. The zero Level is Unknown.
+type Level int
+
+// The levels.
+const (
+	Red     Level = iota - 1 // something is wrong
+	Unknown                  // whether something is wrong is not known now
+	Amber                    // an operator should look at it
+	Green                    // it works
+	Idle                     // it has nothing to do
+)
+
+// Tone is the colour of the level.
+func (l Level) Tone() view.Tone {
+	return []view.Tone{view.Bad, view.Muted, view.Warn, view.Good, view.Plain}[l-Red]
+}
+
+// State is what is going on with an object. The zero State is not known.
+type State struct {
+	Level Level
+	// Word is the state in a list, and Sentence that on the object's page.
+	Word, Sentence string
+}
+
+// Value is the word, with the sentence as its title.
+func (s State) Value() view.Value {
+	v := view.Word(s.Level.Tone(), cmp.Or(s.Word, "not known"))
+	v.Title = s.Sentence
+	return v
+}
+
+// Trouble reports whether an operator has to look at the object. Whether there is a reason to is not known of an object that is not known.
+func (s State) Trouble() bool { return s.Level <= Amber }
+
+// Worst is the most urgent of some states, and the first of equals. Without any it is the zero State.
+func Worst(all ...State) State {
+	if len(all) == 0 {
+		return State{}
+	}
+	return slices.MinFunc(all, func(a, b State) int { return cmp.Compare(a.Level, b.Level) })
+}
+
+// Sum is the state of many objects together. Noun is that of one object.
+func Sum(noun string, all []State) State {
+	n := map[Level]int{}
+	for _, s := range all {
+		n[s.Level]++
+	}
+	of := view.Count(uint64(len(all)), noun)
+	is := func(n int) string {
+		if n == 1 {
+			return "is"
+		}
+		return "are"
+	}
+	rest := ""
+	if n[Red] > 0 && n[Amber] > 0 {
+		rest += fmt.Sprintf(" %d more should be looked at.", n[Amber])
+	}
+	if n[Unknown] > 0 {
+		rest += fmt.Sprintf(" The state of %d is not known now.", n[Unknown])
+	}
+	switch {
+	case len(all) == 0:
+		return State{Idle, "none", "There is no " + noun + "."}
+	case n[Red] > 0:
+		return State{Red, "in trouble", fmt.Sprintf("%d of %s %s in trouble.", n[Red], of, is(n[Red])) + rest}
+	case n[Amber] > 0:
+		return State{Amber, "look at it", fmt.Sprintf("%d of %s should be looked at.", n[Amber], of) + rest}
+	case n[Unknown] > 0:
+		return State{Unknown, "not known", fmt.Sprintf("The state of %d of %s is not known now.", n[Unknown], of)}
+	}
+	return State{Green, "healthy", "Healthy: all of " + of + " work or are idle."}
+}
+
+// Source is a system that the console reads.
+type Source struct {
+	Name string
+	// Answered is when it last answered; zero: not yet. Failing is since when its requests fail; zero: the last did not. Took is how long the last
+	// answer took.
+	Answered, Failing time.Time
+	Took              time.Duration
+}
+
+// Limits of a source.
+const (
+	Away = 10 * time.Second // after which a source that does not answer is red
+	Late = 2 * time.Second  // the time of an answer from which it is amber
+)
+
+// Of judges the source at a time.
+func (s Source) Of(now time.Time) State {
+	away := !s.Failing.IsZero()
+	switch {
+	case away && now.Sub(s.Failing) >= Away:
+		return State{Red, "away", fmt.Sprintf("%s has not answered since %s.", s.Name, view.At(s.Failing))}
+	case s.Answered.IsZero():
+		return State{Unknown, "not known", s.Name + " has not answered yet."}
+	case away:
+		return State{Amber, "late", fmt.Sprintf("%s did not answer the last request.", s.Name)}
+	case s.Took >= Late:
+		return State{Amber, "late", fmt.Sprintf("%s took %s to answer.", s.Name, view.Span(s.Took))}
+	}
+	return State{Green, "answers", s.Name + " answers."}
+}
+
+// Letters are the dead letters of an account, or of a stream.
+type Letters struct {
+	// Unseen counts those that nobody has looked at, and Seen the others. NotKnown: they could not be counted.
+	Unseen, Seen int
+	// More states that there may be others, beyond those that were counted.
+	More bool
+}
+
+// Of judges the dead letters.
+func (l Letters) Of() State {
+	switch {
+	case l.Unseen > 0:
+		return State{Red, "dead letters", view.Bounded(l.Unseen, l.More, "dead letter") + " that nobody has looked at."}
+	case l.Unseen == NotKnown || l.Seen == NotKnown || l.More:
+		return State{Unknown, "not known", "Not all streams could be searched for dead letters."}
+	case l.Seen > 0:
+		return State{Idle, "looked at", "Somebody has looked at all of " + view.Count(uint64(l.Seen), "dead letter") + "."}
+	}
+	return State{Green, "none", "There is no dead letter."}
+}
+
+// waits states how many messages or jobs have not been delivered yet.
+func waits(n uint64, noun string) string {
+	switch n {
+	case 0:
+		return "none waits"
+	case 1:
+		return "1 " + noun + " waits"
+	}
+	return view.Count(n, noun) + " wait"
+}

@@ -1,0 +1,213 @@
+package state
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// row is a row of the table of an object.
+type row struct {
+	name  string
+	got   State
+	level Level
+	word  string
+	says  string
+}
+
+func check(t *testing.T, rows []row) {
+	t.Helper()
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
+			require.Equal(t, r.level, r.got.Level, r.got.Sentence)
+			require.Equal(t, r.word, r.got.Word)
+			require.Contains(t, r.got.Sentence, r.says)
+		})
+	}
+}
+
+func TestConsumer(t *testing.T) {
+	good := Consumer{Pending: 338, AckPending: 1, Waiting: 1, MaxAckPending: 1000, Rate: 10, LagLimit: 2 * time.Minute, Lag: time.Second}
+	of := func(change func(*Consumer)) State {
+		c := good
+		change(&c)
+		return c.Of()
+	}
+	check(t, []row{
+		{"works", good.Of(), Green, "working", "338 messages wait, the oldest for 1 s"},
+		{"idle", Consumer{Waiting: 1}.Of(), Idle, "idle", "Nothing waits"},
+		{"idle without a client", Consumer{}.Of(), Idle, "idle, no worker", "no client pulls"},
+		{"no leader", of(func(c *Consumer) { c.NoLeader = true }), Red, "no leader", "delivers nothing"},
+		{"no client pulls and messages wait", Consumer{Pending: 3, Lag: time.Minute}.Of(), Red, "no worker", "3 messages wait, the oldest for 1 min"},
+		{"nobody subscribes and a message waits", Consumer{Pending: 1, Push: true}.Of(), Red, "no subscriber", "1 message waits"},
+		{
+			"the oldest is older than the limit and the backlog grows", of(func(c *Consumer) { c.Lag, c.Growth = 4*time.Minute, Grows }), Red, "falls behind",
+			"oldest for 4 min",
+		},
+		{"the same within its limit", of(func(c *Consumer) { c.Lag, c.Growth, c.LagLimit = 4*time.Minute, Grows, 5*time.Minute }), Green, "working", ""},
+		{"the backlog grows for 5 min", of(func(c *Consumer) { c.Growth = GrowsLong }), Amber, "backlog grows", "5 min"},
+		{"the backlog ends in more than an hour", of(func(c *Consumer) { c.Rate = 0.09 }), Amber, "slow", "more than 1 h"},
+		{"it ends in less than an hour", of(func(c *Consumer) { c.Rate = 0.1 }), Green, "working", ""},
+		{"at MaxAckPending", of(func(c *Consumer) { c.AckPending = 1000 }), Amber, "at its limit", "1000 messages are delivered"},
+		{"paused", of(func(c *Consumer) { c.Paused, c.Until = true, time.Unix(0, 0) }), Amber, "paused", "until 1970-01-01T00:00:00.000Z; 338 messages wait"},
+		{"older than the limit, and not known to grow", of(func(c *Consumer) { c.Lag = 3 * time.Minute }), Amber, "behind", "The limit is 2 min"},
+		{"older than the limit, and the backlog falls", of(func(c *Consumer) { c.Lag, c.Growth = 3*time.Minute, Falls }), Green, "working", ""},
+		{"redelivering", of(func(c *Consumer) { c.Redelivered = 2 }), Amber, "redelivering", "2 unacknowledged messages are redelivered"},
+		{"how long the oldest waits is not known", of(func(c *Consumer) { c.Lag = NotKnown }), Unknown, "not known", "not known now"},
+		{"red though the oldest is not known", Consumer{Pending: 1, Lag: NotKnown}.Of(), Red, "no worker", "1 message waits."},
+	})
+}
+
+func TestLagLimit(t *testing.T) {
+	require.Equal(t, 5*time.Minute, LagLimit(map[string]string{MetadataLag: "5m"}))
+	for _, wrong := range []string{"", "x", "-5m", "0s"} {
+		require.Equal(t, DefaultLag, LagLimit(map[string]string{MetadataLag: wrong}), wrong)
+	}
+}
+
+func TestSet(t *testing.T) {
+	works, bad := State{Green, "working", ""}, State{Red, "no worker", "No client pulls."}
+	partitions := func(states ...State) (all []Partition) {
+		for i, s := range states {
+			all = append(all, Partition{Number: i, Consumer: s})
+		}
+		return all
+	}
+	free := func(d time.Duration) []Partition {
+		return []Partition{{Consumer: works}, {Number: 7, Free: d, Consumer: works}}
+	}
+	check(t, []row{
+		{"works", Set{Partitions: partitions(works, works), Counts: []int{1, 1}}.Of(), Green, "working", "Each partition has an owner"},
+		{"as its worst partition", Set{Partitions: partitions(works, bad), Counts: []int{1, 1}}.Of(), Red, "no worker", "Partition 1: No client pulls."},
+		{"as its worst partition, amber", Set{Partitions: partitions(works, State{Amber, "slow", "S."}), Counts: []int{1, 1}}.Of(), Amber, "slow", "S."},
+		{
+			"as its worst partition, not known", Set{Partitions: partitions(works, State{Unknown, "not known", "S."}), Counts: []int{2}}.Of(), Unknown,
+			"not known", "Partition 1",
+		},
+		{
+			"without an owner for longer than the TTL", Set{Partitions: free(11 * time.Second), Counts: []int{1}, TTL: 10 * time.Second}.Of(), Red, "no owner",
+			"Partition 7",
+		},
+		{"without an owner within the TTL", Set{Partitions: free(9 * time.Second), Counts: []int{1}, TTL: 10 * time.Second}.Of(), Amber, "changing", "1 partition"},
+		{"no member, and messages wait", Set{Partitions: free(1), Pending: 1}.Of(), Red, "no member", "1 message waits"},
+		{"no member", Set{Partitions: free(1)}.Of(), Idle, "no member", "Nothing waits"},
+		{"counts differ by more than one", Set{Partitions: partitions(works), Counts: []int{3, 1}}.Of(), Amber, "uneven", "3 partitions, and another has 1"},
+		{"counts differ by one", Set{Partitions: partitions(works), Counts: []int{2, 1}}.Of(), Green, "working", ""},
+		{"not known", Set{Err: "no answer", Counts: []int{1}}.Of(), Unknown, "not known", "no answer"},
+	})
+}
+
+func TestReceiver(t *testing.T) {
+	good := Receiver{Noun: "message", Gone: "failed message", Known: true, Backlog: 2, InFlight: 1}
+	of := func(change func(*Receiver)) State {
+		r := good
+		change(&r)
+		return r.Of()
+	}
+	check(t, []row{
+		{"works", good.Of(), Green, "working", "1 message is in flight; 2 messages wait"},
+		{"idle", Receiver{Known: true}.Of(), Idle, "idle", ""},
+		{"failed messages that nobody has looked at", of(func(r *Receiver) { r.Failed = 3 }), Red, "failed messages", "3 failed messages that nobody"},
+		{"disabled", of(func(r *Receiver) { r.Disabled = "It answered 410" }), Red, "disabled", "It answered 410; 2 messages wait."},
+		{"each of the last 5 calls failed", of(func(r *Receiver) { r.Refused = 5 }), Red, "failing", "last 5 calls"},
+		{"4 calls failed", of(func(r *Receiver) { r.Refused = 4 }), Green, "working", ""},
+		{"breaker open", of(func(r *Receiver) { r.Breaker = Open }), Amber, "breaker open", ""},
+		{"breaker half open", of(func(r *Receiver) { r.Breaker = Probing }), Amber, "probing", ""},
+		{"window full", of(func(r *Receiver) { r.Full = "10 in 1 s" }), Amber, "at its limit", "10 in 1 s; 2 messages wait."},
+		{"window full and nothing waits", Receiver{Known: true, Full: "x"}.Of(), Idle, "idle", ""},
+		{"paused", of(func(r *Receiver) { r.Paused = "Paused by an operator" }), Amber, "paused", "Paused by an operator; 2"},
+		{"not known", of(func(r *Receiver) { r.Known = false }), Unknown, "not known", ""},
+		{"failed messages are not known", of(func(r *Receiver) { r.Failed = NotKnown }), Unknown, "not known", ""},
+		{"calls are not known", of(func(r *Receiver) { r.Refused = NotKnown }), Unknown, "not known", ""},
+		{"failed messages though the rest is not known", of(func(r *Receiver) { r.Known, r.Failed = false, 1 }), Red, "failed messages", ""},
+	})
+}
+
+func TestLetters(t *testing.T) {
+	check(t, []row{
+		{"none", Letters{}.Of(), Green, "none", "There is no dead letter."},
+		{"any that nobody has looked at", Letters{Unseen: 1312, Seen: 4}.Of(), Red, "dead letters", "1,312 dead letters"},
+		{"more than were counted", Letters{Unseen: 10_000, More: true}.Of(), Red, "dead letters", "10,000+"},
+		{"all are looked at", Letters{Seen: 4}.Of(), Idle, "looked at", "all of 4 dead letters"},
+		{"none among those that were read", Letters{More: true}.Of(), Unknown, "not known", ""},
+		{"not known", Letters{Unseen: NotKnown}.Of(), Unknown, "not known", ""},
+		{"not known which are looked at", Letters{Seen: NotKnown}.Of(), Unknown, "not known", ""},
+	})
+}
+
+func TestFeed(t *testing.T) {
+	check(t, []row{
+		{"works", Feed{Known: true, Ready: 2}.Of(), Green, "working", "2 items are ready"},
+		{"idle", Feed{Known: true}.Of(), Idle, "idle", ""},
+		{"Failed items", Feed{Known: true, Failed: 3, Blocked: 1}.Of(), Red, "blocked", "1 partition is held by 3 failed items"},
+		{"a lease ended while items wait", Feed{Known: true, Ended: 1, Ready: 1}.Of(), Red, "lease ended", "1 partition"},
+		{"a gate waits for one item", Feed{Known: true, Gate: 11 * time.Second, Median: time.Second}.Of(), Amber, "slow gate", "11 s"},
+		{"for less than ten medians", Feed{Known: true, Gate: 9 * time.Second, Median: time.Second}.Of(), Idle, "idle", ""},
+		{"the oldest is ready for long", Feed{Known: true, Ready: 1, Oldest: 2 * time.Minute}.Of(), Amber, "slow", "1 item is ready"},
+		{"not known", Feed{Ready: 1}.Of(), Unknown, "not known", ""},
+		{"the leases are not known", Feed{Known: true, Ready: 1, Ended: NotKnown}.Of(), Unknown, "not known", ""},
+	})
+}
+
+func TestSource(t *testing.T) {
+	now := time.Unix(1000, 0)
+	check(t, []row{
+		{"answers", Source{Name: "NATS", Answered: now}.Of(now), Green, "answers", "NATS"},
+		{"away for 10 s", Source{Answered: now, Failing: now.Add(-10 * time.Second)}.Of(now), Red, "away", "has not answered since"},
+		{"away for 10 s since the start", Source{Failing: now.Add(-10 * time.Second)}.Of(now), Red, "away", ""},
+		{"away for 9 s", Source{Answered: now, Failing: now.Add(-9 * time.Second)}.Of(now), Amber, "late", "last request"},
+		{"answered late", Source{Answered: now, Took: 2 * time.Second}.Of(now), Amber, "late", "took 2 s"},
+		{"has not answered yet", Source{}.Of(now), Unknown, "not known", "yet"},
+	})
+}
+
+func TestSum(t *testing.T) {
+	red, unknown, amber, green := State{Level: Red}, State{Level: Unknown}, State{Level: Amber}, State{Level: Green}
+	check(t, []row{
+		{"none", Sum("consumer", nil), Idle, "none", "There is no consumer."},
+		{"healthy", Sum("consumer", []State{green, {Level: Idle}}), Green, "healthy", "all of 2 consumers"},
+		{
+			"red", Sum("consumer", []State{red, amber, unknown, green}), Red, "in trouble",
+			"1 of 4 consumers is in trouble. 1 more should be looked at. The state of 1 is not known now.",
+		},
+		{"amber", Sum("consumer", []State{amber, green, unknown}), Amber, "look at it", "1 of 3 consumers should be looked at. The state of 1"},
+		{"not known is not healthy", Sum("consumer", []State{green, unknown}), Unknown, "not known", "The state of 1 of 2 consumers"},
+	})
+	require.Equal(t, red, Worst(green, amber, red, unknown))
+	require.Equal(t, unknown, Worst(green, amber, unknown))
+	require.Zero(t, Worst())
+	require.Equal(t, view.Bad, Red.Tone())
+	require.Equal(t, view.Muted, Unknown.Tone())
+	require.True(t, unknown.Trouble())
+	require.False(t, green.Trouble())
+}
+
+func TestGrowth(t *testing.T) {
+	const step = 10 * time.Second
+	observe := func(n int, backlog func(i int) uint64) Growth {
+		var trend Trend
+		for i := range n {
+			trend = trend.Next(time.Unix(0, 0).Add(time.Duration(i)*step), backlog(i))
+		}
+		return trend.Growth()
+	}
+	growing := func(i int) uint64 { return uint64(100 + i) }
+	require.Equal(t, GrowthUnknown, Trend{}.Growth())
+	require.Equal(t, GrowthUnknown, observe(6, growing), "50 s")
+	require.Equal(t, Grows, observe(7, growing), "1 min")
+	require.Equal(t, Grows, observe(30, growing), "4 min 50 s")
+	require.Equal(t, GrowsLong, observe(31, growing), "5 min")
+	require.Equal(t, GrowsLong, observe(100, growing))
+	require.Equal(t, Falls, observe(31, func(i int) uint64 { return uint64(100 - i) }))
+	require.Equal(t, Steady, observe(31, func(int) uint64 { return 7 }))
+	require.Equal(t, Steady, observe(60, func(i int) uint64 { return uint64(i%2) * 500 }), "batches come and go")
+	require.Equal(t, GrowsLong, observe(60, func(i int) uint64 { return uint64(i%2)*50 + uint64(i) }), "more of each batch stays")
+	var trend Trend
+	for i := range 31 {
+		trend = trend.Next(time.Unix(0, 0).Add(time.Duration(i)*step), growing(i))
+	}
+	require.Equal(t, GrowthUnknown, trend.Next(time.Unix(0, 0).Add(time.Hour), 1000).Growth(), "nobody observed the hour")
+}
