@@ -292,11 +292,11 @@ func (f fakeFeed) Partition(_ context.Context, id string) (feed.Partition, error
 	return p, f.failure()
 }
 
-func (f fakeFeed) Counts(_ context.Context, id string) (map[int]feed.Counts, error) {
+func (f fakeFeed) CountsUpTo(_ context.Context, id string, _ int) (map[int]feed.Counts, bool, error) {
 	if id != f.name {
-		return map[int]feed.Counts{0: {Available: 5}}, f.failure()
+		return map[int]feed.Counts{0: {Available: 5}}, false, f.failure()
 	}
-	return map[int]feed.Counts{0: {Available: cmp.Or(f.number(), 5), Failed: 2}, 1: {Complete: 4}}, f.failure()
+	return map[int]feed.Counts{0: {Available: cmp.Or(f.number(), 5), Failed: 2}, 1: {Complete: 4}}, false, f.failure()
 }
 
 func (f fakeFeed) item() feed.Item {

@@ -135,7 +135,7 @@ func (l *List) Order(c Column) string {
 	for k, v := range l.Query {
 		q[k] = v
 	}
-	for _, name := range []string{"from", "after", "do", "did", "live", "desc"} {
+	for _, name := range []string{"from", "after", "stage", "do", "did", "live", "desc"} {
 		q.Del(name)
 	}
 	q.Set("sort", c.Sort)
