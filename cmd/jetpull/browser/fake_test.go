@@ -62,7 +62,7 @@ func (f *fakeNATS) Consumers(ctx context.Context) ([]*jetstream.ConsumerInfo, er
 	return slices.Clone(f.consumers), f.err
 }
 
-func (f *fakeNATS) Oldest(context.Context, *jetstream.ConsumerInfo) (time.Time, error) {
+func (f *fakeNATS) StoredAfter(context.Context, *jetstream.ConsumerInfo, uint64) (time.Time, error) {
 	return time.Now().Add(-time.Minute), nil
 }
 

@@ -91,7 +91,7 @@ func TestWidths(t *testing.T) {
 	for _, page := range []string{
 		"consumers", "streams", "messages?stream=orders-of-the-european-shop", "deadletters", "broker", "relay", "failed", "feed", "operations",
 		"brokerconsumer?channel=orders-of-the-european-shop&consumer=orders-of-the-european-shop", "partition?id=orders-of-the-european-shop",
-		"relaymessage?source=orders-of-the-european-shop&id=orders-of-the-european-shop", "overview", "log",
+		"relaymessage?source=orders-of-the-european-shop&id=orders-of-the-european-shop", "overview",
 	} {
 		b.open(page)
 		b.eventually("orders")
@@ -101,7 +101,7 @@ func TestWidths(t *testing.T) {
 			require.Empty(t, evaluate[[]string](b, `[...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth + 1)
 				.map(e => e.closest("section").id + " is " + e.scrollWidth + " of " + e.clientWidth)`), "%s at %d px", page, width)
 		}
-		if !strings.Contains(page, "?") && page != "overview" && page != "log" {
+		if !strings.Contains(page, "?") && page != "overview" {
 			b.look(look{360, "light"})
 			top := evaluate[float64](b, `document.querySelector("tbody tr").getBoundingClientRect().top`)
 			require.LessOrEqual(t, top, 400.0, page)
