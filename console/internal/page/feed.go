@@ -107,7 +107,7 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	list := &view.List{
 		Path: "feed", Query: q, Found: view.Bounded(min(len(found), pageSize), len(found) > pageSize, "partition"),
-		Empty: "No partition matches. This list shows the partitions of the feed; `jetpull feed add NAME` makes one of the lines of its input.",
+		Empty:  "No partition matches. This list shows the partitions of the feed; `jetpull feed add NAME` makes one of the lines of its input.",
 		Sorted: cmp.Or(q.Get("sort"), "status"), Descending: q.Has("desc"),
 		Columns: []view.Column{
 			{Title: "Partition", Sort: "name"},
