@@ -62,7 +62,7 @@ func TestConsumers(t *testing.T) {
 	b.eventually("33")
 
 	b.open("consumer?stream=ORDERS&name=billing")
-	b.eventually("No client pulls, and 33 messages wait.", "Sends <script>alert(1)</script> invoices", "Each message must be acknowledged within 30 s")
+	b.eventually("No client pulls, and 33 messages wait, the oldest since", "Sends <script>alert(1)</script> invoices", "Each message must be acknowledged within 30 s")
 	b.audit()
 	b.shoot("consumer")
 
@@ -82,7 +82,7 @@ func TestConsumers(t *testing.T) {
 	for m := range fetched.Messages() {
 		require.NoError(t, m.DoubleAck(t.Context()))
 	}
-	b.eventually("No client pulls, and 28 messages wait.")
+	b.eventually("No client pulls, and 28 messages wait")
 	b.press("Reset…")
 	b.eventually("has delivered up to sequence 5", "This cannot be undone.")
 	b.audit()

@@ -139,7 +139,7 @@ func (b *Broker) ask(ctx context.Context) (all brokerSample, err error) {
 		b.history.Put(now, one.path(), float64(one.queued), float64(one.dead), float64(one.delivered))
 		all.consumers = append(all.consumers, one)
 	}
-	b.delivered = b.delivered.next(now, uint64(delivered))
+	b.delivered = b.delivered.plus(now, uint64(delivered))
 	b.history.Put(now, total, float64(queued), float64(dead), b.delivered.rate)
 	return all, nil
 }

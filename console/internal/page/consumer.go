@@ -62,7 +62,7 @@ func (c *Consumers) now(now time.Time, s sample.Sample[[]*consumer], one *consum
 			{Name: "Redelivered", Value: quietZero(view.Int(one.NumRedelivered), one.NumRedelivered > 0, view.Warn)},
 			{Name: "Waiting pulls", Value: view.Int(one.NumWaiting)},
 			{Name: "Rate", Value: view.Rate(one.rate)},
-			{Name: "Lag", Value: one.lagValue()},
+			{Name: "Oldest pending", Value: one.nextValue()},
 			{Name: "Oldest unacknowledged", Value: one.oldestValue()},
 			{Name: "Delivered up to", Value: sequence(one.Stream, one.Delivered)},
 			{Name: "Acknowledged up to", Value: sequence(one.Stream, one.AckFloor)},
@@ -74,7 +74,7 @@ func (c *Consumers) now(now time.Time, s sample.Sample[[]*consumer], one *consum
 			chart.Large("Deliveries in a second", values(histRate)),
 			chart.Large("Redelivered", values(histRedelivered)),
 			chart.Large("Waiting pulls", values(histWaiting)),
-			chart.Against("Lag, in seconds", values(histLag), state.LagLimit(one.Config.Metadata).Seconds()),
+			chart.Against("Lag: how long the oldest pending has waited, in seconds", values(histLag), state.LagLimit(one.Config.Metadata).Seconds()),
 			chart.Large("Oldest unacknowledged, in seconds", values(histOldest)),
 		},
 	}

@@ -23,7 +23,9 @@ type age struct {
 
 // of are the time of the oldest unacknowledged message and the lag. Reads is how many more messages this sample may read. A consumer for which there
 // are none keeps the lag that was measured last.
-func (a ages) of(ctx context.Context, source ConsumerSource, one *consumer, reads *int) (oldest time.Time, lag time.Duration) {
+func (a ages) of(ctx context.Context, source ConsumerSource, one *consumer, reads *int) (oldest, next time.Time,
+	lag time.Duration,
+) {
 	known := a[one.key]
 	for i, after := range []uint64{one.AckFloor.Stream, one.Delivered.Stream} {
 		some := one.NumAckPending > 0
@@ -48,18 +50,19 @@ func (a ages) of(ctx context.Context, source ConsumerSource, one *consumer, read
 	if known[0].after == one.AckFloor.Stream {
 		oldest = known[0].at
 	}
-	switch next := known[1]; {
+	first := known[1]
+	switch {
 	case one.NumPending == 0:
-		return oldest, 0
-	case next.read.IsZero():
-		return oldest, state.NotKnown
-	case next.at.IsZero():
-		return oldest, 0
-	case next.after == one.Delivered.Stream:
-		return oldest, max(0, one.seen.Sub(next.at))
-	default:
-		return oldest, max(0, next.read.Sub(next.at))
+		return oldest, time.Time{}, 0
+	case first.read.IsZero():
+		return oldest, time.Time{}, state.NotKnown
+	case first.at.IsZero():
+		return oldest, time.Time{}, 0
+	case first.after == one.Delivered.Stream:
+		first.read = one.seen
 	}
+	lag = max(0, first.read.Sub(first.at))
+	return oldest, one.seen.Add(-lag), lag
 }
 
 // measure computes the rate of deliveries and how the backlog develops. A consumer that was recreated or reset starts again.
@@ -67,14 +70,14 @@ func (c *consumer) measure(before *consumer, now time.Time) {
 	if before != nil && before.Created.Equal(c.Created) && before.Delivered.Consumer <= c.Delivered.Consumer {
 		c.meter, c.trend = before.meter, before.trend
 	}
-	c.meter, c.trend = c.next(now, c.Delivered.Consumer), c.trend.Next(now, c.NumPending)
+	c.meter, c.trend = c.plus(now, c.Delivered.Consumer), c.trend.Next(now, c.NumPending)
 }
 
 func (c *consumer) judge() state.State {
 	v := state.Consumer{
 		NoLeader: c.Cluster != nil && c.Cluster.Leader == "", Paused: c.Paused, Push: c.Config.DeliverSubject != "", Bound: c.PushBound,
 		Waiting: c.NumWaiting, Pending: c.NumPending, AckPending: c.NumAckPending, MaxAckPending: c.Config.MaxAckPending,
-		Redelivered: c.NumRedelivered, Rate: c.rate, Lag: c.lag, LagLimit: state.LagLimit(c.Config.Metadata), Growth: c.trend.Growth(),
+		Redelivered: c.NumRedelivered, Rate: c.rate, Oldest: c.next, Lag: c.lag, LagLimit: state.LagLimit(c.Config.Metadata), Growth: c.trend.Growth(),
 	}
 	if until := c.Config.PauseUntil; until != nil {
 		v.Until = *until
@@ -93,17 +96,11 @@ func (c *consumer) unacknowledged() float64 {
 	return max(0, c.seen.Sub(c.oldest).Seconds())
 }
 
-func (c *consumer) lagValue() view.Value {
-	switch {
-	case c.lag == state.NotKnown:
-		return view.None("It is not known now")
-	case c.NumPending == 0:
+func (c *consumer) nextValue() view.Value {
+	if c.NumPending == 0 {
 		return view.None("Every message is delivered")
 	}
-	v := view.Duration(c.lag.Truncate(time.Second))
-	if c.lag < time.Second {
-		v = view.Value{Text: "under 1 s"}
-	}
+	v := view.Ago(c.next, "It is not known now")
 	if c.lag > state.LagLimit(c.Config.Metadata) {
 		v.Tone = view.Warn
 	}

@@ -61,8 +61,9 @@ type consumer struct {
 	trend state.Trend
 	// oldest is when the oldest unacknowledged message was stored; zero: there is none, or it is not known.
 	oldest time.Time
-	// lag is how long the oldest message has waited that was not delivered; [state.NotKnown].
-	lag time.Duration
+	// next is when the oldest message was stored that was not delivered, and lag how long it has waited; [state.NotKnown].
+	next time.Time
+	lag  time.Duration
 }
 
 // meter measures the rate of a count: how much it grows in a second, over the last rateWindow.
@@ -76,8 +77,8 @@ type mark struct {
 	count uint64
 }
 
-// next is the meter with one more value. The marks of a meter do not change.
-func (m meter) next(now time.Time, count uint64) meter {
+// plus is the meter with one more value. The marks of a meter do not change.
+func (m meter) plus(now time.Time, count uint64) meter {
 	for len(m.marks) > 1 && now.Sub(m.marks[1].at) >= rateWindow {
 		m.marks = m.marks[1:]
 	}
@@ -135,7 +136,7 @@ func (c *Consumers) ask(ctx context.Context) ([]*consumer, error) {
 		one := &consumer{ConsumerInfo: info, key: info.Stream + "/" + info.Name, seen: now}
 		before := c.before[one.key]
 		one.measure(before, now)
-		one.oldest, one.lag = c.ages.of(ctx, c.source, one, &reads)
+		one.oldest, one.next, one.lag = c.ages.of(ctx, c.source, one, &reads)
 		one.state = one.judge()
 		one.since = since{now, c.before == nil}
 		if before != nil && before.state.Word == one.state.Word {
@@ -188,7 +189,7 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Title: "Redelivered", Number: true, Sort: "redelivered", Help: "Unacknowledged messages that were delivered more than once"},
 			{Title: "Waiting pulls", Number: true, Sort: "waiting", Help: "Pull requests that wait for messages"},
 			{Title: "Rate", Number: true, Sort: "rate", Help: "Deliveries in a second, over the last 10 s"},
-			{Title: "Lag", Number: true, Sort: "lag", Help: "How long the oldest message has waited that was not delivered"},
+			{Title: "Oldest pending", Number: true, Sort: "lag", Help: "When the oldest message was stored that was not delivered"},
 			{Title: "Oldest unacked", Number: true, Sort: "oldest", Help: "When the oldest unacknowledged message was stored"},
 		},
 	}
@@ -270,7 +271,7 @@ func (c *Consumers) row(now time.Time, one *consumer) view.Row {
 		quietZero(view.Int(one.NumRedelivered), one.NumRedelivered > 0, view.Warn),
 		view.Int(one.NumWaiting),
 		view.Rate(one.rate),
-		one.lagValue(),
+		one.nextValue(),
 		one.oldestValue(),
 	}}
 }

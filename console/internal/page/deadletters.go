@@ -17,40 +17,25 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
-	"github.com/jetpull/jetpull/internal/deadletter"
 	"github.com/jetpull/jetpull/internal/requeue"
-	"github.com/jetpull/jetpull/internal/systems"
-)
-
-const (
-	// letterWindow is how many messages are read at once, and maxScanned how many a page or a preview reads.
-	letterWindow = 500
-	maxScanned   = 10_000
-	// scanTime bounds the search of a page.
-	scanTime = 1500 * time.Millisecond
 )
 
 // DeadLetters are the pages of the messages that Consume has given up. They are messages of a stream, with headers that state
 // where they come from and why.
 type DeadLetters struct {
 	source MessageSource
-	latest *sample.Latest[[]*jetstream.StreamInfo]
+	latest *sample.Latest[[]letterStream]
 	runner *Runner
-	// known is whether a stream has dead letters, by its last message. Only the sampler's goroutine uses it.
-	known map[string]lastMessage
+	// known are all streams, by name. Only the sampler's goroutine uses it.
+	known map[string]letterStream
 
 	mu       sync.Mutex
 	searched map[string]letterPage // the last searches, by filter and begin
 }
 
-type lastMessage struct {
-	seq  uint64
-	dead bool
-}
-
 // NewDeadLetters makes the pages. The sampler looks for streams with dead letters, and the runner runs operations on many of them.
 func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *Runner) *DeadLetters {
-	d := &DeadLetters{source: source, runner: runner, known: map[string]lastMessage{}, searched: map[string]letterPage{}}
+	d := &DeadLetters{source: source, runner: runner, searched: map[string]letterPage{}}
 	d.addKinds()
 	d.latest = sample.Add(s, d.ask)
 	return d
@@ -59,37 +44,6 @@ func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *Runner) *De
 // Pages are the functions of the pages by their paths.
 func (d *DeadLetters) Pages() map[string]Func {
 	return map[string]Func{"deadletters": d.list, "deadletter": d.one}
-}
-
-// ask finds the streams whose last message is a dead letter, or an advisory that becomes one.
-func (d *DeadLetters) ask(ctx context.Context) ([]*jetstream.StreamInfo, error) {
-	all, err := d.source.Streams(ctx)
-	if err != nil {
-		return nil, err
-	}
-	const readsAtOnce = 32
-	reads := 0
-	var found []*jetstream.StreamInfo
-	for _, info := range all {
-		name := info.Config.Name
-		if systems.OfStream(name, info.Config.Subjects) != "" {
-			continue
-		}
-		last, ok := d.known[name]
-		if info.State.Msgs > 0 && (!ok || last.seq != info.State.LastSeq) && reads < readsAtOnce {
-			reads++
-			m, err := d.source.Messages(ctx, info, info.State.LastSeq, ">", 1)
-			// If the last message was deleted, or the request failed, the previous value stays.
-			if err == nil && len(m) == 1 {
-				last = lastMessage{info.State.LastSeq, isDeadLetter(m[0]) || strings.HasPrefix(m[0].Subject, deadletter.Advisories)}
-				d.known[name] = last
-			}
-		}
-		if last.dead {
-			found = append(found, info)
-		}
-	}
-	return found, nil
 }
 
 func isDeadLetter(m *jetstream.RawStreamMsg) bool {
@@ -144,52 +98,6 @@ func (f *letterFilter) words() string {
 	return text
 }
 
-// scan reads backwards from a sequence until it has n that fit. It stops before, with more, at maxScanned messages or scanTime. Next
-// is the sequence that the search continues at; 0: it has reached the begin.
-func (d *DeadLetters) scan(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64, n int) (found []*jetstream.RawStreamMsg,
-	next uint64, err error,
-) {
-	begun, scanned := time.Now(), 0
-	for high := from; high >= max(1, info.State.FirstSeq); {
-		if scanned >= maxScanned || time.Since(begun) > scanTime {
-			return found, high, nil
-		}
-		low := max(1, info.State.FirstSeq)
-		if high-low >= letterWindow {
-			low = high - letterWindow + 1
-		}
-		window, err := d.between(ctx, info, low, high)
-		if err != nil {
-			return found, high, err
-		}
-		scanned += int(high-low) + 1
-		for _, m := range slices.Backward(window) {
-			if m.Sequence > high || !f.fits(m) {
-				continue
-			}
-			if len(found) == n {
-				return found, m.Sequence, nil
-			}
-			found = append(found, m)
-		}
-		high = low - 1
-	}
-	return found, 0, nil
-}
-
-// between reads the messages of a range of sequences. An answer may end early where payloads are large.
-func (d *DeadLetters) between(ctx context.Context, info *jetstream.StreamInfo, low, high uint64) (all []*jetstream.RawStreamMsg, err error) {
-	for low <= high {
-		some, err := d.source.Messages(ctx, info, low, ">", int(high-low)+1)
-		if err != nil || len(some) == 0 {
-			return all, err
-		}
-		all = append(all, some...)
-		low = some[len(some)-1].Sequence + 1
-	}
-	return all, nil
-}
-
 // letterPage is what a search has found. An open page searches again only when the stream has changed.
 type letterPage struct {
 	state string
@@ -197,8 +105,8 @@ type letterPage struct {
 	next  uint64
 }
 
-// search is scan with a memory of the last searches.
-func (d *DeadLetters) search(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64) ([]*jetstream.RawStreamMsg, uint64,
+// remembered is a search with a memory of the last ones.
+func (d *DeadLetters) remembered(ctx context.Context, info *jetstream.StreamInfo, f *letterFilter, from uint64) ([]*jetstream.RawStreamMsg, uint64,
 	error,
 ) {
 	key := fmt.Sprintf("%+v %d", *f, from)
@@ -209,7 +117,8 @@ func (d *DeadLetters) search(ctx context.Context, info *jetstream.StreamInfo, f 
 	if last.state == state {
 		return last.found, last.next, nil
 	}
-	found, next, err := d.scan(ctx, info, f, from, pageSize)
+	look := search{source: d.source, info: info, most: maxScanned, atOnce: letterWindow}
+	found, next, _, err := look.find(ctx, from, pageSize, f.fits)
 	if err != nil {
 		return found, next, err
 	}
@@ -237,10 +146,9 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 		return nil, err
 	}
 	options := []view.Option{}
-	for _, info := range s.Value {
+	for _, one := range s.Value {
 		options = append(options, view.Option{
-			Value: info.Config.Name,
-			Text:  fmt.Sprintf("%s (%s)", info.Config.Name, view.Count(info.State.Msgs, "message")),
+			Value: one.Config.Name, Text: fmt.Sprintf("%s (%s)", one.Config.Name, view.Bounded(len(one.letters), one.next > 0, "dead letter")),
 		})
 	}
 	page := &view.Page{Nav: "deadletters", Title: "Dead letters"}
@@ -248,16 +156,21 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	if f.Stream == "" && len(s.Value) > 0 {
 		f.Stream = s.Value[0].Config.Name
 	}
-	i := slices.IndexFunc(s.Value, func(info *jetstream.StreamInfo) bool { return info.Config.Name == f.Stream })
-	if i < 0 {
-		if f.Stream != "" && !s.At.IsZero() {
-			part.Problem, part.ProblemTone = fmt.Sprintf("The last message of stream %s is no dead letter, or there is no such stream.", f.Stream), view.Warn
-		}
+	if f.Stream == "" {
+		st := letters(s.Value).Of()
+		part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 		part.List = &view.List{Found: view.Bounded(0, false, "dead letter"), Empty: lettersEmpty}
 		page.Parts = []view.Part{part}
 		return page, nil
 	}
-	info := s.Value[i]
+	i := slices.IndexFunc(s.Value, func(one letterStream) bool { return one.Config.Name == f.Stream })
+	if i < 0 {
+		options = append(options, view.Option{Value: f.Stream, Text: f.Stream})
+	}
+	info, err := d.source.Stream(ctx, f.Stream)
+	if err != nil {
+		return nil, streamError(f.Stream, err)
+	}
 	from, err := parseSequence(q.Get("before"))
 	if err != nil {
 		return nil, err
@@ -265,11 +178,18 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	if from == 0 || from > info.State.LastSeq {
 		from = info.State.LastSeq
 	}
-	found, next, err := d.search(ctx, info, &f, from)
+	found, next, err := d.remembered(ctx, info, &f, from)
 	if err != nil {
 		part.Problem, part.ProblemTone = "The list ends early, since the server did not answer in time: "+err.Error(), view.Warn
 	}
-	part.List = d.letters(q, info, &f, found, next)
+	total := "in stream " + f.Stream
+	if i >= 0 {
+		one := s.Value[i : i+1]
+		st := letters(one).Of()
+		part.Problem, part.ProblemTone = cmp.Or(part.Problem, st.Sentence), cmp.Or(part.ProblemTone, st.Level.Tone())
+		total = view.Bounded(len(one[0].letters), one[0].next > 0, "dead letter") + " " + total
+	}
+	part.List = d.letters(q, &f, total, found, next)
 	if from < info.State.LastSeq {
 		part.List.Previous = with(q, "before", "")
 	}
@@ -288,10 +208,9 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-func (d *DeadLetters) letters(q url.Values, info *jetstream.StreamInfo, f *letterFilter, found []*jetstream.RawStreamMsg, next uint64) *view.List {
+func (d *DeadLetters) letters(q url.Values, f *letterFilter, total string, found []*jetstream.RawStreamMsg, next uint64) *view.List {
 	list := &view.List{
-		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s in stream %s", view.Bounded(len(found), false, "dead letter"),
-			view.Count(info.State.Msgs, "message"), f.Stream),
+		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s", view.Bounded(len(found), false, "dead letter"), total),
 		Empty: "No dead letter matches this filter.",
 		Columns: []view.Column{
 			{Title: "Given up", Number: true},

@@ -205,11 +205,7 @@ func (f *Failures) others(ctx context.Context) (facts []view.Fact) {
 	if f.letters != nil {
 		fact := view.Fact{Name: "Dead letters", Value: notKnown("NATS")}
 		if s := f.letters.latest.Fresh(ctx); s.Err == nil && !s.At.IsZero() {
-			n := uint64(0)
-			for _, info := range s.Value {
-				n += info.State.Msgs
-			}
-			fact.Value = leads(view.Number(n), "deadletters")
+			fact.Value = leads(lettersValue(letters(s.Value)), "deadletters")
 		}
 		facts = append(facts, fact)
 	}

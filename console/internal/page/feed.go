@@ -55,7 +55,7 @@ func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), 
 		}
 		now := time.Now()
 		if watcher != nil {
-			completed = completed.next(now, uint64(watcher.Stats().Completed))
+			completed = completed.plus(now, uint64(watcher.Stats().Completed))
 		}
 		if err == nil {
 			f.history.Put(now, total, float64(b.Ready), float64(b.Failed), completed.rate)

@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -85,25 +84,23 @@ func (d *DeadLetters) Overview(ctx context.Context, _ Request) view.Part {
 	if s.At.IsZero() {
 		return part
 	}
-	n, oldest, newest := uint64(0), time.Time{}, time.Time{}
-	for _, info := range s.Value {
-		if info.State.Msgs == 0 {
+	oldest, newest := time.Time{}, time.Time{}
+	for _, one := range s.Value {
+		if len(one.letters) == 0 {
 			continue
 		}
-		if first := info.State.FirstTime; oldest.IsZero() || first.Before(oldest) {
+		if first := one.letters[len(one.letters)-1].at; oldest.IsZero() || first.Before(oldest) {
 			oldest = first
 		}
-		if last := info.State.LastTime; last.After(newest) {
+		if last := one.letters[0].at; last.After(newest) {
 			newest = last
 		}
-		n += info.State.Msgs
 	}
-	part.Problem, part.ProblemTone = "There is no dead letter.", view.Good
-	if n > 0 {
-		part.Problem, part.ProblemTone = fmt.Sprintf("%s given up, and nobody has requeued or purged them.", countIs(n, "message")), view.Bad
-	}
+	l := letters(s.Value)
+	st := l.Of()
+	part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 	part.Facts = []view.Fact{
-		{Name: "Failures to look at", Value: leads(view.Number(n), "deadletters")},
+		{Name: "Failures to look at", Value: leads(lettersValue(l), "deadletters")},
 		{Name: "Streams", Value: view.Int(len(s.Value))},
 		{Name: "Oldest", Value: view.Ago(oldest, "There is no dead letter")},
 		{Name: "Newest", Value: view.Ago(newest, "There is no dead letter")},

@@ -124,7 +124,7 @@ func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
 		}
 	}
 	y.before = found
-	y.answered = y.answered.next(now, uint64(answered))
+	y.answered = y.answered.plus(now, uint64(answered))
 	y.history.Put(now, total, float64(window), float64(backlog), y.countFailed(ctx), y.answered.rate)
 	return answer.Items, nil
 }

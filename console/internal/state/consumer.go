@@ -34,10 +34,12 @@ type Consumer struct {
 	Waiting                                int
 	Pending                                uint64
 	AckPending, MaxAckPending, Redelivered int
-	Rate                                   float64       // deliveries in a second
-	Lag                                    time.Duration // how long the oldest message waits that was not delivered; NotKnown
-	LagLimit                               time.Duration
-	Growth                                 Growth
+	Rate                                   float64 // deliveries in a second
+	// Oldest is when the oldest message was stored that was not delivered; zero: there is none, or it is not known. Lag is how long it has waited.
+	Oldest   time.Time
+	Lag      time.Duration // NotKnown
+	LagLimit time.Duration
+	Growth   Growth
 }
 
 // slowDrain is the greatest time in which a backlog may end at the present rate.
@@ -47,8 +49,8 @@ const slowDrain = time.Hour
 func (c Consumer) Of() State {
 	waiting := waits(c.Pending, "message")
 	lag := ""
-	if c.Lag > 0 {
-		lag = ", the oldest for " + view.Span(c.Lag.Truncate(time.Second))
+	if !c.Oldest.IsZero() && c.Pending > 0 {
+		lag = ", the oldest since " + view.At(c.Oldest)
 	}
 	behind := c.Pending > 0 && c.Lag > c.LagLimit
 	switch {
@@ -142,8 +144,8 @@ func (s Set) Of() State {
 	case len(s.Counts) == 0:
 		return State{Idle, "no member", "No member works on the partitions. Nothing waits."}
 	case longest.Free > s.TTL:
-		return State{Red, "no owner", fmt.Sprintf("Partition %d has had no owner for %s, which is longer than the TTL; %s.", longest.Number,
-			view.Span(longest.Free.Truncate(time.Second)), waiting)}
+		return State{Red, "no owner", fmt.Sprintf("Partition %d has had no owner for longer than the TTL, %s; %s.", longest.Number,
+			view.Span(s.TTL), waiting)}
 	case worst.Level <= Unknown:
 		return as
 	case free > 0:

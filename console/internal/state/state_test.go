@@ -30,29 +30,29 @@ func check(t *testing.T, rows []row) {
 }
 
 func TestConsumer(t *testing.T) {
-	good := Consumer{Pending: 338, AckPending: 1, Waiting: 1, MaxAckPending: 1000, Rate: 10, LagLimit: 2 * time.Minute, Lag: time.Second}
+	good := Consumer{Pending: 338, AckPending: 1, Waiting: 1, MaxAckPending: 1000, Rate: 10, LagLimit: 2 * time.Minute, Lag: time.Second, Oldest: time.Unix(60, 0)}
 	of := func(change func(*Consumer)) State {
 		c := good
 		change(&c)
 		return c.Of()
 	}
 	check(t, []row{
-		{"works", good.Of(), Green, "working", "338 messages wait, the oldest for 1 s"},
+		{"works", good.Of(), Green, "working", "338 messages wait, the oldest since 1970-01-01T00:01:00.000Z."},
 		{"idle", Consumer{Waiting: 1}.Of(), Idle, "idle", "Nothing waits"},
 		{"idle without a client", Consumer{}.Of(), Idle, "idle, no worker", "no client pulls"},
 		{"no leader", of(func(c *Consumer) { c.NoLeader = true }), Red, "no leader", "delivers nothing"},
-		{"no client pulls and messages wait", Consumer{Pending: 3, Lag: time.Minute}.Of(), Red, "no worker", "3 messages wait, the oldest for 1 min"},
+		{"no client pulls and messages wait", Consumer{Pending: 3}.Of(), Red, "no worker", "3 messages wait."},
 		{"nobody subscribes and a message waits", Consumer{Pending: 1, Push: true}.Of(), Red, "no subscriber", "1 message waits"},
 		{
 			"the oldest is older than the limit and the backlog grows", of(func(c *Consumer) { c.Lag, c.Growth = 4*time.Minute, Grows }), Red, "falls behind",
-			"oldest for 4 min",
+			"The limit is 2 min",
 		},
 		{"the same within its limit", of(func(c *Consumer) { c.Lag, c.Growth, c.LagLimit = 4*time.Minute, Grows, 5*time.Minute }), Green, "working", ""},
 		{"the backlog grows for 5 min", of(func(c *Consumer) { c.Growth = GrowsLong }), Amber, "backlog grows", "5 min"},
 		{"the backlog ends in more than an hour", of(func(c *Consumer) { c.Rate = 0.09 }), Amber, "slow", "more than 1 h"},
 		{"it ends in less than an hour", of(func(c *Consumer) { c.Rate = 0.1 }), Green, "working", ""},
 		{"at MaxAckPending", of(func(c *Consumer) { c.AckPending = 1000 }), Amber, "at its limit", "1000 messages are delivered"},
-		{"paused", of(func(c *Consumer) { c.Paused, c.Until = true, time.Unix(0, 0) }), Amber, "paused", "until 1970-01-01T00:00:00.000Z; 338 messages wait"},
+		{"paused", of(func(c *Consumer) { c.Paused, c.Until = true, time.Unix(0, 0) }), Amber, "paused", "until 1970-01-01T00:00:00.000Z; 338 messages wait, the oldest since"},
 		{"older than the limit, and not known to grow", of(func(c *Consumer) { c.Lag = 3 * time.Minute }), Amber, "behind", "The limit is 2 min"},
 		{"older than the limit, and the backlog falls", of(func(c *Consumer) { c.Lag, c.Growth = 3*time.Minute, Falls }), Green, "working", ""},
 		{"redelivering", of(func(c *Consumer) { c.Redelivered = 2 }), Amber, "redelivering", "2 unacknowledged messages are redelivered"},

@@ -1,0 +1,174 @@
+package page
+
+import (
+	"context"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/console/internal/state"
+	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/deadletter"
+	"github.com/jetpull/jetpull/internal/systems"
+)
+
+const (
+	// probesAtOnce bounds the requests of one sample that look for streams with dead letters.
+	probesAtOnce = 32
+	// probeEvery is how often a stream without dead letters is looked at again, beyond its last message, and probeWindow how many messages then.
+	probeEvery  = time.Minute
+	probeWindow = 100
+	// recountAfter is how many times longer than a count the pause after it is.
+	recountAfter = 20
+)
+
+// letterStream is a stream that has dead letters, among other messages.
+type letterStream struct {
+	*jetstream.StreamInfo
+	// letters are its dead letters, newest first. Messages from next on downwards have not been searched, if next is above 0.
+	letters []letter
+	next    uint64
+	counted jetstream.StreamState // when the letters were counted
+
+	dead          bool // it has had a dead letter
+	probed, begun time.Time
+	took          time.Duration // of the last count from the newest message on
+	err           error
+}
+
+type letter struct {
+	seq uint64
+	at  time.Time
+}
+
+// ask finds the streams with dead letters, and counts these by their header, whatever else the streams have.
+func (d *DeadLetters) ask(ctx context.Context) (found []letterStream, err error) {
+	all, err := d.source.Streams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	reads := probesAtOnce
+	known := map[string]letterStream{}
+	for _, info := range all {
+		name := info.Config.Name
+		if systems.OfStream(name, info.Config.Subjects) != "" {
+			continue
+		}
+		s := d.known[name]
+		changed := s.StreamInfo == nil || s.State.LastSeq != info.State.LastSeq
+		s.StreamInfo = info
+		if !s.dead && changed && info.State.Msgs > 0 && reads > 0 {
+			s.dead = d.probe(ctx, &s, &reads)
+		}
+		if s.dead {
+			d.tally(ctx, &s)
+			found = append(found, s)
+		}
+		known[name] = s
+	}
+	d.known = known
+	return found, nil
+}
+
+// probe reports whether a stream has a dead letter, or an advisory that becomes one. It reads the last message. From time to time it also reads the
+// first one, the newest ones, and the last one of each subject.
+func (d *DeadLetters) probe(ctx context.Context, s *letterStream, reads *int) bool {
+	dead := func(m *jetstream.RawStreamMsg) bool {
+		return isDeadLetter(m) || strings.HasPrefix(m.Subject, deadletter.Advisories)
+	}
+	look := search{source: d.source, info: s.StreamInfo, most: 1, atOnce: 1}
+	if time.Since(s.probed) >= probeEvery {
+		s.probed = time.Now()
+		look.most, look.atOnce = probeWindow, probeWindow
+		*reads--
+		if first, err := d.source.Messages(ctx, s.StreamInfo, s.State.FirstSeq, ">", 1); err == nil && slices.ContainsFunc(first, dead) {
+			return true
+		}
+	}
+	*reads--
+	found, _, _, _ := look.find(ctx, s.State.LastSeq, 1, dead) // after an error the next sample tries again
+	for _, subject := range s.Config.Subjects {
+		if len(found) > 0 || look.most == 1 || *reads <= 0 || len(s.Config.Subjects) == 1 {
+			break
+		}
+		*reads--
+		one := search{source: d.source, info: s.StreamInfo, subject: subject, most: 1, atOnce: 1}
+		found, _, _, _ = one.find(ctx, s.State.LastSeq, 1, dead)
+	}
+	return len(found) > 0
+}
+
+// tally counts the dead letters of a stream. It reads the messages that are new, and goes on with older ones where the last count stopped. After
+// messages were deleted it counts again from the newest on, but not all the time.
+func (d *DeadLetters) tally(ctx context.Context, s *letterStream) {
+	now, old := s.State, s.counted
+	// Without gaps, what is gone is below the first sequence. Else it may be anywhere.
+	again := s.begun.IsZero() || now.LastSeq < old.LastSeq || now.FirstSeq < old.FirstSeq || now.NumDeleted != old.NumDeleted || now.FirstSeq != old.FirstSeq && now.NumDeleted > 0
+	if again && time.Since(s.begun) < recountAfter*s.took {
+		return
+	}
+	if again {
+		s.begun, s.letters, s.next = time.Now(), nil, now.LastSeq
+	}
+	look := search{source: d.source, info: s.StreamInfo, most: maxScanned, atOnce: letterWindow}
+	if !again && now.LastSeq > old.LastSeq {
+		look.low = old.LastSeq + 1
+		added, next, err := d.add(ctx, look, now.LastSeq, nil)
+		if s.err = err; err != nil || next > 0 {
+			s.begun = time.Time{} // it is counted again: some of the new messages were not read
+			return
+		}
+		s.letters = append(added, s.letters...)
+	} else if s.next > 0 && len(s.letters) < maxScanned {
+		s.letters, s.next, s.err = d.add(ctx, look, s.next, s.letters)
+	}
+	if again {
+		s.took = time.Since(s.begun)
+	}
+	s.counted = now
+	if s.next < now.FirstSeq {
+		s.next = 0
+	}
+	// What the stream has removed at its begin is no longer there.
+	s.letters = s.letters[:sort.Search(len(s.letters), func(i int) bool { return s.letters[i].seq < now.FirstSeq })]
+	if s.next == 0 && len(s.letters) == 0 && s.err == nil {
+		s.dead, s.begun = false, time.Time{} // until a probe finds another
+	}
+}
+
+// add returns letters with those that a search finds from a sequence on downwards, and where the search goes on.
+func (d *DeadLetters) add(ctx context.Context, look search, from uint64, letters []letter) ([]letter, uint64, error) {
+	letters = slices.Clone(letters)
+	next, _, err := look.back(ctx, from, func(m *jetstream.RawStreamMsg) bool {
+		if !isDeadLetter(m) {
+			return true
+		}
+		if len(letters) == maxScanned {
+			return false
+		}
+		letters = append(letters, letter{m.Sequence, m.Time})
+		return true
+	})
+	return letters, next, err
+}
+
+// letters are the numbers of dead letters of some streams.
+func letters(streams []letterStream) (l state.Letters) {
+	for _, s := range streams {
+		l.Unseen += len(s.letters)
+		l.More = l.More || s.next > 0 || s.err != nil
+	}
+	return l
+}
+
+// lettersValue is the number of dead letters that nobody has looked at.
+func lettersValue(l state.Letters) view.Value {
+	v := quietZero(view.Int(l.Unseen), l.Unseen > 0, view.Bad)
+	if l.More {
+		v.Text += "+"
+	}
+	return v
+}

@@ -1,0 +1,108 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/state"
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// watchLetters runs a test with the pages of dead letters of a stream. Next is their state after the next samples.
+func watchLetters(t *testing.T, source *storedStream, test func(d *DeadLetters, next func() state.State)) {
+	synctest.Test(t, func(*testing.T) {
+		s := sample.New()
+		defer s.Close()
+		defer s.Watch()()
+		d := NewDeadLetters(s, source, NewRunner(slog.New(slog.DiscardHandler)))
+		test(d, func() state.State {
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			return letters(d.latest.Get().Value).Of()
+		})
+	})
+}
+
+// Whatever else a stream has, its dead letters are counted.
+func TestDeadLettersAreCountedByHeader(t *testing.T) {
+	ordinary := jetstream.RawStreamMsg{Subject: "dlq", Data: []byte("hello")}
+	source := newStream("DLQ", "dlq")
+	watchLetters(t, source, func(d *DeadLetters, next func() state.State) {
+		require.Equal(t, "There is no dead letter.", next().Sentence)
+		source.letter(1312, "card refused")
+		source.store(1, ordinary)
+		require.Equal(t, "1,312 dead letters that nobody has looked at.", next().Sentence)
+		overview := d.Overview(t.Context(), Request{})
+		require.Equal(t, view.Bad, overview.ProblemTone)
+		require.Equal(t, "1,312", overview.Facts[0].Value.Text)
+		page, err := d.list(t.Context(), Request{Query: url.Values{}, Now: time.Now()})
+		require.NoError(t, err)
+		require.Len(t, page.Parts[0].List.Rows, pageSize)
+		require.Equal(t, "50 dead letters shown, newest first; 1,312 dead letters in stream DLQ", page.Parts[0].List.Found)
+
+		source.store(800, ordinary)
+		require.Equal(t, "1,312 dead letters that nobody has looked at.", next().Sentence)
+		require.Less(t, source.reads(), 5000, "what was counted is not read again")
+		require.Equal(t, state.Red, next().Level)
+		require.Zero(t, source.reads(), "nothing has changed")
+		source.letter(1, "new")
+		require.Equal(t, "1,313 dead letters that nobody has looked at.", next().Sentence)
+		require.Less(t, source.reads(), 10)
+		source.remove(func(m *jetstream.RawStreamMsg) bool { return m.Sequence <= 312 || m.Sequence == 700 })
+		require.Equal(t, "1,000 dead letters that nobody has looked at.", next().Sentence)
+		source.remove(func(m *jetstream.RawStreamMsg) bool { return isDeadLetter(m) })
+		require.Equal(t, "There is no dead letter.", next().Sentence)
+	})
+}
+
+// A stream that has only ordinary messages in the end is found by the messages before them.
+func TestDeadLettersAreFoundBehindOthers(t *testing.T) {
+	source := newStream("MIXED", "orders.>", "dlq")
+	source.letter(3, "card refused")
+	source.store(12_000, jetstream.RawStreamMsg{Subject: "orders.new"})
+	source.letter(2, "card refused")
+	source.store(400, jetstream.RawStreamMsg{Subject: "orders.new"})
+	watchLetters(t, source, func(_ *DeadLetters, next func() state.State) {
+		require.Equal(t, "5 dead letters that nobody has looked at.", next().Sentence)
+	})
+}
+
+// A count that is not complete, or fails, is no all-clear.
+func TestDeadLettersThatAreNotKnown(t *testing.T) {
+	source := newStream("DLQ", "dlq")
+	source.letter(10_500, "card refused")
+	watchLetters(t, source, func(_ *DeadLetters, next func() state.State) {
+		require.Equal(t, "10,000+ dead letters that nobody has looked at.", next().Sentence)
+	})
+	broken := &brokenStream{storedStream: newStream("DLQ", "dlq")}
+	broken.letter(1, "card refused")
+	synctest.Test(t, func(t *testing.T) {
+		s := sample.New()
+		defer s.Close()
+		d := NewDeadLetters(s, broken, NewRunner(slog.New(slog.DiscardHandler)))
+		synctest.Wait()
+		require.Equal(t, state.Unknown, letters(d.latest.Get().Value).Of().Level)
+	})
+}
+
+// brokenStream answers the first request for messages only.
+type brokenStream struct {
+	*storedStream
+	asked int
+}
+
+func (b *brokenStream) Messages(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string, n int) ([]*jetstream.RawStreamMsg, error) {
+	if b.asked++; b.asked > 1 {
+		return nil, errors.New("no answer")
+	}
+	return b.storedStream.Messages(ctx, info, from, subject, n)
+}
