@@ -44,7 +44,8 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 					{Name: "Window", Value: one.window()},
 					{Name: "Answers, p50", Value: p50},
 					{Name: "Answers, p99", Value: p99},
-					{Name: "Failed messages", Value: view.Linked("look at them", link("failed", "system", relayName, "receiver", name))},
+					{Name: "Failed messages", Value: one.failures()},
+					{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))},
 				},
 				Charts: []chart.Chart{chart.Against("Window use", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", values(histBacklog))},
 			},
@@ -77,6 +78,9 @@ func (r *receiver) describe() []string {
 		"POSTs are signed with "+view.Count(uint64(r.SecretCount), "secret")+", which this page does not show.")
 	if r.SecretCount == 0 {
 		lines[len(lines)-1] = "POSTs are not signed: the receiver has no secret."
+	}
+	if r.Paused {
+		lines = append(lines, "It is paused by an operator: its messages wait.")
 	}
 	if r.TTL > 0 {
 		lines = append(lines, "A message that was not delivered within "+view.Span(seconds(r.TTL))+" is failed.")
