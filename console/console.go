@@ -86,6 +86,9 @@ type Config struct {
 	// ReaderPayloads lets users with the role ReadOnly see payloads and headers of messages. Nobody sees those of the streams and buckets of
 	// broker, relay and partition, which have tokens and signing secrets.
 	ReaderPayloads bool
+	// State is the name of a key-value bucket in the account of NATS, which the console creates. The log of actions, the operations and the values
+	// of charts are kept there for 30 days, and survive a restart. If State or NATS is empty, they are in memory alone.
+	State string
 	// Loopback states that only this machine can reach the listener. The console then refuses requests for other host names, because
 	// a website can resolve its own name to this machine (DNS rebinding).
 	Loopback bool
@@ -162,7 +165,12 @@ func Handler(cfg Config) *Console {
 	if relay != nil || broker != nil {
 		c.add("Failed", "failed", page.NewFailures(relay, broker, letters, feed).Pages())
 	}
-	runner.Start(c.sampler)
+	var open func(context.Context) (page.Keep, error)
+	if j, ok := cfg.NATS.(source.JetStream); ok && cfg.State != "" {
+		open = func(ctx context.Context) (page.Keep, error) { return j.Bucket(ctx, cfg.State) }
+		runner.Hold(true)
+	}
+	c.sampler.Go(func(ctx context.Context) { c.outlive(ctx, runner, open) })
 	c.pages["overview"] = page.Overview(summaries)
 	c.add("Operations", "operations", page.NewOperations(c.sampler, operations).Pages())
 	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.actions.all)})

@@ -46,7 +46,7 @@ const feedName = "feed"
 // NewFeed makes the pages, and has the sampler ask the feed, which open opens. The runner runs operations on many partitions. A nil watcher is
 // none.
 func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), watcher FeedWatcher, runner *Runner) *Feed {
-	f := &Feed{open: open, opening: make(chan struct{}, 1), watcher: watcher, runner: runner, history: sample.NewHistory(feedWidth)}
+	f := &Feed{open: open, opening: make(chan struct{}, 1), watcher: watcher, runner: runner, history: s.History("feed", feedWidth)}
 	f.all = f.allPartitions()
 	var completed meter
 	f.latest = sample.Add(s, func(ctx context.Context) (b feed.Backlog, err error) {

@@ -30,6 +30,29 @@ type Request struct {
 	Payloads bool
 }
 
+// spans are the spans of charts that can be chosen, in hours.
+var spans = []string{"1", "6", "24"}
+
+// span is the time that charts show.
+func (r Request) span() time.Duration {
+	for _, hours := range spans[1:] {
+		if r.Query.Get("hours") == hours {
+			n, _ := strconv.Atoi(hours)
+			return time.Duration(n) * time.Hour
+		}
+	}
+	return time.Hour
+}
+
+// values are the i-th values of an object for a chart of a page.
+func (r Request) values(h *sample.History, key string, i int) []float64 {
+	n := 360
+	if r.span() > time.Hour {
+		n = int(r.span() / (5 * time.Minute))
+	}
+	return h.Values(r.Now, r.span(), key, i, n)
+}
+
 // Func builds a page.
 type Func func(ctx context.Context, r Request) (*view.Page, error)
 
@@ -37,7 +60,7 @@ type Func func(ctx context.Context, r Request) (*view.Page, error)
 var Parameters = func() map[string]bool {
 	all := map[string]bool{}
 	for name := range strings.FieldsSeq(`
-		after as before broker channel consumer desc did do download event from header id live message name next origin
+		after as before broker channel consumer desc did do download event from header hours id live message name next origin
 		outcome partition producer q reason receiver relay seq since sort source stage state status stream subject system
 		until`) {
 		all[name] = true

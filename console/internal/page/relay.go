@@ -85,7 +85,7 @@ const (
 
 // NewRelay makes the pages, and has the sampler ask the relay. The runner runs operations on many receivers.
 func NewRelay(s *sample.Sampler, call Caller, runner *Runner) *Relay {
-	r := &Relay{call: call, history: sample.NewHistory(relayWidth)}
+	r := &Relay{call: call, history: s.History("relay", relayWidth)}
 	r.latest = sample.Add(s, r.ask)
 	r.all = sampled(objects[receiver]{
 		runner: runner, noun: "receiver", name: func(one receiver) string { return one.Name }, actions: r.actions,
@@ -284,7 +284,7 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 		p50, p99 := one.answers()
 		list.Rows = append(list.Rows, view.Row{ID: "r-" + one.Name, Cells: []view.Value{
 			view.Linked(one.Name, link("receiver", "name", one.Name)), one.now.Value(), one.since.value(), one.failures(), view.Int(one.backlog()),
-			{Chart: chart.Small("Backlog", y.history.Values(r.Now, one.Name, histBacklog, 60))},
+			{Chart: chart.Small("Backlog", y.history.Values(r.Now, time.Hour, one.Name, histBacklog, 60))},
 			one.oldest(), one.window(), flight, p50, p99, view.Text(withoutPassword(one.PostEndpoint)),
 		}})
 	}

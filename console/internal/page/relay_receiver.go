@@ -33,7 +33,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 		}
 		st := one.now
 		p50, p99 := one.answers()
-		values := func(i int) []float64 { return y.history.Values(r.Now, name, i, 360) }
+		values := func(i int) []float64 { return r.values(y.history, name, i) }
 		page.Parts = []view.Part{
 			{
 				ID: "receiver", Source: source(relayName, s), Problem: st.Sentence, ProblemTone: st.Level.Tone(), Actions: thenAsk(y.latest, y.actions(one)),

@@ -2,20 +2,19 @@ package page
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/stored"
@@ -24,8 +23,8 @@ import (
 // runnerGroup is the group of the console's own operations.
 const runnerGroup = "console"
 
-// Runner runs operations in the console, for systems and objects that have none of their own. Their records are in memory: when the console stops,
-// an operation ends as if it was cancelled. Its finished part is not undone.
+// Runner runs operations in the console, for systems and objects that have none of their own. Without [Runner.Restore] their records are in memory:
+// when the console stops, an operation ends as if it was cancelled. Its finished part is not undone.
 type Runner struct {
 	records *memory
 	kinds   map[string]bulk.Kind
@@ -36,9 +35,8 @@ type Runner struct {
 	refused map[string][]string
 	// waits is why an operation does not go on now.
 	waits map[string]string
-	// chosen are the objects of operations that run, by selection. Begun counts these operations.
+	// chosen are the objects of operations that run, by selection.
 	chosen map[string]chosen
-	begun  int
 }
 
 // errNotTried is the error of an action that was not tried, because its system does not answer. The operation waits for the system.
@@ -56,12 +54,15 @@ func NewRunner(log *slog.Logger) *Runner {
 		records: &memory{all: map[string]bulk.Operation{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{},
 		waits: map[string]string{}, chosen: map[string]chosen{},
 	}
-	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: "console", Lost: time.Minute, Now: time.Now, Log: log, Kinds: r.kinds})
+	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: "console-" + rand.Text(), Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds})
 	return r
 }
 
-// Start runs operations until the sampler is closed.
-func (r *Runner) Start(s *sample.Sampler) { s.Go(r.bulk.Run) }
+// lostAfter is how long an operation is not saved before another console with the same bucket continues it.
+const lostAfter = 10 * time.Second
+
+// Run runs operations until ctx ends.
+func (r *Runner) Run(ctx context.Context) { r.bulk.Run(ctx) }
 
 // selector selects at most limit objects of a selection from a position on, each with what is to be done to it, and the next position, 0
 // at the end.
@@ -102,9 +103,14 @@ func (r *Runner) addNamed(kind string, prepare func(names []string, form url.Val
 	r.add(kind, namedPage, func(_ context.Context, selection json.RawMessage, from uint64, limit int) (all []func(context.Context) error, next uint64,
 		err error,
 	) {
+		var key string
+		_ = json.Unmarshal(selection, &key) // beginNamed has written it
 		r.mu.Lock()
-		c := r.chosen[string(selection)] // none after the operation
+		c, ok := r.chosen[key]
 		r.mu.Unlock()
+		if !ok {
+			return nil, 0, fmt.Errorf("%w: the objects of this operation are not known any more", stored.ErrNotFound)
+		}
 		end := min(len(c.names), int(from)-1+limit)
 		names := c.names[min(int(from)-1, end):end]
 		do := prepare(names, c.form)
@@ -126,11 +132,10 @@ func (r *Runner) addNamed(kind string, prepare func(names []string, form url.Val
 
 // beginNamed starts an operation of a kind that addNamed has added.
 func (r *Runner) beginNamed(ctx context.Context, kind, what string, c chosen, rate float64) (view.Outcome, error) {
-	r.mu.Lock()
-	r.begun++
-	key := r.begun
-	r.chosen[strconv.Itoa(key)] = c
-	r.mu.Unlock()
+	key := rand.Text()
+	if err := r.choose(ctx, key, c); err != nil {
+		return view.Outcome{}, notBegun(err)
+	}
 	return r.begin(ctx, kind, what, key, rate)
 }
 
@@ -145,14 +150,15 @@ func (r *Runner) begin(ctx context.Context, kind, what string, selection any, ra
 		o, err = r.bulk.Begin(ctx, bulk.Operation{Kind: kind, Group: runnerGroup, By: user(ctx), Spec: data, Rate: rate})
 	}
 	if err != nil {
-		return view.Outcome{}, &Problem{
-			Status: http.StatusBadGateway, Text: "The operation did not begin. Nothing was changed", Err: err,
-			Fix: "Try again.",
-		}
+		return view.Outcome{}, notBegun(err)
 	}
 	return view.Outcome{
 		Count: o.Matched, Then: operationLink(r.System(), o.ID), Text: fmt.Sprintf("Began to %s: %s.", kind, view.Count(uint64(o.Matched), "object")),
 	}, nil
+}
+
+func notBegun(err error) error {
+	return &Problem{Status: http.StatusBadGateway, Text: "The operation did not begin. Nothing was changed", Err: err, Fix: "Try again."}
 }
 
 // item judges how an object of an operation ended. If the server does not answer, the object is tried again later. If the server refuses
@@ -202,7 +208,10 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Began: o.CreatedAt, Changed: o.ChangedAt,
 		}
 		if o.State != bulk.Running {
-			delete(r.chosen, string(t.Select))
+			var key string
+			if json.Unmarshal(t.Select, &key) == nil {
+				delete(r.chosen, key)
+			}
 		} else if why := r.waits[o.ID]; why != "" {
 			op.Notes = []string{"It waits, and goes on when the system answers: " + why}
 		}
@@ -239,15 +248,24 @@ type memory struct {
 	mu       sync.Mutex
 	revision uint64
 	all      map[string]bulk.Operation
+	keep     Keep // nil: the records are in memory alone
+	held     bool // no operation begins, since what is kept has not been read
 }
 
 // maxOperations is how many operations are remembered.
 const maxOperations = 200
 
 // Put implements [bulk.Records].
-func (m *memory) Put(_ context.Context, o bulk.Operation) (bulk.Operation, error) {
+func (m *memory) Put(ctx context.Context, o bulk.Operation) (bulk.Operation, error) {
 	m.mu.Lock()
+	if keep := m.keep; keep != nil {
+		m.mu.Unlock()
+		return m.swap(ctx, keep, o)
+	}
 	defer m.mu.Unlock()
+	if m.held {
+		return o, fmt.Errorf("%w: the operations of the console have not been read yet", stored.ErrUnavailable)
+	}
 	if m.all[o.ID].Revision != o.Revision {
 		return o, stored.ErrConflict
 	}

@@ -54,7 +54,7 @@ const (
 
 type flags struct {
 	listen, token, readToken, broker, brokerToken, relay, relayToken, feed string
-	publicURL                                                              string
+	publicURL, state                                                       string
 	proxies                                                                []string
 	readPayloads                                                           bool
 }
@@ -83,6 +83,8 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringVar(&f.brokerToken, "broker-token", "", "admin `TOKEN` of the broker; $"+remote.BrokerToken)
 	flags.StringVar(&f.relay, "relay", "", "`URL` of a relay")
 	flags.StringVar(&f.relayToken, "relay-token", "", "admin `TOKEN` of the relay; $"+remote.RelayToken)
+	flags.StringVar(&f.state, "console-state", "jetpull-console",
+		"`BUCKET` in the NATS account that keeps the log of actions, the operations and the charts over a restart; empty: they end with the process")
 	flags.StringVar(&f.feed, "feed", "", "`DSN` of the database of a feed")
 	return cmd
 }
@@ -109,7 +111,7 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	log := service.NewLog(cmd.ErrOrStderr(), slog.LevelInfo)
 	var closers service.Closers
 	defer closers.Close()
-	cfg := console.Config{Loopback: loopback, ReaderPayloads: f.readPayloads, Log: log}
+	cfg := console.Config{Loopback: loopback, ReaderPayloads: f.readPayloads, State: f.state, Log: log}
 	if err := f.sources(ctx, cmd, g, &cfg, &closers); err != nil {
 		return err
 	}
