@@ -1,15 +1,16 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/page"
 	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 var errReadOnly = &page.Problem{
@@ -56,6 +57,13 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 		c.write(w, r, http.StatusOK, l)
 		return
 	}
+	if word := r.PostForm.Get("word"); word != action.Word && action.Word != "" {
+		c.fail(w, r, l, &page.Problem{
+			Status: http.StatusBadRequest, Text: "Nothing was changed: the word to confirm this is " + strconv.Quote(action.Word) + ", not " +
+				strconv.Quote(word) + ".", Fix: "Go back, and type it.",
+		})
+		return
+	}
 	// A browser that goes away does not end an action halfway.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actionTimeout)
 	defer cancel()
@@ -75,14 +83,18 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, l *view.Layout, u 
 		c.fail(w, r, l, err)
 		return
 	}
-	to, err := url.Parse(outcome.Then)
-	if outcome.Then == "" || err != nil {
-		to, _ = url.Parse(l.Here()) // it was made from a URL
+	http.SetCookie(w, didCookie(r, strconv.Itoa(id), outcomeTime))
+	redirect(w, cmp.Or(outcome.Then, l.Here()))
+}
+
+// outcomeTime is how long the outcome of an action waits for the next page.
+const outcomeTime = 60
+
+// didCookie has the action whose outcome the next page shows. That page deletes it, so neither Back nor reload shows the outcome again.
+func didCookie(r *http.Request, id string, seconds int) *http.Cookie {
+	return &http.Cookie{
+		Name: "jetpull-console-did", Value: id, MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: httpserve.Secure(r),
 	}
-	q := to.Query()
-	q.Set("did", strconv.Itoa(id))
-	to.RawQuery = q.Encode()
-	redirect(w, to.String())
 }
 
 // actionTimeout bounds an action that changes objects one by one in a request. Longer ones are operations.

@@ -44,13 +44,16 @@ func TestAllThatMatch(t *testing.T) {
 		}})
 		defer c.Close()
 		synctest.Wait()
-		cookie := ""
+		cookie, did := "", ""
 		use := func(method, page string, form url.Values) *httptest.ResponseRecorder {
 			r := httptest.NewRequestWithContext(t.Context(), method, "/"+page, strings.NewReader(form.Encode()))
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			r.Header.Set("Cookie", cookie)
+			r.Header.Set("Cookie", cookie+"; "+did)
 			answer := httptest.NewRecorder()
 			c.ServeHTTP(answer, r)
+			if set := answer.Header().Get("Set-Cookie"); strings.HasPrefix(set, "jetpull-console-did") {
+				did, _, _ = strings.Cut(set, ";")
+			}
 			return answer
 		}
 		signIn := func(token string) {
@@ -76,9 +79,11 @@ func TestAllThatMatch(t *testing.T) {
 		time.Sleep(2900 * time.Millisecond)
 		synctest.Wait()
 		page := use(http.MethodGet, operation, nil).Body.String()
-		for _, text := range []string{"Began to pause receivers: 10 objects.", "Running", "of 10 (", "Cancel…"} {
+		for _, text := range []string{"Began to pause receivers: 10 objects.", "Running", "of 10 (", "Cancel the operation…"} {
 			require.Contains(t, page, text)
 		}
+		require.NotContains(t, operation, "did", "the address of a page that is opened later has no outcome")
+		require.NotContains(t, use(http.MethodGet, operation, nil).Body.String(), "Began to pause", "after a reload the outcome is not shown again")
 		require.Equal(t, http.StatusSeeOther, use(http.MethodPost, operation, url.Values{"do": {"cancel"}}).Code)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -89,4 +94,36 @@ func TestAllThatMatch(t *testing.T) {
 			require.Contains(t, log, text)
 		}
 	})
+}
+
+// failed is a relay with a failed message.
+type failed struct{ begun atomic.Int64 }
+
+func (f *failed) Call(_ context.Context, method, _ string, _, answer any) error {
+	if method == http.MethodPost {
+		f.begun.Add(1)
+	}
+	return json.Unmarshal([]byte(`{"items":[{"id":"1"}]}`), answer)
+}
+
+// Nobody purges all without a filter, or without typing the word.
+func TestPurgeAllNeedsAFilterAndAWord(t *testing.T) {
+	relay := &failed{}
+	c := Handler(Config{Relay: relay, Log: slog.New(slog.DiscardHandler)})
+	defer c.Close()
+	post := func(page, word string) *httptest.ResponseRecorder {
+		form := url.Values{"do": {"purge-all"}, "word": {word}}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+page, strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		answer := httptest.NewRecorder()
+		c.ServeHTTP(answer, r)
+		return answer
+	}
+	require.Equal(t, http.StatusConflict, post("failed", "purge").Code, "there is no filter")
+	wrong := post("failed?receiver=billing", "")
+	require.Equal(t, http.StatusBadRequest, wrong.Code)
+	require.Contains(t, wrong.Body.String(), "Nothing was changed: the word to confirm this is")
+	require.Zero(t, relay.begun.Load())
+	require.Equal(t, http.StatusSeeOther, post("failed?receiver=billing", "purge").Code)
+	require.EqualValues(t, 1, relay.begun.Load())
 }

@@ -139,8 +139,8 @@ func Handler(cfg Config) *Console {
 		summaries = append(summaries, consumers)
 		c.add("Consumers", "consumers", consumers.Pages())
 		c.add("Partitions", "sets", page.NewPartitions(cfg.NATS, consumers).Pages())
-		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS).Pages())
-		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner)
+		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner, consumers)
+		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS, consumers, letters).Pages())
 		summaries = append(summaries, letters)
 		c.add("Dead letters", "deadletters", letters.Pages())
 	}
@@ -332,8 +332,10 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, l *view.Layout, u
 		return
 	}
 	l.Page = p
-	if id, err := strconv.Atoi(r.URL.Query().Get("did")); err == nil {
+	if did, err := r.Cookie(didCookie(r, "", 0).Name); err == nil {
+		id, _ := strconv.Atoi(did.Value) // there is no action 0
 		l.Did = c.actions.get(id)
+		http.SetCookie(w, didCookie(r, "", -1))
 	}
 	if name := r.URL.Query().Get("do"); name != "" {
 		l.Confirm = p.Action(name)

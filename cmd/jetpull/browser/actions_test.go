@@ -36,12 +36,12 @@ var steps = []step{
 		page: "deadletters?stream=orders", label: "Requeue all that match", asks: true, fields: [][2]string{{"rate", "0.5"}},
 		done: "Began to requeue dead letters: 20 objects.", call: "nats publish orders",
 	},
-	{page: "operation?system=console&id=console-1", label: "Cancel", asks: true, done: "Cancelled."},
+	{page: "operation?system=console&id=console-1", label: "Cancel the operation", asks: true, done: "Cancelled."},
 	{
-		page: "deadletters?stream=orders", label: "Purge all that match", asks: true, done: "Began to purge dead letters: 20 objects.",
+		page: "deadletters?stream=orders&until=2099-01-01T00:00", label: "Purge all that match", asks: true, done: "Began to purge dead letters: 20 objects.",
 		call: "nats deletemessage 20",
 	},
-	{page: "deadletter?stream=orders&seq=1", label: "Requeue", done: "Requeued:", call: "nats publish orders"},
+	{page: "deadletter?stream=orders&seq=1", label: "Requeue", asks: true, done: "Requeued:", call: "nats publish orders"},
 	{page: "deadletter?stream=orders&seq=2", label: "Purge", asks: true, done: "Deleted dead letter 2.", call: "nats deletemessage 2"},
 	{page: "consumers", label: "Resume all that match", asks: true, done: "Began to resume consumers: 1 object.", call: "nats resume orders2"},
 	{page: "consumers?q=orders", label: "Delete all that match", asks: true, done: "Began to delete consumers: 2 objects.", call: "nats delete orders"},
@@ -77,7 +77,7 @@ var steps = []step{
 		call: "DELETE /channel/orders/scheduled-message/orders channel-secret",
 	},
 	{
-		page: "operation?system=broker&id=" + url.QueryEscape("/channel/orders/consumer/orders/replay/1"), label: "Cancel", asks: true,
+		page: "operation?system=broker&id=" + url.QueryEscape("/channel/orders/consumer/orders/replay/1"), label: "Cancel the operation", asks: true,
 		done: "Cancelled.", call: "DELETE /channel/orders/consumer/orders/replay/1",
 	},
 	{
@@ -114,7 +114,7 @@ var steps = []step{
 		call: `POST /dead-jobs/purge  {"Producer":"orders","Reason":"NO_ANSWER"}`,
 	},
 	{
-		page: "operation?system=broker&id=" + url.QueryEscape("/dead-jobs/operations/requeue-1"), label: "Cancel", asks: true, done: "Cancelled.",
+		page: "operation?system=broker&id=" + url.QueryEscape("/dead-jobs/operations/requeue-1"), label: "Cancel the operation", asks: true, done: "Cancelled.",
 		call: "DELETE /dead-jobs/operations/requeue-1",
 	},
 	{
@@ -129,7 +129,7 @@ var steps = []step{
 		page: "relaymessage?source=orders&id=orders", label: "Purge", asks: true, done: "Began to purge",
 		call: `POST /v1/failed:purge  {"filter":{"message":"orders","source":"orders"}`,
 	},
-	{page: "operation?system=relay&id=redrive-1", label: "Cancel", asks: true, done: "Cancelled.", call: "DELETE /v1/operations/redrive-1"},
+	{page: "operation?system=relay&id=redrive-1", label: "Cancel the operation", asks: true, done: "Cancelled.", call: "DELETE /v1/operations/redrive-1"},
 
 	{
 		page: "feed", label: "Retry the failed items of all that match", asks: true, done: "Began to retry the failed items of partitions: 1 object.",
@@ -210,6 +210,10 @@ func (s step) act(t *testing.T, u user, f *fakes) {
 	for _, field := range s.fields {
 		u.fill(field[0], field[1])
 	}
+	if s.label == "Purge all that match" || s.label == "Delete all that match" {
+		word, _, _ := strings.Cut(strings.ToLower(s.label), " ")
+		u.fill("word", word)
+	}
 	u.press(s.label)
 	u.eventually("Done. " + s.done)
 	if s.call != "" {
@@ -264,7 +268,7 @@ func pages(name string) []string {
 		"overview", "sets", one("set", "name", name), "consumers", one("consumer", "stream", name, "name", name), "streams",
 		one("messages", "stream", name, "seq", "1"), one("message", "stream", name, "seq", "1"),
 		one("message", "stream", name, "seq", "1", "as", "hex"), one("deadletters", "stream", name), one("deadletter", "stream", name, "seq", "1"),
-		one("deadletters", "stream", name, "do", "purge-all"), one("consumers", "q", name, "do", "delete-all"), "broker",
+		one("deadletters", "stream", name, "until", "2099-01-01T00:00", "do", "purge-all"), one("consumers", "q", name, "do", "delete-all"), "broker",
 		one("broker", "q", name, "do", "pause-all"), one("channel", "name", name), one("channel", "name", name, "do", "broadcast"),
 		one("channel", "name", name, "header", name+":"+name),
 		one("brokerconsumer", "channel", name, "consumer", name, "message", name), one("brokermessage", "channel", name, "id", name),

@@ -47,11 +47,13 @@ func TestConsumers(t *testing.T) {
 	b.eventually("31")
 
 	// The dry run of an action on all states their number.
+	b.gone("Delete all that match")
+	b.open("consumers?stream=ORDERS")
 	b.press("Delete all that match…")
 	b.eventually("That is 5 consumers at this moment: ORDERS/billing,", "This cannot be undone.")
 	b.audit()
 	b.shoot("consumers-delete")
-	b.press("Cancel")
+	b.press("Go back")
 	b.eventually("5 consumers")
 
 	// The filter is in the URL, and the list follows it as one types.
@@ -139,7 +141,7 @@ func TestPartitions(t *testing.T) {
 	go func() {
 		done <- set.Consume(ctx, func(context.Context, *jetpull.Msg) error { return nil }, partition.Member("alice"))
 	}()
-	b.eventually("Each partition has a member; none waits.", "alice")
+	b.eventually("Each partition has an owner; none waits.", "alice")
 	b.audit()
 	b.shoot("set")
 	stop()

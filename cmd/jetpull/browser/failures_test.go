@@ -277,10 +277,11 @@ func TestFailures(t *testing.T) {
 	b.eventually("That is 8 dead jobs of the broker at this moment.", "cannot be undone")
 	// It takes eight seconds, so it is not done when it is cancelled.
 	fillField(b, "rate", "1")
+	b.typeInto("input[name=word]", "purge")
 	b.press("Purge all that match")
 	b.eventually("Began to purge 8 dead jobs of the broker.", "Running")
-	b.press("Cancel…")
-	b.press("Cancel")
+	b.press("Cancel the operation…")
+	b.press("Cancel the operation")
 	b.eventually("Cancelled:")
 
 	// The failures of a system that does not answer are not known. Those of the other are shown, and can be acted on.

@@ -144,6 +144,10 @@ func (f *fakeNATS) Message(ctx context.Context, _ string, seq uint64) (*jetstrea
 	return found[0], nil
 }
 
+func (f *fakeNATS) Count(context.Context, *jetstream.StreamInfo, uint64, string) (uint64, error) {
+	return uint64(len(f.messages)), f.failure()
+}
+
 // PartitionSets are a set for each stream, one partition of which has a member.
 func (f *fakeNATS) PartitionSets(_ context.Context, name string) ([]console.PartitionSet, error) {
 	f.mu.Lock()
@@ -164,7 +168,7 @@ func (f *fakeNATS) PartitionSets(_ context.Context, name string) ([]console.Part
 func (f *fakeNATS) Inbox() string { return nats.InboxPrefix }
 
 func (f *fakeNATS) Publish(_ context.Context, m *nats.Msg) (string, uint64, error) {
-	return "S", 1, f.change("publish", m.Subject)
+	return f.streams[0].Config.Name, 1, f.change("publish", m.Subject)
 }
 
 func (f *fakeNATS) DeleteMessage(_ context.Context, _ string, seq uint64) error {

@@ -56,7 +56,7 @@ func TestRestart(t *testing.T) {
 	eventually("consumers", "30 consumers")
 	var operation string
 	require.Eventually(t, func() bool { // not before the bucket is read
-		answer := use(http.MethodPost, "consumers?q=c", url.Values{"do": {"pause-all"}, "rate": {"5"}})
+		answer := use(http.MethodPost, "consumers?q=c", url.Values{"do": {"pause-all"}, "rate": {"5"}, "for": {"1h"}})
 		operation = answer.Header().Get("Location")
 		return answer.Code == http.StatusSeeOther
 	}, waitMost, 1)

@@ -200,7 +200,7 @@ var consumerOffers = []offer{
 		name: "reset", label: "Reset", danger: true,
 		confirm: "Each delivers messages again from its first unacknowledged one on. Handlers see messages a second time. This cannot be undone.",
 	},
-	{name: "delete", label: "Delete", danger: true, confirm: "The streams keep what their retention keeps. This cannot be undone."},
+	{name: "delete", label: "Delete", danger: true, filtered: true, confirm: "The streams keep what their retention keeps. This cannot be undone."},
 }
 
 func (c *Consumers) actions(one *consumer) []view.Action {

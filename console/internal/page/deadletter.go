@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -46,7 +46,7 @@ func (d *DeadLetters) one(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "Size", Value: view.Bytes(uint64(len(m.Data)))},
 		},
 		Texts:   []view.Block{payloadBlock(m.Data, r, "deadletter", "stream", stream, "seq", strconv.FormatUint(seq, 10))},
-		Actions: d.oneActions(stream, m),
+		Actions: d.oneActions(ctx, stream, m),
 	}
 	page := &view.Page{
 		Nav: "deadletters", Title: fmt.Sprintf("Dead letter %d", seq), Static: true,
@@ -59,27 +59,33 @@ func (d *DeadLetters) one(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-func (d *DeadLetters) oneActions(stream string, m *jetstream.RawStreamMsg) []view.Action {
+func (d *DeadLetters) oneActions(ctx context.Context, stream string, m *jetstream.RawStreamMsg) []view.Action {
 	target := fmt.Sprintf("%s/%d", stream, m.Sequence)
-	back := link("deadletters", "stream", stream)
+	back, h := link("deadletters", "stream", stream), m.Header
+	all, known := d.consumers.audience(ctx)
 	return []view.Action{
 		{
 			Name: "requeue", Label: "Requeue", Target: target,
 			// The field does not begin with the subject that it had: whoever has written the dead letter would choose what counts as the user's own.
-			Fields: []view.Field{otherSubject},
+			Fields: []view.Field{onlyField, otherSubject},
+			Confirm: fmt.Sprintf("Publish this message to %s again, or to another subject, and delete the dead letter. ", h.Get(jetpull.HeaderDeadSubject)) +
+				names(who(all, h.Get(jetpull.HeaderDeadStream), h.Get(jetpull.HeaderDeadSubject)), known),
 			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
-				to := strings.TrimSpace(form.Get("subject"))
-				if to == m.Header.Get(jetpull.HeaderDeadSubject) {
-					to = ""
+				f := letterFilter{Stream: stream}.to(form)
+				if f.Subject == h.Get(jetpull.HeaderDeadSubject) {
+					f.Subject = ""
 				}
-				text, err := publishAgain(ctx, d.source, d.rule(), stream, m, to)
+				to, seq, err := d.publishAgain(ctx, d.rule(), f, m)
 				if err != nil {
 					return view.Outcome{}, &Problem{
 						Status: http.StatusBadGateway, Text: "The dead letter was not requeued, and stays here", Err: err,
 						Fix: "The stream of its origin must take its subject. Correct that, or give another subject.",
 					}
 				}
-				return view.Outcome{Count: 1, Text: "Requeued: " + text + ". The dead letter is deleted.", Then: back}, nil
+				return view.Outcome{
+					Count: 1, Text: fmt.Sprintf("Requeued: stream %s has it as message %d. The dead letter is deleted.", to, seq),
+					Then: link("message", "stream", to, "seq", strconv.FormatUint(seq, 10), "outcome", "1"),
+				}, nil
 			},
 		},
 		{
@@ -100,31 +106,40 @@ func (d *DeadLetters) rule() *requeue.Rule {
 	return requeue.New(d.source.Stream, d.source.Inbox())
 }
 
-// again is the message that a requeue publishes, to the subject that it had unless another one is given.
-func again(ctx context.Context, rule *requeue.Rule, stream string, m *jetstream.RawStreamMsg, to string) (*nats.Msg, error) {
+// again is the message that a requeue publishes: to the subject that it had, to that of its consumer alone, or to another one.
+func (d *DeadLetters) again(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) (*nats.Msg, error) {
 	h := m.Header
-	return rule.Message(ctx, requeue.Letter{
-		Stream: stream, Sequence: m.Sequence, Time: m.Time, Subject: h.Get(jetpull.HeaderDeadSubject), Origin: h.Get(jetpull.HeaderDeadStream),
+	l := requeue.Letter{
+		Stream: f.Stream, Sequence: m.Sequence, Time: m.Time, Subject: h.Get(jetpull.HeaderDeadSubject), Origin: h.Get(jetpull.HeaderDeadStream),
 		Gone: h.Get(jetpull.HeaderDeadPayload) != "", Header: h, Data: m.Data,
-	}, to)
+	}
+	if f.Own {
+		all, known := d.consumers.audience(ctx)
+		if !known {
+			return nil, errors.New("which consumers there are is not known now")
+		}
+		if l.Subject = ownSubject(all, l.Origin, h.Get(jetpull.HeaderDeadConsumer)); l.Subject == "" {
+			return nil, errNoSubject
+		}
+	}
+	return rule.Message(ctx, l, f.Subject)
 }
 
-// publishAgain publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed it.
-func publishAgain(ctx context.Context, source MessageSource, rule *requeue.Rule, stream string, m *jetstream.RawStreamMsg, to string) (string,
-	error,
+// publishAgain publishes the message of a dead letter, and deletes the dead letter when a stream has confirmed it. It returns where the message is now.
+func (d *DeadLetters) publishAgain(ctx context.Context, rule *requeue.Rule, f letterFilter, m *jetstream.RawStreamMsg) (stream string, seq uint64,
+	err error,
 ) {
-	message, err := again(ctx, rule, stream, m, to)
+	message, err := d.again(ctx, rule, f, m)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
-	stored, seq, err := source.Publish(ctx, message)
-	if err != nil {
-		return "", fmt.Errorf("publish to %s: %w", message.Subject, err)
+	if stream, seq, err = d.source.Publish(ctx, message); err != nil {
+		return "", 0, fmt.Errorf("publish to %s: %w", message.Subject, err)
 	}
-	if err := source.DeleteMessage(ctx, stream, m.Sequence); err != nil {
-		return "", fmt.Errorf("it was published to %s, but not deleted here: %w", message.Subject, err)
+	if err := d.source.DeleteMessage(ctx, f.Stream, m.Sequence); err != nil {
+		return "", 0, fmt.Errorf("it was published to %s, but not deleted here: %w", message.Subject, err)
 	}
-	return fmt.Sprintf("stream %s has it as message %d", stored, seq), nil
+	return stream, seq, nil
 }
 
 // The kinds of operations on dead letters.
@@ -140,7 +155,7 @@ func (d *DeadLetters) addKinds() {
 	) ([]func(context.Context) error, uint64, error) {
 		rule := d.rule()
 		return d.selector(func(ctx context.Context, f letterFilter, m *jetstream.RawStreamMsg) error {
-			_, err := publishAgain(ctx, d.source, rule, f.Stream, m, f.Subject)
+			_, _, err := d.publishAgain(ctx, rule, f, m)
 			return err
 		})(ctx, selection, from, limit)
 	})

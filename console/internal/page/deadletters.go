@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -26,6 +27,8 @@ type DeadLetters struct {
 	source MessageSource
 	latest *sample.Latest[[]letterStream]
 	runner *Runner
+	// consumers are those that get a message again.
+	consumers *Consumers
 	// known are all streams, by name. Only the sampler's goroutine uses it.
 	known map[string]letterStream
 
@@ -34,8 +37,8 @@ type DeadLetters struct {
 }
 
 // NewDeadLetters makes the pages. The sampler looks for streams with dead letters, and the runner runs operations on many of them.
-func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *Runner) *DeadLetters {
-	d := &DeadLetters{source: source, runner: runner, searched: map[string]letterPage{}}
+func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *Runner, consumers *Consumers) *DeadLetters {
+	d := &DeadLetters{source: source, runner: runner, consumers: consumers, searched: map[string]letterPage{}}
 	d.addKinds()
 	d.latest = sample.Add(s, d.ask)
 	return d
@@ -61,6 +64,8 @@ type letterFilter struct {
 	// Last is the last sequence that an operation is for, and Subject where it publishes to; empty: the subject that the message had.
 	Last    uint64 `json:",omitempty"`
 	Subject string `json:",omitempty"`
+	// Own publishes to a subject that only the consumer gets that gave the message up.
+	Own bool `json:",omitempty"`
 }
 
 func parseLetterFilter(q url.Values) (f letterFilter, err error) {
@@ -79,6 +84,12 @@ func (f *letterFilter) fits(m *jetstream.RawStreamMsg) bool {
 	h := m.Header
 	return isDeadLetter(m) && contains(f.Origin, h.Get(jetpull.HeaderDeadStream)) && contains(f.Consumer, h.Get(jetpull.HeaderDeadConsumer)) &&
 		contains(f.Reason, h.Get(jetpull.HeaderDeadReason)) && (f.Since.IsZero() || !m.Time.Before(f.Since)) && (f.Until.IsZero() || m.Time.Before(f.Until))
+}
+
+// to is the selection of an operation with the target of its form.
+func (f letterFilter) to(form url.Values) letterFilter {
+	f.Subject, f.Own = strings.TrimSpace(form.Get("subject")), form.Get("only") == "own"
+	return f
 }
 
 // words describe the filter in the list of operations.
@@ -195,6 +206,9 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	if len(found) > 0 {
 		part.Actions = d.allActions(info, f)
+		if f == (letterFilter{Stream: f.Stream}) {
+			part.Actions, part.Lines = part.Actions[:1], []string{"To purge many, set a filter first."}
+		}
 	}
 	page.Filter = &view.Filter{Path: "deadletters", Fields: []view.Field{
 		{Name: "stream", Label: "Stored in", Value: f.Stream, Options: options},
@@ -260,16 +274,30 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 		return "That is " + view.Bounded(n, more, "dead letter") + " at this moment. Nothing has been changed yet."
 	}
 	subjects := func(ctx context.Context, form url.Values) string {
-		rule, tally, to := d.rule(), requeue.Tally{}, strings.TrimSpace(form.Get("subject"))
+		f := f.to(form)
+		rule, tally := d.rule(), requeue.Tally{}
+		all, known := d.consumers.audience(ctx)
+		reached := map[string]*consumer{}
 		text := count(ctx, func(ctx context.Context, m *jetstream.RawStreamMsg) error {
-			_, err := again(ctx, rule, f.Stream, m, to)
+			published, err := d.again(ctx, rule, f, m)
 			if _, refused := errors.AsType[requeue.Refusal](err); err != nil && !refused {
 				return err
 			}
-			tally.Add(cmp.Or(to, m.Header.Get(jetpull.HeaderDeadSubject)), err)
+			subject := cmp.Or(f.Subject, m.Header.Get(jetpull.HeaderDeadSubject))
+			if err == nil {
+				subject = published.Subject
+				for _, one := range who(all, m.Header.Get(jetpull.HeaderDeadStream), subject) {
+					reached[one.key] = one
+				}
+			}
+			tally.Add(subject, err)
 			return nil
 		})
-		return text + " Published to: " + tally.String() + "."
+		text += " Published to: " + tally.String() + ". "
+		if f.Subject != "" {
+			return text + "The consumers of that subject get them."
+		}
+		return text + names(slices.SortedFunc(maps.Values(reached), consumerOrders["stream"]), known)
 	}
 	begin := func(kind string) func(context.Context, url.Values) (view.Outcome, error) {
 		return func(ctx context.Context, form url.Values) (view.Outcome, error) {
@@ -277,8 +305,7 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 			if err != nil {
 				return view.Outcome{}, err
 			}
-			f := f
-			f.Subject = strings.TrimSpace(form.Get("subject"))
+			f := f.to(form)
 			return d.runner.begin(ctx, kind, f.words(), f, rate)
 		}
 	}
@@ -287,10 +314,10 @@ func (d *DeadLetters) allActions(info *jetstream.StreamInfo, f letterFilter) []v
 			Name: "requeue-all", Label: "Requeue all that match", Target: f.words(), Preview: subjects, Do: begin(kindRequeue),
 			Confirm: "Requeue all " + f.words() + ": each is published to the subject that it had, and then deleted here. " +
 				"What the stream of its origin does not take stays here. The operation runs in the background, and can be cancelled.",
-			Fields: []view.Field{otherSubject, rateField},
+			Fields: []view.Field{onlyField, otherSubject, rateField},
 		},
 		{
-			Name: "purge-all", Label: "Purge all that match", Target: f.words(), Do: begin(kindPurge), Danger: true,
+			Name: "purge-all", Label: "Purge all that match", Target: f.words(), Do: begin(kindPurge), Danger: true, Word: "purge",
 			Preview: func(ctx context.Context, _ url.Values) string {
 				return count(ctx, func(context.Context, *jetstream.RawStreamMsg) error { return nil })
 			},

@@ -23,7 +23,7 @@ func watchLetters(t *testing.T, source *storedStream, test func(d *DeadLetters, 
 		s := sample.New()
 		defer s.Close()
 		defer s.Watch()()
-		d := NewDeadLetters(s, source, NewRunner(slog.New(slog.DiscardHandler)))
+		d := NewDeadLetters(s, source, NewRunner(slog.New(slog.DiscardHandler)), nil)
 		test(d, func() state.State {
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
@@ -88,7 +88,7 @@ func TestDeadLettersThatAreNotKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sample.New()
 		defer s.Close()
-		d := NewDeadLetters(s, broken, NewRunner(slog.New(slog.DiscardHandler)))
+		d := NewDeadLetters(s, broken, NewRunner(slog.New(slog.DiscardHandler)), nil)
 		synctest.Wait()
 		require.Equal(t, state.Unknown, letters(d.latest.Get().Value).Of().Level)
 	})

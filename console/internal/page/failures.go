@@ -232,7 +232,7 @@ func actions(systems []*failedSystem) (all []view.Action) {
 		var with []*failedSystem
 		var words, rates []string
 		for _, s := range systems {
-			if len(s.found) > 0 && s.verbs[a.verb] != "" {
+			if len(s.found) > 0 && s.verbs[a.verb] != "" && (a.verb != "purge" || len(s.filter) > 0) {
 				with, words, rates = append(with, s), append(words, s.words()), append(rates, s.usualRate+" in the "+s.name)
 			}
 		}
@@ -251,6 +251,9 @@ func actions(systems []*failedSystem) (all []view.Action) {
 			Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
 				return begin(ctx, a.verb, with, form)
 			},
+		}
+		if a.verb == "purge" {
+			one.Word = a.verb
 		}
 		if a.verb == "purge" && slices.ContainsFunc(with, func(s *failedSystem) bool { return s.name == brokerName }) {
 			one.Confirm += " The broker skips jobs that a worker gave up before their retries were used up."

@@ -1,24 +1,24 @@
 package page
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
-	"github.com/jetpull/jetpull/internal/requeue"
 	"github.com/jetpull/jetpull/internal/systems"
 )
 
@@ -29,6 +29,8 @@ type MessageSource interface {
 	// Messages are up to n messages from a sequence on whose subjects match. It returns what it has read before an error, too.
 	Messages(ctx context.Context, stream *jetstream.StreamInfo, from uint64, subject string, n int) ([]*jetstream.RawStreamMsg, error)
 	Message(ctx context.Context, stream string, seq uint64) (*jetstream.RawStreamMsg, error)
+	// Count is how many messages from a sequence on have subjects that match; empty: all.
+	Count(ctx context.Context, stream *jetstream.StreamInfo, from uint64, subject string) (uint64, error)
 	// Publish stores a message in the stream that takes its subject.
 	Publish(ctx context.Context, m *nats.Msg) (stream string, seq uint64, err error)
 	// Inbox is the prefix of the connection's inboxes.
@@ -39,13 +41,15 @@ type MessageSource interface {
 
 // Messages are the pages of the streams and their messages.
 type Messages struct {
-	source MessageSource
-	latest *sample.Latest[[]*jetstream.StreamInfo]
+	source    MessageSource
+	latest    *sample.Latest[[]*jetstream.StreamInfo]
+	consumers *Consumers
+	letters   *DeadLetters
 }
 
-// NewMessages makes the pages, and has the sampler ask their source.
-func NewMessages(s *sample.Sampler, source MessageSource) *Messages {
-	return &Messages{source: source, latest: sample.Add(s, source.Streams)}
+// NewMessages makes the pages, and has the sampler ask their source. The page of a message states what its consumers have done with it.
+func NewMessages(s *sample.Sampler, source MessageSource, consumers *Consumers, letters *DeadLetters) *Messages {
+	return &Messages{source: source, latest: sample.Add(s, source.Streams), consumers: consumers, letters: letters}
 }
 
 // Pages are the functions of the pages by their paths.
@@ -120,8 +124,53 @@ func emptyTime(n uint64, at time.Time) view.Value {
 // messageRows is how many messages a page of a list has.
 const messageRows = 25
 
-// messages lists the newest messages, or those from a sequence or time on. The newest are live. A list from a time on is not,
-// since each render would search for its first message again.
+// messageFilter selects messages of a stream.
+type messageFilter struct {
+	subject          string // empty: all
+	text, header, id string // parts of the payload and of a header, and a Nats-Msg-Id
+	low, high        uint64 // the sequences of the time range
+}
+
+// reads reports whether the payload or the headers of each message decide whether it fits. The server selects by subject and sequence.
+func (f *messageFilter) reads() bool { return f.text != "" || f.header != "" || f.id != "" }
+
+func (f *messageFilter) fits(m *jetstream.RawStreamMsg) bool {
+	if f.id != "" && m.Header.Get(jetstream.MsgIDHeader) != f.id || f.text != "" && !bytes.Contains(m.Data, []byte(f.text)) {
+		return false
+	}
+	for name, values := range m.Header {
+		if contains(f.header, name+": "+strings.Join(values, ", ")) {
+			return true
+		}
+	}
+	return f.header == ""
+}
+
+// filter is that of a query.
+func (m *Messages) filter(ctx context.Context, q url.Values, info *jetstream.StreamInfo) (f messageFilter, err error) {
+	f = messageFilter{
+		subject: strings.TrimSpace(q.Get("subject")), text: q.Get("q"), header: strings.TrimSpace(q.Get("header")), id: strings.TrimSpace(q.Get("id")),
+		low: max(1, info.State.FirstSeq), high: info.State.LastSeq,
+	}
+	for name, bound := range map[string]*uint64{"since": &f.low, "until": &f.high} {
+		if q.Get(name) == "" {
+			continue
+		}
+		at, err := parseTime(q.Get(name))
+		if err != nil {
+			return f, err
+		}
+		if *bound, err = m.after(ctx, info, at); err != nil {
+			return f, err
+		}
+	}
+	if q.Get("until") != "" {
+		f.high--
+	}
+	return f, nil
+}
+
+// messages lists the messages of a stream that match, newest first, from a sequence on downwards. Without one it begins with the newest, and is live.
 func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
 	name := q.Get("stream")
@@ -129,21 +178,36 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 	if err != nil {
 		return nil, streamError(name, err)
 	}
-	subject := cmp.Or(strings.TrimSpace(q.Get("subject")), ">")
-	from, err := m.begin(ctx, q, info, subject)
+	f, err := m.filter(ctx, q, info)
 	if err != nil {
 		return nil, err
 	}
-	found, err := m.source.Messages(ctx, info, from, subject, messageRows+1)
+	from, err := parseSequence(q.Get("seq"))
+	if err != nil {
+		return nil, err
+	}
+	if from == 0 || from > f.high {
+		from = f.high
+	}
+	open := r.Payloads && systems.OfStream(name, info.Config.Subjects) == ""
+	if f.reads() && !open {
+		return nil, &Problem{Status: http.StatusForbidden, Text: noPayload, Fix: "Search by subject and time."}
+	}
+	look := search{source: m.source, info: info, subject: f.subject, low: f.low, most: maxScanned, atOnce: messageRows + 1}
+	if f.reads() {
+		look.atOnce = letterWindow
+	}
+	if q.Has("download") && open {
+		return export(ctx, look, &f, from)
+	}
+	found, next, looked, err := look.find(ctx, from, messageRows, f.fits)
 	part := view.Part{ID: "messages", Source: view.Source{Name: "NATS", Asked: r.Now}}
 	if err != nil {
 		part.Problem, part.ProblemTone = "The list ends early, since the server did not answer in time: "+err.Error(), view.Warn
 	}
 	list := &view.List{
-		Path: "messages", Query: q,
-		Found: fmt.Sprintf("%s in the stream, sequences %d to %d", view.Count(info.State.Msgs, "message"), info.State.FirstSeq, info.State.LastSeq),
-		Empty: "No message from sequence " + strconv.FormatUint(from,
-			10) + " on has such a subject. The list shows stored messages; `nats publish` or `jetpull publish` adds some.",
+		Path: "messages", Query: q, Found: m.found(ctx, info, &f),
+		Empty: "No message matches. The list shows stored messages; `nats publish` or `jetpull publish` adds some.",
 		Columns: []view.Column{
 			{Title: "Sequence", Number: true},
 			{Title: "Stored", Number: true},
@@ -153,14 +217,17 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 			{Title: "Payload", Wide: true},
 		},
 	}
-	if len(found) > messageRows {
-		list.Next = with(with(q, "seq", strconv.FormatUint(found[messageRows].Sequence, 10)), "since", "")
-		found = found[:messageRows]
+	if next > 0 {
+		list.Next = with(q, "seq", strconv.FormatUint(next, 10))
 	}
-	if len(found) > 0 && found[0].Sequence > info.State.FirstSeq && subject == ">" {
-		list.Previous = with(with(q, "seq", strconv.FormatUint(max(info.State.FirstSeq, found[0].Sequence-min(found[0].Sequence-1, messageRows)), 10)),
-			"since", "")
+	if f.reads() {
+		list.Found = searched(found, looked, next)
+		if len(found) == 0 && next > 0 {
+			list.Empty = "None of these messages matches. Next looks further."
+		}
 	}
+	list.Previous = m.newer(ctx, &look, &f, q, from)
+	list.Links = m.ways(ctx, q, &f, info, found, open)
 	for _, one := range found {
 		seq := strconv.FormatUint(one.Sequence, 10)
 		list.Rows = append(list.Rows, view.Row{ID: "m-" + seq, Cells: []view.Value{
@@ -170,33 +237,136 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 	}
 	part.List = list
 	return &view.Page{
-		Nav: "streams", Title: name, Crumbs: []view.Link{{Text: "Messages", Href: "streams"}}, Static: q.Get("seq") != "" || q.Get("since") != "",
-		Filter: &view.Filter{Path: "messages", Fields: []view.Field{
-			{Name: "stream", Value: name, Hidden: true},
-			{Name: "subject", Label: "Subject", Value: q.Get("subject"), Type: "search", Placeholder: "orders.*"},
-			{Name: "seq", Label: "From sequence", Value: q.Get("seq"), Type: "number", Placeholder: "newest"},
-			{Name: "since", Label: "or from time (UTC)", Value: q.Get("since"), Type: "datetime-local"},
-		}},
-		Parts: []view.Part{part},
+		Nav: "streams", Title: name, Crumbs: []view.Link{{Text: "Messages", Href: "streams"}}, Static: q.Get("seq") != "" || q.Get("until") != "" || f.reads(),
+		Filter: messageFields(q, name, open), Parts: []view.Part{part},
 	}, nil
 }
 
-// begin is the sequence at which a list of messages begins.
-func (m *Messages) begin(ctx context.Context, q url.Values, info *jetstream.StreamInfo, subject string) (uint64, error) {
-	if q.Get("seq") != "" {
-		return parseSequence(q.Get("seq"))
+func messageFields(q url.Values, stream string, open bool) *view.Filter {
+	fields := []view.Field{
+		{Name: "stream", Value: stream, Hidden: true},
+		{Name: "subject", Label: "Subject", Value: q.Get("subject"), Type: "search", Placeholder: "orders.*"},
+		{Name: "seq", Label: "Up to sequence", Value: q.Get("seq"), Type: "number", Placeholder: "newest"},
+		{Name: "since", Label: "Since (UTC)", Value: q.Get("since"), Type: "datetime-local"},
+		{Name: "until", Label: "Until (UTC)", Value: q.Get("until"), Type: "datetime-local"},
 	}
-	if since := q.Get("since"); since != "" {
-		at, err := parseTime(since)
+	if open {
+		fields = append(fields,
+			view.Field{Name: "q", Label: "Payload has", Value: q.Get("q"), Type: "search", Placeholder: "part of the payload"},
+			view.Field{Name: "header", Label: "Header has", Value: q.Get("header"), Placeholder: "X-Tenant: acme"},
+			view.Field{Name: "id", Label: "Nats-Msg-Id", Value: q.Get("id")})
+	}
+	return &view.Filter{Path: "messages", Fields: fields}
+}
+
+// found states how many messages the server selects.
+func (m *Messages) found(ctx context.Context, info *jetstream.StreamInfo, f *messageFilter) string {
+	st := info.State
+	if f.subject == "" && f.low <= max(1, st.FirstSeq) && f.high == st.LastSeq {
+		return fmt.Sprintf("%s in the stream, sequences %d to %d", view.Count(st.Msgs, "message"), st.FirstSeq, st.LastSeq)
+	}
+	from, err := m.source.Count(ctx, info, f.low, f.subject)
+	if err != nil {
+		return "How many messages match is not known now"
+	}
+	if f.high < st.LastSeq {
+		after, err := m.source.Count(ctx, info, f.high+1, f.subject)
 		if err != nil {
-			return 0, err
+			return "How many messages match is not known now"
 		}
-		return m.after(ctx, info, at)
+		from -= min(from, after)
 	}
-	if subject != ">" || info.State.LastSeq < messageRows {
-		return max(1, info.State.FirstSeq), nil
+	if from == 1 {
+		return "1 message matches"
 	}
-	return max(info.State.FirstSeq, info.State.LastSeq-messageRows+1), nil
+	return view.Count(from, "message") + " match"
+}
+
+// searched states how far a search has looked.
+func searched(found []*jetstream.RawStreamMsg, looked int, next uint64) string {
+	text := view.Count(uint64(len(found)), "message") + " shown; looked at " + view.Count(uint64(looked), "message")
+	if next > 0 {
+		return text + ", down to sequence " + strconv.FormatUint(next+1, 10)
+	}
+	return text + ", down to the first"
+}
+
+// newer is the query of the page with the messages above a sequence; nil: there is none.
+func (m *Messages) newer(ctx context.Context, look *search, f *messageFilter, q url.Values, above uint64) url.Values {
+	last, n := uint64(0), 0
+	for at, looked := above+1, 0; at <= f.high && n <= messageRows && looked < maxScanned && ctx.Err() == nil; {
+		some, err := m.source.Messages(ctx, look.info, at, cmp.Or(f.subject, ">"), look.atOnce)
+		if err != nil || len(some) == 0 {
+			break
+		}
+		for _, one := range some {
+			if looked++; one.Sequence > f.high || n > messageRows || !f.fits(one) {
+				continue
+			}
+			if n++; n <= messageRows {
+				last = one.Sequence
+			}
+		}
+		at = some[len(some)-1].Sequence + 1
+	}
+	switch {
+	case n == 0:
+		return nil
+	case n <= messageRows:
+		return with(q, "seq", "")
+	}
+	return with(q, "seq", strconv.FormatUint(last, 10))
+}
+
+// ways lead to the begin and the end of the list, and out of it.
+func (m *Messages) ways(ctx context.Context, q url.Values, f *messageFilter, info *jetstream.StreamInfo, found []*jetstream.RawStreamMsg,
+	open bool,
+) (all []view.Link) {
+	to := func(text, name, value string) {
+		all = append(all, view.Link{Text: text, Href: "messages?" + with(q, name, value).Encode()})
+	}
+	switch {
+	case q.Get("seq") != "":
+		to("Newest, live", "seq", "")
+	case len(found) > 0:
+		to("Pause", "seq", strconv.FormatUint(found[0].Sequence, 10))
+	}
+	if first, err := m.source.Messages(ctx, info, f.low, cmp.Or(f.subject, ">"), messageRows); err == nil && len(first) > 0 && !f.reads() {
+		to("Oldest", "seq", strconv.FormatUint(first[len(first)-1].Sequence, 10))
+	}
+	if open && len(found) > 0 {
+		to("Export as JSON lines", "download", "1")
+	}
+	return all
+}
+
+// maxExport bounds the payloads of an export, in bytes.
+const maxExport = 16 << 20
+
+// export is a file with a line of JSON for each message that matches, up to a bound. If there are more, the last line has the sequence to go on at.
+func export(ctx context.Context, look search, f *messageFilter, from uint64) (*view.Page, error) {
+	var b bytes.Buffer
+	lines := json.NewEncoder(&b)
+	next, _, err := look.back(ctx, from, func(one *jetstream.RawStreamMsg) bool {
+		if b.Len() > maxExport {
+			return false
+		}
+		if !f.fits(one) || ofSystem(look.info, one) != "" {
+			return true
+		}
+		line := map[string]any{"sequence": one.Sequence, "time": one.Time, "subject": one.Subject, "headers": one.Header, "data": string(one.Data)}
+		if !utf8.Valid(one.Data) {
+			line["data"], line["data_base64"] = nil, one.Data
+		}
+		return lines.Encode(line) == nil
+	})
+	if err != nil {
+		return nil, streamError(look.info.Config.Name, err)
+	}
+	if next > 0 {
+		_ = lines.Encode(map[string]any{"more_from_sequence": next}) // a buffer takes all that is written
+	}
+	return &view.Page{Download: &view.Download{Name: look.info.Config.Name + ".jsonl", Data: b.Bytes()}}, nil
 }
 
 // after finds the first message that was stored at a time or later, with one request for each bit of the sequence.
@@ -236,127 +406,5 @@ func streamError(name string, err error) error {
 	return &Problem{
 		Status: http.StatusBadGateway, Text: "NATS does not answer for stream " + name, Err: err,
 		Fix: "Try again. If it stays so, look at the server.",
-	}
-}
-
-// glimpse is the begin of a payload in one line.
-func (r Request) glimpse(data []byte) view.Value {
-	if !r.Payloads {
-		return view.None(noPayload)
-	}
-	const most = 100
-	text, cut := printable(data, most)
-	text = strings.Join(strings.Fields(text), " ")
-	if cut {
-		text += "…"
-	}
-	return view.Code(text)
-}
-
-// of is the request for a message of a stream. Nobody sees payloads of the systems' own streams: they have tokens and signing secrets, which
-// the systems' own pages leave out.
-func (r Request) of(info *jetstream.StreamInfo, one *jetstream.RawStreamMsg) Request {
-	if ofSystem(info, one) != "" {
-		r.Payloads = false
-	}
-	return r
-}
-
-// ofSystem is the system that a message belongs to; empty: none.
-func ofSystem(info *jetstream.StreamInfo, one *jetstream.RawStreamMsg) string {
-	return cmp.Or(systems.OfStream(info.Config.Name, info.Config.Subjects), systems.OfSubject(one.Subject))
-}
-
-// read reads the message that a request names, with its stream, and states in the request whether the user may see its payload.
-func read(ctx context.Context, source MessageSource, r *Request) (*jetstream.StreamInfo, *jetstream.RawStreamMsg, error) {
-	stream := r.Query.Get("stream")
-	seq, err := parseSequence(r.Query.Get("seq"))
-	if err != nil {
-		return nil, nil, err
-	}
-	info, err := source.Stream(ctx, stream)
-	if err != nil {
-		return nil, nil, streamError(stream, err)
-	}
-	one, err := source.Message(ctx, stream, seq)
-	if err != nil {
-		return nil, nil, streamError(stream, err)
-	}
-	*r = r.of(info, one)
-	return info, one, nil
-}
-
-// message shows one message.
-func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
-	info, one, err := read(ctx, m.source, &r)
-	if err != nil {
-		return nil, err
-	}
-	stream, seq := r.Query.Get("stream"), strconv.FormatUint(one.Sequence, 10)
-	if r.Query.Has("download") {
-		return download(r, stream+"-"+seq, one.Data)
-	}
-	beside := func(seq uint64) string { return link("message", "stream", stream, "seq", strconv.FormatUint(seq, 10)) }
-	facts := []view.Fact{
-		{Name: "Subject", Value: view.Text(one.Subject)},
-		{Name: "Stored", Value: view.Ago(one.Time, "")},
-		{Name: "Size", Value: view.Bytes(uint64(len(one.Data)))},
-		{Name: "Beside it", Value: view.Linked("the next sequence", beside(one.Sequence+1))},
-	}
-	part := view.Part{
-		ID: "message", Source: view.Source{Name: "NATS", Asked: r.Now}, Facts: facts,
-		Texts: []view.Block{payloadBlock(one.Data, r, "message", "stream", stream, "seq", seq)},
-	}
-	if system := ofSystem(info, one); system != "" {
-		part.Problem, part.ProblemTone = "This message belongs to the "+system+". Its payload and headers are shown to nobody, because they may have "+
-			"tokens and secrets.", view.Warn
-		part.Texts = nil
-	} else {
-		part.Actions = []view.Action{m.copyAction(stream, one)}
-	}
-	page := &view.Page{
-		Nav: "streams", Title: "Message " + seq, Static: true,
-		Crumbs: []view.Link{{Text: "Messages", Href: "streams"}, {Text: stream, Href: link("messages", "stream", stream, "seq", seq)}},
-		Parts:  []view.Part{part},
-	}
-	if len(one.Header) > 0 && r.Payloads {
-		page.Parts = append(page.Parts, headersPart(one.Header))
-	}
-	return page, nil
-}
-
-func headersPart(h nats.Header) view.Part {
-	part := view.Part{ID: "headers", Title: "Headers", List: &view.List{
-		Found: view.Bounded(len(h), false, "header"), Path: "message", Columns: []view.Column{{Title: "Name"}, {Title: "Value", Wide: true}},
-	}}
-	for i, key := range slices.Sorted(maps.Keys(h)) {
-		part.List.Rows = append(part.List.Rows, view.Row{
-			ID:    "h-" + strconv.Itoa(i),
-			Cells: []view.Value{view.Code(key), view.Code(strings.Join(h[key], "\n"))},
-		})
-	}
-	return part
-}
-
-// copyAction publishes a message again. Headers that the server acts on are left out.
-func (m *Messages) copyAction(stream string, one *jetstream.RawStreamMsg) view.Action {
-	return view.Action{
-		Name: "copy", Label: "Publish a copy", Target: fmt.Sprintf("%s/%d", stream, one.Sequence),
-		Confirm: "Publish a copy of this message. Whoever listens to the subject gets it as a new message. The original stays where it is.",
-		Fields:  []view.Field{{Name: "subject", Label: "Subject", Value: one.Subject, Required: true}},
-		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
-			subject := strings.TrimSpace(form.Get("subject"))
-			if err := requeue.Subject(subject, m.source.Inbox()); err != nil {
-				return view.Outcome{}, invalid("Give a subject without wildcards and blanks, such as orders.new.", "The copy was not published: %v.", err)
-			}
-			to, seq, err := m.source.Publish(ctx, &nats.Msg{Subject: subject, Header: requeue.Headers(one.Header, "Nats-"), Data: one.Data})
-			if err != nil {
-				return view.Outcome{}, &Problem{
-					Status: http.StatusBadGateway, Err: err, Text: "The copy was not stored",
-					Fix: "A stream must take the subject " + subject + ". The original is unchanged.",
-				}
-			}
-			return view.Outcome{Count: 1, Text: fmt.Sprintf("Published a copy to %s. Stream %s has it as message %d.", subject, to, seq)}, nil
-		},
 	}
 }

@@ -36,7 +36,9 @@ type offer struct {
 	name, label string // of the object's action
 	confirm     string // what happens to the objects
 	danger      bool
-	fields      []view.Field
+	// filtered offers the action only where a filter is set, and has its user type its name.
+	filtered bool
+	fields   []view.Field
 	// check refuses what is wrong for every object, and can replace values; nil: nothing is wrong.
 	check func(form url.Values) error
 }
@@ -151,11 +153,15 @@ func (o *objects[T]) forAll(stale bool, q url.Values, filter *view.Filter, shown
 		what += " that match " + strings.Join(filters, ", ")
 	}
 	for _, each := range o.offers {
-		if stale || !more && !slices.ContainsFunc(shown, func(one T) bool { return o.action(one, each.name) != nil }) {
+		if each.filtered && len(filters) == 0 || stale || !more && !slices.ContainsFunc(shown, func(one T) bool { return o.action(one, each.name) != nil }) {
 			continue
 		}
+		word := ""
+		if each.filtered {
+			word = each.name
+		}
 		all = append(all, view.Action{
-			Name: each.name + "-all", Label: each.label + " all that match", Target: what, Danger: each.danger,
+			Word: word, Name: each.name + "-all", Label: each.label + " all that match", Target: what, Danger: each.danger,
 			Fields:  append(slices.Clone(each.fields), rate),
 			Confirm: fmt.Sprintf("%s all %s. %s The operation runs in the background, and can be cancelled.", each.label, what, each.confirm),
 			Preview: func(ctx context.Context, _ url.Values) string { return o.preview(ctx, q, each.name) },

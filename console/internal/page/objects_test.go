@@ -202,7 +202,7 @@ func TestActionsForAll(t *testing.T) {
 	} {
 		a := newAccount(3, false)
 		sitting(t, consumersOf(a), func(d *desk) {
-			action := d.action("", one.action)
+			action := d.action("q=c0", one.action)
 			require.Equal(t, one.danger, action.Danger)
 			require.Equal(t, one.danger, strings.Contains(action.Confirm, "This cannot be undone."))
 			d.begin(action, one.values...)
@@ -212,6 +212,8 @@ func TestActionsForAll(t *testing.T) {
 		})
 	}
 	sitting(t, consumersOf(newAccount(3, false)), func(d *desk) {
+		require.Nil(t, d.action("", "delete-all"), "there is no filter")
+		require.Equal(t, "delete", d.action("q=c", "delete-all").Word)
 		for _, wrong := range []url.Values{{"for": {"x"}}, {"for": {"1h"}, "rate": {"0"}}, {"until": {"1999-01-01T00:00"}}} {
 			_, err := d.action("", "pause-all").Do(d.t.Context(), wrong)
 			p, _ := errors.AsType[*Problem](err)
@@ -245,7 +247,7 @@ func TestRefusals(t *testing.T) {
 func TestCancelOfAll(t *testing.T) {
 	a := newAccount(500, false)
 	sitting(t, consumersOf(a), func(d *desk) {
-		d.begin(d.action("", "delete-all"), "rate", "10")
+		d.begin(d.action("q=c", "delete-all"), "rate", "10")
 		op := d.later(5 * time.Second)
 		require.NoError(t, d.runner.CancelOperation(d.t.Context(), op.ID))
 		op = d.later(time.Minute)

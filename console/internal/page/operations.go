@@ -243,7 +243,7 @@ func operationSentence(op Operation) string {
 
 func (o *Operations) cancel(from OperationSource, latest *sample.Latest[[]Operation], op Operation) view.Action {
 	return view.Action{
-		Name: "cancel", Label: "Cancel", Target: from.System() + "/" + op.ID,
+		Name: "cancel", Label: "Cancel the operation", Target: from.System() + "/" + op.ID,
 		Confirm: fmt.Sprintf("Cancel this operation. %s done already and stays so. The rest is not touched.", countIs(uint64(op.Done), "object")),
 		Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 			if err := from.CancelOperation(ctx, op.ID); err != nil {

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -102,4 +103,20 @@ func (s *storedStream) reads() int {
 	n := s.read
 	s.read = 0
 	return n
+}
+
+func (s *storedStream) Count(_ context.Context, _ *jetstream.StreamInfo, from uint64, subject string) (n uint64, err error) {
+	found, err := s.Messages(context.Background(), nil, from, cmp.Or(subject, ">"), len(s.all)+1)
+	return uint64(len(found)), err
+}
+
+func (s *storedStream) Message(ctx context.Context, _ string, seq uint64) (*jetstream.RawStreamMsg, error) {
+	found, err := s.Messages(ctx, nil, seq, ">", 1)
+	if err == nil && (len(found) == 0 || found[0].Sequence != seq) {
+		err = jetstream.ErrMsgNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found[0], nil
 }

@@ -2,10 +2,12 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -147,40 +149,80 @@ func (j JetStream) Messages(ctx context.Context, info *jetstream.StreamInfo, fro
 	if !info.Config.AllowDirect {
 		return j.oneByOne(ctx, info.Config.Name, from, subject, n)
 	}
+	all, _, err := j.direct(ctx, info, from, subject, n)
+	return all, err
+}
+
+// direct reads up to n messages. Matching is how many there are from the sequence on; 0: there is none, or the server does not state it.
+func (j JetStream) direct(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string, n int) (all []*jetstream.RawStreamMsg,
+	matching uint64, err error,
+) {
 	nc, options := j.JS.Conn(), j.JS.Options()
 	inbox := nc.NewRespInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	request, err := json.Marshal(map[string]any{"seq": max(from, 1), "next_by_subj": subject, "batch": n, "max_bytes": batchBytes})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := nc.PublishRequest(wire.APIPrefix(options.APIPrefix, options.Domain)+"DIRECT.GET."+info.Config.Name, inbox, request); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var all []*jetstream.RawStreamMsg
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
-			return all, fmt.Errorf("messages of stream %s: %w", info.Config.Name, err)
+			return all, matching, fmt.Errorf("messages of stream %s: %w", info.Config.Name, err)
 		}
 		one, ok, err := jsstream.Direct(m)
 		status := m.Header.Get("Status")
 		switch {
 		case err != nil:
-			return all, fmt.Errorf("messages of stream %s: %w", info.Config.Name, err)
+			return all, matching, fmt.Errorf("messages of stream %s: %w", info.Config.Name, err)
 		case ok:
-			all = append(all, one)
+			if all = append(all, one); len(all) == 1 {
+				// The server states how many messages match after each one, behind the message's own headers.
+				values := m.Header["Nats-Num-Pending"]
+				if left, err := strconv.ParseUint(strings.Join(values[max(0, len(values)-1):], ""), 10, 64); err == nil {
+					matching = left + 1
+				}
+			}
 		case status == "204", status == "404":
 			// The end of the answer, and no message.
-			return all, nil
+			return all, matching, nil
 		default:
-			return all, fmt.Errorf("messages of stream %s: the server answered %s %s", info.Config.Name, status, m.Header.Get("Description"))
+			return all, matching, fmt.Errorf("messages of stream %s: the server answered %s %s", info.Config.Name, status, m.Header.Get("Description"))
 		}
 	}
+}
+
+// Count implements [page.MessageSource].
+func (j JetStream) Count(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string) (n uint64, err error) {
+	subject = cmp.Or(subject, ">")
+	if info.Config.AllowDirect {
+		found, n, err := j.direct(ctx, info, from, subject, 1)
+		if err == nil && n == 0 && len(found) > 0 {
+			err = errors.New("the server does not count messages")
+		}
+		return n, err
+	}
+	if from <= info.State.FirstSeq { // no other request of the server counts messages
+		stream, err := j.JS.Stream(ctx, info.Config.Name)
+		if err != nil {
+			return 0, err
+		}
+		with, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+		if err != nil {
+			return 0, err
+		}
+		for _, of := range with.State.Subjects {
+			n += of
+		}
+		return n, nil
+	}
+	return 0, errors.New("the stream does not allow direct get")
 }
 
 func (j JetStream) oneByOne(ctx context.Context, name string, from uint64, subject string, n int) (all []*jetstream.RawStreamMsg, err error) {

@@ -21,6 +21,11 @@
       if (time.textContent !== text) time.textContent = text;
     }
     const live = document.querySelector("#live");
+    const state = document.querySelector("#state")?.dataset;
+    if (state && document.title !== state.title) {
+      document.title = state.title;
+      document.querySelector("link[rel=icon]").href = state.icon;
+    }
     const gone = live?.hasAttribute("hx-sse:connect") && !document.hidden && now - heard > lost;
     document.body.classList.toggle("offline", Boolean(gone));
     document.querySelector("#offline")?.toggleAttribute("hidden", !gone);

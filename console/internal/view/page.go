@@ -41,6 +41,34 @@ func (p *Page) Action(name string) *Action {
 	return nil
 }
 
+// Tone is that of the worst problem of the page's parts. Its source is not known while it does not answer.
+func (p *Page) Tone() Tone {
+	worst := []Tone{Bad, Muted, Warn, Good, Plain}
+	found := len(worst) - 1
+	for _, part := range p.Parts {
+		tone := part.ProblemTone
+		if part.Unknown() || part.Source.Stale {
+			tone = Muted
+		}
+		found = min(found, slices.Index(worst, tone))
+	}
+	return worst[found]
+}
+
+// Heading is the title in the browser's tab, with the page's state.
+func (p *Page) Heading() string {
+	return map[Tone]string{Bad: "In trouble: ", Muted: "Not known: ", Warn: "To look at: "}[p.Tone()] + p.Title + " – jetpull"
+}
+
+// Icon is the page's icon, with the colour of its state.
+func (p *Page) Icon() string {
+	switch tone := p.Tone(); tone {
+	case Bad, Warn, Muted:
+		return "static/icon-" + string(tone) + ".svg"
+	}
+	return "static/icon.svg"
+}
+
 // Download is a file.
 type Download struct {
 	Name string
@@ -175,6 +203,8 @@ type List struct {
 	Path  string
 	// Previous and Next are the parameters of the adjacent pages; nil: there is none.
 	Previous, Next url.Values
+	// Links lead to other parts of the list.
+	Links []Link
 }
 
 // Option is a choice of a field.
@@ -222,7 +252,9 @@ type Action struct {
 	Preview func(ctx context.Context, form url.Values) string
 	// Danger marks an action that cannot be undone.
 	Danger bool
-	Do     func(ctx context.Context, form url.Values) (Outcome, error)
+	// Word is what a user has to type before the action is carried out; empty: nothing.
+	Word string
+	Do   func(ctx context.Context, form url.Values) (Outcome, error)
 }
 
 // Filled is the action with what a user has typed in its fields.

@@ -15,7 +15,7 @@ var templates embed.FS
 
 // Static are the style sheet and the scripts.
 //
-//go:embed style.css app.js icon.svg thirdparty/*.js
+//go:embed style.css app.js icon*.svg thirdparty/*.js
 var Static embed.FS
 
 // Layout is what a page has around its content.
@@ -90,7 +90,7 @@ func render(w io.Writer, name string, l *Layout) error {
 }
 
 // Here is the address of the page, with its filter and without what belongs to one action.
-func (l *Layout) Here() string { return address(l.Path, "do", "did", "live", "download") }
+func (l *Layout) Here() string { return address(l.Path, "do", "live", "download") }
 
 // Doing is the address of the page that confirms an action.
 func (l *Layout) Doing(name string) string {
@@ -135,7 +135,7 @@ func (l *List) Order(c Column) string {
 	for k, v := range l.Query {
 		q[k] = v
 	}
-	for _, name := range []string{"from", "after", "stage", "do", "did", "live", "desc"} {
+	for _, name := range []string{"from", "after", "stage", "do", "live", "desc"} {
 		q.Del(name)
 	}
 	q.Set("sort", c.Sort)
@@ -159,7 +159,7 @@ func (l *List) Arrow(c Column) string {
 
 // To is the address of another page of the list.
 func (l *List) To(q url.Values) string {
-	for _, name := range []string{"do", "did", "live"} {
+	for _, name := range []string{"do", "live"} {
 		q.Del(name)
 	}
 	return l.Path + "?" + q.Encode()

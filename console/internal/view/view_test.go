@@ -77,3 +77,34 @@ func TestValues(t *testing.T) {
 	require.Less(t, len(long.Title), 3000)
 	require.Equal(t, "a\uFFFDb", Text("a\xffb").Text)
 }
+
+// The title and the icon have the state of the worst part.
+func TestHeading(t *testing.T) {
+	for _, test := range []struct {
+		parts         []Part
+		heading, icon string
+	}{
+		{nil, "Feed – jetpull", "static/icon.svg"},
+		{[]Part{{ProblemTone: Good}}, "Feed – jetpull", "static/icon.svg"},
+		{[]Part{{ProblemTone: Good}, {ProblemTone: Warn}}, "To look at: Feed – jetpull", "static/icon-warn.svg"},
+		{[]Part{{ProblemTone: Warn}, {ProblemTone: Good, Source: Source{Name: "NATS", Asked: time.Unix(1, 0), Stale: true}}}, "Not known: Feed – jetpull", "static/icon-muted.svg"},
+		{[]Part{{Source: Source{Name: "NATS"}}}, "Not known: Feed – jetpull", "static/icon-muted.svg"},
+		{[]Part{{ProblemTone: Bad}, {ProblemTone: Muted}}, "In trouble: Feed – jetpull", "static/icon-bad.svg"},
+	} {
+		page := &Page{Title: "Feed", Parts: test.parts}
+		require.Equal(t, test.heading, page.Heading())
+		require.Equal(t, test.icon, page.Icon())
+		_, err := Static.Open(page.Icon()[len("static/"):])
+		require.NoError(t, err)
+	}
+}
+
+// The button that carries out an action and the one that does not never have the same word.
+func TestQuestion(t *testing.T) {
+	var b strings.Builder
+	layout := &Layout{Page: &Page{Title: "1"}, Path: "operation?id=1", Confirm: &Action{Name: "cancel", Label: "Cancel the operation", Confirm: "Cancel it."}}
+	require.NoError(t, Render(&b, layout))
+	require.Contains(t, b.String(), "<button>Cancel the operation</button>")
+	require.Contains(t, b.String(), `href="operation?id=1">Go back</a>`)
+	require.NotContains(t, b.String(), ">Cancel<")
+}

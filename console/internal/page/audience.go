@@ -1,0 +1,122 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/requeue"
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// audience is who gets messages: the consumers of all streams. It is not known while NATS does not answer.
+func (c *Consumers) audience(ctx context.Context) (all []*consumer, known bool) {
+	s := c.latest.Fresh(ctx)
+	return s.Value, !s.Stale()
+}
+
+// gets reports whether a consumer gets the messages of a subject of its stream.
+func (c *consumer) gets(subject string) bool {
+	all := filters(&c.Config)
+	return len(all) == 0 || slices.ContainsFunc(all, func(f string) bool { return wire.Matches(f, subject) })
+}
+
+// who are the consumers of a stream that get the messages of a subject.
+func who(all []*consumer, stream, subject string) (found []*consumer) {
+	for _, one := range all {
+		if one.Stream == stream && one.gets(subject) {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+// ownSubject is a subject that one consumer of a stream gets and no other; empty: there is none. Such a subject is a filter of the consumer without
+// wildcards.
+func ownSubject(all []*consumer, stream, name string) string {
+	for _, one := range all {
+		if one.Stream != stream || one.Name != name {
+			continue
+		}
+		for _, f := range filters(&one.Config) {
+			if wire.Publishable(f) && len(who(all, stream, f)) == 1 {
+				return f
+			}
+		}
+	}
+	return ""
+}
+
+// names are the names of consumers in a sentence.
+func names(all []*consumer, known bool) string {
+	switch {
+	case !known:
+		return "Which consumers get it is not known now."
+	case len(all) == 0:
+		return "No consumer gets it."
+	}
+	var shown []string
+	for _, one := range all {
+		if len(shown) == 20 {
+			shown = append(shown, fmt.Sprintf("%d more", len(all)-len(shown)))
+			break
+		}
+		shown = append(shown, one.key)
+	}
+	return "These consumers get it again: " + strings.Join(shown, ", ") + "."
+}
+
+// onlyField offers that a requeue reaches one consumer only.
+var onlyField = choice(nil, "only", "For", view.Option{Value: "", Text: "every consumer of the subject"},
+	view.Option{Value: "own", Text: "only the consumer that gave it up"})
+
+// errNoSubject is why a dead letter cannot be requeued for one consumer.
+const errNoSubject = requeue.Refusal("its consumer has no subject of its own: give it a filter that no other consumer has, such as requeue.NAME, and the stream " +
+	"that subject")
+
+// fates state what each consumer of a stream has done with a message.
+func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, stream string) *view.Part {
+	all, known := m.consumers.audience(ctx)
+	list := &view.List{
+		Path: "message", Empty: names(nil, known), Columns: []view.Column{{Title: "Consumer"}, {Title: "This message"}, {Title: "State"}},
+	}
+	letters := m.letters.of(ctx, stream, one.Sequence)
+	for _, c := range who(all, stream, one.Subject) {
+		fate := view.Word(view.Plain, "waits")
+		switch {
+		case letters[c.Name] != "":
+			fate = view.Word(view.Bad, "given up")
+			fate.Href = letters[c.Name]
+		case one.Sequence <= c.AckFloor.Stream:
+			fate = view.Word(view.Good, "acknowledged")
+		case one.Sequence <= c.Delivered.Stream:
+			fate = view.Word(view.Plain, "delivered, perhaps not acknowledged")
+		}
+		list.Rows = append(list.Rows, view.Row{ID: "who-" + c.key, Cells: []view.Value{
+			view.Linked(c.Name, link("consumer", "stream", stream, "name", c.Name)), fate, c.state.Value(),
+		}})
+	}
+	list.Found = view.Bounded(len(list.Rows), false, "consumer") + " of this subject"
+	return &view.Part{ID: "fates", Title: "Who gets it", List: list}
+}
+
+// of are the links to the dead letters of a message, by consumer, as far as they are among the newest of their streams.
+func (d *DeadLetters) of(ctx context.Context, stream string, seq uint64) map[string]string {
+	found := map[string]string{}
+	origin := fmt.Sprint(seq)
+	for _, s := range d.latest.Fresh(ctx).Value {
+		look := search{source: d.source, info: s.StreamInfo, most: letterWindow, atOnce: letterWindow}
+		_, _, _ = look.back(ctx, s.State.LastSeq, func(m *jetstream.RawStreamMsg) bool { // what cannot be read is not shown
+			if h := m.Header; h.Get(jetpull.HeaderDeadStream) == stream && h.Get(jetpull.HeaderDeadSequence) == origin {
+				found[h.Get(jetpull.HeaderDeadConsumer)] = letterLink(s.Config.Name, m.Sequence)
+			}
+			return true
+		})
+	}
+	return found
+}

@@ -1,0 +1,165 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/requeue"
+	"github.com/jetpull/jetpull/internal/systems"
+)
+
+// glimpse is the begin of a payload in one line.
+func (r Request) glimpse(data []byte) view.Value {
+	if !r.Payloads {
+		return view.None(noPayload)
+	}
+	const most = 100
+	text, cut := printable(data, most)
+	text = strings.Join(strings.Fields(text), " ")
+	if cut {
+		text += "…"
+	}
+	return view.Code(text)
+}
+
+// of is the request for a message of a stream. Nobody sees payloads of the systems' own streams: they have tokens and signing secrets, which
+// the systems' own pages leave out.
+func (r Request) of(info *jetstream.StreamInfo, one *jetstream.RawStreamMsg) Request {
+	if ofSystem(info, one) != "" {
+		r.Payloads = false
+	}
+	return r
+}
+
+// ofSystem is the system that a message belongs to; empty: none.
+func ofSystem(info *jetstream.StreamInfo, one *jetstream.RawStreamMsg) string {
+	return cmp.Or(systems.OfStream(info.Config.Name, info.Config.Subjects), systems.OfSubject(one.Subject))
+}
+
+// read reads the message that a request names, with its stream, and states in the request whether the user may see its payload.
+func read(ctx context.Context, source MessageSource, r *Request) (*jetstream.StreamInfo, *jetstream.RawStreamMsg, error) {
+	stream := r.Query.Get("stream")
+	seq, err := parseSequence(r.Query.Get("seq"))
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := source.Stream(ctx, stream)
+	if err != nil {
+		return nil, nil, streamError(stream, err)
+	}
+	one, err := source.Message(ctx, stream, seq)
+	if err != nil {
+		return nil, nil, streamError(stream, err)
+	}
+	*r = r.of(info, one)
+	return info, one, nil
+}
+
+// message shows one message.
+func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
+	info, one, err := read(ctx, m.source, &r)
+	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusNotFound && r.Query.Has("outcome") {
+		// After a requeue, the message may have been handled before its page is open.
+		return &view.Page{Nav: "streams", Title: "Message " + r.Query.Get("seq"), Crumbs: []view.Link{{Text: "Messages", Href: "streams"}}, Parts: []view.Part{{
+			ID: "message", Problem: p.Text + " " + p.Fix,
+		}}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	stream, seq := r.Query.Get("stream"), strconv.FormatUint(one.Sequence, 10)
+	if r.Query.Has("download") {
+		return download(r, stream+"-"+seq, one.Data)
+	}
+	beside := func(found []*jetstream.RawStreamMsg, none string) view.Value {
+		if len(found) == 0 {
+			return view.None(none)
+		}
+		seq := strconv.FormatUint(found[0].Sequence, 10)
+		return view.Linked(seq, link("message", "stream", stream, "seq", seq))
+	}
+	look := search{source: m.source, info: info, most: 1, atOnce: 1}
+	before, _, _, err := look.find(ctx, one.Sequence-1, 1, every)
+	if err != nil {
+		return nil, streamError(stream, err)
+	}
+	after, err := m.source.Messages(ctx, info, one.Sequence+1, ">", 1)
+	if err != nil {
+		return nil, streamError(stream, err)
+	}
+	facts := []view.Fact{
+		{Name: "Subject", Value: view.Text(one.Subject)},
+		{Name: "Stored", Value: view.Ago(one.Time, "")},
+		{Name: "Size", Value: view.Bytes(uint64(len(one.Data)))},
+		{Name: "Previous message", Value: beside(before, "It is the first of the stream")},
+		{Name: "Next message", Value: beside(after, "It is the last of the stream")},
+	}
+	part := view.Part{
+		ID: "message", Source: view.Source{Name: "NATS", Asked: r.Now}, Facts: facts,
+		Texts: []view.Block{payloadBlock(one.Data, r, "message", "stream", stream, "seq", seq)},
+	}
+	if system := ofSystem(info, one); system != "" {
+		part.Problem, part.ProblemTone = "This message belongs to the "+system+". Its payload and headers are shown to nobody, because they may have "+
+			"tokens and secrets.", view.Warn
+		part.Texts = nil
+	} else {
+		part.Actions = []view.Action{m.copyAction(stream, one)}
+	}
+	page := &view.Page{
+		Nav: "streams", Title: "Message " + seq, Static: !r.Query.Has("outcome"),
+		Crumbs: []view.Link{{Text: "Messages", Href: "streams"}, {Text: stream, Href: link("messages", "stream", stream, "seq", seq)}},
+		Parts:  []view.Part{part, *m.fates(ctx, one, stream)},
+	}
+	if len(one.Header) > 0 && r.Payloads {
+		page.Parts = append(page.Parts, headersPart(one.Header))
+	}
+	return page, nil
+}
+
+func headersPart(h nats.Header) view.Part {
+	part := view.Part{ID: "headers", Title: "Headers", List: &view.List{
+		Found: view.Bounded(len(h), false, "header"), Path: "message", Columns: []view.Column{{Title: "Name"}, {Title: "Value", Wide: true}},
+	}}
+	for i, key := range slices.Sorted(maps.Keys(h)) {
+		part.List.Rows = append(part.List.Rows, view.Row{
+			ID:    "h-" + strconv.Itoa(i),
+			Cells: []view.Value{view.Code(key), view.Code(strings.Join(h[key], "\n"))},
+		})
+	}
+	return part
+}
+
+// copyAction publishes a message again. Headers that the server acts on are left out.
+func (m *Messages) copyAction(stream string, one *jetstream.RawStreamMsg) view.Action {
+	return view.Action{
+		Name: "copy", Label: "Publish a copy", Target: fmt.Sprintf("%s/%d", stream, one.Sequence),
+		Confirm: "Publish a copy of this message. Whoever listens to the subject gets it as a new message. The original stays where it is.",
+		Fields:  []view.Field{{Name: "subject", Label: "Subject", Value: one.Subject, Required: true}},
+		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			subject := strings.TrimSpace(form.Get("subject"))
+			if err := requeue.Subject(subject, m.source.Inbox()); err != nil {
+				return view.Outcome{}, invalid("Give a subject without wildcards and blanks, such as orders.new.", "The copy was not published: %v.", err)
+			}
+			to, seq, err := m.source.Publish(ctx, &nats.Msg{Subject: subject, Header: requeue.Headers(one.Header, "Nats-"), Data: one.Data})
+			if err != nil {
+				return view.Outcome{}, &Problem{
+					Status: http.StatusBadGateway, Err: err, Text: "The copy was not stored",
+					Fix: "A stream must take the subject " + subject + ". The original is unchanged.",
+				}
+			}
+			return view.Outcome{Count: 1, Text: fmt.Sprintf("Published a copy to %s. Stream %s has it as message %d.", subject, to, seq)}, nil
+		},
+	}
+}
