@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/jetpull/jetpull/internal/bulk"
@@ -45,9 +44,9 @@ func (r *Runner) Restore(ctx context.Context, keep Keep) error {
 	}
 	r.mu.Lock()
 	for key, kept := range objects {
-		var c chosenObjects
-		if json.Unmarshal(kept.Data, &c) == nil {
-			r.chosen[strings.TrimPrefix(key, keyChosen)] = chosen{c.Names, c.Form}
+		c := &chosen{Tried: map[string]bool{}}
+		if json.Unmarshal(kept.Data, c) == nil {
+			r.chosen[strings.TrimPrefix(key, keyChosen)] = c
 		}
 	}
 	r.mu.Unlock()
@@ -67,24 +66,25 @@ func (r *Runner) Hold(hold bool) {
 	r.records.held = hold
 }
 
-// chosenObjects is [chosen] as it is kept.
-type chosenObjects struct {
-	Names []string
-	Form  url.Values
+// choose keeps the objects of an operation, so that it continues after a restart.
+func (r *Runner) choose(ctx context.Context, key string, c *chosen) error {
+	if err := r.keepChosen(ctx, key, c); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.chosen[key] = c
+	return nil
 }
 
-// choose keeps the objects of an operation, so that it continues after a restart.
-func (r *Runner) choose(ctx context.Context, key string, c chosen) error {
-	r.mu.Lock()
-	r.chosen[key] = c
-	r.mu.Unlock()
+func (r *Runner) keepChosen(ctx context.Context, key string, c *chosen) error {
 	r.records.mu.Lock()
 	keep := r.records.keep
 	r.records.mu.Unlock()
 	if keep == nil {
 		return nil
 	}
-	data, err := json.Marshal(chosenObjects{c.names, c.form})
+	data, err := json.Marshal(c)
 	if err == nil {
 		err = keep.Put(ctx, keyChosen+key, data)
 	}

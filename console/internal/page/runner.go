@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ const runnerGroup = "console"
 type Runner struct {
 	records *memory
 	kinds   map[string]bulk.Kind
+	log     *slog.Logger
 	bulk    *bulk.Runner
 
 	mu sync.Mutex
@@ -36,7 +38,7 @@ type Runner struct {
 	// waits is why an operation does not go on now.
 	waits map[string]string
 	// chosen are the objects of operations that run, by selection.
-	chosen map[string]chosen
+	chosen map[string]*chosen
 }
 
 // errNotTried is the error of an action that was not tried, because its system does not answer. The operation waits for the system.
@@ -51,8 +53,9 @@ type task struct {
 // NewRunner makes a runner that runs nothing before Start. Pages add their kinds of operations before.
 func NewRunner(log *slog.Logger) *Runner {
 	r := &Runner{
+		log:     log,
 		records: &memory{all: map[string]bulk.Operation{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{},
-		waits: map[string]string{}, chosen: map[string]chosen{},
+		waits: map[string]string{}, chosen: map[string]*chosen{},
 	}
 	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: "console-" + rand.Text(), Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds})
 	return r
@@ -62,7 +65,16 @@ func NewRunner(log *slog.Logger) *Runner {
 const lostAfter = 10 * time.Second
 
 // Run runs operations until ctx ends.
-func (r *Runner) Run(ctx context.Context) { r.bulk.Run(ctx) }
+func (r *Runner) Run(ctx context.Context) {
+	r.bulk.Run(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lostAfter)
+	defer cancel()
+	for key, c := range r.chosen { // nothing runs any more
+		if err := r.keepChosen(ctx, key, c); err != nil {
+			r.log.Warn("console: the progress of an operation is not kept", "error", err)
+		}
+	}
+}
 
 // selector selects at most limit objects of a selection from a position on, each with what is to be done to it, and the next position, 0
 // at the end.
@@ -89,12 +101,14 @@ func (r *Runner) add(kind string, size int, choose selector) {
 
 // chosen are the objects of an operation, by their names, and the form that its user has sent.
 type chosen struct {
-	names []string
-	form  url.Values
+	Names []string
+	Form  url.Values
+	// Tried are the names of the present page for which the action was tried. They are not tried again, also after a restart.
+	Tried map[string]bool
 }
 
-// namedPage is how many names are selected at once.
-const namedPage = 500
+// namedPage is how many names are selected at once. After a crash, an action may be repeated for as many.
+const namedPage = 100
 
 // addNamed adds a kind of operations on objects that are chosen by their names before anything is changed. The selection is a key of
 // r.chosen, and the position an index of the names plus one. Prepare makes the function for each of some names, which are selected together.
@@ -111,19 +125,28 @@ func (r *Runner) addNamed(kind string, prepare func(names []string, form url.Val
 		if !ok {
 			return nil, 0, fmt.Errorf("%w: the objects of this operation are not known any more", stored.ErrNotFound)
 		}
-		end := min(len(c.names), int(from)-1+limit)
-		names := c.names[min(int(from)-1, end):end]
-		do := prepare(names, c.form)
+		end := min(len(c.Names), int(from)-1+limit)
+		names := slices.Clone(c.Names[min(int(from)-1, end):end])
+		r.mu.Lock()
+		names = slices.DeleteFunc(names, func(name string) bool { return c.Tried[name] })
+		r.mu.Unlock()
+		do := prepare(names, c.Form)
 		for _, name := range names {
 			all = append(all, func(ctx context.Context) error {
 				err := do(ctx, name)
-				if err != nil && !errors.Is(err, errNotTried) {
+				if errors.Is(err, errNotTried) {
+					return err
+				}
+				r.mu.Lock()
+				c.Tried[name] = true
+				r.mu.Unlock()
+				if err != nil {
 					err = errors.New(short(name) + ": " + err.Error())
 				}
 				return err
 			})
 		}
-		if end < len(c.names) {
+		if end < len(c.Names) {
 			next = uint64(end) + 1
 		}
 		return all, next, nil
@@ -131,7 +154,7 @@ func (r *Runner) addNamed(kind string, prepare func(names []string, form url.Val
 }
 
 // beginNamed starts an operation of a kind that addNamed has added.
-func (r *Runner) beginNamed(ctx context.Context, kind, what string, c chosen, rate float64) (view.Outcome, error) {
+func (r *Runner) beginNamed(ctx context.Context, kind, what string, c *chosen, rate float64) (view.Outcome, error) {
 	key := rand.Text()
 	if err := r.choose(ctx, key, c); err != nil {
 		return view.Outcome{}, notBegun(err)
