@@ -108,3 +108,23 @@ func TestWidths(t *testing.T) {
 		}
 	}
 }
+
+// A chart has a scale from 0, times, and the value under the pointer, over an hour, six hours or a day.
+func TestCharts(t *testing.T) {
+	t.Parallel()
+	startBrowser(t)
+	fake := many(3)
+	fake.consumers[0].NumPending = 312
+	b := openTab(t, serve(t, console.Config{NATS: fake}), wide)
+	b.open("consumer?stream=STREAM_00&name=consumer-0000")
+	b.eventually("Pending (messages)", "400\n0", "now 312")
+	place := evaluate[[]float64](b, `(() => { const r = document.querySelector("svg[data-top]").getBoundingClientRect(); return [r.left + r.width / 2, r.top + 30]; })()`)
+	command(b, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: place[0], Y: place[1]})
+	require.Regexp(t, `^\d\d:\d\d.*: 312$`, evaluate[string](b, `document.querySelector("figure output").textContent`))
+	b.audit()
+	b.shoot("charts")
+	b.press("24 h")
+	b.until("the address of a day", func(string) bool { return strings.Contains(b.url(), "hours=24") })
+	b.eventually("now 312")
+	require.Equal(t, "24 h", evaluate[string](b, `document.querySelector(".spans [aria-current]").textContent`))
+}

@@ -18,6 +18,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/jetpull/jetpull/console/internal/chart"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
@@ -30,12 +31,9 @@ type Request struct {
 	Payloads bool
 }
 
-// spans are the spans of charts that can be chosen, in hours.
-var spans = []string{"1", "6", "24"}
-
 // span is the time that charts show.
 func (r Request) span() time.Duration {
-	for _, hours := range spans[1:] {
+	for _, hours := range view.Spans[1:] {
 		if r.Query.Get("hours") == hours {
 			n, _ := strconv.Atoi(hours)
 			return time.Duration(n) * time.Hour
@@ -45,12 +43,13 @@ func (r Request) span() time.Duration {
 }
 
 // values are the i-th values of an object for a chart of a page.
-func (r Request) values(h *sample.History, key string, i int) []float64 {
-	n := 360
-	if r.span() > time.Hour {
-		n = int(r.span() / (5 * time.Minute))
+func (r Request) values(h *sample.History, key string, i int) chart.Series {
+	n, span := 360, r.span()
+	if span > time.Hour {
+		n = int(span / (5 * time.Minute))
 	}
-	return h.Values(r.Now, r.span(), key, i, n)
+	// The end changes with the last point alone, and so does what is sent to an open page.
+	return chart.Series{Values: h.Values(r.Now, span, key, i, n), End: r.Now.Truncate(span / time.Duration(n)), Span: span}
 }
 
 // Func builds a page.

@@ -33,7 +33,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 		}
 		st := one.now
 		p50, p99 := one.answers()
-		values := func(i int) []float64 { return r.values(y.history, name, i) }
+		values := func(i int) chart.Series { return r.values(y.history, name, i) }
 		page.Parts = []view.Part{
 			{
 				ID: "receiver", Source: source(relayName, s), Problem: st.Sentence, ProblemTone: st.Level.Tone(), Actions: thenAsk(y.latest, y.actions(one)),
@@ -47,7 +47,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 					{Name: "Failed messages", Value: one.failures()},
 					{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))},
 				},
-				Charts: []chart.Chart{chart.Against("Window use", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", values(histBacklog))},
+				Charts: []chart.Chart{chart.Against("Window use", "POSTs", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", "messages", values(histBacklog))},
 			},
 			{ID: "configuration", Title: "Configuration", Lines: one.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
 		}

@@ -20,6 +20,10 @@
       const text = ago(now - Date.parse(time.dateTime));
       if (time.textContent !== text) time.textContent = text;
     }
+    for (const time of document.querySelectorAll("time.clock")) {
+      const text = new Date(time.dateTime).toLocaleTimeString("en-GB", {hour: "2-digit", minute: "2-digit"});
+      if (time.textContent !== text) time.textContent = text;
+    }
     const live = document.querySelector("#live");
     const state = document.querySelector("#state")?.dataset;
     if (state && document.title !== state.title) {
@@ -79,6 +83,25 @@
   document.addEventListener("visibilitychange", () => {
     heard = Date.now();
     tick();
+  });
+  // The value of a chart under the pointer. The line has the values: its coordinates are those of the picture.
+  document.addEventListener("pointermove", (event) => {
+    const svg = event.target.closest?.("svg[data-top]");
+    for (const shown of document.querySelectorAll("figure output")) {
+      if (shown.textContent && shown.closest("figure") !== svg?.closest("figure")) shown.textContent = "";
+    }
+    const path = svg?.querySelector(".line")?.getAttribute("d").match(/[\d.]+ [\d.]+/g);
+    if (!path) return;
+    const {width, height} = svg.viewBox.baseVal;
+    const box = svg.getBoundingClientRect();
+    const at = (event.clientX - box.left) / box.width * width;
+    const points = path.map((point) => point.split(" ").map(Number));
+    const [x, y] = points.reduce((near, point) => Math.abs(point[0] - at) < Math.abs(near[0] - at) ? point : near);
+    const {top, begin, end} = svg.dataset;
+    const value = (height - 1.5 - y) / (height - 3) * top;
+    const when = new Date(Number(begin) + x / width * (end - begin));
+    svg.closest("figure").querySelector("output").textContent =
+      when.toLocaleTimeString("en-GB", {hour: "2-digit", minute: "2-digit"}) + ": " + Math.max(0, value).toLocaleString("en", {maximumFractionDigits: top < 20 ? 1 : 0});
   });
   // On a narrow screen a filter shows its first two fields, unless another is in use.
   const filter = document.querySelector("#filter");
