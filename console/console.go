@@ -83,6 +83,12 @@ type Config struct {
 	// Access returns the role of a token. [Tokens] makes one. It is called with each request, so a session ends when its token is no
 	// longer valid. If it is nil, everybody who can reach the console is an Admin.
 	Access func(token string) Role
+	// Name returns the name of the owner of a token, which the log of actions has in place of the role. [Users] has one. If it is nil or returns
+	// nothing, the name is that of the role.
+	Name func(token string) string
+	// UserHeader is a header in which a reverse proxy names the user, such as X-Forwarded-User. It is believed only in requests from the
+	// trusted proxies of the listener of this module's commands. The role is that of the token.
+	UserHeader string
 	// ReaderPayloads lets users with the role ReadOnly see payloads and headers of messages. Nobody sees those of the streams and buckets of
 	// broker, relay and partition, which have tokens and signing secrets.
 	ReaderPayloads bool
@@ -117,7 +123,7 @@ func Handler(cfg Config) *Console {
 	if c.log == nil {
 		c.log = slog.Default()
 	}
-	c.sessions = newSessions(cfg.Access, c.log)
+	c.sessions = newSessions(cfg, c.log)
 	c.static, c.version = assets()
 	runner := page.NewRunner(c.log)
 	operations := []page.OperationSource{runner}
