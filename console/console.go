@@ -1,5 +1,5 @@
 // Package console is a web console for operators. It shows the state of consumers, a broker, a relay and a feed. Operators
-// find failed items, and retry, skip or delete one of them or all that match a filter:
+// find failed items, and requeue, skip or delete one of them or all that match a filter:
 //
 //	c := console.Handler(console.Config{NATS: console.JetStream(js), Loopback: true})
 //	defer c.Close()
@@ -111,6 +111,7 @@ type Console struct {
 	nav      []view.NavLink
 	sessions *sessions
 	actions  *actionLog
+	marks    *page.Marks
 	renders  renders
 	static   map[string]asset
 	version  string
@@ -119,7 +120,7 @@ type Console struct {
 
 // Handler returns a console. It samples its sources for the charts until Close.
 func Handler(cfg Config) *Console {
-	c := &Console{cfg: cfg, log: cfg.Log, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog()}
+	c := &Console{cfg: cfg, log: cfg.Log, sampler: sample.New(), pages: map[string]page.Func{}, actions: newActionLog(), marks: page.NewMarks()}
 	if c.log == nil {
 		c.log = slog.Default()
 	}
@@ -144,8 +145,8 @@ func Handler(cfg Config) *Console {
 		consumers := page.NewConsumers(c.sampler, cfg.NATS, runner)
 		summaries = append(summaries, consumers)
 		c.add("Consumers", "consumers", consumers.Pages())
-		c.add("Partitions", "sets", page.NewPartitions(cfg.NATS, consumers).Pages())
-		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner, consumers)
+		c.add("Partition sets", "sets", page.NewPartitions(cfg.NATS, consumers).Pages())
+		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner, consumers, c.marks)
 		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS, consumers, letters).Pages())
 		summaries = append(summaries, letters)
 		c.add("Dead letters", "deadletters", letters.Pages())

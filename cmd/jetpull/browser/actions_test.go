@@ -49,8 +49,8 @@ var steps = []step{
 	{page: "brokerconsumer?channel=orders&consumer=orders", label: "Pause", done: "Paused.", call: "POST /channel/orders/consumer/orders/pause"},
 	{page: "brokerconsumer?channel=orders&consumer=orders2", label: "Resume", done: "Resumed.", call: "POST /channel/orders/consumer/orders2/resume"},
 	{
-		page: "brokerconsumer?channel=orders&consumer=orders", label: "Replay delivered jobs", asks: true, fields: [][2]string{{"rate", "7"}},
-		done: "Began to replay 9 jobs.", call: `POST /channel/orders/consumer/orders/replay  {"Rate":7,"Status":"DELIVERED"}`,
+		page: "brokerconsumer?channel=orders&consumer=orders", label: "Requeue delivered jobs", asks: true, fields: [][2]string{{"rate", "7"}},
+		done: "Began to requeue 9 jobs.", call: `POST /channel/orders/consumer/orders/replay  {"Rate":7,"Status":"DELIVERED"}`,
 	},
 	{
 		page: "brokerconsumer?channel=orders&consumer=orders", label: "Delete queued jobs", asks: true, fields: [][2]string{{"rate", "7"}},
@@ -65,7 +65,7 @@ var steps = []step{
 		done: "Began to purge 9 dead jobs of the broker.", call: `POST /dead-jobs/purge  {"Consumer":"orders/orders","Message":"m1"}`,
 	},
 	{
-		page: "brokermessage?channel=orders&id=orders", label: "Queue again", done: "Queued again for orders (dead).",
+		page: "brokermessage?channel=orders&id=orders", label: "Requeue", done: "Requeued for orders (dead).",
 		call: `POST /channel/c/consumer/orders/replay  {"Message":"orders","Status":"DEAD"}`,
 	},
 	{
@@ -94,7 +94,7 @@ var steps = []step{
 	},
 	{
 		page: "failed?receiver=orders", label: "Requeue all that match", asks: true,
-		done: "Began to redrive 3 failed messages of the relay. Began to requeue 9 dead jobs of the broker.",
+		done: "Began to requeue 3 failed messages of the relay. Began to requeue 9 dead jobs of the broker.",
 		call: `POST /v1/failed:redrive  {"filter":{"receiver":"orders"}`,
 	},
 	{
@@ -118,7 +118,7 @@ var steps = []step{
 		call: "DELETE /dead-jobs/operations/requeue-1",
 	},
 	{
-		page: "relaymessage?source=orders&id=orders", label: "Redrive", done: "Began to redrive",
+		page: "relaymessage?source=orders&id=orders", label: "Requeue", done: "Began to requeue",
 		call: `POST /v1/failed:redrive  {"filter":{"message":"orders","source":"orders"}`,
 	},
 	{
@@ -132,7 +132,7 @@ var steps = []step{
 	{page: "operation?system=relay&id=redrive-1", label: "Cancel the operation", asks: true, done: "Cancelled.", call: "DELETE /v1/operations/redrive-1"},
 
 	{
-		page: "feed", label: "Retry the failed items of all that match", asks: true, done: "Began to retry the failed items of partitions: 1 object.",
+		page: "feed", label: "Requeue the failed items of all that match", asks: true, done: "Began to requeue the failed items of partitions: 1 object.",
 		call: "feed retry orders",
 	},
 	{
@@ -143,13 +143,13 @@ var steps = []step{
 		page: "feed", label: "Advance all that match", asks: true, fields: [][2]string{{"gate", "3"}}, done: "Began to advance partitions: 2 objects.",
 		call: "feed advance orders 3",
 	},
-	{page: "partition?id=orders", label: "Retry all failed", asks: true, done: "1 item is available again.", call: "feed retry orders"},
+	{page: "partition?id=orders", label: "Requeue all failed", asks: true, done: "1 item is available again.", call: "feed retry orders"},
 	{page: "partition?id=orders", label: "Skip all failed", asks: true, done: "1 item is counted as complete.", call: "feed skip orders"},
 	{page: "partition?id=orders", label: "Reopen", done: "Reopened.", call: "feed reopen orders"},
 	{page: "partition?id=orders2", label: "Seal", asks: true, done: "Sealed.", call: "feed seal orders2"},
 	{page: "partition?id=orders2", label: "Advance", asks: true, done: "Advanced to gate 1.", call: "feed advance orders2 1"},
 	{page: "partition?id=orders2", label: "Close", asks: true, done: "Closed.", call: "feed close orders2"},
-	{page: "item?partition=orders&id=orders", label: "Retry", done: "The item is available again.", call: "feed retry orders orders"},
+	{page: "item?partition=orders&id=orders", label: "Requeue", done: "The item is available again.", call: "feed retry orders orders"},
 	{page: "item?partition=orders&id=orders", label: "Skip", asks: true, done: "The item counts as complete.", call: "feed skip orders orders"},
 	{
 		page: "item?partition=orders&id=orders2", label: "Cancel the attempt", asks: true, done: "The watcher ends the attempt within 1 s.",
@@ -265,7 +265,7 @@ func pages(name string) []string {
 	}
 	replay := "/channel/" + url.PathEscape(name) + "/consumer/" + url.PathEscape(name) + "/replay/1"
 	return []string{
-		"overview", "sets", one("set", "name", name), "consumers", one("consumer", "stream", name, "name", name), "streams",
+		"overview", "sets", one("set", "name", name), "consumers", one("consumer", "stream", name, "name", name), "streams", one("stream", "name", name), one("streams", "all", "1"),
 		one("messages", "stream", name, "seq", "1"), one("message", "stream", name, "seq", "1"),
 		one("message", "stream", name, "seq", "1", "as", "hex"), one("deadletters", "stream", name), one("deadletter", "stream", name, "seq", "1"),
 		one("deadletters", "stream", name, "until", "2099-01-01T00:00", "do", "purge-all"), one("consumers", "q", name, "do", "delete-all"), "broker",

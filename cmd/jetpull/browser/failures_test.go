@@ -255,7 +255,7 @@ func TestFailures(t *testing.T) {
 	b.press("8")
 	b.eventually("8 failures", "orders/crm")
 	b.open("failed")
-	b.eventually("24 failures", "PERMANENT", "REFUSED", "The consumer answered with status 400.", "NO_ANSWER", "The consumer did not answer.")
+	b.eventually("24 failures", "permanent error", "refused", "The consumer answered with status 400.", "no answer", "The consumer did not answer.")
 	b.audit()
 	b.shoot("failures")
 	b.open("failed?receiver=billing")
@@ -266,7 +266,7 @@ func TestFailures(t *testing.T) {
 	b.shoot("failures-requeue")
 	f.repaired.Store(true)
 	b.press("Requeue all that match")
-	b.eventually("Done. Began to redrive 8 failed messages of the relay. Began to requeue 8 dead jobs of the broker.",
+	b.eventually("Done. Began to requeue 8 failed messages of the relay. Began to requeue 8 dead jobs of the broker.",
 		"failed messages, receiver billing", "dead jobs, consumer billing")
 	b.audit()
 	b.open("failed?receiver=billing")

@@ -148,6 +148,10 @@ func (f *fakeNATS) Count(context.Context, *jetstream.StreamInfo, uint64, string)
 	return uint64(len(f.messages)), f.failure()
 }
 
+func (f *fakeNATS) Subjects(context.Context, string) (map[string]uint64, error) {
+	return map[string]uint64{f.streams[0].Config.Name: uint64(len(f.messages))}, f.failure()
+}
+
 // PartitionSets are a set for each stream, one partition of which has a member.
 func (f *fakeNATS) PartitionSets(_ context.Context, name string) ([]console.PartitionSet, error) {
 	f.mu.Lock()

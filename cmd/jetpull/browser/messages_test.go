@@ -41,6 +41,13 @@ func TestMessages(t *testing.T) {
 			b.audit()
 			b.shoot("streams")
 		}
+		b.press("stream")
+		b.eventually("1 consumer", "worker", "orders.new\t60", "max_msgs_per_subject", "As JSON", `"num_replicas": 1`, "1, ", "63, ")
+		if direct {
+			b.audit()
+			b.shoot("stream")
+		}
+		b.open("streams")
 		b.press("ORDERS")
 		b.eventually("sequences 1 to 63", "orders.paid", "<script>alert(1)</script>", "600.0 KiB")
 		if direct {

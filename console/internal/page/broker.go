@@ -318,12 +318,10 @@ func (b *Broker) Operations(ctx context.Context) ([]Operation, error) {
 		return nil, err
 	}
 	for _, r := range answer.Result {
-		kind := "replay"
+		kind := "requeue"
 		switch {
 		case r.Kind == "purge-queued":
 			kind, r.Status = "purge", "QUEUED"
-		case r.Status == "DEAD":
-			kind = "requeue"
 		}
 		what := strings.TrimSpace(strings.ToLower(r.Status)+" jobs of ") + " " + r.ChannelID + "/" + r.ConsumerID
 		if r.Message != "" {

@@ -102,13 +102,13 @@ func rated(form url.Values, body map[string]any) (map[string]any, error) {
 // replay queues delivered jobs again. The list of dead jobs has an action for these.
 func (b *Broker) replay(j jobs) view.Action {
 	return b.begins(view.Action{
-		Name: "replay", Label: "Replay delivered jobs", Target: j.Channel + "/" + j.Consumer,
+		Name: "replay", Label: "Requeue delivered jobs", Target: j.Channel + "/" + j.Consumer,
 		Confirm: fmt.Sprintf("Queue the jobs again that consumer %s has received already. It gets their messages a second time.", j.Consumer),
 		Fields: []view.Field{
 			{Name: "since", Label: "Received since (UTC; empty: ever)", Type: "datetime-local"},
 			{Name: "rate", Label: "At most in a second (empty: 100)", Type: "number"},
 		},
-	}, "replay", j.path()+"/replay", func(form url.Values) (map[string]any, error) {
+	}, "requeue", j.path()+"/replay", func(form url.Values) (map[string]any, error) {
 		body := map[string]any{"Status": "DELIVERED"}
 		if since := form.Get("since"); since != "" {
 			at, err := parseTime(since)

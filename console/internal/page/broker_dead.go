@@ -115,7 +115,7 @@ func (b *Broker) failures(ctx context.Context, filter map[string]string, cursor 
 		found = append(found, failure{system: brokerName, id: j.ID, at: j.DeadSince, cursor: j.DeadSince.Format(time.RFC3339Nano), cells: []view.Value{
 			view.Linked(j.ChannelID+"/"+j.ConsumerID, link("brokerconsumer", "channel", j.ChannelID, "consumer", j.ConsumerID)), view.Text(j.ProducedBy),
 			view.Linked(j.MessageID, link("brokermessage", "channel", j.ChannelID, "id", j.MessageID)),
-			view.None("The broker has no stages"), view.Text(j.Reason), attempts, view.Sentence(text),
+			view.None("The broker has no stages"), plain(j.Reason), attempts, view.Sentence(text),
 		}})
 	}
 	return found, answer.Next, err

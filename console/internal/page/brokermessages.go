@@ -368,7 +368,7 @@ func (b *Broker) again(channel, id string, settled []view.Option) []view.Action 
 		return nil
 	}
 	return []view.Action{{
-		Name: "again", Label: "Queue again", Target: channel + "/" + id, Fields: []view.Field{{Name: "job", Label: "Job of consumer", Options: settled}},
+		Name: "again", Label: "Requeue", Target: channel + "/" + id, Fields: []view.Field{{Name: "job", Label: "Job of consumer", Options: settled}},
 		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
 			chosen := form.Get("job")
 			i := slices.IndexFunc(settled, func(o view.Option) bool { return o.Value == chosen })
@@ -382,7 +382,7 @@ func (b *Broker) again(channel, id string, settled []view.Option) []view.Action 
 			if err := b.call.Call(ctx, http.MethodPost, consumer+"/replay", map[string]any{"Status": status, "Message": id}, nil); err != nil {
 				return view.Outcome{}, systemRefused(brokerName, err)
 			}
-			return view.Outcome{Count: 1, Text: "Queued again for " + settled[i].Text + "."}, nil
+			return view.Outcome{Count: 1, Text: "Requeued for " + settled[i].Text + "."}, nil
 		},
 	}}
 }

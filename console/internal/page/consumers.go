@@ -38,10 +38,12 @@ type ConsumerSource interface {
 
 // Consumers are the pages of the consumers.
 type Consumers struct {
-	source  ConsumerSource
-	latest  *sample.Latest[[]*consumer]
-	all     *objects[*consumer]
-	history *sample.History
+	source ConsumerSource
+	latest *sample.Latest[[]*consumer]
+	// internal are the streams whose consumers are hidden; nil: none.
+	internal func() map[string]bool
+	all      *objects[*consumer]
+	history  *sample.History
 	// before is what the last sample found, by key. Only the sampler's goroutine uses it.
 	before map[string]*consumer
 	// ages are when the first messages after the acknowledgement floor and after the last delivery of each consumer were stored.
@@ -110,7 +112,7 @@ func NewConsumers(s *sample.Sampler, source ConsumerSource, runner *Runner) *Con
 	c.latest = sample.Add(s, c.ask)
 	c.all = sampled(objects[*consumer]{
 		runner: runner, noun: "consumer", name: func(one *consumer) string { return one.key }, actions: c.actions, offers: consumerOffers,
-	}, "NATS", c.latest, func(all []*consumer) []*consumer { return all }, fitsConsumer)
+	}, "NATS", c.latest, func(all []*consumer) []*consumer { return all }, func(q url.Values, one *consumer) bool { return c.fits()(q, one) })
 	return c
 }
 
@@ -168,8 +170,9 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := c.latest.Fresh(ctx)
 	q := r.Query
 	var rows []*consumer
+	fits := c.fits()
 	for _, one := range s.Value {
-		if fitsConsumer(q, one) {
+		if fits(q, one) {
 			rows = append(rows, one)
 		}
 	}
@@ -205,7 +208,7 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "q", Label: "Name", Value: q.Get("q"), Type: "search", Placeholder: "stream or consumer"},
 			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: "trouble", Text: "needs attention"},
 				view.Option{Value: "paused", Text: "paused"}, view.Option{Value: "pending", Text: "has pending messages"},
-				view.Option{Value: "idle", Text: "idle"}),
+				view.Option{Value: "idle", Text: "idle"}), internalField(q),
 			{Name: "stream", Value: q.Get("stream"), Hidden: true},
 			{Name: "sort", Value: q.Get("sort"), Hidden: true},
 			{Name: "desc", Value: q.Get("desc"), Hidden: true},
@@ -216,8 +219,18 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-func fitsConsumer(q url.Values, c *consumer) bool {
-	return contains(q.Get("q"), c.Stream, c.Name, c.key) && (q.Get("stream") == "" || q.Get("stream") == c.Stream) && fitsState(q.Get("state"), c)
+// fits returns a function that reports whether the list with a query has a consumer. Consumers of internal streams are hidden, unless an operator has
+// to look at them.
+func (c *Consumers) fits() func(q url.Values, one *consumer) bool {
+	hidden := map[string]bool{}
+	if c.internal != nil {
+		hidden = c.internal()
+	}
+	return func(q url.Values, one *consumer) bool {
+		stream := q.Get("stream")
+		return contains(q.Get("q"), one.Stream, one.Name, one.key) && (stream == "" || stream == one.Stream) && fitsState(q.Get("state"), one) &&
+			(!hidden[one.Stream] || one.state.Trouble() || stream != "" || q.Get("all") != "")
+	}
 }
 
 func fitsState(want string, c *consumer) bool {

@@ -156,12 +156,22 @@ func (d *DeadLetters) add(ctx context.Context, look search, from uint64, letters
 }
 
 // letters are the numbers of dead letters of some streams.
-func letters(streams []letterStream) (l state.Letters) {
+func (d *DeadLetters) letters(streams []letterStream) (l state.Letters) {
 	for _, s := range streams {
-		l.Unseen += len(s.letters)
-		l.More = l.More || s.next > 0 || s.err != nil
+		mark := d.mark(s.StreamInfo)
+		unseen := sort.Search(len(s.letters), func(i int) bool { return s.letters[i].seq <= mark.Sequence })
+		l.Unseen, l.Seen = l.Unseen+unseen, l.Seen+len(s.letters)-unseen
+		l.More = l.More || s.next > mark.Sequence || s.err != nil
 	}
 	return l
+}
+
+// mark is that of a stream. A stream that was created again has none.
+func (d *DeadLetters) mark(info *jetstream.StreamInfo) look {
+	if one := d.marks.of("dead letters of " + info.Config.Name); one.Created.Equal(info.Created) {
+		return one
+	}
+	return look{}
 }
 
 // lettersValue is the number of dead letters that nobody has looked at.

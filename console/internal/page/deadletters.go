@@ -29,6 +29,7 @@ type DeadLetters struct {
 	runner *Runner
 	// consumers are those that get a message again.
 	consumers *Consumers
+	marks     *Marks
 	// known are all streams, by name. Only the sampler's goroutine uses it.
 	known map[string]letterStream
 
@@ -37,8 +38,10 @@ type DeadLetters struct {
 }
 
 // NewDeadLetters makes the pages. The sampler looks for streams with dead letters, and the runner runs operations on many of them.
-func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *Runner, consumers *Consumers) *DeadLetters {
-	d := &DeadLetters{source: source, runner: runner, consumers: consumers, searched: map[string]letterPage{}}
+func NewDeadLetters(s *sample.Sampler, source MessageSource, runner *Runner, consumers *Consumers,
+	marks *Marks,
+) *DeadLetters {
+	d := &DeadLetters{source: source, runner: runner, consumers: consumers, marks: marks, searched: map[string]letterPage{}}
 	d.addKinds()
 	d.latest = sample.Add(s, d.ask)
 	return d
@@ -168,7 +171,7 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 		f.Stream = s.Value[0].Config.Name
 	}
 	if f.Stream == "" {
-		st := letters(s.Value).Of()
+		st := d.letters(s.Value).Of()
 		part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 		part.List = &view.List{Found: view.Bounded(0, false, "dead letter"), Empty: lettersEmpty}
 		page.Parts = []view.Part{part}
@@ -196,19 +199,24 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	total := "in stream " + f.Stream
 	if i >= 0 {
 		one := s.Value[i : i+1]
-		st := letters(one).Of()
+		st := d.letters(one).Of()
 		part.Problem, part.ProblemTone = cmp.Or(part.Problem, st.Sentence), cmp.Or(part.ProblemTone, st.Level.Tone())
 		total = view.Bounded(len(one[0].letters), one[0].next > 0, "dead letter") + " " + total
 	}
-	part.List = d.letters(q, &f, total, found, next)
+	part.List = d.rows(q, &f, total, found, next)
 	if from < info.State.LastSeq {
 		part.List.Previous = with(q, "before", "")
+	}
+	if one := d.mark(info); one.By != "" {
+		part.Lines = append(part.Lines, one.words())
 	}
 	if len(found) > 0 {
 		part.Actions = d.allActions(info, f)
 		if f == (letterFilter{Stream: f.Stream}) {
-			part.Actions, part.Lines = part.Actions[:1], []string{"To purge many, set a filter first."}
+			part.Actions, part.Lines = part.Actions[:1], append(part.Lines, "To purge many, set a filter first.")
 		}
+		shown := look{Object: "dead letters of " + f.Stream, Sequence: info.State.LastSeq, Created: info.Created}
+		part.Actions = append(part.Actions, d.marks.action(shown, r.Now))
 	}
 	page.Filter = &view.Filter{Path: "deadletters", Fields: []view.Field{
 		{Name: "stream", Label: "Stored in", Value: f.Stream, Options: options},
@@ -222,7 +230,7 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-func (d *DeadLetters) letters(q url.Values, f *letterFilter, total string, found []*jetstream.RawStreamMsg, next uint64) *view.List {
+func (d *DeadLetters) rows(q url.Values, f *letterFilter, total string, found []*jetstream.RawStreamMsg, next uint64) *view.List {
 	list := &view.List{
 		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s", view.Bounded(len(found), false, "dead letter"), total),
 		Empty: "No dead letter matches this filter.",

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/url"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,11 +25,11 @@ func watchLetters(t *testing.T, source *storedStream, test func(d *DeadLetters, 
 		s := sample.New()
 		defer s.Close()
 		defer s.Watch()()
-		d := NewDeadLetters(s, source, NewRunner(slog.New(slog.DiscardHandler)), nil)
+		d := NewDeadLetters(s, source, NewRunner(slog.New(slog.DiscardHandler)), nil, NewMarks())
 		test(d, func() state.State {
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
-			return letters(d.latest.Get().Value).Of()
+			return d.letters(d.latest.Get().Value).Of()
 		})
 	})
 }
@@ -88,9 +90,9 @@ func TestDeadLettersThatAreNotKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sample.New()
 		defer s.Close()
-		d := NewDeadLetters(s, broken, NewRunner(slog.New(slog.DiscardHandler)), nil)
+		d := NewDeadLetters(s, broken, NewRunner(slog.New(slog.DiscardHandler)), nil, NewMarks())
 		synctest.Wait()
-		require.Equal(t, state.Unknown, letters(d.latest.Get().Value).Of().Level)
+		require.Equal(t, state.Unknown, d.letters(d.latest.Get().Value).Of().Level)
 	})
 }
 
@@ -105,4 +107,49 @@ func (b *brokenStream) Messages(ctx context.Context, info *jetstream.StreamInfo,
 		return nil, errors.New("no answer")
 	}
 	return b.storedStream.Messages(ctx, info, from, subject, n)
+}
+
+// Somebody who has looked at the failures is named, and later failures are red again. The marks outlive the process.
+func TestLookedAt(t *testing.T) {
+	source := newStream("DLQ", "dlq")
+	source.letter(3, "card refused")
+	kept := map[string][]byte{}
+	put := func(_ context.Context, key string, data []byte) error {
+		kept[key] = data
+		return nil
+	}
+	watchLetters(t, source, func(d *DeadLetters, next func() state.State) {
+		require.NoError(t, d.marks.Restore(nil, put))
+		require.Equal(t, state.Red, next().Level)
+		open := func() *view.Page {
+			page, err := d.list(t.Context(), Request{Query: url.Values{}, Now: time.Now()})
+			require.NoError(t, err)
+			return page
+		}
+		action := open().Action("seen")
+		source.letter(1, "the user has not seen this one")
+		outcome, err := action.Do(WithUser(t.Context(), "admin"), url.Values{"by": {"ada"}})
+		require.NoError(t, err)
+		require.Equal(t, "Marked as looked at by ada. Failures that come later are not.", outcome.Text)
+		require.Equal(t, "1 dead letter that nobody has looked at.", next().Sentence)
+		_, err = open().Action("seen").Do(WithUser(t.Context(), "admin"), url.Values{})
+		require.NoError(t, err)
+		require.Equal(t, "Somebody has looked at all of 4 dead letters.", next().Sentence)
+		require.Contains(t, open().Parts[0].Lines[0], "admin has looked at all failures that were here at")
+
+		again := NewMarks()
+		require.NoError(t, again.Restore(slices.Collect(maps.Values(kept)), put))
+		d.marks = again
+		require.Equal(t, state.Idle, next().Level)
+		source.letter(1, "new")
+		require.Equal(t, state.Red, next().Level)
+		source.info.Created = time.Unix(1, 0)
+		require.Equal(t, "5 dead letters that nobody has looked at.", next().Sentence, "another stream of the same name has no mark")
+
+		broken := errors.New("no answer")
+		require.NoError(t, d.marks.Restore(nil, func(context.Context, string, []byte) error { return broken }))
+		_, err = open().Action("seen").Do(t.Context(), url.Values{})
+		require.ErrorIs(t, err, broken)
+		require.Equal(t, state.Red, next().Level, "a mark that is not stored does not count")
+	})
 }

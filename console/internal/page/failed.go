@@ -171,7 +171,7 @@ func (y *Relay) failures(ctx context.Context, filter map[string]string, cursor s
 		found = append(found, failure{system: relayName, id: f.ID, at: f.Time, cursor: f.ID, cells: []view.Value{
 			view.Linked(f.Receiver, link("receiver", "name", f.Receiver)), view.Text(f.SourceID),
 			view.Linked(f.MessageID, link("relaymessage", "source", f.SourceID, "id", f.MessageID)),
-			view.Text(f.Stage), view.Text(f.Reason), view.Int(f.Attempts), view.Sentence(f.Error),
+			plain(f.Stage), plain(f.Reason), view.Int(f.Attempts), view.Sentence(f.Error),
 		}})
 	}
 	return found, answer.Cursor, err
@@ -212,12 +212,12 @@ func (y *Relay) failedActions(filter map[string]string) []view.Action {
 				if err != nil {
 					return view.Outcome{}, systemRefused(relayName, err)
 				}
-				return view.Outcome{Count: o.Matched, Text: fmt.Sprintf("Began to %s %s.", verb, view.Count(uint64(o.Matched), "message"))}, nil
+				return view.Outcome{Count: o.Matched, Text: fmt.Sprintf("Began to %s %s.", strings.ToLower(label), view.Count(uint64(o.Matched), "message"))}, nil
 			},
 		}
 	}
 	return []view.Action{
-		one("redrive", "Redrive", ""),
+		one("redrive", "Requeue", ""),
 		one("skip", "Skip", "Take "+words+" off the list of failed messages. They stay FAILED, and are not tried again."),
 		one("purge", "Purge", "Take "+words+" off the list of failed messages, and delete their payloads. This cannot be undone."),
 	}
@@ -261,7 +261,7 @@ func (y *Relay) Operations(ctx context.Context) ([]Operation, error) {
 	all := make([]Operation, len(answer.Items))
 	for i, o := range answer.Items {
 		all[i] = Operation{
-			System: relayName, ID: o.ID, Kind: o.Verb, By: o.By, What: failedWords(o.Filter), State: o.State,
+			System: relayName, ID: o.ID, Kind: plain(o.Verb).Text, By: o.By, What: failedWords(o.Filter), State: o.State,
 			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Failed: o.Failed, Began: o.Began, Changed: o.Changed,
 		}
 	}
@@ -271,4 +271,23 @@ func (y *Relay) Operations(ctx context.Context) ([]Operation, error) {
 // CancelOperation implements [OperationSource].
 func (y *Relay) CancelOperation(ctx context.Context, id string) error {
 	return y.call.Call(ctx, http.MethodDelete, "/v1/operations/"+url.PathEscape(id), nil, nil)
+}
+
+// codes are the words for what the systems write as codes.
+var codes = map[string]string{
+	"redrive": "requeue", "replay": "requeue", "PERMANENT": "permanent error", "EXHAUSTED": "all attempts failed", "NOT_TOLD": "sender not informed",
+	"UNKNOWN_OUTCOME": "outcome not known", "RECEIVER_DELETED": "receiver was deleted",
+}
+
+// plain is a code of a system in words, with the code as its title.
+func plain(code string) view.Value {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+	text := codes[code]
+	if text == "" && strings.Trim(code, letters) == "" {
+		text = strings.ToLower(strings.ReplaceAll(code, "_", " "))
+	}
+	if text == "" {
+		return view.Text(code)
+	}
+	return view.Value{Text: text, Title: code}
 }

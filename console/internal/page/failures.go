@@ -205,7 +205,7 @@ func (f *Failures) others(ctx context.Context) (facts []view.Fact) {
 	if f.letters != nil {
 		fact := view.Fact{Name: "Dead letters", Value: notKnown("NATS")}
 		if s := f.letters.latest.Fresh(ctx); s.Err == nil && !s.At.IsZero() {
-			fact.Value = leads(lettersValue(letters(s.Value)), "deadletters")
+			fact.Value = leads(lettersValue(f.letters.letters(s.Value)), "deadletters")
 		}
 		facts = append(facts, fact)
 	}
@@ -300,7 +300,7 @@ func begin(ctx context.Context, verb string, systems []*failedSystem, form url.V
 		if n < 0 {
 			what = s.noun + "s"
 		}
-		begun = append(begun, "Began to "+s.verbs[verb]+" "+what+" of the "+s.name+".")
+		begun = append(begun, "Began to "+verb+" "+what+" of the "+s.name+".")
 		if out.Count += max(0, n); len(systems) == 1 {
 			out.Then = operationLink(s.name, id)
 		}
@@ -321,7 +321,7 @@ func (f *Failures) form(q url.Values) *view.Filter {
 	for _, s := range systems {
 		names = append(names, view.Option{Value: s.name, Text: s.name})
 		for _, reason := range s.reasons {
-			reasons = append(reasons, view.Option{Value: reason, Text: reason + " (" + s.name + ")"})
+			reasons = append(reasons, view.Option{Value: reason, Text: plain(reason).Text + " (" + s.name + ")"})
 		}
 	}
 	fields := []view.Field{

@@ -101,7 +101,7 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	if err == nil {
 		found, err = f.page(ctx, q)
 	}
-	part := view.Part{ID: "partitions", Title: "Partitions", Source: view.Source{Name: feedName, Asked: r.Now}}
+	part := view.Part{ID: "partitions", Title: "Partitions of the feed", Source: view.Source{Name: feedName, Asked: r.Now}}
 	if err != nil {
 		part.Source = view.Source{Name: feedName}.Away(err)
 	}
@@ -238,7 +238,7 @@ func (f *Feed) allPartitions() *objects[feed.Partition] {
 			return f.actions(p, failed)
 		},
 		offers: []offer{
-			{name: "retry", label: "Retry the failed items of", confirm: "No attempts are counted."},
+			{name: "retry", label: "Requeue the failed items of", confirm: "No attempts are counted."},
 			{
 				name: "skip", label: "Skip the failed items of", danger: true,
 				confirm: "They count as complete without their work being done, so that the gates open. This cannot be undone.",

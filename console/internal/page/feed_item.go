@@ -47,7 +47,7 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 			}
 		}
 		part.Actions = []view.Action{
-			one("retry", "Retry", "", "The item is available again.", false, f.source.RetryFailed),
+			one("retry", "Requeue", "", "The item is available again.", false, f.source.RetryFailed),
 			one("skip", "Skip", "Count the item as complete without its work being done. This cannot be undone.", "The item counts as complete.", true,
 				f.source.SkipFailed),
 		}
@@ -95,5 +95,5 @@ func earlierPart(attempts []feed.Attempt) view.Part {
 			view.Ago(a.At, "not stated"), {Text: strconv.Itoa(a.Gate)}, view.Int(a.Attempt), view.Sentence(a.Error),
 		}})
 	}
-	return view.Part{ID: "earlier", Title: "Before a retry or at an earlier step", List: list}
+	return view.Part{ID: "earlier", Title: "Before a requeue or at an earlier step", List: list}
 }

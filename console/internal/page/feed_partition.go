@@ -192,7 +192,7 @@ func (f *Feed) actions(p feed.Partition, failed int) []view.Action {
 	if failed > 0 {
 		all = append(all,
 			view.Action{
-				Name: "retry", Label: "Retry all failed", Target: p.ID, Confirm: fmt.Sprintf("Try %s of partition %s again, with no attempts counted.",
+				Name: "retry", Label: "Requeue all failed", Target: p.ID, Confirm: fmt.Sprintf("Requeue %s of partition %s, with no attempts counted.",
 					view.Count(uint64(failed), "failed item"), p.ID),
 				Do: act(func(ctx context.Context, _ url.Values) (int, string, error) {
 					n, err := f.source.RetryFailed(ctx, p.ID)

@@ -33,6 +33,8 @@ type MessageSource interface {
 	Count(ctx context.Context, stream *jetstream.StreamInfo, from uint64, subject string) (uint64, error)
 	// Publish stores a message in the stream that takes its subject.
 	Publish(ctx context.Context, m *nats.Msg) (stream string, seq uint64, err error)
+	// Subjects are the numbers of messages of each subject.
+	Subjects(ctx context.Context, stream string) (map[string]uint64, error)
 	// Inbox is the prefix of the connection's inboxes.
 	Inbox() string
 	// DeleteMessage deletes a message. One that is gone is no error.
@@ -45,16 +47,21 @@ type Messages struct {
 	latest    *sample.Latest[[]*jetstream.StreamInfo]
 	consumers *Consumers
 	letters   *DeadLetters
+	history   *sample.History
+	stored    map[string]meter // only the sampler's goroutine uses it
 }
 
 // NewMessages makes the pages, and has the sampler ask their source. The page of a message states what its consumers have done with it.
 func NewMessages(s *sample.Sampler, source MessageSource, consumers *Consumers, letters *DeadLetters) *Messages {
-	return &Messages{source: source, latest: sample.Add(s, source.Streams), consumers: consumers, letters: letters}
+	m := &Messages{source: source, consumers: consumers, letters: letters, history: s.History("streams", streamWidth)}
+	m.latest = sample.Add(s, m.ask)
+	consumers.internal = m.internalStreams
+	return m
 }
 
 // Pages are the functions of the pages by their paths.
 func (m *Messages) Pages() map[string]Func {
-	return map[string]Func{"streams": m.streams, "messages": m.messages, "message": m.message}
+	return map[string]Func{"streams": m.streams, "stream": m.stream, "messages": m.messages, "message": m.message}
 }
 
 var streamOrders = map[string]func(a, b *jetstream.StreamInfo) int{
@@ -69,8 +76,13 @@ func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 	s := m.latest.Fresh(ctx)
 	q := r.Query
 	var rows []*jetstream.StreamInfo
+	hidden := 0
 	for _, info := range s.Value {
-		if contains(q.Get("q"), append(info.Config.Subjects, info.Config.Name)...) {
+		switch {
+		case !contains(q.Get("q"), append(info.Config.Subjects, info.Config.Name)...):
+		case internal(info) && q.Get("all") == "":
+			hidden++
+		default:
 			rows = append(rows, info)
 		}
 	}
@@ -81,6 +93,7 @@ func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 		Empty: "This list shows the streams of the account. Create one with `nats stream add`.",
 		Columns: []view.Column{
 			{Title: "Stream", Sort: "name"},
+			{Title: "Kind", Help: "It leads to the configuration and the state of the stream"},
 			{Title: "Subjects", Wide: true},
 			{Title: "Messages", Number: true, Sort: "messages"},
 			{Title: "Size", Number: true, Sort: "bytes"},
@@ -89,16 +102,20 @@ func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 			{Title: "Newest message", Number: true, Sort: "last"},
 		},
 	}
+	if hidden > 0 {
+		list.Found += fmt.Sprintf(", and %d internal", hidden)
+	}
 	if len(rows) == 0 && len(s.Value) > 0 {
 		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(len(s.Value)), "stream"))
 	}
 	for _, info := range shown {
+		kind, name := streamKind(info)
 		consumers := view.Int(info.State.Consumers)
 		if info.State.Consumers > 0 {
 			consumers.Href = link("consumers", "stream", info.Config.Name)
 		}
 		list.Rows = append(list.Rows, view.Row{ID: "s-" + info.Config.Name, Cells: []view.Value{
-			view.Linked(info.Config.Name, link("messages", "stream", info.Config.Name)),
+			view.Linked(name, link("messages", "stream", info.Config.Name)), view.Linked(kind, link("stream", "name", info.Config.Name)),
 			view.Text(strings.Join(info.Config.Subjects, ", ")),
 			view.Number(info.State.Msgs), view.Bytes(info.State.Bytes), consumers,
 			emptyTime(info.State.Msgs, info.State.FirstTime), emptyTime(info.State.LastSeq, info.State.LastTime),
@@ -106,10 +123,9 @@ func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	return &view.Page{
 		Nav: "streams", Title: "Messages",
-		Filter: &view.Filter{Path: "streams", Fields: []view.Field{{
-			Name: "q", Label: "Stream or subject", Value: q.Get("q"), Type: "search",
-			Placeholder: "name or subject",
-		}}},
+		Filter: &view.Filter{Path: "streams", Fields: []view.Field{
+			{Name: "q", Label: "Stream or subject", Value: q.Get("q"), Type: "search", Placeholder: "name or subject"}, internalField(q),
+		}},
 		Parts: []view.Part{{ID: "streams", Source: source("NATS", s), List: list}},
 	}, nil
 }
@@ -237,7 +253,8 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 	}
 	part.List = list
 	return &view.Page{
-		Nav: "streams", Title: name, Crumbs: []view.Link{{Text: "Messages", Href: "streams"}}, Static: q.Get("seq") != "" || q.Get("until") != "" || f.reads(),
+		Nav: "streams", Title: name, Crumbs: []view.Link{{Text: "Messages", Href: "streams"}, {Text: "Stream", Href: link("stream", "name", name)}},
+		Static: q.Get("seq") != "" || q.Get("until") != "" || f.reads(),
 		Filter: messageFields(q, name, open), Parts: []view.Part{part},
 	}, nil
 }

@@ -32,7 +32,7 @@ func newReader(t *testing.T, source *storedStream, consumers ...*jetstream.Consu
 	t.Cleanup(s.Close)
 	runner := NewRunner(slog.New(slog.DiscardHandler))
 	all := NewConsumers(s, listed{all: consumers}, runner)
-	return reader{t, NewMessages(s, source, all, NewDeadLetters(s, source, runner, all))}
+	return reader{t, NewMessages(s, source, all, NewDeadLetters(s, source, runner, all, NewMarks()))}
 }
 
 // listed are consumers that do not change.

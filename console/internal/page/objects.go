@@ -144,7 +144,7 @@ func (o *objects[T]) forAll(stale bool, q url.Values, filter *view.Filter, shown
 	rate.Value = "50" // each of these actions is a request of its own
 	var filters []string
 	for _, f := range filter.Fields {
-		if f.Value != "" && f.Name != "sort" && f.Name != "desc" {
+		if f.Value != "" && f.Name != "sort" && f.Name != "desc" && f.Name != "all" {
 			filters = append(filters, strings.ToLower(cmp.Or(f.Label, f.Name))+" "+f.Value)
 		}
 	}

@@ -96,7 +96,7 @@ func (d *DeadLetters) Overview(ctx context.Context, _ Request) view.Part {
 			newest = last
 		}
 	}
-	l := letters(s.Value)
+	l := d.letters(s.Value)
 	st := l.Of()
 	part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 	part.Facts = []view.Fact{

@@ -59,7 +59,7 @@ type Func func(ctx context.Context, r Request) (*view.Page, error)
 var Parameters = func() map[string]bool {
 	all := map[string]bool{}
 	for name := range strings.FieldsSeq(`
-		after as before broker channel consumer desc do download event from header hours id live message name next origin
+		after all as before broker channel consumer desc do download event from header hours id live message name next origin
 		outcome partition producer q reason receiver relay seq since sort source stage state status stream subject system
 		until`) {
 		all[name] = true

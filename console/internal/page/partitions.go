@@ -137,7 +137,7 @@ func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 		}})
 	}
 	return &view.Page{
-		Nav: "sets", Title: "Partitions",
+		Nav: "sets", Title: "Partition sets",
 		Filter: &view.Filter{Path: "sets", Fields: []view.Field{{
 			Name: "q", Label: "Set or stream", Value: q.Get("q"), Type: "search",
 			Placeholder: "name",
@@ -184,7 +184,7 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 		}})
 	}
 	return &view.Page{
-		Nav: "sets", Title: name, Crumbs: []view.Link{{Text: "Partitions", Href: "sets"}},
+		Nav: "sets", Title: name, Crumbs: []view.Link{{Text: "Partition sets", Href: "sets"}},
 		Parts: []view.Part{{
 			ID: "set", Source: view.Source{Name: "NATS", Asked: r.Now}, Problem: st.Sentence, ProblemTone: st.Level.Tone(), List: list,
 			Facts: []view.Fact{

@@ -58,7 +58,7 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	problem := "The message is " + m.Status + "."
 	if m.Error != nil {
-		problem = fmt.Sprintf("The message is %s: %s (%s, at the stage %s).", m.Status, m.Error.Message, m.Error.Code, m.Error.Stage)
+		problem = fmt.Sprintf("The message is %s: %s (%s, at the stage %s).", m.Status, m.Error.Message, plain(m.Error.Code).Text, plain(m.Error.Stage).Text)
 	}
 	part := view.Part{
 		ID: "message", Source: view.Source{Name: relayName, Asked: r.Now}, Problem: problem, ProblemTone: relayTone(m.Status), List: m.timeline(),
@@ -66,7 +66,7 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "Source", Value: view.Text(src)},
 			{Name: "Receiver", Value: view.Linked(m.Receiver, link("receiver", "name", m.Receiver))},
 			{Name: "Arrived", Value: view.Ago(m.Arrived, "not stated")},
-			{Name: "Redrives", Value: view.Int(m.Redrives)},
+			{Name: "Requeued", Value: view.Int(m.Redrives)},
 		},
 	}
 	if m.Waiting != nil {

@@ -209,18 +209,11 @@ func (j JetStream) Count(ctx context.Context, info *jetstream.StreamInfo, from u
 		return n, err
 	}
 	if from <= info.State.FirstSeq { // no other request of the server counts messages
-		stream, err := j.JS.Stream(ctx, info.Config.Name)
-		if err != nil {
-			return 0, err
-		}
-		with, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))
-		if err != nil {
-			return 0, err
-		}
-		for _, of := range with.State.Subjects {
+		counts, err := j.counts(ctx, info.Config.Name, subject)
+		for _, of := range counts {
 			n += of
 		}
-		return n, nil
+		return n, err
 	}
 	return 0, errors.New("the stream does not allow direct get")
 }
@@ -270,6 +263,23 @@ func (j JetStream) DeleteMessage(ctx context.Context, name string, seq uint64) e
 		return err
 	}
 	return nil
+}
+
+// Subjects implements [page.MessageSource].
+func (j JetStream) Subjects(ctx context.Context, stream string) (map[string]uint64, error) {
+	return j.counts(ctx, stream, ">")
+}
+
+func (j JetStream) counts(ctx context.Context, name, subject string) (map[string]uint64, error) {
+	stream, err := j.JS.Stream(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+	if err != nil {
+		return nil, err
+	}
+	return info.State.Subjects, nil
 }
 
 // PartitionSets implements [page.PartitionSource].

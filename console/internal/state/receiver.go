@@ -47,13 +47,18 @@ func (r Receiver) Of() State {
 	if !r.Since.IsZero() {
 		since = " None has succeeded since the first failure, " + view.At(r.Since) + "."
 	}
+	paused := ""
+	if r.Paused != "" {
+		paused = " " + r.Paused + "."
+	}
 	switch {
 	case r.Disabled != "":
 		return State{Red, "disabled", r.Disabled + "; " + waiting + "." + since}
 	case r.Refused >= refusals:
 		return State{Red, "failing", fmt.Sprintf("Each of the last %d calls failed; %s.", r.Refused, waiting) + since}
 	case r.Failed > 0:
-		return State{Red, r.Gone + "s", view.Count(uint64(r.Failed), r.Gone) + " that nobody has looked at. Requeue them when the cause is gone."}
+		return State{Red, r.Gone + "s", view.Count(uint64(r.Failed), r.Gone) + " that nobody has looked at. Requeue them when the cause is gone." +
+			paused}
 	case !r.Known:
 		return State{Unknown, "not known", "Its state is not known now."}
 	case r.Breaker == Open:
@@ -61,7 +66,7 @@ func (r Receiver) Of() State {
 	case r.Breaker == Probing:
 		return State{Amber, "probing", "Calls failed, and it is tried whether one succeeds again; " + waiting + "." + since}
 	case r.Paused != "":
-		return State{Amber, "paused", r.Paused + "; " + waiting + "."}
+		return State{Amber, "paused by operator", r.Paused + "; " + waiting + "."}
 	case r.Full != "" && r.Backlog > 0:
 		return State{Amber, "at its limit", r.Full + "; " + waiting + "."}
 	case r.Failed == NotKnown, r.Refused == NotKnown:

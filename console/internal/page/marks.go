@@ -1,0 +1,103 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull/console/internal/view"
+)
+
+// Marks state up to where somebody has looked at the failures of an object. Failures that come later are not looked at. Marks may be used by several
+// goroutines.
+type Marks struct {
+	mu  sync.Mutex
+	all map[string]look
+	put func(ctx context.Context, key string, data []byte) error // keeps a mark; nil: this process alone has it
+}
+
+// look is the last one of an object.
+type look struct {
+	Object string    `json:"object"`
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
+	// Sequence is the last message of a stream that was created at Created.
+	Sequence uint64    `json:"sequence,omitempty"`
+	Created  time.Time `json:"created,omitzero"`
+}
+
+// NewMarks has no marks.
+func NewMarks() *Marks { return &Marks{all: map[string]look{}} }
+
+// MarkKeys begins the keys of marks.
+const MarkKeys = "seen."
+
+// Restore has the marks that were kept, and keeps later ones with put, under keys that begin with [MarkKeys].
+func (m *Marks) Restore(kept [][]byte, put func(ctx context.Context, key string, data []byte) error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.put = put
+	for _, data := range kept {
+		var one look
+		if err := json.Unmarshal(data, &one); err != nil {
+			return fmt.Errorf("a mark that was kept: %w", err)
+		}
+		m.all[one.Object] = one
+	}
+	return nil
+}
+
+func (m *Marks) of(object string) look {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.all[object]
+}
+
+// set keeps a mark before it counts.
+func (m *Marks) set(ctx context.Context, one look) error {
+	data, err := json.Marshal(one)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	put := m.put
+	m.mu.Unlock()
+	if put != nil {
+		if err := put(ctx, MarkKeys+base64.RawURLEncoding.EncodeToString([]byte(one.Object)), data); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all[one.Object] = one
+	return nil
+}
+
+// words state who has looked, for a mark that there is.
+func (one look) words() string {
+	return fmt.Sprintf("%s has looked at all failures that were here at %s.", one.By, view.At(one.At))
+}
+
+// action marks the failures of an object. The mark has what was shown to the user, so it does not cover failures that came since.
+func (m *Marks) action(shown look, now time.Time) view.Action {
+	return view.Action{
+		Name: "seen", Label: "Mark as looked at", Target: shown.Object, Fields: []view.Field{{Name: "by", Label: "Your name"}},
+		Do: func(ctx context.Context, form url.Values) (view.Outcome, error) {
+			shown.By, shown.At = cmp.Or(strings.TrimSpace(form.Get("by")), user(ctx)), now
+			if len(shown.By) > 100 {
+				return view.Outcome{}, invalid("Give a name of at most 100 bytes.", "The name has %d bytes. Nothing was marked.", len(shown.By))
+			}
+			if err := m.set(ctx, shown); err != nil {
+				return view.Outcome{}, &Problem{Status: http.StatusBadGateway, Text: "The mark was not stored", Err: err, Fix: "Try again."}
+			}
+			return view.Outcome{Count: 1, Text: "Marked as looked at by " + shown.By + ". Failures that come later are not."}, nil
+		},
+	}
+}

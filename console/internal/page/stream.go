@@ -1,0 +1,237 @@
+package page
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/console/internal/chart"
+	"github.com/jetpull/jetpull/console/internal/view"
+	"github.com/jetpull/jetpull/internal/systems"
+)
+
+// The values of a stream's history.
+const (
+	histMessages = iota
+	histBytes
+	histStored
+	streamWidth
+)
+
+// ask reads all streams, and measures how they grow.
+func (m *Messages) ask(ctx context.Context) ([]*jetstream.StreamInfo, error) {
+	all, err := m.source.Streams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, stored := time.Now(), map[string]meter{}
+	for _, info := range all {
+		name := info.Config.Name
+		stored[name] = m.stored[name].plus(now, info.State.LastSeq)
+		m.history.Put(now, name, float64(info.State.Msgs), float64(info.State.Bytes), stored[name].rate)
+	}
+	m.stored = stored
+	return all, nil
+}
+
+// streamKind is what a stream is, and its name as that.
+func streamKind(info *jetstream.StreamInfo) (kind, name string) {
+	name = info.Config.Name
+	if bucket, ok := strings.CutPrefix(name, "KV_"); ok && slices.Contains(info.Config.Subjects, "$KV."+bucket+".>") {
+		return "key-value bucket", bucket
+	}
+	if bucket, ok := strings.CutPrefix(name, "OBJ_"); ok && slices.Contains(info.Config.Subjects, "$O."+bucket+".C.>") {
+		return "object store", bucket
+	}
+	return "stream", name
+}
+
+// internal reports whether a stream belongs to a system, or to the server. Such streams are hidden unless a user asks for them.
+func internal(info *jetstream.StreamInfo) bool {
+	return strings.HasPrefix(info.Config.Name, "$") || systems.OfStream(info.Config.Name, info.Config.Subjects) != ""
+}
+
+// internalStreams are the names of those that the last sample has.
+func (m *Messages) internalStreams() map[string]bool {
+	found := map[string]bool{}
+	for _, info := range m.latest.Get().Value {
+		if internal(info) {
+			found[info.Config.Name] = true
+		}
+	}
+	return found
+}
+
+// stream shows all that there is to know of a stream, except its messages.
+func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
+	name := r.Query.Get("name")
+	info, err := m.source.Stream(ctx, name)
+	if err != nil {
+		return nil, streamError(name, err)
+	}
+	kind, title := streamKind(info)
+	c, st := info.Config, info.State
+	values := func(i int) chart.Series { return r.values(m.history, name, i) }
+	part := view.Part{
+		ID: "stream", Source: view.Source{Name: "NATS", Asked: r.Now},
+		Facts: []view.Fact{
+			{Name: "Kind", Value: view.Text(kind)},
+			{Name: "Messages", Value: leads(view.Number(st.Msgs), link("messages", "stream", name))},
+			{Name: "Size", Value: view.Bytes(st.Bytes)},
+			{Name: "Subjects with messages", Value: view.Number(st.NumSubjects)},
+			{Name: "Deleted between them", Value: view.Int(st.NumDeleted)},
+			{Name: "First", Value: place(name, st.Msgs, st.FirstSeq, st.FirstTime)},
+			{Name: "Last", Value: place(name, st.Msgs, st.LastSeq, st.LastTime)},
+			{Name: "Retention", Value: view.Text(c.Retention.String())},
+			{Name: "Limits", Value: view.Text(limits(&c))},
+			{Name: "Replicas", Value: view.Int(c.Replicas)},
+			{Name: "Created", Value: view.Ago(info.Created, "The server did not state it")},
+		},
+		Charts: []chart.Chart{
+			chart.Large("Messages", "messages", values(histMessages)), chart.Large("Size", "bytes", values(histBytes)),
+			chart.Large("Stored in a second", "", values(histStored)),
+		},
+	}
+	page := &view.Page{Nav: "streams", Title: title, Crumbs: []view.Link{{Text: "Messages", Href: "streams"}}, Parts: []view.Part{part}}
+	if info.Cluster != nil && len(info.Cluster.Replicas) > 0 {
+		page.Parts = append(page.Parts, replicas(info.Cluster))
+	}
+	page.Parts = append(page.Parts, m.consumersOf(ctx, name), m.subjects(ctx, info))
+	return page, configuration(page, &c)
+}
+
+// place leads to a message.
+func place(stream string, n, seq uint64, at time.Time) view.Value {
+	if n == 0 {
+		return view.None("There is no message")
+	}
+	v := view.Ago(at, "")
+	v.Prefix, v.Href = strconv.FormatUint(seq, 10)+", ", link("message", "stream", stream, "seq", strconv.FormatUint(seq, 10))
+	return v
+}
+
+// limits are those of a stream in words.
+func limits(c *jetstream.StreamConfig) string {
+	var all []string
+	add := func(limited bool, text string) {
+		if limited {
+			all = append(all, text)
+		}
+	}
+	add(c.MaxMsgs > 0, view.Count(uint64(max(0, c.MaxMsgs)), "message"))
+	add(c.MaxBytes > 0, view.Bytes(uint64(max(0, c.MaxBytes))).Text)
+	add(c.MaxAge > 0, view.Span(c.MaxAge))
+	add(c.MaxMsgsPerSubject > 0, fmt.Sprintf("%d of a subject", c.MaxMsgsPerSubject))
+	add(c.MaxMsgSize > 0, view.Bytes(uint64(max(0, c.MaxMsgSize))).Text+" in a message")
+	return cmp.Or(strings.Join(all, ", "), "none")
+}
+
+func replicas(c *jetstream.ClusterInfo) view.Part {
+	list := &view.List{
+		Found: view.Count(uint64(len(c.Replicas)), "replica") + " beside the leader, " + cmp.Or(c.Leader, "which is not known"), Path: "stream",
+		Columns: []view.Column{{Title: "Server"}, {Title: "State"}, {Title: "Behind by", Number: true}, {Title: "Last seen", Number: true}},
+	}
+	for i, peer := range c.Replicas {
+		word := view.Word(view.Good, "current")
+		switch {
+		case peer.Offline:
+			word = view.Word(view.Bad, "offline")
+		case !peer.Current:
+			word = view.Word(view.Warn, "behind")
+		}
+		list.Rows = append(list.Rows, view.Row{ID: "peer-" + strconv.Itoa(i), Cells: []view.Value{
+			view.Text(peer.Name), word, view.Number(peer.Lag), view.Duration(peer.Active.Round(time.Second)),
+		}})
+	}
+	return view.Part{ID: "replicas", Title: "Replicas", List: list}
+}
+
+func (m *Messages) consumersOf(ctx context.Context, stream string) view.Part {
+	all, known := m.consumers.audience(ctx)
+	list := &view.List{
+		Path: "stream", Empty: "No consumer delivers its messages.",
+		Columns: []view.Column{{Title: "Consumer"}, {Title: "State"}, {Title: "Pending", Number: true}, {Title: "Oldest pending", Number: true}},
+	}
+	if !known {
+		list.Empty = "Its consumers are not known now."
+	}
+	for _, one := range all {
+		if one.Stream == stream {
+			list.Rows = append(list.Rows, view.Row{ID: "c-" + one.key, Cells: []view.Value{
+				view.Linked(one.Name, link("consumer", "stream", stream, "name", one.Name)), one.state.Value(), view.Number(one.NumPending), one.nextValue(),
+			}})
+		}
+	}
+	list.Found = view.Bounded(len(list.Rows), false, "consumer")
+	if len(list.Rows) > pageSize {
+		list.Rows, list.Links = list.Rows[:pageSize], []view.Link{{Text: "All consumers", Href: link("consumers", "stream", stream)}}
+	}
+	return view.Part{ID: "consumers", Title: "Consumers", List: list}
+}
+
+// mostSubjects is how many subjects of a stream are counted.
+const mostSubjects = 10_000
+
+func (m *Messages) subjects(ctx context.Context, info *jetstream.StreamInfo) view.Part {
+	part := view.Part{ID: "subjects", Title: "Messages of each subject"}
+	if n := info.State.NumSubjects; n > mostSubjects {
+		part.Lines = []string{fmt.Sprintf("The stream has %s, which are not counted. The list of messages counts those of one.", view.Count(n, "subject"))}
+		return part
+	}
+	counts, err := m.source.Subjects(ctx, info.Config.Name)
+	if err != nil {
+		part.Lines = []string{"How many messages each subject has is not known now: " + err.Error()}
+		return part
+	}
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
+	part.List = &view.List{
+		Found: view.Bounded(len(names), false, "subject") + ", those with the most messages first", Path: "stream", Empty: "There is no message.",
+		Columns: []view.Column{{Title: "Subject", Wide: true}, {Title: "Messages", Number: true}},
+	}
+	for i, subject := range names[:min(len(names), pageSize)] {
+		part.List.Rows = append(part.List.Rows, view.Row{ID: "subject-" + strconv.Itoa(i), Cells: []view.Value{
+			view.Linked(subject, link("messages", "stream", info.Config.Name, "subject", subject)), view.Number(counts[subject]),
+		}})
+	}
+	return part
+}
+
+// configuration adds the configuration with the server's names, as a list and as JSON.
+func configuration(page *view.Page, c *jetstream.StreamConfig) error {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return err
+	}
+	list := &view.List{Found: view.Bounded(len(fields), false, "setting"), Path: "stream", Columns: []view.Column{{Title: "Setting"}, {Title: "Value", Wide: true}}}
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		list.Rows = append(list.Rows, view.Row{ID: "setting-" + key, Cells: []view.Value{view.Code(key), view.Code(string(fields[key]))}})
+	}
+	var indented bytes.Buffer
+	_ = json.Indent(&indented, data, "", "  ") // it is valid
+	text, _ := printable(indented.Bytes(), maxShown)
+	page.Parts = append(page.Parts, view.Part{
+		ID: "configuration", Title: "Configuration", List: list, Texts: []view.Block{{Title: "As JSON", Text: text}},
+	})
+	return nil
+}
+
+// internalField shows what is hidden.
+func internalField(q url.Values) view.Field {
+	return choice(q, "all", "Internal", view.Option{Value: "", Text: "hidden"}, view.Option{Value: "1", Text: "shown"})
+}
