@@ -13,13 +13,20 @@ const maxEntries = 1000
 type actionLog struct {
 	mu      sync.Mutex
 	last    int
-	entries []view.Entry // oldest first
+	entries []view.Entry     // oldest first
+	keep    func(view.Entry) // writes an entry to where it outlives the process; nil: nowhere
 }
 
 func newActionLog() *actionLog { return &actionLog{} }
 
 // add returns the ID of the entry.
 func (a *actionLog) add(e view.Entry) int {
+	a.mu.Lock()
+	keep := a.keep
+	a.mu.Unlock()
+	if keep != nil {
+		keep(e)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.last++
@@ -53,4 +60,17 @@ func (a *actionLog) all() []view.Entry {
 		out = append(out, a.entries[i])
 	}
 	return out
+}
+
+// restore puts the entries of earlier processes before those of this one, and has later ones kept. Entries without an ID are shown in the list
+// alone.
+func (a *actionLog) restore(earlier []view.Entry, keep func(view.Entry)) {
+	a.mu.Lock()
+	own := a.entries
+	a.entries = append(earlier[max(0, len(earlier)+len(own)-maxEntries):], own...)
+	a.keep = keep
+	a.mu.Unlock()
+	for _, e := range own {
+		keep(e)
+	}
 }

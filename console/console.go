@@ -83,9 +83,18 @@ type Config struct {
 	// Access returns the role of a token. [Tokens] makes one. It is called with each request, so a session ends when its token is no
 	// longer valid. If it is nil, everybody who can reach the console is an Admin.
 	Access func(token string) Role
+	// Name returns the name of the owner of a token, which the log of actions has in place of the role. [Users] has one. If it is nil or returns
+	// nothing, the name is that of the role.
+	Name func(token string) string
+	// UserHeader is a header in which a reverse proxy names the user, such as X-Forwarded-User. It is believed only in requests from the
+	// trusted proxies of the listener of this module's commands. The role is that of the token.
+	UserHeader string
 	// ReaderPayloads lets users with the role ReadOnly see payloads and headers of messages. Nobody sees those of the streams and buckets of
 	// broker, relay and partition, which have tokens and signing secrets.
 	ReaderPayloads bool
+	// State is the name of a key-value bucket in the account of NATS, which the console creates. The log of actions, the operations and the values
+	// of charts are kept there for 30 days, and survive a restart. If State or NATS is empty, they are in memory alone.
+	State string
 	// Loopback states that only this machine can reach the listener. The console then refuses requests for other host names, because
 	// a website can resolve its own name to this machine (DNS rebinding).
 	Loopback bool
@@ -115,7 +124,7 @@ func Handler(cfg Config) *Console {
 	if c.log == nil {
 		c.log = slog.Default()
 	}
-	c.sessions = newSessions(cfg.Access, c.log)
+	c.sessions = newSessions(cfg, c.log)
 	c.static, c.version = assets()
 	runner := page.NewRunner(c.log)
 	operations := []page.OperationSource{runner}
@@ -163,7 +172,12 @@ func Handler(cfg Config) *Console {
 	if relay != nil || broker != nil {
 		c.add("Failed", "failed", page.NewFailures(relay, broker, letters, feed).Pages())
 	}
-	runner.Start(c.sampler)
+	var open func(context.Context) (page.Keep, error)
+	if j, ok := cfg.NATS.(source.JetStream); ok && cfg.State != "" {
+		open = func(ctx context.Context) (page.Keep, error) { return j.Bucket(ctx, cfg.State) }
+		runner.Hold(true)
+	}
+	c.sampler.Go(func(ctx context.Context) { c.outlive(ctx, runner, open) })
 	c.pages["overview"] = page.Overview(summaries)
 	c.add("Operations", "operations", page.NewOperations(c.sampler, operations).Pages())
 	c.add("Log of actions", "log", map[string]page.Func{"log": page.Log(c.actions.all)})
@@ -381,8 +395,7 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, l *v
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	body := b.Bytes()
-	if takesGzip(r) {
-		w.Header().Set("Content-Encoding", "gzip")
+	if zipped(w, r) {
 		body = packed(body)
 	}
 	w.WriteHeader(status)

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"crypto/rand"
 	"log/slog"
 	"net"
@@ -29,20 +30,39 @@ const (
 
 // Tokens returns an Access for the token of an administrator and one that shows pages alone. An empty token is nobody's.
 func Tokens(admin, readOnly string) func(token string) Role {
-	return func(token string) Role {
-		switch {
-		case tokens.Same(token, admin):
-			return Admin
-		case tokens.Same(token, readOnly):
-			return ReadOnly
+	return Users{{Token: admin, Role: Admin}, {Token: readOnly, Role: ReadOnly}}.Access
+}
+
+// User is a user of the console, with a token.
+type User struct {
+	// Name is in the log of actions. An empty one is the role.
+	Name, Token string
+	Role        Role
+}
+
+// Users are the users of a console. No user has an empty token.
+type Users []User
+
+// Access is a [Config.Access].
+func (u Users) Access(token string) Role { return u.of(token).Role }
+
+// Name is a [Config.Name].
+func (u Users) Name(token string) string { return u.of(token).Name }
+
+func (u Users) of(token string) (found User) {
+	for _, one := range u {
+		if tokens.Same(token, one.Token) {
+			return one
 		}
-		return NoAccess
 	}
+	return User{}
 }
 
 // sessions are the users that have shown a token.
 type sessions struct {
 	access func(token string) Role
+	name   func(token string) string // nil: the role is the name
+	header string                    // has the name of a user, in requests that came through a trusted proxy; empty: none has
 	logins *httpserve.Logins
 
 	mu  sync.Mutex
@@ -64,37 +84,49 @@ type user struct {
 	address string
 }
 
-func newSessions(access func(string) Role, log *slog.Logger) *sessions {
-	return &sessions{access: access, logins: httpserve.NewLogins(wrongTokens, log, func() {}), all: map[string]session{}, streams: map[string]int{}}
+func newSessions(cfg Config, log *slog.Logger) *sessions {
+	return &sessions{access: cfg.Access, name: cfg.Name, header: cfg.UserHeader, logins: httpserve.NewLogins(wrongTokens, log, func() {}), all: map[string]session{}, streams: map[string]int{}}
 }
 
 // user finds the user of a request. It is false where the request has no session, or where the session's token is no longer valid.
-func (s *sessions) user(r *http.Request) (user, bool) {
+func (s *sessions) user(r *http.Request) (u user, ok bool) {
 	address, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		address = r.RemoteAddr
 	}
-	if s.access == nil {
-		return user{Admin, "anybody", address}, true
+	u = user{Admin, "anybody", address}
+	if s.access != nil {
+		cookie, err := r.Cookie(cookieName)
+		if err != nil {
+			return user{}, false
+		}
+		s.mu.Lock()
+		found, ok := s.all[cookie.Value]
+		s.mu.Unlock()
+		if !ok || time.Now().After(found.ends) {
+			return user{}, false
+		}
+		switch u.role = s.access(found.token); u.role {
+		case Admin:
+			u.name = "admin"
+		case ReadOnly:
+			u.name = "reader"
+		case NoAccess:
+			return user{}, false
+		}
+		if s.name != nil {
+			u.name = cmp.Or(s.name(found.token), u.name)
+		}
 	}
-	cookie, err := r.Cookie(cookieName)
-	if err != nil {
-		return user{}, false
+	if s.header != "" && httpserve.Proxied(r) {
+		u.name = cmp.Or(r.Header.Get(s.header), u.name)
 	}
-	s.mu.Lock()
-	found, ok := s.all[cookie.Value]
-	s.mu.Unlock()
-	if !ok || time.Now().After(found.ends) {
-		return user{}, false
-	}
-	switch s.access(found.token) {
-	case Admin:
-		return user{Admin, "admin", address}, true
-	case ReadOnly:
-		return user{ReadOnly, "reader", address}, true
-	}
-	return user{}, false
+	u.name = strings.ToValidUTF8(u.name[:min(len(u.name), maxUserName)], "")
+	return u, true
 }
+
+// maxUserName bounds the name of a user, in bytes.
+const maxUserName = 200
 
 // open makes a session for a token. Its ID has over 128 random bits.
 func (s *sessions) open(token string) (id string) {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,7 +18,7 @@ import (
 
 func TestASessionLastsTwelveHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSessions(func(string) Role { return Admin }, slog.New(slog.DiscardHandler))
+		s := newSessions(Config{Access: func(string) Role { return Admin }}, slog.New(slog.DiscardHandler))
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.AddCookie(&http.Cookie{Name: cookieName, Value: s.open("token")})
 		time.Sleep(12 * time.Hour)
@@ -32,7 +33,7 @@ func TestASessionLastsTwelveHours(t *testing.T) {
 // Sign-ins end the oldest session of the same token, and none of another one.
 func TestManySignIns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSessions(Tokens("a", "r"), slog.New(slog.DiscardHandler))
+		s := newSessions(Config{Access: Tokens("a", "r")}, slog.New(slog.DiscardHandler))
 		with := func(id string) bool {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.AddCookie(&http.Cookie{Name: cookieName, Value: id})
@@ -131,4 +132,29 @@ func TestTokens(t *testing.T) {
 		require.Equal(t, want, Tokens("a", "r")(token), token)
 		require.Equal(t, NoAccess, Tokens("", "")(token), token)
 	}
+}
+
+// An action is logged with the name of its author. Nobody but a trusted proxy can state another one.
+func TestUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		users := Users{{Name: "ada", Token: "a", Role: Admin}, {Token: "r", Role: ReadOnly}, {Name: "nobody", Role: Admin}}
+		c := Handler(Config{Relay: &receivers{}, Access: users.Access, Name: users.Name, UserHeader: "X-User", Log: slog.New(slog.DiscardHandler)})
+		defer c.Close()
+		synctest.Wait()
+		require.Equal(t, NoAccess, users.Access(""))
+		use := func(token, method, page string, form url.Values) string {
+			r := httptest.NewRequestWithContext(t.Context(), method, "/"+page, strings.NewReader(form.Encode()))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header.Set("X-User", "mallory")
+			r.AddCookie(&http.Cookie{Name: cookieName, Value: c.sessions.open(token)})
+			answer := httptest.NewRecorder()
+			c.ServeHTTP(answer, r)
+			return answer.Body.String()
+		}
+		use("a", http.MethodPost, "receiver?name=shop-a1", url.Values{"do": {"pause"}})
+		log := use("r", http.MethodGet, "log", nil)
+		require.Contains(t, log, "ada from 192.0.2.1")
+		require.Contains(t, log, "<span>reader</span>")
+		require.NotContains(t, log, "mallory")
+	})
 }

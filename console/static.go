@@ -8,13 +8,24 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-func takesGzip(r *http.Request) bool {
-	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
+// zipped reports whether an answer is compressed with gzip, and states so in its header. A weight of 0 refuses a coding (RFC 9110, section 12.5.3).
+func zipped(w http.ResponseWriter, r *http.Request) bool {
+	w.Header().Add("Vary", "Accept-Encoding")
+	for coding := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
+		name, weight, _ := strings.Cut(strings.ReplaceAll(coding, " ", ""), ";")
+		q, err := strconv.ParseFloat(strings.TrimPrefix(strings.ToLower(weight), "q="), 64)
+		if strings.EqualFold(name, "gzip") && (weight == "" || err == nil && q > 0) {
+			w.Header().Set("Content-Encoding", "gzip")
+			return true
+		}
+	}
+	return false
 }
 
 func packed(data []byte) []byte {
@@ -57,8 +68,7 @@ func (c *Console) serveStatic(w http.ResponseWriter, r *http.Request, name strin
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
 	w.Header().Set("Content-Type", file.kind)
-	if takesGzip(r) {
-		w.Header().Set("Content-Encoding", "gzip")
+	if zipped(w, r) {
 		_, _ = w.Write(file.packed)
 		return
 	}

@@ -106,8 +106,8 @@ func (r *render) update(ctx context.Context, l *view.Layout, build page.Func, re
 
 // orLast is the page. Parts whose source does not answer are those of the last page, in grey.
 func (r *render) orLast(p *view.Page, err error) (*view.Page, error) {
-	stale := func(part view.Part, why string) view.Part {
-		part.Source.Stale, part.Source.Error = true, why
+	stale := func(part view.Part, why view.Source) view.Part {
+		part.Source.Stale, part.Source.Error, part.Source.Refused = true, why.Error, why.Refused
 		return part
 	}
 	problem, ok := errors.AsType[*page.Problem](err)
@@ -116,14 +116,14 @@ func (r *render) orLast(p *view.Page, err error) (*view.Page, error) {
 		for i, part := range p.Parts {
 			known := slices.IndexFunc(r.page.Parts, func(last view.Part) bool { return last.ID == part.ID && !last.Unknown() })
 			if part.Unknown() && part.Source.Error != "" && known >= 0 {
-				p.Parts[i] = stale(r.page.Parts[known], part.Source.Error)
+				p.Parts[i] = stale(r.page.Parts[known], part.Source)
 			}
 		}
 	case err != nil && r.page != nil && ok && problem.Err != nil && problem.Status != http.StatusNotFound:
 		last := *r.page
 		last.Parts = slices.Clone(last.Parts)
 		for i, part := range last.Parts {
-			last.Parts[i] = stale(part, problem.Err.Error())
+			last.Parts[i] = stale(part, view.Source{}.Away(problem.Err))
 		}
 		return &last, nil
 	}

@@ -358,6 +358,18 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		require.True(t, at.Equal(items[1].NotBefore), items[1].NotBefore)
 		require.Equal(t, int64(1), items[0].Version)
 		require.Equal(t, map[int]Counts{3: {Available: 2}, 4: {Available: 1}}, counts(t, s, p.ID))
+		for most, want := range map[int]map[int]Counts{
+			1: {3: {Available: 1}}, 2: {3: {Available: 2}}, 3: {3: {Available: 2}, 4: {Available: 1}},
+		} {
+			got, more, err := s.CountsUpTo(t.Context(), p.ID, most)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+			require.Equal(t, most < 3, more)
+		}
+		_, _, err = s.CountsUpTo(t.Context(), p.ID, 0)
+		require.ErrorIs(t, err, ErrInvalid)
+		_, _, err = s.CountsUpTo(t.Context(), "none", 1)
+		require.ErrorIs(t, err, ErrNotFound)
 
 		page, err := s.Items(t.Context(), Query{Partition: p.ID, After: "x", Limit: 1})
 		require.NoError(t, err)

@@ -29,7 +29,7 @@ const errorLimit = 4 << 10
 var (
 	// ErrNotFound says that the channel, message or job does not exist. The error also matches fs.ErrNotExist.
 	ErrNotFound = errors.New("not found")
-	// ErrDenied says that a token does not match or is missing.
+	// ErrDenied says that a token does not match or is missing. The error also matches fs.ErrPermission.
 	ErrDenied = errors.New("denied")
 	// ErrDuplicate says that the channel already has a message with this ID: an earlier attempt to broadcast it has succeeded.
 	ErrDuplicate = errors.New("duplicate message ID")
@@ -59,7 +59,7 @@ func kindOf(status int, conflict error) error {
 	case http.StatusNotFound:
 		return errors.Join(ErrNotFound, fs.ErrNotExist) // the latter for callers that do not import this package
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return ErrDenied
+		return errors.Join(ErrDenied, fs.ErrPermission)
 	case http.StatusConflict:
 		return conflict
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -69,6 +70,7 @@ func TestErrorsHaveKinds(t *testing.T) {
 	wrong.Token = "x"
 	_, err = c.Broadcast(ctx, wrong, client.Message{})
 	require.ErrorIs(t, err, client.ErrDenied)
+	require.ErrorIs(t, err, fs.ErrPermission)
 	wrong.Channel = "none"
 	_, err = c.Broadcast(ctx, wrong, client.Message{})
 	require.ErrorIs(t, err, client.ErrNotFound)

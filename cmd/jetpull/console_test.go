@@ -120,7 +120,10 @@ func TestConsoleCommand(t *testing.T) {
 	out, in := io.Pipe()
 	code := make(chan int, 1)
 	go func() {
-		args := []string{"console", "--nats", srv.URL(), "--listen", "127.0.0.1:0", "--console-token", "secret", "--console-read-token", "reader"}
+		args := []string{
+			"console", "--nats", srv.URL(), "--listen", "127.0.0.1:0", "--console-token", "ada=secret", "--console-token", "cGFk==",
+			"--console-read-token", "reader", "--console-user-header", "X-Forwarded-User", "--http-trusted-proxies", "127.0.0.1",
+		}
 		code <- execute(ctx, args, strings.NewReader(""), in, io.Discard)
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -135,6 +138,24 @@ func TestConsoleCommand(t *testing.T) {
 	require.NoError(t, answer.Body.Close())
 	require.Contains(t, string(text), "This list shows the consumers of all streams")
 	require.Contains(t, string(text), "read-only")
+	// The name of a user is that of the token, or what a trusted proxy states.
+	for token, want := range map[string]string{"secret": "<span>ada</span>", "cGFk==": "<span>admin</span>"} {
+		answer, err := browser.PostForm(base+"login", url.Values{"token": {token}, "next": {"consumers"}})
+		require.NoError(t, err)
+		text, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Contains(t, string(text), want)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"consumers", nil)
+	require.NoError(t, err)
+	r.Header.Set("X-Forwarded-User", "grace")
+	answer, err = browser.Do(r)
+	require.NoError(t, err)
+	text, err = io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Contains(t, string(text), "<span>grace</span>")
 	cancel()
 	require.Zero(t, <-code)
 }
@@ -264,6 +285,7 @@ func TestConsoleCommandRefusesByName(t *testing.T) {
 		{[]string{"--listen", "0.0.0.0:0"}, "--console-token"},
 		{[]string{"--listen", "nowhere"}, "--listen"},
 		{[]string{"--console-read-token", "x"}, "--console-read-token needs --console-token"},
+		{[]string{"--console-user-header", "X-User"}, "needs --http-trusted-proxies"},
 		{[]string{"--relay", "nowhere"}, "--relay"},
 		{[]string{"--broker", "nowhere"}, "--broker"},
 		{[]string{"--feed", "nowhere"}, "--feed"},

@@ -28,7 +28,7 @@ const (
 
 // Errors of the relay, for errors.Is.
 var (
-	// ErrUnauthorized says that the token is not valid, or not for this source.
+	// ErrUnauthorized says that the token is not valid, or not for this source. The error also matches fs.ErrPermission.
 	ErrUnauthorized = errors.New("relay: not authorized")
 	// ErrNotFound says that the relay does not know the receiver or the message. The error also matches fs.ErrNotExist.
 	ErrNotFound = errors.New("relay: not found")
@@ -54,7 +54,7 @@ func (e *Error) Error() string {
 func (e *Error) Is(target error) bool {
 	switch e.Status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return target == ErrUnauthorized
+		return target == ErrUnauthorized || target == fs.ErrPermission
 	case http.StatusNotFound:
 		return target == ErrNotFound || target == fs.ErrNotExist
 	case http.StatusConflict:

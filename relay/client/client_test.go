@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -93,6 +94,7 @@ func TestErrors(t *testing.T) {
 		}))
 		_, err := New(srv.URL, "t", nil).Send(t.Context(), Message{})
 		require.ErrorIs(t, err, want)
+		require.Equal(t, want == ErrUnauthorized, errors.Is(err, fs.ErrPermission))
 		e, ok := errors.AsType[*Error](err)
 		require.True(t, ok)
 		require.Equal(t, "m", e.Message)

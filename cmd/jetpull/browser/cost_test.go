@@ -30,7 +30,7 @@ import (
 )
 
 // maxFirst is how many bytes the first page may have, compressed, with its style sheet and its scripts.
-const maxFirst = 60_000
+const maxFirst = 40_000
 
 // many are the consumers of a large account.
 func many(n int) *fakeNATS {

@@ -116,7 +116,7 @@ func (f *failing) awaitFailed(t *testing.T, id string) {
 }
 
 var (
-	failureRow  = regexp.MustCompile(`<tr id="f-((?:relay|broker)-[^"]+)"`)
+	failureRow  = regexp.MustCompile(`<tr data-row="f-((?:relay|broker)-[^"]+)"`)
 	failureTime = regexp.MustCompile(`<td class="number" data-title="Failed"><span class="when"><time[^>]* datetime="([^"]+)"`)
 	nextLink    = regexp.MustCompile(`<a href="(failed\?[^"]+)">Next</a>`)
 )
@@ -187,7 +187,7 @@ func TestFailuresOfAllSystems(t *testing.T) {
 		t.Helper()
 		text := string(read(t, base+page))
 		require.Equal(t, next, strings.Contains(text, ">Next</a>"), page)
-		return strings.Count(text, `<tr id="`+begin)
+		return strings.Count(text, `<tr data-row="`+begin)
 	}
 	const crm = "brokerconsumer?channel=orders&consumer=crm&"
 	const orders = "channel?name=orders&"
@@ -310,7 +310,7 @@ func TestFailuresOfASystemThatGoesAway(t *testing.T) {
 		return http.DefaultTransport.RoundTrip(r)
 	})})
 	base := serve(t, console.Config{Relay: relay, Broker: f.broker})
-	staleRows := regexp.MustCompile(`<tr id="f-(\w+)-[^"]*" class="stale">`)
+	staleRows := regexp.MustCompile(`<tr data-row="f-(\w+)-[^"]*" class="stale">`)
 	list := func(query string) (stale, fresh map[string]int, text string) {
 		page := read(t, base+"failed"+query)
 		stale, fresh = map[string]int{}, map[string]int{}

@@ -66,7 +66,7 @@ func TestStalePages(t *testing.T) {
 		"overview", "sets", "set?name=orders", "consumer?stream=orders&name=orders", "deadletters", "broker", "channel?name=orders",
 		"brokerconsumer?channel=orders&consumer=orders",
 		"brokermessage?channel=orders&id=orders", "scheduled?channel=orders&id=orders", "relay", "receiver?name=orders", "failed",
-		"relaymessage?source=orders&id=orders",
+		"relaymessage?source=orders&id=orders", "relaymessages",
 		"feed", "partition?id=orders", "item?partition=orders&id=orders", "operations",
 	} {
 		p := &plain{t: t, base: base}

@@ -250,7 +250,14 @@ func (f *fakes) relay(at string) any {
 		"id": n, "source_id": n, "message_id": n, "receiver": n, "stage": n, "reason": n, "error": n, "time": now,
 		"attempts": f.number(),
 	}
+	if strings.HasSuffix(at, "/request") {
+		return map[string]any{"headers": map[string]string{n: n}, "payload": []byte(cmp.Or(f.payload, n))}
+	}
 	switch at {
+	case "/v1/messages":
+		return map[string]any{"items": []any{map[string]any{
+			"source_id": n, "message_id": n, "receiver": n, "status": n, "attempts": cmp.Or(f.number(), 1), "arrived": now, "changed": now,
+		}}}
 	case "/v1/receivers":
 		return map[string]any{"items": []any{receiver(1, false, false), receiver(2, true, false), receiver(3, false, true)}}
 	case "/v1/failed":
@@ -264,7 +271,8 @@ func (f *fakes) relay(at string) any {
 	return map[string]any{
 		"receiver": n, "status": "FAILED", "arrived": now, "ended": now, "response": f.response(),
 		"error":    map[string]string{"code": n, "stage": n, "message": n},
-		"attempts": []any{map[string]any{"number": 1, "time": now, "error": n}},
+		"attempts": []any{map[string]any{"number": 1, "time": now, "error": n, "answer": map[string]any{"headers": map[string]string{n: n}, "body": n}}},
+		"sender":   n,
 	}
 }
 
@@ -292,11 +300,11 @@ func (f fakeFeed) Partition(_ context.Context, id string) (feed.Partition, error
 	return p, f.failure()
 }
 
-func (f fakeFeed) Counts(_ context.Context, id string) (map[int]feed.Counts, error) {
+func (f fakeFeed) CountsUpTo(_ context.Context, id string, _ int) (map[int]feed.Counts, bool, error) {
 	if id != f.name {
-		return map[int]feed.Counts{0: {Available: 5}}, f.failure()
+		return map[int]feed.Counts{0: {Available: 5}}, false, f.failure()
 	}
-	return map[int]feed.Counts{0: {Available: cmp.Or(f.number(), 5), Failed: 2}, 1: {Complete: 4}}, f.failure()
+	return map[int]feed.Counts{0: {Available: cmp.Or(f.number(), 5), Failed: 2}, 1: {Complete: 4}}, false, f.failure()
 }
 
 func (f fakeFeed) item() feed.Item {

@@ -1,4 +1,4 @@
-// Package chart computes small charts of the last hour. A template draws them as SVG with presentation attributes, so they need
+// Package chart computes small charts of the last hour, and larger ones of up to a day. A template draws them as SVG with presentation attributes, so they need
 // neither a script nor a style sheet of their own.
 package chart
 
@@ -7,11 +7,21 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
-// Chart is a line over the last hour. Its coordinates are those of its viewBox.
+// Series are values that end at a time, oldest first and evenly spaced over a span. A value that is not a number is a gap.
+type Series struct {
+	Values []float64
+	End    time.Time
+	Span   time.Duration
+}
+
+// Chart is a line over a span of time. Its coordinates are those of its viewBox.
 type Chart struct {
 	Title string
+	// Unit is that of the values, such as "messages".
+	Unit string
 	// Width and Height are those of the viewBox.
 	Width, Height int
 	// Line and Area are the data of two SVG paths. Gaps in the data are gaps in the line.
@@ -20,8 +30,12 @@ type Chart struct {
 	Now, Least, Most string
 	// Exact has the same values without rounding.
 	Exact string
-	// Span is the time that the chart shows. It is an hour, and less while there is less data.
-	Span string
+	// Span is the time that the chart shows, which is less while there is less data. Begin, Middle and End are its times.
+	Span               string
+	Begin, Middle, End time.Time
+	// Top is the value at the upper edge, and Scale is Top as text. The value at the lower edge is 0.
+	Top   float64
+	Scale string
 	// Bound is the limit as text; empty: there is none.
 	Bound string
 	// Small charts have no labels.
@@ -47,34 +61,38 @@ const (
 
 // Small is a chart for a cell of a list.
 func Small(title string, values []float64) *Chart {
-	c := line(title, values, smallWidth, smallHeight, 0)
+	c := line(title, Series{Values: values, Span: time.Hour}, smallWidth, smallHeight, 0)
 	c.Small = true
 	return &c
 }
 
 // Large is a chart for a page.
-func Large(title string, values []float64) Chart {
-	return line(title, values, largeWidth, largeHeight, 0)
-}
+func Large(title, unit string, s Series) Chart { return Against(title, unit, s, 0) }
 
 // Against is a chart for a page with a horizontal line at a limit.
-func Against(title string, values []float64, limit float64) Chart {
-	return line(title, values, largeWidth, largeHeight, limit)
+func Against(title, unit string, s Series, limit float64) Chart {
+	c := line(title, s, largeWidth, largeHeight, limit)
+	c.Unit = unit
+	return c
 }
 
-// line draws the values of an hour, oldest first and evenly spaced. A value that is not a number is a gap. The axis begins at zero. A limit
-// that is far above all values is not drawn, since the line would be flat.
-func line(title string, values []float64, width, height int, limit float64) Chart {
+// line draws a series. The axis begins at zero. A limit that is far above all values is not drawn, since the line would be flat.
+func line(title string, s Series, width, height int, limit float64) Chart {
 	c := Chart{Title: title, Width: width, Height: height, Limit: -1}
 	if limit > 0 {
 		c.Bound = number(limit)
 	}
-	hour := len(values)
-	values = recent(values)
-	c.Span = "hour"
-	if len(values) < hour {
-		c.Span = fmt.Sprintf("%d min", (60*len(values)+hour/2)/hour)
+	values := recent(s.Values)
+	span := s.Span * time.Duration(len(values)) / time.Duration(max(1, len(s.Values)))
+	switch hours := int(s.Span / time.Hour); {
+	case len(values) < len(s.Values):
+		c.Span = fmt.Sprintf("%d min", int(span.Round(time.Minute)/time.Minute))
+	case hours > 1:
+		c.Span = fmt.Sprintf("%d h", hours)
+	default:
+		c.Span = "hour"
 	}
+	c.Begin, c.Middle, c.End = s.End.Add(-span), s.End.Add(-span/2), s.End
 	least, most, last, known := math.Inf(1), 0.0, 0.0, false
 	for _, v := range values {
 		if !math.IsNaN(v) {
@@ -84,11 +102,12 @@ func line(title string, values []float64, width, height int, limit float64) Char
 	if !known {
 		return c
 	}
-	top := max(most, 1)
 	draw := limit > 0 && most*4 >= limit
+	top := round(most)
 	if draw {
-		top = max(most, limit)
+		top = round(max(most, limit))
 	}
+	c.Top, c.Scale = top, number(top)
 	y := func(v float64) float64 { return float64(height) - margin - v/top*(float64(height)-2*margin) }
 	x := func(i int) float64 { return float64(i) / float64(max(1, len(values)-1)) * float64(width) }
 	if draw {
@@ -121,6 +140,17 @@ func line(title string, values []float64, width, height int, limit float64) Char
 	exact := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 32) } // as samples are kept
 	c.Exact = fmt.Sprintf("now %s, lowest %s, highest %s", exact(last), exact(least), exact(most))
 	return c
+}
+
+// round is the least number of one digit, or of 1.5 or 2.5 times a power of ten, that is not below v. It is 1 at least.
+func round(v float64) float64 {
+	unit := math.Pow(10, math.Floor(math.Log10(max(v, 1))))
+	for _, digit := range []float64{1, 1.5, 2, 2.5, 3, 4, 5, 6, 8} {
+		if digit*unit >= v && (digit*unit == math.Trunc(digit*unit)) {
+			return digit * unit
+		}
+	}
+	return 10 * unit
 }
 
 // recent leaves out the gap at the beginning, so that the data of the first minutes can be seen. It keeps at least a thirtieth, two

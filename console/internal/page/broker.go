@@ -80,7 +80,7 @@ const (
 
 // NewBroker makes the pages, and has the sampler ask the broker. The runner runs operations on many consumers.
 func NewBroker(s *sample.Sampler, call BrokerSource, runner *Runner) *Broker {
-	b := &Broker{call: call, history: sample.NewHistory(brokerWidth)}
+	b := &Broker{call: call, history: s.History("broker", brokerWidth)}
 	b.latest = sample.Add(s, b.ask)
 	b.all = sampled(objects[jobs]{
 		runner: runner, noun: "broker consumer", actions: b.actions,
@@ -204,7 +204,7 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 		list.Rows = append(list.Rows, view.Row{ID: "b-" + one.path(), Cells: []view.Value{
 			view.Linked(one.Channel, link("channel", "name", one.Channel)), one.name(),
 			one.now.Value(), view.Ago(one.since(), "It is not paused, and no job is dead"), view.Int(one.queued),
-			{Chart: chart.Small("Queued", b.history.Values(r.Now, one.path(), histQueued, 60))},
+			{Chart: chart.Small("Queued", b.history.Values(r.Now, time.Hour, one.path(), histQueued, 60))},
 			one.oldestValue(), view.Int(one.inflight), view.Int(one.delivered),
 			one.deadValue(),
 		}})

@@ -48,7 +48,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 	if c.RateLimit > 0 {
 		lines = append(lines, "At most "+view.Rate(c.RateLimit).Text+" callbacks.")
 	}
-	values := func(i int) []float64 { return b.history.Values(r.Now, counts.path(), i, 360) }
+	values := func(i int) chart.Series { return r.values(b.history, counts.path(), i) }
 	return &view.Page{
 		Nav: "broker", Title: name, Crumbs: []view.Link{{Text: "Broker", Href: "broker"}, {Text: channel, Href: link("channel", "name", channel)}},
 		Filter: filter,
@@ -66,7 +66,7 @@ func (b *Broker) one(ctx context.Context, r Request) (*view.Page, error) {
 					{Name: "Delivered", Value: view.Int(counts.delivered)},
 					{Name: "Dead", Value: counts.deadValue()},
 				},
-				Charts: []chart.Chart{chart.Large("Queued", values(histQueued)), chart.Large("Dead", values(histDead))},
+				Charts: []chart.Chart{chart.Large("Queued", "jobs", values(histQueued)), chart.Large("Dead", "jobs", values(histDead))},
 			},
 			dead,
 		},

@@ -53,7 +53,7 @@ func (b *Broker) deadJobs(ctx context.Context, r Request, of jobs) (view.Part, *
 	}}
 	var next string
 	if s.found, next, s.err = s.list(ctx, s.filter, q.Get("next")); s.err != nil {
-		part.Source = view.Source{Name: brokerName, Error: s.err.Error()}
+		part.Source = view.Source{Name: brokerName}.Away(s.err)
 		return part, filter, nil //nolint:nilerr // the part states the error
 	}
 	part.Actions = actions([]*failedSystem{s})

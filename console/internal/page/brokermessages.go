@@ -126,7 +126,7 @@ func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channe
 		} `json:"pages"`
 	}
 	if err := b.call.Call(ctx, http.MethodGet, from, nil, &answer); err != nil {
-		part.Source = view.Source{Name: brokerName, Error: err.Error()}
+		part.Source = view.Source{Name: brokerName}.Away(err)
 		return part, ""
 	}
 	part.List = &view.List{

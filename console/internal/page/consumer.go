@@ -41,7 +41,7 @@ func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 		return nil, notFound("It may have been deleted, or its name is different. The list of consumers shows all that there are.",
 			"There is no consumer %q on a stream %q.", name, stream)
 	}
-	page.Parts = append([]view.Part{c.now(r.Now, s, one)}, c.groups(one)...)
+	page.Parts = append([]view.Part{c.now(r, s, one)}, c.groups(one)...)
 	page.Parts = append(page.Parts, view.Part{ID: "configuration", Title: "Configuration", Lines: describe(one.ConsumerInfo)})
 	for i := range page.Parts[1:] {
 		page.Parts[i+1].Source.Stale = s.Stale() // the first part states why
@@ -50,8 +50,8 @@ func (c *Consumers) one(ctx context.Context, r Request) (*view.Page, error) {
 	return page, nil
 }
 
-func (c *Consumers) now(now time.Time, s sample.Sample[[]*consumer], one *consumer) view.Part {
-	values := func(i int) []float64 { return c.history.Values(now, one.key, i, 360) }
+func (c *Consumers) now(r Request, s sample.Sample[[]*consumer], one *consumer) view.Part {
+	values := func(i int) chart.Series { return r.values(c.history, one.key, i) }
 	part := view.Part{
 		ID: "now", Source: source("NATS", s),
 		Problem: one.state.Sentence, ProblemTone: one.state.Level.Tone(), Actions: thenAsk(c.latest, c.actions(one)),
@@ -69,13 +69,13 @@ func (c *Consumers) now(now time.Time, s sample.Sample[[]*consumer], one *consum
 			{Name: "Created", Value: view.Ago(one.Created, "The server did not state it")},
 		},
 		Charts: []chart.Chart{
-			chart.Large("Pending", values(histPending)),
-			chart.Against("Ack pending", values(histAckPending), float64(max(0, one.Config.MaxAckPending))),
-			chart.Large("Deliveries in a second", values(histRate)),
-			chart.Large("Redelivered", values(histRedelivered)),
-			chart.Large("Waiting pulls", values(histWaiting)),
-			chart.Against("Lag: how long the oldest pending has waited, in seconds", values(histLag), state.LagLimit(one.Config.Metadata).Seconds()),
-			chart.Large("Oldest unacknowledged, in seconds", values(histOldest)),
+			chart.Large("Pending", "messages", values(histPending)),
+			chart.Against("Ack pending", "messages", values(histAckPending), float64(max(0, one.Config.MaxAckPending))),
+			chart.Large("Deliveries in a second", "", values(histRate)),
+			chart.Large("Redelivered", "messages", values(histRedelivered)),
+			chart.Large("Waiting pulls", "pulls", values(histWaiting)),
+			chart.Against("Lag: how long the oldest pending has waited", "s", values(histLag), state.LagLimit(one.Config.Metadata).Seconds()),
+			chart.Large("Oldest unacknowledged", "s", values(histOldest)),
 		},
 	}
 	if until := one.Config.PauseUntil; one.Paused && until != nil {

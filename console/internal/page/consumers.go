@@ -108,7 +108,7 @@ const (
 
 // NewConsumers makes the pages, and has the sampler ask their source. The runner runs operations on many consumers.
 func NewConsumers(s *sample.Sampler, source ConsumerSource, runner *Runner) *Consumers {
-	c := &Consumers{source: source, history: sample.NewHistory(consumerWidth), ages: ages{}}
+	c := &Consumers{source: source, history: s.History("consumers", consumerWidth), ages: ages{}}
 	c.latest = sample.Add(s, c.ask)
 	c.all = sampled(objects[*consumer]{
 		runner: runner, noun: "consumer", name: func(one *consumer) string { return one.key }, actions: c.actions, offers: consumerOffers,
@@ -279,7 +279,7 @@ func (c *Consumers) row(now time.Time, one *consumer) view.Row {
 		one.state.Value(),
 		one.since.value(),
 		view.Number(one.NumPending),
-		{Chart: chart.Small("Pending", c.history.Values(now, one.key, histPending, 60))},
+		{Chart: chart.Small("Pending", c.history.Values(now, time.Hour, one.key, histPending, 60))},
 		ackPending(one),
 		quietZero(view.Int(one.NumRedelivered), one.NumRedelivered > 0, view.Warn),
 		view.Int(one.NumWaiting),

@@ -147,21 +147,21 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 		case s.err == nil:
 			answered = append(answered, s)
 		case s.unknown():
-			page.Parts = append(page.Parts, view.Part{ID: s.name, Title: "Failures of the " + s.name, Source: view.Source{Name: s.name, Error: s.err.Error()}})
-			problems = append(problems, "The list does not have the failures of the "+s.name+", which does not answer. "+
+			page.Parts = append(page.Parts, view.Part{ID: s.name, Title: "Failures of the " + s.name, Source: view.Source{Name: s.name}.Away(s.err)})
+			problems = append(problems, "The list does not have the failures of the "+s.name+", which "+view.Source{}.Away(s.err).Does()+". "+
 				"Whether there are any is not known now.")
 		default:
 			stale = append(stale, s)
-			problems = append(problems, "The "+s.name+" does not answer. It listed the failures in grey "+view.At(s.at)+".")
+			problems = append(problems, "The "+s.name+" "+view.Source{}.Away(s.err).Does()+". It listed the failures in grey "+view.At(s.at)+".")
 		}
 	}
 	rows, next := merge(systems, q)
 	source := view.Source{Name: joined(answered), Asked: r.Now}
 	if len(answered) == 0 && len(stale) > 0 {
-		source = view.Source{Name: joined(stale), Asked: stale[0].at, Stale: true, Error: failed.Error()}
+		source = view.Source{Name: joined(stale), Asked: stale[0].at, Stale: true}.Away(failed)
 	}
 	if len(answered)+len(stale) == 0 && failed != nil {
-		page.Parts = []view.Part{{ID: "failed", Source: view.Source{Name: joined(systems), Error: failed.Error()}}}
+		page.Parts = []view.Part{{ID: "failed", Source: view.Source{Name: joined(systems)}.Away(failed)}}
 	} else {
 		part := view.Part{ID: "failed", Problem: strings.Join(problems, " "), ProblemTone: view.Warn, Source: source, List: &view.List{
 			Found: view.Bounded(len(rows), next != nil, "failure"), Path: "failed", Query: q, Next: next,

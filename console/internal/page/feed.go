@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,7 +46,7 @@ const feedName = "feed"
 // NewFeed makes the pages, and has the sampler ask the feed, which open opens. The runner runs operations on many partitions. A nil watcher is
 // none.
 func NewFeed(s *sample.Sampler, open func(context.Context) (FeedSource, error), watcher FeedWatcher, runner *Runner) *Feed {
-	f := &Feed{open: open, opening: make(chan struct{}, 1), watcher: watcher, runner: runner, history: sample.NewHistory(feedWidth)}
+	f := &Feed{open: open, opening: make(chan struct{}, 1), watcher: watcher, runner: runner, history: s.History("feed", feedWidth)}
 	f.all = f.allPartitions()
 	var completed meter
 	f.latest = sample.Add(s, func(ctx context.Context) (b feed.Backlog, err error) {
@@ -95,23 +96,22 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	if !s.At.IsZero() {
 		head.Problem, head.ProblemTone = st.Sentence, st.Level.Tone()
 	}
-	query := partitionQuery(q, pageSize+1)
-	query.After = q.Get("after")
-	var found []feed.Partition
 	err := f.ready(ctx)
+	var found []feed.Partition
 	if err == nil {
-		found, err = f.source.Partitions(ctx, query)
+		found, err = f.page(ctx, q)
 	}
 	part := view.Part{ID: "partitions", Title: "Partitions of the feed", Source: view.Source{Name: feedName, Asked: r.Now}}
 	if err != nil {
-		part.Source = view.Source{Name: feedName, Error: err.Error()}
+		part.Source = view.Source{Name: feedName}.Away(err)
 	}
 	list := &view.List{
 		Path: "feed", Query: q, Found: view.Bounded(min(len(found), pageSize), len(found) > pageSize, "partition"),
-		Empty: "No partition matches. This list shows the partitions of the feed; `jetpull feed add NAME` makes one of the lines of its input.",
+		Empty:  "No partition matches. This list shows the partitions of the feed; `jetpull feed add NAME` makes one of the lines of its input.",
+		Sorted: cmp.Or(q.Get("sort"), "status"), Descending: q.Has("desc"),
 		Columns: []view.Column{
-			{Title: "Partition"},
-			{Title: "Status"},
+			{Title: "Partition", Sort: "name"},
+			{Title: "Status", Sort: "status"},
 			{Title: "Gate", Number: true},
 			{Title: "Sealed"},
 			{Title: "Lease"},
@@ -121,7 +121,8 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	more := len(found) > pageSize
 	if more {
 		found = found[:pageSize]
-		list.Next = with(q, "after", found[pageSize-1].ID)
+		last := found[pageSize-1]
+		list.Next = with(with(q, "after", last.ID), "stage", string(last.Status))
 	}
 	for i, p := range found {
 		list.Rows = append(list.Rows, view.Row{ID: "p-" + strconv.Itoa(i) + "-" + p.ID, Cells: []view.Value{
@@ -132,13 +133,15 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	page := &view.Page{
 		Nav: "feed", Title: "Feed",
 		Filter: &view.Filter{Path: "feed", Fields: []view.Field{
+			{Name: "sort", Value: q.Get("sort"), Hidden: true},
+			{Name: "desc", Value: q.Get("desc"), Hidden: true},
 			{Name: "q", Label: "Partition", Value: q.Get("q"), Type: "search", Placeholder: "its whole name"},
 			choice(q, "status", "Status", view.Option{Value: "", Text: "all"}, view.Option{Value: "Failed", Text: "failed"},
 				view.Option{Value: "Available", Text: "available"}, view.Option{Value: "Complete", Text: "complete"}),
 		}},
 		Parts: []view.Part{head, part},
 	}
-	all := f.all.forAll(err != nil, q, page.Filter, found, more || query.After != "")
+	all := f.all.forAll(err != nil, q, page.Filter, found, more || q.Get("after") != "")
 	for i, a := range all {
 		if failedOnly(strings.TrimSuffix(a.Name, "-all")) && !s.Stale() {
 			all[i].Confirm += fmt.Sprintf(" The whole feed has %s in %s.", view.Count(uint64(s.Value.Failed), "failed item"),
@@ -150,6 +153,28 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 		page.Parts = append(page.Parts, f.running(ctx, r))
 	}
 	return page, nil
+}
+
+// page reads the partitions of a page, and one more. They are ordered by status, the failed first, or by name.
+func (f *Feed) page(ctx context.Context, q url.Values) (found []feed.Partition, err error) {
+	query := partitionQuery(q, pageSize+1)
+	query.After = q.Get("after")
+	if q.Get("sort") == "name" || query.Status != "" {
+		return f.source.Partitions(ctx, query)
+	}
+	statuses := []feed.Status{feed.Failed, feed.Available, feed.Complete}
+	if q.Has("desc") {
+		slices.Reverse(statuses)
+	}
+	for _, query.Status = range statuses[max(0, slices.Index(statuses, feed.Status(q.Get("stage")))):] {
+		query.Limit = pageSize + 1 - len(found)
+		more, err := f.source.Partitions(ctx, query)
+		if found = append(found, more...); err != nil || len(found) > pageSize {
+			return found, err
+		}
+		query.After = ""
+	}
+	return found, nil
 }
 
 func feedStatus(s feed.Status) view.Value {

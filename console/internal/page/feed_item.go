@@ -40,7 +40,7 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 				Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 					n, err := do(ctx, partition, id)
 					if err != nil {
-						return view.Outcome{}, systemRefused(feedName, err)
+						return view.Outcome{}, feedRefused(err, partition)
 					}
 					return view.Outcome{Count: n, Text: text}, nil
 				},

@@ -10,10 +10,24 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/feed"
 )
+
+// maxCounted is how many items of each status the page of a partition counts.
+const maxCounted = 10_000
+
+// counted is a number of items that stopped at maxCounted.
+func counted(n int) view.Value {
+	v := view.Int(n)
+	if n == maxCounted {
+		v.Text, v.Title = v.Text+"+", "The console counts no more"
+	}
+	return v
+}
 
 func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	q := r.Query
@@ -22,7 +36,7 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		return nil, feedError(err, fmt.Sprintf("partition %q", id))
 	}
-	counts, err := f.source.Counts(ctx, id)
+	counts, more, err := f.source.CountsUpTo(ctx, id, maxCounted)
 	if err != nil {
 		return nil, feedError(err, fmt.Sprintf("partition %q", id))
 	}
@@ -47,22 +61,27 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 		gates.Rows = append(gates.Rows, view.Row{ID: "g-" + strconv.Itoa(gate), Cells: []view.Value{
 			number,
 			{Bar: view.NewBar(c.Complete, c.Available, c.Failed)},
-			view.Int(c.Complete), view.Int(c.Available),
-			quietZero(view.Int(c.Failed), c.Failed > 0, view.Bad),
+			view.Int(c.Complete), counted(c.Available),
+			quietZero(counted(c.Failed), c.Failed > 0, view.Bad),
 		}})
+		if more {
+			row := gates.Rows[len(gates.Rows)-1].Cells
+			row[1], row[2] = view.None("Not counted"), view.None("Not counted")
+		}
 	}
-	sentence, tone := countIs(uint64(available), "item")+" waiting.", view.Plain
-	switch {
-	case failed > 0:
-		sentence, tone = fmt.Sprintf("Gate %d is held by failures: %s failed, %s waiting.", p.Gate, view.Count(uint64(failed), "item"),
-			countIs(uint64(available), "item")), view.Bad
-	case p.Status == feed.Complete:
-		sentence, tone = "Complete: the partition is closed.", view.Good
+	if more {
+		gates.Found = fmt.Sprintf("%s. The partition has more than %s: of each status, those of the lowest gates are counted.", gates.Found,
+			view.Count(maxCounted, "item"))
 	}
-	items, err := f.items(ctx, q, id)
-	if err != nil {
-		return nil, err
+	now := state.Feed{Known: true, Failed: failed, Blocked: 1, Ready: available}
+	if p.Owner != "" && p.Until.Before(r.Now) && available > 0 {
+		now.Ended = 1
 	}
+	st := now.Of()
+	if p.Status == feed.Complete {
+		st = state.State{Level: state.Green, Sentence: "Complete: the partition is closed."}
+	}
+	items := f.items(ctx, r, id)
 	return &view.Page{
 		Nav: "feed", Title: id, Crumbs: []view.Link{{Text: "Feed", Href: "feed"}},
 		Filter: &view.Filter{Path: "partition", Fields: []view.Field{
@@ -72,7 +91,7 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 		}},
 		Parts: []view.Part{
 			{
-				ID: "partition", Source: view.Source{Name: feedName, Asked: r.Now}, Problem: sentence, ProblemTone: tone, Actions: f.actions(p, failed),
+				ID: "partition", Source: view.Source{Name: feedName, Asked: r.Now}, Problem: st.Sentence, ProblemTone: st.Level.Tone(), Actions: f.actions(p, failed),
 				List: gates,
 				Facts: []view.Fact{
 					{Name: "Status", Value: feedStatus(p.Status)},
@@ -88,10 +107,21 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	}, nil
 }
 
-func (f *Feed) items(ctx context.Context, q url.Values, partition string) (view.Part, error) {
+// itemsPatience is how long the page of a partition waits for its items, which take longer the more it has.
+const itemsPatience = time.Second
+
+func (f *Feed) items(ctx context.Context, r Request, partition string) view.Part {
+	q := r.Query
+	part := view.Part{ID: "items", Title: "Items", Source: view.Source{Name: feedName, Asked: r.Now}}
+	ctx, cancel := context.WithTimeout(ctx, itemsPatience)
+	defer cancel()
 	found, err := f.source.Items(ctx, feed.Query{Partition: partition, Status: feed.Status(q.Get("status")), After: q.Get("after"), Limit: pageSize + 1})
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("the partition has too many items to list those in %s; choose failed ones above, or use jetpull feed items: %w", view.Span(itemsPatience), ctx.Err())
+	}
 	if err != nil {
-		return view.Part{}, feedError(err, "such item")
+		part.Source = view.Source{Name: feedName}.Away(err)
+		return part
 	}
 	list := &view.List{
 		Path: "partition", Query: q, Found: view.Bounded(min(len(found), pageSize), len(found) > pageSize, "item"), Empty: "No item matches.",
@@ -119,7 +149,27 @@ func (f *Feed) items(ctx context.Context, q url.Values, partition string) (view.
 			view.Int(it.Attempt), view.Ago(it.NotBefore, "At once"), view.Sentence(last),
 		}})
 	}
-	return view.Part{ID: "items", Title: "Items", List: list}, nil
+	part.List = list
+	return part
+}
+
+// feedRefused is why an action on a feed failed. Only the feed's own errors state that nothing was changed: a database that does not confirm may have
+// committed.
+func feedRefused(err error, partition string) error {
+	for _, refusal := range []error{
+		feed.ErrNotFound, feed.ErrClosed, feed.ErrGatePassed, feed.ErrDuplicate, feed.ErrNotDone, feed.ErrConflict, feed.ErrInvalid,
+	} {
+		if errors.Is(err, refusal) {
+			return &Problem{
+				Status: http.StatusConflict, Text: "The feed refused this, and nothing was changed", Err: err,
+				Fix: "The reason is the feed's. Correct it and try again.",
+			}
+		}
+	}
+	return &Problem{
+		Status: http.StatusBadGateway, Text: "The database did not confirm this, so whether it was changed is not known", Err: err,
+		Fix: "Look at the state of partition " + strconv.Quote(partition) + " on its page before you try again.",
+	}
 }
 
 func (f *Feed) actions(p feed.Partition, failed int) []view.Action {
@@ -130,10 +180,7 @@ func (f *Feed) actions(p feed.Partition, failed int) []view.Action {
 				return view.Outcome{}, known
 			}
 			if err != nil {
-				return view.Outcome{}, &Problem{
-					Status: http.StatusConflict, Text: "The feed refused this, and nothing was changed", Err: err,
-					Fix: "The reason is the feed's. Correct it and try again.",
-				}
+				return view.Outcome{}, feedRefused(err, p.ID)
 			}
 			return view.Outcome{Count: n, Text: text}, nil
 		}

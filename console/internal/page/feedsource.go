@@ -16,7 +16,7 @@ type FeedSource interface {
 	Backlog(ctx context.Context) (feed.Backlog, error)
 	Partitions(ctx context.Context, q feed.Query) ([]feed.Partition, error)
 	Partition(ctx context.Context, id string) (feed.Partition, error)
-	Counts(ctx context.Context, partition string) (map[int]feed.Counts, error)
+	CountsUpTo(ctx context.Context, partition string, most int) (counts map[int]feed.Counts, more bool, err error)
 	Seal(ctx context.Context, partition string) error
 	ClosePartition(ctx context.Context, partition string) error
 	Reopen(ctx context.Context, partition string) error
@@ -39,7 +39,7 @@ func (f *Feed) running(ctx context.Context, r Request) view.Part {
 	part := view.Part{ID: "running", Title: "Running items", Source: view.Source{Name: feedName, Asked: r.Now}}
 	all, err := f.source.Running(ctx)
 	if err != nil {
-		part.Source = view.Source{Name: feedName, Error: err.Error()}
+		part.Source = view.Source{Name: feedName}.Away(err)
 		return part
 	}
 	part.List = &view.List{
@@ -78,7 +78,7 @@ func (f *Feed) waiting(partition, id string) []view.Action {
 			Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 				within, err := f.source.Cancel(ctx, partition, id)
 				if err != nil {
-					return view.Outcome{}, systemRefused(feedName, err)
+					return view.Outcome{}, feedRefused(err, partition)
 				}
 				return view.Outcome{Count: 1, Text: "The watcher ends the attempt within " + view.Span(within) + "."}, nil
 			},
@@ -88,7 +88,7 @@ func (f *Feed) waiting(partition, id string) []view.Action {
 			Confirm: "Delete this item. Nobody processes it any more. An item that a watcher may have read is not deleted. This cannot be undone.",
 			Do: func(ctx context.Context, _ url.Values) (view.Outcome, error) {
 				if err := f.source.Delete(ctx, partition, id); err != nil {
-					return view.Outcome{}, systemRefused(feedName, err)
+					return view.Outcome{}, feedRefused(err, partition)
 				}
 				return view.Outcome{Count: 1, Text: "The item is deleted.", Then: link("partition", "id", partition)}, nil
 			},

@@ -53,7 +53,7 @@ type Messages struct {
 
 // NewMessages makes the pages, and has the sampler ask their source. The page of a message states what its consumers have done with it.
 func NewMessages(s *sample.Sampler, source MessageSource, consumers *Consumers, letters *DeadLetters) *Messages {
-	m := &Messages{source: source, consumers: consumers, letters: letters, history: sample.NewHistory(streamWidth)}
+	m := &Messages{source: source, consumers: consumers, letters: letters, history: s.History("streams", streamWidth)}
 	m.latest = sample.Add(s, m.ask)
 	consumers.internal = m.internalStreams
 	return m

@@ -227,7 +227,7 @@ func (o *objects[T]) begin(ctx context.Context, q url.Values, each offer, what s
 	for _, f := range each.fields {
 		values.Set(f.Name, form.Get(f.Name))
 	}
-	return o.runner.beginNamed(ctx, o.kind(each), what, chosen{names, values}, rate)
+	return o.runner.beginNamed(ctx, o.kind(each), what, &chosen{names, values, map[string]bool{}}, rate)
 }
 
 // short is a name, cut for a sentence.

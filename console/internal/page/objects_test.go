@@ -105,7 +105,7 @@ func sitting(t *testing.T, open func(s *sample.Sampler, r *Runner) Func, do func
 		s, r := sample.New(), NewRunner(slog.New(slog.DiscardHandler))
 		defer s.Close()
 		d := &desk{t, open(s, r), r, s}
-		r.Start(s)
+		s.Go(r.Run)
 		synctest.Wait()
 		do(d)
 	})

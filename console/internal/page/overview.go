@@ -145,8 +145,8 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 // charts are those of the overview.
 func (c *Consumers) charts(r Request, key string) []chart.Chart {
 	return []chart.Chart{
-		chart.Large("Pending", c.history.Values(r.Now, key, histPending, 360)),
-		chart.Large("Deliveries in a second", c.history.Values(r.Now, key, histRate, 360)),
+		chart.Large("Pending", "messages", r.values(c.history, key, histPending)),
+		chart.Large("Deliveries in a second", "", r.values(c.history, key, histRate)),
 	}
 }
 
@@ -174,10 +174,10 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Oldest waiting", Value: view.Duration(seconds(oldest).Round(time.Second))},
 		{Name: "Failures to look at", Value: leads(y.listed(r.Now), "failed?system=relay")},
 	}
-	values := func(i int) []float64 { return y.history.Values(r.Now, total, i, 360) }
+	values := func(i int) chart.Series { return r.values(y.history, total, i) }
 	part.Charts = []chart.Chart{
-		chart.Large("Backlog", values(histBacklog)), chart.Large("Answers to this relay process in a second", values(histAnswers)),
-		chart.Large("Failed messages", values(histListed)),
+		chart.Large("Backlog", "messages", values(histBacklog)), chart.Large("Answers to this relay process in a second", "", values(histAnswers)),
+		chart.Large("Failed messages", "messages", values(histListed)),
 	}
 	return part
 }
@@ -185,7 +185,7 @@ func (y *Relay) Overview(ctx context.Context, r Request) view.Part {
 // listed is the newest known number of failed messages of the last minute.
 func (y *Relay) listed(now time.Time) view.Value {
 	const minute = 6
-	values := y.history.Values(now, total, histListed, 360)
+	values := y.history.Values(now, time.Hour, total, histListed, 360)
 	for _, n := range slices.Backward(values[len(values)-minute:]) {
 		if !math.IsNaN(n) {
 			return quietZero(view.Int(int(n)), n > 0, view.Bad)
@@ -209,12 +209,12 @@ func (f *Feed) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Failures to look at", Value: leads(view.Int(s.Value.Failed), "feed?status=Failed")},
 		{Name: "Oldest ready", Value: view.Duration(s.Value.Oldest.Round(time.Second))},
 	}
-	values := func(i int) []float64 { return f.history.Values(r.Now, total, i, 360) }
-	part.Charts = []chart.Chart{chart.Large("Ready items", values(histReady))}
+	values := func(i int) chart.Series { return r.values(f.history, total, i) }
+	part.Charts = []chart.Chart{chart.Large("Ready items", "items", values(histReady))}
 	if f.watcher != nil {
-		part.Charts = append(part.Charts, chart.Large("Items completed by this process in a second", values(histCompleted)))
+		part.Charts = append(part.Charts, chart.Large("Items completed by this process in a second", "", values(histCompleted)))
 	}
-	part.Charts = append(part.Charts, chart.Large("Failed items", values(histFailed)))
+	part.Charts = append(part.Charts, chart.Large("Failed items", "items", values(histFailed)))
 	return part
 }
 
@@ -243,10 +243,10 @@ func (b *Broker) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Oldest waiting", Value: view.Ago(oldest, "Nothing is queued")},
 		{Name: "Failures to look at", Value: view.Linked(view.Count(uint64(dead), "dead job"), "failed?system=broker")},
 	}
-	values := func(i int) []float64 { return b.history.Values(r.Now, total, i, 360) }
+	values := func(i int) chart.Series { return r.values(b.history, total, i) }
 	part.Charts = []chart.Chart{
-		chart.Large("Queued", values(histQueued)), chart.Large("Delivered in a second", values(histDelivered)),
-		chart.Large("Dead", values(histDead)),
+		chart.Large("Queued", "jobs", values(histQueued)), chart.Large("Delivered in a second", "", values(histDelivered)),
+		chart.Large("Dead", "jobs", values(histDead)),
 	}
 	return part
 }

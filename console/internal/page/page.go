@@ -18,6 +18,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/jetpull/jetpull/console/internal/chart"
 	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
@@ -30,6 +31,27 @@ type Request struct {
 	Payloads bool
 }
 
+// span is the time that charts show.
+func (r Request) span() time.Duration {
+	for _, hours := range view.Spans[1:] {
+		if r.Query.Get("hours") == hours {
+			n, _ := strconv.Atoi(hours)
+			return time.Duration(n) * time.Hour
+		}
+	}
+	return time.Hour
+}
+
+// values are the i-th values of an object for a chart of a page.
+func (r Request) values(h *sample.History, key string, i int) chart.Series {
+	n, span := 360, r.span()
+	if span > time.Hour {
+		n = int(span / (5 * time.Minute))
+	}
+	// The end changes with the last point alone, and so does what is sent to an open page.
+	return chart.Series{Values: h.Values(r.Now, span, key, i, n), End: r.Now.Truncate(span / time.Duration(n)), Span: span}
+}
+
 // Func builds a page.
 type Func func(ctx context.Context, r Request) (*view.Page, error)
 
@@ -37,7 +59,7 @@ type Func func(ctx context.Context, r Request) (*view.Page, error)
 var Parameters = func() map[string]bool {
 	all := map[string]bool{}
 	for name := range strings.FieldsSeq(`
-		after all as before broker channel consumer desc do download event from header id live message name next origin
+		after all as before broker channel consumer desc do download event from header hours id live message name next origin
 		outcome partition producer q reason receiver relay seq since sort source stage state status stream subject system
 		until`) {
 		all[name] = true
@@ -112,7 +134,7 @@ func link(page string, pairs ...string) string {
 func source[T any](name string, s sample.Sample[T]) view.Source {
 	v := view.Source{Name: name, Asked: s.At, Stale: s.Stale()}
 	if s.Err != nil {
-		v.Error = s.Err.Error()
+		v = v.Away(s.Err)
 	}
 	return v
 }

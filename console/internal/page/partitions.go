@@ -101,7 +101,7 @@ func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 	sets, err := p.source.PartitionSets(ctx, "")
 	part := view.Part{ID: "sets", Source: view.Source{Name: "NATS", Asked: r.Now}}
 	if err != nil {
-		part.Source = view.Source{Name: "NATS", Error: err.Error()}
+		part.Source = view.Source{Name: "NATS"}.Away(err)
 	}
 	sets = slices.DeleteFunc(sets, func(s PartitionSet) bool { return !contains(q.Get("q"), s.Name, s.Stream) })
 	states := make(map[string]state.State, len(sets))

@@ -17,8 +17,8 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// Caller makes requests to the HTTP interface of a system. The answer is decoded from JSON. An answer 404 is [fs.ErrNotExist]. The relay's client
-// is one.
+// Caller makes requests to the HTTP interface of a system. The answer is decoded from JSON. An answer 404 is [fs.ErrNotExist],
+// and 401 or 403 is [fs.ErrPermission]. The relay's client is one.
 type Caller interface {
 	Call(ctx context.Context, method, path string, body, answer any) error
 }
@@ -45,7 +45,11 @@ type receiver struct {
 		Disabled   bool    `json:"disabled"`
 		Backlog    int     `json:"backlog"`
 		Oldest     float64 `json:"oldest"`
-		Answers    *struct {
+		// Failed counts messages on the list of failed ones, and Refused the POSTs since the last that succeeded.
+		Failed       int       `json:"failed"`
+		Refused      int       `json:"refused"`
+		RefusedSince time.Time `json:"refused_since"`
+		Answers      *struct {
 			Total int     `json:"total"`
 			Count int     `json:"count"`
 			P50   float64 `json:"p50"`
@@ -81,7 +85,7 @@ const (
 
 // NewRelay makes the pages, and has the sampler ask the relay. The runner runs operations on many receivers.
 func NewRelay(s *sample.Sampler, call Caller, runner *Runner) *Relay {
-	r := &Relay{call: call, history: sample.NewHistory(relayWidth)}
+	r := &Relay{call: call, history: s.History("relay", relayWidth)}
 	r.latest = sample.Add(s, r.ask)
 	r.all = sampled(objects[receiver]{
 		runner: runner, noun: "receiver", name: func(one receiver) string { return one.Name }, actions: r.actions,
@@ -96,7 +100,7 @@ func NewRelay(s *sample.Sampler, call Caller, runner *Runner) *Relay {
 
 // Pages are the functions of the pages by their paths.
 func (y *Relay) Pages() map[string]Func {
-	return map[string]Func{"relay": y.list, "receiver": y.one, "relaymessage": y.message}
+	return map[string]Func{"relay": y.list, "receiver": y.one, "relaymessage": y.message, "relaymessages": y.messages}
 }
 
 func (y *Relay) ask(ctx context.Context) ([]receiver, error) {
@@ -149,6 +153,7 @@ func (r *receiver) judge() state.State {
 		return v.Of()
 	}
 	v.Backlog, v.InFlight = r.State.Backlog, r.State.InFlight
+	v.Failed, v.Refused, v.Since = r.State.Failed, r.State.Refused, r.State.RefusedSince
 	if r.State.Disabled {
 		v.Disabled = "The receiver answered 410 (gone), so the relay sends it nothing"
 	}
@@ -204,6 +209,21 @@ func (r *receiver) p99() float64 {
 	return r.State.Answers.P99
 }
 
+func (r *receiver) failed() int {
+	if r.State == nil {
+		return 0
+	}
+	return r.State.Failed
+}
+
+// failures lead to the failed messages of the receiver.
+func (r *receiver) failures() view.Value {
+	if r.State == nil {
+		return view.None("not known now")
+	}
+	return leads(quietZero(view.Int(r.failed()), r.failed() > 0, view.Bad), link("failed", "system", relayName, "receiver", r.Name))
+}
+
 func (r *receiver) backlog() int {
 	if r.State == nil {
 		return 0
@@ -217,6 +237,7 @@ var receiverOrders = map[string]func(a, b receiver) int{
 		return cmp.Or(cmp.Compare(a.now.Level, b.now.Level), cmp.Compare(b.backlog(), a.backlog()), cmp.Compare(a.Name, b.Name))
 	},
 	"backlog": func(a, b receiver) int { return cmp.Compare(a.backlog(), b.backlog()) },
+	"failed":  func(a, b receiver) int { return cmp.Compare(a.failed(), b.failed()) },
 	"p99":     func(a, b receiver) int { return cmp.Compare(a.p99(), b.p99()) },
 }
 
@@ -241,6 +262,7 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Title: "Receiver", Sort: "name"},
 			{Title: "State", Sort: "state"},
 			{Title: "Since", Help: "When the console first saw this state"},
+			{Title: "Failed", Number: true, Sort: "failed", Help: "Messages on the list of failed ones"},
 			{Title: "Backlog", Number: true, Sort: "backlog"},
 			{Title: "Last hour", Help: "Backlog over the last hour"},
 			{Title: "Oldest waiting", Number: true},
@@ -261,8 +283,8 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 		}
 		p50, p99 := one.answers()
 		list.Rows = append(list.Rows, view.Row{ID: "r-" + one.Name, Cells: []view.Value{
-			view.Linked(one.Name, link("receiver", "name", one.Name)), one.now.Value(), one.since.value(), view.Int(one.backlog()),
-			{Chart: chart.Small("Backlog", y.history.Values(r.Now, one.Name, histBacklog, 60))},
+			view.Linked(one.Name, link("receiver", "name", one.Name)), one.now.Value(), one.since.value(), one.failures(), view.Int(one.backlog()),
+			{Chart: chart.Small("Backlog", y.history.Values(r.Now, time.Hour, one.Name, histBacklog, 60))},
 			one.oldest(), one.window(), flight, p50, p99, view.Text(withoutPassword(one.PostEndpoint)),
 		}})
 	}
@@ -276,6 +298,7 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 		}},
 		Parts: []view.Part{{ID: "receivers", Source: source(relayName, s), List: list}},
 	}
+	page.Parts[0].Facts = []view.Fact{{Name: "Messages", Value: view.Linked("all that the relay has", "relaymessages")}}
 	page.Parts[0].Actions = y.all.forAll(s.Stale(), q, page.Filter, shown, len(rows) > len(shown))
 	return page, nil
 }
@@ -298,7 +321,7 @@ func notShown(system string, err error, fix, format string, args ...any) error {
 		return &Problem{Status: http.StatusNotFound, Text: "The " + system + " has no " + fmt.Sprintf(format, args...), Err: err, Fix: fix}
 	}
 	return &Problem{
-		Status: http.StatusBadGateway, Text: "The " + system + " does not answer", Err: err,
+		Status: http.StatusBadGateway, Text: "The " + system + " " + view.Source{}.Away(err).Does(), Err: err,
 		Fix: "Try again. If it stays so, look at the " + system + ".",
 	}
 }

@@ -3,9 +3,13 @@ package page
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,8 +30,14 @@ type relayMessage struct {
 		Code     int       `json:"code"`
 		Error    string    `json:"error"`
 		Duration float64   `json:"duration"`
+		Answer   *struct {
+			Headers map[string]string `json:"headers"`
+			Body    string            `json:"body"`
+		} `json:"answer"`
 	} `json:"attempts"`
-	Waiting *struct {
+	Sender   string `json:"sender"`
+	Reported bool   `json:"reported"`
+	Waiting  *struct {
 		For   string    `json:"for"`
 		Until time.Time `json:"until"`
 	} `json:"waiting"`
@@ -42,15 +52,9 @@ type relayMessage struct {
 func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 	src, id := r.Query.Get("source"), r.Query.Get("id")
 	var m relayMessage
-	if err := y.call.Call(ctx, http.MethodGet, "/v1/messages/"+url.PathEscape(src)+"/"+url.PathEscape(id), nil, &m); err != nil {
+	path := "/v1/messages/" + url.PathEscape(src) + "/" + url.PathEscape(id)
+	if err := y.call.Call(ctx, http.MethodGet, path, nil, &m); err != nil {
 		return nil, notShown(relayName, err, "Check both names.", "message %q of source %q", id, src)
-	}
-	tone := view.Plain
-	switch m.Status {
-	case "DONE":
-		tone = view.Good
-	case "FAILED":
-		tone = view.Bad
 	}
 	problem := "The message is " + m.Status + "."
 	if m.Error != nil {
@@ -58,7 +62,7 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 			plain(m.Error.Code).Text, plain(m.Error.Stage).Text)
 	}
 	part := view.Part{
-		ID: "message", Source: view.Source{Name: relayName, Asked: r.Now}, Problem: problem, ProblemTone: tone, List: m.timeline(),
+		ID: "message", Source: view.Source{Name: relayName, Asked: r.Now}, Problem: problem, ProblemTone: relayTone(m.Status), List: m.timeline(),
 		Facts: []view.Fact{
 			{Name: "Source", Value: view.Text(src)},
 			{Name: "Receiver", Value: view.Linked(m.Receiver, link("receiver", "name", m.Receiver))},
@@ -74,6 +78,13 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 		y.oneFailed(ctx, &part, src, id)
 	}
 	parts := []view.Part{part}
+	if r.Query.Get("download") == "request" {
+		return y.download(ctx, r, path, id)
+	}
+	parts = append(parts, y.request(ctx, r, path, src, id))
+	if answers := m.answers(r); len(answers) > 0 {
+		parts = append(parts, view.Part{ID: "answers", Texts: answers})
+	}
 	if len(m.Response) > 0 && string(m.Response) != "null" {
 		if r.Query.Has("download") {
 			return download(r, id, m.Response)
@@ -108,7 +119,84 @@ func (m *relayMessage) timeline() *view.List {
 		row(a.Time, "POST, attempt "+strconv.Itoa(a.Number), statusCode(a.Code), view.Duration(seconds(a.Duration)), view.Sentence(a.Error))
 	}
 	if m.Ended != nil {
-		row(*m.Ended, "ended as "+m.Status, view.Value{}, view.Value{}, view.Value{})
+		row(*m.Ended, "ended as "+m.Status+m.callback(), view.Value{}, view.Value{}, view.Value{})
 	}
 	return timeline
+}
+
+// callback states whether the sender has the result.
+func (m *relayMessage) callback() string {
+	switch {
+	case m.Sender == "":
+		return ", without a callback: no sender owns the source"
+	case m.Status == "DONE" || m.Reported:
+		return "; sender " + m.Sender + " has the result, or wants no callback"
+	}
+	return "; sender " + m.Sender + " has not confirmed the callback"
+}
+
+// answers are the beginnings of the receiver's last answers.
+func (m *relayMessage) answers(r Request) (all []view.Block) {
+	for _, a := range m.Attempts {
+		if a.Answer == nil {
+			continue
+		}
+		block := view.Block{Title: fmt.Sprintf("Answer to attempt %d", a.Number), Note: noPayload}
+		if r.Payloads {
+			block.Text, block.Note = headerLines(a.Answer.Headers)+"\n"+a.Answer.Body, ""
+		}
+		all = append(all, block)
+	}
+	return all
+}
+
+func headerLines(headers map[string]string) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		b.WriteString(name + ": " + headers[name] + "\n")
+	}
+	text, _ := printable([]byte(b.String()), b.Len())
+	return text
+}
+
+// relayRequest is what a sender has sent.
+type relayRequest struct {
+	Headers map[string]string `json:"headers"`
+	Payload []byte            `json:"payload"`
+}
+
+// request shows the payload and the headers, which the relay keeps until the message is DONE.
+func (y *Relay) request(ctx context.Context, r Request, path, src, id string) view.Part {
+	part := view.Part{ID: "request"}
+	if !r.Payloads {
+		part.Texts = []view.Block{{Title: "Request", Note: noPayload}}
+		return part
+	}
+	var sent relayRequest
+	err := y.call.Call(ctx, http.MethodGet, path+"/request", nil, &sent)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		part.Texts = []view.Block{{Title: "Request", Note: "The relay keeps the payload until a message is DONE, or off the list of failed messages."}}
+		return part
+	case err != nil:
+		part.Texts = []view.Block{{Title: "Request", Note: "It is not known now: " + err.Error()}}
+		return part
+	}
+	block := payloadBlock(sent.Payload, r, "relaymessage", "source", src, "id", id)
+	block.Title = "Request: " + block.Title
+	block.Links[len(block.Links)-1].Href = link("relaymessage", "source", src, "id", id, "download", "request")
+	part.Texts = append(part.Texts, block)
+	if len(sent.Headers) > 0 {
+		part.Texts = append(part.Texts, view.Block{Title: "Headers of the sender", Text: headerLines(sent.Headers)})
+	}
+	return part
+}
+
+// download sends the payload of the request.
+func (y *Relay) download(ctx context.Context, r Request, path, id string) (*view.Page, error) {
+	var sent relayRequest
+	if err := y.call.Call(ctx, http.MethodGet, path+"/request", nil, &sent); err != nil {
+		return nil, notShown(relayName, err, "It keeps the payload until the message is DONE.", "payload of message %q", id)
+	}
+	return download(r, id, sent.Payload)
 }

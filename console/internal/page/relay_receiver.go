@@ -33,7 +33,7 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 		}
 		st := one.now
 		p50, p99 := one.answers()
-		values := func(i int) []float64 { return y.history.Values(r.Now, name, i, 360) }
+		values := func(i int) chart.Series { return r.values(y.history, name, i) }
 		page.Parts = []view.Part{
 			{
 				ID: "receiver", Source: source(relayName, s), Problem: st.Sentence, ProblemTone: st.Level.Tone(), Actions: thenAsk(y.latest, y.actions(one)),
@@ -44,9 +44,10 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 					{Name: "Window", Value: one.window()},
 					{Name: "Answers, p50", Value: p50},
 					{Name: "Answers, p99", Value: p99},
-					{Name: "Failed messages", Value: view.Linked("look at them", link("failed", "system", relayName, "receiver", name))},
+					{Name: "Failed messages", Value: one.failures()},
+					{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))},
 				},
-				Charts: []chart.Chart{chart.Against("Window use", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", values(histBacklog))},
+				Charts: []chart.Chart{chart.Against("Window use", "POSTs", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", "messages", values(histBacklog))},
 			},
 			{ID: "configuration", Title: "Configuration", Lines: one.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
 		}
@@ -77,6 +78,9 @@ func (r *receiver) describe() []string {
 		"POSTs are signed with "+view.Count(uint64(r.SecretCount), "secret")+", which this page does not show.")
 	if r.SecretCount == 0 {
 		lines[len(lines)-1] = "POSTs are not signed: the receiver has no secret."
+	}
+	if r.Paused {
+		lines = append(lines, "It is paused by an operator: its messages wait.")
 	}
 	if r.TTL > 0 {
 		lines = append(lines, "A message that was not delivered within "+view.Span(seconds(r.TTL))+" is failed.")

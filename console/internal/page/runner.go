@@ -2,20 +2,20 @@ package page
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strconv"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/stored"
@@ -24,11 +24,12 @@ import (
 // runnerGroup is the group of the console's own operations.
 const runnerGroup = "console"
 
-// Runner runs operations in the console, for systems and objects that have none of their own. Their records are in memory: when the console stops,
-// an operation ends as if it was cancelled. Its finished part is not undone.
+// Runner runs operations in the console, for systems and objects that have none of their own. Without [Runner.Restore] their records are in memory:
+// when the console stops, an operation ends as if it was cancelled. Its finished part is not undone.
 type Runner struct {
 	records *memory
 	kinds   map[string]bulk.Kind
+	log     *slog.Logger
 	bulk    *bulk.Runner
 
 	mu sync.Mutex
@@ -36,9 +37,8 @@ type Runner struct {
 	refused map[string][]string
 	// waits is why an operation does not go on now.
 	waits map[string]string
-	// chosen are the objects of operations that run, by selection. Begun counts these operations.
-	chosen map[string]chosen
-	begun  int
+	// chosen are the objects of operations that run, by selection.
+	chosen map[string]*chosen
 }
 
 // errNotTried is the error of an action that was not tried, because its system does not answer. The operation waits for the system.
@@ -53,15 +53,28 @@ type task struct {
 // NewRunner makes a runner that runs nothing before Start. Pages add their kinds of operations before.
 func NewRunner(log *slog.Logger) *Runner {
 	r := &Runner{
+		log:     log,
 		records: &memory{all: map[string]bulk.Operation{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{},
-		waits: map[string]string{}, chosen: map[string]chosen{},
+		waits: map[string]string{}, chosen: map[string]*chosen{},
 	}
-	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: "console", Lost: time.Minute, Now: time.Now, Log: log, Kinds: r.kinds})
+	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: "console-" + rand.Text(), Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds})
 	return r
 }
 
-// Start runs operations until the sampler is closed.
-func (r *Runner) Start(s *sample.Sampler) { s.Go(r.bulk.Run) }
+// lostAfter is how long an operation is not saved before another console with the same bucket continues it.
+const lostAfter = 10 * time.Second
+
+// Run runs operations until ctx ends.
+func (r *Runner) Run(ctx context.Context) {
+	r.bulk.Run(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lostAfter)
+	defer cancel()
+	for key, c := range r.chosen { // nothing runs any more
+		if err := r.keepChosen(ctx, key, c); err != nil {
+			r.log.Warn("console: the progress of an operation is not kept", "error", err)
+		}
+	}
+}
 
 // selector selects at most limit objects of a selection from a position on, each with what is to be done to it, and the next position, 0
 // at the end.
@@ -88,12 +101,14 @@ func (r *Runner) add(kind string, size int, choose selector) {
 
 // chosen are the objects of an operation, by their names, and the form that its user has sent.
 type chosen struct {
-	names []string
-	form  url.Values
+	Names []string
+	Form  url.Values
+	// Tried are the names of the present page for which the action was tried. They are not tried again, also after a restart.
+	Tried map[string]bool
 }
 
-// namedPage is how many names are selected at once.
-const namedPage = 500
+// namedPage is how many names are selected at once. After a crash, an action may be repeated for as many.
+const namedPage = 100
 
 // addNamed adds a kind of operations on objects that are chosen by their names before anything is changed. The selection is a key of
 // r.chosen, and the position an index of the names plus one. Prepare makes the function for each of some names, which are selected together.
@@ -102,22 +117,36 @@ func (r *Runner) addNamed(kind string, prepare func(names []string, form url.Val
 	r.add(kind, namedPage, func(_ context.Context, selection json.RawMessage, from uint64, limit int) (all []func(context.Context) error, next uint64,
 		err error,
 	) {
+		var key string
+		_ = json.Unmarshal(selection, &key) // beginNamed has written it
 		r.mu.Lock()
-		c := r.chosen[string(selection)] // none after the operation
+		c, ok := r.chosen[key]
 		r.mu.Unlock()
-		end := min(len(c.names), int(from)-1+limit)
-		names := c.names[min(int(from)-1, end):end]
-		do := prepare(names, c.form)
+		if !ok {
+			return nil, 0, fmt.Errorf("%w: the objects of this operation are not known any more", stored.ErrNotFound)
+		}
+		end := min(len(c.Names), int(from)-1+limit)
+		names := slices.Clone(c.Names[min(int(from)-1, end):end])
+		r.mu.Lock()
+		names = slices.DeleteFunc(names, func(name string) bool { return c.Tried[name] })
+		r.mu.Unlock()
+		do := prepare(names, c.Form)
 		for _, name := range names {
 			all = append(all, func(ctx context.Context) error {
 				err := do(ctx, name)
-				if err != nil && !errors.Is(err, errNotTried) {
+				if errors.Is(err, errNotTried) {
+					return err
+				}
+				r.mu.Lock()
+				c.Tried[name] = true
+				r.mu.Unlock()
+				if err != nil {
 					err = errors.New(short(name) + ": " + err.Error())
 				}
 				return err
 			})
 		}
-		if end < len(c.names) {
+		if end < len(c.Names) {
 			next = uint64(end) + 1
 		}
 		return all, next, nil
@@ -125,12 +154,11 @@ func (r *Runner) addNamed(kind string, prepare func(names []string, form url.Val
 }
 
 // beginNamed starts an operation of a kind that addNamed has added.
-func (r *Runner) beginNamed(ctx context.Context, kind, what string, c chosen, rate float64) (view.Outcome, error) {
-	r.mu.Lock()
-	r.begun++
-	key := r.begun
-	r.chosen[strconv.Itoa(key)] = c
-	r.mu.Unlock()
+func (r *Runner) beginNamed(ctx context.Context, kind, what string, c *chosen, rate float64) (view.Outcome, error) {
+	key := rand.Text()
+	if err := r.choose(ctx, key, c); err != nil {
+		return view.Outcome{}, notBegun(err)
+	}
 	return r.begin(ctx, kind, what, key, rate)
 }
 
@@ -145,14 +173,15 @@ func (r *Runner) begin(ctx context.Context, kind, what string, selection any, ra
 		o, err = r.bulk.Begin(ctx, bulk.Operation{Kind: kind, Group: runnerGroup, By: user(ctx), Spec: data, Rate: rate})
 	}
 	if err != nil {
-		return view.Outcome{}, &Problem{
-			Status: http.StatusBadGateway, Text: "The operation did not begin. Nothing was changed", Err: err,
-			Fix: "Try again.",
-		}
+		return view.Outcome{}, notBegun(err)
 	}
 	return view.Outcome{
 		Count: o.Matched, Then: operationLink(r.System(), o.ID), Text: fmt.Sprintf("Began to %s: %s.", kind, view.Count(uint64(o.Matched), "object")),
 	}, nil
+}
+
+func notBegun(err error) error {
+	return &Problem{Status: http.StatusBadGateway, Text: "The operation did not begin. Nothing was changed", Err: err, Fix: "Try again."}
 }
 
 // item judges how an object of an operation ended. If the server does not answer, the object is tried again later. If the server refuses
@@ -202,7 +231,10 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Began: o.CreatedAt, Changed: o.ChangedAt,
 		}
 		if o.State != bulk.Running {
-			delete(r.chosen, string(t.Select))
+			var key string
+			if json.Unmarshal(t.Select, &key) == nil {
+				delete(r.chosen, key)
+			}
 		} else if why := r.waits[o.ID]; why != "" {
 			op.Notes = []string{"It waits, and goes on when the system answers: " + why}
 		}
@@ -239,15 +271,24 @@ type memory struct {
 	mu       sync.Mutex
 	revision uint64
 	all      map[string]bulk.Operation
+	keep     Keep // nil: the records are in memory alone
+	held     bool // no operation begins, since what is kept has not been read
 }
 
 // maxOperations is how many operations are remembered.
 const maxOperations = 200
 
 // Put implements [bulk.Records].
-func (m *memory) Put(_ context.Context, o bulk.Operation) (bulk.Operation, error) {
+func (m *memory) Put(ctx context.Context, o bulk.Operation) (bulk.Operation, error) {
 	m.mu.Lock()
+	if keep := m.keep; keep != nil {
+		m.mu.Unlock()
+		return m.swap(ctx, keep, o)
+	}
 	defer m.mu.Unlock()
+	if m.held {
+		return o, fmt.Errorf("%w: the operations of the console have not been read yet", stored.ErrUnavailable)
+	}
 	if m.all[o.ID].Revision != o.Revision {
 		return o, stored.ErrConflict
 	}

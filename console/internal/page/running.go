@@ -22,7 +22,7 @@ func (c *Consumers) running(ctx context.Context, r Request, one *consumer) view.
 	part := view.Part{ID: "running", Title: "Running messages", Source: view.Source{Name: "NATS", Asked: r.Now}}
 	answers, err := c.source.Running(ctx, one.Stream, one.Name)
 	if err != nil {
-		part.Source = view.Source{Name: "NATS", Error: err.Error()}
+		part.Source = view.Source{Name: "NATS"}.Away(err)
 		return part
 	}
 	type row struct {

@@ -154,7 +154,7 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	kind, title := streamKind(info)
 	c, st := info.Config, info.State
-	values := func(i int) []float64 { return m.history.Values(r.Now, name, i, 360) }
+	values := func(i int) chart.Series { return r.values(m.history, name, i) }
 	part := view.Part{
 		ID: "stream", Source: view.Source{Name: "NATS", Asked: r.Now},
 		Facts: []view.Fact{
@@ -171,8 +171,8 @@ func (m *Messages) stream(ctx context.Context, r Request) (*view.Page, error) {
 			{Name: "Created", Value: view.Ago(info.Created, "The server did not state it")},
 		},
 		Charts: []chart.Chart{
-			chart.Large("Messages", values(histMessages)), chart.Large("Size in bytes", values(histBytes)),
-			chart.Large("Stored in a second", values(histStored)),
+			chart.Large("Messages", "messages", values(histMessages)), chart.Large("Size", "bytes", values(histBytes)),
+			chart.Large("Stored in a second", "", values(histStored)),
 		},
 	}
 	page := &view.Page{Nav: "streams", Title: title, Crumbs: []view.Link{{Text: "Messages", Href: "streams"}}, Parts: []view.Part{part}}

@@ -1,97 +1,183 @@
 package sample
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/gob"
+	"fmt"
 	"math"
 	"sync"
 	"time"
 )
 
+// A history has two resolutions: an hour, and a day.
 const (
-	// step is the time between two points of a history, and points how many there are: an hour's.
 	step   = 10 * time.Second
 	points = 360
+	// longStep is the time between two points of the day.
+	longStep   = 5 * time.Minute
+	longPoints = 288
 )
 
-// History keeps the values of the last hour of any number of objects, with width values each. It may be used by several
-// goroutines. A value takes 4 bytes, so 1,000 objects of 6 values take 9 MB.
+// History keeps the values of the last hour and of the last day of any number of objects, with width values each. It may be used by several
+// goroutines. A value takes 4 bytes, so 1,000 objects of 6 values take 16 MB.
 type History struct {
 	width int
 
 	mu    sync.Mutex
-	rings map[string]*ring
+	short rings
+	long  rings
 	swept int64
 }
 
+// rings are the values of objects with one resolution.
+type rings struct {
+	step   time.Duration
+	points int64
+	all    map[string]*ring
+}
+
 type ring struct {
-	last   int64 // the step of the newest point
-	values []float32
+	Last   int64 // the step of the newest point
+	Values []float32
 }
 
 var gap = float32(math.NaN())
 
 // NewHistory makes a history of objects with width values each.
-func NewHistory(width int) *History { return &History{width: width, rings: map[string]*ring{}} }
+func NewHistory(width int) *History {
+	return &History{width: width, short: rings{step, points, map[string]*ring{}}, long: rings{longStep, longPoints, map[string]*ring{}}}
+}
 
-// Put records the values of an object at a time. Of several within ten seconds the last stay.
+// History makes a history that has a name among those of the sampler.
+func (s *Sampler) History(name string, width int) *History {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.histories[name] = NewHistory(width)
+	return s.histories[name]
+}
+
+// Put records the values of an object at a time. Of several within a step the last stay.
 func (h *History) Put(at time.Time, key string, values ...float64) {
-	now := at.UnixNano() / int64(step)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := h.rings[key]
-	if r == nil {
-		r = &ring{last: now - points, values: make([]float32, points*h.width)}
-		for i := range r.values {
-			r.values[i] = gap
-		}
-		h.rings[key] = r
-	}
-	if now < r.last {
-		return
-	}
-	for t := max(r.last+1, now-points+1); t < now; t++ {
-		for i := range h.width {
-			r.values[int(t%points)*h.width+i] = gap
-		}
-	}
-	r.last = now
-	for i := range h.width {
-		r.values[int(now%points)*h.width+i] = float32(values[i])
-	}
-	h.sweep(now)
-}
-
-// sweep forgets objects that have had no value for an hour. The caller holds the lock.
-func (h *History) sweep(now int64) {
-	if now-h.swept < points/60 {
-		return
-	}
-	h.swept = now
-	for key, r := range h.rings {
-		if now-r.last >= points {
-			delete(h.rings, key)
-		}
+	h.short.put(at, key, values)
+	h.long.put(at, key, values)
+	if now := at.UnixNano() / int64(step); now-h.swept >= points/60 {
+		h.swept = now
+		h.short.sweep(at)
+		h.long.sweep(at)
 	}
 }
 
-// Values are n of the i-th values of an object over the last hour, oldest first and evenly spaced. A gap is not a number.
-func (h *History) Values(at time.Time, key string, i, n int) []float64 {
-	now := at.UnixNano() / int64(step)
+func (r rings) put(at time.Time, key string, values []float64) {
+	now, width := at.UnixNano()/int64(r.step), len(values)
+	one := r.all[key]
+	if one == nil {
+		one = &ring{now - r.points, make([]float32, int(r.points)*width)}
+		for i := range one.Values {
+			one.Values[i] = gap
+		}
+		r.all[key] = one
+	}
+	if now < one.Last {
+		return
+	}
+	for t := max(one.Last+1, now-r.points+1); t < now; t++ {
+		for i := range width {
+			one.Values[int(t%r.points)*width+i] = gap
+		}
+	}
+	one.Last = now
+	for i := range width {
+		one.Values[int(now%r.points)*width+i] = float32(values[i])
+	}
+}
+
+// sweep forgets objects that have no value any more. The caller holds the lock.
+func (r rings) sweep(at time.Time) {
+	for key, one := range r.all {
+		if at.UnixNano()/int64(r.step)-one.Last >= r.points {
+			delete(r.all, key)
+		}
+	}
+}
+
+// Values are n of the i-th values of an object over a span that ends now, of an hour or up to a day, oldest first and evenly spaced. A gap is not
+// a number.
+func (h *History) Values(at time.Time, span time.Duration, key string, i, n int) []float64 {
+	r := h.short
+	if span > time.Hour {
+		r = h.long
+	}
 	out := make([]float64, n)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := h.rings[key]
-	per := points / n
+	one, now, all := r.all[key], at.UnixNano()/int64(r.step), int64(span/r.step)
 	for j := range out {
 		out[j] = math.NaN()
-		for k := range per {
-			t := now - points + 1 + int64(j*per+k)
-			if r == nil || t > r.last || t <= r.last-points {
+		for t := now - all + 1 + int64(j)*all/int64(n); one != nil && t < now-all+1+int64(j+1)*all/int64(n); t++ {
+			if t > one.Last || t <= one.Last-r.points {
 				continue
 			}
-			if v := float64(r.values[int(t%points)*h.width+i]); !math.IsNaN(v) {
+			if v := float64(one.Values[int(t%r.points)*h.width+i]); !math.IsNaN(v) {
 				out[j] = v // the last of several stays
 			}
 		}
 	}
 	return out
+}
+
+// Export is the last day of all objects, or of the one without a name if that is larger than most bytes.
+func (h *History) Export(most int) ([]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	data, err := encode(h.long.all)
+	if err == nil && len(data) > most {
+		data, err = encode(map[string]*ring{"": h.long.all[""]})
+	}
+	return data, err
+}
+
+func encode(all map[string]*ring) ([]byte, error) {
+	var b bytes.Buffer
+	zip := gzip.NewWriter(&b)
+	if err := gob.NewEncoder(zip).Encode(all); err != nil {
+		return nil, fmt.Errorf("write a history: %w", err)
+	}
+	err := zip.Close()
+	return b.Bytes(), err
+}
+
+// Import adds what Export has returned, for objects that have no values of this process yet.
+func (h *History) Import(data []byte) error {
+	zip, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return fmt.Errorf("read a history: %w", err)
+	}
+	all := map[string]*ring{}
+	if err := gob.NewDecoder(zip).Decode(&all); err != nil {
+		return fmt.Errorf("read a history: %w", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, one := range all {
+		if one == nil || len(one.Values) != longPoints*h.width {
+			continue // of another version
+		}
+		if now := h.long.all[key]; now != nil {
+			for t := max(one.Last, now.Last-longPoints) + 1; t <= now.Last; t++ {
+				for i := range h.width {
+					value := gap
+					if t == now.Last {
+						value = now.Values[int(t%longPoints)*h.width+i]
+					}
+					one.Values[int(t%longPoints)*h.width+i] = value
+				}
+			}
+			one.Last = max(one.Last, now.Last)
+		}
+		h.long.all[key] = one
+	}
+	return nil
 }

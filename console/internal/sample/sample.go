@@ -4,6 +4,7 @@ package sample
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 )
@@ -31,11 +32,13 @@ type Sampler struct {
 	watchers int
 	changed  chan struct{}
 	kicks    []chan struct{}
+	// histories are those of the sources, by name.
+	histories map[string]*History
 }
 
 // New makes a sampler. The caller closes it.
 func New() *Sampler {
-	s := &Sampler{changed: make(chan struct{})}
+	s := &Sampler{changed: make(chan struct{}), histories: map[string]*History{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -48,6 +51,13 @@ func (s *Sampler) Close() {
 
 // Go runs a function until Close, which ends its context and waits for it.
 func (s *Sampler) Go(run func(context.Context)) { s.running.Go(func() { run(s.ctx) }) }
+
+// Histories are the histories of the sources by name.
+func (s *Sampler) Histories() map[string]*History {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.histories)
+}
 
 // Watch has the sources asked more often until the returned function is called.
 func (s *Sampler) Watch() (end func()) {

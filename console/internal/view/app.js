@@ -20,6 +20,10 @@
       const text = ago(now - Date.parse(time.dateTime));
       if (time.textContent !== text) time.textContent = text;
     }
+    for (const time of document.querySelectorAll("time.clock")) {
+      const text = new Date(time.dateTime).toLocaleTimeString("en-GB", {hour: "2-digit", minute: "2-digit"});
+      if (time.textContent !== text) time.textContent = text;
+    }
     const live = document.querySelector("#live");
     const state = document.querySelector("#state")?.dataset;
     if (state && document.title !== state.title) {
@@ -49,10 +53,68 @@
   // The session is over, or the page's object is gone: the page states it.
   document.addEventListener("reload", () => location.reload());
   document.addEventListener("htmx:after:swap", tick);
+
+  // A list keeps its rows while the pointer or the focus of the keyboard is on it. The newest state is held until then, or until a click.
+  let held = null;
+  const list = ".scroll";
+  const reading = () => document.querySelector(`${list}:is(:hover, :focus-visible, :has(:focus-visible))`);
+  const rows = (root) => [...root.querySelectorAll("[data-row]")].map((row) => row.dataset.row).join("\n");
+  function hold(text) {
+    held = text;
+    document.querySelector("#held").hidden = text === null;
+  }
+  function release() {
+    const live = document.querySelector("#live");
+    if (held === null || !live) return;
+    htmx.swap({sourceElement: live, target: live, swap: live.getAttribute("hx-swap"), text: held});
+    hold(null);
+  }
+  document.addEventListener("htmx:sse:before:message", (event) => {
+    const {event: name, data} = event.detail.message;
+    if (name) return;
+    const moves = reading() && rows(new DOMParser().parseFromString(data, "text/html")) !== rows(document);
+    hold(moves ? data : null);
+    if (moves) event.preventDefault();
+  });
+  document.querySelector("#held")?.addEventListener("click", release);
+  for (const moved of ["pointerover", "pointerout", "focusin", "focusout"]) {
+    document.addEventListener(moved, () => setTimeout(() => reading() || release()));
+  }
   document.addEventListener("visibilitychange", () => {
     heard = Date.now();
     tick();
   });
+  // The value of a chart under the pointer. The line has the values: its coordinates are those of the picture.
+  document.addEventListener("pointermove", (event) => {
+    const svg = event.target.closest?.("svg[data-top]");
+    for (const shown of document.querySelectorAll("figure output")) {
+      if (shown.textContent && shown.closest("figure") !== svg?.closest("figure")) shown.textContent = "";
+    }
+    const path = svg?.querySelector(".line")?.getAttribute("d").match(/[\d.]+ [\d.]+/g);
+    if (!path) return;
+    const {width, height} = svg.viewBox.baseVal;
+    const box = svg.getBoundingClientRect();
+    const at = (event.clientX - box.left) / box.width * width;
+    const points = path.map((point) => point.split(" ").map(Number));
+    const [x, y] = points.reduce((near, point) => Math.abs(point[0] - at) < Math.abs(near[0] - at) ? point : near);
+    const {top, begin, end} = svg.dataset;
+    const value = (height - 1.5 - y) / (height - 3) * top;
+    const when = new Date(Number(begin) + x / width * (end - begin));
+    svg.closest("figure").querySelector("output").textContent =
+      when.toLocaleTimeString("en-GB", {hour: "2-digit", minute: "2-digit"}) + ": " + Math.max(0, value).toLocaleString("en", {maximumFractionDigits: top < 20 ? 1 : 0});
+  });
+  // On a narrow screen a filter shows its first two fields, unless another is in use.
+  const filter = document.querySelector("#filter");
+  const more = [...filter?.querySelectorAll("label:nth-of-type(n + 3) :is(input, select)") ?? []];
+  if (more.length > 0 && more.every((field) => !field.value)) {
+    const all = filter.querySelector(".more");
+    all.hidden = false;
+    filter.classList.add("compact");
+    all.addEventListener("click", () => {
+      all.hidden = true;
+      filter.classList.remove("compact");
+    });
+  }
   document.addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.closest?.("input, select, textarea")) return;
     const search = document.querySelector("#filter input[type=search]");

@@ -2,8 +2,10 @@ package view
 
 import (
 	"context"
+	"errors"
 	"hash/fnv"
 	"io"
+	"io/fs"
 	"net/url"
 	"slices"
 	"strconv"
@@ -104,6 +106,22 @@ type Source struct {
 	// Stale data is older than it should be. Error states why, where a reason is known.
 	Stale bool
 	Error string
+	// Refused states that the source refuses the console's token.
+	Refused bool
+}
+
+// Away is the source after an error.
+func (s Source) Away(err error) Source {
+	s.Error, s.Refused = err.Error(), errors.Is(err, fs.ErrPermission)
+	return s
+}
+
+// Does states what the source does instead of sending data.
+func (s Source) Does() string {
+	if s.Refused {
+		return "refuses the token of the console"
+	}
+	return "does not answer"
 }
 
 // Fact is a named value.
@@ -161,7 +179,7 @@ type Column struct {
 	Help string
 }
 
-// Row is an object of a list. Its ID is unique on the page.
+// Row is an object of a list. Its ID is unique on the page. It is no ID of an element: a live list changes what is in its rows, and moves no row.
 type Row struct {
 	ID    string
 	Cells []Value

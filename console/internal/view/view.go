@@ -57,14 +57,15 @@ type Failure struct {
 }
 
 var parsed = template.Must(template.New("").Funcs(template.FuncMap{
-	"ago":   ago,
-	"iso":   At,
-	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") },
-	"clock": func(t time.Time) string { return t.UTC().Format("15:04:05") },
-	"ctx":   func(l *Layout, v any) scope { return scope{l, v} },
-	"value": func(l *Layout, v Value) scope { return scope{l, v} },
-	"prose": prose,
-	"when":  func(t time.Time) Value { return Value{Time: t} },
+	"ago":    ago,
+	"iso":    At,
+	"exact":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") },
+	"clock":  func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"minute": func(t time.Time) string { return t.UTC().Format("15:04") },
+	"ctx":    func(l *Layout, v any) scope { return scope{l, v} },
+	"value":  func(l *Layout, v Value) scope { return scope{l, v} },
+	"prose":  prose,
+	"when":   func(t time.Time) Value { return Value{Time: t} },
 }).ParseFS(templates, "templates/*.html"))
 
 // scope is a value of a page with the layout that it is shown in.
@@ -91,6 +92,26 @@ func render(w io.Writer, name string, l *Layout) error {
 
 // Here is the address of the page, with its filter and without what belongs to one action.
 func (l *Layout) Here() string { return address(l.Path, "do", "live", "download") }
+
+// Spans are the spans of charts that can be chosen, in hours.
+var Spans = []string{"1", "6", "24"}
+
+// SpanLink is a link to the page with charts of another span.
+type SpanLink struct {
+	Link
+	Current bool
+}
+
+// Spans are the links to the spans of charts.
+func (l *Layout) Spans() (all []SpanLink) {
+	path, query := split(l.Here())
+	current := query.Get("hours")
+	for i, hours := range Spans {
+		query.Set("hours", hours)
+		all = append(all, SpanLink{Link{hours + " h", path + "?" + query.Encode()}, hours == current || i == 0 && current == ""})
+	}
+	return all
+}
 
 // Doing is the address of the page that confirms an action.
 func (l *Layout) Doing(name string) string {
@@ -135,7 +156,7 @@ func (l *List) Order(c Column) string {
 	for k, v := range l.Query {
 		q[k] = v
 	}
-	for _, name := range []string{"from", "after", "do", "live", "desc"} {
+	for _, name := range []string{"from", "after", "stage", "do", "live", "desc"} {
 		q.Del(name)
 	}
 	q.Set("sort", c.Sort)

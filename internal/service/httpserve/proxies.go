@@ -1,6 +1,7 @@
 package httpserve
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -64,11 +65,17 @@ func (p Proxies) forwarded(next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p.trust(remote(r)) {
+			r = r.WithContext(context.WithValue(r.Context(), viaProxy{}, true))
 			r.RemoteAddr = p.client(r)
 		}
 		next.ServeHTTP(w, r)
 	})
 }
+
+type viaProxy struct{}
+
+// Proxied reports whether a request came through a trusted proxy, so that the headers that the proxy sets can be believed.
+func Proxied(r *http.Request) bool { return r.Context().Value(viaProxy{}) != nil }
 
 // client is the address of the client of a request from a proxy, with port 0, or that of the proxy if there is no other.
 func (p Proxies) client(r *http.Request) string {

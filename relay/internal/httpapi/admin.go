@@ -68,6 +68,11 @@ type receiverState struct {
 	Oldest float64 `json:"oldest"`
 	// Answers are missing before the first answer to this process.
 	Answers *work.Answers `json:"answers,omitempty"`
+	// Failed is how many of its messages are on the list of failed messages.
+	Failed int `json:"failed"`
+	// Refused is how many POSTs of this process have failed since the last that succeeded, and RefusedSince is when the first of them did.
+	Refused      int       `json:"refused"`
+	RefusedSince time.Time `json:"refused_since,omitzero"`
 	// Waiting is the reason why no POST can begin now.
 	Waiting *gate.Wait `json:"waiting,omitempty"`
 }
@@ -188,16 +193,17 @@ func (a *API) getReceiver(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.viewWithState(r.Context(), receiver, backlog)
+	return a.viewWithState(r.Context(), receiver, backlog, a.store.FailedByReceiver()[receiver.Name])
 }
 
-func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint64) (receiverView, error) {
+func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint64, failed int) (receiverView, error) {
 	view := viewReceiver(r)
 	oldest, err := a.store.Oldest(ctx, store.ToReceiver, r.Name, backlog)
 	view.State = &receiverState{
 		State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog, Oldest: oldest.Seconds(),
-		Answers: a.work.Metrics().Answers(r.Name), Waiting: a.work.ReceiverWait(r),
+		Answers: a.work.Metrics().Answers(r.Name), Waiting: a.work.ReceiverWait(r), Failed: failed,
 	}
+	view.State.Refused, view.State.RefusedSince = a.work.Metrics().Refused(r.Name)
 	return view, err
 }
 
@@ -206,10 +212,10 @@ func (a *API) listReceivers(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	items := []receiverView{}
+	items, failed := []receiverView{}, a.store.FailedByReceiver()
 	for _, receiver := range a.store.Receivers.All() {
 		if !receiver.Deleted {
-			view, err := a.viewWithState(r.Context(), receiver, backlogs[receiver.Name])
+			view, err := a.viewWithState(r.Context(), receiver, backlogs[receiver.Name], failed[receiver.Name])
 			if err != nil {
 				return nil, err
 			}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,6 +79,22 @@ func (b filterBody) filter(now time.Time) (f store.Filter, err error) {
 	return f, err
 }
 
+// pageOf parses the parameters of a page of a list.
+func pageOf(q url.Values) (limit int, before uint64, err error) {
+	limit = defaultLimit
+	if value := q.Get("limit"); value != "" {
+		if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > maxLimit {
+			return 0, 0, httpserve.BadRequest("limit: %q is not a number from 1 to %d", value, maxLimit)
+		}
+	}
+	if value := q.Get("cursor"); value != "" {
+		if before = parseItemID(value); before == 0 {
+			return 0, 0, httpserve.BadRequest("cursor: %q is none", value)
+		}
+	}
+	return limit, before, nil
+}
+
 func (a *API) listFailed(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	f, err := filterBody{store.Filter{
@@ -87,17 +104,9 @@ func (a *API) listFailed(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit := defaultLimit
-	if value := q.Get("limit"); value != "" {
-		if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > maxLimit {
-			return nil, httpserve.BadRequest("limit: %q is not a number from 1 to %d", value, maxLimit)
-		}
-	}
-	var before uint64
-	if value := q.Get("cursor"); value != "" {
-		if before = parseItemID(value); before == 0 {
-			return nil, httpserve.BadRequest("cursor: %q is none", value)
-		}
+	limit, before, err := pageOf(q)
+	if err != nil {
+		return nil, err
 	}
 	found, err := a.store.ListFailed(r.Context(), f, before, limit)
 	if err != nil {

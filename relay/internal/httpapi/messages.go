@@ -156,6 +156,9 @@ type messageView struct {
 	Arrived  time.Time      `json:"arrived"`
 	Ended    *time.Time     `json:"ended,omitempty"`
 	Redrives int            `json:"redrives"`
+	// Sender gets the callback, and Reported says that it has confirmed a failure, or has no callback. They are for operators.
+	Sender   string `json:"sender,omitempty"`
+	Reported bool   `json:"reported,omitempty"`
 	// Waiting is the reason why a message that has arrived is not sent now.
 	Waiting   *gate.Wait          `json:"waiting,omitempty"`
 	Response  json.RawMessage     `json:"response"`
@@ -169,6 +172,8 @@ type attemptView struct {
 	Code     int       `json:"code,omitempty"`
 	Error    string    `json:"error,omitempty"`
 	Duration float64   `json:"duration"`
+	// Answer is for operators.
+	Answer *machine.Answer `json:"answer,omitempty"`
 }
 
 // viewMessage returns the view of a message for an operator, or for its sender. A sender's view has no addresses.
@@ -185,11 +190,17 @@ func viewMessage(r *machine.Record, operator bool) messageView {
 		Source: r.Source, ID: r.ID, Receiver: r.Receiver, Status: r.Status, Attempt: r.Attempt, Attempts: []attemptView{}, Arrived: r.ArrivedAt,
 		Redrives: r.Generation, Response: body.Response, Truncated: body.Truncated, Error: body.Error,
 	}
+	if operator {
+		v.Sender, v.Reported = r.Sender, r.Reported
+	}
 	if !r.EndedAt.IsZero() {
 		v.Ended = &r.EndedAt
 	}
 	for _, at := range r.Attempts {
-		v.Attempts = append(v.Attempts, attemptView{at.Number, at.Time, at.Code, shown(at.Error), at.Duration.Seconds()})
+		v.Attempts = append(v.Attempts, attemptView{at.Number, at.Time, at.Code, shown(at.Error), at.Duration.Seconds(), nil})
+		if operator {
+			v.Attempts[len(v.Attempts)-1].Answer = at.Answer
+		}
 	}
 	return v
 }

@@ -66,6 +66,8 @@ const (
 	maxAttempts = 50
 	// maxError bounds the text of one error in the history, in bytes.
 	maxError = 256
+	// keptAnswers is how many of the latest attempts keep their answer.
+	keptAnswers = 3
 )
 
 // Attempt is one POST to the receiver.
@@ -75,6 +77,15 @@ type Attempt struct {
 	Code     int           `json:"code,omitempty"`
 	Error    string        `json:"error,omitempty"`
 	Duration time.Duration `json:"duration"`
+	// Answer is shown to operators. The latest attempts have one, if there was an answer.
+	Answer *Answer `json:"answer,omitempty"`
+}
+
+// Answer is the beginning of what a receiver answered.
+type Answer struct {
+	Headers map[string]string `json:"headers,omitempty"`
+	// Body is missing where the record has it as the response.
+	Body string `json:"body,omitempty"`
 }
 
 // Failure is the reason of a failure, and where it happened.
@@ -131,4 +142,7 @@ func (r *Record) note(a Attempt) {
 	kept := r.Attempts[max(0, len(r.Attempts)-maxAttempts+1):]
 	// A copy, because the previous record shares the array.
 	r.Attempts = append(append(make([]Attempt, 0, len(kept)+1), kept...), a)
+	for i := range max(0, len(r.Attempts)-keptAnswers) {
+		r.Attempts[i].Answer = nil
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,7 +74,8 @@ type Failed struct {
 type failedIndex struct {
 	mu        sync.Mutex
 	bySubject map[string]*listed
-	order     []*listed // by sequence; includes items that are off the list
+	order     []*listed      // by sequence; includes items that are off the list
+	depth     map[string]int // of the list, by receiver
 }
 
 type listed struct {
@@ -82,25 +84,36 @@ type listed struct {
 	off     bool // the list
 }
 
-func newFailedIndex() *failedIndex { return &failedIndex{bySubject: map[string]*listed{}} }
+func newFailedIndex() *failedIndex {
+	return &failedIndex{bySubject: map[string]*listed{}, depth: map[string]int{}}
+}
 
 // clear empties the list.
 func (x *failedIndex) clear() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.bySubject, x.order = map[string]*listed{}, nil
+	x.bySubject, x.order, x.depth = map[string]*listed{}, nil, map[string]int{}
+}
+
+// drop takes a message off the list. The caller holds the lock.
+func (x *failedIndex) drop(l *listed) {
+	l.off = true
+	delete(x.bySubject, l.subject)
+	if x.depth[l.Receiver]--; x.depth[l.Receiver] == 0 {
+		delete(x.depth, l.Receiver)
+	}
 }
 
 func (x *failedIndex) add(subject string, item *Item) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if earlier := x.bySubject[subject]; earlier != nil {
-		earlier.off = true
-		delete(x.bySubject, subject)
+		x.drop(earlier)
 	}
 	if item != nil {
 		one := &listed{Item: *item, subject: subject}
 		x.bySubject[subject] = one
+		x.depth[item.Receiver]++
 		x.order = append(x.order, one)
 	}
 	if len(x.order) > 64 && len(x.order) > 2*len(x.bySubject) {
@@ -114,7 +127,7 @@ func (x *failedIndex) forget(before time.Time) {
 	defer x.mu.Unlock()
 	for len(x.order) > 0 && (x.order[0].off || x.order[0].Time.Before(before)) {
 		if !x.order[0].off {
-			delete(x.bySubject, x.order[0].subject)
+			x.drop(x.order[0])
 		}
 		x.order = x.order[1:]
 	}
@@ -254,18 +267,22 @@ func (s *Failed) CountFailed() int {
 	return len(s.index.bySubject)
 }
 
+// FailedByReceiver counts the list by receiver.
+func (s *Failed) FailedByReceiver() map[string]int {
+	s.index.forget(s.Now().Add(-failedAge))
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	return maps.Clone(s.index.depth)
+}
+
 // FailedDepth counts the list by receiver, and returns when the oldest message failed, or the present time if there is none.
 func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
-	s.index.forget(s.Now().Add(-failedAge))
-	depth, oldest = map[string]int{}, s.Now()
+	depth, oldest = s.FailedByReceiver(), s.Now()
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	for _, l := range s.index.order {
-		if !l.off {
-			depth[l.Receiver]++
-			if l.Time.Before(oldest) {
-				oldest = l.Time
-			}
+		if !l.off && l.Time.Before(oldest) {
+			oldest = l.Time
 		}
 	}
 	return depth, oldest

@@ -27,5 +27,6 @@ func TestIndexForgetsByAge(t *testing.T) {
 
 	s.index.forget(now.Add(time.Minute))
 	require.Empty(t, s.index.order)
+	require.Empty(t, s.index.depth)
 	require.Empty(t, s.index.bySubject)
 }

@@ -116,6 +116,20 @@ func (s *Queues) First(ctx context.Context, q Queue, filter string) (*jetstream.
 	return m, nil
 }
 
+// Request returns the entry of a message that a queue has, with its headers and payload, or [ErrNotFound]: no queue has a message that ended.
+func (s *Queues) Request(ctx context.Context, e *Entry) (Entry, error) {
+	for _, q := range []Queue{ToReceiver, FromReceiver, ToSender} {
+		m, err := s.First(ctx, q, s.Filter(q, e.Owner(q), e.Source, e.ID))
+		if err != nil {
+			return Entry{}, err
+		}
+		if m != nil {
+			return DecodeEntry(m.Data)
+		}
+	}
+	return Entry{}, ErrNotFound
+}
+
 // maxDurable is the longest consumer name that the server accepts.
 const maxDurable = 255
 

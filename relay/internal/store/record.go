@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -99,6 +100,58 @@ func (s *Records) Load(ctx context.Context, source, id string) (Versioned, error
 	}
 	return v, nil
 }
+
+// Listed is a record with the time of its last change.
+type Listed struct {
+	Versioned
+	Changed time.Time
+}
+
+// List returns at most limit records that match, the last changed first, before a revision; 0: from the last. It looks at about maxListed records.
+// Next is where to continue; 0: there are no more.
+func (s *Records) List(ctx context.Context, before uint64, limit int, match func(Listed) bool) (found []Listed, next uint64, err error) {
+	state, err := jsstream.AskState(ctx, s.records)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: list the records: %w", ErrUnavailable, err)
+	}
+	end := state.LastSeq + 1
+	if before > 0 {
+		end = min(end, before)
+	}
+	// Most revisions are gone, since a record keeps its last one alone. So each step back is twice as long as the one before.
+	for looked, step := 0, uint64(limit); end > state.FirstSeq; step *= 2 {
+		begin := max(state.FirstSeq, end-min(end, step))
+		var some []Listed
+		for seq := begin; seq < end; looked++ {
+			m, err := jsstream.Next(ctx, s.js, s.records.CachedInfo().Config.Name, seq, ">")
+			if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence >= end {
+				break
+			} else if err != nil {
+				return nil, 0, fmt.Errorf("%w: list the records: %w", ErrUnavailable, err)
+			}
+			seq = m.Sequence + 1
+			one := Listed{Versioned{Revision: m.Sequence}, m.Time}
+			if json.Unmarshal(m.Data, &one.Record) == nil && one.ID != "" && match(one) {
+				some = append(some, one)
+			}
+		}
+		slices.Reverse(some)
+		if found, end = append(found, some...), begin; len(found) > limit {
+			found = found[:limit]
+			end = found[limit-1].Revision
+		}
+		if len(found) == limit || looked >= maxListed {
+			break
+		}
+	}
+	if end <= state.FirstSeq {
+		end = 0
+	}
+	return found, end, nil
+}
+
+// maxListed is how many records List looks at before it returns what it has found.
+const maxListed = 2000
 
 // NotifyEnd wakes requests that wait for a message to have a response or to end. If the notice is lost, they wait a second
 // longer.

@@ -75,15 +75,20 @@ func result(a *webhook.Answer, err error) string {
 
 func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took time.Duration) {
 	m.attempts.WithLabelValues(receiver, resultClass(a, err)).Observe(took.Seconds())
-	if a == nil {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.answers[receiver]
 	if t == nil {
 		t = &answerTimes{}
 		m.answers[receiver] = t
+	}
+	if t.refused++; a != nil && a.Code < 300 {
+		t.refused = 0
+	} else if t.refused == 1 {
+		t.since = time.Now()
+	}
+	if a == nil {
+		return
 	}
 	t.last[t.count%maxAnswerTimes] = took
 	t.count++
@@ -96,6 +101,19 @@ const maxAnswerTimes = 256
 type answerTimes struct {
 	last  [maxAnswerTimes]time.Duration
 	count int
+	// refused counts the POSTs that failed since the last that succeeded, and since is when the first of them did.
+	refused int
+	since   time.Time
+}
+
+// Refused returns how many POSTs of this process to a receiver have failed since the last one that succeeded, and when the first of them did.
+func (m *Metrics) Refused(receiver string) (n int, since time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t := m.answers[receiver]; t != nil && t.refused > 0 {
+		return t.refused, t.since
+	}
+	return 0, time.Time{}
 }
 
 // Answers are the response times of the last Count of a receiver's answers to this process, in seconds. Total is all since its start.
@@ -110,7 +128,7 @@ type Answers struct {
 func (m *Metrics) Answers(receiver string) *Answers {
 	m.mu.Lock()
 	t := m.answers[receiver]
-	if t == nil {
+	if t == nil || t.count == 0 {
 		m.mu.Unlock()
 		return nil
 	}

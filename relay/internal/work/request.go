@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -132,6 +133,7 @@ func escape(id string) string {
 // outcome returns the event for the end of a POST, without its times.
 func outcome(r store.Receiver, answer *webhook.Answer, err error) machine.Event {
 	event := machine.Event{Kind: machine.Answered, Outcome: machine.Retry}
+	event.Note.Answer = noted(answer)
 	switch {
 	case answer == nil:
 		event.Note.Error = err.Error()
@@ -149,6 +151,7 @@ func outcome(r store.Receiver, answer *webhook.Answer, err error) machine.Event 
 	case machine.Result:
 		if answer.Code != http.StatusAccepted {
 			event.Response, event.Truncated = response(answer), answer.Truncated
+			event.Note.Answer.Body = ""
 		}
 	case machine.Retry, machine.Refused:
 		event.Note.Error = fmt.Sprintf("answered with status %d: %.200q", answer.Code, answer.Body)
@@ -156,6 +159,26 @@ func outcome(r store.Receiver, answer *webhook.Answer, err error) machine.Event 
 	case machine.Pending:
 	}
 	return event
+}
+
+// maxNoted bounds the headers and the body of an answer that a record keeps, in bytes of each.
+const maxNoted = 1 << 10
+
+// noted is the beginning of an answer, as text.
+func noted(answer *webhook.Answer) *machine.Answer {
+	if answer == nil {
+		return nil
+	}
+	note := &machine.Answer{Headers: map[string]string{}, Body: strings.ToValidUTF8(string(answer.Body[:min(len(answer.Body), maxNoted)]), "\uFFFD")}
+	size := 0
+	for _, name := range slices.Sorted(maps.Keys(answer.Header)) {
+		value := strings.ToValidUTF8(strings.Join(answer.Header[name], ", "), "\uFFFD")
+		if size += len(name) + len(value); size > maxNoted {
+			break
+		}
+		note.Headers[name] = value
+	}
+	return note
 }
 
 // judge returns whether a receiver works, for how long it wants no POST, and whether its endpoint is gone for good.

@@ -9,6 +9,9 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,10 +56,12 @@ const (
 )
 
 type flags struct {
-	listen, token, readToken, broker, brokerToken, relay, relayToken, feed string
-	publicURL                                                              string
-	proxies                                                                []string
-	readPayloads                                                           bool
+	listen, broker, brokerToken, relay, relayToken, feed string
+	tokens, readTokens                                   []string
+	userHeader                                           string
+	publicURL, state                                     string
+	proxies                                              []string
+	readPayloads                                         bool
 }
 
 // New returns the command.
@@ -72,8 +77,10 @@ func New(g *client.Globals) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8222", "`ADDRESS` to serve on")
-	flags.StringVar(&f.token, "console-token", "", "`TOKEN` of an administrator; $"+envToken)
-	flags.StringVar(&f.readToken, "console-read-token", "", "`TOKEN` that allows to look only; $"+envReadToken)
+	flags.StringArrayVar(&f.tokens, "console-token", nil, "`[NAME=]TOKEN` of an administrator, who has this name in the log of actions; may be repeated; $"+
+		envToken+", with spaces between several")
+	flags.StringArrayVar(&f.readTokens, "console-read-token", nil, "`[NAME=]TOKEN` that allows to look only; may be repeated; $"+envReadToken)
+	flags.StringVar(&f.userHeader, "console-user-header", "", "`HEADER` in which the proxies of --http-trusted-proxies name the user, such as X-Forwarded-User")
 	flags.BoolVar(&f.readPayloads, "console-read-payloads", false, "show payloads and headers of messages to users of --console-read-token too")
 	flags.StringVar(&f.publicURL, "http-public-url", "", "`URL` by which browsers reach the console, such as https://example.com/console")
 	flags.StringSliceVar(&f.proxies, "http-trusted-proxies", nil,
@@ -83,22 +90,28 @@ func New(g *client.Globals) *cobra.Command {
 	flags.StringVar(&f.brokerToken, "broker-token", "", "admin `TOKEN` of the broker; $"+remote.BrokerToken)
 	flags.StringVar(&f.relay, "relay", "", "`URL` of a relay")
 	flags.StringVar(&f.relayToken, "relay-token", "", "admin `TOKEN` of the relay; $"+remote.RelayToken)
+	flags.StringVar(&f.state, "console-state", "jetpull-console",
+		"`BUCKET` in the NATS account that keeps the log of actions, the operations and the charts over a restart; empty: they end with the process")
 	flags.StringVar(&f.feed, "feed", "", "`DSN` of the database of a feed")
 	return cmd
 }
 
 func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	ctx := cmd.Context()
-	f.token, f.readToken = cmp.Or(f.token, os.Getenv(envToken)), cmp.Or(f.readToken, os.Getenv(envReadToken))
+	users := append(usersOf(f.tokens, envToken, console.Admin), usersOf(f.readTokens, envReadToken, console.ReadOnly)...)
+	admins := slices.ContainsFunc(users, func(u console.User) bool { return u.Role == console.Admin })
 	loopback, err := service.Loopback(f.listen)
 	switch {
 	case err != nil:
 		return cli.Usage(fmt.Errorf("--listen %q is not host:port, such as 127.0.0.1:8222", f.listen))
-	case f.token == "" && f.readToken != "":
+	case !admins && len(users) > 0:
 		return cli.Usage(errors.New("--console-read-token needs --console-token: without it everybody is an administrator"))
-	case f.token == "" && !loopback:
+	case len(users) == 0 && !loopback:
 		return cli.Usage(fmt.Errorf("--listen %s can be reached from other machines, and anybody could change everything: add --console-token or $%s, "+
 			"or listen on 127.0.0.1", f.listen, envToken))
+	}
+	if f.userHeader != "" && len(f.proxies) == 0 {
+		return cli.Usage(fmt.Errorf("--console-user-header %s needs --http-trusted-proxies: the header of anybody else is not believed", f.userHeader))
 	}
 	if _, err := httpserve.ParsePublicURL(f.publicURL); err != nil {
 		return cli.Usage(fmt.Errorf("--http-public-url: %w", err))
@@ -109,12 +122,12 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	log := service.NewLog(cmd.ErrOrStderr(), slog.LevelInfo)
 	var closers service.Closers
 	defer closers.Close()
-	cfg := console.Config{Loopback: loopback, ReaderPayloads: f.readPayloads, Log: log}
+	cfg := console.Config{Loopback: loopback, ReaderPayloads: f.readPayloads, State: f.state, Log: log}
 	if err := f.sources(ctx, cmd, g, &cfg, &closers); err != nil {
 		return err
 	}
-	if f.token != "" {
-		cfg.Access = console.Tokens(f.token, f.readToken)
+	if cfg.UserHeader = f.userHeader; len(users) > 0 {
+		cfg.Access, cfg.Name = users.Access, users.Name
 	}
 	c := console.Handler(cfg)
 	closers.Add(c.Close)
@@ -124,6 +137,26 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 		Address: f.listen, Handler: handler, Read: time.Minute, PerAddress: connections,
 		Proxies: f.proxies, Public: f.publicURL, Log: log,
 	})
+}
+
+// named is a token with the name of its user. Another "=" is part of a token, such as the padding of base64.
+var named = regexp.MustCompile(`^([\pL][\pL\pN._@-]*)=(.*[^=].*)$`)
+
+// usersOf reads the tokens of a flag, or else of an environment variable.
+func usersOf(tokens []string, variable string, role console.Role) (users console.Users) {
+	if len(tokens) == 0 {
+		tokens = strings.Fields(os.Getenv(variable))
+	}
+	for _, token := range tokens {
+		u := console.User{Token: token, Role: role}
+		if parts := named.FindStringSubmatch(token); parts != nil {
+			u.Name, u.Token = parts[1], parts[2]
+		}
+		if u.Token != "" {
+			users = append(users, u)
+		}
+	}
+	return users
 }
 
 // sources opens the sources that are named.

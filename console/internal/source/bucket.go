@@ -1,0 +1,78 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/console/internal/page"
+	"github.com/jetpull/jetpull/internal/stored"
+)
+
+// keptFor is how long a bucket keeps what is not written again.
+const keptFor = 30 * 24 * time.Hour
+
+// bucket keeps values in a key-value bucket. It implements [page.Keep].
+type bucket struct {
+	JetStream
+	kv   jetstream.KeyValue
+	info *jetstream.StreamInfo
+}
+
+// Bucket opens a key-value bucket, and creates it if there is none.
+func (j JetStream) Bucket(ctx context.Context, name string) (page.Keep, error) {
+	kv, err := j.JS.KeyValue(ctx, name)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		kv, err = j.JS.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, TTL: keptFor, Description: "the log, the operations and the charts of a jetpull console"})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the bucket %q: %w", name, inWords(err))
+	}
+	info, err := j.Stream(ctx, "KV_"+name)
+	return &bucket{j, kv, info}, err
+}
+
+// Read implements [page.Keep]. It reads by direct get, so it creates no consumer.
+func (b *bucket) Read(ctx context.Context, keys string) (map[string]page.Kept, error) {
+	const batch = 500
+	prefix, found := "$KV."+b.kv.Bucket()+".", map[string]page.Kept{}
+	for from := uint64(1); ; {
+		messages, err := b.Messages(ctx, b.info, from, prefix+keys, batch)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", stored.ErrUnavailable, err)
+		}
+		for _, m := range messages {
+			if from = m.Sequence + 1; m.Header.Get("KV-Operation") == "" {
+				found[strings.TrimPrefix(m.Subject, prefix)] = page.Kept{Data: m.Data, Revision: m.Sequence}
+			}
+		}
+		if len(messages) == 0 {
+			return found, nil
+		}
+	}
+}
+
+// Put implements [page.Keep].
+func (b *bucket) Put(ctx context.Context, key string, data []byte) error {
+	_, err := b.kv.Put(ctx, key, data)
+	return err
+}
+
+// Swap implements [page.Keep].
+func (b *bucket) Swap(ctx context.Context, key string, data []byte, revision uint64) (uint64, error) {
+	next, err := b.kv.Update(ctx, key, data, revision)
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+		return 0, fmt.Errorf("%w: %s", stored.ErrConflict, key)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", stored.ErrUnavailable, err)
+	}
+	return next, err
+}
+
+// Delete implements [page.Keep].
+func (b *bucket) Delete(ctx context.Context, key string) error { return b.kv.Purge(ctx, key) }
