@@ -76,8 +76,8 @@ var onlyField = choice(nil, "only", "For", view.Option{Value: "", Text: "every c
 	view.Option{Value: "own", Text: "only the consumer that gave it up"})
 
 // errNoSubject is why a dead letter cannot be requeued for one consumer.
-const errNoSubject = requeue.Refusal("its consumer has no subject of its own: give it a filter that no other consumer has, such as requeue.NAME, and " +
-	"the stream that subject")
+const errNoSubject = requeue.Refusal("its consumer has no subject of its own: give it a filter that no other consumer has, such as requeue.NAME, " +
+	"and the stream that subject")
 
 // fates state what each consumer of a stream has done with a message.
 func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, stream string) *view.Part {

@@ -50,10 +50,9 @@ func TestRequeueNamesItsConsumers(t *testing.T) {
 			jetpull.HeaderDeadSubject: {"orders.new"}, jetpull.HeaderDeadStream: {"ORDERS"}, jetpull.HeaderDeadConsumer: {consumer},
 		}})
 	}
-	r := newReader(t, source.storedStream, of("ORDERS", "billing", "orders.*", "requeue.billing"), of("ORDERS", "mail", "orders.new"),
+	r := newReader(t, source, of("ORDERS", "billing", "orders.*", "requeue.billing"), of("ORDERS", "mail", "orders.new"),
 		of("ORDERS", "paid", "orders.paid"), of("OTHER", "all"))
 	letters := r.pages.letters
-	letters.source = source
 	q := url.Values{"stream": {"DLQ"}, "seq": {"1"}}
 	page, err := letters.one(t.Context(), Request{Query: q, Now: time.Now(), Payloads: true})
 	require.NoError(t, err)

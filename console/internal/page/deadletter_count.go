@@ -133,7 +133,7 @@ func (d *DeadLetters) tally(ctx context.Context, s *letterStream) {
 	if s.next < now.FirstSeq {
 		s.next = 0
 	}
-	// What the stream has removed at its begin is no longer there.
+	// The stream may have removed letters at its begin.
 	s.letters = s.letters[:sort.Search(len(s.letters), func(i int) bool { return s.letters[i].seq < now.FirstSeq })]
 	if s.next == 0 && len(s.letters) == 0 && s.err == nil {
 		s.dead, s.begun = false, time.Time{} // until a probe finds another

@@ -143,7 +143,9 @@ func TestLookedAt(t *testing.T) {
 		require.Equal(t, state.Idle, next().Level)
 		source.letter(1, "new")
 		require.Equal(t, state.Red, next().Level)
+		source.mu.Lock()
 		source.info.Created = time.Unix(1, 0)
+		source.mu.Unlock()
 		require.Equal(t, "5 dead letters that nobody has looked at.", next().Sentence, "another stream of the same name has no mark")
 
 		broken := errors.New("no answer")

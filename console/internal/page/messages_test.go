@@ -27,7 +27,7 @@ type reader struct {
 }
 
 // newReader has the pages of an account with some consumers.
-func newReader(t *testing.T, source *storedStream, consumers ...*jetstream.ConsumerInfo) reader {
+func newReader(t *testing.T, source MessageSource, consumers ...*jetstream.ConsumerInfo) reader {
 	s := sample.New()
 	t.Cleanup(s.Close)
 	runner := NewRunner(slog.New(slog.DiscardHandler))

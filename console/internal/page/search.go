@@ -29,7 +29,7 @@ type search struct {
 // back passes the messages from a sequence on downwards to visit, until that returns false. It stops earlier, after most messages or scanTime. Next
 // is the sequence at which the search goes on; 0: it has reached the begin. Looked counts the messages that were read.
 //
-// The server reads forwards only, so this reads windows of sequences. Where a stream has gaps, or few messages of the subject, they get longer.
+// The server reads forwards only, so this reads windows of sequences. They get longer if a stream has gaps, or few messages of the subject.
 func (s *search) back(ctx context.Context, from uint64, visit func(*jetstream.RawStreamMsg) bool) (next uint64, looked int, err error) {
 	begun := time.Now()
 	low := max(1, s.low, s.info.State.FirstSeq)

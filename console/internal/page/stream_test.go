@@ -21,7 +21,7 @@ type streams struct {
 
 func (s *streams) Streams(context.Context) ([]*jetstream.StreamInfo, error) { return s.all, nil }
 
-// Buckets and object stores are shown as what they are. What belongs to a system is hidden, with its consumers, unless they are in trouble.
+// Buckets and object stores are shown as what they are. The streams of a system are hidden, with their consumers, unless these are in trouble.
 func TestInternalStreamsAreHidden(t *testing.T) {
 	of := func(name string, subjects ...string) *jetstream.StreamInfo {
 		return &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: name, Subjects: subjects}}
@@ -34,8 +34,7 @@ func TestInternalStreamsAreHidden(t *testing.T) {
 		return &jetstream.ConsumerInfo{Stream: stream, Name: name, NumPending: pending}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		r := newReader(t, source.storedStream, consumer("ORDERS", "billing", 0), consumer("relay_to_receiver", "shop", 0), consumer("relay_to_receiver", "stuck", 1))
-		r.pages.source = source
+		r := newReader(t, source, consumer("ORDERS", "billing", 0), consumer("relay_to_receiver", "shop", 0), consumer("relay_to_receiver", "stuck", 1))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		rows := func(page *view.Page, err error) (found [][2]string) {
