@@ -37,7 +37,7 @@ func (s *Store) Prune(ctx context.Context, age time.Duration, export func(p Part
 	}
 	var done Pruned
 	for after := ""; ; {
-		page, now, err := s.ended(ctx, after)
+		page, now, err := ended(ctx, s.sql, after)
 		if len(page) == 0 || err != nil {
 			return done, wrapped(err, "prune")
 		}
@@ -61,9 +61,9 @@ func (s *Store) Pruned() Pruned {
 
 // ended returns the next partitions that are Complete or being pruned, and the time of the database. Partitions of which it is not known when
 // they became Complete get that time.
-func (s *Store) ended(ctx context.Context, after string) (page []sqlstore.Partition, now time.Time, err error) {
-	err = s.sql.Read(ctx, func(db *gorm.DB) (err error) {
-		if now, err = s.sql.Dialect.Clock(db); err != nil {
+func ended(ctx context.Context, s *sqlstore.Store, after string) (page []sqlstore.Partition, now time.Time, err error) {
+	err = s.Read(ctx, func(db *gorm.DB) (err error) {
+		if now, err = s.Dialect.Clock(db); err != nil {
 			return err
 		}
 		return db.Where("status IN ('Complete', 'Pruning') AND id > ?", after).Order("id").Limit(stepRows).Find(&page).Error
@@ -76,8 +76,8 @@ func (s *Store) ended(ctx context.Context, after string) (page []sqlstore.Partit
 		}
 	}
 	if len(ids) > 0 {
-		err = s.sql.Transact(ctx, func(tx *gorm.DB) error {
-			return tx.Table("partitions").Where("status = 'Complete' AND until IS NULL AND id IN ?", ids).Update("until", gorm.Expr(s.sql.Dialect.Now)).Error
+		err = s.Transact(ctx, func(tx *gorm.DB) error {
+			return tx.Table("partitions").Where("status = 'Complete' AND until IS NULL AND id IN ?", ids).Update("until", gorm.Expr(s.Dialect.Now)).Error
 		})
 	}
 	return page, now, err
