@@ -37,7 +37,7 @@ func (s *Store) Prune(ctx context.Context, age time.Duration, export func(p Part
 	}
 	var done Pruned
 	for after := ""; ; {
-		page, now, err := ended(ctx, s.sql, after)
+		page, now, err := toPrune(ctx, s.sql, after)
 		if len(page) == 0 || err != nil {
 			return done, wrapped(err, "prune")
 		}
@@ -59,9 +59,9 @@ func (s *Store) Pruned() Pruned {
 	return Pruned{Partitions: int(s.prunedPartitions.Load()), Items: int(s.prunedItems.Load())}
 }
 
-// ended returns the next partitions that are Complete or being pruned, and the time of the database. Partitions of which it is not known when
+// toPrune returns the next partitions that are Complete or being pruned, and the time of the database. Partitions of which it is not known when
 // they became Complete get that time.
-func ended(ctx context.Context, s *sqlstore.Store, after string) (page []sqlstore.Partition, now time.Time, err error) {
+func toPrune(ctx context.Context, s *sqlstore.Store, after string) (page []sqlstore.Partition, now time.Time, err error) {
 	err = s.Read(ctx, func(db *gorm.DB) (err error) {
 		if now, err = s.Dialect.Clock(db); err != nil {
 			return err
