@@ -175,7 +175,7 @@ func TestFeed(t *testing.T) {
 	stop()
 	require.NoError(t, <-done)
 	b.press("résumés <script>alert(1)</script>")
-	b.eventually("Gate 0 is held by failures: 3 items failed", "item-00", "cannot read <b>page</b>")
+	b.eventually("1 partition is held by 3 failed items", "item-00", "cannot read <b>page</b>")
 	b.audit()
 	b.shoot("partition")
 	b.press("item-00")
