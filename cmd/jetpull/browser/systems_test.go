@@ -196,7 +196,7 @@ func TestFeed(t *testing.T) {
 	b.press("résumés <script>alert(1)</script>")
 	b.press("Requeue all failed…")
 	b.press("Requeue all failed")
-	b.eventually("2 items are available again.", "3 items are waiting.")
+	b.eventually("2 items are available again.", "3 items are ready.")
 	b.press("Seal…")
 	b.press("Seal")
 	b.eventually("Sealed. No more items will come.")

@@ -148,13 +148,11 @@ func usersOf(tokens []string, variable string, role console.Role) (users console
 		tokens = strings.Fields(os.Getenv(variable))
 	}
 	for _, token := range tokens {
-		u := console.User{Token: token, Role: role}
+		name := ""
 		if parts := named.FindStringSubmatch(token); parts != nil {
-			u.Name, u.Token = parts[1], parts[2]
+			name, token = parts[1], parts[2]
 		}
-		if u.Token != "" {
-			users = append(users, u)
-		}
+		users = append(users, console.User{Name: name, Token: token, Role: role})
 	}
 	return users
 }
