@@ -1,6 +1,7 @@
 package console
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/jetpull/jetpull/console/internal/view"
@@ -67,7 +68,7 @@ func (a *actionLog) all() []view.Entry {
 func (a *actionLog) restore(earlier []view.Entry, keep func(view.Entry)) {
 	a.mu.Lock()
 	own := a.entries
-	a.entries = append(earlier[max(0, len(earlier)+len(own)-maxEntries):], own...)
+	a.entries = slices.Concat(earlier[max(0, min(len(earlier), len(earlier)+len(own)-maxEntries)):], own)
 	a.keep = keep
 	a.mu.Unlock()
 	for _, e := range own {

@@ -83,11 +83,9 @@ type Config struct {
 	// Access returns the role of a token. [Tokens] makes one. It is called with each request, so a session ends when its token is no
 	// longer valid. If it is nil, everybody who can reach the console is an Admin.
 	Access func(token string) Role
-	// Name returns the name of the owner of a token, which the log of actions has in place of the role. [Users] has one. If it is nil or returns
-	// nothing, the name is that of the role.
+	// Name returns the name of the owner of a token, for the log of actions. [Users] has one. Nil or no name means that of the role.
 	Name func(token string) string
-	// UserHeader is a header in which a reverse proxy names the user, such as X-Forwarded-User. It is believed only in requests from the
-	// trusted proxies of the listener of this module's commands. The role is that of the token.
+	// UserHeader is a header in which a trusted proxy of the listener names the user, such as X-Forwarded-User. The role is that of the token.
 	UserHeader string
 	// ReaderPayloads lets users with the role ReadOnly see payloads and headers of messages. Nobody sees those of the streams and buckets of
 	// broker, relay and partition, which have tokens and signing secrets.
@@ -138,8 +136,7 @@ func Handler(cfg Config) *Console {
 	var summaries []page.Summary
 	c.add("Overview", "overview", nil)
 	var letters *page.DeadLetters
-	var broker *page.Broker
-	var relay *page.Relay
+	broker, relay := (*page.Broker)(nil), (*page.Relay)(nil)
 	var feed *page.Feed
 	if cfg.NATS != nil {
 		consumers := page.NewConsumers(c.sampler, cfg.NATS, runner)
@@ -211,7 +208,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = httpserve.Within(r, c.routed)
 	if c.cfg.Loopback && !httpserve.OwnName(r) {
 		http.Error(w, "This console listens on loopback and answers to localhost, loopback addresses and its public URL only, not to "+
-			""+strconv.Quote(r.Host)+".", http.StatusForbidden)
+			strconv.Quote(r.Host)+".", http.StatusForbidden)
 		return
 	}
 	if httpserve.OtherSite(r) {

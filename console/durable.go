@@ -5,10 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jetpull/jetpull/console/internal/page"
@@ -66,6 +64,11 @@ func (c *Console) restore(ctx context.Context, runner *page.Runner, keep page.Ke
 	if err != nil {
 		return err
 	}
+	marks, err := keep.Read(ctx, page.MarkKeys+">")
+	if err != nil {
+		return err
+	}
+	c.marks.Restore(marks, keep.Put)
 	if err := runner.Restore(ctx, keep); err != nil {
 		return err
 	}
@@ -91,7 +94,7 @@ func (c *Console) restore(ctx context.Context, runner *page.Runner, keep page.Ke
 			// The keys are in the order of time.
 			err = keep.Put(ctx, keyLog+fmt.Sprintf("%020d", e.Time.UnixNano())+"-"+rand.Text(), data)
 		}
-		c.warn("an action", strconv.Quote(e.Action), err)
+		c.warn("action", e.Action, err)
 	})
 	return nil
 }
@@ -99,8 +102,7 @@ func (c *Console) restore(ctx context.Context, runner *page.Runner, keep page.Ke
 // warn logs that something is not kept.
 func (c *Console) warn(what, name string, err error) {
 	if err != nil {
-		c.log.LogAttrs(context.Background(), slog.LevelWarn, "console: "+what+" is not kept, and is gone after a restart", slog.String("name", name),
-			slog.String("error", err.Error()))
+		c.log.Warn("console: something is not kept, and is gone after a restart", "kind", what, "name", name, "error", err)
 	}
 }
 
@@ -121,7 +123,7 @@ func (c *Console) keepValues(ctx context.Context, keep page.Keep) {
 				err = keep.Put(ctx, keyValues+name, data)
 			}
 			cancel()
-			c.warn("the history of charts", name, err)
+			c.warn("values of charts", name, err)
 		}
 	}
 }

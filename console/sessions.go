@@ -85,7 +85,10 @@ type user struct {
 }
 
 func newSessions(cfg Config, log *slog.Logger) *sessions {
-	return &sessions{access: cfg.Access, name: cfg.Name, header: cfg.UserHeader, logins: httpserve.NewLogins(wrongTokens, log, func() {}), all: map[string]session{}, streams: map[string]int{}}
+	return &sessions{
+		access: cfg.Access, name: cfg.Name, header: cfg.UserHeader, logins: httpserve.NewLogins(wrongTokens, log, func() {}),
+		all: map[string]session{}, streams: map[string]int{},
+	}
 }
 
 // user finds the user of a request. It is false where the request has no session, or where the session's token is no longer valid.

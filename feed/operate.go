@@ -19,7 +19,7 @@ func (s *Store) Seal(ctx context.Context, partition string) error {
 
 // SealTx is [Store.Seal] in the caller's transaction: see [Store.InsertTx].
 func (s *Store) SealTx(ctx context.Context, tx any, partition string) error {
-	return s.change(ctx, tx, "seal", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+	return changePartition(ctx, s, tx, "seal", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		if p.Sealed {
 			return nil
 		}
@@ -30,7 +30,7 @@ func (s *Store) SealTx(ctx context.Context, tx any, partition string) error {
 // ClosePartition makes a partition Complete, whether it is sealed or not. If it is Complete already, ClosePartition does nothing. Errors are
 // [ErrNotFound], and [ErrNotDone] while an item is not Complete.
 func (s *Store) ClosePartition(ctx context.Context, partition string) error {
-	return s.change(ctx, own{}, "close", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+	return changePartition(ctx, s, own{}, "close", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		if p.Status == sqlstore.Complete {
 			return nil
 		}
@@ -45,7 +45,7 @@ func (s *Store) ClosePartition(ctx context.Context, partition string) error {
 // Advance moves a partition to a gate. If it is at that gate already, Advance does nothing. Errors are [ErrNotFound], [ErrGatePassed] if the
 // partition is above that gate, [ErrNotDone] while an item below the gate is not Complete, and [ErrClosed] if the partition is Complete.
 func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
-	return s.change(ctx, own{}, fmt.Sprintf("advance to gate %d:", gate), partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+	return changePartition(ctx, s, own{}, fmt.Sprintf("advance to gate %d:", gate), partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		switch {
 		case gate == p.Gate:
 			return nil
@@ -92,7 +92,7 @@ func unfail(ctx context.Context, s *Store, what, partition string, items []strin
 	if len(items) == 0 {
 		return unfailAll(ctx, s, what, partition, set)
 	}
-	err = s.change(ctx, own{}, what, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+	err = changePartition(ctx, s, own{}, what, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		for _, id := range items {
 			if err := unfailOne(tx, p, id, set); err != nil {
 				return err
@@ -110,7 +110,7 @@ func unfail(ctx context.Context, s *Store, what, partition string, items []strin
 func unfailAll(ctx context.Context, s *Store, what, partition string, set map[string]any) (n int, err error) {
 	for after, last := "", false; !last; {
 		var step []string
-		err := s.change(ctx, own{}, what, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+		err := changePartition(ctx, s, own{}, what, partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 			failed := func() *gorm.DB {
 				return tx.Model(&sqlstore.Item{}).Where("partition_id = ? AND status = 'Failed' AND id > ?", p.ID, after)
 			}
@@ -164,7 +164,7 @@ func unblock(s *Store, tx *gorm.DB, p *sqlstore.Partition) error {
 // Reopen makes a Complete or Failed partition Available and unsealed, with its items as they were. The error is
 // [ErrNotFound]. A partition that is blocked by a Failed item at its gate fails again as soon as a watcher leases it.
 func (s *Store) Reopen(ctx context.Context, partition string) error {
-	return s.change(ctx, own{}, "reopen", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+	return changePartition(ctx, s, own{}, "reopen", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		if p.Status == sqlstore.Available && !p.Sealed {
 			return nil
 		}

@@ -136,8 +136,8 @@ func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, e
 	})
 }
 
-// CountsUpTo is like [Store.Counts], and takes a short time however large the partition is. It reads at most most items of each status. Of a partition
-// with more items it counts those of the lowest gates, and no Complete ones, and more is true.
+// CountsUpTo is like [Store.Counts], and takes a short time however large the partition is. It reads at most most items of each status. Of a
+// larger partition it counts those of the lowest gates, and no Complete ones, and more is true.
 func (s *Store) CountsUpTo(ctx context.Context, partition string, most int) (counts map[int]Counts, more bool, err error) {
 	if most < 1 {
 		return nil, false, invalid("most", "%d is below 1", most)

@@ -83,7 +83,7 @@ func (s *Store) Delete(ctx context.Context, partition string, items ...string) e
 	if len(items) == 0 {
 		return invalid("items", "are none; name one")
 	}
-	return s.change(ctx, own{}, "delete from", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
+	return changePartition(ctx, s, own{}, "delete from", partition, func(tx *gorm.DB, p *sqlstore.Partition) error {
 		leased, err := s.sql.Dialect.Leased(tx, partition)
 		if err != nil {
 			return err

@@ -18,8 +18,8 @@ import (
 // own is the transaction that the Store makes, where the caller gives none.
 type own struct{}
 
-// change locks a partition and changes it, in a transaction. The error says in which operation it came.
-func (s *Store) change(ctx context.Context, tx any, what, partition string, f func(tx *gorm.DB, p *sqlstore.Partition) error) error {
+// changePartition locks a partition and changes it, in a transaction. The error says in which operation it came.
+func changePartition(ctx context.Context, s *Store, tx any, what, partition string, f func(tx *gorm.DB, p *sqlstore.Partition) error) error {
 	err := inTx(ctx, s.sql, tx, partition, func(tx *gorm.DB) error { return s.sql.Change(tx, partition, f) })
 	return wrapped(err, "%s partition %q", what, partition)
 }

@@ -296,7 +296,7 @@ func (b *tab) fits() {
 		now := evaluate[[]string](b, `(() => {
 			const width = document.documentElement?.clientWidth ?? Infinity; // there is none while a page replaces another
 			if (!((document.documentElement?.scrollWidth ?? 0) > width)) return [];
-			return [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width + 1).map(e => e.outerHTML.slice(0, 200));
+			return [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width + 1 || e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0).map(e => e.outerHTML.slice(0, 200));
 		})()`)
 		if len(now) > 0 && !slices.Equal(now, wider) {
 			b.t.Log("wider than the window:", now)

@@ -1,5 +1,5 @@
-// Package chart computes small charts of the last hour, and larger ones of up to a day. A template draws them as SVG with presentation attributes, so they need
-// neither a script nor a style sheet of their own.
+// Package chart computes small charts of the last hour, and larger ones of up to a day. A template draws them as SVG with presentation
+// attributes, so they need neither a script nor a style sheet of their own.
 package chart
 
 import (

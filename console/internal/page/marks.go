@@ -39,19 +39,17 @@ func NewMarks() *Marks { return &Marks{all: map[string]look{}} }
 // MarkKeys begins the keys of marks.
 const MarkKeys = "seen."
 
-// Restore has the marks that were kept, and keeps later ones with put, under keys that begin with [MarkKeys].
-func (m *Marks) Restore(kept [][]byte, put func(ctx context.Context, key string, data []byte) error) error {
+// Restore has the marks that were kept, except those that cannot be decoded, and keeps later ones with put, under keys that begin with [MarkKeys].
+func (m *Marks) Restore(kept map[string]Kept, put func(ctx context.Context, key string, data []byte) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.put = put
-	for _, data := range kept {
+	for _, value := range kept {
 		var one look
-		if err := json.Unmarshal(data, &one); err != nil {
-			return fmt.Errorf("a mark that was kept: %w", err)
+		if json.Unmarshal(value.Data, &one) == nil {
+			m.all[one.Object] = one
 		}
-		m.all[one.Object] = one
 	}
-	return nil
 }
 
 func (m *Marks) of(object string) look {

@@ -57,7 +57,9 @@ func NewRunner(log *slog.Logger) *Runner {
 		records: &memory{all: map[string]bulk.Operation{}}, kinds: map[string]bulk.Kind{}, refused: map[string][]string{},
 		waits: map[string]string{}, chosen: map[string]*chosen{},
 	}
-	r.bulk = bulk.New(bulk.Config{Records: r.records, Process: "console-" + rand.Text(), Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds})
+	r.bulk = bulk.New(bulk.Config{
+		Records: r.records, Process: "console-" + rand.Text(), Shared: true, Lost: lostAfter, Now: time.Now, Log: log, Kinds: r.kinds,
+	})
 	return r
 }
 

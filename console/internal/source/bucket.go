@@ -27,7 +27,9 @@ type bucket struct {
 func (j JetStream) Bucket(ctx context.Context, name string) (page.Keep, error) {
 	kv, err := j.JS.KeyValue(ctx, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = j.JS.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, TTL: keptFor, Description: "the log, the operations and the charts of a jetpull console"})
+		kv, err = j.JS.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: name, TTL: keptFor, Description: "the log, the operations and the charts of a jetpull console",
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the bucket %q: %w", name, inWords(err))

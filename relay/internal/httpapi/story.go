@@ -66,14 +66,16 @@ type requestView struct {
 }
 
 // getRequest shows the request of a message that waits or has failed. The relay drops it when the message is DONE.
-func (a *API) getRequest(r *http.Request, record store.Versioned) (any, error) {
-	e := store.Entry{Versioned: record}
-	e, err := a.store.Request(r.Context(), &e)
-	if record.Status == machine.Failed {
-		found, listed := a.store.ListFailed(r.Context(), store.Filter{Source: record.Source, Message: record.ID}, 0, 1)
-		if err = listed; err == nil && len(found) > 0 {
-			e, err = a.store.FailedEntry(r.Context(), found[0].Seq)
+func getRequest(s *store.Store) func(*http.Request, store.Versioned) (any, error) {
+	return func(r *http.Request, record store.Versioned) (any, error) {
+		e := store.Entry{Versioned: record}
+		e, err := s.Request(r.Context(), &e)
+		if record.Status == machine.Failed {
+			found, listed := s.ListFailed(r.Context(), store.Filter{Source: record.Source, Message: record.ID}, 0, 1)
+			if err = listed; err == nil && len(found) > 0 {
+				e, err = s.FailedEntry(r.Context(), found[0].Seq)
+			}
 		}
+		return requestView{e.Headers, e.Payload}, err
 	}
-	return requestView{e.Headers, e.Payload}, err
 }

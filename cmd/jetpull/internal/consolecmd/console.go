@@ -77,10 +77,10 @@ func New(g *client.Globals) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8222", "`ADDRESS` to serve on")
-	flags.StringArrayVar(&f.tokens, "console-token", nil, "`[NAME=]TOKEN` of an administrator, who has this name in the log of actions; may be repeated; $"+
+	flags.StringArrayVar(&f.tokens, "console-token", nil, "`[NAME=]TOKEN` of an administrator, with the name for the log; may be repeated; $"+
 		envToken+", with spaces between several")
 	flags.StringArrayVar(&f.readTokens, "console-read-token", nil, "`[NAME=]TOKEN` that allows to look only; may be repeated; $"+envReadToken)
-	flags.StringVar(&f.userHeader, "console-user-header", "", "`HEADER` in which the proxies of --http-trusted-proxies name the user, such as X-Forwarded-User")
+	flags.StringVar(&f.userHeader, "console-user-header", "", "`HEADER` in which --http-trusted-proxies name the user, such as X-Forwarded-User")
 	flags.BoolVar(&f.readPayloads, "console-read-payloads", false, "show payloads and headers of messages to users of --console-read-token too")
 	flags.StringVar(&f.publicURL, "http-public-url", "", "`URL` by which browsers reach the console, such as https://example.com/console")
 	flags.StringSliceVar(&f.proxies, "http-trusted-proxies", nil,
@@ -148,13 +148,11 @@ func usersOf(tokens []string, variable string, role console.Role) (users console
 		tokens = strings.Fields(os.Getenv(variable))
 	}
 	for _, token := range tokens {
-		u := console.User{Token: token, Role: role}
+		name := ""
 		if parts := named.FindStringSubmatch(token); parts != nil {
-			u.Name, u.Token = parts[1], parts[2]
+			name, token = parts[1], parts[2]
 		}
-		if u.Token != "" {
-			users = append(users, u)
-		}
+		users = append(users, console.User{Name: name, Token: token, Role: role})
 	}
 	return users
 }
