@@ -109,7 +109,7 @@ func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, strea
 func (d *DeadLetters) of(ctx context.Context, stream string, seq uint64) map[string]string {
 	found := map[string]string{}
 	origin := fmt.Sprint(seq)
-	for _, s := range d.latest.Fresh(ctx).Value {
+	for _, s := range d.latest.Fresh(ctx).Value.found {
 		look := search{source: d.source, info: s.StreamInfo, most: letterWindow, atOnce: letterWindow}
 		_, _, _ = look.back(ctx, s.State.LastSeq, func(m *jetstream.RawStreamMsg) bool { // what cannot be read is not shown
 			if h := m.Header; h.Get(jetpull.HeaderDeadStream) == stream && h.Get(jetpull.HeaderDeadSequence) == origin {

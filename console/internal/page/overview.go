@@ -85,7 +85,7 @@ func (d *DeadLetters) Overview(ctx context.Context, _ Request) view.Part {
 		return part
 	}
 	oldest, newest := time.Time{}, time.Time{}
-	for _, one := range s.Value {
+	for _, one := range s.Value.found {
 		if len(one.letters) == 0 {
 			continue
 		}
@@ -101,9 +101,9 @@ func (d *DeadLetters) Overview(ctx context.Context, _ Request) view.Part {
 	part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 	part.Facts = []view.Fact{
 		{Name: "Failures to look at", Value: leads(lettersValue(l), "deadletters")},
-		{Name: "Streams", Value: view.Int(len(s.Value))},
-		{Name: "Oldest", Value: view.Ago(oldest, "There is no dead letter")},
-		{Name: "Newest", Value: view.Ago(newest, "There is no dead letter")},
+		{Name: "Streams", Value: view.Int(len(s.Value.found))},
+		{Name: "Oldest", Value: view.Ago(oldest, "No dead letter was found")},
+		{Name: "Newest", Value: view.Ago(newest, "No dead letter was found")},
 	}
 	return part
 }
