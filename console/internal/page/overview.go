@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -14,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// Summary is the part of the overview that a source has.
+// Summary is the part of the overview that a source has. A part without an ID is not shown.
 type Summary interface {
 	Overview(ctx context.Context, r Request) view.Part
 }
@@ -28,6 +29,7 @@ func Overview(all []Summary) Func {
 			parts.Go(func() { page.Parts[i] = one.Overview(ctx, r) })
 		}
 		parts.Wait()
+		page.Parts = slices.DeleteFunc(page.Parts, func(part view.Part) bool { return part.ID == "" })
 		if len(all) == 0 {
 			page.Parts = []view.Part{{ID: "overview", Lines: []string{"This console has no source. Start it with --nats, --relay or --feed."}}}
 		}
@@ -139,6 +141,26 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Oldest unacknowledged", Value: view.Ago(oldest, "Every delivered message is acknowledged")},
 	}
 	part.Charts = c.charts(r, total)
+	return part
+}
+
+// Overview implements [Summary]. An account without sets has no part.
+func (p *Partitions) Overview(ctx context.Context, _ Request) view.Part {
+	s := p.latest.Fresh(ctx)
+	part := view.Part{ID: "sets", Title: "Partition sets", Source: source("NATS with its partition sets", s)}
+	switch {
+	case s.At.IsZero():
+		return part
+	case len(s.Value.all) == 0:
+		return view.Part{}
+	}
+	part.Source.Asked = s.Value.at
+	judge(&part, "sets", "set", s.Value.all, func(a, b judgedSet) int { return cmp.Compare(a.state.Level, b.state.Level) },
+		func(one judgedSet) state.State { return one.state },
+		func(one judgedSet) (name, since, waiting view.Value) {
+			pending, _, _ := one.count()
+			return view.Linked(one.Name, link("set", "name", one.Name)), one.since.value(), view.Number(pending)
+		})
 	return part
 }
 

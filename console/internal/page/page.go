@@ -20,6 +20,7 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/chart"
 	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -135,6 +136,9 @@ func source[T any](name string, s sample.Sample[T]) view.Source {
 	v := view.Source{Name: name, Asked: s.At, Stale: s.Stale()}
 	if s.Err != nil {
 		v = v.Away(s.Err)
+	}
+	if st := (state.Source{Name: name, Answered: s.At, Failing: s.Failing, Took: s.Took}).Of(time.Now()); st.Level == state.Red || st.Level == state.Amber {
+		v.Problem, v.Tone = st.Sentence, st.Level.Tone()
 	}
 	return v
 }

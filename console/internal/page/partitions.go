@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/partition"
@@ -35,9 +36,12 @@ type PartitionSource interface {
 	PartitionSets(ctx context.Context, name string) ([]PartitionSet, error)
 }
 
-// Partitions are the pages of the sets of partitions. Their source is asked while one of them is open only.
+// Partitions are the pages of the sets of partitions, which ask their source themselves. The overview has a sample.
 type Partitions struct {
 	source PartitionSource
+	latest *sample.Latest[setSample]
+	// before are the sets of the last sample. Only the sampler's goroutine uses it.
+	before setSample
 	// consumers are the states of all consumers by key. A consumer that is not known has none.
 	consumers func(context.Context) map[string]state.State
 
@@ -45,9 +49,47 @@ type Partitions struct {
 	free map[string]time.Time // when a partition was first seen without an owner, by the key of its consumer
 }
 
-// NewPartitions makes the pages. A partition is judged as its consumer.
-func NewPartitions(source PartitionSource, consumers *Consumers) *Partitions {
-	return &Partitions{source: source, free: map[string]time.Time{}, consumers: consumers.states}
+// setsEvery is how often the sets are read for the overview, since this reads their whole buckets.
+const setsEvery = 10 * time.Second
+
+// setSample are all sets at a time.
+type setSample struct {
+	at  time.Time
+	all []judgedSet
+}
+
+type judgedSet struct {
+	PartitionSet
+	state state.State
+	since since
+}
+
+// NewPartitions makes the pages, and has the sampler ask their source. A partition is judged as its consumer.
+func NewPartitions(s *sample.Sampler, source PartitionSource, consumers *Consumers) *Partitions {
+	p := &Partitions{source: source, free: map[string]time.Time{}, consumers: consumers.states}
+	p.latest = sample.Add(s, p.ask)
+	return p
+}
+
+func (p *Partitions) ask(ctx context.Context) (setSample, error) {
+	if time.Since(p.before.at) < setsEvery {
+		return p.before, nil
+	}
+	sets, err := p.source.PartitionSets(ctx, "")
+	if err != nil {
+		return setSample{}, err
+	}
+	next := setSample{at: time.Now()}
+	for _, s := range sets {
+		one := judgedSet{s, p.judge(ctx, &s, next.at), since{next.at, p.before.at.IsZero()}}
+		i := slices.IndexFunc(p.before.all, func(b judgedSet) bool { return b.Name == s.Name && b.state.Word == one.state.Word })
+		if i >= 0 {
+			one.since = p.before.all[i].since
+		}
+		next.all = append(next.all, one)
+	}
+	p.before = next
+	return next, nil
 }
 
 // Pages are the functions of the pages by their paths.

@@ -41,7 +41,7 @@ func (p *Page) Action(name string) *Action {
 	return nil
 }
 
-// Tone is that of the worst problem of the page's parts. Its source is not known while it does not answer.
+// Tone is the worst of the page's parts and their sources. A part is not known while its source does not answer.
 func (p *Page) Tone() Tone {
 	worst := []Tone{Bad, Muted, Warn, Good, Plain}
 	found := len(worst) - 1
@@ -50,7 +50,7 @@ func (p *Page) Tone() Tone {
 		if part.Unknown() || part.Source.Stale {
 			tone = Muted
 		}
-		found = min(found, slices.Index(worst, tone))
+		found = min(found, slices.Index(worst, tone), slices.Index(worst, part.Source.Tone))
 	}
 	return worst[found]
 }
@@ -108,6 +108,9 @@ type Source struct {
 	Error string
 	// Refused states that the source refuses the console's token.
 	Refused bool
+	// Problem is what is wrong with the source itself, in one sentence; empty: nothing is known to be wrong. Tone is how urgent that is.
+	Problem string
+	Tone    Tone
 }
 
 // Away is the source after an error.
