@@ -83,7 +83,7 @@ const errNoSubject = requeue.Refusal("its consumer has no subject of its own: gi
 func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, stream string) *view.Part {
 	all, known := m.consumers.audience(ctx)
 	list := &view.List{
-		Path: "message", Empty: names(nil, known), Columns: []view.Column{{Title: "Consumer"}, {Title: "This message"}, {Title: "State"}},
+		Path: "message", Empty: names(nil, known), Columns: view.Texts("Consumer", "This message", "State"),
 	}
 	letters := m.letters.of(ctx, stream, one.Sequence)
 	for _, c := range who(all, stream, one.Subject) {

@@ -233,15 +233,8 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 func (d *DeadLetters) rows(q url.Values, f *letterFilter, total string, found []*jetstream.RawStreamMsg, next uint64) *view.List {
 	list := &view.List{
 		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s", view.Bounded(len(found), false, "dead letter"), total),
-		Empty: "No dead letter matches this filter.",
-		Columns: []view.Column{
-			{Title: "Given up", Number: true},
-			{Title: "From"},
-			{Title: "Consumer"},
-			{Title: "Subject"},
-			{Title: "Attempts", Number: true},
-			{Title: "Reason", Wide: true},
-		},
+		Empty:   "No dead letter matches this filter.",
+		Columns: view.Columns{}.Numbers("Given up").Texts("From", "Consumer", "Subject").Numbers("Attempts").Wide("Reason"),
 	}
 	if next > 0 {
 		list.Next = with(q, "before", strconv.FormatUint(next, 10))

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -42,13 +41,8 @@ func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T
 	show func(T) (name, since, waiting view.Value),
 ) (trouble int) {
 	const most = 8
-	list := &view.List{Path: path, Columns: []view.Column{
-		{Title: strings.ToUpper(noun[:1]) + noun[1:]},
-		{Title: "State"},
-		{Title: "Since"},
-		{Title: "Waiting", Number: true},
-		{Title: "Problem", Wide: true},
-	}}
+	title := strings.ToUpper(noun[:1]) + noun[1:]
+	list := &view.List{Path: path, Columns: view.Texts(title, "State", "Since").Numbers("Waiting").Wide("Problem")}
 	states := make([]state.State, 0, len(all))
 	for _, one := range slices.SortedStableFunc(slices.Values(all), worse) {
 		st := stateOf(one)
@@ -155,8 +149,7 @@ func (p *Partitions) Overview(ctx context.Context, _ Request) view.Part {
 		return view.Part{}
 	}
 	part.Source.Asked = s.Value.at
-	judge(&part, "sets", "set", s.Value.all, func(a, b judgedSet) int { return cmp.Compare(a.state.Level, b.state.Level) },
-		func(one judgedSet) state.State { return one.state },
+	judge(&part, "sets", "set", s.Value.all, setOrders["state"], func(one judgedSet) state.State { return one.state },
 		func(one judgedSet) (name, since, waiting view.Value) {
 			pending, _, _ := one.count()
 			return view.Linked(one.Name, link("set", "name", one.Name)), one.since.value(), view.Number(pending)

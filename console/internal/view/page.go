@@ -182,6 +182,28 @@ type Column struct {
 	Help string
 }
 
+// Columns are those of a list, from left to right.
+type Columns []Column
+
+// Texts are columns with texts.
+func Texts(titles ...string) Columns { return Columns{}.Texts(titles...) }
+
+// Texts adds columns with texts.
+func (c Columns) Texts(titles ...string) Columns { return c.add(Column{}, titles) }
+
+// Numbers adds columns with numbers.
+func (c Columns) Numbers(titles ...string) Columns { return c.add(Column{Number: true}, titles) }
+
+// Wide adds columns that take the whole width of a narrow screen.
+func (c Columns) Wide(titles ...string) Columns { return c.add(Column{Wide: true}, titles) }
+
+func (c Columns) add(as Column, titles []string) Columns {
+	for _, as.Title = range titles {
+		c = append(c, as)
+	}
+	return c
+}
+
 // Row is an object of a list. Its ID is unique on the page. It is no ID of an element: a live list changes what is in its rows, and moves no row.
 type Row struct {
 	ID    string
@@ -192,7 +214,7 @@ type Row struct {
 
 // List is a table of objects.
 type List struct {
-	Columns []Column
+	Columns Columns
 	Rows    []Row
 	// Found is how many objects the filter matches, such as "10,000+ messages".
 	Found string
