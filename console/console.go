@@ -140,9 +140,10 @@ func Handler(cfg Config) *Console {
 	var feed *page.Feed
 	if cfg.NATS != nil {
 		consumers := page.NewConsumers(c.sampler, cfg.NATS, runner)
-		summaries = append(summaries, consumers)
+		partitions := page.NewPartitions(c.sampler, cfg.NATS, consumers)
+		summaries = append(summaries, consumers, partitions)
 		c.add("Consumers", "consumers", consumers.Pages())
-		c.add("Partition sets", "sets", page.NewPartitions(cfg.NATS, consumers).Pages())
+		c.add("Partition sets", "sets", partitions.Pages())
 		letters = page.NewDeadLetters(c.sampler, cfg.NATS, runner, consumers, c.marks)
 		c.add("Messages", "streams", page.NewMessages(c.sampler, cfg.NATS, consumers, letters).Pages())
 		summaries = append(summaries, letters)

@@ -107,7 +107,8 @@ func (r *render) update(ctx context.Context, l *view.Layout, build page.Func, re
 // orLast is the page. Parts whose source does not answer are those of the last page, in grey.
 func (r *render) orLast(p *view.Page, err error) (*view.Page, error) {
 	stale := func(part view.Part, why view.Source) view.Part {
-		part.Source.Stale, part.Source.Error, part.Source.Refused = true, why.Error, why.Refused
+		why.Name, why.Asked, why.Stale = part.Source.Name, part.Source.Asked, true
+		part.Source = why
 		return part
 	}
 	problem, ok := errors.AsType[*page.Problem](err)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -30,7 +31,7 @@ func TestStale(t *testing.T) {
 	b.open("consumers")
 	b.eventually("worker")
 	fake.set(func() { fake.err = errAway })
-	b.eventually("Stale: NATS does not answer ("+errAway.Error()+")", "worker")
+	b.eventually("Stale: NATS does not answer ("+errAway.Error()+")", "worker", "NATS did not answer the last request.")
 	b.audit()
 	b.shoot("stale")
 	fake.set(func() { fake.err = nil })
@@ -42,6 +43,13 @@ func TestStale(t *testing.T) {
 	fake.set(func() { fake.hang = nil })
 	close(hang)
 	b.gone("Stale")
+
+	// A source that is away is red on the overview too, and in the title.
+	fake.set(func() { fake.err = errAway })
+	b.open("overview")
+	b.eventually("NATS has not answered since")
+	require.Equal(t, "In trouble: Overview – jetpull", run(b, chromedp.Title()))
+	b.audit()
 
 	first := &fakeNATS{err: errAway}
 	b = openTab(t, serve(t, console.Config{NATS: first}), wide)

@@ -83,7 +83,7 @@ const errNoSubject = requeue.Refusal("its consumer has no subject of its own: gi
 func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, stream string) *view.Part {
 	all, known := m.consumers.audience(ctx)
 	list := &view.List{
-		Path: "message", Empty: names(nil, known), Columns: []view.Column{{Title: "Consumer"}, {Title: "This message"}, {Title: "State"}},
+		Path: "message", Empty: names(nil, known), Columns: view.Texts("Consumer", "This message", "State"),
 	}
 	letters := m.letters.of(ctx, stream, one.Sequence)
 	for _, c := range who(all, stream, one.Subject) {
@@ -109,7 +109,7 @@ func (m *Messages) fates(ctx context.Context, one *jetstream.RawStreamMsg, strea
 func (d *DeadLetters) of(ctx context.Context, stream string, seq uint64) map[string]string {
 	found := map[string]string{}
 	origin := fmt.Sprint(seq)
-	for _, s := range d.latest.Fresh(ctx).Value {
+	for _, s := range d.latest.Fresh(ctx).Value.found {
 		look := search{source: d.source, info: s.StreamInfo, most: letterWindow, atOnce: letterWindow}
 		_, _, _ = look.back(ctx, s.State.LastSeq, func(m *jetstream.RawStreamMsg) bool { // what cannot be read is not shown
 			if h := m.Header; h.Get(jetpull.HeaderDeadStream) == stream && h.Get(jetpull.HeaderDeadSequence) == origin {

@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -160,12 +159,7 @@ var jobOrders = map[string]func(a, b jobs) int{
 func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := b.latest.Fresh(ctx)
 	q := r.Query
-	var rows []jobs
-	for _, one := range s.Value.consumers {
-		if fitsConsumerJobs(q, one) {
-			rows = append(rows, one)
-		}
-	}
+	rows := selected(q, s.Value.consumers, fitsConsumerJobs)
 	found := view.Count(uint64(len(rows)), "consumer")
 	unused := 0
 	for _, channel := range s.Value.unused {
@@ -178,10 +172,8 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 	if unused > 0 {
 		found += ", and " + view.Count(uint64(unused), "channel") + " without consumers"
 	}
-	sorted, descending := order(q, rows, jobOrders, "state", false)
-	shown, previous, next := slice(q, rows)
 	list := &view.List{
-		Found: found, Path: "broker", Query: q, Sorted: sorted, Descending: descending, Previous: previous, Next: next,
+		Found: found, Path: "broker",
 		Empty: "This list shows the channels of the broker with their consumers. PUT /channel/CHANNEL and PUT /channel/CHANNEL/consumer/CONSUMER " +
 			"create them.",
 		Columns: []view.Column{
@@ -197,28 +189,23 @@ func (b *Broker) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Title: "Dead", Number: true, Sort: "dead"},
 		},
 	}
-	if all := len(s.Value.consumers) + len(s.Value.unused); len(rows) == 0 && all > 0 {
-		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(all), "consumer or channel"))
-	}
-	for _, one := range shown {
-		list.Rows = append(list.Rows, view.Row{ID: "b-" + one.path(), Cells: []view.Value{
+	all := len(s.Value.consumers) + len(s.Value.unused)
+	shown := fill(list, q, rows, jobOrders, "state", all, "consumer or channel", func(one jobs) view.Row {
+		return view.Row{ID: "b-" + one.path(), Cells: []view.Value{
 			view.Linked(one.Channel, link("channel", "name", one.Channel)), one.name(),
 			one.now.Value(), view.Ago(one.since(), "It is not paused, and no job is dead"), view.Int(one.queued),
 			{Chart: chart.Small("Queued", b.history.Values(r.Now, time.Hour, one.path(), histQueued, 60))},
-			one.oldestValue(), view.Int(one.inflight), view.Int(one.delivered),
-			one.deadValue(),
-		}})
-	}
+			one.oldestValue(), view.Int(one.inflight), view.Int(one.delivered), one.deadValue(),
+		}}
+	})
 	page := &view.Page{
 		Nav: "broker", Title: "Broker",
-		Filter: &view.Filter{Path: "broker", Fields: []view.Field{
+		Filter: keepOrder(&view.Filter{Path: "broker", Fields: []view.Field{
 			{Name: "q", Label: "Name", Value: q.Get("q"), Type: "search", Placeholder: "channel or consumer"},
 			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: "trouble", Text: "needs attention"},
 				view.Option{Value: "paused", Text: "paused"}, view.Option{Value: "dead", Text: "with dead jobs"},
 				view.Option{Value: "unused", Text: "no consumer"}),
-			{Name: "sort", Value: q.Get("sort"), Hidden: true},
-			{Name: "desc", Value: q.Get("desc"), Hidden: true},
-		}},
+		}}, q),
 		Parts: []view.Part{{ID: "broker", Source: source(brokerName, s), List: list}},
 	}
 	// A channel without consumers has no action.

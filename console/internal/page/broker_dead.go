@@ -59,15 +59,8 @@ func (b *Broker) deadJobs(ctx context.Context, r Request, of jobs) (view.Part, *
 	part.Actions = actions([]*failedSystem{s})
 	part.List = &view.List{
 		Found: fmt.Sprintf("%s shown of %d", view.Bounded(len(s.found), false, "dead job"), of.dead), Path: "brokerconsumer", Query: q,
-		Empty: "No job is dead.",
-		Columns: []view.Column{
-			{Title: "Dead since"},
-			{Title: "Producer"},
-			{Title: "Message", Wide: true},
-			{Title: "Reason"},
-			{Title: "Attempts", Number: true},
-			{Title: "Error", Wide: true},
-		},
+		Empty:   "No job is dead.",
+		Columns: view.Texts("Dead since", "Producer").Wide("Message").Texts("Reason").Numbers("Attempts").Wide("Error"),
 	}
 	if len(s.filter) > 1 {
 		part.List.Empty = "No dead job matches."

@@ -131,7 +131,7 @@ func (b *Broker) ids(ctx context.Context, r Request, id, title, from, to, channe
 	}
 	part.List = &view.List{
 		Path: "channel", Query: r.Query, Found: view.Bounded(len(answer.Result), false, "message") + " shown", Empty: empty,
-		Columns: []view.Column{{Title: "Message"}},
+		Columns: view.Texts("Message"),
 	}
 	for _, one := range answer.Result {
 		message, _ := url.PathUnescape(path.Base(one)) // an ID that cannot be read leads to a page that states this
@@ -283,14 +283,7 @@ func (b *Broker) message(ctx context.Context, r Request) (*view.Page, error) {
 func (b *Broker) timeline(ctx context.Context, m *brokerMessage) *view.List {
 	timeline := &view.List{
 		Path: "brokermessage", Empty: "The message has no job.", Found: view.Bounded(len(m.Jobs), false, "job"),
-		Columns: []view.Column{
-			{Title: "When"},
-			{Title: "Consumer"},
-			{Title: "What"},
-			{Title: "Answer"},
-			{Title: "Took", Number: true},
-			{Title: "Error", Wide: true},
-		},
+		Columns: view.Texts("When", "Consumer", "What", "Answer").Numbers("Took").Wide("Error"),
 	}
 	row := func(at time.Time, consumer, what string, cells ...view.Value) {
 		timeline.Rows = append(timeline.Rows, view.Row{

@@ -169,18 +169,9 @@ const consumersEmpty = "This list shows the consumers of all streams. Create one
 func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := c.latest.Fresh(ctx)
 	q := r.Query
-	var rows []*consumer
-	fits := c.fits()
-	for _, one := range s.Value {
-		if fits(q, one) {
-			rows = append(rows, one)
-		}
-	}
-	sorted, descending := order(q, rows, consumerOrders, "state", false)
-	shown, previous, next := slice(q, rows)
+	rows := selected(q, s.Value, c.fits())
 	list := &view.List{
-		Found: view.Bounded(len(rows), false, "consumer"), Empty: consumersEmpty, Path: "consumers", Query: q,
-		Sorted: sorted, Descending: descending, Previous: previous, Next: next,
+		Empty: consumersEmpty, Path: "consumers",
 		Columns: []view.Column{
 			{Title: "Stream", Sort: "stream"},
 			{Title: "Consumer", Sort: "name"},
@@ -196,23 +187,16 @@ func (c *Consumers) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Title: "Oldest unacked", Number: true, Sort: "oldest", Help: "When the oldest unacknowledged message was stored"},
 		},
 	}
-	if len(rows) == 0 && len(s.Value) > 0 {
-		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(len(s.Value)), "consumer"))
-	}
-	for _, one := range shown {
-		list.Rows = append(list.Rows, c.row(r.Now, one))
-	}
+	shown := fill(list, q, rows, consumerOrders, "state", len(s.Value), "consumer", func(one *consumer) view.Row { return c.row(r.Now, one) })
 	page := &view.Page{
 		Nav: "consumers", Title: "Consumers",
-		Filter: &view.Filter{Path: "consumers", Fields: []view.Field{
+		Filter: keepOrder(&view.Filter{Path: "consumers", Fields: []view.Field{
 			{Name: "q", Label: "Name", Value: q.Get("q"), Type: "search", Placeholder: "stream or consumer"},
 			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: "trouble", Text: "needs attention"},
 				view.Option{Value: "paused", Text: "paused"}, view.Option{Value: "pending", Text: "has pending messages"},
 				view.Option{Value: "idle", Text: "idle"}), internalField(q),
 			{Name: "stream", Value: q.Get("stream"), Hidden: true},
-			{Name: "sort", Value: q.Get("sort"), Hidden: true},
-			{Name: "desc", Value: q.Get("desc"), Hidden: true},
-		}},
+		}}, q),
 		Parts: []view.Part{{ID: "consumers", Source: source("NATS", s), List: list}},
 	}
 	page.Parts[0].Actions = c.all.forAll(s.Stale(), q, page.Filter, shown, len(rows) > len(shown))

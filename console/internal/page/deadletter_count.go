@@ -18,9 +18,11 @@ import (
 const (
 	// probesAtOnce bounds the requests of one sample that look for streams with dead letters.
 	probesAtOnce = 32
-	// probeEvery is how often a stream without dead letters is looked at again, beyond its last message, and probeWindow how many messages then.
+	// probeEvery is how often a large stream without dead letters is looked at again, beyond its last message, and probeWindow how many messages then.
 	probeEvery  = time.Minute
 	probeWindow = 100
+	// probeBytes bounds the messages of a stream that are read to find out that it has no dead letter.
+	probeBytes = 32 << 20
 	// recountAfter is how many times longer than a count the pause after it is.
 	recountAfter = 20
 )
@@ -33,8 +35,11 @@ type letterStream struct {
 	next    uint64
 	counted jetstream.StreamState // when the letters were counted
 
-	dead          bool // it has had a dead letter
-	probed, begun time.Time
+	dead          bool   // it has had a dead letter
+	probed        uint64 // the last message when the stream was last looked at
+	deep          uint64 // the same when not only its last message was
+	clear         uint64 // each message up to this one was read, and is no dead letter
+	deeply, begun time.Time
 	took          time.Duration // of the last count from the newest message on
 	err           error
 }
@@ -44,61 +49,99 @@ type letter struct {
 	at  time.Time
 }
 
+// letterStreams are the streams with dead letters, and what is known of the others.
+type letterStreams struct {
+	found   []letterStream
+	sampled int  // those of which only some messages were read
+	missed  bool // some were not looked at
+}
+
 // ask finds the streams with dead letters, and counts these by their header, whatever else the streams have.
-func (d *DeadLetters) ask(ctx context.Context) (found []letterStream, err error) {
-	all, err := d.source.Streams(ctx)
+func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
+	streams, err := d.source.Streams(ctx)
 	if err != nil {
-		return nil, err
+		return all, err
 	}
 	reads := probesAtOnce
 	known := map[string]letterStream{}
-	for _, info := range all {
+	for _, info := range streams {
 		name := info.Config.Name
 		if systems.OfStream(name, info.Config.Subjects) != "" {
 			continue
 		}
 		s := d.known[name]
-		changed := s.StreamInfo == nil || s.State.LastSeq != info.State.LastSeq
+		if s.StreamInfo != nil && !s.Created.Equal(info.Created) {
+			s = letterStream{}
+		}
 		s.StreamInfo = info
-		if !s.dead && changed && info.State.Msgs > 0 && reads > 0 {
+		due := s.probed != s.State.LastSeq || s.deep != s.State.LastSeq && time.Since(s.deeply) >= probeEvery
+		if !s.dead && s.State.Msgs > 0 && due && reads > 0 {
 			s.dead = d.probe(ctx, &s, &reads)
 		}
-		if s.dead {
+		switch {
+		case s.dead:
 			d.tally(ctx, &s)
-			found = append(found, s)
+			all.found = append(all.found, s)
+		case s.State.Msgs > 0 && s.probed == 0:
+			all.missed = true
+		case s.State.Msgs > 0 && s.clear < s.State.LastSeq:
+			all.sampled++
 		}
 		known[name] = s
 	}
 	d.known = known
-	return found, nil
+	return all, nil
 }
 
-// probe reports whether a stream has a dead letter, or an advisory that becomes one. It reads the last message. From time to time it also reads the
-// first one, the newest ones, and the last one of each subject.
-func (d *DeadLetters) probe(ctx context.Context, s *letterStream, reads *int) bool {
-	dead := func(m *jetstream.RawStreamMsg) bool {
-		return isDeadLetter(m) || strings.HasPrefix(m.Subject, deadletter.Advisories)
+// probe reports whether a stream has a dead letter, or an advisory that becomes one. It reads all messages that were not read yet, if these are few.
+// Else it reads the last message, and from time to time also the first one, the newest ones, and the last one of each subject.
+func (d *DeadLetters) probe(ctx context.Context, s *letterStream, reads *int) (hit bool) {
+	stop := func(m *jetstream.RawStreamMsg) bool {
+		hit = hit || isDeadLetter(m) || strings.HasPrefix(m.Subject, deadletter.Advisories)
+		return !hit
 	}
-	look := search{source: d.source, info: s.StreamInfo, most: 1, atOnce: 1}
-	if time.Since(s.probed) >= probeEvery {
-		s.probed = time.Now()
-		look.most, look.atOnce = probeWindow, probeWindow
+	back := func(look search) bool {
+		look.source, look.info = d.source, s.StreamInfo
+		next, n, err := look.back(ctx, s.State.LastSeq, stop)
+		*reads -= 1 + n/letterWindow
+		if err == nil && next == 0 && look.subject == "" {
+			s.clear = s.State.LastSeq
+		}
+		return err == nil
+	}
+	deeply := time.Since(s.deeply) >= probeEvery
+	unread := min(s.State.Msgs, s.State.LastSeq-s.clear)
+	few := (unread <= letterWindow || deeply && unread <= maxScanned) && unread*(s.State.Bytes/s.State.Msgs) <= probeBytes
+	if deeply {
+		s.deeply = time.Now()
+	}
+	ok := false
+	switch {
+	case few:
+		ok = back(search{low: s.clear + 1, most: maxScanned, atOnce: letterWindow})
+	case !deeply:
+		ok = back(search{most: 1, atOnce: 1})
+	default:
+		ok = back(search{most: probeWindow, atOnce: probeWindow})
 		*reads--
-		if first, err := d.source.Messages(ctx, s.StreamInfo, s.State.FirstSeq, ">", 1); err == nil && slices.ContainsFunc(first, dead) {
-			return true
+		first, err := d.source.Messages(ctx, s.StreamInfo, s.State.FirstSeq, ">", 1)
+		ok = ok && err == nil
+		for _, m := range first {
+			stop(m)
+		}
+		for _, subject := range s.Config.Subjects {
+			if !hit && len(s.Config.Subjects) > 1 && *reads > 0 {
+				ok = back(search{subject: subject, most: 1, atOnce: 1}) && ok
+			}
 		}
 	}
-	*reads--
-	found, _, _, _ := look.find(ctx, s.State.LastSeq, 1, dead) // after an error the next sample tries again
-	for _, subject := range s.Config.Subjects {
-		if len(found) > 0 || look.most == 1 || *reads <= 0 || len(s.Config.Subjects) == 1 {
-			break
-		}
-		*reads--
-		one := search{source: d.source, info: s.StreamInfo, subject: subject, most: 1, atOnce: 1}
-		found, _, _, _ = one.find(ctx, s.State.LastSeq, 1, dead)
+	if ok {
+		s.probed = s.State.LastSeq
 	}
-	return len(found) > 0
+	if ok && (few || deeply) {
+		s.deep = s.probed
+	}
+	return hit
 }
 
 // tally counts the dead letters of a stream. It reads the messages that are new, and goes on with older ones where the last count stopped. After
@@ -136,7 +179,8 @@ func (d *DeadLetters) tally(ctx context.Context, s *letterStream) {
 	// The stream may have removed letters at its begin.
 	s.letters = s.letters[:sort.Search(len(s.letters), func(i int) bool { return s.letters[i].seq < now.FirstSeq })]
 	if s.next == 0 && len(s.letters) == 0 && s.err == nil {
-		s.dead, s.begun = false, time.Time{} // until a probe finds another
+		s.probed, s.deep = now.LastSeq, now.LastSeq
+		s.dead, s.begun, s.clear = false, time.Time{}, now.LastSeq // until a probe finds another
 	}
 }
 
@@ -157,8 +201,9 @@ func (d *DeadLetters) add(ctx context.Context, look search, from uint64, letters
 }
 
 // letters are the numbers of dead letters of some streams.
-func (d *DeadLetters) letters(streams []letterStream) (l state.Letters) {
-	for _, s := range streams {
+func (d *DeadLetters) letters(streams letterStreams) state.Letters {
+	l := state.Letters{Sampled: streams.sampled, More: streams.missed}
+	for _, s := range streams.found {
 		mark := d.mark(s.StreamInfo)
 		unseen := sort.Search(len(s.letters), func(i int) bool { return s.letters[i].seq <= mark.Sequence })
 		l.Unseen, l.Seen = l.Unseen+unseen, l.Seen+len(s.letters)-unseen
@@ -178,7 +223,10 @@ func (d *DeadLetters) mark(info *jetstream.StreamInfo) look {
 // lettersValue is the number of dead letters that nobody has looked at.
 func lettersValue(l state.Letters) view.Value {
 	v := quietZero(view.Int(l.Unseen), l.Unseen > 0, view.Bad)
-	if l.More {
+	switch {
+	case l.Unseen == 0 && (l.More || l.Sampled > 0):
+		v.Text, v.Title = "none found", l.Of().Sentence
+	case l.More:
 		v.Text += "+"
 	}
 	return v

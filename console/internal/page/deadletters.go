@@ -25,7 +25,7 @@ import (
 // where they come from and why.
 type DeadLetters struct {
 	source MessageSource
-	latest *sample.Latest[[]letterStream]
+	latest *sample.Latest[letterStreams]
 	runner *Runner
 	// consumers are those that get a message again.
 	consumers *Consumers
@@ -160,15 +160,15 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 		return nil, err
 	}
 	options := []view.Option{}
-	for _, one := range s.Value {
+	for _, one := range s.Value.found {
 		options = append(options, view.Option{
 			Value: one.Config.Name, Text: fmt.Sprintf("%s (%s)", one.Config.Name, view.Bounded(len(one.letters), one.next > 0, "dead letter")),
 		})
 	}
 	page := &view.Page{Nav: "deadletters", Title: "Dead letters"}
 	part := view.Part{ID: "deadletters", Source: source("NATS", s)}
-	if f.Stream == "" && len(s.Value) > 0 {
-		f.Stream = s.Value[0].Config.Name
+	if f.Stream == "" && len(s.Value.found) > 0 {
+		f.Stream = s.Value.found[0].Config.Name
 	}
 	if f.Stream == "" {
 		st := d.letters(s.Value).Of()
@@ -177,7 +177,7 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 		page.Parts = []view.Part{part}
 		return page, nil
 	}
-	i := slices.IndexFunc(s.Value, func(one letterStream) bool { return one.Config.Name == f.Stream })
+	i := slices.IndexFunc(s.Value.found, func(one letterStream) bool { return one.Config.Name == f.Stream })
 	if i < 0 {
 		options = append(options, view.Option{Value: f.Stream, Text: f.Stream})
 	}
@@ -198,10 +198,10 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	total := "in stream " + f.Stream
 	if i >= 0 {
-		one := s.Value[i : i+1]
-		st := d.letters(one).Of()
+		one := s.Value.found[i]
+		st := d.letters(letterStreams{found: s.Value.found[i : i+1]}).Of()
 		part.Problem, part.ProblemTone = cmp.Or(part.Problem, st.Sentence), cmp.Or(part.ProblemTone, st.Level.Tone())
-		total = view.Bounded(len(one[0].letters), one[0].next > 0, "dead letter") + " " + total
+		total = view.Bounded(len(one.letters), one.next > 0, "dead letter") + " " + total
 	}
 	part.List = d.rows(q, &f, total, found, next)
 	if from < info.State.LastSeq {
@@ -233,15 +233,8 @@ func (d *DeadLetters) list(ctx context.Context, r Request) (*view.Page, error) {
 func (d *DeadLetters) rows(q url.Values, f *letterFilter, total string, found []*jetstream.RawStreamMsg, next uint64) *view.List {
 	list := &view.List{
 		Path: "deadletters", Query: q, Found: fmt.Sprintf("%s shown, newest first; %s", view.Bounded(len(found), false, "dead letter"), total),
-		Empty: "No dead letter matches this filter.",
-		Columns: []view.Column{
-			{Title: "Given up", Number: true},
-			{Title: "From"},
-			{Title: "Consumer"},
-			{Title: "Subject"},
-			{Title: "Attempts", Number: true},
-			{Title: "Reason", Wide: true},
-		},
+		Empty:   "No dead letter matches this filter.",
+		Columns: view.Columns{}.Numbers("Given up").Texts("From", "Consumer", "Subject").Numbers("Attempts").Wide("Reason"),
 	}
 	if next > 0 {
 		list.Next = with(q, "before", strconv.FormatUint(next, 10))

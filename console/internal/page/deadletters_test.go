@@ -5,6 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/url"
+	"slices"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +21,7 @@ import (
 )
 
 // watchLetters runs a test with the pages of dead letters of a stream. Next is their state after the next samples.
-func watchLetters(t *testing.T, source *storedStream, test func(d *DeadLetters, next func() state.State)) {
+func watchLetters(t *testing.T, source MessageSource, test func(d *DeadLetters, next func() state.State)) {
 	synctest.Test(t, func(*testing.T) {
 		s := sample.New()
 		defer s.Close()
@@ -37,7 +40,7 @@ func TestDeadLettersAreCountedByHeader(t *testing.T) {
 	ordinary := jetstream.RawStreamMsg{Subject: "dlq", Data: []byte("hello")}
 	source := newStream("DLQ", "dlq")
 	watchLetters(t, source, func(d *DeadLetters, next func() state.State) {
-		require.Equal(t, "There is no dead letter.", next().Sentence)
+		require.Equal(t, "No dead letter was found.", next().Sentence)
 		source.letter(1312, "card refused")
 		source.store(1, ordinary)
 		require.Equal(t, "1,312 dead letters that nobody has looked at.", next().Sentence)
@@ -60,7 +63,7 @@ func TestDeadLettersAreCountedByHeader(t *testing.T) {
 		source.remove(func(m *jetstream.RawStreamMsg) bool { return m.Sequence <= 312 || m.Sequence == 700 })
 		require.Equal(t, "1,000 dead letters that nobody has looked at.", next().Sentence)
 		source.remove(isDeadLetter)
-		require.Equal(t, "There is no dead letter.", next().Sentence)
+		require.Equal(t, "No dead letter was found.", next().Sentence)
 	})
 }
 
@@ -74,6 +77,94 @@ func TestDeadLettersAreFoundBehindOthers(t *testing.T) {
 	watchLetters(t, source, func(_ *DeadLetters, next func() state.State) {
 		require.Equal(t, "5 dead letters that nobody has looked at.", next().Sentence)
 	})
+}
+
+// That no dead letter was found states nothing about the messages that nobody has read.
+func TestNoDeadLetterAmongSamples(t *testing.T) {
+	const sampled = "No dead letter was found. In 1 stream the first, the last and some messages were looked at."
+	order := jetstream.RawStreamMsg{Subject: "orders.new"}
+	source := newStream("MIXED", ">")
+	source.store(20, order)
+	watchLetters(t, source, func(d *DeadLetters, next func() state.State) {
+		require.Equal(t, state.State{Level: state.Green, Word: "none", Sentence: "No dead letter was found."}, next())
+		source.reads()
+		source.store(300, order)
+		require.Equal(t, state.Green, next().Level)
+		require.Equal(t, 300, source.reads(), "of a stream that was read to its end, only new messages are read")
+		source.store(1000, order)
+		require.Equal(t, state.Unknown, next().Level)
+		time.Sleep(probeEvery)
+		require.Equal(t, state.Green, next().Level, "more are read from time to time")
+		source.store(maxScanned+1, order)
+		require.Equal(t, state.State{Word: "not known", Sentence: sampled}, next())
+		source.reads()
+		require.Equal(t, state.Unknown, next().Level)
+		require.Zero(t, source.reads(), "nothing has changed")
+		overview := d.Overview(t.Context(), Request{})
+		require.Equal(t, view.Muted, overview.ProblemTone)
+		require.Equal(t, sampled, overview.Problem)
+	})
+	mixed := newStream("MIXED", ">")
+	mixed.store(1000, order)
+	mixed.letter(3, "card refused")
+	mixed.store(2*maxScanned, order)
+	watchLetters(t, mixed, func(_ *DeadLetters, next func() state.State) { require.Equal(t, sampled, next().Sentence) })
+}
+
+// Each stream is looked at in the end, however many there are, and whatever the server did not answer.
+func TestStreamsThatWereNotLookedAt(t *testing.T) {
+	source := &manyStreams{storedStream: newStream("DLQ", "dlq"), before: 2 * probesAtOnce}
+	source.letter(1, "card refused")
+	watchLetters(t, source, func(_ *DeadLetters, next func() state.State) {
+		require.Equal(t, "1 dead letter that nobody has looked at.", next().Sentence)
+	})
+	away := newStream("DLQ", "dlq")
+	away.letter(1, "card refused")
+	silent := &silentStream{storedStream: away}
+	silent.away.Store(true)
+	watchLetters(t, silent, func(_ *DeadLetters, next func() state.State) {
+		require.Equal(t, state.State{Word: "not known", Sentence: "Not all streams could be searched for dead letters."}, next())
+		silent.away.Store(false)
+		require.Equal(t, state.Red, next().Level)
+	})
+}
+
+// manyStreams lists many other streams before its stream, with the same messages but for the dead letters.
+type manyStreams struct {
+	*storedStream
+	before int
+}
+
+func (m *manyStreams) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
+	all, err := m.storedStream.Streams(ctx)
+	for i := range m.before {
+		other := *all[0]
+		other.Config.Name = "OTHER-" + strconv.Itoa(i)
+		all = append(all, &other)
+	}
+	slices.Reverse(all)
+	return all, err
+}
+
+func (m *manyStreams) Messages(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string, n int) ([]*jetstream.RawStreamMsg, error) {
+	found, err := m.storedStream.Messages(ctx, info, from, subject, n)
+	if info.Config.Name != m.info.Config.Name && len(found) > 0 {
+		found = []*jetstream.RawStreamMsg{{Subject: "orders.new", Sequence: found[0].Sequence}}
+	}
+	return found, err
+}
+
+// silentStream is listed, and answers no request for messages while it is away.
+type silentStream struct {
+	*storedStream
+	away atomic.Bool
+}
+
+func (s *silentStream) Messages(ctx context.Context, info *jetstream.StreamInfo, from uint64, subject string, n int) ([]*jetstream.RawStreamMsg, error) {
+	if s.away.Load() {
+		return nil, errors.New("no answer")
+	}
+	return s.storedStream.Messages(ctx, info, from, subject, n)
 }
 
 // A count that is not complete, or fails, is no all-clear.

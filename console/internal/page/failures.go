@@ -167,17 +167,8 @@ func (f *Failures) list(ctx context.Context, r Request) (*view.Page, error) {
 			Found: view.Bounded(len(rows), next != nil, "failure"), Path: "failed", Query: q, Next: next,
 			Empty: "No failure matches. This list shows messages that the relay could not deliver, or whose answer it could not carry back, and dead jobs " +
 				"of the broker: those whose attempts all failed.",
-			Columns: []view.Column{
-				{Title: "Failed", Number: true},
-				{Title: "System"},
-				{Title: "Receiver"},
-				{Title: "Source"},
-				{Title: "Message", Wide: true},
-				{Title: "Stage"},
-				{Title: "Reason"},
-				{Title: "Attempts", Number: true},
-				{Title: "Error", Wide: true},
-			},
+			Columns: view.Columns{}.Numbers("Failed").Texts("System", "Receiver", "Source").Wide("Message").Texts("Stage", "Reason").
+				Numbers("Attempts").Wide("Error"),
 		}}
 		if len(rows) == 0 && next != nil {
 			part.List.Empty = "None of the failures that were looked at matches. The next page looks at more."

@@ -132,13 +132,11 @@ func (f *Feed) list(ctx context.Context, r Request) (*view.Page, error) {
 	part.List = list
 	page := &view.Page{
 		Nav: "feed", Title: "Feed",
-		Filter: &view.Filter{Path: "feed", Fields: []view.Field{
-			{Name: "sort", Value: q.Get("sort"), Hidden: true},
-			{Name: "desc", Value: q.Get("desc"), Hidden: true},
+		Filter: keepOrder(&view.Filter{Path: "feed", Fields: []view.Field{
 			{Name: "q", Label: "Partition", Value: q.Get("q"), Type: "search", Placeholder: "its whole name"},
 			choice(q, "status", "Status", view.Option{Value: "", Text: "all"}, view.Option{Value: "Failed", Text: "failed"},
 				view.Option{Value: "Available", Text: "available"}, view.Option{Value: "Complete", Text: "complete"}),
-		}},
+		}}, q),
 		Parts: []view.Part{head, part},
 	}
 	all := f.all.forAll(err != nil, q, page.Filter, found, more || q.Get("after") != "")

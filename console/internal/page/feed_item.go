@@ -58,7 +58,7 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 	part.Problem, part.ProblemTone = sentence, tone
 	failures := &view.List{
 		Found: view.Bounded(len(it.Errors), false, "failed attempt"), Path: "item", Empty: "No attempt of this step has failed.",
-		Columns: []view.Column{{Title: "Attempt", Number: true}, {Title: "Error", Wide: true}},
+		Columns: view.Columns{}.Numbers("Attempt").Wide("Error"),
 	}
 	for i, text := range it.Errors {
 		failures.Rows = append(failures.Rows, view.Row{
@@ -83,12 +83,7 @@ func (f *Feed) item(ctx context.Context, r Request) (*view.Page, error) {
 func earlierPart(attempts []feed.Attempt) view.Part {
 	list := &view.List{
 		Found: view.Bounded(len(attempts), false, "failed attempt"), Path: "item",
-		Columns: []view.Column{
-			{Title: "When", Number: true},
-			{Title: "Gate", Number: true},
-			{Title: "Attempt", Number: true},
-			{Title: "Error", Wide: true},
-		},
+		Columns: view.Columns{}.Numbers("When", "Gate", "Attempt").Wide("Error"),
 	}
 	for i, a := range slices.Backward(attempts) {
 		list.Rows = append(list.Rows, view.Row{ID: "h-" + strconv.Itoa(i), Cells: []view.Value{

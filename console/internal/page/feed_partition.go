@@ -43,13 +43,7 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 	failed, available := 0, 0
 	gates := &view.List{
 		Found: view.Bounded(len(counts), false, "gate"), Path: "partition", Empty: "The partition has no items.",
-		Columns: []view.Column{
-			{Title: "Gate", Number: true},
-			{Title: "Progress"},
-			{Title: "Done", Number: true},
-			{Title: "Waiting", Number: true},
-			{Title: "Failed", Number: true},
-		},
+		Columns: view.Columns{}.Numbers("Gate").Texts("Progress").Numbers("Done", "Waiting", "Failed"),
 	}
 	for _, gate := range slices.Sorted(maps.Keys(counts)) {
 		c := counts[gate]
@@ -126,14 +120,7 @@ func (f *Feed) items(ctx context.Context, r Request, partition string) view.Part
 	}
 	list := &view.List{
 		Path: "partition", Query: q, Found: view.Bounded(min(len(found), pageSize), len(found) > pageSize, "item"), Empty: "No item matches.",
-		Columns: []view.Column{
-			{Title: "Item"},
-			{Title: "Status"},
-			{Title: "Gate", Number: true},
-			{Title: "Attempt", Number: true},
-			{Title: "Not before", Number: true},
-			{Title: "Last error", Wide: true},
-		},
+		Columns: view.Texts("Item", "Status").Numbers("Gate", "Attempt", "Not before").Wide("Last error"),
 	}
 	if len(found) > pageSize {
 		found = found[:pageSize]

@@ -131,7 +131,7 @@ func (m *Messages) message(ctx context.Context, r Request) (*view.Page, error) {
 
 func headersPart(h nats.Header) view.Part {
 	part := view.Part{ID: "headers", Title: "Headers", List: &view.List{
-		Found: view.Bounded(len(h), false, "header"), Path: "message", Columns: []view.Column{{Title: "Name"}, {Title: "Value", Wide: true}},
+		Found: view.Bounded(len(h), false, "header"), Path: "message", Columns: view.Texts("Name").Wide("Value"),
 	}}
 	for i, key := range slices.Sorted(maps.Keys(h)) {
 		part.List.Rows = append(part.List.Rows, view.Row{

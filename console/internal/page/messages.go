@@ -150,15 +150,8 @@ func (m *Messages) messages(ctx context.Context, r Request) (*view.Page, error) 
 	}
 	list := &view.List{
 		Path: "messages", Query: q, Found: m.found(ctx, info, &f),
-		Empty: "No message matches. The list shows stored messages; `nats publish` or `jetpull publish` adds some.",
-		Columns: []view.Column{
-			{Title: "Sequence", Number: true},
-			{Title: "Stored", Number: true},
-			{Title: "Subject"},
-			{Title: "Headers", Number: true},
-			{Title: "Size", Number: true},
-			{Title: "Payload", Wide: true},
-		},
+		Empty:   "No message matches. The list shows stored messages; `nats publish` or `jetpull publish` adds some.",
+		Columns: view.Columns{}.Numbers("Sequence", "Stored").Texts("Subject").Numbers("Headers", "Size").Wide("Payload"),
 	}
 	if next > 0 {
 		list.Next = with(q, "seq", strconv.FormatUint(next, 10))

@@ -103,18 +103,7 @@ func (o *Operations) part(q url.Values, now time.Time, system string, s sample.S
 	})
 	list := &view.List{
 		Found: view.Bounded(len(rows), false, "operation") + " of the " + system, Empty: operationsEmpty, Path: "operations", Query: q,
-		Columns: []view.Column{
-			{Title: "Operation"},
-			{Title: "State"},
-			{Title: "For", Wide: true},
-			{Title: "By"},
-			{Title: "Began", Number: true},
-			{Title: "Done", Number: true},
-			{Title: "Skipped", Number: true},
-			{Title: "Failed", Number: true},
-			{Title: "Rate", Number: true},
-			{Title: "End", Number: true},
-		},
+		Columns: view.Texts("Operation", "State").Wide("For").Texts("By").Numbers("Began", "Done", "Skipped", "Failed", "Rate", "End"),
 	}
 	shown, previous, next := slice(q, rows)
 	list.Previous, list.Next = previous, next
@@ -272,10 +261,8 @@ func Log(all func() []view.Entry) Func {
 		shown, previous, next := slice(q, rows)
 		list := &view.List{
 			Found: view.Bounded(len(rows), false, "action"), Path: "log", Query: q, Previous: previous, Next: next,
-			Empty: "This list shows who did what on this console since it was started. The process's log has each action too.",
-			Columns: []view.Column{
-				{Title: "Time"}, {Title: "Who"}, {Title: "Action"}, {Title: "Target"}, {Title: "Count", Number: true}, {Title: "Result"}, {Title: "Outcome"},
-			},
+			Empty:   "This list shows who did what on this console since it was started. The process's log has each action too.",
+			Columns: view.Texts("Time", "Who", "Action", "Target").Numbers("Count").Texts("Result", "Outcome"),
 		}
 		if len(rows) == 0 && len(entries) > 0 {
 			list.Empty = "None of the " + view.Count(uint64(len(entries)), "action") + " matches this filter."

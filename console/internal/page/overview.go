@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
-// Summary is the part of the overview that a source has.
+// Summary is the part of the overview that a source has. A part without an ID is not shown.
 type Summary interface {
 	Overview(ctx context.Context, r Request) view.Part
 }
@@ -28,6 +28,7 @@ func Overview(all []Summary) Func {
 			parts.Go(func() { page.Parts[i] = one.Overview(ctx, r) })
 		}
 		parts.Wait()
+		page.Parts = slices.DeleteFunc(page.Parts, func(part view.Part) bool { return part.ID == "" })
 		if len(all) == 0 {
 			page.Parts = []view.Part{{ID: "overview", Lines: []string{"This console has no source. Start it with --nats, --relay or --feed."}}}
 		}
@@ -40,13 +41,8 @@ func judge[T any](part *view.Part, path, noun string, all []T, worse func(a, b T
 	show func(T) (name, since, waiting view.Value),
 ) (trouble int) {
 	const most = 8
-	list := &view.List{Path: path, Columns: []view.Column{
-		{Title: strings.ToUpper(noun[:1]) + noun[1:]},
-		{Title: "State"},
-		{Title: "Since"},
-		{Title: "Waiting", Number: true},
-		{Title: "Problem", Wide: true},
-	}}
+	title := strings.ToUpper(noun[:1]) + noun[1:]
+	list := &view.List{Path: path, Columns: view.Texts(title, "State", "Since").Numbers("Waiting").Wide("Problem")}
 	states := make([]state.State, 0, len(all))
 	for _, one := range slices.SortedStableFunc(slices.Values(all), worse) {
 		st := stateOf(one)
@@ -85,7 +81,7 @@ func (d *DeadLetters) Overview(ctx context.Context, _ Request) view.Part {
 		return part
 	}
 	oldest, newest := time.Time{}, time.Time{}
-	for _, one := range s.Value {
+	for _, one := range s.Value.found {
 		if len(one.letters) == 0 {
 			continue
 		}
@@ -101,9 +97,9 @@ func (d *DeadLetters) Overview(ctx context.Context, _ Request) view.Part {
 	part.Problem, part.ProblemTone = st.Sentence, st.Level.Tone()
 	part.Facts = []view.Fact{
 		{Name: "Failures to look at", Value: leads(lettersValue(l), "deadletters")},
-		{Name: "Streams", Value: view.Int(len(s.Value))},
-		{Name: "Oldest", Value: view.Ago(oldest, "There is no dead letter")},
-		{Name: "Newest", Value: view.Ago(newest, "There is no dead letter")},
+		{Name: "Streams", Value: view.Int(len(s.Value.found))},
+		{Name: "Oldest", Value: view.Ago(oldest, "No dead letter was found")},
+		{Name: "Newest", Value: view.Ago(newest, "No dead letter was found")},
 	}
 	return part
 }
@@ -139,6 +135,25 @@ func (c *Consumers) Overview(ctx context.Context, r Request) view.Part {
 		{Name: "Oldest unacknowledged", Value: view.Ago(oldest, "Every delivered message is acknowledged")},
 	}
 	part.Charts = c.charts(r, total)
+	return part
+}
+
+// Overview implements [Summary]. An account without sets has no part.
+func (p *Partitions) Overview(ctx context.Context, _ Request) view.Part {
+	s := p.latest.Fresh(ctx)
+	part := view.Part{ID: "sets", Title: "Partition sets", Source: source("NATS with its partition sets", s)}
+	switch {
+	case s.At.IsZero():
+		return part
+	case len(s.Value.all) == 0:
+		return view.Part{}
+	}
+	part.Source.Asked = s.Value.at
+	judge(&part, "sets", "set", s.Value.all, setOrders["state"], func(one judgedSet) state.State { return one.state },
+		func(one judgedSet) (name, since, waiting view.Value) {
+			pending, _, _ := one.count()
+			return view.Linked(one.Name, link("set", "name", one.Name)), one.since.value(), view.Number(pending)
+		})
 	return part
 }
 

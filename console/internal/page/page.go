@@ -20,6 +20,7 @@ import (
 
 	"github.com/jetpull/jetpull/console/internal/chart"
 	"github.com/jetpull/jetpull/console/internal/sample"
+	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 )
 
@@ -136,6 +137,9 @@ func source[T any](name string, s sample.Sample[T]) view.Source {
 	if s.Err != nil {
 		v = v.Away(s.Err)
 	}
+	if st := (state.Source{Name: name, Answered: s.At, Failing: s.Failing, Took: s.Took}).Of(time.Now()); st.Level == state.Red || st.Level == state.Amber {
+		v.Problem, v.Tone = st.Sentence, st.Level.Tone()
+	}
 	return v
 }
 
@@ -146,11 +150,11 @@ func contains(q string, texts ...string) bool {
 }
 
 // order sorts rows by the columns that "sort" and "desc" of a query name. It returns the order that is used.
-func order[T any](q url.Values, rows []T, by map[string]func(a, b T) int, usual string, usualDescending bool) (sorted string, descending bool) {
+func order[T any](q url.Values, rows []T, by map[string]func(a, b T) int, usual string) (sorted string, descending bool) {
 	sorted, descending = q.Get("sort"), q.Has("desc")
 	compare := by[sorted]
 	if compare == nil {
-		sorted, descending, compare = usual, usualDescending, by[usual]
+		sorted, descending, compare = usual, false, by[usual]
 	}
 	slices.SortStableFunc(rows, func(a, b T) int {
 		if descending {
@@ -176,6 +180,42 @@ func slice[T any](q url.Values, rows []T) (shown []T, previous, next url.Values)
 		next = with(q, "from", strconv.Itoa(to))
 	}
 	return rows[from:to], previous, next
+}
+
+// fill completes a list with the page of rows that its query selects, in the usual order unless the query has another one. All is how many objects
+// there are without the filter.
+func fill[T any](list *view.List, q url.Values, rows []T, by map[string]func(a, b T) int, usual string, all int, noun string,
+	row func(T) view.Row,
+) (shown []T) {
+	list.Query = q
+	list.Sorted, list.Descending = order(q, rows, by, usual)
+	shown, list.Previous, list.Next = slice(q, rows)
+	list.Found = cmp.Or(list.Found, view.Bounded(len(rows), false, noun))
+	if len(rows) == 0 && all > 0 {
+		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(all), noun))
+	}
+	for _, one := range shown {
+		list.Rows = append(list.Rows, row(one))
+	}
+	return shown
+}
+
+// keepOrder has a filter keep the order of its list.
+func keepOrder(f *view.Filter, q url.Values) *view.Filter {
+	for _, name := range []string{"sort", "desc"} {
+		f.Fields = append(f.Fields, view.Field{Name: name, Value: q.Get(name), Hidden: true})
+	}
+	return f
+}
+
+// selected are the rows that fit a query.
+func selected[T any](q url.Values, all []T, fits func(url.Values, T) bool) (rows []T) {
+	for _, one := range all {
+		if fits(q, one) {
+			rows = append(rows, one)
+		}
+	}
+	return rows
 }
 
 // with is a copy of a query with another value. An empty value removes the parameter.

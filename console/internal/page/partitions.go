@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/console/internal/sample"
 	"github.com/jetpull/jetpull/console/internal/state"
 	"github.com/jetpull/jetpull/console/internal/view"
 	"github.com/jetpull/jetpull/partition"
@@ -35,9 +37,12 @@ type PartitionSource interface {
 	PartitionSets(ctx context.Context, name string) ([]PartitionSet, error)
 }
 
-// Partitions are the pages of the sets of partitions. Their source is asked while one of them is open only.
+// Partitions are the pages of the sets of partitions, which ask their source themselves. The overview has a sample.
 type Partitions struct {
 	source PartitionSource
+	latest *sample.Latest[setSample]
+	// before are the sets of the last sample. Only the sampler's goroutine uses it.
+	before setSample
 	// consumers are the states of all consumers by key. A consumer that is not known has none.
 	consumers func(context.Context) map[string]state.State
 
@@ -45,9 +50,60 @@ type Partitions struct {
 	free map[string]time.Time // when a partition was first seen without an owner, by the key of its consumer
 }
 
-// NewPartitions makes the pages. A partition is judged as its consumer.
-func NewPartitions(source PartitionSource, consumers *Consumers) *Partitions {
-	return &Partitions{source: source, free: map[string]time.Time{}, consumers: consumers.states}
+// setsEvery is how often the sets are read for the overview, since this reads their whole buckets.
+const setsEvery = 10 * time.Second
+
+// setSample are all sets at a time.
+type setSample struct {
+	at  time.Time
+	all []judgedSet
+}
+
+type judgedSet struct {
+	PartitionSet
+	state state.State
+	since since
+}
+
+// NewPartitions makes the pages, and has the sampler ask their source. A partition is judged as its consumer.
+func NewPartitions(s *sample.Sampler, source PartitionSource, consumers *Consumers) *Partitions {
+	p := &Partitions{source: source, free: map[string]time.Time{}, consumers: consumers.states}
+	p.latest = sample.Add(s, p.ask)
+	return p
+}
+
+func (p *Partitions) ask(ctx context.Context) (setSample, error) {
+	if time.Since(p.before.at) < setsEvery {
+		return p.before, nil
+	}
+	sets, err := p.source.PartitionSets(ctx, "")
+	if err != nil {
+		return setSample{}, err
+	}
+	next := setSample{at: time.Now()}
+	next.all = p.judged(ctx, sets, next.at)
+	for i, one := range next.all {
+		next.all[i].since = since{next.at, p.before.at.IsZero()}
+		n := slices.IndexFunc(p.before.all, func(b judgedSet) bool { return b.Name == one.Name && b.state.Word == one.state.Word })
+		if n >= 0 {
+			next.all[i].since = p.before.all[n].since
+		}
+	}
+	p.before = next
+	return next, nil
+}
+
+func (p *Partitions) judged(ctx context.Context, sets []PartitionSet, now time.Time) (all []judgedSet) {
+	for _, s := range sets {
+		all = append(all, judgedSet{PartitionSet: s, state: p.judge(ctx, &s, now)})
+	}
+	return all
+}
+
+var setOrders = map[string]func(a, b judgedSet) int{
+	"state": func(a, b judgedSet) int {
+		return cmp.Or(cmp.Compare(a.state.Level, b.state.Level), cmp.Compare(a.Name, b.Name))
+	},
 }
 
 // Pages are the functions of the pages by their paths.
@@ -103,37 +159,19 @@ func (p *Partitions) list(ctx context.Context, r Request) (*view.Page, error) {
 	if err != nil {
 		part.Source = view.Source{Name: "NATS"}.Away(err)
 	}
-	sets = slices.DeleteFunc(sets, func(s PartitionSet) bool { return !contains(q.Get("q"), s.Name, s.Stream) })
-	states := make(map[string]state.State, len(sets))
-	for _, s := range sets {
-		states[s.Name] = p.judge(ctx, &s, r.Now)
-	}
-	slices.SortFunc(sets, func(a, b PartitionSet) int {
-		return cmp.Or(cmp.Compare(states[a.Name].Level, states[b.Name].Level), cmp.Compare(a.Name, b.Name))
-	})
-	shown, previous, next := slice(q, sets)
+	rows := selected(q, p.judged(ctx, sets, r.Now), func(q url.Values, s judgedSet) bool { return contains(q.Get("q"), s.Name, s.Stream) })
 	part.List = &view.List{
-		Found: view.Bounded(len(sets), false, "set"), Path: "sets", Query: q, Previous: previous, Next: next,
-		Empty: "No set matches. This list shows sets of partitions, of which each has one member at a time; partition.Open makes one.",
-		Columns: []view.Column{
-			{Title: "Set"},
-			{Title: "State"},
-			{Title: "Stream"},
-			{Title: "Subject", Wide: true},
-			{Title: "Partitions", Number: true},
-			{Title: "Members", Number: true},
-			{Title: "Pending", Number: true},
-			{Title: "Ack pending", Number: true},
-		},
+		Path: "sets", Empty: "This list shows sets of partitions, of which each has one member at a time; partition.Open makes one.",
+		Columns: view.Texts("Set", "State", "Stream").Wide("Subject").Numbers("Partitions", "Members", "Pending", "Ack pending"),
 	}
-	for i, s := range shown {
+	fill(part.List, q, rows, setOrders, "state", len(sets), "set", func(s judgedSet) view.Row {
 		pending, ackPending, members := s.count()
-		part.List.Rows = append(part.List.Rows, view.Row{ID: "s-" + strconv.Itoa(i) + "-" + s.Name, Cells: []view.Value{
-			view.Linked(s.Name, link("set", "name", s.Name)), states[s.Name].Value(), view.Linked(s.Stream, link("messages", "stream", s.Stream)),
+		return view.Row{ID: "s-" + s.Name, Cells: []view.Value{
+			view.Linked(s.Name, link("set", "name", s.Name)), s.state.Value(), view.Linked(s.Stream, link("messages", "stream", s.Stream)),
 			view.Text(s.Subject),
 			view.Int(len(s.Partitions)), view.Int(len(members)), view.Number(pending), view.Number(ackPending),
-		}})
-	}
+		}}
+	})
 	return &view.Page{
 		Nav: "sets", Title: "Partition sets",
 		Filter: &view.Filter{Path: "sets", Fields: []view.Field{{
@@ -161,14 +199,7 @@ func (p *Partitions) one(ctx context.Context, r Request) (*view.Page, error) {
 	st, states := p.judge(ctx, &s, r.Now), p.consumers(ctx)
 	list := &view.List{
 		Found: view.Bounded(len(s.Partitions), false, "partition"), Path: "set", Query: r.Query, Empty: "The partitions are not known now.",
-		Columns: []view.Column{
-			{Title: "Partition"},
-			{Title: "State"},
-			{Title: "Member"},
-			{Title: "Since", Number: true},
-			{Title: "Pending", Number: true},
-			{Title: "Ack pending", Number: true},
-		},
+		Columns: view.Texts("Partition", "State", "Member").Numbers("Since", "Pending", "Ack pending"),
 	}
 	for _, one := range s.Partitions {
 		n := strconv.Itoa(one.Number)

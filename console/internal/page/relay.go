@@ -247,17 +247,9 @@ const receiversEmpty = "This list shows the receivers of the relay. Create one w
 func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 	s := y.latest.Fresh(ctx)
 	q := r.Query
-	var rows []receiver
-	for _, one := range s.Value {
-		if fitsReceiver(q, one) {
-			rows = append(rows, one)
-		}
-	}
-	sorted, descending := order(q, rows, receiverOrders, "state", false)
-	shown, previous, next := slice(q, rows)
+	rows := selected(q, s.Value, fitsReceiver)
 	list := &view.List{
-		Found: view.Bounded(len(rows), false, "receiver"), Empty: receiversEmpty, Path: "relay", Query: q,
-		Sorted: sorted, Descending: descending, Previous: previous, Next: next,
+		Empty: receiversEmpty, Path: "relay",
 		Columns: []view.Column{
 			{Title: "Receiver", Sort: "name"},
 			{Title: "State", Sort: "state"},
@@ -273,29 +265,24 @@ func (y *Relay) list(ctx context.Context, r Request) (*view.Page, error) {
 			{Title: "Endpoint", Wide: true},
 		},
 	}
-	if len(rows) == 0 && len(s.Value) > 0 {
-		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(len(s.Value)), "receiver"))
-	}
-	for _, one := range shown {
+	shown := fill(list, q, rows, receiverOrders, "state", len(s.Value), "receiver", func(one receiver) view.Row {
 		flight := view.None("not known now")
 		if one.State != nil {
 			flight = view.Int(one.State.InFlight)
 		}
 		p50, p99 := one.answers()
-		list.Rows = append(list.Rows, view.Row{ID: "r-" + one.Name, Cells: []view.Value{
+		return view.Row{ID: "r-" + one.Name, Cells: []view.Value{
 			view.Linked(one.Name, link("receiver", "name", one.Name)), one.now.Value(), one.since.value(), one.failures(), view.Int(one.backlog()),
 			{Chart: chart.Small("Backlog", y.history.Values(r.Now, time.Hour, one.Name, histBacklog, 60))},
 			one.oldest(), one.window(), flight, p50, p99, view.Text(withoutPassword(one.PostEndpoint)),
-		}})
-	}
+		}}
+	})
 	page := &view.Page{
 		Nav: "relay", Title: "Relay",
-		Filter: &view.Filter{Path: "relay", Fields: []view.Field{
+		Filter: keepOrder(&view.Filter{Path: "relay", Fields: []view.Field{
 			{Name: "q", Label: "Receiver", Value: q.Get("q"), Type: "search", Placeholder: "name or endpoint"},
 			choice(q, "state", "State", view.Option{Value: "", Text: "all"}, view.Option{Value: "trouble", Text: "needs attention"}),
-			{Name: "sort", Value: q.Get("sort"), Hidden: true},
-			{Name: "desc", Value: q.Get("desc"), Hidden: true},
-		}},
+		}}, q),
 		Parts: []view.Part{{ID: "receivers", Source: source(relayName, s), List: list}},
 	}
 	page.Parts[0].Facts = []view.Fact{{Name: "Messages", Value: view.Linked("all that the relay has", "relaymessages")}}

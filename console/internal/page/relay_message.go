@@ -106,7 +106,7 @@ func (y *Relay) message(ctx context.Context, r Request) (*view.Page, error) {
 func (m *relayMessage) timeline() *view.List {
 	timeline := &view.List{
 		Found: view.Bounded(len(m.Attempts), false, "attempt"), Path: "relaymessage", Empty: "No attempt has been made yet.",
-		Columns: []view.Column{{Title: "When"}, {Title: "What"}, {Title: "Answer"}, {Title: "Took", Number: true}, {Title: "Error", Wide: true}},
+		Columns: view.Texts("When", "What", "Answer").Numbers("Took").Wide("Error"),
 	}
 	row := func(at time.Time, what string, answer, took, problem view.Value) {
 		timeline.Rows = append(timeline.Rows, view.Row{

@@ -64,16 +64,8 @@ func (y *Relay) messages(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	list := &view.List{
 		Path: "relaymessages", Query: q, Found: view.Bounded(len(answer.Items), answer.Cursor != "", "message"),
-		Empty: "No message matches. The relay keeps a delivered message for a day, and a failed one for 30 days, unless it is configured otherwise.",
-		Columns: []view.Column{
-			{Title: "Message"},
-			{Title: "Status"},
-			{Title: "Changed", Number: true},
-			{Title: "Arrived", Number: true},
-			{Title: "Attempts", Number: true},
-			{Title: "Receiver"},
-			{Title: "Source"},
-		},
+		Empty:   "No message matches. The relay keeps a delivered message for a day, and a failed one for 30 days, unless it is configured otherwise.",
+		Columns: view.Texts("Message", "Status").Numbers("Changed", "Arrived", "Attempts").Texts("Receiver", "Source"),
 	}
 	if answer.Cursor != "" {
 		list.Next = with(q, "next", answer.Cursor)

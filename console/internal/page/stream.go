@@ -94,10 +94,8 @@ func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 			rows = append(rows, info)
 		}
 	}
-	sorted, descending := order(q, rows, streamOrders, "name", false)
-	shown, previous, next := slice(q, rows)
 	list := &view.List{
-		Found: view.Bounded(len(rows), false, "stream"), Path: "streams", Query: q, Sorted: sorted, Descending: descending, Previous: previous, Next: next,
+		Path: "streams", Found: view.Bounded(len(rows), false, "stream"),
 		Empty: "This list shows the streams of the account. Create one with `nats stream add`.",
 		Columns: []view.Column{
 			{Title: "Stream", Sort: "name"},
@@ -113,22 +111,19 @@ func (m *Messages) streams(ctx context.Context, r Request) (*view.Page, error) {
 	if hidden > 0 {
 		list.Found += fmt.Sprintf(", and %d internal", hidden)
 	}
-	if len(rows) == 0 && len(s.Value) > 0 {
-		list.Empty = fmt.Sprintf("None of the %s matches this filter.", view.Count(uint64(len(s.Value)), "stream"))
-	}
-	for _, info := range shown {
+	fill(list, q, rows, streamOrders, "name", len(s.Value), "stream", func(info *jetstream.StreamInfo) view.Row {
 		kind, name := streamKind(info)
 		consumers := view.Int(info.State.Consumers)
 		if info.State.Consumers > 0 {
 			consumers.Href = link("consumers", "stream", info.Config.Name)
 		}
-		list.Rows = append(list.Rows, view.Row{ID: "s-" + info.Config.Name, Cells: []view.Value{
+		return view.Row{ID: "s-" + info.Config.Name, Cells: []view.Value{
 			view.Linked(name, link("messages", "stream", info.Config.Name)), view.Linked(kind, link("stream", "name", info.Config.Name)),
 			view.Text(strings.Join(info.Config.Subjects, ", ")),
 			view.Number(info.State.Msgs), view.Bytes(info.State.Bytes), consumers,
 			emptyTime(info.State.Msgs, info.State.FirstTime), emptyTime(info.State.LastSeq, info.State.LastTime),
-		}})
-	}
+		}}
+	})
 	return &view.Page{
 		Nav: "streams", Title: "Messages",
 		Filter: &view.Filter{Path: "streams", Fields: []view.Field{
@@ -212,7 +207,7 @@ func limits(c *jetstream.StreamConfig) string {
 func replicas(c *jetstream.ClusterInfo) view.Part {
 	list := &view.List{
 		Found: view.Count(uint64(len(c.Replicas)), "replica") + " beside the leader, " + cmp.Or(c.Leader, "which is not known"), Path: "stream",
-		Columns: []view.Column{{Title: "Server"}, {Title: "State"}, {Title: "Behind by", Number: true}, {Title: "Last seen", Number: true}},
+		Columns: view.Texts("Server", "State").Numbers("Behind by", "Last seen"),
 	}
 	for i, peer := range c.Replicas {
 		word := view.Word(view.Good, "current")
@@ -233,7 +228,7 @@ func (m *Messages) consumersOf(ctx context.Context, stream string) view.Part {
 	all, known := m.consumers.audience(ctx)
 	list := &view.List{
 		Path: "stream", Empty: "No consumer delivers its messages.",
-		Columns: []view.Column{{Title: "Consumer"}, {Title: "State"}, {Title: "Pending", Number: true}, {Title: "Oldest pending", Number: true}},
+		Columns: view.Texts("Consumer", "State").Numbers("Pending", "Oldest pending"),
 	}
 	if !known {
 		list.Empty = "Its consumers are not known now."
@@ -271,7 +266,7 @@ func (m *Messages) subjects(ctx context.Context, info *jetstream.StreamInfo) vie
 	})
 	part.List = &view.List{
 		Found: view.Bounded(len(names), false, "subject") + ", those with the most messages first", Path: "stream", Empty: "There is no message.",
-		Columns: []view.Column{{Title: "Subject", Wide: true}, {Title: "Messages", Number: true}},
+		Columns: view.Columns{}.Wide("Subject").Numbers("Messages"),
 	}
 	for i, subject := range names[:min(len(names), pageSize)] {
 		part.List.Rows = append(part.List.Rows, view.Row{ID: "subject-" + strconv.Itoa(i), Cells: []view.Value{
@@ -292,7 +287,7 @@ func configuration(page *view.Page, c *jetstream.StreamConfig) error {
 		return err
 	}
 	list := &view.List{
-		Found: view.Bounded(len(fields), false, "setting"), Path: "stream", Columns: []view.Column{{Title: "Setting"}, {Title: "Value", Wide: true}},
+		Found: view.Bounded(len(fields), false, "setting"), Path: "stream", Columns: view.Texts("Setting").Wide("Value"),
 	}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		list.Rows = append(list.Rows, view.Row{ID: "setting-" + key, Cells: []view.Value{view.Code(key), view.Code(string(fields[key]))}})

@@ -119,8 +119,9 @@ type Latest[T any] struct {
 
 	mu     sync.Mutex
 	sample Sample[T]
-	// begun counts the requests that were begun, and ended those that have ended.
+	// begun counts the requests that were begun, and ended those that have ended. The last was begun at asked.
 	begun, ended uint64
+	asked        time.Time
 }
 
 // Sample is an answer of a source.
@@ -130,6 +131,10 @@ type Sample[T any] struct {
 	At time.Time
 	// Err is why the last request failed; nil: it did not.
 	Err error
+	// Failing is when the first of the last requests began that failed, or are not answered within [Patience]; zero: the last was answered. Took is
+	// how long the last answer took.
+	Failing time.Time
+	Took    time.Duration
 }
 
 // Stale reports whether the sample is older than it should be while a page is open.
@@ -149,6 +154,7 @@ func (l *Latest[T]) run(ask func(context.Context) (T, error)) {
 	for l.sampler.ctx.Err() == nil {
 		l.mu.Lock()
 		l.begun++
+		l.asked = time.Now()
 		l.mu.Unlock()
 		ctx, cancel := context.WithTimeout(l.sampler.ctx, askTimeout)
 		value, err := ask(ctx)
@@ -157,7 +163,10 @@ func (l *Latest[T]) run(ask func(context.Context) (T, error)) {
 		l.ended = l.begun
 		l.sample.Err = err
 		if err == nil {
-			l.sample.Value, l.sample.At = value, time.Now()
+			now := time.Now()
+			l.sample = Sample[T]{Value: value, At: now, Took: now.Sub(l.asked)}
+		} else if l.sample.Failing.IsZero() {
+			l.sample.Failing = l.asked
 		}
 		l.mu.Unlock()
 		l.sampler.announce()
@@ -180,20 +189,28 @@ func (l *Latest[T]) pause() {
 
 // Get is the last sample. It does not wait.
 func (l *Latest[T]) Get() Sample[T] {
+	sample, _, _ := l.state()
+	return sample
+}
+
+// state is the last sample, with the numbers of requests.
+func (l *Latest[T]) state() (sample Sample[T], begun, ended uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.sample
+	sample = l.sample
+	if sample.Failing.IsZero() && l.ended < l.begun && time.Since(l.asked) >= Patience {
+		sample.Failing = l.asked
+	}
+	return sample, l.begun, l.ended
 }
 
 // Fresh is a sample of the last second. If there is none, it asks the source and waits for the answer for up to [Patience]. If the
 // last request has failed, it does not wait: the last sample is returned with the error.
 func (l *Latest[T]) Fresh(ctx context.Context) Sample[T] {
-	l.mu.Lock()
-	sample, want := l.sample, l.begun
-	if l.ended == l.begun {
+	sample, want, ended := l.state()
+	if ended == want {
 		want++
 	}
-	l.mu.Unlock()
 	if sample.Err != nil || time.Since(sample.At) <= current {
 		return sample
 	}
@@ -203,10 +220,8 @@ func (l *Latest[T]) Fresh(ctx context.Context) Sample[T] {
 // Next is the sample of a request that begins after the call, so that it shows the effect of an action. It waits for up to
 // [Patience].
 func (l *Latest[T]) Next(ctx context.Context) Sample[T] {
-	l.mu.Lock()
-	want := l.begun + 1
-	l.mu.Unlock()
-	return l.await(ctx, want)
+	_, begun, _ := l.state()
+	return l.await(ctx, begun+1)
 }
 
 // await waits for the end of a request, which are counted from 1.
@@ -215,9 +230,7 @@ func (l *Latest[T]) await(ctx context.Context, want uint64) Sample[T] {
 	defer cancel()
 	for {
 		changed := l.sampler.Changed()
-		l.mu.Lock()
-		sample, begun, ended := l.sample, l.begun, l.ended
-		l.mu.Unlock()
+		sample, begun, ended := l.state()
 		if ended >= want {
 			return sample
 		}
@@ -229,7 +242,7 @@ func (l *Latest[T]) await(ctx context.Context, want uint64) Sample[T] {
 		}
 		select {
 		case <-ctx.Done():
-			return sample
+			return l.Get()
 		case <-changed:
 		}
 	}

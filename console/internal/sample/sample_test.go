@@ -108,6 +108,39 @@ func TestAPageWaitsForASource(t *testing.T) {
 	})
 }
 
+func TestASampleStatesSinceWhenItsSourceFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		defer s.Close()
+		var slow atomic.Int64
+		l := Add(s, func(ctx context.Context) (int, error) {
+			select {
+			case <-time.After(time.Duration(slow.Load())):
+				return 1, nil
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+		})
+		synctest.Wait()
+		require.Zero(t, l.Get().Failing)
+		slow.Store(int64(3 * time.Second))
+		time.Sleep(time.Second)
+		l.Next(t.Context())
+		time.Sleep(Patience)
+		synctest.Wait()
+		require.Equal(t, 3*time.Second, l.Get().Took)
+		slow.Store(int64(time.Hour))
+		begun := time.Now()
+		require.Equal(t, begun, l.Next(t.Context()).Failing, "the request is not answered yet")
+		time.Sleep(5 * askTimeout)
+		require.Error(t, l.Get().Err)
+		require.Equal(t, begun, l.Get().Failing, "the first of several")
+		slow.Store(0)
+		time.Sleep(2 * askTimeout)
+		require.Zero(t, l.Get().Failing)
+	})
+}
+
 func TestHistory(t *testing.T) {
 	h := NewHistory(2)
 	at := time.Unix(1_800_000_000, 0)

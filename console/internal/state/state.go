@@ -130,19 +130,26 @@ type Letters struct {
 	Unseen, Seen int
 	// More states that there may be others, beyond those that were counted.
 	More bool
+	// Sampled counts the other streams of which only some messages were read. They had no dead letter.
+	Sampled int
 }
 
 // Of judges the dead letters.
 func (l Letters) Of() State {
+	found := State{Green, "none", "No dead letter was found."}
+	if l.Seen > 0 {
+		found = State{Idle, "looked at", "Somebody has looked at all of " + view.Count(uint64(l.Seen), "dead letter") + "."}
+	}
 	switch {
 	case l.Unseen > 0:
 		return State{Red, "dead letters", view.Bounded(l.Unseen, l.More, "dead letter") + " that nobody has looked at."}
 	case l.Unseen == NotKnown || l.Seen == NotKnown || l.More:
 		return State{Unknown, "not known", "Not all streams could be searched for dead letters."}
-	case l.Seen > 0:
-		return State{Idle, "looked at", "Somebody has looked at all of " + view.Count(uint64(l.Seen), "dead letter") + "."}
+	case l.Sampled > 0:
+		return State{Unknown, "not known", fmt.Sprintf("%s In %s the first, the last and some messages were looked at.", found.Sentence,
+			view.Count(uint64(l.Sampled), "stream"))}
 	}
-	return State{Green, "none", "There is no dead letter."}
+	return found
 }
 
 // waits states how many messages or jobs have not been delivered yet.

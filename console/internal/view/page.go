@@ -41,7 +41,7 @@ func (p *Page) Action(name string) *Action {
 	return nil
 }
 
-// Tone is that of the worst problem of the page's parts. Its source is not known while it does not answer.
+// Tone is the worst of the page's parts and their sources. A part is not known while its source does not answer.
 func (p *Page) Tone() Tone {
 	worst := []Tone{Bad, Muted, Warn, Good, Plain}
 	found := len(worst) - 1
@@ -50,7 +50,7 @@ func (p *Page) Tone() Tone {
 		if part.Unknown() || part.Source.Stale {
 			tone = Muted
 		}
-		found = min(found, slices.Index(worst, tone))
+		found = min(found, slices.Index(worst, tone), slices.Index(worst, part.Source.Tone))
 	}
 	return worst[found]
 }
@@ -108,6 +108,9 @@ type Source struct {
 	Error string
 	// Refused states that the source refuses the console's token.
 	Refused bool
+	// Problem is what is wrong with the source itself, in one sentence; empty: nothing is known to be wrong. Tone is how urgent that is.
+	Problem string
+	Tone    Tone
 }
 
 // Away is the source after an error.
@@ -179,6 +182,28 @@ type Column struct {
 	Help string
 }
 
+// Columns are those of a list, from left to right.
+type Columns []Column
+
+// Texts are columns with texts.
+func Texts(titles ...string) Columns { return Columns{}.Texts(titles...) }
+
+// Texts adds columns with texts.
+func (c Columns) Texts(titles ...string) Columns { return c.add(Column{}, titles) }
+
+// Numbers adds columns with numbers.
+func (c Columns) Numbers(titles ...string) Columns { return c.add(Column{Number: true}, titles) }
+
+// Wide adds columns that take the whole width of a narrow screen.
+func (c Columns) Wide(titles ...string) Columns { return c.add(Column{Wide: true}, titles) }
+
+func (c Columns) add(as Column, titles []string) Columns {
+	for _, as.Title = range titles {
+		c = append(c, as)
+	}
+	return c
+}
+
 // Row is an object of a list. Its ID is unique on the page. It is no ID of an element: a live list changes what is in its rows, and moves no row.
 type Row struct {
 	ID    string
@@ -189,7 +214,7 @@ type Row struct {
 
 // List is a table of objects.
 type List struct {
-	Columns []Column
+	Columns Columns
 	Rows    []Row
 	// Found is how many objects the filter matches, such as "10,000+ messages".
 	Found string

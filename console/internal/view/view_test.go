@@ -89,6 +89,8 @@ func TestHeading(t *testing.T) {
 		{[]Part{{ProblemTone: Good}, {ProblemTone: Warn}}, "To look at: Feed – jetpull", "static/icon-warn.svg"},
 		{[]Part{{ProblemTone: Warn}, {ProblemTone: Good, Source: Source{Name: "NATS", Asked: time.Unix(1, 0), Stale: true}}}, "Not known: Feed – jetpull", "static/icon-muted.svg"},
 		{[]Part{{Source: Source{Name: "NATS"}}}, "Not known: Feed – jetpull", "static/icon-muted.svg"},
+		{[]Part{{Source: Source{Name: "NATS", Asked: time.Unix(1, 0), Tone: Warn}}}, "To look at: Feed – jetpull", "static/icon-warn.svg"},
+		{[]Part{{Source: Source{Name: "NATS", Stale: true, Tone: Bad}}}, "In trouble: Feed – jetpull", "static/icon-bad.svg"},
 		{[]Part{{ProblemTone: Bad}, {ProblemTone: Muted}}, "In trouble: Feed – jetpull", "static/icon-bad.svg"},
 	} {
 		page := &Page{Title: "Feed", Parts: test.parts}
