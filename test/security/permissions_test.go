@@ -1,0 +1,291 @@
+package security
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+	_ "modernc.org/sqlite" // the database of inbox
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/inbox"
+	"github.com/jetpull/jetpull/limit"
+	"github.com/jetpull/jetpull/partition"
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+// problems are what a part has reported. A problem that names what is waited for ends the part.
+type problems struct {
+	named string
+	end   func()
+
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (p *problems) add(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = fmt.Fprintln(&p.text, err)
+	if p.named != "" && strings.Contains(err.Error(), p.named) {
+		p.end()
+	}
+}
+
+func (p *problems) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+var errFailed = errors.New("a handler that fails")
+
+// consume handles a message of ORDERS with options, and returns once it is settled, or with what ended it.
+func consume(ctx context.Context, js jetstream.JetStream, p *problems, h jetpull.Handler, opts ...jetpull.ConsumeOption) error {
+	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker", jetpull.OnError(p.add))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
+	return sub.Consume(ctx, h, append(opts, jetpull.StopAfter(1))...)
+}
+
+func succeed(context.Context, *jetpull.Msg) error { return nil }
+
+// parts do what a section of docs/permissions.md is about, as its user.
+var parts = map[string]func(ctx context.Context, js jetstream.JetStream, p *problems) error{
+	"A worker": func(ctx context.Context, js jetstream.JetStream, p *problems) error {
+		return consume(ctx, js, p, succeed)
+	},
+	"Dead letters": func(ctx context.Context, js jetstream.JetStream, p *problems) error {
+		return consume(ctx, js, p, func(context.Context, *jetpull.Msg) error { return errFailed }, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.orders"))
+	},
+	"Pins": func(ctx context.Context, js jetstream.JetStream, _ *problems) error {
+		return jetpull.Unpin(ctx, js, "ORDERS", "pinned", "A")
+	},
+	"Partitions": func(ctx context.Context, js jetstream.JetStream, p *problems) error {
+		set, err := partition.Open(ctx, js, "PARTED", partition.Config{Name: "billing", Partitions: 2, Subject: "parted.{partition}.*"})
+		if err != nil {
+			return err
+		}
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		return set.Consume(ctx, func(context.Context, *jetpull.Msg) error { stop(); return nil }, partition.With(jetpull.OnError(p.add)))
+	},
+	"Limits": func(ctx context.Context, js jetstream.JetStream, _ *problems) error {
+		kv, err := js.KeyValue(ctx, "limits")
+		if err != nil {
+			return err
+		}
+		l, err := limit.Open(ctx, kv, "bank", limit.Config{Rate: 10, Window: time.Second, Concurrent: 2})
+		if err != nil {
+			return err
+		}
+		release, err := l.Acquire(ctx, "ada")
+		if err == nil {
+			release()
+		}
+		return errors.Join(err, l.Close(context.WithoutCancel(ctx)))
+	},
+	"Inbox": func(ctx context.Context, js jetstream.JetStream, p *problems) error {
+		db, err := sql.Open("sqlite", "file:permissions?mode=memory&cache=shared")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = db.Close() }()
+		if err := inbox.Migrate(ctx, db); err != nil {
+			return err
+		}
+		return consume(ctx, js, p, inbox.Handler(db, func(context.Context, *sql.Tx, *jetpull.Msg) error { return nil }))
+	},
+}
+
+// line is a line of a block with a subject.
+var line = regexp.MustCompile(`(?m)^  "([^"]+)".*$`)
+
+// section returns the configuration in a section of docs/permissions.md.
+func section(t *testing.T, heading string) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/permissions.md")
+	require.NoError(t, err)
+	_, text, ok := strings.Cut(string(page), "\n## "+heading+"\n")
+	require.True(t, ok, heading)
+	_, text, ok = strings.Cut(text, "```conf\n")
+	require.True(t, ok, heading)
+	text, _, _ = strings.Cut(text, "```")
+	return text
+}
+
+// withPart is a configuration with a user that may do all, and one with permissions.
+func withPart(permissions string) string {
+	return fmt.Sprintf("accounts {A {jetstream: enabled, users: [{user: all, password: pw}, {user: part, password: pw, permissions: {%s}}]}}", permissions)
+}
+
+// attempt does a part with permissions, until the name of a subject is reported, and returns how it ended and all that was reported.
+func attempt(t *testing.T, part, permissions, named string) (told string, err error) {
+	t.Helper()
+	srv := servertest.RunServer(t, servertest.WithConfig(withPart(permissions)))
+	fill(t, srv.JetStream(t, srv.Connect(t, nats.UserInfo("all", "pw"))))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p := &problems{named: named, end: cancel}
+	nc := srv.Connect(t, nats.UserInfo("part", "pw"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { p.add(err) }))
+	err = parts[part](ctx, srv.JetStream(t, nc), p)
+	return fmt.Sprint(err) + p.String(), errors.Join(err, ctx.Err())
+}
+
+// TestPermissions: each part works with the block of its section in docs/permissions.md, and with each line taken out something names its subject.
+func TestPermissions(t *testing.T) {
+	for part := range parts {
+		block := section(t, part)
+		t.Run(part, func(t *testing.T) {
+			t.Parallel()
+			told, err := attempt(t, part, block, "")
+			require.NoError(t, err)
+			require.NotContains(t, strings.ToLower(told), "permission", "it needs more")
+		})
+		for _, found := range line.FindAllStringSubmatch(block, -1) {
+			t.Run(part+" without "+found[1], func(t *testing.T) {
+				t.Parallel()
+				named, _, _ := strings.Cut(strings.TrimSuffix(found[1], ".>"), "*")
+				told, _ := attempt(t, part, strings.Replace(block, found[0], `  "none"`, 1), named)
+				require.Regexp(t, `(?i)permission`, told)
+				require.Contains(t, told, named)
+			})
+		}
+	}
+}
+
+// started handles a message as a worker, with the API of somewhere else.
+func started(t *testing.T, nc *nats.Conn, js jetstream.JetStream) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	p := &problems{}
+	err := consume(ctx, js, p, succeed)
+	require.NoError(t, errors.Join(err, ctx.Err(), nc.LastError()), p)
+}
+
+// A worker of another account works with the configuration of the page. TestAStreamOfAnotherAccount has the errors without its parts.
+func TestPermissionsOfAnotherAccount(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t, servertest.WithConfig(section(t, "A stream of another account")))
+	fill(t, srv.JetStream(t, srv.Connect(t, nats.UserInfo("all", "pw"))))
+	nc := srv.Connect(t, nats.UserInfo("part", "pw"))
+	js, err := jetstream.NewWithAPIPrefix(nc, "OWNER.API")
+	require.NoError(t, err)
+	started(t, nc, js)
+}
+
+// At a leaf node the subjects have the domain of the hub. The hub's own clients need those without it.
+func TestPermissionsWithADomain(t *testing.T) {
+	addresses, err := servertest.FreeAddresses(1)
+	require.NoError(t, err)
+	hub := servertest.RunServer(t, servertest.WithDomain("hub"), servertest.WithConfig(withPart(section(t, "A worker"))),
+		servertest.WithOptions(func(o *server.Options) { o.LeafNode.Host, o.LeafNode.Port = "127.0.0.1", addresses[0].Port }))
+	fill(t, hub.JetStream(t, hub.Connect(t, nats.UserInfo("all", "pw"))))
+	remote := &server.RemoteLeafOpts{LocalAccount: "A", URLs: []*url.URL{{Scheme: "nats-leaf", Host: addresses[0].String(), User: url.UserPassword("all", "pw")}}}
+	leaf := servertest.RunServer(t, servertest.WithDomain("leaf"), servertest.WithConfig(withPart(section(t, "A domain and a leaf node"))),
+		servertest.WithOptions(func(o *server.Options) { o.LeafNode.Remotes = []*server.RemoteLeafOpts{remote} }))
+	require.Eventually(t, func() bool { return leaf.Unwrap().NumLeafNodes() == 1 }, time.Minute, 10*time.Millisecond)
+	for _, srv := range []*servertest.Server{hub, leaf} {
+		nc := srv.Connect(t, nats.UserInfo("part", "pw"))
+		js, err := jetstream.NewWithDomain(nc, "hub")
+		require.NoError(t, err)
+		started(t, nc, js)
+	}
+}
+
+// The claims of the page are the lists of its block.
+func TestPermissionsAsJWT(t *testing.T) {
+	page, err := os.ReadFile("../../docs/permissions.md")
+	require.NoError(t, err)
+	_, text, _ := strings.Cut(string(page), "```json\n")
+	text, _, _ = strings.Cut(text, "```")
+	var claims struct{ Pub, Sub struct{ Allow []string } }
+	require.NoError(t, json.Unmarshal([]byte(text), &claims))
+	var subjects []string
+	for _, found := range line.FindAllStringSubmatch(section(t, "A worker"), -1) {
+		subjects = append(subjects, found[1])
+	}
+	require.Equal(t, subjects, append(claims.Pub.Allow, claims.Sub.Allow...))
+}
+
+// The systems and the console work with the permissions of their sections.
+func TestPermissionsOfSystems(t *testing.T) {
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer receiver.Close()
+	serve := func(part string) (*servertest.Server, string) {
+		srv := servertest.RunServer(t, servertest.WithConfig(withPart(section(t, part))))
+		return srv, strings.Replace(srv.URL(), "nats://", "nats://part:pw@", 1)
+	}
+	_, at := serve("Broker")
+	b := start(t, "broker", append(manyLogins, "--nats", at)...)
+	b.must(t, http.MethodPut, "/producer/shop", formType, "token=pt")
+	b.must(t, http.MethodPut, "/channel/orders", formType, "token=ct")
+	b.must(t, http.MethodPut, "/channel/orders/consumer/push", formType, url.Values{"callbackUrl": {receiver.URL}}.Encode())
+	tokens := http.Header{"X-Broker-Channel-Token": {"ct"}, "X-Broker-Producer-Id": {"shop"}, "X-Broker-Producer-Token": {"pt"}, "X-Broker-Message-Id": {"m"}}
+	require.Equal(t, http.StatusCreated, b.ask(t, http.MethodPost, "/channel/orders/broadcast", tokens, "x").status)
+	admin := http.Header{"Authorization": {"Bearer " + adminToken}}
+	require.Eventually(t, func() bool {
+		return strings.Contains(string(b.ask(t, http.MethodGet, "/channel/orders/message/m", admin, "").body), "DELIVERED")
+	}, time.Minute, 10*time.Millisecond)
+	require.Equal(t, http.StatusOK, b.ask(t, http.MethodGet, "/readyz", nil, "").status)
+
+	_, at = serve("Relay")
+	r := start(t, "relay", append(manyLogins, "--nats", at)...)
+	r.must(t, http.MethodPut, "/v1/receivers/ci", "application/json", fmt.Sprintf(`{"post_endpoint":%q,"rate_limit":100}`, receiver.URL))
+	r.must(t, http.MethodPut, "/v1/senders/shop", "application/json", fmt.Sprintf(`{"callback_endpoint":%q,"token":"t","sources":["shop"]}`, receiver.URL))
+	r.must(t, http.MethodPost, "/v1/messages?wait=30s", "application/json", `{"source_id":"shop","message_id":"m","receiver":"ci","payload":1}`)
+	require.Equal(t, http.StatusOK, r.ask(t, http.MethodGet, "/readyz", nil, "").status)
+
+	srv, at := serve("Console")
+	fill(t, srv.JetStream(t, srv.Connect(t, nats.UserInfo("all", "pw"))))
+	console, reader, _ := newConsole(t, "--nats", at)
+	for _, page := range []string{"/overview", "/consumers", "/consumer?stream=ORDERS&name=worker", "/messages?stream=ORDERS", "/deadletters?stream=DEAD", "/sets"} {
+		a := console.ask(t, http.MethodGet, page, reader, "")
+		require.Equal(t, http.StatusOK, a.status, page)
+		require.NotContains(t, strings.ToLower(string(a.body)), "permission", page)
+	}
+}
+
+// fill creates what the parts use.
+func fill(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	transform := partition.Transform(2, "parted.*")
+	for _, cfg := range []jetstream.StreamConfig{
+		{Name: "ORDERS", Subjects: []string{"orders.>"}}, {Name: "DEAD", Subjects: []string{"dead.>"}},
+		{Name: "PARTED", Subjects: []string{"parted.*"}, SubjectTransform: &transform},
+	} {
+		_, err := js.CreateStream(t.Context(), cfg)
+		require.NoError(t, err)
+	}
+	for _, cfg := range []jetstream.ConsumerConfig{
+		{Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy},
+		{Durable: "pinned", AckPolicy: jetstream.AckExplicitPolicy, PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"A"}},
+	} {
+		_, err := js.CreateConsumer(t.Context(), "ORDERS", cfg)
+		require.NoError(t, err)
+	}
+	_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "limits", TTL: time.Minute})
+	require.NoError(t, err)
+	for _, subject := range []string{"orders.new", "orders.new", "orders.new", "parted.1", "parted.2", "parted.3"} {
+		_, err := js.Publish(t.Context(), subject, []byte("{}"))
+		require.NoError(t, err)
+	}
+}
