@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-programs test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-cluster bench-relay bench-relay-sync bench-feed bench-console bench-partition cover api sdk licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-programs test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-cluster bench-relay bench-relay-sync bench-feed bench-console bench-partition cover api sdk licenses release release-snapshot release-check release-prepare nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -210,6 +210,9 @@ vulncheck: $(BIN)/vulncheck $(BIN)/govulncheck ## Run govulncheck in all modules
 
 release-check: $(BIN)/release ## Install the command, and build a user of each public package, from a module proxy made from the tree
 	$(BIN)/release -version $(VERSION) check
+
+release-prepare: tidy vulncheck release-check release-snapshot ## Do all of the release VERSION but the push: check it, commit it on a branch, and tag it
+	$(BIN)/release -version $(VERSION) commit
 
 nats-matrix: ## Test pull, pins, partitions and the start of the broker against nats-server 2.11, 2.12, 2.14 and 2.15
 	tools/nats-matrix.sh
