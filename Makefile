@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-system test-programs test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-cluster bench-relay bench-relay-sync bench-feed bench-console bench-partition cover api sdk licenses release release-snapshot release-check nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
+.PHONY: help demo demo-relay demo-feed demo-partition demo-console screenshots console-assets build test test-race test-system test-programs test-plain test-tools tidy lint lint-modules lint-tools fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-cluster bench-relay bench-relay-sync bench-feed bench-console bench-partition cover api sdk site licenses release release-snapshot release-check release-prepare nats-matrix nightly-release nightly-simulation nightly-tests vulncheck prepare ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -204,6 +204,17 @@ sdk: ## Generate the types of the TypeScript client with npm, after an OpenAPI d
 	$(SDKTOOLS)/tsc --project sdk/typescript && $(SDKTOOLS)/tsc --project sdk/typescript/test
 	sha256sum broker/internal/httpapi/openapi.json relay/internal/httpapi/openapi.json >sdk/documents.sha256
 
+# The generator's version is in site/package.json. SITE_VERSION names the version that the site shows, and SITE_BASE the path that it is served at.
+site: export SITE_VERSION ?= main
+site: export SITE_BASE ?= /
+site: ## Build the site of the documents in out/site/dist, with VitePress from npm
+	@rm -rf $(OUT)/site/src && mkdir -p $(OUT)/site/src/.vitepress
+	cp site/package.json $(OUT)/site && cp site/pages.json $(OUT)/site/src && cp site/config.mjs $(OUT)/site/src/.vitepress/config.mjs
+	node -p 'Object.values(require("./site/pages.json")).flat().map(([path]) => path).join("\n")' | xargs cp --parents -t $(OUT)/site/src
+	git ls-files -z '*.svg' '*.png' | xargs -0 cp --parents -t $(OUT)/site/src
+	npm install --prefix $(OUT)/site --no-package-lock --no-audit --no-fund --silent
+	$(OUT)/site/node_modules/.bin/vitepress build $(OUT)/site/src --outDir $(CURDIR)/$(OUT)/site/dist
+
 licenses: $(BIN)/licenses ## Write the licence notices of all software in the command
 	$(BIN)/licenses
 
@@ -215,6 +226,9 @@ vulncheck: $(BIN)/vulncheck $(BIN)/govulncheck ## Run govulncheck in all modules
 
 release-check: $(BIN)/release ## Install the command, and build a user of each public package, from a module proxy made from the tree
 	$(BIN)/release -version $(VERSION) check
+
+release-prepare: tidy vulncheck release-check release-snapshot ## Do all of the release VERSION but the push: check it, commit it on a branch, and tag it
+	$(BIN)/release -version $(VERSION) commit
 
 nats-matrix: ## Test pull, pins, partitions and the start of the broker against nats-server 2.11, 2.12, 2.14 and 2.15
 	tools/nats-matrix.sh

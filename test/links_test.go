@@ -1,6 +1,7 @@
 package test
 
 import (
+	"encoding/json"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -85,6 +86,29 @@ func TestMakeTargets(t *testing.T) {
 	for path, text := range documents(t) {
 		for _, m := range target.FindAllStringSubmatch(text, -1) {
 			assert.Contains(t, string(makefile), "\n"+m[1]+":", "%s: make %s", path, m[1])
+		}
+	}
+}
+
+// The navigation of the site has each page of docs and of the root once, and no page that does not exist.
+func TestLinksOfTheSite(t *testing.T) {
+	text, err := os.ReadFile("../site/pages.json")
+	require.NoError(t, err)
+	var groups map[string][][2]string
+	require.NoError(t, json.Unmarshal(text, &groups))
+	var listed []string
+	for _, pages := range groups {
+		for _, page := range pages {
+			listed = append(listed, page[0])
+			assert.FileExists(t, filepath.Join("..", page[0]))
+		}
+	}
+	slices.Sort(listed)
+	assert.Equal(t, slices.Compact(slices.Clone(listed)), listed, "a page is listed twice in site/pages.json")
+	for path := range documents(t) {
+		path = strings.TrimPrefix(filepath.ToSlash(path), "../")
+		if dir := filepath.Dir(path); dir == "docs" || dir == "." && path != "CODE_OF_CONDUCT.md" {
+			assert.Contains(t, listed, path, "add the page to a group of site/pages.json")
 		}
 	}
 }

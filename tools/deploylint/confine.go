@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
-	kedav1alpha1 "github.com/kedacore/keda/v2/apis/keda/v1alpha1"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -54,7 +53,7 @@ func confinedPod(object runtime.Object) error {
 	case *appsv1.Deployment:
 		pod = o.Spec.Template.Spec
 	case *corev1.Service, *autoscalingv2.HorizontalPodAutoscaler, *networkingv1.NetworkPolicy, *policyv1.PodDisruptionBudget,
-		*monitoringv1.ServiceMonitor, *kedav1alpha1.ScaledObject, *kedav1alpha1.TriggerAuthentication:
+		*monitoringv1.ServiceMonitor, *ScaledObject, *TriggerAuthentication:
 		return nil
 	default:
 		return fmt.Errorf("no rule is known for %T: add one to confinedPod", object)

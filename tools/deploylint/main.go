@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 
 	"github.com/compose-spec/compose-go/v2/cli"
-	kedav1alpha1 "github.com/kedacore/keda/v2/apis/keda/v1alpha1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/linter"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
@@ -105,9 +104,10 @@ func kubernetes(path string) error {
 func manifests(raw []byte) error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme), autoscalingv2.AddToScheme(scheme), networkingv1.AddToScheme(scheme),
-		policyv1.AddToScheme(scheme), monitoringv1.AddToScheme(scheme), kedav1alpha1.AddToScheme(scheme)); err != nil {
+		policyv1.AddToScheme(scheme), monitoringv1.AddToScheme(scheme)); err != nil {
 		return err
 	}
+	scheme.AddKnownTypes(kedaVersion, &ScaledObject{}, &TriggerAuthentication{})
 	strict := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	for i, manifest := range bytes.Split(raw, []byte("\n---\n")) {
 		object, _, err := strict.Decode(manifest, nil, nil)

@@ -1,6 +1,6 @@
 // Command release prepares the modules of this repository for a version, and proves that users can install it.
 //
-//	release -version v0.1.0 prepare   # in a checkout: go.mod files that ask for each other at that version
+//	release -version v0.1.0 commit    # on a branch of its own: the version, go.mod files that ask for each other at it, and tags
 //	release -version v0.1.0 check     # go install and go get from a module proxy in a folder, made of the tree
 //
 // Run it from the root of the repository.
@@ -47,12 +47,12 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	switch flags.Arg(0) {
-	case "prepare":
-		return prepare(".", *version, true)
+	case "commit":
+		return commit(ctx, *version, time.Now())
 	case "check":
 		return check(ctx, *version)
 	}
-	return fmt.Errorf("%q is neither prepare nor check", flags.Arg(0))
+	return fmt.Errorf("%q is neither commit nor check", flags.Arg(0))
 }
 
 // folders are those of the modules that go.work names.
@@ -73,9 +73,8 @@ func folders(root string) ([]string, error) {
 	return dirs, nil
 }
 
-// prepare rewrites the go.mod files below root: no replace directives, and each other's modules at version. With
-// tell it says what is to be tagged.
-func prepare(root, version string, tell bool) error {
+// prepare rewrites the go.mod files below root: no replace directives, and each other's modules at version.
+func prepare(root, version string) error {
 	dirs, err := folders(root)
 	if err != nil {
 		return err
@@ -91,9 +90,6 @@ func prepare(root, version string, tell bool) error {
 		}
 		if err := os.WriteFile(name, text, 0o644); err != nil {
 			return err
-		}
-		if tell {
-			fmt.Println("git tag", strings.TrimPrefix(dir+"/"+version, "./"))
 		}
 	}
 	return nil
@@ -175,7 +171,7 @@ func nextPatch(version string) (string, error) {
 
 // publishAll puts all modules of the tree into the proxy. The go.mod files in the tree are those of the version then.
 func publishAll(tree, proxy, version string) error {
-	if err := prepare(tree, version, false); err != nil {
+	if err := prepare(tree, version); err != nil {
 		return err
 	}
 	dirs, err := folders(tree)

@@ -23,7 +23,7 @@ func TestPrepare(t *testing.T) {
 	write("go.mod", "module "+own+"\n\ngo 1.26.0\n")
 	write("part/go.mod", "module "+own+"/part\n\ngo 1.26.0\n\nrequire (\n\texample.com/other v1.2.3\n\t"+own+" v0.0.0\n\t"+own+"x "+
 		"v0.0.0\n)\n\nreplace "+own+" => ..\n")
-	if err := prepare(root, "v0.7.0", false); err != nil {
+	if err := prepare(root, "v0.7.0"); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(root, "part", "go.mod"))
@@ -37,7 +37,7 @@ func TestPrepare(t *testing.T) {
 }
 
 func TestRunRefuses(t *testing.T) {
-	for _, args := range [][]string{nil, {"publish"}, {"-version"}, {"-version", "0.1.0", "check"}, {"-version", "v0.1.0-rc.1", "check"}} {
+	for _, args := range [][]string{nil, {"publish"}, {"-version", "0.1.0", "commit"}, {"-version", "v0.1.0-rc.1", "commit"}, {"-version"}, {"-version", "0.1.0", "check"}, {"-version", "v0.1.0-rc.1", "check"}} {
 		if err := run(t.Context(), args); err == nil {
 			t.Errorf("%s: no error", strings.Join(args, " "))
 		}
