@@ -85,8 +85,9 @@ func (f *Feed) one(ctx context.Context, r Request) (*view.Page, error) {
 		}},
 		Parts: []view.Part{
 			{
-				ID: "partition", Source: view.Source{Name: feedName, Asked: r.Now}, Problem: st.Sentence, ProblemTone: st.Level.Tone(), Actions: f.actions(p, failed),
-				List: gates,
+				ID: "partition", Source: view.Source{Name: feedName, Asked: r.Now}, Problem: st.Sentence, ProblemTone: st.Level.Tone(),
+				Actions: f.actions(p, failed),
+				List:    gates,
 				Facts: []view.Fact{
 					{Name: "Status", Value: feedStatus(p.Status)},
 					{Name: "Gate", Value: view.Value{Text: strconv.Itoa(p.Gate)}},
@@ -111,7 +112,8 @@ func (f *Feed) items(ctx context.Context, r Request, partition string) view.Part
 	defer cancel()
 	found, err := f.source.Items(ctx, feed.Query{Partition: partition, Status: feed.Status(q.Get("status")), After: q.Get("after"), Limit: pageSize + 1})
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = fmt.Errorf("the partition has too many items to list those in %s; choose failed ones above, or use jetpull feed items: %w", view.Span(itemsPatience), ctx.Err())
+		err = fmt.Errorf("the partition has too many items to list those in %s; choose failed ones above, or use jetpull feed items: %w",
+			view.Span(itemsPatience), ctx.Err())
 	}
 	if err != nil {
 		part.Source = view.Source{Name: feedName}.Away(err)

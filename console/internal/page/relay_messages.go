@@ -60,7 +60,7 @@ func (y *Relay) messages(ctx context.Context, r Request) (*view.Page, error) {
 	}
 	if err := y.call.Call(ctx, http.MethodGet, "/v1/messages?"+asked.Encode(), nil, &answer); err != nil {
 		page.Parts[0].Source = view.Source{Name: relayName}.Away(err)
-		return page, nil //nolint:nilerr // the part states the error
+		return page, nil // the part states the error
 	}
 	list := &view.List{
 		Path: "relaymessages", Query: q, Found: view.Bounded(len(answer.Items), answer.Cursor != "", "message"),

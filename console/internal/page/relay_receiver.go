@@ -47,7 +47,10 @@ func (y *Relay) one(ctx context.Context, r Request) (*view.Page, error) {
 					{Name: "Failed messages", Value: one.failures()},
 					{Name: "All messages", Value: view.Linked("look at them", link("relaymessages", "receiver", name))},
 				},
-				Charts: []chart.Chart{chart.Against("Window use", "POSTs", values(histWindow), float64(one.RateLimit)), chart.Large("Backlog", "messages", values(histBacklog))},
+				Charts: []chart.Chart{
+					chart.Against("Window use", "POSTs", values(histWindow), float64(one.RateLimit)),
+					chart.Large("Backlog", "messages", values(histBacklog)),
+				},
 			},
 			{ID: "configuration", Title: "Configuration", Lines: one.describe(), Source: view.Source{Stale: s.Stale()}}, // the first part states why
 		}
