@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/service/webhook"
-
 	"github.com/jetpull/jetpull/test/servertest"
 )
 

@@ -36,20 +36,21 @@ func (e Egress) Policy(listener string) (p webhook.Policy, err error) {
 	return p.Through(e.EgressProxy, e.EgressCertificates)
 }
 
-// Networks, Proxy and Certificates are the settings of an Egress. what are the requests.
+// Networks is the setting of an Egress by that name. what are the requests.
 func Networks[C any](section, what, system string, of func(*C) *Egress) Setting[C] {
 	return Text(section, "networks", "auto", "networks that "+what+" may reach: public, any, networks such as 10.0.0.0/8 in addition to the public "+
 		"ones, or auto, which is any if the "+system+" listens on loopback, and public otherwise", func(c *C) *string { return &of(c).Networks })
 }
 
-// Proxy is described at Networks.
+// Proxy is the setting of the proxy.
 func Proxy[C any](section, what string, of func(*C) *Egress) Setting[C] {
-	return Text(section, "egress-proxy", "", "URL of an HTTP proxy for "+what+", which must allow CONNECT; names are resolved here, so that networks holds; "+
-		"empty: none", func(c *C) *string { return &of(c).EgressProxy })
+	return Text(section, "egress-proxy", "", "URL of an HTTP proxy for "+what+", which must allow CONNECT; names are resolved here, so that networks "+
+		"holds; empty: none", func(c *C) *string { return &of(c).EgressProxy })
 }
 
-// Certificates is described at Networks.
+// Certificates is the setting of the folder, in which names are the paths of identities.
 func Certificates[C any](section, names string, of func(*C) *Egress) Setting[C] {
 	return Text(section, "egress-certificates", "", "folder with a folder "+names+" that has tls.crt and tls.key, a client certificate, or ca.crt, "+
-		"authorities to trust in addition to the system's; read again when they change; empty: none", func(c *C) *string { return &of(c).EgressCertificates })
+		"authorities to trust in addition to the system's; read again when they change; empty: none",
+		func(c *C) *string { return &of(c).EgressCertificates })
 }

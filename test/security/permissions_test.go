@@ -149,8 +149,8 @@ func attempt(t *testing.T, part, permissions, named string) (told string, err er
 	return fmt.Sprint(err) + p.String(), errors.Join(err, ctx.Err())
 }
 
-// TestPermissions: each part works with the block of its section in docs/permissions.md, and with each line taken out something names its subject.
-func TestPermissions(t *testing.T) {
+// TestPermissionsOfParts: each part works with the block of its section in docs/permissions.md, and with each line taken out something names its subject.
+func TestPermissionsOfParts(t *testing.T) {
 	for part := range parts {
 		block := section(t, part)
 		t.Run(part, func(t *testing.T) {
@@ -269,7 +269,8 @@ func fill(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	transform := partition.Transform(2, "parted.*")
 	for _, cfg := range []jetstream.StreamConfig{
-		{Name: "ORDERS", Subjects: []string{"orders.>"}}, {Name: "DEAD", Subjects: []string{"dead.>"}},
+		{Name: "ORDERS", Subjects: []string{"orders.>"}},
+		{Name: "DEAD", Subjects: []string{"dead.>"}},
 		{Name: "PARTED", Subjects: []string{"parted.*"}, SubjectTransform: &transform},
 	} {
 		_, err := js.CreateStream(t.Context(), cfg)

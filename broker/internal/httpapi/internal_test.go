@@ -92,6 +92,6 @@ func TestProxiedRequestsAreWarnedOf(t *testing.T) {
 			r.Header.Set(tt.header, "192.0.2.1")
 			a.ServeHTTP(httptest.NewRecorder(), r)
 		}
-		require.Equal(t, tt.want, strings.Count(log.String(), "not private then; set [admin] token"), "%+v", tt)
+		require.Equal(t, tt.want, strings.Count(log.String(), "advice=\"set [admin] token"), "%+v", tt)
 	}
 }

@@ -166,7 +166,7 @@ func (f *Frame) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	if f.Loopback && proxied(r.Header) {
 		f.proxied.Do(func() {
-			f.Log.Warn("a request came through a proxy: a listener on loopback is not private then; " + f.Private)
+			f.Log.Warn("a request came through a proxy: a listener on loopback is not private then", "advice", f.Private)
 		})
 	}
 	rec := &recorder{ResponseWriter: w, now: f.Now}

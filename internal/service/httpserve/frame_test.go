@@ -104,6 +104,6 @@ func TestFrame(t *testing.T) {
 	scrape := httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil)
 	scrape.Header.Set("X-Forwarded-For", "192.0.2.1")
 	NewFrame(system, routes).ServeHTTP(w, scrape)
-	require.Contains(t, log.String(), "a listener on loopback is not private then; set a token")
+	require.Contains(t, log.String(), `a listener on loopback is not private then" advice="set a token"`)
 	require.Equal(t, http.StatusNoContent, w.Code)
 }

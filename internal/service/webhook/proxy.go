@@ -91,9 +91,11 @@ func (t tunnel) request(ctx context.Context, conn net.Conn, target string) error
 	}
 	buffered := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(buffered, r)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // a connection that is refused is closed, and the other has no body
+	switch {
 	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("answered with %s", resp.Status)
 	case buffered.Buffered() > 0:

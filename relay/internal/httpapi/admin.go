@@ -168,15 +168,12 @@ func (a *API) changeReceiver(put bool) httpserve.Handler {
 				*old = store.Receiver{Revision: old.Revision}
 			}
 			disabled, body := old.Disabled, receiverPatch{receiverBody: viewReceiver(*old).receiverBody}
-			var err error
+			into := any(&body)
 			if put {
-				body.receiverBody = defaultReceiver
-				err = httpserve.DecodeJSON(data, &body.receiverBody)
-			} else {
-				err = httpserve.DecodeJSON(data, &body)
+				body.receiverBody, into = defaultReceiver, &body.receiverBody
 			}
 			old.Name = r.PathValue("name")
-			err = cmp.Or(err, body.apply(old))
+			err := cmp.Or(httpserve.DecodeJSON(data, into), body.apply(old))
 			old.Disabled = disabled && !put && !body.Enable
 			return err
 		})

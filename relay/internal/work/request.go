@@ -65,6 +65,8 @@ func CheckHeaders(headers map[string]string) error {
 	return nil
 }
 
+func identity(r store.Receiver) string { return "receivers/" + httpserve.EscapeID(r.Name) }
+
 // post makes the POST of an attempt.
 func (w *core) post(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
 	h := http.Header{"User-Agent": {userAgent}}
@@ -78,7 +80,7 @@ func (w *core) post(ctx context.Context, r store.Receiver, e *store.Entry) (*web
 	h.Set("Relay-Attempt", strconv.Itoa(e.Attempt))
 	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), e.Payload)
 	return w.exchange(ctx, "post", e, webhook.Request{
-		Identity: "receivers/" + httpserve.EscapeID(r.Name), Method: http.MethodPost, URL: r.PostEndpoint, Header: h, Body: e.Payload, Timeout: r.Timeout, Limit: w.maxResponse(),
+		Identity: identity(r), Method: http.MethodPost, URL: r.PostEndpoint, Header: h, Body: e.Payload, Timeout: r.Timeout, Limit: w.maxResponse(),
 	})
 }
 
@@ -111,7 +113,7 @@ func (w *core) get(ctx context.Context, r store.Receiver, e *store.Entry) (*webh
 	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), nil)
 	target := strings.NewReplacer(SourcePlaceholder, escape(e.Source), MessagePlaceholder, escape(e.ID)).Replace(r.StatusEndpoint)
 	answer, err := w.exchange(ctx, "poll", e, webhook.Request{
-		Identity: "receivers/" + httpserve.EscapeID(r.Name), Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.maxResponse(),
+		Identity: identity(r), Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.maxResponse(),
 	})
 	w.log.Debug("poll", "node", w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "result", result(answer, err), "trace",
 		traceID(e.Trace))
