@@ -39,6 +39,9 @@ func TestTheStoryOfAMessage(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"n":"refused"}`, string(payload))
 	s.want(404, "GET", "/v1/messages/shop/a1/request", adminToken, nil)
+	s.operate("purge", object{"ids": []string{s.failed("")[0]["id"].(string)}})
+	gone := s.want(404, "GET", "/v1/messages/shop/refused/request", adminToken, nil)
+	require.Contains(t, gone["error"].(object)["message"], "not kept any more")
 	s.want(404, "GET", "/v1/messages/shop/none/request", adminToken, nil)
 
 	s.want(200, "PATCH", "/v1/receivers/ci", adminToken, object{"paused": true})
@@ -79,13 +82,16 @@ func TestTheStoryOfAMessage(t *testing.T) {
 func TestAReceiverThatRefusesEveryCall(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
-	s.receiver("ci", "http://127.0.0.1:1", object{"max_retries": 5, "retry_after": 0})
+	s.receiver("ci", "http://127.0.0.1:1", object{"max_retries": 60, "retry_after": 0})
+	require.NotContains(t, s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"], "refused", "this process has made no POST")
 	s.want(202, "POST", "/v1/messages", adminToken, message("shop", "a", "ci"))
 	s.awaitStatus("shop", "a", "FAILED")
 	eventually(t, func() bool {
 		state := s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"].(object)
-		return state["failed"] == 1.0 && state["refused"] == 6.0 && state["refused_since"] != nil
+		return state["failed"] == 1.0 && state["refused"] == 61.0 && state["refused_since"] != nil
 	}, "the failures are not counted")
 	list := s.want(200, "GET", "/v1/receivers", adminToken, nil)["items"].([]any)
 	require.EqualValues(t, 1, list[0].(object)["state"].(object)["failed"])
+	messages := s.want(200, "GET", "/v1/messages", adminToken, nil)["items"].([]any)
+	require.EqualValues(t, 61, messages[0].(object)["attempts"], "more than the attempts that a record keeps")
 }

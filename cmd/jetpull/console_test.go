@@ -121,7 +121,7 @@ func TestConsoleCommand(t *testing.T) {
 	code := make(chan int, 1)
 	go func() {
 		args := []string{
-			"console", "--nats", srv.URL(), "--listen", "127.0.0.1:0", "--console-token", "ada=secret", "--console-token", "cGFk==",
+			"console", "--nats", srv.URL(), "--listen", "127.0.0.1:0", "--console-token", "ada=secret", "--console-token", "lin=cGFk==",
 			"--console-read-token", "reader", "--console-user-header", "X-Forwarded-User", "--http-trusted-proxies", "127.0.0.1",
 		}
 		code <- execute(ctx, args, strings.NewReader(""), in, io.Discard)
@@ -139,7 +139,7 @@ func TestConsoleCommand(t *testing.T) {
 	require.Contains(t, string(text), "This list shows the consumers of all streams")
 	require.Contains(t, string(text), "read-only")
 	// The name of a user is that of the token, or what a trusted proxy states.
-	for token, want := range map[string]string{"secret": "<span>ada</span>", "cGFk==": "<span>admin</span>"} {
+	for token, want := range map[string]string{"secret": "<span>ada</span>", "cGFk==": "<span>lin</span>"} {
 		answer, err := browser.PostForm(base+"login", url.Values{"token": {token}, "next": {"consumers"}})
 		require.NoError(t, err)
 		text, err := io.ReadAll(answer.Body)
@@ -293,6 +293,71 @@ func TestConsoleCommandRefusesByName(t *testing.T) {
 		result := jetpullRun(t, append([]string{"console"}, tt.args...)...)
 		require.NotZero(t, result.code, tt.args)
 		require.Contains(t, result.err, tt.want)
+	}
+}
+
+// Nothing of a list of tokens becomes a token that nobody meant.
+func TestConsoleTokens(t *testing.T) {
+	const padded = "c2VjcmV0c2VjcmV0c2VjcmV0cw=="
+	for _, tt := range []struct {
+		variable string
+		args     []string
+		want     string
+	}{
+		{"ada=hidden lin=", nil, "$JETPULL_CONSOLE_TOKEN: number 2 of 2 ends with ="},
+		{"alice=", nil, "$JETPULL_CONSOLE_TOKEN: number 1 of 1 ends with ="},
+		{"alice==", nil, "ends with ="},
+		{"ada=hidden horse", nil, "token 2 of 2 has no name"},
+		{" ", nil, "$JETPULL_CONSOLE_TOKEN: token 1 of 1 is empty"},
+		{"", []string{"--console-token", "alice="}, "--console-token: number 1 of 1 ends with ="},
+		{"", []string{"--console-token", "hidden", "--console-token", "horse"}, "--console-token: token 1 of 2 has no name"},
+		{"ada=hidden", []string{"--console-read-token", "lin="}, "--console-read-token: number 1 of 1"},
+	} {
+		t.Setenv("JETPULL_CONSOLE_TOKEN", tt.variable)
+		result := jetpullRun(t, append([]string{"console"}, tt.args...)...)
+		require.Equal(t, 2, result.code, tt)
+		require.Contains(t, result.err, tt.want)
+		require.NotContains(t, result.err, "hidden")
+		require.NotContains(t, result.err, "horse")
+	}
+	srv := servertest.RunServer(t)
+	for _, tt := range []struct {
+		variable string
+		args     []string
+		right    string
+		wrong    []string
+	}{
+		{"correct horse battery", nil, "correct horse battery", []string{"horse", "correct", ""}},
+		{"secret\n", []string{"--console-token", ""}, "secret", []string{""}},
+		{padded, nil, padded, []string{padded[:26]}},
+		{"ada=one lin=two", nil, "two", []string{"ada=one lin=two", "lin=two"}},
+	} {
+		t.Setenv("JETPULL_CONSOLE_TOKEN", tt.variable)
+		ctx, cancel := context.WithCancel(t.Context())
+		out, in := io.Pipe()
+		code := make(chan int, 1)
+		go func() {
+			args := append([]string{"console", "--nats", srv.URL(), "--listen", "127.0.0.1:0"}, tt.args...)
+			code <- execute(ctx, args, strings.NewReader(""), in, io.Discard)
+		}()
+		line, err := bufio.NewReader(out).ReadString('\n')
+		require.NoError(t, err)
+		base := strings.TrimPrefix(strings.TrimSpace(line), "console: listening on ")
+		metrics := func(token string) int {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"metrics", nil)
+			require.NoError(t, err)
+			r.Header.Set("Authorization", "Bearer "+token)
+			answer, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			require.NoError(t, answer.Body.Close())
+			return answer.StatusCode
+		}
+		require.Equal(t, http.StatusOK, metrics(tt.right), tt.variable)
+		for _, wrong := range tt.wrong {
+			require.Equal(t, http.StatusUnauthorized, metrics(wrong), "%q: %q", tt.variable, wrong)
+		}
+		cancel()
+		require.Zero(t, <-code)
 	}
 }
 

@@ -1,5 +1,5 @@
 // Uses each part of sdk/typescript once, and prints what it saw as JSON: node sdk.mjs SDK CONFIG
-const {Broker, ClaimLostError, FatalError, Relay, ResponseError, SignatureError, verify} = await import(process.argv[2]);
+const {Broker, ClaimLostError, FatalError, Relay, ResponseError, SignatureError, UnavailableError, verify} = await import(process.argv[2]);
 const c = JSON.parse(process.argv[3]);
 const saw = {};
 const failure = async (f) => { try { await f(); return null; } catch (e) { return e; } };
@@ -57,6 +57,13 @@ saw.sent = (await relay.send(message, {wait: 20})).response;
 saw.response = (await relay.response('shop.1', 'm/1')).status;
 saw.conflict = (await failure(() => relay.send({...message, payload: {amount: 13}}))).code;
 saw.unknown = await failure(() => relay.send({...message, receiver: 'nobody', message_id: 'm2'})) instanceof ResponseError;
+
+// A server that accepts a request and never answers.
+const silent = (_, {signal}) => new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
+const open = setTimeout(() => {}, 60_000); // the timer of a signal does not keep a process
+const late = await failure(() => new Relay(c.flakyRelay, {fetch: silent, timeout: 10, tries: 2, pause: 1}).send(message, {wait: 0.01}));
+clearTimeout(open);
+if (!(late instanceof UnavailableError)) throw new Error(`a request without an answer ended with ${late}`);
 
 saw.verdicts = c.signed.map(({headers, body}) => {
   try {

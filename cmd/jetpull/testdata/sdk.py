@@ -50,7 +50,7 @@ again[0].dead()
 for i in range(10):
     broker.broadcast(*producer, Message(str(i).encode(), id=f"work-{i}"))
 stop = threading.Event()
-done, errors, long = set(), [], []
+done, errors, long, exits, retried = set(), [], [], [], set()
 
 
 def handle(job):
@@ -64,12 +64,24 @@ def handle(job):
         at = job._expires
         while job._expires == at:
             time.sleep(0.005)
-    if len(done) == 10 and job.message_id == "work-4":
+    if job.message_id == "work-6" and not exits:
+        sys.exit("gone")
+    if job.message_id in ("work-4", "work-6"):
+        retried.add(job.message_id)
+    if len(done) == 10 and len(retried) == 2:
         stop.set()
 
 
-consumer.consume(handle, stop, concurrency=4, on_error=lambda e: errors.append(str(e)))
+def on_error(e):
+    if "SystemExit" in str(e):
+        exits.append(e)
+        raise RuntimeError("on_error has failed, too")
+    errors.append(str(e))
+
+
+consumer.consume(handle, stop, concurrency=4, on_error=on_error)
 saw["errors"] = sorted(errors)
+assert [str(e) for e in exits] == ["the handler raised SystemExit('gone')"], exits
 saw["refused"] = failure(lambda: broker.consumer("orders", "ct", "k", "wrong").consume(handle, threading.Event())).status
 
 relay = Relay(c["flakyRelay"], c["admin"], pause=0.001)

@@ -45,9 +45,10 @@ type receiver struct {
 		Disabled   bool    `json:"disabled"`
 		Backlog    int     `json:"backlog"`
 		Oldest     float64 `json:"oldest"`
-		// Failed counts messages on the list of failed ones, and Refused the POSTs since the last that succeeded.
+		// Failed counts messages on the list of failed ones, and Refused the POSTs since the last that succeeded; nil: not
+		// known, since the process that was asked has made none.
 		Failed       int       `json:"failed"`
-		Refused      int       `json:"refused"`
+		Refused      *int      `json:"refused"`
 		RefusedSince time.Time `json:"refused_since"`
 		Answers      *struct {
 			Total int     `json:"total"`
@@ -153,7 +154,10 @@ func (r *receiver) judge() state.State {
 		return v.Of()
 	}
 	v.Backlog, v.InFlight = r.State.Backlog, r.State.InFlight
-	v.Failed, v.Refused, v.Since = r.State.Failed, r.State.Refused, r.State.RefusedSince
+	v.Failed, v.Refused, v.Since = r.State.Failed, state.NotKnown, r.State.RefusedSince
+	if r.State.Refused != nil {
+		v.Refused = *r.State.Refused
+	}
 	if r.State.Disabled {
 		v.Disabled = "The receiver answered 410 (gone), so the relay sends it nothing"
 	}

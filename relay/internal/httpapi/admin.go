@@ -71,7 +71,8 @@ type receiverState struct {
 	// Failed is how many of its messages are on the list of failed messages.
 	Failed int `json:"failed"`
 	// Refused is how many POSTs of this process have failed since the last that succeeded, and RefusedSince is when the first of them did.
-	Refused      int       `json:"refused"`
+	// It is missing before the first POST of this process.
+	Refused      *int      `json:"refused,omitempty"`
 	RefusedSince time.Time `json:"refused_since,omitzero"`
 	// Waiting is the reason why no POST can begin now.
 	Waiting *gate.Wait `json:"waiting,omitempty"`

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,7 +18,7 @@ type listedView struct {
 	ID       string         `json:"message_id"`
 	Receiver string         `json:"receiver"`
 	Status   machine.Status `json:"status"`
-	Attempts int            `json:"attempts"`
+	Attempts int            `json:"attempts"` // since it arrived or was last redriven
 	Arrived  time.Time      `json:"arrived"`
 	Changed  time.Time      `json:"changed"`
 }
@@ -50,7 +51,7 @@ func (a *API) listMessages(r *http.Request) (any, error) {
 	})
 	items := []listedView{}
 	for _, l := range found {
-		items = append(items, listedView{l.Source, l.ID, l.Receiver, l.Status, len(l.Attempts), l.ArrivedAt, l.Changed})
+		items = append(items, listedView{l.Source, l.ID, l.Receiver, l.Status, l.Attempt, l.ArrivedAt, l.Changed})
 	}
 	page := map[string]any{"items": items}
 	if next > 0 {
@@ -65,16 +66,21 @@ type requestView struct {
 	Payload []byte            `json:"payload"` // base64
 }
 
-// getRequest shows the request of a message that waits or has failed. The relay drops it when the message is DONE.
+// getRequest shows the request of a message that waits or is on the list of failed messages. Later the relay does not keep it.
 func getRequest(s *store.Store) func(*http.Request, store.Versioned) (any, error) {
 	return func(r *http.Request, record store.Versioned) (any, error) {
 		e := store.Entry{Versioned: record}
-		e, err := s.Request(r.Context(), &e)
-		if record.Status == machine.Failed {
-			found, listed := s.ListFailed(r.Context(), store.Filter{Source: record.Source, Message: record.ID}, 0, 1)
-			if err = listed; err == nil && len(found) > 0 {
-				e, err = s.FailedEntry(r.Context(), found[0].Seq)
-			}
+		if record.Status != machine.Failed {
+			e, err := s.Request(r.Context(), &e)
+			return requestView{e.Headers, e.Payload}, err
+		}
+		found, err := s.ListFailed(r.Context(), store.Filter{Source: record.Source, Message: record.ID}, 0, 1)
+		if err == nil && len(found) == 0 {
+			err = fmt.Errorf("%w: the request of message %q of source %q is not kept any more: it is off the list of failed messages", store.ErrNotFound,
+				record.ID, record.Source)
+		}
+		if err == nil {
+			e, err = s.FailedEntry(r.Context(), found[0].Seq)
 		}
 		return requestView{e.Headers, e.Payload}, err
 	}

@@ -118,30 +118,22 @@ func (s *Records) List(ctx context.Context, before uint64, limit int, match func
 	if before > 0 {
 		end = min(end, before)
 	}
-	// Most revisions are gone, since a record keeps its last one alone. So each step back is twice as long as the one before.
-	for looked, step := 0, uint64(limit); end > state.FirstSeq; step *= 2 {
+	// Most revisions are gone, since a record keeps its last one alone. So each step back is twice as long as the one before, and shorter where there are
+	// too many records for one. A step of limit revisions is never too long, so each call gets on.
+	for looked, step := 0, uint64(limit); end > state.FirstSeq && len(found) < limit && looked < maxListed; step *= 2 {
 		begin := max(state.FirstSeq, end-min(end, step))
-		var some []Listed
-		for seq := begin; seq < end; looked++ {
-			m, err := jsstream.Next(ctx, s.js, s.records.CachedInfo().Config.Name, seq, ">")
-			if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence >= end {
-				break
-			} else if err != nil {
-				return nil, 0, fmt.Errorf("%w: list the records: %w", ErrUnavailable, err)
-			}
-			seq = m.Sequence + 1
-			one := Listed{Versioned{Revision: m.Sequence}, m.Time}
-			if json.Unmarshal(m.Data, &one.Record) == nil && one.ID != "" && match(one) {
-				some = append(some, one)
-			}
+		some, n, full, err := s.between(ctx, begin, end, max(limit, maxStep), match)
+		if err != nil {
+			return nil, 0, err
+		}
+		if looked += n + 1; full {
+			step = max(uint64(limit), step/16) / 2
+			continue
 		}
 		slices.Reverse(some)
 		if found, end = append(found, some...), begin; len(found) > limit {
 			found = found[:limit]
 			end = found[limit-1].Revision
-		}
-		if len(found) == limit || looked >= maxListed {
-			break
 		}
 	}
 	if end <= state.FirstSeq {
@@ -150,8 +142,32 @@ func (s *Records) List(ctx context.Context, before uint64, limit int, match func
 	return found, end, nil
 }
 
-// maxListed is how many records List looks at before it returns what it has found.
-const maxListed = 2000
+// between returns the records that match from a revision on and before another one, and how many it has looked at. Full: there are more than most.
+func (s *Records) between(ctx context.Context, begin, end uint64, most int, match func(Listed) bool) (some []Listed, looked int, full bool, err error) {
+	for seq := begin; seq < end; looked++ {
+		m, err := jsstream.Next(ctx, s.js, s.records.CachedInfo().Config.Name, seq, ">")
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence >= end:
+			return some, looked, false, nil
+		case err != nil:
+			return nil, looked, false, fmt.Errorf("%w: list the records: %w", ErrUnavailable, err)
+		case looked == most:
+			return nil, looked, true, nil
+		}
+		seq = m.Sequence + 1
+		one := Listed{Versioned{Revision: m.Sequence}, m.Time}
+		if json.Unmarshal(m.Data, &one.Record) == nil && one.ID != "" && match(one) {
+			some = append(some, one)
+		}
+	}
+	return some, looked, false, nil
+}
+
+const (
+	// maxListed is about how many records List looks at before it returns what it has found, and maxStep how many at once.
+	maxListed = 2000
+	maxStep   = 500
+)
 
 // NotifyEnd wakes requests that wait for a message to have a response or to end. If the notice is lost, they wait a second
 // longer.

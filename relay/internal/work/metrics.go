@@ -106,14 +106,20 @@ type answerTimes struct {
 	since   time.Time
 }
 
-// Refused returns how many POSTs of this process to a receiver have failed since the last one that succeeded, and when the first of them did.
-func (m *Metrics) Refused(receiver string) (n int, since time.Time) {
+// Refused returns how many POSTs of this process to a receiver have failed since the last one that succeeded, and when the first of them did. It is
+// nil if this process has made none: other processes of the relay may have.
+func (m *Metrics) Refused(receiver string) (n *int, since time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if t := m.answers[receiver]; t != nil && t.refused > 0 {
-		return t.refused, t.since
+	t := m.answers[receiver]
+	if t == nil {
+		return nil, time.Time{}
 	}
-	return 0, time.Time{}
+	refused := t.refused
+	if refused > 0 {
+		since = t.since
+	}
+	return &refused, since
 }
 
 // Answers are the response times of the last Count of a receiver's answers to this process, in seconds. Total is all since its start.

@@ -14,6 +14,7 @@ import json
 import re
 import threading
 import time
+import traceback
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -235,7 +236,10 @@ class Job:
             try:
                 self.extend(timeout)
             except (ResponseError, UnavailableError) as e:
-                on_error(e)
+                try:
+                    on_error(e)
+                except Exception:  # the claim is extended whatever on_error does
+                    traceback.print_exc()
             except ClaimLostError:
                 break
         self.lost.set()
@@ -247,12 +251,10 @@ class Job:
         failed: Exception | None = None
         try:
             handler(self)
-        except Exception as e:  # whatever a handler raises, the job is retried
-            failed = e
+        except BaseException as e:  # whatever a handler raises, also by sys.exit, the job is retried
+            failed = e if isinstance(e, Exception) else RuntimeError(f"the handler raised {e!r}")
         ended.set()
         keeper.join()
-        if failed:
-            on_error(failed)
         try:
             if self.lost.is_set():
                 raise ClaimLostError(f"job {self.id}: the claim is over")
@@ -262,6 +264,8 @@ class Job:
                 self.dead()
         except (ClaimLostError, ResponseError, UnavailableError) as e:
             on_error(e)
+        if failed:
+            on_error(failed)
 
 
 def _seconds(time_of_broker: str) -> float:
@@ -304,10 +308,12 @@ class Consumer:
         ended = threading.Condition()
 
         def handle(job: Job) -> None:
-            job._handle(handler, timeout, on_error)
-            with ended:
-                running.discard(threading.current_thread())
-                ended.notify()
+            try:
+                job._handle(handler, timeout, on_error)
+            finally:
+                with ended:
+                    running.discard(threading.current_thread())
+                    ended.notify()
 
         pause = 0.1
         try:

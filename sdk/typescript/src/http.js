@@ -29,6 +29,7 @@ export class UnavailableError extends Error {
  * @typedef {object} ClientOptions
  * @property {typeof globalThis.fetch} [fetch] used in place of the global one
  * @property {number} [tries] how often a request that can be repeated is made while the server is unavailable; 5 by default
+ * @property {number} [timeout] milliseconds for one try, in addition to the time that it asks the server to wait; 30,000 by default
  * @property {number} [pause] milliseconds before the second try; they double with each, up to 5 s; 100 by default
  */
 
@@ -67,6 +68,14 @@ function address(base, path, segments = {}, query = {}) {
   return url;
 }
 
+/** milliseconds are those of a duration such as 20s or 1m30s, or of a number of seconds. */
+function milliseconds(/** @type {unknown} */ duration = 0) {
+  const units = {ms: 1, s: 1000, m: 60_000, h: 3_600_000};
+  let sum = 0;
+  for (const [, n, unit] of String(duration).matchAll(/([\d.]+)(ms|s|m|h)?/g)) sum += Number(n) * units[/** @type {keyof units} */ (unit ?? 's')];
+  return Math.ceil(sum) || 0;
+}
+
 /** @param {Response} response */
 async function refusal(response) {
   const text = await response.text();
@@ -88,6 +97,7 @@ export class Http {
     this.fetch = options.fetch ?? globalThis.fetch;
     this.tries = options.tries ?? 5;
     this.pause = options.pause ?? 100;
+    this.timeout = options.timeout ?? 30_000;
   }
 
   /**
@@ -110,7 +120,9 @@ export class Http {
     for (let tries = 1, pause = this.pause; ; tries++, pause = Math.min(2 * pause, 5000)) {
       let error, wait = pause;
       try {
-        const response = await this.fetch(url, {method: method.toUpperCase(), headers, body, signal: r.signal, redirect: 'error'});
+        const bound = AbortSignal.timeout(this.timeout + milliseconds(r.query?.wait));
+        const signal = r.signal ? AbortSignal.any([r.signal, bound]) : bound;
+        const response = await this.fetch(url, {method: method.toUpperCase(), headers, body, signal, redirect: 'error'});
         if (response.status < 300) return {response, tries};
         error = await refusal(response);
         if (error instanceof ResponseError) error.tries = tries;

@@ -4,6 +4,7 @@ package consolecmd
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -78,7 +79,7 @@ func New(g *client.Globals) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8222", "`ADDRESS` to serve on")
 	flags.StringArrayVar(&f.tokens, "console-token", nil, "`[NAME=]TOKEN` of an administrator, with the name for the log; may be repeated; $"+
-		envToken+", with spaces between several")
+		envToken+", with spaces between several, each with its name")
 	flags.StringArrayVar(&f.readTokens, "console-read-token", nil, "`[NAME=]TOKEN` that allows to look only; may be repeated; $"+envReadToken)
 	flags.StringVar(&f.userHeader, "console-user-header", "", "`HEADER` in which --http-trusted-proxies name the user, such as X-Forwarded-User")
 	flags.BoolVar(&f.readPayloads, "console-read-payloads", false, "show payloads and headers of messages to users of --console-read-token too")
@@ -98,7 +99,12 @@ func New(g *client.Globals) *cobra.Command {
 
 func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	ctx := cmd.Context()
-	users := append(usersOf(f.tokens, envToken, console.Admin), usersOf(f.readTokens, envReadToken, console.ReadOnly)...)
+	users, err := usersOf("--console-token", f.tokens, envToken, console.Admin)
+	readers, readErr := usersOf("--console-read-token", f.readTokens, envReadToken, console.ReadOnly)
+	if err := cmp.Or(err, readErr); err != nil {
+		return cli.Usage(err)
+	}
+	users = append(users, readers...)
 	admins := slices.ContainsFunc(users, func(u console.User) bool { return u.Role == console.Admin })
 	loopback, err := service.Loopback(f.listen)
 	switch {
@@ -139,22 +145,49 @@ func (f *flags) run(cmd *cobra.Command, g *client.Globals) (err error) {
 	})
 }
 
-// named is a token with the name of its user. Another "=" is part of a token, such as the padding of base64.
-var named = regexp.MustCompile(`^([\pL][\pL\pN._@-]*)=(.*[^=].*)$`)
+var (
+	// named is a token with the name of its user. Another "=" is part of a token, such as the padding of base64.
+	named = regexp.MustCompile(`^([\pL][\pL\pN._@-]*)=(.*[^=].*)$`)
+	// nameless is a name without a token, such as a variable without a value leaves, or padded base64.
+	nameless = regexp.MustCompile(`^[\pL][\pL\pN._@-]*=+$`)
+)
 
-// usersOf reads the tokens of a flag, or else of an environment variable.
-func usersOf(tokens []string, variable string, role console.Role) (users console.Users) {
-	if len(tokens) == 0 {
-		tokens = strings.Fields(os.Getenv(variable))
+// usersOf reads the tokens of a flag, or else of an environment variable. A variable in which no word has a name is one token. No error has a token.
+func usersOf(flag string, tokens []string, variable string, role console.Role) (users console.Users, err error) {
+	tokens = slices.DeleteFunc(slices.Clone(tokens), func(token string) bool { return token == "" })
+	if value := os.Getenv(variable); len(tokens) == 0 && value != "" {
+		flag = "$" + variable
+		if tokens = strings.Fields(value); !slices.ContainsFunc(tokens, hasName) {
+			tokens = []string{strings.TrimSpace(value)}
+		}
 	}
-	for _, token := range tokens {
+	for i, token := range tokens {
 		name := ""
-		if parts := named.FindStringSubmatch(token); parts != nil {
+		parts := named.FindStringSubmatch(token)
+		switch {
+		case strings.TrimSpace(token) == "":
+			return nil, fmt.Errorf("%s: token %d of %d is empty: give a long random text", flag, i+1, len(tokens))
+		case noToken(token):
+			return nil, fmt.Errorf("%s: number %d of %d ends with = and has no token behind it: write NAME=TOKEN, and see that TOKEN is not empty", flag,
+				i+1, len(tokens))
+		case parts != nil:
 			name, token = parts[1], parts[2]
+		case len(tokens) > 1:
+			return nil, fmt.Errorf("%s: token %d of %d has no name: with several, write each as NAME=TOKEN, and none with a space", flag, i+1, len(tokens))
 		}
 		users = append(users, console.User{Name: name, Token: token, Role: role})
 	}
-	return users
+	return users, nil
+}
+
+func hasName(token string) bool { return named.MatchString(token) || noToken(token) }
+
+// noToken reports whether a text is NAME= without a token. Padded base64 is a token if it is too long for a name, and has more than small letters.
+func noToken(text string) bool {
+	_, err := base64.StdEncoding.DecodeString(text)
+	_, urlErr := base64.URLEncoding.DecodeString(text)
+	random := len(text) >= 20 && text != strings.ToLower(text) && (err == nil || urlErr == nil)
+	return nameless.MatchString(text) && !random
 }
 
 // sources opens the sources that are named.
