@@ -115,7 +115,7 @@ func (d *DeadLetters) probe(ctx context.Context, s *letterStream, reads *int) (h
 	if deeply {
 		s.deeply = time.Now()
 	}
-	ok := false
+	var ok bool
 	switch {
 	case few:
 		ok = back(search{low: s.clear + 1, most: maxScanned, atOnce: letterWindow})

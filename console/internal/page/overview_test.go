@@ -17,9 +17,13 @@ import (
 )
 
 // sets are sets of partitions of an account without consumers.
-type sets struct{ all []PartitionSet }
+type sets struct {
+	all atomic.Pointer[[]PartitionSet]
+}
 
-func (s *sets) PartitionSets(context.Context, string) ([]PartitionSet, error) { return s.all, nil }
+func (s *sets) PartitionSets(context.Context, string) ([]PartitionSet, error) {
+	return *s.all.Load(), nil
+}
 
 // overviewOf runs a test with the overview of sets. Later is the page after a time.
 func overviewOf(t *testing.T, source *sets, test func(later func(time.Duration) *view.Page)) {
@@ -42,13 +46,14 @@ func overviewOf(t *testing.T, source *sets, test func(later func(time.Duration) 
 // The overview has the sets of partitions, and the worst partition decides.
 func TestOverviewOfSets(t *testing.T) {
 	source := &sets{}
+	source.all.Store(&[]PartitionSet{})
 	overviewOf(t, source, func(later func(time.Duration) *view.Page) {
 		require.Empty(t, later(time.Second).Parts, "there is no set")
 		owned := partition.Partition{Number: 1, Member: "a"}
-		source.all = []PartitionSet{
+		source.all.Store(&[]PartitionSet{
 			{Name: "calm", Stream: "S", TTL: time.Minute, Partitions: []partition.Partition{owned}},
 			{Name: "stuck", Stream: "S", TTL: time.Minute, Partitions: []partition.Partition{owned, {Number: 2, Pending: 3}}},
-		}
+		})
 		later(setsEvery)
 		page := later(time.Minute + setsEvery)
 		require.Equal(t, "In trouble: Overview – jetpull", page.Heading())

@@ -137,7 +137,8 @@ func source[T any](name string, s sample.Sample[T]) view.Source {
 	if s.Err != nil {
 		v = v.Away(s.Err)
 	}
-	if st := (state.Source{Name: name, Answered: s.At, Failing: s.Failing, Took: s.Took}).Of(time.Now()); st.Level == state.Red || st.Level == state.Amber {
+	st := state.Source{Name: name, Answered: s.At, Failing: s.Failing, Took: s.Took}.Of(time.Now())
+	if st.Level == state.Red || st.Level == state.Amber {
 		v.Problem, v.Tone = st.Sentence, st.Level.Tone()
 	}
 	return v
