@@ -251,7 +251,7 @@ func TestFailures(t *testing.T) {
 	f := startFailing(t, 8)
 	b := openTab(t, serve(t, console.Config{Relay: f.relay, Broker: f.broker}), wide)
 	b.open("brokerconsumer?channel=orders&consumer=crm")
-	b.eventually("8 jobs are dead")
+	b.eventually("8 dead jobs. Requeue them")
 	b.press("8")
 	b.eventually("8 failures", "orders/crm")
 	b.open("failed")

@@ -107,6 +107,11 @@ func (f *fakes) count(n int) {
 		first, stream := *f.nats.consumers[0], *f.nats.streams[0]
 		first.NumPending, stream.State.Msgs = uint64(n), uint64(n)
 		f.nats.consumers[0], f.nats.streams[0] = &first, &stream
+		for seq := stream.State.LastSeq + 1; seq <= uint64(n); seq++ {
+			one := *f.nats.messages[0]
+			one.Sequence, stream.State.LastSeq = seq, seq
+			f.nats.messages = append(f.nats.messages, &one)
+		}
 	})
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -272,7 +272,7 @@ channel=orders
 	require.NoError(t, call.Call(t.Context(), http.MethodPost, consumer+"resume", nil, nil))
 	b.gone("Resume all that match…")
 	b.open("brokerconsumer?channel=orders&consumer=billing")
-	b.eventually("3 dead jobs that nobody has looked at", "m0", "m1", "m2")
+	b.eventually("3 dead jobs. Requeue them", "m0", "m1", "m2")
 	require.NotContains(t, b.text(), "hidden")
 	require.NotContains(t, b.text(), "consumer-token")
 	b.audit()
@@ -294,7 +294,7 @@ channel=orders
 	b.press("Requeue")
 	b.eventually("Requeued for billing (dead).", "1 job, 1 DELIVERED.")
 	b.open("brokerconsumer?channel=orders&consumer=billing")
-	b.eventually("2 dead jobs that nobody has looked at")
+	b.eventually("2 dead jobs. Requeue them")
 	b.press("Requeue delivered jobs…")
 	b.eventually("That is 1 job at this moment")
 	// The preview counts what the form selects.

@@ -36,9 +36,10 @@ type letterStream struct {
 	counted jetstream.StreamState // when the letters were counted
 
 	dead          bool   // it has had a dead letter
-	probed        uint64 // the last message when the stream was last looked at
-	deep          uint64 // the same when not only its last message was
+	probed        uint64 // the last message when the stream was last looked at without an error
+	deep          uint64 // the same when not only its last message was; 0: never
 	clear         uint64 // each message up to this one was read, and is no dead letter
+	tried         time.Time
 	deeply, begun time.Time
 	took          time.Duration // of the last count from the newest message on
 	err           error
@@ -64,6 +65,10 @@ func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
 	}
 	reads := probesAtOnce
 	known := map[string]letterStream{}
+	// Those that wait the longest are looked at first, or streams that change all the time would use all reads.
+	streams = slices.SortedStableFunc(slices.Values(streams), func(a, b *jetstream.StreamInfo) int {
+		return d.known[a.Config.Name].tried.Compare(d.known[b.Config.Name].tried)
+	})
 	for _, info := range streams {
 		name := info.Config.Name
 		if systems.OfStream(name, info.Config.Subjects) != "" {
@@ -76,13 +81,14 @@ func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
 		s.StreamInfo = info
 		due := s.probed != s.State.LastSeq || s.deep != s.State.LastSeq && time.Since(s.deeply) >= probeEvery
 		if !s.dead && s.State.Msgs > 0 && due && reads > 0 {
+			s.tried = time.Now()
 			s.dead = d.probe(ctx, &s, &reads)
 		}
 		switch {
 		case s.dead:
 			d.tally(ctx, &s)
 			all.found = append(all.found, s)
-		case s.State.Msgs > 0 && s.probed == 0:
+		case s.State.Msgs > 0 && (s.probed != s.State.LastSeq || s.deep == 0):
 			all.missed = true
 		case s.State.Msgs > 0 && s.clear < s.State.LastSeq:
 			all.sampled++
@@ -90,6 +96,7 @@ func (d *DeadLetters) ask(ctx context.Context) (all letterStreams, err error) {
 		known[name] = s
 	}
 	d.known = known
+	slices.SortFunc(all.found, func(a, b letterStream) int { return strings.Compare(a.Config.Name, b.Config.Name) })
 	return all, nil
 }
 
@@ -112,9 +119,6 @@ func (d *DeadLetters) probe(ctx context.Context, s *letterStream, reads *int) (h
 	deeply := time.Since(s.deeply) >= probeEvery
 	unread := min(s.State.Msgs, s.State.LastSeq-s.clear)
 	few := (unread <= letterWindow || deeply && unread <= maxScanned) && unread*(s.State.Bytes/s.State.Msgs) <= probeBytes
-	if deeply {
-		s.deeply = time.Now()
-	}
 	var ok bool
 	switch {
 	case few:
@@ -129,8 +133,8 @@ func (d *DeadLetters) probe(ctx context.Context, s *letterStream, reads *int) (h
 		for _, m := range first {
 			stop(m)
 		}
-		for _, subject := range s.Config.Subjects {
-			if !hit && len(s.Config.Subjects) > 1 && *reads > 0 {
+		for _, subject := range s.Config.Subjects[:min(len(s.Config.Subjects), probesAtOnce)] {
+			if !hit && len(s.Config.Subjects) > 1 {
 				ok = back(search{subject: subject, most: 1, atOnce: 1}) && ok
 			}
 		}
@@ -138,7 +142,10 @@ func (d *DeadLetters) probe(ctx context.Context, s *letterStream, reads *int) (h
 	if ok {
 		s.probed = s.State.LastSeq
 	}
-	if ok && (few || deeply) {
+	if ok && deeply {
+		s.deeply = time.Now()
+	}
+	if ok && (few && s.clear == s.State.LastSeq || !few && deeply) {
 		s.deep = s.probed
 	}
 	return hit

@@ -129,16 +129,47 @@ func TestStreamsThatWereNotLookedAt(t *testing.T) {
 	})
 }
 
+// A quiet stream is looked at, however often others change, and no state is an all-clear before.
+func TestQuietStreams(t *testing.T) {
+	const busy, missed = 20, "Not all streams could be searched for dead letters."
+	source := &manyStreams{storedStream: newStream("ZDLQ", "a", "b", "c", "dlq"), before: busy, growing: 1}
+	source.letter(3, "card refused")
+	source.store(2*maxScanned, jetstream.RawStreamMsg{Subject: "a"})
+	watchLetters(t, source, func(_ *DeadLetters, next func() state.State) {
+		found := next()
+		for range 10 {
+			require.Contains(t, []state.Level{state.Red, state.Unknown}, found.Level)
+			found = next()
+		}
+		require.Equal(t, state.Red, found.Level)
+	})
+	for _, after := range []int{0, letterWindow + 1, 2 * maxScanned} {
+		once := &silentStream{storedStream: newStream("DLQ", "dlq", "orders.new")}
+		once.away.Store(true)
+		once.letter(1, "card refused")
+		once.store(after, jetstream.RawStreamMsg{Subject: "orders.new"})
+		watchLetters(t, once, func(_ *DeadLetters, next func() state.State) {
+			require.Equal(t, state.State{Word: "not known", Sentence: missed}, next())
+			once.away.Store(false)
+			require.Equal(t, state.Red, next().Level)
+		})
+	}
+}
+
 // manyStreams lists many other streams before its stream, with the same messages but for the dead letters.
 type manyStreams struct {
 	*storedStream
 	before int
+	// growing is how many messages each of the others gets before each answer.
+	growing, grown uint64
 }
 
 func (m *manyStreams) Streams(ctx context.Context) ([]*jetstream.StreamInfo, error) {
 	all, err := m.storedStream.Streams(ctx)
+	m.grown += m.growing
 	for i := range m.before {
 		other := *all[0]
+		other.State.LastSeq, other.State.Msgs = other.State.LastSeq+m.grown, other.State.Msgs+m.grown
 		other.Config.Name = "OTHER-" + strconv.Itoa(i)
 		all = append(all, &other)
 	}

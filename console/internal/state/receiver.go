@@ -14,7 +14,7 @@ type Receiver struct {
 	// Known states that the system knows the state now.
 	Known             bool
 	Backlog, InFlight int
-	// Failed counts the messages that were given up and that nobody has looked at; NotKnown.
+	// Failed counts the messages that were given up; NotKnown.
 	Failed int
 	// Refused counts the last calls that failed, one after the other; NotKnown. Since is when the first of them did; zero: not known.
 	Refused int
@@ -57,8 +57,7 @@ func (r Receiver) Of() State {
 	case r.Refused >= refusals:
 		return State{Red, "failing", fmt.Sprintf("Each of the last %d calls failed; %s.", r.Refused, waiting) + since}
 	case r.Failed > 0:
-		return State{Red, r.Gone + "s", view.Count(uint64(r.Failed), r.Gone) + " that nobody has looked at. Requeue them when the cause is gone." +
-			paused}
+		return State{Red, r.Gone + "s", view.Count(uint64(r.Failed), r.Gone) + ". Requeue them when the cause is gone." + paused}
 	case !r.Known:
 		return State{Unknown, "not known", "Its state is not known now."}
 	case r.Breaker == Open:

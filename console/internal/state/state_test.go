@@ -110,7 +110,7 @@ func TestReceiver(t *testing.T) {
 	check(t, []row{
 		{"works", good.Of(), Green, "working", "1 message is in flight; 2 messages wait"},
 		{"idle", Receiver{Known: true}.Of(), Idle, "idle", ""},
-		{"failed messages that nobody has looked at", of(func(r *Receiver) { r.Failed = 3 }), Red, "failed messages", "3 failed messages that nobody"},
+		{"failed messages or dead jobs", of(func(r *Receiver) { r.Failed = 3 }), Red, "failed messages", "3 failed messages. Requeue them"},
 		{"failed messages, and paused", of(func(r *Receiver) { r.Failed, r.Paused = 3, "Paused by ada" }), Red, "failed messages", "gone. Paused by ada."},
 		{"disabled", of(func(r *Receiver) { r.Disabled = "It answered 410" }), Red, "disabled", "It answered 410; 2 messages wait."},
 		{"each of the last 5 calls failed", of(func(r *Receiver) { r.Refused = 5 }), Red, "failing", "last 5 calls"},
