@@ -33,6 +33,7 @@ export class Http {
     fetch: typeof fetch;
     tries: number;
     pause: number;
+    timeout: number;
     /**
      * send makes one request, again and again while the server is unavailable if `repeat` is true.
      * @param {string} method
@@ -63,6 +64,10 @@ export type ClientOptions = {
      * how often a request that can be repeated is made while the server is unavailable; 5 by default
      */
     tries?: number | undefined;
+    /**
+     * milliseconds for one try, in addition to the time that it asks the server to wait; 30,000 by default
+     */
+    timeout?: number | undefined;
     /**
      * milliseconds before the second try; they double with each, up to 5 s; 100 by default
      */

@@ -74,7 +74,7 @@ export interface paths {
                 503: components["responses"]["Unavailable"];
             };
         };
-        /** Make or change a receiver */
+        /** Create or replace a receiver; what is absent gets its default */
         put: {
             parameters: {
                 query?: never;
@@ -131,7 +131,7 @@ export interface paths {
         };
         options?: never;
         head?: never;
-        /** Pause, resume or enable a receiver; the rest stays */
+        /** Change a receiver; what is absent stays */
         patch: {
             parameters: {
                 query?: never;
@@ -230,7 +230,7 @@ export interface paths {
                 503: components["responses"]["Unavailable"];
             };
         };
-        /** Make or change a sender */
+        /** Create or replace a sender; a new one needs token and sources */
         put: {
             parameters: {
                 query?: never;
@@ -288,7 +288,33 @@ export interface paths {
         };
         options?: never;
         head?: never;
-        patch?: never;
+        /** Change a sender; what is absent stays */
+        patch: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description percent-encoded */
+                    name: components["parameters"]["Name"];
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["SenderChange"];
+                };
+            };
+            responses: {
+                200: components["responses"]["Sender"];
+                400: components["responses"]["BadRequest"];
+                401: components["responses"]["Unauthorized"];
+                404: components["responses"]["NotFound"];
+                413: components["responses"]["TooLarge"];
+                429: components["responses"]["TooManyLogins"];
+                500: components["responses"]["Internal"];
+                503: components["responses"]["Unavailable"];
+            };
+        };
         trace?: never;
     };
     "/v1/messages": {
@@ -298,7 +324,46 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** Messages of any status, the last changed first */
+        get: {
+            parameters: {
+                query?: {
+                    receiver?: string;
+                    source?: string;
+                    /** @description the ID of a message */
+                    message?: string;
+                    status?: string;
+                    /** @description of the last change: a time, or a duration that counts back from now */
+                    since?: string;
+                    /** @description of the last change: a time, or a duration that counts back from now; exclusive */
+                    until?: string;
+                    /** @description 1 to 1000, 100 unless given */
+                    limit?: string;
+                    /** @description that of the page before */
+                    cursor?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description A page. It may have fewer messages than the limit, or none, and a cursor: a request looks at about 2,000 records */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Messages"];
+                    };
+                };
+                400: components["responses"]["BadRequest"];
+                401: components["responses"]["Unauthorized"];
+                429: components["responses"]["TooManyLogins"];
+                500: components["responses"]["Internal"];
+                503: components["responses"]["Unavailable"];
+            };
+        };
         put?: never;
         /** Send a message */
         post: {
@@ -506,6 +571,53 @@ export interface paths {
                 401: components["responses"]["Unauthorized"];
                 403: components["responses"]["Forbidden"];
                 404: components["responses"]["NotFound"];
+                500: components["responses"]["Internal"];
+                503: components["responses"]["Unavailable"];
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/messages/{source}/{id}/request": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The request of a message, until it is DONE */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description percent-encoded */
+                    source: components["parameters"]["Source"];
+                    /** @description percent-encoded */
+                    id: components["parameters"]["Id"];
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description What the sender sent */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Request"];
+                    };
+                };
+                400: components["responses"]["BadRequest"];
+                401: components["responses"]["Unauthorized"];
+                404: components["responses"]["NotFound"];
+                429: components["responses"]["TooManyLogins"];
                 500: components["responses"]["Internal"];
                 503: components["responses"]["Unavailable"];
             };
@@ -939,9 +1051,24 @@ export interface components {
                 message: string;
             };
         };
+        /** @description What is absent stays as it is. */
         ReceiverChange: {
-            /** @description Absent: the present value stays */
+            post_endpoint?: string;
+            status_endpoint?: string;
+            rate_limit?: number;
+            window_size?: number;
+            retry_after?: number;
+            max_retries?: number;
+            timeout?: number;
+            /** @enum {string} */
+            order?: "none" | "source" | "receiver";
+            /** @enum {string} */
+            unknown_outcome?: "at_least_once" | "at_most_once";
+            ttl?: number;
+            /** @description Nothing is POSTed; the status endpoint is still asked for what was answered with 202. */
             paused?: boolean;
+            /** @description Absent: the present ones stay */
+            secrets?: string[];
             /** @description true: a receiver that answered 410 is no longer disabled */
             enable?: boolean;
         };
@@ -976,6 +1103,7 @@ export interface components {
              * @default false
              */
             paused?: boolean;
+            /** @description Absent: the present ones stay */
             secrets?: string[];
         };
         Receiver: {
@@ -1011,16 +1139,37 @@ export interface components {
                     p50: number;
                     p99: number;
                 };
+                /** @description messages on the list of failed messages */
+                failed: number;
+                /** @description POSTs of this process that failed since the last that succeeded; missing if it has made none: other processes may have */
+                refused?: number;
+                refused_since?: string;
             };
         };
         Receivers: {
             items: components["schemas"]["Receiver"][];
         };
         SenderConfig: {
+            /**
+             * @description Absent, empty or none: there are no callbacks
+             * @default none
+             */
+            callback_endpoint?: string;
+            /** @description Required for a new sender. Absent: the present one stays */
+            token?: string;
+            /** @description Absent: the present ones stay */
+            secrets?: string[];
+            /** @description Prefixes; an empty one is all */
+            sources: string[];
+        };
+        /** @description What is absent stays as it is. */
+        SenderChange: {
+            /** @description Empty or none: there are no callbacks */
             callback_endpoint?: string;
             token?: string;
             secrets?: string[];
-            sources: string[];
+            /** @description Prefixes; an empty one is all */
+            sources?: string[];
         };
         Sender: {
             name: string;
@@ -1083,6 +1232,14 @@ export interface components {
                 code?: number;
                 error?: string;
                 duration: number;
+                /** @description for operators: the beginning of the answer, of the last 3 attempts */
+                answer?: {
+                    headers?: {
+                        [key: string]: string;
+                    };
+                    /** @description missing where it is the response */
+                    body?: string;
+                };
             }[];
             arrived: string;
             ended?: string;
@@ -1095,6 +1252,10 @@ export interface components {
                 message: string;
             };
             waiting?: components["schemas"]["Waiting"];
+            /** @description for operators: who gets the callback */
+            sender?: string;
+            /** @description for operators: the sender has confirmed the failure, or has no callback */
+            reported?: boolean;
         };
         Failed: {
             items: {
@@ -1168,6 +1329,26 @@ export interface components {
         };
         Operations: {
             items: components["schemas"]["Operation"][];
+        };
+        Messages: {
+            items: {
+                source_id: string;
+                message_id: string;
+                receiver: string;
+                /** @enum {string} */
+                status: "ARRIVED" | "SENDING" | "DELIVERED_TO_RECEIVER" | "RESPONSE_RECEIVED_FROM_RECEIVER" | "DONE" | "FAILED";
+                attempts: number;
+                arrived: string;
+                changed: string;
+            }[];
+            cursor?: string;
+        };
+        Request: {
+            headers: {
+                [key: string]: string;
+            } | null;
+            /** @description base64 */
+            payload: string | null;
         };
     };
     responses: {
