@@ -95,8 +95,8 @@ func (r *Runner) keepChosen(ctx context.Context, key string, c *chosen) error {
 // interrupted is the state of an operation that this process does not continue.
 const interrupted bulk.State = "INTERRUPTED"
 
-// ofNATS reports whether a kind of operations changes objects of the NATS account alone. Only these continue from what is kept: whoever may write there
-// could do them anyway, but has no token of the broker, the relay or the feed.
+// ofNATS reports whether a kind of operations changes objects of the NATS account alone. Only these continue from what is kept: whoever may write
+// there could do them anyway, but has no token of the broker, the relay or the feed.
 func ofNATS(kind string) bool {
 	consumers := objects[*consumer]{noun: "consumer"}
 	return kind == kindRequeue || kind == kindPurge ||
