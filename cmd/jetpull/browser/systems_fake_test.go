@@ -246,7 +246,7 @@ func (f *fakes) relay(at string) any {
 			"name": f.nth(i), "post_endpoint": "http://" + n, "status_endpoint": n, "order": n, "unknown_outcome": n, "paused": paused, "rate_limit": 5,
 			"window_size": 1,
 			"state": map[string]any{
-				"breaker": n, "disabled": disabled, "backlog": cmp.Or(f.number(), 3), "oldest": 5,
+				"breaker": n, "disabled": disabled, "backlog": cmp.Or(f.number(), 3), "oldest": 5, "refused": 0,
 				"answers": map[string]any{"total": 300, "count": 3, "p50": 0.012, "p99": 0.3},
 			},
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jetpull/jetpull/internal/bulk"
@@ -91,11 +92,25 @@ func (r *Runner) keepChosen(ctx context.Context, key string, c *chosen) error {
 	return err
 }
 
+// interrupted is the state of an operation that this process does not continue.
+const interrupted bulk.State = "INTERRUPTED"
+
+// ofNATS reports whether a kind of operations changes objects of the NATS account alone. Only these continue from what is kept: whoever may write
+// there could do them anyway, but has no token of the broker, the relay or the feed.
+func ofNATS(kind string) bool {
+	consumers := objects[*consumer]{noun: "consumer"}
+	return kind == kindRequeue || kind == kindPurge ||
+		slices.ContainsFunc(consumerOffers, func(each offer) bool { return consumers.kind(each) == kind })
+}
+
 // know takes over the record of an operation. The caller holds the lock.
 func (m *memory) know(kept Kept) {
 	var o bulk.Operation
 	if json.Unmarshal(kept.Data, &o) == nil && o.ID != "" {
 		o.Revision = kept.Revision
+		if o.State == bulk.Running && !ofNATS(o.Kind) {
+			o.State = interrupted
+		}
 		m.all[o.ID] = o
 	}
 }

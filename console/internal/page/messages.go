@@ -230,8 +230,8 @@ func searched(found []*jetstream.RawStreamMsg, looked int, next uint64) string {
 
 // newer is the query of the page with the messages above a sequence; nil: there is none.
 func (m *Messages) newer(ctx context.Context, look *search, f *messageFilter, q url.Values, above uint64) url.Values {
-	last, n := uint64(0), 0
-	for at, looked := above+1, 0; at <= f.high && n <= messageRows && looked < maxScanned && ctx.Err() == nil; {
+	last, n, begun := uint64(0), 0, time.Now()
+	for at, looked := above+1, 0; at <= f.high && n <= messageRows && looked < maxScanned && time.Since(begun) < scanTime && ctx.Err() == nil; {
 		some, err := m.source.Messages(ctx, look.info, at, cmp.Or(f.subject, ">"), look.atOnce)
 		if err != nil || len(some) == 0 {
 			break

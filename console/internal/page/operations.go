@@ -122,7 +122,7 @@ func operationState(op Operation) view.Value {
 		return view.Word(view.Good, op.State)
 	case "failed":
 		return view.Word(view.Bad, op.State)
-	case "cancelled":
+	case "cancelled", "interrupted":
 		return view.Word(view.Warn, op.State)
 	}
 	return view.Word(view.Plain, op.State)

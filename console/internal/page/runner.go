@@ -232,6 +232,9 @@ func (r *Runner) Operations(context.Context) ([]Operation, error) {
 			System: r.System(), ID: o.ID, Kind: o.Kind, By: o.By, What: t.What, State: stateWord(o.State),
 			Matched: o.Matched, Done: o.Done, Skipped: o.Skipped, Began: o.CreatedAt, Changed: o.ChangedAt,
 		}
+		if o.State == interrupted {
+			op.Notes = []string{"It was interrupted by a restart: begin it again."}
+		}
 		if o.State != bulk.Running {
 			var key string
 			if json.Unmarshal(t.Select, &key) == nil {
@@ -255,6 +258,8 @@ func stateWord(s bulk.State) string {
 		return running
 	case bulk.Cancelled:
 		return "cancelled"
+	case interrupted:
+		return "interrupted"
 	}
 	return "done"
 }

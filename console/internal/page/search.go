@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -11,6 +12,8 @@ const (
 	// letterWindow is how many messages are read at once, and maxScanned how many a page or a preview reads.
 	letterWindow = 500
 	maxScanned   = 10_000
+	// windowBytes bounds the messages that a search holds at once, up to one answer of the server more.
+	windowBytes = 16 << 20
 	// scanTime bounds the search of a page.
 	scanTime = 1500 * time.Millisecond
 )
@@ -47,7 +50,7 @@ func (s *search) back(ctx context.Context, from uint64, visit func(*jetstream.Ra
 			return high, looked, err
 		}
 		if cut {
-			width = max(uint64(s.atOnce), width/16)
+			width = max(1, min(width, high-low+1)/16)
 			continue
 		}
 		for i := len(window) - 1; i >= 0; i-- {
@@ -64,13 +67,13 @@ func (s *search) back(ctx context.Context, from uint64, visit func(*jetstream.Ra
 }
 
 // between reads the messages of a range of sequences. An answer may end early where payloads are large. Cut states that there are more messages than
-// one step of a search reads.
+// one step of a search reads, or larger ones than it holds. A range of one sequence is never cut.
 func (s *search) between(ctx context.Context, low, high uint64) (all []*jetstream.RawStreamMsg, cut bool, err error) {
 	subject := s.subject
 	if subject == "" {
 		subject = ">"
 	}
-	for low <= high {
+	for size := 0; low <= high; {
 		n := int(min(high-low+1, letterWindow))
 		some, err := s.source.Messages(ctx, s.info, low, subject, n)
 		if err != nil || len(some) == 0 {
@@ -81,9 +84,13 @@ func (s *search) between(ctx context.Context, low, high uint64) (all []*jetstrea
 				return all, false, nil
 			}
 			all = append(all, m)
+			size += len(m.Data)
+			for name, values := range m.Header {
+				size += len(name) + len(strings.Join(values, ""))
+			}
 		}
 		low = some[len(some)-1].Sequence + 1
-		if len(all) > letterWindow && len(all) > s.atOnce {
+		if low <= high && (size > windowBytes || len(all) > letterWindow && len(all) > s.atOnce) {
 			return nil, true, nil
 		}
 	}

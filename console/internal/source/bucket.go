@@ -27,9 +27,14 @@ type bucket struct {
 func (j JetStream) Bucket(ctx context.Context, name string) (page.Keep, error) {
 	kv, err := j.JS.KeyValue(ctx, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = j.JS.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: name, TTL: keptFor, Description: "the log, the operations and the charts of a jetpull console",
-		})
+		cfg := jetstream.KeyValueConfig{
+			Bucket: name, TTL: keptFor, Description: "the log, the operations and the charts of a jetpull console", Replicas: 3,
+		}
+		var refused *jetstream.APIError
+		if kv, err = j.JS.CreateKeyValue(ctx, cfg); errors.As(err, &refused) { // there are fewer servers
+			cfg.Replicas = 1
+			kv, err = j.JS.CreateKeyValue(ctx, cfg)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the bucket %q: %w", name, inWords(err))

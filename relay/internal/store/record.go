@@ -118,8 +118,8 @@ func (s *Records) List(ctx context.Context, before uint64, limit int, match func
 	if before > 0 {
 		end = min(end, before)
 	}
-	// Most revisions are gone, since a record keeps its last one alone. So each step back is twice as long as the one before, and shorter where there are
-	// too many records for one. A step of limit revisions is never too long, so each call gets on.
+	// Most revisions are gone, since a record keeps its last one alone. So each step back is twice as long as the one before, and shorter where
+	// there are too many records for one. A step of limit revisions is never too long, so each call gets on.
 	for looked, step := 0, uint64(limit); end > state.FirstSeq && len(found) < limit && looked < maxListed; step *= 2 {
 		begin := max(state.FirstSeq, end-min(end, step))
 		some, n, full, err := s.between(ctx, begin, end, max(limit, maxStep), match)
@@ -143,7 +143,9 @@ func (s *Records) List(ctx context.Context, before uint64, limit int, match func
 }
 
 // between returns the records that match from a revision on and before another one, and how many it has looked at. Full: there are more than most.
-func (s *Records) between(ctx context.Context, begin, end uint64, most int, match func(Listed) bool) (some []Listed, looked int, full bool, err error) {
+func (s *Records) between(ctx context.Context, begin, end uint64, most int, match func(Listed) bool) (some []Listed, looked int, full bool,
+	err error,
+) {
 	for seq := begin; seq < end; looked++ {
 		m, err := jsstream.Next(ctx, s.js, s.records.CachedInfo().Config.Name, seq, ">")
 		switch {

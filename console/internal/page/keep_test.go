@@ -1,0 +1,57 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/bulk"
+)
+
+// bucketOf is a bucket with some values.
+type bucketOf map[string]Kept
+
+func (s bucketOf) Read(_ context.Context, keys string) (map[string]Kept, error) {
+	found := map[string]Kept{}
+	for key, kept := range s {
+		if strings.HasPrefix(key, strings.TrimSuffix(keys, ">")) {
+			found[key] = kept
+		}
+	}
+	return found, nil
+}
+func (bucketOf) Put(context.Context, string, []byte) error                    { return nil }
+func (bucketOf) Swap(context.Context, string, []byte, uint64) (uint64, error) { return 1, nil }
+func (bucketOf) Delete(context.Context, string) error                         { return nil }
+
+// A record in the bucket has the console continue what whoever can write there could do anyway, and nothing that needs a token of the console.
+func TestKeptOperations(t *testing.T) {
+	kept := bucketOf{}
+	for kind, state := range map[string]bulk.State{
+		kindRequeue: bulk.Running, kindPurge: bulk.Running, "pause consumers": bulk.Running, "pause receivers": bulk.Running,
+		"disable broker consumers": bulk.Running, "unknown": bulk.Running, "resume receivers": bulk.Done,
+	} {
+		data, err := json.Marshal(bulk.Operation{ID: kind, Kind: kind, State: state, Spec: json.RawMessage(`{"What":"it","Select":"key"}`)})
+		require.NoError(t, err)
+		kept[keyOperation+strings.ReplaceAll(kind, " ", "_")] = Kept{data, 1}
+	}
+	r := NewRunner(slog.New(slog.DiscardHandler))
+	require.NoError(t, r.Restore(t.Context(), kept))
+	all, err := r.Operations(t.Context())
+	require.NoError(t, err)
+	states := map[string]string{}
+	for _, o := range all {
+		states[o.Kind] = o.State
+		if o.State == "interrupted" {
+			require.Equal(t, []string{"It was interrupted by a restart: begin it again."}, o.Notes)
+		}
+	}
+	require.Equal(t, map[string]string{
+		kindRequeue: running, kindPurge: running, "pause consumers": running, "pause receivers": "interrupted",
+		"disable broker consumers": "interrupted", "unknown": "interrupted", "resume receivers": "done",
+	}, states)
+}

@@ -1,0 +1,46 @@
+package page
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// heavy is a stream of messages of 1 MiB. An answer has 16 of them, as those of a server.
+type heavy struct {
+	MessageSource
+	last   uint64
+	served int
+}
+
+func (h *heavy) Messages(_ context.Context, _ *jetstream.StreamInfo, from uint64, _ string, n int) (all []*jetstream.RawStreamMsg, err error) {
+	for data := make([]byte, 1<<20); len(all) < min(n, 16) && from <= h.last; from++ {
+		all = append(all, &jetstream.RawStreamMsg{Sequence: from, Data: data})
+	}
+	h.served += len(all)
+	return all, nil
+}
+
+// A search holds a bounded number of bytes at once, and passes each message once, from the newest to the oldest.
+func TestSearchHoldsABoundedWindow(t *testing.T) {
+	source := &heavy{last: 300}
+	info := &jetstream.StreamInfo{State: jetstream.StreamState{FirstSeq: 1, LastSeq: source.last}}
+	s := search{source: source, info: info, most: maxScanned, atOnce: letterWindow}
+	window, cut, err := s.between(t.Context(), 1, source.last)
+	require.NoError(t, err)
+	require.True(t, cut)
+	require.Empty(t, window)
+	require.LessOrEqual(t, source.served, 48, "MiB")
+
+	want := source.last
+	next, looked, err := s.back(t.Context(), source.last, func(m *jetstream.RawStreamMsg) bool {
+		require.Equal(t, want, m.Sequence)
+		want--
+		return true
+	})
+	require.NoError(t, err)
+	require.Zero(t, next)
+	require.Equal(t, 300, looked)
+}
